@@ -1,0 +1,67 @@
+// What the server answers to "list" and "describe": a picture of one moment, for people and controllers.
+#ifndef TH_PROTOCOL_CATALOG_H_
+#define TH_PROTOCOL_CATALOG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+
+namespace th {
+
+struct CatalogRank {
+  RankName name;
+  WorkerId worker;
+  std::string buffer_name;
+  Location location;
+  std::vector<Endpoint> endpoints;
+  Digest layout;
+  uint64_t bytes = 0;
+  uint64_t bytes_held = 0;       // received and checked
+  bool connected = true;
+  absl::Duration since_heard;
+  uint32_t readers = 0;          // that the server has assigned to it
+  std::vector<RankName> sources; // that it is filling from
+};
+
+// A group that holds, fills or publishes one version in one form.
+struct CatalogReplica {
+  std::string group;
+  std::string buffer_name;
+  std::string form;
+  std::string state;  // "publishing", "published", "filling", "complete", "draining"
+  bool publisher = false;
+  bool temporary = false;  // reserved: an offloaded copy
+  std::vector<CatalogRank> ranks;
+};
+
+struct CatalogVersion {
+  VersionInfo info;
+  bool published = false;
+  bool sealed = false;
+  bool withdrawn = false;
+  uint64_t bytes = 0;  // of the distinct shards, once
+  std::vector<SealedShard> shards;
+  std::vector<std::string> pinned_by;
+  std::vector<CatalogReplica> replicas;
+};
+
+struct CatalogModel {
+  ModelKey key;
+  Lineage lineage;
+  VersionSequence high_water;  // what `latest` does not fall behind
+  uint32_t keep_latest = 0;
+  std::vector<CatalogVersion> versions;  // newest first
+  std::vector<CatalogReplica> idle;      // groups with registered buffers that hold nothing
+};
+
+struct Catalog {
+  Epoch epoch;
+  std::vector<CatalogModel> models;
+};
+
+}  // namespace th
+
+#endif  // TH_PROTOCOL_CATALOG_H_

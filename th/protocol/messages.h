@@ -1,0 +1,361 @@
+// What workers and the reference server say to each other, as plain values. th/wire converts them to
+// and from protobuf in one place; the pure cores speak only these.
+//
+// One ordered stream a worker. The worker opens it with JoinRequest and hears Joined or Refused; then
+// both send at will. Requests that name an operation are idempotent: after a reconnect the worker
+// sends every unfinished one again and hears the first one's result. Durations cross the wire, times
+// never do.
+#ifndef TH_PROTOCOL_MESSAGES_H_
+#define TH_PROTOCOL_MESSAGES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/capability.h"
+#include "th/topology/location.h"
+#include "th/weights/digest.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/segments.h"
+#include "th/weights/shard_layout.h"
+#include "th/weights/version.h"
+
+namespace th {
+
+// ---------------------------------------------------------------------------------------------
+// Both ways
+
+// First on every connection, control and data. A peer speaks the highest version that both know.
+struct ProtocolHello {
+  uint32_t min_version = 0;
+  uint32_t max_version = 0;
+  uint64_t features = 0;  // bits; unknown ones are ignored
+  std::string software;   // for logs only
+};
+inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kMinProtocolVersion = 1;
+// The version to speak with `peer`. FAILED_PRECONDITION naming both ranges when none is shared.
+absl::StatusOr<uint32_t> AgreeOnVersion(const ProtocolHello& own, const ProtocolHello& peer);
+
+// An address at which a worker's buffers can be read. A host has several.
+struct Endpoint {
+  std::string address;             // "10.0.0.7:4711"
+  std::string transport = "tcp";   // the fabric
+  std::string site;                // reachable from there; empty: from everywhere
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+// An operation of one replica's rank.
+struct OperationKey {
+  BufferId buffer;
+  OperationNumber number;
+  friend auto operator<=>(const OperationKey&, const OperationKey&) = default;
+};
+
+enum class OperationKind : uint8_t { kPublish = 1, kUnpublish = 2, kUpdate = 3 };
+
+// How an operation went, the same for all ranks of the group.
+enum class UpdateOutcome : uint8_t {
+  kNone = 0,          // not an update
+  kMoved = 1,         // every rank of the group holds the version now
+  kAlreadyThere = 2,  // every rank held it before
+  kNotAvailable = 3,  // buffers untouched; `not_available` says why
+};
+enum class NotAvailableReason : uint8_t {
+  kNone = 0,
+  kNotPublished = 1,  // no such version (yet)
+  kGone = 2,          // known, but nobody holds it any more
+  kLost = 3,          // known from before a restart of the server, and nobody announced it
+  kWithdrawn = 4,     // a roll-back withdrew it
+  kSeeding = 5,       // reserved: on its way into this site
+  kBehindFloor = 6,   // what is there is older than the caller's floor
+};
+
+// What is known of the sums of one shard of a version.
+struct SealedShard {
+  Digest layout;
+  Digest root;
+  friend bool operator==(const SealedShard&, const SealedShard&) = default;
+};
+
+// ---------------------------------------------------------------------------------------------
+// Worker to server
+
+// What a worker has of a version, told after a (re)join so that a server without memory knows.
+struct HeldVersion {
+  VersionInfo version;
+  bool complete = false;     // every segment received and checked (or published by this worker)
+  bool publisher = false;    // published here, not received
+  bool group_committed = false;  // the operation that brought it here ended well for the whole group
+  std::optional<Digest> root;    // when sealed (publisher) or agreed (receiver)
+  SegmentSet segments;           // when not complete: what is checked
+  // Where it is being filled from right now: edges that a new server adopts before it assigns.
+  std::vector<BufferAddress> sources;
+};
+
+// The last operation that ended for a buffer, so that a new server can tell the other ranks.
+struct FinishedOperation {
+  OperationNumber number;
+  OperationKind kind = OperationKind::kPublish;
+  absl::Status status;
+  UpdateOutcome outcome = UpdateOutcome::kNone;
+  NotAvailableReason not_available = NotAvailableReason::kNone;
+  VersionInfo version;
+};
+
+struct AnnouncedBuffer {
+  BufferId buffer;
+  std::string buffer_name;
+  std::string form;
+  Digest layout;
+  uint64_t bytes = 0;
+  uint64_t segment_count = 0;
+  BufferGeneration generation;
+  std::optional<HeldVersion> held;               // readable by others right now
+  std::optional<FinishedOperation> last_finished;
+};
+
+struct ResumeClaim {  // an earlier membership of this rank that the worker still lives in
+  WorkerId worker;
+  Epoch epoch;              // of the server that gave it
+  GroupGeneration group_generation;
+  Lineage lineage;
+};
+
+struct JoinRequest {
+  ProtocolHello hello;
+  ModelKey key;
+  RankName name;
+  uint32_t ranks = 0;  // of the group; every rank says the same
+  Location location;
+  std::vector<Endpoint> endpoints;
+  bool spot = false;
+  std::string credentials;  // opaque; unused until authentication exists
+  std::optional<ResumeClaim> resume;
+  std::vector<AnnouncedBuffer> buffers;  // with resume: everything registered
+};
+
+// Answered by BufferRegistered, preceded by LayoutWanted when the server lacks the layout.
+struct RegisterBuffer {
+  AnnouncedBuffer buffer;
+};
+struct LayoutUpload {
+  ShardLayout layout;
+};
+
+// The start of this rank's part of a group operation; answered by OperationFinished in the end.
+struct StartOperation {
+  OperationKey key;
+  OperationKind kind = OperationKind::kPublish;
+  absl::Duration timeout;  // from the server's receipt to the end for all ranks
+  // publish
+  VersionLabel label;
+  Attributes attributes;
+  // The version this is a derived form of (a holder publishes another form of what it received).
+  std::optional<VersionSequence> derived_from;
+  // update
+  VersionSelector selector = LatestVersion{};
+  VersionSequence floor;  // answer with nothing older than this
+  // update, sent again after a server restart: what the old server had resolved for this operation
+  std::optional<VersionInfo> resolved;
+};
+
+// update: this rank has drained its buffer and can take bytes (or needs none, being there already).
+struct ReadyToFill {
+  OperationKey key;
+  BufferGeneration generation;
+};
+
+// publish: the sums are done. Sent again after a re-join as HeldVersion::root.
+struct ShardSealed {
+  BufferId buffer;
+  VersionSequence version;
+  Digest root;
+};
+
+// At most one a second and buffer, and at each end.
+struct FillProgress {
+  OperationKey key;
+  VersionSequence version;
+  SegmentSet segments;  // received and checked
+};
+
+// update: this rank's shard is received, checked and agrees with the root. unpublish: this rank's
+// buffer is drained (`readers_cut`: readers that did not let go by the deadline).
+// publish: sent by nobody.
+struct RankDone {
+  OperationKey key;
+  uint32_t readers_cut = 0;
+};
+
+// This rank's part ended badly; ends the operation for the whole group, naming this rank.
+struct RankFailed {
+  OperationKey key;
+  absl::Status status;
+  bool buffer_undefined = false;
+};
+
+// A source was lost, stalled, refused the reader or sent wrong bytes. The server excludes it for this
+// fill and assigns another. The reader keeps what it has checked.
+enum class SourceFailure : uint8_t {
+  kConnect = 1, kClosed = 2, kStalled = 3, kRefused = 4, kCorrupt = 5, kGenerationChanged = 6,
+};
+struct SourceFailed {
+  OperationKey key;
+  AssignmentId assignment;
+  BufferAddress source;
+  SourceFailure failure = SourceFailure::kClosed;
+  std::string detail;
+};
+
+// Reset or Rebind ended what the buffer held without an operation.
+struct BufferReset {
+  BufferId buffer;
+};
+struct UnregisterBuffer {
+  BufferId buffer;
+};
+
+// Every other version after `to` is withdrawn. Answered by CommandFinished.
+struct RollBack {
+  VersionSelector to;
+};
+// Keep the `keep_latest` newest complete versions (0: no policy). Last writer wins. Durable.
+struct SetRetention {
+  uint32_t keep_latest = 0;
+};
+struct PinVersion {
+  VersionSelector version;
+  std::string owner;
+  absl::Duration expires_after = absl::InfiniteDuration();
+};
+struct ReleasePin {
+  VersionSelector version;
+  std::string owner;
+};
+using Command = std::variant<RollBack, SetRetention, PinVersion, ReleasePin>;
+// A mutating call that is no group operation. `idempotency_key`: 1 to 128 bytes, the caller's; a
+// repeat within the model has the first one's result.
+struct RunCommand {
+  std::string idempotency_key;
+  Command command;
+};
+
+struct Heartbeat {};
+struct Leave {};  // a clean end: what this worker holds is gone for others
+
+using WorkerMessage =
+    std::variant<JoinRequest, RegisterBuffer, LayoutUpload, StartOperation, ReadyToFill, ShardSealed,
+                 FillProgress, RankDone, RankFailed, SourceFailed, BufferReset, UnregisterBuffer,
+                 RunCommand, Heartbeat, Leave>;
+
+// ---------------------------------------------------------------------------------------------
+// Server to worker
+
+struct Joined {
+  ProtocolHello hello;
+  Epoch epoch;
+  WorkerId worker;
+  GroupGeneration group_generation;
+  Lineage lineage;
+  CapabilityKey key;
+  // The worker is dropped after this long without a message; it should speak thrice as often.
+  absl::Duration lease;
+  absl::Duration progress_interval;
+};
+
+// The end of the stream, with the reason: a refused join, or a worker that was replaced (ABORTED),
+// lost its lease or broke the protocol. Terminal unless `retry_after` is finite.
+struct Refused {
+  absl::Status status;
+  absl::Duration retry_after = absl::InfiniteDuration();
+};
+
+struct LayoutWanted {
+  Digest layout;
+};
+struct BufferRegistered {
+  BufferId buffer;
+  absl::Status status;
+};
+
+// update: the version that the whole group moves to. The rank drains its buffer, says ReadyToFill and
+// waits for AssignSources. Not sent when the outcome is known at once.
+struct OperationResolved {
+  OperationKey key;
+  VersionInfo version;
+  std::optional<Digest> root;  // of this rank's shard, when sealed
+};
+
+struct AssignedSource {
+  BufferAddress buffer;
+  RankName name;
+  std::vector<Endpoint> endpoints;
+  BufferGeneration generation;
+  Distance distance = Distance::kSameSite;
+  bool partial = false;   // is itself still filling
+  bool publisher = false;
+  Capability capability;
+};
+
+// Pull from these and from no other; replaces the assignment before it. `sources` empty: none is
+// left right now, wait (the server assigns when one appears; the operation's deadline bounds it).
+struct AssignSources {
+  OperationKey key;
+  AssignmentId assignment;
+  VersionSequence version;
+  std::vector<AssignedSource> sources;
+  std::string why_empty;
+};
+
+// The root of a shard became known (the publisher sealed it).
+struct RootKnown {
+  VersionSequence version;
+  SealedShard shard;
+};
+
+// The result of an operation, the same for all ranks. After an error of an update each rank knows
+// for itself whether its buffer is undefined.
+struct OperationFinished {
+  OperationKey key;
+  OperationKind kind = OperationKind::kPublish;
+  absl::Status status;
+  UpdateOutcome outcome = UpdateOutcome::kNone;
+  NotAvailableReason not_available = NotAvailableReason::kNone;
+  VersionInfo version;
+  Lineage lineage;  // publish and update: what the group knows from here on
+};
+
+// What this buffer published cannot stay: its content differs from what the version is known to hold,
+// or a roll-back withdrew the version. The rank stops serving it and tells its caller at the next verb.
+struct PublicationRefused {
+  BufferId buffer;
+  VersionSequence version;
+  absl::Status status;
+};
+
+// A rank of the group was replaced: unfinished operations of this generation have ended (each with
+// its own OperationFinished, ABORTED) and numbering restarts from 1.
+struct GroupChanged {
+  GroupGeneration group_generation;
+  RankName replaced;
+};
+
+struct CommandFinished {
+  std::string idempotency_key;
+  absl::Status status;
+  VersionInfo version;  // what a roll-back went to, what a pin holds
+  Lineage lineage;
+};
+
+using ServerMessage = std::variant<Joined, Refused, LayoutWanted, BufferRegistered, OperationResolved,
+                                   AssignSources, RootKnown, OperationFinished, PublicationRefused,
+                                   GroupChanged, CommandFinished>;
+
+}  // namespace th
+
+#endif  // TH_PROTOCOL_MESSAGES_H_
