@@ -153,6 +153,8 @@ struct StartOperation {
   OperationKind kind = OperationKind::kPublish;
   absl::Duration timeout;  // from the server's receipt to the end for all ranks
   // publish
+  // This rank's buffer's generation from here on, which readers check. Zero: as last told.
+  BufferGeneration generation;
   VersionLabel label;
   Attributes attributes;
   // The version this is a derived form of (a holder publishes another form of what it received).

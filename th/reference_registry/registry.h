@@ -1,0 +1,75 @@
+// The reference server's whole state and every rule about it, pure: events in, effects out.
+//
+//   Registry registry({.epoch = epoch, .durable = loaded}, RegistryLimits{});
+//   for (;;) {                                   // the driver's loop; one thread
+//     RegistryEffects effects = registry.HandleMessage(worker_or_connection, message, now);
+//     if (effects.durable) store.Write(*effects.durable);   // before anything of `effects` is sent
+//     for (auto& out : effects.messages) Send(out.connection, out.message);
+//     for (auto connection : effects.close) Close(connection);
+//     Sleep until an event comes or registry.NextDeadline(); then registry.HandleTick(now);
+//   }
+//
+// Inside, the state is plain data (state.h) changed by updates with CanApply and Apply (one file an
+// entity: membership, buffers, publish, update, unpublish, roll-back, announcements); this class is
+// their driver. Not thread-safe. Never aborts on what a worker sent: a bad message is refused, named
+// and counted.
+#ifndef TH_REFERENCE_REGISTRY_REGISTRY_H_
+#define TH_REFERENCE_REGISTRY_REGISTRY_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "th/protocol/catalog.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/registry_types.h"
+
+namespace th {
+
+class Registry {
+ public:
+  Registry(RegistryStart start, RegistryLimits limits);
+  ~Registry();
+  Registry(const Registry&) = delete;
+  Registry& operator=(const Registry&) = delete;
+
+  // A message of a stream. The first must be a JoinRequest.
+  RegistryEffects HandleMessage(ConnectionId connection, const WorkerMessage& message, absl::Time now);
+  // The stream ended. The worker keeps its lease: it may come back, or be replaced at once.
+  RegistryEffects HandleDisconnect(ConnectionId connection, absl::Time now);
+  // Deadlines, leases, the recovery window. Call at NextDeadline() or later.
+  RegistryEffects HandleTick(absl::Time now);
+  absl::Time NextDeadline() const;
+
+  // Mutating calls of a controller without a rank. The result is in the status/value; effects may
+  // go to workers.
+  struct CommandResult {
+    CommandFinished finished;
+    RegistryEffects effects;
+  };
+  CommandResult HandleCommand(const ModelKey& key, const RunCommand& command, absl::Time now);
+
+  // Everything of a run ("" for all) and model ("" for all).
+  Catalog List(const std::string& run, const std::string& model, absl::Time now) const;
+  // The version that `selector` names right now. NOT_FOUND when none, UNAVAILABLE while recovering.
+  absl::StatusOr<VersionInfo> Resolve(const ModelKey& key, const VersionSelector& selector) const;
+  // The layout with this digest. NOT_FOUND.
+  absl::StatusOr<ShardLayout> FindLayout(const Digest& digest) const;
+
+  const RegistryCounters& counters() const;
+  size_t worker_count() const;
+
+  // INTERNAL naming the first rule that the state breaks. O(everything): for tests and simulations.
+  absl::Status CheckInvariants() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_REGISTRY_H_

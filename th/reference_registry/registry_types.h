@@ -1,0 +1,100 @@
+// What the registry's driver hands in and gets out, as plain values.
+#ifndef TH_REFERENCE_REGISTRY_REGISTRY_TYPES_H_
+#define TH_REFERENCE_REGISTRY_REGISTRY_TYPES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/scheduler/scheduler.h"
+#include "th/weights/identifiers.h"
+
+namespace th {
+
+// One stream, numbered by the driver, never reused.
+using ConnectionId = StrongInt<struct ConnectionIdTag>;
+
+// What must survive the server, and nothing else.
+struct DurablePin {
+  VersionSequence version;
+  std::string owner;
+  absl::Time expires_at = absl::InfiniteFuture();
+  friend bool operator==(const DurablePin&, const DurablePin&) = default;
+};
+// Says which versions of earlier lineages survived: those up to `to`.
+struct DurableRollBack {
+  Lineage lineage;  // the one that this roll-back began
+  VersionSequence to;
+  friend bool operator==(const DurableRollBack&, const DurableRollBack&) = default;
+};
+struct DurableModel {
+  VersionSequence high_water;  // the highest version that was ever answered; a roll-back lowers it
+  std::string high_water_label;
+  Lineage lineage;
+  uint32_t keep_latest = 0;
+  std::vector<DurablePin> pins;
+  // Oldest first, rising in both fields; at most kMaxRollBacksKept, the oldest are merged.
+  std::vector<DurableRollBack> roll_backs;
+  friend bool operator==(const DurableModel&, const DurableModel&) = default;
+};
+struct DurableState {
+  std::map<ModelKey, DurableModel> models;
+  friend bool operator==(const DurableState&, const DurableState&) = default;
+};
+
+struct RegistryLimits {
+  absl::Duration lease = absl::Seconds(5);            // silence after which a worker is dropped
+  absl::Duration suspect_after = absl::Seconds(1.5);  // silence after which a source is a last resort
+  absl::Duration progress_interval = absl::Seconds(1);
+  // After a start with durable models: how long answers wait for workers to announce what they hold.
+  absl::Duration recovery_window = absl::Seconds(1);
+  absl::Duration max_operation_timeout = absl::Hours(24);
+  uint32_t max_workers = 200'000;
+  uint32_t max_ranks = 65'536;              // of one group
+  uint32_t max_buffers_per_worker = 64;
+  uint32_t max_models = 10'000;
+  uint32_t max_versions_per_model = 1'000;  // older ones without holder and pin are forgotten
+  uint32_t max_commands_remembered = 1'000; // idempotency keys a model
+  SchedulerLimits scheduler;
+};
+
+struct RegistryStart {
+  Epoch epoch;              // already durable, higher than every one before
+  DurableState durable;
+  bool recovering = false;  // a server with this state ran before: wait recovery_window for announcements
+  absl::Time now;
+  uint64_t key_seed[4] = {};  // 256 bits of the driver's randomness; workers' keys are derived from it
+};
+
+struct OutgoingMessage {
+  ConnectionId connection;
+  ServerMessage message;
+};
+
+struct RegistryEvent {  // for logs and people; never for logic
+  std::string text;
+};
+
+struct RegistryEffects {
+  std::optional<DurableState> durable;  // write it (fsync) before any message below leaves
+  std::vector<OutgoingMessage> messages;
+  std::vector<ConnectionId> close;      // after the messages
+  std::vector<RegistryEvent> events;
+};
+
+// Counters since the start, for /metrics.
+struct RegistryCounters {
+  uint64_t joins = 0, joins_refused = 0, leases_expired = 0, workers_replaced = 0;
+  uint64_t versions_published = 0, versions_sealed = 0, versions_withdrawn = 0;
+  uint64_t updates_moved = 0, updates_not_available = 0, operations_failed = 0;
+  uint64_t assignments = 0, sources_failed = 0, messages_refused = 0;
+};
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_REGISTRY_TYPES_H_
