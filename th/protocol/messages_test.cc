@@ -52,8 +52,8 @@ INSTANTIATE_TEST_SUITE_P(Ranges, AgreeOnVersionTest,
 TEST(AgreeOnVersionTest, NamesThePeersSoftware) {
   const ProtocolHello own{.min_version = 1, .max_version = 1, .software = "tensorhub 0.1"};
   const ProtocolHello peer{.min_version = 7, .max_version = 8, .software = "tensorhub 9"};
-  EXPECT_THAT(AgreeOnVersion(own, peer), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                                  HasSubstr("(tensorhub 9)")));
+  EXPECT_THAT(AgreeOnVersion(own, peer),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("(tensorhub 9)")));
 }
 
 TEST(OperationKeyTest, OrdersByBufferThenNumber) {

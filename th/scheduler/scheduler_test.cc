@@ -1,0 +1,243 @@
+#include "th/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace th {
+namespace {
+
+using ::testing::ElementsAre;
+
+BufferAddress At(uint64_t worker) { return {WorkerId(worker), BufferId(1)}; }
+
+Location OnHost(const std::string& host, const std::string& rack = "r1",
+                const std::string& site = "s1") {
+  return {.site = site, .rack = rack, .host = host};
+}
+
+SchedulerHolder Complete(uint64_t worker, const std::string& host = "elsewhere") {
+  return {.buffer = At(worker), .location = OnHost(host), .complete = true};
+}
+
+SchedulerHolder Filling(uint64_t worker, std::vector<uint64_t> sources,
+                        const std::string& host = "elsewhere") {
+  SchedulerHolder holder{.buffer = At(worker), .location = OnHost(host)};
+  for (uint64_t source : sources) holder.sources.push_back(At(source));
+  return holder;
+}
+
+SchedulerHolder With(SchedulerHolder holder, void (*change)(SchedulerHolder&)) {
+  change(holder);
+  return holder;
+}
+
+// The reader is worker 100 on host "here".
+constexpr uint64_t kReader = 100;
+
+struct ScheduleCase {
+  std::string name;
+  std::vector<SchedulerHolder> holders;
+  std::vector<uint64_t> expected;  // workers, best first
+  std::vector<uint64_t> excluded = {};
+  SchedulerLimits limits = {};
+};
+
+std::vector<uint64_t> Chosen(std::vector<SchedulerHolder> holders,
+                             const std::vector<uint64_t>& excluded, const SchedulerLimits& limits) {
+  SchedulerDemand demand{.reader = At(kReader), .location = OnHost("here")};
+  for (uint64_t worker : excluded) demand.excluded.push_back(At(worker));
+  std::vector<uint64_t> workers;
+  for (const SchedulerChoice& choice :
+       Schedule(SchedulerSnapshot{std::move(holders)}, demand, limits)) {
+    workers.push_back(choice.source.worker.value);
+  }
+  return workers;
+}
+
+class ScheduleTest : public ::testing::TestWithParam<ScheduleCase> {};
+
+TEST_P(ScheduleTest, ChoosesByTheRulesWhateverTheOrderOfHolders) {
+  ScheduleCase c = GetParam();
+  EXPECT_EQ(Chosen(c.holders, c.excluded, c.limits), c.expected);
+  std::reverse(c.holders.begin(), c.holders.end());
+  EXPECT_EQ(Chosen(c.holders, c.excluded, c.limits), c.expected) << "in reverse order";
+}
+
+SchedulerLimits AtOnce(uint32_t max_sources) {
+  SchedulerLimits limits;
+  limits.max_sources = max_sources;
+  return limits;
+}
+
+SchedulerLimits Chain(uint32_t max_chain) {
+  SchedulerLimits limits;
+  limits.max_chain = max_chain;
+  return limits;
+}
+
+void Load1(SchedulerHolder& holder) { holder.readers = 1; }
+void Load4(SchedulerHolder& holder) { holder.readers = 4; }
+void Publisher(SchedulerHolder& holder) { holder.publisher = true; }
+void Suspect(SchedulerHolder& holder) { holder.suspected = true; }
+void Away(SchedulerHolder& holder) { holder.available = false; }
+void LoadedPublisher(SchedulerHolder& holder) {
+  holder.publisher = true;
+  holder.readers = 1;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Refused, ScheduleTest,
+    ::testing::Values(
+        ScheduleCase{"NobodyHoldsIt", {}, {}},
+        ScheduleCase{"TheReaderItself", {Complete(kReader)}, {}},
+        ScheduleCase{"Excluded", {Complete(1)}, {}, {1}},
+        ScheduleCase{"Unavailable", {With(Complete(1), Away)}, {}},
+        ScheduleCase{"DirectCycle", {With(Complete(1), Away), Filling(2, {kReader, 1})}, {}},
+        ScheduleCase{"CycleOverTwoHops",
+                     {With(Complete(1), Away), Filling(kReader, {1}), Filling(2, {kReader}),
+                      Filling(3, {2, 1})},
+                     {}},
+        ScheduleCase{"CycleThroughOneOfSeveralSources",
+                     {With(Complete(1), Away), Filling(2, {1, kReader}), Filling(3, {1, 2})},
+                     {}},
+        ScheduleCase{"PartialThatNothingFeeds", {Filling(1, {})}, {}},
+        ScheduleCase{"PartialFedByOneThatNothingFeeds", {Filling(1, {}), Filling(2, {1})}, {}},
+        ScheduleCase{"PartialFedByAStranger", {Filling(1, {55})}, {}},
+        ScheduleCase{"PartialsThatFeedEachOther", {Filling(1, {2}), Filling(2, {1})}, {}}),
+    [](const auto& param) { return param.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Chosen, ScheduleTest,
+    ::testing::Values(
+        ScheduleCase{"TheOnlyHolder", {Complete(1)}, {1}},
+        ScheduleCase{"APartialOneToo", {With(Complete(1), Away), Filling(2, {1})}, {2}},
+        ScheduleCase{"NearBeforeFar", {Complete(1), Complete(2, "here")}, {2}},
+        ScheduleCase{
+            "NearAndLoadedBeforeFarAndIdle", {Complete(1), With(Complete(2, "here"), Load1)}, {2}},
+        ScheduleCase{"SuspectedAfterOthersOfItsDistance",
+                     {With(Complete(1), Suspect), With(Complete(2), Load1)},
+                     {2}},
+        ScheduleCase{"SuspectedButNearer", {With(Complete(1, "here"), Suspect), Complete(2)}, {1}},
+        ScheduleCase{"SuspectedWhenThereIsNoOther", {With(Complete(1), Suspect)}, {1}},
+        ScheduleCase{"LessLoaded", {With(Complete(1), Load1), Complete(2)}, {2}},
+        ScheduleCase{"PartialAndIdleBeforeCompleteAndLoaded",
+                     {With(Complete(1), LoadedPublisher), Filling(2, {1})},
+                     {2}},
+        ScheduleCase{"RolloutBeforePublisher", {With(Complete(1), Publisher), Complete(2)}, {2}},
+        ScheduleCase{"PublisherBeforeLoadedRollout",
+                     {With(Complete(1), Publisher), With(Complete(2), Load1)},
+                     {1}},
+        ScheduleCase{
+            "ShorterChain", {With(Complete(9), Away), Filling(1, {2, 9}), Filling(2, {9})}, {2}},
+        ScheduleCase{"LowerAddress", {Complete(2), Complete(1), Complete(3)}, {1}},
+        ScheduleCase{"AtItsReaderLimitAfterFartherOnes",
+                     {With(Complete(1, "here"), Load4), Complete(2)},
+                     {2}},
+        ScheduleCase{"AtItsReaderLimitWhenThereIsNoOther", {With(Complete(1), Load4)}, {1}},
+        ScheduleCase{"ChainLimitAfterLoadedOnes",
+                     {With(Complete(1), Load1), Filling(2, {1})},
+                     {1},
+                     {},
+                     Chain(1)},
+        ScheduleCase{"ChainLimitWhenThereIsNoOther",
+                     {With(Complete(1), Away), Filling(2, {1})},
+                     {2},
+                     {},
+                     Chain(1)},
+        ScheduleCase{"NoneWhenNoneIsAllowed", {Complete(1)}, {}, {}, AtOnce(0)},
+        ScheduleCase{"SeveralAtOnceBestFirst",
+                     {Complete(1), Complete(2, "here"), With(Complete(3), Load1)},
+                     {2, 1},
+                     {},
+                     AtOnce(2)},
+        ScheduleCase{"NoSuspectBeyondTheFirst",
+                     {Complete(1), With(Complete(2), Suspect)},
+                     {1},
+                     {},
+                     AtOnce(3)},
+        ScheduleCase{"NoneAtItsLimitBeyondTheFirst",
+                     {Complete(1), With(Complete(2), Load4)},
+                     {1},
+                     {},
+                     AtOnce(3)}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(ScheduleTest, ChoiceNamesTheDistance) {
+  const SchedulerSnapshot snapshot{{Complete(1, "here")}};
+  const SchedulerDemand demand{.reader = At(kReader), .location = OnHost("here")};
+  EXPECT_THAT(Schedule(snapshot, demand, {}),
+              ElementsAre(SchedulerChoice{At(1), Distance::kSameHost}));
+}
+
+// Readers that ask one after the other, with nothing done yet.
+std::vector<SchedulerHolder> Fleet(size_t readers, const SchedulerLimits& limits) {
+  std::vector<SchedulerHolder> holders = {With(Complete(1), Publisher)};
+  for (uint64_t reader = 2; reader < 2 + readers; ++reader) {
+    SchedulerHolder filling = Filling(reader, {});
+    const SchedulerDemand demand{.reader = At(reader), .location = filling.location};
+    for (const SchedulerChoice& choice : Schedule(SchedulerSnapshot{holders}, demand, limits)) {
+      filling.sources.push_back(choice.source);
+      holders[choice.source.worker.value - 1].readers++;
+    }
+    holders.push_back(filling);
+  }
+  return holders;
+}
+
+TEST(ScheduleTest, ReadersThatAskAtOnceCostThePublisherOneCopy) {
+  for (const SchedulerHolder& holder : Fleet(8, {})) EXPECT_LE(holder.readers, 1u);
+}
+
+TEST(ScheduleTest, ALargeFleetStaysWithinBothLimits) {
+  const SchedulerLimits limits;
+  for (const SchedulerHolder& holder : Fleet(300, limits)) {
+    EXPECT_LE(holder.readers, limits.max_readers_per_source);
+  }
+}
+
+bool IsAcyclic(const std::vector<SchedulerHolder>& holders) {
+  std::vector<size_t> waiting_for(holders.size());
+  for (size_t i = 0; i < holders.size(); ++i) waiting_for[i] = holders[i].sources.size();
+  for (size_t done = 0, before = 1; before != done;) {
+    before = done;
+    for (size_t i = 0; i < holders.size(); ++i) {
+      if (waiting_for[i] != 0) continue;
+      waiting_for[i] = holders.size() + 1;
+      ++done;
+      for (size_t j = 0; j < holders.size(); ++j) {
+        waiting_for[j] -=
+            std::count(holders[j].sources.begin(), holders[j].sources.end(), holders[i].buffer);
+      }
+    }
+    if (done == holders.size()) return true;
+  }
+  return false;
+}
+
+TEST(ScheduleTest, RandomReassignmentsNeverCloseACycle) {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<SchedulerHolder> holders = {Complete(1), Complete(2)};
+    for (uint64_t worker = 3; worker <= 12; ++worker) holders.push_back(Filling(worker, {}));
+    for (int step = 0; step < 60; ++step) {
+      SchedulerHolder& reader = holders[2 + random() % 10];
+      const SchedulerDemand demand{.reader = reader.buffer,
+                                   .location = reader.location,
+                                   .excluded = {At(1 + random() % 12)}};
+      reader.sources.clear();
+      std::vector<SchedulerChoice> choices =
+          Schedule(SchedulerSnapshot{holders}, demand, AtOnce(1 + random() % 3));
+      for (const SchedulerChoice& choice : choices) reader.sources.push_back(choice.source);
+      for (SchedulerHolder& holder : holders) holder.readers = random() % 6;
+      ASSERT_TRUE(IsAcyclic(holders)) << "seed " << seed << " step " << step;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace th
