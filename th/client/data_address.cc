@@ -1,0 +1,94 @@
+#include "th/client/data_address.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
+#include "th/weights/utf8.h"
+
+namespace th {
+namespace {
+
+absl::Status BadAddress(absl::string_view address) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("server address ", Quoted(address), " is not of the form host:port"));
+}
+
+// The address that a datagram to `to` would leave from; nothing is sent.
+absl::StatusOr<std::string> SourceAddressOf(const addrinfo& to) {
+  const int fd = socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return absl::UnavailableError(strerror(errno));
+  const auto close_fd = absl::MakeCleanup([fd] { close(fd); });
+  if (connect(fd, to.ai_addr, to.ai_addrlen) != 0) return absl::UnavailableError(strerror(errno));
+  sockaddr_storage local;
+  socklen_t length = sizeof(local);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+    return absl::UnavailableError(strerror(errno));
+  }
+  std::array<char, NI_MAXHOST> host;
+  if (getnameinfo(reinterpret_cast<sockaddr*>(&local), length, host.data(), host.size(), nullptr, 0,
+                  NI_NUMERICHOST) != 0) {
+    return absl::UnavailableError("the local address has no numeric form");
+  }
+  return std::string(host.data());
+}
+
+}  // namespace
+
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  if (colon == absl::string_view::npos || colon == 0) return BadAddress(address);
+  absl::string_view host = address.substr(0, colon);
+  const absl::string_view port = address.substr(colon + 1);
+  if (host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != absl::string_view::npos) {
+    return BadAddress(address);
+  }
+  int number = 0;
+  if (host.empty() || !absl::SimpleAtoi(port, &number) || number < 1 || number > 65535) {
+    return BadAddress(address);
+  }
+  return HostPort{std::string(host), std::string(port)};
+}
+
+absl::StatusOr<std::string> LocalAddressTowards(absl::string_view server) {
+  TH_ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(server));
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(target.host.c_str(), target.port.c_str(), &hints, &found)) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot resolve ", Quoted(server), ": ", gai_strerror(error)));
+  }
+  const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
+  absl::Status why = absl::UnavailableError("no address");
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    auto source = SourceAddressOf(*each);
+    if (source.ok()) return source;
+    why = source.status();
+  }
+  return absl::UnavailableError(absl::StrCat("no route to ", Quoted(server), ": ", why.message()));
+}
+
+std::string MachineIdentity() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot_id;
+  if (file >> boot_id) return boot_id;
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "";
+}
+
+}  // namespace th

@@ -1,0 +1,30 @@
+// At which address of this machine other workers can reach it.
+#ifndef TH_CLIENT_DATA_ADDRESS_H_
+#define TH_CLIENT_DATA_ADDRESS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace th {
+
+struct HostPort {
+  std::string host;  // without brackets
+  std::string port;
+};
+
+// "host:port" or "[v6]:port". INVALID_ARGUMENT saying what is expected.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
+
+// The local address of the route to `server` ("host:port"): who reaches the server comes this way.
+// Numeric, without a port. May block on name resolution. UNAVAILABLE when the name cannot be
+// resolved or nothing leads there; INVALID_ARGUMENT.
+absl::StatusOr<std::string> LocalAddressTowards(absl::string_view server);
+
+// A stable identity of this machine: its boot id, else its host name.
+std::string MachineIdentity();
+
+}  // namespace th
+
+#endif  // TH_CLIENT_DATA_ADDRESS_H_

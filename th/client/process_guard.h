@@ -1,0 +1,30 @@
+// Remembers in which process an object was made. A fork copies the memory but none of the threads:
+// the child must not touch a lock, a socket or a gRPC object of its parent.
+#ifndef TH_CLIENT_PROCESS_GUARD_H_
+#define TH_CLIENT_PROCESS_GUARD_H_
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "absl/status/status.h"
+
+namespace th {
+
+class ProcessGuard {
+ public:
+  ProcessGuard() : pid_(getpid()) {}
+
+  bool forked() const { return getpid() != pid_; }
+  // FAILED_PRECONDITION in a child of the process that made this.
+  absl::Status Check() const;
+
+ private:
+  pid_t pid_;
+};
+
+// Notes that this process uses TensorHub. FAILED_PRECONDITION in a child of a process that did so.
+absl::Status ClaimProcess();
+
+}  // namespace th
+
+#endif  // TH_CLIENT_PROCESS_GUARD_H_

@@ -1,0 +1,145 @@
+#include "th/client/tensor_binding.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "th/weights/status_macros.h"
+#include "th/weights/utf8.h"
+
+namespace th {
+namespace {
+
+using ByName = absl::flat_hash_map<absl::string_view, const Tensor*>;
+
+uintptr_t AddressOf(const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.data); }
+
+absl::Status CompleteAll(std::vector<Tensor>& tensors) {
+  for (Tensor& tensor : tensors) {
+    TH_ASSIGN_OR_RETURN(static_cast<TensorSpec&>(tensor),
+                        CompleteTensorSpec(std::move(static_cast<TensorSpec&>(tensor))));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ByName> IndexByName(const std::vector<Tensor>& tensors) {
+  ByName by_name;
+  by_name.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) {
+    if (by_name.emplace(tensor.name, &tensor).second) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", Quoted(tensor.name), " is given twice; names must be distinct"));
+  }
+  return by_name;
+}
+
+// An alias may leave its address out; then it is its owner's.
+absl::Status AddressAliases(const ByName& by_name, std::vector<Tensor>& tensors) {
+  for (Tensor& tensor : tensors) {
+    if (tensor.alias_of.empty() || tensor.bytes == 0) continue;
+    const auto owner = by_name.find(tensor.alias_of);
+    if (owner == by_name.end()) continue;  // refused by the layout, with the better message
+    if (tensor.data == nullptr) tensor.data = owner->second->data;
+    if (tensor.data == owner->second->data) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", Quoted(tensor.name), " is said to be an alias of ",
+                     Quoted(tensor.alias_of), " but lies at another address"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RefuseMissingAddresses(const std::vector<Tensor>& tensors) {
+  for (const Tensor& tensor : tensors) {
+    if (tensor.bytes == 0) continue;
+    if (tensor.data == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensor.name), " has ",
+                                                     tensor.bytes, " bytes but no address (null)"));
+    }
+    if (AddressOf(tensor) + tensor.bytes < AddressOf(tensor)) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensor.name), " of ",
+                                                     tensor.bytes,
+                                                     " bytes reaches past the end of memory"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Tensors [begin, end) share address and size: one of them becomes the owner of all others.
+void TieGroup(std::vector<Tensor*>::iterator begin, std::vector<Tensor*>::iterator end) {
+  if (end - begin < 2) return;
+  std::string owner;
+  for (auto it = begin; it != end; ++it) {
+    if (!(*it)->alias_of.empty() && (owner.empty() || (*it)->alias_of < owner)) {
+      owner = (*it)->alias_of;
+    }
+  }
+  if (owner.empty()) owner = (*begin)->name;
+  for (auto it = begin; it != end; ++it) (*it)->alias_of = (*it)->name == owner ? "" : owner;
+}
+
+absl::Status Overlap(const Tensor& low, const Tensor& high) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tensors ", Quoted(low.name), " and ", Quoted(high.name), " overlap: the first has ",
+      low.bytes, " bytes, the second has ", high.bytes, " and starts ",
+      AddressOf(high) - AddressOf(low), " bytes after it; only whole tensors can share memory"));
+}
+
+// Finds aliases by address and size, and refuses partial overlaps.
+absl::Status TieByAddress(std::vector<Tensor>& tensors) {
+  std::vector<Tensor*> by_address;
+  by_address.reserve(tensors.size());
+  for (Tensor& tensor : tensors) {
+    if (tensor.bytes > 0) by_address.push_back(&tensor);
+  }
+  std::sort(by_address.begin(), by_address.end(), [](const Tensor* a, const Tensor* b) {
+    if (a->data != b->data) return AddressOf(*a) < AddressOf(*b);
+    if (a->bytes != b->bytes) return a->bytes < b->bytes;
+    return a->name < b->name;
+  });
+  for (auto begin = by_address.begin(); begin != by_address.end();) {
+    const auto end = std::find_if(begin, by_address.end(), [&](const Tensor* tensor) {
+      return tensor->data != (*begin)->data || tensor->bytes != (*begin)->bytes;
+    });
+    TieGroup(begin, end);
+    if (end != by_address.end() && AddressOf(**begin) + (*begin)->bytes > AddressOf(**end)) {
+      return Overlap(**begin, **end);
+    }
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+std::vector<void*> AddressesOf(const ShardLayout& layout, const ByName& by_name) {
+  std::vector<void*> storages;
+  storages.reserve(layout.storages().size());
+  for (const ShardLayout::Storage& storage : layout.storages()) {
+    const Tensor* tensor = by_name.at(layout.tensors()[storage.tensor].name);
+    storages.push_back(storage.bytes > 0 ? tensor->data : nullptr);
+  }
+  return storages;
+}
+
+}  // namespace
+
+absl::StatusOr<TensorBinding> BindTensors(std::vector<Tensor> tensors, BindingOptions options) {
+  TH_RETURN_IF_ERROR(CompleteAll(tensors));
+  TH_ASSIGN_OR_RETURN(const ByName by_name, IndexByName(tensors));
+  TH_RETURN_IF_ERROR(AddressAliases(by_name, tensors));
+  TH_RETURN_IF_ERROR(RefuseMissingAddresses(tensors));
+  TH_RETURN_IF_ERROR(TieByAddress(tensors));
+  ShardLayout::Spec spec;
+  spec.segment_bytes = options.segment_bytes;
+  spec.checksum = options.checksums ? ChecksumAlgorithm::kXxh3_64 : ChecksumAlgorithm::kNone;
+  spec.tensors.assign(tensors.begin(), tensors.end());
+  TH_ASSIGN_OR_RETURN(ShardLayout layout, ShardLayout::Build(std::move(spec)));
+  TensorBinding binding;
+  binding.storages = AddressesOf(layout, by_name);
+  binding.layout = std::make_shared<const ShardLayout>(std::move(layout));
+  return binding;
+}
+
+}  // namespace th

@@ -1,0 +1,37 @@
+// From the caller's tensors to a layout and the address of each of its storages. No byte is read.
+//
+// Tensors at one address with one size are aliases: the first by name (or the one that another
+// names in `alias_of`) owns the storage, so that every rank that ties the same names gets the same
+// layout.
+//
+// Thread-safety: plain functions.
+#ifndef TH_CLIENT_TENSOR_BINDING_H_
+#define TH_CLIENT_TENSOR_BINDING_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "th/client/tensor.h"
+#include "th/weights/shard_layout.h"
+
+namespace th {
+
+struct BindingOptions {
+  uint64_t segment_bytes = 0;  // 0: chosen from the shard's size
+  bool checksums = true;
+};
+
+struct TensorBinding {
+  std::shared_ptr<const ShardLayout> layout;  // shared: transfers outlive the registration
+  std::vector<void*> storages;                // by index into layout->storages()
+};
+
+// INVALID_ARGUMENT naming the tensor, or both: what ShardLayout::Build refuses, bytes without an
+// address, an alias that lies elsewhere than its owner, overlapping storages.
+absl::StatusOr<TensorBinding> BindTensors(std::vector<Tensor> tensors, BindingOptions options);
+
+}  // namespace th
+
+#endif  // TH_CLIENT_TENSOR_BINDING_H_
