@@ -1,0 +1,344 @@
+#include "th/pipeline_replicator/pipeline_replicator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tools/mutation/mutation.h"
+
+namespace th {
+
+struct PipelineReplicator::Source {
+  SourceIndex index;
+  absl::Time added_at;
+  absl::Time last_heard;  // or when the first of its requests went out after a rest
+  absl::Time last_asked;
+  std::vector<SegmentSet> requests;  // the unanswered part of each, in the order asked
+  SegmentSet corrupted;
+  uint64_t bytes = 0;
+  bool retired = false;
+  bool too_corrupt = false;
+  bool told = false;
+
+  bool Asked(SegmentIndex segment) const {
+    return std::any_of(requests.begin(), requests.end(),
+                       [&](const SegmentSet& request) { return request.Contains(segment); });
+  }
+  // Takes `segment` off the request that it answers. False when none asked for it.
+  bool Answer(SegmentIndex segment) {
+    for (auto it = requests.begin(); it != requests.end(); ++it) {
+      if (!it->Contains(segment)) continue;
+      it->Remove({segment, segment.Next()});
+      if (it->empty()) requests.erase(it);
+      return true;
+    }
+    return false;
+  }
+  uint64_t SegmentsOutstanding() const {
+    uint64_t segments = 0;
+    for (const SegmentSet& request : requests) segments += request.count();
+    return segments;
+  }
+  // Seconds that `amount` bytes take at the rate seen so far.
+  double SecondsFor(uint64_t amount, absl::Time now) const {
+    if (bytes == 0) return absl::ToDoubleSeconds(absl::InfiniteDuration());
+    return absl::ToDoubleSeconds(now - added_at) * static_cast<double>(amount) /
+           static_cast<double>(bytes);
+  }
+};
+
+PipelineReplicator::PipelineReplicator(Spec spec, ReplicatorLimits limits)
+    : spec_(std::move(spec)), limits_(limits), held_(spec_.already_held), sums_(spec_.held_sums) {
+  sums_.resize(spec_.segment_count);
+  for (const SegmentRange& range : held_.ranges()) {
+    for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) bytes_held_ += LengthOf(i);
+  }
+  resumed_ = !held_.empty();
+}
+
+PipelineReplicator::~PipelineReplicator() = default;
+
+// ---- sources
+
+void PipelineReplicator::AddSource(SourceIndex source, absl::Time now) {
+  auto added = std::make_unique<Source>();
+  added->index = source;
+  added->added_at = added->last_heard = added->last_asked = now;
+  sources_.insert_or_assign(source, std::move(added));
+}
+
+void PipelineReplicator::RetireSource(SourceIndex source) {
+  Source* retired = Find(source);
+  if (retired == nullptr) return;
+  retired->retired = true;
+  TH_MUTATE(kKeepRequestsOfLostSource, retired->requests.clear(), static_cast<void>(0));
+}
+
+void PipelineReplicator::RemoveSource(SourceIndex source) {
+  std::erase_if(writing_, [&](const auto& entry) { return entry.second == source; });
+  sources_.erase(source);
+}
+
+PipelineReplicator::Source* PipelineReplicator::Find(SourceIndex source) {
+  auto it = sources_.find(source);
+  return it == sources_.end() ? nullptr : it->second.get();
+}
+
+const PipelineReplicator::Source* PipelineReplicator::Find(SourceIndex source) const {
+  auto it = sources_.find(source);
+  return it == sources_.end() ? nullptr : it->second.get();
+}
+
+// ---- asking
+
+uint64_t PipelineReplicator::LengthOf(SegmentIndex segment) const {
+  const uint64_t begin = segment.value * spec_.segment_bytes;
+  return std::min(spec_.segment_bytes, spec_.total_bytes - std::min(begin, spec_.total_bytes));
+}
+
+uint64_t PipelineReplicator::SegmentsPerRequest() const {
+  if (spec_.segment_bytes == 0) return 1;
+  return std::max<uint64_t>(1, limits_.request_bytes / spec_.segment_bytes);
+}
+
+std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(SourceIndex source,
+                                                                           absl::Time now) {
+  Source* asked = Find(source);
+  if (asked == nullptr || asked->retired || failed()) return std::nullopt;
+  if (asked->requests.size() >= limits_.requests_in_flight) return std::nullopt;
+  SegmentRange range = held_.FirstMissing(SegmentIndex(0), spec_.segment_count,
+                                          SegmentsPerRequest(), SkipFor(*asked));
+  if (range.empty()) range = TailRange(*asked, now);
+  if (range.empty()) return std::nullopt;
+  // A source at rest was not silent: its time starts with this request.
+  if (asked->requests.empty()) asked->last_heard = now;
+  asked->last_asked = now;
+  asked->requests.push_back(SegmentSet::FromRanges({range}));
+  return Request{range};
+}
+
+SegmentSet PipelineReplicator::SkipFor(const Source& source) const {
+  SegmentSet skip;
+  for (const auto& [index, other] : sources_) {
+    for (const SegmentSet& request : other->requests) skip.AddAll(request);
+  }
+  for (const auto& [segment, writer] : writing_) skip.Add(segment);
+  for (const SegmentRange& range : source.corrupted.ranges()) {
+    for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) {
+      if (CanComeFromAnother(source, i)) skip.Add(i);
+    }
+  }
+  return skip;
+}
+
+bool PipelineReplicator::CanComeFromAnother(const Source& source, SegmentIndex segment) const {
+  return std::any_of(sources_.begin(), sources_.end(), [&](const auto& entry) {
+    const Source& other = *entry.second;
+    return &other != &source && !other.retired && !other.corrupted.Contains(segment);
+  });
+}
+
+// What an idle source takes over from the one that would take longest to the end.
+SegmentRange PipelineReplicator::TailRange(const Source& helper, absl::Time now) const {
+  SegmentRange range;
+  if (!helper.requests.empty() || helper.bytes == 0) return range;
+  double longest = 0;
+  for (const auto& [index, slow] : sources_) {
+    if (slow.get() == &helper || slow->requests.empty()) continue;
+    if (!TakingOverHelps(helper, *slow, now)) continue;
+    const SegmentRange candidate = RangeToTakeOver(*slow);
+    const double seconds = slow->SecondsFor(slow->SegmentsOutstanding(), now);
+    if (candidate.empty() || seconds <= longest) continue;
+    longest = seconds;
+    range = candidate;
+  }
+  return range;
+}
+
+// The end of what it was asked last: it will come to that last.
+SegmentRange PipelineReplicator::RangeToTakeOver(const Source& slow) const {
+  SegmentSet open;
+  for (const SegmentSet& request : slow.requests) open.AddAll(request);
+  for (const auto& [index, other] : sources_) {
+    if (other.get() == &slow) continue;
+    for (const SegmentSet& request : other->requests) {
+      for (const SegmentRange& range : request.ranges()) open.Remove(range);
+    }
+  }
+  for (const SegmentRange& range : held_.ranges()) open.Remove(range);
+  for (const auto& [segment, writer] : writing_) open.Remove({segment, segment.Next()});
+  if (open.empty()) return {};
+  SegmentRange last = open.ranges().back();
+  if (last.count() > SegmentsPerRequest()) {
+    last.begin = SegmentIndex(last.end.value - SegmentsPerRequest());
+  }
+  return last;
+}
+
+bool PipelineReplicator::TakingOverHelps(const Source& helper, const Source& slow,
+                                         absl::Time now) const {
+  if (now - slow.last_asked < limits_.tail_patience) return false;
+  const double slow_seconds =
+      slow.SecondsFor(slow.SegmentsOutstanding() * spec_.segment_bytes, now);
+  const double helper_seconds = helper.SecondsFor(limits_.request_bytes, now);
+  return slow_seconds > 2 * helper_seconds;
+}
+
+// ---- receiving
+
+bool PipelineReplicator::WantsSegment(SourceIndex source, SegmentIndex segment) const {
+  const Source* sender = Find(source);
+  if (sender == nullptr || sender->retired || !sender->Asked(segment)) return false;
+  const auto writer = writing_.find(segment);
+  if (writer != writing_.end() && writer->second != source) return false;
+  return TH_MUTATE(kWriteHeldSegmentAgain, !held_.Contains(segment), true);
+}
+
+bool PipelineReplicator::BeginSegment(SourceIndex source, SegmentIndex segment) {
+  if (!WantsSegment(source, segment)) return false;
+  writing_.insert_or_assign(segment, source);
+  return true;
+}
+
+bool PipelineReplicator::HandleDiscarded(SourceIndex source, SegmentIndex segment, absl::Time now) {
+  Source* sender = Find(source);
+  if (sender == nullptr) return false;
+  sender->last_heard = now;
+  // What was asked of a retired source still arrives until it is closed.
+  return sender->Answer(segment) || sender->retired;
+}
+
+PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex source,
+                                                                     SegmentIndex segment,
+                                                                     SegmentSum sent,
+                                                                     SegmentSum computed,
+                                                                     absl::Time now) {
+  Source* sender = Find(source);
+  if (sender == nullptr || segment.value >= spec_.segment_count) return SegmentVerdict::kUnexpected;
+  const auto writer = writing_.find(segment);
+  const bool wrote = writer != writing_.end() && writer->second == source;
+  const bool answered = sender->Answer(segment);
+  if (!answered && !wrote) return SegmentVerdict::kUnexpected;
+  sender->last_heard = now;
+  if (held_.Contains(segment)) return SegmentVerdict::kDuplicate;
+  if (wrote) writing_.erase(writer);
+  if (TH_MUTATE(kAcceptAnySum, spec_.checksums && sent != computed, false)) {
+    CountCorrupt(*sender, segment);
+    return SegmentVerdict::kCorrupt;
+  }
+  Accept(*sender, segment, sent);
+  return SegmentVerdict::kAccepted;
+}
+
+void PipelineReplicator::Accept(Source& source, SegmentIndex segment, SegmentSum sum) {
+  const uint64_t length = LengthOf(segment);
+  held_.Add(segment);
+  sums_[segment.value] = sum;
+  bytes_held_ += length;
+  source.bytes += length;
+  accounts_[source.index].bytes += length;
+  contributors_.insert(source.index);
+  CheckRoot();
+}
+
+void PipelineReplicator::CountCorrupt(Source& source, SegmentIndex segment) {
+  ++corrupt_segments_;
+  source.corrupted.Add(segment);
+  const uint32_t count = ++accounts_[source.index].corrupt_segments;
+  if (count >= limits_.corrupt_segments_per_source) source.too_corrupt = true;
+}
+
+void PipelineReplicator::HandleAlive(SourceIndex source, absl::Time now) {
+  Source* sender = Find(source);
+  if (sender == nullptr) return;
+  TH_MUTATE(kIgnoreKeepAlive, sender->last_heard = now, static_cast<void>(0));
+}
+
+void PipelineReplicator::HandlePause(absl::Duration pause) {
+  for (auto& [index, source] : sources_) source->last_heard += pause;
+}
+
+// ---- the root
+
+void PipelineReplicator::HandleRoot(const Digest& root) {
+  root_ = root;
+  agreed_ = false;
+  CheckRoot();
+}
+
+void PipelineReplicator::CheckRoot() {
+  if (!spec_.checksums || !root_.has_value() || !all_received() || failed()) return;
+  agreed_ = TH_MUTATE(kTrustTheList, RootOfSums(sums_) == *root_, true);
+  if (!agreed_) StartOver();
+}
+
+// Nobody knows which sum is wrong, so nothing of the list counts. When it all came from one source,
+// that is the culprit.
+void PipelineReplicator::StartOver() {
+  ++root_mismatches_;
+  if (contributors_.size() == 1 && !resumed_) {
+    culprit_ = *contributors_.begin();
+    RetireSource(*culprit_);
+  }
+  held_.Clear();
+  bytes_held_ = 0;
+  contributors_.clear();
+  resumed_ = false;
+}
+
+// ---- losses
+
+std::vector<PipelineReplicator::LostSource> PipelineReplicator::PollLost(absl::Time now) {
+  std::vector<LostSource> lost;
+  if (culprit_.has_value()) {
+    if (Source* source = Find(*culprit_)) source->told = true;
+    lost.push_back({.source = *std::exchange(culprit_, std::nullopt), .corrupt = true});
+  }
+  for (auto& [index, source] : sources_) {
+    if (source->told || source->retired) continue;
+    const absl::Duration silent_for = now - source->last_heard;
+    const bool silent = !source->requests.empty() && silent_for >= limits_.silence;
+    if (!silent && !source->too_corrupt) continue;
+    source->told = true;
+    lost.push_back({.source = index,
+                    .corrupt = source->too_corrupt,
+                    .silent_for = source->too_corrupt ? absl::ZeroDuration() : silent_for});
+    RetireSource(index);
+  }
+  return lost;
+}
+
+absl::Time PipelineReplicator::NextDeadline() const {
+  if (culprit_.has_value()) return absl::InfinitePast();
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [index, source] : sources_) {
+    if (source->told || source->retired) continue;
+    if (source->too_corrupt) return absl::InfinitePast();
+    if (!source->requests.empty()) next = std::min(next, source->last_heard + limits_.silence);
+  }
+  return next;
+}
+
+// ---- state
+
+bool PipelineReplicator::all_received() const {
+  return spec_.segment_count == 0 ||
+         held_.ContainsAll({SegmentIndex(0), SegmentIndex(spec_.segment_count)});
+}
+
+bool PipelineReplicator::complete() const {
+  return all_received() && TH_MUTATE(kCompleteWithoutRoot, (!spec_.checksums || agreed_), true);
+}
+
+bool PipelineReplicator::failed() const { return root_mismatches_ > limits_.root_mismatches; }
+
+uint64_t PipelineReplicator::bytes_from(SourceIndex source) const {
+  const auto it = accounts_.find(source);
+  return it == accounts_.end() ? 0 : it->second.bytes;
+}
+
+uint32_t PipelineReplicator::corrupt_from(SourceIndex source) const {
+  const auto it = accounts_.find(source);
+  return it == accounts_.end() ? 0 : it->second.corrupt_segments;
+}
+
+}  // namespace th

@@ -1,0 +1,176 @@
+// One shard on its way into one buffer, and on to others: what is received and checked, what to ask
+// from which source next, what may be served to readers, how it resumes after a source is lost.
+//
+//   PipelineReplicator fill({.segment_count = n, .segment_bytes = b, .total_bytes = t}, limits);
+//   fill.AddSource(SourceIndex(0), now);
+//   while (auto request = fill.PollRequest(SourceIndex(0), now)) Send(*request);       // windowed
+//   if (!fill.BeginSegment(source, index)) fill.HandleDiscarded(source, index, now);   // bytes
+//   come switch (fill.HandleSegment(source, index, sum_received, sum_computed, now)) ...    //
+//   bytes landed if (fill.complete()) ...                                        // all checked and
+//   the root agrees
+//
+// States of a segment: missing -> requested (of one source) -> being written -> received and
+// checked. A segment whose sum does not match goes back to missing and is asked from another source
+// where there is one. Only one source writes a segment at a time, and none writes one that is held.
+//
+// Pure; not thread-safe: the owner serialises calls.
+#ifndef TH_PIPELINE_REPLICATOR_PIPELINE_REPLICATOR_H_
+#define TH_PIPELINE_REPLICATOR_PIPELINE_REPLICATOR_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "th/weights/checksum.h"
+#include "th/weights/digest.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/segments.h"
+
+namespace th {
+
+// A source of this fill, numbered by the owner, never reused within the fill.
+using SourceIndex = StrongInt<struct SourceIndexTag, uint32_t>;
+
+struct ReplicatorLimits {
+  uint64_t request_bytes = uint64_t{4} << 20;  // of one pull request
+  uint32_t requests_in_flight = 4;             // at one source
+  // A source that has sent neither segment nor keep-alive for this long is lost.
+  absl::Duration silence = absl::Milliseconds(400);
+  // A source is given up with this many segments that failed their sum.
+  uint32_t corrupt_segments_per_source = 2;
+  // Rounds of starting over after the root disagreed with the list.
+  uint32_t root_mismatches = 2;
+  // How long a source may sit on a request before an idle, faster one is asked for the same (the
+  // tail).
+  absl::Duration tail_patience = absl::Milliseconds(50);
+};
+
+class PipelineReplicator {
+ public:
+  struct Spec {
+    uint64_t segment_count = 0;
+    uint64_t segment_bytes = 0;
+    uint64_t total_bytes = 0;
+    bool checksums = true;              // false: sums are not compared and no root is awaited
+    SegmentSet already_held;            // checked before (a resumed fill), with their sums
+    std::vector<SegmentSum> held_sums;  // by segment; empty or segment_count long
+  };
+  PipelineReplicator(Spec spec, ReplicatorLimits limits);
+  ~PipelineReplicator();
+
+  // Sources come and go. Retiring one gives back what was requested of it; nothing more is asked or
+  // wanted from it, but the segment that it is writing just now stays its own. Removing one gives
+  // that back too: call it once nothing of it can touch the buffer any more.
+  void AddSource(SourceIndex source, absl::Time now);
+  void RetireSource(SourceIndex source);
+  void RemoveSource(SourceIndex source);
+
+  // The next pull request for this source, while its window has room and something is missing.
+  // Ranges come in canonical order; several sources get disjoint ones. When nothing is missing but
+  // requested ranges of a slower source remain, a faster one may ask for them too (the tail).
+  struct Request {
+    SegmentRange range;
+  };
+  std::optional<Request> PollRequest(SourceIndex source, absl::Time now);
+
+  enum class SegmentVerdict : uint8_t {
+    kAccepted,    // counted; may be served on
+    kDuplicate,   // held already: nothing changes (the bytes were equal, both matched their sums)
+    kCorrupt,     // sum mismatch: asked again, elsewhere where possible
+    kUnexpected,  // not asked from this source: the owner drops the source
+  };
+  // Whether the bytes of `segment` from `source` may be written into the buffer now: it was asked,
+  // is not held yet (a held segment is being served and must not be written again), and no other
+  // source is writing it.
+  bool WantsSegment(SourceIndex source, SegmentIndex segment) const;
+  // The same, and takes the segment for `source` until HandleSegment or RemoveSource.
+  bool BeginSegment(SourceIndex source, SegmentIndex segment);
+  // `source` answered a request, but the bytes were thrown away because they were not wanted. False
+  // when it was not even asked: the owner drops the source.
+  bool HandleDiscarded(SourceIndex source, SegmentIndex segment, absl::Time now);
+  SegmentVerdict HandleSegment(SourceIndex source, SegmentIndex segment, SegmentSum sent,
+                               SegmentSum computed, absl::Time now);
+  // Part of a segment arrived, or the source said that it waits for its own upstream.
+  void HandleAlive(SourceIndex source, absl::Time now);
+  // This process itself did not run for so long (stopped, starved): no source is blamed for that.
+  void HandlePause(absl::Duration pause);
+
+  // The authority's root. A list that disagrees starts the fill over (bounded): nothing is held.
+  void HandleRoot(const Digest& root);
+  // How often the fill started over. The owner forgets what it serves whenever this rises.
+  uint32_t rounds_restarted() const { return root_mismatches_; }
+
+  // Sources that are lost by now: silent, or with too many corrupt segments, or the only one behind
+  // a list that disagreed with the root (then possibly removed before). Each is told once and is
+  // retired by that; the owner closes and removes it.
+  struct LostSource {
+    SourceIndex source;
+    bool corrupt = false;
+    absl::Duration silent_for;
+    friend bool operator==(const LostSource&, const LostSource&) = default;
+  };
+  std::vector<LostSource> PollLost(absl::Time now);
+  // When PollLost has something to tell, if nothing else happens.
+  absl::Time NextDeadline() const;
+
+  const SegmentSet& held() const { return held_; }
+  bool all_received() const;
+  // All received and, with checksums, the root known and in agreement.
+  bool complete() const;
+  // The list was wrong too often. The fill cannot end well.
+  bool failed() const;
+  uint64_t bytes_held() const { return bytes_held_; }
+  uint64_t corrupt_segments() const { return corrupt_segments_; }
+  uint64_t bytes_from(SourceIndex source) const;    // accepted; kept after the source is gone
+  uint32_t corrupt_from(SourceIndex source) const;  // likewise
+  // The sum of a held segment, as the publisher made it.
+  SegmentSum SumOf(SegmentIndex segment) const { return sums_[segment.value]; }
+  const std::vector<SegmentSum>& sums() const { return sums_; }
+
+ private:
+  struct Source;
+  struct Account {
+    uint64_t bytes = 0;
+    uint32_t corrupt_segments = 0;
+  };
+
+  Source* Find(SourceIndex source);
+  const Source* Find(SourceIndex source) const;
+  uint64_t LengthOf(SegmentIndex segment) const;
+  uint64_t SegmentsPerRequest() const;
+  // What `source` must not be asked for now: asked or being written elsewhere, or bad from here.
+  SegmentSet SkipFor(const Source& source) const;
+  bool CanComeFromAnother(const Source& source, SegmentIndex segment) const;
+  SegmentRange TailRange(const Source& helper, absl::Time now) const;
+  SegmentRange RangeToTakeOver(const Source& slow) const;
+  bool TakingOverHelps(const Source& helper, const Source& slow, absl::Time now) const;
+  void Accept(Source& source, SegmentIndex segment, SegmentSum sum);
+  void CountCorrupt(Source& source, SegmentIndex segment);
+  void CheckRoot();
+  void StartOver();
+
+  const Spec spec_;
+  const ReplicatorLimits limits_;
+  SegmentSet held_;
+  std::vector<SegmentSum> sums_;
+  uint64_t bytes_held_ = 0;
+  std::map<SourceIndex, std::unique_ptr<Source>> sources_;
+  std::map<SegmentIndex, SourceIndex> writing_;
+  std::map<SourceIndex, Account> accounts_;
+  uint64_t corrupt_segments_ = 0;
+  std::optional<Digest> root_;
+  bool agreed_ = false;
+  uint32_t root_mismatches_ = 0;
+  // Who the held list comes from: to know the culprit when there was only one.
+  std::set<SourceIndex> contributors_;
+  bool resumed_ = false;
+  std::optional<SourceIndex> culprit_;
+};
+
+}  // namespace th
+
+#endif  // TH_PIPELINE_REPLICATOR_PIPELINE_REPLICATOR_H_
