@@ -1,0 +1,147 @@
+#include "th/wire/catalog.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "th/wire/field_reader.h"
+#include "th/wire/limits.h"
+
+namespace th {
+namespace {
+
+// The catalog comes from the server that the caller trusts with its weights; its size is bounded by
+// the message's, so its lists need no limits of their own.
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+
+pb::CatalogRank RankToProto(const CatalogRank& rank) {
+  pb::CatalogRank out;
+  *out.mutable_name() = ToProto(rank.name);
+  out.set_worker(rank.worker.value);
+  out.set_buffer_name(rank.buffer_name);
+  *out.mutable_location() = ToProto(rank.location);
+  for (const Endpoint& endpoint : rank.endpoints) *out.add_endpoints() = ToProto(endpoint);
+  out.set_layout(DigestToProto(rank.layout));
+  out.set_bytes(rank.bytes);
+  out.set_bytes_held(rank.bytes_held);
+  out.set_connected(rank.connected);
+  *out.mutable_since_heard() = ToProto(rank.since_heard);
+  out.set_readers(rank.readers);
+  for (const RankName& source : rank.sources) *out.add_sources() = ToProto(source);
+  return out;
+}
+
+absl::StatusOr<CatalogRank> RankFromProto(const pb::CatalogRank& in) {
+  FieldReader reader;
+  CatalogRank out{.worker = WorkerId(in.worker()),
+                  .bytes = in.bytes(),
+                  .bytes_held = in.bytes_held(),
+                  .connected = in.connected(),
+                  .readers = in.readers()};
+  reader.Message("name", in.has_name(), FromProto(in.name()), out.name);
+  reader.OptionalName("buffer_name", in.buffer_name(), out.buffer_name);
+  reader.Nested("location", FromProto(in.location()), out.location);
+  reader.Each("endpoints", in.endpoints(), kMaxEndpointsOnWire, out.endpoints,
+              [](const pb::Endpoint& endpoint) { return FromProto(endpoint); });
+  reader.Digest("layout", in.layout(), out.layout);
+  reader.Duration("since_heard", in.has_since_heard(), in.since_heard(), out.since_heard);
+  reader.Each("sources", in.sources(), kMaxSourcesOnWire, out.sources,
+              [](const pb::RankName& source) { return FromProto(source); });
+  return reader.Finish(std::move(out));
+}
+
+pb::CatalogReplica ReplicaToProto(const CatalogReplica& replica) {
+  pb::CatalogReplica out;
+  out.set_group(replica.group);
+  out.set_buffer_name(replica.buffer_name);
+  out.set_form(replica.form);
+  out.set_state(replica.state);
+  out.set_publisher(replica.publisher);
+  out.set_temporary(replica.temporary);
+  for (const CatalogRank& rank : replica.ranks) *out.add_ranks() = RankToProto(rank);
+  return out;
+}
+
+absl::StatusOr<CatalogReplica> ReplicaFromProto(const pb::CatalogReplica& in) {
+  FieldReader reader;
+  CatalogReplica out{.publisher = in.publisher(), .temporary = in.temporary()};
+  reader.Name("group", in.group(), out.group);
+  reader.OptionalName("buffer_name", in.buffer_name(), out.buffer_name);
+  reader.OptionalName("form", in.form(), out.form);
+  reader.Prose(in.state(), out.state);
+  reader.Each("ranks", in.ranks(), kNoLimit, out.ranks, RankFromProto);
+  return reader.Finish(std::move(out));
+}
+
+pb::CatalogVersion VersionToProto(const CatalogVersion& version) {
+  pb::CatalogVersion out;
+  *out.mutable_info() = ToProto(version.info);
+  out.set_published(version.published);
+  out.set_sealed(version.sealed);
+  out.set_withdrawn(version.withdrawn);
+  out.set_bytes(version.bytes);
+  for (const SealedShard& shard : version.shards) *out.add_shards() = ToProto(shard);
+  for (const std::string& owner : version.pinned_by) {
+    out.add_pinned_by(CleanText(owner, kMaxNameBytes));
+  }
+  for (const CatalogReplica& replica : version.replicas) {
+    *out.add_replicas() = ReplicaToProto(replica);
+  }
+  return out;
+}
+
+absl::StatusOr<CatalogVersion> VersionFromProto(const pb::CatalogVersion& in) {
+  FieldReader reader;
+  CatalogVersion out{.published = in.published(),
+                     .sealed = in.sealed(),
+                     .withdrawn = in.withdrawn(),
+                     .bytes = in.bytes(),
+                     .pinned_by = {in.pinned_by().begin(), in.pinned_by().end()}};
+  reader.Message("info", in.has_info(), FromProto(in.info()), out.info);
+  reader.Each("shards", in.shards(), kNoLimit, out.shards,
+              [](const pb::SealedShard& shard) { return FromProto(shard); });
+  reader.Each("replicas", in.replicas(), kNoLimit, out.replicas, ReplicaFromProto);
+  return reader.Finish(std::move(out));
+}
+
+pb::CatalogModel ModelToProto(const CatalogModel& model) {
+  pb::CatalogModel out;
+  *out.mutable_key() = ToProto(model.key);
+  out.set_lineage(model.lineage.value);
+  out.set_high_water(model.high_water.value);
+  out.set_keep_latest(model.keep_latest);
+  for (const CatalogVersion& version : model.versions) {
+    *out.add_versions() = VersionToProto(version);
+  }
+  for (const CatalogReplica& replica : model.idle) *out.add_idle() = ReplicaToProto(replica);
+  return out;
+}
+
+absl::StatusOr<CatalogModel> ModelFromProto(const pb::CatalogModel& in) {
+  FieldReader reader;
+  CatalogModel out{.lineage = Lineage(in.lineage()),
+                   .high_water = VersionSequence(in.high_water()),
+                   .keep_latest = in.keep_latest()};
+  reader.Message("key", in.has_key(), FromProto(in.key()), out.key);
+  reader.Each("versions", in.versions(), kNoLimit, out.versions, VersionFromProto);
+  reader.Each("idle", in.idle(), kNoLimit, out.idle, ReplicaFromProto);
+  return reader.Finish(std::move(out));
+}
+
+}  // namespace
+
+pb::Catalog ToProto(const Catalog& catalog) {
+  pb::Catalog out;
+  out.set_epoch(catalog.epoch.value);
+  for (const CatalogModel& model : catalog.models) *out.add_models() = ModelToProto(model);
+  return out;
+}
+
+absl::StatusOr<Catalog> FromProto(const pb::Catalog& in) {
+  FieldReader reader;
+  Catalog out{.epoch = Epoch(in.epoch())};
+  reader.Each("models", in.models(), kNoLimit, out.models, ModelFromProto);
+  return reader.Finish(std::move(out));
+}
+
+}  // namespace th

@@ -1,0 +1,99 @@
+#include "th/wire/controller_request.h"
+
+#include <utility>
+
+#include "th/wire/field_reader.h"
+#include "th/wire/limits.h"
+
+namespace th {
+
+pb::ListRequest ToProto(const ListQuery& query) {
+  pb::ListRequest out;
+  *out.mutable_hello() = ToProto(query.hello);
+  out.set_run(query.run);
+  out.set_model(query.model);
+  out.set_omit_attributes(query.omit_attributes);
+  return out;
+}
+
+pb::ResolveRequest ToProto(const ResolveQuery& query) {
+  pb::ResolveRequest out;
+  *out.mutable_hello() = ToProto(query.hello);
+  *out.mutable_key() = ToProto(query.key);
+  *out.mutable_selector() = ToProto(query.selector);
+  return out;
+}
+
+pb::WaitVersionRequest ToProto(const WaitQuery& query) {
+  pb::WaitVersionRequest out;
+  *out.mutable_hello() = ToProto(query.hello);
+  *out.mutable_key() = ToProto(query.key);
+  *out.mutable_selector() = ToProto(query.selector);
+  out.set_after(query.after.value);
+  *out.mutable_timeout() = ToProto(query.timeout);
+  return out;
+}
+
+pb::CommandRequest ToProto(const ControllerCommand& command) {
+  pb::CommandRequest out;
+  *out.mutable_hello() = ToProto(command.hello);
+  *out.mutable_key() = ToProto(command.key);
+  *out.mutable_command() = ToProto(command.command);
+  out.set_credentials(command.credentials);
+  return out;
+}
+
+pb::GetLayoutRequest ToProto(const LayoutQuery& query) {
+  pb::GetLayoutRequest out;
+  *out.mutable_hello() = ToProto(query.hello);
+  out.set_digest(DigestToProto(query.digest));
+  return out;
+}
+
+absl::StatusOr<ListQuery> FromProto(const pb::ListRequest& in) {
+  FieldReader reader;
+  ListQuery out{.omit_attributes = in.omit_attributes()};
+  reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
+  reader.OptionalName("run", in.run(), out.run);
+  reader.OptionalName("model", in.model(), out.model);
+  return reader.Finish(std::move(out));
+}
+
+absl::StatusOr<ResolveQuery> FromProto(const pb::ResolveRequest& in) {
+  FieldReader reader;
+  ResolveQuery out;
+  reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
+  reader.Message("key", in.has_key(), FromProto(in.key()), out.key);
+  reader.Message("selector", in.has_selector(), FromProto(in.selector()), out.selector);
+  return reader.Finish(std::move(out));
+}
+
+absl::StatusOr<WaitQuery> FromProto(const pb::WaitVersionRequest& in) {
+  FieldReader reader;
+  WaitQuery out{.after = VersionSequence(in.after())};
+  reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
+  reader.Message("key", in.has_key(), FromProto(in.key()), out.key);
+  reader.Message("selector", in.has_selector(), FromProto(in.selector()), out.selector);
+  reader.Duration("timeout", in.has_timeout(), in.timeout(), out.timeout);
+  return reader.Finish(std::move(out));
+}
+
+absl::StatusOr<ControllerCommand> FromProto(const pb::CommandRequest& in) {
+  FieldReader reader;
+  ControllerCommand out;
+  reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
+  reader.Message("key", in.has_key(), FromProto(in.key()), out.key);
+  reader.Message("command", in.has_command(), FromProto(in.command()), out.command);
+  reader.Text("credentials", in.credentials(), kMaxCredentialsBytes, out.credentials);
+  return reader.Finish(std::move(out));
+}
+
+absl::StatusOr<LayoutQuery> FromProto(const pb::GetLayoutRequest& in) {
+  FieldReader reader;
+  LayoutQuery out;
+  reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
+  reader.Digest("digest", in.digest(), out.digest);
+  return reader.Finish(std::move(out));
+}
+
+}  // namespace th

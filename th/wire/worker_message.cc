@@ -1,0 +1,364 @@
+#include "th/wire/worker_message.h"
+
+#include <string>
+#include <utility>
+
+#include "th/wire/field_reader.h"
+#include "th/wire/limits.h"
+
+namespace th {
+namespace {
+
+// ---------------------------------------------------------------------------------------------
+// Announcements
+
+pb::HeldVersion HeldToProto(const HeldVersion& held) {
+  pb::HeldVersion out;
+  *out.mutable_version() = ToProto(held.version);
+  out.set_complete(held.complete);
+  out.set_publisher(held.publisher);
+  out.set_group_committed(held.group_committed);
+  if (held.root.has_value()) out.set_root(DigestToProto(*held.root));
+  *out.mutable_segments() = ToProto(held.segments);
+  for (size_t i = 0; i < held.sources.size() && i < kMaxSourcesOnWire; ++i) {
+    *out.add_sources() = ToProto(held.sources[i]);
+  }
+  return out;
+}
+
+absl::StatusOr<HeldVersion> HeldFromProto(const pb::HeldVersion& in) {
+  FieldReader reader;
+  HeldVersion out{.complete = in.complete(),
+                  .publisher = in.publisher(),
+                  .group_committed = in.group_committed()};
+  reader.Message("version", in.has_version(), FromProto(in.version()), out.version);
+  if (in.has_root()) reader.Digest("root", in.root(), out.root.emplace());
+  reader.Nested("segments", FromProto(in.segments()), out.segments);
+  reader.Each("sources", in.sources(), kMaxSourcesOnWire, out.sources,
+              [](const pb::BufferAddress& source) -> absl::StatusOr<BufferAddress> {
+                return BufferAddressFromProto(source);
+              });
+  return reader.Finish(std::move(out));
+}
+
+pb::FinishedOperation FinishedToProto(const FinishedOperation& finished) {
+  pb::FinishedOperation out;
+  out.set_number(finished.number.value);
+  out.set_kind(static_cast<pb::OperationKind>(finished.kind));
+  *out.mutable_status() = ToProto(finished.status);
+  out.set_outcome(static_cast<pb::UpdateOutcome>(finished.outcome));
+  out.set_not_available(static_cast<pb::NotAvailableReason>(finished.not_available));
+  *out.mutable_version() = ToProto(finished.version);
+  return out;
+}
+
+absl::StatusOr<FinishedOperation> FinishedFromProto(const pb::FinishedOperation& in) {
+  FieldReader reader;
+  FinishedOperation out{.number = OperationNumber(in.number()),
+                        .status = StatusFromProto(in.status())};
+  reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
+  reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);
+  reader.Enum("not_available", in.not_available(), NotAvailableReason::kBehindFloor, false,
+              out.not_available);
+  reader.Nested("version", FromProto(in.version()), out.version);
+  return reader.Finish(std::move(out));
+}
+
+pb::AnnouncedBuffer AnnouncedToProto(const AnnouncedBuffer& buffer) {
+  pb::AnnouncedBuffer out;
+  out.set_buffer(buffer.buffer.value);
+  out.set_buffer_name(buffer.buffer_name);
+  out.set_form(buffer.form);
+  out.set_layout(DigestToProto(buffer.layout));
+  out.set_bytes(buffer.bytes);
+  out.set_segment_count(buffer.segment_count);
+  out.set_generation(buffer.generation.value);
+  if (buffer.held.has_value()) *out.mutable_held() = HeldToProto(*buffer.held);
+  if (buffer.last_finished.has_value()) {
+    *out.mutable_last_finished() = FinishedToProto(*buffer.last_finished);
+  }
+  return out;
+}
+
+absl::StatusOr<AnnouncedBuffer> AnnouncedFromProto(const pb::AnnouncedBuffer& in) {
+  FieldReader reader;
+  AnnouncedBuffer out{.buffer = BufferId(in.buffer()),
+                      .bytes = in.bytes(),
+                      .segment_count = in.segment_count(),
+                      .generation = BufferGeneration(in.generation())};
+  reader.Name("buffer_name", in.buffer_name(), out.buffer_name);
+  reader.Name("form", in.form(), out.form);
+  reader.Digest("layout", in.layout(), out.layout);
+  reader.Check(in.segment_count() <= kMaxSegmentsOnWire, "segment_count", "is too large");
+  reader.Message("held", in.has_held(), HeldFromProto(in.held()), out.held);
+  reader.Message("last_finished", in.has_last_finished(), FinishedFromProto(in.last_finished()),
+                 out.last_finished);
+  if (reader.status().ok() && out.held.has_value() && !out.held->segments.empty()) {
+    reader.Check(out.held->segments.ranges().back().end.value <= out.segment_count, "held.segments",
+                 "go beyond segment_count");
+  }
+  return reader.Finish(std::move(out));
+}
+
+// ---------------------------------------------------------------------------------------------
+// The frame's alternatives: to protobuf
+
+struct Encode {
+  pb::WorkerToServer& frame;
+
+  void operator()(const JoinRequest& in) const {
+    pb::JoinRequest& out = *frame.mutable_join();
+    *out.mutable_hello() = ToProto(in.hello);
+    *out.mutable_key() = ToProto(in.key);
+    *out.mutable_name() = ToProto(in.name);
+    out.set_ranks(in.ranks);
+    *out.mutable_location() = ToProto(in.location);
+    for (const Endpoint& endpoint : in.endpoints) *out.add_endpoints() = ToProto(endpoint);
+    out.set_spot(in.spot);
+    out.set_credentials(in.credentials);
+    if (in.resume.has_value()) {
+      out.mutable_resume()->set_worker(in.resume->worker.value);
+      out.mutable_resume()->set_epoch(in.resume->epoch.value);
+      out.mutable_resume()->set_group_generation(in.resume->group_generation.value);
+      out.mutable_resume()->set_lineage(in.resume->lineage.value);
+    }
+    for (const AnnouncedBuffer& buffer : in.buffers) {
+      *out.add_buffers() = AnnouncedToProto(buffer);
+    }
+  }
+  void operator()(const RegisterBuffer& in) const {
+    *frame.mutable_register_buffer()->mutable_buffer() = AnnouncedToProto(in.buffer);
+  }
+  void operator()(const LayoutUpload& in) const {
+    frame.mutable_layout_upload()->set_layout(in.layout.Encode());
+  }
+  void operator()(const StartOperation& in) const {
+    pb::StartOperation& out = *frame.mutable_start_operation();
+    *out.mutable_key() = ToProto(in.key);
+    out.set_kind(static_cast<pb::OperationKind>(in.kind));
+    *out.mutable_timeout() = ToProto(in.timeout);
+    out.set_label(in.label.text());
+    *out.mutable_attributes() = ToProto(in.attributes);
+    if (in.derived_from.has_value()) out.set_derived_from(in.derived_from->value);
+    *out.mutable_selector() = ToProto(in.selector);
+    out.set_floor(in.floor.value);
+    if (in.resolved.has_value()) *out.mutable_resolved() = ToProto(*in.resolved);
+  }
+  void operator()(const ReadyToFill& in) const {
+    *frame.mutable_ready_to_fill()->mutable_key() = ToProto(in.key);
+    frame.mutable_ready_to_fill()->set_generation(in.generation.value);
+  }
+  void operator()(const ShardSealed& in) const {
+    pb::ShardSealed& out = *frame.mutable_shard_sealed();
+    out.set_buffer(in.buffer.value);
+    out.set_version(in.version.value);
+    out.set_root(DigestToProto(in.root));
+  }
+  void operator()(const FillProgress& in) const {
+    pb::FillProgress& out = *frame.mutable_fill_progress();
+    *out.mutable_key() = ToProto(in.key);
+    out.set_version(in.version.value);
+    *out.mutable_segments() = ToProto(in.segments);
+  }
+  void operator()(const RankDone& in) const {
+    *frame.mutable_rank_done()->mutable_key() = ToProto(in.key);
+    frame.mutable_rank_done()->set_readers_cut(in.readers_cut);
+  }
+  void operator()(const RankFailed& in) const {
+    pb::RankFailed& out = *frame.mutable_rank_failed();
+    *out.mutable_key() = ToProto(in.key);
+    *out.mutable_status() = ToProto(in.status);
+    out.set_buffer_undefined(in.buffer_undefined);
+  }
+  void operator()(const SourceFailed& in) const {
+    pb::SourceFailed& out = *frame.mutable_source_failed();
+    *out.mutable_key() = ToProto(in.key);
+    out.set_assignment(in.assignment.value);
+    *out.mutable_source() = ToProto(in.source);
+    out.set_failure(static_cast<pb::SourceFailure>(in.failure));
+    out.set_detail(CleanText(in.detail, kMaxTextBytes));
+  }
+  void operator()(const BufferReset& in) const {
+    frame.mutable_buffer_reset()->set_buffer(in.buffer.value);
+  }
+  void operator()(const UnregisterBuffer& in) const {
+    frame.mutable_unregister_buffer()->set_buffer(in.buffer.value);
+  }
+  void operator()(const RunCommand& in) const { *frame.mutable_run_command() = ToProto(in); }
+  void operator()(const Heartbeat&) const { frame.mutable_heartbeat(); }
+  void operator()(const Leave&) const { frame.mutable_leave(); }
+};
+
+// ---------------------------------------------------------------------------------------------
+// The frame's alternatives: from protobuf
+
+absl::StatusOr<WorkerMessage> Decode(const pb::JoinRequest& in) {
+  FieldReader reader;
+  JoinRequest out{.ranks = in.ranks(), .spot = in.spot()};
+  reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
+  reader.Message("key", in.has_key(), FromProto(in.key()), out.key);
+  reader.Message("name", in.has_name(), FromProto(in.name()), out.name);
+  reader.Nested("location", FromProto(in.location()), out.location);
+  reader.Each("endpoints", in.endpoints(), kMaxEndpointsOnWire, out.endpoints,
+              [](const pb::Endpoint& endpoint) { return FromProto(endpoint); });
+  reader.Text("credentials", in.credentials(), kMaxCredentialsBytes, out.credentials);
+  if (in.has_resume()) {
+    out.resume = ResumeClaim{.worker = WorkerId(in.resume().worker()),
+                             .epoch = Epoch(in.resume().epoch()),
+                             .group_generation = GroupGeneration(in.resume().group_generation()),
+                             .lineage = Lineage(in.resume().lineage())};
+  }
+  reader.Each("buffers", in.buffers(), kMaxBuffersOnWire, out.buffers, AnnouncedFromProto);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::RegisterBuffer& in) {
+  FieldReader reader;
+  RegisterBuffer out;
+  reader.Message("buffer", in.has_buffer(), AnnouncedFromProto(in.buffer()), out.buffer);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::LayoutUpload& in) {
+  FieldReader reader;
+  LayoutUpload out;
+  absl::StatusOr<ShardLayout> layout = ShardLayout::Decode(in.layout());
+  reader.Check("layout", layout.status());
+  if (layout.ok()) out.layout = *std::move(layout);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::StartOperation& in) {
+  FieldReader reader;
+  StartOperation out{.key = OperationKeyFromProto(in.key()), .floor = VersionSequence(in.floor())};
+  reader.Check(in.has_key(), "key", "is missing");
+  reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
+  reader.Duration("timeout", in.has_timeout(), in.timeout(), out.timeout);
+  reader.Label("label", in.label(), out.label);
+  reader.Inline(FromProto(in.attributes()), out.attributes);
+  if (in.has_derived_from()) out.derived_from = VersionSequence(in.derived_from());
+  if (in.has_selector() || out.kind == OperationKind::kUpdate) {
+    reader.Message("selector", in.has_selector(), FromProto(in.selector()), out.selector);
+  }
+  reader.Message("resolved", in.has_resolved(), FromProto(in.resolved()), out.resolved);
+  reader.Reserved("components", !in.components().empty());
+  reader.Reserved("base_version", in.base_version() != 0);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::ReadyToFill& in) {
+  FieldReader reader;
+  reader.Check(in.has_key(), "key", "is missing");
+  return reader.Finish(WorkerMessage(
+      ReadyToFill{OperationKeyFromProto(in.key()), BufferGeneration(in.generation())}));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::ShardSealed& in) {
+  FieldReader reader;
+  ShardSealed out{.buffer = BufferId(in.buffer()), .version = VersionSequence(in.version())};
+  reader.Digest("root", in.root(), out.root);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::FillProgress& in) {
+  FieldReader reader;
+  FillProgress out{.key = OperationKeyFromProto(in.key()),
+                   .version = VersionSequence(in.version())};
+  reader.Check(in.has_key(), "key", "is missing");
+  reader.Nested("segments", FromProto(in.segments()), out.segments);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::RankDone& in) {
+  FieldReader reader;
+  reader.Check(in.has_key(), "key", "is missing");
+  return reader.Finish(WorkerMessage(RankDone{OperationKeyFromProto(in.key()), in.readers_cut()}));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::RankFailed& in) {
+  FieldReader reader;
+  reader.Check(in.has_key(), "key", "is missing");
+  reader.Check(in.status().code() != 0, "status", "is OK, which is no failure");
+  return reader.Finish(WorkerMessage(RankFailed{
+      OperationKeyFromProto(in.key()), StatusFromProto(in.status()), in.buffer_undefined()}));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::SourceFailed& in) {
+  FieldReader reader;
+  SourceFailed out{.key = OperationKeyFromProto(in.key()),
+                   .assignment = AssignmentId(in.assignment()),
+                   .source = BufferAddressFromProto(in.source())};
+  reader.Check(in.has_key(), "key", "is missing");
+  reader.Check(in.has_source(), "source", "is missing");
+  reader.Enum("failure", in.failure(), SourceFailure::kGenerationChanged, true, out.failure);
+  reader.Prose(in.detail(), out.detail);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::RunCommand& in) {
+  FieldReader reader;
+  RunCommand out;
+  reader.Inline(FromProto(in), out);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
+absl::StatusOr<WorkerMessage> DecodeMember(const pb::WorkerToServer& in) {
+  switch (in.message_case()) {
+    case pb::WorkerToServer::kJoin:
+      return Decode(in.join());
+    case pb::WorkerToServer::kRegisterBuffer:
+      return Decode(in.register_buffer());
+    case pb::WorkerToServer::kLayoutUpload:
+      return Decode(in.layout_upload());
+    case pb::WorkerToServer::kStartOperation:
+      return Decode(in.start_operation());
+    case pb::WorkerToServer::kReadyToFill:
+      return Decode(in.ready_to_fill());
+    case pb::WorkerToServer::kShardSealed:
+      return Decode(in.shard_sealed());
+    case pb::WorkerToServer::kFillProgress:
+      return Decode(in.fill_progress());
+    case pb::WorkerToServer::kRankDone:
+      return Decode(in.rank_done());
+    case pb::WorkerToServer::kRankFailed:
+      return Decode(in.rank_failed());
+    case pb::WorkerToServer::kSourceFailed:
+      return Decode(in.source_failed());
+    case pb::WorkerToServer::kBufferReset:
+      return WorkerMessage(BufferReset{BufferId(in.buffer_reset().buffer())});
+    case pb::WorkerToServer::kUnregisterBuffer:
+      return WorkerMessage(UnregisterBuffer{BufferId(in.unregister_buffer().buffer())});
+    case pb::WorkerToServer::kRunCommand:
+      return Decode(in.run_command());
+    case pb::WorkerToServer::kLeave:
+      return WorkerMessage(Leave{});
+    case pb::WorkerToServer::kHeartbeat:
+    case pb::WorkerToServer::MESSAGE_NOT_SET:
+      break;
+  }
+  return WorkerMessage(Heartbeat{});
+}
+
+// The name of the member that is set, for the path of an error.
+std::string MemberName(const pb::WorkerToServer& in) {
+  const auto* field = in.GetDescriptor()->FindFieldByNumber(in.message_case());
+  return field == nullptr ? "message" : field->name();
+}
+
+}  // namespace
+
+pb::WorkerToServer ToProto(const WorkerMessage& message) {
+  pb::WorkerToServer frame;
+  std::visit(Encode{frame}, message);
+  return frame;
+}
+
+absl::StatusOr<std::optional<WorkerMessage>> FromProto(const pb::WorkerToServer& in) {
+  if (in.message_case() == pb::WorkerToServer::MESSAGE_NOT_SET) return std::nullopt;
+  FieldReader reader;
+  WorkerMessage message;
+  reader.Nested(MemberName(in), DecodeMember(in), message);
+  return reader.Finish(std::optional<WorkerMessage>(std::move(message)));
+}
+
+}  // namespace th
