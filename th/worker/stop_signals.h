@@ -1,0 +1,101 @@
+// SIGINT and SIGTERM as something that can be waited for.
+//
+//   StopSignals stop;                        // first in main, before any thread exists
+//   ...
+//   PendingResult<absl::StatusOr<UpdateResult>> pending(&stop);
+//   buffer.UpdateAsync(version, options, pending.Callback());
+//   auto result = pending.Await();           // nullopt: a signal came first
+//   if (!result) return Drain();
+//
+// The second signal ends the process at once with status 128 + its number: whoever sends it twice
+// does not want to wait for a drain.
+#ifndef TH_WORKER_STOP_SIGNALS_H_
+#define TH_WORKER_STOP_SIGNALS_H_
+
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace th {
+
+// One a process: it blocks the two signals in the constructing thread (threads made later inherit
+// that) and takes them on a thread of its own. Thread-safe.
+class StopSignals {
+ public:
+  StopSignals();
+  // Unblocks the signals again.
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  bool requested() const;
+  // The signal that came first; 0: none yet.
+  int signal() const;
+  void Wait();
+  // Whether a stop was requested within `timeout`.
+  bool WaitFor(absl::Duration timeout);
+
+ private:
+  template <typename Result>
+  friend class PendingResult;
+  void Listen();
+
+  mutable absl::Mutex mutex_;
+  int signal_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  sigset_t before_;
+  std::thread listener_;
+};
+
+// A result that a callback brings, waited for together with the stop. `stop` outlives it; the
+// callback may come after it is gone.
+template <typename Result>
+class PendingResult {
+ public:
+  explicit PendingResult(StopSignals* stop) : stop_(stop), slot_(std::make_shared<Slot>()) {}
+
+  // To be called once, on any thread, while `stop` lives.
+  std::function<void(Result)> Callback() {
+    return [stop = stop_, slot = slot_](Result result) {
+      absl::MutexLock lock(&stop->mutex_);
+      slot->result.emplace(std::move(result));
+    };
+  }
+
+  // The result, or nullopt when a stop is requested before there is one.
+  std::optional<Result> Await() {
+    absl::MutexLock lock(&stop_->mutex_);
+    auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(stop_->mutex_) {
+      return slot_->result.has_value() || stop_->signal_ != 0;
+    };
+    stop_->mutex_.Await(absl::Condition(&over));
+    return std::move(slot_->result);
+  }
+
+  // The result even if a stop is requested: for what ends soon by itself.
+  Result AwaitResult() {
+    absl::MutexLock lock(&stop_->mutex_);
+    auto over = [this] { return slot_->result.has_value(); };
+    stop_->mutex_.Await(absl::Condition(&over));
+    return *std::move(slot_->result);
+  }
+
+ private:
+  // Shared with the callback, which may outlive the wait.
+  struct Slot {
+    std::optional<Result> result;
+  };
+  StopSignals* const stop_;
+  std::shared_ptr<Slot> slot_;
+};
+
+}  // namespace th
+
+#endif  // TH_WORKER_STOP_SIGNALS_H_
