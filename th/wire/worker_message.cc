@@ -137,6 +137,8 @@ struct Encode {
     *out.mutable_key() = ToProto(in.key);
     out.set_kind(static_cast<pb::OperationKind>(in.kind));
     *out.mutable_timeout() = ToProto(in.timeout);
+    out.set_group_generation(in.group_generation.value);
+    out.set_generation(in.generation.value);
     out.set_label(in.label.text());
     *out.mutable_attributes() = ToProto(in.attributes);
     if (in.derived_from.has_value()) out.set_derived_from(in.derived_from->value);
@@ -230,7 +232,10 @@ absl::StatusOr<WorkerMessage> Decode(const pb::LayoutUpload& in) {
 
 absl::StatusOr<WorkerMessage> Decode(const pb::StartOperation& in) {
   FieldReader reader;
-  StartOperation out{.key = OperationKeyFromProto(in.key()), .floor = VersionSequence(in.floor())};
+  StartOperation out{.key = OperationKeyFromProto(in.key()),
+                     .group_generation = GroupGeneration(in.group_generation()),
+                     .generation = BufferGeneration(in.generation()),
+                     .floor = VersionSequence(in.floor())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Duration("timeout", in.has_timeout(), in.timeout(), out.timeout);
