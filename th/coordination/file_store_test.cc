@@ -1,0 +1,237 @@
+#include "th/coordination/file_store.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Eq;
+using ::testing::HasSubstr;
+using ::th::testing::StatusIs;
+
+constexpr int kCrashed = 7;
+
+DurableState StateWithHighWater(uint64_t sequence) {
+  DurableState state;
+  state.models[{"r1", "qwen3"}].high_water = VersionSequence(sequence);
+  return state;
+}
+
+class FileStoreTest : public ::testing::Test {
+ protected:
+  FileStoreTest()
+      : directory_(absl::StrCat(::testing::TempDir(), "/",
+                                ::testing::UnitTest::GetInstance()->current_test_info()->name(),
+                                "-", getpid())) {
+    std::filesystem::remove_all(directory_);
+  }
+  ~FileStoreTest() override { std::filesystem::remove_all(directory_); }
+
+  std::string StateFile() const { return absl::StrCat(directory_, "/state"); }
+  std::string ReadStateFile() const {
+    std::ifstream file(StateFile(), std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  void WriteStateFile(const std::string& content) const {
+    std::ofstream(StateFile(), std::ios::binary) << content;
+  }
+  // What a server that starts now would find. Epochs rise by it.
+  OpenedState Reopened() const {
+    absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(directory_);
+    EXPECT_OK(store);
+    return store.ok() ? (*store)->opened() : OpenedState{};
+  }
+
+  const std::string directory_;
+};
+
+TEST_F(FileStoreTest, FirstOpeningCreatesTheDirectoryAndBeginsTheFirstReign) {
+  ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_ + "/a/b"));
+  EXPECT_EQ(store->opened().epoch, Epoch(1));
+  EXPECT_FALSE(store->opened().reigned_before);
+  EXPECT_TRUE(store->opened().durable.models.empty());
+}
+
+TEST_F(FileStoreTest, EveryOpeningRaisesTheEpochEvenWithoutAWrite) {
+  EXPECT_EQ(Reopened().epoch, Epoch(1));
+  EXPECT_EQ(Reopened().epoch, Epoch(2));
+  EXPECT_EQ(Reopened().epoch, Epoch(3));
+}
+
+TEST_F(FileStoreTest, WhatWasWrittenIsFoundAgain) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_));
+    ASSERT_OK(store->Write(StateWithHighWater(1)));
+    ASSERT_OK(store->Write(StateWithHighWater(2)));
+  }
+  const OpenedState opened = Reopened();
+  EXPECT_TRUE(opened.reigned_before);
+  EXPECT_EQ(opened.durable, StateWithHighWater(2));
+}
+
+TEST_F(FileStoreTest, ASecondServerIsRefusedWithPathAndProcess) {
+  ASSERT_OK_AND_ASSIGN(const auto first, FileStore::Open(directory_));
+  EXPECT_THAT(FileStore::Open(directory_),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr(directory_), HasSubstr(absl::StrCat("process ", getpid())),
+                             HasSubstr("--state-dir"))));
+}
+
+TEST_F(FileStoreTest, ASecondServerDoesNotDisturbTheFirst) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto first, FileStore::Open(directory_));
+    ASSERT_FALSE(FileStore::Open(directory_).ok());
+    ASSERT_OK(first->Write(StateWithHighWater(5)));
+  }
+  const OpenedState opened = Reopened();
+  EXPECT_EQ(opened.durable, StateWithHighWater(5));
+  EXPECT_EQ(opened.epoch, Epoch(2));
+}
+
+TEST_F(FileStoreTest, TheLockGoesWithItsHolder) {
+  ASSERT_OK_AND_ASSIGN(auto first, FileStore::Open(directory_));
+  first.reset();
+  EXPECT_OK(FileStore::Open(directory_));
+}
+
+TEST_F(FileStoreTest, ADamagedFileIsAnErrorAndStaysAsItIs) {
+  Reopened();
+  std::string damaged = ReadStateFile();
+  damaged.back() = '!';
+  WriteStateFile(damaged);
+  EXPECT_THAT(
+      FileStore::Open(directory_),
+      StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(StateFile()), HasSubstr("checksum"))));
+  EXPECT_EQ(ReadStateFile(), damaged);
+}
+
+TEST_F(FileStoreTest, AnEmptyFileIsNoFreshStart) {
+  Reopened();
+  WriteStateFile("");
+  EXPECT_THAT(FileStore::Open(directory_), StatusIs(absl::StatusCode::kDataLoss));
+}
+
+TEST_F(FileStoreTest, ALeftOverNewFileIsIgnored) {
+  Reopened();
+  std::ofstream(directory_ + "/state.new") << "half a";
+  EXPECT_EQ(Reopened().epoch, Epoch(2));
+}
+
+TEST_F(FileStoreTest, ADirectoryThatCannotBeCreatedIsNamed) {
+  std::filesystem::create_directories(directory_);
+  std::ofstream(directory_ + "/file") << "x";
+  EXPECT_THAT(FileStore::Open(directory_ + "/file/below").status().message(),
+              HasSubstr(directory_ + "/file/below"));
+}
+
+TEST_F(FileStoreTest, ASymbolicLinkInPlaceOfTheNewFileIsNotFollowed) {
+  Reopened();
+  std::filesystem::create_symlink(directory_ + "/elsewhere", directory_ + "/state.new");
+  EXPECT_FALSE(FileStore::Open(directory_).ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/elsewhere"));
+}
+
+TEST_F(FileStoreTest, OnlyTheOwnerMayRead) {
+  Reopened();
+  struct stat info;
+  ASSERT_EQ(stat(StateFile().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+// A crash before each step, in a process of its own: the next server finds the old state or the
+// new.
+class CrashTest : public FileStoreTest, public ::testing::WithParamInterface<WriteStep> {
+ protected:
+  void OpenWriteAndCrash() const {
+    bool armed = false;
+    auto store = FileStore::Open(directory_, {.before_step = [&](WriteStep step) {
+                                   if (armed && step == GetParam()) _exit(kCrashed);
+                                   return absl::OkStatus();
+                                 }});
+    armed = true;
+    if (store.ok()) (*store)->Write(StateWithHighWater(2)).IgnoreError();
+    _exit(0);
+  }
+};
+
+TEST_P(CrashTest, LeavesTheOldOrTheNewState) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_));
+    ASSERT_OK(store->Write(StateWithHighWater(1)));
+  }
+  ASSERT_EXIT(OpenWriteAndCrash(), ::testing::ExitedWithCode(kCrashed), "");
+  const OpenedState opened = Reopened();
+  const DurableState expected = StateWithHighWater(GetParam() == WriteStep::kSyncDirectory ? 2 : 1);
+  EXPECT_EQ(opened.durable, expected);
+  EXPECT_EQ(opened.epoch, Epoch(3));
+}
+
+// The disk fails at each step: the error comes out, the state before it stays in force.
+class FailingDiskTest : public FileStoreTest, public ::testing::WithParamInterface<WriteStep> {
+ protected:
+  FileStoreOptions Failing(bool& armed) const {
+    return {.before_step = [&armed](WriteStep step) {
+      return armed && step == GetParam() ? absl::ErrnoToStatus(ENOSPC, "cannot write")
+                                         : absl::OkStatus();
+    }};
+  }
+};
+
+TEST_P(FailingDiskTest, WriteReportsItAndALaterOneWorks) {
+  bool armed = false;
+  ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_, Failing(armed)));
+  ASSERT_OK(store->Write(StateWithHighWater(1)));
+  armed = true;
+  EXPECT_THAT(store->Write(StateWithHighWater(2)),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("No space left")));
+  armed = false;
+  EXPECT_OK(store->Write(StateWithHighWater(3)));
+}
+
+TEST_P(FailingDiskTest, NoReignBeginsWithoutADurableEpoch) {
+  Reopened();
+  bool armed = true;
+  EXPECT_THAT(FileStore::Open(directory_, Failing(armed)),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(Reopened().epoch, AnyOf(Eq(Epoch(2)), Eq(Epoch(3))));
+}
+
+std::string StepName(const ::testing::TestParamInfo<WriteStep>& info) {
+  static constexpr const char* kNames[] = {"Create", "Write", "Sync", "Rename", "SyncDirectory"};
+  return kNames[static_cast<int>(info.param)];
+}
+
+const auto kEveryStep = ::testing::Values(WriteStep::kCreate, WriteStep::kWrite, WriteStep::kSync,
+                                          WriteStep::kRename, WriteStep::kSyncDirectory);
+INSTANTIATE_TEST_SUITE_P(Steps, CrashTest, kEveryStep, StepName);
+INSTANTIATE_TEST_SUITE_P(Steps, FailingDiskTest, kEveryStep, StepName);
+
+TEST_F(FileStoreTest, AFailedWriteLeavesNoNewFileBehind) {
+  bool armed = false;
+  ASSERT_OK_AND_ASSIGN(const auto store,
+                       FileStore::Open(directory_, {.before_step = [&](WriteStep step) {
+                                         return armed && step == WriteStep::kSync
+                                                    ? absl::ErrnoToStatus(ENOSPC, "cannot sync")
+                                                    : absl::OkStatus();
+                                       }}));
+  armed = true;
+  ASSERT_FALSE(store->Write(StateWithHighWater(1)).ok());
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/state.new"));
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,39 @@
+// A store that forgets: for tests and simulations, where the process is the whole world.
+#ifndef TH_COORDINATION_MEMORY_STORE_H_
+#define TH_COORDINATION_MEMORY_STORE_H_
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "th/coordination/durable_store.h"
+
+namespace th {
+
+// Not thread-safe.
+class MemoryStore : public DurableStore {
+ public:
+  explicit MemoryStore(OpenedState opened) : opened_(std::move(opened)) {
+    written_ = opened_.durable;
+  }
+
+  const OpenedState& opened() const override { return opened_; }
+  absl::Status Write(const DurableState& state) override {
+    if (!failure_.ok()) return failure_;
+    written_ = state;
+    return absl::OkStatus();
+  }
+
+  // What was written last.
+  const DurableState& written() const { return written_; }
+  // Every write from here on fails with this.
+  void FailWith(absl::Status failure) { failure_ = std::move(failure); }
+
+ private:
+  OpenedState opened_;
+  DurableState written_;
+  absl::Status failure_;
+};
+
+}  // namespace th
+
+#endif  // TH_COORDINATION_MEMORY_STORE_H_

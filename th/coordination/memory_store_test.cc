@@ -1,0 +1,30 @@
+#include "th/coordination/memory_store.h"
+
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+
+namespace th {
+namespace {
+
+using ::th::testing::StatusIs;
+
+TEST(MemoryStoreTest, KeepsTheLastWrite) {
+  MemoryStore store({.epoch = Epoch(4)});
+  DurableState state;
+  state.models[{"r", "m"}].keep_latest = 2;
+  ASSERT_OK(store.Write(state));
+  EXPECT_EQ(store.written(), state);
+  EXPECT_EQ(store.opened().epoch, Epoch(4));
+}
+
+TEST(MemoryStoreTest, AFailedWriteChangesNothing) {
+  MemoryStore store({});
+  store.FailWith(absl::ResourceExhaustedError("full"));
+  DurableState state;
+  state.models[{"r", "m"}].keep_latest = 2;
+  EXPECT_THAT(store.Write(state), StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_TRUE(store.written().models.empty());
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,187 @@
+#include "th/coordination/state_encoding.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+#include "th/weights/digest.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr absl::string_view kMagic = "tensorhub-state";
+
+// ---------------------------------------------------------------------------------------------
+// To JSON
+
+Json PinToJson(const DurablePin& pin) {
+  Json out = {{"version", pin.version.value}, {"owner", pin.owner}};
+  if (pin.expires_at != absl::InfiniteFuture()) {
+    out["expires_at_unix_ns"] = absl::ToUnixNanos(pin.expires_at);
+  }
+  return out;
+}
+
+Json ModelToJson(const ModelKey& key, const DurableModel& model) {
+  Json pins = Json::array();
+  for (const DurablePin& pin : model.pins) pins.push_back(PinToJson(pin));
+  Json roll_backs = Json::array();
+  for (const DurableRollBack& point : model.roll_backs) {
+    roll_backs.push_back({{"lineage", point.lineage.value}, {"to", point.to.value}});
+  }
+  return {{"run", key.run},
+          {"model", key.model},
+          {"high_water", model.high_water.value},
+          {"high_water_label", model.high_water_label},
+          {"lineage", model.lineage.value},
+          {"keep_latest", model.keep_latest},
+          {"pins", std::move(pins)},
+          {"roll_backs", std::move(roll_backs)}};
+}
+
+// ---------------------------------------------------------------------------------------------
+// From JSON: every accessor checks the type first, so that the library never throws.
+
+class ObjectReader {
+ public:
+  explicit ObjectReader(const Json& object) : object_(object) {
+    if (!object.is_object()) Fail("an entry", "is no object");
+  }
+  absl::Status status() const { return status_; }
+
+  template <typename Raw>
+  Raw Number(const char* field) {
+    const Json* value = Find(field);
+    if (value == nullptr) return 0;
+    if (!value->is_number_unsigned() || value->get<uint64_t>() > std::numeric_limits<Raw>::max()) {
+      Fail(field, "is no number in range");
+      return 0;
+    }
+    return static_cast<Raw>(value->get<uint64_t>());
+  }
+  std::string Text(const char* field) {
+    const Json* value = Find(field);
+    if (value == nullptr) return "";
+    if (!value->is_string()) Fail(field, "is no text");
+    return value->is_string() ? value->get<std::string>() : "";
+  }
+  const Json& Array(const char* field) {
+    static const Json& empty = *new Json(Json::array());
+    const Json* value = Find(field);
+    if (value == nullptr) return empty;
+    if (!value->is_array()) Fail(field, "is no array");
+    return value->is_array() ? *value : empty;
+  }
+  absl::Time TimeOrInfinite(const char* field) {
+    if (!object_.is_object() || !object_.contains(field)) return absl::InfiniteFuture();
+    const Json& value = object_[field];
+    if (!value.is_number_integer()) Fail(field, "is no number");
+    return value.is_number_integer() ? absl::FromUnixNanos(value.get<int64_t>()) : absl::Time();
+  }
+
+ private:
+  const Json* Find(const char* field) {
+    if (!status_.ok()) return nullptr;
+    const auto found = object_.find(field);
+    if (found != object_.end()) return &*found;
+    Fail(field, "is missing");
+    return nullptr;
+  }
+  void Fail(absl::string_view field, absl::string_view reason) {
+    if (status_.ok()) status_ = absl::DataLossError(absl::StrCat(field, " ", reason));
+  }
+
+  const Json& object_;
+  absl::Status status_;
+};
+
+absl::StatusOr<DurablePin> PinFromJson(const Json& in) {
+  ObjectReader reader(in);
+  DurablePin pin{.version = VersionSequence(reader.Number<uint64_t>("version")),
+                 .owner = reader.Text("owner"),
+                 .expires_at = reader.TimeOrInfinite("expires_at_unix_ns")};
+  TH_RETURN_IF_ERROR(reader.status());
+  return pin;
+}
+
+absl::StatusOr<DurableRollBack> RollBackFromJson(const Json& in) {
+  ObjectReader reader(in);
+  DurableRollBack point{.lineage = Lineage(reader.Number<uint64_t>("lineage")),
+                        .to = VersionSequence(reader.Number<uint64_t>("to"))};
+  TH_RETURN_IF_ERROR(reader.status());
+  return point;
+}
+
+absl::Status ModelFromJson(const Json& in, DurableState& out) {
+  ObjectReader reader(in);
+  const ModelKey key{reader.Text("run"), reader.Text("model")};
+  DurableModel model{.high_water = VersionSequence(reader.Number<uint64_t>("high_water")),
+                     .high_water_label = reader.Text("high_water_label"),
+                     .lineage = Lineage(reader.Number<uint64_t>("lineage")),
+                     .keep_latest = reader.Number<uint32_t>("keep_latest")};
+  for (const Json& pin : reader.Array("pins")) {
+    TH_ASSIGN_OR_RETURN(model.pins.emplace_back(), PinFromJson(pin));
+  }
+  for (const Json& point : reader.Array("roll_backs")) {
+    TH_ASSIGN_OR_RETURN(model.roll_backs.emplace_back(), RollBackFromJson(point));
+  }
+  TH_RETURN_IF_ERROR(reader.status());
+  if (!out.models.emplace(key, std::move(model)).second) {
+    return absl::DataLossError(absl::StrCat(key.ToString(), " is there twice"));
+  }
+  return absl::OkStatus();
+}
+
+// Checks the first line and leaves the rest in `text`.
+absl::Status CheckHeader(absl::string_view& text) {
+  const size_t end = text.find('\n');
+  if (end == absl::string_view::npos) return absl::DataLossError("it has no first line");
+  const std::vector<absl::string_view> words = absl::StrSplit(text.substr(0, end), ' ');
+  text.remove_prefix(end + 1);
+  uint32_t format = 0;
+  if (words.size() < 2 || words[0] != kMagic || !absl::SimpleAtoi(words[1], &format)) {
+    return absl::DataLossError("its first line is no tensorhub-state header");
+  }
+  if (format != kStateFormat) {
+    return absl::UnimplementedError(
+        absl::StrCat("it has format ", format, ", this server reads format ", kStateFormat));
+  }
+  if (words.size() != 3 || words[2] != Sha256(text).ToHex()) {
+    return absl::DataLossError("its checksum does not match its content");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string EncodeState(const StoredState& state) {
+  Json models = Json::array();
+  for (const auto& [key, model] : state.durable.models) models.push_back(ModelToJson(key, model));
+  const Json root = {{"epoch", state.epoch.value}, {"models", std::move(models)}};
+  // Names are UTF-8 by the time they get here; `replace` only keeps the library from throwing.
+  const std::string body = root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return absl::StrCat(kMagic, " ", kStateFormat, " ", Sha256(body).ToHex(), "\n", body);
+}
+
+absl::StatusOr<StoredState> DecodeState(absl::string_view text) {
+  TH_RETURN_IF_ERROR(CheckHeader(text));
+  const Json root = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (root.is_discarded()) return absl::DataLossError("its content is no JSON");
+  ObjectReader reader(root);
+  StoredState state{.epoch = Epoch(reader.Number<uint32_t>("epoch"))};
+  for (const Json& model : reader.Array("models")) {
+    TH_RETURN_IF_ERROR(ModelFromJson(model, state.durable));
+  }
+  TH_RETURN_IF_ERROR(reader.status());
+  return state;
+}
+
+}  // namespace th
