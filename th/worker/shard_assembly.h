@@ -1,15 +1,10 @@
-// How the tensors of a checkpoint become shards, and shards the tensors of a checkpoint.
+// How the shards of a version become the whole tensors of a checkpoint again, however they were cut.
 //
-//   TH_ASSIGN_OR_RETURN(auto shards, DivideIntoShards(whole_tensors, ShardCount(2)));
-//   TH_ASSIGN_OR_RETURN(auto whole, AssembleShards(layouts));   // the inverse, for any slicing
-//
-// Dividing is deterministic: every rank that divides the same tensors in the same way gets the same
-// shards. Tensors whose first dimension divides evenly are cut along it, as tensor parallelism does;
-// the others go whole to the shard that is lightest so far.
+//   TH_ASSIGN_OR_RETURN(std::vector<WholeTensor> whole, AssembleShards(layouts));
 //
 // Thread-safety: pure functions.
-#ifndef TH_WORKER_SHARD_DIVISION_H_
-#define TH_WORKER_SHARD_DIVISION_H_
+#ifndef TH_WORKER_SHARD_ASSEMBLY_H_
+#define TH_WORKER_SHARD_ASSEMBLY_H_
 
 #include <cstdint>
 #include <vector>
@@ -18,29 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "th/weights/identifiers.h"
 #include "th/weights/shard_layout.h"
 #include "th/weights/tensor.h"
 
 namespace th {
-
-using ShardCount = StrongInt<struct ShardCountTag, uint32_t>;
-inline constexpr ShardCount kMaxShards{4096};
-
-// A tensor smaller than this is not worth cutting.
-inline constexpr uint64_t kMinCutBytes = uint64_t{16} << 10;
-
-// A shard's part of a whole tensor. `spec` describes the part (and where it lies in the whole);
-// it begins `offset` bytes into the whole's bytes and is contiguous there.
-struct TensorPart {
-  TensorSpec spec;
-  uint64_t offset = 0;
-};
-
-// INVALID_ARGUMENT: no shards or more than kMaxShards, what CompleteTensorSpec refuses, an alias of
-// an unknown tensor, or too few tensors to give each shard one.
-absl::StatusOr<std::vector<std::vector<TensorPart>>> DivideIntoShards(std::vector<TensorSpec> whole,
-                                                                      ShardCount shards);
 
 // A part as a shard's layout has it, seen from the whole tensor.
 struct PlacedPart {
@@ -73,4 +49,4 @@ absl::Status ForEachRun(const TensorSpec& part, absl::FunctionRef<void(const Byt
 
 }  // namespace th
 
-#endif  // TH_WORKER_SHARD_DIVISION_H_
+#endif  // TH_WORKER_SHARD_ASSEMBLY_H_

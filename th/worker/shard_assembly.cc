@@ -1,149 +1,21 @@
-#include "th/worker/shard_division.h"
+#include "th/worker/shard_assembly.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
 namespace {
 
-using PartsOfShards = std::vector<std::vector<TensorPart>>;
-
 uint64_t ElementCount(const std::vector<int64_t>& shape) {
   uint64_t count = 1;
   for (int64_t extent : shape) count *= static_cast<uint64_t>(extent);
   return count;
 }
-
-// Whether `spec` can be cut into equal parts of whole bytes along its first dimension.
-bool CutsEvenly(const TensorSpec& spec, ShardCount shards) {
-  if (spec.dtype == DType::kOpaque || spec.bytes < kMinCutBytes || spec.shape.empty()) return false;
-  if (spec.shape[0] % shards.value != 0) return false;
-  return ElementCount(spec.shape) / shards.value * DTypeBits(spec.dtype) % 8 == 0;
-}
-
-TensorPart CutPart(const TensorSpec& whole, ShardCount shards, uint32_t shard) {
-  TensorPart part{.spec = whole, .offset = whole.bytes / shards.value * shard};
-  part.spec.bytes = whole.bytes / shards.value;
-  part.spec.shape[0] = whole.shape[0] / shards.value;
-  part.spec.global_shape = whole.shape;
-  part.spec.slice_begin.assign(whole.shape.size(), 0);
-  part.spec.slice_begin[0] = part.spec.shape[0] * shard;
-  return part;
-}
-
-// Divides storages first, then puts every alias where its storage went.
-class Divider {
- public:
-  Divider(std::vector<TensorSpec> whole, ShardCount shards)
-      : whole_(std::move(whole)), shards_(shards), parts_(shards.value), bytes_(shards.value) {}
-
-  absl::StatusOr<PartsOfShards> Divide() && {
-    TH_RETURN_IF_ERROR(Complete());
-    TH_RETURN_IF_ERROR(FindAliases());
-    CutOrCollect();
-    PlaceWholeTensors();
-    PlaceAliases();
-    for (const std::vector<TensorPart>& shard : parts_) {
-      if (!shard.empty()) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          whole_.size(), " tensors cannot be divided into ", shards_.value, " shards"));
-    }
-    return std::move(parts_);
-  }
-
- private:
-  absl::Status Complete() {
-    for (TensorSpec& spec : whole_) {
-      TH_ASSIGN_OR_RETURN(spec, CompleteTensorSpec(std::move(spec)));
-    }
-    std::sort(whole_.begin(), whole_.end(),
-              [](const TensorSpec& a, const TensorSpec& b) { return a.name < b.name; });
-    return absl::OkStatus();
-  }
-
-  absl::Status FindAliases() {
-    for (size_t i = 0; i < whole_.size(); ++i) index_[whole_[i].name] = i;
-    uncut_.assign(whole_.size(), false);
-    for (const TensorSpec& spec : whole_) {
-      if (spec.alias_of.empty()) continue;
-      const auto target = index_.find(spec.alias_of);
-      if (target == index_.end()) {
-        return absl::InvalidArgumentError(absl::StrCat("tensor \"", spec.name,
-                                                       "\" is an alias of the unknown tensor \"",
-                                                       spec.alias_of, "\""));
-      }
-      const TensorSpec& storage = whole_[target->second];
-      if (!storage.alias_of.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat("tensor \"", spec.name, "\" is an alias of \"",
-                                                       storage.name, "\", which is one itself"));
-      }
-      // Of another shape it could not be cut at the same bytes.
-      if (storage.shape != spec.shape || storage.dtype != spec.dtype) uncut_[target->second] = true;
-    }
-    return absl::OkStatus();
-  }
-
-  void CutOrCollect() {
-    for (size_t i = 0; i < whole_.size(); ++i) {
-      if (!whole_[i].alias_of.empty()) continue;
-      if (uncut_[i] || !CutsEvenly(whole_[i], shards_)) {
-        uncut_[i] = true;
-        kept_whole_.push_back(i);
-        continue;
-      }
-      for (uint32_t shard = 0; shard < shards_.value; ++shard) Place(CutPart(whole_[i], shards_, shard), shard);
-    }
-  }
-
-  // Largest first, each to the lightest shard: the shards end up nearly equal.
-  void PlaceWholeTensors() {
-    std::stable_sort(kept_whole_.begin(), kept_whole_.end(), [this](size_t a, size_t b) {
-      return whole_[a].bytes > whole_[b].bytes;
-    });
-    for (size_t i : kept_whole_) {
-      const auto lightest = std::min_element(bytes_.begin(), bytes_.end());
-      const uint32_t shard = static_cast<uint32_t>(lightest - bytes_.begin());
-      home_[i] = shard;
-      Place({.spec = whole_[i]}, shard);
-    }
-  }
-
-  void PlaceAliases() {
-    for (const TensorSpec& spec : whole_) {
-      if (spec.alias_of.empty()) continue;
-      const size_t target = index_[spec.alias_of];
-      if (uncut_[target]) {
-        parts_[home_[target]].push_back({.spec = spec});
-        continue;
-      }
-      for (uint32_t shard = 0; shard < shards_.value; ++shard) {
-        parts_[shard].push_back(CutPart(spec, shards_, shard));
-      }
-    }
-  }
-
-  void Place(TensorPart part, uint32_t shard) {
-    // Counted as one byte more, so that tensors without bytes spread too.
-    bytes_[shard] += part.spec.bytes + 1;
-    parts_[shard].push_back(std::move(part));
-  }
-
-  std::vector<TensorSpec> whole_;
-  const ShardCount shards_;
-  PartsOfShards parts_;
-  std::vector<uint64_t> bytes_;
-  absl::flat_hash_map<std::string, size_t> index_;
-  std::vector<bool> uncut_;
-  std::vector<size_t> kept_whole_;
-  absl::flat_hash_map<size_t, uint32_t> home_;  // of the tensors kept whole
-};
 
 // What a part covers of the whole: a box of elements.
 struct Box {
@@ -270,14 +142,6 @@ size_t FirstContiguousDimension(const TensorSpec& part) {
 }
 
 }  // namespace
-
-absl::StatusOr<PartsOfShards> DivideIntoShards(std::vector<TensorSpec> whole, ShardCount shards) {
-  if (shards.value == 0 || shards > kMaxShards) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the number of shards must be from 1 to ", kMaxShards.value, ", not ", shards.value));
-  }
-  return Divider(std::move(whole), shards).Divide();
-}
 
 absl::StatusOr<std::vector<WholeTensor>> AssembleShards(absl::Span<const ShardLayout> layouts) {
   return Assembler(layouts).Assemble();
