@@ -1,0 +1,80 @@
+"""Which Debian packages each external repository is made of. Literals only: tools/refresh-lock reads them."""
+
+# Source packages, built here by upstream's BUILD files or ours.
+SOURCE_PACKAGES = {
+    "com_github_cares_cares": "c-ares",
+    "com_github_google_benchmark": "benchmark",
+    "com_github_google_glog": "google-glog",
+    "com_google_absl": "abseil",
+    "com_google_googletest": "googletest",
+    "com_google_protobuf": "protobuf",
+    "com_googlesource_code_re2": "re2",
+}
+
+# Binary packages, unpacked.
+BINARY_PACKAGES = {
+    "com_github_cli11": ["libcli11-dev"],
+    "com_github_cyan4973_xxhash": ["libxxhash-dev"],
+    "com_github_grpc_grpc": [
+        "libgrpc++-dev",
+        "libgrpc++1.51",
+        "libgrpc-dev",
+        "libprotobuf32",
+        "libprotoc32",
+        "protobuf-compiler-grpc",
+        "zlib1g",
+    ],
+    "com_github_nlohmann_json": ["nlohmann-json3-dev"],
+    # The compiler of the build machine's protoc; the runtime library is built from source.
+    "com_google_protobuf": [
+        "libprotobuf32",
+        "libprotoc32",
+        "protobuf-compiler",
+        "zlib1g",
+    ],
+    # The tables from which two of re2's source files are made.
+    "com_googlesource_code_re2": ["unicode-data"],
+    "gcc12": [
+        "binutils",
+        "binutils-common",
+        "binutils-x86-64-linux-gnu",
+        "cpp-12",
+        "g++-12",
+        "gcc-12",
+        "libasan8",
+        "libatomic1",
+        "libbinutils",
+        "libc6",
+        "libc6-dev",
+        "libcc1-0",
+        "libcrypt-dev",
+        "libcrypt1",
+        "libctf-nobfd0",
+        "libctf0",
+        "libgcc-12-dev",
+        "libgcc-s1",
+        "libgmp10",
+        "libgomp1",
+        "libgprofng0",
+        "libisl23",
+        "libitm1",
+        "libjansson4",
+        "liblsan0",
+        "libmpc3",
+        "libmpfr6",
+        "libquadmath0",
+        "libstdc++-12-dev",
+        "libstdc++6",
+        "libtsan2",
+        "libubsan1",
+        "libzstd1",
+        "linux-libc-dev",
+        "zlib1g",
+    ],
+    "openssl": ["libssl-dev"],
+    "rdma_core": [
+        "libibverbs-dev",
+        "librdmacm-dev",
+    ],
+    "zlib": ["zlib1g-dev"],
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Arranges the unpacked gcc packages as a sysroot that compiles on its own libraries, whatever the host has.
+# Run by debian_repository in the root of @gcc12.
+set -euo pipefail
+
+ln -s usr/lib lib
+ln -s usr/lib64 lib64
+rm -rf usr/share etc usr/lib/x86_64-linux-gnu/gconv usr/lib/x86_64-linux-gnu/audit
+
+# What the compiler and binutils themselves are linked with. Not libc: they run on the host's.
+mkdir hostlib bin
+for library in isl mpc mpfr gmp zstd z bfd opcodes ctf ctf-nobfd jansson gprofng cc1; do
+  for file in usr/lib/x86_64-linux-gnu/lib"$library".so.* usr/lib/x86_64-linux-gnu/lib"$library"-*.so; do
+    if [[ -e $file ]]; then cp -a "$file" hostlib/; fi
+  done
+done
+
+# bin/gcc and bin/ld are scripts of ours that come next; they look at the name that they are called by.
+for tool in cpp gcov; do ln -s gcc "bin/$tool"; done
+for tool in ar dwp llvm-cov nm objcopy objdump strip; do ln -s ld "bin/$tool"; done

@@ -1,0 +1,25 @@
+// Options and suppressions of gcc's sanitizers, compiled in so that a test runs under one with no environment.
+//
+// gRPC comes as a library that is not instrumented: ThreadSanitizer does not see its locks, and reports what they
+// protect. Only frames of such libraries may be suppressed here, never our own.
+
+extern "C" {
+
+const char* __tsan_default_suppressions() {
+  return "race:grpc_core\n"
+         "race:grpc_event_engine\n"
+         "race:grpc::\n"
+         "race:grpc_\n"
+         "race:gpr_\n"
+         "called_from_lib:libgrpc\n";
+}
+
+const char* __tsan_default_options() { return "halt_on_error=0:second_deadlock_stack=1"; }
+
+const char* __asan_default_options() {
+  return "detect_stack_use_after_return=1:check_initialization_order=1:strict_string_checks=1";
+}
+
+const char* __ubsan_default_options() { return "print_stacktrace=1"; }
+
+}  // extern "C"
