@@ -1,0 +1,168 @@
+#include "th/worker_session/buffers.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
+#include "th/worker_session/announcement.h"
+#include "th/worker_session/operation.h"
+#include "th/worker_session/operations.h"
+#include "th/worker_session/update.h"
+
+namespace th::session {
+namespace {
+
+absl::Status CanAdd(const State& state, absl::string_view name, absl::string_view form,
+                    const ShardLayout* layout) {
+  if (state.ending()) {
+    return absl::FailedPreconditionError(absl::StrCat("this membership is over, join again: ",
+                                                      std::string(state.end_status.message())));
+  }
+  TH_RETURN_IF_ERROR(ValidateName("buffer", name));
+  TH_RETURN_IF_ERROR(ValidateName("form", form));
+  if (layout == nullptr) return absl::InvalidArgumentError("a buffer needs a layout");
+  if (state.buffers.size() >= state.limits.max_buffers) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a worker has at most ", state.limits.max_buffers, " buffers"));
+  }
+  for (const auto& [id, buffer] : state.buffers) {
+    if (buffer.name == name && buffer.form == form) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("buffer ", name, " (form ", form, ") is registered already"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Register(State& state, Buffer& buffer, absl::Time now) {
+  if (!state.joined() || buffer.announced) return;
+  buffer.announced = true;
+  state.Send(RegisterBuffer{AnnouncementOf(buffer)}, now);
+}
+
+void Refuse(State& state, Buffer& buffer, const absl::Status& why, absl::Time now) {
+  buffer.registered = false;
+  buffer.refused = why;
+  for (Operation& operation : buffer.operations) {
+    Conclude(operation, {.status = why, .from_server = true});
+  }
+  state.Emit(BufferReady{buffer.id, why});
+  Pump(state, buffer, now);
+}
+
+absl::string_view KindName(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kPublish:
+      return "publish";
+    case OperationKind::kUnpublish:
+      return "unpublish";
+    case OperationKind::kUpdate:
+      return "update";
+  }
+  return "operation";
+}
+
+std::string DescribeUpdate(const Buffer& buffer, const UpdateProgress& update) {
+  std::string text;
+  if (update.resolved.has_value()) absl::StrAppend(&text, " ", update.resolved->label.text());
+  absl::StrAppend(&text, ": ", UpdatePhaseName(update.phase));
+  if (update.fill_began) {
+    absl::StrAppend(&text, ", ", buffer.held.count(), " of ", buffer.layout->segment_count(),
+                    " segments from ", update.sources.size(), " sources");
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string form,
+                                   std::shared_ptr<const ShardLayout> layout, absl::Time now) {
+  TH_RETURN_IF_ERROR(CanAdd(state, name, form, layout.get()));
+  const BufferId id = state.next_buffer;
+  state.next_buffer = id.Next();
+  Buffer& buffer = state.buffers[id];
+  buffer.id = id;
+  buffer.name = std::move(name);
+  buffer.form = std::move(form);
+  buffer.layout = std::move(layout);
+  state.TellServing(buffer);
+  Register(state, buffer, now);
+  return id;
+}
+
+absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
+  const Buffer* buffer = state.FindBuffer(id);
+  if (buffer == nullptr) return absl::InvalidArgumentError("no such buffer");
+  if (HasPending(*buffer)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("an operation is in progress: ", DescribeBuffer(*buffer)));
+  }
+  TH_RETURN_IF_ERROR(buffer->contract.CanRebind());
+  if (buffer->announced) state.Send(UnregisterBuffer{id}, now);
+  state.buffers.erase(id);
+  return absl::OkStatus();
+}
+
+absl::Status ResetBuffer(State& state, Buffer& buffer, absl::Time now) {
+  absl::Status reset = HasPending(buffer)
+                           ? absl::FailedPreconditionError("an operation is in progress")
+                           : buffer.contract.Reset();
+  if (!reset.ok()) return RefuseVerb(state, ErrorCode::kResetRefused, reset);
+  buffer.version = VersionInfo();
+  buffer.publisher = false;
+  buffer.group_committed = false;
+  buffer.root.reset();
+  buffer.held.Clear();
+  SendAbout(state, buffer, BufferReset{buffer.id}, now);
+  Pump(state, buffer, now);
+  return absl::OkStatus();
+}
+
+absl::Status CanRebindBuffer(const State& state, const Buffer& buffer) {
+  const absl::Status can = HasPending(buffer)
+                               ? absl::FailedPreconditionError(absl::StrCat(
+                                     "an operation is in progress: ", DescribeBuffer(buffer)))
+                               : buffer.contract.CanRebind();
+  return can.ok() ? can : RefuseVerb(state, ErrorCode::kResetRefused, can);
+}
+
+void AnnounceNewBuffers(State& state, absl::Time now) {
+  for (auto& [id, buffer] : state.buffers) Register(state, buffer, now);
+}
+
+void HandleBufferRegistered(State& state, const BufferRegistered& message, absl::Time now) {
+  Buffer* buffer = state.FindBuffer(message.buffer);
+  if (buffer == nullptr || !state.joined()) return;
+  if (!message.status.ok()) return Refuse(state, *buffer, message.status, now);
+  if (buffer->registered) return;  // the answer to a repeated announcement
+  buffer->registered = true;
+  buffer->refused = absl::OkStatus();
+  if (!std::exchange(buffer->told_ready, true))
+    state.Emit(BufferReady{buffer->id, absl::OkStatus()});
+  if (buffer->announce_again) Reannounce(state, *buffer, now);
+  ResendOperations(state, *buffer, now);
+  Pump(state, *buffer, now);
+}
+
+void HandleLayoutWanted(State& state, const LayoutWanted& message, absl::Time now) {
+  for (const auto& [id, buffer] : state.buffers) {
+    if (buffer.layout->digest() != message.layout) continue;
+    state.Send(LayoutUpload{*buffer.layout}, now);
+    return;
+  }
+}
+
+std::string DescribeBuffer(const Buffer& buffer) {
+  std::string text;
+  for (const Operation& operation : buffer.operations) {
+    if (operation.detached) continue;
+    absl::StrAppend(&text, KindName(operation.kind()));
+    if (operation.kind() == OperationKind::kUpdate) {
+      absl::StrAppend(&text, DescribeUpdate(buffer, operation.update));
+    }
+    absl::StrAppend(&text, "; ");
+  }
+  return absl::StrCat(text, "buffer ", buffer.contract.Describe());
+}
+
+}  // namespace th::session

@@ -1,0 +1,33 @@
+// The buffers of a worker and what the server knows of them.
+#ifndef TH_WORKER_SESSION_BUFFERS_H_
+#define TH_WORKER_SESSION_BUFFERS_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "th/weights/shard_layout.h"
+#include "th/worker_session/session_state.h"
+
+namespace th::session {
+
+absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string form,
+                                   std::shared_ptr<const ShardLayout> layout, absl::Time now);
+// FAILED_PRECONDITION while it is published, in an operation, or read.
+absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now);
+absl::Status ResetBuffer(State& state, Buffer& buffer, absl::Time now);
+absl::Status CanRebindBuffer(const State& state, const Buffer& buffer);
+
+// Registers what the server was not told of in the join.
+void AnnounceNewBuffers(State& state, absl::Time now);
+void HandleBufferRegistered(State& state, const BufferRegistered& message, absl::Time now);
+void HandleLayoutWanted(State& state, const LayoutWanted& message, absl::Time now);
+
+// "update step-57: filling, 12 of 40 segments from 2 sources; buffer filling 2.17, generation 3".
+std::string DescribeBuffer(const Buffer& buffer);
+
+}  // namespace th::session
+
+#endif  // TH_WORKER_SESSION_BUFFERS_H_

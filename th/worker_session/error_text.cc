@@ -1,0 +1,109 @@
+#include "th/worker_session/error_text.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace th {
+namespace {
+
+std::string ReceivedText(const ErrorText::Received& received) {
+  static constexpr struct {
+    uint64_t bytes;
+    absl::string_view name;
+  } kUnits[] = {{uint64_t{1} << 30, "GiB"}, {uint64_t{1} << 20, "MiB"}, {uint64_t{1} << 10, "KiB"}};
+  for (const auto& unit : kUnits) {
+    if (received.total_bytes < unit.bytes) continue;
+    const double scale = static_cast<double>(unit.bytes);
+    return absl::StrFormat("%.1f of %.1f %s received", received.held_bytes / scale,
+                           received.total_bytes / scale, unit.name);
+  }
+  return absl::StrFormat("%d of %d bytes received", received.held_bytes, received.total_bytes);
+}
+
+std::string What(const FailedSource& source) {
+  return source.detail.empty() ? std::string(SourceFailureName(source.failure)) : source.detail;
+}
+
+std::string SourcesText(const std::vector<FailedSource>& sources) {
+  const FailedSource& last = sources.back();
+  std::string text = absl::StrCat("source ", last.name.ToString());
+  if (!last.address.empty()) absl::StrAppend(&text, " (", last.transport, " ", last.address, ")");
+  absl::StrAppend(&text, " ", What(last));
+  const size_t others = sources.size() - 1;
+  if (others == 0) return text;
+  std::vector<std::string> named;
+  for (size_t i = 0; i < std::min(others, kMaxSourcesNamed); ++i) {
+    const FailedSource& other = sources[others - 1 - i];
+    named.push_back(absl::StrCat(other.name.ToString(), " ", What(other)));
+  }
+  if (others > kMaxSourcesNamed) named.push_back("...");
+  return absl::StrCat(text, ", ", others, others == 1 ? " other" : " others", " tried (",
+                      absl::StrJoin(named, ", "), ")");
+}
+
+std::string Printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return text;
+}
+
+std::string Head(const ErrorText& text) {
+  std::string head = absl::StrCat(ErrorCodeName(text.code), " ", text.key.ToString());
+  if (!text.version.empty()) absl::StrAppend(&head, " version=", text.version);
+  if (text.rank.has_value()) absl::StrAppend(&head, " rank=", text.rank->ToString());
+  return head;
+}
+
+}  // namespace
+
+absl::string_view ErrorCodeName(ErrorCode code) {
+  static constexpr absl::string_view kNames[] = {
+      "UPDATE_STALLED",    "UPDATE_DEADLINE",    "UPDATE_FAILED",    "UPDATE_REFUSED",
+      "PUBLISH_DEADLINE",  "PUBLISH_FAILED",     "PUBLISH_REFUSED",  "UNPUBLISH_FAILED",
+      "UNPUBLISH_REFUSED", "RESET_REFUSED",      "PUBLICATION_LOST", "GROUP_CHANGED",
+      "JOIN_REFUSED",      "SERVER_UNREACHABLE", "REPLACED",         "SESSION_ENDED",
+      "COMMAND_FAILED",    "COMMAND_DEADLINE"};
+  const auto index = static_cast<size_t>(code);
+  return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
+}
+
+absl::string_view SourceFailureName(SourceFailure failure) {
+  switch (failure) {
+    case SourceFailure::kConnect:
+      return "cannot be reached";
+    case SourceFailure::kClosed:
+      return "closed the connection";
+    case SourceFailure::kStalled:
+      return "went silent";
+    case SourceFailure::kRefused:
+      return "refused this reader";
+    case SourceFailure::kCorrupt:
+      return "sent bytes that do not match their sums";
+    case SourceFailure::kGenerationChanged:
+      return "has changed its buffer";
+  }
+  return "failed";
+}
+
+std::string Compose(const ErrorText& text) {
+  std::vector<std::string> parts;
+  if (text.received.has_value()) parts.push_back(ReceivedText(*text.received));
+  if (!text.failed_sources.empty()) parts.push_back(SourcesText(text.failed_sources));
+  if (!text.cause.empty()) parts.push_back(text.cause.substr(0, kMaxCauseBytes));
+  if (!text.aftermath.empty()) parts.push_back(text.aftermath);
+  if (text.operation.has_value()) {
+    parts.push_back(absl::StrCat("operation ", absl::Hex(text.operation->value)));
+  }
+  return Printable(absl::StrCat(Head(text), ": ", absl::StrJoin(parts, "; ")));
+}
+
+absl::Status ComposeStatus(absl::StatusCode code, const ErrorText& text) {
+  return absl::Status(code == absl::StatusCode::kOk ? absl::StatusCode::kInternal : code,
+                      Compose(text));
+}
+
+}  // namespace th

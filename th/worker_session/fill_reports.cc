@@ -1,0 +1,131 @@
+#include "th/worker_session/fill_reports.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/worker_session/operation.h"
+#include "tools/mutation/mutation.h"
+
+namespace th::session {
+namespace {
+
+// The update whose fill goes on. Null: none.
+Operation* FillOf(Buffer& buffer) {
+  Operation* update = FindUpdate(buffer);
+  const bool fills = update != nullptr && update->update.phase == UpdatePhase::kFilling &&
+                     !update->verdict.has_value();
+  return fills ? update : nullptr;
+}
+
+void SendProgress(State& state, Buffer& buffer, Operation& fill, absl::Time now) {
+  fill.update.progress_waits = false;
+  fill.update.next_progress = now + state.membership.progress_interval;
+  SendAbout(state, buffer, FillProgress{fill.key, buffer.version.sequence, buffer.held}, now);
+}
+
+FailedSource Describe(const AssignedSource& source, const SourceFailed& failed) {
+  FailedSource text;
+  text.name = source.name;
+  if (!source.endpoints.empty()) {
+    text.transport = source.endpoints.front().transport;
+    text.address = source.endpoints.front().address;
+  }
+  text.failure = failed.failure;
+  text.detail = failed.detail.substr(0, kMaxCauseBytes);
+  return text;
+}
+
+}  // namespace
+
+void NoteFirstWrite(Buffer& buffer) {
+  Operation* update = FindUpdate(buffer);
+  // Bytes may land until the driver has stopped the fill: they count in `stopping` too.
+  if (update != nullptr && buffer.contract.FirstWrite().ok()) update->update.wrote = true;
+}
+
+void NoteProgress(State& state, Buffer& buffer, FillReport report, absl::Time now) {
+  Operation* fill = FillOf(buffer);
+  if (fill == nullptr) return;
+  buffer.held = std::move(report.held);
+  fill->update.bytes_held = report.bytes_held;
+  fill->update.progress_waits = true;
+  SendDueProgress(state, buffer, now);
+}
+
+void NoteAllReceived(State& state, Buffer& buffer, absl::Time now) {
+  Operation* fill = FillOf(buffer);
+  if (fill == nullptr || fill->update.received_at != absl::InfiniteFuture()) return;
+  fill->update.received_at = now;
+  SendProgress(state, buffer, *fill, now);
+}
+
+void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Time now) {
+  Operation* fill = FillOf(buffer);
+  if (fill == nullptr) return;
+  if (buffer.root.has_value() &&
+      TH_MUTATE(kAcceptAnyRoot, *buffer.root != root, (static_cast<void>(root), false))) {
+    Conclude(*fill, {.status = absl::DataLossError(
+                         absl::StrCat("the shard's root ", root.ShortHex(),
+                                      " is not the published ", buffer.root->ShortHex()))});
+    return;
+  }
+  UpdateProgress& update = fill->update;
+  buffer.root = root;
+  buffer.held = SegmentSet::AllOf(buffer.layout->segment_count());
+  update.bytes_held = buffer.layout->bytes();
+  update.received_at = std::min(update.received_at, now);
+  update.done_at = now;
+  update.phase = UpdatePhase::kShardDone;
+  update.sources.clear();
+  SendProgress(state, buffer, *fill, now);
+  SendAbout(state, buffer, RankDone{fill->key}, now);
+}
+
+void NoteFillFailed(Buffer& buffer, const absl::Status& why) {
+  Operation* fill = FillOf(buffer);
+  if (fill == nullptr) return;
+  Conclude(*fill,
+           {.status = why.ok() ? absl::InternalError("the fill ended without a reason") : why});
+}
+
+void NoteFillStopped(Buffer& buffer) {
+  Operation* update = FindUpdate(buffer);
+  if (update == nullptr || update->update.phase != UpdatePhase::kStopping) return;
+  update->update.fill_stopped = true;
+}
+
+void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::Time now) {
+  Operation* fill = FillOf(buffer);
+  if (fill == nullptr) return;
+  UpdateProgress& update = fill->update;
+  const auto source = update.sources.find(failed.source);
+  if (source == update.sources.end()) return;
+  failed.key = fill->key;
+  if (update.failed_sources.size() >= kMaxFailedSourcesKept) {
+    update.failed_sources.erase(update.failed_sources.begin());
+  }
+  update.failed_sources.push_back(Describe(source->second, failed));
+  update.sources.erase(source);
+  if (state.joined() && buffer.registered) {
+    state.Send(std::move(failed), now);
+  } else if (update.untold_failures.size() < kMaxFailedSourcesKept) {
+    update.untold_failures.push_back(std::move(failed));
+  }
+}
+
+void SendDueProgress(State& state, Buffer& buffer, absl::Time now) {
+  Operation* fill = FillOf(buffer);
+  if (fill == nullptr || now < NextProgress(state, buffer)) return;
+  SendProgress(state, buffer, *fill, now);
+}
+
+absl::Time NextProgress(const State& state, const Buffer& buffer) {
+  const Operation* update = FindUpdate(buffer);
+  const bool waits = update != nullptr && update->update.progress_waits &&
+                     update->update.phase == UpdatePhase::kFilling && state.joined() &&
+                     buffer.registered;
+  return waits ? update->update.next_progress : absl::InfiniteFuture();
+}
+
+}  // namespace th::session

@@ -1,0 +1,236 @@
+#include "th/worker_session/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/worker_session/admissions.h"
+#include "th/worker_session/announcement.h"
+#include "th/worker_session/buffers.h"
+#include "th/worker_session/commands.h"
+#include "th/worker_session/operation.h"
+#include "th/worker_session/operations.h"
+#include "tools/mutation/mutation.h"
+
+namespace th::session {
+namespace {
+
+// A worker speaks this often in a lease.
+constexpr int kHeartbeatsPerLease = 3;
+// The longest that a server can make a refused worker wait.
+constexpr absl::Duration kMaxRetryAfter = absl::Seconds(30);
+// 2^this times reconnect_first is beyond any sensible reconnect_max.
+constexpr uint32_t kMaxDoublings = 20;
+
+void Open(State& state, absl::Time now) {
+  state.link.state = LinkState::kOpening;
+  state.link.answer_deadline = now + kJoinAnswerTimeout;
+  state.link.retry_at = absl::InfiniteFuture();
+  state.Emit(OpenStream{});
+}
+
+absl::Duration NextBackoff(const State& state) {
+  const uint32_t doublings = std::min(state.link.failed_attempts, kMaxDoublings);
+  return std::min(state.limits.reconnect_first * static_cast<double>(uint64_t{1} << doublings),
+                  state.limits.reconnect_max);
+}
+
+void BackOff(State& state, const absl::Status& why, absl::Duration at_least, absl::Time now) {
+  Link& link = state.link;
+  link.broken_since = std::min(link.broken_since, now);
+  link.last_failure = why;
+  link.retry_at = now + std::max(NextBackoff(state), at_least);
+  link.answer_deadline = absl::InfiniteFuture();
+  link.state = LinkState::kBackoff;
+  ++link.failed_attempts;
+  ForgetTold(state);
+}
+
+void GiveUpAttempt(State& state, const absl::Status& why, absl::Time now) {
+  state.Emit(CloseStream{});
+  BackOff(state, why, absl::ZeroDuration(), now);
+}
+
+void GiveUpJoin(State& state, absl::Time now) {
+  absl::Status why = absl::UnavailableError(absl::StrCat(
+      "no server answered within ", absl::FormatDuration(state.limits.join_timeout), ", last: ",
+      std::string(state.link.last_failure.message()), "; is the address right, does it run?"));
+  EndSession(state, std::move(why), ErrorCode::kServerUnreachable, now);
+}
+
+void ChangeGroup(State& state, GroupGeneration generation, const absl::Status& why,
+                 absl::Time now) {
+  state.membership.group_generation = generation;
+  for (auto& [id, buffer] : state.buffers) {
+    OrphanOperations(buffer, why, ErrorCode::kGroupChanged);
+    Pump(state, buffer, now);
+  }
+}
+
+void Adopt(State& state, const Joined& message) {
+  Membership& membership = state.membership;
+  if (message.epoch != membership.epoch) ForgetAssignments(state);
+  membership.epoch = message.epoch;
+  membership.worker = message.worker;
+  membership.lineage = std::max(membership.lineage, message.lineage);
+  membership.key = message.key;
+  membership.lease = std::clamp(message.lease, kMinLease, kMaxLease);
+  membership.progress_interval =
+      std::clamp(message.progress_interval, kMinProgressInterval, kMaxProgressInterval);
+}
+
+// A server that may not be ours: empty when it may.
+absl::Status CheckServer(const State& state, const Joined& message) {
+  if (state.link.ever_joined && message.epoch < state.membership.epoch) {
+    return absl::UnavailableError(absl::StrCat("a server of the older reign ", message.epoch.value,
+                                               " answered; this worker was in ",
+                                               state.membership.epoch.value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Time HeartbeatAt(const State& state) {
+  return state.link.last_sent + TH_MUTATE(kHeartbeatTooLate,
+                                          state.membership.lease / kHeartbeatsPerLease,
+                                          state.membership.lease * kHeartbeatsPerLease);
+}
+
+}  // namespace
+
+void StartLink(State& state, absl::Time now) {
+  if (state.link.state != LinkState::kIdle) return;
+  state.link.join_deadline = now + state.limits.join_timeout;
+  Open(state, now);
+}
+
+void NoteStreamOpen(State& state, absl::Time now) {
+  if (state.link.state != LinkState::kOpening) return;
+  state.link.state = LinkState::kJoining;
+  state.link.answer_deadline = now + kJoinAnswerTimeout;
+  state.link.last_sent = now;
+  for (auto& [id, buffer] : state.buffers) {
+    buffer.announced = state.link.ever_joined;
+    buffer.announce_again = false;
+  }
+  state.Emit(SendToServer{JoinRequestOf(state)});
+}
+
+void NoteStreamClosed(State& state, const absl::Status& why, absl::Time now) {
+  const LinkState link = state.link.state;
+  if (link != LinkState::kOpening && link != LinkState::kJoining && link != LinkState::kJoined) {
+    return;
+  }
+  BackOff(state, why.ok() ? absl::UnavailableError("the server closed the stream") : why,
+          absl::ZeroDuration(), now);
+}
+
+void HandleJoined(State& state, const Joined& message, absl::Time now) {
+  if (state.link.state != LinkState::kJoining) return;
+  const ProtocolHello own{kMinProtocolVersion, kProtocolVersion, 0, state.options.software};
+  const auto version = AgreeOnVersion(own, message.hello);
+  if (!version.ok()) return EndSession(state, version.status(), ErrorCode::kJoinRefused, now);
+  const absl::Status check = CheckServer(state, message);
+  if (!check.ok()) return GiveUpAttempt(state, check, now);
+  const bool first = !state.link.ever_joined;
+  const bool group_changed =
+      !first && message.group_generation != state.membership.group_generation;
+  Adopt(state, message);
+  state.link.state = LinkState::kJoined;
+  state.link.ever_joined = true;
+  state.link.failed_attempts = 0;
+  state.link.broken_since = absl::InfiniteFuture();
+  state.link.answer_deadline = absl::InfiniteFuture();
+  state.link.last_sent = now;
+  state.Emit(SessionJoined{first, message.epoch});
+  if (group_changed) {
+    ChangeGroup(state, message.group_generation,
+                absl::AbortedError("a rank of the group was replaced while this one was away"),
+                now);
+  }
+  state.membership.group_generation = message.group_generation;
+  AnnounceNewBuffers(state, now);
+  ResendCommands(state, now);
+}
+
+void HandleRefused(State& state, const Refused& message, absl::Time now) {
+  const LinkState link = state.link.state;
+  if (link != LinkState::kJoining && link != LinkState::kJoined) return;
+  const absl::Status why =
+      message.status.ok() ? absl::UnavailableError("the server refused it") : message.status;
+  if (message.retry_after != absl::InfiniteDuration()) {
+    state.Emit(CloseStream{});
+    BackOff(state, why, std::min(message.retry_after, kMaxRetryAfter), now);
+    return;
+  }
+  if (!state.link.ever_joined) return EndSession(state, why, ErrorCode::kJoinRefused, now);
+  const bool replaced = why.code() == absl::StatusCode::kAborted;
+  EndSession(state,
+             absl::Status(why.code(), absl::StrCat(std::string(why.message()),
+                                                   "; this membership is over, join again")),
+             replaced ? ErrorCode::kReplaced : ErrorCode::kSessionEnded, now);
+}
+
+void HandleGroupChanged(State& state, const GroupChanged& message, absl::Time now) {
+  if (!state.joined() || message.group_generation <= state.membership.group_generation) return;
+  ChangeGroup(state, message.group_generation,
+              absl::AbortedError(absl::StrCat(message.replaced.ToString(),
+                                              " was replaced; its group starts over")),
+              now);
+  for (auto& [id, buffer] : state.buffers) Reannounce(state, buffer, now);
+}
+
+void EndSession(State& state, absl::Status status, ErrorCode code, absl::Time now) {
+  if (state.ending()) return;
+  const absl::Status told = status.ok() ? absl::CancelledError("the worker left") : status;
+  if (state.link.state != LinkState::kIdle && state.link.state != LinkState::kBackoff) {
+    state.Emit(CloseStream{});
+  }
+  state.link.state = LinkState::kEnding;
+  state.end_status = status.ok() ? status : RefuseVerb(state, code, status);
+  RefuseHeldAdmissions(state, told);
+  EndCommands(state, told);
+  for (auto& [id, buffer] : state.buffers) {
+    OrphanOperations(buffer, told, code);
+    // Refused where there is nothing to take back.
+    (void)buffer.contract.Unpublish(now, absl::ZeroDuration());
+    Pump(state, buffer, now);
+  }
+  FinishEnding(state);
+}
+
+void LeaveSession(State& state, absl::Time now) {
+  state.Send(Leave{}, now);
+  EndSession(state, absl::OkStatus(), ErrorCode::kSessionEnded, now);
+}
+
+void FinishEnding(State& state) {
+  if (state.link.state != LinkState::kEnding) return;
+  for (const auto& [id, buffer] : state.buffers) {
+    if (HasPending(buffer)) return;
+  }
+  state.link.state = LinkState::kEnded;
+  state.Emit(SessionEnded{state.end_status});
+}
+
+void TickLink(State& state, absl::Time now) {
+  const Link& link = state.link;
+  if (state.ending() || link.state == LinkState::kIdle) return;
+  if (!link.ever_joined && now >= link.join_deadline) return GiveUpJoin(state, now);
+  if (link.state == LinkState::kBackoff && now >= link.retry_at) return Open(state, now);
+  if (now >= link.answer_deadline) {
+    return GiveUpAttempt(state, absl::DeadlineExceededError("the server did not answer"), now);
+  }
+  if (state.joined() && now >= HeartbeatAt(state)) state.Send(Heartbeat{}, now);
+}
+
+absl::Time NextLinkDeadline(const State& state) {
+  const Link& link = state.link;
+  if (state.ending() || link.state == LinkState::kIdle) return absl::InfiniteFuture();
+  absl::Time next = link.answer_deadline;
+  if (!link.ever_joined) next = std::min(next, link.join_deadline);
+  if (link.state == LinkState::kBackoff) next = std::min(next, link.retry_at);
+  if (state.joined()) next = std::min(next, HeartbeatAt(state));
+  return next;
+}
+
+}  // namespace th::session

@@ -1,0 +1,219 @@
+#include "th/worker_session/operation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/worker_session/announcement.h"
+
+namespace th::session {
+namespace {
+
+size_t OperationsOf(const State& state) {
+  size_t count = 0;
+  for (const auto& [id, buffer] : state.buffers) count += buffer.operations.size();
+  return count;
+}
+
+ErrorCode CodeOfUpdate(const absl::Status& status, const UpdateProgress& update) {
+  const bool out_of_sources = status.code() == absl::StatusCode::kDeadlineExceeded ||
+                              status.code() == absl::StatusCode::kUnavailable;
+  const auto& failed = update.failed_sources;
+  if (out_of_sources && !failed.empty() && failed.back().failure == SourceFailure::kStalled) {
+    return ErrorCode::kUpdateStalled;
+  }
+  return status.code() == absl::StatusCode::kDeadlineExceeded ? ErrorCode::kUpdateDeadline
+                                                              : ErrorCode::kUpdateFailed;
+}
+
+ErrorCode CodeOfPublish(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDeadlineExceeded:
+      return ErrorCode::kPublishDeadline;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kUnimplemented:
+      return ErrorCode::kPublishRefused;
+    default:
+      return ErrorCode::kPublishFailed;
+  }
+}
+
+ErrorCode CodeOf(const Operation& operation) {
+  const Verdict& verdict = *operation.verdict;
+  if (verdict.code.has_value()) return *verdict.code;
+  switch (operation.kind()) {
+    case OperationKind::kPublish:
+      return CodeOfPublish(verdict.status);
+    case OperationKind::kUnpublish:
+      return ErrorCode::kUnpublishFailed;
+    case OperationKind::kUpdate:
+      return CodeOfUpdate(verdict.status, operation.update);
+  }
+  return ErrorCode::kUpdateFailed;
+}
+
+// The version as the caller knows it: its label, or what it asked for.
+std::string VersionText(const Operation& operation) {
+  const VersionInfo& version = operation.update.resolved.has_value() ? *operation.update.resolved
+                                                                     : operation.verdict->version;
+  if (!version.label.empty()) return version.label.text();
+  if (!operation.start.label.empty()) return operation.start.label.text();
+  return operation.kind() == OperationKind::kUpdate ? ToString(operation.start.selector) : "";
+}
+
+std::string Aftermath(const Buffer& buffer, const Operation& operation) {
+  switch (buffer.contract.state()) {
+    case BufferState::kUndefined:
+      return "buffer undefined, do not serve";
+    case BufferState::kPublished:
+      return operation.kind() == OperationKind::kUpdate
+                 ? absl::StrCat("buffer unchanged, still ", buffer.version.label.text())
+                 : "";
+    case BufferState::kWritable:
+      return operation.kind() == OperationKind::kUpdate ? "buffer unchanged" : "buffer writable";
+    default:
+      return "";
+  }
+}
+
+absl::Status ErrorFor(const State& state, const Buffer& buffer, const Operation& operation) {
+  const Verdict& verdict = *operation.verdict;
+  if (verdict.status.ok()) return absl::OkStatus();
+  ErrorText text = state.Error(CodeOf(operation));
+  text.version = VersionText(operation);
+  if (operation.update.fill_began) {
+    text.received = {operation.update.bytes_held, buffer.layout->bytes()};
+  }
+  text.failed_sources = operation.update.failed_sources;
+  if (text.code != ErrorCode::kUpdateStalled) text.cause = std::string(verdict.status.message());
+  text.aftermath = Aftermath(buffer, operation);
+  text.operation = operation.key.number;
+  return ComposeStatus(verdict.status.code(), text);
+}
+
+absl::Duration Between(absl::Time from, absl::Time to) {
+  if (from == absl::InfiniteFuture() || to == absl::InfiniteFuture()) return absl::ZeroDuration();
+  return std::max(to - from, absl::ZeroDuration());
+}
+
+void SetPhases(const Operation& operation, absl::Time now, OperationDone& done) {
+  if (operation.kind() != OperationKind::kUpdate) {
+    done.resolve = now - operation.started;
+    return;
+  }
+  const UpdateProgress& update = operation.update;
+  done.resolve = Between(operation.started, std::min(update.resolved_at, now));
+  done.queue = Between(update.resolved_at, std::min(update.sourced_at, now));
+  done.transfer = Between(update.sourced_at, std::min(update.received_at, now));
+  done.verify = Between(update.received_at, std::min(update.done_at, now));
+  done.apply = Between(update.done_at, now);
+}
+
+void RememberFinished(Buffer& buffer, const Operation& operation) {
+  if (operation.orphaned) return;
+  auto& last = buffer.last_finished;
+  if (last.has_value() && last->number >= operation.key.number) return;
+  const Verdict& verdict = *operation.verdict;
+  last = FinishedOperation{operation.key.number, operation.kind(),      verdict.status,
+                           verdict.outcome,      verdict.not_available, verdict.version};
+}
+
+}  // namespace
+
+absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration timeout) {
+  if (state.ending()) {
+    return absl::FailedPreconditionError(absl::StrCat("this membership is over, join again: ",
+                                                      std::string(state.end_status.message())));
+  }
+  if (!buffer.refused.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the server refused the buffer: ", std::string(buffer.refused.message())));
+  }
+  if (timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("the timeout has to be positive");
+  }
+  if (buffer.operations.size() >= kMaxOperationsAhead) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        kMaxOperationsAhead, " operations of this buffer are unfinished; wait for one to end"));
+  }
+  if (OperationsOf(state) >= state.limits.max_pending_operations) {
+    return absl::ResourceExhaustedError(absl::StrCat(state.limits.max_pending_operations,
+                                                     " operations of this worker are unfinished"));
+  }
+  return absl::OkStatus();
+}
+
+Operation& Begin(State& state, Buffer& buffer, CallId call, StartOperation start, absl::Time now) {
+  Operation& operation = buffer.operations.emplace_back();
+  operation.key = {buffer.id, buffer.next_number};
+  buffer.next_number = buffer.next_number.Next();
+  operation.call = call;
+  operation.started = now;
+  operation.timeout_at = now + std::min(start.timeout, kMaxOperationTimeout);
+  operation.start = std::move(start);
+  operation.start.key = operation.key;
+  SendStart(state, buffer, operation, now);
+  return operation;
+}
+
+void SendAbout(State& state, const Buffer& buffer, WorkerMessage message, absl::Time now) {
+  if (buffer.registered) state.Send(std::move(message), now);
+}
+
+void SendStart(State& state, const Buffer& buffer, const Operation& operation, absl::Time now) {
+  StartOperation start = operation.start;
+  start.timeout = std::max(operation.timeout_at - now, absl::Milliseconds(1));
+  start.group_generation = state.membership.group_generation;
+  start.resolved = operation.update.resolved;
+  SendAbout(state, buffer, std::move(start), now);
+}
+
+void SendRankFailed(State& state, const Buffer& buffer, Operation& operation, absl::Time now) {
+  if (operation.orphaned || operation.failure_told || !state.joined() || !buffer.registered) return;
+  operation.failure_told = true;
+  const bool undefined = operation.update.wrote || operation.update.before.undefined;
+  state.Send(RankFailed{operation.key, operation.verdict->status, undefined}, now);
+}
+
+void Conclude(Operation& operation, Verdict verdict) {
+  if (!operation.verdict.has_value()) {
+    operation.verdict = std::move(verdict);
+  } else if (verdict.from_server) {
+    operation.verdict->from_server = true;
+  }
+}
+
+void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  const Verdict& verdict = *operation.verdict;
+  OperationDone done;
+  done.call = operation.call;
+  done.buffer = buffer.id;
+  done.kind = operation.kind();
+  done.status = ErrorFor(state, buffer, operation);
+  done.outcome = verdict.outcome;
+  done.not_available = verdict.not_available;
+  done.version = verdict.version;
+  done.buffer_undefined = operation.kind() == OperationKind::kUpdate &&
+                          buffer.contract.state() == BufferState::kUndefined;
+  done.readers_cut = operation.readers_cut;
+  SetPhases(operation, now, done);
+  RememberFinished(buffer, operation);
+  operation.detached = true;
+  state.TellServing(buffer);
+  state.Emit(std::move(done));
+}
+
+void Reannounce(State& state, Buffer& buffer, absl::Time now) {
+  buffer.announce_again = !buffer.registered;
+  SendAbout(state, buffer, RegisterBuffer{AnnouncementOf(buffer)}, now);
+}
+
+absl::Status RefuseVerb(const State& state, ErrorCode code, const absl::Status& why) {
+  ErrorText text = state.Error(code);
+  text.cause = std::string(why.message());
+  return ComposeStatus(why.code(), text);
+}
+
+}  // namespace th::session

@@ -1,0 +1,45 @@
+// What publish, unpublish and update have in common: their numbers, their start at the server, and
+// their one end.
+#ifndef TH_WORKER_SESSION_OPERATION_H_
+#define TH_WORKER_SESSION_OPERATION_H_
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/worker_session/session_state.h"
+
+namespace th::session {
+
+// Whether one more operation may begin on this buffer. INVALID_ARGUMENT for a timeout that is not
+// positive, RESOURCE_EXHAUSTED at a limit, FAILED_PRECONDITION for a session that is over or a
+// buffer that the server has refused.
+absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration timeout);
+
+// Numbers the operation, keeps it and tells the server.
+Operation& Begin(State& state, Buffer& buffer, CallId call, StartOperation start, absl::Time now);
+
+// To the server about `buffer`, once it knows the buffer in this membership; else what is said is
+// said again after the join.
+void SendAbout(State& state, const Buffer& buffer, WorkerMessage message, absl::Time now);
+
+// The start of `operation` (again), with the time that is left and the version that is known.
+void SendStart(State& state, const Buffer& buffer, const Operation& operation, absl::Time now);
+
+// This rank's part has failed: once per membership and operation.
+void SendRankFailed(State& state, const Buffer& buffer, Operation& operation, absl::Time now);
+
+// The first verdict stands; the server's word after our own only settles that it has heard.
+void Conclude(Operation& operation, Verdict verdict);
+
+// The caller hears the result. The operation is dropped, or kept until the server has heard of it.
+void End(State& state, Buffer& buffer, Operation& operation, absl::Time now);
+
+// Tells the server all about the buffer again, now or when it has answered the announcement before.
+void Reannounce(State& state, Buffer& buffer, absl::Time now);
+
+// A refusal of a verb, in words.
+absl::Status RefuseVerb(const State& state, ErrorCode code, const absl::Status& why);
+
+}  // namespace th::session
+
+#endif  // TH_WORKER_SESSION_OPERATION_H_

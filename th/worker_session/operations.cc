@@ -1,0 +1,196 @@
+#include "th/worker_session/operations.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/worker_session/admissions.h"
+#include "th/worker_session/fill_reports.h"
+#include "th/worker_session/operation.h"
+#include "th/worker_session/publish.h"
+#include "th/worker_session/unpublish.h"
+#include "th/worker_session/update.h"
+#include "tools/mutation/mutation.h"
+
+namespace th::session {
+namespace {
+
+void AdvanceDrain(State& state, Buffer& buffer, absl::Time now) {
+  if (buffer.contract.state() != BufferState::kDraining) return;
+  MutabilityContract::DrainStep step = buffer.contract.Advance(now);
+  buffer.drain_cut = step.cut;
+  state.TellServing(buffer);
+  if (!step.to_cut.empty()) state.Emit(CutReaders{buffer.id, std::move(step.to_cut)});
+}
+
+void PumpOperation(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  switch (operation.kind()) {
+    case OperationKind::kPublish:
+      return PumpPublish(state, buffer, operation, now);
+    case OperationKind::kUnpublish:
+      return PumpUnpublish(state, buffer, operation, now);
+    case OperationKind::kUpdate:
+      return PumpUpdate(state, buffer, operation, now);
+  }
+}
+
+// Nothing of it is left to be told to anybody.
+bool Settled(const Operation& operation) {
+  return operation.detached && (operation.orphaned || operation.verdict->from_server);
+}
+
+absl::Status TimeIsUp(const State& state, const Operation& operation) {
+  std::string text = absl::StrCat("no end after ", absl::FormatDuration(operation.start.timeout));
+  if (!state.joined()) {
+    absl::StrAppend(&text,
+                    "; the server is away: ", std::string(state.link.last_failure.message()));
+  } else if (!operation.update.why_no_source.empty()) {
+    absl::StrAppend(&text, "; no source: ", operation.update.why_no_source);
+  }
+  return absl::DeadlineExceededError(text);
+}
+
+// Unpublish has its own rule: it ends well without the server once it is drained.
+bool Expires(const Operation& operation) {
+  return operation.kind() != OperationKind::kUnpublish && !operation.verdict.has_value();
+}
+
+absl::Time DeadlineOf(const State& state, const Operation& operation) {
+  if (operation.kind() == OperationKind::kUnpublish) return UnpublishWaitsUntil(state, operation);
+  return Expires(operation) ? operation.local_deadline() : absl::InfiniteFuture();
+}
+
+// The update of the buffer that the server means. Null: none.
+Operation* UpdateFor(State& state, const OperationKey& key) {
+  Buffer* buffer = state.FindBuffer(key.buffer);
+  Operation* operation = buffer == nullptr ? nullptr : FindOperation(*buffer, key.number);
+  const bool is_update = operation != nullptr && operation->kind() == OperationKind::kUpdate;
+  return is_update ? operation : nullptr;
+}
+
+}  // namespace
+
+void Pump(State& state, Buffer& buffer, absl::Time now) {
+  AdvanceDrain(state, buffer, now);
+  for (Operation& operation : buffer.operations) PumpOperation(state, buffer, operation, now);
+  // A step may have begun a drain that nobody holds up: it ends at once.
+  if (buffer.contract.NextDeadline() == absl::InfinitePast()) {
+    AdvanceDrain(state, buffer, now);
+    for (Operation& operation : buffer.operations) PumpOperation(state, buffer, operation, now);
+  }
+  buffer.operations.remove_if(Settled);
+  state.TellServing(buffer);
+  DecideHeldAdmissions(state, now);
+}
+
+void PumpAll(State& state, absl::Time now) {
+  for (auto& [id, buffer] : state.buffers) Pump(state, buffer, now);
+}
+
+void TickOperations(State& state, absl::Time now) {
+  for (auto& [id, buffer] : state.buffers) {
+    for (Operation& operation : buffer.operations) {
+      if (Expires(operation) && now >= operation.local_deadline()) {
+        Conclude(operation, {.status = TimeIsUp(state, operation)});
+      }
+    }
+    SendDueProgress(state, buffer, now);
+    Pump(state, buffer, now);
+  }
+}
+
+absl::Time NextOperationDeadline(const State& state) {
+  absl::Time next = NextAdmissionDeadline(state);
+  for (const auto& [id, buffer] : state.buffers) {
+    next = std::min({next, buffer.contract.NextDeadline(), NextProgress(state, buffer)});
+    for (const Operation& operation : buffer.operations) {
+      next = std::min(next, DeadlineOf(state, operation));
+    }
+  }
+  return next;
+}
+
+void HandleResolved(State& state, const OperationResolved& message, absl::Time now) {
+  Operation* operation = UpdateFor(state, message.key);
+  if (operation == nullptr) return;
+  Buffer& buffer = *state.FindBuffer(message.key.buffer);
+  ResolveUpdate(state, buffer, *operation, message, now);
+  Pump(state, buffer, now);
+}
+
+void HandleAssigned(State& state, const AssignSources& message, absl::Time now) {
+  Operation* operation = UpdateFor(state, message.key);
+  if (operation == nullptr) return;
+  AssignUpdate(state, *state.FindBuffer(message.key.buffer), *operation, message, now);
+}
+
+void HandleFinished(State& state, const OperationFinished& message, absl::Time now) {
+  state.membership.lineage = std::max(state.membership.lineage, message.lineage);
+  Buffer* buffer = state.FindBuffer(message.key.buffer);
+  Operation* operation = buffer == nullptr ? nullptr : FindOperation(*buffer, message.key.number);
+  if (operation == nullptr) return;
+  Verdict verdict{.status = message.status, .version = message.version, .from_server = true};
+  if (operation->kind() == OperationKind::kUpdate) {
+    verdict = JudgeFinishedUpdate(*buffer, *operation, message);
+  }
+  Conclude(*operation, std::move(verdict));
+  Pump(state, *buffer, now);
+}
+
+void HandleRoot(State& state, const RootKnown& message) {
+  for (auto& [id, buffer] : state.buffers) {
+    if (buffer.layout->digest() == message.shard.layout) {
+      LearnRoot(state, buffer, message.version, message.shard.root);
+    }
+  }
+}
+
+void HandlePublicationRefused(State& state, const PublicationRefused& message, absl::Time now) {
+  Buffer* buffer = state.FindBuffer(message.buffer);
+  if (buffer == nullptr) return;
+  LosePublication(state, *buffer, message.version, message.status, now);
+  Pump(state, *buffer, now);
+}
+
+void ResendOperations(State& state, Buffer& buffer, absl::Time now) {
+  for (Operation& operation : buffer.operations) {
+    if (operation.orphaned || TH_MUTATE(kForgetUnfinishedOperations, false, true)) continue;
+    SendStart(state, buffer, operation, now);
+    if (operation.drained) {
+      SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut}, now);
+    } else if (operation.kind() == OperationKind::kUpdate) {
+      ResendUpdate(state, buffer, operation, now);
+    }
+    const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok();
+    if (failed && !operation.drained) SendRankFailed(state, buffer, operation, now);
+  }
+}
+
+void ForgetTold(State& state) {
+  for (auto& [id, buffer] : state.buffers) {
+    buffer.announced = false;
+    buffer.registered = false;
+    for (Operation& operation : buffer.operations) operation.failure_told = false;
+  }
+}
+
+void ForgetAssignments(State& state) {
+  for (auto& [id, buffer] : state.buffers) {
+    for (Operation& operation : buffer.operations) {
+      operation.update.assignment = AssignmentId();
+      operation.update.held_assignment.reset();
+      operation.update.untold_failures.clear();
+    }
+  }
+}
+
+void OrphanOperations(Buffer& buffer, const absl::Status& why, ErrorCode code) {
+  for (Operation& operation : buffer.operations) {
+    Conclude(operation, {.status = why, .code = code});
+    operation.orphaned = true;
+  }
+  buffer.next_number = OperationNumber(1);
+  buffer.last_finished.reset();
+}
+
+}  // namespace th::session

@@ -1,0 +1,110 @@
+#include "th/worker_session/publish.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
+#include "th/worker_session/operation.h"
+
+namespace th::session {
+namespace {
+
+absl::Status CanPublish(const State& state, const Buffer& buffer, const PublishRequest& request) {
+  TH_RETURN_IF_ERROR(CanBegin(state, buffer, request.timeout));
+  if (request.label.empty()) return absl::InvalidArgumentError("a version needs a label");
+  TH_RETURN_IF_ERROR(ValidateAttributes(request.attributes));
+  if (FindUpdate(buffer) != nullptr) {
+    return absl::FailedPreconditionError("an update of the buffer is in progress");
+  }
+  return absl::OkStatus();
+}
+
+// Whether the buffer still is this very publication, without a name.
+bool Unnamed(const Buffer& buffer, const Operation& operation) {
+  return buffer.contract.state() == BufferState::kPublished &&
+         buffer.contract.version() == VersionSequence() &&
+         buffer.contract.generation() == operation.published_under;
+}
+
+void Name(State& state, Buffer& buffer, const VersionInfo& version) {
+  // Cannot fail: Unnamed() holds.
+  (void)buffer.contract.SetPublishedVersion(version.sequence);
+  buffer.version = version;
+  buffer.group_committed = true;
+  state.TellServing(buffer);
+  state.Emit(StartSealing{buffer.id, version.sequence, buffer.contract.generation()});
+}
+
+void TakeBack(Buffer& buffer, const absl::Status& why, absl::Time now) {
+  // Nobody was admitted to what has no name: the drain is over at once.
+  (void)buffer.contract.Unpublish(now, absl::ZeroDuration());
+  buffer.contract.Advance(now);
+  buffer.lost = why;
+}
+
+}  // namespace
+
+absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequest request,
+                          absl::Time now) {
+  const absl::Status can = CanPublish(state, buffer, request);
+  if (!can.ok()) return RefuseVerb(state, ErrorCode::kPublishRefused, can);
+  const absl::Status frozen = buffer.contract.Publish(VersionSequence());
+  if (!frozen.ok()) return RefuseVerb(state, ErrorCode::kPublishRefused, frozen);
+  buffer.version =
+      VersionInfo{VersionSequence(), request.label, state.membership.lineage, request.attributes};
+  buffer.publisher = true;
+  buffer.group_committed = false;
+  buffer.root.reset();
+  buffer.held.Clear();
+  buffer.lost.reset();
+  StartOperation start;
+  start.kind = OperationKind::kPublish;
+  start.timeout = request.timeout;
+  start.generation = buffer.contract.generation();
+  start.label = std::move(request.label);
+  start.attributes = std::move(request.attributes);
+  start.derived_from = request.derived_from;
+  Operation& operation = Begin(state, buffer, call, std::move(start), now);
+  operation.published_under = buffer.contract.generation();
+  return absl::OkStatus();
+}
+
+void PumpPublish(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  if (!operation.verdict.has_value() || operation.detached) return;
+  Verdict& verdict = *operation.verdict;
+  if (verdict.status.ok() && verdict.version.sequence == VersionSequence()) {
+    verdict.status = absl::InternalError("the server gave the version no sequence");
+  }
+  if (!verdict.status.ok()) SendRankFailed(state, buffer, operation, now);
+  if (Unnamed(buffer, operation)) {
+    if (verdict.status.ok()) {
+      Name(state, buffer, verdict.version);
+    } else {
+      TakeBack(buffer, verdict.status, now);
+    }
+  }
+  End(state, buffer, operation, now);
+}
+
+void SealPublication(State& state, Buffer& buffer, VersionSequence version,
+                     BufferGeneration generation, const Digest& root, absl::Time now) {
+  const MutabilityContract& contract = buffer.contract;
+  const bool frozen =
+      contract.state() == BufferState::kPublished || contract.state() == BufferState::kDraining;
+  const bool same = contract.version() == version && contract.generation() == generation;
+  if (!frozen || !same || !buffer.publisher) return;
+  buffer.root = root;
+  SendAbout(state, buffer, ShardSealed{buffer.id, version, root}, now);
+}
+
+void LosePublication(State& state, Buffer& buffer, VersionSequence version, const absl::Status& why,
+                     absl::Time now) {
+  if (buffer.contract.version() != version ||
+      !buffer.contract.Unpublish(now, state.limits.drain_timeout).ok()) {
+    return;
+  }
+  buffer.lost = why.ok() ? absl::AbortedError("the server took the version back") : why;
+  state.Emit(PublicationLost{buffer.id, version, *buffer.lost});
+}
+
+}  // namespace th::session

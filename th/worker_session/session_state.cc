@@ -1,0 +1,70 @@
+#include "th/worker_session/session_state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace th::session {
+namespace {
+
+template <typename B>
+auto FindUpdateIn(B& buffer) -> decltype(&buffer.operations.front()) {
+  for (auto& operation : buffer.operations) {
+    if (operation.kind() == OperationKind::kUpdate && !operation.detached) return &operation;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Buffer* State::FindBuffer(BufferId id) {
+  const auto found = buffers.find(id);
+  return found == buffers.end() ? nullptr : &found->second;
+}
+
+const Buffer* State::FindBuffer(BufferId id) const {
+  const auto found = buffers.find(id);
+  return found == buffers.end() ? nullptr : &found->second;
+}
+
+void State::Send(WorkerMessage message, absl::Time now) {
+  if (!joined()) return;
+  link.last_sent = now;
+  Emit(SendToServer{std::move(message)});
+}
+
+void State::TellServing(Buffer& buffer) {
+  const ServingChanged current{buffer.id, buffer.contract.state(), buffer.contract.version(),
+                               buffer.contract.generation()};
+  const auto& told = buffer.told_serving;
+  if (told.has_value() && told->state == current.state && told->version == current.version &&
+      told->generation == current.generation) {
+    return;
+  }
+  buffer.told_serving = current;
+  Emit(current);
+}
+
+ErrorText State::Error(ErrorCode code) const {
+  ErrorText text;
+  text.code = code;
+  text.key = options.key;
+  text.rank = options.name;
+  return text;
+}
+
+Operation* FindOperation(Buffer& buffer, OperationNumber number) {
+  for (Operation& operation : buffer.operations) {
+    if (!operation.orphaned && operation.key.number == number) return &operation;
+  }
+  return nullptr;
+}
+
+Operation* FindUpdate(Buffer& buffer) { return FindUpdateIn(buffer); }
+const Operation* FindUpdate(const Buffer& buffer) { return FindUpdateIn(buffer); }
+
+bool HasPending(const Buffer& buffer) {
+  return std::any_of(buffer.operations.begin(), buffer.operations.end(),
+                     [](const Operation& operation) { return !operation.detached; });
+}
+
+}  // namespace th::session

@@ -1,0 +1,252 @@
+// All that one worker's side of the protocol remembers, as plain data. The other files of this
+// package are the rules about it, one file an entity; worker_session.cc drives them.
+//
+// Level-triggered: an event changes this state, then Pump (operations.h) takes every step that the
+// state now allows. So the order in which the server's word, the drain's end and the fill's end
+// arrive makes no difference.
+#ifndef TH_WORKER_SESSION_SESSION_STATE_H_
+#define TH_WORKER_SESSION_SESSION_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/mutability_contract/mutability_contract.h"
+#include "th/protocol/messages.h"
+#include "th/weights/shard_layout.h"
+#include "th/worker_session/error_text.h"
+#include "th/worker_session/session_types.h"
+
+namespace th::session {
+
+// ---- named limits
+
+// An operation that nobody ended is ended here this long after its own timeout.
+inline constexpr absl::Duration kOperationGrace = absl::Seconds(2);
+inline constexpr absl::Duration kMaxOperationTimeout = absl::Hours(24);
+// With the stream broken for this long, an unpublish whose drain is done does not wait for the
+// server.
+inline constexpr absl::Duration kServerAway = absl::Seconds(1);
+// A stream that has not opened, or a join that was not answered, is given up after this long.
+inline constexpr absl::Duration kJoinAnswerTimeout = absl::Seconds(5);
+// Leases outside of this range are taken as its nearer end.
+inline constexpr absl::Duration kMinLease = absl::Milliseconds(30);
+inline constexpr absl::Duration kMaxLease = absl::Hours(1);
+inline constexpr absl::Duration kMinProgressInterval = absl::Milliseconds(100);
+inline constexpr absl::Duration kMaxProgressInterval = absl::Minutes(1);
+// A reader may arrive a moment before the server has told us the version's name.
+inline constexpr absl::Duration kHoldAdmission = absl::Seconds(1);
+inline constexpr size_t kMaxHeldAdmissions = 256;
+// Operations of one buffer that the caller may have begun and not seen the end of.
+inline constexpr size_t kMaxOperationsAhead = 8;
+inline constexpr size_t kMaxPendingCommands = 64;
+inline constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
+// Of one update: failed sources kept for the error, and told again after a reconnect.
+inline constexpr size_t kMaxFailedSourcesKept = 16;
+// Sources of one assignment that are looked at.
+inline constexpr size_t kMaxSourcesOfAssignment = 64;
+
+// ---- the stream and the membership
+
+enum class LinkState : uint8_t {
+  kIdle,     // before Start
+  kOpening,  // OpenStream was asked
+  kJoining,  // the join is sent
+  kJoined,
+  kBackoff,  // until retry_at
+  kEnding,   // no stream any more; pending calls are being ended
+  kEnded,
+};
+
+struct Link {
+  LinkState state = LinkState::kIdle;
+  bool ever_joined = false;
+  absl::Time join_deadline = absl::InfiniteFuture();    // of the first join, retries included
+  absl::Time answer_deadline = absl::InfiniteFuture();  // of this attempt
+  absl::Time retry_at = absl::InfiniteFuture();
+  absl::Time last_sent;
+  absl::Time broken_since = absl::InfiniteFuture();  // while not joined
+  uint32_t failed_attempts = 0;
+  absl::Status last_failure;
+};
+
+struct Membership {
+  Epoch epoch;
+  WorkerId worker;
+  GroupGeneration group_generation;
+  Lineage lineage;
+  CapabilityKey key;
+  absl::Duration lease = kMaxLease;
+  absl::Duration progress_interval = absl::Seconds(1);
+};
+
+// ---- operations
+
+// How an operation ended, before the buffer has come to rest.
+struct Verdict {
+  absl::Status status;
+  std::optional<ErrorCode> code;  // else the status and the kind give it
+  UpdateOutcome outcome = UpdateOutcome::kNone;
+  NotAvailableReason not_available = NotAvailableReason::kNone;
+  VersionInfo version;
+  bool from_server = false;  // else the server has to hear it from us
+};
+
+enum class UpdatePhase : uint8_t {
+  kAsked,      // the version is not known yet
+  kBeginning,  // known; an earlier drain has to end first
+  kDraining,   // this update's own drain
+  kFilling,
+  kShardDone,  // received, checked; waits for the group
+  kHolding,    // had the version before; waits for the group
+  kStopping,   // the fill is being stopped
+};
+
+// What the buffer was before an update, for a fill that ends without having written.
+struct BeforeUpdate {
+  VersionInfo version;
+  bool publisher = false;
+  bool group_committed = false;
+  bool undefined = false;
+  std::optional<Digest> root;
+  SegmentSet held;
+};
+
+struct UpdateProgress {
+  UpdatePhase phase = UpdatePhase::kAsked;
+  std::optional<VersionInfo> resolved;
+  std::optional<Digest> resolved_root;
+  absl::Duration drain_timeout;
+  std::optional<AssignSources> held_assignment;  // came before the buffer was drained
+  AssignmentId assignment;
+  std::map<BufferAddress, AssignedSource> sources;  // of the current assignment
+  std::string why_no_source;
+  std::vector<FailedSource> failed_sources;
+  std::vector<SourceFailed> untold_failures;  // happened without a server
+  BeforeUpdate before;
+  bool fill_began = false;
+  bool wrote = false;
+  bool fill_stopped = false;
+  uint64_t bytes_held = 0;
+  absl::Time next_progress = absl::InfinitePast();
+  bool progress_waits = false;
+  absl::Time resolved_at = absl::InfiniteFuture();
+  absl::Time sourced_at = absl::InfiniteFuture();
+  absl::Time received_at = absl::InfiniteFuture();
+  absl::Time done_at = absl::InfiniteFuture();
+};
+
+struct Operation {
+  OperationKey key;
+  CallId call;
+  StartOperation start;  // as it was asked
+  absl::Time started;
+  absl::Time timeout_at;
+  std::optional<Verdict> verdict;
+  bool detached = false;  // the caller has its result; kept until the server has heard it
+  bool orphaned = false;  // of an older numbering: the server knows nothing of it
+  bool failure_told = false;
+  // publish: what names this publication of the buffer
+  BufferGeneration published_under;
+  // unpublish
+  bool drained = false;
+  uint32_t readers_cut = 0;
+  // update
+  UpdateProgress update;
+
+  OperationKind kind() const { return start.kind; }
+  absl::Time local_deadline() const { return timeout_at + kOperationGrace; }
+};
+
+// ---- buffers
+
+struct Buffer {
+  BufferId id;
+  std::string name;
+  std::string form;
+  std::shared_ptr<const ShardLayout> layout;  // shared with the client's data plane; immutable
+  MutabilityContract contract;
+  bool announced = false;       // told to the server on this stream
+  bool registered = false;      // and answered: it may be spoken of
+  bool announce_again = false;  // something changed before it was answered
+  bool told_ready = false;      // BufferReady was given out
+  absl::Status refused;         // the server's refusal of the buffer
+
+  VersionInfo version;  // what the contract's version stands for; its label alone until named
+  bool publisher = false;
+  bool group_committed = false;
+  std::optional<Digest> root;
+  SegmentSet held;         // filling and undefined: what is checked
+  uint32_t drain_cut = 0;  // readers that the latest drain cut
+
+  // A publication that could not stay, until an unpublish has told it.
+  std::optional<absl::Status> lost;
+
+  OperationNumber next_number{1};
+  std::list<Operation> operations;  // in order of their numbers; references stay valid
+  std::optional<FinishedOperation> last_finished;
+  std::optional<ServingChanged> told_serving;
+};
+
+struct HeldAdmission {
+  TransferId transfer;
+  BufferId buffer;
+  VersionSequence version;
+  BufferGeneration generation;
+  absl::Time until;
+};
+
+struct PendingCommand {
+  CallId call;
+  RunCommand command;
+  absl::Time deadline;
+};
+
+struct State {
+  SessionOptions options;
+  SessionLimits limits;
+  Link link;
+  Membership membership;
+  std::map<BufferId, Buffer> buffers;
+  BufferId next_buffer{1};
+  std::map<TransferId, BufferId> transfers;
+  std::vector<HeldAdmission> held_admissions;
+  std::list<PendingCommand> commands;
+  absl::Status end_status;
+  std::deque<SessionOutput> outbox;  // emptied by the driver after each event
+
+  bool joined() const { return link.state == LinkState::kJoined; }
+  bool ending() const {
+    return link.state == LinkState::kEnding || link.state == LinkState::kEnded;
+  }
+  Buffer* FindBuffer(BufferId id);
+  const Buffer* FindBuffer(BufferId id) const;
+
+  void Emit(SessionOutput output) { outbox.push_back(std::move(output)); }
+  // To the server if there is one; what it has to know is said again after a join.
+  void Send(WorkerMessage message, absl::Time now);
+  // Tells the driver when state, version or generation differ from what it was told last.
+  void TellServing(Buffer& buffer);
+  // The beginning of every error text of this session.
+  ErrorText Error(ErrorCode code) const;
+};
+
+// The operation that the server means. Null: none (ended, of an older numbering, or invented).
+Operation* FindOperation(Buffer& buffer, OperationNumber number);
+// The update that the caller still waits for. Null: none.
+Operation* FindUpdate(Buffer& buffer);
+const Operation* FindUpdate(const Buffer& buffer);
+// Whether the caller waits for anything on this buffer.
+bool HasPending(const Buffer& buffer);
+
+}  // namespace th::session
+
+#endif  // TH_WORKER_SESSION_SESSION_STATE_H_

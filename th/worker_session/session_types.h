@@ -1,0 +1,182 @@
+// What goes into a worker session and comes out of it, as plain values: options, limits, requests
+// of the caller, and the outputs that the driver carries out.
+#ifndef TH_WORKER_SESSION_SESSION_TYPES_H_
+#define TH_WORKER_SESSION_SESSION_TYPES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/mutability_contract/mutability_contract.h"
+#include "th/protocol/messages.h"
+#include "th/topology/location.h"
+#include "th/weights/digest.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/segments.h"
+#include "th/weights/version.h"
+
+namespace th {
+
+struct SessionOptions {
+  ModelKey key;
+  RankName name;
+  uint32_t ranks = 1;
+  Location location;
+  std::vector<Endpoint> endpoints;
+  bool spot = false;
+  std::string credentials;
+  std::string software;
+};
+
+struct SessionLimits {
+  absl::Duration join_timeout = absl::Seconds(10);  // from Start to Joined, retries included
+  absl::Duration reconnect_first = absl::Milliseconds(50);
+  absl::Duration reconnect_max = absl::Seconds(1);  // exponential from first to max
+  absl::Duration drain_timeout = absl::Seconds(5);  // of an in-place update, unless told otherwise
+  uint32_t max_buffers = 64;
+  uint32_t max_pending_operations = 1024;  // of one worker
+};
+
+// A number for one call of the caller's, from the driver; results come back under it.
+using CallId = StrongInt<struct CallIdTag>;
+
+struct PublishRequest {
+  VersionLabel label;
+  Attributes attributes;
+  absl::Duration timeout = absl::Seconds(60);
+  std::optional<VersionSequence> derived_from;
+};
+struct UpdateRequest {
+  VersionSelector selector = LatestVersion{};
+  VersionSequence floor;
+  absl::Duration timeout = absl::Seconds(600);
+  absl::Duration drain_timeout = absl::Seconds(5);
+};
+struct UnpublishRequest {
+  absl::Duration drain_timeout = absl::Seconds(5);
+  absl::Duration timeout = absl::Seconds(60);
+};
+
+// How far one fill is; from the driver at each HandleFillProgress.
+struct FillReport {
+  SegmentSet held;
+  uint64_t bytes_held = 0;
+};
+
+// ---------------------------------------------------------------------------------------------
+// Outputs: what the driver does.
+
+struct OpenStream {};  // then HandleStreamOpen or HandleStreamClosed
+struct CloseStream {};
+struct SendToServer {
+  WorkerMessage message;
+};
+struct SessionJoined {
+  bool first;
+  Epoch epoch;
+};
+struct SessionEnded {
+  absl::Status status;
+};  // terminal: refused, replaced, left, or no server in time
+
+// Begin to fill `buffer` with `version`: keep what `resume` says is held already (checked before).
+// `root` when known. Bytes go straight into the buffer.
+struct StartFill {
+  BufferId buffer;
+  OperationKey operation;
+  VersionInfo version;
+  BufferGeneration generation;
+  SegmentSet resume;
+  std::optional<Digest> root;
+};
+// Pull from exactly these from now on; transfers from sources not listed are closed.
+struct SetSources {
+  BufferId buffer;
+  OperationKey operation;
+  AssignmentId assignment;
+  std::vector<AssignedSource> sources;
+};
+struct SetRoot {
+  BufferId buffer;
+  VersionSequence version;
+  Digest root;
+};
+// The fill ends: close its transfers; nothing is written into the buffer once the driver has
+// answered with HandleFillStopped.
+struct StopFill {
+  BufferId buffer;
+  OperationKey operation;
+};
+
+// Sum the buffer's segments in the background, then HandleSealed. Asked at each publish.
+struct StartSealing {
+  BufferId buffer;
+  VersionSequence version;
+  BufferGeneration generation;
+};
+// Transfers of readers to be closed now; the driver answers each with HandleReaderReleased.
+struct CutReaders {
+  BufferId buffer;
+  std::vector<TransferId> transfers;
+};
+// Serving rules of a buffer changed: what the data plane may admit and serve from here on.
+struct ServingChanged {
+  BufferId buffer;
+  BufferState state;
+  VersionSequence version;
+  BufferGeneration generation;
+};
+// The answer to HandleAdmission.
+struct AdmissionDecided {
+  TransferId transfer;
+  absl::Status status;
+  BufferGeneration generation;
+};
+
+struct BufferReady {
+  BufferId buffer;
+  absl::Status status;
+};  // registered with the server, or refused
+
+// The end of a publish, unpublish, update. Exactly one a call.
+struct OperationDone {
+  CallId call;
+  BufferId buffer;
+  OperationKind kind;
+  absl::Status status;
+  UpdateOutcome outcome = UpdateOutcome::kNone;
+  NotAvailableReason not_available = NotAvailableReason::kNone;
+  VersionInfo version;
+  bool buffer_undefined = false;
+  uint32_t readers_cut = 0;
+  // Phases of this rank.
+  absl::Duration resolve;   // until the version was known
+  absl::Duration queue;     // until the first source was assigned, drain included
+  absl::Duration transfer;  // until all segments were there
+  absl::Duration verify;    // until the root agreed
+  absl::Duration apply;     // until the group's result
+};
+struct CommandDone {
+  CallId call;
+  CommandFinished finished;
+};
+// A publication of the past cannot stay (other content, rolled back); told to the caller at the
+// next verb.
+struct PublicationLost {
+  BufferId buffer;
+  VersionSequence version;
+  absl::Status status;
+};
+
+using SessionOutput =
+    std::variant<OpenStream, CloseStream, SendToServer, SessionJoined, SessionEnded, StartFill,
+                 SetSources, SetRoot, StopFill, StartSealing, CutReaders, ServingChanged,
+                 AdmissionDecided, BufferReady, OperationDone, CommandDone, PublicationLost>;
+
+}  // namespace th
+
+#endif  // TH_WORKER_SESSION_SESSION_TYPES_H_

@@ -1,0 +1,102 @@
+#include "th/worker_session/unpublish.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
+#include "th/worker_session/operation.h"
+
+namespace th::session {
+namespace {
+
+absl::Status CanUnpublish(const State& state, const Buffer& buffer,
+                          const UnpublishRequest& request) {
+  TH_RETURN_IF_ERROR(CanBegin(state, buffer, request.timeout));
+  if (FindUpdate(buffer) != nullptr) {
+    return absl::FailedPreconditionError("an update of the buffer is in progress");
+  }
+  return absl::OkStatus();
+}
+
+// The contract is left alone where the publication is lost already: then this operation only keeps
+// the ranks' numbers alike, and tells why.
+absl::Status Drain(Buffer& buffer, const UnpublishRequest& request, absl::Time now) {
+  if (buffer.lost.has_value() && buffer.contract.state() != BufferState::kPublished) {
+    return absl::OkStatus();
+  }
+  return buffer.contract.Unpublish(now, std::min(request.drain_timeout, request.timeout));
+}
+
+void Forget(Buffer& buffer) {
+  buffer.version = VersionInfo();
+  buffer.publisher = false;
+  buffer.group_committed = false;
+  buffer.root.reset();
+}
+
+void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  operation.drained = true;
+  operation.readers_cut = buffer.drain_cut;
+  Forget(buffer);
+  if (!operation.orphaned) {
+    SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut}, now);
+  }
+}
+
+// The server is away: what is known here has to do. A publication that it has not named by now is
+// one that never was.
+void ConcludeWithoutServer(Buffer& buffer, Operation& operation) {
+  for (Operation& earlier : buffer.operations) {
+    if (&earlier == &operation) break;
+    Conclude(earlier, {.status = absl::UnavailableError(
+                           "unpublished before the server, which is away, had named the version")});
+  }
+  Conclude(operation, {.status = absl::OkStatus()});
+}
+
+// A lost publication is told by the unpublish that ends it.
+void TellLost(Buffer& buffer, Operation& operation) {
+  if (!buffer.lost.has_value()) return;
+  if (operation.verdict->status.ok()) {
+    operation.verdict->status = *buffer.lost;
+    operation.verdict->code = ErrorCode::kPublicationLost;
+  }
+  buffer.lost.reset();
+}
+
+}  // namespace
+
+absl::Status BeginUnpublish(State& state, Buffer& buffer, CallId call,
+                            const UnpublishRequest& request, absl::Time now) {
+  const absl::Status can = CanUnpublish(state, buffer, request);
+  if (!can.ok()) return RefuseVerb(state, ErrorCode::kUnpublishRefused, can);
+  const absl::Status drains = Drain(buffer, request, now);
+  if (!drains.ok()) return RefuseVerb(state, ErrorCode::kUnpublishRefused, drains);
+  StartOperation start;
+  start.kind = OperationKind::kUnpublish;
+  start.timeout = request.timeout;
+  Begin(state, buffer, call, std::move(start), now);
+  return absl::OkStatus();
+}
+
+void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  if (operation.detached) return;
+  if (!operation.drained && buffer.contract.state() != BufferState::kDraining) {
+    NoteDrained(state, buffer, operation, now);
+  }
+  if (!operation.drained) return;
+  if (!operation.verdict.has_value() && now >= UnpublishWaitsUntil(state, operation)) {
+    ConcludeWithoutServer(buffer, operation);
+  }
+  if (!operation.verdict.has_value()) return;
+  TellLost(buffer, operation);
+  End(state, buffer, operation, now);
+}
+
+absl::Time UnpublishWaitsUntil(const State& state, const Operation& operation) {
+  if (!operation.drained || operation.verdict.has_value()) return absl::InfiniteFuture();
+  return std::min(state.link.broken_since + kServerAway, operation.local_deadline());
+}
+
+}  // namespace th::session

@@ -1,0 +1,277 @@
+#include "th/worker_session/update.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
+#include "th/worker_session/operation.h"
+#include "tools/mutation/mutation.h"
+
+namespace th::session {
+namespace {
+
+absl::Status CanUpdate(const State& state, const Buffer& buffer, const UpdateRequest& request) {
+  TH_RETURN_IF_ERROR(CanBegin(state, buffer, request.timeout));
+  if (FindUpdate(buffer) != nullptr) {
+    return absl::FailedPreconditionError("an update of the buffer is in progress already");
+  }
+  return absl::OkStatus();
+}
+
+bool HoldsPublished(const Buffer& buffer, VersionSequence version) {
+  return buffer.contract.state() == BufferState::kPublished &&
+         buffer.contract.version() == version && version != VersionSequence();
+}
+
+void SendReady(State& state, const Buffer& buffer, const Operation& operation, absl::Time now) {
+  SendAbout(state, buffer, ReadyToFill{operation.key, buffer.contract.generation()}, now);
+}
+
+// Nothing to move: this rank has the version from before.
+void Hold(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  operation.update.phase = UpdatePhase::kHolding;
+  operation.update.done_at = now;
+  SendReady(state, buffer, operation, now);
+  SendAbout(state, buffer, RankDone{operation.key}, now);
+}
+
+void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
+  UpdateProgress& update = operation.update;
+  if (buffer.contract.state() == BufferState::kDraining) return;
+  update.before = {buffer.version,
+                   buffer.publisher,
+                   buffer.group_committed,
+                   buffer.contract.state() == BufferState::kUndefined,
+                   buffer.root,
+                   buffer.held};
+  const absl::Status begun =
+      buffer.contract.BeginUpdate(update.resolved->sequence, now, update.drain_timeout);
+  if (!begun.ok()) {
+    Conclude(operation, {.status = begun});
+    return;
+  }
+  update.phase = UpdatePhase::kDraining;
+}
+
+// A fill of the version that was left unfinished goes on with what was checked.
+void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  UpdateProgress& update = operation.update;
+  const bool resumes =
+      update.before.undefined && update.before.version.sequence == update.resolved->sequence;
+  if (!TH_MUTATE(kResumeAnotherVersion, resumes, update.before.undefined)) {
+    buffer.held.Clear();
+    buffer.root.reset();
+  }
+  if (update.resolved_root.has_value()) buffer.root = update.resolved_root;
+  buffer.version = *update.resolved;
+  buffer.publisher = false;
+  buffer.group_committed = false;
+  update.phase = UpdatePhase::kFilling;
+  update.fill_began = true;
+  state.TellServing(buffer);
+  state.Emit(StartFill{buffer.id, operation.key, buffer.version, buffer.contract.generation(),
+                       buffer.held, buffer.root});
+  SendReady(state, buffer, operation, now);
+  if (update.held_assignment.has_value()) {
+    const AssignSources assigned = *std::exchange(update.held_assignment, std::nullopt);
+    AssignUpdate(state, buffer, operation, assigned, now);
+  }
+}
+
+// The fill is over without a result: the contract says what the buffer is now.
+void FailFill(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  BeforeUpdate& before = operation.update.before;
+  (void)buffer.contract.FillFailed();  // cannot fail: the state is filling
+  if (!operation.update.wrote) {
+    buffer.version = before.version;
+    buffer.publisher = before.publisher;
+    buffer.group_committed = before.group_committed;
+    buffer.root = before.root;
+    buffer.held = before.held;
+  }
+  Reannounce(state, buffer, now);
+}
+
+void Commit(Buffer& buffer) {
+  (void)buffer.contract.FillComplete();  // cannot fail: the state is filling
+  buffer.group_committed = true;
+  buffer.held.Clear();
+}
+
+void PumpOpen(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  UpdateProgress& update = operation.update;
+  if (update.phase == UpdatePhase::kBeginning) BeginDrain(buffer, operation, now);
+  if (update.phase == UpdatePhase::kDraining && buffer.contract.state() == BufferState::kFilling) {
+    BeginFill(state, buffer, operation, now);
+  }
+}
+
+void StopFilling(State& state, Buffer& buffer, Operation& operation) {
+  operation.update.phase = UpdatePhase::kStopping;
+  operation.update.sources.clear();
+  state.Emit(StopFill{buffer.id, operation.key});
+}
+
+void PumpConcluded(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  UpdateProgress& update = operation.update;
+  const bool good = operation.verdict->status.ok();
+  if (!good && !operation.verdict->from_server) SendRankFailed(state, buffer, operation, now);
+  switch (update.phase) {
+    case UpdatePhase::kAsked:
+    case UpdatePhase::kBeginning:
+    case UpdatePhase::kHolding:
+      break;
+    case UpdatePhase::kDraining:
+      if (buffer.contract.state() == BufferState::kDraining) return;
+      FailFill(state, buffer, operation, now);
+      break;
+    case UpdatePhase::kFilling:
+      return StopFilling(state, buffer, operation);
+    case UpdatePhase::kShardDone:
+      if (!good) return StopFilling(state, buffer, operation);
+      Commit(buffer);
+      break;
+    case UpdatePhase::kStopping:
+      if (!update.fill_stopped) return;
+      FailFill(state, buffer, operation, now);
+      break;
+  }
+  End(state, buffer, operation, now);
+}
+
+}  // namespace
+
+absl::string_view UpdatePhaseName(UpdatePhase phase) {
+  static constexpr absl::string_view kNames[] = {"asked",      "waiting for an earlier drain",
+                                                 "draining",   "filling",
+                                                 "shard done", "there already",
+                                                 "stopping"};
+  return kNames[static_cast<size_t>(phase)];
+}
+
+absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateRequest request,
+                         absl::Time now) {
+  const absl::Status can = CanUpdate(state, buffer, request);
+  if (!can.ok()) return RefuseVerb(state, ErrorCode::kUpdateRefused, can);
+  StartOperation start;
+  start.kind = OperationKind::kUpdate;
+  start.timeout = request.timeout;
+  start.selector = std::move(request.selector);
+  start.floor = request.floor;
+  Operation& operation = Begin(state, buffer, call, std::move(start), now);
+  operation.update.drain_timeout = std::min(request.drain_timeout, request.timeout);
+  return absl::OkStatus();
+}
+
+void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  if (operation.detached) return;
+  if (!operation.verdict.has_value()) PumpOpen(state, buffer, operation, now);
+  if (operation.verdict.has_value()) PumpConcluded(state, buffer, operation, now);
+}
+
+void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
+                   const OperationResolved& resolved, absl::Time now) {
+  UpdateProgress& update = operation.update;
+  if (operation.verdict.has_value()) return;
+  if (update.resolved.has_value()) {
+    if (update.resolved->sequence == resolved.version.sequence) {
+      if (resolved.root) LearnRoot(state, buffer, resolved.version.sequence, *resolved.root);
+      return;
+    }
+    Conclude(operation, {.status = absl::AbortedError(absl::StrCat(
+                             "the server resolved this update as ", resolved.version.ToString(),
+                             ", after ", update.resolved->ToString()))});
+    return;
+  }
+  update.resolved = resolved.version;
+  update.resolved_root = resolved.root;
+  update.resolved_at = now;
+  if (HoldsPublished(buffer, resolved.version.sequence)) {
+    Hold(state, buffer, operation, now);
+  } else {
+    update.phase = UpdatePhase::kBeginning;
+  }
+}
+
+void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
+                  absl::Time now) {
+  UpdateProgress& update = operation.update;
+  if (operation.verdict.has_value() || !update.resolved.has_value() ||
+      update.resolved->sequence != assigned.version || assigned.assignment <= update.assignment) {
+    return;
+  }
+  if (update.phase == UpdatePhase::kBeginning || update.phase == UpdatePhase::kDraining) {
+    update.held_assignment = assigned;
+    return;
+  }
+  if (update.phase != UpdatePhase::kFilling) return;
+  update.assignment = assigned.assignment;
+  update.sources.clear();
+  SetSources set{buffer.id, operation.key, assigned.assignment, {}};
+  for (const AssignedSource& source : assigned.sources) {
+    if (set.sources.size() >= kMaxSourcesOfAssignment) break;
+    if (!update.sources.emplace(source.buffer, source).second) continue;
+    set.sources.push_back(source);
+  }
+  if (!set.sources.empty()) update.sourced_at = std::min(update.sourced_at, now);
+  update.why_no_source = set.sources.empty() ? assigned.why_empty : "";
+  state.Emit(std::move(set));
+}
+
+void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Digest& root) {
+  Operation* update = FindUpdate(buffer);
+  if (update != nullptr && update->update.resolved.has_value() &&
+      update->update.resolved->sequence == version) {
+    update->update.resolved_root = root;
+  }
+  const BufferState contract = buffer.contract.state();
+  const bool here = buffer.contract.version() == version && version != VersionSequence();
+  const bool receives = contract == BufferState::kFilling || contract == BufferState::kUndefined;
+  if (!here || !receives || buffer.root == root) return;
+  buffer.root = root;
+  if (contract == BufferState::kFilling) state.Emit(SetRoot{buffer.id, version, root});
+}
+
+Verdict JudgeFinishedUpdate(const Buffer& buffer, const Operation& operation,
+                            const OperationFinished& finished) {
+  Verdict verdict{.status = finished.status,
+                  .outcome = finished.outcome,
+                  .not_available = finished.not_available,
+                  .version = finished.version,
+                  .from_server = true};
+  if (!finished.status.ok()) return verdict;
+  const UpdateProgress& update = operation.update;
+  const bool filling = update.phase == UpdatePhase::kFilling;
+  if (finished.outcome == UpdateOutcome::kNotAvailable) {
+    if (filling || update.phase == UpdatePhase::kShardDone) {
+      verdict.status = absl::UnavailableError("the version is not available any more");
+    }
+    return verdict;
+  }
+  const VersionSequence sequence = finished.version.sequence;
+  const bool resolved_so = update.resolved.has_value() && update.resolved->sequence == sequence;
+  const bool here = HoldsPublished(buffer, sequence) ||
+                    (resolved_so &&
+                     TH_MUTATE(kCommitBeforeTheShardIsDone, update.phase == UpdatePhase::kShardDone,
+                               filling || update.phase == UpdatePhase::kShardDone));
+  if (!here) {
+    verdict.status = absl::InternalError(
+        absl::StrCat("the server says that the group has moved to ", finished.version.ToString(),
+                     ", but this rank is ", std::string(UpdatePhaseName(update.phase))));
+  }
+  return verdict;
+}
+
+void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  const UpdatePhase phase = operation.update.phase;
+  const bool done = phase == UpdatePhase::kHolding || phase == UpdatePhase::kShardDone;
+  if (operation.verdict.has_value() || !(done || phase == UpdatePhase::kFilling)) return;
+  SendReady(state, buffer, operation, now);
+  for (SourceFailed& failed : std::exchange(operation.update.untold_failures, {})) {
+    SendAbout(state, buffer, std::move(failed), now);
+  }
+  if (done) SendAbout(state, buffer, RankDone{operation.key}, now);
+}
+
+}  // namespace th::session

@@ -1,0 +1,40 @@
+// Update in place: the version is resolved for the group, the buffer drained, filled, and published
+// when every rank has its shard.
+//
+//   asked ─(OperationResolved)─► beginning ─► draining ─(drained)─► filling ─(HandleFillComplete)─►
+//     │                                                                                  shard done
+//     └─(this rank has it already)─► holding
+//   any of them ─(OperationFinished, or a failure here)─► ended; from filling on through stopping,
+//   so that nothing is written any more when the caller hears the result.
+#ifndef TH_WORKER_SESSION_UPDATE_H_
+#define TH_WORKER_SESSION_UPDATE_H_
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/worker_session/session_state.h"
+
+namespace th::session {
+
+absl::string_view UpdatePhaseName(UpdatePhase phase);
+
+absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateRequest request,
+                         absl::Time now);
+void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now);
+
+// The server's word. What does not fit the phase is ignored.
+void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
+                   const OperationResolved& resolved, absl::Time now);
+void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
+                  absl::Time now);
+void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Digest& root);
+// What the server's result means for this rank: an outcome that its own phase contradicts is an
+// error.
+Verdict JudgeFinishedUpdate(const Buffer& buffer, const Operation& operation,
+                            const OperationFinished& finished);
+
+// Says again to the server how far this update is, after a join.
+void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now);
+
+}  // namespace th::session
+
+#endif  // TH_WORKER_SESSION_UPDATE_H_

@@ -1,0 +1,273 @@
+#include "th/worker_session/worker_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "th/worker_session/admissions.h"
+#include "th/worker_session/buffers.h"
+#include "th/worker_session/commands.h"
+#include "th/worker_session/fill_reports.h"
+#include "th/worker_session/membership.h"
+#include "th/worker_session/operations.h"
+#include "th/worker_session/publish.h"
+#include "th/worker_session/session_state.h"
+#include "th/worker_session/unpublish.h"
+#include "th/worker_session/update.h"
+
+namespace th {
+
+struct WorkerSession::Impl {
+  session::State state;
+
+  // Runs `event` on the buffer, then every step that it made possible.
+  template <typename Event>
+  void OnBuffer(BufferId id, absl::Time now, Event event) {
+    session::Buffer* buffer = state.FindBuffer(id);
+    if (buffer == nullptr) return;
+    event(*buffer);
+    session::Pump(state, *buffer, now);
+    session::FinishEnding(state);
+  }
+  template <typename Verb>
+  absl::Status Call(BufferId id, absl::Time now, Verb verb) {
+    session::Buffer* buffer = state.FindBuffer(id);
+    if (buffer == nullptr) return absl::InvalidArgumentError("no such buffer");
+    const absl::Status status = verb(*buffer);
+    if (status.ok()) session::Pump(state, *buffer, now);
+    return status;
+  }
+};
+
+namespace {
+
+// One message of the server, once a member.
+struct MessageHandler {
+  session::State& state;
+  absl::Time now;
+
+  void operator()(const Joined& message) { session::HandleJoined(state, message, now); }
+  void operator()(const Refused& message) { session::HandleRefused(state, message, now); }
+  void operator()(const LayoutWanted& message) { session::HandleLayoutWanted(state, message, now); }
+  void operator()(const BufferRegistered& message) {
+    session::HandleBufferRegistered(state, message, now);
+  }
+  void operator()(const OperationResolved& message) {
+    session::HandleResolved(state, message, now);
+  }
+  void operator()(const AssignSources& message) { session::HandleAssigned(state, message, now); }
+  void operator()(const RootKnown& message) { session::HandleRoot(state, message); }
+  void operator()(const OperationFinished& message) {
+    session::HandleFinished(state, message, now);
+  }
+  void operator()(const PublicationRefused& message) {
+    session::HandlePublicationRefused(state, message, now);
+  }
+  void operator()(const GroupChanged& message) { session::HandleGroupChanged(state, message, now); }
+  void operator()(const CommandFinished& message) {
+    session::HandleCommandFinished(state, message);
+  }
+};
+
+bool OpensTheMembership(const ServerMessage& message) {
+  return std::holds_alternative<Joined>(message) || std::holds_alternative<Refused>(message);
+}
+
+}  // namespace
+
+WorkerSession::WorkerSession(SessionOptions options, SessionLimits limits)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->state.options = std::move(options);
+  impl_->state.limits = limits;
+}
+
+WorkerSession::~WorkerSession() = default;
+
+void WorkerSession::Start(absl::Time now) { session::StartLink(impl_->state, now); }
+
+void WorkerSession::Leave(absl::Time now) { session::LeaveSession(impl_->state, now); }
+
+// ---- verbs
+
+absl::StatusOr<BufferId> WorkerSession::RegisterBuffer(std::string buffer_name, std::string form,
+                                                       std::shared_ptr<const ShardLayout> layout,
+                                                       absl::Time now) {
+  return session::AddBuffer(impl_->state, std::move(buffer_name), std::move(form),
+                            std::move(layout), now);
+}
+
+absl::Status WorkerSession::UnregisterBuffer(BufferId buffer, absl::Time now) {
+  return session::RemoveBuffer(impl_->state, buffer, now);
+}
+
+absl::Status WorkerSession::Publish(CallId call, BufferId buffer, PublishRequest request,
+                                    absl::Time now) {
+  return impl_->Call(buffer, now, [&](session::Buffer& found) {
+    return session::BeginPublish(impl_->state, found, call, std::move(request), now);
+  });
+}
+
+absl::Status WorkerSession::Unpublish(CallId call, BufferId buffer, UnpublishRequest request,
+                                      absl::Time now) {
+  return impl_->Call(buffer, now, [&](session::Buffer& found) {
+    return session::BeginUnpublish(impl_->state, found, call, request, now);
+  });
+}
+
+absl::Status WorkerSession::Update(CallId call, BufferId buffer, UpdateRequest request,
+                                   absl::Time now) {
+  return impl_->Call(buffer, now, [&](session::Buffer& found) {
+    return session::BeginUpdate(impl_->state, found, call, std::move(request), now);
+  });
+}
+
+absl::Status WorkerSession::Reset(BufferId buffer, absl::Time now) {
+  return impl_->Call(buffer, now, [&](session::Buffer& found) {
+    return session::ResetBuffer(impl_->state, found, now);
+  });
+}
+
+absl::Status WorkerSession::CanRebind(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  if (found == nullptr) return absl::InvalidArgumentError("no such buffer");
+  return session::CanRebindBuffer(impl_->state, *found);
+}
+
+absl::Status WorkerSession::Command(CallId call, RunCommand command, absl::Time now) {
+  return session::BeginCommand(impl_->state, call, std::move(command), now);
+}
+
+// ---- the control stream
+
+void WorkerSession::HandleStreamOpen(absl::Time now) { session::NoteStreamOpen(impl_->state, now); }
+
+void WorkerSession::HandleStreamClosed(absl::Status why, absl::Time now) {
+  session::NoteStreamClosed(impl_->state, why, now);
+}
+
+void WorkerSession::HandleServerMessage(const ServerMessage& message, absl::Time now) {
+  if (!impl_->state.joined() && !OpensTheMembership(message)) return;
+  std::visit(MessageHandler{impl_->state, now}, message);
+  session::FinishEnding(impl_->state);
+}
+
+// ---- readers of our buffers
+
+void WorkerSession::HandleAdmission(TransferId transfer, BufferId buffer,
+                                    const Capability& capability, BufferGeneration generation,
+                                    absl::Time now) {
+  session::AskAdmission(impl_->state, transfer, buffer, capability, generation, now);
+}
+
+void WorkerSession::HandleReaderBytes(TransferId transfer, absl::Time now) {
+  session::NoteReaderBytes(impl_->state, transfer, now);
+}
+
+void WorkerSession::HandleReaderReleased(TransferId transfer, absl::Time now) {
+  session::Buffer* buffer = session::ReleaseReader(impl_->state, transfer);
+  if (buffer != nullptr) impl_->OnBuffer(buffer->id, now, [](session::Buffer&) {});
+}
+
+// ---- our fills
+
+void WorkerSession::HandleFirstWrite(BufferId buffer, absl::Time now) {
+  impl_->OnBuffer(buffer, now, [](session::Buffer& found) { session::NoteFirstWrite(found); });
+}
+
+void WorkerSession::HandleFillProgress(BufferId buffer, FillReport report, absl::Time now) {
+  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
+    session::NoteProgress(impl_->state, found, std::move(report), now);
+  });
+}
+
+void WorkerSession::HandleAllReceived(BufferId buffer, absl::Time now) {
+  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
+    session::NoteAllReceived(impl_->state, found, now);
+  });
+}
+
+void WorkerSession::HandleFillComplete(BufferId buffer, Digest root, absl::Time now) {
+  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
+    session::NoteFillComplete(impl_->state, found, root, now);
+  });
+}
+
+void WorkerSession::HandleFillFailed(BufferId buffer, absl::Status why, absl::Time now) {
+  impl_->OnBuffer(buffer, now,
+                  [&](session::Buffer& found) { session::NoteFillFailed(found, why); });
+}
+
+void WorkerSession::HandleFillStopped(BufferId buffer, absl::Time now) {
+  impl_->OnBuffer(buffer, now, [](session::Buffer& found) { session::NoteFillStopped(found); });
+}
+
+void WorkerSession::HandleSourceFailed(BufferId buffer, AssignmentId assignment,
+                                       BufferAddress source, SourceFailure failure,
+                                       std::string detail, absl::Time now) {
+  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
+    session::NoteSourceFailed(impl_->state, found,
+                              {{}, assignment, source, failure, std::move(detail)}, now);
+  });
+}
+
+void WorkerSession::HandleSealed(BufferId buffer, VersionSequence version,
+                                 BufferGeneration generation, Digest root, absl::Time now) {
+  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
+    session::SealPublication(impl_->state, found, version, generation, root, now);
+  });
+}
+
+// ---- time
+
+void WorkerSession::HandleTick(absl::Time now) {
+  session::State& state = impl_->state;
+  session::TickLink(state, now);
+  session::TickOperations(state, now);
+  session::TickCommands(state, now);
+  session::DecideHeldAdmissions(state, now);
+  session::FinishEnding(state);
+}
+
+absl::Time WorkerSession::NextDeadline() const {
+  const session::State& state = impl_->state;
+  return std::min({session::NextLinkDeadline(state), session::NextOperationDeadline(state),
+                   session::NextCommandDeadline(state)});
+}
+
+std::optional<SessionOutput> WorkerSession::PollOutput() {
+  auto& outbox = impl_->state.outbox;
+  if (outbox.empty()) return std::nullopt;
+  SessionOutput output = std::move(outbox.front());
+  outbox.pop_front();
+  return output;
+}
+
+// ---- what is known
+
+bool WorkerSession::joined() const { return impl_->state.joined(); }
+bool WorkerSession::ended() const { return impl_->state.link.state == session::LinkState::kEnded; }
+absl::Status WorkerSession::end_status() const { return impl_->state.end_status; }
+Epoch WorkerSession::epoch() const { return impl_->state.membership.epoch; }
+WorkerId WorkerSession::worker() const { return impl_->state.membership.worker; }
+
+BufferState WorkerSession::buffer_state(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  return found == nullptr ? BufferState::kWritable : found->contract.state();
+}
+
+VersionInfo WorkerSession::buffer_version(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  const bool holds = found != nullptr && found->contract.state() != BufferState::kWritable;
+  return holds ? found->version : VersionInfo();
+}
+
+BufferGeneration WorkerSession::buffer_generation(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  return found == nullptr ? BufferGeneration() : found->contract.generation();
+}
+
+std::string WorkerSession::Describe(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  return found == nullptr ? "no such buffer" : session::DescribeBuffer(*found);
+}
+
+}  // namespace th

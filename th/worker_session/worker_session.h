@@ -1,0 +1,114 @@
+// One worker's side of the protocol, pure: join, announce, retry, tokens, epoch changes, group
+// commit, progress. The client drives it with real sockets, the simulator with a virtual clock.
+//
+//   WorkerSession session(options, limits);
+//   session.Start(now);
+//   for (;;) {                              // the driver; calls are serialised by its owner
+//     <call Handle…(event, now) for whatever happened, or session.HandleTick(now)>
+//     while (auto output = session.PollOutput()) std::visit(<do it>, *output);
+//     <wait for the next event or session.NextDeadline()>
+//   }
+//
+// The session owns each buffer's MutabilityContract. It does not own the fills: it says from whom
+// (StartFill, SetSources, StopFill) and hears how it goes (HandleFill…).
+//
+// Not thread-safe. Every verb answers at once: a misuse is a status, the result comes as
+// OperationDone.
+#ifndef TH_WORKER_SESSION_WORKER_SESSION_H_
+#define TH_WORKER_SESSION_WORKER_SESSION_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "th/mutability_contract/mutability_contract.h"
+#include "th/protocol/messages.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/shard_layout.h"
+#include "th/weights/version.h"
+#include "th/worker_session/session_types.h"
+
+namespace th {
+
+class WorkerSession {
+ public:
+  WorkerSession(SessionOptions options, SessionLimits limits);
+  ~WorkerSession();
+  WorkerSession(const WorkerSession&) = delete;
+  WorkerSession& operator=(const WorkerSession&) = delete;
+
+  void Start(absl::Time now);
+  // Ends cleanly: pending calls end CANCELLED, the server is told, SessionEnded(OK) comes once.
+  void Leave(absl::Time now);
+
+  // ---- the caller's verbs. Errors: FAILED_PRECONDITION (verb in the wrong state, ended session),
+  // INVALID_ARGUMENT, RESOURCE_EXHAUSTED (a named limit).
+  absl::StatusOr<BufferId> RegisterBuffer(std::string buffer_name, std::string form,
+                                          std::shared_ptr<const ShardLayout> layout,
+                                          absl::Time now);
+  absl::Status UnregisterBuffer(BufferId buffer, absl::Time now);
+  // The buffer is frozen and readable when this returns; OperationDone tells how it went for the
+  // group.
+  absl::Status Publish(CallId call, BufferId buffer, PublishRequest request, absl::Time now);
+  absl::Status Unpublish(CallId call, BufferId buffer, UnpublishRequest request, absl::Time now);
+  absl::Status Update(CallId call, BufferId buffer, UpdateRequest request, absl::Time now);
+  absl::Status Reset(BufferId buffer, absl::Time now);
+  absl::Status CanRebind(BufferId buffer) const;
+  absl::Status Command(CallId call, RunCommand command, absl::Time now);
+
+  // ---- the control stream
+  void HandleStreamOpen(absl::Time now);  // the first thing sent is the join
+  void HandleStreamClosed(absl::Status why, absl::Time now);
+  void HandleServerMessage(const ServerMessage& message, absl::Time now);
+
+  // ---- the data plane: readers of our buffers
+  // A reader asks to open a transfer; answered by AdmissionDecided.
+  void HandleAdmission(TransferId transfer, BufferId buffer, const Capability& capability,
+                       BufferGeneration generation, absl::Time now);
+  void HandleReaderBytes(TransferId transfer, absl::Time now);
+  void HandleReaderReleased(TransferId transfer, absl::Time now);
+
+  // ---- the data plane: our fills
+  void HandleFirstWrite(BufferId buffer, absl::Time now);
+  void HandleFillProgress(BufferId buffer, FillReport report, absl::Time now);
+  // All segments are received; the root may be missing still.
+  void HandleAllReceived(BufferId buffer, absl::Time now);
+  void HandleFillComplete(BufferId buffer, Digest root, absl::Time now);
+  void HandleFillFailed(BufferId buffer, absl::Status why, absl::Time now);
+  void HandleFillStopped(BufferId buffer, absl::Time now);
+  void HandleSourceFailed(BufferId buffer, AssignmentId assignment, BufferAddress source,
+                          SourceFailure failure, std::string detail, absl::Time now);
+
+  void HandleSealed(BufferId buffer, VersionSequence version, BufferGeneration generation,
+                    Digest root, absl::Time now);
+
+  void HandleTick(absl::Time now);
+  absl::Time NextDeadline() const;
+  std::optional<SessionOutput> PollOutput();
+
+  // ---- what is known
+  bool joined() const;
+  bool ended() const;
+  absl::Status end_status() const;
+  Epoch epoch() const;
+  WorkerId worker() const;
+  BufferState buffer_state(BufferId buffer) const;
+  VersionInfo buffer_version(BufferId buffer) const;
+  BufferGeneration buffer_generation(BufferId buffer) const;
+  // What the worker is doing with a buffer, for errors: "update step-57: 12 of 40 segments, ...".
+  std::string Describe(BufferId buffer) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace th
+
+#endif  // TH_WORKER_SESSION_WORKER_SESSION_H_
