@@ -152,6 +152,9 @@ struct StartOperation {
   OperationKey key;
   OperationKind kind = OperationKind::kPublish;
   absl::Duration timeout;  // from the server's receipt to the end for all ranks
+  // The worker's at the time of the call; 0: any. The server ignores a start of an older generation
+  // (sent just before its GroupChanged was heard; the worker has ended it for itself).
+  GroupGeneration group_generation;
   // publish
   // This rank's buffer's generation from here on, which readers check. Zero: as last told.
   BufferGeneration generation;
