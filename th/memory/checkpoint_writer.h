@@ -1,0 +1,38 @@
+// Writes a model as a safetensors folder: whole, or not at all.
+//
+//   TH_RETURN_IF_ERROR(WriteCheckpoint("/models/pulled", tensors, {}));
+//
+// The folder is written under another name beside its own, fsynced and renamed. On any error what
+// was written is removed and nothing else is touched.
+#ifndef TH_MEMORY_CHECKPOINT_WRITER_H_
+#define TH_MEMORY_CHECKPOINT_WRITER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "th/weights/safetensors.h"
+#include "th/weights/tensor.h"
+
+namespace th {
+
+struct CheckpointTensor {
+  TensorSpec spec;
+  const void* data = nullptr;  // spec.bytes; unused for aliases
+};
+
+struct CheckpointWriteOptions {
+  SafetensorsMetadata metadata;
+  // Files are closed at this size; a larger tensor has a file of its own.
+  uint64_t max_file_bytes = uint64_t{5'000'000'000};
+};
+
+// ALREADY_EXISTS when `folder` exists and is not empty. RESOURCE_EXHAUSTED naming the folder, the
+// bytes needed and the bytes free when the disk is full. INVALID_ARGUMENT as PlanSafetensorsFile.
+absl::Status WriteCheckpoint(const std::string& folder, absl::Span<const CheckpointTensor> tensors,
+                             const CheckpointWriteOptions& options);
+
+}  // namespace th
+
+#endif  // TH_MEMORY_CHECKPOINT_WRITER_H_

@@ -1,0 +1,163 @@
+#include "th/memory/host_arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace th {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+
+// Linux 5.14; the C library's headers may be older than the kernel.
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+// OK only when every page of [begin, begin + bytes) is backed. Touching the pages instead would end
+// in a signal where memory is short.
+bool PopulateRange(std::byte* begin, uint64_t bytes) {
+  if (madvise(begin, bytes, MADV_POPULATE_WRITE) == 0) return true;
+  if (errno != EINVAL) return false;
+  // An older kernel: write to each page.
+  for (uint64_t offset = 0; offset < bytes; offset += kPageBytes) {
+    reinterpret_cast<volatile std::byte*>(begin)[offset] = std::byte{0};
+  }
+  return true;
+}
+
+bool Populate(std::byte* begin, uint64_t bytes, uint32_t threads) {
+  const uint64_t pieces = bytes / kArenaAlignment;
+  const uint64_t workers = std::clamp<uint64_t>(threads, 1, std::min<uint64_t>(pieces, 16));
+  std::vector<uint8_t> done(workers, 0);
+  const auto populate = [&](uint64_t worker) {
+    const uint64_t first = pieces * worker / workers;
+    const uint64_t last = pieces * (worker + 1) / workers;
+    done[worker] = PopulateRange(begin + first * kArenaAlignment, (last - first) * kArenaAlignment);
+  };
+  std::vector<std::thread> others;
+  for (uint64_t worker = 1; worker < workers; ++worker) others.emplace_back(populate, worker);
+  populate(0);
+  for (std::thread& other : others) other.join();
+  return std::all_of(done.begin(), done.end(), [](uint8_t ok) { return ok != 0; });
+}
+
+// Anonymous memory that begins at a multiple of kArenaAlignment; null when the system has none.
+std::byte* MapAligned(uint64_t bytes) {
+  const uint64_t padded = bytes + kArenaAlignment;
+  void* raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  std::byte* const base = static_cast<std::byte*>(raw);
+  const uint64_t skip =
+      (kArenaAlignment - reinterpret_cast<uintptr_t>(raw) % kArenaAlignment) % kArenaAlignment;
+  if (skip > 0) munmap(base, skip);
+  munmap(base + skip + bytes, padded - skip - bytes);
+  madvise(base + skip, bytes, MADV_HUGEPAGE);  // only advice: failure costs speed
+  return base + skip;
+}
+
+}  // namespace
+
+HostBlock::~HostBlock() {
+  if (arena_ != nullptr) arena_->GiveBack(data_, mapped_bytes_);
+}
+
+HostBlock& HostBlock::operator=(HostBlock&& other) noexcept {
+  std::swap(arena_, other.arena_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(mapped_bytes_, other.mapped_bytes_);
+  return *this;
+}
+
+HostArena::~HostArena() { Trim(); }
+
+absl::StatusOr<HostBlock> HostArena::Allocate(uint64_t bytes) {
+  if (bytes == 0) return absl::InvalidArgumentError("a block of 0 bytes was asked of an arena");
+  if (bytes > options_.limit_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("a block of ", bytes,
+                                                     " bytes exceeds the arena's limit of ",
+                                                     options_.limit_bytes, " bytes"));
+  }
+  const uint64_t rounded = (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+  {
+    absl::MutexLock lock(&mu_);
+    uint64_t mapped_bytes = 0;
+    if (std::byte* data = TakeFree(rounded, &mapped_bytes); data != nullptr) {
+      in_use_ += mapped_bytes;
+      return HostBlock(this, data, bytes, mapped_bytes);
+    }
+    TrimUntil(rounded);
+    if (mapped_ + rounded > std::max(options_.limit_bytes, rounded)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a block of ", bytes, " bytes does not fit beside ", in_use_,
+                       " bytes in use: the arena's limit is ", options_.limit_bytes, " bytes"));
+    }
+    mapped_ += rounded;
+    in_use_ += rounded;
+  }
+  // Mapping and faulting in take long: not under the lock.
+  std::byte* const data = MapAligned(rounded);
+  if (data != nullptr && Populate(data, rounded, options_.prefault_threads)) {
+    return HostBlock(this, data, bytes, rounded);
+  }
+  if (data != nullptr) munmap(data, rounded);
+  absl::MutexLock lock(&mu_);
+  mapped_ -= rounded;
+  in_use_ -= rounded;
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the system has no memory for a block of ", bytes, " bytes: ", strerror(errno)));
+}
+
+std::byte* HostArena::TakeFree(uint64_t wanted, uint64_t* mapped_bytes) {
+  const auto found = free_.lower_bound(wanted);
+  // A much larger block is better kept for who needs it.
+  if (found == free_.end() || found->first > 2 * wanted) return nullptr;
+  *mapped_bytes = found->first;
+  std::byte* const data = found->second;
+  free_.erase(found);
+  return data;
+}
+
+void HostArena::TrimUntil(uint64_t room) {
+  while (!free_.empty() && mapped_ + room > options_.limit_bytes) {
+    const auto largest = std::prev(free_.end());
+    munmap(largest->second, largest->first);
+    mapped_ -= largest->first;
+    free_.erase(largest);
+  }
+}
+
+void HostArena::GiveBack(std::byte* data, uint64_t mapped_bytes) {
+  absl::MutexLock lock(&mu_);
+  in_use_ -= mapped_bytes;
+  free_.emplace(mapped_bytes, data);
+}
+
+void HostArena::Trim() {
+  absl::MutexLock lock(&mu_);
+  for (const auto& [bytes, data] : free_) {
+    munmap(data, bytes);
+    mapped_ -= bytes;
+  }
+  free_.clear();
+}
+
+uint64_t HostArena::bytes_mapped() const {
+  absl::MutexLock lock(&mu_);
+  return mapped_;
+}
+
+uint64_t HostArena::bytes_in_use() const {
+  absl::MutexLock lock(&mu_);
+  return in_use_;
+}
+
+}  // namespace th

@@ -1,0 +1,85 @@
+// Blocks of pre-faulted host memory for weights, reused, under one byte limit.
+//
+//   HostArena arena({.limit_bytes = uint64_t{8} << 30});
+//   TH_ASSIGN_OR_RETURN(HostBlock block, arena.Allocate(layout.bytes()));
+//   ... block.data(), block.bytes() ...       // goes back to the arena with the handle
+//
+// Thread-safe. The arena outlives its blocks.
+#ifndef TH_MEMORY_HOST_ARENA_H_
+#define TH_MEMORY_HOST_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+
+namespace th {
+
+// Blocks are whole multiples of this and begin at one.
+inline constexpr uint64_t kArenaAlignment = uint64_t{2} << 20;
+
+class HostArena;
+
+// A block of an arena. Movable; gives its memory back when it ends.
+class HostBlock {
+ public:
+  HostBlock() = default;
+  ~HostBlock();
+  HostBlock(HostBlock&& other) noexcept { *this = std::move(other); }
+  HostBlock& operator=(HostBlock&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }  // as asked for
+
+ private:
+  friend class HostArena;
+  HostBlock(HostArena* arena, std::byte* data, uint64_t bytes, uint64_t mapped_bytes)
+      : arena_(arena), data_(data), bytes_(bytes), mapped_bytes_(mapped_bytes) {}
+
+  HostArena* arena_ = nullptr;
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+  uint64_t mapped_bytes_ = 0;
+};
+
+class HostArena {
+ public:
+  struct Options {
+    uint64_t limit_bytes = 0;       // of everything mapped, in use or kept for reuse; required
+    uint32_t prefault_threads = 2;  // while Allocate runs; 1 to 16
+  };
+  explicit HostArena(Options options) : options_(options) {}
+  ~HostArena();
+  HostArena(const HostArena&) = delete;
+  HostArena& operator=(const HostArena&) = delete;
+
+  // A block whose every page is backed. Its content is unspecified (zeros, or what was there).
+  // RESOURCE_EXHAUSTED naming the limit and what is in use, or that the system has no memory;
+  // INVALID_ARGUMENT for no bytes.
+  absl::StatusOr<HostBlock> Allocate(uint64_t bytes);
+  // Returns what is kept for reuse to the system.
+  void Trim();
+
+  uint64_t bytes_mapped() const;
+  uint64_t bytes_in_use() const;
+
+ private:
+  friend class HostBlock;
+  void GiveBack(std::byte* data, uint64_t mapped_bytes);
+  std::byte* TakeFree(uint64_t wanted, uint64_t* mapped_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TrimUntil(uint64_t room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  mutable absl::Mutex mu_;
+  std::multimap<uint64_t, std::byte*> free_ ABSL_GUARDED_BY(mu_);  // by mapped bytes
+  uint64_t mapped_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t in_use_ ABSL_GUARDED_BY(mu_) = 0;  // of mapped_
+};
+
+}  // namespace th
+
+#endif  // TH_MEMORY_HOST_ARENA_H_
