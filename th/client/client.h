@@ -279,6 +279,10 @@ class Controller {
   std::unique_ptr<Impl> impl_;
 };
 
+// Threads that TensorHub itself runs in this process apart from the data plane's and gRPC's; 0 when
+// no client and no controller lives.
+int RuntimeThreadCount();
+
 }  // namespace th
 
 #endif  // TH_CLIENT_CLIENT_H_

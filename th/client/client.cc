@@ -1,0 +1,147 @@
+#include "th/client/client.h"
+
+#include <sys/random.h>
+
+#include <array>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "th/client/client_state.h"
+#include "th/client/data_address.h"
+#include "th/client/grpc_control_stream.h"
+#include "th/client/leave_behind.h"
+#include "th/client/tensor_binding.h"
+
+namespace th {
+namespace {
+
+// A command is retried by the session; past this its caller is told.
+constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
+
+absl::Status Validate(const ClientOptions& options) {
+  TH_RETURN_IF_ERROR(ParseHostPort(options.server).status());
+  TH_RETURN_IF_ERROR(ValidateName("run", options.run));
+  TH_RETURN_IF_ERROR(ValidateName("model", options.model));
+  TH_RETURN_IF_ERROR(ValidateName("group", options.group));
+  if (options.ranks == 0) return absl::InvalidArgumentError("a group has at least one rank");
+  if (options.rank >= options.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", options.rank,
+                                                   " is outside of its group of ", options.ranks,
+                                                   " (ranks count from 0)"));
+  }
+  if (options.join_timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("join_timeout has to be positive");
+  }
+  return absl::OkStatus();
+}
+
+SessionOptions SessionOptionsOf(ClientOptions& options, const DataPlane& data_plane) {
+  SessionOptions session;
+  session.key = {std::move(options.run), std::move(options.model)};
+  session.name = {std::move(options.group), Rank(options.rank)};
+  session.ranks = options.ranks;
+  session.location = std::move(options.location);
+  if (session.location.host.empty()) session.location.host = MachineIdentity();
+  session.endpoints = data_plane.endpoints();
+  session.spot = options.spot;
+  session.credentials = std::move(options.credentials);
+  session.software = "libtensorhub";
+  return session;
+}
+
+}  // namespace
+
+std::string RandomIdempotencyKey() {
+  std::array<char, 16> bytes{};
+  size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t got = getrandom(bytes.data() + filled, bytes.size() - filled, 0);
+    if (got > 0) filled += static_cast<size_t>(got);
+  }
+  return absl::BytesToHexString(absl::string_view(bytes.data(), bytes.size()));
+}
+
+Client::Client(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
+  TH_RETURN_IF_ERROR(Validate(options));
+  TH_RETURN_IF_ERROR(ClaimProcess());
+  Membership::Parts parts;
+  parts.runtime = Runtime::Acquire();
+  if (parts.runtime->callbacks().OnLoop()) {
+    return absl::FailedPreconditionError("Join waits: not from a TensorHub callback");
+  }
+  TH_ASSIGN_OR_RETURN(
+      parts.data_plane,
+      DataPlane::Acquire({options.data_address, options.data_threads,
+                          options.connections_per_source, options.uplink_bytes_per_second},
+                         options.server));
+  auto impl = std::make_shared<Impl>();
+  parts.connector = MakeGrpcConnector(options.server, impl->control_bytes);
+  parts.limits.join_timeout = options.join_timeout;
+  parts.options = SessionOptionsOf(options, *parts.data_plane);
+  impl->membership = std::make_shared<Membership>(std::move(parts));
+  const absl::Status joined = impl->membership->Join();
+  if (joined.ok()) return std::unique_ptr<Client>(new Client(std::move(impl)));
+  (void)impl->membership->Leave(absl::ZeroDuration());
+  return joined;
+}
+
+Client::~Client() {
+  if (impl_->guard.forked()) return LeaveBehind(std::move(impl_));
+  (void)Leave();
+}
+
+absl::StatusOr<WeightBuffer> Client::Register(std::vector<Tensor> tensors,
+                                              RegisterOptions options) {
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(ValidateName("buffer name", options.name));
+  TH_RETURN_IF_ERROR(ValidateName("form", options.form));
+  const BindingOptions binding_options{options.segment_bytes, options.checksums};
+  TH_ASSIGN_OR_RETURN(TensorBinding binding, BindTensors(std::move(tensors), binding_options));
+  auto buffer = std::make_shared<WeightBuffer::Impl>();
+  buffer->membership = impl_->membership;
+  TH_ASSIGN_OR_RETURN(buffer->buffer,
+                      impl_->membership->Register(std::move(options.name), std::move(options.form),
+                                                  binding_options, std::move(binding)));
+  return WeightBuffer(std::move(buffer));
+}
+
+absl::StatusOr<VersionInfo> Client::RollBack(VersionSelector to, std::string idempotency_key) {
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  if (idempotency_key.empty()) idempotency_key = RandomIdempotencyKey();
+  RunCommand command{std::move(idempotency_key), th::RollBack{std::move(to)}};
+  const auto call = std::make_shared<Call>();
+  TH_RETURN_IF_ERROR(
+      impl_->membership->Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
+        return session.Command(id, std::move(command), now);
+      }));
+  if (!call->Wait(kCommandTimeout)) {
+    return absl::DeadlineExceededError("the server did not answer the roll-back");
+  }
+  TH_RETURN_IF_ERROR(call->command.status);
+  return call->command.version;
+}
+
+absl::Status Client::Leave(absl::Duration timeout) {
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  return impl_->membership->Leave(timeout);
+}
+
+absl::Status Client::membership() const {
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  return impl_->membership->status();
+}
+
+uint64_t Client::control_bytes() const { return impl_->control_bytes->load(); }
+
+std::string Client::data_endpoint() const {
+  const std::vector<Endpoint>& endpoints = impl_->membership->data_plane().endpoints();
+  return endpoints.empty() ? "" : endpoints.front().address;
+}
+
+int RuntimeThreadCount() { return TaskLoopThreadCount(); }
+
+}  // namespace th

@@ -1,0 +1,38 @@
+// What stands behind the handles of client.h.
+#ifndef TH_CLIENT_CLIENT_STATE_H_
+#define TH_CLIENT_CLIENT_STATE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "th/client/call.h"
+#include "th/client/client.h"
+#include "th/client/membership.h"
+#include "th/client/process_guard.h"
+
+namespace th {
+
+struct Client::Impl {
+  const ProcessGuard guard;
+  // Shared with streams that outlive the membership.
+  const std::shared_ptr<ControlByteCount> control_bytes = std::make_shared<ControlByteCount>(0);
+  std::shared_ptr<Membership> membership;
+};
+
+struct WeightBuffer::Impl {
+  const ProcessGuard guard;
+  std::shared_ptr<Membership> membership;
+  std::shared_ptr<LocalBuffer> buffer;
+  absl::Mutex mu;
+  std::shared_ptr<Call> last_publish ABSL_GUARDED_BY(mu);
+  absl::Duration last_publish_timeout ABSL_GUARDED_BY(mu);
+};
+
+// 32 hexadecimal digits from the system's random source.
+std::string RandomIdempotencyKey();
+
+}  // namespace th
+
+#endif  // TH_CLIENT_CLIENT_STATE_H_

@@ -1,0 +1,199 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "grpcpp/client_context.h"
+#include "th/client/client.h"
+#include "th/client/client_state.h"
+#include "th/client/clock.h"
+#include "th/client/data_address.h"
+#include "th/client/grpc_channel.h"
+#include "th/client/leave_behind.h"
+#include "th/client/process_guard.h"
+#include "th/client/runtime.h"
+#include "th/proto/tensorhub.grpc.pb.h"
+#include "th/wire/grpc_status.h"
+#include "th/wire/wire.h"
+
+namespace th {
+namespace {
+
+using Stub = pb::ReferenceServer::Stub;
+
+// A call that meets a server in the middle of a restart is made again, at most this often. All
+// calls may be repeated: those that change something carry an idempotency key.
+constexpr int kMaxAttempts = 5;
+constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(100);
+// For a command, or a wait whose time is the server's to keep.
+constexpr absl::Duration kCommandTimeout = absl::Seconds(30);
+constexpr absl::Duration kWaitGrace = absl::Seconds(2);
+
+ProtocolHello Hello() { return {kMinProtocolVersion, kProtocolVersion, 0, "libtensorhub"}; }
+
+// Everything of one call, until gRPC has called back.
+template <typename Request, typename Response>
+struct Exchange {
+  grpc::ClientContext context;
+  Request request;
+  Response response;
+  grpc::Status status;
+  absl::Notification done;
+};
+
+template <typename Request, typename Response>
+using Method = void (Stub::async::*)(grpc::ClientContext*, const Request*, Response*,
+                                     std::function<void(grpc::Status)>);
+
+}  // namespace
+
+struct Controller::Impl {
+  const ProcessGuard guard;
+  Options options;
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<Stub> stub;
+
+  ModelKey key() const { return {options.run, options.model}; }
+  absl::Status CanWait() const;
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Attempt(Method<Request, Response> method, const Request& request,
+                                   absl::Duration timeout);
+  // Calls until the server has answered, or `timeout` has passed.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Ask(Method<Request, Response> method, const Request& request,
+                               absl::Duration timeout);
+  absl::StatusOr<VersionInfo> Run(Command command, std::string idempotency_key);
+};
+
+absl::Status Controller::Impl::CanWait() const {
+  TH_RETURN_IF_ERROR(guard.Check());
+  if (!runtime->callbacks().OnLoop()) return absl::OkStatus();
+  return absl::FailedPreconditionError("a call that waits was made from a TensorHub callback");
+}
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> Controller::Impl::Attempt(Method<Request, Response> method,
+                                                   const Request& request, absl::Duration timeout) {
+  // Shared with gRPC: its thread may still be in Notify when this one goes on.
+  const auto exchange = std::make_shared<Exchange<Request, Response>>();
+  exchange->request = request;
+  exchange->context.set_wait_for_ready(true);
+  exchange->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  runtime->RunOnControl([&] {
+    (stub->async()->*method)(&exchange->context, &exchange->request, &exchange->response,
+                             [exchange](grpc::Status status) {
+                               exchange->status = std::move(status);
+                               exchange->done.Notify();
+                             });
+  });
+  exchange->done.WaitForNotification();  // bounded by the deadline
+  TH_RETURN_IF_ERROR(FromGrpcStatus(exchange->status));
+  return std::move(exchange->response);
+}
+
+template <typename Request, typename Response>
+absl::StatusOr<Response> Controller::Impl::Ask(Method<Request, Response> method,
+                                               const Request& request, absl::Duration timeout) {
+  TH_RETURN_IF_ERROR(CanWait());
+  const absl::Time deadline = SteadyNow() + timeout;
+  for (int attempt = 1;; ++attempt) {
+    absl::StatusOr<Response> response = Attempt(method, request, deadline - SteadyNow());
+    const bool again = response.status().code() == absl::StatusCode::kUnavailable &&
+                       attempt < kMaxAttempts && SteadyNow() + kBetweenAttempts < deadline;
+    if (!again) return response;
+    absl::SleepFor(kBetweenAttempts);
+  }
+}
+
+absl::StatusOr<VersionInfo> Controller::Impl::Run(Command command, std::string idempotency_key) {
+  if (idempotency_key.empty()) idempotency_key = RandomIdempotencyKey();
+  const pb::CommandRequest request = ToProto(ControllerCommand{
+      Hello(), key(), RunCommand{std::move(idempotency_key), std::move(command)}, ""});
+  TH_ASSIGN_OR_RETURN(const pb::CommandFinished response,
+                      (Ask<pb::CommandRequest, pb::CommandFinished>(&Stub::async::Command, request,
+                                                                    kCommandTimeout)));
+  TH_ASSIGN_OR_RETURN(CommandFinished finished, FromProto(response));
+  TH_RETURN_IF_ERROR(finished.status);
+  return std::move(finished.version);
+}
+
+Controller::Controller(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Controller::~Controller() {
+  if (impl_->guard.forked()) LeaveBehind(std::move(impl_));
+}
+
+absl::StatusOr<std::unique_ptr<Controller>> Controller::Connect(Options options) {
+  TH_RETURN_IF_ERROR(ParseHostPort(options.server).status());
+  TH_RETURN_IF_ERROR(ClaimProcess());
+  auto impl = std::make_unique<Impl>();
+  impl->options = std::move(options);
+  impl->runtime = Runtime::Acquire();
+  TH_RETURN_IF_ERROR(impl->CanWait());
+  impl->runtime->RunOnControl([&] {
+    impl->channel = MakeChannel(impl->options.server);
+    impl->stub = pb::ReferenceServer::NewStub(impl->channel);
+  });
+  const absl::Duration timeout = impl->options.connect_timeout;
+  const SignalsBlocked blocked;  // gRPC may start threads here
+  if (!impl->channel->WaitForConnected(absl::ToChronoTime(absl::Now() + timeout))) {
+    return absl::UnavailableError(absl::StrCat("no reference server at ", impl->options.server,
+                                               " within ", absl::FormatDuration(timeout)));
+  }
+  return std::unique_ptr<Controller>(new Controller(std::move(impl)));
+}
+
+absl::StatusOr<Catalog> Controller::List(absl::Duration timeout) {
+  const ListQuery query{Hello(), impl_->options.run, impl_->options.model, false};
+  TH_ASSIGN_OR_RETURN(
+      const pb::Catalog response,
+      (impl_->Ask<pb::ListRequest, pb::Catalog>(&Stub::async::List, ToProto(query), timeout)));
+  return FromProto(response);
+}
+
+absl::StatusOr<VersionInfo> Controller::Resolve(VersionSelector version, absl::Duration timeout) {
+  const ResolveQuery query{Hello(), impl_->key(), std::move(version)};
+  TH_ASSIGN_OR_RETURN(const pb::ResolveResponse response,
+                      (impl_->Ask<pb::ResolveRequest, pb::ResolveResponse>(
+                          &Stub::async::Resolve, ToProto(query), timeout)));
+  return FromProto(response.version());
+}
+
+absl::StatusOr<VersionInfo> Controller::WaitFor(VersionSelector version, absl::Duration timeout) {
+  WaitQuery query{Hello(), impl_->key(), std::move(version), {}, timeout};
+  TH_ASSIGN_OR_RETURN(const pb::ResolveResponse response,
+                      (impl_->Ask<pb::WaitVersionRequest, pb::ResolveResponse>(
+                          &Stub::async::WaitVersion, ToProto(query), timeout + kWaitGrace)));
+  return FromProto(response.version());
+}
+
+absl::StatusOr<VersionInfo> Controller::RollBack(VersionSelector to, std::string idempotency_key) {
+  return impl_->Run(th::RollBack{std::move(to)}, std::move(idempotency_key));
+}
+
+absl::Status Controller::Retain(uint32_t keep_latest) {
+  return impl_->Run(SetRetention{keep_latest}, "").status();
+}
+
+absl::StatusOr<VersionInfo> Controller::Pin(VersionSelector version, std::string owner,
+                                            absl::Duration expires_after) {
+  return impl_->Run(PinVersion{std::move(version), std::move(owner), expires_after}, "");
+}
+
+absl::Status Controller::Release(VersionSelector version, std::string owner) {
+  return impl_->Run(ReleasePin{std::move(version), std::move(owner)}, "").status();
+}
+
+absl::StatusOr<ShardLayout> Controller::GetLayout(Digest digest, absl::Duration timeout) {
+  TH_ASSIGN_OR_RETURN(
+      const pb::GetLayoutResponse response,
+      (impl_->Ask<pb::GetLayoutRequest, pb::GetLayoutResponse>(
+          &Stub::async::GetLayout, ToProto(LayoutQuery{Hello(), digest}), timeout)));
+  TH_ASSIGN_OR_RETURN(ShardLayout layout, ShardLayout::Decode(response.layout()));
+  if (layout.digest() != digest) {
+    return absl::DataLossError("the server sent another layout than the one asked for");
+  }
+  return layout;
+}
+
+}  // namespace th

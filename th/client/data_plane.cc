@@ -1,0 +1,135 @@
+#include "th/client/data_plane.h"
+
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "th/client/data_address.h"
+#include "th/client/runtime.h"
+#include "th/client/task_loop.h"
+#include "th/transfer/tcp/tcp.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+struct Shared {
+  absl::Mutex mu;
+  std::weak_ptr<DataPlane> data_plane ABSL_GUARDED_BY(mu);
+};
+
+// Never destroyed: a client may still end during the host's exit.
+Shared& SharedDataPlane() {
+  static Shared* shared = new Shared;
+  return *shared;
+}
+
+absl::Status Differs(absl::string_view option, const std::string& first,
+                     const std::string& wanted) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "option ", option, " is ", wanted, " here, but the first client of this process chose ",
+      first, "; the data plane is shared by all clients of a process"));
+}
+
+absl::Status CheckBounds(absl::string_view option, uint32_t value, uint32_t max) {
+  if (value >= 1 && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("option ", option, " is ", value, ", not between 1 and ", max));
+}
+
+std::string Shown(const std::string& text) { return text.empty() ? "unset" : text; }
+
+std::string JoinHostPort(const std::string& host, absl::string_view port) {
+  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port)
+                                      : absl::StrCat(host, ":", port);
+}
+
+// "host", "host:port" or "[v6]:port" as what to listen on; port 0 is the system's choice.
+std::string ListenAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  const bool bare_v6 = colon != address.find(':') && address.front() != '[';
+  const bool has_port = colon != std::string::npos && !bare_v6 && address.back() != ']';
+  if (has_port) return address;
+  if (address.front() == '[') return absl::StrCat(address, ":0");
+  return JoinHostPort(address, "0");
+}
+
+bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
+// Nobody can connect to a wildcard: what is advertised is the address that leads to the server.
+absl::StatusOr<std::vector<Endpoint>> Advertised(std::vector<Endpoint> endpoints,
+                                                 absl::string_view server) {
+  for (Endpoint& endpoint : endpoints) {
+    TH_ASSIGN_OR_RETURN(const HostPort bound, ParseHostPort(endpoint.address));
+    if (!IsWildcard(bound.host)) continue;
+    TH_ASSIGN_OR_RETURN(const std::string host, LocalAddressTowards(server));
+    endpoint.address = JoinHostPort(host, bound.port);
+  }
+  return endpoints;
+}
+
+}  // namespace
+
+DataPlane::DataPlane(DataPlaneOptions options, std::unique_ptr<Transport> transport,
+                     std::vector<Endpoint> endpoints)
+    : options_(std::move(options)),
+      transport_(std::move(transport)),
+      endpoints_(std::move(endpoints)) {}
+
+absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOptions& options,
+                                                           absl::string_view server) {
+  TH_RETURN_IF_ERROR(CheckBounds("data_threads", options.threads, kMaxDataThreads));
+  TH_RETURN_IF_ERROR(CheckBounds("connections_per_source", options.connections_per_source,
+                                 kMaxConnectionsPerSource));
+  std::string host = options.address;
+  if (host.empty()) {
+    TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server));
+  }
+  TransportLimits limits;
+  limits.data_threads = options.threads;
+  limits.connections_per_pull = options.connections_per_source;
+  limits.uplink_bytes_per_second = options.uplink_bytes_per_second;
+  const SignalsBlocked blocked;  // inherited by the data threads
+  TH_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                      MakeTcpTransport(ListenAddress(host), limits));
+  TH_ASSIGN_OR_RETURN(std::vector<Endpoint> endpoints, Advertised(transport->endpoints(), server));
+  return std::shared_ptr<DataPlane>(
+      new DataPlane(options, std::move(transport), std::move(endpoints)),
+      [](DataPlane* ended) { DestroySafely([ended] { delete ended; }); });
+}
+
+absl::Status DataPlane::CheckSame(const DataPlaneOptions& wanted) const {
+  if (wanted.address != options_.address) {
+    return Differs("data_address", Shown(options_.address), Shown(wanted.address));
+  }
+  if (wanted.threads != options_.threads) {
+    return Differs("data_threads", absl::StrCat(options_.threads), absl::StrCat(wanted.threads));
+  }
+  if (wanted.connections_per_source != options_.connections_per_source) {
+    return Differs("connections_per_source", absl::StrCat(options_.connections_per_source),
+                   absl::StrCat(wanted.connections_per_source));
+  }
+  if (wanted.uplink_bytes_per_second != options_.uplink_bytes_per_second) {
+    return Differs("uplink_bytes_per_second", absl::StrCat(options_.uplink_bytes_per_second),
+                   absl::StrCat(wanted.uplink_bytes_per_second));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Acquire(const DataPlaneOptions& options,
+                                                              absl::string_view server) {
+  Shared& shared = SharedDataPlane();
+  absl::MutexLock lock(&shared.mu);
+  if (auto existing = shared.data_plane.lock()) {
+    TH_RETURN_IF_ERROR(existing->CheckSame(options));
+    return existing;
+  }
+  TH_ASSIGN_OR_RETURN(std::shared_ptr<DataPlane> opened, Open(options, server));
+  shared.data_plane = opened;
+  return opened;
+}
+
+}  // namespace th

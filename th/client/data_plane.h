@@ -1,0 +1,54 @@
+// The data transport that all memberships of a process share. Made by the first client of the
+// process, ended with the last.
+#ifndef TH_CLIENT_DATA_PLANE_H_
+#define TH_CLIENT_DATA_PLANE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "th/protocol/messages.h"
+#include "th/transfer/transport.h"
+
+namespace th {
+
+struct DataPlaneOptions {
+  std::string address;  // to listen on, with or without a port; empty: what leads to the server
+  uint32_t threads = 2;
+  uint32_t connections_per_source = 2;
+  uint64_t uplink_bytes_per_second = 0;  // 0: no cap
+};
+inline constexpr uint32_t kMaxDataThreads = 64;
+inline constexpr uint32_t kMaxConnectionsPerSource = 32;
+
+// Thread-safe.
+class DataPlane {
+ public:
+  // The one of this process. FAILED_PRECONDITION naming the option in which it differs from what
+  // the first client asked for; INVALID_ARGUMENT for an option out of its bounds or an address;
+  // what listening comes to.
+  static absl::StatusOr<std::shared_ptr<DataPlane>> Acquire(const DataPlaneOptions& options,
+                                                            absl::string_view server);
+
+  Transport& transport() { return *transport_; }
+  // Where others can read our buffers.
+  const std::vector<Endpoint>& endpoints() const { return endpoints_; }
+
+ private:
+  DataPlane(DataPlaneOptions options, std::unique_ptr<Transport> transport,
+            std::vector<Endpoint> endpoints);
+  static absl::StatusOr<std::shared_ptr<DataPlane>> Open(const DataPlaneOptions& options,
+                                                         absl::string_view server);
+  absl::Status CheckSame(const DataPlaneOptions& wanted) const;
+
+  const DataPlaneOptions options_;
+  const std::unique_ptr<Transport> transport_;
+  const std::vector<Endpoint> endpoints_;
+};
+
+}  // namespace th
+
+#endif  // TH_CLIENT_DATA_PLANE_H_

@@ -1,0 +1,74 @@
+// One fill of one buffer, between the session that ordered it and the data plane that does it.
+//
+// Events of the fill go to the session. Lives until the fill has stopped, by itself if need be: the
+// data plane holds plain pointers to it.
+#ifndef TH_CLIENT_FILL_DRIVER_H_
+#define TH_CLIENT_FILL_DRIVER_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "th/client/data_plane.h"
+#include "th/client/progress_reporter.h"
+#include "th/client/session_access.h"
+#include "th/transfer/fill.h"
+#include "th/worker_session/session_types.h"
+
+namespace th {
+
+// Start, SetSources, SetRoot and Stop on th-control; the observer's methods on data threads.
+class FillDriver : public FillObserver, public std::enable_shared_from_this<FillDriver> {
+ public:
+  struct Parts {
+    std::shared_ptr<DataPlane> data_plane;
+    std::shared_ptr<SessionAccess> session;
+    std::shared_ptr<SegmentStore> store;
+    std::shared_ptr<ProgressReporter> progress;  // null: nobody asked
+    // On a data thread, once, when nothing is written any more. (Null: the fill never began.)
+    std::function<void(std::shared_ptr<FillDriver>)> on_stopped;
+  };
+  static std::shared_ptr<FillDriver> Start(const StartFill& order, Parts parts);
+
+  void SetSources(const th::SetSources& order);
+  void SetRoot(const Digest& root);
+  // Idempotent; on_stopped follows.
+  void Stop();
+
+  const VersionInfo& version() const { return version_; }
+  OperationKey operation() const { return operation_; }
+  bool stopping() const { return stopping_; }
+  bool wrote() const { return wrote_; }
+  bool completed() const { return completed_; }
+  FillStatus status() const { return fill_->status(); }
+
+  void OnFirstWrite() override;
+  void OnProgress() override;
+  void OnAllReceived() override;
+  void OnComplete(Digest root) override;
+  void OnFailed(absl::Status why) override;
+  void OnSourceFailed(AssignmentId assignment, BufferAddress source, SourceFailure failure,
+                      std::string detail) override;
+  void OnStopped() override;
+
+ private:
+  FillDriver(const StartFill& order, Parts parts);
+  UpdateProgress Progress() const;
+
+  const BufferId buffer_;
+  const OperationKey operation_;
+  const VersionInfo version_;
+  Parts parts_;
+  std::unique_ptr<Fill> fill_;
+  std::shared_ptr<FillDriver> self_;  // until OnStopped
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> wrote_{false};
+  std::atomic<bool> completed_{false};
+};
+
+}  // namespace th
+
+#endif  // TH_CLIENT_FILL_DRIVER_H_

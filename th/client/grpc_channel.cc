@@ -1,0 +1,42 @@
+#include "th/client/grpc_channel.h"
+
+#include "grpc/impl/codegen/grpc_types.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
+#include "th/wire/limits.h"
+
+namespace th {
+namespace {
+
+// The server permits pings this often (its MIN_RECV_PING_INTERVAL must stay below).
+constexpr int kKeepAliveMs = 10'000;
+constexpr int kKeepAliveTimeoutMs = 5'000;
+// gRPC's own back-off would make a restarted server wait for up to two minutes.
+constexpr int kReconnectFirstMs = 50;
+constexpr int kReconnectMaxMs = 500;
+// Of one attempt to connect. gRPC calls it the minimal back-off.
+constexpr int kConnectTimeoutMs = 2'000;
+constexpr int kResolveAgainAfterMs = 1'000;
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepAliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectFirstMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kResolveAgainAfterMs);
+  // A trainer's http_proxy is for downloads.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A connection of its own: memberships of one process do not wait for each other's layouts.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytesOnWire);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytesOnWire);
+  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace th

@@ -1,0 +1,183 @@
+#include "th/client/grpc_control_stream.h"
+
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/client_callback.h"
+#include "th/client/grpc_channel.h"
+#include "th/client/runtime.h"
+#include "th/proto/tensorhub.grpc.pb.h"
+#include "th/wire/grpc_status.h"
+#include "th/wire/wire.h"
+
+namespace th {
+namespace {
+
+using Stub = pb::ReferenceServer::Stub;
+
+// Holds itself until gRPC's OnDone. One write is in flight at a time. The hold of the reactor keeps
+// OnDone away as long as writes may still be started from outside of gRPC's own calls.
+class GrpcControlStream final
+    : public ControlStream,
+      public grpc::ClientBidiReactor<pb::WorkerToServer, pb::ServerToWorker> {
+ public:
+  GrpcControlStream(StreamId id, std::shared_ptr<ControlStreamObserver> observer,
+                    std::shared_ptr<Stub> stub, std::shared_ptr<ControlByteCount> bytes)
+      : id_(id), observer_(std::move(observer)), stub_(std::move(stub)), bytes_(std::move(bytes)) {}
+
+  void Start(std::shared_ptr<GrpcControlStream> self) {
+    self_ = std::move(self);
+    stub_->async()->Session(&context_, this);
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  void Send(const WorkerMessage& message) override;
+  void Finish() override;
+  void Cancel() override { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnWritesDoneDone(bool) override {}
+  void OnDone(const grpc::Status& status) override;
+
+ private:
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // No write will be started from here on.
+  void StopWriting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndBecause(absl::Status why) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const StreamId id_;
+  std::shared_ptr<ControlStreamObserver> observer_;
+  const std::shared_ptr<Stub> stub_;  // shared with the connector
+  const std::shared_ptr<ControlByteCount> bytes_;
+  grpc::ClientContext context_;
+  pb::ServerToWorker incoming_;
+  std::shared_ptr<GrpcControlStream> self_;
+
+  absl::Mutex mu_;
+  std::deque<pb::WorkerToServer> queue_ ABSL_GUARDED_BY(mu_);  // the front one is being written
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool finishing_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status own_reason_ ABSL_GUARDED_BY(mu_);
+};
+
+void GrpcControlStream::Send(const WorkerMessage& message) {
+  pb::WorkerToServer frame = ToProto(message);
+  absl::MutexLock lock(&mu_);
+  if (stopped_ || finishing_) return;
+  if (queue_.size() >= kMaxQueuedMessages) {
+    own_reason_ = absl::ResourceExhaustedError(absl::StrCat(
+        "the server takes no messages: ", queue_.size(), " wait to be sent (kMaxQueuedMessages)"));
+    context_.TryCancel();
+    return;
+  }
+  *bytes_ += frame.ByteSizeLong();
+  queue_.push_back(std::move(frame));
+  if (!writing_) WriteNext();
+}
+
+void GrpcControlStream::WriteNext() {
+  writing_ = !queue_.empty();
+  if (writing_) {
+    StartWrite(&queue_.front());
+  } else if (finishing_) {
+    StartWritesDone();
+    StopWriting();
+  }
+}
+
+void GrpcControlStream::StopWriting() {
+  if (stopped_) return;
+  stopped_ = true;
+  RemoveHold();
+}
+
+void GrpcControlStream::Finish() {
+  absl::MutexLock lock(&mu_);
+  if (stopped_ || finishing_) return;
+  finishing_ = true;
+  if (!writing_) WriteNext();
+}
+
+void GrpcControlStream::EndBecause(absl::Status why) {
+  absl::MutexLock lock(&mu_);
+  if (own_reason_.ok()) own_reason_ = std::move(why);
+  context_.TryCancel();
+}
+
+void GrpcControlStream::OnWriteDone(bool ok) {
+  ForeignThreadScope scope;
+  absl::MutexLock lock(&mu_);
+  queue_.pop_front();
+  if (!ok) {
+    writing_ = false;
+    return StopWriting();
+  }
+  if (!stopped_) WriteNext();
+}
+
+void GrpcControlStream::OnReadDone(bool ok) {
+  ForeignThreadScope scope;
+  if (!ok) {
+    absl::MutexLock lock(&mu_);
+    return StopWriting();
+  }
+  *bytes_ += incoming_.ByteSizeLong();
+  absl::StatusOr<std::optional<ServerMessage>> message = FromProto(incoming_);
+  if (!message.ok()) {
+    EndBecause(absl::Status(
+        message.status().code(),
+        absl::StrCat("the server's message is not understood: ", message.status().message())));
+  } else if (message->has_value()) {
+    observer_->OnServerMessage(id_, **message);
+  }
+  StartRead(&incoming_);
+}
+
+void GrpcControlStream::OnDone(const grpc::Status& status) {
+  ForeignThreadScope scope;
+  absl::Status why = FromGrpcStatus(status);
+  {
+    absl::MutexLock lock(&mu_);
+    if (!own_reason_.ok()) why = own_reason_;
+  }
+  const std::shared_ptr<GrpcControlStream> self = std::move(self_);  // may be the last one
+  const std::shared_ptr<ControlStreamObserver> observer = std::move(observer_);
+  observer->OnStreamClosed(id_, std::move(why));
+}
+
+class GrpcConnector final : public ControlConnector {
+ public:
+  GrpcConnector(std::string server, std::shared_ptr<ControlByteCount> bytes)
+      : server_(std::move(server)), bytes_(std::move(bytes)) {}
+
+  std::shared_ptr<ControlStream> Open(StreamId id,
+                                      std::shared_ptr<ControlStreamObserver> observer) override {
+    if (stub_ == nullptr) stub_ = pb::ReferenceServer::NewStub(MakeChannel(server_));
+    auto stream = std::make_shared<GrpcControlStream>(id, std::move(observer), stub_, bytes_);
+    stream->Start(stream);
+    return stream;
+  }
+
+ private:
+  const std::string server_;
+  const std::shared_ptr<ControlByteCount> bytes_;
+  std::shared_ptr<Stub> stub_;  // shared with the streams
+};
+
+}  // namespace
+
+std::unique_ptr<ControlConnector> MakeGrpcConnector(std::string server,
+                                                    std::shared_ptr<ControlByteCount> bytes) {
+  return std::make_unique<GrpcConnector>(std::move(server), std::move(bytes));
+}
+
+}  // namespace th

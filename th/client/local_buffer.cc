@@ -1,0 +1,128 @@
+#include "th/client/local_buffer.h"
+
+#include <utility>
+
+namespace th {
+
+LocalBuffer::LocalBuffer(Spec spec)
+    : spec_(std::move(spec)),
+      store_(std::make_shared<SegmentStore>(spec_.binding.layout, spec_.binding.storages)) {}
+
+void LocalBuffer::SetReady(absl::Status status) {
+  if (ready_.HasBeenNotified()) return;
+  ready_status_ = std::move(status);
+  ready_.Notify();
+}
+
+// ---- serving
+
+void LocalBuffer::ServeAll(BufferGeneration generation) {
+  if (serving_under_ == generation) return;  // named only now, or filled just now: its sums stand
+  serving_under_ = generation;
+  store_->Publish(generation);
+}
+
+void LocalBuffer::Serve(const ServingChanged& serving) {
+  if (closed_) return;
+  switch (serving.state) {
+    case BufferState::kPublished:
+      return ServeAll(serving.generation);
+    case BufferState::kUndefined:
+      // An update that wrote nothing leaves what was checked before it.
+      if (before_fill_.has_value()) store_->BeginFill(serving.generation, *before_fill_);
+      return before_fill_.reset();
+    case BufferState::kWritable:
+      StopSealing();
+      serving_under_.reset();
+      return store_->Close();
+    case BufferState::kDraining:  // admitted readers go on
+    case BufferState::kFilling:   // StartFill follows
+      return;
+  }
+}
+
+// The store itself waits for the segment that is being summed.
+void LocalBuffer::StopSealing() {
+  if (stop_sealing_ != nullptr) *stop_sealing_ = true;
+}
+
+void LocalBuffer::Seal(TaskLoop& sealer, std::function<void(Digest root)> done) {
+  StopSealing();
+  stop_sealing_ = std::make_shared<std::atomic<bool>>(false);
+  sealer.Post([store = store_, stop = stop_sealing_, done = std::move(done)] {
+    const absl::StatusOr<Digest> root = store->Seal(*stop);
+    if (root.ok() && !*stop) done(*root);
+  });
+}
+
+// ---- fills
+
+bool LocalBuffer::IsFill(OperationKey operation) const {
+  return fill_ != nullptr && fill_->operation() == operation;
+}
+
+void LocalBuffer::StartFill(th::StartFill order, FillDriver::Parts parts) {
+  WhenQuiet([this, order = std::move(order), parts = std::move(parts)]() mutable {
+    if (closed_) return parts.on_stopped(nullptr);
+    StopSealing();
+    before_fill_ = store_->held();
+    serving_under_ = order.generation;
+    store_->BeginFill(order.generation, order.resume);
+    fill_ = FillDriver::Start(order, std::move(parts));
+  });
+}
+
+void LocalBuffer::SetSources(th::SetSources order) {
+  WhenQuiet([this, order = std::move(order)] {
+    if (IsFill(order.operation)) fill_->SetSources(order);
+  });
+}
+
+void LocalBuffer::SetRoot(th::SetRoot order) {
+  WhenQuiet([this, order] {
+    if (fill_ != nullptr && fill_->version().sequence == order.version) fill_->SetRoot(order.root);
+  });
+}
+
+void LocalBuffer::StopFill(OperationKey operation, std::function<void()> stopped) {
+  WhenQuiet([this, operation, stopped = std::move(stopped)] {
+    if (!IsFill(operation)) return stopped();
+    waiting_.push_front(stopped);
+    fill_->Stop();
+  });
+}
+
+void LocalBuffer::Close() {
+  closed_ = true;
+  StopSealing();
+  if (fill_ != nullptr) fill_->Stop();
+  store_->Close();
+}
+
+void LocalBuffer::FillStopped() {
+  last_fill_ = fill_->status();
+  if (fill_->wrote()) before_fill_.reset();
+  if (!fill_->completed()) serving_under_.reset();
+  fill_.reset();
+  RunWaiting();
+}
+
+void LocalBuffer::RunWaiting() {
+  while (!waiting_.empty() && !stopping()) {
+    const std::function<void()> task = std::move(waiting_.front());
+    waiting_.pop_front();
+    task();
+  }
+}
+
+void LocalBuffer::WhenQuiet(std::function<void()> task) {
+  waiting_.push_back(std::move(task));
+  RunWaiting();
+}
+
+FillStatus LocalBuffer::TakeFillStatus() {
+  if (fill_ != nullptr) return fill_->status();
+  return std::exchange(last_fill_, {});
+}
+
+}  // namespace th

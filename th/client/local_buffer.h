@@ -1,0 +1,95 @@
+// One registered buffer of this process: its store, its fill, its sealing, as the session orders
+// them.
+//
+// What is marked so may be used from any thread; all else on th-control only.
+#ifndef TH_CLIENT_LOCAL_BUFFER_H_
+#define TH_CLIENT_LOCAL_BUFFER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+#include "th/client/fill_driver.h"
+#include "th/client/task_loop.h"
+#include "th/client/tensor_binding.h"
+#include "th/transfer/segment_store.h"
+#include "th/weights/segments.h"
+#include "th/worker_session/session_types.h"
+
+namespace th {
+
+class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
+ public:
+  struct Spec {
+    BufferId id;
+    std::string form;
+    BindingOptions binding_options;
+    TensorBinding binding;
+  };
+  explicit LocalBuffer(Spec spec);
+
+  // ---- any thread
+  BufferId id() const { return spec_.id; }
+  const std::string& form() const { return spec_.form; }
+  const BindingOptions& binding_options() const { return spec_.binding_options; }
+  const std::shared_ptr<const ShardLayout>& layout() const { return spec_.binding.layout; }
+  const std::shared_ptr<SegmentStore>& store() const { return store_; }
+  std::atomic<uint64_t>& bytes_sent() { return bytes_sent_; }
+  // Notified once the server has taken the buffer, or refused it; then ready_status says which.
+  absl::Notification& ready() { return ready_; }
+  const absl::Status& ready_status() const { return ready_status_; }
+
+  // ---- th-control
+  void SetReady(absl::Status status);
+  void Serve(const ServingChanged& serving);
+  // `done` runs on th-seal, when the sums are complete and their publication still lasts.
+  void Seal(TaskLoop& sealer, std::function<void(Digest root)> done);
+
+  // Orders for fills are carried out in their order; those for the next one wait for the end of
+  // the one before.
+  void StartFill(th::StartFill order, FillDriver::Parts parts);
+  void SetSources(th::SetSources order);
+  void SetRoot(th::SetRoot order);
+  // `stopped` runs once nothing of this operation writes any more; maybe at once.
+  void StopFill(OperationKey operation, std::function<void()> stopped);
+  // The end: stops the fill that there is, takes no order for another, serves and reads nothing.
+  void Close();
+  // The fill has stopped.
+  void FillStopped();
+  // Runs `task` when no fill is being stopped: at once, or after FillStopped.
+  void WhenQuiet(std::function<void()> task);
+  // What the last fill came to, once.
+  FillStatus TakeFillStatus();
+
+ private:
+  bool stopping() const { return fill_ != nullptr && fill_->stopping(); }
+  bool IsFill(OperationKey operation) const;
+  void RunWaiting();
+  void StopSealing();
+  void ServeAll(BufferGeneration generation);
+
+  const Spec spec_;
+  const std::shared_ptr<SegmentStore> store_;  // shared with transfers
+  std::atomic<uint64_t> bytes_sent_{0};
+  absl::Notification ready_;
+  absl::Status ready_status_;
+
+  bool closed_ = false;
+  std::optional<BufferGeneration> serving_under_;    // published or filled under
+  std::shared_ptr<std::atomic<bool>> stop_sealing_;  // shared with th-seal
+  std::shared_ptr<FillDriver> fill_;
+  // What the store could serve when the fill began; none once that has written a byte.
+  std::optional<SegmentSet> before_fill_;
+  FillStatus last_fill_;
+  std::deque<std::function<void()>> waiting_;  // for the fill to have stopped
+};
+
+}  // namespace th
+
+#endif  // TH_CLIENT_LOCAL_BUFFER_H_

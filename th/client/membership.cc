@@ -1,0 +1,319 @@
+#include "th/client/membership.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "th/client/clock.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+// Beyond the session's own join timeout, for what it asked for to be carried out.
+constexpr absl::Duration kJoinGrace = absl::Seconds(5);
+
+}  // namespace
+
+Membership::Membership(Parts parts)
+    : runtime_(std::move(parts.runtime)),
+      data_plane_(std::move(parts.data_plane)),
+      connector_(std::move(parts.connector)),
+      options_(parts.options),
+      limits_(parts.limits),
+      session_(std::move(parts.options), parts.limits) {}
+
+Membership::~Membership() = default;
+
+// ---- entering the session
+
+void Membership::Enter(absl::FunctionRef<void(WorkerSession&, absl::Time)> event) {
+  {
+    absl::MutexLock lock(&mu_);
+    event(session_, SteadyNow());
+  }
+  Wake();
+}
+
+void Membership::Wake() {
+  if (woken_.exchange(true)) return;
+  runtime_->control().Post([self = shared_from_this()] { self->Pump(); });
+}
+
+void Membership::Pump() {
+  woken_ = false;
+  for (std::vector<SessionOutput> outputs = TakeOutputs(); !outputs.empty();
+       outputs = TakeOutputs()) {
+    for (SessionOutput& output : outputs) {
+      std::visit([this](auto& each) { Do(std::move(each)); }, output);
+    }
+  }
+  ArmTimer();
+}
+
+std::vector<SessionOutput> Membership::TakeOutputs() {
+  std::vector<SessionOutput> outputs;
+  absl::MutexLock lock(&mu_);
+  const absl::Time now = SteadyNow();
+  if (session_.NextDeadline() <= now) session_.HandleTick(now);
+  while (std::optional<SessionOutput> output = session_.PollOutput()) {
+    outputs.push_back(*std::move(output));
+  }
+  return outputs;
+}
+
+void Membership::ArmTimer() {
+  absl::Time next;
+  {
+    absl::MutexLock lock(&mu_);
+    next = ended_.has_value() ? absl::InfiniteFuture() : session_.NextDeadline();
+  }
+  if (next == timer_at_) return;
+  runtime_->control().Cancel(timer_);
+  timer_at_ = next;
+  timer_ = {};
+  if (next == absl::InfiniteFuture()) return;
+  timer_ = runtime_->control().PostAfter(next - SteadyNow(), [self = shared_from_this()] {
+    self->timer_at_ = absl::InfiniteFuture();
+    self->Wake();
+  });
+}
+
+// ---- the membership's own life
+
+absl::Status Membership::Join() {
+  Enter([](WorkerSession& session, absl::Time now) { session.Start(now); });
+  absl::MutexLock lock(&mu_);
+  const auto decided = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return joined_ || ended_.has_value();
+  };
+  mu_.AwaitWithTimeout(absl::Condition(&decided), limits_.join_timeout + kJoinGrace);
+  if (joined_) return absl::OkStatus();
+  if (!ended_.has_value()) return absl::DeadlineExceededError("the join did not end in time");
+  return ended_->ok() ? absl::CancelledError("left while joining") : *ended_;
+}
+
+absl::Status Membership::Leave(absl::Duration timeout) {
+  {
+    absl::MutexLock lock(&mu_);
+    left_ = true;
+  }
+  Enter([](WorkerSession& session, absl::Time now) { session.Leave(now); });
+  absl::MutexLock lock(&mu_);
+  const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return ended_.has_value() && Quiet() && streams_ == 0;
+  };
+  if (mu_.AwaitWithTimeout(absl::Condition(&ended), timeout)) return absl::OkStatus();
+  // The server need not hear it; the caller's memory must be let go.
+  const auto quiet = [this]()
+                         ABSL_SHARED_LOCKS_REQUIRED(mu_) { return ended_.has_value() && Quiet(); };
+  mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
+  return absl::DeadlineExceededError(absl::StrCat("left, but the server did not confirm it within ",
+                                                  absl::FormatDuration(timeout)));
+}
+
+absl::Status Membership::status() const {
+  absl::MutexLock lock(&mu_);
+  if (left_) return absl::CancelledError("this client has left");
+  return ended_.value_or(absl::OkStatus());
+}
+
+absl::Status Membership::CanWait() const {
+  if (runtime_->callbacks().OnLoop()) {
+    return absl::FailedPreconditionError(
+        "a call that waits was made from a TensorHub callback, which would never return; make it "
+        "from a thread of your own");
+  }
+  absl::MutexLock lock(&mu_);
+  return left_ ? absl::CancelledError("this client has left") : absl::OkStatus();
+}
+
+bool Membership::Quiet() const { return fills_.empty() && served_.empty() && admissions_.empty(); }
+
+bool Membership::BufferQuiet(const LocalBuffer* buffer) const {
+  if (fills_.count(buffer) > 0) return false;
+  for (const auto& [id, served] : served_) {
+    if (served.buffer.get() == buffer) return false;
+  }
+  return true;
+}
+
+// ---- buffers
+
+absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string name,
+                                                                  std::string form,
+                                                                  BindingOptions options,
+                                                                  TensorBinding binding) {
+  TH_RETURN_IF_ERROR(CanWait());
+  BufferPtr buffer;
+  {
+    absl::MutexLock lock(&mu_);
+    TH_ASSIGN_OR_RETURN(const BufferId id,
+                        session_.RegisterBuffer(name, form, binding.layout, SteadyNow()));
+    buffer = std::make_shared<LocalBuffer>(
+        LocalBuffer::Spec{id, std::move(form), options, std::move(binding)});
+    buffers_[id] = buffer;
+  }
+  Wake();
+  absl::Status status = absl::DeadlineExceededError(absl::StrCat(
+      "the server did not take buffer ", name, " within ", absl::FormatDuration(kRegisterTimeout)));
+  if (buffer->ready().WaitForNotificationWithTimeout(kRegisterTimeout)) {
+    status = buffer->ready_status();
+  }
+  if (status.ok()) return buffer;
+  Unregister(*buffer);
+  return status;
+}
+
+void Membership::Unregister(LocalBuffer& buffer) {
+  Enter([&](WorkerSession& session, absl::Time now) {
+    (void)session.UnregisterBuffer(buffer.id(), now);  // refused when the session has ended
+  });
+  runtime_->RunOnControl([&] {
+    Pump();
+    Silence(buffer);
+  });
+  absl::MutexLock lock(&mu_);
+  const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return BufferQuiet(&buffer); };
+  mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
+  buffers_.erase(buffer.id());
+  sealed_.erase(buffer.id());
+}
+
+absl::Status Membership::Start(const std::shared_ptr<Call>& call, const Verb& verb) {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mu_);
+    if (left_) return absl::CancelledError("this client has left");
+    last_call_ = last_call_.Next();
+    status = verb(session_, last_call_, SteadyNow());
+    if (status.ok()) calls_[last_call_] = call;
+  }
+  Wake();
+  return status;
+}
+
+absl::Status Membership::Reset(LocalBuffer& buffer) {
+  absl::Status status;
+  Enter([&](WorkerSession& session, absl::Time now) { status = session.Reset(buffer.id(), now); });
+  TH_RETURN_IF_ERROR(status);
+  // Readers of what was checked are being cut.
+  absl::MutexLock lock(&mu_);
+  const auto writable = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return session_.buffer_state(buffer.id()) == BufferState::kWritable || session_.ended();
+  };
+  if (mu_.AwaitWithTimeout(absl::Condition(&writable), kQuietTimeout)) return absl::OkStatus();
+  return absl::DeadlineExceededError("readers of the buffer did not let go of it");
+}
+
+absl::Status Membership::Rebind(LocalBuffer& buffer, const std::vector<void*>& storages) {
+  if (buffer_state(buffer.id()) == BufferState::kUndefined) {
+    TH_RETURN_IF_ERROR(Reset(buffer));
+  }
+  absl::Status status;
+  // On th-control, so that no order for a fill comes between the check and the change.
+  runtime_->RunOnControl([&] {
+    Pump();
+    {
+      absl::MutexLock lock(&mu_);
+      status = session_.CanRebind(buffer.id());
+    }
+    if (status.ok()) status = buffer.store()->Rebind(storages);
+  });
+  return status;
+}
+
+bool Membership::AwaitSealed(BufferId buffer, absl::Duration timeout) const {
+  absl::MutexLock lock(&mu_);
+  const auto sealed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    const auto found = sealed_.find(buffer);
+    return session_.ended() || session_.buffer_state(buffer) != BufferState::kPublished ||
+           (found != sealed_.end() && session_.joined() &&
+            found->second == session_.buffer_generation(buffer));
+  };
+  if (!mu_.AwaitWithTimeout(absl::Condition(&sealed), timeout)) return false;
+  const auto found = sealed_.find(buffer);
+  return found != sealed_.end() && found->second == session_.buffer_generation(buffer);
+}
+
+BufferState Membership::buffer_state(BufferId buffer) const {
+  absl::MutexLock lock(&mu_);
+  return session_.buffer_state(buffer);
+}
+
+VersionInfo Membership::buffer_version(BufferId buffer) const {
+  absl::MutexLock lock(&mu_);
+  return session_.buffer_version(buffer);
+}
+
+// ---- the server's word
+
+void Membership::OnServerMessage(StreamId stream, const ServerMessage& message) {
+  ForeignThreadScope scope;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stream != open_stream_) return;
+    session_.HandleServerMessage(message, SteadyNow());
+  }
+  Wake();
+}
+
+void Membership::OnStreamClosed(StreamId stream, absl::Status why) {
+  ForeignThreadScope scope;
+  {
+    absl::MutexLock lock(&mu_);
+    --streams_;
+    if (stream != open_stream_) return;
+    open_stream_ = {};
+    if (why.ok()) why = absl::UnavailableError("the server ended the stream");
+    session_.HandleStreamClosed(std::move(why), SteadyNow());
+  }
+  Wake();
+}
+
+// ---- readers of our buffers
+
+void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) {
+  ForeignThreadScope scope;
+  absl::Status refused;
+  {
+    absl::MutexLock lock(&mu_);
+    if (ended_.has_value() || left_) {
+      refused = absl::UnavailableError("this holder has left");
+    } else {
+      admissions_[request.transfer] = {request.buffer, std::move(decide)};
+      session_.HandleAdmission(request.transfer, request.buffer, request.capability,
+                               request.generation, SteadyNow());
+    }
+  }
+  if (!refused.ok()) return decide({refused, nullptr, {}});
+  Wake();
+}
+
+void Membership::NoteSent(TransferId transfer, uint64_t bytes, bool released) {
+  const auto found = served_.find(transfer);
+  if (found == served_.end()) return;
+  ServedTransfer& served = found->second;
+  if (bytes > served.bytes) served.buffer->bytes_sent() += bytes - served.bytes;
+  served.bytes = bytes;
+  if (released) served_.erase(found);
+}
+
+void Membership::OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) {
+  ForeignThreadScope scope;
+  absl::MutexLock lock(&mu_);
+  NoteSent(transfer, bytes_sent_so_far, /*released=*/false);
+  session_.HandleReaderBytes(transfer, SteadyNow());  // asks for nothing
+}
+
+void Membership::OnReaderReleased(TransferId transfer, uint64_t bytes_sent) {
+  ForeignThreadScope scope;
+  Enter([&](WorkerSession& session, absl::Time now) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    NoteSent(transfer, bytes_sent, /*released=*/true);
+    const auto waiting = admissions_.find(transfer);
+    if (waiting != admissions_.end()) waiting->second.released = true;
+    session.HandleReaderReleased(transfer, now);
+  });
+}
+
+}  // namespace th

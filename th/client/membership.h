@@ -1,0 +1,190 @@
+// The driver of one WorkerSession: carries out what the session asks for, and tells it what
+// happens.
+//
+// Threads. `mu_` guards the session; verbs of the user, frames from the server (gRPC's threads) and
+// events of the data plane (its threads) each enter the session under it, for microseconds, and
+// never call out meanwhile. What the session then asks for is carried out in its order on
+// th-control, with no lock held. Lock order: mu_ before nothing.
+//
+// Lifetime: shared by the client, its buffers, open streams and fills. After Leave (or any other
+// end of the session) it becomes quiet: no thread touches the caller's memory any more.
+#ifndef TH_CLIENT_MEMBERSHIP_H_
+#define TH_CLIENT_MEMBERSHIP_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "th/client/call.h"
+#include "th/client/control_stream.h"
+#include "th/client/data_plane.h"
+#include "th/client/local_buffer.h"
+#include "th/client/runtime.h"
+#include "th/client/session_access.h"
+#include "th/client/tensor_binding.h"
+#include "th/transfer/transport.h"
+#include "th/worker_session/worker_session.h"
+
+namespace th {
+
+// For the server's answer to a registration: it may have to ask for the layout first.
+inline constexpr absl::Duration kRegisterTimeout = absl::Seconds(30);
+// A stream that was asked to end is cancelled after this long.
+inline constexpr absl::Duration kStreamFlush = absl::Milliseconds(500);
+// For fills to stop and readers to let go when a buffer or a membership ends. The data plane needs
+// milliseconds; past this the caller's memory may be touched still, but nobody hangs.
+inline constexpr absl::Duration kQuietTimeout = absl::Seconds(10);
+
+class Membership final : public SessionAccess,
+                         public HolderDelegate,
+                         public ControlStreamObserver,
+                         public std::enable_shared_from_this<Membership> {
+ public:
+  struct Parts {
+    std::shared_ptr<Runtime> runtime;
+    std::shared_ptr<DataPlane> data_plane;
+    std::unique_ptr<ControlConnector> connector;
+    SessionOptions options;
+    SessionLimits limits;
+  };
+  explicit Membership(Parts parts);
+  ~Membership() override;
+
+  // Blocks until joined, or the session's join_timeout has passed.
+  absl::Status Join();
+  // Ends the membership and waits until it is quiet. Idempotent.
+  absl::Status Leave(absl::Duration timeout);
+  // OK while it lives.
+  absl::Status status() const;
+  // CANCELLED once the caller has left, FAILED_PRECONDITION on th-callback: what a verb that waits
+  // asks first.
+  absl::Status CanWait() const;
+
+  absl::StatusOr<std::shared_ptr<LocalBuffer>> Register(std::string name, std::string form,
+                                                        BindingOptions options,
+                                                        TensorBinding binding);
+  // Returns when nothing touches the buffer's memory any more.
+  void Unregister(LocalBuffer& buffer);
+
+  // Run `verb` on the session under a new call. The call ends once, on th-control.
+  using Verb = std::function<absl::Status(WorkerSession&, CallId, absl::Time)>;
+  absl::Status Start(const std::shared_ptr<Call>& call, const Verb& verb);
+  absl::Status Reset(LocalBuffer& buffer);
+  absl::Status Rebind(LocalBuffer& buffer, const std::vector<void*>& storages);
+  // Whether the sums of the buffer's present publication were sent to the server, within `timeout`.
+  bool AwaitSealed(BufferId buffer, absl::Duration timeout) const;
+
+  // What the session knows of a buffer.
+  BufferState buffer_state(BufferId buffer) const;
+  VersionInfo buffer_version(BufferId buffer) const;
+  const ModelKey& key() const { return options_.key; }
+  Runtime& runtime() { return *runtime_; }
+  const std::shared_ptr<Runtime>& shared_runtime() const { return runtime_; }
+  DataPlane& data_plane() { return *data_plane_; }
+
+  // ---- SessionAccess
+  void Enter(absl::FunctionRef<void(WorkerSession&, absl::Time)> event) override;
+
+  // ---- HolderDelegate, on data threads
+  void OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) override;
+  void OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) override;
+  void OnReaderReleased(TransferId transfer, uint64_t bytes_sent) override;
+
+  // ---- ControlStreamObserver, on gRPC's threads
+  void OnServerMessage(StreamId stream, const ServerMessage& message) override;
+  void OnStreamClosed(StreamId stream, absl::Status why) override;
+
+ private:
+  using BufferPtr = std::shared_ptr<LocalBuffer>;
+  struct ServedTransfer {
+    BufferPtr buffer;
+    uint64_t bytes = 0;
+  };
+  struct WaitingAdmission {
+    BufferId buffer;
+    std::function<void(Admission)> decide;
+    bool released = false;  // the reader has gone meanwhile
+  };
+
+  void Wake();
+  // ---- th-control: membership.cc
+  void Pump();
+  std::vector<SessionOutput> TakeOutputs();
+  void ArmTimer();
+
+  // ---- th-control: membership_outputs.cc
+  void Do(OpenStream);
+  void Do(CloseStream);
+  void Do(SendToServer send);
+  void Do(SessionJoined joined);
+  void Do(SessionEnded ended);
+  void Do(StartFill order);
+  void Do(SetSources order);
+  void Do(SetRoot order);
+  void Do(StopFill order);
+  void Do(StartSealing order);
+  void Do(CutReaders order);
+  void Do(ServingChanged serving);
+  void Do(AdmissionDecided decided);
+  void Do(BufferReady ready);
+  void Do(OperationDone done);
+  void Do(CommandDone done);
+  void Do(PublicationLost) {}  // the session tells it with the next unpublish
+
+  BufferPtr FindBuffer(BufferId id) const;
+  std::shared_ptr<Call> TakeCall(CallId id);
+  void Finish(const std::shared_ptr<Call>& call);
+  void EndCalls(const absl::Status& status);
+  void RefuseAdmissions(const absl::Status& status);
+  void DropIdleHolders();
+  // Stops everything of a buffer; its memory is free once BufferQuiet.
+  void Silence(LocalBuffer& buffer);
+  bool BufferQuiet(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  bool Quiet() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  void CloseStreamSoon();
+  void NoteSent(TransferId transfer, uint64_t bytes, bool released);
+
+  const std::shared_ptr<Runtime> runtime_;
+  const std::shared_ptr<DataPlane> data_plane_;
+  const std::unique_ptr<ControlConnector> connector_;  // used on th-control
+  const SessionOptions options_;
+  const SessionLimits limits_;
+  std::atomic<bool> woken_{false};
+
+  mutable absl::Mutex mu_;
+  WorkerSession session_ ABSL_GUARDED_BY(mu_);
+  CallId last_call_ ABSL_GUARDED_BY(mu_);
+  std::map<CallId, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mu_);
+  std::map<BufferId, BufferPtr> buffers_ ABSL_GUARDED_BY(mu_);
+  std::map<TransferId, ServedTransfer> served_ ABSL_GUARDED_BY(mu_);
+  std::map<TransferId, WaitingAdmission> admissions_ ABSL_GUARDED_BY(mu_);
+  std::multiset<const LocalBuffer*> fills_ ABSL_GUARDED_BY(mu_);  // that have not stopped
+  std::map<BufferId, BufferGeneration> sealed_ ABSL_GUARDED_BY(mu_);
+  StreamId open_stream_ ABSL_GUARDED_BY(mu_);  // 0: none
+  size_t streams_ ABSL_GUARDED_BY(mu_) = 0;    // that have not closed
+  bool joined_ ABSL_GUARDED_BY(mu_) = false;
+  bool left_ ABSL_GUARDED_BY(mu_) = false;  // by the caller
+  std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mu_);
+
+  // ---- th-control only
+  StreamId last_stream_;
+  std::shared_ptr<ControlStream> stream_;
+  std::set<WorkerId> holders_;
+  TaskLoop::TimerId timer_;
+  absl::Time timer_at_ = absl::InfiniteFuture();
+};
+
+}  // namespace th
+
+#endif  // TH_CLIENT_MEMBERSHIP_H_

@@ -1,0 +1,271 @@
+// What the session asks for, carried out on th-control.
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "th/client/clock.h"
+#include "th/client/membership.h"
+
+namespace th {
+
+// ---- the stream
+
+void Membership::Do(OpenStream) {
+  CloseStreamSoon();
+  last_stream_ = last_stream_.Next();
+  {
+    absl::MutexLock lock(&mu_);
+    open_stream_ = last_stream_;
+    ++streams_;
+  }
+  stream_ = connector_->Open(last_stream_, shared_from_this());
+  // The join may be written at once: it waits in gRPC until there is a connection.
+  Enter([](WorkerSession& session, absl::Time now) { session.HandleStreamOpen(now); });
+}
+
+void Membership::Do(CloseStream) {
+  {
+    absl::MutexLock lock(&mu_);
+    open_stream_ = {};
+  }
+  CloseStreamSoon();
+}
+
+void Membership::CloseStreamSoon() {
+  if (stream_ == nullptr) return;
+  stream_->Finish();
+  runtime_->control().PostAfter(kStreamFlush, [stream = std::move(stream_)] { stream->Cancel(); });
+  stream_ = nullptr;
+}
+
+void Membership::Do(SendToServer send) {
+  if (stream_ != nullptr) stream_->Send(send.message);
+}
+
+// ---- the membership
+
+void Membership::Do(SessionJoined) {
+  WorkerId worker;
+  {
+    absl::MutexLock lock(&mu_);
+    worker = session_.worker();
+  }
+  if (holders_.insert(worker).second) data_plane_->transport().AddHolder(worker, this);
+  DropIdleHolders();
+  absl::MutexLock lock(&mu_);
+  joined_ = true;
+}
+
+// A rejoin may give the worker a new number. What was admitted under the old one lives on.
+void Membership::DropIdleHolders() {
+  std::vector<WorkerId> idle;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!served_.empty() || !admissions_.empty()) return;
+    for (const WorkerId holder : holders_) {
+      if (holder != session_.worker()) idle.push_back(holder);
+    }
+  }
+  for (const WorkerId holder : idle) {
+    data_plane_->transport().RemoveHolder(holder);
+    holders_.erase(holder);
+  }
+}
+
+void Membership::Do(SessionEnded ended) {
+  std::vector<BufferPtr> buffers;
+  {
+    absl::MutexLock lock(&mu_);
+    ended_ = ended.status;
+    for (const auto& [id, buffer] : buffers_) buffers.push_back(buffer);
+  }
+  const absl::Status why =
+      ended.status.ok() ? absl::CancelledError("this client has left") : ended.status;
+  for (const BufferPtr& buffer : buffers) {
+    Silence(*buffer);
+    buffer->SetReady(why);
+  }
+  RefuseAdmissions(why);
+  for (const WorkerId holder : std::exchange(holders_, {})) {
+    data_plane_->transport().RemoveHolder(holder);
+  }
+  CloseStreamSoon();
+  EndCalls(why);
+}
+
+void Membership::EndCalls(const absl::Status& status) {
+  std::map<CallId, std::shared_ptr<Call>> calls;
+  {
+    absl::MutexLock lock(&mu_);
+    calls.swap(calls_);
+  }
+  for (const auto& [id, call] : calls) {
+    call->done.status = status;
+    call->command.status = status;
+    Finish(call);
+  }
+}
+
+void Membership::RefuseAdmissions(const absl::Status& status) {
+  std::map<TransferId, WaitingAdmission> waiting;
+  {
+    absl::MutexLock lock(&mu_);
+    waiting.swap(admissions_);
+  }
+  for (const auto& [transfer, admission] : waiting) {
+    admission.decide({absl::UnavailableError(status.message()), nullptr, {}});
+  }
+}
+
+// ---- buffers
+
+Membership::BufferPtr Membership::FindBuffer(BufferId id) const {
+  absl::MutexLock lock(&mu_);
+  const auto found = buffers_.find(id);
+  return found == buffers_.end() ? nullptr : found->second;
+}
+
+void Membership::Do(BufferReady ready) {
+  if (const BufferPtr buffer = FindBuffer(ready.buffer)) buffer->SetReady(ready.status);
+}
+
+void Membership::Do(ServingChanged serving) {
+  if (const BufferPtr buffer = FindBuffer(serving.buffer)) buffer->Serve(serving);
+}
+
+void Membership::Silence(LocalBuffer& buffer) {
+  buffer.Close();
+  std::vector<TransferId> transfers;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [transfer, served] : served_) {
+      if (served.buffer.get() == &buffer) transfers.push_back(transfer);
+    }
+  }
+  for (const TransferId transfer : transfers) data_plane_->transport().CutTransfer(transfer);
+}
+
+void Membership::Do(StartSealing order) {
+  const BufferPtr buffer = FindBuffer(order.buffer);
+  if (buffer == nullptr) return;
+  buffer->Seal(runtime_->sealer(), [self = shared_from_this(), order](Digest root) {
+    self->Enter([&](WorkerSession& session, absl::Time now) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      session.HandleSealed(order.buffer, order.version, order.generation, root, now);
+      self->sealed_[order.buffer] = order.generation;
+    });
+  });
+}
+
+// ---- fills
+
+void Membership::Do(StartFill order) {
+  const BufferPtr buffer = FindBuffer(order.buffer);
+  if (buffer == nullptr) return;
+  FillDriver::Parts parts;
+  parts.data_plane = data_plane_;
+  parts.session = shared_from_this();
+  parts.store = buffer->store();
+  parts.on_stopped = [self = shared_from_this(), buffer](std::shared_ptr<FillDriver> driver) {
+    // The driver ends on th-control: a data thread must not be the last to hold it.
+    self->runtime_->control().Post([self, buffer, driver = std::move(driver)] {
+      if (driver != nullptr) buffer->FillStopped();
+      absl::MutexLock lock(&self->mu_);
+      self->fills_.erase(self->fills_.find(buffer.get()));
+    });
+  };
+  {
+    absl::MutexLock lock(&mu_);
+    fills_.insert(buffer.get());
+    for (const auto& [id, call] : calls_) {
+      if (call->buffer == order.buffer && call->progress != nullptr)
+        parts.progress = call->progress;
+    }
+  }
+  buffer->StartFill(std::move(order), std::move(parts));
+}
+
+void Membership::Do(SetSources order) {
+  if (const BufferPtr buffer = FindBuffer(order.buffer)) buffer->SetSources(std::move(order));
+}
+
+void Membership::Do(SetRoot order) {
+  if (const BufferPtr buffer = FindBuffer(order.buffer)) buffer->SetRoot(order);
+}
+
+void Membership::Do(StopFill order) {
+  const auto stopped = [self = shared_from_this(), id = order.buffer] {
+    self->Enter(
+        [id](WorkerSession& session, absl::Time now) { session.HandleFillStopped(id, now); });
+  };
+  const BufferPtr buffer = FindBuffer(order.buffer);
+  if (buffer == nullptr) return stopped();
+  buffer->StopFill(order.operation, stopped);
+}
+
+// ---- readers
+
+void Membership::Do(CutReaders order) {
+  for (const TransferId transfer : order.transfers) {
+    data_plane_->transport().CutTransfer(transfer);
+  }
+}
+
+void Membership::Do(AdmissionDecided decided) {
+  std::function<void(Admission)> decide;
+  Admission admission{decided.status, nullptr, decided.generation};
+  {
+    absl::MutexLock lock(&mu_);
+    const auto waiting = admissions_.find(decided.transfer);
+    if (waiting == admissions_.end()) return;
+    decide = std::move(waiting->second.decide);
+    const auto buffer = buffers_.find(waiting->second.buffer);
+    const bool released = waiting->second.released;
+    admissions_.erase(waiting);
+    if (admission.status.ok() && buffer == buffers_.end()) {
+      admission.status = absl::UnavailableError("the buffer is gone");
+    }
+    if (admission.status.ok()) {
+      admission.store = buffer->second->store();
+      if (!released) served_[decided.transfer] = {buffer->second};
+    }
+  }
+  decide(std::move(admission));
+}
+
+// ---- results
+
+std::shared_ptr<Call> Membership::TakeCall(CallId id) {
+  absl::MutexLock lock(&mu_);
+  const auto found = calls_.find(id);
+  if (found == calls_.end()) return nullptr;
+  std::shared_ptr<Call> call = std::move(found->second);
+  calls_.erase(found);
+  return call;
+}
+
+void Membership::Finish(const std::shared_ptr<Call>& call) {
+  if (call->then != nullptr) runtime_->callbacks().Post([call] { call->then(*call); });
+  call->finished.Notify();
+}
+
+void Membership::Do(OperationDone done) {
+  const std::shared_ptr<Call> call = TakeCall(done.call);
+  if (call == nullptr) return;
+  const BufferPtr buffer = FindBuffer(done.buffer);
+  call->done = std::move(done);
+  if (buffer == nullptr) return Finish(call);
+  // The caller may write or read the buffer next: nothing may land in it any more.
+  buffer->WhenQuiet([self = shared_from_this(), call, buffer = buffer.get()] {
+    if (call->done.kind == OperationKind::kUpdate) call->fill = buffer->TakeFillStatus();
+    self->Finish(call);
+  });
+}
+
+void Membership::Do(CommandDone done) {
+  const std::shared_ptr<Call> call = TakeCall(done.call);
+  if (call == nullptr) return;
+  call->command = std::move(done.finished);
+  Finish(call);
+}
+
+}  // namespace th

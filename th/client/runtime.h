@@ -1,0 +1,57 @@
+// What all clients and controllers of a process share: its threads. Made by the first of them,
+// ended with the last.
+//
+//   th-control   carries out what the sessions ask for, runs timers; all gRPC objects are made here
+//   th-callback  the only thread that runs the user's functions
+//   th-seal      sums published buffers
+//
+// The data plane adds its own (data_plane.h), gRPC its own as well; all of them have all signals
+// blocked. Thread-safe.
+#ifndef TH_CLIENT_RUNTIME_H_
+#define TH_CLIENT_RUNTIME_H_
+
+#include <functional>
+#include <memory>
+
+#include "th/client/task_loop.h"
+
+namespace th {
+
+class Runtime {
+ public:
+  // The one of this process. May be dropped on any thread, its own and data threads too.
+  static std::shared_ptr<Runtime> Acquire();
+
+  TaskLoop& control() { return control_; }
+  TaskLoop& callbacks() { return callbacks_; }
+  TaskLoop& sealer() { return sealer_; }
+
+  // Runs `task` on th-control and returns when it has run. Not for th-control's own tasks' locks:
+  // hold none. On th-control it runs inline.
+  void RunOnControl(const std::function<void()>& task);
+
+ private:
+  Runtime() = default;
+  ~Runtime() = default;
+
+  TaskLoop callbacks_{"th-callback"};
+  TaskLoop sealer_{"th-seal"};
+  TaskLoop control_{"th-control"};  // last: its tasks post to the others
+};
+
+// Marks this thread as one that others own (a data thread, gRPC's) for its scope: what ends within
+// is destroyed elsewhere, so that no thread joins itself.
+class ForeignThreadScope {
+ public:
+  ForeignThreadScope();
+  ~ForeignThreadScope();
+  ForeignThreadScope(const ForeignThreadScope&) = delete;
+  ForeignThreadScope& operator=(const ForeignThreadScope&) = delete;
+};
+
+// Runs `destroy` here, or on a thread of its own when this one is within a ForeignThreadScope.
+void DestroySafely(std::function<void()> destroy);
+
+}  // namespace th
+
+#endif  // TH_CLIENT_RUNTIME_H_

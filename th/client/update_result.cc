@@ -1,0 +1,47 @@
+#include "th/client/update_result.h"
+
+#include <utility>
+
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+SourceShare ShareOf(const FillSourceReport& report) {
+  SourceShare share;
+  share.name = report.name.ToString();
+  share.peer = report.peer;
+  share.transport = report.transport;
+  share.bytes = report.bytes;
+  share.active = report.active;
+  share.failure = report.failed && report.failure.empty() ? "failed" : report.failure;
+  return share;
+}
+
+}  // namespace
+
+absl::StatusOr<UpdateResult> ComposeUpdateResult(const Call& call) {
+  const OperationDone& done = call.done;
+  TH_RETURN_IF_ERROR(done.status);
+  UpdateResult result;
+  result.outcome = done.outcome;
+  result.reason = done.not_available;
+  result.info = done.version;
+  result.resolve = done.resolve;
+  result.queue = done.queue;
+  result.transfer = done.transfer;
+  result.verify = done.verify;
+  result.apply = done.apply;
+  result.reroutes = call.fill.reroutes;
+  result.rerouted_bytes = call.fill.rerouted_bytes;
+  result.corrupt_segments = call.fill.corrupt_segments;
+  for (const FillSourceReport& report : call.fill.sources) {
+    result.bytes_received += report.bytes;
+    result.sources.push_back(ShareOf(report));
+  }
+  // Bytes land in the caller's own memory: no transport of today holds any elsewhere.
+  result.peak_extra_bytes = 0;
+  return result;
+}
+
+}  // namespace th

@@ -1,0 +1,244 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/client/client.h"
+#include "th/client/client_state.h"
+#include "th/client/leave_behind.h"
+#include "th/client/tensor_binding.h"
+#include "th/client/update_result.h"
+#include "th/weights/utf8.h"
+
+namespace th {
+namespace {
+
+absl::Status NoBuffer() {
+  return absl::FailedPreconditionError("this WeightBuffer is empty (moved from, or never made)");
+}
+
+absl::Status Unanswered(absl::string_view verb) {
+  return absl::DeadlineExceededError(absl::StrCat(verb, " did not end in time"));
+}
+
+// On th-callback, when the call has ended.
+std::function<void(Call&)> ThenHandUpdate(ResultCallback<UpdateResult> done) {
+  return [done = std::move(done)](Call& call) {
+    if (call.progress != nullptr) call.progress->Disable();
+    done(ComposeUpdateResult(call));
+  };
+}
+
+}  // namespace
+
+WeightBuffer::WeightBuffer() = default;
+WeightBuffer::WeightBuffer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+WeightBuffer::WeightBuffer(WeightBuffer&&) noexcept = default;
+
+WeightBuffer& WeightBuffer::operator=(WeightBuffer&& other) noexcept {
+  WeightBuffer old(std::move(impl_));
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+
+WeightBuffer::~WeightBuffer() {
+  if (impl_ == nullptr) return;
+  if (impl_->guard.forked()) return LeaveBehind(std::move(impl_));
+  impl_->membership->Unregister(*impl_->buffer);
+}
+
+// ---- publish
+
+absl::Status WeightBuffer::Publish(int64_t step, PublishOptions options) {
+  if (step < 0) return absl::InvalidArgumentError("a step is not negative");
+  return Publish(VersionLabel::FromStep(step).text(), std::move(options));
+}
+
+absl::Status WeightBuffer::Publish(absl::string_view label, PublishOptions options) {
+  if (impl_ == nullptr) return NoBuffer();
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  if (!options.component.empty()) {
+    return absl::UnimplementedError(absl::StrCat("component ", Quoted(options.component),
+                                                 ": parts of a version are reserved for later"));
+  }
+  PublishRequest request;
+  TH_ASSIGN_OR_RETURN(request.label, VersionLabel::Parse(label));
+  request.attributes = std::move(options.attributes);
+  request.timeout = options.timeout;
+  const auto call = std::make_shared<Call>();
+  call->buffer = impl_->buffer->id();
+  TH_RETURN_IF_ERROR(
+      impl_->membership->Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
+        return session.Publish(id, call->buffer, std::move(request), now);
+      }));
+  absl::MutexLock lock(&impl_->mu);
+  impl_->last_publish = call;
+  impl_->last_publish_timeout = options.timeout;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PublishResult> WeightBuffer::AwaitPublished() {
+  if (impl_ == nullptr) return NoBuffer();
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  std::shared_ptr<Call> call;
+  absl::Duration timeout;
+  {
+    absl::MutexLock lock(&impl_->mu);
+    call = impl_->last_publish;
+    timeout = impl_->last_publish_timeout;
+  }
+  if (call == nullptr) {
+    return absl::FailedPreconditionError("nothing was published from this buffer yet");
+  }
+  if (!call->Wait(timeout)) return Unanswered("publish");
+  TH_RETURN_IF_ERROR(call->done.status);
+  return PublishResult{call->done.version};
+}
+
+absl::Status WeightBuffer::AwaitSealed(absl::Duration timeout) {
+  TH_RETURN_IF_ERROR(AwaitPublished().status());
+  if (impl_->membership->AwaitSealed(impl_->buffer->id(), timeout)) return absl::OkStatus();
+  TH_RETURN_IF_ERROR(impl_->membership->status());
+  if (impl_->membership->buffer_state(impl_->buffer->id()) != BufferState::kPublished) {
+    return absl::FailedPreconditionError("the buffer is not published any more");
+  }
+  return absl::DeadlineExceededError(absl::StrCat(
+      "the sums were not done within ", absl::FormatDuration(timeout), "; sealing goes on"));
+}
+
+// ---- unpublish
+
+namespace {
+
+absl::StatusOr<std::shared_ptr<Call>> StartUnpublish(Membership& membership, BufferId buffer,
+                                                     const UnpublishOptions& options,
+                                                     std::function<void(Call&)> then) {
+  const auto call = std::make_shared<Call>();
+  call->buffer = buffer;
+  call->then = std::move(then);
+  TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
+    return session.Unpublish(id, buffer, {options.drain_timeout, options.timeout}, now);
+  }));
+  return call;
+}
+
+}  // namespace
+
+absl::Status WeightBuffer::Unpublish(UnpublishOptions options) {
+  if (impl_ == nullptr) return NoBuffer();
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  TH_ASSIGN_OR_RETURN(const std::shared_ptr<Call> call,
+                      StartUnpublish(*impl_->membership, impl_->buffer->id(), options, nullptr));
+  if (!call->Wait(options.timeout + options.drain_timeout)) return Unanswered("unpublish");
+  return call->done.status;
+}
+
+void WeightBuffer::UnpublishAsync(UnpublishOptions options,
+                                  std::function<void(absl::Status)> done) {
+  absl::Status refused = impl_ == nullptr ? NoBuffer() : impl_->guard.Check();
+  if (!refused.ok()) return done(refused);  // there is no thread to run it on
+  refused = StartUnpublish(*impl_->membership, impl_->buffer->id(), options, [done](Call& call) {
+              done(call.done.status);
+            }).status();
+  if (refused.ok()) return;
+  impl_->membership->runtime().callbacks().Post([done, refused] { done(refused); });
+}
+
+// ---- update
+
+namespace {
+
+absl::StatusOr<std::shared_ptr<Call>> StartUpdate(Membership& membership, LocalBuffer& buffer,
+                                                  VersionSelector version, UpdateOptions& options,
+                                                  std::function<void(Call&)> then) {
+  if (!options.form.empty() && options.form != buffer.form()) {
+    return absl::UnimplementedError(absl::StrCat("the buffer holds form ", Quoted(buffer.form()),
+                                                 ", not ", Quoted(options.form),
+                                                 ": conversion between forms does not exist"));
+  }
+  const auto call = std::make_shared<Call>();
+  call->buffer = buffer.id();
+  call->then = std::move(then);
+  if (options.on_progress) {
+    call->progress = std::make_shared<ProgressReporter>(membership.shared_runtime(),
+                                                        std::move(options.on_progress));
+  }
+  UpdateRequest request{std::move(version), options.floor, options.timeout, options.drain_timeout};
+  TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
+    return session.Update(id, buffer.id(), std::move(request), now);
+  }));
+  return call;
+}
+
+}  // namespace
+
+absl::StatusOr<UpdateResult> WeightBuffer::Update(VersionSelector version, UpdateOptions options) {
+  if (impl_ == nullptr) return NoBuffer();
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  TH_ASSIGN_OR_RETURN(
+      const std::shared_ptr<Call> call,
+      StartUpdate(*impl_->membership, *impl_->buffer, std::move(version), options, nullptr));
+  const bool finished = call->Wait(options.timeout + options.drain_timeout);
+  if (call->progress != nullptr) call->progress->Disable();
+  if (!finished) return Unanswered("update");
+  return ComposeUpdateResult(*call);
+}
+
+void WeightBuffer::UpdateAsync(VersionSelector version, UpdateOptions options,
+                               ResultCallback<UpdateResult> done) {
+  absl::Status refused = impl_ == nullptr ? NoBuffer() : impl_->guard.Check();
+  if (!refused.ok()) return done(refused);  // there is no thread to run it on
+  refused = StartUpdate(*impl_->membership, *impl_->buffer, std::move(version), options,
+                        ThenHandUpdate(done))
+                .status();
+  if (refused.ok()) return;
+  impl_->membership->runtime().callbacks().Post([done, refused] { done(refused); });
+}
+
+// ---- the buffer itself
+
+absl::Status WeightBuffer::Rebind(const std::vector<Tensor>& tensors) {
+  if (impl_ == nullptr) return NoBuffer();
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  LocalBuffer& buffer = *impl_->buffer;
+  TH_ASSIGN_OR_RETURN(const TensorBinding binding, BindTensors(tensors, buffer.binding_options()));
+  if (binding.layout->digest() != buffer.layout()->digest()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("other tensors than those registered: ",
+                     FirstDifference(*binding.layout, *buffer.layout())));
+  }
+  return impl_->membership->Rebind(buffer, binding.storages);
+}
+
+bool WeightBuffer::undefined() const {
+  if (impl_ == nullptr || impl_->guard.forked()) return false;
+  return impl_->membership->buffer_state(impl_->buffer->id()) == BufferState::kUndefined;
+}
+
+absl::Status WeightBuffer::Reset() {
+  if (impl_ == nullptr) return NoBuffer();
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  return impl_->membership->Reset(*impl_->buffer);
+}
+
+VersionInfo WeightBuffer::version() const {
+  if (impl_ == nullptr || impl_->guard.forked()) return {};
+  return impl_->membership->buffer_version(impl_->buffer->id());
+}
+
+uint64_t WeightBuffer::bytes() const {
+  return impl_ == nullptr ? 0 : impl_->buffer->layout()->bytes();
+}
+
+Digest WeightBuffer::layout_digest() const {
+  return impl_ == nullptr ? Digest{} : impl_->buffer->layout()->digest();
+}
+
+uint64_t WeightBuffer::bytes_sent() const {
+  return impl_ == nullptr ? 0 : impl_->buffer->bytes_sent().load();
+}
+
+}  // namespace th
