@@ -1,0 +1,80 @@
+#include "th/server/flags.h"
+
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "th/server/listen_address.h"
+
+namespace th {
+namespace {
+
+std::string CheckAddress(const std::string& text) {
+  if (text.empty()) return "";
+  return std::string(ParseListenAddress(text).status().message());
+}
+
+void AddDuration(CLI::App& app, const char* name, absl::Duration& duration, const char* help) {
+  app.add_option_function<std::string>(
+         name,
+         [&duration, name](const std::string& text) {
+           absl::Duration parsed;
+           const bool good = absl::ParseDuration(text, &parsed) && parsed > absl::ZeroDuration() &&
+                             parsed < absl::InfiniteDuration();
+           if (!good) {
+             throw CLI::ValidationError(name, absl::StrCat("'", text,
+                                                           "' is no duration; give one "
+                                                           "such as 500ms or 5s"));
+           }
+           duration = parsed;
+         },
+         absl::StrCat(help, "  [", absl::FormatDuration(duration), "]"))
+      ->type_name("DURATION");
+}
+
+void AddFlags(CLI::App& app, ServerFlags& flags) {
+  app.add_option("--listen", flags.listen, "Where workers connect; port 0: the system chooses")
+      ->check(CLI::Validator(CheckAddress, "HOST:PORT"))
+      ->capture_default_str();
+  app.add_option("--http", flags.http, "Where to show status, metrics and health; default: nowhere")
+      ->check(CLI::Validator(CheckAddress, "HOST:PORT"));
+  app.add_option("--state-dir", flags.state_dir, "What must survive the server; created if missing")
+      ->type_name("DIR")
+      ->capture_default_str();
+  app.add_option("--port-file", flags.port_file, "Write the port here once listening")
+      ->type_name("FILE");
+  app.add_flag("--json", flags.json, "Say where it listens as one JSON object");
+  AddDuration(app, "--lease", flags.limits.lease, "Silence after which a worker is dropped");
+  AddDuration(app, "--suspect-after", flags.limits.suspect_after,
+              "Silence after which a source is a last resort");
+  AddDuration(app, "--recovery-window", flags.limits.recovery_window,
+              "How long a restarted server waits for workers to announce what they hold");
+  app.add_option("--max-sources", flags.limits.scheduler.max_sources,
+                 "Sources that one reader pulls from at once")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--max-readers-per-source", flags.limits.scheduler.max_readers_per_source,
+                 "Readers of one source; beyond it only when there is no other")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::string& version) {
+  ParsedFlags parsed;
+  CLI::App app("The reference server of TensorHub: knows who holds which version of the weights.",
+               "tensorhub_server");
+  app.set_version_flag("--version", absl::StrCat("tensorhub_server ", version));
+  AddFlags(app, parsed.flags);
+  // The library reports by exceptions; they end here.
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    parsed.exit = app.exit(error) == 0 ? ServerExit::kClean : ServerExit::kUsage;
+  }
+  return parsed;
+}
+
+}  // namespace th

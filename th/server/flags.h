@@ -1,0 +1,39 @@
+// The command line of tensorhub_server.
+#ifndef TH_SERVER_FLAGS_H_
+#define TH_SERVER_FLAGS_H_
+
+#include <optional>
+#include <string>
+
+#include "th/reference_registry/registry_types.h"
+
+namespace th {
+
+// How tensorhub_server exits.
+enum class ServerExit {
+  kClean = 0,         // after SIGTERM or SIGINT
+  kUsage = 2,         // a flag is unknown or has no good value
+  kCannotListen = 3,  // the port is taken, the host unknown
+  kState = 4,         // the state directory is in use, damaged, or cannot be written
+};
+
+struct ServerFlags {
+  std::string listen = "127.0.0.1:7077";
+  std::string http;  // empty: no status page
+  std::string state_dir = "./tensorhub-state";
+  std::string port_file;  // empty: none
+  bool json = false;
+  RegistryLimits limits;
+};
+
+struct ParsedFlags {
+  ServerFlags flags;
+  std::optional<ServerExit> exit;  // set: end with this, everything has been printed
+};
+
+// Prints help and `version` on stdout, errors on stderr.
+ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::string& version);
+
+}  // namespace th
+
+#endif  // TH_SERVER_FLAGS_H_

@@ -1,0 +1,33 @@
+// "HOST:PORT" to listen on.
+#ifndef TH_SERVER_LISTEN_ADDRESS_H_
+#define TH_SERVER_LISTEN_ADDRESS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace th {
+
+struct ListenAddress {
+  std::string host;   // a name or an address; IPv6 without brackets
+  uint16_t port = 0;  // 0: the system chooses
+
+  std::string ToString() const;  // "127.0.0.1:7077", "[::1]:7077"
+};
+
+// INVALID_ARGUMENT naming the text when it is no HOST:PORT.
+absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text);
+
+struct BoundSocket {
+  int fd = -1;  // the caller's to close; non-blocking, close-on-exec
+  uint16_t port = 0;
+};
+// Binds and listens. NOT_FOUND when the host is unknown, otherwise what the system says
+// (ALREADY_EXISTS: the port is taken), naming the address.
+absl::StatusOr<BoundSocket> BindAndListen(const ListenAddress& address);
+
+}  // namespace th
+
+#endif  // TH_SERVER_LISTEN_ADDRESS_H_

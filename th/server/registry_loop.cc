@@ -1,0 +1,392 @@
+#include "th/server/registry_loop.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+namespace th {
+namespace {
+
+// 256 bits from the kernel. A server without randomness must not hand out keys.
+void FillWithRandomness(uint64_t (&seed)[4]) {
+  size_t filled = 0;
+  while (filled < sizeof(seed)) {
+    const ssize_t count =
+        getrandom(reinterpret_cast<char*>(seed) + filled, sizeof(seed) - filled, 0);
+    PCHECK(count > 0 || errno == EINTR) << "getrandom";
+    if (count > 0) filled += static_cast<size_t>(count);
+  }
+}
+
+RegistryStart StartOf(const OpenedState& opened, absl::Time now) {
+  RegistryStart start{.epoch = opened.epoch,
+                      .durable = opened.durable,
+                      .recovering = opened.reigned_before,
+                      .now = now};
+  FillWithRandomness(start.key_seed);
+  return start;
+}
+
+template <typename T>
+void Append(std::vector<T>& to, std::vector<T>& from) {
+  std::move(from.begin(), from.end(), std::back_inserter(to));
+}
+
+}  // namespace
+
+RegistryLoop::RegistryLoop(Options options, ServerMetrics* metrics)
+    : metrics_(metrics),
+      store_(std::move(options.store)),
+      epoch_(store_->opened().epoch),
+      on_failure_(std::move(options.on_failure)),
+      registry_(std::make_unique<Registry>(StartOf(store_->opened(), clock_.Now()),
+                                           std::move(options.limits))),
+      thread_([this] { Run(); }) {}
+
+RegistryLoop::~RegistryLoop() { Stop(); }
+
+// ---------------------------------------------------------------------------------------------
+// Any thread
+
+ConnectionId RegistryLoop::Open(std::shared_ptr<StreamPeer> peer) {
+  ConnectionId connection;
+  {
+    absl::MutexLock lock(&mutex_);
+    connection = ConnectionId(++last_connection_);
+  }
+  Post([this, connection, peer = std::move(peer)]() mutable {
+    OnOpen(connection, std::move(peer));
+  });
+  return connection;
+}
+
+void RegistryLoop::HandleMessage(ConnectionId connection, WorkerMessage message) {
+  Post([this, connection, message = std::move(message)] { OnMessage(connection, message); });
+}
+
+void RegistryLoop::HandleBadFrame(ConnectionId connection, absl::Status why) {
+  Post([this, connection, why = std::move(why)] {
+    if (!streams_.contains(connection) || refusing_.has_value()) return;
+    Absorb(registry_->HandleDisconnect(connection, clock_.Now()));
+    Refuse(connection, why, absl::InfiniteDuration());
+  });
+}
+
+void RegistryLoop::HandleDisconnect(ConnectionId connection) {
+  Post([this, connection] { OnDisconnect(connection); });
+}
+
+absl::Status RegistryLoop::Ask(Question question) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (pending_questions_ >= kMaxPendingQuestions) {
+      metrics_->calls_refused.fetch_add(1, std::memory_order_relaxed);
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the server has ", kMaxPendingQuestions, " calls to answer; try again"));
+    }
+    ++pending_questions_;
+  }
+  metrics_->calls.fetch_add(1, std::memory_order_relaxed);
+  const bool posted =
+      Post([this, question = std::move(question)]() mutable { OnQuestion(question); });
+  return posted ? absl::OkStatus() : absl::UnavailableError("the server is shutting down");
+}
+
+absl::StatusOr<WaitId> RegistryLoop::Wait(VersionWait wait) {
+  WaitId id;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (pending_waits_ >= kMaxWaits) {
+      metrics_->calls_refused.fetch_add(1, std::memory_order_relaxed);
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the server has ", kMaxWaits, " controllers that wait; try again"));
+    }
+    ++pending_waits_;
+    id = WaitId(++last_wait_);
+  }
+  metrics_->waits.fetch_add(1, std::memory_order_relaxed);
+  const bool posted = Post([this, id, wait = std::move(wait)]() mutable {
+    const absl::Time deadline = clock_.Now() + wait.timeout;
+    waits_.emplace(id, PendingWait{std::move(wait), deadline});
+    check_waits_at_ = absl::InfinitePast();
+  });
+  if (!posted) return absl::UnavailableError("the server is shutting down");
+  return id;
+}
+
+void RegistryLoop::CancelWait(WaitId wait) {
+  Post([this, wait] {
+    const auto found = waits_.find(wait);
+    if (found == waits_.end()) return;
+    found->second.deadline = absl::InfinitePast();
+    check_waits_at_ = absl::InfinitePast();
+  });
+}
+
+void RegistryLoop::RefuseEverybody(absl::Status why, absl::Duration retry_after) {
+  Post([this, refused = Refused{std::move(why), retry_after}] {
+    if (refusing_.has_value()) return;
+    refusing_ = refused;
+    std::vector<ConnectionId> everybody;
+    for (const auto& [connection, stream] : streams_) everybody.push_back(connection);
+    std::sort(everybody.begin(), everybody.end());
+    for (const ConnectionId connection : everybody) {
+      Refuse(connection, refused.status, refused.retry_after);
+    }
+    check_waits_at_ = absl::InfinitePast();
+  });
+}
+
+void RegistryLoop::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+bool RegistryLoop::Post(Event event) {
+  absl::MutexLock lock(&mutex_);
+  if (stopping_) return false;
+  if (inbox_.empty()) oldest_event_ = clock_.Now();
+  inbox_.push_back(std::move(event));
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------
+// The loop's thread
+
+void RegistryLoop::Run() {
+  for (;;) {
+    std::deque<Event> events = TakeEvents(NextWake());
+    const bool idle = events.empty();
+    Turn(std::move(events));
+    absl::MutexLock lock(&mutex_);
+    if (stopping_ && idle && inbox_.empty()) break;
+  }
+  // Nobody may be left waiting for an answer.
+  if (!refusing_.has_value()) refusing_ = Refused{absl::UnavailableError("the server has stopped")};
+  check_waits_at_ = absl::InfinitePast();
+  Turn({});
+}
+
+std::deque<RegistryLoop::Event> RegistryLoop::TakeEvents(absl::Time wake_at) {
+  absl::MutexLock lock(&mutex_);
+  const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !inbox_.empty();
+  };
+  const absl::Duration sleep = std::min(wake_at - clock_.Now(), kMaxSleep);
+  mutex_.AwaitWithTimeout(absl::Condition(&awake), std::max(sleep, absl::ZeroDuration()));
+  turn_began_ = std::min(oldest_event_, clock_.Now());
+  oldest_event_ = absl::InfiniteFuture();
+  std::deque<Event> events;
+  if (inbox_.size() <= kMaxTurnEvents) {
+    events.swap(inbox_);
+    return events;
+  }
+  const auto end = inbox_.begin() + kMaxTurnEvents;
+  std::move(inbox_.begin(), end, std::back_inserter(events));
+  inbox_.erase(inbox_.begin(), end);
+  oldest_event_ = turn_began_;
+  return events;
+}
+
+void RegistryLoop::Turn(std::deque<Event> events) {
+  for (Event& event : events) event();
+  Tick();
+  CheckWaits();
+  // Delivering may close streams, which may bring about more.
+  do Commit();
+  while (!outcome_.empty());
+  AbortLateClosers();
+  if (!events.empty()) metrics_->turn_seconds.Record(clock_.Now() - turn_began_);
+}
+
+absl::Time RegistryLoop::NextWake() const {
+  absl::Time wake = std::min(registry_->NextDeadline(), check_waits_at_);
+  if (!closing_.empty()) wake = std::min(wake, closing_.front().first);
+  if (!failure_.ok()) wake = absl::InfiniteFuture();
+  return wake;
+}
+
+void RegistryLoop::Absorb(RegistryEffects effects) {
+  if (effects.durable.has_value()) outcome_.durable = std::move(effects.durable);
+  Append(outcome_.messages, effects.messages);
+  Append(outcome_.close, effects.close);
+  for (const RegistryEvent& event : effects.events) LOG(INFO) << event.text;
+  if (!waits_.empty())
+    check_waits_at_ = std::min(check_waits_at_, clock_.Now() + kWaitCheckInterval);
+}
+
+void RegistryLoop::Tick() {
+  const absl::Time now = clock_.Now();
+  if (failure_.ok() && registry_->NextDeadline() <= now) Absorb(registry_->HandleTick(now));
+  CloseSilentStreams();
+}
+
+void RegistryLoop::CloseSilentStreams() {
+  const absl::Time now = clock_.Now();
+  for (; !silent_.empty() && silent_.front().first <= now; silent_.pop_front()) {
+    const auto found = streams_.find(silent_.front().second);
+    if (found == streams_.end() || !found->second.silent) continue;
+    Refuse(found->first,
+           absl::DeadlineExceededError(
+               absl::StrCat("no join within ", absl::FormatDuration(kFirstMessageTimeout))),
+           absl::InfiniteDuration());
+  }
+}
+
+void RegistryLoop::CheckWaits() {
+  const absl::Time now = clock_.Now();
+  if (check_waits_at_ > now) return;
+  check_waits_at_ = absl::InfiniteFuture();
+  for (auto it = waits_.begin(); it != waits_.end();) {
+    std::optional<absl::StatusOr<VersionInfo>> result = ResultOf(it->second, now);
+    if (!result.has_value()) {
+      check_waits_at_ = std::min(check_waits_at_, it->second.deadline);
+      ++it;
+      continue;
+    }
+    // As an answer, so that no version is named before it is durable.
+    outcome_.answers.push_back([done = std::move(it->second.wait.done),
+                                result = *std::move(result)](const absl::Status& durable) mutable {
+      done(durable.ok() ? std::move(result) : absl::StatusOr<VersionInfo>(durable));
+    });
+    it = waits_.erase(it);
+    metrics_->waits.fetch_sub(1, std::memory_order_relaxed);
+    absl::MutexLock lock(&mutex_);
+    --pending_waits_;
+  }
+}
+
+std::optional<absl::StatusOr<VersionInfo>> RegistryLoop::ResultOf(const PendingWait& pending,
+                                                                  absl::Time now) const {
+  if (refusing_.has_value()) return refusing_->status;
+  const VersionWait& wait = pending.wait;
+  absl::StatusOr<VersionInfo> found = registry_->Resolve(wait.key, wait.selector);
+  if (found.ok() && found->sequence > wait.after) return found;
+  if (pending.deadline > now) return std::nullopt;
+  return absl::DeadlineExceededError(absl::StrCat("no version ", ToString(wait.selector), " of ",
+                                                  wait.key.ToString(), " within ",
+                                                  absl::FormatDuration(wait.timeout)));
+}
+
+void RegistryLoop::Commit() {
+  Outcome outcome = std::exchange(outcome_, {});
+  if (outcome.durable.has_value() && failure_.ok()) {
+    const absl::Time begin = clock_.Now();
+    const absl::Status written = store_->Write(*outcome.durable);
+    metrics_->durable_write_seconds.Record(clock_.Now() - begin);
+    metrics_->durable_writes.fetch_add(1, std::memory_order_relaxed);
+    if (!written.ok()) {
+      // What is not durable was never said.
+      outcome.messages.clear();
+      outcome.close.clear();
+      Fail(written);
+    }
+  }
+  Deliver(std::move(outcome));
+}
+
+void RegistryLoop::Deliver(Outcome outcome) {
+  for (const OutgoingMessage& out : outcome.messages) SendTo(out.connection, out.message);
+  for (const ConnectionId connection : outcome.close) Drop(connection);
+  for (Answer& answer : outcome.answers) answer(failure_);
+  for (const ConnectionId connection : outcome.read_next) {
+    const auto found = streams_.find(connection);
+    if (found != streams_.end()) found->second.peer->ReadNext();
+  }
+}
+
+void RegistryLoop::Fail(absl::Status why) {
+  failure_ = absl::UnavailableError(
+      absl::StrCat("the server cannot keep its state and is stopping: ", why.message()));
+  LOG(ERROR) << failure_.message();
+  refusing_ = Refused{failure_, absl::Seconds(1)};
+  std::vector<ConnectionId> everybody;
+  for (const auto& [connection, stream] : streams_) everybody.push_back(connection);
+  for (const ConnectionId connection : everybody) {
+    SendTo(connection, *refusing_);
+    Drop(connection);
+  }
+  on_failure_(std::move(why));
+}
+
+void RegistryLoop::OnOpen(ConnectionId connection, std::shared_ptr<StreamPeer> peer) {
+  streams_[connection] = {std::move(peer)};
+  silent_.emplace_back(clock_.Now() + kFirstMessageTimeout, connection);
+  ++silent_streams_;
+  if (refusing_.has_value()) {
+    Refuse(connection, refusing_->status, refusing_->retry_after);
+  } else if (silent_streams_ > kMaxSilentStreams) {
+    Refuse(connection, absl::ResourceExhaustedError("too many streams without a join"),
+           absl::Seconds(1));
+  }
+}
+
+void RegistryLoop::OnMessage(ConnectionId connection, const WorkerMessage& message) {
+  const auto found = streams_.find(connection);
+  if (found == streams_.end() || refusing_.has_value()) return;
+  if (std::exchange(found->second.silent, false)) --silent_streams_;
+  Absorb(registry_->HandleMessage(connection, message, clock_.Now()));
+  outcome_.read_next.push_back(connection);
+}
+
+void RegistryLoop::OnDisconnect(ConnectionId connection) {
+  if (!streams_.contains(connection)) return;
+  if (failure_.ok()) Absorb(registry_->HandleDisconnect(connection, clock_.Now()));
+  outcome_.close.push_back(connection);
+}
+
+void RegistryLoop::OnQuestion(Question& question) {
+  {
+    absl::MutexLock lock(&mutex_);
+    --pending_questions_;
+  }
+  RegistryTurn turn{
+      *registry_, clock_.Now(), [this](const ModelKey& key, const RunCommand& command) {
+        if (!failure_.ok()) return CommandFinished{.status = failure_};
+        Registry::CommandResult result = registry_->HandleCommand(key, command, clock_.Now());
+        Absorb(std::move(result.effects));
+        return std::move(result.finished);
+      }};
+  outcome_.answers.push_back(question(turn));
+}
+
+void RegistryLoop::Refuse(ConnectionId connection, absl::Status why, absl::Duration retry_after) {
+  outcome_.messages.push_back({connection, Refused{std::move(why), retry_after}});
+  outcome_.close.push_back(connection);
+}
+
+void RegistryLoop::SendTo(ConnectionId connection, const ServerMessage& message) {
+  const auto found = streams_.find(connection);
+  if (found == streams_.end() || found->second.peer->Send(message)) return;
+  LOG(WARNING) << "stream " << connection << " does not read what it is sent; closing it";
+  if (failure_.ok()) Absorb(registry_->HandleDisconnect(connection, clock_.Now()));
+  Drop(connection);
+}
+
+void RegistryLoop::Drop(ConnectionId connection) {
+  const auto found = streams_.find(connection);
+  if (found == streams_.end()) return;
+  std::shared_ptr<StreamPeer> peer = std::move(found->second.peer);
+  if (found->second.silent) --silent_streams_;
+  streams_.erase(found);
+  peer->CloseAfterSending();
+  closing_.emplace_back(clock_.Now() + kCloseGrace, std::move(peer));
+}
+
+void RegistryLoop::AbortLateClosers() {
+  const absl::Time now = clock_.Now();
+  while (!closing_.empty() && closing_.front().first <= now) {
+    closing_.front().second->Abort();
+    closing_.pop_front();
+  }
+}
+
+}  // namespace th

@@ -1,0 +1,222 @@
+// The one thread that owns the registry and its store.
+//
+//   RegistryLoop loop({.limits = limits, .store = std::move(store)}, &metrics);
+//   const ConnectionId id = loop.Open(peer);         // any thread, from here on
+//   loop.HandleMessage(id, message);
+//   loop.Ask([](RegistryTurn& turn) { … return answer; });
+//   loop.Stop();
+//
+// It works in turns: takes what has arrived, asks the registry, writes the state if it changed
+// (fsync), and only then sends messages, closes streams, gives answers and lets the streams read
+// on. So nothing leaves that is not durable, one fsync serves a whole turn, and every stream has at
+// most one message in the inbox.
+//
+// When a write fails the loop has failed for good: it closes every stream, answers nothing more and
+// calls `on_failure` once.
+#ifndef TH_SERVER_REGISTRY_LOOP_H_
+#define TH_SERVER_REGISTRY_LOOP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "th/coordination/durable_store.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/registry.h"
+#include "th/server/server_metrics.h"
+#include "th/server/steady_clock.h"
+
+namespace th {
+
+// Questions of controllers in the inbox at once; more are refused with RESOURCE_EXHAUSTED.
+inline constexpr size_t kMaxPendingQuestions = 1024;
+// Controllers that wait for a version at once; likewise.
+inline constexpr size_t kMaxWaits = 4096;
+// Streams that have not said anything yet; likewise.
+inline constexpr size_t kMaxSilentStreams = 4096;
+// A stream that has not said anything for this long is closed.
+inline constexpr absl::Duration kFirstMessageTimeout = absl::Seconds(10);
+// A closed stream whose peer does not read its last messages is cut after this long.
+inline constexpr absl::Duration kCloseGrace = absl::Seconds(2);
+// How often waiting controllers are looked at while things happen.
+inline constexpr absl::Duration kWaitCheckInterval = absl::Milliseconds(5);
+// Events of one turn: bounds how long the first one's answer waits for the last one's.
+inline constexpr size_t kMaxTurnEvents = 1024;
+// The loop never sleeps longer, whatever the registry's next deadline.
+inline constexpr absl::Duration kMaxSleep = absl::Seconds(1);
+
+// The far end of a stream as the loop sees it. Thread-safe; no method blocks.
+class StreamPeer {
+ public:
+  virtual ~StreamPeer() = default;
+  // Queues a message. False: the queue is full, the stream is closing with RESOURCE_EXHAUSTED.
+  virtual bool Send(const ServerMessage& message) = 0;
+  // The last message was handled: read the next one.
+  virtual void ReadNext() = 0;
+  // Ends the stream once everything queued has left.
+  virtual void CloseAfterSending() = 0;
+  // Ends it now.
+  virtual void Abort() = 0;
+};
+
+// What a question may use, on the loop's thread.
+struct RegistryTurn {
+  const Registry& registry;
+  absl::Time now;
+  // Runs a command; its effects are part of the turn.
+  std::function<CommandFinished(const ModelKey&, const RunCommand&)> run_command;
+};
+
+// Gives a question's answer once the turn is durable, or says why there is none. Called exactly
+// once.
+using Answer = absl::AnyInvocable<void(const absl::Status&)>;
+using Question = absl::AnyInvocable<Answer(RegistryTurn&)>;
+
+// A controller that waits until `selector` names a version after `after`.
+struct VersionWait {
+  ModelKey key;
+  VersionSelector selector;
+  VersionSequence after;
+  absl::Duration timeout;
+  // Called exactly once, on the loop's thread.
+  absl::AnyInvocable<void(absl::StatusOr<VersionInfo>)> done;
+};
+using WaitId = StrongInt<struct WaitIdTag>;
+
+// Every method is thread-safe unless it says otherwise; callbacks come on the loop's thread, never
+// inline.
+class RegistryLoop {
+ public:
+  struct Options {
+    RegistryLimits limits;
+    std::unique_ptr<DurableStore> store;  // open
+    std::function<void(absl::Status)> on_failure = [](absl::Status) {};
+  };
+  // `metrics` outlives the loop. The thread starts at once.
+  RegistryLoop(Options options, ServerMetrics* metrics);
+  ~RegistryLoop();  // Stop()
+  RegistryLoop(const RegistryLoop&) = delete;
+  RegistryLoop& operator=(const RegistryLoop&) = delete;
+
+  Epoch epoch() const { return epoch_; }
+
+  // The loop keeps `peer` until the stream is closed by either side.
+  ConnectionId Open(std::shared_ptr<StreamPeer> peer);
+  void HandleMessage(ConnectionId connection, WorkerMessage message);
+  // The peer sent something that is no message: it hears `why` and is closed.
+  void HandleBadFrame(ConnectionId connection, absl::Status why);
+  // The peer is gone, or will say no more. Idempotent.
+  void HandleDisconnect(ConnectionId connection);
+
+  // RESOURCE_EXHAUSTED or UNAVAILABLE: it was not accepted, and no answer will come.
+  absl::Status Ask(Question question);
+  absl::StatusOr<WaitId> Wait(VersionWait wait);
+  void CancelWait(WaitId wait);
+
+  // Ends every stream, present and future, with Refused{why, retry_after}, and every wait with
+  // `why`.
+  void RefuseEverybody(absl::Status why, absl::Duration retry_after);
+  // Ends the thread after the turn it is in. Idempotent; not from the loop's thread.
+  void Stop();
+
+ private:
+  using Event = absl::AnyInvocable<void()>;
+  struct Stream {
+    std::shared_ptr<StreamPeer> peer;
+    bool silent = true;  // has not said anything yet
+  };
+  struct PendingWait {
+    VersionWait wait;
+    absl::Time deadline;
+  };
+  // What one turn brings about, in the order in which it leaves.
+  struct Outcome {
+    std::optional<DurableState> durable;
+    std::vector<OutgoingMessage> messages;
+    std::vector<ConnectionId> close;
+    std::vector<Answer> answers;
+    std::vector<ConnectionId> read_next;
+    bool empty() const {
+      return !durable.has_value() && messages.empty() && close.empty() && answers.empty() &&
+             read_next.empty();
+    }
+  };
+
+  // Any thread. False: the loop has stopped.
+  bool Post(Event event);
+
+  // The loop's thread only, from here on.
+  void Run();
+  std::deque<Event> TakeEvents(absl::Time wake_at);
+  void Turn(std::deque<Event> events);
+  absl::Time NextWake() const;
+  void Absorb(RegistryEffects effects);
+  void Tick();
+  void CloseSilentStreams();
+  void CheckWaits();
+  // nullopt: still to wait.
+  std::optional<absl::StatusOr<VersionInfo>> ResultOf(const PendingWait& pending,
+                                                      absl::Time now) const;
+  void Commit();
+  void Deliver(Outcome outcome);
+  void Fail(absl::Status why);
+  void OnOpen(ConnectionId connection, std::shared_ptr<StreamPeer> peer);
+  void OnMessage(ConnectionId connection, const WorkerMessage& message);
+  void OnDisconnect(ConnectionId connection);
+  void OnQuestion(Question& question);
+  void Refuse(ConnectionId connection, absl::Status why, absl::Duration retry_after);
+  void SendTo(ConnectionId connection, const ServerMessage& message);
+  // Lets go of a stream that is ending; cuts it later if it does not end.
+  void Drop(ConnectionId connection);
+  void AbortLateClosers();
+
+  const SteadyClock clock_;
+  ServerMetrics* const metrics_;
+  const std::unique_ptr<DurableStore> store_;
+  const Epoch epoch_;
+  const std::function<void(absl::Status)> on_failure_;
+
+  mutable absl::Mutex mutex_;
+  std::deque<Event> inbox_ ABSL_GUARDED_BY(mutex_);
+  absl::Time oldest_event_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t pending_questions_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t pending_waits_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t last_connection_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t last_wait_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  // The loop's thread only.
+  std::unique_ptr<Registry> registry_;
+  absl::flat_hash_map<ConnectionId, Stream> streams_;
+  size_t silent_streams_ = 0;
+  // By time; streams that have spoken or gone since are skipped.
+  std::deque<std::pair<absl::Time, ConnectionId>> silent_;
+  std::deque<std::pair<absl::Time, std::shared_ptr<StreamPeer>>> closing_;  // by time
+  std::map<WaitId, PendingWait> waits_;
+  absl::Time check_waits_at_ = absl::InfiniteFuture();
+  Outcome outcome_;
+  absl::Time turn_began_;
+  std::optional<Refused> refusing_;  // set: nobody is admitted any more
+  absl::Status failure_;
+
+  std::thread thread_;  // last: everything above is there when it starts
+};
+
+}  // namespace th
+
+#endif  // TH_SERVER_REGISTRY_LOOP_H_

@@ -1,0 +1,223 @@
+#include "th/server/server.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "glog/logging.h"
+#include "grpcpp/ext/health_check_service_server_builder_option.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "th/server/http_listener.h"
+#include "th/server/listen_address.h"
+#include "th/server/reference_service.h"
+#include "th/server/registry_loop.h"
+#include "th/server/server_metrics.h"
+#include "th/server/status_page.h"
+#include "th/server/steady_clock.h"
+#include "th/weights/status_macros.h"
+#include "th/wire/limits.h"
+
+namespace th {
+namespace {
+
+// A peer that answers no ping within both together is gone. Below the lease, so that a broken
+// connection frees its rank for a replacement before the lease does.
+constexpr absl::Duration kKeepaliveInterval = absl::Seconds(2);
+constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(2);
+// Workers may ping this often.
+constexpr absl::Duration kMinPingInterval = absl::Milliseconds(100);
+// When workers may come back after a clean shutdown; they go on trying.
+constexpr absl::Duration kRetryAfterShutdown = absl::Milliseconds(100);
+// How long the status page waits for the loop.
+constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+void Configure(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytesOnWire);
+  builder.SetMaxSendMessageSize(kMaxMessageBytesOnWire);
+  // Without it two servers share a port in silence.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepaliveInterval));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             Milliseconds(kMinPingInterval));
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+}
+
+// gRPC does not say why a port cannot be had; the system does, when asked the same way.
+absl::Status WhyNotListening(const ListenAddress& address) {
+  const absl::StatusOr<BoundSocket> bound = BindAndListen(address);
+  if (!bound.ok()) return bound.status();
+  close(bound->fd);
+  return absl::UnavailableError(absl::StrCat("gRPC cannot listen on ", address.ToString()));
+}
+
+}  // namespace
+
+struct Server::Impl {
+  explicit Impl(ServerOptions options)
+      : software(options.software),
+        shutdown_grace(options.shutdown_grace),
+        loop({.limits = options.limits,
+              .store = std::move(options.store),
+              .on_failure = [this](absl::Status why) { OnFailure(std::move(why)); }},
+             &metrics),
+        service(&loop, &metrics,
+                {.min_version = kMinProtocolVersion,
+                 .max_version = kProtocolVersion,
+                 .software = options.software},
+                options.outbound) {}
+
+  absl::Status Listen(ListenAddress listen);
+  absl::Status ListenForHttp(const ListenAddress& listen);
+  void OnFailure(absl::Status why);
+  // nullopt: the loop does not answer in time, or has failed.
+  std::optional<StatusSnapshot> TakeSnapshot(bool with_catalog);
+  HttpResponse Page(const std::string& path);
+
+  const std::string software;
+  const absl::Duration shutdown_grace;
+  const SteadyClock clock;
+  const absl::Time started = clock.Now();
+  ServerMetrics metrics;
+  absl::Mutex failure_mutex;
+  absl::Status failure ABSL_GUARDED_BY(failure_mutex);
+  RegistryLoop loop;
+  ReferenceService service;
+  ListenAddress address;
+  std::string address_text;
+  std::string http_address_text;
+  std::unique_ptr<grpc::Server> grpc_server;
+  std::unique_ptr<HttpListener> http;
+  std::atomic<bool> shutting_down{false};
+};
+
+absl::Status Server::Impl::Listen(ListenAddress listen) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  Configure(builder);
+  int port = 0;
+  builder.AddListeningPort(listen.ToString(), grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  grpc_server = builder.BuildAndStart();
+  if (grpc_server == nullptr || port == 0) return WhyNotListening(listen);
+  grpc_server->GetHealthCheckService()->SetServingStatus(true);
+  listen.port = static_cast<uint16_t>(port);
+  address = std::move(listen);
+  address_text = address.ToString();
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::ListenForHttp(const ListenAddress& listen) {
+  TH_ASSIGN_OR_RETURN(
+      http, HttpListener::Start(listen, [this](const std::string& path) { return Page(path); }));
+  http_address_text = http->address().ToString();
+  return absl::OkStatus();
+}
+
+void Server::Impl::OnFailure(absl::Status why) {
+  absl::MutexLock lock(&failure_mutex);
+  failure = std::move(why);
+}
+
+std::optional<StatusSnapshot> Server::Impl::TakeSnapshot(bool with_catalog) {
+  struct Exchange {  // outlives a caller that has given up
+    absl::Notification done;
+    std::optional<StatusSnapshot> snapshot;
+  };
+  const auto exchange = std::make_shared<Exchange>();
+  const absl::Status accepted = loop.Ask([exchange, with_catalog](RegistryTurn& turn) -> Answer {
+    StatusSnapshot snapshot{.counters = turn.registry.counters(),
+                            .workers = turn.registry.worker_count()};
+    if (with_catalog) snapshot.catalog = turn.registry.List("", "", turn.now);
+    return [exchange, snapshot = std::move(snapshot)](const absl::Status& durable) mutable {
+      if (durable.ok()) exchange->snapshot = std::move(snapshot);
+      exchange->done.Notify();
+    };
+  });
+  if (!accepted.ok() || !exchange->done.WaitForNotificationWithTimeout(kStatusTimeout)) {
+    return std::nullopt;
+  }
+  return std::move(exchange->snapshot);
+}
+
+HttpResponse Server::Impl::Page(const std::string& path) {
+  if (path != "/" && path != "/metrics" && path != "/healthz") {
+    return {.status = 404, .body = "there are /, /metrics and /healthz\n"};
+  }
+  std::optional<StatusSnapshot> snapshot = TakeSnapshot(/*with_catalog=*/path != "/healthz");
+  if (!snapshot.has_value()) return {.status = 503, .body = "not serving\n"};
+  snapshot->uptime = clock.Now() - started;
+  snapshot->address = address_text;
+  snapshot->version = software;
+  if (path == "/metrics") {
+    return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
+            .body = RenderMetrics(*snapshot, metrics)};
+  }
+  if (path == "/") {
+    return {.content_type = "text/html; charset=utf-8", .body = RenderStatusPage(*snapshot)};
+  }
+  return {.body = absl::StrCat("ok epoch ", loop.epoch().value, "\n")};
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
+  if (options.store == nullptr) return absl::InvalidArgumentError("a server needs an open store");
+  TH_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListenAddress(options.listen));
+  std::optional<ListenAddress> http_listen;
+  if (!options.http_listen.empty()) {
+    TH_ASSIGN_OR_RETURN(http_listen, ParseListenAddress(options.http_listen));
+  }
+  std::unique_ptr<Server> server(new Server(std::make_unique<Impl>(std::move(options))));
+  TH_RETURN_IF_ERROR(server->impl_->Listen(listen));
+  if (http_listen.has_value()) TH_RETURN_IF_ERROR(server->impl_->ListenForHttp(*http_listen));
+  return server;
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() { Shutdown(); }
+
+const std::string& Server::address() const { return impl_->address_text; }
+
+int Server::port() const { return impl_->address.port; }
+
+const std::string& Server::http_address() const { return impl_->http_address_text; }
+
+Epoch Server::epoch() const { return impl_->loop.epoch(); }
+
+absl::Status Server::WaitForFailure(absl::Duration timeout) const {
+  absl::MutexLock lock(&impl_->failure_mutex);
+  const auto failed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(impl_->failure_mutex) {
+    return !impl_->failure.ok();
+  };
+  impl_->failure_mutex.AwaitWithTimeout(absl::Condition(&failed), timeout);
+  return impl_->failure;
+}
+
+void Server::Shutdown() {
+  if (impl_->shutting_down.exchange(true)) return;
+  impl_->http.reset();
+  impl_->loop.RefuseEverybody(absl::UnavailableError("the server is shutting down"),
+                              kRetryAfterShutdown);
+  if (impl_->grpc_server != nullptr) {
+    impl_->grpc_server->GetHealthCheckService()->SetServingStatus(false);
+    impl_->grpc_server->Shutdown(std::chrono::system_clock::now() +
+                                 absl::ToChronoNanoseconds(impl_->shutdown_grace));
+    impl_->grpc_server->Wait();
+  }
+  impl_->loop.Stop();
+}
+
+}  // namespace th

@@ -1,0 +1,32 @@
+// What the HTTP listener shows, as pure functions of a snapshot.
+#ifndef TH_SERVER_STATUS_PAGE_H_
+#define TH_SERVER_STATUS_PAGE_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/time/time.h"
+#include "th/protocol/catalog.h"
+#include "th/reference_registry/registry_types.h"
+#include "th/server/server_metrics.h"
+
+namespace th {
+
+struct StatusSnapshot {
+  Catalog catalog;
+  RegistryCounters counters;
+  size_t workers = 0;
+  absl::Duration uptime;
+  std::string address;  // of the gRPC listener
+  std::string version;  // of the software
+};
+
+// Prometheus text format 0.0.4.
+std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& metrics);
+
+// HTML for people.
+std::string RenderStatusPage(const StatusSnapshot& snapshot);
+
+}  // namespace th
+
+#endif  // TH_SERVER_STATUS_PAGE_H_

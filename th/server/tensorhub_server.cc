@@ -1,0 +1,82 @@
+// The reference server's binary. See README.md for its flags and exit statuses.
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "glog/logging.h"
+#include "th/coordination/file_store.h"
+#include "th/server/announcement.h"
+#include "th/server/flags.h"
+#include "th/server/server.h"
+#include "th/version/version.h"
+
+namespace th {
+namespace {
+
+int Fail(ServerExit exit, const absl::Status& why) {
+  std::cerr << "tensorhub_server: " << why.message() << std::endl;
+  return static_cast<int>(exit);
+}
+
+// Waits for a signal or for the server to fail; then ends it. A second signal ends the process at
+// once.
+int ServeUntilSignalled(Server& server, const sigset_t& signals) {
+  absl::Status failure;
+  const timespec none{};
+  while (failure.ok() && sigtimedwait(&signals, nullptr, &none) < 0) {
+    failure = server.WaitForFailure(absl::Milliseconds(20));
+  }
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  server.Shutdown();
+  return failure.ok() ? static_cast<int>(ServerExit::kClean) : Fail(ServerExit::kState, failure);
+}
+
+int Run(const ServerFlags& flags, const sigset_t& signals) {
+  absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(flags.state_dir);
+  if (!store.ok()) return Fail(ServerExit::kState, store.status());
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start({.listen = flags.listen,
+                     .http_listen = flags.http,
+                     .store = *std::move(store),
+                     .limits = flags.limits,
+                     .software = "tensorhub_server " + BuildVersion()});
+  if (!server.ok()) return Fail(ServerExit::kCannotListen, server.status());
+  if (!flags.port_file.empty()) {
+    const absl::Status written = WritePortFile(flags.port_file, (*server)->port());
+    if (!written.ok()) return Fail(ServerExit::kUsage, written);
+  }
+  std::error_code error;
+  const std::string state_dir = std::filesystem::absolute(flags.state_dir, error).string();
+  std::cout << AnnouncementLine({.address = (*server)->address(),
+                                 .http_address = (*server)->http_address(),
+                                 .epoch = (*server)->epoch(),
+                                 .state_dir = error ? flags.state_dir : state_dir,
+                                 .pid = getpid()},
+                                flags.json)
+            << std::endl;
+  return ServeUntilSignalled(**server, signals);
+}
+
+}  // namespace
+}  // namespace th
+
+int main(int argc, char** argv) {
+  // Before any thread starts, so that all of them inherit it and only main() takes signals.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  const th::ParsedFlags parsed = th::ParseServerFlags(argc, argv, th::BuildVersion());
+  if (parsed.exit.has_value()) return static_cast<int>(*parsed.exit);
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  return th::Run(parsed.flags, signals);
+}
