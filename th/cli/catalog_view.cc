@@ -1,0 +1,255 @@
+#include "th/cli/catalog_view.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "th/cli/text_table.h"
+#include "th/worker/quantity.h"
+
+namespace th {
+namespace {
+
+using nlohmann::json;
+
+std::string StateOf(const CatalogVersion& version) {
+  if (version.withdrawn) return "withdrawn";
+  if (!version.published) return "publishing";
+  return version.sealed ? "sealed" : "published";
+}
+
+uint64_t HeldBytes(const CatalogReplica& replica) {
+  uint64_t held = 0;
+  for (const CatalogRank& rank : replica.ranks) held += rank.bytes_held;
+  return held;
+}
+
+uint64_t AllBytes(const CatalogReplica& replica) {
+  uint64_t bytes = 0;
+  for (const CatalogRank& rank : replica.ranks) bytes += rank.bytes;
+  return bytes;
+}
+
+std::string HeldPercent(const CatalogReplica& replica) {
+  const uint64_t all = AllBytes(replica);
+  if (all == 0) return "100 %";
+  // Rounded down: 100 only when nothing is missing.
+  return absl::StrCat(static_cast<uint64_t>(static_cast<double>(HeldBytes(replica)) * 100 / all), " %");
+}
+
+std::string RoleOf(const CatalogReplica& replica) {
+  return replica.publisher ? absl::StrCat(replica.state, ", publisher") : replica.state;
+}
+
+std::vector<std::string> Names(const std::vector<RankName>& ranks) {
+  std::vector<std::string> names;
+  for (const RankName& rank : ranks) names.push_back(rank.ToString());
+  return names;
+}
+
+std::vector<std::string> Addresses(const CatalogRank& rank) {
+  std::vector<std::string> addresses;
+  for (const Endpoint& endpoint : rank.endpoints) {
+    addresses.push_back(absl::StrCat(endpoint.transport, " ", endpoint.address));
+  }
+  return addresses;
+}
+
+std::string Dash(std::string text) { return text.empty() ? "-" : std::move(text); }
+
+void AddReplicaRow(const CatalogModel& model, const CatalogVersion* version,
+                   const CatalogReplica* replica, TextTable* table) {
+  std::vector<std::string> row = {model.key.run, model.key.model, "-", "-"};
+  if (version != nullptr) {
+    row[2] = version->info.ToString();
+    row[3] = StateOf(*version);
+    if (!version->pinned_by.empty()) row[3] += ", pinned";
+  }
+  if (replica == nullptr) {
+    row.insert(row.end(), {"nobody", "", "", "", "", ""});
+  } else {
+    row.insert(row.end(),
+               {replica->group, replica->form, version == nullptr ? "idle" : RoleOf(*replica),
+                absl::StrCat(replica->ranks.size()), version == nullptr ? "-" : HeldPercent(*replica),
+                FormatBytes(AllBytes(*replica))});
+  }
+  table->AddRow(std::move(row));
+}
+
+std::string RankTable(const CatalogReplica& replica) {
+  TextTable table({{"RANK"}, {"SHARD"}, {"HELD", Align::kRight}, {"OF", Align::kRight}, {"FROM"},
+                   {"READERS", Align::kRight}, {"ADDRESS"}, {"LOCATION"}, {"HEARD"}});
+  for (const CatalogRank& rank : replica.ranks) {
+    table.AddRow({rank.name.ToString(), rank.layout.ShortHex(), FormatBytes(rank.bytes_held),
+                  FormatBytes(rank.bytes), Dash(absl::StrJoin(Names(rank.sources), ", ")),
+                  absl::StrCat(rank.readers), Dash(absl::StrJoin(Addresses(rank), ", ")),
+                  Dash(rank.location.ToString()),
+                  rank.connected
+                      ? absl::StrFormat("%.1f s ago", absl::ToDoubleSeconds(rank.since_heard))
+                      : "disconnected"});
+  }
+  return table.ToString();
+}
+
+std::string DescribeReplica(const CatalogReplica& replica, absl::string_view state) {
+  return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name, ", form ",
+                      replica.form, replica.temporary ? ", temporary" : "", "\n", RankTable(replica));
+}
+
+json RankToJson(const CatalogRank& rank) {
+  return {{"rank", rank.name.ToString()},
+          {"worker", rank.worker.value},
+          {"layout", rank.layout.ToHex()},
+          {"bytes", rank.bytes},
+          {"bytes_held", rank.bytes_held},
+          {"connected", rank.connected},
+          {"seconds_since_heard", absl::ToDoubleSeconds(rank.since_heard)},
+          {"readers", rank.readers},
+          {"sources", Names(rank.sources)},
+          {"endpoints", Addresses(rank)},
+          {"location", rank.location.ToString()}};
+}
+
+json ReplicaToJson(const CatalogReplica& replica) {
+  json ranks = json::array();
+  for (const CatalogRank& rank : replica.ranks) ranks.push_back(RankToJson(rank));
+  return {{"group", replica.group},         {"buffer", replica.buffer_name},
+          {"form", replica.form},           {"state", replica.state},
+          {"publisher", replica.publisher}, {"temporary", replica.temporary},
+          {"ranks", std::move(ranks)}};
+}
+
+json ModelToJson(const CatalogModel& model) {
+  json versions = json::array(), idle = json::array();
+  for (const CatalogVersion& version : model.versions) versions.push_back(ToJson(version));
+  for (const CatalogReplica& replica : model.idle) idle.push_back(ReplicaToJson(replica));
+  return {{"run", model.key.run},
+          {"model", model.key.model},
+          {"lineage", model.lineage.value},
+          {"high_water", model.high_water.ToString()},
+          {"keep_latest", model.keep_latest},
+          {"versions", std::move(versions)},
+          {"idle", std::move(idle)}};
+}
+
+bool Names(const VersionSelector& selector, const CatalogVersion& version) {
+  if (std::holds_alternative<LatestVersion>(selector)) return version.published && !version.withdrawn;
+  if (const auto* label = std::get_if<VersionLabel>(&selector)) {
+    return version.info.label == *label && !version.withdrawn;
+  }
+  return version.info.sequence == std::get<VersionSequence>(selector);
+}
+
+absl::Status NoSuchGroup(const CatalogModel& model, absl::string_view group) {
+  return absl::NotFoundError(absl::StrCat(model.key.ToString(), " has no version or group \"", group, "\""));
+}
+
+}  // namespace
+
+std::string CatalogTable(const Catalog& catalog) {
+  TextTable table({{"RUN"}, {"MODEL"}, {"VERSION"}, {"STATE"}, {"GROUP"}, {"FORM"}, {"HOLDS"},
+                   {"RANKS", Align::kRight}, {"HELD", Align::kRight}, {"BYTES", Align::kRight}});
+  for (const CatalogModel& model : catalog.models) {
+    for (const CatalogVersion& version : model.versions) {
+      for (const CatalogReplica& replica : version.replicas) {
+        AddReplicaRow(model, &version, &replica, &table);
+      }
+      if (version.replicas.empty()) AddReplicaRow(model, &version, nullptr, &table);
+    }
+    for (const CatalogReplica& replica : model.idle) AddReplicaRow(model, nullptr, &replica, &table);
+  }
+  return table.empty() ? "nothing is published and nobody has joined\n" : table.ToString();
+}
+
+json ToJson(const Catalog& catalog) {
+  json models = json::array();
+  for (const CatalogModel& model : catalog.models) models.push_back(ModelToJson(model));
+  return {{"epoch", catalog.epoch.value}, {"models", std::move(models)}};
+}
+
+json ToJson(const CatalogVersion& version) {
+  json replicas = json::array(), shards = json::array();
+  for (const CatalogReplica& replica : version.replicas) replicas.push_back(ReplicaToJson(replica));
+  for (const SealedShard& shard : version.shards) {
+    shards.push_back({{"layout", shard.layout.ToHex()}, {"root", shard.root.ToHex()}});
+  }
+  return {{"sequence", version.info.sequence.ToString()},
+          {"label", version.info.label.text()},
+          {"attributes", version.info.attributes},
+          {"state", StateOf(version)},
+          {"published", version.published},
+          {"sealed", version.sealed},
+          {"withdrawn", version.withdrawn},
+          {"bytes", version.bytes},
+          {"shards", std::move(shards)},
+          {"pinned_by", version.pinned_by},
+          {"replicas", std::move(replicas)}};
+}
+
+std::string DescribeVersion(const CatalogModel& model, const CatalogVersion& version) {
+  std::string text =
+      absl::StrCat(model.key.ToString(), " version=", version.info.ToString(), "\n", "state    ",
+                   StateOf(version), "\n", "bytes    ", FormatBytes(version.bytes), "\n");
+  if (!version.pinned_by.empty()) {
+    absl::StrAppend(&text, "pinned   by ", absl::StrJoin(version.pinned_by, ", "), "\n");
+  }
+  for (const auto& [key, value] : version.info.attributes) {
+    absl::StrAppend(&text, "attribute ", key, "=", FitWidth(value, 80), "\n");
+  }
+  for (const SealedShard& shard : version.shards) {
+    absl::StrAppend(&text, "shard    ", shard.layout.ShortHex(), " root ",
+                    shard.root.empty() ? "not known yet" : shard.root.ToHex(), "\n");
+  }
+  for (const CatalogReplica& replica : version.replicas) {
+    absl::StrAppend(&text, DescribeReplica(replica, RoleOf(replica)));
+  }
+  return text;
+}
+
+absl::StatusOr<const CatalogVersion*> SelectVersion(const CatalogModel& model,
+                                                    const VersionSelector& selector) {
+  for (const CatalogVersion& version : model.versions) {
+    if (Names(selector, version)) return &version;
+  }
+  return absl::NotFoundError(
+      absl::StrCat(model.key.ToString(), " has no version ", ToString(selector)));
+}
+
+absl::StatusOr<std::string> DescribeGroup(const CatalogModel& model, absl::string_view group) {
+  std::string text;
+  for (const CatalogVersion& version : model.versions) {
+    for (const CatalogReplica& replica : version.replicas) {
+      if (replica.group != group) continue;
+      absl::StrAppend(&text, DescribeReplica(replica, absl::StrCat(version.info.ToString(), ", ",
+                                                                   RoleOf(replica))));
+    }
+  }
+  for (const CatalogReplica& replica : model.idle) {
+    if (replica.group == group) absl::StrAppend(&text, DescribeReplica(replica, "holds nothing"));
+  }
+  if (text.empty()) return NoSuchGroup(model, group);
+  return text;
+}
+
+absl::StatusOr<json> GroupToJson(const CatalogModel& model, absl::string_view group) {
+  json replicas = json::array();
+  for (const CatalogVersion& version : model.versions) {
+    for (const CatalogReplica& replica : version.replicas) {
+      if (replica.group != group) continue;
+      replicas.push_back(ReplicaToJson(replica));
+      replicas.back()["version"] = version.info.ToString();
+    }
+  }
+  for (const CatalogReplica& replica : model.idle) {
+    if (replica.group == group) replicas.push_back(ReplicaToJson(replica));
+  }
+  if (replicas.empty()) return NoSuchGroup(model, group);
+  return json{{"group", std::string(group)}, {"replicas", std::move(replicas)}};
+}
+
+}  // namespace th

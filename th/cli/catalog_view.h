@@ -1,0 +1,36 @@
+// The server's catalog for people and for scripts. Pure: the same catalog gives the same text.
+#ifndef TH_CLI_CATALOG_VIEW_H_
+#define TH_CLI_CATALOG_VIEW_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+#include "th/protocol/catalog.h"
+#include "th/weights/version.h"
+
+namespace th {
+
+// A line a replica of every version of every model, newest versions first, and one for each group
+// that holds nothing. "nothing is published" when there is no model.
+std::string CatalogTable(const Catalog& catalog);
+
+// {"epoch", "models": [{"run", "model", "keep_latest", "versions": [...], "idle": [...]}]}.
+nlohmann::json ToJson(const Catalog& catalog);
+
+// One version: attributes, shards and their roots, pins, every replica's ranks and who they fill from.
+std::string DescribeVersion(const CatalogModel& model, const CatalogVersion& version);
+nlohmann::json ToJson(const CatalogVersion& version);
+
+// The version that `selector` names. NOT_FOUND.
+absl::StatusOr<const CatalogVersion*> SelectVersion(const CatalogModel& model,
+                                                    const VersionSelector& selector);
+
+// All that a group holds, or its buffers that hold nothing. NOT_FOUND.
+absl::StatusOr<std::string> DescribeGroup(const CatalogModel& model, absl::string_view group);
+absl::StatusOr<nlohmann::json> GroupToJson(const CatalogModel& model, absl::string_view group);
+
+}  // namespace th
+
+#endif  // TH_CLI_CATALOG_VIEW_H_

@@ -1,0 +1,131 @@
+#include "th/cli/catalog_view.h"
+
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+
+namespace th {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::StatusIs;
+
+CatalogRank ARank(std::string group, uint32_t rank, uint64_t held) {
+  return {.name = {.group = std::move(group), .rank = Rank(rank)},
+          .worker = WorkerId(7),
+          .buffer_name = "weights",
+          .endpoints = {{.address = "10.0.0.7:4711"}},
+          .layout = Sha256("layout"),
+          .bytes = 1000,
+          .bytes_held = held,
+          .since_heard = absl::Milliseconds(200)};
+}
+
+CatalogReplica AReplica(std::string group, std::string state, uint64_t held) {
+  return {.group = group, .buffer_name = "weights", .form = "hf", .state = std::move(state), .ranks = {ARank(group, 0, held)}};
+}
+
+CatalogVersion AVersion(uint32_t number, const std::string& label) {
+  CatalogVersion version{.published = true, .sealed = true, .bytes = 1000};
+  version.info.sequence = VersionSequence::Of(Epoch(1), number);
+  version.info.label = *VersionLabel::Parse(label);
+  return version;
+}
+
+CatalogModel AModel() {
+  CatalogModel model{.key = {.run = "r1", .model = "qwen"}};
+  CatalogVersion newest = AVersion(2, "step-2");
+  newest.info.attributes = {{"loss", "0.5"}};
+  newest.pinned_by = {"eval"};
+  newest.shards = {{.layout = Sha256("layout"), .root = Sha256("root")}};
+  newest.replicas = {AReplica("trainer", "published", 1000), AReplica("rollout-1", "filling", 999)};
+  newest.replicas[0].publisher = true;
+  newest.replicas[1].ranks[0].sources = {{.group = "trainer", .rank = Rank(0)}};
+  CatalogVersion withdrawn = AVersion(1, "step-1");
+  withdrawn.withdrawn = true;
+  model.versions = {newest, withdrawn};
+  model.idle = {AReplica("rollout-2", "idle", 0)};
+  return model;
+}
+
+TEST(CatalogTableTest, SaysWhenThereIsNothing) {
+  EXPECT_EQ(CatalogTable({}), "nothing is published and nobody has joined\n");
+}
+
+TEST(CatalogTableTest, HasALineAReplicaAndOneForWhoHoldsNothing) {
+  EXPECT_EQ(CatalogTable({.models = {AModel()}}),
+            "RUN  MODEL  VERSION        STATE           GROUP      FORM  HOLDS                 RANKS   HELD    BYTES\n"
+            "r1   qwen   step-2 (#1.2)  sealed, pinned  trainer    hf    published, publisher      1  100 %  1.00 kB\n"
+            "r1   qwen   step-2 (#1.2)  sealed, pinned  rollout-1  hf    filling                   1   99 %  1.00 kB\n"
+            "r1   qwen   step-1 (#1.1)  withdrawn       nobody\n"
+            "r1   qwen   -              -               rollout-2  hf    idle                      1      -  1.00 kB\n");
+}
+
+TEST(CatalogJsonTest, HoldsModelsVersionsReplicasAndRanks) {
+  const nlohmann::json json = ToJson(Catalog{.epoch = Epoch(3), .models = {AModel()}});
+  EXPECT_EQ(json["epoch"], 3);
+  const nlohmann::json& model = json["models"][0];
+  EXPECT_EQ(model["run"], "r1");
+  EXPECT_EQ(model["versions"][0]["label"], "step-2");
+  EXPECT_EQ(model["versions"][0]["attributes"]["loss"], "0.5");
+  EXPECT_EQ(model["versions"][0]["replicas"][1]["ranks"][0]["sources"][0], "trainer/0");
+  EXPECT_EQ(model["versions"][1]["withdrawn"], true);
+  EXPECT_EQ(model["idle"][0]["group"], "rollout-2");
+}
+
+TEST(DescribeVersionTest, TellsPinsAttributesRootsAndWhoFillsFromWhom) {
+  const CatalogModel model = AModel();
+  const std::string text = DescribeVersion(model, model.versions[0]);
+  for (const std::string& part :
+       {std::string("run=r1 model=qwen version=step-2 (#1.2)"), std::string("pinned   by eval"),
+        std::string("attribute loss=0.5"), Sha256("root").ToHex(), std::string("trainer (published, publisher)"),
+        std::string("tcp 10.0.0.7:4711"), std::string("0.2 s ago")}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  EXPECT_THAT(text, HasSubstr("rollout-1/0  " + Sha256("layout").ShortHex() + "  999 B  1.00 kB  trainer/0"));
+}
+
+TEST(DescribeVersionTest, SaysWhichRanksAreCutOff) {
+  CatalogModel model = AModel();
+  model.versions[0].replicas[1].ranks[0].connected = false;
+  EXPECT_THAT(DescribeVersion(model, model.versions[0]), HasSubstr("disconnected"));
+}
+
+TEST(SelectVersionTest, FindsByLabelSequenceAndLatest) {
+  const CatalogModel model = AModel();
+  for (const char* name : {"latest", "step-2", "#1.2"}) {
+    ASSERT_OK_AND_ASSIGN(const VersionSelector selector, ParseVersionSelector(name));
+    ASSERT_OK_AND_ASSIGN(const CatalogVersion* version, SelectVersion(model, selector));
+    EXPECT_EQ(version->info.label.text(), "step-2") << name;
+  }
+}
+
+TEST(SelectVersionTest, FindsAWithdrawnVersionOnlyByItsSequence) {
+  const CatalogModel model = AModel();
+  EXPECT_OK(SelectVersion(model, VersionSequence::Of(Epoch(1), 1)));
+  EXPECT_THAT(SelectVersion(model, *VersionLabel::Parse("step-1")),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("step-1")));
+}
+
+TEST(DescribeGroupTest, TellsWhatAGroupHoldsOrThatItHoldsNothing) {
+  const CatalogModel model = AModel();
+  ASSERT_OK_AND_ASSIGN(const std::string filling, DescribeGroup(model, "rollout-1"));
+  EXPECT_THAT(filling, HasSubstr("rollout-1 (step-2 (#1.2), filling)"));
+  EXPECT_THAT(filling, Not(HasSubstr("trainer (")));
+  ASSERT_OK_AND_ASSIGN(const std::string idle, DescribeGroup(model, "rollout-2"));
+  EXPECT_THAT(idle, HasSubstr("holds nothing"));
+  EXPECT_THAT(DescribeGroup(model, "nobody"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("\"nobody\"")));
+}
+
+TEST(DescribeGroupTest, TheJsonNamesTheVersionOfEachReplica) {
+  ASSERT_OK_AND_ASSIGN(const nlohmann::json json, GroupToJson(AModel(), "trainer"));
+  EXPECT_EQ(json["replicas"][0]["version"], "step-2 (#1.2)");
+  EXPECT_THAT(GroupToJson(AModel(), "nobody"), StatusIs(absl::StatusCode::kNotFound));
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,49 @@
+#include "th/cli/command.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+
+namespace th {
+namespace {
+
+// Bytes that are not UTF-8 (a path, a peer's message) must not end the program.
+std::string Dump(const nlohmann::json& object) {
+  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void PrintLine(FILE* out, const std::string& text) {
+  fwrite(text.data(), 1, text.size(), out);
+  if (text.empty() || text.back() != '\n') fputc('\n', out);
+  fflush(out);
+}
+
+}  // namespace
+
+int RunCommandLine(CLI::App* app, int argc, char** argv, const ExitStatus* exit) {
+  try {
+    app->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // CLI11 prints help and version for its own "errors", and what is wrong for the others.
+    return app->exit(error) == 0 ? 0 : static_cast<int>(ExitStatus::kUsage);
+  }
+  return static_cast<int>(*exit);
+}
+
+void Reporter::AddFlag(CLI::App* app) {
+  app->add_flag("--json", json_, "end with one JSON object as the last line of stdout");
+}
+
+void Reporter::Report(const nlohmann::json& object, const std::string& text) const {
+  PrintLine(stdout, json_ ? Dump(object) : text);
+}
+
+ExitStatus Reporter::Fail(const absl::Status& status, ExitStatus exit) const {
+  const std::string code = absl::StatusCodeToString(status.code());
+  const std::string message(status.message());
+  PrintLine(stderr, absl::StrCat("th: ", message.empty() ? code : message));
+  if (json_) PrintLine(stdout, Dump({{"error", {{"code", code}, {"message", message}}}}));
+  return exit;
+}
+
+}  // namespace th

@@ -1,0 +1,50 @@
+// What the subcommands share: how they are registered, and how they report.
+//
+// A subcommand is a file with one function that adds it to the application; its callback leaves how
+// it ended in `*exit`.
+#ifndef TH_CLI_COMMAND_H_
+#define TH_CLI_COMMAND_H_
+
+#include <functional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "nlohmann/json.hpp"
+#include "th/cli/exit_status.h"
+
+namespace th {
+
+void AddListCommand(CLI::App* app, ExitStatus* exit);
+void AddDescribeCommand(CLI::App* app, ExitStatus* exit);
+void AddPullCommand(CLI::App* app, ExitStatus* exit);
+void AddVerifyCommand(CLI::App* app, ExitStatus* exit);
+void AddRollBackCommand(CLI::App* app, ExitStatus* exit);
+void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, release
+void AddBenchCommand(CLI::App* app, ExitStatus* exit);
+void AddDemoCommand(CLI::App* app, ExitStatus* exit);
+void AddControlledRankCommand(CLI::App* app, ExitStatus* exit);  // hidden: a process of demo and bench
+
+// Parses, runs and gives the status to exit with. `--help` and `--version` print and give 0.
+int RunCommandLine(CLI::App* app, int argc, char** argv, const ExitStatus* exit);
+
+// How a command tells its result: for people, or as one JSON object on the last line of stdout.
+class Reporter {
+ public:
+  // --json. The reporter outlives the parse.
+  void AddFlag(CLI::App* app);
+  bool json() const { return json_; }
+
+  // Prints `object` with --json, else `text`.
+  void Report(const nlohmann::json& object, const std::string& text) const;
+  // Says what went wrong on stderr, with --json as {"error": {"code", "message"}} on stdout too.
+  ExitStatus Fail(const absl::Status& status) const { return Fail(status, ExitStatusOf(status)); }
+  ExitStatus Fail(const absl::Status& status, ExitStatus exit) const;
+
+ private:
+  bool json_ = false;
+};
+
+}  // namespace th
+
+#endif  // TH_CLI_COMMAND_H_

@@ -1,0 +1,82 @@
+#include "th/worker/connection_flags.h"
+
+#include <utility>
+
+#include "th/topology/location.h"
+#include "th/weights/status_macros.h"
+#include "th/worker/quantity.h"
+
+namespace th {
+namespace {
+
+using QuantityParser = absl::StatusOr<uint64_t> (*)(absl::string_view);
+
+void AddQuantityFlag(CLI::App* app, const std::string& name, uint64_t* value, QuantityParser parse,
+                     const std::string& help, const std::string& shown_default) {
+  CLI::Option* option = app->add_option_function<std::string>(
+      name,
+      [name, value, parse](const std::string& text) {
+        const absl::StatusOr<uint64_t> parsed = parse(text);
+        if (!parsed.ok()) throw CLI::ValidationError(name, std::string(parsed.status().message()));
+        *value = *parsed;
+      },
+      help);
+  option->default_str(shown_default);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
+  return Controller::Connect(
+      {.server = server, .run = run, .model = model, .connect_timeout = connect_timeout()});
+}
+
+void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
+  app->add_option("--server", flags->server, "HOST:PORT of the reference server")->capture_default_str();
+  app->add_option("--run", flags->run, "the run that the model belongs to")->capture_default_str();
+  app->add_option("--model", flags->model, "the model's name within the run")->capture_default_str();
+  app->add_option("--connect-timeout", flags->connect_timeout_s, "seconds to try to reach the server")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+}
+
+absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(const ConnectionFlags& connection) const {
+  ClientOptions options{.server = connection.server,
+                        .run = connection.run,
+                        .model = connection.model,
+                        .group = group,
+                        .join_timeout = connection.connect_timeout(),
+                        .data_address = data_address,
+                        .data_threads = data_threads,
+                        .uplink_bytes_per_second = uplink_bytes_per_second};
+  if (!location.empty()) {
+    TH_ASSIGN_OR_RETURN(options.location, ParseLocation(location));
+  }
+  return options;
+}
+
+void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
+  app->add_option("--group", flags->group, "the name of this group of ranks")->capture_default_str();
+  app->add_option("--location", flags->location,
+                  "where this process runs, like site=a,rack=r1,host=n7; what is left out is found "
+                  "out or stays unknown");
+  app->add_option("--data-address", flags->data_address,
+                  "the address to serve weights on; by default the one that reaches the server");
+  app->add_option("--data-threads", flags->data_threads, "threads that move weights")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  AddRateFlag(app, "--rate", &flags->uplink_bytes_per_second,
+              "cap of the bytes that this process sends a second, like 250MB/s or 1gbit", "none");
+}
+
+void AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes, const std::string& help,
+                     const std::string& shown_default) {
+  AddQuantityFlag(app, name, bytes, &ParseByteSize, help, shown_default);
+}
+
+void AddRateFlag(CLI::App* app, const std::string& name, uint64_t* bytes_per_second,
+                 const std::string& help, const std::string& shown_default) {
+  AddQuantityFlag(app, name, bytes_per_second, &ParseRate, help, shown_default);
+}
+
+}  // namespace th

@@ -1,0 +1,54 @@
+// The flags that name a server, a run and a model: the same in every binary.
+#ifndef TH_WORKER_CONNECTION_FLAGS_H_
+#define TH_WORKER_CONNECTION_FLAGS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "th/client/client.h"
+
+namespace th {
+
+struct ConnectionFlags {
+  std::string server = "127.0.0.1:7077";
+  std::string run = "default";
+  std::string model = "default";
+  double connect_timeout_s = 5;
+
+  absl::Duration connect_timeout() const { return absl::Seconds(connect_timeout_s); }
+  ModelKey key() const { return {.run = run, .model = model}; }
+  // UNAVAILABLE naming the address when no server answers in time.
+  absl::StatusOr<std::unique_ptr<Controller>> Connect() const;
+};
+
+// --server, --run, --model, --connect-timeout. `flags` outlives the parse.
+void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags);
+
+// What a process that joins says of itself besides.
+struct MemberFlags {
+  std::string group;
+  std::string location;
+  std::string data_address;
+  uint32_t data_threads = 2;
+  uint64_t uplink_bytes_per_second = 0;  // --rate
+
+  // INVALID_ARGUMENT: a location that is none.
+  absl::StatusOr<ClientOptions> ToClientOptions(const ConnectionFlags& connection) const;
+};
+
+// --group, --location, --data-address, --data-threads, --rate.
+void AddMemberFlags(CLI::App* app, MemberFlags* flags);
+
+// Parses while CLI11 does: a flag's value that ParseByteSize or ParseRate refuses is a usage error.
+void AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes, const std::string& help,
+                     const std::string& shown_default);
+void AddRateFlag(CLI::App* app, const std::string& name, uint64_t* bytes_per_second,
+                 const std::string& help, const std::string& shown_default);
+
+}  // namespace th
+
+#endif  // TH_WORKER_CONNECTION_FLAGS_H_

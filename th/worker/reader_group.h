@@ -1,0 +1,77 @@
+// All ranks of a group that reads a whole model, in one process: what `th pull` and `tensorhub_worker
+// follow` are.
+//
+//   TH_ASSIGN_OR_RETURN(auto readers, ReaderGroup::Join({.client = options}, &model));
+//   readers->UpdateAsync(version, {.on_progress = ...}, [](absl::StatusOr<GroupUpdate> result) { ... });
+//   TH_RETURN_IF_ERROR(readers->Leave());
+//
+// Thread-safe as far as the client is.
+#ifndef TH_WORKER_READER_GROUP_H_
+#define TH_WORKER_READER_GROUP_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "th/client/client.h"
+#include "th/weights/version.h"
+#include "th/worker/model_memory.h"
+#include "th/worker/version_shards.h"
+
+namespace th {
+
+// The layouts of all shards. Errors of Controller::GetLayout.
+absl::StatusOr<std::vector<ShardLayout>> FetchLayouts(Controller& controller,
+                                                      const VersionShards& shards);
+
+// What the ranks' updates came to together.
+struct GroupUpdate {
+  std::vector<UpdateResult> ranks;
+
+  const UpdateResult& first() const { return ranks.front(); }  // all have one outcome and version
+  uint64_t bytes_received() const;
+  uint32_t reroutes() const;
+  absl::Duration stall() const;  // summed over the ranks
+};
+
+struct ReaderGroupOptions {
+  ClientOptions client;  // rank and ranks are filled in: one a shard
+  std::string buffer_name = "weights";
+  std::string form = kDefaultForm;
+};
+
+struct GroupUpdateOptions {
+  VersionSequence floor;
+  absl::Duration timeout = absl::Minutes(10);
+  // On a TensorHub thread.
+  std::function<void(uint32_t rank, const UpdateProgress&)> on_progress;
+};
+
+class ReaderGroup {
+ public:
+  // Joins a rank a shard of `model`, whose memory outlives the group, and registers it. Errors of
+  // Client::Join and Register.
+  static absl::StatusOr<std::unique_ptr<ReaderGroup>> Join(const ReaderGroupOptions& options,
+                                                           const ModelMemory& model);
+
+  // `done` runs once, on a TensorHub thread. The error is the first rank's that has one.
+  void UpdateAsync(const VersionSelector& version, const GroupUpdateOptions& options,
+                   ResultCallback<GroupUpdate> done);
+  // Ends what is under way with CANCELLED. The first rank's error.
+  absl::Status Leave();
+
+ private:
+  struct Member {
+    std::unique_ptr<Client> client;
+    WeightBuffer weights;
+  };
+  std::vector<Member> members_;
+};
+
+}  // namespace th
+
+#endif  // TH_WORKER_READER_GROUP_H_

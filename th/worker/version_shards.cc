@@ -1,0 +1,66 @@
+#include "th/worker/version_shards.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+absl::StatusOr<const CatalogVersion*> FindVersion(const Catalog& catalog, const ModelKey& key,
+                                                  VersionSequence sequence) {
+  for (const CatalogModel& model : catalog.models) {
+    if (model.key != key) continue;
+    for (const CatalogVersion& version : model.versions) {
+      if (version.info.sequence == sequence) return &version;
+    }
+    return absl::NotFoundError(
+        absl::StrCat(key.ToString(), " has no version #", sequence.ToString()));
+  }
+  return absl::NotFoundError(absl::StrCat("the server knows nothing of ", key.ToString()));
+}
+
+bool IsWhole(const CatalogReplica& replica) {
+  return replica.state == "published" || replica.state == "complete";
+}
+
+// The publisher's is there first and is what the others were filled from.
+const CatalogReplica* BestReplica(const CatalogVersion& version, absl::string_view form) {
+  const CatalogReplica* best = nullptr;
+  for (const CatalogReplica& replica : version.replicas) {
+    if (replica.form != form || !IsWhole(replica)) continue;
+    if (best == nullptr || (replica.publisher && !best->publisher)) best = &replica;
+  }
+  return best;
+}
+
+Digest RootOf(const CatalogVersion& version, const Digest& layout) {
+  for (const SealedShard& shard : version.shards) {
+    if (shard.layout == layout) return shard.root;
+  }
+  return {};
+}
+
+}  // namespace
+
+absl::StatusOr<VersionShards> FindVersionShards(const Catalog& catalog, const ModelKey& key,
+                                                VersionSequence sequence, absl::string_view form) {
+  TH_ASSIGN_OR_RETURN(const CatalogVersion* version, FindVersion(catalog, key, sequence));
+  const CatalogReplica* replica = BestReplica(*version, form);
+  if (replica == nullptr) {
+    return absl::NotFoundError(absl::StrCat("nobody holds all of ", key.ToString(), " version=",
+                                            version->info.ToString(), " in the form \"", form, "\""));
+  }
+  VersionShards found{.version = version->info, .form = replica->form, .buffer_name = replica->buffer_name};
+  for (const CatalogRank& rank : replica->ranks) {
+    const auto same = [&](const SealedShard& shard) { return shard.layout == rank.layout; };
+    if (std::any_of(found.shards.begin(), found.shards.end(), same)) continue;
+    found.shards.push_back({.layout = rank.layout, .root = RootOf(*version, rank.layout)});
+    found.bytes += rank.bytes;
+  }
+  return found;
+}
+
+}  // namespace th

@@ -1,0 +1,34 @@
+// Which shards a version has, found in what the server lists. Pure.
+#ifndef TH_WORKER_VERSION_SHARDS_H_
+#define TH_WORKER_VERSION_SHARDS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "th/protocol/catalog.h"
+#include "th/weights/digest.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/version.h"
+
+namespace th {
+
+// The distinct shards of one whole replica of a version: what a reader of all of it asks for.
+struct VersionShards {
+  VersionInfo version;
+  std::string form;
+  std::string buffer_name;
+  std::vector<SealedShard> shards;  // an empty root: not sealed yet
+  uint64_t bytes = 0;               // of the distinct shards
+};
+
+// Takes the publisher's replica, or else any complete one, in that form.
+// NOT_FOUND naming what there is not: the model, the version, a whole replica in that form.
+absl::StatusOr<VersionShards> FindVersionShards(const Catalog& catalog, const ModelKey& key,
+                                                VersionSequence sequence, absl::string_view form);
+
+}  // namespace th
+
+#endif  // TH_WORKER_VERSION_SHARDS_H_
