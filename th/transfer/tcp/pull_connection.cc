@@ -1,0 +1,386 @@
+#include "th/transfer/tcp/pull_connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "th/transfer/monotonic_clock.h"
+#include "th/weights/status_macros.h"
+
+namespace th::tcp {
+namespace {
+
+// What one connection may receive before its loop turns to the others.
+constexpr size_t kBytesPerTurn = size_t{4} << 20;
+// Pieces of memory one call scatters to.
+constexpr size_t kPiecesPerCall = 512;
+// The sink hears of life this often at most while a segment trickles in.
+constexpr absl::Duration kAliveInterval = absl::Milliseconds(50);
+// How often an opening connection is looked after.
+constexpr absl::Duration kOpeningTick = absl::Milliseconds(50);
+// Requests that wait in this process for a socket to take them: a source that
+// does not even read its requests is no source.
+constexpr size_t kMaxUnsentBytes = 64 << 10;
+
+} // namespace
+
+PullConnection::PullConnection(Setup setup, std::shared_ptr<EventLoop> loop,
+                               std::shared_ptr<PullConnectionOwner> owner)
+    : setup_(std::move(setup)), loop_(std::move(loop)),
+      owner_(std::move(owner)) {}
+
+// ---- connecting
+
+void PullConnection::Start() {
+  if (state_ == State::kClosed)
+    return;
+  started_at_ = heard_at_ = MonotonicNow();
+  absl::StatusOr<Socket> socket = BeginConnect(setup_.address);
+  if (!socket.ok()) {
+    return Shut(SourceFailure::kConnect,
+                absl::StrCat("cannot connect to ", setup_.address.ToString(),
+                             ": ", socket.status().message()));
+  }
+  socket_ = *std::move(socket);
+  events_ = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
+  loop_->Watch(socket_.fd(), events_, shared_from_this());
+  WatchOpening();
+}
+
+void PullConnection::FinishConnect() {
+  if (const int error = TakeSocketError(socket_.fd()); error != 0) {
+    return Shut(SourceFailure::kConnect,
+                absl::StrCat("cannot connect to ", setup_.address.ToString(),
+                             ": ", ErrnoText(error)));
+  }
+  TuneConnection(socket_.fd(), setup_.limits.congestion_control);
+  state_ = State::kOpening;
+  started_at_ = heard_at_ = MonotonicNow();
+  // The wish follows the greeting at once: a round trip less.
+  Send(Encode(Hello{OwnHello()}) + Encode(setup_.open));
+}
+
+// Bounds the time until the source has admitted us.
+void PullConnection::WatchOpening() {
+  const absl::Time now = MonotonicNow();
+  const TransportLimits &limits = setup_.limits;
+  if (state_ == State::kConnecting &&
+      now - started_at_ >= limits.connect_timeout) {
+    return Shut(SourceFailure::kConnect,
+                absl::StrCat("no connection to ", setup_.address.ToString(),
+                             " within ",
+                             absl::FormatDuration(limits.connect_timeout)));
+  }
+  if (state_ == State::kOpening &&
+      now - heard_at_ >= limits.admission_silence) {
+    return Shut(SourceFailure::kStalled,
+                absl::StrCat("connected, but silent for ",
+                             absl::FormatDuration(limits.admission_silence)));
+  }
+  if (state_ == State::kOpening &&
+      now - started_at_ >= limits.admission_timeout) {
+    return Shut(SourceFailure::kStalled,
+                absl::StrCat("not admitted within ",
+                             absl::FormatDuration(limits.admission_timeout)));
+  }
+  if (state_ != State::kConnecting && state_ != State::kOpening)
+    return;
+  loop_->RunAt(now + kOpeningTick, [weak = weak_from_this()] {
+    if (const auto self = weak.lock())
+      self->WatchOpening();
+  });
+}
+
+void PullConnection::OnReady(uint32_t events) {
+  if (state_ == State::kConnecting) {
+    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0)
+      return;
+    FinishConnect();
+    return;
+  }
+  if ((events & EPOLLOUT) != 0)
+    Flush();
+  // Errors too come out of the read, after the bytes that came before them.
+  if (state_ != State::kClosed && (events & ~uint32_t{EPOLLOUT}) != 0)
+    ReadSome();
+}
+
+// ---- sending
+
+void PullConnection::SendAsk(SegmentRange range) {
+  if (state_ != State::kOpen)
+    return;
+  asked_.push_back(range);
+  Send(Encode(Ask{range}));
+}
+
+void PullConnection::Send(std::string bytes) {
+  if (unsent_.size() + bytes.size() > kMaxUnsentBytes) {
+    return Shut(SourceFailure::kStalled, "the source takes no requests");
+  }
+  unsent_ += bytes;
+  Flush();
+}
+
+void PullConnection::Flush() {
+  while (!unsent_.empty()) {
+    const ssize_t sent = send(socket_.fd(), unsent_.data(), unsent_.size(),
+                              MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR)
+      continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      return WatchFor(EPOLLIN | EPOLLOUT | EPOLLRDHUP);
+    }
+    // A broken connection: the read says why, and may have a last word of the
+    // source before it.
+    if (sent < 0)
+      return WatchFor(EPOLLIN | EPOLLRDHUP);
+    unsent_.erase(0, static_cast<size_t>(sent));
+  }
+  WatchFor(EPOLLIN | EPOLLRDHUP);
+}
+
+void PullConnection::WatchFor(uint32_t events) {
+  if (state_ == State::kClosed || events == events_)
+    return;
+  events_ = events;
+  loop_->Rewatch(socket_.fd(), events);
+}
+
+// ---- receiving
+
+void PullConnection::ReadSome() {
+  for (size_t budget = kBytesPerTurn; state_ != State::kClosed;) {
+    const ssize_t got = Receive();
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+      return;
+    if (got < 0)
+      return Shut(SourceFailure::kClosed, ErrnoText(errno));
+    if (got == 0)
+      return Shut(SourceFailure::kClosed, "the source closed the connection");
+    Consume(static_cast<size_t>(got));
+    if (static_cast<size_t>(got) >= budget)
+      return;
+    budget -= static_cast<size_t>(got);
+  }
+}
+
+// One call for the rest of a segment and the header of the next one.
+ssize_t PullConnection::Receive() {
+  receive_iov_.clear();
+  if (body_left_ > 0) {
+    receive_iov_.push_back(
+        {body_.data() + body_.size() - body_left_, body_left_});
+  } else if (payload_left_ > 0 && landing_) {
+    size_t offset = piece_offset_;
+    for (size_t i = piece_;
+         i < destination_.size() && receive_iov_.size() < kPiecesPerCall; ++i) {
+      receive_iov_.push_back(
+          {static_cast<char *>(destination_[i].iov_base) + offset,
+           destination_[i].iov_len - offset});
+      offset = 0;
+    }
+  } else if (payload_left_ > 0) {
+    std::vector<char> &scratch = loop_->scratch();
+    receive_iov_.push_back(
+        {scratch.data(), std::min<uint64_t>(scratch.size(), payload_left_)});
+  }
+  uint64_t wanted = 0;
+  for (const iovec &piece : receive_iov_)
+    wanted += piece.iov_len;
+  if (body_left_ == 0 && wanted == payload_left_) {
+    receive_iov_.push_back(
+        {raw_header_.data() + header_have_, kFrameHeaderBytes - header_have_});
+  }
+  msghdr message{};
+  message.msg_iov = receive_iov_.data();
+  message.msg_iovlen = receive_iov_.size();
+  return recvmsg(socket_.fd(), &message, MSG_DONTWAIT);
+}
+
+void PullConnection::Consume(size_t bytes) {
+  heard_at_ = MonotonicNow();
+  if (body_left_ > 0)
+    return ConsumeBody(bytes);
+  const size_t payload = std::min<uint64_t>(bytes, payload_left_);
+  if (payload > 0)
+    ConsumePayload(payload);
+  if (bytes > payload && state_ != State::kClosed)
+    ConsumeHeader(bytes - payload);
+}
+
+void PullConnection::ConsumePayload(size_t bytes) {
+  payload_left_ -= bytes;
+  while (landing_ && bytes > 0) {
+    const size_t take =
+        std::min(bytes, destination_[piece_].iov_len - piece_offset_);
+    bytes -= take;
+    piece_offset_ += take;
+    if (piece_offset_ < destination_[piece_].iov_len)
+      break;
+    ++piece_;
+    piece_offset_ = 0;
+  }
+  if (payload_left_ == 0) {
+    FinishSegment();
+  } else {
+    NoteAlive(heard_at_);
+  }
+}
+
+void PullConnection::ConsumeHeader(size_t bytes) {
+  header_have_ += bytes;
+  if (header_have_ < kFrameHeaderBytes)
+    return;
+  header_have_ = 0;
+  const absl::Status handled = HandleHeader();
+  if (!handled.ok())
+    Shut(SourceFailure::kCorrupt, std::string(handled.message()));
+}
+
+void PullConnection::ConsumeBody(size_t bytes) {
+  body_left_ -= bytes;
+  if (body_left_ > 0)
+    return;
+  absl::StatusOr<Frame> frame = DecodeFrame(header_, body_);
+  const absl::Status handled =
+      frame.ok() ? HandleFrame(*frame) : frame.status();
+  if (!handled.ok())
+    Shut(SourceFailure::kCorrupt, std::string(handled.message()));
+}
+
+absl::Status PullConnection::HandleHeader() {
+  TH_ASSIGN_OR_RETURN(header_, DecodeHeader(raw_header_));
+  if (header_.type != FrameType::kSegment && header_.body_bytes > 0) {
+    body_.resize(header_.body_bytes);
+    body_left_ = header_.body_bytes;
+    return absl::OkStatus();
+  }
+  TH_ASSIGN_OR_RETURN(const Frame frame, DecodeFrame(header_, ""));
+  return HandleFrame(frame);
+}
+
+absl::Status PullConnection::HandleFrame(const Frame &frame) {
+  if (const auto *hello = std::get_if<Hello>(&frame)) {
+    if (std::exchange(greeted_, true))
+      return absl::InvalidArgumentError("a second Hello");
+    const absl::Status agreed =
+        AgreeOnVersion(OwnHello(), hello->hello).status();
+    if (!agreed.ok())
+      Shut(SourceFailure::kRefused, std::string(agreed.message()));
+    return absl::OkStatus();
+  }
+  if (const auto *close = std::get_if<Close>(&frame)) {
+    Shut(SourceFailure::kClosed,
+         close->why.empty() ? "the source closed the transfer" : close->why);
+    return absl::OkStatus();
+  }
+  if (!greeted_)
+    return absl::InvalidArgumentError("the first frame is no Hello");
+  if (const auto *segment = std::get_if<SegmentHeader>(&frame))
+    return BeginSegment(*segment);
+  if (const auto *refused = std::get_if<Refused>(&frame)) {
+    Shut(SourceFailure::kRefused, std::string(refused->status.message()));
+  } else if (const auto *admitted = std::get_if<Admitted>(&frame)) {
+    if (state_ != State::kOpening)
+      return absl::InvalidArgumentError("admitted twice");
+    state_ = State::kOpen;
+    generation_ = admitted->generation;
+    owner_->OnConnectionAdmitted(setup_.number, admitted->generation);
+  } else if (std::holds_alternative<Alive>(frame)) {
+    if (state_ == State::kOpen)
+      owner_->OnConnectionAlive();
+  } else if (!std::holds_alternative<Skipped>(frame)) {
+    return absl::InvalidArgumentError("a frame that sources never send");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PullConnection::CheckSegment(const SegmentHeader &header) const {
+  if (asked_.empty() || asked_.front().begin != header.segment) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("segment ", header.segment.value,
+                     " came, which is not what was asked next"));
+  }
+  const uint64_t expected = setup_.layout->SegmentLength(header.segment);
+  if (header.bytes != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("segment ", header.segment.value, " came with ",
+                     header.bytes, " bytes instead of ", expected));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PullConnection::BeginSegment(const SegmentHeader &header) {
+  TH_RETURN_IF_ERROR(CheckSegment(header));
+  if (header.generation != generation_) {
+    Shut(SourceFailure::kGenerationChanged,
+         absl::StrCat("the buffer went from generation ", generation_.value,
+                      " to ", header.generation.value));
+    return absl::OkStatus();
+  }
+  SegmentRange &asked = asked_.front();
+  asked.begin = asked.begin.Next();
+  if (asked.empty())
+    asked_.pop_front();
+  segment_ = header;
+  destination_.clear();
+  piece_ = piece_offset_ = 0;
+  landing_ = owner_->OnConnectionSegmentBegins(header.segment, &destination_);
+  uint64_t room = 0;
+  for (const iovec &piece : destination_)
+    room += piece.iov_len;
+  landing_ = landing_ && room == header.bytes;
+  payload_left_ = header.bytes;
+  if (payload_left_ == 0)
+    FinishSegment();
+  return absl::OkStatus();
+}
+
+void PullConnection::FinishSegment() {
+  owner_->OnConnectionSegment(setup_.number, segment_, landing_,
+                              landing_ ? SumOfLanded() : 0);
+}
+
+SegmentSum PullConnection::SumOfLanded() const {
+  if (setup_.layout->checksum() == ChecksumAlgorithm::kNone)
+    return 0;
+  if (destination_.size() == 1)
+    return SumBytes(destination_[0].iov_base, destination_[0].iov_len);
+  SegmentHasher hasher;
+  for (const iovec &piece : destination_)
+    hasher.Update(piece.iov_base, piece.iov_len);
+  return hasher.Finish();
+}
+
+void PullConnection::NoteAlive(absl::Time now) {
+  if (now - told_alive_at_ < kAliveInterval)
+    return;
+  told_alive_at_ = now;
+  owner_->OnConnectionAlive();
+}
+
+// ---- closing
+
+void PullConnection::Shut(SourceFailure failure, std::string detail) {
+  if (std::exchange(state_, State::kClosed) == State::kClosed)
+    return;
+  const std::shared_ptr<PullConnection> self =
+      shared_from_this(); // until the end of this call
+  if (socket_.open()) {
+    loop_->Unwatch(socket_.fd());
+    socket_.Close();
+  }
+  const std::shared_ptr<PullConnectionOwner> owner =
+      std::exchange(owner_, nullptr);
+  owner->OnConnectionClosed(setup_.number, failure, detail);
+}
+
+} // namespace th::tcp

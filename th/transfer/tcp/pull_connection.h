@@ -1,0 +1,125 @@
+// One connection of a pull: connects out, is admitted, asks, and receives
+// segments straight into their destination.
+//
+//   connecting -> opening -> open -> closed
+//
+// Owned by the loop that watches it; every method runs on that loop unless said
+// otherwise.
+#ifndef TH_TRANSFER_TCP_PULL_CONNECTION_H_
+#define TH_TRANSFER_TCP_PULL_CONNECTION_H_
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/transfer/tcp/event_loop.h"
+#include "th/transfer/tcp/frames.h"
+#include "th/transfer/tcp/socket.h"
+#include "th/transfer/transport.h"
+
+namespace th::tcp {
+
+// What the connections of a pull tell it. Called on their loops.
+class PullConnectionOwner {
+public:
+  virtual ~PullConnectionOwner() = default;
+  virtual void OnConnectionAdmitted(uint32_t connection,
+                                    BufferGeneration generation) = 0;
+  virtual bool OnConnectionSegmentBegins(SegmentIndex segment,
+                                         std::vector<iovec> *iov) = 0;
+  // `landed`: its bytes were wanted; else they were thrown away.
+  virtual void OnConnectionSegment(uint32_t connection,
+                                   const SegmentHeader &header, bool landed,
+                                   SegmentSum computed) = 0;
+  virtual void OnConnectionAlive() = 0;
+  // The last call of this connection; it touches no memory of the sink any
+  // more.
+  virtual void OnConnectionClosed(uint32_t connection, SourceFailure failure,
+                                  const std::string &detail) = 0;
+};
+
+class PullConnection : public EventLoop::Handler,
+                       public std::enable_shared_from_this<PullConnection> {
+public:
+  struct Setup {
+    uint32_t number = 0; // within the pull
+    SocketAddress address;
+    Open open;
+    std::shared_ptr<const ShardLayout> layout;
+    TransportLimits limits;
+  };
+  // Shares its owner until it is closed.
+  PullConnection(Setup setup, std::shared_ptr<EventLoop> loop,
+                 std::shared_ptr<PullConnectionOwner> owner);
+
+  void Start();
+  void SendAsk(SegmentRange range);
+  void Shut(SourceFailure failure, std::string detail);
+  void OnReady(uint32_t events) override;
+  void OnLoopStops() override {
+    Shut(SourceFailure::kClosed, "the transport was shut down");
+  }
+
+  EventLoop &loop() { return *loop_; } // any thread
+
+private:
+  enum class State : uint8_t { kConnecting, kOpening, kOpen, kClosed };
+
+  void FinishConnect();
+  void WatchOpening();
+  void Send(std::string bytes);
+  void Flush();
+  void WatchFor(uint32_t events);
+
+  // Receiving: header, then the body of a control frame or the payload of a
+  // segment.
+  void ReadSome();
+  ssize_t Receive();
+  void Consume(size_t bytes);
+  void ConsumePayload(size_t bytes);
+  void ConsumeHeader(size_t bytes);
+  void ConsumeBody(size_t bytes);
+  absl::Status HandleHeader();
+  absl::Status HandleFrame(const Frame &frame);
+  absl::Status BeginSegment(const SegmentHeader &header);
+  absl::Status CheckSegment(const SegmentHeader &header) const;
+  void FinishSegment();
+  SegmentSum SumOfLanded() const;
+  void NoteAlive(absl::Time now);
+
+  const Setup setup_;
+  const std::shared_ptr<EventLoop> loop_;
+  std::shared_ptr<PullConnectionOwner> owner_;
+
+  State state_ = State::kConnecting;
+  Socket socket_;
+  uint32_t events_ = 0;
+  std::string unsent_;
+  bool greeted_ = false;
+  BufferGeneration generation_;
+  std::deque<SegmentRange> asked_; // not answered yet, in order
+  absl::Time started_at_, heard_at_, told_alive_at_;
+
+  RawHeader raw_header_{};
+  size_t header_have_ = 0;
+  FrameHeader header_;
+  std::string body_;
+  size_t body_left_ = 0;
+  SegmentHeader segment_;
+  bool landing_ = false;           // the payload is wanted
+  std::vector<iovec> destination_; // of the whole segment
+  size_t piece_ = 0;               // where in it the next byte goes
+  size_t piece_offset_ = 0;
+  uint64_t payload_left_ = 0;
+  std::vector<iovec> receive_iov_;
+};
+
+} // namespace th::tcp
+
+#endif // TH_TRANSFER_TCP_PULL_CONNECTION_H_

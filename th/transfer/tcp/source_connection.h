@@ -1,0 +1,102 @@
+// One accepted connection: admits a reader's pull, or joins it, and serves the
+// segments it asks for.
+//
+//   greeting -> deciding -> serving -> closed      (a joining connection is
+//   serving at once)
+//
+// Owned by the loop that watches it; every method runs on that loop unless said
+// otherwise.
+#ifndef TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
+#define TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/transfer/tcp/event_loop.h"
+#include "th/transfer/tcp/frames.h"
+#include "th/transfer/tcp/outbox.h"
+#include "th/transfer/tcp/serving_table.h"
+#include "th/transfer/tcp/socket.h"
+#include "th/transfer/transport.h"
+
+namespace th::tcp {
+
+class SourceConnection : public EventLoop::Handler,
+                         public std::enable_shared_from_this<SourceConnection> {
+public:
+  // Shares loop and table, as a holder may decide after the transport is gone.
+  // `gone` is called once, when the connection is closed.
+  SourceConnection(Socket socket, std::shared_ptr<EventLoop> loop,
+                   std::shared_ptr<ServingTable> table,
+                   const TransportLimits &limits, std::function<void()> gone);
+
+  void Start();
+  void OnReady(uint32_t events) override;
+  void OnLoopStops() override { CloseNow(); }
+
+private:
+  enum class State : uint8_t { kGreeting, kDeciding, kServing, kClosed };
+
+  // Receiving.
+  void ReadRequests();
+  absl::Status HandleFrame(const Frame &frame);
+  absl::Status HandleHello(const Hello &hello);
+  absl::Status HandleOpen(const Open &open);
+  absl::Status HandleAsk(const Ask &ask);
+  void JoinPull(const Open &open);
+  void AskHolder(const Open &open);
+  void OnDecided(TransferId transfer, const Admission &admission);
+  absl::Status CheckAdmission(const Admission &admission) const;
+  void Refuse(const absl::Status &why);
+  void BeginServing(std::shared_ptr<ServingTable::Transfer> transfer);
+
+  // Sending.
+  void Say(std::string frame);
+  void Pump();
+  bool SendSome(uint64_t *budget);
+  uint64_t Allowance(absl::Time now);
+  void FillOutbox();
+  bool AppendNext();
+  void WaitForSegment(SegmentIndex segment);
+  void WatchFor(uint32_t events);
+  void KeepAlive();
+
+  void CloseWith(absl::string_view why);
+  void CloseNow();
+  ServingTable::Cut MakeCut();
+
+  Socket socket_;
+  const std::shared_ptr<EventLoop> loop_;
+  const std::shared_ptr<ServingTable> table_;
+  const TransportLimits limits_;
+  const std::function<void()> gone_;
+  const uint64_t number_; // unique in the process
+
+  State state_ = State::kGreeting;
+  bool greeted_ = false;
+  bool close_when_sent_ = false;
+  uint32_t events_ = 0;
+  FrameParser parser_;
+  std::optional<Open> open_;
+  std::shared_ptr<ServingTable::Transfer> transfer_;
+
+  std::deque<SegmentRange> asks_;
+  Outbox outbox_;
+  std::deque<std::string> controls_; // for the next frame boundary
+  uint64_t payload_in_outbox_ = 0;
+  SegmentStore::WaitId wait_ = 0;
+  bool retrying_ =
+      false; // a timer will pump: the uplink is exhausted, or the turn was over
+  bool keeping_alive_ = false; // a timer will look
+  absl::Time last_sent_;
+};
+
+} // namespace th::tcp
+
+#endif // TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
