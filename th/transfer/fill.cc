@@ -17,8 +17,7 @@ namespace {
 
 // How often silence and progress are looked at.
 constexpr absl::Duration kTick = absl::Milliseconds(20);
-// A tick that is later than this means that this process did not run: nobody
-// else is blamed for it.
+// A tick that is later than this means that this process did not run: nobody else is blamed for it.
 constexpr absl::Duration kLateTick = absl::Milliseconds(100);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
 
@@ -26,30 +25,26 @@ class FillState;
 
 // One source of a fill, from its assignment to the end of the fill.
 struct FillSource final : PullSink {
-  FillSource(FillState *fill, SourceIndex index, AssignmentId assignment,
-             AssignedSource assigned)
-      : fill(fill), index(index), assigned(std::move(assigned)),
-        assignment(assignment) {}
+  FillSource(FillState* fill, SourceIndex index, AssignmentId assignment, AssignedSource assigned)
+      : fill(fill), index(index), assigned(std::move(assigned)), assignment(assignment) {}
 
   // PullSink, on data threads.
   void OnAdmitted(BufferGeneration generation) override;
-  bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec> *iov) override;
-  void OnSegment(SegmentIndex segment, SegmentSum sent,
-                 SegmentSum computed) override;
+  bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override;
+  void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override;
   void OnAlive() override;
   void OnClosed(SourceFailure failure, std::string detail) override;
 
-  FillState *const fill; // outlives every call, see FillState::sources_
+  FillState* const fill;  // outlives every call, see FillState::sources_
   const SourceIndex index;
   const AssignedSource assigned;
   // Under the fill's mutex from here on.
   AssignmentId assignment;
   size_t next_endpoint = 0;
-  std::shared_ptr<Pull> pull; // shared with the data thread that is just asking
-  bool open = false;          // OnClosed is still to come
+  std::shared_ptr<Pull> pull;  // shared with the data thread that is just asking
+  bool open = false;           // OnClosed is still to come
   bool admitted = false;
-  bool let_go =
-      false; // by us, or reported as failed: nothing more is to be said of it
+  bool let_go = false;  // by us, or reported as failed: nothing more is to be said of it
   std::string peer;
   std::string transport;
   std::string failure;
@@ -57,13 +52,11 @@ struct FillSource final : PullSink {
   absl::Time last_byte = absl::InfinitePast();
 };
 
-// Decisions are made on the fill thread ("…OnThread"); data threads only move
-// segments through the core. Both hold mu_ for the core, and none holds it
-// while it calls an observer or a transport.
+// Decisions are made on the fill thread ("…OnThread"); data threads only move segments through the
+// core. Both hold mu_ for the core, and none holds it while it calls an observer or a transport.
 class FillState : public std::enable_shared_from_this<FillState> {
-public:
-  FillState(FillSpec spec, std::vector<Transport *> transports,
-            FillObserver *observer);
+ public:
+  FillState(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer);
 
   void Post(void (FillState::*step)());
   void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources);
@@ -72,33 +65,27 @@ public:
   void AdvanceOnThread();
   FillStatus status() const;
 
-  void Admitted(FillSource *source);
-  bool SegmentBegins(FillSource *source, SegmentIndex segment,
-                     std::vector<iovec> *iov);
-  void SegmentLanded(FillSource *source, SegmentIndex segment, SegmentSum sent,
+  void Admitted(FillSource* source);
+  bool SegmentBegins(FillSource* source, SegmentIndex segment, std::vector<iovec>* iov);
+  void SegmentLanded(FillSource* source, SegmentIndex segment, SegmentSum sent,
                      SegmentSum computed);
-  void Alive(FillSource *source);
-  void Closed(FillSource *source, SourceFailure failure, std::string detail);
+  void Alive(FillSource* source);
+  void Closed(FillSource* source, SourceFailure failure, std::string detail);
 
-private:
+ private:
   struct Attempt {
-    Transport *transport = nullptr;
+    Transport* transport = nullptr;
     Endpoint endpoint;
   };
 
-  void SetSourcesOnThread(AssignmentId assignment,
-                          std::vector<AssignedSource> sources);
+  void SetSourcesOnThread(AssignmentId assignment, std::vector<AssignedSource> sources);
   void OpenAssignedOnThread();
-  FillSource *FindInUse(const AssignedSource &wanted)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LetGoOthersOnThread(const std::vector<AssignedSource> &wanted);
-  void OpenOnThread(FillSource *source);
-  bool NextAttempt(FillSource *source, Attempt *attempt)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ClosedOnThread(FillSource *source, SourceFailure failure,
-                      const std::string &detail);
-  void FailOnThread(FillSource *source, SourceFailure failure,
-                    const std::string &detail);
+  FillSource* FindInUse(const AssignedSource& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LetGoOthersOnThread(const std::vector<AssignedSource>& wanted);
+  void OpenOnThread(FillSource* source);
+  bool NextAttempt(FillSource* source, Attempt* attempt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ClosedOnThread(FillSource* source, SourceFailure failure, const std::string& detail);
+  void FailOnThread(FillSource* source, SourceFailure failure, const std::string& detail);
   void CloseAllOnThread();
   void StoppedOnThread();
 
@@ -108,23 +95,21 @@ private:
   void ReportProgressOnThread(absl::Time now);
   bool Busy() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  void Pump(FillSource *source);
+  void Pump(FillSource* source);
   void PumpAll();
   void CountReroute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // After anything that may have checked the list: forgets what is served when
-  // it was wrong.
+  // After anything that may have checked the list: forgets what is served when it was wrong.
   void AfterCheck() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::string NoTransport(const FillSource &source) const;
+  std::string NoTransport(const FillSource& source) const;
 
   const std::shared_ptr<SegmentStore> store_;
-  const std::vector<Transport *> transports_;
-  FillObserver *const observer_;
+  const std::vector<Transport*> transports_;
+  FillObserver* const observer_;
   const std::shared_ptr<FillThread> thread_ = FillThread::Shared();
 
   mutable absl::Mutex mu_;
   PipelineReplicator core_ ABSL_GUARDED_BY(mu_);
-  // Kept to the end: reports name them, and their transports may still call
-  // them until OnStopped.
+  // Kept to the end: reports name them, and their transports may still call them until OnStopped.
   std::vector<std::unique_ptr<FillSource>> sources_ ABSL_GUARDED_BY(mu_);
   std::optional<Digest> root_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
@@ -140,12 +125,11 @@ private:
   absl::Time ticked_at_, progress_at_;
   uint64_t progress_bytes_ = 0;
   uint32_t rounds_told_ = 0;
-  bool told_received_ = false, told_complete_ = false, told_failed_ = false,
-       told_stopped_ = false;
+  bool told_received_ = false, told_complete_ = false, told_failed_ = false, told_stopped_ = false;
 };
 
-PipelineReplicator::Spec CoreSpec(const FillSpec &spec) {
-  const ShardLayout &layout = spec.store->layout();
+PipelineReplicator::Spec CoreSpec(const FillSpec& spec) {
+  const ShardLayout& layout = spec.store->layout();
   return {.segment_count = layout.segment_count(),
           .segment_bytes = layout.segment_bytes(),
           .total_bytes = layout.bytes(),
@@ -154,15 +138,15 @@ PipelineReplicator::Spec CoreSpec(const FillSpec &spec) {
           .held_sums = spec.store->sums()};
 }
 
-FillState::FillState(FillSpec spec, std::vector<Transport *> transports,
-                     FillObserver *observer)
-    : store_(spec.store), transports_(std::move(transports)),
-      observer_(observer), core_(CoreSpec(spec), spec.limits),
+FillState::FillState(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer)
+    : store_(spec.store),
+      transports_(std::move(transports)),
+      observer_(observer),
+      core_(CoreSpec(spec), spec.limits),
       root_(spec.root) {
   absl::MutexLock lock(&mu_);
   progress_bytes_ = core_.bytes_held();
-  if (root_.has_value())
-    core_.HandleRoot(*root_);
+  if (root_.has_value()) core_.HandleRoot(*root_);
   AfterCheck();
 }
 
@@ -172,26 +156,22 @@ void FillState::Post(void (FillState::*step)()) {
 
 // ---- sources
 
-void FillState::SetSources(AssignmentId assignment,
-                           std::vector<AssignedSource> sources) {
-  thread_->Post([self = shared_from_this(), assignment,
-                 sources = std::move(sources)]() mutable {
+void FillState::SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) {
+  thread_->Post([self = shared_from_this(), assignment, sources = std::move(sources)]() mutable {
     self->SetSourcesOnThread(assignment, std::move(sources));
   });
 }
 
-void FillState::SetSourcesOnThread(AssignmentId assignment,
-                                   std::vector<AssignedSource> sources) {
+void FillState::SetSourcesOnThread(AssignmentId assignment, std::vector<AssignedSource> sources) {
   assignment_ = assignment;
   LetGoOthersOnThread(sources);
   assigned_ = std::move(sources);
   OpenAssignedOnThread();
 }
 
-FillSource *FillState::FindInUse(const AssignedSource &wanted) {
-  for (const auto &source : sources_) {
-    if (!source->open || source->let_go)
-      continue;
+FillSource* FillState::FindInUse(const AssignedSource& wanted) {
+  for (const auto& source : sources_) {
+    if (!source->open || source->let_go) continue;
     if (source->assigned.buffer == wanted.buffer &&
         source->assigned.generation == wanted.generation) {
       return source.get();
@@ -200,59 +180,50 @@ FillSource *FillState::FindInUse(const AssignedSource &wanted) {
   return nullptr;
 }
 
-void FillState::LetGoOthersOnThread(const std::vector<AssignedSource> &wanted) {
+void FillState::LetGoOthersOnThread(const std::vector<AssignedSource>& wanted) {
   std::vector<std::shared_ptr<Pull>> closing;
   {
     absl::MutexLock lock(&mu_);
-    for (const auto &source : sources_) {
-      if (!source->open || source->let_go)
-        continue;
-      const bool named = std::any_of(
-          wanted.begin(), wanted.end(), [&](const AssignedSource &w) {
-            return w.buffer == source->assigned.buffer &&
-                   w.generation == source->assigned.generation;
-          });
-      if (named)
-        continue;
+    for (const auto& source : sources_) {
+      if (!source->open || source->let_go) continue;
+      const bool named = std::any_of(wanted.begin(), wanted.end(), [&](const AssignedSource& w) {
+        return w.buffer == source->assigned.buffer && w.generation == source->assigned.generation;
+      });
+      if (named) continue;
       source->let_go = true;
       core_.RetireSource(source->index);
       CountReroute();
       closing.push_back(source->pull);
     }
   }
-  for (const auto &pull : closing)
-    pull->Close();
+  for (const auto& pull : closing) pull->Close();
 }
 
 void FillState::OpenAssignedOnThread() {
-  std::vector<FillSource *> opening;
+  std::vector<FillSource*> opening;
   {
     absl::MutexLock lock(&mu_);
-    if (!Busy())
-      return;
-    for (const AssignedSource &wanted : assigned_) {
-      if (FillSource *in_use = FindInUse(wanted)) {
+    if (!Busy()) return;
+    for (const AssignedSource& wanted : assigned_) {
+      if (FillSource* in_use = FindInUse(wanted)) {
         in_use->assignment = assignment_;
         continue;
       }
       sources_.push_back(std::make_unique<FillSource>(
-          this, SourceIndex(static_cast<uint32_t>(sources_.size())),
-          assignment_, wanted));
+          this, SourceIndex(static_cast<uint32_t>(sources_.size())), assignment_, wanted));
       opening.push_back(sources_.back().get());
     }
   }
-  for (FillSource *source : opening)
-    OpenOnThread(source);
+  for (FillSource* source : opening) OpenOnThread(source);
   StartTicking();
 }
 
-bool FillState::NextAttempt(FillSource *source, Attempt *attempt) {
-  const std::vector<Endpoint> &endpoints = source->assigned.endpoints;
+bool FillState::NextAttempt(FillSource* source, Attempt* attempt) {
+  const std::vector<Endpoint>& endpoints = source->assigned.endpoints;
   while (source->next_endpoint < endpoints.size()) {
-    const Endpoint &endpoint = endpoints[source->next_endpoint++];
-    for (Transport *transport : transports_) {
-      if (transport->name() != endpoint.transport)
-        continue;
+    const Endpoint& endpoint = endpoints[source->next_endpoint++];
+    for (Transport* transport : transports_) {
+      if (transport->name() != endpoint.transport) continue;
       *attempt = {transport, endpoint};
       source->open = true;
       source->transport = endpoint.transport;
@@ -263,22 +234,20 @@ bool FillState::NextAttempt(FillSource *source, Attempt *attempt) {
   return false;
 }
 
-void FillState::OpenOnThread(FillSource *source) {
+void FillState::OpenOnThread(FillSource* source) {
   Attempt attempt;
   bool found = false;
   {
     absl::MutexLock lock(&mu_);
     found = NextAttempt(source, &attempt);
   }
-  if (!found)
-    return FailOnThread(source, SourceFailure::kConnect, NoTransport(*source));
+  if (!found) return FailOnThread(source, SourceFailure::kConnect, NoTransport(*source));
   PullTarget target{.endpoint = attempt.endpoint,
                     .source = source->assigned.buffer,
                     .generation = source->assigned.generation,
                     .capability = source->assigned.capability,
                     .layout = store_->shared_layout()};
-  std::shared_ptr<Pull> pull =
-      attempt.transport->Open(std::move(target), source);
+  std::shared_ptr<Pull> pull = attempt.transport->Open(std::move(target), source);
   {
     absl::MutexLock lock(&mu_);
     source->peer = pull->peer();
@@ -287,10 +256,9 @@ void FillState::OpenOnThread(FillSource *source) {
   Pump(source);
 }
 
-std::string FillState::NoTransport(const FillSource &source) const {
+std::string FillState::NoTransport(const FillSource& source) const {
   const auto offered = absl::StrJoin(
-      source.assigned.endpoints, ", ",
-      [](std::string *out, const Endpoint &endpoint) {
+      source.assigned.endpoints, ", ", [](std::string* out, const Endpoint& endpoint) {
         absl::StrAppend(out, endpoint.transport, " ", endpoint.address);
       });
   return absl::StrCat("no transport in common: the source offers ",
@@ -298,19 +266,16 @@ std::string FillState::NoTransport(const FillSource &source) const {
 }
 
 void FillState::CountReroute() {
-  if (!core_.all_received())
-    ++reroutes_;
+  if (!core_.all_received()) ++reroutes_;
 }
 
 // ---- data threads
 
 void FillSource::OnAdmitted(BufferGeneration) { fill->Admitted(this); }
-bool FillSource::OnSegmentBegins(SegmentIndex segment,
-                                 std::vector<iovec> *iov) {
+bool FillSource::OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) {
   return fill->SegmentBegins(this, segment, iov);
 }
-void FillSource::OnSegment(SegmentIndex segment, SegmentSum sent,
-                           SegmentSum computed) {
+void FillSource::OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) {
   fill->SegmentLanded(this, segment, sent, computed);
 }
 void FillSource::OnAlive() { fill->Alive(this); }
@@ -318,18 +283,16 @@ void FillSource::OnClosed(SourceFailure failure, std::string detail) {
   fill->Closed(this, failure, std::move(detail));
 }
 
-void FillState::Admitted(FillSource *source) {
+void FillState::Admitted(FillSource* source) {
   {
     absl::MutexLock lock(&mu_);
     source->admitted = true;
-    if (!source->let_go && !stopping_)
-      core_.AddSource(source->index, MonotonicNow());
+    if (!source->let_go && !stopping_) core_.AddSource(source->index, MonotonicNow());
   }
   Pump(source);
 }
 
-bool FillState::SegmentBegins(FillSource *source, SegmentIndex segment,
-                              std::vector<iovec> *iov) {
+bool FillState::SegmentBegins(FillSource* source, SegmentIndex segment, std::vector<iovec>* iov) {
   absl::MutexLock lock(&mu_);
   const absl::Time now = MonotonicNow();
   if (stopping_ || !core_.BeginSegment(source->index, segment)) {
@@ -339,100 +302,85 @@ bool FillState::SegmentBegins(FillSource *source, SegmentIndex segment,
   source->first_byte = std::min(source->first_byte, now);
   if (!std::exchange(wrote_, true)) {
     thread_->Post([self = shared_from_this()] {
-      if (!self->told_stopped_)
-        self->observer_->OnFirstWrite();
+      if (!self->told_stopped_) self->observer_->OnFirstWrite();
     });
   }
   store_->AppendPieces(segment, iov);
   return true;
 }
 
-void FillState::SegmentLanded(FillSource *source, SegmentIndex segment,
-                              SegmentSum sent, SegmentSum computed) {
+void FillState::SegmentLanded(FillSource* source, SegmentIndex segment, SegmentSum sent,
+                              SegmentSum computed) {
   bool decide = false;
   {
     absl::MutexLock lock(&mu_);
     const absl::Time now = MonotonicNow();
     using Verdict = PipelineReplicator::SegmentVerdict;
-    const Verdict verdict =
-        core_.HandleSegment(source->index, segment, sent, computed, now);
+    const Verdict verdict = core_.HandleSegment(source->index, segment, sent, computed, now);
     if (verdict == Verdict::kAccepted) {
       source->last_byte = now;
-      if (reroutes_ > 0)
-        rerouted_bytes_ += store_->layout().SegmentLength(segment);
-      // Under mu_, so that the store never serves what the core has already
-      // taken back. Who waits at the store only posts to its own loop.
-      if (rounds_ == core_.rounds_restarted())
-        store_->MarkHeld(segment, sent);
+      if (reroutes_ > 0) rerouted_bytes_ += store_->layout().SegmentLength(segment);
+      // Under mu_, so that the store never serves what the core has already taken back. Who waits
+      // at the store only posts to its own loop.
+      if (rounds_ == core_.rounds_restarted()) store_->MarkHeld(segment, sent);
       AfterCheck();
     }
-    decide =
-        verdict != Verdict::kAccepted || core_.all_received() || rounds_ > 0;
+    decide = verdict != Verdict::kAccepted || core_.all_received() || rounds_ > 0;
   }
-  if (decide)
-    Post(&FillState::AdvanceOnThread);
+  if (decide) Post(&FillState::AdvanceOnThread);
   Pump(source);
 }
 
 void FillState::AfterCheck() {
-  if (rounds_ == core_.rounds_restarted())
-    return;
+  if (rounds_ == core_.rounds_restarted()) return;
   rounds_ = core_.rounds_restarted();
   store_->ForgetAll();
 }
 
-void FillState::Alive(FillSource *source) {
+void FillState::Alive(FillSource* source) {
   absl::MutexLock lock(&mu_);
   core_.HandleAlive(source->index, MonotonicNow());
 }
 
-void FillState::Closed(FillSource *source, SourceFailure failure,
-                       std::string detail) {
+void FillState::Closed(FillSource* source, SourceFailure failure, std::string detail) {
   {
     absl::MutexLock lock(&mu_);
-    // Nothing of it touches the buffer any more: what it was writing may be
-    // written by others.
+    // Nothing of it touches the buffer any more: what it was writing may be written by others.
     core_.RemoveSource(source->index);
   }
-  thread_->Post(
-      [self = shared_from_this(), source, failure, detail = std::move(detail)] {
-        self->ClosedOnThread(source, failure, detail);
-      });
+  thread_->Post([self = shared_from_this(), source, failure, detail = std::move(detail)] {
+    self->ClosedOnThread(source, failure, detail);
+  });
 }
 
-void FillState::Pump(FillSource *source) {
+void FillState::Pump(FillSource* source) {
   std::vector<SegmentRange> ranges;
   std::shared_ptr<Pull> pull;
   {
     absl::MutexLock lock(&mu_);
     pull = source->pull;
-    if (stopping_ || pull == nullptr || source->let_go)
-      return;
+    if (stopping_ || pull == nullptr || source->let_go) return;
     const absl::Time now = MonotonicNow();
-    while (auto request = core_.PollRequest(source->index, now))
-      ranges.push_back(request->range);
+    while (auto request = core_.PollRequest(source->index, now)) ranges.push_back(request->range);
   }
-  for (const SegmentRange &range : ranges)
-    pull->Ask(range);
+  for (const SegmentRange& range : ranges) pull->Ask(range);
 }
 
 void FillState::PumpAll() {
-  std::vector<FillSource *> open;
+  std::vector<FillSource*> open;
   {
     absl::MutexLock lock(&mu_);
-    for (const auto &source : sources_) {
-      if (source->open && source->admitted)
-        open.push_back(source.get());
+    for (const auto& source : sources_) {
+      if (source->open && source->admitted) open.push_back(source.get());
     }
   }
-  for (FillSource *source : open)
-    Pump(source);
+  for (FillSource* source : open) Pump(source);
 }
 
 // ---- losses
 
-void FillState::ClosedOnThread(FillSource *source, SourceFailure failure,
-                               const std::string &detail) {
+void FillState::ClosedOnThread(FillSource* source, SourceFailure failure,
+                               const std::string& detail) {
   bool retry = false, report = false;
   std::shared_ptr<Pull> dead;
   {
@@ -440,8 +388,8 @@ void FillState::ClosedOnThread(FillSource *source, SourceFailure failure,
     source->open = false;
     dead = std::move(source->pull);
     source->pull = nullptr;
-    const bool unreachable = failure == SourceFailure::kConnect ||
-                             failure == SourceFailure::kStalled;
+    const bool unreachable =
+        failure == SourceFailure::kConnect || failure == SourceFailure::kStalled;
     const bool more = source->next_endpoint < source->assigned.endpoints.size();
     const bool wanted = !source->let_go && Busy();
     retry = wanted && !source->admitted && unreachable && more;
@@ -456,8 +404,7 @@ void FillState::ClosedOnThread(FillSource *source, SourceFailure failure,
   PumpAll();
 }
 
-void FillState::FailOnThread(FillSource *source, SourceFailure failure,
-                             const std::string &detail) {
+void FillState::FailOnThread(FillSource* source, SourceFailure failure, const std::string& detail) {
   AssignmentId assignment;
   std::shared_ptr<Pull> pull;
   {
@@ -468,51 +415,39 @@ void FillState::FailOnThread(FillSource *source, SourceFailure failure,
     CountReroute();
     pull = source->pull;
     assignment = source->assignment;
-    if (stopping_)
-      return;
+    if (stopping_) return;
   }
-  if (pull != nullptr)
-    pull->Close();
+  if (pull != nullptr) pull->Close();
   // It is not opened again unless the server names it again.
-  std::erase_if(assigned_, [&](const AssignedSource &a) {
-    return a.buffer == source->assigned.buffer;
-  });
-  observer_->OnSourceFailed(assignment, source->assigned.buffer, failure,
-                            detail);
+  std::erase_if(assigned_,
+                [&](const AssignedSource& a) { return a.buffer == source->assigned.buffer; });
+  observer_->OnSourceFailed(assignment, source->assigned.buffer, failure, detail);
 }
 
 void FillState::ReportLostOnThread(absl::Time now) {
-  std::vector<std::pair<FillSource *, PipelineReplicator::LostSource>> lost;
+  std::vector<std::pair<FillSource*, PipelineReplicator::LostSource>> lost;
   {
     absl::MutexLock lock(&mu_);
-    for (const auto &loss : core_.PollLost(now)) {
+    for (const auto& loss : core_.PollLost(now)) {
       lost.emplace_back(sources_[loss.source.value].get(), loss);
     }
   }
-  for (const auto &[source, loss] : lost) {
+  for (const auto& [source, loss] : lost) {
     const std::string detail =
         loss.corrupt ? "sent bytes that do not match their sums"
-                     : absl::StrFormat("silent for %.1f s",
-                                       absl::ToDoubleSeconds(loss.silent_for));
-    FailOnThread(source,
-                 loss.corrupt ? SourceFailure::kCorrupt
-                              : SourceFailure::kStalled,
-                 detail);
+                     : absl::StrFormat("silent for %.1f s", absl::ToDoubleSeconds(loss.silent_for));
+    FailOnThread(source, loss.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled, detail);
   }
 }
 
 // ---- time
 
-bool FillState::Busy() const {
-  return !stopping_ && !core_.all_received() && !core_.failed();
-}
+bool FillState::Busy() const { return !stopping_ && !core_.all_received() && !core_.failed(); }
 
 void FillState::StartTicking() {
-  if (std::exchange(ticking_, true))
-    return;
+  if (std::exchange(ticking_, true)) return;
   ticked_at_ = MonotonicNow();
-  thread_->PostAt(ticked_at_ + kTick,
-                  [self = shared_from_this()] { self->TickOnThread(); });
+  thread_->PostAt(ticked_at_ + kTick, [self = shared_from_this()] { self->TickOnThread(); });
 }
 
 void FillState::TickOnThread() {
@@ -522,11 +457,9 @@ void FillState::TickOnThread() {
   bool busy = false;
   {
     absl::MutexLock lock(&mu_);
-    if (late > kLateTick)
-      core_.HandlePause(late);
-    busy =
-        Busy() && std::any_of(sources_.begin(), sources_.end(),
-                              [](const auto &source) { return source->open; });
+    if (late > kLateTick) core_.HandlePause(late);
+    busy = Busy() && std::any_of(sources_.begin(), sources_.end(),
+                                 [](const auto& source) { return source->open; });
   }
   if (!told_stopped_) {
     ReportLostOnThread(now);
@@ -534,22 +467,18 @@ void FillState::TickOnThread() {
     PumpAll();
   }
   ticking_ = busy;
-  if (!busy)
-    return;
-  thread_->PostAt(now + kTick,
-                  [self = shared_from_this()] { self->TickOnThread(); });
+  if (!busy) return;
+  thread_->PostAt(now + kTick, [self = shared_from_this()] { self->TickOnThread(); });
 }
 
 void FillState::ReportProgressOnThread(absl::Time now) {
   uint64_t bytes = 0;
   {
     absl::MutexLock lock(&mu_);
-    if (stopping_)
-      return;
+    if (stopping_) return;
     bytes = core_.bytes_held();
   }
-  if (bytes == progress_bytes_ || now - progress_at_ < kProgressInterval)
-    return;
+  if (bytes == progress_bytes_ || now - progress_at_ < kProgressInterval) return;
   progress_bytes_ = bytes;
   progress_at_ = now;
   observer_->OnProgress();
@@ -573,8 +502,7 @@ void FillState::AdvanceOnThread() {
   std::optional<Digest> root;
   {
     absl::MutexLock lock(&mu_);
-    if (stopping_)
-      return;
+    if (stopping_) return;
     received = core_.all_received();
     complete = core_.complete();
     failed = core_.failed();
@@ -606,17 +534,14 @@ void FillState::CloseAllOnThread() {
   std::vector<std::shared_ptr<Pull>> closing;
   {
     absl::MutexLock lock(&mu_);
-    for (const auto &source : sources_) {
-      if (!source->open)
-        continue;
+    for (const auto& source : sources_) {
+      if (!source->open) continue;
       source->let_go = true;
       core_.RetireSource(source->index);
-      if (source->pull != nullptr)
-        closing.push_back(source->pull);
+      if (source->pull != nullptr) closing.push_back(source->pull);
     }
   }
-  for (const auto &pull : closing)
-    pull->Close();
+  for (const auto& pull : closing) pull->Close();
 }
 
 void FillState::StopOnThread() {
@@ -631,25 +556,21 @@ void FillState::StopOnThread() {
 void FillState::StoppedOnThread() {
   {
     absl::MutexLock lock(&mu_);
-    const bool open =
-        std::any_of(sources_.begin(), sources_.end(),
-                    [](const auto &source) { return source->open; });
-    if (!stopping_ || open)
-      return;
+    const bool open = std::any_of(sources_.begin(), sources_.end(),
+                                  [](const auto& source) { return source->open; });
+    if (!stopping_ || open) return;
   }
-  if (!std::exchange(told_stopped_, true))
-    observer_->OnStopped();
+  if (!std::exchange(told_stopped_, true)) observer_->OnStopped();
 }
 
 FillStatus FillState::status() const {
   absl::MutexLock lock(&mu_);
   FillStatus status{.held = core_.held(),
                     .bytes_held = core_.bytes_held(),
-                    .corrupt_segments =
-                        static_cast<uint32_t>(core_.corrupt_segments()),
+                    .corrupt_segments = static_cast<uint32_t>(core_.corrupt_segments()),
                     .reroutes = reroutes_,
                     .rerouted_bytes = rerouted_bytes_};
-  for (const auto &source : sources_) {
+  for (const auto& source : sources_) {
     const bool any = source->last_byte > source->first_byte;
     status.sources.push_back(
         {.source = source->assigned.buffer,
@@ -658,8 +579,7 @@ FillStatus FillState::status() const {
          .transport = source->transport,
          .bytes = core_.bytes_from(source->index),
          .corrupt_segments = core_.corrupt_from(source->index),
-         .active = any ? source->last_byte - source->first_byte
-                       : absl::ZeroDuration(),
+         .active = any ? source->last_byte - source->first_byte : absl::ZeroDuration(),
          .failed = !source->failure.empty(),
          .failure = source->failure});
   }
@@ -667,32 +587,28 @@ FillStatus FillState::status() const {
 }
 
 class FillHandle : public Fill {
-public:
-  explicit FillHandle(std::shared_ptr<FillState> state)
-      : state_(std::move(state)) {}
-  void SetSources(AssignmentId assignment,
-                  std::vector<AssignedSource> sources) override {
+ public:
+  explicit FillHandle(std::shared_ptr<FillState> state) : state_(std::move(state)) {}
+  void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) override {
     state_->SetSources(assignment, std::move(sources));
   }
   void SetRoot(Digest root) override { state_->SetRoot(root); }
   void Stop() override { state_->Post(&FillState::StopOnThread); }
   FillStatus status() const override { return state_->status(); }
 
-private:
+ private:
   // Shared with what is posted to the fill thread.
   const std::shared_ptr<FillState> state_;
 };
 
-} // namespace
+}  // namespace
 
-std::unique_ptr<Fill> Fill::Start(FillSpec spec,
-                                  std::vector<Transport *> transports,
-                                  FillObserver *observer) {
-  auto state = std::make_shared<FillState>(std::move(spec),
-                                           std::move(transports), observer);
+std::unique_ptr<Fill> Fill::Start(FillSpec spec, std::vector<Transport*> transports,
+                                  FillObserver* observer) {
+  auto state = std::make_shared<FillState>(std::move(spec), std::move(transports), observer);
   // A resumed fill may have everything already.
   state->Post(&FillState::AdvanceOnThread);
   return std::make_unique<FillHandle>(std::move(state));
 }
 
-} // namespace th
+}  // namespace th

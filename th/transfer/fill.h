@@ -1,14 +1,13 @@
 // One fill of one buffer: the PipelineReplicator core driven over transports.
 //
 //   auto fill = Fill::Start({.store = store, ...}, transports, observer);
-//   fill->SetSources(assignment, sources);     // again whenever the server
-//   assigns anew fill->SetRoot(root);
+//   fill->SetSources(assignment, sources);  // again whenever the server assigns anew
+//   fill->SetRoot(root);
 //   ... observer->OnComplete(root) ...
-//   fill->Stop();                              // no byte is written after
-//   OnStopped
+//   fill->Stop();                           // no byte is written after OnStopped
 //
-// Thread-safe. Lost, silent, refusing and corrupting sources are closed and
-// reported; the fill keeps what it has and goes on with what SetSources names.
+// Thread-safe. Lost, silent, refusing and corrupting sources are closed and reported; the fill
+// keeps what it has and goes on with what SetSources names.
 #ifndef TH_TRANSFER_FILL_H_
 #define TH_TRANSFER_FILL_H_
 
@@ -31,12 +30,11 @@ namespace th {
 struct FillSourceReport {
   BufferAddress source;
   RankName name;
-  std::string peer;      // "tcp 10.0.0.7:4711"
-  std::string transport; // "tcp"
-  uint64_t bytes = 0;    // accepted
-  uint32_t corrupt_segments =
-      0; // any: the source is suspected; too many: it has failed
-  absl::Duration active; // from the first to the last byte
+  std::string peer;               // "tcp 10.0.0.7:4711"
+  std::string transport;          // "tcp"
+  uint64_t bytes = 0;             // accepted
+  uint32_t corrupt_segments = 0;  // any: the source is suspected; too many: it has failed
+  absl::Duration active;          // from the first to the last byte
   bool failed = false;
   std::string failure;
 };
@@ -44,55 +42,48 @@ struct FillStatus {
   SegmentSet held;
   uint64_t bytes_held = 0;
   uint64_t corrupt_segments = 0;
-  uint32_t reroutes =
-      0; // sources that were lost or replaced while bytes were missing
-  uint64_t rerouted_bytes = 0;           // accepted after the first re-route
-  std::vector<FillSourceReport> sources; // in the order of their assignment
+  uint32_t reroutes = 0;        // sources that were lost or replaced while bytes were missing
+  uint64_t rerouted_bytes = 0;  // accepted after the first re-route
+  std::vector<FillSourceReport> sources;  // in the order of their assignment
 };
 
-// Called on the thread th-fill, which all fills of the process share, one call
-// at a time, never inline from a call into the Fill. Must not block.
+// Called on the thread th-fill, which all fills of the process share, one call at a time, never
+// inline from a call into the Fill. Must not block.
 class FillObserver {
-public:
+ public:
   virtual ~FillObserver() = default;
   virtual void OnFirstWrite() = 0;
-  virtual void OnProgress() = 0; // at most twenty times a second; read status()
-  // All received and checked; the sources have been let go. Again after a list
-  // that was wrong.
+  virtual void OnProgress() = 0;  // at most twenty times a second; read status()
+  // All received and checked; the sources have been let go. Again after a list that was wrong.
   virtual void OnAllReceived() = 0;
-  virtual void
-  OnComplete(Digest root) = 0; // all received, checked, the root agrees
-  virtual void OnFailed(
-      absl::Status why) = 0; // cannot end well (the list was wrong too often)
-  virtual void OnSourceFailed(AssignmentId assignment, BufferAddress source,
-                              SourceFailure failure, std::string detail) = 0;
+  virtual void OnComplete(Digest root) = 0;     // all received, checked, the root agrees
+  virtual void OnFailed(absl::Status why) = 0;  // cannot end well (the list was wrong too often)
+  virtual void OnSourceFailed(AssignmentId assignment, BufferAddress source, SourceFailure failure,
+                              std::string detail) = 0;
   // After Stop(): nothing is written any more and no call follows.
   virtual void OnStopped() = 0;
 };
 
 struct FillSpec {
-  std::shared_ptr<SegmentStore> store; // BeginFill was called by the owner
+  std::shared_ptr<SegmentStore> store;  // BeginFill was called by the owner
   SegmentSet resume;
   std::optional<Digest> root;
   ReplicatorLimits limits;
 };
 
 class Fill {
-public:
+ public:
   // `transports` and `observer` outlive OnStopped.
-  static std::unique_ptr<Fill> Start(FillSpec spec,
-                                     std::vector<Transport *> transports,
-                                     FillObserver *observer);
-  virtual ~Fill() = default; // after OnStopped
-  // Sources that are in use already and are named again go on undisturbed;
-  // others are let go.
-  virtual void SetSources(AssignmentId assignment,
-                          std::vector<AssignedSource> sources) = 0;
+  static std::unique_ptr<Fill> Start(FillSpec spec, std::vector<Transport*> transports,
+                                     FillObserver* observer);
+  virtual ~Fill() = default;  // after OnStopped
+  // Sources that are in use already and are named again go on undisturbed; others are let go.
+  virtual void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) = 0;
   virtual void SetRoot(Digest root) = 0;
   virtual void Stop() = 0;
   virtual FillStatus status() const = 0;
 };
 
-} // namespace th
+}  // namespace th
 
-#endif // TH_TRANSFER_FILL_H_
+#endif  // TH_TRANSFER_FILL_H_

@@ -10,8 +10,8 @@ namespace th {
 
 std::shared_ptr<FillThread> FillThread::Shared() {
   // Never destroyed: fills may still be there while statics go.
-  static absl::Mutex *const mu = new absl::Mutex;
-  static auto *const shared = new std::weak_ptr<FillThread>;
+  static absl::Mutex* const mu = new absl::Mutex;
+  static auto* const shared = new std::weak_ptr<FillThread>;
   absl::MutexLock lock(mu);
   std::shared_ptr<FillThread> thread = shared->lock();
   if (thread == nullptr) {
@@ -21,10 +21,8 @@ std::shared_ptr<FillThread> FillThread::Shared() {
   return thread;
 }
 
-FillThread::FillThread()
-    : process_(getpid()), queue_(std::make_shared<Queue>()) {
-  // A new thread inherits the mask: no signal of the host's is ever handled on
-  // it.
+FillThread::FillThread() : process_(getpid()), queue_(std::make_shared<Queue>()) {
+  // A new thread inherits the mask: no signal of the host's is ever handled on it.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -34,7 +32,7 @@ FillThread::FillThread()
 
 FillThread::~FillThread() {
   if (getpid() != process_) {
-    thread_.detach(); // a forked child has no such thread
+    thread_.detach();  // a forked child has no such thread
     return;
   }
   {
@@ -56,12 +54,12 @@ void FillThread::PostAt(absl::Time when, std::function<void()> task) {
 }
 
 // Waits for a task that is due. False: the thread ends.
-bool FillThread::TakeDue(Queue &queue, std::function<void()> *task) {
+bool FillThread::TakeDue(Queue& queue, std::function<void()>* task) {
   absl::MutexLock lock(&queue.mu);
   while (!queue.ending) {
-    const absl::Duration wait =
-        queue.tasks.empty() ? absl::InfiniteDuration()
-                            : queue.tasks.begin()->first.first - MonotonicNow();
+    const absl::Duration wait = queue.tasks.empty()
+                                    ? absl::InfiniteDuration()
+                                    : queue.tasks.begin()->first.first - MonotonicNow();
     if (wait > absl::ZeroDuration()) {
       queue.changed.WaitWithTimeout(&queue.mu, wait);
       continue;
@@ -73,13 +71,13 @@ bool FillThread::TakeDue(Queue &queue, std::function<void()> *task) {
   return false;
 }
 
-void FillThread::Run(const std::shared_ptr<Queue> &queue) {
+void FillThread::Run(const std::shared_ptr<Queue>& queue) {
   pthread_setname_np(pthread_self(), "th-fill");
   std::function<void()> task;
   while (TakeDue(*queue, &task)) {
     task();
-    task = nullptr; // what it holds is let go of before the next wait
+    task = nullptr;  // what it holds is let go of before the next wait
   }
 }
 
-} // namespace th
+}  // namespace th

@@ -1,5 +1,4 @@
-// The clock of the data plane: never steps back, whatever happens to the wall
-// clock.
+// The clock of the data plane: never steps back, whatever happens to the wall clock.
 #ifndef TH_TRANSFER_MONOTONIC_CLOCK_H_
 #define TH_TRANSFER_MONOTONIC_CLOCK_H_
 
@@ -16,6 +15,6 @@ inline absl::Time MonotonicNow() {
   return absl::UnixEpoch() + absl::DurationFromTimespec(now);
 }
 
-} // namespace th
+}  // namespace th
 
-#endif // TH_TRANSFER_MONOTONIC_CLOCK_H_
+#endif  // TH_TRANSFER_MONOTONIC_CLOCK_H_

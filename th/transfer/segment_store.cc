@@ -6,25 +6,23 @@
 
 namespace th {
 
-SegmentStore::SegmentStore(std::shared_ptr<const ShardLayout> layout,
-                           std::vector<void *> storages)
-    : layout_(std::move(layout)), segment_count_(layout_->segment_count()),
+SegmentStore::SegmentStore(std::shared_ptr<const ShardLayout> layout, std::vector<void*> storages)
+    : layout_(std::move(layout)),
+      segment_count_(layout_->segment_count()),
       storages_(std::move(storages)),
       states_(std::make_unique<std::atomic<uint8_t>[]>(segment_count_)),
       sums_(std::make_unique<std::atomic<uint64_t>[]>(segment_count_)) {
   storages_.resize(layout_->storages().size());
 }
 
-absl::Status SegmentStore::Rebind(std::vector<void *> storages) {
+absl::Status SegmentStore::Rebind(std::vector<void*> storages) {
   absl::MutexLock lock(&mu_);
   if (open_.load()) {
-    return absl::FailedPreconditionError(
-        "the buffer is being served or filled: cannot rebind");
+    return absl::FailedPreconditionError("the buffer is being served or filled: cannot rebind");
   }
   if (storages.size() != layout_->storages().size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the layout has ", layout_->storages().size(),
-                     " storages, not ", storages.size()));
+    return absl::InvalidArgumentError(absl::StrCat("the layout has ", layout_->storages().size(),
+                                                   " storages, not ", storages.size()));
   }
   mu_.Await(absl::Condition(this, &SegmentStore::NothingIsBeingSummed));
   storages_ = std::move(storages);
@@ -50,12 +48,10 @@ void SegmentStore::Publish(BufferGeneration generation) {
     open_.store(true);
     waiters.swap(waiters_);
   }
-  for (const auto &[segment, waiter] : waiters)
-    waiter.wake();
+  for (const auto& [segment, waiter] : waiters) waiter.wake();
 }
 
-void SegmentStore::BeginFill(BufferGeneration generation,
-                             const SegmentSet &held) {
+void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held) {
   absl::MutexLock lock(&mu_);
   Renew();
   generation_.store(generation.value);
@@ -68,27 +64,23 @@ void SegmentStore::BeginFill(BufferGeneration generation,
 }
 
 void SegmentStore::MarkHeld(SegmentIndex segment, SegmentSum sum) {
-  if (segment.value >= segment_count_)
-    return;
+  if (segment.value >= segment_count_) return;
   std::vector<std::function<void()>> wakes;
   {
     absl::MutexLock lock(&mu_);
     sums_[segment.value].store(sum, std::memory_order_relaxed);
     states_[segment.value].store(kHeld | kSummed, std::memory_order_release);
     const auto [begin, end] = waiters_.equal_range(segment);
-    for (auto it = begin; it != end; ++it)
-      wakes.push_back(std::move(it->second.wake));
+    for (auto it = begin; it != end; ++it) wakes.push_back(std::move(it->second.wake));
     waiters_.erase(begin, end);
   }
-  for (const auto &wake : wakes)
-    wake();
+  for (const auto& wake : wakes) wake();
 }
 
 void SegmentStore::ForgetAll() {
   absl::MutexLock lock(&mu_);
   Renew();
-  for (uint64_t i = 0; i < segment_count_; ++i)
-    states_[i].store(0, std::memory_order_release);
+  for (uint64_t i = 0; i < segment_count_; ++i) states_[i].store(0, std::memory_order_release);
 }
 
 void SegmentStore::Close() {
@@ -99,48 +91,40 @@ void SegmentStore::Close() {
     Renew();
     waiters.swap(waiters_);
   }
-  for (const auto &[segment, waiter] : waiters)
-    waiter.wake();
+  for (const auto& [segment, waiter] : waiters) waiter.wake();
 }
 
-absl::StatusOr<Digest> SegmentStore::Seal(const std::atomic<bool> &stop) {
+absl::StatusOr<Digest> SegmentStore::Seal(const std::atomic<bool>& stop) {
   uint64_t publication = 0;
   {
     absl::MutexLock lock(&mu_);
     publication = publication_;
   }
-  if (layout_->checksum() == ChecksumAlgorithm::kNone)
-    return Digest{};
+  if (layout_->checksum() == ChecksumAlgorithm::kNone) return Digest{};
   for (uint64_t i = 0; i < segment_count_; ++i) {
-    if (stop.load())
-      return absl::CancelledError("sealing was stopped");
+    if (stop.load()) return absl::CancelledError("sealing was stopped");
     const uint8_t state = states_[i].load(std::memory_order_acquire);
-    if ((state & kSummed) != 0)
-      continue;
+    if ((state & kSummed) != 0) continue;
     if (!SealOne(SegmentIndex(i), publication)) {
       return absl::CancelledError("the publication ended before it was sealed");
     }
     if ((state & kHeld) == 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("segment ", i, " is not held"));
+      return absl::FailedPreconditionError(absl::StrCat("segment ", i, " is not held"));
     }
   }
   const std::vector<SegmentSum> all = sums();
   absl::MutexLock lock(&mu_);
-  if (publication != publication_)
-    return absl::CancelledError("the publication ended");
+  if (publication != publication_) return absl::CancelledError("the publication ended");
   return RootOfSums(all);
 }
 
 bool SegmentStore::SealOne(SegmentIndex segment, uint64_t publication) {
   {
     absl::MutexLock lock(&mu_);
-    if (publication != publication_ || !open_.load())
-      return false;
-    if ((states_[segment.value].load(std::memory_order_acquire) & kHeld) == 0)
-      return true;
-    // Close, Publish, BeginFill and Rebind wait for this one segment: the owner
-    // may write or free the memory once they have returned.
+    if (publication != publication_ || !open_.load()) return false;
+    if ((states_[segment.value].load(std::memory_order_acquire) & kHeld) == 0) return true;
+    // Close, Publish, BeginFill and Rebind wait for this one segment: the owner may write or free
+    // the memory once they have returned.
     summing_ = true;
   }
   SumOf(segment);
@@ -152,8 +136,7 @@ bool SegmentStore::SealOne(SegmentIndex segment, uint64_t publication) {
 SegmentSet SegmentStore::held() const {
   std::vector<SegmentRange> ranges;
   for (uint64_t i = 0; i < segment_count_; ++i) {
-    if ((states_[i].load(std::memory_order_acquire) & kHeld) == 0)
-      continue;
+    if ((states_[i].load(std::memory_order_acquire) & kHeld) == 0) continue;
     if (!ranges.empty() && ranges.back().end.value == i) {
       ranges.back().end = SegmentIndex(i + 1);
     } else {
@@ -166,8 +149,7 @@ SegmentSet SegmentStore::held() const {
 std::vector<SegmentSum> SegmentStore::sums() const {
   std::vector<SegmentSum> sums(segment_count_);
   for (uint64_t i = 0; i < segment_count_; ++i) {
-    const bool known =
-        (states_[i].load(std::memory_order_acquire) & kSummed) != 0;
+    const bool known = (states_[i].load(std::memory_order_acquire) & kSummed) != 0;
     sums[i] = known ? sums_[i].load(std::memory_order_relaxed) : 0;
   }
   return sums;
@@ -176,10 +158,8 @@ std::vector<SegmentSum> SegmentStore::sums() const {
 // ---- serving
 
 SegmentStore::Readiness SegmentStore::ReadinessOf(SegmentIndex segment) const {
-  if (!open_.load())
-    return Readiness::kClosed;
-  if (segment.value >= segment_count_)
-    return Readiness::kNotYet;
+  if (!open_.load()) return Readiness::kClosed;
+  if (segment.value >= segment_count_) return Readiness::kNotYet;
   const uint8_t state = states_[segment.value].load(std::memory_order_acquire);
   return (state & kHeld) != 0 ? Readiness::kReady : Readiness::kNotYet;
 }
@@ -187,19 +167,17 @@ SegmentStore::Readiness SegmentStore::ReadinessOf(SegmentIndex segment) const {
 SegmentStore::WaitId SegmentStore::NotifyWhenReady(SegmentIndex segment,
                                                    std::function<void()> wake) {
   absl::MutexLock lock(&mu_);
-  if (ReadinessOf(segment) != Readiness::kNotYet)
-    return 0;
+  if (ReadinessOf(segment) != Readiness::kNotYet) return 0;
   const WaitId id = next_wait_++;
   waiters_.emplace(segment, Waiter{id, std::move(wake)});
   return id;
 }
 
 void SegmentStore::CancelNotify(WaitId wait) {
-  std::function<void()> dropped; // destroyed outside of the lock
+  std::function<void()> dropped;  // destroyed outside of the lock
   absl::MutexLock lock(&mu_);
   for (auto it = waiters_.begin(); it != waiters_.end(); ++it) {
-    if (it->second.id != wait)
-      continue;
+    if (it->second.id != wait) continue;
     dropped = std::move(it->second.wake);
     waiters_.erase(it);
     return;
@@ -207,10 +185,8 @@ void SegmentStore::CancelNotify(WaitId wait) {
 }
 
 SegmentSum SegmentStore::SumOf(SegmentIndex segment) {
-  if (layout_->checksum() == ChecksumAlgorithm::kNone ||
-      segment.value >= segment_count_)
-    return 0;
-  std::atomic<uint8_t> &state = states_[segment.value];
+  if (layout_->checksum() == ChecksumAlgorithm::kNone || segment.value >= segment_count_) return 0;
+  std::atomic<uint8_t>& state = states_[segment.value];
   if ((state.load(std::memory_order_acquire) & kSummed) != 0) {
     return sums_[segment.value].load(std::memory_order_relaxed);
   }
@@ -222,24 +198,19 @@ SegmentSum SegmentStore::SumOf(SegmentIndex segment) {
 
 SegmentSum SegmentStore::Compute(SegmentIndex segment) const {
   const SegmentPieces pieces = layout_->PiecesOf(segment);
-  const auto address = [&](const SegmentPiece &piece) {
-    return static_cast<const char *>(storages_[piece.storage]) + piece.offset;
+  const auto address = [&](const SegmentPiece& piece) {
+    return static_cast<const char*>(storages_[piece.storage]) + piece.offset;
   };
-  if (pieces.size() == 1)
-    return SumBytes(address(pieces[0]), pieces[0].bytes);
+  if (pieces.size() == 1) return SumBytes(address(pieces[0]), pieces[0].bytes);
   SegmentHasher hasher;
-  for (const SegmentPiece &piece : pieces)
-    hasher.Update(address(piece), piece.bytes);
+  for (const SegmentPiece& piece : pieces) hasher.Update(address(piece), piece.bytes);
   return hasher.Finish();
 }
 
-void SegmentStore::AppendPieces(SegmentIndex segment,
-                                std::vector<iovec> *iov) const {
-  for (const SegmentPiece &piece : layout_->PiecesOf(segment)) {
-    iov->push_back(
-        {static_cast<char *>(storages_[piece.storage]) + piece.offset,
-         piece.bytes});
+void SegmentStore::AppendPieces(SegmentIndex segment, std::vector<iovec>* iov) const {
+  for (const SegmentPiece& piece : layout_->PiecesOf(segment)) {
+    iov->push_back({static_cast<char*>(storages_[piece.storage]) + piece.offset, piece.bytes});
   }
 }
 
-} // namespace th
+}  // namespace th

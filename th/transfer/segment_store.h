@@ -1,10 +1,9 @@
-// The bytes of one registered buffer as the data plane sees them: where each
-// segment lies, which segments may be served, and the publisher's sum of each.
+// The bytes of one registered buffer as the data plane sees them: where each segment lies, which
+// segments may be served, and the publisher's sum of each.
 //
-// A store is written by one fill at a time or published whole; readers wait on
-// it for segments that have not arrived yet (cut-through). Thread-safe. The
-// memory is the caller's and outlives every admitted transfer (the mutability
-// contract sees to that).
+// A store is written by one fill at a time or published whole; readers wait on it for segments that
+// have not arrived yet (cut-through). Thread-safe. The memory is the caller's and outlives every
+// admitted transfer (the mutability contract sees to that).
 #ifndef TH_TRANSFER_SEGMENT_STORE_H_
 #define TH_TRANSFER_SEGMENT_STORE_H_
 
@@ -28,53 +27,46 @@
 namespace th {
 
 class SegmentStore {
-public:
-  // storages[i]: the address of layout->storages()[i], of exactly its bytes
-  // (null where it has none).
-  SegmentStore(std::shared_ptr<const ShardLayout> layout,
-               std::vector<void *> storages);
+ public:
+  // storages[i]: the address of layout->storages()[i], of exactly its bytes (null where it has
+  // none).
+  SegmentStore(std::shared_ptr<const ShardLayout> layout, std::vector<void*> storages);
 
-  const ShardLayout &layout() const { return *layout_; }
+  const ShardLayout& layout() const { return *layout_; }
   std::shared_ptr<const ShardLayout> shared_layout() const { return layout_; }
-  // Other addresses for the same layout. FAILED_PRECONDITION while anything is
-  // served or filled, INVALID_ARGUMENT when their number is another.
-  absl::Status Rebind(std::vector<void *> storages);
+  // Other addresses for the same layout. FAILED_PRECONDITION while anything is served or filled,
+  // INVALID_ARGUMENT when their number is another.
+  absl::Status Rebind(std::vector<void*> storages);
 
   // ---- owner
-  // Everything may be served from now on; sums are made by Seal, or on demand
-  // just before a segment leaves. Sums of an earlier publication are forgotten.
+  // Everything may be served from now on; sums are made by Seal, or on demand just before a segment
+  // leaves. Sums of an earlier publication are forgotten.
   void Publish(BufferGeneration generation);
-  // A fill begins: only what `held` names (with its sums still known from
-  // before) may be served.
-  void BeginFill(BufferGeneration generation, const SegmentSet &held);
-  // `segment` has arrived and matches `sum`: it may be served, and who waits
-  // for it is told.
+  // A fill begins: only what `held` names (with its sums still known from before) may be served.
+  void BeginFill(BufferGeneration generation, const SegmentSet& held);
+  // `segment` has arrived and matches `sum`: it may be served, and who waits for it is told.
   void MarkHeld(SegmentIndex segment, SegmentSum sum);
   // Takes everything back (a root that disagreed, a reset).
   void ForgetAll();
-  // Nothing is served any more; waiters hear it. On return Seal reads no byte
-  // any more either (it waits for the one segment that is being summed).
+  // Nothing is served any more; waiters hear it. On return Seal reads no byte any more either (it
+  // waits for the one segment that is being summed).
   void Close();
-  // Sums what is not summed yet, in order; stops early (CANCELLED) when `stop`
-  // becomes true or the store was closed or re-published meanwhile;
-  // FAILED_PRECONDITION when a segment is not held. Call on a thread of its
-  // own. Returns the root: empty when the layout takes no checksums.
-  absl::StatusOr<Digest> Seal(const std::atomic<bool> &stop);
+  // Sums what is not summed yet, in order; stops early (CANCELLED) when `stop` becomes true or the
+  // store was closed or re-published meanwhile; FAILED_PRECONDITION when a segment is not held.
+  // Call on a thread of its own. Returns the root: empty when the layout takes no checksums.
+  absl::StatusOr<Digest> Seal(const std::atomic<bool>& stop);
   SegmentSet held() const;
   std::vector<SegmentSum> sums() const;
 
-  // The buffer's generation word, for readers that could read past the holder's
-  // control.
-  BufferGeneration generation() const {
-    return BufferGeneration(generation_.load());
-  }
+  // The buffer's generation word, for readers that could read past the holder's control.
+  BufferGeneration generation() const { return BufferGeneration(generation_.load()); }
 
   // ---- transport, serving
   enum class Readiness : uint8_t { kReady, kNotYet, kClosed };
   Readiness ReadinessOf(SegmentIndex segment) const;
-  // Calls `wake` (any thread, once, never inline) when `segment` becomes ready
-  // or the store closes. Returns what takes that back, or 0 when `segment` is
-  // ready or the store closed already: then `wake` is never called.
+  // Calls `wake` (any thread, once, never inline) when `segment` becomes ready or the store closes.
+  // Returns what takes that back, or 0 when `segment` is ready or the store closed already: then
+  // `wake` is never called.
   using WaitId = uint64_t;
   WaitId NotifyWhenReady(SegmentIndex segment, std::function<void()> wake);
   // `wake` is not called any more, unless it is being called just now.
@@ -82,9 +74,9 @@ public:
   // The bytes and the sum of a ready segment; takes the sum now if nobody has.
   SegmentSum SumOf(SegmentIndex segment);
   // Where the bytes of any segment lie, to be served or to be filled.
-  void AppendPieces(SegmentIndex segment, std::vector<iovec> *iov) const;
+  void AppendPieces(SegmentIndex segment, std::vector<iovec>* iov) const;
 
-private:
+ private:
   // Of a segment; bits.
   enum State : uint8_t { kHeld = 1, kSummed = 2 };
   struct Waiter {
@@ -96,20 +88,18 @@ private:
   SegmentSum Compute(SegmentIndex segment) const;
   // Begins another publication or fill: what Seal is at is void.
   void Renew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool NothingIsBeingSummed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return !summing_;
-  }
+  bool NothingIsBeingSummed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !summing_; }
   // Sums `segment` outside of the lock; false when the publication is over.
   bool SealOne(SegmentIndex segment, uint64_t publication);
 
   const std::shared_ptr<const ShardLayout> layout_;
   const uint64_t segment_count_;
   // Written by Rebind only, while nothing is served.
-  std::vector<void *> storages_;
+  std::vector<void*> storages_;
   std::atomic<uint64_t> generation_{0};
   std::atomic<bool> open_{false};
-  // States are set last (release) and read first (acquire): a segment that is
-  // seen as held has its bytes, one that is seen as summed has its sum.
+  // States are set last (release) and read first (acquire): a segment that is seen as held has its
+  // bytes, one that is seen as summed has its sum.
   const std::unique_ptr<std::atomic<uint8_t>[]> states_;
   const std::unique_ptr<std::atomic<uint64_t>[]> sums_;
 
@@ -120,6 +110,6 @@ private:
   bool summing_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-} // namespace th
+}  // namespace th
 
-#endif // TH_TRANSFER_SEGMENT_STORE_H_
+#endif  // TH_TRANSFER_SEGMENT_STORE_H_

@@ -9,4 +9,4 @@ TransferId NextTransferId() {
   return TransferId(next.fetch_add(1));
 }
 
-} // namespace th
+}  // namespace th

@@ -1,12 +1,11 @@
-// The interface that every transport implements (siblings: tcp; later ibverbs,
-// same_host, cuda_ipc), and that the in-memory fake implements for tests.
-// conformance_suite.h holds what each must pass.
+// The interface that every transport implements (siblings: tcp; later ibverbs, same_host,
+// cuda_ipc), and that the in-memory fake implements for tests. conformance_suite.h holds what each
+// must pass.
 //
-// Readers pull. A reader opens a Pull to one source buffer with its capability;
-// the source admits or refuses it once; then the reader asks for ranges of
-// segments and they arrive straight in the destination, each range in its order
-// (ranges may overtake each other). A source that has not got a segment yet
-// answers as it arrives, and says that it is alive meanwhile.
+// Readers pull. A reader opens a Pull to one source buffer with its capability; the source admits
+// or refuses it once; then the reader asks for ranges of segments and they arrive straight in the
+// destination, each range in its order (ranges may overtake each other). A source that has not got
+// a segment yet answers as it arrives, and says that it is alive meanwhile.
 #ifndef TH_TRANSFER_TRANSPORT_H_
 #define TH_TRANSFER_TRANSPORT_H_
 
@@ -20,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "th/mutability_contract/mutability_contract.h" // TransferId
+#include "th/mutability_contract/mutability_contract.h"  // TransferId
 #include "th/protocol/capability.h"
 #include "th/protocol/messages.h"
 #include "th/transfer/segment_store.h"
@@ -30,21 +29,18 @@ namespace th {
 
 struct TransportLimits {
   uint32_t data_threads = 2;
-  uint32_t connections_per_pull = 2; // at most; one where a shard is small
+  uint32_t connections_per_pull = 2;  // at most; one where a shard is small
   uint32_t max_inbound_connections = 4096;
-  uint32_t max_requests_queued = 64; // of one transfer at its source
+  uint32_t max_requests_queued = 64;  // of one transfer at its source
   absl::Duration connect_timeout = absl::Milliseconds(1000);
   absl::Duration admission_timeout = absl::Milliseconds(1000);
-  // Until it is admitted a reader waits no longer than this for any word of the
-  // source (which says that it is alive while its owner decides). Afterwards
-  // silence is the fill's business.
+  // Until it is admitted a reader waits no longer than this for any word of the source (which says
+  // that it is alive while its owner decides). Afterwards silence is the fill's business.
   absl::Duration admission_silence = absl::Milliseconds(450);
-  absl::Duration keep_alive =
-      absl::Milliseconds(100); // while a request waits for upstream
-  // Uplink cap of the whole process in bytes a second; 0: none. A token bucket
-  // over all transfers.
+  absl::Duration keep_alive = absl::Milliseconds(100);  // while a request waits for upstream
+  // Uplink cap of the whole process in bytes a second; 0: none. A token bucket over all transfers.
   uint64_t uplink_bytes_per_second = 0;
-  std::string congestion_control; // TCP: empty for the system's choice per path
+  std::string congestion_control;  // TCP: empty for the system's choice per path
 };
 
 // A transfer that a reader asks for, as the holder's owner decides on it.
@@ -56,58 +52,49 @@ struct AdmissionRequest {
 };
 struct Admission {
   absl::Status status;
-  std::shared_ptr<SegmentStore> store; // when OK
+  std::shared_ptr<SegmentStore> store;  // when OK
   BufferGeneration generation;
 };
 
 // A number for a transfer, unique in this process whatever the transport.
 TransferId NextTransferId();
 
-// The holder's owner. Called on data threads; must not block. `decide` may be
-// called later, on any thread, exactly once.
+// The holder's owner. Called on data threads; must not block. `decide` may be called later, on any
+// thread, exactly once.
 class HolderDelegate {
-public:
+ public:
   virtual ~HolderDelegate() = default;
-  virtual void OnAdmission(AdmissionRequest request,
-                           std::function<void(Admission)> decide) = 0;
+  virtual void OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) = 0;
   // At most ten times a second a transfer: the reader takes bytes.
-  virtual void OnReaderBytes(TransferId transfer,
-                             uint64_t bytes_sent_so_far) = 0;
-  // The transfer is over, whoever ended it; nothing is read from the buffer for
-  // it any more.
+  virtual void OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) = 0;
+  // The transfer is over, whoever ended it; nothing is read from the buffer for it any more.
   virtual void OnReaderReleased(TransferId transfer, uint64_t bytes_sent) = 0;
 };
 
-// Where a pull's bytes go. Called on a data thread, serialised a pull, never
-// inline from Open/Ask.
+// Where a pull's bytes go. Called on a data thread, serialised a pull, never inline from Open/Ask.
 class PullSink {
-public:
+ public:
   virtual ~PullSink() = default;
   virtual void OnAdmitted(BufferGeneration generation) = 0;
-  // The bytes of `segment` come next. Appends where to put them and returns
-  // true, or returns false: the bytes are read and thrown away, and OnSegment
-  // is not called.
-  virtual bool OnSegmentBegins(SegmentIndex segment,
-                               std::vector<iovec> *iov) = 0;
-  // All of its bytes landed. `sent` is the publisher's sum that came along,
-  // `computed` that of what landed (taken while it is in cache).
-  virtual void OnSegment(SegmentIndex segment, SegmentSum sent,
-                         SegmentSum computed) = 0;
+  // The bytes of `segment` come next. Appends where to put them and returns true, or returns false:
+  // the bytes are read and thrown away, and OnSegment is not called.
+  virtual bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) = 0;
+  // All of its bytes landed. `sent` is the publisher's sum that came along, `computed` that of what
+  // landed (taken while it is in cache).
+  virtual void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) = 0;
   virtual void OnAlive() = 0;
-  // The last call: the pull is dead and no memory of the sink is touched any
-  // more.
+  // The last call: the pull is dead and no memory of the sink is touched any more.
   virtual void OnClosed(SourceFailure failure, std::string detail) = 0;
 };
 
-// One transfer from one source buffer. Thread-safe. Destroying it without
-// Close() closes it.
+// One transfer from one source buffer. Thread-safe. Destroying it without Close() closes it.
 class Pull {
-public:
+ public:
   virtual ~Pull() = default;
   virtual void Ask(SegmentRange range) = 0;
   // Ends it; OnClosed(kClosed, "closed by the reader") follows. Idempotent.
   virtual void Close() = 0;
-  virtual std::string peer() const = 0; // "tcp 10.0.0.7:4711"
+  virtual std::string peer() const = 0;  // "tcp 10.0.0.7:4711"
 };
 
 struct PullTarget {
@@ -120,29 +107,27 @@ struct PullTarget {
 
 // One transport of one process: its listener and its connections. Thread-safe.
 class Transport {
-public:
+ public:
   virtual ~Transport() = default;
-  virtual absl::string_view name() const = 0; // Endpoint::transport
+  virtual absl::string_view name() const = 0;  // Endpoint::transport
   // Where our buffers can be read. Valid after construction.
   virtual std::vector<Endpoint> endpoints() const = 0;
-  // Who decides on transfers from the buffers of `worker`. The delegate
-  // outlives its removal.
-  virtual void AddHolder(WorkerId worker, HolderDelegate *delegate) = 0;
-  // Closes its transfers; returns when no call into the delegate is under way
-  // or will come. Not to be called on a data thread.
+  // Who decides on transfers from the buffers of `worker`. The delegate outlives its removal.
+  virtual void AddHolder(WorkerId worker, HolderDelegate* delegate) = 0;
+  // Closes its transfers; returns when no call into the delegate is under way or will come. Not to
+  // be called on a data thread.
   virtual void RemoveHolder(WorkerId worker) = 0;
   // Ends one served transfer at once; OnReaderReleased follows.
   virtual void CutTransfer(TransferId transfer) = 0;
   // `sink` outlives OnClosed.
-  virtual std::unique_ptr<Pull> Open(PullTarget target, PullSink *sink) = 0;
+  virtual std::unique_ptr<Pull> Open(PullTarget target, PullSink* sink) = 0;
   // Payload bytes sent and received on behalf of transfers since the start.
   struct Counters {
-    uint64_t bytes_sent = 0, bytes_received = 0, transfers_served = 0,
-             transfers_refused = 0;
+    uint64_t bytes_sent = 0, bytes_received = 0, transfers_served = 0, transfers_refused = 0;
   };
   virtual Counters counters() const = 0;
 };
 
-} // namespace th
+}  // namespace th
 
-#endif // TH_TRANSFER_TRANSPORT_H_
+#endif  // TH_TRANSFER_TRANSPORT_H_

@@ -20,35 +20,29 @@ constexpr size_t kScratchBytes = 64 << 10;
 constexpr uint64_t kWakeId = 0;
 constexpr int kMaxWaitMs = 1000;
 
-} // namespace
+}  // namespace
 
-absl::StatusOr<std::shared_ptr<EventLoop>>
-EventLoop::Start(std::string thread_name) {
+absl::StatusOr<std::shared_ptr<EventLoop>> EventLoop::Start(std::string thread_name) {
   const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   const int wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (epoll_fd < 0 || wake_fd < 0) {
-    if (epoll_fd >= 0)
-      close(epoll_fd);
-    if (wake_fd >= 0)
-      close(wake_fd);
-    return absl::ResourceExhaustedError(
-        "no file descriptor left for a data thread");
+    if (epoll_fd >= 0) close(epoll_fd);
+    if (wake_fd >= 0) close(wake_fd);
+    return absl::ResourceExhaustedError("no file descriptor left for a data thread");
   }
   std::shared_ptr<EventLoop> loop(new EventLoop(epoll_fd, wake_fd));
-  // A new thread inherits the mask: no signal of the host's is ever handled on
-  // it.
+  // A new thread inherits the mask: no signal of the host's is ever handled on it.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  loop->thread_ = std::thread(
-      [raw = loop.get(), name = std::move(thread_name)] { raw->Run(name); });
+  loop->thread_ =
+      std::thread([raw = loop.get(), name = std::move(thread_name)] { raw->Run(name); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return loop;
 }
 
 EventLoop::EventLoop(int epoll_fd, int wake_fd)
-    : epoll_fd_(epoll_fd), wake_fd_(wake_fd), process_(getpid()),
-      scratch_(kScratchBytes) {
+    : epoll_fd_(epoll_fd), wake_fd_(wake_fd), process_(getpid()), scratch_(kScratchBytes) {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kWakeId;
@@ -63,21 +57,17 @@ EventLoop::~EventLoop() {
 
 bool EventLoop::Post(std::function<void()> task) {
   absl::MutexLock lock(&mu_);
-  if (ended_)
-    return false;
+  if (ended_) return false;
   posted_.push_back(std::move(task));
-  if (std::exchange(wake_pending_, true))
-    return true;
+  if (std::exchange(wake_pending_, true)) return true;
   const uint64_t one = 1;
   // Fails only when the counter is full, and then the loop wakes anyway.
-  if (write(wake_fd_, &one, sizeof(one)) < 0)
-    wake_pending_ = true;
+  if (write(wake_fd_, &one, sizeof(one)) < 0) wake_pending_ = true;
   return true;
 }
 
 void EventLoop::Stop() {
-  if (!thread_.joinable())
-    return;
+  if (!thread_.joinable()) return;
   if (getpid() != process_) {
     thread_.detach();
     return;
@@ -90,8 +80,7 @@ void EventLoop::Stop() {
   thread_.join();
 }
 
-void EventLoop::Watch(int fd, uint32_t events,
-                      std::shared_ptr<Handler> handler) {
+void EventLoop::Watch(int fd, uint32_t events, std::shared_ptr<Handler> handler) {
   const uint64_t id = next_id_++;
   watched_[fd] = {id, std::move(handler)};
   fd_of_[id] = fd;
@@ -103,8 +92,7 @@ void EventLoop::Watch(int fd, uint32_t events,
 
 void EventLoop::Rewatch(int fd, uint32_t events) {
   const auto it = watched_.find(fd);
-  if (it == watched_.end())
-    return;
+  if (it == watched_.end()) return;
   epoll_event event{};
   event.events = events;
   event.data.u64 = it->second.id;
@@ -113,15 +101,13 @@ void EventLoop::Rewatch(int fd, uint32_t events) {
 
 void EventLoop::Unwatch(int fd) {
   const auto it = watched_.find(fd);
-  if (it == watched_.end())
-    return;
+  if (it == watched_.end()) return;
   epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
   fd_of_.erase(it->second.id);
   watched_.erase(it);
 }
 
-EventLoop::TimerId EventLoop::RunAt(absl::Time when,
-                                    std::function<void()> task) {
+EventLoop::TimerId EventLoop::RunAt(absl::Time when, std::function<void()> task) {
   const TimerId id{when, next_id_++};
   timers_.emplace(id, std::move(task));
   return id;
@@ -132,7 +118,7 @@ bool EventLoop::Ending() {
   return ending_;
 }
 
-void EventLoop::Run(const std::string &thread_name) {
+void EventLoop::Run(const std::string& thread_name) {
   pthread_setname_np(pthread_self(), thread_name.substr(0, 15).c_str());
   while (!Ending()) {
     Dispatch(TimeoutMs());
@@ -147,13 +133,10 @@ void EventLoop::Wind() {
   while (true) {
     RunPosted();
     std::vector<std::shared_ptr<Handler>> handlers;
-    for (const auto &[fd, watched] : watched_)
-      handlers.push_back(watched.handler);
-    for (const auto &handler : handlers)
-      handler->OnLoopStops();
+    for (const auto& [fd, watched] : watched_) handlers.push_back(watched.handler);
+    for (const auto& handler : handlers) handler->OnLoopStops();
     absl::MutexLock lock(&mu_);
-    if (!posted_.empty())
-      continue;
+    if (!posted_.empty()) continue;
     ended_ = true;
     break;
   }
@@ -163,24 +146,19 @@ void EventLoop::Wind() {
 int EventLoop::TimeoutMs() {
   {
     absl::MutexLock lock(&mu_);
-    if (!posted_.empty())
-      return 0;
+    if (!posted_.empty()) return 0;
   }
-  if (timers_.empty())
-    return kMaxWaitMs;
+  if (timers_.empty()) return kMaxWaitMs;
   const absl::Duration until = timers_.begin()->first.first - MonotonicNow();
-  if (until <= absl::ZeroDuration())
-    return 0;
+  if (until <= absl::ZeroDuration()) return 0;
   // Rounded up: waking early would only mean to wait again.
-  const int64_t ms =
-      absl::ToInt64Milliseconds(until + absl::Nanoseconds(999'999));
+  const int64_t ms = absl::ToInt64Milliseconds(until + absl::Nanoseconds(999'999));
   return static_cast<int>(std::min<int64_t>(ms, kMaxWaitMs));
 }
 
 void EventLoop::Dispatch(int timeout_ms) {
   std::array<epoll_event, kEventsPerWait> events;
-  const int count =
-      epoll_wait(epoll_fd_, events.data(), kEventsPerWait, timeout_ms);
+  const int count = epoll_wait(epoll_fd_, events.data(), kEventsPerWait, timeout_ms);
   for (int i = 0; i < count; ++i) {
     if (events[i].data.u64 == kWakeId) {
       uint64_t value = 0;
@@ -189,8 +167,7 @@ void EventLoop::Dispatch(int timeout_ms) {
       continue;
     }
     const auto fd = fd_of_.find(events[i].data.u64);
-    if (fd == fd_of_.end())
-      continue;
+    if (fd == fd_of_.end()) continue;
     const std::shared_ptr<Handler> handler = watched_[fd->second].handler;
     handler->OnReady(events[i].events);
   }
@@ -211,8 +188,7 @@ void EventLoop::RunPosted() {
     tasks.swap(posted_);
     wake_pending_ = false;
   }
-  for (auto &task : tasks)
-    task();
+  for (auto& task : tasks) task();
 }
 
-} // namespace th::tcp
+}  // namespace th::tcp

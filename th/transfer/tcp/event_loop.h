@@ -1,9 +1,7 @@
-// One data thread: epoll over sockets, timers, and closures posted from other
-// threads.
+// One data thread: epoll over sockets, timers, and closures posted from other threads.
 //
-// Handlers, timers and closures run on the loop's thread, one at a time, and
-// must not block. The thread is named, has all signals blocked, and ends in
-// Stop().
+// Handlers, timers and closures run on the loop's thread, one at a time, and must not block. The
+// thread is named, has all signals blocked, and ends in Stop().
 #ifndef TH_TRANSFER_TCP_EVENT_LOOP_H_
 #define TH_TRANSFER_TCP_EVENT_LOOP_H_
 
@@ -28,10 +26,10 @@
 namespace th::tcp {
 
 class EventLoop {
-public:
+ public:
   // What is watched. Kept alive by the loop while it is.
   class Handler {
-  public:
+   public:
     virtual ~Handler() = default;
     // `events` as of epoll.
     virtual void OnReady(uint32_t events) = 0;
@@ -41,16 +39,15 @@ public:
   using TimerId = std::pair<absl::Time, uint64_t>;
 
   // RESOURCE_EXHAUSTED when the system gives no descriptor.
-  static absl::StatusOr<std::shared_ptr<EventLoop>>
-  Start(std::string thread_name);
+  static absl::StatusOr<std::shared_ptr<EventLoop>> Start(std::string thread_name);
   ~EventLoop();
-  EventLoop(const EventLoop &) = delete;
-  EventLoop &operator=(const EventLoop &) = delete;
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
 
   // Any thread. False when the loop has ended: `task` is dropped.
   bool Post(std::function<void()> task);
-  // Not on the loop's thread. Tells every handler, runs what was posted, joins.
-  // Idempotent. In a forked child, which has no such thread, it does nothing.
+  // Not on the loop's thread. Tells every handler, runs what was posted, joins. Idempotent. In a
+  // forked child, which has no such thread, it does nothing.
   void Stop();
 
   // ---- on the loop's thread
@@ -58,18 +55,18 @@ public:
   void Rewatch(int fd, uint32_t events);
   void Unwatch(int fd);
   TimerId RunAt(absl::Time when, std::function<void()> task);
-  void Cancel(const TimerId &timer) { timers_.erase(timer); }
+  void Cancel(const TimerId& timer) { timers_.erase(timer); }
   // Scratch memory for bytes that nobody wants.
-  std::vector<char> &scratch() { return scratch_; }
+  std::vector<char>& scratch() { return scratch_; }
 
-private:
+ private:
   struct Watched {
     uint64_t id = 0;
     std::shared_ptr<Handler> handler;
   };
 
   EventLoop(int epoll_fd, int wake_fd);
-  void Run(const std::string &thread_name);
+  void Run(const std::string& thread_name);
   void RunPosted();
   void RunTimers();
   void Dispatch(int timeout_ms);
@@ -84,8 +81,7 @@ private:
 
   // The loop's thread only.
   std::unordered_map<int, Watched> watched_;
-  std::unordered_map<uint64_t, int>
-      fd_of_; // by watch id: an event of a closed fd finds nothing
+  std::unordered_map<uint64_t, int> fd_of_;  // by watch id: an event of a closed fd finds nothing
   uint64_t next_id_ = 1;
   std::map<TimerId, std::function<void()>> timers_;
   std::vector<char> scratch_;
@@ -97,6 +93,6 @@ private:
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-} // namespace th::tcp
+}  // namespace th::tcp
 
-#endif // TH_TRANSFER_TCP_EVENT_LOOP_H_
+#endif  // TH_TRANSFER_TCP_EVENT_LOOP_H_

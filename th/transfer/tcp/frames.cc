@@ -10,83 +10,75 @@
 namespace th::tcp {
 namespace {
 
-constexpr uint64_t kMagic =
-    0x3142554852534E54; // "TNSRHUB1" read as little-endian
+constexpr uint64_t kMagic = 0x3142554852534E54;  // "TNSRHUB1" read as little-endian
 constexpr char kSoftware[] = "tensorhub";
 constexpr size_t kOpenBodyBytes = 16 + 8 + 8 + 4 + 8 + 4 + 8 + 16 + 8 + 32;
 
-uint16_t Load16(const uint8_t *p) {
-  return static_cast<uint16_t>(p[0] | p[1] << 8);
-}
-uint64_t LoadLittle(const void *data, int bytes) {
-  const uint8_t *p = static_cast<const uint8_t *>(data);
+uint16_t Load16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
+uint64_t LoadLittle(const void* data, int bytes) {
+  const uint8_t* p = static_cast<const uint8_t*>(data);
   uint64_t value = 0;
-  for (int i = bytes - 1; i >= 0; --i)
-    value = value << 8 | p[i];
+  for (int i = bytes - 1; i >= 0; --i) value = value << 8 | p[i];
   return value;
 }
-void StoreLittle(uint64_t value, int bytes, void *data) {
-  uint8_t *p = static_cast<uint8_t *>(data);
-  for (int i = 0; i < bytes; ++i)
-    p[i] = static_cast<uint8_t>(value >> (8 * i));
+void StoreLittle(uint64_t value, int bytes, void* data) {
+  uint8_t* p = static_cast<uint8_t*>(data);
+  for (int i = 0; i < bytes; ++i) p[i] = static_cast<uint8_t>(value >> (8 * i));
 }
 
 class Writer {
-public:
+ public:
   void Number(uint64_t value, int bytes) {
     const size_t at = out_.size();
     out_.resize(at + bytes);
     StoreLittle(value, bytes, out_.data() + at);
   }
-  template <size_t N> void Bytes(const std::array<uint8_t, N> &bytes) {
-    out_.append(reinterpret_cast<const char *>(bytes.data()), N);
+  template <size_t N>
+  void Bytes(const std::array<uint8_t, N>& bytes) {
+    out_.append(reinterpret_cast<const char*>(bytes.data()), N);
   }
   std::string Take() { return std::move(out_); }
 
-private:
+ private:
   std::string out_;
 };
 
 // Reads within a body whose length was checked.
 class Reader {
-public:
+ public:
   explicit Reader(absl::string_view body) : rest_(body) {}
   uint64_t Number(int bytes) {
     const uint64_t value = LoadLittle(rest_.data(), bytes);
     rest_.remove_prefix(bytes);
     return value;
   }
-  template <size_t N> std::array<uint8_t, N> Bytes() {
+  template <size_t N>
+  std::array<uint8_t, N> Bytes() {
     std::array<uint8_t, N> bytes;
     std::memcpy(bytes.data(), rest_.data(), N);
     rest_.remove_prefix(N);
     return bytes;
   }
 
-private:
+ private:
   absl::string_view rest_;
 };
 
 std::string Framed(FrameHeader header, absl::string_view body) {
   header.body_bytes = static_cast<uint32_t>(body.size());
   const RawHeader raw = EncodeHeader(header);
-  return absl::StrCat(
-      absl::string_view(reinterpret_cast<const char *>(raw.data()), raw.size()),
-      body);
+  return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(raw.data()), raw.size()),
+                      body);
 }
 
-absl::string_view Cut(absl::string_view text) {
-  return text.substr(0, kMaxTextBytes);
-}
+absl::string_view Cut(absl::string_view text) { return text.substr(0, kMaxTextBytes); }
 
 absl::Status Bad(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("bad data frame: ", what));
 }
 
-absl::StatusOr<Frame> DecodeHello(const FrameHeader &header,
-                                  absl::string_view body) {
-  if (header.a != kMagic)
-    return Bad("the peer does not speak TensorHub's data protocol");
+absl::StatusOr<Frame> DecodeHello(const FrameHeader& header, absl::string_view body) {
+  if (header.a != kMagic) return Bad("the peer does not speak TensorHub's data protocol");
   Hello hello;
   hello.hello.min_version = static_cast<uint32_t>(header.b);
   hello.hello.max_version = static_cast<uint32_t>(header.b >> 32);
@@ -95,15 +87,13 @@ absl::StatusOr<Frame> DecodeHello(const FrameHeader &header,
   return hello;
 }
 
-absl::StatusOr<Frame> DecodeOpen(const FrameHeader &header,
-                                 absl::string_view body) {
-  if (body.size() < kOpenBodyBytes)
-    return Bad("Open is too short");
+absl::StatusOr<Frame> DecodeOpen(const FrameHeader& header, absl::string_view body) {
+  if (body.size() < kOpenBodyBytes) return Bad("Open is too short");
   Reader reader(body);
   Open open;
   open.joins = header.a == 1;
   open.nonce = reader.Bytes<16>();
-  CapabilityClaims &claims = open.capability.claims;
+  CapabilityClaims& claims = open.capability.claims;
   claims.reader = WorkerId(reader.Number(8));
   claims.source.worker = WorkerId(reader.Number(8));
   claims.source.buffer = BufferId(static_cast<uint32_t>(reader.Number(4)));
@@ -116,24 +106,21 @@ absl::StatusOr<Frame> DecodeOpen(const FrameHeader &header,
   return open;
 }
 
-absl::StatusOr<Frame> DecodeRefused(const FrameHeader &header,
-                                    absl::string_view body) {
+absl::StatusOr<Frame> DecodeRefused(const FrameHeader& header, absl::string_view body) {
   // 1 to 16 are the codes of errors; anything else would be no refusal.
   const bool known = header.a >= 1 && header.a <= 16;
-  const auto code = known ? static_cast<absl::StatusCode>(header.a)
-                          : absl::StatusCode::kUnknown;
+  const auto code = known ? static_cast<absl::StatusCode>(header.a) : absl::StatusCode::kUnknown;
   return Refused{absl::Status(code, Cut(body))};
 }
 
-absl::StatusOr<Frame> DecodeAsk(const FrameHeader &header) {
-  if (header.a >= header.b)
-    return Bad("Ask for an empty range");
+absl::StatusOr<Frame> DecodeAsk(const FrameHeader& header) {
+  if (header.a >= header.b) return Bad("Ask for an empty range");
   return Ask{{SegmentIndex(header.a), SegmentIndex(header.b)}};
 }
 
-} // namespace
+}  // namespace
 
-RawHeader EncodeHeader(const FrameHeader &header) {
+RawHeader EncodeHeader(const FrameHeader& header) {
   RawHeader raw{};
   raw[0] = static_cast<uint8_t>(header.type);
   raw[1] = header.flags;
@@ -144,7 +131,7 @@ RawHeader EncodeHeader(const FrameHeader &header) {
   return raw;
 }
 
-absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader &raw) {
+absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader& raw) {
   FrameHeader header;
   header.type = static_cast<FrameType>(raw[0]);
   header.flags = raw[1];
@@ -152,35 +139,27 @@ absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader &raw) {
   header.a = LoadLittle(&raw[8], 8);
   header.b = LoadLittle(&raw[16], 8);
   header.c = LoadLittle(&raw[24], 8);
-  if (Load16(&raw[2]) != 0)
-    return Bad("reserved bytes are not zero");
-  const bool known =
-      header.type >= FrameType::kHello && header.type <= FrameType::kClose;
+  if (Load16(&raw[2]) != 0) return Bad("reserved bytes are not zero");
+  const bool known = header.type >= FrameType::kHello && header.type <= FrameType::kClose;
   if (!known && (header.flags & kMayBeSkipped) == 0) {
     return Bad(absl::StrCat("unknown type ", raw[0]));
   }
-  const uint64_t limit = header.type == FrameType::kSegment
-                             ? kMaxSegmentBytes
-                             : kMaxControlBodyBytes;
+  const uint64_t limit =
+      header.type == FrameType::kSegment ? kMaxSegmentBytes : kMaxControlBodyBytes;
   if (header.body_bytes > limit) {
-    return Bad(absl::StrCat("a body of ", header.body_bytes,
-                            " bytes in a frame of type ", raw[0]));
+    return Bad(absl::StrCat("a body of ", header.body_bytes, " bytes in a frame of type ", raw[0]));
   }
   return header;
 }
 
-std::string Encode(const Hello &hello) {
-  const uint64_t versions =
-      uint64_t{hello.hello.max_version} << 32 | hello.hello.min_version;
-  return Framed({.type = FrameType::kHello,
-                 .a = kMagic,
-                 .b = versions,
-                 .c = hello.hello.features},
+std::string Encode(const Hello& hello) {
+  const uint64_t versions = uint64_t{hello.hello.max_version} << 32 | hello.hello.min_version;
+  return Framed({.type = FrameType::kHello, .a = kMagic, .b = versions, .c = hello.hello.features},
                 Cut(hello.hello.software));
 }
 
-std::string Encode(const Open &open) {
-  const CapabilityClaims &claims = open.capability.claims;
+std::string Encode(const Open& open) {
+  const CapabilityClaims& claims = open.capability.claims;
   Writer body;
   body.Bytes(open.nonce);
   body.Number(claims.reader.value, 8);
@@ -192,37 +171,30 @@ std::string Encode(const Open &open) {
   body.Bytes(open.capability.mac);
   body.Number(open.generation.value, 8);
   body.Bytes(open.layout.bytes);
-  return Framed({.type = FrameType::kOpen, .a = open.joins ? uint64_t{1} : 0},
-                body.Take());
+  return Framed({.type = FrameType::kOpen, .a = open.joins ? uint64_t{1} : 0}, body.Take());
 }
 
-std::string Encode(const Admitted &admitted) {
-  return Framed({.type = FrameType::kAdmitted, .c = admitted.generation.value},
-                "");
+std::string Encode(const Admitted& admitted) {
+  return Framed({.type = FrameType::kAdmitted, .c = admitted.generation.value}, "");
 }
 
-std::string Encode(const Refused &refused) {
-  return Framed({.type = FrameType::kRefused,
-                 .a = static_cast<uint64_t>(refused.status.code())},
+std::string Encode(const Refused& refused) {
+  return Framed({.type = FrameType::kRefused, .a = static_cast<uint64_t>(refused.status.code())},
                 Cut(refused.status.message()));
 }
 
-std::string Encode(const Ask &ask) {
-  return Framed({.type = FrameType::kAsk,
-                 .a = ask.range.begin.value,
-                 .b = ask.range.end.value},
+std::string Encode(const Ask& ask) {
+  return Framed({.type = FrameType::kAsk, .a = ask.range.begin.value, .b = ask.range.end.value},
                 "");
 }
 
-std::string Encode(const Alive &) {
-  return Framed({.type = FrameType::kAlive}, "");
-}
+std::string Encode(const Alive&) { return Framed({.type = FrameType::kAlive}, ""); }
 
-std::string Encode(const Close &close) {
+std::string Encode(const Close& close) {
   return Framed({.type = FrameType::kClose}, Cut(close.why));
 }
 
-RawHeader EncodeSegmentHeader(const SegmentHeader &segment) {
+RawHeader EncodeSegmentHeader(const SegmentHeader& segment) {
   return EncodeHeader({.type = FrameType::kSegment,
                        .body_bytes = segment.bytes,
                        .a = segment.segment.value,
@@ -230,41 +202,37 @@ RawHeader EncodeSegmentHeader(const SegmentHeader &segment) {
                        .c = segment.generation.value});
 }
 
-absl::StatusOr<Frame> DecodeFrame(const FrameHeader &header,
-                                  absl::string_view body) {
+absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view body) {
   switch (header.type) {
-  case FrameType::kHello:
-    return DecodeHello(header, body);
-  case FrameType::kOpen:
-    return DecodeOpen(header, body);
-  case FrameType::kAdmitted:
-    return Admitted{BufferGeneration(header.c)};
-  case FrameType::kRefused:
-    return DecodeRefused(header, body);
-  case FrameType::kAsk:
-    return DecodeAsk(header);
-  case FrameType::kSegment:
-    return SegmentHeader{SegmentIndex(header.a), header.body_bytes, header.b,
-                         BufferGeneration(header.c)};
-  case FrameType::kAlive:
-    return Alive{};
-  case FrameType::kClose:
-    return Close{std::string(Cut(body))};
+    case FrameType::kHello:
+      return DecodeHello(header, body);
+    case FrameType::kOpen:
+      return DecodeOpen(header, body);
+    case FrameType::kAdmitted:
+      return Admitted{BufferGeneration(header.c)};
+    case FrameType::kRefused:
+      return DecodeRefused(header, body);
+    case FrameType::kAsk:
+      return DecodeAsk(header);
+    case FrameType::kSegment:
+      return SegmentHeader{SegmentIndex(header.a), header.body_bytes, header.b,
+                           BufferGeneration(header.c)};
+    case FrameType::kAlive:
+      return Alive{};
+    case FrameType::kClose:
+      return Close{std::string(Cut(body))};
   }
   return Skipped{};
 }
 
 absl::StatusOr<std::optional<Frame>> FrameParser::Next() {
-  if (buffer_.size() < kFrameHeaderBytes)
-    return std::nullopt;
+  if (buffer_.size() < kFrameHeaderBytes) return std::nullopt;
   RawHeader raw;
   std::memcpy(raw.data(), buffer_.data(), raw.size());
   TH_ASSIGN_OR_RETURN(const FrameHeader header, DecodeHeader(raw));
-  if (header.type == FrameType::kSegment)
-    return Bad("a segment where only requests are expected");
+  if (header.type == FrameType::kSegment) return Bad("a segment where only requests are expected");
   const size_t bytes = kFrameHeaderBytes + header.body_bytes;
-  if (buffer_.size() < bytes)
-    return std::nullopt;
+  if (buffer_.size() < bytes) return std::nullopt;
   const absl::string_view body =
       absl::string_view(buffer_).substr(kFrameHeaderBytes, header.body_bytes);
   TH_ASSIGN_OR_RETURN(Frame frame, DecodeFrame(header, body));
@@ -279,4 +247,4 @@ ProtocolHello OwnHello() {
           .software = kSoftware};
 }
 
-} // namespace th::tcp
+}  // namespace th::tcp

@@ -1,15 +1,13 @@
-// The frames of a TCP data connection: what docs/protocol/data.md draws. Pure:
-// bytes in, values out.
+// The frames of a TCP data connection: what docs/protocol/data.md draws. Pure: bytes in, values
+// out.
 //
-// Every frame is a header of 32 bytes, little-endian, and a body of
-// header.body_bytes:
+// Every frame is a header of 32 bytes, little-endian, and a body of header.body_bytes:
 //
-//   0 type   1 flags   2 zero (2 bytes)   4 body_bytes (4)   8 a (8)   16 b (8)
-//   24 c (8)
+//   0 type   1 flags   2 zero (2 bytes)   4 body_bytes (4)   8 a (8)   16 b (8)   24 c (8)
 //
-// The body of a Segment is its payload and goes straight to its destination;
-// every other body is at most kMaxControlBodyBytes. A frame of an unknown type
-// is skipped when its flag says that it may be.
+// The body of a Segment is its payload and goes straight to its destination; every other body is at
+// most kMaxControlBodyBytes. A frame of an unknown type is skipped when its flag says that it may
+// be.
 #ifndef TH_TRANSFER_TCP_FRAMES_H_
 #define TH_TRANSFER_TCP_FRAMES_H_
 
@@ -33,8 +31,7 @@ namespace th::tcp {
 
 inline constexpr size_t kFrameHeaderBytes = 32;
 inline constexpr uint32_t kMaxControlBodyBytes = 4096;
-inline constexpr size_t kMaxTextBytes =
-    1024; // of a reason or a software's name
+inline constexpr size_t kMaxTextBytes = 1024;  // of a reason or a software's name
 inline constexpr uint32_t kDataProtocolVersion = 1;
 inline constexpr uint32_t kMinDataProtocolVersion = 1;
 
@@ -48,24 +45,22 @@ enum class FrameType : uint8_t {
   kAlive = 7,
   kClose = 8,
 };
-inline constexpr uint8_t kMayBeSkipped = 1; // a flag
+inline constexpr uint8_t kMayBeSkipped = 1;  // a flag
 
 struct FrameHeader {
-  FrameType type =
-      FrameType::kAlive; // possibly unknown, when it may be skipped
+  FrameType type = FrameType::kAlive;  // possibly unknown, when it may be skipped
   uint8_t flags = 0;
   uint32_t body_bytes = 0;
   uint64_t a = 0;
   uint64_t b = 0;
   uint64_t c = 0;
-  friend bool operator==(const FrameHeader &, const FrameHeader &) = default;
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 using RawHeader = std::array<uint8_t, kFrameHeaderBytes>;
 
-RawHeader EncodeHeader(const FrameHeader &header);
-// INVALID_ARGUMENT: an unknown type that may not be skipped, a body above its
-// limit.
-absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader &raw);
+RawHeader EncodeHeader(const FrameHeader& header);
+// INVALID_ARGUMENT: an unknown type that may not be skipped, a body above its limit.
+absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader& raw);
 
 // First, both ways.
 struct Hello {
@@ -73,8 +68,7 @@ struct Hello {
 };
 // Chosen by the reader at random; the connections of one pull share it.
 using PullNonce = std::array<uint8_t, 16>;
-// The reader's wish. `joins`: a further connection of a pull that was admitted
-// already.
+// The reader's wish. `joins`: a further connection of a pull that was admitted already.
 struct Open {
   bool joins = false;
   PullNonce nonce{};
@@ -105,41 +99,36 @@ struct Close {
 };
 struct Skipped {};
 
-using Frame = std::variant<Hello, Open, Admitted, Refused, Ask, SegmentHeader,
-                           Alive, Close, Skipped>;
+using Frame =
+    std::variant<Hello, Open, Admitted, Refused, Ask, SegmentHeader, Alive, Close, Skipped>;
 
-std::string Encode(const Hello &hello);
-std::string Encode(const Open &open);
-std::string Encode(const Admitted &admitted);
-std::string Encode(const Refused &refused);
-std::string Encode(const Ask &ask);
-std::string Encode(const Alive &alive);
-std::string Encode(const Close &close);
-RawHeader EncodeSegmentHeader(const SegmentHeader &segment);
+std::string Encode(const Hello& hello);
+std::string Encode(const Open& open);
+std::string Encode(const Admitted& admitted);
+std::string Encode(const Refused& refused);
+std::string Encode(const Ask& ask);
+std::string Encode(const Alive& alive);
+std::string Encode(const Close& close);
+RawHeader EncodeSegmentHeader(const SegmentHeader& segment);
 
-// `body` has header.body_bytes; empty for a Segment. INVALID_ARGUMENT naming
-// the frame. Bodies may be longer than this version knows: what follows is
-// ignored.
-absl::StatusOr<Frame> DecodeFrame(const FrameHeader &header,
-                                  absl::string_view body);
+// `body` has header.body_bytes; empty for a Segment. INVALID_ARGUMENT naming the frame. Bodies may
+// be longer than this version knows: what follows is ignored.
+absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view body);
 
-// Cuts a stream of control frames. Holds at most one frame and what was
-// appended.
+// Cuts a stream of control frames. Holds at most one frame and what was appended.
 class FrameParser {
-public:
-  void Append(absl::string_view bytes) {
-    buffer_.append(bytes.data(), bytes.size());
-  }
-  // The next whole frame; nullopt: more bytes are needed. An error is final. A
-  // Segment is an error: its payload belongs elsewhere.
+ public:
+  void Append(absl::string_view bytes) { buffer_.append(bytes.data(), bytes.size()); }
+  // The next whole frame; nullopt: more bytes are needed. An error is final. A Segment is an error:
+  // its payload belongs elsewhere.
   absl::StatusOr<std::optional<Frame>> Next();
 
-private:
+ private:
   std::string buffer_;
 };
 
 ProtocolHello OwnHello();
 
-} // namespace th::tcp
+}  // namespace th::tcp
 
-#endif // TH_TRANSFER_TCP_FRAMES_H_
+#endif  // TH_TRANSFER_TCP_FRAMES_H_

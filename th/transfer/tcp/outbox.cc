@@ -12,16 +12,16 @@ namespace {
 // Most kernels allow 1024 (IOV_MAX).
 constexpr size_t kMaxPiecesPerCall = 1024;
 
-} // namespace
+}  // namespace
 
 void Outbox::AddControl(std::string frame) {
   controls_.push_back(std::move(frame));
-  std::string &kept = controls_.back();
+  std::string& kept = controls_.back();
   iov_.push_back({kept.data(), kept.size()});
   bytes_left_ += kept.size();
 }
 
-void Outbox::AddSegment(const SegmentHeader &header, SegmentStore &store) {
+void Outbox::AddSegment(const SegmentHeader& header, SegmentStore& store) {
   headers_.push_back(EncodeSegmentHeader(header));
   iov_.push_back({headers_.back().data(), kFrameHeaderBytes});
   store.AppendPieces(header.segment, &iov_);
@@ -31,11 +31,9 @@ void Outbox::AddSegment(const SegmentHeader &header, SegmentStore &store) {
 Outbox::Sent Outbox::Send(int fd, uint64_t limit) {
   limited_.clear();
   uint64_t left = std::min(limit, bytes_left_);
-  for (size_t i = first_; left > 0 && limited_.size() < kMaxPiecesPerCall;
-       ++i) {
+  for (size_t i = first_; left > 0 && limited_.size() < kMaxPiecesPerCall; ++i) {
     const size_t take = std::min<uint64_t>(iov_[i].iov_len, left);
-    if (take > 0)
-      limited_.push_back({iov_[i].iov_base, take});
+    if (take > 0) limited_.push_back({iov_[i].iov_base, take});
     left -= take;
   }
   msghdr message{};
@@ -45,8 +43,7 @@ Outbox::Sent Outbox::Send(int fd, uint64_t limit) {
   do {
     sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (sent < 0 && errno == EINTR);
-  if (sent < 0)
-    return {0, errno == EWOULDBLOCK ? EAGAIN : errno};
+  if (sent < 0) return {0, errno == EWOULDBLOCK ? EAGAIN : errno};
   Consume(static_cast<uint64_t>(sent));
   return {static_cast<uint64_t>(sent), 0};
 }
@@ -54,20 +51,18 @@ Outbox::Sent Outbox::Send(int fd, uint64_t limit) {
 void Outbox::Consume(uint64_t bytes) {
   bytes_left_ -= bytes;
   while (bytes > 0) {
-    iovec &piece = iov_[first_];
+    iovec& piece = iov_[first_];
     const size_t take = std::min<uint64_t>(piece.iov_len, bytes);
-    piece.iov_base = static_cast<char *>(piece.iov_base) + take;
+    piece.iov_base = static_cast<char*>(piece.iov_base) + take;
     piece.iov_len -= take;
     bytes -= take;
-    if (piece.iov_len == 0)
-      ++first_;
+    if (piece.iov_len == 0) ++first_;
   }
-  if (bytes_left_ > 0)
-    return;
+  if (bytes_left_ > 0) return;
   iov_.clear();
   first_ = 0;
   headers_.clear();
   controls_.clear();
 }
 
-} // namespace th::tcp
+}  // namespace th::tcp

@@ -1,6 +1,5 @@
-// What is on its way out of one serving connection: control frames, and
-// segments straight from the buffer. Gathers some segments at a time, so that
-// bulk costs one system call for many bytes.
+// What is on its way out of one serving connection: control frames, and segments straight from the
+// buffer. Gathers some segments at a time, so that bulk costs one system call for many bytes.
 //
 // Not thread-safe: its connection's loop owns it.
 #ifndef TH_TRANSFER_TCP_OUTBOX_H_
@@ -22,40 +21,37 @@ namespace th::tcp {
 
 // A batch ends with the segment that reaches this.
 inline constexpr uint64_t kBatchBytes = uint64_t{1} << 20;
-// A batch ends with the segment that reaches this many runs of memory (IOV_MAX
-// is 1024).
+// A batch ends with the segment that reaches this many runs of memory (IOV_MAX is 1024).
 inline constexpr size_t kBatchPieces = 256;
 
 class Outbox {
-public:
+ public:
   bool empty() const { return bytes_left_ == 0; }
   uint64_t bytes_left() const { return bytes_left_; }
-  bool full() const {
-    return bytes_left_ >= kBatchBytes || iov_.size() - first_ >= kBatchPieces;
-  }
+  bool full() const { return bytes_left_ >= kBatchBytes || iov_.size() - first_ >= kBatchPieces; }
 
   // Only between frames: call while empty(), or after other Add calls.
   void AddControl(std::string frame);
-  void AddSegment(const SegmentHeader &header, SegmentStore &store);
+  void AddSegment(const SegmentHeader& header, SegmentStore& store);
 
   struct Sent {
     uint64_t bytes = 0;
-    int error = 0; // errno; EAGAIN when the socket takes no more now
+    int error = 0;  // errno; EAGAIN when the socket takes no more now
   };
   // Sends up to `limit` bytes in one system call.
   Sent Send(int fd, uint64_t limit);
 
-private:
+ private:
   void Consume(uint64_t bytes);
 
   std::vector<iovec> iov_;
   size_t first_ = 0;
   uint64_t bytes_left_ = 0;
-  std::deque<RawHeader> headers_;    // what iov_ points into
-  std::deque<std::string> controls_; // likewise
+  std::deque<RawHeader> headers_;     // what iov_ points into
+  std::deque<std::string> controls_;  // likewise
   std::vector<iovec> limited_;
 };
 
-} // namespace th::tcp
+}  // namespace th::tcp
 
-#endif // TH_TRANSFER_TCP_OUTBOX_H_
+#endif  // TH_TRANSFER_TCP_OUTBOX_H_

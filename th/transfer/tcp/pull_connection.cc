@@ -23,28 +23,26 @@ constexpr size_t kPiecesPerCall = 512;
 constexpr absl::Duration kAliveInterval = absl::Milliseconds(50);
 // How often an opening connection is looked after.
 constexpr absl::Duration kOpeningTick = absl::Milliseconds(50);
-// Requests that wait in this process for a socket to take them: a source that
-// does not even read its requests is no source.
+// Requests that wait in this process for a socket to take them: a source that does not even read
+// its requests is no source.
 constexpr size_t kMaxUnsentBytes = 64 << 10;
 
-} // namespace
+}  // namespace
 
 PullConnection::PullConnection(Setup setup, std::shared_ptr<EventLoop> loop,
                                std::shared_ptr<PullConnectionOwner> owner)
-    : setup_(std::move(setup)), loop_(std::move(loop)),
-      owner_(std::move(owner)) {}
+    : setup_(std::move(setup)), loop_(std::move(loop)), owner_(std::move(owner)) {}
 
 // ---- connecting
 
 void PullConnection::Start() {
-  if (state_ == State::kClosed)
-    return;
+  if (state_ == State::kClosed) return;
   started_at_ = heard_at_ = MonotonicNow();
   absl::StatusOr<Socket> socket = BeginConnect(setup_.address);
   if (!socket.ok()) {
     return Shut(SourceFailure::kConnect,
-                absl::StrCat("cannot connect to ", setup_.address.ToString(),
-                             ": ", socket.status().message()));
+                absl::StrCat("cannot connect to ", setup_.address.ToString(), ": ",
+                             socket.status().message()));
   }
   socket_ = *std::move(socket);
   events_ = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
@@ -54,9 +52,9 @@ void PullConnection::Start() {
 
 void PullConnection::FinishConnect() {
   if (const int error = TakeSocketError(socket_.fd()); error != 0) {
-    return Shut(SourceFailure::kConnect,
-                absl::StrCat("cannot connect to ", setup_.address.ToString(),
-                             ": ", ErrnoText(error)));
+    return Shut(
+        SourceFailure::kConnect,
+        absl::StrCat("cannot connect to ", setup_.address.ToString(), ": ", ErrnoText(error)));
   }
   TuneConnection(socket_.fd(), setup_.limits.congestion_control);
   state_ = State::kOpening;
@@ -68,53 +66,43 @@ void PullConnection::FinishConnect() {
 // Bounds the time until the source has admitted us.
 void PullConnection::WatchOpening() {
   const absl::Time now = MonotonicNow();
-  const TransportLimits &limits = setup_.limits;
-  if (state_ == State::kConnecting &&
-      now - started_at_ >= limits.connect_timeout) {
+  const TransportLimits& limits = setup_.limits;
+  if (state_ == State::kConnecting && now - started_at_ >= limits.connect_timeout) {
     return Shut(SourceFailure::kConnect,
-                absl::StrCat("no connection to ", setup_.address.ToString(),
-                             " within ",
+                absl::StrCat("no connection to ", setup_.address.ToString(), " within ",
                              absl::FormatDuration(limits.connect_timeout)));
   }
-  if (state_ == State::kOpening &&
-      now - heard_at_ >= limits.admission_silence) {
-    return Shut(SourceFailure::kStalled,
-                absl::StrCat("connected, but silent for ",
-                             absl::FormatDuration(limits.admission_silence)));
+  if (state_ == State::kOpening && now - heard_at_ >= limits.admission_silence) {
+    return Shut(
+        SourceFailure::kStalled,
+        absl::StrCat("connected, but silent for ", absl::FormatDuration(limits.admission_silence)));
   }
-  if (state_ == State::kOpening &&
-      now - started_at_ >= limits.admission_timeout) {
-    return Shut(SourceFailure::kStalled,
-                absl::StrCat("not admitted within ",
-                             absl::FormatDuration(limits.admission_timeout)));
+  if (state_ == State::kOpening && now - started_at_ >= limits.admission_timeout) {
+    return Shut(
+        SourceFailure::kStalled,
+        absl::StrCat("not admitted within ", absl::FormatDuration(limits.admission_timeout)));
   }
-  if (state_ != State::kConnecting && state_ != State::kOpening)
-    return;
+  if (state_ != State::kConnecting && state_ != State::kOpening) return;
   loop_->RunAt(now + kOpeningTick, [weak = weak_from_this()] {
-    if (const auto self = weak.lock())
-      self->WatchOpening();
+    if (const auto self = weak.lock()) self->WatchOpening();
   });
 }
 
 void PullConnection::OnReady(uint32_t events) {
   if (state_ == State::kConnecting) {
-    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0)
-      return;
+    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return;
     FinishConnect();
     return;
   }
-  if ((events & EPOLLOUT) != 0)
-    Flush();
+  if ((events & EPOLLOUT) != 0) Flush();
   // Errors too come out of the read, after the bytes that came before them.
-  if (state_ != State::kClosed && (events & ~uint32_t{EPOLLOUT}) != 0)
-    ReadSome();
+  if (state_ != State::kClosed && (events & ~uint32_t{EPOLLOUT}) != 0) ReadSome();
 }
 
 // ---- sending
 
 void PullConnection::SendAsk(SegmentRange range) {
-  if (state_ != State::kOpen)
-    return;
+  if (state_ != State::kOpen) return;
   asked_.push_back(range);
   Send(Encode(Ask{range}));
 }
@@ -129,25 +117,21 @@ void PullConnection::Send(std::string bytes) {
 
 void PullConnection::Flush() {
   while (!unsent_.empty()) {
-    const ssize_t sent = send(socket_.fd(), unsent_.data(), unsent_.size(),
-                              MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR)
-      continue;
+    const ssize_t sent =
+        send(socket_.fd(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       return WatchFor(EPOLLIN | EPOLLOUT | EPOLLRDHUP);
     }
-    // A broken connection: the read says why, and may have a last word of the
-    // source before it.
-    if (sent < 0)
-      return WatchFor(EPOLLIN | EPOLLRDHUP);
+    // A broken connection: the read says why, and may have a last word of the source before it.
+    if (sent < 0) return WatchFor(EPOLLIN | EPOLLRDHUP);
     unsent_.erase(0, static_cast<size_t>(sent));
   }
   WatchFor(EPOLLIN | EPOLLRDHUP);
 }
 
 void PullConnection::WatchFor(uint32_t events) {
-  if (state_ == State::kClosed || events == events_)
-    return;
+  if (state_ == State::kClosed || events == events_) return;
   events_ = events;
   loop_->Rewatch(socket_.fd(), events);
 }
@@ -157,17 +141,12 @@ void PullConnection::WatchFor(uint32_t events) {
 void PullConnection::ReadSome() {
   for (size_t budget = kBytesPerTurn; state_ != State::kClosed;) {
     const ssize_t got = Receive();
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-      return;
-    if (got < 0)
-      return Shut(SourceFailure::kClosed, ErrnoText(errno));
-    if (got == 0)
-      return Shut(SourceFailure::kClosed, "the source closed the connection");
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (got < 0) return Shut(SourceFailure::kClosed, ErrnoText(errno));
+    if (got == 0) return Shut(SourceFailure::kClosed, "the source closed the connection");
     Consume(static_cast<size_t>(got));
-    if (static_cast<size_t>(got) >= budget)
-      return;
+    if (static_cast<size_t>(got) >= budget) return;
     budget -= static_cast<size_t>(got);
   }
 }
@@ -176,28 +155,22 @@ void PullConnection::ReadSome() {
 ssize_t PullConnection::Receive() {
   receive_iov_.clear();
   if (body_left_ > 0) {
-    receive_iov_.push_back(
-        {body_.data() + body_.size() - body_left_, body_left_});
+    receive_iov_.push_back({body_.data() + body_.size() - body_left_, body_left_});
   } else if (payload_left_ > 0 && landing_) {
     size_t offset = piece_offset_;
-    for (size_t i = piece_;
-         i < destination_.size() && receive_iov_.size() < kPiecesPerCall; ++i) {
-      receive_iov_.push_back(
-          {static_cast<char *>(destination_[i].iov_base) + offset,
-           destination_[i].iov_len - offset});
+    for (size_t i = piece_; i < destination_.size() && receive_iov_.size() < kPiecesPerCall; ++i) {
+      receive_iov_.push_back({static_cast<char*>(destination_[i].iov_base) + offset,
+                              destination_[i].iov_len - offset});
       offset = 0;
     }
   } else if (payload_left_ > 0) {
-    std::vector<char> &scratch = loop_->scratch();
-    receive_iov_.push_back(
-        {scratch.data(), std::min<uint64_t>(scratch.size(), payload_left_)});
+    std::vector<char>& scratch = loop_->scratch();
+    receive_iov_.push_back({scratch.data(), std::min<uint64_t>(scratch.size(), payload_left_)});
   }
   uint64_t wanted = 0;
-  for (const iovec &piece : receive_iov_)
-    wanted += piece.iov_len;
+  for (const iovec& piece : receive_iov_) wanted += piece.iov_len;
   if (body_left_ == 0 && wanted == payload_left_) {
-    receive_iov_.push_back(
-        {raw_header_.data() + header_have_, kFrameHeaderBytes - header_have_});
+    receive_iov_.push_back({raw_header_.data() + header_have_, kFrameHeaderBytes - header_have_});
   }
   msghdr message{};
   message.msg_iov = receive_iov_.data();
@@ -207,24 +180,19 @@ ssize_t PullConnection::Receive() {
 
 void PullConnection::Consume(size_t bytes) {
   heard_at_ = MonotonicNow();
-  if (body_left_ > 0)
-    return ConsumeBody(bytes);
+  if (body_left_ > 0) return ConsumeBody(bytes);
   const size_t payload = std::min<uint64_t>(bytes, payload_left_);
-  if (payload > 0)
-    ConsumePayload(payload);
-  if (bytes > payload && state_ != State::kClosed)
-    ConsumeHeader(bytes - payload);
+  if (payload > 0) ConsumePayload(payload);
+  if (bytes > payload && state_ != State::kClosed) ConsumeHeader(bytes - payload);
 }
 
 void PullConnection::ConsumePayload(size_t bytes) {
   payload_left_ -= bytes;
   while (landing_ && bytes > 0) {
-    const size_t take =
-        std::min(bytes, destination_[piece_].iov_len - piece_offset_);
+    const size_t take = std::min(bytes, destination_[piece_].iov_len - piece_offset_);
     bytes -= take;
     piece_offset_ += take;
-    if (piece_offset_ < destination_[piece_].iov_len)
-      break;
+    if (piece_offset_ < destination_[piece_].iov_len) break;
     ++piece_;
     piece_offset_ = 0;
   }
@@ -237,23 +205,18 @@ void PullConnection::ConsumePayload(size_t bytes) {
 
 void PullConnection::ConsumeHeader(size_t bytes) {
   header_have_ += bytes;
-  if (header_have_ < kFrameHeaderBytes)
-    return;
+  if (header_have_ < kFrameHeaderBytes) return;
   header_have_ = 0;
   const absl::Status handled = HandleHeader();
-  if (!handled.ok())
-    Shut(SourceFailure::kCorrupt, std::string(handled.message()));
+  if (!handled.ok()) Shut(SourceFailure::kCorrupt, std::string(handled.message()));
 }
 
 void PullConnection::ConsumeBody(size_t bytes) {
   body_left_ -= bytes;
-  if (body_left_ > 0)
-    return;
+  if (body_left_ > 0) return;
   absl::StatusOr<Frame> frame = DecodeFrame(header_, body_);
-  const absl::Status handled =
-      frame.ok() ? HandleFrame(*frame) : frame.status();
-  if (!handled.ok())
-    Shut(SourceFailure::kCorrupt, std::string(handled.message()));
+  const absl::Status handled = frame.ok() ? HandleFrame(*frame) : frame.status();
+  if (!handled.ok()) Shut(SourceFailure::kCorrupt, std::string(handled.message()));
 }
 
 absl::Status PullConnection::HandleHeader() {
@@ -267,102 +230,85 @@ absl::Status PullConnection::HandleHeader() {
   return HandleFrame(frame);
 }
 
-absl::Status PullConnection::HandleFrame(const Frame &frame) {
-  if (const auto *hello = std::get_if<Hello>(&frame)) {
-    if (std::exchange(greeted_, true))
-      return absl::InvalidArgumentError("a second Hello");
-    const absl::Status agreed =
-        AgreeOnVersion(OwnHello(), hello->hello).status();
-    if (!agreed.ok())
-      Shut(SourceFailure::kRefused, std::string(agreed.message()));
+absl::Status PullConnection::HandleFrame(const Frame& frame) {
+  if (const auto* hello = std::get_if<Hello>(&frame)) {
+    if (std::exchange(greeted_, true)) return absl::InvalidArgumentError("a second Hello");
+    const absl::Status agreed = AgreeOnVersion(OwnHello(), hello->hello).status();
+    if (!agreed.ok()) Shut(SourceFailure::kRefused, std::string(agreed.message()));
     return absl::OkStatus();
   }
-  if (const auto *close = std::get_if<Close>(&frame)) {
+  if (const auto* close = std::get_if<Close>(&frame)) {
     Shut(SourceFailure::kClosed,
          close->why.empty() ? "the source closed the transfer" : close->why);
     return absl::OkStatus();
   }
-  if (!greeted_)
-    return absl::InvalidArgumentError("the first frame is no Hello");
-  if (const auto *segment = std::get_if<SegmentHeader>(&frame))
-    return BeginSegment(*segment);
-  if (const auto *refused = std::get_if<Refused>(&frame)) {
+  if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
+  if (const auto* segment = std::get_if<SegmentHeader>(&frame)) return BeginSegment(*segment);
+  if (const auto* refused = std::get_if<Refused>(&frame)) {
     Shut(SourceFailure::kRefused, std::string(refused->status.message()));
-  } else if (const auto *admitted = std::get_if<Admitted>(&frame)) {
-    if (state_ != State::kOpening)
-      return absl::InvalidArgumentError("admitted twice");
+  } else if (const auto* admitted = std::get_if<Admitted>(&frame)) {
+    if (state_ != State::kOpening) return absl::InvalidArgumentError("admitted twice");
     state_ = State::kOpen;
     generation_ = admitted->generation;
     owner_->OnConnectionAdmitted(setup_.number, admitted->generation);
   } else if (std::holds_alternative<Alive>(frame)) {
-    if (state_ == State::kOpen)
-      owner_->OnConnectionAlive();
+    if (state_ == State::kOpen) owner_->OnConnectionAlive();
   } else if (!std::holds_alternative<Skipped>(frame)) {
     return absl::InvalidArgumentError("a frame that sources never send");
   }
   return absl::OkStatus();
 }
 
-absl::Status PullConnection::CheckSegment(const SegmentHeader &header) const {
+absl::Status PullConnection::CheckSegment(const SegmentHeader& header) const {
   if (asked_.empty() || asked_.front().begin != header.segment) {
     return absl::InvalidArgumentError(
-        absl::StrCat("segment ", header.segment.value,
-                     " came, which is not what was asked next"));
+        absl::StrCat("segment ", header.segment.value, " came, which is not what was asked next"));
   }
   const uint64_t expected = setup_.layout->SegmentLength(header.segment);
   if (header.bytes != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("segment ", header.segment.value, " came with ",
-                     header.bytes, " bytes instead of ", expected));
+    return absl::InvalidArgumentError(absl::StrCat("segment ", header.segment.value, " came with ",
+                                                   header.bytes, " bytes instead of ", expected));
   }
   return absl::OkStatus();
 }
 
-absl::Status PullConnection::BeginSegment(const SegmentHeader &header) {
+absl::Status PullConnection::BeginSegment(const SegmentHeader& header) {
   TH_RETURN_IF_ERROR(CheckSegment(header));
   if (header.generation != generation_) {
     Shut(SourceFailure::kGenerationChanged,
-         absl::StrCat("the buffer went from generation ", generation_.value,
-                      " to ", header.generation.value));
+         absl::StrCat("the buffer went from generation ", generation_.value, " to ",
+                      header.generation.value));
     return absl::OkStatus();
   }
-  SegmentRange &asked = asked_.front();
+  SegmentRange& asked = asked_.front();
   asked.begin = asked.begin.Next();
-  if (asked.empty())
-    asked_.pop_front();
+  if (asked.empty()) asked_.pop_front();
   segment_ = header;
   destination_.clear();
   piece_ = piece_offset_ = 0;
   landing_ = owner_->OnConnectionSegmentBegins(header.segment, &destination_);
   uint64_t room = 0;
-  for (const iovec &piece : destination_)
-    room += piece.iov_len;
+  for (const iovec& piece : destination_) room += piece.iov_len;
   landing_ = landing_ && room == header.bytes;
   payload_left_ = header.bytes;
-  if (payload_left_ == 0)
-    FinishSegment();
+  if (payload_left_ == 0) FinishSegment();
   return absl::OkStatus();
 }
 
 void PullConnection::FinishSegment() {
-  owner_->OnConnectionSegment(setup_.number, segment_, landing_,
-                              landing_ ? SumOfLanded() : 0);
+  owner_->OnConnectionSegment(setup_.number, segment_, landing_, landing_ ? SumOfLanded() : 0);
 }
 
 SegmentSum PullConnection::SumOfLanded() const {
-  if (setup_.layout->checksum() == ChecksumAlgorithm::kNone)
-    return 0;
-  if (destination_.size() == 1)
-    return SumBytes(destination_[0].iov_base, destination_[0].iov_len);
+  if (setup_.layout->checksum() == ChecksumAlgorithm::kNone) return 0;
+  if (destination_.size() == 1) return SumBytes(destination_[0].iov_base, destination_[0].iov_len);
   SegmentHasher hasher;
-  for (const iovec &piece : destination_)
-    hasher.Update(piece.iov_base, piece.iov_len);
+  for (const iovec& piece : destination_) hasher.Update(piece.iov_base, piece.iov_len);
   return hasher.Finish();
 }
 
 void PullConnection::NoteAlive(absl::Time now) {
-  if (now - told_alive_at_ < kAliveInterval)
-    return;
+  if (now - told_alive_at_ < kAliveInterval) return;
   told_alive_at_ = now;
   owner_->OnConnectionAlive();
 }
@@ -370,17 +316,14 @@ void PullConnection::NoteAlive(absl::Time now) {
 // ---- closing
 
 void PullConnection::Shut(SourceFailure failure, std::string detail) {
-  if (std::exchange(state_, State::kClosed) == State::kClosed)
-    return;
-  const std::shared_ptr<PullConnection> self =
-      shared_from_this(); // until the end of this call
+  if (std::exchange(state_, State::kClosed) == State::kClosed) return;
+  const std::shared_ptr<PullConnection> self = shared_from_this();  // until the end of this call
   if (socket_.open()) {
     loop_->Unwatch(socket_.fd());
     socket_.Close();
   }
-  const std::shared_ptr<PullConnectionOwner> owner =
-      std::exchange(owner_, nullptr);
+  const std::shared_ptr<PullConnectionOwner> owner = std::exchange(owner_, nullptr);
   owner->OnConnectionClosed(setup_.number, failure, detail);
 }
 
-} // namespace th::tcp
+}  // namespace th::tcp

@@ -1,10 +1,9 @@
-// One connection of a pull: connects out, is admitted, asks, and receives
-// segments straight into their destination.
+// One connection of a pull: connects out, is admitted, asks, and receives segments straight into
+// their destination.
 //
 //   connecting -> opening -> open -> closed
 //
-// Owned by the loop that watches it; every method runs on that loop unless said
-// otherwise.
+// Owned by the loop that watches it; every method runs on that loop unless said otherwise.
 #ifndef TH_TRANSFER_TCP_PULL_CONNECTION_H_
 #define TH_TRANSFER_TCP_PULL_CONNECTION_H_
 
@@ -27,28 +26,24 @@ namespace th::tcp {
 
 // What the connections of a pull tell it. Called on their loops.
 class PullConnectionOwner {
-public:
+ public:
   virtual ~PullConnectionOwner() = default;
-  virtual void OnConnectionAdmitted(uint32_t connection,
-                                    BufferGeneration generation) = 0;
-  virtual bool OnConnectionSegmentBegins(SegmentIndex segment,
-                                         std::vector<iovec> *iov) = 0;
+  virtual void OnConnectionAdmitted(uint32_t connection, BufferGeneration generation) = 0;
+  virtual bool OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) = 0;
   // `landed`: its bytes were wanted; else they were thrown away.
-  virtual void OnConnectionSegment(uint32_t connection,
-                                   const SegmentHeader &header, bool landed,
+  virtual void OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
                                    SegmentSum computed) = 0;
   virtual void OnConnectionAlive() = 0;
-  // The last call of this connection; it touches no memory of the sink any
-  // more.
+  // The last call of this connection; it touches no memory of the sink any more.
   virtual void OnConnectionClosed(uint32_t connection, SourceFailure failure,
-                                  const std::string &detail) = 0;
+                                  const std::string& detail) = 0;
 };
 
 class PullConnection : public EventLoop::Handler,
                        public std::enable_shared_from_this<PullConnection> {
-public:
+ public:
   struct Setup {
-    uint32_t number = 0; // within the pull
+    uint32_t number = 0;  // within the pull
     SocketAddress address;
     Open open;
     std::shared_ptr<const ShardLayout> layout;
@@ -62,13 +57,11 @@ public:
   void SendAsk(SegmentRange range);
   void Shut(SourceFailure failure, std::string detail);
   void OnReady(uint32_t events) override;
-  void OnLoopStops() override {
-    Shut(SourceFailure::kClosed, "the transport was shut down");
-  }
+  void OnLoopStops() override { Shut(SourceFailure::kClosed, "the transport was shut down"); }
 
-  EventLoop &loop() { return *loop_; } // any thread
+  EventLoop& loop() { return *loop_; }  // any thread
 
-private:
+ private:
   enum class State : uint8_t { kConnecting, kOpening, kOpen, kClosed };
 
   void FinishConnect();
@@ -77,8 +70,7 @@ private:
   void Flush();
   void WatchFor(uint32_t events);
 
-  // Receiving: header, then the body of a control frame or the payload of a
-  // segment.
+  // Receiving: header, then the body of a control frame or the payload of a segment.
   void ReadSome();
   ssize_t Receive();
   void Consume(size_t bytes);
@@ -86,9 +78,9 @@ private:
   void ConsumeHeader(size_t bytes);
   void ConsumeBody(size_t bytes);
   absl::Status HandleHeader();
-  absl::Status HandleFrame(const Frame &frame);
-  absl::Status BeginSegment(const SegmentHeader &header);
-  absl::Status CheckSegment(const SegmentHeader &header) const;
+  absl::Status HandleFrame(const Frame& frame);
+  absl::Status BeginSegment(const SegmentHeader& header);
+  absl::Status CheckSegment(const SegmentHeader& header) const;
   void FinishSegment();
   SegmentSum SumOfLanded() const;
   void NoteAlive(absl::Time now);
@@ -103,7 +95,7 @@ private:
   std::string unsent_;
   bool greeted_ = false;
   BufferGeneration generation_;
-  std::deque<SegmentRange> asked_; // not answered yet, in order
+  std::deque<SegmentRange> asked_;  // not answered yet, in order
   absl::Time started_at_, heard_at_, told_alive_at_;
 
   RawHeader raw_header_{};
@@ -112,14 +104,14 @@ private:
   std::string body_;
   size_t body_left_ = 0;
   SegmentHeader segment_;
-  bool landing_ = false;           // the payload is wanted
-  std::vector<iovec> destination_; // of the whole segment
-  size_t piece_ = 0;               // where in it the next byte goes
+  bool landing_ = false;            // the payload is wanted
+  std::vector<iovec> destination_;  // of the whole segment
+  size_t piece_ = 0;                // where in it the next byte goes
   size_t piece_offset_ = 0;
   uint64_t payload_left_ = 0;
   std::vector<iovec> receive_iov_;
 };
 
-} // namespace th::tcp
+}  // namespace th::tcp
 
-#endif // TH_TRANSFER_TCP_PULL_CONNECTION_H_
+#endif  // TH_TRANSFER_TCP_PULL_CONNECTION_H_

@@ -7,13 +7,12 @@
 namespace th::tcp {
 
 ServingTable::ServingTable(uint64_t uplink_bytes_per_second, absl::Time now) {
-  if (uplink_bytes_per_second > 0)
-    bucket_.emplace(uplink_bytes_per_second, now);
+  if (uplink_bytes_per_second > 0) bucket_.emplace(uplink_bytes_per_second, now);
 }
 
 // ---- holders
 
-void ServingTable::AddHolder(WorkerId worker, HolderDelegate *delegate) {
+void ServingTable::AddHolder(WorkerId worker, HolderDelegate* delegate) {
   absl::MutexLock lock(&mu_);
   holders_[worker] = Holder{.delegate = delegate};
 }
@@ -23,32 +22,27 @@ void ServingTable::RemoveHolder(WorkerId worker) {
   {
     absl::MutexLock lock(&mu_);
     const auto it = holders_.find(worker);
-    if (it == holders_.end())
-      return;
+    if (it == holders_.end()) return;
     it->second.removed = true;
-    for (const auto &[id, transfer] : transfers_) {
-      if (transfer->open.capability.claims.source.worker != worker)
-        continue;
-      for (const auto &[connection, cut] : transfer->connections_)
-        cuts.push_back(cut);
+    for (const auto& [id, transfer] : transfers_) {
+      if (transfer->open.capability.claims.source.worker != worker) continue;
+      for (const auto& [connection, cut] : transfer->connections_) cuts.push_back(cut);
     }
   }
-  for (const Cut &cut : cuts)
-    cut();
+  for (const Cut& cut : cuts) cut();
   absl::MutexLock lock(&mu_);
   const auto quiet = [this, worker]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const Holder &holder = holders_[worker];
+    const Holder& holder = holders_[worker];
     return holder.calls == 0 && holder.transfers == 0;
   };
   mu_.Await(absl::Condition(&quiet));
   holders_.erase(worker);
 }
 
-HolderDelegate *ServingTable::Enter(WorkerId worker) {
+HolderDelegate* ServingTable::Enter(WorkerId worker) {
   absl::MutexLock lock(&mu_);
   const auto it = holders_.find(worker);
-  if (it == holders_.end() || it->second.removed)
-    return nullptr;
+  if (it == holders_.end() || it->second.removed) return nullptr;
   ++it->second.calls;
   return it->second.delegate;
 }
@@ -61,10 +55,9 @@ void ServingTable::Done(WorkerId worker) {
 absl::Status ServingTable::Decide(AdmissionRequest request,
                                   std::function<void(Admission)> decided) {
   const WorkerId worker = request.capability.claims.source.worker;
-  HolderDelegate *delegate = Enter(worker);
+  HolderDelegate* delegate = Enter(worker);
   if (delegate == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat("no worker ", worker.value, " serves here"));
+    return absl::NotFoundError(absl::StrCat("no worker ", worker.value, " serves here"));
   }
   delegate->OnAdmission(std::move(request), std::move(decided));
   Done(worker);
@@ -72,23 +65,21 @@ absl::Status ServingTable::Decide(AdmissionRequest request,
 }
 
 void ServingTable::ReleaseUnserved(WorkerId worker, TransferId transfer) {
-  HolderDelegate *delegate = Enter(worker);
-  if (delegate == nullptr)
-    return;
+  HolderDelegate* delegate = Enter(worker);
+  if (delegate == nullptr) return;
   delegate->OnReaderReleased(transfer, 0);
   Done(worker);
 }
 
 // ---- transfers
 
-std::shared_ptr<ServingTable::Transfer>
-ServingTable::Begin(TransferId id, const Open &open, const Admission &admission,
-                    uint64_t connection, Cut cut) {
+std::shared_ptr<ServingTable::Transfer> ServingTable::Begin(TransferId id, const Open& open,
+                                                            const Admission& admission,
+                                                            uint64_t connection, Cut cut) {
   auto transfer = std::make_shared<Transfer>(id, open, admission);
   absl::MutexLock lock(&mu_);
   const auto holder = holders_.find(open.capability.claims.source.worker);
-  if (holder == holders_.end() || holder->second.removed)
-    return nullptr;
+  if (holder == holders_.end() || holder->second.removed) return nullptr;
   ++holder->second.transfers;
   transfer->connections_.emplace(connection, std::move(cut));
   transfers_.emplace(id, transfer);
@@ -97,14 +88,13 @@ ServingTable::Begin(TransferId id, const Open &open, const Admission &admission,
   return transfer;
 }
 
-absl::StatusOr<std::shared_ptr<ServingTable::Transfer>>
-ServingTable::Join(const Open &open, uint64_t connection, Cut cut) {
+absl::StatusOr<std::shared_ptr<ServingTable::Transfer>> ServingTable::Join(const Open& open,
+                                                                           uint64_t connection,
+                                                                           Cut cut) {
   absl::MutexLock lock(&mu_);
   const auto known = by_nonce_.find(open.nonce);
-  const auto it = known == by_nonce_.end() ? transfers_.end()
-                                           : transfers_.find(known->second);
-  if (it == transfers_.end() ||
-      it->second->open.capability != open.capability) {
+  const auto it = known == by_nonce_.end() ? transfers_.end() : transfers_.find(known->second);
+  if (it == transfers_.end() || it->second->open.capability != open.capability) {
     return absl::PermissionDeniedError("no admitted pull to join");
   }
   if (it->second->connections_.size() >= kMaxConnectionsPerTransfer) {
@@ -114,30 +104,25 @@ ServingTable::Join(const Open &open, uint64_t connection, Cut cut) {
   return it->second;
 }
 
-void ServingTable::Leave(const std::shared_ptr<Transfer> &transfer,
-                         uint64_t connection) {
-  Cut dropped; // destroyed outside of the lock
+void ServingTable::Leave(const std::shared_ptr<Transfer>& transfer, uint64_t connection) {
+  Cut dropped;  // destroyed outside of the lock
   {
     absl::MutexLock lock(&mu_);
     const auto it = transfer->connections_.find(connection);
-    if (it == transfer->connections_.end())
-      return;
+    if (it == transfer->connections_.end()) return;
     dropped = std::move(it->second);
     transfer->connections_.erase(it);
-    if (!transfer->connections_.empty())
-      return;
+    if (!transfer->connections_.empty()) return;
     transfers_.erase(transfer->id);
     const auto nonce = by_nonce_.find(transfer->open.nonce);
-    if (nonce != by_nonce_.end() && nonce->second == transfer->id)
-      by_nonce_.erase(nonce);
+    if (nonce != by_nonce_.end() && nonce->second == transfer->id) by_nonce_.erase(nonce);
   }
   Release(transfer->open.capability.claims.source.worker, transfer->id,
           transfer->bytes_sent_.load());
 }
 
-void ServingTable::Release(WorkerId worker, TransferId transfer,
-                           uint64_t bytes) {
-  HolderDelegate *delegate = nullptr;
+void ServingTable::Release(WorkerId worker, TransferId transfer, uint64_t bytes) {
+  HolderDelegate* delegate = nullptr;
   {
     absl::MutexLock lock(&mu_);
     delegate = holders_[worker].delegate;
@@ -153,38 +138,30 @@ void ServingTable::CutTransfer(TransferId transfer) {
   {
     absl::MutexLock lock(&mu_);
     const auto it = transfers_.find(transfer);
-    if (it == transfers_.end())
-      return;
-    for (const auto &[connection, cut] : it->second->connections_)
-      cuts.push_back(cut);
+    if (it == transfers_.end()) return;
+    for (const auto& [connection, cut] : it->second->connections_) cuts.push_back(cut);
   }
-  for (const Cut &cut : cuts)
-    cut();
+  for (const Cut& cut : cuts) cut();
 }
 
-void ServingTable::CountSent(Transfer &transfer, uint64_t payload_bytes,
-                             absl::Time now) {
+void ServingTable::CountSent(Transfer& transfer, uint64_t payload_bytes, absl::Time now) {
   bytes_sent_.fetch_add(payload_bytes);
-  const uint64_t total =
-      transfer.bytes_sent_.fetch_add(payload_bytes) + payload_bytes;
+  const uint64_t total = transfer.bytes_sent_.fetch_add(payload_bytes) + payload_bytes;
   const int64_t now_ns = absl::ToUnixNanos(now);
   int64_t told_at = transfer.told_at_ns_.load();
-  if (now_ns - told_at < absl::ToInt64Nanoseconds(kReaderBytesInterval))
-    return;
-  if (!transfer.told_at_ns_.compare_exchange_strong(told_at, now_ns))
-    return;
+  if (now_ns - told_at < absl::ToInt64Nanoseconds(kReaderBytesInterval)) return;
+  if (!transfer.told_at_ns_.compare_exchange_strong(told_at, now_ns)) return;
   const WorkerId worker = transfer.open.capability.claims.source.worker;
-  HolderDelegate *delegate = Enter(worker);
-  if (delegate == nullptr)
-    return;
+  HolderDelegate* delegate = Enter(worker);
+  if (delegate == nullptr) return;
   delegate->OnReaderBytes(transfer.id, total);
   Done(worker);
 }
 
 // ---- the uplink
 
-UplinkBucket::Grant ServingTable::TakeUplink(const Transfer &transfer,
-                                             uint64_t wanted, absl::Time now) {
+UplinkBucket::Grant ServingTable::TakeUplink(const Transfer& transfer, uint64_t wanted,
+                                             absl::Time now) {
   absl::MutexLock lock(&bucket_mu_);
   return bucket_->Take(transfer.id, wanted, now);
 }
@@ -194,4 +171,4 @@ void ServingTable::RefundUplink(uint64_t bytes) {
   bucket_->Refund(bytes);
 }
 
-} // namespace th::tcp
+}  // namespace th::tcp

@@ -1,9 +1,8 @@
-// Which transfers a process serves, from the buffers of which holders, over
-// which connections.
+// Which transfers a process serves, from the buffers of which holders, over which connections.
 //
-// A transfer is what one reader's pull is at its source: admitted once, carried
-// by one or several connections that may live on different loops, released when
-// the last of them is gone. Thread-safe.
+// A transfer is what one reader's pull is at its source: admitted once, carried by one or several
+// connections that may live on different loops, released when the last of them is gone.
+// Thread-safe.
 #ifndef TH_TRANSFER_TCP_SERVING_TABLE_H_
 #define TH_TRANSFER_TCP_SERVING_TABLE_H_
 
@@ -31,44 +30,37 @@ inline constexpr size_t kMaxConnectionsPerTransfer = 8;
 inline constexpr absl::Duration kReaderBytesInterval = absl::Milliseconds(100);
 
 class ServingTable {
-public:
-  // What a connection gives, so that others can end it. `cut` may be called on
-  // any thread; it posts.
+ public:
+  // What a connection gives, so that others can end it. `cut` may be called on any thread; it
+  // posts.
   using Cut = std::function<void()>;
   // Shared by the connections of one transfer.
   class Transfer;
 
   ServingTable(uint64_t uplink_bytes_per_second, absl::Time now);
 
-  void AddHolder(WorkerId worker, HolderDelegate *delegate);
+  void AddHolder(WorkerId worker, HolderDelegate* delegate);
   // See Transport::RemoveHolder.
   void RemoveHolder(WorkerId worker);
   void CutTransfer(TransferId transfer);
 
-  // Asks the holder. `decided` is called once, on any thread, unless the holder
-  // is removed before it decides. NOT_FOUND when there is no such holder.
-  absl::Status Decide(AdmissionRequest request,
-                      std::function<void(Admission)> decided);
+  // Asks the holder. `decided` is called once, on any thread, unless the holder is removed before
+  // it decides. NOT_FOUND when there is no such holder.
+  absl::Status Decide(AdmissionRequest request, std::function<void(Admission)> decided);
   // The holder admitted, and nothing was served: it hears of the release.
   void ReleaseUnserved(WorkerId worker, TransferId transfer);
-  // The first connection of an admitted transfer. Null when the holder is gone
-  // meanwhile.
-  std::shared_ptr<Transfer> Begin(TransferId id, const Open &open,
-                                  const Admission &admission,
+  // The first connection of an admitted transfer. Null when the holder is gone meanwhile.
+  std::shared_ptr<Transfer> Begin(TransferId id, const Open& open, const Admission& admission,
                                   uint64_t connection, Cut cut);
-  // A further one. PERMISSION_DENIED when there is no such pull;
-  // RESOURCE_EXHAUSTED.
-  absl::StatusOr<std::shared_ptr<Transfer>> Join(const Open &open,
-                                                 uint64_t connection, Cut cut);
-  // The connection reads no byte of the buffer any more. The last one releases
-  // the transfer.
-  void Leave(const std::shared_ptr<Transfer> &transfer, uint64_t connection);
+  // A further one. PERMISSION_DENIED when there is no such pull; RESOURCE_EXHAUSTED.
+  absl::StatusOr<std::shared_ptr<Transfer>> Join(const Open& open, uint64_t connection, Cut cut);
+  // The connection reads no byte of the buffer any more. The last one releases the transfer.
+  void Leave(const std::shared_ptr<Transfer>& transfer, uint64_t connection);
   // `payload_bytes` went out: tells the holder now and then.
-  void CountSent(Transfer &transfer, uint64_t payload_bytes, absl::Time now);
+  void CountSent(Transfer& transfer, uint64_t payload_bytes, absl::Time now);
 
   bool has_uplink_cap() const { return bucket_.has_value(); }
-  UplinkBucket::Grant TakeUplink(const Transfer &transfer, uint64_t wanted,
-                                 absl::Time now);
+  UplinkBucket::Grant TakeUplink(const Transfer& transfer, uint64_t wanted, absl::Time now);
   void RefundUplink(uint64_t bytes);
 
   void CountRefused() { refused_.fetch_add(1); }
@@ -76,24 +68,22 @@ public:
   uint64_t transfers_served() const { return served_.load(); }
   uint64_t transfers_refused() const { return refused_.load(); }
 
-private:
+ private:
   struct Holder {
-    HolderDelegate *delegate = nullptr;
-    uint32_t calls = 0;     // under way
-    uint32_t transfers = 0; // not released yet
+    HolderDelegate* delegate = nullptr;
+    uint32_t calls = 0;      // under way
+    uint32_t transfers = 0;  // not released yet
     bool removed = false;
   };
 
-  // The holder's delegate, counted as called until Done. Null when there is
-  // none.
-  HolderDelegate *Enter(WorkerId worker);
+  // The holder's delegate, counted as called until Done. Null when there is none.
+  HolderDelegate* Enter(WorkerId worker);
   void Done(WorkerId worker);
   void Release(WorkerId worker, TransferId transfer, uint64_t bytes);
 
   absl::Mutex mu_;
   std::map<WorkerId, Holder> holders_ ABSL_GUARDED_BY(mu_);
-  std::map<TransferId, std::shared_ptr<Transfer>>
-      transfers_ ABSL_GUARDED_BY(mu_);
+  std::map<TransferId, std::shared_ptr<Transfer>> transfers_ ABSL_GUARDED_BY(mu_);
   std::map<PullNonce, TransferId> by_nonce_ ABSL_GUARDED_BY(mu_);
   std::atomic<uint64_t> bytes_sent_{0}, served_{0}, refused_{0};
 
@@ -102,25 +92,23 @@ private:
 };
 
 class ServingTable::Transfer {
-public:
-  Transfer(TransferId id, const Open &open, const Admission &admission)
-      : id(id), open(open), generation(admission.generation),
-        store(admission.store) {}
+ public:
+  Transfer(TransferId id, const Open& open, const Admission& admission)
+      : id(id), open(open), generation(admission.generation), store(admission.store) {}
 
   const TransferId id;
-  const Open open; // as it was admitted
+  const Open open;  // as it was admitted
   const BufferGeneration generation;
-  // Shared with the owner: it outlives neither the transfer nor the buffer's
-  // registration.
+  // Shared with the owner: it outlives neither the transfer nor the buffer's registration.
   const std::shared_ptr<SegmentStore> store;
 
-private:
+ private:
   friend class ServingTable;
-  std::map<uint64_t, Cut> connections_; // guarded by the table's mutex
+  std::map<uint64_t, Cut> connections_;  // guarded by the table's mutex
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<int64_t> told_at_ns_{0};
 };
 
-} // namespace th::tcp
+}  // namespace th::tcp
 
-#endif // TH_TRANSFER_TCP_SERVING_TABLE_H_
+#endif  // TH_TRANSFER_TCP_SERVING_TABLE_H_

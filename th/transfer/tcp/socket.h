@@ -1,5 +1,4 @@
-// Sockets as the data plane needs them: non-blocking, closed on exec, never
-// raising SIGPIPE.
+// Sockets as the data plane needs them: non-blocking, closed on exec, never raising SIGPIPE.
 #ifndef TH_TRANSFER_TCP_SOCKET_H_
 #define TH_TRANSFER_TCP_SOCKET_H_
 
@@ -16,11 +15,11 @@ namespace th::tcp {
 
 // Owns a file descriptor.
 class Socket {
-public:
+ public:
   Socket() = default;
   explicit Socket(int fd) : fd_(fd) {}
-  Socket(Socket &&other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket &operator=(Socket &&other) noexcept {
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;
   }
@@ -29,14 +28,14 @@ public:
   int fd() const { return fd_; }
   bool open() const { return fd_ >= 0; }
 
-private:
+ private:
   int fd_ = -1;
 };
 
-// A numeric address with its port: "10.0.0.7:4711", "[::1]:0". Never resolves a
-// name, as that blocks.
+// A numeric address with its port: "10.0.0.7:4711", "[::1]:0". Never resolves a name, as that
+// blocks.
 class SocketAddress {
-public:
+ public:
   // INVALID_ARGUMENT saying what is expected.
   static absl::StatusOr<SocketAddress> Parse(absl::string_view text);
   static SocketAddress OfPeer(int fd);
@@ -47,32 +46,29 @@ public:
   bool IsLoopback() const;
   bool IsWildcard() const;
   uint16_t port() const;
-  const sockaddr *get() const {
-    return reinterpret_cast<const sockaddr *>(&storage_);
-  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t size() const { return size_; }
 
-private:
+ private:
   sockaddr_storage storage_{};
   socklen_t size_ = 0;
 };
 
-// UNAVAILABLE naming the address and the reason (a port that is taken, an
-// address that is not ours).
-absl::StatusOr<Socket> ListenOn(const SocketAddress &address);
+// UNAVAILABLE naming the address and the reason (a port that is taken, an address that is not
+// ours).
+absl::StatusOr<Socket> ListenOn(const SocketAddress& address);
 // Begins to connect; writable once done, see TakeSocketError.
-absl::StatusOr<Socket> BeginConnect(const SocketAddress &address);
+absl::StatusOr<Socket> BeginConnect(const SocketAddress& address);
 // The error of a finished connect, 0 when it went well.
 int TakeSocketError(int fd);
 
-// No delay, dead peers noticed, the congestion control: as named; when empty,
-// cubic on loopback, where pacing ones such as bbr are slow, and the system's
-// choice elsewhere.
-void TuneConnection(int fd, const std::string &congestion_control);
+// No delay, dead peers noticed, the congestion control: as named; when empty, cubic on loopback,
+// where pacing ones such as bbr are slow, and the system's choice elsewhere.
+void TuneConnection(int fd, const std::string& congestion_control);
 
 // "Connection refused (111)".
 std::string ErrnoText(int error);
 
-} // namespace th::tcp
+}  // namespace th::tcp
 
-#endif // TH_TRANSFER_TCP_SOCKET_H_
+#endif  // TH_TRANSFER_TCP_SOCKET_H_

@@ -21,8 +21,7 @@ namespace {
 constexpr uint64_t kBytesPerTurn = uint64_t{4} << 20;
 // Requests are small: what one read takes.
 constexpr size_t kRequestBytes = 4096;
-// Reads a turn, so that a peer that floods us with requests cannot hold the
-// loop.
+// Reads a turn, so that a peer that floods us with requests cannot hold the loop.
 constexpr int kReadsPerTurn = 16;
 // Control frames that may wait for a frame boundary.
 constexpr size_t kMaxControlsQueued = 16;
@@ -32,15 +31,16 @@ uint64_t NextConnectionNumber() {
   return next.fetch_add(1);
 }
 
-} // namespace
+}  // namespace
 
-SourceConnection::SourceConnection(Socket socket,
-                                   std::shared_ptr<EventLoop> loop,
+SourceConnection::SourceConnection(Socket socket, std::shared_ptr<EventLoop> loop,
                                    std::shared_ptr<ServingTable> table,
-                                   const TransportLimits &limits,
-                                   std::function<void()> gone)
-    : socket_(std::move(socket)), loop_(std::move(loop)),
-      table_(std::move(table)), limits_(limits), gone_(std::move(gone)),
+                                   const TransportLimits& limits, std::function<void()> gone)
+    : socket_(std::move(socket)),
+      loop_(std::move(loop)),
+      table_(std::move(table)),
+      limits_(limits),
+      gone_(std::move(gone)),
       number_(NextConnectionNumber()) {}
 
 void SourceConnection::Start() {
@@ -49,22 +49,17 @@ void SourceConnection::Start() {
   events_ = EPOLLIN | EPOLLRDHUP;
   loop_->Watch(socket_.fd(), events_, shared_from_this());
   // A peer that does not even say what it wants is not kept.
-  loop_->RunAt(last_sent_ + limits_.admission_timeout,
-               [weak = weak_from_this()] {
-                 const auto self = weak.lock();
-                 if (self != nullptr && self->state_ == State::kGreeting)
-                   self->CloseNow();
-               });
+  loop_->RunAt(last_sent_ + limits_.admission_timeout, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self != nullptr && self->state_ == State::kGreeting) self->CloseNow();
+  });
   Say(Encode(Hello{OwnHello()}));
 }
 
 void SourceConnection::OnReady(uint32_t events) {
-  if ((events & (EPOLLERR | EPOLLHUP)) != 0)
-    return CloseNow();
-  if ((events & (EPOLLIN | EPOLLRDHUP)) != 0)
-    ReadRequests();
-  if (state_ != State::kClosed && (events & EPOLLOUT) != 0)
-    Pump();
+  if ((events & (EPOLLERR | EPOLLHUP)) != 0) return CloseNow();
+  if ((events & (EPOLLIN | EPOLLRDHUP)) != 0) ReadRequests();
+  if (state_ != State::kClosed && (events & EPOLLOUT) != 0) Pump();
 }
 
 // ---- receiving
@@ -72,42 +67,28 @@ void SourceConnection::OnReady(uint32_t events) {
 void SourceConnection::ReadRequests() {
   std::array<char, kRequestBytes> buffer;
   for (int turn = 0; turn < kReadsPerTurn && state_ != State::kClosed; ++turn) {
-    const ssize_t got =
-        recv(socket_.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-      return;
-    if (got <= 0)
-      return CloseNow();
-    if (close_when_sent_)
-      continue; // it is being refused: nothing it says counts
+    const ssize_t got = recv(socket_.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (got <= 0) return CloseNow();
+    if (close_when_sent_) continue;  // it is being refused: nothing it says counts
     parser_.Append(absl::string_view(buffer.data(), static_cast<size_t>(got)));
     while (state_ != State::kClosed && !close_when_sent_) {
       absl::StatusOr<std::optional<Frame>> frame = parser_.Next();
-      if (frame.ok() && !frame->has_value())
-        break;
-      const absl::Status handled =
-          frame.ok() ? HandleFrame(**frame) : frame.status();
-      if (!handled.ok())
-        return CloseWith(handled.message());
+      if (frame.ok() && !frame->has_value()) break;
+      const absl::Status handled = frame.ok() ? HandleFrame(**frame) : frame.status();
+      if (!handled.ok()) return CloseWith(handled.message());
     }
   }
 }
 
-absl::Status SourceConnection::HandleFrame(const Frame &frame) {
-  if (std::holds_alternative<Skipped>(frame))
-    return absl::OkStatus();
-  if (const auto *hello = std::get_if<Hello>(&frame))
-    return HandleHello(*hello);
-  if (!greeted_)
-    return absl::InvalidArgumentError("the first frame is no Hello");
-  if (const auto *open = std::get_if<Open>(&frame))
-    return HandleOpen(*open);
-  if (const auto *ask = std::get_if<Ask>(&frame))
-    return HandleAsk(*ask);
-  if (std::holds_alternative<Alive>(frame))
-    return absl::OkStatus();
+absl::Status SourceConnection::HandleFrame(const Frame& frame) {
+  if (std::holds_alternative<Skipped>(frame)) return absl::OkStatus();
+  if (const auto* hello = std::get_if<Hello>(&frame)) return HandleHello(*hello);
+  if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
+  if (const auto* open = std::get_if<Open>(&frame)) return HandleOpen(*open);
+  if (const auto* ask = std::get_if<Ask>(&frame)) return HandleAsk(*ask);
+  if (std::holds_alternative<Alive>(frame)) return absl::OkStatus();
   if (std::holds_alternative<Close>(frame)) {
     CloseNow();
     return absl::OkStatus();
@@ -115,16 +96,14 @@ absl::Status SourceConnection::HandleFrame(const Frame &frame) {
   return absl::InvalidArgumentError("a frame that readers never send");
 }
 
-absl::Status SourceConnection::HandleHello(const Hello &hello) {
-  if (std::exchange(greeted_, true))
-    return absl::InvalidArgumentError("a second Hello");
+absl::Status SourceConnection::HandleHello(const Hello& hello) {
+  if (std::exchange(greeted_, true)) return absl::InvalidArgumentError("a second Hello");
   ProtocolHello own = OwnHello();
   return AgreeOnVersion(own, hello.hello).status();
 }
 
-absl::Status SourceConnection::HandleOpen(const Open &open) {
-  if (state_ != State::kGreeting)
-    return absl::InvalidArgumentError("a second Open");
+absl::Status SourceConnection::HandleOpen(const Open& open) {
+  if (state_ != State::kGreeting) return absl::InvalidArgumentError("a second Open");
   open_ = open;
   state_ = State::kDeciding;
   if (open.joins) {
@@ -138,21 +117,19 @@ absl::Status SourceConnection::HandleOpen(const Open &open) {
 ServingTable::Cut SourceConnection::MakeCut() {
   return [loop = loop_, weak = weak_from_this()] {
     loop->Post([weak] {
-      if (const auto self = weak.lock())
-        self->CloseNow();
+      if (const auto self = weak.lock()) self->CloseNow();
     });
   };
 }
 
-void SourceConnection::JoinPull(const Open &open) {
+void SourceConnection::JoinPull(const Open& open) {
   absl::StatusOr<std::shared_ptr<ServingTable::Transfer>> transfer =
       table_->Join(open, number_, MakeCut());
-  if (!transfer.ok())
-    return Refuse(transfer.status());
+  if (!transfer.ok()) return Refuse(transfer.status());
   BeginServing(*std::move(transfer));
 }
 
-void SourceConnection::AskHolder(const Open &open) {
+void SourceConnection::AskHolder(const Open& open) {
   const TransferId transfer = NextTransferId();
   const WorkerId worker = open.capability.claims.source.worker;
   AdmissionRequest request{.transfer = transfer,
@@ -160,85 +137,69 @@ void SourceConnection::AskHolder(const Open &open) {
                            .capability = open.capability,
                            .generation = open.generation};
   KeepAlive();
-  const absl::Status asked =
-      table_->Decide(std::move(request), [loop = loop_, table = table_,
-                                          self = shared_from_this(), transfer,
-                                          worker](Admission a) {
+  const absl::Status asked = table_->Decide(
+      std::move(request),
+      [loop = loop_, table = table_, self = shared_from_this(), transfer, worker](Admission a) {
         const bool admitted = a.status.ok();
-        const bool posted = loop->Post([self, transfer, a = std::move(a)] {
-          self->OnDecided(transfer, a);
-        });
-        if (!posted && admitted)
-          table->ReleaseUnserved(worker, transfer);
+        const bool posted =
+            loop->Post([self, transfer, a = std::move(a)] { self->OnDecided(transfer, a); });
+        if (!posted && admitted) table->ReleaseUnserved(worker, transfer);
       });
-  if (!asked.ok())
-    Refuse(asked);
+  if (!asked.ok()) Refuse(asked);
 }
 
-absl::Status
-SourceConnection::CheckAdmission(const Admission &admission) const {
-  if (admission.store == nullptr)
-    return absl::InternalError("admitted without a buffer");
-  if (admission.store->layout().digest() == open_->layout)
-    return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the layouts differ: this buffer holds ",
-                   admission.store->layout().digest().ShortHex(),
-                   ", the reader's is ", open_->layout.ShortHex()));
+absl::Status SourceConnection::CheckAdmission(const Admission& admission) const {
+  if (admission.store == nullptr) return absl::InternalError("admitted without a buffer");
+  if (admission.store->layout().digest() == open_->layout) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the layouts differ: this buffer holds ", admission.store->layout().digest().ShortHex(),
+      ", the reader's is ", open_->layout.ShortHex()));
 }
 
-void SourceConnection::OnDecided(TransferId transfer,
-                                 const Admission &admission) {
+void SourceConnection::OnDecided(TransferId transfer, const Admission& admission) {
   if (!admission.status.ok()) {
-    if (state_ == State::kDeciding)
-      Refuse(admission.status);
+    if (state_ == State::kDeciding) Refuse(admission.status);
     return;
   }
   const WorkerId worker = open_->capability.claims.source.worker;
   const absl::Status fits = CheckAdmission(admission);
   if (state_ != State::kDeciding || !fits.ok()) {
     table_->ReleaseUnserved(worker, transfer);
-    if (state_ == State::kDeciding)
-      Refuse(fits);
+    if (state_ == State::kDeciding) Refuse(fits);
     return;
   }
   std::shared_ptr<ServingTable::Transfer> begun =
       table_->Begin(transfer, *open_, admission, number_, MakeCut());
-  if (begun == nullptr)
-    return CloseNow(); // the holder left meanwhile
+  if (begun == nullptr) return CloseNow();  // the holder left meanwhile
   BeginServing(std::move(begun));
 }
 
-void SourceConnection::BeginServing(
-    std::shared_ptr<ServingTable::Transfer> transfer) {
+void SourceConnection::BeginServing(std::shared_ptr<ServingTable::Transfer> transfer) {
   transfer_ = std::move(transfer);
   state_ = State::kServing;
   Say(Encode(Admitted{transfer_->generation}));
 }
 
-void SourceConnection::Refuse(const absl::Status &why) {
+void SourceConnection::Refuse(const absl::Status& why) {
   table_->CountRefused();
   close_when_sent_ = true;
   // The reader closes once it has read why. One that does not is closed.
-  loop_->RunAt(MonotonicNow() + limits_.admission_timeout,
-               [weak = weak_from_this()] {
-                 if (const auto self = weak.lock())
-                   self->CloseNow();
-               });
+  loop_->RunAt(MonotonicNow() + limits_.admission_timeout, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->CloseNow();
+  });
   Say(Encode(Refused{why}));
 }
 
-absl::Status SourceConnection::HandleAsk(const Ask &ask) {
-  if (state_ != State::kServing)
-    return absl::InvalidArgumentError("asked before it was admitted");
+absl::Status SourceConnection::HandleAsk(const Ask& ask) {
+  if (state_ != State::kServing) return absl::InvalidArgumentError("asked before it was admitted");
   const uint64_t segments = transfer_->store->layout().segment_count();
   if (ask.range.end.value > segments) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "asked up to segment ", ask.range.end.value, " of ", segments));
+    return absl::OutOfRangeError(
+        absl::StrCat("asked up to segment ", ask.range.end.value, " of ", segments));
   }
   if (asks_.size() >= limits_.max_requests_queued) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "more than ", limits_.max_requests_queued, " requests at once"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", limits_.max_requests_queued, " requests at once"));
   }
   asks_.push_back(ask.range);
   if (asks_.size() == 1) {
@@ -251,32 +212,25 @@ absl::Status SourceConnection::HandleAsk(const Ask &ask) {
 // ---- sending
 
 void SourceConnection::Say(std::string frame) {
-  if (state_ == State::kClosed || controls_.size() >= kMaxControlsQueued)
-    return;
+  if (state_ == State::kClosed || controls_.size() >= kMaxControlsQueued) return;
   controls_.push_back(std::move(frame));
   Pump();
 }
 
-// Sends until there is nothing to send, the socket or the uplink is full, or
-// the turn is over.
+// Sends until there is nothing to send, the socket or the uplink is full, or the turn is over.
 void SourceConnection::Pump() {
   if (retrying_ || wait_ != 0) {
-    // Keep-alives still go out at a frame boundary, past the uplink's cap: they
-    // are what tells the reader that we live.
-    if (!outbox_.empty() || controls_.empty())
-      return;
+    // Keep-alives still go out at a frame boundary, past the uplink's cap: they are what tells the
+    // reader that we live.
+    if (!outbox_.empty() || controls_.empty()) return;
   }
   uint64_t budget = kBytesPerTurn;
   while (state_ != State::kClosed) {
-    if (outbox_.empty())
-      FillOutbox();
-    if (state_ == State::kClosed || outbox_.empty())
-      return WatchFor(EPOLLIN | EPOLLRDHUP);
-    if (!SendSome(&budget))
-      return;
+    if (outbox_.empty()) FillOutbox();
+    if (state_ == State::kClosed || outbox_.empty()) return WatchFor(EPOLLIN | EPOLLRDHUP);
+    if (!SendSome(&budget)) return;
     if (outbox_.empty() && close_when_sent_ && controls_.empty()) {
-      // No close yet: that could throw the reason away before the reader has
-      // read it.
+      // No close yet: that could throw the reason away before the reader has read it.
       shutdown(socket_.fd(), SHUT_WR);
       return WatchFor(EPOLLIN | EPOLLRDHUP);
     }
@@ -284,18 +238,16 @@ void SourceConnection::Pump() {
 }
 
 // False when the connection has to wait, or is closed.
-bool SourceConnection::SendSome(uint64_t *budget) {
+bool SourceConnection::SendSome(uint64_t* budget) {
   const absl::Time now = MonotonicNow();
   if (*budget == 0) {
     loop_->Post([self = shared_from_this()] { self->Pump(); });
     return false;
   }
   const uint64_t allowed = Allowance(now);
-  if (allowed == 0)
-    return false;
+  if (allowed == 0) return false;
   const Outbox::Sent sent = outbox_.Send(socket_.fd(), allowed);
-  if (table_->has_uplink_cap() && payload_in_outbox_ > 0 &&
-      sent.bytes < allowed) {
+  if (table_->has_uplink_cap() && payload_in_outbox_ > 0 && sent.bytes < allowed) {
     table_->RefundUplink(allowed - sent.bytes);
   }
   if (sent.error == EAGAIN) {
@@ -318,18 +270,14 @@ bool SourceConnection::SendSome(uint64_t *budget) {
 
 // How much may go out now. 0: the uplink is exhausted and a timer will pump.
 uint64_t SourceConnection::Allowance(absl::Time now) {
-  if (!table_->has_uplink_cap() || payload_in_outbox_ == 0)
-    return outbox_.bytes_left();
-  const UplinkBucket::Grant grant =
-      table_->TakeUplink(*transfer_, outbox_.bytes_left(), now);
-  if (grant.bytes > 0)
-    return grant.bytes;
+  if (!table_->has_uplink_cap() || payload_in_outbox_ == 0) return outbox_.bytes_left();
+  const UplinkBucket::Grant grant = table_->TakeUplink(*transfer_, outbox_.bytes_left(), now);
+  if (grant.bytes > 0) return grant.bytes;
   retrying_ = true;
   WatchFor(EPOLLIN | EPOLLRDHUP);
   loop_->RunAt(grant.retry_at, [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (self == nullptr)
-      return;
+    if (self == nullptr) return;
     self->retrying_ = false;
     self->Pump();
   });
@@ -343,30 +291,25 @@ void SourceConnection::FillOutbox() {
     controls_.pop_front();
   }
   // Control frames go alone, so that they never wait for the uplink.
-  if (!outbox_.empty() || close_when_sent_ || wait_ != 0)
-    return;
+  if (!outbox_.empty() || close_when_sent_ || wait_ != 0) return;
   while (!asks_.empty() && !outbox_.full()) {
-    if (!AppendNext())
-      return;
+    if (!AppendNext()) return;
   }
 }
 
-// Appends the next segment asked for. False when it has not arrived here yet,
-// or the store closed.
+// Appends the next segment asked for. False when it has not arrived here yet, or the store closed.
 bool SourceConnection::AppendNext() {
-  SegmentStore &store = *transfer_->store;
-  SegmentRange &range = asks_.front();
+  SegmentStore& store = *transfer_->store;
+  SegmentRange& range = asks_.front();
   switch (store.ReadinessOf(range.begin)) {
-  case SegmentStore::Readiness::kClosed:
-    if (outbox_.empty())
-      CloseWith("the holder serves this buffer no longer");
-    return false;
-  case SegmentStore::Readiness::kNotYet:
-    if (outbox_.empty())
-      WaitForSegment(range.begin);
-    return false;
-  case SegmentStore::Readiness::kReady:
-    break;
+    case SegmentStore::Readiness::kClosed:
+      if (outbox_.empty()) CloseWith("the holder serves this buffer no longer");
+      return false;
+    case SegmentStore::Readiness::kNotYet:
+      if (outbox_.empty()) WaitForSegment(range.begin);
+      return false;
+    case SegmentStore::Readiness::kReady:
+      break;
   }
   const uint64_t bytes = store.layout().SegmentLength(range.begin);
   outbox_.AddSegment({.segment = range.begin,
@@ -376,52 +319,41 @@ bool SourceConnection::AppendNext() {
                      store);
   payload_in_outbox_ += bytes;
   range.begin = range.begin.Next();
-  if (range.empty())
-    asks_.pop_front();
+  if (range.empty()) asks_.pop_front();
   return true;
 }
 
 void SourceConnection::WaitForSegment(SegmentIndex segment) {
-  wait_ = transfer_->store->NotifyWhenReady(
-      segment, [loop = loop_, weak = weak_from_this()] {
-        loop->Post([weak] {
-          const auto self = weak.lock();
-          if (self == nullptr)
-            return;
-          self->wait_ = 0;
-          self->Pump();
-        });
-      });
+  wait_ = transfer_->store->NotifyWhenReady(segment, [loop = loop_, weak = weak_from_this()] {
+    loop->Post([weak] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      self->wait_ = 0;
+      self->Pump();
+    });
+  });
   // It became ready in between.
-  if (wait_ == 0)
-    loop_->Post([self = shared_from_this()] { self->Pump(); });
+  if (wait_ == 0) loop_->Post([self = shared_from_this()] { self->Pump(); });
 }
 
 void SourceConnection::WatchFor(uint32_t events) {
-  if (state_ == State::kClosed || events == events_)
-    return;
+  if (state_ == State::kClosed || events == events_) return;
   events_ = events;
   loop_->Rewatch(socket_.fd(), events);
 }
 
-// Says that we live whenever something is owed and nothing was sent for a
-// while: while the owner decides, while a segment has not arrived here, while
-// the uplink is others' at a frame boundary.
+// Says that we live whenever something is owed and nothing was sent for a while: while the owner
+// decides, while a segment has not arrived here, while the uplink is others' at a frame boundary.
 void SourceConnection::KeepAlive() {
-  const bool owes = state_ == State::kDeciding ||
-                    (state_ == State::kServing && !asks_.empty());
-  if (!owes || keeping_alive_)
-    return;
+  const bool owes = state_ == State::kDeciding || (state_ == State::kServing && !asks_.empty());
+  if (!owes || keeping_alive_) return;
   const absl::Time now = MonotonicNow();
-  if (now - last_sent_ >= limits_.keep_alive && outbox_.empty())
-    Say(Encode(Alive{}));
-  if (state_ == State::kClosed)
-    return;
+  if (now - last_sent_ >= limits_.keep_alive && outbox_.empty()) Say(Encode(Alive{}));
+  if (state_ == State::kClosed) return;
   keeping_alive_ = true;
   loop_->RunAt(now + limits_.keep_alive, [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (self == nullptr)
-      return;
+    if (self == nullptr) return;
     self->keeping_alive_ = false;
     self->KeepAlive();
   });
@@ -430,10 +362,8 @@ void SourceConnection::KeepAlive() {
 // ---- closing
 
 void SourceConnection::CloseWith(absl::string_view why) {
-  if (state_ == State::kClosed)
-    return;
-  // Best effort: when the socket is full or a segment is half sent, the reader
-  // hears only the end.
+  if (state_ == State::kClosed) return;
+  // Best effort: when the socket is full or a segment is half sent, the reader hears only the end.
   if (outbox_.empty()) {
     outbox_.AddControl(Encode(Close{std::string(why)}));
     outbox_.Send(socket_.fd(), outbox_.bytes_left());
@@ -442,19 +372,16 @@ void SourceConnection::CloseWith(absl::string_view why) {
 }
 
 void SourceConnection::CloseNow() {
-  if (std::exchange(state_, State::kClosed) == State::kClosed)
-    return;
-  const std::shared_ptr<SourceConnection> self =
-      shared_from_this(); // until the end of this call
+  if (std::exchange(state_, State::kClosed) == State::kClosed) return;
+  const std::shared_ptr<SourceConnection> self = shared_from_this();  // until the end of this call
   loop_->Unwatch(socket_.fd());
   socket_.Close();
   if (transfer_ != nullptr) {
-    if (wait_ != 0)
-      transfer_->store->CancelNotify(wait_);
+    if (wait_ != 0) transfer_->store->CancelNotify(wait_);
     table_->Leave(transfer_, number_);
     transfer_.reset();
   }
   gone_();
 }
 
-} // namespace th::tcp
+}  // namespace th::tcp

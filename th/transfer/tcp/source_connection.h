@@ -1,11 +1,9 @@
-// One accepted connection: admits a reader's pull, or joins it, and serves the
-// segments it asks for.
+// One accepted connection: admits a reader's pull, or joins it, and serves the segments it asks
+// for.
 //
-//   greeting -> deciding -> serving -> closed      (a joining connection is
-//   serving at once)
+//   greeting -> deciding -> serving -> closed      (a joining connection is serving at once)
 //
-// Owned by the loop that watches it; every method runs on that loop unless said
-// otherwise.
+// Owned by the loop that watches it; every method runs on that loop unless said otherwise.
 #ifndef TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
 #define TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
 
@@ -29,37 +27,37 @@ namespace th::tcp {
 
 class SourceConnection : public EventLoop::Handler,
                          public std::enable_shared_from_this<SourceConnection> {
-public:
-  // Shares loop and table, as a holder may decide after the transport is gone.
-  // `gone` is called once, when the connection is closed.
+ public:
+  // Shares loop and table, as a holder may decide after the transport is gone. `gone` is called
+  // once, when the connection is closed.
   SourceConnection(Socket socket, std::shared_ptr<EventLoop> loop,
-                   std::shared_ptr<ServingTable> table,
-                   const TransportLimits &limits, std::function<void()> gone);
+                   std::shared_ptr<ServingTable> table, const TransportLimits& limits,
+                   std::function<void()> gone);
 
   void Start();
   void OnReady(uint32_t events) override;
   void OnLoopStops() override { CloseNow(); }
 
-private:
+ private:
   enum class State : uint8_t { kGreeting, kDeciding, kServing, kClosed };
 
   // Receiving.
   void ReadRequests();
-  absl::Status HandleFrame(const Frame &frame);
-  absl::Status HandleHello(const Hello &hello);
-  absl::Status HandleOpen(const Open &open);
-  absl::Status HandleAsk(const Ask &ask);
-  void JoinPull(const Open &open);
-  void AskHolder(const Open &open);
-  void OnDecided(TransferId transfer, const Admission &admission);
-  absl::Status CheckAdmission(const Admission &admission) const;
-  void Refuse(const absl::Status &why);
+  absl::Status HandleFrame(const Frame& frame);
+  absl::Status HandleHello(const Hello& hello);
+  absl::Status HandleOpen(const Open& open);
+  absl::Status HandleAsk(const Ask& ask);
+  void JoinPull(const Open& open);
+  void AskHolder(const Open& open);
+  void OnDecided(TransferId transfer, const Admission& admission);
+  absl::Status CheckAdmission(const Admission& admission) const;
+  void Refuse(const absl::Status& why);
   void BeginServing(std::shared_ptr<ServingTable::Transfer> transfer);
 
   // Sending.
   void Say(std::string frame);
   void Pump();
-  bool SendSome(uint64_t *budget);
+  bool SendSome(uint64_t* budget);
   uint64_t Allowance(absl::Time now);
   void FillOutbox();
   bool AppendNext();
@@ -76,7 +74,7 @@ private:
   const std::shared_ptr<ServingTable> table_;
   const TransportLimits limits_;
   const std::function<void()> gone_;
-  const uint64_t number_; // unique in the process
+  const uint64_t number_;  // unique in the process
 
   State state_ = State::kGreeting;
   bool greeted_ = false;
@@ -88,15 +86,14 @@ private:
 
   std::deque<SegmentRange> asks_;
   Outbox outbox_;
-  std::deque<std::string> controls_; // for the next frame boundary
+  std::deque<std::string> controls_;  // for the next frame boundary
   uint64_t payload_in_outbox_ = 0;
   SegmentStore::WaitId wait_ = 0;
-  bool retrying_ =
-      false; // a timer will pump: the uplink is exhausted, or the turn was over
-  bool keeping_alive_ = false; // a timer will look
+  bool retrying_ = false;       // a timer will pump: the uplink is exhausted, or the turn was over
+  bool keeping_alive_ = false;  // a timer will look
   absl::Time last_sent_;
 };
 
-} // namespace th::tcp
+}  // namespace th::tcp
 
-#endif // TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
+#endif  // TH_TRANSFER_TCP_SOURCE_CONNECTION_H_

@@ -6,19 +6,20 @@
 
 namespace th::tcp {
 
-PullState::PullState(PullTarget target, PullSink *sink, TransportLimits limits,
-                     PullNonce nonce,
-                     std::vector<std::shared_ptr<EventLoop>> loops,
-                     size_t first_loop,
+PullState::PullState(PullTarget target, PullSink* sink, TransportLimits limits, PullNonce nonce,
+                     std::vector<std::shared_ptr<EventLoop>> loops, size_t first_loop,
                      std::shared_ptr<std::atomic<uint64_t>> bytes_received)
-    : target_(std::move(target)), sink_(sink), limits_(std::move(limits)),
-      nonce_(nonce), loops_(std::move(loops)), first_loop_(first_loop),
+    : target_(std::move(target)),
+      sink_(sink),
+      limits_(std::move(limits)),
+      nonce_(nonce),
+      loops_(std::move(loops)),
+      first_loop_(first_loop),
       peer_(absl::StrCat("tcp ", target_.endpoint.address)),
       bytes_received_(std::move(bytes_received)) {}
 
 void PullState::Start() {
-  const absl::StatusOr<SocketAddress> address =
-      SocketAddress::Parse(target_.endpoint.address);
+  const absl::StatusOr<SocketAddress> address = SocketAddress::Parse(target_.endpoint.address);
   if (address.ok()) {
     absl::MutexLock lock(&mu_);
     AddLane(*address, /*joins=*/false);
@@ -26,14 +27,13 @@ void PullState::Start() {
   }
   // Told on a loop: never inline.
   loops_[first_loop_ % loops_.size()]->Post(
-      [self = shared_from_this(),
-       why = std::string(address.status().message())] {
+      [self = shared_from_this(), why = std::string(address.status().message())] {
         self->Close(SourceFailure::kConnect, why);
         self->OnConnectionClosed(0, SourceFailure::kConnect, why);
       });
 }
 
-void PullState::AddLane(const SocketAddress &address, bool joins) {
+void PullState::AddLane(const SocketAddress& address, bool joins) {
   const auto number = static_cast<uint32_t>(lanes_.size());
   PullConnection::Setup setup{.number = number,
                               .address = address,
@@ -44,23 +44,19 @@ void PullState::AddLane(const SocketAddress &address, bool joins) {
                                        .layout = target_.layout->digest()},
                               .layout = target_.layout,
                               .limits = limits_};
-  const auto &loop = loops_[(first_loop_ + number) % loops_.size()];
-  auto connection = std::make_shared<PullConnection>(std::move(setup), loop,
-                                                     shared_from_this());
+  const auto& loop = loops_[(first_loop_ + number) % loops_.size()];
+  auto connection = std::make_shared<PullConnection>(std::move(setup), loop, shared_from_this());
   lanes_.push_back({.connection = connection});
   // A loop that has ended (the transport is going) takes no connection.
-  if (!loop->Post([connection] { connection->Start(); }))
-    lanes_.back().connection = nullptr;
+  if (!loop->Post([connection] { connection->Start(); })) lanes_.back().connection = nullptr;
 }
 
 // ---- asking
 
 void PullState::Ask(SegmentRange range) {
-  if (range.empty())
-    return;
+  if (range.empty()) return;
   absl::MutexLock lock(&mu_);
-  if (failure_.has_value())
-    return;
+  if (failure_.has_value()) return;
   if (!generation_.has_value()) {
     early_asks_.push_back(range);
   } else {
@@ -70,16 +66,12 @@ void PullState::Ask(SegmentRange range) {
 
 // To the connection that owes us least.
 void PullState::AskLocked(SegmentRange range) {
-  Lane *least = nullptr;
-  for (Lane &lane : lanes_) {
-    if (lane.connection == nullptr || !lane.admitted)
-      continue;
-    if (least == nullptr ||
-        lane.segments_outstanding < least->segments_outstanding)
-      least = &lane;
+  Lane* least = nullptr;
+  for (Lane& lane : lanes_) {
+    if (lane.connection == nullptr || !lane.admitted) continue;
+    if (least == nullptr || lane.segments_outstanding < least->segments_outstanding) least = &lane;
   }
-  if (least == nullptr)
-    return; // it is closing
+  if (least == nullptr) return;  // it is closing
   least->segments_outstanding += range.count();
   least->was_used = true;
   least->connection->loop().Post(
@@ -88,8 +80,7 @@ void PullState::AskLocked(SegmentRange range) {
 
 // ---- what connections tell
 
-void PullState::OnConnectionAdmitted(uint32_t connection,
-                                     BufferGeneration generation) {
+void PullState::OnConnectionAdmitted(uint32_t connection, BufferGeneration generation) {
   if (connection > 0) {
     absl::MutexLock lock(&mu_);
     lanes_[connection].admitted = true;
@@ -101,37 +92,29 @@ void PullState::OnConnectionAdmitted(uint32_t connection,
 }
 
 void PullState::AddFurtherLanes(BufferGeneration generation) {
-  const absl::StatusOr<SocketAddress> address =
-      SocketAddress::Parse(target_.endpoint.address);
+  const absl::StatusOr<SocketAddress> address = SocketAddress::Parse(target_.endpoint.address);
   absl::MutexLock lock(&mu_);
   generation_ = generation;
   lanes_[0].admitted = true;
-  for (const SegmentRange &range : early_asks_)
-    AskLocked(range);
+  for (const SegmentRange& range : early_asks_) AskLocked(range);
   early_asks_.clear();
-  if (target_.layout->bytes() < kMinBytesForMoreConnections ||
-      failure_.has_value())
-    return;
-  while (lanes_.size() < limits_.connections_per_pull)
-    AddLane(*address, /*joins=*/true);
+  if (target_.layout->bytes() < kMinBytesForMoreConnections || failure_.has_value()) return;
+  while (lanes_.size() < limits_.connections_per_pull) AddLane(*address, /*joins=*/true);
 }
 
-bool PullState::OnConnectionSegmentBegins(SegmentIndex segment,
-                                          std::vector<iovec> *iov) {
+bool PullState::OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) {
   absl::MutexLock turn(&sink_turn_);
   return sink_->OnSegmentBegins(segment, iov);
 }
 
-void PullState::OnConnectionSegment(uint32_t connection,
-                                    const SegmentHeader &header, bool landed,
+void PullState::OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
                                     SegmentSum computed) {
   bytes_received_->fetch_add(header.bytes);
   {
     absl::MutexLock lock(&mu_);
     --lanes_[connection].segments_outstanding;
   }
-  if (!landed)
-    return;
+  if (!landed) return;
   absl::MutexLock turn(&sink_turn_);
   sink_->OnSegment(header.segment, header.sum, computed);
 }
@@ -149,40 +132,34 @@ void PullState::Close(SourceFailure failure, std::string detail) {
 }
 
 void PullState::CloseLocked(Failure failure) {
-  if (failure_.has_value())
-    return;
+  if (failure_.has_value()) return;
   failure_ = std::move(failure);
-  for (const Lane &lane : lanes_) {
-    if (lane.connection == nullptr)
-      continue;
-    lane.connection->loop().Post(
-        [connection = lane.connection, failure = *failure_] {
-          connection->Shut(failure.first, failure.second);
-        });
+  for (const Lane& lane : lanes_) {
+    if (lane.connection == nullptr) continue;
+    lane.connection->loop().Post([connection = lane.connection, failure = *failure_] {
+      connection->Shut(failure.first, failure.second);
+    });
   }
 }
 
 bool PullState::AllClosed() const {
-  return std::all_of(lanes_.begin(), lanes_.end(), [](const Lane &lane) {
-    return lane.connection == nullptr;
-  });
+  return std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& lane) { return lane.connection == nullptr; });
 }
 
 void PullState::OnConnectionClosed(uint32_t connection, SourceFailure failure,
-                                   const std::string &detail) {
+                                   const std::string& detail) {
   Failure last;
   {
     absl::MutexLock lock(&mu_);
     if (connection < lanes_.size()) {
-      Lane &lane = lanes_[connection];
+      Lane& lane = lanes_[connection];
       lane.connection = nullptr;
       // A further connection that could not be had costs nothing but speed.
       const bool needed = connection == 0 || lane.was_used;
-      if (needed)
-        CloseLocked({failure, detail});
+      if (needed) CloseLocked({failure, detail});
     }
-    if (!failure_.has_value() || !AllClosed() || told_closed_)
-      return;
+    if (!failure_.has_value() || !AllClosed() || told_closed_) return;
     told_closed_ = true;
     last = *failure_;
   }
@@ -190,4 +167,4 @@ void PullState::OnConnectionClosed(uint32_t connection, SourceFailure failure,
   sink_->OnClosed(last.first, last.second);
 }
 
-} // namespace th::tcp
+}  // namespace th::tcp

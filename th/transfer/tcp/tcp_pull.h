@@ -1,5 +1,5 @@
-// One pull over TCP: a first connection that is admitted, then further ones
-// that join it, and the requests spread over them.
+// One pull over TCP: a first connection that is admitted, then further ones that join it, and the
+// requests spread over them.
 #ifndef TH_TRANSFER_TCP_TCP_PULL_H_
 #define TH_TRANSFER_TCP_TCP_PULL_H_
 
@@ -20,54 +20,47 @@
 
 namespace th::tcp {
 
-// Shards below this go over one connection: a second one would not pay for
-// itself.
+// Shards below this go over one connection: a second one would not pay for itself.
 inline constexpr uint64_t kMinBytesForMoreConnections = uint64_t{8} << 20;
 
 // The state of a pull, shared by its handle and its connections. Thread-safe.
-class PullState : public PullConnectionOwner,
-                  public std::enable_shared_from_this<PullState> {
-public:
-  // `bytes_received` outlives the loops. `loops` are used in turn, from
-  // `first_loop` on.
-  PullState(PullTarget target, PullSink *sink, TransportLimits limits,
-            PullNonce nonce, std::vector<std::shared_ptr<EventLoop>> loops,
-            size_t first_loop,
+class PullState : public PullConnectionOwner, public std::enable_shared_from_this<PullState> {
+ public:
+  // `bytes_received` outlives the loops. `loops` are used in turn, from `first_loop` on.
+  PullState(PullTarget target, PullSink* sink, TransportLimits limits, PullNonce nonce,
+            std::vector<std::shared_ptr<EventLoop>> loops, size_t first_loop,
             std::shared_ptr<std::atomic<uint64_t>> bytes_received);
 
   void Start();
   void Ask(SegmentRange range);
   void Close(SourceFailure failure, std::string detail);
-  const std::string &peer() const { return peer_; }
+  const std::string& peer() const { return peer_; }
 
-  void OnConnectionAdmitted(uint32_t connection,
-                            BufferGeneration generation) override;
-  bool OnConnectionSegmentBegins(SegmentIndex segment,
-                                 std::vector<iovec> *iov) override;
-  void OnConnectionSegment(uint32_t connection, const SegmentHeader &header,
-                           bool landed, SegmentSum computed) override;
+  void OnConnectionAdmitted(uint32_t connection, BufferGeneration generation) override;
+  bool OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override;
+  void OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
+                           SegmentSum computed) override;
   void OnConnectionAlive() override;
   void OnConnectionClosed(uint32_t connection, SourceFailure failure,
-                          const std::string &detail) override;
+                          const std::string& detail) override;
 
-private:
+ private:
   struct Lane {
-    std::shared_ptr<PullConnection> connection; // null once closed
+    std::shared_ptr<PullConnection> connection;  // null once closed
     bool admitted = false;
     uint64_t segments_outstanding = 0;
     bool was_used = false;
   };
   using Failure = std::pair<SourceFailure, std::string>;
 
-  void AddLane(const SocketAddress &address, bool joins)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddLane(const SocketAddress& address, bool joins) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddFurtherLanes(BufferGeneration generation);
   void AskLocked(SegmentRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(Failure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllClosed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const PullTarget target_;
-  PullSink *const sink_; // outlives OnClosed
+  PullSink* const sink_;  // outlives OnClosed
   const TransportLimits limits_;
   const PullNonce nonce_;
   const std::vector<std::shared_ptr<EventLoop>> loops_;
@@ -75,13 +68,12 @@ private:
   const std::string peer_;
   const std::shared_ptr<std::atomic<uint64_t>> bytes_received_;
 
-  // Held while the sink is called, to serialise the connections' calls; no
-  // entry point takes it, so the sink may call back at will.
+  // Held while the sink is called, to serialise the connections' calls; no entry point takes it, so
+  // the sink may call back at will.
   absl::Mutex sink_turn_ ABSL_ACQUIRED_BEFORE(mu_);
   absl::Mutex mu_;
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
-  std::vector<SegmentRange>
-      early_asks_ ABSL_GUARDED_BY(mu_); // before the admission
+  std::vector<SegmentRange> early_asks_ ABSL_GUARDED_BY(mu_);  // before the admission
   std::optional<BufferGeneration> generation_ ABSL_GUARDED_BY(mu_);
   std::optional<Failure> failure_ ABSL_GUARDED_BY(mu_);
   bool told_closed_ ABSL_GUARDED_BY(mu_) = false;
@@ -89,21 +81,18 @@ private:
 
 // The reader's handle.
 class TcpPull : public Pull {
-public:
-  explicit TcpPull(std::shared_ptr<PullState> state)
-      : state_(std::move(state)) {}
+ public:
+  explicit TcpPull(std::shared_ptr<PullState> state) : state_(std::move(state)) {}
   ~TcpPull() override { Close(); }
   void Ask(SegmentRange range) override { state_->Ask(range); }
-  void Close() override {
-    state_->Close(SourceFailure::kClosed, "closed by the reader");
-  }
+  void Close() override { state_->Close(SourceFailure::kClosed, "closed by the reader"); }
   std::string peer() const override { return state_->peer(); }
 
-private:
+ private:
   // The connections share the state until the last of them is closed.
   const std::shared_ptr<PullState> state_;
 };
 
-} // namespace th::tcp
+}  // namespace th::tcp
 
-#endif // TH_TRANSFER_TCP_TCP_PULL_H_
+#endif  // TH_TRANSFER_TCP_TCP_PULL_H_

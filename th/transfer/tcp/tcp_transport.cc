@@ -26,20 +26,19 @@ namespace {
 constexpr uint32_t kMaxDataThreads = 64;
 // Connections taken in one turn of the loop.
 constexpr int kAcceptsPerTurn = 64;
-// When the process has no descriptor left, the listener rests so long instead
-// of spinning.
+// When the process has no descriptor left, the listener rests so long instead of spinning.
 constexpr absl::Duration kAcceptRest = absl::Milliseconds(100);
 
 using Loops = std::vector<std::shared_ptr<EventLoop>>;
 
 // Accepts connections and hands them to the loops in turn.
-class Listener : public EventLoop::Handler,
-                 public std::enable_shared_from_this<Listener> {
-public:
-  Listener(Socket socket, Loops loops, std::shared_ptr<ServingTable> table,
-           TransportLimits limits)
-      : socket_(std::move(socket)), loops_(std::move(loops)),
-        table_(std::move(table)), limits_(std::move(limits)) {}
+class Listener : public EventLoop::Handler, public std::enable_shared_from_this<Listener> {
+ public:
+  Listener(Socket socket, Loops loops, std::shared_ptr<ServingTable> table, TransportLimits limits)
+      : socket_(std::move(socket)),
+        loops_(std::move(loops)),
+        table_(std::move(table)),
+        limits_(std::move(limits)) {}
 
   void Start() { loops_[0]->Watch(socket_.fd(), EPOLLIN, shared_from_this()); }
   void OnReady(uint32_t events) override;
@@ -48,7 +47,7 @@ public:
     socket_.Close();
   }
 
-private:
+ private:
   void Take(Socket socket);
   void Rest();
 
@@ -58,78 +57,66 @@ private:
   const TransportLimits limits_;
   size_t next_loop_ = 0;
   // Shared with the connections, which may end after the listener.
-  const std::shared_ptr<std::atomic<uint32_t>> open_ =
-      std::make_shared<std::atomic<uint32_t>>(0);
+  const std::shared_ptr<std::atomic<uint32_t>> open_ = std::make_shared<std::atomic<uint32_t>>(0);
 };
 
 void Listener::OnReady(uint32_t events) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    const int fd =
-        accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
       Take(Socket(fd));
       continue;
     }
-    if (errno == EAGAIN || errno == EWOULDBLOCK)
-      return;
-    if (errno == EINTR || errno == ECONNABORTED)
-      continue;
-    // EMFILE, ENFILE, ENOMEM, ENOBUFS, and what the network reports of a
-    // connection that is gone.
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    // EMFILE, ENFILE, ENOMEM, ENOBUFS, and what the network reports of a connection that is gone.
     return Rest();
   }
 }
 
 void Listener::Take(Socket socket) {
-  if (open_->load() >= limits_.max_inbound_connections)
-    return; // closes it
+  if (open_->load() >= limits_.max_inbound_connections) return;  // closes it
   open_->fetch_add(1);
-  const auto &loop = loops_[next_loop_++ % loops_.size()];
-  auto connection = std::make_shared<SourceConnection>(
-      std::move(socket), loop, table_, limits_,
-      [open = open_] { open->fetch_sub(1); });
+  const auto& loop = loops_[next_loop_++ % loops_.size()];
+  auto connection = std::make_shared<SourceConnection>(std::move(socket), loop, table_, limits_,
+                                                       [open = open_] { open->fetch_sub(1); });
   loop->Post([connection] { connection->Start(); });
 }
 
 void Listener::Rest() {
   loops_[0]->Unwatch(socket_.fd());
   loops_[0]->RunAt(MonotonicNow() + kAcceptRest, [self = shared_from_this()] {
-    if (self->socket_.open())
-      self->Start();
+    if (self->socket_.open()) self->Start();
   });
 }
 
 class Impl : public TcpTransport {
-public:
-  Impl(TransportLimits limits, Loops loops, std::vector<Endpoint> endpoints,
-       uint16_t port)
-      : limits_(std::move(limits)), loops_(std::move(loops)),
-        endpoints_(std::move(endpoints)), port_(port),
-        table_(std::make_shared<ServingTable>(limits_.uplink_bytes_per_second,
-                                              MonotonicNow())) {}
+ public:
+  Impl(TransportLimits limits, Loops loops, std::vector<Endpoint> endpoints, uint16_t port)
+      : limits_(std::move(limits)),
+        loops_(std::move(loops)),
+        endpoints_(std::move(endpoints)),
+        port_(port),
+        table_(std::make_shared<ServingTable>(limits_.uplink_bytes_per_second, MonotonicNow())) {}
 
   ~Impl() override {
-    for (const auto &loop : loops_)
-      loop->Stop();
+    for (const auto& loop : loops_) loop->Stop();
   }
 
   void Listen(Socket socket) {
-    auto listener =
-        std::make_shared<Listener>(std::move(socket), loops_, table_, limits_);
+    auto listener = std::make_shared<Listener>(std::move(socket), loops_, table_, limits_);
     loops_[0]->Post([listener] { listener->Start(); });
   }
 
   absl::string_view name() const override { return "tcp"; }
   std::vector<Endpoint> endpoints() const override { return endpoints_; }
   uint16_t port() const override { return port_; }
-  void AddHolder(WorkerId worker, HolderDelegate *delegate) override {
+  void AddHolder(WorkerId worker, HolderDelegate* delegate) override {
     table_->AddHolder(worker, delegate);
   }
   void RemoveHolder(WorkerId worker) override { table_->RemoveHolder(worker); }
-  void CutTransfer(TransferId transfer) override {
-    table_->CutTransfer(transfer);
-  }
-  std::unique_ptr<Pull> Open(PullTarget target, PullSink *sink) override;
+  void CutTransfer(TransferId transfer) override { table_->CutTransfer(transfer); }
+  std::unique_ptr<Pull> Open(PullTarget target, PullSink* sink) override;
   Counters counters() const override {
     return {.bytes_sent = table_->bytes_sent(),
             .bytes_received = bytes_received_->load(),
@@ -137,7 +124,7 @@ public:
             .transfers_refused = table_->transfers_refused()};
   }
 
-private:
+ private:
   const TransportLimits limits_;
   const Loops loops_;
   const std::vector<Endpoint> endpoints_;
@@ -148,65 +135,57 @@ private:
   std::atomic<size_t> next_loop_{0};
 };
 
-std::unique_ptr<Pull> Impl::Open(PullTarget target, PullSink *sink) {
+std::unique_ptr<Pull> Impl::Open(PullTarget target, PullSink* sink) {
   PullNonce nonce;
   // Cannot fail for so few bytes once the system has booted.
-  if (getrandom(nonce.data(), nonce.size(), 0) < 0)
-    nonce.fill(0);
-  auto state = std::make_shared<PullState>(
-      std::move(target), sink, limits_, nonce, loops_, next_loop_.fetch_add(1),
-      bytes_received_);
+  if (getrandom(nonce.data(), nonce.size(), 0) < 0) nonce.fill(0);
+  auto state = std::make_shared<PullState>(std::move(target), sink, limits_, nonce, loops_,
+                                           next_loop_.fetch_add(1), bytes_received_);
   state->Start();
   return std::make_unique<TcpPull>(std::move(state));
 }
 
-absl::StatusOr<std::vector<Endpoint>> EndpointsOf(const TcpOptions &options,
-                                                  const SocketAddress &bound) {
+absl::StatusOr<std::vector<Endpoint>> EndpointsOf(const TcpOptions& options,
+                                                  const SocketAddress& bound) {
   std::vector<Endpoint> endpoints;
-  for (const std::string &host : options.advertised_hosts) {
-    const std::string shown =
-        absl::StrContains(host, ":") ? absl::StrCat("[", host, "]") : host;
+  for (const std::string& host : options.advertised_hosts) {
+    const std::string shown = absl::StrContains(host, ":") ? absl::StrCat("[", host, "]") : host;
     endpoints.push_back({.address = absl::StrCat(shown, ":", bound.port())});
     TH_RETURN_IF_ERROR(SocketAddress::Parse(endpoints.back().address).status());
   }
-  if (!endpoints.empty())
-    return endpoints;
+  if (!endpoints.empty()) return endpoints;
   if (bound.IsWildcard()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "listening on every address (", bound.ToString(),
-        ") needs to be told under which others reach this machine"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("listening on every address (", bound.ToString(),
+                     ") needs to be told under which others reach this machine"));
   }
   endpoints.push_back({.address = bound.ToString()});
   return endpoints;
 }
 
-} // namespace
-} // namespace tcp
+}  // namespace
+}  // namespace tcp
 
-absl::StatusOr<std::unique_ptr<TcpTransport>>
-TcpTransport::Create(TcpOptions options) {
+absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(TcpOptions options) {
   TH_ASSIGN_OR_RETURN(const tcp::SocketAddress wanted,
                       tcp::SocketAddress::Parse(options.listen_address));
-  if (options.limits.data_threads < 1 ||
-      options.limits.data_threads > tcp::kMaxDataThreads) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data_threads is ", options.limits.data_threads, "; 1 to ",
-                     tcp::kMaxDataThreads, " are possible"));
+  if (options.limits.data_threads < 1 || options.limits.data_threads > tcp::kMaxDataThreads) {
+    return absl::InvalidArgumentError(absl::StrCat("data_threads is ", options.limits.data_threads,
+                                                   "; 1 to ", tcp::kMaxDataThreads,
+                                                   " are possible"));
   }
   TH_ASSIGN_OR_RETURN(tcp::Socket listener, tcp::ListenOn(wanted));
   const tcp::SocketAddress bound = tcp::SocketAddress::OfSelf(listener.fd());
-  TH_ASSIGN_OR_RETURN(std::vector<Endpoint> endpoints,
-                      tcp::EndpointsOf(options, bound));
+  TH_ASSIGN_OR_RETURN(std::vector<Endpoint> endpoints, tcp::EndpointsOf(options, bound));
   tcp::Loops loops;
   for (uint32_t i = 0; i < options.limits.data_threads; ++i) {
-    TH_ASSIGN_OR_RETURN(auto loop,
-                        tcp::EventLoop::Start(absl::StrCat("th-data-", i)));
+    TH_ASSIGN_OR_RETURN(auto loop, tcp::EventLoop::Start(absl::StrCat("th-data-", i)));
     loops.push_back(std::move(loop));
   }
-  auto transport = std::make_unique<tcp::Impl>(
-      options.limits, std::move(loops), std::move(endpoints), bound.port());
+  auto transport = std::make_unique<tcp::Impl>(options.limits, std::move(loops),
+                                               std::move(endpoints), bound.port());
   transport->Listen(std::move(listener));
   return transport;
 }
 
-} // namespace th
+}  // namespace th

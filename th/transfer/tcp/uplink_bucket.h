@@ -1,15 +1,13 @@
-// The uplink cap: a token bucket shared by all transfers of a process, fair
-// among them.
+// The uplink cap: a token bucket shared by all transfers of a process, fair among them.
 //
 //   UplinkBucket bucket(/*bytes_per_second=*/125'000'000, now);
 //   UplinkBucket::Grant grant = bucket.Take(transfer, bytes_waiting, now);
 //   if (grant.bytes == 0) WakeMeAt(grant.retry_at);
 //   ... send up to grant.bytes, then bucket.Refund(grant.bytes - sent);
 //
-// Transfers take turns: one that was served goes behind those that wait. One
-// that does not come for its turn loses it, so that a slow loop holds nobody
-// up. Grants are small enough that bytes of every waiting transfer flow several
-// times within the silence that readers bear.
+// Transfers take turns: one that was served goes behind those that wait. One that does not come for
+// its turn loses it, so that a slow loop holds nobody up. Grants are small enough that bytes of
+// every waiting transfer flow several times within the silence that readers bear.
 //
 // Pure; not thread-safe: the owner serialises calls.
 #ifndef TH_TRANSFER_TCP_UPLINK_BUCKET_H_
@@ -19,14 +17,13 @@
 #include <deque>
 
 #include "absl/time/time.h"
-#include "th/mutability_contract/mutability_contract.h" // TransferId
+#include "th/mutability_contract/mutability_contract.h"  // TransferId
 
 namespace th::tcp {
 
 class UplinkBucket {
-public:
-  // What may be saved up while nothing is sent: late wake-ups are made good
-  // within this.
+ public:
+  // What may be saved up while nothing is sent: late wake-ups are made good within this.
   static constexpr absl::Duration kBurst = absl::Milliseconds(20);
   // What one turn of all waiting transfers takes together.
   static constexpr absl::Duration kRound = absl::Milliseconds(10);
@@ -40,22 +37,21 @@ public:
 
   struct Grant {
     uint64_t bytes = 0;
-    absl::Time retry_at; // when bytes is 0
+    absl::Time retry_at;  // when bytes is 0
   };
   // wanted > 0.
   Grant Take(TransferId transfer, uint64_t wanted, absl::Time now);
   void Refund(uint64_t bytes) { tokens_ += static_cast<double>(bytes); }
 
-private:
+ private:
   struct Waiting {
     TransferId transfer;
-    absl::Time due; // when its turn is reckoned to come
+    absl::Time due;  // when its turn is reckoned to come
   };
 
   void Refill(absl::Time now);
   uint64_t GrantSize() const;
-  // Where `transfer` stands in the queue; it joins at the end when it is not
-  // there yet.
+  // Where `transfer` stands in the queue; it joins at the end when it is not there yet.
   size_t PlaceOf(TransferId transfer, absl::Time now);
   absl::Duration TimeFor(double bytes) const;
 
@@ -65,6 +61,6 @@ private:
   std::deque<Waiting> queue_;
 };
 
-} // namespace th::tcp
+}  // namespace th::tcp
 
-#endif // TH_TRANSFER_TCP_UPLINK_BUCKET_H_
+#endif  // TH_TRANSFER_TCP_UPLINK_BUCKET_H_
