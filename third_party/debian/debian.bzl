@@ -36,6 +36,8 @@ def _debian_repository_impl(ctx):
         script = ctx.path(Label("//third_party/debian:unpack_packages.sh"))
         run(ctx, ["/bin/bash", script, ctx.attr.packages_folder] + debs, "cannot unpack")
     ctx.delete("archives")
+    for source, path in ctx.attr.extra_files.items():
+        ctx.template(path, source, {}, executable = True)
     if ctx.attr.prepare:
         run(ctx, ["/bin/bash", ctx.path(ctx.attr.prepare)], "preparing the sources failed")
     for path in ctx.attr.removed:
@@ -44,8 +46,6 @@ def _debian_repository_impl(ctx):
         ctx.delete("BUILD")
         ctx.delete("BUILD.bazel")
         ctx.symlink(ctx.attr.build_file, "BUILD.bazel")
-    for source, path in ctx.attr.extra_files.items():
-        ctx.template(path, source, {}, executable = True)
     ctx.delete("WORKSPACE.bazel")
     ctx.delete("WORKSPACE")
     ctx.file("WORKSPACE", "workspace(name = \"%s\")\n" % ctx.name)
@@ -58,7 +58,7 @@ debian_repository = repository_rule(
         "source": attr.string(doc = "Source package, a key of SOURCES in lock.bzl."),
         "packages": attr.string_list(doc = "Binary packages, keys of DEBS in lock.bzl."),
         "packages_folder": attr.string(default = "."),
-        "prepare": attr.label(doc = "Shell script that is run in the unpacked repository.", allow_single_file = True),
+        "prepare": attr.label(doc = "Shell script that is run in the unpacked repository, after extra_files.", allow_single_file = True),
         "removed": attr.string_list(doc = "Paths that are deleted after unpacking."),
         "build_file": attr.label(doc = "Replaces the root package's BUILD file.", allow_single_file = True),
         "extra_files": attr.label_keyed_string_dict(doc = "{file: path in the repository}, copied.", allow_files = True),
