@@ -89,8 +89,11 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
 }
 
 Client::~Client() {
-  if (impl_->guard.forked()) return LeaveBehind(std::move(impl_));
-  (void)Leave();
+  if (impl_->guard.forked()) {
+    LeaveBehind(std::move(impl_));
+  } else {
+    (void)Leave();  // a server that does not hear it sees the stream end
+  }
 }
 
 absl::StatusOr<WeightBuffer> Client::Register(std::vector<Tensor> tensors,

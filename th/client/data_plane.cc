@@ -9,8 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "th/client/data_address.h"
 #include "th/client/runtime.h"
-#include "th/client/task_loop.h"
-#include "th/transfer/tcp/tcp.h"
+#include "th/transfer/tcp/tcp_transport.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -57,18 +56,15 @@ std::string ListenAddress(const std::string& address) {
   return JoinHostPort(address, "0");
 }
 
-bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
-
-// Nobody can connect to a wildcard: what is advertised is the address that leads to the server.
-absl::StatusOr<std::vector<Endpoint>> Advertised(std::vector<Endpoint> endpoints,
-                                                 absl::string_view server) {
-  for (Endpoint& endpoint : endpoints) {
-    TH_ASSIGN_OR_RETURN(const HostPort bound, ParseHostPort(endpoint.address));
-    if (!IsWildcard(bound.host)) continue;
-    TH_ASSIGN_OR_RETURN(const std::string host, LocalAddressTowards(server));
-    endpoint.address = JoinHostPort(host, bound.port);
+// Nobody can connect to a wildcard: what is advertised then is the address that leads to the
+// server.
+absl::StatusOr<std::vector<std::string>> AdvertisedHosts(const std::string& listen,
+                                                         absl::string_view server) {
+  if (!absl::StartsWith(listen, "0.0.0.0:") && !absl::StartsWith(listen, "[::]:")) {
+    return std::vector<std::string>();
   }
-  return endpoints;
+  TH_ASSIGN_OR_RETURN(std::string host, LocalAddressTowards(server));
+  return std::vector<std::string>{std::move(host)};
 }
 
 }  // namespace
@@ -84,18 +80,18 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
   TH_RETURN_IF_ERROR(CheckBounds("data_threads", options.threads, kMaxDataThreads));
   TH_RETURN_IF_ERROR(CheckBounds("connections_per_source", options.connections_per_source,
                                  kMaxConnectionsPerSource));
+  TcpOptions tcp;
   std::string host = options.address;
   if (host.empty()) {
     TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server));
   }
-  TransportLimits limits;
-  limits.data_threads = options.threads;
-  limits.connections_per_pull = options.connections_per_source;
-  limits.uplink_bytes_per_second = options.uplink_bytes_per_second;
-  const SignalsBlocked blocked;  // inherited by the data threads
-  TH_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-                      MakeTcpTransport(ListenAddress(host), limits));
-  TH_ASSIGN_OR_RETURN(std::vector<Endpoint> endpoints, Advertised(transport->endpoints(), server));
+  tcp.listen_address = ListenAddress(host);
+  TH_ASSIGN_OR_RETURN(tcp.advertised_hosts, AdvertisedHosts(tcp.listen_address, server));
+  tcp.limits.data_threads = options.threads;
+  tcp.limits.connections_per_pull = options.connections_per_source;
+  tcp.limits.uplink_bytes_per_second = options.uplink_bytes_per_second;
+  TH_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, TcpTransport::Create(std::move(tcp)));
+  std::vector<Endpoint> endpoints = transport->endpoints();
   return std::shared_ptr<DataPlane>(
       new DataPlane(options, std::move(transport), std::move(endpoints)),
       [](DataPlane* ended) { DestroySafely([ended] { delete ended; }); });

@@ -89,6 +89,11 @@ void Membership::Do(SessionEnded ended) {
   for (const WorkerId holder : std::exchange(holders_, {})) {
     data_plane_->transport().RemoveHolder(holder);
   }
+  {
+    // Those that were decided on but never began are not released: nobody was left to tell.
+    absl::MutexLock lock(&mu_);
+    served_.clear();
+  }
   CloseStreamSoon();
   EndCalls(why);
 }

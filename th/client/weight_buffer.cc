@@ -41,8 +41,11 @@ WeightBuffer& WeightBuffer::operator=(WeightBuffer&& other) noexcept {
 
 WeightBuffer::~WeightBuffer() {
   if (impl_ == nullptr) return;
-  if (impl_->guard.forked()) return LeaveBehind(std::move(impl_));
-  impl_->membership->Unregister(*impl_->buffer);
+  if (impl_->guard.forked()) {
+    LeaveBehind(std::move(impl_));
+  } else {
+    impl_->membership->Unregister(*impl_->buffer);
+  }
 }
 
 // ---- publish

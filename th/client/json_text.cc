@@ -1,0 +1,180 @@
+#include "th/client/json_text.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "th/weights/utf8.h"
+
+namespace th {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json ToJson(const VersionInfo& version) {
+  if (version.sequence == VersionSequence() && version.label.empty()) return nullptr;
+  Json json;
+  json["sequence"] = version.sequence.ToString();
+  json["label"] = version.label.text();
+  json["lineage"] = version.lineage.value;
+  json["attributes"] = Json::object();
+  for (const auto& [key, value] : version.attributes) json["attributes"][key] = value;
+  return json;
+}
+
+const char* OutcomeName(UpdateOutcome outcome) {
+  switch (outcome) {
+    case UpdateOutcome::kNone:
+      return "none";
+    case UpdateOutcome::kMoved:
+      return "moved";
+    case UpdateOutcome::kAlreadyThere:
+      return "already_there";
+    case UpdateOutcome::kNotAvailable:
+      return "not_available";
+  }
+  return "none";
+}
+
+const char* ReasonName(NotAvailableReason reason) {
+  switch (reason) {
+    case NotAvailableReason::kNone:
+      return "";
+    case NotAvailableReason::kNotPublished:
+      return "not_published";
+    case NotAvailableReason::kGone:
+      return "gone";
+    case NotAvailableReason::kLost:
+      return "lost";
+    case NotAvailableReason::kWithdrawn:
+      return "withdrawn";
+    case NotAvailableReason::kSeeding:
+      return "seeding";
+    case NotAvailableReason::kBehindFloor:
+      return "behind_floor";
+  }
+  return "";
+}
+
+Json ToJson(const SourceShare& share) {
+  return {{"name", share.name},
+          {"peer", share.peer},
+          {"transport", share.transport},
+          {"bytes", share.bytes},
+          {"active_seconds", absl::ToDoubleSeconds(share.active)},
+          {"failure", share.failure}};
+}
+
+Json ToJson(const CatalogRank& rank) {
+  Json json = {{"name", rank.name.ToString()},
+               {"worker", rank.worker.value},
+               {"buffer_name", rank.buffer_name},
+               {"location", rank.location.ToString()},
+               {"layout", rank.layout.ToHex()},
+               {"bytes", rank.bytes},
+               {"bytes_held", rank.bytes_held},
+               {"connected", rank.connected},
+               {"since_heard_seconds", absl::ToDoubleSeconds(rank.since_heard)},
+               {"readers", rank.readers}};
+  json["endpoints"] = Json::array();
+  for (const Endpoint& endpoint : rank.endpoints) {
+    json["endpoints"].push_back(absl::StrCat(endpoint.transport, " ", endpoint.address));
+  }
+  json["sources"] = Json::array();
+  for (const RankName& source : rank.sources) json["sources"].push_back(source.ToString());
+  return json;
+}
+
+Json ToJson(const CatalogReplica& replica) {
+  Json json = {{"group", replica.group},
+               {"buffer_name", replica.buffer_name},
+               {"form", replica.form},
+               {"state", replica.state},
+               {"publisher", replica.publisher}};
+  json["ranks"] = Json::array();
+  for (const CatalogRank& rank : replica.ranks) json["ranks"].push_back(ToJson(rank));
+  return json;
+}
+
+Json ToJson(const std::vector<CatalogReplica>& replicas) {
+  Json json = Json::array();
+  for (const CatalogReplica& replica : replicas) json.push_back(ToJson(replica));
+  return json;
+}
+
+Json ToJson(const CatalogVersion& version) {
+  Json json = {{"version", ToJson(version.info)}, {"published", version.published},
+               {"sealed", version.sealed},        {"withdrawn", version.withdrawn},
+               {"bytes", version.bytes},          {"pinned_by", version.pinned_by}};
+  json["replicas"] = ToJson(version.replicas);
+  return json;
+}
+
+Json ToJson(const CatalogModel& model) {
+  Json json = {{"run", model.key.run},
+               {"model", model.key.model},
+               {"lineage", model.lineage.value},
+               {"high_water", model.high_water.ToString()},
+               {"keep_latest", model.keep_latest}};
+  json["versions"] = Json::array();
+  for (const CatalogVersion& version : model.versions) json["versions"].push_back(ToJson(version));
+  json["idle"] = ToJson(model.idle);
+  return json;
+}
+
+}  // namespace
+
+std::string VersionToJson(const VersionInfo& version) { return Text(ToJson(version)); }
+
+std::string UpdateResultToJson(const UpdateResult& result) {
+  Json json = {{"outcome", OutcomeName(result.outcome)},
+               {"reason", ReasonName(result.reason)},
+               {"version", ToJson(result.info)},
+               {"seconds",
+                {{"resolve", absl::ToDoubleSeconds(result.resolve)},
+                 {"queue", absl::ToDoubleSeconds(result.queue)},
+                 {"transfer", absl::ToDoubleSeconds(result.transfer)},
+                 {"verify", absl::ToDoubleSeconds(result.verify)},
+                 {"apply", absl::ToDoubleSeconds(result.apply)},
+                 {"stall", absl::ToDoubleSeconds(result.stall())}}},
+               {"bytes_received", result.bytes_received},
+               {"reroutes", result.reroutes},
+               {"rerouted_bytes", result.rerouted_bytes},
+               {"corrupt_segments", result.corrupt_segments},
+               {"peak_extra_bytes", result.peak_extra_bytes}};
+  json["sources"] = Json::array();
+  for (const SourceShare& share : result.sources) json["sources"].push_back(ToJson(share));
+  return Text(json);
+}
+
+std::string CatalogToJson(const Catalog& catalog) {
+  Json json = {{"epoch", catalog.epoch.value}};
+  json["models"] = Json::array();
+  for (const CatalogModel& model : catalog.models) json["models"].push_back(ToJson(model));
+  return Text(json);
+}
+
+absl::StatusOr<Attributes> AttributesFromJson(absl::string_view text) {
+  Attributes attributes;
+  if (text.empty()) return attributes;
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError("the attributes are not a JSON object");
+  }
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_string()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attribute ", Quoted(key), " is not a string"));
+    }
+    attributes[key] = value.get<std::string>();
+  }
+  return attributes;
+}
+
+}  // namespace th

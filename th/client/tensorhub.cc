@@ -1,0 +1,377 @@
+// The C ABI over client.h: copies what comes in, catches what must not go out.
+#include "th/client/tensorhub.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "th/client/client.h"
+#include "th/client/json_text.h"
+#include "th/topology/location.h"
+
+struct th_client {
+  std::unique_ptr<th::Client> client;
+};
+struct th_buffer {
+  th::WeightBuffer buffer;
+};
+
+namespace {
+
+std::string& LastError() {
+  thread_local std::string text;
+  return text;
+}
+
+th_status Told(const absl::Status& status) {
+  LastError() = std::string(status.message());
+  return static_cast<th_status>(status.code());
+}
+
+// Nothing may be thrown into C: memory can run out in any function.
+template <typename Body>
+th_status Guarded(Body body) {
+  try {
+    return Told(body());
+  } catch (const std::exception& thrown) {
+    return Told(absl::InternalError(thrown.what()));
+  } catch (...) {
+    return Told(absl::InternalError("unknown exception"));
+  }
+}
+
+absl::Status Needed(const void* pointer, absl::string_view what) {
+  if (pointer != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, " is NULL"));
+}
+
+std::string OrEmpty(const char* text) { return text == nullptr ? "" : text; }
+
+// As much of the caller's struct as it has, over the defaults: its library may be older or newer.
+template <typename Options>
+absl::Status ReadOptions(const Options* given, Options& options) {
+  options = Options{sizeof(Options)};
+  if (given == nullptr) return absl::OkStatus();
+  if (given->struct_size < sizeof(size_t)) {
+    return absl::InvalidArgumentError("struct_size of the options is not set; use the _INIT macro");
+  }
+  std::memcpy(&options, given, std::min(given->struct_size, sizeof(Options)));
+  return absl::OkStatus();
+}
+
+// INVALID_ARGUMENT for what is no time.
+absl::Status ReadSeconds(double seconds, absl::string_view what, absl::Duration& duration) {
+  if (seconds == 0) return absl::OkStatus();
+  if (std::isnan(seconds) || seconds < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(what, " is ", seconds, " s"));
+  }
+  duration = absl::Seconds(seconds);
+  return absl::OkStatus();
+}
+
+absl::Status Give(const std::string& text, char** out) {
+  if (out == nullptr) return absl::OkStatus();
+  *out = strdup(text.c_str());
+  return *out == nullptr ? absl::ResourceExhaustedError("out of memory") : absl::OkStatus();
+}
+
+std::vector<int64_t> ReadDimensions(const int64_t* values, size_t count) {
+  return values == nullptr ? std::vector<int64_t>() : std::vector<int64_t>(values, values + count);
+}
+
+absl::StatusOr<th::Tensor> ReadTensor(const th_tensor& given) {
+  th::Tensor tensor;
+  TH_RETURN_IF_ERROR(Needed(given.name, "name of a tensor"));
+  tensor.name = given.name;
+  if (given.dtype != nullptr) {
+    TH_ASSIGN_OR_RETURN(tensor.dtype, th::ParseDType(given.dtype));
+  }
+  if (given.dimensions > th::kMaxTensorDimensions ||
+      (given.dimensions > 0 && given.shape == nullptr)) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", given.name, " has ", given.dimensions,
+                                                   " dimensions and no usable shape"));
+  }
+  tensor.shape = ReadDimensions(given.shape, given.dimensions);
+  tensor.global_shape = ReadDimensions(given.global_shape, given.dimensions);
+  tensor.slice_begin = ReadDimensions(given.slice_begin, given.dimensions);
+  tensor.strides = ReadDimensions(given.strides, given.dimensions);
+  tensor.bytes = given.bytes;
+  tensor.data = given.data;
+  tensor.alias_of = OrEmpty(given.alias_of);
+  return tensor;
+}
+
+absl::StatusOr<std::vector<th::Tensor>> ReadTensors(const th_tensor* given, size_t count) {
+  std::vector<th::Tensor> tensors;
+  if (count == 0) return tensors;
+  TH_RETURN_IF_ERROR(Needed(given, "tensors"));
+  if (count > th::kMaxTensors) {
+    return absl::InvalidArgumentError(absl::StrCat(count, " tensors, more than ", th::kMaxTensors));
+  }
+  const size_t stride = given->struct_size;
+  tensors.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    th_tensor each;
+    const auto* at =
+        reinterpret_cast<const th_tensor*>(reinterpret_cast<const char*>(given) + i * stride);
+    if (at->struct_size != stride) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("struct_size of tensor ", i, " is not that of the first one"));
+    }
+    TH_RETURN_IF_ERROR(ReadOptions(at, each));
+    TH_ASSIGN_OR_RETURN(tensors.emplace_back(), ReadTensor(each));
+  }
+  return tensors;
+}
+
+absl::StatusOr<th::ClientOptions> ReadJoin(const th_join_options& given) {
+  th::ClientOptions options;
+  options.server = OrEmpty(given.server);
+  options.run = OrEmpty(given.run);
+  options.model = OrEmpty(given.model);
+  options.group = OrEmpty(given.group);
+  options.rank = given.rank;
+  options.ranks = std::max<uint32_t>(given.ranks, 1);
+  if (given.location != nullptr) {
+    TH_ASSIGN_OR_RETURN(options.location, th::ParseLocation(given.location));
+  }
+  options.spot = given.spot != 0;
+  TH_RETURN_IF_ERROR(ReadSeconds(given.join_timeout, "join_timeout", options.join_timeout));
+  options.data_address = OrEmpty(given.data_address);
+  if (given.data_threads != 0) options.data_threads = given.data_threads;
+  if (given.connections_per_source != 0) {
+    options.connections_per_source = given.connections_per_source;
+  }
+  options.uplink_bytes_per_second = given.uplink_bytes_per_second;
+  return options;
+}
+
+absl::StatusOr<th::UpdateOptions> ReadUpdate(const th_update_options* given) {
+  th_update_options read;
+  TH_RETURN_IF_ERROR(ReadOptions(given, read));
+  th::UpdateOptions options;
+  TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
+  TH_RETURN_IF_ERROR(ReadSeconds(read.drain_timeout, "drain_timeout", options.drain_timeout));
+  if (read.floor == nullptr) return options;
+  TH_ASSIGN_OR_RETURN(const th::VersionSelector floor, th::ParseVersionSelector(read.floor));
+  if (!std::holds_alternative<th::VersionSequence>(floor)) {
+    return absl::InvalidArgumentError("the floor is not a sequence (#epoch.number)");
+  }
+  options.floor = std::get<th::VersionSequence>(floor);
+  return options;
+}
+
+}  // namespace
+
+uint32_t th_abi_version(void) { return TH_ABI_VERSION; }
+
+const char* th_last_error(void) { return LastError().c_str(); }
+
+const char* th_status_name(th_status status) {
+  static constexpr const char* kNames[] = {"OK",
+                                           "CANCELLED",
+                                           "UNKNOWN",
+                                           "INVALID_ARGUMENT",
+                                           "DEADLINE_EXCEEDED",
+                                           "NOT_FOUND",
+                                           "ALREADY_EXISTS",
+                                           "PERMISSION_DENIED",
+                                           "RESOURCE_EXHAUSTED",
+                                           "FAILED_PRECONDITION",
+                                           "ABORTED",
+                                           "OUT_OF_RANGE",
+                                           "UNIMPLEMENTED",
+                                           "INTERNAL",
+                                           "UNAVAILABLE",
+                                           "DATA_LOSS",
+                                           "UNAUTHENTICATED"};
+  const auto index = static_cast<size_t>(status);
+  return index < sizeof(kNames) / sizeof(kNames[0]) ? kNames[index] : "UNKNOWN";
+}
+
+void th_string_free(char* text) { std::free(text); }
+
+// ---- the client
+
+th_status th_join(const th_join_options* options, th_client** client) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(client, "client"));
+    *client = nullptr;
+    TH_RETURN_IF_ERROR(Needed(options, "options"));
+    th_join_options read;
+    TH_RETURN_IF_ERROR(ReadOptions(options, read));
+    TH_ASSIGN_OR_RETURN(th::ClientOptions join, ReadJoin(read));
+    TH_ASSIGN_OR_RETURN(std::unique_ptr<th::Client> joined, th::Client::Join(std::move(join)));
+    *client = new th_client{std::move(joined)};
+    return absl::OkStatus();
+  });
+}
+
+th_status th_leave(th_client* client, double timeout) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(client, "client"));
+    absl::Duration duration = absl::Seconds(2);
+    TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
+    return client->client->Leave(duration);
+  });
+}
+
+void th_client_free(th_client* client) { delete client; }
+
+th_status th_membership(th_client* client) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(client, "client"));
+    return client->client->membership();
+  });
+}
+
+th_status th_roll_back(th_client* client, const char* to, const char* idempotency_key,
+                       char** version) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(client, "client"));
+    TH_RETURN_IF_ERROR(Needed(to, "to"));
+    TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::ParseVersionSelector(to));
+    TH_ASSIGN_OR_RETURN(const th::VersionInfo info,
+                        client->client->RollBack(std::move(selector), OrEmpty(idempotency_key)));
+    return Give(th::VersionToJson(info), version);
+  });
+}
+
+// ---- buffers
+
+th_status th_register(th_client* client, const th_tensor* tensors, size_t count,
+                      const th_register_options* options, th_buffer** buffer) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    *buffer = nullptr;
+    TH_RETURN_IF_ERROR(Needed(client, "client"));
+    th_register_options read;
+    TH_RETURN_IF_ERROR(ReadOptions(options, read));
+    th::RegisterOptions wanted;
+    if (read.name != nullptr) wanted.name = read.name;
+    if (read.form != nullptr) wanted.form = read.form;
+    wanted.segment_bytes = read.segment_bytes;
+    wanted.checksums = read.no_checksums == 0;
+    TH_ASSIGN_OR_RETURN(std::vector<th::Tensor> list, ReadTensors(tensors, count));
+    TH_ASSIGN_OR_RETURN(th::WeightBuffer made,
+                        client->client->Register(std::move(list), std::move(wanted)));
+    *buffer = new th_buffer{std::move(made)};
+    return absl::OkStatus();
+  });
+}
+
+void th_buffer_free(th_buffer* buffer) { delete buffer; }
+
+th_status th_publish(th_buffer* buffer, const char* label, const th_publish_options* options) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    TH_RETURN_IF_ERROR(Needed(label, "label"));
+    th_publish_options read;
+    TH_RETURN_IF_ERROR(ReadOptions(options, read));
+    th::PublishOptions publish;
+    TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", publish.timeout));
+    TH_ASSIGN_OR_RETURN(publish.attributes, th::AttributesFromJson(OrEmpty(read.attributes)));
+    return buffer->buffer.Publish(absl::string_view(label), std::move(publish));
+  });
+}
+
+th_status th_await_published(th_buffer* buffer, char** version) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    TH_ASSIGN_OR_RETURN(const th::PublishResult result, buffer->buffer.AwaitPublished());
+    return Give(th::VersionToJson(result.version), version);
+  });
+}
+
+th_status th_await_sealed(th_buffer* buffer, double timeout) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    absl::Duration duration = absl::ZeroDuration();
+    TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
+    return buffer->buffer.AwaitSealed(duration);
+  });
+}
+
+th_status th_unpublish(th_buffer* buffer, const th_unpublish_options* options) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    th_unpublish_options read;
+    TH_RETURN_IF_ERROR(ReadOptions(options, read));
+    th::UnpublishOptions unpublish;
+    TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", unpublish.timeout));
+    TH_RETURN_IF_ERROR(ReadSeconds(read.drain_timeout, "drain_timeout", unpublish.drain_timeout));
+    return buffer->buffer.Unpublish(unpublish);
+  });
+}
+
+th_status th_update(th_buffer* buffer, const char* version, const th_update_options* options,
+                    th_outcome* outcome, char** result) {
+  return Guarded([&]() -> absl::Status {
+    if (outcome != nullptr) *outcome = TH_NONE;
+    if (result != nullptr) *result = nullptr;
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    TH_RETURN_IF_ERROR(Needed(version, "version"));
+    TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::ParseVersionSelector(version));
+    TH_ASSIGN_OR_RETURN(th::UpdateOptions update, ReadUpdate(options));
+    TH_ASSIGN_OR_RETURN(const th::UpdateResult updated,
+                        buffer->buffer.Update(std::move(selector), std::move(update)));
+    if (outcome != nullptr) *outcome = static_cast<th_outcome>(updated.outcome);
+    return Give(th::UpdateResultToJson(updated), result);
+  });
+}
+
+th_status th_rebind(th_buffer* buffer, const th_tensor* tensors, size_t count) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    TH_ASSIGN_OR_RETURN(const std::vector<th::Tensor> list, ReadTensors(tensors, count));
+    return buffer->buffer.Rebind(list);
+  });
+}
+
+int32_t th_buffer_undefined(th_buffer* buffer) {
+  return buffer != nullptr && buffer->buffer.undefined() ? 1 : 0;
+}
+
+th_status th_buffer_reset(th_buffer* buffer) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    return buffer->buffer.Reset();
+  });
+}
+
+th_status th_buffer_version(th_buffer* buffer, char** version) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    TH_RETURN_IF_ERROR(Needed(version, "version"));
+    return Give(th::VersionToJson(buffer->buffer.version()), version);
+  });
+}
+
+uint64_t th_buffer_bytes(th_buffer* buffer) {
+  return buffer == nullptr ? 0 : buffer->buffer.bytes();
+}
+
+// ---- the catalog
+
+th_status th_list(const char* server, const char* run, const char* model, double timeout,
+                  char** catalog) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(server, "server"));
+    TH_RETURN_IF_ERROR(Needed(catalog, "catalog"));
+    *catalog = nullptr;
+    absl::Duration duration = absl::Seconds(10);
+    TH_RETURN_IF_ERROR(ReadSeconds(timeout, "timeout", duration));
+    TH_ASSIGN_OR_RETURN(auto controller,
+                        th::Controller::Connect({server, OrEmpty(run), OrEmpty(model), duration}));
+    TH_ASSIGN_OR_RETURN(const th::Catalog listed, controller->List(duration));
+    return Give(th::CatalogToJson(listed), catalog);
+  });
+}
