@@ -26,6 +26,9 @@ struct DurablePin {
   absl::Time expires_at = absl::InfiniteFuture();
   friend bool operator==(const DurablePin&, const DurablePin&) = default;
 };
+// The most roll-back points of one model that are kept.
+inline constexpr size_t kMaxRollBacksKept = 64;
+
 // Says which versions of earlier lineages survived: those up to `to`.
 struct DurableRollBack {
   Lineage lineage;  // the one that this roll-back began
@@ -60,6 +63,8 @@ struct RegistryLimits {
   uint32_t max_models = 10'000;
   uint32_t max_versions_per_model = 1'000;  // older ones without holder and pin are forgotten
   uint32_t max_commands_remembered = 1'000; // idempotency keys a model
+  uint32_t max_layouts = 50'000;            // distinct ones, of all models
+  uint32_t max_pins_per_model = 1'000;
   SchedulerLimits scheduler;
 };
 

@@ -1,0 +1,359 @@
+#include "th/reference_registry/assignment.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/strings/str_cat.h"
+#include "th/protocol/capability.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/transactions.h"
+#include "th/scheduler/scheduler.h"
+#include "th/topology/location.h"
+#include "tools/mutation/mutation.h"
+
+namespace th {
+namespace {
+
+SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddress& address) {
+  auto found = shard.holders.find(address);
+  if (found == shard.holders.end()) {
+    // Announced as a source by a reader that outlived the last reign: it feeds, and may come back.
+    return {.buffer = address, .complete = true, .available = false};
+  }
+  const Buffer& buffer = *found->second;
+  const Worker& worker = *buffer.worker;
+  const bool silent = turn.now - worker.last_heard > turn.state.limits.suspect_after;
+  return {.buffer = address,
+          .location = worker.location,
+          .complete = buffer.content->complete,
+          .publisher = buffer.content->publisher,
+          .available = IsCandidate(buffer),
+          .suspected = silent || turn.now < worker.suspected_until,
+          .segments_held = buffer.content->complete ? buffer.segment_count
+                                                    : buffer.content->segments.count(),
+          .readers = ReaderCount(shard, address),
+          .sources = SourcesOf(shard, address)};
+}
+
+// The best candidates of each place that the reader belongs to, and everybody above them: enough to
+// see every cycle and every chain that a choice among them could make.
+SchedulerSnapshot SnapshotFor(const Turn& turn, const Shard& shard, const Buffer& reader,
+                              size_t excluded) {
+  absl::btree_set<BufferAddress> seen;
+  std::vector<BufferAddress> frontier;
+  const auto visit = [&](const BufferAddress& address) {
+    if (seen.insert(address).second) frontier.push_back(address);
+  };
+  for (const std::string& place : PlacesOf(reader.worker->location)) {
+    auto found = shard.candidates.find(place);
+    if (found == shard.candidates.end()) continue;
+    size_t room = kMaxCandidatesPerPlace + excluded + 1;
+    for (const CandidateKey& key : found->second) {
+      if (room-- == 0) break;
+      visit(key.buffer);
+    }
+  }
+  SchedulerSnapshot snapshot;
+  while (!frontier.empty()) {
+    const BufferAddress next = frontier.back();
+    frontier.pop_back();
+    snapshot.holders.push_back(HolderOf(turn, shard, next));
+    for (const BufferAddress& above : snapshot.holders.back().sources) visit(above);
+  }
+  return snapshot;
+}
+
+// A source that fills another generation of its buffer now is not the one that failed.
+bool StillApplies(const Shard& shard, const Exclusion& exclusion) {
+  auto found = shard.holders.find(exclusion.source);
+  return found != shard.holders.end() && found->second->generation == exclusion.generation;
+}
+
+std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer, bool retry) {
+  const Shard& shard = *buffer.shard;
+  SchedulerDemand demand{.reader = buffer.address, .location = buffer.worker->location};
+  for (const Exclusion& exclusion : buffer.fill->exclusions) {
+    const bool again =
+        TH_MUTATE(kForgetFailedSources, retry && exclusion.retry_at <= turn.now, true);
+    if (!again && StillApplies(shard, exclusion)) demand.excluded.push_back(exclusion.source);
+  }
+  return Schedule(SnapshotFor(turn, shard, buffer, demand.excluded.size()), demand,
+                  turn.state.limits.scheduler);
+}
+
+AssignedSource DescribeSource(const Turn& turn, const Buffer& reader, const Buffer& source,
+                              AssignmentId assignment) {
+  const CapabilityClaims claims{.reader = reader.address.worker,
+                                .source = source.address,
+                                .version = reader.content->version,
+                                .epoch = turn.state.epoch,
+                                .assignment = assignment};
+  return {.buffer = source.address,
+          .name = NameOf(source),
+          .endpoints = source.worker->endpoints,
+          .generation = source.generation,
+          .distance = DistanceBetween(reader.worker->location, source.worker->location),
+          .partial = !source.content->complete,
+          .publisher = source.content->publisher,
+          .capability = MintCapability(
+              DeriveWorkerKey(turn.state.secret, source.address.worker), claims)};
+}
+
+AssignSources NewAssignment(Turn& turn, Buffer& buffer) {
+  turn.state.last_assignment = turn.state.last_assignment.Next();
+  buffer.fill->assignment = turn.state.last_assignment;
+  buffer.fill->confirmed = false;
+  return {.key = {buffer.address.buffer, buffer.fill->operation},
+          .assignment = buffer.fill->assignment,
+          .version = buffer.content->version};
+}
+
+void TellSources(Turn& turn, Buffer& buffer) {
+  AssignSources message = NewAssignment(turn, buffer);
+  for (const BufferAddress& source : SourcesOf(*buffer.shard, buffer.address)) {
+    auto found = buffer.shard->holders.find(source);
+    if (found == buffer.shard->holders.end()) continue;
+    message.sources.push_back(
+        DescribeSource(turn, buffer, *found->second, message.assignment));
+  }
+  buffer.fill->told_empty = message.sources.empty();
+  if (message.sources.empty()) message.why_empty = "its sources have not come back yet";
+  Send(turn, *buffer.worker, std::move(message));
+}
+
+void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>& choices) {
+  Shard& shard = *buffer.shard;
+  std::vector<BufferAddress> sources;
+  uint32_t chain = 0;
+  for (const SchedulerChoice& choice : choices) {
+    sources.push_back(choice.source);
+    const Content& content = *shard.holders.at(choice.source)->content;
+    chain = std::max(chain, content.complete ? 1 : content.chain + 1);
+  }
+  shard.waiting.erase(buffer.address);
+  SetRetry(turn, buffer, absl::InfiniteFuture());
+  buffer.content->chain = chain;
+  SetSources(turn, shard, buffer.address, std::move(sources));
+  Reindex(turn, buffer);
+  ++turn.state.counters.assignments;
+  TellSources(turn, buffer);
+}
+
+bool IsSpent(const Exclusion& exclusion) {
+  return exclusion.tries >= MaxTriesOf(exclusion.failure);
+}
+
+// Whether there is a complete holder that this reader has not given up for good, or may yet be one.
+bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
+  const Shard& shard = *buffer.shard;
+  if (turn.state.adopting && shard.version->from_earlier_reign) return true;
+  uint32_t given_up = 0;
+  for (const Exclusion& exclusion : buffer.fill->exclusions) {
+    auto found = shard.holders.find(exclusion.source);
+    if (found == shard.holders.end() || !found->second->counted_promising) continue;
+    if (IsSpent(exclusion) && StillApplies(shard, exclusion)) ++given_up;
+  }
+  if (shard.complete_promising > given_up) return true;
+  // Somebody may be fed by a holder that drains, or that has not come back since a restart.
+  for (const auto& [address, holder] : shard.holders) {
+    if (address == buffer.address || holder->content->complete || holder->content->refused) continue;
+    if (holder->replica->phase != ReplicaPhase::kFilling) continue;
+    if (!SourcesOf(shard, address).empty() && !WouldCycle(shard, buffer.address, address) &&
+        !std::any_of(buffer.fill->exclusions.begin(), buffer.fill->exclusions.end(),
+                     [&](const Exclusion& e) { return e.source == address && IsSpent(e); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string DescribeFailures(const Fill& fill) {
+  constexpr size_t kNamed = 4;
+  std::string text;
+  for (size_t i = 0; i < fill.exclusions.size() && i < kNamed; ++i) {
+    const Exclusion& exclusion = fill.exclusions[i];
+    absl::StrAppend(&text, i == 0 ? "" : "; ", "source ", exclusion.name.ToString(), " ",
+                    SourceFailureName(exclusion.failure), " (", exclusion.tries,
+                    exclusion.tries == 1 ? " try" : " tries", ")",
+                    exclusion.detail.empty() ? "" : ": ", exclusion.detail);
+  }
+  if (fill.exclusions.size() > kNamed) {
+    absl::StrAppend(&text, "; ", fill.exclusions.size() - kNamed, " others failed too");
+  }
+  return text;
+}
+
+// The newest version that has a holder, for people to fall back to.
+std::string NewestThereIs(const Model& model) {
+  for (auto it = model.versions.rbegin(); it != model.versions.rend(); ++it) {
+    if (it->second.phase != VersionPhase::kPublished || it->second.shards.empty()) continue;
+    const bool held = std::all_of(it->second.shards.begin(), it->second.shards.end(),
+                                  [](const auto& entry) { return HasHope(entry.second); });
+    if (held) return absl::StrCat("the newest version there is: ", it->second.info.ToString());
+  }
+  return "no version is held by anybody";
+}
+
+void FailForWantOfSources(Turn& turn, Buffer& buffer) {
+  const Version& version = *buffer.shard->version;
+  std::string text = absl::StrCat("rank ", NameOf(buffer).ToString(), " has no source left for ",
+                                  version.info.ToString(), ": ");
+  const std::string failures = DescribeFailures(*buffer.fill);
+  const char* gone = IsUnsealable(*buffer.shard)
+                         ? "its publisher went before the checksums were known"
+                         : "its last holder is gone";
+  absl::StrAppend(&text, failures.empty() ? gone : failures, "; ",
+                  NewestThereIs(*version.model));
+  FailOperation(turn, *buffer.replica, buffer.fill->operation, absl::UnavailableError(text));
+}
+
+std::string WhyEmpty(const Buffer& buffer) {
+  if (!buffer.fill->exclusions.empty()) {
+    return absl::StrCat("waiting to try again: ", DescribeFailures(*buffer.fill));
+  }
+  return "no holder is connected; waiting for one to come back";
+}
+
+void LetWait(Turn& turn, Buffer& buffer) {
+  Shard& shard = *buffer.shard;
+  SetSources(turn, shard, buffer.address, {});
+  shard.waiting.insert(buffer.address);
+  absl::Time retry_at = absl::InfiniteFuture();
+  for (const Exclusion& exclusion : buffer.fill->exclusions) {
+    if (StillApplies(shard, exclusion) && exclusion.retry_at > turn.now) {
+      retry_at = std::min(retry_at, exclusion.retry_at);
+    }
+  }
+  SetRetry(turn, buffer, retry_at);
+  if (buffer.fill->told_empty) return;
+  AssignSources message = NewAssignment(turn, buffer);
+  message.why_empty = WhyEmpty(buffer);
+  buffer.fill->told_empty = true;
+  Send(turn, *buffer.worker, std::move(message));
+}
+
+Exclusion& ExclusionOf(Fill& fill, const BufferAddress& source) {
+  auto found = std::find_if(fill.exclusions.begin(), fill.exclusions.end(),
+                            [&](const Exclusion& e) { return e.source == source; });
+  if (found != fill.exclusions.end()) return *found;
+  // The oldest makes room: it failed longest ago, and may be tried again first.
+  if (fill.exclusions.size() >= kMaxExclusions) fill.exclusions.erase(fill.exclusions.begin());
+  fill.exclusions.push_back({.source = source});
+  return fill.exclusions.back();
+}
+
+// A source that moved on or did not know the reader yet did nothing wrong.
+bool IsSourcesFault(SourceFailure failure) {
+  return failure != SourceFailure::kGenerationChanged && failure != SourceFailure::kRefused;
+}
+
+}  // namespace
+
+uint32_t MaxTriesOf(SourceFailure failure) {
+  switch (failure) {
+    case SourceFailure::kConnect:
+    case SourceFailure::kClosed:
+    case SourceFailure::kStalled:
+    case SourceFailure::kRefused:  // its key may just have changed with a new server
+      return 4;
+    case SourceFailure::kCorrupt:  // a bit flipped on the way is not the source's end
+      return 2;
+    case SourceFailure::kGenerationChanged:  // only another generation is worth a try
+      return 1;
+  }
+  return 1;
+}
+
+absl::string_view SourceFailureName(SourceFailure failure) {
+  switch (failure) {
+    case SourceFailure::kConnect:
+      return "could not be reached";
+    case SourceFailure::kClosed:
+      return "closed the connection";
+    case SourceFailure::kStalled:
+      return "fell silent";
+    case SourceFailure::kRefused:
+      return "refused the reader";
+    case SourceFailure::kCorrupt:
+      return "sent wrong bytes";
+    case SourceFailure::kGenerationChanged:
+      return "moved on to other weights";
+  }
+  return "failed";
+}
+
+void AssignFill(Turn& turn, Buffer& buffer) {
+  if (!buffer.fill.has_value() || buffer.shard == nullptr || buffer.content->complete) return;
+  if (IsUnsealable(*buffer.shard) && !turn.state.adopting) {
+    return FailForWantOfSources(turn, buffer);
+  }
+  std::vector<SchedulerChoice> choices = Choose(turn, buffer, /*retry=*/false);
+  if (choices.empty()) choices = Choose(turn, buffer, /*retry=*/true);
+  if (!choices.empty()) return TakeSources(turn, buffer, choices);
+  if (MayYetBeFed(turn, buffer)) return LetWait(turn, buffer);
+  FailForWantOfSources(turn, buffer);
+}
+
+void RepeatAssignment(Turn& turn, Buffer& buffer) { TellSources(turn, buffer); }
+
+bool HasHope(const Shard& shard) {
+  if (IsUnsealable(shard)) return false;
+  if (shard.complete_promising > 0) return true;
+  for (const auto& [address, holder] : shard.holders) {
+    const bool filling = !holder->content->complete && !holder->content->refused &&
+                         holder->replica->phase == ReplicaPhase::kFilling;
+    if (filling && !SourcesOf(shard, address).empty()) return true;
+  }
+  return false;
+}
+
+absl::Status ReportSourceFailed::CanApply(const RegistryState& state) const {
+  const auto own = FindOwnOperation(state, buffer, message.key.number);
+  if (!own.ok()) return own.status();
+  const Buffer& reader = *own->buffer;
+  if (!reader.fill.has_value() || reader.fill->operation != message.key.number) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(NameOf(reader).ToString(), " reports a source while it fills nothing"));
+  }
+  const std::vector<BufferAddress> sources = SourcesOf(*reader.shard, reader.address);
+  const bool current =
+      message.assignment == reader.fill->assignment || reader.fill->confirmed;
+  if (!current || std::count(sources.begin(), sources.end(), message.source) == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        NameOf(reader).ToString(), " reports a source of an assignment that was replaced"));
+  }
+  return absl::OkStatus();
+}
+
+void ReportSourceFailed::Apply(Turn& turn) const {
+  Buffer& reader = *FindBuffer(turn.state, buffer);
+  Shard& shard = *reader.shard;
+  ++turn.state.counters.sources_failed;
+  Exclusion& exclusion = ExclusionOf(*reader.fill, message.source);
+  exclusion.failure = message.failure;
+  exclusion.detail = message.detail.substr(0, 200);
+  exclusion.retry_at = ++exclusion.tries < MaxTriesOf(message.failure)
+                           ? turn.now + kRetryPause * exclusion.tries
+                           : absl::InfiniteFuture();
+  if (auto found = shard.holders.find(message.source); found != shard.holders.end()) {
+    const Buffer& source = *found->second;
+    exclusion.name = NameOf(source);
+    exclusion.generation = source.generation;
+    if (IsSourcesFault(message.failure)) {
+      source.worker->suspected_until = turn.now + kSuspicionLasts;
+      ReindexAll(turn, *source.worker);
+    }
+  }
+  Log(turn, absl::StrCat(shard.version->model->key.ToString(), " version=",
+                         shard.version->info.label.text(), " rank=", NameOf(reader).ToString(),
+                         ": source ", exclusion.name.ToString(), " ",
+                         SourceFailureName(message.failure), ": ", exclusion.detail));
+  SetSources(turn, shard, reader.address, {});
+  turn.to_assign.insert(reader.address);
+}
+
+}  // namespace th

@@ -1,0 +1,52 @@
+// Which sources a reader gets, and what becomes of it when one fails: the scheduler's policy put to
+// the registry's state.
+//
+// A source that failed a reader is excluded for that fill. When nobody else is left it is tried
+// again, if the failure allows it (kMaxTriesOf), after a pause; when every try is spent the operation
+// fails, naming source, reason and tries.
+#ifndef TH_REFERENCE_REGISTRY_ASSIGNMENT_H_
+#define TH_REFERENCE_REGISTRY_ASSIGNMENT_H_
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th {
+
+// How long a source that was reported comes after all others of its distance.
+inline constexpr absl::Duration kSuspicionLasts = absl::Seconds(10);
+// Before a failed source is tried again for want of another; times the tries so far.
+inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+// Candidates a place that the scheduler looks at for one reader, so that the cost of an assignment
+// does not grow with the fleet.
+inline constexpr size_t kMaxCandidatesPerPlace = 64;
+
+// How often one source may fail one fill before it is given up.
+uint32_t MaxTriesOf(SourceFailure failure);
+absl::string_view SourceFailureName(SourceFailure failure);
+
+// Gives the reader sources and tells it, or lets it wait, or fails its group's operation when nobody
+// is left to hope for. No effect on a buffer that is not filling.
+void AssignFill(Turn& turn, Buffer& buffer);
+// Tells the reader its present sources again, under a new assignment.
+void RepeatAssignment(Turn& turn, Buffer& buffer);
+
+// Whether a reader of the shard may hope to complete it: somebody holds it whole, or is fed by
+// somebody who does.
+bool HasHope(const Shard& shard);
+
+struct ReportSourceFailed {
+  BufferAddress buffer;
+  SourceFailed message;
+
+  // FAILED_PRECONDITION: nothing is filling under this key, the assignment was replaced since, or
+  // the source is none of it.
+  absl::Status CanApply(const RegistryState& state) const;
+  void Apply(Turn& turn) const;
+};
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_ASSIGNMENT_H_

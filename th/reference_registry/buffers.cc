@@ -1,0 +1,261 @@
+#include "th/reference_registry/buffers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/publishing.h"
+#include "th/reference_registry/transactions.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+absl::Status SizesAgree(const AnnouncedBuffer& announced, const ShardLayout& layout) {
+  if (announced.bytes == layout.bytes() && announced.segment_count == layout.segment_count()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "buffer ", announced.buffer_name, " says ", announced.bytes, " bytes in ",
+      announced.segment_count, " segments, and its layout has ", layout.bytes(), " in ",
+      layout.segment_count()));
+}
+
+absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced) {
+  if (known.name == announced.buffer_name && known.form == announced.form &&
+      known.layout == announced.layout) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "buffer ", announced.buffer.value, " of ", NameOf(known).ToString(), " is ", known.name,
+      " with another name, form or layout; unregister it first"));
+}
+
+absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
+  auto replica = worker.group->replicas.find(announced.buffer_name);
+  if (replica == worker.group->replicas.end() || replica->second.form == announced.form) {
+    return absl::OkStatus();
+  }
+  const auto& [rank, other] = *replica->second.buffers.begin();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "buffer ", announced.buffer_name, " has form ", announced.form, " at rank ",
+      worker.name.ToString(), " and form ", replica->second.form, " at rank ",
+      NameOf(*other).ToString(), "; all ranks must register it in one form"));
+}
+
+absl::Status HasRoom(const RegistryState& state, const Worker& worker,
+                     const AnnouncedBuffer& announced) {
+  const RegistryLimits& limits = state.limits;
+  if (worker.buffers.size() >= limits.max_buffers_per_worker) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        worker.name.ToString(), " has ", worker.buffers.size(),
+        " buffers, and max_buffers_per_worker is ", limits.max_buffers_per_worker));
+  }
+  if (!state.layouts.contains(announced.layout) && state.layouts.size() >= limits.max_layouts) {
+    return absl::ResourceExhaustedError(absl::StrCat("the server knows ", state.layouts.size(),
+                                                     " layouts, and max_layouts is ",
+                                                     limits.max_layouts));
+  }
+  for (const auto& [id, other] : worker.buffers) {
+    if (other.name != announced.buffer_name) continue;
+    return absl::AlreadyExistsError(absl::StrCat("buffer ", id.value, " of ",
+                                                 worker.name.ToString(), " is named ", other.name,
+                                                 " already; choose another name"));
+  }
+  return absl::OkStatus();
+}
+
+Replica& EnsureReplica(Turn& turn, Group& group, const AnnouncedBuffer& announced) {
+  auto [it, created] = group.replicas.try_emplace(announced.buffer_name);
+  Replica& replica = it->second;
+  if (created) {
+    turn.state.last_replica = turn.state.last_replica.Next();
+    replica.id = turn.state.last_replica;
+    replica.group = &group;
+    replica.buffer_name = announced.buffer_name;
+    replica.form = announced.form;
+    turn.state.replicas[replica.id] = &replica;
+  }
+  return replica;
+}
+
+Buffer& AddBuffer(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) {
+  Replica& replica = EnsureReplica(turn, *worker.group, announced);
+  Buffer& buffer = worker.buffers[announced.buffer];
+  buffer.address = {worker.id, announced.buffer};
+  buffer.worker = &worker;
+  buffer.replica = &replica;
+  buffer.name = announced.buffer_name;
+  buffer.form = announced.form;
+  buffer.layout = announced.layout;
+  buffer.bytes = announced.bytes;
+  buffer.segment_count = announced.segment_count;
+  replica.buffers[worker.name.rank] = &buffer;
+  turn.state.layouts[announced.layout].buffers.insert(buffer.address);
+  return buffer;
+}
+
+// One worker at a time is asked, so that a layout crosses once.
+void WantLayout(Turn& turn, LayoutRecord& record, const Digest& digest, const Worker& from) {
+  record.asked = from.id;
+  Send(turn, from, LayoutWanted{digest});
+}
+
+void ReleaseLayout(Turn& turn, const Buffer& buffer) {
+  auto found = turn.state.layouts.find(buffer.layout);
+  found->second.buffers.erase(buffer.address);
+  if (found->second.buffers.empty() && found->second.shards == 0) turn.state.layouts.erase(found);
+}
+
+void AnswerRegistration(Turn& turn, Buffer& buffer, absl::Status status) {
+  buffer.registration_owed = false;
+  Send(turn, *buffer.worker,
+       BufferRegistered{.buffer = buffer.address.buffer, .status = std::move(status)});
+}
+
+void EndOperationsOf(Turn& turn, Replica& replica, const absl::Status& status) {
+  while (!replica.pending.empty()) {
+    FailOperation(turn, replica, replica.pending.begin()->first, status);
+  }
+}
+
+// How many holders of a layout are looked at for one that can be asked; when all of them are away,
+// the next that announces it is asked.
+constexpr size_t kMaxLookedAt = 64;
+
+// A worker that has a stream and a buffer with this layout; null when there is none.
+const Worker* SomebodyWith(const RegistryState& state, const LayoutRecord& record,
+                           WorkerId except) {
+  size_t looked_at = 0;
+  for (const BufferAddress& address : record.buffers) {
+    if (++looked_at > kMaxLookedAt) return nullptr;
+    const Worker* worker = FindWorker(state, address.worker);
+    if (worker->id != except && worker->connection.has_value()) return worker;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::Status AnnounceBuffer::CanApply(const RegistryState& state) const {
+  const Worker& own = *FindWorker(state, worker);
+  TH_RETURN_IF_ERROR(ValidateName("buffer", announced.buffer_name));
+  TH_RETURN_IF_ERROR(ValidateName("form", announced.form));
+  if (announced.layout.empty() || announced.segment_count > announced.bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", announced.buffer_name, " has no layout, or more segments than bytes"));
+  }
+  if (const ShardLayout* layout = FindLayoutOf(state, announced.layout)) {
+    TH_RETURN_IF_ERROR(SizesAgree(announced, *layout));
+  }
+  if (auto known = own.buffers.find(announced.buffer); known != own.buffers.end()) {
+    return SameAsBefore(known->second, announced);
+  }
+  TH_RETURN_IF_ERROR(HasRoom(state, own, announced));
+  return FitsGroup(own, announced);
+}
+
+void AnnounceBuffer::Apply(Turn& turn) const {
+  Worker& own = *FindWorker(turn.state, worker);
+  auto known = own.buffers.find(announced.buffer);
+  Buffer& buffer =
+      known == own.buffers.end() ? AddBuffer(turn, own, announced) : known->second;
+  buffer.generation = announced.generation;
+  LayoutRecord& record = turn.state.layouts[announced.layout];
+  const bool asked_already = record.asked != WorkerId() && record.asked != worker;
+  if (record.layout.has_value() || asked_already) {
+    return AnswerRegistration(turn, buffer, absl::OkStatus());
+  }
+  buffer.registration_owed = true;
+  WantLayout(turn, record, announced.layout, own);
+}
+
+absl::Status StoreLayout::CanApply(const RegistryState& state) const {
+  auto found = state.layouts.find(layout->digest());
+  if (found == state.layouts.end() || found->second.layout.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nobody asked for layout ", layout->digest().ShortHex()));
+  }
+  return absl::OkStatus();
+}
+
+void StoreLayout::Apply(Turn& turn) const {
+  LayoutRecord& record = turn.state.layouts[layout->digest()];
+  record.layout = *layout;
+  record.asked = WorkerId();
+  std::vector<BufferAddress> wrong;
+  for (const BufferAddress& address : record.buffers) {
+    Buffer& buffer = *FindBuffer(turn.state, address);
+    absl::Status status = SizesAgree({.buffer_name = buffer.name,
+                                      .bytes = buffer.bytes,
+                                      .segment_count = buffer.segment_count},
+                                     *layout);
+    buffer.bytes = layout->bytes();
+    buffer.segment_count = layout->segment_count();
+    SealIfNoSums(turn, buffer);
+    if (!buffer.registration_owed) continue;
+    if (!status.ok()) wrong.push_back(address);
+    AnswerRegistration(turn, buffer, std::move(status));
+  }
+  for (const BufferAddress& address : wrong) RemoveBuffer{address}.Apply(turn);
+}
+
+absl::Status ResetContent::CanApply(const RegistryState& state) const {
+  if (FindBuffer(state, buffer) != nullptr) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("buffer ", buffer.buffer.value, " is not registered"));
+}
+
+void ResetContent::Apply(Turn& turn) const {
+  Buffer& own = *FindBuffer(turn.state, buffer);
+  Replica& replica = *own.replica;
+  const std::string name = NameOf(own).ToString();
+  if (Transaction* head = HeadOf(replica); head != nullptr && head->begun) {
+    FailOperation(turn, replica, head->number,
+                  absl::AbortedError(absl::StrCat("rank ", name, " reset its buffer")));
+  }
+  const bool held = own.content.has_value();
+  ClearContent(turn, own);
+  if (held && replica.phase != ReplicaPhase::kIdle) InvalidateReplica(turn, replica);
+}
+
+absl::Status RemoveBuffer::CanApply(const RegistryState& state) const {
+  return ResetContent{buffer}.CanApply(state);
+}
+
+void RemoveBuffer::Apply(Turn& turn) const {
+  Buffer& own = *FindBuffer(turn.state, buffer);
+  Worker& owner = *own.worker;
+  EndOperationsOf(turn, *own.replica,
+                  absl::UnavailableError(absl::StrCat("rank ", NameOf(own).ToString(),
+                                                      " unregistered buffer ", own.name)));
+  DetachBuffer(turn, own);
+  owner.buffers.erase(buffer.buffer);
+}
+
+void DetachBuffer(Turn& turn, Buffer& buffer) {
+  Replica& replica = *buffer.replica;
+  const Rank rank = RankOf(buffer);
+  ClearContent(turn, buffer);
+  if (replica.phase != ReplicaPhase::kIdle) InvalidateReplica(turn, replica);
+  replica.buffers.erase(rank);
+  ReleaseLayout(turn, buffer);
+  if (!replica.buffers.empty()) return;
+  turn.state.replicas.erase(replica.id);
+  turn.state.waiting_for_recovery.erase(replica.id);
+  turn.to_evaluate.erase(replica.id);
+  const std::string name = replica.buffer_name;  // a copy: the record dies next
+  replica.group->replicas.erase(name);
+}
+
+void AskOthersForLayouts(Turn& turn, const Worker& worker) {
+  for (const auto& [id, buffer] : worker.buffers) {
+    auto found = turn.state.layouts.find(buffer.layout);
+    if (found == turn.state.layouts.end() || found->second.asked != worker.id) continue;
+    found->second.asked = WorkerId();
+    const Worker* other = SomebodyWith(turn.state, found->second, worker.id);
+    if (other != nullptr) WantLayout(turn, found->second, buffer.layout, *other);
+  }
+}
+
+}  // namespace th

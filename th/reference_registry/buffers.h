@@ -1,0 +1,59 @@
+// Buffers and layouts: registration, re-announcement, reset, end.
+#ifndef TH_REFERENCE_REGISTRY_BUFFERS_H_
+#define TH_REFERENCE_REGISTRY_BUFFERS_H_
+
+#include "absl/status/status.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th {
+
+// A buffer is announced for the first time or again. Its content is not looked at here (recovery.h).
+struct AnnounceBuffer {
+  WorkerId worker;
+  AnnouncedBuffer announced;
+
+  // INVALID_ARGUMENT: a bad name or form, sizes that disagree with the known layout, a form that the
+  // group's other ranks do not have, a known buffer with another name, form or layout.
+  // ALREADY_EXISTS: another buffer of this worker has the name. RESOURCE_EXHAUSTED naming the limit.
+  absl::Status CanApply(const RegistryState& state) const;
+  // Asks for the layout when nobody has been asked yet.
+  void Apply(Turn& turn) const;
+};
+
+// A layout that somebody was asked for.
+struct StoreLayout {
+  WorkerId worker;
+  const ShardLayout* layout = nullptr;  // the message's, which outlives this
+
+  // FAILED_PRECONDITION: nobody was asked for it, or it is here already.
+  absl::Status CanApply(const RegistryState& state) const;
+  void Apply(Turn& turn) const;
+};
+
+// What the buffer held ended without an operation.
+struct ResetContent {
+  BufferAddress buffer;
+
+  absl::Status CanApply(const RegistryState& state) const;  // NOT_FOUND
+  void Apply(Turn& turn) const;
+};
+
+struct RemoveBuffer {
+  BufferAddress buffer;
+
+  absl::Status CanApply(const RegistryState& state) const;  // NOT_FOUND
+  // Pending operations of its replica end, naming the rank.
+  void Apply(Turn& turn) const;
+};
+
+// Detaches the buffer from its replica and from everything that it holds. The replica is invalid
+// from here on; it goes with its last buffer. The record itself is the caller's to erase.
+void DetachBuffer(Turn& turn, Buffer& buffer);
+// Asks another worker for the layouts that `worker` was asked for and has not sent.
+void AskOthersForLayouts(Turn& turn, const Worker& worker);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_BUFFERS_H_

@@ -1,0 +1,180 @@
+#include "th/reference_registry/commands.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/roll_back.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+// The pin of `owner` on `version`; end() when there is none.
+auto FindPin(DurableModel& durable, VersionSequence version, const std::string& owner) {
+  return std::find_if(durable.pins.begin(), durable.pins.end(), [&](const DurablePin& pin) {
+    return pin.version == version && pin.owner == owner;
+  });
+}
+
+bool HasPin(const Model& model, VersionSequence version, const std::string& owner) {
+  return std::any_of(
+      model.durable.pins.begin(), model.durable.pins.end(),
+      [&](const DurablePin& pin) { return pin.version == version && pin.owner == owner; });
+}
+
+absl::Status CanPin(const RegistryState& state, const ModelKey& key, const PinVersion& command) {
+  TH_RETURN_IF_ERROR(ValidateName("owner", command.owner));
+  if (command.expires_after <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("a pin of ", command.owner,
+                                                   " that expires after ",
+                                                   absl::FormatDuration(command.expires_after),
+                                                   " would hold nothing"));
+  }
+  TH_ASSIGN_OR_RETURN(const Version* version, FindPublished(state, key, command.version));
+  const Model& model = *version->model;
+  if (HasPin(model, version->info.sequence, command.owner) ||
+      model.durable.pins.size() < state.limits.max_pins_per_model) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat(key.ToString(), " has ", model.durable.pins.size(),
+                   " pins, and max_pins_per_model is ", state.limits.max_pins_per_model));
+}
+
+absl::Status CanRelease(const RegistryState& state, const ModelKey& key,
+                        const ReleasePin& command) {
+  TH_ASSIGN_OR_RETURN(const Version* version, FindPublished(state, key, command.version));
+  if (HasPin(*version->model, version->info.sequence, command.owner)) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(command.owner, " has no pin on ",
+                                          version->info.ToString(), " of ", key.ToString()));
+}
+
+absl::Status CanSetRetention(const RegistryState& state, const ModelKey& key) {
+  TH_RETURN_IF_ERROR(ValidateName("run", key.run));
+  TH_RETURN_IF_ERROR(ValidateName("model", key.model));
+  if (FindModel(state, key) != nullptr || state.models.size() < state.limits.max_models) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("the server has ", state.models.size(),
+                                                   " models, and max_models is ",
+                                                   state.limits.max_models));
+}
+
+CommandFinished Pin(Turn& turn, const ModelKey& key, const PinVersion& command) {
+  const VersionInfo info = (*FindPublished(turn.state, key, command.version))->info;
+  Model& model = *FindModel(turn.state, key);
+  auto pin = FindPin(model.durable, info.sequence, command.owner);
+  if (pin == model.durable.pins.end()) {
+    pin = model.durable.pins.insert(pin, {.version = info.sequence, .owner = command.owner});
+  } else {
+    turn.state.pin_expiries.erase({pin->expires_at, key});
+  }
+  pin->expires_at = turn.now + command.expires_after;
+  Persist(turn, model);
+  // The set has one entry a time and model: what was erased may be another pin's too.
+  for (const DurablePin& each : model.durable.pins) {
+    if (each.expires_at != absl::InfiniteFuture()) {
+      turn.state.pin_expiries.insert({each.expires_at, key});
+    }
+  }
+  return {.version = info};
+}
+
+CommandFinished Release(Turn& turn, const ModelKey& key, const ReleasePin& command) {
+  const VersionInfo info = (*FindPublished(turn.state, key, command.version))->info;
+  Model& model = *FindModel(turn.state, key);
+  model.durable.pins.erase(FindPin(model.durable, info.sequence, command.owner));
+  Persist(turn, model);
+  return {.version = info};
+}
+
+CommandFinished SetKeepLatest(Turn& turn, const ModelKey& key, const SetRetention& command) {
+  Model& model = turn.state.models[key];
+  model.key = key;
+  model.durable.keep_latest = command.keep_latest;
+  Persist(turn, model);
+  return {};
+}
+
+void Remember(Turn& turn, const ModelKey& key, const CommandFinished& finished) {
+  Model* model = FindModel(turn.state, key);
+  if (model == nullptr) return;
+  model->commands[finished.idempotency_key] = finished;
+  model->command_order.push_back(finished.idempotency_key);
+  while (model->command_order.size() > turn.state.limits.max_commands_remembered) {
+    model->commands.erase(model->command_order.front());
+    model->command_order.pop_front();
+  }
+}
+
+bool WorthAnotherTry(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
+}
+
+absl::Status CheckKey(const RunCommand& message) {
+  const size_t bytes = message.idempotency_key.size();
+  if (bytes > 0 && bytes <= kMaxIdempotencyKeyBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("an idempotency key has 1 to ",
+                                                 kMaxIdempotencyKeyBytes, " bytes, this one has ",
+                                                 bytes));
+}
+
+}  // namespace
+
+absl::Status ExecuteCommand::CanApply(const RegistryState& state) const {
+  TH_RETURN_IF_ERROR(CheckKey(*message));
+  const Command& command = message->command;
+  if (const auto* pin = std::get_if<PinVersion>(&command)) return CanPin(state, key, *pin);
+  if (const auto* release = std::get_if<ReleasePin>(&command)) {
+    return CanRelease(state, key, *release);
+  }
+  if (const auto* roll_back = std::get_if<RollBack>(&command)) {
+    return RollBackModel{key, *roll_back}.CanApply(state);
+  }
+  return CanSetRetention(state, key);
+}
+
+CommandFinished ExecuteCommand::Apply(Turn& turn) const {
+  const Command& command = message->command;
+  if (const auto* pin = std::get_if<PinVersion>(&command)) return Pin(turn, key, *pin);
+  if (const auto* release = std::get_if<ReleasePin>(&command)) return Release(turn, key, *release);
+  if (const auto* roll_back = std::get_if<RollBack>(&command)) {
+    return {.version = RollBackModel{key, *roll_back}.Apply(turn)};
+  }
+  return SetKeepLatest(turn, key, std::get<SetRetention>(command));
+}
+
+CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message) {
+  const Model* model = FindModel(turn.state, key);
+  if (model != nullptr) {
+    auto done = model->commands.find(message.idempotency_key);
+    if (done != model->commands.end()) return done->second;
+  }
+  const ExecuteCommand execute{key, &message};
+  const absl::Status status = execute.CanApply(turn.state);
+  CommandFinished finished;
+  if (status.ok()) finished = execute.Apply(turn);
+  finished.idempotency_key = message.idempotency_key;
+  finished.status = status;
+  if (const Model* after = FindModel(turn.state, key)) finished.lineage = after->durable.lineage;
+  if (!WorthAnotherTry(status) && CheckKey(message).ok()) Remember(turn, key, finished);
+  return finished;
+}
+
+void ExpirePins(Turn& turn) {
+  auto& expiries = turn.state.pin_expiries;
+  while (!expiries.empty() && expiries.begin()->first <= turn.now) {
+    const ModelKey key = expiries.begin()->second;
+    expiries.erase(expiries.begin());
+    Model* model = FindModel(turn.state, key);
+    if (model == nullptr) continue;
+    const size_t expired = std::erase_if(
+        model->durable.pins, [&](const DurablePin& pin) { return pin.expires_at <= turn.now; });
+    if (expired > 0) Persist(turn, *model);
+  }
+}
+
+}  // namespace th

@@ -1,0 +1,35 @@
+// Commands that are no group operation: roll back, retention, pins. A repeat of an idempotency key
+// has the first one's result.
+#ifndef TH_REFERENCE_REGISTRY_COMMANDS_H_
+#define TH_REFERENCE_REGISTRY_COMMANDS_H_
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th {
+
+inline constexpr size_t kMaxIdempotencyKeyBytes = 128;
+
+struct ExecuteCommand {
+  ModelKey key;
+  const RunCommand* message = nullptr;  // outlives this
+
+  // INVALID_ARGUMENT: an idempotency key of no or too many bytes, bad names, a pin without time.
+  // NOT_FOUND: no such version or pin. RESOURCE_EXHAUSTED naming the limit. UNAVAILABLE: recovering.
+  absl::Status CanApply(const RegistryState& state) const;
+  CommandFinished Apply(Turn& turn) const;
+};
+
+// Looks the result up, or executes and remembers it. An UNAVAILABLE or RESOURCE_EXHAUSTED result is
+// not remembered: the caller should try again.
+CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message);
+
+// Pins whose time has come are gone.
+void ExpirePins(Turn& turn);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_COMMANDS_H_

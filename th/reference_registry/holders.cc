@@ -1,0 +1,292 @@
+#include "th/reference_registry/holders.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tools/mutation/mutation.h"
+
+namespace th {
+namespace {
+
+const Version* VersionOf(const Buffer& buffer) {
+  return buffer.shard == nullptr ? nullptr : buffer.shard->version;
+}
+
+// Everything that candidacy asks for but a live stream and admission.
+bool IsServing(const Buffer& buffer) {
+  if (!buffer.content.has_value() || buffer.content->refused) return false;
+  const Replica& replica = *buffer.replica;
+  if (VersionOf(buffer)->phase != VersionPhase::kPublished) return false;
+  if (buffer.content->version != replica.version) return false;
+  switch (replica.phase) {
+    case ReplicaPhase::kHolding:
+      return buffer.content->complete;
+    case ReplicaPhase::kFilling:
+      return true;
+    case ReplicaPhase::kIdle:
+    case ReplicaPhase::kPublishing:
+    case ReplicaPhase::kDraining:
+      return TH_MUTATE(kServeWhileDraining, false, replica.phase == ReplicaPhase::kDraining);
+  }
+  return false;
+}
+
+CandidateKey KeyOf(const Turn& turn, const Buffer& buffer) {
+  const Content& content = *buffer.content;
+  return {.at_chain_limit =
+              !content.complete && content.chain >= turn.state.limits.scheduler.max_chain,
+          .suspected = turn.now < buffer.worker->suspected_until,
+          .readers = ReaderCount(*buffer.shard, buffer.address),
+          .publisher = content.publisher,
+          .buffer = buffer.address};
+}
+
+void RemoveFromIndex(Buffer& buffer) {
+  if (!buffer.indexed.has_value()) return;
+  for (const std::string& place : PlacesOf(buffer.worker->location)) {
+    auto found = buffer.shard->candidates.find(place);
+    if (found == buffer.shard->candidates.end()) continue;
+    found->second.erase(*buffer.indexed);
+    if (found->second.empty()) buffer.shard->candidates.erase(found);
+  }
+  buffer.indexed.reset();
+}
+
+void CountPromising(Buffer& buffer, bool promising) {
+  if (promising == buffer.counted_promising) return;
+  buffer.counted_promising = promising;
+  buffer.shard->complete_promising += promising ? 1 : -1;
+}
+
+void CountPublisher(Turn& turn, Buffer& buffer, bool publisher) {
+  if (publisher == buffer.counted_publisher) return;
+  buffer.counted_publisher = publisher;
+  Shard& shard = *buffer.shard;
+  shard.publishers += publisher ? 1 : -1;
+  if (!IsUnsealable(shard)) return;
+  for (const auto& [address, holder] : shard.holders) {
+    if (holder->fill.has_value()) turn.to_assign.insert(address);
+  }
+}
+
+void EraseEdge(Shard& shard, const BufferAddress& reader, const BufferAddress& source) {
+  auto readers = shard.readers_of.find(source);
+  if (readers != shard.readers_of.end()) {
+    readers->second.erase(reader);
+    if (readers->second.empty()) shard.readers_of.erase(readers);
+  }
+  auto sources = shard.sources_of.find(reader);
+  if (sources == shard.sources_of.end()) return;
+  std::erase(sources->second, source);
+  if (sources->second.empty()) shard.sources_of.erase(sources);
+}
+
+void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
+  auto found = shard.holders.find(address);
+  if (found != shard.holders.end()) Reindex(turn, *found->second);
+}
+
+// Leaves the shard: no entry of it names the buffer as a holder any more.
+void LeaveShard(Turn& turn, Buffer& buffer) {
+  Shard& shard = *buffer.shard;
+  RemoveFromIndex(buffer);
+  CountPromising(buffer, false);
+  CountPublisher(turn, buffer, false);
+  shard.holders.erase(buffer.address);
+  shard.waiting.erase(buffer.address);
+  buffer.content.reset();
+  buffer.shard = nullptr;
+  SetSources(turn, shard, buffer.address, {});
+  DropSource(turn, shard, buffer.address);
+  WakeWaiting(turn, shard);
+}
+
+}  // namespace
+
+Shard& EnsureShard(Turn& turn, Version& version, const ShardKey& key) {
+  auto [it, created] = version.shards.try_emplace(key);
+  Shard& shard = it->second;
+  if (created) {
+    shard.version = &version;
+    shard.key = key;
+    turn.state.layouts[key.layout].shards++;
+    version.counted_as_sealed = false;
+  }
+  return shard;
+}
+
+Shard* FindShard(Version& version, const ShardKey& key) {
+  auto found = version.shards.find(key);
+  return found == version.shards.end() ? nullptr : &found->second;
+}
+
+ShardKey ShardKeyOf(const Buffer& buffer) { return {buffer.form, buffer.layout}; }
+
+void EraseVersion(Turn& turn, Version& version) {
+  for (const auto& [key, shard] : version.shards) {
+    auto layout = turn.state.layouts.find(key.layout);
+    if (--layout->second.shards == 0 && layout->second.buffers.empty()) {
+      turn.state.layouts.erase(layout);
+    }
+  }
+  Model& model = *version.model;
+  auto label = model.labels.find(version.info.label.text());
+  if (label != model.labels.end() && label->second == version.info.sequence) {
+    model.labels.erase(label);
+  }
+  const VersionSequence sequence = version.info.sequence;  // a copy: the record dies next
+  model.versions.erase(sequence);
+}
+
+void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content) {
+  Shard& shard = EnsureShard(turn, version, ShardKeyOf(buffer));
+  if (buffer.shard != nullptr && buffer.shard != &shard) {
+    std::optional<Fill> fill = std::move(buffer.fill);  // the fill that brings the new content
+    LeaveShard(turn, buffer);
+    buffer.fill = std::move(fill);
+  }
+  content.version = version.info.sequence;
+  buffer.content = std::move(content);
+  buffer.drained_while_away = false;
+  buffer.shard = &shard;
+  shard.holders.emplace(buffer.address, &buffer);
+  Reindex(turn, buffer);
+}
+
+void ClearContent(Turn& turn, Buffer& buffer) {
+  ClearFill(turn, buffer);
+  if (buffer.shard != nullptr) LeaveShard(turn, buffer);
+}
+
+void ClearFill(Turn& turn, Buffer& buffer) {
+  SetRetry(turn, buffer, absl::InfiniteFuture());
+  buffer.fill.reset();
+  buffer.sources_confirmed = false;
+  turn.to_assign.erase(buffer.address);
+  if (buffer.shard == nullptr) return;
+  buffer.shard->waiting.erase(buffer.address);
+  SetSources(turn, *buffer.shard, buffer.address, {});
+}
+
+void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase, VersionSequence version) {
+  replica.phase = phase;
+  replica.version = version;
+  for (auto& [rank, buffer] : replica.buffers) Reindex(turn, *buffer);
+}
+
+void InvalidateReplica(Turn& turn, Replica& replica) {
+  SetPhase(turn, replica, ReplicaPhase::kIdle);
+  for (auto& [rank, buffer] : replica.buffers) {
+    if (buffer->shard != nullptr) {
+      TH_MUTATE(kKeepReadersOfBrokenReplica, DropSource(turn, *buffer->shard, buffer->address),
+                static_cast<void>(0));
+    }
+  }
+}
+
+void Reindex(Turn& turn, Buffer& buffer) {
+  if (buffer.shard == nullptr) return;
+  const bool candidate = IsCandidate(buffer);
+  const bool promising = buffer.content->complete && IsServing(buffer);
+  const bool was_candidate = buffer.indexed.has_value();
+  if (candidate != was_candidate || promising != buffer.counted_promising) {
+    WakeWaiting(turn, *buffer.shard);
+  }
+  CountPromising(buffer, promising);
+  CountPublisher(turn, buffer, buffer.content->publisher && !buffer.content->refused);
+  const CandidateKey key = KeyOf(turn, buffer);
+  if (candidate && buffer.indexed == key) return;
+  RemoveFromIndex(buffer);
+  if (!candidate) return;
+  for (std::string& place : PlacesOf(buffer.worker->location)) {
+    buffer.shard->candidates[std::move(place)].insert(key);
+  }
+  buffer.indexed = key;
+}
+
+void ReindexAll(Turn& turn, Worker& worker) {
+  for (auto& [id, buffer] : worker.buffers) Reindex(turn, buffer);
+}
+
+bool IsUnsealable(const Shard& shard) { return !shard.root.has_value() && shard.publishers == 0; }
+
+bool IsCandidate(const Buffer& buffer) {
+  return IsServing(buffer) && buffer.content->admitted && buffer.content->agreed &&
+         buffer.worker->connection.has_value();
+}
+
+void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
+                std::vector<BufferAddress> sources) {
+  const std::vector<BufferAddress> before = SourcesOf(shard, reader);
+  for (const BufferAddress& source : before) EraseEdge(shard, reader, source);
+  for (const BufferAddress& source : sources) shard.readers_of[source].insert(reader);
+  for (const BufferAddress& source : before) ReindexAddress(turn, shard, source);
+  for (const BufferAddress& source : sources) ReindexAddress(turn, shard, source);
+  if (!sources.empty()) shard.sources_of[reader] = std::move(sources);
+}
+
+void DropSource(Turn& turn, Shard& shard, const BufferAddress& source) {
+  auto found = shard.readers_of.find(source);
+  if (found == shard.readers_of.end()) return;
+  const absl::btree_set<BufferAddress> readers = found->second;
+  for (const BufferAddress& reader : readers) {
+    EraseEdge(shard, reader, source);
+    Buffer* buffer = FindBuffer(turn.state, reader);
+    if (buffer == nullptr) continue;
+    buffer->sources_confirmed = false;
+    if (buffer->fill.has_value()) turn.to_assign.insert(reader);
+  }
+  ReindexAddress(turn, shard, source);
+}
+
+std::vector<BufferAddress> SourcesOf(const Shard& shard, const BufferAddress& reader) {
+  auto found = shard.sources_of.find(reader);
+  return found == shard.sources_of.end() ? std::vector<BufferAddress>() : found->second;
+}
+
+uint32_t ReaderCount(const Shard& shard, const BufferAddress& source) {
+  auto found = shard.readers_of.find(source);
+  return found == shard.readers_of.end() ? 0 : static_cast<uint32_t>(found->second.size());
+}
+
+bool WouldCycle(const Shard& shard, const BufferAddress& reader, const BufferAddress& source) {
+  absl::btree_set<BufferAddress> seen = {source};
+  std::vector<BufferAddress> frontier = {source};
+  while (!frontier.empty()) {
+    const BufferAddress next = frontier.back();
+    frontier.pop_back();
+    if (next == reader) return true;
+    for (const BufferAddress& above : SourcesOf(shard, next)) {
+      if (seen.insert(above).second) frontier.push_back(above);
+    }
+  }
+  return false;
+}
+
+void WakeWaiting(Turn& turn, Shard& shard) {
+  turn.to_assign.insert(shard.waiting.begin(), shard.waiting.end());
+}
+
+void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {
+  if (!buffer.fill.has_value() || buffer.fill->retry_at == at) return;
+  const auto deadline = [&](absl::Time when) {
+    return Deadline{.at = when, .kind = DeadlineKind::kRetry, .buffer = buffer.address};
+  };
+  turn.state.deadlines.erase(deadline(buffer.fill->retry_at));
+  buffer.fill->retry_at = at;
+  if (at != absl::InfiniteFuture()) turn.state.deadlines.insert(deadline(at));
+}
+
+std::vector<std::string> PlacesOf(const Location& location) {
+  std::vector<std::string> places;
+  if (!location.host.empty()) places.push_back(absl::StrCat("host ", location.host));
+  if (!location.rack.empty()) {
+    places.push_back(absl::StrCat("rack ", location.site, " ", location.rack));
+  }
+  if (!location.site.empty()) places.push_back(absl::StrCat("site ", location.site));
+  places.emplace_back();
+  return places;
+}
+
+}  // namespace th

@@ -1,0 +1,69 @@
+// Who holds a shard, who may be given to readers as a source, and who fills from whom: the only code
+// that changes a buffer's content, a replica's phase or a shard's edges, so that the indices over
+// them always agree.
+//
+// A holder is a candidate for new readers exactly when its stream is up, its version is published,
+// its replica holds or fills that version, its bytes agree with what the version is known to hold,
+// and it is complete or its fill has begun.
+#ifndef TH_REFERENCE_REGISTRY_HOLDERS_H_
+#define TH_REFERENCE_REGISTRY_HOLDERS_H_
+
+#include <string>
+#include <vector>
+
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th {
+
+// The shard of the version in that form with that layout; created when there is none.
+Shard& EnsureShard(Turn& turn, Version& version, const ShardKey& key);
+// Null when the version has no such shard.
+Shard* FindShard(Version& version, const ShardKey& key);
+ShardKey ShardKeyOf(const Buffer& buffer);
+
+// Forgets a version that nobody holds or fills.
+void EraseVersion(Turn& turn, Version& version);
+
+// Replaces what `buffer` holds. Its readers and its own sources stay when the shard stays.
+void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content);
+// Nothing is held any more: its readers lose it as a source and are assigned others at the end of
+// the turn; its own fill ends.
+void ClearContent(Turn& turn, Buffer& buffer);
+// Ends what is known of a fill: the edges to its sources, its deadline.
+void ClearFill(Turn& turn, Buffer& buffer);
+
+void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase,
+              VersionSequence version = VersionSequence());
+// The whole replica stops being a source, for readers that pull from it now too.
+void InvalidateReplica(Turn& turn, Replica& replica);
+
+// Call after a change of anything that candidacy depends on (connection, suspicion, content).
+void Reindex(Turn& turn, Buffer& buffer);
+void ReindexAll(Turn& turn, Worker& worker);
+bool IsCandidate(const Buffer& buffer);
+// Whether the shard's root is unknown and nobody is left who could tell it: no reader can complete it.
+bool IsUnsealable(const Shard& shard);
+
+// The edges of `reader` from here on. The caller has made sure that they close no cycle.
+void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
+                std::vector<BufferAddress> sources);
+// Takes `source` from all its readers; those with a fill are assigned others at the end of the turn.
+void DropSource(Turn& turn, Shard& shard, const BufferAddress& source);
+std::vector<BufferAddress> SourcesOf(const Shard& shard, const BufferAddress& reader);
+uint32_t ReaderCount(const Shard& shard, const BufferAddress& source);
+// Whether an edge from `reader` up to `source` would close a cycle.
+bool WouldCycle(const Shard& shard, const BufferAddress& reader, const BufferAddress& source);
+
+// The waiting readers of the shard look again at the end of the turn.
+void WakeWaiting(Turn& turn, Shard& shard);
+// When the fill looks again by itself; InfiniteFuture: not at all.
+void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
+
+// Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
+// one, "", has everybody.
+std::vector<std::string> PlacesOf(const Location& location);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_HOLDERS_H_

@@ -1,0 +1,135 @@
+#include "th/reference_registry/listing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "th/reference_registry/holders.h"
+
+namespace th {
+namespace {
+
+const char* PhaseName(const Replica& replica) {
+  switch (replica.phase) {
+    case ReplicaPhase::kIdle:
+      return "idle";
+    case ReplicaPhase::kPublishing:
+      return "publishing";
+    case ReplicaPhase::kFilling:
+      return "filling";
+    case ReplicaPhase::kDraining:
+      return "draining";
+    case ReplicaPhase::kHolding:
+      break;
+  }
+  const bool published =
+      std::all_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
+        return entry.second->content.has_value() && entry.second->content->publisher;
+      });
+  return published ? "published" : "complete";
+}
+
+std::vector<RankName> SourceNames(const Buffer& buffer) {
+  std::vector<RankName> names;
+  if (buffer.shard == nullptr) return names;
+  for (const BufferAddress& source : SourcesOf(*buffer.shard, buffer.address)) {
+    auto found = buffer.shard->holders.find(source);
+    if (found != buffer.shard->holders.end()) names.push_back(NameOf(*found->second));
+  }
+  return names;
+}
+
+// Progress is told in segments; all but the last are equally long.
+uint64_t BytesHeld(const Buffer& buffer) {
+  if (!buffer.content.has_value()) return 0;
+  if (buffer.content->complete) return buffer.bytes;
+  if (buffer.segment_count == 0) return 0;
+  const double part = static_cast<double>(buffer.content->segments.count()) /
+                      static_cast<double>(buffer.segment_count);
+  return static_cast<uint64_t>(part * static_cast<double>(buffer.bytes));
+}
+
+CatalogRank ListRank(const Buffer& buffer, absl::Time now) {
+  const Worker& worker = *buffer.worker;
+  return {.name = worker.name,
+          .worker = worker.id,
+          .buffer_name = buffer.name,
+          .location = worker.location,
+          .endpoints = worker.endpoints,
+          .layout = buffer.layout,
+          .bytes = buffer.bytes,
+          .bytes_held = BytesHeld(buffer),
+          .connected = worker.connection.has_value(),
+          .since_heard = now - worker.last_heard,
+          .readers = buffer.shard == nullptr ? 0 : ReaderCount(*buffer.shard, buffer.address),
+          .sources = SourceNames(buffer)};
+}
+
+CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
+  CatalogReplica listed{.group = replica.group->name,
+                        .buffer_name = replica.buffer_name,
+                        .form = replica.form,
+                        .state = PhaseName(replica)};
+  for (const auto& [rank, buffer] : replica.buffers) {
+    listed.publisher |= buffer->content.has_value() && buffer->content->publisher;
+    listed.ranks.push_back(ListRank(*buffer, now));
+  }
+  return listed;
+}
+
+// Of the distinct shards, once, as far as a holder or layout tells it.
+uint64_t BytesOf(const RegistryState& state, const Shard& shard) {
+  if (!shard.holders.empty()) return shard.holders.begin()->second->bytes;
+  const ShardLayout* layout = FindLayoutOf(state, shard.key.layout);
+  return layout == nullptr ? 0 : layout->bytes();
+}
+
+CatalogVersion ListVersion(const RegistryState& state, const Version& version) {
+  CatalogVersion listed{.info = version.info,
+                        .published = version.phase == VersionPhase::kPublished,
+                        .sealed = IsSealed(version),
+                        .withdrawn = version.phase == VersionPhase::kWithdrawn};
+  for (const auto& [key, shard] : version.shards) {
+    // The bytes of one form: others derive from it.
+    if (key.form == version.shards.begin()->first.form) listed.bytes += BytesOf(state, shard);
+    if (shard.root.has_value()) listed.shards.push_back({key.layout, *shard.root});
+  }
+  for (const DurablePin& pin : version.model->durable.pins) {
+    if (pin.version == version.info.sequence) listed.pinned_by.push_back(pin.owner);
+  }
+  return listed;
+}
+
+CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Time now) {
+  CatalogModel listed{.key = model.key,
+                      .lineage = model.durable.lineage,
+                      .high_water = model.durable.high_water,
+                      .keep_latest = model.durable.keep_latest};
+  std::map<VersionSequence, std::vector<CatalogReplica>> replicas;
+  for (const auto& [name, group] : model.groups) {
+    for (const auto& [buffer_name, replica] : group.replicas) {
+      const bool idle = replica.phase == ReplicaPhase::kIdle;
+      auto& home = idle ? listed.idle : replicas[replica.version];
+      home.push_back(ListReplica(replica, now));
+    }
+  }
+  for (auto it = model.versions.rbegin(); it != model.versions.rend(); ++it) {
+    listed.versions.push_back(ListVersion(state, it->second));
+    listed.versions.back().replicas = std::move(replicas[it->first]);
+  }
+  return listed;
+}
+
+}  // namespace
+
+Catalog ListCatalog(const RegistryState& state, const std::string& run, const std::string& model,
+                    absl::Time now) {
+  Catalog catalog{.epoch = state.epoch};
+  for (const auto& [key, record] : state.models) {
+    if (!run.empty() && key.run != run) continue;
+    if (!model.empty() && key.model != model) continue;
+    catalog.models.push_back(ListModel(state, record, now));
+  }
+  return catalog;
+}
+
+}  // namespace th

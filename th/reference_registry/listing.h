@@ -1,0 +1,19 @@
+// The state as people and controllers see it.
+#ifndef TH_REFERENCE_REGISTRY_LISTING_H_
+#define TH_REFERENCE_REGISTRY_LISTING_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "th/protocol/catalog.h"
+#include "th/reference_registry/state.h"
+
+namespace th {
+
+// Everything of `run` and `model`; "" stands for all.
+Catalog ListCatalog(const RegistryState& state, const std::string& run, const std::string& model,
+                    absl::Time now);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_LISTING_H_

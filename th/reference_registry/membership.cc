@@ -1,0 +1,366 @@
+#include "th/reference_registry/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/buffers.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/transactions.h"
+#include "th/weights/status_macros.h"
+#include "tools/mutation/mutation.h"
+
+namespace th {
+namespace {
+
+absl::Status CheckFields(const JoinRequest& request, const RegistryLimits& limits) {
+  TH_RETURN_IF_ERROR(ValidateName("run", request.key.run));
+  TH_RETURN_IF_ERROR(ValidateName("model", request.key.model));
+  TH_RETURN_IF_ERROR(ValidateName("group", request.name.group));
+  if (request.ranks > limits.max_ranks) {
+    return absl::ResourceExhaustedError(absl::StrCat("group ", request.name.group, " wants ",
+                                                     request.ranks, " ranks, and max_ranks is ",
+                                                     limits.max_ranks));
+  }
+  if (request.name.rank.value >= request.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank ", request.name.ToString(), " is outside its group of ", request.ranks, " ranks"));
+  }
+  bool long_address = request.endpoints.size() > kMaxEndpoints;
+  for (const Endpoint& endpoint : request.endpoints) {
+    long_address |= endpoint.address.size() > kMaxEndpointBytes ||
+                    endpoint.transport.size() > kMaxEndpointBytes ||
+                    endpoint.site.size() > kMaxEndpointBytes;
+  }
+  if (!long_address) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(request.name.ToString(), " has more than ", kMaxEndpoints,
+                   " endpoints, or one longer than ", kMaxEndpointBytes, " bytes"));
+}
+
+absl::Status ClaimFitsEpoch(const RegistryState& state, const ResumeClaim& claim) {
+  const Epoch born(static_cast<uint32_t>(claim.worker.value >> 32));
+  if (claim.epoch > state.epoch) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this server's epoch is ", state.epoch.value, ", and epoch ", claim.epoch.value,
+        " has begun elsewhere: it is not the leader any more; ask another server"));
+  }
+  if (claim.worker != WorkerId() && born <= claim.epoch) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("worker ", claim.worker.value,
+                                                 " cannot have joined in epoch ",
+                                                 claim.epoch.value));
+}
+
+const Group* FindGroup(const RegistryState& state, const JoinRequest& request) {
+  const Model* model = FindModel(state, request.key);
+  if (model == nullptr) return nullptr;
+  auto found = model->groups.find(request.name.group);
+  return found == model->groups.end() ? nullptr : &found->second;
+}
+
+// Who has this rank now; null when nobody has.
+Worker* HolderOfRank(const RegistryState& state, const JoinRequest& request) {
+  const Group* group = FindGroup(state, request);
+  if (group == nullptr) return nullptr;
+  auto found = group->members.find(request.name.rank);
+  return found == group->members.end() ? nullptr : found->second;
+}
+
+absl::Status AgreesOnRanks(const Group& group, const JoinRequest& request) {
+  if (group.ranks == request.ranks) return absl::OkStatus();
+  for (const auto& [rank, worker] : group.members) {
+    if (rank == request.name.rank) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", request.name.ToString(), " says that its group has ", request.ranks,
+        " ranks, and rank ", worker->name.ToString(), " says ", group.ranks,
+        "; start all ranks with the same number"));
+  }
+  return absl::OkStatus();  // the only member is the one that is replaced
+}
+
+std::string DescribeHolder(const Worker& holder) {
+  return absl::StrCat("worker ", holder.id.value, " at ",
+                      holder.endpoints.empty() ? "an unknown address" : holder.endpoints[0].address,
+                      ", last heard at ", absl::FormatTime(holder.last_heard, absl::UTCTimeZone()));
+}
+
+absl::Status MayReplace(const Worker& holder) {
+  if (TH_MUTATE(kReplaceLiveRank, holder.connection.has_value(), false)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "rank ", holder.name.ToString(), " is held by ", DescribeHolder(holder),
+        ", whose stream is alive; stop that process, or start this one as another rank"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MayResume(const RegistryState& state, const JoinRequest& request) {
+  const ResumeClaim& claim = *request.resume;
+  const Worker* known = FindWorker(state, claim.worker);
+  if (known != nullptr) {
+    if (known->name == request.name && known->group->model->key == request.key) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "worker ", claim.worker.value, " is ", known->name.ToString(), " of ",
+        known->group->model->key.ToString(), ", not ", request.name.ToString(), " of ",
+        request.key.ToString()));
+  }
+  const Worker* holder = HolderOfRank(state, request);
+  if (holder != nullptr && TH_MUTATE(kAdmitReplacedWorker, holder->id > claim.worker, false)) {
+    return absl::AbortedError(absl::StrCat("worker ", claim.worker.value, " was replaced as rank ",
+                                           request.name.ToString(), " by ", DescribeHolder(*holder),
+                                           "; join again as a new process"));
+  }
+  if (claim.epoch == state.epoch) {
+    return absl::AbortedError(absl::StrCat(
+        "the membership of worker ", claim.worker.value, " as rank ", request.name.ToString(),
+        " has ended: its lease ran out, it left or it was replaced; join again"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HasRoom(const RegistryState& state, const JoinRequest& request) {
+  const RegistryLimits& limits = state.limits;
+  if (state.workers.size() >= limits.max_workers) {
+    return absl::ResourceExhaustedError(absl::StrCat("the server has ", state.workers.size(),
+                                                     " workers, and max_workers is ",
+                                                     limits.max_workers));
+  }
+  if (FindModel(state, request.key) == nullptr && state.models.size() >= limits.max_models) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the server has ", state.models.size(), " models, and max_models is ", limits.max_models));
+  }
+  return absl::OkStatus();
+}
+
+Group& EnsureGroup(Turn& turn, const JoinRequest& request) {
+  auto [model_it, model_created] = turn.state.models.try_emplace(request.key);
+  if (model_created) model_it->second.key = request.key;
+  auto [it, created] = model_it->second.groups.try_emplace(request.name.group);
+  Group& group = it->second;
+  if (created) {
+    group.model = &model_it->second;
+    group.name = request.name.group;
+    group.ranks = request.ranks;
+  }
+  return group;
+}
+
+// The model's record goes with its last group when it has nothing to remember.
+void ForgetModelIfEmpty(Turn& turn, Model& model) {
+  if (!model.groups.empty() || !model.versions.empty() || !model.commands.empty()) return;
+  if (model.durable != DurableModel{} || turn.state.durable.models.contains(model.key)) return;
+  const ModelKey key = model.key;  // a copy: the record dies next
+  turn.state.models.erase(key);
+}
+
+Deadline LeaseOf(const Worker& worker) {
+  return {.at = worker.lease_at, .kind = DeadlineKind::kLease, .buffer = {worker.id, BufferId()}};
+}
+
+// Messages do not move it: it is looked at when it comes, and set again if something was heard.
+void SetLease(Turn& turn, Worker& worker) {
+  turn.state.deadlines.erase(LeaseOf(worker));
+  worker.lease_at = worker.last_heard + turn.state.limits.lease;
+  turn.state.deadlines.insert(LeaseOf(worker));
+}
+
+Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId id) {
+  auto owned = std::make_unique<Worker>();
+  Worker& worker = *owned;
+  turn.state.workers[id] = std::move(owned);
+  worker.id = id;
+  worker.group = &group;
+  worker.name = request.name;
+  worker.last_heard = turn.now;
+  worker.lineage = request.resume.has_value() ? request.resume->lineage : group.model->durable.lineage;
+  group.members[request.name.rank] = &worker;
+  SetLease(turn, worker);
+  return worker;
+}
+
+void EndStream(Turn& turn, Worker& worker, absl::Status status) {
+  if (!worker.connection.has_value()) return;
+  turn.effects.close.push_back(*worker.connection);
+  Send(turn, worker, Refused{.status = std::move(status)});
+  LoseStream(turn, worker);
+}
+
+void TakeStream(Turn& turn, Worker& worker, const JoinRequest& request, ConnectionId connection) {
+  if (worker.connection.has_value()) {
+    EndStream(turn, worker, absl::AbortedError("this worker has come back on another stream"));
+  }
+  LoseStream(turn, worker);  // so that no index knows it under its old location
+  worker.location = request.location;
+  worker.endpoints = request.endpoints;
+  worker.spot = request.spot;
+  worker.last_heard = turn.now;
+  worker.connection = connection;
+  turn.state.connections[connection] = &worker;
+  ReindexAll(turn, worker);
+}
+
+void Greet(Turn& turn, const Worker& worker, const ProtocolHello& hello) {
+  Send(turn, worker,
+       Joined{.hello = hello,
+              .epoch = turn.state.epoch,
+              .worker = worker.id,
+              .group_generation = worker.group->generation,
+              .lineage = worker.lineage,
+              .key = DeriveWorkerKey(turn.state.secret, worker.id),
+              .lease = turn.state.limits.lease,
+              .progress_interval = turn.state.limits.progress_interval});
+}
+
+void TellGroupChanged(Turn& turn, const Group& group, const RankName& replaced,
+                      const Worker* except) {
+  for (const auto& [rank, member] : group.members) {
+    if (member == except) continue;
+    Send(turn, *member,
+         GroupChanged{.group_generation = group.generation, .replaced = replaced});
+  }
+}
+
+// A rank's place is taken by a new process: what was under way ends, and counting begins anew.
+void BeginGeneration(Turn& turn, Group& group, const RankName& replaced,
+                     GroupGeneration generation, const Worker* except) {
+  FailAllOperations(turn, group,
+                    absl::AbortedError(absl::StrCat(
+                        "rank ", replaced.ToString(),
+                        " was replaced by a new process; all ranks must ask again")));
+  RestartNumbering(group);
+  group.generation = generation;
+  TellGroupChanged(turn, group, replaced, except);
+}
+
+void JoinFresh(Turn& turn, Group& group, Worker& worker) {
+  const bool was_there_before = group.adopted || group.seen.contains(worker.name.rank);
+  group.seen.insert(worker.name.rank);
+  if (!was_there_before) return;
+  BeginGeneration(turn, group, worker.name, group.generation.Next(), &worker);
+}
+
+// A member of an earlier reign comes back under its own name.
+void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& claim) {
+  const bool has_fresh_ranks = !group.adopted && group.members.size() > 1;
+  group.adopted = true;
+  group.seen.insert(worker.name.rank);
+  if (has_fresh_ranks) {
+    const GroupGeneration next = std::max(group.generation, claim.group_generation).Next();
+    return BeginGeneration(turn, group, worker.name, next, &worker);
+  }
+  if (claim.group_generation <= group.generation) return;
+  if (group.members.size() == 1) {
+    group.generation = claim.group_generation;
+    return;
+  }
+  BeginGeneration(turn, group, worker.name, claim.group_generation, &worker);
+}
+
+std::string HowLongSilent(const Turn& turn, const Worker& worker) {
+  return absl::StrCat("its lease has ended: not heard for ",
+                      absl::FormatDuration(turn.now - worker.last_heard));
+}
+
+}  // namespace
+
+absl::StatusOr<JoinGroup> JoinGroup::Build(const RegistryState& state, ConnectionId connection,
+                                           const JoinRequest& request) {
+  const ProtocolHello own{.min_version = kMinProtocolVersion, .max_version = kProtocolVersion};
+  TH_RETURN_IF_ERROR(AgreeOnVersion(own, request.hello).status());
+  TH_RETURN_IF_ERROR(CheckFields(request, state.limits));
+  if (request.resume.has_value()) TH_RETURN_IF_ERROR(ClaimFitsEpoch(state, *request.resume));
+  return JoinGroup{.connection = connection, .request = &request};
+}
+
+absl::Status JoinGroup::CanApply(const RegistryState& state) const {
+  if (const Group* group = FindGroup(state, *request)) {
+    TH_RETURN_IF_ERROR(AgreesOnRanks(*group, *request));
+  }
+  if (request->resume.has_value()) {
+    TH_RETURN_IF_ERROR(MayResume(state, *request));
+    if (FindWorker(state, request->resume->worker) != nullptr) return absl::OkStatus();
+  } else if (const Worker* holder = HolderOfRank(state, *request)) {
+    return MayReplace(*holder);
+  }
+  return HasRoom(state, *request);
+}
+
+Worker& JoinGroup::Apply(Turn& turn) const {
+  ++turn.state.counters.joins;
+  const bool resumes = request->resume.has_value();
+  Worker* worker = resumes ? FindWorker(turn.state, request->resume->worker) : nullptr;
+  const bool known = worker != nullptr;
+  if (!known) {
+    if (Worker* old = HolderOfRank(turn.state, *request)) {
+      ++turn.state.counters.workers_replaced;
+      RemoveWorker(turn, *old, absl::AbortedError("it was replaced by a new process"));
+    }
+    const WorkerId id =
+        resumes ? request->resume->worker
+                : WorkerId((uint64_t{turn.state.epoch.value} << 32) | turn.state.next_worker_number++);
+    worker = &AddWorker(turn, EnsureGroup(turn, *request), *request, id);
+  }
+  Group& group = *worker->group;
+  group.ranks = request->ranks;
+  TakeStream(turn, *worker, *request, connection);
+  if (!resumes) JoinFresh(turn, group, *worker);
+  if (resumes && !known) Adopt(turn, group, *worker, *request->resume);
+  Greet(turn, *worker, request->hello);
+  if (resumes && request->resume->group_generation != group.generation) {
+    Send(turn, *worker, GroupChanged{.group_generation = group.generation, .replaced = worker->name});
+  }
+  Log(turn, absl::StrCat(request->key.ToString(), " rank=", request->name.ToString(),
+                         resumes ? " resumed as worker " : " joined as worker ",
+                         worker->id.value));
+  return *worker;
+}
+
+absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request, absl::Time now) {
+  if (request.resume.has_value()) return absl::InfiniteDuration();
+  const Worker* holder = HolderOfRank(state, request);
+  if (holder == nullptr || !holder->connection.has_value()) return absl::InfiniteDuration();
+  const absl::Duration silent = now - holder->last_heard;
+  if (silent <= state.limits.suspect_after) return absl::InfiniteDuration();
+  return std::max(state.limits.lease - silent, absl::Milliseconds(100));
+}
+
+void LoseStream(Turn& turn, Worker& worker) {
+  if (!worker.connection.has_value()) return;
+  turn.state.connections.erase(*worker.connection);
+  worker.connection.reset();
+  ReindexAll(turn, worker);
+  AskOthersForLayouts(turn, worker);
+}
+
+void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause) {
+  Group& group = *worker.group;
+  const std::string text =
+      absl::StrCat("rank ", worker.name.ToString(), " is gone: ", cause.message());
+  Log(turn, absl::StrCat(group.model->key.ToString(), " worker ", worker.id.value, ": ", text));
+  EndStream(turn, worker, absl::AbortedError(text));
+  FailAllOperations(turn, group, absl::Status(cause.code(), text));
+  for (auto& [id, buffer] : worker.buffers) DetachBuffer(turn, buffer);
+  turn.state.deadlines.erase(LeaseOf(worker));
+  group.members.erase(worker.name.rank);
+  const WorkerId id = worker.id;  // a copy: the record dies next
+  turn.state.workers.erase(id);
+}
+
+void ForgetIfEmpty(Turn& turn, Group& group) {
+  if (!group.members.empty()) return;
+  Model& model = *group.model;
+  const std::string name = group.name;  // a copy: the record dies next
+  model.groups.erase(name);
+  ForgetModelIfEmpty(turn, model);
+}
+
+void CheckLease(Turn& turn, Worker& worker) {
+  if (turn.now < worker.last_heard + turn.state.limits.lease) return SetLease(turn, worker);
+  ++turn.state.counters.leases_expired;
+  Group& group = *worker.group;
+  RemoveWorker(turn, worker, absl::UnavailableError(HowLongSilent(turn, worker)));
+  ForgetIfEmpty(turn, group);
+}
+
+}  // namespace th

@@ -1,0 +1,56 @@
+// Who is a member: joining, replacing, resuming, leaving, leases.
+//
+// A rank joins afresh (a new process) or resumes (the same process on a new stream, after its stream
+// or the server broke). A fresh join takes the place of a member whose stream has broken, at once; a
+// member with a live stream is never displaced by one.
+#ifndef TH_REFERENCE_REGISTRY_MEMBERSHIP_H_
+#define TH_REFERENCE_REGISTRY_MEMBERSHIP_H_
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th {
+
+inline constexpr size_t kMaxEndpoints = 64;
+inline constexpr size_t kMaxEndpointBytes = 256;
+
+struct JoinGroup {
+  ConnectionId connection;
+  const JoinRequest* request = nullptr;  // the message, which outlives this
+
+  // INVALID_ARGUMENT naming the field: bad names, rank outside the group, too many endpoints.
+  // FAILED_PRECONDITION: no protocol version in common; a server newer than this one gave the
+  // claimed membership.
+  static absl::StatusOr<JoinGroup> Build(const RegistryState& state, ConnectionId connection,
+                                         const JoinRequest& request);
+  // ALREADY_EXISTS naming the holder: the rank has a live stream. ABORTED: the claimed membership
+  // was replaced or has ended. FAILED_PRECONDITION naming both numbers and the rank: the group's
+  // size is another. RESOURCE_EXHAUSTED naming the limit.
+  absl::Status CanApply(const RegistryState& state) const;
+  // Joined goes to the connection; who was replaced hears Refused. The request's buffers are the
+  // caller's to announce.
+  Worker& Apply(Turn& turn) const;
+};
+
+// When a refused joiner may try again: soon, when the live stream that refuses it has been silent.
+absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request, absl::Time now);
+
+// The stream has broken; the lease runs on.
+void LoseStream(Turn& turn, Worker& worker);
+
+// The worker is no member any more: operations of its group end with the code of `cause`, naming the
+// rank and the cause; what it held is gone for readers, and so is what the rest of its replica held.
+// Its stream, when it has one, hears ABORTED. The group's record stays.
+void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause);
+// The group's record goes when it has no member, and its model's when it has nothing to remember.
+void ForgetIfEmpty(Turn& turn, Group& group);
+
+// The lease's time has come: removes the worker, or looks again later when it was heard since.
+void CheckLease(Turn& turn, Worker& worker);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_MEMBERSHIP_H_

@@ -1,0 +1,64 @@
+#include "th/reference_registry/operations.h"
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/assignment.h"
+#include "th/reference_registry/publishing.h"
+#include "th/reference_registry/transactions.h"
+#include "th/reference_registry/unpublishing.h"
+#include "th/reference_registry/updating.h"
+
+namespace th {
+
+void EvaluateHead(Turn& turn, Replica& replica) {
+  Transaction* head = HeadOf(replica);
+  if (head == nullptr) return;
+  switch (head->kind) {
+    case OperationKind::kPublish:
+      return EvaluatePublish(turn, replica, *head);
+    case OperationKind::kUnpublish:
+      return EvaluateUnpublish(turn, replica, *head);
+    case OperationKind::kUpdate:
+      return EvaluateUpdate(turn, replica, *head);
+  }
+}
+
+absl::Status CompleteRank::CanApply(const RegistryState& state) const {
+  const auto own = FindOwnOperation(state, buffer, message.key.number);
+  if (!own.ok()) return own.status();
+  switch (own->transaction->kind) {
+    case OperationKind::kUnpublish:
+      return CompleteDrain{buffer, message}.CanApply(state);
+    case OperationKind::kUpdate:
+      return CompleteFill{buffer, message}.CanApply(state);
+    case OperationKind::kPublish:
+      break;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(NameOf(*own->buffer).ToString(), " says that it is done with a publish"));
+}
+
+void CompleteRank::Apply(Turn& turn) const {
+  const auto own = FindOwnOperation(turn.state, buffer, message.key.number);
+  if (own->transaction->kind == OperationKind::kUnpublish) {
+    CompleteDrain{buffer, message}.Apply(turn);
+  } else {
+    CompleteFill{buffer, message}.Apply(turn);
+  }
+}
+
+void SettleTurn(Turn& turn) {
+  while (!turn.to_evaluate.empty() || !turn.to_assign.empty()) {
+    // Operations first: a replica that stops being a source must not be assigned in the same turn.
+    if (!turn.to_evaluate.empty()) {
+      const ReplicaId next = *turn.to_evaluate.begin();
+      turn.to_evaluate.erase(turn.to_evaluate.begin());
+      if (Replica* replica = FindReplica(turn.state, next)) EvaluateHead(turn, *replica);
+      continue;
+    }
+    const BufferAddress next = *turn.to_assign.begin();
+    turn.to_assign.erase(turn.to_assign.begin());
+    if (Buffer* buffer = FindBuffer(turn.state, next)) AssignFill(turn, *buffer);
+  }
+}
+
+}  // namespace th

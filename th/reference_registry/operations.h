@@ -1,0 +1,31 @@
+// The one place that knows all kinds of operation: who evaluates which, and whose RankDone it is.
+#ifndef TH_REFERENCE_REGISTRY_OPERATIONS_H_
+#define TH_REFERENCE_REGISTRY_OPERATIONS_H_
+
+#include "absl/status/status.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th {
+
+// Takes the first pending operation of the replica as far as it goes.
+void EvaluateHead(Turn& turn, Replica& replica);
+
+// RankDone, for whichever operation it names.
+struct CompleteRank {
+  BufferAddress buffer;
+  RankDone message;
+
+  // FAILED_PRECONDITION: not pending, a publish, or nothing that this rank could be done with.
+  absl::Status CanApply(const RegistryState& state) const;
+  void Apply(Turn& turn) const;
+};
+
+// Everything that the turn's changes left over: operations that may begin or end, readers that want
+// sources. Each step ends an operation, begins one, or gives or denies a reader its sources.
+void SettleTurn(Turn& turn);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_OPERATIONS_H_

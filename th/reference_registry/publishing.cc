@@ -1,0 +1,364 @@
+#include "th/reference_registry/publishing.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/transactions.h"
+#include "th/weights/status_macros.h"
+#include "tools/mutation/mutation.h"
+
+namespace th {
+namespace {
+
+// The published version that this operation adds a holder or a form to; null: it makes a new one.
+absl::StatusOr<Version*> ExistingVersion(Model& model, const Transaction& transaction) {
+  if (transaction.derived_from.has_value()) {
+    Version* version = FindVersion(model, *transaction.derived_from);
+    if (version == nullptr || version->phase != VersionPhase::kPublished) {
+      return absl::NotFoundError(absl::StrCat("version #", transaction.derived_from->ToString(),
+                                              ", which this form derives from, is not published"));
+    }
+    if (!transaction.label.empty() && transaction.label != version->info.label) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a derived form has its version's label '", version->info.label.text(), "', not '",
+          transaction.label.text(), "'; leave it out"));
+    }
+    return version;
+  }
+  auto label = model.labels.find(transaction.label.text());
+  return label == model.labels.end() ? nullptr : FindVersion(model, label->second);
+}
+
+bool HasForm(const Version& version, const std::string& form) {
+  auto found = version.shards.lower_bound(ShardKey{form, Digest()});
+  return found != version.shards.end() && found->first.form == form;
+}
+
+bool GroupHolds(const Group& group, VersionSequence version) {
+  return std::any_of(group.replicas.begin(), group.replicas.end(), [&](const auto& entry) {
+    return entry.second.phase == ReplicaPhase::kHolding && entry.second.version == version;
+  });
+}
+
+absl::Status LabelInUse(const Version& version, absl::string_view difference) {
+  return absl::AlreadyExistsError(absl::StrCat(
+      "label '", version.info.label.text(), "' belongs to ", version.info.ToString(),
+      ", and this is other content: ", difference,
+      "; publish under another label, or roll back first"));
+}
+
+std::string DescribeMissingLayout(const RegistryState& state, const Version& version,
+                                  const Buffer& buffer) {
+  const std::string who = absl::StrCat("the shard of rank ", NameOf(buffer).ToString(),
+                                       " has a layout that it lacks");
+  const ShardLayout* own = FindLayoutOf(state, buffer.layout);
+  auto other = version.shards.lower_bound(ShardKey{buffer.form, Digest()});
+  if (own == nullptr || other == version.shards.end()) return who;
+  const ShardLayout* theirs = FindLayoutOf(state, other->first.layout);
+  if (theirs == nullptr) return who;
+  return absl::StrCat(who, " (", FirstDifference(*own, *theirs), ")");
+}
+
+absl::Status CanAddTo(const RegistryState& state, const Version& version, const Replica& replica,
+                      const Transaction& transaction) {
+  if (!transaction.attributes.empty() && transaction.attributes != version.info.attributes &&
+      version.announced) {
+    return LabelInUse(version, "the attributes differ");
+  }
+  if (transaction.derived_from.has_value() && !GroupHolds(*replica.group, version.info.sequence)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "group ", replica.group->name, " derives a form of ", version.info.ToString(),
+        " without holding it; update a buffer to it first"));
+  }
+  if (HasForm(version, replica.form)) return absl::OkStatus();
+  if (transaction.derived_from.has_value() || !version.announced || version.shards.empty()) {
+    return absl::OkStatus();
+  }
+  return LabelInUse(version, absl::StrCat("nobody has published its form '", replica.form,
+                                          "'; a further form names the version it derives from"));
+}
+
+// Room for one more version, after the oldest that nobody holds or pins.
+absl::Status MakeRoom(Turn& turn, Model& model) {
+  const size_t limit = turn.state.limits.max_versions_per_model;
+  for (auto it = model.versions.begin(); model.versions.size() >= limit;) {
+    if (it == model.versions.end()) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          model.key.ToString(), " has ", model.versions.size(),
+          " versions that are held or pinned, and max_versions_per_model is ", limit,
+          "; unpublish or unpin some"));
+    }
+    Version& version = (it++)->second;
+    const bool held = std::any_of(version.shards.begin(), version.shards.end(),
+                                  [](const auto& entry) { return !entry.second.holders.empty(); });
+    const bool pinned = std::any_of(
+        model.durable.pins.begin(), model.durable.pins.end(),
+        [&](const DurablePin& pin) { return pin.version == version.info.sequence; });
+    const bool under_way = version.phase == VersionPhase::kPublishing ||
+                           version.info.sequence == model.durable.high_water;
+    if (!held && !pinned && !under_way) EraseVersion(turn, version);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Version*> NewVersion(Turn& turn, Model& model, const Transaction& transaction) {
+  TH_RETURN_IF_ERROR(MakeRoom(turn, model));
+  const auto sequence = VersionSequence::Of(turn.state.epoch, model.next_version_number++);
+  Version& version = model.versions[sequence];
+  version.model = &model;
+  version.info = {.sequence = sequence,
+                  .label = transaction.label,
+                  .lineage = model.durable.lineage,
+                  .attributes = transaction.attributes};
+  return &version;
+}
+
+absl::Status CanPublish(const Replica& replica) {
+  if (replica.phase == ReplicaPhase::kIdle) return absl::OkStatus();
+  const Version* held = FindVersion(*replica.group->model, replica.version);
+  if (held == nullptr || held->phase == VersionPhase::kWithdrawn) return absl::OkStatus();
+  const bool refused =
+      std::all_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
+        return !entry.second->content.has_value() || entry.second->content->refused;
+      });
+  if (refused) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("buffer ", replica.buffer_name, " of group ",
+                                                    replica.group->name, " holds ",
+                                                    held->info.ToString(),
+                                                    "; unpublish it first"));
+}
+
+absl::Status Begin(Turn& turn, Replica& replica, Transaction& transaction) {
+  TH_RETURN_IF_ERROR(CanPublish(replica));
+  Model& model = *replica.group->model;
+  TH_ASSIGN_OR_RETURN(Version * version, ExistingVersion(model, transaction));
+  if (version != nullptr) {
+    TH_RETURN_IF_ERROR(CanAddTo(turn.state, *version, replica, transaction));
+  } else {
+    TH_ASSIGN_OR_RETURN(version, NewVersion(turn, model, transaction));
+  }
+  transaction.begun = true;
+  transaction.version = version->info.sequence;
+  for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
+  SetPhase(turn, replica, ReplicaPhase::kPublishing, transaction.version);
+  return absl::OkStatus();
+}
+
+// A rank whose trainer lives in a past that was rolled back must not publish into the present.
+absl::Status KnowsLineage(const Model& model, const Buffer& buffer) {
+  const Lineage known = buffer.worker->lineage;
+  if (TH_MUTATE(kAcceptOldLineage, known >= model.durable.lineage, true)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "rank ", NameOf(buffer).ToString(), " knows lineage ", known.value, ", and ",
+      model.key.ToString(), " was rolled back since (lineage ", model.durable.lineage.value,
+      "); load the weights it was rolled back to and join again"));
+}
+
+absl::Status CanTakePart(const RegistryState& state, Version& version, const Buffer& buffer) {
+  TH_RETURN_IF_ERROR(KnowsLineage(*version.model, buffer));
+  const bool further =
+      version.phase == VersionPhase::kPublished && HasForm(version, buffer.form);
+  if (!further || version.from_earlier_reign) return absl::OkStatus();
+  if (FindShard(version, ShardKeyOf(buffer)) != nullptr) return absl::OkStatus();
+  return LabelInUse(version, DescribeMissingLayout(state, version, buffer));
+}
+
+// A further holder must have every shard that the version has in its form.
+absl::Status CoversAllShards(const Version& version, const Replica& replica) {
+  std::set<Digest> own;
+  for (const auto& [rank, buffer] : replica.buffers) own.insert(buffer->layout);
+  for (const auto& [key, shard] : version.shards) {
+    if (key.form == replica.form && !own.contains(key.layout)) {
+      return LabelInUse(version, absl::StrCat("group ", replica.group->name,
+                                              " lacks its shard with layout ",
+                                              key.layout.ShortHex()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void MakePublished(Turn& turn, Model& model, Version& version) {
+  version.phase = VersionPhase::kPublished;
+  model.labels[version.info.label.text()] = version.info.sequence;
+  ++turn.state.counters.versions_published;
+  if (version.info.sequence <= model.durable.high_water) return;
+  model.durable.high_water = version.info.sequence;
+  model.durable.high_water_label = version.info.label.text();
+  Persist(turn, model);
+}
+
+void CountSeal(Turn& turn, Version& version) {
+  if (version.counted_as_sealed || !IsSealed(version)) return;
+  version.counted_as_sealed = true;
+  ++turn.state.counters.versions_sealed;
+}
+
+void AdmitWhenAllAgree(Turn& turn, Replica& replica) {
+  const bool all = std::all_of(
+      replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
+        return entry.second->content.has_value() && entry.second->content->agreed;
+      });
+  if (!all) return;
+  for (auto& [rank, buffer] : replica.buffers) {
+    buffer->content->admitted = true;
+    Reindex(turn, *buffer);
+  }
+}
+
+void Hold(Turn& turn, Replica& replica, Version& version, bool further) {
+  replica.phase = ReplicaPhase::kHolding;
+  replica.version = version.info.sequence;
+  for (auto& [rank, buffer] : replica.buffers) {
+    SetContent(turn, *buffer, version,
+               {.complete = true,
+                .publisher = true,
+                .committed = true,
+                .agreed = !further,
+                .admitted = !further});
+  }
+  for (auto& [rank, buffer] : replica.buffers) SealIfNoSums(turn, *buffer);
+}
+
+void Complete(Turn& turn, Replica& replica, Transaction& transaction) {
+  Model& model = *replica.group->model;
+  Version* version = FindVersion(model, transaction.version);
+  // Another group may have published under the label since this operation began.
+  auto label = model.labels.find(version->info.label.text());
+  if (version->phase == VersionPhase::kPublishing && label != model.labels.end()) {
+    Version* first = FindVersion(model, label->second);
+    if (absl::Status status = CanAddTo(turn.state, *first, replica, transaction); !status.ok()) {
+      return FailOperation(turn, replica, transaction.number, status);
+    }
+    EraseVersion(turn, *version);
+    version = first;
+    transaction.version = first->info.sequence;
+  }
+  const bool is_new = version->phase == VersionPhase::kPublishing;
+  const bool further = !is_new && HasForm(*version, replica.form);
+  if (further) {
+    absl::Status status = CoversAllShards(*version, replica);
+    for (auto& [rank, buffer] : replica.buffers) {
+      if (status.ok()) status = CanTakePart(turn.state, *version, *buffer);
+    }
+    if (!status.ok()) return FailOperation(turn, replica, transaction.number, status);
+  }
+  if (is_new) MakePublished(turn, model, *version);
+  if (!version->announced) {
+    version->announced = true;
+    version->info.attributes = transaction.attributes;
+  }
+  Hold(turn, replica, *version, further);
+  TeachLineage(*replica.group);
+  FinishOperation(turn, replica, transaction.number, {.version = version->info});
+}
+
+void RefuseBuffer(Turn& turn, Buffer& buffer, const absl::Status& status) {
+  const VersionSequence version = buffer.content->version;
+  buffer.content->refused = true;
+  Reindex(turn, buffer);
+  DropSource(turn, *buffer.shard, buffer.address);
+  Send(turn, *buffer.worker,
+       PublicationRefused{
+           .buffer = buffer.address.buffer, .version = version, .status = status});
+}
+
+// A further publisher is refused as a whole; of the first one only the rank that differs.
+void RefusePublication(Turn& turn, Buffer& buffer) {
+  const absl::Status status = absl::AlreadyExistsError(absl::StrCat(
+      "the content of rank ", NameOf(buffer).ToString(), " differs from what ",
+      buffer.shard->version->info.ToString(),
+      " is known to hold; unpublish it, and publish it under another label"));
+  Log(turn, std::string(status.message()));
+  const bool whole = !buffer.content->admitted;
+  if (!whole) return RefuseBuffer(turn, buffer, status);
+  for (auto& [rank, other] : buffer.replica->buffers) {
+    if (other->content.has_value() && !other->content->refused) RefuseBuffer(turn, *other, status);
+  }
+  InvalidateReplica(turn, *buffer.replica);
+}
+
+}  // namespace
+
+void EvaluatePublish(Turn& turn, Replica& replica, Transaction& transaction) {
+  if (turn.state.recovering) {  // a label may be in use by a version that is not announced yet
+    turn.state.waiting_for_recovery.insert(replica.id);
+    return;
+  }
+  if (!transaction.begun) {
+    for (const auto& [rank, participant] : transaction.participants) {
+      absl::Status status = KnowsLineage(*replica.group->model, *replica.buffers.at(rank));
+      if (!status.ok()) return FailOperation(turn, replica, transaction.number, status);
+    }
+    if (absl::Status status = Begin(turn, replica, transaction); !status.ok()) {
+      return FailOperation(turn, replica, transaction.number, status);
+    }
+  }
+  Version* version = FindVersion(*replica.group->model, transaction.version);
+  for (const Rank rank : std::exchange(transaction.arrivals, {})) {
+    absl::Status status = CanTakePart(turn.state, *version, *replica.buffers.at(rank));
+    if (!status.ok()) return FailOperation(turn, replica, transaction.number, status);
+  }
+  const uint32_t needed = TH_MUTATE(kPublishWithOneRank, replica.group->ranks, 1);
+  if (transaction.participants.size() >= needed) Complete(turn, replica, transaction);
+}
+
+absl::Status SealShard::CanApply(const RegistryState& state) const {
+  const Buffer* own = FindBuffer(state, buffer);
+  if (own == nullptr || !own->content.has_value() || !own->content->publisher ||
+      own->content->version != message.version || own->content->refused) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("buffer ", buffer.buffer.value, " of worker ", buffer.worker.value,
+                     " does not publish version #", message.version.ToString()));
+  }
+  return absl::OkStatus();
+}
+
+void SealShard::Apply(Turn& turn) const {
+  AgreeOnRoot(turn, *FindBuffer(turn.state, buffer), message.root);
+}
+
+void SetRoot(Turn& turn, Shard& shard, const Digest& root) {
+  shard.root = root;
+  for (const auto& [address, holder] : shard.holders) {
+    const Transaction* head = HeadOf(*holder->replica);
+    if (head == nullptr || head->kind != OperationKind::kUpdate || !head->begun) continue;
+    if (head->version != shard.version->info.sequence) continue;
+    Send(turn, *holder->worker,
+         RootKnown{.version = shard.version->info.sequence,
+                   .shard = {.layout = shard.key.layout, .root = root}});
+  }
+  CountSeal(turn, *shard.version);
+}
+
+bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root) {
+  Shard& shard = *buffer.shard;
+  if (!shard.root.has_value()) SetRoot(turn, shard, root);
+  if (TH_MUTATE(kAcceptAnyRoot, *shard.root != root, false)) {
+    RefusePublication(turn, buffer);
+    return false;
+  }
+  if (buffer.content->agreed) return true;
+  buffer.content->agreed = true;
+  AdmitWhenAllAgree(turn, *buffer.replica);
+  return true;
+}
+
+void SealIfNoSums(Turn& turn, Buffer& buffer) {
+  const ShardLayout* layout = FindLayoutOf(turn.state, buffer.layout);
+  const bool publishes = buffer.content.has_value() && buffer.content->publisher;
+  if (!publishes || layout == nullptr || layout->checksum() != ChecksumAlgorithm::kNone) return;
+  AgreeOnRoot(turn, buffer, Digest());
+}
+
+void TeachLineage(Group& group) {
+  for (auto& [rank, worker] : group.members) {
+    worker->lineage = std::max(worker->lineage, group.model->durable.lineage);
+  }
+}
+
+}  // namespace th

@@ -1,0 +1,47 @@
+// Publishing: a version comes to be when the first rank asks, is there for readers when all ranks
+// have asked, and is sealed when the publisher's checksums are known.
+//
+// A label that a published version has already makes the publisher a further holder of that version:
+// its shards must have the same layouts, and it is no source before its sums are known and agree.
+#ifndef TH_REFERENCE_REGISTRY_PUBLISHING_H_
+#define TH_REFERENCE_REGISTRY_PUBLISHING_H_
+
+#include "absl/status/status.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th {
+
+// Takes the replica's publish, its first pending operation, as far as it goes. It fails with
+// FAILED_PRECONDITION: an older lineage; the replica holds something already; the version that it
+// derives from is not held by the group. ALREADY_EXISTS naming the difference: the label belongs to
+// other content. NOT_FOUND: derives from an unknown version. RESOURCE_EXHAUSTED naming the limit.
+void EvaluatePublish(Turn& turn, Replica& replica, Transaction& transaction);
+
+// The publisher's checksums of one shard are known.
+struct SealShard {
+  BufferAddress buffer;
+  ShardSealed message;
+
+  // FAILED_PRECONDITION: this buffer has not published that version, or its publication was refused.
+  absl::Status CanApply(const RegistryState& state) const;
+  // The first root of a shard is the authority. A publisher that differs is told so
+  // (PublicationRefused) and is no source any more.
+  void Apply(Turn& turn) const;
+};
+
+// Sets the root of a shard and tells those that are filling it.
+void SetRoot(Turn& turn, Shard& shard, const Digest& root);
+// `buffer` holds `root` of its shard: agrees with it, sets it, or is refused (false).
+bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root);
+
+// Layouts without checksums have the empty root: nobody needs to tell it.
+void SealIfNoSums(Turn& turn, Buffer& buffer);
+
+// The group knows the model's lineage from here on.
+void TeachLineage(Group& group);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_PUBLISHING_H_

@@ -1,0 +1,321 @@
+#include "th/reference_registry/recovery.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/buffers.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/membership.h"
+#include "th/reference_registry/publishing.h"
+#include "th/reference_registry/transactions.h"
+#include "tools/mutation/mutation.h"
+
+namespace th {
+namespace {
+
+void RememberHighWater(Model& model) {
+  if (model.durable.high_water == VersionSequence()) return;
+  Version& version = model.versions[model.durable.high_water];
+  version.model = &model;
+  version.info.sequence = model.durable.high_water;
+  version.info.lineage = model.durable.lineage;
+  if (auto label = VersionLabel::Parse(model.durable.high_water_label); label.ok()) {
+    version.info.label = *std::move(label);
+    model.labels[version.info.label.text()] = version.info.sequence;
+  }
+  version.phase = VersionPhase::kPublished;
+  version.announced = false;
+  version.from_earlier_reign = true;
+}
+
+void RefuseHolding(Turn& turn, const Buffer& buffer, const HeldVersion& held, std::string why) {
+  ++turn.state.counters.messages_refused;
+  Send(turn, *buffer.worker,
+       PublicationRefused{.buffer = buffer.address.buffer,
+                          .version = held.version.sequence,
+                          .status = absl::AbortedError(absl::StrCat(
+                              held.version.ToString(), " at rank ", NameOf(buffer).ToString(), ": ",
+                              why, "; reset the buffer and update it"))});
+}
+
+// Why what a worker says it holds cannot be; empty when it can.
+std::string WhyImpossible(const RegistryState& state, const Model& model, const Buffer& buffer,
+                          const HeldVersion& held) {
+  const VersionInfo& info = held.version;
+  const Version* known = FindVersion(model, info.sequence);
+  if (known != nullptr && known->phase == VersionPhase::kWithdrawn) return "it was rolled back";
+  const bool withdrawn = TH_MUTATE(
+      kReviveWithdrawn, WasWithdrawn(model, info.sequence, info.lineage), false);
+  if (withdrawn) return "it was rolled back, or never published";
+  if (known != nullptr && known->phase == VersionPhase::kPublishing) return "it is not published";
+  if (known == nullptr && info.sequence.epoch() >= state.epoch) return "it is unknown";
+  if (known != nullptr && !known->info.label.empty() && known->info.label != info.label) {
+    return absl::StrCat("its label is '", known->info.label.text(), "'");
+  }
+  auto label = model.labels.find(info.label.text());
+  if (label != model.labels.end() && label->second != info.sequence) {
+    return "its label belongs to another version";
+  }
+  if (info.label.empty() || !ValidateAttributes(info.attributes).ok()) {
+    return "its label or attributes are none";
+  }
+  if (!held.segments.empty() && held.segments.ranges().back().end.value > buffer.segment_count) {
+    return "it names segments that its layout lacks";
+  }
+  return "";
+}
+
+Version& EnsureVersion(Model& model, const VersionInfo& info) {
+  Version& version = model.versions[info.sequence];
+  if (version.model == nullptr || !version.announced) {
+    version.model = &model;
+    version.info = info;
+    version.phase = VersionPhase::kPublished;
+    version.announced = true;
+    version.from_earlier_reign = true;
+    model.labels[info.label.text()] = info.sequence;
+  }
+  return version;
+}
+
+bool HasRoomForVersion(const RegistryState& state, const Model& model, VersionSequence version) {
+  return model.versions.contains(version) ||
+         model.versions.size() < state.limits.max_versions_per_model;
+}
+
+void AdoptEdges(Turn& turn, Buffer& buffer, const std::vector<BufferAddress>& sources) {
+  Shard& shard = *buffer.shard;
+  std::vector<BufferAddress> adopted;
+  SetSources(turn, shard, buffer.address, {});
+  for (const BufferAddress& source : sources) {
+    const bool again = std::count(adopted.begin(), adopted.end(), source) > 0;
+    const bool cycle = TH_MUTATE(kAdoptCycles, WouldCycle(shard, buffer.address, source), false);
+    if (again || cycle || adopted.size() >= kMaxExclusions) continue;
+    const Buffer* known = FindBuffer(turn.state, source);
+    const bool elsewhere = known != nullptr && known->shard != &shard;
+    if (elsewhere || (known == nullptr && !turn.state.adopting)) continue;
+    adopted.push_back(source);
+  }
+  buffer.sources_confirmed = adopted.size() == sources.size() && !adopted.empty();
+  if (buffer.fill.has_value()) {
+    buffer.fill->confirmed = buffer.sources_confirmed;
+    if (adopted.empty()) turn.to_assign.insert(buffer.address);
+  }
+  SetSources(turn, shard, buffer.address, std::move(adopted));
+  Reindex(turn, buffer);
+}
+
+bool AllRanksHold(const Replica& replica, VersionSequence version) {
+  return replica.buffers.size() == replica.group->ranks &&
+         std::all_of(replica.buffers.begin(), replica.buffers.end(), [&](const auto& entry) {
+           const std::optional<Content>& content = entry.second->content;
+           return content.has_value() && content->complete && content->committed &&
+                  content->version == version;
+         });
+}
+
+// The replica's phase as far as its ranks' announcements tell it.
+void SettlePhase(Turn& turn, Buffer& buffer) {
+  Replica& replica = *buffer.replica;
+  const Content& content = *buffer.content;
+  if (replica.phase == ReplicaPhase::kHolding && replica.version == content.version) {
+    if (content.complete) buffer.content->committed = true;
+    return Reindex(turn, buffer);
+  }
+  if (HeadOf(replica) != nullptr && HeadOf(replica)->begun) return;
+  const bool whole = AllRanksHold(replica, content.version);
+  if (content.committed && content.complete) {
+    const bool other_fill = replica.phase == ReplicaPhase::kFilling;
+    if (whole || (turn.state.adopting && replica.group->adopted && !other_fill)) {
+      SetPhase(turn, replica, ReplicaPhase::kHolding, content.version);
+    }
+    return;
+  }
+  // A fill that outlived the last reign; its operation is about to be sent again.
+  if (turn.state.adopting && replica.group->adopted && !replica.finished_here) {
+    SetPhase(turn, replica, ReplicaPhase::kFilling, content.version);
+  }
+}
+
+void LoseContent(Turn& turn, Buffer& buffer) {
+  if (!buffer.content.has_value()) return;
+  const Transaction* head = HeadOf(*buffer.replica);
+  const bool draining = head != nullptr && head->begun && head->kind == OperationKind::kUnpublish;
+  const bool filling = buffer.replica->phase == ReplicaPhase::kFilling;
+  ClearContent(turn, buffer);
+  buffer.drained_while_away = true;
+  if (!draining && !filling) InvalidateReplica(turn, *buffer.replica);
+}
+
+void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
+  Version& version = EnsureVersion(*buffer.replica->group->model, held.version);
+  const bool known = buffer.content.has_value() &&
+                     buffer.content->version == held.version.sequence &&
+                     buffer.content->publisher == held.publisher;
+  if (known && buffer.content->refused) {
+    return RefuseHolding(turn, buffer, held, "it differs from what the version is known to hold");
+  }
+  Content content = known ? *buffer.content : Content{};
+  const Shard* shard = FindShard(version, ShardKeyOf(buffer));
+  const bool sums_known_elsewhere = shard != nullptr && shard->root.has_value();
+  if (!known && held.publisher && !held.root.has_value() && sums_known_elsewhere) {
+    content.agreed = content.admitted = false;  // it may yet turn out to differ
+  }
+  content.complete = held.complete;
+  content.publisher = held.publisher;
+  content.committed = known ? content.committed : (held.group_committed || held.publisher);
+  content.segments = held.complete ? SegmentSet() : held.segments;
+  SetContent(turn, buffer, version, std::move(content));
+  AdoptEdges(turn, buffer, held.complete ? std::vector<BufferAddress>() : held.sources);
+  if (held.root.has_value() && !AgreeOnRoot(turn, buffer, *held.root)) return;
+  SealIfNoSums(turn, buffer);
+  if (!known) SettlePhase(turn, buffer);
+}
+
+void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
+  Replica& replica = *buffer.replica;
+  if (!replica.group->adopted || replica.finished_here || result.number <= replica.finished) return;
+  AdoptResult(turn, replica, result);
+  const bool holds = result.status.ok() && result.kind != OperationKind::kUnpublish &&
+                     result.outcome != UpdateOutcome::kNotAvailable;
+  if (!holds) return;
+  for (auto& [rank, other] : replica.buffers) {
+    if (!other->content.has_value() || other->content->version != result.version.sequence) continue;
+    ClearFill(turn, *other);
+    if (other->content->complete) other->content->committed = true;
+  }
+  if (buffer.content.has_value() && buffer.content->version == result.version.sequence) {
+    SetPhase(turn, replica, ReplicaPhase::kHolding, result.version.sequence);
+  }
+}
+
+void EndGroupAdoption(Turn& turn, Group& group) {
+  if (!group.adopted) return;
+  std::vector<Rank> missing;
+  for (uint32_t rank = 0; rank < group.ranks; ++rank) {
+    if (!group.members.contains(Rank(rank))) missing.emplace_back(rank);
+  }
+  if (missing.empty()) return;
+  FailAllOperations(turn, group,
+                    absl::UnavailableError(absl::StrCat(
+                        "rank ", NameRanks(group, missing),
+                        " has not come back since the server restarted")));
+}
+
+// Only what the announcements have shown to be whole stays a source.
+void EndReplicaAdoption(Turn& turn, Replica& replica) {
+  const bool holding = replica.phase == ReplicaPhase::kHolding;
+  const bool filling = replica.phase == ReplicaPhase::kFilling && HeadOf(replica) == nullptr;
+  if ((holding && !AllRanksHold(replica, replica.version)) || filling) {
+    InvalidateReplica(turn, replica);
+  }
+}
+
+void DropStrangers(Turn& turn, Shard& shard) {
+  std::vector<BufferAddress> strangers;
+  for (const auto& [source, readers] : shard.readers_of) {
+    if (!shard.holders.contains(source)) strangers.push_back(source);
+  }
+  std::sort(strangers.begin(), strangers.end());
+  for (const BufferAddress& stranger : strangers) DropSource(turn, shard, stranger);
+  for (const auto& [address, holder] : shard.holders) {
+    if (holder->fill.has_value()) turn.to_assign.insert(address);
+  }
+}
+
+}  // namespace
+
+void BeginReign(RegistryState& state, const RegistryStart& start) {
+  state.epoch = start.epoch;
+  state.durable = start.durable;
+  for (size_t i = 0; i < state.secret.bytes.size(); ++i) {
+    state.secret.bytes[i] = static_cast<uint8_t>(start.key_seed[i / 8] >> (8 * (i % 8)));
+  }
+  for (const auto& [key, durable] : start.durable.models) {
+    Model& model = state.models[key];
+    model.key = key;
+    model.durable = durable;
+    RememberHighWater(model);
+    for (const DurablePin& pin : durable.pins) {
+      if (pin.expires_at != absl::InfiniteFuture()) state.pin_expiries.insert({pin.expires_at, key});
+    }
+  }
+  if (!start.recovering) return;
+  state.recovering = state.adopting = true;
+  state.deadlines.insert({.at = start.now + state.limits.recovery_window,
+                          .kind = DeadlineKind::kRecoveryWindow});
+  const absl::Duration adoption = std::max(state.limits.recovery_window, state.limits.lease);
+  state.deadlines.insert({.at = start.now + adoption, .kind = DeadlineKind::kAdoption});
+}
+
+void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced,
+              bool same_numbering) {
+  const AnnounceBuffer update{worker.id, announced};
+  if (absl::Status status = update.CanApply(turn.state); !status.ok()) {
+    ++turn.state.counters.messages_refused;
+    return Send(turn, worker, BufferRegistered{.buffer = announced.buffer, .status = status});
+  }
+  update.Apply(turn);
+  Buffer& buffer = worker.buffers.at(announced.buffer);
+  // A rank that has not heard the result of its publish yet does not know that it holds something.
+  const OperationNumber heard = announced.last_finished.has_value()
+                                    ? announced.last_finished->number
+                                    : OperationNumber();
+  const bool unaware = same_numbering && heard < buffer.replica->finished &&
+                       buffer.content.has_value() && buffer.content->publisher;
+  if (announced.held.has_value() || !unaware) ReconcileContent(turn, buffer, announced.held);
+  if (same_numbering && announced.last_finished.has_value()) {
+    TakeResult(turn, buffer, *announced.last_finished);
+  }
+}
+
+void AnnounceAll(Turn& turn, Worker& worker, const std::vector<AnnouncedBuffer>& buffers,
+                 bool same_numbering) {
+  for (const AnnouncedBuffer& announced : buffers) {
+    Announce(turn, worker, announced, same_numbering);
+  }
+  std::vector<BufferAddress> unnamed;
+  for (const auto& [id, buffer] : worker.buffers) {
+    const bool named = std::any_of(buffers.begin(), buffers.end(),
+                                   [&](const AnnouncedBuffer& a) { return a.buffer == id; });
+    if (!named) unnamed.push_back(buffer.address);
+  }
+  for (const BufferAddress& address : unnamed) RemoveBuffer{address}.Apply(turn);
+}
+
+void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersion>& held) {
+  if (!held.has_value()) return LoseContent(turn, buffer);
+  const Model& model = *buffer.replica->group->model;
+  std::string impossible = WhyImpossible(turn.state, model, buffer, *held);
+  if (impossible.empty() && !HasRoomForVersion(turn.state, model, held->version.sequence)) {
+    impossible = absl::StrCat("max_versions_per_model is ", turn.state.limits.max_versions_per_model);
+  }
+  if (!impossible.empty()) return RefuseHolding(turn, buffer, *held, std::move(impossible));
+  TakeContent(turn, buffer, *held);
+}
+
+void EndRecoveryWindow(Turn& turn) {
+  turn.state.recovering = false;
+  for (ReplicaId replica : turn.state.waiting_for_recovery) turn.to_evaluate.insert(replica);
+  turn.state.waiting_for_recovery.clear();
+}
+
+void EndAdoption(Turn& turn) {
+  turn.state.adopting = false;
+  for (auto& [key, model] : turn.state.models) {
+    for (auto& [name, group] : model.groups) {
+      EndGroupAdoption(turn, group);
+      for (auto& [buffer_name, replica] : group.replicas) EndReplicaAdoption(turn, replica);
+    }
+    for (auto& [sequence, version] : model.versions) {
+      for (auto& [shard_key, shard] : version.shards) DropStrangers(turn, shard);
+    }
+  }
+  for (ReplicaId replica : turn.state.waiting_for_recovery) turn.to_evaluate.insert(replica);
+  turn.state.waiting_for_recovery.clear();
+}
+
+}  // namespace th

@@ -1,0 +1,37 @@
+// What a server without memory learns from its workers: buffers and what they hold, versions, roots,
+// who fills from whom, results that another reign gave. The same reconciles a worker that was away
+// for a moment with what the server thought of it.
+#ifndef TH_REFERENCE_REGISTRY_RECOVERY_H_
+#define TH_REFERENCE_REGISTRY_RECOVERY_H_
+
+#include "absl/status/status.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th {
+
+// At the server's start: what is durable comes alive, and when it recovers the deadlines are set.
+void BeginReign(RegistryState& state, const RegistryStart& start);
+
+// All that a (re)joining worker has. `same_numbering`: its group's operations are still counted as
+// the worker counts them, so its unfinished and last finished operations mean something here.
+void AnnounceAll(Turn& turn, Worker& worker, const std::vector<AnnouncedBuffer>& buffers,
+                 bool same_numbering);
+
+// One buffer, announced for the first time or again.
+void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, bool same_numbering);
+
+// What one registered buffer holds, in its worker's words. A version that a roll-back withdrew, or
+// bytes that differ from what the version is known to hold, are refused (PublicationRefused).
+void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersion>& held);
+
+// Answers wait no longer.
+void EndRecoveryWindow(Turn& turn);
+// Whoever has not come back by now is gone: replicas that are not whole are no sources, operations
+// that need a missing rank end, edges to strangers go.
+void EndAdoption(Turn& turn);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_RECOVERY_H_

@@ -1,0 +1,180 @@
+#include "th/reference_registry/resolution.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/assignment.h"
+#include "th/reference_registry/holders.h"
+#include "tools/mutation/mutation.h"
+
+namespace th {
+namespace {
+
+// Layouts that are compared to find the closest one; comparing costs a pass over all tensors.
+constexpr size_t kMaxLayoutsCompared = 16;
+
+Resolution Published(const Version* version) {
+  if (version == nullptr) return {.reason = NotAvailableReason::kNotPublished};
+  switch (version->phase) {
+    case VersionPhase::kPublished:
+      return {.version = version};
+    case VersionPhase::kWithdrawn:
+      return {.reason = NotAvailableReason::kWithdrawn};
+    case VersionPhase::kPublishing:
+      return {.reason = NotAvailableReason::kNotPublished};
+  }
+  return {.reason = NotAvailableReason::kNotPublished};
+}
+
+Resolution ResolveLabel(const Model& model, const VersionLabel& label) {
+  auto found = model.labels.find(label.text());
+  if (found != model.labels.end()) return Published(FindVersion(model, found->second));
+  const bool withdrawn =
+      std::any_of(model.versions.begin(), model.versions.end(), [&](const auto& entry) {
+        return entry.second.phase == VersionPhase::kWithdrawn && entry.second.info.label == label;
+      });
+  return {.reason =
+              withdrawn ? NotAvailableReason::kWithdrawn : NotAvailableReason::kNotPublished};
+}
+
+Resolution ResolveSequence(const Model& model, VersionSequence sequence) {
+  const Version* version = FindVersion(model, sequence);
+  if (version != nullptr) return Published(version);
+  // Forgotten, or from before a restart and never announced again.
+  const bool was_there = sequence != VersionSequence() && sequence <= model.durable.high_water;
+  return {.reason = was_there ? NotAvailableReason::kLost : NotAvailableReason::kNotPublished};
+}
+
+// The floor in a history without what was rolled back since the caller's lineage.
+VersionSequence SurvivingFloor(const Model& model, VersionSequence floor, Lineage lineage) {
+  const Version* version = FindVersion(model, floor);
+  if (version != nullptr && version->phase == VersionPhase::kWithdrawn) {
+    lineage = version->info.lineage;
+  }
+  for (const DurableRollBack& roll_back : model.durable.roll_backs) {
+    if (lineage < roll_back.lineage) floor = std::min(floor, roll_back.to);
+  }
+  return floor;
+}
+
+bool HasForm(const Version& version, const std::string& form) {
+  auto found = version.shards.lower_bound(ShardKey{form, Digest()});
+  return found != version.shards.end() && found->first.form == form;
+}
+
+Lineage OldestLineage(const Replica& replica) {
+  Lineage oldest = replica.group->model->durable.lineage;
+  for (const auto& [rank, buffer] : replica.buffers) {
+    oldest = std::min(oldest, buffer->worker->lineage);
+  }
+  return oldest;
+}
+
+// Tensors of `reader` that `holder` has just so; both are in canonical order.
+size_t TensorsInCommon(const ShardLayout& reader, const ShardLayout& holder) {
+  size_t common = 0;
+  auto other = holder.tensors().begin();
+  for (const TensorSpec& tensor : reader.tensors()) {
+    while (other != holder.tensors().end() && other->name < tensor.name) ++other;
+    if (other != holder.tensors().end() && *other == tensor) ++common;
+  }
+  return common;
+}
+
+const ShardLayout* ClosestLayout(const RegistryState& state, const ShardLayout& reader,
+                                 const Version& version, const std::string& form) {
+  const ShardLayout* closest = nullptr;
+  size_t most = 0;
+  size_t compared = 0;
+  for (const auto& [key, shard] : version.shards) {
+    if (key.form != form || compared >= kMaxLayoutsCompared) continue;
+    const ShardLayout* layout = FindLayoutOf(state, key.layout);
+    if (layout == nullptr) continue;
+    ++compared;
+    const size_t common = TensorsInCommon(reader, *layout);
+    if (closest != nullptr && common <= most) continue;
+    closest = layout;
+    most = common;
+  }
+  return closest;
+}
+
+}  // namespace
+
+Resolution ResolveSelector(const Model& model, const VersionSelector& selector) {
+  if (const auto* label = std::get_if<VersionLabel>(&selector)) return ResolveLabel(model, *label);
+  if (const auto* sequence = std::get_if<VersionSequence>(&selector)) {
+    return ResolveSequence(model, *sequence);
+  }
+  return Published(FindVersion(model, LatestOf(model)));
+}
+
+Resolution ResolveFor(const Replica& replica, const VersionSelector& selector,
+                      VersionSequence floor) {
+  const Model& model = *replica.group->model;
+  const Resolution resolved = ResolveSelector(model, selector);
+  if (resolved.version == nullptr) return resolved;
+  const Version& version = *resolved.version;
+  floor = SurvivingFloor(model, floor, OldestLineage(replica));
+  if (TH_MUTATE(kIgnoreFloor, version.info.sequence < floor, false)) {
+    return {.reason = NotAvailableReason::kBehindFloor};
+  }
+  const NotAvailableReason gone =
+      version.announced ? NotAvailableReason::kGone : NotAvailableReason::kLost;
+  if (!HasForm(version, replica.form)) {
+    return {.reason = version.announced ? NotAvailableReason::kNotPublished : gone};
+  }
+  for (const auto& [rank, buffer] : replica.buffers) {
+    auto shard = version.shards.find(ShardKeyOf(*buffer));
+    const bool has_it = buffer->content.has_value() && buffer->content->complete &&
+                        buffer->content->version == version.info.sequence;
+    if (has_it) continue;
+    if (shard != version.shards.end() && !HasHope(shard->second)) return {.reason = gone};
+  }
+  return resolved;
+}
+
+std::vector<const Buffer*> RanksWithoutShard(const Replica& replica, const Version& version) {
+  std::vector<const Buffer*> without;
+  for (const auto& [rank, buffer] : replica.buffers) {
+    if (!version.shards.contains(ShardKeyOf(*buffer))) without.push_back(buffer);
+  }
+  return without;
+}
+
+absl::Status NobodyHoldsShardOf(const RegistryState& state, const Buffer& buffer,
+                                const Version& version) {
+  std::string text = absl::StrCat("rank ", NameOf(buffer).ToString(), ": nobody holds its shard of ",
+                                  version.info.ToString(), " in form ", buffer.form, " (layout ",
+                                  buffer.layout.ShortHex(), ")");
+  const ShardLayout* own = FindLayoutOf(state, buffer.layout);
+  if (own != nullptr) {
+    const ShardLayout* closest = ClosestLayout(state, *own, version, buffer.form);
+    if (closest != nullptr) absl::StrAppend(&text, ": ", FirstDifference(*own, *closest));
+  }
+  absl::StrAppend(&text, "; readers must be sharded as the publisher is");
+  return absl::InvalidArgumentError(text);
+}
+
+std::string DescribeNotAvailable(const VersionSelector& selector, NotAvailableReason reason) {
+  const std::string name = ToString(selector);
+  switch (reason) {
+    case NotAvailableReason::kNotPublished:
+      return absl::StrCat(name, " is not published");
+    case NotAvailableReason::kGone:
+      return absl::StrCat("nobody holds ", name, " any more");
+    case NotAvailableReason::kLost:
+      return absl::StrCat(name, " was lost: nobody has announced it since the server restarted");
+    case NotAvailableReason::kWithdrawn:
+      return absl::StrCat(name, " was withdrawn by a roll-back");
+    case NotAvailableReason::kBehindFloor:
+      return absl::StrCat(name, " is older than what the caller has seen");
+    case NotAvailableReason::kNone:
+    case NotAvailableReason::kSeeding:
+      break;
+  }
+  return absl::StrCat(name, " is not available");
+}
+
+}  // namespace th

@@ -1,0 +1,41 @@
+// Which version a selector names right now, and whether a replica could get it.
+#ifndef TH_REFERENCE_REGISTRY_RESOLUTION_H_
+#define TH_REFERENCE_REGISTRY_RESOLUTION_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+
+namespace th {
+
+// Either a version or the reason why there is none.
+struct Resolution {
+  const Version* version = nullptr;
+  NotAvailableReason reason = NotAvailableReason::kNone;
+};
+
+// `latest` is the highest published version that is not withdrawn, which is never below the durable
+// high-water mark, whether anybody holds it or not.
+Resolution ResolveSelector(const Model& model, const VersionSelector& selector);
+
+// The same, and that `replica` could be filled with it: its form is published, not older than
+// `floor`, and every shard that its ranks need has a holder. A floor of a version that was rolled
+// back counts as the version that it was rolled back to.
+Resolution ResolveFor(const Replica& replica, const VersionSelector& selector,
+                      VersionSequence floor);
+
+// The replica's ranks whose layout is none of the version's shards in the replica's form.
+std::vector<const Buffer*> RanksWithoutShard(const Replica& replica, const Version& version);
+// INVALID_ARGUMENT naming the rank and the first tensor in which the closest shard differs.
+absl::Status NobodyHoldsShardOf(const RegistryState& state, const Buffer& buffer,
+                                const Version& version);
+
+// In words, for statuses and logs.
+std::string DescribeNotAvailable(const VersionSelector& selector, NotAvailableReason reason);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_RESOLUTION_H_

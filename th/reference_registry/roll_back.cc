@@ -1,0 +1,115 @@
+#include "th/reference_registry/roll_back.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/resolution.h"
+#include "th/reference_registry/transactions.h"
+#include "tools/mutation/mutation.h"
+
+namespace th {
+namespace {
+
+absl::Status RolledBack(const Version& version, const VersionInfo& to) {
+  return absl::AbortedError(absl::StrCat(version.info.ToString(),
+                                         " was withdrawn by a roll-back; the newest version is ",
+                                         to.ToString()));
+}
+
+void RememberRollBack(DurableModel& durable, VersionSequence to) {
+  durable.lineage = durable.lineage.Next();
+  std::vector<DurableRollBack>& kept = durable.roll_backs;
+  // An earlier one that let later versions live says nothing more.
+  while (!kept.empty() && kept.back().to >= to) kept.pop_back();
+  kept.push_back({durable.lineage, to});
+  if (kept.size() <= kMaxRollBacksKept) return;
+  // The two oldest become one that withdraws what either does, and perhaps more: never less.
+  kept[1].to = kept[0].to;
+  kept.erase(kept.begin());
+}
+
+// Publishing operations of the withdrawn past, and readers that fill withdrawn versions.
+void EndOperations(Turn& turn, Model& model, VersionSequence to, const VersionInfo& target) {
+  for (auto& [name, group] : model.groups) {
+    for (auto& [buffer_name, replica] : group.replicas) {
+      Transaction* head = HeadOf(replica);
+      if (head == nullptr || !head->begun || head->kind == OperationKind::kUnpublish) continue;
+      const Version* version = FindVersion(model, head->version);
+      if (version == nullptr || head->version <= to) continue;
+      FailOperation(turn, replica, head->number, RolledBack(*version, target));
+    }
+  }
+}
+
+void Withdraw(Turn& turn, Version& version, const VersionInfo& target) {
+  ++turn.state.counters.versions_withdrawn;
+  Model& model = *version.model;
+  version.phase = VersionPhase::kWithdrawn;
+  auto label = model.labels.find(version.info.label.text());
+  if (label != model.labels.end() && label->second == version.info.sequence) {
+    model.labels.erase(label);
+  }
+  for (auto& [key, shard] : version.shards) {
+    for (auto& [address, holder] : shard.holders) {
+      Reindex(turn, *holder);
+      DropSource(turn, shard, address);
+      if (!holder->content->publisher) continue;
+      Send(turn, *holder->worker,
+           PublicationRefused{.buffer = address.buffer,
+                              .version = version.info.sequence,
+                              .status = RolledBack(version, target)});
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<const Version*> FindPublished(const RegistryState& state, const ModelKey& key,
+                                             const VersionSelector& selector) {
+  if (state.recovering) {
+    return absl::UnavailableError("the server is recovering from a restart; try again in a moment");
+  }
+  const Model* model = FindModel(state, key);
+  if (model == nullptr) {
+    return absl::NotFoundError(absl::StrCat(key.ToString(), " is unknown"));
+  }
+  const Resolution resolution = ResolveSelector(*model, selector);
+  if (resolution.version != nullptr) return resolution.version;
+  const std::string text = absl::StrCat(
+      key.ToString(), ": ", DescribeNotAvailable(selector, resolution.reason));
+  if (resolution.reason == NotAvailableReason::kWithdrawn) {
+    return absl::FailedPreconditionError(text);
+  }
+  return absl::NotFoundError(text);
+}
+
+absl::Status RollBackModel::CanApply(const RegistryState& state) const {
+  return FindPublished(state, key, command.to).status();
+}
+
+VersionInfo RollBackModel::Apply(Turn& turn) const {
+  const VersionInfo target = (*FindPublished(turn.state, key, command.to))->info;
+  Model& model = *FindModel(turn.state, key);
+  EndOperations(turn, model, target.sequence, target);
+  std::vector<Version*> later;
+  for (auto it = model.versions.upper_bound(target.sequence); it != model.versions.end(); ++it) {
+    if (it->second.phase == VersionPhase::kPublished) later.push_back(&it->second);
+  }
+  for (Version* version : later) {
+    TH_MUTATE(kKeepRolledBackVersions, Withdraw(turn, *version, target), static_cast<void>(0));
+  }
+  std::erase_if(model.durable.pins,
+                [&](const DurablePin& pin) { return pin.version > target.sequence; });
+  RememberRollBack(model.durable, target.sequence);
+  model.durable.high_water = target.sequence;
+  model.durable.high_water_label = target.label.text();
+  Persist(turn, model);
+  Log(turn, absl::StrCat(key.ToString(), " rolled back to ", target.ToString(), ", lineage ",
+                         model.durable.lineage.value));
+  return target;
+}
+
+}  // namespace th

@@ -1,0 +1,30 @@
+// Rolling back: later versions are withdrawn, their labels are free, the lineage moves on, so that
+// publishes from the withdrawn past are refused; readers of withdrawn versions are told so.
+#ifndef TH_REFERENCE_REGISTRY_ROLL_BACK_H_
+#define TH_REFERENCE_REGISTRY_ROLL_BACK_H_
+
+#include "absl/status/status.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th {
+
+struct RollBackModel {
+  ModelKey key;
+  RollBack command;
+
+  // NOT_FOUND: no such version. FAILED_PRECONDITION: it was withdrawn. UNAVAILABLE: the server is
+  // recovering.
+  absl::Status CanApply(const RegistryState& state) const;
+  // The version that the model is at from here on.
+  VersionInfo Apply(Turn& turn) const;
+};
+
+// NOT_FOUND, FAILED_PRECONDITION or UNAVAILABLE as above; for every command that names a version.
+absl::StatusOr<const Version*> FindPublished(const RegistryState& state, const ModelKey& key,
+                                             const VersionSelector& selector);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_ROLL_BACK_H_

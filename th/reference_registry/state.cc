@@ -1,0 +1,95 @@
+#include "th/reference_registry/state.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace th {
+
+Worker* FindWorker(const RegistryState& state, WorkerId worker) {
+  auto found = state.workers.find(worker);
+  return found == state.workers.end() ? nullptr : found->second.get();
+}
+
+Worker* FindWorker(const RegistryState& state, ConnectionId connection) {
+  auto found = state.connections.find(connection);
+  return found == state.connections.end() ? nullptr : found->second;
+}
+
+Buffer* FindBuffer(const RegistryState& state, const BufferAddress& address) {
+  Worker* worker = FindWorker(state, address.worker);
+  if (worker == nullptr) return nullptr;
+  auto found = worker->buffers.find(address.buffer);
+  return found == worker->buffers.end() ? nullptr : &found->second;
+}
+
+Replica* FindReplica(const RegistryState& state, ReplicaId replica) {
+  auto found = state.replicas.find(replica);
+  return found == state.replicas.end() ? nullptr : found->second;
+}
+
+Model* FindModel(RegistryState& state, const ModelKey& key) {
+  auto found = state.models.find(key);
+  return found == state.models.end() ? nullptr : &found->second;
+}
+
+const Model* FindModel(const RegistryState& state, const ModelKey& key) {
+  auto found = state.models.find(key);
+  return found == state.models.end() ? nullptr : &found->second;
+}
+
+Version* FindVersion(Model& model, VersionSequence version) {
+  auto found = model.versions.find(version);
+  return found == model.versions.end() ? nullptr : &found->second;
+}
+
+const Version* FindVersion(const Model& model, VersionSequence version) {
+  auto found = model.versions.find(version);
+  return found == model.versions.end() ? nullptr : &found->second;
+}
+
+const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest) {
+  auto found = state.layouts.find(digest);
+  if (found == state.layouts.end() || !found->second.layout.has_value()) return nullptr;
+  return &*found->second.layout;
+}
+
+Transaction* HeadOf(Replica& replica) {
+  auto found = replica.pending.find(replica.finished.Next());
+  return found == replica.pending.end() ? nullptr : &found->second;
+}
+
+VersionSequence LatestOf(const Model& model) {
+  for (auto it = model.versions.rbegin(); it != model.versions.rend(); ++it) {
+    if (it->second.phase == VersionPhase::kPublished) return it->first;
+  }
+  return VersionSequence();
+}
+
+bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage) {
+  if (version > model.durable.high_water) return true;
+  for (const DurableRollBack& roll_back : model.durable.roll_backs) {
+    if (lineage < roll_back.lineage && version > roll_back.to) return true;
+  }
+  return false;
+}
+
+bool IsSealed(const Version& version) {
+  for (const auto& [key, shard] : version.shards) {
+    if (!shard.root.has_value()) return false;
+  }
+  return version.phase == VersionPhase::kPublished && !version.shards.empty();
+}
+
+RankName NameOf(const Buffer& buffer) { return buffer.worker->name; }
+Rank RankOf(const Buffer& buffer) { return buffer.worker->name.rank; }
+
+std::string NameRanks(const Group& group, const std::vector<Rank>& ranks) {
+  constexpr size_t kNamed = 8;
+  std::string text;
+  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", RankName{group.name, ranks[i]}.ToString());
+  }
+  if (ranks.size() > kNamed) absl::StrAppend(&text, " and ", ranks.size() - kNamed, " more");
+  return text;
+}
+
+}  // namespace th

@@ -1,0 +1,346 @@
+// The registry's state as plain data: who is there, what they hold, what is under way. Every rule that
+// it must keep stands beside its field; CheckInvariants (invariants.h) checks them.
+//
+// Ownership is a tree: a model owns its versions and groups, a group its replicas, a worker its
+// buffers. A raw pointer leads from a child to its parent, which outlives it, or to a record whose
+// owner removes the pointer first (ClearContent before a buffer or shard goes, RemoveWorker before a
+// replica goes). Not thread-safe.
+#ifndef TH_REFERENCE_REGISTRY_STATE_H_
+#define TH_REFERENCE_REGISTRY_STATE_H_
+
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "th/protocol/capability.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/registry_types.h"
+#include "th/weights/digest.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/segments.h"
+#include "th/weights/shard_layout.h"
+#include "th/weights/version.h"
+
+namespace th {
+
+// Operations of one replica that may wait behind the one under way.
+inline constexpr uint64_t kMaxQueuedOperations = 8;
+// Results of ended operations that a replica remembers for ranks that ask later.
+inline constexpr size_t kMaxResultsKept = 64;
+// Failed sources that one fill remembers.
+inline constexpr size_t kMaxExclusions = 64;
+
+struct Buffer;
+struct Group;
+struct Model;
+struct Replica;
+struct Shard;
+struct Version;
+struct Worker;
+
+using ReplicaId = StrongInt<struct ReplicaIdTag>;
+
+// ---------------------------------------------------------------------------------------------
+// Buffers and workers
+
+// The order in which sources are offered to the scheduler; see holders.h.
+struct CandidateKey {
+  bool at_chain_limit = false;
+  bool suspected = false;
+  uint32_t readers = 0;
+  bool publisher = false;
+  BufferAddress buffer;
+  friend auto operator<=>(const CandidateKey&, const CandidateKey&) = default;
+};
+
+// What a buffer has of a version.
+struct Content {
+  VersionSequence version;
+  bool complete = false;
+  bool publisher = false;
+  bool committed = false;  // the operation that brought it here ended well for the whole group
+  bool agreed = true;      // false: a further publisher whose sums are not known yet
+  bool admitted = true;    // false: some rank of its replica has not agreed yet
+  bool refused = false;    // differs from what the version holds: no source ever again
+  uint32_t chain = 0;      // hops up to a complete holder when its sources were assigned
+  SegmentSet segments;     // when not complete
+};
+
+// A source that failed this reader during this fill.
+struct Exclusion {
+  BufferAddress source;
+  RankName name;
+  BufferGeneration generation;  // a source that has moved on to another generation is a new source
+  SourceFailure failure = SourceFailure::kClosed;
+  uint32_t tries = 0;
+  absl::Time retry_at = absl::InfiniteFuture();
+  std::string detail;
+};
+
+// A rank's part of an update from ReadyToFill until it is done.
+struct Fill {
+  OperationNumber operation;
+  AssignmentId assignment;
+  // The reader said at its last join that it pulls from the sources in the shard's edges.
+  bool confirmed = false;
+  bool told_empty = false;  // the last AssignSources named nobody
+  std::vector<Exclusion> exclusions;
+  absl::Time retry_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
+};
+
+struct Buffer {
+  BufferAddress address;
+  Worker* worker = nullptr;
+  Replica* replica = nullptr;  // replica->buffers[worker's rank] is this
+  std::string name;
+  std::string form;
+  Digest layout;
+  uint64_t bytes = 0;
+  uint64_t segment_count = 0;
+  BufferGeneration generation;
+  OperationNumber last_started;
+  bool registration_owed = false;  // BufferRegistered follows when the layout is here
+  std::optional<Content> content;
+  Shard* shard = nullptr;  // of the content; set exactly when there is content
+  std::optional<Fill> fill;
+  // Of sources announced after a restart, until the operation is sent again.
+  bool sources_confirmed = false;
+  bool drained_while_away = false;  // came back without what it held: an unpublish may be on its way
+  // Where shard->candidates has this buffer, and whether complete_promising counts it.
+  std::optional<CandidateKey> indexed;
+  bool counted_promising = false;
+  bool counted_publisher = false;
+};
+
+struct Worker {
+  WorkerId id;
+  Group* group = nullptr;
+  RankName name;
+  Location location;
+  std::vector<Endpoint> endpoints;
+  bool spot = false;
+  std::optional<ConnectionId> connection;  // none: the stream has broken, the lease still runs
+  absl::Time last_heard;
+  absl::Time lease_at;  // its kLease entry in RegistryState::deadlines
+  absl::Time suspected_until = absl::InfinitePast();  // a reader reported one of its buffers
+  Lineage lineage;  // the newest that this worker was told of
+  std::map<BufferId, Buffer> buffers;
+};
+
+// ---------------------------------------------------------------------------------------------
+// Replicas and their operations
+
+//   idle        nothing that others could read (a failed or unfinished content may still be there)
+//   publishing  some ranks have asked to publish
+//   holding     every rank holds `version`; during recovery, every rank that has come back
+//   filling     an update to `version` is under way
+//   draining    an unpublish is under way
+enum class ReplicaPhase : uint8_t {
+  kIdle = 1, kPublishing = 2, kHolding = 3, kFilling = 4, kDraining = 5,
+};
+
+struct Participant {
+  bool root_told = false;  // update: it has heard the root of its shard
+  bool ready = false;      // update: its buffer is drained
+  bool done = false;       // update, unpublish: RankDone
+  uint32_t readers_cut = 0;
+};
+
+// A group operation from its first rank's request to its end.
+struct Transaction {
+  OperationNumber number;
+  OperationKind kind = OperationKind::kPublish;
+  Rank first_rank;
+  absl::Time deadline;  // the earliest that any of its ranks asked for; in RegistryState::deadlines
+  bool begun = false;   // publish: has a version; update: resolved; unpublish: no source any more
+  VersionLabel label;
+  Attributes attributes;
+  std::optional<VersionSequence> derived_from;
+  VersionSelector selector = LatestVersion{};
+  VersionSequence floor;
+  std::optional<VersionInfo> resolved;
+  VersionSequence version;  // once begun
+  std::map<Rank, Participant> participants;
+  std::vector<Rank> arrivals;  // participants that have asked, or asked again, since the last look
+  uint32_t done = 0;           // participants that are
+};
+
+struct Replica {
+  ReplicaId id;
+  Group* group = nullptr;
+  std::string buffer_name;
+  std::string form;
+  std::map<Rank, Buffer*> buffers;
+  ReplicaPhase phase = ReplicaPhase::kIdle;
+  VersionSequence version;  // meaningless when idle
+  OperationNumber finished; // every operation up to it has ended
+  bool finished_here = false;  // some operation ended in this reign and this generation of the group
+  std::map<OperationNumber, FinishedOperation> results;  // at most kMaxResultsKept, the newest
+  // All above `finished`; only the one right after it makes progress.
+  std::map<OperationNumber, Transaction> pending;
+};
+
+struct Group {
+  Model* model = nullptr;
+  std::string name;
+  uint32_t ranks = 0;  // what all members say
+  GroupGeneration generation{1};
+  std::map<Rank, Worker*> members;
+  std::set<Rank> seen;   // ranks that were ever members of this group
+  bool adopted = false;  // some member lived in an earlier reign of the server
+  std::map<std::string, Replica> replicas;  // by buffer name
+};
+
+// ---------------------------------------------------------------------------------------------
+// Versions
+
+struct ShardKey {
+  std::string form;
+  Digest layout;
+  friend auto operator<=>(const ShardKey&, const ShardKey&) = default;
+};
+
+// One distinct shard of a version in one form: its holders, and who fills from whom.
+struct Shard {
+  Version* version = nullptr;
+  ShardKey key;
+  std::optional<Digest> root;  // the first publisher's; never changes once set
+  // Exactly the buffers whose content is of this shard, complete or not.
+  absl::btree_map<BufferAddress, Buffer*> holders;
+  // The edges, both ways, always mirrored and acyclic; no entry is empty. After a restart an address
+  // may belong to a worker that has not come back yet.
+  absl::flat_hash_map<BufferAddress, std::vector<BufferAddress>> sources_of;
+  absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
+  // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all.
+  std::map<std::string, std::set<CandidateKey>> candidates;
+  // Readers that are ready and have no source.
+  absl::btree_set<BufferAddress> waiting;
+  // Holders that are complete, and are sources or will be once their stream or their sums are back.
+  uint32_t complete_promising = 0;
+  // Holders that published it here: who may still tell its root while it has none.
+  uint32_t publishers = 0;
+};
+
+// publishing -> published (all ranks) -> withdrawn (a roll-back). A version whose publishing fails is
+// removed.
+enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn = 3 };
+
+struct Version {
+  Model* model = nullptr;
+  VersionInfo info;
+  VersionPhase phase = VersionPhase::kPublishing;
+  // False: known only as the durable high-water mark; nobody has announced it in this reign.
+  bool announced = true;
+  // Published in an earlier reign: shards that nobody has announced yet may be missing below.
+  bool from_earlier_reign = false;
+  bool counted_as_sealed = false;
+  std::map<ShardKey, Shard> shards;
+};
+
+struct Model {
+  ModelKey key;
+  // high_water is at or above every published version.
+  DurableModel durable;
+  uint32_t next_version_number = 1;  // of this reign
+  std::map<VersionSequence, Version> versions;
+  // Labels of the published versions; a withdrawn version's label is free.
+  absl::flat_hash_map<std::string, VersionSequence> labels;
+  std::map<std::string, Group> groups;
+  absl::flat_hash_map<std::string, CommandFinished> commands;  // by idempotency key
+  std::deque<std::string> command_order;                       // oldest first; the same keys
+};
+
+// ---------------------------------------------------------------------------------------------
+// The whole
+
+struct LayoutRecord {
+  std::optional<ShardLayout> layout;  // none: `asked` was asked for it
+  WorkerId asked;
+  absl::btree_set<BufferAddress> buffers;  // registered with it
+  uint32_t shards = 0;                     // of versions
+};
+
+enum class DeadlineKind : uint8_t {
+  kRecoveryWindow = 1,  // answers wait no longer
+  kAdoption = 2,        // whoever has not come back by now is gone
+  kLease = 3,           // of buffer.worker
+  kRetry = 4,           // of the fill of `buffer`
+  kOperation = 5,       // `operation` of `replica`
+};
+struct Deadline {
+  absl::Time at;
+  DeadlineKind kind = DeadlineKind::kLease;
+  BufferAddress buffer;
+  ReplicaId replica;
+  OperationNumber operation;
+  friend bool operator==(const Deadline&, const Deadline&) = default;
+  friend bool operator<(const Deadline& a, const Deadline& b) {
+    return std::tie(a.at, a.kind, a.buffer, a.replica, a.operation) <
+           std::tie(b.at, b.kind, b.buffer, b.replica, b.operation);
+  }
+};
+
+struct RegistryState {
+  Epoch epoch;
+  CapabilityKey secret;
+  RegistryLimits limits;
+  bool recovering = false;  // answers that resolve versions wait
+  bool adopting = false;    // ranks that lived in an earlier reign may still come back
+  uint32_t next_worker_number = 1;
+  ReplicaId last_replica;
+  AssignmentId last_assignment;
+
+  DurableState durable;  // what was last asked to be written
+  std::map<ModelKey, Model> models;
+  absl::flat_hash_map<WorkerId, std::unique_ptr<Worker>> workers;
+  absl::flat_hash_map<ConnectionId, Worker*> connections;  // joined ones
+  absl::flat_hash_map<ReplicaId, Replica*> replicas;
+  absl::flat_hash_map<Digest, LayoutRecord> layouts;  // those with a buffer or a shard
+
+  // One lease for every worker, one entry for every pending operation and every fill with a retry.
+  std::set<Deadline> deadlines;
+  std::set<std::pair<absl::Time, ModelKey>> pin_expiries;
+  absl::btree_set<ReplicaId> waiting_for_recovery;  // their first pending operation waits
+  RegistryCounters counters;
+};
+
+// Null when there is none.
+Worker* FindWorker(const RegistryState& state, WorkerId worker);
+Worker* FindWorker(const RegistryState& state, ConnectionId connection);
+Buffer* FindBuffer(const RegistryState& state, const BufferAddress& address);
+Replica* FindReplica(const RegistryState& state, ReplicaId replica);
+Model* FindModel(RegistryState& state, const ModelKey& key);
+const Model* FindModel(const RegistryState& state, const ModelKey& key);
+Version* FindVersion(Model& model, VersionSequence version);
+const Version* FindVersion(const Model& model, VersionSequence version);
+const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest);
+
+// The operation that may make progress; null when none is pending.
+Transaction* HeadOf(Replica& replica);
+
+// The highest published version, zero when there is none.
+VersionSequence LatestOf(const Model& model);
+// Whether a roll-back withdrew a version of this lineage and place.
+bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage);
+bool IsSealed(const Version& version);
+
+RankName NameOf(const Buffer& buffer);
+Rank RankOf(const Buffer& buffer);
+// "rollout-3/1, rollout-3/4 and 7 more": the ranks of the replica's group that `wanted` picks.
+std::string NameRanks(const Group& group, const std::vector<Rank>& ranks);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_STATE_H_

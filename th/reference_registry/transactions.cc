@@ -1,0 +1,408 @@
+#include "th/reference_registry/transactions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/holders.h"
+#include "tools/mutation/mutation.h"
+
+namespace th {
+namespace {
+
+Deadline DeadlineOf(const Replica& replica, const Transaction& transaction) {
+  return {.at = transaction.deadline,
+          .kind = DeadlineKind::kOperation,
+          .replica = replica.id,
+          .operation = transaction.number};
+}
+
+// How a later rank's request disagrees with the first one's; empty when it does not.
+std::string Disagreement(const Transaction& transaction, const StartOperation& request) {
+  if (transaction.kind != request.kind) {
+    return absl::StrCat("calls it ", OperationKindName(request.kind), ", not ",
+                        OperationKindName(transaction.kind));
+  }
+  if (request.kind == OperationKind::kUpdate && transaction.selector != request.selector) {
+    return absl::StrCat("updates to ", ToString(request.selector), ", not to ",
+                        ToString(transaction.selector));
+  }
+  if (request.kind != OperationKind::kPublish) return "";
+  if (transaction.label != request.label) {
+    return absl::StrCat("publishes label '", request.label.text(), "', not '",
+                        transaction.label.text(), "'");
+  }
+  if (transaction.derived_from != request.derived_from) return "derives from another version";
+  if (transaction.attributes != request.attributes) return "has other attributes";
+  return "";
+}
+
+// The version that the operation already moves to, when that is another than `resolved`.
+std::optional<VersionSequence> OtherResolution(const Transaction& transaction,
+                                               const VersionInfo& resolved) {
+  if (transaction.kind != OperationKind::kUpdate) return std::nullopt;
+  VersionSequence known;
+  if (transaction.resolved.has_value()) known = transaction.resolved->sequence;
+  if (transaction.begun) known = transaction.version;
+  if (known == VersionSequence() || known == resolved.sequence) return std::nullopt;
+  return known;
+}
+
+Transaction NewTransaction(const StartOperation& request, Rank first_rank) {
+  return {.number = request.key.number,
+          .kind = request.kind,
+          .first_rank = first_rank,
+          .deadline = absl::InfiniteFuture(),
+          .label = request.label,
+          .attributes = request.attributes,
+          .derived_from = request.derived_from,
+          .selector = request.selector,
+          .floor = request.floor};
+}
+
+absl::Status EndedAsAnotherKind(const Buffer& buffer, const FinishedOperation& result,
+                                OperationKind asked) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "operation ", result.number.value, " of buffer ", buffer.name, " ended as ",
+      OperationKindName(result.kind), ", and ", NameOf(buffer).ToString(), " calls it ",
+      OperationKindName(asked), "; all ranks of a group must call the same operations in the same ",
+      "order"));
+}
+
+absl::Status SkipsAhead(const Buffer& buffer, OperationNumber asked, OperationNumber expected) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      NameOf(buffer).ToString(), " starts operation ", asked.value, " of buffer ", buffer.name,
+      ", but its next one is ", expected.value));
+}
+
+// What a failed publish leaves: nothing of a version that it was to begin.
+void UndoPublish(Turn& turn, Replica& replica, VersionSequence version) {
+  SetPhase(turn, replica, ReplicaPhase::kIdle);
+  Version* record = FindVersion(*replica.group->model, version);
+  if (record != nullptr && record->phase == VersionPhase::kPublishing) EraseVersion(turn, *record);
+}
+
+// What a failed update leaves: whatever the ranks held whole before, and no source.
+void UndoUpdate(Turn& turn, Replica& replica) {
+  for (auto& [rank, buffer] : replica.buffers) {
+    ClearFill(turn, *buffer);
+    const bool keep = buffer->content.has_value() && buffer->content->committed;
+    if (!keep) ClearContent(turn, *buffer);
+  }
+  InvalidateReplica(turn, replica);
+}
+
+void Undo(Turn& turn, Replica& replica, const Transaction& transaction) {
+  if (!transaction.begun) return;
+  switch (transaction.kind) {
+    case OperationKind::kPublish:
+      return UndoPublish(turn, replica, transaction.version);
+    case OperationKind::kUpdate:
+      return UndoUpdate(turn, replica);
+    case OperationKind::kUnpublish:
+      return InvalidateReplica(turn, replica);
+  }
+}
+
+void RememberResult(Replica& replica, const FinishedOperation& result) {
+  replica.results[result.number] = result;
+  while (replica.results.contains(replica.finished.Next())) {
+    replica.finished = replica.finished.Next();
+  }
+  while (replica.results.size() > kMaxResultsKept) {
+    replica.results.erase(replica.results.begin());
+  }
+}
+
+std::string WhatRankLacks(const Buffer& buffer, const Transaction& transaction,
+                          const Participant& participant) {
+  if (transaction.kind == OperationKind::kUnpublish) return "has not drained its buffer";
+  if (!participant.ready) return "has not drained its buffer";
+  const uint64_t held = buffer.content.has_value() ? buffer.content->segments.count() : 0;
+  std::string text =
+      absl::StrCat("holds ", held, " of ", buffer.segment_count, " segments");
+  const std::vector<BufferAddress> sources =
+      buffer.shard == nullptr ? std::vector<BufferAddress>()
+                              : SourcesOf(*buffer.shard, buffer.address);
+  if (sources.empty()) return text + " and has no source";
+  auto source = buffer.shard->holders.find(sources.front());
+  if (source == buffer.shard->holders.end()) return text;
+  return absl::StrCat(text, " and fills from ", NameOf(*source->second).ToString());
+}
+
+// "rank rollout-3/1 holds 3 of 9 segments and has no source; rollout-3/2 has not asked".
+std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
+  constexpr int kNamed = 4;
+  std::string text;
+  int named = 0;
+  for (const auto& [rank, participant] : transaction.participants) {
+    if (participant.done || transaction.kind == OperationKind::kPublish) continue;
+    if (++named > kNamed) continue;
+    const Buffer& buffer = *replica.buffers.at(rank);
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "rank ", NameOf(buffer).ToString(), " ",
+                    WhatRankLacks(buffer, transaction, participant));
+  }
+  if (named > kNamed) absl::StrAppend(&text, "; and ", named - kNamed, " more ranks");
+  const std::vector<Rank> missing = MissingRanks(*replica.group, transaction);
+  if (missing.empty()) return text;
+  return absl::StrCat(text, text.empty() ? "" : "; ", "rank ", NameRanks(*replica.group, missing),
+                      missing.size() == 1 ? " has" : " have", " not started it");
+}
+
+}  // namespace
+
+absl::string_view OperationKindName(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kPublish:
+      return "publish";
+    case OperationKind::kUnpublish:
+      return "unpublish";
+    case OperationKind::kUpdate:
+      return "update";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<JoinTransaction> JoinTransaction::Build(const BufferAddress& buffer,
+                                                       const StartOperation& request) {
+  if (request.key.number == OperationNumber()) {
+    return absl::InvalidArgumentError("operations are numbered from 1, and this one is 0");
+  }
+  if (OperationKindName(request.kind) == "unknown") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "operation kind ", static_cast<int>(request.kind), " is none of publish, unpublish, update"));
+  }
+  if (request.timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("a timeout of ",
+                                                   absl::FormatDuration(request.timeout),
+                                                   " gives the operation no time; ask for more"));
+  }
+  if (request.kind == OperationKind::kPublish && request.label.empty() &&
+      !request.derived_from.has_value()) {
+    return absl::InvalidArgumentError("a publish needs a label for its version");
+  }
+  if (absl::Status status = ValidateAttributes(request.attributes); !status.ok()) return status;
+  return JoinTransaction{.buffer = buffer, .request = request};
+}
+
+absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
+  const OperationNumber number = request.key.number;
+  const Buffer* own = FindBuffer(state, buffer);
+  if (own == nullptr) {
+    return absl::NotFoundError(absl::StrCat("buffer ", buffer.buffer.value,
+                                            " is not registered; register it first"));
+  }
+  const Replica& replica = *own->replica;
+  if (auto result = replica.results.find(number); result != replica.results.end()) {
+    if (result->second.kind == request.kind) return absl::OkStatus();
+    return EndedAsAnotherKind(*own, result->second, request.kind);
+  }
+  if (number <= replica.finished) {
+    return absl::AbortedError(absl::StrCat(
+        "the result of operation ", number.value, " of ", NameOf(*own).ToString(),
+        " is forgotten: its group has ended ", replica.finished.value, " operations, and the last ",
+        kMaxResultsKept, " of this reign are remembered"));
+  }
+  const OperationNumber expected = std::max(own->last_started, replica.finished).Next();
+  if (TH_MUTATE(kAcceptSkippedOperations, number > expected, false)) {
+    return SkipsAhead(*own, number, expected);
+  }
+  if (number.value > replica.finished.value + kMaxQueuedOperations) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        NameOf(*own).ToString(), " starts operation ", number.value, " while operation ",
+        replica.finished.value + 1, " has not ended; at most ", kMaxQueuedOperations,
+        " may wait"));
+  }
+  return absl::OkStatus();
+}
+
+void JoinTransaction::Apply(Turn& turn) const {
+  Buffer& own = *FindBuffer(turn.state, buffer);
+  Replica& replica = *own.replica;
+  const OperationNumber number = request.key.number;
+  own.last_started = std::max(own.last_started, number);
+  if (auto result = replica.results.find(number); result != replica.results.end()) {
+    return SendResult(turn, own, result->second);
+  }
+  const Rank rank = RankOf(own);
+  auto [it, created] = replica.pending.try_emplace(number, NewTransaction(request, rank));
+  Transaction& transaction = it->second;
+  const std::string disagreement = Disagreement(transaction, request);
+  transaction.participants.try_emplace(rank);
+  transaction.arrivals.push_back(rank);
+  if (!disagreement.empty()) {
+    const RankName first{replica.group->name, transaction.first_rank};
+    return FailOperation(turn, replica, number,
+                         absl::InvalidArgumentError(absl::StrCat(
+                             "ranks disagree on operation ", number.value, ": ",
+                             NameOf(own).ToString(), " ", disagreement, " as ", first.ToString(),
+                             " does; all ranks of a group must ask for the same")));
+  }
+  const absl::Duration timeout =
+      std::min(request.timeout, turn.state.limits.max_operation_timeout);
+  if (!created) turn.state.deadlines.erase(DeadlineOf(replica, transaction));
+  transaction.deadline = std::min(transaction.deadline, turn.now + timeout);
+  turn.state.deadlines.insert(DeadlineOf(replica, transaction));
+  if (request.kind == OperationKind::kPublish && request.generation != BufferGeneration()) {
+    own.generation = request.generation;
+  }
+  turn.to_evaluate.insert(replica.id);
+  if (!request.resolved.has_value()) return;
+  const std::optional<VersionSequence> other = OtherResolution(transaction, *request.resolved);
+  if (!other.has_value()) {
+    transaction.resolved = request.resolved;
+    return;
+  }
+  FailOperation(turn, replica, number,
+                absl::AbortedError(absl::StrCat(
+                    NameOf(own).ToString(), " was moving to ", request.resolved->ToString(),
+                    " before the server restarted, and its group now moves to #",
+                    other->ToString(), "; ask again")));
+}
+
+void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
+                     FinishedOperation result) {
+  result.number = number;
+  auto found = replica.pending.find(number);
+  if (found != replica.pending.end()) {
+    turn.state.deadlines.erase(DeadlineOf(replica, found->second));
+    result.kind = found->second.kind;
+    for (const auto& [rank, participant] : found->second.participants) {
+      auto buffer = replica.buffers.find(rank);
+      if (buffer != replica.buffers.end()) SendResult(turn, *buffer->second, result);
+    }
+    replica.pending.erase(found);
+  }
+  if (!result.status.ok()) ++turn.state.counters.operations_failed;
+  replica.finished_here = true;
+  RememberResult(replica, result);
+  turn.state.waiting_for_recovery.erase(replica.id);
+  turn.to_evaluate.insert(replica.id);
+}
+
+void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::Status status) {
+  auto found = replica.pending.find(number);
+  if (found == replica.pending.end()) return;
+  const Transaction& transaction = found->second;
+  Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
+                         " buffer=", replica.buffer_name, " operation ", number.value, " (",
+                         OperationKindName(transaction.kind), ") failed: ", status.ToString()));
+  FinishedOperation result{.status = std::move(status)};
+  if (const Version* version = FindVersion(*replica.group->model, transaction.version)) {
+    result.version = version->info;
+  }
+  Undo(turn, replica, transaction);
+  FinishOperation(turn, replica, number, std::move(result));
+}
+
+void FailAllOperations(Turn& turn, Group& group, const absl::Status& status) {
+  for (auto& [name, replica] : group.replicas) {
+    while (!replica.pending.empty()) {
+      FailOperation(turn, replica, replica.pending.begin()->first, status);
+    }
+  }
+}
+
+void ExpireOperation(Turn& turn, Replica& replica, OperationNumber number) {
+  auto found = replica.pending.find(number);
+  if (found == replica.pending.end()) return;
+  std::string text = absl::StrCat(OperationKindName(found->second.kind), " (operation ",
+                                  number.value, ") ran out of time: ");
+  if (number != replica.finished.Next()) {
+    absl::StrAppend(&text, "it waited for operation ", replica.finished.value + 1);
+  } else if (!found->second.begun && found->second.kind == OperationKind::kUpdate &&
+             MissingRanks(*replica.group, found->second).empty()) {
+    absl::StrAppend(&text, "the server was still recovering");
+  } else {
+    absl::StrAppend(&text, WhoIsLate(replica, found->second));
+  }
+  FailOperation(turn, replica, number, absl::DeadlineExceededError(text));
+}
+
+void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
+  if (replica.finished_here || result.number <= replica.finished) return;
+  while (!replica.pending.empty() && replica.pending.begin()->first < result.number) {
+    FailOperation(turn, replica, replica.pending.begin()->first,
+                  absl::AbortedError(absl::StrCat(
+                      "the group ended this operation before the server restarted (it is at ",
+                      result.number.value, "), and its result is forgotten")));
+  }
+  if (auto found = replica.pending.find(result.number); found != replica.pending.end()) {
+    const bool publish = found->second.kind == OperationKind::kPublish;
+    if (publish || !result.status.ok()) Undo(turn, replica, found->second);
+  }
+  replica.finished = OperationNumber(result.number.value - 1);
+  const OperationNumber number = result.number;
+  FinishOperation(turn, replica, number, std::move(result));
+  replica.finished_here = false;
+}
+
+void RestartNumbering(Group& group) {
+  for (auto& [name, replica] : group.replicas) {
+    replica.finished = OperationNumber();
+    replica.results.clear();
+    replica.finished_here = false;
+    for (auto& [rank, buffer] : replica.buffers) buffer->last_started = OperationNumber();
+  }
+}
+
+absl::Status FailRank::CanApply(const RegistryState& state) const {
+  return FindOwnOperation(state, buffer, message.key.number).status();
+}
+
+void FailRank::Apply(Turn& turn) const {
+  const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
+  const std::string name = NameOf(*own.buffer).ToString();
+  const absl::StatusCode code =
+      message.status.ok() ? absl::StatusCode::kUnknown : message.status.code();
+  if (message.buffer_undefined) ClearContent(turn, *own.buffer);
+  FailOperation(turn, *own.buffer->replica, message.key.number,
+                absl::Status(code, absl::StrCat("rank ", name, ": ",
+                                                message.status.ok()
+                                                    ? "failed without giving a reason"
+                                                    : message.status.message())));
+}
+
+absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
+                                              const BufferAddress& address,
+                                              OperationNumber number) {
+  Buffer* buffer = FindBuffer(state, address);
+  if (buffer == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("buffer ", address.buffer.value, " is not registered"));
+  }
+  auto found = buffer->replica->pending.find(number);
+  if (found == buffer->replica->pending.end()) {
+    return absl::FailedPreconditionError(absl::StrCat("operation ", number.value, " of ",
+                                                      NameOf(*buffer).ToString(),
+                                                      " is not pending"));
+  }
+  auto participant = found->second.participants.find(RankOf(*buffer));
+  if (participant == found->second.participants.end()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        NameOf(*buffer).ToString(), " has not started operation ", number.value));
+  }
+  return OwnOperation{buffer, &found->second, &participant->second};
+}
+
+std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction) {
+  std::vector<Rank> missing;
+  for (uint32_t rank = 0; rank < group.ranks; ++rank) {
+    if (!transaction.participants.contains(Rank(rank))) missing.emplace_back(rank);
+  }
+  return missing;
+}
+
+void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& result) {
+  Worker& worker = *buffer.worker;
+  Send(turn, worker,
+       OperationFinished{.key = {buffer.address.buffer, result.number},
+                         .kind = result.kind,
+                         .status = result.status,
+                         .outcome = result.outcome,
+                         .not_available = result.not_available,
+                         .version = result.version,
+                         .lineage = worker.lineage});
+}
+
+}  // namespace th

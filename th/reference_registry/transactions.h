@@ -1,0 +1,81 @@
+// Group transactions: what all three kinds of operation share. Ranks join an operation by its number,
+// operations of a replica end in the order of their numbers, and every rank hears the same result,
+// also when it asks late or again.
+#ifndef TH_REFERENCE_REGISTRY_TRANSACTIONS_H_
+#define TH_REFERENCE_REGISTRY_TRANSACTIONS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th {
+
+absl::string_view OperationKindName(OperationKind kind);
+
+// A rank's StartOperation. Build checks the message by itself, CanApply against the state.
+struct JoinTransaction {
+  BufferAddress buffer;
+  StartOperation request;
+
+  // INVALID_ARGUMENT: number 0, unknown kind, no time, no label where one is needed, attributes too
+  // large. RESOURCE_EXHAUSTED never.
+  static absl::StatusOr<JoinTransaction> Build(const BufferAddress& buffer,
+                                               const StartOperation& request);
+  // NOT_FOUND: no such buffer. FAILED_PRECONDITION naming the expected number: skips ahead.
+  // RESOURCE_EXHAUSTED: more than kMaxQueuedOperations wait. INVALID_ARGUMENT naming both kinds: the
+  // operation has ended and was of another kind. ABORTED: its result is forgotten.
+  absl::Status CanApply(const RegistryState& state) const;
+  // Joins the rank to the operation, or sends the result that it has. Ranks that disagree end it.
+  void Apply(Turn& turn) const;
+};
+
+// Ends an operation: `result` to every rank that takes part, and to those that ask later. What the
+// replica then holds is the caller's business. The next operation is evaluated in this turn.
+void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
+                     FinishedOperation result);
+// Ends it badly. A failed update leaves no rank a source of what it did not have before; a failed
+// publish removes its version; a failed unpublish leaves the replica idle.
+void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::Status status);
+// Ends all operations of the group's replicas, each with `status`.
+void FailAllOperations(Turn& turn, Group& group, const absl::Status& status);
+// The operation's time is over: DEADLINE_EXCEEDED naming who is missing and what each lacks.
+void ExpireOperation(Turn& turn, Replica& replica, OperationNumber number);
+
+// Takes a result that another reign of the server gave; ends the same operation here with it.
+void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
+
+// The numbering of all replicas of the group starts again from 1; nothing may be pending.
+void RestartNumbering(Group& group);
+
+// A rank's part ended badly.
+struct FailRank {
+  BufferAddress buffer;
+  RankFailed message;
+
+  // FAILED_PRECONDITION: no such operation is pending or this rank is not part of it.
+  absl::Status CanApply(const RegistryState& state) const;
+  void Apply(Turn& turn) const;
+};
+
+// The pending operation that `key` of this worker names and that its rank is part of.
+// FAILED_PRECONDITION otherwise.
+struct OwnOperation {
+  Buffer* buffer = nullptr;
+  Transaction* transaction = nullptr;
+  Participant* participant = nullptr;
+};
+absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
+                                              const BufferAddress& buffer, OperationNumber number);
+
+// The ranks of the group without an entry in `transaction`.
+std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction);
+void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& result);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_TRANSACTIONS_H_

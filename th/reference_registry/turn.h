@@ -1,0 +1,37 @@
+// One event's turn: the state that it changes, the effects that it has, and the work that its changes
+// leave over for the end of the turn (registry.cc settles it).
+#ifndef TH_REFERENCE_REGISTRY_TURN_H_
+#define TH_REFERENCE_REGISTRY_TURN_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/container/btree_set.h"
+#include "absl/time/time.h"
+#include "th/reference_registry/registry_types.h"
+#include "th/reference_registry/state.h"
+
+namespace th {
+
+// Lives for one event; the references outlive it.
+struct Turn {
+  RegistryState& state;
+  RegistryEffects& effects;
+  absl::Time now;
+  // Replicas whose first pending operation may begin or end.
+  absl::btree_set<ReplicaId> to_evaluate;
+  // Readers that are ready and have lost their sources or may get some.
+  absl::btree_set<BufferAddress> to_assign;
+  bool durable_changed = false;
+};
+
+// To the worker's present stream; dropped when it has none (it asks again when it is back).
+void Send(Turn& turn, const Worker& worker, ServerMessage message);
+void SendToConnection(Turn& turn, ConnectionId connection, ServerMessage message);
+void Log(Turn& turn, std::string text);
+// Asks the driver to make the model's durable part durable before any message of this turn leaves.
+void Persist(Turn& turn, const Model& model);
+
+}  // namespace th
+
+#endif  // TH_REFERENCE_REGISTRY_TURN_H_

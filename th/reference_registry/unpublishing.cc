@@ -1,0 +1,82 @@
+#include "th/reference_registry/unpublishing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/transactions.h"
+
+namespace th {
+namespace {
+
+absl::Status NothingToUnpublish(const Replica& replica) {
+  return absl::FailedPreconditionError(absl::StrCat("buffer ", replica.buffer_name, " of group ",
+                                                    replica.group->name,
+                                                    " is not published; publish or update first"));
+}
+
+// After a restart a rank that drains already says that it holds nothing.
+bool MayHold(const Replica& replica) {
+  if (replica.group->adopted && !replica.finished_here) return true;
+  return std::any_of(replica.buffers.begin(), replica.buffers.end(),
+                     [](const auto& entry) {
+                       return entry.second->content.has_value() || entry.second->drained_while_away;
+                     });
+}
+
+// What the ranks hold: their version's number, also when the replica is invalid as a whole.
+VersionSequence HeldVersionOf(const Replica& replica) {
+  VersionSequence held;
+  for (const auto& [rank, buffer] : replica.buffers) {
+    if (buffer->content.has_value()) held = std::max(held, buffer->content->version);
+  }
+  return held;
+}
+
+void End(Turn& turn, Replica& replica, const Transaction& transaction) {
+  const Version* version = FindVersion(*replica.group->model, transaction.version);
+  FinishedOperation result;
+  if (version != nullptr) result.version = version->info;
+  SetPhase(turn, replica, ReplicaPhase::kIdle);
+  for (auto& [rank, buffer] : replica.buffers) buffer->drained_while_away = false;
+  FinishOperation(turn, replica, transaction.number, std::move(result));
+}
+
+}  // namespace
+
+void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction) {
+  if (!transaction.begun) {
+    if (!MayHold(replica)) {
+      return FailOperation(turn, replica, transaction.number, NothingToUnpublish(replica));
+    }
+    transaction.begun = true;
+    transaction.version = HeldVersionOf(replica);
+    SetPhase(turn, replica, ReplicaPhase::kDraining, transaction.version);
+  }
+  for (const Rank rank : std::exchange(transaction.arrivals, {})) {
+    // It may have drained while an earlier operation was still under way.
+    if (transaction.participants[rank].done) ClearContent(turn, *replica.buffers.at(rank));
+  }
+  if (transaction.done >= replica.group->ranks) End(turn, replica, transaction);
+}
+
+absl::Status CompleteDrain::CanApply(const RegistryState& state) const {
+  const auto own = FindOwnOperation(state, buffer, message.key.number);
+  if (!own.ok()) return own.status();
+  if (own->transaction->kind == OperationKind::kUnpublish) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(NameOf(*own->buffer).ToString(),
+                                                    " has drained for operation ",
+                                                    message.key.number.value,
+                                                    ", which is no unpublish"));
+}
+
+void CompleteDrain::Apply(Turn& turn) const {
+  const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
+  own.participant->readers_cut = message.readers_cut;
+  if (!std::exchange(own.participant->done, true)) ++own.transaction->done;
+  own.transaction->arrivals.push_back(RankOf(*own.buffer));
+  turn.to_evaluate.insert(own.buffer->replica->id);
+}
+
+}  // namespace th

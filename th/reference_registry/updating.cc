@@ -1,0 +1,238 @@
+#include "th/reference_registry/updating.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/assignment.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/publishing.h"
+#include "th/reference_registry/resolution.h"
+#include "th/reference_registry/transactions.h"
+#include "tools/mutation/mutation.h"
+
+namespace th {
+namespace {
+
+bool Holds(const Buffer& buffer, VersionSequence version) {
+  return buffer.content.has_value() && buffer.content->complete && !buffer.content->refused &&
+         buffer.content->version == version;
+}
+
+bool GroupHoldsWhole(const Replica& replica, VersionSequence version) {
+  return replica.phase == ReplicaPhase::kHolding && replica.version == version &&
+         replica.buffers.size() == replica.group->ranks &&
+         std::all_of(replica.buffers.begin(), replica.buffers.end(),
+                     [&](const auto& entry) { return Holds(*entry.second, version); });
+}
+
+void EndNotAvailable(Turn& turn, Replica& replica, const Transaction& transaction,
+                     NotAvailableReason reason) {
+  ++turn.state.counters.updates_not_available;
+  FinishOperation(turn, replica, transaction.number,
+                  {.outcome = UpdateOutcome::kNotAvailable, .not_available = reason});
+}
+
+void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction,
+              UpdateOutcome outcome) {
+  const Version& version = *FindVersion(*replica.group->model, transaction.version);
+  TeachLineage(*replica.group);
+  if (outcome == UpdateOutcome::kMoved) {
+    ++turn.state.counters.updates_moved;
+    for (auto& [rank, buffer] : replica.buffers) buffer->content->committed = true;
+    SetPhase(turn, replica, ReplicaPhase::kHolding, transaction.version);
+  }
+  FinishOperation(turn, replica, transaction.number,
+                  {.outcome = outcome, .version = version.info});
+}
+
+// A new operation after a restart may have been resolved before it, and another rank knows to what.
+bool MustWait(const Turn& turn, const Replica& replica, const Resolution& resolution) {
+  if (turn.state.recovering) return true;
+  if (!turn.state.adopting || resolution.version == nullptr) return false;
+  // Shards that nobody has announced yet may still come.
+  return resolution.version->from_earlier_reign &&
+         !RanksWithoutShard(replica, *resolution.version).empty();
+}
+
+void WaitForRecovery(Turn& turn, const Replica& replica) {
+  turn.state.waiting_for_recovery.insert(replica.id);
+}
+
+// What the operation moves to; null when it has ended or waits.
+Version* ResolveOperation(Turn& turn, Replica& replica, Transaction& transaction) {
+  Model& model = *replica.group->model;
+  if (transaction.resolved.has_value()) {
+    Version* version = FindVersion(model, transaction.resolved->sequence);
+    if (version != nullptr && version->phase == VersionPhase::kPublished) return version;
+    FailOperation(turn, replica, transaction.number,
+                  absl::AbortedError(absl::StrCat(transaction.resolved->ToString(),
+                                                  " was withdrawn or lost since this update was "
+                                                  "resolved to it; ask again")));
+    return nullptr;
+  }
+  const Resolution resolution = ResolveFor(replica, transaction.selector, transaction.floor);
+  if (MustWait(turn, replica, resolution)) {
+    WaitForRecovery(turn, replica);
+    return nullptr;
+  }
+  if (resolution.version == nullptr) {
+    EndNotAvailable(turn, replica, transaction, resolution.reason);
+    return nullptr;
+  }
+  return FindVersion(model, resolution.version->info.sequence);
+}
+
+bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
+  Version* version = ResolveOperation(turn, replica, transaction);
+  if (version == nullptr) return false;
+  transaction.version = version->info.sequence;
+  if (GroupHoldsWhole(replica, transaction.version)) {
+    EndMoved(turn, replica, transaction, UpdateOutcome::kAlreadyThere);
+    return false;
+  }
+  const std::vector<const Buffer*> without = RanksWithoutShard(replica, *version);
+  if (!without.empty()) {  // before it has begun: the buffers stay as they are
+    FailOperation(turn, replica, transaction.number,
+                  NobodyHoldsShardOf(turn.state, *without.front(), *version));
+    return false;
+  }
+  transaction.begun = true;
+  transaction.resolved = version->info;
+  SetPhase(turn, replica, ReplicaPhase::kFilling, transaction.version);
+  return true;
+}
+
+void TellResolved(Turn& turn, const Buffer& buffer, const Version& version,
+                  const Transaction& transaction, Participant& participant) {
+  OperationResolved message{.key = {buffer.address.buffer, transaction.number},
+                            .version = version.info};
+  auto shard = version.shards.find(ShardKeyOf(buffer));
+  if (shard != version.shards.end()) message.root = shard->second.root;
+  participant.root_told = message.root.has_value();
+  Send(turn, *buffer.worker, std::move(message));
+}
+
+absl::Status HasItsShard(const RegistryState& state, const Buffer& buffer,
+                         const Version& version) {
+  if (version.shards.contains(ShardKeyOf(buffer))) return absl::OkStatus();
+  return NobodyHoldsShardOf(state, buffer, version);
+}
+
+void TellRoot(Turn& turn, const Buffer& buffer, Participant& participant) {
+  if (participant.root_told || !buffer.shard->root.has_value()) return;
+  participant.root_told = true;
+  Send(turn, *buffer.worker,
+       RootKnown{.version = buffer.content->version,
+                 .shard = {.layout = buffer.layout, .root = *buffer.shard->root}});
+}
+
+// The rank's fill begins, or goes on after its stream was broken.
+void StartOrResume(Turn& turn, Buffer& buffer, const Transaction& transaction) {
+  Version& version = *FindVersion(*buffer.replica->group->model, transaction.version);
+  const bool resumes = buffer.content.has_value() && !buffer.content->refused &&
+                       buffer.content->version == transaction.version &&
+                       !buffer.content->complete;
+  if (!buffer.fill.has_value()) buffer.fill = Fill{.operation = transaction.number};
+  buffer.fill->confirmed |= buffer.sources_confirmed;
+  buffer.sources_confirmed = false;
+  if (!resumes) {
+    SetContent(turn, buffer, version, Content{});
+    DropSource(turn, *buffer.shard, buffer.address);  // they read another generation
+  }
+  if (SourcesOf(*buffer.shard, buffer.address).empty()) {
+    turn.to_assign.insert(buffer.address);
+  } else if (!buffer.fill->confirmed) {
+    RepeatAssignment(turn, buffer);
+  }
+}
+
+}  // namespace
+
+void EvaluateUpdate(Turn& turn, Replica& replica, Transaction& transaction) {
+  if (!transaction.begun && !Begin(turn, replica, transaction)) return;
+  const Version& version = *FindVersion(*replica.group->model, transaction.version);
+  for (const Rank rank : std::exchange(transaction.arrivals, {})) {
+    const Buffer& buffer = *replica.buffers.at(rank);
+    absl::Status status = HasItsShard(turn.state, buffer, version);
+    if (!status.ok()) return FailOperation(turn, replica, transaction.number, status);
+    Participant& participant = transaction.participants[rank];
+    if (!participant.done) TellResolved(turn, buffer, version, transaction, participant);
+  }
+  const uint32_t needed = TH_MUTATE(kMoveWithoutAllRanks, replica.group->ranks,
+                                    static_cast<uint32_t>(transaction.participants.size()));
+  if (transaction.done >= needed) EndMoved(turn, replica, transaction, UpdateOutcome::kMoved);
+}
+
+absl::Status BeginFill::CanApply(const RegistryState& state) const {
+  const auto own = FindOwnOperation(state, buffer, message.key.number);
+  if (!own.ok()) return own.status();
+  if (own->transaction->kind != OperationKind::kUpdate || !own->transaction->begun) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(NameOf(*own->buffer).ToString(), " is ready to fill in operation ",
+                     message.key.number.value, ", which is no resolved update"));
+  }
+  return absl::OkStatus();
+}
+
+void BeginFill::Apply(Turn& turn) const {
+  const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
+  Buffer& reader = *own.buffer;
+  const bool same_generation = reader.generation == message.generation;
+  reader.generation = message.generation;
+  own.participant->ready = true;
+  if (own.participant->done) return;
+  if (same_generation && Holds(reader, own.transaction->version)) return;
+  StartOrResume(turn, reader, *own.transaction);
+  TellRoot(turn, reader, *own.participant);
+}
+
+absl::Status RecordProgress::CanApply(const RegistryState& state) const {
+  const auto own = FindOwnOperation(state, buffer, message.key.number);
+  if (!own.ok()) return own.status();
+  const Buffer& reader = *own->buffer;
+  if (!reader.fill.has_value() || reader.content->version != message.version) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        NameOf(reader).ToString(), " does not fill version #", message.version.ToString()));
+  }
+  const auto& ranges = message.segments.ranges();
+  if (ranges.size() > kMaxProgressRanges ||
+      (!ranges.empty() && ranges.back().end.value > reader.segment_count)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "progress of ", NameOf(reader).ToString(), " names segments beyond the ",
+        reader.segment_count, " of its layout, or more than ", kMaxProgressRanges, " ranges"));
+  }
+  return absl::OkStatus();
+}
+
+void RecordProgress::Apply(Turn& turn) const {
+  FindBuffer(turn.state, buffer)->content->segments = message.segments;
+}
+
+absl::Status CompleteFill::CanApply(const RegistryState& state) const {
+  const auto own = FindOwnOperation(state, buffer, message.key.number);
+  if (!own.ok()) return own.status();
+  const Transaction& transaction = *own->transaction;
+  const bool fills = own->buffer->fill.has_value() || Holds(*own->buffer, transaction.version);
+  if (transaction.kind != OperationKind::kUpdate || !transaction.begun || !fills) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        NameOf(*own->buffer).ToString(), " is done with operation ", message.key.number.value,
+        ", in which it fills nothing"));
+  }
+  return absl::OkStatus();
+}
+
+void CompleteFill::Apply(Turn& turn) const {
+  const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
+  Buffer& reader = *own.buffer;
+  ClearFill(turn, reader);
+  reader.content->complete = true;
+  reader.content->chain = 0;
+  reader.content->segments.Clear();
+  own.participant->ready = true;
+  if (!std::exchange(own.participant->done, true)) ++own.transaction->done;
+  Reindex(turn, reader);
+  turn.to_evaluate.insert(reader.replica->id);
+}
+
+}  // namespace th
