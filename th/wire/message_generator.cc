@@ -1,0 +1,320 @@
+#include "th/wire/message_generator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace th {
+
+WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
+  switch (alternative) {
+    case 0:
+      return Join();
+    case 1:
+      return RegisterBuffer{Announced()};
+    case 2:
+      return LayoutUpload{Layout()};
+    case 3:
+      return Start();
+    case 4:
+      return ReadyToFill{Key(), BufferGeneration(Number())};
+    case 5:
+      return ShardSealed{BufferId(SmallNumber()), VersionSequence(Number()), SomeDigest()};
+    case 6:
+      return FillProgress{Key(), VersionSequence(Number()), Segments()};
+    case 7:
+      return RankDone{Key(), SmallNumber()};
+    case 8:
+      return RankFailed{Key(), Failure(), Coin()};
+    case 9:
+      return SourceFailed{Key(), AssignmentId(Number()), Buffer(),
+                          Choose(SourceFailure::kConnect, SourceFailure::kGenerationChanged),
+                          Text()};
+    case 10:
+      return BufferReset{BufferId(SmallNumber())};
+    case 11:
+      return UnregisterBuffer{BufferId(SmallNumber())};
+    case 12:
+      return MakeRunCommand();
+    case 13:
+      return Heartbeat{};
+    default:
+      return Leave{};
+  }
+}
+
+ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
+  switch (alternative) {
+    case 0: {
+      Joined out{Hello(),
+                 Epoch(SmallNumber()),
+                 WorkerId(Number()),
+                 GroupGeneration(Number()),
+                 Lineage(Number()),
+                 {},
+                 SomeDuration(),
+                 SomeDuration()};
+      for (uint8_t& byte : out.key.bytes) byte = static_cast<uint8_t>(Number());
+      return out;
+    }
+    case 1:
+      return Refused{Failure(), Coin() ? SomeDuration() : absl::InfiniteDuration()};
+    case 2:
+      return LayoutWanted{SomeDigest()};
+    case 3:
+      return BufferRegistered{BufferId(SmallNumber()), SomeStatus()};
+    case 4:
+      return OperationResolved{Key(), Version(),
+                               Coin() ? std::optional<Digest>(SomeDigest()) : std::nullopt};
+    case 5: {
+      AssignSources out{Key(), AssignmentId(Number()), VersionSequence(Number()), {}, Text()};
+      for (uint64_t i = 1 + Below(3); i > 0; --i) out.sources.push_back(Source());
+      return out;
+    }
+    case 6:
+      return RootKnown{VersionSequence(Number()), {SomeDigest(), SomeDigest()}};
+    case 7:
+      return OperationFinished{Key(),
+                               Choose(OperationKind::kPublish, OperationKind::kUpdate),
+                               SomeStatus(),
+                               Choose(UpdateOutcome::kNone, UpdateOutcome::kNotAvailable),
+                               Choose(NotAvailableReason::kNone, NotAvailableReason::kBehindFloor),
+                               Version(),
+                               Lineage(Number())};
+    case 8:
+      return PublicationRefused{BufferId(SmallNumber()), VersionSequence(Number()), SomeStatus()};
+    case 9:
+      return GroupChanged{GroupGeneration(Number()), SomeRank()};
+    default:
+      return CommandFinished{Name(), SomeStatus(), Version(), Lineage(Number())};
+  }
+}
+
+Catalog MessageGenerator::MakeCatalog() {
+  Catalog out{.epoch = Epoch(SmallNumber())};
+  for (uint64_t i = Below(3); i > 0; --i) {
+    CatalogModel model{
+        {Name(), Name()}, Lineage(Number()), VersionSequence(Number()), SmallNumber(), {}, {}};
+    for (uint64_t j = Below(3); j > 0; --j) {
+      model.versions.push_back({Version(),
+                                Coin(),
+                                Coin(),
+                                Coin(),
+                                Number(),
+                                {{SomeDigest(), SomeDigest()}},
+                                {Name(), Name()},
+                                {Replica(), Replica()}});
+    }
+    if (Coin()) model.idle.push_back(Replica());
+    out.models.push_back(std::move(model));
+  }
+  return out;
+}
+
+RunCommand MessageGenerator::MakeRunCommand() {
+  switch (Below(4)) {
+    case 0:
+      return {Name(), RollBack{MakeSelector()}};
+    case 1:
+      return {Name(), SetRetention{SmallNumber()}};
+    case 2:
+      return {Name(), PinVersion{MakeSelector(), Text(),
+                                 Coin() ? SomeDuration() : absl::InfiniteDuration()}};
+    default:
+      return {Name(), ReleasePin{MakeSelector(), Text()}};
+  }
+}
+
+VersionSelector MessageGenerator::MakeSelector() {
+  switch (Below(3)) {
+    case 0:
+      return LatestVersion{};
+    case 1:
+      return Label();
+    default:
+      return VersionSequence(1 + Below(1'000'000));
+  }
+}
+
+// Small ones, large ones and the largest.
+uint64_t MessageGenerator::Number() {
+  const uint64_t choice = Below(8);
+  if (choice == 0) return ~uint64_t{0};
+  return choice < 4 ? Below(100) : random_();
+}
+
+std::string MessageGenerator::Name() { return absl::StrCat("n-", Below(1'000'000), "-\xc3\xa9"); }
+
+std::string MessageGenerator::Text() { return Coin() ? "" : absl::StrCat("some text ", Number()); }
+
+std::string MessageGenerator::RawBytes() {
+  std::string out(Below(20), '\0');
+  for (char& byte : out) byte = static_cast<char>(random_());
+  return out;
+}
+
+absl::Duration MessageGenerator::SomeDuration() {
+  return absl::Nanoseconds(static_cast<int64_t>(Below(uint64_t{1} << 50)));
+}
+
+absl::Status MessageGenerator::SomeStatus() { return Coin() ? absl::OkStatus() : Failure(); }
+
+absl::Status MessageGenerator::Failure() {
+  return absl::Status(static_cast<absl::StatusCode>(1 + Below(16)), Text());
+}
+
+Digest MessageGenerator::SomeDigest() {
+  Digest out;
+  for (uint8_t& byte : out.bytes) byte = static_cast<uint8_t>(random_());
+  return out;
+}
+
+VersionLabel MessageGenerator::Label() {
+  return VersionLabel::FromStep(static_cast<int64_t>(Below(1'000'000)));
+}
+
+VersionInfo MessageGenerator::Version() {
+  return {VersionSequence(Number()), Coin() ? Label() : VersionLabel(), Lineage(Number()),
+          SomeAttributes()};
+}
+
+Attributes MessageGenerator::SomeAttributes() {
+  Attributes out;
+  for (uint64_t i = Below(4); i > 0; --i) out[RawBytes()] = RawBytes();
+  return out;
+}
+
+SegmentSet MessageGenerator::Segments() {
+  SegmentSet out;
+  for (uint64_t i = Below(5); i > 0; --i) {
+    const uint64_t begin = Below(1000);
+    out.Add({SegmentIndex(begin), SegmentIndex(begin + Below(100))});
+  }
+  return out;
+}
+
+Endpoint MessageGenerator::SomeEndpoint() {
+  return {absl::StrCat("10.0.0.", Below(256), ":", Below(65536)), Name(), Text()};
+}
+
+Location MessageGenerator::SomeLocation() {
+  Location out{Text(), Text(), Text(), static_cast<int32_t>(Below(9)) - 1, {}, Text()};
+  for (uint64_t i = Below(3); i > 0; --i) out.nics.push_back(Name());
+  return out;
+}
+
+RankName MessageGenerator::SomeRank() { return {Name(), Rank(SmallNumber())}; }
+
+BufferAddress MessageGenerator::Buffer() { return {WorkerId(Number()), BufferId(SmallNumber())}; }
+
+OperationKey MessageGenerator::Key() {
+  return {BufferId(SmallNumber()), OperationNumber(Number())};
+}
+
+ProtocolHello MessageGenerator::Hello() { return {SmallNumber(), SmallNumber(), Number(), Name()}; }
+
+HeldVersion MessageGenerator::Held() {
+  HeldVersion out{Version(), Coin(), Coin(), Coin(), {}, Segments(), {}};
+  if (Coin()) out.root = SomeDigest();
+  for (uint64_t i = Below(3); i > 0; --i) out.sources.push_back(Buffer());
+  return out;
+}
+
+AnnouncedBuffer MessageGenerator::Announced() {
+  AnnouncedBuffer out{.buffer = BufferId(SmallNumber()),
+                      .buffer_name = Name(),
+                      .form = Name(),
+                      .layout = SomeDigest(),
+                      .bytes = Number(),
+                      .segment_count = 2000 + Below(100),
+                      .generation = BufferGeneration(Number())};
+  if (Coin()) out.held = Held();
+  if (Coin()) {
+    out.last_finished =
+        FinishedOperation{OperationNumber(Number()),
+                          Choose(OperationKind::kPublish, OperationKind::kUpdate),
+                          SomeStatus(),
+                          Choose(UpdateOutcome::kNone, UpdateOutcome::kNotAvailable),
+                          Choose(NotAvailableReason::kNone, NotAvailableReason::kBehindFloor),
+                          Version()};
+  }
+  return out;
+}
+
+AssignedSource MessageGenerator::Source() {
+  AssignedSource out{.buffer = Buffer(),
+                     .name = SomeRank(),
+                     .endpoints = {SomeEndpoint(), SomeEndpoint()},
+                     .generation = BufferGeneration(Number()),
+                     .distance = Choose(Distance::kSameDevice, Distance::kOtherSite),
+                     .partial = Coin(),
+                     .publisher = Coin()};
+  out.capability.claims = {WorkerId(Number()), Buffer(), VersionSequence(Number()),
+                           Epoch(SmallNumber()), AssignmentId(Number())};
+  for (uint8_t& byte : out.capability.mac) byte = static_cast<uint8_t>(random_());
+  return out;
+}
+
+ShardLayout MessageGenerator::Layout() {
+  ShardLayout::Spec spec;
+  for (uint64_t i = 1 + Below(4); i > 0; --i) {
+    spec.tensors.push_back({.name = absl::StrCat("t", i),
+                            .dtype = DType::kBF16,
+                            .shape = {static_cast<int64_t>(Below(50)), 3}});
+  }
+  return ShardLayout::Build(std::move(spec)).value_or(ShardLayout());
+}
+
+JoinRequest MessageGenerator::Join() {
+  JoinRequest out{.hello = Hello(),
+                  .key = {Name(), Name()},
+                  .name = SomeRank(),
+                  .ranks = SmallNumber(),
+                  .location = SomeLocation(),
+                  .endpoints = {SomeEndpoint()},
+                  .spot = Coin(),
+                  .credentials = RawBytes()};
+  if (Coin()) {
+    out.resume = ResumeClaim{WorkerId(Number()), Epoch(SmallNumber()), GroupGeneration(Number()),
+                             Lineage(Number())};
+  }
+  for (uint64_t i = Below(3); i > 0; --i) out.buffers.push_back(Announced());
+  return out;
+}
+
+StartOperation MessageGenerator::Start() {
+  StartOperation out{.key = Key(),
+                     .kind = Choose(OperationKind::kPublish, OperationKind::kUpdate),
+                     .timeout = SomeDuration(),
+                     .group_generation = GroupGeneration(Number()),
+                     .generation = BufferGeneration(Number()),
+                     .label = Label(),
+                     .attributes = SomeAttributes(),
+                     .selector = MakeSelector(),
+                     .floor = VersionSequence(Number())};
+  if (Coin()) out.derived_from = VersionSequence(Number());
+  if (Coin()) out.resolved = Version();
+  return out;
+}
+
+CatalogRank MessageGenerator::OneRank() {
+  return {.name = SomeRank(),
+          .worker = WorkerId(Number()),
+          .buffer_name = Name(),
+          .location = SomeLocation(),
+          .endpoints = {SomeEndpoint()},
+          .layout = SomeDigest(),
+          .bytes = Number(),
+          .bytes_held = Number(),
+          .connected = Coin(),
+          .since_heard = SomeDuration(),
+          .readers = SmallNumber(),
+          .sources = {SomeRank()}};
+}
+
+CatalogReplica MessageGenerator::Replica() {
+  return {Name(), Name(), Name(), Text(), Coin(), Coin(), {OneRank(), OneRank()}};
+}
+
+}  // namespace th
