@@ -9,8 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "th/transfer/fill_thread.h"
 #include "th/transfer/monotonic_clock.h"
+#include "th/transfer/task_thread.h"
 
 namespace th {
 namespace {
@@ -105,7 +105,7 @@ class FillState : public std::enable_shared_from_this<FillState> {
   const std::shared_ptr<SegmentStore> store_;
   const std::vector<Transport*> transports_;
   FillObserver* const observer_;
-  const std::shared_ptr<FillThread> thread_ = FillThread::Shared();
+  const std::shared_ptr<TaskThread> thread_ = SharedFillThread();
 
   mutable absl::Mutex mu_;
   PipelineReplicator core_ ABSL_GUARDED_BY(mu_);

@@ -1,4 +1,4 @@
-#include "th/transfer/fill_thread.h"
+#include "th/transfer/task_thread.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -8,29 +8,16 @@
 
 namespace th {
 
-std::shared_ptr<FillThread> FillThread::Shared() {
-  // Never destroyed: fills may still be there while statics go.
-  static absl::Mutex* const mu = new absl::Mutex;
-  static auto* const shared = new std::weak_ptr<FillThread>;
-  absl::MutexLock lock(mu);
-  std::shared_ptr<FillThread> thread = shared->lock();
-  if (thread == nullptr) {
-    thread.reset(new FillThread);
-    *shared = thread;
-  }
-  return thread;
-}
-
-FillThread::FillThread() : process_(getpid()), queue_(std::make_shared<Queue>()) {
+TaskThread::TaskThread(std::string name) : process_(getpid()), queue_(std::make_shared<Queue>()) {
   // A new thread inherits the mask: no signal of the host's is ever handled on it.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([queue = queue_] { Run(queue); });
+  thread_ = std::thread([queue = queue_, name = std::move(name)] { Run(name, queue); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-FillThread::~FillThread() {
+TaskThread::~TaskThread() {
   if (getpid() != process_) {
     thread_.detach();  // a forked child has no such thread
     return;
@@ -47,14 +34,14 @@ FillThread::~FillThread() {
   }
 }
 
-void FillThread::PostAt(absl::Time when, std::function<void()> task) {
+void TaskThread::PostAt(absl::Time when, std::function<void()> task) {
   absl::MutexLock lock(&queue_->mu);
   queue_->tasks.emplace(std::make_pair(when, queue_->next++), std::move(task));
   queue_->changed.Signal();
 }
 
 // Waits for a task that is due. False: the thread ends.
-bool FillThread::TakeDue(Queue& queue, std::function<void()>* task) {
+bool TaskThread::TakeDue(Queue& queue, std::function<void()>* task) {
   absl::MutexLock lock(&queue.mu);
   while (!queue.ending) {
     const absl::Duration wait = queue.tasks.empty()
@@ -71,13 +58,26 @@ bool FillThread::TakeDue(Queue& queue, std::function<void()>* task) {
   return false;
 }
 
-void FillThread::Run(const std::shared_ptr<Queue>& queue) {
-  pthread_setname_np(pthread_self(), "th-fill");
+void TaskThread::Run(const std::string& name, const std::shared_ptr<Queue>& queue) {
+  pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
   std::function<void()> task;
   while (TakeDue(*queue, &task)) {
     task();
     task = nullptr;  // what it holds is let go of before the next wait
   }
+}
+
+std::shared_ptr<TaskThread> SharedFillThread() {
+  // Never destroyed: fills may still be there while statics go.
+  static absl::Mutex* const mu = new absl::Mutex;
+  static auto* const shared = new std::weak_ptr<TaskThread>;
+  absl::MutexLock lock(mu);
+  std::shared_ptr<TaskThread> thread = shared->lock();
+  if (thread == nullptr) {
+    thread = std::make_shared<TaskThread>("th-fill");
+    *shared = thread;
+  }
+  return thread;
 }
 
 }  // namespace th

@@ -1,7 +1,7 @@
-// The thread on which fills decide, keep time and call their observers: one for all fills of a
-// process, there while any of them is. Named th-fill, all signals blocked. Thread-safe.
-#ifndef TH_TRANSFER_FILL_THREAD_H_
-#define TH_TRANSFER_FILL_THREAD_H_
+// A thread that runs tasks in order and at their time: on one of them, th-fill, all fills of a
+// process decide, keep time and call their observers. Named, all signals blocked. Thread-safe.
+#ifndef TH_TRANSFER_TASK_THREAD_H_
+#define TH_TRANSFER_TASK_THREAD_H_
 
 #include <sys/types.h>
 
@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -18,12 +19,14 @@
 
 namespace th {
 
-class FillThread {
+class TaskThread {
  public:
-  // The process's, started when nobody has it yet. The last one to drop it ends it (also on the
-  // thread itself: then it ends after the task at hand).
-  static std::shared_ptr<FillThread> Shared();
-  ~FillThread();
+  explicit TaskThread(std::string name);
+  // Ends it after the task at hand; tasks that were not due yet are dropped. Possible on the thread
+  // itself too.
+  ~TaskThread();
+  TaskThread(const TaskThread&) = delete;
+  TaskThread& operator=(const TaskThread&) = delete;
 
   // In order, never inline. Tasks must not block.
   void Post(std::function<void()> task) { PostAt(absl::InfinitePast(), std::move(task)); }
@@ -31,7 +34,7 @@ class FillThread {
   void PostAt(absl::Time when, std::function<void()> task);
 
  private:
-  // Shared with the thread, which may outlive the FillThread by the task at hand.
+  // Shared with the thread, which may outlive the TaskThread by the task at hand.
   struct Queue {
     absl::Mutex mu;
     std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> tasks ABSL_GUARDED_BY(mu);
@@ -40,8 +43,7 @@ class FillThread {
     absl::CondVar changed;
   };
 
-  FillThread();
-  static void Run(const std::shared_ptr<Queue>& queue);
+  static void Run(const std::string& name, const std::shared_ptr<Queue>& queue);
   static bool TakeDue(Queue& queue, std::function<void()>* task);
 
   const pid_t process_;
@@ -49,6 +51,9 @@ class FillThread {
   std::thread thread_;
 };
 
+// The process's thread for fills, started when nobody has it yet; the last one to drop it ends it.
+std::shared_ptr<TaskThread> SharedFillThread();
+
 }  // namespace th
 
-#endif  // TH_TRANSFER_FILL_THREAD_H_
+#endif  // TH_TRANSFER_TASK_THREAD_H_

@@ -1,0 +1,347 @@
+#include "th/transfer/conformance_suite.h"
+
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+
+namespace th::testing {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::SizeIs;
+
+TransportConformanceTest::TransportConformanceTest() {
+  // Generous, for machines under load; tests of time-outs shorten what they test.
+  limits_.connect_timeout = limits_.admission_timeout = limits_.admission_silence = kPatience;
+  limits_.keep_alive = absl::Milliseconds(5);
+  source_ = world_->NewTransport(limits_);
+  reader_ = world_->NewTransport(limits_);
+  source_->AddHolder(kHolderWorker, &holder_);
+  published_.FillWith(1);
+  published_.store()->Publish(BufferGeneration(1));
+}
+
+TransportConformanceTest::~TransportConformanceTest() {
+  // Both ends while sinks and holders are still there.
+  reader_.reset();
+  source_.reset();
+}
+
+std::unique_ptr<Pull> TransportConformanceTest::Open(PullSink* sink) {
+  return reader_->Open(holder_.Target(SourceEndpoint(), received_.store()->shared_layout()), sink);
+}
+
+TEST_P(TransportConformanceTest, WholeShardArrivesWithThePublishersSums) {
+  auto pull = Open(&sink_);
+  EXPECT_EQ(sink_.AwaitAdmitted(), BufferGeneration(1));
+  pull->Ask(published_.all());
+  sink_.AwaitSegments(published_.segment_count());
+  EXPECT_TRUE(received_.Equals(published_));
+  EXPECT_THAT(sink_.segments(), Each(Pair(::testing::_, true)));
+}
+
+TEST_P(TransportConformanceTest, RequestBeforeTheAdmissionIsServed) {
+  auto pull = Open(&sink_);
+  pull->Ask({SegmentIndex(2), SegmentIndex(4)});
+  sink_.AwaitSegments(2);
+  EXPECT_THAT(sink_.segments(),
+              ElementsAre(Pair(SegmentIndex(2), true), Pair(SegmentIndex(3), true)));
+}
+
+TEST_P(TransportConformanceTest, SegmentsOfARangeArriveInItsOrder) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask({SegmentIndex(3), SegmentIndex(9)});
+  sink_.AwaitSegments(6);
+  const auto segments = sink_.segments();
+  for (uint64_t i = 0; i < 6; ++i) EXPECT_EQ(segments[i].first, SegmentIndex(3 + i));
+}
+
+TEST_P(TransportConformanceTest, EmptyRangeIsNoRequest) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask({SegmentIndex(3), SegmentIndex(3)});
+  pull->Ask({SegmentIndex(0), SegmentIndex(1)});
+  sink_.AwaitSegments(1);
+  EXPECT_THAT(sink_.segments(), ElementsAre(Pair(SegmentIndex(0), true)));
+}
+
+TEST_P(TransportConformanceTest, SegmentThatTheSinkDoesNotWantIsThrownAway) {
+  sink_.Discard(SegmentIndex(1));
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask({SegmentIndex(0), SegmentIndex(3)});
+  sink_.AwaitSegments(2);
+  EXPECT_THAT(sink_.segments(),
+              ElementsAre(Pair(SegmentIndex(0), true), Pair(SegmentIndex(2), true)));
+  EXPECT_EQ(received_.BytesOf(SegmentIndex(1)), std::string(65'536, '\0'));
+  EXPECT_EQ(received_.BytesOf(SegmentIndex(2)), published_.BytesOf(SegmentIndex(2)));
+}
+
+TEST_P(TransportConformanceTest, SumsThatTheSourceMadeTravelUnchanged) {
+  published_.store()->SumOf(SegmentIndex(1));  // the publisher's sum
+  published_.Corrupt(SegmentIndex(1));         // and then its memory goes bad
+  auto pull = Open(&sink_);
+  pull->Ask({SegmentIndex(0), SegmentIndex(3)});
+  sink_.AwaitSegments(3);
+  EXPECT_THAT(sink_.segments(),
+              ElementsAre(Pair(SegmentIndex(0), true), Pair(SegmentIndex(1), false),
+                          Pair(SegmentIndex(2), true)));
+}
+
+TEST_P(TransportConformanceTest, ShardWithoutChecksumsArrives) {
+  const TestShard::Spec spec{.checksum = ChecksumAlgorithm::kNone};
+  TestShard published(spec), received(spec);
+  TestHolder holder(published.store());
+  TestSink sink(&received);
+  holder.set_worker(WorkerId(77));
+  source_->AddHolder(WorkerId(77), &holder);
+  published.FillWith(5);
+  published.store()->Publish(BufferGeneration(1));
+  auto pull =
+      reader_->Open(holder.Target(SourceEndpoint(), received.store()->shared_layout()), &sink);
+  pull->Ask(published.all());
+  sink.AwaitSegments(published.segment_count());
+  EXPECT_TRUE(received.Equals(published));
+  pull->Close();
+  sink.AwaitClosed();
+  source_->RemoveHolder(WorkerId(77));
+}
+
+// ---- cut-through
+
+TEST_P(TransportConformanceTest, SegmentIsServedAsSoonAsItHasArrived) {
+  published_.store()->Close();
+  published_.store()->BeginFill(BufferGeneration(1), {});
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask({SegmentIndex(0), SegmentIndex(2)});
+  published_.store()->MarkHeld(SegmentIndex(0), published_.SumOf(SegmentIndex(0)));
+  sink_.AwaitSegments(1);
+  EXPECT_THAT(sink_.segments(), ElementsAre(Pair(SegmentIndex(0), true)));
+  published_.store()->MarkHeld(SegmentIndex(1), published_.SumOf(SegmentIndex(1)));
+  sink_.AwaitSegments(2);
+}
+
+TEST_P(TransportConformanceTest, SourceThatWaitsForItsUpstreamSaysThatItIsAlive) {
+  published_.store()->Close();
+  published_.store()->BeginFill(BufferGeneration(1), {});
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask({SegmentIndex(0), SegmentIndex(1)});
+  sink_.AwaitAlive(3);
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+TEST_P(TransportConformanceTest, StoreThatClosesEndsAWaitingTransfer) {
+  published_.store()->Close();
+  published_.store()->BeginFill(BufferGeneration(1), {});
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask({SegmentIndex(0), SegmentIndex(1)});
+  sink_.AwaitAlive(1);
+  published_.store()->Close();
+  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kClosed, HasSubstr("no longer")));
+  holder_.AwaitReleased(1);
+}
+
+TEST_P(TransportConformanceTest, GenerationThatChangedIsNoticedBeforeBytesCount) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  published_.store()->Publish(BufferGeneration(2));
+  pull->Ask({SegmentIndex(0), SegmentIndex(1)});
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kGenerationChanged);
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+// ---- admission
+
+TEST_P(TransportConformanceTest, WrongCapabilityIsRefusedWithTheHoldersWords) {
+  PullTarget target = holder_.Target(SourceEndpoint(), received_.store()->shared_layout());
+  target.capability.mac[0] ^= 1;
+  auto pull = reader_->Open(target, &sink_);
+  pull->Ask(published_.all());
+  const auto [failure, detail] = sink_.AwaitClosed();
+  EXPECT_EQ(failure, SourceFailure::kRefused);
+  EXPECT_THAT(detail, HasSubstr("capability"));
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+  EXPECT_EQ(source_->counters().transfers_refused, 1);
+  EXPECT_EQ(source_->counters().bytes_sent, 0);
+}
+
+TEST_P(TransportConformanceTest, UnknownHolderIsRefused) {
+  source_->RemoveHolder(kHolderWorker);
+  auto pull = Open(&sink_);
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kRefused);
+}
+
+TEST_P(TransportConformanceTest, OtherLayoutIsRefusedAndTheTransferReleased) {
+  TestShard other(TestShard::Spec{.tensor_bytes = {4096}});
+  auto pull =
+      reader_->Open(holder_.Target(SourceEndpoint(), other.store()->shared_layout()), &sink_);
+  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kRefused, HasSubstr("layouts differ")));
+  holder_.AwaitReleased(1);
+  EXPECT_EQ(holder_.released(), holder_.admitted());
+}
+
+TEST_P(TransportConformanceTest, NobodyListeningIsAFailureToConnect) {
+  auto pull = reader_->Open(
+      holder_.Target(world_->DeadEndpoint(), received_.store()->shared_layout()), &sink_);
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kConnect);
+}
+
+TEST_P(TransportConformanceTest, DecisionMayComeLaterFromAnotherThread) {
+  holder_.HoldDecisions();
+  auto pull = Open(&sink_);
+  pull->Ask({SegmentIndex(0), SegmentIndex(1)});
+  holder_.AwaitUndecided(1);
+  std::thread decider([&] { holder_.DecideAll(); });
+  sink_.AwaitSegments(1);
+  decider.join();
+}
+
+TEST_P(TransportConformanceTest, SourceThatNeverDecidesStallsAndALateAdmissionIsReleased) {
+  TransportLimits limits = limits_;
+  limits.admission_timeout = absl::Milliseconds(50);
+  reader_ = world_->NewTransport(limits);
+  holder_.HoldDecisions();
+  auto pull = Open(&sink_);
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kStalled);
+  holder_.AwaitUndecided(1);
+  holder_.DecideAll();
+  holder_.AwaitReleased(1);
+  EXPECT_EQ(holder_.released(), holder_.admitted());
+}
+
+// ---- the end
+
+TEST_P(TransportConformanceTest, ReaderThatClosesHearsItAndItsSourceIsReleased) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Close();
+  pull->Close();
+  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kClosed, "closed by the reader"));
+  holder_.AwaitReleased(1);
+  EXPECT_THAT(holder_.released(), SizeIs(1));
+}
+
+TEST_P(TransportConformanceTest, DestroyedPullIsClosed) {
+  Open(&sink_).reset();
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+}
+
+TEST_P(TransportConformanceTest, HolderCutsATransfer) {
+  published_.store()->Close();
+  published_.store()->BeginFill(BufferGeneration(1), {});
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask(published_.all());
+  source_->CutTransfer(holder_.admitted()[0]);
+  holder_.AwaitReleased(1);
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+  EXPECT_EQ(holder_.released(), holder_.admitted());
+}
+
+TEST_P(TransportConformanceTest, RemovedHolderHearsOfItsLastReaderAndNothingAfter) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  source_->RemoveHolder(kHolderWorker);
+  EXPECT_THAT(holder_.released(), SizeIs(1));
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+  TestSink second(&received_);
+  auto late = Open(&second);
+  EXPECT_EQ(second.AwaitClosed().first, SourceFailure::kRefused);
+  EXPECT_THAT(holder_.admitted(), SizeIs(1));
+}
+
+TEST_P(TransportConformanceTest, SourceTransportThatGoesClosesItsReaders) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  source_.reset();
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+  EXPECT_THAT(holder_.released(), SizeIs(1));
+  source_ = world_->NewTransport(limits_);
+}
+
+TEST_P(TransportConformanceTest, ReaderTransportThatGoesClosesItsPulls) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  reader_.reset();
+  EXPECT_TRUE(sink_.closed());
+  holder_.AwaitReleased(1);
+  pull.reset();
+}
+
+TEST_P(TransportConformanceTest, NothingIsSaidAfterTheClose) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask(published_.all());
+  pull->Close();
+  sink_.AwaitClosed();
+  reader_.reset();
+  EXPECT_FALSE(sink_.calls_after_closed());
+}
+
+// ---- limits
+
+TEST_P(TransportConformanceTest, AskingBeyondTheShardEndsThePull) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask({SegmentIndex(0), SegmentIndex(published_.segment_count() + 1)});
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+TEST_P(TransportConformanceTest, MoreRequestsThanTheLimitEndThePull) {
+  published_.store()->Close();
+  published_.store()->BeginFill(BufferGeneration(1), {});  // so that none is answered
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  for (uint32_t i = 0; i < limits_.max_requests_queued + 2; ++i) {
+    pull->Ask({SegmentIndex(0), SegmentIndex(1)});
+  }
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+}
+
+// ---- several
+
+TEST_P(TransportConformanceTest, SeveralReadersOfOneBufferAllGetIt) {
+  constexpr int kReaders = 5;
+  std::vector<std::unique_ptr<TestShard>> shards;
+  std::vector<std::unique_ptr<TestSink>> sinks;
+  std::vector<std::unique_ptr<Pull>> pulls;
+  for (int i = 0; i < kReaders; ++i) {
+    shards.push_back(std::make_unique<TestShard>(TestShard::Spec{}));
+    sinks.push_back(std::make_unique<TestSink>(shards.back().get()));
+    pulls.push_back(Open(sinks.back().get()));
+    pulls.back()->Ask(published_.all());
+  }
+  for (int i = 0; i < kReaders; ++i) {
+    sinks[i]->AwaitSegments(published_.segment_count());
+    EXPECT_TRUE(shards[i]->Equals(published_));
+    pulls[i]->Close();
+  }
+  for (int i = 0; i < kReaders; ++i) sinks[i]->AwaitClosed();
+  holder_.AwaitReleased(kReaders);
+}
+
+TEST_P(TransportConformanceTest, CountersCountPayload) {
+  auto pull = Open(&sink_);
+  pull->Ask(published_.all());
+  sink_.AwaitSegments(published_.segment_count());
+  pull->Close();
+  holder_.AwaitReleased(1);
+  EXPECT_EQ(source_->counters().bytes_sent, published_.layout().bytes());
+  EXPECT_EQ(reader_->counters().bytes_received, published_.layout().bytes());
+  EXPECT_EQ(source_->counters().transfers_served, 1);
+  EXPECT_THAT(holder_.bytes_told(), Ge(1));
+}
+
+}  // namespace th::testing

@@ -1,0 +1,47 @@
+// What every transport must do, whatever carries its bytes. A transport passes by instantiating the
+// suite in a test of its own:
+//
+//   INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformanceTest, ::testing::Values(&NewTcpWorld));
+#ifndef TH_TRANSFER_CONFORMANCE_SUITE_H_
+#define TH_TRANSFER_CONFORMANCE_SUITE_H_
+
+#include <memory>
+
+#include "gtest/gtest.h"
+#include "th/transfer/test_peers.h"
+#include "th/transfer/transport.h"
+
+namespace th::testing {
+
+// Where transports can reach each other.
+class ConformanceWorld {
+ public:
+  virtual ~ConformanceWorld() = default;
+  virtual std::unique_ptr<Transport> NewTransport(const TransportLimits& limits) = 0;
+  // An endpoint of this transport at which nobody listens.
+  virtual Endpoint DeadEndpoint() = 0;
+};
+
+class TransportConformanceTest
+    : public ::testing::TestWithParam<std::unique_ptr<ConformanceWorld> (*)()> {
+ protected:
+  TransportConformanceTest();
+  ~TransportConformanceTest() override;
+
+  // A reader's pull from holder_.
+  std::unique_ptr<Pull> Open(PullSink* sink);
+  Endpoint SourceEndpoint() const { return source_->endpoints()[0]; }
+
+  TransportLimits limits_;
+  std::unique_ptr<ConformanceWorld> world_ = GetParam()();
+  std::unique_ptr<Transport> source_;
+  std::unique_ptr<Transport> reader_;
+  TestShard published_{TestShard::Spec{}};
+  TestShard received_{TestShard::Spec{}};
+  TestHolder holder_{published_.store()};
+  TestSink sink_{&received_};
+};
+
+}  // namespace th::testing
+
+#endif  // TH_TRANSFER_CONFORMANCE_SUITE_H_

@@ -1,0 +1,30 @@
+#include "absl/status/statusor.h"
+#include "th/transfer/conformance_suite.h"
+#include "th/transfer/tcp/socket.h"
+#include "th/transfer/tcp/tcp_transport.h"
+
+namespace th::testing {
+namespace {
+
+class TcpWorld : public ConformanceWorld {
+ public:
+  std::unique_ptr<Transport> NewTransport(const TransportLimits& limits) override {
+    auto transport = TcpTransport::Create({.limits = limits});
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    return *std::move(transport);
+  }
+  Endpoint DeadEndpoint() override {
+    // A port that was ours a moment ago: nobody listens, and the system does not give it out at
+    // once.
+    auto address = tcp::SocketAddress::Parse("127.0.0.1:0");
+    auto socket = tcp::ListenOn(*address);
+    return {.address = tcp::SocketAddress::OfSelf(socket->fd()).ToString()};
+  }
+};
+
+std::unique_ptr<ConformanceWorld> NewTcpWorld() { return std::make_unique<TcpWorld>(); }
+
+INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformanceTest, ::testing::Values(&NewTcpWorld));
+
+}  // namespace
+}  // namespace th::testing

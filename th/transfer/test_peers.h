@@ -1,0 +1,144 @@
+// What tests of transports and fills share: shards with known bytes, a holder that serves one, and
+// a sink that receives one.
+#ifndef TH_TRANSFER_TEST_PEERS_H_
+#define TH_TRANSFER_TEST_PEERS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "th/transfer/segment_store.h"
+#include "th/transfer/transport.h"
+
+namespace th::testing {
+
+// Long enough for a loaded machine; only failing tests wait for it.
+inline constexpr absl::Duration kPatience = absl::Seconds(20);
+
+inline constexpr WorkerId kHolderWorker(41);
+inline constexpr WorkerId kReaderWorker(42);
+inline constexpr BufferId kBuffer(7);
+
+// A shard in memory of its own. Bytes are a function of `seed` and their place.
+class TestShard {
+ public:
+  struct Spec {
+    std::vector<uint64_t> tensor_bytes = {700'000, 3, 0, 5'000, 262'144};
+    uint64_t segment_bytes = 65'536;
+    ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3_64;
+  };
+  explicit TestShard(const Spec& spec);
+
+  void FillWith(uint64_t seed);
+  bool Equals(const TestShard& other) const { return memory_ == other.memory_; }
+  // The bytes of one segment, in order.
+  std::string BytesOf(SegmentIndex segment) const;
+  // Flips a bit of a segment in memory.
+  void Corrupt(SegmentIndex segment);
+  SegmentSum SumOf(SegmentIndex segment) const;
+  Digest Root() const;
+
+  const ShardLayout& layout() const { return *layout_; }
+  uint64_t segment_count() const { return layout_->segment_count(); }
+  const std::shared_ptr<SegmentStore>& store() const { return store_; }
+  // The store, as one that holds segments of another shard's bytes: for relays.
+  SegmentRange all() const { return {SegmentIndex(0), SegmentIndex(segment_count())}; }
+
+ private:
+  std::shared_ptr<const ShardLayout> layout_;
+  std::vector<std::vector<char>> memory_;
+  std::shared_ptr<SegmentStore> store_;
+};
+
+// Admits who has a capability under its key, for one store.
+class TestHolder : public HolderDelegate {
+ public:
+  explicit TestHolder(std::shared_ptr<SegmentStore> store,
+                      BufferGeneration generation = BufferGeneration(1));
+
+  // What a reader needs to pull from this holder at `endpoint`.
+  PullTarget Target(const Endpoint& endpoint, std::shared_ptr<const ShardLayout> layout) const;
+  Capability Mint() const;
+
+  void set_worker(WorkerId worker) { worker_ = worker; }
+  // Decisions are kept until DecideAll. Set before readers come.
+  void HoldDecisions() { hold_ = true; }
+  void DecideAll();
+  void AwaitUndecided(size_t count);
+
+  void AwaitReleased(size_t count);
+  std::vector<TransferId> admitted() const;
+  std::vector<TransferId> released() const;
+  uint64_t bytes_told() const;
+
+  void OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) override;
+  void OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) override;
+  void OnReaderReleased(TransferId transfer, uint64_t bytes_sent) override;
+
+ private:
+  Admission Decide(const AdmissionRequest& request);
+
+  const std::shared_ptr<SegmentStore> store_;
+  const BufferGeneration generation_;
+  const CapabilityKey key_;
+  WorkerId worker_ = kHolderWorker;
+  bool hold_ = false;
+
+  mutable absl::Mutex mu_;
+  std::vector<std::pair<AdmissionRequest, std::function<void(Admission)>>> undecided_
+      ABSL_GUARDED_BY(mu_);
+  std::vector<TransferId> admitted_ ABSL_GUARDED_BY(mu_);
+  std::vector<TransferId> released_ ABSL_GUARDED_BY(mu_);
+  uint64_t bytes_told_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Receives into a shard and remembers what happened.
+class TestSink : public PullSink {
+ public:
+  explicit TestSink(const TestShard* into) : into_(into) {}
+
+  // Segments for which OnSegmentBegins says no. Set before asking.
+  void Discard(SegmentIndex segment) { discard_.Add(segment); }
+
+  BufferGeneration AwaitAdmitted();
+  void AwaitSegments(size_t count);
+  void AwaitAlive(size_t count);
+  std::pair<SourceFailure, std::string> AwaitClosed();
+  // Each as it landed: whether sent and computed sum agree.
+  std::vector<std::pair<SegmentIndex, bool>> segments() const;
+  bool calls_after_closed() const;
+  bool closed() const;
+
+  void OnAdmitted(BufferGeneration generation) override;
+  bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override;
+  void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override;
+  void OnAlive() override;
+  void OnClosed(SourceFailure failure, std::string detail) override;
+
+ private:
+  const TestShard* const into_;
+  SegmentSet discard_;
+
+  mutable absl::Mutex mu_;
+  std::optional<BufferGeneration> admitted_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<SegmentIndex, bool>> segments_ ABSL_GUARDED_BY(mu_);
+  size_t alive_ ABSL_GUARDED_BY(mu_) = 0;
+  std::optional<std::pair<SourceFailure, std::string>> closed_ ABSL_GUARDED_BY(mu_);
+  bool calls_after_closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// Fails the test and goes on when `condition` does not come true in time. Called with `mu` held.
+void AwaitOrFail(absl::Mutex& mu, const absl::Condition& condition, const char* what)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+}  // namespace th::testing
+
+#endif  // TH_TRANSFER_TEST_PEERS_H_
