@@ -1,0 +1,244 @@
+#include "th/cli/controlled_rank.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "th/cli/monotonic_clock.h"
+#include "th/cli/resident_memory.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+using nlohmann::json;
+
+// How long the publisher's sums may take; a shard of a terabyte needs minutes.
+constexpr absl::Duration kSealTimeout = absl::Minutes(10);
+constexpr absl::Duration kUpdateTimeout = absl::Minutes(10);
+
+absl::string_view OutcomeName(UpdateOutcome outcome) {
+  switch (outcome) {
+    case UpdateOutcome::kMoved:
+      return "moved";
+    case UpdateOutcome::kAlreadyThere:
+      return "already there";
+    case UpdateOutcome::kNotAvailable:
+      return "not available";
+    case UpdateOutcome::kNone:
+      break;
+  }
+  return "none";
+}
+
+json SourceToJson(const SourceShare& source) {
+  return {{"name", source.name},   {"peer", source.peer},
+          {"transport", source.transport}, {"bytes", source.bytes},
+          {"seconds", absl::ToDoubleSeconds(source.active)}, {"failure", source.failure}};
+}
+
+json ResultToJson(const UpdateResult& result) {
+  json sources = json::array();
+  for (const SourceShare& source : result.sources) sources.push_back(SourceToJson(source));
+  return {{"outcome", OutcomeName(result.outcome)},
+          {"version", result.info.ToString()},
+          {"reason", static_cast<int>(result.reason)},
+          {"stall_seconds", absl::ToDoubleSeconds(result.stall())},
+          {"bytes", result.bytes_received},
+          {"reroutes", result.reroutes},
+          {"rerouted_bytes", result.rerouted_bytes},
+          {"corrupt_segments", result.corrupt_segments},
+          {"peak_extra_bytes", result.peak_extra_bytes},
+          {"sources", std::move(sources)}};
+}
+
+MemoryStream StreamOf(const RankWeights& weights) {
+  std::vector<iovec> pieces;
+  for (const Tensor& tensor : weights.tensors()) {
+    if (tensor.alias_of.empty() && tensor.bytes > 0) {
+      pieces.push_back({.iov_base = tensor.data, .iov_len = tensor.bytes});
+    }
+  }
+  return MemoryStream(std::move(pieces));
+}
+
+ClientOptions OptionsOf(const json& command) {
+  return {.server = command.at("server"),
+          .run = command.at("run"),
+          .model = command.at("model"),
+          .group = command.at("group"),
+          .rank = command.at("rank"),
+          .ranks = command.at("ranks"),
+          .data_threads = command.at("data_threads"),
+          .connections_per_source = command.at("connections"),
+          .uplink_bytes_per_second = command.at("rate")};
+}
+
+}  // namespace
+
+json ControlledRank::Answer(const json& command) {
+  try {
+    Result result = Do(command);
+    return result.ok() ? *std::move(result) : ErrorToJson(result.status());
+  } catch (const json::exception& error) {  // a field is missing or of another type
+    return ErrorToJson(absl::InvalidArgumentError(error.what()));
+  }
+}
+
+ControlledRank::Result ControlledRank::Do(const json& command) {
+  using Method = Result (ControlledRank::*)(const json&);
+  static const auto& methods = *new absl::flat_hash_map<std::string, Method>{
+      {"join", &ControlledRank::Join},           {"change", &ControlledRank::Change},
+      {"publish", &ControlledRank::Publish},     {"unpublish", &ControlledRank::Unpublish},
+      {"rollback", &ControlledRank::RollBack},   {"update", &ControlledRank::Update},
+      {"sum", &ControlledRank::Sum},             {"sums", &ControlledRank::Sums},
+      {"stats", &ControlledRank::Stats},         {"evict", &ControlledRank::Evict},
+      {"probe-send", &ControlledRank::ProbeSend}, {"probe-read", &ControlledRank::ProbeRead},
+      {"probe-end", &ControlledRank::ProbeEnd},  {"leave", &ControlledRank::Leave}};
+  const std::string name = command.at("do");
+  const auto method = methods.find(name);
+  if (method == methods.end()) return absl::InvalidArgumentError(absl::StrCat("no command ", name));
+  if (name != "join" && client_ == nullptr) return absl::FailedPreconditionError("join comes first");
+  return (this->*method->second)(command);
+}
+
+ControlledRank::Result ControlledRank::Join(const json& command) {
+  TH_ASSIGN_OR_RETURN(ShardChoice choice, ShardChoiceFromJson(command.at("weights")));
+  TH_ASSIGN_OR_RETURN(weights_, RankWeights::Allocate(std::move(choice)));
+  if (command.at("load").get<bool>()) TH_RETURN_IF_ERROR(weights_->Load());
+  TH_ASSIGN_OR_RETURN(client_, Client::Join(OptionsOf(command)));
+  TH_ASSIGN_OR_RETURN(buffer_, client_->Register(weights_->tensors()));
+  return json{{"bytes", buffer_.bytes()}, {"tensors", weights_->tensors().size()}};
+}
+
+ControlledRank::Result ControlledRank::Change(const json& command) {
+  weights_->ChangeTo(command.at("content"));
+  return json::object();
+}
+
+ControlledRank::Result ControlledRank::Publish(const json& command) {
+  const std::string label = command.at("label");
+  const absl::Time begin = MonotonicNow();
+  TH_RETURN_IF_ERROR(buffer_.Publish(label));
+  const absl::Duration published = MonotonicNow() - begin;
+  TH_ASSIGN_OR_RETURN(const PublishResult result, buffer_.AwaitPublished());
+  TH_RETURN_IF_ERROR(buffer_.AwaitSealed(kSealTimeout));
+  return json{{"version", result.version.ToString()},
+              {"publish_seconds", absl::ToDoubleSeconds(published)},
+              {"sealed_seconds", absl::ToDoubleSeconds(MonotonicNow() - begin)}};
+}
+
+ControlledRank::Result ControlledRank::Unpublish(const json& command) {
+  const absl::Time begin = MonotonicNow();
+  TH_RETURN_IF_ERROR(buffer_.Unpublish());
+  return json{{"seconds", absl::ToDoubleSeconds(MonotonicNow() - begin)}};
+}
+
+ControlledRank::Result ControlledRank::RollBack(const json& command) {
+  const std::string to = command.at("to"), key = command.at("key");
+  TH_ASSIGN_OR_RETURN(const VersionSelector selector, ParseVersionSelector(to));
+  TH_ASSIGN_OR_RETURN(const VersionInfo version, client_->RollBack(selector, key));
+  return json{{"version", version.ToString()}};
+}
+
+ControlledRank::Result ControlledRank::Update(const json& command) {
+  const std::string version = command.at("version");
+  TH_ASSIGN_OR_RETURN(const VersionSelector selector, ParseVersionSelector(version));
+  UpdateOptions options{.timeout = kUpdateTimeout};
+  options.on_progress = [events = events_](const UpdateProgress& progress) {
+    events->Write({{"event", "progress"},
+                   {"version", progress.version.ToString()},
+                   {"bytes", progress.bytes_received},
+                   {"total", progress.bytes_total},
+                   {"source", progress.source}});
+  };
+  const absl::Time begin = MonotonicNow();
+  TH_ASSIGN_OR_RETURN(const UpdateResult result, buffer_.Update(selector, std::move(options)));
+  const absl::Time end = MonotonicNow();
+  json answer = ResultToJson(result);
+  answer["started_s"] = absl::ToDoubleSeconds(begin - absl::UnixEpoch());
+  answer["ended_s"] = absl::ToDoubleSeconds(end - absl::UnixEpoch());
+  answer["seconds"] = absl::ToDoubleSeconds(end - begin);
+  return answer;
+}
+
+ControlledRank::Result ControlledRank::Sum(const json& command) {
+  const TensorSums sums = weights_->Sum();
+  return json{{"sum", Combine(sums).ToHex()}, {"tensors", sums.size()}};
+}
+
+ControlledRank::Result ControlledRank::Sums(const json& command) {
+  json sums = json::object();
+  for (const auto& [name, sum] : weights_->Sum()) sums[name] = sum.ToHex();
+  return json{{"sums", std::move(sums)}};
+}
+
+ControlledRank::Result ControlledRank::Stats(const json& command) {
+  TH_ASSIGN_OR_RETURN(const uint64_t resident, ResidentBytes(getpid()));
+  return json{{"bytes_sent", buffer_.bytes_sent()},
+              {"control_bytes", client_->control_bytes()},
+              {"live_bytes", buffer_.bytes()},
+              {"resident_bytes", resident}};
+}
+
+ControlledRank::Result ControlledRank::Evict(const json& command) {
+  // Written and read once: what was cached before is not any more. Freed again: it is not the
+  // process's to keep.
+  std::vector<uint64_t> other(command.at("bytes").get<uint64_t>() / sizeof(uint64_t));
+  uint64_t value = 1;
+  for (uint64_t& word : other) word = value = value * 6364136223846793005u + 1;
+  for (uint64_t word : other) value ^= word;
+  return json{{"value", value}};  // so that the reading is not optimised away
+}
+
+ControlledRank::Result ControlledRank::ProbeSend(const json& command) {
+  probe_memory_.emplace(StreamOf(*weights_));
+  TH_ASSIGN_OR_RETURN(probe_, RawProbeSender::Start(&*probe_memory_,
+                                                    {.readers = command.at("readers"),
+                                                     .connections = command.at("connections")}));
+  return json{{"port", probe_->port()}};
+}
+
+ControlledRank::Result ControlledRank::ProbeRead(const json& command) {
+  const MemoryStream memory = StreamOf(*weights_);
+  const absl::Time begin = MonotonicNow();
+  TH_ASSIGN_OR_RETURN(const std::string congestion_control,
+                      ReadRawProbe(memory, command.at("port"), command.at("connections")));
+  return json{{"started_s", absl::ToDoubleSeconds(begin - absl::UnixEpoch())},
+              {"ended_s", absl::ToDoubleSeconds(MonotonicNow() - absl::UnixEpoch())},
+              {"congestion_control", congestion_control}};
+}
+
+ControlledRank::Result ControlledRank::ProbeEnd(const json& command) {
+  if (probe_ == nullptr) return absl::FailedPreconditionError("no probe is under way");
+  TH_RETURN_IF_ERROR(probe_->Await());
+  probe_.reset();
+  return json::object();
+}
+
+ControlledRank::Result ControlledRank::Leave(const json& command) {
+  buffer_ = WeightBuffer();
+  TH_RETURN_IF_ERROR(client_->Leave());
+  client_.reset();
+  return json::object();
+}
+
+void RunControlledRank() {
+  JsonLineWriter out(STDOUT_FILENO);
+  ControlledRank rank(&out);
+  for (std::string line; std::getline(std::cin, line);) {
+    const json command = ParseLine(line);
+    const bool heard = out.Write(command.is_discarded()
+                                     ? ErrorToJson(absl::InvalidArgumentError("no JSON object"))
+                                     : rank.Answer(command));
+    if (!heard) return;
+  }
+}
+
+}  // namespace th

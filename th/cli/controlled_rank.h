@@ -1,0 +1,79 @@
+// One rank of a demo or benchmark in a process of its own, told what to do in JSON lines.
+//
+// A command is a line {"do": NAME, ...}; each is answered by one line, in order: what it came to, or
+// {"error": {"code", "message"}}. While an update runs there are lines {"event": "progress", ...}
+// before its answer.
+//
+//   join       server run model group rank ranks rate connections data_threads weights load
+//              -> bytes, tensors: joins and registers the shard, with its content when `load`
+//   change     content              -> the weights become this content (rank_weights.h)
+//   publish    label                -> version, publish_seconds, sealed_seconds
+//   unpublish                       -> seconds
+//   rollback   to key               -> version
+//   update     version              -> outcome, version, reason, seconds, stall_seconds, started_s, ended_s,
+//                                      bytes, reroutes, rerouted_bytes, corrupt_segments,
+//                                      peak_extra_bytes, sources
+//   sum                             -> sum, tensors: SHA-256 over all tensors' SHA-256
+//   sums                            -> sums: {name: SHA-256}
+//   stats                           -> bytes_sent, control_bytes, live_bytes, resident_bytes
+//   evict      bytes                -> caches hold none of the weights any more
+//   probe-send readers connections  -> port: sends the weights, raw, to so many readers (raw_probe.h)
+//   probe-read port connections     -> started_s, ended_s: receives them, raw, into its own memory
+//   probe-end                       -> the sending is over
+//   leave                           -> leaves the group
+//
+// The process ends with its stdin. A rank is used by one thread.
+#ifndef TH_CLI_CONTROLLED_RANK_H_
+#define TH_CLI_CONTROLLED_RANK_H_
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "th/cli/json_lines.h"
+#include "th/cli/rank_weights.h"
+#include "th/cli/raw_probe.h"
+#include "th/client/client.h"
+
+namespace th {
+
+class ControlledRank {
+ public:
+  // Events go to `events`, which outlives it.
+  explicit ControlledRank(JsonLineWriter* events) : events_(events) {}
+  // The answer to a command.
+  nlohmann::json Answer(const nlohmann::json& command);
+
+ private:
+  using Result = absl::StatusOr<nlohmann::json>;
+  Result Do(const nlohmann::json& command);
+  Result Join(const nlohmann::json& command);
+  Result Change(const nlohmann::json& command);
+  Result Publish(const nlohmann::json& command);
+  Result Unpublish(const nlohmann::json& command);
+  Result RollBack(const nlohmann::json& command);
+  Result Update(const nlohmann::json& command);
+  Result Sum(const nlohmann::json& command);
+  Result Sums(const nlohmann::json& command);
+  Result Stats(const nlohmann::json& command);
+  Result Evict(const nlohmann::json& command);
+  Result ProbeSend(const nlohmann::json& command);
+  Result ProbeRead(const nlohmann::json& command);
+  Result ProbeEnd(const nlohmann::json& command);
+  Result Leave(const nlohmann::json& command);
+
+  JsonLineWriter* const events_;
+  std::optional<RankWeights> weights_;
+  std::unique_ptr<Client> client_;
+  WeightBuffer buffer_;
+  std::optional<MemoryStream> probe_memory_;
+  std::unique_ptr<RawProbeSender> probe_;
+};
+
+// Answers the commands of stdin on stdout until stdin ends.
+void RunControlledRank();
+
+}  // namespace th
+
+#endif  // TH_CLI_CONTROLLED_RANK_H_

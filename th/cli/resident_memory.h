@@ -1,0 +1,24 @@
+// What memory a process really has.
+#ifndef TH_CLI_RESIDENT_MEMORY_H_
+#define TH_CLI_RESIDENT_MEMORY_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace th {
+
+// Bytes of pages that hold data of its own: anonymous and shared memory, without files. `status` is
+// the text of /proc/<pid>/status. INVALID_ARGUMENT when the lines are not there.
+absl::StatusOr<uint64_t> ResidentBytesOfStatus(absl::string_view status);
+
+// Of a running process. NOT_FOUND when there is none.
+absl::StatusOr<uint64_t> ResidentBytes(pid_t pid);
+
+}  // namespace th
+
+#endif  // TH_CLI_RESIDENT_MEMORY_H_
