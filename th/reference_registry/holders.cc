@@ -179,8 +179,7 @@ void InvalidateReplica(Turn& turn, Replica& replica) {
   SetPhase(turn, replica, ReplicaPhase::kIdle);
   for (auto& [rank, buffer] : replica.buffers) {
     if (buffer->shard != nullptr) {
-      TH_MUTATE(kKeepReadersOfBrokenReplica, DropSource(turn, *buffer->shard, buffer->address),
-                static_cast<void>(0));
+      DropSource(turn, *buffer->shard, buffer->address);
     }
   }
 }

@@ -106,7 +106,7 @@ absl::Status MayResume(const RegistryState& state, const JoinRequest& request) {
         request.key.ToString()));
   }
   const Worker* holder = HolderOfRank(state, request);
-  if (holder != nullptr && TH_MUTATE(kAdmitReplacedWorker, holder->id > claim.worker, false)) {
+  if (holder != nullptr && holder->id > claim.worker) {
     return absl::AbortedError(absl::StrCat("worker ", claim.worker.value, " was replaced as rank ",
                                            request.name.ToString(), " by ", DescribeHolder(*holder),
                                            "; join again as a new process"));

@@ -92,7 +92,7 @@ void AdoptEdges(Turn& turn, Buffer& buffer, const std::vector<BufferAddress>& so
   SetSources(turn, shard, buffer.address, {});
   for (const BufferAddress& source : sources) {
     const bool again = std::count(adopted.begin(), adopted.end(), source) > 0;
-    const bool cycle = TH_MUTATE(kAdoptCycles, WouldCycle(shard, buffer.address, source), false);
+    const bool cycle = WouldCycle(shard, buffer.address, source);
     if (again || cycle || adopted.size() >= kMaxExclusions) continue;
     const Buffer* known = FindBuffer(turn.state, source);
     const bool elsewhere = known != nullptr && known->shard != &shard;
@@ -112,7 +112,7 @@ bool AllRanksHold(const Replica& replica, VersionSequence version) {
   return replica.buffers.size() == replica.group->ranks &&
          std::all_of(replica.buffers.begin(), replica.buffers.end(), [&](const auto& entry) {
            const std::optional<Content>& content = entry.second->content;
-           return content.has_value() && content->complete && content->committed &&
+           return content.has_value() && content->complete && content->committed && !content->refused &&
                   content->version == version;
          });
 }
@@ -172,7 +172,7 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   AdoptEdges(turn, buffer, held.complete ? std::vector<BufferAddress>() : held.sources);
   if (held.root.has_value() && !AgreeOnRoot(turn, buffer, *held.root)) return;
   SealIfNoSums(turn, buffer);
-  if (!known) SettlePhase(turn, buffer);
+  SettlePhase(turn, buffer);
 }
 
 void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {

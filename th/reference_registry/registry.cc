@@ -62,6 +62,12 @@ struct MessageHandler {
     ApplyOrCount(turn, worker, StoreLayout{worker.id, &message.layout});
   }
   void operator()(const StartOperation& message) const {
+    const bool outdated = message.group_generation != GroupGeneration() &&
+                          message.group_generation < worker.group->generation;
+    if (outdated) {  // sent before its GroupChanged was heard; the worker counts anew by now
+      return CountRefusal(turn, worker,
+                          absl::AbortedError("a start from before the group's last change"));
+    }
     const auto update = JoinTransaction::Build(AddressOf(message.key.buffer), message);
     const absl::Status status = update.ok() ? update->CanApply(turn.state) : update.status();
     if (status.ok()) return update->Apply(turn);

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/holders.h"
-#include "tools/mutation/mutation.h"
 
 namespace th {
 namespace {
@@ -117,7 +116,7 @@ Resolution ResolveFor(const Replica& replica, const VersionSelector& selector,
   if (resolved.version == nullptr) return resolved;
   const Version& version = *resolved.version;
   floor = SurvivingFloor(model, floor, OldestLineage(replica));
-  if (TH_MUTATE(kIgnoreFloor, version.info.sequence < floor, false)) {
+  if (version.info.sequence < floor) {
     return {.reason = NotAvailableReason::kBehindFloor};
   }
   const NotAvailableReason gone =

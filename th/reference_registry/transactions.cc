@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
-#include "tools/mutation/mutation.h"
 
 namespace th {
 namespace {
@@ -204,7 +203,7 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
         kMaxResultsKept, " of this reign are remembered"));
   }
   const OperationNumber expected = std::max(own->last_started, replica.finished).Next();
-  if (TH_MUTATE(kAcceptSkippedOperations, number > expected, false)) {
+  if (number > expected) {
     return SkipsAhead(*own, number, expected);
   }
   if (number.value > replica.finished.value + kMaxQueuedOperations) {
