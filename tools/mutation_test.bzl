@@ -39,6 +39,18 @@ def _libraries_below(test):
         frontier = following
     return found
 
+def _that_reach(libraries, lib_name):
+    """Those of `libraries` whose code can change when `lib_name` does; the others are shared."""
+    reaching = {lib_name: libraries[lib_name]}
+    for _ in range(100):
+        before = len(reaching)
+        for name, library in libraries.items():
+            if any([_name_in_package(label) in reaching for label in library.get("deps", [])]):
+                reaching[name] = library
+        if len(reaching) == before:
+            break
+    return reaching
+
 def mutation_test(name, mutation, lib, test, timeout_seconds = 60, tags = [], **kwargs):
     """Builds `test` with the mutation in `lib`; passes only if a test case then fails.
 
@@ -63,6 +75,7 @@ def mutation_test(name, mutation, lib, test, timeout_seconds = 60, tags = [], **
     libraries = _libraries_below(test_rule)
     if lib_name not in libraries:
         fail("mutation_test %s: %s does not depend on %s within this package" % (name, test, lib))
+    libraries = _that_reach(libraries, lib_name)
     define = "TH_MUTATION_%s=1" % mutation
     mutants = {original: "%s.%s" % (name, original) for original in libraries}
 
