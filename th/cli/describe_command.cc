@@ -1,0 +1,62 @@
+// th describe: one version or one group in detail.
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "th/cli/catalog_view.h"
+#include "th/cli/command.h"
+#include "th/worker/connection_flags.h"
+
+namespace th {
+namespace {
+
+struct DescribeFlags {
+  ConnectionFlags connection;
+  std::string what = "latest";
+  Reporter reporter;
+};
+
+ExitStatus ReportGroup(const DescribeFlags& flags, const CatalogModel& model) {
+  const absl::StatusOr<std::string> text = DescribeGroup(model, flags.what);
+  if (!text.ok()) return flags.reporter.Fail(text.status());
+  flags.reporter.Report(*GroupToJson(model, flags.what), *text);
+  return ExitStatus::kOk;
+}
+
+// A version's name goes before a group's of the same name.
+ExitStatus Report(const DescribeFlags& flags, const CatalogModel& model) {
+  const absl::StatusOr<VersionSelector> selector = ParseVersionSelector(flags.what);
+  if (!selector.ok()) return ReportGroup(flags, model);
+  const absl::StatusOr<const CatalogVersion*> version = SelectVersion(model, *selector);
+  if (!version.ok()) return ReportGroup(flags, model);
+  flags.reporter.Report(ToJson(**version), DescribeVersion(model, **version));
+  return ExitStatus::kOk;
+}
+
+ExitStatus RunDescribe(const DescribeFlags& flags) {
+  auto controller = flags.connection.Connect();
+  if (!controller.ok()) return flags.reporter.Fail(controller.status());
+  const absl::StatusOr<Catalog> catalog = (*controller)->List();
+  if (!catalog.ok()) return flags.reporter.Fail(catalog.status());
+  for (const CatalogModel& model : catalog->models) {
+    if (model.key == flags.connection.key()) return Report(flags, model);
+  }
+  return flags.reporter.Fail(absl::NotFoundError(
+      absl::StrCat("the server knows nothing of ", flags.connection.key().ToString(), "; see th list")));
+}
+
+}  // namespace
+
+void AddDescribeCommand(CLI::App* app, ExitStatus* exit) {
+  auto flags = std::make_shared<DescribeFlags>();
+  CLI::App* describe = app->add_subcommand(
+      "describe", "one version or group in detail: its ranks, and who fills from whom");
+  describe->add_option("what", flags->what, "a version (label, #1.2 or latest) or a group")
+      ->capture_default_str();
+  AddConnectionFlags(describe, &flags->connection);
+  flags->reporter.AddFlag(describe);
+  describe->callback([flags, exit] { *exit = RunDescribe(*flags); });
+}
+
+}  // namespace th

@@ -1,0 +1,36 @@
+// th list: models, versions and who holds them.
+#include <memory>
+
+#include "th/cli/catalog_view.h"
+#include "th/cli/command.h"
+#include "th/worker/connection_flags.h"
+
+namespace th {
+namespace {
+
+struct ListFlags {
+  ConnectionFlags connection{.run = "", .model = ""};
+  Reporter reporter;
+};
+
+ExitStatus RunList(const ListFlags& flags) {
+  auto controller = flags.connection.Connect();
+  if (!controller.ok()) return flags.reporter.Fail(controller.status());
+  const absl::StatusOr<Catalog> catalog = (*controller)->List();
+  if (!catalog.ok()) return flags.reporter.Fail(catalog.status());
+  flags.reporter.Report(ToJson(*catalog), CatalogTable(*catalog));
+  return ExitStatus::kOk;
+}
+
+}  // namespace
+
+void AddListCommand(CLI::App* app, ExitStatus* exit) {
+  auto flags = std::make_shared<ListFlags>();
+  CLI::App* list =
+      app->add_subcommand("list", "models, versions and who holds them; all runs and models unless named");
+  AddConnectionFlags(list, &flags->connection);
+  flags->reporter.AddFlag(list);
+  list->callback([flags, exit] { *exit = RunList(*flags); });
+}
+
+}  // namespace th

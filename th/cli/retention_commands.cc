@@ -1,0 +1,99 @@
+// th retain, th pin, th release: which versions are to stay fetchable.
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "th/cli/command.h"
+#include "th/worker/connection_flags.h"
+
+namespace th {
+namespace {
+
+struct RetentionFlags {
+  ConnectionFlags connection;
+  uint32_t keep_latest = 0;
+  std::string version;
+  std::string owner = "th";
+  double expires_after_s = 0;
+  Reporter reporter;
+};
+
+ExitStatus RunRetain(const RetentionFlags& flags) {
+  auto controller = flags.connection.Connect();
+  if (!controller.ok()) return flags.reporter.Fail(controller.status());
+  const absl::Status retained = (*controller)->Retain(flags.keep_latest);
+  if (!retained.ok()) return flags.reporter.Fail(retained);
+  flags.reporter.Report({{"keep_latest", flags.keep_latest}},
+                        flags.keep_latest == 0
+                            ? "no version is retained by policy"
+                            : absl::StrCat("the ", flags.keep_latest, " newest versions are retained"));
+  return ExitStatus::kOk;
+}
+
+ExitStatus RunPin(const RetentionFlags& flags) {
+  const absl::StatusOr<VersionSelector> version = ParseVersionSelector(flags.version);
+  if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
+  auto controller = flags.connection.Connect();
+  if (!controller.ok()) return flags.reporter.Fail(controller.status());
+  const absl::Duration expires = flags.expires_after_s > 0 ? absl::Seconds(flags.expires_after_s)
+                                                           : absl::InfiniteDuration();
+  const absl::StatusOr<VersionInfo> pinned = (*controller)->Pin(*version, flags.owner, expires);
+  if (!pinned.ok()) return flags.reporter.Fail(pinned.status());
+  flags.reporter.Report({{"version", pinned->label.text()},
+                         {"sequence", pinned->sequence.ToString()},
+                         {"owner", flags.owner}},
+                        absl::StrCat("version ", pinned->ToString(), " is pinned by ", flags.owner));
+  return ExitStatus::kOk;
+}
+
+ExitStatus RunRelease(const RetentionFlags& flags) {
+  const absl::StatusOr<VersionSelector> version = ParseVersionSelector(flags.version);
+  if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
+  auto controller = flags.connection.Connect();
+  if (!controller.ok()) return flags.reporter.Fail(controller.status());
+  const absl::Status released = (*controller)->Release(*version, flags.owner);
+  if (!released.ok()) return flags.reporter.Fail(released);
+  flags.reporter.Report({{"released", flags.version}, {"owner", flags.owner}},
+                        absl::StrCat("version ", flags.version, " is no longer pinned by ", flags.owner));
+  return ExitStatus::kOk;
+}
+
+using RunRetention = ExitStatus (*)(const RetentionFlags&);
+
+CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& help, RunRetention run,
+                     std::shared_ptr<RetentionFlags> flags, ExitStatus* exit) {
+  CLI::App* command = app->add_subcommand(name, help);
+  AddConnectionFlags(command, &flags->connection);
+  flags->reporter.AddFlag(command);
+  command->callback([flags, exit, run] { *exit = run(*flags); });
+  return command;
+}
+
+void AddVersionAndOwner(CLI::App* command, RetentionFlags* flags) {
+  command->add_option("version", flags->version, "a label, #1.2 or latest")->required();
+  command->add_option("--owner", flags->owner, "in whose name")->capture_default_str();
+}
+
+}  // namespace
+
+void AddRetentionCommands(CLI::App* app, ExitStatus* exit) {
+  auto retain_flags = std::make_shared<RetentionFlags>();
+  CLI::App* retain = AddCommand(app, "retain", "keep the newest versions of a model fetchable", &RunRetain,
+                                retain_flags, exit);
+  retain->add_option("count", retain_flags->keep_latest, "how many; 0: no policy")->required();
+
+  auto pin_flags = std::make_shared<RetentionFlags>();
+  CLI::App* pin = AddCommand(app, "pin", "keep one version fetchable", &RunPin, pin_flags, exit);
+  AddVersionAndOwner(pin, pin_flags.get());
+  pin->add_option("--expires-after", pin_flags->expires_after_s, "seconds; 0: never")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+
+  auto release_flags = std::make_shared<RetentionFlags>();
+  CLI::App* release = AddCommand(app, "release", "undo a pin", &RunRelease, release_flags, exit);
+  AddVersionAndOwner(release, release_flags.get());
+}
+
+}  // namespace th
