@@ -177,7 +177,7 @@ std::string DescribeFailures(const Fill& fill) {
   for (size_t i = 0; i < fill.exclusions.size() && i < kNamed; ++i) {
     const Exclusion& exclusion = fill.exclusions[i];
     absl::StrAppend(&text, i == 0 ? "" : "; ", "source ", exclusion.name.ToString(), " ",
-                    SourceFailureName(exclusion.failure), " (", exclusion.tries,
+                    NameOfSourceFailure(exclusion.failure), " (", exclusion.tries,
                     exclusion.tries == 1 ? " try" : " tries", ")",
                     exclusion.detail.empty() ? "" : ": ", exclusion.detail);
   }
@@ -268,7 +268,7 @@ uint32_t MaxTriesOf(SourceFailure failure) {
   return 1;
 }
 
-absl::string_view SourceFailureName(SourceFailure failure) {
+absl::string_view NameOfSourceFailure(SourceFailure failure) {
   switch (failure) {
     case SourceFailure::kConnect:
       return "could not be reached";
@@ -351,7 +351,7 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   Log(turn, absl::StrCat(shard.version->model->key.ToString(), " version=",
                          shard.version->info.label.text(), " rank=", NameOf(reader).ToString(),
                          ": source ", exclusion.name.ToString(), " ",
-                         SourceFailureName(message.failure), ": ", exclusion.detail));
+                         NameOfSourceFailure(message.failure), ": ", exclusion.detail));
   SetSources(turn, shard, reader.address, {});
   turn.to_assign.insert(reader.address);
 }

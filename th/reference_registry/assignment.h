@@ -25,7 +25,7 @@ inline constexpr size_t kMaxCandidatesPerPlace = 64;
 
 // How often one source may fail one fill before it is given up.
 uint32_t MaxTriesOf(SourceFailure failure);
-absl::string_view SourceFailureName(SourceFailure failure);
+absl::string_view NameOfSourceFailure(SourceFailure failure);
 
 // Gives the reader sources and tells it, or lets it wait, or fails its group's operation when nobody
 // is left to hope for. No effect on a buffer that is not filling.
