@@ -25,7 +25,7 @@ struct BoundSocket {
   uint16_t port = 0;
 };
 // Binds and listens. NOT_FOUND when the host is unknown, otherwise what the system says
-// (ALREADY_EXISTS: the port is taken), naming the address.
+// (FAILED_PRECONDITION: the port is taken), naming the address.
 absl::StatusOr<BoundSocket> BindAndListen(const ListenAddress& address);
 
 }  // namespace th

@@ -43,6 +43,8 @@ RegistryLoop::RegistryLoop(Options options, ServerMetrics* metrics)
     : metrics_(metrics),
       store_(std::move(options.store)),
       epoch_(store_->opened().epoch),
+      first_message_timeout_(options.first_message_timeout),
+      close_grace_(options.close_grace),
       on_failure_(std::move(options.on_failure)),
       registry_(std::make_unique<Registry>(StartOf(store_->opened(), clock_.Now()),
                                            std::move(options.limits))),
@@ -209,6 +211,7 @@ void RegistryLoop::Turn(std::deque<Event> events) {
 
 absl::Time RegistryLoop::NextWake() const {
   absl::Time wake = std::min(registry_->NextDeadline(), check_waits_at_);
+  if (!silent_.empty()) wake = std::min(wake, silent_.front().first);
   if (!closing_.empty()) wake = std::min(wake, closing_.front().first);
   if (!failure_.ok()) wake = absl::InfiniteFuture();
   return wake;
@@ -236,7 +239,7 @@ void RegistryLoop::CloseSilentStreams() {
     if (found == streams_.end() || !found->second.silent) continue;
     Refuse(found->first,
            absl::DeadlineExceededError(
-               absl::StrCat("no join within ", absl::FormatDuration(kFirstMessageTimeout))),
+               absl::StrCat("no join within ", absl::FormatDuration(first_message_timeout_))),
            absl::InfiniteDuration());
   }
 }
@@ -319,7 +322,7 @@ void RegistryLoop::Fail(absl::Status why) {
 
 void RegistryLoop::OnOpen(ConnectionId connection, std::shared_ptr<StreamPeer> peer) {
   streams_[connection] = {std::move(peer)};
-  silent_.emplace_back(clock_.Now() + kFirstMessageTimeout, connection);
+  silent_.emplace_back(clock_.Now() + first_message_timeout_, connection);
   ++silent_streams_;
   if (refusing_.has_value()) {
     Refuse(connection, refusing_->status, refusing_->retry_after);
@@ -378,7 +381,7 @@ void RegistryLoop::Drop(ConnectionId connection) {
   if (found->second.silent) --silent_streams_;
   streams_.erase(found);
   peer->CloseAfterSending();
-  closing_.emplace_back(clock_.Now() + kCloseGrace, std::move(peer));
+  closing_.emplace_back(clock_.Now() + close_grace_, std::move(peer));
 }
 
 void RegistryLoop::AbortLateClosers() {

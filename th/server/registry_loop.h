@@ -49,10 +49,6 @@ inline constexpr size_t kMaxPendingQuestions = 1024;
 inline constexpr size_t kMaxWaits = 4096;
 // Streams that have not said anything yet; likewise.
 inline constexpr size_t kMaxSilentStreams = 4096;
-// A stream that has not said anything for this long is closed.
-inline constexpr absl::Duration kFirstMessageTimeout = absl::Seconds(10);
-// A closed stream whose peer does not read its last messages is cut after this long.
-inline constexpr absl::Duration kCloseGrace = absl::Seconds(2);
 // How often waiting controllers are looked at while things happen.
 inline constexpr absl::Duration kWaitCheckInterval = absl::Milliseconds(5);
 // Events of one turn: bounds how long the first one's answer waits for the last one's.
@@ -104,6 +100,10 @@ class RegistryLoop {
  public:
   struct Options {
     RegistryLimits limits;
+    // A stream that has not said anything for this long is closed.
+    absl::Duration first_message_timeout = absl::Seconds(10);
+    // A closed stream whose peer does not read its last messages is cut after this long.
+    absl::Duration close_grace = absl::Seconds(2);
     std::unique_ptr<DurableStore> store;  // open
     std::function<void(absl::Status)> on_failure = [](absl::Status) {};
   };
@@ -189,6 +189,8 @@ class RegistryLoop {
   ServerMetrics* const metrics_;
   const std::unique_ptr<DurableStore> store_;
   const Epoch epoch_;
+  const absl::Duration first_message_timeout_;
+  const absl::Duration close_grace_;
   const std::function<void(absl::Status)> on_failure_;
 
   mutable absl::Mutex mutex_;

@@ -56,12 +56,12 @@ void Configure(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
 }
 
-// gRPC does not say why a port cannot be had; the system does, when asked the same way.
+// What the system says to a listener on `address`.
 absl::Status WhyNotListening(const ListenAddress& address) {
   const absl::StatusOr<BoundSocket> bound = BindAndListen(address);
   if (!bound.ok()) return bound.status();
   close(bound->fd);
-  return absl::UnavailableError(absl::StrCat("gRPC cannot listen on ", address.ToString()));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -105,6 +105,8 @@ struct Server::Impl {
 };
 
 absl::Status Server::Impl::Listen(ListenAddress listen) {
+  // Asked first: gRPC does not say why a port cannot be had.
+  if (listen.port != 0) TH_RETURN_IF_ERROR(WhyNotListening(listen));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   Configure(builder);
@@ -112,7 +114,10 @@ absl::Status Server::Impl::Listen(ListenAddress listen) {
   builder.AddListeningPort(listen.ToString(), grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
   grpc_server = builder.BuildAndStart();
-  if (grpc_server == nullptr || port == 0) return WhyNotListening(listen);
+  if (grpc_server == nullptr || port == 0) {
+    TH_RETURN_IF_ERROR(WhyNotListening(listen));
+    return absl::UnavailableError(absl::StrCat("gRPC cannot listen on ", listen.ToString()));
+  }
   grpc_server->GetHealthCheckService()->SetServingStatus(true);
   listen.port = static_cast<uint16_t>(port);
   address = std::move(listen);

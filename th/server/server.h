@@ -39,8 +39,8 @@ struct ServerOptions {
 // Thread-safe.
 class Server {
  public:
-  // INVALID_ARGUMENT (an address, or no store), ALREADY_EXISTS (a port is taken) and what else the
-  // system says of an address that cannot be listened on, naming it.
+  // INVALID_ARGUMENT (an address, or no store), FAILED_PRECONDITION (a port is taken) and what else
+  // the system says of an address that cannot be listened on, naming it.
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
   ~Server();  // Shutdown()
   Server(const Server&) = delete;

@@ -52,7 +52,7 @@ int Run(const ServerFlags& flags, const sigset_t& signals) {
     if (!written.ok()) return Fail(ServerExit::kUsage, written);
   }
   std::error_code error;
-  const std::string state_dir = std::filesystem::absolute(flags.state_dir, error).string();
+  const std::string state_dir = std::filesystem::canonical(flags.state_dir, error).string();
   std::cout << AnnouncementLine({.address = (*server)->address(),
                                  .http_address = (*server)->http_address(),
                                  .epoch = (*server)->epoch(),

@@ -1,0 +1,53 @@
+#include "th/server/announcement.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "testing/status_matchers.h"
+
+namespace th {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Announcement kSample{.address = "127.0.0.1:4711",
+                           .http_address = "127.0.0.1:80",
+                           .epoch = Epoch(3),
+                           .state_dir = "/s",
+                           .pid = 42};
+
+TEST(AnnouncementTest, APersonReadsOneLine) {
+  EXPECT_EQ(AnnouncementLine(kSample, false),
+            "tensorhub_server listening on 127.0.0.1:4711, status page http://127.0.0.1:80/, "
+            "epoch 3, state /s, pid 42");
+}
+
+TEST(AnnouncementTest, AProgramReadsAnObject) {
+  const auto json = nlohmann::json::parse(AnnouncementLine(kSample, true), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["address"], "127.0.0.1:4711");
+  EXPECT_EQ(json["http"], "127.0.0.1:80");
+  EXPECT_EQ(json["epoch"], 3);
+  EXPECT_EQ(json["state_dir"], "/s");
+  EXPECT_EQ(json["pid"], 42);
+}
+
+TEST(PortFileTest, HoldsThePort) {
+  const std::string path = ::testing::TempDir() + "/port-file";
+  ASSERT_OK(WritePortFile(path, 4711));
+  int port = 0;
+  std::ifstream(path) >> port;
+  EXPECT_EQ(port, 4711);
+  EXPECT_FALSE(std::filesystem::exists(path + ".new"));
+}
+
+TEST(PortFileTest, AnErrorNamesThePath) {
+  EXPECT_THAT(WritePortFile("/nowhere/port", 1).message(), HasSubstr("/nowhere/port"));
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,84 @@
+#include "th/server/flags.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace th {
+namespace {
+
+using ::testing::HasSubstr;
+
+ParsedFlags Parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "tensorhub_server");
+  return ParseServerFlags(static_cast<int>(arguments.size()), arguments.data(), "1.2.3");
+}
+
+TEST(ServerFlagsTest, NothingNeedsToBeGiven) {
+  const ParsedFlags parsed = Parse({});
+  EXPECT_FALSE(parsed.exit.has_value());
+  EXPECT_EQ(parsed.flags.listen, "127.0.0.1:7077");
+  EXPECT_EQ(parsed.flags.http, "");
+  EXPECT_EQ(parsed.flags.state_dir, "./tensorhub-state");
+}
+
+TEST(ServerFlagsTest, EveryFlagIsTaken) {
+  const ParsedFlags parsed =
+      Parse({"--listen=0.0.0.0:0", "--http", "127.0.0.1:0", "--state-dir=/s", "--port-file=/p",
+             "--json", "--lease=7s", "--suspect-after=2s", "--recovery-window=250ms",
+             "--max-sources=2", "--max-readers-per-source=9"});
+  EXPECT_FALSE(parsed.exit.has_value());
+  EXPECT_EQ(parsed.flags.listen, "0.0.0.0:0");
+  EXPECT_EQ(parsed.flags.http, "127.0.0.1:0");
+  EXPECT_EQ(parsed.flags.state_dir, "/s");
+  EXPECT_EQ(parsed.flags.port_file, "/p");
+  EXPECT_TRUE(parsed.flags.json);
+  EXPECT_EQ(parsed.flags.limits.lease, absl::Seconds(7));
+  EXPECT_EQ(parsed.flags.limits.suspect_after, absl::Seconds(2));
+  EXPECT_EQ(parsed.flags.limits.recovery_window, absl::Milliseconds(250));
+  EXPECT_EQ(parsed.flags.limits.scheduler.max_sources, 2u);
+  EXPECT_EQ(parsed.flags.limits.scheduler.max_readers_per_source, 9u);
+}
+
+TEST(ServerFlagsTest, VersionIsPrintedAndEndsCleanly) {
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(Parse({"--version"}).exit, ServerExit::kClean);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "tensorhub_server 1.2.3\n");
+}
+
+TEST(ServerFlagsTest, HelpNamesEveryFlagAndEndsCleanly) {
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(Parse({"--help"}).exit, ServerExit::kClean);
+  const std::string help = ::testing::internal::GetCapturedStdout();
+  for (const char* flag : {"--listen", "--http", "--state-dir", "--port-file", "--lease"}) {
+    EXPECT_THAT(help, HasSubstr(flag));
+  }
+}
+
+struct BadFlag {
+  const char* argument;
+  const char* message;
+};
+
+class BadFlagTest : public ::testing::TestWithParam<BadFlag> {};
+
+TEST_P(BadFlagTest, IsAUsageErrorThatNamesIt) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Parse({GetParam().argument}).exit, ServerExit::kUsage);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(ServerFlags, BadFlagTest,
+                         ::testing::Values(BadFlag{"--nope", "--nope"}, BadFlag{"stray", "stray"},
+                                           BadFlag{"--listen=nonsense", "nonsense"},
+                                           BadFlag{"--http=:1", ":1"},
+                                           BadFlag{"--lease=5", "--lease: '5' is no duration"},
+                                           BadFlag{"--lease=-1s", "-1s"},
+                                           BadFlag{"--lease=inf", "inf"},
+                                           BadFlag{"--max-sources=0", "--max-sources"},
+                                           BadFlag{"--max-sources=x", "--max-sources"}));
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,106 @@
+#include "th/server/http_listener.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/server/http_get.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using ::th::testing::StatusIs;
+
+class HttpListenerTest : public ::testing::Test {
+ protected:
+  HttpListenerTest() {
+    auto listener = HttpListener::Start({"127.0.0.1", 0}, [](const std::string& path) {
+      if (path == "/large") return HttpResponse{.body = std::string(5'000'000, 'x')};
+      return HttpResponse{.body = absl::StrCat("you asked for ", path, "\n")};
+    });
+    EXPECT_OK(listener);
+    listener_ = *std::move(listener);
+  }
+  std::string address() const { return listener_->address().ToString(); }
+
+  std::unique_ptr<HttpListener> listener_;
+};
+
+TEST_F(HttpListenerTest, AnswersAGet) {
+  EXPECT_THAT(
+      HttpGet(address(), "/some/path"),
+      AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("Content-Length: 25\r\n"),
+            HasSubstr("Connection: close\r\n"), EndsWith("\r\n\r\nyou asked for /some/path\n")));
+}
+
+TEST_F(HttpListenerTest, LeavesTheQueryAway) {
+  EXPECT_THAT(HttpGet(address(), "/path?a=b"), EndsWith("you asked for /path\n"));
+}
+
+TEST_F(HttpListenerTest, SendsLargeBodies) {
+  EXPECT_GT(HttpGet(address(), "/large").size(), 5'000'000u);
+}
+
+TEST_F(HttpListenerTest, AnswersOneAfterTheOther) {
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(HttpGet(address(), "/"), StartsWith("HTTP/1.1 200"));
+}
+
+struct BadRequest {
+  const char* name;
+  std::string request;
+  const char* answer;
+};
+
+class BadRequestTest : public HttpListenerTest, public ::testing::WithParamInterface<BadRequest> {};
+
+TEST_P(BadRequestTest, IsRefused) {
+  EXPECT_THAT(HttpExchange(address(), GetParam().request), StartsWith(GetParam().answer));
+  EXPECT_THAT(HttpGet(address(), "/"), StartsWith("HTTP/1.1 200"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    HttpListener, BadRequestTest,
+    ::testing::Values(BadRequest{"Post", "POST / HTTP/1.1\r\n\r\n", "HTTP/1.1 405"},
+                      BadRequest{"Head", "HEAD / HTTP/1.1\r\n\r\n", "HTTP/1.1 405"},
+                      BadRequest{"OtherProtocol", "GET / SPDY/3\r\n\r\n", "HTTP/1.1 400"},
+                      BadRequest{"NoPath", "GET\r\n\r\n", "HTTP/1.1 400"},
+                      BadRequest{"Garbage", std::string("\x00\xff\x01\r\n\r\n", 7), "HTTP/1.1 400"},
+                      BadRequest{"Unfinished", "GET / HTTP/1.1\r\nHost:", "HTTP/1.1 400"},
+                      BadRequest{"TooLong",
+                                 absl::StrCat("GET /", std::string(kMaxHttpRequestBytes - 5, 'a')),
+                                 "HTTP/1.1 400"}),
+    [](const auto& param) { return std::string(param.param.name); });
+
+TEST_F(HttpListenerTest, AClientThatSaysNothingDoesNotHoldUpTheEnd) {
+  const int silent = ConnectSocket(address());
+  ASSERT_GE(silent, 0);
+  EXPECT_EQ(send(silent, "G", 1, MSG_NOSIGNAL), 1);
+  listener_.reset();
+  char byte;
+  EXPECT_LE(recv(silent, &byte, 1, 0), 0);  // closed, not hanging
+  close(silent);
+}
+
+TEST_F(HttpListenerTest, ATakenPortIsNamed) {
+  EXPECT_THAT(
+      HttpListener::Start(listener_->address(), [](const std::string&) { return HttpResponse{}; }),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(address())));
+}
+
+TEST_F(HttpListenerTest, TheEndFreesThePort) {
+  const ListenAddress address = listener_->address();
+  listener_.reset();
+  EXPECT_OK(HttpListener::Start(address, [](const std::string&) { return HttpResponse{}; }));
+}
+
+}  // namespace
+}  // namespace th

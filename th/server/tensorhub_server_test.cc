@@ -1,0 +1,206 @@
+// The binary as a user starts it: what it prints, how it ends.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "testing/status_matchers.h"
+#include "th/server/http_get.h"
+#include "th/server/scripted_worker.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string BinaryPath() {
+  return absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"),
+                      "/th/server/tensorhub_server");
+}
+
+// A child process with its output in a pipe and a file.
+class Process {
+ public:
+  explicit Process(std::vector<std::string> arguments, const std::string& error_path)
+      : error_path_(error_path) {
+    int out[2];
+    EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
+    arguments.insert(arguments.begin(), BinaryPath());
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(out[1], STDOUT_FILENO);
+      dup2(open(error_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(126);
+    }
+    close(out[1]);
+    out_ = out[0];
+  }
+  ~Process() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(out_);
+  }
+
+  // The first line on stdout, without its end; what there was when the process ended before.
+  std::string FirstLine() {
+    std::string line;
+    char byte;
+    while (read(out_, &byte, 1) == 1 && byte != '\n') line += byte;
+    return line;
+  }
+  void Signal(int signal) const { kill(pid_, signal); }
+  // The exit status; 1000 + signal when a signal ended it.
+  int Wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  std::string Errors() const {
+    std::ifstream file(error_path_);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+
+ private:
+  const std::string error_path_;
+  pid_t pid_ = -1;
+  int out_ = -1;
+};
+
+class TensorhubServerTest : public ::testing::Test {
+ protected:
+  TensorhubServerTest()
+      : directory_(absl::StrCat(::testing::TempDir(), "/binary-",
+                                ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_);
+  }
+  ~TensorhubServerTest() override { std::filesystem::remove_all(directory_); }
+
+  // With a state directory of its own unless the arguments name one.
+  std::unique_ptr<Process> Start(std::vector<std::string> arguments) {
+    if (arguments.size() < 3 || arguments[2] != "--state-dir") {
+      arguments.insert(arguments.end(), {"--state-dir", directory_ + "/state"});
+    }
+    return std::make_unique<Process>(std::move(arguments),
+                                     absl::StrCat(directory_, "/errors-", ++started_));
+  }
+  std::unique_ptr<Process> StartListening() {
+    auto process = Start({"--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--json"});
+    announced_ = nlohmann::json::parse(process->FirstLine(), nullptr, false);
+    EXPECT_TRUE(announced_.is_object()) << process->Errors();
+    return process;
+  }
+  std::string Announced(const char* field) const { return announced_.value(field, ""); }
+
+  const std::string directory_;
+  nlohmann::json announced_;
+  int started_ = 0;
+};
+
+TEST_F(TensorhubServerTest, SaysWhereItListensAndServes) {
+  auto process = StartListening();
+  EXPECT_THAT(HttpGet(Announced("http"), "/healthz"), HasSubstr("ok epoch 1"));
+  ScriptedWorker worker(Announced("address"));
+  EXPECT_OK(worker.Join("trainer"));
+}
+
+TEST_F(TensorhubServerTest, APersonIsToldInOneLine) {
+  const std::string port_file = directory_ + "/port";
+  auto process = Start({"--listen=127.0.0.1:0", "--port-file", port_file});
+  const std::string line = process->FirstLine();
+  int port = 0;
+  std::ifstream(port_file) >> port;
+  EXPECT_THAT(line, StartsWith(absl::StrCat("tensorhub_server listening on 127.0.0.1:", port)));
+  EXPECT_GT(port, 0);
+}
+
+class SignalTest : public TensorhubServerTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(SignalTest, EndsItCleanly) {
+  auto process = StartListening();
+  ScriptedWorker worker(Announced("address"));
+  ASSERT_OK(worker.Join("trainer"));
+  process->Signal(GetParam());
+  EXPECT_EQ(process->Wait(), 0) << process->Errors();
+  ASSERT_OK_AND_ASSIGN(const Refused refused, worker.Expect<Refused>());
+  EXPECT_LT(refused.retry_after, absl::InfiniteDuration());
+}
+
+TEST_P(SignalTest, AtOnceAfterTheStartEndsItCleanly) {
+  auto process = Start({"--listen=127.0.0.1:0"});
+  process->FirstLine();
+  process->Signal(GetParam());
+  EXPECT_EQ(process->Wait(), 0) << process->Errors();
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, ::testing::Values(SIGTERM, SIGINT));
+
+TEST_F(TensorhubServerTest, ARestartAfterKillHasAHigherEpoch) {
+  auto first = StartListening();
+  EXPECT_EQ(announced_["epoch"], 1);
+  first->Signal(SIGKILL);
+  EXPECT_EQ(first->Wait(), 1000 + SIGKILL);
+  auto second = StartListening();
+  EXPECT_EQ(announced_["epoch"], 2);
+}
+
+TEST_F(TensorhubServerTest, ATakenPortEndsItWithStatus3) {
+  auto first = StartListening();
+  auto second = Start({"--listen", Announced("address"), "--state-dir", directory_ + "/other"});
+  EXPECT_EQ(second->Wait(), 3);
+  EXPECT_THAT(second->Errors(), AllOf(HasSubstr(Announced("address")), HasSubstr("in use")));
+}
+
+TEST_F(TensorhubServerTest, AStateDirectoryInUseEndsItWithStatus4) {
+  auto first = StartListening();
+  auto second = Start({"--listen=127.0.0.1:0"});
+  EXPECT_EQ(second->Wait(), 4);
+  EXPECT_THAT(second->Errors(),
+              AllOf(HasSubstr(directory_ + "/state"),
+                    HasSubstr(absl::StrCat("process ", announced_.value("pid", 0)))));
+}
+
+TEST_F(TensorhubServerTest, ADamagedStateEndsItWithStatus4) {
+  std::filesystem::create_directories(directory_ + "/state");
+  std::ofstream(directory_ + "/state/state") << "tensorhub-state 1 0000\n{}";
+  auto process = Start({"--listen=127.0.0.1:0"});
+  EXPECT_EQ(process->Wait(), 4);
+  EXPECT_THAT(process->Errors(),
+              AllOf(HasSubstr(directory_ + "/state/state"), HasSubstr("checksum")));
+}
+
+TEST_F(TensorhubServerTest, AnUnknownFlagEndsItWithStatus2) {
+  auto process = Start({"--nope"});
+  EXPECT_EQ(process->Wait(), 2);
+  EXPECT_THAT(process->Errors(), HasSubstr("--nope"));
+}
+
+TEST_F(TensorhubServerTest, VersionIsPrinted) {
+  auto process = Start({"--version"});
+  EXPECT_THAT(process->FirstLine(), StartsWith("tensorhub_server "));
+  EXPECT_EQ(process->Wait(), 0);
+}
+
+}  // namespace
+}  // namespace th
