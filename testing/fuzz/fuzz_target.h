@@ -9,8 +9,8 @@
 //     return 0;
 //   }
 //
-// The signature is libFuzzer's, so a target links with it as it is; fuzz_test() in fuzz_test.bzl makes
-// an ordinary test of it that replays the corpus and seeded mutations of it.
+// The signature is libFuzzer's, so a target links with it as it is; fuzz_test() in fuzz_test.bzl
+// makes an ordinary test of it that replays the corpus and seeded mutations of it.
 #ifndef TESTING_FUZZ_FUZZ_TARGET_H_
 #define TESTING_FUZZ_FUZZ_TARGET_H_
 
@@ -33,13 +33,12 @@ inline absl::string_view AsText(const uint8_t* data, size_t size) {
 }  // namespace th::testing
 
 // Fuzzers find failures by their aborts.
-#define FUZZ_CHECK(condition)                                                           \
-  do {                                                                                  \
-    if (!(condition)) {                                                                 \
-      std::fprintf(stderr, "%s:%d: FUZZ_CHECK(%s) failed\n", __FILE__, __LINE__,        \
-                   #condition);                                                         \
-      std::abort();                                                                     \
-    }                                                                                   \
+#define FUZZ_CHECK(condition)                                                                 \
+  do {                                                                                        \
+    if (!(condition)) {                                                                       \
+      std::fprintf(stderr, "%s:%d: FUZZ_CHECK(%s) failed\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                           \
+    }                                                                                         \
   } while (false)
 
 #endif  // TESTING_FUZZ_FUZZ_TARGET_H_

@@ -12,9 +12,24 @@ constexpr size_t kMaxRunBytes = 64;
 
 // Where decoders' arithmetic tends to go wrong.
 constexpr uint64_t kTellingNumbers[] = {
-    0,       1,          2,           0x7f,        0x80,          0xff,
-    0x7fff,  0xffff,     0x7fffffff,  0x80000000,  0xffffffff,    uint64_t{1} << 32,
-    1 << 20, 100'000'000, uint64_t{1} << 62, uint64_t{1} << 63, ~uint64_t{0}, ~uint64_t{0} - 7,
+    0,
+    1,
+    2,
+    0x7f,
+    0x80,
+    0xff,
+    0x7fff,
+    0xffff,
+    0x7fffffff,
+    0x80000000,
+    0xffffffff,
+    uint64_t{1} << 32,
+    1 << 20,
+    100'000'000,
+    uint64_t{1} << 62,
+    uint64_t{1} << 63,
+    ~uint64_t{0},
+    ~uint64_t{0} - 7,
 };
 
 constexpr char kTellingBytes[] = "{}[]\",:.\\/#%=-0919\x01\x7f\x80\xc0\xed\xff";
@@ -35,14 +50,30 @@ void InputMutator::ChangeOnce(std::string& input) {
   const size_t at = Below(input.size());
   const size_t run = 1 + Below(std::min(input.size() - at, kMaxRunBytes));
   switch (Below(8)) {
-    case 0: input[at] = static_cast<char>(input[at] ^ (1 << Below(8))); break;
-    case 1: input[at] = kTellingBytes[Below(sizeof(kTellingBytes))]; break;
-    case 2: input[at] = static_cast<char>(Below(256)); break;
-    case 3: input.resize(at); break;
-    case 4: input.erase(at, run); break;
-    case 5: input.insert(Below(input.size()), input.substr(at, run)); break;
-    case 6: ReplaceNumber(input); break;
-    default: Splice(input); break;
+    case 0:
+      input[at] = static_cast<char>(input[at] ^ (1 << Below(8)));
+      break;
+    case 1:
+      input[at] = kTellingBytes[Below(sizeof(kTellingBytes))];
+      break;
+    case 2:
+      input[at] = static_cast<char>(Below(256));
+      break;
+    case 3:
+      input.resize(at);
+      break;
+    case 4:
+      input.erase(at, run);
+      break;
+    case 5:
+      input.insert(Below(input.size()), input.substr(at, run));
+      break;
+    case 6:
+      ReplaceNumber(input);
+      break;
+    default:
+      Splice(input);
+      break;
   }
 }
 

@@ -16,8 +16,8 @@ using ::testing::Le;
 using ::testing::SizeIs;
 
 const std::vector<std::string>& Corpus() {
-  static const auto* corpus = new std::vector<std::string>{
-      R"({"name":17})", std::string(300, 'x'), "", std::string(kMaxMutatedBytes, 'y')};
+  static const auto* corpus = new std::vector<std::string>{R"({"name":17})", std::string(300, 'x'),
+                                                           "", std::string(kMaxMutatedBytes, 'y')};
   return *corpus;
 }
 

@@ -2,9 +2,9 @@
 //
 //   foo_fuzz_test [--mutations=N] [--seed=N] CORPUS_FILE...
 //
-// The same arguments give the same inputs. When the target dies, the input is named on stderr and kept
-// in $TEST_UNDECLARED_OUTPUTS_DIR/crash_input (without it, in the working directory), ready to be
-// checked in as one more corpus file.
+// The same arguments give the same inputs. When the target dies, the input is named on stderr and
+// kept in $TEST_UNDECLARED_OUTPUTS_DIR/crash_input (without it, in the working directory), ready to
+// be checked in as one more corpus file.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -147,12 +147,18 @@ absl::StatusOr<Location> ParseLocation(absl::string_view text) {
 
 absl::string_view DistanceName(Distance distance) {
   switch (distance) {
-    case Distance::kSameDevice: return "same device";
-    case Distance::kSameNumaNode: return "same NUMA node";
-    case Distance::kSameHost: return "same host";
-    case Distance::kSameRack: return "same rack";
-    case Distance::kSameSite: return "same site";
-    case Distance::kOtherSite: return "other site";
+    case Distance::kSameDevice:
+      return "same device";
+    case Distance::kSameNumaNode:
+      return "same NUMA node";
+    case Distance::kSameHost:
+      return "same host";
+    case Distance::kSameRack:
+      return "same rack";
+    case Distance::kSameSite:
+      return "same site";
+    case Distance::kOtherSite:
+      return "other site";
   }
   return "unknown distance";
 }

@@ -25,8 +25,8 @@ struct Location {
   std::string device;
 
   friend bool operator==(const Location&, const Location&) = default;
-  // "site=a,rack=r1,host=n7,numa=0,nic=mlx5_0,nic=mlx5_1,device=...", without what is unknown. Commas,
-  // percent signs, white space and controls within a value are written as %2c.
+  // "site=a,rack=r1,host=n7,numa=0,nic=mlx5_0,nic=mlx5_1,device=...", without what is unknown.
+  // Commas, percent signs, white space and controls within a value are written as %2c.
   std::string ToString() const;
 };
 
@@ -36,13 +36,19 @@ absl::StatusOr<Location> ParseLocation(absl::string_view text);
 
 // From near to far. Each is the nearest level that the two share.
 enum class Distance : uint8_t {
-  kSameDevice = 0, kSameNumaNode = 1, kSameHost = 2, kSameRack = 3, kSameSite = 4, kOtherSite = 5,
+  kSameDevice = 0,
+  kSameNumaNode = 1,
+  kSameHost = 2,
+  kSameRack = 3,
+  kSameSite = 4,
+  kOtherSite = 5,
 };
 
 absl::string_view DistanceName(Distance distance);
 
-// Symmetric. A level is shared only where no level above it is known to differ. What is unknown on either side is taken as shared on the level of the site (a fleet that
-// names no sites is one site), and as not shared on the levels below.
+// Symmetric. A level is shared only where no level above it is known to differ. What is unknown on
+// either side is taken as shared on the level of the site (a fleet that names no sites is one
+// site), and as not shared on the levels below.
 Distance DistanceBetween(const Location& a, const Location& b);
 
 }  // namespace th

@@ -7,8 +7,7 @@
 #include "th/topology/location.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const absl::StatusOr<th::Location> location =
-      th::ParseLocation(th::testing::AsText(data, size));
+  const absl::StatusOr<th::Location> location = th::ParseLocation(th::testing::AsText(data, size));
   if (!location.ok()) {
     FUZZ_CHECK(location.status().code() == absl::StatusCode::kInvalidArgument);
     return 0;

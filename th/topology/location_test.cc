@@ -40,8 +40,7 @@ TEST(LocationTest, ReadsWhatItWrites) {
       {.numa_node = 2147483647},
   };
   for (const Location& location : locations) {
-    EXPECT_THAT(ParseLocation(location.ToString()), IsOkAndHolds(location))
-        << location.ToString();
+    EXPECT_THAT(ParseLocation(location.ToString()), IsOkAndHolds(location)) << location.ToString();
   }
 }
 

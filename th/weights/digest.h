@@ -18,8 +18,8 @@ struct Digest {
   std::array<uint8_t, 32> bytes{};
 
   bool empty() const { return *this == Digest{}; }
-  std::string ToHex() const;                 // 64 lower-case digits
-  std::string ShortHex() const;              // the first 12, for messages
+  std::string ToHex() const;     // 64 lower-case digits
+  std::string ShortHex() const;  // the first 12, for messages
   static absl::StatusOr<Digest> FromHex(absl::string_view hex);
   static absl::StatusOr<Digest> FromBytes(absl::string_view raw);  // exactly 32 bytes
   friend auto operator<=>(const Digest&, const Digest&) = default;

@@ -42,8 +42,8 @@ TEST(DigestTest, RefusesTextThatIsNoDigest) {
   const std::string good = kOfAbc;
   for (const std::string& text :
        {std::string(), good.substr(1), good + "0", "g" + good.substr(1), " " + good.substr(1)}) {
-    EXPECT_THAT(Digest::FromHex(text), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                HasSubstr("64 hexadecimal digits")))
+    EXPECT_THAT(Digest::FromHex(text),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("64 hexadecimal digits")))
         << text;
   }
 }

@@ -34,18 +34,20 @@ struct StrongInt {
 // The server's reign. Rises by at least one at every server start; durable.
 using Epoch = StrongInt<struct EpochTag, uint32_t>;
 
-// One incarnation of one rank's membership, given by the server at the join and strictly rising over
-// all reigns (the epoch is the high half). A replaced rank gets a higher one; the lower is fenced.
+// One incarnation of one rank's membership, given by the server at the join and strictly rising
+// over all reigns (the epoch is the high half). A replaced rank gets a higher one; the lower is
+// fenced.
 using WorkerId = StrongInt<struct WorkerIdTag>;
 
-// A buffer of one worker, numbered by the worker from 1. (WorkerId, BufferId) names a buffer on the wire.
+// A buffer of one worker, numbered by the worker from 1. (WorkerId, BufferId) names a buffer on the
+// wire.
 using BufferId = StrongInt<struct BufferIdTag, uint32_t>;
 
 // The position of a rank in its group, from 0.
 using Rank = StrongInt<struct RankTag, uint32_t>;
 
-// Counts the operations (publish, unpublish, update) on one replica, from 1. Every rank of the group
-// counts them alike: this number is what makes a group transaction out of the ranks' calls.
+// Counts the operations (publish, unpublish, update) on one replica, from 1. Every rank of the
+// group counts them alike: this number is what makes a group transaction out of the ranks' calls.
 using OperationNumber = StrongInt<struct OperationNumberTag>;
 
 // A server-given number of one assignment of sources to one reader buffer; rising within an epoch.
@@ -81,9 +83,7 @@ struct VersionSequence {
     return H::combine(std::move(h), v.value);
   }
   // "2.17": epoch, then number.
-  std::string ToString() const {
-    return absl::StrCat(value >> 32, ".", value & 0xffffffffu);
-  }
+  std::string ToString() const { return absl::StrCat(value >> 32, ".", value & 0xffffffffu); }
   friend std::ostream& operator<<(std::ostream& os, VersionSequence v) {
     return os << v.ToString();
   }

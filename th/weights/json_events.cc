@@ -20,9 +20,7 @@ class SaxAdapter : public nlohmann::json_sax<json> {
 
   bool null() override { return Take(events_.OnOther("null")); }
   bool boolean(bool value) override { return Take(events_.OnOther(value ? "true" : "false")); }
-  bool number_integer(int64_t value) override {
-    return Take(events_.OnOther(absl::StrCat(value)));
-  }
+  bool number_integer(int64_t value) override { return Take(events_.OnOther(absl::StrCat(value))); }
   bool number_unsigned(uint64_t value) override { return Take(events_.OnUnsigned(value)); }
   bool number_float(double, const std::string& text) override {
     return Take(events_.OnOther(text));

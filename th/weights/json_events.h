@@ -1,5 +1,5 @@
-// JSON as a stream of events, for readers of hostile headers: nothing is built that the reader did not
-// ask for, nesting costs no stack, and every key is seen, duplicates too.
+// JSON as a stream of events, for readers of hostile headers: nothing is built that the reader did
+// not ask for, nesting costs no stack, and every key is seen, duplicates too.
 #ifndef TH_WEIGHTS_JSON_EVENTS_H_
 #define TH_WEIGHTS_JSON_EVENTS_H_
 
@@ -11,8 +11,8 @@
 
 namespace th {
 
-// What a reader of a document does with its parts, in their order. The first status that is not OK ends
-// the reading and is its result.
+// What a reader of a document does with its parts, in their order. The first status that is not OK
+// ends the reading and is its result.
 class JsonEvents {
  public:
   virtual ~JsonEvents() = default;
@@ -28,8 +28,8 @@ class JsonEvents {
   virtual absl::Status OnOther(absl::string_view text) = 0;
 };
 
-// Reads one object. INVALID_ARGUMENT, beginning with `what`, when `text` is not UTF-8, does not begin
-// with '{' or is not JSON (saying at which byte).
+// Reads one object. INVALID_ARGUMENT, beginning with `what`, when `text` is not UTF-8, does not
+// begin with '{' or is not JSON (saying at which byte).
 absl::Status ReadJsonObject(absl::string_view what, absl::string_view text, JsonEvents& events);
 
 // `text` as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD.

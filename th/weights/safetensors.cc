@@ -27,15 +27,21 @@ absl::Status RefusedTensor(absl::string_view name, absl::string_view reason) {
   return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(name), ": ", reason));
 }
 
-// An entry of the header as it stands there.
+// A tensor as the header has it.
 struct Entry {
+  std::string name;
+  DType dtype = DType::kOpaque;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+// What is known of it while it is being read.
+struct PartialEntry {
   std::string name;
   std::optional<DType> dtype;
   std::optional<std::vector<int64_t>> shape;
   std::optional<std::vector<uint64_t>> data_offsets;
-
-  uint64_t begin() const { return (*data_offsets)[0]; }
-  uint64_t end() const { return (*data_offsets)[1]; }
 };
 
 // Messages of this class follow the words "safetensors header".
@@ -62,10 +68,14 @@ class HeaderEvents : public JsonEvents {
     if (!entry_.shape.has_value()) return InEntry("it has no shape");
     if (!entry_.data_offsets.has_value()) return InEntry("it has no data_offsets");
     if (entry_.data_offsets->size() != kOffsetsATensor) {
-      return InEntry(absl::StrCat("data_offsets have ", entry_.data_offsets->size(),
-                                  " numbers instead of 2"));
+      return InEntry(
+          absl::StrCat("data_offsets have ", entry_.data_offsets->size(), " numbers instead of 2"));
     }
-    entries_.push_back(std::move(entry_));
+    entries_.push_back({.name = std::move(entry_.name),
+                        .dtype = *entry_.dtype,
+                        .shape = *std::move(entry_.shape),
+                        .begin = entry_.data_offsets->front(),
+                        .end = entry_.data_offsets->back()});
     return absl::OkStatus();
   }
 
@@ -122,7 +132,7 @@ class HeaderEvents : public JsonEvents {
   enum Depth { kOutside = 0, kTop = 1, kEntry = 2, kArray = 3 };
 
   absl::Status StartEntry() {
-    entry_ = Entry{.name = key_};
+    entry_ = PartialEntry{.name = key_};
     in_metadata_ = key_ == kMetadataKey;
     if (in_metadata_ && std::exchange(seen_metadata_, true)) {
       return absl::InvalidArgumentError("has __metadata__ twice");
@@ -151,7 +161,7 @@ class HeaderEvents : public JsonEvents {
   bool in_metadata_ = false;
   bool seen_metadata_ = false;
   std::string key_;
-  Entry entry_;
+  PartialEntry entry_;
   std::vector<Entry> entries_;
   SafetensorsMetadata metadata_;
 };
@@ -164,15 +174,15 @@ bool FillsWholeBytes(const TensorSpec& spec) {
 }
 
 absl::StatusOr<TensorSpec> SpecOf(Entry& entry) {
-  TensorSpec spec{.name = entry.name, .dtype = *entry.dtype, .shape = *std::move(entry.shape)};
+  TensorSpec spec{.name = entry.name, .dtype = entry.dtype, .shape = std::move(entry.shape)};
   TH_ASSIGN_OR_RETURN(spec, CompleteTensorSpec(std::move(spec)));
   if (!FillsWholeBytes(spec)) return RefusedTensor(entry.name, "its last byte is not filled");
-  const bool ordered = entry.begin() <= entry.end();
-  if (!ordered || entry.end() - entry.begin() != spec.bytes) {
-    return RefusedTensor(
-        entry.name, absl::StrCat("data_offsets [", entry.begin(), ",", entry.end(),
-                                 "] do not span the ", spec.bytes, " bytes of ",
-                                 DTypeName(spec.dtype), " ", ShapeToString(spec.shape)));
+  const bool ordered = entry.begin <= entry.end;
+  if (!ordered || entry.end - entry.begin != spec.bytes) {
+    return RefusedTensor(entry.name,
+                         absl::StrCat("data_offsets [", entry.begin, ",", entry.end,
+                                      "] do not span the ", spec.bytes, " bytes of ",
+                                      DTypeName(spec.dtype), " ", ShapeToString(spec.shape)));
   }
   return spec;
 }
@@ -182,26 +192,25 @@ absl::Status CheckTiling(const std::vector<Entry>& sorted, uint64_t data_bytes) 
   uint64_t position = 0;
   const Entry* previous = nullptr;
   for (const Entry& entry : sorted) {
-    const std::string offsets =
-        absl::StrCat("data_offsets [", entry.begin(), ",", entry.end(), "] ");
-    if (entry.end() > data_bytes) {
+    const std::string offsets = absl::StrCat("data_offsets [", entry.begin, ",", entry.end, "] ");
+    if (entry.end > data_bytes) {
       return RefusedTensor(entry.name, absl::StrCat(offsets, "reach beyond the file, which has ",
                                                     data_bytes, " bytes of data"));
     }
-    if (entry.begin() < position) {
-      return RefusedTensor(entry.name, absl::StrCat(offsets, "overlap those of tensor ",
-                                                    Quoted(previous->name)));
+    if (entry.begin < position) {
+      return RefusedTensor(
+          entry.name, absl::StrCat(offsets, "overlap those of tensor ", Quoted(previous->name)));
     }
-    if (entry.begin() > position) {
+    if (entry.begin > position) {
       return RefusedTensor(entry.name, absl::StrCat(offsets, "leave a gap of ",
-                                                    entry.begin() - position, " bytes before it"));
+                                                    entry.begin - position, " bytes before it"));
     }
-    position = entry.end();
+    position = entry.end;
     previous = &entry;
   }
   if (position == data_bytes) return absl::OkStatus();
-  return Refused(absl::StrCat("leaves the last ", data_bytes - position,
-                              " bytes of the file to no tensor"));
+  return Refused(
+      absl::StrCat("leaves the last ", data_bytes - position, " bytes of the file to no tensor"));
 }
 
 absl::Status CheckDistinctNames(const std::vector<Entry>& entries) {
@@ -218,9 +227,9 @@ absl::Status CheckDistinctNames(const std::vector<Entry>& entries) {
 
 absl::StatusOr<uint64_t> ParseSafetensorsPrefix(absl::string_view prefix, uint64_t file_bytes) {
   if (prefix.size() < kSafetensorsPrefixBytes || file_bytes < kSafetensorsPrefixBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("not a safetensors file: it has ", std::min(uint64_t{prefix.size()}, file_bytes),
-                     " bytes, too few for the header's length"));
+    return absl::InvalidArgumentError(absl::StrCat("not a safetensors file: it has ",
+                                                   std::min(uint64_t{prefix.size()}, file_bytes),
+                                                   " bytes, too few for the header's length"));
   }
   uint64_t header_bytes = 0;
   for (size_t i = kSafetensorsPrefixBytes; i-- > 0;) {
@@ -240,8 +249,8 @@ absl::StatusOr<uint64_t> ParseSafetensorsPrefix(absl::string_view prefix, uint64
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          uint64_t file_bytes) {
   if (json.size() > kMaxSafetensorsHeaderBytes) {
-    return Refused(absl::StrCat("has ", json.size(), " bytes; at most ",
-                                kMaxSafetensorsHeaderBytes, " are allowed"));
+    return Refused(absl::StrCat("has ", json.size(), " bytes; at most ", kMaxSafetensorsHeaderBytes,
+                                " are allowed"));
   }
   SafetensorsHeader header{.data_begin = kSafetensorsPrefixBytes + json.size()};
   if (header.data_begin > file_bytes) return Refused("is longer than the file");
@@ -251,13 +260,13 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
   TH_RETURN_IF_ERROR(CheckDistinctNames(entries));
   // Tensors without bytes come before the one that begins where they are.
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::tuple(a.begin(), a.end(), absl::string_view(a.name)) <
-           std::tuple(b.begin(), b.end(), absl::string_view(b.name));
+    return std::tuple(a.begin, a.end, absl::string_view(a.name)) <
+           std::tuple(b.begin, b.end, absl::string_view(b.name));
   });
   header.tensors.reserve(entries.size());
   for (Entry& entry : entries) {
     TH_ASSIGN_OR_RETURN(TensorSpec spec, SpecOf(entry));
-    header.tensors.push_back({std::move(spec), header.data_begin + entry.begin()});
+    header.tensors.push_back({std::move(spec), header.data_begin + entry.begin});
   }
   TH_RETURN_IF_ERROR(CheckTiling(entries, file_bytes - header.data_begin));
   header.metadata = std::move(events.metadata());

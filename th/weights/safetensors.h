@@ -6,7 +6,8 @@
 //
 //   TH_ASSIGN_OR_RETURN(uint64_t header_bytes, ParseSafetensorsPrefix(first_8_bytes, file_bytes));
 //   TH_ASSIGN_OR_RETURN(SafetensorsHeader header, ParseSafetensorsHeader(json, file_bytes));
-//   for (const SafetensorsTensor& tensor : header.tensors) Read(tensor.file_offset, tensor.spec.bytes);
+//   for (const SafetensorsTensor& tensor : header.tensors) Read(tensor.file_offset,
+//   tensor.spec.bytes);
 //
 // Messages name what is wrong and the tensor, not the file: the caller knows its path.
 #ifndef TH_WEIGHTS_SAFETENSORS_H_
@@ -43,14 +44,14 @@ struct SafetensorsHeader {
   uint64_t data_begin = 0;  // where the data begins in the file: 8 + the header's length
 };
 
-// The header's length from a file's first kSafetensorsPrefixBytes bytes. INVALID_ARGUMENT: fewer bytes,
-// or a length that is above kMaxSafetensorsHeaderBytes or does not fit into the file.
+// The header's length from a file's first kSafetensorsPrefixBytes bytes. INVALID_ARGUMENT: fewer
+// bytes, or a length that is above kMaxSafetensorsHeaderBytes or does not fit into the file.
 absl::StatusOr<uint64_t> ParseSafetensorsPrefix(absl::string_view prefix, uint64_t file_bytes);
 
-// `json` is the header without the prefix. INVALID_ARGUMENT naming the tensor: not UTF-8, not JSON, not
-// of the format's form, a name or a field twice, an unknown dtype, a shape that overflows or disagrees
-// with the offsets, tensors that overlap, leave a gap or reach beyond the file's end; data that is no
-// tensor's.
+// `json` is the header without the prefix. INVALID_ARGUMENT naming the tensor: not UTF-8, not JSON,
+// not of the format's form, a name or a field twice, an unknown dtype, a shape that overflows or
+// disagrees with the offsets, tensors that overlap, leave a gap or reach beyond the file's end;
+// data that is no tensor's.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          uint64_t file_bytes);
 
@@ -62,12 +63,12 @@ struct SafetensorsPlan {
 };
 
 // The one header for these tensors and metadata, whatever their order: tensors of wide types come
-// first, then by name, so that all are aligned; the data begins at a multiple of 8. A tensor with an
-// `alias_of` gets no bytes but an entry {its name: its owner} in the metadata, as
+// first, then by name, so that all are aligned; the data begins at a multiple of 8. A tensor with
+// an `alias_of` gets no bytes but an entry {its name: its owner} in the metadata, as
 // safetensors.torch.save_model writes it. Slices are written as what they are: tensors of `shape`.
-// INVALID_ARGUMENT naming the tensor: what CompleteTensorSpec refuses, opaque dtypes, a name twice, an
-// alias of an unknown tensor, sub-byte elements that fill no whole byte; metadata that is not UTF-8 or
-// has the name of an alias; a header above kMaxSafetensorsHeaderBytes.
+// INVALID_ARGUMENT naming the tensor: what CompleteTensorSpec refuses, opaque dtypes, a name twice,
+// an alias of an unknown tensor, sub-byte elements that fill no whole byte; metadata that is not
+// UTF-8 or has the name of an alias; a header above kMaxSafetensorsHeaderBytes.
 absl::StatusOr<SafetensorsPlan> PlanSafetensorsFile(absl::Span<const TensorSpec> tensors,
                                                     SafetensorsMetadata metadata);
 

@@ -94,8 +94,8 @@ class IndexEvents : public JsonEvents {
 
   absl::Status Unexpected(absl::string_view what) const {
     // A number may have any number of digits.
-    return absl::InvalidArgumentError(absl::StrCat("is malformed: ", what.substr(0, kMaxQuotedBytes),
-                                                   " does not belong at ", Quoted(key_)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "is malformed: ", what.substr(0, kMaxQuotedBytes), " does not belong at ", Quoted(key_)));
   }
 
   int depth_ = 0;
@@ -115,9 +115,8 @@ std::vector<std::string> SafetensorsIndex::Files() const {
 
 absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(absl::string_view json) {
   if (json.size() > kMaxSafetensorsIndexBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(kWhat, " has ", json.size(),
-                                                   " bytes; at most ", kMaxSafetensorsIndexBytes,
-                                                   " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat(kWhat, " has ", json.size(), " bytes; at most ",
+                                                   kMaxSafetensorsIndexBytes, " are allowed"));
   }
   IndexEvents events;
   TH_RETURN_IF_ERROR(ReadJsonObject(kWhat, json, events));
@@ -139,16 +138,15 @@ absl::Status CheckAgainstIndex(const SafetensorsIndex& index, const std::string&
   }
   for (const auto& [tensor, place] : index.weight_map) {
     if (place != file || held.contains(tensor)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensor),
-                                                   ": missing in ", Quoted(file),
-                                                   ", where the index places it"));
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensor), ": missing in ",
+                                                   Quoted(file), ", where the index places it"));
   }
   return absl::OkStatus();
 }
 
 std::string EncodeSafetensorsIndex(const SafetensorsIndex& index, uint64_t total_bytes) {
-  const std::string entries = absl::StrJoin(
-      index.weight_map, ",\n    ", [](std::string* out, const auto& entry) {
+  const std::string entries =
+      absl::StrJoin(index.weight_map, ",\n    ", [](std::string* out, const auto& entry) {
         absl::StrAppend(out, JsonString(entry.first), ": ", JsonString(entry.second));
       });
   return absl::StrCat("{\n  \"metadata\": {\"total_size\": ", total_bytes,

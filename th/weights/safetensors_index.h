@@ -1,7 +1,8 @@
-// The index of a model in several safetensors files (model.safetensors.index.json): which tensor is in
-// which file. Text in, values out. No file is opened here.
+// The index of a model in several safetensors files (model.safetensors.index.json): which tensor is
+// in which file. Text in, values out. No file is opened here.
 //
-//   {"metadata": {"total_size": 17}, "weight_map": {"a.weight": "model-00001-of-00002.safetensors"}}
+//   {"metadata": {"total_size": 17}, "weight_map": {"a.weight":
+//   "model-00001-of-00002.safetensors"}}
 #ifndef TH_WEIGHTS_SAFETENSORS_INDEX_H_
 #define TH_WEIGHTS_SAFETENSORS_INDEX_H_
 
@@ -29,13 +30,13 @@ struct SafetensorsIndex {
   std::vector<std::string> Files() const;
 };
 
-// INVALID_ARGUMENT: not UTF-8, not JSON, no weight_map or an empty one, a tensor twice, or a file whose
-// name is not a plain one in the same folder (a separator, "..", a leading dot, unprintable or long).
-// What else the index says is skipped.
+// INVALID_ARGUMENT: not UTF-8, not JSON, no weight_map or an empty one, a tensor twice, or a file
+// whose name is not a plain one in the same folder (a separator, "..", a leading dot, unprintable
+// or long). What else the index says is skipped.
 absl::StatusOr<SafetensorsIndex> ParseSafetensorsIndex(absl::string_view json);
 
-// That `file` holds exactly the tensors that the index says. INVALID_ARGUMENT naming the first tensor
-// that is missing or unknown.
+// That `file` holds exactly the tensors that the index says. INVALID_ARGUMENT naming the first
+// tensor that is missing or unknown.
 absl::Status CheckAgainstIndex(const SafetensorsIndex& index, const std::string& file,
                                const SafetensorsHeader& header);
 

@@ -77,8 +77,7 @@ void SegmentSet::AddAll(const SegmentSet& other) {
 
 void SegmentSet::Remove(SegmentRange range) {
   if (range.empty()) return;
-  const auto first =
-      ranges_.begin() + (FirstEndingAfter(ranges_, range.begin) - ranges_.cbegin());
+  const auto first = ranges_.begin() + (FirstEndingAfter(ranges_, range.begin) - ranges_.cbegin());
   auto last = first;
   Ranges kept;
   while (last != ranges_.end() && last->begin < range.end) {
@@ -112,13 +111,12 @@ SegmentIndex SegmentSet::Watermark() const {
   return has_prefix ? ranges_.front().end : SegmentIndex(0);
 }
 
-SegmentRange SegmentSet::FirstMissing(SegmentIndex from, uint64_t segment_count,
-                                      uint64_t max_count, const SegmentSet& also_skip) const {
+SegmentRange SegmentSet::FirstMissing(SegmentIndex from, uint64_t segment_count, uint64_t max_count,
+                                      const SegmentSet& also_skip) const {
   const SegmentIndex limit(segment_count);
   SegmentIndex begin = from;
   while (true) {
-    const SegmentIndex free =
-        FirstFreeFrom(also_skip.ranges_, FirstFreeFrom(ranges_, begin));
+    const SegmentIndex free = FirstFreeFrom(also_skip.ranges_, FirstFreeFrom(ranges_, begin));
     if (free == begin) break;
     begin = free;
   }

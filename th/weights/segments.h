@@ -1,4 +1,5 @@
-// Sets of segments: what is held, missing, asked for. Commonly one watermark, in general some ranges.
+// Sets of segments: what is held, missing, asked for. Commonly one watermark, in general some
+// ranges.
 #ifndef TH_WEIGHTS_SEGMENTS_H_
 #define TH_WEIGHTS_SEGMENTS_H_
 

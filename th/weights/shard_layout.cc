@@ -103,8 +103,8 @@ absl::Status ShardLayout::LayOutStorages() {
     storage_of_[i] = static_cast<uint32_t>(storages_.size());
     storages_.push_back({.tensor = i, .stream_offset = bytes_, .bytes = tensors_[i].bytes});
     if (__builtin_add_overflow(bytes_, tensors_[i].bytes, &bytes_)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "tensor ", Quoted(tensors_[i].name), ": the shard's bytes overflow with it"));
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensors_[i].name),
+                                                     ": the shard's bytes overflow with it"));
     }
   }
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
@@ -136,9 +136,8 @@ absl::Status ShardLayout::ResolveAlias(uint32_t tensor) {
 absl::Status ShardLayout::ChooseSegmentBytes(uint64_t wanted_bytes) {
   segment_bytes_ = wanted_bytes != 0 ? wanted_bytes : DefaultSegmentBytes(bytes_);
   if (segment_bytes_ < kMinSegmentBytes || segment_bytes_ > kMaxSegmentBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("segment_bytes=", segment_bytes_,
-                                                   " is outside ", kMinSegmentBytes, " to ",
-                                                   kMaxSegmentBytes));
+    return absl::InvalidArgumentError(absl::StrCat("segment_bytes=", segment_bytes_, " is outside ",
+                                                   kMinSegmentBytes, " to ", kMaxSegmentBytes));
   }
   if (segment_count() > kMaxSegments) return TooMany("segments", segment_count(), kMaxSegments);
   return absl::OkStatus();

@@ -3,8 +3,8 @@
 //   TH_ASSIGN_OR_RETURN(ShardLayout layout, ShardLayout::Build({.tensors = specs}));
 //   for (const SegmentPiece& piece : layout.PiecesOf(SegmentIndex(3))) { ... }
 //
-// Tensors are ordered by name (bytewise). Tied names (alias_of) share one storage. The storages laid
-// end to end in that order are the shard's byte stream; segment i is bytes [i * segment_bytes,
+// Tensors are ordered by name (bytewise). Tied names (alias_of) share one storage. The storages
+// laid end to end in that order are the shard's byte stream; segment i is bytes [i * segment_bytes,
 // (i + 1) * segment_bytes) of it, the last one shorter. So large tensors are split and small ones
 // packed, and equal digests mean: equal segments, byte for byte in the same place.
 //
@@ -34,19 +34,20 @@ inline constexpr uint64_t kMaxTensors = 2'000'000;
 inline constexpr uint64_t kMaxLayoutBytes = uint64_t{64} << 20;
 // The most segments of one layout: the list of their sums stays within 128 MiB.
 inline constexpr uint64_t kMaxSegments = uint64_t{1} << 24;
-// The most bytes of all names (of tensors and of what they are aliases of) and the most dimensions of
-// all tensors: what a few hostile bytes can make a decoder allocate.
+// The most bytes of all names (of tensors and of what they are aliases of) and the most dimensions
+// of all tensors: what a few hostile bytes can make a decoder allocate.
 inline constexpr uint64_t kMaxLayoutNameBytes = uint64_t{64} << 20;
 inline constexpr uint64_t kMaxLayoutDimensions = uint64_t{8} << 20;
 
 // 256 KiB up to 16 GiB, then the power of two that keeps a shard at 65,536 segments or fewer, at
-// most 4 MiB. A segment is what is summed while it is in cache, and what one hop of a relay waits for.
+// most 4 MiB. A segment is what is summed while it is in cache, and what one hop of a relay waits
+// for.
 uint64_t DefaultSegmentBytes(uint64_t shard_bytes);
 
 // A run of a segment's bytes within one storage.
 struct SegmentPiece {
-  uint32_t storage = 0;   // index into storages()
-  uint64_t offset = 0;    // within the storage
+  uint32_t storage = 0;  // index into storages()
+  uint64_t offset = 0;   // within the storage
   uint64_t bytes = 0;
   friend bool operator==(const SegmentPiece&, const SegmentPiece&) = default;
 };
@@ -55,8 +56,8 @@ using SegmentPieces = absl::InlinedVector<SegmentPiece, 4>;
 class ShardLayout {
  public:
   struct Spec {
-    std::vector<TensorSpec> tensors;       // any order
-    uint64_t segment_bytes = 0;            // 0: DefaultSegmentBytes
+    std::vector<TensorSpec> tensors;  // any order
+    uint64_t segment_bytes = 0;       // 0: DefaultSegmentBytes
     ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3_64;
   };
   // A storage: the bytes of one tensor that is nobody's alias.
@@ -67,8 +68,8 @@ class ShardLayout {
   };
 
   ShardLayout() = default;  // no tensor, no segment
-  // INVALID_ARGUMENT naming the tensor: what CompleteTensorSpec refuses, a duplicate name, an alias of
-  // an unknown tensor, of an alias or of other size; or naming the limit that is exceeded.
+  // INVALID_ARGUMENT naming the tensor: what CompleteTensorSpec refuses, a duplicate name, an alias
+  // of an unknown tensor, of an alias or of other size; or naming the limit that is exceeded.
   // UNIMPLEMENTED for reserved encodings.
   static absl::StatusOr<ShardLayout> Build(Spec spec);
 
@@ -79,12 +80,12 @@ class ShardLayout {
   static absl::StatusOr<ShardLayout> Decode(absl::string_view encoded);
 
   const Digest& digest() const { return digest_; }
-  uint64_t bytes() const { return bytes_; }                // of all storages
+  uint64_t bytes() const { return bytes_; }  // of all storages
   uint64_t segment_bytes() const { return segment_bytes_; }
   uint64_t segment_count() const;
   ChecksumAlgorithm checksum() const { return checksum_; }
-  const std::vector<TensorSpec>& tensors() const { return tensors_; }     // canonical order
-  const std::vector<Storage>& storages() const { return storages_; }      // canonical order
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }  // canonical order
+  const std::vector<Storage>& storages() const { return storages_; }   // canonical order
   // The storage of tensor `tensor` (its own, or that of the tensor it is an alias of).
   uint32_t StorageOf(uint32_t tensor) const { return storage_of_[tensor]; }
 

@@ -23,8 +23,7 @@ std::string Only(const TensorSpec& tensor, absl::string_view side) {
 }
 
 std::string Differs(absl::string_view what, absl::string_view reader, absl::string_view holder) {
-  return absl::StrCat(what, " is ", reader, " in the reader's shard, ", holder,
-                      " in the holder's");
+  return absl::StrCat(what, " is ", reader, " in the reader's shard, ", holder, " in the holder's");
 }
 
 // Empty: the tensors are the same.

@@ -229,9 +229,9 @@ std::string ShardLayout::Encode() const {
 
 absl::StatusOr<ShardLayout> ShardLayout::Decode(absl::string_view encoded) {
   if (encoded.size() > kMaxLayoutBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("an encoded shard layout of ", encoded.size(), " bytes; at most ",
-                     kMaxLayoutBytes, " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("an encoded shard layout of ", encoded.size(),
+                                                   " bytes; at most ", kMaxLayoutBytes,
+                                                   " are allowed"));
   }
   TH_ASSIGN_OR_RETURN(Spec spec, Decoder(encoded).Decode());
   absl::StatusOr<ShardLayout> layout = Build(std::move(spec));

@@ -19,11 +19,17 @@ using ::th::testing::StatusIs;
 std::vector<TensorSpec> EverySort() {
   return {
       {.name = "embed.weight", .dtype = DType::kBF16, .shape = {300, 64}},
-      {.name = "head.weight", .dtype = DType::kBF16, .shape = {64, 300}, .alias_of = "embed.weight"},
+      {.name = "head.weight",
+       .dtype = DType::kBF16,
+       .shape = {64, 300},
+       .alias_of = "embed.weight"},
       {.name = "layers.0.norm", .dtype = DType::kF32, .shape = {64}},
       {.name = "layers.1.norm", .dtype = DType::kF4, .shape = {33}},
       {.name = "packed", .dtype = DType::kOpaque, .shape = {3}, .bytes = 12345},
-      {.name = "slice", .dtype = DType::kF8E4M3, .shape = {16, 64}, .global_shape = {64, 64},
+      {.name = "slice",
+       .dtype = DType::kF8E4M3,
+       .shape = {16, 64},
+       .global_shape = {64, 64},
        .slice_begin = {16, 0}},
       {.name = "step", .dtype = DType::kI64},
       {.name = "zero", .dtype = DType::kF32, .shape = {0, 4}},
@@ -53,10 +59,10 @@ TEST(ShardLayoutEncodingTest, DigestIsOfTheEncoding) {
 TEST(ShardLayoutEncodingTest, BytesStayAsTheyAre) {
   ASSERT_OK_AND_ASSIGN(
       const ShardLayout layout,
-      ShardLayout::Build({.tensors = {{.name = "ab", .dtype = DType::kF32, .shape = {2, 300}},
-                                      {.name = "ac", .dtype = DType::kF32, .shape = {600},
-                                       .alias_of = "ab"}},
-                          .segment_bytes = 4096}));
+      ShardLayout::Build(
+          {.tensors = {{.name = "ab", .dtype = DType::kF32, .shape = {2, 300}},
+                       {.name = "ac", .dtype = DType::kF32, .shape = {600}, .alias_of = "ab"}},
+           .segment_bytes = 4096}));
   const std::string expected(
       "THSL\x01\x01\x80\x20\x02"
       "\x00\x0c\x00\x02"
@@ -89,7 +95,9 @@ TEST(ShardLayoutEncodingTest, NoOtherBytesDecodeToTheSameLayout) {
   }
 }
 
-std::string Head(char tensors) { return absl::StrCat("THSL\x01\x01\x80\x20", std::string(1, tensors)); }
+std::string Head(char tensors) {
+  return absl::StrCat("THSL\x01\x01\x80\x20", std::string(1, tensors));
+}
 
 std::string Tensor(char shared, absl::string_view rest) {
   return absl::StrCat(absl::string_view("\x00\x02", 2), std::string(1, shared),
@@ -128,8 +136,9 @@ TEST(ShardLayoutEncodingTest, RefusesHostileBytes) {
 
 TEST(ShardLayoutEncodingTest, RefusesNamesThatGrowFromFewBytes) {
   // Every name but the first takes seven bytes and stands for a thousand.
-  std::string encoded = absl::StrCat("THSL\x01\x01\x80\x20\xf0\xa2\x04", std::string("\0\x02\0\xe7\x07", 5),
-                                     std::string(999, 'a'), std::string("\x01\x05", 2));
+  std::string encoded =
+      absl::StrCat("THSL\x01\x01\x80\x20\xf0\xa2\x04", std::string("\0\x02\0\xe7\x07", 5),
+                   std::string(999, 'a'), std::string("\x01\x05", 2));
   for (int i = 1; i < 70'000; ++i) encoded += std::string("\0\x02\xe7\x07\0\x01\x05", 7);
   EXPECT_THAT(ShardLayout::Decode(encoded),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("too long names")));

@@ -66,8 +66,8 @@ TEST(DefaultSegmentBytesTest, GrowsWithTheShard) {
 
 TEST(ShardLayoutTest, OrdersTensorsByTheBytesOfTheirNames) {
   ASSERT_OK_AND_ASSIGN(const ShardLayout layout,
-                       Layout({Bytes("b", 1), Bytes("\xc3\xbc", 1), Bytes("a.10", 1),
-                               Bytes("a", 1), Bytes("a.2", 1), Bytes("Z", 1)}));
+                       Layout({Bytes("b", 1), Bytes("\xc3\xbc", 1), Bytes("a.10", 1), Bytes("a", 1),
+                               Bytes("a.2", 1), Bytes("Z", 1)}));
   EXPECT_THAT(Names(layout), ElementsAre("Z", "a", "a.10", "a.2", "b", "\xc3\xbc"));
 }
 
@@ -119,9 +119,9 @@ TEST(ShardLayoutTest, PacksSmallTensorsAndSplitsLargeOnes) {
                        Layout({Bytes("a", 100), Bytes("b", 200), Bytes("c", 9000)}));
   EXPECT_EQ(layout.bytes(), 9300u);
   EXPECT_EQ(layout.segment_count(), 3u);
-  EXPECT_THAT(layout.PiecesOf(SegmentIndex(0)),
-              ElementsAre(SegmentPiece{0, 0, 100}, SegmentPiece{1, 0, 200},
-                          SegmentPiece{2, 0, 3796}));
+  EXPECT_THAT(
+      layout.PiecesOf(SegmentIndex(0)),
+      ElementsAre(SegmentPiece{0, 0, 100}, SegmentPiece{1, 0, 200}, SegmentPiece{2, 0, 3796}));
   EXPECT_THAT(layout.PiecesOf(SegmentIndex(1)), ElementsAre(SegmentPiece{2, 3796, 4096}));
   EXPECT_THAT(layout.PiecesOf(SegmentIndex(2)), ElementsAre(SegmentPiece{2, 7892, 1108}));
   EXPECT_EQ(layout.SegmentLength(SegmentIndex(2)), 1108u);
@@ -221,9 +221,9 @@ TEST(ShardLayoutTest, TwoTerabytesAreLaidOutWithoutWalkingThem) {
   constexpr int64_t kTensorBytes = (int64_t{2} << 40) / kTensors;
   std::vector<TensorSpec> tensors;
   for (int64_t i = 0; i < kTensors; ++i) {
-    tensors.push_back(Bytes(absl::StrCat("model.layers.", i % 61, ".mlp.experts.", i / 61,
-                                         ".down_proj.weight"),
-                            kTensorBytes));
+    tensors.push_back(
+        Bytes(absl::StrCat("model.layers.", i % 61, ".mlp.experts.", i / 61, ".down_proj.weight"),
+              kTensorBytes));
   }
   ASSERT_OK_AND_ASSIGN(const ShardLayout layout, Layout(std::move(tensors), 0));
   EXPECT_EQ(layout.segment_bytes(), uint64_t{4} << 20);
@@ -250,27 +250,38 @@ std::vector<RefusedShard> RefusedShards() {
   std::vector<TensorSpec> huge;
   for (int i = 0; i < 20; ++i) huge.push_back(Bytes(absl::StrCat("h", i), kHuge));
   return {
-      {"tensor 'a': two tensors have this name", kInvalid,
+      {"tensor 'a': two tensors have this name",
+       kInvalid,
        {.tensors = {Bytes("a", 1), Bytes("b", 1), Bytes("a", 2)}}},
       {"a tensor has an empty name", kInvalid, {.tensors = {Bytes("", 1)}}},
       {"tensor 's': strides [2] of shape [4] are not contiguous", kInvalid, {.tensors = {strided}}},
-      {"tensor 'd': encoding 2 is reserved", absl::StatusCode::kUnimplemented, {.tensors = {delta}}},
-      {"tensor 'b': alias of 'x', which the shard does not have", kInvalid,
+      {"tensor 'd': encoding 2 is reserved",
+       absl::StatusCode::kUnimplemented,
+       {.tensors = {delta}}},
+      {"tensor 'b': alias of 'x', which the shard does not have",
+       kInvalid,
        {.tensors = {Bytes("a", 1), Alias("b", 1, "x")}}},
-      {"tensor 'c': alias of 'b', which is an alias itself", kInvalid,
+      {"tensor 'c': alias of 'b', which is an alias itself",
+       kInvalid,
        {.tensors = {Bytes("a", 1), Alias("b", 1, "a"), Alias("c", 1, "b")}}},
-      {"tensor 'a': alias of 'a', which is an alias itself", kInvalid,
+      {"tensor 'a': alias of 'a', which is an alias itself",
+       kInvalid,
        {.tensors = {Alias("a", 1, "a")}}},
-      {"tensor 'b': alias of 'a', which has 1 bytes, not 2", kInvalid,
+      {"tensor 'b': alias of 'a', which has 1 bytes, not 2",
+       kInvalid,
        {.tensors = {Bytes("a", 1), Alias("b", 2, "a")}}},
       {"tensor 'h6': the shard's bytes overflow", kInvalid, {.tensors = huge}},
-      {"segment_bytes=4095 is outside 4096 to 67108864", kInvalid,
+      {"segment_bytes=4095 is outside 4096 to 67108864",
+       kInvalid,
        {.tensors = {Bytes("a", 1)}, .segment_bytes = 4095}},
-      {"segment_bytes=67108865", kInvalid,
+      {"segment_bytes=67108865",
+       kInvalid,
        {.tensors = {Bytes("a", 1)}, .segment_bytes = kMaxSegmentBytes + 1}},
-      {"16777217 segments; at most 16777216", kInvalid,
+      {"16777217 segments; at most 16777216",
+       kInvalid,
        {.tensors = {Bytes("a", (int64_t{1} << 36) + 1)}, .segment_bytes = 4096}},
-      {"checksum algorithm 9 is unknown", kInvalid,
+      {"checksum algorithm 9 is unknown",
+       kInvalid,
        {.tensors = {Bytes("a", 1)}, .checksum = static_cast<ChecksumAlgorithm>(9)}},
   };
 }

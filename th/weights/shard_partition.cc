@@ -62,14 +62,13 @@ absl::StatusOr<std::vector<std::vector<TensorSpec>>> SplitIntoShards(
     if (tensor.alias_of.empty()) owners.push_back(&tensor);
   }
   if (shard_count == 0 || shard_count > owners.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot make ", shard_count, " shards of ",
-                                                   owners.size(), " tensors"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot make ", shard_count, " shards of ", owners.size(), " tensors"));
   }
   TH_ASSIGN_OR_RETURN(const ShardOfName shard_of, AssignOwners(std::move(owners), shard_count));
   std::vector<uint32_t> shards;
   for (const TensorSpec& tensor : tensors) {
-    const auto found =
-        shard_of.find(tensor.alias_of.empty() ? tensor.name : tensor.alias_of);
+    const auto found = shard_of.find(tensor.alias_of.empty() ? tensor.name : tensor.alias_of);
     if (found == shard_of.end()) {
       return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensor.name), ": alias of ",
                                                      Quoted(tensor.alias_of),

@@ -46,10 +46,9 @@ TEST(SplitIntoShardsTest, BalancesBytes) {
 }
 
 TEST(SplitIntoShardsTest, KeepsAliasesWithTheirOwner) {
-  ASSERT_OK_AND_ASSIGN(
-      const auto shards,
-      SplitIntoShards({Alias("head", 4, "z"), Bytes("a", 9), Bytes("z", 4), Alias("tail", 4, "z")},
-                      2));
+  ASSERT_OK_AND_ASSIGN(const auto shards, SplitIntoShards({Alias("head", 4, "z"), Bytes("a", 9),
+                                                           Bytes("z", 4), Alias("tail", 4, "z")},
+                                                          2));
   EXPECT_THAT(Names(shards[0]), ElementsAre("a"));
   EXPECT_THAT(Names(shards[1]), ElementsAre("head", "z", "tail"));
 }

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define TH_RETURN_IF_ERROR(expression)                        \
-  do {                                                        \
+#define TH_RETURN_IF_ERROR(expression)                                              \
+  do {                                                                              \
     if (::absl::Status th_status = (expression); !th_status.ok()) return th_status; \
   } while (false)
 

@@ -120,16 +120,16 @@ uint64_t LayerBytes(const Family& family, int64_t hidden) {
   return layer.bytes();
 }
 
-// Layers until only the embeddings' share is left, and a vocabulary that takes the rest to the byte.
+// Layers until only the embeddings' share is left, and a vocabulary that takes the rest to the
+// byte.
 std::vector<TensorSpec> BuildModel(const Family& family, uint64_t bytes) {
   const double wanted_bytes = static_cast<double>(bytes);
   const double square =
       (1 - kEmbeddingShare) * wanted_bytes / (kLayers * family.layer_bytes_a_square);
-  const int64_t hidden =
-      std::min(kMaxHidden, RoundDown(std::sqrt(square), family.hidden_step));
+  const int64_t hidden = std::min(kMaxHidden, RoundDown(std::sqrt(square), family.hidden_step));
   const int64_t row_bytes = hidden * 2 * (family.tied_head ? 1 : 2);
-  const double embedding_bytes = std::min(kEmbeddingShare * wanted_bytes,
-                                          static_cast<double>(kMaxVocabulary * row_bytes));
+  const double embedding_bytes =
+      std::min(kEmbeddingShare * wanted_bytes, static_cast<double>(kMaxVocabulary * row_bytes));
   const int64_t layers = static_cast<int64_t>((wanted_bytes - embedding_bytes) /
                                               static_cast<double>(LayerBytes(family, hidden)));
   ModelBuilder model;
@@ -210,8 +210,7 @@ void FillSynthetic(const SyntheticContent& content, uint64_t offset, absl::Span<
   ForStream(StreamKey(content), offset, out, [](uint64_t, uint64_t stream) { return stream; });
 }
 
-void MutateSynthetic(const SyntheticContent& content, uint64_t offset,
-                     absl::Span<uint8_t> inout) {
+void MutateSynthetic(const SyntheticContent& content, uint64_t offset, absl::Span<uint8_t> inout) {
   ForStream(StreamKey(content), offset, inout,
             [](uint64_t old, uint64_t stream) { return old ^ stream; });
 }

@@ -27,8 +27,8 @@ absl::StatusOr<SyntheticKind> ParseSyntheticKind(absl::string_view text);
 inline constexpr uint64_t kMinSyntheticBytes = uint64_t{16} << 20;
 inline constexpr uint64_t kMaxSyntheticBytes = uint64_t{8} << 40;
 
-// The tensors of a model whose storages have `bytes` bytes, at most 2 % fewer. INVALID_ARGUMENT when
-// `bytes` is outside kMinSyntheticBytes to kMaxSyntheticBytes.
+// The tensors of a model whose storages have `bytes` bytes, at most 2 % fewer. INVALID_ARGUMENT
+// when `bytes` is outside kMinSyntheticBytes to kMaxSyntheticBytes.
 absl::StatusOr<std::vector<TensorSpec>> SyntheticModel(SyntheticKind kind, uint64_t bytes);
 
 // Names an endless stream of bytes that look random. Other fields, other bytes.
@@ -41,8 +41,8 @@ struct SyntheticContent {
 // Writes bytes [offset, offset + out.size()) of the content's stream.
 void FillSynthetic(const SyntheticContent& content, uint64_t offset, absl::Span<uint8_t> out);
 
-// XORs them into what is there: a real tensor changes in all its bytes but 1 of 256, and a second time
-// gives the old bytes back.
+// XORs them into what is there: a real tensor changes in all its bytes but 1 of 256, and a second
+// time gives the old bytes back.
 void MutateSynthetic(const SyntheticContent& content, uint64_t offset, absl::Span<uint8_t> inout);
 
 }  // namespace th

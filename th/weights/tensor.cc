@@ -96,9 +96,9 @@ absl::Status CompleteBytes(TensorSpec& spec) {
   const absl::StatusOr<uint64_t> implied = BytesOfShape(spec.dtype, spec.shape);
   if (!implied.ok()) return Refused(spec, implied.status().message());
   if (spec.bytes != 0 && spec.bytes != *implied) {
-    return Refused(spec, absl::StrCat("bytes=", spec.bytes, " disagree with ",
-                                      DTypeName(spec.dtype), " ", ShapeToString(spec.shape),
-                                      ", which has ", *implied));
+    return Refused(spec,
+                   absl::StrCat("bytes=", spec.bytes, " disagree with ", DTypeName(spec.dtype), " ",
+                                ShapeToString(spec.shape), ", which has ", *implied));
   }
   spec.bytes = *implied;
   return absl::OkStatus();
@@ -130,18 +130,18 @@ absl::Status CompleteStrides(TensorSpec& spec) {
 absl::Status CompleteSlice(TensorSpec& spec) {
   if (spec.global_shape.empty()) spec.global_shape = spec.shape;
   if (spec.slice_begin.empty()) spec.slice_begin.assign(spec.shape.size(), 0);
-  bool inside = spec.global_shape.size() == spec.shape.size() &&
-                spec.slice_begin.size() == spec.shape.size();
+  bool inside =
+      spec.global_shape.size() == spec.shape.size() && spec.slice_begin.size() == spec.shape.size();
   for (size_t i = 0; inside && i < spec.shape.size(); ++i) {
     // In this order nothing can overflow: no term is negative.
     inside = spec.slice_begin[i] >= 0 && spec.global_shape[i] >= spec.slice_begin[i] &&
              spec.shape[i] <= spec.global_shape[i] - spec.slice_begin[i];
   }
   if (inside) return absl::OkStatus();
-  return Refused(spec, absl::StrCat("slice ", ShapeToString(spec.shape), " at ",
-                                    ShapeToString(spec.slice_begin),
-                                    " is not inside the global shape ",
-                                    ShapeToString(spec.global_shape)));
+  return Refused(
+      spec,
+      absl::StrCat("slice ", ShapeToString(spec.shape), " at ", ShapeToString(spec.slice_begin),
+                   " is not inside the global shape ", ShapeToString(spec.global_shape)));
 }
 
 }  // namespace
@@ -170,9 +170,8 @@ absl::StatusOr<uint64_t> BytesOfShape(DType dtype, absl::Span<const int64_t> sha
         absl::StrCat("dtype ", DTypeName(dtype), " says nothing about bytes"));
   }
   if (shape.size() > static_cast<size_t>(kMaxTensorDimensions)) {
-    return absl::InvalidArgumentError(absl::StrCat("it has ", shape.size(),
-                                                   " dimensions; at most ", kMaxTensorDimensions,
-                                                   " are allowed"));
+    return absl::InvalidArgumentError(absl::StrCat("it has ", shape.size(), " dimensions; at most ",
+                                                   kMaxTensorDimensions, " are allowed"));
   }
   uint64_t elements = 1;
   bool overflow = false;

@@ -51,10 +51,10 @@ TEST(BytesOfShapeTest, FollowsFromDTypeAndShape) {
     uint64_t bytes;
   };
   const Case cases[] = {
-      {DType::kF32, {}, 4},          {DType::kF32, {2, 3}, 24}, {DType::kF32, {2, 0, 3}, 0},
-      {DType::kBF16, {5}, 10},       {DType::kF4, {3}, 2},      {DType::kF4, {4}, 2},
-      {DType::kF6E2M3, {4}, 3},      {DType::kF6E3M2, {5}, 4},  {DType::kBool, {7}, 7},
-      {DType::kC64, {2}, 16},        {DType::kF4, {}, 1},       {DType::kU8, {kHuge / 8}, kHuge / 8},
+      {DType::kF32, {}, 4},         {DType::kF32, {2, 3}, 24}, {DType::kF32, {2, 0, 3}, 0},
+      {DType::kBF16, {5}, 10},      {DType::kF4, {3}, 2},      {DType::kF4, {4}, 2},
+      {DType::kF6E2M3, {4}, 3},     {DType::kF6E3M2, {5}, 4},  {DType::kBool, {7}, 7},
+      {DType::kC64, {2}, 16},       {DType::kF4, {}, 1},       {DType::kU8, {kHuge / 8}, kHuge / 8},
       {DType::kF64, {kHuge, 0}, 0},
   };
   for (const Case& c : cases) {
@@ -101,7 +101,8 @@ TEST(CompleteTensorSpecTest, BearsContiguousStrides) {
     std::vector<int64_t> strides;
   };
   const Case cases[] = {
-      {{2, 3}, {3, 1}}, {{1, 3}, {99, 1}}, {{2, 1}, {1, 7}}, {{2, 0}, {5, 5}}, {{2, 3, 4}, {12, 4, 1}},
+      {{2, 3}, {3, 1}}, {{1, 3}, {99, 1}},       {{2, 1}, {1, 7}},
+      {{2, 0}, {5, 5}}, {{2, 3, 4}, {12, 4, 1}},
   };
   for (const Case& c : cases) {
     TensorSpec spec = Matrix();
@@ -141,22 +142,33 @@ const RefusedSpec kRefusedSpecs[] = {
      [](TensorSpec& s) { s.dtype = static_cast<DType>(23); }},
     {"tensor 'w': shape [2,-3] has a negative dimension", kInvalid,
      [](TensorSpec& s) { s.shape[1] = -3; }},
-    {"tensor 'w': shape", kInvalid, [](TensorSpec& s) { s.shape = {kHuge, kHuge}; }},
+    {"tensor 'w': shape", kInvalid,
+     [](TensorSpec& s) {
+       s.shape = {kHuge, kHuge};
+     }},
     {"tensor 'w': shape [-1] has a negative dimension", kInvalid,
      [](TensorSpec& s) { s.dtype = DType::kOpaque, s.shape = {-1}; }},
     {"tensor 'w': bytes=23 disagree with F32 [2,3], which has 24", kInvalid,
      [](TensorSpec& s) { s.bytes = 23; }},
     {"tensor 'w': strides [1,2] of shape [2,3] are not contiguous", kInvalid,
-     [](TensorSpec& s) { s.strides = {1, 2}; }},
+     [](TensorSpec& s) {
+       s.strides = {1, 2};
+     }},
     {"tensor 'w': strides [1] of shape [2,3]", kInvalid, [](TensorSpec& s) { s.strides = {1}; }},
     {"tensor 'w': slice [2,3] at [0,0] is not inside the global shape [2]", kInvalid,
      [](TensorSpec& s) { s.global_shape = {2}; }},
     {"tensor 'w': slice [2,3] at [7,0] is not inside the global shape [8,3]", kInvalid,
-     [](TensorSpec& s) { s.global_shape = {8, 3}, s.slice_begin = {7, 0}; }},
+     [](TensorSpec& s) {
+       s.global_shape = {8, 3}, s.slice_begin = {7, 0};
+     }},
     {"tensor 'w': slice [2,3] at [-1,0]", kInvalid,
-     [](TensorSpec& s) { s.global_shape = {8, 3}, s.slice_begin = {-1, 0}; }},
+     [](TensorSpec& s) {
+       s.global_shape = {8, 3}, s.slice_begin = {-1, 0};
+     }},
     {"tensor 'w': slice [2,3] at [9223372036854775807,0]", kInvalid,
-     [](TensorSpec& s) { s.slice_begin = {kHuge, 0}; }},
+     [](TensorSpec& s) {
+       s.slice_begin = {kHuge, 0};
+     }},
     {"tensor 'w': encoding 1 is reserved", absl::StatusCode::kUnimplemented,
      [](TensorSpec& s) { s.encoding = TensorEncoding::kSparseDelta; }},
     {"tensor 'w': base_version '6' is reserved", absl::StatusCode::kUnimplemented,

@@ -13,8 +13,8 @@ namespace th {
 // The bytes of a foreign name that an error message shows at most.
 inline constexpr size_t kMaxQuotedBytes = 160;
 
-// Takes the first code point off `rest`, which must not be empty. nullopt, and `rest` as it was, when
-// it does not begin with well-formed UTF-8 (overlong forms and surrogates are not).
+// Takes the first code point off `rest`, which must not be empty. nullopt, and `rest` as it was,
+// when it does not begin with well-formed UTF-8 (overlong forms and surrogates are not).
 std::optional<char32_t> TakeCodePoint(absl::string_view& rest);
 
 bool IsUtf8(absl::string_view text);

@@ -22,9 +22,8 @@ absl::Status CheckText(absl::string_view what, absl::string_view text, size_t ma
   if (text.empty()) return absl::InvalidArgumentError(absl::StrCat(what, " is empty"));
   const std::string shown = absl::StrCat(what, " ", Quoted(text));
   if (text.size() > max_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(shown, " has ", text.size(),
-                                                   " bytes; at most ", max_bytes,
-                                                   " are allowed"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(shown, " has ", text.size(), " bytes; at most ", max_bytes, " are allowed"));
   }
   for (absl::string_view rest = text; !rest.empty();) {
     const std::optional<char32_t> code_point = TakeCodePoint(rest);
@@ -79,8 +78,8 @@ absl::StatusOr<VersionLabel> VersionLabel::Parse(absl::string_view text) {
         "version label 'latest' is reserved: it selects the highest version");
   }
   if (absl::StartsWith(text, kSequencePrefix)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "version label ", Quoted(text), " begins with '#', which selects by sequence"));
+    return absl::InvalidArgumentError(absl::StrCat("version label ", Quoted(text),
+                                                   " begins with '#', which selects by sequence"));
   }
   return VersionLabel(std::string(text));
 }

@@ -34,7 +34,9 @@ TEST(VersionLabelTest, RefusesNamingTheRule) {
       {"latest", "'latest' is reserved"},
       {"#2.17", "begins with '#'"},
       {"step 57", "contains white space"},
-      {"step\xc2\xa0""57", "contains white space"},
+      {"step\xc2\xa0"
+       "57",
+       "contains white space"},
       {"step\n", "contains white space"},
       {"a\x01", "contains an unprintable character"},
       {"a\xe2\x80\xae", "contains an unprintable character"},
@@ -56,9 +58,9 @@ TEST(VersionLabelTest, StepIsItsDigits) {
 }
 
 TEST(VersionSelectorTest, ReadsWhatItWrites) {
-  const VersionSelector selectors[] = {
-      LatestVersion{}, VersionLabel::FromStep(57), VersionSequence::Of(Epoch(2), 17),
-      VersionSequence(std::numeric_limits<uint64_t>::max())};
+  const VersionSelector selectors[] = {LatestVersion{}, VersionLabel::FromStep(57),
+                                       VersionSequence::Of(Epoch(2), 17),
+                                       VersionSequence(std::numeric_limits<uint64_t>::max())};
   for (const VersionSelector& selector : selectors) {
     EXPECT_THAT(ParseVersionSelector(ToString(selector)), IsOkAndHolds(selector))
         << ToString(selector);
