@@ -37,8 +37,7 @@ class IsOkMatcher {
   using is_gtest_matcher = void;
 
   template <typename StatusLike>
-  bool MatchAndExplain(const StatusLike& actual,
-                       ::testing::MatchResultListener* listener) const {
+  bool MatchAndExplain(const StatusLike& actual, ::testing::MatchResultListener* listener) const {
     if (GetStatus(actual).ok()) return true;
     *listener << "whose status is " << GetStatus(actual);
     return false;
@@ -55,8 +54,7 @@ class StatusIsMatcher {
       : code_(code), message_(std::move(message)) {}
 
   template <typename StatusLike>
-  bool MatchAndExplain(const StatusLike& actual,
-                       ::testing::MatchResultListener* listener) const {
+  bool MatchAndExplain(const StatusLike& actual, ::testing::MatchResultListener* listener) const {
     const absl::Status& status = GetStatus(actual);
     *listener << "whose status is " << status;
     return status.code() == code_ && message_.Matches(std::string(status.message()));
@@ -131,8 +129,7 @@ inline status_matchers_internal::StatusIsMatcher StatusIs(absl::StatusCode code)
 
 // `message` is a matcher, or the exact text.
 template <typename MessageMatcher>
-status_matchers_internal::StatusIsMatcher StatusIs(absl::StatusCode code,
-                                                   MessageMatcher message) {
+status_matchers_internal::StatusIsMatcher StatusIs(absl::StatusCode code, MessageMatcher message) {
   return {code, ::testing::SafeMatcherCast<std::string>(std::move(message))};
 }
 
@@ -153,12 +150,12 @@ status_matchers_internal::IsOkAndHoldsMatcher<std::decay_t<ValueMatcher>> IsOkAn
 #define ASSERT_OK(expression) ASSERT_THAT(expression, ::th::testing::IsOk())
 
 // `lhs` may declare a variable. A type with commas must be wrapped in parentheses by an alias.
-#define ASSERT_OK_AND_ASSIGN(lhs, rexpr)                                                    \
+#define ASSERT_OK_AND_ASSIGN(lhs, rexpr) \
   TH_ASSERT_OK_AND_ASSIGN_IMPL(TH_STATUS_MATCHERS_CONCAT(th_status_or_, __LINE__), lhs, rexpr)
 
-#define TH_ASSERT_OK_AND_ASSIGN_IMPL(result, lhs, rexpr)                                    \
-  auto result = (rexpr);                                                                    \
-  ASSERT_TRUE(result.ok()) << #rexpr << " returned " << result.status();                    \
+#define TH_ASSERT_OK_AND_ASSIGN_IMPL(result, lhs, rexpr)                 \
+  auto result = (rexpr);                                                 \
+  ASSERT_TRUE(result.ok()) << #rexpr << " returned " << result.status(); \
   lhs = *std::move(result)
 
 #endif  // TESTING_STATUS_MATCHERS_H_

@@ -18,7 +18,8 @@ std::string JoinedOnAnotherThread(int number) {
 
 }  // namespace th
 
-extern "C" __attribute__((visibility("default"))) int sample_text(int number, char* out, int out_bytes) {
+extern "C" __attribute__((visibility("default"))) int sample_text(int number, char* out,
+                                                                  int out_bytes) {
   try {
     const std::string text = th::JoinedOnAnotherThread(number);
     std::strncpy(out, text.c_str(), static_cast<size_t>(out_bytes));

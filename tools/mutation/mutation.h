@@ -1,6 +1,6 @@
-// TH_MUTATE marks one place that a test must guard: beside the correct expression stands a wrong one
-// that is compiled only into the `mutation_test` of that name. Everywhere else the wrong expression
-// is removed by the preprocessor, so a release binary has no trace of it.
+// TH_MUTATE marks one place that a test must guard: beside the correct expression stands a wrong
+// one that is compiled only into the `mutation_test` of that name. Everywhere else the wrong
+// expression is removed by the preprocessor, so a release binary has no trace of it.
 //
 //   const bool admits = TH_MUTATE(kAdmitWhileDraining, state == State::kPublished,
 //                                 state == State::kPublished || state == State::kDraining);
@@ -13,8 +13,8 @@
 #ifndef TOOLS_MUTATION_MUTATION_H_
 #define TOOLS_MUTATION_MUTATION_H_
 
-// The mutation `name` is on when TH_MUTATION_name is defined to 1. Pasting that 1 gives a macro that
-// expands to `~,`, an extra argument, which shifts `mutant` to the place of the chosen one.
+// The mutation `name` is on when TH_MUTATION_name is defined to 1. Pasting that 1 gives a macro
+// that expands to `~,`, an extra argument, which shifts `mutant` to the place of the chosen one.
 #define TH_MUTATION_SHIFT_1 ~,
 #define TH_MUTATION_SECOND(ignored, chosen, ...) chosen
 #define TH_MUTATION_SECOND_OF(...) TH_MUTATION_SECOND(__VA_ARGS__)

@@ -1,8 +1,10 @@
-// Options and suppressions of gcc's sanitizers, compiled in so that a test runs under one with no environment.
+// Options and suppressions of gcc's sanitizers, compiled in so that a test runs under one with no
+// environment.
 //
-// gRPC comes as a library that is not instrumented: ThreadSanitizer does not see its locks, and reports what they
-// protect. Only frames of such libraries may be suppressed here, never our own.
+// gRPC comes as a library that is not instrumented: ThreadSanitizer does not see its locks, and
+// reports what they protect. Only frames of such libraries may be suppressed here, never our own.
 
+// The names are the sanitizers' own. NOLINTBEGIN(bugprone-reserved-identifier)
 extern "C" {
 
 const char* __tsan_default_suppressions() {
@@ -23,3 +25,4 @@ const char* __asan_default_options() {
 const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 
 }  // extern "C"
+// NOLINTEND(bugprone-reserved-identifier)
