@@ -103,7 +103,7 @@ uint64_t PipelineReplicator::SegmentsPerRequest() const {
 std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(SourceIndex source,
                                                                            absl::Time now) {
   Source* asked = Find(source);
-  if (asked == nullptr || asked->retired || failed()) return std::nullopt;
+  if (asked == nullptr || asked->retired || asked->too_corrupt || failed()) return std::nullopt;
   if (asked->requests.size() >= limits_.requests_in_flight) return std::nullopt;
   SegmentRange range = held_.FirstMissing(SegmentIndex(0), spec_.segment_count,
                                           SegmentsPerRequest(), SkipFor(*asked));

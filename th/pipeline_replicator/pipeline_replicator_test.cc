@@ -232,6 +232,8 @@ TEST_F(PipelineReplicatorTest, SourceWithTooManyCorruptSegmentsIsLostOnce) {
   GiveCorrupt(kA, 1);
   EXPECT_THAT(fill_.PollLost(At(1)), IsEmpty());
   GiveCorrupt(kA, 2);
+  for (uint64_t i : {0, 3, 4, 5}) Give(kA, i);
+  EXPECT_THAT(Ask(kA), IsEmpty());  // not even before the owner has heard of it
   EXPECT_EQ(fill_.NextDeadline(), absl::InfinitePast());
   EXPECT_THAT(fill_.PollLost(At(1)),
               ElementsAre(PipelineReplicator::LostSource{.source = kA, .corrupt = true}));

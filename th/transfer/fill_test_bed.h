@@ -1,0 +1,93 @@
+// Several holders, one reader and one fill: what the tests of fills share, whatever the transport.
+#ifndef TH_TRANSFER_FILL_TEST_BED_H_
+#define TH_TRANSFER_FILL_TEST_BED_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "th/transfer/fill.h"
+#include "th/transfer/test_peers.h"
+#include "th/transfer/transport.h"
+
+namespace th::testing {
+
+// Remembers what a fill told.
+class TestObserver : public FillObserver {
+ public:
+  struct Loss {
+    AssignmentId assignment;
+    BufferAddress source;
+    SourceFailure failure;
+    std::string detail;
+  };
+
+  void AwaitFirstWrite();
+  void AwaitAllReceived();
+  Digest AwaitComplete();
+  absl::Status AwaitFailed();
+  void AwaitLosses(size_t count);
+  void AwaitStopped();
+  std::vector<Loss> losses() const;
+  bool complete() const;
+  bool calls_after_stopped() const;
+  // Called for each loss, on the fill's thread, after it is remembered.
+  void OnLoss(std::function<void(const Loss&)> react) { react_ = std::move(react); }
+
+  void OnFirstWrite() override;
+  void OnProgress() override;
+  void OnAllReceived() override;
+  void OnComplete(Digest root) override;
+  void OnFailed(absl::Status why) override;
+  void OnSourceFailed(AssignmentId assignment, BufferAddress source, SourceFailure failure,
+                      std::string detail) override;
+  void OnStopped() override;
+
+ private:
+  void Await(const bool& flag, const char* what);
+  void Note(bool* flag);
+
+  std::function<void(const Loss&)> react_;
+  mutable absl::Mutex mu_;
+  bool first_write_ ABSL_GUARDED_BY(mu_) = false;
+  bool all_received_ ABSL_GUARDED_BY(mu_) = false;
+  bool complete_ ABSL_GUARDED_BY(mu_) = false;
+  bool failed_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  bool after_stopped_ ABSL_GUARDED_BY(mu_) = false;
+  Digest root_ ABSL_GUARDED_BY(mu_);
+  absl::Status why_ ABSL_GUARDED_BY(mu_);
+  std::vector<Loss> losses_ ABSL_GUARDED_BY(mu_);
+};
+
+// One process that holds (or fills) a shard.
+struct TestNode {
+  // `worker` names it; its shard is empty until FillWith or a fill.
+  TestNode(std::unique_ptr<Transport> transport, WorkerId worker, const TestShard::Spec& spec);
+  ~TestNode();
+
+  void Publish(uint64_t seed);
+  // A fill of this node's buffer, which it serves as it arrives.
+  Fill& StartFill(ReplicatorLimits limits = {}, SegmentSet resume = {},
+                  std::optional<Digest> root = std::nullopt);
+  void StopFill();
+  // How others pull from here.
+  AssignedSource AsSource() const;
+  std::string address() const { return transport->endpoints()[0].address; }
+
+  const WorkerId worker;
+  TestShard shard;
+  TestHolder holder;
+  TestObserver observer;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Fill> fill;
+};
+
+}  // namespace th::testing
+
+#endif  // TH_TRANSFER_FILL_TEST_BED_H_

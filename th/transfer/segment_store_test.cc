@@ -1,0 +1,174 @@
+#include "th/transfer/segment_store.h"
+
+#include <atomic>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/transfer/test_peers.h"
+
+namespace th::testing {
+namespace {
+
+using Readiness = SegmentStore::Readiness;
+using ::testing::HasSubstr;
+
+class SegmentStoreTest : public ::testing::Test {
+ protected:
+  SegmentStoreTest() { shard_.FillWith(3); }
+  SegmentStore& store() { return *shard_.store(); }
+  SegmentIndex last() const { return SegmentIndex(shard_.segment_count() - 1); }
+
+  TestShard shard_{TestShard::Spec{}};
+  std::atomic<bool> never_{false};
+};
+
+TEST_F(SegmentStoreTest, NothingIsServedBeforeItIsPublished) {
+  EXPECT_EQ(store().ReadinessOf(SegmentIndex(0)), Readiness::kClosed);
+  EXPECT_EQ(store().NotifyWhenReady(SegmentIndex(0), [] { ADD_FAILURE(); }), 0);
+}
+
+TEST_F(SegmentStoreTest, PublishedStoreServesEverythingBeforeItIsSealed) {
+  store().Publish(BufferGeneration(4));
+  EXPECT_EQ(store().generation(), BufferGeneration(4));
+  EXPECT_EQ(store().ReadinessOf(last()), Readiness::kReady);
+  EXPECT_EQ(store().SumOf(last()), shard_.SumOf(last()));
+  EXPECT_EQ(store().held(), SegmentSet::AllOf(shard_.segment_count()));
+}
+
+TEST_F(SegmentStoreTest, SealReturnsTheRootOfTheSums) {
+  store().Publish(BufferGeneration(1));
+  EXPECT_THAT(store().Seal(never_), IsOkAndHolds(shard_.Root()));
+  EXPECT_EQ(store().sums()[last().value], shard_.SumOf(last()));
+}
+
+TEST_F(SegmentStoreTest, SumsOfAnEarlierPublicationAreForgotten) {
+  store().Publish(BufferGeneration(1));
+  ASSERT_OK(store().Seal(never_).status());
+  store().Close();
+  shard_.FillWith(4);
+  store().Publish(BufferGeneration(2));
+  EXPECT_THAT(store().Seal(never_), IsOkAndHolds(shard_.Root()));
+}
+
+TEST_F(SegmentStoreTest, SealOfAStoreWithoutChecksumsHasAnEmptyRoot) {
+  TestShard shard(TestShard::Spec{.checksum = ChecksumAlgorithm::kNone});
+  shard.store()->Publish(BufferGeneration(1));
+  EXPECT_THAT(shard.store()->Seal(never_), IsOkAndHolds(Digest{}));
+  EXPECT_EQ(shard.store()->SumOf(SegmentIndex(0)), 0);
+}
+
+TEST_F(SegmentStoreTest, SealStopsWhenTold) {
+  store().Publish(BufferGeneration(1));
+  std::atomic<bool> stop{true};
+  EXPECT_THAT(store().Seal(stop).status(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST_F(SegmentStoreTest, SealOfAClosedStoreIsCancelled) {
+  store().Publish(BufferGeneration(1));
+  store().Close();
+  EXPECT_THAT(store().Seal(never_).status(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST_F(SegmentStoreTest, SealOfAnUnfinishedFillNamesTheMissingSegment) {
+  store().BeginFill(BufferGeneration(1), {});
+  store().MarkHeld(SegmentIndex(0), 1);
+  EXPECT_THAT(store().Seal(never_).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("segment 1")));
+}
+
+// Once Close has returned the owner may write (the sanitizers watch this test).
+TEST_F(SegmentStoreTest, NothingIsSummedAfterTheClose) {
+  store().Publish(BufferGeneration(1));
+  absl::Status sealed;
+  std::thread sealer([&] { sealed = store().Seal(never_).status(); });
+  store().Close();
+  shard_.FillWith(9);
+  sealer.join();
+  EXPECT_TRUE(sealed.ok() || sealed.code() == absl::StatusCode::kCancelled) << sealed;
+}
+
+TEST_F(SegmentStoreTest, FillServesOnlyWhatHasArrived) {
+  store().BeginFill(BufferGeneration(1), {});
+  EXPECT_EQ(store().ReadinessOf(SegmentIndex(2)), Readiness::kNotYet);
+  store().MarkHeld(SegmentIndex(2), 77);
+  EXPECT_EQ(store().ReadinessOf(SegmentIndex(2)), Readiness::kReady);
+  EXPECT_EQ(store().SumOf(SegmentIndex(2)), 77);  // as it came, not taken again
+  EXPECT_EQ(store().ReadinessOf(SegmentIndex(3)), Readiness::kNotYet);
+}
+
+TEST_F(SegmentStoreTest, ResumedFillKeepsTheSumsOfWhatItHolds) {
+  store().BeginFill(BufferGeneration(1), {});
+  store().MarkHeld(SegmentIndex(2), 77);
+  store().MarkHeld(SegmentIndex(3), 78);
+  SegmentSet held;
+  held.Add(SegmentIndex(2));
+  store().BeginFill(BufferGeneration(2), held);
+  EXPECT_EQ(store().sums()[2], 77);
+  EXPECT_EQ(store().sums()[3], 0);
+  EXPECT_EQ(store().held(), held);
+}
+
+TEST_F(SegmentStoreTest, WaiterIsToldOnceWhenItsSegmentArrives) {
+  store().BeginFill(BufferGeneration(1), {});
+  int woken = 0;
+  EXPECT_NE(store().NotifyWhenReady(SegmentIndex(1), [&] { ++woken; }), 0);
+  store().MarkHeld(SegmentIndex(0), 1);
+  EXPECT_EQ(woken, 0);
+  store().MarkHeld(SegmentIndex(1), 1);
+  store().Close();
+  EXPECT_EQ(woken, 1);
+}
+
+enum class Waker { kClose, kPublish };
+class WakerTest : public SegmentStoreTest, public ::testing::WithParamInterface<Waker> {};
+TEST_P(WakerTest, WakesWhoWaits) {
+  store().BeginFill(BufferGeneration(1), {});
+  int woken = 0;
+  store().NotifyWhenReady(SegmentIndex(1), [&] { ++woken; });
+  store().NotifyWhenReady(SegmentIndex(2), [&] { ++woken; });
+  if (GetParam() == Waker::kClose) store().Close();
+  if (GetParam() == Waker::kPublish) store().Publish(BufferGeneration(2));
+  EXPECT_EQ(woken, 2);
+}
+INSTANTIATE_TEST_SUITE_P(All, WakerTest, ::testing::Values(Waker::kClose, Waker::kPublish));
+
+TEST_F(SegmentStoreTest, CancelledWaiterIsNotTold) {
+  store().BeginFill(BufferGeneration(1), {});
+  const auto wait = store().NotifyWhenReady(SegmentIndex(1), [] { ADD_FAILURE(); });
+  store().CancelNotify(wait);
+  store().CancelNotify(wait + 1);  // unknown: nothing
+  store().MarkHeld(SegmentIndex(1), 1);
+}
+
+TEST_F(SegmentStoreTest, ForgetAllTakesEverythingBackAndGoesOnWaiting) {
+  store().BeginFill(BufferGeneration(1), {});
+  store().MarkHeld(SegmentIndex(1), 1);
+  store().ForgetAll();
+  EXPECT_EQ(store().ReadinessOf(SegmentIndex(1)), Readiness::kNotYet);
+  EXPECT_TRUE(store().held().empty());
+}
+
+TEST_F(SegmentStoreTest, RebindIsRefusedWhileAnythingIsServed) {
+  store().Publish(BufferGeneration(1));
+  std::vector<void*> storages(shard_.layout().storages().size());
+  EXPECT_THAT(store().Rebind(storages), StatusIs(absl::StatusCode::kFailedPrecondition));
+  store().Close();
+  EXPECT_OK(store().Rebind(storages));
+}
+
+TEST_F(SegmentStoreTest, RebindToAnotherNumberOfStoragesIsRefused) {
+  EXPECT_THAT(store().Rebind({nullptr}), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(SegmentStoreTest, SegmentBeyondTheShardIsHarmless) {
+  store().BeginFill(BufferGeneration(1), {});
+  const SegmentIndex beyond(shard_.segment_count());
+  store().MarkHeld(beyond, 1);
+  EXPECT_EQ(store().ReadinessOf(beyond), Readiness::kNotYet);
+  EXPECT_EQ(store().SumOf(beyond), 0);
+}
+
+}  // namespace
+}  // namespace th::testing

@@ -1,0 +1,60 @@
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "testing/fuzz/fuzz_target.h"
+#include "th/transfer/tcp/frames.h"
+
+namespace th::tcp {
+namespace {
+
+// More frames than this in one input are looked at in part only.
+constexpr int kMaxFrames = 64;
+
+// What was accepted keeps its meaning when it is sent on.
+void CheckRoundTrip(const Frame& frame) {
+  const std::string again = std::visit(
+      [](const auto& value) -> std::string {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, Skipped> || std::is_same_v<T, SegmentHeader>) {
+          return "";
+        } else {
+          return Encode(value);
+        }
+      },
+      frame);
+  if (again.empty()) return;
+  FrameParser parser;
+  parser.Append(again);
+  const absl::StatusOr<std::optional<Frame>> parsed = parser.Next();
+  FUZZ_CHECK(parsed.ok() && parsed->has_value());
+  FUZZ_CHECK((*parsed)->index() == frame.index());
+}
+
+void ParseAll(absl::string_view input, size_t chunk) {
+  FrameParser parser;
+  int frames = 0;
+  for (size_t at = 0; at < input.size() && frames < kMaxFrames; at += chunk) {
+    parser.Append(input.substr(at, chunk));
+    while (true) {
+      const absl::StatusOr<std::optional<Frame>> frame = parser.Next();
+      if (!frame.ok()) return;
+      if (!frame->has_value()) break;
+      CheckRoundTrip(**frame);
+      if (const auto* ask = std::get_if<Ask>(&**frame)) FUZZ_CHECK(!ask->range.empty());
+      if (++frames >= kMaxFrames) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace th::tcp
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::string_view input = th::testing::AsText(data, size);
+  th::tcp::ParseAll(input, size == 0 ? 1 : size);
+  th::tcp::ParseAll(input, 7);
+  return 0;
+}
