@@ -1,0 +1,154 @@
+"""Tests check.py on small trees, each of which breaks one rule."""
+import pathlib
+import tempfile
+import unittest
+
+from tools.dependency_rules import check
+
+# A good tree: one pure package below another, and a shell above them.
+WEIGHTS = """
+cc_library(name = "weights", hdrs = ["weights.h"], visibility = ["//:__subpackages__"], deps = [":segments"])
+cc_library(name = "segments", srcs = ["segments.cc"], deps = ["@com_google_absl//absl/strings"])
+cc_test(name = "segments_test", srcs = ["segments_test.cc"], deps = [":segments", "//testing:status_matchers"])
+"""
+SCHEDULER = """
+load("//tools:mutation_test.bzl", "mutation_test")
+
+package(default_visibility = ["//visibility:private"])
+
+cc_library(name = "scheduler", hdrs = ["scheduler.h"], visibility = ["//:__subpackages__"], deps = ["//th/weights"])
+[mutation_test(name = n + "_mutation_test", lib = ":scheduler", test = ":t") for n in ["a", "b"]]
+"""
+SERVER = """
+cc_library(
+    name = "server",
+    visibility = ["//:__subpackages__"],
+    deps = ["//th/scheduler", "//th/version", "@com_github_grpc_grpc//:grpc++"],
+)
+"""
+GOOD = {
+    "th/BUILD.bazel": "",
+    "th/weights/BUILD.bazel": WEIGHTS,
+    "th/weights/README.md": "weights",
+    "th/weights/segments.cc": '#include "th/weights/weights.h"\n// takes no std::mutex, reads no absl::Now()\nint x;\n',
+    "th/weights/weights.h": 'inline const char* kText = "std::thread";\n',
+    "th/weights/segments_test.cc": "#include <thread>\n",
+    "th/scheduler/BUILD.bazel": SCHEDULER,
+    "th/scheduler/README.md": "scheduler",
+    "th/scheduler/scheduler.h": "",
+    "th/version/BUILD.bazel": 'cc_library(name = "version", visibility = ["//visibility:public"])',
+    "th/version/README.md": "version",
+    "th/server/BUILD.bazel": SERVER,
+    "th/server/README.md": "server",
+}
+
+
+class CheckTest(unittest.TestCase):
+
+    def violations(self, **changed):
+        """`changed` maps a key of PATHS below to a file's new content; None removes the file."""
+        paths = {"weights": "th/weights/BUILD.bazel", "scheduler": "th/scheduler/BUILD.bazel",
+                 "server": "th/server/BUILD.bazel", "source": "th/weights/segments.cc",
+                 "header": "th/scheduler/scheduler.h", "readme": "th/weights/README.md"}
+        files = dict(GOOD)
+        files.update({paths[key]: content for key, content in changed.items()})
+        with tempfile.TemporaryDirectory() as root:
+            for path, content in files.items():
+                if content is not None:
+                    pathlib.Path(root, path).parent.mkdir(parents=True, exist_ok=True)
+                    pathlib.Path(root, path).write_text(content)
+            return check.violations(root)
+
+    def test_good_tree_has_no_violation(self):
+        self.assertEqual(self.violations(), [])
+
+    def test_dependency_on_a_package_above_is_named(self):
+        self.assertEqual(
+            self.violations(weights=WEIGHTS.replace('"@com_google_absl//absl/strings"', '"//th/scheduler"')),
+            ["//th/weights:segments -> //th/scheduler:scheduler: th/scheduler is above th/weights in the order of "
+             "packages"])
+
+    def test_include_of_a_package_above_is_named(self):
+        self.assertEqual(
+            self.violations(source='#include "th/scheduler/scheduler.h"\n'),
+            ["th/weights/segments.cc includes a header of th/scheduler: th/scheduler is above th/weights in the order "
+             "of packages"])
+
+    def test_grpc_in_a_pure_package_is_named_with_its_path(self):
+        self.assertEqual(
+            self.violations(weights=WEIGHTS.replace("@com_google_absl//absl/strings", "@com_github_grpc_grpc//:grpc++")),
+            ["//th/weights:segments -> @com_github_grpc_grpc//:grpc++: a pure package may not reach it"])
+
+    def test_impurity_reached_through_another_package_is_named_with_its_path(self):
+        found = self.violations(scheduler=SCHEDULER.replace('"//th/weights"', '"//th/server"'))
+        self.assertIn("//th/scheduler:scheduler -> //th/server:server: a pure package may not reach it", found)
+
+    def test_synchronization_in_a_branch_of_select_is_named(self):
+        found = self.violations(weights=WEIGHTS.replace(
+            'deps = ["@com_google_absl//absl/strings"]',
+            'deps = select({":x": ["@com_google_absl//absl/synchronization"], "//conditions:default": []})'))
+        self.assertEqual(found, ["//th/weights:segments -> @com_google_absl//absl/synchronization:synchronization: a "
+                                 "pure package may not reach it"])
+
+    def test_impure_code_is_named_with_its_line(self):
+        for code, what in [("#include <mutex>", "a lock"), ("absl::Mutex mu;", "a lock"),
+                           ("#include <thread>", "a thread"), ("auto t = absl::Now();", "a clock"),
+                           ("auto t = std::chrono::steady_clock::now();", "a clock"),
+                           ("auto t = time(nullptr);", "a clock"), ("#include <random>", "a random source"),
+                           ("int r = rand();", "a random source"), ("#include <sys/socket.h>", "a socket"),
+                           ('#include "th/proto/x.pb.h"', "RPC or protobuf"),
+                           ("#include <infiniband/verbs.h>", "hardware")]:
+            with self.subTest(code):
+                found = [v for v in self.violations(source="int x;\n" + code + "\n") if "may not use" in v]
+                self.assertEqual(len(found), 1, found)
+                self.assertTrue(found[0].startswith("th/weights/segments.cc:2: "), found[0])
+                self.assertTrue(found[0].endswith("may not use " + what), found[0])
+
+    def test_look_alikes_are_no_impurity(self):
+        self.assertEqual(self.violations(source="int y = x.time(0) + operand(1) + lease.rand(2); absl::Time t;\n"), [])
+
+    def test_version_in_a_library_below_the_binaries_is_named(self):
+        found = self.violations(scheduler=SCHEDULER.replace('"//th/weights"', '"//th/version"'))
+        self.assertIn("//th/scheduler:scheduler -> //th/version:version: only th/server, th/worker, th/cli may use "
+                      "th/version", found)
+
+    def test_testing_in_a_shipped_target_is_named(self):
+        found = self.violations(server=SERVER.replace("//th/scheduler", "//testing:clock"))
+        self.assertEqual(found, ["//th/server:server -> //testing:clock: only tests may depend on //testing"])
+
+    def test_missing_readme_is_named(self):
+        self.assertEqual(self.violations(readme=None), ["th/weights: there is no README.md"])
+
+    def test_missing_facade_is_named(self):
+        found = self.violations(server=SERVER.replace('name = "server"', 'name = "service"'))
+        self.assertIn("th/server: there is no facade target //th/server:server", found)
+
+    def test_private_facade_is_named(self):
+        found = self.violations(server=SERVER.replace("//:__subpackages__", "//visibility:private"))
+        self.assertEqual(found, ["//th/server:server: the facade is visible to nobody but //visibility:private"])
+
+    def test_public_target_beside_the_facade_is_named(self):
+        found = self.violations(weights=WEIGHTS.replace('name = "segments",', 'name = "segments", '
+                                                        'visibility = ["//visibility:public"],'))
+        self.assertEqual(len(found), 1)
+        self.assertTrue(found[0].startswith("//th/weights:segments: visible to //visibility:public"), found)
+
+    def test_default_visibility_counts(self):
+        found = self.violations(weights='package(default_visibility = ["//visibility:public"])\n' + WEIGHTS)
+        self.assertEqual(len(found), 1)
+        self.assertTrue(found[0].startswith("//th/weights:segments: visible to //visibility:public"), found)
+
+    def test_unknown_package_is_named(self):
+        found = self.violations(header="", server=None) + check.violations(self._with_unknown_package())
+        self.assertIn("th/telepathy: the package is in no table of tools/dependency_rules/rules.py", found)
+
+    def _with_unknown_package(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(__import__("shutil").rmtree, folder)
+        pathlib.Path(folder, "th/telepathy").mkdir(parents=True)
+        pathlib.Path(folder, "th/telepathy/BUILD.bazel").write_text('cc_library(name = "telepathy")')
+        return folder
+
+
+if __name__ == "__main__":
+    unittest.main()
