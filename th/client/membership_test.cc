@@ -1,0 +1,338 @@
+// Joining, leaving, sharing a process, forking.
+#include <dirent.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/client/client.h"
+#include "th/client/clock.h"
+#include "th/client/test_cluster.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::th::testing::kPatience;
+using ::th::testing::Rank;
+using ::th::testing::StatusIs;
+using ::th::testing::TestServer;
+using ::th::testing::TestShard;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(MembershipTest, ARankJoinsAndLeaves) {
+  TestServer server;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "trainer")));
+  EXPECT_OK(client->membership());
+  EXPECT_OK(client->Leave());
+  EXPECT_THAT(client->membership(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST(MembershipTest, LeavingTwiceIsLeavingOnce) {
+  TestServer server;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "trainer")));
+  EXPECT_OK(client->Leave());
+  EXPECT_OK(client->Leave());
+}
+
+TEST(MembershipTest, WithoutAServerTheJoinEndsInTimeAndNamesTheAddress) {
+  TestServer server;
+  const std::string address = server.address();
+  server.Stop();
+  ClientOptions options = Rank(server, "trainer");
+  options.join_timeout = absl::Milliseconds(400);
+  const absl::Time begin = SteadyNow();
+  const auto client = Client::Join(options);
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(5));
+  EXPECT_THAT(client, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(Message(client.status()), HasSubstr("run=run model=model"));
+}
+
+TEST(MembershipTest, AServerThatComesWhileJoiningIsFound) {
+  TestServer server;
+  server.Stop();
+  absl::StatusOr<std::unique_ptr<Client>> client = absl::UnknownError("not yet");
+  std::thread joining([&] { client = Client::Join(Rank(server, "trainer")); });
+  server.Start();
+  joining.join();
+  EXPECT_OK(client.status());
+}
+
+TEST(MembershipTest, OptionsThatCannotBeAreRefusedByName) {
+  TestServer server;
+  struct Case {
+    std::string what;
+    void (*spoil)(ClientOptions&);
+  };
+  const std::vector<Case> cases = {
+      {"run", [](ClientOptions& o) { o.run = ""; }},
+      {"model", [](ClientOptions& o) { o.model = "a b"; }},
+      {"group", [](ClientOptions& o) { o.group = std::string(1000, 'g'); }},
+      {"rank 3", [](ClientOptions& o) { o.rank = 3; }},
+      {"rank", [](ClientOptions& o) { o.ranks = 0; }},
+      {"host:port", [](ClientOptions& o) { o.server = "nowhere"; }},
+      {"join_timeout", [](ClientOptions& o) { o.join_timeout = absl::ZeroDuration(); }},
+      {"data_threads", [](ClientOptions& o) { o.data_threads = 0; }},
+      {"connections_per_source", [](ClientOptions& o) { o.connections_per_source = 1000; }},
+  };
+  for (const Case& each : cases) {
+    ClientOptions options = Rank(server, "trainer");
+    each.spoil(options);
+    const auto client = Client::Join(options);
+    EXPECT_THAT(client, StatusIs(absl::StatusCode::kInvalidArgument)) << each.what;
+    EXPECT_THAT(Message(client.status()), HasSubstr(each.what));
+  }
+}
+
+TEST(MembershipTest, ASecondWorkerOfALiveRankIsRefused) {
+  TestServer server;
+  ASSERT_OK_AND_ASSIGN(auto holder, Client::Join(Rank(server, "trainer", 1, 2)));
+  const auto second = Client::Join(Rank(server, "trainer", 1, 2));
+  EXPECT_THAT(second, StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_THAT(Message(second.status()), HasSubstr("trainer/1"));
+  EXPECT_OK(holder->membership());
+}
+
+TEST(MembershipTest, ARankThatLeftCanBeTakenAgain) {
+  TestServer server;
+  { ASSERT_OK_AND_ASSIGN(auto first, Client::Join(Rank(server, "trainer"))); }
+  EXPECT_OK(Client::Join(Rank(server, "trainer")).status());
+}
+
+TEST(MembershipTest, RanksThatDisagreeOnTheGroupsSizeAreRefused) {
+  TestServer server;
+  ASSERT_OK_AND_ASSIGN(auto one, Client::Join(Rank(server, "trainer", 0, 2)));
+  const auto other = Client::Join(Rank(server, "trainer", 1, 4));
+  EXPECT_FALSE(other.ok());
+  EXPECT_THAT(Message(other.status()), AllOf(HasSubstr("2"), HasSubstr("4")));
+}
+
+TEST(MembershipTest, ALaterClientMustAgreeOnTheDataPlane) {
+  TestServer server;
+  ClientOptions first = Rank(server, "trainer");
+  first.data_address = "127.0.0.1";
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(first));
+  struct Case {
+    std::string option;
+    void (*change)(ClientOptions&);
+  };
+  for (const Case& each : std::vector<Case>{
+           {"data_address", [](ClientOptions& o) { o.data_address = ""; }},
+           {"data_threads", [](ClientOptions& o) { o.data_threads = 3; }},
+           {"connections_per_source", [](ClientOptions& o) { o.connections_per_source = 1; }},
+           {"uplink_bytes_per_second", [](ClientOptions& o) { o.uplink_bytes_per_second = 5; }}}) {
+    ClientOptions options = first;
+    options.group = "rollout";
+    each.change(options);
+    const auto second = Client::Join(options);
+    EXPECT_THAT(second, StatusIs(absl::StatusCode::kFailedPrecondition)) << each.option;
+    EXPECT_THAT(Message(second.status()), HasSubstr(absl::StrCat("option ", each.option)));
+  }
+}
+
+TEST(MembershipTest, TheDataPlaneListensOnTheWayToTheServer) {
+  TestServer server;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "trainer")));
+  EXPECT_TRUE(absl::StartsWith(client->data_endpoint(), "127.0.0.1:")) << client->data_endpoint();
+}
+
+TEST(MembershipTest, AWildcardAddressIsAdvertisedAsTheWayToTheServer) {
+  TestServer server;
+  ClientOptions options = Rank(server, "trainer");
+  options.data_address = "0.0.0.0";
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(options));
+  EXPECT_TRUE(absl::StartsWith(client->data_endpoint(), "127.0.0.1:")) << client->data_endpoint();
+}
+
+TEST(MembershipTest, CallsOfABufferWhoseClientLeftAreCancelled) {
+  TestServer server;
+  TestShard shard;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "trainer")));
+  ASSERT_OK_AND_ASSIGN(WeightBuffer buffer, client->Register(shard.tensors));
+  client.reset();
+  EXPECT_THAT(buffer.Publish(1), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(buffer.Update(Latest()), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(buffer.Unpublish(), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_EQ(buffer.bytes(), 300'000u + 66 + 4 + 5005);
+}
+
+TEST(MembershipTest, AnUpdateThatWaitsEndsWhenItsClientLeaves) {
+  TestServer server;
+  TestShard shard;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "rollout", 0, 2)));
+  ASSERT_OK_AND_ASSIGN(WeightBuffer buffer, client->Register(shard.tensors));
+  absl::Notification done;
+  absl::Status result;
+  buffer.UpdateAsync(Latest(), {}, [&](absl::StatusOr<UpdateResult> updated) {
+    result = updated.status();
+    done.Notify();
+  });
+  EXPECT_OK(client->Leave());
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_FALSE(result.ok());
+}
+
+TEST(MembershipTest, LeavingAServerThatIsGoneIsBounded) {
+  TestServer server;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "trainer")));
+  server.Stop();
+  const absl::Time begin = SteadyNow();
+  (void)client->Leave(absl::Milliseconds(500));
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(10));
+}
+
+TEST(MembershipTest, AClientMayBeDestroyedInACallback) {
+  TestServer server;
+  TestShard shard;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "rollout")));
+  ASSERT_OK_AND_ASSIGN(WeightBuffer buffer, client->Register(shard.tensors));
+  absl::Notification destroyed;
+  buffer.UpdateAsync(Latest(), {}, [&](absl::StatusOr<UpdateResult>) {
+    buffer = WeightBuffer();
+    client.reset();
+    destroyed.Notify();
+  });
+  ASSERT_TRUE(destroyed.WaitForNotificationWithTimeout(kPatience));
+  while (RuntimeThreadCount() > 0) std::this_thread::yield();
+}
+
+TEST(MembershipTest, ACallThatWaitsIsRefusedInACallback) {
+  TestServer server;
+  TestShard shard;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "rollout")));
+  ASSERT_OK_AND_ASSIGN(WeightBuffer buffer, client->Register(shard.tensors));
+  absl::Notification done;
+  absl::Status update, unpublish;
+  buffer.UpdateAsync(Latest(), {}, [&](absl::StatusOr<UpdateResult>) {
+    update = buffer.Update(Latest()).status();
+    unpublish = buffer.Unpublish();
+    done.Notify();
+  });
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_THAT(update, StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(unpublish, StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// ---- the host's process
+
+struct ThreadInfo {
+  std::string name;
+  uint64_t blocked_signals = 0;
+};
+
+std::map<int, ThreadInfo> ThreadsOfThisProcess() {
+  std::map<int, ThreadInfo> threads;
+  DIR* tasks = opendir("/proc/self/task");
+  while (const dirent* entry = readdir(tasks)) {
+    int id = 0;
+    if (!absl::SimpleAtoi(entry->d_name, &id)) continue;
+    std::ifstream status(absl::StrCat("/proc/self/task/", id, "/status"));
+    ThreadInfo& info = threads[id];
+    for (std::string line; std::getline(status, line);) {
+      if (absl::StartsWith(line, "Name:\t")) info.name = line.substr(6);
+      if (absl::StartsWith(line, "SigBlk:\t")) {
+        (void)absl::SimpleHexAtoi(line.substr(8), &info.blocked_signals);
+      }
+    }
+  }
+  closedir(tasks);
+  return threads;
+}
+
+uint64_t Bit(int signal) { return uint64_t{1} << (signal - 1); }
+
+TEST(MembershipTest, ThreadsAreBoundedNamedAndBlockSignals) {
+  TestServer server;
+  {  // starts gRPC's own threads of the server's side
+    ASSERT_OK_AND_ASSIGN(auto warm, Client::Join(Rank(server, "warm")));
+  }
+  const auto before = ThreadsOfThisProcess();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_OK_AND_ASSIGN(clients.emplace_back(), Client::Join(Rank(server, absl::StrCat("g", i))));
+  }
+  EXPECT_EQ(RuntimeThreadCount(), 3);
+  std::map<std::string, int> ours;
+  const uint64_t wanted = Bit(SIGINT) | Bit(SIGTERM) | Bit(SIGUSR1) | Bit(SIGCHLD) | Bit(SIGPIPE);
+  for (const auto& [id, thread] : ThreadsOfThisProcess()) {
+    if (!absl::StartsWith(thread.name, "th-")) continue;
+    ++ours[thread.name];
+    EXPECT_EQ(thread.blocked_signals & wanted, wanted) << thread.name;
+  }
+  EXPECT_EQ(ours["th-control"], 1);
+  EXPECT_EQ(ours["th-callback"], 1);
+  EXPECT_EQ(ours["th-seal"], 1);
+  clients.clear();
+  EXPECT_EQ(RuntimeThreadCount(), 0);
+}
+
+// The exit code of a child in which `body` ran; -1 when it hung or died.
+template <typename Body>
+int ExitCodeOfChild(Body body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // a hang is a death by SIGALRM
+    _exit(body());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool RefusesFork(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kFailedPrecondition &&
+         absl::StrContains(status.message(), "forked from pid");
+}
+
+TEST(MembershipTest, InAForkedChildEveryCallIsRefusedAndNothingHangs) {
+  TestServer server;
+  TestShard shard;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "trainer")));
+  ASSERT_OK_AND_ASSIGN(auto controller, Controller::Connect({server.address(), "run", "model"}));
+  ASSERT_OK_AND_ASSIGN(WeightBuffer buffer, client->Register(shard.tensors));
+  ASSERT_OK(buffer.Publish(1));
+  ASSERT_OK(buffer.AwaitPublished().status());
+  const int code = ExitCodeOfChild([&] {
+    int failed = 0;
+    auto check = [&, call = 0](const absl::Status& status) mutable {
+      ++call;
+      if (!RefusesFork(status) && failed == 0) failed = call;
+    };
+    check(buffer.Publish(2));
+    check(buffer.Unpublish());
+    check(buffer.Update(Latest()).status());
+    check(buffer.AwaitPublished().status());
+    check(buffer.AwaitSealed(absl::Seconds(1)));
+    check(buffer.Reset());
+    check(buffer.Rebind(shard.tensors));
+    check(client->Register(shard.tensors).status());
+    check(client->RollBack(Latest()).status());
+    check(client->Leave());
+    check(client->membership());
+    check(controller->List().status());
+    check(Client::Join(Rank(server, "child")).status());
+    check(Controller::Connect({server.address(), "run", "model"}).status());
+    buffer = WeightBuffer();
+    client.reset();
+    controller.reset();
+    return failed;
+  });
+  EXPECT_EQ(code, 0) << "number of the call that was not refused, or -1: the child hung";
+  EXPECT_OK(buffer.Unpublish());  // the parent is as before
+}
+
+}  // namespace
+}  // namespace th
