@@ -70,7 +70,7 @@ class WaitReactor final : public grpc::ServerUnaryReactor {
   }
 
   RegistryLoop* const loop_;
-  absl::StatusOr<WaitId> id_;
+  absl::StatusOr<VersionWaitId> id_;
 };
 
 }  // namespace

@@ -73,7 +73,7 @@ void RegistryLoop::HandleMessage(ConnectionId connection, WorkerMessage message)
 
 void RegistryLoop::HandleBadFrame(ConnectionId connection, absl::Status why) {
   Post([this, connection, why = std::move(why)] {
-    if (!streams_.contains(connection) || refusing_.has_value()) return;
+    if (!Listens(connection) || refusing_.has_value()) return;
     Absorb(registry_->HandleDisconnect(connection, clock_.Now()));
     Refuse(connection, why, absl::InfiniteDuration());
   });
@@ -99,8 +99,8 @@ absl::Status RegistryLoop::Ask(Question question) {
   return posted ? absl::OkStatus() : absl::UnavailableError("the server is shutting down");
 }
 
-absl::StatusOr<WaitId> RegistryLoop::Wait(VersionWait wait) {
-  WaitId id;
+absl::StatusOr<VersionWaitId> RegistryLoop::Wait(VersionWait wait) {
+  VersionWaitId id;
   {
     absl::MutexLock lock(&mutex_);
     if (pending_waits_ >= kMaxWaits) {
@@ -109,7 +109,7 @@ absl::StatusOr<WaitId> RegistryLoop::Wait(VersionWait wait) {
           absl::StrCat("the server has ", kMaxWaits, " controllers that wait; try again"));
     }
     ++pending_waits_;
-    id = WaitId(++last_wait_);
+    id = VersionWaitId(++last_wait_);
   }
   metrics_->waits.fetch_add(1, std::memory_order_relaxed);
   const bool posted = Post([this, id, wait = std::move(wait)]() mutable {
@@ -121,7 +121,7 @@ absl::StatusOr<WaitId> RegistryLoop::Wait(VersionWait wait) {
   return id;
 }
 
-void RegistryLoop::CancelWait(WaitId wait) {
+void RegistryLoop::CancelWait(VersionWaitId wait) {
   Post([this, wait] {
     const auto found = waits_.find(wait);
     if (found == waits_.end()) return;
@@ -135,7 +135,9 @@ void RegistryLoop::RefuseEverybody(absl::Status why, absl::Duration retry_after)
     if (refusing_.has_value()) return;
     refusing_ = refused;
     std::vector<ConnectionId> everybody;
-    for (const auto& [connection, stream] : streams_) everybody.push_back(connection);
+    for (const auto& [connection, stream] : streams_) {
+      if (!stream.ending) everybody.push_back(connection);
+    }
     std::sort(everybody.begin(), everybody.end());
     for (const ConnectionId connection : everybody) {
       Refuse(connection, refused.status, refused.retry_after);
@@ -333,17 +335,22 @@ void RegistryLoop::OnOpen(ConnectionId connection, std::shared_ptr<StreamPeer> p
 }
 
 void RegistryLoop::OnMessage(ConnectionId connection, const WorkerMessage& message) {
-  const auto found = streams_.find(connection);
-  if (found == streams_.end() || refusing_.has_value()) return;
-  if (std::exchange(found->second.silent, false)) --silent_streams_;
+  if (!Listens(connection) || refusing_.has_value()) return;
+  if (std::exchange(streams_[connection].silent, false)) --silent_streams_;
   Absorb(registry_->HandleMessage(connection, message, clock_.Now()));
   outcome_.read_next.push_back(connection);
 }
 
 void RegistryLoop::OnDisconnect(ConnectionId connection) {
-  if (!streams_.contains(connection)) return;
+  if (!Listens(connection)) return;
   if (failure_.ok()) Absorb(registry_->HandleDisconnect(connection, clock_.Now()));
+  streams_[connection].ending = true;
   outcome_.close.push_back(connection);
+}
+
+bool RegistryLoop::Listens(ConnectionId connection) const {
+  const auto found = streams_.find(connection);
+  return found != streams_.end() && !found->second.ending;
 }
 
 void RegistryLoop::OnQuestion(Question& question) {
@@ -362,6 +369,7 @@ void RegistryLoop::OnQuestion(Question& question) {
 }
 
 void RegistryLoop::Refuse(ConnectionId connection, absl::Status why, absl::Duration retry_after) {
+  streams_[connection].ending = true;
   outcome_.messages.push_back({connection, Refused{std::move(why), retry_after}});
   outcome_.close.push_back(connection);
 }

@@ -92,7 +92,7 @@ struct VersionWait {
   // Called exactly once, on the loop's thread.
   absl::AnyInvocable<void(absl::StatusOr<VersionInfo>)> done;
 };
-using WaitId = StrongInt<struct WaitIdTag>;
+using VersionWaitId = StrongInt<struct VersionWaitIdTag>;
 
 // Every method is thread-safe unless it says otherwise; callbacks come on the loop's thread, never
 // inline.
@@ -125,8 +125,8 @@ class RegistryLoop {
 
   // RESOURCE_EXHAUSTED or UNAVAILABLE: it was not accepted, and no answer will come.
   absl::Status Ask(Question question);
-  absl::StatusOr<WaitId> Wait(VersionWait wait);
-  void CancelWait(WaitId wait);
+  absl::StatusOr<VersionWaitId> Wait(VersionWait wait);
+  void CancelWait(VersionWaitId wait);
 
   // Ends every stream, present and future, with Refused{why, retry_after}, and every wait with
   // `why`.
@@ -138,7 +138,8 @@ class RegistryLoop {
   using Event = absl::AnyInvocable<void()>;
   struct Stream {
     std::shared_ptr<StreamPeer> peer;
-    bool silent = true;  // has not said anything yet
+    bool silent = true;   // has not said anything yet
+    bool ending = false;  // goes with this turn; what else it says is not heard
   };
   struct PendingWait {
     VersionWait wait;
@@ -179,6 +180,8 @@ class RegistryLoop {
   void OnMessage(ConnectionId connection, const WorkerMessage& message);
   void OnDisconnect(ConnectionId connection);
   void OnQuestion(Question& question);
+  // Of a stream that is open and not about to be closed.
+  bool Listens(ConnectionId connection) const;
   void Refuse(ConnectionId connection, absl::Status why, absl::Duration retry_after);
   void SendTo(ConnectionId connection, const ServerMessage& message);
   // Lets go of a stream that is ending; cuts it later if it does not end.
@@ -209,7 +212,7 @@ class RegistryLoop {
   // By time; streams that have spoken or gone since are skipped.
   std::deque<std::pair<absl::Time, ConnectionId>> silent_;
   std::deque<std::pair<absl::Time, std::shared_ptr<StreamPeer>>> closing_;  // by time
-  std::map<WaitId, PendingWait> waits_;
+  std::map<VersionWaitId, PendingWait> waits_;
   absl::Time check_waits_at_ = absl::InfiniteFuture();
   Outcome outcome_;
   absl::Time turn_began_;

@@ -18,6 +18,7 @@
 #include "testing/status_matchers.h"
 #include "th/coordination/file_store.h"
 #include "th/coordination/memory_store.h"
+#include "th/server/freezing_proxy.h"
 #include "th/server/http_get.h"
 #include "th/server/scripted_worker.h"
 #include "th/wire/grpc_status.h"
@@ -299,6 +300,16 @@ TEST_F(ServerTest, ABrokenStreamIsNoticed) {
   EXPECT_THAT(Metrics(), HasSubstr("\ntensorhub_workers 1\n"));
 }
 
+TEST_F(ServerTest, APeerBehindADeadConnectionIsNoticedBeforeItsLease) {
+  limits_.lease = absl::Minutes(5);
+  Start();
+  FreezingProxy proxy(server_->port());
+  ScriptedWorker worker(proxy.address());
+  ASSERT_OK(worker.Join("trainer"));
+  proxy.Freeze();
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Metrics(), "\ntensorhub_streams 0\n"); }));
+}
+
 // ---------------------------------------------------------------------------------------------
 // Restart
 
@@ -431,14 +442,19 @@ grpc::Status CallWithGarbage(const std::string& address, const std::string& meth
   return status;
 }
 
-TEST_F(ServerTest, GarbageInPlaceOfProtobufHarmsNobody) {
+TEST_F(ServerTest, ACallWithGarbageInPlaceOfProtobufFails) {
   Start();
-  for (const char* method : {"Session", "List", "Resolve", "WaitVersion", "Command", "GetLayout"}) {
-    EXPECT_FALSE(
-        CallWithGarbage(server_->address(), absl::StrCat("/tensorhub.v1.ReferenceServer/", method))
-            .ok())
-        << method;
+  for (const char* method : {"List", "Resolve", "WaitVersion", "Command", "GetLayout"}) {
+    const std::string path = absl::StrCat("/tensorhub.v1.ReferenceServer/", method);
+    EXPECT_FALSE(CallWithGarbage(server_->address(), path).ok()) << method;
   }
+}
+
+TEST_F(ServerTest, AStreamOfGarbageIsEndedAndHarmsNobody) {
+  Start();
+  // gRPC reports it to the server as the end of the stream.
+  CallWithGarbage(server_->address(), "/tensorhub.v1.ReferenceServer/Session");
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Metrics(), "\ntensorhub_streams 0\n"); }));
   ScriptedWorker worker(server_->address());
   EXPECT_OK(worker.Join("trainer"));
 }

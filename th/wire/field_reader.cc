@@ -44,7 +44,7 @@ void FieldReader::Text(absl::string_view field, const std::string& in, size_t ma
 }
 
 void FieldReader::Prose(const std::string& in, std::string& out) {
-  out = CleanText(in, kMaxTextBytes);
+  out = CleanText(in, kMaxProseBytesOnWire);
 }
 
 void FieldReader::Digest(absl::string_view field, const std::string& in, th::Digest& out) {

@@ -54,7 +54,7 @@ class FieldReader {
   void OptionalName(absl::string_view field, const std::string& in, std::string& out);
   // Any text of at most `max_bytes`.
   void Text(absl::string_view field, const std::string& in, size_t max_bytes, std::string& out);
-  // Text for people: cut at kMaxTextBytes, never an error.
+  // Text for people: cut at kMaxProseBytesOnWire, never an error.
   void Prose(const std::string& in, std::string& out);
   void Digest(absl::string_view field, const std::string& in, th::Digest& out);
   void Label(absl::string_view field, const std::string& in, VersionLabel& out);

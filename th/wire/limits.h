@@ -24,7 +24,7 @@ inline constexpr size_t kMaxSourcesOnWire = 1024;
 inline constexpr size_t kMaxIdempotencyKeyBytes = 128;
 inline constexpr size_t kMaxCredentialsBytes = size_t{64} << 10;
 // Text for people (status messages, software names, details) is cut here, never refused.
-inline constexpr size_t kMaxTextBytes = size_t{8} << 10;
+inline constexpr size_t kMaxProseBytesOnWire = size_t{8} << 10;
 // gRPC carries a call's status message in its trailing metadata (8 KiB by default), three bytes for
 // each that is not printable ASCII.
 inline constexpr size_t kMaxGrpcStatusMessageBytes = size_t{2} << 10;

@@ -105,7 +105,7 @@ struct Encode {
     out.set_assignment(in.assignment.value);
     out.set_version(in.version.value);
     for (const AssignedSource& source : in.sources) *out.add_sources() = SourceToProto(source);
-    out.set_why_empty(CleanText(in.why_empty, kMaxTextBytes));
+    out.set_why_empty(CleanText(in.why_empty, kMaxProseBytesOnWire));
   }
   void operator()(const RootKnown& in) const {
     frame.mutable_root_known()->set_version(in.version.value);

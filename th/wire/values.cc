@@ -93,14 +93,14 @@ google::protobuf::Duration ToProto(absl::Duration duration) {
 pb::Status ToProto(const absl::Status& status) {
   pb::Status out;
   out.set_code(static_cast<int>(status.code()));
-  if (!status.ok()) out.set_message(CleanText(status.message(), kMaxTextBytes));
+  if (!status.ok()) out.set_message(CleanText(status.message(), kMaxProseBytesOnWire));
   return out;
 }
 
 absl::Status StatusFromProto(const pb::Status& in) {
   // The constructor maps codes outside the canonical ones to UNKNOWN only when they are read back.
   const absl::Status raw(static_cast<absl::StatusCode>(in.code()), "");
-  return absl::Status(raw.code(), CleanText(in.message(), kMaxTextBytes));
+  return absl::Status(raw.code(), CleanText(in.message(), kMaxProseBytesOnWire));
 }
 
 pb::Hello ToProto(const ProtocolHello& hello) {

@@ -142,7 +142,7 @@ TEST(StatusOnWireTest, MessagesAreCutAndMadeUtf8) {
   const pb::Status status =
       ToProto(absl::InternalError(absl::StrCat("bad \xff byte ", std::string(100'000, 'x'))));
   EXPECT_THAT(status.message(), StartsWith("bad \xEF\xBF\xBD byte xxx"));
-  EXPECT_EQ(status.message().size(), kMaxTextBytes);
+  EXPECT_EQ(status.message().size(), kMaxProseBytesOnWire);
 }
 
 TEST(CleanTextTest, NeverCutsACodePointInTwo) {

@@ -178,7 +178,7 @@ struct Encode {
     out.set_assignment(in.assignment.value);
     *out.mutable_source() = ToProto(in.source);
     out.set_failure(static_cast<pb::SourceFailure>(in.failure));
-    out.set_detail(CleanText(in.detail, kMaxTextBytes));
+    out.set_detail(CleanText(in.detail, kMaxProseBytesOnWire));
   }
   void operator()(const BufferReset& in) const {
     frame.mutable_buffer_reset()->set_buffer(in.buffer.value);
