@@ -1,8 +1,8 @@
 #include "th/weights/shard_layout.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
@@ -39,16 +39,19 @@ absl::Status CheckLimits(const std::vector<TensorSpec>& tensors) {
 
 bool NameLess(const TensorSpec& a, const TensorSpec& b) { return a.name < b.name; }
 
-// Sorts an index first: a TensorSpec is some 250 bytes, too many to swap n log n times.
+// Sorts small keys first: a TensorSpec is some 250 bytes, too many to swap n log n times.
 std::vector<TensorSpec> SortedByName(std::vector<TensorSpec> tensors) {
   if (std::is_sorted(tensors.begin(), tensors.end(), NameLess)) return tensors;
-  std::vector<uint32_t> order(tensors.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(),
-            [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
+  std::vector<std::pair<absl::string_view, uint32_t>> order;
+  order.reserve(tensors.size());
+  for (const TensorSpec& tensor : tensors) {
+    order.emplace_back(tensor.name, static_cast<uint32_t>(order.size()));
+  }
+  std::sort(order.begin(), order.end());
   std::vector<TensorSpec> sorted;
   sorted.reserve(tensors.size());
-  for (const uint32_t index : order) sorted.push_back(std::move(tensors[index]));
+  // Moving one spec leaves the names of those that are still to be moved where they are.
+  for (const auto& [name, index] : order) sorted.push_back(std::move(tensors[index]));
   return sorted;
 }
 
