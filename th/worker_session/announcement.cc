@@ -1,7 +1,5 @@
 #include "th/worker_session/announcement.h"
 
-#include "tools/mutation/mutation.h"
-
 namespace th::session {
 namespace {
 
@@ -45,7 +43,7 @@ AnnouncedBuffer AnnouncementOf(const Buffer& buffer) {
   announced.bytes = buffer.layout->bytes();
   announced.segment_count = buffer.layout->segment_count();
   announced.generation = buffer.contract.generation();
-  announced.held = TH_MUTATE(kForgetWhatIsHeld, HeldBy(buffer), std::nullopt);
+  announced.held = HeldBy(buffer);
   announced.last_finished = buffer.last_finished;
   return announced;
 }

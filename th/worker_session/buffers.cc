@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
+#include "th/worker_session/admissions.h"
 #include "th/worker_session/announcement.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
@@ -91,15 +92,17 @@ absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string f
 }
 
 absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
-  const Buffer* buffer = state.FindBuffer(id);
+  Buffer* buffer = state.FindBuffer(id);
   if (buffer == nullptr) return absl::InvalidArgumentError("no such buffer");
-  if (HasPending(*buffer)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("an operation is in progress: ", DescribeBuffer(*buffer)));
+  for (Operation& operation : buffer->operations) {
+    if (operation.detached) continue;
+    operation.verdict = Verdict{.status = absl::CancelledError("the buffer was unregistered")};
+    End(state, *buffer, operation, now);
   }
-  TH_RETURN_IF_ERROR(buffer->contract.CanRebind());
   if (buffer->announced) state.Send(UnregisterBuffer{id}, now);
+  std::erase_if(state.transfers, [id](const auto& entry) { return entry.second == id; });
   state.buffers.erase(id);
+  DecideHeldAdmissions(state, now);
   return absl::OkStatus();
 }
 

@@ -15,7 +15,8 @@ namespace th::session {
 
 absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string form,
                                    std::shared_ptr<const ShardLayout> layout, absl::Time now);
-// FAILED_PRECONDITION while it is published, in an operation, or read.
+// In every state: pending calls end CANCELLED, the driver closes what it reads and serves. What the
+// driver still reports of it is ignored.
 absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now);
 absl::Status ResetBuffer(State& state, Buffer& buffer, absl::Time now);
 absl::Status CanRebindBuffer(const State& state, const Buffer& buffer);

@@ -65,7 +65,7 @@ absl::string_view ErrorCodeName(ErrorCode code) {
       "UPDATE_STALLED",    "UPDATE_DEADLINE",    "UPDATE_FAILED",    "UPDATE_REFUSED",
       "PUBLISH_DEADLINE",  "PUBLISH_FAILED",     "PUBLISH_REFUSED",  "UNPUBLISH_FAILED",
       "UNPUBLISH_REFUSED", "RESET_REFUSED",      "PUBLICATION_LOST", "GROUP_CHANGED",
-      "JOIN_REFUSED",      "SERVER_UNREACHABLE", "REPLACED",         "SESSION_ENDED",
+      "JOIN_REFUSED",      "SERVER_UNREACHABLE", "MEMBERSHIP_ENDED", "SESSION_ENDED",
       "COMMAND_FAILED",    "COMMAND_DEADLINE"};
   const auto index = static_cast<size_t>(code);
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN";

@@ -36,8 +36,8 @@ enum class ErrorCode : uint8_t {
   kGroupChanged,     // a rank of the group was replaced
   kJoinRefused,
   kServerUnreachable,
-  kReplaced,  // another worker has this rank now
-  kSessionEnded,
+  kMembershipEnded,  // replaced, or its lease has ended
+  kSessionEnded,     // it left
   kCommandFailed,
   kCommandDeadline,
 };

@@ -10,7 +10,6 @@
 #include "th/worker_session/commands.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
-#include "tools/mutation/mutation.h"
 
 namespace th::session {
 namespace {
@@ -90,9 +89,7 @@ absl::Status CheckServer(const State& state, const Joined& message) {
 }
 
 absl::Time HeartbeatAt(const State& state) {
-  return state.link.last_sent + TH_MUTATE(kHeartbeatTooLate,
-                                          state.membership.lease / kHeartbeatsPerLease,
-                                          state.membership.lease * kHeartbeatsPerLease);
+  return state.link.last_sent + state.membership.lease / kHeartbeatsPerLease;
 }
 
 }  // namespace
@@ -163,11 +160,10 @@ void HandleRefused(State& state, const Refused& message, absl::Time now) {
     return;
   }
   if (!state.link.ever_joined) return EndSession(state, why, ErrorCode::kJoinRefused, now);
-  const bool replaced = why.code() == absl::StatusCode::kAborted;
   EndSession(state,
              absl::Status(why.code(), absl::StrCat(std::string(why.message()),
                                                    "; this membership is over, join again")),
-             replaced ? ErrorCode::kReplaced : ErrorCode::kSessionEnded, now);
+             ErrorCode::kMembershipEnded, now);
 }
 
 void HandleGroupChanged(State& state, const GroupChanged& message, absl::Time now) {

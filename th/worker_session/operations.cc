@@ -60,6 +60,13 @@ absl::Time DeadlineOf(const State& state, const Operation& operation) {
   return Expires(operation) ? operation.local_deadline() : absl::InfiniteFuture();
 }
 
+// The caller was told that this publish failed, for want of a server, and nothing came after it: a
+// server that has made it good holds this rank for a holder that it is not.
+bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
+  return operation.detached && operation.kind() == OperationKind::kPublish &&
+         !operation.verdict->status.ok() && &operation == &buffer.operations.back();
+}
+
 // The update of the buffer that the server means. Null: none.
 Operation* UpdateFor(State& state, const OperationKey& key) {
   Buffer* buffer = state.FindBuffer(key.buffer);
@@ -71,10 +78,8 @@ Operation* UpdateFor(State& state, const OperationKey& key) {
 }  // namespace
 
 void Pump(State& state, Buffer& buffer, absl::Time now) {
-  AdvanceDrain(state, buffer, now);
-  for (Operation& operation : buffer.operations) PumpOperation(state, buffer, operation, now);
-  // A step may have begun a drain that nobody holds up: it ends at once.
-  if (buffer.contract.NextDeadline() == absl::InfinitePast()) {
+  // Twice: a step may begin a drain that nobody holds up, or end an operation before its own.
+  for (int pass = 0; pass < 2; ++pass) {
     AdvanceDrain(state, buffer, now);
     for (Operation& operation : buffer.operations) PumpOperation(state, buffer, operation, now);
   }
@@ -129,6 +134,9 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   Buffer* buffer = state.FindBuffer(message.key.buffer);
   Operation* operation = buffer == nullptr ? nullptr : FindOperation(*buffer, message.key.number);
   if (operation == nullptr) return;
+  if (GaveUpPublication(*buffer, *operation) && message.status.ok()) {
+    SendAbout(state, *buffer, BufferReset{buffer->id}, now);
+  }
   Verdict verdict{.status = message.status, .version = message.version, .from_server = true};
   if (operation->kind() == OperationKind::kUpdate) {
     verdict = JudgeFinishedUpdate(*buffer, *operation, message);

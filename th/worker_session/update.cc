@@ -97,6 +97,7 @@ void Commit(Buffer& buffer) {
   (void)buffer.contract.FillComplete();  // cannot fail: the state is filling
   buffer.group_committed = true;
   buffer.held.Clear();
+  buffer.lost.reset();
 }
 
 void PumpOpen(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
@@ -251,10 +252,10 @@ Verdict JudgeFinishedUpdate(const Buffer& buffer, const Operation& operation,
   }
   const VersionSequence sequence = finished.version.sequence;
   const bool resolved_so = update.resolved.has_value() && update.resolved->sequence == sequence;
-  const bool here = HoldsPublished(buffer, sequence) ||
-                    (resolved_so &&
-                     TH_MUTATE(kCommitBeforeTheShardIsDone, update.phase == UpdatePhase::kShardDone,
-                               filling || update.phase == UpdatePhase::kShardDone));
+  const bool shard_done =
+      TH_MUTATE(kCommitBeforeTheShardIsDone, update.phase == UpdatePhase::kShardDone,
+                (filling || update.phase == UpdatePhase::kShardDone));
+  const bool here = HoldsPublished(buffer, sequence) || (resolved_so && shard_done);
   if (!here) {
     verdict.status = absl::InternalError(
         absl::StrCat("the server says that the group has moved to ", finished.version.ToString(),

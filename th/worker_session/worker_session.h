@@ -52,6 +52,8 @@ class WorkerSession {
   absl::StatusOr<BufferId> RegisterBuffer(std::string buffer_name, std::string form,
                                           std::shared_ptr<const ShardLayout> layout,
                                           absl::Time now);
+  // In every state; pending calls end CANCELLED. The driver closes the buffer's fill and readers by
+  // itself: no StopFill and no CutReaders come, and what it still reports of the buffer is ignored.
   absl::Status UnregisterBuffer(BufferId buffer, absl::Time now);
   // The buffer is frozen and readable when this returns; OperationDone tells how it went for the
   // group.

@@ -1,0 +1,329 @@
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/worker_session/session_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::th::testing::StatusIs;
+
+TEST(MembershipTest, TheFirstThingSentIsTheJoin) {
+  SessionHarness worker;
+  worker.session.Start(worker.now);
+  EXPECT_THAT(worker.Take<OpenStream>(), SizeIs(1));
+  EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
+  worker.session.HandleStreamOpen(worker.now);
+  const auto joins = worker.TakeSent<JoinRequest>();
+  ASSERT_THAT(joins, SizeIs(1));
+  EXPECT_EQ(joins[0].key, TestOptions().key);
+  EXPECT_EQ(joins[0].name, TestOptions().name);
+  EXPECT_EQ(joins[0].ranks, 2u);
+  EXPECT_EQ(joins[0].hello.max_version, kProtocolVersion);
+  EXPECT_FALSE(joins[0].resume.has_value());
+  EXPECT_FALSE(worker.session.joined());
+}
+
+TEST(MembershipTest, JoinedTellsTheDriver) {
+  SessionHarness worker;
+  worker.session.Start(worker.now);
+  worker.session.HandleStreamOpen(worker.now);
+  worker.Say(worker.JoinedAnswer(Epoch(4)));
+  EXPECT_TRUE(worker.session.joined());
+  EXPECT_EQ(worker.session.epoch(), Epoch(4));
+  EXPECT_EQ(worker.session.worker(), worker.worker);
+  const auto joined = worker.Take<SessionJoined>();
+  ASSERT_THAT(joined, SizeIs(1));
+  EXPECT_TRUE(joined[0].first);
+  EXPECT_EQ(joined[0].epoch, Epoch(4));
+}
+
+TEST(MembershipTest, NothingButAnAnswerToTheJoinCountsBeforeIt) {
+  SessionHarness worker;
+  worker.session.Start(worker.now);
+  worker.Say(worker.JoinedAnswer(Epoch(4)));  // the stream is not open yet
+  EXPECT_FALSE(worker.session.joined());
+  worker.session.HandleStreamOpen(worker.now);
+  worker.Drop();
+  worker.Say(GroupChanged{GroupGeneration(9), {}});
+  worker.Say(CommandFinished{"k", absl::OkStatus(), {}, Lineage(3)});
+  EXPECT_FALSE(worker.session.joined());
+  EXPECT_THAT(worker.Take<SendToServer>(), IsEmpty());
+}
+
+TEST(MembershipTest, SpeaksThriceInALease) {
+  SessionHarness worker;
+  worker.Join();
+  worker.Pass(absl::Milliseconds(999));
+  EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
+  worker.Pass(absl::Milliseconds(1));
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("Heartbeat"));
+  worker.Pass(absl::Seconds(2));
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("Heartbeat", "Heartbeat"));
+}
+
+TEST(MembershipTest, WhatIsSentAnywayIsAHeartbeat) {
+  SessionHarness worker;
+  worker.Join();
+  const BufferId buffer = worker.RegisteredBuffer();
+  worker.Pass(absl::Milliseconds(900));
+  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("a")}, worker.now));
+  worker.Drop();
+  worker.Pass(absl::Milliseconds(900));
+  EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
+}
+
+TEST(MembershipTest, ALeaseThatIsNoneDoesNotSpin) {
+  SessionHarness worker;
+  worker.session.Start(worker.now);
+  worker.session.HandleStreamOpen(worker.now);
+  Joined joined = worker.JoinedAnswer(Epoch(1));
+  joined.lease = absl::Seconds(-1);
+  joined.progress_interval = -absl::InfiniteDuration();
+  worker.Say(joined);
+  worker.Drop();
+  worker.Pass(absl::Seconds(1));
+  EXPECT_THAT(worker.TakeSentNames(), SizeIs(::testing::Le(100)));
+}
+
+TEST(MembershipTest, ReconnectsAtExponentialIntervalsUpToTheLargest) {
+  SessionHarness worker;
+  worker.Join();
+  worker.BreakStream();
+  EXPECT_FALSE(worker.session.joined());
+  for (int wait_ms : {50, 100, 200, 400, 800, 1000, 1000}) {
+    worker.Pass(absl::Milliseconds(wait_ms - 1));
+    EXPECT_THAT(worker.Take<OpenStream>(), IsEmpty()) << wait_ms;
+    worker.Pass(absl::Milliseconds(1));
+    EXPECT_THAT(worker.Take<OpenStream>(), SizeIs(1)) << wait_ms;
+    worker.BreakStream();
+  }
+  EXPECT_FALSE(worker.session.ended());
+}
+
+TEST(MembershipTest, AJoinStartsTheIntervalsOver) {
+  SessionHarness worker;
+  worker.Join();
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(100));
+  worker.session.HandleStreamOpen(worker.now);
+  worker.Say(worker.JoinedAnswer(Epoch(1)));
+  worker.Drop();
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  EXPECT_THAT(worker.Take<OpenStream>(), SizeIs(1));
+}
+
+TEST(MembershipTest, NoServerInTimeEndsTheFirstJoin) {
+  SessionHarness worker;
+  worker.session.Start(worker.now);
+  for (int i = 0; i < 40 && !worker.session.ended(); ++i) {
+    worker.session.HandleStreamClosed(absl::UnavailableError("connection refused"), worker.now);
+    worker.Pass(absl::Seconds(1));
+  }
+  EXPECT_TRUE(worker.session.ended());
+  const auto ended = worker.Take<SessionEnded>();
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_THAT(ended[0].status,
+              StatusIs(absl::StatusCode::kUnavailable,
+                       ::testing::AllOf(HasSubstr("SERVER_UNREACHABLE run=r1 model=qwen3"),
+                                        HasSubstr("connection refused"))));
+}
+
+TEST(MembershipTest, ALostServerIsAwaitedForEver) {
+  SessionHarness worker;
+  worker.Join();
+  for (int i = 0; i < 100; ++i) {
+    worker.BreakStream();
+    worker.Pass(absl::Seconds(1));
+  }
+  EXPECT_FALSE(worker.session.ended());
+}
+
+TEST(MembershipTest, AServerThatDoesNotAnswerIsLeftForAnotherTry) {
+  SessionHarness worker;
+  worker.Join();
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  worker.session.HandleStreamOpen(worker.now);
+  worker.Drop();
+  worker.Pass(absl::Seconds(5));
+  EXPECT_THAT(worker.Take<CloseStream>(), SizeIs(1));
+  worker.Pass(absl::Seconds(1));
+  EXPECT_THAT(worker.Take<OpenStream>(), SizeIs(1));
+}
+
+TEST(MembershipTest, ARefusedJoinEndsTheSessionAndSaysWhy) {
+  SessionHarness worker;
+  worker.session.Start(worker.now);
+  worker.session.HandleStreamOpen(worker.now);
+  worker.Say(Refused{absl::AlreadyExistsError("rollout-3/1 is held by 10.0.0.9"),
+                     absl::InfiniteDuration()});
+  EXPECT_TRUE(worker.session.ended());
+  EXPECT_THAT(worker.session.end_status(),
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       "JOIN_REFUSED run=r1 model=qwen3 rank=rollout-3/1: rollout-3/1 is held by "
+                       "10.0.0.9"));
+  EXPECT_THAT(worker.Take<SessionEnded>(), SizeIs(1));
+  EXPECT_EQ(worker.session.NextDeadline(), absl::InfiniteFuture());
+}
+
+TEST(MembershipTest, AJoinRefusedForNowIsTriedAgainAfterTheTimeNamed) {
+  SessionHarness worker;
+  worker.session.Start(worker.now);
+  worker.session.HandleStreamOpen(worker.now);
+  worker.Drop();
+  worker.Say(Refused{absl::UnavailableError("recovering"), absl::Milliseconds(700)});
+  EXPECT_FALSE(worker.session.ended());
+  worker.Pass(absl::Milliseconds(699));
+  EXPECT_THAT(worker.Take<OpenStream>(), IsEmpty());
+  worker.Pass(absl::Milliseconds(1));
+  EXPECT_THAT(worker.Take<OpenStream>(), SizeIs(1));
+}
+
+TEST(MembershipTest, AReplacedWorkerIsToldToJoinAgain) {
+  SessionHarness worker;
+  worker.Join();
+  worker.Say(Refused{absl::AbortedError("another worker holds rollout-3/1 now"),
+                     absl::InfiniteDuration()});
+  EXPECT_TRUE(worker.session.ended());
+  EXPECT_THAT(
+      worker.session.end_status(),
+      StatusIs(absl::StatusCode::kAborted,
+               ::testing::AllOf(HasSubstr("MEMBERSHIP_ENDED run=r1"), HasSubstr("join again"))));
+}
+
+TEST(MembershipTest, VerbsOfAnEndedSessionAreRefused) {
+  SessionHarness worker;
+  worker.Join();
+  const BufferId buffer = worker.RegisteredBuffer();
+  worker.session.Leave(worker.now);
+  EXPECT_THAT(worker.session.Publish(CallId(1), buffer, {.label = Label("a")}, worker.now),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(worker.session.Update(CallId(1), buffer, {}, worker.now),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(worker.session.RegisterBuffer("b", "hf", TestLayout(), worker.now),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST(MembershipTest, LeaveTellsTheServerAndEndsOnce) {
+  SessionHarness worker;
+  worker.Join();
+  worker.session.Leave(worker.now);
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("Leave"));
+  EXPECT_THAT(worker.Take<CloseStream>(), SizeIs(1));
+  const auto ended = worker.Take<SessionEnded>();
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_OK(ended[0].status);
+  worker.session.Leave(worker.now);
+  worker.Pass(absl::Seconds(10));
+  EXPECT_THAT(worker.Take<SessionEnded>(), IsEmpty());
+  EXPECT_THAT(worker.Take<SendToServer>(), IsEmpty());
+}
+
+TEST(MembershipTest, PendingCallsOfALeavingWorkerEndCancelled) {
+  SessionHarness worker;
+  worker.Join();
+  const BufferId buffer = worker.RegisteredBuffer();
+  ASSERT_OK(worker.session.Update(CallId(5), buffer, {}, worker.now));
+  worker.session.Leave(worker.now);
+  const auto done = worker.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_EQ(done[0].call, CallId(5));
+  EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kCancelled));
+}
+
+TEST(MembershipTest, AServerOfAnOlderReignIsLeft) {
+  SessionHarness worker;
+  worker.epoch = Epoch(5);
+  worker.Join();
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  worker.session.HandleStreamOpen(worker.now);
+  worker.Drop();
+  worker.Say(worker.JoinedAnswer(Epoch(4)));
+  EXPECT_FALSE(worker.session.joined());
+  EXPECT_EQ(worker.session.epoch(), Epoch(5));
+  EXPECT_THAT(worker.Take<CloseStream>(), SizeIs(1));
+}
+
+TEST(MembershipTest, AServerOfAnotherProtocolEndsTheSession) {
+  SessionHarness worker;
+  worker.session.Start(worker.now);
+  worker.session.HandleStreamOpen(worker.now);
+  Joined joined = worker.JoinedAnswer(Epoch(1));
+  joined.hello.min_version = joined.hello.max_version = kProtocolVersion + 1;
+  worker.Say(joined);
+  EXPECT_THAT(worker.session.end_status(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                    HasSubstr("no protocol version in common")));
+}
+
+TEST(MembershipTest, ARejoinClaimsTheFormerPlace) {
+  SessionHarness worker;
+  worker.Join();
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  worker.session.HandleStreamOpen(worker.now);
+  const auto joins = worker.TakeSent<JoinRequest>();
+  ASSERT_THAT(joins, SizeIs(1));
+  ASSERT_TRUE(joins[0].resume.has_value());
+  EXPECT_EQ(joins[0].resume->worker, worker.worker);
+  EXPECT_EQ(joins[0].resume->epoch, Epoch(1));
+  EXPECT_EQ(joins[0].resume->group_generation, GroupGeneration(1));
+}
+
+TEST(MembershipTest, AChangedGroupEndsWhatIsPendingAndStartsTheNumbersOver) {
+  SessionHarness worker;
+  worker.Join();
+  const BufferId buffer = worker.RegisteredBuffer();
+  worker.PublishNamed(buffer, OperationNumber(1), Version(7, "step-1"));
+  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  worker.Drop();
+  worker.Say(GroupChanged{GroupGeneration(2), {"rollout-3", Rank(0)}});
+  const auto done = worker.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_THAT(done[0].status,
+              StatusIs(absl::StatusCode::kAborted,
+                       ::testing::AllOf(HasSubstr("GROUP_CHANGED"), HasSubstr("rollout-3/0"))));
+  const auto announced = worker.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(announced, SizeIs(1));
+  ASSERT_TRUE(announced[0].buffer.held.has_value());
+  EXPECT_TRUE(announced[0].buffer.held->complete);
+  ASSERT_OK(worker.session.Update(CallId(3), buffer, {}, worker.now));
+  const auto starts = worker.TakeSent<StartOperation>();
+  ASSERT_THAT(starts, SizeIs(1));
+  EXPECT_EQ(starts[0].key.number, OperationNumber(1));
+  EXPECT_EQ(starts[0].group_generation, GroupGeneration(2));
+}
+
+TEST(MembershipTest, AnOldWordOfAGroupChangeIsIgnored) {
+  SessionHarness worker;
+  worker.Join();
+  const BufferId buffer = worker.RegisteredBuffer();
+  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  worker.Drop();
+  worker.Say(GroupChanged{GroupGeneration(1), {"rollout-3", Rank(0)}});
+  EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
+}
+
+TEST(MembershipTest, AGroupThatChangedWhileAwayEndsWhatIsPending) {
+  SessionHarness worker;
+  worker.Join();
+  const BufferId buffer = worker.RegisteredBuffer();
+  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  worker.Drop();
+  worker.Rejoin(Epoch(1), GroupGeneration(2));
+  const auto done = worker.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kAborted, HasSubstr("GROUP_CHANGED")));
+  EXPECT_THAT(worker.TakeSent<StartOperation>(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,626 @@
+// Update of one rank: phases, failures at each of them, resume.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/worker_session/session_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::th::testing::StatusIs;
+
+const VersionInfo kStep1 = Version(7, "step-1");
+const VersionInfo kStep2 = Version(8, "step-2");
+constexpr OperationNumber kFirst(1);
+constexpr OperationNumber kSecond(2);
+
+class UpdateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    worker.Join();
+    buffer = worker.RegisteredBuffer();
+  }
+  absl::Status Update(CallId call = CallId(1)) {
+    return worker.session.Update(call, buffer, {.timeout = absl::Seconds(60)}, worker.now);
+  }
+  void Resolve(OperationNumber number, const VersionInfo& version,
+               std::optional<Digest> root = std::nullopt) {
+    worker.Say(OperationResolved{{buffer, number}, version, root});
+  }
+  void Finish(OperationNumber number, absl::Status status,
+              UpdateOutcome outcome = UpdateOutcome::kNone, VersionInfo version = {}) {
+    worker.Finish({buffer, number}, OperationKind::kUpdate, status, outcome, version);
+  }
+  void FailFillNow(const absl::Status& why) {
+    worker.session.HandleFillFailed(buffer, why, worker.now);
+    worker.session.HandleFillStopped(buffer, worker.now);
+  }
+  OperationDone TheDone() {
+    const auto done = worker.Take<OperationDone>();
+    EXPECT_THAT(done, SizeIs(1));
+    return done.empty() ? OperationDone() : done.front();
+  }
+  BufferState State() { return worker.session.buffer_state(buffer); }
+
+  SessionHarness worker;
+  BufferId buffer;
+};
+
+TEST_F(UpdateTest, AsksTheServerAndTouchesNothing) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  ASSERT_OK(worker.session.Update(
+      CallId(2), buffer, {.selector = Label("step-2"), .floor = kStep1.sequence}, worker.now));
+  const auto starts = worker.TakeSent<StartOperation>();
+  ASSERT_THAT(starts, SizeIs(1));
+  EXPECT_EQ(starts[0].kind, OperationKind::kUpdate);
+  EXPECT_EQ(starts[0].selector, VersionSelector(Label("step-2")));
+  EXPECT_EQ(starts[0].floor, kStep1.sequence);
+  EXPECT_EQ(State(), BufferState::kPublished);
+}
+
+TEST_F(UpdateTest, WhatIsNotAvailableLeavesTheBufferAsItIs) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  ASSERT_OK(Update());
+  OperationFinished finished;
+  finished.key = {buffer, kSecond};
+  finished.kind = OperationKind::kUpdate;
+  finished.outcome = UpdateOutcome::kNotAvailable;
+  finished.not_available = NotAvailableReason::kLost;
+  worker.Say(finished);
+  const OperationDone done = TheDone();
+  EXPECT_OK(done.status);
+  EXPECT_EQ(done.outcome, UpdateOutcome::kNotAvailable);
+  EXPECT_EQ(done.not_available, NotAvailableReason::kLost);
+  EXPECT_EQ(worker.session.buffer_version(buffer), kStep1);
+}
+
+TEST_F(UpdateTest, FillsAnEmptyBuffer) {
+  ASSERT_OK(Update());
+  worker.Drop();
+  Resolve(kFirst, kStep1, TestRoot(9));
+  const auto fills = worker.Take<StartFill>();
+  ASSERT_THAT(fills, SizeIs(1));
+  EXPECT_EQ(fills[0].version, kStep1);
+  EXPECT_TRUE(fills[0].resume.empty());
+  EXPECT_EQ(fills[0].root, TestRoot(9));
+  EXPECT_EQ(fills[0].generation, worker.session.buffer_generation(buffer));
+  const auto ready = worker.TakeSent<ReadyToFill>();
+  ASSERT_THAT(ready, SizeIs(1));
+  EXPECT_EQ(ready[0].generation, fills[0].generation);
+  worker.Say(worker.Assignment({buffer, kFirst}, 1, kStep1.sequence, {7, 8}));
+  const auto sources = worker.Take<SetSources>();
+  ASSERT_THAT(sources, SizeIs(1));
+  EXPECT_THAT(sources[0].sources, SizeIs(2));
+}
+
+TEST_F(UpdateTest, MovesWhenTheWholeGroupIsThere) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.session.HandleAllReceived(buffer, worker.now);
+  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  EXPECT_THAT(worker.TakeSent<RankDone>(), SizeIs(1));
+  EXPECT_EQ(State(), BufferState::kFilling);
+  EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
+  Finish(kFirst, absl::OkStatus(), UpdateOutcome::kMoved, kStep1);
+  const OperationDone done = TheDone();
+  EXPECT_OK(done.status);
+  EXPECT_EQ(done.outcome, UpdateOutcome::kMoved);
+  EXPECT_EQ(done.version, kStep1);
+  EXPECT_FALSE(done.buffer_undefined);
+  EXPECT_EQ(State(), BufferState::kPublished);
+}
+
+TEST_F(UpdateTest, ThePhasesAreTimed) {
+  ASSERT_OK(Update());
+  worker.Pass(absl::Milliseconds(10));
+  Resolve(kFirst, kStep1);
+  worker.Pass(absl::Milliseconds(20));
+  worker.Say(worker.Assignment({buffer, kFirst}, 1, kStep1.sequence, {7}));
+  worker.Pass(absl::Milliseconds(40));
+  worker.session.HandleAllReceived(buffer, worker.now);
+  worker.Pass(absl::Milliseconds(80));
+  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Pass(absl::Milliseconds(160));
+  Finish(kFirst, absl::OkStatus(), UpdateOutcome::kMoved, kStep1);
+  const OperationDone done = TheDone();
+  EXPECT_EQ(done.resolve, absl::Milliseconds(10));
+  EXPECT_EQ(done.queue, absl::Milliseconds(20));
+  EXPECT_EQ(done.transfer, absl::Milliseconds(40));
+  EXPECT_EQ(done.verify, absl::Milliseconds(80));
+  EXPECT_EQ(done.apply, absl::Milliseconds(160));
+}
+
+TEST_F(UpdateTest, DrainsReadersBeforeItFills) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  worker.Admit(TransferId(1), buffer, kStep1.sequence);
+  ASSERT_OK(Update());
+  worker.Drop();
+  Resolve(kSecond, kStep2);
+  EXPECT_EQ(State(), BufferState::kDraining);
+  worker.Say(worker.Assignment({buffer, kSecond}, 1, kStep2.sequence, {7}));
+  EXPECT_THAT(worker.Take<StartFill>(), IsEmpty());
+  EXPECT_THAT(worker.Take<SetSources>(), IsEmpty());
+  EXPECT_THAT(worker.TakeSent<ReadyToFill>(), IsEmpty());
+  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  EXPECT_EQ(State(), BufferState::kFilling);
+  EXPECT_THAT(worker.Take<StartFill>(), SizeIs(1));
+  EXPECT_THAT(worker.Take<SetSources>(), SizeIs(1));
+  EXPECT_THAT(worker.TakeSent<ReadyToFill>(), SizeIs(1));
+}
+
+TEST_F(UpdateTest, ARankThatHasTheVersionMovesNothing) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  ASSERT_OK(Update());
+  worker.Drop();
+  Resolve(kSecond, kStep1);
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("ReadyToFill", "RankDone"));
+  EXPECT_THAT(worker.Take<StartFill>(), IsEmpty());
+  EXPECT_EQ(State(), BufferState::kPublished);
+  Finish(kSecond, absl::OkStatus(), UpdateOutcome::kMoved, kStep1);
+  EXPECT_EQ(TheDone().outcome, UpdateOutcome::kMoved);
+  EXPECT_EQ(State(), BufferState::kPublished);
+}
+
+TEST_F(UpdateTest, AlreadyThereNeedsNoResolution) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  ASSERT_OK(Update());
+  Finish(kSecond, absl::OkStatus(), UpdateOutcome::kAlreadyThere, kStep1);
+  const OperationDone done = TheDone();
+  EXPECT_OK(done.status);
+  EXPECT_EQ(done.outcome, UpdateOutcome::kAlreadyThere);
+}
+
+TEST_F(UpdateTest, MovedIsNotBelievedWhileThisRankFills) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  Finish(kFirst, absl::OkStatus(), UpdateOutcome::kMoved, kStep1);
+  EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
+  worker.session.HandleFillStopped(buffer, worker.now);
+  const OperationDone done = TheDone();
+  EXPECT_THAT(done.status, StatusIs(absl::StatusCode::kInternal, HasSubstr("UPDATE_FAILED")));
+  EXPECT_TRUE(done.buffer_undefined);
+}
+
+TEST_F(UpdateTest, MovedIsNotBelievedForAnotherVersion) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  Finish(kFirst, absl::OkStatus(), UpdateOutcome::kMoved, kStep2);
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kInternal));
+}
+
+// ---- assignments
+
+TEST_F(UpdateTest, OnlyTheNewestAssignmentCounts) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.Say(worker.Assignment({buffer, kFirst}, 3, kStep1.sequence, {8}));
+  EXPECT_THAT(worker.Take<SetSources>(), SizeIs(1));
+  worker.Say(worker.Assignment({buffer, kFirst}, 2, kStep1.sequence, {9}));
+  worker.Say(worker.Assignment({buffer, kFirst}, 3, kStep1.sequence, {9}));
+  EXPECT_THAT(worker.Take<SetSources>(), IsEmpty());
+}
+
+TEST_F(UpdateTest, AssignmentsOfOtherVersionsAndOperationsAreIgnored) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.Say(worker.Assignment({buffer, kFirst}, 5, kStep2.sequence, {8}));
+  worker.Say(worker.Assignment({buffer, kSecond}, 5, kStep1.sequence, {8}));
+  worker.Say(worker.Assignment({BufferId(77), kFirst}, 5, kStep1.sequence, {8}));
+  EXPECT_THAT(worker.Take<SetSources>(), IsEmpty());
+}
+
+TEST_F(UpdateTest, AnEmptyAssignmentStopsTheTransfers) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.Say(worker.Assignment({buffer, kFirst}, 2, kStep1.sequence, {}));
+  const auto sources = worker.Take<SetSources>();
+  ASSERT_THAT(sources, SizeIs(1));
+  EXPECT_THAT(sources[0].sources, IsEmpty());
+}
+
+TEST_F(UpdateTest, AFailedSourceIsReportedOnce) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  for (int i = 0; i < 2; ++i) {
+    worker.session.HandleSourceFailed(buffer, AssignmentId(1), {WorkerId(7), BufferId(1)},
+                                      SourceFailure::kStalled, "silent for 1.0 s", worker.now);
+  }
+  const auto failed = worker.TakeSent<SourceFailed>();
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_EQ(failed[0].key, (OperationKey{buffer, kFirst}));
+  EXPECT_EQ(failed[0].source.worker, WorkerId(7));
+  EXPECT_EQ(failed[0].detail, "silent for 1.0 s");
+}
+
+TEST_F(UpdateTest, ASourceThatWasNotAssignedCannotFail) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleSourceFailed(buffer, AssignmentId(1), {WorkerId(70), BufferId(1)},
+                                    SourceFailure::kClosed, "", worker.now);
+  EXPECT_THAT(worker.TakeSent<SourceFailed>(), IsEmpty());
+}
+
+// ---- progress
+
+TEST_F(UpdateTest, ProgressIsToldAtMostOnceAnInterval) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  for (uint64_t i = 1; i <= 5; ++i) {
+    worker.session.HandleFillProgress(buffer, {FirstSegments(i), i * kMinSegmentBytes}, worker.now);
+  }
+  auto progress = worker.TakeSent<FillProgress>();
+  ASSERT_THAT(progress, SizeIs(1));
+  EXPECT_EQ(progress[0].segments, FirstSegments(1));
+  worker.Pass(absl::Milliseconds(999));
+  EXPECT_THAT(worker.TakeSent<FillProgress>(), IsEmpty());
+  worker.Pass(absl::Milliseconds(1));
+  progress = worker.TakeSent<FillProgress>();
+  ASSERT_THAT(progress, SizeIs(1));
+  EXPECT_EQ(progress[0].segments, FirstSegments(5));
+  worker.Pass(absl::Seconds(5));
+  EXPECT_THAT(worker.TakeSent<FillProgress>(), IsEmpty());
+}
+
+TEST_F(UpdateTest, TheEndOfAFillIsToldAtOnce) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFillProgress(buffer, {FirstSegments(1), 1}, worker.now);
+  worker.session.HandleFillProgress(buffer, {FirstSegments(10), 10}, worker.now);
+  worker.Drop();
+  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("FillProgress", "RankDone"));
+}
+
+// ---- roots
+
+TEST_F(UpdateTest, ARootThatBecomesKnownReachesTheFill) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.Say(RootKnown{kStep1.sequence, {TestLayout()->digest(), TestRoot(9)}});
+  const auto roots = worker.Take<SetRoot>();
+  ASSERT_THAT(roots, SizeIs(1));
+  EXPECT_EQ(roots[0].root, TestRoot(9));
+}
+
+TEST_F(UpdateTest, RootsOfOtherShardsAndVersionsDoNot) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.Say(RootKnown{kStep1.sequence, {TestLayout(5)->digest(), TestRoot(9)}});
+  worker.Say(RootKnown{kStep2.sequence, {TestLayout()->digest(), TestRoot(9)}});
+  EXPECT_THAT(worker.Take<SetRoot>(), IsEmpty());
+}
+
+TEST_F(UpdateTest, ARootThatBecameKnownDuringTheDrainIsNotLost) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  worker.Admit(TransferId(1), buffer, kStep1.sequence);
+  ASSERT_OK(Update());
+  Resolve(kSecond, kStep2);
+  worker.Say(RootKnown{kStep2.sequence, {TestLayout()->digest(), TestRoot(9)}});
+  worker.Drop();
+  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  const auto fills = worker.Take<StartFill>();
+  ASSERT_THAT(fills, SizeIs(1));
+  EXPECT_EQ(fills[0].root, TestRoot(9));
+}
+
+TEST_F(UpdateTest, AShardWithAnotherRootIsNotDone) {
+  ASSERT_OK(Update());
+  Resolve(kFirst, kStep1, TestRoot(9));
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Drop();
+  worker.session.HandleFillComplete(buffer, TestRoot(8), worker.now);
+  EXPECT_THAT(worker.TakeSent<RankDone>(), IsEmpty());
+  EXPECT_THAT(worker.TakeSent<RankFailed>(), SizeIs(1));
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kDataLoss));
+}
+
+// ---- failures
+
+TEST_F(UpdateTest, AFailureAfterTheFirstWriteLeavesTheBufferUndefined) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.session.HandleFillProgress(buffer, {FirstSegments(4), 4 * kMinSegmentBytes}, worker.now);
+  worker.session.HandleFillFailed(buffer, absl::UnavailableError("no source left"), worker.now);
+  EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
+  EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty()) << "bytes may still land";
+  const auto failed = worker.TakeSent<RankFailed>();
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_TRUE(failed[0].buffer_undefined);
+  worker.session.HandleFillStopped(buffer, worker.now);
+  const OperationDone done = TheDone();
+  EXPECT_TRUE(done.buffer_undefined);
+  EXPECT_EQ(State(), BufferState::kUndefined);
+  EXPECT_THAT(
+      done.status,
+      StatusIs(absl::StatusCode::kUnavailable,
+               "UPDATE_FAILED run=r1 model=qwen3 version=step-1 rank=rollout-3/1: 16.0 of "
+               "40.0 KiB received; no source left; buffer undefined, do not serve; operation "
+               "1"));
+}
+
+TEST_F(UpdateTest, AFailureBeforeTheFirstWriteChangesNothing) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  const BufferGeneration before = worker.session.buffer_generation(buffer);
+  ASSERT_OK(Update());
+  Resolve(kSecond, kStep2);
+  worker.Drop();
+  FailFillNow(absl::UnavailableError("no source left"));
+  EXPECT_EQ(State(), BufferState::kPublished);
+  EXPECT_EQ(worker.session.buffer_version(buffer), kStep1);
+  EXPECT_GT(worker.session.buffer_generation(buffer), before);
+  const OperationDone done = TheDone();
+  EXPECT_FALSE(done.buffer_undefined);
+  EXPECT_THAT(done.status, StatusIs(absl::StatusCode::kUnavailable,
+                                    HasSubstr("buffer unchanged, still step-1")));
+  const auto announced = worker.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(announced, SizeIs(1));
+  EXPECT_EQ(announced[0].buffer.generation, worker.session.buffer_generation(buffer));
+  ASSERT_TRUE(announced[0].buffer.held.has_value());
+  EXPECT_EQ(announced[0].buffer.held->version, kStep1);
+  EXPECT_TRUE(announced[0].buffer.held->publisher);
+}
+
+TEST_F(UpdateTest, AStalledSourceGivesTheErrorItsName) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.session.HandleSourceFailed(buffer, AssignmentId(1), {WorkerId(7), BufferId(1)},
+                                    SourceFailure::kStalled, "silent for 1.0 s", worker.now);
+  FailFillNow(absl::UnavailableError("no source left"));
+  EXPECT_THAT(
+      TheDone().status,
+      StatusIs(absl::StatusCode::kUnavailable,
+               "UPDATE_STALLED run=r1 model=qwen3 version=step-1 rank=rollout-3/1: 0.0 of "
+               "40.0 KiB received; source rollout-7/1 (tcp 10.0.0.7:4711) silent for 1.0 s; "
+               "buffer undefined, do not serve; operation 1"));
+}
+
+TEST_F(UpdateTest, AnErrorOfTheGroupStopsTheFillFirst) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  Finish(kFirst, absl::UnavailableError("rank rollout-3/0 is gone"));
+  EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
+  EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
+  EXPECT_EQ(State(), BufferState::kFilling);
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_EQ(State(), BufferState::kUndefined);
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("rollout-3/0")));
+  EXPECT_THAT(worker.TakeSent<RankFailed>(), IsEmpty());
+}
+
+TEST_F(UpdateTest, AFirstWriteWhileTheFillIsBeingStoppedCounts) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  Finish(kFirst, absl::UnavailableError("rank rollout-3/0 is gone"));
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_EQ(State(), BufferState::kUndefined);
+}
+
+TEST_F(UpdateTest, AnErrorOfTheGroupAfterTheShardIsDoneLeavesItUndefined) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  Finish(kFirst, absl::DeadlineExceededError("rank rollout-3/0 is late"));
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_EQ(State(), BufferState::kUndefined);
+  EXPECT_THAT(TheDone().status,
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("UPDATE_DEADLINE")));
+}
+
+TEST_F(UpdateTest, AnErrorDuringTheDrainWaitsForItsEnd) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  worker.Admit(TransferId(1), buffer, kStep1.sequence);
+  ASSERT_OK(Update());
+  Resolve(kSecond, kStep2);
+  Finish(kSecond, absl::UnavailableError("rank rollout-3/0 is gone"));
+  EXPECT_EQ(State(), BufferState::kDraining);
+  EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
+  worker.Drop();
+  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  EXPECT_EQ(State(), BufferState::kPublished);
+  EXPECT_EQ(worker.session.buffer_version(buffer), kStep1);
+  EXPECT_THAT(worker.Take<StartFill>(), IsEmpty());
+  EXPECT_FALSE(TheDone().status.ok());
+}
+
+TEST_F(UpdateTest, EndsByItselfWhenTheServerIsSilent) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Pass(absl::Seconds(62));
+  EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_THAT(TheDone().status,
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("UPDATE_DEADLINE")));
+}
+
+TEST_F(UpdateTest, AnotherResolutionOfTheSameOperationIsAnError) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  Resolve(kFirst, kStep2);
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kAborted, HasSubstr("step-2")));
+}
+
+TEST_F(UpdateTest, AVersionLostInMidFillIsAnError) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  Finish(kFirst, absl::OkStatus(), UpdateOutcome::kNotAvailable);
+  worker.session.HandleFillStopped(buffer, worker.now);
+  const OperationDone done = TheDone();
+  EXPECT_THAT(done.status, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(done.buffer_undefined);
+}
+
+TEST_F(UpdateTest, AReplacedWorkerStopsItsFillBeforeItEnds) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Say(Refused{absl::AbortedError("replaced"), absl::InfiniteDuration()});
+  EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
+  EXPECT_THAT(worker.Take<SessionEnded>(), IsEmpty());
+  EXPECT_FALSE(worker.session.ended());
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_THAT(TheDone().status,
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("MEMBERSHIP_ENDED")));
+  EXPECT_THAT(worker.Take<SessionEnded>(), SizeIs(1));
+  EXPECT_EQ(State(), BufferState::kUndefined);
+}
+
+// ---- undefined
+
+class UndefinedTest : public UpdateTest {
+ protected:
+  void SetUp() override {
+    UpdateTest::SetUp();
+    worker.UpdateToFilling(buffer, kFirst, kStep1);
+    worker.session.HandleFirstWrite(buffer, worker.now);
+    worker.session.HandleFillProgress(buffer, {FirstSegments(4), 4}, worker.now);
+    FailFillNow(absl::UnavailableError("no source left"));
+    Finish(kFirst, absl::UnavailableError("rank rollout-3/1: no source left"));
+    worker.Drop();
+    ASSERT_EQ(State(), BufferState::kUndefined);
+  }
+};
+
+TEST_F(UndefinedTest, RefusesToBePublished) {
+  EXPECT_THAT(worker.session.Publish(CallId(2), buffer, {.label = Label("x")}, worker.now),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       ::testing::AllOf(HasSubstr("PUBLISH_REFUSED"), HasSubstr("undefined"),
+                                        HasSubstr("reset it"))));
+}
+
+TEST_F(UndefinedTest, TheSameVersionIsResumed) {
+  ASSERT_OK(Update());
+  Resolve(kSecond, kStep1);
+  const auto fills = worker.Take<StartFill>();
+  ASSERT_THAT(fills, SizeIs(1));
+  EXPECT_EQ(fills[0].resume, FirstSegments(4));
+}
+
+TEST_F(UndefinedTest, AnotherVersionStartsFromNothing) {
+  ASSERT_OK(Update());
+  Resolve(kSecond, kStep2);
+  const auto fills = worker.Take<StartFill>();
+  ASSERT_THAT(fills, SizeIs(1));
+  EXPECT_TRUE(fills[0].resume.empty());
+}
+
+TEST_F(UndefinedTest, AGoodUpdateLeavesIt) {
+  worker.UpdateTo(buffer, kSecond, kStep2);
+  EXPECT_EQ(worker.session.buffer_version(buffer), kStep2);
+}
+
+TEST_F(UndefinedTest, AnotherVersionThatWroteNothingKeepsWhatWasChecked) {
+  ASSERT_OK(Update());
+  Resolve(kSecond, kStep2);
+  FailFillNow(absl::UnavailableError("no source left"));
+  EXPECT_EQ(State(), BufferState::kUndefined);
+  ASSERT_OK(Update(CallId(3)));
+  worker.Drop();
+  Resolve(OperationNumber(3), kStep1);
+  const auto fills = worker.Take<StartFill>();
+  ASSERT_THAT(fills, SizeIs(1));
+  EXPECT_EQ(fills[0].resume, FirstSegments(4));
+}
+
+TEST_F(UndefinedTest, ResetLeavesItAndTellsTheServer) {
+  ASSERT_OK(worker.session.Reset(buffer, worker.now));
+  EXPECT_EQ(State(), BufferState::kWritable);
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("BufferReset"));
+  EXPECT_OK(worker.session.Publish(CallId(2), buffer, {.label = Label("x")}, worker.now));
+}
+
+TEST_F(UndefinedTest, WhatWasCheckedIsServed) {
+  worker.Admit(TransferId(1), buffer, kStep1.sequence);
+  const auto decided = worker.Take<AdmissionDecided>();
+  ASSERT_THAT(decided, SizeIs(1));
+  EXPECT_OK(decided[0].status);
+}
+
+TEST_F(UndefinedTest, IsAnnouncedAsPartial) {
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  worker.session.HandleStreamOpen(worker.now);
+  const auto joins = worker.TakeSent<JoinRequest>();
+  ASSERT_THAT(joins, SizeIs(1));
+  ASSERT_TRUE(joins[0].buffers[0].held.has_value());
+  EXPECT_FALSE(joins[0].buffers[0].held->complete);
+  EXPECT_EQ(joins[0].buffers[0].held->segments, FirstSegments(4));
+  EXPECT_THAT(joins[0].buffers[0].held->sources, IsEmpty());
+}
+
+// ---- verbs during an update
+
+struct VerbDuringUpdate {
+  const char* name;
+  absl::Status (*call)(SessionHarness&, BufferId);
+};
+class VerbDuringUpdateTest : public ::testing::TestWithParam<VerbDuringUpdate> {};
+
+TEST_P(VerbDuringUpdateTest, IsRefusedInEveryPhase) {
+  SessionHarness worker;
+  worker.Join();
+  const BufferId buffer = worker.RegisteredBuffer();
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  const auto refused = [&](const char* phase) {
+    EXPECT_THAT(GetParam().call(worker, buffer), StatusIs(absl::StatusCode::kFailedPrecondition))
+        << phase;
+  };
+  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  refused("asked");
+  worker.Admit(TransferId(1), buffer, kStep1.sequence);
+  worker.Say(OperationResolved{{buffer, kSecond}, kStep2, std::nullopt});
+  refused("draining");
+  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  refused("filling");
+  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  refused("shard done");
+  worker.Finish({buffer, kSecond}, OperationKind::kUpdate, absl::AbortedError("no"));
+  refused("stopping");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, VerbDuringUpdateTest,
+    ::testing::Values(VerbDuringUpdate{"Publish",
+                                       [](SessionHarness& worker, BufferId buffer) {
+                                         return worker.session.Publish(
+                                             CallId(9), buffer, {.label = Label("x")}, worker.now);
+                                       }},
+                      VerbDuringUpdate{"Unpublish",
+                                       [](SessionHarness& worker, BufferId buffer) {
+                                         return worker.session.Unpublish(CallId(9), buffer, {},
+                                                                         worker.now);
+                                       }},
+                      VerbDuringUpdate{"Update",
+                                       [](SessionHarness& worker, BufferId buffer) {
+                                         return worker.session.Update(CallId(9), buffer, {},
+                                                                      worker.now);
+                                       }},
+                      VerbDuringUpdate{"Reset",
+                                       [](SessionHarness& worker, BufferId buffer) {
+                                         return worker.session.Reset(buffer, worker.now);
+                                       }},
+                      VerbDuringUpdate{"Rebind",
+                                       [](SessionHarness& worker, BufferId buffer) {
+                                         return worker.session.CanRebind(buffer);
+                                       }}),
+    [](const auto& info) { return info.param.name; });
+
+// ---- reports that come too late
+
+TEST_F(UpdateTest, ReportsOfNoFillAreIgnored) {
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.session.HandleFillProgress(buffer, {FirstSegments(3), 3}, worker.now);
+  worker.session.HandleAllReceived(buffer, worker.now);
+  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.session.HandleFillFailed(buffer, absl::InternalError("x"), worker.now);
+  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.session.HandleFirstWrite(BufferId(99), worker.now);
+  EXPECT_EQ(State(), BufferState::kWritable);
+  EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
+}
+
+TEST_F(UpdateTest, DescribesHowFarItIs) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFillProgress(buffer, {FirstSegments(4), 4}, worker.now);
+  EXPECT_THAT(worker.session.Describe(buffer),
+              HasSubstr("update step-1: filling, 4 of 10 segments from 1 sources"));
+}
+
+}  // namespace
+}  // namespace th
