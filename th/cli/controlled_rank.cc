@@ -68,6 +68,10 @@ MemoryStream StreamOf(const RankWeights& weights) {
   return MemoryStream(std::move(pieces));
 }
 
+absl::Duration SecondsOr(const json& command, const char* key, absl::Duration otherwise) {
+  return command.contains(key) ? absl::Seconds(command.at(key).get<double>()) : otherwise;
+}
+
 ClientOptions OptionsOf(const json& command) {
   return {.server = command.at("server"),
           .run = command.at("run"),
@@ -135,8 +139,10 @@ ControlledRank::Result ControlledRank::Publish(const json& command) {
 }
 
 ControlledRank::Result ControlledRank::Unpublish(const json& command) {
+  UnpublishOptions options;
+  options.drain_timeout = SecondsOr(command, "drain_seconds", options.drain_timeout);
   const absl::Time begin = MonotonicNow();
-  TH_RETURN_IF_ERROR(buffer_.Unpublish());
+  TH_RETURN_IF_ERROR(buffer_.Unpublish(options));
   return json{{"seconds", absl::ToDoubleSeconds(MonotonicNow() - begin)}};
 }
 
@@ -150,7 +156,7 @@ ControlledRank::Result ControlledRank::RollBack(const json& command) {
 ControlledRank::Result ControlledRank::Update(const json& command) {
   const std::string version = command.at("version");
   TH_ASSIGN_OR_RETURN(const VersionSelector selector, ParseVersionSelector(version));
-  UpdateOptions options{.timeout = kUpdateTimeout};
+  UpdateOptions options{.timeout = SecondsOr(command, "timeout_seconds", kUpdateTimeout)};
   options.on_progress = [events = events_](const UpdateProgress& progress) {
     events->Write({{"event", "progress"},
                    {"version", progress.version.ToString()},

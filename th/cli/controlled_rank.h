@@ -8,9 +8,10 @@
 //              -> bytes, tensors: joins and registers the shard, with its content when `load`
 //   change     content              -> the weights become this content (rank_weights.h)
 //   publish    label                -> version, publish_seconds, sealed_seconds
-//   unpublish                       -> seconds
+//   unpublish  [drain_seconds]      -> seconds
 //   rollback   to key               -> version
-//   update     version              -> outcome, version, reason, seconds, stall_seconds, started_s, ended_s,
+//   update     version [timeout_seconds]
+//                                   -> outcome, version, reason, seconds, stall_seconds, started_s, ended_s,
 //                                      bytes, reroutes, rerouted_bytes, corrupt_segments,
 //                                      peak_extra_bytes, sources
 //   sum                             -> sum, tensors: SHA-256 over all tensors' SHA-256

@@ -30,7 +30,7 @@ void SayStopping(int signal) {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(int status_at_once) : status_at_once_(status_at_once) {
   const sigset_t handled = HandledSignals();
   pthread_sigmask(SIG_BLOCK, &handled, &before_);
   listener_ = std::thread([this] { Listen(); });
@@ -53,10 +53,16 @@ void StopSignals::Listen() {
     absl::MutexLock lock(&mutex_);
     if (ending_) return;
     if (signal <= 0) continue;
+    if (status_at_once_) _exit(*status_at_once_);
     if (signal_ != 0) _exit(128 + signal);
     signal_ = signal;
     SayStopping(signal);
   }
+}
+
+void StopSignals::HoldOff() {
+  absl::MutexLock lock(&mutex_);
+  status_at_once_.reset();
 }
 
 bool StopSignals::requested() const { return signal() != 0; }

@@ -1,7 +1,8 @@
 // SIGINT and SIGTERM as something that can be waited for.
 //
-//   StopSignals stop;                        // first in main, before any thread exists
-//   ...
+//   StopSignals stop(130);                   // first, before any thread exists
+//   ...                                      // a signal ends the process with 130
+//   stop.HoldOff();                          // from here on there is something to clean up
 //   PendingResult<absl::StatusOr<UpdateResult>> pending(&stop);
 //   buffer.UpdateAsync(version, options, pending.Callback());
 //   auto result = pending.Await();           // nullopt: a signal came first
@@ -29,12 +30,16 @@ namespace th {
 // that) and takes them on a thread of its own. Thread-safe.
 class StopSignals {
  public:
-  StopSignals();
+  // Until HoldOff() a signal ends the process at once with this status: there is nothing to undo, and
+  // what blocks (a connect, a large read) need not be waited for.
+  explicit StopSignals(int status_at_once);
   // Unblocks the signals again.
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
+  // From here on the first signal only requests the stop.
+  void HoldOff();
   bool requested() const;
   // The signal that came first; 0: none yet.
   int signal() const;
@@ -48,6 +53,7 @@ class StopSignals {
   void Listen();
 
   mutable absl::Mutex mutex_;
+  std::optional<int> status_at_once_ ABSL_GUARDED_BY(mutex_);
   int signal_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   sigset_t before_;

@@ -13,35 +13,54 @@ namespace th {
 namespace {
 
 TEST(StopSignalsTest, NothingIsRequestedBeforeASignal) {
-  StopSignals stop;
+  StopSignals stop(99);
+  stop.HoldOff();
   EXPECT_FALSE(stop.requested());
   EXPECT_FALSE(stop.WaitFor(absl::ZeroDuration()));
 }
 
 TEST(StopSignalsTest, ASignalWakesTheWaiterAndIsRemembered) {
-  StopSignals stop;
+  StopSignals stop(99);
+  stop.HoldOff();
   kill(getpid(), SIGTERM);
   stop.Wait();
   EXPECT_EQ(stop.signal(), SIGTERM);
 }
 
-TEST(StopSignalsTest, TheSecondSignalEndsTheProcess) {
+// How a child ends that is sent a signal once it runs `body`.
+int StatusOfChild(void (*body)()) {
   const pid_t child = fork();
-  if (child == 0) {
-    StopSignals stop;
-    kill(getpid(), SIGTERM);
-    stop.Wait();
-    kill(getpid(), SIGINT);
-    for (;;) pause();
-  }
+  if (child == 0) body();
   int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+TEST(StopSignalsTest, BeforeHoldOffTheFirstSignalEndsTheProcessWithTheGivenStatus) {
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99);
+              kill(getpid(), SIGTERM);
+              for (;;) pause();
+            }),
+            99);
+}
+
+TEST(StopSignalsTest, TheSecondSignalEndsTheProcess) {
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99);
+              stop.HoldOff();
+              kill(getpid(), SIGTERM);
+              stop.Wait();
+              kill(getpid(), SIGINT);
+              for (;;) pause();
+            }),
+            128 + SIGINT);
 }
 
 TEST(PendingResultTest, GivesTheResultOfTheCallback) {
-  StopSignals stop;
+  StopSignals stop(99);
+  stop.HoldOff();
   PendingResult<int> pending(&stop);
   std::thread worker([callback = pending.Callback()] { callback(42); });
   EXPECT_EQ(pending.Await(), std::optional<int>(42));
@@ -49,7 +68,8 @@ TEST(PendingResultTest, GivesTheResultOfTheCallback) {
 }
 
 TEST(PendingResultTest, GivesNothingWhenAStopComesFirst) {
-  StopSignals stop;
+  StopSignals stop(99);
+  stop.HoldOff();
   PendingResult<int> pending(&stop);
   kill(getpid(), SIGINT);
   EXPECT_EQ(pending.Await(), std::nullopt);
@@ -57,7 +77,8 @@ TEST(PendingResultTest, GivesNothingWhenAStopComesFirst) {
 }
 
 TEST(PendingResultTest, CanInsistOnTheResultAfterAStop) {
-  StopSignals stop;
+  StopSignals stop(99);
+  stop.HoldOff();
   kill(getpid(), SIGINT);
   stop.Wait();
   PendingResult<int> pending(&stop);

@@ -1,0 +1,138 @@
+// th bench: measurements with their yardstick beside them.
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "th/cli/command.h"
+#include "th/cli/iperf.h"
+#include "th/cli/runfiles.h"
+#include "th/cli/scratch_folder.h"
+#include "th/cli/transfer_bench.h"
+#include "th/weights/status_macros.h"
+#include "th/worker/connection_flags.h"
+#include "th/worker/quantity.h"
+
+namespace th {
+namespace {
+
+struct BenchFlags {
+  std::string transport = "tcp";
+  std::string synthetic = "llm";
+  uint64_t bytes = uint64_t{1} << 30;
+  uint64_t tensors = 0;
+  uint32_t readers = 1;
+  uint32_t rounds = 5;
+  uint32_t connections = 2;
+  uint32_t data_threads = 2;
+  std::string server_binary;
+  std::string keep;
+  Reporter reporter;
+};
+
+void AddFlags(CLI::App* app, BenchFlags* flags) {
+  app->add_option("--transport", flags->transport, "how the bytes move")
+      ->check(CLI::IsMember({"tcp"}))
+      ->capture_default_str();
+  AddByteSizeFlag(app, "--bytes", &flags->bytes, "size of the version", "1GiB");
+  app->add_option("--readers", flags->readers, "readers that update at once, each in its process")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app->add_option("--synthetic", flags->synthetic, "the shape of the model")
+      ->check(CLI::IsMember({"llm", "moe"}))
+      ->capture_default_str();
+  app->add_option("--tensors", flags->tensors, "so many equal tensors instead, each allocated by itself")
+      ->check(CLI::Range(1, 1'000'000));
+  app->add_option("--rounds", flags->rounds, "measured rounds, after one that warms up")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app->add_option("--connections", flags->connections, "connections to each source, of the raw probe too")
+      ->check(CLI::Range(1, 4))
+      ->capture_default_str();
+  app->add_option("--data-threads", flags->data_threads, "threads that move weights in each process")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app->add_option("--server-binary", flags->server_binary, "tensorhub_server, if it is not beside th");
+  app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
+  flags->reporter.AddFlag(app);
+}
+
+absl::StatusOr<TransferBenchOptions> PlanBench(const BenchFlags& flags, const std::string& folder) {
+  TransferBenchOptions options{.readers = flags.readers,
+                               .rounds = flags.rounds,
+                               .evict_bytes = DefaultEvictBytes()};
+  options.cast = {.th_program = OwnPath(),
+                  .server_program = flags.server_binary,
+                  .folder = folder,
+                  .model = {.synthetic = flags.synthetic, .bytes = flags.bytes, .tensors = flags.tensors},
+                  .connections = flags.connections,
+                  .data_threads = flags.data_threads};
+  if (flags.server_binary.empty()) {
+    TH_ASSIGN_OR_RETURN(options.cast.server_program, FindProgram("th/server/tensorhub_server"));
+  }
+  return options;
+}
+
+std::string TextOf(const BenchFlags& flags, const TransferMeasurement& measured, const std::string& iperf) {
+  const TransferFigures figures = FiguresOf(measured);
+  return absl::StrFormat(
+      "%s in %d tensors to %d reader(s) over %s, median of %d rounds\n"
+      "update      %.3f GB/s, the last reader after %.3f s\n"
+      "raw probe   %.3f GB/s (blocking send and recv, %d connections, %s), ratio %.2f\n"
+      "iperf3      %s\n"
+      "copies sent by the holder %.2f, extra memory %s, control bytes a rank and round %d, "
+      "Publish kept its caller %.3f ms\n",
+      FormatBytes(measured.bytes), measured.tensors, flags.readers, flags.transport, measured.rounds.size(),
+      figures.gbytes_per_s, figures.last_reader_seconds, figures.baseline_gbytes_per_s, flags.connections,
+      measured.congestion_control, figures.ratio, iperf, figures.holder_copies_sent,
+      FormatBytes(figures.peak_extra_bytes), figures.control_bytes, figures.publish_seconds * 1e3);
+}
+
+ExitStatus RunBench(const BenchFlags& flags) {
+  absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-bench", flags.keep);
+  if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
+  const absl::StatusOr<TransferBenchOptions> options = PlanBench(flags, folder->path());
+  if (!options.ok()) return flags.reporter.Fail(options.status(), ExitStatus::kLocalFiles);
+  const absl::StatusOr<TransferMeasurement> measured = MeasureTransfer(*options);
+  if (!measured.ok()) {
+    if (!absl::IsCancelled(measured.status())) {
+      folder->Keep();
+      fprintf(stderr, "the logs of all processes are in %s\n", folder->path().c_str());
+    }
+    return flags.reporter.Fail(measured.status(), absl::IsCancelled(measured.status())
+                                                      ? ExitStatus::kInterrupted
+                                                      : ExitStatus::kFailed);
+  }
+  const absl::StatusOr<double> iperf = MeasureIperf(measured->bytes, flags.connections);
+  nlohmann::json report = ToJson(*measured);
+  report["transport"] = flags.transport;
+  report["readers"] = flags.readers;
+  report["connections"] = flags.connections;
+  report["iperf3"] = nullptr;
+  if (iperf.ok()) {
+    report["iperf3"] = *iperf;
+  } else {
+    report["iperf3_missing"] = std::string(iperf.status().message());
+  }
+  flags.reporter.Report(report, TextOf(flags, *measured,
+                                       iperf.ok() ? absl::StrFormat("%.3f GB/s (bytes thrown away)", *iperf)
+                                                  : absl::StrCat("none: ", iperf.status().message())));
+  return measured->verified ? ExitStatus::kOk : ExitStatus::kFailed;
+}
+
+}  // namespace
+
+void AddBenchCommand(CLI::App* app, ExitStatus* exit) {
+  CLI::App* bench = app->add_subcommand("bench", "measure, with a yardstick beside each figure");
+  bench->require_subcommand(1);
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* transfer = bench->add_subcommand(
+      "transfer", "a version from one holder to some readers, beside raw TCP over the same memory");
+  AddFlags(transfer, flags.get());
+  transfer->callback([flags, exit] { *exit = RunBench(*flags); });
+}
+
+}  // namespace th

@@ -1,0 +1,24 @@
+// iperf3 beside our own measurement, where it is installed.
+#ifndef TH_CLI_IPERF_H_
+#define TH_CLI_IPERF_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace th {
+
+// GB/s received, of the JSON that `iperf3 -c --json` prints. INVALID_ARGUMENT when it is none, or its error.
+absl::StatusOr<double> GigabytesPerSecondOfIperf(absl::string_view json);
+
+// Sends so many bytes over loopback. NOT_FOUND when iperf3 is not installed.
+absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections);
+
+// The program's path by the folders of `search_path` ("/usr/bin:/bin"). NOT_FOUND.
+absl::StatusOr<std::string> FindInPath(absl::string_view program, absl::string_view search_path);
+
+}  // namespace th
+
+#endif  // TH_CLI_IPERF_H_

@@ -1,0 +1,124 @@
+#include "th/cli/pulling.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "th/cli/monotonic_clock.h"
+#include "th/cli/progress_screen.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+// The progress of all ranks on stderr, told by TensorHub's threads.
+class PullScreen {
+ public:
+  explicit PullScreen(std::string group)
+      : group_(std::move(group)), screen_(stderr, TerminalColumns(stderr)) {}
+
+  void Show(uint32_t rank, const UpdateProgress& progress) {
+    absl::MutexLock lock(&mutex_);
+    screen_.Show({.name = absl::StrCat(group_, "/", rank),
+                  .bytes = progress.bytes_received,
+                  .total = progress.bytes_total,
+                  .source = progress.source},
+                 MonotonicNow());
+  }
+
+ private:
+  absl::Mutex mutex_;
+  const std::string group_;
+  ProgressScreen screen_;
+};
+
+// Unlike that of any other pull, on this machine or another.
+std::string PullGroupName() {
+  char host[65] = {};
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat("pull-", host, "-", getpid());
+}
+
+absl::Status CheckMoved(const UpdateResult& result) {
+  if (result.moved() || result.already_there()) return absl::OkStatus();
+  return absl::NotFoundError("the version is no longer available: nobody holds it now");
+}
+
+}  // namespace
+
+void AddPullFlags(CLI::App* app, PullFlags* flags) {
+  AddConnectionFlags(app, &flags->connection);
+  AddMemberFlags(app, &flags->member);
+  app->add_option("--version", flags->version, "a label, #1.2 or latest")->capture_default_str();
+  app->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
+  app->add_option("--timeout", flags->timeout_s, "seconds for the whole transfer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+absl::StatusOr<FoundVersion> FindVersion(const PullFlags& flags) {
+  TH_ASSIGN_OR_RETURN(const VersionSelector selector, ParseVersionSelector(flags.version));
+  TH_ASSIGN_OR_RETURN(auto controller, flags.connection.Connect());
+  TH_ASSIGN_OR_RETURN(const VersionInfo version, controller->Resolve(selector));
+  TH_ASSIGN_OR_RETURN(const Catalog catalog, controller->List());
+  TH_ASSIGN_OR_RETURN(
+      VersionShards shards,
+      FindVersionShards(catalog, flags.connection.key(), version.sequence, flags.form));
+  return FoundVersion{.controller = std::move(controller), .shards = std::move(shards)};
+}
+
+absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& found, StopSignals* stop) {
+  TH_ASSIGN_OR_RETURN(std::vector<ShardLayout> layouts, FetchLayouts(*found.controller, found.shards));
+  TH_ASSIGN_OR_RETURN(ModelMemory model, ModelMemory::Allocate(std::move(layouts)));
+  ReaderGroupOptions options{.buffer_name = found.shards.buffer_name, .form = found.shards.form};
+  TH_ASSIGN_OR_RETURN(options.client, flags.member.ToClientOptions(flags.connection));
+  if (options.client.group.empty()) options.client.group = PullGroupName();
+  TH_ASSIGN_OR_RETURN(const auto readers, ReaderGroup::Join(options, model));
+
+  stop->HoldOff();
+  // Shared with the callback, which TensorHub may hold a little longer than the update takes.
+  auto screen = std::make_shared<PullScreen>(options.client.group);
+  PendingResult<absl::StatusOr<GroupUpdate>> pending(stop);
+  const absl::Time begin = MonotonicNow();
+  readers->UpdateAsync(found.shards.version.sequence,
+                       {.timeout = absl::Seconds(flags.timeout_s),
+                        .on_progress = [screen](uint32_t rank, const UpdateProgress& progress) {
+                          screen->Show(rank, progress);
+                        }},
+                       pending.Callback());
+  std::optional<absl::StatusOr<GroupUpdate>> update = pending.Await();
+  const absl::Duration seconds = MonotonicNow() - begin;
+  // Nobody is to fill from a process that is about to end.
+  (void)readers->Leave();
+  if (!update) return absl::CancelledError("interrupted; nothing was written");
+  TH_RETURN_IF_ERROR(update->status());
+  TH_RETURN_IF_ERROR(CheckMoved((*update)->first()));
+  TH_RETURN_IF_ERROR(model.Gather());
+  return PulledModel{.model = std::move(model), .update = **std::move(update), .seconds = seconds};
+}
+
+nlohmann::json ToJson(const PulledModel& pulled) {
+  nlohmann::json sources = nlohmann::json::array();
+  for (size_t rank = 0; rank < pulled.update.ranks.size(); ++rank) {
+    for (const SourceShare& source : pulled.update.ranks[rank].sources) {
+      sources.push_back({{"rank", rank},
+                         {"name", source.name},
+                         {"transport", source.transport},
+                         {"bytes", source.bytes}});
+    }
+  }
+  const double seconds = absl::ToDoubleSeconds(pulled.seconds);
+  const uint64_t bytes = pulled.update.bytes_received();
+  return {{"bytes", bytes},
+          {"seconds", seconds},
+          {"gbytes_per_s", seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0},
+          {"reroutes", pulled.update.reroutes()},
+          {"sources", std::move(sources)}};
+}
+
+}  // namespace th

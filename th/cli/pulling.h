@@ -1,0 +1,53 @@
+// Receiving a whole version into memory, as `th pull` and `th verify --bytes` do: find its shards, join
+// a rank a shard, update, leave.
+#ifndef TH_CLI_PULLING_H_
+#define TH_CLI_PULLING_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+#include "th/client/client.h"
+#include "th/worker/connection_flags.h"
+#include "th/worker/model_memory.h"
+#include "th/worker/reader_group.h"
+#include "th/worker/stop_signals.h"
+#include "th/worker/version_shards.h"
+
+namespace th {
+
+struct PullFlags {
+  ConnectionFlags connection;
+  MemberFlags member;
+  std::string version = "latest";
+  std::string form = kDefaultForm;
+  double timeout_s = 3600;
+};
+// --version, --form, --timeout and those of connection and member.
+void AddPullFlags(CLI::App* app, PullFlags* flags);
+
+// A version as it is to be pulled.
+struct FoundVersion {
+  std::unique_ptr<Controller> controller;
+  VersionShards shards;
+};
+// Errors of Connect and Resolve; NOT_FOUND.
+absl::StatusOr<FoundVersion> FindVersion(const PullFlags& flags);
+
+struct PulledModel {
+  ModelMemory model;  // gathered
+  GroupUpdate update;
+  absl::Duration seconds;  // from the call of Update to its end
+};
+// With a progress line on stderr. CANCELLED after a signal; errors of joining and of the update.
+absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& found, StopSignals* stop);
+
+// bytes, seconds, gbytes_per_s, reroutes, sources: [{rank, name, transport, bytes}].
+nlohmann::json ToJson(const PulledModel& pulled);
+
+}  // namespace th
+
+#endif  // TH_CLI_PULLING_H_

@@ -1,0 +1,69 @@
+// How fast a version moves from one holder to some readers, beside what the machine's TCP can do.
+//
+// The question: which part of the raw speed of blocking send and recv is left when a version is
+// resolved, pulled, checked and committed? Each round publishes other bytes, evicts both sides'
+// caches, and measures the update and the raw probe in turn, in the same processes over the same
+// memory; the order alternates from round to round, and medians count. The first round warms up.
+// A reader's time ends when Update returns: the bytes are in its buffer and checked.
+#ifndef TH_CLI_TRANSFER_BENCH_H_
+#define TH_CLI_TRANSFER_BENCH_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "th/cli/rank_cast.h"
+
+namespace th {
+
+struct TransferBenchOptions {
+  RankCastOptions cast;
+  uint32_t readers = 1;
+  uint32_t rounds = 5;  // besides the first
+  uint64_t evict_bytes = 0;
+};
+
+struct TransferRound {
+  double update_seconds = 0;  // from the first reader's start to the last one's end
+  double probe_seconds = 0;
+  double publish_seconds = 0;     // how long Publish kept its caller, the slowest rank
+  uint64_t holder_bytes_sent = 0;
+  uint64_t peak_extra_bytes = 0;  // of any reader
+  uint64_t control_bytes = 0;     // of any rank, from one round's publish to the next one's
+};
+
+struct TransferMeasurement {
+  uint64_t bytes = 0;  // of the version
+  uint64_t tensors = 0;
+  bool verified = false;  // readers have the holder's SHA-256 sums
+  std::string congestion_control;
+  std::vector<TransferRound> rounds;  // without the first
+};
+
+absl::StatusOr<TransferMeasurement> MeasureTransfer(const TransferBenchOptions& options);
+
+// The middle one; of an even number the mean of the two. 0 of none.
+double Median(std::vector<double> values);
+
+// Pure: what a measurement comes to. `iperf3_gbytes_per_s` 0: none was taken.
+struct TransferFigures {
+  double gbytes_per_s = 0;  // bytes of the version over the last reader's seconds
+  double last_reader_seconds = 0;
+  double baseline_gbytes_per_s = 0;
+  double ratio = 0;
+  double holder_copies_sent = 0;
+  double publish_seconds = 0;  // the worst
+  uint64_t peak_extra_bytes = 0;
+  uint64_t control_bytes = 0;
+};
+TransferFigures FiguresOf(const TransferMeasurement& measurement);
+nlohmann::json ToJson(const TransferMeasurement& measurement);
+
+// Enough to push everything else out of this machine's caches.
+uint64_t DefaultEvictBytes();
+
+}  // namespace th
+
+#endif  // TH_CLI_TRANSFER_BENCH_H_

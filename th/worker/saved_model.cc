@@ -1,0 +1,47 @@
+#include "th/worker/saved_model.h"
+
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "th/memory/checkpoint_writer.h"
+#include "th/worker/quantity.h"
+
+namespace th {
+
+namespace fs = std::filesystem;
+
+absl::Status CheckCanSave(const std::string& folder, uint64_t bytes) {
+  std::error_code error;
+  const fs::path path = fs::absolute(folder, error).lexically_normal();
+  const bool exists = fs::exists(path, error);
+  if (exists && (!fs::is_directory(path, error) || !fs::is_empty(path, error))) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(folder, " exists and is not an empty folder; name another or remove it"));
+  }
+  // A trailing slash makes the last component empty.
+  const fs::path parent = path.has_filename() ? path.parent_path() : path.parent_path().parent_path();
+  const fs::space_info space = fs::space(parent, error);
+  if (error) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot write ", folder, ": ", parent.string(), ": ", error.message()));
+  }
+  if (space.available < bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot write ", folder, ": ", FormatBytes(bytes),
+                                                     " are needed and ", FormatBytes(space.available),
+                                                     " are free; make room or name another disk"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version, const std::string& folder) {
+  std::vector<CheckpointTensor> tensors;
+  for (const Tensor& tensor : model.tensors()) tensors.push_back({.spec = tensor, .data = tensor.data});
+  return WriteCheckpoint(folder, tensors,
+                         {.metadata = {{"format", "pt"},
+                                       {"tensorhub.version", version.label.text()},
+                                       {"tensorhub.sequence", version.sequence.ToString()}}});
+}
+
+}  // namespace th

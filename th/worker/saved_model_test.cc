@@ -1,0 +1,75 @@
+#include "th/worker/saved_model.h"
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/memory/checkpoint_folder.h"
+
+namespace th {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using testing::StatusIs;
+
+std::string Fresh(const std::string& name) {
+  const std::string path = ::testing::TempDir() + "/" + name;
+  fs::remove_all(path);
+  return path;
+}
+
+TEST(CheckCanSaveTest, TakesAFolderThatIsMissingOrEmpty) {
+  const std::string folder = Fresh("empty");
+  EXPECT_OK(CheckCanSave(folder, 1));
+  EXPECT_OK(CheckCanSave(folder + "/", 1));
+  fs::create_directory(folder);
+  EXPECT_OK(CheckCanSave(folder, 1));
+}
+
+TEST(CheckCanSaveTest, RefusesWhatIsThere) {
+  const std::string folder = Fresh("full");
+  fs::create_directory(folder);
+  std::ofstream(folder + "/precious") << "x";
+  EXPECT_THAT(CheckCanSave(folder, 1), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(folder)));
+  EXPECT_THAT(CheckCanSave(folder + "/precious", 1), StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST(CheckCanSaveTest, RefusesAParentThatIsNotThere) {
+  EXPECT_THAT(CheckCanSave("/no/such/parent/folder", 1),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such/parent")));
+}
+
+TEST(CheckCanSaveTest, SaysHowMuchIsMissingOnAFullDisk) {
+  EXPECT_THAT(CheckCanSave(Fresh("large"), std::numeric_limits<uint64_t>::max()),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("are free")));
+}
+
+TEST(SaveModelTest, WritesTensorsAliasesAndTheVersion) {
+  TensorSpec head{.name = "head", .dtype = DType::kU8, .shape = {3}};
+  head.alias_of = "table";
+  ASSERT_OK_AND_ASSIGN(ShardLayout layout,
+                       ShardLayout::Build({.tensors = {{.name = "table", .dtype = DType::kU8, .shape = {3}}, head}}));
+  ASSERT_OK_AND_ASSIGN(ModelMemory model, ModelMemory::Allocate({layout}));
+  memcpy(model.TensorsOfShard(0)[1].data, "abc", 3);
+  VersionInfo version{.sequence = VersionSequence::Of(Epoch(1), 2), .label = *VersionLabel::Parse("step-2")};
+  const std::string folder = Fresh("saved");
+  ASSERT_OK(SaveModel(model, version, folder));
+
+  ASSERT_OK_AND_ASSIGN(const CheckpointFolder read, CheckpointFolder::Open(folder));
+  ASSERT_THAT(read.tensors(), SizeIs(2));
+  EXPECT_EQ(read.tensors()[0].alias_of, "table");
+  EXPECT_EQ(read.metadata().at("tensorhub.version"), "step-2");
+  std::string bytes(3, '?');
+  ASSERT_OK(read.Read("table", bytes.data()));
+  EXPECT_EQ(bytes, "abc");
+}
+
+}  // namespace
+}  // namespace th
