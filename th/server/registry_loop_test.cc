@@ -263,6 +263,7 @@ TEST_F(RegistryLoopTest, MoreQuestionsThanTheLimitAreRefused) {
     ++accepted;
   }
   release.Notify();
+  loop_->Stop();  // before what its thread waits for goes
   EXPECT_EQ(accepted, kMaxPendingQuestions);
   EXPECT_EQ(metrics_.calls_refused.load(), 1u);
 }

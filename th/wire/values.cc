@@ -357,7 +357,7 @@ absl::StatusOr<RunCommand> FromProto(const pb::RunCommand& in) {
   FieldReader reader;
   RunCommand out;
   reader.Check(!in.idempotency_key().empty(), "idempotency_key", "is missing");
-  reader.Text("idempotency_key", in.idempotency_key(), kMaxIdempotencyKeyBytes,
+  reader.Text("idempotency_key", in.idempotency_key(), kMaxIdempotencyKeyOnWire,
               out.idempotency_key);
   switch (in.command_case()) {
     case pb::RunCommand::kRollBack:
@@ -390,7 +390,7 @@ pb::CommandFinished ToProto(const CommandFinished& finished) {
 absl::StatusOr<CommandFinished> FromProto(const pb::CommandFinished& in) {
   FieldReader reader;
   CommandFinished out{.status = StatusFromProto(in.status()), .lineage = Lineage(in.lineage())};
-  reader.Text("idempotency_key", in.idempotency_key(), kMaxIdempotencyKeyBytes,
+  reader.Text("idempotency_key", in.idempotency_key(), kMaxIdempotencyKeyOnWire,
               out.idempotency_key);
   reader.Nested("version", FromProto(in.version()), out.version);
   return reader.Finish(std::move(out));
