@@ -142,6 +142,7 @@ Group& EnsureGroup(Turn& turn, const JoinRequest& request) {
     group.model = &model_it->second;
     group.name = request.name.group;
     group.ranks = request.ranks;
+    group.generation = turn.state.last_ended_generation.Next();
   }
   return group;
 }
@@ -350,6 +351,8 @@ void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause) {
 void ForgetIfEmpty(Turn& turn, Group& group) {
   if (!group.members.empty()) return;
   Model& model = *group.model;
+  turn.state.last_ended_generation =
+      std::max(turn.state.last_ended_generation, group.generation);
   const std::string name = group.name;  // a copy: the record dies next
   model.groups.erase(name);
   ForgetModelIfEmpty(turn, model);

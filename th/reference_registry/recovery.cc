@@ -177,17 +177,18 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
 
 void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
   Replica& replica = *buffer.replica;
-  if (!replica.group->adopted || replica.finished_here || result.number <= replica.finished) return;
+  if (result.number <= replica.finished) return;
   AdoptResult(turn, replica, result);
   const bool holds = result.status.ok() && result.kind != OperationKind::kUnpublish &&
                      result.outcome != UpdateOutcome::kNotAvailable;
   if (!holds) return;
   for (auto& [rank, other] : replica.buffers) {
     if (!other->content.has_value() || other->content->version != result.version.sequence) continue;
-    ClearFill(turn, *other);
     if (other->content->complete) other->content->committed = true;
   }
-  if (buffer.content.has_value() && buffer.content->version == result.version.sequence) {
+  const bool here =
+      buffer.content.has_value() && buffer.content->version == result.version.sequence;
+  if (here && (turn.state.adopting || AllRanksHold(replica, result.version.sequence))) {
     SetPhase(turn, replica, ReplicaPhase::kHolding, result.version.sequence);
   }
 }
@@ -252,7 +253,7 @@ void BeginReign(RegistryState& state, const RegistryStart& start) {
 }
 
 void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced,
-              bool same_numbering) {
+              Numbering numbering) {
   const AnnounceBuffer update{worker.id, announced};
   if (absl::Status status = update.CanApply(turn.state); !status.ok()) {
     ++turn.state.counters.messages_refused;
@@ -264,18 +265,18 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced,
   const OperationNumber heard = announced.last_finished.has_value()
                                     ? announced.last_finished->number
                                     : OperationNumber();
-  const bool unaware = same_numbering && heard < buffer.replica->finished &&
+  const bool unaware = numbering != Numbering::kOther && heard < buffer.replica->finished &&
                        buffer.content.has_value() && buffer.content->publisher;
   if (announced.held.has_value() || !unaware) ReconcileContent(turn, buffer, announced.held);
-  if (same_numbering && announced.last_finished.has_value()) {
+  if (numbering == Numbering::kOfEarlierReign && announced.last_finished.has_value()) {
     TakeResult(turn, buffer, *announced.last_finished);
   }
 }
 
 void AnnounceAll(Turn& turn, Worker& worker, const std::vector<AnnouncedBuffer>& buffers,
-                 bool same_numbering) {
+                 Numbering numbering) {
   for (const AnnouncedBuffer& announced : buffers) {
-    Announce(turn, worker, announced, same_numbering);
+    Announce(turn, worker, announced, numbering);
   }
   std::vector<BufferAddress> unnamed;
   for (const auto& [id, buffer] : worker.buffers) {

@@ -4,6 +4,10 @@
 #ifndef TH_REFERENCE_REGISTRY_RECOVERY_H_
 #define TH_REFERENCE_REGISTRY_RECOVERY_H_
 
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/state.h"
@@ -14,13 +18,18 @@ namespace th {
 // At the server's start: what is durable comes alive, and when it recovers the deadlines are set.
 void BeginReign(RegistryState& state, const RegistryStart& start);
 
-// All that a (re)joining worker has. `same_numbering`: its group's operations are still counted as
-// the worker counts them, so its unfinished and last finished operations mean something here.
-void AnnounceAll(Turn& turn, Worker& worker, const std::vector<AnnouncedBuffer>& buffers,
-                 bool same_numbering);
+// Whether a worker's operation numbers mean something here.
+enum class Numbering : uint8_t {
+  kOther = 1,           // of another generation of the group, or none
+  kOfThisReign = 2,     // the server gave every result itself
+  kOfEarlierReign = 3,  // the worker may know results that the server does not
+};
 
+// All that a (re)joining worker has.
+void AnnounceAll(Turn& turn, Worker& worker, const std::vector<AnnouncedBuffer>& buffers,
+                 Numbering numbering);
 // One buffer, announced for the first time or again.
-void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, bool same_numbering);
+void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numbering numbering);
 
 // What one registered buffer holds, in its worker's words. A version that a roll-back withdrew, or
 // bytes that differ from what the version is known to hold, are refused (PublicationRefused).

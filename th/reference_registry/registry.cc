@@ -56,7 +56,7 @@ struct MessageHandler {
                  absl::FailedPreconditionError("a stream joins once; open another to join again"));
   }
   void operator()(const RegisterBuffer& message) const {
-    Announce(turn, worker, message.buffer, /*same_numbering=*/false);
+    Announce(turn, worker, message.buffer, Numbering::kOther);
   }
   void operator()(const LayoutUpload& message) const {
     ApplyOrCount(turn, worker, StoreLayout{worker.id, &message.layout});
@@ -120,6 +120,13 @@ void RefuseConnection(Turn& turn, ConnectionId connection, absl::Status status,
   turn.effects.close.push_back(connection);
 }
 
+Numbering NumberingOf(const RegistryState& state, const Group& group, const JoinRequest& request) {
+  if (!request.resume.has_value() || request.resume->group_generation != group.generation) {
+    return Numbering::kOther;
+  }
+  return request.resume->epoch < state.epoch ? Numbering::kOfEarlierReign : Numbering::kOfThisReign;
+}
+
 void HandleJoin(Turn& turn, ConnectionId connection, const JoinRequest& request) {
   const auto join = JoinGroup::Build(turn.state, connection, request);
   const absl::Status status = join.ok() ? join->CanApply(turn.state) : join.status();
@@ -128,10 +135,7 @@ void HandleJoin(Turn& turn, ConnectionId connection, const JoinRequest& request)
     return RefuseConnection(turn, connection, status, RetryAfter(turn.state, request, turn.now));
   }
   Worker& worker = join->Apply(turn);
-  const bool same_numbering =
-      request.resume.has_value() &&
-      request.resume->group_generation == worker.group->generation;
-  AnnounceAll(turn, worker, request.buffers, same_numbering);
+  AnnounceAll(turn, worker, request.buffers, NumberingOf(turn.state, *worker.group, request));
 }
 
 void HandleDeadline(Turn& turn, const Deadline& deadline) {

@@ -83,7 +83,9 @@ void RegistryHarness::Route(RegistryEffects effects) {
     mailboxes_[out.connection].push_back(std::move(out.message));
   }
   for (ConnectionId connection : effects.close) closed_[connection] = true;
-  EXPECT_OK(registry_->CheckInvariants());
+  if (check_state_) {
+    EXPECT_OK(registry_->CheckInvariants());
+  }
 }
 
 void RegistryHarness::CheckSaid(const ServerMessage& message) {

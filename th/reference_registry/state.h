@@ -301,6 +301,7 @@ struct RegistryState {
   uint32_t next_worker_number = 1;
   ReplicaId last_replica;
   AssignmentId last_assignment;
+  GroupGeneration last_ended_generation;  // of a group that is gone; a new one counts on from it
 
   DurableState durable;  // what was last asked to be written
   std::map<ModelKey, Model> models;

@@ -268,7 +268,10 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
     result.kind = found->second.kind;
     for (const auto& [rank, participant] : found->second.participants) {
       auto buffer = replica.buffers.find(rank);
-      if (buffer != replica.buffers.end()) SendResult(turn, *buffer->second, result);
+      if (buffer == replica.buffers.end()) continue;
+      const std::optional<Fill>& fill = buffer->second->fill;
+      if (fill.has_value() && fill->operation == number) ClearFill(turn, *buffer->second);
+      SendResult(turn, *buffer->second, result);
     }
     replica.pending.erase(found);
   }
@@ -319,7 +322,7 @@ void ExpireOperation(Turn& turn, Replica& replica, OperationNumber number) {
 }
 
 void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
-  if (replica.finished_here || result.number <= replica.finished) return;
+  if (result.number <= replica.finished) return;
   while (!replica.pending.empty() && replica.pending.begin()->first < result.number) {
     FailOperation(turn, replica, replica.pending.begin()->first,
                   absl::AbortedError(absl::StrCat(
@@ -332,8 +335,9 @@ void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
   }
   replica.finished = OperationNumber(result.number.value - 1);
   const OperationNumber number = result.number;
+  const bool finished_here = replica.finished_here;
   FinishOperation(turn, replica, number, std::move(result));
-  replica.finished_here = false;
+  replica.finished_here = finished_here;
 }
 
 void RestartNumbering(Group& group) {

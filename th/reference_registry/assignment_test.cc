@@ -1,0 +1,241 @@
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/reference_registry/registry_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::th::testing::StatusIs;
+
+// One trainer and one relay that both hold the version, and a reader that fills from the relay.
+class FailingSourceTest : public ::testing::Test {
+ protected:
+  FailingSourceTest()
+      : trainer_(Trainer(hub_, "step-1")),
+        relay_(Rollout(hub_, "relay")),
+        reader_(Rollout(hub_, "reader")) {
+    relay_.Update();
+    relay_.FillWhole();
+    relay_.Finished();
+    reader_.Update();
+    source_ = reader_.Fill();
+    EXPECT_EQ(source_.buffer, relay_.address());
+  }
+
+  AssignedSource Next() {
+    const AssignSources assigned = reader_.Heard<AssignSources>();
+    reader_.assignment = assigned.assignment;
+    return assigned.sources.empty() ? AssignedSource{} : assigned.sources.front();
+  }
+
+  RegistryHarness hub_;
+  TestRank trainer_;
+  TestRank relay_;
+  TestRank reader_;
+  AssignedSource source_;
+};
+
+TEST_F(FailingSourceTest, AnotherIsAssignedAtOnce) {
+  reader_.Report(source_, SourceFailure::kStalled, "silent for 0.5 s");
+  EXPECT_EQ(Next().buffer, trainer_.address());
+  EXPECT_EQ(hub_.registry().counters().sources_failed, 1u);
+}
+
+TEST_F(FailingSourceTest, TheFailedOneIsNotGivenAgainWhileThereIsAnother) {
+  reader_.Report(source_, SourceFailure::kCorrupt);
+  const AssignedSource second = Next();
+  hub_.Advance(absl::Seconds(1));
+  reader_.Report(second, SourceFailure::kStalled);
+  EXPECT_EQ(Next().buffer, relay_.address()) << "only when the other has failed too";
+}
+
+TEST_F(FailingSourceTest, SuspicionSendsOtherReadersElsewhere) {
+  reader_.Report(source_, SourceFailure::kStalled);
+  Next();
+  TestRank other = Rollout(hub_, "other");
+  other.Update();
+  EXPECT_NE(other.Fill().buffer, relay_.address());
+}
+
+TEST_F(FailingSourceTest, ASourceThatOnlyMovedOnIsNotSuspected) {
+  reader_.Report(source_, SourceFailure::kGenerationChanged);
+  EXPECT_EQ(Next().buffer, trainer_.address());
+  TestRank other = Rollout(hub_, "other");
+  other.Update();
+  EXPECT_EQ(other.Fill().buffer, relay_.address()) << "idle, and no publisher";
+}
+
+TEST_F(FailingSourceTest, SuspicionPasses) {
+  reader_.Report(source_, SourceFailure::kStalled);
+  reader_.Done();
+  for (int i = 0; i < 6; ++i) {
+    hub_.Advance(absl::Seconds(2));
+    for (TestRank* rank : {&trainer_, &relay_, &reader_}) rank->Say(Heartbeat{});
+  }
+  reader_.Say(Leave{});
+  TestRank other = Rollout(hub_, "other");
+  other.Update();
+  EXPECT_EQ(other.Fill().buffer, relay_.address());
+}
+
+struct LastResort {
+  std::string name;
+  SourceFailure failure;
+  uint32_t tries;
+  std::string says;
+};
+
+class LastResortTest : public ::testing::TestWithParam<LastResort> {};
+
+// The only source fails again and again: it is tried so often and no more, with pauses between.
+TEST_P(LastResortTest, IsBoundedAndTheErrorNamesSourceReasonAndTries) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  TestRank reader = Rollout(hub, "reader");
+  reader.Update();
+  AssignedSource source = reader.Fill();
+  uint32_t tries = 1;
+  for (;; ++tries) {
+    reader.Report(source, GetParam().failure, "it hurts");
+    const auto at_once = hub.TakeAll<AssignSources>(reader.connection);
+    if (at_once.empty()) break;
+    EXPECT_TRUE(at_once.back().sources.empty()) << "there is a pause before the next try";
+    EXPECT_THAT(at_once.back().why_empty, HasSubstr("trainer/0"));
+    hub.Advance(absl::Seconds(1));
+    const AssignSources again = reader.Heard<AssignSources>();
+    ASSERT_EQ(again.sources.size(), 1u);
+    reader.assignment = again.assignment;
+    source = again.sources.front();
+    trainer.Say(Heartbeat{});
+    reader.Say(Heartbeat{});
+  }
+  EXPECT_EQ(tries, GetParam().tries);
+  EXPECT_THAT(reader.Finished().status,
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(absl::StrCat("source trainer/0 ", GetParam().says)),
+                             HasSubstr(absl::StrCat("(", tries, tries == 1 ? " try)" : " tries)")),
+                             HasSubstr("it hurts"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Failures, LastResortTest,
+    ::testing::Values(LastResort{"Connect", SourceFailure::kConnect, 4, "could not be reached"},
+                      LastResort{"Closed", SourceFailure::kClosed, 4, "closed the connection"},
+                      LastResort{"Stalled", SourceFailure::kStalled, 4, "fell silent"},
+                      LastResort{"Refused", SourceFailure::kRefused, 4, "refused the reader"},
+                      LastResort{"Corrupt", SourceFailure::kCorrupt, 2, "sent wrong bytes"},
+                      LastResort{"MovedOn", SourceFailure::kGenerationChanged, 1,
+                                 "moved on to other weights"}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(AssignmentTest, ANewGenerationOfASourceIsANewSource) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  TestRank reader = Rollout(hub, "reader");
+  TestRank other = Rollout(hub, "other");  // keeps the version alive
+  other.Update();
+  other.Fill();
+  reader.Update();
+  reader.Ready();
+  AssignSources assigned = reader.Heard<AssignSources>();
+  ASSERT_EQ(assigned.sources.at(0).buffer, other.address());
+  reader.assignment = assigned.assignment;
+  reader.Report(assigned.sources[0], SourceFailure::kGenerationChanged);
+  assigned = reader.Heard<AssignSources>();
+  ASSERT_EQ(assigned.sources.at(0).buffer, trainer.address());
+  reader.assignment = assigned.assignment;
+  other.Fail(absl::CancelledError("stop"));
+  other.Finished();
+  other.Update();
+  other.Fill();
+  reader.Report(assigned.sources[0], SourceFailure::kStalled);
+  EXPECT_TRUE(reader.Heard<AssignSources>().sources.empty())
+      << "the other fills from the reader by now, so only the trainer is left";
+}
+
+TEST(AssignmentTest, NearSourcesArePreferred) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  TestRank near(hub, "near", 0, 1);
+  TestRank far(hub, "far", 0, 1);
+  TestRank reader(hub, "reader", 0, 1);
+  near.location.host = reader.location.host = "n7";
+  for (TestRank* rank : {&near, &far, &reader}) rank->JoinAndRegister();
+  for (TestRank* rank : {&near, &far}) {
+    rank->Update();
+    rank->FillWhole();
+    rank->Finished();
+  }
+  reader.Update();
+  const AssignedSource source = reader.Fill();
+  EXPECT_EQ(source.buffer, near.address());
+  EXPECT_EQ(source.distance, Distance::kSameHost);
+}
+
+TEST(AssignmentTest, ReadersThatStartTogetherCostThePublisherOneCopy) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  std::vector<TestRank> readers;
+  for (int i = 0; i < 8; ++i) readers.push_back(Rollout(hub, absl::StrCat("rollout-", i)));
+  for (TestRank& reader : readers) reader.Update();
+  int from_publisher = 0;
+  for (TestRank& reader : readers) from_publisher += reader.Fill().publisher;
+  EXPECT_EQ(from_publisher, 1);
+}
+
+TEST(AssignmentTest, ChainsEndAtTheLimit) {
+  RegistryLimits limits;
+  limits.scheduler.max_chain = 3;
+  RegistryHarness hub(limits);
+  TestRank trainer = Trainer(hub, "step-1");
+  std::map<BufferAddress, int> hops = {{trainer.address(), 0}};
+  for (int i = 0; i < 12; ++i) {
+    TestRank reader = Rollout(hub, absl::StrCat("rollout-", i));
+    reader.Update();
+    hops[reader.address()] = hops.at(reader.Fill().buffer) + 1;
+    EXPECT_LE(hops[reader.address()], 3);
+  }
+}
+
+TEST(AssignmentTest, AReaderNeverFillsFromOneThatFillsFromIt) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  TestRank first = Rollout(hub, "first");
+  TestRank second = Rollout(hub, "second");
+  first.Update();
+  const AssignedSource source = first.Fill();
+  second.Update();
+  ASSERT_EQ(second.Fill().buffer, first.address());
+  first.Report(source, SourceFailure::kStalled);
+  EXPECT_TRUE(first.Heard<AssignSources>().sources.empty()) << "second fills from first";
+  hub.Advance(absl::Seconds(1));
+  EXPECT_EQ(first.Heard<AssignSources>().sources.at(0).buffer, trainer.address());
+}
+
+// Quadratic work for a fleet would show as minutes here.
+TEST(AssignmentTest, ALargeFleetIsAssignedWithinTheLimits) {
+  RegistryHarness hub;
+  hub.CheckStateRarely();
+  TestRank trainer = Trainer(hub, "step-1");
+  for (int i = 0; i < 2000; ++i) {
+    TestRank reader = Rollout(hub, absl::StrCat("rollout-", i));
+    reader.Update();
+    reader.Fill();
+  }
+  EXPECT_OK(hub.registry().CheckInvariants());
+  const Catalog catalog = hub.List();
+  for (const CatalogReplica& replica : catalog.models.at(0).versions.at(0).replicas) {
+    EXPECT_LE(replica.ranks.at(0).readers, SchedulerLimits().max_readers_per_source);
+  }
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,167 @@
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/reference_registry/registry_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::th::testing::StatusIs;
+
+RunCommand Pin(const std::string& key, const std::string& owner,
+               absl::Duration expires_after = absl::InfiniteDuration(),
+               const VersionSelector& version = LatestVersion{}) {
+  RunCommand command{.idempotency_key = key};
+  command.command = PinVersion{.version = version, .owner = owner, .expires_after = expires_after};
+  return command;
+}
+
+RunCommand Release(const std::string& key, const std::string& owner) {
+  RunCommand command{.idempotency_key = key};
+  command.command = ReleasePin{.version = LatestVersion{}, .owner = owner};
+  return command;
+}
+
+RunCommand Keep(const std::string& key, uint32_t keep_latest) {
+  RunCommand command{.idempotency_key = key};
+  command.command = SetRetention{keep_latest};
+  return command;
+}
+
+TEST(CommandsTest, RetentionIsDurableListedAndTheLastWriterWins) {
+  RegistryHarness hub;
+  ASSERT_OK(hub.Command(Keep("a", 3)).status);
+  ASSERT_OK(hub.Command(Keep("b", 5)).status);
+  EXPECT_EQ(hub.model().keep_latest, 5u);
+  hub.Restart();
+  EXPECT_EQ(hub.List().models.at(0).keep_latest, 5u);
+}
+
+TEST(CommandsTest, PinsAreDurableListedAndReleased) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  const CommandFinished pinned = hub.Command(Pin("a", "eval"));
+  ASSERT_OK(pinned.status);
+  EXPECT_EQ(pinned.version.label.text(), "step-1");
+  EXPECT_THAT(hub.List().models.at(0).versions.at(0).pinned_by, ElementsAre("eval"));
+  EXPECT_EQ(hub.model().pins.size(), 1u);
+  hub.Restart();
+  hub.Advance(absl::Seconds(2));
+  EXPECT_THAT(hub.List().models.at(0).versions.at(0).pinned_by, ElementsAre("eval"));
+  ASSERT_OK(hub.Command(Release("b", "eval")).status);
+  EXPECT_THAT(hub.model().pins, IsEmpty());
+}
+
+TEST(CommandsTest, APinExpires) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  ASSERT_OK(hub.Command(Pin("a", "eval", absl::Seconds(2))).status);
+  ASSERT_OK(hub.Command(Pin("b", "archive", absl::Seconds(2))).status);
+  hub.Advance(absl::Seconds(1));
+  EXPECT_EQ(hub.model().pins.size(), 2u);
+  hub.Advance(absl::Seconds(1));
+  EXPECT_THAT(hub.model().pins, IsEmpty());
+}
+
+TEST(CommandsTest, APinThatIsSetAgainLivesLonger) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  ASSERT_OK(hub.Command(Pin("a", "eval", absl::Seconds(1))).status);
+  ASSERT_OK(hub.Command(Pin("b", "eval", absl::Seconds(4))).status);
+  hub.Advance(absl::Seconds(3));
+  EXPECT_EQ(hub.model().pins.size(), 1u);
+  hub.Advance(absl::Seconds(1));
+  EXPECT_THAT(hub.model().pins, IsEmpty());
+}
+
+TEST(CommandsTest, ARepeatedKeyHasTheFirstOnesResult) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  ASSERT_OK(hub.Command(Keep("same", 3)).status);
+  EXPECT_OK(hub.Command(Keep("same", 9)).status);
+  EXPECT_EQ(hub.model().keep_latest, 3u);
+}
+
+TEST(CommandsTest, AFailureIsRememberedToo) {
+  RegistryHarness hub;
+  TestRank trainer(hub, "trainer", 0, 1);
+  trainer.JoinAndRegister();
+  EXPECT_THAT(hub.Command(Pin("a", "eval")).status, StatusIs(absl::StatusCode::kNotFound));
+  trainer.Publish("step-1");
+  trainer.Finished();
+  EXPECT_THAT(hub.Command(Pin("a", "eval")).status, StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_OK(hub.Command(Pin("b", "eval")).status);
+}
+
+TEST(CommandsTest, KeysAreForgottenOldestFirst) {
+  RegistryLimits limits;
+  limits.max_commands_remembered = 2;
+  RegistryHarness hub(limits);
+  for (uint32_t keep : {1u, 2u, 3u}) {
+    ASSERT_OK(hub.Command(Keep(absl::StrCat("k", keep), keep)).status);
+  }
+  ASSERT_OK(hub.Command(Keep("k3", 9)).status);
+  EXPECT_EQ(hub.model().keep_latest, 3u);
+  ASSERT_OK(hub.Command(Keep("k1", 7)).status);
+  EXPECT_EQ(hub.model().keep_latest, 7u) << "the oldest key is forgotten";
+}
+
+TEST(CommandsTest, WhileTheServerRecoversTheCallerIsToTryAgain) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  hub.Restart();
+  EXPECT_THAT(hub.Command(Pin("a", "eval")).status,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("try again")));
+  hub.Advance(absl::Seconds(1));
+  EXPECT_OK(hub.Command(Pin("a", "eval")).status) << "what is worth a try is not remembered";
+}
+
+TEST(CommandsTest, WorkersRunCommandsToo) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  trainer.Say(Pin("a", "eval"));
+  const CommandFinished finished = trainer.Heard<CommandFinished>();
+  EXPECT_OK(finished.status);
+  EXPECT_EQ(finished.idempotency_key, "a");
+}
+
+TEST(CommandsTest, WhatIsMalformedIsRefused) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  EXPECT_THAT(hub.Command(Keep("", 1)).status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1 to 128 bytes")));
+  EXPECT_THAT(hub.Command(Keep(std::string(129, 'k'), 1)).status,
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(hub.Command(Pin("a", "")).status, StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(hub.Command(Pin("b", "eval", absl::ZeroDuration())).status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("would hold nothing")));
+  EXPECT_THAT(hub.Command(Release("c", "nobody")).status,
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("nobody has no pin")));
+  EXPECT_THAT(hub.Command(Pin("d", "eval"), {.run = "r9", .model = "m"}).status,
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("run=r9")));
+  EXPECT_THAT(hub.Command(Keep("e", 1), {.run = "", .model = "m"}).status,
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(CommandsTest, LimitsAreNamed) {
+  RegistryLimits limits;
+  limits.max_pins_per_model = 1;
+  limits.max_models = 1;
+  RegistryHarness hub(limits);
+  TestRank trainer = Trainer(hub, "step-1");
+  ASSERT_OK(hub.Command(Pin("a", "eval")).status);
+  EXPECT_OK(hub.Command(Pin("b", "eval")).status) << "its own again";
+  EXPECT_THAT(hub.Command(Pin("c", "other")).status,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("max_pins_per_model is 1")));
+  EXPECT_THAT(hub.Command(Keep("d", 1), {.run = "r2", .model = "m"}).status,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("max_models is 1")));
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,403 @@
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/reference_registry/registry_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::th::testing::IsOkAndHolds;
+using ::th::testing::StatusIs;
+
+FinishedOperation Ended(const OperationFinished& finished) {
+  return {.number = finished.key.number,
+          .kind = finished.kind,
+          .status = finished.status,
+          .outcome = finished.outcome,
+          .not_available = finished.not_available,
+          .version = finished.version};
+}
+
+// A trainer that has published step-1 and a rollout that fills from it when the server dies.
+class RestartTest : public ::testing::Test {
+ protected:
+  RestartTest() : trainer_(hub_, "trainer", 0, 1), rollout_(hub_, "rollout", 0, 1) {
+    trainer_.JoinAndRegister();
+    trainer_.Publish("step-1");
+    published_ = trainer_.Finished();
+    version_ = published_.version;
+    trainer_.Seal(version_.sequence, "step-1");
+    rollout_.JoinAndRegister();
+    rollout_.Update();
+    rollout_.Fill();
+  }
+
+  bool TrainerResumes() {
+    AnnouncedBuffer announced = trainer_.Holding(version_, true, "step-1");
+    announced.last_finished = Ended(published_);
+    return trainer_.Resume({announced});
+  }
+  bool RolloutResumes() { return rollout_.Resume({rollout_.Filling(version_, {trainer_.address()})}); }
+  void RolloutAsksAgain() {
+    StartOperation again = rollout_.UpdateRequest();
+    again.key.number = rollout_.number;
+    again.resolved = version_;
+    rollout_.Start(again);
+    rollout_.Say(ReadyToFill{rollout_.key(), rollout_.buffer_generation});
+  }
+
+  RegistryHarness hub_;
+  TestRank trainer_;
+  TestRank rollout_;
+  OperationFinished published_;
+  VersionInfo version_;
+};
+
+TEST_F(RestartTest, AFillGoesOnUndisturbedAndEndsForTheGroup) {
+  hub_.Restart();
+  ASSERT_TRUE(RolloutResumes());
+  ASSERT_TRUE(TrainerResumes());
+  RolloutAsksAgain();
+  EXPECT_TRUE(rollout_.HearsNone<AssignSources>()) << "it has its source";
+  rollout_.Done();
+  const OperationFinished finished = rollout_.Finished();
+  EXPECT_EQ(finished.outcome, UpdateOutcome::kMoved);
+  EXPECT_EQ(finished.version, version_);
+}
+
+TEST_F(RestartTest, WorkersKeepTheirIdentityAndGetNewKeys) {
+  const WorkerId before = trainer_.worker;
+  const CapabilityKey key = trainer_.capability_key;
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  EXPECT_EQ(trainer_.worker, before);
+  EXPECT_EQ(trainer_.joined_epoch, hub_.epoch());
+  EXPECT_NE(trainer_.capability_key, key);
+}
+
+TEST_F(RestartTest, AnswersThatResolveVersionsWaitForTheWindow) {
+  hub_.Restart();
+  TestRank late = Rollout(hub_, "late");
+  late.Update();
+  EXPECT_THAT(hub_.registry().Resolve(TestModel(), LatestVersion{}),
+              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_TRUE(late.HearsNone<OperationFinished>());
+  ASSERT_TRUE(TrainerResumes());
+  EXPECT_TRUE(late.HearsNone<OperationResolved>());
+  hub_.Advance(absl::Seconds(1));
+  EXPECT_EQ(late.Heard<OperationResolved>().version, version_);
+  EXPECT_EQ(late.Fill().buffer, trainer_.address());
+}
+
+TEST_F(RestartTest, APublishWaitsForTheWindowToo) {
+  hub_.Restart();
+  TestRank second(hub_, "trainer-2", 0, 1);
+  second.JoinAndRegister();
+  second.Publish("step-2");
+  EXPECT_TRUE(second.HearsNone<OperationFinished>());
+  hub_.Advance(absl::Seconds(1));
+  const OperationFinished finished = second.Finished();
+  EXPECT_OK(finished.status);
+  EXPECT_EQ(finished.version.sequence, VersionSequence::Of(hub_.epoch(), 1));
+  EXPECT_GT(finished.version.sequence, version_.sequence);
+}
+
+TEST_F(RestartTest, LatestNeverGoesBehindTheHighWaterMark) {
+  TestRank second(hub_, "trainer-2", 0, 1);
+  second.JoinAndRegister();
+  second.Publish("step-2");
+  ASSERT_OK(second.Finished().status);
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  hub_.Advance(absl::Seconds(1));
+  TestRank late = Rollout(hub_, "late");
+  late.Update();
+  EXPECT_EQ(late.Finished().not_available, NotAvailableReason::kLost);
+  late.Update(VersionSelector(*VersionLabel::Parse("step-2")));
+  EXPECT_EQ(late.Finished().not_available, NotAvailableReason::kLost);
+  late.Update(VersionSelector(*VersionLabel::Parse("step-1")));
+  EXPECT_EQ(late.Heard<OperationResolved>().version, version_);
+}
+
+TEST_F(RestartTest, TheTrainerMayPublishTheLostVersionAgain) {
+  hub_.Restart();
+  hub_.Advance(absl::Seconds(1));
+  TestRank again(hub_, "trainer", 0, 1);
+  again.JoinAndRegister();
+  again.Publish("step-1");
+  const OperationFinished finished = again.Finished();
+  EXPECT_OK(finished.status);
+  EXPECT_EQ(finished.version.sequence, version_.sequence);
+}
+
+TEST_F(RestartTest, AnEdgeIsAdoptedBeforeItsSourceIsBackAndKeepsTheGraphAcyclic) {
+  TestRank second = Rollout(hub_, "second");
+  second.Update();
+  ASSERT_EQ(second.Fill().buffer, rollout_.address());
+  hub_.Restart();
+  ASSERT_TRUE(second.Resume({second.Filling(version_, {rollout_.address()})}));
+  ASSERT_TRUE(RolloutResumes());
+  RolloutAsksAgain();
+  ASSERT_TRUE(TrainerResumes());
+  rollout_.Say(SourceFailed{rollout_.key(), AssignmentId(), trainer_.address(),
+                            SourceFailure::kStalled});
+  const AssignSources assigned = rollout_.Heard<AssignSources>();
+  for (const AssignedSource& source : assigned.sources) {
+    EXPECT_NE(source.buffer, second.address()) << "it fills from this very reader";
+  }
+}
+
+TEST_F(RestartTest, AnnouncedEdgesThatWouldCloseACycleAreNotAdopted) {
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  TestRank second = Rollout(hub_, "second");
+  ASSERT_TRUE(rollout_.Resume({rollout_.Filling(version_, {second.address()})}));
+  second.Say(RegisterBuffer{second.Filling(version_, {rollout_.address()})});
+  RolloutAsksAgain();
+  EXPECT_OK(hub_.registry().CheckInvariants());
+}
+
+TEST_F(RestartTest, ASourceThatDoesNotComeBackIsReplaced) {
+  TestRank second(hub_, "trainer-2", 0, 1);
+  second.JoinAndRegister();
+  second.Publish("step-1");
+  second.Seal(second.Finished().version.sequence, "step-1");
+  hub_.Restart();
+  ASSERT_TRUE(RolloutResumes());
+  RolloutAsksAgain();
+  ASSERT_TRUE(second.Resume({second.Holding(version_, true, "step-1")}));
+  EXPECT_TRUE(rollout_.HearsNone<AssignSources>());
+  for (int i = 0; i < 3; ++i) {
+    hub_.Advance(absl::Seconds(2));
+    rollout_.Say(Heartbeat{});
+    second.Say(Heartbeat{});
+  }
+  EXPECT_EQ(rollout_.Heard<AssignSources>().sources.at(0).buffer, second.address());
+}
+
+TEST_F(RestartTest, ARankThatMissedTheResultGetsItFromTheOthers) {
+  std::vector<TestRank> pair;
+  for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
+  JoinAndRegister(pair);
+  for (TestRank& rank : pair) rank.Update();
+  for (TestRank& rank : pair) rank.FillWhole();
+  const OperationFinished finished = pair[0].Finished();
+  ASSERT_EQ(finished.outcome, UpdateOutcome::kMoved);
+  hub_.Restart();
+  // Rank 1 has its shard and has not heard the end.
+  AnnouncedBuffer unaware = pair[1].Holding(version_, false, "step-1");
+  unaware.held->group_committed = false;
+  ASSERT_TRUE(pair[1].Resume({unaware}));
+  StartOperation again = pair[1].UpdateRequest();
+  again.key.number = OperationNumber(1);
+  again.resolved = version_;
+  pair[1].Start(again);
+  EXPECT_TRUE(pair[1].HearsNone<OperationFinished>());
+  AnnouncedBuffer aware = pair[0].Holding(version_, false, "step-1");
+  aware.last_finished = Ended(finished);
+  ASSERT_TRUE(pair[0].Resume({aware}));
+  EXPECT_EQ(pair[1].Finished().outcome, UpdateOutcome::kMoved);
+  hub_.Advance(absl::Seconds(1));
+  pair[0].Update();
+  EXPECT_EQ(pair[0].Finished().outcome, UpdateOutcome::kAlreadyThere);
+}
+
+TEST_F(RestartTest, ARankThatDoesNotComeBackEndsItsGroupsOperationsByName) {
+  std::vector<TestRank> pair;
+  for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
+  JoinAndRegister(pair);
+  for (TestRank& rank : pair) rank.Update();
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  ASSERT_TRUE(pair[0].Resume({pair[0].Announced()}));
+  StartOperation again = pair[0].UpdateRequest();
+  again.key.number = OperationNumber(1);
+  again.resolved = version_;
+  pair[0].Start(again);
+  for (int i = 0; i < 3; ++i) {
+    hub_.Advance(absl::Seconds(2));
+    pair[0].Say(Heartbeat{});
+    trainer_.Say(Heartbeat{});
+  }
+  EXPECT_THAT(pair[0].Finished().status,
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("pair/1"), HasSubstr("has not come back"))));
+}
+
+TEST_F(RestartTest, RanksThatWereMovingElsewhereAreToldApart) {
+  std::vector<TestRank> pair;
+  for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
+  JoinAndRegister(pair);
+  TestRank second(hub_, "trainer-2", 0, 1);
+  second.JoinAndRegister();
+  second.Publish("step-2");
+  const VersionInfo later = second.Finished().version;
+  for (TestRank& rank : pair) rank.Update();
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  ASSERT_TRUE(second.Resume({second.Holding(later, true, "step-2")}));
+  for (TestRank& rank : pair) ASSERT_TRUE(rank.Resume({rank.Announced()}));
+  StartOperation again = pair[0].UpdateRequest();
+  again.key.number = OperationNumber(1);
+  again.resolved = version_;
+  pair[0].Start(again);
+  again.resolved = later;
+  pair[1].Start(again);
+  EXPECT_THAT(pair[0].Finished().status,
+              StatusIs(absl::StatusCode::kAborted,
+                       AllOf(HasSubstr("pair/1"), HasSubstr("step-2"), HasSubstr("ask again"))));
+}
+
+TEST_F(RestartTest, AFreshRankAmongReturnedOnesBeginsANewGeneration) {
+  std::vector<TestRank> pair;
+  for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
+  JoinAndRegister(pair);
+  hub_.Restart();
+  ASSERT_TRUE(pair[0].Resume({pair[0].Announced()}));
+  TestRank fresh(hub_, "pair", 1, 2);
+  ASSERT_TRUE(fresh.Join());
+  EXPECT_EQ(fresh.generation, GroupGeneration(2));
+  EXPECT_EQ(pair[0].Heard<GroupChanged>().group_generation, GroupGeneration(2));
+}
+
+TEST_F(RestartTest, AReturnedRankAmongFreshOnesBeginsANewGenerationToo) {
+  std::vector<TestRank> pair;
+  for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
+  JoinAndRegister(pair);
+  hub_.Restart();
+  TestRank fresh(hub_, "pair", 1, 2);
+  ASSERT_TRUE(fresh.Join());
+  ASSERT_TRUE(pair[0].Resume({pair[0].Announced()}));
+  EXPECT_EQ(pair[0].generation, GroupGeneration(2));
+  EXPECT_FALSE(pair[0].HearsNone<GroupChanged>());
+  EXPECT_EQ(fresh.Heard<GroupChanged>().group_generation, GroupGeneration(2));
+}
+
+TEST_F(RestartTest, BytesThatDifferFromTheKnownRootAreRefused) {
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  ASSERT_TRUE(rollout_.Resume({rollout_.Holding(version_, false, "other bytes")}));
+  EXPECT_THAT(rollout_.Heard<PublicationRefused>().status,
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("rollout/0")));
+}
+
+struct Impossible {
+  std::string name;
+  void (*change)(AnnouncedBuffer&);
+  std::string says;
+};
+
+class ImpossibleTest : public ::testing::TestWithParam<Impossible> {};
+
+TEST_P(ImpossibleTest, IsRefusedAndNotBelieved) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  const VersionInfo version = *hub.registry().Resolve(TestModel(), LatestVersion{});
+  hub.Restart();
+  AnnouncedBuffer announced = trainer.Holding(version, true, "step-1");
+  GetParam().change(announced);
+  ASSERT_TRUE(trainer.Resume({announced}));
+  EXPECT_THAT(trainer.Heard<PublicationRefused>().status,
+              StatusIs(absl::StatusCode::kAborted, HasSubstr(GetParam().says)));
+  EXPECT_EQ(hub.registry().counters().messages_refused, 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Claims, ImpossibleTest,
+    ::testing::Values(
+        Impossible{"AboveTheHighWaterMark",
+                   [](AnnouncedBuffer& b) {
+                     b.held->version.sequence = VersionSequence::Of(Epoch(1), 7);
+                   },
+                   "rolled back, or never published"},
+        Impossible{"AnotherLabel",
+                   [](AnnouncedBuffer& b) { b.held->version.label = VersionLabel::FromStep(9); },
+                   "its label is 'step-1'"},
+        Impossible{"AnotherVersionsLabel",
+                   [](AnnouncedBuffer& b) { b.held->version.sequence = VersionSequence(5); },
+                   "label belongs to another version"},
+        Impossible{"NoLabel",
+                   [](AnnouncedBuffer& b) {
+                     b.held->version.sequence = VersionSequence(5);
+                     b.held->version.label = VersionLabel();
+                   },
+                   "label or attributes are none"},
+        Impossible{"SegmentsBeyondTheLayout",
+                   [](AnnouncedBuffer& b) {
+                     b.held->complete = false;
+                     b.held->segments = SegmentSet::AllOf(99);
+                   },
+                   "segments that its layout lacks"}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(RecoveryTest, WithoutAnEarlierServerNothingWaits) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  hub.RestartWithoutRecovery();
+  TestRank late = Rollout(hub, "late");
+  late.Update();
+  EXPECT_EQ(late.Finished().not_available, NotAvailableReason::kLost);
+}
+
+TEST(RecoveryTest, AWholeGroupThatComesBackLateIsASourceWhenItsLastRankIsThere) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  const VersionInfo version = PublishWhole(trainer, "step-1");
+  hub.Restart();
+  hub.Advance(absl::Seconds(30));
+  ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
+  TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w0"));
+  rollout.JoinAndRegister();
+  rollout.Update();
+  EXPECT_EQ(rollout.Finished().not_available, NotAvailableReason::kGone);
+  ASSERT_TRUE(trainer[1].Resume({trainer[1].Holding(version, true, "step-1w1")}));
+  rollout.Update();
+  EXPECT_EQ(rollout.Fill().buffer, trainer[0].address());
+}
+
+TEST(RecoveryTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  const VersionInfo version = PublishWhole(trainer, "step-1");
+  hub.Restart();
+  ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
+  TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w1"));
+  rollout.JoinAndRegister();
+  rollout.Update();
+  hub.Advance(absl::Seconds(2));
+  EXPECT_TRUE(rollout.HearsNone<OperationFinished>()) << "no word about a layout nobody has yet";
+  ASSERT_TRUE(trainer[1].Resume({trainer[1].Holding(version, true, "step-1w1")}));
+  for (int i = 0; i < 2; ++i) {
+    for (TestRank* rank : {&trainer[0], &trainer[1], &rollout}) rank->Say(Heartbeat{});
+    hub.Advance(absl::Seconds(2));
+  }
+  EXPECT_EQ(rollout.Fill().buffer, trainer[1].address());
+}
+
+TEST(RecoveryTest, AnUnfinishedPublishIsPublishedAfresh) {
+  RegistryHarness hub;
+  TestRank first = Trainer(hub, "step-1");
+  std::vector<TestRank> trainer = MakeGroup(hub, "pair", 2);
+  JoinAndRegister(trainer);
+  trainer[0].Publish("step-2");
+  hub.Restart();
+  for (TestRank& rank : trainer) ASSERT_TRUE(rank.Resume({rank.Announced()}));
+  for (TestRank& rank : trainer) {
+    StartOperation again = rank.PublishRequest("step-2");
+    again.key.number = OperationNumber(1);
+    rank.Start(again);
+  }
+  hub.Advance(absl::Seconds(1));
+  EXPECT_OK(trainer[0].Finished().status);
+  EXPECT_OK(trainer[1].Finished().status);
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,284 @@
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/reference_registry/registry_harness.h"
+#include "th/reference_registry/state.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::th::testing::StatusIs;
+
+struct RefusedStart {
+  std::string name;
+  std::function<void(StartOperation&)> change;
+  absl::StatusCode code;
+  std::string says;
+};
+
+class RefusedStartTest : public ::testing::TestWithParam<RefusedStart> {};
+
+TEST_P(RefusedStartTest, IsAnsweredAndLeavesTheNumberingAlone) {
+  RegistryHarness hub;
+  TestRank trainer(hub, "trainer", 0, 1);
+  trainer.JoinAndRegister();
+  StartOperation request = trainer.PublishRequest("step-1");
+  GetParam().change(request);
+  trainer.Say(request);
+  const OperationFinished finished = trainer.Finished();
+  EXPECT_EQ(finished.key, request.key);
+  EXPECT_THAT(finished.status, StatusIs(GetParam().code, HasSubstr(GetParam().says)));
+  trainer.Publish("step-1");
+  EXPECT_OK(trainer.Finished().status);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Requests, RefusedStartTest,
+    ::testing::Values(
+        RefusedStart{"NumberZero", [](StartOperation& r) { r.key.number = OperationNumber(0); },
+                     absl::StatusCode::kInvalidArgument, "numbered from 1"},
+        RefusedStart{"SkipsAhead", [](StartOperation& r) { r.key.number = OperationNumber(3); },
+                     absl::StatusCode::kFailedPrecondition, "its next one is 1"},
+        RefusedStart{"UnknownBuffer", [](StartOperation& r) { r.key.buffer = BufferId(9); },
+                     absl::StatusCode::kNotFound, "buffer 9 is not registered"},
+        RefusedStart{"NoTime", [](StartOperation& r) { r.timeout = absl::ZeroDuration(); },
+                     absl::StatusCode::kInvalidArgument, "gives the operation no time"},
+        RefusedStart{"UnknownKind",
+                     [](StartOperation& r) { r.kind = static_cast<OperationKind>(9); },
+                     absl::StatusCode::kInvalidArgument, "operation kind 9"},
+        RefusedStart{"NoLabel", [](StartOperation& r) { r.label = VersionLabel(); },
+                     absl::StatusCode::kInvalidArgument, "needs a label"},
+        RefusedStart{"LargeAttributes",
+                     [](StartOperation& r) {
+                       r.attributes["blob"] = std::string(kMaxAttributesBytes + 1, 'x');
+                     },
+                     absl::StatusCode::kInvalidArgument, ""}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(TransactionsTest, ARepeatHasTheFirstOnesResult) {
+  RegistryHarness hub;
+  TestRank trainer(hub, "trainer", 0, 1);
+  trainer.JoinAndRegister();
+  const StartOperation request = trainer.PublishRequest("step-1");
+  trainer.Start(request);
+  const OperationFinished first = trainer.Finished();
+  trainer.Say(request);
+  const OperationFinished again = trainer.Finished();
+  EXPECT_EQ(again.key, first.key);
+  EXPECT_EQ(again.version, first.version);
+  EXPECT_EQ(hub.registry().counters().versions_published, 1u);
+}
+
+TEST(TransactionsTest, ARepeatAsAnotherKindIsRefusedNamingBoth) {
+  RegistryHarness hub;
+  TestRank trainer(hub, "trainer", 0, 1);
+  trainer.JoinAndRegister();
+  StartOperation request = trainer.PublishRequest("step-1");
+  trainer.Start(request);
+  trainer.Finished();
+  request.kind = OperationKind::kUnpublish;
+  trainer.Say(request);
+  EXPECT_THAT(trainer.Finished().status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("ended as publish"), HasSubstr("calls it unpublish"))));
+}
+
+TEST(TransactionsTest, AResultThatIsForgottenIsAnError) {
+  RegistryHarness hub;
+  std::vector<TestRank> rollout;
+  for (uint32_t rank = 0; rank < 2; ++rank) rollout.emplace_back(hub, "rollout", rank, 2);
+  JoinAndRegister(rollout);
+  for (size_t i = 0; i <= kMaxResultsKept; ++i) {
+    rollout[0].Update();
+    EXPECT_EQ(rollout[0].Finished().not_available, NotAvailableReason::kNotPublished);
+  }
+  rollout[1].Update();
+  EXPECT_THAT(rollout[1].Finished().status,
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("is forgotten")));
+  rollout[1].Update();
+  EXPECT_EQ(rollout[1].Finished().not_available, NotAvailableReason::kNotPublished)
+      << "the next one is remembered";
+}
+
+TEST(TransactionsTest, OperationsWaitInOrderForTheOneBeforeThem) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  trainer[0].Publish("step-1");
+  trainer[0].Unpublish();
+  trainer[0].Done();
+  EXPECT_TRUE(trainer[0].HearsNone<OperationFinished>());
+  trainer[1].Publish("step-1");
+  EXPECT_OK(trainer[1].Finished().status);
+  trainer[1].Unpublish();
+  trainer[1].Done();
+  const auto finished = hub.TakeAll<OperationFinished>(trainer[0].connection);
+  ASSERT_EQ(finished.size(), 2u);
+  EXPECT_EQ(finished[0].kind, OperationKind::kPublish);
+  EXPECT_EQ(finished[1].kind, OperationKind::kUnpublish);
+  EXPECT_OK(finished[1].status);
+}
+
+TEST(TransactionsTest, OnlySoManyOperationsWait) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  trainer[0].Publish("step-1");
+  for (uint64_t i = 1; i < kMaxQueuedOperations; ++i) trainer[0].Unpublish();
+  EXPECT_TRUE(trainer[0].HearsNone<OperationFinished>());
+  trainer[0].Unpublish();
+  EXPECT_THAT(trainer[0].Finished().status,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at most 8 may wait")));
+}
+
+TEST(TransactionsTest, TheShortestDeadlineOfTheRanksCounts) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 3);
+  JoinAndRegister(trainer);
+  StartOperation slow = trainer[0].PublishRequest("step-1");
+  slow.timeout = absl::InfiniteDuration();
+  trainer[0].Start(slow);
+  StartOperation fast = trainer[1].PublishRequest("step-1");
+  fast.timeout = absl::Seconds(1);
+  trainer[1].Start(fast);
+  hub.Advance(absl::Seconds(1));
+  EXPECT_THAT(trainer[0].Finished().status,
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("trainer/2")));
+}
+
+TEST(TransactionsTest, AnOperationThatWaitsInVainNamesTheOneItWaitsFor) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  trainer[0].Publish("step-1");
+  StartOperation second = trainer[0].UnpublishRequest();
+  second.timeout = absl::Seconds(1);
+  trainer[0].Start(second);
+  hub.Advance(absl::Seconds(1));
+  EXPECT_THAT(trainer[0].Finished().status,
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("waited for operation 1")));
+  trainer[1].Publish("step-1");
+  EXPECT_OK(trainer[0].Finished().status);
+}
+
+TEST(UnpublishingTest, TheReplicaIsNoSourceFromTheFirstRequestOn) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer;
+  for (uint32_t rank = 0; rank < 2; ++rank) trainer.emplace_back(hub, "trainer", rank, 2);
+  JoinAndRegister(trainer);
+  PublishWhole(trainer, "step-1");
+  TestRank rollout = Rollout(hub, "rollout");
+  rollout.Update();
+  trainer[1].Unpublish();
+  rollout.Ready();
+  EXPECT_TRUE(rollout.HearsNone<AssignSources>());
+  EXPECT_THAT(rollout.Finished().status, StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST(UnpublishingTest, ItEndsWhenAllRanksAreDrained) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  const VersionInfo version = PublishWhole(trainer, "step-1");
+  for (TestRank& rank : trainer) rank.Unpublish();
+  trainer[0].Done();
+  EXPECT_TRUE(trainer[0].HearsNone<OperationFinished>());
+  trainer[1].Done();
+  for (TestRank& rank : trainer) {
+    const OperationFinished finished = rank.Finished();
+    EXPECT_OK(finished.status);
+    EXPECT_EQ(finished.version, version);
+  }
+}
+
+TEST(UnpublishingTest, WhatIsNotPublishedCannotBe) {
+  RegistryHarness hub;
+  TestRank trainer(hub, "trainer", 0, 1);
+  trainer.JoinAndRegister();
+  trainer.Unpublish();
+  EXPECT_THAT(trainer.Finished().status,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("is not published")));
+}
+
+TEST(UnpublishingTest, AMissingRankIsNamedAtTheDeadline) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  PublishWhole(trainer, "step-1");
+  StartOperation request = trainer[0].UnpublishRequest();
+  request.timeout = absl::Seconds(2);
+  trainer[0].Start(request);
+  trainer[0].Done();
+  hub.Advance(absl::Seconds(2));
+  EXPECT_THAT(trainer[0].Finished().status,
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr("trainer/1 has not started it")));
+}
+
+TEST(UnpublishingTest, ADrainingSourceStillServesWhoReadsFromItAndIsGivenToNobodyElse) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  TestRank first = Rollout(hub, "first");
+  first.Update();
+  first.Fill();
+  trainer.Unpublish();
+  EXPECT_TRUE(first.HearsNone<AssignSources>()) << "its reader goes on";
+  TestRank second = Rollout(hub, "second");
+  second.Update();
+  EXPECT_EQ(second.Fill().buffer, first.address()) << "fed by the one that drains";
+  first.Done();
+  EXPECT_OK(first.Finished().status);
+  trainer.Done();
+  EXPECT_OK(trainer.Finished().status);
+  second.Done();
+  EXPECT_OK(second.Finished().status);
+}
+
+TEST(UnpublishingTest, DoneWithAPublishIsRefused) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  trainer[0].Publish("step-1");
+  trainer[0].Done();
+  EXPECT_EQ(hub.registry().counters().messages_refused, 1u);
+}
+
+TEST(UnpublishingTest, ARankThatDrainedWhileItsStreamWasBrokenMayStillUnpublish) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  trainer.Disconnect();
+  AnnouncedBuffer nothing = trainer.Announced();
+  nothing.last_finished = FinishedOperation{.number = OperationNumber(1)};
+  ASSERT_TRUE(trainer.Resume({nothing}));
+  trainer.Unpublish();
+  trainer.Done();
+  EXPECT_OK(trainer.Finished().status);
+}
+
+TEST(UnpublishingTest, APublishWhoseResultWasMissedStaysPublished) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  trainer[0].Publish("step-1");
+  trainer[0].Disconnect();
+  trainer[1].Publish("step-1");
+  ASSERT_OK(trainer[1].Finished().status);
+  ASSERT_TRUE(trainer[0].Resume({trainer[0].Announced()}));
+  StartOperation again = trainer[0].PublishRequest("step-1");
+  again.key.number = OperationNumber(1);
+  trainer[0].Start(again);
+  EXPECT_OK(trainer[0].Finished().status);
+  TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w0"));
+  rollout.JoinAndRegister();
+  rollout.Update();
+  EXPECT_EQ(rollout.Fill().buffer, trainer[0].address());
+}
+
+}  // namespace
+}  // namespace th
