@@ -1,0 +1,114 @@
+// Transfers outlive their server, and a restarted one knows what there is.
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/cluster/cluster.h"
+#include "testing/status_matchers.h"
+#include "th/weights/status_macros.h"
+
+namespace th::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kUplink = uint64_t{8} << 20;  // 16 MiB in 2 s
+
+class ServerLossTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start());
+    ASSERT_OK_AND_ASSIGN(
+        trainer_,
+        cluster_->Join({.group = "trainer", .uplink_bytes_per_second = kUplink, .load = true}));
+    ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
+    ASSERT_OK(cluster_->Tell({trainer_}, Publish("v1")));
+    ASSERT_OK_AND_ASSIGN(reader_, Reader("rollout-0"));
+  }
+  absl::StatusOr<RankProcess*> Reader(const std::string& group) {
+    return cluster_->Join({.group = group, .uplink_bytes_per_second = kUplink});
+  }
+  void ExpectMoved(RankProcess* reader) {
+    ASSERT_OK(reader->answer().status());
+    EXPECT_EQ((*reader->answer())["outcome"], "moved");
+    EXPECT_THAT(cluster_->SumOf(reader), IsOkAndHolds(sum_));
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  RankProcess* trainer_ = nullptr;
+  RankProcess* reader_ = nullptr;
+  std::string sum_;
+};
+
+TEST_F(ServerLossTest, TransferEndsUndisturbedByARestart) {
+  ASSERT_OK_AND_ASSIGN(RankProcess * undisturbed, Reader("undisturbed"));
+  ASSERT_OK(cluster_->Tell({undisturbed}, Update("latest")));
+  const double seconds = (*undisturbed->answer())["seconds"];
+  ASSERT_OK(cluster_->Tell({undisturbed}, nlohmann::json{{"do", "leave"}}));
+
+  reader_->Send(Update("latest"));
+  ASSERT_OK(cluster_->AwaitFraction(reader_, 0.3));
+  ASSERT_OK(cluster_->RestartServer());
+  ASSERT_OK(cluster_->Await({reader_}, "the update"));
+  const nlohmann::json answer = *reader_->answer();
+  ExpectMoved(reader_);
+  EXPECT_EQ(answer["reroutes"], 0);
+  // The bytes did not wait; the group's word needs the new server, at most 3 s after its start.
+  EXPECT_LE(answer["seconds"].get<double>(), seconds + 3.0);
+}
+
+TEST_F(ServerLossTest, NewUpdateWorksWithinThreeSecondsOfARestart) {
+  ASSERT_OK(cluster_->RestartServer());
+  ASSERT_OK(cluster_->Tell({reader_}, Update("latest")));
+  const nlohmann::json answer = *reader_->answer();
+  ExpectMoved(reader_);
+  EXPECT_LE(answer["stall_seconds"].get<double>(), 3.0 + 2.0);  // the transfer itself takes 2 s
+}
+
+TEST_F(ServerLossTest, SequenceRisesOverARestart) {
+  const std::string before = (*trainer_->answer())["version"];
+  ASSERT_OK(cluster_->RestartServer());
+  ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
+  ASSERT_OK(cluster_->Tell({trainer_}, Change(2)));
+  ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
+  ASSERT_OK(cluster_->Tell({trainer_}, Publish("v2")));
+  EXPECT_THAT((*trainer_->answer())["version"].get<std::string>(), HasSubstr("v2 (#2."));
+  ASSERT_OK(cluster_->Tell({reader_}, Update("latest")));
+  ExpectMoved(reader_);
+}
+
+TEST_F(ServerLossTest, LatestDoesNotFallBehindTheMarkWhenItsHolderIsGone) {
+  ASSERT_OK(cluster_->Tell({reader_}, Update("latest")));
+  ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
+  ASSERT_OK(cluster_->Tell({trainer_}, Change(2)));
+  ASSERT_OK(cluster_->Tell({trainer_}, Publish("v2")));
+  // v2 dies with the trainer and the server; v1 lives on in the reader.
+  ASSERT_OK(cluster_->KillServer());
+  trainer_->process().Signal(SIGKILL);
+  ASSERT_OK(trainer_->process().AwaitEnd(kPatience));
+  ASSERT_OK(cluster_->StartServer());
+  ASSERT_OK_AND_ASSIGN(RankProcess * late, Reader("late"));
+  ASSERT_OK(cluster_->Tell({late}, Update("latest")));
+  EXPECT_EQ((*late->answer())["outcome"], "not available");
+  ASSERT_OK(cluster_->Tell({late}, Update("v1")));
+  ExpectMoved(late);
+}
+
+TEST_F(ServerLossTest, ServerThatStaysAwayEndsAnUpdateAtItsDeadline) {
+  ASSERT_OK(cluster_->KillServer());
+  reader_->Send(UpdateWithin("latest", absl::Seconds(1)));
+  const absl::Status status = cluster_->Await({reader_}, "the update");
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank=rollout-0/0"));
+}
+
+TEST_F(ServerLossTest, UnpublishWorksWithoutAServer) {
+  ASSERT_OK(cluster_->KillServer());
+  ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
+  EXPECT_LE((*trainer_->answer())["seconds"].get<double>(), 10.0);
+}
+
+}  // namespace
+}  // namespace th::testing

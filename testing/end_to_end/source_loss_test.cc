@@ -1,0 +1,154 @@
+// What readers see when their source is killed, stopped or leaves in mid-transfer.
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/cluster/cluster.h"
+#include "testing/status_matchers.h"
+#include "th/weights/status_macros.h"
+
+namespace th::testing {
+namespace {
+
+using ::nlohmann::json;
+using ::testing::HasSubstr;
+
+// Slow enough that a transfer is caught in the middle, fast enough for a test: 16 MiB in 1.6 s.
+constexpr uint64_t kUplink = uint64_t{10} << 20;
+
+// A trainer that has published "v1", and what its bytes are.
+struct PublishedTrainer {
+  RankProcess* rank = nullptr;
+  std::string sum;
+};
+
+class SourceLossTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start()); }
+
+  absl::StatusOr<PublishedTrainer> Publisher(const std::string& group, const std::string& label) {
+    PublishedTrainer trainer;
+    TH_ASSIGN_OR_RETURN(
+        trainer.rank,
+        cluster_->Join({.group = group, .uplink_bytes_per_second = kUplink, .load = true}));
+    TH_ASSIGN_OR_RETURN(trainer.sum, cluster_->SumOf(trainer.rank));
+    TH_RETURN_IF_ERROR(cluster_->Tell({trainer.rank}, Publish(label)));
+    return trainer;
+  }
+  absl::StatusOr<RankProcess*> Reader(const std::string& group) {
+    return cluster_->Join({.group = group, .uplink_bytes_per_second = kUplink});
+  }
+  // Seconds of one undisturbed update of a fresh reader.
+  absl::StatusOr<double> UndisturbedSeconds() {
+    TH_ASSIGN_OR_RETURN(RankProcess * reader, Reader("undisturbed"));
+    TH_RETURN_IF_ERROR(cluster_->Tell({reader}, Update("latest")));
+    const double seconds = (*reader->answer())["seconds"];
+    TH_RETURN_IF_ERROR(cluster_->Tell({reader}, json{{"do", "leave"}}));
+    return seconds;
+  }
+  void ExpectMoved(RankProcess* reader, const std::string& sum) {
+    ASSERT_OK(reader->answer().status());
+    EXPECT_EQ((*reader->answer())["outcome"], "moved");
+    EXPECT_THAT(cluster_->SumOf(reader), IsOkAndHolds(sum));
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+};
+
+TEST_F(SourceLossTest, KilledSourceIsReplacedAndNothingIsTorn) {
+  ASSERT_OK_AND_ASSIGN(const PublishedTrainer first, Publisher("trainer-a", "v1"));
+  ASSERT_OK_AND_ASSIGN(const PublishedTrainer second, Publisher("trainer-b", "v1"));
+  ASSERT_EQ(first.sum, second.sum);
+  ASSERT_OK_AND_ASSIGN(RankProcess * reader, Reader("rollout"));
+
+  reader->Send(Update("latest"));
+  ASSERT_OK(cluster_->AwaitFraction(reader, 0.3));
+  RankProcess* const source =
+      cluster_->SourceOf(reader) == "trainer-a/0" ? first.rank : second.rank;
+  source->process().Signal(SIGKILL);
+  ASSERT_OK(cluster_->Await({reader}, "the update"));
+
+  ExpectMoved(reader, first.sum);
+}
+
+TEST_F(SourceLossTest, StoppedSourceCostsAtMostASecond) {
+  ASSERT_OK_AND_ASSIGN(const PublishedTrainer first, Publisher("trainer-a", "v1"));
+  ASSERT_OK_AND_ASSIGN(const PublishedTrainer second, Publisher("trainer-b", "v1"));
+  ASSERT_OK_AND_ASSIGN(const double undisturbed, UndisturbedSeconds());
+  ASSERT_OK_AND_ASSIGN(RankProcess * reader, Reader("rollout"));
+
+  reader->Send(Update("latest"));
+  ASSERT_OK(cluster_->AwaitFraction(reader, 0.3));
+  RankProcess* const source =
+      cluster_->SourceOf(reader) == "trainer-a/0" ? first.rank : second.rank;
+  source->process().Signal(SIGSTOP);
+  ASSERT_OK(cluster_->Await({reader}, "the update"));
+  source->process().Signal(SIGCONT);
+
+  const double seconds = (*reader->answer())["seconds"];
+  ExpectMoved(reader, first.sum);
+  EXPECT_LE(seconds, undisturbed + 1.0);
+}
+
+TEST_F(SourceLossTest, ReadersOfAKilledRelayGoOnWithWhatTheyHave) {
+  ASSERT_OK_AND_ASSIGN(const PublishedTrainer trainer, Publisher("trainer", "v1"));
+  std::vector<RankProcess*> readers;
+  for (const char* group : {"rollout-0", "rollout-1", "rollout-2"}) {
+    ASSERT_OK_AND_ASSIGN(RankProcess * reader, Reader(group));
+    readers.push_back(reader);
+    reader->Send(Update("latest"));
+  }
+  // Somebody reads from a rollout: that one is the relay.
+  RankProcess* relay = nullptr;
+  ASSERT_OK(cluster_->RunUntil(
+      [&] {
+        for (RankProcess* reader : readers) {
+          if (cluster_->FractionOf(reader) < 0.2) return false;
+          for (RankProcess* other : readers) {
+            if (cluster_->SourceOf(reader) == other->name()) relay = other;
+          }
+        }
+        return relay != nullptr;
+      },
+      "a relay in mid-transfer"));
+  relay->process().Signal(SIGKILL);
+  for (RankProcess* reader : readers) {
+    if (reader == relay) continue;
+    ASSERT_OK(cluster_->Await({reader}, "the update"));
+    ExpectMoved(reader, trainer.sum);
+  }
+}
+
+TEST_F(SourceLossTest, OnlySourceThatDiesEndsTheUpdateWithItsNameAndLeavesTheBufferUndefined) {
+  ASSERT_OK_AND_ASSIGN(const PublishedTrainer trainer, Publisher("trainer", "v1"));
+  ASSERT_OK_AND_ASSIGN(RankProcess * reader, Reader("rollout"));
+  reader->Send(Update("latest"));
+  ASSERT_OK(cluster_->AwaitFraction(reader, 0.3));
+  trainer.rank->process().Signal(SIGKILL);
+  const absl::Status status = cluster_->Await({reader}, "the update");
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("trainer/0"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("buffer undefined"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank=rollout/0"));
+}
+
+TEST_F(SourceLossTest, ReaderOfAnUnpublishedSourceIsCutWithinTheDrainAndTheSourceMayWrite) {
+  ASSERT_OK_AND_ASSIGN(const PublishedTrainer first, Publisher("trainer-a", "v1"));
+  ASSERT_OK_AND_ASSIGN(const PublishedTrainer second, Publisher("trainer-b", "v1"));
+  ASSERT_OK_AND_ASSIGN(RankProcess * reader, Reader("rollout"));
+  reader->Send(Update("latest"));
+  ASSERT_OK(cluster_->AwaitFraction(reader, 0.2));
+  RankProcess* const source =
+      cluster_->SourceOf(reader) == "trainer-a/0" ? first.rank : second.rank;
+  source->Send({{"do", "unpublish"}, {"drain_seconds", 0.1}});
+  ASSERT_OK(cluster_->Await({source}, "the unpublish"));
+  // The memory is the trainer's again: other bytes go in while the reader is still filling.
+  ASSERT_OK(cluster_->Tell({source}, Change(7)));
+  ASSERT_OK(cluster_->Await({reader}, "the update"));
+  ExpectMoved(reader, first.sum);
+}
+
+}  // namespace
+}  // namespace th::testing
