@@ -11,6 +11,7 @@
 #include "th/client/data_address.h"
 #include "th/client/grpc_control_stream.h"
 #include "th/client/leave_behind.h"
+#include "th/client/runtime.h"
 #include "th/client/tensor_binding.h"
 
 namespace th {
@@ -78,7 +79,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
                           options.connections_per_source, options.uplink_bytes_per_second},
                          options.server));
   auto impl = std::make_shared<Impl>();
-  parts.connector = MakeGrpcConnector(options.server, impl->control_bytes);
+  parts.connector = MakeGrpcConnector(options.server, impl->control_bytes, parts.runtime);
   parts.limits.join_timeout = options.join_timeout;
   parts.options = SessionOptionsOf(options, *parts.data_plane);
   impl->membership = std::make_shared<Membership>(std::move(parts));
@@ -91,9 +92,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
 Client::~Client() {
   if (impl_->guard.forked()) {
     LeaveBehind(std::move(impl_));
-  } else {
-    (void)Leave();  // a server that does not hear it sees the stream end
+    return;
   }
+  (void)Leave();  // a server that does not hear it sees the stream end
+  // What th-control still held of this membership is gone then: the last client ends the threads
+  // here.
+  const std::shared_ptr<Runtime> runtime = impl_->membership->shared_runtime();
+  runtime->RunOnControl([] {});
+  impl_.reset();
 }
 
 absl::StatusOr<WeightBuffer> Client::Register(std::vector<Tensor> tensors,

@@ -177,7 +177,8 @@ class WeightBuffer {
   absl::Status Publish(absl::string_view label, PublishOptions options = {});
   // The result of the last Publish: all ranks have published, the version is there for readers.
   absl::StatusOr<PublishResult> AwaitPublished();
-  // The sums of the last Publish are done and the server knows their root. DEADLINE_EXCEEDED.
+  // The sums of the last Publish are done and their root is sent to the server. DEADLINE_EXCEEDED,
+  // FAILED_PRECONDITION when the buffer is not published any more.
   absl::Status AwaitSealed(absl::Duration timeout);
 
   // Takes the buffer back: OK means that it may be written. DEADLINE_EXCEEDED names a missing rank;

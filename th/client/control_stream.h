@@ -38,12 +38,12 @@ class ControlStream {
   virtual void Cancel() = 0;
 };
 
-// Called on threads of the stream's, in order, never inline from a call into the stream.
+// Called in order, messages on threads of the stream's, never inline from a call into the stream.
 class ControlStreamObserver {
  public:
   virtual ~ControlStreamObserver() = default;
   virtual void OnServerMessage(StreamId stream, const ServerMessage& message) = 0;
-  // The last call for `stream`; it comes for every stream.
+  // The last call for `stream`; it comes for every stream. On th-control.
   virtual void OnStreamClosed(StreamId stream, absl::Status why) = 0;
 };
 

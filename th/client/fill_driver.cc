@@ -21,20 +21,25 @@ std::shared_ptr<FillDriver> FillDriver::Start(const StartFill& order, Parts part
   spec.store = driver->parts_.store;
   spec.resume = order.resume;
   spec.root = order.root;
-  // No event can come before SetSources: the fill has nobody to hear from.
+  absl::MutexLock lock(&driver->mu_);
   driver->fill_ =
       Fill::Start(std::move(spec), {&driver->parts_.data_plane->transport()}, driver.get());
   return driver;
 }
 
-void FillDriver::SetSources(const th::SetSources& order) {
-  fill_->SetSources(order.assignment, order.sources);
+Fill& FillDriver::fill() const {
+  absl::MutexLock lock(&mu_);
+  return *fill_;
 }
 
-void FillDriver::SetRoot(const Digest& root) { fill_->SetRoot(root); }
+void FillDriver::SetSources(const th::SetSources& order) {
+  fill().SetSources(order.assignment, order.sources);
+}
+
+void FillDriver::SetRoot(const Digest& root) { fill().SetRoot(root); }
 
 void FillDriver::Stop() {
-  if (!stopping_.exchange(true)) fill_->Stop();
+  if (!stopping_.exchange(true)) fill().Stop();
 }
 
 void FillDriver::OnFirstWrite() {
@@ -47,7 +52,7 @@ void FillDriver::OnFirstWrite() {
 void FillDriver::OnProgress() {
   ForeignThreadScope scope;
   if (stopping_) return;
-  const FillStatus status = fill_->status();
+  const FillStatus status = fill().status();
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
     session.HandleFillProgress(buffer_, {status.held, status.bytes_held}, now);
   });
@@ -56,7 +61,7 @@ void FillDriver::OnProgress() {
 }
 
 UpdateProgress FillDriver::Progress() const {
-  const FillStatus status = fill_->status();
+  const FillStatus status = fill().status();
   UpdateProgress progress;
   progress.version = version_;
   progress.bytes_received = status.bytes_held;

@@ -43,7 +43,7 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
   bool stopping() const { return stopping_; }
   bool wrote() const { return wrote_; }
   bool completed() const { return completed_; }
-  FillStatus status() const { return fill_->status(); }
+  FillStatus status() const { return fill().status(); }
 
   void OnFirstWrite() override;
   void OnProgress() override;
@@ -57,12 +57,15 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
  private:
   FillDriver(const StartFill& order, Parts parts);
   UpdateProgress Progress() const;
+  Fill& fill() const;
 
   const BufferId buffer_;
   const OperationKey operation_;
   const VersionInfo version_;
   Parts parts_;
-  std::unique_ptr<Fill> fill_;
+  // Its first events may come before Start has returned.
+  mutable absl::Mutex mu_;
+  std::unique_ptr<Fill> fill_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<FillDriver> self_;  // until OnStopped
   std::atomic<bool> stopping_{false};
   std::atomic<bool> wrote_{false};

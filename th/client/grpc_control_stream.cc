@@ -27,8 +27,13 @@ class GrpcControlStream final
       public grpc::ClientBidiReactor<pb::WorkerToServer, pb::ServerToWorker> {
  public:
   GrpcControlStream(StreamId id, std::shared_ptr<ControlStreamObserver> observer,
-                    std::shared_ptr<Stub> stub, std::shared_ptr<ControlByteCount> bytes)
-      : id_(id), observer_(std::move(observer)), stub_(std::move(stub)), bytes_(std::move(bytes)) {}
+                    std::shared_ptr<Stub> stub, std::shared_ptr<ControlByteCount> bytes,
+                    std::shared_ptr<Runtime> runtime)
+      : id_(id),
+        runtime_(std::move(runtime)),
+        observer_(std::move(observer)),
+        stub_(std::move(stub)),
+        bytes_(std::move(bytes)) {}
 
   void Start(std::shared_ptr<GrpcControlStream> self) {
     self_ = std::move(self);
@@ -54,6 +59,7 @@ class GrpcControlStream final
   void EndBecause(absl::Status why) ABSL_LOCKS_EXCLUDED(mu_);
 
   const StreamId id_;
+  const std::shared_ptr<Runtime> runtime_;
   std::shared_ptr<ControlStreamObserver> observer_;
   const std::shared_ptr<Stub> stub_;  // shared with the connector
   const std::shared_ptr<ControlByteCount> bytes_;
@@ -149,20 +155,23 @@ void GrpcControlStream::OnDone(const grpc::Status& status) {
     absl::MutexLock lock(&mu_);
     if (!own_reason_.ok()) why = own_reason_;
   }
-  const std::shared_ptr<GrpcControlStream> self = std::move(self_);  // may be the last one
-  const std::shared_ptr<ControlStreamObserver> observer = std::move(observer_);
-  observer->OnStreamClosed(id_, std::move(why));
+  TaskLoop& control = runtime_->control();
+  control.Post([self = std::move(self_), why = std::move(why)] {
+    std::exchange(self->observer_, nullptr)->OnStreamClosed(self->id_, why);
+  });
 }
 
 class GrpcConnector final : public ControlConnector {
  public:
-  GrpcConnector(std::string server, std::shared_ptr<ControlByteCount> bytes)
-      : server_(std::move(server)), bytes_(std::move(bytes)) {}
+  GrpcConnector(std::string server, std::shared_ptr<ControlByteCount> bytes,
+                std::shared_ptr<Runtime> runtime)
+      : server_(std::move(server)), bytes_(std::move(bytes)), runtime_(std::move(runtime)) {}
 
   std::shared_ptr<ControlStream> Open(StreamId id,
                                       std::shared_ptr<ControlStreamObserver> observer) override {
     if (stub_ == nullptr) stub_ = pb::ReferenceServer::NewStub(MakeChannel(server_));
-    auto stream = std::make_shared<GrpcControlStream>(id, std::move(observer), stub_, bytes_);
+    auto stream =
+        std::make_shared<GrpcControlStream>(id, std::move(observer), stub_, bytes_, runtime_);
     stream->Start(stream);
     return stream;
   }
@@ -170,14 +179,16 @@ class GrpcConnector final : public ControlConnector {
  private:
   const std::string server_;
   const std::shared_ptr<ControlByteCount> bytes_;
+  const std::shared_ptr<Runtime> runtime_;
   std::shared_ptr<Stub> stub_;  // shared with the streams
 };
 
 }  // namespace
 
 std::unique_ptr<ControlConnector> MakeGrpcConnector(std::string server,
-                                                    std::shared_ptr<ControlByteCount> bytes) {
-  return std::make_unique<GrpcConnector>(std::move(server), std::move(bytes));
+                                                    std::shared_ptr<ControlByteCount> bytes,
+                                                    std::shared_ptr<Runtime> runtime) {
+  return std::make_unique<GrpcConnector>(std::move(server), std::move(bytes), std::move(runtime));
 }
 
 }  // namespace th

@@ -6,13 +6,17 @@
 #include <string>
 
 #include "th/client/control_stream.h"
+#include "th/client/runtime.h"
 
 namespace th {
 
 // `server`: "host:port". The channel is made at the first Open. `bytes` counts both ways; shared,
 // for a stream may end after its membership.
+// OnStreamClosed is called on th-control, where streams end too: gRPC must not lose a channel
+// within its own callbacks.
 std::unique_ptr<ControlConnector> MakeGrpcConnector(std::string server,
-                                                    std::shared_ptr<ControlByteCount> bytes);
+                                                    std::shared_ptr<ControlByteCount> bytes,
+                                                    std::shared_ptr<Runtime> runtime);
 
 }  // namespace th
 

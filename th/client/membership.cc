@@ -259,7 +259,6 @@ void Membership::OnServerMessage(StreamId stream, const ServerMessage& message) 
 }
 
 void Membership::OnStreamClosed(StreamId stream, absl::Status why) {
-  ForeignThreadScope scope;
   {
     absl::MutexLock lock(&mu_);
     --streams_;

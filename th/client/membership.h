@@ -101,7 +101,7 @@ class Membership final : public SessionAccess,
   void OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) override;
   void OnReaderReleased(TransferId transfer, uint64_t bytes_sent) override;
 
-  // ---- ControlStreamObserver, on gRPC's threads
+  // ---- ControlStreamObserver: messages on gRPC's threads, the end on th-control
   void OnServerMessage(StreamId stream, const ServerMessage& message) override;
   void OnStreamClosed(StreamId stream, absl::Status why) override;
 

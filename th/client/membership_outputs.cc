@@ -34,7 +34,10 @@ void Membership::Do(CloseStream) {
 void Membership::CloseStreamSoon() {
   if (stream_ == nullptr) return;
   stream_->Finish();
-  runtime_->control().PostAfter(kStreamFlush, [stream = std::move(stream_)] { stream->Cancel(); });
+  const std::weak_ptr<ControlStream> closing = stream_;
+  runtime_->control().PostAfter(kStreamFlush, [closing] {
+    if (const auto stream = closing.lock()) stream->Cancel();
+  });
   stream_ = nullptr;
 }
 

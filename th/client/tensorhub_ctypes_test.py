@@ -1,0 +1,217 @@
+"""libtensorhub.so as another language sees it: loaded by ctypes, against a server process."""
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import grpc  # another gRPC in the process, loaded before ours
+except ImportError:
+    grpc = None
+
+LIBRARY, SERVER = sys.argv[1:3]
+
+OK, CANCELLED, INVALID_ARGUMENT, ALREADY_EXISTS = 0, 1, 3, 6
+FAILED_PRECONDITION, UNAVAILABLE = 9, 14
+MOVED, NOT_AVAILABLE = 1, 3
+
+
+class JoinOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t), ("server", ctypes.c_char_p), ("run", ctypes.c_char_p),
+        ("model", ctypes.c_char_p), ("group", ctypes.c_char_p), ("rank", ctypes.c_uint32),
+        ("ranks", ctypes.c_uint32), ("location", ctypes.c_char_p), ("spot", ctypes.c_int32),
+        ("join_timeout", ctypes.c_double), ("data_address", ctypes.c_char_p),
+        ("data_threads", ctypes.c_uint32), ("connections_per_source", ctypes.c_uint32),
+        ("uplink_bytes_per_second", ctypes.c_uint64)]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("dtype", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("dimensions", ctypes.c_size_t),
+        ("bytes", ctypes.c_uint64), ("data", ctypes.c_void_p),
+        ("global_shape", ctypes.POINTER(ctypes.c_int64)),
+        ("slice_begin", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)), ("alias_of", ctypes.c_char_p)]
+
+
+class PublishOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("attributes", ctypes.c_char_p),
+                ("timeout", ctypes.c_double)]
+
+
+# What a caller that was compiled against an older header has.
+class OldUpdateOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("timeout", ctypes.c_double)]
+
+
+def make(kind, **fields):
+    return kind(struct_size=ctypes.sizeof(kind), **fields)
+
+
+class Library:
+    """The functions with the types of tensorhub.h."""
+
+    def __init__(self, path):
+        self.lib = ctypes.CDLL(os.path.abspath(path))
+        self.lib.th_last_error.restype = ctypes.c_char_p
+        self.lib.th_status_name.restype = ctypes.c_char_p
+        self.lib.th_buffer_bytes.restype = ctypes.c_uint64
+        for name in ("th_client_free", "th_buffer_free", "th_string_free"):
+            getattr(self.lib, name).restype = None
+
+    def error(self):
+        return self.lib.th_last_error().decode()
+
+    def check(self, status):
+        if status != OK:
+            raise AssertionError("%s: %s" % (self.lib.th_status_name(status).decode(), self.error()))
+
+    def text(self, function, *arguments):
+        """Calls a function whose last parameter is a char**; its JSON."""
+        out = ctypes.c_char_p()
+        self.check(function(*arguments, ctypes.byref(out)))
+        value = json.loads(out.value)
+        self.lib.th_string_free(out)
+        return value
+
+    def join(self, server, group, **fields):
+        options = make(JoinOptions, server=server, run=b"run", model=b"model", group=group, **fields)
+        client = ctypes.c_void_p()
+        self.check(self.lib.th_join(ctypes.byref(options), ctypes.byref(client)))
+        return client
+
+    def register(self, client, tensors):
+        array = (Tensor * len(tensors))(*tensors)
+        buffer = ctypes.c_void_p()
+        self.check(self.lib.th_register(client, array, ctypes.c_size_t(len(tensors)), None,
+                                        ctypes.byref(buffer)))
+        return buffer
+
+
+def tensor(name, memory, dtype=b"U8"):
+    shape = (ctypes.c_int64 * 1)(len(memory))
+    made = make(Tensor, name=name, dtype=dtype, shape=shape, dimensions=1,
+                data=ctypes.addressof(memory))
+    made.keep = shape
+    return made
+
+
+class TensorhubTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.th = Library(LIBRARY)
+        cls.state = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        cls.server = subprocess.Popen(
+            [SERVER, "--listen=127.0.0.1:0", "--state-dir=" + cls.state.name, "--json"],
+            stdout=subprocess.PIPE)
+        cls.address = json.loads(cls.server.stdout.readline())["address"].encode()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.send_signal(signal.SIGTERM)
+        cls.server.wait(30)
+        cls.server.stdout.close()
+        cls.state.cleanup()
+
+    def test_publishes_and_updates(self):
+        th, lib = self.th, self.th.lib
+        source = (ctypes.c_uint8 * 300000)(*(i % 251 for i in range(300000)))
+        target = (ctypes.c_uint8 * 300000)()
+        trainer = th.join(self.address, b"trainer")
+        rollout = th.join(self.address, b"rollout", location=b"site=a")
+        published = th.register(trainer, [tensor(b"w", source)])
+        weights = th.register(rollout, [tensor(b"w", target)])
+        self.assertEqual(lib.th_buffer_bytes(weights), 300000)
+
+        options = make(PublishOptions, attributes=b'{"step":"57"}')
+        th.check(lib.th_publish(published, b"step-57", ctypes.byref(options)))
+        version = th.text(lib.th_await_published, published)
+        self.assertEqual(version["label"], "step-57")
+        th.check(lib.th_await_sealed(published, ctypes.c_double(30)))
+
+        outcome = ctypes.c_int()
+        result = th.text(lib.th_update, weights, b"latest", None, ctypes.byref(outcome))
+        self.assertEqual(outcome.value, MOVED)
+        self.assertEqual(result["version"]["attributes"], {"step": "57"})
+        self.assertEqual(result["bytes_received"], 300000)
+        self.assertEqual(result["sources"][0]["name"], "trainer/0")
+        self.assertEqual(bytes(target), bytes(source))
+        self.assertEqual(th.text(lib.th_buffer_version, weights), version)
+        self.assertEqual(lib.th_buffer_undefined(weights), 0)
+
+        catalog = th.text(lib.th_list, self.address, b"run", b"model", ctypes.c_double(10))
+        groups = {r["group"] for r in catalog["models"][0]["versions"][0]["replicas"]}
+        self.assertEqual(groups, {"trainer", "rollout"})
+
+        old = make(OldUpdateOptions, timeout=5.0)
+        th.check(lib.th_update(weights, b"step-99", ctypes.byref(old), ctypes.byref(outcome), None))
+        self.assertEqual(outcome.value, NOT_AVAILABLE)
+
+        th.check(lib.th_unpublish(published, None))
+        moved = (ctypes.c_uint8 * 300000)()
+        th.check(lib.th_rebind(published, ctypes.byref(tensor(b"w", moved)), ctypes.c_size_t(1)))
+        for buffer in (published, weights):
+            lib.th_buffer_free(buffer)
+        for client in (trainer, rollout):
+            th.check(lib.th_leave(client, ctypes.c_double(2)))
+            self.assertEqual(lib.th_membership(client), CANCELLED)
+            lib.th_client_free(client)
+
+    def test_errors_are_codes_with_a_text(self):
+        th, lib = self.th, self.th.lib
+        client = ctypes.c_void_p()
+        self.assertEqual(lib.th_join(None, ctypes.byref(client)), INVALID_ARGUMENT)
+        self.assertIn("NULL", th.error())
+        unset = JoinOptions(server=self.address)
+        self.assertEqual(lib.th_join(ctypes.byref(unset), ctypes.byref(client)), INVALID_ARGUMENT)
+        self.assertIn("struct_size", th.error())
+        nowhere = make(JoinOptions, server=b"127.0.0.1:1", run=b"r", model=b"m", group=b"g",
+                       join_timeout=0.2)
+        self.assertEqual(lib.th_join(ctypes.byref(nowhere), ctypes.byref(client)), UNAVAILABLE)
+        first = th.join(self.address, b"taken")
+        second = make(JoinOptions, server=self.address, run=b"run", model=b"model", group=b"taken")
+        self.assertEqual(lib.th_join(ctypes.byref(second), ctypes.byref(client)), ALREADY_EXISTS)
+        self.assertIn("taken/0", th.error())
+        buffer = ctypes.c_void_p()
+        bad = make(Tensor, name=b"w", dtype=b"NOT_A_TYPE")
+        self.assertEqual(
+            lib.th_register(first, ctypes.byref(bad), ctypes.c_size_t(1), None,
+                            ctypes.byref(buffer)), INVALID_ARGUMENT)
+        memory = (ctypes.c_uint8 * 8)()
+        registered = th.register(first, [tensor(b"w", memory)])
+        self.assertEqual(lib.th_unpublish(registered, None), FAILED_PRECONDITION)
+        self.assertEqual(lib.th_publish(registered, b"", None), INVALID_ARGUMENT)
+        self.assertEqual(lib.th_publish(None, b"1", None), INVALID_ARGUMENT)
+        lib.th_buffer_free(registered)
+        lib.th_client_free(first)
+        lib.th_client_free(None)
+
+    def test_has_the_abi_version_of_its_header(self):
+        self.assertEqual(self.th.lib.th_abi_version(), 1)
+
+    def test_a_forked_child_is_refused(self):
+        th = self.th
+        client = th.join(self.address, b"forker")
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if th.lib.th_membership(client) == FAILED_PRECONDITION else 1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        th.lib.th_client_free(client)
+
+    @unittest.skipIf(grpc is None, "grpcio is not installed")
+    def test_lives_beside_another_grpc(self):
+        client = self.th.join(self.address, b"beside")
+        with grpc.insecure_channel(self.address.decode()) as channel:
+            grpc.channel_ready_future(channel).result(timeout=30)
+        self.th.lib.th_client_free(client)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
