@@ -28,10 +28,9 @@ bool HasPin(const Model& model, VersionSequence version, const std::string& owne
 absl::Status CanPin(const RegistryState& state, const ModelKey& key, const PinVersion& command) {
   TH_RETURN_IF_ERROR(ValidateName("owner", command.owner));
   if (command.expires_after <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("a pin of ", command.owner,
-                                                   " that expires after ",
-                                                   absl::FormatDuration(command.expires_after),
-                                                   " would hold nothing"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a pin of ", command.owner, " that expires after ",
+                     absl::FormatDuration(command.expires_after), " would hold nothing"));
   }
   TH_ASSIGN_OR_RETURN(const Version* version, FindPublished(state, key, command.version));
   const Model& model = *version->model;
@@ -117,9 +116,8 @@ bool WorthAnotherTry(const absl::Status& status) {
 absl::Status CheckKey(const RunCommand& message) {
   const size_t bytes = message.idempotency_key.size();
   if (bytes > 0 && bytes <= kMaxIdempotencyKeyBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("an idempotency key has 1 to ",
-                                                 kMaxIdempotencyKeyBytes, " bytes, this one has ",
-                                                 bytes));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "an idempotency key has 1 to ", kMaxIdempotencyKeyBytes, " bytes, this one has ", bytes));
 }
 
 }  // namespace
@@ -132,7 +130,7 @@ absl::Status ExecuteCommand::CanApply(const RegistryState& state) const {
     return CanRelease(state, key, *release);
   }
   if (const auto* roll_back = std::get_if<RollBack>(&command)) {
-    return RollBackModel{key, *roll_back}.CanApply(state);
+    return RollBackModel{key, *roll_back, caller}.CanApply(state);
   }
   return CanSetRetention(state, key);
 }
@@ -142,18 +140,19 @@ CommandFinished ExecuteCommand::Apply(Turn& turn) const {
   if (const auto* pin = std::get_if<PinVersion>(&command)) return Pin(turn, key, *pin);
   if (const auto* release = std::get_if<ReleasePin>(&command)) return Release(turn, key, *release);
   if (const auto* roll_back = std::get_if<RollBack>(&command)) {
-    return {.version = RollBackModel{key, *roll_back}.Apply(turn)};
+    return {.version = RollBackModel{key, *roll_back, caller}.Apply(turn)};
   }
   return SetKeepLatest(turn, key, std::get<SetRetention>(command));
 }
 
-CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message) {
+CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message,
+                        const Group* caller) {
   const Model* model = FindModel(turn.state, key);
   if (model != nullptr) {
     auto done = model->commands.find(message.idempotency_key);
     if (done != model->commands.end()) return done->second;
   }
-  const ExecuteCommand execute{key, &message};
+  const ExecuteCommand execute{key, &message, caller};
   const absl::Status status = execute.CanApply(turn.state);
   CommandFinished finished;
   if (status.ok()) finished = execute.Apply(turn);

@@ -16,16 +16,19 @@ inline constexpr size_t kMaxIdempotencyKeyBytes = 128;
 struct ExecuteCommand {
   ModelKey key;
   const RunCommand* message = nullptr;  // outlives this
+  const Group* caller = nullptr;        // none: a controller
 
   // INVALID_ARGUMENT: an idempotency key of no or too many bytes, bad names, a pin without time.
-  // NOT_FOUND: no such version or pin. RESOURCE_EXHAUSTED naming the limit. UNAVAILABLE: recovering.
+  // NOT_FOUND: no such version or pin. RESOURCE_EXHAUSTED naming the limit. UNAVAILABLE:
+  // recovering.
   absl::Status CanApply(const RegistryState& state) const;
   CommandFinished Apply(Turn& turn) const;
 };
 
 // Looks the result up, or executes and remembers it. An UNAVAILABLE or RESOURCE_EXHAUSTED result is
 // not remembered: the caller should try again.
-CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message);
+CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message,
+                        const Group* caller);
 
 // Pins whose time has come are gone.
 void ExpirePins(Turn& turn);

@@ -72,11 +72,10 @@ struct MessageHandler {
     const absl::Status status = update.ok() ? update->CanApply(turn.state) : update.status();
     if (status.ok()) return update->Apply(turn);
     CountRefusal(turn, worker, status);
-    Send(turn, worker,
-         OperationFinished{.key = message.key,
-                           .kind = message.kind,
-                           .status = status,
-                           .lineage = worker.lineage});
+    Send(
+        turn, worker,
+        OperationFinished{
+            .key = message.key, .kind = message.kind, .status = status, .lineage = worker.lineage});
   }
   void operator()(const ReadyToFill& message) const { ApplyOperation<BeginFill>(message); }
   void operator()(const FillProgress& message) const { ApplyOperation<RecordProgress>(message); }
@@ -95,7 +94,7 @@ struct MessageHandler {
     ApplyOrCount(turn, worker, RemoveBuffer{AddressOf(message.buffer)});
   }
   void operator()(const RunCommand& message) const {
-    CommandFinished finished = RunOnce(turn, worker.group->model->key, message);
+    CommandFinished finished = RunOnce(turn, worker.group->model->key, message, worker.group);
     const bool rolled_back =
         finished.status.ok() && std::holds_alternative<RollBack>(message.command);
     if (rolled_back) {  // the group that asked goes on in the new lineage
@@ -145,7 +144,8 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
     case DeadlineKind::kAdoption:
       return EndAdoption(turn);
     case DeadlineKind::kLease:
-      if (Worker* worker = FindWorker(turn.state, deadline.buffer.worker)) CheckLease(turn, *worker);
+      if (Worker* worker = FindWorker(turn.state, deadline.buffer.worker))
+        CheckLease(turn, *worker);
       return;
     case DeadlineKind::kRetry:
       if (Buffer* buffer = FindBuffer(turn.state, deadline.buffer);
@@ -236,8 +236,8 @@ absl::Time Registry::NextDeadline() const {
 Registry::CommandResult Registry::HandleCommand(const ModelKey& key, const RunCommand& command,
                                                 absl::Time now) {
   CommandResult result;
-  result.effects =
-      impl_->Run(now, [&](Turn& turn) { result.finished = RunOnce(turn, key, command); });
+  result.effects = impl_->Run(
+      now, [&](Turn& turn) { result.finished = RunOnce(turn, key, command, /*caller=*/nullptr); });
   return result;
 }
 

@@ -44,7 +44,7 @@ void EndOperations(Turn& turn, Model& model, VersionSequence to, const VersionIn
   }
 }
 
-void Withdraw(Turn& turn, Version& version, const VersionInfo& target) {
+void Withdraw(Turn& turn, Version& version, const VersionInfo& target, const Group* caller) {
   ++turn.state.counters.versions_withdrawn;
   Model& model = *version.model;
   version.phase = VersionPhase::kWithdrawn;
@@ -56,7 +56,7 @@ void Withdraw(Turn& turn, Version& version, const VersionInfo& target) {
     for (auto& [address, holder] : shard.holders) {
       Reindex(turn, *holder);
       DropSource(turn, shard, address);
-      if (!holder->content->publisher) continue;
+      if (!holder->content->publisher || holder->worker->group == caller) continue;
       Send(turn, *holder->worker,
            PublicationRefused{.buffer = address.buffer,
                               .version = version.info.sequence,
@@ -78,8 +78,8 @@ absl::StatusOr<const Version*> FindPublished(const RegistryState& state, const M
   }
   const Resolution resolution = ResolveSelector(*model, selector);
   if (resolution.version != nullptr) return resolution.version;
-  const std::string text = absl::StrCat(
-      key.ToString(), ": ", DescribeNotAvailable(selector, resolution.reason));
+  const std::string text =
+      absl::StrCat(key.ToString(), ": ", DescribeNotAvailable(selector, resolution.reason));
   if (resolution.reason == NotAvailableReason::kWithdrawn) {
     return absl::FailedPreconditionError(text);
   }
@@ -99,7 +99,8 @@ VersionInfo RollBackModel::Apply(Turn& turn) const {
     if (it->second.phase == VersionPhase::kPublished) later.push_back(&it->second);
   }
   for (Version* version : later) {
-    TH_MUTATE(kKeepRolledBackVersions, Withdraw(turn, *version, target), static_cast<void>(0));
+    TH_MUTATE(kKeepRolledBackVersions, Withdraw(turn, *version, target, caller),
+              static_cast<void>(0));
   }
   std::erase_if(model.durable.pins,
                 [&](const DurablePin& pin) { return pin.version > target.sequence; });

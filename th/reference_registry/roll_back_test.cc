@@ -58,6 +58,12 @@ TEST_F(RollBackTest, ItsPublishersAreTold) {
   EXPECT_TRUE(first_.HearsNone<PublicationRefused>());
 }
 
+TEST_F(RollBackTest, GroupThatAskedIsNotToldThatItsOwnPublicationIsWithdrawn) {
+  second_.Say(To("step-1"));
+  ASSERT_OK(second_.Heard<CommandFinished>().status);
+  EXPECT_TRUE(second_.HearsNone<PublicationRefused>());
+}
+
 TEST_F(RollBackTest, ReadersOfWithdrawnVersionsAreTold) {
   TestRank rollout = Rollout(hub_, "rollout");
   rollout.Update();
