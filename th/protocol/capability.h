@@ -1,9 +1,10 @@
 // The token without which a holder serves nothing.
 //
 // The server gives every worker a secret key at its join. For an assignment it mints a capability
-// under the *source's* key, bound to reader, source buffer, version and epoch; the reader presents it
-// when it opens a transfer, and the source checks it at that admission only, so that what was
-// admitted outlives a restart of the server. MAC: HMAC-SHA256 (RFC 2104), cut to 16 bytes; OpenSSL's.
+// under the *source's* key, bound to reader, source buffer, version and epoch; the reader presents
+// it when it opens a transfer, and the source checks it at that admission only, so that what was
+// admitted outlives a restart of the server. MAC: HMAC-SHA256 (RFC 2104), cut to 16 bytes;
+// OpenSSL's.
 #ifndef TH_PROTOCOL_CAPABILITY_H_
 #define TH_PROTOCOL_CAPABILITY_H_
 

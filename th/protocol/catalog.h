@@ -1,4 +1,5 @@
-// What the server answers to "list" and "describe": a picture of one moment, for people and controllers.
+// What the server answers to "list" and "describe": a picture of one moment, for people and
+// controllers.
 #ifndef TH_PROTOCOL_CATALOG_H_
 #define TH_PROTOCOL_CATALOG_H_
 
@@ -19,11 +20,11 @@ struct CatalogRank {
   std::vector<Endpoint> endpoints;
   Digest layout;
   uint64_t bytes = 0;
-  uint64_t bytes_held = 0;       // received and checked
+  uint64_t bytes_held = 0;  // received and checked
   bool connected = true;
   absl::Duration since_heard;
-  uint32_t readers = 0;          // that the server has assigned to it
-  std::vector<RankName> sources; // that it is filling from
+  uint32_t readers = 0;           // that the server has assigned to it
+  std::vector<RankName> sources;  // that it is filling from
 };
 
 // A group that holds, fills or publishes one version in one form.

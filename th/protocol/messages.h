@@ -1,10 +1,10 @@
-// What workers and the reference server say to each other, as plain values. th/wire converts them to
-// and from protobuf in one place; the pure cores speak only these.
+// What workers and the reference server say to each other, as plain values. th/wire converts them
+// to and from protobuf in one place; the pure cores speak only these.
 //
-// One ordered stream a worker. The worker opens it with JoinRequest and hears Joined or Refused; then
-// both send at will. Requests that name an operation are idempotent: after a reconnect the worker
-// sends every unfinished one again and hears the first one's result. Durations cross the wire, times
-// never do.
+// One ordered stream a worker. The worker opens it with JoinRequest and hears Joined or Refused;
+// then both send at will. Requests that name an operation are idempotent: after a reconnect the
+// worker sends every unfinished one again and hears the first one's result. Durations cross the
+// wire, times never do.
 #ifndef TH_PROTOCOL_MESSAGES_H_
 #define TH_PROTOCOL_MESSAGES_H_
 
@@ -43,9 +43,9 @@ absl::StatusOr<uint32_t> AgreeOnVersion(const ProtocolHello& own, const Protocol
 
 // An address at which a worker's buffers can be read. A host has several.
 struct Endpoint {
-  std::string address;             // "10.0.0.7:4711"
-  std::string transport = "tcp";   // the fabric
-  std::string site;                // reachable from there; empty: from everywhere
+  std::string address;            // "10.0.0.7:4711"
+  std::string transport = "tcp";  // the fabric
+  std::string site;               // reachable from there; empty: from everywhere
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
@@ -88,11 +88,12 @@ struct SealedShard {
 // What a worker has of a version, told after a (re)join so that a server without memory knows.
 struct HeldVersion {
   VersionInfo version;
-  bool complete = false;     // every segment received and checked (or published by this worker)
-  bool publisher = false;    // published here, not received
-  bool group_committed = false;  // the operation that brought it here ended well for the whole group
-  std::optional<Digest> root;    // when sealed (publisher) or agreed (receiver)
-  SegmentSet segments;           // when not complete: what is checked
+  bool complete = false;   // every segment received and checked (or published by this worker)
+  bool publisher = false;  // published here, not received
+  bool group_committed =
+      false;                   // the operation that brought it here ended well for the whole group
+  std::optional<Digest> root;  // when sealed (publisher) or agreed (receiver)
+  SegmentSet segments;         // when not complete: what is checked
   // Where it is being filled from right now: edges that a new server adopts before it assigns.
   std::vector<BufferAddress> sources;
 };
@@ -115,13 +116,13 @@ struct AnnouncedBuffer {
   uint64_t bytes = 0;
   uint64_t segment_count = 0;
   BufferGeneration generation;
-  std::optional<HeldVersion> held;               // readable by others right now
+  std::optional<HeldVersion> held;  // readable by others right now
   std::optional<FinishedOperation> last_finished;
 };
 
 struct ResumeClaim {  // an earlier membership of this rank that the worker still lives in
   WorkerId worker;
-  Epoch epoch;              // of the server that gave it
+  Epoch epoch;  // of the server that gave it
   GroupGeneration group_generation;
   Lineage lineage;
 };
@@ -204,10 +205,15 @@ struct RankFailed {
   bool buffer_undefined = false;
 };
 
-// A source was lost, stalled, refused the reader or sent wrong bytes. The server excludes it for this
-// fill and assigns another. The reader keeps what it has checked.
+// A source was lost, stalled, refused the reader or sent wrong bytes. The server excludes it for
+// this fill and assigns another. The reader keeps what it has checked.
 enum class SourceFailure : uint8_t {
-  kConnect = 1, kClosed = 2, kStalled = 3, kRefused = 4, kCorrupt = 5, kGenerationChanged = 6,
+  kConnect = 1,
+  kClosed = 2,
+  kStalled = 3,
+  kRefused = 4,
+  kCorrupt = 5,
+  kGenerationChanged = 6,
 };
 struct SourceFailed {
   OperationKey key;
@@ -254,9 +260,9 @@ struct Heartbeat {};
 struct Leave {};  // a clean end: what this worker holds is gone for others
 
 using WorkerMessage =
-    std::variant<JoinRequest, RegisterBuffer, LayoutUpload, StartOperation, ReadyToFill, ShardSealed,
-                 FillProgress, RankDone, RankFailed, SourceFailed, BufferReset, UnregisterBuffer,
-                 RunCommand, Heartbeat, Leave>;
+    std::variant<JoinRequest, RegisterBuffer, LayoutUpload, StartOperation, ReadyToFill,
+                 ShardSealed, FillProgress, RankDone, RankFailed, SourceFailed, BufferReset,
+                 UnregisterBuffer, RunCommand, Heartbeat, Leave>;
 
 // ---------------------------------------------------------------------------------------------
 // Server to worker
@@ -288,8 +294,8 @@ struct BufferRegistered {
   absl::Status status;
 };
 
-// update: the version that the whole group moves to. The rank drains its buffer, says ReadyToFill and
-// waits for AssignSources. Not sent when the outcome is known at once.
+// update: the version that the whole group moves to. The rank drains its buffer, says ReadyToFill
+// and waits for AssignSources. Not sent when the outcome is known at once.
 struct OperationResolved {
   OperationKey key;
   VersionInfo version;
@@ -302,7 +308,7 @@ struct AssignedSource {
   std::vector<Endpoint> endpoints;
   BufferGeneration generation;
   Distance distance = Distance::kSameSite;
-  bool partial = false;   // is itself still filling
+  bool partial = false;  // is itself still filling
   bool publisher = false;
   Capability capability;
 };
@@ -335,8 +341,9 @@ struct OperationFinished {
   Lineage lineage;  // publish and update: what the group knows from here on
 };
 
-// What this buffer published cannot stay: its content differs from what the version is known to hold,
-// or a roll-back withdrew the version. The rank stops serving it and tells its caller at the next verb.
+// What this buffer published cannot stay: its content differs from what the version is known to
+// hold, or a roll-back withdrew the version. The rank stops serving it and tells its caller at the
+// next verb.
 struct PublicationRefused {
   BufferId buffer;
   VersionSequence version;
@@ -357,9 +364,9 @@ struct CommandFinished {
   Lineage lineage;
 };
 
-using ServerMessage = std::variant<Joined, Refused, LayoutWanted, BufferRegistered, OperationResolved,
-                                   AssignSources, RootKnown, OperationFinished, PublicationRefused,
-                                   GroupChanged, CommandFinished>;
+using ServerMessage =
+    std::variant<Joined, Refused, LayoutWanted, BufferRegistered, OperationResolved, AssignSources,
+                 RootKnown, OperationFinished, PublicationRefused, GroupChanged, CommandFinished>;
 
 }  // namespace th
 

@@ -33,8 +33,8 @@ SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddre
           .publisher = buffer.content->publisher,
           .available = IsCandidate(buffer),
           .suspected = silent || turn.now < worker.suspected_until,
-          .segments_held = buffer.content->complete ? buffer.segment_count
-                                                    : buffer.content->segments.count(),
+          .segments_held =
+              buffer.content->complete ? buffer.segment_count : buffer.content->segments.count(),
           .readers = ReaderCount(shard, address),
           .sources = SourcesOf(shard, address)};
 }
@@ -99,8 +99,8 @@ AssignedSource DescribeSource(const Turn& turn, const Buffer& reader, const Buff
           .distance = DistanceBetween(reader.worker->location, source.worker->location),
           .partial = !source.content->complete,
           .publisher = source.content->publisher,
-          .capability = MintCapability(
-              DeriveWorkerKey(turn.state.secret, source.address.worker), claims)};
+          .capability =
+              MintCapability(DeriveWorkerKey(turn.state.secret, source.address.worker), claims)};
 }
 
 AssignSources NewAssignment(Turn& turn, Buffer& buffer) {
@@ -117,8 +117,7 @@ void TellSources(Turn& turn, Buffer& buffer) {
   for (const BufferAddress& source : SourcesOf(*buffer.shard, buffer.address)) {
     auto found = buffer.shard->holders.find(source);
     if (found == buffer.shard->holders.end()) continue;
-    message.sources.push_back(
-        DescribeSource(turn, buffer, *found->second, message.assignment));
+    message.sources.push_back(DescribeSource(turn, buffer, *found->second, message.assignment));
   }
   buffer.fill->told_empty = message.sources.empty();
   if (message.sources.empty()) message.why_empty = "its sources have not come back yet";
@@ -160,7 +159,8 @@ bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
   if (shard.complete_promising > given_up) return true;
   // Somebody may be fed by a holder that drains, or that has not come back since a restart.
   for (const auto& [address, holder] : shard.holders) {
-    if (address == buffer.address || holder->content->complete || holder->content->refused) continue;
+    if (address == buffer.address || holder->content->complete || holder->content->refused)
+      continue;
     if (holder->replica->phase != ReplicaPhase::kFilling) continue;
     if (!SourcesOf(shard, address).empty() && !WouldCycle(shard, buffer.address, address) &&
         !std::any_of(buffer.fill->exclusions.begin(), buffer.fill->exclusions.end(),
@@ -206,8 +206,7 @@ void FailForWantOfSources(Turn& turn, Buffer& buffer) {
   const char* gone = IsUnsealable(*buffer.shard)
                          ? "its publisher went before the checksums were known"
                          : "its last holder is gone";
-  absl::StrAppend(&text, failures.empty() ? gone : failures, "; ",
-                  NewestThereIs(*version.model));
+  absl::StrAppend(&text, failures.empty() ? gone : failures, "; ", NewestThereIs(*version.model));
   FailOperation(turn, *buffer.replica, buffer.fill->operation, absl::UnavailableError(text));
 }
 
@@ -320,8 +319,7 @@ absl::Status ReportSourceFailed::CanApply(const RegistryState& state) const {
         absl::StrCat(NameOf(reader).ToString(), " reports a source while it fills nothing"));
   }
   const std::vector<BufferAddress> sources = SourcesOf(*reader.shard, reader.address);
-  const bool current =
-      message.assignment == reader.fill->assignment || reader.fill->confirmed;
+  const bool current = message.assignment == reader.fill->assignment || reader.fill->confirmed;
   if (!current || std::count(sources.begin(), sources.end(), message.source) == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         NameOf(reader).ToString(), " reports a source of an assignment that was replaced"));
@@ -348,10 +346,10 @@ void ReportSourceFailed::Apply(Turn& turn) const {
       ReindexAll(turn, *source.worker);
     }
   }
-  Log(turn, absl::StrCat(shard.version->model->key.ToString(), " version=",
-                         shard.version->info.label.text(), " rank=", NameOf(reader).ToString(),
-                         ": source ", exclusion.name.ToString(), " ",
-                         NameOfSourceFailure(message.failure), ": ", exclusion.detail));
+  Log(turn, absl::StrCat(
+                shard.version->model->key.ToString(), " version=", shard.version->info.label.text(),
+                " rank=", NameOf(reader).ToString(), ": source ", exclusion.name.ToString(), " ",
+                NameOfSourceFailure(message.failure), ": ", exclusion.detail));
   SetSources(turn, shard, reader.address, {});
   turn.to_assign.insert(reader.address);
 }

@@ -2,8 +2,8 @@
 // the registry's state.
 //
 // A source that failed a reader is excluded for that fill. When nobody else is left it is tried
-// again, if the failure allows it (kMaxTriesOf), after a pause; when every try is spent the operation
-// fails, naming source, reason and tries.
+// again, if the failure allows it (kMaxTriesOf), after a pause; when every try is spent the
+// operation fails, naming source, reason and tries.
 #ifndef TH_REFERENCE_REGISTRY_ASSIGNMENT_H_
 #define TH_REFERENCE_REGISTRY_ASSIGNMENT_H_
 
@@ -21,14 +21,14 @@ inline constexpr absl::Duration kSuspicionLasts = absl::Seconds(10);
 inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 // Candidates a place that the scheduler looks at for one reader, so that the cost of an assignment
 // does not grow with the fleet.
-inline constexpr size_t kMaxCandidatesPerPlace = 64;
+inline constexpr size_t kMaxCandidatesPerPlace = 16;
 
 // How often one source may fail one fill before it is given up.
 uint32_t MaxTriesOf(SourceFailure failure);
 absl::string_view NameOfSourceFailure(SourceFailure failure);
 
-// Gives the reader sources and tells it, or lets it wait, or fails its group's operation when nobody
-// is left to hope for. No effect on a buffer that is not filling.
+// Gives the reader sources and tells it, or lets it wait, or fails its group's operation when
+// nobody is left to hope for. No effect on a buffer that is not filling.
 void AssignFill(Turn& turn, Buffer& buffer);
 // Tells the reader its present sources again, under a new assignment.
 void RepeatAssignment(Turn& turn, Buffer& buffer);

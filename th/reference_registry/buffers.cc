@@ -16,10 +16,10 @@ absl::Status SizesAgree(const AnnouncedBuffer& announced, const ShardLayout& lay
   if (announced.bytes == layout.bytes() && announced.segment_count == layout.segment_count()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "buffer ", announced.buffer_name, " says ", announced.bytes, " bytes in ",
-      announced.segment_count, " segments, and its layout has ", layout.bytes(), " in ",
-      layout.segment_count()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("buffer ", announced.buffer_name, " says ", announced.bytes, " bytes in ",
+                   announced.segment_count, " segments, and its layout has ", layout.bytes(),
+                   " in ", layout.segment_count()));
 }
 
 absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced) {
@@ -27,9 +27,9 @@ absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced)
       known.layout == announced.layout) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "buffer ", announced.buffer.value, " of ", NameOf(known).ToString(), " is ", known.name,
-      " with another name, form or layout; unregister it first"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("buffer ", announced.buffer.value, " of ", NameOf(known).ToString(), " is ",
+                   known.name, " with another name, form or layout; unregister it first"));
 }
 
 absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
@@ -38,19 +38,19 @@ absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
     return absl::OkStatus();
   }
   const auto& [rank, other] = *replica->second.buffers.begin();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "buffer ", announced.buffer_name, " has form ", announced.form, " at rank ",
-      worker.name.ToString(), " and form ", replica->second.form, " at rank ",
-      NameOf(*other).ToString(), "; all ranks must register it in one form"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("buffer ", announced.buffer_name, " has form ", announced.form, " at rank ",
+                   worker.name.ToString(), " and form ", replica->second.form, " at rank ",
+                   NameOf(*other).ToString(), "; all ranks must register it in one form"));
 }
 
 absl::Status HasRoom(const RegistryState& state, const Worker& worker,
                      const AnnouncedBuffer& announced) {
   const RegistryLimits& limits = state.limits;
   if (worker.buffers.size() >= limits.max_buffers_per_worker) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        worker.name.ToString(), " has ", worker.buffers.size(),
-        " buffers, and max_buffers_per_worker is ", limits.max_buffers_per_worker));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(worker.name.ToString(), " has ", worker.buffers.size(),
+                     " buffers, and max_buffers_per_worker is ", limits.max_buffers_per_worker));
   }
   if (!state.layouts.contains(announced.layout) && state.layouts.size() >= limits.max_layouts) {
     return absl::ResourceExhaustedError(absl::StrCat("the server knows ", state.layouts.size(),
@@ -143,8 +143,8 @@ absl::Status AnnounceBuffer::CanApply(const RegistryState& state) const {
   TH_RETURN_IF_ERROR(ValidateName("buffer", announced.buffer_name));
   TH_RETURN_IF_ERROR(ValidateName("form", announced.form));
   if (announced.layout.empty() || announced.segment_count > announced.bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("buffer ", announced.buffer_name, " has no layout, or more segments than bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", announced.buffer_name,
+                                                   " has no layout, or more segments than bytes"));
   }
   if (const ShardLayout* layout = FindLayoutOf(state, announced.layout)) {
     TH_RETURN_IF_ERROR(SizesAgree(announced, *layout));
@@ -159,8 +159,7 @@ absl::Status AnnounceBuffer::CanApply(const RegistryState& state) const {
 void AnnounceBuffer::Apply(Turn& turn) const {
   Worker& own = *FindWorker(turn.state, worker);
   auto known = own.buffers.find(announced.buffer);
-  Buffer& buffer =
-      known == own.buffers.end() ? AddBuffer(turn, own, announced) : known->second;
+  Buffer& buffer = known == own.buffers.end() ? AddBuffer(turn, own, announced) : known->second;
   buffer.generation = announced.generation;
   LayoutRecord& record = turn.state.layouts[announced.layout];
   const bool asked_already = record.asked != WorkerId() && record.asked != worker;
@@ -187,10 +186,9 @@ void StoreLayout::Apply(Turn& turn) const {
   std::vector<BufferAddress> wrong;
   for (const BufferAddress& address : record.buffers) {
     Buffer& buffer = *FindBuffer(turn.state, address);
-    absl::Status status = SizesAgree({.buffer_name = buffer.name,
-                                      .bytes = buffer.bytes,
-                                      .segment_count = buffer.segment_count},
-                                     *layout);
+    absl::Status status = SizesAgree(
+        {.buffer_name = buffer.name, .bytes = buffer.bytes, .segment_count = buffer.segment_count},
+        *layout);
     buffer.bytes = layout->bytes();
     buffer.segment_count = layout->segment_count();
     SealIfNoSums(turn, buffer);

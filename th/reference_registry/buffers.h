@@ -9,14 +9,16 @@
 
 namespace th {
 
-// A buffer is announced for the first time or again. Its content is not looked at here (recovery.h).
+// A buffer is announced for the first time or again. Its content is not looked at here
+// (recovery.h).
 struct AnnounceBuffer {
   WorkerId worker;
   AnnouncedBuffer announced;
 
-  // INVALID_ARGUMENT: a bad name or form, sizes that disagree with the known layout, a form that the
-  // group's other ranks do not have, a known buffer with another name, form or layout.
-  // ALREADY_EXISTS: another buffer of this worker has the name. RESOURCE_EXHAUSTED naming the limit.
+  // INVALID_ARGUMENT: a bad name or form, sizes that disagree with the known layout, a form that
+  // the group's other ranks do not have, a known buffer with another name, form or layout.
+  // ALREADY_EXISTS: another buffer of this worker has the name. RESOURCE_EXHAUSTED naming the
+  // limit.
   absl::Status CanApply(const RegistryState& state) const;
   // Asks for the layout when nobody has been asked yet.
   void Apply(Turn& turn) const;

@@ -34,12 +34,12 @@ bool IsServing(const Buffer& buffer) {
 
 CandidateKey KeyOf(const Turn& turn, const Buffer& buffer) {
   const Content& content = *buffer.content;
-  return {.at_chain_limit =
-              !content.complete && content.chain >= turn.state.limits.scheduler.max_chain,
-          .suspected = turn.now < buffer.worker->suspected_until,
-          .readers = ReaderCount(*buffer.shard, buffer.address),
-          .publisher = content.publisher,
-          .buffer = buffer.address};
+  return {
+      .at_chain_limit = !content.complete && content.chain >= turn.state.limits.scheduler.max_chain,
+      .suspected = turn.now < buffer.worker->suspected_until,
+      .readers = ReaderCount(*buffer.shard, buffer.address),
+      .publisher = content.publisher,
+      .buffer = buffer.address};
 }
 
 void RemoveFromIndex(Buffer& buffer) {

@@ -1,6 +1,6 @@
-// Who holds a shard, who may be given to readers as a source, and who fills from whom: the only code
-// that changes a buffer's content, a replica's phase or a shard's edges, so that the indices over
-// them always agree.
+// Who holds a shard, who may be given to readers as a source, and who fills from whom: the only
+// code that changes a buffer's content, a replica's phase or a shard's edges, so that the indices
+// over them always agree.
 //
 // A holder is a candidate for new readers exactly when its stream is up, its version is published,
 // its replica holds or fills that version, its bytes agree with what the version is known to hold,
@@ -42,13 +42,15 @@ void InvalidateReplica(Turn& turn, Replica& replica);
 void Reindex(Turn& turn, Buffer& buffer);
 void ReindexAll(Turn& turn, Worker& worker);
 bool IsCandidate(const Buffer& buffer);
-// Whether the shard's root is unknown and nobody is left who could tell it: no reader can complete it.
+// Whether the shard's root is unknown and nobody is left who could tell it: no reader can complete
+// it.
 bool IsUnsealable(const Shard& shard);
 
 // The edges of `reader` from here on. The caller has made sure that they close no cycle.
 void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
                 std::vector<BufferAddress> sources);
-// Takes `source` from all its readers; those with a fill are assigned others at the end of the turn.
+// Takes `source` from all its readers; those with a fill are assigned others at the end of the
+// turn.
 void DropSource(Turn& turn, Shard& shard, const BufferAddress& source);
 std::vector<BufferAddress> SourcesOf(const Shard& shard, const BufferAddress& reader);
 uint32_t ReaderCount(const Shard& shard, const BufferAddress& source);

@@ -13,22 +13,35 @@
 namespace th {
 namespace {
 
+// The names are put into words only when a rule is broken.
 absl::Status Broken(absl::string_view rule, absl::string_view who) {
   return absl::InternalError(absl::StrCat(rule, ": ", who));
+}
+absl::Status Broken(absl::string_view rule, const RankName& who) {
+  return Broken(rule, who.ToString());
+}
+absl::Status Broken(absl::string_view rule, const Shard& shard) {
+  return Broken(
+      rule, absl::StrCat(shard.version->info.ToString(), " layout ", shard.key.layout.ShortHex()));
+}
+absl::Status Broken(absl::string_view rule, const Replica& replica) {
+  return Broken(rule, absl::StrCat(replica.group->name, " ", replica.buffer_name));
+}
+absl::Status Broken(absl::string_view rule, const Model& model) {
+  return Broken(rule, model.key.ToString());
 }
 
 absl::Status CheckWorkers(const RegistryState& state) {
   size_t connected = 0;
   for (const auto& [id, worker] : state.workers) {
-    const std::string who = worker->name.ToString();
+    const RankName& who = worker->name;
     const auto member = worker->group->members.find(worker->name.rank);
     if (member == worker->group->members.end() || member->second != worker.get()) {
       return Broken("a worker is its group's member", who);
     }
     if (worker->name.rank.value >= worker->group->ranks) return Broken("rank < ranks", who);
-    if (!state.deadlines.contains(Deadline{.at = worker->lease_at,
-                                           .kind = DeadlineKind::kLease,
-                                           .buffer = {id, BufferId()}})) {
+    if (!state.deadlines.contains(Deadline{
+            .at = worker->lease_at, .kind = DeadlineKind::kLease, .buffer = {id, BufferId()}})) {
       return Broken("every worker has a lease", who);
     }
     if (!worker->connection.has_value()) continue;
@@ -43,7 +56,7 @@ absl::Status CheckWorkers(const RegistryState& state) {
 }
 
 absl::Status CheckFill(const RegistryState& state, const Buffer& buffer) {
-  const std::string who = NameOf(buffer).ToString();
+  const RankName& who = buffer.worker->name;
   const Fill& fill = *buffer.fill;
   if (!buffer.content.has_value() || buffer.content->complete) {
     return Broken("who fills is not complete", who);
@@ -56,15 +69,15 @@ absl::Status CheckFill(const RegistryState& state, const Buffer& buffer) {
     return Broken("who fills has a source or waits for one", who);
   }
   if (fill.retry_at != absl::InfiniteFuture() &&
-      !state.deadlines.contains(Deadline{
-          .at = fill.retry_at, .kind = DeadlineKind::kRetry, .buffer = buffer.address})) {
+      !state.deadlines.contains(
+          Deadline{.at = fill.retry_at, .kind = DeadlineKind::kRetry, .buffer = buffer.address})) {
     return Broken("a retry has its deadline", who);
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
-  const std::string who = NameOf(buffer).ToString();
+  const RankName& who = buffer.worker->name;
   const auto slot = buffer.replica->buffers.find(RankOf(buffer));
   if (slot == buffer.replica->buffers.end() || slot->second != &buffer) {
     return Broken("a buffer is its replica's", who);
@@ -86,35 +99,34 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   if (IsCandidate(buffer) != buffer.indexed.has_value()) {
     return Broken("the candidates are exactly those that may serve", who);
   }
-  if (buffer.indexed.has_value() &&
-      buffer.shard->version->phase != VersionPhase::kPublished) {
+  if (buffer.indexed.has_value() && buffer.shard->version->phase != VersionPhase::kPublished) {
     return Broken("nothing withdrawn is a source", who);
   }
   return buffer.fill.has_value() ? CheckFill(state, buffer) : absl::OkStatus();
 }
 
-absl::Status CheckEdges(const Shard& shard, const std::string& who) {
+absl::Status CheckEdges(const Shard& shard) {
   size_t edges = 0;
   for (const auto& [reader, sources] : shard.sources_of) {
-    if (sources.empty()) return Broken("no empty list of sources", who);
+    if (sources.empty()) return Broken("no empty list of sources", shard);
     for (const BufferAddress& source : sources) {
       ++edges;
       auto readers = shard.readers_of.find(source);
       if (readers == shard.readers_of.end() || !readers->second.contains(reader)) {
-        return Broken("edges are mirrored", who);
+        return Broken("edges are mirrored", shard);
       }
     }
     auto holder = shard.holders.find(reader);
-    if (holder == shard.holders.end()) return Broken("a reader is a holder", who);
+    if (holder == shard.holders.end()) return Broken("a reader is a holder", shard);
   }
   for (const auto& [source, readers] : shard.readers_of) {
-    if (readers.empty()) return Broken("no empty list of readers", who);
+    if (readers.empty()) return Broken("no empty list of readers", shard);
     edges -= readers.size();
   }
-  return edges == 0 ? absl::OkStatus() : Broken("edges are mirrored", who);
+  return edges == 0 ? absl::OkStatus() : Broken("edges are mirrored", shard);
 }
 
-absl::Status CheckAcyclic(const Shard& shard, const std::string& who) {
+absl::Status CheckAcyclic(const Shard& shard) {
   std::map<BufferAddress, size_t> waiting_for;
   std::vector<BufferAddress> ready;
   for (const auto& [reader, sources] : shard.sources_of) waiting_for[reader] = sources.size();
@@ -133,75 +145,71 @@ absl::Status CheckAcyclic(const Shard& shard, const std::string& who) {
       ready.push_back(reader);
     }
   }
-  return reached == waiting_for.size() ? absl::OkStatus() : Broken("no cycle of fills", who);
+  return reached == waiting_for.size() ? absl::OkStatus() : Broken("no cycle of fills", shard);
 }
 
 absl::Status CheckShard(const Shard& shard) {
-  const std::string who =
-      absl::StrCat(shard.version->info.ToString(), " layout ", shard.key.layout.ShortHex());
   uint32_t promising = 0;
   uint32_t publishers = 0;
   size_t candidates = 0;
   for (const auto& [address, holder] : shard.holders) {
-    if (holder->shard != &shard) return Broken("a holder knows its shard", who);
+    if (holder->shard != &shard) return Broken("a holder knows its shard", shard);
     promising += holder->counted_promising;
     publishers += holder->content->publisher && !holder->content->refused;
     candidates += holder->indexed.has_value();
   }
-  if (promising != shard.complete_promising) return Broken("promising holders are counted", who);
-  if (publishers != shard.publishers) return Broken("publishers are counted", who);
+  if (promising != shard.complete_promising) return Broken("promising holders are counted", shard);
+  if (publishers != shard.publishers) return Broken("publishers are counted", shard);
   auto everybody = shard.candidates.find("");
   const size_t indexed = everybody == shard.candidates.end() ? 0 : everybody->second.size();
-  if (indexed != candidates) return Broken("every candidate is in the index once", who);
-  TH_RETURN_IF_ERROR(CheckEdges(shard, who));
-  return CheckAcyclic(shard, who);
+  if (indexed != candidates) return Broken("every candidate is in the index once", shard);
+  TH_RETURN_IF_ERROR(CheckEdges(shard));
+  return CheckAcyclic(shard);
 }
 
 absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
-  const std::string who = absl::StrCat(replica.group->name, " ", replica.buffer_name);
-  if (replica.buffers.empty()) return Broken("a replica has a buffer", who);
+  if (replica.buffers.empty()) return Broken("a replica has a buffer", replica);
   for (const auto& [number, transaction] : replica.pending) {
-    if (number <= replica.finished) return Broken("what is pending has not ended", who);
-    if (transaction.participants.empty()) return Broken("an operation has a participant", who);
+    if (number <= replica.finished) return Broken("what is pending has not ended", replica);
+    if (transaction.participants.empty()) return Broken("an operation has a participant", replica);
     if (!state.deadlines.contains(Deadline{.at = transaction.deadline,
                                            .kind = DeadlineKind::kOperation,
                                            .replica = replica.id,
                                            .operation = number})) {
-      return Broken("every operation has a deadline", who);
+      return Broken("every operation has a deadline", replica);
     }
     const bool head = number == replica.finished.Next();
-    if (transaction.begun && !head) return Broken("operations begin in order", who);
+    if (transaction.begun && !head) return Broken("operations begin in order", replica);
     for (const auto& [rank, participant] : transaction.participants) {
-      if (!replica.buffers.contains(rank)) return Broken("a participant has a buffer", who);
+      if (!replica.buffers.contains(rank)) return Broken("a participant has a buffer", replica);
     }
   }
-  if (replica.results.size() > kMaxResultsKept) return Broken("results are bounded", who);
+  if (replica.results.size() > kMaxResultsKept) return Broken("results are bounded", replica);
   if (replica.phase != ReplicaPhase::kHolding || state.adopting) return absl::OkStatus();
-  if (replica.buffers.size() != replica.group->ranks) return Broken("a holder is whole", who);
+  if (replica.buffers.size() != replica.group->ranks) return Broken("a holder is whole", replica);
   for (const auto& [rank, buffer] : replica.buffers) {
     const bool holds = buffer->content.has_value() && buffer->content->complete &&
                        buffer->content->committed && buffer->content->version == replica.version;
-    if (!holds) return Broken("a holder is whole", NameOf(*buffer).ToString());
+    if (!holds) return Broken("a holder is whole", buffer->worker->name);
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckModel(const RegistryState& state, const Model& model) {
-  const std::string who = model.key.ToString();
   for (const auto& [sequence, version] : model.versions) {
-    if (version.info.sequence != sequence) return Broken("a version has its number", who);
+    if (version.info.sequence != sequence) return Broken("a version has its number", model);
     const bool published = version.phase == VersionPhase::kPublished;
     if (published && sequence > model.durable.high_water) {
-      return Broken("nothing published is above the high-water mark", who);
+      return Broken("nothing published is above the high-water mark", model);
     }
     auto label = model.labels.find(version.info.label.text());
     const bool labelled = label != model.labels.end() && label->second == sequence;
     if (published != labelled && !version.info.label.empty()) {
-      return Broken("a label names its published version", who);
+      return Broken("a label names its published version", model);
     }
     for (const auto& [key, shard] : version.shards) TH_RETURN_IF_ERROR(CheckShard(shard));
   }
-  if (model.commands.size() != model.command_order.size()) return Broken("commands", who);
+  if (model.commands.size() != model.command_order.size()) return Broken("commands", model);
   for (const auto& [name, group] : model.groups) {
     if (group.members.empty()) return Broken("a group has a member", name);
     for (const auto& [buffer_name, replica] : group.replicas) {

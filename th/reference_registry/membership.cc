@@ -33,9 +33,9 @@ absl::Status CheckFields(const JoinRequest& request, const RegistryLimits& limit
                     endpoint.site.size() > kMaxEndpointBytes;
   }
   if (!long_address) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(request.name.ToString(), " has more than ", kMaxEndpoints,
-                   " endpoints, or one longer than ", kMaxEndpointBytes, " bytes"));
+  return absl::InvalidArgumentError(absl::StrCat(request.name.ToString(), " has more than ",
+                                                 kMaxEndpoints, " endpoints, or one longer than ",
+                                                 kMaxEndpointBytes, " bytes"));
 }
 
 absl::Status ClaimFitsEpoch(const RegistryState& state, const ResumeClaim& claim) {
@@ -46,9 +46,8 @@ absl::Status ClaimFitsEpoch(const RegistryState& state, const ResumeClaim& claim
         " has begun elsewhere: it is not the leader any more; ask another server"));
   }
   if (claim.worker != WorkerId() && born <= claim.epoch) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("worker ", claim.worker.value,
-                                                 " cannot have joined in epoch ",
-                                                 claim.epoch.value));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "worker ", claim.worker.value, " cannot have joined in epoch ", claim.epoch.value));
 }
 
 const Group* FindGroup(const RegistryState& state, const JoinRequest& request) {
@@ -70,10 +69,10 @@ absl::Status AgreesOnRanks(const Group& group, const JoinRequest& request) {
   if (group.ranks == request.ranks) return absl::OkStatus();
   for (const auto& [rank, worker] : group.members) {
     if (rank == request.name.rank) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "rank ", request.name.ToString(), " says that its group has ", request.ranks,
-        " ranks, and rank ", worker->name.ToString(), " says ", group.ranks,
-        "; start all ranks with the same number"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", request.name.ToString(), " says that its group has ", request.ranks,
+                     " ranks, and rank ", worker->name.ToString(), " says ", group.ranks,
+                     "; start all ranks with the same number"));
   }
   return absl::OkStatus();  // the only member is the one that is replaced
 }
@@ -100,10 +99,10 @@ absl::Status MayResume(const RegistryState& state, const JoinRequest& request) {
     if (known->name == request.name && known->group->model->key == request.key) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "worker ", claim.worker.value, " is ", known->name.ToString(), " of ",
-        known->group->model->key.ToString(), ", not ", request.name.ToString(), " of ",
-        request.key.ToString()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", claim.worker.value, " is ", known->name.ToString(), " of ",
+                     known->group->model->key.ToString(), ", not ", request.name.ToString(), " of ",
+                     request.key.ToString()));
   }
   const Worker* holder = HolderOfRank(state, request);
   if (holder != nullptr && holder->id > claim.worker) {
@@ -174,7 +173,8 @@ Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId
   worker.group = &group;
   worker.name = request.name;
   worker.last_heard = turn.now;
-  worker.lineage = request.resume.has_value() ? request.resume->lineage : group.model->durable.lineage;
+  worker.lineage =
+      request.resume.has_value() ? request.resume->lineage : group.model->durable.lineage;
   group.members[request.name.rank] = &worker;
   SetLease(turn, worker);
   return worker;
@@ -217,18 +217,17 @@ void TellGroupChanged(Turn& turn, const Group& group, const RankName& replaced,
                       const Worker* except) {
   for (const auto& [rank, member] : group.members) {
     if (member == except) continue;
-    Send(turn, *member,
-         GroupChanged{.group_generation = group.generation, .replaced = replaced});
+    Send(turn, *member, GroupChanged{.group_generation = group.generation, .replaced = replaced});
   }
 }
 
 // A rank's place is taken by a new process: what was under way ends, and counting begins anew.
-void BeginGeneration(Turn& turn, Group& group, const RankName& replaced,
-                     GroupGeneration generation, const Worker* except) {
-  FailAllOperations(turn, group,
-                    absl::AbortedError(absl::StrCat(
-                        "rank ", replaced.ToString(),
-                        " was replaced by a new process; all ranks must ask again")));
+void BeginGeneration(Turn& turn, Group& group, const RankName& replaced, GroupGeneration generation,
+                     const Worker* except) {
+  FailAllOperations(
+      turn, group,
+      absl::AbortedError(absl::StrCat("rank ", replaced.ToString(),
+                                      " was replaced by a new process; all ranks must ask again")));
   RestartNumbering(group);
   group.generation = generation;
   TellGroupChanged(turn, group, replaced, except);
@@ -298,8 +297,9 @@ Worker& JoinGroup::Apply(Turn& turn) const {
       RemoveWorker(turn, *old, absl::AbortedError("it was replaced by a new process"));
     }
     const WorkerId id =
-        resumes ? request->resume->worker
-                : WorkerId((uint64_t{turn.state.epoch.value} << 32) | turn.state.next_worker_number++);
+        resumes
+            ? request->resume->worker
+            : WorkerId((uint64_t{turn.state.epoch.value} << 32) | turn.state.next_worker_number++);
     worker = &AddWorker(turn, EnsureGroup(turn, *request), *request, id);
   }
   Group& group = *worker->group;
@@ -309,11 +309,11 @@ Worker& JoinGroup::Apply(Turn& turn) const {
   if (resumes && !known) Adopt(turn, group, *worker, *request->resume);
   Greet(turn, *worker, request->hello);
   if (resumes && request->resume->group_generation != group.generation) {
-    Send(turn, *worker, GroupChanged{.group_generation = group.generation, .replaced = worker->name});
+    Send(turn, *worker,
+         GroupChanged{.group_generation = group.generation, .replaced = worker->name});
   }
   Log(turn, absl::StrCat(request->key.ToString(), " rank=", request->name.ToString(),
-                         resumes ? " resumed as worker " : " joined as worker ",
-                         worker->id.value));
+                         resumes ? " resumed as worker " : " joined as worker ", worker->id.value));
   return *worker;
 }
 
@@ -351,8 +351,7 @@ void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause) {
 void ForgetIfEmpty(Turn& turn, Group& group) {
   if (!group.members.empty()) return;
   Model& model = *group.model;
-  turn.state.last_ended_generation =
-      std::max(turn.state.last_ended_generation, group.generation);
+  turn.state.last_ended_generation = std::max(turn.state.last_ended_generation, group.generation);
   const std::string name = group.name;  // a copy: the record dies next
   model.groups.erase(name);
   ForgetModelIfEmpty(turn, model);

@@ -1,8 +1,8 @@
 // Who is a member: joining, replacing, resuming, leaving, leases.
 //
-// A rank joins afresh (a new process) or resumes (the same process on a new stream, after its stream
-// or the server broke). A fresh join takes the place of a member whose stream has broken, at once; a
-// member with a live stream is never displaced by one.
+// A rank joins afresh (a new process) or resumes (the same process on a new stream, after its
+// stream or the server broke). A fresh join takes the place of a member whose stream has broken, at
+// once; a member with a live stream is never displaced by one.
 #ifndef TH_REFERENCE_REGISTRY_MEMBERSHIP_H_
 #define TH_REFERENCE_REGISTRY_MEMBERSHIP_H_
 
@@ -41,9 +41,9 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
 // The stream has broken; the lease runs on.
 void LoseStream(Turn& turn, Worker& worker);
 
-// The worker is no member any more: operations of its group end with the code of `cause`, naming the
-// rank and the cause; what it held is gone for readers, and so is what the rest of its replica held.
-// Its stream, when it has one, hears ABORTED. The group's record stays.
+// The worker is no member any more: operations of its group end with the code of `cause`, naming
+// the rank and the cause; what it held is gone for readers, and so is what the rest of its replica
+// held. Its stream, when it has one, hears ABORTED. The group's record stays.
 void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause);
 // The group's record goes when it has no member, and its model's when it has nothing to remember.
 void ForgetIfEmpty(Turn& turn, Group& group);

@@ -78,8 +78,8 @@ INSTANTIATE_TEST_SUITE_P(
                     absl::StatusCode::kInvalidArgument, "cannot have joined"},
         RefusedJoin{"ClaimThatHasEnded",
                     [](JoinRequest& r) {
-                      r.resume =
-                          ResumeClaim{.worker = WorkerId((uint64_t{1} << 32) | 77), .epoch = Epoch(1)};
+                      r.resume = ResumeClaim{.worker = WorkerId((uint64_t{1} << 32) | 77),
+                                             .epoch = Epoch(1)};
                     },
                     absl::StatusCode::kAborted, "has ended"}),
     [](const auto& param) { return param.param.name; });

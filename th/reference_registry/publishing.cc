@@ -24,9 +24,9 @@ absl::StatusOr<Version*> ExistingVersion(Model& model, const Transaction& transa
                                               ", which this form derives from, is not published"));
     }
     if (!transaction.label.empty() && transaction.label != version->info.label) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a derived form has its version's label '", version->info.label.text(), "', not '",
-          transaction.label.text(), "'; leave it out"));
+      return absl::InvalidArgumentError(absl::StrCat("a derived form has its version's label '",
+                                                     version->info.label.text(), "', not '",
+                                                     transaction.label.text(), "'; leave it out"));
     }
     return version;
   }
@@ -46,16 +46,16 @@ bool GroupHolds(const Group& group, VersionSequence version) {
 }
 
 absl::Status LabelInUse(const Version& version, absl::string_view difference) {
-  return absl::AlreadyExistsError(absl::StrCat(
-      "label '", version.info.label.text(), "' belongs to ", version.info.ToString(),
-      ", and this is other content: ", difference,
-      "; publish under another label, or roll back first"));
+  return absl::AlreadyExistsError(
+      absl::StrCat("label '", version.info.label.text(), "' belongs to ", version.info.ToString(),
+                   ", and this is other content: ", difference,
+                   "; publish under another label, or roll back first"));
 }
 
 std::string DescribeMissingLayout(const RegistryState& state, const Version& version,
                                   const Buffer& buffer) {
-  const std::string who = absl::StrCat("the shard of rank ", NameOf(buffer).ToString(),
-                                       " has a layout that it lacks");
+  const std::string who =
+      absl::StrCat("the shard of rank ", NameOf(buffer).ToString(), " has a layout that it lacks");
   const ShardLayout* own = FindLayoutOf(state, buffer.layout);
   auto other = version.shards.lower_bound(ShardKey{buffer.form, Digest()});
   if (own == nullptr || other == version.shards.end()) return who;
@@ -71,9 +71,9 @@ absl::Status CanAddTo(const RegistryState& state, const Version& version, const 
     return LabelInUse(version, "the attributes differ");
   }
   if (transaction.derived_from.has_value() && !GroupHolds(*replica.group, version.info.sequence)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "group ", replica.group->name, " derives a form of ", version.info.ToString(),
-        " without holding it; update a buffer to it first"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("group ", replica.group->name, " derives a form of ", version.info.ToString(),
+                     " without holding it; update a buffer to it first"));
   }
   if (HasForm(version, replica.form)) return absl::OkStatus();
   if (transaction.derived_from.has_value() || !version.announced || version.shards.empty()) {
@@ -88,17 +88,17 @@ absl::Status MakeRoom(Turn& turn, Model& model) {
   const size_t limit = turn.state.limits.max_versions_per_model;
   for (auto it = model.versions.begin(); model.versions.size() >= limit;) {
     if (it == model.versions.end()) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          model.key.ToString(), " has ", model.versions.size(),
-          " versions that are held or pinned, and max_versions_per_model is ", limit,
-          "; unpublish or unpin some"));
+      return absl::ResourceExhaustedError(
+          absl::StrCat(model.key.ToString(), " has ", model.versions.size(),
+                       " versions that are held or pinned, and max_versions_per_model is ", limit,
+                       "; unpublish or unpin some"));
     }
     Version& version = (it++)->second;
     const bool held = std::any_of(version.shards.begin(), version.shards.end(),
                                   [](const auto& entry) { return !entry.second.holders.empty(); });
-    const bool pinned = std::any_of(
-        model.durable.pins.begin(), model.durable.pins.end(),
-        [&](const DurablePin& pin) { return pin.version == version.info.sequence; });
+    const bool pinned =
+        std::any_of(model.durable.pins.begin(), model.durable.pins.end(),
+                    [&](const DurablePin& pin) { return pin.version == version.info.sequence; });
     const bool under_way = version.phase == VersionPhase::kPublishing ||
                            version.info.sequence == model.durable.high_water;
     if (!held && !pinned && !under_way) EraseVersion(turn, version);
@@ -129,8 +129,7 @@ absl::Status CanPublish(const Replica& replica) {
   if (refused) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("buffer ", replica.buffer_name, " of group ",
                                                     replica.group->name, " holds ",
-                                                    held->info.ToString(),
-                                                    "; unpublish it first"));
+                                                    held->info.ToString(), "; unpublish it first"));
 }
 
 absl::Status Begin(Turn& turn, Replica& replica, Transaction& transaction) {
@@ -161,8 +160,7 @@ absl::Status KnowsLineage(const Model& model, const Buffer& buffer) {
 
 absl::Status CanTakePart(const RegistryState& state, Version& version, const Buffer& buffer) {
   TH_RETURN_IF_ERROR(KnowsLineage(*version.model, buffer));
-  const bool further =
-      version.phase == VersionPhase::kPublished && HasForm(version, buffer.form);
+  const bool further = version.phase == VersionPhase::kPublished && HasForm(version, buffer.form);
   if (!further || version.from_earlier_reign) return absl::OkStatus();
   if (FindShard(version, ShardKeyOf(buffer)) != nullptr) return absl::OkStatus();
   return LabelInUse(version, DescribeMissingLayout(state, version, buffer));
@@ -174,9 +172,9 @@ absl::Status CoversAllShards(const Version& version, const Replica& replica) {
   for (const auto& [rank, buffer] : replica.buffers) own.insert(buffer->layout);
   for (const auto& [key, shard] : version.shards) {
     if (key.form == replica.form && !own.contains(key.layout)) {
-      return LabelInUse(version, absl::StrCat("group ", replica.group->name,
-                                              " lacks its shard with layout ",
-                                              key.layout.ShortHex()));
+      return LabelInUse(version,
+                        absl::StrCat("group ", replica.group->name, " lacks its shard with layout ",
+                                     key.layout.ShortHex()));
     }
   }
   return absl::OkStatus();
@@ -199,8 +197,8 @@ void CountSeal(Turn& turn, Version& version) {
 }
 
 void AdmitWhenAllAgree(Turn& turn, Replica& replica) {
-  const bool all = std::all_of(
-      replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
+  const bool all =
+      std::all_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
         return entry.second->content.has_value() && entry.second->content->agreed;
       });
   if (!all) return;
@@ -263,16 +261,15 @@ void RefuseBuffer(Turn& turn, Buffer& buffer, const absl::Status& status) {
   Reindex(turn, buffer);
   DropSource(turn, *buffer.shard, buffer.address);
   Send(turn, *buffer.worker,
-       PublicationRefused{
-           .buffer = buffer.address.buffer, .version = version, .status = status});
+       PublicationRefused{.buffer = buffer.address.buffer, .version = version, .status = status});
 }
 
 // A further publisher is refused as a whole; of the first one only the rank that differs.
 void RefusePublication(Turn& turn, Buffer& buffer) {
-  const absl::Status status = absl::AlreadyExistsError(absl::StrCat(
-      "the content of rank ", NameOf(buffer).ToString(), " differs from what ",
-      buffer.shard->version->info.ToString(),
-      " is known to hold; unpublish it, and publish it under another label"));
+  const absl::Status status = absl::AlreadyExistsError(
+      absl::StrCat("the content of rank ", NameOf(buffer).ToString(), " differs from what ",
+                   buffer.shard->version->info.ToString(),
+                   " is known to hold; unpublish it, and publish it under another label"));
   Log(turn, std::string(status.message()));
   const bool whole = !buffer.content->admitted;
   if (!whole) return RefuseBuffer(turn, buffer, status);

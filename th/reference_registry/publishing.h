@@ -1,8 +1,9 @@
 // Publishing: a version comes to be when the first rank asks, is there for readers when all ranks
 // have asked, and is sealed when the publisher's checksums are known.
 //
-// A label that a published version has already makes the publisher a further holder of that version:
-// its shards must have the same layouts, and it is no source before its sums are known and agree.
+// A label that a published version has already makes the publisher a further holder of that
+// version: its shards must have the same layouts, and it is no source before its sums are known and
+// agree.
 #ifndef TH_REFERENCE_REGISTRY_PUBLISHING_H_
 #define TH_REFERENCE_REGISTRY_PUBLISHING_H_
 
@@ -24,7 +25,8 @@ struct SealShard {
   BufferAddress buffer;
   ShardSealed message;
 
-  // FAILED_PRECONDITION: this buffer has not published that version, or its publication was refused.
+  // FAILED_PRECONDITION: this buffer has not published that version, or its publication was
+  // refused.
   absl::Status CanApply(const RegistryState& state) const;
   // The first root of a shard is the authority. A publisher that differs is told so
   // (PublicationRefused) and is no source any more.

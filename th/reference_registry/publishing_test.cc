@@ -257,15 +257,14 @@ TEST_F(FurtherHolderTest, OtherBytesAreRefusedWhenTheySeal) {
 TEST_F(FurtherHolderTest, OtherLayoutIsRefusedNamingTheTensor) {
   second_.layout = LayoutNamed("v");
   const OperationFinished finished = PublishSecond();
-  EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kAlreadyExists,
-                                        AllOf(HasSubstr("step-1"), HasSubstr("second/0"),
-                                              HasSubstr("'v'"))));
+  EXPECT_THAT(finished.status,
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       AllOf(HasSubstr("step-1"), HasSubstr("second/0"), HasSubstr("'v'"))));
 }
 
 TEST_F(FurtherHolderTest, OtherFormWithoutItsOriginIsRefused) {
   second_.form = "fp8";
-  EXPECT_THAT(PublishSecond().status,
-              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("fp8")));
+  EXPECT_THAT(PublishSecond().status, StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("fp8")));
 }
 
 TEST_F(FurtherHolderTest, OtherAttributesAreRefused) {

@@ -1,7 +1,7 @@
-// Random events over a handful of workers that mostly behave: joins, crashes, lost streams, restarts of
-// the server, all verbs, failing sources, roll-backs, nonsense. After every event the state must keep
-// its rules (the harness checks them), and what the ranks of a group were told must agree. A failure
-// names its seed.
+// Random events over a handful of workers that mostly behave: joins, crashes, lost streams,
+// restarts of the server, all verbs, failing sources, roll-backs, nonsense. After every event the
+// state must keep its rules (the harness checks them), and what the ranks of a group were told must
+// agree. A failure names its seed.
 #include <map>
 #include <optional>
 #include <random>
@@ -102,8 +102,7 @@ class Fleet {
     }
     for (const Agent& agent : agents_) {
       EXPECT_FALSE(agent.online && agent.operation.has_value())
-          << agent.rank.name.ToString() << " still waits for operation "
-          << agent.rank.number.value;
+          << agent.rank.name.ToString() << " still waits for operation " << agent.rank.number.value;
     }
   }
 
@@ -292,7 +291,8 @@ class Fleet {
   }
   void Hear(Agent& agent, const OperationResolved& resolved) {
     if (!agent.operation.has_value() || resolved.key != agent.operation->key) return;
-    const auto [it, first] = resolved_.emplace(Name(agent, resolved.key), resolved.version.sequence);
+    const auto [it, first] =
+        resolved_.emplace(Name(agent, resolved.key), resolved.version.sequence);
     EXPECT_EQ(it->second, resolved.version.sequence) << "one version a transaction";
     agent.resolved = resolved.version;
   }

@@ -47,8 +47,8 @@ std::string WhyImpossible(const RegistryState& state, const Model& model, const 
   const VersionInfo& info = held.version;
   const Version* known = FindVersion(model, info.sequence);
   if (known != nullptr && known->phase == VersionPhase::kWithdrawn) return "it was rolled back";
-  const bool withdrawn = TH_MUTATE(
-      kReviveWithdrawn, WasWithdrawn(model, info.sequence, info.lineage), false);
+  const bool withdrawn =
+      TH_MUTATE(kReviveWithdrawn, WasWithdrawn(model, info.sequence, info.lineage), false);
   if (withdrawn) return "it was rolled back, or never published";
   if (known != nullptr && known->phase == VersionPhase::kPublishing) return "it is not published";
   if (known == nullptr && info.sequence.epoch() >= state.epoch) return "it is unknown";
@@ -112,8 +112,8 @@ bool AllRanksHold(const Replica& replica, VersionSequence version) {
   return replica.buffers.size() == replica.group->ranks &&
          std::all_of(replica.buffers.begin(), replica.buffers.end(), [&](const auto& entry) {
            const std::optional<Content>& content = entry.second->content;
-           return content.has_value() && content->complete && content->committed && !content->refused &&
-                  content->version == version;
+           return content.has_value() && content->complete && content->committed &&
+                  !content->refused && content->version == version;
          });
 }
 
@@ -200,10 +200,10 @@ void EndGroupAdoption(Turn& turn, Group& group) {
     if (!group.members.contains(Rank(rank))) missing.emplace_back(rank);
   }
   if (missing.empty()) return;
-  FailAllOperations(turn, group,
-                    absl::UnavailableError(absl::StrCat(
-                        "rank ", NameRanks(group, missing),
-                        " has not come back since the server restarted")));
+  FailAllOperations(
+      turn, group,
+      absl::UnavailableError(absl::StrCat("rank ", NameRanks(group, missing),
+                                          " has not come back since the server restarted")));
 }
 
 // Only what the announcements have shown to be whole stays a source.
@@ -241,19 +241,19 @@ void BeginReign(RegistryState& state, const RegistryStart& start) {
     model.durable = durable;
     RememberHighWater(model);
     for (const DurablePin& pin : durable.pins) {
-      if (pin.expires_at != absl::InfiniteFuture()) state.pin_expiries.insert({pin.expires_at, key});
+      if (pin.expires_at != absl::InfiniteFuture())
+        state.pin_expiries.insert({pin.expires_at, key});
     }
   }
   if (!start.recovering) return;
   state.recovering = state.adopting = true;
-  state.deadlines.insert({.at = start.now + state.limits.recovery_window,
-                          .kind = DeadlineKind::kRecoveryWindow});
+  state.deadlines.insert(
+      {.at = start.now + state.limits.recovery_window, .kind = DeadlineKind::kRecoveryWindow});
   const absl::Duration adoption = std::max(state.limits.recovery_window, state.limits.lease);
   state.deadlines.insert({.at = start.now + adoption, .kind = DeadlineKind::kAdoption});
 }
 
-void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced,
-              Numbering numbering) {
+void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numbering numbering) {
   const AnnounceBuffer update{worker.id, announced};
   if (absl::Status status = update.CanApply(turn.state); !status.ok()) {
     ++turn.state.counters.messages_refused;
@@ -262,9 +262,8 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced,
   update.Apply(turn);
   Buffer& buffer = worker.buffers.at(announced.buffer);
   // A rank that has not heard the result of its publish yet does not know that it holds something.
-  const OperationNumber heard = announced.last_finished.has_value()
-                                    ? announced.last_finished->number
-                                    : OperationNumber();
+  const OperationNumber heard =
+      announced.last_finished.has_value() ? announced.last_finished->number : OperationNumber();
   const bool unaware = numbering != Numbering::kOther && heard < buffer.replica->finished &&
                        buffer.content.has_value() && buffer.content->publisher;
   if (announced.held.has_value() || !unaware) ReconcileContent(turn, buffer, announced.held);
@@ -292,7 +291,8 @@ void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersio
   const Model& model = *buffer.replica->group->model;
   std::string impossible = WhyImpossible(turn.state, model, buffer, *held);
   if (impossible.empty() && !HasRoomForVersion(turn.state, model, held->version.sequence)) {
-    impossible = absl::StrCat("max_versions_per_model is ", turn.state.limits.max_versions_per_model);
+    impossible =
+        absl::StrCat("max_versions_per_model is ", turn.state.limits.max_versions_per_model);
   }
   if (!impossible.empty()) return RefuseHolding(turn, buffer, *held, std::move(impossible));
   TakeContent(turn, buffer, *held);

@@ -1,6 +1,6 @@
-// What a server without memory learns from its workers: buffers and what they hold, versions, roots,
-// who fills from whom, results that another reign gave. The same reconciles a worker that was away
-// for a moment with what the server thought of it.
+// What a server without memory learns from its workers: buffers and what they hold, versions,
+// roots, who fills from whom, results that another reign gave. The same reconciles a worker that
+// was away for a moment with what the server thought of it.
 #ifndef TH_REFERENCE_REGISTRY_RECOVERY_H_
 #define TH_REFERENCE_REGISTRY_RECOVERY_H_
 

@@ -42,7 +42,9 @@ class RestartTest : public ::testing::Test {
     announced.last_finished = Ended(published_);
     return trainer_.Resume({announced});
   }
-  bool RolloutResumes() { return rollout_.Resume({rollout_.Filling(version_, {trainer_.address()})}); }
+  bool RolloutResumes() {
+    return rollout_.Resume({rollout_.Filling(version_, {trainer_.address()})});
+  }
   void RolloutAsksAgain() {
     StartOperation again = rollout_.UpdateRequest();
     again.key.number = rollout_.number;
@@ -144,8 +146,8 @@ TEST_F(RestartTest, AnEdgeIsAdoptedBeforeItsSourceIsBackAndKeepsTheGraphAcyclic)
   ASSERT_TRUE(RolloutResumes());
   RolloutAsksAgain();
   ASSERT_TRUE(TrainerResumes());
-  rollout_.Say(SourceFailed{rollout_.key(), AssignmentId(), trainer_.address(),
-                            SourceFailure::kStalled});
+  rollout_.Say(
+      SourceFailed{rollout_.key(), AssignmentId(), trainer_.address(), SourceFailure::kStalled});
   const AssignSources assigned = rollout_.Heard<AssignSources>();
   for (const AssignedSource& source : assigned.sources) {
     EXPECT_NE(source.buffer, second.address()) << "it fills from this very reader";
@@ -310,11 +312,10 @@ TEST_P(ImpossibleTest, IsRefusedAndNotBelieved) {
 INSTANTIATE_TEST_SUITE_P(
     Claims, ImpossibleTest,
     ::testing::Values(
-        Impossible{"AboveTheHighWaterMark",
-                   [](AnnouncedBuffer& b) {
-                     b.held->version.sequence = VersionSequence::Of(Epoch(1), 7);
-                   },
-                   "rolled back, or never published"},
+        Impossible{
+            "AboveTheHighWaterMark",
+            [](AnnouncedBuffer& b) { b.held->version.sequence = VersionSequence::Of(Epoch(1), 7); },
+            "rolled back, or never published"},
         Impossible{"AnotherLabel",
                    [](AnnouncedBuffer& b) { b.held->version.label = VersionLabel::FromStep(9); },
                    "its label is 'step-1'"},

@@ -11,8 +11,8 @@
 //
 // Inside, the state is plain data (state.h) changed by updates with CanApply and Apply (one file an
 // entity: membership, buffers, publish, update, unpublish, roll-back, announcements); this class is
-// their driver. Not thread-safe. Never aborts on what a worker sent: a bad message is refused, named
-// and counted.
+// their driver. Not thread-safe. Never aborts on what a worker sent: a bad message is refused,
+// named and counted.
 #ifndef TH_REFERENCE_REGISTRY_REGISTRY_H_
 #define TH_REFERENCE_REGISTRY_REGISTRY_H_
 
@@ -37,7 +37,8 @@ class Registry {
   Registry& operator=(const Registry&) = delete;
 
   // A message of a stream. The first must be a JoinRequest.
-  RegistryEffects HandleMessage(ConnectionId connection, const WorkerMessage& message, absl::Time now);
+  RegistryEffects HandleMessage(ConnectionId connection, const WorkerMessage& message,
+                                absl::Time now);
   // The stream ended. The worker keeps its lease: it may come back, or be replaced at once.
   RegistryEffects HandleDisconnect(ConnectionId connection, absl::Time now);
   // Deadlines, leases, the recovery window. Call at NextDeadline() or later.

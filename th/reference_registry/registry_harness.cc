@@ -136,10 +136,8 @@ bool TestRank::Join(JoinRequest request) {
 
 bool TestRank::Resume(std::vector<AnnouncedBuffer> buffers, GroupGeneration claimed) {
   JoinRequest request = Request();
-  request.resume = ResumeClaim{.worker = worker,
-                               .epoch = joined_epoch,
-                               .group_generation = claimed,
-                               .lineage = lineage};
+  request.resume = ResumeClaim{
+      .worker = worker, .epoch = joined_epoch, .group_generation = claimed, .lineage = lineage};
   request.buffers = std::move(buffers);
   const bool resumed = Join(std::move(request));
   for (const LayoutWanted& wanted : hub_->TakeAll<LayoutWanted>(connection)) {

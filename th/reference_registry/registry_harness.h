@@ -104,7 +104,9 @@ class TestRank {
   bool Join() { return Join(Request()); }
   // As the process that it was, on a new stream.
   bool Resume(std::vector<AnnouncedBuffer> buffers, GroupGeneration generation);
-  bool Resume(std::vector<AnnouncedBuffer> buffers) { return Resume(std::move(buffers), generation); }
+  bool Resume(std::vector<AnnouncedBuffer> buffers) {
+    return Resume(std::move(buffers), generation);
+  }
   absl::Status Register();
   void JoinAndRegister();
 
@@ -143,7 +145,8 @@ class TestRank {
   OperationKey key() const { return {buffer, number}; }
   BufferAddress address() const { return {worker, buffer}; }
   AnnouncedBuffer Announced() const;
-  AnnouncedBuffer Holding(const VersionInfo& version, bool publisher, const std::string& root) const;
+  AnnouncedBuffer Holding(const VersionInfo& version, bool publisher,
+                          const std::string& root) const;
   AnnouncedBuffer Filling(const VersionInfo& version, std::vector<BufferAddress> sources) const;
 
   RankName name;

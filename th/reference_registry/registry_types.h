@@ -51,29 +51,33 @@ struct DurableState {
 };
 
 struct RegistryLimits {
-  absl::Duration lease = absl::Seconds(5);            // silence after which a worker is dropped
-  absl::Duration suspect_after = absl::Seconds(1.5);  // silence after which a source is a last resort
+  absl::Duration lease = absl::Seconds(5);  // silence after which a worker is dropped
+  absl::Duration suspect_after =
+      absl::Seconds(1.5);  // silence after which a source is a last resort
   absl::Duration progress_interval = absl::Seconds(1);
-  // After a start with durable models: how long answers wait for workers to announce what they hold.
+  // After a start with durable models: how long answers wait for workers to announce what they
+  // hold.
   absl::Duration recovery_window = absl::Seconds(1);
   absl::Duration max_operation_timeout = absl::Hours(24);
   uint32_t max_workers = 200'000;
-  uint32_t max_ranks = 65'536;              // of one group
+  uint32_t max_ranks = 65'536;  // of one group
   uint32_t max_buffers_per_worker = 64;
   uint32_t max_models = 10'000;
-  uint32_t max_versions_per_model = 1'000;  // older ones without holder and pin are forgotten
-  uint32_t max_commands_remembered = 1'000; // idempotency keys a model
-  uint32_t max_layouts = 50'000;            // distinct ones, of all models
+  uint32_t max_versions_per_model = 1'000;   // older ones without holder and pin are forgotten
+  uint32_t max_commands_remembered = 1'000;  // idempotency keys a model
+  uint32_t max_layouts = 50'000;             // distinct ones, of all models
   uint32_t max_pins_per_model = 1'000;
   SchedulerLimits scheduler;
 };
 
 struct RegistryStart {
-  Epoch epoch;              // already durable, higher than every one before
+  Epoch epoch;  // already durable, higher than every one before
   DurableState durable;
-  bool recovering = false;  // a server with this state ran before: wait recovery_window for announcements
+  bool recovering =
+      false;  // a server with this state ran before: wait recovery_window for announcements
   absl::Time now;
-  uint64_t key_seed[4] = {};  // 256 bits of the driver's randomness; workers' keys are derived from it
+  uint64_t key_seed[4] =
+      {};  // 256 bits of the driver's randomness; workers' keys are derived from it
 };
 
 struct OutgoingMessage {
@@ -88,7 +92,7 @@ struct RegistryEvent {  // for logs and people; never for logic
 struct RegistryEffects {
   std::optional<DurableState> durable;  // write it (fsync) before any message below leaves
   std::vector<OutgoingMessage> messages;
-  std::vector<ConnectionId> close;      // after the messages
+  std::vector<ConnectionId> close;  // after the messages
   std::vector<RegistryEvent> events;
 };
 

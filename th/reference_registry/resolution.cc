@@ -33,8 +33,7 @@ Resolution ResolveLabel(const Model& model, const VersionLabel& label) {
       std::any_of(model.versions.begin(), model.versions.end(), [&](const auto& entry) {
         return entry.second.phase == VersionPhase::kWithdrawn && entry.second.info.label == label;
       });
-  return {.reason =
-              withdrawn ? NotAvailableReason::kWithdrawn : NotAvailableReason::kNotPublished};
+  return {.reason = withdrawn ? NotAvailableReason::kWithdrawn : NotAvailableReason::kNotPublished};
 }
 
 Resolution ResolveSequence(const Model& model, VersionSequence sequence) {
@@ -144,9 +143,9 @@ std::vector<const Buffer*> RanksWithoutShard(const Replica& replica, const Versi
 
 absl::Status NobodyHoldsShardOf(const RegistryState& state, const Buffer& buffer,
                                 const Version& version) {
-  std::string text = absl::StrCat("rank ", NameOf(buffer).ToString(), ": nobody holds its shard of ",
-                                  version.info.ToString(), " in form ", buffer.form, " (layout ",
-                                  buffer.layout.ShortHex(), ")");
+  std::string text = absl::StrCat(
+      "rank ", NameOf(buffer).ToString(), ": nobody holds its shard of ", version.info.ToString(),
+      " in form ", buffer.form, " (layout ", buffer.layout.ShortHex(), ")");
   const ShardLayout* own = FindLayoutOf(state, buffer.layout);
   if (own != nullptr) {
     const ShardLayout* closest = ClosestLayout(state, *own, version, buffer.form);

@@ -1,10 +1,10 @@
-// The registry's state as plain data: who is there, what they hold, what is under way. Every rule that
-// it must keep stands beside its field; CheckInvariants (invariants.h) checks them.
+// The registry's state as plain data: who is there, what they hold, what is under way. Every rule
+// that it must keep stands beside its field; CheckInvariants (invariants.h) checks them.
 //
 // Ownership is a tree: a model owns its versions and groups, a group its replicas, a worker its
 // buffers. A raw pointer leads from a child to its parent, which outlives it, or to a record whose
-// owner removes the pointer first (ClearContent before a buffer or shard goes, RemoveWorker before a
-// replica goes). Not thread-safe.
+// owner removes the pointer first (ClearContent before a buffer or shard goes, RemoveWorker before
+// a replica goes). Not thread-safe.
 #ifndef TH_REFERENCE_REGISTRY_STATE_H_
 #define TH_REFERENCE_REGISTRY_STATE_H_
 
@@ -117,7 +117,8 @@ struct Buffer {
   std::optional<Fill> fill;
   // Of sources announced after a restart, until the operation is sent again.
   bool sources_confirmed = false;
-  bool drained_while_away = false;  // came back without what it held: an unpublish may be on its way
+  bool drained_while_away =
+      false;  // came back without what it held: an unpublish may be on its way
   // Where shard->candidates has this buffer, and whether complete_promising counts it.
   std::optional<CandidateKey> indexed;
   bool counted_promising = false;
@@ -135,7 +136,7 @@ struct Worker {
   absl::Time last_heard;
   absl::Time lease_at;  // its kLease entry in RegistryState::deadlines
   absl::Time suspected_until = absl::InfinitePast();  // a reader reported one of its buffers
-  Lineage lineage;  // the newest that this worker was told of
+  Lineage lineage;                                    // the newest that this worker was told of
   std::map<BufferId, Buffer> buffers;
 };
 
@@ -148,7 +149,11 @@ struct Worker {
 //   filling     an update to `version` is under way
 //   draining    an unpublish is under way
 enum class ReplicaPhase : uint8_t {
-  kIdle = 1, kPublishing = 2, kHolding = 3, kFilling = 4, kDraining = 5,
+  kIdle = 1,
+  kPublishing = 2,
+  kHolding = 3,
+  kFilling = 4,
+  kDraining = 5,
 };
 
 struct Participant {
@@ -184,9 +189,10 @@ struct Replica {
   std::string form;
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
-  VersionSequence version;  // meaningless when idle
-  OperationNumber finished; // every operation up to it has ended
-  bool finished_here = false;  // some operation ended in this reign and this generation of the group
+  VersionSequence version;   // meaningless when idle
+  OperationNumber finished;  // every operation up to it has ended
+  bool finished_here =
+      false;  // some operation ended in this reign and this generation of the group
   std::map<OperationNumber, FinishedOperation> results;  // at most kMaxResultsKept, the newest
   // All above `finished`; only the one right after it makes progress.
   std::map<OperationNumber, Transaction> pending;
@@ -198,8 +204,8 @@ struct Group {
   uint32_t ranks = 0;  // what all members say
   GroupGeneration generation{1};
   std::map<Rank, Worker*> members;
-  std::set<Rank> seen;   // ranks that were ever members of this group
-  bool adopted = false;  // some member lived in an earlier reign of the server
+  std::set<Rank> seen;                      // ranks that were ever members of this group
+  bool adopted = false;                     // some member lived in an earlier reign of the server
   std::map<std::string, Replica> replicas;  // by buffer name
 };
 
@@ -219,8 +225,8 @@ struct Shard {
   std::optional<Digest> root;  // the first publisher's; never changes once set
   // Exactly the buffers whose content is of this shard, complete or not.
   absl::btree_map<BufferAddress, Buffer*> holders;
-  // The edges, both ways, always mirrored and acyclic; no entry is empty. After a restart an address
-  // may belong to a worker that has not come back yet.
+  // The edges, both ways, always mirrored and acyclic; no entry is empty. After a restart an
+  // address may belong to a worker that has not come back yet.
   absl::flat_hash_map<BufferAddress, std::vector<BufferAddress>> sources_of;
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
   // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all.
@@ -233,8 +239,8 @@ struct Shard {
   uint32_t publishers = 0;
 };
 
-// publishing -> published (all ranks) -> withdrawn (a roll-back). A version whose publishing fails is
-// removed.
+// publishing -> published (all ranks) -> withdrawn (a roll-back). A version whose publishing fails
+// is removed.
 enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn = 3 };
 
 struct Version {

@@ -61,17 +61,17 @@ Transaction NewTransaction(const StartOperation& request, Rank first_rank) {
 
 absl::Status EndedAsAnotherKind(const Buffer& buffer, const FinishedOperation& result,
                                 OperationKind asked) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "operation ", result.number.value, " of buffer ", buffer.name, " ended as ",
-      OperationKindName(result.kind), ", and ", NameOf(buffer).ToString(), " calls it ",
-      OperationKindName(asked), "; all ranks of a group must call the same operations in the same ",
-      "order"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("operation ", result.number.value, " of buffer ", buffer.name, " ended as ",
+                   OperationKindName(result.kind), ", and ", NameOf(buffer).ToString(),
+                   " calls it ", OperationKindName(asked),
+                   "; all ranks of a group must call the same operations in the same ", "order"));
 }
 
 absl::Status SkipsAhead(const Buffer& buffer, OperationNumber asked, OperationNumber expected) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      NameOf(buffer).ToString(), " starts operation ", asked.value, " of buffer ", buffer.name,
-      ", but its next one is ", expected.value));
+  return absl::FailedPreconditionError(absl::StrCat(NameOf(buffer).ToString(), " starts operation ",
+                                                    asked.value, " of buffer ", buffer.name,
+                                                    ", but its next one is ", expected.value));
 }
 
 // What a failed publish leaves: nothing of a version that it was to begin.
@@ -118,11 +118,10 @@ std::string WhatRankLacks(const Buffer& buffer, const Transaction& transaction,
   if (transaction.kind == OperationKind::kUnpublish) return "has not drained its buffer";
   if (!participant.ready) return "has not drained its buffer";
   const uint64_t held = buffer.content.has_value() ? buffer.content->segments.count() : 0;
-  std::string text =
-      absl::StrCat("holds ", held, " of ", buffer.segment_count, " segments");
-  const std::vector<BufferAddress> sources =
-      buffer.shard == nullptr ? std::vector<BufferAddress>()
-                              : SourcesOf(*buffer.shard, buffer.address);
+  std::string text = absl::StrCat("holds ", held, " of ", buffer.segment_count, " segments");
+  const std::vector<BufferAddress> sources = buffer.shard == nullptr
+                                                 ? std::vector<BufferAddress>()
+                                                 : SourcesOf(*buffer.shard, buffer.address);
   if (sources.empty()) return text + " and has no source";
   auto source = buffer.shard->holders.find(sources.front());
   if (source == buffer.shard->holders.end()) return text;
@@ -168,8 +167,9 @@ absl::StatusOr<JoinTransaction> JoinTransaction::Build(const BufferAddress& buff
     return absl::InvalidArgumentError("operations are numbered from 1, and this one is 0");
   }
   if (OperationKindName(request.kind) == "unknown") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "operation kind ", static_cast<int>(request.kind), " is none of publish, unpublish, update"));
+    return absl::InvalidArgumentError(absl::StrCat("operation kind ",
+                                                   static_cast<int>(request.kind),
+                                                   " is none of publish, unpublish, update"));
   }
   if (request.timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat("a timeout of ",
@@ -188,8 +188,8 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
   const OperationNumber number = request.key.number;
   const Buffer* own = FindBuffer(state, buffer);
   if (own == nullptr) {
-    return absl::NotFoundError(absl::StrCat("buffer ", buffer.buffer.value,
-                                            " is not registered; register it first"));
+    return absl::NotFoundError(
+        absl::StrCat("buffer ", buffer.buffer.value, " is not registered; register it first"));
   }
   const Replica& replica = *own->replica;
   if (auto result = replica.results.find(number); result != replica.results.end()) {
@@ -209,8 +209,7 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
   if (number.value > replica.finished.value + kMaxQueuedOperations) {
     return absl::ResourceExhaustedError(absl::StrCat(
         NameOf(*own).ToString(), " starts operation ", number.value, " while operation ",
-        replica.finished.value + 1, " has not ended; at most ", kMaxQueuedOperations,
-        " may wait"));
+        replica.finished.value + 1, " has not ended; at most ", kMaxQueuedOperations, " may wait"));
   }
   return absl::OkStatus();
 }
@@ -237,8 +236,7 @@ void JoinTransaction::Apply(Turn& turn) const {
                              NameOf(own).ToString(), " ", disagreement, " as ", first.ToString(),
                              " does; all ranks of a group must ask for the same")));
   }
-  const absl::Duration timeout =
-      std::min(request.timeout, turn.state.limits.max_operation_timeout);
+  const absl::Duration timeout = std::min(request.timeout, turn.state.limits.max_operation_timeout);
   if (!created) turn.state.deadlines.erase(DeadlineOf(replica, transaction));
   transaction.deadline = std::min(transaction.deadline, turn.now + timeout);
   turn.state.deadlines.insert(DeadlineOf(replica, transaction));
@@ -255,8 +253,8 @@ void JoinTransaction::Apply(Turn& turn) const {
   FailOperation(turn, replica, number,
                 absl::AbortedError(absl::StrCat(
                     NameOf(own).ToString(), " was moving to ", request.resolved->ToString(),
-                    " before the server restarted, and its group now moves to #",
-                    other->ToString(), "; ask again")));
+                    " before the server restarted, and its group now moves to #", other->ToString(),
+                    "; ask again")));
 }
 
 void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
@@ -359,11 +357,11 @@ void FailRank::Apply(Turn& turn) const {
   const absl::StatusCode code =
       message.status.ok() ? absl::StatusCode::kUnknown : message.status.code();
   if (message.buffer_undefined) ClearContent(turn, *own.buffer);
-  FailOperation(turn, *own.buffer->replica, message.key.number,
-                absl::Status(code, absl::StrCat("rank ", name, ": ",
-                                                message.status.ok()
-                                                    ? "failed without giving a reason"
-                                                    : message.status.message())));
+  FailOperation(
+      turn, *own.buffer->replica, message.key.number,
+      absl::Status(code, absl::StrCat("rank ", name, ": ",
+                                      message.status.ok() ? "failed without giving a reason"
+                                                          : message.status.message())));
 }
 
 absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
@@ -376,14 +374,13 @@ absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
   }
   auto found = buffer->replica->pending.find(number);
   if (found == buffer->replica->pending.end()) {
-    return absl::FailedPreconditionError(absl::StrCat("operation ", number.value, " of ",
-                                                      NameOf(*buffer).ToString(),
-                                                      " is not pending"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "operation ", number.value, " of ", NameOf(*buffer).ToString(), " is not pending"));
   }
   auto participant = found->second.participants.find(RankOf(*buffer));
   if (participant == found->second.participants.end()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        NameOf(*buffer).ToString(), " has not started operation ", number.value));
+    return absl::FailedPreconditionError(
+        absl::StrCat(NameOf(*buffer).ToString(), " has not started operation ", number.value));
   }
   return OwnOperation{buffer, &found->second, &participant->second};
 }

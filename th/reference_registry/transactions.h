@@ -1,6 +1,6 @@
-// Group transactions: what all three kinds of operation share. Ranks join an operation by its number,
-// operations of a replica end in the order of their numbers, and every rank hears the same result,
-// also when it asks late or again.
+// Group transactions: what all three kinds of operation share. Ranks join an operation by its
+// number, operations of a replica end in the order of their numbers, and every rank hears the same
+// result, also when it asks late or again.
 #ifndef TH_REFERENCE_REGISTRY_TRANSACTIONS_H_
 #define TH_REFERENCE_REGISTRY_TRANSACTIONS_H_
 
@@ -27,8 +27,8 @@ struct JoinTransaction {
   static absl::StatusOr<JoinTransaction> Build(const BufferAddress& buffer,
                                                const StartOperation& request);
   // NOT_FOUND: no such buffer. FAILED_PRECONDITION naming the expected number: skips ahead.
-  // RESOURCE_EXHAUSTED: more than kMaxQueuedOperations wait. INVALID_ARGUMENT naming both kinds: the
-  // operation has ended and was of another kind. ABORTED: its result is forgotten.
+  // RESOURCE_EXHAUSTED: more than kMaxQueuedOperations wait. INVALID_ARGUMENT naming both kinds:
+  // the operation has ended and was of another kind. ABORTED: its result is forgotten.
   absl::Status CanApply(const RegistryState& state) const;
   // Joins the rank to the operation, or sends the result that it has. Ranks that disagree end it.
   void Apply(Turn& turn) const;

@@ -216,9 +216,8 @@ TEST(UnpublishingTest, AMissingRankIsNamedAtTheDeadline) {
   trainer[0].Start(request);
   trainer[0].Done();
   hub.Advance(absl::Seconds(2));
-  EXPECT_THAT(trainer[0].Finished().status,
-              StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       HasSubstr("trainer/1 has not started it")));
+  EXPECT_THAT(trainer[0].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                                     HasSubstr("trainer/1 has not started it")));
 }
 
 TEST(UnpublishingTest, ADrainingSourceStillServesWhoReadsFromItAndIsGivenToNobodyElse) {

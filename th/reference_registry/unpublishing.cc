@@ -19,10 +19,9 @@ absl::Status NothingToUnpublish(const Replica& replica) {
 // After a restart a rank that drains already says that it holds nothing.
 bool MayHold(const Replica& replica) {
   if (replica.group->adopted && !replica.finished_here) return true;
-  return std::any_of(replica.buffers.begin(), replica.buffers.end(),
-                     [](const auto& entry) {
-                       return entry.second->content.has_value() || entry.second->drained_while_away;
-                     });
+  return std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
+    return entry.second->content.has_value() || entry.second->drained_while_away;
+  });
 }
 
 // What the ranks hold: their version's number, also when the replica is invalid as a whole.
@@ -65,10 +64,9 @@ absl::Status CompleteDrain::CanApply(const RegistryState& state) const {
   const auto own = FindOwnOperation(state, buffer, message.key.number);
   if (!own.ok()) return own.status();
   if (own->transaction->kind == OperationKind::kUnpublish) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(NameOf(*own->buffer).ToString(),
-                                                    " has drained for operation ",
-                                                    message.key.number.value,
-                                                    ", which is no unpublish"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(NameOf(*own->buffer).ToString(), " has drained for operation ",
+                   message.key.number.value, ", which is no unpublish"));
 }
 
 void CompleteDrain::Apply(Turn& turn) const {

@@ -1,5 +1,5 @@
-// Unpublishing: a replica stops being a source at its first rank's request, and is free to be written
-// when every rank's buffer is drained.
+// Unpublishing: a replica stops being a source at its first rank's request, and is free to be
+// written when every rank's buffer is drained.
 #ifndef TH_REFERENCE_REGISTRY_UNPUBLISHING_H_
 #define TH_REFERENCE_REGISTRY_UNPUBLISHING_H_
 
@@ -10,8 +10,8 @@
 
 namespace th {
 
-// Takes the replica's unpublish, its first pending operation, as far as it goes. FAILED_PRECONDITION
-// when no rank holds anything.
+// Takes the replica's unpublish, its first pending operation, as far as it goes.
+// FAILED_PRECONDITION when no rank holds anything.
 void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction);
 
 // A rank's buffer is drained.

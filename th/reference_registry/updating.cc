@@ -33,8 +33,7 @@ void EndNotAvailable(Turn& turn, Replica& replica, const Transaction& transactio
                   {.outcome = UpdateOutcome::kNotAvailable, .not_available = reason});
 }
 
-void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction,
-              UpdateOutcome outcome) {
+void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, UpdateOutcome outcome) {
   const Version& version = *FindVersion(*replica.group->model, transaction.version);
   TeachLineage(*replica.group);
   if (outcome == UpdateOutcome::kMoved) {
@@ -42,8 +41,7 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction,
     for (auto& [rank, buffer] : replica.buffers) buffer->content->committed = true;
     SetPhase(turn, replica, ReplicaPhase::kHolding, transaction.version);
   }
-  FinishOperation(turn, replica, transaction.number,
-                  {.outcome = outcome, .version = version.info});
+  FinishOperation(turn, replica, transaction.number, {.outcome = outcome, .version = version.info});
 }
 
 // A new operation after a restart may have been resolved before it, and another rank knows to what.
@@ -113,8 +111,7 @@ void TellResolved(Turn& turn, const Buffer& buffer, const Version& version,
   Send(turn, *buffer.worker, std::move(message));
 }
 
-absl::Status HasItsShard(const RegistryState& state, const Buffer& buffer,
-                         const Version& version) {
+absl::Status HasItsShard(const RegistryState& state, const Buffer& buffer, const Version& version) {
   if (version.shards.contains(ShardKeyOf(buffer))) return absl::OkStatus();
   return NobodyHoldsShardOf(state, buffer, version);
 }
@@ -131,8 +128,7 @@ void TellRoot(Turn& turn, const Buffer& buffer, Participant& participant) {
 void StartOrResume(Turn& turn, Buffer& buffer, const Transaction& transaction) {
   Version& version = *FindVersion(*buffer.replica->group->model, transaction.version);
   const bool resumes = buffer.content.has_value() && !buffer.content->refused &&
-                       buffer.content->version == transaction.version &&
-                       !buffer.content->complete;
+                       buffer.content->version == transaction.version && !buffer.content->complete;
   if (!buffer.fill.has_value()) buffer.fill = Fill{.operation = transaction.number};
   buffer.fill->confirmed |= buffer.sources_confirmed;
   buffer.sources_confirmed = false;
@@ -215,9 +211,9 @@ absl::Status CompleteFill::CanApply(const RegistryState& state) const {
   const Transaction& transaction = *own->transaction;
   const bool fills = own->buffer->fill.has_value() || Holds(*own->buffer, transaction.version);
   if (transaction.kind != OperationKind::kUpdate || !transaction.begun || !fills) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        NameOf(*own->buffer).ToString(), " is done with operation ", message.key.number.value,
-        ", in which it fills nothing"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(NameOf(*own->buffer).ToString(), " is done with operation ",
+                     message.key.number.value, ", in which it fills nothing"));
   }
   return absl::OkStatus();
 }

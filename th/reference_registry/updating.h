@@ -1,6 +1,6 @@
-// Updating: a replica moves to a version. It is resolved once for the group; each rank says when its
-// buffer is drained, is assigned sources, and says when its shard is there; when all are, the replica
-// has moved.
+// Updating: a replica moves to a version. It is resolved once for the group; each rank says when
+// its buffer is drained, is assigned sources, and says when its shard is there; when all are, the
+// replica has moved.
 #ifndef TH_REFERENCE_REGISTRY_UPDATING_H_
 #define TH_REFERENCE_REGISTRY_UPDATING_H_
 
@@ -32,8 +32,8 @@ struct RecordProgress {
   BufferAddress buffer;
   FillProgress message;
 
-  // FAILED_PRECONDITION: it fills no such version. INVALID_ARGUMENT: segments that its layout lacks,
-  // or more than kMaxProgressRanges ranges.
+  // FAILED_PRECONDITION: it fills no such version. INVALID_ARGUMENT: segments that its layout
+  // lacks, or more than kMaxProgressRanges ranges.
   absl::Status CanApply(const RegistryState& state) const;
   void Apply(Turn& turn) const;
 };

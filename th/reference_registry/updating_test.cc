@@ -169,7 +169,8 @@ TEST(UpdatingTest, TheCapabilityOfAnAssignmentIsTheSourcesToCheck) {
   rollout.Update();
   const AssignedSource source = rollout.Fill();
   EXPECT_OK(VerifyCapability(trainer.capability_key, source.capability));
-  EXPECT_THAT(VerifyCapability(rollout.capability_key, source.capability), Not(th::testing::IsOk()));
+  EXPECT_THAT(VerifyCapability(rollout.capability_key, source.capability),
+              Not(th::testing::IsOk()));
   EXPECT_EQ(source.capability.claims.reader, rollout.worker);
   EXPECT_EQ(source.capability.claims.source, trainer.address());
   EXPECT_EQ(source.capability.claims.assignment, rollout.assignment);
@@ -383,7 +384,9 @@ INSTANTIATE_TEST_SUITE_P(
     Steps, RefusedStepTest,
     ::testing::Values(
         RefusedStep{"ReadyInAnotherOperation",
-                    [](TestRank& r) { r.Say(ReadyToFill{Another(r), BufferGeneration(9)}); }},
+                    [](TestRank& r) {
+                      r.Say(ReadyToFill{Another(r), BufferGeneration(9)});
+                    }},
         RefusedStep{"DoneInAnotherOperation", [](TestRank& r) { r.Say(RankDone{Another(r)}); }},
         RefusedStep{"FailedInAnotherOperation",
                     [](TestRank& r) {
@@ -397,11 +400,11 @@ INSTANTIATE_TEST_SUITE_P(
                     [](TestRank& r) {
                       r.Say(FillProgress{r.key(), VersionSequence(9), SegmentSet()});
                     }},
-        RefusedStep{"ProgressBeyondTheLayout",
-                    [](TestRank& r) {
-                      r.Say(FillProgress{r.key(), VersionSequence::Of(Epoch(1), 1),
-                                         SegmentSet::AllOf(5)});
-                    }},
+        RefusedStep{
+            "ProgressBeyondTheLayout",
+            [](TestRank& r) {
+              r.Say(FillProgress{r.key(), VersionSequence::Of(Epoch(1), 1), SegmentSet::AllOf(5)});
+            }},
         RefusedStep{"SourceOfAnotherAssignment",
                     [](TestRank& r) {
                       r.Say(SourceFailed{r.key(), AssignmentId(99), r.address()});
@@ -414,8 +417,7 @@ INSTANTIATE_TEST_SUITE_P(
                     [](TestRank& r) { r.Say(LayoutUpload{LayoutNamed("stranger")}); }},
         RefusedStep{"SealByAReader",
                     [](TestRank& r) { r.Seal(VersionSequence::Of(Epoch(1), 1), "x"); }},
-        RefusedStep{"ResetOfAnUnknownBuffer",
-                    [](TestRank& r) { r.Say(BufferReset{BufferId(9)}); }},
+        RefusedStep{"ResetOfAnUnknownBuffer", [](TestRank& r) { r.Say(BufferReset{BufferId(9)}); }},
         RefusedStep{"UnregisterOfAnUnknownBuffer",
                     [](TestRank& r) { r.Say(UnregisterBuffer{BufferId(9)}); }}),
     [](const auto& param) { return param.param.name; });

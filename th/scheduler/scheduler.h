@@ -30,10 +30,10 @@ struct SchedulerHolder {
   Location location;
   bool complete = false;
   bool publisher = false;
-  bool available = true;     // connected, not draining, its group not invalidated
-  bool suspected = false;    // a reader reported it lately, or it has been silent
+  bool available = true;   // connected, not draining, its group not invalidated
+  bool suspected = false;  // a reader reported it lately, or it has been silent
   uint64_t segments_held = 0;
-  uint32_t readers = 0;      // assigned to it now
+  uint32_t readers = 0;                // assigned to it now
   std::vector<BufferAddress> sources;  // that it fills from now; others than holders feed nothing
 };
 
@@ -48,10 +48,11 @@ struct SchedulerDemand {
 };
 
 struct SchedulerLimits {
-  // At once for one reader. Beyond the first only sources that are neither suspected nor at a limit.
+  // At once for one reader. Beyond the first only sources that are neither suspected nor at a
+  // limit.
   uint32_t max_sources = 1;
   uint32_t max_readers_per_source = 4;  // beyond it a source is taken only when there is no other
-  uint32_t max_chain = 16;              // hops; beyond it a source is taken only when there is no other
+  uint32_t max_chain = 16;  // hops; beyond it a source is taken only when there is no other
 };
 
 struct SchedulerChoice {
@@ -62,8 +63,8 @@ struct SchedulerChoice {
 
 // The sources for `demand`, best first; empty when there is none. Deterministic: the order of
 // snapshot.holders does not matter. O(holders + edges).
-std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot, const SchedulerDemand& demand,
-                                      const SchedulerLimits& limits);
+std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,
+                                      const SchedulerDemand& demand, const SchedulerLimits& limits);
 
 }  // namespace th
 
