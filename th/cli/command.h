@@ -11,7 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/exit_status.h"
+#include "th/worker/exit_status.h"
 
 namespace th {
 

@@ -1,6 +1,6 @@
-// How the commands end, as scripts see it. The table in README.md is this one.
-#ifndef TH_CLI_EXIT_STATUS_H_
-#define TH_CLI_EXIT_STATUS_H_
+// How th and tensorhub_worker end, as scripts see it. The tables in the READMEs are this one.
+#ifndef TH_WORKER_EXIT_STATUS_H_
+#define TH_WORKER_EXIT_STATUS_H_
 
 #include "absl/status/status.h"
 
@@ -21,4 +21,4 @@ ExitStatus ExitStatusOf(const absl::Status& status);
 
 }  // namespace th
 
-#endif  // TH_CLI_EXIT_STATUS_H_
+#endif  // TH_WORKER_EXIT_STATUS_H_

@@ -1,4 +1,4 @@
-#include "th/cli/exit_status.h"
+#include "th/worker/exit_status.h"
 
 #include <utility>
 #include <vector>

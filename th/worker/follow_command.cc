@@ -1,0 +1,92 @@
+// tensorhub_worker follow: moves to every latest version, in memory or into folders, and serves it on.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "glog/logging.h"
+#include "th/worker/command.h"
+#include "th/worker/connection_flags.h"
+#include "th/worker/follower.h"
+#include "th/worker/quantity.h"
+#include "th/worker/stop_signals.h"
+
+namespace th {
+namespace {
+
+struct FollowFlags {
+  ConnectionFlags connection;
+  MemberFlags member{.group = "follower"};
+  std::string into;
+  std::string form = kDefaultForm;
+  double poll_s = 1;
+  double timeout_s = 3600;
+};
+
+ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
+  LOG(ERROR) << status.message();
+  return exit;
+}
+
+// Now, not after hours of waiting for a version.
+absl::Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (!error) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
+}
+
+// For scripts: a line of stdout a version.
+void Tell(const FollowedVersion& followed) {
+  std::cout << "version=" << followed.update.version().ToString() << " bytes=" << followed.bytes_received
+            << " seconds=" << absl::ToDoubleSeconds(followed.seconds)
+            << (followed.folder.empty() ? "" : " folder=") << followed.folder << std::endl;
+}
+
+ExitStatus ExitOf(const absl::Status& status) {
+  if (absl::IsResourceExhausted(status) || absl::IsAlreadyExists(status) || absl::IsPermissionDenied(status)) {
+    return ExitStatus::kLocalFiles;
+  }
+  return ExitStatusOf(status);
+}
+
+ExitStatus RunFollow(const FollowFlags& flags) {
+  StopSignals stop(static_cast<int>(ExitStatus::kOk));
+  const absl::StatusOr<ClientOptions> client = flags.member.ToClientOptions(flags.connection);
+  if (!client.ok()) return Fail(client.status(), ExitStatus::kUsage);
+  if (const absl::Status made = MakeFolder(flags.into); !made.ok()) return Fail(made, ExitStatus::kLocalFiles);
+  Follower follower({.connection = flags.connection,
+                     .client = *client,
+                     .form = flags.form,
+                     .into = flags.into,
+                     .poll = absl::Seconds(flags.poll_s),
+                     .timeout = absl::Seconds(flags.timeout_s)},
+                    &stop);
+  const absl::Status status = follower.Run(&Tell);
+  return status.ok() ? ExitStatus::kOk : Fail(status, ExitOf(status));
+}
+
+}  // namespace
+
+void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
+  auto flags = std::make_shared<FollowFlags>();
+  CLI::App* follow = app->add_subcommand(
+      "follow", "move to every latest version and serve it on, until SIGTERM or SIGINT");
+  follow->add_option("--into", flags->into, "write each version as a folder in this one");
+  follow->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
+  follow->add_option("--poll", flags->poll_s, "seconds between two looks for a newer version")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  follow->add_option("--timeout", flags->timeout_s, "seconds for one update")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  AddConnectionFlags(follow, &flags->connection);
+  AddMemberFlags(follow, &flags->member);
+  follow->callback([flags, exit] { *exit = RunFollow(*flags); });
+}
+
+}  // namespace th

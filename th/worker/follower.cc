@@ -1,0 +1,108 @@
+#include "th/worker/follower.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "glog/logging.h"
+#include "th/weights/status_macros.h"
+#include "th/worker/saved_model.h"
+#include "th/worker/version_shards.h"
+
+namespace th {
+namespace {
+
+// Errors after which the next attempt may well succeed.
+bool MayPass(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsNotFound(status) ||
+         absl::IsAborted(status);
+}
+
+// A label may hold what means something in a path.
+std::string FileNameOf(const VersionInfo& version) {
+  // The sequence too: a label may come again after a roll-back.
+  return absl::StrCat(version.sequence.ToString(), "-",
+                      absl::StrReplaceAll(version.label.text(), {{"/", "_"}}));
+}
+
+}  // namespace
+
+absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on_version) {
+  TH_ASSIGN_OR_RETURN(controller_, options_.connection.Connect());
+  stop_->HoldOff();
+  TH_ASSIGN_OR_RETURN(const std::optional<VersionShards> shards, AwaitFirstVersion());
+  if (!shards) return absl::OkStatus();  // stopped before there was one
+  TH_RETURN_IF_ERROR(JoinAs(*shards));
+  absl::Status status;
+  while (status.ok() && !stop_->requested()) {
+    status = FollowOnce(on_version);
+    if (!status.ok() && MayPass(status)) {
+      LOG(WARNING) << "will try again: " << status.message();
+      status = absl::OkStatus();
+    }
+    stop_->WaitFor(options_.poll);
+  }
+  const absl::Status left = readers_->Leave();
+  LOG_IF(WARNING, !left.ok()) << "leaving: " << left.message();
+  return status;
+}
+
+absl::StatusOr<std::optional<VersionShards>> Follower::AwaitFirstVersion() {
+  bool said = false;
+  while (!stop_->requested()) {
+    const absl::StatusOr<VersionInfo> latest = controller_->Resolve(Latest());
+    if (latest.ok()) {
+      TH_ASSIGN_OR_RETURN(const Catalog catalog, controller_->List());
+      absl::StatusOr<VersionShards> shards =
+          FindVersionShards(catalog, options_.connection.key(), latest->sequence, options_.form);
+      if (shards.ok()) return *std::move(shards);
+    } else if (!MayPass(latest.status())) {
+      return latest.status();
+    }
+    if (!std::exchange(said, true)) {
+      LOG(INFO) << "waiting for a version of " << options_.connection.key().ToString();
+    }
+    stop_->WaitFor(options_.poll);
+  }
+  return std::nullopt;
+}
+
+absl::Status Follower::JoinAs(const VersionShards& shards) {
+  TH_ASSIGN_OR_RETURN(std::vector<ShardLayout> layouts, FetchLayouts(*controller_, shards));
+  TH_ASSIGN_OR_RETURN(ModelMemory model, ModelMemory::Allocate(std::move(layouts)));
+  model_ = std::make_unique<ModelMemory>(std::move(model));
+  TH_ASSIGN_OR_RETURN(readers_, ReaderGroup::Join({.client = options_.client,
+                                                   .buffer_name = shards.buffer_name,
+                                                   .form = options_.form},
+                                                  *model_));
+  return absl::OkStatus();
+}
+
+absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
+  PendingResult<absl::StatusOr<GroupUpdate>> pending(stop_);
+  const absl::Time begin = absl::Now();
+  readers_->UpdateAsync(Latest(), {.timeout = options_.timeout}, pending.Callback());
+  const std::optional<absl::StatusOr<GroupUpdate>> update = pending.Await();
+  if (!update) return absl::OkStatus();  // Leave ends it
+  TH_RETURN_IF_ERROR(update->status());
+  if (!(*update)->first().moved()) return absl::OkStatus();
+  const absl::Duration seconds = absl::Now() - begin;
+  TH_RETURN_IF_ERROR(model_->Gather());
+  TH_ASSIGN_OR_RETURN(const std::string folder, Save((*update)->first().version()));
+  on_version({.update = (*update)->first(),
+              .bytes_received = (*update)->bytes_received(),
+              .seconds = seconds,
+              .folder = folder});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Follower::Save(const VersionInfo& version) {
+  if (options_.into.empty()) return "";
+  const std::string folder = absl::StrCat(options_.into, "/", FileNameOf(version));
+  TH_RETURN_IF_ERROR(CheckCanSave(folder, model_->bytes()));
+  TH_RETURN_IF_ERROR(SaveModel(*model_, version, folder));
+  return folder;
+}
+
+}  // namespace th

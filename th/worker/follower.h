@@ -1,0 +1,69 @@
+// A group that follows a model's latest version, in memory or into folders: what `tensorhub_worker
+// follow` is.
+//
+//   Follower follower(options, &stop);
+//   absl::Status status = follower.Run([](const FollowedVersion& followed) { Log(followed); });
+//
+// What it holds it serves on to others. Not thread-safe.
+#ifndef TH_WORKER_FOLLOWER_H_
+#define TH_WORKER_FOLLOWER_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "th/client/client.h"
+#include "th/worker/connection_flags.h"
+#include "th/worker/model_memory.h"
+#include "th/worker/reader_group.h"
+#include "th/worker/stop_signals.h"
+
+namespace th {
+
+struct FollowerOptions {
+  ConnectionFlags connection;
+  ClientOptions client;        // rank and ranks are filled in
+  std::string form = kDefaultForm;
+  std::string into;            // a folder with a folder a version; empty: in memory only
+  absl::Duration poll = absl::Seconds(1);  // how often it asks for the latest
+  absl::Duration timeout = absl::Hours(1);  // of one update
+};
+
+struct FollowedVersion {
+  const UpdateResult& update;  // of the first rank
+  uint64_t bytes_received = 0;
+  absl::Duration seconds;
+  std::string folder;  // written; empty: none
+};
+
+class Follower {
+ public:
+  // `stop` outlives it.
+  Follower(FollowerOptions options, StopSignals* stop) : options_(std::move(options)), stop_(stop) {}
+
+  // Until a stop is requested (OK) or an error that time will not mend: the membership is lost, the
+  // model's layout changed, a folder cannot be written. An update that failed for lack of sources is tried
+  // again.
+  absl::Status Run(const std::function<void(const FollowedVersion&)>& on_version);
+
+ private:
+  absl::StatusOr<std::optional<VersionShards>> AwaitFirstVersion();
+  absl::Status JoinAs(const VersionShards& shards);
+  absl::Status FollowOnce(const std::function<void(const FollowedVersion&)>& on_version);
+  absl::StatusOr<std::string> Save(const VersionInfo& version);
+
+  const FollowerOptions options_;
+  StopSignals* const stop_;
+  std::unique_ptr<Controller> controller_;
+  std::unique_ptr<ModelMemory> model_;
+  std::unique_ptr<ReaderGroup> readers_;
+};
+
+}  // namespace th
+
+#endif  // TH_WORKER_FOLLOWER_H_

@@ -1,0 +1,133 @@
+// tensorhub_worker publish: holds a checkpoint folder and offers it until it is told to stop.
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "glog/logging.h"
+#include "th/worker/command.h"
+#include "th/worker/connection_flags.h"
+#include "th/worker/publisher.h"
+#include "th/worker/quantity.h"
+#include "th/worker/stop_signals.h"
+
+namespace th {
+namespace {
+
+// How often it looks whether it is still a member.
+constexpr absl::Duration kMembershipPoll = absl::Milliseconds(500);
+
+struct PublishFlags {
+  ConnectionFlags connection;
+  MemberFlags member{.group = "trainer"};
+  std::string folder;
+  std::string label;
+  std::string form = kDefaultForm;
+  std::vector<std::string> attributes;
+  uint32_t ranks = 1;
+  uint32_t shards = 0;
+  std::optional<uint32_t> rank;
+  double timeout_s = 60;
+  double drain_s = 30;
+};
+
+ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
+  LOG(ERROR) << status.message();
+  return exit;
+}
+
+absl::Status CheckRanks(const PublishFlags& flags) {
+  if (flags.rank && *flags.rank >= flags.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("--rank ", *flags.rank, " is outside the group: --ranks is ",
+                                                   flags.ranks, " and ranks count from 0"));
+  }
+  if (flags.shards > flags.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("--shards ", flags.shards, " cannot be held by --ranks ",
+                                                   flags.ranks, ": give at least as many ranks"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PublisherOptions> OptionsOf(const PublishFlags& flags) {
+  TH_RETURN_IF_ERROR(CheckRanks(flags));
+  TH_RETURN_IF_ERROR(VersionLabel::Parse(flags.label).status());
+  PublisherOptions options{.folder = flags.folder,
+                           .ranks = flags.ranks,
+                           .shards = flags.shards,
+                           .rank = flags.rank,
+                           .form = flags.form};
+  TH_ASSIGN_OR_RETURN(options.client, flags.member.ToClientOptions(flags.connection));
+  return options;
+}
+
+// Nothing is there for readers yet: what fails is the folder, the server or the group.
+ExitStatus ExitOfLoading(const absl::Status& status) {
+  if (absl::IsUnavailable(status)) return ExitStatus::kUnreachable;
+  if (absl::IsAlreadyExists(status)) return ExitStatus::kFailed;  // another holds the rank
+  return ExitStatus::kLocalFiles;
+}
+
+ExitStatus Hold(const PublishFlags& flags, Publisher& publisher, StopSignals& stop) {
+  while (!stop.WaitFor(kMembershipPoll)) {
+    const absl::Status membership = publisher.membership();
+    if (!membership.ok()) return Fail(membership, ExitStatus::kFailed);
+  }
+  LOG(INFO) << "draining; " << FormatBytes(publisher.bytes_sent()) << " were sent to readers";
+  const absl::Status drained = publisher.Drain(absl::Seconds(flags.drain_s));
+  LOG_IF(WARNING, !drained.ok()) << "draining: " << drained.message();
+  return ExitStatus::kOk;
+}
+
+ExitStatus RunPublish(const PublishFlags& flags) {
+  StopSignals stop(static_cast<int>(ExitStatus::kOk));
+  const absl::StatusOr<PublisherOptions> options = OptionsOf(flags);
+  if (!options.ok()) return Fail(options.status(), ExitStatus::kUsage);
+  const absl::StatusOr<Attributes> attributes = ParseAttributes(flags.attributes);
+  if (!attributes.ok()) return Fail(attributes.status(), ExitStatus::kUsage);
+  const absl::StatusOr<std::unique_ptr<Publisher>> publisher = Publisher::Load(*options);
+  if (!publisher.ok()) return Fail(publisher.status(), ExitOfLoading(publisher.status()));
+  LOG(INFO) << absl::StrJoin((*publisher)->ranks(), ", ") << " hold " << FormatBytes((*publisher)->bytes())
+            << " of " << flags.folder;
+  const absl::StatusOr<VersionInfo> version =
+      (*publisher)->Publish(flags.label, *attributes, absl::Seconds(flags.timeout_s));
+  if (!version.ok()) return Fail(version.status(), ExitStatusOf(version.status()));
+  stop.HoldOff();
+  // For scripts: the one line of stdout.
+  std::cout << "published " << flags.connection.key().ToString() << " version=" << version->ToString()
+            << std::endl;
+  return Hold(flags, **publisher, stop);
+}
+
+}  // namespace
+
+void AddPublishCommand(CLI::App* app, ExitStatus* exit) {
+  auto flags = std::make_shared<PublishFlags>();
+  CLI::App* publish = app->add_subcommand(
+      "publish", "hold a folder of safetensors and offer it as a version until SIGTERM or SIGINT");
+  publish->add_option("--dir", flags->folder, "the folder (or one safetensors file)")->required();
+  publish->add_option("--label", flags->label, "the version's name, like step-57")->required();
+  publish->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
+  publish->add_option("--attributes", flags->attributes, "key=value pairs for readers");
+  publish->add_option("--ranks", flags->ranks, "ranks of the group; without --rank this process plays all")
+      ->check(CLI::Range(1u, 4096u))
+      ->capture_default_str();
+  publish->add_option("--rank", flags->rank, "play only this rank of the group");
+  publish->add_option("--shards", flags->shards, "distinct shards; 0: one a rank")->capture_default_str();
+  publish->add_option("--timeout", flags->timeout_s, "seconds for all ranks of the group to publish")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  publish->add_option("--drain", flags->drain_s, "seconds that readers in flight have to finish at the end")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  AddConnectionFlags(publish, &flags->connection);
+  AddMemberFlags(publish, &flags->member);
+  publish->callback([flags, exit] { *exit = RunPublish(*flags); });
+}
+
+}  // namespace th

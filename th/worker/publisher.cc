@@ -1,0 +1,104 @@
+#include "th/worker/publisher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/synchronization/mutex.h"
+#include "th/memory/checkpoint_folder.h"
+#include "th/weights/shard_partition.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder, std::vector<TensorSpec> tensors) {
+  TH_ASSIGN_OR_RETURN(TensorMemory memory, TensorMemory::Allocate(std::move(tensors)));
+  for (const Tensor& tensor : memory.tensors()) {
+    if (!tensor.alias_of.empty() || tensor.bytes == 0) continue;
+    TH_RETURN_IF_ERROR(folder.Read(tensor.name, tensor.data));
+  }
+  return memory;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Load(const PublisherOptions& options) {
+  TH_ASSIGN_OR_RETURN(const CheckpointFolder folder, CheckpointFolder::Open(options.folder));
+  const uint32_t shard_count = options.shards == 0 ? options.ranks : options.shards;
+  TH_ASSIGN_OR_RETURN(const auto shards, SplitIntoShards(folder.tensors(), shard_count));
+  auto publisher = std::make_unique<Publisher>();
+  for (uint32_t rank = 0; rank < options.ranks; ++rank) {
+    if (options.rank && *options.rank != rank) continue;
+    Member& member = publisher->members_.emplace_back();
+    member.name = absl::StrCat(options.client.group, "/", rank);
+    TH_ASSIGN_OR_RETURN(member.memory, ReadShard(folder, shards[rank % shard_count]));
+    ClientOptions client = options.client;
+    client.rank = rank;
+    client.ranks = options.ranks;
+    TH_ASSIGN_OR_RETURN(member.client, Client::Join(std::move(client)));
+    TH_ASSIGN_OR_RETURN(member.weights,
+                        member.client->Register(member.memory.tensors(), {.form = options.form}));
+  }
+  return publisher;
+}
+
+absl::StatusOr<VersionInfo> Publisher::Publish(absl::string_view label, const Attributes& attributes,
+                                               absl::Duration timeout) {
+  for (Member& member : members_) {
+    TH_RETURN_IF_ERROR(member.weights.Publish(label, {.attributes = attributes, .timeout = timeout}));
+  }
+  VersionInfo version;
+  for (Member& member : members_) {
+    TH_ASSIGN_OR_RETURN(PublishResult result, member.weights.AwaitPublished());
+    version = std::move(result.version);
+  }
+  for (Member& member : members_) TH_RETURN_IF_ERROR(member.weights.AwaitSealed(timeout));
+  return version;
+}
+
+absl::Status Publisher::Drain(absl::Duration timeout) {
+  // All at once: it is an operation of the whole group.
+  absl::BlockingCounter undrained(static_cast<int>(members_.size()));
+  absl::Mutex mutex;
+  absl::Status status;
+  for (Member& member : members_) {
+    member.weights.UnpublishAsync({.drain_timeout = timeout, .timeout = timeout + absl::Seconds(1)},
+                                  [&](absl::Status drained) {
+                                    {
+                                      absl::MutexLock lock(&mutex);
+                                      status.Update(drained);
+                                    }
+                                    undrained.DecrementCount();
+                                  });
+  }
+  undrained.Wait();
+  for (Member& member : members_) status.Update(member.client->Leave());
+  return status;
+}
+
+absl::Status Publisher::membership() const {
+  for (const Member& member : members_) TH_RETURN_IF_ERROR(member.client->membership());
+  return absl::OkStatus();
+}
+
+uint64_t Publisher::bytes() const {
+  uint64_t bytes = 0;
+  for (const Member& member : members_) bytes += member.weights.bytes();
+  return bytes;
+}
+
+uint64_t Publisher::bytes_sent() const {
+  uint64_t bytes = 0;
+  for (const Member& member : members_) bytes += member.weights.bytes_sent();
+  return bytes;
+}
+
+std::vector<std::string> Publisher::ranks() const {
+  std::vector<std::string> names;
+  for (const Member& member : members_) names.push_back(member.name);
+  return names;
+}
+
+}  // namespace th

@@ -1,0 +1,38 @@
+// The binary tensorhub_worker: a process that holds weights for others.
+#include <csignal>
+
+#include "CLI/CLI.hpp"
+#include "glog/logging.h"
+#include "th/version/version.h"
+#include "th/worker/command.h"
+#include "th/worker/exit_status.h"
+
+namespace {
+
+constexpr char kFooter[] =
+    "Exit status: 0 done or told to stop, 1 failed, 2 usage, 3 no server, 4 not there, 5 local files.\n"
+    "A second signal ends it at once.";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
+
+  CLI::App app("TensorHub worker: publishes a checkpoint folder, or follows a model's latest version");
+  app.name("tensorhub_worker");
+  app.set_version_flag("--version", "tensorhub_worker " + th::BuildVersion());
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  th::ExitStatus exit = th::ExitStatus::kOk;
+  th::AddPublishCommand(&app, &exit);
+  th::AddFollowCommand(&app, &exit);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // CLI11 prints help and version for its own "errors", and what is wrong for the others.
+    return app.exit(error) == 0 ? 0 : static_cast<int>(th::ExitStatus::kUsage);
+  }
+  return static_cast<int>(exit);
+}
