@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tools/mutation/mutation.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 const Version* VersionOf(const Buffer& buffer) {
@@ -90,6 +90,7 @@ void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
 // Leaves the shard: no entry of it names the buffer as a holder any more.
 void LeaveShard(Turn& turn, Buffer& buffer) {
   Shard& shard = *buffer.shard;
+  const bool was_whole = buffer.content->complete && !buffer.content->refused;
   RemoveFromIndex(buffer);
   CountPromising(buffer, false);
   CountPublisher(turn, buffer, false);
@@ -98,7 +99,7 @@ void LeaveShard(Turn& turn, Buffer& buffer) {
   buffer.content.reset();
   buffer.shard = nullptr;
   SetSources(turn, shard, buffer.address, {});
-  DropSource(turn, shard, buffer.address);
+  DropSource(turn, shard, buffer.address, was_whole);
   WakeWaiting(turn, shard);
 }
 
@@ -142,9 +143,10 @@ void EraseVersion(Turn& turn, Version& version) {
 void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content) {
   Shard& shard = EnsureShard(turn, version, ShardKeyOf(buffer));
   if (buffer.shard != nullptr && buffer.shard != &shard) {
-    std::optional<Fill> fill = std::move(buffer.fill);  // the fill that brings the new content
+    std::optional<Fill> fill;  // the one that brings the new content
+    fill.swap(buffer.fill);
     LeaveShard(turn, buffer);
-    buffer.fill = std::move(fill);
+    buffer.fill.swap(fill);
   }
   content.version = version.info.sequence;
   buffer.content = std::move(content);
@@ -179,7 +181,7 @@ void InvalidateReplica(Turn& turn, Replica& replica) {
   SetPhase(turn, replica, ReplicaPhase::kIdle);
   for (auto& [rank, buffer] : replica.buffers) {
     if (buffer->shard != nullptr) {
-      DropSource(turn, *buffer->shard, buffer->address);
+      DropSource(turn, *buffer->shard, buffer->address, buffer->content->complete);
     }
   }
 }
@@ -225,7 +227,7 @@ void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
   if (!sources.empty()) shard.sources_of[reader] = std::move(sources);
 }
 
-void DropSource(Turn& turn, Shard& shard, const BufferAddress& source) {
+void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_whole) {
   auto found = shard.readers_of.find(source);
   if (found == shard.readers_of.end()) return;
   const absl::btree_set<BufferAddress> readers = found->second;
@@ -234,7 +236,9 @@ void DropSource(Turn& turn, Shard& shard, const BufferAddress& source) {
     Buffer* buffer = FindBuffer(turn.state, reader);
     if (buffer == nullptr) continue;
     buffer->sources_confirmed = false;
-    if (buffer->fill.has_value()) turn.to_assign.insert(reader);
+    if (!buffer->fill.has_value()) continue;
+    turn.to_assign.insert(reader);
+    if (was_whole) buffer->fill->grace_ends = turn.now + kLastHolderGrace;
   }
   ReindexAddress(turn, shard, source);
 }
@@ -288,4 +292,4 @@ std::vector<std::string> PlacesOf(const Location& location) {
   return places;
 }
 
-}  // namespace th
+}  // namespace th::registry
