@@ -47,7 +47,10 @@ void Decide(State& state, TransferId transfer, absl::Status status, BufferGenera
 void Admit(State& state, Buffer& buffer, const HeldAdmission& asked, absl::Time now) {
   absl::Status admitted =
       buffer.contract.Admit(asked.transfer, asked.version, asked.generation, now);
-  if (admitted.ok()) state.transfers[asked.transfer] = buffer.id;
+  if (admitted.ok()) {
+    state.transfers[asked.transfer] = buffer.id;
+    buffer.read_since_publish = true;
+  }
   Decide(state, asked.transfer, std::move(admitted), buffer.contract.generation());
 }
 

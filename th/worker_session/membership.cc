@@ -187,6 +187,7 @@ void EndSession(State& state, absl::Status status, ErrorCode code, absl::Time no
   EndCommands(state, told);
   for (auto& [id, buffer] : state.buffers) {
     OrphanOperations(buffer, told, code);
+    buffer.seal_by = now;
     // Refused where there is nothing to take back.
     (void)buffer.contract.Unpublish(now, absl::ZeroDuration());
     Pump(state, buffer, now);

@@ -16,11 +16,16 @@ namespace th::session {
 namespace {
 
 void AdvanceDrain(State& state, Buffer& buffer, absl::Time now) {
-  if (buffer.contract.state() != BufferState::kDraining) return;
+  if (buffer.contract.state() != BufferState::kDraining || WaitsForSeal(buffer, now)) return;
   MutabilityContract::DrainStep step = buffer.contract.Advance(now);
   buffer.drain_cut = step.cut;
   state.TellServing(buffer);
   if (!step.to_cut.empty()) state.Emit(CutReaders{buffer.id, std::move(step.to_cut)});
+}
+
+absl::Time NextDrainStep(const Buffer& buffer) {
+  const bool waits = WaitsForSeal(buffer, absl::InfinitePast());
+  return waits ? buffer.seal_by : buffer.contract.NextDeadline();
 }
 
 void PumpOperation(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
@@ -107,7 +112,7 @@ void TickOperations(State& state, absl::Time now) {
 absl::Time NextOperationDeadline(const State& state) {
   absl::Time next = NextAdmissionDeadline(state);
   for (const auto& [id, buffer] : state.buffers) {
-    next = std::min({next, buffer.contract.NextDeadline(), NextProgress(state, buffer)});
+    next = std::min({next, NextDrainStep(buffer), NextProgress(state, buffer)});
     for (const Operation& operation : buffer.operations) {
       next = std::min(next, DeadlineOf(state, operation));
     }

@@ -55,6 +55,7 @@ absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequ
   buffer.publisher = true;
   buffer.group_committed = false;
   buffer.root.reset();
+  buffer.read_since_publish = false;
   buffer.held.Clear();
   buffer.lost.reset();
   StartOperation start;
@@ -103,6 +104,7 @@ void LosePublication(State& state, Buffer& buffer, VersionSequence version, cons
       !buffer.contract.Unpublish(now, state.limits.drain_timeout).ok()) {
     return;
   }
+  buffer.seal_by = now;  // nobody needs the sums of what is taken back
   buffer.lost = why.ok() ? absl::AbortedError("the server took the version back") : why;
   state.Emit(PublicationLost{buffer.id, version, *buffer.lost});
 }

@@ -318,6 +318,68 @@ TEST_F(PublishTest, OperationsAheadAreLimited) {
   EXPECT_EQ(begun, 8);
 }
 
+class SealTest : public PublishTest {
+ protected:
+  void SetUp() override {
+    PublishTest::SetUp();
+    ASSERT_OK(Publish());
+    worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
+                  kStep1);
+    generation = worker.session.buffer_generation(buffer);
+  }
+  void ReadOnce() {
+    worker.Admit(TransferId(1), buffer, kStep1.sequence);
+    worker.session.HandleReaderReleased(TransferId(1), worker.now);
+    worker.Drop();
+  }
+  void Sealed() {
+    worker.session.HandleSealed(buffer, kStep1.sequence, generation, TestRoot(3), worker.now);
+  }
+  BufferGeneration generation;
+};
+
+TEST_F(SealTest, UnpublishOfWhatWasReadWaitsForItsSums) {
+  ReadOnce();
+  ASSERT_OK(Unpublish());
+  EXPECT_EQ(State(), BufferState::kDraining);
+  worker.Pass(absl::Milliseconds(900));
+  worker.Drop();
+  Sealed();
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("ShardSealed", "RankDone"));
+  EXPECT_EQ(State(), BufferState::kWritable);
+}
+
+TEST_F(SealTest, SumsAreAwaitedNoLongerThanTheDrain) {
+  ReadOnce();
+  ASSERT_OK(Unpublish(CallId(2), absl::Seconds(1)));
+  worker.Pass(absl::Milliseconds(999));
+  EXPECT_EQ(State(), BufferState::kDraining);
+  worker.Pass(absl::Milliseconds(1));
+  EXPECT_EQ(State(), BufferState::kWritable);
+  Sealed();
+  EXPECT_THAT(worker.TakeSent<ShardSealed>(), IsEmpty());
+}
+
+TEST_F(SealTest, WhatNobodyReadOrWhatIsSealedWaitsForNothing) {
+  ASSERT_OK(Unpublish());
+  EXPECT_EQ(State(), BufferState::kWritable);
+  worker.Finish({buffer, kSecond}, OperationKind::kUnpublish, absl::OkStatus());
+  worker.PublishNamed(buffer, OperationNumber(3), kStep2);
+  generation = worker.session.buffer_generation(buffer);
+  worker.session.HandleSealed(buffer, kStep2.sequence, generation, TestRoot(3), worker.now);
+  worker.Admit(TransferId(2), buffer, kStep2.sequence);
+  worker.session.HandleReaderReleased(TransferId(2), worker.now);
+  ASSERT_OK(Unpublish(CallId(4)));
+  EXPECT_EQ(State(), BufferState::kWritable);
+}
+
+TEST_F(SealTest, AnEndedSessionDoesNotWaitForSums) {
+  ReadOnce();
+  worker.session.Leave(worker.now);
+  EXPECT_EQ(State(), BufferState::kWritable);
+  EXPECT_TRUE(worker.session.ended());
+}
+
 // ---- publications that cannot stay
 
 TEST_F(PublishTest, APublicationThatTheServerTookBackIsDrainedAndTold) {

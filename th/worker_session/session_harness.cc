@@ -121,6 +121,8 @@ void SessionHarness::PublishNamed(BufferId buffer, OperationNumber number,
   Finish({buffer, number}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
          version);
   ASSERT_EQ(session.buffer_version(buffer), version);
+  session.HandleSealed(buffer, version.sequence, session.buffer_generation(buffer), TestRoot(1),
+                       now);
   Drop();
 }
 

@@ -48,6 +48,7 @@ class SessionHarness {
 
   // ---- the caller's part; each returns when the server has agreed
   BufferId RegisteredBuffer(const std::string& name = "weights", int layout_seed = 0);
+  // Named by the server, and sealed.
   void PublishNamed(BufferId buffer, OperationNumber number, const VersionInfo& version);
   // Brings the update that is operation `number` to filling from one source.
   void UpdateToFilling(BufferId buffer, OperationNumber number, const VersionInfo& version);

@@ -52,6 +52,13 @@ ErrorText State::Error(ErrorCode code) const {
   return text;
 }
 
+bool WaitsForSeal(const Buffer& buffer, absl::Time now) {
+  const MutabilityContract& contract = buffer.contract;
+  return contract.state() == BufferState::kDraining && contract.readers_in_flight() == 0 &&
+         buffer.publisher && buffer.read_since_publish && !buffer.root.has_value() &&
+         buffer.layout->checksum() != ChecksumAlgorithm::kNone && now < buffer.seal_by;
+}
+
 Operation* FindOperation(Buffer& buffer, OperationNumber number) {
   for (Operation& operation : buffer.operations) {
     if (!operation.orphaned && operation.key.number == number) return &operation;

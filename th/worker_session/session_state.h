@@ -184,8 +184,10 @@ struct Buffer {
   bool publisher = false;
   bool group_committed = false;
   std::optional<Digest> root;
-  SegmentSet held;         // filling and undefined: what is checked
-  uint32_t drain_cut = 0;  // readers that the latest drain cut
+  SegmentSet held;                  // filling and undefined: what is checked
+  bool read_since_publish = false;  // somebody needs this publisher's sums
+  absl::Time seal_by;               // how long a drain waits for them
+  uint32_t drain_cut = 0;           // readers that the latest drain cut
 
   // A publication that could not stay, until an unpublish has told it.
   std::optional<absl::Status> lost;
@@ -239,6 +241,9 @@ struct State {
   ErrorText Error(ErrorCode code) const;
 };
 
+// Whether a drain that nobody holds up has to wait for the publisher's own sums: without them
+// nobody who has read from it could ever be complete.
+bool WaitsForSeal(const Buffer& buffer, absl::Time now);
 // The operation that the server means. Null: none (ended, of an older numbering, or invented).
 Operation* FindOperation(Buffer& buffer, OperationNumber number);
 // The update that the caller still waits for. Null: none.

@@ -15,6 +15,11 @@ constexpr int kMaxStepsAtOnce = 200'000;
 
 }  // namespace
 
+void PrintTo(const OperationDone& done, std::ostream* os) {
+  *os << "call " << done.call << " outcome " << static_cast<int>(done.outcome) << ", reason "
+      << static_cast<int>(done.not_available) << ", " << done.status;
+}
+
 World::World(RegistryLimits limits) : limits_(limits) { StartServer(); }
 
 World::~World() = default;

@@ -19,6 +19,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ inline constexpr absl::Duration kWorldLatency = absl::Milliseconds(1);
 inline constexpr absl::Duration kWorldSegmentTime = absl::Milliseconds(20);
 // A source that has said nothing for this long is lost.
 inline constexpr absl::Duration kWorldSilence = absl::Milliseconds(400);
+
+// For the failure messages of tests: GoogleTest finds it by its name.
+void PrintTo(const OperationDone& done, std::ostream* os);
 
 class World {
  public:

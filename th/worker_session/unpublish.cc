@@ -25,7 +25,9 @@ absl::Status Drain(Buffer& buffer, const UnpublishRequest& request, absl::Time n
   if (buffer.lost.has_value() && buffer.contract.state() != BufferState::kPublished) {
     return absl::OkStatus();
   }
-  return buffer.contract.Unpublish(now, std::min(request.drain_timeout, request.timeout));
+  const absl::Duration drain = std::min(request.drain_timeout, request.timeout);
+  buffer.seal_by = now + drain;
+  return buffer.contract.Unpublish(now, drain);
 }
 
 void Forget(Buffer& buffer) {

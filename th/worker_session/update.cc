@@ -51,6 +51,7 @@ void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
     Conclude(operation, {.status = begun});
     return;
   }
+  buffer.seal_by = now + update.drain_timeout;
   update.phase = UpdatePhase::kDraining;
 }
 

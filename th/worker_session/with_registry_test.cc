@@ -248,7 +248,8 @@ TEST_F(WithRegistryTest, AWorkerThatWasStoppedBeyondItsLeaseIsToldToJoinAgain) {
   world.Run(absl::Seconds(8));
   world.Continue(trainer[0]);
   ASSERT_TRUE(world.RunUntil([&] { return trainer[0]->ended.has_value(); }));
-  EXPECT_THAT(trainer[0]->ended->status, StatusIs(absl::StatusCode::kAborted, HasSubstr("join again")));
+  EXPECT_THAT(trainer[0]->ended->status,
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("join again")));
   EXPECT_EQ(trainer[0]->state(), BufferState::kWritable);
 }
 
@@ -389,29 +390,48 @@ TEST_F(WithRegistryTest, LatestDoesNotGoBackOverARestart) {
 
 // ---- roll-back
 
-TEST_F(WithRegistryTest, ARollBackTakesTheLaterPublicationAndReadersFollow) {
-  const Ranks trainer = world.JoinGroup("trainer", 1);
-  const Ranks keeper = world.JoinGroup("rollout-1", 1);
-  const Ranks reader = world.JoinGroup("rollout-2", 1);
-  world.PublishAll(trainer, "step-1");
-  world.UpdateAll(keeper);
-  world.UnpublishAll(trainer);
-  world.PublishAll(trainer, "step-2");
-  world.UpdateAll(reader);
-  ExpectHold(reader, "step-2");
-  const CommandFinished rolled =
-      world.RunCommandOf(trainer[0], {"resume-1", RollBack{Label("step-1")}});
-  ASSERT_OK(rolled.status);
-  world.Run(absl::Milliseconds(100));
-  EXPECT_EQ(trainer[0]->lost_publications.size(), 1u);
-  EXPECT_EQ(trainer[0]->state(), BufferState::kWritable);
-  EXPECT_THAT(world.UnpublishAll(trainer)[0].status,
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("PUBLICATION_LOST")));
+class RollBackTest : public WithRegistryTest {
+ protected:
+  void SetUp() override {
+    trainer = world.JoinGroup("trainer", 1);
+    keeper = world.JoinGroup("rollout-1", 1);
+    reader = world.JoinGroup("rollout-2", 1);
+    world.PublishAll(trainer, "step-1");
+    world.UpdateAll(keeper);
+    world.UnpublishAll(trainer);
+    world.PublishAll(trainer, "step-2");
+    world.UpdateAll(reader);
+    ExpectHold(reader, "step-2");
+  }
+  void RollBackTo(const Ranks& by, const std::string& label) {
+    ASSERT_OK(world.RunCommandOf(by[0], {"resume-1", RollBack{Label(label)}}).status);
+    world.Run(absl::Milliseconds(100));
+  }
+
+  Ranks trainer, keeper, reader;
+};
+
+TEST_F(RollBackTest, ATrainerThatRollsBackGoesOnAndReadersFollow) {
+  RollBackTo(trainer, "step-1");
+  EXPECT_THAT(world.UnpublishAll(trainer), Each(Done()));
   EXPECT_THAT(world.UpdateAll(reader), Each(Moved()));
   ExpectHold(reader, "step-1");
   EXPECT_THAT(world.PublishAll(trainer, "step-2b"), Each(Done()));
   EXPECT_THAT(world.UpdateAll(reader), Each(Moved()));
   ExpectHold(reader, "step-2b");
+}
+
+TEST_F(RollBackTest, ATrainerOfThePastIsToldAndCannotGoOn) {
+  RollBackTo(keeper, "step-1");
+  EXPECT_EQ(trainer[0]->lost_publications.size(), 1u);
+  EXPECT_EQ(trainer[0]->state(), BufferState::kWritable);
+  EXPECT_THAT(world.UnpublishAll(trainer)[0].status,
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("PUBLICATION_LOST")));
+  EXPECT_THAT(world.PublishAll(trainer, "step-3")[0].status,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("PUBLISH_REFUSED"), HasSubstr("rolled back"))));
+  EXPECT_THAT(world.UpdateAll(reader), Each(Moved()));
+  ExpectHold(reader, "step-1");
 }
 
 // ---- anything, in any order
@@ -470,15 +490,63 @@ TEST_P(ChaosTest, EveryCallEndsAndNothingIsEverTorn) {
     }
     for (size_t group = 0; group < rollouts.size(); ++group) {
       const auto done = world.Await(rollouts[group], calls[group]);
-      EXPECT_EQ(done[0].status.ok(), done[1].status.ok()) << done[0].status << done[1].status;
-      EXPECT_EQ(done[0].outcome, done[1].outcome);
+      EXPECT_THAT(done, Each(Moved())) << "nobody died and nothing was long";
       EXPECT_EQ(done[0].version, done[1].version);
+      for (const WorldNode* rank : rollouts[group]) EXPECT_TRUE(rank->Holds(labels.back()));
     }
     EXPECT_THAT(world.UnpublishAll(trainer), Each(Done()));
     for (const WorldNode* rank : all) {
       EXPECT_EQ(rank->torn_segments(), 0);
       EXPECT_FALSE(rank->ended.has_value()) << rank->ended->status;
     }
+  }
+}
+
+// Ranks die too, and come back as new processes: what they were in ends with an error for all, and
+// the next try of whoever is there moves.
+TEST_P(ChaosTest, WhoeverDiesTheRestGoesOn) {
+  Dice dice(GetParam() + 1000);
+  World world;
+  const Ranks trainer = world.JoinGroup("trainer", 2);
+  std::vector<Ranks> rollouts = {world.JoinGroup("rollout-1", 2), world.JoinGroup("rollout-2", 2),
+                                 world.JoinGroup("rollout-3", 2)};
+  for (int step = 1; step <= 3; ++step) {
+    const std::string label = "step-" + std::to_string(step);
+    EXPECT_THAT(world.PublishAll(trainer, label), Each(Done()));
+    std::vector<std::pair<WorldNode*, CallId>> calls;
+    for (const Ranks& group : rollouts) {
+      for (WorldNode* rank : group) calls.emplace_back(rank, rank->Update());
+    }
+    for (int mishap = 0; mishap < 2; ++mishap) {
+      world.Run(absl::Milliseconds(dice.Roll(250)));
+      Ranks& group = rollouts[dice.Roll(rollouts.size())];
+      WorldNode*& victim = group[dice.Roll(group.size())];
+      world.Kill(victim);
+      world.Run(absl::Milliseconds(dice.Roll(100)));
+      if (dice.Roll(3) == 0) {
+        world.KillServer();
+        world.Run(absl::Milliseconds(dice.Roll(500)));
+        world.StartServer();
+      }
+      victim = world.JoinRank(victim->name(), 2);
+      ASSERT_TRUE(victim->session.joined()) << victim->ended->status;
+    }
+    for (const auto& [rank, call] : calls) {
+      if (rank->alive) world.Await({rank}, {call});
+    }
+    for (const Ranks& group : rollouts) {
+      std::vector<OperationDone> done;
+      for (int attempt = 0; attempt < 3 && (done.empty() || !done[0].status.ok()); ++attempt) {
+        done = world.UpdateAll(group);
+      }
+      EXPECT_THAT(done, Each(Done()));
+      for (const WorldNode* rank : group) {
+        EXPECT_TRUE(rank->Holds(label)) << rank->name().ToString();
+        EXPECT_EQ(rank->state(), BufferState::kPublished);
+        EXPECT_EQ(rank->torn_segments(), 0);
+      }
+    }
+    EXPECT_THAT(world.UnpublishAll(trainer), Each(Done()));
   }
 }
 
