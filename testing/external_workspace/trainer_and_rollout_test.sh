@@ -19,7 +19,8 @@ read -r -t 30 -u "$announcements" line || fail "the server did not start"
 address=${BASH_REMATCH[1]}
 
 coproc TRAINER { exec "$trainer" "$address"; }
-trainer_pid=$TRAINER_PID  # shellcheck disable=SC2153
+# shellcheck disable=SC2153  # set by coproc; gone once the process ends
+trainer_pid=$TRAINER_PID
 for step in 1 2; do
   read -r -t 30 -u "${TRAINER[0]}" line || fail "the trainer ended before it published version $step"
   [[ $line == "published $step" ]] || fail "the trainer said: $line"
