@@ -13,7 +13,9 @@ const char* __tsan_default_suppressions() {
          "race:grpc::\n"
          "race:grpc_\n"
          "race:gpr_\n"
-         "called_from_lib:libgrpc\n";
+         "called_from_lib:libgrpc\n"
+         // Abseil 20220623 hands a thread's identity to the next one without telling the sanitizer.
+         "race:synchronization_internal::Waiter::Post\n";
 }
 
 const char* __tsan_default_options() { return "halt_on_error=0:second_deadlock_stack=1"; }
