@@ -15,7 +15,7 @@
 #include "th/topology/location.h"
 #include "tools/mutation/mutation.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddress& address) {
@@ -210,7 +210,8 @@ void FailForWantOfSources(Turn& turn, Buffer& buffer) {
   FailOperation(turn, *buffer.replica, buffer.fill->operation, absl::UnavailableError(text));
 }
 
-std::string WhyEmpty(const Buffer& buffer) {
+std::string WhyEmpty(const Turn& turn, const Buffer& buffer) {
+  if (!MayYetBeFed(turn, buffer)) return "the last holder is gone";
   if (!buffer.fill->exclusions.empty()) {
     return absl::StrCat("waiting to try again: ", DescribeFailures(*buffer.fill));
   }
@@ -222,6 +223,7 @@ void LetWait(Turn& turn, Buffer& buffer) {
   SetSources(turn, shard, buffer.address, {});
   shard.waiting.insert(buffer.address);
   absl::Time retry_at = absl::InfiniteFuture();
+  if (turn.now < buffer.fill->grace_ends) retry_at = buffer.fill->grace_ends;
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     if (StillApplies(shard, exclusion) && exclusion.retry_at > turn.now) {
       retry_at = std::min(retry_at, exclusion.retry_at);
@@ -230,7 +232,7 @@ void LetWait(Turn& turn, Buffer& buffer) {
   SetRetry(turn, buffer, retry_at);
   if (buffer.fill->told_empty) return;
   AssignSources message = NewAssignment(turn, buffer);
-  message.why_empty = WhyEmpty(buffer);
+  message.why_empty = WhyEmpty(turn, buffer);
   buffer.fill->told_empty = true;
   Send(turn, *buffer.worker, std::move(message));
 }
@@ -293,7 +295,7 @@ void AssignFill(Turn& turn, Buffer& buffer) {
   std::vector<SchedulerChoice> choices = Choose(turn, buffer, /*retry=*/false);
   if (choices.empty()) choices = Choose(turn, buffer, /*retry=*/true);
   if (!choices.empty()) return TakeSources(turn, buffer, choices);
-  if (MayYetBeFed(turn, buffer)) return LetWait(turn, buffer);
+  if (MayYetBeFed(turn, buffer) || turn.now < buffer.fill->grace_ends) return LetWait(turn, buffer);
   FailForWantOfSources(turn, buffer);
 }
 
@@ -334,6 +336,7 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   Exclusion& exclusion = ExclusionOf(*reader.fill, message.source);
   exclusion.failure = message.failure;
   exclusion.detail = message.detail.substr(0, 200);
+  reader.fill->grace_ends = absl::InfinitePast();  // it says itself that it lacks something
   exclusion.retry_at = ++exclusion.tries < MaxTriesOf(message.failure)
                            ? turn.now + kRetryPause * exclusion.tries
                            : absl::InfiniteFuture();
@@ -354,4 +357,4 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   turn.to_assign.insert(reader.address);
 }
 
-}  // namespace th
+}  // namespace th::registry

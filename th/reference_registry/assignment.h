@@ -13,7 +13,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 // How long a source that was reported comes after all others of its distance.
 inline constexpr absl::Duration kSuspicionLasts = absl::Seconds(10);
@@ -47,6 +47,6 @@ struct ReportSourceFailed {
   void Apply(Turn& turn) const;
 };
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_ASSIGNMENT_H_

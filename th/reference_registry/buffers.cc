@@ -9,7 +9,7 @@
 #include "th/reference_registry/transactions.h"
 #include "th/weights/status_macros.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 absl::Status SizesAgree(const AnnouncedBuffer& announced, const ShardLayout& layout) {
@@ -256,4 +256,4 @@ void AskOthersForLayouts(Turn& turn, const Worker& worker) {
   }
 }
 
-}  // namespace th
+}  // namespace th::registry

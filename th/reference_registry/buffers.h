@@ -7,7 +7,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 // A buffer is announced for the first time or again. Its content is not looked at here
 // (recovery.h).
@@ -56,6 +56,6 @@ void DetachBuffer(Turn& turn, Buffer& buffer);
 // Asks another worker for the layouts that `worker` was asked for and has not sent.
 void AskOthersForLayouts(Turn& turn, const Worker& worker);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_BUFFERS_H_

@@ -148,6 +148,7 @@ TEST(BuffersTest, AResetEndsWhatTheBufferHeldAndItsReplicaAsASource) {
   rollout.Update();
   ASSERT_EQ(rollout.Fill().buffer, trainer[0].address());
   trainer[1].Say(BufferReset{trainer[1].buffer});
+  hub.Advance(absl::Seconds(1));
   EXPECT_THAT(rollout.Finished().status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("last holder is gone")));
 }

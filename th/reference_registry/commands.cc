@@ -9,7 +9,7 @@
 #include "th/reference_registry/roll_back.h"
 #include "th/weights/status_macros.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 // The pin of `owner` on `version`; end() when there is none.
@@ -176,4 +176,4 @@ void ExpirePins(Turn& turn) {
   }
 }
 
-}  // namespace th
+}  // namespace th::registry

@@ -9,7 +9,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 inline constexpr size_t kMaxIdempotencyKeyBytes = 128;
 
@@ -33,6 +33,6 @@ CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& messa
 // Pins whose time has come are gone.
 void ExpirePins(Turn& turn);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_COMMANDS_H_

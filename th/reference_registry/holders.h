@@ -11,10 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 // The shard of the version in that form with that layout; created when there is none.
 Shard& EnsureShard(Turn& turn, Version& version, const ShardKey& key);
@@ -49,9 +50,12 @@ bool IsUnsealable(const Shard& shard);
 // The edges of `reader` from here on. The caller has made sure that they close no cycle.
 void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
                 std::vector<BufferAddress> sources);
+// How long a reader whose last source was whole, and is gone, may still say that it has everything:
+// it may have received its last segment just before.
+inline constexpr absl::Duration kLastHolderGrace = absl::Seconds(1);
 // Takes `source` from all its readers; those with a fill are assigned others at the end of the
-// turn.
-void DropSource(Turn& turn, Shard& shard, const BufferAddress& source);
+// turn, or have the grace when there is none.
+void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_whole);
 std::vector<BufferAddress> SourcesOf(const Shard& shard, const BufferAddress& reader);
 uint32_t ReaderCount(const Shard& shard, const BufferAddress& source);
 // Whether an edge from `reader` up to `source` would close a cycle.
@@ -66,6 +70,6 @@ void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
 // one, "", has everybody.
 std::vector<std::string> PlacesOf(const Location& location);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_HOLDERS_H_

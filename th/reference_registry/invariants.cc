@@ -10,7 +10,7 @@
 #include "th/reference_registry/holders.h"
 #include "th/weights/status_macros.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 // The names are put into words only when a rule is broken.
@@ -259,4 +259,4 @@ absl::Status CheckStateInvariants(const RegistryState& state) {
   return CheckDeadlines(state);
 }
 
-}  // namespace th
+}  // namespace th::registry

@@ -7,11 +7,11 @@
 #include "absl/status/status.h"
 #include "th/reference_registry/state.h"
 
-namespace th {
+namespace th::registry {
 
 // INTERNAL naming the first rule that is broken and by whom. O(state).
 absl::Status CheckStateInvariants(const RegistryState& state);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_INVARIANTS_H_

@@ -5,7 +5,7 @@
 
 #include "th/reference_registry/holders.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 const char* PhaseName(const Replica& replica) {
@@ -132,4 +132,4 @@ Catalog ListCatalog(const RegistryState& state, const std::string& run, const st
   return catalog;
 }
 
-}  // namespace th
+}  // namespace th::registry

@@ -8,12 +8,12 @@
 #include "th/protocol/catalog.h"
 #include "th/reference_registry/state.h"
 
-namespace th {
+namespace th::registry {
 
 // Everything of `run` and `model`; "" stands for all.
 Catalog ListCatalog(const RegistryState& state, const std::string& run, const std::string& model,
                     absl::Time now);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_LISTING_H_

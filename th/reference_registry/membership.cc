@@ -10,7 +10,7 @@
 #include "th/weights/status_macros.h"
 #include "tools/mutation/mutation.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 absl::Status CheckFields(const JoinRequest& request, const RegistryLimits& limits) {
@@ -233,28 +233,31 @@ void BeginGeneration(Turn& turn, Group& group, const RankName& replaced, GroupGe
   TellGroupChanged(turn, group, replaced, except);
 }
 
+// One that no group of this name has had, in this reign or before: the epoch is its high half.
+GroupGeneration NewGeneration(const Turn& turn, const Group& group, GroupGeneration claimed) {
+  return std::max({group.generation, claimed, turn.state.last_ended_generation}).Next();
+}
+
 void JoinFresh(Turn& turn, Group& group, Worker& worker) {
   const bool was_there_before = group.adopted || group.seen.contains(worker.name.rank);
   group.seen.insert(worker.name.rank);
   if (!was_there_before) return;
-  BeginGeneration(turn, group, worker.name, group.generation.Next(), &worker);
+  BeginGeneration(turn, group, worker.name, NewGeneration(turn, group, GroupGeneration()), &worker);
 }
 
-// A member of an earlier reign comes back under its own name.
+// A member of an earlier reign comes back under its own name. The first to come back brings its
+// group's numbering along; one that counts otherwise, or finds new processes, starts all over.
 void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& claim) {
-  const bool has_fresh_ranks = !group.adopted && group.members.size() > 1;
+  const bool is_first = group.seen.empty();
+  const bool has_fresh_ranks = !group.adopted && !is_first;
   group.adopted = true;
   group.seen.insert(worker.name.rank);
-  if (has_fresh_ranks) {
-    const GroupGeneration next = std::max(group.generation, claim.group_generation).Next();
-    return BeginGeneration(turn, group, worker.name, next, &worker);
-  }
-  if (claim.group_generation <= group.generation) return;
-  if (group.members.size() == 1) {
+  if (is_first) {
     group.generation = claim.group_generation;
-    return;
+  } else if (has_fresh_ranks || claim.group_generation != group.generation) {
+    BeginGeneration(turn, group, worker.name, NewGeneration(turn, group, claim.group_generation),
+                    &worker);
   }
-  BeginGeneration(turn, group, worker.name, claim.group_generation, &worker);
 }
 
 std::string HowLongSilent(const Turn& turn, const Worker& worker) {
@@ -365,4 +368,4 @@ void CheckLease(Turn& turn, Worker& worker) {
   ForgetIfEmpty(turn, group);
 }
 
-}  // namespace th
+}  // namespace th::registry

@@ -12,7 +12,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 inline constexpr size_t kMaxEndpoints = 64;
 inline constexpr size_t kMaxEndpointBytes = 256;
@@ -51,6 +51,6 @@ void ForgetIfEmpty(Turn& turn, Group& group);
 // The lease's time has come: removes the worker, or looks again later when it was heard since.
 void CheckLease(Turn& turn, Worker& worker);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_MEMBERSHIP_H_

@@ -91,7 +91,7 @@ TEST(MembershipTest, JoinedTellsEpochLeaseAndKey) {
   EXPECT_EQ(rank.joined_epoch, hub.epoch());
   EXPECT_EQ(rank.worker.value >> 32, hub.epoch().value);
   EXPECT_NE(rank.capability_key, CapabilityKey{});
-  EXPECT_EQ(rank.generation, GroupGeneration(1));
+  EXPECT_EQ(rank.generation.value >> 32, hub.epoch().value);
 }
 
 TEST(MembershipTest, RanksThatDisagreeOnTheSizeAreNamedWithBothNumbers) {
@@ -139,7 +139,7 @@ TEST(MembershipTest, ABrokenStreamIsReplacedAtOnceUnderAHigherWorkerId) {
   TestRank second(hub, "rollout-3", 0, 1);
   ASSERT_TRUE(second.Join());
   EXPECT_GT(second.worker, first.worker);
-  EXPECT_EQ(second.generation, GroupGeneration(2));
+  EXPECT_GT(second.generation, first.generation);
   EXPECT_EQ(hub.registry().counters().workers_replaced, 1u);
   EXPECT_EQ(hub.registry().worker_count(), 1u);
 }
@@ -173,7 +173,7 @@ TEST(MembershipTest, AStartFromBeforeTheReplacementIsIgnored) {
   TestRank again(hub, "trainer", 1, 2, LayoutNamed("w1"));
   ASSERT_TRUE(again.Join());
   StartOperation late = group[0].PublishRequest("step-1");
-  late.group_generation = GroupGeneration(1);
+  late.group_generation = GroupGeneration(again.generation.value - 1);
   group[0].Start(late);
   EXPECT_TRUE(group[0].HearsNone<OperationFinished>());
   hub.Advance(absl::Seconds(4));

@@ -7,7 +7,7 @@
 #include "th/reference_registry/unpublishing.h"
 #include "th/reference_registry/updating.h"
 
-namespace th {
+namespace th::registry {
 
 void EvaluateHead(Turn& turn, Replica& replica) {
   Transaction* head = HeadOf(replica);
@@ -61,4 +61,4 @@ void SettleTurn(Turn& turn) {
   }
 }
 
-}  // namespace th
+}  // namespace th::registry

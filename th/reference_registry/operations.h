@@ -7,7 +7,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 // Takes the first pending operation of the replica as far as it goes.
 void EvaluateHead(Turn& turn, Replica& replica);
@@ -26,6 +26,6 @@ struct CompleteRank {
 // sources. Each step ends an operation, begins one, or gives or denies a reader its sources.
 void SettleTurn(Turn& turn);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_OPERATIONS_H_

@@ -12,7 +12,7 @@
 #include "th/weights/status_macros.h"
 #include "tools/mutation/mutation.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 // The published version that this operation adds a holder or a form to; null: it makes a new one.
@@ -259,7 +259,7 @@ void RefuseBuffer(Turn& turn, Buffer& buffer, const absl::Status& status) {
   const VersionSequence version = buffer.content->version;
   buffer.content->refused = true;
   Reindex(turn, buffer);
-  DropSource(turn, *buffer.shard, buffer.address);
+  DropSource(turn, *buffer.shard, buffer.address, /*was_whole=*/false);
   Send(turn, *buffer.worker,
        PublicationRefused{.buffer = buffer.address.buffer, .version = version, .status = status});
 }
@@ -358,4 +358,4 @@ void TeachLineage(Group& group) {
   }
 }
 
-}  // namespace th
+}  // namespace th::registry

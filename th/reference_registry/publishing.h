@@ -12,7 +12,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 // Takes the replica's publish, its first pending operation, as far as it goes. It fails with
 // FAILED_PRECONDITION: an older lineage; the replica holds something already; the version that it
@@ -44,6 +44,6 @@ void SealIfNoSums(Turn& turn, Buffer& buffer);
 // The group knows the model's lineage from here on.
 void TeachLineage(Group& group);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_PUBLISHING_H_

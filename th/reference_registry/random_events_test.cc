@@ -91,6 +91,8 @@ class Fleet {
     Listen();
   }
 
+  std::string Log() const { return hub_.Log(); }
+
   // Nobody does anything any more but to say that it lives: every operation must end.
   void RunDry() {
     for (int i = 0; i < 80; ++i) {
@@ -303,7 +305,9 @@ class Fleet {
     if (!agent.operation.has_value() || finished.key != agent.operation->key) return;
     const Verdict verdict{finished.status, finished.outcome, finished.version.sequence};
     const auto [it, first] = verdicts_.emplace(Name(agent, finished.key), verdict);
-    EXPECT_EQ(it->second, verdict) << "one result for all ranks";
+    EXPECT_EQ(it->second, verdict)
+        << "one result for all ranks: generation " << agent.rank.generation << " operation "
+        << finished.key.number << " at " << agent.rank.name.ToString();
     const bool moved = finished.outcome == UpdateOutcome::kMoved;
     EXPECT_TRUE(!moved || agent.done) << agent.rank.name.ToString() << " moved without its shard";
     if (finished.kind == OperationKind::kPublish && finished.status.ok()) {
@@ -346,7 +350,8 @@ TEST_P(RandomEventsTest, KeepTheRulesAndEndEveryOperation) {
     Fleet fleet(seed);
     for (int event = 0; event < kEvents; ++event) {
       fleet.RandomEvent();
-      ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed << " event " << event;
+      ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed << " event " << event << "\n"
+                                                  << fleet.Log();
     }
     fleet.RunDry();
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed << " at the end";

@@ -13,7 +13,7 @@
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 void RememberHighWater(Model& model) {
@@ -168,6 +168,9 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   content.publisher = held.publisher;
   content.committed = known ? content.committed : (held.group_committed || held.publisher);
   content.segments = held.complete ? SegmentSet() : held.segments;
+  // It may have ended while the stream was broken.
+  if (held.complete) ClearFill(turn, buffer);
+  if (held.complete) ClearFill(turn, buffer);  // it was completed while the stream was broken
   SetContent(turn, buffer, version, std::move(content));
   AdoptEdges(turn, buffer, held.complete ? std::vector<BufferAddress>() : held.sources);
   if (held.root.has_value() && !AgreeOnRoot(turn, buffer, *held.root)) return;
@@ -221,7 +224,8 @@ void DropStrangers(Turn& turn, Shard& shard) {
     if (!shard.holders.contains(source)) strangers.push_back(source);
   }
   std::sort(strangers.begin(), strangers.end());
-  for (const BufferAddress& stranger : strangers) DropSource(turn, shard, stranger);
+  for (const BufferAddress& stranger : strangers)
+    DropSource(turn, shard, stranger, /*was_whole=*/true);
   for (const auto& [address, holder] : shard.holders) {
     if (holder->fill.has_value()) turn.to_assign.insert(address);
   }
@@ -231,6 +235,7 @@ void DropStrangers(Turn& turn, Shard& shard) {
 
 void BeginReign(RegistryState& state, const RegistryStart& start) {
   state.epoch = start.epoch;
+  state.last_ended_generation = GroupGeneration(uint64_t{start.epoch.value} << 32);
   state.durable = start.durable;
   for (size_t i = 0; i < state.secret.bytes.size(); ++i) {
     state.secret.bytes[i] = static_cast<uint8_t>(start.key_seed[i / 8] >> (8 * (i % 8)));
@@ -319,4 +324,4 @@ void EndAdoption(Turn& turn) {
   turn.state.waiting_for_recovery.clear();
 }
 
-}  // namespace th
+}  // namespace th::registry

@@ -13,7 +13,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 // At the server's start: what is durable comes alive, and when it recovers the deadlines are set.
 void BeginReign(RegistryState& state, const RegistryStart& start);
@@ -41,6 +41,6 @@ void EndRecoveryWindow(Turn& turn);
 // that need a missing rank end, edges to strangers go.
 void EndAdoption(Turn& turn);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_RECOVERY_H_

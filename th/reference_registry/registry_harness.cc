@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "testing/status_matchers.h"
 
 namespace th {
+
+constexpr size_t kLogLines = 60;
 
 ShardLayout LayoutNamed(const std::string& tensor, uint64_t segments, ChecksumAlgorithm checksum) {
   ShardLayout::Spec spec{.segment_bytes = kMinSegmentBytes, .checksum = checksum};
@@ -38,6 +41,7 @@ void RegistryHarness::Start(bool recovering) {
 
 void RegistryHarness::Restart() {
   mailboxes_.clear();
+  log_.push_back("server restarts");
   Start(/*recovering=*/true);
 }
 
@@ -77,6 +81,10 @@ CommandFinished RegistryHarness::Command(const RunCommand& command, const ModelK
 
 void RegistryHarness::Route(RegistryEffects effects) {
   if (effects.durable.has_value()) durable_ = *std::move(effects.durable);
+  for (RegistryEvent& event : effects.events) {
+    log_.push_back(std::move(event.text));
+    if (log_.size() > kLogLines) log_.pop_front();
+  }
   for (OutgoingMessage& out : effects.messages) {
     CheckSaid(out.message);
     EXPECT_FALSE(closed_.contains(out.connection)) << "a message to a closed stream";
@@ -87,6 +95,8 @@ void RegistryHarness::Route(RegistryEffects effects) {
     EXPECT_OK(registry_->CheckInvariants());
   }
 }
+
+std::string RegistryHarness::Log() const { return absl::StrJoin(log_, "\n"); }
 
 void RegistryHarness::CheckSaid(const ServerMessage& message) {
   VersionSequence named;

@@ -73,7 +73,8 @@ class RegistryHarness {
     mailboxes_[connection] = std::move(rest);
     return taken;
   }
-  void ForgetMessages() { mailboxes_.clear(); }
+  // The registry's own words of late, oldest first: what led to a failure.
+  std::string Log() const;
   std::deque<ServerMessage>& mailbox(ConnectionId connection) { return mailboxes_[connection]; }
 
  private:
@@ -82,6 +83,7 @@ class RegistryHarness {
   void CheckSaid(const ServerMessage& message);
 
   bool check_state_ = true;
+  std::deque<std::string> log_;
   RegistryLimits limits_;
   DurableState durable_;
   Epoch epoch_;

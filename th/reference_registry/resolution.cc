@@ -7,7 +7,7 @@
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/holders.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 // Layouts that are compared to find the closest one; comparing costs a pass over all tensors.
@@ -175,4 +175,4 @@ std::string DescribeNotAvailable(const VersionSelector& selector, NotAvailableRe
   return absl::StrCat(name, " is not available");
 }
 
-}  // namespace th
+}  // namespace th::registry

@@ -9,7 +9,7 @@
 #include "th/protocol/messages.h"
 #include "th/reference_registry/state.h"
 
-namespace th {
+namespace th::registry {
 
 // Either a version or the reason why there is none.
 struct Resolution {
@@ -36,6 +36,6 @@ absl::Status NobodyHoldsShardOf(const RegistryState& state, const Buffer& buffer
 // In words, for statuses and logs.
 std::string DescribeNotAvailable(const VersionSelector& selector, NotAvailableReason reason);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_RESOLUTION_H_

@@ -10,7 +10,7 @@
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 absl::Status RolledBack(const Version& version, const VersionInfo& to) {
@@ -55,7 +55,7 @@ void Withdraw(Turn& turn, Version& version, const VersionInfo& target, const Gro
   for (auto& [key, shard] : version.shards) {
     for (auto& [address, holder] : shard.holders) {
       Reindex(turn, *holder);
-      DropSource(turn, shard, address);
+      DropSource(turn, shard, address, /*was_whole=*/false);
       if (!holder->content->publisher || holder->worker->group == caller) continue;
       Send(turn, *holder->worker,
            PublicationRefused{.buffer = address.buffer,
@@ -113,4 +113,4 @@ VersionInfo RollBackModel::Apply(Turn& turn) const {
   return target;
 }
 
-}  // namespace th
+}  // namespace th::registry

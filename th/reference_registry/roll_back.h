@@ -8,7 +8,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 struct RollBackModel {
   ModelKey key;
@@ -27,6 +27,6 @@ struct RollBackModel {
 absl::StatusOr<const Version*> FindPublished(const RegistryState& state, const ModelKey& key,
                                              const VersionSelector& selector);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_ROLL_BACK_H_

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace th {
+namespace th::registry {
 
 Worker* FindWorker(const RegistryState& state, WorkerId worker) {
   auto found = state.workers.find(worker);
@@ -92,4 +92,4 @@ std::string NameRanks(const Group& group, const std::vector<Rank>& ranks) {
   return text;
 }
 
-}  // namespace th
+}  // namespace th::registry

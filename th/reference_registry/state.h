@@ -33,7 +33,7 @@
 #include "th/weights/shard_layout.h"
 #include "th/weights/version.h"
 
-namespace th {
+namespace th::registry {
 
 // Operations of one replica that may wait behind the one under way.
 inline constexpr uint64_t kMaxQueuedOperations = 8;
@@ -96,6 +96,8 @@ struct Fill {
   // The reader said at its last join that it pulls from the sources in the shard's edges.
   bool confirmed = false;
   bool told_empty = false;  // the last AssignSources named nobody
+  absl::Time grace_ends =
+      absl::InfinitePast();  // until then the lack of any holder does not end it
   std::vector<Exclusion> exclusions;
   absl::Time retry_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
 };
@@ -307,7 +309,9 @@ struct RegistryState {
   uint32_t next_worker_number = 1;
   ReplicaId last_replica;
   AssignmentId last_assignment;
-  GroupGeneration last_ended_generation;  // of a group that is gone; a new one counts on from it
+  // The highest of any group that is gone, and at least this epoch as the high half: new ones count
+  // on from it, so that none is used twice.
+  GroupGeneration last_ended_generation;
 
   DurableState durable;  // what was last asked to be written
   std::map<ModelKey, Model> models;
@@ -348,6 +352,6 @@ Rank RankOf(const Buffer& buffer);
 // "rollout-3/1, rollout-3/4 and 7 more": the ranks of the replica's group that `wanted` picks.
 std::string NameRanks(const Group& group, const std::vector<Rank>& ranks);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_STATE_H_

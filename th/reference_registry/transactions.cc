@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 Deadline DeadlineOf(const Replica& replica, const Transaction& transaction) {
@@ -405,4 +405,4 @@ void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& resul
                          .lineage = worker.lineage});
 }
 
-}  // namespace th
+}  // namespace th::registry

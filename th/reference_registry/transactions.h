@@ -13,7 +13,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 absl::string_view OperationKindName(OperationKind kind);
 
@@ -76,6 +76,6 @@ absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
 std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction);
 void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& result);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_TRANSACTIONS_H_

@@ -94,7 +94,7 @@ TEST(TransactionsTest, AResultThatIsForgottenIsAnError) {
   std::vector<TestRank> rollout;
   for (uint32_t rank = 0; rank < 2; ++rank) rollout.emplace_back(hub, "rollout", rank, 2);
   JoinAndRegister(rollout);
-  for (size_t i = 0; i <= kMaxResultsKept; ++i) {
+  for (size_t i = 0; i <= registry::kMaxResultsKept; ++i) {
     rollout[0].Update();
     EXPECT_EQ(rollout[0].Finished().not_available, NotAvailableReason::kNotPublished);
   }
@@ -130,7 +130,7 @@ TEST(TransactionsTest, OnlySoManyOperationsWait) {
   std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
   JoinAndRegister(trainer);
   trainer[0].Publish("step-1");
-  for (uint64_t i = 1; i < kMaxQueuedOperations; ++i) trainer[0].Unpublish();
+  for (uint64_t i = 1; i < registry::kMaxQueuedOperations; ++i) trainer[0].Unpublish();
   EXPECT_TRUE(trainer[0].HearsNone<OperationFinished>());
   trainer[0].Unpublish();
   EXPECT_THAT(trainer[0].Finished().status,

@@ -1,6 +1,6 @@
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 void Send(Turn& turn, const Worker& worker, ServerMessage message) {
   if (worker.connection.has_value()) SendToConnection(turn, *worker.connection, std::move(message));
@@ -17,4 +17,4 @@ void Persist(Turn& turn, const Model& model) {
   turn.durable_changed = true;
 }
 
-}  // namespace th
+}  // namespace th::registry

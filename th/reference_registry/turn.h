@@ -11,7 +11,7 @@
 #include "th/reference_registry/registry_types.h"
 #include "th/reference_registry/state.h"
 
-namespace th {
+namespace th::registry {
 
 // Lives for one event; the references outlive it.
 struct Turn {
@@ -32,6 +32,6 @@ void Log(Turn& turn, std::string text);
 // Asks the driver to make the model's durable part durable before any message of this turn leaves.
 void Persist(Turn& turn, const Model& model);
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_TURN_H_

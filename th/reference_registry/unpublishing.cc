@@ -7,7 +7,7 @@
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/transactions.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 absl::Status NothingToUnpublish(const Replica& replica) {
@@ -77,4 +77,4 @@ void CompleteDrain::Apply(Turn& turn) const {
   turn.to_evaluate.insert(own.buffer->replica->id);
 }
 
-}  // namespace th
+}  // namespace th::registry

@@ -8,7 +8,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 // Takes the replica's unpublish, its first pending operation, as far as it goes.
 // FAILED_PRECONDITION when no rank holds anything.
@@ -24,6 +24,6 @@ struct CompleteDrain {
   void Apply(Turn& turn) const;
 };
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_UNPUBLISHING_H_

@@ -11,7 +11,7 @@
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
 
-namespace th {
+namespace th::registry {
 namespace {
 
 bool Holds(const Buffer& buffer, VersionSequence version) {
@@ -134,7 +134,8 @@ void StartOrResume(Turn& turn, Buffer& buffer, const Transaction& transaction) {
   buffer.sources_confirmed = false;
   if (!resumes) {
     SetContent(turn, buffer, version, Content{});
-    DropSource(turn, *buffer.shard, buffer.address);  // they read another generation
+    DropSource(turn, *buffer.shard, buffer.address,
+               /*was_whole=*/false);  // they read another generation
   }
   if (SourcesOf(*buffer.shard, buffer.address).empty()) {
     turn.to_assign.insert(buffer.address);
@@ -231,4 +232,4 @@ void CompleteFill::Apply(Turn& turn) const {
   turn.to_evaluate.insert(reader.replica->id);
 }
 
-}  // namespace th
+}  // namespace th::registry

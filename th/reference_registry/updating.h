@@ -9,7 +9,7 @@
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
-namespace th {
+namespace th::registry {
 
 // Takes the replica's update, its first pending operation, as far as it goes. Ends it at once when
 // the version is not available or held already; with INVALID_ARGUMENT naming the rank and the first
@@ -49,6 +49,6 @@ struct CompleteFill {
   void Apply(Turn& turn) const;
 };
 
-}  // namespace th
+}  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_UPDATING_H_

@@ -221,10 +221,30 @@ TEST(UpdatingTest, WhenTheLastHolderIsGoneItsReadersAreToldTheReasonAndTheNewest
   rollout.Update();
   rollout.Fill();
   trainer.Say(Leave{});
+  EXPECT_THAT(rollout.Heard<AssignSources>().why_empty, HasSubstr("last holder is gone"));
+  EXPECT_TRUE(rollout.HearsNone<OperationFinished>()) << "it may have everything already";
+  hub.Advance(absl::Seconds(1));
   EXPECT_THAT(rollout.Finished().status,
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr("rank rollout/0"), HasSubstr("step-2"),
                              HasSubstr("last holder is gone"), HasSubstr("step-1"))));
+}
+
+TEST(UpdatingTest, AReaderThatHasEverythingWhenItsLastHolderGoesMayStillSaySo) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  TestRank rollout = Rollout(hub, "rollout");
+  rollout.Update();
+  rollout.Fill();
+  trainer.Unpublish();
+  trainer.Done();
+  ASSERT_OK(trainer.Finished().status);
+  rollout.Done();
+  EXPECT_EQ(rollout.Finished().outcome, UpdateOutcome::kMoved);
+  TestRank late = Rollout(hub, "late");
+  late.Update();
+  EXPECT_EQ(late.Heard<OperationResolved>().root, RootNamed("step-1"));
+  EXPECT_EQ(late.Fill().buffer, rollout.address()) << "the version lives on in its reader";
 }
 
 TEST(UpdatingTest, ADeadHoldersReadersAreAssignedOthersWhenItsLeaseEnds) {
@@ -460,6 +480,21 @@ TEST(UpdatingTest, AStreamThatComesBackInMidFillGoesOnUndisturbed) {
   EXPECT_EQ(rollout.Heard<OperationResolved>().version, version);
   rollout.Say(ReadyToFill{rollout.key(), rollout.buffer_generation});
   EXPECT_TRUE(rollout.HearsNone<AssignSources>());
+  rollout.Done();
+  EXPECT_EQ(rollout.Finished().outcome, UpdateOutcome::kMoved);
+}
+
+TEST(UpdatingTest, AShardThatWasCompletedWhileTheStreamWasBrokenCounts) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  TestRank rollout = Rollout(hub, "rollout");
+  rollout.Update();
+  rollout.Fill();
+  const VersionInfo version = rollout.Heard<OperationResolved>().version;
+  rollout.Disconnect();
+  AnnouncedBuffer announced = rollout.Holding(version, false, "step-1");
+  announced.held->group_committed = false;
+  ASSERT_TRUE(rollout.Resume({announced}));
   rollout.Done();
   EXPECT_EQ(rollout.Finished().outcome, UpdateOutcome::kMoved);
 }

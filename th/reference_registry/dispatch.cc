@@ -1,0 +1,195 @@
+#include "th/reference_registry/dispatch.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/assignment.h"
+#include "th/reference_registry/buffers.h"
+#include "th/reference_registry/commands.h"
+#include "th/reference_registry/membership.h"
+#include "th/reference_registry/operations.h"
+#include "th/reference_registry/publishing.h"
+#include "th/reference_registry/recovery.h"
+#include "th/reference_registry/roll_back.h"
+#include "th/reference_registry/transactions.h"
+#include "th/reference_registry/updating.h"
+
+namespace th::registry {
+namespace {
+
+void CountRefusal(Turn& turn, const Worker& worker, const absl::Status& status) {
+  ++turn.state.counters.messages_refused;
+  Log(turn, absl::StrCat(worker.group->model->key.ToString(), " rank=", worker.name.ToString(),
+                         ": message refused: ", status.ToString()));
+}
+
+// An update without an answer of its own: applied, or refused and counted.
+template <typename Update>
+void ApplyOrCount(Turn& turn, const Worker& worker, const Update& update) {
+  if (absl::Status status = update.CanApply(turn.state); !status.ok()) {
+    return CountRefusal(turn, worker, status);
+  }
+  update.Apply(turn);
+}
+
+// What each message of a joined worker does.
+struct MessageHandler {
+  Turn& turn;
+  Worker& worker;
+
+  BufferAddress AddressOf(BufferId buffer) const { return {worker.id, buffer}; }
+  template <typename Update, typename Message>
+  void ApplyOperation(const Message& message) const {
+    ApplyOrCount(turn, worker, Update{AddressOf(message.key.buffer), message});
+  }
+
+  void operator()(const JoinRequest&) const {
+    CountRefusal(turn, worker,
+                 absl::FailedPreconditionError("a stream joins once; open another to join again"));
+  }
+  void operator()(const RegisterBuffer& message) const {
+    Announce(turn, worker, message.buffer, Numbering::kOther);
+  }
+  void operator()(const LayoutUpload& message) const {
+    ApplyOrCount(turn, worker, StoreLayout{worker.id, &message.layout});
+  }
+  void operator()(const StartOperation& message) const {
+    const bool outdated = message.group_generation != GroupGeneration() &&
+                          message.group_generation < worker.group->generation;
+    if (outdated) {  // sent before its GroupChanged was heard; the worker counts anew by now
+      return CountRefusal(turn, worker,
+                          absl::AbortedError("a start from before the group's last change"));
+    }
+    const auto update = JoinTransaction::Build(AddressOf(message.key.buffer), message);
+    const absl::Status status = update.ok() ? update->CanApply(turn.state) : update.status();
+    if (status.ok()) return update->Apply(turn);
+    CountRefusal(turn, worker, status);
+    Send(
+        turn, worker,
+        OperationFinished{
+            .key = message.key, .kind = message.kind, .status = status, .lineage = worker.lineage});
+  }
+  void operator()(const ReadyToFill& message) const { ApplyOperation<BeginFill>(message); }
+  void operator()(const FillProgress& message) const { ApplyOperation<RecordProgress>(message); }
+  void operator()(const RankDone& message) const { ApplyOperation<CompleteRank>(message); }
+  void operator()(const RankFailed& message) const { ApplyOperation<FailRank>(message); }
+  void operator()(const SourceFailed& message) const {
+    ApplyOperation<ReportSourceFailed>(message);
+  }
+  void operator()(const ShardSealed& message) const {
+    ApplyOrCount(turn, worker, SealShard{AddressOf(message.buffer), message});
+  }
+  void operator()(const BufferReset& message) const {
+    ApplyOrCount(turn, worker, ResetContent{AddressOf(message.buffer)});
+  }
+  void operator()(const UnregisterBuffer& message) const {
+    ApplyOrCount(turn, worker, RemoveBuffer{AddressOf(message.buffer)});
+  }
+  void operator()(const RunCommand& message) const {
+    CommandFinished finished = RunOnce(turn, worker.group->model->key, message, worker.group);
+    const bool rolled_back =
+        finished.status.ok() && std::holds_alternative<RollBack>(message.command);
+    if (rolled_back) {  // the group that asked goes on in the new lineage
+      for (auto& [rank, member] : worker.group->members) {
+        member->lineage = std::max(member->lineage, finished.lineage);
+      }
+    }
+    Send(turn, worker, std::move(finished));
+  }
+  void operator()(const Heartbeat&) const {}
+  void operator()(const Leave&) const {
+    Group& group = *worker.group;
+    RemoveWorker(turn, worker, absl::UnavailableError("it left"));
+    ForgetIfEmpty(turn, group);
+  }
+};
+
+void RefuseConnection(Turn& turn, ConnectionId connection, absl::Status status,
+                      absl::Duration retry_after) {
+  Log(turn, absl::StrCat("stream ", connection.value, " refused: ", status.ToString()));
+  SendToConnection(turn, connection, Refused{std::move(status), retry_after});
+  turn.effects.close.push_back(connection);
+}
+
+Numbering NumberingOf(const RegistryState& state, const Group& group, const JoinRequest& request) {
+  if (!request.resume.has_value() || request.resume->group_generation != group.generation) {
+    return Numbering::kOther;
+  }
+  return request.resume->epoch < state.epoch ? Numbering::kOfEarlierReign : Numbering::kOfThisReign;
+}
+
+void HandleJoin(Turn& turn, ConnectionId connection, const JoinRequest& request) {
+  const auto join = JoinGroup::Build(turn.state, connection, request);
+  const absl::Status status = join.ok() ? join->CanApply(turn.state) : join.status();
+  if (!status.ok()) {
+    ++turn.state.counters.joins_refused;
+    return RefuseConnection(turn, connection, status, RetryAfter(turn.state, request, turn.now));
+  }
+  Worker& worker = join->Apply(turn);
+  AnnounceAll(turn, worker, request.buffers, NumberingOf(turn.state, *worker.group, request));
+}
+
+void HandleDeadline(Turn& turn, const Deadline& deadline) {
+  switch (deadline.kind) {
+    case DeadlineKind::kRecoveryWindow:
+      return EndRecoveryWindow(turn);
+    case DeadlineKind::kAdoption:
+      return EndAdoption(turn);
+    case DeadlineKind::kLease:
+      if (Worker* worker = FindWorker(turn.state, deadline.buffer.worker))
+        CheckLease(turn, *worker);
+      return;
+    case DeadlineKind::kRetry:
+      if (Buffer* buffer = FindBuffer(turn.state, deadline.buffer);
+          buffer != nullptr && buffer->fill.has_value()) {
+        buffer->fill->retry_at = absl::InfiniteFuture();
+        turn.to_assign.insert(deadline.buffer);
+      }
+      return;
+    case DeadlineKind::kOperation:
+      if (Replica* replica = FindReplica(turn.state, deadline.replica)) {
+        ExpireOperation(turn, *replica, deadline.operation);
+      }
+      return;
+  }
+}
+
+}  // namespace
+
+void DispatchMessage(Turn& turn, ConnectionId connection, const WorkerMessage& message) {
+  if (Worker* worker = FindWorker(turn.state, connection)) {
+    worker->last_heard = turn.now;
+    return std::visit(MessageHandler{turn, *worker}, message);
+  }
+  if (const auto* request = std::get_if<JoinRequest>(&message)) {
+    return HandleJoin(turn, connection, *request);
+  }
+  ++turn.state.counters.messages_refused;
+  RefuseConnection(turn, connection,
+                   absl::FailedPreconditionError(
+                       "this stream has not joined, or its worker was replaced; join first"),
+                   absl::InfiniteDuration());
+}
+
+void DispatchDisconnect(Turn& turn, ConnectionId connection) {
+  Worker* worker = FindWorker(turn.state, connection);
+  if (worker == nullptr) return;
+  Log(turn, absl::StrCat(worker->group->model->key.ToString(), " rank=", worker->name.ToString(),
+                         ": stream broken"));
+  LoseStream(turn, *worker);
+}
+
+void DispatchDeadlines(Turn& turn) {
+  std::set<Deadline>& deadlines = turn.state.deadlines;
+  while (!deadlines.empty() && deadlines.begin()->at <= turn.now) {
+    const Deadline due = *deadlines.begin();
+    deadlines.erase(deadlines.begin());
+    HandleDeadline(turn, due);
+  }
+  ExpirePins(turn);
+}
+
+}  // namespace th::registry
