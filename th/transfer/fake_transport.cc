@@ -28,6 +28,7 @@ struct FakePull : std::enable_shared_from_this<FakePull> {
   bool admitted = false;
   bool closed = false;
   bool stepping = false;  // a step is posted, or a segment is awaited
+  SegmentStore::WaitId wait = 0;
   std::deque<SegmentRange> asks;
   uint64_t bytes_sent = 0;
 
@@ -188,7 +189,7 @@ void FakePull::Step() {
 
 void FakePull::AwaitSegment(SegmentIndex segment) {
   stepping = true;
-  const auto wait =
+  wait =
       store->NotifyWhenReady(segment, [self = shared_from_this()] { self->Post(&FakePull::Step); });
   if (wait == 0) Post(&FakePull::Step);
   KeepAlive();
@@ -235,7 +236,10 @@ void FakePull::Close(SourceFailure failure, std::string detail) {
   const auto self = shared_from_this();
   network->state_->pulls.erase(self);
   sink->OnClosed(failure, std::move(detail));
-  if (admitted) delegate->OnReaderReleased(transfer, bytes_sent);
+  if (!admitted) return;
+  store->CancelNotify(wait);  // the store would keep this pull, which keeps the store
+  store.reset();
+  delegate->OnReaderReleased(transfer, bytes_sent);
 }
 
 // ---- FakeTransport

@@ -12,7 +12,6 @@
 namespace th::testing {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -49,6 +48,12 @@ class FillTest : public ::testing::Test {
   TestNode& reader() { return *nodes_[0]; }
   TestNode& a() { return *nodes_[1]; }
   TestNode& b() { return *nodes_[2]; }
+  // As the server would: `next` instead of what is lost.
+  void ReplaceLostBy(const TestNode& next) {
+    reader().observer.OnLoss([this, next = next.AsSource()](const TestObserver::Loss&) {
+      reader().fill->SetSources(kSecond, {next});
+    });
+  }
   uint64_t segments() const { return nodes_[0]->shard.segment_count(); }
 
   TransportLimits limits_;
@@ -173,8 +178,7 @@ TEST_F(FillTest, SourceThatDiesIsReportedAndTheRestComesFromTheNext) {
   b().Publish(1);
   network_.FallSilentAfter(a().address(), 7);
   Fill& fill = reader().StartFill(Patient(), {}, a().shard.Root());
-  reader().observer.OnLoss(
-      [&](const TestObserver::Loss&) { reader().fill->SetSources(kSecond, {b().AsSource()}); });
+  ReplaceLostBy(b());
   fill.SetSources(kFirst, {a().AsSource()});
   reader().observer.AwaitFirstWrite();
   network_.Kill(a().address());
@@ -237,8 +241,8 @@ TEST(FillChainTest, ExactlyOneSourceIsBlamedWhenAHopInTheMiddleStops) {
   for (size_t i = 1; i <= kChain; ++i) {
     nodes[i]->StartFill(replicator, {}, nodes[0]->shard.Root());
     // As the server would: another source instead of the one that is lost.
-    nodes[i]->observer.OnLoss([&, i](const TestObserver::Loss&) {
-      nodes[i]->fill->SetSources(kSecond, {nodes[0]->AsSource()});
+    nodes[i]->observer.OnLoss([&, i, next = nodes[0]->AsSource()](const TestObserver::Loss&) {
+      nodes[i]->fill->SetSources(kSecond, {next});
     });
     nodes[i]->fill->SetSources(kFirst, {nodes[i - 1]->AsSource()});
   }
@@ -328,8 +332,7 @@ TEST_F(FillTest, ListThatDisagreesWithTheRootStartsOverFromAnotherSource) {
   a().Publish(666);  // not what was published under this version
   b().Publish(1);
   Fill& fill = reader().StartFill(Patient(), {}, b().shard.Root());
-  reader().observer.OnLoss(
-      [&](const TestObserver::Loss&) { reader().fill->SetSources(kSecond, {b().AsSource()}); });
+  ReplaceLostBy(b());
   fill.SetSources(kFirst, {a().AsSource()});
   reader().observer.AwaitComplete();
   EXPECT_TRUE(reader().shard.Equals(b().shard));
@@ -341,8 +344,7 @@ TEST_F(FillTest, ListThatDisagreesWithTheRootStartsOverFromAnotherSource) {
 TEST_F(FillTest, ListThatIsWrongAgainAndAgainFailsTheFill) {
   a().Publish(666);
   Fill& fill = reader().StartFill(Patient(), {}, Digest{});
-  reader().observer.OnLoss(
-      [&](const TestObserver::Loss&) { reader().fill->SetSources(kSecond, {a().AsSource()}); });
+  ReplaceLostBy(a());
   fill.SetSources(kFirst, {a().AsSource()});
   EXPECT_EQ(reader().observer.AwaitFailed().code(), absl::StatusCode::kDataLoss);
   EXPECT_FALSE(reader().observer.complete());

@@ -273,8 +273,8 @@ TEST(TcpFillChainTest, ExactlyOneSourceIsBlamedWhenAHopInTheMiddleStops) {
   for (size_t i = 1; i <= kChain; ++i) {
     if (i == kStopped) continue;
     nodes[i]->StartFill(limits, {}, nodes[0]->shard.Root());
-    nodes[i]->observer.OnLoss([&, i](const TestObserver::Loss&) {
-      nodes[i]->fill->SetSources(kSecond, {nodes[0]->AsSource()});
+    nodes[i]->observer.OnLoss([&, i, next = nodes[0]->AsSource()](const TestObserver::Loss&) {
+      nodes[i]->fill->SetSources(kSecond, {next});
     });
     nodes[i]->fill->SetSources(
         kFirst, {i == kStopped + 1 ? At(stopped, *nodes[kStopped]) : nodes[i - 1]->AsSource()});

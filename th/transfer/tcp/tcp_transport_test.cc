@@ -24,11 +24,9 @@
 namespace th::tcp {
 namespace {
 
-using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Pair;
-using ::testing::StartsWith;
 using ::th::testing::kHolderWorker;
 using ::th::testing::kPatience;
 using ::th::testing::StatusIs;
