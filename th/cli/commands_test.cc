@@ -1,0 +1,211 @@
+// The commands against a real server and real workers.
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "th/cli/program_run.h"
+
+namespace th {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kOk = 0, kFailed = 1, kNotThere = 4, kLocalFiles = 5;
+
+class CommandsTest : public ::testing::Test {
+ protected:
+  // Arguments with the server's address at the end.
+  std::vector<std::string> Against(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--server", server_.address(), "--run", "r1", "--model", "m"});
+    return arguments;
+  }
+  ProgramRun RunTh(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), Th());
+    return RunProgram(Against(std::move(arguments)));
+  }
+  std::unique_ptr<RunningProgram> StartPublisher(const std::string& folder, const std::string& label,
+                                                 std::vector<std::string> more = {"--ranks", "2"}) {
+    std::vector<std::string> arguments = {Worker(), "publish", "--dir", folder, "--label", label};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return std::make_unique<RunningProgram>(Against(std::move(arguments)));
+  }
+  std::unique_ptr<RunningProgram> Publish(const std::string& folder, const std::string& label) {
+    auto publisher = StartPublisher(folder, label);
+    EXPECT_THAT(publisher->AwaitLine("published"), HasSubstr("version=" + label));
+    return publisher;
+  }
+
+  RunningServer server_;
+};
+
+TEST_F(CommandsTest, AnEmptyServerListsNothing) {
+  const ProgramRun run = RunTh({"list"});
+  EXPECT_EQ(run.status, kOk) << run.errors;
+  EXPECT_THAT(run.output(), HasSubstr("nothing is published"));
+}
+
+TEST_F(CommandsTest, WhatIsNotThereIsNamed) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"describe"}, {"pull", FreshFolder("none")}, {"rollback", "step-9"},
+        {"pin", "step-9"}, {"verify", MakeModelFolder("none", 1)}}) {
+    const ProgramRun run = RunTh(arguments);
+    EXPECT_EQ(run.status, kNotThere) << arguments[0] << ": " << run.errors;
+    EXPECT_THAT(run.errors, HasSubstr("model=m")) << arguments[0];
+  }
+}
+
+TEST_F(CommandsTest, APublishedFolderIsListedDescribedPulledAndVerified) {
+  const std::string model = MakeModelFolder("model", 1), other = MakeModelFolder("other", 2);
+  const auto publisher = Publish(model, "step-1");
+
+  EXPECT_THAT(RunTh({"list"}).output(), HasSubstr("step-1 (#"));
+  const nlohmann::json described = RunTh({"describe", "step-1", "--json"}).json();
+  EXPECT_EQ(described["label"], "step-1");
+  EXPECT_EQ(described["replicas"][0]["ranks"].size(), 2u);
+  EXPECT_THAT(RunTh({"describe", "trainer"}).output(), HasSubstr("trainer/1"));
+
+  const std::string pulled = FreshFolder("pulled") + "/here";
+  const ProgramRun pull = RunTh({"pull", pulled, "--json"});
+  ASSERT_EQ(pull.status, kOk) << pull.errors;
+  EXPECT_EQ(pull.json()["bytes"], 400'072);
+  EXPECT_EQ(pull.json()["version"], "step-1");
+  EXPECT_EQ(RunProgram({Th(), "verify", model, pulled}).status, kOk);
+
+  for (const std::vector<std::string>& how : {std::vector<std::string>{}, {"--bytes"}}) {
+    std::vector<std::string> right = {"verify", pulled}, wrong = {"verify", other};
+    right.insert(right.end(), how.begin(), how.end());
+    wrong.insert(wrong.end(), how.begin(), how.end());
+    const ProgramRun same = RunTh(right), different = RunTh(wrong);
+    EXPECT_EQ(same.status, kOk) << same.output() << same.errors;
+    EXPECT_EQ(different.status, kFailed) << different.output();
+    EXPECT_THAT(different.output(), HasSubstr("DIFFERENT"));
+  }
+}
+
+TEST_F(CommandsTest, PullOverwritesNothing) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  const std::string precious = MakeModelFolder("precious", 2);
+  const ProgramRun run = RunTh({"pull", precious});
+  EXPECT_EQ(run.status, kLocalFiles);
+  EXPECT_THAT(run.errors, HasSubstr(precious));
+  EXPECT_EQ(RunProgram({Th(), "verify", precious, MakeModelFolder("again", 2)}).status, kOk);
+}
+
+TEST_F(CommandsTest, ARollBackWithdrawsLaterVersions) {
+  const std::string first = MakeModelFolder("first", 1);
+  auto publisher = Publish(first, "step-1");
+  publisher->process().Signal(SIGTERM);
+  EXPECT_EQ(publisher->Finish().status, kOk);
+  publisher = Publish(MakeModelFolder("second", 2), "step-2");
+  const ProgramRun back = RunTh({"rollback", "step-1"});
+  EXPECT_EQ(back.status, kOk) << back.errors;
+  EXPECT_THAT(back.output(), HasSubstr("back at version step-1"));
+  EXPECT_THAT(RunTh({"pull", FreshFolder("withdrawn"), "--version", "step-2"}).errors, HasSubstr("step-2"));
+}
+
+TEST_F(CommandsTest, APinIsShownUntilItIsReleased) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  EXPECT_EQ(RunTh({"pin", "step-1", "--owner", "eval"}).status, kOk);
+  EXPECT_THAT(RunTh({"describe", "step-1"}).output(), HasSubstr("eval"));
+  EXPECT_EQ(RunTh({"release", "step-1", "--owner", "eval"}).status, kOk);
+  EXPECT_THAT(RunTh({"describe", "step-1"}).output(), Not(HasSubstr("eval")));
+  EXPECT_EQ(RunTh({"retain", "2"}).status, kOk);
+  EXPECT_EQ(RunTh({"list", "--json"}).json()["models"][0]["keep_latest"], 2);
+}
+
+TEST_F(CommandsTest, AWorkerDrainsAndLeavesOnEitherSignal) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const auto publisher = Publish(MakeModelFolder("model", 1), absl::StrCat("step-", signal));
+    publisher->process().Signal(signal);
+    const ProgramRun run = publisher->Finish();
+    EXPECT_EQ(run.status, kOk) << run.errors;
+    EXPECT_THAT(run.errors, HasSubstr("draining"));
+    EXPECT_THAT(RunTh({"describe", "trainer"}).output(), Not(HasSubstr("trainer/0")));
+  }
+}
+
+TEST_F(CommandsTest, OtherContentUnderAUsedLabelIsRefused) {
+  auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  const ProgramRun run =
+      StartPublisher(MakeModelFolder("other", 2), "step-1", {"--ranks", "2", "--group", "second"})->Finish();
+  EXPECT_EQ(run.status, kFailed) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("step-1"));
+}
+
+TEST_F(CommandsTest, AFurtherGroupMayPublishTheSameContent) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  const auto second =
+      StartPublisher(MakeModelFolder("copy", 1), "step-1", {"--ranks", "2", "--group", "second"});
+  EXPECT_THAT(second->AwaitLine("published"), HasSubstr("step-1"));
+}
+
+TEST_F(CommandsTest, TwoWorkersThatClaimOneRankAreToldApart) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  const ProgramRun run = StartPublisher(MakeModelFolder("copy", 1), "step-2")->Finish();
+  EXPECT_EQ(run.status, kFailed) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("trainer/0"));
+}
+
+TEST_F(CommandsTest, RanksMayBePlayedByDifferentProcesses) {
+  const std::string model = MakeModelFolder("model", 1);
+  const auto first = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0"});
+  const auto second = StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "1"});
+  first->AwaitLine("published");
+  second->AwaitLine("published");
+  EXPECT_EQ(RunTh({"verify", model}).status, kOk);
+}
+
+TEST_F(CommandsTest, ARankThatNeverComesIsNamed) {
+  const ProgramRun run = StartPublisher(MakeModelFolder("model", 1), "step-1",
+                                        {"--ranks", "2", "--rank", "0", "--timeout", "0.5"})
+                             ->Finish();
+  EXPECT_EQ(run.status, kFailed) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("trainer/1"));
+}
+
+TEST_F(CommandsTest, AFollowerWritesEachVersionAndServesItOn) {
+  const std::string model = MakeModelFolder("model", 1), into = FreshFolder("followed");
+  RunningProgram follower(Against({Worker(), "follow", "--into", into, "--poll", "0.05"}));
+  ASSERT_TRUE(follower.AwaitError("waiting for a version"));
+  auto publisher = Publish(model, "step-1");
+  const std::string line = follower.AwaitLine("version=step-1");
+  const std::string folder = line.substr(line.find("folder=") + 7);
+  EXPECT_EQ(RunProgram({Th(), "verify", model, folder}).status, kOk);
+
+  publisher->process().Signal(SIGTERM);
+  EXPECT_EQ(publisher->Finish().status, kOk);
+  const ProgramRun served = RunTh({"verify", model, "--bytes"});
+  EXPECT_EQ(served.status, kOk) << served.errors;
+
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, AFollowerWithoutAnyVersionEndsOnASignal) {
+  RunningProgram follower(Against({Worker(), "follow"}));
+  ASSERT_TRUE(follower.AwaitError("waiting for a version"));
+  follower.process().Signal(SIGINT);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, AnInterruptedPullLeavesNothingBehind) {
+  const auto publisher = StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "50KB/s"});
+  publisher->AwaitLine("published");
+  const std::string parent = FreshFolder("interrupted");
+  RunningProgram pull(Against({Th(), "pull", parent + "/here"}));
+  ASSERT_TRUE(pull.AwaitError("from trainer/0"));
+  pull.process().Signal(SIGINT);
+  const ProgramRun run = pull.Finish();
+  EXPECT_EQ(run.status, 130) << run.errors;
+  EXPECT_TRUE(fs::is_empty(parent));
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,146 @@
+// What the binaries say to flags and files that are wrong, without any server.
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "th/cli/program_run.h"
+
+namespace th {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kOk = 0, kFailed = 1, kUsage = 2, kUnreachable = 3, kLocalFiles = 5;
+
+struct Case {
+  std::string what;
+  std::vector<std::string> arguments;
+  int status;
+  std::string says;
+};
+
+void Expect(const std::string& program, const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    std::vector<std::string> arguments = {program};
+    arguments.insert(arguments.end(), c.arguments.begin(), c.arguments.end());
+    const ProgramRun run = RunProgram(arguments);
+    EXPECT_EQ(run.status, c.status) << c.what << "\n" << run.errors;
+    EXPECT_THAT(run.output() + run.errors, HasSubstr(c.says)) << c.what;
+  }
+}
+
+TEST(UsageTest, EveryCommandHelps) {
+  Expect(Th(), {{"th", {"--help"}, kOk, "Exit status"},
+                {"list", {"list", "--help"}, kOk, "--server"},
+                {"describe", {"describe", "--help"}, kOk, "--json"},
+                {"pull", {"pull", "--help"}, kOk, "--version"},
+                {"verify", {"verify", "--help"}, kOk, "--bytes"},
+                {"demo", {"demo", "--help"}, kOk, "--rollout-ranks"},
+                {"rollback", {"rollback", "--help"}, kOk, "--key"},
+                {"pin", {"pin", "--help"}, kOk, "--owner"},
+                {"release", {"release", "--help"}, kOk, "--owner"},
+                {"retain", {"retain", "--help"}, kOk, "count"},
+                {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"}});
+  Expect(Worker(), {{"worker", {"--help"}, kOk, "Exit status"},
+                    {"publish", {"publish", "--help"}, kOk, "--label"},
+                    {"follow", {"follow", "--help"}, kOk, "--into"}});
+}
+
+TEST(UsageTest, EveryBinarySaysItsVersion) {
+  Expect(Th(), {{"th", {"--version"}, kOk, "commit"}});
+  Expect(Worker(), {{"worker", {"--version"}, kOk, "commit"}});
+}
+
+TEST(UsageTest, WhatIsUnknownOrMissingIsAUsageError) {
+  Expect(Th(), {{"nothing", {}, kUsage, "subcommand"},
+                {"unknown command", {"frobnicate"}, kUsage, "frobnicate"},
+                {"unknown flag", {"list", "--frobnicate"}, kUsage, "--frobnicate"},
+                {"no folder", {"pull"}, kUsage, "folder"},
+                {"no version", {"rollback"}, kUsage, "version"},
+                {"a bench of nothing", {"bench"}, kUsage, "subcommand"}});
+  Expect(Worker(), {{"nothing", {}, kUsage, "subcommand"},
+                    {"unknown flag", {"publish", "--frobnicate"}, kUsage, "--frobnicate"},
+                    {"no folder", {"publish", "--label", "x"}, kUsage, "--dir"}});
+}
+
+TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
+  Expect(Th(), {{"rate", {"demo", "--rate", "fast"}, kUsage, "1gbit"},
+                {"rate of nothing", {"demo", "--rate", "0"}, kUsage, "lets nothing pass"},
+                {"bytes", {"demo", "--bytes", "4 apples"}, kUsage, "4GiB"},
+                {"shape", {"demo", "--synthetic", "cnn"}, kUsage, "cnn"},
+                {"two models", {"demo", "--model", "x", "--synthetic", "llm"}, kUsage, "excludes"},
+                {"no rollouts", {"demo", "--rollouts", "0"}, kUsage, "--rollouts"},
+                {"more shards than ranks", {"demo", "--shards", "3"}, kUsage, "--rollout-ranks"},
+                {"transport", {"bench", "transfer", "--transport", "pigeon"}, kUsage, "pigeon"},
+                {"version", {"pull", "x", "--version", ""}, kUsage, "version"},
+                {"two yardsticks", {"verify", "a", "b", "--bytes"}, kUsage, "excludes"},
+                {"a version that is none", {"rollback", "two words"}, kUsage, "white space"}});
+  Expect(Worker(),
+         {{"rank outside its group", {"publish", "--dir", "x", "--label", "l", "--rank", "2", "--ranks", "2"}, kUsage,
+           "outside the group"},
+          {"more shards than ranks", {"publish", "--dir", "x", "--label", "l", "--shards", "2"}, kUsage, "--shards 2"},
+          {"label", {"publish", "--dir", "x", "--label", "latest"}, kUsage, "latest"},
+          {"attribute", {"publish", "--dir", "x", "--label", "l", "--attributes", "step"}, kUsage, "key=value"},
+          {"location", {"follow", "--location", "moon"}, kUsage, "moon"},
+          {"rate", {"follow", "--rate", "0"}, kUsage, "--rate"}});
+}
+
+TEST(UsageTest, AServerThatIsNotThereIsNamed) {
+  const std::vector<std::string> nowhere = {"--server", "127.0.0.1:1", "--connect-timeout", "0.3"};
+  const std::string model = MakeModelFolder("unreached", 1);
+  std::vector<Case> of_th = {{"list", {"list"}, kUnreachable, "127.0.0.1:1"},
+                             {"describe", {"describe"}, kUnreachable, "127.0.0.1:1"},
+                             {"pull", {"pull", "/tmp/never-written"}, kUnreachable, "127.0.0.1:1"},
+                             {"verify", {"verify", model}, kUnreachable, "127.0.0.1:1"},
+                             {"rollback", {"rollback", "1"}, kUnreachable, "127.0.0.1:1"},
+                             {"retain", {"retain", "1"}, kUnreachable, "127.0.0.1:1"},
+                             {"pin", {"pin", "1"}, kUnreachable, "127.0.0.1:1"},
+                             {"release", {"release", "1"}, kUnreachable, "127.0.0.1:1"}};
+  std::vector<Case> of_worker = {
+      {"publish", {"publish", "--dir", model, "--label", "1"}, kUnreachable, "127.0.0.1:1"},
+      {"follow", {"follow"}, kUnreachable, "127.0.0.1:1"}};
+  for (std::vector<Case>* cases : {&of_th, &of_worker}) {
+    for (Case& c : *cases) c.arguments.insert(c.arguments.end(), nowhere.begin(), nowhere.end());
+  }
+  Expect(Th(), of_th);
+  Expect(Worker(), of_worker);
+}
+
+TEST(UsageTest, AFailureIsAJsonObjectToo) {
+  const ProgramRun run =
+      RunProgram({Th(), "list", "--json", "--server", "127.0.0.1:1", "--connect-timeout", "0.3"});
+  ASSERT_TRUE(run.json().is_object()) << run.output();
+  EXPECT_EQ(run.json()["error"]["code"], "UNAVAILABLE");
+  EXPECT_THAT(run.json()["error"]["message"].get<std::string>(), HasSubstr("127.0.0.1:1"));
+}
+
+TEST(FoldersTest, AFolderThatIsWrongOrMissingIsNamed) {
+  const std::string empty = FreshFolder("empty");
+  const std::string truncated = MakeModelFolder("truncated", 1);
+  for (const auto& entry : std::filesystem::directory_iterator(truncated)) {
+    std::filesystem::resize_file(entry.path(), 1000);
+  }
+  const std::string hostile = FreshFolder("hostile");
+  std::ofstream(hostile + "/model.safetensors") << std::string(8, '\xff') << "{}";
+  for (const std::string& folder : {std::string("/no/such/folder"), empty, truncated, hostile}) {
+    Expect(Th(), {{"verify " + folder, {"verify", folder}, kLocalFiles, folder},
+                  {"demo " + folder, {"demo", "--model", folder}, kLocalFiles, folder}});
+    Expect(Worker(), {{"publish " + folder, {"publish", "--dir", folder, "--label", "1"}, kLocalFiles, folder}});
+  }
+}
+
+TEST(FoldersTest, TwoFoldersAreComparedTensorByTensor) {
+  const std::string one = MakeModelFolder("one", 1), same = MakeModelFolder("same", 1), two = MakeModelFolder("two", 2);
+  Expect(Th(), {{"same", {"verify", one, same}, kOk, "SAME"},
+                {"different", {"verify", one, two}, kFailed, "tensor \"tensor.0\" differs"},
+                {"missing", {"verify", one, "/no/such/folder"}, kLocalFiles, "/no/such/folder"}});
+  const ProgramRun run = RunProgram({Th(), "verify", "--json", one, two});
+  EXPECT_EQ(run.json()["same"], false);
+  EXPECT_EQ(run.json()["differences"].size(), 4u);
+}
+
+}  // namespace
+}  // namespace th
