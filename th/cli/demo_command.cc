@@ -28,7 +28,7 @@ constexpr uint64_t kWantedTransferSeconds = 3;
 constexpr uint64_t kSlowestDefaultRate = 1'000'000;
 
 constexpr char kModelRepository[] = "all_minilm_l6_v2";
-constexpr char kModelFile[] = "model.safetensors";
+constexpr char kModelFile[] = "model/model.safetensors";
 
 struct DemoFlags {
   std::string model;
