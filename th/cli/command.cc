@@ -20,16 +20,6 @@ void PrintLine(FILE* out, const std::string& text) {
 
 }  // namespace
 
-int RunCommandLine(CLI::App* app, int argc, char** argv, const ExitStatus* exit) {
-  try {
-    app->parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    // CLI11 prints help and version for its own "errors", and what is wrong for the others.
-    return app->exit(error) == 0 ? 0 : static_cast<int>(ExitStatus::kUsage);
-  }
-  return static_cast<int>(*exit);
-}
-
 void Reporter::AddFlag(CLI::App* app) {
   app->add_flag("--json", json_, "end with one JSON object as the last line of stdout");
 }

@@ -5,7 +5,6 @@
 #ifndef TH_CLI_COMMAND_H_
 #define TH_CLI_COMMAND_H_
 
-#include <functional>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -24,9 +23,6 @@ void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, rel
 void AddBenchCommand(CLI::App* app, ExitStatus* exit);
 void AddDemoCommand(CLI::App* app, ExitStatus* exit);
 void AddControlledRankCommand(CLI::App* app, ExitStatus* exit);  // hidden: a process of demo and bench
-
-// Parses, runs and gives the status to exit with. `--help` and `--version` print and give 0.
-int RunCommandLine(CLI::App* app, int argc, char** argv, const ExitStatus* exit);
 
 // How a command tells its result: for people, or as one JSON object on the last line of stdout.
 class Reporter {

@@ -6,6 +6,7 @@
 #include "glog/logging.h"
 #include "th/cli/command.h"
 #include "th/version/version.h"
+#include "th/worker/command_line.h"
 
 namespace {
 

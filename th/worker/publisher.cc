@@ -22,6 +22,14 @@ absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder, std::vect
   return memory;
 }
 
+// What ended a publication that was refused once its sums were known comes out of the next verb.
+absl::Status AwaitSealed(WeightBuffer& weights, absl::Duration timeout) {
+  const absl::Status sealed = weights.AwaitSealed(timeout);
+  if (sealed.ok()) return sealed;
+  const absl::Status why = weights.Unpublish({.drain_timeout = absl::ZeroDuration()});
+  return why.ok() ? sealed : why;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Load(const PublisherOptions& options) {
@@ -54,7 +62,7 @@ absl::StatusOr<VersionInfo> Publisher::Publish(absl::string_view label, const At
     TH_ASSIGN_OR_RETURN(PublishResult result, member.weights.AwaitPublished());
     version = std::move(result.version);
   }
-  for (Member& member : members_) TH_RETURN_IF_ERROR(member.weights.AwaitSealed(timeout));
+  for (Member& member : members_) TH_RETURN_IF_ERROR(AwaitSealed(member.weights, timeout));
   return version;
 }
 

@@ -5,6 +5,7 @@
 #include "glog/logging.h"
 #include "th/version/version.h"
 #include "th/worker/command.h"
+#include "th/worker/command_line.h"
 #include "th/worker/exit_status.h"
 
 namespace {
@@ -28,11 +29,5 @@ int main(int argc, char** argv) {
   th::ExitStatus exit = th::ExitStatus::kOk;
   th::AddPublishCommand(&app, &exit);
   th::AddFollowCommand(&app, &exit);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    // CLI11 prints help and version for its own "errors", and what is wrong for the others.
-    return app.exit(error) == 0 ? 0 : static_cast<int>(th::ExitStatus::kUsage);
-  }
-  return static_cast<int>(exit);
+  return th::RunCommandLine(&app, argc, argv, &exit);
 }

@@ -1,0 +1,63 @@
+#include "th/worker/command_line.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace th {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int status = 0;
+  std::string output;
+  std::string errors;
+};
+
+// A program with one command that needs --dir and ends with kNotThere.
+Outcome Run(std::vector<std::string> arguments) {
+  CLI::App app("a program");
+  app.require_subcommand(1);
+  ExitStatus exit = ExitStatus::kOk;
+  std::string dir;
+  CLI::App* command = app.add_subcommand("go", "goes");
+  command->add_option("--dir", dir, "where")->required();
+  command->callback([&] { exit = ExitStatus::kNotThere; });
+  arguments.insert(arguments.begin(), "program");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.status = RunCommandLine(&app, static_cast<int>(argv.size()), argv.data(), &exit);
+  outcome.output = ::testing::internal::GetCapturedStdout();
+  outcome.errors = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(RunCommandLineTest, EndsAsTheCommandDid) { EXPECT_EQ(Run({"go", "--dir", "x"}).status, 4); }
+
+TEST(RunCommandLineTest, HelpIsNoError) {
+  const Outcome outcome = Run({"go", "--help"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.output, HasSubstr("--dir"));
+}
+
+TEST(RunCommandLineTest, WhatIsMissingIsAUsageErrorOnStderr) {
+  EXPECT_EQ(Run({}).status, 2);
+  const Outcome outcome = Run({"go"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.errors, HasSubstr("--dir"));
+}
+
+TEST(RunCommandLineTest, WhatIsUnknownIsNamedEvenIfSomethingIsMissingToo) {
+  EXPECT_THAT(Run({"frobnicate"}).errors, HasSubstr("frobnicate"));
+  EXPECT_THAT(Run({"go", "--frobnicate"}).errors, HasSubstr("--frobnicate"));
+  EXPECT_EQ(Run({"go", "--dir", "x", "--frobnicate"}).status, 2);
+}
+
+}  // namespace
+}  // namespace th
