@@ -18,7 +18,7 @@ struct Outcome {
 };
 
 // A program with one command that needs --dir and ends with kNotThere.
-Outcome Run(std::vector<std::string> arguments) {
+Outcome RunWith(std::vector<std::string> arguments) {
   CLI::App app("a program");
   app.require_subcommand(1);
   ExitStatus exit = ExitStatus::kOk;
@@ -38,25 +38,25 @@ Outcome Run(std::vector<std::string> arguments) {
   return outcome;
 }
 
-TEST(RunCommandLineTest, EndsAsTheCommandDid) { EXPECT_EQ(Run({"go", "--dir", "x"}).status, 4); }
+TEST(RunCommandLineTest, EndsAsTheCommandDid) { EXPECT_EQ(RunWith({"go", "--dir", "x"}).status, 4); }
 
 TEST(RunCommandLineTest, HelpIsNoError) {
-  const Outcome outcome = Run({"go", "--help"});
+  const Outcome outcome = RunWith({"go", "--help"});
   EXPECT_EQ(outcome.status, 0);
   EXPECT_THAT(outcome.output, HasSubstr("--dir"));
 }
 
 TEST(RunCommandLineTest, WhatIsMissingIsAUsageErrorOnStderr) {
-  EXPECT_EQ(Run({}).status, 2);
-  const Outcome outcome = Run({"go"});
+  EXPECT_EQ(RunWith({}).status, 2);
+  const Outcome outcome = RunWith({"go"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.errors, HasSubstr("--dir"));
 }
 
 TEST(RunCommandLineTest, WhatIsUnknownIsNamedEvenIfSomethingIsMissingToo) {
-  EXPECT_THAT(Run({"frobnicate"}).errors, HasSubstr("frobnicate"));
-  EXPECT_THAT(Run({"go", "--frobnicate"}).errors, HasSubstr("--frobnicate"));
-  EXPECT_EQ(Run({"go", "--dir", "x", "--frobnicate"}).status, 2);
+  EXPECT_THAT(RunWith({"frobnicate"}).errors, HasSubstr("frobnicate"));
+  EXPECT_THAT(RunWith({"go", "--frobnicate"}).errors, HasSubstr("--frobnicate"));
+  EXPECT_EQ(RunWith({"go", "--dir", "x", "--frobnicate"}).status, 2);
 }
 
 }  // namespace

@@ -13,6 +13,9 @@
 namespace th {
 namespace {
 
+// For ranks of the group in other processes, which may not end now, and for the server.
+constexpr absl::Duration kUnpublishMargin = absl::Seconds(1);
+
 absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder, std::vector<TensorSpec> tensors) {
   TH_ASSIGN_OR_RETURN(TensorMemory memory, TensorMemory::Allocate(std::move(tensors)));
   for (const Tensor& tensor : memory.tensors()) {
@@ -20,14 +23,6 @@ absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder, std::vect
     TH_RETURN_IF_ERROR(folder.Read(tensor.name, tensor.data));
   }
   return memory;
-}
-
-// What ended a publication that was refused once its sums were known comes out of the next verb.
-absl::Status AwaitSealed(WeightBuffer& weights, absl::Duration timeout) {
-  const absl::Status sealed = weights.AwaitSealed(timeout);
-  if (sealed.ok()) return sealed;
-  const absl::Status why = weights.Unpublish({.drain_timeout = absl::ZeroDuration()});
-  return why.ok() ? sealed : why;
 }
 
 }  // namespace
@@ -62,27 +57,39 @@ absl::StatusOr<VersionInfo> Publisher::Publish(absl::string_view label, const At
     TH_ASSIGN_OR_RETURN(PublishResult result, member.weights.AwaitPublished());
     version = std::move(result.version);
   }
-  for (Member& member : members_) TH_RETURN_IF_ERROR(AwaitSealed(member.weights, timeout));
+  for (Member& member : members_) {
+    const absl::Status sealed = member.weights.AwaitSealed(timeout);
+    if (sealed.ok()) continue;
+    // A publication that was refused once its sums were known says why at the next verb.
+    const absl::Status why = UnpublishAll(absl::ZeroDuration());
+    return why.ok() ? sealed : why;
+  }
   return version;
 }
 
 absl::Status Publisher::Drain(absl::Duration timeout) {
+  absl::Status status = UnpublishAll(timeout);
+  for (Member& member : members_) status.Update(member.client->Leave());
+  return status;
+}
+
+absl::Status Publisher::UnpublishAll(absl::Duration drain_timeout) {
   // All at once: it is an operation of the whole group.
-  absl::BlockingCounter undrained(static_cast<int>(members_.size()));
+  absl::BlockingCounter missing(static_cast<int>(members_.size()));
   absl::Mutex mutex;
   absl::Status status;
   for (Member& member : members_) {
-    member.weights.UnpublishAsync({.drain_timeout = timeout, .timeout = timeout + absl::Seconds(1)},
-                                  [&](absl::Status drained) {
-                                    {
-                                      absl::MutexLock lock(&mutex);
-                                      status.Update(drained);
-                                    }
-                                    undrained.DecrementCount();
-                                  });
+    member.weights.UnpublishAsync(
+        {.drain_timeout = drain_timeout, .timeout = drain_timeout + kUnpublishMargin},
+        [&](absl::Status unpublished) {
+          {
+            absl::MutexLock lock(&mutex);
+            status.Update(unpublished);
+          }
+          missing.DecrementCount();
+        });
   }
-  undrained.Wait();
-  for (Member& member : members_) status.Update(member.client->Leave());
+  missing.Wait();
   return status;
 }
 

@@ -59,6 +59,8 @@ class Publisher {
     std::unique_ptr<Client> client;
     WeightBuffer weights;
   };
+  absl::Status UnpublishAll(absl::Duration drain_timeout);
+
   std::vector<Member> members_;
 };
 

@@ -1,17 +1,16 @@
 #include "th/worker/stop_signals.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <array>
 #include <cstring>
-#include <ctime>
 
 namespace th {
 namespace {
-
-// How soon the listener notices that it is to end.
-constexpr timespec kEndPoll = {.tv_sec = 0, .tv_nsec = 50'000'000};
 
 sigset_t HandledSignals() {
   sigset_t set;
@@ -33,31 +32,37 @@ void SayStopping(int signal) {
 StopSignals::StopSignals(int status_at_once) : status_at_once_(status_at_once) {
   const sigset_t handled = HandledSignals();
   pthread_sigmask(SIG_BLOCK, &handled, &before_);
+  signal_fd_ = signalfd(-1, &handled, SFD_CLOEXEC);
+  end_fd_ = eventfd(0, EFD_CLOEXEC);
   listener_ = std::thread([this] { Listen(); });
 }
 
 StopSignals::~StopSignals() {
-  {
-    absl::MutexLock lock(&mutex_);
-    ending_ = true;
-  }
+  eventfd_write(end_fd_, 1);
   listener_.join();
+  close(end_fd_);
+  close(signal_fd_);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 void StopSignals::Listen() {
   pthread_setname_np(pthread_self(), "th-signals");
-  const sigset_t handled = HandledSignals();
   for (;;) {
-    const int signal = sigtimedwait(&handled, nullptr, &kEndPoll);
-    absl::MutexLock lock(&mutex_);
-    if (ending_) return;
-    if (signal <= 0) continue;
-    if (status_at_once_) _exit(*status_at_once_);
-    if (signal_ != 0) _exit(128 + signal);
-    signal_ = signal;
-    SayStopping(signal);
+    std::array<pollfd, 2> waited = {{{.fd = signal_fd_, .events = POLLIN, .revents = 0},
+                                     {.fd = end_fd_, .events = POLLIN, .revents = 0}}};
+    poll(waited.data(), waited.size(), -1);
+    if (waited[1].revents != 0) return;
+    signalfd_siginfo info;
+    if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) Take(static_cast<int>(info.ssi_signo));
   }
+}
+
+void StopSignals::Take(int signal) {
+  absl::MutexLock lock(&mutex_);
+  if (status_at_once_) _exit(*status_at_once_);
+  if (signal_ != 0) _exit(128 + signal);
+  signal_ = signal;
+  SayStopping(signal);
 }
 
 void StopSignals::HoldOff() {

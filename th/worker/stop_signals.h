@@ -51,12 +51,15 @@ class StopSignals {
   template <typename Result>
   friend class PendingResult;
   void Listen();
+  void Take(int signal);
 
   mutable absl::Mutex mutex_;
   std::optional<int> status_at_once_ ABSL_GUARDED_BY(mutex_);
   int signal_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   sigset_t before_;
+  // Instead of sigwait, which some kernels let the signal's default action overtake.
+  int signal_fd_ = -1;
+  int end_fd_ = -1;  // readable: the listener is to end
   std::thread listener_;
 };
 
