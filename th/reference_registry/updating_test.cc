@@ -37,6 +37,23 @@ TEST(UpdatingTest, AGroupMovesTogether) {
   }
 }
 
+TEST(UpdatingTest, ARankThatIsDoneBeforeAnotherHasAskedWaitsForIt) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  std::vector<TestRank> rollout = MakeGroup(hub, "rollout", 2);
+  JoinAndRegister(trainer);
+  JoinAndRegister(rollout);
+  PublishWhole(trainer, "step-1");
+  rollout[0].Update();
+  rollout[0].Fill();
+  rollout[0].Done();
+  EXPECT_TRUE(rollout[0].HearsNone<OperationFinished>());
+  rollout[1].Update();
+  rollout[1].Fill();
+  rollout[1].Done();
+  EXPECT_EQ(rollout[0].Finished().outcome, UpdateOutcome::kMoved);
+}
+
 TEST(UpdatingTest, LaterRanksGetTheFirstOnesVersion) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");
