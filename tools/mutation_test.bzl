@@ -51,7 +51,7 @@ def _that_reach(libraries, lib_name):
             break
     return reaching
 
-def mutation_test(name, mutation, lib, test, timeout_seconds = 60, tags = [], **kwargs):
+def mutation_test(name, mutation, lib, test, timeout_seconds = 30, tags = [], **kwargs):
     """Builds `test` with the mutation in `lib`; passes only if a test case then fails.
 
     Only this target's own copies of the package's libraries are compiled with the mutation; nothing
@@ -62,7 +62,7 @@ def mutation_test(name, mutation, lib, test, timeout_seconds = 60, tags = [], **
       mutation: first argument of the TH_MUTATE in the code, as in "kAdmitWhileDraining".
       lib: the cc_library of this package whose sources hold that TH_MUTATE, as in ":buffer_state".
       test: the cc_test of this package that must fail, as in ":buffer_state_test".
-      timeout_seconds: a mutant that runs longer than this counts as caught.
+      timeout_seconds: a mutant that runs longer than this counts as caught. Below the 60 s that Bazel gives a small test.
       tags: as everywhere.
       **kwargs: passed to the test rule (size, visibility, ...).
     """
