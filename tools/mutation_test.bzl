@@ -4,6 +4,9 @@ See tools/mutation/README.md."""
 
 _RUNNER = Label("//tools/mutation:run_mutant.sh")
 
+# A mutation may leave unused what the correct line used.
+_MUTANT_COPTS = ["-Wno-unused-variable", "-Wno-unused-function", "-Wno-unused-but-set-variable"]
+
 # What a clone keeps of the rule that it is made from.
 _LIBRARY_ATTRIBUTES = ["srcs", "hdrs", "textual_hdrs", "copts", "data", "includes", "linkopts", "strip_include_prefix", "include_prefix", "alwayslink"]
 _TEST_ATTRIBUTES = ["srcs", "copts", "data", "linkopts"]
@@ -82,12 +85,15 @@ def mutation_test(name, mutation, lib, test, timeout_seconds = 30, tags = [], **
     def_args = dict(testonly = True, tags = ["manual"], visibility = ["//visibility:private"])
     for original, mutant in mutants.items():
         library = libraries[original]
+        copied = _copied(library, _LIBRARY_ATTRIBUTES)
+        if original == lib_name:
+            copied["copts"] = list(library.get("copts", [])) + _MUTANT_COPTS
         native.cc_library(
             name = mutant,
             defines = list(library.get("defines", [])),
             local_defines = list(library.get("local_defines", [])) + [define],
             deps = _replaced(library.get("deps", []), mutants),
-            **dict(_copied(library, _LIBRARY_ATTRIBUTES), **def_args)
+            **dict(copied, **def_args)
         )
     native.cc_binary(
         name = name + ".binary",
