@@ -75,8 +75,8 @@ ExitStatus ExitOfLoading(const absl::Status& status) {
 
 ExitStatus Hold(const PublishFlags& flags, Publisher& publisher, StopSignals& stop) {
   while (!stop.WaitFor(kMembershipPoll)) {
-    const absl::Status membership = publisher.membership();
-    if (!membership.ok()) return Fail(membership, ExitStatus::kFailed);
+    const absl::Status held = publisher.CheckHeld();
+    if (!held.ok()) return Fail(held, ExitStatus::kFailed);
   }
   LOG(INFO) << "draining; " << FormatBytes(publisher.bytes_sent()) << " were sent to readers";
   const absl::Status drained = publisher.Drain(absl::Seconds(flags.drain_s));

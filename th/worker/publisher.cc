@@ -93,8 +93,13 @@ absl::Status Publisher::UnpublishAll(absl::Duration drain_timeout) {
   return status;
 }
 
-absl::Status Publisher::membership() const {
-  for (const Member& member : members_) TH_RETURN_IF_ERROR(member.client->membership());
+absl::Status Publisher::CheckHeld() {
+  for (Member& member : members_) {
+    TH_RETURN_IF_ERROR(member.client->membership());
+    if (member.weights.AwaitSealed(absl::ZeroDuration()).ok()) continue;
+    const absl::Status why = UnpublishAll(absl::ZeroDuration());
+    return why.ok() ? absl::AbortedError(absl::StrCat(member.name, " is published no longer")) : why;
+  }
   return absl::OkStatus();
 }
 

@@ -45,8 +45,9 @@ class Publisher {
   // Lets readers in flight finish, at most so long, and leaves.
   absl::Status Drain(absl::Duration timeout);
 
-  // OK while all memberships live.
-  absl::Status membership() const;
+  // OK while all memberships live and what was published stays published: its sums may turn out to
+  // differ from those of the version, or a roll-back may withdraw it.
+  absl::Status CheckHeld();
   uint64_t bytes() const;
   uint64_t bytes_sent() const;
   // "trainer/0" each.
