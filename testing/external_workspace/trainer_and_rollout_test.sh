@@ -5,7 +5,13 @@ set -euo pipefail
 
 server=$1 trainer=$2 rollout=$3
 folder=$(mktemp -d "${TEST_TMPDIR:-/tmp}/example.XXXXXX")
-trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
+started=()
+cleanup() {
+  for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
+  for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
+  rm -rf "$folder"
+}
+trap cleanup EXIT
 
 fail() {
   echo "FAILED: $*" >&2
@@ -14,6 +20,7 @@ fail() {
 
 # Its first line of output comes once it listens, and says where.
 exec {announcements}< <(exec "$server" --listen 127.0.0.1:0 --state-dir "$folder/state" --json)
+started+=("$!")
 read -r -t 30 -u "$announcements" line || fail "the server did not start"
 [[ $line =~ \"address\":\ ?\"([^\"]+)\" ]] || fail "the server does not say where it listens: $line"
 address=${BASH_REMATCH[1]}
@@ -21,6 +28,7 @@ address=${BASH_REMATCH[1]}
 coproc TRAINER { exec "$trainer" "$address"; }
 # shellcheck disable=SC2153  # set by coproc; gone once the process ends
 trainer_pid=$TRAINER_PID
+started+=("$trainer_pid")
 for step in 1 2; do
   read -r -t 30 -u "${TRAINER[0]}" line || fail "the trainer ended before it published version $step"
   [[ $line == "published $step" ]] || fail "the trainer said: $line"
