@@ -60,7 +60,8 @@ void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time no
   UpdateProgress& update = operation.update;
   const bool resumes =
       update.before.undefined && update.before.version.sequence == update.resolved->sequence;
-  if (!TH_MUTATE(kResumeAnotherVersion, resumes, update.before.undefined)) {
+  if (!TH_MUTATE(kResumeAnotherVersion, resumes,
+                 (static_cast<void>(resumes), update.before.undefined))) {
     buffer.held.Clear();
     buffer.root.reset();
   }
