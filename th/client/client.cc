@@ -86,7 +86,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   const absl::Status joined = impl->membership->Join();
   if (joined.ok()) return std::unique_ptr<Client>(new Client(std::move(impl)));
   (void)impl->membership->Leave(absl::ZeroDuration());
-  return joined;
+  return absl::Status(joined.code(),
+                      absl::StrCat(joined.message(), "; reference server ", options.server));
 }
 
 Client::~Client() {

@@ -108,9 +108,8 @@ struct UpdateProgress {
   std::string transport;  // "tcp"
 };
 struct UpdateOptions {
-  std::string form;  // empty: the buffer's own; another one is UNIMPLEMENTED
-  VersionSequence
-      floor;  // nothing older; the version that the buffer holds counts too for Latest()
+  std::string form;       // empty: the buffer's own; another one is UNIMPLEMENTED
+  VersionSequence floor;  // nothing older than this
   absl::Duration timeout = absl::Minutes(10);
   absl::Duration drain_timeout = absl::Seconds(5);
   std::variant<AfterNothing> after;

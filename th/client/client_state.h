@@ -22,12 +22,19 @@ struct Client::Impl {
 };
 
 struct WeightBuffer::Impl {
+  // Whether bytes of the last publication were sent.
+  bool HasReaders() {
+    absl::MutexLock lock(&mu);
+    return buffer->bytes_sent().load() > bytes_sent_before_publish;
+  }
+
   const ProcessGuard guard;
   std::shared_ptr<Membership> membership;
   std::shared_ptr<LocalBuffer> buffer;
   absl::Mutex mu;
   std::shared_ptr<Call> last_publish ABSL_GUARDED_BY(mu);
   absl::Duration last_publish_timeout ABSL_GUARDED_BY(mu);
+  uint64_t bytes_sent_before_publish ABSL_GUARDED_BY(mu) = 0;
 };
 
 // 32 hexadecimal digits from the system's random source.

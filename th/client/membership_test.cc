@@ -58,7 +58,8 @@ TEST(MembershipTest, WithoutAServerTheJoinEndsInTimeAndNamesTheAddress) {
   const auto client = Client::Join(options);
   EXPECT_LT(SteadyNow() - begin, absl::Seconds(5));
   EXPECT_THAT(client, StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_THAT(Message(client.status()), HasSubstr("run=run model=model"));
+  EXPECT_THAT(Message(client.status()),
+              AllOf(HasSubstr("run=run model=model"), HasSubstr(address)));
 }
 
 TEST(MembershipTest, AServerThatComesWhileJoiningIsFound) {

@@ -68,6 +68,7 @@ absl::Status WeightBuffer::Publish(absl::string_view label, PublishOptions optio
   request.timeout = options.timeout;
   const auto call = std::make_shared<Call>();
   call->buffer = impl_->buffer->id();
+  const uint64_t bytes_sent_before = impl_->buffer->bytes_sent().load();
   TH_RETURN_IF_ERROR(
       impl_->membership->Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
         return session.Publish(id, call->buffer, std::move(request), now);
@@ -75,6 +76,7 @@ absl::Status WeightBuffer::Publish(absl::string_view label, PublishOptions optio
   absl::MutexLock lock(&impl_->mu);
   impl_->last_publish = call;
   impl_->last_publish_timeout = options.timeout;
+  impl_->bytes_sent_before_publish = bytes_sent_before;
   return absl::OkStatus();
 }
 
@@ -130,6 +132,10 @@ absl::Status WeightBuffer::Unpublish(UnpublishOptions options) {
   if (impl_ == nullptr) return NoBuffer();
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  if (impl_->HasReaders()) {
+    // Without the publisher's root nobody could complete what was read so far.
+    (void)impl_->membership->AwaitSealed(impl_->buffer->id(), options.drain_timeout);
+  }
   TH_ASSIGN_OR_RETURN(const std::shared_ptr<Call> call,
                       StartUnpublish(*impl_->membership, impl_->buffer->id(), options, nullptr));
   if (!call->Wait(options.timeout + options.drain_timeout)) return Unanswered("unpublish");
