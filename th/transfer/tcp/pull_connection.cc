@@ -37,7 +37,7 @@ PullConnection::PullConnection(Setup setup, std::shared_ptr<EventLoop> loop,
 
 void PullConnection::Start() {
   if (state_ == State::kClosed) return;
-  started_at_ = heard_at_ = MonotonicNow();
+  started_at_ = heard_at_ = opening_tick_at_ = MonotonicNow();
   absl::StatusOr<Socket> socket = BeginConnect(setup_.address);
   if (!socket.ok()) {
     return Shut(SourceFailure::kConnect,
@@ -66,6 +66,12 @@ void PullConnection::FinishConnect() {
 // Bounds the time until the source has admitted us.
 void PullConnection::WatchOpening() {
   const absl::Time now = MonotonicNow();
+  // A tick that comes late means that this process did not run: nobody else is blamed for it.
+  const absl::Duration late = now - opening_tick_at_;
+  if (late > kOpeningTick) {
+    started_at_ += late;
+    heard_at_ += late;
+  }
   const TransportLimits& limits = setup_.limits;
   if (state_ == State::kConnecting && now - started_at_ >= limits.connect_timeout) {
     return Shut(SourceFailure::kConnect,
@@ -83,7 +89,8 @@ void PullConnection::WatchOpening() {
         absl::StrCat("not admitted within ", absl::FormatDuration(limits.admission_timeout)));
   }
   if (state_ != State::kConnecting && state_ != State::kOpening) return;
-  loop_->RunAt(now + kOpeningTick, [weak = weak_from_this()] {
+  opening_tick_at_ = now + kOpeningTick;
+  loop_->RunAt(opening_tick_at_, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->WatchOpening();
   });
 }
@@ -140,19 +147,22 @@ void PullConnection::WatchFor(uint32_t events) {
 
 void PullConnection::ReadSome() {
   for (size_t budget = kBytesPerTurn; state_ != State::kClosed;) {
-    const ssize_t got = Receive();
+    size_t wanted = 0;
+    const ssize_t got = Receive(&wanted);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got < 0) return Shut(SourceFailure::kClosed, ErrnoText(errno));
     if (got == 0) return Shut(SourceFailure::kClosed, "the source closed the connection");
-    Consume(static_cast<size_t>(got));
-    if (static_cast<size_t>(got) >= budget) return;
-    budget -= static_cast<size_t>(got);
+    const auto bytes = static_cast<size_t>(got);
+    Consume(bytes);
+    // Less than wanted: there was no more, and asking would only hear so. The loop calls again.
+    if (bytes < wanted || bytes >= budget) return;
+    budget -= bytes;
   }
 }
 
 // One call for the rest of a segment and the header of the next one.
-ssize_t PullConnection::Receive() {
+ssize_t PullConnection::Receive(size_t* wanted) {
   receive_iov_.clear();
   if (body_left_ > 0) {
     receive_iov_.push_back({body_.data() + body_.size() - body_left_, body_left_});
@@ -167,10 +177,10 @@ ssize_t PullConnection::Receive() {
     std::vector<char>& scratch = loop_->scratch();
     receive_iov_.push_back({scratch.data(), std::min<uint64_t>(scratch.size(), payload_left_)});
   }
-  uint64_t wanted = 0;
-  for (const iovec& piece : receive_iov_) wanted += piece.iov_len;
-  if (body_left_ == 0 && wanted == payload_left_) {
+  for (const iovec& piece : receive_iov_) *wanted += piece.iov_len;
+  if (body_left_ == 0 && *wanted == payload_left_) {
     receive_iov_.push_back({raw_header_.data() + header_have_, kFrameHeaderBytes - header_have_});
+    *wanted += receive_iov_.back().iov_len;
   }
   msghdr message{};
   message.msg_iov = receive_iov_.data();

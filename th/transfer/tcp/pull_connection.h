@@ -72,7 +72,7 @@ class PullConnection : public EventLoop::Handler,
 
   // Receiving: header, then the body of a control frame or the payload of a segment.
   void ReadSome();
-  ssize_t Receive();
+  ssize_t Receive(size_t* wanted);
   void Consume(size_t bytes);
   void ConsumePayload(size_t bytes);
   void ConsumeHeader(size_t bytes);
@@ -96,7 +96,7 @@ class PullConnection : public EventLoop::Handler,
   bool greeted_ = false;
   BufferGeneration generation_;
   std::deque<SegmentRange> asked_;  // not answered yet, in order
-  absl::Time started_at_, heard_at_, told_alive_at_;
+  absl::Time started_at_, heard_at_, told_alive_at_, opening_tick_at_;
 
   RawHeader raw_header_{};
   size_t header_have_ = 0;

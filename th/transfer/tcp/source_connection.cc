@@ -250,22 +250,24 @@ bool SourceConnection::SendSome(uint64_t* budget) {
   if (table_->has_uplink_cap() && payload_in_outbox_ > 0 && sent.bytes < allowed) {
     table_->RefundUplink(allowed - sent.bytes);
   }
-  if (sent.error == EAGAIN) {
-    WatchFor(EPOLLIN | EPOLLRDHUP | EPOLLOUT);
-    return false;
-  }
-  if (sent.error != 0) {
+  if (sent.error != 0 && sent.error != EAGAIN) {
     CloseNow();
     return false;
   }
-  last_sent_ = now;
   *budget -= std::min(*budget, sent.bytes);
-  if (payload_in_outbox_ > 0) {
-    const uint64_t payload = std::min(payload_in_outbox_, sent.bytes);
-    payload_in_outbox_ = outbox_.empty() ? 0 : payload_in_outbox_ - payload;
-    table_->CountSent(*transfer_, payload, now);
-  }
-  return true;
+  if (sent.bytes > 0) NoteSent(sent.bytes, now);
+  if (sent.bytes == allowed || outbox_.empty()) return true;
+  // Less than offered: the socket is full, and trying again would only hear so.
+  WatchFor(EPOLLIN | EPOLLRDHUP | EPOLLOUT);
+  return false;
+}
+
+void SourceConnection::NoteSent(uint64_t bytes, absl::Time now) {
+  last_sent_ = now;
+  if (payload_in_outbox_ == 0) return;
+  const uint64_t payload = std::min(payload_in_outbox_, bytes);
+  payload_in_outbox_ = outbox_.empty() ? 0 : payload_in_outbox_ - payload;
+  table_->CountSent(*transfer_, payload, now);
 }
 
 // How much may go out now. 0: the uplink is exhausted and a timer will pump.

@@ -58,6 +58,7 @@ class SourceConnection : public EventLoop::Handler,
   void Say(std::string frame);
   void Pump();
   bool SendSome(uint64_t* budget);
+  void NoteSent(uint64_t bytes, absl::Time now);
   uint64_t Allowance(absl::Time now);
   void FillOutbox();
   bool AppendNext();
