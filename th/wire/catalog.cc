@@ -95,8 +95,8 @@ absl::StatusOr<CatalogVersion> VersionFromProto(const pb::CatalogVersion& in) {
   CatalogVersion out{.published = in.published(),
                      .sealed = in.sealed(),
                      .withdrawn = in.withdrawn(),
-                     .bytes = in.bytes(),
-                     .pinned_by = {in.pinned_by().begin(), in.pinned_by().end()}};
+                     .bytes = in.bytes()};
+  out.pinned_by.assign(in.pinned_by().begin(), in.pinned_by().end());
   reader.Message("info", in.has_info(), FromProto(in.info()), out.info);
   reader.Each("shards", in.shards(), kNoLimit, out.shards,
               [](const pb::SealedShard& shard) { return FromProto(shard); });
