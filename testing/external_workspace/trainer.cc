@@ -20,7 +20,9 @@ absl::Status Train(const std::string& server) {
   tensor.shape = {1024, 1024};
   tensor.data = weight.data();
 
-  TH_ASSIGN_OR_RETURN(auto hub, th::Client::Join({.server = server, .run = "example", .model = "tiny", .group = "trainer"}));
+  TH_ASSIGN_OR_RETURN(
+      auto hub,
+      th::Client::Join({.server = server, .run = "example", .model = "tiny", .group = "trainer"}));
   TH_ASSIGN_OR_RETURN(th::WeightBuffer weights, hub->Register({tensor}));
   for (int64_t step = 1; step <= 2; ++step) {
     weight.assign(weight.size(), static_cast<float>(step));  // what an optimizer does
@@ -35,7 +37,8 @@ absl::Status Train(const std::string& server) {
 }
 
 int main(int argc, char** argv) {
-  const absl::Status status = argc == 2 ? Train(argv[1]) : absl::InvalidArgumentError("usage: trainer HOST:PORT");
+  const absl::Status status =
+      argc == 2 ? Train(argv[1]) : absl::InvalidArgumentError("usage: trainer HOST:PORT");
   if (!status.ok()) std::cerr << "trainer: " << status << "\n";
   return status.ok() ? 0 : 1;
 }

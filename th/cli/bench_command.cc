@@ -44,39 +44,44 @@ void AddFlags(CLI::App* app, BenchFlags* flags) {
   app->add_option("--synthetic", flags->synthetic, "the shape of the model")
       ->check(CLI::IsMember({"llm", "moe"}))
       ->capture_default_str();
-  app->add_option("--tensors", flags->tensors, "so many equal tensors instead, each allocated by itself")
+  app->add_option("--tensors", flags->tensors,
+                  "so many equal tensors instead, each allocated by itself")
       ->check(CLI::Range(1, 1'000'000));
   app->add_option("--rounds", flags->rounds, "measured rounds, after one that warms up")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app->add_option("--connections", flags->connections, "connections to each source, of the raw probe too")
+  app->add_option("--connections", flags->connections,
+                  "connections to each source, of the raw probe too")
       ->check(CLI::Range(1, 4))
       ->capture_default_str();
-  app->add_option("--data-threads", flags->data_threads, "threads that move weights in each process")
+  app->add_option("--data-threads", flags->data_threads,
+                  "threads that move weights in each process")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app->add_option("--server-binary", flags->server_binary, "tensorhub_server, if it is not beside th");
+  app->add_option("--server-binary", flags->server_binary,
+                  "tensorhub_server, if it is not beside th");
   app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
   flags->reporter.AddFlag(app);
 }
 
 absl::StatusOr<TransferBenchOptions> PlanBench(const BenchFlags& flags, const std::string& folder) {
-  TransferBenchOptions options{.readers = flags.readers,
-                               .rounds = flags.rounds,
-                               .evict_bytes = DefaultEvictBytes()};
-  options.cast = {.th_program = OwnPath(),
-                  .server_program = flags.server_binary,
-                  .folder = folder,
-                  .model = {.synthetic = flags.synthetic, .bytes = flags.bytes, .tensors = flags.tensors},
-                  .connections = flags.connections,
-                  .data_threads = flags.data_threads};
+  TransferBenchOptions options{
+      .readers = flags.readers, .rounds = flags.rounds, .evict_bytes = DefaultEvictBytes()};
+  options.cast = {
+      .th_program = OwnPath(),
+      .server_program = flags.server_binary,
+      .folder = folder,
+      .model = {.synthetic = flags.synthetic, .bytes = flags.bytes, .tensors = flags.tensors},
+      .connections = flags.connections,
+      .data_threads = flags.data_threads};
   if (flags.server_binary.empty()) {
     TH_ASSIGN_OR_RETURN(options.cast.server_program, FindProgram("th/server/tensorhub_server"));
   }
   return options;
 }
 
-std::string TextOf(const BenchFlags& flags, const TransferMeasurement& measured, const std::string& iperf) {
+std::string TextOf(const BenchFlags& flags, const TransferMeasurement& measured,
+                   const std::string& iperf) {
   const TransferFigures figures = FiguresOf(measured);
   return absl::StrFormat(
       "%s in %d tensors to %d reader(s) over %s, median of %d rounds\n"
@@ -85,10 +90,11 @@ std::string TextOf(const BenchFlags& flags, const TransferMeasurement& measured,
       "iperf3      %s\n"
       "copies sent by the holder %.2f, extra memory %s, control bytes a rank and round %d, "
       "Publish kept its caller %.3f ms\n",
-      FormatBytes(measured.bytes), measured.tensors, flags.readers, flags.transport, measured.rounds.size(),
-      figures.gbytes_per_s, figures.last_reader_seconds, figures.baseline_gbytes_per_s, flags.connections,
-      measured.congestion_control, figures.ratio, iperf, figures.holder_copies_sent,
-      FormatBytes(figures.peak_extra_bytes), figures.control_bytes, figures.publish_seconds * 1e3);
+      FormatBytes(measured.bytes), measured.tensors, flags.readers, flags.transport,
+      measured.rounds.size(), figures.gbytes_per_s, figures.last_reader_seconds,
+      figures.baseline_gbytes_per_s, flags.connections, measured.congestion_control, figures.ratio,
+      iperf, figures.holder_copies_sent, FormatBytes(figures.peak_extra_bytes),
+      figures.control_bytes, figures.publish_seconds * 1e3);
 }
 
 ExitStatus RunBench(const BenchFlags& flags) {
@@ -117,9 +123,10 @@ ExitStatus RunBench(const BenchFlags& flags) {
   } else {
     report["iperf3_missing"] = std::string(iperf.status().message());
   }
-  flags.reporter.Report(report, TextOf(flags, *measured,
-                                       iperf.ok() ? absl::StrFormat("%.3f GB/s (bytes thrown away)", *iperf)
-                                                  : absl::StrCat("none: ", iperf.status().message())));
+  flags.reporter.Report(report,
+                        TextOf(flags, *measured,
+                               iperf.ok() ? absl::StrFormat("%.3f GB/s (bytes thrown away)", *iperf)
+                                          : absl::StrCat("none: ", iperf.status().message())));
   return measured->verified ? ExitStatus::kOk : ExitStatus::kFailed;
 }
 

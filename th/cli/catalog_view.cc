@@ -39,7 +39,8 @@ std::string HeldPercent(const CatalogReplica& replica) {
   const uint64_t all = AllBytes(replica);
   if (all == 0) return "100 %";
   // Rounded down: 100 only when nothing is missing.
-  return absl::StrCat(static_cast<uint64_t>(static_cast<double>(HeldBytes(replica)) * 100 / all), " %");
+  return absl::StrCat(static_cast<uint64_t>(static_cast<double>(HeldBytes(replica)) * 100 / all),
+                      " %");
 }
 
 std::string RoleOf(const CatalogReplica& replica) {
@@ -75,15 +76,22 @@ void AddReplicaRow(const CatalogModel& model, const CatalogVersion* version,
   } else {
     row.insert(row.end(),
                {replica->group, replica->form, version == nullptr ? "idle" : RoleOf(*replica),
-                absl::StrCat(replica->ranks.size()), version == nullptr ? "-" : HeldPercent(*replica),
-                FormatBytes(AllBytes(*replica))});
+                absl::StrCat(replica->ranks.size()),
+                version == nullptr ? "-" : HeldPercent(*replica), FormatBytes(AllBytes(*replica))});
   }
   table->AddRow(std::move(row));
 }
 
 std::string RankTable(const CatalogReplica& replica) {
-  TextTable table({{"RANK"}, {"SHARD"}, {"HELD", Align::kRight}, {"OF", Align::kRight}, {"FROM"},
-                   {"READERS", Align::kRight}, {"ADDRESS"}, {"LOCATION"}, {"HEARD"}});
+  TextTable table({{"RANK"},
+                   {"SHARD"},
+                   {"HELD", Align::kRight},
+                   {"OF", Align::kRight},
+                   {"FROM"},
+                   {"READERS", Align::kRight},
+                   {"ADDRESS"},
+                   {"LOCATION"},
+                   {"HEARD"}});
   for (const CatalogRank& rank : replica.ranks) {
     table.AddRow({rank.name.ToString(), rank.layout.ShortHex(), FormatBytes(rank.bytes_held),
                   FormatBytes(rank.bytes), Dash(absl::StrJoin(Names(rank.sources), ", ")),
@@ -97,8 +105,9 @@ std::string RankTable(const CatalogReplica& replica) {
 }
 
 std::string DescribeReplica(const CatalogReplica& replica, absl::string_view state) {
-  return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name, ", form ",
-                      replica.form, replica.temporary ? ", temporary" : "", "\n", RankTable(replica));
+  return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name,
+                      ", form ", replica.form, replica.temporary ? ", temporary" : "", "\n",
+                      RankTable(replica));
 }
 
 json RankToJson(const CatalogRank& rank) {
@@ -138,7 +147,8 @@ json ModelToJson(const CatalogModel& model) {
 }
 
 bool Names(const VersionSelector& selector, const CatalogVersion& version) {
-  if (std::holds_alternative<LatestVersion>(selector)) return version.published && !version.withdrawn;
+  if (std::holds_alternative<LatestVersion>(selector))
+    return version.published && !version.withdrawn;
   if (const auto* label = std::get_if<VersionLabel>(&selector)) {
     return version.info.label == *label && !version.withdrawn;
   }
@@ -146,14 +156,23 @@ bool Names(const VersionSelector& selector, const CatalogVersion& version) {
 }
 
 absl::Status NoSuchGroup(const CatalogModel& model, absl::string_view group) {
-  return absl::NotFoundError(absl::StrCat(model.key.ToString(), " has no version or group \"", group, "\""));
+  return absl::NotFoundError(
+      absl::StrCat(model.key.ToString(), " has no version or group \"", group, "\""));
 }
 
 }  // namespace
 
 std::string CatalogTable(const Catalog& catalog) {
-  TextTable table({{"RUN"}, {"MODEL"}, {"VERSION"}, {"STATE"}, {"GROUP"}, {"FORM"}, {"HOLDS"},
-                   {"RANKS", Align::kRight}, {"HELD", Align::kRight}, {"BYTES", Align::kRight}});
+  TextTable table({{"RUN"},
+                   {"MODEL"},
+                   {"VERSION"},
+                   {"STATE"},
+                   {"GROUP"},
+                   {"FORM"},
+                   {"HOLDS"},
+                   {"RANKS", Align::kRight},
+                   {"HELD", Align::kRight},
+                   {"BYTES", Align::kRight}});
   for (const CatalogModel& model : catalog.models) {
     for (const CatalogVersion& version : model.versions) {
       for (const CatalogReplica& replica : version.replicas) {
@@ -161,7 +180,8 @@ std::string CatalogTable(const Catalog& catalog) {
       }
       if (version.replicas.empty()) AddReplicaRow(model, &version, nullptr, &table);
     }
-    for (const CatalogReplica& replica : model.idle) AddReplicaRow(model, nullptr, &replica, &table);
+    for (const CatalogReplica& replica : model.idle)
+      AddReplicaRow(model, nullptr, &replica, &table);
   }
   return table.empty() ? "nothing is published and nobody has joined\n" : table.ToString();
 }

@@ -19,7 +19,8 @@ std::string CatalogTable(const Catalog& catalog);
 // {"epoch", "models": [{"run", "model", "keep_latest", "versions": [...], "idle": [...]}]}.
 nlohmann::json ToJson(const Catalog& catalog);
 
-// One version: attributes, shards and their roots, pins, every replica's ranks and who they fill from.
+// One version: attributes, shards and their roots, pins, every replica's ranks and who they fill
+// from.
 std::string DescribeVersion(const CatalogModel& model, const CatalogVersion& version);
 nlohmann::json ToJson(const CatalogVersion& version);
 

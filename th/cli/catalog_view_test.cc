@@ -26,7 +26,11 @@ CatalogRank ARank(std::string group, uint32_t rank, uint64_t held) {
 }
 
 CatalogReplica AReplica(std::string group, std::string state, uint64_t held) {
-  return {.group = group, .buffer_name = "weights", .form = "hf", .state = std::move(state), .ranks = {ARank(group, 0, held)}};
+  return {.group = group,
+          .buffer_name = "weights",
+          .form = "hf",
+          .state = std::move(state),
+          .ranks = {ARank(group, 0, held)}};
 }
 
 CatalogVersion AVersion(uint32_t number, const std::string& label) {
@@ -58,11 +62,15 @@ TEST(CatalogTableTest, SaysWhenThereIsNothing) {
 
 TEST(CatalogTableTest, HasALineAReplicaAndOneForWhoHoldsNothing) {
   EXPECT_EQ(CatalogTable({.models = {AModel()}}),
-            "RUN  MODEL  VERSION        STATE           GROUP      FORM  HOLDS                 RANKS   HELD    BYTES\n"
-            "r1   qwen   step-2 (#1.2)  sealed, pinned  trainer    hf    published, publisher      1  100 %  1.00 kB\n"
-            "r1   qwen   step-2 (#1.2)  sealed, pinned  rollout-1  hf    filling                   1   99 %  1.00 kB\n"
+            "RUN  MODEL  VERSION        STATE           GROUP      FORM  HOLDS                 "
+            "RANKS   HELD    BYTES\n"
+            "r1   qwen   step-2 (#1.2)  sealed, pinned  trainer    hf    published, publisher      "
+            "1  100 %  1.00 kB\n"
+            "r1   qwen   step-2 (#1.2)  sealed, pinned  rollout-1  hf    filling                   "
+            "1   99 %  1.00 kB\n"
             "r1   qwen   step-1 (#1.1)  withdrawn       nobody\n"
-            "r1   qwen   -              -               rollout-2  hf    idle                      1      -  1.00 kB\n");
+            "r1   qwen   -              -               rollout-2  hf    idle                      "
+            "1      -  1.00 kB\n");
 }
 
 TEST(CatalogJsonTest, HoldsModelsVersionsReplicasAndRanks) {
@@ -82,11 +90,13 @@ TEST(DescribeVersionTest, TellsPinsAttributesRootsAndWhoFillsFromWhom) {
   const std::string text = DescribeVersion(model, model.versions[0]);
   for (const std::string& part :
        {std::string("run=r1 model=qwen version=step-2 (#1.2)"), std::string("pinned   by eval"),
-        std::string("attribute loss=0.5"), Sha256("root").ToHex(), std::string("trainer (published, publisher)"),
-        std::string("tcp 10.0.0.7:4711"), std::string("0.2 s ago")}) {
+        std::string("attribute loss=0.5"), Sha256("root").ToHex(),
+        std::string("trainer (published, publisher)"), std::string("tcp 10.0.0.7:4711"),
+        std::string("0.2 s ago")}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
-  EXPECT_THAT(text, HasSubstr("rollout-1/0  " + Sha256("layout").ShortHex() + "  999 B  1.00 kB  trainer/0"));
+  EXPECT_THAT(text, HasSubstr("rollout-1/0  " + Sha256("layout").ShortHex() +
+                              "  999 B  1.00 kB  trainer/0"));
 }
 
 TEST(DescribeVersionTest, SaysWhichRanksAreCutOff) {
@@ -118,7 +128,8 @@ TEST(DescribeGroupTest, TellsWhatAGroupHoldsOrThatItHoldsNothing) {
   EXPECT_THAT(filling, Not(HasSubstr("trainer (")));
   ASSERT_OK_AND_ASSIGN(const std::string idle, DescribeGroup(model, "rollout-2"));
   EXPECT_THAT(idle, HasSubstr("holds nothing"));
-  EXPECT_THAT(DescribeGroup(model, "nobody"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("\"nobody\"")));
+  EXPECT_THAT(DescribeGroup(model, "nobody"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("\"nobody\"")));
 }
 
 TEST(DescribeGroupTest, TheJsonNamesTheVersionOfEachReplica) {

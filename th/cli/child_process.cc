@@ -32,7 +32,8 @@ void CloseIfOpen(int* fd) {
 }
 
 // Runs between fork and exec: only calls that are safe there.
-[[noreturn]] void BecomeChild(int input, int output, int log, pid_t parent, char* const* arguments) {
+[[noreturn]] void BecomeChild(int input, int output, int log, pid_t parent,
+                              char* const* arguments) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kAbandoned);  // it died before the line above
@@ -77,9 +78,8 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(Options option
   const pid_t pid = fork();
   if (pid < 0) return SystemError("fork");
   if (pid == 0) BecomeChild(fds.input[0], fds.output[1], fds.log, parent, arguments.data());
-  return std::unique_ptr<ChildProcess>(new ChildProcess(std::move(options), pid,
-                                                        std::exchange(fds.input[1], -1),
-                                                        std::exchange(fds.output[0], -1)));
+  return std::unique_ptr<ChildProcess>(new ChildProcess(
+      std::move(options), pid, std::exchange(fds.input[1], -1), std::exchange(fds.output[0], -1)));
 }
 
 ChildProcess::ChildProcess(Options options, pid_t pid, int input_fd, int output_fd)
@@ -101,7 +101,8 @@ absl::Status ChildProcess::WriteLine(absl::string_view line) {
     if (sent > 0) {
       done += static_cast<size_t>(sent);
     } else if (errno != EINTR) {
-      return absl::UnavailableError(absl::StrCat(name(), " ", Condition(), " and takes no command"));
+      return absl::UnavailableError(
+          absl::StrCat(name(), " ", Condition(), " and takes no command"));
     }
   }
   return absl::OkStatus();
@@ -158,7 +159,8 @@ absl::Status ChildProcess::AwaitEnd(absl::Duration timeout) {
 
 std::string ChildProcess::Condition() {
   if (!HasEnded()) return "is running";
-  if (WIFSIGNALED(wait_status_)) return absl::StrCat("was killed by signal ", WTERMSIG(wait_status_));
+  if (WIFSIGNALED(wait_status_))
+    return absl::StrCat("was killed by signal ", WTERMSIG(wait_status_));
   return absl::StrCat("ended with status ", WEXITSTATUS(wait_status_));
 }
 

@@ -6,9 +6,9 @@
 //   for (const std::string& line : server->ReadLines()) { ... }
 //
 // The child gets a process group of its own (the terminal's Ctrl-C is for this process, which then
-// ends its children), an empty signal mask, SIGKILL when this process dies, and its stderr in a file.
-// Start it from the thread that lives longest: the kernel ties that SIGKILL to the thread. Not
-// thread-safe.
+// ends its children), an empty signal mask, SIGKILL when this process dies, and its stderr in a
+// file. Start it from the thread that lives longest: the kernel ties that SIGKILL to the thread.
+// Not thread-safe.
 #ifndef TH_CLI_CHILD_PROCESS_H_
 #define TH_CLI_CHILD_PROCESS_H_
 
@@ -33,7 +33,7 @@ class ChildProcess {
   struct Options {
     std::string name;                    // for messages
     std::vector<std::string> arguments;  // arguments[0] is the program's path
-    std::string log_path;                // where its stderr is appended; empty: this process's stderr
+    std::string log_path;  // where its stderr is appended; empty: this process's stderr
   };
   // UNAVAILABLE, saying which system call failed. A program that cannot be executed ends with 127.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(Options options);

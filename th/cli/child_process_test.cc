@@ -101,7 +101,8 @@ TEST(ChildProcessTest, AProgramThatCannotBeExecutedEndsWith127) {
 
 TEST(ChildProcessTest, AwaitEndGivesUpAtItsDeadline) {
   auto child = StartShell("read forever");
-  EXPECT_THAT(child->AwaitEnd(absl::Milliseconds(1)), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(child->AwaitEnd(absl::Milliseconds(1)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
 
 TEST(ChildProcessTest, TheDestructorLeavesNoProcessBehind) {

@@ -22,7 +22,8 @@ void AddRollBackCommand(CLI::App* app, ExitStatus* exit);
 void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, release
 void AddBenchCommand(CLI::App* app, ExitStatus* exit);
 void AddDemoCommand(CLI::App* app, ExitStatus* exit);
-void AddControlledRankCommand(CLI::App* app, ExitStatus* exit);  // hidden: a process of demo and bench
+void AddControlledRankCommand(CLI::App* app,
+                              ExitStatus* exit);  // hidden: a process of demo and bench
 
 // How a command tells its result: for people, or as one JSON object on the last line of stdout.
 class Reporter {

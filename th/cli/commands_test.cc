@@ -23,14 +23,16 @@ class CommandsTest : public ::testing::Test {
  protected:
   // Arguments with the server's address at the end.
   std::vector<std::string> Against(std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), {"--server", server_.address(), "--run", "r1", "--model", "m"});
+    arguments.insert(arguments.end(),
+                     {"--server", server_.address(), "--run", "r1", "--model", "m"});
     return arguments;
   }
   ProgramRun RunTh(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), Th());
     return RunProgram(Against(std::move(arguments)));
   }
-  std::unique_ptr<RunningProgram> StartPublisher(const std::string& folder, const std::string& label,
+  std::unique_ptr<RunningProgram> StartPublisher(const std::string& folder,
+                                                 const std::string& label,
                                                  std::vector<std::string> more = {"--ranks", "2"}) {
     std::vector<std::string> arguments = {Worker(), "publish", "--dir", folder, "--label", label};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -52,9 +54,11 @@ TEST_F(CommandsTest, AnEmptyServerListsNothing) {
 }
 
 TEST_F(CommandsTest, WhatIsNotThereIsNamed) {
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"describe"}, {"pull", FreshFolder("none")}, {"rollback", "step-9"},
-        {"pin", "step-9"}, {"verify", MakeModelFolder("none", 1)}}) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"describe"},
+                                                    {"pull", FreshFolder("none")},
+                                                    {"rollback", "step-9"},
+                                                    {"pin", "step-9"},
+                                                    {"verify", MakeModelFolder("none", 1)}}) {
     const ProgramRun run = RunTh(arguments);
     EXPECT_EQ(run.status, kNotThere) << arguments[0] << ": " << run.errors;
     EXPECT_THAT(run.errors, HasSubstr("model=m")) << arguments[0];
@@ -107,7 +111,8 @@ TEST_F(CommandsTest, ARollBackWithdrawsLaterVersions) {
   const ProgramRun back = RunTh({"rollback", "step-1"});
   EXPECT_EQ(back.status, kOk) << back.errors;
   EXPECT_THAT(back.output(), HasSubstr("back at version step-1"));
-  EXPECT_THAT(RunTh({"pull", FreshFolder("withdrawn"), "--version", "step-2"}).errors, HasSubstr("step-2"));
+  EXPECT_THAT(RunTh({"pull", FreshFolder("withdrawn"), "--version", "step-2"}).errors,
+              HasSubstr("step-2"));
 }
 
 TEST_F(CommandsTest, APinIsShownUntilItIsReleased) {
@@ -134,7 +139,8 @@ TEST_F(CommandsTest, AWorkerDrainsAndLeavesOnEitherSignal) {
 TEST_F(CommandsTest, OtherContentUnderAUsedLabelIsRefused) {
   auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   const ProgramRun run =
-      StartPublisher(MakeModelFolder("other", 2), "step-1", {"--ranks", "2", "--group", "second"})->Finish();
+      StartPublisher(MakeModelFolder("other", 2), "step-1", {"--ranks", "2", "--group", "second"})
+          ->Finish();
   EXPECT_EQ(run.status, kFailed) << run.errors;
   EXPECT_THAT(run.errors, HasSubstr("step-1"));
 }
@@ -196,7 +202,8 @@ TEST_F(CommandsTest, AFollowerWithoutAnyVersionEndsOnASignal) {
 }
 
 TEST_F(CommandsTest, AnInterruptedPullLeavesNothingBehind) {
-  const auto publisher = StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "50KB/s"});
+  const auto publisher =
+      StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "50KB/s"});
   publisher->AwaitLine("published");
   const std::string parent = FreshFolder("interrupted");
   RunningProgram pull(Against({Th(), "pull", parent + "/here"}));

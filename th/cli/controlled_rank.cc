@@ -38,9 +38,12 @@ absl::string_view OutcomeName(UpdateOutcome outcome) {
 }
 
 json SourceToJson(const SourceShare& source) {
-  return {{"name", source.name},   {"peer", source.peer},
-          {"transport", source.transport}, {"bytes", source.bytes},
-          {"seconds", absl::ToDoubleSeconds(source.active)}, {"failure", source.failure}};
+  return {{"name", source.name},
+          {"peer", source.peer},
+          {"transport", source.transport},
+          {"bytes", source.bytes},
+          {"seconds", absl::ToDoubleSeconds(source.active)},
+          {"failure", source.failure}};
 }
 
 json ResultToJson(const UpdateResult& result) {
@@ -97,18 +100,26 @@ json ControlledRank::Answer(const json& command) {
 
 ControlledRank::Result ControlledRank::Do(const json& command) {
   using Method = Result (ControlledRank::*)(const json&);
-  static const auto& methods = *new absl::flat_hash_map<std::string, Method>{
-      {"join", &ControlledRank::Join},           {"change", &ControlledRank::Change},
-      {"publish", &ControlledRank::Publish},     {"unpublish", &ControlledRank::Unpublish},
-      {"rollback", &ControlledRank::RollBack},   {"update", &ControlledRank::Update},
-      {"sum", &ControlledRank::Sum},             {"sums", &ControlledRank::Sums},
-      {"stats", &ControlledRank::Stats},         {"evict", &ControlledRank::Evict},
-      {"probe-send", &ControlledRank::ProbeSend}, {"probe-read", &ControlledRank::ProbeRead},
-      {"probe-end", &ControlledRank::ProbeEnd},  {"leave", &ControlledRank::Leave}};
+  static const auto& methods =
+      *new absl::flat_hash_map<std::string, Method>{{"join", &ControlledRank::Join},
+                                                    {"change", &ControlledRank::Change},
+                                                    {"publish", &ControlledRank::Publish},
+                                                    {"unpublish", &ControlledRank::Unpublish},
+                                                    {"rollback", &ControlledRank::RollBack},
+                                                    {"update", &ControlledRank::Update},
+                                                    {"sum", &ControlledRank::Sum},
+                                                    {"sums", &ControlledRank::Sums},
+                                                    {"stats", &ControlledRank::Stats},
+                                                    {"evict", &ControlledRank::Evict},
+                                                    {"probe-send", &ControlledRank::ProbeSend},
+                                                    {"probe-read", &ControlledRank::ProbeRead},
+                                                    {"probe-end", &ControlledRank::ProbeEnd},
+                                                    {"leave", &ControlledRank::Leave}};
   const std::string name = command.at("do");
   const auto method = methods.find(name);
   if (method == methods.end()) return absl::InvalidArgumentError(absl::StrCat("no command ", name));
-  if (name != "join" && client_ == nullptr) return absl::FailedPreconditionError("join comes first");
+  if (name != "join" && client_ == nullptr)
+    return absl::FailedPreconditionError("join comes first");
   return (this->*method->second)(command);
 }
 
@@ -205,9 +216,9 @@ ControlledRank::Result ControlledRank::Evict(const json& command) {
 
 ControlledRank::Result ControlledRank::ProbeSend(const json& command) {
   probe_memory_.emplace(StreamOf(*weights_));
-  TH_ASSIGN_OR_RETURN(probe_, RawProbeSender::Start(&*probe_memory_,
-                                                    {.readers = command.at("readers"),
-                                                     .connections = command.at("connections")}));
+  TH_ASSIGN_OR_RETURN(
+      probe_, RawProbeSender::Start(&*probe_memory_, {.readers = command.at("readers"),
+                                                      .connections = command.at("connections")}));
   return json{{"port", probe_->port()}};
 }
 
@@ -240,9 +251,9 @@ void RunControlledRank() {
   ControlledRank rank(&out);
   for (std::string line; std::getline(std::cin, line);) {
     const json command = ParseLine(line);
-    const bool heard = out.Write(command.is_discarded()
-                                     ? ErrorToJson(absl::InvalidArgumentError("no JSON object"))
-                                     : rank.Answer(command));
+    const bool heard =
+        out.Write(command.is_discarded() ? ErrorToJson(absl::InvalidArgumentError("no JSON object"))
+                                         : rank.Answer(command));
     if (!heard) return;
   }
 }

@@ -1,6 +1,7 @@
 // One rank of a demo or benchmark in a process of its own, told what to do in JSON lines.
 //
-// A command is a line {"do": NAME, ...}; each is answered by one line, in order: what it came to, or
+// A command is a line {"do": NAME, ...}; each is answered by one line, in order: what it came to,
+// or
 // {"error": {"code", "message"}}. While an update runs there are lines {"event": "progress", ...}
 // before its answer.
 //
@@ -11,17 +12,17 @@
 //   unpublish  [drain_seconds]      -> seconds
 //   rollback   to key               -> version
 //   update     version [timeout_seconds]
-//                                   -> outcome, version, reason, seconds, stall_seconds, started_s, ended_s,
+//                                   -> outcome, version, reason, seconds, stall_seconds, started_s,
+//                                   ended_s,
 //                                      bytes, reroutes, rerouted_bytes, corrupt_segments,
 //                                      peak_extra_bytes, sources
 //   sum                             -> sum, tensors: SHA-256 over all tensors' SHA-256
 //   sums                            -> sums: {name: SHA-256}
 //   stats                           -> bytes_sent, control_bytes, live_bytes, resident_bytes
 //   evict      bytes                -> caches hold none of the weights any more
-//   probe-send readers connections  -> port: sends the weights, raw, to so many readers (raw_probe.h)
-//   probe-read port connections     -> started_s, ended_s: receives them, raw, into its own memory
-//   probe-end                       -> the sending is over
-//   leave                           -> leaves the group
+//   probe-send readers connections  -> port: sends the weights, raw, to so many readers
+//   (raw_probe.h) probe-read port connections     -> started_s, ended_s: receives them, raw, into
+//   its own memory probe-end                       -> the sending is over leave -> leaves the group
 //
 // The process ends with its stdin. A rank is used by one thread.
 #ifndef TH_CLI_CONTROLLED_RANK_H_

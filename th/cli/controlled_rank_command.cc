@@ -5,7 +5,8 @@
 namespace th {
 
 void AddControlledRankCommand(CLI::App* app, ExitStatus* exit) {
-  CLI::App* command = app->add_subcommand("controlled-rank", "a rank that is told what to do on stdin");
+  CLI::App* command =
+      app->add_subcommand("controlled-rank", "a rank that is told what to do on stdin");
   command->group("");
   command->callback([exit] {
     RunControlledRank();

@@ -45,8 +45,9 @@ struct DemoFlags {
 };
 
 void AddFlags(CLI::App* app, DemoFlags* flags) {
-  auto* model = app->add_option("--model", flags->model,
-                                "a folder of safetensors (or one such file); by default all-MiniLM-L6-v2");
+  auto* model =
+      app->add_option("--model", flags->model,
+                      "a folder of safetensors (or one such file); by default all-MiniLM-L6-v2");
   app->add_option("--synthetic", flags->synthetic, "a made-up model of this shape instead")
       ->check(CLI::IsMember({"llm", "moe"}))
       ->excludes(model);
@@ -55,7 +56,8 @@ void AddFlags(CLI::App* app, DemoFlags* flags) {
          "--rate",
          [flags](const std::string& text) {
            const absl::StatusOr<uint64_t> rate = ParseRate(text);
-           if (!rate.ok()) throw CLI::ValidationError("--rate", std::string(rate.status().message()));
+           if (!rate.ok())
+             throw CLI::ValidationError("--rate", std::string(rate.status().message()));
            flags->rate = *rate;
          },
          "cap of every process's uplink, like 20MB/s or 1gbit; none lifts it")
@@ -66,11 +68,14 @@ void AddFlags(CLI::App* app, DemoFlags* flags) {
   app->add_option("--shards", flags->shards, "distinct shards of the model")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app->add_option("--rollouts", flags->rollouts, "rollout groups")->check(CLI::Range(1, 64))->capture_default_str();
+  app->add_option("--rollouts", flags->rollouts, "rollout groups")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   app->add_option("--rollout-ranks", flags->rollout_ranks, "ranks of each rollout group")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app->add_option("--server-binary", flags->server_binary, "tensorhub_server, if it is not beside th");
+  app->add_option("--server-binary", flags->server_binary,
+                  "tensorhub_server, if it is not beside th");
   app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
   flags->reporter.AddFlag(app);
 }
@@ -78,18 +83,19 @@ void AddFlags(CLI::App* app, DemoFlags* flags) {
 absl::Status CheckShape(const DemoFlags& flags) {
   const uint32_t fewest = std::min(flags.trainer_ranks, flags.rollout_ranks);
   if (fewest >= flags.shards) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--shards ", flags.shards, " cannot be held by a group of ", fewest,
-      " ranks: give --trainer-ranks and --rollout-ranks of at least as many"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--shards ", flags.shards, " cannot be held by a group of ", fewest,
+                   " ranks: give --trainer-ranks and --rollout-ranks of at least as many"));
 }
 
 absl::StatusOr<ModelChoice> ChooseModel(const DemoFlags& flags) {
-  if (!flags.synthetic.empty()) return ModelChoice{.synthetic = flags.synthetic, .bytes = flags.bytes};
+  if (!flags.synthetic.empty())
+    return ModelChoice{.synthetic = flags.synthetic, .bytes = flags.bytes};
   if (!flags.model.empty()) return ModelChoice{.folder = flags.model};
   absl::StatusOr<std::string> file = FindRunfile(kModelRepository, kModelFile);
   if (!file.ok()) {
-    return absl::NotFoundError(absl::StrCat(file.status().message(),
-                                            "; name a model with --model or make one with --synthetic"));
+    return absl::NotFoundError(absl::StrCat(
+        file.status().message(), "; name a model with --model or make one with --synthetic"));
   }
   return ModelChoice{.folder = *file};
 }
@@ -98,7 +104,9 @@ absl::StatusOr<DemoSceneOptions> PlanScene(const DemoFlags& flags, const std::st
   DemoSceneOptions options{.trainer_ranks = flags.trainer_ranks,
                            .rollouts = flags.rollouts,
                            .rollout_ranks = flags.rollout_ranks};
-  options.cast = {.th_program = OwnPath(), .server_program = flags.server_binary, .folder = folder,
+  options.cast = {.th_program = OwnPath(),
+                  .server_program = flags.server_binary,
+                  .folder = folder,
                   .shards = flags.shards};
   if (flags.server_binary.empty()) {
     TH_ASSIGN_OR_RETURN(options.cast.server_program, FindProgram("th/server/tensorhub_server"));
@@ -155,7 +163,8 @@ ExitStatus RunDemo(const DemoFlags& flags) {
 void AddDemoCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<DemoFlags>();  // lives as long as CLI11's callback
   CLI::App* demo = app->add_subcommand(
-      "demo", "publish, relay, kill, rejoin and roll back a real model among processes of this machine");
+      "demo",
+      "publish, relay, kill, rejoin and roll back a real model among processes of this machine");
   AddFlags(demo, flags.get());
   demo->callback([flags, exit] { *exit = RunDemo(*flags); });
 }

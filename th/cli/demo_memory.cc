@@ -9,7 +9,8 @@ void DemoMemory::SetBaseline(const std::string& process, uint64_t resident_bytes
 }
 
 void DemoMemory::Measure(const std::string& process, uint64_t resident_bytes) {
-  Process& known = processes_.try_emplace(process, Process{.baseline = resident_bytes}).first->second;
+  Process& known =
+      processes_.try_emplace(process, Process{.baseline = resident_bytes}).first->second;
   if (resident_bytes <= known.baseline + kResidentNoise) return;
   known.growth = std::max(known.growth, resident_bytes - known.baseline);
 }

@@ -1,9 +1,9 @@
 // How much memory the demo's processes hold for weights beyond their live buffers. Pure.
 //
-// Two measurements, added: what the client says it held outside the caller's buffers while it received
-// (UpdateResult::peak_extra_bytes), and how much a process's own pages have grown since all its buffers
-// were there and faulted in. Growth below kResidentNoise is the allocator's, gRPC's and the threads'
-// stacks; from there on all of it counts.
+// Two measurements, added: what the client says it held outside the caller's buffers while it
+// received (UpdateResult::peak_extra_bytes), and how much a process's own pages have grown since
+// all its buffers were there and faulted in. Growth below kResidentNoise is the allocator's, gRPC's
+// and the threads' stacks; from there on all of it counts.
 #ifndef TH_CLI_DEMO_MEMORY_H_
 #define TH_CLI_DEMO_MEMORY_H_
 

@@ -30,14 +30,16 @@ std::string GigabytesPerSecond(const DemoTransfer& transfer) {
 std::string KillLine(const DemoReport& report) {
   if (!report.kill_wanted) return "nobody was to be killed";
   if (!report.killed_at_fraction) {
-    return "nobody was killed: no group was seen part-way while others read from it (a lower --rate "
+    return "nobody was killed: no group was seen part-way while others read from it (a lower "
+           "--rate "
            "shows it)";
   }
-  return absl::StrFormat("%s was killed at %.0f %%; survivors %s, the group %s; %s fetched elsewhere",
-                         report.killed_group, *report.killed_at_fraction * 100,
-                         report.survivors_complete ? "complete" : "NOT complete",
-                         report.rejoined ? "rejoined and complete" : "has NOT come back",
-                         FormatBytes(report.rerouted_bytes));
+  return absl::StrFormat(
+      "%s was killed at %.0f %%; survivors %s, the group %s; %s fetched elsewhere",
+      report.killed_group, *report.killed_at_fraction * 100,
+      report.survivors_complete ? "complete" : "NOT complete",
+      report.rejoined ? "rejoined and complete" : "has NOT come back",
+      FormatBytes(report.rerouted_bytes));
 }
 
 std::string LateJoinerLine(const DemoReport& report) {
@@ -50,7 +52,8 @@ std::string LateJoinerLine(const DemoReport& report) {
 
 double TrainerCopies(const DemoDelivery& delivery) {
   if (delivery.shard_bytes == 0) return 0;
-  return static_cast<double>(delivery.trainer_bytes_sent) / static_cast<double>(delivery.shard_bytes);
+  return static_cast<double>(delivery.trainer_bytes_sent) /
+         static_cast<double>(delivery.shard_bytes);
 }
 
 double RelayedFraction(const DemoReport& report) {
@@ -87,8 +90,14 @@ std::vector<std::string> Faults(const DemoReport& report) {
 }
 
 std::string TransferTable(const DemoReport& report) {
-  TextTable table({{"VERSION"}, {"READER"}, {"SOURCE"}, {"BY"}, {"BYTES", Align::kRight},
-                   {"SECONDS", Align::kRight}, {"GB/S", Align::kRight}, {"RE-ROUTES", Align::kRight}});
+  TextTable table({{"VERSION"},
+                   {"READER"},
+                   {"SOURCE"},
+                   {"BY"},
+                   {"BYTES", Align::kRight},
+                   {"SECONDS", Align::kRight},
+                   {"GB/S", Align::kRight},
+                   {"RE-ROUTES", Align::kRight}});
   for (const DemoTransfer& transfer : report.transfers) {
     table.AddRow({transfer.version, transfer.reader, transfer.source, transfer.transport,
                   FormatBytes(transfer.bytes),
@@ -106,10 +115,11 @@ std::string Summary(const DemoReport& report) {
   }
   return absl::StrCat(
       "copies sent by the trainer  ", absl::StrJoin(copies, ", "), "\n",
-      absl::StrFormat("relayed between rollouts    %.0f %% of all bytes\n", RelayedFraction(report) * 100),
-      "kill                        ", KillLine(report), "\n",
-      "late joiner                 ", LateJoinerLine(report), "\n",
-      "held beyond live buffers    ", FormatBytes(report.bytes_held_beyond_live), "\n",
+      absl::StrFormat("relayed between rollouts    %.0f %% of all bytes\n",
+                      RelayedFraction(report) * 100),
+      "kill                        ", KillLine(report), "\n", "late joiner                 ",
+      LateJoinerLine(report), "\n", "held beyond live buffers    ",
+      FormatBytes(report.bytes_held_beyond_live), "\n",
       absl::StrFormat("stall                       %.1f s, summed over the readers\n",
                       absl::ToDoubleSeconds(report.stall)));
 }

@@ -28,23 +28,24 @@ struct DemoTransfer {
 // One version on its way to the readers that were there when it was published.
 struct DemoDelivery {
   std::string version;
-  uint64_t shard_bytes = 0;         // of the distinct shards, once
+  uint64_t shard_bytes = 0;  // of the distinct shards, once
   uint64_t trainer_bytes_sent = 0;
-  bool with_kill = false;           // a rollout group was killed in it
+  bool with_kill = false;  // a rollout group was killed in it
 };
 
 struct DemoReport {
   std::vector<DemoDelivery> deliveries;  // in order
   std::vector<DemoTransfer> transfers;
-  std::vector<std::string> readers;      // every rank that ever read
+  std::vector<std::string> readers;  // every rank that ever read
 
   // The truth: SHA-256 sums of readers' tensors against the trainer's own.
   uint64_t shards_compared = 0;
   uint64_t tensors_compared = 0;
   std::vector<std::string> differences;  // a line each
 
-  // The kill: at which fraction, whether the readers around it and the group itself, having rejoined,
-  // ended with the right bytes. Without a fraction nobody was killed (the transfer was too fast to see).
+  // The kill: at which fraction, whether the readers around it and the group itself, having
+  // rejoined, ended with the right bytes. Without a fraction nobody was killed (the transfer was
+  // too fast to see).
   bool kill_wanted = true;
   std::optional<double> killed_at_fraction;
   std::string killed_group;

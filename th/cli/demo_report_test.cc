@@ -20,12 +20,22 @@ using ::testing::UnorderedElementsAre;
 
 DemoReport GoodReport() {
   DemoReport report;
-  report.deliveries = {{.version = "1 (#1.1)", .shard_bytes = 100, .trainer_bytes_sent = 120},
-                       {.version = "2 (#1.2)", .shard_bytes = 100, .trainer_bytes_sent = 200, .with_kill = true}};
-  report.transfers = {{.version = "1 (#1.1)", .reader = "rollout-1/0", .source = "trainer/0",
-                       .transport = "tcp", .bytes = 50'000'000, .active = absl::Milliseconds(500)},
-                      {.version = "1 (#1.1)", .reader = "rollout-2/0", .source = "rollout-1/0",
-                       .transport = "tcp", .bytes = 150'000'000, .active = absl::Seconds(1), .reroutes = 2}};
+  report.deliveries = {
+      {.version = "1 (#1.1)", .shard_bytes = 100, .trainer_bytes_sent = 120},
+      {.version = "2 (#1.2)", .shard_bytes = 100, .trainer_bytes_sent = 200, .with_kill = true}};
+  report.transfers = {{.version = "1 (#1.1)",
+                       .reader = "rollout-1/0",
+                       .source = "trainer/0",
+                       .transport = "tcp",
+                       .bytes = 50'000'000,
+                       .active = absl::Milliseconds(500)},
+                      {.version = "1 (#1.1)",
+                       .reader = "rollout-2/0",
+                       .source = "rollout-1/0",
+                       .transport = "tcp",
+                       .bytes = 150'000'000,
+                       .active = absl::Seconds(1),
+                       .reroutes = 2}};
   report.readers = {"rollout-1/0", "rollout-2/0"};
   report.shards_compared = 4;
   report.tensors_compared = 40;
@@ -56,13 +66,15 @@ TEST(DemoReportTest, AGoodRunHasNoFaultAndSaysSo) {
   EXPECT_THAT(Faults(GoodReport()), IsEmpty());
   EXPECT_TRUE(Verified(GoodReport()));
   EXPECT_TRUE(RecoveredFromKill(GoodReport()));
-  EXPECT_THAT(Verdict(GoodReport()), StartsWith("GOOD: 2 deliveries to 2 readers; 40 tensors in 4 shards"));
+  EXPECT_THAT(Verdict(GoodReport()),
+              StartsWith("GOOD: 2 deliveries to 2 readers; 40 tensors in 4 shards"));
 }
 
 TEST(DemoReportTest, EveryFaultIsInTheVerdict) {
   const std::vector<std::pair<std::function<void(DemoReport&)>, std::string>> cases = {
       {[](DemoReport& r) { r.error = "the server is gone"; }, "the server is gone"},
-      {[](DemoReport& r) { r.differences = {"rollout-1/0: tensor w differs"}; }, "tensor w differs"},
+      {[](DemoReport& r) { r.differences = {"rollout-1/0: tensor w differs"}; },
+       "tensor w differs"},
       {[](DemoReport& r) { r.shards_compared = 0; }, "nothing was compared"},
       {[](DemoReport& r) { r.rejoined = false; }, "not recovered"},
       {[](DemoReport& r) { r.survivors_complete = false; }, "not recovered"},
@@ -108,7 +120,8 @@ TEST(DemoReportTest, TheSummaryTellsCopiesRelaysKillAndStall) {
   const std::string summary = Summary(GoodReport());
   EXPECT_THAT(summary, HasSubstr("1.20 for 1 (#1.1), 2.00 for 2 (#1.2) with the kill"));
   EXPECT_THAT(summary, HasSubstr("75 % of all bytes"));
-  EXPECT_THAT(summary, HasSubstr("rollout-1 was killed at 40 %; survivors complete, the group rejoined"));
+  EXPECT_THAT(summary,
+              HasSubstr("rollout-1 was killed at 40 %; survivors complete, the group rejoined"));
   EXPECT_THAT(summary, HasSubstr("30.0 MB fetched elsewhere"));
   EXPECT_THAT(summary, HasSubstr("2.5 s, summed"));
 }
@@ -117,10 +130,11 @@ TEST(DemoReportTest, TheJsonHasEveryDocumentedKey) {
   const nlohmann::json json = ToJson(GoodReport());
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  EXPECT_THAT(keys, UnorderedElementsAre("verified", "versions", "readers", "trainer_copies_sent",
-                                         "relayed_fraction", "recovered_from_kill", "killed_at_fraction",
-                                         "rerouted_bytes", "late_joiner_sources", "bytes_held_beyond_live",
-                                         "stall_seconds", "transfers"));
+  EXPECT_THAT(
+      keys, UnorderedElementsAre("verified", "versions", "readers", "trainer_copies_sent",
+                                 "relayed_fraction", "recovered_from_kill", "killed_at_fraction",
+                                 "rerouted_bytes", "late_joiner_sources", "bytes_held_beyond_live",
+                                 "stall_seconds", "transfers"));
   EXPECT_EQ(json["versions"].size(), json["trainer_copies_sent"].size());
   EXPECT_EQ(json["trainer_copies_sent"][1], 2.0);
   EXPECT_EQ(json["killed_at_fraction"], 0.4);

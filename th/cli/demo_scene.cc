@@ -39,7 +39,8 @@ absl::Status DemoScene::RaiseCurtain() {
   report_->kill_wanted = options_.rollouts > 1;
   TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(options_.cast));
   screen_->Tell(absl::StrCat("tensorhub_server listens on ", cast_->server_address()));
-  std::vector<GroupChoice> groups = {{.name = kTrainer, .ranks = options_.trainer_ranks, .load = true}};
+  std::vector<GroupChoice> groups = {
+      {.name = kTrainer, .ranks = options_.trainer_ranks, .load = true}};
   for (uint32_t i = 1; i <= options_.rollouts; ++i) {
     rollouts_.push_back(RolloutName(i));
     groups.push_back({.name = RolloutName(i), .ranks = options_.rollout_ranks});
@@ -47,8 +48,8 @@ absl::Status DemoScene::RaiseCurtain() {
   TH_RETURN_IF_ERROR(cast_->Start(groups));
   screen_->Tell(absl::StrFormat(
       "trainer: %d ranks hold %d distinct shards, %s together; %d rollout groups of %d ranks",
-      options_.trainer_ranks, options_.cast.shards, FormatBytes(options_.distinct_bytes), options_.rollouts,
-      options_.rollout_ranks));
+      options_.trainer_ranks, options_.cast.shards, FormatBytes(options_.distinct_bytes),
+      options_.rollouts, options_.rollout_ranks));
   return MeasureMemory(/*baseline=*/true);
 }
 
@@ -83,7 +84,8 @@ absl::Status DemoScene::PlayLateJoiner() {
   const size_t before = report_->transfers.size();
   TH_RETURN_IF_ERROR(Update({late}, /*kill=*/false));
   std::set<std::string> sources;
-  for (size_t i = before; i < report_->transfers.size(); ++i) sources.insert(report_->transfers[i].source);
+  for (size_t i = before; i < report_->transfers.size(); ++i)
+    sources.insert(report_->transfers[i].source);
   report_->late_joiner_sources.assign(sources.begin(), sources.end());
   return Verify({late});
 }
@@ -123,7 +125,8 @@ absl::Status DemoScene::Publish(const std::string& label, uint64_t content) {
 absl::StatusOr<uint64_t> DemoScene::TrainerBytesSent() {
   TH_RETURN_IF_ERROR(TellTrainer({{"do", "stats"}}));
   uint64_t bytes = 0;
-  for (RankProcess* rank : cast_->RanksOf(kTrainer)) bytes += rank->answer()->value("bytes_sent", uint64_t{0});
+  for (RankProcess* rank : cast_->RanksOf(kTrainer))
+    bytes += rank->answer()->value("bytes_sent", uint64_t{0});
   return bytes;
 }
 
@@ -152,7 +155,8 @@ absl::Status DemoScene::Update(const std::vector<std::string>& groups, bool kill
     if (kill && report_->killed_group.empty()) KillIfSeen();
     waited = cast_->RanksOf(groups);  // without those that were killed
     ShowEnds(waited);
-    return std::all_of(waited.begin(), waited.end(), [](RankProcess* rank) { return rank->answered(); });
+    return std::all_of(waited.begin(), waited.end(),
+                       [](RankProcess* rank) { return rank->answered(); });
   };
   TH_RETURN_IF_ERROR(cast_->stage().RunUntil(over, options_.step_timeout,
                                              absl::StrCat("the update to version ", version_)));
@@ -211,13 +215,15 @@ void DemoScene::ShowEnds(const std::vector<RankProcess*>& ranks) {
 void DemoScene::Record(RankProcess* reader) {
   const json& answer = *reader->answer();
   if (answer.value("outcome", "") != "moved") {
-    report_->differences.push_back(absl::StrCat(reader->name(), " did not move to version ", version_, ": ",
-                                                answer.value("outcome", "")));
+    report_->differences.push_back(absl::StrCat(reader->name(), " did not move to version ",
+                                                version_, ": ", answer.value("outcome", "")));
   } else if (answer.value("version", "") != version_) {
     report_->differences.push_back(absl::StrCat(reader->name(), " moved to version ",
-                                                answer.value("version", ""), " instead of ", version_));
+                                                answer.value("version", ""), " instead of ",
+                                                version_));
   }
-  if (std::find(report_->readers.begin(), report_->readers.end(), reader->name()) == report_->readers.end()) {
+  if (std::find(report_->readers.begin(), report_->readers.end(), reader->name()) ==
+      report_->readers.end()) {
     report_->readers.push_back(reader->name());
   }
   const uint32_t reroutes = answer.value("reroutes", 0u);
@@ -236,7 +242,8 @@ void DemoScene::Record(RankProcess* reader) {
 }
 
 absl::StatusOr<std::vector<ShardSum>> DemoScene::SumsOf(const std::vector<std::string>& groups) {
-  TH_RETURN_IF_ERROR(cast_->stage().Tell(cast_->RanksOf(groups), {{"do", "sum"}}, options_.step_timeout));
+  TH_RETURN_IF_ERROR(
+      cast_->stage().Tell(cast_->RanksOf(groups), {{"do", "sum"}}, options_.step_timeout));
   std::vector<ShardSum> sums;
   for (const std::string& group : groups) {
     uint32_t rank = 0;
@@ -269,7 +276,8 @@ absl::Status DemoScene::MeasureMemory(bool baseline) {
   const auto note = [&](const std::string& process, uint64_t bytes) {
     baseline ? memory_.SetBaseline(process, bytes) : memory_.Measure(process, bytes);
   };
-  for (RankProcess* rank : ranks) note(rank->name(), rank->answer()->value("resident_bytes", uint64_t{0}));
+  for (RankProcess* rank : ranks)
+    note(rank->name(), rank->answer()->value("resident_bytes", uint64_t{0}));
   const absl::StatusOr<uint64_t> server = ResidentBytes(cast_->server().process().pid());
   if (!server.ok()) return absl::UnavailableError("the server has gone");
   note("server", *server);

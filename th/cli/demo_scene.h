@@ -1,9 +1,10 @@
 // The scene that the demo plays: a script over real processes.
 //
-// A trainer publishes version 1 and all rollouts update at once; the trainer changes its weights and
-// publishes version 2, in which a rollout group that others read from is killed and later rejoins; the
-// trainer unpublishes, and a late joiner is filled by rollouts alone; version 3; then the trainer
-// resumes from a checkpoint: it rolls back to version 2 and publishes another version 3.
+// A trainer publishes version 1 and all rollouts update at once; the trainer changes its weights
+// and publishes version 2, in which a rollout group that others read from is killed and later
+// rejoins; the trainer unpublishes, and a late joiner is filled by rollouts alone; version 3; then
+// the trainer resumes from a checkpoint: it rolls back to version 2 and publishes another
+// version 3.
 #ifndef TH_CLI_DEMO_SCENE_H_
 #define TH_CLI_DEMO_SCENE_H_
 
@@ -72,8 +73,8 @@ class DemoScene {
   std::unique_ptr<RankCast> cast_;
   DemoTruth truth_;
   DemoMemory memory_;
-  std::vector<std::string> rollouts_;  // the groups
-  std::string version_;                // the last published, "2 (#1.2)"
+  std::vector<std::string> rollouts_;          // the groups
+  std::string version_;                        // the last published, "2 (#1.2)"
   std::map<std::string, ObservedFill> fills_;  // by reader, of the update under way
   std::map<std::string, ReaderProgress> shown_;
 };

@@ -21,7 +21,8 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 // 16 MiB in two shards at 4 MB/s: some 2 s a transfer, whatever else the machine does.
-const std::vector<std::string> kSmall = {"demo", "--synthetic", "llm", "--bytes", "16MiB", "--rate", "4MB/s"};
+const std::vector<std::string> kSmall = {"demo",  "--synthetic", "llm",  "--bytes",
+                                         "16MiB", "--rate",      "4MB/s"};
 
 std::vector<std::string> SmallDemo(const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {Th()};
@@ -48,7 +49,8 @@ TEST(DemoTest, PlaysTheWholeSceneAndProvesEveryByte) {
   EXPECT_FALSE(report.contains("faults"));
 
   ASSERT_THAT(report["trainer_copies_sent"], SizeIs(5));
-  for (const size_t undisturbed : {0, 2, 3, 4}) EXPECT_LE(report["trainer_copies_sent"][undisturbed], 1.5);
+  for (const size_t undisturbed : {0, 2, 3, 4})
+    EXPECT_LE(report["trainer_copies_sent"][undisturbed], 1.5);
   ASSERT_FALSE(report["late_joiner_sources"].empty());
   for (const auto& source : report["late_joiner_sources"]) {
     EXPECT_THAT(source.get<std::string>(), StartsWith("rollout-"));
@@ -63,11 +65,12 @@ TEST(DemoTest, PlaysTheWholeSceneAndProvesEveryByte) {
 }
 
 TEST(DemoTest, TellsTheStoryWithoutControlCharactersInAPipe) {
-  const ProgramRun run = RunProgram(SmallDemo({"--rollouts", "2", "--trainer-ranks", "1", "--shards", "1",
-                                               "--rollout-ranks", "1"}));
+  const ProgramRun run = RunProgram(SmallDemo(
+      {"--rollouts", "2", "--trainer-ranks", "1", "--shards", "1", "--rollout-ranks", "1"}));
   EXPECT_EQ(run.status, 0) << run.errors << run.output();
-  for (const char* part : {"capped at 4.00 MB/s", "is published", "is killed (SIGKILL)", "rejoins", "joins late",
-                           "rolls back to version 2", "RE-ROUTES", "copies sent by the trainer", "GOOD: "}) {
+  for (const char* part :
+       {"capped at 4.00 MB/s", "is published", "is killed (SIGKILL)", "rejoins", "joins late",
+        "rolls back to version 2", "RE-ROUTES", "copies sent by the trainer", "GOOD: "}) {
     EXPECT_THAT(run.output(), HasSubstr(part));
   }
   EXPECT_THAT(run.output(), Not(HasSubstr("\x1b")));
@@ -98,7 +101,8 @@ TEST_P(InterruptedDemoTest, LeavesNoProcessBehind) {
   const ProgramRun run = demo.Finish();
   EXPECT_EQ(run.status, GetParam() == SIGKILL ? -1 : 130) << run.errors;
   for (const std::string& child : children) {
-    while (GetParam() == SIGKILL && IsAlive(child)) poll(nullptr, 0, 5);  // the kernel ends them soon
+    while (GetParam() == SIGKILL && IsAlive(child))
+      poll(nullptr, 0, 5);  // the kernel ends them soon
     EXPECT_FALSE(IsAlive(child)) << child;
   }
 }

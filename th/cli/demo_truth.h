@@ -1,5 +1,5 @@
-// What the bytes of each version are: SHA-256 sums that the demo takes from the trainer's own tensors
-// before it publishes, and compares every reader's final bytes with. Pure.
+// What the bytes of each version are: SHA-256 sums that the demo takes from the trainer's own
+// tensors before it publishes, and compares every reader's final bytes with. Pure.
 #ifndef TH_CLI_DEMO_TRUTH_H_
 #define TH_CLI_DEMO_TRUTH_H_
 
@@ -15,7 +15,7 @@ namespace th {
 struct ShardSum {
   std::string rank;  // "trainer/2"
   uint32_t shard = 0;
-  std::string sum;   // hex
+  std::string sum;  // hex
   uint64_t tensors = 0;
 };
 
@@ -24,7 +24,8 @@ class DemoTruth {
   // The trainer's ranks, for one version. Differences: ranks with the same shard that disagree.
   std::vector<std::string> Set(const std::string& version, const std::vector<ShardSum>& trainer);
   // A line a reader that differs, or whose version or shard the trainer never had.
-  std::vector<std::string> Compare(const std::string& version, const std::vector<ShardSum>& readers);
+  std::vector<std::string> Compare(const std::string& version,
+                                   const std::vector<ShardSum>& readers);
 
   uint64_t shards_compared() const { return shards_compared_; }
   uint64_t tensors_compared() const { return tensors_compared_; }

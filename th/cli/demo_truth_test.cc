@@ -16,7 +16,8 @@ ShardSum Sum(std::string rank, uint32_t shard, std::string sum) {
 
 TEST(DemoTruthTest, ReadersWithTheTrainersSumsDoNotDiffer) {
   DemoTruth truth;
-  EXPECT_THAT(truth.Set("1", {Sum("t/0", 0, "a"), Sum("t/1", 1, "b"), Sum("t/2", 0, "a")}), IsEmpty());
+  EXPECT_THAT(truth.Set("1", {Sum("t/0", 0, "a"), Sum("t/1", 1, "b"), Sum("t/2", 0, "a")}),
+              IsEmpty());
   EXPECT_THAT(truth.Compare("1", {Sum("r/0", 0, "a"), Sum("r/1", 1, "b")}), IsEmpty());
   EXPECT_EQ(truth.shards_compared(), 2u);
   EXPECT_EQ(truth.tensors_compared(), 20u);
@@ -25,7 +26,8 @@ TEST(DemoTruthTest, ReadersWithTheTrainersSumsDoNotDiffer) {
 TEST(DemoTruthTest, NamesAReaderThatDiffers) {
   DemoTruth truth;
   truth.Set("1", {Sum("t/0", 0, "a"), Sum("t/1", 1, "b")});
-  EXPECT_THAT(truth.Compare("1", {Sum("r/0", 0, "a"), Sum("r/1", 1, "a")}), ElementsAre(HasSubstr("r/1 differs")));
+  EXPECT_THAT(truth.Compare("1", {Sum("r/0", 0, "a"), Sum("r/1", 1, "a")}),
+              ElementsAre(HasSubstr("r/1 differs")));
 }
 
 TEST(DemoTruthTest, TakesOldBytesUnderANewVersionAsDifferent) {
@@ -37,12 +39,14 @@ TEST(DemoTruthTest, TakesOldBytesUnderANewVersionAsDifferent) {
 
 TEST(DemoTruthTest, NamesTrainerRanksThatDisagree) {
   DemoTruth truth;
-  EXPECT_THAT(truth.Set("1", {Sum("t/0", 0, "a"), Sum("t/2", 0, "x")}), ElementsAre(HasSubstr("t/2 and t/0")));
+  EXPECT_THAT(truth.Set("1", {Sum("t/0", 0, "a"), Sum("t/2", 0, "x")}),
+              ElementsAre(HasSubstr("t/2 and t/0")));
 }
 
 TEST(DemoTruthTest, ComparesWithNothingUnknown) {
   DemoTruth truth;
-  EXPECT_THAT(truth.Compare("9", {Sum("r/0", 0, "a")}), ElementsAre(HasSubstr("no sum of shard 0")));
+  EXPECT_THAT(truth.Compare("9", {Sum("r/0", 0, "a")}),
+              ElementsAre(HasSubstr("no sum of shard 0")));
   EXPECT_EQ(truth.shards_compared(), 0u);
 }
 

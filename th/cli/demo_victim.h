@@ -27,8 +27,8 @@ struct Victim {
   double fraction = 0;  // of the group's bytes
 };
 
-// The first group (as they come) whose ranks together hold between the two fractions, and from one of
-// whose ranks a rank of another group reads.
+// The first group (as they come) whose ranks together hold between the two fractions, and from one
+// of whose ranks a rank of another group reads.
 std::optional<Victim> FindVictim(const std::vector<ObservedFill>& fills);
 
 // "trainer/0, rollout-1/1" -> its parts.

@@ -42,8 +42,8 @@ ExitStatus RunDescribe(const DescribeFlags& flags) {
   for (const CatalogModel& model : catalog->models) {
     if (model.key == flags.connection.key()) return Report(flags, model);
   }
-  return flags.reporter.Fail(absl::NotFoundError(
-      absl::StrCat("the server knows nothing of ", flags.connection.key().ToString(), "; see th list")));
+  return flags.reporter.Fail(absl::NotFoundError(absl::StrCat(
+      "the server knows nothing of ", flags.connection.key().ToString(), "; see th list")));
 }
 
 }  // namespace

@@ -35,15 +35,17 @@ absl::StatusOr<uint16_t> UnusedPort() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = fd >= 0 && bind(fd, generic, size) == 0 && getsockname(fd, generic, &size) == 0;
+  const bool bound =
+      fd >= 0 && bind(fd, generic, size) == 0 && getsockname(fd, generic, &size) == 0;
   if (fd >= 0) close(fd);
   if (!bound) return absl::UnavailableError("no port for iperf3");
   return ntohs(address.sin_port);
 }
 
 // Collects lines until `enough` or the end of the output.
-absl::StatusOr<std::vector<std::string>> ReadUntil(ChildProcess& child, absl::Duration timeout,
-                                                   const std::function<bool(const std::string&)>& enough) {
+absl::StatusOr<std::vector<std::string>> ReadUntil(
+    ChildProcess& child, absl::Duration timeout,
+    const std::function<bool(const std::string&)>& enough) {
   std::vector<std::string> lines;
   const absl::Time deadline = MonotonicNow() + timeout;
   while (child.output_fd() >= 0) {
@@ -86,11 +88,11 @@ absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections) {
   TH_ASSIGN_OR_RETURN(const std::string program,
                       FindInPath("iperf3", search_path == nullptr ? "/usr/bin:/bin" : search_path));
   TH_ASSIGN_OR_RETURN(const uint16_t port, UnusedPort());
-  TH_ASSIGN_OR_RETURN(
-      const auto server,
-      ChildProcess::Start({.name = "iperf3 server",
-                           .arguments = {program, "-s", "-1", "--forceflush", "-p", absl::StrCat(port)},
-                           .log_path = "/dev/null"}));
+  TH_ASSIGN_OR_RETURN(const auto server,
+                      ChildProcess::Start({.name = "iperf3 server",
+                                           .arguments = {program, "-s", "-1", "--forceflush", "-p",
+                                                         absl::StrCat(port)},
+                                           .log_path = "/dev/null"}));
   TH_RETURN_IF_ERROR(ReadUntil(*server, kListenTimeout, [](const std::string& line) {
                        return absl::StrContains(line, "listening");
                      }).status());
@@ -98,8 +100,8 @@ absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections) {
       const auto client,
       ChildProcess::Start({.name = "iperf3",
                            .arguments = {program, "-c", "127.0.0.1", "-p", absl::StrCat(port), "-P",
-                                         absl::StrCat(connections), "-n", absl::StrCat(bytes), "-C", "cubic",
-                                         "--json"},
+                                         absl::StrCat(connections), "-n", absl::StrCat(bytes), "-C",
+                                         "cubic", "--json"},
                            .log_path = "/dev/null"}));
   TH_ASSIGN_OR_RETURN(const std::vector<std::string> lines,
                       ReadUntil(*client, kRunTimeout, [](const std::string&) { return false; }));

@@ -10,7 +10,8 @@
 
 namespace th {
 
-// GB/s received, of the JSON that `iperf3 -c --json` prints. INVALID_ARGUMENT when it is none, or its error.
+// GB/s received, of the JSON that `iperf3 -c --json` prints. INVALID_ARGUMENT when it is none, or
+// its error.
 absl::StatusOr<double> GigabytesPerSecondOfIperf(absl::string_view json);
 
 // Sends so many bytes over loopback. NOT_FOUND when iperf3 is not installed.

@@ -23,8 +23,10 @@ TEST(IperfTest, PassesItsErrorOn) {
 }
 
 TEST(IperfTest, RefusesAReportWithoutASpeed) {
-  for (const char* text : {"", "nonsense", "[]", "{}", R"({"end": {"sum_received": {"bits_per_second": "fast"}}})"}) {
-    EXPECT_THAT(GigabytesPerSecondOfIperf(text), StatusIs(absl::StatusCode::kInvalidArgument)) << text;
+  for (const char* text :
+       {"", "nonsense", "[]", "{}", R"({"end": {"sum_received": {"bits_per_second": "fast"}}})"}) {
+    EXPECT_THAT(GigabytesPerSecondOfIperf(text), StatusIs(absl::StatusCode::kInvalidArgument))
+        << text;
   }
 }
 

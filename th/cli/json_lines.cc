@@ -24,7 +24,8 @@ std::string TextOr(const nlohmann::json& object, const char* key, const char* ot
 
 nlohmann::json ErrorToJson(const absl::Status& status) {
   return {{"error",
-           {{"code", absl::StatusCodeToString(status.code())}, {"message", std::string(status.message())}}}};
+           {{"code", absl::StatusCodeToString(status.code())},
+            {"message", std::string(status.message())}}}};
 }
 
 absl::Status StatusOfAnswer(const nlohmann::json& answer) {
@@ -38,7 +39,8 @@ absl::Status StatusOfAnswer(const nlohmann::json& answer) {
 }
 
 nlohmann::json ParseLine(absl::string_view line) {
-  nlohmann::json parsed = nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  nlohmann::json parsed =
+      nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (parsed.is_object()) return parsed;
   return nlohmann::json(nlohmann::json::value_t::discarded);
 }

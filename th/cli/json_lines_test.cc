@@ -15,8 +15,8 @@ namespace {
 using testing::StatusIs;
 
 TEST(JsonLinesTest, AnErrorSurvivesTheWay) {
-  for (const absl::Status& status :
-       {absl::NotFoundError("no such version"), absl::CancelledError(""), absl::UnauthenticatedError("x")}) {
+  for (const absl::Status& status : {absl::NotFoundError("no such version"),
+                                     absl::CancelledError(""), absl::UnauthenticatedError("x")}) {
     EXPECT_EQ(StatusOfAnswer(ErrorToJson(status)), status);
   }
 }
@@ -27,7 +27,8 @@ TEST(JsonLinesTest, ABrokenAnswerIsAnError) {
   EXPECT_THAT(StatusOfAnswer(3), StatusIs(absl::StatusCode::kInternal));
   EXPECT_THAT(StatusOfAnswer({{"error", "text"}}), StatusIs(absl::StatusCode::kUnknown));
   EXPECT_THAT(StatusOfAnswer({{"error", {{"code", "OK"}}}}), StatusIs(absl::StatusCode::kUnknown));
-  EXPECT_THAT(StatusOfAnswer({{"error", {{"code", "NEVER_HEARD"}}}}), StatusIs(absl::StatusCode::kUnknown));
+  EXPECT_THAT(StatusOfAnswer({{"error", {{"code", "NEVER_HEARD"}}}}),
+              StatusIs(absl::StatusCode::kUnknown));
 }
 
 TEST(JsonLinesTest, OnlyObjectsAreLines) {

@@ -26,8 +26,8 @@ ExitStatus RunList(const ListFlags& flags) {
 
 void AddListCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<ListFlags>();
-  CLI::App* list =
-      app->add_subcommand("list", "models, versions and who holds them; all runs and models unless named");
+  CLI::App* list = app->add_subcommand(
+      "list", "models, versions and who holds them; all runs and models unless named");
   AddConnectionFlags(list, &flags->connection);
   flags->reporter.AddFlag(list);
   list->callback([flags, exit] { *exit = RunList(*flags); });

@@ -72,10 +72,11 @@ absl::Status ProcessStage::HandleSomeOutput(absl::Duration at_most) {
   return absl::OkStatus();
 }
 
-absl::Status ProcessStage::AwaitAnswers(const std::vector<RankProcess*>& ranks, absl::Duration timeout,
-                                        absl::string_view what) {
+absl::Status ProcessStage::AwaitAnswers(const std::vector<RankProcess*>& ranks,
+                                        absl::Duration timeout, absl::string_view what) {
   const auto all_answered = [&] {
-    return std::all_of(ranks.begin(), ranks.end(), [](RankProcess* rank) { return rank->answered(); });
+    return std::all_of(ranks.begin(), ranks.end(),
+                       [](RankProcess* rank) { return rank->answered(); });
   };
   absl::Status status = RunUntil(all_answered, timeout, what);
   if (absl::IsDeadlineExceeded(status)) {
@@ -91,8 +92,8 @@ absl::Status ProcessStage::AwaitAnswers(const std::vector<RankProcess*>& ranks, 
   return absl::OkStatus();
 }
 
-absl::Status ProcessStage::Tell(const std::vector<RankProcess*>& ranks, const nlohmann::json& command,
-                                absl::Duration timeout) {
+absl::Status ProcessStage::Tell(const std::vector<RankProcess*>& ranks,
+                                const nlohmann::json& command, absl::Duration timeout) {
   for (RankProcess* rank : ranks) rank->Send(command);
   return AwaitAnswers(ranks, timeout, command.value("do", "the command"));
 }

@@ -36,9 +36,10 @@ class ProcessStage {
 
   // Handles what the processes say until `done()`. CANCELLED after SIGINT or SIGTERM;
   // DEADLINE_EXCEEDED naming `what`.
-  absl::Status RunUntil(absl::FunctionRef<bool()> done, absl::Duration timeout, absl::string_view what);
-  // Until all have answered: the first error of them, if any. A rank that does not answer in time is
-  // named.
+  absl::Status RunUntil(absl::FunctionRef<bool()> done, absl::Duration timeout,
+                        absl::string_view what);
+  // Until all have answered: the first error of them, if any. A rank that does not answer in time
+  // is named.
   absl::Status AwaitAnswers(const std::vector<RankProcess*>& ranks, absl::Duration timeout,
                             absl::string_view what);
   // Sends the command to all and awaits their answers.

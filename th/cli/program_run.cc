@@ -80,7 +80,9 @@ std::string RunningProgram::AwaitLine(const std::string& text) {
     }
     if (!ReadMore()) break;
   }
-  ADD_FAILURE() << "no line with \"" << text << "\" in:\n" << absl::StrJoin(lines_, "\n") << "\n" << TextOf(log_path_);
+  ADD_FAILURE() << "no line with \"" << text << "\" in:\n"
+                << absl::StrJoin(lines_, "\n") << "\n"
+                << TextOf(log_path_);
   return "";
 }
 
@@ -101,14 +103,16 @@ ProgramRun RunningProgram::Finish() {
 }
 
 RunningServer::RunningServer()
-    : program_({Server(), "--listen=127.0.0.1:0", "--json", absl::StrCat("--state-dir=", FreshFolder("state"))}) {
+    : program_({Server(), "--listen=127.0.0.1:0", "--json",
+                absl::StrCat("--state-dir=", FreshFolder("state"))}) {
   const nlohmann::json said = ParseLine(program_.AwaitLine("address"));
   if (said.is_object()) address_ = said.value("address", "");
 }
 
 std::string FreshFolder(const std::string& name) {
   static std::atomic<int> next = 0;
-  const std::string path = absl::StrCat(::testing::TempDir(), "/", name, "-", getpid(), "-", next++);
+  const std::string path =
+      absl::StrCat(::testing::TempDir(), "/", name, "-", getpid(), "-", next++);
   fs::remove_all(path);
   fs::create_directories(path);
   return path;

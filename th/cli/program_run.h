@@ -1,4 +1,5 @@
-// Runs the project's own binaries in tests: their output, their exit status, and a server to talk to.
+// Runs the project's own binaries in tests: their output, their exit status, and a server to talk
+// to.
 //
 //   const ProgramRun run = RunProgram({Th(), "list", "--json"});
 //   EXPECT_EQ(run.status, 3);
@@ -20,7 +21,7 @@ std::string Worker();
 std::string Server();
 
 struct ProgramRun {
-  int status = -1;  // -1: ended by a signal
+  int status = -1;                 // -1: ended by a signal
   std::vector<std::string> lines;  // of stdout
   std::string errors;              // stderr
 

@@ -31,7 +31,8 @@ double Fraction(const ReaderProgress& reader) {
 
 }  // namespace
 
-std::string RenderReader(const ReaderProgress& reader, uint64_t bytes_per_second, size_t name_width) {
+std::string RenderReader(const ReaderProgress& reader, uint64_t bytes_per_second,
+                         size_t name_width) {
   const std::string padding(name_width - std::min(name_width, DisplayWidth(reader.name)), ' ');
   std::string line =
       absl::StrFormat("%s%s  %s %3.0f %%  %s of %s", reader.name, padding, Bar(Fraction(reader)),

@@ -1,6 +1,6 @@
-// What the demo shows while it runs: lines that tell the story, and one line a reader with its bytes,
-// rate and source. On a terminal the readers' lines stay at the bottom and are redrawn; in a pipe a
-// reader gets a plain line now and then.
+// What the demo shows while it runs: lines that tell the story, and one line a reader with its
+// bytes, rate and source. On a terminal the readers' lines stay at the bottom and are redrawn; in a
+// pipe a reader gets a plain line now and then.
 //
 //   ProgressScreen screen(stderr, IsTerminal(stderr) ? 100 : 0);
 //   screen.Tell("version 1 is published");
@@ -36,7 +36,8 @@ inline constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
 inline constexpr absl::Duration kPlainInterval = absl::Seconds(1);
 
 // "rollout-1/0  ██████████░░░░░░░░░░   50 %  22.7 MB of 45.4 MB  15.0 MB/s  from trainer/0".
-std::string RenderReader(const ReaderProgress& reader, uint64_t bytes_per_second, size_t name_width);
+std::string RenderReader(const ReaderProgress& reader, uint64_t bytes_per_second,
+                         size_t name_width);
 
 class ProgressScreen {
  public:

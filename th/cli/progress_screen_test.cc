@@ -47,7 +47,8 @@ ReaderProgress At(uint64_t bytes, std::string outcome = "") {
 TEST(RenderReaderTest, ShowsBarBytesRateSourceAndOutcome) {
   EXPECT_EQ(RenderReader(At(500), 250, 5),
             "r/0    ██████████░░░░░░░░░░  50 %  500 B of 1.00 kB  250 B/s  from t/0");
-  EXPECT_THAT(RenderReader(At(1000, "done"), 0, 3), EndsWith("100 %  1.00 kB of 1.00 kB  from t/0  done"));
+  EXPECT_THAT(RenderReader(At(1000, "done"), 0, 3),
+              EndsWith("100 %  1.00 kB of 1.00 kB  from t/0  done"));
 }
 
 TEST(RenderReaderTest, BearsATotalOfNothingAndMoreThanAll) {

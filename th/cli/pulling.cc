@@ -66,14 +66,15 @@ absl::StatusOr<FoundVersion> FindVersion(const PullFlags& flags) {
   TH_ASSIGN_OR_RETURN(auto controller, flags.connection.Connect());
   TH_ASSIGN_OR_RETURN(const VersionInfo version, controller->Resolve(selector));
   TH_ASSIGN_OR_RETURN(const Catalog catalog, controller->List());
-  TH_ASSIGN_OR_RETURN(
-      VersionShards shards,
-      FindVersionShards(catalog, flags.connection.key(), version.sequence, flags.form));
+  TH_ASSIGN_OR_RETURN(VersionShards shards, FindVersionShards(catalog, flags.connection.key(),
+                                                              version.sequence, flags.form));
   return FoundVersion{.controller = std::move(controller), .shards = std::move(shards)};
 }
 
-absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& found, StopSignals* stop) {
-  TH_ASSIGN_OR_RETURN(std::vector<ShardLayout> layouts, FetchLayouts(*found.controller, found.shards));
+absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& found,
+                                 StopSignals* stop) {
+  TH_ASSIGN_OR_RETURN(std::vector<ShardLayout> layouts,
+                      FetchLayouts(*found.controller, found.shards));
   TH_ASSIGN_OR_RETURN(ModelMemory model, ModelMemory::Allocate(std::move(layouts)));
   ReaderGroupOptions options{.buffer_name = found.shards.buffer_name, .form = found.shards.form};
   TH_ASSIGN_OR_RETURN(options.client, flags.member.ToClientOptions(flags.connection));
@@ -85,12 +86,12 @@ absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& fou
   auto screen = std::make_shared<PullScreen>(options.client.group);
   PendingResult<absl::StatusOr<GroupUpdate>> pending(stop);
   const absl::Time begin = MonotonicNow();
-  readers->UpdateAsync(found.shards.version.sequence,
-                       {.timeout = absl::Seconds(flags.timeout_s),
-                        .on_progress = [screen](uint32_t rank, const UpdateProgress& progress) {
-                          screen->Show(rank, progress);
-                        }},
-                       pending.Callback());
+  readers->UpdateAsync(
+      found.shards.version.sequence,
+      {.timeout = absl::Seconds(flags.timeout_s),
+       .on_progress = [screen](uint32_t rank,
+                               const UpdateProgress& progress) { screen->Show(rank, progress); }},
+      pending.Callback());
   std::optional<absl::StatusOr<GroupUpdate>> update = pending.Await();
   const absl::Duration seconds = MonotonicNow() - begin;
   // Nobody is to fill from a process that is about to end.

@@ -1,5 +1,5 @@
-// Receiving a whole version into memory, as `th pull` and `th verify --bytes` do: find its shards, join
-// a rank a shard, update, leave.
+// Receiving a whole version into memory, as `th pull` and `th verify --bytes` do: find its shards,
+// join a rank a shard, update, leave.
 #ifndef TH_CLI_PULLING_H_
 #define TH_CLI_PULLING_H_
 
@@ -43,7 +43,8 @@ struct PulledModel {
   absl::Duration seconds;  // from the call of Update to its end
 };
 // With a progress line on stderr. CANCELLED after a signal; errors of joining and of the update.
-absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& found, StopSignals* stop);
+absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& found,
+                                 StopSignals* stop);
 
 // bytes, seconds, gbytes_per_s, reroutes, sources: [{rank, name, transport, bytes}].
 nlohmann::json ToJson(const PulledModel& pulled);

@@ -25,13 +25,15 @@ absl::StatusOr<std::unique_ptr<RankCast>> RankCast::Open(RankCastOptions options
 
 absl::Status RankCast::StartServer() {
   TH_ASSIGN_OR_RETURN(
-      server_, RankProcess::Start({.name = "tensorhub_server",
-                                   .arguments = {options_.server_program, "--listen=127.0.0.1:0", "--json",
-                                                 absl::StrCat("--state-dir=", options_.folder, "/state")},
-                                   .log_path = absl::StrCat(options_.folder, "/tensorhub_server.log")}));
+      server_,
+      RankProcess::Start({.name = "tensorhub_server",
+                          .arguments = {options_.server_program, "--listen=127.0.0.1:0", "--json",
+                                        absl::StrCat("--state-dir=", options_.folder, "/state")},
+                          .log_path = absl::StrCat(options_.folder, "/tensorhub_server.log")}));
   server_->ExpectAnswer();
   stage_->Add(server_.get());
-  TH_RETURN_IF_ERROR(stage_->AwaitAnswers({server_.get()}, kServerStartTimeout, "starting the server"));
+  TH_RETURN_IF_ERROR(
+      stage_->AwaitAnswers({server_.get()}, kServerStartTimeout, "starting the server"));
   const nlohmann::json& said = *server_->answer();
   if (!said.contains("address") || !said["address"].is_string()) {
     return absl::InternalError(absl::StrCat("the server did not say its address: ", said.dump()));
@@ -58,18 +60,19 @@ absl::Status RankCast::Start(const std::vector<GroupChoice>& groups) {
   std::vector<std::string> names;
   for (const GroupChoice& group : groups) {
     names.push_back(group.name);
-    for (uint32_t rank = 0; rank < group.ranks; ++rank) TH_RETURN_IF_ERROR(StartProcess(group, rank));
+    for (uint32_t rank = 0; rank < group.ranks; ++rank)
+      TH_RETURN_IF_ERROR(StartProcess(group, rank));
   }
   return stage_->AwaitAnswers(RanksOf(names), kJoinTimeout, "joining");
 }
 
 absl::Status RankCast::StartProcess(const GroupChoice& group, uint32_t rank) {
   const std::string name = absl::StrCat(group.name, "/", rank);
-  TH_ASSIGN_OR_RETURN(
-      auto process,
-      RankProcess::Start({.name = name,
-                          .arguments = {options_.th_program, "controlled-rank"},
-                          .log_path = absl::StrCat(options_.folder, "/", group.name, "-", rank, ".log")}));
+  TH_ASSIGN_OR_RETURN(auto process,
+                      RankProcess::Start({.name = name,
+                                          .arguments = {options_.th_program, "controlled-rank"},
+                                          .log_path = absl::StrCat(options_.folder, "/", group.name,
+                                                                   "-", rank, ".log")}));
   stage_->Add(process.get());
   process->Send(JoinCommand(group, rank));
   groups_[group.name].push_back(std::move(process));
@@ -88,8 +91,9 @@ nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) co
           {"connections", options_.connections},
           {"data_threads", options_.data_threads},
           {"load", group.load},
-          {"weights", ToJson(ShardChoice{
-                          .model = options_.model, .shard = ShardOf(rank), .shards = options_.shards})}};
+          {"weights",
+           ToJson(ShardChoice{
+               .model = options_.model, .shard = ShardOf(rank), .shards = options_.shards})}};
 }
 
 void RankCast::Kill(const std::string& group) {

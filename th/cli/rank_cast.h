@@ -1,12 +1,14 @@
-// A reference server and groups of ranks, each in a process of its own on this machine: the cast of a
-// demo or a benchmark.
+// A reference server and groups of ranks, each in a process of its own on this machine: the cast of
+// a demo or a benchmark.
 //
 //   TH_ASSIGN_OR_RETURN(auto cast, RankCast::Open(options));       // the server is up
 //   TH_RETURN_IF_ERROR(cast->Start({{.name = "trainer", .ranks = 4, .load = true}}));
-//   TH_RETURN_IF_ERROR(cast->stage().Tell(cast->RanksOf("trainer"), {{"do", "publish"}, ...}, timeout));
+//   TH_RETURN_IF_ERROR(cast->stage().Tell(cast->RanksOf("trainer"), {{"do", "publish"}, ...},
+//   timeout));
 //
-// Rank r of every group holds shard r modulo the number of shards. All processes listen on ports that
-// the system chooses, and end with this one. Not thread-safe; one a process (see ProcessStage).
+// Rank r of every group holds shard r modulo the number of shards. All processes listen on ports
+// that the system chooses, and end with this one. Not thread-safe; one a process (see
+// ProcessStage).
 #ifndef TH_CLI_RANK_CAST_H_
 #define TH_CLI_RANK_CAST_H_
 

@@ -22,9 +22,9 @@ void RankProcess::HandleOutput() {
   if (process_->output_fd() >= 0 || answered()) return;
   // It closes its output by ending; give the kernel the moment to say how.
   (void)process_->AwaitEnd(absl::Seconds(1));
-  answer_ = absl::UnavailableError(absl::StrCat(name(), " ", process_->Condition(), " before it answered",
-                                                process_->log_path().empty() ? "" : "; its log is ",
-                                                process_->log_path()));
+  answer_ = absl::UnavailableError(
+      absl::StrCat(name(), " ", process_->Condition(), " before it answered",
+                   process_->log_path().empty() ? "" : "; its log is ", process_->log_path()));
 }
 
 void RankProcess::HandleLine(absl::string_view line) {

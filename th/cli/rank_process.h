@@ -1,8 +1,8 @@
-// The controlling side of a rank in a process of its own (controlled_rank.h): one command at a time,
-// its answer, and events between.
+// The controlling side of a rank in a process of its own (controlled_rank.h): one command at a
+// time, its answer, and events between.
 //
-//   TH_ASSIGN_OR_RETURN(auto rank, RankProcess::Start({.name = "rollout-1/0", .arguments = {...}}));
-//   rank->Send({{"do", "update"}, {"version", "latest"}});
+//   TH_ASSIGN_OR_RETURN(auto rank, RankProcess::Start({.name = "rollout-1/0", .arguments =
+//   {...}})); rank->Send({{"do", "update"}, {"version", "latest"}});
 //   ... stage.RunUntil([&] { return rank->answered(); }, ...) ...
 //   if (rank->answer().ok()) Use((*rank->answer())["bytes"]);
 //

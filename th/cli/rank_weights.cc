@@ -63,14 +63,16 @@ std::string ModelChoice::ToString() const {
 }
 
 nlohmann::json ToJson(const ShardChoice& choice) {
-  return {{"folder", choice.model.folder},   {"synthetic", choice.model.synthetic},
-          {"bytes", choice.model.bytes},     {"tensors", choice.model.tensors},
-          {"shard", choice.shard},           {"shards", choice.shards}};
+  return {{"folder", choice.model.folder}, {"synthetic", choice.model.synthetic},
+          {"bytes", choice.model.bytes},   {"tensors", choice.model.tensors},
+          {"shard", choice.shard},         {"shards", choice.shards}};
 }
 
 absl::StatusOr<ShardChoice> ShardChoiceFromJson(const nlohmann::json& json) {
   const auto text = [&](const char* key) { return json.contains(key) && json[key].is_string(); };
-  const auto number = [&](const char* key) { return json.contains(key) && json[key].is_number_unsigned(); };
+  const auto number = [&](const char* key) {
+    return json.contains(key) && json[key].is_number_unsigned();
+  };
   if (!json.is_object() || !text("folder") || !text("synthetic") || !number("bytes") ||
       !number("tensors") || !number("shard") || !number("shards") ||
       json["shard"].get<uint64_t>() >= json["shards"].get<uint64_t>()) {
@@ -84,7 +86,8 @@ absl::StatusOr<ShardChoice> ShardChoiceFromJson(const nlohmann::json& json) {
                      .shards = json["shards"]};
 }
 
-absl::StatusOr<std::vector<std::vector<TensorSpec>>> ShardsOf(const ModelChoice& model, uint32_t shards) {
+absl::StatusOr<std::vector<std::vector<TensorSpec>>> ShardsOf(const ModelChoice& model,
+                                                              uint32_t shards) {
   TH_ASSIGN_OR_RETURN(std::vector<TensorSpec> tensors, TensorsOf(model));
   return SplitIntoShards(std::move(tensors), shards);
 }
@@ -145,10 +148,10 @@ TensorSums RankWeights::Sum() const {
   TensorSums sums;
   for (const Tensor& tensor : tensors()) {
     if (!tensor.alias_of.empty()) continue;
-    sums.emplace_back(tensor.name,
-                      Sha256({static_cast<const char*>(tensor.data), tensor.bytes}));
+    sums.emplace_back(tensor.name, Sha256({static_cast<const char*>(tensor.data), tensor.bytes}));
   }
-  std::sort(sums.begin(), sums.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(sums.begin(), sums.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
   return sums;
 }
 

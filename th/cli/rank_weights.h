@@ -1,9 +1,10 @@
-// The weights of one rank of a demo or a benchmark: which model, which shard of it, where its content
-// comes from, how it changes from version to version, and the SHA-256 sums that are the truth.
+// The weights of one rank of a demo or a benchmark: which model, which shard of it, where its
+// content comes from, how it changes from version to version, and the SHA-256 sums that are the
+// truth.
 //
 // Content 0 is the model's own; content n is made from it by a change that reaches all bytes (but 1
-// of 256, by chance) and can be taken back, so that no copy is kept. Ranks with the same shard get the
-// same bytes for the same content.
+// of 256, by chance) and can be taken back, so that no copy is kept. Ranks with the same shard get
+// the same bytes for the same content.
 #ifndef TH_CLI_RANK_WEIGHTS_H_
 #define TH_CLI_RANK_WEIGHTS_H_
 
@@ -23,10 +24,10 @@ namespace th {
 
 // Which weights: a checkpoint folder, a made-up model, or equal tensors.
 struct ModelChoice {
-  std::string folder;      // of safetensors; empty: none
-  std::string synthetic;   // "llm" or "moe"; empty: none
-  uint64_t bytes = 0;      // of a synthetic model or of all equal tensors
-  uint64_t tensors = 0;    // so many equal tensors, allocated one by one
+  std::string folder;     // of safetensors; empty: none
+  std::string synthetic;  // "llm" or "moe"; empty: none
+  uint64_t bytes = 0;     // of a synthetic model or of all equal tensors
+  uint64_t tensors = 0;   // so many equal tensors, allocated one by one
 
   // "all-MiniLM in /x", "synthetic llm of 4.29 GB", "61000 tensors of 1.07 GB".
   std::string ToString() const;
@@ -42,7 +43,8 @@ nlohmann::json ToJson(const ShardChoice& choice);
 absl::StatusOr<ShardChoice> ShardChoiceFromJson(const nlohmann::json& json);
 
 // The tensors of each shard. Errors of CheckpointFolder, SyntheticModel and SplitIntoShards.
-absl::StatusOr<std::vector<std::vector<TensorSpec>>> ShardsOf(const ModelChoice& model, uint32_t shards);
+absl::StatusOr<std::vector<std::vector<TensorSpec>>> ShardsOf(const ModelChoice& model,
+                                                              uint32_t shards);
 // Of the storages among `tensors`.
 uint64_t BytesOf(const std::vector<TensorSpec>& tensors);
 

@@ -60,7 +60,8 @@ TEST(RankWeightsTest, AChangeReachesNearlyAllBytes) {
 }
 
 TEST(RankWeightsTest, RanksWithTheSameShardHaveTheSameBytesAndOthersOtherOnes) {
-  RankWeights left = Loaded(kEqual, 0, 2), again = Loaded(kEqual, 0, 2), right = Loaded(kEqual, 1, 2);
+  RankWeights left = Loaded(kEqual, 0, 2), again = Loaded(kEqual, 0, 2),
+              right = Loaded(kEqual, 1, 2);
   left.ChangeTo(5);
   again.ChangeTo(5);
   right.ChangeTo(5);
@@ -72,8 +73,8 @@ TEST(RankWeightsTest, RanksWithTheSameShardHaveTheSameBytesAndOthersOtherOnes) {
 TEST(RankWeightsTest, ReadsACheckpointFolder) {
   const std::string folder = ::testing::TempDir() + "/rank_weights_folder";
   const std::string content = "abcdefgh";
-  const CheckpointTensor tensor = {.spec = {.name = "w", .dtype = DType::kU8, .shape = {8}, .bytes = 8},
-                                   .data = content.data()};
+  const CheckpointTensor tensor = {
+      .spec = {.name = "w", .dtype = DType::kU8, .shape = {8}, .bytes = 8}, .data = content.data()};
   ASSERT_OK(WriteCheckpoint(folder, {tensor}, {}));
   const RankWeights weights = Loaded({.folder = folder});
   EXPECT_EQ(memcmp(weights.tensors()[0].data, content.data(), 8), 0);
@@ -90,7 +91,8 @@ TEST(RankWeightsTest, RefusesModelsThatCannotBe) {
 }
 
 TEST(ShardChoiceTest, SurvivesJson) {
-  const ShardChoice choice = {.model = {.synthetic = "moe", .bytes = uint64_t{5} << 30}, .shard = 1, .shards = 3};
+  const ShardChoice choice = {
+      .model = {.synthetic = "moe", .bytes = uint64_t{5} << 30}, .shard = 1, .shards = 3};
   ASSERT_OK_AND_ASSIGN(const ShardChoice back, ShardChoiceFromJson(ToJson(choice)));
   EXPECT_EQ(ToJson(back), ToJson(choice));
 }
@@ -99,7 +101,8 @@ TEST(ShardChoiceTest, RefusesMalformedJson) {
   nlohmann::json outside = ToJson(ShardChoice{.shard = 2, .shards = 2});
   nlohmann::json wrong_type = ToJson(ShardChoice{});
   wrong_type["bytes"] = "many";
-  for (const nlohmann::json& json : {nlohmann::json::object(), nlohmann::json(3), outside, wrong_type}) {
+  for (const nlohmann::json& json :
+       {nlohmann::json::object(), nlohmann::json(3), outside, wrong_type}) {
     EXPECT_THAT(ShardChoiceFromJson(json), StatusIs(absl::StatusCode::kInvalidArgument)) << json;
   }
 }
@@ -107,7 +110,8 @@ TEST(ShardChoiceTest, RefusesMalformedJson) {
 TEST(CombineTest, DependsOnNamesAndSums) {
   const TensorSums sums = {{"a", Sha256("x")}, {"b", Sha256("y")}};
   const std::set<Digest> all = {Combine(sums), Combine({{"a", Sha256("y")}, {"b", Sha256("y")}}),
-                                Combine({{"a", Sha256("x")}, {"c", Sha256("y")}}), Combine({sums[0]})};
+                                Combine({{"a", Sha256("x")}, {"c", Sha256("y")}}),
+                                Combine({sums[0]})};
   EXPECT_THAT(all, SizeIs(4));
 }
 

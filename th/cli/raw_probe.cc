@@ -74,7 +74,8 @@ absl::Status MoveAll(std::vector<iovec> pieces, absl::string_view what, Call cal
   while (first < pieces.size()) {
     std::array<iovec, kMaxPiecesPerCall> some;
     size_t count = 0, bytes = 0;
-    for (; first + count < pieces.size() && count < some.size() && bytes < kProbeCallBytes; ++count) {
+    for (; first + count < pieces.size() && count < some.size() && bytes < kProbeCallBytes;
+         ++count) {
       some[count] = pieces[first + count];
       some[count].iov_len = std::min(some[count].iov_len, kProbeCallBytes - bytes);
       bytes += some[count].iov_len;
@@ -106,7 +107,8 @@ absl::Status SendAll(int fd, std::vector<iovec> pieces) {
 }
 
 absl::Status ReceiveAll(int fd, std::vector<iovec> pieces) {
-  return MoveAll(std::move(pieces), "receive", [fd](msghdr* message) { return recvmsg(fd, message, 0); });
+  return MoveAll(std::move(pieces), "receive",
+                 [fd](msghdr* message) { return recvmsg(fd, message, 0); });
 }
 
 // Which part of the bytes a connection carries.
@@ -122,7 +124,8 @@ std::vector<iovec> PiecesOf(const MemoryStream& memory, PartRequest request) {
                           : memory.bytes() / request.parts * (request.part + 1));
 }
 
-absl::StatusOr<std::string> ReadPart(const MemoryStream& memory, uint16_t port, PartRequest request) {
+absl::StatusOr<std::string> ReadPart(const MemoryStream& memory, uint16_t port,
+                                     PartRequest request) {
   const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return SocketError("socket");
   const sockaddr_in address = Loopback(port);
@@ -147,7 +150,8 @@ MemoryStream::MemoryStream(std::vector<iovec> pieces) : pieces_(std::move(pieces
 std::vector<iovec> MemoryStream::Range(uint64_t begin, uint64_t end) const {
   std::vector<iovec> range;
   const auto after = std::upper_bound(begins_.begin(), begins_.end(), begin);
-  for (size_t i = after == begins_.begin() ? 0 : after - begins_.begin() - 1; i < pieces_.size(); ++i) {
+  for (size_t i = after == begins_.begin() ? 0 : after - begins_.begin() - 1; i < pieces_.size();
+       ++i) {
     const uint64_t from = std::max(begin, begins_[i]);
     const uint64_t to = std::min<uint64_t>(end, begins_[i] + pieces_[i].iov_len);
     if (begins_[i] >= end) break;
@@ -175,7 +179,8 @@ struct RawProbeSender::State {
   absl::Status Serve(Descriptor socket) {
     Tune(socket.get());
     PartRequest request;
-    TH_RETURN_IF_ERROR(ReceiveAll(socket.get(), {{.iov_base = &request, .iov_len = sizeof(request)}}));
+    TH_RETURN_IF_ERROR(
+        ReceiveAll(socket.get(), {{.iov_base = &request, .iov_len = sizeof(request)}}));
     if (request.part >= request.parts || request.parts > kMaxProbeConnections) {
       return absl::UnavailableError("raw probe: a request for no part");
     }
@@ -208,8 +213,8 @@ absl::StatusOr<std::unique_ptr<RawProbeSender>> RawProbeSender::Start(const Memo
                                                                       ProbeShape shape) {
   const uint64_t connections = uint64_t{shape.readers} * shape.connections;
   if (connections == 0 || connections > kMaxProbeConnections) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("raw probe: from 1 to ", kMaxProbeConnections, " connections, not ", connections));
+    return absl::InvalidArgumentError(absl::StrCat("raw probe: from 1 to ", kMaxProbeConnections,
+                                                   " connections, not ", connections));
   }
   Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = Loopback(0);
@@ -239,14 +244,16 @@ absl::Status RawProbeSender::Await() {
   return state_->status;
 }
 
-absl::StatusOr<std::string> ReadRawProbe(const MemoryStream& memory, uint16_t port, uint32_t connections) {
+absl::StatusOr<std::string> ReadRawProbe(const MemoryStream& memory, uint16_t port,
+                                         uint32_t connections) {
   if (connections == 0 || connections > kMaxProbeConnections) {
     return absl::InvalidArgumentError("raw probe: no such number of connections");
   }
   std::vector<absl::StatusOr<std::string>> results(connections, absl::UnknownError("not run"));
   std::vector<std::thread> readers;
   for (uint32_t i = 0; i < connections; ++i) {
-    readers.emplace_back([&, i] { results[i] = ReadPart(memory, port, {.part = i, .parts = connections}); });
+    readers.emplace_back(
+        [&, i] { results[i] = ReadPart(memory, port, {.part = i, .parts = connections}); });
   }
   for (std::thread& reader : readers) reader.join();
   for (const absl::StatusOr<std::string>& result : results) {

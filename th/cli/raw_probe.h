@@ -46,8 +46,10 @@ struct ProbeShape {
 // Serves `memory` once to each reader, on threads of its own.
 class RawProbeSender {
  public:
-  // INVALID_ARGUMENT: a shape of nothing or too much; UNAVAILABLE: no socket. The memory outlives it.
-  static absl::StatusOr<std::unique_ptr<RawProbeSender>> Start(const MemoryStream* memory, ProbeShape shape);
+  // INVALID_ARGUMENT: a shape of nothing or too much; UNAVAILABLE: no socket. The memory outlives
+  // it.
+  static absl::StatusOr<std::unique_ptr<RawProbeSender>> Start(const MemoryStream* memory,
+                                                               ProbeShape shape);
   // Stops listening; waits for what is under way.
   ~RawProbeSender();
 
@@ -62,7 +64,8 @@ class RawProbeSender {
 };
 
 // Receives all of `memory` from a sender. Returns the name of the congestion control that was used.
-absl::StatusOr<std::string> ReadRawProbe(const MemoryStream& memory, uint16_t port, uint32_t connections);
+absl::StatusOr<std::string> ReadRawProbe(const MemoryStream& memory, uint16_t port,
+                                         uint32_t connections);
 
 }  // namespace th
 

@@ -19,7 +19,8 @@ using testing::StatusIs;
 
 MemoryStream StreamOf(std::vector<std::string>& parts) {
   std::vector<iovec> pieces;
-  for (std::string& part : parts) pieces.push_back({.iov_base = part.data(), .iov_len = part.size()});
+  for (std::string& part : parts)
+    pieces.push_back({.iov_base = part.data(), .iov_len = part.size()});
   return MemoryStream(std::move(pieces));
 }
 
@@ -36,7 +37,8 @@ TEST(MemoryStreamTest, GivesAnyRangeOfItsPieces) {
   const std::string all = "abcdef";
   for (uint64_t begin = 0; begin <= 6; ++begin) {
     for (uint64_t end = begin; end <= 6; ++end) {
-      EXPECT_EQ(TextOf(stream.Range(begin, end)), all.substr(begin, end - begin)) << begin << " " << end;
+      EXPECT_EQ(TextOf(stream.Range(begin, end)), all.substr(begin, end - begin))
+          << begin << " " << end;
     }
   }
   EXPECT_THAT(MemoryStream({}).Range(0, 0), IsEmpty());
@@ -45,7 +47,8 @@ TEST(MemoryStreamTest, GivesAnyRangeOfItsPieces) {
 // Larger than socket buffers and a call, in uneven pieces.
 std::vector<std::string> Pieces(char fill) {
   std::vector<std::string> pieces;
-  for (int i = 0; i < 700; ++i) pieces.emplace_back(1000 + 31 * i, fill == 0 ? static_cast<char>(i) : fill);
+  for (int i = 0; i < 700; ++i)
+    pieces.emplace_back(1000 + 31 * i, fill == 0 ? static_cast<char>(i) : fill);
   return pieces;
 }
 
@@ -73,7 +76,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RawProbeTest,
 TEST(RawProbeTest, RefusesAShapeOfNothingOrTooMuch) {
   const MemoryStream nothing({});
   for (const ProbeShape shape : {ProbeShape{0, 1}, ProbeShape{1, 0}, ProbeShape{100, 100}}) {
-    EXPECT_THAT(RawProbeSender::Start(&nothing, shape), StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(RawProbeSender::Start(&nothing, shape),
+                StatusIs(absl::StatusCode::kInvalidArgument));
   }
   EXPECT_THAT(ReadRawProbe(nothing, 1, 0), StatusIs(absl::StatusCode::kInvalidArgument));
 }

@@ -17,7 +17,8 @@ absl::StatusOr<uint64_t> LineInKilobytes(absl::string_view status, absl::string_
   for (absl::string_view line : absl::StrSplit(status, '\n')) {
     if (!absl::ConsumePrefix(&line, key)) continue;
     uint64_t kilobytes = 0;
-    if (absl::ConsumeSuffix(&line, "kB") && absl::SimpleAtoi(line, &kilobytes)) return kilobytes << 10;
+    if (absl::ConsumeSuffix(&line, "kB") && absl::SimpleAtoi(line, &kilobytes))
+      return kilobytes << 10;
   }
   return absl::InvalidArgumentError(absl::StrCat("a process status without ", key));
 }

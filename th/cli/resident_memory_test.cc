@@ -14,13 +14,15 @@ using testing::IsOkAndHolds;
 using testing::StatusIs;
 
 TEST(ResidentMemoryTest, AddsAnonymousAndSharedPages) {
-  EXPECT_THAT(ResidentBytesOfStatus("Name:\tth\nRssAnon:\t     100 kB\nRssFile:\t 7 kB\nRssShmem:\t  20 kB\n"),
+  EXPECT_THAT(ResidentBytesOfStatus(
+                  "Name:\tth\nRssAnon:\t     100 kB\nRssFile:\t 7 kB\nRssShmem:\t  20 kB\n"),
               IsOkAndHolds(120u << 10));
 }
 
 TEST(ResidentMemoryTest, RefusesATextWithoutTheLines) {
   EXPECT_THAT(ResidentBytesOfStatus("Name: th\n"), StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(ResidentBytesOfStatus("RssAnon: many kB\nRssShmem: 0 kB\n"), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(ResidentBytesOfStatus("RssAnon: many kB\nRssShmem: 0 kB\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(ResidentMemoryTest, SeesWhatThisProcessAllocates) {

@@ -26,9 +26,9 @@ ExitStatus RunRetain(const RetentionFlags& flags) {
   const absl::Status retained = (*controller)->Retain(flags.keep_latest);
   if (!retained.ok()) return flags.reporter.Fail(retained);
   flags.reporter.Report({{"keep_latest", flags.keep_latest}},
-                        flags.keep_latest == 0
-                            ? "no version is retained by policy"
-                            : absl::StrCat("the ", flags.keep_latest, " newest versions are retained"));
+                        flags.keep_latest == 0 ? "no version is retained by policy"
+                                               : absl::StrCat("the ", flags.keep_latest,
+                                                              " newest versions are retained"));
   return ExitStatus::kOk;
 }
 
@@ -37,14 +37,15 @@ ExitStatus RunPin(const RetentionFlags& flags) {
   if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
-  const absl::Duration expires = flags.expires_after_s > 0 ? absl::Seconds(flags.expires_after_s)
-                                                           : absl::InfiniteDuration();
+  const absl::Duration expires =
+      flags.expires_after_s > 0 ? absl::Seconds(flags.expires_after_s) : absl::InfiniteDuration();
   const absl::StatusOr<VersionInfo> pinned = (*controller)->Pin(*version, flags.owner, expires);
   if (!pinned.ok()) return flags.reporter.Fail(pinned.status());
-  flags.reporter.Report({{"version", pinned->label.text()},
-                         {"sequence", pinned->sequence.ToString()},
-                         {"owner", flags.owner}},
-                        absl::StrCat("version ", pinned->ToString(), " is pinned by ", flags.owner));
+  flags.reporter.Report(
+      {{"version", pinned->label.text()},
+       {"sequence", pinned->sequence.ToString()},
+       {"owner", flags.owner}},
+      absl::StrCat("version ", pinned->ToString(), " is pinned by ", flags.owner));
   return ExitStatus::kOk;
 }
 
@@ -55,15 +56,16 @@ ExitStatus RunRelease(const RetentionFlags& flags) {
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::Status released = (*controller)->Release(*version, flags.owner);
   if (!released.ok()) return flags.reporter.Fail(released);
-  flags.reporter.Report({{"released", flags.version}, {"owner", flags.owner}},
-                        absl::StrCat("version ", flags.version, " is no longer pinned by ", flags.owner));
+  flags.reporter.Report(
+      {{"released", flags.version}, {"owner", flags.owner}},
+      absl::StrCat("version ", flags.version, " is no longer pinned by ", flags.owner));
   return ExitStatus::kOk;
 }
 
 using RunRetention = ExitStatus (*)(const RetentionFlags&);
 
-CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& help, RunRetention run,
-                     std::shared_ptr<RetentionFlags> flags, ExitStatus* exit) {
+CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& help,
+                     RunRetention run, std::shared_ptr<RetentionFlags> flags, ExitStatus* exit) {
   CLI::App* command = app->add_subcommand(name, help);
   AddConnectionFlags(command, &flags->connection);
   flags->reporter.AddFlag(command);
@@ -80,8 +82,8 @@ void AddVersionAndOwner(CLI::App* command, RetentionFlags* flags) {
 
 void AddRetentionCommands(CLI::App* app, ExitStatus* exit) {
   auto retain_flags = std::make_shared<RetentionFlags>();
-  CLI::App* retain = AddCommand(app, "retain", "keep the newest versions of a model fetchable", &RunRetain,
-                                retain_flags, exit);
+  CLI::App* retain = AddCommand(app, "retain", "keep the newest versions of a model fetchable",
+                                &RunRetain, retain_flags, exit);
   retain->add_option("count", retain_flags->keep_latest, "how many; 0: no policy")->required();
 
   auto pin_flags = std::make_shared<RetentionFlags>();

@@ -23,9 +23,10 @@ ExitStatus RunRollBack(const RollBackFlags& flags) {
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<VersionInfo> version = (*controller)->RollBack(*to, flags.key);
   if (!version.ok()) return flags.reporter.Fail(version.status());
-  flags.reporter.Report({{"version", version->label.text()}, {"sequence", version->sequence.ToString()}},
-                        absl::StrCat(flags.connection.key().ToString(), " is back at version ",
-                                     version->ToString(), "; every later one is withdrawn"));
+  flags.reporter.Report(
+      {{"version", version->label.text()}, {"sequence", version->sequence.ToString()}},
+      absl::StrCat(flags.connection.key().ToString(), " is back at version ", version->ToString(),
+                   "; every later one is withdrawn"));
   return ExitStatus::kOk;
 }
 
@@ -34,9 +35,12 @@ ExitStatus RunRollBack(const RollBackFlags& flags) {
 void AddRollBackCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<RollBackFlags>();
   CLI::App* roll_back = app->add_subcommand(
-      "rollback", "withdraw every version after one; readers of latest move back at their next update");
-  roll_back->add_option("version", flags->to, "the version to go back to: a label or #1.2")->required();
-  roll_back->add_option("--key", flags->key, "idempotency key: the same call again has the first one's result");
+      "rollback",
+      "withdraw every version after one; readers of latest move back at their next update");
+  roll_back->add_option("version", flags->to, "the version to go back to: a label or #1.2")
+      ->required();
+  roll_back->add_option("--key", flags->key,
+                        "idempotency key: the same call again has the first one's result");
   AddConnectionFlags(roll_back, &flags->connection);
   flags->reporter.AddFlag(roll_back);
   roll_back->callback([flags, exit] { *exit = RunRollBack(*flags); });

@@ -44,7 +44,8 @@ std::vector<std::string> RunfilesRoots(const std::string& program,
 
 absl::StatusOr<std::string> FindRunfile(absl::string_view repository, absl::string_view path) {
   std::vector<std::string> tried;
-  for (const std::string& root : RunfilesRoots(OwnPath(), [](const char* v) { return getenv(v); })) {
+  for (const std::string& root :
+       RunfilesRoots(OwnPath(), [](const char* v) { return getenv(v); })) {
     tried.push_back(absl::StrCat(root, "/", repository, "/", path));
     if (Exists(tried.back())) return tried.back();
   }

@@ -1,7 +1,7 @@
 // Where the files are that were built beside this binary: the server, the worker, the demo's model.
 //
-// Bazel lays them in <binary>.runfiles; a test finds them under RUNFILES_DIR or TEST_SRCDIR; installed
-// binaries lie in one folder. Thread-safe after main has begun.
+// Bazel lays them in <binary>.runfiles; a test finds them under RUNFILES_DIR or TEST_SRCDIR;
+// installed binaries lie in one folder. Thread-safe after main has begun.
 #ifndef TH_CLI_RUNFILES_H_
 #define TH_CLI_RUNFILES_H_
 
@@ -21,7 +21,8 @@ std::string OwnPath();
 std::vector<std::string> RunfilesRoots(const std::string& program,
                                        const std::function<const char*(const char*)>& environment);
 
-// The first of the roots' "<repository>/<path>" that exists. NOT_FOUND naming where it was looked for.
+// The first of the roots' "<repository>/<path>" that exists. NOT_FOUND naming where it was looked
+// for.
 absl::StatusOr<std::string> FindRunfile(absl::string_view repository, absl::string_view path);
 
 // A program of this project, "th/server/tensorhub_server": from the runfiles, or from the folder

@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 using testing::StatusIs;
 
 TEST(RunfilesRootsTest, PrefersTheEnvironmentOverTheProgramsOwnFolder) {
-  const std::map<std::string, std::string> variables = {{"RUNFILES_DIR", "/run"}, {"TEST_SRCDIR", ""}};
+  const std::map<std::string, std::string> variables = {{"RUNFILES_DIR", "/run"},
+                                                        {"TEST_SRCDIR", ""}};
   const auto environment = [&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();

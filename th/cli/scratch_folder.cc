@@ -13,11 +13,13 @@ namespace th {
 
 namespace fs = std::filesystem;
 
-absl::StatusOr<ScratchFolder> ScratchFolder::Make(const std::string& prefix, const std::string& keep) {
+absl::StatusOr<ScratchFolder> ScratchFolder::Make(const std::string& prefix,
+                                                  const std::string& keep) {
   std::error_code error;
   if (!keep.empty()) {
     fs::create_directories(keep, error);
-    if (error) return absl::UnavailableError(absl::StrCat("cannot make ", keep, ": ", error.message()));
+    if (error)
+      return absl::UnavailableError(absl::StrCat("cannot make ", keep, ": ", error.message()));
     return ScratchFolder(keep, /*kept=*/true);
   }
   std::string path = (fs::temp_directory_path(error) / (prefix + "-XXXXXX")).string();

@@ -11,8 +11,8 @@ namespace th {
 
 class ScratchFolder {
  public:
-  // A new one in the system's temporary folder whose name begins with `prefix`; or `keep`, created if
-  // need be and kept. UNAVAILABLE naming the folder.
+  // A new one in the system's temporary folder whose name begins with `prefix`; or `keep`, created
+  // if need be and kept. UNAVAILABLE naming the folder.
   static absl::StatusOr<ScratchFolder> Make(const std::string& prefix, const std::string& keep);
   ~ScratchFolder();
   ScratchFolder(ScratchFolder&& other) noexcept

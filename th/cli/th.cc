@@ -11,7 +11,8 @@
 namespace {
 
 constexpr char kFooter[] =
-    "Exit status: 0 done, 1 failed or different, 2 usage, 3 no server, 4 not there, 5 local files, 130 "
+    "Exit status: 0 done, 1 failed or different, 2 usage, 3 no server, 4 not there, 5 local files, "
+    "130 "
     "interrupted.\nth COMMAND --help says more.";
 
 }  // namespace
@@ -27,9 +28,10 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(kFooter);
   th::ExitStatus exit = th::ExitStatus::kOk;
-  for (const auto add : {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand,
-                         &th::AddPullCommand, &th::AddVerifyCommand, &th::AddRollBackCommand,
-                         &th::AddRetentionCommands, &th::AddBenchCommand, &th::AddControlledRankCommand}) {
+  for (const auto add :
+       {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand, &th::AddPullCommand,
+        &th::AddVerifyCommand, &th::AddRollBackCommand, &th::AddRetentionCommands,
+        &th::AddBenchCommand, &th::AddControlledRankCommand}) {
     add(&app, &exit);
   }
   return th::RunCommandLine(&app, argc, argv, &exit);

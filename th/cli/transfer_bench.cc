@@ -45,7 +45,8 @@ class TransferBench {
   absl::StatusOr<TransferMeasurement> Run() {
     TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(options_.cast));
     std::vector<GroupChoice> groups = {{.name = kHolder, .load = true}};
-    for (uint32_t i = 1; i <= options_.readers; ++i) groups.push_back({.name = absl::StrCat("reader-", i)});
+    for (uint32_t i = 1; i <= options_.readers; ++i)
+      groups.push_back({.name = absl::StrCat("reader-", i)});
     TH_RETURN_IF_ERROR(cast_->Start(groups));
     holder_ = cast_->RanksOf(kHolder);
     measured_.bytes = holder_[0]->answer()->value("bytes", uint64_t{0});
@@ -90,14 +91,17 @@ class TransferBench {
     return absl::OkStatus();
   }
 
-  absl::Status EvictCaches() { return Tell(all_, {{"do", "evict"}, {"bytes", options_.evict_bytes}}); }
+  absl::Status EvictCaches() {
+    return Tell(all_, {{"do", "evict"}, {"bytes", options_.evict_bytes}});
+  }
 
   absl::Status Update(TransferRound* round) {
     TH_RETURN_IF_ERROR(EvictCaches());
     TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "update"}, {"version", "latest"}}));
     for (RankProcess* reader : readers_) {
       if (reader->answer()->value("outcome", "") == "moved") continue;
-      return absl::InternalError(absl::StrCat(reader->name(), " did not move: ", reader->answer()->dump()));
+      return absl::InternalError(
+          absl::StrCat(reader->name(), " did not move: ", reader->answer()->dump()));
     }
     round->update_seconds = SpanOf(readers_);
     round->peak_extra_bytes = Most(readers_, "peak_extra_bytes");
@@ -111,9 +115,11 @@ class TransferBench {
     TH_RETURN_IF_ERROR(EvictCaches());
     const uint32_t connections = options_.cast.connections;
     TH_RETURN_IF_ERROR(
-        Tell(holder_, {{"do", "probe-send"}, {"readers", options_.readers}, {"connections", connections}}));
+        Tell(holder_,
+             {{"do", "probe-send"}, {"readers", options_.readers}, {"connections", connections}}));
     const uint32_t port = holder_[0]->answer()->value("port", 0u);
-    TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "probe-read"}, {"port", port}, {"connections", connections}}));
+    TH_RETURN_IF_ERROR(
+        Tell(readers_, {{"do", "probe-read"}, {"port", port}, {"connections", connections}}));
     round->probe_seconds = SpanOf(readers_);
     measured_.congestion_control = readers_[0]->answer()->value("congestion_control", "");
     return Tell(holder_, {{"do", "probe-end"}});
@@ -130,7 +136,7 @@ class TransferBench {
   }
 
   struct Counters {
-    uint64_t sent = 0;                       // by the holder
+    uint64_t sent = 0;                        // by the holder
     std::map<std::string, uint64_t> control;  // by rank
   };
   absl::StatusOr<Counters> Count() {
@@ -178,12 +184,13 @@ TransferFigures FiguresOf(const TransferMeasurement& measurement) {
   figures.gbytes_per_s = GigabytesPerSecond(measurement.bytes, figures.last_reader_seconds);
   figures.baseline_gbytes_per_s = GigabytesPerSecond(
       measurement.bytes, Median(All(measurement.rounds, &TransferRound::probe_seconds)));
-  if (figures.baseline_gbytes_per_s > 0) figures.ratio = figures.gbytes_per_s / figures.baseline_gbytes_per_s;
+  if (figures.baseline_gbytes_per_s > 0)
+    figures.ratio = figures.gbytes_per_s / figures.baseline_gbytes_per_s;
   for (const TransferRound& round : measurement.rounds) {
     if (measurement.bytes > 0) {
       figures.holder_copies_sent =
-          std::max(figures.holder_copies_sent,
-                   static_cast<double>(round.holder_bytes_sent) / static_cast<double>(measurement.bytes));
+          std::max(figures.holder_copies_sent, static_cast<double>(round.holder_bytes_sent) /
+                                                   static_cast<double>(measurement.bytes));
     }
     figures.publish_seconds = std::max(figures.publish_seconds, round.publish_seconds);
     figures.peak_extra_bytes = std::max(figures.peak_extra_bytes, round.peak_extra_bytes);
@@ -194,21 +201,22 @@ TransferFigures FiguresOf(const TransferMeasurement& measurement) {
 
 json ToJson(const TransferMeasurement& measurement) {
   const TransferFigures figures = FiguresOf(measurement);
-  return {{"bytes", measurement.bytes},
-          {"tensors", measurement.tensors},
-          {"rounds", measurement.rounds.size()},
-          {"verified", measurement.verified},
-          {"gbytes_per_s", figures.gbytes_per_s},
-          {"last_reader_seconds", figures.last_reader_seconds},
-          {"last_reader_seconds_of_rounds", All(measurement.rounds, &TransferRound::update_seconds)},
-          {"holder_copies_sent", figures.holder_copies_sent},
-          {"peak_extra_bytes", figures.peak_extra_bytes},
-          {"control_bytes", figures.control_bytes},
-          {"publish_seconds", figures.publish_seconds},
-          {"baseline", figures.baseline_gbytes_per_s},
-          {"baseline_seconds_of_rounds", All(measurement.rounds, &TransferRound::probe_seconds)},
-          {"baseline_congestion_control", measurement.congestion_control},
-          {"ratio", figures.ratio}};
+  return {
+      {"bytes", measurement.bytes},
+      {"tensors", measurement.tensors},
+      {"rounds", measurement.rounds.size()},
+      {"verified", measurement.verified},
+      {"gbytes_per_s", figures.gbytes_per_s},
+      {"last_reader_seconds", figures.last_reader_seconds},
+      {"last_reader_seconds_of_rounds", All(measurement.rounds, &TransferRound::update_seconds)},
+      {"holder_copies_sent", figures.holder_copies_sent},
+      {"peak_extra_bytes", figures.peak_extra_bytes},
+      {"control_bytes", figures.control_bytes},
+      {"publish_seconds", figures.publish_seconds},
+      {"baseline", figures.baseline_gbytes_per_s},
+      {"baseline_seconds_of_rounds", All(measurement.rounds, &TransferRound::probe_seconds)},
+      {"baseline_congestion_control", measurement.congestion_control},
+      {"ratio", figures.ratio}};
 }
 
 uint64_t DefaultEvictBytes() {

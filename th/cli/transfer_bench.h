@@ -28,7 +28,7 @@ struct TransferBenchOptions {
 struct TransferRound {
   double update_seconds = 0;  // from the first reader's start to the last one's end
   double probe_seconds = 0;
-  double publish_seconds = 0;     // how long Publish kept its caller, the slowest rank
+  double publish_seconds = 0;  // how long Publish kept its caller, the slowest rank
   uint64_t holder_bytes_sent = 0;
   uint64_t peak_extra_bytes = 0;  // of any reader
   uint64_t control_bytes = 0;     // of any rank, from one round's publish to the next one's

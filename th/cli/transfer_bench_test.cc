@@ -8,12 +8,22 @@ namespace th {
 namespace {
 
 TransferMeasurement Measured() {
-  TransferMeasurement measured{.bytes = 1'000'000'000, .tensors = 7, .verified = true, .congestion_control = "cubic"};
-  measured.rounds = {{.update_seconds = 0.5, .probe_seconds = 0.2, .publish_seconds = 0.0001,
-                      .holder_bytes_sent = 1'000'000'000, .peak_extra_bytes = 5, .control_bytes = 900},
-                     {.update_seconds = 0.25, .probe_seconds = 0.2, .publish_seconds = 0.0003,
-                      .holder_bytes_sent = 1'200'000'000, .peak_extra_bytes = 0, .control_bytes = 1000},
-                     {.update_seconds = 0.2, .probe_seconds = 0.1, .holder_bytes_sent = 1'000'000'000}};
+  TransferMeasurement measured{
+      .bytes = 1'000'000'000, .tensors = 7, .verified = true, .congestion_control = "cubic"};
+  measured.rounds = {
+      {.update_seconds = 0.5,
+       .probe_seconds = 0.2,
+       .publish_seconds = 0.0001,
+       .holder_bytes_sent = 1'000'000'000,
+       .peak_extra_bytes = 5,
+       .control_bytes = 900},
+      {.update_seconds = 0.25,
+       .probe_seconds = 0.2,
+       .publish_seconds = 0.0003,
+       .holder_bytes_sent = 1'200'000'000,
+       .peak_extra_bytes = 0,
+       .control_bytes = 1000},
+      {.update_seconds = 0.2, .probe_seconds = 0.1, .holder_bytes_sent = 1'000'000'000}};
   return measured;
 }
 
@@ -44,8 +54,9 @@ TEST(TransferFiguresTest, BearNoRoundAtAll) {
 
 TEST(TransferJsonTest, HasTheDocumentedKeys) {
   const nlohmann::json json = ToJson(Measured());
-  for (const char* key : {"gbytes_per_s", "peak_extra_bytes", "baseline", "ratio", "last_reader_seconds",
-                          "holder_copies_sent", "control_bytes", "verified", "publish_seconds"}) {
+  for (const char* key :
+       {"gbytes_per_s", "peak_extra_bytes", "baseline", "ratio", "last_reader_seconds",
+        "holder_copies_sent", "control_bytes", "verified", "publish_seconds"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(json["last_reader_seconds_of_rounds"].size(), 3u);

@@ -78,14 +78,21 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
                 {"version", {"pull", "x", "--version", ""}, kUsage, "version"},
                 {"two yardsticks", {"verify", "a", "b", "--bytes"}, kUsage, "excludes"},
                 {"a version that is none", {"rollback", "two words"}, kUsage, "white space"}});
-  Expect(Worker(),
-         {{"rank outside its group", {"publish", "--dir", "x", "--label", "l", "--rank", "2", "--ranks", "2"}, kUsage,
-           "outside the group"},
-          {"more shards than ranks", {"publish", "--dir", "x", "--label", "l", "--shards", "2"}, kUsage, "--shards 2"},
-          {"label", {"publish", "--dir", "x", "--label", "latest"}, kUsage, "latest"},
-          {"attribute", {"publish", "--dir", "x", "--label", "l", "--attributes", "step"}, kUsage, "key=value"},
-          {"location", {"follow", "--location", "moon"}, kUsage, "moon"},
-          {"rate", {"follow", "--rate", "0"}, kUsage, "--rate"}});
+  Expect(Worker(), {{"rank outside its group",
+                     {"publish", "--dir", "x", "--label", "l", "--rank", "2", "--ranks", "2"},
+                     kUsage,
+                     "outside the group"},
+                    {"more shards than ranks",
+                     {"publish", "--dir", "x", "--label", "l", "--shards", "2"},
+                     kUsage,
+                     "--shards 2"},
+                    {"label", {"publish", "--dir", "x", "--label", "latest"}, kUsage, "latest"},
+                    {"attribute",
+                     {"publish", "--dir", "x", "--label", "l", "--attributes", "step"},
+                     kUsage,
+                     "key=value"},
+                    {"location", {"follow", "--location", "moon"}, kUsage, "moon"},
+                    {"rate", {"follow", "--rate", "0"}, kUsage, "--rate"}});
 }
 
 TEST(UsageTest, AServerThatIsNotThereIsNamed) {
@@ -128,12 +135,15 @@ TEST(FoldersTest, AFolderThatIsWrongOrMissingIsNamed) {
   for (const std::string& folder : {std::string("/no/such/folder"), empty, truncated, hostile}) {
     Expect(Th(), {{"verify " + folder, {"verify", folder}, kLocalFiles, folder},
                   {"demo " + folder, {"demo", "--model", folder}, kLocalFiles, folder}});
-    Expect(Worker(), {{"publish " + folder, {"publish", "--dir", folder, "--label", "1"}, kLocalFiles, folder}});
+    Expect(
+        Worker(),
+        {{"publish " + folder, {"publish", "--dir", folder, "--label", "1"}, kLocalFiles, folder}});
   }
 }
 
 TEST(FoldersTest, TwoFoldersAreComparedTensorByTensor) {
-  const std::string one = MakeModelFolder("one", 1), same = MakeModelFolder("same", 1), two = MakeModelFolder("two", 2);
+  const std::string one = MakeModelFolder("one", 1), same = MakeModelFolder("same", 1),
+                    two = MakeModelFolder("two", 2);
   Expect(Th(), {{"same", {"verify", one, same}, kOk, "SAME"},
                 {"different", {"verify", one, two}, kFailed, "tensor \"tensor.0\" differs"},
                 {"missing", {"verify", one, "/no/such/folder"}, kLocalFiles, "/no/such/folder"}});

@@ -35,7 +35,8 @@ struct Verification {
 constexpr char kByTensors[] = "SHA-256 of every tensor";
 constexpr char kByRoots[] = "root digests of the published shards";
 
-absl::StatusOr<Verification> CompareFolders(const CheckpointFolder& folder, const VerifyFlags& flags) {
+absl::StatusOr<Verification> CompareFolders(const CheckpointFolder& folder,
+                                            const VerifyFlags& flags) {
   TH_ASSIGN_OR_RETURN(const CheckpointFolder other, CheckpointFolder::Open(flags.other));
   TH_ASSIGN_OR_RETURN(const SummedModel left, SumFolder(folder));
   TH_ASSIGN_OR_RETURN(const SummedModel right, SumFolder(other));
@@ -50,15 +51,19 @@ absl::StatusOr<Verification> CompareBytes(const CheckpointFolder& folder, const 
   TH_ASSIGN_OR_RETURN(const PulledModel pulled, Pull(flags.pull, found, stop));
   TH_ASSIGN_OR_RETURN(const SummedModel left, SumFolder(folder));
   const std::string with = absl::StrCat("version ", found.shards.version.ToString());
-  return Verification{.with = with,
-                      .by = kByTensors,
-                      .compared = left.size(),
-                      .differences = Differences(left, flags.folder, SumMemory(pulled.model.tensors()), with)};
+  return Verification{
+      .with = with,
+      .by = kByTensors,
+      .compared = left.size(),
+      .differences = Differences(left, flags.folder, SumMemory(pulled.model.tensors()), with)};
 }
 
-absl::StatusOr<Verification> CompareRoots(const CheckpointFolder& folder, const FoundVersion& found) {
-  Verification verification{.with = absl::StrCat("version ", found.shards.version.ToString()), .by = kByRoots};
-  TH_ASSIGN_OR_RETURN(const std::vector<ShardLayout> layouts, FetchLayouts(*found.controller, found.shards));
+absl::StatusOr<Verification> CompareRoots(const CheckpointFolder& folder,
+                                          const FoundVersion& found) {
+  Verification verification{.with = absl::StrCat("version ", found.shards.version.ToString()),
+                            .by = kByRoots};
+  TH_ASSIGN_OR_RETURN(const std::vector<ShardLayout> layouts,
+                      FetchLayouts(*found.controller, found.shards));
   for (size_t i = 0; i < layouts.size(); ++i) {
     if (found.shards.shards[i].root.empty()) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -70,9 +75,9 @@ absl::StatusOr<Verification> CompareRoots(const CheckpointFolder& folder, const 
     if (!root.ok()) {
       verification.differences.push_back(std::string(root.status().message()));
     } else if (*root != found.shards.shards[i].root) {
-      verification.differences.push_back(
-          absl::StrCat("shard ", layouts[i].digest().ShortHex(), " has the root ", root->ShortHex(), ", not ",
-                       found.shards.shards[i].root.ShortHex(), "; --bytes names the tensors"));
+      verification.differences.push_back(absl::StrCat(
+          "shard ", layouts[i].digest().ShortHex(), " has the root ", root->ShortHex(), ", not ",
+          found.shards.shards[i].root.ShortHex(), "; --bytes names the tensors"));
     }
   }
   return verification;
@@ -88,7 +93,8 @@ ExitStatus Report(const VerifyFlags& flags, const absl::StatusOr<Verification>& 
        {"by", verification->by},
        {"compared", verification->compared},
        {"differences", verification->differences}},
-      same ? absl::StrCat("SAME: ", flags.folder, " is ", verification->with, " (", verification->by, ")")
+      same ? absl::StrCat("SAME: ", flags.folder, " is ", verification->with, " (",
+                          verification->by, ")")
            : absl::StrCat("DIFFERENT: ", flags.folder, " is not ", verification->with, "\n",
                           absl::StrJoin(verification->differences, "\n")));
   return same ? ExitStatus::kOk : ExitStatus::kFailed;
@@ -107,7 +113,8 @@ ExitStatus RunVerify(const VerifyFlags& flags) {
   if (!selector.ok()) return flags.reporter.Fail(selector.status(), ExitStatus::kUsage);
   const absl::StatusOr<FoundVersion> found = FindVersion(flags.pull);
   if (!found.ok()) return flags.reporter.Fail(found.status());
-  return Report(flags, flags.bytes ? CompareBytes(*folder, flags, *found, &stop) : CompareRoots(*folder, *found));
+  return Report(flags, flags.bytes ? CompareBytes(*folder, flags, *found, &stop)
+                                   : CompareRoots(*folder, *found));
 }
 
 }  // namespace
@@ -115,12 +122,16 @@ ExitStatus RunVerify(const VerifyFlags& flags) {
 void AddVerifyCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<VerifyFlags>();
   CLI::App* verify = app->add_subcommand(
-      "verify", "whether a safetensors folder holds what a version was published as, or another folder");
+      "verify",
+      "whether a safetensors folder holds what a version was published as, or another folder");
   verify->add_option("folder", flags->folder, "the folder in question")->required();
-  CLI::Option* other = verify->add_option("other", flags->other, "a folder to compare with, instead of a version");
-  verify->add_flag("--bytes", flags->bytes,
-                   "pull the version and compare every tensor by SHA-256, instead of the folder's sums with "
-                   "the roots that the server keeps")
+  CLI::Option* other =
+      verify->add_option("other", flags->other, "a folder to compare with, instead of a version");
+  verify
+      ->add_flag(
+          "--bytes", flags->bytes,
+          "pull the version and compare every tensor by SHA-256, instead of the folder's sums with "
+          "the roots that the server keeps")
       ->excludes(other);
   AddPullFlags(verify, &flags->pull);
   flags->reporter.AddFlag(verify);

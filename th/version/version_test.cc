@@ -9,8 +9,9 @@ namespace {
 using ::testing::MatchesRegex;
 
 TEST(VersionTest, NamesReleaseAndCommit) {
-  EXPECT_THAT(BuildVersion(),
-              MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+ \\(commit ([0-9a-f]+(-modified)?|unknown)\\)"));
+  EXPECT_THAT(
+      BuildVersion(),
+      MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+ \\(commit ([0-9a-f]+(-modified)?|unknown)\\)"));
 }
 
 TEST(VersionTest, ReleaseIsSemantic) {

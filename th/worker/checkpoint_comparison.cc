@@ -15,7 +15,8 @@ namespace th {
 namespace {
 
 std::string TypeOf(const TensorSpec& spec) {
-  return absl::StrCat(DTypeName(spec.dtype), ShapeToString(spec.global_shape.empty() ? spec.shape : spec.global_shape));
+  return absl::StrCat(DTypeName(spec.dtype),
+                      ShapeToString(spec.global_shape.empty() ? spec.shape : spec.global_shape));
 }
 
 // The difference between two tensors of one name; empty: none.
@@ -57,12 +58,13 @@ class SegmentSummer {
 
 absl::Status CheckSameTensor(const TensorSpec& part, const TensorSpec* whole) {
   if (whole == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat("the folder has no tensor \"", part.name, "\""));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the folder has no tensor \"", part.name, "\""));
   }
   if (whole->dtype == part.dtype && whole->shape == part.global_shape) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("tensor \"", part.name, "\" is ", TypeOf(*whole),
-                                                    " in the folder and ", TypeOf(part),
-                                                    " in the version"));
+  return absl::FailedPreconditionError(absl::StrCat("tensor \"", part.name, "\" is ",
+                                                    TypeOf(*whole), " in the folder and ",
+                                                    TypeOf(part), " in the version"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Whether two models are the same: tensor by tensor by SHA-256, or a folder against the root digests
-// that the server keeps of a published version.
+// Whether two models are the same: tensor by tensor by SHA-256, or a folder against the root
+// digests that the server keeps of a published version.
 #ifndef TH_WORKER_CHECKPOINT_COMPARISON_H_
 #define TH_WORKER_CHECKPOINT_COMPARISON_H_
 
@@ -36,8 +36,8 @@ inline constexpr size_t kMaxDifferences = 20;
 std::vector<std::string> Differences(const SummedModel& model, const std::string& model_name,
                                      const SummedModel& other, const std::string& other_name);
 
-// The root digest that the folder's tensors would have as this shard. FAILED_PRECONDITION naming the
-// first tensor that the folder lacks or has in another shape or type.
+// The root digest that the folder's tensors would have as this shard. FAILED_PRECONDITION naming
+// the first tensor that the folder lacks or has in another shape or type.
 absl::StatusOr<Digest> RootOfShard(const CheckpointFolder& folder, const ShardLayout& layout);
 
 }  // namespace th

@@ -57,9 +57,11 @@ TEST(DifferencesTest, AreNoneBetweenEqualModels) {
 TEST(DifferencesTest, NameEveryTensorThatIsMissingOrDiffers) {
   const SummedModel left = Summed({{"a", "xx"}, {"b", "yyy"}, {"c", "z"}, {"shape", "12"}});
   const SummedModel right = Summed({{"a", "xx"}, {"b", "yyZ"}, {"d", "z"}, {"shape", "123"}});
-  EXPECT_THAT(Differences(left, "LEFT", right, "RIGHT"),
-              ElementsAre(HasSubstr("\"b\" differs: other bytes"), HasSubstr("\"c\" is only in LEFT"),
-                          HasSubstr("\"shape\" differs: U8[2] and U8[3]"), HasSubstr("\"d\" is only in RIGHT")));
+  EXPECT_THAT(
+      Differences(left, "LEFT", right, "RIGHT"),
+      ElementsAre(HasSubstr("\"b\" differs: other bytes"), HasSubstr("\"c\" is only in LEFT"),
+                  HasSubstr("\"shape\" differs: U8[2] and U8[3]"),
+                  HasSubstr("\"d\" is only in RIGHT")));
 }
 
 TEST(DifferencesTest, AreCutOffWithTheirNumber) {
@@ -74,7 +76,8 @@ TEST(SumMemoryTest, AgreesWithTheSameBytesOnDisk) {
   std::string bytes = "abc";
   Tensor tensor{TensorSpec{.name = "a", .dtype = DType::kU8, .shape = {3}, .bytes = 3}};
   tensor.data = bytes.data();
-  EXPECT_THAT(Differences(SumMemory({tensor}), "memory", Summed({{"a", "abc"}}), "disk"), IsEmpty());
+  EXPECT_THAT(Differences(SumMemory({tensor}), "memory", Summed({{"a", "abc"}}), "disk"),
+              IsEmpty());
 }
 
 class RootOfShardTest : public ::testing::Test {
@@ -116,7 +119,8 @@ TEST_F(RootOfShardTest, IsThatOfTheStreamAcrossTensors) {
 
 TEST_F(RootOfShardTest, IsThatOfTheSliceAlone) {
   const CheckpointFolder folder = Folder("slice", {{"a", Bytes('a')}});
-  ASSERT_OK_AND_ASSIGN(const Digest root, RootOfShard(folder, Layout({Part("a", 10'000, 5'000, 5'000)})));
+  ASSERT_OK_AND_ASSIGN(const Digest root,
+                       RootOfShard(folder, Layout({Part("a", 10'000, 5'000, 5'000)})));
   EXPECT_EQ(root, RootOf(Bytes('a').substr(5'000)));
 }
 
@@ -133,7 +137,8 @@ TEST_F(RootOfShardTest, NamesATensorThatIsMissingOrOfAnotherShape) {
   EXPECT_THAT(RootOfShard(folder, Layout({Part("z", 4, 0, 4)})),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no tensor \"z\"")));
   EXPECT_THAT(RootOfShard(folder, Layout({Part("a", 4, 0, 4)})),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("U8[10000] in the folder and U8[4]")));
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("U8[10000] in the folder and U8[4]")));
 }
 
 }  // namespace

@@ -38,7 +38,9 @@ Outcome RunWith(std::vector<std::string> arguments) {
   return outcome;
 }
 
-TEST(RunCommandLineTest, EndsAsTheCommandDid) { EXPECT_EQ(RunWith({"go", "--dir", "x"}).status, 4); }
+TEST(RunCommandLineTest, EndsAsTheCommandDid) {
+  EXPECT_EQ(RunWith({"go", "--dir", "x"}).status, 4);
+}
 
 TEST(RunCommandLineTest, HelpIsNoError) {
   const Outcome outcome = RunWith({"go", "--help"});

@@ -32,15 +32,19 @@ absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
 }
 
 void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
-  app->add_option("--server", flags->server, "HOST:PORT of the reference server")->capture_default_str();
+  app->add_option("--server", flags->server, "HOST:PORT of the reference server")
+      ->capture_default_str();
   app->add_option("--run", flags->run, "the run that the model belongs to")->capture_default_str();
-  app->add_option("--model", flags->model, "the model's name within the run")->capture_default_str();
-  app->add_option("--connect-timeout", flags->connect_timeout_s, "seconds to try to reach the server")
+  app->add_option("--model", flags->model, "the model's name within the run")
+      ->capture_default_str();
+  app->add_option("--connect-timeout", flags->connect_timeout_s,
+                  "seconds to try to reach the server")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
 }
 
-absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(const ConnectionFlags& connection) const {
+absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(
+    const ConnectionFlags& connection) const {
   ClientOptions options{.server = connection.server,
                         .run = connection.run,
                         .model = connection.model,
@@ -56,7 +60,8 @@ absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(const ConnectionFlags
 }
 
 void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
-  app->add_option("--group", flags->group, "the name of this group of ranks")->capture_default_str();
+  app->add_option("--group", flags->group, "the name of this group of ranks")
+      ->capture_default_str();
   app->add_option("--location", flags->location,
                   "where this process runs, like site=a,rack=r1,host=n7; what is left out is found "
                   "out or stays unknown");
@@ -69,8 +74,8 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
               "cap of the bytes that this process sends a second, like 250MB/s or 1gbit", "none");
 }
 
-void AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes, const std::string& help,
-                     const std::string& shown_default) {
+void AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,
+                     const std::string& help, const std::string& shown_default) {
   AddQuantityFlag(app, name, bytes, &ParseByteSize, help, shown_default);
 }
 

@@ -1,4 +1,5 @@
-// tensorhub_worker follow: moves to every latest version, in memory or into folders, and serves it on.
+// tensorhub_worker follow: moves to every latest version, in memory or into folders, and serves it
+// on.
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -37,18 +38,21 @@ absl::Status MakeFolder(const std::string& folder) {
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (!error) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
+  return absl::NotFoundError(
+      absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
 }
 
 // For scripts: a line of stdout a version.
 void Tell(const FollowedVersion& followed) {
-  std::cout << "version=" << followed.update.version().ToString() << " bytes=" << followed.bytes_received
+  std::cout << "version=" << followed.update.version().ToString()
+            << " bytes=" << followed.bytes_received
             << " seconds=" << absl::ToDoubleSeconds(followed.seconds)
             << (followed.folder.empty() ? "" : " folder=") << followed.folder << std::endl;
 }
 
 ExitStatus ExitOf(const absl::Status& status) {
-  if (absl::IsResourceExhausted(status) || absl::IsAlreadyExists(status) || absl::IsPermissionDenied(status)) {
+  if (absl::IsResourceExhausted(status) || absl::IsAlreadyExists(status) ||
+      absl::IsPermissionDenied(status)) {
     return ExitStatus::kLocalFiles;
   }
   return ExitStatusOf(status);
@@ -58,7 +62,8 @@ ExitStatus RunFollow(const FollowFlags& flags) {
   StopSignals stop(static_cast<int>(ExitStatus::kOk));
   const absl::StatusOr<ClientOptions> client = flags.member.ToClientOptions(flags.connection);
   if (!client.ok()) return Fail(client.status(), ExitStatus::kUsage);
-  if (const absl::Status made = MakeFolder(flags.into); !made.ok()) return Fail(made, ExitStatus::kLocalFiles);
+  if (const absl::Status made = MakeFolder(flags.into); !made.ok())
+    return Fail(made, ExitStatus::kLocalFiles);
   Follower follower({.connection = flags.connection,
                      .client = *client,
                      .form = flags.form,

@@ -15,8 +15,8 @@ namespace {
 
 // Errors after which the next attempt may well succeed.
 bool MayPass(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsNotFound(status) ||
-         absl::IsAborted(status);
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsNotFound(status) || absl::IsAborted(status);
 }
 
 // A label may hold what means something in a path.

@@ -27,10 +27,10 @@ namespace th {
 
 struct FollowerOptions {
   ConnectionFlags connection;
-  ClientOptions client;        // rank and ranks are filled in
+  ClientOptions client;  // rank and ranks are filled in
   std::string form = kDefaultForm;
-  std::string into;            // a folder with a folder a version; empty: in memory only
-  absl::Duration poll = absl::Seconds(1);  // how often it asks for the latest
+  std::string into;  // a folder with a folder a version; empty: in memory only
+  absl::Duration poll = absl::Seconds(1);   // how often it asks for the latest
   absl::Duration timeout = absl::Hours(1);  // of one update
 };
 
@@ -44,11 +44,12 @@ struct FollowedVersion {
 class Follower {
  public:
   // `stop` outlives it.
-  Follower(FollowerOptions options, StopSignals* stop) : options_(std::move(options)), stop_(stop) {}
+  Follower(FollowerOptions options, StopSignals* stop)
+      : options_(std::move(options)), stop_(stop) {}
 
   // Until a stop is requested (OK) or an error that time will not mend: the membership is lost, the
-  // model's layout changed, a folder cannot be written. An update that failed for lack of sources is tried
-  // again.
+  // model's layout changed, a folder cannot be written. An update that failed for lack of sources
+  // is tried again.
   absl::Status Run(const std::function<void(const FollowedVersion&)>& on_version);
 
  private:

@@ -15,7 +15,8 @@ namespace {
 
 uint8_t* At(void* data, uint64_t offset) { return static_cast<uint8_t*>(data) + offset; }
 
-// The beginning of a box identifies it: parts that overlap without being the same are refused before.
+// The beginning of a box identifies it: parts that overlap without being the same are refused
+// before.
 using SeenParts = std::set<std::vector<int64_t>>;
 
 }  // namespace

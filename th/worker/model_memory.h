@@ -5,9 +5,9 @@
 //   TH_RETURN_IF_ERROR(model.Gather());                      // what could not be
 //   SaveFolder(path, model.tensors());
 //
-// A shard's part is received straight into the whole tensor where it is one run of it; only parts cut
-// along inner dimensions, and further copies of a tensor that several shards hold, get memory of
-// their own, which Gather() copies or compares. Movable; addresses stay. Not thread-safe.
+// A shard's part is received straight into the whole tensor where it is one run of it; only parts
+// cut along inner dimensions, and further copies of a tensor that several shards hold, get memory
+// of their own, which Gather() copies or compares. Movable; addresses stay. Not thread-safe.
 #ifndef TH_WORKER_MODEL_MEMORY_H_
 #define TH_WORKER_MODEL_MEMORY_H_
 
@@ -30,7 +30,8 @@ class ModelMemory {
   const std::vector<ShardLayout>& layouts() const { return layouts_; }
   // The tensors of layouts()[shard], to be registered.
   const std::vector<Tensor>& TensorsOfShard(uint32_t shard) const { return shards_[shard]; }
-  // Once every shard is received. DATA_LOSS naming a tensor of which two shards hold different bytes.
+  // Once every shard is received. DATA_LOSS naming a tensor of which two shards hold different
+  // bytes.
   absl::Status Gather();
   // The whole tensors, by name. What they hold is right after Gather().
   const std::vector<Tensor>& tensors() const { return whole_memory_.tensors(); }

@@ -78,7 +78,8 @@ TEST(ModelMemoryTest, TakesATensorThatAllShardsHoldOnceAndComparesTheRest) {
 TEST(ModelMemoryTest, PointsAliasesAtTheirOwners) {
   TensorSpec head = Part("head", {2}, {0}, {2});
   head.alias_of = "table";
-  ASSERT_OK_AND_ASSIGN(ModelMemory model, ModelMemory::Allocate({Layout({head, Part("table", {2}, {0}, {2})})}));
+  ASSERT_OK_AND_ASSIGN(ModelMemory model,
+                       ModelMemory::Allocate({Layout({head, Part("table", {2}, {0}, {2})})}));
   EXPECT_EQ(model.TensorsOfShard(0)[0].data, model.TensorsOfShard(0)[1].data);
   EXPECT_EQ(model.tensors()[0].data, model.tensors()[1].data);
   EXPECT_EQ(model.bytes(), 2u);

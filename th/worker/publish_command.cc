@@ -44,12 +44,14 @@ ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
 
 absl::Status CheckRanks(const PublishFlags& flags) {
   if (flags.rank && *flags.rank >= flags.ranks) {
-    return absl::InvalidArgumentError(absl::StrCat("--rank ", *flags.rank, " is outside the group: --ranks is ",
+    return absl::InvalidArgumentError(absl::StrCat("--rank ", *flags.rank,
+                                                   " is outside the group: --ranks is ",
                                                    flags.ranks, " and ranks count from 0"));
   }
   if (flags.shards > flags.ranks) {
-    return absl::InvalidArgumentError(absl::StrCat("--shards ", flags.shards, " cannot be held by --ranks ",
-                                                   flags.ranks, ": give at least as many ranks"));
+    return absl::InvalidArgumentError(absl::StrCat("--shards ", flags.shards,
+                                                   " cannot be held by --ranks ", flags.ranks,
+                                                   ": give at least as many ranks"));
   }
   return absl::OkStatus();
 }
@@ -92,15 +94,15 @@ ExitStatus RunPublish(const PublishFlags& flags) {
   if (!attributes.ok()) return Fail(attributes.status(), ExitStatus::kUsage);
   const absl::StatusOr<std::unique_ptr<Publisher>> publisher = Publisher::Load(*options);
   if (!publisher.ok()) return Fail(publisher.status(), ExitOfLoading(publisher.status()));
-  LOG(INFO) << absl::StrJoin((*publisher)->ranks(), ", ") << " hold " << FormatBytes((*publisher)->bytes())
-            << " of " << flags.folder;
+  LOG(INFO) << absl::StrJoin((*publisher)->ranks(), ", ") << " hold "
+            << FormatBytes((*publisher)->bytes()) << " of " << flags.folder;
   const absl::StatusOr<VersionInfo> version =
       (*publisher)->Publish(flags.label, *attributes, absl::Seconds(flags.timeout_s));
   if (!version.ok()) return Fail(version.status(), ExitStatusOf(version.status()));
   stop.HoldOff();
   // For scripts: the one line of stdout.
-  std::cout << "published " << flags.connection.key().ToString() << " version=" << version->ToString()
-            << std::endl;
+  std::cout << "published " << flags.connection.key().ToString()
+            << " version=" << version->ToString() << std::endl;
   return Hold(flags, **publisher, stop);
 }
 
@@ -114,15 +116,21 @@ void AddPublishCommand(CLI::App* app, ExitStatus* exit) {
   publish->add_option("--label", flags->label, "the version's name, like step-57")->required();
   publish->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
   publish->add_option("--attributes", flags->attributes, "key=value pairs for readers");
-  publish->add_option("--ranks", flags->ranks, "ranks of the group; without --rank this process plays all")
+  publish
+      ->add_option("--ranks", flags->ranks,
+                   "ranks of the group; without --rank this process plays all")
       ->check(CLI::Range(1u, 4096u))
       ->capture_default_str();
   publish->add_option("--rank", flags->rank, "play only this rank of the group");
-  publish->add_option("--shards", flags->shards, "distinct shards; 0: one a rank")->capture_default_str();
-  publish->add_option("--timeout", flags->timeout_s, "seconds for all ranks of the group to publish")
+  publish->add_option("--shards", flags->shards, "distinct shards; 0: one a rank")
+      ->capture_default_str();
+  publish
+      ->add_option("--timeout", flags->timeout_s, "seconds for all ranks of the group to publish")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  publish->add_option("--drain", flags->drain_s, "seconds that readers in flight have to finish at the end")
+  publish
+      ->add_option("--drain", flags->drain_s,
+                   "seconds that readers in flight have to finish at the end")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   AddConnectionFlags(publish, &flags->connection);

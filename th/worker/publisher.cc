@@ -16,7 +16,8 @@ namespace {
 // For ranks of the group in other processes, which may not end now, and for the server.
 constexpr absl::Duration kUnpublishMargin = absl::Seconds(1);
 
-absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder, std::vector<TensorSpec> tensors) {
+absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder,
+                                       std::vector<TensorSpec> tensors) {
   TH_ASSIGN_OR_RETURN(TensorMemory memory, TensorMemory::Allocate(std::move(tensors)));
   for (const Tensor& tensor : memory.tensors()) {
     if (!tensor.alias_of.empty() || tensor.bytes == 0) continue;
@@ -47,10 +48,12 @@ absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Load(const PublisherOption
   return publisher;
 }
 
-absl::StatusOr<VersionInfo> Publisher::Publish(absl::string_view label, const Attributes& attributes,
+absl::StatusOr<VersionInfo> Publisher::Publish(absl::string_view label,
+                                               const Attributes& attributes,
                                                absl::Duration timeout) {
   for (Member& member : members_) {
-    TH_RETURN_IF_ERROR(member.weights.Publish(label, {.attributes = attributes, .timeout = timeout}));
+    TH_RETURN_IF_ERROR(
+        member.weights.Publish(label, {.attributes = attributes, .timeout = timeout}));
   }
   VersionInfo version;
   for (Member& member : members_) {
@@ -98,7 +101,8 @@ absl::Status Publisher::CheckHeld() {
     TH_RETURN_IF_ERROR(member.client->membership());
     if (member.weights.AwaitSealed(absl::ZeroDuration()).ok()) continue;
     const absl::Status why = UnpublishAll(absl::ZeroDuration());
-    return why.ok() ? absl::AbortedError(absl::StrCat(member.name, " is published no longer")) : why;
+    return why.ok() ? absl::AbortedError(absl::StrCat(member.name, " is published no longer"))
+                    : why;
   }
   return absl::OkStatus();
 }

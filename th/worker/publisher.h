@@ -3,7 +3,8 @@
 //   TH_ASSIGN_OR_RETURN(auto publisher, Publisher::Load(options));    // memory, bytes, memberships
 //   TH_RETURN_IF_ERROR(publisher->Publish("step-57", attributes));    // all its ranks; sealed
 //   ... until it is to end ...
-//   TH_RETURN_IF_ERROR(publisher->Drain(absl::Seconds(5)));           // readers in flight may finish
+//   TH_RETURN_IF_ERROR(publisher->Drain(absl::Seconds(5)));           // readers in flight may
+//   finish
 //
 // It plays one rank of the group, or all of them. Not thread-safe.
 #ifndef TH_WORKER_PUBLISHER_H_
@@ -25,21 +26,22 @@
 namespace th {
 
 struct PublisherOptions {
-  ClientOptions client;          // rank and ranks are filled in
-  std::string folder;            // of safetensors
-  uint32_t ranks = 1;            // of the group
-  uint32_t shards = 0;           // distinct ones; 0: as many as ranks. Rank r holds shard r % shards
+  ClientOptions client;  // rank and ranks are filled in
+  std::string folder;    // of safetensors
+  uint32_t ranks = 1;    // of the group
+  uint32_t shards = 0;   // distinct ones; 0: as many as ranks. Rank r holds shard r % shards
   std::optional<uint32_t> rank;  // play only this one
   std::string form = kDefaultForm;
 };
 
 class Publisher {
  public:
-  // Reads the folder's tensors and joins. Errors of CheckpointFolder::Open, SplitIntoShards, Client.
+  // Reads the folder's tensors and joins. Errors of CheckpointFolder::Open, SplitIntoShards,
+  // Client.
   static absl::StatusOr<std::unique_ptr<Publisher>> Load(const PublisherOptions& options);
 
-  // Returns once the version is there for readers and its sums are sealed, which for another rank of the
-  // group that never comes is an error after `timeout`.
+  // Returns once the version is there for readers and its sums are sealed, which for another rank
+  // of the group that never comes is an error after `timeout`.
   absl::StatusOr<VersionInfo> Publish(absl::string_view label, const Attributes& attributes,
                                       absl::Duration timeout);
   // Lets readers in flight finish, at most so long, and leaves.

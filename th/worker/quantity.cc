@@ -25,10 +25,20 @@ struct Unit {
 
 constexpr double kKi = 1024, kMi = kKi * 1024, kGi = kMi * 1024, kTi = kGi * 1024;
 
-constexpr std::array<Unit, 14> kByteUnits = {{{"", 1},      {"b", 1},     {"k", kKi},   {"kib", kKi},
-                                              {"kb", 1e3},  {"m", kMi},   {"mib", kMi}, {"mb", 1e6},
-                                              {"g", kGi},   {"gib", kGi}, {"gb", 1e9},  {"t", kTi},
-                                              {"tib", kTi}, {"tb", 1e12}}};
+constexpr std::array<Unit, 14> kByteUnits = {{{"", 1},
+                                              {"b", 1},
+                                              {"k", kKi},
+                                              {"kib", kKi},
+                                              {"kb", 1e3},
+                                              {"m", kMi},
+                                              {"mib", kMi},
+                                              {"mb", 1e6},
+                                              {"g", kGi},
+                                              {"gib", kGi},
+                                              {"gb", 1e9},
+                                              {"t", kTi},
+                                              {"tib", kTi},
+                                              {"tb", 1e12}}};
 constexpr std::array<Unit, 4> kBitUnits = {
     {{"bit", 1. / 8}, {"kbit", 1e3 / 8}, {"mbit", 1e6 / 8}, {"gbit", 1e9 / 8}}};
 
@@ -92,7 +102,8 @@ absl::StatusOr<uint64_t> ParseRate(absl::string_view text) {
   if (absl::EndsWithIgnoreCase(amount, "/s")) amount.remove_suffix(2);
   absl::StatusOr<uint64_t> rate = ScaleByUnit(amount, /*bits_too=*/true);
   if (!rate.ok()) return Explain(text, rate.status(), kRateExamples);
-  if (*rate == 0) return Explain(text, absl::InvalidArgumentError("lets nothing pass"), kRateExamples);
+  if (*rate == 0)
+    return Explain(text, absl::InvalidArgumentError("lets nothing pass"), kRateExamples);
   return rate;
 }
 

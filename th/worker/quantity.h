@@ -22,11 +22,12 @@ namespace th {
 // INVALID_ARGUMENT saying what is accepted.
 absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text);
 
-// Bytes a second: a byte size with or without "/s", or bits ("800kbit", "1gbit", "2.5Gbit/s"; powers
-// of 1000). "none" is 0, which means no cap; a rate of 0 in figures is refused.
+// Bytes a second: a byte size with or without "/s", or bits ("800kbit", "1gbit", "2.5Gbit/s";
+// powers of 1000). "none" is 0, which means no cap; a rate of 0 in figures is refused.
 absl::StatusOr<uint64_t> ParseRate(absl::string_view text);
 
-// "k=v" pairs, each key once. INVALID_ARGUMENT naming the pair; also when ValidateAttributes refuses.
+// "k=v" pairs, each key once. INVALID_ARGUMENT naming the pair; also when ValidateAttributes
+// refuses.
 absl::StatusOr<Attributes> ParseAttributes(const std::vector<std::string>& pairs);
 
 // "0 B", "512 B", "45.3 MB", "4.29 GB": three significant digits, powers of 1000.

@@ -14,8 +14,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Pair;
 using testing::IsOkAndHolds;
+using ::testing::Pair;
 using testing::StatusIs;
 
 struct Case {
@@ -24,12 +24,23 @@ struct Case {
 };
 
 TEST(ParseByteSizeTest, TakesEveryDocumentedUnitInAnyCase) {
-  const std::vector<Case> cases = {
-      {"0", 0},           {"4096", 4096},          {"12B", 12},           {"1k", 1024},
-      {"1KiB", 1024},     {"1kb", 1000},           {"3M", 3u << 20},      {"3MiB", 3u << 20},
-      {"250MB", 250'000'000}, {"4GiB", uint64_t{4} << 30}, {"4gib", uint64_t{4} << 30},
-      {"1.5GiB", uint64_t{3} << 29}, {"2GB", 2'000'000'000}, {"1 TiB", uint64_t{1} << 40},
-      {"1TB", 1'000'000'000'000}, {" 7 MB ", 7'000'000}, {"0.5b", 0}};
+  const std::vector<Case> cases = {{"0", 0},
+                                   {"4096", 4096},
+                                   {"12B", 12},
+                                   {"1k", 1024},
+                                   {"1KiB", 1024},
+                                   {"1kb", 1000},
+                                   {"3M", 3u << 20},
+                                   {"3MiB", 3u << 20},
+                                   {"250MB", 250'000'000},
+                                   {"4GiB", uint64_t{4} << 30},
+                                   {"4gib", uint64_t{4} << 30},
+                                   {"1.5GiB", uint64_t{3} << 29},
+                                   {"2GB", 2'000'000'000},
+                                   {"1 TiB", uint64_t{1} << 40},
+                                   {"1TB", 1'000'000'000'000},
+                                   {" 7 MB ", 7'000'000},
+                                   {"0.5b", 0}};
   for (const Case& c : cases) EXPECT_THAT(ParseByteSize(c.text), IsOkAndHolds(c.value)) << c.text;
 }
 
@@ -43,10 +54,16 @@ TEST(ParseByteSizeTest, RefusesWhatIsNoSizeAndSaysHowToWriteIt) {
 }
 
 TEST(ParseRateTest, TakesBytesAndBits) {
-  const std::vector<Case> cases = {
-      {"none", 0},           {"None", 0},           {"250MB/s", 250'000'000},
-      {"250MB", 250'000'000}, {"100MiB/S", 100u << 20}, {"1gbit", 125'000'000},
-      {"1Gbit/s", 125'000'000}, {"2.5gbit", 312'500'000}, {"800kbit", 100'000}, {"8bit", 1}};
+  const std::vector<Case> cases = {{"none", 0},
+                                   {"None", 0},
+                                   {"250MB/s", 250'000'000},
+                                   {"250MB", 250'000'000},
+                                   {"100MiB/S", 100u << 20},
+                                   {"1gbit", 125'000'000},
+                                   {"1Gbit/s", 125'000'000},
+                                   {"2.5gbit", 312'500'000},
+                                   {"800kbit", 100'000},
+                                   {"8bit", 1}};
   for (const Case& c : cases) EXPECT_THAT(ParseRate(c.text), IsOkAndHolds(c.value)) << c.text;
 }
 
@@ -58,8 +75,9 @@ TEST(ParseRateTest, RefusesARateOfNothingAndWhatIsNoRate) {
 }
 
 TEST(ParseAttributesTest, SplitsAtTheFirstEqualsSign) {
-  EXPECT_THAT(ParseAttributes({"step=57", "formula=a=b", "empty="}),
-              IsOkAndHolds(ElementsAre(Pair("empty", ""), Pair("formula", "a=b"), Pair("step", "57"))));
+  EXPECT_THAT(
+      ParseAttributes({"step=57", "formula=a=b", "empty="}),
+      IsOkAndHolds(ElementsAre(Pair("empty", ""), Pair("formula", "a=b"), Pair("step", "57"))));
 }
 
 TEST(ParseAttributesTest, RefusesAPairWithoutKeyAndAKeyGivenTwice) {
@@ -76,9 +94,15 @@ TEST(ParseAttributesTest, RefusesMoreThanAVersionCarries) {
 }
 
 TEST(FormatBytesTest, GivesThreeDigitsAndAUnit) {
-  const std::vector<Case> cases = {{"0 B", 0},           {"999 B", 999},          {"1.00 kB", 1000},
-                                   {"45.4 MB", 45'434'188}, {"999 kB", 999'400},  {"1.00 MB", 999'600},
-                                   {"100 MB", 99'960'000}, {"10.0 MB", 9'996'000}, {"4.29 GB", uint64_t{4} << 30},
+  const std::vector<Case> cases = {{"0 B", 0},
+                                   {"999 B", 999},
+                                   {"1.00 kB", 1000},
+                                   {"45.4 MB", 45'434'188},
+                                   {"999 kB", 999'400},
+                                   {"1.00 MB", 999'600},
+                                   {"100 MB", 99'960'000},
+                                   {"10.0 MB", 9'996'000},
+                                   {"4.29 GB", uint64_t{4} << 30},
                                    {"2000 TB", 2'000'000'000'000'000}};
   for (const Case& c : cases) EXPECT_EQ(FormatBytes(c.value), c.text) << c.value;
 }

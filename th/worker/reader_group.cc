@@ -85,13 +85,13 @@ absl::StatusOr<std::unique_ptr<ReaderGroup>> ReaderGroup::Join(const ReaderGroup
     client.ranks = static_cast<uint32_t>(layouts.size());
     Member& member = group->members_.emplace_back();
     TH_ASSIGN_OR_RETURN(member.client, Client::Join(std::move(client)));
-    TH_ASSIGN_OR_RETURN(
-        member.weights,
-        member.client->Register(model.TensorsOfShard(rank),
-                                {.name = options.buffer_name,
-                                 .form = options.form,
-                                 .segment_bytes = layouts[rank].segment_bytes(),
-                                 .checksums = layouts[rank].checksum() != ChecksumAlgorithm::kNone}));
+    TH_ASSIGN_OR_RETURN(member.weights,
+                        member.client->Register(
+                            model.TensorsOfShard(rank),
+                            {.name = options.buffer_name,
+                             .form = options.form,
+                             .segment_bytes = layouts[rank].segment_bytes(),
+                             .checksums = layouts[rank].checksum() != ChecksumAlgorithm::kNone}));
     if (member.weights.layout_digest() != layouts[rank].digest()) {
       return absl::InternalError(absl::StrCat("shard ", layouts[rank].digest().ShortHex(),
                                               " became the layout ",
@@ -112,10 +112,10 @@ void ReaderGroup::UpdateAsync(const VersionSelector& version, const GroupUpdateO
         report(rank, progress);
       };
     }
-    members_[rank].weights.UpdateAsync(
-        version, std::move(update), [collector, rank](absl::StatusOr<UpdateResult> result) {
-          collector->Add(rank, std::move(result));
-        });
+    members_[rank].weights.UpdateAsync(version, std::move(update),
+                                       [collector, rank](absl::StatusOr<UpdateResult> result) {
+                                         collector->Add(rank, std::move(result));
+                                       });
   }
 }
 

@@ -21,23 +21,26 @@ absl::Status CheckCanSave(const std::string& folder, uint64_t bytes) {
         absl::StrCat(folder, " exists and is not an empty folder; name another or remove it"));
   }
   // A trailing slash makes the last component empty.
-  const fs::path parent = path.has_filename() ? path.parent_path() : path.parent_path().parent_path();
+  const fs::path parent =
+      path.has_filename() ? path.parent_path() : path.parent_path().parent_path();
   const fs::space_info space = fs::space(parent, error);
   if (error) {
     return absl::NotFoundError(
         absl::StrCat("cannot write ", folder, ": ", parent.string(), ": ", error.message()));
   }
   if (space.available < bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("cannot write ", folder, ": ", FormatBytes(bytes),
-                                                     " are needed and ", FormatBytes(space.available),
-                                                     " are free; make room or name another disk"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot write ", folder, ": ", FormatBytes(bytes), " are needed and ",
+                     FormatBytes(space.available), " are free; make room or name another disk"));
   }
   return absl::OkStatus();
 }
 
-absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version, const std::string& folder) {
+absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version,
+                       const std::string& folder) {
   std::vector<CheckpointTensor> tensors;
-  for (const Tensor& tensor : model.tensors()) tensors.push_back({.spec = tensor, .data = tensor.data});
+  for (const Tensor& tensor : model.tensors())
+    tensors.push_back({.spec = tensor, .data = tensor.data});
   return WriteCheckpoint(folder, tensors,
                          {.metadata = {{"format", "pt"},
                                        {"tensorhub.version", version.label.text()},

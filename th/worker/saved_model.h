@@ -11,13 +11,15 @@
 
 namespace th {
 
-// That `folder` can take so many bytes: it does not exist or is empty (else ALREADY_EXISTS), and its
-// file system has room (else RESOURCE_EXHAUSTED naming both figures). NOT_FOUND: no such parent.
+// That `folder` can take so many bytes: it does not exist or is empty (else ALREADY_EXISTS), and
+// its file system has room (else RESOURCE_EXHAUSTED naming both figures). NOT_FOUND: no such
+// parent.
 absl::Status CheckCanSave(const std::string& folder, uint64_t bytes);
 
 // Writes the whole tensors, gathered, as a folder; whole or not at all (th/memory). The version's
 // name is in the files' metadata. Errors of WriteCheckpoint.
-absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version, const std::string& folder);
+absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version,
+                       const std::string& folder);
 
 }  // namespace th
 

@@ -37,7 +37,8 @@ TEST(CheckCanSaveTest, RefusesWhatIsThere) {
   const std::string folder = Fresh("full");
   fs::create_directory(folder);
   std::ofstream(folder + "/precious") << "x";
-  EXPECT_THAT(CheckCanSave(folder, 1), StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(folder)));
+  EXPECT_THAT(CheckCanSave(folder, 1),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(folder)));
   EXPECT_THAT(CheckCanSave(folder + "/precious", 1), StatusIs(absl::StatusCode::kAlreadyExists));
 }
 
@@ -54,11 +55,14 @@ TEST(CheckCanSaveTest, SaysHowMuchIsMissingOnAFullDisk) {
 TEST(SaveModelTest, WritesTensorsAliasesAndTheVersion) {
   TensorSpec head{.name = "head", .dtype = DType::kU8, .shape = {3}};
   head.alias_of = "table";
-  ASSERT_OK_AND_ASSIGN(ShardLayout layout,
-                       ShardLayout::Build({.tensors = {{.name = "table", .dtype = DType::kU8, .shape = {3}}, head}}));
+  ASSERT_OK_AND_ASSIGN(
+      ShardLayout layout,
+      ShardLayout::Build(
+          {.tensors = {{.name = "table", .dtype = DType::kU8, .shape = {3}}, head}}));
   ASSERT_OK_AND_ASSIGN(ModelMemory model, ModelMemory::Allocate({layout}));
   memcpy(model.TensorsOfShard(0)[1].data, "abc", 3);
-  VersionInfo version{.sequence = VersionSequence::Of(Epoch(1), 2), .label = *VersionLabel::Parse("step-2")};
+  VersionInfo version{.sequence = VersionSequence::Of(Epoch(1), 2),
+                      .label = *VersionLabel::Parse("step-2")};
   const std::string folder = Fresh("saved");
   ASSERT_OK(SaveModel(model, version, folder));
 

@@ -83,11 +83,11 @@ class Assembler {
         part.alias_of == whole.alias_of) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the shards disagree on tensor \"", whole.name, "\": ", DTypeName(whole.dtype),
-        ShapeToString(whole.global_shape), " and ", DTypeName(part.dtype),
-        ShapeToString(part.global_shape),
-        part.alias_of == whole.alias_of ? "" : ", alias in one and not in the other"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the shards disagree on tensor \"", whole.name, "\": ", DTypeName(whole.dtype),
+                     ShapeToString(whole.global_shape), " and ", DTypeName(part.dtype),
+                     ShapeToString(part.global_shape),
+                     part.alias_of == whole.alias_of ? "" : ", alias in one and not in the other"));
   }
 
   absl::Status PlaceParts(const TensorSpec& whole, std::vector<PlacedPart>* parts) const {
@@ -103,9 +103,9 @@ class Assembler {
       covered += ElementCount(spec.shape);
     }
     if (covered == ElementCount(whole.shape)) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("the shards hold ", covered, " of the ", ElementCount(whole.shape),
-                     " elements of tensor \"", whole.name, "\""));
+    return absl::FailedPreconditionError(absl::StrCat("the shards hold ", covered, " of the ",
+                                                      ElementCount(whole.shape),
+                                                      " elements of tensor \"", whole.name, "\""));
   }
 
   static absl::StatusOr<bool> IsRepeated(const TensorSpec& spec,
@@ -113,10 +113,10 @@ class Assembler {
     for (const TensorSpec* other : distinct) {
       if (BoxOf(spec).SameAs(BoxOf(*other))) return true;
       if (!BoxOf(spec).Overlaps(BoxOf(*other))) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("parts of tensor \"", spec.name, "\" overlap in part: ",
-                       ShapeToString(spec.slice_begin), "+", ShapeToString(spec.shape), " and ",
-                       ShapeToString(other->slice_begin), "+", ShapeToString(other->shape)));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parts of tensor \"", spec.name, "\" overlap in part: ", ShapeToString(spec.slice_begin),
+          "+", ShapeToString(spec.shape), " and ", ShapeToString(other->slice_begin), "+",
+          ShapeToString(other->shape)));
     }
     return false;
   }

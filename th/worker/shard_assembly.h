@@ -1,4 +1,5 @@
-// How the shards of a version become the whole tensors of a checkpoint again, however they were cut.
+// How the shards of a version become the whole tensors of a checkpoint again, however they were
+// cut.
 //
 //   TH_ASSIGN_OR_RETURN(std::vector<WholeTensor> whole, AssembleShards(layouts));
 //
@@ -23,8 +24,8 @@ struct PlacedPart {
   uint32_t shard = 0;   // index into the layouts
   uint32_t tensor = 0;  // index into that layout's tensors()
   uint64_t offset = 0;  // of its first byte in the whole
-  // The part is one run of the whole's bytes that no other in-place part touches: it can be received
-  // straight into the whole. Otherwise its bytes are to be copied there with ForEachRun.
+  // The part is one run of the whole's bytes that no other in-place part touches: it can be
+  // received straight into the whole. Otherwise its bytes are to be copied there with ForEachRun.
   bool in_place = false;
 };
 struct WholeTensor {

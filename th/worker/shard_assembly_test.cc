@@ -79,13 +79,15 @@ TEST(AssembleShardsTest, MarksColumnPartsForCopying) {
 
 TEST(AssembleShardsTest, NamesATensorThatIsNotWhole) {
   EXPECT_THAT(AssembleShards({Layout({Part("w", {4, 4}, {0, 0}, {2, 4})})}),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("8 of the 16 elements of tensor \"w\"")));
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("8 of the 16 elements of tensor \"w\"")));
 }
 
 TEST(AssembleShardsTest, NamesATensorWhosePartsOverlap) {
   const ShardLayout a = Layout({Part("w", {4, 4}, {0, 0}, {3, 4})});
   const ShardLayout b = Layout({Part("w", {4, 4}, {2, 0}, {2, 4})});
-  EXPECT_THAT(AssembleShards({a, b}), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"w\" overlap")));
+  EXPECT_THAT(AssembleShards({a, b}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"w\" overlap")));
 }
 
 TEST(AssembleShardsTest, NamesATensorOnWhichShardsDisagree) {
@@ -123,7 +125,9 @@ TEST(ForEachRunTest, WalksEveryOuterDimension) {
   EXPECT_EQ(runs[3].offset_in_whole, (1u * 12 + 2 * 4 + 1) * 4);
 }
 
-TEST(ForEachRunTest, GivesNothingForATensorWithoutBytes) { EXPECT_THAT(RunsOf(F32("w", {0, 4})), IsEmpty()); }
+TEST(ForEachRunTest, GivesNothingForATensorWithoutBytes) {
+  EXPECT_THAT(RunsOf(F32("w", {0, 4})), IsEmpty());
+}
 
 TEST(ForEachRunTest, RefusesACutWithinAByte) {
   TensorSpec part{.name = "q", .dtype = DType::kF4, .shape = {4, 2}};

@@ -30,8 +30,8 @@ namespace th {
 // that) and takes them on a thread of its own. Thread-safe.
 class StopSignals {
  public:
-  // Until HoldOff() a signal ends the process at once with this status: there is nothing to undo, and
-  // what blocks (a connect, a large read) need not be waited for.
+  // Until HoldOff() a signal ends the process at once with this status: there is nothing to undo,
+  // and what blocks (a connect, a large read) need not be waited for.
   explicit StopSignals(int status_at_once);
   // Unblocks the signals again.
   ~StopSignals();

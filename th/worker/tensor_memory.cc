@@ -43,7 +43,8 @@ struct TensorMemory::Blocks {
       // Zeroed, so that the pages are there.
       separate.emplace_back(new (std::nothrow) std::byte[tensor.bytes]());
       if (separate.back() == nullptr) {
-        return absl::ResourceExhaustedError(absl::StrCat("no memory for tensor \"", tensor.name, "\""));
+        return absl::ResourceExhaustedError(
+            absl::StrCat("no memory for tensor \"", tensor.name, "\""));
       }
       tensor.data = separate.back().get();
     }

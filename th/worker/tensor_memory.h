@@ -27,8 +27,8 @@ class TensorMemory {
  public:
   // An alias shares the memory of the tensor it names. INVALID_ARGUMENT: what CompleteTensorSpec
   // refuses, an alias of a tensor that is not there. RESOURCE_EXHAUSTED: no memory.
-  static absl::StatusOr<TensorMemory> Allocate(std::vector<TensorSpec> tensors,
-                                               TensorPlacement placement = TensorPlacement::kOneArena);
+  static absl::StatusOr<TensorMemory> Allocate(
+      std::vector<TensorSpec> tensors, TensorPlacement placement = TensorPlacement::kOneArena);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   // Of the storages: what a reader would receive.

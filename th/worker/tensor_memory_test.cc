@@ -23,8 +23,9 @@ TensorSpec Bytes(std::string name, int64_t bytes, std::string alias_of = "") {
 class TensorMemoryTest : public ::testing::TestWithParam<TensorPlacement> {};
 
 TEST_P(TensorMemoryTest, GivesEveryTensorMemoryOfItsOwn) {
-  ASSERT_OK_AND_ASSIGN(TensorMemory memory,
-                       TensorMemory::Allocate({Bytes("a", 100), Bytes("b", 3), Bytes("c", 70)}, GetParam()));
+  ASSERT_OK_AND_ASSIGN(
+      TensorMemory memory,
+      TensorMemory::Allocate({Bytes("a", 100), Bytes("b", 3), Bytes("c", 70)}, GetParam()));
   EXPECT_EQ(memory.bytes(), 173u);
   for (int i = 0; i < 3; ++i) memset(memory.tensors()[i].data, i + 1, memory.tensors()[i].bytes);
   for (int i = 0; i < 3; ++i) {
@@ -35,8 +36,9 @@ TEST_P(TensorMemoryTest, GivesEveryTensorMemoryOfItsOwn) {
 }
 
 TEST_P(TensorMemoryTest, LetsAnAliasShareItsOwnersMemory) {
-  ASSERT_OK_AND_ASSIGN(TensorMemory memory,
-                       TensorMemory::Allocate({Bytes("head", 8, "table"), Bytes("table", 8)}, GetParam()));
+  ASSERT_OK_AND_ASSIGN(
+      TensorMemory memory,
+      TensorMemory::Allocate({Bytes("head", 8, "table"), Bytes("table", 8)}, GetParam()));
   EXPECT_EQ(memory.bytes(), 8u);
   EXPECT_EQ(memory.tensors()[0].data, memory.tensors()[1].data);
   EXPECT_NE(memory.tensors()[0].data, nullptr);
@@ -64,7 +66,8 @@ TEST_P(TensorMemoryTest, NamesATensorThatItRefuses) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Placements, TensorMemoryTest,
-                         ::testing::Values(TensorPlacement::kOneArena, TensorPlacement::kSeparately));
+                         ::testing::Values(TensorPlacement::kOneArena,
+                                           TensorPlacement::kSeparately));
 
 }  // namespace
 }  // namespace th

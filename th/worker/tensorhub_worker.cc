@@ -11,7 +11,8 @@
 namespace {
 
 constexpr char kFooter[] =
-    "Exit status: 0 done or told to stop, 1 failed, 2 usage, 3 no server, 4 not there, 5 local files.\n"
+    "Exit status: 0 done or told to stop, 1 failed, 2 usage, 3 no server, 4 not there, 5 local "
+    "files.\n"
     "A second signal ends it at once.";
 
 }  // namespace
@@ -21,7 +22,8 @@ int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
 
-  CLI::App app("TensorHub worker: publishes a checkpoint folder, or follows a model's latest version");
+  CLI::App app(
+      "TensorHub worker: publishes a checkpoint folder, or follows a model's latest version");
   app.name("tensorhub_worker");
   app.set_version_flag("--version", "tensorhub_worker " + th::BuildVersion());
   app.require_subcommand(1);

@@ -50,10 +50,12 @@ absl::StatusOr<VersionShards> FindVersionShards(const Catalog& catalog, const Mo
   TH_ASSIGN_OR_RETURN(const CatalogVersion* version, FindVersion(catalog, key, sequence));
   const CatalogReplica* replica = BestReplica(*version, form);
   if (replica == nullptr) {
-    return absl::NotFoundError(absl::StrCat("nobody holds all of ", key.ToString(), " version=",
-                                            version->info.ToString(), " in the form \"", form, "\""));
+    return absl::NotFoundError(absl::StrCat("nobody holds all of ", key.ToString(),
+                                            " version=", version->info.ToString(),
+                                            " in the form \"", form, "\""));
   }
-  VersionShards found{.version = version->info, .form = replica->form, .buffer_name = replica->buffer_name};
+  VersionShards found{
+      .version = version->info, .form = replica->form, .buffer_name = replica->buffer_name};
   for (const CatalogRank& rank : replica->ranks) {
     const auto same = [&](const SealedShard& shard) { return shard.layout == rank.layout; };
     if (std::any_of(found.shards.begin(), found.shards.end(), same)) continue;

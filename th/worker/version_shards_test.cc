@@ -20,19 +20,22 @@ const VersionSequence kFirst = VersionSequence::Of(Epoch(1), 1);
 const Digest kLeft = Sha256("left"), kRight = Sha256("right"), kOther = Sha256("other");
 
 CatalogReplica Replica(std::string group, std::string state, std::vector<Digest> layouts) {
-  CatalogReplica replica{.group = std::move(group), .buffer_name = "weights", .form = "hf", .state = std::move(state)};
+  CatalogReplica replica{
+      .group = std::move(group), .buffer_name = "weights", .form = "hf", .state = std::move(state)};
   for (const Digest& layout : layouts) replica.ranks.push_back({.layout = layout, .bytes = 10});
   return replica;
 }
 
 Catalog WithReplicas(std::vector<CatalogReplica> replicas) {
-  CatalogVersion version{.shards = {{.layout = kLeft, .root = Sha256("root")}}, .replicas = std::move(replicas)};
+  CatalogVersion version{.shards = {{.layout = kLeft, .root = Sha256("root")}},
+                         .replicas = std::move(replicas)};
   version.info.sequence = kFirst;
   return {.models = {{.key = kKey, .versions = {version}}}};
 }
 
 TEST(FindVersionShardsTest, GivesEachDistinctShardOnceWithItsRoot) {
-  const Catalog catalog = WithReplicas({Replica("trainer", "published", {kLeft, kRight, kLeft, kRight})});
+  const Catalog catalog =
+      WithReplicas({Replica("trainer", "published", {kLeft, kRight, kLeft, kRight})});
   ASSERT_OK_AND_ASSIGN(const VersionShards found, FindVersionShards(catalog, kKey, kFirst, "hf"));
   ASSERT_THAT(found.shards, SizeIs(2));
   EXPECT_EQ(found.shards[0].layout, kLeft);
@@ -65,8 +68,9 @@ TEST(FindVersionShardsTest, NamesWhatIsNotThere) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("#1.2")));
   EXPECT_THAT(FindVersionShards(catalog, kKey, kFirst, "hf"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("nobody holds all")));
-  EXPECT_THAT(FindVersionShards(WithReplicas({Replica("t", "published", {kLeft})}), kKey, kFirst, "fused"),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("\"fused\"")));
+  EXPECT_THAT(
+      FindVersionShards(WithReplicas({Replica("t", "published", {kLeft})}), kKey, kFirst, "fused"),
+      StatusIs(absl::StatusCode::kNotFound, HasSubstr("\"fused\"")));
 }
 
 }  // namespace
