@@ -1,5 +1,6 @@
 #include "th/transfer/tcp/serving_table.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,7 @@ void ServingTable::RemoveHolder(WorkerId worker) {
     it->second.removed = true;
     for (const auto& [id, transfer] : transfers_) {
       if (transfer->open.capability.claims.source.worker != worker) continue;
+      transfer->cut_ = true;
       for (const auto& [connection, cut] : transfer->connections_) cuts.push_back(cut);
     }
   }
@@ -36,6 +38,9 @@ void ServingTable::RemoveHolder(WorkerId worker) {
     return holder.calls == 0 && holder.transfers == 0;
   };
   mu_.Await(absl::Condition(&quiet));
+  for (auto asked = asked_.begin(); asked != asked_.end();) {
+    asked = asked->second.holder == worker ? asked_.erase(asked) : std::next(asked);
+  }
   holders_.erase(worker);
 }
 
@@ -59,12 +64,27 @@ absl::Status ServingTable::Decide(AdmissionRequest request,
   if (delegate == nullptr) {
     return absl::NotFoundError(absl::StrCat("no worker ", worker.value, " serves here"));
   }
-  delegate->OnAdmission(std::move(request), std::move(decided));
+  const TransferId transfer = request.transfer;
+  {
+    absl::MutexLock lock(&mu_);
+    asked_.emplace(transfer, Asked{.holder = worker});
+  }
+  delegate->OnAdmission(std::move(request),
+                        [this, transfer, decided = std::move(decided)](Admission admission) {
+                          if (!admission.status.ok()) Forget(transfer);
+                          decided(std::move(admission));
+                        });
   Done(worker);
   return absl::OkStatus();
 }
 
+void ServingTable::Forget(TransferId transfer) {
+  absl::MutexLock lock(&mu_);
+  asked_.erase(transfer);
+}
+
 void ServingTable::ReleaseUnserved(WorkerId worker, TransferId transfer) {
+  Forget(transfer);
   HolderDelegate* delegate = Enter(worker);
   if (delegate == nullptr) return;
   delegate->OnReaderReleased(transfer, 0);
@@ -80,6 +100,9 @@ std::shared_ptr<ServingTable::Transfer> ServingTable::Begin(TransferId id, const
   absl::MutexLock lock(&mu_);
   const auto holder = holders_.find(open.capability.claims.source.worker);
   if (holder == holders_.end() || holder->second.removed) return nullptr;
+  const auto asked = asked_.find(id);
+  if (asked == asked_.end() || asked->second.cut) return nullptr;
+  asked_.erase(asked);
   ++holder->second.transfers;
   transfer->connections_.emplace(connection, std::move(cut));
   transfers_.emplace(id, transfer);
@@ -94,7 +117,8 @@ absl::StatusOr<std::shared_ptr<ServingTable::Transfer>> ServingTable::Join(const
   absl::MutexLock lock(&mu_);
   const auto known = by_nonce_.find(open.nonce);
   const auto it = known == by_nonce_.end() ? transfers_.end() : transfers_.find(known->second);
-  if (it == transfers_.end() || it->second->open.capability != open.capability) {
+  if (it == transfers_.end() || it->second->cut_ ||
+      it->second->open.capability != open.capability) {
     return absl::PermissionDeniedError("no admitted pull to join");
   }
   if (it->second->connections_.size() >= kMaxConnectionsPerTransfer) {
@@ -137,8 +161,11 @@ void ServingTable::CutTransfer(TransferId transfer) {
   std::vector<Cut> cuts;
   {
     absl::MutexLock lock(&mu_);
+    const auto asked = asked_.find(transfer);
+    if (asked != asked_.end()) asked->second.cut = true;
     const auto it = transfers_.find(transfer);
     if (it == transfers_.end()) return;
+    it->second->cut_ = true;
     for (const auto& [connection, cut] : it->second->connections_) cuts.push_back(cut);
   }
   for (const Cut& cut : cuts) cut();

@@ -42,6 +42,8 @@ class ServingTable {
   void AddHolder(WorkerId worker, HolderDelegate* delegate);
   // See Transport::RemoveHolder.
   void RemoveHolder(WorkerId worker);
+  // Ends `transfer` for good: one that was decided on and has not begun never begins, and no
+  // connection joins it any more.
   void CutTransfer(TransferId transfer);
 
   // Asks the holder. `decided` is called once, on any thread, unless the holder is removed before
@@ -49,10 +51,11 @@ class ServingTable {
   absl::Status Decide(AdmissionRequest request, std::function<void(Admission)> decided);
   // The holder admitted, and nothing was served: it hears of the release.
   void ReleaseUnserved(WorkerId worker, TransferId transfer);
-  // The first connection of an admitted transfer. Null when the holder is gone meanwhile.
+  // The first connection of an admitted transfer. Null when the holder is gone or has cut it
+  // meanwhile: the caller releases it unserved.
   std::shared_ptr<Transfer> Begin(TransferId id, const Open& open, const Admission& admission,
                                   uint64_t connection, Cut cut);
-  // A further one. PERMISSION_DENIED when there is no such pull; RESOURCE_EXHAUSTED.
+  // A further one. PERMISSION_DENIED when there is no such pull, or it was cut; RESOURCE_EXHAUSTED.
   absl::StatusOr<std::shared_ptr<Transfer>> Join(const Open& open, uint64_t connection, Cut cut);
   // The connection reads no byte of the buffer any more. The last one releases the transfer.
   void Leave(const std::shared_ptr<Transfer>& transfer, uint64_t connection);
@@ -76,6 +79,13 @@ class ServingTable {
     bool removed = false;
   };
 
+  // A transfer between the holder being asked and the first connection that serves it.
+  struct Asked {
+    WorkerId holder;
+    bool cut = false;
+  };
+
+  void Forget(TransferId transfer);
   // The holder's delegate, counted as called until Done. Null when there is none.
   HolderDelegate* Enter(WorkerId worker);
   void Done(WorkerId worker);
@@ -83,6 +93,7 @@ class ServingTable {
 
   absl::Mutex mu_;
   std::map<WorkerId, Holder> holders_ ABSL_GUARDED_BY(mu_);
+  std::map<TransferId, Asked> asked_ ABSL_GUARDED_BY(mu_);
   std::map<TransferId, std::shared_ptr<Transfer>> transfers_ ABSL_GUARDED_BY(mu_);
   std::map<PullNonce, TransferId> by_nonce_ ABSL_GUARDED_BY(mu_);
   std::atomic<uint64_t> bytes_sent_{0}, served_{0}, refused_{0};
@@ -104,7 +115,10 @@ class ServingTable::Transfer {
 
  private:
   friend class ServingTable;
-  std::map<uint64_t, Cut> connections_;  // guarded by the table's mutex
+  // Guarded by the table's mutex.
+  std::map<uint64_t, Cut> connections_;
+  bool cut_ = false;  // every connection was told to end, and none may join
+
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<int64_t> told_at_ns_{0};
 };

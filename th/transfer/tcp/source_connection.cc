@@ -170,7 +170,10 @@ void SourceConnection::OnDecided(TransferId transfer, const Admission& admission
   }
   std::shared_ptr<ServingTable::Transfer> begun =
       table_->Begin(transfer, *open_, admission, number_, MakeCut());
-  if (begun == nullptr) return CloseNow();  // the holder left meanwhile
+  if (begun == nullptr) {  // the holder left or cut it meanwhile
+    table_->ReleaseUnserved(worker, transfer);
+    return CloseNow();
+  }
   BeginServing(std::move(begun));
 }
 
