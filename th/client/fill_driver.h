@@ -20,7 +20,7 @@
 
 namespace th {
 
-// Start, SetSources, SetRoot and Stop on th-control; the observer's methods on data threads.
+// Start, SetSources, SetRoot and Stop on th-control; the observer's methods on th-fill.
 class FillDriver : public FillObserver, public std::enable_shared_from_this<FillDriver> {
  public:
   struct Parts {
@@ -28,7 +28,7 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
     std::shared_ptr<SessionAccess> session;
     std::shared_ptr<SegmentStore> store;
     std::shared_ptr<ProgressReporter> progress;  // null: nobody asked
-    // On a data thread, once, when nothing is written any more. (Null: the fill never began.)
+    // On th-fill, once, when nothing is written any more. (Null: the fill never began.)
     std::function<void(std::shared_ptr<FillDriver>)> on_stopped;
   };
   static std::shared_ptr<FillDriver> Start(const StartFill& order, Parts parts);

@@ -14,7 +14,7 @@ class FillHandle : public Fill {
     state_->SetSources(assignment, std::move(sources));
   }
   void SetRoot(Digest root) override { state_->SetRoot(root); }
-  void Stop() override { state_->Post(&FillState::StopOnThread); }
+  void Stop() override { state_->Post(&FillState::StopOnFillThread); }
   FillStatus status() const override { return state_->status(); }
 
  private:
@@ -28,7 +28,7 @@ std::unique_ptr<Fill> Fill::Start(FillSpec spec, std::vector<Transport*> transpo
                                   FillObserver* observer) {
   auto state = std::make_shared<FillState>(std::move(spec), std::move(transports), observer);
   // A resumed fill may have everything already.
-  state->Post(&FillState::AdvanceOnThread);
+  state->Post(&FillState::AdvanceOnFillThread);
   return std::make_unique<FillHandle>(std::move(state));
 }
 

@@ -27,6 +27,11 @@ PipelineReplicator::Spec CoreSpec(const FillSpec& spec) {
           .held_sums = spec.store->sums()};
 }
 
+// A buffer under another generation is another source: what it holds may differ.
+bool SameSource(const AssignedSource& a, const AssignedSource& b) {
+  return a.buffer == b.buffer && a.generation == b.generation;
+}
+
 }  // namespace
 
 FillState::FillState(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer)
@@ -49,36 +54,34 @@ void FillState::Post(void (FillState::*step)()) {
 
 void FillState::SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) {
   thread_->Post([self = shared_from_this(), assignment, sources = std::move(sources)]() mutable {
-    self->SetSourcesOnThread(assignment, std::move(sources));
+    self->SetSourcesOnFillThread(assignment, std::move(sources));
   });
 }
 
-void FillState::SetSourcesOnThread(AssignmentId assignment, std::vector<AssignedSource> sources) {
+void FillState::SetSourcesOnFillThread(AssignmentId assignment,
+                                       std::vector<AssignedSource> sources) {
   assignment_ = assignment;
-  LetGoOthersOnThread(sources);
+  LetGoOthersOnFillThread(sources);
   assigned_ = std::move(sources);
-  OpenAssignedOnThread();
+  OpenAssignedOnFillThread();
 }
 
 FillSource* FillState::FindInUse(const AssignedSource& wanted) {
   for (const auto& source : sources_) {
     if (!source->open || source->let_go) continue;
-    if (source->assigned.buffer == wanted.buffer &&
-        source->assigned.generation == wanted.generation) {
-      return source.get();
-    }
+    if (SameSource(source->assigned, wanted)) return source.get();
   }
   return nullptr;
 }
 
-void FillState::LetGoOthersOnThread(const std::vector<AssignedSource>& wanted) {
+void FillState::LetGoOthersOnFillThread(const std::vector<AssignedSource>& wanted) {
   std::vector<std::shared_ptr<Pull>> closing;
   {
     absl::MutexLock lock(&mu_);
     for (const auto& source : sources_) {
       if (!source->open || source->let_go) continue;
       const bool named = std::any_of(wanted.begin(), wanted.end(), [&](const AssignedSource& w) {
-        return w.buffer == source->assigned.buffer && w.generation == source->assigned.generation;
+        return SameSource(w, source->assigned);
       });
       if (named) continue;
       source->let_go = true;
@@ -90,7 +93,7 @@ void FillState::LetGoOthersOnThread(const std::vector<AssignedSource>& wanted) {
   for (const auto& pull : closing) pull->Close();
 }
 
-void FillState::OpenAssignedOnThread() {
+void FillState::OpenAssignedOnFillThread() {
   std::vector<FillSource*> opening;
   {
     absl::MutexLock lock(&mu_);
@@ -105,7 +108,7 @@ void FillState::OpenAssignedOnThread() {
       opening.push_back(sources_.back().get());
     }
   }
-  for (FillSource* source : opening) OpenOnThread(source);
+  for (FillSource* source : opening) OpenOnFillThread(source);
   StartTicking();
 }
 
@@ -125,14 +128,14 @@ bool FillState::NextAttempt(FillSource* source, Attempt* attempt) {
   return false;
 }
 
-void FillState::OpenOnThread(FillSource* source) {
+void FillState::OpenOnFillThread(FillSource* source) {
   Attempt attempt;
   bool found = false;
   {
     absl::MutexLock lock(&mu_);
     found = NextAttempt(source, &attempt);
   }
-  if (!found) return FailOnThread(source, SourceFailure::kConnect, NoTransport(*source));
+  if (!found) return FailOnFillThread(source, SourceFailure::kConnect, NoTransport(*source));
   PullTarget target{.endpoint = attempt.endpoint,
                     .source = source->assigned.buffer,
                     .generation = source->assigned.generation,
@@ -213,18 +216,18 @@ void FillState::SegmentLanded(FillSource* source, SegmentIndex segment, SegmentS
       if (reroutes_ > 0) rerouted_bytes_ += store_->layout().SegmentLength(segment);
       // Under mu_, so that the store never serves what the core has already taken back. Who waits
       // at the store only posts to its own loop.
-      if (rounds_ == core_.rounds_restarted()) store_->MarkHeld(segment, sent);
+      if (root_mismatches_seen_ == core_.rounds_restarted()) store_->MarkHeld(segment, sent);
       AfterCheck();
     }
-    decide = verdict != Verdict::kAccepted || core_.all_received() || rounds_ > 0;
+    decide = verdict != Verdict::kAccepted || core_.all_received() || root_mismatches_seen_ > 0;
   }
-  if (decide) Post(&FillState::AdvanceOnThread);
+  if (decide) Post(&FillState::AdvanceOnFillThread);
   Pump(source);
 }
 
 void FillState::AfterCheck() {
-  if (rounds_ == core_.rounds_restarted()) return;
-  rounds_ = core_.rounds_restarted();
+  if (root_mismatches_seen_ == core_.rounds_restarted()) return;
+  root_mismatches_seen_ = core_.rounds_restarted();
   store_->ForgetAll();
 }
 
@@ -240,7 +243,7 @@ void FillState::Closed(FillSource* source, SourceFailure failure, std::string de
     core_.RemoveSource(source->index);
   }
   thread_->Post([self = shared_from_this(), source, failure, detail = std::move(detail)] {
-    self->ClosedOnThread(source, failure, detail);
+    self->ClosedOnFillThread(source, failure, detail);
   });
 }
 
@@ -270,8 +273,8 @@ void FillState::PumpAll() {
 
 // ---- losses
 
-void FillState::ClosedOnThread(FillSource* source, SourceFailure failure,
-                               const std::string& detail) {
+void FillState::ClosedOnFillThread(FillSource* source, SourceFailure failure,
+                                   const std::string& detail) {
   bool retry = false, report = false;
   std::shared_ptr<Pull> dead;
   {
@@ -287,15 +290,16 @@ void FillState::ClosedOnThread(FillSource* source, SourceFailure failure,
     report = wanted && !retry;
   }
   if (retry) {
-    OpenOnThread(source);
+    OpenOnFillThread(source);
   } else if (report) {
-    FailOnThread(source, failure, detail);
+    FailOnFillThread(source, failure, detail);
   }
-  StoppedOnThread();
+  StoppedOnFillThread();
   PumpAll();
 }
 
-void FillState::FailOnThread(FillSource* source, SourceFailure failure, const std::string& detail) {
+void FillState::FailOnFillThread(FillSource* source, SourceFailure failure,
+                                 const std::string& detail) {
   AssignmentId assignment;
   std::shared_ptr<Pull> pull;
   {
@@ -315,7 +319,7 @@ void FillState::FailOnThread(FillSource* source, SourceFailure failure, const st
   observer_->OnSourceFailed(assignment, source->assigned.buffer, failure, detail);
 }
 
-void FillState::ReportLostOnThread(absl::Time now) {
+void FillState::ReportLostOnFillThread(absl::Time now) {
   std::vector<std::pair<FillSource*, PipelineReplicator::LostSource>> lost;
   {
     absl::MutexLock lock(&mu_);
@@ -327,7 +331,8 @@ void FillState::ReportLostOnThread(absl::Time now) {
     const std::string detail =
         loss.corrupt ? "sent bytes that do not match their sums"
                      : absl::StrFormat("silent for %.1f s", absl::ToDoubleSeconds(loss.silent_for));
-    FailOnThread(source, loss.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled, detail);
+    FailOnFillThread(source, loss.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled,
+                     detail);
   }
 }
 
@@ -338,10 +343,10 @@ bool FillState::Busy() const { return !stopping_ && !core_.all_received() && !co
 void FillState::StartTicking() {
   if (std::exchange(ticking_, true)) return;
   ticked_at_ = MonotonicNow();
-  thread_->PostAt(ticked_at_ + kTick, [self = shared_from_this()] { self->TickOnThread(); });
+  thread_->PostAt(ticked_at_ + kTick, [self = shared_from_this()] { self->TickOnFillThread(); });
 }
 
-void FillState::TickOnThread() {
+void FillState::TickOnFillThread() {
   const absl::Time now = MonotonicNow();
   const absl::Duration late = now - ticked_at_ - kTick;
   ticked_at_ = now;
@@ -353,16 +358,16 @@ void FillState::TickOnThread() {
                                  [](const auto& source) { return source->open; });
   }
   if (!told_stopped_) {
-    ReportLostOnThread(now);
-    ReportProgressOnThread(now);
+    ReportLostOnFillThread(now);
+    ReportProgressOnFillThread(now);
     PumpAll();
   }
   ticking_ = busy;
   if (!busy) return;
-  thread_->PostAt(now + kTick, [self = shared_from_this()] { self->TickOnThread(); });
+  thread_->PostAt(now + kTick, [self = shared_from_this()] { self->TickOnFillThread(); });
 }
 
-void FillState::ReportProgressOnThread(absl::Time now) {
+void FillState::ReportProgressOnFillThread(absl::Time now) {
   uint64_t bytes = 0;
   {
     absl::MutexLock lock(&mu_);
@@ -384,11 +389,11 @@ void FillState::SetRoot(Digest root) {
     core_.HandleRoot(root);
     AfterCheck();
   }
-  Post(&FillState::AdvanceOnThread);
+  Post(&FillState::AdvanceOnFillThread);
 }
 
 // Tells what has come true, in the order in which it does.
-void FillState::AdvanceOnThread() {
+void FillState::AdvanceOnFillThread() {
   bool received = false, complete = false, failed = false, restarted = false;
   std::optional<Digest> root;
   {
@@ -397,12 +402,13 @@ void FillState::AdvanceOnThread() {
     received = core_.all_received();
     complete = core_.complete();
     failed = core_.failed();
-    restarted = std::exchange(rounds_told_, rounds_) != rounds_;
+    restarted =
+        std::exchange(root_mismatches_told_, root_mismatches_seen_) != root_mismatches_seen_;
     root = root_;
   }
-  ReportLostOnThread(MonotonicNow());
+  ReportLostOnFillThread(MonotonicNow());
   if (failed && !std::exchange(told_failed_, true)) {
-    CloseAllOnThread();
+    CloseAllOnFillThread();
     observer_->OnFailed(
         absl::DataLossError("the sources' list of sums disagrees with the "
                             "version's root again and again"));
@@ -410,10 +416,10 @@ void FillState::AdvanceOnThread() {
   }
   if (restarted) {
     told_received_ = false;
-    OpenAssignedOnThread();
+    OpenAssignedOnFillThread();
   }
   if (received && !std::exchange(told_received_, true)) {
-    CloseAllOnThread();
+    CloseAllOnFillThread();
     observer_->OnAllReceived();
   }
   if (complete && !std::exchange(told_complete_, true)) {
@@ -421,7 +427,7 @@ void FillState::AdvanceOnThread() {
   }
 }
 
-void FillState::CloseAllOnThread() {
+void FillState::CloseAllOnFillThread() {
   std::vector<std::shared_ptr<Pull>> closing;
   {
     absl::MutexLock lock(&mu_);
@@ -435,16 +441,16 @@ void FillState::CloseAllOnThread() {
   for (const auto& pull : closing) pull->Close();
 }
 
-void FillState::StopOnThread() {
+void FillState::StopOnFillThread() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
   }
-  CloseAllOnThread();
-  StoppedOnThread();
+  CloseAllOnFillThread();
+  StoppedOnFillThread();
 }
 
-void FillState::StoppedOnThread() {
+void FillState::StoppedOnFillThread() {
   {
     absl::MutexLock lock(&mu_);
     const bool open = std::any_of(sources_.begin(), sources_.end(),

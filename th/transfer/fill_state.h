@@ -51,7 +51,7 @@ struct FillSource final : PullSink {
   absl::Time last_byte = absl::InfinitePast();
 };
 
-// Decisions are made on the fill thread ("…OnThread"); data threads only move segments through the
+// Decisions are made on th-fill ("…OnFillThread"); data threads only move segments through the
 // core. Both hold mu_ for the core, and none holds it while it calls an observer or a transport.
 class FillState : public std::enable_shared_from_this<FillState> {
  public:
@@ -60,8 +60,8 @@ class FillState : public std::enable_shared_from_this<FillState> {
   void Post(void (FillState::*step)());
   void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources);
   void SetRoot(Digest root);
-  void StopOnThread();
-  void AdvanceOnThread();
+  void StopOnFillThread();
+  void AdvanceOnFillThread();
   FillStatus status() const;
 
   void Admitted(FillSource* source);
@@ -77,21 +77,21 @@ class FillState : public std::enable_shared_from_this<FillState> {
     Endpoint endpoint;
   };
 
-  void SetSourcesOnThread(AssignmentId assignment, std::vector<AssignedSource> sources);
-  void OpenAssignedOnThread();
+  void SetSourcesOnFillThread(AssignmentId assignment, std::vector<AssignedSource> sources);
+  void OpenAssignedOnFillThread();
   FillSource* FindInUse(const AssignedSource& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LetGoOthersOnThread(const std::vector<AssignedSource>& wanted);
-  void OpenOnThread(FillSource* source);
+  void LetGoOthersOnFillThread(const std::vector<AssignedSource>& wanted);
+  void OpenOnFillThread(FillSource* source);
   bool NextAttempt(FillSource* source, Attempt* attempt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ClosedOnThread(FillSource* source, SourceFailure failure, const std::string& detail);
-  void FailOnThread(FillSource* source, SourceFailure failure, const std::string& detail);
-  void CloseAllOnThread();
-  void StoppedOnThread();
+  void ClosedOnFillThread(FillSource* source, SourceFailure failure, const std::string& detail);
+  void FailOnFillThread(FillSource* source, SourceFailure failure, const std::string& detail);
+  void CloseAllOnFillThread();
+  void StoppedOnFillThread();
 
   void StartTicking();
-  void TickOnThread();
-  void ReportLostOnThread(absl::Time now);
-  void ReportProgressOnThread(absl::Time now);
+  void TickOnFillThread();
+  void ReportLostOnFillThread(absl::Time now);
+  void ReportProgressOnFillThread(absl::Time now);
   bool Busy() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void Pump(FillSource* source);
@@ -113,7 +113,7 @@ class FillState : public std::enable_shared_from_this<FillState> {
   std::optional<Digest> root_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool wrote_ ABSL_GUARDED_BY(mu_) = false;
-  uint32_t rounds_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t root_mismatches_seen_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t reroutes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t rerouted_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 
@@ -123,7 +123,7 @@ class FillState : public std::enable_shared_from_this<FillState> {
   bool ticking_ = false;
   absl::Time ticked_at_, progress_at_;
   uint64_t progress_bytes_ = 0;
-  uint32_t rounds_told_ = 0;
+  uint32_t root_mismatches_told_ = 0;
   bool told_received_ = false, told_complete_ = false, told_failed_ = false, told_stopped_ = false;
 };
 
