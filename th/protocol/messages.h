@@ -223,6 +223,16 @@ struct SourceFailed {
   std::string detail;
 };
 
+// A source sent wrong bytes and is kept: the segment is fetched again. Sent once a source and
+// assignment. The server keeps the edge, and gives the source to other readers only after all
+// others for a while. Not answered.
+struct SourceSuspected {
+  OperationKey key;
+  AssignmentId assignment;
+  BufferAddress source;
+  std::string detail;
+};
+
 // Reset or Rebind ended what the buffer held without an operation.
 struct BufferReset {
   BufferId buffer;
@@ -262,7 +272,7 @@ struct Leave {};  // a clean end: what this worker holds is gone for others
 using WorkerMessage =
     std::variant<JoinRequest, RegisterBuffer, LayoutUpload, StartOperation, ReadyToFill,
                  ShardSealed, FillProgress, RankDone, RankFailed, SourceFailed, BufferReset,
-                 UnregisterBuffer, RunCommand, Heartbeat, Leave>;
+                 UnregisterBuffer, RunCommand, Heartbeat, Leave, SourceSuspected>;
 
 // ---------------------------------------------------------------------------------------------
 // Server to worker

@@ -18,6 +18,9 @@
 namespace th::registry {
 namespace {
 
+// Of what a reader says about a source.
+constexpr size_t kMaxDetailBytes = 200;
+
 SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddress& address) {
   auto found = shard.holders.find(address);
   if (found == shard.holders.end()) {
@@ -247,6 +250,38 @@ Exclusion& ExclusionOf(Fill& fill, const BufferAddress& source) {
   return fill.exclusions.back();
 }
 
+// That the buffer fills under this key and assignment, and from this source.
+absl::Status PullsFrom(const RegistryState& state, const BufferAddress& buffer, OperationKey key,
+                       AssignmentId assignment, const BufferAddress& source) {
+  const auto own = FindOwnOperation(state, buffer, key.number);
+  if (!own.ok()) return own.status();
+  const Buffer& reader = *own->buffer;
+  if (!reader.fill.has_value() || reader.fill->operation != key.number) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(NameOf(reader).ToString(), " reports a source while it fills nothing"));
+  }
+  const std::vector<BufferAddress> sources = SourcesOf(*reader.shard, reader.address);
+  const bool current = assignment == reader.fill->assignment || reader.fill->confirmed;
+  if (!current || std::count(sources.begin(), sources.end(), source) == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        NameOf(reader).ToString(), " reports a source of an assignment that was replaced"));
+  }
+  return absl::OkStatus();
+}
+
+void Suspect(Turn& turn, Worker& worker) {
+  worker.suspected_until = turn.now + kSuspicionLasts;
+  ReindexAll(turn, worker);
+}
+
+void LogReport(Turn& turn, const Buffer& reader, const RankName& source, absl::string_view what,
+               absl::string_view detail) {
+  const Version& version = *reader.shard->version;
+  Log(turn, absl::StrCat(version.model->key.ToString(), " version=", version.info.label.text(),
+                         " rank=", NameOf(reader).ToString(), ": source ", source.ToString(), " ",
+                         what, ": ", detail));
+}
+
 // A source that moved on or did not know the reader yet did nothing wrong.
 bool IsSourcesFault(SourceFailure failure) {
   return failure != SourceFailure::kGenerationChanged && failure != SourceFailure::kRefused;
@@ -313,20 +348,7 @@ bool HasHope(const Shard& shard) {
 }
 
 absl::Status ReportSourceFailed::CanApply(const RegistryState& state) const {
-  const auto own = FindOwnOperation(state, buffer, message.key.number);
-  if (!own.ok()) return own.status();
-  const Buffer& reader = *own->buffer;
-  if (!reader.fill.has_value() || reader.fill->operation != message.key.number) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(NameOf(reader).ToString(), " reports a source while it fills nothing"));
-  }
-  const std::vector<BufferAddress> sources = SourcesOf(*reader.shard, reader.address);
-  const bool current = message.assignment == reader.fill->assignment || reader.fill->confirmed;
-  if (!current || std::count(sources.begin(), sources.end(), message.source) == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        NameOf(reader).ToString(), " reports a source of an assignment that was replaced"));
-  }
-  return absl::OkStatus();
+  return PullsFrom(state, buffer, message.key, message.assignment, message.source);
 }
 
 void ReportSourceFailed::Apply(Turn& turn) const {
@@ -335,7 +357,7 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   ++turn.state.counters.sources_failed;
   Exclusion& exclusion = ExclusionOf(*reader.fill, message.source);
   exclusion.failure = message.failure;
-  exclusion.detail = message.detail.substr(0, 200);
+  exclusion.detail = message.detail.substr(0, kMaxDetailBytes);
   reader.fill->grace_ends = absl::InfinitePast();  // it says itself that it lacks something
   exclusion.retry_at = ++exclusion.tries < MaxTriesOf(message.failure)
                            ? turn.now + kRetryPause * exclusion.tries
@@ -344,17 +366,26 @@ void ReportSourceFailed::Apply(Turn& turn) const {
     const Buffer& source = *found->second;
     exclusion.name = NameOf(source);
     exclusion.generation = source.generation;
-    if (IsSourcesFault(message.failure)) {
-      source.worker->suspected_until = turn.now + kSuspicionLasts;
-      ReindexAll(turn, *source.worker);
-    }
+    if (IsSourcesFault(message.failure)) Suspect(turn, *source.worker);
   }
-  Log(turn, absl::StrCat(
-                shard.version->model->key.ToString(), " version=", shard.version->info.label.text(),
-                " rank=", NameOf(reader).ToString(), ": source ", exclusion.name.ToString(), " ",
-                NameOfSourceFailure(message.failure), ": ", exclusion.detail));
+  LogReport(turn, reader, exclusion.name, NameOfSourceFailure(message.failure), exclusion.detail);
   SetSources(turn, shard, reader.address, {});
   turn.to_assign.insert(reader.address);
+}
+
+absl::Status SuspectSource::CanApply(const RegistryState& state) const {
+  return PullsFrom(state, buffer, message.key, message.assignment, message.source);
+}
+
+void SuspectSource::Apply(Turn& turn) const {
+  const Buffer& reader = *FindBuffer(turn.state, buffer);
+  ++turn.state.counters.sources_suspected;
+  auto found = reader.shard->holders.find(message.source);
+  if (found == reader.shard->holders.end()) return;  // it has not come back since a restart
+  const Buffer& source = *found->second;
+  LogReport(turn, reader, NameOf(source), "sent wrong bytes, and is kept",
+            message.detail.substr(0, kMaxDetailBytes));
+  Suspect(turn, *source.worker);
 }
 
 }  // namespace th::registry

@@ -47,6 +47,16 @@ struct ReportSourceFailed {
   void Apply(Turn& turn) const;
 };
 
+// A source that sent wrong bytes and is kept: other readers get it last for kSuspicionLasts.
+struct SuspectSource {
+  BufferAddress buffer;
+  SourceSuspected message;
+
+  // FAILED_PRECONDITION as above.
+  absl::Status CanApply(const RegistryState& state) const;
+  void Apply(Turn& turn) const;
+};
+
 }  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_ASSIGNMENT_H_

@@ -65,6 +65,31 @@ TEST_F(FailingSourceTest, SuspicionSendsOtherReadersElsewhere) {
   EXPECT_NE(other.Fill().buffer, relay_.address());
 }
 
+SourceSuspected Suspicion(const TestRank& reader, const AssignedSource& source) {
+  return {reader.key(), reader.assignment, source.buffer, "segment 3 has another sum"};
+}
+
+TEST_F(FailingSourceTest, ASuspectedSourceIsKeptByItsReaderAndAvoidedByOthers) {
+  reader_.Say(Suspicion(reader_, source_));
+  EXPECT_TRUE(reader_.HearsNone<AssignSources>());
+  TestRank other = Rollout(hub_, "other");
+  other.Update();
+  EXPECT_EQ(other.Fill().buffer, reader_.address()) << "idle as the relay is, but not suspected";
+  EXPECT_EQ(hub_.registry().counters().sources_suspected, 1u);
+  EXPECT_EQ(hub_.registry().counters().sources_failed, 0u);
+}
+
+TEST_F(FailingSourceTest, SuspectingAnotherThanOnesSourceIsRefused) {
+  SourceSuspected stranger = Suspicion(reader_, source_);
+  stranger.source = trainer_.address();
+  reader_.Say(stranger);
+  SourceSuspected outdated = Suspicion(reader_, source_);
+  outdated.assignment = AssignmentId(999);
+  reader_.Say(outdated);
+  EXPECT_EQ(hub_.registry().counters().messages_refused, 2u);
+  EXPECT_EQ(hub_.registry().counters().sources_suspected, 0u);
+}
+
 TEST_F(FailingSourceTest, ASourceThatOnlyMovedOnIsNotSuspected) {
   reader_.Report(source_, SourceFailure::kGenerationChanged);
   EXPECT_EQ(Next().buffer, trainer_.address());

@@ -79,6 +79,7 @@ struct MessageHandler {
   void operator()(const SourceFailed& message) const {
     ApplyOperation<ReportSourceFailed>(message);
   }
+  void operator()(const SourceSuspected& message) const { ApplyOperation<SuspectSource>(message); }
   void operator()(const ShardSealed& message) const {
     ApplyOrCount(turn, worker, SealShard{AddressOf(message.buffer), message});
   }

@@ -89,6 +89,8 @@ constexpr CounterRow kCounters[] = {
      "Assignments of sources to readers."},
     {"tensorhub_sources_failed_total", &RegistryCounters::sources_failed,
      "Sources that a reader gave up."},
+    {"tensorhub_sources_suspected_total", &RegistryCounters::sources_suspected,
+     "Sources that sent wrong bytes and were kept."},
     {"tensorhub_messages_refused_total", &RegistryCounters::messages_refused,
      "Messages that broke a rule."},
 };

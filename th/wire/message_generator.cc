@@ -39,8 +39,10 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
       return MakeRunCommand();
     case 13:
       return Heartbeat{};
-    default:
+    case 14:
       return Leave{};
+    default:
+      return SourceSuspected{Key(), AssignmentId(Number()), Buffer(), Text()};
   }
 }
 

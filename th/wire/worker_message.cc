@@ -180,6 +180,13 @@ struct Encode {
     out.set_failure(static_cast<pb::SourceFailure>(in.failure));
     out.set_detail(CleanText(in.detail, kMaxProseBytesOnWire));
   }
+  void operator()(const SourceSuspected& in) const {
+    pb::SourceSuspected& out = *frame.mutable_source_suspected();
+    *out.mutable_key() = ToProto(in.key);
+    out.set_assignment(in.assignment.value);
+    *out.mutable_source() = ToProto(in.source);
+    out.set_detail(CleanText(in.detail, kMaxProseBytesOnWire));
+  }
   void operator()(const BufferReset& in) const {
     frame.mutable_buffer_reset()->set_buffer(in.buffer.value);
   }
@@ -300,6 +307,17 @@ absl::StatusOr<WorkerMessage> Decode(const pb::SourceFailed& in) {
   return reader.Finish(WorkerMessage(std::move(out)));
 }
 
+absl::StatusOr<WorkerMessage> Decode(const pb::SourceSuspected& in) {
+  FieldReader reader;
+  SourceSuspected out{.key = OperationKeyFromProto(in.key()),
+                      .assignment = AssignmentId(in.assignment()),
+                      .source = BufferAddressFromProto(in.source())};
+  reader.Check(in.has_key(), "key", "is missing");
+  reader.Check(in.has_source(), "source", "is missing");
+  reader.Prose(in.detail(), out.detail);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
 absl::StatusOr<WorkerMessage> Decode(const pb::RunCommand& in) {
   FieldReader reader;
   RunCommand out;
@@ -335,6 +353,8 @@ absl::StatusOr<WorkerMessage> DecodeMember(const pb::WorkerToServer& in) {
       return WorkerMessage(UnregisterBuffer{BufferId(in.unregister_buffer().buffer())});
     case pb::WorkerToServer::kRunCommand:
       return Decode(in.run_command());
+    case pb::WorkerToServer::kSourceSuspected:
+      return Decode(in.source_suspected());
     case pb::WorkerToServer::kLeave:
       return WorkerMessage(Leave{});
     case pb::WorkerToServer::kHeartbeat:
