@@ -168,8 +168,6 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   content.publisher = held.publisher;
   content.committed = known ? content.committed : (held.group_committed || held.publisher);
   content.segments = held.complete ? SegmentSet() : held.segments;
-  // It may have ended while the stream was broken.
-  if (held.complete) ClearFill(turn, buffer);
   if (held.complete) ClearFill(turn, buffer);  // it was completed while the stream was broken
   SetContent(turn, buffer, version, std::move(content));
   AdoptEdges(turn, buffer, held.complete ? std::vector<BufferAddress>() : held.sources);
