@@ -69,8 +69,8 @@ struct ClientOptions {
   bool spot = false;        // may vanish at short notice
   std::string credentials;  // reserved: passed on, not checked yet
   absl::Duration join_timeout = absl::Seconds(10);
-  // The data plane of this process. The first client of a process decides; a later one that differs
-  // is refused with FAILED_PRECONDITION naming the option.
+  // The data plane, one a process and server. The first client decides; a later one that differs is
+  // refused with FAILED_PRECONDITION naming the option.
   std::string data_address = "";  // listen on; empty: the address that reaches the server
   uint32_t data_threads = 2;
   uint32_t connections_per_source = 2;

@@ -1,5 +1,7 @@
 #include "th/client/data_plane.h"
 
+#include <functional>
+#include <map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -17,7 +19,8 @@ namespace {
 
 struct Shared {
   absl::Mutex mu;
-  std::weak_ptr<DataPlane> data_plane ABSL_GUARDED_BY(mu);
+  // By the server's address; those that have ended are dropped when the next is opened.
+  std::map<std::string, std::weak_ptr<DataPlane>, std::less<>> data_planes ABSL_GUARDED_BY(mu);
 };
 
 // Never destroyed: a client may still end during the host's exit.
@@ -29,8 +32,8 @@ Shared& SharedDataPlane() {
 absl::Status Differs(absl::string_view option, const std::string& first,
                      const std::string& wanted) {
   return absl::FailedPreconditionError(absl::StrCat(
-      "option ", option, " is ", wanted, " here, but the first client of this process chose ",
-      first, "; the data plane is shared by all clients of a process"));
+      "option ", option, " is ", wanted, " here, but the first client of this server chose ", first,
+      "; the data plane is shared by all clients that a process has of a server"));
 }
 
 absl::Status CheckBounds(absl::string_view option, uint32_t value, uint32_t max) {
@@ -119,12 +122,14 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Acquire(const DataPlaneOpt
                                                               absl::string_view server) {
   Shared& shared = SharedDataPlane();
   absl::MutexLock lock(&shared.mu);
-  if (auto existing = shared.data_plane.lock()) {
+  std::weak_ptr<DataPlane>& known = shared.data_planes[std::string(server)];
+  if (auto existing = known.lock()) {
     TH_RETURN_IF_ERROR(existing->CheckSame(options));
     return existing;
   }
-  TH_ASSIGN_OR_RETURN(std::shared_ptr<DataPlane> opened, Open(options, server));
-  shared.data_plane = opened;
+  absl::StatusOr<std::shared_ptr<DataPlane>> opened = Open(options, server);
+  if (opened.ok()) known = *opened;
+  std::erase_if(shared.data_planes, [](const auto& entry) { return entry.second.expired(); });
   return opened;
 }
 

@@ -1,5 +1,6 @@
-// The data transport that all memberships of a process share. Made by the first client of the
-// process, ended with the last.
+// The data transport that all memberships of a process under one reference server share. Made by
+// the first client of that server, ended with the last. One a server: workers are numbered by their
+// server, so two servers' workers may have the same number.
 #ifndef TH_CLIENT_DATA_PLANE_H_
 #define TH_CLIENT_DATA_PLANE_H_
 
@@ -27,9 +28,9 @@ inline constexpr uint32_t kMaxConnectionsPerSource = 32;
 // Thread-safe.
 class DataPlane {
  public:
-  // The one of this process. FAILED_PRECONDITION naming the option in which it differs from what
-  // the first client asked for; INVALID_ARGUMENT for an option out of its bounds or an address;
-  // what listening comes to.
+  // The one of this process for `server`. FAILED_PRECONDITION naming the option in which it differs
+  // from what the first client of that server asked for; INVALID_ARGUMENT for an option out of its
+  // bounds or an address; what listening comes to.
   static absl::StatusOr<std::shared_ptr<DataPlane>> Acquire(const DataPlaneOptions& options,
                                                             absl::string_view server);
 

@@ -90,7 +90,7 @@ typedef struct th_join_options {
   const char* location; /* "site=a,rack=r1,host=n7,numa=0,device=..."; NULL: found out or unknown */
   int32_t spot;         /* nonzero: may vanish at short notice */
   double join_timeout;  /* 0: 10 */
-  /* The data plane, shared by all clients of the process: the first one decides. */
+  /* The data plane, shared by all clients that a process has of a server: the first one decides. */
   const char* data_address;         /* NULL: the address that leads to the server */
   uint32_t data_threads;            /* 0: 2 */
   uint32_t connections_per_source;  /* 0: 2 */

@@ -15,7 +15,10 @@ ServingTable::ServingTable(uint64_t uplink_bytes_per_second, absl::Time now) {
 
 void ServingTable::AddHolder(WorkerId worker, HolderDelegate* delegate) {
   absl::MutexLock lock(&mu_);
-  holders_[worker] = Holder{.delegate = delegate};
+  // A server that has lost its state may give a number twice: what is under way is still counted.
+  Holder& holder = holders_[worker];
+  holder.delegate = delegate;
+  holder.removed = false;
 }
 
 void ServingTable::RemoveHolder(WorkerId worker) {
