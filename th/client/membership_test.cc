@@ -172,11 +172,16 @@ TEST(MembershipTest, CallsOfABufferWhoseClientLeftAreCancelled) {
 
 TEST(MembershipTest, AnUpdateThatWaitsEndsWhenItsClientLeaves) {
   TestServer server;
-  TestShard shard;
+  TestShard published, shard;
+  ASSERT_OK_AND_ASSIGN(auto trainer, Client::Join(Rank(server, "trainer")));
+  ASSERT_OK_AND_ASSIGN(WeightBuffer source, trainer->Register(published.tensors));
+  ASSERT_OK(source.Publish(1));
+  ASSERT_OK(source.AwaitPublished().status());
   ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "rollout", 0, 2)));
   ASSERT_OK_AND_ASSIGN(WeightBuffer buffer, client->Register(shard.tensors));
   absl::Notification done;
   absl::Status result;
+  // The group's other rank never asks: nothing but the leave can end this update.
   buffer.UpdateAsync(Latest(), {}, [&](absl::StatusOr<UpdateResult> updated) {
     result = updated.status();
     done.Notify();
