@@ -96,7 +96,7 @@ void KeepInputsThatKill() {
   }
 }
 
-int RunTarget(std::string label, std::string input) {
+int RunTarget(const std::string& label, std::string input) {
   Running& running = TheRunning();
   running.label = absl::StrCat("fuzz target died on ", label, "\n");
   running.input = std::move(input);

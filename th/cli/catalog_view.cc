@@ -49,6 +49,7 @@ std::string RoleOf(const CatalogReplica& replica) {
 
 std::vector<std::string> Names(const std::vector<RankName>& ranks) {
   std::vector<std::string> names;
+  names.reserve(ranks.size());
   for (const RankName& rank : ranks) names.push_back(rank.ToString());
   return names;
 }

@@ -130,7 +130,7 @@ std::vector<std::string> ChildProcess::ReadLines() {
 
 void ChildProcess::TakeLines(std::vector<std::string>* lines) {
   size_t begin = 0;
-  for (size_t end; (end = unread_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+  for (size_t end = 0; (end = unread_.find('\n', begin)) != std::string::npos; begin = end + 1) {
     lines->push_back(unread_.substr(begin, end - begin));
   }
   unread_.erase(0, begin);

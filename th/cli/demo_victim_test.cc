@@ -10,7 +10,6 @@
 namespace th {
 namespace {
 
-using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 

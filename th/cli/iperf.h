@@ -12,7 +12,7 @@ namespace th {
 
 // GB/s received, of the JSON that `iperf3 -c --json` prints. INVALID_ARGUMENT when it is none, or
 // its error.
-absl::StatusOr<double> GigabytesPerSecondOfIperf(absl::string_view json);
+absl::StatusOr<double> GigabytesPerSecondOfIperf(absl::string_view text);
 
 // Sends so many bytes over loopback. NOT_FOUND when iperf3 is not installed.
 absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections);

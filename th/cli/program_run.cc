@@ -59,8 +59,9 @@ ProgramRun RunProgram(std::vector<std::string> arguments) {
 }
 
 RunningProgram::RunningProgram(std::vector<std::string> arguments) : log_path_(NextLogPath()) {
-  auto process = ChildProcess::Start(
-      {.name = arguments[0], .arguments = std::move(arguments), .log_path = log_path_});
+  const std::string name = arguments[0];
+  auto process =
+      ChildProcess::Start({.name = name, .arguments = std::move(arguments), .log_path = log_path_});
   EXPECT_OK(process);
   process_ = *std::move(process);
 }
@@ -111,15 +112,14 @@ RunningServer::RunningServer()
 
 std::string FreshFolder(const std::string& name) {
   static std::atomic<int> next = 0;
-  const std::string path =
-      absl::StrCat(::testing::TempDir(), "/", name, "-", getpid(), "-", next++);
+  std::string path = absl::StrCat(::testing::TempDir(), "/", name, "-", getpid(), "-", next++);
   fs::remove_all(path);
   fs::create_directories(path);
   return path;
 }
 
 std::string MakeModelFolder(const std::string& name, int seed) {
-  const std::string folder = FreshFolder(name);
+  std::string folder = FreshFolder(name);
   std::vector<std::string> contents;
   for (size_t bytes : {100'000, 64, 300'000, 8}) {
     std::string& content = contents.emplace_back(bytes, '\0');

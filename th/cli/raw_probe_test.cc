@@ -14,7 +14,6 @@ namespace th {
 namespace {
 
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using testing::StatusIs;
 
 MemoryStream StreamOf(std::vector<std::string>& parts) {

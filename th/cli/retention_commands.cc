@@ -65,7 +65,8 @@ ExitStatus RunRelease(const RetentionFlags& flags) {
 using RunRetention = ExitStatus (*)(const RetentionFlags&);
 
 CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& help,
-                     RunRetention run, std::shared_ptr<RetentionFlags> flags, ExitStatus* exit) {
+                     RunRetention run, const std::shared_ptr<RetentionFlags>& flags,
+                     ExitStatus* exit) {
   CLI::App* command = app->add_subcommand(name, help);
   AddConnectionFlags(command, &flags->connection);
   flags->reporter.AddFlag(command);

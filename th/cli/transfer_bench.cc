@@ -161,6 +161,7 @@ double GigabytesPerSecond(uint64_t bytes, double seconds) {
 
 std::vector<double> All(const std::vector<TransferRound>& rounds, double TransferRound::*field) {
   std::vector<double> values;
+  values.reserve(rounds.size());
   for (const TransferRound& round : rounds) values.push_back(round.*field);
   return values;
 }

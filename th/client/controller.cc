@@ -81,8 +81,8 @@ absl::StatusOr<Response> Controller::Impl::Attempt(Method<Request, Response> met
   exchange->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   runtime->RunOnControl([&] {
     (stub->async()->*method)(&exchange->context, &exchange->request, &exchange->response,
-                             [exchange](grpc::Status status) {
-                               exchange->status = std::move(status);
+                             [exchange](const grpc::Status& status) {
+                               exchange->status = status;
                                exchange->done.Notify();
                              });
   });

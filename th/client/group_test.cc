@@ -16,7 +16,6 @@
 namespace th {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::th::testing::kPatience;
 using ::th::testing::Rank;

@@ -140,7 +140,7 @@ class Membership final : public SessionAccess,
   void Do(BufferReady ready);
   void Do(OperationDone done);
   void Do(CommandDone done);
-  void Do(PublicationLost) {}  // the session tells it with the next unpublish
+  void Do(const PublicationLost&) {}  // the session tells it with the next unpublish
 
   BufferPtr FindBuffer(BufferId id) const;
   std::shared_ptr<Call> TakeCall(CallId id);
