@@ -40,6 +40,7 @@ GOOD = {
     "th/version/README.md": "version",
     "th/server/BUILD.bazel": SERVER,
     "th/server/README.md": "server",
+    "th/wire/README.md": "wire",
 }
 
 
@@ -49,7 +50,8 @@ class CheckTest(unittest.TestCase):
         """`changed` maps a key of PATHS below to a file's new content; None removes the file."""
         paths = {"weights": "th/weights/BUILD.bazel", "scheduler": "th/scheduler/BUILD.bazel",
                  "server": "th/server/BUILD.bazel", "source": "th/weights/segments.cc",
-                 "header": "th/scheduler/scheduler.h", "readme": "th/weights/README.md"}
+                 "header": "th/scheduler/scheduler.h", "wire": "th/wire/BUILD.bazel",
+                 "wire_source": "th/wire/wire.cc", "readme": "th/weights/README.md"}
         files = dict(GOOD)
         files.update({paths[key]: content for key, content in changed.items()})
         with tempfile.TemporaryDirectory() as root:
@@ -103,6 +105,13 @@ class CheckTest(unittest.TestCase):
                 self.assertEqual(len(found), 1, found)
                 self.assertTrue(found[0].startswith("th/weights/segments.cc:2: "), found[0])
                 self.assertTrue(found[0].endswith("may not use " + what), found[0])
+
+    def test_package_that_is_pure_but_for_its_purpose_may_do_that_only(self):
+        build = 'cc_library(name = "wire", srcs = ["wire.cc"], visibility = ["//:__subpackages__"])'
+        self.assertEqual([], self.violations(wire=build, wire_source='#include "th/proto/x.pb.h"\n'))
+        [found] = self.violations(wire=build, wire_source='absl::Time t = absl::Now();\n')
+        self.assertIn("th/wire/wire.cc:1: 'absl::Now'", found)
+        self.assertIn("a clock", found)
 
     def test_look_alikes_are_no_impurity(self):
         self.assertEqual(self.violations(source="int y = x.time(0) + operand(1) + lease.rand(2); absl::Time t;\n"), [])

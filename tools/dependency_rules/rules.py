@@ -39,6 +39,11 @@ PURE = [
     "th/worker_session",
 ]
 
+# Pure but for one thing that is their purpose: {package: its name in IMPURE_CODE}.
+PURE_BUT_FOR = {
+    "th/wire": "RPC or protobuf",
+}
+
 # All that a pure package may use from outside of th/. A pattern ends in "*".
 PURE_MAY_USE = [
     "//tools/mutation:mutation",
