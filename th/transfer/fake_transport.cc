@@ -220,12 +220,16 @@ void FakePull::Move(SegmentIndex segment) {
   source->bytes_sent.fetch_add(bytes.size());
   reader->bytes_received.fetch_add(bytes.size());
   delegate->OnReaderBytes(transfer, bytes_sent);
-  if (!sink->OnSegmentBegins(segment, &to)) return;
+  // Here a segment crosses as a copy.
+  target.extra_bytes->Change(0, bytes.size());
+  const bool lands = sink->OnSegmentBegins(segment, &to);
   size_t at = 0;
   for (const iovec& piece : to) {
     bytes.copy(static_cast<char*>(piece.iov_base), piece.iov_len, at);
     at += piece.iov_len;
   }
+  target.extra_bytes->Change(bytes.size(), 0);
+  if (!lands) return;
   const bool checked = target.layout->checksum() != ChecksumAlgorithm::kNone;
   sink->OnSegment(segment, store->SumOf(segment),
                   checked ? SumBytes(bytes.data(), bytes.size()) : 0);

@@ -22,6 +22,7 @@
 #include "th/mutability_contract/mutability_contract.h"  // TransferId
 #include "th/protocol/capability.h"
 #include "th/protocol/messages.h"
+#include "th/transfer/extra_bytes.h"
 #include "th/transfer/segment_store.h"
 #include "th/weights/segments.h"
 
@@ -103,6 +104,8 @@ struct PullTarget {
   BufferGeneration generation;
   Capability capability;
   std::shared_ptr<const ShardLayout> layout;
+  // Counts what the pull holds beside its destination. Shared with the pull until it is dead.
+  std::shared_ptr<ExtraBytes> extra_bytes = std::make_shared<ExtraBytes>();
 };
 
 // One transport of one process: its listener and its connections. Thread-safe.

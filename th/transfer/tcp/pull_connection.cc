@@ -119,6 +119,7 @@ void PullConnection::Send(std::string bytes) {
     return Shut(SourceFailure::kStalled, "the source takes no requests");
   }
   unsent_ += bytes;
+  CountExtraBytes();
   Flush();
 }
 
@@ -185,6 +186,7 @@ ssize_t PullConnection::Receive(size_t* wanted) {
   msghdr message{};
   message.msg_iov = receive_iov_.data();
   message.msg_iovlen = receive_iov_.size();
+  CountExtraBytes();
   return recvmsg(socket_.fd(), &message, MSG_DONTWAIT);
 }
 
@@ -323,11 +325,23 @@ void PullConnection::NoteAlive(absl::Time now) {
   owner_->OnConnectionAlive();
 }
 
+void PullConnection::CountExtraBytes() {
+  uint64_t held = 0;
+  if (state_ != State::kClosed) {
+    held = sizeof(raw_header_) + unsent_.capacity() + body_.capacity() +
+           (destination_.capacity() + receive_iov_.capacity()) * sizeof(iovec);
+    if (payload_left_ > 0 && !landing_) held += loop_->scratch().size();
+  }
+  if (held == extra_bytes_told_) return;
+  setup_.extra_bytes->Change(std::exchange(extra_bytes_told_, held), held);
+}
+
 // ---- closing
 
 void PullConnection::Shut(SourceFailure failure, std::string detail) {
   if (std::exchange(state_, State::kClosed) == State::kClosed) return;
   const std::shared_ptr<PullConnection> self = shared_from_this();  // until the end of this call
+  CountExtraBytes();
   if (socket_.open()) {
     loop_->Unwatch(socket_.fd());
     socket_.Close();

@@ -47,6 +47,7 @@ class PullConnection : public EventLoop::Handler,
     SocketAddress address;
     Open open;
     std::shared_ptr<const ShardLayout> layout;
+    std::shared_ptr<ExtraBytes> extra_bytes;  // of the pull's fill
     TransportLimits limits;
   };
   // Shares its owner until it is closed.
@@ -84,6 +85,8 @@ class PullConnection : public EventLoop::Handler,
   void FinishSegment();
   SegmentSum SumOfLanded() const;
   void NoteAlive(absl::Time now);
+  // Tells what this connection holds beside the destination; after anything that may change it.
+  void CountExtraBytes();
 
   const Setup setup_;
   const std::shared_ptr<EventLoop> loop_;
@@ -110,6 +113,7 @@ class PullConnection : public EventLoop::Handler,
   size_t piece_offset_ = 0;
   uint64_t payload_left_ = 0;
   std::vector<iovec> receive_iov_;
+  uint64_t extra_bytes_told_ = 0;
 };
 
 }  // namespace th::tcp
