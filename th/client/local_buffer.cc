@@ -19,6 +19,9 @@ void LocalBuffer::SetReady(absl::Status status) {
 void LocalBuffer::ServeAll(BufferGeneration generation) {
   if (serving_under_ == generation) return;  // named only now, or filled just now: its sums stand
   serving_under_ = generation;
+  before_fill_.reset();
+  // An update that failed before its first write leaves the content, and so the publisher's sums.
+  if (std::exchange(content_stands_, true)) return store_->Republish(generation);
   store_->Publish(generation);
 }
 
@@ -34,7 +37,8 @@ void LocalBuffer::Serve(const ServingChanged& serving) {
     case BufferState::kWritable:
       StopSealing();
       serving_under_.reset();
-      return store_->Close();
+      content_stands_ = false;
+      return store_->Close(serving.generation);
     case BufferState::kDraining:  // admitted readers go on
     case BufferState::kFilling:   // StartFill follows
       return;
@@ -96,12 +100,13 @@ void LocalBuffer::Close() {
   closed_ = true;
   StopSealing();
   if (fill_ != nullptr) fill_->Stop();
-  store_->Close();
+  store_->Close(store_->generation().Next());
 }
 
 void LocalBuffer::FillStopped() {
   last_fill_ = fill_->status();
   if (fill_->wrote()) before_fill_.reset();
+  if (fill_->wrote() || fill_->completed()) content_stands_ = fill_->completed();
   if (!fill_->completed()) serving_under_.reset();
   fill_.reset();
   RunWaiting();

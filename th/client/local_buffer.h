@@ -81,7 +81,8 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   absl::Status ready_status_;
 
   bool closed_ = false;
-  std::optional<BufferGeneration> serving_under_;    // published or filled under
+  std::optional<BufferGeneration> serving_under_;  // published or filled under
+  bool content_stands_ = false;  // what was published or filled last has not been written since
   std::shared_ptr<std::atomic<bool>> stop_sealing_;  // shared with th-seal
   std::shared_ptr<FillDriver> fill_;
   // What the store could serve when the fill began; none once that has written a byte.

@@ -116,7 +116,7 @@ TEST_P(TransportConformanceTest, ShardWithoutChecksumsArrives) {
 // ---- cut-through
 
 TEST_P(TransportConformanceTest, SegmentIsServedAsSoonAsItHasArrived) {
-  published_.store()->Close();
+  published_.store()->Close(BufferGeneration(2));
   published_.store()->BeginFill(BufferGeneration(1), {});
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();
@@ -129,7 +129,7 @@ TEST_P(TransportConformanceTest, SegmentIsServedAsSoonAsItHasArrived) {
 }
 
 TEST_P(TransportConformanceTest, SourceThatWaitsForItsUpstreamSaysThatItIsAlive) {
-  published_.store()->Close();
+  published_.store()->Close(BufferGeneration(2));
   published_.store()->BeginFill(BufferGeneration(1), {});
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();
@@ -139,13 +139,13 @@ TEST_P(TransportConformanceTest, SourceThatWaitsForItsUpstreamSaysThatItIsAlive)
 }
 
 TEST_P(TransportConformanceTest, StoreThatClosesEndsAWaitingTransfer) {
-  published_.store()->Close();
+  published_.store()->Close(BufferGeneration(2));
   published_.store()->BeginFill(BufferGeneration(1), {});
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();
   pull->Ask({SegmentIndex(0), SegmentIndex(1)});
   sink_.AwaitAlive(1);
-  published_.store()->Close();
+  published_.store()->Close(BufferGeneration(2));
   EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kClosed, HasSubstr("no longer")));
   holder_.AwaitReleased(1);
 }
@@ -236,7 +236,7 @@ TEST_P(TransportConformanceTest, DestroyedPullIsClosed) {
 }
 
 TEST_P(TransportConformanceTest, HolderCutsATransfer) {
-  published_.store()->Close();
+  published_.store()->Close(BufferGeneration(2));
   published_.store()->BeginFill(BufferGeneration(1), {});
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();
@@ -298,7 +298,7 @@ TEST_P(TransportConformanceTest, AskingBeyondTheShardEndsThePull) {
 }
 
 TEST_P(TransportConformanceTest, MoreRequestsThanTheLimitEndThePull) {
-  published_.store()->Close();
+  published_.store()->Close(BufferGeneration(2));
   published_.store()->BeginFill(BufferGeneration(1), {});  // so that none is answered
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();

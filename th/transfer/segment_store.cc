@@ -36,14 +36,19 @@ void SegmentStore::Renew() {
   mu_.Await(absl::Condition(this, &SegmentStore::NothingIsBeingSummed));
 }
 
-void SegmentStore::Publish(BufferGeneration generation) {
+void SegmentStore::Publish(BufferGeneration generation) { ServeAll(generation, 0); }
+
+void SegmentStore::Republish(BufferGeneration generation) { ServeAll(generation, kSummed); }
+
+void SegmentStore::ServeAll(BufferGeneration generation, uint8_t keep) {
   Waiters waiters;
   {
     absl::MutexLock lock(&mu_);
     Renew();
     generation_.store(generation.value);
     for (uint64_t i = 0; i < segment_count_; ++i) {
-      states_[i].store(kHeld, std::memory_order_release);
+      const uint8_t kept = states_[i].load(std::memory_order_relaxed) & keep;
+      states_[i].store(kHeld | kept, std::memory_order_release);
     }
     open_.store(true);
     waiters.swap(waiters_);
@@ -52,9 +57,9 @@ void SegmentStore::Publish(BufferGeneration generation) {
 }
 
 void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held) {
+  generation_.store(generation.value);
   absl::MutexLock lock(&mu_);
   Renew();
-  generation_.store(generation.value);
   for (uint64_t i = 0; i < segment_count_; ++i) {
     const bool keep = held.Contains(SegmentIndex(i));
     const uint8_t summed = states_[i].load(std::memory_order_relaxed) & kSummed;
@@ -83,7 +88,9 @@ void SegmentStore::ForgetAll() {
   for (uint64_t i = 0; i < segment_count_; ++i) states_[i].store(0, std::memory_order_release);
 }
 
-void SegmentStore::Close() {
+void SegmentStore::Close(BufferGeneration generation) {
+  // First of all: who reads past this store's control compares the word after its bytes.
+  generation_.store(generation.value);
   Waiters waiters;
   {
     absl::MutexLock lock(&mu_);

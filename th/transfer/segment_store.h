@@ -42,15 +42,19 @@ class SegmentStore {
   // Everything may be served from now on; sums are made by Seal, or on demand just before a segment
   // leaves. Sums of an earlier publication are forgotten.
   void Publish(BufferGeneration generation);
+  // The same content as before may be served whole again, under another generation: the sums that
+  // are known stand. (What was begun in between has written nothing.)
+  void Republish(BufferGeneration generation);
   // A fill begins: only what `held` names (with its sums still known from before) may be served.
   void BeginFill(BufferGeneration generation, const SegmentSet& held);
   // `segment` has arrived and matches `sum`: it may be served, and who waits for it is told.
   void MarkHeld(SegmentIndex segment, SegmentSum sum);
   // Takes everything back (a root that disagreed, a reset).
   void ForgetAll();
-  // Nothing is served any more; waiters hear it. On return Seal reads no byte any more either (it
-  // waits for the one segment that is being summed).
-  void Close();
+  // Nothing is served any more, and the generation word says so before anything else does; waiters
+  // hear it. On return Seal reads no byte any more either (it waits for the one segment that is
+  // being summed).
+  void Close(BufferGeneration generation);
   // Sums what is not summed yet, in order; stops early (CANCELLED) when `stop` becomes true or the
   // store was closed or re-published meanwhile; FAILED_PRECONDITION when a segment is not held.
   // Call on a thread of its own. Returns the root: empty when the layout takes no checksums.
@@ -86,6 +90,8 @@ class SegmentStore {
   using Waiters = std::multimap<SegmentIndex, Waiter>;
 
   SegmentSum Compute(SegmentIndex segment) const;
+  // Serves everything; of each segment's state keeps `keep`.
+  void ServeAll(BufferGeneration generation, uint8_t keep);
   // Begins another publication or fill: what Seal is at is void.
   void Renew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NothingIsBeingSummed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !summing_; }

@@ -46,10 +46,38 @@ TEST_F(SegmentStoreTest, SealReturnsTheRootOfTheSums) {
 TEST_F(SegmentStoreTest, SumsOfAnEarlierPublicationAreForgotten) {
   store().Publish(BufferGeneration(1));
   ASSERT_OK(store().Seal(never_).status());
-  store().Close();
+  store().Close(BufferGeneration(99));
   shard_.FillWith(4);
   store().Publish(BufferGeneration(2));
   EXPECT_THAT(store().Seal(never_), IsOkAndHolds(shard_.Root()));
+}
+
+TEST_F(SegmentStoreTest, SumsStandWhenTheSameContentIsServedUnderAnotherGeneration) {
+  store().Publish(BufferGeneration(1));
+  ASSERT_OK(store().Seal(never_).status());
+  const std::vector<SegmentSum> published = store().sums();
+  shard_.Corrupt(SegmentIndex(0));  // memory that has gone bad must not get a sum of its own
+  store().Republish(BufferGeneration(2));
+  EXPECT_EQ(store().generation(), BufferGeneration(2));
+  EXPECT_EQ(store().sums(), published);
+  EXPECT_EQ(store().SumOf(SegmentIndex(0)), published[0]);
+  EXPECT_EQ(store().held(), SegmentSet::AllOf(shard_.segment_count()));
+}
+
+// The word is seen to rise while Close still waits for what is being summed or for its waiters.
+TEST_F(SegmentStoreTest, GenerationWordRisesBeforeAnybodyHearsOfTheClose) {
+  store().BeginFill(BufferGeneration(1), {});
+  BufferGeneration seen;
+  store().NotifyWhenReady(SegmentIndex(1), [&] { seen = store().generation(); });
+  store().Close(BufferGeneration(2));
+  EXPECT_EQ(seen, BufferGeneration(2));
+  EXPECT_EQ(store().generation(), BufferGeneration(2));
+}
+
+TEST_F(SegmentStoreTest, GenerationWordRisesWhenAFillBegins) {
+  store().Publish(BufferGeneration(1));
+  store().BeginFill(BufferGeneration(2), SegmentSet::AllOf(shard_.segment_count()));
+  EXPECT_EQ(store().generation(), BufferGeneration(2));
 }
 
 TEST_F(SegmentStoreTest, SealOfAStoreWithoutChecksumsHasAnEmptyRoot) {
@@ -67,7 +95,7 @@ TEST_F(SegmentStoreTest, SealStopsWhenTold) {
 
 TEST_F(SegmentStoreTest, SealOfAClosedStoreIsCancelled) {
   store().Publish(BufferGeneration(1));
-  store().Close();
+  store().Close(BufferGeneration(99));
   EXPECT_THAT(store().Seal(never_).status(), StatusIs(absl::StatusCode::kCancelled));
 }
 
@@ -83,7 +111,7 @@ TEST_F(SegmentStoreTest, NothingIsSummedAfterTheClose) {
   store().Publish(BufferGeneration(1));
   absl::Status sealed;
   std::thread sealer([&] { sealed = store().Seal(never_).status(); });
-  store().Close();
+  store().Close(BufferGeneration(99));
   shard_.FillWith(9);
   sealer.join();
   EXPECT_TRUE(sealed.ok() || sealed.code() == absl::StatusCode::kCancelled) << sealed;
@@ -117,7 +145,7 @@ TEST_F(SegmentStoreTest, WaiterIsToldOnceWhenItsSegmentArrives) {
   store().MarkHeld(SegmentIndex(0), 1);
   EXPECT_EQ(woken, 0);
   store().MarkHeld(SegmentIndex(1), 1);
-  store().Close();
+  store().Close(BufferGeneration(99));
   EXPECT_EQ(woken, 1);
 }
 
@@ -128,7 +156,7 @@ TEST_P(WakerTest, WakesWhoWaits) {
   int woken = 0;
   store().NotifyWhenReady(SegmentIndex(1), [&] { ++woken; });
   store().NotifyWhenReady(SegmentIndex(2), [&] { ++woken; });
-  if (GetParam() == Waker::kClose) store().Close();
+  if (GetParam() == Waker::kClose) store().Close(BufferGeneration(99));
   if (GetParam() == Waker::kPublish) store().Publish(BufferGeneration(2));
   EXPECT_EQ(woken, 2);
 }
@@ -154,7 +182,7 @@ TEST_F(SegmentStoreTest, RebindIsRefusedWhileAnythingIsServed) {
   store().Publish(BufferGeneration(1));
   std::vector<void*> storages(shard_.layout().storages().size());
   EXPECT_THAT(store().Rebind(storages), StatusIs(absl::StatusCode::kFailedPrecondition));
-  store().Close();
+  store().Close(BufferGeneration(99));
   EXPECT_OK(store().Rebind(storages));
 }
 

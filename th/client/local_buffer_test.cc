@@ -1,0 +1,81 @@
+// What a registered buffer lets others read, as the session's word about it changes.
+#include "th/client/local_buffer.h"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+
+namespace th {
+namespace {
+
+constexpr BufferId kBuffer(7);
+constexpr VersionSequence kStep1(3);
+
+class LocalBufferTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::iota(memory_.begin(), memory_.end(), 0);
+    Tensor tensor;
+    tensor.name = "w";
+    tensor.dtype = DType::kU8;
+    tensor.shape = {static_cast<int64_t>(memory_.size())};
+    tensor.data = memory_.data();
+    ASSERT_OK_AND_ASSIGN(TensorBinding binding, BindTensors({tensor}, {}));
+    buffer_ = std::make_shared<LocalBuffer>(LocalBuffer::Spec{
+        .id = kBuffer, .form = "hf", .binding_options = {}, .binding = std::move(binding)});
+  }
+  void Serve(BufferState state, uint64_t generation) {
+    buffer_->Serve({kBuffer, state, kStep1, BufferGeneration(generation)});
+  }
+  SegmentStore& store() { return *buffer_->store(); }
+  std::vector<SegmentSum> Sealed() {
+    const std::atomic<bool> never{false};
+    EXPECT_OK(store().Seal(never).status());
+    return store().sums();
+  }
+
+  std::vector<uint8_t> memory_ = std::vector<uint8_t>(300'000);
+  std::shared_ptr<LocalBuffer> buffer_;
+};
+
+TEST_F(LocalBufferTest, TheGenerationWordHasRisenWhenTheBufferIsWritableAgain) {
+  Serve(BufferState::kPublished, 1);
+  EXPECT_EQ(store().generation(), BufferGeneration(1));
+  Serve(BufferState::kDraining, 1);
+  Serve(BufferState::kWritable, 2);
+  EXPECT_EQ(store().generation(), BufferGeneration(2));
+  EXPECT_EQ(store().ReadinessOf(SegmentIndex(0)), SegmentStore::Readiness::kClosed);
+}
+
+TEST_F(LocalBufferTest, TheGenerationWordRisesWhenTheBufferIsClosedForGood) {
+  Serve(BufferState::kPublished, 1);
+  buffer_->Close();
+  EXPECT_GT(store().generation(), BufferGeneration(1));
+}
+
+TEST_F(LocalBufferTest, ThePublishersSumsStandAfterAnUpdateThatWroteNothing) {
+  Serve(BufferState::kPublished, 1);
+  const std::vector<SegmentSum> published = Sealed();
+  Serve(BufferState::kDraining, 1);
+  memory_[0] ^= 1;  // gone bad: a sum that is taken now would hide it
+  Serve(BufferState::kPublished, 2);
+  EXPECT_EQ(store().generation(), BufferGeneration(2));
+  EXPECT_EQ(store().sums(), published);
+}
+
+TEST_F(LocalBufferTest, NewContentGetsSumsOfItsOwn) {
+  Serve(BufferState::kPublished, 1);
+  const std::vector<SegmentSum> published = Sealed();
+  Serve(BufferState::kWritable, 2);
+  memory_[0] ^= 1;
+  Serve(BufferState::kPublished, 2);
+  EXPECT_NE(Sealed(), published);
+}
+
+}  // namespace
+}  // namespace th
