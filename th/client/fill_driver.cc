@@ -111,6 +111,15 @@ void FillDriver::OnSourceFailed(AssignmentId assignment, BufferAddress source,
   });
 }
 
+void FillDriver::OnSourceSuspected(AssignmentId assignment, BufferAddress source,
+                                   std::string detail) {
+  ForeignThreadScope scope;
+  if (stopping_) return;
+  parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
+    session.HandleSourceSuspected(buffer_, assignment, source, std::move(detail), now);
+  });
+}
+
 void FillDriver::OnStopped() {
   ForeignThreadScope scope;
   std::shared_ptr<FillDriver> self = std::move(self_);

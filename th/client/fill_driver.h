@@ -52,6 +52,8 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
   void OnFailed(absl::Status why) override;
   void OnSourceFailed(AssignmentId assignment, BufferAddress source, SourceFailure failure,
                       std::string detail) override;
+  void OnSourceSuspected(AssignmentId assignment, BufferAddress source,
+                         std::string detail) override;
   void OnStopped() override;
 
  private:

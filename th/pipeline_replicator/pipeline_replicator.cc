@@ -14,9 +14,11 @@ struct PipelineReplicator::Source {
   absl::Time last_asked;
   std::vector<SegmentSet> requests;  // the unanswered part of each, in the order asked
   SegmentSet corrupted;
+  absl::Time withheld_until = absl::InfinitePast();  // what is corrupted is not asked again before
   uint64_t bytes = 0;
   bool retired = false;
   bool too_corrupt = false;
+  bool suspicion_told = false;
   bool told = false;
 
   bool Asked(SegmentIndex segment) const {
@@ -106,7 +108,7 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   if (asked == nullptr || asked->retired || asked->too_corrupt || failed()) return std::nullopt;
   if (asked->requests.size() >= limits_.requests_in_flight) return std::nullopt;
   SegmentRange range = held_.FirstMissing(SegmentIndex(0), spec_.segment_count,
-                                          SegmentsPerRequest(), SkipFor(*asked));
+                                          SegmentsPerRequest(), SkipFor(*asked, now));
   if (range.empty()) range = TailRange(*asked, now);
   if (range.empty()) return std::nullopt;
   // A source at rest was not silent: its time starts with this request.
@@ -116,15 +118,20 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   return Request{range};
 }
 
-SegmentSet PipelineReplicator::SkipFor(const Source& source) const {
+void PipelineReplicator::AllowAgain(SourceIndex source) {
+  if (Source* allowed = Find(source)) allowed->withheld_until = absl::InfinitePast();
+}
+
+SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) const {
   SegmentSet skip;
   for (const auto& [index, other] : sources_) {
     for (const SegmentSet& request : other->requests) skip.AddAll(request);
   }
   for (const auto& [segment, writer] : writing_) skip.Add(segment);
+  const bool waits = TH_MUTATE(kAskTheCorruptSourceAgainAtOnce, now < source.withheld_until, false);
   for (const SegmentRange& range : source.corrupted.ranges()) {
     for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) {
-      if (CanComeFromAnother(source, i)) skip.Add(i);
+      if (waits || CanComeFromAnother(source, i)) skip.Add(i);
     }
   }
   return skip;
@@ -133,7 +140,8 @@ SegmentSet PipelineReplicator::SkipFor(const Source& source) const {
 bool PipelineReplicator::CanComeFromAnother(const Source& source, SegmentIndex segment) const {
   return std::any_of(sources_.begin(), sources_.end(), [&](const auto& entry) {
     const Source& other = *entry.second;
-    return &other != &source && !other.retired && !other.corrupted.Contains(segment);
+    return &other != &source && !other.retired && !other.too_corrupt &&
+           !other.corrupted.Contains(segment);
   });
 }
 
@@ -222,7 +230,7 @@ PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex
   if (held_.Contains(segment)) return SegmentVerdict::kDuplicate;
   if (wrote) writing_.erase(writer);
   if (TH_MUTATE(kAcceptAnySum, spec_.checksums && sent != computed, false)) {
-    CountCorrupt(*sender, segment);
+    CountCorrupt(*sender, segment, now);
     return SegmentVerdict::kCorrupt;
   }
   Accept(*sender, segment, sent);
@@ -240,9 +248,10 @@ void PipelineReplicator::Accept(Source& source, SegmentIndex segment, SegmentSum
   CheckRoot();
 }
 
-void PipelineReplicator::CountCorrupt(Source& source, SegmentIndex segment) {
+void PipelineReplicator::CountCorrupt(Source& source, SegmentIndex segment, absl::Time now) {
   ++corrupt_segments_;
   source.corrupted.Add(segment);
+  source.withheld_until = now + limits_.another_source_wait;
   const uint32_t count = ++accounts_[source.index].corrupt_segments;
   if (count >= limits_.corrupt_segments_per_source) source.too_corrupt = true;
 }
@@ -305,6 +314,16 @@ std::vector<PipelineReplicator::LostSource> PipelineReplicator::PollLost(absl::T
     RetireSource(index);
   }
   return lost;
+}
+
+std::vector<PipelineReplicator::Suspicion> PipelineReplicator::PollSuspected() {
+  std::vector<Suspicion> suspected;
+  for (auto& [index, source] : sources_) {
+    if (source->corrupted.empty() || source->retired || source->too_corrupt) continue;
+    if (std::exchange(source->suspicion_told, true)) continue;
+    suspected.push_back({index, source->corrupted.ranges().front().begin});
+  }
+  return suspected;
 }
 
 absl::Time PipelineReplicator::NextDeadline() const {

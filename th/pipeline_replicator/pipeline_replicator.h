@@ -3,15 +3,18 @@
 //
 //   PipelineReplicator fill({.segment_count = n, .segment_bytes = b, .total_bytes = t}, limits);
 //   fill.AddSource(SourceIndex(0), now);
-//   while (auto request = fill.PollRequest(SourceIndex(0), now)) Send(*request);       // windowed
-//   if (!fill.BeginSegment(source, index)) fill.HandleDiscarded(source, index, now);   // bytes
-//   come switch (fill.HandleSegment(source, index, sum_received, sum_computed, now)) ...    //
-//   bytes landed if (fill.complete()) ...                                        // all checked and
-//   the root agrees
+//   while (auto request = fill.PollRequest(SourceIndex(0), now)) Send(*request);  // windowed
+//   // bytes come
+//   if (!fill.BeginSegment(source, index)) fill.HandleDiscarded(source, index, now);
+//   // bytes landed
+//   switch (fill.HandleSegment(source, index, sum_received, sum_computed, now)) ...
+//   // all checked and the root agrees
+//   if (fill.complete()) ...
 //
 // States of a segment: missing -> requested (of one source) -> being written -> received and
-// checked. A segment whose sum does not match goes back to missing and is asked from another source
-// where there is one. Only one source writes a segment at a time, and none writes one that is held.
+// checked. A segment whose sum does not match goes back to missing and is asked from another
+// source; while there is none it waits for one, for another_source_wait at most, and is then asked
+// from the same. Only one source writes a segment at a time, and none writes one that is held.
 //
 // Pure; not thread-safe: the owner serialises calls.
 #ifndef TH_PIPELINE_REPLICATOR_PIPELINE_REPLICATOR_H_
@@ -42,6 +45,9 @@ struct ReplicatorLimits {
   absl::Duration silence = absl::Milliseconds(400);
   // A source is given up with this many segments that failed their sum.
   uint32_t corrupt_segments_per_source = 2;
+  // How long a segment that failed its sum waits for another source before the same one is asked
+  // again. The owner's word that there is no other ends the wait (AllowAgain).
+  absl::Duration another_source_wait = absl::Seconds(1);
   // Rounds of starting over after the root disagreed with the list.
   uint32_t root_mismatches = 2;
   // How long a source may sit on a request before an idle, faster one is asked for the same (the
@@ -75,12 +81,15 @@ class PipelineReplicator {
   struct Request {
     SegmentRange range;
   };
+  // Time alone may make something more to be asked (another_source_wait, the tail): poll again.
   std::optional<Request> PollRequest(SourceIndex source, absl::Time now);
+  // Nobody else can serve: what was corrupt from `source` may be asked of it again at once.
+  void AllowAgain(SourceIndex source);
 
   enum class SegmentVerdict : uint8_t {
     kAccepted,    // counted; may be served on
     kDuplicate,   // held already: nothing changes (the bytes were equal, both matched their sums)
-    kCorrupt,     // sum mismatch: asked again, elsewhere where possible
+    kCorrupt,     // sum mismatch: asked again, elsewhere where possible; the source is suspected
     kUnexpected,  // not asked from this source: the owner drops the source
   };
   // Whether the bytes of `segment` from `source` may be written into the buffer now: it was asked,
@@ -114,6 +123,14 @@ class PipelineReplicator {
     friend bool operator==(const LostSource&, const LostSource&) = default;
   };
   std::vector<LostSource> PollLost(absl::Time now);
+  // Sources that have sent a corrupt segment and are not lost for it, each told once: the owner
+  // asks for another source, and the next reader should have another too.
+  struct Suspicion {
+    SourceIndex source;
+    SegmentIndex segment;
+    friend bool operator==(const Suspicion&, const Suspicion&) = default;
+  };
+  std::vector<Suspicion> PollSuspected();
   // When PollLost has something to tell, if nothing else happens.
   absl::Time NextDeadline() const;
 
@@ -143,13 +160,13 @@ class PipelineReplicator {
   uint64_t LengthOf(SegmentIndex segment) const;
   uint64_t SegmentsPerRequest() const;
   // What `source` must not be asked for now: asked or being written elsewhere, or bad from here.
-  SegmentSet SkipFor(const Source& source) const;
+  SegmentSet SkipFor(const Source& source, absl::Time now) const;
   bool CanComeFromAnother(const Source& source, SegmentIndex segment) const;
   SegmentRange TailRange(const Source& helper, absl::Time now) const;
   SegmentRange RangeToTakeOver(const Source& slow) const;
   bool TakingOverHelps(const Source& helper, const Source& slow, absl::Time now) const;
   void Accept(Source& source, SegmentIndex segment, SegmentSum sum);
-  void CountCorrupt(Source& source, SegmentIndex segment);
+  void CountCorrupt(Source& source, SegmentIndex segment, absl::Time now);
   void CheckRoot();
   void StartOver();
 

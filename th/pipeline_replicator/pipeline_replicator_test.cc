@@ -207,13 +207,53 @@ TEST_F(PipelineReplicatorTest, CorruptSegmentIsAskedAgainOfAnotherSource) {
   EXPECT_EQ(b->range, R(1, 2));
 }
 
-TEST_F(PipelineReplicatorTest, CorruptSegmentIsAskedOfTheSameSourceWhenThereIsNoOther) {
+TEST_F(PipelineReplicatorTest, CorruptSegmentWaitsForAnotherSourceThatComesLater) {
   fill_.AddSource(kA, At(0));
   Ask(kA);
   GiveCorrupt(kA, 1);
   for (uint64_t i : {0, 2, 3}) Give(kA, i);
-  EXPECT_THAT(Ask(kA), ElementsAre(R(1, 2)));
+  EXPECT_THAT(Ask(kA, At(999)), ElementsAre(R(16, 20)));  // not R(1, 2)
+  fill_.AddSource(kB, At(999));
+  EXPECT_EQ(fill_.PollRequest(kB, At(999))->range, R(1, 2));
+}
+
+TEST_F(PipelineReplicatorTest, CorruptSegmentIsAskedOfTheSameSourceWhenNoOtherCameInTime) {
+  fill_.AddSource(kA, At(0));
+  Ask(kA);
+  GiveCorrupt(kA, 1);
+  for (uint64_t i : {0, 2, 3}) Give(kA, i);
+  EXPECT_THAT(Ask(kA, At(1000)), ElementsAre(R(1, 2)));
   EXPECT_EQ(Give(kA, 1), Verdict::kAccepted);
+}
+
+TEST_F(PipelineReplicatorTest, CorruptSegmentIsAskedOfTheSameSourceAtOnceWhenThereIsNoOther) {
+  fill_.AddSource(kA, At(0));
+  Ask(kA);
+  GiveCorrupt(kA, 1);
+  for (uint64_t i : {0, 2, 3}) Give(kA, i);
+  fill_.AllowAgain(kB);  // unknown: nothing
+  fill_.AllowAgain(kA);
+  EXPECT_THAT(Ask(kA), ElementsAre(R(1, 2)));
+}
+
+TEST_F(PipelineReplicatorTest, SourceOfACorruptSegmentIsSuspectedOnce) {
+  fill_.AddSource(kA, At(0));
+  Ask(kA);
+  Give(kA, 0);
+  EXPECT_THAT(fill_.PollSuspected(), IsEmpty());
+  GiveCorrupt(kA, 1);
+  EXPECT_THAT(fill_.PollSuspected(),
+              ElementsAre(PipelineReplicator::Suspicion{.source = kA, .segment = S(1)}));
+  EXPECT_THAT(fill_.PollSuspected(), IsEmpty());
+}
+
+TEST_F(PipelineReplicatorTest, SourceThatIsLostAsCorruptIsNotSuspectedToo) {
+  fill_.AddSource(kA, At(0));
+  Ask(kA);
+  GiveCorrupt(kA, 1);
+  GiveCorrupt(kA, 2);
+  EXPECT_THAT(fill_.PollSuspected(), IsEmpty());
+  EXPECT_EQ(fill_.PollLost(At(0)).size(), 1);
 }
 
 TEST_F(PipelineReplicatorTest, SegmentCorruptFromBothIsAskedAgainOfBoth) {
@@ -223,7 +263,8 @@ TEST_F(PipelineReplicatorTest, SegmentCorruptFromBothIsAskedAgainOfBoth) {
   fill_.AddSource(kB, At(0));
   ASSERT_EQ(fill_.PollRequest(kB, At(0))->range, R(1, 2));
   EXPECT_EQ(fill_.HandleSegment(kB, S(1), 5, 6, At(0)), Verdict::kCorrupt);
-  EXPECT_EQ(fill_.PollRequest(kB, At(0))->range, R(1, 2));
+  EXPECT_EQ(fill_.PollRequest(kB, At(999))->range, R(16, 20));
+  EXPECT_EQ(fill_.PollRequest(kB, At(1000))->range, R(1, 2));
 }
 
 TEST_F(PipelineReplicatorTest, SourceWithTooManyCorruptSegmentsIsLostOnce) {

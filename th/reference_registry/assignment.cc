@@ -377,15 +377,24 @@ absl::Status SuspectSource::CanApply(const RegistryState& state) const {
   return PullsFrom(state, buffer, message.key, message.assignment, message.source);
 }
 
+// Excluded without a try spent: whoever else can serve comes first, however far, and where there is
+// nobody the reader is given the same source again, and knows by that.
 void SuspectSource::Apply(Turn& turn) const {
-  const Buffer& reader = *FindBuffer(turn.state, buffer);
+  Buffer& reader = *FindBuffer(turn.state, buffer);
   ++turn.state.counters.sources_suspected;
   auto found = reader.shard->holders.find(message.source);
   if (found == reader.shard->holders.end()) return;  // it has not come back since a restart
   const Buffer& source = *found->second;
-  LogReport(turn, reader, NameOf(source), "sent wrong bytes, and is kept",
-            message.detail.substr(0, kMaxDetailBytes));
+  Exclusion& exclusion = ExclusionOf(*reader.fill, message.source);
+  exclusion.failure = SourceFailure::kCorrupt;
+  exclusion.detail = message.detail.substr(0, kMaxDetailBytes);
+  exclusion.name = NameOf(source);
+  exclusion.generation = source.generation;
+  exclusion.retry_at = turn.now;
+  LogReport(turn, reader, exclusion.name, "is suspected", exclusion.detail);
   Suspect(turn, *source.worker);
+  SetSources(turn, *reader.shard, reader.address, {});
+  turn.to_assign.insert(reader.address);
 }
 
 }  // namespace th::registry

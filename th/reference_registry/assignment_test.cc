@@ -69,14 +69,26 @@ SourceSuspected Suspicion(const TestRank& reader, const AssignedSource& source) 
   return {reader.key(), reader.assignment, source.buffer, "segment 3 has another sum"};
 }
 
-TEST_F(FailingSourceTest, ASuspectedSourceIsKeptByItsReaderAndAvoidedByOthers) {
+TEST_F(FailingSourceTest, ASuspectedSourceIsReplacedAndAvoidedByOthers) {
   reader_.Say(Suspicion(reader_, source_));
-  EXPECT_TRUE(reader_.HearsNone<AssignSources>());
+  EXPECT_EQ(Next().buffer, trainer_.address());
   TestRank other = Rollout(hub_, "other");
   other.Update();
   EXPECT_EQ(other.Fill().buffer, reader_.address()) << "idle as the relay is, but not suspected";
   EXPECT_EQ(hub_.registry().counters().sources_suspected, 1u);
   EXPECT_EQ(hub_.registry().counters().sources_failed, 0u);
+}
+
+TEST_F(FailingSourceTest, ASuspectedSourceIsGivenAgainAtOnceWhereThereIsNoOther) {
+  reader_.Say(Suspicion(reader_, source_));
+  const AssignedSource second = Next();
+  trainer_.Say(Leave{});
+  Next();  // back to the relay, since the trainer has gone
+  const AssignmentId before = reader_.assignment;
+  reader_.Say(Suspicion(reader_, source_));
+  EXPECT_EQ(Next().buffer, relay_.address());
+  EXPECT_GT(reader_.assignment, before);
+  EXPECT_NE(second.buffer, relay_.address());
 }
 
 TEST_F(FailingSourceTest, SuspectingAnotherThanOnesSourceIsRefused) {

@@ -44,6 +44,8 @@ struct FillStatus {
   uint64_t corrupt_segments = 0;
   uint32_t reroutes = 0;        // sources that were lost or replaced while bytes were missing
   uint64_t rerouted_bytes = 0;  // accepted after the first re-route
+  // The most that this fill has held outside of its destination at one time (extra_bytes.h).
+  uint64_t peak_extra_bytes = 0;
   std::vector<FillSourceReport> sources;  // in the order of their assignment
 };
 
@@ -60,6 +62,11 @@ class FillObserver {
   virtual void OnFailed(absl::Status why) = 0;  // cannot end well (the list was wrong too often)
   virtual void OnSourceFailed(AssignmentId assignment, BufferAddress source, SourceFailure failure,
                               std::string detail) = 0;
+  // It sent a corrupt segment and stays in use; the segment waits for another source. SetSources
+  // with a newer assignment gives one, or says (naming this source alone) that there is none. Once
+  // a source and fill.
+  virtual void OnSourceSuspected(AssignmentId assignment, BufferAddress source,
+                                 std::string detail) = 0;
   // After Stop(): nothing is written any more and no call follows.
   virtual void OnStopped() = 0;
 };

@@ -101,6 +101,8 @@ void FillState::OpenAssignedOnFillThread() {
     for (const AssignedSource& wanted : assigned_) {
       if (FillSource* in_use = FindInUse(wanted)) {
         in_use->assignment = assignment_;
+        // The server has nobody else: what was corrupt from it can only come from it.
+        if (assigned_.size() == 1) core_.AllowAgain(in_use->index);
         continue;
       }
       sources_.push_back(std::make_unique<FillSource>(
@@ -140,7 +142,8 @@ void FillState::OpenOnFillThread(FillSource* source) {
                     .source = source->assigned.buffer,
                     .generation = source->assigned.generation,
                     .capability = source->assigned.capability,
-                    .layout = store_->shared_layout()};
+                    .layout = store_->shared_layout(),
+                    .extra_bytes = extra_};
   std::shared_ptr<Pull> pull = attempt.transport->Open(std::move(target), source);
   {
     absl::MutexLock lock(&mu_);
@@ -336,6 +339,29 @@ void FillState::ReportLostOnFillThread(absl::Time now) {
   }
 }
 
+void FillState::ReportSuspectedOnFillThread() {
+  struct Report {
+    AssignmentId assignment;
+    BufferAddress source;
+    SegmentIndex segment;
+  };
+  std::vector<Report> reports;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopping_) return;
+    for (const auto& suspicion : core_.PollSuspected()) {
+      const FillSource& source = *sources_[suspicion.source.value];
+      if (source.let_go) continue;
+      reports.push_back({source.assignment, source.assigned.buffer, suspicion.segment});
+    }
+  }
+  for (const Report& report : reports) {
+    observer_->OnSourceSuspected(
+        report.assignment, report.source,
+        absl::StrCat("segment ", report.segment.value, " did not match its sum"));
+  }
+}
+
 // ---- time
 
 bool FillState::Busy() const { return !stopping_ && !core_.all_received() && !core_.failed(); }
@@ -407,6 +433,7 @@ void FillState::AdvanceOnFillThread() {
     root = root_;
   }
   ReportLostOnFillThread(MonotonicNow());
+  ReportSuspectedOnFillThread();
   if (failed && !std::exchange(told_failed_, true)) {
     CloseAllOnFillThread();
     observer_->OnFailed(
@@ -466,7 +493,8 @@ FillStatus FillState::status() const {
                     .bytes_held = core_.bytes_held(),
                     .corrupt_segments = static_cast<uint32_t>(core_.corrupt_segments()),
                     .reroutes = reroutes_,
-                    .rerouted_bytes = rerouted_bytes_};
+                    .rerouted_bytes = rerouted_bytes_,
+                    .peak_extra_bytes = extra_->peak()};
   for (const auto& source : sources_) {
     const bool any = source->last_byte > source->first_byte;
     status.sources.push_back(

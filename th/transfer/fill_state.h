@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
 #include "th/protocol/messages.h"
+#include "th/transfer/extra_bytes.h"
 #include "th/transfer/fill.h"
 #include "th/transfer/task_thread.h"
 #include "th/transfer/transport.h"
@@ -91,6 +92,7 @@ class FillState : public std::enable_shared_from_this<FillState> {
   void StartTicking();
   void TickOnFillThread();
   void ReportLostOnFillThread(absl::Time now);
+  void ReportSuspectedOnFillThread();
   void ReportProgressOnFillThread(absl::Time now);
   bool Busy() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -104,6 +106,7 @@ class FillState : public std::enable_shared_from_this<FillState> {
   const std::shared_ptr<SegmentStore> store_;
   const std::vector<Transport*> transports_;
   FillObserver* const observer_;
+  const std::shared_ptr<ExtraBytes> extra_ = std::make_shared<ExtraBytes>();  // with the pulls
   const std::shared_ptr<TaskThread> thread_ = SharedFillThread();
 
   mutable absl::Mutex mu_;

@@ -99,6 +99,8 @@ TEST_F(FillTest, StatusSaysWhoGaveWhat) {
   EXPECT_EQ(status.sources[0].peer, "fake " + a().address());
   EXPECT_FALSE(status.sources[0].failed);
   EXPECT_EQ(status.reroutes, 0);
+  // The fake network copies one segment at a time.
+  EXPECT_EQ(status.peak_extra_bytes, a().shard.layout().segment_bytes());
 }
 
 TEST_F(FillTest, TwoSourcesAtOnceBothContributeAndTheFasterTakesOverTheTail) {
@@ -304,15 +306,21 @@ TEST_F(FillTest, FlippedBitIsFetchedAgainFromAnotherSourceCountedAndTheSourceSus
   a().Publish(1);
   b().Publish(1);
   network_.CorruptNext(a().address(), SegmentIndex(0));
-  Fill& fill = reader().StartFill(Patient(), {}, a().shard.Root());
+  ReplicatorLimits limits = Patient();
+  limits.another_source_wait = kPatience;
+  Fill& fill = reader().StartFill(limits, {}, a().shard.Root());
+  // b comes in only now: what a sent wrong can come from b alone.
+  reader().observer.OnSuspicion([this](BufferAddress) {
+    reader().fill->SetSources(kSecond, {a().AsSource(), b().AsSource()});
+  });
   fill.SetSources(kFirst, {a().AsSource()});
-  reader().observer.AwaitFirstWrite();
-  fill.SetSources(kSecond, {a().AsSource(), b().AsSource()});
   reader().observer.AwaitComplete();
   EXPECT_TRUE(reader().shard.Equals(a().shard));
   const FillStatus status = fill.status();
   EXPECT_EQ(status.corrupt_segments, 1);
   EXPECT_EQ(status.sources[0].corrupt_segments, 1);
+  EXPECT_GT(status.sources[1].bytes, 0);
+  EXPECT_THAT(reader().observer.suspected(), SizeIs(1));
   EXPECT_FALSE(status.sources[0].failed);  // suspected, not lost
 }
 

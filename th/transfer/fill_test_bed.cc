@@ -44,6 +44,11 @@ std::vector<TestObserver::Loss> TestObserver::losses() const {
   return losses_;
 }
 
+std::vector<BufferAddress> TestObserver::suspected() const {
+  absl::MutexLock lock(&mu_);
+  return suspected_;
+}
+
 bool TestObserver::complete() const {
   absl::MutexLock lock(&mu_);
   return complete_;
@@ -82,6 +87,15 @@ void TestObserver::OnSourceFailed(AssignmentId assignment, BufferAddress source,
     losses_.push_back(loss);
   }
   if (react_) react_(loss);
+}
+
+void TestObserver::OnSourceSuspected(AssignmentId, BufferAddress source, std::string) {
+  Note(nullptr);
+  {
+    absl::MutexLock lock(&mu_);
+    suspected_.push_back(source);
+  }
+  if (react_to_suspicion_) react_to_suspicion_(source);
 }
 
 // ---- TestNode

@@ -36,6 +36,10 @@ class TestObserver : public FillObserver {
   std::vector<Loss> losses() const;
   bool complete() const;
   bool calls_after_stopped() const;
+  // Suspected sources, each once.
+  std::vector<BufferAddress> suspected() const;
+  // Called for each suspicion, on the fill's thread, after it is remembered.
+  void OnSuspicion(std::function<void(BufferAddress)> react) { react_to_suspicion_ = react; }
   // Called for each loss, on the fill's thread, after it is remembered.
   void OnLoss(std::function<void(const Loss&)> react) { react_ = std::move(react); }
 
@@ -46,6 +50,8 @@ class TestObserver : public FillObserver {
   void OnFailed(absl::Status why) override;
   void OnSourceFailed(AssignmentId assignment, BufferAddress source, SourceFailure failure,
                       std::string detail) override;
+  void OnSourceSuspected(AssignmentId assignment, BufferAddress source,
+                         std::string detail) override;
   void OnStopped() override;
 
  private:
@@ -53,6 +59,7 @@ class TestObserver : public FillObserver {
   void Note(bool* flag);
 
   std::function<void(const Loss&)> react_;
+  std::function<void(BufferAddress)> react_to_suspicion_;
   mutable absl::Mutex mu_;
   bool first_write_ ABSL_GUARDED_BY(mu_) = false;
   bool all_received_ ABSL_GUARDED_BY(mu_) = false;
@@ -63,6 +70,7 @@ class TestObserver : public FillObserver {
   Digest root_ ABSL_GUARDED_BY(mu_);
   absl::Status why_ ABSL_GUARDED_BY(mu_);
   std::vector<Loss> losses_ ABSL_GUARDED_BY(mu_);
+  std::vector<BufferAddress> suspected_ ABSL_GUARDED_BY(mu_);
 };
 
 // One process that holds (or fills) a shard.

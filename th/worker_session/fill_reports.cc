@@ -112,6 +112,14 @@ void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::T
   }
 }
 
+void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected, absl::Time now) {
+  Operation* fill = FillOf(buffer);
+  if (fill == nullptr || fill->update.sources.count(suspected.source) == 0) return;
+  suspected.key = fill->key;
+  suspected.detail.resize(std::min(suspected.detail.size(), kMaxCauseBytes));
+  SendAbout(state, buffer, std::move(suspected), now);
+}
+
 void SendDueProgress(State& state, Buffer& buffer, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr || now < NextProgress(state, buffer)) return;

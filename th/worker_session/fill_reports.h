@@ -19,6 +19,8 @@ void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Ti
 void NoteFillFailed(Buffer& buffer, const absl::Status& why);
 void NoteFillStopped(Buffer& buffer);
 void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::Time now);
+// Without a server nobody hears of it: the fill asks the same source again after a while.
+void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected, absl::Time now);
 
 // Progress that was held back, at most one message in an interval.
 void SendDueProgress(State& state, Buffer& buffer, absl::Time now);

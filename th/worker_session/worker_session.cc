@@ -209,6 +209,15 @@ void WorkerSession::HandleSourceFailed(BufferId buffer, AssignmentId assignment,
   });
 }
 
+void WorkerSession::HandleSourceSuspected(BufferId buffer, AssignmentId assignment,
+                                          BufferAddress source, std::string detail,
+                                          absl::Time now) {
+  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
+    session::NoteSourceSuspected(impl_->state, found, {{}, assignment, source, std::move(detail)},
+                                 now);
+  });
+}
+
 void WorkerSession::HandleSealed(BufferId buffer, VersionSequence version,
                                  BufferGeneration generation, Digest root, absl::Time now) {
   impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {

@@ -86,6 +86,9 @@ class WorkerSession {
   void HandleFillStopped(BufferId buffer, absl::Time now);
   void HandleSourceFailed(BufferId buffer, AssignmentId assignment, BufferAddress source,
                           SourceFailure failure, std::string detail, absl::Time now);
+  // It sent a corrupt segment and stays in use. The server answers with a newer SetSources.
+  void HandleSourceSuspected(BufferId buffer, AssignmentId assignment, BufferAddress source,
+                             std::string detail, absl::Time now);
 
   void HandleSealed(BufferId buffer, VersionSequence version, BufferGeneration generation,
                     Digest root, absl::Time now);

@@ -158,6 +158,8 @@ void WorldNode::SetSourcesOf(const SetSources& set) {
     if (!listed) gone.push_back(source);
   }
   for (const BufferAddress& source : gone) CloseTransfer(source);
+  // Alone in a new assignment: there is no other.
+  if (set.sources.size() == 1) fill_->corrupt.erase(set.sources.front().buffer);
   for (const AssignedSource& source : set.sources) Open(source, set.assignment);
 }
 
@@ -199,7 +201,10 @@ WorldNode::Transfer* WorldNode::FindTransfer(const BufferAddress& source, Transf
 void WorldNode::Open(const AssignedSource& source, AssignmentId assignment) {
   Transfer& transfer = fill_->transfers[source.buffer];
   transfer.assignment = assignment;
-  if (transfer.id != TransferId()) return;
+  if (transfer.id != TransferId()) {
+    if (transfer.open && !transfer.asked.has_value()) AskNext(source.buffer);
+    return;
+  }
   transfer.id = world_->NextTransfer();
   transfer.heard = world_->now();
   const BufferAddress as = source.buffer;
@@ -234,7 +239,7 @@ void WorldNode::Opened(BufferAddress source, TransferId id, absl::Status status)
 
 void WorldNode::AskNext(const BufferAddress& source) {
   Transfer& transfer = fill_->transfers.at(source);
-  SegmentSet asked;
+  SegmentSet asked = fill_->corrupt[source];
   for (const auto& [other, state] : fill_->transfers) {
     if (state.asked.has_value()) asked.Add(SegmentIndex(*state.asked));
   }
@@ -250,11 +255,12 @@ void WorldNode::AskNext(const BufferAddress& source) {
 }
 
 void WorldNode::Arrived(BufferAddress source, TransferId id, uint64_t segment, uint64_t value,
-                        const std::string& from) {
+                        uint64_t sum, const std::string& from) {
   Transfer* transfer = FindTransfer(source, id);
   if (transfer == nullptr) return;
   transfer->heard = world_->now();
   transfer->asked.reset();
+  if (value != sum) return Suspect(source, segment);
   if (!std::exchange(fill_->wrote, true)) session.HandleFirstWrite(buffer_, world_->now());
   EXPECT_EQ(state(), BufferState::kFilling) << name_.ToString() << " writes when it must not";
   segments_[segment] = value;
@@ -266,6 +272,16 @@ void WorldNode::Arrived(BufferAddress source, TransferId id, uint64_t segment, u
   CheckComplete();
   Drain();
   // The outputs may have changed the sources.
+  if (FindTransfer(source, id) != nullptr) AskNext(source);
+}
+
+void WorldNode::Suspect(const BufferAddress& source, uint64_t segment) {
+  ++corrupt_segments_;
+  Transfer& transfer = fill_->transfers.at(source);
+  const TransferId id = transfer.id;
+  fill_->corrupt[source].Add(SegmentIndex(segment));
+  session.HandleSourceSuspected(buffer_, transfer.assignment, source, "a wrong sum", world_->now());
+  Drain();
   if (FindTransfer(source, id) != nullptr) AskNext(source);
 }
 
@@ -343,9 +359,11 @@ void WorldNode::Serve(TransferId transfer, uint64_t segment) {
     return;
   }
   world_->CountCopy(*this);
+  const uint64_t sum = segments_[segment];
+  const uint64_t value = flips_.erase(segment) > 0 ? sum ^ 1 : sum;
   world_->PostTo(served.reader, kWorldSegmentTime + kWorldLatency,
-                 [served, transfer, segment, value = segments_[segment], from = name_.ToString()] {
-                   served.reader->Arrived(served.source, transfer, segment, value, from);
+                 [served, transfer, segment, value, sum, from = name_.ToString()] {
+                   served.reader->Arrived(served.source, transfer, segment, value, sum, from);
                  });
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ class WorldNode {
   const std::map<std::string, int>& segments_from() const { return segments_from_; }
   int torn_segments() const { return torn_segments_; }
   int sources_lost() const { return sources_lost_; }
+  int corrupt_segments() const { return corrupt_segments_; }
+  // The next copy of `segment` that this node sends has a bit flipped on its way.
+  void FlipNext(uint64_t segment) { flips_.insert(segment); }
 
   WorkerSession session;
   std::map<CallId, OperationDone> done;
@@ -74,6 +78,8 @@ class WorldNode {
     SegmentSet held;
     std::optional<Digest> root;
     std::map<BufferAddress, Transfer> transfers;
+    std::map<BufferAddress, SegmentSet>
+        corrupt;  // not asked of it again while there may be another
     bool wrote = false;
     bool received = false;
     bool complete = false;
@@ -96,7 +102,8 @@ class WorldNode {
   void Opened(BufferAddress source, TransferId transfer, absl::Status status);
   void AskNext(const BufferAddress& source);
   void Arrived(BufferAddress source, TransferId transfer, uint64_t segment, uint64_t value,
-               const std::string& label);
+               uint64_t sum, const std::string& label);
+  void Suspect(const BufferAddress& source, uint64_t segment);
   void KeptAlive(BufferAddress source, TransferId transfer);
   void Watch(BufferAddress source, TransferId transfer);
   void Lose(BufferAddress source, TransferId transfer, SourceFailure failure,
@@ -127,6 +134,8 @@ class WorldNode {
   std::map<std::string, int> segments_from_;
   int torn_segments_ = 0;
   int sources_lost_ = 0;
+  int corrupt_segments_ = 0;
+  std::set<uint64_t> flips_;
 };
 
 }  // namespace th

@@ -145,6 +145,10 @@ class Done : public FillObserver {
     std::fprintf(stderr, "lost: %s\n", detail.c_str());
     std::exit(1);
   }
+  void OnSourceSuspected(AssignmentId, BufferAddress, std::string detail) override {
+    std::fprintf(stderr, "suspected: %s\n", detail.c_str());
+    std::exit(1);
+  }
   void OnStopped() override { Set(&stopped_); }
 
  private:

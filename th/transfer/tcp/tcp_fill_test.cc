@@ -15,6 +15,7 @@
 namespace th::tcp {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -149,35 +150,105 @@ TEST_F(TcpFillTest, SourceThatStopsWithinASegmentIsLostAndTheSegmentFetchedWhole
   EXPECT_EQ(fill.status().sources[0].bytes, 0);
 }
 
-TEST_F(TcpFillTest, BitFlippedOnTheWireIsFetchedAgainElsewhereAndTheSourceSuspected) {
-  std::atomic<bool> flipped{false};
-  RawSource flipping([&](RawConnection& connection) {
-    ServeShard(connection, good_->shard, [&](SegmentIndex segment) {
-      return segment == SegmentIndex(2) && !flipped.exchange(true);
-    });
-  });
-  Fill& fill = reader_->StartFill(Patient(), {}, good_->shard.Root());
-  fill.SetSources(kFirst, {At(flipping, *bad_), good_->AsSource()});
+// A source that flips a bit of the first copy of segment 2 and counts the copies.
+class FlippingSource {
+ public:
+  explicit FlippingSource(const TestShard& shard)
+      : raw([this, &shard](RawConnection& connection) {
+          ServeShard(connection, shard, [this](SegmentIndex segment) {
+            return segment == SegmentIndex(2) && ++copies == 1;
+          });
+        }) {}
+  std::atomic<int> copies{0};  // of segment 2
+  RawSource raw;
+};
+
+// The server assigns one source; when that is suspected it gives the spare holder instead.
+TEST_F(TcpFillTest, BitFlippedOnTheWireIsFetchedAgainFromTheSpareHolderAndTheSourceSuspected) {
+  FlippingSource flipping(good_->shard);
+  ReplicatorLimits limits = Patient();
+  limits.another_source_wait = kPatience;
+  Fill& fill = reader_->StartFill(limits, {}, good_->shard.Root());
+  reader_->observer.OnSuspicion(
+      [this](BufferAddress) { reader_->fill->SetSources(kSecond, {good_->AsSource()}); });
+  fill.SetSources(kFirst, {At(flipping.raw, *bad_)});
   ExpectComplete();
   const FillStatus status = fill.status();
-  // Unless the good source was asked for that segment in the first place.
-  EXPECT_EQ(status.corrupt_segments, flipped.load() ? 1 : 0);
-  EXPECT_EQ(status.sources[0].corrupt_segments, flipped.load() ? 1 : 0);
+  EXPECT_EQ(status.corrupt_segments, 1);
+  EXPECT_EQ(flipping.copies, 1);
+  ASSERT_THAT(status.sources, SizeIs(2));
+  EXPECT_EQ(status.sources[0].corrupt_segments, 1);
   EXPECT_EQ(status.sources[1].corrupt_segments, 0);
+  EXPECT_GE(status.sources[1].bytes, 65'536);
+  EXPECT_THAT(reader_->observer.suspected(), ElementsAre(bad_->AsSource().buffer));
   EXPECT_THAT(reader_->observer.losses(), IsEmpty());
+}
+
+TEST_F(TcpFillTest, BitFlippedOnTheWireIsFetchedAgainFromTheOtherOfTwoSources) {
+  FlippingSource flipping(good_->shard);
+  ReplicatorLimits limits = Patient();
+  limits.another_source_wait = kPatience;
+  Fill& fill = reader_->StartFill(limits, {}, good_->shard.Root());
+  reader_->observer.OnSuspicion(
+      [this, both = std::vector<AssignedSource>{At(flipping.raw, *bad_), good_->AsSource()}](
+          BufferAddress) { reader_->fill->SetSources(kSecond, both); });
+  fill.SetSources(kFirst, {At(flipping.raw, *bad_)});
+  ExpectComplete();
+  EXPECT_EQ(fill.status().corrupt_segments, 1);
+  EXPECT_EQ(flipping.copies, 1);
+  EXPECT_EQ(fill.status().reroutes, 0);
+}
+
+// The server names the same source again: there is no other.
+TEST_F(TcpFillTest, BitFlippedByTheOnlySourceIsFetchedFromItAgain) {
+  FlippingSource flipping(good_->shard);
+  ReplicatorLimits limits = Patient();
+  limits.another_source_wait = kPatience;
+  Fill& fill = reader_->StartFill(limits, {}, good_->shard.Root());
+  reader_->observer.OnSuspicion([this, same = At(flipping.raw, *bad_)](BufferAddress) {
+    reader_->fill->SetSources(kSecond, {same});
+  });
+  fill.SetSources(kFirst, {At(flipping.raw, *bad_)});
+  ExpectComplete();
+  EXPECT_EQ(fill.status().corrupt_segments, 1);
+  EXPECT_EQ(flipping.copies, 2);
+  EXPECT_THAT(fill.status().sources, SizeIs(1));
 }
 
 TEST_F(TcpFillTest, SourceThatFlipsAgainAndAgainIsLostAsCorrupt) {
   RawSource flipping([&](RawConnection& connection) {
     ServeShard(connection, good_->shard, [](SegmentIndex segment) { return segment.value == 2; });
   });
-  Fill& fill = reader_->StartFill(Patient(), {}, good_->shard.Root());
+  ReplicatorLimits limits = Patient();
+  limits.another_source_wait = absl::ZeroDuration();  // nobody answers the suspicion
+  Fill& fill = reader_->StartFill(limits, {}, good_->shard.Root());
   ReplaceLostBy({good_->AsSource()});
   fill.SetSources(kFirst, {At(flipping, *bad_)});
   ExpectComplete();
   ASSERT_THAT(reader_->observer.losses(), SizeIs(1));
   EXPECT_EQ(reader_->observer.losses()[0].failure, SourceFailure::kCorrupt);
   EXPECT_EQ(fill.status().corrupt_segments, 2);
+}
+
+TEST_F(TcpFillTest, ExtraBytesAreThoseOfItsConnectionsAndFarLessThanTheShard) {
+  Fill& fill = reader_->StartFill(Patient(), {}, good_->shard.Root());
+  fill.SetSources(kFirst, {good_->AsSource()});
+  ExpectComplete();
+  EXPECT_GT(fill.status().peak_extra_bytes, 0);
+  EXPECT_LT(fill.status().peak_extra_bytes, 32 << 10);
+}
+
+TEST_F(TcpFillTest, ExtraBytesGrowWithWhatASourceMakesTheReaderHold) {
+  RawSource talkative([&](RawConnection& connection) {
+    connection.Admit();
+    connection.Send(Encode(Close{std::string(kMaxTextBytes, 'x')}));
+    connection.AwaitEnd();
+  });
+  Fill& fill = reader_->StartFill(Patient(), {}, good_->shard.Root());
+  ReplaceLostBy({});
+  fill.SetSources(kFirst, {At(talkative, *bad_)});
+  reader_->observer.AwaitLosses(1);
+  EXPECT_GT(fill.status().peak_extra_bytes, kMaxTextBytes);
 }
 
 TEST_F(TcpFillTest, RootMismatchStartsOverFromAnotherSource) {
