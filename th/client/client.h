@@ -40,6 +40,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -92,6 +93,10 @@ struct PublishOptions {
   Attributes attributes;                       // handed to readers; at most kMaxAttributesBytes
   absl::Duration timeout = absl::Seconds(60);  // for all ranks to have published
   std::variant<AfterNothing> after;
+  // Set when this buffer holds another form (fused, quantised) of a version that the group holds in
+  // a second buffer: the label is that version's, and readers of this buffer's form find it under
+  // the same version. NOT_FOUND, FAILED_PRECONDITION when the group does not hold it.
+  std::optional<VersionSequence> derived_from;
   // Reserved: parts of a version (base, lora/x, draft). Anything but empty is UNIMPLEMENTED.
   std::string component;
 };
@@ -192,8 +197,9 @@ class WeightBuffer {
                    ResultCallback<UpdateResult> done);
   void UnpublishAsync(UnpublishOptions options, std::function<void(absl::Status)> done);
 
-  // Other addresses for the same tensors (the allocator moved them). Only while writable or
-  // undefined.
+  // Other addresses for the same tensors (the allocator moved them). Only while writable: an
+  // undefined buffer is to be Reset first, with which the caller answers for what it holds.
+  // INVALID_ARGUMENT naming the tensor that is another; FAILED_PRECONDITION.
   absl::Status Rebind(const std::vector<Tensor>& tensors);
   // An update failed after its first write: what the buffer holds is a mixture. Left by a good
   // Update, or by Reset, with which the caller answers for the content.

@@ -5,13 +5,13 @@
 #include "grpcpp/client_context.h"
 #include "th/client/client.h"
 #include "th/client/client_state.h"
-#include "th/client/clock.h"
 #include "th/client/data_address.h"
 #include "th/client/grpc_channel.h"
 #include "th/client/leave_behind.h"
 #include "th/client/process_guard.h"
 #include "th/client/runtime.h"
 #include "th/proto/tensorhub.grpc.pb.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/wire/grpc_status.h"
 #include "th/wire/wire.h"
 
@@ -95,11 +95,11 @@ template <typename Request, typename Response>
 absl::StatusOr<Response> Controller::Impl::Ask(Method<Request, Response> method,
                                                const Request& request, absl::Duration timeout) {
   TH_RETURN_IF_ERROR(CanWait());
-  const absl::Time deadline = SteadyNow() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   for (int attempt = 1;; ++attempt) {
-    absl::StatusOr<Response> response = Attempt(method, request, deadline - SteadyNow());
+    absl::StatusOr<Response> response = Attempt(method, request, deadline - MonotonicNow());
     const bool again = response.status().code() == absl::StatusCode::kUnavailable &&
-                       attempt < kMaxAttempts && SteadyNow() + kBetweenAttempts < deadline;
+                       attempt < kMaxAttempts && MonotonicNow() + kBetweenAttempts < deadline;
     if (!again) return response;
     absl::SleepFor(kBetweenAttempts);
   }

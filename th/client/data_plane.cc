@@ -59,6 +59,14 @@ std::string ListenAddress(const std::string& address) {
   return JoinHostPort(address, "0");
 }
 
+// Not UNAVAILABLE: that is a server that does not answer.
+absl::Status CannotListen(const std::string& address, const absl::Status& why) {
+  if (!absl::IsUnavailable(why)) return why;
+  return absl::FailedPreconditionError(absl::StrCat("option data_address: cannot listen on ",
+                                                    address, ": ", why.message(),
+                                                    "; choose another, or port 0"));
+}
+
 // Nobody can connect to a wildcard: what is advertised then is the address that leads to the
 // server.
 absl::StatusOr<std::vector<std::string>> AdvertisedHosts(const std::string& listen,
@@ -93,10 +101,12 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
   tcp.limits.data_threads = options.threads;
   tcp.limits.connections_per_pull = options.connections_per_source;
   tcp.limits.uplink_bytes_per_second = options.uplink_bytes_per_second;
-  TH_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, TcpTransport::Create(std::move(tcp)));
-  std::vector<Endpoint> endpoints = transport->endpoints();
+  const std::string listen = tcp.listen_address;
+  absl::StatusOr<std::unique_ptr<Transport>> transport = TcpTransport::Create(std::move(tcp));
+  if (!transport.ok()) return CannotListen(listen, transport.status());
+  std::vector<Endpoint> endpoints = (*transport)->endpoints();
   return std::shared_ptr<DataPlane>(
-      new DataPlane(options, std::move(transport), std::move(endpoints)),
+      new DataPlane(options, *std::move(transport), std::move(endpoints)),
       [](DataPlane* ended) { DestroySafely([ended] { delete ended; }); });
 }
 

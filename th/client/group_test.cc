@@ -10,8 +10,8 @@
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/client/client.h"
-#include "th/client/clock.h"
 #include "th/client/test_cluster.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
@@ -185,7 +185,88 @@ TEST(GroupTest, FormsAreKeptApart) {
   ASSERT_OK(hf.Publish(1));
   ASSERT_OK(hf.AwaitPublished().status());
   const auto result = fused.Update(Latest(), {.timeout = absl::Seconds(5)});
-  EXPECT_TRUE(!result.ok() || result->not_available());
+  ASSERT_OK(result.status());
+  EXPECT_TRUE(result->not_available());
+}
+
+class DerivedFormTest : public ::testing::Test {
+ protected:
+  // A trainer's version 7 in form "hf", and a group that received it and holds a fused form too.
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(trainer_, Client::Join(Rank(server_, "trainer")));
+    ASSERT_OK_AND_ASSIGN(published_, trainer_->Register(source_.tensors));
+    ASSERT_OK_AND_ASSIGN(engine_, Client::Join(Rank(server_, "engine")));
+    ASSERT_OK_AND_ASSIGN(received_, engine_->Register(target_.tensors));
+    ASSERT_OK_AND_ASSIGN(
+        fused_, engine_->Register(fused_shard_.tensors, {.name = "fused", .form = "vllm-fused"}));
+    ASSERT_OK(published_.Publish(7));
+    ASSERT_OK(published_.AwaitPublished().status());
+    fused_shard_.FillWith(70);
+  }
+
+  TestServer server_;
+  TestShard source_, target_, fused_shard_{40'000};
+  std::unique_ptr<Client> trainer_, engine_;
+  WeightBuffer published_, received_, fused_;
+};
+
+TEST_F(DerivedFormTest, AHolderPublishesAnotherFormOfWhatItReceived) {
+  ASSERT_OK_AND_ASSIGN(const UpdateResult received, received_.Update(Latest()));
+  ASSERT_TRUE(received.moved());
+  ASSERT_OK(fused_.Publish(7, {.derived_from = received.version().sequence}));
+  ASSERT_OK_AND_ASSIGN(const PublishResult derived, fused_.AwaitPublished());
+  EXPECT_EQ(derived.version.sequence, received.version().sequence);
+
+  TestShard reader_shard{40'000};
+  ASSERT_OK_AND_ASSIGN(auto reader, Client::Join(Rank(server_, "reader")));
+  ASSERT_OK_AND_ASSIGN(WeightBuffer buffer,
+                       reader->Register(reader_shard.tensors, {.form = "vllm-fused"}));
+  ASSERT_OK_AND_ASSIGN(const UpdateResult moved, buffer.Update(Latest()));
+  EXPECT_TRUE(moved.moved());
+  EXPECT_EQ(moved.version().sequence, received.version().sequence);
+  ASSERT_EQ(moved.sources.size(), 1u);
+  EXPECT_EQ(moved.sources[0].name, "engine/0");
+  EXPECT_TRUE(reader_shard.HasContentOf(70));
+}
+
+TEST_F(DerivedFormTest, AFormOfWhatTheGroupDoesNotHoldIsRefused) {
+  ASSERT_OK_AND_ASSIGN(const PublishResult published, published_.AwaitPublished());
+  ASSERT_OK(fused_.Publish(7, {.derived_from = published.version.sequence}));
+  EXPECT_THAT(fused_.AwaitPublished(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// ---- several buffers of one membership
+
+TEST(SeveralBuffersTest, TwoBuffersPublishAndUpdateAtOnce) {
+  TestServer server;
+  ASSERT_OK_AND_ASSIGN(auto trainer, Client::Join(Rank(server, "trainer")));
+  ASSERT_OK_AND_ASSIGN(auto rollout, Client::Join(Rank(server, "rollout")));
+  TestShard base(900'000), draft(500'000), got_base(900'000), got_draft(500'000);
+  base.FillWith(1);
+  draft.FillWith(2);
+  const RegisterOptions as_draft{.name = "draft", .form = "draft"};
+  ASSERT_OK_AND_ASSIGN(WeightBuffer base_out, trainer->Register(base.tensors));
+  ASSERT_OK_AND_ASSIGN(WeightBuffer draft_out, trainer->Register(draft.tensors, as_draft));
+  ASSERT_OK_AND_ASSIGN(WeightBuffer base_in, rollout->Register(got_base.tensors));
+  ASSERT_OK_AND_ASSIGN(WeightBuffer draft_in, rollout->Register(got_draft.tensors, as_draft));
+  ASSERT_OK(base_out.Publish(1));
+  ASSERT_OK(draft_out.Publish("draft-1"));
+  ASSERT_OK(base_out.AwaitPublished().status());
+  ASSERT_OK(draft_out.AwaitPublished().status());
+
+  absl::Notification done;
+  absl::StatusOr<UpdateResult> of_base = absl::UnknownError("not yet");
+  base_in.UpdateAsync(Label("1"), {}, [&](absl::StatusOr<UpdateResult> updated) {
+    of_base = std::move(updated);
+    done.Notify();
+  });
+  ASSERT_OK_AND_ASSIGN(const UpdateResult of_draft, draft_in.Update(Label("draft-1")));
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_OK(of_base.status());
+  EXPECT_TRUE(of_base->moved());
+  EXPECT_TRUE(of_draft.moved());
+  EXPECT_TRUE(got_base.HasContentOf(1));
+  EXPECT_TRUE(got_draft.HasContentOf(2));
 }
 
 // ---- roll-back
@@ -257,7 +338,7 @@ TEST(GroupTest, ATransferEndsUndisturbedWhileTheServerRestarts) {
   ASSERT_TRUE(under_way.WaitForNotificationWithTimeout(kPatience));
   server.Stop();
   server.Start();
-  const absl::Time restarted = SteadyNow();
+  const absl::Time restarted = MonotonicNow();
   reader.group = "late";  // a new operation, while the transfer goes on
   TestShard late_shard(1000);
   ASSERT_OK_AND_ASSIGN(auto late, Client::Join(reader));
@@ -265,7 +346,7 @@ TEST(GroupTest, ATransferEndsUndisturbedWhileTheServerRestarts) {
                        late->Register(late_shard.tensors, {.name = "other"}));
   ASSERT_OK_AND_ASSIGN(const UpdateResult late_result, late_buffer.Update(Label("never")));
   EXPECT_TRUE(late_result.not_available());
-  EXPECT_LT(SteadyNow() - restarted, absl::Seconds(3));
+  EXPECT_LT(MonotonicNow() - restarted, absl::Seconds(3));
   ASSERT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
   ASSERT_OK(result.status());
   EXPECT_TRUE(result->moved());
@@ -283,9 +364,9 @@ TEST(GroupTest, AfterARestartTheServerKnowsAgainWhoHoldsWhat) {
   ASSERT_OK(trainer.Publish(4));
   server.Stop();
   server.Start();
-  const absl::Time restarted = SteadyNow();
+  const absl::Time restarted = MonotonicNow();
   const auto results = rollout.Update(Latest());
-  EXPECT_LT(SteadyNow() - restarted, absl::Seconds(10));
+  EXPECT_LT(MonotonicNow() - restarted, absl::Seconds(10));
   for (const auto& result : results) {
     ASSERT_OK(result.status());
     EXPECT_TRUE(result->moved()) << static_cast<int>(result->reason);
@@ -402,9 +483,9 @@ TEST(ControllerWithoutServerTest, EndsInTimeAndNamesTheAddress) {
   TestServer server;
   const std::string address = server.address();
   server.Stop();
-  const absl::Time begin = SteadyNow();
+  const absl::Time begin = MonotonicNow();
   const auto controller = Controller::Connect({address, "run", "model", absl::Milliseconds(300)});
-  EXPECT_LT(SteadyNow() - begin, absl::Seconds(5));
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(5));
   EXPECT_THAT(controller, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(Message(controller.status()), HasSubstr(address));
 }

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "th/client/clock.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -30,7 +30,7 @@ Membership::~Membership() = default;
 void Membership::Enter(absl::FunctionRef<void(WorkerSession&, absl::Time)> event) {
   {
     absl::MutexLock lock(&mu_);
-    event(session_, SteadyNow());
+    event(session_, MonotonicNow());
   }
   Wake();
 }
@@ -54,7 +54,7 @@ void Membership::Pump() {
 std::vector<SessionOutput> Membership::TakeOutputs() {
   std::vector<SessionOutput> outputs;
   absl::MutexLock lock(&mu_);
-  const absl::Time now = SteadyNow();
+  const absl::Time now = MonotonicNow();
   if (session_.NextDeadline() <= now) session_.HandleTick(now);
   while (std::optional<SessionOutput> output = session_.PollOutput()) {
     outputs.push_back(*std::move(output));
@@ -73,7 +73,7 @@ void Membership::ArmTimer() {
   timer_at_ = next;
   timer_ = {};
   if (next == absl::InfiniteFuture()) return;
-  timer_ = runtime_->control().PostAfter(next - SteadyNow(), [self = shared_from_this()] {
+  timer_ = runtime_->control().PostAfter(next - MonotonicNow(), [self = shared_from_this()] {
     self->timer_at_ = absl::InfiniteFuture();
     self->Wake();
   });
@@ -149,7 +149,7 @@ absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string na
   {
     absl::MutexLock lock(&mu_);
     TH_ASSIGN_OR_RETURN(const BufferId id,
-                        session_.RegisterBuffer(name, form, binding.layout, SteadyNow()));
+                        session_.RegisterBuffer(name, form, binding.layout, MonotonicNow()));
     buffer = std::make_shared<LocalBuffer>(
         LocalBuffer::Spec{id, std::move(form), options, std::move(binding)});
     buffers_[id] = buffer;
@@ -186,7 +186,7 @@ absl::Status Membership::Start(const std::shared_ptr<Call>& call, const Verb& ve
     absl::MutexLock lock(&mu_);
     if (left_) return absl::CancelledError("this client has left");
     last_call_ = last_call_.Next();
-    status = verb(session_, last_call_, SteadyNow());
+    status = verb(session_, last_call_, MonotonicNow());
     if (status.ok()) calls_[last_call_] = call;
   }
   Wake();
@@ -207,16 +207,17 @@ absl::Status Membership::Reset(LocalBuffer& buffer) {
 }
 
 absl::Status Membership::Rebind(LocalBuffer& buffer, const std::vector<void*>& storages) {
-  if (buffer_state(buffer.id()) == BufferState::kUndefined) {
-    TH_RETURN_IF_ERROR(Reset(buffer));
-  }
   absl::Status status;
   // On th-control, so that no order for a fill comes between the check and the change.
   runtime_->RunOnControl([&] {
     Pump();
     {
       absl::MutexLock lock(&mu_);
-      status = session_.CanRebind(buffer.id());
+      status = session_.buffer_state(buffer.id()) == BufferState::kUndefined
+                   ? absl::FailedPreconditionError(
+                         "the buffer is undefined: it holds parts of two versions; reset it first, "
+                         "answering for its content, or update it")
+                   : session_.CanRebind(buffer.id());
     }
     if (status.ok()) status = buffer.store()->Rebind(storages);
   });
@@ -253,7 +254,7 @@ void Membership::OnServerMessage(StreamId stream, const ServerMessage& message) 
   {
     absl::MutexLock lock(&mu_);
     if (stream != open_stream_) return;
-    session_.HandleServerMessage(message, SteadyNow());
+    session_.HandleServerMessage(message, MonotonicNow());
   }
   Wake();
 }
@@ -265,7 +266,7 @@ void Membership::OnStreamClosed(StreamId stream, absl::Status why) {
     if (stream != open_stream_) return;
     open_stream_ = {};
     if (why.ok()) why = absl::UnavailableError("the server ended the stream");
-    session_.HandleStreamClosed(std::move(why), SteadyNow());
+    session_.HandleStreamClosed(std::move(why), MonotonicNow());
   }
   Wake();
 }
@@ -282,7 +283,7 @@ void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admiss
     } else {
       admissions_[request.transfer] = {request.buffer, std::move(decide)};
       session_.HandleAdmission(request.transfer, request.buffer, request.capability,
-                               request.generation, SteadyNow());
+                               request.generation, MonotonicNow());
     }
   }
   if (!refused.ok()) return decide({refused, nullptr, {}});
@@ -302,7 +303,7 @@ void Membership::OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) 
   ForeignThreadScope scope;
   absl::MutexLock lock(&mu_);
   NoteSent(transfer, bytes_sent_so_far, /*released=*/false);
-  session_.HandleReaderBytes(transfer, SteadyNow());  // asks for nothing
+  session_.HandleReaderBytes(transfer, MonotonicNow());  // asks for nothing
 }
 
 void Membership::OnReaderReleased(TransferId transfer, uint64_t bytes_sent) {

@@ -3,8 +3,8 @@
 #include <variant>
 #include <vector>
 
-#include "th/client/clock.h"
 #include "th/client/membership.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 

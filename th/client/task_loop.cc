@@ -11,7 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "th/client/clock.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
@@ -50,7 +50,7 @@ struct TaskLoop::State {
 };
 
 TaskLoop::Task TaskLoop::State::TakeDueTimer() {
-  if (stopping || timers.empty() || timers.begin()->first.first > SteadyNow()) return nullptr;
+  if (stopping || timers.empty() || timers.begin()->first.first > MonotonicNow()) return nullptr;
   Task task = std::move(timers.begin()->second);
   timers.erase(timers.begin());
   return task;
@@ -60,7 +60,7 @@ void TaskLoop::State::WaitForWork() {
   if (timers.empty()) {
     changed.Wait(&mu);
   } else {
-    changed.WaitWithTimeout(&mu, timers.begin()->first.first - SteadyNow());
+    changed.WaitWithTimeout(&mu, timers.begin()->first.first - MonotonicNow());
   }
 }
 
@@ -125,7 +125,8 @@ void TaskLoop::Post(Task task) {
 TaskLoop::TimerId TaskLoop::PostAfter(absl::Duration delay, Task task) {
   absl::MutexLock lock(&state_->mu);
   const TimerId id(++state_->last_timer);
-  state_->timers[{SteadyNow() + std::max(delay, absl::ZeroDuration()), id.value}] = std::move(task);
+  state_->timers[{MonotonicNow() + std::max(delay, absl::ZeroDuration()), id.value}] =
+      std::move(task);
   state_->changed.Signal();
   return id;
 }

@@ -154,6 +154,14 @@ absl::StatusOr<th::ClientOptions> ReadJoin(const th_join_options& given) {
   return options;
 }
 
+absl::StatusOr<th::VersionSequence> ReadSequence(const char* text, absl::string_view option) {
+  TH_ASSIGN_OR_RETURN(const th::VersionSelector selector, th::ParseVersionSelector(text));
+  if (!std::holds_alternative<th::VersionSequence>(selector)) {
+    return absl::InvalidArgumentError(absl::StrCat(option, " is not a sequence (#epoch.number)"));
+  }
+  return std::get<th::VersionSequence>(selector);
+}
+
 absl::StatusOr<th::UpdateOptions> ReadUpdate(const th_update_options* given) {
   th_update_options read;
   TH_RETURN_IF_ERROR(ReadOptions(given, read));
@@ -161,11 +169,18 @@ absl::StatusOr<th::UpdateOptions> ReadUpdate(const th_update_options* given) {
   TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
   TH_RETURN_IF_ERROR(ReadSeconds(read.drain_timeout, "drain_timeout", options.drain_timeout));
   if (read.floor == nullptr) return options;
-  TH_ASSIGN_OR_RETURN(const th::VersionSelector floor, th::ParseVersionSelector(read.floor));
-  if (!std::holds_alternative<th::VersionSequence>(floor)) {
-    return absl::InvalidArgumentError("the floor is not a sequence (#epoch.number)");
-  }
-  options.floor = std::get<th::VersionSequence>(floor);
+  TH_ASSIGN_OR_RETURN(options.floor, ReadSequence(read.floor, "floor"));
+  return options;
+}
+
+absl::StatusOr<th::PublishOptions> ReadPublish(const th_publish_options* given) {
+  th_publish_options read;
+  TH_RETURN_IF_ERROR(ReadOptions(given, read));
+  th::PublishOptions options;
+  TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
+  TH_ASSIGN_OR_RETURN(options.attributes, th::AttributesFromJson(OrEmpty(read.attributes)));
+  if (read.derived_from == nullptr) return options;
+  TH_ASSIGN_OR_RETURN(options.derived_from, ReadSequence(read.derived_from, "derived_from"));
   return options;
 }
 
@@ -274,11 +289,7 @@ th_status th_publish(th_buffer* buffer, const char* label, const th_publish_opti
   return Guarded([&]() -> absl::Status {
     TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
     TH_RETURN_IF_ERROR(Needed(label, "label"));
-    th_publish_options read;
-    TH_RETURN_IF_ERROR(ReadOptions(options, read));
-    th::PublishOptions publish;
-    TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", publish.timeout));
-    TH_ASSIGN_OR_RETURN(publish.attributes, th::AttributesFromJson(OrEmpty(read.attributes)));
+    TH_ASSIGN_OR_RETURN(th::PublishOptions publish, ReadPublish(options));
     return buffer->buffer.Publish(absl::string_view(label), std::move(publish));
   });
 }

@@ -127,6 +127,9 @@ typedef struct th_publish_options {
   size_t struct_size;
   const char* attributes; /* a JSON object of strings, handed to readers; NULL: none */
   double timeout;         /* for all ranks to have published; 0: 60 */
+  /* "#epoch.number": the version that the group holds in another buffer and of which this one holds
+   * a derived form (fused, quantised); the label is that version's. NULL: not derived. */
+  const char* derived_from;
 } th_publish_options;
 #define TH_PUBLISH_OPTIONS_INIT \
   { sizeof(th_publish_options) }
@@ -189,7 +192,9 @@ TH_EXPORT th_status th_unpublish(th_buffer* buffer, const th_unpublish_options* 
 TH_EXPORT th_status th_update(th_buffer* buffer, const char* version,
                               const th_update_options* options, th_outcome* outcome, char** result);
 
-/* Other addresses for the same tensors. Only while writable or undefined. */
+/* Other addresses for the same tensors. Only while writable; th_buffer_reset an undefined one
+ * first.
+ */
 TH_EXPORT th_status th_rebind(th_buffer* buffer, const th_tensor* tensors, size_t count);
 /* Nonzero: an update failed after its first write; do not serve. */
 TH_EXPORT int32_t th_buffer_undefined(th_buffer* buffer);

@@ -15,7 +15,7 @@ except ImportError:
 
 LIBRARY, SERVER = sys.argv[1:3]
 
-OK, CANCELLED, INVALID_ARGUMENT, ALREADY_EXISTS = 0, 1, 3, 6
+OK, CANCELLED, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS = 0, 1, 3, 5, 6
 FAILED_PRECONDITION, UNAVAILABLE = 9, 14
 MOVED, NOT_AVAILABLE = 1, 3
 
@@ -42,7 +42,18 @@ class Tensor(ctypes.Structure):
 
 class PublishOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("attributes", ctypes.c_char_p),
-                ("timeout", ctypes.c_double)]
+                ("timeout", ctypes.c_double), ("derived_from", ctypes.c_char_p)]
+
+
+class UpdateOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("timeout", ctypes.c_double),
+                ("drain_timeout", ctypes.c_double), ("floor", ctypes.c_char_p)]
+
+
+class RegisterOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p),
+                ("form", ctypes.c_char_p), ("segment_bytes", ctypes.c_uint64),
+                ("no_checksums", ctypes.c_int32)]
 
 
 # What a caller that was compiled against an older header has.
@@ -81,15 +92,17 @@ class Library:
         return value
 
     def join(self, server, group, **fields):
-        options = make(JoinOptions, server=server, run=b"run", model=b"model", group=group, **fields)
+        fields.setdefault("model", b"model")
+        options = make(JoinOptions, server=server, run=b"run", group=group, **fields)
         client = ctypes.c_void_p()
         self.check(self.lib.th_join(ctypes.byref(options), ctypes.byref(client)))
         return client
 
-    def register(self, client, tensors):
+    def register(self, client, tensors, **fields):
+        options = ctypes.byref(make(RegisterOptions, **fields)) if fields else None
         array = (Tensor * len(tensors))(*tensors)
         buffer = ctypes.c_void_p()
-        self.check(self.lib.th_register(client, array, ctypes.c_size_t(len(tensors)), None,
+        self.check(self.lib.th_register(client, array, ctypes.c_size_t(len(tensors)), options,
                                         ctypes.byref(buffer)))
         return buffer
 
@@ -162,6 +175,81 @@ class TensorhubTest(unittest.TestCase):
         for client in (trainer, rollout):
             th.check(lib.th_leave(client, ctypes.c_double(2)))
             self.assertEqual(lib.th_membership(client), CANCELLED)
+            lib.th_client_free(client)
+
+    def test_rolls_back(self):
+        th, lib = self.th, self.th.lib
+        memory = (ctypes.c_uint8 * 8)()
+        received = (ctypes.c_uint8 * 8)()
+        trainer = th.join(self.address, b"roller", model=b"rolled")
+        keeper = th.join(self.address, b"keeper", model=b"rolled")
+        published = th.register(trainer, [tensor(b"w", memory)])
+        kept = th.register(keeper, [tensor(b"w", received)])
+        th.check(lib.th_publish(published, b"step-1", None))
+        first = th.text(lib.th_await_published, published)
+        th.check(lib.th_update(kept, b"step-1", None, None, None))
+        th.check(lib.th_unpublish(published, None))
+        th.check(lib.th_publish(published, b"step-2", None))
+        th.text(lib.th_await_published, published)
+        back = th.text(lib.th_roll_back, trainer, b"step-1", b"once")
+        self.assertEqual(back["sequence"], first["sequence"])
+        self.assertEqual(th.text(lib.th_roll_back, trainer, b"step-1", b"once"), back)
+        self.assertEqual(lib.th_roll_back(trainer, b"step-9", None, None), NOT_FOUND)
+        self.assertEqual(lib.th_roll_back(trainer, None, None, None), INVALID_ARGUMENT)
+        for buffer in (published, kept):
+            lib.th_buffer_free(buffer)
+        for client in (trainer, keeper):
+            lib.th_client_free(client)
+
+    def test_a_holder_publishes_a_derived_form(self):
+        th, lib = self.th, self.th.lib
+        source, target, fused, got = ((ctypes.c_uint8 * 8)(*[n] * 8) for n in (1, 0, 3, 0))
+        fields = {"model": b"forms"}
+        clients = [th.join(self.address, group, **fields) for group in (b"t", b"engine", b"r")]
+        hf = th.register(clients[0], [tensor(b"w", source)])
+        held = th.register(clients[1], [tensor(b"w", target)])
+        derived = th.register(clients[1], [tensor(b"w", fused)], name=b"fused", form=b"fused")
+        reader = th.register(clients[2], [tensor(b"w", got)], form=b"fused")
+        th.check(lib.th_publish(hf, b"1", None))
+        version = th.text(lib.th_await_published, hf)
+        th.check(lib.th_update(held, b"1", None, None, None))
+        options = make(PublishOptions, derived_from=b"latest")
+        self.assertEqual(lib.th_publish(derived, b"1", ctypes.byref(options)), INVALID_ARGUMENT)
+        self.assertIn("derived_from", th.error())
+        options.derived_from = ("#" + version["sequence"].lstrip("#")).encode()
+        th.check(lib.th_publish(derived, b"1", ctypes.byref(options)))
+        self.assertEqual(th.text(lib.th_await_published, derived)["sequence"], version["sequence"])
+        th.check(lib.th_update(reader, b"1", None, None, None))
+        self.assertEqual(bytes(got), bytes(fused))
+        for buffer in (hf, held, derived, reader):
+            lib.th_buffer_free(buffer)
+        for client in clients:
+            lib.th_client_free(client)
+
+    def test_an_undefined_buffer_is_left_by_reset(self):
+        th, lib = self.th, self.th.lib
+        size = 4000000
+        source, target, moved = ((ctypes.c_uint8 * size)() for _ in range(3))
+        fields = {"model": b"slow", "uplink_bytes_per_second": 2000000}
+        trainer = th.join(self.address, b"trainer", **fields)
+        rollout = th.join(self.address, b"rollout", **fields)
+        published = th.register(trainer, [tensor(b"w", source)])
+        weights = th.register(rollout, [tensor(b"w", target)])
+        self.assertEqual(lib.th_buffer_reset(None), INVALID_ARGUMENT)
+        th.check(lib.th_publish(published, b"1", None))
+        th.text(lib.th_await_published, published)
+        short = make(UpdateOptions, timeout=1.0)
+        self.assertNotEqual(lib.th_update(weights, b"1", ctypes.byref(short), None, None), OK)
+        self.assertEqual(lib.th_buffer_undefined(weights), 1)
+        rebind = (weights, ctypes.byref(tensor(b"w", moved)), ctypes.c_size_t(1))
+        self.assertEqual(lib.th_rebind(*rebind), FAILED_PRECONDITION)
+        self.assertIn("reset it first", th.error())
+        th.check(lib.th_buffer_reset(weights))
+        self.assertEqual(lib.th_buffer_undefined(weights), 0)
+        th.check(lib.th_rebind(*rebind))
+        for buffer in (published, weights):
+            lib.th_buffer_free(buffer)
+        for client in (trainer, rollout):
             lib.th_client_free(client)
 
     def test_errors_are_codes_with_a_text(self):

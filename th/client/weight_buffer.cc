@@ -65,6 +65,7 @@ absl::Status WeightBuffer::Publish(absl::string_view label, PublishOptions optio
   PublishRequest request;
   TH_ASSIGN_OR_RETURN(request.label, VersionLabel::Parse(label));
   request.attributes = std::move(options.attributes);
+  request.derived_from = options.derived_from;
   request.timeout = options.timeout;
   const auto call = std::make_shared<Call>();
   call->buffer = impl_->buffer->id();

@@ -1,4 +1,5 @@
-// The clock of the data plane: never steps back, whatever happens to the wall clock.
+// The clock of deadlines and measurements: never steps back, whatever happens to the wall clock,
+// and is the same for all processes of a machine.
 #ifndef TH_TRANSFER_MONOTONIC_CLOCK_H_
 #define TH_TRANSFER_MONOTONIC_CLOCK_H_
 
@@ -8,7 +9,7 @@
 
 namespace th {
 
-// Comparable only with itself: the origin is the machine's boot.
+// Comparable only with itself and on one machine: the origin is its boot.
 inline absl::Time MonotonicNow() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -93,6 +93,7 @@ ALSO_VISIBLE = {
     "//th/proto:tensorhub_proto": "the schema itself; the facade is the generated code",
     "//th/proto:tensorhub_cc_proto": "messages without the service, for code that must not link gRPC's",
     "//th/proto:tensorhub_cc_grpc": "messages with the service",
+    "//th/transfer:monotonic_clock": "one clock for the data plane, the client's timers and what the commands measure",
     "//th/wire:grpc_status": "drags gRPC in, which users of the facade need not",
     "//th/worker:quantity": "how sizes and durations are written, the same in all commands",
 }
