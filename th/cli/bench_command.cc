@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "th/cli/command.h"
+#include "th/cli/held_signals.h"
 #include "th/cli/iperf.h"
 #include "th/cli/runfiles.h"
 #include "th/cli/scratch_folder.h"
@@ -98,6 +99,7 @@ std::string TextOf(const BenchFlags& flags, const TransferMeasurement& measured,
 }
 
 ExitStatus RunBench(const BenchFlags& flags) {
+  const HeldSignals held;
   absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-bench", flags.keep);
   if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
   const absl::StatusOr<TransferBenchOptions> options = PlanBench(flags, folder->path());
@@ -112,7 +114,11 @@ ExitStatus RunBench(const BenchFlags& flags) {
                                                       ? ExitStatus::kInterrupted
                                                       : ExitStatus::kFailed);
   }
-  const absl::StatusOr<double> iperf = MeasureIperf(measured->bytes, flags.connections);
+  const absl::StatusOr<double> iperf =
+      MeasureIperf(measured->bytes, flags.connections, [&held] { return held.Pending(); });
+  if (held.Pending()) {
+    return flags.reporter.Fail(absl::CancelledError("interrupted"), ExitStatus::kInterrupted);
+  }
   nlohmann::json report = ToJson(*measured);
   report["transport"] = flags.transport;
   report["readers"] = flags.readers;

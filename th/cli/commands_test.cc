@@ -1,8 +1,13 @@
 // The commands against a real server and real workers.
+#include <poll.h>
+
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +23,22 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr int kOk = 0, kFailed = 1, kNotThere = 4, kLocalFiles = 5;
+
+// Until a process has a thread that listens for signals; false when it ends without.
+bool AwaitCaughtSignals(pid_t pid) {
+  for (;;) {
+    std::error_code error;
+    bool any = false;
+    for (const auto& task : fs::directory_iterator(absl::StrCat("/proc/", pid, "/task"), error)) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm"), name);
+      if (name == "th-signals") return true;
+      any = any || !name.empty();
+    }
+    if (!any) return false;
+    poll(nullptr, 0, 1);
+  }
+}
 
 class CommandsTest : public ::testing::Test {
  protected:
@@ -201,18 +222,120 @@ TEST_F(CommandsTest, AFollowerWithoutAnyVersionEndsOnASignal) {
   EXPECT_EQ(follower.Finish().status, kOk);
 }
 
-TEST_F(CommandsTest, AnInterruptedPullLeavesNothingBehind) {
+TEST_F(CommandsTest, AFollowerThatFindsItsRankTakenSaysByWhom) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  RunningProgram first(Against({Worker(), "follow"}));
+  first.AwaitLine("version=step-1");
+  const ProgramRun second = RunProgram(Against({Worker(), "follow"}));
+  EXPECT_EQ(second.status, kFailed) << second.errors;
+  EXPECT_THAT(second.errors, HasSubstr("follower/0"));
+}
+
+TEST_F(CommandsTest, AFollowerThatCannotWriteNamesTheFolder) {
+  const std::string file = FreshFolder("in-the-way") + "/file";
+  std::ofstream(file) << "precious";
+  const ProgramRun run = RunProgram(Against({Worker(), "follow", "--into", file}));
+  EXPECT_EQ(run.status, kLocalFiles) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr(file));
+}
+
+TEST_F(CommandsTest, ADataAddressThatIsTakenIsNoServerThatIsAway) {
+  const std::string model = MakeModelFolder("model", 1);
+  const auto publisher = Publish(model, "step-1");
+  // The server listens there.
+  const ProgramRun taken =
+      StartPublisher(model, "step-2", {"--group", "other", "--data-address", server_.address()})
+          ->Finish();
+  EXPECT_EQ(taken.status, kFailed) << taken.errors;
+  EXPECT_THAT(taken.errors, HasSubstr("data_address"));
+  const ProgramRun pull =
+      RunTh({"pull", FreshFolder("taken"), "--data-address", server_.address()});
+  EXPECT_EQ(pull.status, kFailed) << pull.errors;
+}
+
+TEST_F(CommandsTest, AFullDiskInTheMiddleOfAPullLeavesNothingBehind) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  const std::string parent = FreshFolder("full");
+  // A limit on the size of files is a disk that is full after so many blocks of 512 bytes.
+  const ProgramRun run =
+      RunProgram({"/bin/sh", "-c", "ulimit -f 200; exec \"$@\"", "sh", Th(), "pull",
+                  parent + "/here", "--server", server_.address(), "--run", "r1", "--model", "m"});
+  EXPECT_EQ(run.status, kLocalFiles) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr(parent + "/here"));
+  EXPECT_THAT(run.errors, HasSubstr("make room"));
+  EXPECT_TRUE(fs::is_empty(parent));
+}
+
+// ---- signals
+
+class SignalTest : public CommandsTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(SignalTest, APublisherLetsAReaderInFlightFinish) {
+  const std::string model = MakeModelFolder("model", 1);
+  const auto publisher = StartPublisher(model, "step-1", {"--rate", "200KB/s"});  // some 2 s
+  publisher->AwaitLine("published");
+  const std::string pulled = FreshFolder("pulled") + "/here";
+  RunningProgram pull(Against({Th(), "pull", pulled}));
+  ASSERT_TRUE(pull.AwaitError("from trainer/0"));
+  publisher->process().Signal(GetParam());
+  const ProgramRun reader = pull.Finish();
+  EXPECT_EQ(reader.status, kOk) << reader.errors;
+  EXPECT_EQ(RunProgram({Th(), "verify", model, pulled}).status, kOk);
+  EXPECT_EQ(publisher->Finish().status, kOk);
+}
+
+TEST_P(SignalTest, APublisherEndsCleanlyAtAnyMoment) {
+  const std::string model = MakeModelFolder("model", 1);
+  // The second rank never comes: it waits for the group.
+  const auto waiting =
+      StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0", "--group", "half"});
+  ASSERT_TRUE(waiting->AwaitError("hold"));
+  waiting->process().Signal(GetParam());
+  EXPECT_EQ(waiting->Finish().status, kOk);
+  // Somewhere between its joining and its having sealed.
+  const auto sealing = StartPublisher(model, "step-2");
+  ASSERT_TRUE(sealing->AwaitError("hold"));
+  sealing->process().Signal(GetParam());
+  const ProgramRun run = sealing->Finish();
+  EXPECT_EQ(run.status, kOk) << run.errors;
+  EXPECT_THAT(RunTh({"describe", "trainer"}).output(), Not(HasSubstr("trainer/0")));
+}
+
+TEST_P(SignalTest, AnInterruptedPullLeavesNothingBehind) {
   const auto publisher =
       StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "50KB/s"});
   publisher->AwaitLine("published");
   const std::string parent = FreshFolder("interrupted");
   RunningProgram pull(Against({Th(), "pull", parent + "/here"}));
   ASSERT_TRUE(pull.AwaitError("from trainer/0"));
-  pull.process().Signal(SIGINT);
+  pull.process().Signal(GetParam());
   const ProgramRun run = pull.Finish();
   EXPECT_EQ(run.status, 130) << run.errors;
   EXPECT_TRUE(fs::is_empty(parent));
 }
+
+// The server is stopped, so that the command waits for it.
+TEST_P(SignalTest, ACommandThatWaitsForTheServerEndsWithTheDocumentedStatus) {
+  server_.program().process().Signal(SIGSTOP);
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"list"},
+                                                    {"describe"},
+                                                    {"rollback", "1"},
+                                                    {"pin", "1"},
+                                                    {"release", "1"},
+                                                    {"retain", "1"},
+                                                    {"verify", MakeModelFolder("m", 1)}}) {
+    std::vector<std::string> command = {Th()};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    command.insert(command.end(), {"--connect-timeout", "60"});
+    RunningProgram waiting(Against(std::move(command)));
+    ASSERT_TRUE(AwaitCaughtSignals(waiting.process().pid())) << arguments[0];
+    waiting.process().Signal(GetParam());
+    EXPECT_EQ(waiting.Finish().status, 130) << arguments[0];
+  }
+  server_.program().process().Signal(SIGCONT);
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, ::testing::Values(SIGINT, SIGTERM));
 
 }  // namespace
 }  // namespace th

@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "th/cli/monotonic_clock.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/cli/resident_memory.h"
 #include "th/weights/status_macros.h"
 

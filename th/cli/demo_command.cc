@@ -13,6 +13,7 @@
 #include "th/cli/command.h"
 #include "th/cli/demo_report.h"
 #include "th/cli/demo_scene.h"
+#include "th/cli/held_signals.h"
 #include "th/cli/progress_screen.h"
 #include "th/cli/runfiles.h"
 #include "th/cli/scratch_folder.h"
@@ -146,6 +147,7 @@ ExitStatus RunDemo(const DemoFlags& flags) {
   if (const absl::Status shape = CheckShape(flags); !shape.ok()) {
     return flags.reporter.Fail(shape, ExitStatus::kUsage);
   }
+  const HeldSignals held;
   absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-demo", flags.keep);
   if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
   absl::StatusOr<DemoSceneOptions> options = PlanScene(flags, folder->path());

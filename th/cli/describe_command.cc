@@ -7,6 +7,7 @@
 #include "th/cli/catalog_view.h"
 #include "th/cli/command.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {
@@ -35,6 +36,7 @@ ExitStatus Report(const DescribeFlags& flags, const CatalogModel& model) {
 }
 
 ExitStatus RunDescribe(const DescribeFlags& flags) {
+  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<Catalog> catalog = (*controller)->List();

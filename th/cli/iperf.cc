@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -18,7 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "th/cli/child_process.h"
-#include "th/cli/monotonic_clock.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -26,6 +27,7 @@ namespace {
 
 constexpr absl::Duration kListenTimeout = absl::Seconds(5);
 constexpr absl::Duration kRunTimeout = absl::Minutes(2);
+constexpr absl::Duration kStopPoll = absl::Milliseconds(100);
 
 // iperf3 cannot choose a port itself; nobody else is likely to take this one in between.
 absl::StatusOr<uint16_t> UnusedPort() {
@@ -44,15 +46,16 @@ absl::StatusOr<uint16_t> UnusedPort() {
 
 // Collects lines until `enough` or the end of the output.
 absl::StatusOr<std::vector<std::string>> ReadUntil(
-    ChildProcess& child, absl::Duration timeout,
+    ChildProcess& child, absl::Duration timeout, const std::function<bool()>& stopped,
     const std::function<bool(const std::string&)>& enough) {
   std::vector<std::string> lines;
   const absl::Time deadline = MonotonicNow() + timeout;
   while (child.output_fd() >= 0) {
     const absl::Duration left = deadline - MonotonicNow();
     if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("iperf3 takes too long");
+    if (stopped()) return absl::CancelledError("interrupted");
     pollfd waited{.fd = child.output_fd(), .events = POLLIN, .revents = 0};
-    poll(&waited, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1);
+    poll(&waited, 1, static_cast<int>(absl::ToInt64Milliseconds(std::min(left, kStopPoll))) + 1);
     for (std::string& line : child.ReadLines()) {
       lines.push_back(std::move(line));
       if (enough(lines.back())) return lines;
@@ -83,7 +86,8 @@ absl::StatusOr<std::string> FindInPath(absl::string_view program, absl::string_v
   return absl::NotFoundError(absl::StrCat(program, " is not installed"));
 }
 
-absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections) {
+absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections,
+                                    const std::function<bool()>& stopped) {
   const char* search_path = getenv("PATH");
   TH_ASSIGN_OR_RETURN(const std::string program,
                       FindInPath("iperf3", search_path == nullptr ? "/usr/bin:/bin" : search_path));
@@ -93,7 +97,7 @@ absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections) {
                                            .arguments = {program, "-s", "-1", "--forceflush", "-p",
                                                          absl::StrCat(port)},
                                            .log_path = "/dev/null"}));
-  TH_RETURN_IF_ERROR(ReadUntil(*server, kListenTimeout, [](const std::string& line) {
+  TH_RETURN_IF_ERROR(ReadUntil(*server, kListenTimeout, stopped, [](const std::string& line) {
                        return absl::StrContains(line, "listening");
                      }).status());
   TH_ASSIGN_OR_RETURN(
@@ -103,8 +107,9 @@ absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections) {
                                          absl::StrCat(connections), "-n", absl::StrCat(bytes), "-C",
                                          "cubic", "--json"},
                            .log_path = "/dev/null"}));
-  TH_ASSIGN_OR_RETURN(const std::vector<std::string> lines,
-                      ReadUntil(*client, kRunTimeout, [](const std::string&) { return false; }));
+  TH_ASSIGN_OR_RETURN(
+      const std::vector<std::string> lines,
+      ReadUntil(*client, kRunTimeout, stopped, [](const std::string&) { return false; }));
   return GigabytesPerSecondOfIperf(absl::StrJoin(lines, "\n"));
 }
 

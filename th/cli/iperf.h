@@ -3,6 +3,7 @@
 #define TH_CLI_IPERF_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,8 +15,10 @@ namespace th {
 // its error.
 absl::StatusOr<double> GigabytesPerSecondOfIperf(absl::string_view text);
 
-// Sends so many bytes over loopback. NOT_FOUND when iperf3 is not installed.
-absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections);
+// Sends so many bytes over loopback. NOT_FOUND when iperf3 is not installed; CANCELLED soon after
+// `stopped()`.
+absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections,
+                                    const std::function<bool()>& stopped);
 
 // The program's path by the folders of `search_path` ("/usr/bin:/bin"). NOT_FOUND.
 absl::StatusOr<std::string> FindInPath(absl::string_view program, absl::string_view search_path);

@@ -4,6 +4,7 @@
 #include "th/cli/catalog_view.h"
 #include "th/cli/command.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {
@@ -14,6 +15,7 @@ struct ListFlags {
 };
 
 ExitStatus RunList(const ListFlags& flags) {
+  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<Catalog> catalog = (*controller)->List();

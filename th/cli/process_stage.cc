@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "th/cli/monotonic_clock.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
 namespace th {

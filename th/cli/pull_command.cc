@@ -30,8 +30,11 @@ ExitStatus RunPull(const PullCommandFlags& flags) {
   if (!can_save.ok()) return flags.reporter.Fail(can_save, ExitStatus::kLocalFiles);
   const absl::StatusOr<PulledModel> pulled = Pull(flags.pull, *found, &stop);
   if (!pulled.ok()) return flags.reporter.Fail(pulled.status());
-  const absl::Status saved = SaveModel(pulled->model, found->shards.version, flags.folder);
-  if (!saved.ok()) return flags.reporter.Fail(saved, ExitStatus::kLocalFiles);
+  const absl::Status saved = SaveModel(pulled->model, found->shards.version, flags.folder, &stop);
+  if (!saved.ok()) {
+    return flags.reporter.Fail(
+        saved, absl::IsCancelled(saved) ? ExitStatus::kInterrupted : ExitStatus::kLocalFiles);
+  }
   nlohmann::json report = ToJson(*pulled);
   report["folder"] = flags.folder;
   report["version"] = found->shards.version.label.text();

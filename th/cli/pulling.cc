@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "th/cli/monotonic_clock.h"
 #include "th/cli/progress_screen.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
 namespace th {

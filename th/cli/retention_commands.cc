@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "th/cli/command.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {
@@ -21,6 +22,7 @@ struct RetentionFlags {
 };
 
 ExitStatus RunRetain(const RetentionFlags& flags) {
+  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::Status retained = (*controller)->Retain(flags.keep_latest);
@@ -33,6 +35,7 @@ ExitStatus RunRetain(const RetentionFlags& flags) {
 }
 
 ExitStatus RunPin(const RetentionFlags& flags) {
+  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   const absl::StatusOr<VersionSelector> version = ParseVersionSelector(flags.version);
   if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();
@@ -50,6 +53,7 @@ ExitStatus RunPin(const RetentionFlags& flags) {
 }
 
 ExitStatus RunRelease(const RetentionFlags& flags) {
+  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   const absl::StatusOr<VersionSelector> version = ParseVersionSelector(flags.version);
   if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();

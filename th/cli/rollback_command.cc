@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/cli/command.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {
@@ -17,6 +18,7 @@ struct RollBackFlags {
 };
 
 ExitStatus RunRollBack(const RollBackFlags& flags) {
+  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   const absl::StatusOr<VersionSelector> to = ParseVersionSelector(flags.to);
   if (!to.ok()) return flags.reporter.Fail(to.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();

@@ -1,5 +1,7 @@
 // The command th.
 #include <csignal>
+#include <iostream>
+#include <memory>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -15,12 +17,32 @@ constexpr char kFooter[] =
     "130 "
     "interrupted.\nth COMMAND --help says more.";
 
+// `th help`, `th help pull`: the same as --help, for who does not think of flags.
+void AddHelpCommand(CLI::App* app, th::ExitStatus* exit) {
+  auto command = std::make_shared<std::string>();
+  CLI::App* help = app->add_subcommand("help", "what th can do, or one of its commands");
+  help->add_option("command", *command, "the command in question");
+  help->callback([app, command, exit] {
+    const CLI::App* shown = command->empty() ? app : nullptr;
+    for (const CLI::App* each : app->get_subcommands([](const CLI::App*) { return true; })) {
+      if (each->get_name() == *command) shown = each;
+    }
+    if (shown == nullptr) {
+      std::cerr << "th has no command " << *command << "; th help lists them\n";
+      *exit = th::ExitStatus::kUsage;
+      return;
+    }
+    std::cout << shown->help() << std::flush;
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
   signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
+  signal(SIGXFSZ, SIG_IGN);  // and so is a file beyond the limit of the process
 
   CLI::App app("TensorHub: who holds which weight version, and how to get it");
   app.name("th");
@@ -31,7 +53,7 @@ int main(int argc, char** argv) {
   for (const auto add :
        {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand, &th::AddPullCommand,
         &th::AddVerifyCommand, &th::AddRollBackCommand, &th::AddRetentionCommands,
-        &th::AddBenchCommand, &th::AddControlledRankCommand}) {
+        &th::AddBenchCommand, &th::AddControlledRankCommand, &AddHelpCommand}) {
     add(&app, &exit);
   }
   return th::RunCommandLine(&app, argc, argv, &exit);

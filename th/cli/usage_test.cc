@@ -43,7 +43,9 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"pin", {"pin", "--help"}, kOk, "--owner"},
                 {"release", {"release", "--help"}, kOk, "--owner"},
                 {"retain", {"retain", "--help"}, kOk, "count"},
-                {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"}});
+                {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"},
+                {"help", {"help"}, kOk, "Exit status"},
+                {"help of a command", {"help", "pull"}, kOk, "--version"}});
   Expect(Worker(), {{"worker", {"--help"}, kOk, "Exit status"},
                     {"publish", {"publish", "--help"}, kOk, "--label"},
                     {"follow", {"follow", "--help"}, kOk, "--into"}});
@@ -57,6 +59,7 @@ TEST(UsageTest, EveryBinarySaysItsVersion) {
 TEST(UsageTest, WhatIsUnknownOrMissingIsAUsageError) {
   Expect(Th(), {{"nothing", {}, kUsage, "subcommand"},
                 {"unknown command", {"frobnicate"}, kUsage, "frobnicate"},
+                {"help of nothing", {"help", "frobnicate"}, kUsage, "frobnicate"},
                 {"unknown flag", {"list", "--frobnicate"}, kUsage, "--frobnicate"},
                 {"no folder", {"pull"}, kUsage, "folder"},
                 {"no version", {"rollback"}, kUsage, "version"},
@@ -77,22 +80,30 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
                 {"transport", {"bench", "transfer", "--transport", "pigeon"}, kUsage, "pigeon"},
                 {"version", {"pull", "x", "--version", ""}, kUsage, "version"},
                 {"two yardsticks", {"verify", "a", "b", "--bytes"}, kUsage, "excludes"},
+                {"a server without a port", {"list", "--server", "nowhere"}, kUsage, "host:port"},
+                {"a port that is none", {"pull", "x", "--server", "h:x"}, kUsage, "host:port"},
+                {"a run that is no name", {"list", "--run", "two words"}, kUsage, "white space"},
+                {"no run", {"pull", "x", "--run", ""}, kUsage, "run"},
+                {"a model that is no name", {"pin", "1", "--model", "a b"}, kUsage, "white space"},
                 {"a version that is none", {"rollback", "two words"}, kUsage, "white space"}});
-  Expect(Worker(), {{"rank outside its group",
-                     {"publish", "--dir", "x", "--label", "l", "--rank", "2", "--ranks", "2"},
-                     kUsage,
-                     "outside the group"},
-                    {"more shards than ranks",
-                     {"publish", "--dir", "x", "--label", "l", "--shards", "2"},
-                     kUsage,
-                     "--shards 2"},
-                    {"label", {"publish", "--dir", "x", "--label", "latest"}, kUsage, "latest"},
-                    {"attribute",
-                     {"publish", "--dir", "x", "--label", "l", "--attributes", "step"},
-                     kUsage,
-                     "key=value"},
-                    {"location", {"follow", "--location", "moon"}, kUsage, "moon"},
-                    {"rate", {"follow", "--rate", "0"}, kUsage, "--rate"}});
+  Expect(Worker(),
+         {{"rank outside its group",
+           {"publish", "--dir", "x", "--label", "l", "--rank", "2", "--ranks", "2"},
+           kUsage,
+           "outside the group"},
+          {"more shards than ranks",
+           {"publish", "--dir", "x", "--label", "l", "--shards", "2"},
+           kUsage,
+           "--shards 2"},
+          {"label", {"publish", "--dir", "x", "--label", "latest"}, kUsage, "latest"},
+          {"attribute",
+           {"publish", "--dir", "x", "--label", "l", "--attributes", "step"},
+           kUsage,
+           "key=value"},
+          {"a server without a port", {"follow", "--server", "nowhere"}, kUsage, "host:port"},
+          {"a group that is no name", {"follow", "--group", "a b"}, kUsage, "white space"},
+          {"location", {"follow", "--location", "moon"}, kUsage, "moon"},
+          {"rate", {"follow", "--rate", "0"}, kUsage, "--rate"}});
 }
 
 TEST(UsageTest, AServerThatIsNotThereIsNamed) {
@@ -133,7 +144,10 @@ TEST(FoldersTest, AFolderThatIsWrongOrMissingIsNamed) {
   const std::string hostile = FreshFolder("hostile");
   std::ofstream(hostile + "/model.safetensors") << std::string(8, '\xff') << "{}";
   for (const std::string& folder : {std::string("/no/such/folder"), empty, truncated, hostile}) {
-    Expect(Th(), {{"verify " + folder, {"verify", folder}, kLocalFiles, folder},
+    const bool damaged = folder == truncated || folder == hostile;
+    const std::string to_do = damaged ? "fetch it again, or name another folder" : folder;
+    Expect(Th(), {{"what to do about " + folder, {"verify", folder}, kLocalFiles, to_do},
+                  {"verify " + folder, {"verify", folder}, kLocalFiles, folder},
                   {"demo " + folder, {"demo", "--model", folder}, kLocalFiles, folder}});
     Expect(
         Worker(),

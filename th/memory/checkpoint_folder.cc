@@ -17,7 +17,8 @@ namespace th {
 namespace {
 
 absl::Status InFile(const std::string& path, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message(),
+                                                  "; fetch it again, or name another folder"));
 }
 
 absl::StatusOr<std::string> ReadWhole(const FileDescriptor& file, uint64_t offset, uint64_t bytes) {

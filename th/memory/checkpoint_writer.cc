@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <system_error>
 #include <utility>
@@ -59,14 +60,28 @@ absl::StatusOr<SafetensorsPlan> PlanFile(const FileTensors& tensors,
   return PlanSafetensorsFile(specs, metadata);
 }
 
+using Cancelled = std::function<bool()>;
+
+absl::Status WritePieces(const FileDescriptor& file, const void* data, uint64_t bytes,
+                         const Cancelled& cancelled) {
+  const auto* from = static_cast<const char*>(data);
+  for (uint64_t done = 0; done < bytes;) {
+    if (cancelled && cancelled()) return absl::CancelledError("interrupted");
+    const uint64_t piece = std::min(bytes - done, kCheckpointPieceBytes);
+    TH_RETURN_IF_ERROR(file.Write(from + done, piece));
+    done += piece;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status WriteFile(const std::string& path, const SafetensorsPlan& plan,
-                       const FileTensors& tensors) {
+                       const FileTensors& tensors, const Cancelled& cancelled) {
   std::map<std::string, const void*> data;
   for (const CheckpointTensor& tensor : tensors) data[tensor.spec.name] = tensor.data;
   TH_ASSIGN_OR_RETURN(const FileDescriptor file, FileDescriptor::Create(path));
   TH_RETURN_IF_ERROR(file.Write(plan.bytes.data(), plan.bytes.size()));
   for (const SafetensorsTensor& tensor : plan.header.tensors) {
-    TH_RETURN_IF_ERROR(file.Write(data[tensor.spec.name], tensor.spec.bytes));
+    TH_RETURN_IF_ERROR(WritePieces(file, data[tensor.spec.name], tensor.spec.bytes, cancelled));
   }
   return file.Sync();
 }
@@ -83,10 +98,12 @@ uint64_t FreeBytes(const std::string& folder) {
   return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
 }
 
-absl::Status DiskFull(const std::string& folder, uint64_t needed, uint64_t free) {
-  return absl::ResourceExhaustedError(absl::StrCat("no room for the checkpoint ", folder,
-                                                   ": it needs ", needed, " bytes and ", free,
-                                                   " are free; nothing was left behind"));
+absl::Status DiskFull(const std::string& folder, uint64_t needed, uint64_t free,
+                      const std::string& cause) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no room for the checkpoint ", folder, ": it needs ", needed, " bytes and ",
+                   free, " are free", cause.empty() ? "" : " (", cause, cause.empty() ? "" : ")",
+                   "; nothing was left behind; make room or name another disk"));
 }
 
 std::string FileName(size_t index, size_t count) {
@@ -109,10 +126,10 @@ absl::Status WriteIndex(const std::string& folder, const std::vector<FileTensors
 }
 
 absl::Status WriteInto(const std::string& folder, const std::vector<FileTensors>& files,
-                       const std::vector<SafetensorsPlan>& plans) {
+                       const std::vector<SafetensorsPlan>& plans, const Cancelled& cancelled) {
   for (size_t i = 0; i < files.size(); ++i) {
-    TH_RETURN_IF_ERROR(
-        WriteFile(absl::StrCat(folder, "/", FileName(i, files.size())), plans[i], files[i]));
+    TH_RETURN_IF_ERROR(WriteFile(absl::StrCat(folder, "/", FileName(i, files.size())), plans[i],
+                                 files[i], cancelled));
   }
   if (files.size() > 1) TH_RETURN_IF_ERROR(WriteIndex(folder, files));
   TH_ASSIGN_OR_RETURN(const FileDescriptor self, FileDescriptor::OpenFolder(folder));
@@ -168,16 +185,18 @@ absl::Status WriteCheckpoint(const std::string& path, absl::Span<const Checkpoin
   std::error_code error;
   std::filesystem::create_directories(parent, error);
   if (error) return FileError("create", parent, error.value());
-  if (const uint64_t free = FreeBytes(parent); free < needed) return DiskFull(folder, needed, free);
+  if (const uint64_t free = FreeBytes(parent); free < needed)
+    return DiskFull(folder, needed, free, "");
 
   std::string unfinished = absl::StrCat(folder, ".unfinished-XXXXXX");
   if (mkdtemp(unfinished.data()) == nullptr) return FileError("create", unfinished, errno);
-  absl::Status status = WriteInto(unfinished, files, plans);
+  absl::Status status = WriteInto(unfinished, files, plans, options.cancelled);
   if (status.ok()) status = PublishFolder(unfinished, folder, parent);
   if (status.ok()) return status;
   const uint64_t free_then = FreeBytes(parent);
   std::filesystem::remove_all(unfinished, error);
-  if (absl::IsResourceExhausted(status)) return DiskFull(folder, needed, free_then);
+  if (absl::IsResourceExhausted(status))
+    return DiskFull(folder, needed, free_then, std::string(status.message()));
   return status;
 }
 

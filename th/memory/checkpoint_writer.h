@@ -8,6 +8,7 @@
 #define TH_MEMORY_CHECKPOINT_WRITER_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -26,10 +27,15 @@ struct CheckpointWriteOptions {
   SafetensorsMetadata metadata;
   // Files are closed at this size; a larger tensor has a file of its own.
   uint64_t max_file_bytes = uint64_t{5'000'000'000};
+  // Asked between pieces of kCheckpointPieceBytes: whether to give up.
+  std::function<bool()> cancelled;
 };
 
+inline constexpr uint64_t kCheckpointPieceBytes = uint64_t{16} << 20;
+
 // ALREADY_EXISTS when `folder` exists and is not empty. RESOURCE_EXHAUSTED naming the folder, the
-// bytes needed and the bytes free when the disk is full. INVALID_ARGUMENT as PlanSafetensorsFile.
+// bytes needed and the bytes free when the disk is full, before or in the middle of it. CANCELLED.
+// INVALID_ARGUMENT as PlanSafetensorsFile.
 absl::Status WriteCheckpoint(const std::string& folder, absl::Span<const CheckpointTensor> tensors,
                              const CheckpointWriteOptions& options);
 

@@ -25,6 +25,7 @@ absl::StatusCode CodeOf(int error_number) {
     case EROFS:
       return absl::StatusCode::kPermissionDenied;
     case ENOSPC:
+    case EFBIG:  // a limit on the size of files
     case EDQUOT:
     case EMFILE:
     case ENFILE:

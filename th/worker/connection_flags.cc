@@ -1,9 +1,12 @@
 #include "th/worker/connection_flags.h"
 
+#include <functional>
 #include <utility>
 
+#include "th/client/data_address.h"
 #include "th/topology/location.h"
 #include "th/weights/status_macros.h"
+#include "th/weights/version.h"
 #include "th/worker/quantity.h"
 
 namespace th {
@@ -24,6 +27,25 @@ void AddQuantityFlag(CLI::App* app, const std::string& name, uint64_t* value, Qu
   option->default_str(shown_default);
 }
 
+// CLI11 takes an empty text for "right".
+CLI::Validator Valid(const std::string& shown,
+                     std::function<absl::Status(const std::string&)> check) {
+  return CLI::Validator(
+      [check = std::move(check)](std::string& text) { return std::string(check(text).message()); },
+      shown);
+}
+
+CLI::Validator IsHostPort() {
+  return Valid("HOST:PORT", [](const std::string& text) { return ParseHostPort(text).status(); });
+}
+
+// A name that stands for all when it is empty, where the flag's own default is.
+CLI::Validator IsName(const std::string& what, bool may_be_empty) {
+  return Valid("NAME", [what, may_be_empty](const std::string& text) {
+    return text.empty() && may_be_empty ? absl::OkStatus() : ValidateName(what, text);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
@@ -33,9 +55,13 @@ absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
 
 void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
   app->add_option("--server", flags->server, "HOST:PORT of the reference server")
+      ->check(IsHostPort())
       ->capture_default_str();
-  app->add_option("--run", flags->run, "the run that the model belongs to")->capture_default_str();
+  app->add_option("--run", flags->run, "the run that the model belongs to")
+      ->check(IsName("run", flags->run.empty()))
+      ->capture_default_str();
   app->add_option("--model", flags->model, "the model's name within the run")
+      ->check(IsName("model", flags->model.empty()))
       ->capture_default_str();
   app->add_option("--connect-timeout", flags->connect_timeout_s,
                   "seconds to try to reach the server")
@@ -61,6 +87,7 @@ absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(
 
 void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
   app->add_option("--group", flags->group, "the name of this group of ranks")
+      ->check(IsName("group", flags->group.empty()))
       ->capture_default_str();
   app->add_option("--location", flags->location,
                   "where this process runs, like site=a,rack=r1,host=n7; what is left out is found "

@@ -50,14 +50,6 @@ void Tell(const FollowedVersion& followed) {
             << (followed.folder.empty() ? "" : " folder=") << followed.folder << std::endl;
 }
 
-ExitStatus ExitOf(const absl::Status& status) {
-  if (absl::IsResourceExhausted(status) || absl::IsAlreadyExists(status) ||
-      absl::IsPermissionDenied(status)) {
-    return ExitStatus::kLocalFiles;
-  }
-  return ExitStatusOf(status);
-}
-
 ExitStatus RunFollow(const FollowFlags& flags) {
   StopSignals stop(static_cast<int>(ExitStatus::kOk));
   const absl::StatusOr<ClientOptions> client = flags.member.ToClientOptions(flags.connection);
@@ -72,7 +64,8 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                      .timeout = absl::Seconds(flags.timeout_s)},
                     &stop);
   const absl::Status status = follower.Run(&Tell);
-  return status.ok() ? ExitStatus::kOk : Fail(status, ExitOf(status));
+  if (status.ok()) return ExitStatus::kOk;
+  return Fail(status, follower.could_not_save() ? ExitStatus::kLocalFiles : ExitStatusOf(status));
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
   absl::Status status;
   while (status.ok() && !stop_->requested()) {
     status = FollowOnce(on_version);
-    if (!status.ok() && MayPass(status)) {
+    if (!status.ok() && !could_not_save_ && MayPass(status)) {
       LOG(WARNING) << "will try again: " << status.message();
       status = absl::OkStatus();
     }
@@ -89,11 +89,15 @@ absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion
   if (!(*update)->first().moved()) return absl::OkStatus();
   const absl::Duration seconds = absl::Now() - begin;
   TH_RETURN_IF_ERROR(model_->Gather());
-  TH_ASSIGN_OR_RETURN(const std::string folder, Save((*update)->first().version()));
+  const absl::StatusOr<std::string> folder = Save((*update)->first().version());
+  if (!folder.ok()) {
+    could_not_save_ = !absl::IsCancelled(folder.status());
+    return could_not_save_ ? folder.status() : absl::OkStatus();
+  }
   on_version({.update = (*update)->first(),
               .bytes_received = (*update)->bytes_received(),
               .seconds = seconds,
-              .folder = folder});
+              .folder = *folder});
   return absl::OkStatus();
 }
 
@@ -101,7 +105,7 @@ absl::StatusOr<std::string> Follower::Save(const VersionInfo& version) {
   if (options_.into.empty()) return "";
   const std::string folder = absl::StrCat(options_.into, "/", FileNameOf(version));
   TH_RETURN_IF_ERROR(CheckCanSave(folder, model_->bytes()));
-  TH_RETURN_IF_ERROR(SaveModel(*model_, version, folder));
+  TH_RETURN_IF_ERROR(SaveModel(*model_, version, folder, stop_));
   return folder;
 }
 

@@ -51,6 +51,8 @@ class Follower {
   // model's layout changed, a folder cannot be written. An update that failed for lack of sources
   // is tried again.
   absl::Status Run(const std::function<void(const FollowedVersion&)>& on_version);
+  // Whether what Run came to is the folder's fault, not the server's or a peer's.
+  bool could_not_save() const { return could_not_save_; }
 
  private:
   absl::StatusOr<std::optional<VersionShards>> AwaitFirstVersion();
@@ -63,6 +65,7 @@ class Follower {
   std::unique_ptr<Controller> controller_;
   std::unique_ptr<ModelMemory> model_;
   std::unique_ptr<ReaderGroup> readers_;
+  bool could_not_save_ = false;
 };
 
 }  // namespace th

@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/worker/command.h"
 #include "th/worker/connection_flags.h"
 #include "th/worker/publisher.h"
@@ -20,8 +23,9 @@
 namespace th {
 namespace {
 
-// How often it looks whether it is still a member.
+// How often it looks whether it is still a member, and whether it is to stop sealing.
 constexpr absl::Duration kMembershipPoll = absl::Milliseconds(500);
+constexpr absl::Duration kStopPoll = absl::Milliseconds(50);
 
 struct PublishFlags {
   ConnectionFlags connection;
@@ -68,11 +72,11 @@ absl::StatusOr<PublisherOptions> OptionsOf(const PublishFlags& flags) {
   return options;
 }
 
-// Nothing is there for readers yet: what fails is the folder, the server or the group.
-ExitStatus ExitOfLoading(const absl::Status& status) {
-  if (absl::IsUnavailable(status)) return ExitStatus::kUnreachable;
-  if (absl::IsAlreadyExists(status)) return ExitStatus::kFailed;  // another holds the rank
-  return ExitStatus::kLocalFiles;
+ExitStatus Drain(const PublishFlags& flags, Publisher& publisher) {
+  LOG(INFO) << "draining; " << FormatBytes(publisher.bytes_sent()) << " were sent to readers";
+  const absl::Status drained = publisher.Drain(absl::Seconds(flags.drain_s));
+  LOG_IF(WARNING, !drained.ok()) << "draining: " << drained.message();
+  return ExitStatus::kOk;
 }
 
 ExitStatus Hold(const PublishFlags& flags, Publisher& publisher, StopSignals& stop) {
@@ -80,10 +84,52 @@ ExitStatus Hold(const PublishFlags& flags, Publisher& publisher, StopSignals& st
     const absl::Status held = publisher.CheckHeld();
     if (!held.ok()) return Fail(held, ExitStatus::kFailed);
   }
-  LOG(INFO) << "draining; " << FormatBytes(publisher.bytes_sent()) << " were sent to readers";
-  const absl::Status drained = publisher.Drain(absl::Seconds(flags.drain_s));
-  LOG_IF(WARNING, !drained.ok()) << "draining: " << drained.message();
-  return ExitStatus::kOk;
+  return Drain(flags, publisher);
+}
+
+// Waits for the other ranks of the group; nullopt when a stop comes before them.
+std::optional<absl::StatusOr<VersionInfo>> Publish(const PublishFlags& flags,
+                                                   const Attributes& attributes,
+                                                   Publisher& publisher, StopSignals& stop) {
+  PendingResult<absl::StatusOr<VersionInfo>> pending(&stop);
+  std::thread publishing([&, done = pending.Callback()] {
+    done(publisher.Publish(flags.label, attributes, absl::Seconds(flags.timeout_s)));
+  });
+  std::optional<absl::StatusOr<VersionInfo>> version = pending.Await();
+  if (!version) publisher.Abandon();
+  publishing.join();
+  return version;
+}
+
+// OK once sealed or when a stop is requested: sums of a large shard take minutes.
+absl::Status AwaitSealed(Publisher& publisher, absl::Duration timeout, const StopSignals& stop) {
+  const absl::Time deadline = MonotonicNow() + timeout;
+  for (;;) {
+    const absl::Status sealed = publisher.AwaitSealed(kStopPoll);
+    if (stop.requested() || !absl::IsDeadlineExceeded(sealed)) {
+      return stop.requested() ? absl::OkStatus() : sealed;
+    }
+    if (MonotonicNow() > deadline) return sealed;
+  }
+}
+
+ExitStatus PublishAndHold(const PublishFlags& flags, const Attributes& attributes,
+                          Publisher& publisher, StopSignals& stop) {
+  // From here on readers may come.
+  stop.HoldOff();
+  const auto version = Publish(flags, attributes, publisher, stop);
+  if (!version) {
+    LOG(INFO) << "stopped before the version was published";
+    return ExitStatus::kOk;
+  }
+  if (!version->ok()) return Fail(version->status(), ExitStatusOf(version->status()));
+  const absl::Status sealed = AwaitSealed(publisher, absl::Seconds(flags.timeout_s), stop);
+  if (!sealed.ok()) return Fail(sealed, ExitStatus::kFailed);
+  if (stop.requested()) return Drain(flags, publisher);
+  // For scripts: the one line of stdout.
+  std::cout << "published " << flags.connection.key().ToString()
+            << " version=" << (*version)->ToString() << std::endl;
+  return Hold(flags, publisher, stop);
 }
 
 ExitStatus RunPublish(const PublishFlags& flags) {
@@ -93,17 +139,13 @@ ExitStatus RunPublish(const PublishFlags& flags) {
   const absl::StatusOr<Attributes> attributes = ParseAttributes(flags.attributes);
   if (!attributes.ok()) return Fail(attributes.status(), ExitStatus::kUsage);
   const absl::StatusOr<std::unique_ptr<Publisher>> publisher = Publisher::Load(*options);
-  if (!publisher.ok()) return Fail(publisher.status(), ExitOfLoading(publisher.status()));
+  if (!publisher.ok()) return Fail(publisher.status(), ExitStatus::kLocalFiles);
+  if (const absl::Status joined = (*publisher)->Join(); !joined.ok()) {
+    return Fail(joined, ExitStatusOf(joined));
+  }
   LOG(INFO) << absl::StrJoin((*publisher)->ranks(), ", ") << " hold "
             << FormatBytes((*publisher)->bytes()) << " of " << flags.folder;
-  const absl::StatusOr<VersionInfo> version =
-      (*publisher)->Publish(flags.label, *attributes, absl::Seconds(flags.timeout_s));
-  if (!version.ok()) return Fail(version.status(), ExitStatusOf(version.status()));
-  stop.HoldOff();
-  // For scripts: the one line of stdout.
-  std::cout << "published " << flags.connection.key().ToString()
-            << " version=" << version->ToString() << std::endl;
-  return Hold(flags, **publisher, stop);
+  return PublishAndHold(flags, *attributes, **publisher, stop);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "th/memory/checkpoint_folder.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/weights/shard_partition.h"
 #include "th/weights/status_macros.h"
 
@@ -28,24 +29,31 @@ absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Load(const PublisherOptions& options) {
+absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Load(PublisherOptions options) {
   TH_ASSIGN_OR_RETURN(const CheckpointFolder folder, CheckpointFolder::Open(options.folder));
   const uint32_t shard_count = options.shards == 0 ? options.ranks : options.shards;
   TH_ASSIGN_OR_RETURN(const auto shards, SplitIntoShards(folder.tensors(), shard_count));
-  auto publisher = std::make_unique<Publisher>();
-  for (uint32_t rank = 0; rank < options.ranks; ++rank) {
-    if (options.rank && *options.rank != rank) continue;
+  std::unique_ptr<Publisher> publisher(new Publisher(std::move(options)));
+  for (uint32_t rank = 0; rank < publisher->options_.ranks; ++rank) {
+    if (publisher->options_.rank && *publisher->options_.rank != rank) continue;
     Member& member = publisher->members_.emplace_back();
-    member.name = absl::StrCat(options.client.group, "/", rank);
+    member.rank = rank;
+    member.name = absl::StrCat(publisher->options_.client.group, "/", rank);
     TH_ASSIGN_OR_RETURN(member.memory, ReadShard(folder, shards[rank % shard_count]));
-    ClientOptions client = options.client;
-    client.rank = rank;
-    client.ranks = options.ranks;
-    TH_ASSIGN_OR_RETURN(member.client, Client::Join(std::move(client)));
-    TH_ASSIGN_OR_RETURN(member.weights,
-                        member.client->Register(member.memory.tensors(), {.form = options.form}));
   }
   return publisher;
+}
+
+absl::Status Publisher::Join() {
+  for (Member& member : members_) {
+    ClientOptions client = options_.client;
+    client.rank = member.rank;
+    client.ranks = options_.ranks;
+    TH_ASSIGN_OR_RETURN(member.client, Client::Join(std::move(client)));
+    TH_ASSIGN_OR_RETURN(member.weights,
+                        member.client->Register(member.memory.tensors(), {.form = options_.form}));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<VersionInfo> Publisher::Publish(absl::string_view label,
@@ -60,18 +68,28 @@ absl::StatusOr<VersionInfo> Publisher::Publish(absl::string_view label,
     TH_ASSIGN_OR_RETURN(PublishResult result, member.weights.AwaitPublished());
     version = std::move(result.version);
   }
-  for (Member& member : members_) {
-    const absl::Status sealed = member.weights.AwaitSealed(timeout);
-    if (sealed.ok()) continue;
-    // A publication that was refused once its sums were known says why at the next verb.
-    const absl::Status why = UnpublishAll(absl::ZeroDuration());
-    return why.ok() ? sealed : why;
-  }
   return version;
 }
 
+void Publisher::Abandon() {
+  for (Member& member : members_) (void)member.client->Leave();
+}
+
+absl::Status Publisher::AwaitSealed(absl::Duration timeout) {
+  const absl::Time deadline = MonotonicNow() + timeout;
+  for (Member& member : members_) {
+    const absl::Status sealed =
+        member.weights.AwaitSealed(std::max(deadline - MonotonicNow(), absl::ZeroDuration()));
+    if (absl::IsDeadlineExceeded(sealed)) return sealed;
+    if (!sealed.ok()) return WhyNotHeld(member);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Publisher::Drain(absl::Duration timeout) {
-  absl::Status status = UnpublishAll(timeout);
+  const absl::Time deadline = MonotonicNow() + timeout;
+  (void)AwaitSealed(timeout);
+  absl::Status status = UnpublishAll(std::max(deadline - MonotonicNow(), absl::ZeroDuration()));
   for (Member& member : members_) status.Update(member.client->Leave());
   return status;
 }
@@ -96,13 +114,16 @@ absl::Status Publisher::UnpublishAll(absl::Duration drain_timeout) {
   return status;
 }
 
+// A publication that was refused once its sums were known says why at the next verb.
+absl::Status Publisher::WhyNotHeld(const Member& member) {
+  const absl::Status why = UnpublishAll(absl::ZeroDuration());
+  return why.ok() ? absl::AbortedError(absl::StrCat(member.name, " is published no longer")) : why;
+}
+
 absl::Status Publisher::CheckHeld() {
   for (Member& member : members_) {
     TH_RETURN_IF_ERROR(member.client->membership());
-    if (member.weights.AwaitSealed(absl::ZeroDuration()).ok()) continue;
-    const absl::Status why = UnpublishAll(absl::ZeroDuration());
-    return why.ok() ? absl::AbortedError(absl::StrCat(member.name, " is published no longer"))
-                    : why;
+    if (!member.weights.AwaitSealed(absl::ZeroDuration()).ok()) return WhyNotHeld(member);
   }
   return absl::OkStatus();
 }

@@ -1,12 +1,13 @@
 // A checkpoint folder held and offered as a version: what `tensorhub_worker publish` is.
 //
-//   TH_ASSIGN_OR_RETURN(auto publisher, Publisher::Load(options));    // memory, bytes, memberships
-//   TH_RETURN_IF_ERROR(publisher->Publish("step-57", attributes));    // all its ranks; sealed
+//   TH_ASSIGN_OR_RETURN(auto publisher, Publisher::Load(options));  // memory and bytes
+//   TH_RETURN_IF_ERROR(publisher->Join());                          // memberships
+//   TH_ASSIGN_OR_RETURN(version, publisher->Publish("step-57", attributes, timeout));
+//   TH_RETURN_IF_ERROR(publisher->AwaitSealed(timeout));
 //   ... until it is to end ...
-//   TH_RETURN_IF_ERROR(publisher->Drain(absl::Seconds(5)));           // readers in flight may
-//   finish
+//   TH_RETURN_IF_ERROR(publisher->Drain(absl::Seconds(5)));  // readers in flight may finish
 //
-// It plays one rank of the group, or all of them. Not thread-safe.
+// It plays one rank of the group, or all of them. Not thread-safe, but for Abandon.
 #ifndef TH_WORKER_PUBLISHER_H_
 #define TH_WORKER_PUBLISHER_H_
 
@@ -14,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,15 +38,22 @@ struct PublisherOptions {
 
 class Publisher {
  public:
-  // Reads the folder's tensors and joins. Errors of CheckpointFolder::Open, SplitIntoShards,
-  // Client.
-  static absl::StatusOr<std::unique_ptr<Publisher>> Load(const PublisherOptions& options);
+  // Reads the folder's tensors. Errors of CheckpointFolder::Open and SplitIntoShards.
+  static absl::StatusOr<std::unique_ptr<Publisher>> Load(PublisherOptions options);
+  // Errors of Client::Join and Client::Register.
+  absl::Status Join();
 
-  // Returns once the version is there for readers and its sums are sealed, which for another rank
-  // of the group that never comes is an error after `timeout`.
+  // Returns once the version is there for readers, which for another rank of the group that never
+  // comes is an error after `timeout`.
   absl::StatusOr<VersionInfo> Publish(absl::string_view label, const Attributes& attributes,
                                       absl::Duration timeout);
-  // Lets readers in flight finish, at most so long, and leaves.
+  // Ends a Publish under way on another thread with CANCELLED: leaves, lets nobody finish.
+  void Abandon();
+  // Until the sums of what was published are known. DEADLINE_EXCEEDED: not yet. ABORTED or what the
+  // server said: it is published no longer.
+  absl::Status AwaitSealed(absl::Duration timeout);
+  // Lets readers in flight finish, at most so long, and leaves. What is not sealed yet is sealed
+  // first, within the same time: without the sums nobody could finish.
   absl::Status Drain(absl::Duration timeout);
 
   // OK while all memberships live and what was published stays published: its sums may turn out to
@@ -57,13 +66,17 @@ class Publisher {
 
  private:
   struct Member {
+    uint32_t rank = 0;
     std::string name;
     TensorMemory memory;  // before what reads it: it goes last
     std::unique_ptr<Client> client;
     WeightBuffer weights;
   };
+  explicit Publisher(PublisherOptions options) : options_(std::move(options)) {}
   absl::Status UnpublishAll(absl::Duration drain_timeout);
+  absl::Status WhyNotHeld(const Member& member);
 
+  const PublisherOptions options_;
   std::vector<Member> members_;
 };
 

@@ -37,14 +37,16 @@ absl::Status CheckCanSave(const std::string& folder, uint64_t bytes) {
 }
 
 absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version,
-                       const std::string& folder) {
+                       const std::string& folder, StopSignals* stop) {
+  const StopSignals::Unbroken unbroken(stop);
   std::vector<CheckpointTensor> tensors;
   for (const Tensor& tensor : model.tensors())
     tensors.push_back({.spec = tensor, .data = tensor.data});
   return WriteCheckpoint(folder, tensors,
                          {.metadata = {{"format", "pt"},
                                        {"tensorhub.version", version.label.text()},
-                                       {"tensorhub.sequence", version.sequence.ToString()}}});
+                                       {"tensorhub.sequence", version.sequence.ToString()}},
+                          .cancelled = [stop] { return stop->requested(); }});
 }
 
 }  // namespace th

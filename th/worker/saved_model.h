@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "th/weights/version.h"
 #include "th/worker/model_memory.h"
+#include "th/worker/stop_signals.h"
 
 namespace th {
 
@@ -17,9 +18,10 @@ namespace th {
 absl::Status CheckCanSave(const std::string& folder, uint64_t bytes);
 
 // Writes the whole tensors, gathered, as a folder; whole or not at all (th/memory). The version's
-// name is in the files' metadata. Errors of WriteCheckpoint.
+// name is in the files' metadata. CANCELLED once a stop is requested; until then a second signal
+// waits for what was written to be gone. Errors of WriteCheckpoint.
 absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version,
-                       const std::string& folder);
+                       const std::string& folder, StopSignals* stop);
 
 }  // namespace th
 

@@ -64,7 +64,9 @@ TEST(SaveModelTest, WritesTensorsAliasesAndTheVersion) {
   VersionInfo version{.sequence = VersionSequence::Of(Epoch(1), 2),
                       .label = *VersionLabel::Parse("step-2")};
   const std::string folder = Fresh("saved");
-  ASSERT_OK(SaveModel(model, version, folder));
+  StopSignals stop(99);
+  stop.HoldOff();
+  ASSERT_OK(SaveModel(model, version, folder, &stop));
 
   ASSERT_OK_AND_ASSIGN(const CheckpointFolder read, CheckpointFolder::Open(folder));
   ASSERT_THAT(read.tensors(), SizeIs(2));

@@ -29,7 +29,8 @@ void SayStopping(int signal) {
 
 }  // namespace
 
-StopSignals::StopSignals(int status_at_once) : status_at_once_(status_at_once) {
+StopSignals::StopSignals(int status_at_once)
+    : status_of_end_(status_at_once), status_at_once_(status_at_once) {
   const sigset_t handled = HandledSignals();
   pthread_sigmask(SIG_BLOCK, &handled, &before_);
   signal_fd_ = signalfd(-1, &handled, SFD_CLOEXEC);
@@ -61,7 +62,10 @@ void StopSignals::Listen() {
 void StopSignals::Take(int signal) {
   absl::MutexLock lock(&mutex_);
   if (status_at_once_) _exit(*status_at_once_);
-  if (signal_ != 0) _exit(128 + signal);
+  if (signal_ != 0) {
+    if (unbroken_ == 0) _exit(128 + signal);
+    return;
+  }
   signal_ = signal;
   SayStopping(signal);
 }
@@ -69,6 +73,22 @@ void StopSignals::Take(int signal) {
 void StopSignals::HoldOff() {
   absl::MutexLock lock(&mutex_);
   status_at_once_.reset();
+}
+
+void StopSignals::LetGo() {
+  absl::MutexLock lock(&mutex_);
+  if (signal_ != 0) _exit(status_of_end_);
+  status_at_once_ = status_of_end_;
+}
+
+StopSignals::Unbroken::Unbroken(StopSignals* stop) : stop_(stop) {
+  absl::MutexLock lock(&stop_->mutex_);
+  ++stop_->unbroken_;
+}
+
+StopSignals::Unbroken::~Unbroken() {
+  absl::MutexLock lock(&stop_->mutex_);
+  --stop_->unbroken_;
 }
 
 bool StopSignals::requested() const { return signal() != 0; }

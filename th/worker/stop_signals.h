@@ -40,6 +40,23 @@ class StopSignals {
 
   // From here on the first signal only requests the stop.
   void HoldOff();
+  // There is nothing to undo any more: a signal ends the process at once again, and one that came
+  // meanwhile does so now.
+  void LetGo();
+
+  // While one lives a second signal does not end the process at once: what is being undone or
+  // finished is short, and must not be left half done.
+  class Unbroken {
+   public:
+    explicit Unbroken(StopSignals* stop);
+    ~Unbroken();
+    Unbroken(const Unbroken&) = delete;
+    Unbroken& operator=(const Unbroken&) = delete;
+
+   private:
+    StopSignals* const stop_;
+  };
+
   bool requested() const;
   // The signal that came first; 0: none yet.
   int signal() const;
@@ -54,7 +71,9 @@ class StopSignals {
   void Take(int signal);
 
   mutable absl::Mutex mutex_;
+  const int status_of_end_;
   std::optional<int> status_at_once_ ABSL_GUARDED_BY(mutex_);
+  int unbroken_ ABSL_GUARDED_BY(mutex_) = 0;
   int signal_ ABSL_GUARDED_BY(mutex_) = 0;
   sigset_t before_;
   // Instead of sigwait, which some kernels let the signal's default action overtake.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <thread>
 
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,6 +57,42 @@ TEST(StopSignalsTest, TheSecondSignalEndsTheProcess) {
               for (;;) pause();
             }),
             128 + SIGINT);
+}
+
+TEST(StopSignalsTest, TheSecondSignalWaitsForWhatMustNotBeBroken) {
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99);
+              stop.HoldOff();
+              kill(getpid(), SIGTERM);
+              stop.Wait();
+              {
+                const StopSignals::Unbroken unbroken(&stop);
+                for (int i = 0; i < 3; ++i) kill(getpid(), SIGINT);
+                poll(nullptr, 0, 50);  // time to die in, if it were to
+              }
+              _exit(7);
+            }),
+            7);
+}
+
+TEST(StopSignalsTest, OnceLetGoASignalEndsTheProcessWithTheGivenStatus) {
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99);
+              stop.HoldOff();
+              stop.LetGo();
+              kill(getpid(), SIGTERM);
+              for (;;) pause();
+            }),
+            99);
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99);
+              stop.HoldOff();
+              kill(getpid(), SIGTERM);
+              stop.Wait();
+              stop.LetGo();
+              _exit(7);
+            }),
+            99);
 }
 
 TEST(PendingResultTest, GivesTheResultOfTheCallback) {

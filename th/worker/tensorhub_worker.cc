@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
   signal(SIGPIPE, SIG_IGN);  // a closed stdout is a write that fails
+  signal(SIGXFSZ, SIG_IGN);  // and so is a file beyond the limit of the process
 
   CLI::App app(
       "TensorHub worker: publishes a checkpoint folder, or follows a model's latest version");

@@ -1,5 +1,5 @@
 // One worker's side of the protocol, pure: join, announce, retry, tokens, epoch changes, group
-// commit, progress. The client drives it with real sockets, the simulator with a virtual clock.
+// commit, progress. The client drives it with real sockets, tests with a virtual clock.
 //
 //   WorkerSession session(options, limits);
 //   session.Start(now);
