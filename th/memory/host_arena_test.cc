@@ -1,5 +1,9 @@
 #include "th/memory/host_arena.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -24,6 +28,19 @@ TEST(HostArenaTest, BlockIsWritableAlignedAndOfTheSizeAsked) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(block.data()) % kArenaAlignment, 0u);
   EXPECT_EQ(block.data()[block.bytes() - 1], std::byte{0x5a});
   EXPECT_EQ(arena.bytes_in_use(), 6 * kMiB);
+}
+
+// A page that the kernel has still to find costs a fault in the middle of a transfer.
+TEST(HostArenaTest, EveryPageOfABlockIsBackedBeforeItsFirstUse) {
+  for (const uint32_t threads : {1u, 3u}) {
+    HostArena arena({.limit_bytes = 64 * kMiB, .prefault_threads = threads});
+    ASSERT_OK_AND_ASSIGN(HostBlock block, arena.Allocate(8 * kMiB));
+    std::vector<unsigned char> pages(block.bytes() / static_cast<uint64_t>(getpagesize()));
+    ASSERT_EQ(mincore(block.data(), block.bytes(), pages.data()), 0);
+    const auto resident = std::count_if(pages.begin(), pages.end(),
+                                        [](unsigned char page) { return (page & 1) != 0; });
+    EXPECT_EQ(static_cast<size_t>(resident), pages.size()) << threads << " threads";
+  }
 }
 
 TEST(HostArenaTest, BlockThatWentBackIsUsedAgain) {
