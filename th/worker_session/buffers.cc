@@ -143,7 +143,6 @@ void HandleBufferRegistered(State& state, const BufferRegistered& message, absl:
   if (!std::exchange(buffer->told_ready, true))
     state.Emit(BufferReady{buffer->id, absl::OkStatus()});
   if (buffer->announce_again) Reannounce(state, *buffer, now);
-  ResendOperations(state, *buffer, now);
   Pump(state, *buffer, now);
 }
 

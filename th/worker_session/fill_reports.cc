@@ -17,9 +17,37 @@ Operation* FillOf(Buffer& buffer) {
   return fills ? update : nullptr;
 }
 
+// What a message costs on the wire at most: its keys and framing, and two numbers below
+// kMaxSegments a range, of which there are at most 1,024 (more lose their shortest).
+constexpr uint64_t kBytesOfProgress = 56;
+constexpr uint64_t kBytesOfRange = 8;
+constexpr uint64_t kMaxRangesTold = 1024;
+uint64_t CostOf(const SegmentSet& segments) {
+  return kBytesOfProgress + kBytesOfRange * std::min(segments.ranges().size(), kMaxRangesTold);
+}
+// The last two, of a shard that is received whole, always fit.
+constexpr uint64_t kBytesForTheEnd = 2 * (kBytesOfProgress + kBytesOfRange);
+
+uint64_t ProgressBytesLeft(const UpdateProgress& update) {
+  const uint64_t spent = update.progress_bytes + kBytesForTheEnd;
+  return kMaxProgressBytes - std::min(spent, kMaxProgressBytes);
+}
+
+// Until the next message after one that cost `bytes`.
+absl::Duration ProgressPause(const State& state, const UpdateProgress& update, uint64_t bytes) {
+  const absl::Duration interval = state.membership.progress_interval;
+  const uint64_t left = ProgressBytesLeft(update);
+  if (left >= kMaxProgressBytes / 2) return interval;
+  const double share = static_cast<double>(kMaxProgressBytes) / static_cast<double>(left + 1) / 2;
+  return std::max(interval, absl::Seconds(bytes) / kProgressBytesPerSecond * share);
+}
+
 void SendProgress(State& state, Buffer& buffer, Operation& fill, absl::Time now) {
-  fill.update.progress_waits = false;
-  fill.update.next_progress = now + state.membership.progress_interval;
+  UpdateProgress& update = fill.update;
+  const uint64_t bytes = CostOf(buffer.held);
+  update.progress_waits = false;
+  update.progress_bytes += bytes;
+  update.next_progress = now + ProgressPause(state, update, bytes);
   SendAbout(state, buffer, FillProgress{fill.key, buffer.version.sequence, buffer.held}, now);
 }
 
@@ -123,6 +151,10 @@ void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected
 void SendDueProgress(State& state, Buffer& buffer, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr || now < NextProgress(state, buffer)) return;
+  if (CostOf(buffer.held) > ProgressBytesLeft(fill->update)) {
+    fill->update.next_progress = now + kProgressRetry;
+    return;
+  }
   SendProgress(state, buffer, *fill, now);
 }
 

@@ -9,9 +9,21 @@
 namespace th::session {
 namespace {
 
-size_t OperationsOf(const State& state) {
+// That the caller waits for.
+size_t PendingOf(const Buffer& buffer) {
+  return static_cast<size_t>(std::count_if(buffer.operations.begin(), buffer.operations.end(),
+                                           [](const Operation& o) { return !o.detached; }));
+}
+
+size_t BytesOf(const Attributes& attributes) {
+  size_t bytes = 0;
+  for (const auto& [key, value] : attributes) bytes += key.size() + value.size();
+  return bytes;
+}
+
+size_t PendingOf(const State& state) {
   size_t count = 0;
-  for (const auto& [id, buffer] : state.buffers) count += buffer.operations.size();
+  for (const auto& [id, buffer] : state.buffers) count += PendingOf(buffer);
   return count;
 }
 
@@ -134,18 +146,23 @@ absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration t
   if (timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("the timeout has to be positive");
   }
-  if (buffer.operations.size() >= kMaxOperationsAhead) {
+  if (PendingOf(buffer) >= kMaxOperationsAhead) {
     return absl::ResourceExhaustedError(absl::StrCat(
         kMaxOperationsAhead, " operations of this buffer are unfinished; wait for one to end"));
   }
-  if (OperationsOf(state) >= state.limits.max_pending_operations) {
+  if (buffer.operations.size() >= kMaxOperationsUntold) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server is away and has ", buffer.operations.size(),
+                     " operations of this buffer to hear of; wait for it to come back"));
+  }
+  if (PendingOf(state) >= state.limits.max_pending_operations) {
     return absl::ResourceExhaustedError(absl::StrCat(state.limits.max_pending_operations,
                                                      " operations of this worker are unfinished"));
   }
   return absl::OkStatus();
 }
 
-Operation& Begin(State& state, Buffer& buffer, CallId call, StartOperation start, absl::Time now) {
+Operation& Begin(Buffer& buffer, CallId call, StartOperation start, absl::Time now) {
   Operation& operation = buffer.operations.emplace_back();
   operation.key = {buffer.id, buffer.next_number};
   buffer.next_number = buffer.next_number.Next();
@@ -154,7 +171,6 @@ Operation& Begin(State& state, Buffer& buffer, CallId call, StartOperation start
   operation.timeout_at = now + std::min(start.timeout, kMaxOperationTimeout);
   operation.start = std::move(start);
   operation.start.key = operation.key;
-  SendStart(state, buffer, operation, now);
   return operation;
 }
 
@@ -171,7 +187,8 @@ void SendStart(State& state, const Buffer& buffer, const Operation& operation, a
 }
 
 void SendRankFailed(State& state, const Buffer& buffer, Operation& operation, absl::Time now) {
-  if (operation.orphaned || operation.failure_told || !state.joined() || !buffer.registered) return;
+  if (!operation.told || operation.orphaned || operation.failure_told) return;
+  if (!state.joined() || !buffer.registered) return;
   operation.failure_told = true;
   const bool undefined = operation.update.wrote || operation.update.before.undefined;
   state.Send(RankFailed{operation.key, operation.verdict->status, undefined}, now);
@@ -201,6 +218,10 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   SetPhases(operation, now, done);
   RememberFinished(buffer, operation);
   operation.detached = true;
+  // What is kept for a server that is away is kept small: it was not published and never will be.
+  if (!verdict.status.ok() && BytesOf(operation.start.attributes) > kMaxAttributesUntold) {
+    operation.start.attributes.clear();
+  }
   state.TellServing(buffer);
   state.Emit(std::move(done));
 }

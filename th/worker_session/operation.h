@@ -15,8 +15,8 @@ namespace th::session {
 // buffer that the server has refused.
 absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration timeout);
 
-// Numbers the operation, keeps it and tells the server.
-Operation& Begin(State& state, Buffer& buffer, CallId call, StartOperation start, absl::Time now);
+// Numbers the operation and keeps it. The server is told by the next Pump, in the order of numbers.
+Operation& Begin(Buffer& buffer, CallId call, StartOperation start, absl::Time now);
 
 // To the server about `buffer`, once it knows the buffer in this membership; else what is said is
 // said again after the join.

@@ -80,15 +80,62 @@ Operation* UpdateFor(State& state, const OperationKey& key) {
   return is_update ? operation : nullptr;
 }
 
+// Tells all of one operation, as far as it is.
+void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  operation.told = true;
+  SendStart(state, buffer, operation, now);
+  if (operation.drained) {
+    SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut}, now);
+  } else if (operation.kind() == OperationKind::kUpdate) {
+    ResendUpdate(state, buffer, operation, now);
+  }
+  const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok();
+  if (failed && !operation.drained) SendRankFailed(state, buffer, operation, now);
+}
+
+// In the order of their numbers, and no more at a time than the server queues.
+void TellOperations(State& state, Buffer& buffer, absl::Time now) {
+  if (!state.joined() || !buffer.registered) return;
+  size_t ahead = 0;
+  for (Operation& operation : buffer.operations) {
+    if (operation.orphaned) continue;
+    if (++ahead > kMaxOperationsAhead) return;
+    if (!operation.told) Tell(state, buffer, operation, now);
+  }
+}
+
+// Differs after every step that Pump can take: what it counts only grows.
+struct Footprint {
+  BufferState state;
+  BufferGeneration generation;
+  size_t marks = 0;
+  friend bool operator==(const Footprint&, const Footprint&) = default;
+};
+Footprint FootprintOf(const Buffer& buffer) {
+  Footprint footprint{buffer.contract.state(), buffer.contract.generation()};
+  for (const Operation& operation : buffer.operations) {
+    footprint.marks += static_cast<size_t>(operation.update.phase);
+    footprint.marks += (operation.verdict.has_value() ? 1 : 0) + (operation.drained ? 1 : 0) +
+                       (operation.detached ? 1 : 0);
+  }
+  return footprint;
+}
+
 }  // namespace
 
 void Pump(State& state, Buffer& buffer, absl::Time now) {
-  // Twice: a step may begin a drain that nobody holds up, or end an operation before its own.
-  for (int pass = 0; pass < 2; ++pass) {
+  TellOperations(state, buffer, now);
+  // A step may begin a drain that nobody holds up, or end an operation before its own: again, until
+  // nothing changes.
+  for (int pass = 0; pass < kMaxPumpPasses; ++pass) {
+    const Footprint before = FootprintOf(buffer);
     AdvanceDrain(state, buffer, now);
     for (Operation& operation : buffer.operations) PumpOperation(state, buffer, operation, now);
+    if (FootprintOf(buffer) == before) break;
   }
   buffer.operations.remove_if(Settled);
+  // One that is settled makes room for another at the server.
+  TellOperations(state, buffer, now);
   state.TellServing(buffer);
   DecideHeldAdmissions(state, now);
 }
@@ -165,25 +212,14 @@ void HandlePublicationRefused(State& state, const PublicationRefused& message, a
   Pump(state, *buffer, now);
 }
 
-void ResendOperations(State& state, Buffer& buffer, absl::Time now) {
-  for (Operation& operation : buffer.operations) {
-    if (operation.orphaned || TH_MUTATE(kForgetUnfinishedOperations, false, true)) continue;
-    SendStart(state, buffer, operation, now);
-    if (operation.drained) {
-      SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut}, now);
-    } else if (operation.kind() == OperationKind::kUpdate) {
-      ResendUpdate(state, buffer, operation, now);
-    }
-    const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok();
-    if (failed && !operation.drained) SendRankFailed(state, buffer, operation, now);
-  }
-}
-
 void ForgetTold(State& state) {
   for (auto& [id, buffer] : state.buffers) {
     buffer.announced = false;
     buffer.registered = false;
-    for (Operation& operation : buffer.operations) operation.failure_told = false;
+    for (Operation& operation : buffer.operations) {
+      operation.told = TH_MUTATE(kForgetUnfinishedOperations, false, operation.told);
+      operation.failure_told = false;
+    }
   }
 }
 

@@ -10,8 +10,9 @@
 
 namespace th::session {
 
-// Takes every step that the state allows now: drains, operations, admissions that waited. Called
-// after each event that touched the buffer.
+// Takes every step that the state allows now: tells the server of operations that it does not know
+// yet (or not any more), goes on with drains, operations, admissions that waited. Called after each
+// event that touched the buffer.
 void Pump(State& state, Buffer& buffer, absl::Time now);
 void PumpAll(State& state, absl::Time now);
 
@@ -25,8 +26,6 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
 void HandleRoot(State& state, const RootKnown& message);
 void HandlePublicationRefused(State& state, const PublicationRefused& message, absl::Time now);
 
-// The server knows the buffer in this membership: every unfinished operation is told again.
-void ResendOperations(State& state, Buffer& buffer, absl::Time now);
 // The stream is gone: what was told in it counts as untold.
 void ForgetTold(State& state);
 // A server that knows nothing of the assignments of the one before.

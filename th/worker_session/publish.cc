@@ -65,7 +65,7 @@ absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequ
   start.label = std::move(request.label);
   start.attributes = std::move(request.attributes);
   start.derived_from = request.derived_from;
-  Operation& operation = Begin(state, buffer, call, std::move(start), now);
+  Operation& operation = Begin(buffer, call, std::move(start), now);
   operation.published_under = buffer.contract.generation();
   return absl::OkStatus();
 }

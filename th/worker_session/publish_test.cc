@@ -373,6 +373,19 @@ TEST_F(SealTest, WhatNobodyReadOrWhatIsSealedWaitsForNothing) {
   EXPECT_EQ(State(), BufferState::kWritable);
 }
 
+// The fill stopped what was summing, and the publisher's readers need the sums.
+TEST_F(SealTest, SummingGoesOnAfterAnUpdateThatWroteNothing) {
+  worker.UpdateToFilling(buffer, kSecond, kStep2);
+  worker.session.HandleFillFailed(buffer, absl::UnavailableError("no source"), worker.now);
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_EQ(State(), BufferState::kPublished);
+  const auto sealing = worker.Take<StartSealing>();
+  ASSERT_THAT(sealing, SizeIs(1));
+  EXPECT_EQ(sealing[0].version, kStep1.sequence);
+  EXPECT_EQ(sealing[0].generation, worker.session.buffer_generation(buffer));
+  EXPECT_GT(sealing[0].generation, generation);
+}
+
 TEST_F(SealTest, AnEndedSessionDoesNotWaitForSums) {
   ReadOnce();
   worker.session.Leave(worker.now);

@@ -46,11 +46,25 @@ inline constexpr absl::Duration kMaxProgressInterval = absl::Minutes(1);
 inline constexpr absl::Duration kHoldAdmission = absl::Seconds(1);
 inline constexpr size_t kMaxHeldAdmissions = 256;
 // Operations of one buffer that the caller may have begun and not seen the end of.
+// Also how many the server is told of and has not ended (it queues no more).
 inline constexpr size_t kMaxOperationsAhead = 8;
+// Operations of one buffer that ended here while the server was away and that it has to hear of: a
+// trainer goes on for so many verbs without one.
+inline constexpr size_t kMaxOperationsUntold = 2560;
+// Of each of these.
+inline constexpr size_t kMaxAttributesUntold = 1024;
+// Of one event: as many passes over a buffer's operations as may change anything. Each operation
+// goes through at most ten changes (verdict, end, drain, phases), so eight of them never need more.
+inline constexpr int kMaxPumpPasses = 96;
 inline constexpr size_t kMaxPendingCommands = 64;
 inline constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
 // Of one update: failed sources kept for the error, and told again after a reconnect.
 inline constexpr size_t kMaxFailedSourcesKept = 16;
+// What the FillProgress messages of one update may cost on the wire, out of the 64 KiB that a rank
+// may say in an update. From half of it on the pauses between them grow as what is left shrinks.
+inline constexpr uint64_t kMaxProgressBytes = uint64_t{32} << 10;
+inline constexpr uint64_t kProgressBytesPerSecond = 64;             // about a message a second
+inline constexpr absl::Duration kProgressRetry = absl::Minutes(1);  // where it does not fit now
 // Sources of one assignment that are looked at.
 inline constexpr size_t kMaxSourcesOfAssignment = 64;
 
@@ -138,6 +152,7 @@ struct UpdateProgress {
   uint64_t bytes_held = 0;
   absl::Time next_progress = absl::InfinitePast();
   bool progress_waits = false;
+  uint64_t progress_bytes = 0;  // that the progress told so far has cost
   absl::Time resolved_at = absl::InfiniteFuture();
   absl::Time sourced_at = absl::InfiniteFuture();
   absl::Time received_at = absl::InfiniteFuture();
@@ -153,6 +168,7 @@ struct Operation {
   std::optional<Verdict> verdict;
   bool detached = false;  // the caller has its result; kept until the server has heard it
   bool orphaned = false;  // of an older numbering: the server knows nothing of it
+  bool told = false;      // its start, in this membership
   bool failure_told = false;
   // publish: what names this publication of the buffer
   BufferGeneration published_under;

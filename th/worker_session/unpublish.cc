@@ -41,7 +41,7 @@ void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time 
   operation.drained = true;
   operation.readers_cut = buffer.drain_cut;
   Forget(buffer);
-  if (!operation.orphaned) {
+  if (!operation.orphaned && operation.told) {
     SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut}, now);
   }
 }
@@ -78,7 +78,7 @@ absl::Status BeginUnpublish(State& state, Buffer& buffer, CallId call,
   StartOperation start;
   start.kind = OperationKind::kUnpublish;
   start.timeout = request.timeout;
-  Begin(state, buffer, call, std::move(start), now);
+  Begin(buffer, call, std::move(start), now);
   return absl::OkStatus();
 }
 

@@ -39,12 +39,12 @@ void Hold(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
 void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
   UpdateProgress& update = operation.update;
   if (buffer.contract.state() == BufferState::kDraining) return;
-  update.before = {buffer.version,
-                   buffer.publisher,
-                   buffer.group_committed,
-                   buffer.contract.state() == BufferState::kUndefined,
-                   buffer.root,
-                   buffer.held};
+  update.before = {.version = buffer.version,
+                   .publisher = buffer.publisher,
+                   .group_committed = buffer.group_committed,
+                   .undefined = buffer.contract.state() == BufferState::kUndefined,
+                   .root = buffer.root,
+                   .held = buffer.held};
   const absl::Status begun =
       buffer.contract.BeginUpdate(update.resolved->sequence, now, update.drain_timeout);
   if (!begun.ok()) {
@@ -81,8 +81,9 @@ void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time no
   }
 }
 
-// The fill is over without a result: the contract says what the buffer is now.
-void FailFill(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+// The buffer was the update's to fill, and it ends without a result, maybe before a fill was
+// ordered (the drain has ended, and with it the update): the contract says what the buffer is now.
+void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   BeforeUpdate& before = operation.update.before;
   (void)buffer.contract.FillFailed();  // cannot fail: the state is filling
   if (!operation.update.wrote) {
@@ -91,6 +92,13 @@ void FailFill(State& state, Buffer& buffer, Operation& operation, absl::Time now
     buffer.group_committed = before.group_committed;
     buffer.root = before.root;
     buffer.held = before.held;
+    // The fill has stopped what was summing: it goes on, or the publisher's readers never complete.
+    const bool named = buffer.contract.state() == BufferState::kPublished &&
+                       buffer.version.sequence != VersionSequence();
+    if (named && buffer.publisher && !buffer.root.has_value()) {
+      state.TellServing(buffer);
+      state.Emit(StartSealing{buffer.id, buffer.version.sequence, buffer.contract.generation()});
+    }
   }
   Reannounce(state, buffer, now);
 }
@@ -127,7 +135,7 @@ void PumpConcluded(State& state, Buffer& buffer, Operation& operation, absl::Tim
       break;
     case UpdatePhase::kDraining:
       if (buffer.contract.state() == BufferState::kDraining) return;
-      FailFill(state, buffer, operation, now);
+      GiveUpFilling(state, buffer, operation, now);
       break;
     case UpdatePhase::kFilling:
       return StopFilling(state, buffer, operation);
@@ -137,7 +145,7 @@ void PumpConcluded(State& state, Buffer& buffer, Operation& operation, absl::Tim
       break;
     case UpdatePhase::kStopping:
       if (!update.fill_stopped) return;
-      FailFill(state, buffer, operation, now);
+      GiveUpFilling(state, buffer, operation, now);
       break;
   }
   End(state, buffer, operation, now);
@@ -162,7 +170,7 @@ absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateReques
   start.timeout = request.timeout;
   start.selector = std::move(request.selector);
   start.floor = request.floor;
-  Operation& operation = Begin(state, buffer, call, std::move(start), now);
+  Operation& operation = Begin(buffer, call, std::move(start), now);
   operation.update.drain_timeout = std::min(request.drain_timeout, request.timeout);
   return absl::OkStatus();
 }
