@@ -1,0 +1,301 @@
+// Every phase that a buffer's operations can be in, against everything that the server, the data
+// plane and the caller can say: the outcomes are the tables of docs/protocol/session.md, row by
+// row.
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/worker_session/session_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::UnorderedElementsAreArray;
+
+const VersionInfo kOld = Version(7, "step-1");    // what the buffer holds before
+const VersionInfo kNew = Version(8, "step-2");    // what an update goes to
+const VersionInfo kOther = Version(9, "step-3");  // what nobody asked for
+constexpr TransferId kReader(1);
+
+// One worker with one buffer, and what the phases and events are made of.
+class Scene {
+ public:
+  Scene() {
+    worker_.Join();
+    buffer_ = worker_.RegisteredBuffer();
+  }
+
+  // ---- the way into the phases
+  void Publish() {
+    Begin(OperationKind::kPublish, kOld);
+    Accept(worker_.session.Publish(CallId(number_.value), buffer_, {.label = kOld.label},
+                                   worker_.now));
+  }
+  void Published() {
+    Publish();
+    Finish(absl::OkStatus(), UpdateOutcome::kNone, kOld);
+    Seal();
+  }
+  void Read() { worker_.Admit(kReader, buffer_, kOld.sequence); }
+  void Unpublish() {
+    Begin(OperationKind::kUnpublish, kOld);
+    Accept(worker_.session.Unpublish(CallId(number_.value), buffer_, {}, worker_.now));
+  }
+  void Update(const VersionInfo& target = kNew) {
+    Begin(OperationKind::kUpdate, target);
+    Accept(worker_.session.Update(CallId(number_.value), buffer_, {}, worker_.now));
+  }
+  void Resolve() { Say(OperationResolved{key(), target_, std::nullopt}); }
+  void Fill() {
+    Update();
+    Resolve();
+    Assign();
+  }
+  void Undefine() {
+    Fill();
+    Write();
+    Fail();
+    Stopped();
+  }
+
+  // ---- events
+  void Say(const ServerMessage& message) { worker_.Say(message); }
+  void Assign() { Say(worker_.Assignment(key(), ++assignment_, target_.sequence, {7})); }
+  void Finish(absl::Status status, UpdateOutcome outcome, const VersionInfo& version) {
+    worker_.Finish(key(), kind_, std::move(status), outcome, version);
+  }
+  void FinishWell() {
+    const bool update = kind_ == OperationKind::kUpdate;
+    Finish(absl::OkStatus(), update ? UpdateOutcome::kMoved : UpdateOutcome::kNone, target_);
+  }
+  void Seal() {
+    worker_.session.HandleSealed(buffer_, kOld.sequence, worker_.session.buffer_generation(buffer_),
+                                 TestRoot(1), worker_.now);
+  }
+  void Write() { worker_.session.HandleFirstWrite(buffer_, worker_.now); }
+  void Progress() {
+    worker_.session.HandleFillProgress(buffer_, {FirstSegments(4), 4 * kMinSegmentBytes},
+                                       worker_.now);
+  }
+  void Complete() { worker_.session.HandleFillComplete(buffer_, TestRoot(9), worker_.now); }
+  void Fail() {
+    worker_.session.HandleFillFailed(buffer_, absl::DataLossError("wrong"), worker_.now);
+  }
+  void Stopped() { worker_.session.HandleFillStopped(buffer_, worker_.now); }
+  void ReaderLetGo() { worker_.session.HandleReaderReleased(kReader, worker_.now); }
+  void SourceFails(SourceFailure failure) {
+    worker_.session.HandleSourceFailed(buffer_, AssignmentId(assignment_), source(), failure, "",
+                                       worker_.now);
+  }
+  void SourceIsSuspected() {
+    worker_.session.HandleSourceSuspected(buffer_, AssignmentId(assignment_), source(), "",
+                                          worker_.now);
+  }
+  static BufferAddress source() { return {WorkerId(7), BufferId(1)}; }
+  OperationKey key() const { return {buffer_, number_}; }
+
+  // ---- verbs of the caller, as events: whether they are taken
+  absl::Status last_verb() const { return verb_; }
+  void TryReset() { verb_ = worker_.session.Reset(buffer_, worker_.now); }
+  void TryRebind() { verb_ = worker_.session.CanRebind(buffer_); }
+  void TryPublish() {
+    verb_ = worker_.session.Publish(CallId(99), buffer_, {.label = kOther.label}, worker_.now);
+  }
+  void TryUnpublish() { verb_ = worker_.session.Unpublish(CallId(99), buffer_, {}, worker_.now); }
+  void TryUpdate() { verb_ = worker_.session.Update(CallId(99), buffer_, {}, worker_.now); }
+
+  // ---- what is seen
+  // The operations that the caller waits for, as far as they are, and the buffer's state.
+  std::string Phase() const {
+    std::vector<std::string> parts = absl::StrSplit(worker_.session.Describe(buffer_), "; ");
+    parts.pop_back();  // the buffer, in words of the contract
+    for (std::string& part : parts) part = ShortName(part);
+    parts.emplace_back(BufferStateName(worker_.session.buffer_state(buffer_)));
+    return absl::StrJoin(parts, ", ");
+  }
+  // What the driver is told to do, in order.
+  std::string Outputs() {
+    std::vector<std::string> names;
+    while (auto output = worker_.session.PollOutput()) {
+      std::string name = std::visit(NameOf{}, *output);
+      if (!name.empty()) names.push_back(std::move(name));
+    }
+    return absl::StrJoin(names, ", ");
+  }
+
+ private:
+  struct NameOf {
+    std::string operator()(const SendToServer& o) const { return MessageName(o.message); }
+    std::string operator()(const OperationDone& o) const {
+      return absl::StrCat("done ", absl::StatusCodeToString(o.status.code()));
+    }
+    std::string operator()(const StartFill&) const { return "*StartFill*"; }
+    std::string operator()(const SetSources&) const { return "*SetSources*"; }
+    std::string operator()(const SetRoot&) const { return "*SetRoot*"; }
+    std::string operator()(const StopFill&) const { return "*StopFill*"; }
+    std::string operator()(const StartSealing&) const { return "*StartSealing*"; }
+    std::string operator()(const CutReaders&) const { return "*CutReaders*"; }
+    std::string operator()(const PublicationLost&) const { return "*PublicationLost*"; }
+    // The buffer's state is in the phase already; the stream is no part of this table.
+    template <typename Other>
+    std::string operator()(const Other&) const {
+      return "";
+    }
+  };
+  // "update step-2: filling, 4 of 10 segments from 1 sources" -> "update filling".
+  static std::string ShortName(const std::string& text) {
+    if (!absl::StartsWith(text, "update")) return text;
+    const std::vector<std::string> halves = absl::StrSplit(text, ": ");
+    const std::vector<std::string> words = absl::StrSplit(halves.back(), ", ");
+    return absl::StrCat("update ", words.front());
+  }
+  void Begin(OperationKind kind, const VersionInfo& target) {
+    number_ = begun_ ? number_.Next() : number_;
+    begun_ = true;
+    kind_ = kind;
+    target_ = target;
+  }
+  static void Accept(const absl::Status& status) { ASSERT_OK(status); }
+
+  SessionHarness worker_;
+  BufferId buffer_;
+  OperationNumber number_{1};
+  bool begun_ = false;
+  OperationKind kind_ = OperationKind::kPublish;
+  VersionInfo target_ = kOld;
+  uint64_t assignment_ = 0;
+  absl::Status verb_;
+};
+
+using Step = std::function<void(Scene&)>;
+struct Named {
+  const char* name;
+  Step step;
+};
+
+std::vector<Named> Phases() {
+  return {
+      {"new", [](Scene&) {}},
+      {"publish asked", [](Scene& s) { s.Publish(); }},
+      {"published", [](Scene& s) { s.Published(); }},
+      {"published and read", [](Scene& s) { s.Published(), s.Read(); }},
+      {"unpublish draining", [](Scene& s) { s.Published(), s.Read(), s.Unpublish(); }},
+      {"unpublish drained", [](Scene& s) { s.Published(), s.Unpublish(); }},
+      {"update asked", [](Scene& s) { s.Published(), s.Update(); }},
+      {"update holding", [](Scene& s) { s.Published(), s.Update(kOld), s.Resolve(); }},
+      {"update beginning",
+       [](Scene& s) { s.Published(), s.Read(), s.Unpublish(), s.Update(), s.Resolve(); }},
+      {"update draining", [](Scene& s) { s.Published(), s.Read(), s.Update(), s.Resolve(); }},
+      {"update filling, not written", [](Scene& s) { s.Published(), s.Fill(); }},
+      {"update filling, written", [](Scene& s) { s.Published(), s.Fill(), s.Write(); }},
+      {"update shard done", [](Scene& s) { s.Published(), s.Fill(), s.Write(), s.Complete(); }},
+      {"update stopping, not written", [](Scene& s) { s.Published(), s.Fill(), s.Fail(); }},
+      {"update stopping, written", [](Scene& s) { s.Published(), s.Fill(), s.Write(), s.Fail(); }},
+      {"undefined", [](Scene& s) { s.Published(), s.Undefine(); }},
+  };
+}
+
+std::vector<Named> Events() {
+  return {
+      {"`OperationResolved`", [](Scene& s) { s.Resolve(); }},
+      {"`OperationResolved`, another",
+       [](Scene& s) {
+         s.Say(OperationResolved{s.key(), kOther, std::nullopt});
+       }},
+      {"`AssignSources`", [](Scene& s) { s.Assign(); }},
+      {"`RootKnown`",
+       [](Scene& s) {
+         s.Say(RootKnown{kNew.sequence, {TestLayout()->digest(), TestRoot(3)}});
+       }},
+      {"`OperationFinished`, OK", [](Scene& s) { s.FinishWell(); }},
+      {"`OperationFinished`, not available",
+       [](Scene& s) { s.Finish(absl::OkStatus(), UpdateOutcome::kNotAvailable, {}); }},
+      {"`OperationFinished`, an error",
+       [](Scene& s) { s.Finish(absl::AbortedError("no"), UpdateOutcome::kNone, {}); }},
+      {"`PublicationRefused`",
+       [](Scene& s) {
+         s.Say(PublicationRefused{s.key().buffer, kOld.sequence, absl::AbortedError("back")});
+       }},
+      {"`GroupChanged`",
+       [](Scene& s) {
+         s.Say(GroupChanged{GroupGeneration(2), {"rollout-3", Rank(0)}});
+       }},
+      {"sealed", [](Scene& s) { s.Seal(); }},
+      {"the last reader lets go", [](Scene& s) { s.ReaderLetGo(); }},
+      {"progress", [](Scene& s) { s.Progress(); }},
+      {"the first write", [](Scene& s) { s.Write(); }},
+      {"a source fails", [](Scene& s) { s.SourceFails(SourceFailure::kClosed); }},
+      {"a source is suspected", [](Scene& s) { s.SourceIsSuspected(); }},
+      {"the fill is complete", [](Scene& s) { s.Complete(); }},
+      {"the fill fails", [](Scene& s) { s.Fail(); }},
+      {"the fill has stopped", [](Scene& s) { s.Stopped(); }},
+      {"verb Publish", [](Scene& s) { s.TryPublish(); }},
+      {"verb Unpublish", [](Scene& s) { s.TryUnpublish(); }},
+      {"verb Update", [](Scene& s) { s.TryUpdate(); }},
+      {"verb Reset", [](Scene& s) { s.TryReset(); }},
+      {"verb Rebind", [](Scene& s) { s.TryRebind(); }},
+  };
+}
+
+// The row of one step; empty when it is ignored, or refused without a trace.
+std::string RowOf(const Named& phase, const Named& event) {
+  Scene scene;
+  phase.step(scene);
+  scene.Outputs();
+  const std::string before = scene.Phase();
+  event.step(scene);
+  const std::string after = scene.Phase();
+  const std::string outputs = scene.Outputs();
+  const bool verb = absl::StartsWith(event.name, "verb");
+  if (verb && !scene.last_verb().ok()) {
+    EXPECT_EQ(after, before) << phase.name << ": " << event.name << " was refused";
+    EXPECT_EQ(outputs, "") << phase.name << ": " << event.name << " was refused";
+    return "";
+  }
+  if (!verb && after == before && outputs.empty()) return "";
+  return absl::StrCat("| ", phase.name, " | ", event.name, " | ", after == before ? "same" : after,
+                      " | ", outputs.empty() ? "-" : outputs, " |");
+}
+
+std::vector<std::string> RowsOfTheDrawnTable() {
+  const std::string path = absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"),
+                                        "/docs/protocol/session.md");
+  std::ifstream file(path);
+  std::vector<std::string> rows;
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "| phase | event |")) {
+      inside = true;
+    } else if (!absl::StartsWith(line, "|")) {
+      inside = false;
+    } else if (inside && !absl::StartsWith(line, "|---")) {
+      rows.push_back(line);
+    }
+  }
+  return rows;
+}
+
+TEST(SessionTableTest, EveryStepIsAsDrawnAndAllOthersAreIgnoredOrRefused) {
+  std::vector<std::string> rows;
+  for (const Named& phase : Phases()) {
+    for (const Named& event : Events()) {
+      std::string row = RowOf(phase, event);
+      if (!row.empty()) rows.push_back(std::move(row));
+    }
+  }
+  EXPECT_THAT(RowsOfTheDrawnTable(), UnorderedElementsAreArray(rows)) << "the code's table is:\n"
+                                                                      << absl::StrJoin(rows, "\n");
+}
+
+}  // namespace
+}  // namespace th
