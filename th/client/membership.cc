@@ -275,18 +275,16 @@ void Membership::OnStreamClosed(StreamId stream, absl::Status why) {
 
 void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) {
   ForeignThreadScope scope;
-  absl::Status refused;
   {
     absl::MutexLock lock(&mu_);
-    if (ended_.has_value() || left_) {
-      refused = absl::UnavailableError("this holder has left");
-    } else {
-      admissions_[request.transfer] = {request.buffer, std::move(decide)};
+    if (!ended_.has_value() && !left_) {
+      admissions_[request.transfer] = {request.buffer, std::exchange(decide, nullptr)};
       session_.HandleAdmission(request.transfer, request.buffer, request.capability,
                                request.generation, MonotonicNow());
     }
   }
-  if (!refused.ok()) return decide({refused, nullptr, {}});
+  if (decide != nullptr)
+    return decide({absl::UnavailableError("this holder has left"), nullptr, {}});
   Wake();
 }
 

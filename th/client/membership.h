@@ -153,7 +153,8 @@ class Membership final : public SessionAccess,
   bool BufferQuiet(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool Quiet() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void CloseStreamSoon();
-  void NoteSent(TransferId transfer, uint64_t bytes, bool released);
+  void NoteSent(TransferId transfer, uint64_t bytes, bool released)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<Runtime> runtime_;
   const std::shared_ptr<DataPlane> data_plane_;

@@ -14,7 +14,6 @@
 namespace th {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::th::testing::StatusIs;
 

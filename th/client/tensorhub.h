@@ -46,6 +46,7 @@
 extern "C" {
 #endif
 
+/* The names are C's. NOLINTBEGIN(readability-identifier-naming) */
 #define TH_ABI_VERSION 1
 
 /* The canonical codes, as gRPC numbers them. */
@@ -207,6 +208,8 @@ TH_EXPORT uint64_t th_buffer_bytes(th_buffer* buffer);
 /* What the server knows: the models of `run` (NULL: all) named `model` (NULL: all), as JSON. */
 TH_EXPORT th_status th_list(const char* server, const char* run, const char* model, double timeout,
                             char** catalog);
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus
 }

@@ -33,10 +33,10 @@ struct CheckpointWriteOptions {
 
 inline constexpr uint64_t kCheckpointPieceBytes = uint64_t{16} << 20;
 
-// ALREADY_EXISTS when `folder` exists and is not empty. RESOURCE_EXHAUSTED naming the folder, the
-// bytes needed and the bytes free when the disk is full, before or in the middle of it. CANCELLED.
-// INVALID_ARGUMENT as PlanSafetensorsFile.
-absl::Status WriteCheckpoint(const std::string& folder, absl::Span<const CheckpointTensor> tensors,
+// Makes the folder `path`. ALREADY_EXISTS when it exists and is not empty. RESOURCE_EXHAUSTED
+// naming the folder, the bytes needed and the bytes free when the disk is full, before or in the
+// middle of it. CANCELLED. INVALID_ARGUMENT as PlanSafetensorsFile.
+absl::Status WriteCheckpoint(const std::string& path, absl::Span<const CheckpointTensor> tensors,
                              const CheckpointWriteOptions& options);
 
 }  // namespace th

@@ -12,7 +12,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::th::testing::IsOkAndHolds;
 using ::th::testing::StatusIs;
 
 struct RefusedBuffer {

@@ -11,9 +11,7 @@ namespace th {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::th::testing::StatusIs;
 
 struct RefusedJoin {

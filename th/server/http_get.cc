@@ -28,7 +28,7 @@ std::string HttpExchange(const std::string& address, const std::string& request)
   shutdown(fd, SHUT_WR);
   std::string response;
   char buffer[4096];
-  for (ssize_t count; (count = recv(fd, buffer, sizeof(buffer), 0)) > 0;) {
+  for (ssize_t count = 0; (count = recv(fd, buffer, sizeof(buffer), 0)) > 0;) {
     response.append(buffer, static_cast<size_t>(count));
   }
   close(fd);
