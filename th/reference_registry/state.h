@@ -180,8 +180,8 @@ struct Transaction {
   std::optional<VersionInfo> resolved;
   VersionSequence version;  // once begun
   std::map<Rank, Participant> participants;
-  std::vector<Rank> arrivals;  // participants that have asked, or asked again, since the last look
-  uint32_t done = 0;           // participants that are
+  std::set<Rank> arrivals;  // participants that have asked, or asked again, since the last look
+  uint32_t done = 0;        // participants that are
 };
 
 struct Replica {

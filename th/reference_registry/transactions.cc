@@ -227,7 +227,7 @@ void JoinTransaction::Apply(Turn& turn) const {
   Transaction& transaction = it->second;
   const std::string disagreement = Disagreement(transaction, request);
   transaction.participants.try_emplace(rank);
-  transaction.arrivals.push_back(rank);
+  transaction.arrivals.insert(rank);
   if (!disagreement.empty()) {
     const RankName first{replica.group->name, transaction.first_rank};
     return FailOperation(turn, replica, number,

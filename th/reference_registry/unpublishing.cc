@@ -73,7 +73,7 @@ void CompleteDrain::Apply(Turn& turn) const {
   const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
   own.participant->readers_cut = message.readers_cut;
   if (!std::exchange(own.participant->done, true)) ++own.transaction->done;
-  own.transaction->arrivals.push_back(RankOf(*own.buffer));
+  own.transaction->arrivals.insert(RankOf(*own.buffer));
   turn.to_evaluate.insert(own.buffer->replica->id);
 }
 
