@@ -213,7 +213,7 @@ void ReindexAll(Turn& turn, Worker& worker) {
 bool IsUnsealable(const Shard& shard) { return !shard.root.has_value() && shard.publishers == 0; }
 
 bool IsCandidate(const Buffer& buffer) {
-  return IsServing(buffer) && buffer.content->admitted && buffer.content->agreed &&
+  return IsServing(buffer) && buffer.content->replica_agreed && buffer.content->agreed &&
          buffer.worker->connection.has_value();
 }
 

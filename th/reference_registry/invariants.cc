@@ -97,6 +97,9 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
     return Broken("content is listed with its shard", who);
   }
   if (IsCandidate(buffer) != buffer.indexed.has_value()) {
+  if (buffer.content->replica_agreed && !buffer.content->agreed && !buffer.content->refused) {
+    return Broken("a replica agrees when each rank does", who);
+  }
     return Broken("the candidates are exactly those that may serve", who);
   }
   if (buffer.indexed.has_value() && buffer.shard->version->phase != VersionPhase::kPublished) {

@@ -196,14 +196,14 @@ void CountSeal(Turn& turn, Version& version) {
   ++turn.state.counters.versions_sealed;
 }
 
-void AdmitWhenAllAgree(Turn& turn, Replica& replica) {
+void ServeWhenAllAgree(Turn& turn, Replica& replica) {
   const bool all =
       std::all_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
         return entry.second->content.has_value() && entry.second->content->agreed;
       });
   if (!all) return;
   for (auto& [rank, buffer] : replica.buffers) {
-    buffer->content->admitted = true;
+    buffer->content->replica_agreed = true;
     Reindex(turn, *buffer);
   }
 }
@@ -217,7 +217,7 @@ void Hold(Turn& turn, Replica& replica, Version& version, bool further) {
                 .publisher = true,
                 .committed = true,
                 .agreed = !further,
-                .admitted = !further});
+                .replica_agreed = !further});
   }
   for (auto& [rank, buffer] : replica.buffers) SealIfNoSums(turn, *buffer);
 }
@@ -271,7 +271,7 @@ void RefusePublication(Turn& turn, Buffer& buffer) {
                    buffer.shard->version->info.ToString(),
                    " is known to hold; unpublish it, and publish it under another label"));
   Log(turn, std::string(status.message()));
-  const bool whole = !buffer.content->admitted;
+  const bool whole = !buffer.content->replica_agreed;
   if (!whole) return RefuseBuffer(turn, buffer, status);
   for (auto& [rank, other] : buffer.replica->buffers) {
     if (other->content.has_value() && !other->content->refused) RefuseBuffer(turn, *other, status);
@@ -341,7 +341,7 @@ bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root) {
   }
   if (buffer.content->agreed) return true;
   buffer.content->agreed = true;
-  AdmitWhenAllAgree(turn, *buffer.replica);
+  ServeWhenAllAgree(turn, *buffer.replica);
   return true;
 }
 

@@ -162,7 +162,7 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   const Shard* shard = FindShard(version, ShardKeyOf(buffer));
   const bool sums_known_elsewhere = shard != nullptr && shard->root.has_value();
   if (!known && held.publisher && !held.root.has_value() && sums_known_elsewhere) {
-    content.agreed = content.admitted = false;  // it may yet turn out to differ
+    content.agreed = content.replica_agreed = false;  // it may yet turn out to differ
   }
   content.complete = held.complete;
   content.publisher = held.publisher;

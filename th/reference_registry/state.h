@@ -65,17 +65,23 @@ struct CandidateKey {
   friend auto operator<=>(const CandidateKey&, const CandidateKey&) = default;
 };
 
-// What a buffer has of a version.
+// What a buffer has of a version. How its sums stand to what the version is known to hold:
+//
+//   agreed  replica_agreed  refused
+//   yes     yes             no       received, first published, or compared in every rank: a source
+//   no      no              no       of a further publisher, its sums are not known: no source yet
+//   yes     no              no       of a further publisher, another rank's are not: no source yet
+//   any     any             yes      it or its replica differs: no source ever again
 struct Content {
   VersionSequence version;
   bool complete = false;
   bool publisher = false;
   bool committed = false;  // the operation that brought it here ended well for the whole group
-  bool agreed = true;      // false: a further publisher whose sums are not known yet
-  bool admitted = true;    // false: some rank of its replica has not agreed yet
-  bool refused = false;    // differs from what the version holds: no source ever again
-  uint32_t chain = 0;      // hops up to a complete holder when its sources were assigned
-  SegmentSet segments;     // when not complete
+  bool agreed = true;
+  bool replica_agreed = true;
+  bool refused = false;
+  uint32_t chain = 0;   // hops up to a complete holder when its sources were assigned
+  SegmentSet segments;  // when not complete
 };
 
 // A source that failed this reader during this fill.
