@@ -232,7 +232,11 @@ class Fleet {
 
   void Misbehave(Agent& agent) {
     const OperationKey key{BufferId(1 + Pick(2)), OperationNumber(Pick(5))};
-    switch (Pick(7)) {
+    switch (Pick(8)) {
+      case 6:  // has lost what it held, or never had it
+        Forget(agent);
+        agent.rank.Say(RegisterBuffer{agent.rank.Announced()});
+        return;
       case 0:
         return agent.rank.Say(ReadyToFill{key, BufferGeneration(Pick(9))});
       case 1:

@@ -11,6 +11,7 @@
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/transactions.h"
+#include "th/reference_registry/updating.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {
@@ -290,7 +291,10 @@ void AnnounceAll(Turn& turn, Worker& worker, const std::vector<AnnouncedBuffer>&
 }
 
 void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersion>& held) {
-  if (!held.has_value()) return LoseContent(turn, buffer);
+  if (!held.has_value()) {
+    LoseContent(turn, buffer);
+    return EndUpdateThatCountsOn(turn, buffer);
+  }
   const Model& model = *buffer.replica->group->model;
   std::string impossible = WhyImpossible(turn.state, model, buffer, *held);
   if (impossible.empty() && !HasRoomForVersion(turn.state, model, held->version.sequence)) {
@@ -298,6 +302,7 @@ void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersio
         absl::StrCat("max_versions_per_model is ", turn.state.limits.max_versions_per_model);
   }
   if (!impossible.empty()) return RefuseHolding(turn, buffer, *held, std::move(impossible));
+  EndUpdateThatCountsOn(turn, buffer);
   TakeContent(turn, buffer, *held);
 }
 

@@ -33,6 +33,19 @@ void EndNotAvailable(Turn& turn, Replica& replica, const Transaction& transactio
                   {.outcome = UpdateOutcome::kNotAvailable, .not_available = reason});
 }
 
+// Whether a rank said that it is done and has lost its shard since.
+bool HasLost(const Buffer& buffer, const Transaction& transaction, const Participant& participant) {
+  return transaction.kind == OperationKind::kUpdate && transaction.begun && participant.done &&
+         !Holds(buffer, transaction.version);
+}
+
+void FailLost(Turn& turn, const Buffer& loser, const Transaction& transaction) {
+  FailOperation(turn, *loser.replica, transaction.number,
+                absl::AbortedError(absl::StrCat(
+                    "rank ", NameOf(loser).ToString(), " was done and has lost version #",
+                    transaction.version.ToString(), " since; update again")));
+}
+
 void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, UpdateOutcome outcome) {
   const Version& version = *FindVersion(*replica.group->model, transaction.version);
   TeachLineage(*replica.group);
@@ -158,7 +171,20 @@ void EvaluateUpdate(Turn& turn, Replica& replica, Transaction& transaction) {
   }
   const uint32_t needed = TH_MUTATE(kMoveWithoutAllRanks, replica.group->ranks,
                                     static_cast<uint32_t>(transaction.participants.size()));
-  if (transaction.done >= needed) EndMoved(turn, replica, transaction, UpdateOutcome::kMoved);
+  if (transaction.done < needed) return;
+  for (const auto& [rank, participant] : transaction.participants) {
+    const Buffer& buffer = *replica.buffers.at(rank);
+    if (HasLost(buffer, transaction, participant)) return FailLost(turn, buffer, transaction);
+  }
+  EndMoved(turn, replica, transaction, UpdateOutcome::kMoved);
+}
+
+void EndUpdateThatCountsOn(Turn& turn, Buffer& buffer) {
+  Transaction* head = HeadOf(*buffer.replica);
+  if (head == nullptr) return;
+  auto own = head->participants.find(RankOf(buffer));
+  if (own == head->participants.end() || !HasLost(buffer, *head, own->second)) return;
+  FailLost(turn, buffer, *head);
 }
 
 absl::Status BeginFill::CanApply(const RegistryState& state) const {

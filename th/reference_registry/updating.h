@@ -49,6 +49,10 @@ struct CompleteFill {
   void Apply(Turn& turn) const;
 };
 
+// The buffer was announced anew: an update in which its rank said that it is done, and whose
+// version it does not hold any more, ends with ABORTED naming the rank.
+void EndUpdateThatCountsOn(Turn& turn, Buffer& buffer);
+
 }  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_UPDATING_H_

@@ -516,6 +516,22 @@ TEST(UpdatingTest, AShardThatWasCompletedWhileTheStreamWasBrokenCounts) {
   EXPECT_EQ(rollout.Finished().outcome, UpdateOutcome::kMoved);
 }
 
+TEST(UpdatingTest, ARankThatWasDoneAndAnnouncesItsBufferEmptyEndsTheUpdateForAll) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  PublishWhole(trainer, "step-1");
+  std::vector<TestRank> rollout = MakeGroup(hub, "rollout", 2);
+  JoinAndRegister(rollout);
+  for (TestRank& rank : rollout) rank.Update();
+  rollout[0].FillWhole();
+  rollout[0].Say(RegisterBuffer{rollout[0].Announced()});
+  for (TestRank& rank : rollout) {
+    EXPECT_THAT(rank.Finished().status,
+                StatusIs(absl::StatusCode::kAborted, HasSubstr("rank rollout/0 was done and has")));
+  }
+}
+
 TEST(UpdatingTest, AStreamThatMissedItsAssignmentHearsItAgain) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");
