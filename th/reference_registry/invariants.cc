@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -183,6 +184,10 @@ absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
     }
     const bool head = number == replica.finished.Next();
     if (transaction.begun && !head) return Broken("operations begin in order", replica);
+    if (transaction.begun && transaction.kind != OperationKind::kUnpublish &&
+        FindVersion(std::as_const(*replica.group->model), transaction.version) == nullptr) {
+      return Broken("a begun operation's version exists", replica);
+    }
     for (const auto& [rank, participant] : transaction.participants) {
       if (!replica.buffers.contains(rank)) return Broken("a participant has a buffer", replica);
     }

@@ -83,15 +83,30 @@ absl::Status CanAddTo(const RegistryState& state, const Version& version, const 
                                           "'; a further form names the version it derives from"));
 }
 
+// What operations that have begun move to: their ends look it up.
+std::set<VersionSequence> VersionsUnderWay(const Model& model) {
+  std::set<VersionSequence> under_way;
+  for (const auto& [name, group] : model.groups) {
+    for (const auto& [buffer_name, replica] : group.replicas) {
+      for (const auto& [number, transaction] : replica.pending) {
+        if (transaction.begun) under_way.insert(transaction.version);
+      }
+    }
+  }
+  return under_way;
+}
+
 // Room for one more version, after the oldest that nobody holds or pins.
 absl::Status MakeRoom(Turn& turn, Model& model) {
   const size_t limit = turn.state.limits.max_versions_per_model;
+  if (model.versions.size() < limit) return absl::OkStatus();
+  const std::set<VersionSequence> moved_to = VersionsUnderWay(model);
   for (auto it = model.versions.begin(); model.versions.size() >= limit;) {
     if (it == model.versions.end()) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(model.key.ToString(), " has ", model.versions.size(),
-                       " versions that are held or pinned, and max_versions_per_model is ", limit,
-                       "; unpublish or unpin some"));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          model.key.ToString(), " has ", model.versions.size(),
+          " versions that are held, pinned or under way, and max_versions_per_model is ", limit,
+          "; unpublish or unpin some"));
     }
     Version& version = (it++)->second;
     const bool held = std::any_of(version.shards.begin(), version.shards.end(),
@@ -100,7 +115,8 @@ absl::Status MakeRoom(Turn& turn, Model& model) {
         std::any_of(model.durable.pins.begin(), model.durable.pins.end(),
                     [&](const DurablePin& pin) { return pin.version == version.info.sequence; });
     const bool under_way = version.phase == VersionPhase::kPublishing ||
-                           version.info.sequence == model.durable.high_water;
+                           version.info.sequence == model.durable.high_water ||
+                           moved_to.contains(version.info.sequence);
     if (!held && !pinned && !under_way) EraseVersion(turn, version);
   }
   return absl::OkStatus();

@@ -52,9 +52,16 @@ struct Verdict {
   }
 };
 
+// Every other fleet has room for so few versions that old ones must make room all the time.
+RegistryLimits LimitsOf(uint32_t seed) {
+  RegistryLimits limits;
+  if (seed % 2 == 1) limits.max_versions_per_model = 3;
+  return limits;
+}
+
 class Fleet {
  public:
-  explicit Fleet(uint32_t seed) : random_(seed) {
+  explicit Fleet(uint32_t seed) : hub_(LimitsOf(seed)), random_(seed) {
     for (const char* group : {"trainer", "rollout-1", "rollout-2"}) {
       for (TestRank& rank : MakeGroup(hub_, group, 2)) agents_.push_back({rank});
     }
