@@ -273,10 +273,12 @@ class Controller {
   // Until `version` is published. DEADLINE_EXCEEDED.
   absl::StatusOr<VersionInfo> WaitFor(VersionSelector version, absl::Duration timeout);
   absl::StatusOr<VersionInfo> RollBack(VersionSelector to, std::string idempotency_key = "");
-  absl::Status Retain(uint32_t keep_latest);
+  // An empty form: every form (of Retain: every one without a policy of its own).
+  absl::Status Retain(uint32_t keep_latest, std::string form = "");
   absl::StatusOr<VersionInfo> Pin(VersionSelector version, std::string owner,
-                                  absl::Duration expires_after = absl::InfiniteDuration());
-  absl::Status Release(VersionSelector version, std::string owner);
+                                  absl::Duration expires_after = absl::InfiniteDuration(),
+                                  std::string form = "");
+  absl::Status Release(VersionSelector version, std::string owner, std::string form = "");
   absl::StatusOr<ShardLayout> GetLayout(Digest digest, absl::Duration timeout = absl::Seconds(10));
 
  private:

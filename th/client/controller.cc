@@ -171,17 +171,18 @@ absl::StatusOr<VersionInfo> Controller::RollBack(VersionSelector to, std::string
   return impl_->Run(th::RollBack{std::move(to)}, std::move(idempotency_key));
 }
 
-absl::Status Controller::Retain(uint32_t keep_latest) {
-  return impl_->Run(SetRetention{keep_latest}, "").status();
+absl::Status Controller::Retain(uint32_t keep_latest, std::string form) {
+  return impl_->Run(SetRetention{keep_latest, std::move(form)}, "").status();
 }
 
 absl::StatusOr<VersionInfo> Controller::Pin(VersionSelector version, std::string owner,
-                                            absl::Duration expires_after) {
-  return impl_->Run(PinVersion{std::move(version), std::move(owner), expires_after}, "");
+                                            absl::Duration expires_after, std::string form) {
+  return impl_->Run(
+      PinVersion{std::move(version), std::move(owner), expires_after, std::move(form)}, "");
 }
 
-absl::Status Controller::Release(VersionSelector version, std::string owner) {
-  return impl_->Run(ReleasePin{std::move(version), std::move(owner)}, "").status();
+absl::Status Controller::Release(VersionSelector version, std::string owner, std::string form) {
+  return impl_->Run(ReleasePin{std::move(version), std::move(owner), std::move(form)}, "").status();
 }
 
 absl::StatusOr<ShardLayout> Controller::GetLayout(Digest digest, absl::Duration timeout) {

@@ -93,7 +93,11 @@ FileStore::~FileStore() {
 }
 
 absl::Status FileStore::Write(const DurableState& state) {
-  return Replace(EncodeState({.epoch = opened_.epoch, .durable = state}));
+  const std::string content = EncodeState({.epoch = opened_.epoch, .durable = state});
+  if (content.size() <= options_.max_bytes) return Replace(content);
+  return absl::ResourceExhaustedError(absl::StrCat("the state of ", state.models.size(),
+                                                   " models has ", content.size(), " bytes, and ",
+                                                   directory_, " takes ", options_.max_bytes));
 }
 
 absl::Status FileStore::OpenDirectory() {

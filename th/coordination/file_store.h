@@ -7,6 +7,7 @@
 #ifndef TH_COORDINATION_FILE_STORE_H_
 #define TH_COORDINATION_FILE_STORE_H_
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "th/coordination/durable_store.h"
+#include "th/coordination/state_encoding.h"
 
 namespace th {
 
@@ -23,6 +25,8 @@ enum class WriteStep { kCreate, kWrite, kSync, kRename, kSyncDirectory };
 struct FileStoreOptions {
   // Called before each step; an error stands for the step's own. For tests of failing disks.
   std::function<absl::Status(WriteStep)> before_step;
+  // No larger file is written: it could not be read again.
+  size_t max_bytes = kMaxStateBytes;
 };
 
 // Not thread-safe. The lock goes when the store does, or its process.
@@ -38,6 +42,7 @@ class FileStore : public DurableStore {
   ~FileStore() override;
 
   const OpenedState& opened() const override { return opened_; }
+  // RESOURCE_EXHAUSTED beyond max_bytes; the file is as it was.
   absl::Status Write(const DurableState& state) override;
 
  private:

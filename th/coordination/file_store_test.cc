@@ -220,6 +220,17 @@ const auto kEveryStep = ::testing::Values(WriteStep::kCreate, WriteStep::kWrite,
 INSTANTIATE_TEST_SUITE_P(Steps, CrashTest, kEveryStep, StepName);
 INSTANTIATE_TEST_SUITE_P(Steps, FailingDiskTest, kEveryStep, StepName);
 
+TEST_F(FileStoreTest, WhatCouldNotBeReadAgainIsNotWritten) {
+  ASSERT_OK_AND_ASSIGN(auto store, FileStore::Open(directory_, {.max_bytes = 1000}));
+  ASSERT_OK(store->Write(StateWithHighWater(1)));
+  DurableState large = StateWithHighWater(2);
+  large.models[{std::string(1000, 'r'), "m"}] = {};
+  EXPECT_THAT(store->Write(large),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("takes 1000")));
+  store.reset();
+  EXPECT_EQ(Reopened().durable, StateWithHighWater(1));
+}
+
 TEST_F(FileStoreTest, AFailedWriteLeavesNoNewFileBehind) {
   bool armed = false;
   ASSERT_OK_AND_ASSIGN(const auto store,

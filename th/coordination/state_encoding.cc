@@ -27,6 +27,7 @@ Json PinToJson(const DurablePin& pin) {
   if (pin.expires_at != absl::InfiniteFuture()) {
     out["expires_at_unix_ns"] = absl::ToUnixNanos(pin.expires_at);
   }
+  if (!pin.form.empty()) out["form"] = pin.form;
   return out;
 }
 
@@ -37,14 +38,24 @@ Json ModelToJson(const ModelKey& key, const DurableModel& model) {
   for (const DurableRollBack& point : model.roll_backs) {
     roll_backs.push_back({{"lineage", point.lineage.value}, {"to", point.to.value}});
   }
-  return {{"run", key.run},
-          {"model", key.model},
-          {"high_water", model.high_water.value},
-          {"high_water_label", model.high_water_label},
-          {"lineage", model.lineage.value},
-          {"keep_latest", model.keep_latest},
-          {"pins", std::move(pins)},
-          {"roll_backs", std::move(roll_backs)}};
+  Json out = {{"run", key.run},
+              {"model", key.model},
+              {"high_water", model.high_water.value},
+              {"high_water_label", model.high_water_label},
+              {"lineage", model.lineage.value},
+              {"keep_latest", model.keep_latest},
+              {"pins", std::move(pins)},
+              {"roll_backs", std::move(roll_backs)}};
+  for (const auto& [form, count] : model.keep_latest_of_form) {
+    out["keep_latest_of_form"].push_back({{"form", form}, {"keep_latest", count}});
+  }
+  for (const DurableRollBackResult& result : model.roll_back_results) {
+    out["roll_back_results"].push_back({{"idempotency_key", result.idempotency_key},
+                                        {"to", result.to.value},
+                                        {"label", result.label},
+                                        {"lineage", result.lineage.value}});
+  }
+  return out;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -80,14 +91,21 @@ class ObjectReader {
     if (!value->is_array()) Fail(field, "is no array");
     return value->is_array() ? *value : empty;
   }
+  // What an older server did not write yet.
+  std::string TextOrNone(const char* field) { return Has(field) ? Text(field) : ""; }
+  const Json& ArrayOrNone(const char* field) {
+    static const Json& empty = *new Json(Json::array());
+    return Has(field) ? Array(field) : empty;
+  }
   absl::Time TimeOrInfinite(const char* field) {
-    if (!object_.is_object() || !object_.contains(field)) return absl::InfiniteFuture();
+    if (!Has(field)) return absl::InfiniteFuture();
     const Json& value = object_[field];
     if (!value.is_number_integer()) Fail(field, "is no number");
     return value.is_number_integer() ? absl::FromUnixNanos(value.get<int64_t>()) : absl::Time();
   }
 
  private:
+  bool Has(const char* field) const { return object_.is_object() && object_.contains(field); }
   const Json* Find(const char* field) {
     if (!status_.ok()) return nullptr;
     const auto found = object_.find(field);
@@ -107,7 +125,8 @@ absl::StatusOr<DurablePin> PinFromJson(const Json& in) {
   ObjectReader reader(in);
   DurablePin pin{.version = VersionSequence(reader.Number<uint64_t>("version")),
                  .owner = reader.Text("owner"),
-                 .expires_at = reader.TimeOrInfinite("expires_at_unix_ns")};
+                 .expires_at = reader.TimeOrInfinite("expires_at_unix_ns"),
+                 .form = reader.TextOrNone("form")};
   TH_RETURN_IF_ERROR(reader.status());
   return pin;
 }
@@ -118,6 +137,23 @@ absl::StatusOr<DurableRollBack> RollBackFromJson(const Json& in) {
                         .to = VersionSequence(reader.Number<uint64_t>("to"))};
   TH_RETURN_IF_ERROR(reader.status());
   return point;
+}
+
+absl::StatusOr<DurableRollBackResult> RollBackResultFromJson(const Json& in) {
+  ObjectReader reader(in);
+  DurableRollBackResult result{.idempotency_key = reader.Text("idempotency_key"),
+                               .to = VersionSequence(reader.Number<uint64_t>("to")),
+                               .label = reader.Text("label"),
+                               .lineage = Lineage(reader.Number<uint64_t>("lineage"))};
+  TH_RETURN_IF_ERROR(reader.status());
+  return result;
+}
+
+absl::Status FormFromJson(const Json& in, DurableModel& out) {
+  ObjectReader reader(in);
+  const std::string form = reader.Text("form");
+  out.keep_latest_of_form[form] = reader.Number<uint32_t>("keep_latest");
+  return reader.status();
 }
 
 absl::Status ModelFromJson(const Json& in, DurableState& out) {
@@ -132,6 +168,12 @@ absl::Status ModelFromJson(const Json& in, DurableState& out) {
   }
   for (const Json& point : reader.Array("roll_backs")) {
     TH_ASSIGN_OR_RETURN(model.roll_backs.emplace_back(), RollBackFromJson(point));
+  }
+  for (const Json& form : reader.ArrayOrNone("keep_latest_of_form")) {
+    TH_RETURN_IF_ERROR(FormFromJson(form, model));
+  }
+  for (const Json& result : reader.ArrayOrNone("roll_back_results")) {
+    TH_ASSIGN_OR_RETURN(model.roll_back_results.emplace_back(), RollBackResultFromJson(result));
   }
   TH_RETURN_IF_ERROR(reader.status());
   if (!out.models.emplace(key, std::move(model)).second) {

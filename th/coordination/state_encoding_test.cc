@@ -21,11 +21,14 @@ StoredState Sample() {
       .high_water_label = "schritt-\xc3\xbc",
       .lineage = Lineage(2),
       .keep_latest = 3,
-      .pins = {{VersionSequence::Of(Epoch(1), 2), "evaluation", absl::InfiniteFuture()},
+      .keep_latest_of_form = {{"fp8", 2}, {"hf", 5}},
+      .pins = {{VersionSequence::Of(Epoch(1), 2), "evaluation", absl::InfiniteFuture(), "fp8"},
                {VersionSequence::Of(Epoch(1), 3), "",
                 absl::FromUnixNanos(1'700'000'000'000'000'001)}},
       .roll_backs = {{Lineage(1), VersionSequence::Of(Epoch(2), 9)},
-                     {Lineage(2), VersionSequence::Of(Epoch(5), 1)}}};
+                     {Lineage(2), VersionSequence::Of(Epoch(5), 1)}},
+      .roll_back_results = {
+          {"resume-57", VersionSequence::Of(Epoch(5), 1), "step-57", Lineage(2)}}};
   state.durable.models[{"r2", "qwen3"}] = {};
   return state;
 }
@@ -37,6 +40,18 @@ std::string Resealed(const std::string& body) {
 
 TEST(StateEncodingTest, EveryFieldSurvives) {
   EXPECT_THAT(DecodeState(EncodeState(Sample())), IsOkAndHolds(Sample()));
+}
+
+// Before forms and the results of roll-backs were written.
+TEST(StateEncodingTest, WhatAnOlderServerWroteIsRead) {
+  StoredState old{.epoch = Epoch(1)};
+  old.durable.models[{"r", "m"}] = {.high_water = VersionSequence(1),
+                                    .keep_latest = 4,
+                                    .pins = {{VersionSequence(1), "eval", absl::InfiniteFuture()}}};
+  EXPECT_THAT(DecodeState(Resealed(R"({"epoch":1,"models":[
+                  {"run":"r","model":"m","high_water":1,"lineage":0,"high_water_label":"",
+                   "keep_latest":4,"pins":[{"version":1,"owner":"eval"}],"roll_backs":[]}]})")),
+              IsOkAndHolds(old));
 }
 
 TEST(StateEncodingTest, EmptyStateSurvives) {
@@ -104,6 +119,16 @@ INSTANTIATE_TEST_SUITE_P(
                 R"({"epoch":1,"models":[{"run":"r","model":"m","high_water":1,"lineage":0,
                     "high_water_label":"","keep_latest":0,"pins":[1],"roll_backs":[]}]})",
                 "no object"},
+        BadBody{"RollBackResultWithoutKey",
+                R"({"epoch":1,"models":[{"run":"r","model":"m","high_water":1,"lineage":0,
+                    "high_water_label":"","keep_latest":0,"pins":[],"roll_backs":[],
+                    "roll_back_results":[{"to":1}]}]})",
+                "idempotency_key is missing"},
+        BadBody{"FormsNoArray",
+                R"({"epoch":1,"models":[{"run":"r","model":"m","high_water":1,"lineage":0,
+                    "high_water_label":"","keep_latest":0,"pins":[],"roll_backs":[],
+                    "keep_latest_of_form":7}]})",
+                "keep_latest_of_form is no array"},
         BadBody{"SameModelTwice",
                 R"({"epoch":1,"models":[
                     {"run":"r","model":"m","high_water":1,"lineage":0,"high_water_label":"",

@@ -4,6 +4,7 @@
 #define TH_PROTOCOL_CATALOG_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,8 @@ struct CatalogModel {
   ModelKey key;
   Lineage lineage;
   VersionSequence high_water;  // what `latest` does not fall behind
-  uint32_t keep_latest = 0;
+  uint32_t keep_latest = 0;    // of forms without an entry in the next field
+  std::map<std::string, uint32_t> keep_latest_of_form;
   std::vector<CatalogVersion> versions;  // newest first
   std::vector<CatalogReplica> idle;      // groups with registered buffers that hold nothing
 };

@@ -223,9 +223,10 @@ struct SourceFailed {
   std::string detail;
 };
 
-// A source sent wrong bytes and is kept: the segment is fetched again. Sent once a source and
-// assignment. The server keeps the edge, and gives the source to other readers only after all
-// others for a while. Not answered.
+// A source sent wrong bytes and is kept for now: the segment is to be fetched again, from another
+// source if there is one. Sent once a source and fill. Answered by AssignSources: others instead of
+// it, or, when nobody else can serve, the same again; other readers get it only after all others
+// for a while.
 struct SourceSuspected {
   OperationKey key;
   AssignmentId assignment;
@@ -245,18 +246,23 @@ struct UnregisterBuffer {
 struct RollBack {
   VersionSelector to;
 };
-// Keep the `keep_latest` newest complete versions (0: no policy). Last writer wins. Durable.
+// Keep the `keep_latest` newest complete versions (0: no policy) in a form; an empty form means
+// every form without a policy of its own. Last writer wins. Durable.
 struct SetRetention {
   uint32_t keep_latest = 0;
+  std::string form = {};
 };
+// An empty form: every form of the version. An owner may have a pin on each.
 struct PinVersion {
   VersionSelector version;
   std::string owner;
   absl::Duration expires_after = absl::InfiniteDuration();
+  std::string form = {};
 };
-struct ReleasePin {
+struct ReleasePin {  // the pin with exactly this form
   VersionSelector version;
   std::string owner;
+  std::string form = {};
 };
 using Command = std::variant<RollBack, SetRetention, PinVersion, ReleasePin>;
 // A mutating call that is no group operation. `idempotency_key`: 1 to 128 bytes, the caller's; a

@@ -4,29 +4,42 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "th/reference_registry/models.h"
 #include "th/reference_registry/roll_back.h"
 #include "th/weights/status_macros.h"
 
 namespace th::registry {
 namespace {
 
-// The pin of `owner` on `version`; end() when there is none.
-auto FindPin(DurableModel& durable, VersionSequence version, const std::string& owner) {
-  return std::find_if(durable.pins.begin(), durable.pins.end(), [&](const DurablePin& pin) {
-    return pin.version == version && pin.owner == owner;
-  });
+// An owner has one pin on a form of a version.
+template <typename PinCommand>
+bool IsOf(const DurablePin& pin, VersionSequence version, const PinCommand& command) {
+  return pin.version == version && pin.owner == command.owner && pin.form == command.form;
 }
 
-bool HasPin(const Model& model, VersionSequence version, const std::string& owner) {
-  return std::any_of(
-      model.durable.pins.begin(), model.durable.pins.end(),
-      [&](const DurablePin& pin) { return pin.version == version && pin.owner == owner; });
+// end() when there is none.
+template <typename PinCommand>
+auto FindPin(DurableModel& durable, VersionSequence version, const PinCommand& command) {
+  return std::find_if(durable.pins.begin(), durable.pins.end(),
+                      [&](const DurablePin& pin) { return IsOf(pin, version, command); });
+}
+
+template <typename PinCommand>
+bool HasPin(const Model& model, VersionSequence version, const PinCommand& command) {
+  return std::any_of(model.durable.pins.begin(), model.durable.pins.end(),
+                     [&](const DurablePin& pin) { return IsOf(pin, version, command); });
+}
+
+absl::Status CheckForm(const std::string& form) {
+  return form.empty() ? absl::OkStatus() : ValidateName("form", form);
 }
 
 absl::Status CanPin(const RegistryState& state, const ModelKey& key, const PinVersion& command) {
   TH_RETURN_IF_ERROR(ValidateName("owner", command.owner));
+  TH_RETURN_IF_ERROR(CheckForm(command.form));
   if (command.expires_after <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("a pin of ", command.owner, " that expires after ",
@@ -34,7 +47,7 @@ absl::Status CanPin(const RegistryState& state, const ModelKey& key, const PinVe
   }
   TH_ASSIGN_OR_RETURN(const Version* version, FindPublished(state, key, command.version));
   const Model& model = *version->model;
-  if (HasPin(model, version->info.sequence, command.owner) ||
+  if (HasPin(model, version->info.sequence, command) ||
       model.durable.pins.size() < state.limits.max_pins_per_model) {
     return absl::OkStatus();
   }
@@ -43,31 +56,44 @@ absl::Status CanPin(const RegistryState& state, const ModelKey& key, const PinVe
                    " pins, and max_pins_per_model is ", state.limits.max_pins_per_model));
 }
 
+// A pin outlives its version: one that nobody announced after a restart is released by its number.
+bool IsPinnedByNumber(const RegistryState& state, const ModelKey& key, const ReleasePin& command) {
+  const Model* model = FindModel(state, key);
+  const auto* sequence = std::get_if<VersionSequence>(&command.version);
+  return model != nullptr && sequence != nullptr && HasPin(*model, *sequence, command);
+}
+
 absl::Status CanRelease(const RegistryState& state, const ModelKey& key,
                         const ReleasePin& command) {
+  if (IsPinnedByNumber(state, key, command)) return absl::OkStatus();
   TH_ASSIGN_OR_RETURN(const Version* version, FindPublished(state, key, command.version));
-  if (HasPin(*version->model, version->info.sequence, command.owner)) return absl::OkStatus();
+  if (HasPin(*version->model, version->info.sequence, command)) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat(command.owner, " has no pin on ",
                                           version->info.ToString(), " of ", key.ToString()));
 }
 
-absl::Status CanSetRetention(const RegistryState& state, const ModelKey& key) {
+absl::Status CanSetRetention(const RegistryState& state, const ModelKey& key,
+                             const SetRetention& command) {
   TH_RETURN_IF_ERROR(ValidateName("run", key.run));
   TH_RETURN_IF_ERROR(ValidateName("model", key.model));
-  if (FindModel(state, key) != nullptr || state.models.size() < state.limits.max_models) {
+  TH_RETURN_IF_ERROR(CheckForm(command.form));
+  const Model* model = FindModel(state, key);
+  if (model == nullptr) return HasRoomForModel(state, key);
+  const auto& forms = model->durable.keep_latest_of_form;
+  if (command.form.empty() || forms.contains(command.form) || forms.size() < kMaxFormsRetained) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(absl::StrCat("the server has ", state.models.size(),
-                                                   " models, and max_models is ",
-                                                   state.limits.max_models));
+  return absl::ResourceExhaustedError(absl::StrCat(key.ToString(), " has retention policies for ",
+                                                   forms.size(), " forms, the most there may be"));
 }
 
 CommandFinished Pin(Turn& turn, const ModelKey& key, const PinVersion& command) {
   const VersionInfo info = (*FindPublished(turn.state, key, command.version))->info;
   Model& model = *FindModel(turn.state, key);
-  auto pin = FindPin(model.durable, info.sequence, command.owner);
+  auto pin = FindPin(model.durable, info.sequence, command);
   if (pin == model.durable.pins.end()) {
-    pin = model.durable.pins.insert(pin, {.version = info.sequence, .owner = command.owner});
+    pin = model.durable.pins.insert(
+        pin, {.version = info.sequence, .owner = command.owner, .form = command.form});
   } else {
     turn.state.pin_expiries.erase({pin->expires_at, key});
   }
@@ -83,19 +109,59 @@ CommandFinished Pin(Turn& turn, const ModelKey& key, const PinVersion& command) 
 }
 
 CommandFinished Release(Turn& turn, const ModelKey& key, const ReleasePin& command) {
-  const VersionInfo info = (*FindPublished(turn.state, key, command.version))->info;
+  VersionInfo info;
+  if (const auto version = FindPublished(turn.state, key, command.version); version.ok()) {
+    info = (*version)->info;
+  } else {
+    info.sequence = std::get<VersionSequence>(command.version);
+  }
   Model& model = *FindModel(turn.state, key);
-  model.durable.pins.erase(FindPin(model.durable, info.sequence, command.owner));
+  model.durable.pins.erase(FindPin(model.durable, info.sequence, command));
   Persist(turn, model);
   return {.version = info};
 }
 
 CommandFinished SetKeepLatest(Turn& turn, const ModelKey& key, const SetRetention& command) {
-  Model& model = turn.state.models[key];
-  model.key = key;
-  model.durable.keep_latest = command.keep_latest;
+  Model& model = TakeModel(turn, key);
+  if (command.form.empty()) {
+    model.durable.keep_latest = command.keep_latest;
+  } else if (command.keep_latest == 0) {
+    model.durable.keep_latest_of_form.erase(command.form);
+  } else {
+    model.durable.keep_latest_of_form[command.form] = command.keep_latest;
+  }
   Persist(turn, model);
   return {};
+}
+
+CommandFinished RunRollBack(Turn& turn, const RollBackModel& roll_back, const std::string& id) {
+  const VersionInfo to = roll_back.Apply(turn);
+  Model& model = *FindModel(turn.state, roll_back.key);
+  std::vector<DurableRollBackResult>& kept = model.durable.roll_back_results;
+  kept.push_back({id, to.sequence, to.label.text(), model.durable.lineage});
+  if (kept.size() > kMaxRollBackResultsKept) kept.erase(kept.begin());
+  Persist(turn, model);
+  return {.version = to};
+}
+
+// The result of a roll-back that ran under this key in an earlier reign; null when none did.
+const DurableRollBackResult* FindRollBackResult(const Model& model, const std::string& id) {
+  for (const DurableRollBackResult& result : model.durable.roll_back_results) {
+    if (result.idempotency_key == id) return &result;
+  }
+  return nullptr;
+}
+
+CommandFinished RestoreResult(const Model& model, const DurableRollBackResult& result) {
+  CommandFinished finished{.idempotency_key = result.idempotency_key, .lineage = result.lineage};
+  const Version* version = FindVersion(model, result.to);
+  if (version != nullptr && version->announced) {
+    finished.version = version->info;
+    return finished;
+  }
+  finished.version.sequence = result.to;
+  if (auto label = VersionLabel::Parse(result.label); label.ok()) finished.version.label = *label;
+  return finished;
 }
 
 void Remember(Turn& turn, const ModelKey& key, const CommandFinished& finished) {
@@ -132,7 +198,7 @@ absl::Status ExecuteCommand::CanApply(const RegistryState& state) const {
   if (const auto* roll_back = std::get_if<RollBack>(&command)) {
     return RollBackModel{key, *roll_back, caller}.CanApply(state);
   }
-  return CanSetRetention(state, key);
+  return CanSetRetention(state, key, std::get<SetRetention>(command));
 }
 
 CommandFinished ExecuteCommand::Apply(Turn& turn) const {
@@ -140,7 +206,7 @@ CommandFinished ExecuteCommand::Apply(Turn& turn) const {
   if (const auto* pin = std::get_if<PinVersion>(&command)) return Pin(turn, key, *pin);
   if (const auto* release = std::get_if<ReleasePin>(&command)) return Release(turn, key, *release);
   if (const auto* roll_back = std::get_if<RollBack>(&command)) {
-    return {.version = RollBackModel{key, *roll_back, caller}.Apply(turn)};
+    return RunRollBack(turn, RollBackModel{key, *roll_back, caller}, message->idempotency_key);
   }
   return SetKeepLatest(turn, key, std::get<SetRetention>(command));
 }
@@ -151,6 +217,8 @@ CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& messa
   if (model != nullptr) {
     auto done = model->commands.find(message.idempotency_key);
     if (done != model->commands.end()) return done->second;
+    const DurableRollBackResult* earlier = FindRollBackResult(*model, message.idempotency_key);
+    if (earlier != nullptr) return RestoreResult(*model, *earlier);
   }
   const ExecuteCommand execute{key, &message, caller};
   const absl::Status status = execute.CanApply(turn.state);

@@ -12,6 +12,8 @@
 namespace th::registry {
 
 inline constexpr size_t kMaxIdempotencyKeyBytes = 128;
+// Forms of one model that have a retention policy of their own.
+inline constexpr size_t kMaxFormsRetained = 64;
 
 struct ExecuteCommand {
   ModelKey key;
@@ -25,8 +27,9 @@ struct ExecuteCommand {
   CommandFinished Apply(Turn& turn) const;
 };
 
-// Looks the result up, or executes and remembers it. An UNAVAILABLE or RESOURCE_EXHAUSTED result is
-// not remembered: the caller should try again.
+// Looks the result up, or executes and remembers it; that of a roll-back is found after a restart
+// of the server too, as running it twice would withdraw what was published in between. An
+// UNAVAILABLE or RESOURCE_EXHAUSTED result is not remembered: the caller should try again.
 CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message,
                         const Group* caller);
 

@@ -12,6 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::th::testing::StatusIs;
 
 RunCommand Pin(const std::string& key, const std::string& owner,
@@ -41,6 +42,87 @@ TEST(CommandsTest, RetentionIsDurableListedAndTheLastWriterWins) {
   EXPECT_EQ(hub.model().keep_latest, 5u);
   hub.Restart();
   EXPECT_EQ(hub.List().models.at(0).keep_latest, 5u);
+}
+
+TEST(CommandsTest, RetentionCountsPerForm) {
+  RegistryHarness hub;
+  ASSERT_OK(hub.Command(Keep("a", 3)).status);
+  ASSERT_OK(hub.Command({"b", SetRetention{1, "fp8"}}).status);
+  ASSERT_OK(hub.Command({"c", SetRetention{9, "int4"}}).status);
+  ASSERT_OK(hub.Command({"d", SetRetention{0, "int4"}}).status);
+  hub.Restart();
+  const CatalogModel listed = hub.List().models.at(0);
+  EXPECT_EQ(listed.keep_latest, 3u);
+  EXPECT_THAT(listed.keep_latest_of_form, ElementsAre(Pair("fp8", 1u)));
+}
+
+TEST(CommandsTest, FormsWithAPolicyAreLimitedAndNamedLikeNames) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  for (int i = 0; i < 64; ++i) {
+    const std::string name = absl::StrCat("form-", i);
+    ASSERT_OK(hub.Command({name, SetRetention{1, name}}).status);
+  }
+  EXPECT_THAT(hub.Command({"more", SetRetention{1, "one-more"}}).status,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("64 forms")));
+  EXPECT_OK(hub.Command({"again", SetRetention{2, "form-7"}}).status);
+  EXPECT_THAT(hub.Command({"bad", SetRetention{1, "a\nb"}}).status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("form")));
+}
+
+TEST(CommandsTest, AnOwnerHasOnePinOnEachForm) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  ASSERT_OK(hub.Command(Pin("a", "eval")).status);
+  RunCommand of_form = Pin("b", "eval");
+  std::get<PinVersion>(of_form.command).form = "fp8";
+  ASSERT_OK(hub.Command(of_form).status);
+  EXPECT_THAT(hub.List().models.at(0).versions.at(0).pinned_by,
+              ElementsAre("eval", "eval (form fp8)"));
+  ASSERT_OK(hub.Command(Release("c", "eval")).status);
+  EXPECT_THAT(hub.List().models.at(0).versions.at(0).pinned_by, ElementsAre("eval (form fp8)"));
+  EXPECT_THAT(hub.Command(Release("d", "eval")).status, StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST(CommandsTest, APinOnALostVersionIsReleasedByItsNumber) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  const CommandFinished pinned = hub.Command(Pin("a", "eval"));
+  ASSERT_OK(pinned.status);
+  trainer.Unpublish();
+  trainer.Done();
+  trainer.Finished();
+  trainer.Publish("step-2");  // the mark: step-1 is in nothing but the pin
+  ASSERT_OK(trainer.Finished().status);
+  hub.Restart();
+  hub.Advance(absl::Seconds(10));
+  RunCommand release{.idempotency_key = "b"};
+  release.command = ReleasePin{pinned.version.sequence, "eval"};
+  const CommandFinished released = hub.Command(release);
+  EXPECT_OK(released.status);
+  EXPECT_EQ(released.version.sequence, pinned.version.sequence);
+  EXPECT_THAT(hub.model().pins, IsEmpty());
+}
+
+TEST(CommandsTest, AModelThatNobodyUsesMakesRoomAndOneThatIsRetainedDoesNot) {
+  RegistryLimits limits;
+  limits.max_models = 2;
+  RegistryHarness hub(limits);
+  const ModelKey kept{.run = "kept", .model = "m"};
+  ASSERT_OK(hub.Command(Keep("a", 1), kept).status);
+  {
+    TestRank trainer = Trainer(hub, "step-1");
+    trainer.Say(Leave{});
+  }
+  ASSERT_TRUE(hub.durable().models.contains(TestModel()));
+  TestRank next(hub, "trainer", 0, 1);
+  JoinRequest request = next.Request();
+  request.key.run = "next";
+  ASSERT_TRUE(next.Join(request));
+  EXPECT_FALSE(hub.durable().models.contains(TestModel())) << "its run has ended";
+  EXPECT_TRUE(hub.durable().models.contains(kept));
+  EXPECT_THAT(hub.Command(Keep("b", 1)).status,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("max_models is 2")));
 }
 
 TEST(CommandsTest, PinsAreDurableListedAndReleased) {

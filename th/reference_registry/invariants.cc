@@ -97,10 +97,10 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
       !buffer.shard->holders.contains(buffer.address)) {
     return Broken("content is listed with its shard", who);
   }
-  if (IsCandidate(buffer) != buffer.indexed.has_value()) {
   if (buffer.content->replica_agreed && !buffer.content->agreed && !buffer.content->refused) {
     return Broken("a replica agrees when each rank does", who);
   }
+  if (IsCandidate(buffer) != buffer.indexed.has_value()) {
     return Broken("the candidates are exactly those that may serve", who);
   }
   if (buffer.indexed.has_value() && buffer.shard->version->phase != VersionPhase::kPublished) {

@@ -94,7 +94,9 @@ CatalogVersion ListVersion(const RegistryState& state, const Version& version) {
     if (shard.root.has_value()) listed.shards.push_back({key.layout, *shard.root});
   }
   for (const DurablePin& pin : version.model->durable.pins) {
-    if (pin.version == version.info.sequence) listed.pinned_by.push_back(pin.owner);
+    if (pin.version != version.info.sequence) continue;
+    listed.pinned_by.push_back(
+        pin.form.empty() ? pin.owner : absl::StrCat(pin.owner, " (form ", pin.form, ")"));
   }
   return listed;
 }
@@ -103,7 +105,8 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
   CatalogModel listed{.key = model.key,
                       .lineage = model.durable.lineage,
                       .high_water = model.durable.high_water,
-                      .keep_latest = model.durable.keep_latest};
+                      .keep_latest = model.durable.keep_latest,
+                      .keep_latest_of_form = model.durable.keep_latest_of_form};
   std::map<VersionSequence, std::vector<CatalogReplica>> replicas;
   for (const auto& [name, group] : model.groups) {
     for (const auto& [buffer_name, replica] : group.replicas) {

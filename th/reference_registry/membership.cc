@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffers.h"
 #include "th/reference_registry/holders.h"
+#include "th/reference_registry/models.h"
 #include "th/reference_registry/transactions.h"
 #include "th/weights/status_macros.h"
 #include "tools/mutation/mutation.h"
@@ -125,20 +126,15 @@ absl::Status HasRoom(const RegistryState& state, const JoinRequest& request) {
                                                      " workers, and max_workers is ",
                                                      limits.max_workers));
   }
-  if (FindModel(state, request.key) == nullptr && state.models.size() >= limits.max_models) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the server has ", state.models.size(), " models, and max_models is ", limits.max_models));
-  }
-  return absl::OkStatus();
+  return HasRoomForModel(state, request.key);
 }
 
 Group& EnsureGroup(Turn& turn, const JoinRequest& request) {
-  auto [model_it, model_created] = turn.state.models.try_emplace(request.key);
-  if (model_created) model_it->second.key = request.key;
-  auto [it, created] = model_it->second.groups.try_emplace(request.name.group);
+  Model& model = TakeModel(turn, request.key);
+  auto [it, created] = model.groups.try_emplace(request.name.group);
   Group& group = it->second;
   if (created) {
-    group.model = &model_it->second;
+    group.model = &model;
     group.name = request.name.group;
     group.ranks = request.ranks;
     group.generation = turn.state.last_ended_generation.Next();
@@ -150,8 +146,7 @@ Group& EnsureGroup(Turn& turn, const JoinRequest& request) {
 void ForgetModelIfEmpty(Turn& turn, Model& model) {
   if (!model.groups.empty() || !model.versions.empty() || !model.commands.empty()) return;
   if (model.durable != DurableModel{} || turn.state.durable.models.contains(model.key)) return;
-  const ModelKey key = model.key;  // a copy: the record dies next
-  turn.state.models.erase(key);
+  ForgetModel(turn.state, model);
 }
 
 Deadline LeaseOf(const Worker& worker) {

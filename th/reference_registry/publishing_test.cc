@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::th::testing::IsOkAndHolds;
 using ::th::testing::StatusIs;
 
@@ -48,6 +49,46 @@ TEST(PublishingTest, SequencesRiseAndAreNeverReused) {
   hopeless.timeout = absl::Milliseconds(1);
   trainer.Start(hopeless);  // one rank: done at once
   EXPECT_EQ(trainer.Finished().version.sequence, VersionSequence::Of(hub.epoch(), 2));
+}
+
+// Its publish fails, everybody leaves, the model's record goes, and the group comes back.
+TEST(PublishingTest, ASequenceThatAFailedPublishToldIsNotGivenAgain) {
+  RegistryHarness hub;
+  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(group);
+  group[0].Publish("step-1");
+  group[1].Say(Leave{});
+  const VersionSequence told = group[0].Finished().version.sequence;
+  ASSERT_GT(told, VersionSequence());
+  group[0].Say(Leave{});
+  ASSERT_THAT(hub.List().models, IsEmpty());
+  std::vector<TestRank> again = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(again);
+  EXPECT_GT(PublishWhole(again, "step-1").sequence, told);
+}
+
+TEST(PublishingTest, AVersionThatAnUpdateMovesToDoesNotMakeRoom) {
+  RegistryLimits limits;
+  limits.max_versions_per_model = 2;
+  RegistryHarness hub(limits);
+  TestRank trainer = Trainer(hub, "step-1");
+  TestRank second(hub, "trainer-2", 0, 1);
+  second.JoinAndRegister();
+  second.Publish("step-2");
+  ASSERT_OK(second.Finished().status);
+  TestRank reader = Rollout(hub, "reader");
+  reader.Update(*ParseVersionSelector("step-1"));
+  reader.Heard<OperationResolved>();  // and drains for a while
+  trainer.Say(Leave{});
+  TestRank third(hub, "trainer-3", 0, 1);
+  third.JoinAndRegister();
+  third.Publish("step-3");
+  EXPECT_THAT(third.Finished().status, StatusIs(absl::StatusCode::kResourceExhausted,
+                                                HasSubstr("max_versions_per_model is 2")));
+  reader.Ready();
+  EXPECT_THAT(reader.Finished().status, StatusIs(absl::StatusCode::kUnavailable));
+  third.Publish("step-3");
+  EXPECT_OK(third.Finished().status);
 }
 
 TEST(PublishingTest, AMissingRankIsNamedAtTheDeadlineAndTheLabelStaysFree) {

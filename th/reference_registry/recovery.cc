@@ -240,8 +240,7 @@ void BeginReign(RegistryState& state, const RegistryStart& start) {
     state.secret.bytes[i] = static_cast<uint8_t>(start.key_seed[i / 8] >> (8 * (i % 8)));
   }
   for (const auto& [key, durable] : start.durable.models) {
-    Model& model = state.models[key];
-    model.key = key;
+    Model& model = EnsureModel(state, key);
     model.durable = durable;
     RememberHighWater(model);
     for (const DurablePin& pin : durable.pins) {
@@ -302,8 +301,8 @@ void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersio
         absl::StrCat("max_versions_per_model is ", turn.state.limits.max_versions_per_model);
   }
   if (!impossible.empty()) return RefuseHolding(turn, buffer, *held, std::move(impossible));
-  EndUpdateThatCountsOn(turn, buffer);
   TakeContent(turn, buffer, *held);
+  EndUpdateThatCountsOn(turn, buffer);
 }
 
 void EndRecoveryWindow(Turn& turn) {

@@ -351,6 +351,32 @@ INSTANTIATE_TEST_SUITE_P(
                    "segments that its layout lacks"}),
     [](const auto& param) { return param.param.name; });
 
+// The server died between its fsync and its answer, and the trainer asks again.
+TEST(RecoveryTest, ARepeatedRollBackDoesNotRunAgainAfterARestart) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  const RunCommand roll_back{"resume-1", RollBack{LatestVersion{}}};
+  const CommandFinished first = hub.Command(roll_back);
+  ASSERT_OK(first.status);
+  trainer.Unpublish();
+  trainer.Done();
+  trainer.Finished();
+  trainer.lineage = first.lineage;
+  trainer.Say(roll_back);  // its group goes on in the new lineage
+  trainer.Publish("step-2");
+  ASSERT_OK(trainer.Finished().status);
+  const VersionSequence mark = hub.model().high_water;
+
+  hub.Restart();
+  const CommandFinished again = hub.Command(roll_back);
+  ASSERT_OK(again.status);
+  EXPECT_EQ(again.lineage, first.lineage);
+  EXPECT_EQ(again.version.sequence, first.version.sequence);
+  EXPECT_EQ(again.version.label, first.version.label);
+  EXPECT_EQ(hub.model().high_water, mark) << "what was published since is not withdrawn";
+  EXPECT_EQ(hub.model().lineage, first.lineage);
+}
+
 TEST(RecoveryTest, WithoutAnEarlierServerNothingWaits) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");

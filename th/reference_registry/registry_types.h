@@ -24,6 +24,7 @@ struct DurablePin {
   VersionSequence version;
   std::string owner;
   absl::Time expires_at = absl::InfiniteFuture();
+  std::string form;  // empty: every form
   friend bool operator==(const DurablePin&, const DurablePin&) = default;
 };
 // The most roll-back points of one model that are kept.
@@ -35,14 +36,27 @@ struct DurableRollBack {
   VersionSequence to;
   friend bool operator==(const DurableRollBack&, const DurableRollBack&) = default;
 };
+// The results of roll-backs of one model that are kept for a caller that asks again.
+inline constexpr size_t kMaxRollBackResultsKept = 64;
+struct DurableRollBackResult {
+  std::string idempotency_key;
+  VersionSequence to;
+  std::string label;  // of `to`
+  Lineage lineage;    // that it began
+  friend bool operator==(const DurableRollBackResult&, const DurableRollBackResult&) = default;
+};
+
 struct DurableModel {
   VersionSequence high_water;  // the highest version that was ever answered; a roll-back lowers it
   std::string high_water_label;
   Lineage lineage;
-  uint32_t keep_latest = 0;
+  uint32_t keep_latest = 0;                             // of forms without an entry below
+  std::map<std::string, uint32_t> keep_latest_of_form;  // none is 0
   std::vector<DurablePin> pins;
   // Oldest first, rising in both fields; at most kMaxRollBacksKept, the oldest are merged.
   std::vector<DurableRollBack> roll_backs;
+  // Oldest first; at most kMaxRollBackResultsKept.
+  std::vector<DurableRollBackResult> roll_back_results;
   friend bool operator==(const DurableModel&, const DurableModel&) = default;
 };
 struct DurableState {

@@ -1,5 +1,7 @@
 #include "th/reference_registry/state.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace th::registry {
@@ -34,6 +36,21 @@ Model* FindModel(RegistryState& state, const ModelKey& key) {
 const Model* FindModel(const RegistryState& state, const ModelKey& key) {
   auto found = state.models.find(key);
   return found == state.models.end() ? nullptr : &found->second;
+}
+
+Model& EnsureModel(RegistryState& state, const ModelKey& key) {
+  auto [it, created] = state.models.try_emplace(key);
+  if (created) {
+    it->second.key = key;
+    it->second.next_version_number = state.first_version_number;
+  }
+  return it->second;
+}
+
+void ForgetModel(RegistryState& state, const Model& model) {
+  state.first_version_number = std::max(state.first_version_number, model.next_version_number);
+  const ModelKey key = model.key;  // a copy: the record dies next
+  state.models.erase(key);
 }
 
 Version* FindVersion(Model& model, VersionSequence version) {

@@ -267,7 +267,7 @@ struct Model {
   ModelKey key;
   // high_water is at or above every published version.
   DurableModel durable;
-  uint32_t next_version_number = 1;  // of this reign
+  uint32_t next_version_number = 1;  // of this reign; also when its publish fails
   std::map<VersionSequence, Version> versions;
   // Labels of the published versions; a withdrawn version's label is free.
   absl::flat_hash_map<std::string, VersionSequence> labels;
@@ -313,6 +313,8 @@ struct RegistryState {
   bool recovering = false;  // answers that resolve versions wait
   bool adopting = false;    // ranks that lived in an earlier reign may still come back
   uint32_t next_worker_number = 1;
+  // Above those of every model that is gone: one that comes back gives no sequence twice.
+  uint32_t first_version_number = 1;
   ReplicaId last_replica;
   AssignmentId last_assignment;
   // The highest of any group that is gone, and at least this epoch as the high half: new ones count
@@ -340,6 +342,9 @@ Buffer* FindBuffer(const RegistryState& state, const BufferAddress& address);
 Replica* FindReplica(const RegistryState& state, ReplicaId replica);
 Model* FindModel(RegistryState& state, const ModelKey& key);
 const Model* FindModel(const RegistryState& state, const ModelKey& key);
+Model& EnsureModel(RegistryState& state, const ModelKey& key);
+// Whatever comes back under its key gives higher sequences.
+void ForgetModel(RegistryState& state, const Model& model);
 Version* FindVersion(Model& model, VersionSequence version);
 const Version* FindVersion(const Model& model, VersionSequence version);
 const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest);
@@ -355,7 +360,7 @@ bool IsSealed(const Version& version);
 
 RankName NameOf(const Buffer& buffer);
 Rank RankOf(const Buffer& buffer);
-// "rollout-3/1, rollout-3/4 and 7 more": the ranks of the replica's group that `wanted` picks.
+// "rollout-3/1, rollout-3/4 and 7 more": these ranks of the group.
 std::string NameRanks(const Group& group, const std::vector<Rank>& ranks);
 
 }  // namespace th::registry

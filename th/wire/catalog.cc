@@ -110,6 +110,9 @@ pb::CatalogModel ModelToProto(const CatalogModel& model) {
   out.set_lineage(model.lineage.value);
   out.set_high_water(model.high_water.value);
   out.set_keep_latest(model.keep_latest);
+  for (const auto& [form, count] : model.keep_latest_of_form) {
+    (*out.mutable_keep_latest_of_form())[form] = count;
+  }
   for (const CatalogVersion& version : model.versions) {
     *out.add_versions() = VersionToProto(version);
   }
@@ -119,9 +122,11 @@ pb::CatalogModel ModelToProto(const CatalogModel& model) {
 
 absl::StatusOr<CatalogModel> ModelFromProto(const pb::CatalogModel& in) {
   FieldReader reader;
-  CatalogModel out{.lineage = Lineage(in.lineage()),
-                   .high_water = VersionSequence(in.high_water()),
-                   .keep_latest = in.keep_latest()};
+  CatalogModel out{
+      .lineage = Lineage(in.lineage()),
+      .high_water = VersionSequence(in.high_water()),
+      .keep_latest = in.keep_latest(),
+      .keep_latest_of_form = {in.keep_latest_of_form().begin(), in.keep_latest_of_form().end()}};
   reader.Message("key", in.has_key(), FromProto(in.key()), out.key);
   reader.Each("versions", in.versions(), kNoLimit, out.versions, VersionFromProto);
   reader.Each("idle", in.idle(), kNoLimit, out.idle, ReplicaFromProto);

@@ -97,7 +97,8 @@ Catalog MessageGenerator::MakeCatalog() {
   Catalog out{.epoch = Epoch(SmallNumber())};
   for (uint64_t i = Below(3); i > 0; --i) {
     CatalogModel model{
-        {Name(), Name()}, Lineage(Number()), VersionSequence(Number()), SmallNumber(), {}, {}};
+        {Name(), Name()}, Lineage(Number()), VersionSequence(Number()), SmallNumber(), {}, {}, {}};
+    if (Coin()) model.keep_latest_of_form[Name()] = SmallNumber();
     for (uint64_t j = Below(3); j > 0; --j) {
       model.versions.push_back({Version(),
                                 Coin(),
@@ -119,12 +120,12 @@ RunCommand MessageGenerator::MakeRunCommand() {
     case 0:
       return {Name(), RollBack{MakeSelector()}};
     case 1:
-      return {Name(), SetRetention{SmallNumber()}};
+      return {Name(), SetRetention{SmallNumber(), MaybeName()}};
     case 2:
       return {Name(), PinVersion{MakeSelector(), Text(),
-                                 Coin() ? SomeDuration() : absl::InfiniteDuration()}};
+                                 Coin() ? SomeDuration() : absl::InfiniteDuration(), MaybeName()}};
     default:
-      return {Name(), ReleasePin{MakeSelector(), Text()}};
+      return {Name(), ReleasePin{MakeSelector(), Text(), MaybeName()}};
   }
 }
 
@@ -147,6 +148,8 @@ uint64_t MessageGenerator::Number() {
 }
 
 std::string MessageGenerator::Name() { return absl::StrCat("n-", Below(1'000'000), "-\xc3\xa9"); }
+
+std::string MessageGenerator::MaybeName() { return Coin() ? "" : Name(); }
 
 std::string MessageGenerator::Text() { return Coin() ? "" : absl::StrCat("some text ", Number()); }
 

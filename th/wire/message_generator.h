@@ -30,6 +30,7 @@ class MessageGenerator {
   uint64_t Number();
   uint32_t SmallNumber() { return static_cast<uint32_t>(Number()); }
   std::string Name();
+  std::string MaybeName();
   std::string Text();
   std::string RawBytes();
   absl::Duration SomeDuration();

@@ -30,6 +30,13 @@ absl::StatusOr<RollBack> FromProto(const pb::RollBack& in) {
   return reader.Finish(std::move(out));
 }
 
+absl::StatusOr<SetRetention> FromProto(const pb::SetRetention& in) {
+  FieldReader reader;
+  SetRetention out{.keep_latest = in.keep_latest()};
+  reader.OptionalName("form", in.form(), out.form);
+  return reader.Finish(std::move(out));
+}
+
 absl::StatusOr<PinVersion> FromProto(const pb::PinVersion& in) {
   FieldReader reader;
   PinVersion out;
@@ -37,6 +44,7 @@ absl::StatusOr<PinVersion> FromProto(const pb::PinVersion& in) {
   reader.Text("owner", in.owner(), kMaxNameBytes, out.owner);
   reader.DurationOrInfinite("expires_after", in.has_expires_after(), in.expires_after(),
                             out.expires_after);
+  reader.OptionalName("form", in.form(), out.form);
   return reader.Finish(std::move(out));
 }
 
@@ -45,6 +53,7 @@ absl::StatusOr<ReleasePin> FromProto(const pb::ReleasePin& in) {
   ReleasePin out;
   reader.Message("version", in.has_version(), th::FromProto(in.version()), out.version);
   reader.Text("owner", in.owner(), kMaxNameBytes, out.owner);
+  reader.OptionalName("form", in.form(), out.form);
   return reader.Finish(std::move(out));
 }
 
@@ -55,11 +64,13 @@ struct CommandToProto {
   }
   void operator()(const SetRetention& command) const {
     out.mutable_set_retention()->set_keep_latest(command.keep_latest);
+    out.mutable_set_retention()->set_form(command.form);
   }
   void operator()(const PinVersion& command) const {
     pb::PinVersion& pin = *out.mutable_pin_version();
     *pin.mutable_version() = ToProto(command.version);
     pin.set_owner(CleanText(command.owner, kMaxNameBytes));
+    pin.set_form(command.form);
     if (command.expires_after != absl::InfiniteDuration()) {
       *pin.mutable_expires_after() = ToProto(command.expires_after);
     }
@@ -67,6 +78,7 @@ struct CommandToProto {
   void operator()(const ReleasePin& command) const {
     *out.mutable_release_pin()->mutable_version() = ToProto(command.version);
     out.mutable_release_pin()->set_owner(CleanText(command.owner, kMaxNameBytes));
+    out.mutable_release_pin()->set_form(command.form);
   }
 };
 
@@ -364,7 +376,7 @@ absl::StatusOr<RunCommand> FromProto(const pb::RunCommand& in) {
       TakeCommand(reader, "roll_back", FromProto(in.roll_back()), out.command);
       break;
     case pb::RunCommand::kSetRetention:
-      out.command = SetRetention{in.set_retention().keep_latest()};
+      TakeCommand(reader, "set_retention", FromProto(in.set_retention()), out.command);
       break;
     case pb::RunCommand::kPinVersion:
       TakeCommand(reader, "pin_version", FromProto(in.pin_version()), out.command);

@@ -1,0 +1,40 @@
+#include "th/reference_registry/pause.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace th::registry {
+namespace {
+
+void MoveFill(Fill& fill, absl::Duration pause) {
+  fill.grace_ends += pause;
+  fill.retry_at += pause;
+  for (Exclusion& exclusion : fill.exclusions) exclusion.retry_at += pause;
+}
+
+void MoveWorker(Worker& worker, absl::Duration pause, absl::Time now) {
+  worker.last_heard = std::min(worker.last_heard + pause, now);
+  worker.lease_at += pause;
+  for (auto& [id, buffer] : worker.buffers) {
+    if (buffer.fill.has_value()) MoveFill(*buffer.fill, pause);
+  }
+}
+
+}  // namespace
+
+void MovePastPause(RegistryState& state, absl::Duration pause, absl::Time now) {
+  if (pause <= absl::ZeroDuration()) return;
+  for (auto& [id, worker] : state.workers) MoveWorker(*worker, pause, now);
+  for (auto& [id, replica] : state.replicas) {
+    for (auto& [number, transaction] : replica->pending) transaction.deadline += pause;
+  }
+  std::set<Deadline> moved;
+  for (Deadline deadline : state.deadlines) {
+    deadline.at += pause;
+    moved.insert(moved.end(), deadline);
+  }
+  state.deadlines = std::move(moved);
+}
+
+}  // namespace th::registry
