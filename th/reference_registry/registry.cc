@@ -9,6 +9,7 @@
 #include "th/reference_registry/invariants.h"
 #include "th/reference_registry/listing.h"
 #include "th/reference_registry/operations.h"
+#include "th/reference_registry/pause.h"
 #include "th/reference_registry/recovery.h"
 #include "th/reference_registry/roll_back.h"
 #include "th/reference_registry/state.h"
@@ -52,6 +53,10 @@ RegistryEffects Registry::HandleDisconnect(ConnectionId connection, absl::Time n
 
 RegistryEffects Registry::HandleTick(absl::Time now) {
   return impl_->Run(now, [](Turn& turn) { registry::DispatchDeadlines(turn); });
+}
+
+void Registry::HandlePause(absl::Duration pause, absl::Time now) {
+  registry::MovePastPause(impl_->state, pause, now);
 }
 
 absl::Time Registry::NextDeadline() const {

@@ -1,18 +1,21 @@
 // The reference server's whole state and every rule about it, pure: events in, effects out.
 //
-//   Registry registry({.epoch = epoch, .durable = loaded}, RegistryLimits{});
+//   Registry registry({.epoch = opened.epoch, .durable = opened.durable,
+//                      .recovering = opened.reigned_before, .now = Now(), .key_seed = random},
+//                     RegistryLimits{});
 //   for (;;) {                                   // the driver's loop; one thread
-//     RegistryEffects effects = registry.HandleMessage(worker_or_connection, message, now);
+//     RegistryEffects effects = registry.HandleMessage(connection, message, Now());
 //     if (effects.durable) store.Write(*effects.durable);   // before anything of `effects` is sent
 //     for (auto& out : effects.messages) Send(out.connection, out.message);
-//     for (auto connection : effects.close) Close(connection);
-//     Sleep until an event comes or registry.NextDeadline(); then registry.HandleTick(now);
+//     for (ConnectionId ended : effects.close) Close(ended);
+//     Sleep until an event comes or registry.NextDeadline(); after a sleep that was far too long
+//     registry.HandlePause(how long, Now()); then registry.HandleTick(Now()), as HandleMessage.
 //   }
 //
-// Inside, the state is plain data (state.h) changed by updates with CanApply and Apply (one file an
-// entity: membership, buffers, publish, update, unpublish, roll-back, announcements); this class is
-// their driver. Not thread-safe. Never aborts on what a worker sent: a bad message is refused,
-// named and counted.
+// A stream is named by the ConnectionId that the driver gave it; the registry knows whose it is
+// once it has joined. Inside, the state is plain data (state.h) changed by updates with CanApply
+// and Apply (the README lists the files, one a subject); this class is their driver. Not
+// thread-safe. Never aborts on what a worker sent: a bad message is refused, named and counted.
 #ifndef TH_REFERENCE_REGISTRY_REGISTRY_H_
 #define TH_REFERENCE_REGISTRY_REGISTRY_H_
 
@@ -41,6 +44,9 @@ class Registry {
                                 absl::Time now);
   // The stream ended. The worker keeps its lease: it may come back, or be replaced at once.
   RegistryEffects HandleDisconnect(ConnectionId connection, absl::Time now);
+  // The driver was stopped and has heard nobody for `pause`, until now: leases and deadlines move
+  // by as much. Call before the tick that comes too late.
+  void HandlePause(absl::Duration pause, absl::Time now);
   // Deadlines, leases, the recovery window. Call at NextDeadline() or later.
   RegistryEffects HandleTick(absl::Time now);
   absl::Time NextDeadline() const;

@@ -73,6 +73,12 @@ void RegistryHarness::Advance(absl::Duration duration) {
   Route(registry_->HandleTick(now_));
 }
 
+void RegistryHarness::Pause(absl::Duration duration) {
+  now_ += duration;
+  registry_->HandlePause(duration, now_);
+  Route(registry_->HandleTick(now_));
+}
+
 CommandFinished RegistryHarness::Command(const RunCommand& command, const ModelKey& key) {
   Registry::CommandResult result = registry_->HandleCommand(key, command, now_);
   Route(std::move(result.effects));

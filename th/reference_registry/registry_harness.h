@@ -41,6 +41,8 @@ class RegistryHarness {
   void Disconnect(ConnectionId connection);
   // Ticks at every deadline on the way.
   void Advance(absl::Duration duration);
+  // The server is stopped for so long and hears nobody, then goes on where it was.
+  void Pause(absl::Duration duration);
   CommandFinished Command(const RunCommand& command, const ModelKey& key = TestModel());
   // The server dies and starts again with what it made durable; every stream breaks.
   void Restart();

@@ -40,14 +40,17 @@ void Append(std::vector<T>& to, std::vector<T>& from) {
 }  // namespace
 
 RegistryLoop::RegistryLoop(Options options, ServerMetrics* metrics)
-    : metrics_(metrics),
+    : now_(std::move(options.now)),
+      max_sleep_(std::min(kMaxSleep, options.limits.lease / 4)),
+      metrics_(metrics),
       store_(std::move(options.store)),
       epoch_(store_->opened().epoch),
       first_message_timeout_(options.first_message_timeout),
       close_grace_(options.close_grace),
       on_failure_(std::move(options.on_failure)),
-      registry_(std::make_unique<Registry>(StartOf(store_->opened(), clock_.Now()),
-                                           std::move(options.limits))),
+      registry_(
+          std::make_unique<Registry>(StartOf(store_->opened(), now_()), std::move(options.limits))),
+      looked_at_(now_()),
       thread_([this] { Run(); }) {}
 
 RegistryLoop::~RegistryLoop() { Stop(); }
@@ -74,7 +77,7 @@ void RegistryLoop::HandleMessage(ConnectionId connection, WorkerMessage message)
 void RegistryLoop::HandleBadFrame(ConnectionId connection, absl::Status why) {
   Post([this, connection, why = std::move(why)] {
     if (!Listens(connection) || refusing_.has_value()) return;
-    Absorb(registry_->HandleDisconnect(connection, clock_.Now()));
+    Absorb(registry_->HandleDisconnect(connection, now_()));
     Refuse(connection, why, absl::InfiniteDuration());
   });
 }
@@ -94,9 +97,12 @@ absl::Status RegistryLoop::Ask(Question question) {
     ++pending_questions_;
   }
   metrics_->calls.fetch_add(1, std::memory_order_relaxed);
-  const bool posted =
-      Post([this, question = std::move(question)]() mutable { OnQuestion(question); });
-  return posted ? absl::OkStatus() : absl::UnavailableError("the server is shutting down");
+  if (Post([this, question = std::move(question)]() mutable { OnQuestion(question); })) {
+    return absl::OkStatus();
+  }
+  absl::MutexLock lock(&mutex_);
+  --pending_questions_;
+  return absl::UnavailableError("the server is shutting down");
 }
 
 absl::StatusOr<VersionWaitId> RegistryLoop::Wait(VersionWait wait) {
@@ -113,12 +119,15 @@ absl::StatusOr<VersionWaitId> RegistryLoop::Wait(VersionWait wait) {
   }
   metrics_->waits.fetch_add(1, std::memory_order_relaxed);
   const bool posted = Post([this, id, wait = std::move(wait)]() mutable {
-    const absl::Time deadline = clock_.Now() + wait.timeout;
+    const absl::Time deadline = now_() + wait.timeout;
     waits_.emplace(id, PendingWait{std::move(wait), deadline});
     check_waits_at_ = absl::InfinitePast();
   });
-  if (!posted) return absl::UnavailableError("the server is shutting down");
-  return id;
+  if (posted) return id;
+  metrics_->waits.fetch_sub(1, std::memory_order_relaxed);
+  absl::MutexLock lock(&mutex_);
+  --pending_waits_;
+  return absl::UnavailableError("the server is shutting down");
 }
 
 void RegistryLoop::CancelWait(VersionWaitId wait) {
@@ -157,7 +166,7 @@ void RegistryLoop::Stop() {
 bool RegistryLoop::Post(Event event) {
   absl::MutexLock lock(&mutex_);
   if (stopping_) return false;
-  if (inbox_.empty()) oldest_event_ = clock_.Now();
+  if (inbox_.empty()) oldest_event_ = now_();
   inbox_.push_back(std::move(event));
   return true;
 }
@@ -167,7 +176,9 @@ bool RegistryLoop::Post(Event event) {
 
 void RegistryLoop::Run() {
   for (;;) {
-    std::deque<Event> events = TakeEvents(NextWake());
+    const absl::Time wake_at = std::min(NextWake(), looked_at_ + max_sleep_);
+    std::deque<Event> events = TakeEvents(wake_at);
+    NoticePause(std::max(wake_at, looked_at_));
     const bool idle = events.empty();
     Turn(std::move(events));
     absl::MutexLock lock(&mutex_);
@@ -184,9 +195,9 @@ std::deque<RegistryLoop::Event> RegistryLoop::TakeEvents(absl::Time wake_at) {
   const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || !inbox_.empty();
   };
-  const absl::Duration sleep = std::min(wake_at - clock_.Now(), kMaxSleep);
-  mutex_.AwaitWithTimeout(absl::Condition(&awake), std::max(sleep, absl::ZeroDuration()));
-  turn_began_ = std::min(oldest_event_, clock_.Now());
+  mutex_.AwaitWithTimeout(absl::Condition(&awake),
+                          std::max(wake_at - now_(), absl::ZeroDuration()));
+  turn_began_ = std::min(oldest_event_, now_());
   oldest_event_ = absl::InfiniteFuture();
   std::deque<Event> events;
   if (inbox_.size() <= kMaxTurnEvents) {
@@ -200,15 +211,27 @@ std::deque<RegistryLoop::Event> RegistryLoop::TakeEvents(absl::Time wake_at) {
   return events;
 }
 
+void RegistryLoop::NoticePause(absl::Time due) {
+  const absl::Time now = now_();
+  const absl::Duration unheard = now - std::exchange(looked_at_, now);
+  if (now - due <= kMaxLateness || !failure_.ok()) return;
+  LOG(WARNING) << "this server did not run for up to " << unheard
+               << "; leases and deadlines are prolonged by as much";
+  metrics_->pauses.fetch_add(1, std::memory_order_relaxed);
+  registry_->HandlePause(unheard, now);
+  for (auto& [time, connection] : silent_) time += unheard;
+}
+
 void RegistryLoop::Turn(std::deque<Event> events) {
   for (Event& event : events) event();
+  NoticePause(looked_at_);
   Tick();
   CheckWaits();
   // Delivering may close streams, which may bring about more.
   do Commit();
   while (!outcome_.empty());
   AbortLateClosers();
-  if (!events.empty()) metrics_->turn_seconds.Record(clock_.Now() - turn_began_);
+  if (!events.empty()) metrics_->turn_seconds.Record(now_() - turn_began_);
 }
 
 absl::Time RegistryLoop::NextWake() const {
@@ -224,18 +247,17 @@ void RegistryLoop::Absorb(RegistryEffects effects) {
   Append(outcome_.messages, effects.messages);
   Append(outcome_.close, effects.close);
   for (const RegistryEvent& event : effects.events) LOG(INFO) << event.text;
-  if (!waits_.empty())
-    check_waits_at_ = std::min(check_waits_at_, clock_.Now() + kWaitCheckInterval);
+  if (!waits_.empty()) check_waits_at_ = std::min(check_waits_at_, now_() + kWaitCheckInterval);
 }
 
 void RegistryLoop::Tick() {
-  const absl::Time now = clock_.Now();
+  const absl::Time now = looked_at_;  // what came due since then may be a pause's doing
   if (failure_.ok() && registry_->NextDeadline() <= now) Absorb(registry_->HandleTick(now));
   CloseSilentStreams();
 }
 
 void RegistryLoop::CloseSilentStreams() {
-  const absl::Time now = clock_.Now();
+  const absl::Time now = looked_at_;
   for (; !silent_.empty() && silent_.front().first <= now; silent_.pop_front()) {
     const auto found = streams_.find(silent_.front().second);
     if (found == streams_.end() || !found->second.silent) continue;
@@ -247,7 +269,7 @@ void RegistryLoop::CloseSilentStreams() {
 }
 
 void RegistryLoop::CheckWaits() {
-  const absl::Time now = clock_.Now();
+  const absl::Time now = now_();
   if (check_waits_at_ > now) return;
   check_waits_at_ = absl::InfiniteFuture();
   for (auto it = waits_.begin(); it != waits_.end();) {
@@ -284,9 +306,9 @@ std::optional<absl::StatusOr<VersionInfo>> RegistryLoop::ResultOf(const PendingW
 void RegistryLoop::Commit() {
   Outcome outcome = std::exchange(outcome_, {});
   if (outcome.durable.has_value() && failure_.ok()) {
-    const absl::Time begin = clock_.Now();
+    const absl::Time begin = now_();
     const absl::Status written = store_->Write(*outcome.durable);
-    metrics_->durable_write_seconds.Record(clock_.Now() - begin);
+    metrics_->durable_write_seconds.Record(now_() - begin);
     metrics_->durable_writes.fetch_add(1, std::memory_order_relaxed);
     if (!written.ok()) {
       // What is not durable was never said.
@@ -300,7 +322,7 @@ void RegistryLoop::Commit() {
 
 void RegistryLoop::Deliver(Outcome outcome) {
   for (const OutgoingMessage& out : outcome.messages) SendTo(out.connection, out.message);
-  for (const ConnectionId connection : outcome.close) Drop(connection);
+  for (const ConnectionId connection : outcome.close) CloseAfterSending(connection);
   for (Answer& answer : outcome.answers) answer(failure_);
   for (const ConnectionId connection : outcome.read_next) {
     const auto found = streams_.find(connection);
@@ -317,14 +339,14 @@ void RegistryLoop::Fail(absl::Status why) {
   for (const auto& [connection, stream] : streams_) everybody.push_back(connection);
   for (const ConnectionId connection : everybody) {
     SendTo(connection, *refusing_);
-    Drop(connection);
+    CloseAfterSending(connection);
   }
   on_failure_(std::move(why));
 }
 
 void RegistryLoop::OnOpen(ConnectionId connection, std::shared_ptr<StreamPeer> peer) {
   streams_[connection] = {std::move(peer)};
-  silent_.emplace_back(clock_.Now() + first_message_timeout_, connection);
+  silent_.emplace_back(now_() + first_message_timeout_, connection);
   ++silent_streams_;
   if (refusing_.has_value()) {
     Refuse(connection, refusing_->status, refusing_->retry_after);
@@ -337,13 +359,13 @@ void RegistryLoop::OnOpen(ConnectionId connection, std::shared_ptr<StreamPeer> p
 void RegistryLoop::OnMessage(ConnectionId connection, const WorkerMessage& message) {
   if (!Listens(connection) || refusing_.has_value()) return;
   if (std::exchange(streams_[connection].silent, false)) --silent_streams_;
-  Absorb(registry_->HandleMessage(connection, message, clock_.Now()));
+  Absorb(registry_->HandleMessage(connection, message, now_()));
   outcome_.read_next.push_back(connection);
 }
 
 void RegistryLoop::OnDisconnect(ConnectionId connection) {
   if (!Listens(connection)) return;
-  if (failure_.ok()) Absorb(registry_->HandleDisconnect(connection, clock_.Now()));
+  if (failure_.ok()) Absorb(registry_->HandleDisconnect(connection, now_()));
   streams_[connection].ending = true;
   outcome_.close.push_back(connection);
 }
@@ -358,13 +380,13 @@ void RegistryLoop::OnQuestion(Question& question) {
     absl::MutexLock lock(&mutex_);
     --pending_questions_;
   }
-  RegistryTurn turn{
-      *registry_, clock_.Now(), [this](const ModelKey& key, const RunCommand& command) {
-        if (!failure_.ok()) return CommandFinished{.status = failure_};
-        Registry::CommandResult result = registry_->HandleCommand(key, command, clock_.Now());
-        Absorb(std::move(result.effects));
-        return std::move(result.finished);
-      }};
+  RegistryTurn turn{*registry_, now_(), [this](const ModelKey& key, const RunCommand& command) {
+                      if (!failure_.ok()) return CommandFinished{.status = failure_};
+                      Registry::CommandResult result =
+                          registry_->HandleCommand(key, command, now_());
+                      Absorb(std::move(result.effects));
+                      return std::move(result.finished);
+                    }};
   outcome_.answers.push_back(question(turn));
 }
 
@@ -378,22 +400,22 @@ void RegistryLoop::SendTo(ConnectionId connection, const ServerMessage& message)
   const auto found = streams_.find(connection);
   if (found == streams_.end() || found->second.peer->Send(message)) return;
   LOG(WARNING) << "stream " << connection << " does not read what it is sent; closing it";
-  if (failure_.ok()) Absorb(registry_->HandleDisconnect(connection, clock_.Now()));
-  Drop(connection);
+  if (failure_.ok()) Absorb(registry_->HandleDisconnect(connection, now_()));
+  CloseAfterSending(connection);
 }
 
-void RegistryLoop::Drop(ConnectionId connection) {
+void RegistryLoop::CloseAfterSending(ConnectionId connection) {
   const auto found = streams_.find(connection);
   if (found == streams_.end()) return;
   std::shared_ptr<StreamPeer> peer = std::move(found->second.peer);
   if (found->second.silent) --silent_streams_;
   streams_.erase(found);
   peer->CloseAfterSending();
-  closing_.emplace_back(clock_.Now() + close_grace_, std::move(peer));
+  closing_.emplace_back(now_() + close_grace_, std::move(peer));
 }
 
 void RegistryLoop::AbortLateClosers() {
-  const absl::Time now = clock_.Now();
+  const absl::Time now = now_();
   while (!closing_.empty() && closing_.front().first <= now) {
     closing_.front().second->Abort();
     closing_.pop_front();

@@ -53,8 +53,12 @@ inline constexpr size_t kMaxSilentStreams = 4096;
 inline constexpr absl::Duration kWaitCheckInterval = absl::Milliseconds(5);
 // Events of one turn: bounds how long the first one's answer waits for the last one's.
 inline constexpr size_t kMaxTurnEvents = 1024;
-// The loop never sleeps longer, whatever the registry's next deadline.
+// The loop never sleeps longer, nor than a quarter of the lease, whatever the next deadline: a
+// pause of the process that goes unnoticed is shorter than that and what is left of a lease.
 inline constexpr absl::Duration kMaxSleep = absl::Seconds(1);
+// Waking so much later than intended means that the process was stopped, or its disk hung: what the
+// workers said meanwhile is still unread, and none of them is to blame for its silence.
+inline constexpr absl::Duration kMaxLateness = absl::Milliseconds(500);
 
 // The far end of a stream as the loop sees it. Thread-safe; no method blocks.
 class StreamPeer {
@@ -106,6 +110,8 @@ class RegistryLoop {
     absl::Duration close_grace = absl::Seconds(2);
     std::unique_ptr<DurableStore> store;  // open
     std::function<void(absl::Status)> on_failure = [](absl::Status) {};
+    // Rises; called on any thread.
+    std::function<absl::Time()> now = [clock = SteadyClock()] { return clock.Now(); };
   };
   // `metrics` outlives the loop. The thread starts at once.
   RegistryLoop(Options options, ServerMetrics* metrics);
@@ -166,6 +172,8 @@ class RegistryLoop {
   std::deque<Event> TakeEvents(absl::Time wake_at);
   void Turn(std::deque<Event> events);
   absl::Time NextWake() const;
+  // To be called where the loop meant to be by `due`.
+  void NoticePause(absl::Time due);
   void Absorb(RegistryEffects effects);
   void Tick();
   void CloseSilentStreams();
@@ -184,11 +192,13 @@ class RegistryLoop {
   bool Listens(ConnectionId connection) const;
   void Refuse(ConnectionId connection, absl::Status why, absl::Duration retry_after);
   void SendTo(ConnectionId connection, const ServerMessage& message);
-  // Lets go of a stream that is ending; cuts it later if it does not end.
-  void Drop(ConnectionId connection);
+  // Lets go of a stream that is ending: what is queued leaves, and it is cut if it does not end
+  // then.
+  void CloseAfterSending(ConnectionId connection);
   void AbortLateClosers();
 
-  const SteadyClock clock_;
+  const std::function<absl::Time()> now_;
+  const absl::Duration max_sleep_;
   ServerMetrics* const metrics_;
   const std::unique_ptr<DurableStore> store_;
   const Epoch epoch_;
@@ -216,6 +226,7 @@ class RegistryLoop {
   absl::Time check_waits_at_ = absl::InfiniteFuture();
   Outcome outcome_;
   absl::Time turn_began_;
+  absl::Time looked_at_;             // when the loop last took what had arrived
   std::optional<Refused> refusing_;  // set: nobody is admitted any more
   absl::Status failure_;
 

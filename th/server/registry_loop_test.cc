@@ -1,5 +1,7 @@
 #include "th/server/registry_loop.h"
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -138,6 +140,57 @@ TEST_F(RegistryLoopTest, NothingLeavesBeforeItIsDurable) {
   ASSERT_TRUE(journal_.AwaitCount(5));
   EXPECT_THAT(journal_.entries(), ElementsAre("send joined", "read next", "write",
                                               "send command finished", "read next"));
+}
+
+// A clock that the test moves.
+class RegistryLoopClockTest : public RegistryLoopTest {
+ protected:
+  void StartWithLease(absl::Duration lease) {
+    options_.limits.lease = lease;
+    options_.now = [this] { return absl::UnixEpoch() + absl::Milliseconds(now_ms_.load()); };
+    Start();
+  }
+  void Advance(absl::Duration duration) { now_ms_ += absl::ToInt64Milliseconds(duration); }
+  // Once the loop has handled all that is due now.
+  size_t WorkerCount() {
+    for (int turn = 0; turn < 2; ++turn) workers_ = AskWorkerCount();
+    return workers_;
+  }
+
+ private:
+  size_t AskWorkerCount() {
+    absl::Notification answered;
+    size_t count = 0;
+    EXPECT_OK(loop_->Ask([&](RegistryTurn& turn) -> Answer {
+      count = turn.registry.worker_count();
+      return [&](const absl::Status&) { answered.Notify(); };
+    }));
+    answered.WaitForNotification();
+    return count;
+  }
+
+  std::atomic<int64_t> now_ms_{1'000'000};
+  size_t workers_ = 0;
+};
+
+TEST_F(RegistryLoopClockTest, APauseLongerThanTheLeaseEndsNoMembership) {
+  StartWithLease(absl::Seconds(2));
+  Join();
+  ASSERT_TRUE(journal_.AwaitCount(2));
+  ASSERT_EQ(WorkerCount(), 1u);
+  Advance(absl::Hours(1));  // as after SIGSTOP and SIGCONT
+  EXPECT_EQ(WorkerCount(), 1u);
+  EXPECT_THAT(journal_.entries(), ElementsAre("send joined", "read next"));
+  EXPECT_GE(metrics_.pauses.load(), 1u);
+}
+
+TEST_F(RegistryLoopClockTest, AWorkerThatIsSilentWhileTheLoopRunsIsDropped) {
+  StartWithLease(absl::Seconds(2));
+  Join();
+  ASSERT_TRUE(journal_.AwaitCount(2));
+  for (int i = 0; i < 30 && WorkerCount() == 1; ++i) Advance(absl::Milliseconds(100));
+  EXPECT_EQ(WorkerCount(), 0u);
+  EXPECT_EQ(metrics_.pauses.load(), 0u);
 }
 
 TEST_F(RegistryLoopTest, AQuestionIsAnsweredAfterTheWrite) {

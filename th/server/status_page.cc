@@ -111,6 +111,8 @@ void WriteShell(MetricsWriter& out, const ServerMetrics& metrics) {
              "Streams closed because their worker did not read.",
              metrics.streams_overflowed.load());
   out.Single("tensorhub_calls_total", "counter", "Calls of controllers.", metrics.calls.load());
+  out.Single("tensorhub_pauses_total", "counter", "Times that this server was stopped or hung.",
+             metrics.pauses.load());
   out.Single("tensorhub_calls_refused_total", "counter", "Calls refused, too many at once.",
              metrics.calls_refused.load());
   out.Single("tensorhub_durable_writes_total", "counter", "Writes of the state file.",
