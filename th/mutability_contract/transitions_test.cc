@@ -28,8 +28,8 @@ std::string RowText(const BufferTransition& row) {
 }
 
 std::vector<std::string> RowsOfTheDrawnTable() {
-  const std::string path = absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"),
-                                        "/docs/protocol/contract.md");
+  const std::string path =
+      absl::StrCat(getenv("TEST_SRCDIR"), "/tensorhub", "/docs/protocol/contract.md");
   std::ifstream file(path);
   std::vector<std::string> rows;
   for (std::string line; std::getline(file, line);) {

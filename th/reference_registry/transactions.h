@@ -23,7 +23,7 @@ struct JoinTransaction {
   StartOperation request;
 
   // INVALID_ARGUMENT: number 0, unknown kind, no time, no label where one is needed, attributes too
-  // large. RESOURCE_EXHAUSTED never.
+  // large.
   static absl::StatusOr<JoinTransaction> Build(const BufferAddress& buffer,
                                                const StartOperation& request);
   // NOT_FOUND: no such buffer. FAILED_PRECONDITION naming the expected number: skips ahead.
@@ -62,8 +62,8 @@ struct FailRank {
   void Apply(Turn& turn) const;
 };
 
-// The pending operation that `key` of this worker names and that its rank is part of.
-// FAILED_PRECONDITION otherwise.
+// The pending operation `number` of this buffer, of which its rank is part. FAILED_PRECONDITION
+// otherwise.
 struct OwnOperation {
   Buffer* buffer = nullptr;
   Transaction* transaction = nullptr;

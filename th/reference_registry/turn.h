@@ -1,5 +1,5 @@
 // One event's turn: the state that it changes, the effects that it has, and the work that its
-// changes leave over for the end of the turn (registry.cc settles it).
+// changes leave over for the end of the turn (SettleTurn in operations.h).
 #ifndef TH_REFERENCE_REGISTRY_TURN_H_
 #define TH_REFERENCE_REGISTRY_TURN_H_
 

@@ -28,8 +28,8 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 std::string BinaryPath() {
-  return absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"),
-                      "/th/server/tensorhub_server");
+  // By its own name: TEST_WORKSPACE is the main workspace, which may be another.
+  return absl::StrCat(std::getenv("TEST_SRCDIR"), "/tensorhub/th/server/tensorhub_server");
 }
 
 // A child process with its output in a pipe and a file.
