@@ -10,8 +10,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "th/transfer/monotonic_clock.h"
 #include "th/cli/resident_memory.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -110,6 +110,8 @@ ControlledRank::Result ControlledRank::Do(const json& command) {
                                                     {"sum", &ControlledRank::Sum},
                                                     {"sums", &ControlledRank::Sums},
                                                     {"stats", &ControlledRank::Stats},
+                                                    {"scribble", &ControlledRank::Scribble},
+                                                    {"hoard", &ControlledRank::Hoard},
                                                     {"evict", &ControlledRank::Evict},
                                                     {"probe-send", &ControlledRank::ProbeSend},
                                                     {"probe-read", &ControlledRank::ProbeRead},
@@ -202,6 +204,20 @@ ControlledRank::Result ControlledRank::Stats(const json& command) {
               {"control_bytes", client_->control_bytes()},
               {"live_bytes", buffer_.bytes()},
               {"resident_bytes", resident}};
+}
+
+ControlledRank::Result ControlledRank::Scribble(const json& command) {
+  weights_->Scribble();
+  return json::object();
+}
+
+ControlledRank::Result ControlledRank::Hoard(const json& command) {
+  for (const Tensor& tensor : weights_->tensors()) {
+    if (!tensor.alias_of.empty()) continue;
+    const auto* from = static_cast<const char*>(tensor.data);
+    hoarded_.insert(hoarded_.end(), from, from + tensor.bytes);
+  }
+  return json{{"bytes", hoarded_.size()}};
 }
 
 ControlledRank::Result ControlledRank::Evict(const json& command) {

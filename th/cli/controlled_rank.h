@@ -19,10 +19,14 @@
 //   sum                             -> sum, tensors: SHA-256 over all tensors' SHA-256
 //   sums                            -> sums: {name: SHA-256}
 //   stats                           -> bytes_sent, control_bytes, live_bytes, resident_bytes
+//   scribble                        -> no byte of the weights is what it was
+//   hoard                           -> a second copy of the weights is kept from here on
 //   evict      bytes                -> caches hold none of the weights any more
-//   probe-send readers connections  -> port: sends the weights, raw, to so many readers
-//   (raw_probe.h) probe-read port connections     -> started_s, ended_s: receives them, raw, into
-//   its own memory probe-end                       -> the sending is over leave -> leaves the group
+//   probe-send readers connections  -> port: sends the weights, raw (raw_probe.h), to so many
+//                                      readers
+//   probe-read port connections     -> started_s, ended_s: receives them, raw, into its own memory
+//   probe-end                       -> the sending is over
+//   leave                           -> leaves the group
 //
 // The process ends with its stdin. A rank is used by one thread.
 #ifndef TH_CLI_CONTROLLED_RANK_H_
@@ -30,6 +34,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
@@ -59,6 +64,8 @@ class ControlledRank {
   Result Sum(const nlohmann::json& command);
   Result Sums(const nlohmann::json& command);
   Result Stats(const nlohmann::json& command);
+  Result Scribble(const nlohmann::json& command);
+  Result Hoard(const nlohmann::json& command);
   Result Evict(const nlohmann::json& command);
   Result ProbeSend(const nlohmann::json& command);
   Result ProbeRead(const nlohmann::json& command);
@@ -67,6 +74,7 @@ class ControlledRank {
 
   JsonLineWriter* const events_;
   std::optional<RankWeights> weights_;
+  std::vector<char> hoarded_;
   std::unique_ptr<Client> client_;
   WeightBuffer buffer_;
   std::optional<MemoryStream> probe_memory_;

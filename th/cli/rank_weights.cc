@@ -144,6 +144,13 @@ void RankWeights::Mutate(uint64_t content) {
   }
 }
 
+void RankWeights::Scribble() {
+  for (const Tensor& tensor : tensors()) {
+    if (!HasBytes(tensor)) continue;
+    for (uint8_t& byte : BytesOf(tensor)) byte = static_cast<uint8_t>(~byte);
+  }
+}
+
 TensorSums RankWeights::Sum() const {
   TensorSums sums;
   for (const Tensor& tensor : tensors()) {

@@ -65,6 +65,8 @@ class RankWeights {
   absl::Status Load();
   // From whatever content Load() or the last ChangeTo() left.
   void ChangeTo(uint64_t content);
+  // Every byte becomes another one; which content it was is lost.
+  void Scribble();
   TensorSums Sum() const;
 
  private:

@@ -59,6 +59,20 @@ TEST(RankWeightsTest, AChangeReachesNearlyAllBytes) {
   EXPECT_LT(same, before.size() / 200);
 }
 
+TEST(RankWeightsTest, AScribbleLeavesNoByteAsItWas) {
+  RankWeights weights = Loaded({.bytes = 1 << 16, .tensors = 2});
+  std::vector<std::vector<uint8_t>> before;
+  for (const Tensor& tensor : weights.tensors()) {
+    const auto* data = static_cast<const uint8_t*>(tensor.data);
+    before.emplace_back(data, data + tensor.bytes);
+  }
+  weights.Scribble();
+  for (size_t i = 0; i < before.size(); ++i) {
+    const auto* data = static_cast<const uint8_t*>(weights.tensors()[i].data);
+    for (size_t at = 0; at < before[i].size(); ++at) ASSERT_NE(data[at], before[i][at]) << at;
+  }
+}
+
 TEST(RankWeightsTest, RanksWithTheSameShardHaveTheSameBytesAndOthersOtherOnes) {
   RankWeights left = Loaded(kEqual, 0, 2), again = Loaded(kEqual, 0, 2),
               right = Loaded(kEqual, 1, 2);

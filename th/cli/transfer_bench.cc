@@ -69,7 +69,11 @@ class TransferBench {
     TH_ASSIGN_OR_RETURN(const Counters before, Count());
     TH_RETURN_IF_ERROR(PublishNext(number, &round));
     const bool probe_first = number % 2 == 1;
-    if (probe_first) TH_RETURN_IF_ERROR(Probe(&round));
+    if (probe_first) {
+      TH_RETURN_IF_ERROR(Probe(&round));
+      // The probe left the very bytes that the update is to bring.
+      TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "scribble"}}));
+    }
     TH_RETURN_IF_ERROR(Update(&round));
     if (number == 0 || number == options_.rounds) TH_RETURN_IF_ERROR(Verify());
     if (!probe_first) TH_RETURN_IF_ERROR(Probe(&round));

@@ -1,5 +1,8 @@
 #include "th/worker/saved_model.h"
 
+#include <unistd.h>
+
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -75,6 +78,22 @@ TEST(SaveModelTest, WritesTensorsAliasesAndTheVersion) {
   std::string bytes(3, '?');
   ASSERT_OK(read.Read("table", bytes.data()));
   EXPECT_EQ(bytes, "abc");
+}
+
+TEST(SaveModelTest, AStopBreaksItOffAndLeavesNothingBehind) {
+  ASSERT_OK_AND_ASSIGN(
+      ShardLayout layout,
+      ShardLayout::Build({.tensors = {{.name = "table", .dtype = DType::kU8, .shape = {3}}}}));
+  ASSERT_OK_AND_ASSIGN(const ModelMemory model, ModelMemory::Allocate({layout}));
+  const std::string parent = Fresh("stopped");
+  fs::create_directory(parent);
+  StopSignals stop(99);
+  stop.HoldOff();
+  kill(getpid(), SIGTERM);
+  stop.Wait();
+  EXPECT_THAT(SaveModel(model, {}, parent + "/here", &stop),
+              StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_TRUE(fs::is_empty(parent));
 }
 
 }  // namespace

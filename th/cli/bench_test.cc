@@ -1,0 +1,74 @@
+// `th bench transfer` as it is run, small: every key, and the bounds that hold at any size.
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "th/cli/program_run.h"
+
+namespace th {
+namespace {
+
+using ::testing::SizeIs;
+
+std::vector<std::string> SmallBench(const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {Th(),    "bench",    "transfer", "--json",    "--bytes",
+                                        "16MiB", "--rounds", "2",        "--readers", "4"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+class BenchTest : public ::testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(BenchTest, MeasuresVerifiesAndKeepsItsBounds) {
+  const ProgramRun run = RunProgram(SmallBench(GetParam()));
+  ASSERT_EQ(run.status, 0) << run.errors << run.output();
+  const nlohmann::json report = run.json();
+  ASSERT_TRUE(report.is_object()) << run.output();
+  for (const char* key :
+       {"gbytes_per_s", "baseline", "ratio", "last_reader_seconds", "publish_seconds"}) {
+    ASSERT_TRUE(report.contains(key)) << key;
+    EXPECT_GT(report[key], 0) << key;
+  }
+  EXPECT_EQ(report["verified"], true);
+  EXPECT_NEAR(report["bytes"].get<double>(), 16 << 20, 4096);  // of so many whole tensors
+  EXPECT_EQ(report["transport"], "tcp");
+  EXPECT_EQ(report["readers"], 4);
+  EXPECT_GE(report["holder_copies_sent"], 1.0);
+  EXPECT_LE(report["holder_copies_sent"], 1.5);
+  EXPECT_GT(report["control_bytes"], 0);
+  EXPECT_LE(report["control_bytes"], 65536);
+  EXPECT_TRUE(report["peak_extra_bytes"].is_number_unsigned());
+  EXPECT_THAT(report["last_reader_seconds_of_rounds"], SizeIs(2));
+  EXPECT_THAT(report["baseline_seconds_of_rounds"], SizeIs(2));
+  EXPECT_TRUE(report["baseline_congestion_control"].is_string());
+  // The peer beside it, or why there is none.
+  EXPECT_NE(report["iperf3"].is_number(), report.contains("iperf3_missing")) << report.dump();
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, BenchTest,
+                         ::testing::Values(std::vector<std::string>{},
+                                           std::vector<std::string>{"--tensors", "2000"}));
+
+// A signal ends it, and nothing of it stays.
+class InterruptedBenchTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(InterruptedBenchTest, LeavesNoFolderBehind) {
+  const std::string scratch = FreshFolder("scratch");
+  RunningProgram bench({"/usr/bin/env", "TMPDIR=" + scratch, Th(), "bench", "transfer", "--bytes",
+                        "16MiB", "--rounds", "1000"});
+  while (std::filesystem::is_empty(scratch) && !bench.process().HasEnded()) {
+  }
+  bench.process().Signal(GetParam());
+  const ProgramRun run = bench.Finish();
+  EXPECT_EQ(run.status, 130) << run.errors;
+  EXPECT_TRUE(std::filesystem::is_empty(scratch));
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, InterruptedBenchTest, ::testing::Values(SIGINT, SIGTERM));
+
+}  // namespace
+}  // namespace th
