@@ -42,6 +42,7 @@ struct DemoFlags {
   uint32_t rollout_ranks = 2;
   std::string server_binary;
   std::string keep;
+  std::string sabotage;
   Reporter reporter;
 };
 
@@ -78,6 +79,9 @@ void AddFlags(CLI::App* app, DemoFlags* flags) {
   app->add_option("--server-binary", flags->server_binary,
                   "tensorhub_server, if it is not beside th");
   app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
+  app->add_option("--sabotage", flags->sabotage, "spoil a reader, to see that it is noticed")
+      ->check(CLI::IsMember({"scribble", "hoard"}))
+      ->group("");  // hidden
   flags->reporter.AddFlag(app);
 }
 
@@ -104,7 +108,8 @@ absl::StatusOr<ModelChoice> ChooseModel(const DemoFlags& flags) {
 absl::StatusOr<DemoSceneOptions> PlanScene(const DemoFlags& flags, const std::string& folder) {
   DemoSceneOptions options{.trainer_ranks = flags.trainer_ranks,
                            .rollouts = flags.rollouts,
-                           .rollout_ranks = flags.rollout_ranks};
+                           .rollout_ranks = flags.rollout_ranks,
+                           .sabotage = flags.sabotage};
   options.cast = {.th_program = OwnPath(),
                   .server_program = flags.server_binary,
                   .folder = folder,
@@ -114,7 +119,7 @@ absl::StatusOr<DemoSceneOptions> PlanScene(const DemoFlags& flags, const std::st
   }
   TH_ASSIGN_OR_RETURN(options.cast.model, ChooseModel(flags));
   TH_ASSIGN_OR_RETURN(const auto shards, ShardsOf(options.cast.model, flags.shards));
-  uint64_t largest = 0;
+  uint64_t& largest = options.largest_shard_bytes;
   for (const std::vector<TensorSpec>& shard : shards) {
     largest = std::max(largest, BytesOf(shard));
     options.distinct_bytes += BytesOf(shard);
@@ -124,14 +129,20 @@ absl::StatusOr<DemoSceneOptions> PlanScene(const DemoFlags& flags, const std::st
   return options;
 }
 
+std::string CapText(uint64_t bytes_per_second) {
+  return bytes_per_second == 0
+             ? "no uplink is capped"
+             : absl::StrCat("every uplink is capped at ", FormatRate(bytes_per_second));
+}
+
 // The story goes where it does not disturb the JSON object.
 FILE* StoryStream(const DemoFlags& flags) { return flags.reporter.json() ? stderr : stdout; }
 
 ExitStatus PlayDemo(const DemoFlags& flags, DemoSceneOptions options) {
   FILE* const story = StoryStream(flags);
   ProgressScreen screen(story, TerminalColumns(story));
-  screen.Tell(absl::StrCat("model: ", options.cast.model.ToString(), "; every uplink is capped at ",
-                           FormatRate(options.cast.uplink_bytes_per_second)));
+  screen.Tell(absl::StrCat("model: ", options.cast.model.ToString(), "; ",
+                           CapText(options.cast.uplink_bytes_per_second)));
   DemoReport report;
   const absl::Status played = DemoScene(std::move(options), &screen, &report).Play();
   report.error = std::string(played.message());
@@ -151,7 +162,11 @@ ExitStatus RunDemo(const DemoFlags& flags) {
   absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-demo", flags.keep);
   if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
   absl::StatusOr<DemoSceneOptions> options = PlanScene(flags, folder->path());
-  if (!options.ok()) return flags.reporter.Fail(options.status(), ExitStatus::kLocalFiles);
+  if (!options.ok()) {
+    const bool made_up = !flags.synthetic.empty() && absl::IsInvalidArgument(options.status());
+    return flags.reporter.Fail(options.status(),
+                               made_up ? ExitStatus::kUsage : ExitStatus::kLocalFiles);
+  }
   const ExitStatus exit = PlayDemo(flags, *std::move(options));
   if (exit == ExitStatus::kFailed) {
     folder->Keep();

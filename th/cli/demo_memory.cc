@@ -4,6 +4,10 @@
 
 namespace th {
 
+uint64_t ResidentNoise(uint64_t shard_bytes) {
+  return std::clamp(shard_bytes / 4, kLeastResidentNoise, kMostResidentNoise);
+}
+
 void DemoMemory::SetBaseline(const std::string& process, uint64_t resident_bytes) {
   processes_[process].baseline = resident_bytes;
 }
@@ -11,11 +15,12 @@ void DemoMemory::SetBaseline(const std::string& process, uint64_t resident_bytes
 void DemoMemory::Measure(const std::string& process, uint64_t resident_bytes) {
   Process& known =
       processes_.try_emplace(process, Process{.baseline = resident_bytes}).first->second;
-  if (resident_bytes <= known.baseline + kResidentNoise) return;
+  if (resident_bytes <= known.baseline + resident_noise_) return;
   known.growth = std::max(known.growth, resident_bytes - known.baseline);
 }
 
 void DemoMemory::AddPeakExtra(const std::string& process, uint64_t bytes) {
+  if (bytes <= kTransportBytes) return;
   uint64_t& peak = processes_[process].peak_extra;
   peak = std::max(peak, bytes);
 }

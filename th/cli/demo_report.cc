@@ -81,6 +81,9 @@ std::vector<std::string> Faults(const DemoReport& report) {
   if (report.killed_at_fraction && !RecoveredFromKill(report)) {
     faults.push_back("the kill was not recovered from");
   }
+  if (report.error.empty() && report.late_joiner_sources.empty()) {
+    faults.push_back("no late joiner was filled");
+  }
   if (LateJoinerReadTheTrainer(report)) faults.push_back("the late joiner read from the trainer");
   if (report.bytes_held_beyond_live > 0) {
     faults.push_back(absl::StrCat(FormatBytes(report.bytes_held_beyond_live),

@@ -78,6 +78,7 @@ TEST(DemoReportTest, EveryFaultIsInTheVerdict) {
       {[](DemoReport& r) { r.rejoined = false; }, "not recovered"},
       {[](DemoReport& r) { r.survivors_complete = false; }, "not recovered"},
       {[](DemoReport& r) { r.late_joiner_sources.push_back("trainer/1"); }, "late joiner read"},
+      {[](DemoReport& r) { r.late_joiner_sources.clear(); }, "no late joiner was filled"},
       {[](DemoReport& r) { r.bytes_held_beyond_live = 5'000'000; }, "5.00 MB of weights"},
   };
   for (const auto& [spoil, expected] : cases) {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "th/transfer/monotonic_clock.h"
 #include "th/cli/resident_memory.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/quantity.h"
 
@@ -55,7 +55,12 @@ absl::Status DemoScene::RaiseCurtain() {
 
 absl::Status DemoScene::PlayFirstVersion() {
   TH_RETURN_IF_ERROR(Publish("1", kFirstContent));
-  return Deliver(rollouts_, /*kill=*/false);
+  TH_RETURN_IF_ERROR(Deliver(rollouts_, /*kill=*/false));
+  if (options_.sabotage.empty()) return absl::OkStatus();
+  RankProcess* const spoilt = cast_->RanksOf(rollouts_.front()).front();
+  TH_RETURN_IF_ERROR(
+      cast_->stage().Tell({spoilt}, {{"do", options_.sabotage}}, options_.step_timeout));
+  return Verify(rollouts_);
 }
 
 absl::Status DemoScene::PlayKill() {

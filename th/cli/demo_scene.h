@@ -31,6 +31,10 @@ struct DemoSceneOptions {
   uint32_t rollouts = 4;
   uint32_t rollout_ranks = 2;
   uint64_t distinct_bytes = 0;  // of all shards, once
+  uint64_t largest_shard_bytes = 0;
+  // A command (controlled_rank.h) that a reader is given after the first delivery, which is then
+  // compared again: shows that the demo would notice. Empty: none.
+  std::string sabotage;
   absl::Duration step_timeout = absl::Minutes(10);
 };
 
@@ -38,7 +42,10 @@ class DemoScene {
  public:
   // `screen` and `report` outlive it.
   DemoScene(DemoSceneOptions options, ProgressScreen* screen, DemoReport* report)
-      : options_(std::move(options)), screen_(screen), report_(report) {}
+      : options_(std::move(options)),
+        screen_(screen),
+        report_(report),
+        memory_(ResidentNoise(options_.largest_shard_bytes)) {}
   // The report is as full as the scene got.
   absl::Status Play();
 

@@ -10,7 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/status_matchers.h"
 #include "th/cli/program_run.h"
+#include "th/memory/checkpoint_writer.h"
 
 namespace th {
 namespace {
@@ -90,24 +92,108 @@ std::vector<std::string> ChildrenOf(pid_t pid) {
   return children;
 }
 
-class InterruptedDemoTest : public ::testing::TestWithParam<int> {};
+struct Moment {
+  int signal;
+  std::string line;  // of the story; empty: as soon as there is a file
+};
 
-TEST_P(InterruptedDemoTest, LeavesNoProcessBehind) {
-  RunningProgram demo(SmallDemo({}));
-  demo.AwaitLine("is published");
+class InterruptedDemoTest : public ::testing::TestWithParam<Moment> {};
+
+TEST_P(InterruptedDemoTest, LeavesNoProcessAndNoFolderBehind) {
+  const auto& [signal, line] = GetParam();
+  const std::string scratch = FreshFolder("scratch");
+  std::vector<std::string> arguments = SmallDemo({});
+  arguments.insert(arguments.begin(), {"/usr/bin/env", "TMPDIR=" + scratch});
+  RunningProgram demo(arguments);
+  if (line.empty()) {
+    while (std::filesystem::is_empty(scratch) && !demo.process().HasEnded()) poll(nullptr, 0, 1);
+  } else {
+    demo.AwaitLine(line);
+  }
   const std::vector<std::string> children = ChildrenOf(demo.process().pid());
-  EXPECT_THAT(children, SizeIs(13));  // the server, 4 trainer ranks, 4 groups of 2
-  demo.process().Signal(GetParam());
+  // The server, 4 trainer ranks, 4 groups of 2; fewer before the story begins.
+  EXPECT_LE(children.size(), 13u);
+  EXPECT_TRUE(line.empty() || children.size() == 13) << children.size();
+  demo.process().Signal(signal);
   const ProgramRun run = demo.Finish();
-  EXPECT_EQ(run.status, GetParam() == SIGKILL ? -1 : 130) << run.errors;
+  EXPECT_EQ(run.status, signal == SIGKILL ? -1 : 130) << run.errors;
   for (const std::string& child : children) {
-    while (GetParam() == SIGKILL && IsAlive(child))
-      poll(nullptr, 0, 5);  // the kernel ends them soon
+    while (signal == SIGKILL && IsAlive(child)) poll(nullptr, 0, 5);  // the kernel ends them soon
     EXPECT_FALSE(IsAlive(child)) << child;
   }
+  EXPECT_EQ(std::filesystem::is_empty(scratch), signal != SIGKILL);
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, InterruptedDemoTest, ::testing::Values(SIGINT, SIGTERM, SIGKILL));
+INSTANTIATE_TEST_SUITE_P(Moments, InterruptedDemoTest,
+                         ::testing::Values(Moment{SIGINT, ""}, Moment{SIGTERM, ""},
+                                           Moment{SIGINT, "is published"},
+                                           Moment{SIGTERM, "is published"},
+                                           Moment{SIGTERM, "readers' tensors have"},
+                                           Moment{SIGKILL, "is published"}));
+
+// ---- other models
+
+TEST(DemoTest, PlaysOnTheModelItCarries) {
+  const ProgramRun run = RunProgram({Th(), "demo", "--json", "--rollouts", "1", "--rate", "none"});
+  ASSERT_EQ(run.status, 0) << run.errors << run.output();
+  EXPECT_EQ(run.json()["verified"], true);
+  EXPECT_EQ(run.json()["bytes_held_beyond_live"], 0);
+  EXPECT_THAT(run.errors, HasSubstr("no uplink is capped"));
+  EXPECT_THAT(run.errors, HasSubstr("model.safetensors"));
+}
+
+// The folder that MakeModelFolder makes, divided into two files with an index.
+std::string MakeShardedFolder() {
+  const std::string folder = FreshFolder("sharded");
+  const std::vector<std::string> contents = {std::string(300'000, 'a'), std::string(200'000, 'b')};
+  std::vector<CheckpointTensor> tensors;
+  for (size_t i = 0; i < contents.size(); ++i) {
+    const uint64_t bytes = contents[i].size();
+    tensors.push_back({.spec = {.name = absl::StrCat("tensor.", i),
+                                .dtype = DType::kU8,
+                                .shape = {static_cast<int64_t>(bytes)},
+                                .bytes = bytes},
+                       .data = contents[i].data()});
+  }
+  EXPECT_OK(WriteCheckpoint(folder, tensors, {.max_file_bytes = 300'000}));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/model-00002-of-00002.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/model.safetensors.index.json"));
+  return folder;
+}
+
+TEST(DemoTest, PlaysOnAFolderOfSeveralFiles) {
+  const ProgramRun run = RunProgram({Th(), "demo", "--json", "--rollouts", "1", "--rate", "none",
+                                     "--model", MakeShardedFolder()});
+  ASSERT_EQ(run.status, 0) << run.errors << run.output();
+  EXPECT_EQ(run.json()["verified"], true);
+}
+
+TEST(DemoTest, PlaysOnAModelOfManyExperts) {
+  const ProgramRun run = RunProgram({Th(), "demo", "--json", "--rollouts", "1", "--rate", "none",
+                                     "--synthetic", "moe", "--bytes", "16MiB"});
+  ASSERT_EQ(run.status, 0) << run.errors << run.output();
+  EXPECT_EQ(run.json()["verified"], true);
+}
+
+// ---- what the demo would notice
+
+TEST(SpoiltDemoTest, OneReaderWithOtherBytesIsABadVerdict) {
+  const ProgramRun run =
+      RunProgram(SmallDemo({"--json", "--rollouts", "1", "--sabotage", "scribble"}));
+  EXPECT_EQ(run.status, 1) << run.errors << run.output();
+  EXPECT_THAT(run.errors, HasSubstr("DIFFERENT: "));
+  EXPECT_THAT(run.errors, HasSubstr("FAILED: "));
+  EXPECT_EQ(run.json()["verified"], false);
+  EXPECT_THAT(run.json()["faults"].dump(), HasSubstr("rollout-1/0 differs from the trainer's"));
+}
+
+TEST(SpoiltDemoTest, OneReaderWithASecondCopyIsABadVerdict) {
+  const ProgramRun run =
+      RunProgram(SmallDemo({"--json", "--rollouts", "1", "--sabotage", "hoard"}));
+  EXPECT_EQ(run.status, 1) << run.errors << run.output();
+  EXPECT_EQ(run.json()["verified"], true);
+  EXPECT_GE(run.json()["bytes_held_beyond_live"], 7 << 20);  // a shard is about 8 MiB
+}
 
 }  // namespace
 }  // namespace th

@@ -24,6 +24,11 @@ std::string Bar(double fraction) {
   return bar;
 }
 
+double BytesPerSecond(uint64_t bytes, absl::Duration time) {
+  const double seconds = absl::ToDoubleSeconds(time);
+  return seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
+}
+
 double Fraction(const ReaderProgress& reader) {
   if (reader.total == 0) return reader.outcome.empty() ? 0 : 1;
   return std::min(1.0, static_cast<double>(reader.bytes) / static_cast<double>(reader.total));
@@ -56,9 +61,16 @@ void ProgressScreen::Show(const ReaderProgress& reader, absl::Time now) {
   auto [found, added] = lines_.try_emplace(reader.name);
   Line& line = found->second;
   const bool ends = !reader.outcome.empty() && line.reader.outcome.empty();
-  if (added || reader.bytes < line.reader.bytes) line = {.started = now};
+  if (added || reader.bytes < line.reader.bytes) {
+    line = {.started = now, .window_began = now, .bytes_at_window = reader.bytes};
+  }
   if (ends) line.ended = now;
   line.reader = reader;
+  if (now - line.window_began >= kRateWindow) {
+    line.rate = RateOf(line, now);
+    line.window_began = now;
+    line.bytes_at_window = reader.bytes;
+  }
   name_width_ = std::max(name_width_, DisplayWidth(reader.name));
   if (columns_ > 0) {
     if (!ends && now - drawn_at_ < kRedrawInterval) return;
@@ -82,9 +94,17 @@ void ProgressScreen::Clear() {
   drawn_ = 0;
 }
 
+double ProgressScreen::RateOf(const Line& line, absl::Time now) {
+  return BytesPerSecond(line.reader.bytes - line.bytes_at_window, now - line.window_began);
+}
+
 std::string ProgressScreen::Render(const Line& line, absl::Time now) const {
-  const double seconds = absl::ToDoubleSeconds(std::min(now, line.ended) - line.started);
-  const double rate = seconds > 0 ? static_cast<double>(line.reader.bytes) / seconds : 0;
+  double rate = line.rate;
+  if (line.ended != absl::InfiniteFuture()) {
+    rate = BytesPerSecond(line.reader.bytes, line.ended - line.started);
+  } else if (rate == 0) {  // its first window is not over
+    rate = RateOf(line, now);
+  }
   return RenderReader(line.reader, static_cast<uint64_t>(rate), name_width_);
 }
 

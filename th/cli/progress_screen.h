@@ -35,6 +35,9 @@ struct ReaderProgress {
 inline constexpr absl::Duration kRedrawInterval = absl::Milliseconds(100);
 inline constexpr absl::Duration kPlainInterval = absl::Seconds(1);
 
+// The rate shown is that of the last so long, and in the end that of all.
+inline constexpr absl::Duration kRateWindow = absl::Seconds(1);
+
 // "rollout-1/0  ██████████░░░░░░░░░░   50 %  22.7 MB of 45.4 MB  15.0 MB/s  from trainer/0".
 std::string RenderReader(const ReaderProgress& reader, uint64_t bytes_per_second,
                          size_t name_width);
@@ -55,7 +58,12 @@ class ProgressScreen {
     absl::Time started;
     absl::Time ended = absl::InfiniteFuture();
     absl::Time said = absl::InfinitePast();
+    // The window before, and what came since.
+    double rate = 0;
+    absl::Time window_began;
+    uint64_t bytes_at_window = 0;
   };
+  static double RateOf(const Line& line, absl::Time now);
   std::string Render(const Line& line, absl::Time now) const;
   void EraseReaders();
   void DrawReaders(absl::Time now);

@@ -122,6 +122,18 @@ TEST(ProgressScreenTest, LeavesWhatWasDrawnAfterClear) {
   EXPECT_EQ(paper.Take(), "next\n");
 }
 
+TEST(ProgressScreenTest, ShowsTheRateOfTheLastSecondUntilTheEnd) {
+  Paper paper;
+  ProgressScreen screen(paper.stream(), 0);
+  screen.Show(At(0), kStart);
+  screen.Show(At(800), kStart + absl::Seconds(1));
+  EXPECT_THAT(paper.Take(), HasSubstr("800 B/s"));
+  screen.Show(At(900), kStart + absl::Seconds(2));
+  EXPECT_THAT(paper.Take(), HasSubstr("  100 B/s"));
+  screen.Show(At(1000, "done"), kStart + absl::Seconds(4));
+  EXPECT_THAT(paper.Take(), HasSubstr("250 B/s"));
+}
+
 TEST(ProgressScreenTest, MeasuresTheRateFromTheFirstByteToTheEnd) {
   Paper paper;
   ProgressScreen screen(paper.stream(), 0);

@@ -154,7 +154,9 @@ class UpdateResult {
   uint32_t reroutes = 0;
   uint64_t rerouted_bytes = 0;  // received after the first re-route
   uint64_t corrupt_segments = 0;
-  uint64_t peak_extra_bytes = 0;  // memory beyond the caller's buffer that held weights
+  // The most memory beyond the caller's buffer that the transfer held at one time: requests,
+  // control frames, bytes on their way. The kernel's socket buffers are not counted.
+  uint64_t peak_extra_bytes = 0;
   std::vector<SourceShare> sources;
 };
 

@@ -53,7 +53,9 @@ TEST(ClientTest, AResultSaysFromWhomTheBytesCameAndWhereTheTimeWent) {
   EXPECT_EQ(result.sources[0].bytes, rollout.buffer.bytes());
   EXPECT_EQ(result.sources[0].failure, "");
   EXPECT_EQ(result.bytes_received, rollout.buffer.bytes());
-  EXPECT_EQ(result.peak_extra_bytes, 0u);
+  // Requests and frames; no second copy of the weights.
+  EXPECT_GT(result.peak_extra_bytes, 0u);
+  EXPECT_LT(result.peak_extra_bytes, rollout.buffer.bytes() / 2);
   EXPECT_EQ(result.reroutes, 0u);
   EXPECT_GT(result.transfer, absl::ZeroDuration());
   EXPECT_LE(result.stall(), took);

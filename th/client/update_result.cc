@@ -39,8 +39,7 @@ absl::StatusOr<UpdateResult> ComposeUpdateResult(const Call& call) {
     result.bytes_received += report.bytes;
     result.sources.push_back(ShareOf(report));
   }
-  // Bytes land in the caller's own memory: no transport of today holds any elsewhere.
-  result.peak_extra_bytes = 0;
+  result.peak_extra_bytes = call.fill.peak_extra_bytes;
   return result;
 }
 
