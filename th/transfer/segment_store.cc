@@ -62,8 +62,10 @@ void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held
   Renew();
   for (uint64_t i = 0; i < segment_count_; ++i) {
     const bool keep = held.Contains(SegmentIndex(i));
+    // Sums of what may not be served now are kept: a fill that ends without having written leaves
+    // the content that they are of (Republish, or another fill that resumes it).
     const uint8_t summed = states_[i].load(std::memory_order_relaxed) & kSummed;
-    states_[i].store(keep ? kHeld | summed : 0, std::memory_order_release);
+    states_[i].store(keep ? kHeld | summed : summed, std::memory_order_release);
   }
   open_.store(true);
 }
@@ -111,7 +113,7 @@ absl::StatusOr<Digest> SegmentStore::Seal(const std::atomic<bool>& stop) {
   for (uint64_t i = 0; i < segment_count_; ++i) {
     if (stop.load()) return absl::CancelledError("sealing was stopped");
     const uint8_t state = states_[i].load(std::memory_order_acquire);
-    if ((state & kSummed) != 0) continue;
+    if (state == (kHeld | kSummed)) continue;
     if (!SealOne(SegmentIndex(i), publication)) {
       return absl::CancelledError("the publication ended before it was sealed");
     }
@@ -156,7 +158,7 @@ SegmentSet SegmentStore::held() const {
 std::vector<SegmentSum> SegmentStore::sums() const {
   std::vector<SegmentSum> sums(segment_count_);
   for (uint64_t i = 0; i < segment_count_; ++i) {
-    const bool known = (states_[i].load(std::memory_order_acquire) & kSummed) != 0;
+    const bool known = states_[i].load(std::memory_order_acquire) == (kHeld | kSummed);
     sums[i] = known ? sums_[i].load(std::memory_order_relaxed) : 0;
   }
   return sums;

@@ -64,6 +64,28 @@ TEST_F(SegmentStoreTest, SumsStandWhenTheSameContentIsServedUnderAnotherGenerati
   EXPECT_EQ(store().held(), SegmentSet::AllOf(shard_.segment_count()));
 }
 
+TEST_F(SegmentStoreTest, SumsStandAfterAFillOfOtherContentThatWroteNothing) {
+  store().Publish(BufferGeneration(1));
+  ASSERT_OK(store().Seal(never_).status());
+  const std::vector<SegmentSum> published = store().sums();
+  shard_.Corrupt(SegmentIndex(0));
+  store().BeginFill(BufferGeneration(2), {});
+  EXPECT_EQ(store().sums()[0], 0) << "nothing of it is held now";
+  store().Republish(BufferGeneration(3));
+  EXPECT_EQ(store().sums(), published);
+}
+
+// What was checked of an unfinished version, after a fruitless fill of another one.
+TEST_F(SegmentStoreTest, SumsOfCheckedSegmentsStandAfterAFillOfOtherContentThatWroteNothing) {
+  store().BeginFill(BufferGeneration(1), {});
+  store().MarkHeld(SegmentIndex(2), 77);
+  const SegmentSet checked = store().held();
+  store().BeginFill(BufferGeneration(2), {});
+  store().BeginFill(BufferGeneration(3), checked);
+  EXPECT_EQ(store().sums()[2], 77);
+  EXPECT_EQ(store().held(), checked);
+}
+
 // The word is seen to rise while Close still waits for what is being summed or for its waiters.
 TEST_F(SegmentStoreTest, GenerationWordRisesBeforeAnybodyHearsOfTheClose) {
   store().BeginFill(BufferGeneration(1), {});
