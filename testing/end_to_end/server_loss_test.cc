@@ -110,5 +110,33 @@ TEST_F(ServerLossTest, UnpublishWorksWithoutAServer) {
   EXPECT_LE((*trainer_->answer())["seconds"].get<double>(), 10.0);
 }
 
+// A stopped server hears nobody; when it goes on, nobody has been silent but itself.
+TEST(ServerPauseTest, AServerThatIsStoppedForLongerThanTheLeaseLosesNobody) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> cluster, Cluster::Start({"--lease=1s"}));
+  RankOptions options{.group = "trainer",
+                      .model_bytes = uint64_t{32} << 20,  // 4 s
+                      .uplink_bytes_per_second = kUplink,
+                      .load = true};
+  ASSERT_OK_AND_ASSIGN(RankProcess * trainer, cluster->Join(options));
+  ASSERT_OK_AND_ASSIGN(const std::string sum, cluster->SumOf(trainer));
+  ASSERT_OK(cluster->Tell({trainer}, Publish("v1")));
+  options.group = "rollout-0";
+  options.load = false;
+  ASSERT_OK_AND_ASSIGN(RankProcess * reader, cluster->Join(options));
+
+  reader->Send(Update("latest"));
+  ASSERT_OK(cluster->AwaitFraction(reader, 0.2));
+  cluster->server()->process().Signal(SIGSTOP);
+  ASSERT_OK(cluster->AwaitFraction(reader, 0.8));  // more than two leases later
+  cluster->server()->process().Signal(SIGCONT);
+  ASSERT_OK(cluster->Await({reader}, "the update"));
+  EXPECT_EQ((*reader->answer())["outcome"], "moved");
+  EXPECT_EQ((*reader->answer())["reroutes"], 0);
+  EXPECT_THAT(cluster->SumOf(reader), IsOkAndHolds(sum));
+  // Who has lost its membership could do nothing more.
+  ASSERT_OK(cluster->Tell({trainer}, Unpublish()));
+  ASSERT_OK(cluster->Tell({reader}, Unpublish()));
+}
+
 }  // namespace
 }  // namespace th::testing
