@@ -1,0 +1,129 @@
+// Calls of controllers.
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/server/scripted_worker.h"
+#include "th/server/server_fixture.h"
+#include "th/wire/wire.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::th::testing::StatusIs;
+
+TEST_F(ServerTest, AVersionIsResolvedOnceItIsPublished) {
+  Start();
+  EXPECT_THAT(Resolve(LatestVersion{}), StatusIs(absl::StatusCode::kNotFound));
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  ASSERT_OK_AND_ASSIGN(const VersionInfo version, trainer.Publish(1, "step-1"));
+  ASSERT_OK_AND_ASSIGN(const VersionInfo latest, Resolve(LatestVersion{}));
+  EXPECT_EQ(latest.sequence, version.sequence);
+  EXPECT_OK(Resolve(version.label));
+  EXPECT_OK(Resolve(version.sequence));
+}
+
+TEST_F(ServerTest, AWaitEndsWhenTheVersionIsPublished) {
+  Start();
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  absl::StatusOr<VersionInfo> waited;
+  std::thread waiting([&] { waited = Wait(VersionSequence(), kTestDeadline); });
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Metrics(), "\ntensorhub_waits 1\n"); }));
+  const absl::StatusOr<VersionInfo> published = trainer.Publish(1, "step-1");
+  waiting.join();
+  ASSERT_OK(published);
+  ASSERT_OK(waited);
+  EXPECT_EQ(waited->sequence, published->sequence);
+  EXPECT_THAT(Metrics(), HasSubstr("\ntensorhub_waits 0\n"));
+}
+
+TEST_F(ServerTest, AWaitForALaterVersionDoesNotTakeThisOne) {
+  Start();
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  ASSERT_OK_AND_ASSIGN(const VersionInfo version, trainer.Publish(1, "step-1"));
+  EXPECT_OK(Wait(VersionSequence(), kTestDeadline));
+  EXPECT_THAT(Wait(version.sequence, absl::Milliseconds(30)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("latest"), HasSubstr("run=r1 model=qwen3"))));
+}
+
+TEST_F(ServerTest, AControllerThatHangsUpIsForgotten) {
+  Start();
+  grpc::ClientContext context;
+  SetTestDeadline(context);
+  grpc::Status status;
+  std::thread waiting([&] {
+    pb::ResolveResponse response;
+    status = stub_->WaitVersion(
+        &context,
+        ToProto(WaitQuery{hello_, TestModel(), LatestVersion{}, VersionSequence(), kTestDeadline}),
+        &response);
+  });
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Metrics(), "\ntensorhub_waits 1\n"); }));
+  context.TryCancel();
+  waiting.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Metrics(), "\ntensorhub_waits 0\n"); }));
+}
+
+TEST_F(ServerTest, ACommandTakesEffectOnce) {
+  Start();
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  ASSERT_OK(trainer.Publish(1, "step-1"));
+  ASSERT_OK_AND_ASSIGN(const CommandFinished first,
+                       Command({"same", PinVersion{LatestVersion{}, "evaluation"}}));
+  ASSERT_OK_AND_ASSIGN(const CommandFinished again,
+                       Command({"same", PinVersion{LatestVersion{}, "evaluation"}}));
+  ASSERT_OK(first.status);
+  EXPECT_EQ(first.idempotency_key, "same");
+  EXPECT_EQ(again.version.sequence, first.version.sequence);
+  ASSERT_OK_AND_ASSIGN(const Catalog catalog, List());
+  EXPECT_EQ(catalog.models[0].versions[0].pinned_by, std::vector<std::string>{"evaluation"});
+}
+
+TEST_F(ServerTest, ALayoutIsHandedOutByItsDigest) {
+  Start();
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  ASSERT_OK_AND_ASSIGN(
+      const auto response,
+      Call<pb::GetLayoutResponse>(&Stub::GetLayout, LayoutQuery{hello_, TestLayout().digest()}));
+  ASSERT_OK_AND_ASSIGN(const ShardLayout layout, ShardLayout::Decode(response.layout()));
+  EXPECT_EQ(layout.digest(), TestLayout().digest());
+}
+
+TEST_F(ServerTest, AnUnknownLayoutIsNotFound) {
+  Start();
+  EXPECT_THAT(Call<pb::GetLayoutResponse>(&Stub::GetLayout, LayoutQuery{hello_, Sha256("unknown")}),
+              StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(ServerTest, AListCanLeaveAttributesOut) {
+  Start();
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  trainer.Send(StartOperation{.key = {BufferId(1), OperationNumber(1)},
+                              .kind = OperationKind::kPublish,
+                              .timeout = absl::Seconds(10),
+                              .label = VersionLabel::FromStep(1),
+                              .attributes = {{"step", "1"}}});
+  ASSERT_OK(trainer.Expect<OperationFinished>());
+  ASSERT_OK_AND_ASSIGN(const auto with, Call<pb::Catalog>(&Stub::List, ListQuery{hello_}));
+  ASSERT_OK_AND_ASSIGN(const auto without,
+                       Call<pb::Catalog>(&Stub::List, ListQuery{hello_, "", "", true}));
+  EXPECT_EQ(with.models(0).versions(0).info().attributes_size(), 1);
+  EXPECT_EQ(without.models(0).versions(0).info().attributes_size(), 0);
+}
+
+}  // namespace
+}  // namespace th
