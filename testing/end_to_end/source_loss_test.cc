@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/cluster/cluster.h"
@@ -148,6 +149,67 @@ TEST_F(SourceLossTest, ReaderOfAnUnpublishedSourceIsCutWithinTheDrainAndTheSourc
   ASSERT_OK(cluster_->Tell({source}, Change(7)));
   ASSERT_OK(cluster_->Await({reader}, "the update"));
   ExpectMoved(reader, first.sum);
+}
+
+// The trainer feeds reader 0, each reader the next one: nobody may feed two.
+class ChainTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kReaders = 8;
+  static constexpr size_t kStopped = 1;  // the second hop
+
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start({"--max-readers-per-source=1"}));
+    const auto join = [&](const std::string& group, bool load) {
+      return cluster_->Join({.group = group, .uplink_bytes_per_second = kUplink, .load = load});
+    };
+    ASSERT_OK_AND_ASSIGN(trainer_, join("trainer", true));
+    ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
+    ASSERT_OK(cluster_->Tell({trainer_}, Publish("v1")));
+    for (size_t i = 0; i < kReaders; ++i) {
+      ASSERT_OK_AND_ASSIGN(RankProcess * reader, join(absl::StrCat("rollout-", i), false));
+      readers_.push_back(reader);
+    }
+  }
+  // Each begins once the one before it receives, so that it reads from that one.
+  void BeginAll() {
+    std::string source = trainer_->name();
+    for (RankProcess* reader : readers_) {
+      reader->Send(Update("latest"));
+      ASSERT_OK(cluster_->RunUntil([&] { return cluster_->FractionOf(reader) > 0; },
+                                   absl::StrCat(reader->name(), " to receive")));
+      ASSERT_EQ(cluster_->SourceOf(reader), source);
+      source = reader->name();
+    }
+  }
+  static size_t FailuresIn(const json& result) {
+    size_t failures = 0;
+    for (const json& source : result["sources"]) failures += source["failure"] == "" ? 0 : 1;
+    return failures;
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  RankProcess* trainer_ = nullptr;
+  std::string sum_;
+  std::vector<RankProcess*> readers_;
+};
+
+TEST_F(ChainTest, ExactlyOneSourceIsBlamedWhenTheSecondHopStops) {
+  ASSERT_NO_FATAL_FAILURE(BeginAll());
+  readers_[kStopped]->process().Signal(SIGSTOP);
+  size_t failures = 0;
+  for (RankProcess* reader : readers_) {
+    if (reader == readers_[kStopped]) continue;
+    ASSERT_OK(cluster_->Await({reader}, "the update"));
+    EXPECT_EQ((*reader->answer())["outcome"], "moved") << reader->name();
+    failures += FailuresIn(*reader->answer());
+  }
+  EXPECT_EQ(failures, 1u);
+  EXPECT_EQ(FailuresIn(*readers_[kStopped + 1]->answer()), 1u) << "the one that reads from it";
+  for (RankProcess* reader : readers_) {
+    if (reader == readers_[kStopped]) continue;
+    EXPECT_THAT(cluster_->SumOf(reader), IsOkAndHolds(sum_));
+  }
+  readers_[kStopped]->process().Signal(SIGKILL);
 }
 
 }  // namespace
