@@ -4,6 +4,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "th/wire/grpc_callback_queue.h"
 #include "th/wire/limits.h"
 
 namespace th {
@@ -22,6 +23,7 @@ constexpr int kResolveAgainAfterMs = 1'000;
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
+  KeepGrpcCallbackQueue();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepAliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveTimeoutMs);

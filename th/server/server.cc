@@ -22,6 +22,7 @@
 #include "th/server/status_page.h"
 #include "th/server/steady_clock.h"
 #include "th/weights/status_macros.h"
+#include "th/wire/grpc_callback_queue.h"
 #include "th/wire/limits.h"
 
 namespace th {
@@ -43,6 +44,7 @@ int Milliseconds(absl::Duration duration) {
 }
 
 void Configure(grpc::ServerBuilder& builder) {
+  KeepGrpcCallbackQueue();
   builder.SetMaxReceiveMessageSize(kMaxMessageBytesOnWire);
   builder.SetMaxSendMessageSize(kMaxMessageBytesOnWire);
   // Without it two servers share a port in silence.

@@ -94,6 +94,7 @@ ALSO_VISIBLE = {
     "//th/proto:tensorhub_cc_proto": "messages without the service, for code that must not link gRPC's",
     "//th/proto:tensorhub_cc_grpc": "messages with the service",
     "//th/transfer:monotonic_clock": "one clock for the data plane, the client's timers and what the commands measure",
+    "//th/wire:grpc_callback_queue": "for whoever makes gRPC channels and servers, not for users of the facade",
     "//th/wire:grpc_status": "drags gRPC in, which users of the facade need not",
     "//th/worker:quantity": "how sizes and durations are written, the same in all commands",
 }
