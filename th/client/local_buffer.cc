@@ -31,8 +31,11 @@ void LocalBuffer::Serve(const ServingChanged& serving) {
     case BufferState::kPublished:
       return ServeAll(serving.generation);
     case BufferState::kUndefined:
-      // An update that wrote nothing leaves what was checked before it.
-      if (before_fill_.has_value()) store_->BeginFill(serving.generation, *before_fill_);
+      // An update that wrote nothing leaves what was checked before it; so does one that ended
+      // before its fill began, under a generation that the store has not heard of.
+      if (before_fill_.has_value() || store_->generation() != serving.generation) {
+        store_->BeginFill(serving.generation, before_fill_.value_or(store_->held()));
+      }
       return before_fill_.reset();
     case BufferState::kWritable:
       StopSealing();

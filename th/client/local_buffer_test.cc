@@ -68,6 +68,16 @@ TEST_F(LocalBufferTest, ThePublishersSumsStandAfterAnUpdateThatWroteNothing) {
   EXPECT_EQ(store().sums(), published);
 }
 
+TEST_F(LocalBufferTest, AnUndefinedBufferServesUnderTheGenerationThatItAnnounces) {
+  SegmentSet first = SegmentSet::AllOf(1);
+  store().BeginFill(BufferGeneration(4), first);
+  Serve(BufferState::kUndefined, 4);
+  Serve(BufferState::kDraining, 4);
+  Serve(BufferState::kUndefined, 5);  // the update was given up before its fill began
+  EXPECT_EQ(store().generation(), BufferGeneration(5));
+  EXPECT_EQ(store().held(), first);
+}
+
 TEST_F(LocalBufferTest, NewContentGetsSumsOfItsOwn) {
   Serve(BufferState::kPublished, 1);
   const std::vector<SegmentSum> published = Sealed();

@@ -264,7 +264,7 @@ TEST_F(FillTest, SourceNamedAgainAfterItsLossIsTriedAgain) {
   a().Publish(1);
   network_.FallSilentAfter(a().address(), 1);
   ReplicatorLimits limits = SmallRequests();
-  limits.silence = absl::Milliseconds(100);
+  limits.silence = absl::Milliseconds(500);  // longer than a busy machine stalls the fake network
   Fill& fill = reader().StartFill(limits, {}, a().shard.Root());
   fill.SetSources(kFirst, {a().AsSource()});
   reader().observer.AwaitLosses(1);

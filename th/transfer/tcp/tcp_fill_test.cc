@@ -274,9 +274,12 @@ TEST_F(TcpFillTest, StopWhileSegmentsLandWritesNothingAfterwards) {
   fill.SetSources(kFirst, {good_->AsSource()});
   reader_->observer.AwaitFirstWrite();
   reader_->StopFill();
-  // The owner's memory again: the sanitizers watch.
+  // The owner's memory again: what the fill still had under way must not land in it.
   reader_->shard.FillWith(5);
   good_->holder.AwaitReleased(1);
+  good_->shard.FillWith(5);
+  EXPECT_TRUE(reader_->shard.Equals(good_->shard));
+  EXPECT_FALSE(reader_->observer.calls_after_stopped());
 }
 
 TEST_F(TcpFillTest, ResumedFillMovesOnlyWhatIsMissing) {
