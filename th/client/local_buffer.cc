@@ -107,7 +107,7 @@ void LocalBuffer::Close() {
 }
 
 void LocalBuffer::FillStopped() {
-  last_fill_ = fill_->status();
+  last_fill_ = std::exchange(status_taken_, false) ? FillStatus() : fill_->status();
   if (fill_->wrote()) before_fill_.reset();
   if (fill_->wrote() || fill_->completed()) content_stands_ = fill_->completed();
   if (!fill_->completed()) serving_under_.reset();
@@ -129,8 +129,9 @@ void LocalBuffer::WhenQuiet(std::function<void()> task) {
 }
 
 FillStatus LocalBuffer::TakeFillStatus() {
-  if (fill_ != nullptr) return fill_->status();
-  return std::exchange(last_fill_, {});
+  if (fill_ == nullptr) return std::exchange(last_fill_, {});
+  status_taken_ = true;
+  return fill_->status();
 }
 
 }  // namespace th
