@@ -23,6 +23,9 @@ constexpr unsigned int kUserTimeoutMs = 30'000;
 constexpr int kKeepAliveIdleSeconds = 10;
 constexpr int kKeepAliveIntervalSeconds = 5;
 constexpr int kKeepAliveProbes = 3;
+// On loopback there is no delay to fill, and what the system would let queue up (megabytes a
+// connection) has left the cache when the reader comes to it.
+constexpr int kLoopbackSendBufferBytes = 256 << 10;
 
 void SetInt(int fd, int level, int option, int value) {
   setsockopt(fd, level, option, &value, sizeof(value));
@@ -156,7 +159,10 @@ void TuneConnection(int fd, const std::string& congestion_control) {
   SetInt(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
   std::string chosen = congestion_control;
-  if (chosen.empty() && SocketAddress::OfPeer(fd).IsLoopback()) chosen = "cubic";
+  if (SocketAddress::OfPeer(fd).IsLoopback()) {
+    if (chosen.empty()) chosen = "cubic";
+    SetInt(fd, SOL_SOCKET, SO_SNDBUF, kLoopbackSendBufferBytes);
+  }
   // Where it is not to be had the system's choice stays: slower at worst.
   if (!chosen.empty()) {
     setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, chosen.data(),
