@@ -88,7 +88,7 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   // What the store could serve when the fill began; none once that has written a byte.
   std::optional<SegmentSet> before_fill_;
   FillStatus last_fill_;
-  bool status_taken_ = false;  // of `fill_`, which its operation has outrun
+  bool status_taken_ = false;                  // of `fill_`, which its operation has outrun
   std::deque<std::function<void()>> waiting_;  // for the fill to have stopped
 };
 

@@ -166,8 +166,9 @@ bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
       continue;
     if (holder->replica->phase != ReplicaPhase::kFilling) continue;
     if (!SourcesOf(shard, address).empty() && !WouldCycle(shard, buffer.address, address) &&
-        !std::any_of(buffer.fill->exclusions.begin(), buffer.fill->exclusions.end(),
-                     [&](const Exclusion& e) { return e.source == address && IsSpent(e); })) {
+        !std::any_of(
+            buffer.fill->exclusions.begin(), buffer.fill->exclusions.end(),
+            [&source = address](const Exclusion& e) { return e.source == source && IsSpent(e); })) {
       return true;
     }
   }

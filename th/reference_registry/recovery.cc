@@ -282,8 +282,9 @@ void AnnounceAll(Turn& turn, Worker& worker, const std::vector<AnnouncedBuffer>&
   }
   std::vector<BufferAddress> unnamed;
   for (const auto& [id, buffer] : worker.buffers) {
-    const bool named = std::any_of(buffers.begin(), buffers.end(),
-                                   [&](const AnnouncedBuffer& a) { return a.buffer == id; });
+    const bool named =
+        std::any_of(buffers.begin(), buffers.end(),
+                    [known = id](const AnnouncedBuffer& a) { return a.buffer == known; });
     if (!named) unnamed.push_back(buffer.address);
   }
   for (const BufferAddress& address : unnamed) RemoveBuffer{address}.Apply(turn);

@@ -11,7 +11,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::th::testing::IsOkAndHolds;
 using ::th::testing::StatusIs;
 
 FinishedOperation Ended(const OperationFinished& finished) {

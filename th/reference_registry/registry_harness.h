@@ -107,7 +107,7 @@ class TestRank {
   bool Join(JoinRequest request);
   bool Join() { return Join(Request()); }
   // As the process that it was, on a new stream.
-  bool Resume(std::vector<AnnouncedBuffer> buffers, GroupGeneration generation);
+  bool Resume(std::vector<AnnouncedBuffer> buffers, GroupGeneration claimed);
   bool Resume(std::vector<AnnouncedBuffer> buffers) {
     return Resume(std::move(buffers), generation);
   }

@@ -70,7 +70,7 @@ struct OwnOperation {
   Participant* participant = nullptr;
 };
 absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
-                                              const BufferAddress& buffer, OperationNumber number);
+                                              const BufferAddress& address, OperationNumber number);
 
 // The ranks of the group without an entry in `transaction`.
 std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction);

@@ -48,8 +48,7 @@ RegistryLoop::RegistryLoop(Options options, ServerMetrics* metrics)
       first_message_timeout_(options.first_message_timeout),
       close_grace_(options.close_grace),
       on_failure_(std::move(options.on_failure)),
-      registry_(
-          std::make_unique<Registry>(StartOf(store_->opened(), now_()), std::move(options.limits))),
+      registry_(std::make_unique<Registry>(StartOf(store_->opened(), now_()), options.limits)),
       looked_at_(now_()),
       thread_([this] { Run(); }) {}
 
