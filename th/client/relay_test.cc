@@ -129,6 +129,7 @@ TEST(RelayTest, AReaderThatIsCutIsUndefinedUntilAGoodUpdate) {
 
 TEST(RelayTest, AnUndefinedBufferIsLeftByReset) {
   TestServer server;
+  TestShard moved(kSlowBytes);
   Worker trainer = Worker::Make(server, "trainer", TestShard(kSlowBytes), kSlowUplink);
   Worker rollout = Worker::Make(server, "rollout", TestShard(kSlowBytes), kSlowUplink);
   ASSERT_OK(trainer.PublishAndWait(1));
@@ -137,7 +138,6 @@ TEST(RelayTest, AnUndefinedBufferIsLeftByReset) {
   trainer.client.reset();
   ASSERT_FALSE(update.Wait().ok());
   ASSERT_TRUE(rollout.buffer.undefined());
-  TestShard moved(kSlowBytes);
   const absl::Status rebound = rollout.buffer.Rebind(moved.tensors);
   EXPECT_THAT(rebound, StatusIs(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(Message(rebound), HasSubstr("reset it first"));

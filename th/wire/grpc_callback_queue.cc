@@ -1,6 +1,7 @@
 #include "th/wire/grpc_callback_queue.h"
 
 #include <memory>
+#include <new>
 
 #include "grpcpp/channel.h"
 #include "grpcpp/create_channel.h"
@@ -29,7 +30,8 @@ struct LastingUser {
 }  // namespace
 
 void KeepGrpcCallbackQueue() {
-  static const LastingUser* const user = new LastingUser;  // never destroyed
+  alignas(LastingUser) static char storage[sizeof(LastingUser)];
+  static const LastingUser* const user = new (storage) LastingUser;  // never destroyed
   (void)user;
 }
 

@@ -163,7 +163,7 @@ void WorldNode::SetSourcesOf(const SetSources& set) {
   for (const AssignedSource& source : set.sources) Open(source, set.assignment);
 }
 
-void WorldNode::CloseTransfer(const BufferAddress& source) {
+void WorldNode::CloseTransfer(BufferAddress source) {
   const auto found = fill_->transfers.find(source);
   if (found == fill_->transfers.end()) return;
   const TransferId transfer = found->second.id;

@@ -93,7 +93,7 @@ class WorldNode {
   void Do(const SessionOutput& output);
   void Begin(const StartFill& start);
   void SetSourcesOf(const SetSources& set);
-  void CloseTransfer(const BufferAddress& source);
+  void CloseTransfer(BufferAddress source);
   void EndFill();
   void Seal(const StartSealing& sealing);
 
