@@ -143,6 +143,7 @@ json ModelToJson(const CatalogModel& model) {
           {"lineage", model.lineage.value},
           {"high_water", model.high_water.ToString()},
           {"keep_latest", model.keep_latest},
+          {"keep_latest_of_form", model.keep_latest_of_form},
           {"versions", std::move(versions)},
           {"idle", std::move(idle)}};
 }

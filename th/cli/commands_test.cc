@@ -142,8 +142,19 @@ TEST_F(CommandsTest, APinIsShownUntilItIsReleased) {
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), HasSubstr("eval"));
   EXPECT_EQ(RunTh({"release", "step-1", "--owner", "eval"}).status, kOk);
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), Not(HasSubstr("eval")));
+}
+
+TEST_F(CommandsTest, RetentionAndPinsMayBeOfOneForm) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   EXPECT_EQ(RunTh({"retain", "2"}).status, kOk);
-  EXPECT_EQ(RunTh({"list", "--json"}).json()["models"][0]["keep_latest"], 2);
+  EXPECT_THAT(RunTh({"retain", "5", "--form", "fused"}).output(), HasSubstr("in form fused"));
+  const nlohmann::json model = RunTh({"list", "--json"}).json()["models"][0];
+  EXPECT_EQ(model["keep_latest"], 2);
+  EXPECT_EQ(model["keep_latest_of_form"], nlohmann::json({{"fused", 5}}));
+  EXPECT_EQ(RunTh({"pin", "step-1", "--owner", "eval", "--form", "hf"}).status, kOk);
+  EXPECT_THAT(RunTh({"describe", "step-1"}).output(), HasSubstr("eval"));
+  EXPECT_EQ(RunTh({"release", "step-1", "--owner", "eval", "--form", "hf"}).status, kOk);
+  EXPECT_THAT(RunTh({"describe", "step-1"}).output(), Not(HasSubstr("eval")));
 }
 
 TEST_F(CommandsTest, AWorkerDrainsAndLeavesOnEitherSignal) {

@@ -12,11 +12,16 @@
 namespace th {
 namespace {
 
+std::string InForm(const std::string& form) {
+  return form.empty() ? "" : absl::StrCat(" in form ", form);
+}
+
 struct RetentionFlags {
   ConnectionFlags connection;
   uint32_t keep_latest = 0;
   std::string version;
   std::string owner = "th";
+  std::string form;
   double expires_after_s = 0;
   Reporter reporter;
 };
@@ -25,12 +30,13 @@ ExitStatus RunRetain(const RetentionFlags& flags) {
   const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
-  const absl::Status retained = (*controller)->Retain(flags.keep_latest);
+  const absl::Status retained = (*controller)->Retain(flags.keep_latest, flags.form);
   if (!retained.ok()) return flags.reporter.Fail(retained);
-  flags.reporter.Report({{"keep_latest", flags.keep_latest}},
-                        flags.keep_latest == 0 ? "no version is retained by policy"
-                                               : absl::StrCat("the ", flags.keep_latest,
-                                                              " newest versions are retained"));
+  flags.reporter.Report({{"keep_latest", flags.keep_latest}, {"form", flags.form}},
+                        flags.keep_latest == 0
+                            ? absl::StrCat("no version is retained by policy", InForm(flags.form))
+                            : absl::StrCat("the ", flags.keep_latest,
+                                           " newest versions are retained", InForm(flags.form)));
   return ExitStatus::kOk;
 }
 
@@ -42,13 +48,15 @@ ExitStatus RunPin(const RetentionFlags& flags) {
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::Duration expires =
       flags.expires_after_s > 0 ? absl::Seconds(flags.expires_after_s) : absl::InfiniteDuration();
-  const absl::StatusOr<VersionInfo> pinned = (*controller)->Pin(*version, flags.owner, expires);
+  const absl::StatusOr<VersionInfo> pinned =
+      (*controller)->Pin(*version, flags.owner, expires, flags.form);
   if (!pinned.ok()) return flags.reporter.Fail(pinned.status());
-  flags.reporter.Report(
-      {{"version", pinned->label.text()},
-       {"sequence", pinned->sequence.ToString()},
-       {"owner", flags.owner}},
-      absl::StrCat("version ", pinned->ToString(), " is pinned by ", flags.owner));
+  flags.reporter.Report({{"version", pinned->label.text()},
+                         {"sequence", pinned->sequence.ToString()},
+                         {"owner", flags.owner},
+                         {"form", flags.form}},
+                        absl::StrCat("version ", pinned->ToString(), " is pinned",
+                                     InForm(flags.form), " by ", flags.owner));
   return ExitStatus::kOk;
 }
 
@@ -58,11 +66,11 @@ ExitStatus RunRelease(const RetentionFlags& flags) {
   if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
-  const absl::Status released = (*controller)->Release(*version, flags.owner);
+  const absl::Status released = (*controller)->Release(*version, flags.owner, flags.form);
   if (!released.ok()) return flags.reporter.Fail(released);
-  flags.reporter.Report(
-      {{"released", flags.version}, {"owner", flags.owner}},
-      absl::StrCat("version ", flags.version, " is no longer pinned by ", flags.owner));
+  flags.reporter.Report({{"released", flags.version}, {"owner", flags.owner}, {"form", flags.form}},
+                        absl::StrCat("version ", flags.version, " is no longer pinned",
+                                     InForm(flags.form), " by ", flags.owner));
   return ExitStatus::kOk;
 }
 
@@ -74,6 +82,9 @@ CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& 
   CLI::App* command = app->add_subcommand(name, help);
   AddConnectionFlags(command, &flags->connection);
   flags->reporter.AddFlag(command);
+  command->add_option("--form", flags->form,
+                      "only the weights in this form (default: every form; of retain: every one "
+                      "without a count of its own)");
   command->callback([flags, exit, run] { *exit = run(*flags); });
   return command;
 }

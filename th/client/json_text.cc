@@ -121,7 +121,8 @@ Json ToJson(const CatalogModel& model) {
                {"model", model.key.model},
                {"lineage", model.lineage.value},
                {"high_water", model.high_water.ToString()},
-               {"keep_latest", model.keep_latest}};
+               {"keep_latest", model.keep_latest},
+               {"keep_latest_of_form", model.keep_latest_of_form}};
   json["versions"] = Json::array();
   for (const CatalogVersion& version : model.versions) json["versions"].push_back(ToJson(version));
   json["idle"] = ToJson(model.idle);
