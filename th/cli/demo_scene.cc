@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kTrainer[] = "trainer";
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef TH_UNDER_SANITIZER
 constexpr bool kResidentIsOurs = false;  // most of it is the sanitizer's
 #else
 constexpr bool kResidentIsOurs = true;

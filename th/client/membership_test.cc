@@ -65,8 +65,9 @@ TEST(MembershipTest, WithoutAServerTheJoinEndsInTimeAndNamesTheAddress) {
 TEST(MembershipTest, AServerThatComesWhileJoiningIsFound) {
   TestServer server;
   server.Stop();
+  const ClientOptions rank = Rank(server, "trainer");
   absl::StatusOr<std::unique_ptr<Client>> client = absl::UnknownError("not yet");
-  std::thread joining([&] { client = Client::Join(Rank(server, "trainer")); });
+  std::thread joining([&] { client = Client::Join(rank); });
   server.Start();
   joining.join();
   EXPECT_OK(client.status());
