@@ -110,7 +110,7 @@ Admission TestHolder::Decide(const AdmissionRequest& request) {
 void TestHolder::OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) {
   if (!hold_) return decide(Decide(request));
   absl::MutexLock lock(&mu_);
-  undecided_.emplace_back(std::move(request), std::move(decide));
+  undecided_.emplace_back(request, std::move(decide));
 }
 
 void TestHolder::DecideAll() {

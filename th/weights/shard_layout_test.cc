@@ -18,7 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using ::th::testing::IsOkAndHolds;
 using ::th::testing::StatusIs;
 
 TensorSpec Bytes(std::string name, int64_t bytes) {

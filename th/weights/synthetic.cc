@@ -178,7 +178,7 @@ void ForStream(uint64_t key, uint64_t offset, absl::Span<uint8_t> out, Combine c
   const size_t words = (out.size() - i) / 8;
   uint8_t* at = out.data() + i;
   for (size_t word = 0; word < words; ++word, at += 8) {
-    uint64_t value;
+    uint64_t value = 0;
     std::memcpy(&value, at, 8);
     value = combine(value, WordAt(key, first_word + word));
     std::memcpy(at, &value, 8);

@@ -83,7 +83,7 @@ absl::StatusOr<SummedModel> SumFolder(const CheckpointFolder& folder) {
 SummedModel SumMemory(const std::vector<Tensor>& tensors) {
   SummedModel model;
   for (const Tensor& tensor : tensors) {
-    model[tensor.name] = {.spec = tensor,
+    model[tensor.name] = {.spec = static_cast<const TensorSpec&>(tensor),
                           .sum = Sha256({static_cast<const char*>(tensor.data), tensor.bytes})};
   }
   return model;

@@ -41,7 +41,7 @@ absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version,
   const StopSignals::Unbroken unbroken(stop);
   std::vector<CheckpointTensor> tensors;
   for (const Tensor& tensor : model.tensors())
-    tensors.push_back({.spec = tensor, .data = tensor.data});
+    tensors.push_back({.spec = static_cast<const TensorSpec&>(tensor), .data = tensor.data});
   return WriteCheckpoint(folder, tensors,
                          {.metadata = {{"format", "pt"},
                                        {"tensorhub.version", version.label.text()},

@@ -138,7 +138,7 @@ void SourceConnection::AskHolder(const Open& open) {
                            .generation = open.generation};
   KeepAlive();
   const absl::Status asked = table_->Decide(
-      std::move(request),
+      request,
       [loop = loop_, table = table_, self = shared_from_this(), transfer, worker](Admission a) {
         const bool admitted = a.status.ok();
         const bool posted =

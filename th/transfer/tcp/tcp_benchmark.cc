@@ -76,6 +76,7 @@ void ReadAll(int fd, void* data, size_t bytes) {
 template <typename Move>
 void InStripes(const Buffer& buffer, const Move& move) {
   std::vector<std::thread> threads;
+  threads.reserve(kConnections);
   const uint64_t stripe = buffer.bytes / kConnections;
   for (int i = 0; i < kConnections; ++i) {
     threads.emplace_back([&, i] { move(i, buffer.data + i * stripe, stripe); });
