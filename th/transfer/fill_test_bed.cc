@@ -6,9 +6,9 @@ namespace th::testing {
 
 // ---- TestObserver
 
-void TestObserver::Await(const bool& flag, const char* what) {
+void TestObserver::Await(bool TestObserver::*flag, const char* what) {
   absl::MutexLock lock(&mu_);
-  AwaitOrFail(mu_, absl::Condition(&flag), what);
+  AwaitOrFail(mu_, absl::Condition(&(this->*flag)), what);
 }
 
 void TestObserver::Note(bool* flag) {
@@ -17,18 +17,20 @@ void TestObserver::Note(bool* flag) {
   if (flag != nullptr) *flag = true;
 }
 
-void TestObserver::AwaitFirstWrite() { Await(first_write_, "the first write"); }
-void TestObserver::AwaitAllReceived() { Await(all_received_, "everything is received"); }
-void TestObserver::AwaitStopped() { Await(stopped_, "the fill has stopped"); }
+void TestObserver::AwaitFirstWrite() { Await(&TestObserver::first_write_, "the first write"); }
+void TestObserver::AwaitAllReceived() {
+  Await(&TestObserver::all_received_, "everything is received");
+}
+void TestObserver::AwaitStopped() { Await(&TestObserver::stopped_, "the fill has stopped"); }
 
 Digest TestObserver::AwaitComplete() {
-  Await(complete_, "the fill is complete");
+  Await(&TestObserver::complete_, "the fill is complete");
   absl::MutexLock lock(&mu_);
   return root_;
 }
 
 absl::Status TestObserver::AwaitFailed() {
-  Await(failed_, "the fill has failed");
+  Await(&TestObserver::failed_, "the fill has failed");
   absl::MutexLock lock(&mu_);
   return why_;
 }

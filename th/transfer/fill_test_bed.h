@@ -55,7 +55,7 @@ class TestObserver : public FillObserver {
   void OnStopped() override;
 
  private:
-  void Await(const bool& flag, const char* what);
+  void Await(bool TestObserver::*flag, const char* what);
   void Note(bool* flag);
 
   std::function<void(const Loss&)> react_;

@@ -57,13 +57,13 @@ void SessionHarness::Say(const ServerMessage& message) {
   session.HandleServerMessage(message, now);
 }
 
-Joined SessionHarness::JoinedAnswer(Epoch of, GroupGeneration group) const {
+Joined SessionHarness::JoinedAnswer(Epoch of_epoch, GroupGeneration group) const {
   Joined joined;
   joined.hello = {kMinProtocolVersion, kProtocolVersion, 0, "server"};
-  joined.epoch = of;
+  joined.epoch = of_epoch;
   joined.worker = worker;
   joined.group_generation = group;
-  joined.key = TestKey(static_cast<uint8_t>(of.value));
+  joined.key = TestKey(static_cast<uint8_t>(of_epoch.value));
   joined.lease = absl::Seconds(3);
   joined.progress_interval = absl::Seconds(1);
   return joined;
@@ -81,8 +81,8 @@ void SessionHarness::BreakStream() {
   session.HandleStreamClosed(absl::UnavailableError("connection reset"), now);
 }
 
-void SessionHarness::Rejoin(Epoch of, GroupGeneration group) {
-  epoch = of;
+void SessionHarness::Rejoin(Epoch next_epoch, GroupGeneration group) {
+  epoch = next_epoch;
   Take<OpenStream>();
   BreakStream();
   Pass(absl::Milliseconds(50));
@@ -90,7 +90,7 @@ void SessionHarness::Rejoin(Epoch of, GroupGeneration group) {
   session.HandleStreamOpen(now);
   const auto joins = TakeSent<JoinRequest>();
   ASSERT_EQ(joins.size(), 1u);
-  Say(JoinedAnswer(of, group));
+  Say(JoinedAnswer(next_epoch, group));
   for (const AnnouncedBuffer& buffer : joins.front().buffers) {
     Say(BufferRegistered{buffer.buffer, absl::OkStatus()});
   }

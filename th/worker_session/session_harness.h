@@ -40,8 +40,8 @@ class SessionHarness {
   // Start, the stream, and the server's yes.
   void Join();
   // A stream that breaks, the next one, and the yes of a server of `epoch`.
-  void Rejoin(Epoch epoch, GroupGeneration group = GroupGeneration(1));
-  Joined JoinedAnswer(Epoch epoch, GroupGeneration group = GroupGeneration(1)) const;
+  void Rejoin(Epoch next_epoch, GroupGeneration group = GroupGeneration(1));
+  Joined JoinedAnswer(Epoch of_epoch, GroupGeneration group = GroupGeneration(1)) const;
   void BreakStream();
   void Finish(OperationKey key, OperationKind kind, absl::Status status,
               UpdateOutcome outcome = UpdateOutcome::kNone, VersionInfo version = {});

@@ -73,6 +73,7 @@ std::vector<OperationDone> World::Await(const std::vector<WorldNode*>& ranks,
 std::vector<OperationDone> World::PublishAll(const std::vector<WorldNode*>& ranks,
                                              const std::string& label) {
   std::vector<CallId> calls;
+  calls.reserve(ranks.size());
   for (WorldNode* rank : ranks) calls.push_back(rank->Publish(label));
   return Await(ranks, calls);
 }
@@ -80,12 +81,14 @@ std::vector<OperationDone> World::PublishAll(const std::vector<WorldNode*>& rank
 std::vector<OperationDone> World::UpdateAll(const std::vector<WorldNode*>& ranks,
                                             const VersionSelector& selector) {
   std::vector<CallId> calls;
+  calls.reserve(ranks.size());
   for (WorldNode* rank : ranks) calls.push_back(rank->Update(selector));
   return Await(ranks, calls);
 }
 
 std::vector<OperationDone> World::UnpublishAll(const std::vector<WorldNode*>& ranks) {
   std::vector<CallId> calls;
+  calls.reserve(ranks.size());
   for (WorldNode* rank : ranks) calls.push_back(rank->Unpublish());
   return Await(ranks, calls);
 }

@@ -12,11 +12,9 @@ namespace th {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::th::testing::IsOk;
 using ::th::testing::StatusIs;
 

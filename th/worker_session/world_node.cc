@@ -153,8 +153,9 @@ void WorldNode::SetSourcesOf(const SetSources& set) {
   if (!fill_.has_value()) return;
   std::vector<BufferAddress> gone;
   for (const auto& [source, transfer] : fill_->transfers) {
-    const bool listed = std::any_of(set.sources.begin(), set.sources.end(),
-                                    [&](const AssignedSource& s) { return s.buffer == source; });
+    const bool listed =
+        std::any_of(set.sources.begin(), set.sources.end(),
+                    [&source = source](const AssignedSource& s) { return s.buffer == source; });
     if (!listed) gone.push_back(source);
   }
   for (const BufferAddress& source : gone) CloseTransfer(source);

@@ -99,15 +99,14 @@ class WorldNode {
 
   // The reader's side.
   void Open(const AssignedSource& source, AssignmentId assignment);
-  void Opened(BufferAddress source, TransferId transfer, absl::Status status);
+  void Opened(BufferAddress source, TransferId id, absl::Status status);
   void AskNext(const BufferAddress& source);
-  void Arrived(BufferAddress source, TransferId transfer, uint64_t segment, uint64_t value,
-               uint64_t sum, const std::string& label);
+  void Arrived(BufferAddress source, TransferId id, uint64_t segment, uint64_t value, uint64_t sum,
+               const std::string& from);
   void Suspect(const BufferAddress& source, uint64_t segment);
-  void KeptAlive(BufferAddress source, TransferId transfer);
-  void Watch(BufferAddress source, TransferId transfer);
-  void Lose(BufferAddress source, TransferId transfer, SourceFailure failure,
-            const std::string& detail);
+  void KeptAlive(BufferAddress source, TransferId id);
+  void Watch(BufferAddress source, TransferId id);
+  void Lose(BufferAddress source, TransferId id, SourceFailure failure, const std::string& detail);
   void CheckComplete();
   Transfer* FindTransfer(const BufferAddress& source, TransferId transfer);
 

@@ -7,8 +7,9 @@
 
 namespace th::tcp {
 
-ServingTable::ServingTable(uint64_t uplink_bytes_per_second, absl::Time now) {
-  if (uplink_bytes_per_second > 0) bucket_.emplace(uplink_bytes_per_second, now);
+ServingTable::ServingTable(uint64_t uplink_bytes_per_second, absl::Time now)
+    : has_uplink_cap_(uplink_bytes_per_second > 0) {
+  if (has_uplink_cap_) bucket_.emplace(uplink_bytes_per_second, now);
 }
 
 // ---- holders

@@ -62,7 +62,7 @@ class ServingTable {
   // `payload_bytes` went out: tells the holder now and then.
   void CountSent(Transfer& transfer, uint64_t payload_bytes, absl::Time now);
 
-  bool has_uplink_cap() const { return bucket_.has_value(); }
+  bool has_uplink_cap() const { return has_uplink_cap_; }
   UplinkBucket::Grant TakeUplink(const Transfer& transfer, uint64_t wanted, absl::Time now);
   void RefundUplink(uint64_t bytes);
 
@@ -98,6 +98,7 @@ class ServingTable {
   std::map<PullNonce, TransferId> by_nonce_ ABSL_GUARDED_BY(mu_);
   std::atomic<uint64_t> bytes_sent_{0}, served_{0}, refused_{0};
 
+  const bool has_uplink_cap_;
   absl::Mutex bucket_mu_;
   std::optional<UplinkBucket> bucket_ ABSL_GUARDED_BY(bucket_mu_);
 };
