@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "xxhash.h"
 
 namespace th {
 namespace {
@@ -18,6 +19,15 @@ std::string Ramp(size_t bytes) {
 TEST(ChecksumTest, IsXxh3) {
   // The reference implementation's value for no bytes at seed 0.
   EXPECT_EQ(SumBytes("", 0), 0x2d06800538d394c2u);
+}
+
+TEST(ChecksumTest, IsTheSameForEveryInstructionSet) {
+  for (const size_t bytes : {1u, 16u, 17u, 129u, 241u, 1025u, 100'000u, 1'000'003u}) {
+    const std::string data = Ramp(bytes + 1);
+    for (const char* at : {data.data(), data.data() + 1}) {
+      EXPECT_EQ(SumBytes(at, bytes), XXH3_64bits(at, bytes)) << bytes;
+    }
+  }
 }
 
 TEST(ChecksumTest, DoesNotDependOnHowTheBytesAreCut) {

@@ -1,0 +1,21 @@
+#include "th/weights/xxh3_avx2.h"
+
+#include "xxhash.h"
+
+extern "C" {
+
+int th_xxh3_avx2_usable(void) {
+#ifdef __AVX2__
+  return __builtin_cpu_supports("avx2");
+#else
+  return 0;
+#endif
+}
+
+uint64_t th_xxh3_avx2_sum(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
+
+void th_xxh3_avx2_update(void* state, const void* data, size_t bytes) {
+  XXH3_64bits_update(static_cast<XXH3_state_t*>(state), data, bytes);
+}
+
+}  // extern "C"
