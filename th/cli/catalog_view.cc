@@ -111,6 +111,18 @@ std::string DescribeReplica(const CatalogReplica& replica, absl::string_view sta
                       RankTable(replica));
 }
 
+// "" without a policy.
+std::string DescribePolicy(const CatalogModel& model) {
+  std::vector<std::string> parts;
+  if (model.keep_latest > 0) {
+    parts.push_back(absl::StrCat("the ", model.keep_latest, " newest versions are retained"));
+  }
+  for (const auto& [form, count] : model.keep_latest_of_form) {
+    parts.push_back(absl::StrCat("the ", count, " newest in form ", form));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
 json RankToJson(const CatalogRank& rank) {
   return {{"rank", rank.name.ToString()},
           {"worker", rank.worker.value},
@@ -217,6 +229,9 @@ std::string DescribeVersion(const CatalogModel& model, const CatalogVersion& ver
   std::string text =
       absl::StrCat(model.key.ToString(), " version=", version.info.ToString(), "\n", "state    ",
                    StateOf(version), "\n", "bytes    ", FormatBytes(version.bytes), "\n");
+  if (const std::string policy = DescribePolicy(model); !policy.empty()) {
+    absl::StrAppend(&text, "policy   ", policy, "\n");
+  }
   if (!version.pinned_by.empty()) {
     absl::StrAppend(&text, "pinned   by ", absl::StrJoin(version.pinned_by, ", "), "\n");
   }

@@ -226,6 +226,81 @@ TEST_F(CommandsTest, AFollowerWritesEachVersionAndServesItOn) {
   EXPECT_EQ(follower.Finish().status, kOk);
 }
 
+TEST_F(CommandsTest, APullWhoseOnlySourceDiesSaysThatNobodyHoldsIt) {
+  const auto publisher =
+      StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "100KB/s"});  // some 4 s
+  publisher->AwaitLine("published");
+  RunningProgram pull(Against({Th(), "pull", FreshFolder("pulled") + "/here"}));
+  ASSERT_TRUE(pull.AwaitError("from trainer/0"));
+  publisher->process().Signal(SIGKILL);
+  const ProgramRun run = pull.Finish();
+  EXPECT_EQ(run.status, kNotThere) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("step-1"));
+}
+
+TEST_F(CommandsTest, RetentionOfAModelWithoutVersionsSaysSo) {
+  EXPECT_THAT(RunTh({"retain", "2"}).output(), HasSubstr("no version yet"));
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  EXPECT_THAT(RunTh({"retain", "2"}).output(), Not(HasSubstr("no version yet")));
+  EXPECT_THAT(RunTh({"describe", "step-1"}).output(), HasSubstr("the 2 newest versions"));
+}
+
+TEST_F(CommandsTest, AFollowerKnowsTheFoldersThatItWroteBefore) {
+  const std::string into = FreshFolder("followed");
+  const std::vector<std::string> follow =
+      Against({Worker(), "follow", "--into", into, "--poll", "0.05"});
+  const auto first = Publish(MakeModelFolder("first", 1), "step-1");
+  {
+    RunningProgram follower(follow);
+    follower.AwaitLine("version=step-1");
+    follower.process().Signal(SIGTERM);
+    EXPECT_EQ(follower.Finish().status, kOk);
+  }
+  RunningProgram again(follow);
+  again.AwaitLine("version=step-1");
+  const auto second =
+      StartPublisher(MakeModelFolder("second", 2), "step-2", {"--ranks", "2", "--group", "other"});
+  again.AwaitLine("version=step-2");
+  EXPECT_EQ(RunTh({"rollback", "step-1"}).status, kOk);
+  const std::string line = again.AwaitLine("version=step-1");
+  EXPECT_EQ(RunProgram({Th(), "verify", line.substr(line.find("folder=") + 7),
+                        MakeModelFolder("expected", 1)})
+                .status,
+            kOk);
+  again.process().Signal(SIGTERM);
+  EXPECT_EQ(again.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, AFollowerOverwritesNoOtherModelsFolder) {
+  const std::string into = FreshFolder("followed");
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  fs::rename(MakeModelFolder("other", 2), into + "/1.1-step-1");
+  const ProgramRun run = RunProgram(Against({Worker(), "follow", "--into", into}));
+  EXPECT_EQ(run.status, kLocalFiles) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("1.1-step-1 is there already and is not version step-1"));
+}
+
+TEST_F(CommandsTest, AFollowerSaysInWhichFormsThereIsAVersion) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  RunningProgram follower(Against({Worker(), "follow", "--form", "fused", "--poll", "0.05"}));
+  ASSERT_TRUE(follower.AwaitError("in form fused"));
+  ASSERT_TRUE(follower.AwaitError("hf"));
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, APublisherHoldsOnWhileTheServerIsAway) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  server_.Kill();
+  ASSERT_TRUE(publisher->AwaitError("trainer/1: the server is away"));
+  server_.Start();
+  ASSERT_TRUE(publisher->AwaitError("trainer/1: the server is back"));
+  RunningProgram follower(Against({Worker(), "follow"}));
+  follower.AwaitLine("version=step-1");
+  publisher->process().Signal(SIGTERM);
+  EXPECT_EQ(publisher->Finish().status, kOk);
+}
+
 TEST_F(CommandsTest, AFollowerWithoutAnyVersionEndsOnASignal) {
   RunningProgram follower(Against({Worker(), "follow"}));
   ASSERT_TRUE(follower.AwaitError("waiting for a version"));

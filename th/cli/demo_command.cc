@@ -50,10 +50,11 @@ void AddFlags(CLI::App* app, DemoFlags* flags) {
   auto* model =
       app->add_option("--model", flags->model,
                       "a folder of safetensors (or one such file); by default all-MiniLM-L6-v2");
-  app->add_option("--synthetic", flags->synthetic, "a made-up model of this shape instead")
-      ->check(CLI::IsMember({"llm", "moe"}))
-      ->excludes(model);
-  AddByteSizeFlag(app, "--bytes", &flags->bytes, "size of the made-up model", "256MiB");
+  auto* synthetic =
+      app->add_option("--synthetic", flags->synthetic, "a made-up model of this shape instead");
+  synthetic->check(CLI::IsMember({"llm", "moe"}))->excludes(model);
+  AddByteSizeFlag(app, "--bytes", &flags->bytes, "size of the made-up model", "256MiB")
+      ->needs(synthetic);
   app->add_option_function<std::string>(
          "--rate",
          [flags](const std::string& text) {

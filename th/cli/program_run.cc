@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -75,9 +76,10 @@ bool RunningProgram::ReadMore() {
 }
 
 std::string RunningProgram::AwaitLine(const std::string& text) {
-  for (size_t next = 0;;) {
-    for (; next < lines_.size(); ++next) {
-      if (absl::StrContains(lines_[next], text)) return lines_[next];
+  for (;;) {
+    while (next_line_ < lines_.size()) {
+      const std::string& line = lines_[next_line_++];
+      if (absl::StrContains(line, text)) return line;
     }
     if (!ReadMore()) break;
   }
@@ -103,11 +105,18 @@ ProgramRun RunningProgram::Finish() {
   return {.status = process_->exit_status(), .lines = lines_, .errors = TextOf(log_path_)};
 }
 
-RunningServer::RunningServer()
-    : program_({Server(), "--listen=127.0.0.1:0", "--json",
-                absl::StrCat("--state-dir=", FreshFolder("state"))}) {
-  const nlohmann::json said = ParseLine(program_.AwaitLine("address"));
+RunningServer::RunningServer() : state_dir_(FreshFolder("state")) { Start(); }
+
+void RunningServer::Start() {
+  program_.emplace(std::vector<std::string>{Server(), "--listen=" + address_, "--json",
+                                            "--state-dir=" + state_dir_});
+  const nlohmann::json said = ParseLine(program_->AwaitLine("address"));
   if (said.is_object()) address_ = said.value("address", "");
+}
+
+void RunningServer::Kill() {
+  program_->process().Signal(SIGKILL);
+  program_->Finish();
 }
 
 std::string FreshFolder(const std::string& name) {

@@ -8,6 +8,7 @@
 #define TH_CLI_PROGRAM_RUN_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,8 @@ class RunningProgram {
   explicit RunningProgram(std::vector<std::string> arguments);
 
   ChildProcess& process() { return *process_; }
-  // Waits for a line of stdout that contains `text`; empty when the output ends without.
+  // Waits for a line of stdout that contains `text`, after the one that it returned before; empty
+  // when the output ends without.
   std::string AwaitLine(const std::string& text);
   // Waits for a line of stderr that contains `text`; false when the program ends without.
   bool AwaitError(const std::string& text);
@@ -52,6 +54,7 @@ class RunningProgram {
   std::string log_path_;
   std::unique_ptr<ChildProcess> process_;
   std::vector<std::string> lines_;
+  size_t next_line_ = 0;  // the first that AwaitLine has not looked at
 };
 
 // tensorhub_server on a port of the system's choice, with state of its own.
@@ -60,11 +63,15 @@ class RunningServer {
   RunningServer();
   // "127.0.0.1:4711".
   const std::string& address() const { return address_; }
-  RunningProgram& program() { return program_; }
+  RunningProgram& program() { return *program_; }
+  void Kill();
+  // Again, with the same address and state.
+  void Start();
 
  private:
-  RunningProgram program_;
-  std::string address_;
+  const std::string state_dir_;
+  std::string address_ = "127.0.0.1:0";
+  std::optional<RunningProgram> program_;
 };
 
 // A new folder under the test's own.

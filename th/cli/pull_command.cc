@@ -54,7 +54,13 @@ ExitStatus RunPull(const PullCommandFlags& flags) {
 void AddPullCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<PullCommandFlags>();
   CLI::App* pull = app->add_subcommand("pull", "write a published version as a safetensors folder");
-  pull->add_option("folder", flags->folder, "where to; must not exist, or be empty")->required();
+  pull->add_option("folder", flags->folder, "where to; must not exist, or be empty")
+      ->required()
+      ->check(CLI::Validator(
+          [](const std::string& folder) {
+            return std::string(folder.empty() ? "names no folder" : "");
+          },
+          ""));
   AddPullFlags(pull, &flags->pull);
   flags->reporter.AddFlag(pull);
   pull->callback([flags, exit] { *exit = RunPull(*flags); });

@@ -97,6 +97,8 @@ absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& fou
   // Nobody is to fill from a process that is about to end.
   (void)readers->Leave();
   if (!update) return absl::CancelledError("interrupted; nothing was written");
+  // The server is there, the sources are not: nobody holds it any more.
+  if (absl::IsUnavailable(update->status())) return absl::NotFoundError(update->status().message());
   TH_RETURN_IF_ERROR(update->status());
   TH_RETURN_IF_ERROR(CheckMoved((*update)->first()));
   TH_RETURN_IF_ERROR(model.Gather());

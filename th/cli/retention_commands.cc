@@ -32,11 +32,15 @@ ExitStatus RunRetain(const RetentionFlags& flags) {
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::Status retained = (*controller)->Retain(flags.keep_latest, flags.form);
   if (!retained.ok()) return flags.reporter.Fail(retained);
-  flags.reporter.Report({{"keep_latest", flags.keep_latest}, {"form", flags.form}},
-                        flags.keep_latest == 0
-                            ? absl::StrCat("no version is retained by policy", InForm(flags.form))
-                            : absl::StrCat("the ", flags.keep_latest,
-                                           " newest versions are retained", InForm(flags.form)));
+  const std::string model = flags.connection.key().ToString();
+  const bool any_version = (*controller)->Resolve(Latest()).ok();  // none: the name may be mistaken
+  flags.reporter.Report(
+      {{"keep_latest", flags.keep_latest}, {"form", flags.form}},
+      absl::StrCat(model, ": ",
+                   flags.keep_latest == 0
+                       ? "no version is retained by policy"
+                       : absl::StrCat("the ", flags.keep_latest, " newest versions are retained"),
+                   InForm(flags.form), any_version ? "" : "; it has no version yet"));
   return ExitStatus::kOk;
 }
 

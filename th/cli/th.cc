@@ -32,7 +32,7 @@ void AddHelpCommand(CLI::App* app, th::ExitStatus* exit) {
       *exit = th::ExitStatus::kUsage;
       return;
     }
-    std::cout << shown->help() << std::flush;
+    std::cout << shown->help(shown == app ? "" : app->get_name()) << std::flush;
   });
 }
 

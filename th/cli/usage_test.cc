@@ -81,6 +81,8 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
           {"more shards than ranks", {"demo", "--shards", "3"}, kUsage, "--rollout-ranks"},
           {"transport", {"bench", "transfer", "--transport", "pigeon"}, kUsage, "pigeon"},
           {"version", {"pull", "x", "--version", ""}, kUsage, "version"},
+          {"size of nothing", {"demo", "--bytes", "1MiB"}, kUsage, "--synthetic"},
+          {"no folder", {"pull", ""}, kUsage, "no folder"},
           {"two yardsticks", {"verify", "a", "b", "--bytes"}, kUsage, "excludes"},
           {"a server without a port", {"list", "--server", "nowhere"}, kUsage, "host:port"},
           {"a port that is none", {"pull", "x", "--server", "h:x"}, kUsage, "host:port"},

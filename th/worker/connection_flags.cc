@@ -14,8 +14,9 @@ namespace {
 
 using QuantityParser = absl::StatusOr<uint64_t> (*)(absl::string_view);
 
-void AddQuantityFlag(CLI::App* app, const std::string& name, uint64_t* value, QuantityParser parse,
-                     const std::string& help, const std::string& shown_default) {
+CLI::Option* AddQuantityFlag(CLI::App* app, const std::string& name, uint64_t* value,
+                             QuantityParser parse, const std::string& help,
+                             const std::string& shown_default) {
   CLI::Option* option = app->add_option_function<std::string>(
       name,
       [name, value, parse](const std::string& text) {
@@ -24,7 +25,7 @@ void AddQuantityFlag(CLI::App* app, const std::string& name, uint64_t* value, Qu
         *value = *parsed;
       },
       help);
-  option->default_str(shown_default);
+  return option->default_str(shown_default);
 }
 
 // CLI11 takes an empty text for "right".
@@ -101,9 +102,9 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
               "cap of the bytes that this process sends a second, like 250MB/s or 1gbit", "none");
 }
 
-void AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,
-                     const std::string& help, const std::string& shown_default) {
-  AddQuantityFlag(app, name, bytes, &ParseByteSize, help, shown_default);
+CLI::Option* AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,
+                             const std::string& help, const std::string& shown_default) {
+  return AddQuantityFlag(app, name, bytes, &ParseByteSize, help, shown_default);
 }
 
 void AddRateFlag(CLI::App* app, const std::string& name, uint64_t* bytes_per_second,

@@ -44,8 +44,8 @@ struct MemberFlags {
 void AddMemberFlags(CLI::App* app, MemberFlags* flags);
 
 // Parses while CLI11 does: a flag's value that ParseByteSize or ParseRate refuses is a usage error.
-void AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,
-                     const std::string& help, const std::string& shown_default);
+CLI::Option* AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,
+                             const std::string& help, const std::string& shown_default);
 void AddRateFlag(CLI::App* app, const std::string& name, uint64_t* bytes_per_second,
                  const std::string& help, const std::string& shown_default);
 

@@ -49,19 +49,22 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
 }
 
 absl::StatusOr<std::optional<VersionShards>> Follower::AwaitFirstVersion() {
-  bool said = false;
+  std::string said;
   while (!stop_->requested()) {
+    std::string why = "nothing is published yet";
     const absl::StatusOr<VersionInfo> latest = controller_->Resolve(Latest());
     if (latest.ok()) {
       TH_ASSIGN_OR_RETURN(const Catalog catalog, controller_->List());
       absl::StatusOr<VersionShards> shards =
           FindVersionShards(catalog, options_.connection.key(), latest->sequence, options_.form);
       if (shards.ok()) return *std::move(shards);
+      why = std::string(shards.status().message());
     } else if (!MayPass(latest.status())) {
       return latest.status();
     }
-    if (!std::exchange(said, true)) {
-      LOG(INFO) << "waiting for a version of " << options_.connection.key().ToString();
+    if (std::exchange(said, why) != why) {
+      LOG(INFO) << "waiting for a version of " << options_.connection.key().ToString()
+                << " in form " << options_.form << ": " << why;
     }
     stop_->WaitFor(options_.poll);
   }
@@ -104,6 +107,9 @@ absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion
 absl::StatusOr<std::string> Follower::Save(const VersionInfo& version) {
   if (options_.into.empty()) return "";
   const std::string folder = absl::StrCat(options_.into, "/", FileNameOf(version));
+  // From before a restart of the follower, or a roll-back.
+  TH_ASSIGN_OR_RETURN(const bool saved, IsSaved(*model_, version, folder));
+  if (saved) return folder;
   TH_RETURN_IF_ERROR(CheckCanSave(folder, model_->bytes()));
   TH_RETURN_IF_ERROR(SaveModel(*model_, version, folder, stop_));
   return folder;

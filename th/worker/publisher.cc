@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
+#include "glog/logging.h"
 #include "th/memory/checkpoint_folder.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/shard_partition.h"
@@ -32,14 +33,19 @@ absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder,
 absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Load(PublisherOptions options) {
   TH_ASSIGN_OR_RETURN(const CheckpointFolder folder, CheckpointFolder::Open(options.folder));
   const uint32_t shard_count = options.shards == 0 ? options.ranks : options.shards;
-  TH_ASSIGN_OR_RETURN(const auto shards, SplitIntoShards(folder.tensors(), shard_count));
+  const auto shards = SplitIntoShards(folder.tensors(), shard_count);
+  if (!shards.ok()) {
+    return absl::Status(shards.status().code(),
+                        absl::StrCat(options.folder, ": ", shards.status().message(),
+                                     "; each of --shards (or --ranks) needs a tensor"));
+  }
   std::unique_ptr<Publisher> publisher(new Publisher(std::move(options)));
   for (uint32_t rank = 0; rank < publisher->options_.ranks; ++rank) {
     if (publisher->options_.rank && *publisher->options_.rank != rank) continue;
     Member& member = publisher->members_.emplace_back();
     member.rank = rank;
     member.name = absl::StrCat(publisher->options_.client.group, "/", rank);
-    TH_ASSIGN_OR_RETURN(member.memory, ReadShard(folder, shards[rank % shard_count]));
+    TH_ASSIGN_OR_RETURN(member.memory, ReadShard(folder, (*shards)[rank % shard_count]));
   }
   return publisher;
 }
@@ -123,7 +129,14 @@ absl::Status Publisher::WhyNotHeld(const Member& member) {
 absl::Status Publisher::CheckHeld() {
   for (Member& member : members_) {
     TH_RETURN_IF_ERROR(member.client->membership());
-    if (!member.weights.AwaitSealed(absl::ZeroDuration()).ok()) return WhyNotHeld(member);
+    const absl::Status sealed = member.weights.AwaitSealed(absl::ZeroDuration());
+    // The server has not confirmed the sums again.
+    const bool away = absl::IsDeadlineExceeded(sealed);
+    if (!sealed.ok() && !away) return WhyNotHeld(member);
+    if (std::exchange(member.server_away, away) == away) continue;
+    LOG(INFO) << member.name
+              << (away ? ": the server is away; what is published is held on"
+                       : ": the server is back and knows what is published");
   }
   return absl::OkStatus();
 }

@@ -71,6 +71,7 @@ class Publisher {
     TensorMemory memory;  // before what reads it: it goes last
     std::unique_ptr<Client> client;
     WeightBuffer weights;
+    bool server_away = false;
   };
   explicit Publisher(PublisherOptions options) : options_(std::move(options)) {}
   absl::Status UnpublishAll(absl::Duration drain_timeout);

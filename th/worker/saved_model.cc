@@ -5,7 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "th/memory/checkpoint_folder.h"
 #include "th/memory/checkpoint_writer.h"
+#include "th/weights/status_macros.h"
+#include "th/worker/checkpoint_comparison.h"
 #include "th/worker/quantity.h"
 
 namespace th {
@@ -34,6 +37,20 @@ absl::Status CheckCanSave(const std::string& folder, uint64_t bytes) {
                      FormatBytes(space.available), " are free; make room or name another disk"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> IsSaved(const ModelMemory& model, const VersionInfo& version,
+                             const std::string& folder) {
+  std::error_code error;
+  if (!fs::exists(folder, error) || fs::is_empty(folder, error)) return false;
+  TH_ASSIGN_OR_RETURN(const CheckpointFolder checkpoint, CheckpointFolder::Open(folder));
+  TH_ASSIGN_OR_RETURN(const SummedModel there, SumFolder(checkpoint));
+  const std::vector<std::string> differences =
+      Differences(there, folder, SumMemory(model.tensors()), version.ToString());
+  if (differences.empty()) return true;
+  return absl::AlreadyExistsError(absl::StrCat(folder, " is there already and is not version ",
+                                               version.ToString(), ": ", differences.front(),
+                                               "; remove it, or write into another folder"));
 }
 
 absl::Status SaveModel(const ModelMemory& model, const VersionInfo& version,

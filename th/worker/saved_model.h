@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "th/weights/version.h"
 #include "th/worker/model_memory.h"
 #include "th/worker/stop_signals.h"
@@ -16,6 +17,11 @@ namespace th {
 // its file system has room (else RESOURCE_EXHAUSTED naming both figures). NOT_FOUND: no such
 // parent.
 absl::Status CheckCanSave(const std::string& folder, uint64_t bytes);
+
+// Whether `folder` has this version's whole tensors already, byte by byte. ALREADY_EXISTS naming
+// the first tensor that differs; errors of CheckpointFolder::Open and Read.
+absl::StatusOr<bool> IsSaved(const ModelMemory& model, const VersionInfo& version,
+                             const std::string& folder);
 
 // Writes the whole tensors, gathered, as a folder; whole or not at all (th/memory). The version's
 // name is in the files' metadata. CANCELLED once a stop is requested; until then a second signal

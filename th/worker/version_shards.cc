@@ -1,9 +1,12 @@
 #include "th/worker/version_shards.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -36,6 +39,14 @@ const CatalogReplica* BestReplica(const CatalogVersion& version, absl::string_vi
   return best;
 }
 
+std::string WholeForms(const CatalogVersion& version) {
+  std::set<std::string> forms;
+  for (const CatalogReplica& replica : version.replicas) {
+    if (IsWhole(replica)) forms.insert(replica.form);
+  }
+  return forms.empty() ? "none" : absl::StrJoin(forms, ", ");
+}
+
 Digest RootOf(const CatalogVersion& version, const Digest& layout) {
   for (const SealedShard& shard : version.shards) {
     if (shard.layout == layout) return shard.root;
@@ -50,9 +61,9 @@ absl::StatusOr<VersionShards> FindVersionShards(const Catalog& catalog, const Mo
   TH_ASSIGN_OR_RETURN(const CatalogVersion* version, FindVersion(catalog, key, sequence));
   const CatalogReplica* replica = BestReplica(*version, form);
   if (replica == nullptr) {
-    return absl::NotFoundError(absl::StrCat("nobody holds all of ", key.ToString(),
-                                            " version=", version->info.ToString(),
-                                            " in the form \"", form, "\""));
+    return absl::NotFoundError(
+        absl::StrCat("nobody holds all of ", key.ToString(), " version=", version->info.ToString(),
+                     " in the form \"", form, "\"; whole ones: ", WholeForms(*version)));
   }
   VersionShards found{
       .version = version->info, .form = replica->form, .buffer_name = replica->buffer_name};
