@@ -111,7 +111,11 @@ absl::Status MutabilityContract::FillFailed() {
   const auto* step = FindBufferTransition(state_, BufferEvent::kFillFailed, FillFailedCondition());
   if (step == nullptr) return Refuse(BufferEvent::kFillFailed);
   Enter(*step);
-  if (!wrote_) version_ = before_fill_.version;
+  if (wrote_) return absl::OkStatus();
+  version_ = before_fill_.version;
+  for (auto& [transfer, reader] : readers_) {
+    reader.unwanted = TH_MUTATE(kKeepReadersOfAnAbandonedFill, reader.version != version_, false);
+  }
   return absl::OkStatus();
 }
 
@@ -152,7 +156,7 @@ absl::Status MutabilityContract::Admit(TransferId transfer, VersionSequence vers
     return absl::ResourceExhaustedError(
         absl::StrCat("the buffer serves ", readers_.size(), " readers already"));
   }
-  if (!readers_.emplace(transfer, Reader{.last_bytes = now}).second) {
+  if (!readers_.emplace(transfer, Reader{.version = version, .last_bytes = now}).second) {
     return absl::AlreadyExistsError(
         absl::StrCat("transfer ", transfer.value, " is admitted already"));
   }
@@ -168,13 +172,12 @@ void MutabilityContract::Release(TransferId transfer) { readers_.erase(transfer)
 
 MutabilityContract::DrainStep MutabilityContract::Advance(absl::Time now) {
   DrainStep step;
-  if (state_ != BufferState::kDraining) return step;
   for (auto& [transfer, reader] : readers_) {
-    const bool silent = now - reader.last_bytes >= kSilentReader;
-    if (reader.being_cut || !(silent || now >= drain_deadline_)) continue;
+    if (reader.being_cut || !CutsNow(reader, now)) continue;
     reader.being_cut = true;
     step.to_cut.push_back(transfer);
   }
+  if (state_ != BufferState::kDraining) return step;
   cut_ += static_cast<uint32_t>(step.to_cut.size());
   step.cut = cut_;
   if (!TH_MUTATE(kDrainWithoutWaiting, readers_.empty(), true)) return step;
@@ -190,13 +193,20 @@ MutabilityContract::DrainStep MutabilityContract::Advance(absl::Time now) {
   return step;
 }
 
+bool MutabilityContract::CutsNow(const Reader& reader, absl::Time now) const {
+  if (reader.unwanted) return true;
+  const bool silent = now - reader.last_bytes >= kSilentReader;
+  return state_ == BufferState::kDraining && (silent || now >= drain_deadline_);
+}
+
 absl::Time MutabilityContract::NextDeadline() const {
-  if (state_ != BufferState::kDraining) return absl::InfiniteFuture();
-  if (readers_.empty()) return absl::InfinitePast();
+  const bool draining = state_ == BufferState::kDraining;
+  if (draining && readers_.empty()) return absl::InfinitePast();
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [transfer, reader] : readers_) {
     if (reader.being_cut) continue;
-    next = std::min({next, drain_deadline_, reader.last_bytes + kSilentReader});
+    if (reader.unwanted) return absl::InfinitePast();
+    if (draining) next = std::min({next, drain_deadline_, reader.last_bytes + kSilentReader});
   }
   return next;
 }

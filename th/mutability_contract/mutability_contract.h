@@ -84,7 +84,8 @@ class MutabilityContract {
   void Release(TransferId transfer);
   size_t readers_in_flight() const { return readers_.size(); }
 
-  // Drains. Call at NextDeadline() or later, and after each Release.
+  // Drains, and cuts readers whose version is not coming. Call at NextDeadline() or later, and
+  // after each Release.
   struct DrainStep {
     bool drained = false;            // the drain ended just now; the state is what follows it
     uint32_t cut = 0;                // readers that were cut in this drain
@@ -98,7 +99,9 @@ class MutabilityContract {
  private:
   enum class AfterDrain : uint8_t { kWritable, kFill };
   struct Reader {
+    VersionSequence version;
     absl::Time last_bytes;
+    bool unwanted = false;  // reads what is not coming any more
     bool being_cut = false;
   };
   // What a fill that wrote nothing goes back to.
@@ -110,6 +113,7 @@ class MutabilityContract {
   void Enter(const BufferTransition& transition);
   void BeginDrain(absl::Time deadline, AfterDrain after);
   void BeginFill(VersionSequence version);
+  bool CutsNow(const Reader& reader, absl::Time now) const;
   BufferCondition ReadersCondition() const;
   BufferCondition FillFailedCondition() const;
 

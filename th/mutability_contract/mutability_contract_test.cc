@@ -309,6 +309,34 @@ TEST(MutabilityContractTest, AFillThatFailsBeforeItsFirstWriteGoesBackToUndefine
   EXPECT_EQ(contract.version(), kOld);
 }
 
+// Whatever the buffer was before: what comes into it next is not what they were admitted for.
+TEST(MutabilityContractTest, AFillThatWroteNothingCutsTheReadersThatWaitForWhatItWasToBring) {
+  for (BufferState before :
+       {BufferState::kWritable, BufferState::kPublished, BufferState::kUndefined}) {
+    MutabilityContract contract = In(before);
+    ASSERT_OK(contract.BeginUpdate(kNew, kNow, kDrain));
+    contract.Advance(kNow);
+    ASSERT_EQ(contract.state(), BufferState::kFilling);
+    AdmitOne(contract);
+    ASSERT_OK(contract.FillFailed());
+    EXPECT_EQ(contract.state(), before);
+    EXPECT_EQ(contract.NextDeadline(), absl::InfinitePast());
+    EXPECT_THAT(contract.Advance(kNow).to_cut, ElementsAre(TransferId(1)));
+    EXPECT_THAT(contract.Advance(kNow).to_cut, IsEmpty()) << "told once";
+    contract.Release(TransferId(1));
+    EXPECT_EQ(contract.NextDeadline(), absl::InfiniteFuture());
+  }
+}
+
+TEST(MutabilityContractTest, AResumedFillThatWroteNothingKeepsTheReadersOfWhatWasChecked) {
+  MutabilityContract contract = In(BufferState::kUndefined);
+  AdmitOne(contract);
+  ASSERT_OK(contract.BeginUpdate(kOld, kNow, kDrain));
+  ASSERT_OK(contract.FillFailed());
+  EXPECT_THAT(contract.Advance(kNow).to_cut, IsEmpty());
+  EXPECT_EQ(contract.readers_in_flight(), 1u);
+}
+
 TEST(MutabilityContractTest, UndefinedSaysSoWhenItRefusesToBePublished) {
   MutabilityContract contract = In(BufferState::kUndefined);
   EXPECT_THAT(contract.Publish(kNew), StatusIs(absl::StatusCode::kFailedPrecondition,
