@@ -36,7 +36,9 @@ Json ModelToJson(const ModelKey& key, const DurableModel& model) {
   for (const DurablePin& pin : model.pins) pins.push_back(PinToJson(pin));
   Json roll_backs = Json::array();
   for (const DurableRollBack& point : model.roll_backs) {
-    roll_backs.push_back({{"lineage", point.lineage.value}, {"to", point.to.value}});
+    Json& entry =
+        roll_backs.emplace_back(Json{{"lineage", point.lineage.value}, {"to", point.to.value}});
+    if (!point.group.empty()) entry["group"] = point.group;
   }
   Json out = {{"run", key.run},
               {"model", key.model},
@@ -134,7 +136,8 @@ absl::StatusOr<DurablePin> PinFromJson(const Json& in) {
 absl::StatusOr<DurableRollBack> RollBackFromJson(const Json& in) {
   ObjectReader reader(in);
   DurableRollBack point{.lineage = Lineage(reader.Number<uint64_t>("lineage")),
-                        .to = VersionSequence(reader.Number<uint64_t>("to"))};
+                        .to = VersionSequence(reader.Number<uint64_t>("to")),
+                        .group = reader.TextOrNone("group")};
   TH_RETURN_IF_ERROR(reader.status());
   return point;
 }

@@ -366,11 +366,11 @@ struct PublicationRefused {
   absl::Status status;
 };
 
-// A rank of the group was replaced: unfinished operations of this generation have ended (each with
-// its own OperationFinished, ABORTED) and numbering restarts from 1.
+// A rank of the group was replaced, or it lags: unfinished operations of this generation have ended
+// (each with its own OperationFinished, ABORTED) and numbering restarts from 1.
 struct GroupChanged {
   GroupGeneration group_generation;
-  RankName replaced;
+  RankName rank;
 };
 
 struct CommandFinished {

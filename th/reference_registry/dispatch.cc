@@ -153,6 +153,7 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
     case DeadlineKind::kOperation:
       if (Replica* replica = FindReplica(turn.state, deadline.replica)) {
         ExpireOperation(turn, *replica, deadline.operation);
+        CountAnewIfARankLags(turn, *replica);
       }
       return;
   }

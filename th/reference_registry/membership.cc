@@ -160,6 +160,14 @@ void SetLease(Turn& turn, Worker& worker) {
   turn.state.deadlines.insert(LeaseOf(worker));
 }
 
+// What a rank knows that had been told of `claimed`: its group's own roll-backs concern it too.
+Lineage WithOwnRollBacks(const DurableModel& durable, const std::string& group, Lineage claimed) {
+  for (const DurableRollBack& roll_back : durable.roll_backs) {
+    if (roll_back.group == group) claimed = std::max(claimed, roll_back.lineage);
+  }
+  return claimed;
+}
+
 Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId id) {
   auto owned = std::make_unique<Worker>();
   Worker& worker = *owned;
@@ -168,8 +176,10 @@ Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId
   worker.group = &group;
   worker.name = request.name;
   worker.last_heard = turn.now;
-  worker.lineage =
-      request.resume.has_value() ? request.resume->lineage : group.model->durable.lineage;
+  const DurableModel& durable = group.model->durable;
+  worker.lineage = request.resume.has_value()
+                       ? WithOwnRollBacks(durable, group.name, request.resume->lineage)
+                       : durable.lineage;
   group.members[request.name.rank] = &worker;
   SetLease(turn, worker);
   return worker;
@@ -208,25 +218,25 @@ void Greet(Turn& turn, const Worker& worker, const ProtocolHello& hello) {
               .progress_interval = turn.state.limits.progress_interval});
 }
 
-void TellGroupChanged(Turn& turn, const Group& group, const RankName& replaced,
-                      const Worker* except) {
+void TellGroupChanged(Turn& turn, const Group& group, const RankName& cause, const Worker* except) {
   for (const auto& [rank, member] : group.members) {
     if (member == except) continue;
-    Send(turn, *member, GroupChanged{.group_generation = group.generation, .replaced = replaced});
+    Send(turn, *member, GroupChanged{.group_generation = group.generation, .rank = cause});
   }
 }
 
-// A rank's place is taken by a new process: what was under way ends, and counting begins anew.
-void BeginGeneration(Turn& turn, Group& group, const RankName& replaced, GroupGeneration generation,
-                     const Worker* except) {
-  FailAllOperations(
-      turn, group,
-      absl::AbortedError(absl::StrCat("rank ", replaced.ToString(),
-                                      " was replaced by a new process; all ranks must ask again")));
+// `cause` does what `why` says: what is under way ends, and counting begins anew.
+void BeginGeneration(Turn& turn, Group& group, const RankName& cause, absl::string_view why,
+                     GroupGeneration generation, const Worker* except) {
+  FailAllOperations(turn, group,
+                    absl::AbortedError(absl::StrCat("rank ", cause.ToString(), " ", why,
+                                                    "; all ranks must ask again")));
   RestartNumbering(group);
   group.generation = generation;
-  TellGroupChanged(turn, group, replaced, except);
+  TellGroupChanged(turn, group, cause, except);
 }
+
+constexpr absl::string_view kReplaced = "was replaced by a new process";
 
 // One that no group of this name has had, in this reign or before: the epoch is its high half.
 GroupGeneration NewGeneration(const Turn& turn, const Group& group, GroupGeneration claimed) {
@@ -237,7 +247,8 @@ void JoinFresh(Turn& turn, Group& group, Worker& worker) {
   const bool was_there_before = group.adopted || group.seen.contains(worker.name.rank);
   group.seen.insert(worker.name.rank);
   if (!was_there_before) return;
-  BeginGeneration(turn, group, worker.name, NewGeneration(turn, group, GroupGeneration()), &worker);
+  BeginGeneration(turn, group, worker.name, kReplaced,
+                  NewGeneration(turn, group, GroupGeneration()), &worker);
 }
 
 // A member of an earlier reign comes back under its own name. The first to come back brings its
@@ -250,8 +261,8 @@ void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& cl
   if (is_first) {
     group.generation = claim.group_generation;
   } else if (has_fresh_ranks || claim.group_generation != group.generation) {
-    BeginGeneration(turn, group, worker.name, NewGeneration(turn, group, claim.group_generation),
-                    &worker);
+    BeginGeneration(turn, group, worker.name, kReplaced,
+                    NewGeneration(turn, group, claim.group_generation), &worker);
   }
 }
 
@@ -307,8 +318,7 @@ Worker& JoinGroup::Apply(Turn& turn) const {
   if (resumes && !known) Adopt(turn, group, *worker, *request->resume);
   Greet(turn, *worker, request->hello);
   if (resumes && request->resume->group_generation != group.generation) {
-    Send(turn, *worker,
-         GroupChanged{.group_generation = group.generation, .replaced = worker->name});
+    Send(turn, *worker, GroupChanged{.group_generation = group.generation, .rank = worker->name});
   }
   Log(turn, absl::StrCat(request->key.ToString(), " rank=", request->name.ToString(),
                          resumes ? " resumed as worker " : " joined as worker ", worker->id.value));
@@ -322,6 +332,17 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
   const absl::Duration silent = now - holder->last_heard;
   if (silent <= state.limits.suspect_after) return absl::InfiniteDuration();
   return std::max(state.limits.lease - silent, absl::Milliseconds(100));
+}
+
+void CountAnewIfARankLags(Turn& turn, Replica& replica) {
+  for (const auto& [rank, buffer] : replica.buffers) {
+    if (buffer->operations_missed < kMaxOperationsMissed) continue;
+    Group& group = *replica.group;
+    return BeginGeneration(
+        turn, group, buffer->worker->name,
+        absl::StrCat("has not started ", kMaxOperationsMissed, " operations in a row"),
+        NewGeneration(turn, group, GroupGeneration()), /*except=*/nullptr);
+  }
 }
 
 void LoseStream(Turn& turn, Worker& worker) {

@@ -154,7 +154,7 @@ TEST(MembershipTest, AReplacementEndsPendingOperationsNamingTheRankAndRestartsNu
               StatusIs(absl::StatusCode::kAborted, HasSubstr("trainer/1")));
   const GroupChanged changed = group[0].Heard<GroupChanged>();
   EXPECT_EQ(changed.group_generation, again.generation);
-  EXPECT_EQ(changed.replaced, again.name);
+  EXPECT_EQ(changed.rank, again.name);
   ASSERT_OK(again.Register());
   group[0].number = OperationNumber();
   group[0].Publish("step-1");

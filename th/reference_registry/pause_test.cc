@@ -72,7 +72,7 @@ TEST(PauseTest, LengthensTheRecoveryWindow) {
   EXPECT_THAT(hub.registry().Resolve(TestModel(), LatestVersion{}),
               StatusIs(absl::StatusCode::kUnavailable));
   ASSERT_TRUE(trainer.Resume({trainer.Holding(version, /*publisher=*/true, "step-1")}));
-  hub.Advance(absl::Seconds(1));
+  hub.Advance(RegistryLimits().recovery_window);
   EXPECT_THAT(hub.registry().Resolve(TestModel(), LatestVersion{}), IsOkAndHolds(version));
 }
 

@@ -90,7 +90,7 @@ TEST_F(RestartTest, AnswersThatResolveVersionsWaitForTheWindow) {
   EXPECT_TRUE(late.HearsNone<OperationFinished>());
   ASSERT_TRUE(TrainerResumes());
   EXPECT_TRUE(late.HearsNone<OperationResolved>());
-  hub_.Advance(absl::Seconds(1));
+  hub_.Advance(RegistryLimits().recovery_window);
   EXPECT_EQ(late.Heard<OperationResolved>().version, version_);
   EXPECT_EQ(late.Fill().buffer, trainer_.address());
 }
@@ -101,7 +101,7 @@ TEST_F(RestartTest, APublishWaitsForTheWindowToo) {
   second.JoinAndRegister();
   second.Publish("step-2");
   EXPECT_TRUE(second.HearsNone<OperationFinished>());
-  hub_.Advance(absl::Seconds(1));
+  hub_.Advance(RegistryLimits().recovery_window);
   const OperationFinished finished = second.Finished();
   EXPECT_OK(finished.status);
   EXPECT_EQ(finished.version.sequence, VersionSequence::Of(hub_.epoch(), 1));
@@ -115,7 +115,7 @@ TEST_F(RestartTest, LatestNeverGoesBehindTheHighWaterMark) {
   ASSERT_OK(second.Finished().status);
   hub_.Restart();
   ASSERT_TRUE(TrainerResumes());
-  hub_.Advance(absl::Seconds(1));
+  hub_.Advance(RegistryLimits().recovery_window);
   TestRank late = Rollout(hub_, "late");
   late.Update();
   EXPECT_EQ(late.Finished().not_available, NotAvailableReason::kLost);
@@ -127,7 +127,7 @@ TEST_F(RestartTest, LatestNeverGoesBehindTheHighWaterMark) {
 
 TEST_F(RestartTest, TheTrainerMayPublishTheLostVersionAgain) {
   hub_.Restart();
-  hub_.Advance(absl::Seconds(1));
+  hub_.Advance(RegistryLimits().recovery_window);
   TestRank again(hub_, "trainer", 0, 1);
   again.JoinAndRegister();
   again.Publish("step-1");
@@ -203,7 +203,7 @@ TEST_F(RestartTest, ARankThatMissedTheResultGetsItFromTheOthers) {
   aware.last_finished = Ended(finished);
   ASSERT_TRUE(pair[0].Resume({aware}));
   EXPECT_EQ(pair[1].Finished().outcome, UpdateOutcome::kMoved);
-  hub_.Advance(absl::Seconds(1));
+  hub_.Advance(RegistryLimits().recovery_window);
   pair[0].Update();
   EXPECT_EQ(pair[0].Finished().outcome, UpdateOutcome::kAlreadyThere);
 }
@@ -435,9 +435,32 @@ TEST(RecoveryTest, AnUnfinishedPublishIsPublishedAfresh) {
     again.key.number = OperationNumber(1);
     rank.Start(again);
   }
-  hub.Advance(absl::Seconds(1));
+  hub.Advance(RegistryLimits().recovery_window);
   EXPECT_OK(trainer[0].Finished().status);
   EXPECT_OK(trainer[1].Finished().status);
+}
+
+// Without a server a rank ends its unpublish by itself; that is the group's result, also for a rank
+// that drains still.
+TEST(RecoveryTest, AnUnpublishThatARankEndedWithoutTheServerTakesAwayWhatTheOthersHold) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(trainer);
+  const VersionInfo version = PublishWhole(trainer, "step-1");
+  hub.Restart();
+  AnnouncedBuffer draining = trainer[1].Holding(version, true, "step-1");
+  draining.last_finished = FinishedOperation{.number = OperationNumber(1), .version = version};
+  ASSERT_TRUE(trainer[1].Resume({draining}));
+  trainer[1].Unpublish();
+  AnnouncedBuffer drained = trainer[0].Announced();
+  drained.last_finished =
+      FinishedOperation{.number = OperationNumber(2), .kind = OperationKind::kUnpublish};
+  ASSERT_TRUE(trainer[0].Resume({drained}));
+  trainer[0].number = OperationNumber(2);
+  EXPECT_OK(trainer[1].Finished().status);
+  hub.Advance(absl::Seconds(2));
+  for (TestRank& rank : trainer) rank.Publish("step-2");
+  for (TestRank& rank : trainer) EXPECT_OK(rank.Finished().status);
 }
 
 }  // namespace

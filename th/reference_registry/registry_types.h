@@ -34,6 +34,9 @@ inline constexpr size_t kMaxRollBacksKept = 64;
 struct DurableRollBack {
   Lineage lineage;  // the one that this roll-back began
   VersionSequence to;
+  // Of the rank that asked; empty: a controller did. The group goes on in the new lineage, also
+  // when the server restarts before every rank has heard of it.
+  std::string group;
   friend bool operator==(const DurableRollBack&, const DurableRollBack&) = default;
 };
 // The results of roll-backs of one model that are kept for a caller that asks again.
@@ -70,8 +73,9 @@ struct RegistryLimits {
       absl::Seconds(1.5);  // silence after which a source is a last resort
   absl::Duration progress_interval = absl::Seconds(1);
   // After a start with durable models: how long answers wait for workers to announce what they
-  // hold.
-  absl::Duration recovery_window = absl::Seconds(1);
+  // hold. Longer than a worker's longest pause between two tries (SessionLimits::reconnect_max), or
+  // answers come before those who know better.
+  absl::Duration recovery_window = absl::Seconds(1.5);
   absl::Duration max_operation_timeout = absl::Hours(24);
   uint32_t max_workers = 200'000;
   uint32_t max_ranks = 65'536;  // of one group

@@ -19,12 +19,12 @@ absl::Status RolledBack(const Version& version, const VersionInfo& to) {
                                          to.ToString()));
 }
 
-void RememberRollBack(DurableModel& durable, VersionSequence to) {
+void RememberRollBack(DurableModel& durable, VersionSequence to, const Group* caller) {
   durable.lineage = durable.lineage.Next();
   std::vector<DurableRollBack>& kept = durable.roll_backs;
   // An earlier one that let later versions live says nothing more.
   while (!kept.empty() && kept.back().to >= to) kept.pop_back();
-  kept.push_back({durable.lineage, to});
+  kept.push_back({durable.lineage, to, caller == nullptr ? "" : caller->name});
   if (kept.size() <= kMaxRollBacksKept) return;
   // The two oldest become one that withdraws what either does, and perhaps more: never less.
   kept[1].to = kept[0].to;
@@ -104,7 +104,7 @@ VersionInfo RollBackModel::Apply(Turn& turn) const {
   }
   std::erase_if(model.durable.pins,
                 [&](const DurablePin& pin) { return pin.version > target.sequence; });
-  RememberRollBack(model.durable, target.sequence);
+  RememberRollBack(model.durable, target.sequence, caller);
   model.durable.high_water = target.sequence;
   model.durable.high_water_label = target.label.text();
   Persist(turn, model);

@@ -129,6 +129,25 @@ TEST_F(RollBackTest, TheGroupThatAskedGoesOn) {
   EXPECT_GT(again.version.sequence, later_.sequence);
 }
 
+// The answer was lost with the server, or only one rank has heard it.
+TEST_F(RollBackTest, TheGroupThatAskedGoesOnAfterARestart) {
+  second_.Say(To("step-1"));
+  hub_.Restart();
+  ASSERT_TRUE(second_.Resume({second_.Announced()}));
+  EXPECT_EQ(second_.lineage, Lineage(1));
+  hub_.Advance(absl::Seconds(2));
+  second_.number = OperationNumber();  // it announces no operation
+  second_.Publish("step-2");
+  EXPECT_OK(second_.Finished().status);
+}
+
+TEST_F(RollBackTest, AnotherGroupIsLeftInThePastByARestart) {
+  second_.Say(To("step-1"));
+  hub_.Restart();
+  ASSERT_TRUE(first_.Resume({first_.Announced()}));
+  EXPECT_EQ(first_.lineage, Lineage(0));
+}
+
 TEST_F(RollBackTest, APublishThatIsUnderWayEnds) {
   TestRank half(hub_, "half", 0, 2);
   half.JoinAndRegister();

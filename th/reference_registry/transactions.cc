@@ -91,6 +91,16 @@ void UndoUpdate(Turn& turn, Replica& replica) {
   InvalidateReplica(turn, replica);
 }
 
+// What an unpublish that ended well in another reign leaves: every rank had drained by then, and
+// says so no more.
+void TakeAway(Turn& turn, Replica& replica) {
+  for (auto& [rank, buffer] : replica.buffers) {
+    ClearContent(turn, *buffer);
+    buffer->drained_while_away = false;
+  }
+  SetPhase(turn, replica, ReplicaPhase::kIdle);
+}
+
 void Undo(Turn& turn, Replica& replica, const Transaction& transaction) {
   if (!transaction.begun) return;
   switch (transaction.kind) {
@@ -145,6 +155,12 @@ std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
   if (missing.empty()) return text;
   return absl::StrCat(text, text.empty() ? "" : "; ", "rank ", NameRanks(*replica.group, missing),
                       missing.size() == 1 ? " has" : " have", " not started it");
+}
+
+void CountMissed(Replica& replica, const Transaction& transaction) {
+  for (auto& [rank, buffer] : replica.buffers) {
+    if (!transaction.participants.contains(rank)) ++buffer->operations_missed;
+  }
 }
 
 }  // namespace
@@ -227,6 +243,7 @@ void JoinTransaction::Apply(Turn& turn) const {
   Transaction& transaction = it->second;
   const std::string disagreement = Disagreement(transaction, request);
   transaction.participants.try_emplace(rank);
+  own.operations_missed = 0;
   transaction.arrivals.insert(rank);
   if (!disagreement.empty()) {
     const RankName first{replica.group->name, transaction.first_rank};
@@ -315,6 +332,7 @@ void ExpireOperation(Turn& turn, Replica& replica, OperationNumber number) {
     absl::StrAppend(&text, "the server was still recovering");
   } else {
     absl::StrAppend(&text, WhoIsLate(replica, found->second));
+    CountMissed(replica, found->second);
   }
   FailOperation(turn, replica, number, absl::DeadlineExceededError(text));
 }
@@ -328,8 +346,9 @@ void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
                       result.number.value, "), and its result is forgotten")));
   }
   if (auto found = replica.pending.find(result.number); found != replica.pending.end()) {
-    const bool publish = found->second.kind == OperationKind::kPublish;
-    if (publish || !result.status.ok()) Undo(turn, replica, found->second);
+    const OperationKind kind = found->second.kind;
+    if (kind == OperationKind::kPublish || !result.status.ok()) Undo(turn, replica, found->second);
+    if (kind == OperationKind::kUnpublish && result.status.ok()) TakeAway(turn, replica);
   }
   replica.finished = OperationNumber(result.number.value - 1);
   const OperationNumber number = result.number;
@@ -343,7 +362,10 @@ void RestartNumbering(Group& group) {
     replica.finished = OperationNumber();
     replica.results.clear();
     replica.finished_here = false;
-    for (auto& [rank, buffer] : replica.buffers) buffer->last_started = OperationNumber();
+    for (auto& [rank, buffer] : replica.buffers) {
+      buffer->last_started = OperationNumber();
+      buffer->operations_missed = 0;
+    }
   }
 }
 

@@ -167,6 +167,56 @@ TEST(TransactionsTest, AnOperationThatWaitsInVainNamesTheOneItWaitsFor) {
   EXPECT_OK(trainer[0].Finished().status);
 }
 
+// What happens to a group whose caller waits for all its ranks, when one rank has lost a call: it
+// is one operation behind, hears the result of the one before, and the others wait for it in vain.
+class LaggingRankTest : public ::testing::Test {
+ protected:
+  LaggingRankTest() { JoinAndRegister(group_); }
+  // All but the last rank start the next operation, and wait in vain.
+  void ExpireWithoutTheLast() { ExpireWithoutTheLast(group_[0].UpdateRequest()); }
+  void ExpireWithoutTheLast(StartOperation request) {
+    request.timeout = absl::Seconds(2);
+    group_[0].Start(request);
+    hub_.Advance(absl::Seconds(2));
+    EXPECT_THAT(group_[0].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                                      HasSubstr("rollout-1/1 has not started it")));
+  }
+
+  RegistryHarness hub_;
+  TestRank trainer_ = Trainer(hub_, "step-1");
+  std::vector<TestRank> group_ = {TestRank(hub_, "rollout-1", 0, 2),
+                                  TestRank(hub_, "rollout-1", 1, 2)};
+};
+
+TEST_F(LaggingRankTest, ALateRankHearsTheResult) {
+  ExpireWithoutTheLast();
+  EXPECT_TRUE(group_[0].HearsNone<GroupChanged>());
+  group_[1].Update();
+  EXPECT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST_F(LaggingRankTest, AGroupThatMissesTheSameRankTwiceCountsAnew) {
+  ExpireWithoutTheLast();
+  group_[1].Update();
+  ExpireWithoutTheLast();
+  for (TestRank& rank : group_) {
+    const GroupChanged changed = rank.Heard<GroupChanged>();
+    EXPECT_EQ(changed.rank, group_[1].name);
+    EXPECT_GT(changed.group_generation, rank.generation);
+    rank.generation = changed.group_generation;
+    rank.number = OperationNumber();
+  }
+  UpdateWhole(group_);
+}
+
+TEST_F(LaggingRankTest, ARankThatComesInTimeInBetweenDoesNotLag) {
+  ExpireWithoutTheLast();
+  group_[1].Update();
+  UpdateWhole(group_);
+  ExpireWithoutTheLast(group_[0].UnpublishRequest());
+  EXPECT_TRUE(group_[0].HearsNone<GroupChanged>());
+}
+
 TEST(UnpublishingTest, TheReplicaIsNoSourceFromTheFirstRequestOn) {
   RegistryHarness hub;
   std::vector<TestRank> trainer;

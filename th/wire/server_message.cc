@@ -129,7 +129,7 @@ struct Encode {
   }
   void operator()(const GroupChanged& in) const {
     frame.mutable_group_changed()->set_group_generation(in.group_generation.value);
-    *frame.mutable_group_changed()->mutable_replaced() = ToProto(in.replaced);
+    *frame.mutable_group_changed()->mutable_rank() = ToProto(in.rank);
   }
   void operator()(const CommandFinished& in) const {
     *frame.mutable_command_finished() = ToProto(in);
@@ -218,7 +218,7 @@ absl::StatusOr<ServerMessage> Decode(const pb::PublicationRefused& in) {
 absl::StatusOr<ServerMessage> Decode(const pb::GroupChanged& in) {
   FieldReader reader;
   GroupChanged out{.group_generation = GroupGeneration(in.group_generation())};
-  reader.Message("replaced", in.has_replaced(), FromProto(in.replaced()), out.replaced);
+  reader.Message("rank", in.has_rank(), FromProto(in.rank()), out.rank);
   return reader.Finish(ServerMessage(std::move(out)));
 }
 

@@ -33,7 +33,7 @@ enum class ErrorCode : uint8_t {
   kUnpublishRefused,
   kResetRefused,
   kPublicationLost,  // an earlier publication could not stay; told by the next unpublish
-  kGroupChanged,     // a rank of the group was replaced
+  kGroupChanged,     // a rank of the group was replaced, or lags
   kJoinRefused,
   kServerUnreachable,
   kMembershipEnded,  // replaced, or its lease has ended

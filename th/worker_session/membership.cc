@@ -141,7 +141,7 @@ void HandleJoined(State& state, const Joined& message, absl::Time now) {
   state.Emit(SessionJoined{first, message.epoch});
   if (group_changed) {
     ChangeGroup(state, message.group_generation,
-                absl::AbortedError("a rank of the group was replaced while this one was away"),
+                absl::AbortedError("the group has begun to count anew while this rank was away"),
                 now);
   }
   state.membership.group_generation = message.group_generation;
@@ -169,8 +169,8 @@ void HandleRefused(State& state, const Refused& message, absl::Time now) {
 void HandleGroupChanged(State& state, const GroupChanged& message, absl::Time now) {
   if (!state.joined() || message.group_generation <= state.membership.group_generation) return;
   ChangeGroup(state, message.group_generation,
-              absl::AbortedError(absl::StrCat(message.replaced.ToString(),
-                                              " was replaced; its group starts over")),
+              absl::AbortedError(absl::StrCat("the group counts anew: ", message.rank.ToString(),
+                                              " was replaced or lags behind")),
               now);
   for (auto& [id, buffer] : state.buffers) Reannounce(state, buffer, now);
 }
