@@ -188,6 +188,9 @@ TEST(SpoiltDemoTest, OneReaderWithOtherBytesIsABadVerdict) {
 }
 
 TEST(SpoiltDemoTest, OneReaderWithASecondCopyIsABadVerdict) {
+#ifdef TH_UNDER_SANITIZER
+  GTEST_SKIP() << "a sanitizer's own memory hides the copy, and the demo does not judge it";
+#endif
   const ProgramRun run =
       RunProgram(SmallDemo({"--json", "--rollouts", "1", "--sabotage", "hoard"}));
   EXPECT_EQ(run.status, 1) << run.errors << run.output();

@@ -50,10 +50,10 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(kFooter);
   th::ExitStatus exit = th::ExitStatus::kOk;
-  for (const auto add :
-       {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand, &th::AddPullCommand,
-        &th::AddVerifyCommand, &th::AddRollBackCommand, &th::AddRetentionCommands,
-        &th::AddBenchCommand, &th::AddControlledRankCommand, &AddHelpCommand}) {
+  for (const auto add : {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand,
+                         &th::AddPullCommand, &th::AddVerifyCommand, &th::AddRollBackCommand,
+                         &th::AddRetentionCommands, &th::AddBenchCommand, &th::AddSimulateCommand,
+                         &th::AddControlledRankCommand, &AddHelpCommand}) {
     add(&app, &exit);
   }
   return th::RunCommandLine(&app, argc, argv, &exit);

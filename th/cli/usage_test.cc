@@ -44,11 +44,21 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"release", {"release", "--help"}, kOk, "--owner"},
                 {"retain", {"retain", "--help"}, kOk, "count"},
                 {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"},
+                {"simulate", {"simulate", "--help"}, kOk, "--first-seed"},
                 {"help", {"help"}, kOk, "Exit status"},
                 {"help of a command", {"help", "pull"}, kOk, "--version"}});
   Expect(Worker(), {{"worker", {"--help"}, kOk, "Exit status"},
                     {"publish", {"publish", "--help"}, kOk, "--label"},
                     {"follow", {"follow", "--help"}, kOk, "--into"}});
+}
+
+TEST(UsageTest, SimulateRunsItsSeedsAndSaysHowItWent) {
+  const ProgramRun run = RunProgram({Th(), "simulate", "--seeds", "3", "--json"});
+  EXPECT_EQ(run.status, kOk) << run.errors;
+  EXPECT_EQ(run.json()["seeds"], 3);
+  EXPECT_EQ(run.json()["violations"], 0);
+  EXPECT_GE(run.json()["events"], 3'000);
+  EXPECT_GE(run.json()["faults"], 9);
 }
 
 TEST(UsageTest, EveryBinarySaysItsVersion) {
@@ -57,13 +67,16 @@ TEST(UsageTest, EveryBinarySaysItsVersion) {
 }
 
 TEST(UsageTest, WhatIsUnknownOrMissingIsAUsageError) {
-  Expect(Th(), {{"nothing", {}, kUsage, "subcommand"},
-                {"unknown command", {"frobnicate"}, kUsage, "frobnicate"},
-                {"help of nothing", {"help", "frobnicate"}, kUsage, "frobnicate"},
-                {"unknown flag", {"list", "--frobnicate"}, kUsage, "--frobnicate"},
-                {"no folder", {"pull"}, kUsage, "folder"},
-                {"no version", {"rollback"}, kUsage, "version"},
-                {"a bench of nothing", {"bench"}, kUsage, "subcommand"}});
+  Expect(Th(),
+         {{"nothing", {}, kUsage, "subcommand"},
+          {"unknown command", {"frobnicate"}, kUsage, "frobnicate"},
+          {"help of nothing", {"help", "frobnicate"}, kUsage, "frobnicate"},
+          {"unknown flag", {"list", "--frobnicate"}, kUsage, "--frobnicate"},
+          {"no folder", {"pull"}, kUsage, "folder"},
+          {"no version", {"rollback"}, kUsage, "version"},
+          {"a bench of nothing", {"bench"}, kUsage, "subcommand"},
+          {"no seeds", {"simulate", "--seeds", "0"}, kUsage, "--seeds"},
+          {"a seed that is none", {"simulate", "--first-seed", "x"}, kUsage, "--first-seed"}});
   Expect(Worker(), {{"nothing", {}, kUsage, "subcommand"},
                     {"unknown flag", {"publish", "--frobnicate"}, kUsage, "--frobnicate"},
                     {"no folder", {"publish", "--label", "x"}, kUsage, "--dir"}});

@@ -259,7 +259,7 @@ void PipelineReplicator::CountCorrupt(Source& source, SegmentIndex segment, absl
 void PipelineReplicator::HandleAlive(SourceIndex source, absl::Time now) {
   Source* sender = Find(source);
   if (sender == nullptr) return;
-  TH_MUTATE(kIgnoreKeepAlive, sender->last_heard = now, static_cast<void>(0));
+  TH_MUTATE(kIgnoreKeepAlive, static_cast<void>(sender->last_heard = now), static_cast<void>(0));
 }
 
 void PipelineReplicator::HandlePause(absl::Duration pause) {

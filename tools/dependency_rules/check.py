@@ -88,14 +88,16 @@ def read_build_file(path, package):
     loaded = {a.value for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "load"
               for a in n.args[1:] if isinstance(a, ast.Constant)}
     scope = {n: recorder(n) for n in (names | loaded) - PYTHON_FUNCTIONS}
-    scope.update(select=select, load=lambda *_, **__: None, glob=lambda include, **_: globbed(path.parent, include),
+    scope.update(select=select, load=lambda *_, **__: None, glob=lambda include, exclude=(), **_: globbed(path.parent, include, exclude),
                  Label=str, exports_files=lambda *_, **__: None)
     exec(compile(tree, str(path), "exec"), scope)  # pylint: disable=exec-used
     return targets
 
 
-def globbed(folder, patterns):
-    return sorted(str(p.relative_to(folder)) for pattern in patterns for p in folder.glob(pattern) if p.is_file())
+def globbed(folder, include, exclude=()):
+    def matching(patterns):
+        return {str(p.relative_to(folder)) for pattern in patterns for p in folder.glob(pattern) if p.is_file()}
+    return sorted(matching(include) - matching(exclude))
 
 
 class Tree:

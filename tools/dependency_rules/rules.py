@@ -10,6 +10,7 @@ ORDER = [
     "th/reference_registry",
     "th/pipeline_replicator",
     "th/worker_session",
+    "th/simulator",
     "th/proto",
     "th/wire",
     "th/memory",
@@ -37,6 +38,7 @@ PURE = [
     "th/reference_registry",
     "th/pipeline_replicator",
     "th/worker_session",
+    "th/simulator",
 ]
 
 # Pure but for one thing that is their purpose: {package: its name in IMPURE_CODE}.

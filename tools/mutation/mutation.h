@@ -23,6 +23,16 @@
 #define TH_MUTATION_CHOOSE(on, correct, mutant) \
   TH_MUTATION_CHOOSE_PASTED(TH_MUTATION_SHIFT_##on, correct, mutant)
 #define TH_MUTATION_EXPAND(on, correct, mutant) TH_MUTATION_CHOOSE(on, correct, mutant)
+
+#ifndef TH_MUTATIONS_AT_RUNTIME
 #define TH_MUTATE(name, correct, mutant) TH_MUTATION_EXPAND(TH_MUTATION_##name, correct, mutant)
+#else
+// Sources that are compiled once for many mutants: the program says which mutation is on. Both
+// expressions must then be of one type.
+namespace th {
+bool MutationIsOn(const char* name);
+}  // namespace th
+#define TH_MUTATE(name, correct, mutant) (::th::MutationIsOn(#name) ? (mutant) : (correct))
+#endif
 
 #endif  // TOOLS_MUTATION_MUTATION_H_

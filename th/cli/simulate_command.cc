@@ -1,0 +1,146 @@
+// th simulate: runs of a simulated fleet at random, each described by its seed.
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "th/cli/command.h"
+#include "th/simulator/simulator.h"
+#include "th/transfer/monotonic_clock.h"
+
+namespace th {
+namespace {
+
+constexpr absl::Duration kProgressInterval = absl::Seconds(2);
+constexpr uint64_t kMaxSeeds = 100'000'000;
+
+struct SimulateFlags {
+  uint64_t seeds = 100;
+  uint64_t first_seed = 1;
+  bool trace = false;
+  Reporter reporter;
+};
+
+// A seed that violated something, and the least that is needed for that.
+struct Failure {
+  uint64_t seed = 0;
+  std::vector<std::string> violations;
+  std::vector<std::string> faults;
+};
+
+struct Totals {
+  uint64_t seeds = 0, events = 0, faults = 0, segments = 0;
+  uint64_t operations_done = 0, operations_failed = 0;
+  std::vector<Failure> failures;
+};
+
+std::string CommandFor(uint64_t seed) {
+  return absl::StrCat("th simulate --seeds 1 --first-seed ", seed);
+}
+
+Failure Shorten(uint64_t seed) {
+  const RandomRunSpec shortest = ShortenFaults({.seed = seed});
+  RandomRunResult result = RunAtRandom(shortest);
+  Failure failure{.seed = seed, .violations = std::move(result.violations)};
+  for (size_t i = 0; i < result.faults.size(); ++i) {
+    if (!shortest.without.contains(i)) failure.faults.push_back(result.faults[i].ToString());
+  }
+  return failure;
+}
+
+void Tell(const Failure& failure) {
+  std::cerr << "seed " << failure.seed << " violates what must hold: " << CommandFor(failure.seed)
+            << "\n";
+  for (const std::string& violation : failure.violations) std::cerr << "  " << violation << "\n";
+  std::cerr << "with these faults alone:\n";
+  for (const std::string& fault : failure.faults) std::cerr << "  " << fault << "\n";
+}
+
+void RunSeed(const SimulateFlags& flags, uint64_t seed, Totals* totals) {
+  RandomRunSpec spec{.seed = seed};
+  if (flags.trace) spec.trace = [](const std::string& line) { std::cerr << line << "\n"; };
+  const RandomRunResult result = RunAtRandom(spec);
+  ++totals->seeds;
+  totals->events += result.events;
+  totals->faults += result.faults.size();
+  totals->segments += result.segments;
+  totals->operations_done += result.operations_done;
+  totals->operations_failed += result.operations_failed;
+  if (result.violations.empty()) return;
+  totals->failures.push_back(Shorten(seed));
+  Tell(totals->failures.back());
+}
+
+nlohmann::json ToJson(const SimulateFlags& flags, const Totals& totals, double seconds) {
+  nlohmann::json failures = nlohmann::json::array();
+  for (const Failure& failure : totals.failures) {
+    failures.push_back({{"seed", failure.seed},
+                        {"command", CommandFor(failure.seed)},
+                        {"violations", failure.violations},
+                        {"faults", failure.faults}});
+  }
+  return {{"seeds", totals.seeds},
+          {"first_seed", flags.first_seed},
+          {"violations", totals.failures.size()},
+          {"seconds", seconds},
+          {"events", totals.events},
+          {"faults", totals.faults},
+          {"segments", totals.segments},
+          {"operations_done", totals.operations_done},
+          {"operations_failed", totals.operations_failed},
+          {"failures", std::move(failures)}};
+}
+
+ExitStatus RunSimulate(const SimulateFlags& flags) {
+  const absl::Time started = MonotonicNow();
+  absl::Time told_at = started;
+  Totals totals;
+  for (uint64_t i = 0; i < flags.seeds; ++i) {
+    RunSeed(flags, flags.first_seed + i, &totals);
+    const absl::Time now = MonotonicNow();
+    if (now - told_at < kProgressInterval) continue;
+    told_at = now;
+    std::cerr << totals.seeds << " of " << flags.seeds << " seeds, " << totals.failures.size()
+              << " with violations\n";
+  }
+  const double seconds = absl::ToDoubleSeconds(MonotonicNow() - started);
+  flags.reporter.Report(
+      ToJson(flags, totals, seconds),
+      absl::StrFormat(
+          "%s: %d seeds, %d with violations; %d events, %d faults, %d segments received "
+          "in %.1f s",
+          totals.failures.empty() ? "GOOD" : "BAD", totals.seeds, totals.failures.size(),
+          totals.events, totals.faults, totals.segments, seconds));
+  return totals.failures.empty() ? ExitStatus::kOk : ExitStatus::kFailed;
+}
+
+}  // namespace
+
+void AddSimulateCommand(CLI::App* app, ExitStatus* exit) {
+  auto flags = std::make_shared<SimulateFlags>();
+  CLI::App* simulate = app->add_subcommand(
+      "simulate",
+      "runs simulated fleets with faults at random, and checks what must hold after every event");
+  CLI::Option* seeds =
+      simulate->add_option("--seeds", flags->seeds, "how many runs, each of its own seed")
+          ->capture_default_str()
+          ->check(CLI::Range(uint64_t{1}, kMaxSeeds));
+  simulate->add_option("--first-seed", flags->first_seed, "the seed of the first run")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max() - kMaxSeeds));
+  simulate
+      ->add_flag("--trace", flags->trace,
+                 "say on stderr what happens in every run; best with --seeds 1")
+      ->needs(seeds);
+  flags->reporter.AddFlag(simulate);
+  simulate->callback([flags, exit] { *exit = RunSimulate(*flags); });
+}
+
+}  // namespace th

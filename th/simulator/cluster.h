@@ -1,0 +1,132 @@
+// A whole TensorHub in one thread on a virtual clock: a reference server, workers and the network
+// between them. The cores (registry, scheduler, worker session, pipeline replicator, contract) are
+// the ones of the binaries; only what is around them is simulated.
+//
+//   Cluster cluster({.seed = 7});
+//   SimulatedWorker* trainer = cluster.Start({.name = {"trainer", Rank(0)}});
+//   cluster.RunUntil([&] { return trainer->ready(); }, absl::Seconds(10));
+//   trainer->Publish("step-1", "content-1");
+//   ...
+//   EXPECT_THAT(cluster.judge().violations(), IsEmpty());
+//
+// Messages take the fabric's latency and up to `jitter` more; what one connection carries stays in
+// order, connections overtake each other. Segments take their share of the links. Equal specs and
+// equal calls give equal runs. Not thread-safe.
+#ifndef TH_SIMULATOR_CLUSTER_H_
+#define TH_SIMULATOR_CLUSTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
+#include "th/pipeline_replicator/pipeline_replicator.h"
+#include "th/reference_registry/registry.h"
+#include "th/simulator/event_queue.h"
+#include "th/simulator/fabric.h"
+#include "th/simulator/flow_network.h"
+#include "th/simulator/judge.h"
+#include "th/simulator/seeded_random.h"
+#include "th/simulator/simulated_server.h"
+#include "th/simulator/simulated_worker.h"
+#include "th/worker_session/session_types.h"
+
+namespace th {
+
+struct ClusterSpec {
+  uint64_t seed = 1;  // of the jitter
+  FabricSpec fabric;
+  absl::Duration jitter;
+  RegistryLimits registry;
+  SessionLimits session;
+  ReplicatorLimits replicator;
+  // Of every shard.
+  uint64_t segment_count = 16;
+  uint64_t segment_bytes = kMinSegmentBytes;
+  absl::Duration sealing_time = absl::Milliseconds(20);
+  // The registry's own rules after each of its events: O(cluster) each.
+  bool check_registry = true;
+  // If set, hears what happens, in words: for people who look for the cause of a violation.
+  std::function<void(const std::string&)> trace;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(ClusterSpec spec);
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  // A process that joins and registers one buffer, in due course. The cluster owns it to its end.
+  SimulatedWorker* Start(WorkerSpec spec);
+  SimulatedServer& server() { return *server_; }
+  const std::vector<std::unique_ptr<SimulatedWorker>>& workers() const { return workers_; }
+
+  // ---- the network's mishaps
+  void SlowHost(const std::string& host, double factor) { fabric_.Slow(host, factor, now()); }
+  void CutHost(const std::string& host) { fabric_.Cut(host, now()); }
+  void HealHost(const std::string& host);
+
+  // ---- time
+  absl::Time now() const { return queue_.now(); }
+  void Run(absl::Duration duration);
+  // False when it did not become true within `limit`.
+  bool RunUntil(const std::function<bool()>& condition, absl::Duration limit);
+  void Post(absl::Duration delay, SimulatedEvent event) { queue_.Post(delay, std::move(event)); }
+  uint64_t events_run() const { return queue_.events_run() + deliveries_; }
+
+  Judge& judge() { return judge_; }
+  const ClusterSpec& spec() const { return spec_; }
+
+  // ---- for its processes
+  // Of something that happened; `what` is only called when somebody listens.
+  void Trace(absl::FunctionRef<std::string()> what);
+  EventQueue* queue() { return &queue_; }
+  FlowNetwork& network() { return network_; }
+  // Runs `event` at `to` when the message arrives, if `to` lives then.
+  void Carry(const SimulatedProcess& from, SimulatedProcess* to, Wire* wire, SimulatedEvent event);
+  // The connection over which `source` sends segments; its deliveries are told to the source.
+  FlowId OpenFlow(SimulatedWorker* source, const SimulatedWorker& reader, TransferId transfer);
+  void CloseFlow(FlowId flow);
+  SimulatedWorker* FindWorker(const std::string& address) const;
+  std::shared_ptr<const ShardLayout> LayoutOf(int shard);
+  TransferId NextTransfer() { return TransferId(++transfers_); }
+
+ private:
+  struct Held {
+    const SimulatedProcess* from;
+    SimulatedProcess* to;
+    SimulatedEvent event;
+  };
+  struct FlowOwner {
+    SimulatedWorker* source;
+    TransferId transfer;
+  };
+
+  // The moment of the next event; InfiniteFuture when nothing will ever happen.
+  absl::Time NextMoment();
+  void Step();
+  void Arrive(const SimulatedProcess& from, SimulatedProcess* to, SimulatedEvent event);
+
+  const ClusterSpec spec_;
+  EventQueue queue_{absl::UnixEpoch()};
+  FlowNetwork network_;
+  Fabric fabric_;
+  Judge judge_{&queue_};
+  SeededRandom jitter_;
+  uint64_t transfers_ = 0;
+  uint64_t deliveries_ = 0;
+  std::unique_ptr<SimulatedServer> server_;
+  std::vector<std::unique_ptr<SimulatedWorker>> workers_;
+  std::map<int, std::shared_ptr<const ShardLayout>> layouts_;
+  std::map<FlowId, FlowOwner> flows_;
+  std::vector<Held> held_;  // on their way to or from a host that is cut off
+};
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_CLUSTER_H_

@@ -1,0 +1,24 @@
+#include "th/simulator/event_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace th {
+
+void EventQueue::PostAt(absl::Time when, SimulatedEvent event) {
+  heap_.push_back({std::max(when, now_), ++posted_, std::move(event)});
+  std::push_heap(heap_.begin(), heap_.end());
+}
+
+void EventQueue::RunNext() {
+  std::pop_heap(heap_.begin(), heap_.end());
+  Entry entry = std::move(heap_.back());
+  heap_.pop_back();
+  now_ = entry.when;
+  ++events_run_;
+  entry.event();
+}
+
+void EventQueue::AdvanceTo(absl::Time when) { now_ = std::max(now_, std::min(when, next())); }
+
+}  // namespace th

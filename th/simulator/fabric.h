@@ -1,0 +1,73 @@
+// Hosts, racks and sites as links of a FlowNetwork: which links a byte crosses from one worker to
+// another, and how long a message takes.
+//
+// Every host has an adapter with an up- and a downlink and a path inside; every rack and every site
+// an up- and a downlink where the spec gives it a rate. Links appear when a location is first seen.
+// A host can be slowed down or cut off. Not thread-safe.
+#ifndef TH_SIMULATOR_FABRIC_H_
+#define TH_SIMULATOR_FABRIC_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "th/simulator/flow_network.h"
+#include "th/topology/location.h"
+
+namespace th {
+
+// Rates in bytes a second, each way.
+struct FabricSpec {
+  double host_rate = 1.25e9;
+  double same_host_rate = 20e9;     // between the processes of one host, all together
+  std::optional<double> rack_rate;  // none: no bottleneck
+  std::optional<double> site_rate;
+  absl::Duration same_host_latency = absl::Microseconds(20);
+  absl::Duration same_site_latency = absl::Microseconds(100);
+  absl::Duration other_site_latency = absl::Milliseconds(30);
+};
+
+class Fabric {
+ public:
+  // `network` outlives the fabric.
+  Fabric(FabricSpec spec, FlowNetwork* network) : spec_(std::move(spec)), network_(network) {}
+
+  std::vector<LinkId> Route(const Location& from, const Location& to);
+  absl::Duration Latency(const Location& from, const Location& to) const;
+
+  // The adapter of `host` runs at `factor` of its rate; 1 is healthy.
+  void Slow(const std::string& host, double factor, absl::Time now);
+  // Nothing passes between `host` and others until Heal; inside it everything does.
+  void Cut(const std::string& host, absl::Time now);
+  void Heal(const std::string& host, absl::Time now);
+  bool Connected(const Location& from, const Location& to) const;
+
+ private:
+  struct Way {
+    LinkId up, down;
+  };
+  struct Host {
+    Way adapter;
+    LinkId inside;
+    double factor = 1;
+    bool cut = false;
+  };
+
+  Host& HostOf(const std::string& host);
+  // Appends the way out of `from` and into `to` where the two differ and the level has a rate.
+  void Cross(const std::string& level, const std::string& from, const std::string& to,
+             std::optional<double> rate, std::vector<LinkId>* route);
+  Way WayOf(const std::string& name, double rate);
+  void SetRates(const Host& host, absl::Time now);
+
+  const FabricSpec spec_;
+  FlowNetwork* const network_;
+  std::map<std::string, Host> hosts_;
+  std::map<std::string, Way> ways_;  // of racks and sites, by "rack r1" and "site a"
+};
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_FABRIC_H_

@@ -1,0 +1,48 @@
+// What goes wrong in one random run, and when: drawn from the seed before the run, so that leaving
+// a fault out changes nothing about the others and a failing schedule can be shortened.
+#ifndef TH_SIMULATOR_FAULT_SCHEDULE_H_
+#define TH_SIMULATOR_FAULT_SCHEDULE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "th/simulator/seeded_random.h"
+
+namespace th {
+
+enum class FaultKind : uint8_t {
+  kKillWorker,     // its connections are reset
+  kCrashWorker,    // with its machine: nobody is told
+  kKillGroup,      // all ranks at once
+  kLeave,          // a clean end
+  kStopWorker,     // SIGSTOP, for a while
+  kBreakStream,    // its control stream
+  kCutHost,        // from all others, for a while
+  kSlowHost,       // its adapter at a tenth, for a while
+  kFlipBit,        // in a segment that a worker sends
+  kRestartServer,  // killed, and started after a while
+  kStopServer,     // SIGSTOP, for a while
+};
+inline constexpr int kFaultKinds = 11;
+absl::string_view FaultKindName(FaultKind kind);
+
+struct Fault {
+  absl::Duration at;  // after the start of the run
+  FaultKind kind = FaultKind::kKillWorker;
+  uint64_t target = 0;           // of the workers, hosts or groups there are then, counted round
+  absl::Duration lasting;        // of what ends by itself
+  std::string ToString() const;  // "3.214 s: stop worker 5 for 1.200 s"
+};
+
+// Faults of one run: at least kMinFaults, within the first `duration`.
+inline constexpr uint64_t kMinFaults = 3, kMaxFaults = 10;
+inline constexpr absl::Duration kMinFaultLasting = absl::Milliseconds(50);
+inline constexpr absl::Duration kMaxFaultLasting = absl::Seconds(4);
+std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_FAULT_SCHEDULE_H_

@@ -1,0 +1,96 @@
+// Bytes that share links: every flow crosses some links, every link divides its rate among the
+// flows that are sending over it, max-min fairly.
+//
+//   const LinkId up = network.AddLink("host-a up", 125e6), down = network.AddLink("host-b down",
+//   125e6); const FlowId flow = network.AddFlow({up, down}); network.Send(flow, 1 << 20, now);
+//   // at network.NextDelivery(now):
+//   for (FlowId delivered : network.TakeDelivered(now)) ...   // its chunk is through; Send the
+//   next
+//
+// A flow is one connection and carries one chunk at a time. A chunk that follows at the moment at
+// which the one before it was delivered changes nobody's rate: cost arises where flows start, end,
+// stall or a link changes, and only for the flows that share links with those, directly or not.
+//
+// Rates are max-min fair by progressive filling (Bertsekas and Gallager, "Data Networks", 6.5.2).
+// Latency is not modelled here. Deterministic; not thread-safe.
+#ifndef TH_SIMULATOR_FLOW_NETWORK_H_
+#define TH_SIMULATOR_FLOW_NETWORK_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "th/weights/identifiers.h"
+
+namespace th {
+
+using LinkId = StrongInt<struct LinkIdTag, uint32_t>;
+using FlowId = StrongInt<struct FlowIdTag>;
+
+class FlowNetwork {
+ public:
+  // Rates are in bytes a second. 0: nothing moves.
+  LinkId AddLink(std::string name, double rate);
+  void SetRate(LinkId link, double rate, absl::Time now);
+  double rate(LinkId link) const { return links_[link.value].rate; }
+  const std::string& name(LinkId link) const { return links_[link.value].name; }
+  // Bytes of the chunks that were delivered over it.
+  uint64_t bytes_over(LinkId link) const { return links_[link.value].bytes; }
+  size_t link_count() const { return links_.size(); }
+
+  // `route` names each link once. A flow over no link delivers at once.
+  FlowId AddFlow(std::vector<LinkId> route);
+  // What it was sending is lost.
+  void RemoveFlow(FlowId flow, absl::Time now);
+  // The flow must not be sending.
+  void Send(FlowId flow, uint64_t bytes, absl::Time now);
+  bool sending(FlowId flow) const;
+  // What it gets now; 0 when it sends nothing or one of its links does not move.
+  double FlowRate(FlowId flow, absl::Time now);
+
+  // When the next chunk is through, if nothing changes before. Call with the moment at which the
+  // latest change was made, before the clock moves on.
+  absl::Time NextDelivery(absl::Time now);
+  // In the order of their ends.
+  std::vector<FlowId> TakeDelivered(absl::Time now);
+
+ private:
+  struct Link {
+    std::string name;
+    double rate = 0;
+    uint64_t bytes = 0;
+    std::set<FlowId> flows;  // that share it
+  };
+  struct Flow {
+    std::vector<LinkId> route;
+    bool sending = false;  // has a chunk
+    bool sharing = false;  // is counted in its links' `flows`
+    uint64_t chunk = 0;
+    double remaining = 0;  // of the chunk, at `since`
+    double rate = 0;
+    absl::Time since;
+    absl::Time end = absl::InfiniteFuture();
+  };
+
+  void Settle(absl::Time now);
+  void SetSharing(FlowId id, Flow& flow, bool sharing);
+  // All flows and links that a change of `links` may concern.
+  void CollectTouched(std::set<LinkId>* links, std::set<FlowId>* flows) const;
+  void ShareFairly(const std::set<LinkId>& links, const std::set<FlowId>& flows, absl::Time now);
+  void SetEnd(FlowId id, Flow& flow);
+
+  std::vector<Link> links_;
+  std::map<FlowId, Flow> flows_;
+  uint64_t flows_made_ = 0;
+  std::set<FlowId> toggled_;  // began or ended to send since the rates were settled
+  std::set<LinkId> changed_;
+  std::set<std::pair<absl::Time, FlowId>> ends_;
+};
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_FLOW_NETWORK_H_

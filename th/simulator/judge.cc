@@ -1,0 +1,98 @@
+#include "th/simulator/judge.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "th/simulator/event_queue.h"
+#include "th/simulator/simulated_buffer.h"
+#include "th/simulator/simulated_process.h"
+
+namespace th {
+namespace {
+
+std::string Text(const Judge::GroupOperation& operation) {
+  return absl::StrCat(operation.group, " generation ", operation.generation, " operation ",
+                      operation.number.value);
+}
+
+}  // namespace
+
+void Judge::Violated(std::string what) {
+  if (violations_.size() >= kMaxViolationsKept) return;
+  const double at = absl::ToDoubleSeconds(queue_->now() - absl::UnixEpoch());
+  violations_.push_back(absl::StrFormat("at %.6f s: %s", at, what));
+}
+
+void Judge::Expect(bool holds, const char* rule, const std::string& who) {
+  if (!holds) Violated(absl::StrCat(who, ": ", rule));
+}
+
+void Judge::Published(const VersionLabel& label, const std::string& content,
+                      const std::string& truly) {
+  contents_[label].insert(truly);
+  if (truly != content) somebody_lied_ = true;
+}
+
+bool Judge::WasPublished(const VersionLabel& label, int shard, SegmentIndex segment,
+                         SegmentSum value) const {
+  const auto contents = contents_.find(label);
+  return contents != contents_.end() &&
+         std::any_of(contents->second.begin(), contents->second.end(),
+                     [&](const std::string& content) {
+                       return ContentOf(content, shard, segment) == value;
+                     });
+}
+
+void Judge::Moved(const std::string& who, const VersionInfo& version,
+                  const SimulatedBuffer& buffer) {
+  const std::set<std::string>& contents = contents_[version.label];
+  const auto is = std::find_if(contents.begin(), contents.end(),
+                               [&](const std::string& content) { return buffer.Is(content); });
+  if (is == contents.end()) {
+    return Violated(absl::StrCat(who, " moved to ", version.ToString(),
+                                 " and holds what nobody published as that"));
+  }
+  const auto name = version.attributes.find(kContentAttribute);
+  const std::string expected =
+      somebody_lied_ || name == version.attributes.end() ? *is : name->second;
+  const auto [first, is_first] =
+      moved_to_.emplace(std::pair(version.sequence, buffer.shard()), expected);
+  if (first->second == *is) return;
+  Violated(absl::StrCat(who, " moved to ", version.ToString(), " and holds '", *is, "', not '",
+                        first->second, "'"));
+}
+
+void Judge::Heard(TheTold* told, const SimulatedProcess* who, const GroupOperation& operation,
+                  Epoch reign, const std::string& what) {
+  Told& first = (*told)[{operation, reign}];
+  const bool anybody_knows =
+      std::any_of(first.by.begin(), first.by.end(),
+                  [](const SimulatedProcess* process) { return process->alive(); });
+  if (!anybody_knows) first = {what, {}};
+  first.by.push_back(who);
+  if (first.what == what) return;
+  Violated(absl::StrCat("one transaction, two results: ", Text(operation), " is '", first.what,
+                        "' for one rank and '", what, "' for another"));
+}
+
+void Judge::HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
+                          VersionSequence version) {
+  Heard(&resolved_, who, operation, Epoch(), absl::StrCat("resolved to #", version.ToString()));
+}
+
+void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch reign,
+                          const OperationFinished& finished) {
+  // What an unpublish took away is no part of its result: a new server may not know it.
+  const bool unpublish = finished.kind == OperationKind::kUnpublish;
+  const VersionSequence version = unpublish ? VersionSequence() : finished.version.sequence;
+  const std::string what =
+      absl::StrCat("kind ", finished.kind, ", outcome ", finished.outcome, ", #",
+                   version.ToString(), ", ", absl::StatusCodeToString(finished.status.code()));
+  Heard(&results_, who, operation, reign, what);
+  if (finished.status.ok()) Heard(&successes_, who, operation, Epoch(), what);
+}
+
+}  // namespace th

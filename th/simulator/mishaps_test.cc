@@ -1,0 +1,92 @@
+// Sessions against a real registry, on a virtual clock: bytes that arrive wrong, and a trainer
+// whose server stays away for long.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/simulator/cluster_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Field;
+using ::th::testing::IsOk;
+
+using Ranks = std::vector<SimulatedWorker*>;
+
+auto Moved() {
+  return AllOf(Field(&OperationDone::status, IsOk()),
+               Field(&OperationDone::outcome, UpdateOutcome::kMoved));
+}
+auto Done() { return Field(&OperationDone::status, IsOk()); }
+
+class MishapsTest : public ::testing::Test {
+ protected:
+  void ExpectHold(const Ranks& ranks, const std::string& label) {
+    for (const SimulatedWorker* rank : ranks) {
+      EXPECT_TRUE(rank->buffer().Is(label)) << rank->Name();
+    }
+  }
+
+  ClusterHarness cluster;
+};
+
+// One source is assigned; the segment that it sends wrong comes from the spare holder.
+TEST_F(MishapsTest, AFlippedBitIsFetchedFromTheSpareHolderAndTheNextReaderAvoidsTheSuspect) {
+  const Ranks first = cluster.JoinGroup("trainer-a", 1), second = cluster.JoinGroup("trainer-b", 1);
+  cluster.PublishAll(first, "step-1");
+  cluster.PublishAll(second, "step-1");
+  const Ranks reader = cluster.JoinGroup("rollout-1", 1), next = cluster.JoinGroup("rollout-2", 1);
+  const std::vector<CallId> update = {reader[0]->Update()};
+  ASSERT_TRUE(cluster.RunUntil([&] { return reader[0]->held_fraction() >= 0.1; }));
+  SimulatedWorker* const suspect =
+      reader[0]->segments_from().begin()->first == "trainer-a/0" ? first[0] : second[0];
+  SimulatedWorker* const spare = suspect == first[0] ? second[0] : first[0];
+  ASSERT_EQ(spare->segments_sent(), 0u);
+  suspect->FlipNext(SegmentIndex(7));
+  EXPECT_THAT(cluster.Await(reader, update), Each(Moved()));
+  EXPECT_EQ(reader[0]->corrupt_segments(), 1u);
+  EXPECT_GT(reader[0]->segments_from().at(spare->Name()), 0u);
+  EXPECT_EQ(reader[0]->sources_lost(), 0u);
+  ExpectHold(reader, "step-1");
+
+  const uint64_t sent = suspect->segments_sent();
+  EXPECT_THAT(cluster.UpdateAll(next), Each(Moved()));
+  EXPECT_EQ(suspect->segments_sent(), sent);
+}
+
+TEST_F(MishapsTest, AFlippedBitIsFetchedFromTheSameHolderWhenThereIsNoOther) {
+  const Ranks trainer = cluster.JoinGroup("trainer", 1), reader = cluster.JoinGroup("rollout-1", 1);
+  cluster.PublishAll(trainer, "step-1");
+  trainer[0]->FlipNext(SegmentIndex(7));
+  EXPECT_THAT(cluster.UpdateAll(reader), Each(Moved()));
+  EXPECT_EQ(reader[0]->corrupt_segments(), 1u);
+  EXPECT_EQ(trainer[0]->segments_sent(), kHarnessSegments + 1);
+  ExpectHold(reader, "step-1");
+}
+
+// Two ranks, whose numbers have to stay alike.
+TEST_F(MishapsTest, AThousandStepsWithoutAServerAreHeardOfWhenItIsBack) {
+  const Ranks trainer = cluster.JoinGroup("trainer", 2),
+              rollout = cluster.JoinGroup("rollout-1", 2);
+  cluster.PublishAll(trainer, "step-0");
+  cluster.UnpublishAll(trainer);
+  cluster.KillServer();
+  cluster.Run(absl::Seconds(2));
+  for (int step = 1; step <= 1'000; ++step) {
+    for (SimulatedWorker* rank : trainer) cluster.Publish(rank, absl::StrCat("step-", step));
+    EXPECT_THAT(cluster.UnpublishAll(trainer), Each(Done()));
+  }
+  cluster.StartServer();
+  EXPECT_THAT(cluster.PublishAll(trainer, "step-1001"), Each(Done()));
+  EXPECT_THAT(cluster.UpdateAll(rollout), Each(Moved()));
+  ExpectHold(rollout, "step-1001");
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,259 @@
+#include "th/simulator/random_run.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/simulator/cluster.h"
+#include "th/simulator/simulated_group.h"
+
+namespace th {
+namespace {
+
+// A fleet that fits one seed: a trainer, now and then a second publisher, some rollouts, on a few
+// hosts in one or two sites.
+class RandomRun {
+ public:
+  explicit RandomRun(const RandomRunSpec& spec);
+  RandomRunResult Run();
+
+ private:
+  ClusterSpec DrawCluster();
+  void DrawFleet();
+  std::vector<WorkerSpec> DrawRanks(const std::string& group, uint32_t ranks, uint32_t shards);
+  Location DrawLocation();
+  void Schedule(const Fault& fault);
+  void Happen(const Fault& fault);
+  void HealEverything();
+  bool Recovered() const;
+  void CheckRecovery();
+  void CheckThatCallsEnd();
+  SimulatedWorker* WorkerOf(const Fault& fault) const;
+  std::string HostOf(const Fault& fault) const;
+
+  const RandomRunSpec spec_;
+  SeededRandom random_;
+  Cluster cluster_;
+  uint32_t sites_ = 1, hosts_ = 1;
+  std::vector<std::unique_ptr<SimulatedGroup>> groups_;
+  SimulatedTrainer* trainer_ = nullptr;
+  const SimulatedGroup* twin_ = nullptr;  // null: there is none
+  VersionSequence newest_when_healed_;
+  RandomRunResult result_;
+};
+
+RandomRun::RandomRun(const RandomRunSpec& spec)
+    : spec_(spec), random_(spec.seed), cluster_(DrawCluster()) {
+  DrawFleet();
+  result_.faults = DrawFaults(&random_, kRandomRunDuration);
+}
+
+ClusterSpec RandomRun::DrawCluster() {
+  ClusterSpec spec;
+  spec.trace = spec_.trace;
+  spec.seed = random_.Next();
+  spec.jitter = random_.Between(absl::ZeroDuration(), absl::Milliseconds(3));
+  spec.segment_count = 4 + random_.Below(28);
+  // A shard takes 0.05 to 1 s over an idle link.
+  const double bytes = static_cast<double>(spec.segment_count * spec.segment_bytes);
+  spec.fabric.host_rate = bytes * static_cast<double>(1 + random_.Below(20));
+  spec.fabric.same_host_rate = spec.fabric.host_rate * 8;
+  if (random_.OneIn(2)) spec.fabric.site_rate = spec.fabric.host_rate;
+  spec.replicator.request_bytes = spec.segment_bytes * (1 + random_.Below(4));
+  if (random_.OneIn(3)) spec.registry.scheduler.max_sources = 2;
+  return spec;
+}
+
+Location RandomRun::DrawLocation() {
+  const uint64_t host = random_.Below(hosts_);
+  Location location;
+  location.host = absl::StrCat("h", host);
+  location.site = absl::StrCat("site", host % sites_);
+  location.rack = absl::StrCat("r", host % 3);
+  return location;
+}
+
+std::vector<WorkerSpec> RandomRun::DrawRanks(const std::string& group, uint32_t ranks,
+                                             uint32_t shards) {
+  std::vector<WorkerSpec> specs;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    WorkerSpec spec;
+    spec.name = {group, Rank(rank)};
+    spec.ranks = ranks;
+    spec.shard = static_cast<int>(rank % shards);
+    spec.location = DrawLocation();
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+void RandomRun::DrawFleet() {
+  sites_ = random_.OneIn(3) ? 2 : 1;
+  hosts_ = static_cast<uint32_t>(3 + random_.Below(6));
+  const auto shards = static_cast<uint32_t>(1 + random_.Below(3));
+  const auto copies = [&] { return static_cast<uint32_t>(1 + random_.Below(2)); };
+  auto trainer = std::make_unique<SimulatedTrainer>(
+      &cluster_, DrawRanks("trainer", shards * copies(), shards), random_.Fork());
+  trainer_ = trainer.get();
+  groups_.push_back(std::move(trainer));
+  const uint64_t rollouts = 2 + random_.Below(3);
+  for (uint64_t i = 1; i <= rollouts; ++i) {
+    groups_.push_back(std::make_unique<SimulatedRollout>(
+        &cluster_, DrawRanks(absl::StrCat("rollout-", i), shards * copies(), shards),
+        random_.Fork()));
+  }
+  if (!random_.OneIn(3)) return;
+  groups_.push_back(std::make_unique<SimulatedTwin>(&cluster_, DrawRanks("twin", shards, shards),
+                                                    trainer_, random_.Fork()));
+  twin_ = groups_.back().get();
+}
+
+// ---- faults
+
+SimulatedWorker* RandomRun::WorkerOf(const Fault& fault) const {
+  std::vector<SimulatedWorker*> workers;
+  for (const auto& group : groups_) {
+    workers.insert(workers.end(), group->ranks().begin(), group->ranks().end());
+  }
+  return workers[fault.target % workers.size()];
+}
+
+std::string RandomRun::HostOf(const Fault& fault) const {
+  return absl::StrCat("h", fault.target % hosts_);
+}
+
+void RandomRun::Schedule(const Fault& fault) {
+  cluster_.Post(fault.at, [this, fault] { Happen(fault); });
+}
+
+void RandomRun::Happen(const Fault& fault) {
+  cluster_.Trace([&] { return absl::StrCat("fault: ", fault.ToString()); });
+  SimulatedServer* const server = &cluster_.server();
+  SimulatedWorker* const worker = WorkerOf(fault);
+  switch (fault.kind) {
+    case FaultKind::kKillWorker:
+      return worker->Kill();
+    case FaultKind::kCrashWorker:
+      return worker->Crash();
+    case FaultKind::kKillGroup:
+      for (SimulatedWorker* rank : groups_[fault.target % groups_.size()]->ranks()) rank->Kill();
+      return;
+    case FaultKind::kLeave:
+      return worker->Take([worker] { worker->Leave(); });
+    case FaultKind::kStopWorker:
+      worker->Stop();
+      return cluster_.Post(fault.lasting, [worker] { worker->Continue(); });
+    case FaultKind::kBreakStream:
+      return worker->BreakStream();
+    case FaultKind::kCutHost:
+      cluster_.CutHost(HostOf(fault));
+      return cluster_.Post(fault.lasting,
+                           [this, host = HostOf(fault)] { cluster_.HealHost(host); });
+    case FaultKind::kSlowHost:
+      cluster_.SlowHost(HostOf(fault), 0.1);
+      return cluster_.Post(fault.lasting,
+                           [this, host = HostOf(fault)] { cluster_.SlowHost(host, 1); });
+    case FaultKind::kFlipBit:
+      return worker->FlipNext(SegmentIndex(fault.target % cluster_.spec().segment_count));
+    case FaultKind::kRestartServer:
+      if (!server->alive()) return;
+      server->Kill();
+      return cluster_.Post(fault.lasting, [server] {
+        if (!server->alive()) server->Start();
+      });
+    case FaultKind::kStopServer:
+      if (!server->alive() || server->stopped()) return;
+      server->Stop();
+      return cluster_.Post(fault.lasting, [server] { server->Continue(); });
+  }
+}
+
+void RandomRun::HealEverything() {
+  for (uint32_t host = 0; host < hosts_; ++host) {
+    cluster_.HealHost(absl::StrCat("h", host));
+    cluster_.SlowHost(absl::StrCat("h", host), 1);
+  }
+  for (const auto& worker : cluster_.workers()) worker->Continue();
+  if (!cluster_.server().alive()) cluster_.server().Start();
+  cluster_.server().Continue();
+  trainer_->KeepPublished();
+  newest_when_healed_ = trainer_->newest();
+}
+
+// ---- the end
+
+bool RandomRun::Recovered() const {
+  return std::all_of(groups_.begin(), groups_.end(), [&](const auto& group) {
+    return group.get() == twin_ || group->newest() > newest_when_healed_;
+  });
+}
+
+void RandomRun::CheckRecovery() {
+  if (cluster_.RunUntil([this] { return Recovered(); }, kRecoveryLimit)) return;
+  for (const auto& group : groups_) {
+    if (group.get() == twin_ || group->newest() > newest_when_healed_) continue;
+    cluster_.judge().Violated(
+        absl::StrCat("everything works again, but ", group->Name(), " has not moved beyond #",
+                     newest_when_healed_.ToString(), " for ", absl::FormatDuration(kRecoveryLimit),
+                     ": ", group->Describe()));
+  }
+}
+
+void RandomRun::CheckThatCallsEnd() {
+  for (const auto& group : groups_) group->Rest();
+  const auto waiting = [this]() -> const SimulatedWorker* {
+    for (const auto& worker : cluster_.workers()) {
+      if (worker->alive() && worker->waits_for_calls()) return worker.get();
+    }
+    return nullptr;
+  };
+  if (cluster_.RunUntil([&] { return waiting() == nullptr; }, kRecoveryLimit)) return;
+  cluster_.judge().Violated(absl::StrCat("a call does not end: ", waiting()->Describe()));
+}
+
+RandomRunResult RandomRun::Run() {
+  for (size_t i = 0; i < result_.faults.size(); ++i) {
+    if (!spec_.without.contains(i)) Schedule(result_.faults[i]);
+  }
+  for (const auto& group : groups_) group->Begin();
+  cluster_.Run(kRandomRunDuration + kMaxFaultLasting);
+  HealEverything();
+  CheckRecovery();
+  cluster_.RunUntil([this] { return cluster_.events_run() >= kMinEventsPerRun; }, kRecoveryLimit);
+  CheckThatCallsEnd();
+  for (const auto& group : groups_) {
+    result_.operations_done += group->operations_done();
+    result_.operations_failed += group->operations_failed();
+  }
+  for (const auto& worker : cluster_.workers()) {
+    result_.sources_lost += worker->sources_lost();
+    for (const auto& [source, segments] : worker->segments_from()) result_.segments += segments;
+  }
+  result_.events = cluster_.events_run();
+  result_.violations = cluster_.judge().violations();
+  return std::move(result_);
+}
+
+}  // namespace
+
+RandomRunResult RunAtRandom(const RandomRunSpec& spec) { return RandomRun(spec).Run(); }
+
+RandomRunSpec ShortenFaults(const RandomRunSpec& spec) {
+  RandomRunSpec shortest = spec;
+  const size_t faults = RunAtRandom(spec).faults.size();
+  for (bool shortened = true; shortened;) {
+    shortened = false;
+    for (size_t fault = faults; fault-- > 0;) {
+      if (shortest.without.contains(fault)) continue;
+      RandomRunSpec shorter = shortest;
+      shorter.without.insert(fault);
+      if (RunAtRandom(shorter).violations.empty()) continue;
+      shortest = std::move(shorter);
+      shortened = true;
+    }
+  }
+  return shortest;
+}
+
+}  // namespace th

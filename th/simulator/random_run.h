@@ -1,0 +1,53 @@
+// One run at random: a fleet, a network, frameworks that call the verbs, and faults, all drawn from
+// the seed. What must hold is checked after every event; in the end everything is healed, and the
+// fleet must get going again and every call must end.
+//
+//   RandomRunResult result = RunAtRandom({.seed = 17});
+//   if (!result.violations.empty()) Print(ShortenFaults({.seed = 17}));
+#ifndef TH_SIMULATOR_RANDOM_RUN_H_
+#define TH_SIMULATOR_RANDOM_RUN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "th/simulator/fault_schedule.h"
+
+namespace th {
+
+// How long things go wrong, and by when the healed fleet must work.
+inline constexpr absl::Duration kRandomRunDuration = absl::Seconds(12);
+inline constexpr absl::Duration kRecoveryLimit = absl::Seconds(60);
+// A run goes on until so many events have happened.
+inline constexpr uint64_t kMinEventsPerRun = 1'000;
+
+struct RandomRunSpec {
+  uint64_t seed = 1;
+  std::set<size_t> without;  // faults that are left out, by their place in the schedule
+  std::function<void(const std::string&)> trace;  // as in ClusterSpec
+};
+
+struct RandomRunResult {
+  std::vector<std::string> violations;  // with the moment; empty: good
+  std::vector<Fault> faults;            // that were drawn, in the order of time
+  uint64_t events = 0;
+  uint64_t segments = 0;         // accepted by readers
+  uint64_t sources_lost = 0;     // by readers in mid-fill
+  uint64_t operations_done = 0;  // by ranks
+  uint64_t operations_failed = 0;
+};
+
+RandomRunResult RunAtRandom(const RandomRunSpec& spec);
+
+// The spec with as many faults left out as possible while the run still violates something: one
+// fault at a time, from the last (greedy; at most faults * (faults + 1) / 2 runs). The run of
+// `spec` must violate something.
+RandomRunSpec ShortenFaults(const RandomRunSpec& spec);
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_RANDOM_RUN_H_

@@ -1,0 +1,72 @@
+#include "th/simulator/random_run.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace th {
+namespace {
+
+using ::testing::IsEmpty;
+
+#ifdef TH_UNDER_SANITIZER
+constexpr uint64_t kSeeds = 200;  // ten times as slow, and no more is to be found out
+#else
+constexpr uint64_t kSeeds = 2'000;
+#endif
+constexpr uint64_t kSeedsPerCase = 50;
+
+// What to run, and the faults that are needed.
+std::string HowToSeeIt(uint64_t seed) {
+  const RandomRunSpec shortest = ShortenFaults({.seed = seed});
+  const RandomRunResult result = RunAtRandom(shortest);
+  std::string text = absl::StrCat("th simulate --seeds 1 --first-seed ", seed, "\n");
+  for (size_t i = 0; i < result.faults.size(); ++i) {
+    if (!shortest.without.contains(i)) {
+      absl::StrAppend(&text, "  ", result.faults[i].ToString(), "\n");
+    }
+  }
+  return text;
+}
+
+class SeedsTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(SeedsTest, NothingIsEverViolated) {
+  for (uint64_t seed = GetParam(); seed < GetParam() + kSeedsPerCase; ++seed) {
+    const RandomRunResult result = RunAtRandom({.seed = seed});
+    EXPECT_THAT(result.violations, IsEmpty()) << HowToSeeIt(seed);
+    EXPECT_GE(result.events, kMinEventsPerRun) << "seed " << seed;
+    EXPECT_GE(result.faults.size(), kMinFaults) << "seed " << seed;
+    EXPECT_GT(result.segments, 0u) << "seed " << seed;
+    EXPECT_GT(result.operations_done, 0u) << "seed " << seed;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, SeedsTest, ::testing::Range<uint64_t>(1, kSeeds, kSeedsPerCase));
+
+std::string TraceOf(RandomRunSpec spec) {
+  std::string text;
+  spec.trace = [&text](const std::string& line) { absl::StrAppend(&text, line, "\n"); };
+  RunAtRandom(spec);
+  return text;
+}
+
+TEST(RandomRunTest, ASeedIsOneRunForEver) {
+  const std::string trace = TraceOf({.seed = 11});
+  EXPECT_EQ(trace, TraceOf({.seed = 11}));
+  EXPECT_NE(trace, TraceOf({.seed = 12}));
+}
+
+TEST(RandomRunTest, AFaultThatIsLeftOutDoesNotHappen) {
+  const size_t faults = RunAtRandom({.seed = 11}).faults.size();
+  RandomRunSpec spec{.seed = 11};
+  for (size_t fault = 0; fault < faults; ++fault) spec.without.insert(fault);
+  EXPECT_THAT(TraceOf({.seed = 11}), ::testing::HasSubstr("fault: "));
+  EXPECT_THAT(TraceOf(spec), ::testing::Not(::testing::HasSubstr("fault: ")));
+}
+
+}  // namespace
+}  // namespace th

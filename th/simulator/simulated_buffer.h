@@ -1,0 +1,56 @@
+// A shard's bytes in a simulation: one number a segment stands for them, derived from the name of
+// the content, so that the simulation knows what has to arrive and notices a single wrong segment.
+#ifndef TH_SIMULATOR_SIMULATED_BUFFER_H_
+#define TH_SIMULATOR_SIMULATED_BUFFER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "th/weights/checksum.h"
+#include "th/weights/digest.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/segments.h"
+#include "th/weights/shard_layout.h"
+
+namespace th {
+
+// The attribute of a version under which its publisher names the content.
+inline constexpr char kContentAttribute[] = "content";
+
+// What `segment` of shard number `shard` holds in the content of this name. It is its own sum.
+SegmentSum ContentOf(const std::string& content, int shard, SegmentIndex segment);
+
+// The layout of shard number `shard`: one tensor of segment_count times segment_bytes.
+std::shared_ptr<const ShardLayout> SimulatedLayout(int shard, uint64_t segment_count,
+                                                   uint64_t segment_bytes);
+
+class SimulatedBuffer {
+ public:
+  SimulatedBuffer(int shard, uint64_t segment_count) : shard_(shard), segments_(segment_count, 0) {}
+
+  int shard() const { return shard_; }
+  uint64_t segment_count() const { return segments_.size(); }
+  // The owner writes all of it: from here on it is `content`, all of which may be served.
+  void Write(const std::string& content);
+  // A fill writes one segment, which may be served once it is held.
+  void Write(SegmentIndex segment, SegmentSum value) { segments_[segment.value] = value; }
+  void MarkHeld(SegmentIndex segment) { held_.Add(segment); }
+  void SetHeld(SegmentSet held) { held_ = std::move(held); }
+
+  const SegmentSet& held() const { return held_; }
+  SegmentSum value(SegmentIndex segment) const { return segments_[segment.value]; }
+  const std::vector<SegmentSum>& values() const { return segments_; }
+  bool Is(const std::string& content) const;
+  Digest Root() const { return RootOfSums(segments_); }
+
+ private:
+  const int shard_;
+  std::vector<SegmentSum> segments_;
+  SegmentSet held_;  // received and checked, or the owner's own
+};
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_SIMULATED_BUFFER_H_

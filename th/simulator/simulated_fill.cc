@@ -1,0 +1,318 @@
+#include "th/simulator/simulated_fill.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "th/simulator/cluster.h"
+#include "th/simulator/simulated_worker.h"
+
+namespace th {
+namespace {
+
+// A tick that is later than this means that this process did not run: nobody else is blamed for it.
+constexpr absl::Duration kLateTick = absl::Milliseconds(100);
+constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
+
+PipelineReplicator::Spec CoreSpec(const SimulatedWorker& worker, const ClusterSpec& spec,
+                                  const StartFill& start) {
+  return {.segment_count = spec.segment_count,
+          .segment_bytes = spec.segment_bytes,
+          .total_bytes = spec.segment_count * spec.segment_bytes,
+          .already_held = start.resume,
+          .held_sums = worker.buffer().values()};
+}
+
+}  // namespace
+
+SimulatedFill::SimulatedFill(SimulatedWorker* worker, const StartFill& start)
+    : worker_(worker),
+      operation_(start.operation),
+      version_(start.version),
+      core_(CoreSpec(*worker, worker->cluster().spec(), start),
+            worker->cluster().spec().replicator),
+      told_segments_(start.resume.count()) {
+  for (const SegmentRange& range : start.resume.ranges()) {
+    for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
+      const Judge& judge = worker_->cluster().judge();
+      worker_->cluster().judge().Expect(
+          judge.WasPublished(version_.label, worker_->buffer().shard(), segment,
+                             worker_->buffer().value(segment)),
+          "resumes a segment that it does not hold", worker_->Name());
+    }
+  }
+  if (start.root.has_value()) SetRoot(*start.root);
+  Advance();
+}
+
+// ---- sources
+
+SimulatedFill::Source* SimulatedFill::FindOpen(TransferId transfer) {
+  for (Source& source : sources_) {
+    if (source.open && source.transfer == transfer) return &source;
+  }
+  return nullptr;
+}
+
+SimulatedFill::Source* SimulatedFill::FindOpen(const AssignedSource& wanted) {
+  for (Source& source : sources_) {
+    // A buffer under another generation is another source: what it holds may differ.
+    if (source.open && source.assigned.buffer == wanted.buffer &&
+        source.assigned.generation == wanted.generation) {
+      return &source;
+    }
+  }
+  return nullptr;
+}
+
+void SimulatedFill::SetSources(const th::SetSources& order) {
+  assignment_ = order.assignment;
+  for (Source& source : sources_) {
+    if (!source.open) continue;
+    const bool named =
+        std::any_of(order.sources.begin(), order.sources.end(),
+                    [&](const AssignedSource& wanted) { return FindOpen(wanted) == &source; });
+    if (!named) Close(source);
+  }
+  assigned_ = order.sources;
+  OpenAssigned();
+}
+
+void SimulatedFill::OpenAssigned() {
+  if (!Busy()) return;
+  for (const AssignedSource& wanted : assigned_) {
+    Source* in_use = FindOpen(wanted);
+    if (in_use == nullptr) {
+      Open(wanted);
+      continue;
+    }
+    in_use->assignment = assignment_;
+    // The server has nobody else: what was corrupt from it can only come from it.
+    if (assigned_.size() == 1) {
+      core_.AllowAgain(in_use->index);
+      Pump(*in_use);
+    }
+  }
+  StartTicking();
+}
+
+void SimulatedFill::Open(const AssignedSource& wanted) {
+  Cluster& cluster = worker_->cluster();
+  sources_.push_back({.index = SourceIndex(static_cast<uint32_t>(sources_.size())),
+                      .assigned = wanted,
+                      .assignment = assignment_,
+                      .transfer = cluster.NextTransfer(),
+                      .worker = cluster.FindWorker(wanted.endpoints.front().address),
+                      .opened_at = worker_->now()});
+  Source& source = sources_.back();
+  if (!source.worker->alive()) {  // nobody listens there; its machine says so
+    worker_->Post(absl::Milliseconds(1), [worker = worker_, transfer = source.transfer] {
+      worker->HandleSourceClosed(transfer, "connection refused");
+    });
+    return;
+  }
+  cluster.Carry(*worker_, source.worker, &source.wire,
+                [reader = worker_, to = source.worker, transfer = source.transfer,
+                 capability = wanted.capability, generation = wanted.generation] {
+                  to->HandlePullOpened(reader, transfer, capability, generation);
+                });
+}
+
+void SimulatedFill::Close(Source& source, bool tell) {
+  source.open = false;
+  core_.RetireSource(source.index);
+  core_.RemoveSource(source.index);
+  if (!tell) return;
+  worker_->cluster().Carry(
+      *worker_, source.worker, &source.wire,
+      [to = source.worker, transfer = source.transfer] { to->HandlePullClosed(transfer); });
+}
+
+void SimulatedFill::CloseAll(bool tell) {
+  for (Source& source : sources_) {
+    if (source.open) Close(source, tell);
+  }
+}
+
+void SimulatedFill::ContinueAll() {
+  for (Source& source : sources_) {
+    if (!source.open) continue;
+    worker_->cluster().Carry(
+        *worker_, source.worker, &source.wire,
+        [to = source.worker, transfer = source.transfer] { to->HandlePullContinues(transfer); });
+  }
+}
+
+void SimulatedFill::Fail(Source& source, SourceFailure failure, const std::string& detail) {
+  worker_->CountLost();
+  Close(source);
+  // It is not opened again unless the server names it again.
+  std::erase_if(assigned_,
+                [&](const AssignedSource& a) { return a.buffer == source.assigned.buffer; });
+  events_.push_back(FillSourceFailed{source.assignment, source.assigned.buffer, failure, detail});
+  PumpAll();
+}
+
+// ---- what sources say
+
+void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& status) {
+  Source* source = FindOpen(transfer);
+  if (source == nullptr) return;
+  if (!status.ok()) {
+    return Fail(
+        *source,
+        absl::IsAborted(status) ? SourceFailure::kGenerationChanged : SourceFailure::kRefused,
+        std::string(status.message()));
+  }
+  source->admitted = true;
+  core_.AddSource(source->index, worker_->now());
+  Pump(*source);
+}
+
+void SimulatedFill::HandleSegment(TransferId transfer, SegmentIndex segment, SegmentSum value,
+                                  SegmentSum sum) {
+  Source* source = FindOpen(transfer);
+  if (source == nullptr) return;
+  const absl::Time now = worker_->now();
+  if (!core_.BeginSegment(source->index, segment)) {
+    core_.HandleDiscarded(source->index, segment, now);
+    return Pump(*source);
+  }
+  Judge& judge = worker_->cluster().judge();
+  if (!std::exchange(wrote_, true)) events_.push_back(FillFirstWrite{});
+  judge.Expect(worker_->state() == BufferState::kFilling,
+               "a fill writes into a buffer that is not its own", worker_->Name());
+  judge.Expect(!worker_->buffer().held().Contains(segment),
+               "writes a segment that it holds and serves", worker_->Name());
+  worker_->mutable_buffer().Write(segment, value);
+  using Verdict = PipelineReplicator::SegmentVerdict;
+  const Verdict verdict = core_.HandleSegment(source->index, segment, sum, value, now);
+  if (verdict == Verdict::kCorrupt) worker_->CountCorrupt();
+  if (verdict == Verdict::kAccepted) {
+    judge.Expect(judge.WasPublished(version_.label, worker_->buffer().shard(), segment, value),
+                 "accepted a segment that nobody published",
+                 absl::StrCat(worker_->Name(), " of ", version_.ToString(), " from ",
+                              source->worker->Describe()));
+    worker_->CountAccepted(source->assigned.name.ToString());
+    if (rounds_seen_ == core_.rounds_restarted()) worker_->mutable_buffer().MarkHeld(segment);
+  }
+  Advance();
+  if (source->open) Pump(*source);
+}
+
+void SimulatedFill::HandleAlive(TransferId transfer) {
+  if (Source* source = FindOpen(transfer)) core_.HandleAlive(source->index, worker_->now());
+}
+
+void SimulatedFill::HandleClosed(TransferId transfer, const std::string& why) {
+  Source* source = FindOpen(transfer);
+  if (source == nullptr) return;
+  Fail(*source, source->admitted ? SourceFailure::kClosed : SourceFailure::kConnect, why);
+}
+
+void SimulatedFill::SetRoot(const Digest& root) {
+  root_ = root;
+  core_.HandleRoot(root);
+  Advance();
+}
+
+// ---- asking
+
+void SimulatedFill::Pump(Source& source) {
+  while (auto request = core_.PollRequest(source.index, worker_->now())) {
+    worker_->cluster().Carry(*worker_, source.worker, &source.wire,
+                             [to = source.worker, transfer = source.transfer,
+                              range = request->range] { to->HandlePullAsked(transfer, range); });
+  }
+}
+
+void SimulatedFill::PumpAll() {
+  for (Source& source : sources_) {
+    if (source.open && source.admitted) Pump(source);
+  }
+}
+
+// ---- time
+
+void SimulatedFill::StartTicking() {
+  if (std::exchange(ticking_, true)) return;
+  ticked_at_ = worker_->now();
+  worker_->Post(kSimulatedFillTick,
+                [worker = worker_, operation = operation_] { worker->HandleFillTick(operation); });
+}
+
+void SimulatedFill::HandleTick() {
+  const absl::Time now = worker_->now();
+  const absl::Duration late = now - ticked_at_ - kSimulatedFillTick;
+  if (late > kLateTick) core_.HandlePause(late);
+  ticking_ = false;
+  ReportLost();
+  ReportProgress();
+  PumpAll();
+  const bool open = std::any_of(sources_.begin(), sources_.end(),
+                                [](const Source& source) { return source.open; });
+  if (open && Busy()) StartTicking();
+}
+
+void SimulatedFill::ReportLost() {
+  const absl::Time now = worker_->now();
+  for (const PipelineReplicator::LostSource& lost : core_.PollLost(now)) {
+    Source& source = SourceOf(lost.source);
+    if (!source.open) continue;
+    Fail(source, lost.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled,
+         lost.corrupt
+             ? "sent bytes that do not match their sums"
+             : absl::StrFormat("silent for %.1f s", absl::ToDoubleSeconds(lost.silent_for)));
+  }
+  // The core knows a source from its admission on.
+  const absl::Duration patience = worker_->cluster().spec().replicator.silence;
+  for (Source& source : sources_) {
+    if (source.open && !source.admitted && now - source.opened_at >= patience) {
+      Fail(source, SourceFailure::kConnect, "no answer");
+    }
+  }
+}
+
+void SimulatedFill::ReportSuspected() {
+  for (const PipelineReplicator::Suspicion& suspicion : core_.PollSuspected()) {
+    const Source& source = SourceOf(suspicion.source);
+    if (!source.open) continue;
+    events_.push_back(FillSourceSuspected{source.assignment, source.assigned.buffer});
+  }
+}
+
+void SimulatedFill::ReportProgress() {
+  const uint64_t segments = core_.held().count();
+  if (segments == told_segments_ || worker_->now() - told_at_ < kProgressInterval) return;
+  told_segments_ = segments;
+  told_at_ = worker_->now();
+  events_.push_back(FillProgressed{{core_.held(), core_.bytes_held()}});
+}
+
+// ---- the end
+
+void SimulatedFill::Advance() {
+  const bool restarted = rounds_seen_ != core_.rounds_restarted();
+  rounds_seen_ = core_.rounds_restarted();
+  if (restarted) worker_->mutable_buffer().SetHeld({});
+  ReportLost();
+  ReportSuspected();
+  if (core_.failed() && !std::exchange(told_failed_, true)) {
+    CloseAll(/*tell=*/true);
+    events_.push_back(FillFailed{absl::DataLossError("the list of sums is wrong again and again")});
+    return;
+  }
+  if (restarted) {
+    told_received_ = false;
+    OpenAssigned();
+  }
+  if (core_.all_received() && !std::exchange(told_received_, true)) {
+    CloseAll(/*tell=*/true);
+    events_.push_back(FillReceived{});
+  }
+  if (core_.complete() && !std::exchange(told_complete_, true)) {
+    events_.push_back(FillCompleted{root_.value_or(Digest{})});
+  }
+}
+
+}  // namespace th

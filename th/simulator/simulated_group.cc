@@ -1,0 +1,201 @@
+#include "th/simulator/simulated_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace th {
+namespace {
+
+constexpr absl::Duration kStagger = absl::Milliseconds(15);  // of the ranks of one operation
+constexpr absl::Duration kShortestOperation = absl::Seconds(5);
+constexpr absl::Duration kLongestOperation = absl::Seconds(20);
+
+std::string LabelOf(uint64_t step) { return absl::StrCat("step-", step); }
+
+}  // namespace
+
+SimulatedGroup::SimulatedGroup(Cluster* cluster, std::vector<WorkerSpec> ranks, SeededRandom random)
+    : cluster_(cluster), specs_(std::move(ranks)), random_(random) {}
+
+void SimulatedGroup::Begin() {
+  for (size_t index = 0; index < specs_.size(); ++index) {
+    ranks_.push_back(nullptr);
+    StartRank(index);
+  }
+  cluster_->Post(kGroupPoll, [this] { Poll(); });
+}
+
+void SimulatedGroup::StartRank(size_t index) {
+  ranks_[index] = cluster_->Start(specs_[index]);
+  ranks_[index]->on_done = [this](const OperationDone& done) { Heard(done); };
+}
+
+void SimulatedGroup::Heard(const OperationDone& done) {
+  const bool well = done.status.ok() && done.outcome != UpdateOutcome::kNotAvailable;
+  ++(done.status.ok() ? operations_done_ : operations_failed_);
+  if (!well) return;
+  ++ended_well_;
+  if (LastWentWell() && done.kind != OperationKind::kUnpublish) newest_ = done.version.sequence;
+}
+
+std::string SimulatedGroup::Describe() const {
+  std::vector<std::string> lines;
+  for (const SimulatedWorker* rank : ranks_) lines.push_back(rank->Describe());
+  return absl::StrJoin(lines, "; ");
+}
+
+void SimulatedGroup::Poll() {
+  cluster_->Post(kGroupPoll, [this] { Poll(); });
+  if (resting_ || StartDeadOnesAgain() || !Idle() || cluster_->now() < act_at_) return;
+  Act();
+}
+
+bool SimulatedGroup::Idle() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const SimulatedWorker* rank) {
+    return rank->ready() && !rank->stopped() && !rank->waits_for_calls();
+  });
+}
+
+bool SimulatedGroup::StartDeadOnesAgain() {
+  const auto dead = [](const SimulatedWorker* rank) {
+    return !rank->alive() || rank->ended().has_value();
+  };
+  if (std::none_of(ranks_.begin(), ranks_.end(), dead)) return false;
+  if (restart_at_ == absl::InfiniteFuture()) {
+    restart_at_ = cluster_->now() + random_.Between(absl::Milliseconds(50), absl::Seconds(2));
+  }
+  if (cluster_->now() < restart_at_) return true;
+  restart_at_ = absl::InfiniteFuture();
+  for (size_t index = 0; index < ranks_.size(); ++index) {
+    if (!restarts_together() && !dead(ranks_[index])) continue;
+    ranks_[index]->Kill();
+    StartRank(index);
+  }
+  Restarted();
+  return true;
+}
+
+void SimulatedGroup::OnEachRank(const std::function<void(SimulatedWorker*)>& verb) {
+  ended_well_ = 0;
+  for (SimulatedWorker* rank : ranks_) {
+    rank->Post(random_.Between(absl::ZeroDuration(), kStagger), [rank, verb] {
+      if (!rank->ended().has_value()) verb(rank);
+    });
+  }
+  act_at_ = cluster_->now() + kStagger;
+}
+
+void SimulatedGroup::Pause(absl::Duration shortest, absl::Duration longest) {
+  act_at_ = cluster_->now() + random_.Between(shortest, longest);
+}
+
+// ---- trainers
+
+void SimulatedTrainer::Restarted() {
+  publishing_ = false;
+  roll_back_.reset();
+}
+
+void SimulatedTrainer::Act() {
+  if (roll_back_.has_value()) return FinishRollBack();
+  if (std::exchange(publishing_, false)) {
+    if (LastWentWell()) {
+      published_.push_back(step_);
+      kept_ = keeps_published();
+    }
+    return Pause(absl::Milliseconds(50), absl::Milliseconds(1200));  // rollouts read
+  }
+  if (AnyIsPublished() && kept_) return;
+  if (AnyIsPublished()) {
+    const absl::Duration drain = random().Between(absl::Milliseconds(100), absl::Seconds(3));
+    return OnEachRank([drain](SimulatedWorker* rank) { rank->Unpublish(drain); });
+  }
+  const bool may_roll_back = !published_.empty() && !keeps_published();
+  if (may_roll_back && random().OneIn(8)) return RollBackSomewhere();
+  PublishNextStep();
+}
+
+bool SimulatedTrainer::AnyIsPublished() const {
+  return std::any_of(ranks().begin(), ranks().end(), [](const SimulatedWorker* rank) {
+    return rank->state() == BufferState::kPublished;
+  });
+}
+
+std::string SimulatedTrainer::published_label() const {
+  const bool settled = !publishing_ && AnyIsPublished() && !published_.empty();
+  return settled && published_.back() == step_ ? LabelOf(step_) : "";
+}
+
+void SimulatedTrainer::PublishNextStep() {
+  ++step_;
+  publishing_ = true;
+  content_ = absl::StrCat(Name(), " ", LabelOf(step_), " #", ++contents_);
+  const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
+  OnEachRank([label = LabelOf(step_), content = content_, timeout](SimulatedWorker* rank) {
+    rank->Publish(label, content, timeout);
+  });
+}
+
+void SimulatedTrainer::RollBackSomewhere() {
+  const uint64_t step = published_[random().Below(published_.size())];
+  SimulatedWorker* by = ranks()[random().Below(ranks().size())];
+  RunCommand command;
+  command.idempotency_key = absl::StrCat(Name(), " roll-back ", random().Next());
+  command.command = RollBack{.to = VersionLabel::Parse(LabelOf(step)).value()};
+  roll_back_ = RollBackUnderWay{by, by->Command(std::move(command)), step};
+}
+
+void SimulatedTrainer::FinishRollBack() {
+  const RollBackUnderWay ended = *std::exchange(roll_back_, std::nullopt);
+  const auto result = ended.by->commands.find(ended.call);
+  if (result == ended.by->commands.end() || !result->second.status.ok()) return;
+  step_ = ended.to_step;
+  std::erase_if(published_, [&](uint64_t step) { return step > step_; });
+}
+
+// ---- twins
+
+void SimulatedTwin::Act() {
+  Pause(absl::Milliseconds(100), absl::Milliseconds(800));
+  const bool published = std::any_of(
+      ranks().begin(), ranks().end(),
+      [](const SimulatedWorker* rank) { return rank->state() == BufferState::kPublished; });
+  if (published) {
+    return OnEachRank([](SimulatedWorker* rank) { rank->Unpublish(absl::Seconds(1)); });
+  }
+  const std::string label = original_->published_label();
+  const std::string content = original_->published_content();
+  if (label.empty() || content == published_) return;
+  published_ = content;
+  const std::string truly = random().OneIn(3) ? absl::StrCat("a lie about ", content) : content;
+  OnEachRank([label, content, truly](SimulatedWorker* rank) {
+    rank->PublishFalsely(label, content, truly);
+  });
+}
+
+// ---- rollouts
+
+void SimulatedRollout::Act() {
+  const auto all_are = [this](BufferState state) {
+    return std::all_of(ranks().begin(), ranks().end(),
+                       [state](const SimulatedWorker* rank) { return rank->state() == state; });
+  };
+  Pause(absl::ZeroDuration(), absl::Milliseconds(600));  // serves for a while
+  if (random().OneIn(10) && all_are(BufferState::kPublished)) {
+    return OnEachRank([](SimulatedWorker* rank) { rank->Unpublish(absl::Seconds(1)); });
+  }
+  if (random().OneIn(12)) {
+    for (SimulatedWorker* rank : ranks()) {
+      if (rank->state() == BufferState::kUndefined) rank->Reset();
+    }
+  }
+  VersionSelector selector = LatestVersion{};
+  if (newest() != VersionSequence() && random().OneIn(10)) selector = newest();
+  const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
+  OnEachRank([selector, timeout](SimulatedWorker* rank) { rank->Update(selector, timeout); });
+}
+
+}  // namespace th

@@ -1,0 +1,146 @@
+// What a training or serving framework does with its ranks, in a simulation: starts them, calls the
+// verbs in a loop on all of them, starts dead ones again.
+//
+// A trainer publishes, lets others read, unpublishes, "computes", publishes the next step; now and
+// then it rolls back and publishes other content under labels that were used. A rollout updates in
+// a loop. A dead trainer rank takes its whole group along, as training jobs do; a dead rollout rank
+// joins its group again.
+#ifndef TH_SIMULATOR_SIMULATED_GROUP_H_
+#define TH_SIMULATOR_SIMULATED_GROUP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "th/simulator/cluster.h"
+#include "th/simulator/seeded_random.h"
+
+namespace th {
+
+// How often a framework looks at its ranks.
+inline constexpr absl::Duration kGroupPoll = absl::Milliseconds(20);
+
+class SimulatedGroup {
+ public:
+  // `ranks` gives the spec of each rank. `cluster` outlives the group.
+  SimulatedGroup(Cluster* cluster, std::vector<WorkerSpec> ranks, SeededRandom random);
+  virtual ~SimulatedGroup() = default;
+
+  void Begin();
+  // No further call is begun; ranks that are dead stay dead.
+  void Rest() { resting_ = true; }
+  // A trainer keeps its next version published for others to read.
+  void KeepPublished() { keeps_published_ = true; }
+  const std::vector<SimulatedWorker*>& ranks() const { return ranks_; }
+  std::string Name() const { return specs_.front().name.group; }
+  // How each rank is, for people.
+  std::string Describe() const;
+  // The version of the latest publish or update that ended well on every rank.
+  VersionSequence newest() const { return newest_; }
+  // Counted by rank.
+  uint64_t operations_done() const { return operations_done_; }
+  uint64_t operations_failed() const { return operations_failed_; }
+
+ protected:
+  // All ranks live and wait for nothing: the next thing to do.
+  virtual void Act() = 0;
+  virtual bool restarts_together() const = 0;
+  virtual void Restarted() {}  // after ranks were started again
+
+  Cluster& cluster() { return *cluster_; }
+  SeededRandom& random() { return random_; }
+  // Begins one operation: a verb of each rank, in its own time, within a moment.
+  void OnEachRank(const std::function<void(SimulatedWorker*)>& verb);
+  void Pause(absl::Duration shortest, absl::Duration longest);
+  bool keeps_published() const { return keeps_published_; }
+  // Whether the latest operation has ended well on every rank.
+  bool LastWentWell() const { return ended_well_ == ranks_.size(); }
+
+ private:
+  void Poll();
+  bool Idle() const;
+  // True while some rank is not there.
+  bool StartDeadOnesAgain();
+  void StartRank(size_t index);
+  void Heard(const OperationDone& done);
+
+  Cluster* const cluster_;
+  const std::vector<WorkerSpec> specs_;
+  SeededRandom random_;
+  std::vector<SimulatedWorker*> ranks_;
+  bool resting_ = false;
+  bool keeps_published_ = false;
+  absl::Time restart_at_ = absl::InfiniteFuture();
+  absl::Time act_at_;
+  size_t ended_well_ = 0;  // ranks, of the latest operation
+  VersionSequence newest_;
+  uint64_t operations_done_ = 0, operations_failed_ = 0;
+};
+
+class SimulatedTrainer : public SimulatedGroup {
+ public:
+  using SimulatedGroup::SimulatedGroup;
+
+  // What it has published and lets others read; empty: nothing now.
+  std::string published_label() const;
+  const std::string& published_content() const { return content_; }
+
+ protected:
+  void Act() override;
+  bool restarts_together() const override { return true; }
+  void Restarted() override;
+
+ private:
+  struct RollBackUnderWay {
+    SimulatedWorker* by;
+    CallId call;
+    uint64_t to_step;
+  };
+  bool AnyIsPublished() const;
+  void PublishNextStep();
+  void RollBackSomewhere();
+  void FinishRollBack();
+
+  uint64_t step_ = 0;
+  uint64_t contents_ = 0;  // no two publishes have the same one
+  std::string content_;
+  bool publishing_ = false;          // the latest operation
+  bool kept_ = false;                // published since KeepPublished
+  std::vector<uint64_t> published_;  // steps of this lineage
+  std::optional<RollBackUnderWay> roll_back_;
+};
+
+// Publishes what a trainer has published, under the same label; now and then its bytes are others,
+// and it says that they are the same.
+class SimulatedTwin : public SimulatedGroup {
+ public:
+  // `original` outlives it and has as many ranks.
+  SimulatedTwin(Cluster* cluster, std::vector<WorkerSpec> ranks, const SimulatedTrainer* original,
+                SeededRandom random)
+      : SimulatedGroup(cluster, std::move(ranks), random), original_(original) {}
+
+ protected:
+  void Act() override;
+  bool restarts_together() const override { return true; }
+
+ private:
+  const SimulatedTrainer* const original_;
+  std::string published_;  // the content that it published, or tried to, last
+};
+
+class SimulatedRollout : public SimulatedGroup {
+ public:
+  using SimulatedGroup::SimulatedGroup;
+
+ protected:
+  void Act() override;
+  bool restarts_together() const override { return false; }
+};
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_SIMULATED_GROUP_H_

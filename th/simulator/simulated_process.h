@@ -1,0 +1,72 @@
+// What every simulated process has: a place, and that it may die, or stop and go on later.
+//
+// What happens to a stopped process waits, in order, until it goes on; what happens to a dead one
+// is lost. Its lifetime is the cluster's, so events may hold a pointer to it. Not thread-safe.
+#ifndef TH_SIMULATOR_SIMULATED_PROCESS_H_
+#define TH_SIMULATOR_SIMULATED_PROCESS_H_
+
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "th/simulator/event_queue.h"
+#include "th/topology/location.h"
+
+namespace th {
+
+class SimulatedProcess {
+ public:
+  SimulatedProcess(EventQueue* queue, Location location)
+      : queue_(queue), location_(std::move(location)) {}
+  virtual ~SimulatedProcess() = default;
+  SimulatedProcess(const SimulatedProcess&) = delete;
+  SimulatedProcess& operator=(const SimulatedProcess&) = delete;
+
+  const Location& location() const { return location_; }
+  absl::Time now() const { return queue_->now(); }
+  bool alive() const { return alive_; }
+  bool stopped() const { return stopped_; }
+
+  void Post(absl::Duration delay, SimulatedEvent event) {
+    queue_->Post(delay, [this, event = std::move(event)]() mutable { Take(std::move(event)); });
+  }
+  // Now, if it runs.
+  void Take(SimulatedEvent event) {
+    if (!alive_) return;
+    if (stopped_) {
+      backlog_.push_back(std::move(event));
+    } else {
+      event();
+    }
+  }
+
+ protected:
+  void SetAlive(bool alive) {
+    alive_ = alive;
+    stopped_ = false;
+    backlog_.clear();
+  }
+  void SetStopped(bool stopped) {
+    stopped_ = stopped;
+    if (stopped) return;
+    for (SimulatedEvent& event : std::exchange(backlog_, {})) {
+      Post(absl::ZeroDuration(), std::move(event));
+    }
+  }
+
+ private:
+  EventQueue* const queue_;
+  const Location location_;
+  bool alive_ = true;
+  bool stopped_ = false;
+  std::vector<SimulatedEvent> backlog_;
+};
+
+// One direction of one connection: what is sent first arrives first.
+struct Wire {
+  absl::Time last_arrival = absl::InfinitePast();
+};
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_SIMULATED_PROCESS_H_

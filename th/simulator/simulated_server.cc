@@ -1,0 +1,157 @@
+#include "th/simulator/simulated_server.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "th/simulator/cluster.h"
+#include "th/simulator/simulated_worker.h"
+
+namespace th {
+namespace {
+
+// How long a worker takes to find out that nobody listens.
+constexpr absl::Duration kRefusedAfter = absl::Milliseconds(2);
+
+Location ServerLocation() {
+  Location location;
+  location.host = "server";
+  return location;
+}
+
+}  // namespace
+
+SimulatedServer::SimulatedServer(Cluster* cluster)
+    : SimulatedProcess(cluster->queue(), ServerLocation()), cluster_(cluster) {
+  Start();
+}
+
+void SimulatedServer::Start() {
+  SetAlive(true);
+  epoch_ = epoch_.Next();
+  cluster_->Trace([&] { return absl::StrCat("server: starts reign ", epoch_.value); });
+  RegistryStart start;
+  start.epoch = epoch_;
+  start.durable = durable_;
+  start.recovering = epoch_.value > 1;
+  start.now = now();
+  start.key_seed[0] = epoch_.value;
+  registry_ = std::make_unique<Registry>(start, cluster_->spec().registry);
+  tick_at_ = absl::InfiniteFuture();
+  ScheduleTick();
+}
+
+void SimulatedServer::Kill() {
+  SetAlive(false);
+  registry_.reset();
+  for (auto& [connection, stream] : streams_) {
+    SimulatedWorker* worker = stream.worker;
+    cluster_->Carry(*this, worker, &stream.down, [worker, connection = connection] {
+      worker->HandleStreamClosed(connection, absl::UnavailableError("the server is gone"));
+    });
+  }
+  streams_.clear();
+}
+
+void SimulatedServer::Stop() {
+  if (stopped()) return;
+  stopped_at_ = now();
+  SetStopped(true);
+}
+
+void SimulatedServer::Continue() {
+  if (!stopped()) return;
+  SetStopped(false);
+  registry_->HandlePause(now() - stopped_at_, now());
+}
+
+// ---- streams
+
+ConnectionId SimulatedServer::Connect(SimulatedWorker* worker) {
+  const ConnectionId connection(++connections_);
+  if (!alive()) {
+    worker->Post(kRefusedAfter, [worker, connection] {
+      worker->HandleStreamClosed(connection, absl::UnavailableError("connection refused"));
+    });
+    return connection;
+  }
+  Stream& stream = streams_.emplace(connection, Stream{worker, {}, {}}).first->second;
+  // The machine accepts, whether the process runs or not.
+  cluster_->Carry(*this, worker, &stream.down,
+                  [worker, connection] { worker->HandleStreamOpen(connection); });
+  return connection;
+}
+
+void SimulatedServer::Disconnect(const SimulatedWorker& worker, ConnectionId connection) {
+  const auto stream = streams_.find(connection);
+  if (stream == streams_.end()) return;
+  cluster_->Carry(worker, this, &stream->second.up, [this, connection] {
+    if (streams_.erase(connection) == 0) return;
+    RunRegistry([&](Registry& registry) { return registry.HandleDisconnect(connection, now()); });
+  });
+}
+
+void SimulatedServer::Send(SimulatedWorker* worker, ConnectionId connection,
+                           WorkerMessage message) {
+  const auto stream = streams_.find(connection);
+  if (stream == streams_.end()) return;
+  cluster_->Carry(
+      *worker, this, &stream->second.up, [this, connection, message = std::move(message)] {
+        if (!streams_.contains(connection)) return;
+        RunRegistry(
+            [&](Registry& registry) { return registry.HandleMessage(connection, message, now()); });
+      });
+}
+
+// ---- the registry
+
+void SimulatedServer::RunRegistry(const std::function<RegistryEffects(Registry&)>& event) {
+  Take(event(*registry_));
+  if (cluster_->spec().check_registry) {
+    const absl::Status kept = registry_->CheckInvariants();
+    if (!kept.ok()) cluster_->judge().Violated(std::string(kept.message()));
+  }
+  ScheduleTick();
+}
+
+void SimulatedServer::Take(RegistryEffects effects) {
+  if (effects.durable.has_value()) durable_ = *std::move(effects.durable);
+  for (const RegistryEvent& event : effects.events) {
+    cluster_->Trace([&] { return absl::StrCat("server: ", event.text); });
+  }
+  for (OutgoingMessage& out : effects.messages) {
+    const auto stream = streams_.find(out.connection);
+    if (stream == streams_.end()) continue;
+    SimulatedWorker* worker = stream->second.worker;
+    cluster_->Carry(*this, worker, &stream->second.down,
+                    [worker, connection = out.connection, message = std::move(out.message)] {
+                      worker->HandleServerMessage(connection, message);
+                    });
+  }
+  for (ConnectionId connection : effects.close) {
+    const auto stream = streams_.find(connection);
+    if (stream == streams_.end()) continue;
+    SimulatedWorker* worker = stream->second.worker;
+    cluster_->Carry(*this, worker, &stream->second.down, [worker, connection] {
+      worker->HandleStreamClosed(connection, absl::UnavailableError("closed by the server"));
+    });
+    streams_.erase(stream);
+  }
+}
+
+void SimulatedServer::ScheduleTick() {
+  const absl::Time deadline = std::max(registry_->NextDeadline(), now());
+  if (deadline >= tick_at_) return;
+  tick_at_ = deadline;
+  if (deadline == absl::InfiniteFuture()) return;
+  Post(deadline - now(), [this, deadline] { Tick(deadline); });
+}
+
+void SimulatedServer::Tick(absl::Time scheduled) {
+  if (scheduled != tick_at_) return;  // an earlier one was asked for since
+  tick_at_ = absl::InfiniteFuture();
+  if (now() < registry_->NextDeadline()) return ScheduleTick();
+  RunRegistry([&](Registry& registry) { return registry.HandleTick(now()); });
+}
+
+}  // namespace th

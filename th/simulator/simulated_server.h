@@ -1,0 +1,63 @@
+// The reference server's process in a simulation: the registry, its durable state, the streams of
+// its workers. Drives the registry as //th/server does.
+#ifndef TH_SIMULATOR_SIMULATED_SERVER_H_
+#define TH_SIMULATOR_SIMULATED_SERVER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/registry.h"
+#include "th/simulator/simulated_process.h"
+#include "th/weights/identifiers.h"
+
+namespace th {
+
+class Cluster;
+class SimulatedWorker;
+
+class SimulatedServer : public SimulatedProcess {
+ public:
+  explicit SimulatedServer(Cluster* cluster);  // starts
+
+  // The process dies; its machine tells the workers. What was durable stays.
+  void Kill();
+  void Start();
+  void Stop();
+  void Continue();
+  const Registry& registry() const { return *registry_; }
+  Epoch epoch() const { return epoch_; }
+
+  // ---- for the workers
+  // A stream for `worker`: it hears HandleStreamOpen or HandleStreamClosed under the number.
+  ConnectionId Connect(SimulatedWorker* worker);
+  // The worker's end is gone: the server hears of it.
+  void Disconnect(const SimulatedWorker& worker, ConnectionId connection);
+  void Send(SimulatedWorker* worker, ConnectionId connection, WorkerMessage message);
+
+ private:
+  void RunRegistry(const std::function<RegistryEffects(Registry&)>& event);
+  void Take(RegistryEffects effects);
+  void ScheduleTick();
+  void Tick(absl::Time scheduled);
+
+  Cluster* const cluster_;  // outlives it
+  Epoch epoch_;
+  DurableState durable_;
+  std::unique_ptr<Registry> registry_;
+  absl::Time stopped_at_;
+  absl::Time tick_at_ = absl::InfiniteFuture();
+  uint64_t connections_ = 0;
+  struct Stream {
+    SimulatedWorker* worker;
+    Wire up, down;
+  };
+  std::map<ConnectionId, Stream> streams_;
+};
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_SIMULATED_SERVER_H_

@@ -1,0 +1,170 @@
+#include "th/simulator/simulated_serving.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/simulator/cluster.h"
+#include "th/simulator/simulated_worker.h"
+
+namespace th {
+
+SimulatedServing::Pull* SimulatedServing::Find(TransferId transfer) {
+  const auto found = pulls_.find(transfer);
+  return found == pulls_.end() ? nullptr : &found->second;
+}
+
+// ---- admission
+
+void SimulatedServing::Open(SimulatedWorker* reader, TransferId transfer,
+                            const Capability& capability, BufferGeneration generation) {
+  Pull& pull = pulls_[transfer];
+  pull.reader = reader;
+  pull.capability = capability;
+  worker_->mutable_session().HandleAdmission(transfer, capability.claims.source.buffer, capability,
+                                             generation, worker_->now());
+}
+
+void SimulatedServing::Decide(const AdmissionDecided& decided) {
+  Pull* pull = Find(decided.transfer);
+  if (pull == nullptr) return;
+  Cluster& cluster = worker_->cluster();
+  if (decided.status.ok()) {
+    cluster.judge().Expect(pull->capability.claims.epoch == worker_->session().epoch(),
+                           "admitted a reader of another epoch", worker_->Name());
+    cluster.judge().Expect(
+        worker_->state() != BufferState::kDraining && worker_->state() != BufferState::kWritable,
+        "admitted a reader of a buffer that serves nobody", worker_->Name());
+    pull->admitted = true;
+    pull->flow = cluster.OpenFlow(worker_, *pull->reader, decided.transfer);
+  }
+  cluster.Carry(*worker_, pull->reader, &pull->wire,
+                [reader = pull->reader, transfer = decided.transfer, status = decided.status] {
+                  reader->HandlePullAdmitted(transfer, status);
+                });
+  if (!decided.status.ok()) pulls_.erase(decided.transfer);
+}
+
+// ---- segments
+
+void SimulatedServing::Ask(TransferId transfer, SegmentRange range) {
+  Pull* pull = Find(transfer);
+  if (pull == nullptr) return;
+  for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
+    pull->asked.push_back(segment);
+  }
+  Pump(transfer);
+}
+
+void SimulatedServing::Pump(TransferId transfer) {
+  Pull* pull = Find(transfer);
+  if (pull == nullptr || !pull->admitted || pull->asked.empty() || pull->sending.has_value()) {
+    return;
+  }
+  StartBeating(transfer, *pull);
+  if (pull->reader->stopped()) return;  // takes nothing; HandlePullContinues comes
+  const SimulatedBuffer& buffer = worker_->buffer();
+  const SegmentIndex segment = pull->asked.front();
+  if (!buffer.held().Contains(segment)) return;  // PumpAll when it has arrived
+  pull->asked.pop_front();
+  const VersionSequence here = worker_->session().buffer_version(worker_->buffer_id()).sequence;
+  worker_->cluster().judge().Expect(pull->capability.claims.version == here,
+                                    "serves another version than the reader was admitted for",
+                                    worker_->Name());
+  pull->sending = Sending{segment, buffer.value(segment)};
+  Cluster& cluster = worker_->cluster();
+  cluster.network().Send(pull->flow, cluster.spec().segment_bytes, worker_->now());
+}
+
+void SimulatedServing::PumpAll() {
+  std::vector<TransferId> waiting;
+  for (const auto& [transfer, pull] : pulls_) {
+    if (!pull.asked.empty() && !pull.sending.has_value()) waiting.push_back(transfer);
+  }
+  for (TransferId transfer : waiting) Pump(transfer);
+}
+
+void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
+  Pull* pull = Find(transfer);
+  if (pull == nullptr || !pull->sending.has_value()) return;
+  const Sending sent = *std::exchange(pull->sending, std::nullopt);
+  ++segments_sent_;
+  // The contract: nobody writes a segment while it is read.
+  worker_->cluster().judge().Expect(worker_->buffer().value(sent.segment) == sent.value,
+                                    "wrote a segment that a reader was reading", worker_->Name());
+  const SegmentSum value = flips_.erase(sent.segment) > 0 ? sent.value ^ 1 : sent.value;
+  worker_->cluster().Carry(
+      *worker_, pull->reader, &pull->wire,
+      [reader = pull->reader, transfer, segment = sent.segment, value, sum = sent.value] {
+        reader->HandleSegment(transfer, segment, value, sum);
+      });
+  // What the process does then, if it runs. Not posted: the flow keeps its share of the links.
+  const auto then = [this, transfer] {
+    if (Find(transfer) == nullptr) return;
+    worker_->mutable_session().HandleReaderBytes(transfer, worker_->now());
+    Pump(transfer);
+    worker_->Settle();
+  };
+  worker_->Take(then);
+}
+
+// ---- keep-alives
+
+void SimulatedServing::StartBeating(TransferId transfer, Pull& pull) {
+  if (std::exchange(pull.beating, true)) return;
+  worker_->Post(kSimulatedKeepAlive, [this, transfer] { Beat(transfer); });
+}
+
+// Bytes that move tell the contract that the reader takes them, and the reader that its source is
+// there; a source that waits for its own upstream says so.
+void SimulatedServing::Beat(TransferId transfer) {
+  Pull* pull = Find(transfer);
+  if (pull == nullptr) return;
+  pull->beating = false;
+  if (pull->asked.empty() && !pull->sending.has_value()) return;
+  const bool moves = pull->sending.has_value() &&
+                     worker_->cluster().network().FlowRate(pull->flow, worker_->now()) > 0;
+  if (moves) worker_->mutable_session().HandleReaderBytes(transfer, worker_->now());
+  if (moves || !pull->sending.has_value()) {
+    worker_->cluster().Carry(
+        *worker_, pull->reader, &pull->wire,
+        [reader = pull->reader, transfer] { reader->HandleSourceAlive(transfer); });
+  }
+  StartBeating(transfer, *pull);
+}
+
+// ---- the end
+
+void SimulatedServing::Drop(TransferId transfer) {
+  const Pull* pull = Find(transfer);
+  if (pull == nullptr) return;
+  if (pull->admitted) worker_->cluster().CloseFlow(pull->flow);
+  pulls_.erase(transfer);
+}
+
+void SimulatedServing::Release(TransferId transfer) {
+  Drop(transfer);
+  worker_->mutable_session().HandleReaderReleased(transfer, worker_->now());
+}
+
+void SimulatedServing::CloseTold(TransferId transfer, Pull& pull, const std::string& why) {
+  worker_->cluster().Carry(
+      *worker_, pull.reader, &pull.wire,
+      [reader = pull.reader, transfer, why] { reader->HandleSourceClosed(transfer, why); });
+}
+
+void SimulatedServing::Cut(const std::vector<TransferId>& transfers) {
+  for (TransferId transfer : transfers) {
+    if (Pull* pull = Find(transfer)) CloseTold(transfer, *pull, "cut at the end of the drain");
+    Release(transfer);
+  }
+}
+
+void SimulatedServing::BreakAll(bool tell) {
+  for (auto& [transfer, pull] : pulls_) {
+    if (tell) CloseTold(transfer, pull, "connection reset");
+    if (pull.admitted) worker_->cluster().CloseFlow(pull.flow);
+  }
+  pulls_.clear();
+}
+
+}  // namespace th

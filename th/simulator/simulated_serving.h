@@ -1,0 +1,83 @@
+// The source's side of the pulls from one simulated worker: who was admitted, what they have asked
+// for, which segment is on its way to whom. Segments of one pull go one after the other; a segment
+// that is not here yet is sent as soon as it is.
+#ifndef TH_SIMULATOR_SIMULATED_SERVING_H_
+#define TH_SIMULATOR_SIMULATED_SERVING_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/capability.h"
+#include "th/simulator/flow_network.h"
+#include "th/simulator/simulated_process.h"
+#include "th/weights/checksum.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/segments.h"
+#include "th/worker_session/session_types.h"
+
+namespace th {
+
+class SimulatedWorker;
+
+// How often a source says that it is there while its reader waits.
+inline constexpr absl::Duration kSimulatedKeepAlive = absl::Milliseconds(100);
+
+class SimulatedServing {
+ public:
+  explicit SimulatedServing(SimulatedWorker* worker) : worker_(worker) {}  // outlives it
+
+  void Open(SimulatedWorker* reader, TransferId transfer, const Capability& capability,
+            BufferGeneration generation);
+  void Decide(const AdmissionDecided& decided);
+  void Ask(TransferId transfer, SegmentRange range);
+  // The reader let go.
+  void Release(TransferId transfer);
+  void Cut(const std::vector<TransferId>& transfers);
+  // Sends what can be sent now, to one reader or to all (something has arrived here).
+  void Pump(TransferId transfer);
+  void PumpAll();
+  void HandleChunkDelivered(TransferId transfer);
+  // The process is gone; `tell`: its machine resets the connections.
+  void BreakAll(bool tell);
+
+  void FlipNext(SegmentIndex segment) { flips_.insert(segment); }
+  uint64_t segments_sent() const { return segments_sent_; }
+
+ private:
+  struct Sending {
+    SegmentIndex segment;
+    SegmentSum value;  // of the bytes when it began
+  };
+  struct Pull {
+    SimulatedWorker* reader = nullptr;
+    Capability capability;
+    bool admitted = false;
+    FlowId flow;
+    Wire wire;  // to the reader
+    std::deque<SegmentIndex> asked;
+    std::optional<Sending> sending;
+    bool beating = false;
+  };
+
+  Pull* Find(TransferId transfer);
+  void Drop(TransferId transfer);
+  void StartBeating(TransferId transfer, Pull& pull);
+  void Beat(TransferId transfer);
+  void CloseTold(TransferId transfer, Pull& pull, const std::string& why);
+
+  SimulatedWorker* const worker_;
+  std::map<TransferId, Pull> pulls_;
+  std::set<SegmentIndex> flips_;
+  uint64_t segments_sent_ = 0;
+};
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_SIMULATED_SERVING_H_

@@ -1,0 +1,393 @@
+#include "th/simulator/simulated_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/simulator/cluster.h"
+
+namespace th {
+namespace {
+
+SessionOptions OptionsOf(const WorkerSpec& spec, const std::string& address) {
+  SessionOptions options;
+  options.key = spec.key;
+  options.name = spec.name;
+  options.ranks = spec.ranks;
+  options.location = spec.location;
+  options.spot = spec.spot;
+  options.endpoints = {{.address = address, .transport = "simulated", .site = ""}};
+  return options;
+}
+
+}  // namespace
+
+SimulatedWorker::SimulatedWorker(Cluster* cluster, WorkerSpec spec, std::string address)
+    : SimulatedProcess(cluster->queue(), spec.location),
+      cluster_(cluster),
+      spec_(std::move(spec)),
+      address_(std::move(address)),
+      session_(OptionsOf(spec_, address_), cluster->spec().session),
+      buffer_(spec_.shard, cluster->spec().segment_count) {}
+
+void SimulatedWorker::Begin() {
+  session_.Start(now());
+  const auto buffer =
+      session_.RegisterBuffer("weights", kDefaultForm, cluster_->LayoutOf(spec_.shard), now());
+  if (!buffer.ok()) return cluster_->judge().Violated(std::string(buffer.status().message()));
+  buffer_id_ = *buffer;
+  Settle();
+}
+
+// ---- the caller
+
+CallId SimulatedWorker::BeginCall(const absl::Status& begun, CallId call) {
+  if (begun.ok()) {
+    ++pending_calls_;
+  } else {
+    refusals.push_back(begun);
+  }
+  Settle();
+  return call;
+}
+
+CallId SimulatedWorker::Publish(const std::string& label, const std::string& content,
+                                absl::Duration timeout) {
+  return PublishBytes(label, content, content, timeout);
+}
+
+CallId SimulatedWorker::PublishFalsely(const std::string& label, const std::string& content,
+                                       const std::string& truly) {
+  return PublishBytes(label, content, truly, absl::Seconds(10));
+}
+
+CallId SimulatedWorker::PublishBytes(const std::string& label, const std::string& content,
+                                     const std::string& truly, absl::Duration timeout) {
+  const CallId call(++calls_);
+  if (state() == BufferState::kWritable) buffer_.Write(truly);
+  PublishRequest request;
+  request.label = VersionLabel::Parse(label).value();
+  cluster_->judge().Published(request.label, content, truly);
+  request.attributes = {{kContentAttribute, content}};
+  request.timeout = timeout;
+  const absl::Status begun = session_.Publish(call, buffer_id_, std::move(request), now());
+  published_under_ = session_.buffer_generation(buffer_id_);
+  return BeginCall(begun, call);
+}
+
+CallId SimulatedWorker::Update(VersionSelector selector, absl::Duration timeout) {
+  const CallId call(++calls_);
+  UpdateRequest request;
+  request.selector = std::move(selector);
+  request.timeout = timeout;
+  return BeginCall(session_.Update(call, buffer_id_, std::move(request), now()), call);
+}
+
+CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout) {
+  const CallId call(++calls_);
+  return BeginCall(session_.Unpublish(call, buffer_id_, {.drain_timeout = drain_timeout}, now()),
+                   call);
+}
+
+CallId SimulatedWorker::Command(RunCommand command) {
+  const CallId call(++calls_);
+  return BeginCall(session_.Command(call, std::move(command), now()), call);
+}
+
+void SimulatedWorker::Reset() {
+  const absl::Status status = session_.Reset(buffer_id_, now());
+  if (!status.ok()) refusals.push_back(status);
+  Settle();
+}
+
+void SimulatedWorker::Leave() {
+  session_.Leave(now());
+  Settle();
+}
+
+std::string SimulatedWorker::Describe() const {
+  const char* life = !alive() ? "dead" : stopped() ? "stopped" : "alive";
+  return absl::StrCat(
+      Name(), " (", address_, ") is ", life,
+      ended_.has_value() ? absl::StrCat(", ended: ", ended_->status.ToString()) : "",
+      session_.joined() ? ", joined" : ", not joined", ready_ ? "" : ", not registered",
+      ", waits for ", pending_calls_, " calls, ", session_.Describe(buffer_id_),
+      done.empty() ? "" : absl::StrCat(", last heard: ", done.rbegin()->second.status.ToString()),
+      refusals.empty() ? "" : absl::StrCat(", last refused: ", refusals.back().ToString()));
+}
+
+double SimulatedWorker::held_fraction() const {
+  if (fill_ == nullptr) return 0;
+  return static_cast<double>(fill_->held().count()) / static_cast<double>(buffer_.segment_count());
+}
+
+// ---- mishaps
+
+void SimulatedWorker::CloseEverything(bool tell) {
+  serving_.BreakAll(tell);
+  if (fill_ != nullptr) fill_->CloseAll(tell);
+  fill_.reset();
+}
+
+void SimulatedWorker::Kill() {
+  if (!alive()) return;
+  CloseEverything(/*tell=*/true);
+  if (stream_.has_value()) cluster_->server().Disconnect(*this, *stream_);
+  SetAlive(false);
+}
+
+void SimulatedWorker::Crash() {
+  if (!alive()) return;
+  CloseEverything(/*tell=*/false);
+  SetAlive(false);
+}
+
+void SimulatedWorker::Stop() {
+  if (alive()) SetStopped(true);
+}
+
+void SimulatedWorker::Continue() {
+  if (!stopped()) return;
+  SetStopped(false);
+  if (fill_ != nullptr) fill_->ContinueAll();
+}
+
+void SimulatedWorker::BreakStream() {
+  if (!stream_.has_value()) return;
+  cluster_->server().Disconnect(*this, *stream_);
+  HandleStreamClosed(*stream_, absl::UnavailableError("broken by the network"));
+}
+
+// ---- the control stream
+
+void SimulatedWorker::HandleStreamOpen(ConnectionId connection) {
+  if (stream_ != connection) return;
+  session_.HandleStreamOpen(now());
+  Settle();
+}
+
+void SimulatedWorker::HandleStreamClosed(ConnectionId connection, absl::Status why) {
+  if (stream_ != connection) return;
+  stream_.reset();
+  session_.HandleStreamClosed(std::move(why), now());
+  Settle();
+}
+
+void SimulatedWorker::HandleServerMessage(ConnectionId connection, const ServerMessage& message) {
+  if (stream_ != connection) return;
+  JudgeMessage(message);
+  session_.HandleServerMessage(message, now());
+  Settle();
+}
+
+void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
+  if (auto* joined = std::get_if<Joined>(&message)) {
+    group_generation_ = joined->group_generation.value;
+  } else if (auto* changed = std::get_if<GroupChanged>(&message)) {
+    group_generation_ = changed->group_generation.value;
+  }
+  Judge::GroupOperation operation{spec_.key, spec_.name.group, group_generation_, {}, {}};
+  if (auto* resolved = std::get_if<OperationResolved>(&message)) {
+    operation.buffer = resolved->key.buffer;
+    operation.number = resolved->key.number;
+    cluster_->judge().HeardResolved(this, operation, resolved->version.sequence);
+  } else if (auto* finished = std::get_if<OperationFinished>(&message)) {
+    operation.buffer = finished->key.buffer;
+    operation.number = finished->key.number;
+    cluster_->Trace([&] {
+      return absl::StrCat(Name(), ": operation ", finished->key.number.value, " of generation ",
+                          group_generation_, " ended, kind ", finished->kind, " outcome ",
+                          finished->outcome, " #", finished->version.sequence.ToString(), " ",
+                          finished->status.ToString());
+    });
+    cluster_->judge().HeardFinished(this, operation, session_.epoch(), *finished);
+  }
+}
+
+// ---- the data plane
+
+void SimulatedWorker::HandleChunkDelivered(TransferId transfer) {
+  serving_.HandleChunkDelivered(transfer);
+}
+
+void SimulatedWorker::HandlePullOpened(SimulatedWorker* reader, TransferId transfer,
+                                       const Capability& capability, BufferGeneration generation) {
+  serving_.Open(reader, transfer, capability, generation);
+  Settle();
+}
+
+void SimulatedWorker::HandlePullAsked(TransferId transfer, SegmentRange range) {
+  serving_.Ask(transfer, range);
+}
+
+void SimulatedWorker::HandlePullClosed(TransferId transfer) {
+  serving_.Release(transfer);
+  Settle();
+}
+
+void SimulatedWorker::HandlePullContinues(TransferId transfer) { serving_.Pump(transfer); }
+
+void SimulatedWorker::HandlePullAdmitted(TransferId transfer, absl::Status status) {
+  if (fill_ != nullptr) fill_->HandleAdmitted(transfer, status);
+  Settle();
+}
+
+void SimulatedWorker::HandleSegment(TransferId transfer, SegmentIndex segment, SegmentSum value,
+                                    SegmentSum sum) {
+  if (fill_ != nullptr) fill_->HandleSegment(transfer, segment, value, sum);
+  Settle();
+  serving_.PumpAll();
+}
+
+void SimulatedWorker::HandleSourceAlive(TransferId transfer) {
+  if (fill_ != nullptr) fill_->HandleAlive(transfer);
+}
+
+void SimulatedWorker::HandleSourceClosed(TransferId transfer, const std::string& why) {
+  cluster_->Trace([&] { return absl::StrCat(Name(), ": a source is gone: ", why); });
+  if (fill_ != nullptr) fill_->HandleClosed(transfer, why);
+  Settle();
+}
+
+void SimulatedWorker::HandleFillTick(OperationKey operation) {
+  if (fill_ == nullptr || fill_->operation() != operation) return;
+  fill_->HandleTick();
+  Settle();
+}
+
+// ---- the driver
+
+void SimulatedWorker::Settle() {
+  for (;;) {
+    if (fill_ != nullptr) {
+      for (const FillEvent& event : fill_->TakeEvents()) Tell(event);
+    }
+    const auto output = session_.PollOutput();
+    if (output.has_value()) {
+      Do(*output);
+    } else if (fill_ == nullptr || !fill_->has_events()) {
+      break;
+    }
+  }
+  ScheduleTick();
+}
+
+void SimulatedWorker::Tell(const FillEvent& event) {
+  if (std::holds_alternative<FillFirstWrite>(event)) {
+    session_.HandleFirstWrite(buffer_id_, now());
+  } else if (auto* progressed = std::get_if<FillProgressed>(&event)) {
+    session_.HandleFillProgress(buffer_id_, progressed->report, now());
+  } else if (std::holds_alternative<FillReceived>(event)) {
+    session_.HandleAllReceived(buffer_id_, now());
+  } else if (auto* completed = std::get_if<FillCompleted>(&event)) {
+    session_.HandleFillComplete(buffer_id_, completed->root, now());
+  } else if (auto* failed = std::get_if<FillFailed>(&event)) {
+    session_.HandleFillFailed(buffer_id_, failed->why, now());
+  } else if (auto* lost = std::get_if<FillSourceFailed>(&event)) {
+    session_.HandleSourceFailed(buffer_id_, lost->assignment, lost->source, lost->failure,
+                                lost->detail, now());
+  } else if (auto* suspected = std::get_if<FillSourceSuspected>(&event)) {
+    session_.HandleSourceSuspected(buffer_id_, suspected->assignment, suspected->source,
+                                   "a wrong sum", now());
+  }
+}
+
+void SimulatedWorker::Do(const SessionOutput& output) {
+  if (std::holds_alternative<OpenStream>(output)) {
+    stream_ = cluster_->server().Connect(this);
+  } else if (std::holds_alternative<CloseStream>(output)) {
+    if (stream_.has_value()) cluster_->server().Disconnect(*this, *stream_);
+    stream_.reset();
+  } else if (auto* sent = std::get_if<SendToServer>(&output)) {
+    if (stream_.has_value()) cluster_->server().Send(this, *stream_, sent->message);
+  } else if (auto* start = std::get_if<StartFill>(&output)) {
+    Do(*start);
+  } else if (auto* set = std::get_if<SetSources>(&output)) {
+    if (fill_ != nullptr && fill_->operation() == set->operation) fill_->SetSources(*set);
+  } else if (auto* root = std::get_if<SetRoot>(&output)) {
+    const bool wanted = fill_ != nullptr && fill_->version().sequence == root->version;
+    if (wanted) fill_->SetRoot(root->root);
+  } else if (std::holds_alternative<StopFill>(output)) {
+    EndFill();
+    session_.HandleFillStopped(buffer_id_, now());
+  } else if (auto* sealing = std::get_if<StartSealing>(&output)) {
+    Do(*sealing);
+  } else if (auto* cut = std::get_if<CutReaders>(&output)) {
+    serving_.Cut(cut->transfers);
+  } else if (auto* decided = std::get_if<AdmissionDecided>(&output)) {
+    serving_.Decide(*decided);
+  } else if (auto* registered = std::get_if<BufferReady>(&output)) {
+    ready_ = registered->status.ok();
+  } else if (auto* finished = std::get_if<OperationDone>(&output)) {
+    Do(*finished);
+  } else if (auto* command = std::get_if<CommandDone>(&output)) {
+    --pending_calls_;
+    commands[command->call] = command->finished;
+  } else if (auto* lost = std::get_if<PublicationLost>(&output)) {
+    lost_publications.push_back(*lost);
+  } else if (auto* end = std::get_if<SessionEnded>(&output)) {
+    ended_ = *end;
+    CloseEverything(/*tell=*/true);
+  }
+}
+
+void SimulatedWorker::Do(const StartFill& start) {
+  EndFill();
+  buffer_.SetHeld(start.resume);
+  fill_ = std::make_unique<SimulatedFill>(this, start);
+}
+
+void SimulatedWorker::EndFill() {
+  if (fill_ == nullptr) return;
+  fill_->CloseAll(/*tell=*/true);
+  fill_.reset();
+}
+
+void SimulatedWorker::Do(const StartSealing& sealing) {
+  Post(cluster_->spec().sealing_time, [this, sealing] {
+    if (session_.buffer_generation(buffer_id_) != sealing.generation) return;  // unpublished since
+    session_.HandleSealed(sealing.buffer, sealing.version, sealing.generation, buffer_.Root(),
+                          now());
+    Settle();
+  });
+}
+
+void SimulatedWorker::Do(const OperationDone& finished) {
+  --pending_calls_;
+  cluster_->judge().Expect(done.emplace(finished.call, finished).second, "a call has ended twice",
+                           Name());
+  if (finished.kind == OperationKind::kUpdate) EndFill();
+  JudgeMoved(finished);
+  if (finished.kind == OperationKind::kUnpublish && finished.status.ok()) {
+    cluster_->judge().Expect(session_.buffer_generation(buffer_id_) > published_under_,
+                             "unpublished under the same generation", Name());
+  }
+  if (state() == BufferState::kWritable) {
+    buffer_.Write(absl::StrCat("what ", address_, " computes, ", ++writes_));
+  }
+  if (on_done != nullptr) on_done(finished);
+}
+
+void SimulatedWorker::JudgeMoved(const OperationDone& finished) {
+  if (finished.kind != OperationKind::kUpdate || !finished.status.ok()) return;
+  if (finished.outcome == UpdateOutcome::kNotAvailable) return;
+  cluster_->judge().Moved(Name(), finished.version, buffer_);
+}
+
+// ---- time
+
+void SimulatedWorker::ScheduleTick() {
+  const absl::Time deadline = std::max(session_.NextDeadline(), now());
+  if (deadline >= tick_at_) return;
+  tick_at_ = deadline;
+  Post(deadline - now(), [this, deadline] { Tick(deadline); });
+}
+
+void SimulatedWorker::Tick(absl::Time scheduled) {
+  if (scheduled != tick_at_) return;  // an earlier one was asked for since
+  tick_at_ = absl::InfiniteFuture();
+  if (now() >= session_.NextDeadline()) session_.HandleTick(now());
+  Settle();
+}
+
+}  // namespace th

@@ -1,0 +1,160 @@
+// One worker's process in a simulation: a worker session with one buffer, the fill of that buffer
+// and the transfers to its readers. Drives the session as //th/client does.
+#ifndef TH_SIMULATOR_SIMULATED_WORKER_H_
+#define TH_SIMULATOR_SIMULATED_WORKER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/registry_types.h"
+#include "th/simulator/simulated_buffer.h"
+#include "th/simulator/simulated_fill.h"
+#include "th/simulator/simulated_process.h"
+#include "th/simulator/simulated_serving.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/version.h"
+#include "th/worker_session/worker_session.h"
+
+namespace th {
+
+class Cluster;
+
+struct WorkerSpec {
+  ModelKey key = {"r1", "qwen3"};
+  RankName name;
+  uint32_t ranks = 1;
+  int shard = 0;
+  Location location;
+  bool spot = false;
+};
+
+class SimulatedWorker : public SimulatedProcess {
+ public:
+  SimulatedWorker(Cluster* cluster, WorkerSpec spec, std::string address);
+
+  // ---- the caller's part. Each begins a call; `done` has its end. A refused verb is in
+  // `refusals`. The buffer is given `content` first and must be writable.
+  CallId Publish(const std::string& label, const std::string& content,
+                 absl::Duration timeout = absl::Seconds(60));
+  // The same, but what it calls `content` are the bytes of another.
+  CallId PublishFalsely(const std::string& label, const std::string& content,
+                        const std::string& truly);
+  CallId Update(VersionSelector selector = LatestVersion{},
+                absl::Duration timeout = absl::Seconds(60));
+  // When it has ended well the owner writes other bytes at once, as a training step does.
+  CallId Unpublish(absl::Duration drain_timeout = absl::Seconds(5));
+  CallId Command(RunCommand command);
+  void Reset();
+  void Leave();
+
+  const WorkerSpec& spec() const { return spec_; }
+  const std::string& address() const { return address_; }
+  std::string Name() const { return spec_.name.ToString(); }
+  std::string Describe() const;  // for people
+  const WorkerSession& session() const { return session_; }
+  bool ready() const { return ready_; }  // joined, and its buffer is known to the server
+  const std::optional<SessionEnded>& ended() const { return ended_; }
+  BufferId buffer_id() const { return buffer_id_; }
+  BufferState state() const { return session_.buffer_state(buffer_id_); }
+  const SimulatedBuffer& buffer() const { return buffer_; }
+  double held_fraction() const;  // of the fill that goes on; 0: none
+  // Segments that were accepted, by the name of their source.
+  const std::map<std::string, uint64_t>& segments_from() const { return segments_from_; }
+  uint64_t segments_sent() const { return serving_.segments_sent(); }
+  uint64_t sources_lost() const { return sources_lost_; }
+  uint64_t corrupt_segments() const { return corrupt_segments_; }
+  bool waits_for_calls() const { return pending_calls_ > 0; }
+
+  std::map<CallId, OperationDone> done;
+  std::map<CallId, CommandFinished> commands;
+  std::vector<PublicationLost> lost_publications;
+  std::vector<absl::Status> refusals;
+  std::function<void(const OperationDone&)> on_done;  // if set, after `done` has it
+
+  // ---- mishaps
+  void Kill();   // its machine tells everybody
+  void Crash();  // with its machine: nobody is told
+  void Stop();
+  void Continue();
+  void BreakStream();
+  // The next copy of `segment` that it sends has a bit flipped on its way.
+  void FlipNext(SegmentIndex segment) { serving_.FlipNext(segment); }
+
+  // ---- for the cluster, the server and other workers
+  void Begin();
+  void HandleStreamOpen(ConnectionId connection);
+  void HandleStreamClosed(ConnectionId connection, absl::Status why);
+  void HandleServerMessage(ConnectionId connection, const ServerMessage& message);
+  void HandleChunkDelivered(TransferId transfer);  // whether it runs or not: its machine sent it
+  // A reader's messages.
+  void HandlePullOpened(SimulatedWorker* reader, TransferId transfer, const Capability& capability,
+                        BufferGeneration generation);
+  void HandlePullAsked(TransferId transfer, SegmentRange range);
+  void HandlePullClosed(TransferId transfer);
+  void HandlePullContinues(TransferId transfer);  // the reader takes bytes again
+  // A source's messages.
+  void HandlePullAdmitted(TransferId transfer, absl::Status status);
+  void HandleSegment(TransferId transfer, SegmentIndex segment, SegmentSum value, SegmentSum sum);
+  void HandleSourceAlive(TransferId transfer);
+  void HandleSourceClosed(TransferId transfer, const std::string& why);
+  void HandleFillTick(OperationKey operation);
+
+  // ---- for its parts
+  Cluster& cluster() { return *cluster_; }
+  SimulatedBuffer& mutable_buffer() { return buffer_; }
+  WorkerSession& mutable_session() { return session_; }
+  void CountAccepted(const std::string& source) { ++segments_from_[source]; }
+  void CountLost() { ++sources_lost_; }
+  void CountCorrupt() { ++corrupt_segments_; }
+  // Carries out what the session and the fill ask, until both are quiet.
+  void Settle();
+
+ private:
+  CallId PublishBytes(const std::string& label, const std::string& content,
+                      const std::string& truly, absl::Duration timeout);
+  CallId BeginCall(const absl::Status& begun, CallId call);
+  void Do(const SessionOutput& output);
+  void Do(const StartFill& start);
+  void Do(const StartSealing& sealing);
+  void Do(const OperationDone& finished);
+  void Tell(const FillEvent& event);
+  void EndFill();
+  void CloseEverything(bool tell);
+  void ScheduleTick();
+  void Tick(absl::Time scheduled);
+  void JudgeMessage(const ServerMessage& message);
+  void JudgeMoved(const OperationDone& finished);
+
+  Cluster* const cluster_;  // outlives it
+  const WorkerSpec spec_;
+  const std::string address_;
+  WorkerSession session_;
+  BufferId buffer_id_;
+  SimulatedBuffer buffer_;
+  SimulatedServing serving_{this};
+  std::unique_ptr<SimulatedFill> fill_;
+  bool ready_ = false;
+  std::optional<SessionEnded> ended_;
+  std::optional<ConnectionId> stream_;
+  uint64_t group_generation_ = 0;
+  BufferGeneration published_under_;
+  uint64_t calls_ = 0;
+  uint64_t pending_calls_ = 0;
+  uint64_t writes_ = 0;  // of its owner, to tell what it writes apart
+  absl::Time tick_at_ = absl::InfiniteFuture();
+  std::map<std::string, uint64_t> segments_from_;
+  uint64_t sources_lost_ = 0;
+  uint64_t corrupt_segments_ = 0;
+};
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_SIMULATED_WORKER_H_
