@@ -38,7 +38,9 @@ Json ModelToJson(const ModelKey& key, const DurableModel& model) {
   for (const DurableRollBack& point : model.roll_backs) {
     Json& entry =
         roll_backs.emplace_back(Json{{"lineage", point.lineage.value}, {"to", point.to.value}});
-    if (!point.group.empty()) entry["group"] = point.group;
+    if (point.group.empty()) continue;
+    entry["group"] = point.group;
+    entry["group_generation"] = point.group_generation.value;
   }
   Json out = {{"run", key.run},
               {"model", key.model},
@@ -138,6 +140,9 @@ absl::StatusOr<DurableRollBack> RollBackFromJson(const Json& in) {
   DurableRollBack point{.lineage = Lineage(reader.Number<uint64_t>("lineage")),
                         .to = VersionSequence(reader.Number<uint64_t>("to")),
                         .group = reader.TextOrNone("group")};
+  if (!point.group.empty()) {
+    point.group_generation = GroupGeneration(reader.Number<uint64_t>("group_generation"));
+  }
   TH_RETURN_IF_ERROR(reader.status());
   return point;
 }

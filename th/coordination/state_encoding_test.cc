@@ -26,7 +26,7 @@ StoredState Sample() {
                {VersionSequence::Of(Epoch(1), 3), "",
                 absl::FromUnixNanos(1'700'000'000'000'000'001)}},
       .roll_backs = {{Lineage(1), VersionSequence::Of(Epoch(2), 9)},
-                     {Lineage(2), VersionSequence::Of(Epoch(5), 1), "trainer"}},
+                     {Lineage(2), VersionSequence::Of(Epoch(5), 1), "trainer", GroupGeneration(9)}},
       .roll_back_results = {
           {"resume-57", VersionSequence::Of(Epoch(5), 1), "step-57", Lineage(2)}}};
   state.durable.models[{"r2", "qwen3"}] = {};

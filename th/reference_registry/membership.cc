@@ -160,12 +160,17 @@ void SetLease(Turn& turn, Worker& worker) {
   turn.state.deadlines.insert(LeaseOf(worker));
 }
 
-// What a rank knows that had been told of `claimed`: its group's own roll-backs concern it too.
-Lineage WithOwnRollBacks(const DurableModel& durable, const std::string& group, Lineage claimed) {
+// What a rank knows that comes back: its group's own roll-backs concern it too, unless the group
+// had begun a new generation by then and this rank is of the one before.
+Lineage KnownLineage(const DurableModel& durable, const std::string& group,
+                     const ResumeClaim& claim) {
+  Lineage known = claim.lineage;
   for (const DurableRollBack& roll_back : durable.roll_backs) {
-    if (roll_back.group == group) claimed = std::max(claimed, roll_back.lineage);
+    const bool own =
+        roll_back.group == group && claim.group_generation >= roll_back.group_generation;
+    if (own) known = std::max(known, roll_back.lineage);
   }
-  return claimed;
+  return known;
 }
 
 Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId id) {
@@ -177,9 +182,8 @@ Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId
   worker.name = request.name;
   worker.last_heard = turn.now;
   const DurableModel& durable = group.model->durable;
-  worker.lineage = request.resume.has_value()
-                       ? WithOwnRollBacks(durable, group.name, request.resume->lineage)
-                       : durable.lineage;
+  worker.lineage = request.resume.has_value() ? KnownLineage(durable, group.name, *request.resume)
+                                              : durable.lineage;
   group.members[request.name.rank] = &worker;
   SetLease(turn, worker);
   return worker;
@@ -336,12 +340,10 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
 
 void CountAnewIfARankLags(Turn& turn, Replica& replica) {
   for (const auto& [rank, buffer] : replica.buffers) {
-    if (buffer->operations_missed < kMaxOperationsMissed) continue;
+    if (!buffer->lags) continue;
     Group& group = *replica.group;
-    return BeginGeneration(
-        turn, group, buffer->worker->name,
-        absl::StrCat("has not started ", kMaxOperationsMissed, " operations in a row"),
-        NewGeneration(turn, group, GroupGeneration()), /*except=*/nullptr);
+    return BeginGeneration(turn, group, buffer->worker->name, "is an operation behind the others",
+                           NewGeneration(turn, group, GroupGeneration()), /*except=*/nullptr);
   }
 }
 

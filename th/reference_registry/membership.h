@@ -48,12 +48,9 @@ void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause);
 // The group's record goes when it has no member, and its model's when it has nothing to remember.
 void ForgetIfEmpty(Turn& turn, Group& group);
 
-// Operations of a group that expire without one and the same member, in a row: that many, and the
-// group counts anew. A rank may be an operation behind the others for ever when the caller of all
-// ranks waits for all of them: it lost one of its calls to a change of the group that it heard of
-// late.
-inline constexpr uint32_t kMaxOperationsMissed = 2;
-// After an operation of the replica has expired.
+// After an operation of the replica has expired: where a rank lags the group counts anew. A rank
+// may be an operation behind the others for ever when the caller of all ranks waits for all of
+// them: it lost one of its calls to a change of the group that it heard of late.
 void CountAnewIfARankLags(Turn& turn, Replica& replica);
 
 // The lease's time has come: removes the worker, or looks again later when it was heard since.

@@ -441,26 +441,51 @@ TEST(RecoveryTest, AnUnfinishedPublishIsPublishedAfresh) {
 }
 
 // Without a server a rank ends its unpublish by itself; that is the group's result, also for a rank
-// that drains still.
-TEST(RecoveryTest, AnUnpublishThatARankEndedWithoutTheServerTakesAwayWhatTheOthersHold) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  hub.Restart();
-  AnnouncedBuffer draining = trainer[1].Holding(version, true, "step-1");
-  draining.last_finished = FinishedOperation{.number = OperationNumber(1), .version = version};
-  ASSERT_TRUE(trainer[1].Resume({draining}));
-  trainer[1].Unpublish();
-  AnnouncedBuffer drained = trainer[0].Announced();
-  drained.last_finished =
-      FinishedOperation{.number = OperationNumber(2), .kind = OperationKind::kUnpublish};
-  ASSERT_TRUE(trainer[0].Resume({drained}));
-  trainer[0].number = OperationNumber(2);
-  EXPECT_OK(trainer[1].Finished().status);
-  hub.Advance(absl::Seconds(2));
-  for (TestRank& rank : trainer) rank.Publish("step-2");
-  for (TestRank& rank : trainer) EXPECT_OK(rank.Finished().status);
+// that drains still, or has not called yet.
+class UnpublishedWithoutServerTest : public ::testing::Test {
+ protected:
+  UnpublishedWithoutServerTest() {
+    JoinAndRegister(trainer_);
+    version_ = PublishWhole(trainer_, "step-1");
+    hub_.Restart();
+  }
+  void TheFirstResumesUnpublished() {
+    AnnouncedBuffer drained = trainer_[0].Announced();
+    drained.last_finished =
+        FinishedOperation{.number = OperationNumber(2), .kind = OperationKind::kUnpublish};
+    ASSERT_TRUE(trainer_[0].Resume({drained}));
+    trainer_[0].number = OperationNumber(2);
+  }
+  void TheSecondResumesHolding() {
+    AnnouncedBuffer holding = trainer_[1].Holding(version_, true, "step-1");
+    holding.last_finished = FinishedOperation{.number = OperationNumber(1), .version = version_};
+    ASSERT_TRUE(trainer_[1].Resume({holding}));
+  }
+  void ExpectThatTheNextPublishWorks() {
+    hub_.Advance(absl::Seconds(2));
+    for (TestRank& rank : trainer_) rank.Publish("step-2");
+    for (TestRank& rank : trainer_) EXPECT_OK(rank.Finished().status);
+  }
+
+  RegistryHarness hub_;
+  std::vector<TestRank> trainer_ = MakeGroup(hub_, "trainer", 2);
+  VersionInfo version_;
+};
+
+TEST_F(UnpublishedWithoutServerTest, WhoDrainsStillHearsTheResult) {
+  TheSecondResumesHolding();
+  trainer_[1].Unpublish();
+  TheFirstResumesUnpublished();
+  EXPECT_OK(trainer_[1].Finished().status);
+  ExpectThatTheNextPublishWorks();
+}
+
+TEST_F(UnpublishedWithoutServerTest, WhoCallsLaterHearsTheResult) {
+  TheFirstResumesUnpublished();
+  TheSecondResumesHolding();
+  trainer_[1].Unpublish();
+  EXPECT_OK(trainer_[1].Finished().status);
+  ExpectThatTheNextPublishWorks();
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ struct DurableRollBack {
   // Of the rank that asked; empty: a controller did. The group goes on in the new lineage, also
   // when the server restarts before every rank has heard of it.
   std::string group;
+  GroupGeneration group_generation;  // of that group then
   friend bool operator==(const DurableRollBack&, const DurableRollBack&) = default;
 };
 // The results of roll-backs of one model that are kept for a caller that asks again.

@@ -24,7 +24,11 @@ void RememberRollBack(DurableModel& durable, VersionSequence to, const Group* ca
   std::vector<DurableRollBack>& kept = durable.roll_backs;
   // An earlier one that let later versions live says nothing more.
   while (!kept.empty() && kept.back().to >= to) kept.pop_back();
-  kept.push_back({durable.lineage, to, caller == nullptr ? "" : caller->name});
+  kept.push_back({durable.lineage, to});
+  if (caller != nullptr) {
+    kept.back().group = caller->name;
+    kept.back().group_generation = caller->generation;
+  }
   if (kept.size() <= kMaxRollBacksKept) return;
   // The two oldest become one that withdraws what either does, and perhaps more: never less.
   kept[1].to = kept[0].to;

@@ -141,6 +141,18 @@ TEST_F(RollBackTest, TheGroupThatAskedGoesOnAfterARestart) {
   EXPECT_OK(second_.Finished().status);
 }
 
+// A process of the group that was thought dead before the roll-back.
+TEST_F(RollBackTest, AnEarlierGenerationOfTheGroupIsLeftInThePastByARestart) {
+  TestRank zombie = second_;
+  second_.Disconnect();
+  TestRank replacement(hub_, "trainer-2", 0, 1);
+  replacement.JoinAndRegister();
+  replacement.Say(To("step-1"));
+  hub_.Restart();
+  ASSERT_TRUE(zombie.Resume({zombie.Announced()}));
+  EXPECT_EQ(zombie.lineage, Lineage(0));
+}
+
 TEST_F(RollBackTest, AnotherGroupIsLeftInThePastByARestart) {
   second_.Say(To("step-1"));
   hub_.Restart();

@@ -119,7 +119,8 @@ struct Buffer {
   uint64_t segment_count = 0;
   BufferGeneration generation;
   OperationNumber last_started;
-  uint32_t operations_missed = 0;  // that expired without this rank, in a row
+  OperationNumber missed;          // the last that expired without this rank
+  bool lags = false;               // it is an operation behind the others (CountAnewIfARankLags)
   bool registration_owed = false;  // BufferRegistered follows when the layout is here
   std::optional<Content> content;
   Shard* shard = nullptr;  // of the content; set exactly when there is content

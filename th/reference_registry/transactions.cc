@@ -157,9 +157,14 @@ std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
                       missing.size() == 1 ? " has" : " have", " not started it");
 }
 
-void CountMissed(Replica& replica, const Transaction& transaction) {
+// A rank lags that missed the operation before too and has asked for that one since, too late: it
+// calls, but one operation behind. A rank that calls nothing is late, and hears all results.
+void NoteMissed(Replica& replica, const Transaction& transaction) {
+  const OperationNumber number = transaction.number;
   for (auto& [rank, buffer] : replica.buffers) {
-    if (!transaction.participants.contains(rank)) ++buffer->operations_missed;
+    if (transaction.participants.contains(rank)) continue;
+    buffer->lags = buffer->missed.Next() == number && buffer->last_started.Next() == number;
+    buffer->missed = number;
   }
 }
 
@@ -236,6 +241,11 @@ void JoinTransaction::Apply(Turn& turn) const {
   const OperationNumber number = request.key.number;
   own.last_started = std::max(own.last_started, number);
   if (auto result = replica.results.find(number); result != replica.results.end()) {
+    const bool unpublished =
+        request.kind == OperationKind::kUnpublish && result->second.status.ok();
+    // Ended in another reign, before this rank had said what it holds.
+    const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
+    if (unpublished && latest) TakeAway(turn, replica);
     return SendResult(turn, own, result->second);
   }
   const Rank rank = RankOf(own);
@@ -243,7 +253,6 @@ void JoinTransaction::Apply(Turn& turn) const {
   Transaction& transaction = it->second;
   const std::string disagreement = Disagreement(transaction, request);
   transaction.participants.try_emplace(rank);
-  own.operations_missed = 0;
   transaction.arrivals.insert(rank);
   if (!disagreement.empty()) {
     const RankName first{replica.group->name, transaction.first_rank};
@@ -332,7 +341,7 @@ void ExpireOperation(Turn& turn, Replica& replica, OperationNumber number) {
     absl::StrAppend(&text, "the server was still recovering");
   } else {
     absl::StrAppend(&text, WhoIsLate(replica, found->second));
-    CountMissed(replica, found->second);
+    NoteMissed(replica, found->second);
   }
   FailOperation(turn, replica, number, absl::DeadlineExceededError(text));
 }
@@ -364,7 +373,8 @@ void RestartNumbering(Group& group) {
     replica.finished_here = false;
     for (auto& [rank, buffer] : replica.buffers) {
       buffer->last_started = OperationNumber();
-      buffer->operations_missed = 0;
+      buffer->missed = OperationNumber();
+      buffer->lags = false;
     }
   }
 }

@@ -209,6 +209,18 @@ TEST_F(LaggingRankTest, AGroupThatMissesTheSameRankTwiceCountsAnew) {
   UpdateWhole(group_);
 }
 
+// It was stopped, say, and calls in a loop of its own: the saved results bring it up to the others.
+TEST_F(LaggingRankTest, ARankThatCallsNothingHearsAllResults) {
+  ExpireWithoutTheLast();
+  ExpireWithoutTheLast();
+  EXPECT_TRUE(group_[0].HearsNone<GroupChanged>());
+  for (int missed = 0; missed < 2; ++missed) {
+    group_[1].Update();
+    EXPECT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  }
+  UpdateWhole(group_);
+}
+
 TEST_F(LaggingRankTest, ARankThatComesInTimeInBetweenDoesNotLag) {
   ExpireWithoutTheLast();
   group_[1].Update();

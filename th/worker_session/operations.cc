@@ -16,13 +16,10 @@ namespace th::session {
 namespace {
 
 void AdvanceDrain(State& state, Buffer& buffer, absl::Time now) {
-  const bool draining = buffer.contract.state() == BufferState::kDraining;
-  if (draining && WaitsForSeal(buffer, now)) return;
+  if (buffer.contract.state() != BufferState::kDraining || WaitsForSeal(buffer, now)) return;
   MutabilityContract::DrainStep step = buffer.contract.Advance(now);
-  if (draining) {
-    buffer.drain_cut = step.cut;
-    state.TellServing(buffer);
-  }
+  buffer.drain_cut = step.cut;
+  state.TellServing(buffer);
   if (!step.to_cut.empty()) state.Emit(CutReaders{buffer.id, std::move(step.to_cut)});
 }
 

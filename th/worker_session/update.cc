@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
@@ -86,6 +87,9 @@ void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time no
 void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   BeforeUpdate& before = operation.update.before;
   (void)buffer.contract.FillFailed();  // cannot fail: the state is filling
+  // Before anything is served again: readers of what is not coming would take it for that.
+  std::vector<TransferId> to_cut = buffer.contract.Advance(now).to_cut;
+  if (!to_cut.empty()) state.Emit(CutReaders{buffer.id, std::move(to_cut)});
   if (!operation.update.wrote) {
     buffer.version = before.version;
     buffer.publisher = before.publisher;
