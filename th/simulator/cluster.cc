@@ -60,13 +60,19 @@ void Cluster::Carry(const SimulatedProcess& from, SimulatedProcess* to, Wire* wi
 }
 
 void Cluster::Arrive(const SimulatedProcess& from, SimulatedProcess* to, SimulatedEvent event) {
-  if (fabric_.Connected(from.location(), to->location())) return to->Take(std::move(event));
-  held_.push_back({&from, to, std::move(event)});
+  if (!fabric_.Connected(from.location(), to->location())) {
+    undelivered_.push_back({&from, to, std::move(event)});
+    return;
+  }
+  ++deliveries_;
+  to->RunOrHold(std::move(event));
 }
 
 void Cluster::HealHost(const std::string& host) {
   fabric_.Heal(host, now());
-  for (Held& held : std::exchange(held_, {})) Arrive(*held.from, held.to, std::move(held.event));
+  for (Undelivered& message : std::exchange(undelivered_, {})) {
+    Arrive(*message.from, message.to, std::move(message.event));
+  }
 }
 
 FlowId Cluster::OpenFlow(SimulatedWorker* source, const SimulatedWorker& reader,
@@ -92,7 +98,6 @@ void Cluster::Step() {
   for (FlowId flow : network_.TakeDelivered(now())) {
     const auto owner = flows_.find(flow);
     if (owner == flows_.end()) continue;  // closed by one that was delivered just before
-    ++deliveries_;
     owner->second.source->HandleChunkDelivered(owner->second.transfer);
   }
 }

@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -48,8 +49,6 @@ struct ClusterSpec {
   uint64_t segment_count = 16;
   uint64_t segment_bytes = kMinSegmentBytes;
   absl::Duration sealing_time = absl::Milliseconds(20);
-  // The registry's own rules after each of its events: O(cluster) each.
-  bool check_registry = true;
   // If set, hears what happens, in words: for people who look for the cause of a violation.
   std::function<void(const std::string&)> trace;
 };
@@ -61,7 +60,8 @@ class Cluster {
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  // A process that joins and registers one buffer, in due course. The cluster owns it to its end.
+  // A process that joins and registers one buffer, in due course. Valid as long as the cluster,
+  // also when it is dead; a rank that starts again is a new worker.
   SimulatedWorker* Start(WorkerSpec spec);
   SimulatedServer& server() { return *server_; }
   const std::vector<std::unique_ptr<SimulatedWorker>>& workers() const { return workers_; }
@@ -74,10 +74,12 @@ class Cluster {
   // ---- time
   absl::Time now() const { return queue_.now(); }
   void Run(absl::Duration duration);
-  // False when it did not become true within `limit`.
+  // Until `condition`, which is asked before every event. False when it did not become true within
+  // `limit`, or when the cluster spins without time passing, which is a violation.
   bool RunUntil(const std::function<bool()>& condition, absl::Duration limit);
   void Post(absl::Duration delay, SimulatedEvent event) { queue_.Post(delay, std::move(event)); }
-  uint64_t events_run() const { return queue_.events_run() + deliveries_; }
+  // Messages and segments that were delivered.
+  uint64_t deliveries() const { return deliveries_; }
 
   Judge& judge() { return judge_; }
   const ClusterSpec& spec() const { return spec_; }
@@ -87,7 +89,9 @@ class Cluster {
   void Trace(absl::FunctionRef<std::string()> what);
   EventQueue* queue() { return &queue_; }
   FlowNetwork& network() { return network_; }
-  // Runs `event` at `to` when the message arrives, if `to` lives then.
+  // A message. `event` runs at `to` when it arrives, in the order of the wire, if `to` lives then
+  // (it may be stopped, `from` may be dead). While one of the two hosts is cut off it waits for
+  // HealHost. `wire` is one direction of one connection and is not kept.
   void Carry(const SimulatedProcess& from, SimulatedProcess* to, Wire* wire, SimulatedEvent event);
   // The connection over which `source` sends segments; its deliveries are told to the source.
   FlowId OpenFlow(SimulatedWorker* source, const SimulatedWorker& reader, TransferId transfer);
@@ -97,7 +101,7 @@ class Cluster {
   TransferId NextTransfer() { return TransferId(++transfers_); }
 
  private:
-  struct Held {
+  struct Undelivered {
     const SimulatedProcess* from;
     SimulatedProcess* to;
     SimulatedEvent event;
@@ -124,7 +128,7 @@ class Cluster {
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
   std::map<int, std::shared_ptr<const ShardLayout>> layouts_;
   std::map<FlowId, FlowOwner> flows_;
-  std::vector<Held> held_;  // on their way to or from a host that is cut off
+  std::vector<Undelivered> undelivered_;  // on their way to or from a host that is cut off
 };
 
 }  // namespace th

@@ -15,7 +15,6 @@ void EventQueue::RunNext() {
   Entry entry = std::move(heap_.back());
   heap_.pop_back();
   now_ = entry.when;
-  ++events_run_;
   entry.event();
 }
 

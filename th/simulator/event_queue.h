@@ -6,6 +6,7 @@
 #define TH_SIMULATOR_EVENT_QUEUE_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -30,7 +31,6 @@ class EventQueue {
   void RunNext();
   // Moves the clock; never backwards, never past the next event.
   void AdvanceTo(absl::Time when);
-  uint64_t events_run() const { return events_run_; }
 
  private:
   struct Entry {
@@ -45,7 +45,6 @@ class EventQueue {
 
   absl::Time now_;
   uint64_t posted_ = 0;
-  uint64_t events_run_ = 0;
   std::vector<Entry> heap_;
 };
 

@@ -1,15 +1,20 @@
 // Bytes that share links: every flow crosses some links, every link divides its rate among the
 // flows that are sending over it, max-min fairly.
 //
-//   const LinkId up = network.AddLink("host-a up", 125e6), down = network.AddLink("host-b down",
-//   125e6); const FlowId flow = network.AddFlow({up, down}); network.Send(flow, 1 << 20, now);
-//   // at network.NextDelivery(now):
-//   for (FlowId delivered : network.TakeDelivered(now)) ...   // its chunk is through; Send the
-//   next
+//   const LinkId up = network.AddLink("host-a up", 125e6);
+//   const LinkId down = network.AddLink("host-b down", 125e6);
+//   const FlowId flow = network.AddFlow({up, down});
+//   network.Send(flow, 1 << 20, now);
+//   now = network.NextDelivery(now);
+//   for (FlowId delivered : network.TakeDelivered(now)) ...   // Send its next chunk
 //
-// A flow is one connection and carries one chunk at a time. A chunk that follows at the moment at
-// which the one before it was delivered changes nobody's rate: cost arises where flows start, end,
-// stall or a link changes, and only for the flows that share links with those, directly or not.
+// `now` never goes back. After any change ask NextDelivery with the same `now` before the clock
+// moves: rates change only there.
+//
+// A flow is one connection and carries one chunk (any run of bytes) at a time. A chunk that follows
+// at the moment at which the one before it was delivered changes nobody's rate: cost arises where
+// flows start, end, stall or a link changes, and only for the flows that share links with those,
+// directly or not.
 //
 // Rates are max-min fair by progressive filling (Bertsekas and Gallager, "Data Networks", 6.5.2).
 // Latency is not modelled here. Deterministic; not thread-safe.
@@ -40,7 +45,6 @@ class FlowNetwork {
   const std::string& name(LinkId link) const { return links_[link.value].name; }
   // Bytes of the chunks that were delivered over it.
   uint64_t bytes_over(LinkId link) const { return links_[link.value].bytes; }
-  size_t link_count() const { return links_.size(); }
 
   // `route` names each link once. A flow over no link delivers at once.
   FlowId AddFlow(std::vector<LinkId> route);
@@ -52,8 +56,7 @@ class FlowNetwork {
   // What it gets now; 0 when it sends nothing or one of its links does not move.
   double FlowRate(FlowId flow, absl::Time now);
 
-  // When the next chunk is through, if nothing changes before. Call with the moment at which the
-  // latest change was made, before the clock moves on.
+  // When the next chunk is through, if nothing changes before.
   absl::Time NextDelivery(absl::Time now);
   // In the order of their ends.
   std::vector<FlowId> TakeDelivered(absl::Time now);
@@ -70,8 +73,8 @@ class FlowNetwork {
     bool sending = false;  // has a chunk
     bool sharing = false;  // is counted in its links' `flows`
     uint64_t chunk = 0;
-    double remaining = 0;  // of the chunk, at `since`
-    double rate = 0;
+    double remaining = 0;  // bytes of the chunk, at `since`
+    double rate = 0;       // bytes a second
     absl::Time since;
     absl::Time end = absl::InfiniteFuture();
   };

@@ -33,7 +33,7 @@ void Judge::Expect(bool holds, const char* rule, const std::string& who) {
 void Judge::Published(const VersionLabel& label, const std::string& content,
                       const std::string& truly) {
   contents_[label].insert(truly);
-  if (truly != content) somebody_lied_ = true;
+  if (truly != content) lied_about_.insert(label);
 }
 
 bool Judge::WasPublished(const VersionLabel& label, int shard, SegmentIndex segment,
@@ -49,30 +49,30 @@ bool Judge::WasPublished(const VersionLabel& label, int shard, SegmentIndex segm
 void Judge::Moved(const std::string& who, const VersionInfo& version,
                   const SimulatedBuffer& buffer) {
   const std::set<std::string>& contents = contents_[version.label];
-  const auto is = std::find_if(contents.begin(), contents.end(),
-                               [&](const std::string& content) { return buffer.Is(content); });
-  if (is == contents.end()) {
+  const auto held = std::find_if(contents.begin(), contents.end(),
+                                 [&](const std::string& content) { return buffer.Is(content); });
+  if (held == contents.end()) {
     return Violated(absl::StrCat(who, " moved to ", version.ToString(),
                                  " and holds what nobody published as that"));
   }
   const auto name = version.attributes.find(kContentAttribute);
-  const std::string expected =
-      somebody_lied_ || name == version.attributes.end() ? *is : name->second;
-  const auto [first, is_first] =
-      moved_to_.emplace(std::pair(version.sequence, buffer.shard()), expected);
-  if (first->second == *is) return;
-  Violated(absl::StrCat(who, " moved to ", version.ToString(), " and holds '", *is, "', not '",
+  const bool named = name != version.attributes.end() && !lied_about_.contains(version.label);
+  const auto first =
+      moved_to_.emplace(std::pair(version.sequence, buffer.shard()), named ? name->second : *held)
+          .first;
+  if (first->second == *held) return;
+  Violated(absl::StrCat(who, " moved to ", version.ToString(), " and holds '", *held, "', not '",
                         first->second, "'"));
 }
 
-void Judge::Heard(TheTold* told, const SimulatedProcess* who, const GroupOperation& operation,
-                  Epoch reign, const std::string& what) {
-  Told& first = (*told)[{operation, reign}];
+void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
+                  const GroupOperation& operation, Epoch epoch, const std::string& what) {
+  Told& first = (*heard)[{operation, epoch}];
   const bool anybody_knows =
-      std::any_of(first.by.begin(), first.by.end(),
+      std::any_of(first.heard_by.begin(), first.heard_by.end(),
                   [](const SimulatedProcess* process) { return process->alive(); });
   if (!anybody_knows) first = {what, {}};
-  first.by.push_back(who);
+  first.heard_by.push_back(who);
   if (first.what == what) return;
   Violated(absl::StrCat("one transaction, two results: ", Text(operation), " is '", first.what,
                         "' for one rank and '", what, "' for another"));
@@ -83,7 +83,7 @@ void Judge::HeardResolved(const SimulatedProcess* who, const GroupOperation& ope
   Heard(&resolved_, who, operation, Epoch(), absl::StrCat("resolved to #", version.ToString()));
 }
 
-void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch reign,
+void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch epoch,
                           const OperationFinished& finished) {
   // What an unpublish took away is no part of its result: a new server may not know it.
   const bool unpublish = finished.kind == OperationKind::kUnpublish;
@@ -91,7 +91,7 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   const std::string what =
       absl::StrCat("kind ", finished.kind, ", outcome ", finished.outcome, ", #",
                    version.ToString(), ", ", absl::StatusCodeToString(finished.status.code()));
-  Heard(&results_, who, operation, reign, what);
+  Heard(&results_, who, operation, epoch, what);
   if (finished.status.ok()) Heard(&successes_, who, operation, Epoch(), what);
 }
 

@@ -36,19 +36,20 @@ class Judge {
   void Expect(bool holds, const char* rule, const std::string& who);
   const std::vector<std::string>& violations() const { return violations_; }
 
-  // Invariant 1. A holder gives the label to what it calls `content`, and truly has the bytes of
-  // another if it lies. A segment may be accepted on its source's word, so it must be of some
-  // content that was given the label. A whole shard must be the version's; where somebody lied, it
-  // must be what everybody else has who moved there: the first root of a shard is the authority.
+  // No torn read. A holder gives the label to what it calls `content`, and truly has the bytes of
+  // `truly`. A segment may be accepted on its source's word, so it must be of some content that was
+  // given the label. A whole shard must be the content that its version names; of a label about
+  // which somebody lied it must be what everybody else has who moved there, because the first root
+  // of a shard is the authority, whoever made it.
   void Published(const VersionLabel& label, const std::string& content, const std::string& truly);
   bool WasPublished(const VersionLabel& label, int shard, SegmentIndex segment,
                     SegmentSum value) const;
   void Moved(const std::string& who, const VersionInfo& version, const SimulatedBuffer& buffer);
 
-  // Invariant 4: every rank of a group hears the same version and the same result of an operation.
-  // The generation is the worker's when it hears it, and so is the reign. A result that only the
-  // dead have heard binds nobody. A server that dies takes with it what it told some: of its
-  // successor the others may hear an error, but no other success.
+  // One version a transaction: every rank of a group hears the same version and the same result of
+  // an operation. `generation` and `epoch` are those the worker had when it heard. If all who heard
+  // a result are dead it no longer counts. After a restart of the server other ranks may hear an
+  // error where one had heard a success, but never a different success.
   struct GroupOperation {
     ModelKey model;
     std::string group;
@@ -59,26 +60,26 @@ class Judge {
   };
   void HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
                      VersionSequence version);
-  void HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch reign,
+  void HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch epoch,
                      const OperationFinished& finished);
 
  private:
   // What some ranks have heard, and who.
   struct Told {
     std::string what;
-    std::vector<const SimulatedProcess*> by;
+    std::vector<const SimulatedProcess*> heard_by;
   };
-  // Zero stands for every reign.
-  using TheTold = std::map<std::pair<GroupOperation, Epoch>, Told>;
-  void Heard(TheTold* told, const SimulatedProcess* who, const GroupOperation& operation,
-             Epoch reign, const std::string& what);
+  // Epoch(): compared across all epochs.
+  using HeardByOperation = std::map<std::pair<GroupOperation, Epoch>, Told>;
+  void Heard(HeardByOperation* heard, const SimulatedProcess* who, const GroupOperation& operation,
+             Epoch epoch, const std::string& what);
 
   const EventQueue* const queue_;
   std::vector<std::string> violations_;
   std::map<VersionLabel, std::set<std::string>> contents_;
-  bool somebody_lied_ = false;
+  std::set<VersionLabel> lied_about_;
   std::map<std::pair<VersionSequence, int>, std::string> moved_to_;  // by version and shard
-  TheTold resolved_, results_, successes_;
+  HeardByOperation resolved_, results_, successes_;
 };
 
 }  // namespace th

@@ -19,10 +19,12 @@
 
 namespace th {
 
-// How long things go wrong, and by when the healed fleet must work.
-inline constexpr absl::Duration kRandomRunDuration = absl::Seconds(12);
-inline constexpr absl::Duration kRecoveryLimit = absl::Seconds(60);
-// A run goes on until so many events have happened.
+// How long things go wrong.
+inline constexpr absl::Duration kFaultPeriod = absl::Seconds(12);
+// By when the healed fleet must work. Longer than three operations: two expire before a group that
+// lost step counts anew.
+inline constexpr absl::Duration kRecoveryLimit = absl::Seconds(90);
+// A fleet that had little to do goes on until so many events have happened, kRecoveryLimit at most.
 inline constexpr uint64_t kMinEventsPerRun = 1'000;
 
 struct RandomRunSpec {
@@ -34,9 +36,9 @@ struct RandomRunSpec {
 struct RandomRunResult {
   std::vector<std::string> violations;  // with the moment; empty: good
   std::vector<Fault> faults;            // that were drawn, in the order of time
-  uint64_t events = 0;
+  uint64_t faults_happened = 0;
+  uint64_t events = 0;           // messages and segments delivered
   uint64_t segments = 0;         // accepted by readers
-  uint64_t sources_lost = 0;     // by readers in mid-fill
   uint64_t operations_done = 0;  // by ranks
   uint64_t operations_failed = 0;
 };

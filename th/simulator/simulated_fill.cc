@@ -72,7 +72,7 @@ void SimulatedFill::SetSources(const th::SetSources& order) {
     const bool named =
         std::any_of(order.sources.begin(), order.sources.end(),
                     [&](const AssignedSource& wanted) { return FindOpen(wanted) == &source; });
-    if (!named) Close(source);
+    if (!named) Close(source, /*tell=*/true);
   }
   assigned_ = order.sources;
   OpenAssigned();
@@ -145,7 +145,7 @@ void SimulatedFill::ContinueAll() {
 
 void SimulatedFill::Fail(Source& source, SourceFailure failure, const std::string& detail) {
   worker_->CountLost();
-  Close(source);
+  Close(source, /*tell=*/true);
   // It is not opened again unless the server names it again.
   std::erase_if(assigned_,
                 [&](const AssignedSource& a) { return a.buffer == source.assigned.buffer; });
@@ -169,35 +169,45 @@ void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& stat
   Pump(*source);
 }
 
-void SimulatedFill::HandleSegment(TransferId transfer, SegmentIndex segment, SegmentSum value,
-                                  SegmentSum sum) {
+void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segment) {
   Source* source = FindOpen(transfer);
   if (source == nullptr) return;
   const absl::Time now = worker_->now();
-  if (!core_.BeginSegment(source->index, segment)) {
-    core_.HandleDiscarded(source->index, segment, now);
+  if (!core_.BeginSegment(source->index, segment.index)) {
+    core_.HandleDiscarded(source->index, segment.index, now);
     return Pump(*source);
   }
-  Judge& judge = worker_->cluster().judge();
   if (!std::exchange(wrote_, true)) events_.push_back(FillFirstWrite{});
+  JudgeWrite(segment.index);
+  worker_->mutable_buffer().Write(segment.index, segment.bytes);
+  using Verdict = PipelineReplicator::SegmentVerdict;
+  const Verdict verdict =
+      core_.HandleSegment(source->index, segment.index, segment.claimed_sum, segment.bytes, now);
+  if (verdict == Verdict::kCorrupt) worker_->CountCorrupt();
+  if (verdict == Verdict::kAccepted) {
+    JudgeAccepted(*source, segment);
+    worker_->CountAccepted(source->assigned.name.ToString());
+    const bool stands = rounds_seen_ == core_.rounds_restarted();
+    if (stands) worker_->mutable_buffer().MarkHeld(segment.index);
+  }
+  Advance();
+  if (source->open) Pump(*source);
+}
+
+void SimulatedFill::JudgeWrite(SegmentIndex segment) const {
+  Judge& judge = worker_->cluster().judge();
   judge.Expect(worker_->state() == BufferState::kFilling,
                "a fill writes into a buffer that is not its own", worker_->Name());
   judge.Expect(!worker_->buffer().held().Contains(segment),
                "writes a segment that it holds and serves", worker_->Name());
-  worker_->mutable_buffer().Write(segment, value);
-  using Verdict = PipelineReplicator::SegmentVerdict;
-  const Verdict verdict = core_.HandleSegment(source->index, segment, sum, value, now);
-  if (verdict == Verdict::kCorrupt) worker_->CountCorrupt();
-  if (verdict == Verdict::kAccepted) {
-    judge.Expect(judge.WasPublished(version_.label, worker_->buffer().shard(), segment, value),
-                 "accepted a segment that nobody published",
-                 absl::StrCat(worker_->Name(), " of ", version_.ToString(), " from ",
-                              source->worker->Describe()));
-    worker_->CountAccepted(source->assigned.name.ToString());
-    if (rounds_seen_ == core_.rounds_restarted()) worker_->mutable_buffer().MarkHeld(segment);
-  }
-  Advance();
-  if (source->open) Pump(*source);
+}
+
+void SimulatedFill::JudgeAccepted(const Source& source, const SentSegment& segment) const {
+  Judge& judge = worker_->cluster().judge();
+  const int shard = worker_->buffer().shard();
+  if (judge.WasPublished(version_.label, shard, segment.index, segment.bytes)) return;
+  judge.Violated(absl::StrCat(worker_->Name(), " accepted a segment of ", version_.ToString(),
+                              " that nobody published, from ", source.worker->Describe()));
 }
 
 void SimulatedFill::HandleAlive(TransferId transfer) {

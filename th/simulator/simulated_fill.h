@@ -26,8 +26,16 @@ namespace th {
 
 class SimulatedWorker;
 
-// How often silence, progress and slow sources are looked at.
+// How often silence, progress and slow sources are looked at. This and what simulated_fill.cc names
+// are as in th/transfer/fill_state.cc.
 inline constexpr absl::Duration kSimulatedFillTick = absl::Milliseconds(20);
+
+// A segment as it arrives: what its bytes are, and the sum that its source claims for them.
+struct SentSegment {
+  SegmentIndex index;
+  SegmentSum bytes = 0;
+  SegmentSum claimed_sum = 0;
+};
 
 struct FillFirstWrite {};
 struct FillProgressed {
@@ -55,11 +63,12 @@ using FillEvent = std::variant<FillFirstWrite, FillProgressed, FillReceived, Fil
 
 class SimulatedFill {
  public:
-  SimulatedFill(SimulatedWorker* worker, const StartFill& start);  // outlives it
+  SimulatedFill(SimulatedWorker* worker, const StartFill& start);  // `worker` outlives this
 
   OperationKey operation() const { return operation_; }
   const VersionInfo& version() const { return version_; }
   const SegmentSet& held() const { return core_.held(); }
+  bool wrote() const { return wrote_; }
 
   void SetSources(const th::SetSources& order);
   void SetRoot(const Digest& root);
@@ -69,7 +78,7 @@ class SimulatedFill {
   void ContinueAll();
 
   void HandleAdmitted(TransferId transfer, const absl::Status& status);
-  void HandleSegment(TransferId transfer, SegmentIndex segment, SegmentSum value, SegmentSum sum);
+  void HandleSegment(TransferId transfer, const SentSegment& segment);
   void HandleAlive(TransferId transfer);
   void HandleClosed(TransferId transfer, const std::string& why);
   void HandleTick();
@@ -96,7 +105,7 @@ class SimulatedFill {
   bool Busy() const { return !core_.all_received() && !core_.failed(); }
   void OpenAssigned();
   void Open(const AssignedSource& wanted);
-  void Close(Source& source, bool tell = true);
+  void Close(Source& source, bool tell);
   void Fail(Source& source, SourceFailure failure, const std::string& detail);
   void Pump(Source& source);
   void PumpAll();
@@ -105,6 +114,8 @@ class SimulatedFill {
   void ReportLost();
   void ReportSuspected();
   void ReportProgress();
+  void JudgeWrite(SegmentIndex segment) const;
+  void JudgeAccepted(const Source& source, const SentSegment& segment) const;
   void StartTicking();
 
   SimulatedWorker* const worker_;

@@ -88,6 +88,16 @@ void SimulatedGroup::OnEachRank(const std::function<void(SimulatedWorker*)>& ver
   act_at_ = cluster_->now() + kStagger;
 }
 
+bool SimulatedGroup::AnyIs(BufferState state) const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [state](const SimulatedWorker* rank) { return rank->state() == state; });
+}
+
+bool SimulatedGroup::AllAre(BufferState state) const {
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [state](const SimulatedWorker* rank) { return rank->state() == state; });
+}
+
 void SimulatedGroup::Pause(absl::Duration shortest, absl::Duration longest) {
   act_at_ = cluster_->now() + random_.Between(shortest, longest);
 }
@@ -95,43 +105,36 @@ void SimulatedGroup::Pause(absl::Duration shortest, absl::Duration longest) {
 // ---- trainers
 
 void SimulatedTrainer::Restarted() {
-  publishing_ = false;
+  latest_was_publish_ = false;
   roll_back_.reset();
 }
 
 void SimulatedTrainer::Act() {
   if (roll_back_.has_value()) return FinishRollBack();
-  if (std::exchange(publishing_, false)) {
-    if (LastWentWell()) {
-      published_.push_back(step_);
-      kept_ = keeps_published();
-    }
+  if (std::exchange(latest_was_publish_, false)) {
+    if (LastWentWell()) published_steps_.push_back(step_);
     return Pause(absl::Milliseconds(50), absl::Milliseconds(1200));  // rollouts read
   }
-  if (AnyIsPublished() && kept_) return;
-  if (AnyIsPublished()) {
+  if (AnyIs(BufferState::kPublished) && kept_) return;
+  if (AnyIs(BufferState::kPublished)) {
     const absl::Duration drain = random().Between(absl::Milliseconds(100), absl::Seconds(3));
     return OnEachRank([drain](SimulatedWorker* rank) { rank->Unpublish(drain); });
   }
-  const bool may_roll_back = !published_.empty() && !keeps_published();
+  const bool may_roll_back = !published_steps_.empty() && !keeps_published_;
   if (may_roll_back && random().OneIn(8)) return RollBackSomewhere();
   PublishNextStep();
 }
 
-bool SimulatedTrainer::AnyIsPublished() const {
-  return std::any_of(ranks().begin(), ranks().end(), [](const SimulatedWorker* rank) {
-    return rank->state() == BufferState::kPublished;
-  });
-}
-
 std::string SimulatedTrainer::published_label() const {
-  const bool settled = !publishing_ && AnyIsPublished() && !published_.empty();
-  return settled && published_.back() == step_ ? LabelOf(step_) : "";
+  const bool settled =
+      !latest_was_publish_ && AnyIs(BufferState::kPublished) && !published_steps_.empty();
+  return settled && published_steps_.back() == step_ ? LabelOf(step_) : "";
 }
 
 void SimulatedTrainer::PublishNextStep() {
   ++step_;
-  publishing_ = true;
+  latest_was_publish_ = true;
+  kept_ = keeps_published_;
   content_ = absl::StrCat(Name(), " ", LabelOf(step_), " #", ++contents_);
   const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
   OnEachRank([label = LabelOf(step_), content = content_, timeout](SimulatedWorker* rank) {
@@ -140,7 +143,7 @@ void SimulatedTrainer::PublishNextStep() {
 }
 
 void SimulatedTrainer::RollBackSomewhere() {
-  const uint64_t step = published_[random().Below(published_.size())];
+  const uint64_t step = published_steps_[random().Below(published_steps_.size())];
   SimulatedWorker* by = ranks()[random().Below(ranks().size())];
   RunCommand command;
   command.idempotency_key = absl::StrCat(Name(), " roll-back ", random().Next());
@@ -153,7 +156,7 @@ void SimulatedTrainer::FinishRollBack() {
   const auto result = ended.by->commands.find(ended.call);
   if (result == ended.by->commands.end() || !result->second.status.ok()) return;
   step_ = ended.to_step;
-  std::erase_if(published_, [&](uint64_t step) { return step > step_; });
+  std::erase_if(published_steps_, [&](uint64_t step) { return step > step_; });
 }
 
 // ---- twins
@@ -168,8 +171,8 @@ void SimulatedTwin::Act() {
   }
   const std::string label = original_->published_label();
   const std::string content = original_->published_content();
-  if (label.empty() || content == published_) return;
-  published_ = content;
+  if (label.empty() || content == last_content_) return;
+  last_content_ = content;
   const std::string truly = random().OneIn(3) ? absl::StrCat("a lie about ", content) : content;
   OnEachRank([label, content, truly](SimulatedWorker* rank) {
     rank->PublishFalsely(label, content, truly);
@@ -179,12 +182,8 @@ void SimulatedTwin::Act() {
 // ---- rollouts
 
 void SimulatedRollout::Act() {
-  const auto all_are = [this](BufferState state) {
-    return std::all_of(ranks().begin(), ranks().end(),
-                       [state](const SimulatedWorker* rank) { return rank->state() == state; });
-  };
   Pause(absl::ZeroDuration(), absl::Milliseconds(600));  // serves for a while
-  if (random().OneIn(10) && all_are(BufferState::kPublished)) {
+  if (random().OneIn(10) && AllAre(BufferState::kPublished)) {
     return OnEachRank([](SimulatedWorker* rank) { rank->Unpublish(absl::Seconds(1)); });
   }
   if (random().OneIn(12)) {

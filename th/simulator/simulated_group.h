@@ -13,6 +13,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -33,15 +34,13 @@ class SimulatedGroup {
   void Begin();
   // No further call is begun; ranks that are dead stay dead.
   void Rest() { resting_ = true; }
-  // A trainer keeps its next version published for others to read.
-  void KeepPublished() { keeps_published_ = true; }
   const std::vector<SimulatedWorker*>& ranks() const { return ranks_; }
   std::string Name() const { return specs_.front().name.group; }
   // How each rank is, for people.
   std::string Describe() const;
   // The version of the latest publish or update that ended well on every rank.
   VersionSequence newest() const { return newest_; }
-  // Counted by rank.
+  // Calls of ranks; one that found nothing available is done.
   uint64_t operations_done() const { return operations_done_; }
   uint64_t operations_failed() const { return operations_failed_; }
 
@@ -56,14 +55,15 @@ class SimulatedGroup {
   // Begins one operation: a verb of each rank, in its own time, within a moment.
   void OnEachRank(const std::function<void(SimulatedWorker*)>& verb);
   void Pause(absl::Duration shortest, absl::Duration longest);
-  bool keeps_published() const { return keeps_published_; }
+  bool AnyIs(BufferState state) const;
+  bool AllAre(BufferState state) const;
   // Whether the latest operation has ended well on every rank.
   bool LastWentWell() const { return ended_well_ == ranks_.size(); }
 
  private:
   void Poll();
   bool Idle() const;
-  // True while some rank is not there.
+  // True if some rank is dead: nothing else is done then.
   bool StartDeadOnesAgain();
   void StartRank(size_t index);
   void Heard(const OperationDone& done);
@@ -73,7 +73,6 @@ class SimulatedGroup {
   SeededRandom random_;
   std::vector<SimulatedWorker*> ranks_;
   bool resting_ = false;
-  bool keeps_published_ = false;
   absl::Time restart_at_ = absl::InfiniteFuture();
   absl::Time act_at_;
   size_t ended_well_ = 0;  // ranks, of the latest operation
@@ -85,6 +84,8 @@ class SimulatedTrainer : public SimulatedGroup {
  public:
   using SimulatedGroup::SimulatedGroup;
 
+  // From its next publish on it lets others read for good.
+  void KeepPublished() { keeps_published_ = true; }
   // What it has published and lets others read; empty: nothing now.
   std::string published_label() const;
   const std::string& published_content() const { return content_; }
@@ -100,7 +101,6 @@ class SimulatedTrainer : public SimulatedGroup {
     CallId call;
     uint64_t to_step;
   };
-  bool AnyIsPublished() const;
   void PublishNextStep();
   void RollBackSomewhere();
   void FinishRollBack();
@@ -108,9 +108,10 @@ class SimulatedTrainer : public SimulatedGroup {
   uint64_t step_ = 0;
   uint64_t contents_ = 0;  // no two publishes have the same one
   std::string content_;
-  bool publishing_ = false;          // the latest operation
-  bool kept_ = false;                // published since KeepPublished
-  std::vector<uint64_t> published_;  // steps of this lineage
+  bool keeps_published_ = false;
+  bool latest_was_publish_ = false;
+  bool kept_ = false;                      // the latest publish was begun to be kept
+  std::vector<uint64_t> published_steps_;  // of this lineage
   std::optional<RollBackUnderWay> roll_back_;
 };
 
@@ -129,7 +130,7 @@ class SimulatedTwin : public SimulatedGroup {
 
  private:
   const SimulatedTrainer* const original_;
-  std::string published_;  // the content that it published, or tried to, last
+  std::string last_content_;  // that it has published, or tried to
 };
 
 class SimulatedRollout : public SimulatedGroup {

@@ -28,10 +28,11 @@ class SimulatedProcess {
   bool stopped() const { return stopped_; }
 
   void Post(absl::Duration delay, SimulatedEvent event) {
-    queue_->Post(delay, [this, event = std::move(event)]() mutable { Take(std::move(event)); });
+    queue_->Post(delay,
+                 [this, event = std::move(event)]() mutable { RunOrHold(std::move(event)); });
   }
-  // Now, if it runs.
-  void Take(SimulatedEvent event) {
+  // Runs `event` now; a stopped process runs it when it goes on, a dead one never.
+  void RunOrHold(SimulatedEvent event) {
     if (!alive_) return;
     if (stopped_) {
       backlog_.push_back(std::move(event));

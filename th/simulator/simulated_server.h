@@ -25,11 +25,9 @@ class SimulatedServer : public SimulatedProcess {
 
   // The process dies; its machine tells the workers. What was durable stays.
   void Kill();
-  void Start();
-  void Stop();
+  void Start();  // after Kill
+  void Stop();   // as by SIGSTOP, until Continue
   void Continue();
-  const Registry& registry() const { return *registry_; }
-  Epoch epoch() const { return epoch_; }
 
   // ---- for the workers
   // A stream for `worker`: it hears HandleStreamOpen or HandleStreamClosed under the number.
@@ -40,7 +38,7 @@ class SimulatedServer : public SimulatedProcess {
 
  private:
   void RunRegistry(const std::function<RegistryEffects(Registry&)>& event);
-  void Take(RegistryEffects effects);
+  void CarryOut(RegistryEffects effects);
   void ScheduleTick();
   void Tick(absl::Time scheduled);
 

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "th/simulator/cluster.h"
 #include "th/simulator/simulated_worker.h"
 
@@ -91,11 +90,12 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
   // The contract: nobody writes a segment while it is read.
   worker_->cluster().judge().Expect(worker_->buffer().value(sent.segment) == sent.value,
                                     "wrote a segment that a reader was reading", worker_->Name());
-  const SegmentSum value = flips_.erase(sent.segment) > 0 ? sent.value ^ 1 : sent.value;
+  const SegmentSum bytes = flips_.erase(sent.segment) > 0 ? sent.value ^ 1 : sent.value;
   worker_->cluster().Carry(
       *worker_, pull->reader, &pull->wire,
-      [reader = pull->reader, transfer, segment = sent.segment, value, sum = sent.value] {
-        reader->HandleSegment(transfer, segment, value, sum);
+      [reader = pull->reader, transfer,
+       segment = SentSegment{sent.segment, bytes, /*claimed_sum=*/sent.value}] {
+        reader->HandleSegment(transfer, segment);
       });
   // What the process does then, if it runs. Not posted: the flow keeps its share of the links.
   const auto then = [this, transfer] {
@@ -104,7 +104,7 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
     Pump(transfer);
     worker_->Settle();
   };
-  worker_->Take(then);
+  worker_->RunOrHold(then);
 }
 
 // ---- keep-alives
@@ -146,7 +146,7 @@ void SimulatedServing::Release(TransferId transfer) {
   worker_->mutable_session().HandleReaderReleased(transfer, worker_->now());
 }
 
-void SimulatedServing::CloseTold(TransferId transfer, Pull& pull, const std::string& why) {
+void SimulatedServing::TellClosed(TransferId transfer, Pull& pull, const std::string& why) {
   worker_->cluster().Carry(
       *worker_, pull.reader, &pull.wire,
       [reader = pull.reader, transfer, why] { reader->HandleSourceClosed(transfer, why); });
@@ -154,14 +154,14 @@ void SimulatedServing::CloseTold(TransferId transfer, Pull& pull, const std::str
 
 void SimulatedServing::Cut(const std::vector<TransferId>& transfers) {
   for (TransferId transfer : transfers) {
-    if (Pull* pull = Find(transfer)) CloseTold(transfer, *pull, "cut at the end of the drain");
+    if (Pull* pull = Find(transfer)) TellClosed(transfer, *pull, "cut at the end of the drain");
     Release(transfer);
   }
 }
 
 void SimulatedServing::BreakAll(bool tell) {
   for (auto& [transfer, pull] : pulls_) {
-    if (tell) CloseTold(transfer, pull, "connection reset");
+    if (tell) TellClosed(transfer, pull, "connection reset");
     if (pull.admitted) worker_->cluster().CloseFlow(pull.flow);
   }
   pulls_.clear();

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/protocol/capability.h"
 #include "th/simulator/flow_network.h"
@@ -31,14 +30,17 @@ inline constexpr absl::Duration kSimulatedKeepAlive = absl::Milliseconds(100);
 
 class SimulatedServing {
  public:
-  explicit SimulatedServing(SimulatedWorker* worker) : worker_(worker) {}  // outlives it
+  explicit SimulatedServing(SimulatedWorker* worker) : worker_(worker) {}  // outlives this
 
+  // A reader asks to be admitted: the session is asked, and answers with Decide.
   void Open(SimulatedWorker* reader, TransferId transfer, const Capability& capability,
             BufferGeneration generation);
   void Decide(const AdmissionDecided& decided);
+  // Of a transfer that was admitted; others are ignored, here and below.
   void Ask(TransferId transfer, SegmentRange range);
   // The reader let go.
   void Release(TransferId transfer);
+  // Closes them, tells their readers and the session.
   void Cut(const std::vector<TransferId>& transfers);
   // Sends what can be sent now, to one reader or to all (something has arrived here).
   void Pump(TransferId transfer);
@@ -70,7 +72,7 @@ class SimulatedServing {
   void Drop(TransferId transfer);
   void StartBeating(TransferId transfer, Pull& pull);
   void Beat(TransferId transfer);
-  void CloseTold(TransferId transfer, Pull& pull, const std::string& why);
+  void TellClosed(TransferId transfer, Pull& pull, const std::string& why);
 
   SimulatedWorker* const worker_;
   std::map<TransferId, Pull> pulls_;

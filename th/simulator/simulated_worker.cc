@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "th/simulator/cluster.h"
@@ -26,6 +27,7 @@ SimulatedWorker::SimulatedWorker(Cluster* cluster, WorkerSpec spec, std::string 
     : SimulatedProcess(cluster->queue(), spec.location),
       cluster_(cluster),
       spec_(std::move(spec)),
+      name_(spec_.name.ToString()),
       address_(std::move(address)),
       session_(OptionsOf(spec_, address_), cluster->spec().session),
       buffer_(spec_.shard, cluster->spec().segment_count) {}
@@ -67,11 +69,11 @@ CallId SimulatedWorker::PublishBytes(const std::string& label, const std::string
   if (state() == BufferState::kWritable) buffer_.Write(truly);
   PublishRequest request;
   request.label = VersionLabel::Parse(label).value();
-  cluster_->judge().Published(request.label, content, truly);
   request.attributes = {{kContentAttribute, content}};
   request.timeout = timeout;
+  const VersionLabel named = request.label;
   const absl::Status begun = session_.Publish(call, buffer_id_, std::move(request), now());
-  published_under_ = session_.buffer_generation(buffer_id_);
+  if (begun.ok()) cluster_->judge().Published(named, content, truly);
   return BeginCall(begun, call);
 }
 
@@ -85,6 +87,7 @@ CallId SimulatedWorker::Update(VersionSelector selector, absl::Duration timeout)
 
 CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout) {
   const CallId call(++calls_);
+  unpublished_under_ = session_.buffer_generation(buffer_id_);
   return BeginCall(session_.Unpublish(call, buffer_id_, {.drain_timeout = drain_timeout}, now()),
                    call);
 }
@@ -133,12 +136,14 @@ void SimulatedWorker::Kill() {
   if (!alive()) return;
   CloseEverything(/*tell=*/true);
   if (stream_.has_value()) cluster_->server().Disconnect(*this, *stream_);
+  stream_.reset();
   SetAlive(false);
 }
 
 void SimulatedWorker::Crash() {
   if (!alive()) return;
   CloseEverything(/*tell=*/false);
+  stream_.reset();
   SetAlive(false);
 }
 
@@ -153,9 +158,12 @@ void SimulatedWorker::Continue() {
 }
 
 void SimulatedWorker::BreakStream() {
-  if (!stream_.has_value()) return;
-  cluster_->server().Disconnect(*this, *stream_);
-  HandleStreamClosed(*stream_, absl::UnavailableError("broken by the network"));
+  if (!alive() || !stream_.has_value()) return;
+  const ConnectionId broken = *stream_;
+  cluster_->server().Disconnect(*this, broken);
+  RunOrHold([this, broken] {
+    HandleStreamClosed(broken, absl::UnavailableError("broken by the network"));
+  });
 }
 
 // ---- the control stream
@@ -175,17 +183,21 @@ void SimulatedWorker::HandleStreamClosed(ConnectionId connection, absl::Status w
 
 void SimulatedWorker::HandleServerMessage(ConnectionId connection, const ServerMessage& message) {
   if (stream_ != connection) return;
+  NoteGeneration(message);
   JudgeMessage(message);
   session_.HandleServerMessage(message, now());
   Settle();
 }
 
-void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
+void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
   if (auto* joined = std::get_if<Joined>(&message)) {
     group_generation_ = joined->group_generation.value;
   } else if (auto* changed = std::get_if<GroupChanged>(&message)) {
     group_generation_ = changed->group_generation.value;
   }
+}
+
+void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
   Judge::GroupOperation operation{spec_.key, spec_.name.group, group_generation_, {}, {}};
   if (auto* resolved = std::get_if<OperationResolved>(&message)) {
     operation.buffer = resolved->key.buffer;
@@ -201,6 +213,7 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
                           finished->status.ToString());
     });
     cluster_->judge().HeardFinished(this, operation, session_.epoch(), *finished);
+    last_result_ = *finished;
   }
 }
 
@@ -232,9 +245,8 @@ void SimulatedWorker::HandlePullAdmitted(TransferId transfer, absl::Status statu
   Settle();
 }
 
-void SimulatedWorker::HandleSegment(TransferId transfer, SegmentIndex segment, SegmentSum value,
-                                    SegmentSum sum) {
-  if (fill_ != nullptr) fill_->HandleSegment(transfer, segment, value, sum);
+void SimulatedWorker::HandleSegment(TransferId transfer, const SentSegment& segment) {
+  if (fill_ != nullptr) fill_->HandleSegment(transfer, segment);
   Settle();
   serving_.PumpAll();
 }
@@ -333,6 +345,7 @@ void SimulatedWorker::Do(const SessionOutput& output) {
 
 void SimulatedWorker::Do(const StartFill& start) {
   EndFill();
+  held_before_fill_ = buffer_.held();
   buffer_.SetHeld(start.resume);
   fill_ = std::make_unique<SimulatedFill>(this, start);
 }
@@ -340,6 +353,7 @@ void SimulatedWorker::Do(const StartFill& start) {
 void SimulatedWorker::EndFill() {
   if (fill_ == nullptr) return;
   fill_->CloseAll(/*tell=*/true);
+  if (!fill_->wrote()) buffer_.SetHeld(std::move(held_before_fill_));  // it stands
   fill_.reset();
 }
 
@@ -354,24 +368,30 @@ void SimulatedWorker::Do(const StartSealing& sealing) {
 
 void SimulatedWorker::Do(const OperationDone& finished) {
   --pending_calls_;
-  cluster_->judge().Expect(done.emplace(finished.call, finished).second, "a call has ended twice",
-                           Name());
+  const bool first_end = done.emplace(finished.call, finished).second;
+  cluster_->judge().Expect(first_end, "a call has ended twice", Name());
   if (finished.kind == OperationKind::kUpdate) EndFill();
-  JudgeMoved(finished);
-  if (finished.kind == OperationKind::kUnpublish && finished.status.ok()) {
-    cluster_->judge().Expect(session_.buffer_generation(buffer_id_) > published_under_,
-                             "unpublished under the same generation", Name());
-  }
+  JudgeDone(finished);
   if (state() == BufferState::kWritable) {
     buffer_.Write(absl::StrCat("what ", address_, " computes, ", ++writes_));
   }
   if (on_done != nullptr) on_done(finished);
 }
 
-void SimulatedWorker::JudgeMoved(const OperationDone& finished) {
-  if (finished.kind != OperationKind::kUpdate || !finished.status.ok()) return;
-  if (finished.outcome == UpdateOutcome::kNotAvailable) return;
-  cluster_->judge().Moved(Name(), finished.version, buffer_);
+void SimulatedWorker::JudgeDone(const OperationDone& finished) {
+  if (!finished.status.ok()) return;
+  if (finished.kind == OperationKind::kUnpublish) {  // a rank may end it without the server
+    return cluster_->judge().Expect(session_.buffer_generation(buffer_id_) > unpublished_under_,
+                                    "unpublished under the same generation", Name());
+  }
+  const bool told = last_result_.has_value() && last_result_->status.ok() &&
+                    last_result_->kind == finished.kind &&
+                    last_result_->outcome == finished.outcome &&
+                    last_result_->version.sequence == finished.version.sequence;
+  cluster_->judge().Expect(told, "tells its caller what the server has not said", Name());
+  const bool moved =
+      finished.outcome == UpdateOutcome::kMoved || finished.outcome == UpdateOutcome::kAlreadyThere;
+  if (moved) cluster_->judge().Moved(Name(), finished.version, buffer_);
 }
 
 // ---- time

@@ -53,11 +53,10 @@ class SimulatedWorker : public SimulatedProcess {
   CallId Unpublish(absl::Duration drain_timeout = absl::Seconds(5));
   CallId Command(RunCommand command);
   void Reset();
-  void Leave();
+  void Leave();  // pending calls end CANCELLED
 
   const WorkerSpec& spec() const { return spec_; }
-  const std::string& address() const { return address_; }
-  std::string Name() const { return spec_.name.ToString(); }
+  const std::string& Name() const { return name_; }
   std::string Describe() const;  // for people
   const WorkerSession& session() const { return session_; }
   bool ready() const { return ready_; }  // joined, and its buffer is known to the server
@@ -80,9 +79,10 @@ class SimulatedWorker : public SimulatedProcess {
   std::function<void(const OperationDone&)> on_done;  // if set, after `done` has it
 
   // ---- mishaps
+  // Pending calls of a dead process never end.
   void Kill();   // its machine tells everybody
   void Crash();  // with its machine: nobody is told
-  void Stop();
+  void Stop();   // as by SIGSTOP, until Continue
   void Continue();
   void BreakStream();
   // The next copy of `segment` that it sends has a bit flipped on its way.
@@ -102,7 +102,7 @@ class SimulatedWorker : public SimulatedProcess {
   void HandlePullContinues(TransferId transfer);  // the reader takes bytes again
   // A source's messages.
   void HandlePullAdmitted(TransferId transfer, absl::Status status);
-  void HandleSegment(TransferId transfer, SegmentIndex segment, SegmentSum value, SegmentSum sum);
+  void HandleSegment(TransferId transfer, const SentSegment& segment);
   void HandleSourceAlive(TransferId transfer);
   void HandleSourceClosed(TransferId transfer, const std::string& why);
   void HandleFillTick(OperationKey operation);
@@ -130,22 +130,26 @@ class SimulatedWorker : public SimulatedProcess {
   void CloseEverything(bool tell);
   void ScheduleTick();
   void Tick(absl::Time scheduled);
+  void NoteGeneration(const ServerMessage& message);
   void JudgeMessage(const ServerMessage& message);
-  void JudgeMoved(const OperationDone& finished);
+  void JudgeDone(const OperationDone& finished);
 
   Cluster* const cluster_;  // outlives it
   const WorkerSpec spec_;
+  const std::string name_;  // "rollout-3/1"
   const std::string address_;
   WorkerSession session_;
   BufferId buffer_id_;
   SimulatedBuffer buffer_;
   SimulatedServing serving_{this};
   std::unique_ptr<SimulatedFill> fill_;
+  SegmentSet held_before_fill_;
   bool ready_ = false;
   std::optional<SessionEnded> ended_;
   std::optional<ConnectionId> stream_;
   uint64_t group_generation_ = 0;
-  BufferGeneration published_under_;
+  BufferGeneration unpublished_under_;
+  std::optional<OperationFinished> last_result_;
   uint64_t calls_ = 0;
   uint64_t pending_calls_ = 0;
   uint64_t writes_ = 0;  // of its owner, to tell what it writes apart
