@@ -119,7 +119,7 @@ struct Buffer {
   uint64_t segment_count = 0;
   BufferGeneration generation;
   OperationNumber last_started;
-  OperationNumber missed;          // the last that expired without this rank
+  std::optional<OperationNumber> missed;  // the last that expired without this rank
   bool lags = false;               // it is an operation behind the others (CountAnewIfARankLags)
   bool registration_owed = false;  // BufferRegistered follows when the layout is here
   std::optional<Content> content;

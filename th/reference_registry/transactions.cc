@@ -163,7 +163,9 @@ void NoteMissed(Replica& replica, const Transaction& transaction) {
   const OperationNumber number = transaction.number;
   for (auto& [rank, buffer] : replica.buffers) {
     if (transaction.participants.contains(rank)) continue;
-    buffer->lags = buffer->missed.Next() == number && buffer->last_started.Next() == number;
+    const bool missed_the_one_before =
+        buffer->missed.has_value() && buffer->missed->Next() == number;
+    buffer->lags = missed_the_one_before && buffer->last_started.Next() == number;
     buffer->missed = number;
   }
 }
@@ -373,7 +375,7 @@ void RestartNumbering(Group& group) {
     replica.finished_here = false;
     for (auto& [rank, buffer] : replica.buffers) {
       buffer->last_started = OperationNumber();
-      buffer->missed = OperationNumber();
+      buffer->missed.reset();
       buffer->lags = false;
     }
   }
