@@ -76,6 +76,7 @@ std::vector<OperationDone> ClusterHarness::Await(const std::vector<SimulatedWork
 std::vector<OperationDone> ClusterHarness::PublishAll(const std::vector<SimulatedWorker*>& ranks,
                                                       const std::string& label) {
   std::vector<CallId> calls;
+  calls.reserve(ranks.size());
   for (SimulatedWorker* rank : ranks) calls.push_back(Publish(rank, label));
   return Await(ranks, calls);
 }
@@ -83,6 +84,7 @@ std::vector<OperationDone> ClusterHarness::PublishAll(const std::vector<Simulate
 std::vector<OperationDone> ClusterHarness::UpdateAll(const std::vector<SimulatedWorker*>& ranks,
                                                      const VersionSelector& selector) {
   std::vector<CallId> calls;
+  calls.reserve(ranks.size());
   for (SimulatedWorker* rank : ranks) calls.push_back(rank->Update(selector));
   return Await(ranks, calls);
 }
@@ -90,6 +92,7 @@ std::vector<OperationDone> ClusterHarness::UpdateAll(const std::vector<Simulated
 std::vector<OperationDone> ClusterHarness::UnpublishAll(
     const std::vector<SimulatedWorker*>& ranks) {
   std::vector<CallId> calls;
+  calls.reserve(ranks.size());
   for (SimulatedWorker* rank : ranks) calls.push_back(rank->Unpublish());
   return Await(ranks, calls);
 }

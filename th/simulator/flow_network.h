@@ -49,12 +49,12 @@ class FlowNetwork {
   // `route` names each link once. A flow over no link delivers at once.
   FlowId AddFlow(std::vector<LinkId> route);
   // What it was sending is lost.
-  void RemoveFlow(FlowId flow, absl::Time now);
+  void RemoveFlow(FlowId id, absl::Time now);
   // The flow must not be sending.
-  void Send(FlowId flow, uint64_t bytes, absl::Time now);
-  bool sending(FlowId flow) const;
+  void Send(FlowId id, uint64_t bytes, absl::Time now);
+  bool sending(FlowId id) const;
   // What it gets now; 0 when it sends nothing or one of its links does not move.
-  double FlowRate(FlowId flow, absl::Time now);
+  double FlowRate(FlowId id, absl::Time now);
 
   // When the next chunk is through, if nothing changes before.
   absl::Time NextDelivery(absl::Time now);
