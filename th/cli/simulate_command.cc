@@ -8,9 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "th/cli/command.h"
 #include "th/simulator/simulator.h"
@@ -48,22 +46,13 @@ struct Totals {
   std::vector<Failure> failures;
 };
 
-std::string CommandFor(const RandomRunSpec& spec) {
-  const std::string command = absl::StrCat("th simulate --seeds 1 --first-seed ", spec.seed);
-  if (spec.without.empty()) return command;
-  return absl::StrCat(command, " --without ", absl::StrJoin(spec.without, ","));
-}
-
 Failure FindSmallestFailure(const RandomRunSpec& spec, const RandomRunResult& result) {
   const RandomRunSpec shortest = ShortenFaults(spec);
-  Failure failure{.seed = spec.seed,
-                  .command = CommandFor(spec),
-                  .violations = result.violations,
-                  .shortest_command = CommandFor(shortest)};
-  for (size_t i = 0; i < result.faults.size(); ++i) {
-    if (!shortest.without.contains(i)) failure.faults.push_back(result.faults[i].ToString());
-  }
-  return failure;
+  return {.seed = spec.seed,
+          .command = CommandFor(spec),
+          .violations = result.violations,
+          .shortest_command = CommandFor(shortest),
+          .faults = FaultsIn(shortest, result)};
 }
 
 void Tell(const Failure& failure) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 namespace th {
 namespace {
@@ -40,9 +39,7 @@ std::shared_ptr<const ShardLayout> Cluster::LayoutOf(int shard) {
 }
 
 void Cluster::Trace(absl::FunctionRef<std::string()> what) {
-  if (spec_.trace == nullptr) return;
-  const double at = absl::ToDoubleSeconds(now() - absl::UnixEpoch());
-  spec_.trace(absl::StrFormat("%.6f s: %s", at, what()));
+  if (spec_.trace != nullptr) spec_.trace(absl::StrCat(queue_.Stamp(), ": ", what()));
 }
 
 // ---- the network

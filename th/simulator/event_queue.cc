@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+
 namespace th {
 
 void EventQueue::PostAt(absl::Time when, SimulatedEvent event) {
@@ -16,6 +18,10 @@ void EventQueue::RunNext() {
   heap_.pop_back();
   now_ = entry.when;
   entry.event();
+}
+
+std::string EventQueue::Stamp() const {
+  return absl::StrFormat("%.6f s", absl::ToDoubleSeconds(now_ - absl::UnixEpoch()));
 }
 
 void EventQueue::AdvanceTo(absl::Time when) { now_ = std::max(now_, std::min(when, next())); }

@@ -6,6 +6,7 @@
 #define TH_SIMULATOR_EVENT_QUEUE_H_
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ class EventQueue {
   explicit EventQueue(absl::Time start) : now_(start) {}
 
   absl::Time now() const { return now_; }
+  std::string Stamp() const;  // "12.345678 s" of the virtual clock since 1970, for people
   // Not before now: an event of the past happens at once.
   void PostAt(absl::Time when, SimulatedEvent event);
   void Post(absl::Duration delay, SimulatedEvent event) { PostAt(now_ + delay, std::move(event)); }

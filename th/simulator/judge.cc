@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "th/simulator/event_queue.h"
 #include "th/simulator/simulated_buffer.h"
 #include "th/simulator/simulated_process.h"
@@ -22,8 +21,7 @@ std::string Text(const Judge::GroupOperation& operation) {
 
 void Judge::Violated(std::string what) {
   if (violations_.size() >= kMaxViolationsKept) return;
-  const double at = absl::ToDoubleSeconds(queue_->now() - absl::UnixEpoch());
-  violations_.push_back(absl::StrFormat("at %.6f s: %s", at, what));
+  violations_.push_back(absl::StrCat("at ", queue_->Stamp(), ": ", what));
 }
 
 void Judge::Expect(bool holds, const char* rule, const std::string& who) {

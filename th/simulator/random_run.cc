@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "th/simulator/cluster.h"
 #include "th/simulator/simulated_group.h"
 
@@ -259,6 +260,20 @@ RandomRunResult RandomRun::Run() {
 }  // namespace
 
 RandomRunResult RunAtRandom(const RandomRunSpec& spec) { return RandomRun(spec).Run(); }
+
+std::string CommandFor(const RandomRunSpec& spec) {
+  const std::string command = absl::StrCat("th simulate --seeds 1 --first-seed ", spec.seed);
+  if (spec.without.empty()) return command;
+  return absl::StrCat(command, " --without ", absl::StrJoin(spec.without, ","));
+}
+
+std::vector<std::string> FaultsIn(const RandomRunSpec& spec, const RandomRunResult& result) {
+  std::vector<std::string> faults;
+  for (size_t i = 0; i < result.faults.size(); ++i) {
+    if (!spec.without.contains(i)) faults.push_back(result.faults[i].ToString());
+  }
+  return faults;
+}
 
 RandomRunSpec ShortenFaults(const RandomRunSpec& spec) {
   RandomRunSpec shortest = spec;

@@ -44,6 +44,10 @@ struct RandomRunResult {
 };
 
 RandomRunResult RunAtRandom(const RandomRunSpec& spec);
+// The command that repeats the run.
+std::string CommandFor(const RandomRunSpec& spec);
+// The faults that were not left out, in words.
+std::vector<std::string> FaultsIn(const RandomRunSpec& spec, const RandomRunResult& result);
 
 // The spec with as many faults left out as possible while the run still violates something: one
 // fault at a time, from the last (greedy; at most faults * (faults + 1) / 2 runs). The run of

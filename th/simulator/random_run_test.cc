@@ -20,16 +20,10 @@ constexpr uint64_t kSeeds = 2'000;
 constexpr uint64_t kSeedsPerCase = 50;
 
 // What to run, and the faults that are needed.
-std::string HowToSeeIt(uint64_t seed) {
-  const RandomRunSpec shortest = ShortenFaults({.seed = seed});
-  const RandomRunResult result = RunAtRandom(shortest);
-  std::string text = absl::StrCat("th simulate --seeds 1 --first-seed ", seed, "\n");
-  for (size_t i = 0; i < result.faults.size(); ++i) {
-    if (!shortest.without.contains(i)) {
-      absl::StrAppend(&text, "  ", result.faults[i].ToString(), "\n");
-    }
-  }
-  return text;
+std::string HowToSeeIt(const RandomRunSpec& spec, const RandomRunResult& result) {
+  const RandomRunSpec shortest = ShortenFaults(spec);
+  return absl::StrCat(CommandFor(spec), "\nfewest faults: ", CommandFor(shortest), "\n  ",
+                      absl::StrJoin(FaultsIn(shortest, result), "\n  "));
 }
 
 class SeedsTest : public ::testing::TestWithParam<uint64_t> {};
@@ -37,7 +31,7 @@ class SeedsTest : public ::testing::TestWithParam<uint64_t> {};
 TEST_P(SeedsTest, NothingIsEverViolated) {
   for (uint64_t seed = GetParam(); seed < GetParam() + kSeedsPerCase; ++seed) {
     const RandomRunResult result = RunAtRandom({.seed = seed});
-    EXPECT_THAT(result.violations, IsEmpty()) << HowToSeeIt(seed);
+    EXPECT_THAT(result.violations, IsEmpty()) << HowToSeeIt({.seed = seed}, result);
     EXPECT_GE(result.events, kMinEventsPerRun) << "seed " << seed;
     EXPECT_GE(result.faults_happened, kMinFaults) << "seed " << seed;
     EXPECT_GT(result.segments, 0u) << "seed " << seed;

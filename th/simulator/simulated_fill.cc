@@ -32,13 +32,12 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, const StartFill& start)
       core_(CoreSpec(*worker, worker->cluster().spec(), start),
             worker->cluster().spec().replicator),
       told_segments_(start.resume.count()) {
+  Judge& judge = worker_->cluster().judge();
   for (const SegmentRange& range : start.resume.ranges()) {
     for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
-      const Judge& judge = worker_->cluster().judge();
-      worker_->cluster().judge().Expect(
-          judge.WasPublished(version_.label, worker_->buffer().shard(), segment,
-                             worker_->buffer().value(segment)),
-          "resumes a segment that it does not hold", worker_->Name());
+      judge.Expect(judge.WasPublished(version_.label, worker_->buffer().shard(), segment,
+                                      worker_->buffer().value(segment)),
+                   "resumes a segment that it does not hold", worker_->Name());
     }
   }
   if (start.root.has_value()) SetRoot(*start.root);

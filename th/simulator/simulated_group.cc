@@ -163,10 +163,7 @@ void SimulatedTrainer::FinishRollBack() {
 
 void SimulatedTwin::Act() {
   Pause(absl::Milliseconds(100), absl::Milliseconds(800));
-  const bool published = std::any_of(
-      ranks().begin(), ranks().end(),
-      [](const SimulatedWorker* rank) { return rank->state() == BufferState::kPublished; });
-  if (published) {
+  if (AnyIs(BufferState::kPublished)) {
     return OnEachRank([](SimulatedWorker* rank) { rank->Unpublish(absl::Seconds(1)); });
   }
   const std::string label = original_->published_label();

@@ -5,6 +5,7 @@
 #ifndef TH_SIMULATOR_SIMULATED_PROCESS_H_
 #define TH_SIMULATOR_SIMULATED_PROCESS_H_
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,21 @@ class SimulatedProcess {
     alive_ = alive;
     stopped_ = false;
     backlog_.clear();
+    wake_at_ = absl::InfiniteFuture();
   }
+  // The core's next deadline, told after everything that happens to it: HandleWake comes then, or
+  // earlier where an earlier one was told before.
+  void WakeAt(absl::Time deadline) {
+    deadline = std::max(deadline, now());
+    if (deadline >= wake_at_) return;
+    wake_at_ = deadline;
+    Post(deadline - now(), [this, deadline] {
+      if (deadline != wake_at_) return;  // an earlier one was told since
+      wake_at_ = absl::InfiniteFuture();
+      HandleWake();
+    });
+  }
+  virtual void HandleWake() = 0;
   void SetStopped(bool stopped) {
     stopped_ = stopped;
     if (stopped) return;
@@ -60,6 +75,7 @@ class SimulatedProcess {
   const Location location_;
   bool alive_ = true;
   bool stopped_ = false;
+  absl::Time wake_at_ = absl::InfiniteFuture();
   std::vector<SimulatedEvent> backlog_;
 };
 

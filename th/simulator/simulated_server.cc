@@ -1,6 +1,5 @@
 #include "th/simulator/simulated_server.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -39,8 +38,7 @@ void SimulatedServer::Start() {
   start.now = now();
   start.key_seed[0] = epoch_.value;
   registry_ = std::make_unique<Registry>(start, cluster_->spec().registry);
-  tick_at_ = absl::InfiniteFuture();
-  ScheduleTick();
+  WakeAt(registry_->NextDeadline());
 }
 
 void SimulatedServer::Kill() {
@@ -111,7 +109,7 @@ void SimulatedServer::RunRegistry(const std::function<RegistryEffects(Registry&)
   CarryOut(event(*registry_));
   const absl::Status kept = registry_->CheckInvariants();
   if (!kept.ok()) cluster_->judge().Violated(std::string(kept.message()));
-  ScheduleTick();
+  WakeAt(registry_->NextDeadline());
 }
 
 void SimulatedServer::CarryOut(RegistryEffects effects) {
@@ -139,17 +137,8 @@ void SimulatedServer::CarryOut(RegistryEffects effects) {
   }
 }
 
-void SimulatedServer::ScheduleTick() {
-  const absl::Time deadline = std::max(registry_->NextDeadline(), now());
-  if (deadline >= tick_at_) return;
-  tick_at_ = deadline;
-  Post(deadline - now(), [this, deadline] { Tick(deadline); });
-}
-
-void SimulatedServer::Tick(absl::Time scheduled) {
-  if (scheduled != tick_at_) return;  // an earlier one was asked for since
-  tick_at_ = absl::InfiniteFuture();
-  if (now() < registry_->NextDeadline()) return ScheduleTick();
+void SimulatedServer::HandleWake() {
+  if (now() < registry_->NextDeadline()) return WakeAt(registry_->NextDeadline());
   RunRegistry([&](Registry& registry) { return registry.HandleTick(now()); });
 }
 

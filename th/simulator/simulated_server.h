@@ -39,15 +39,13 @@ class SimulatedServer : public SimulatedProcess {
  private:
   void RunRegistry(const std::function<RegistryEffects(Registry&)>& event);
   void CarryOut(RegistryEffects effects);
-  void ScheduleTick();
-  void Tick(absl::Time scheduled);
+  void HandleWake() override;
 
   Cluster* const cluster_;  // outlives it
   Epoch epoch_;
   DurableState durable_;
   std::unique_ptr<Registry> registry_;
   absl::Time stopped_at_;
-  absl::Time tick_at_ = absl::InfiniteFuture();
   uint64_t connections_ = 0;
   struct Stream {
     SimulatedWorker* worker;

@@ -1,6 +1,5 @@
 #include "th/simulator/simulated_worker.h"
 
-#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -281,7 +280,7 @@ void SimulatedWorker::Settle() {
       break;
     }
   }
-  ScheduleTick();
+  WakeAt(session_.NextDeadline());
 }
 
 void SimulatedWorker::Tell(const FillEvent& event) {
@@ -396,16 +395,7 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
 
 // ---- time
 
-void SimulatedWorker::ScheduleTick() {
-  const absl::Time deadline = std::max(session_.NextDeadline(), now());
-  if (deadline >= tick_at_) return;
-  tick_at_ = deadline;
-  Post(deadline - now(), [this, deadline] { Tick(deadline); });
-}
-
-void SimulatedWorker::Tick(absl::Time scheduled) {
-  if (scheduled != tick_at_) return;  // an earlier one was asked for since
-  tick_at_ = absl::InfiniteFuture();
+void SimulatedWorker::HandleWake() {
   if (now() >= session_.NextDeadline()) session_.HandleTick(now());
   Settle();
 }

@@ -128,8 +128,7 @@ class SimulatedWorker : public SimulatedProcess {
   void Tell(const FillEvent& event);
   void EndFill();
   void CloseEverything(bool tell);
-  void ScheduleTick();
-  void Tick(absl::Time scheduled);
+  void HandleWake() override;
   void NoteGeneration(const ServerMessage& message);
   void JudgeMessage(const ServerMessage& message);
   void JudgeDone(const OperationDone& finished);
@@ -153,7 +152,6 @@ class SimulatedWorker : public SimulatedProcess {
   uint64_t calls_ = 0;
   uint64_t pending_calls_ = 0;
   uint64_t writes_ = 0;  // of its owner, to tell what it writes apart
-  absl::Time tick_at_ = absl::InfiniteFuture();
   std::map<std::string, uint64_t> segments_from_;
   uint64_t sources_lost_ = 0;
   uint64_t corrupt_segments_ = 0;
