@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/scheduler/scheduler.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {
@@ -34,12 +35,12 @@ bool IsServing(const Buffer& buffer) {
 
 CandidateKey KeyOf(const Turn& turn, const Buffer& buffer) {
   const Content& content = *buffer.content;
-  return {
-      .at_chain_limit = !content.complete && content.chain >= turn.state.limits.scheduler.max_chain,
-      .suspected = turn.now < buffer.worker->suspected_until,
-      .readers = ReaderCount(*buffer.shard, buffer.address),
-      .publisher = content.publisher,
-      .buffer = buffer.address};
+  const uint32_t chain = content.complete ? 0 : content.chain;
+  return {.comes_last = ComesLast(turn.state.limits.scheduler, content.publisher, chain),
+          .suspected = turn.now < buffer.worker->suspected_until,
+          .readers = ReaderCount(*buffer.shard, buffer.address),
+          .publisher = content.publisher,
+          .buffer = buffer.address};
 }
 
 void RemoveFromIndex(Buffer& buffer) {

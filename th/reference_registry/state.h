@@ -57,7 +57,7 @@ using ReplicaId = StrongInt<struct ReplicaIdTag>;
 
 // The order in which sources are offered to the scheduler; see holders.h.
 struct CandidateKey {
-  bool at_chain_limit = false;
+  bool comes_last = false;  // see ComesLast in th/scheduler
   bool suspected = false;
   uint32_t readers = 0;
   bool publisher = false;

@@ -1,11 +1,14 @@
 #include "th/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <compare>
 #include <limits>
-#include <tuple>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "tools/mutation/mutation.h"
 
 namespace th {
@@ -93,19 +96,60 @@ class FillGraph {
   std::vector<std::vector<size_t>> readers_;
 };
 
+// What candidates are compared by, most important first; the least is the best.
+struct Preference {
+  bool at_limit = false;
+  Distance distance = Distance::kSameDevice;
+  bool suspected = false;
+  uint64_t load = 0;
+  bool publisher = false;
+  uint32_t chain = 0;
+  BufferAddress buffer;
+  friend auto operator<=>(const Preference&, const Preference&) = default;
+};
+
 struct Candidate {
   const SchedulerHolder* holder;
   Distance distance;
-  bool at_limit;
   uint32_t chain;
-
-  bool last_resort() const { return at_limit || holder->suspected; }
-  // The rules 3 to 7, most important first.
-  auto Key() const {
-    return std::tuple(at_limit, TH_MUTATE(kIgnoreDistance, distance, Distance::kSameSite),
-                      holder->suspected, holder->readers, holder->publisher, chain, holder->buffer);
-  }
+  Preference preference;
 };
+
+// A number that two addresses alone decide, and that looks like chance.
+uint64_t Mix(const BufferAddress& reader, const BufferAddress& source) {
+  uint64_t mixed = reader.worker.value * 0x9e3779b97f4a7c15 ^ source.worker.value;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;  // the finaliser of SplitMix64
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+  return mixed ^ (mixed >> 31);
+}
+
+// The rules 3 to 7, or those of a model.
+Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
+                        const SchedulerLimits& limits) {
+  const SchedulerHolder& holder = *candidate.holder;
+  Preference preference{.suspected = holder.suspected, .buffer = holder.buffer};
+  switch (limits.policy) {
+    case SchedulerPolicy::kNearest:
+      preference.at_limit = holder.readers >= limits.max_readers_per_source ||
+                            ComesLast(limits, holder.publisher, candidate.chain);
+      preference.distance = TH_MUTATE(kIgnoreDistance, candidate.distance, Distance::kSameSite);
+      preference.load = holder.readers;
+      preference.publisher = holder.publisher;
+      preference.chain = candidate.chain;
+      break;
+    case SchedulerPolicy::kDirect:
+      preference.load = holder.readers;
+      break;
+    case SchedulerPolicy::kChain:
+      preference.load = holder.readers;
+      preference.chain = kUnfed - candidate.chain;
+      break;
+    case SchedulerPolicy::kRandom:
+      preference.load = Mix(reader, holder.buffer);
+      break;
+  }
+  return preference;
+}
 
 std::vector<Candidate> Candidates(const SchedulerSnapshot& snapshot, const SchedulerDemand& demand,
                                   const SchedulerLimits& limits) {
@@ -119,29 +163,76 @@ std::vector<Candidate> Candidates(const SchedulerSnapshot& snapshot, const Sched
     const bool cycle = TH_MUTATE(kAllowCycles, downstream[i], false);
     if (cycle || holder.buffer == demand.reader) continue;
     if (!holder.available || excluded.contains(holder.buffer) || chains[i] == kUnfed) continue;
-    const bool at_limit =
-        holder.readers >= limits.max_readers_per_source || chains[i] >= limits.max_chain;
-    candidates.push_back({.holder = &holder,
-                          .distance = DistanceBetween(demand.location, holder.location),
-                          .at_limit = at_limit,
-                          .chain = chains[i]});
+    if (limits.policy == SchedulerPolicy::kDirect && !holder.publisher) continue;
+    Candidate candidate{.holder = &holder,
+                        .distance = DistanceBetween(demand.location, holder.location),
+                        .chain = chains[i],
+                        .preference = {}};
+    candidate.preference = PreferenceOf(candidate, demand.reader, limits);
+    candidates.push_back(candidate);
   }
   return candidates;
 }
 
+// Rule 8. `chosen` is not empty, best first.
+bool AddsAnUplink(const Candidate& candidate, const std::vector<Candidate>& chosen) {
+  const SchedulerHolder& holder = *candidate.holder;
+  const Candidate& first = chosen.front();
+  if (candidate.preference.at_limit || holder.suspected || !holder.complete) return false;
+  if (holder.readers > 0 || candidate.distance > first.distance) return false;
+  if (holder.publisher && !first.holder->publisher) return false;
+  if (candidate.distance <= Distance::kSameHost || holder.location.host.empty()) return false;
+  return std::none_of(chosen.begin(), chosen.end(), [&](const Candidate& before) {
+    return before.holder->location.host == holder.location.host;
+  });
+}
+
 }  // namespace
+
+absl::string_view SchedulerPolicyName(SchedulerPolicy policy) {
+  switch (policy) {
+    case SchedulerPolicy::kNearest:
+      return "nearest";
+    case SchedulerPolicy::kDirect:
+      return "direct";
+    case SchedulerPolicy::kChain:
+      return "chain";
+    case SchedulerPolicy::kRandom:
+      return "random";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<SchedulerPolicy> ParseSchedulerPolicy(absl::string_view name) {
+  for (const SchedulerPolicy policy : {SchedulerPolicy::kNearest, SchedulerPolicy::kDirect,
+                                       SchedulerPolicy::kChain, SchedulerPolicy::kRandom}) {
+    if (name == SchedulerPolicyName(policy)) return policy;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", name, "' is no policy; give nearest, direct, chain or random"));
+}
+
+bool ComesLast(const SchedulerLimits& limits, bool publisher, uint32_t chain) {
+  if (limits.policy == SchedulerPolicy::kDirect) return !publisher;
+  return limits.policy == SchedulerPolicy::kNearest && chain >= limits.max_chain;
+}
 
 std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,
                                       const SchedulerDemand& demand,
                                       const SchedulerLimits& limits) {
   std::vector<Candidate> candidates = Candidates(snapshot, demand, limits);
-  const size_t wanted = std::min<size_t>(limits.max_sources, candidates.size());
-  std::partial_sort(candidates.begin(), candidates.begin() + wanted, candidates.end(),
-                    [](const Candidate& a, const Candidate& b) { return a.Key() < b.Key(); });
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.preference < b.preference; });
+  const uint32_t wanted = limits.policy == SchedulerPolicy::kNearest ? limits.max_sources : 1;
+  std::vector<Candidate> chosen;
+  for (const Candidate& candidate : candidates) {
+    if (chosen.size() >= wanted) break;
+    if (chosen.empty() || AddsAnUplink(candidate, chosen)) chosen.push_back(candidate);
+  }
   std::vector<SchedulerChoice> choices;
-  for (size_t i = 0; i < wanted; ++i) {
-    if (i > 0 && candidates[i].last_resort()) continue;
-    choices.push_back({candidates[i].holder->buffer, candidates[i].distance});
+  choices.reserve(chosen.size());
+  for (const Candidate& candidate : chosen) {
+    choices.push_back({candidate.holder->buffer, candidate.distance});
   }
   return choices;
 }

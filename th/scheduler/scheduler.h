@@ -2,7 +2,7 @@
 //
 //   std::vector<SchedulerChoice> choices = Schedule(snapshot, demand, limits);
 //
-// Rules, in order:
+// The rules of SchedulerPolicy::kNearest, in order; the first two are those of every policy:
 //  1. Never a cycle: a source that (transitively) fills from the reader is out. The graph is per
 //     (version, shard), an upper bound of the graph per segment.
 //  2. Excluded, unconnected or draining holders are out. So is a partial holder that nothing feeds:
@@ -13,12 +13,18 @@
 //     Less loaded (readers already assigned) before more loaded.
 //  6. At equal load a rollout before the publisher: a relay costs the trainer nothing.
 //  7. Shorter chains first, then the lower address: deterministic.
+//  8. A second source, and a third, only where it adds an uplink that nobody uses: another host
+//  than
+//     those chosen before and than the reader's, complete, at no greater distance, without a
+//     reader, and not the publisher beside a relay.
 #ifndef TH_SCHEDULER_SCHEDULER_H_
 #define TH_SCHEDULER_SCHEDULER_H_
 
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "th/topology/location.h"
 #include "th/weights/identifiers.h"
 
@@ -47,10 +53,23 @@ struct SchedulerDemand {
   std::vector<BufferAddress> excluded;  // failed this fill before
 };
 
+// How a source is chosen. All but the first are models of how others move weights, to compare with;
+// they look at neither distance nor limits, and give one source.
+enum class SchedulerPolicy : uint8_t {
+  kNearest = 1,  // the rules above
+  kDirect = 2,   // the publisher and nobody else: point to point
+  kChain = 3,    // the end of the longest chain, wherever it is: a static ring of all members
+  kRandom = 4,   // anybody who could serve
+};
+
+// "nearest", "direct", "chain", "random".
+absl::string_view SchedulerPolicyName(SchedulerPolicy policy);
+// The inverse. INVALID_ARGUMENT naming them.
+absl::StatusOr<SchedulerPolicy> ParseSchedulerPolicy(absl::string_view name);
+
 struct SchedulerLimits {
-  // At once for one reader. Beyond the first only sources that are neither suspected nor at a
-  // limit.
-  uint32_t max_sources = 1;
+  SchedulerPolicy policy = SchedulerPolicy::kNearest;
+  uint32_t max_sources = 2;             // at once for one reader
   uint32_t max_readers_per_source = 4;  // beyond it a source is taken only when there is no other
   uint32_t max_chain = 16;  // hops; beyond it a source is taken only when there is no other
 };
@@ -60,6 +79,10 @@ struct SchedulerChoice {
   Distance distance = Distance::kSameSite;
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
+
+// Whether a holder, `chain` hops below a complete one, is taken only when there is no other (rule
+// 3) or, under kDirect, not at all: it should be the last to be put into a snapshot.
+bool ComesLast(const SchedulerLimits& limits, bool publisher, uint32_t chain);
 
 // The sources for `demand`, best first; empty when there is none. Deterministic: the order of
 // snapshot.holders does not matter. O(holders + edges).

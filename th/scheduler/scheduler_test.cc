@@ -1,6 +1,7 @@
 #include "th/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -74,9 +75,25 @@ SchedulerLimits AtOnce(uint32_t max_sources) {
   return limits;
 }
 
+SchedulerLimits By(SchedulerPolicy policy) {
+  SchedulerLimits limits;
+  limits.policy = policy;
+  return limits;
+}
+
+SchedulerHolder OnRack(SchedulerHolder holder, const std::string& rack) {
+  holder.location.rack = rack;
+  return holder;
+}
+
 SchedulerLimits Chain(uint32_t max_chain) {
   SchedulerLimits limits;
   limits.max_chain = max_chain;
+  return limits;
+}
+
+SchedulerLimits Modelled(SchedulerLimits limits, SchedulerPolicy policy) {
+  limits.policy = policy;
   return limits;
 }
 
@@ -150,22 +167,85 @@ INSTANTIATE_TEST_SUITE_P(
                      {},
                      Chain(1)},
         ScheduleCase{"NoneWhenNoneIsAllowed", {Complete(1)}, {}, {}, AtOnce(0)},
-        ScheduleCase{"SeveralAtOnceBestFirst",
-                     {Complete(1), Complete(2, "here"), With(Complete(3), Load1)},
-                     {2, 1},
-                     {},
-                     AtOnce(2)},
-        ScheduleCase{"NoSuspectBeyondTheFirst",
-                     {Complete(1), With(Complete(2), Suspect)},
-                     {1},
+        ScheduleCase{"NoSecondOneByDefaultOnTheSameHost", {Complete(1), Complete(2)}, {1}},
+        ScheduleCase{"ASecondOneThatAddsAnUplink", {Complete(1, "a"), Complete(2, "b")}, {1, 2}},
+        ScheduleCase{"AsManyUplinksAsAllowed",
+                     {Complete(1, "a"), Complete(2, "b"), Complete(3, "c"), Complete(4, "d")},
+                     {1, 2, 3},
                      {},
                      AtOnce(3)},
-        ScheduleCase{"NoneAtItsLimitBeyondTheFirst",
-                     {Complete(1), With(Complete(2), Load4)},
-                     {1},
+        ScheduleCase{
+            "NoSecondOneBesideOneOnTheReadersHost", {Complete(1, "a"), Complete(2, "here")}, {2}},
+        ScheduleCase{"NoSecondOneThatIsFarther",
+                     {Complete(1, "a"), Complete(2, "b"), OnRack(Complete(3, "c"), "r2")},
+                     {1, 2},
                      {},
-                     AtOnce(3)}),
+                     AtOnce(3)},
+        ScheduleCase{
+            "NoSecondOneThatHasAReader", {Complete(1, "a"), With(Complete(2, "b"), Load1)}, {1}},
+        ScheduleCase{"NoSecondOneThatIsPartial", {Complete(1, "a"), Filling(2, {1}, "b")}, {1}},
+        ScheduleCase{
+            "NoSecondOneOfUnknownHost", {Complete(1, "a"), OnRack(Complete(2, ""), "")}, {1}},
+        ScheduleCase{
+            "NoPublisherBesideARelay", {Complete(1, "a"), With(Complete(2, "b"), Publisher)}, {1}},
+        ScheduleCase{"TwoPublishersAtOnce",
+                     {With(Complete(1, "a"), Publisher), With(Complete(2, "b"), Publisher)},
+                     {1, 2}},
+        ScheduleCase{
+            "NoSuspectBeyondTheFirst", {Complete(1, "a"), With(Complete(2, "b"), Suspect)}, {1}}),
     [](const auto& param) { return param.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, ScheduleTest,
+    ::testing::Values(
+        ScheduleCase{"DirectTakesThePublisherHoweverLoadedAndFar",
+                     {Complete(1, "here"), With(With(Complete(2, "far"), Publisher), Load4)},
+                     {2},
+                     {},
+                     By(SchedulerPolicy::kDirect)},
+        ScheduleCase{
+            "DirectTakesNobodyElse", {Complete(1, "here")}, {}, {}, By(SchedulerPolicy::kDirect)},
+        ScheduleCase{"ChainTakesItsEndWhereverItIs",
+                     {With(Complete(1, "here"), LoadedPublisher), With(Filling(2, {1}, "a"), Load1),
+                      Filling(3, {2}, "b")},
+                     {3},
+                     {},
+                     By(SchedulerPolicy::kChain)},
+        ScheduleCase{"ChainHasNoLongestLength",
+                     {With(Complete(1), Load1), With(Filling(2, {1}), Load1), Filling(3, {2})},
+                     {3},
+                     {},
+                     Modelled(Chain(1), SchedulerPolicy::kChain)},
+        ScheduleCase{"RandomTakesOnlyWhoCouldServe",
+                     {With(Complete(1), Away), Complete(2), Filling(3, {})},
+                     {2},
+                     {},
+                     By(SchedulerPolicy::kRandom)}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(ScheduleTest, RandomSpreadsReadersOverAllHolders) {
+  std::vector<SchedulerHolder> holders;
+  for (uint64_t worker = 1; worker <= 4; ++worker) holders.push_back(Complete(worker));
+  std::map<uint64_t, int> readers_of;
+  for (uint64_t reader = 100; reader < 500; ++reader) {
+    const SchedulerDemand demand{.reader = At(reader)};
+    const auto choices = Schedule(SchedulerSnapshot{holders}, demand, By(SchedulerPolicy::kRandom));
+    ASSERT_EQ(choices.size(), 1u);
+    ++readers_of[choices[0].source.worker.value];
+  }
+  ASSERT_EQ(readers_of.size(), 4u);
+  for (const auto& [worker, readers] : readers_of) EXPECT_NEAR(readers, 100, 40) << worker;
+}
+
+TEST(SchedulerPolicyTest, NamesGoThereAndBack) {
+  for (const char* name : {"nearest", "direct", "chain", "random"}) {
+    const auto policy = ParseSchedulerPolicy(name);
+    ASSERT_TRUE(policy.ok()) << name;
+    EXPECT_EQ(SchedulerPolicyName(*policy), name);
+  }
+  EXPECT_EQ(ParseSchedulerPolicy("Nearest").status().message(),
+            "'Nearest' is no policy; give nearest, direct, chain or random");
+}
 
 TEST(ScheduleTest, ChoiceNamesTheDistance) {
   const SchedulerSnapshot snapshot{{Complete(1, "here")}};

@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "th/scheduler/scheduler.h"
 #include "th/server/listen_address.h"
 
 namespace th {
@@ -33,6 +35,22 @@ void AddDuration(CLI::App& app, const char* name, absl::Duration& duration, cons
       ->type_name("DURATION");
 }
 
+void AddPolicy(CLI::App& app, SchedulerPolicy& policy) {
+  app.add_option_function<std::string>(
+         "--policy",
+         [&policy](const std::string& text) {
+           const absl::StatusOr<SchedulerPolicy> parsed = ParseSchedulerPolicy(text);
+           if (!parsed.ok()) {
+             throw CLI::ValidationError("--policy", std::string(parsed.status().message()));
+           }
+           policy = *parsed;
+         },
+         absl::StrCat("How sources are chosen: nearest, or direct, chain or random, which model "
+                      "other systems to compare with  [",
+                      SchedulerPolicyName(policy), "]"))
+      ->type_name("POLICY");
+}
+
 void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--listen", flags.listen, "Where workers connect; port 0: the system chooses")
       ->check(CLI::Validator(CheckAddress, "HOST:PORT"))
@@ -45,13 +63,14 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--port-file", flags.port_file, "Write the port here once listening")
       ->type_name("FILE");
   app.add_flag("--json", flags.json, "Say where it listens as one JSON object");
+  AddPolicy(app, flags.limits.scheduler.policy);
   AddDuration(app, "--lease", flags.limits.lease, "Silence after which a worker is dropped");
   AddDuration(app, "--suspect-after", flags.limits.suspect_after,
               "Silence after which a source is a last resort");
   AddDuration(app, "--recovery-window", flags.limits.recovery_window,
               "How long a restarted server waits for workers to announce what they hold");
   app.add_option("--max-sources", flags.limits.scheduler.max_sources,
-                 "Sources that one reader pulls from at once")
+                 "Sources that one reader pulls from at once, where a further one adds an uplink")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_option("--max-readers-per-source", flags.limits.scheduler.max_readers_per_source,
