@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(ServerFlags, BadFlagTest,
                                            BadFlag{"--max-sources=0", "--max-sources"},
                                            BadFlag{"--max-sources=x", "--max-sources"},
                                            BadFlag{"--policy=1", "'1' is no policy"},
-                                           BadFlag{"--policy=", "'' is no policy"}));
+                                           BadFlag{"--policy=Direct", "'Direct' is no policy"}));
 
 }  // namespace
 }  // namespace th
