@@ -42,13 +42,19 @@ struct ClusterSpec {
   uint64_t seed = 1;  // of the jitter
   FabricSpec fabric;
   absl::Duration jitter;
+  std::string server_site;  // empty: one of its own
   RegistryLimits registry;
   SessionLimits session;
   ReplicatorLimits replicator;
   // Of every shard.
   uint64_t segment_count = 16;
   uint64_t segment_bytes = kMinSegmentBytes;
+  // What a segment weighs on the links; 0: segment_bytes. So a few segments stand for a large
+  // shard.
+  uint64_t wire_bytes_per_segment = 0;
   absl::Duration sealing_time = absl::Milliseconds(20);
+  // Registry::CheckInvariants after every so many of its events; it looks at the whole fleet.
+  uint32_t check_registry_every = 1;
   // If set, hears what happens, in words: for people who look for the cause of a violation.
   std::function<void(const std::string&)> trace;
 };
@@ -67,7 +73,12 @@ class Cluster {
   const std::vector<std::unique_ptr<SimulatedWorker>>& workers() const { return workers_; }
 
   // ---- the network's mishaps
-  void SlowHost(const std::string& host, double factor) { fabric_.Slow(host, factor, now()); }
+  void SlowHost(const std::string& host, double factor, LinkSide side = LinkSide::kBoth) {
+    fabric_.Slow(host, factor, now(), side);
+  }
+  void SlowSiteLink(const std::string& from, const std::string& to, double factor) {
+    fabric_.SlowSiteLink(from, to, factor, now());
+  }
   void CutHost(const std::string& host) { fabric_.Cut(host, now()); }
   void HealHost(const std::string& host);
 
@@ -83,6 +94,9 @@ class Cluster {
 
   Judge& judge() { return judge_; }
   const ClusterSpec& spec() const { return spec_; }
+  uint64_t wire_bytes_per_segment() const {
+    return spec_.wire_bytes_per_segment > 0 ? spec_.wire_bytes_per_segment : spec_.segment_bytes;
+  }
 
   // ---- for its processes
   // Of something that happened; `what` is only called when somebody listens.

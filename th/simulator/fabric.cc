@@ -19,9 +19,27 @@ Fabric::Host& Fabric::HostOf(const std::string& host) {
   const auto found = hosts_.find(host);
   if (found != hosts_.end()) return found->second;
   Host made;
-  made.adapter = WayOf(absl::StrCat("host ", host), spec_.host_rate);
-  made.inside = network_->AddLink(absl::StrCat("host ", host, " inside"), spec_.same_host_rate);
-  return hosts_.emplace(host, made).first->second;
+  const auto given = spec_.hosts.find(host);
+  made.rates = given != spec_.hosts.end()
+                   ? given->second
+                   : HostRates{spec_.host_rate, spec_.host_rate, spec_.same_host_rate};
+  made.inside = network_->AddLink(absl::StrCat("host ", host, " inside"), made.rates.inside);
+  return hosts_.emplace(host, std::move(made)).first->second;
+}
+
+Fabric::Way Fabric::AdapterOf(const Location& location) {
+  Host& host = HostOf(location.host);
+  const std::string adapter = location.nics.empty() ? "" : location.nics.front();
+  const auto found = host.adapters.find(adapter);
+  if (found != host.adapters.end()) return found->second;
+  const std::string name =
+      absl::StrCat("host ", location.host, adapter.empty() ? "" : " ", adapter);
+  const double moves = host.cut ? 0 : 1;
+  const Way way{
+      network_->AddLink(absl::StrCat(name, " up"), host.rates.up * host.up_factor * moves),
+      network_->AddLink(absl::StrCat(name, " down"), host.rates.down * host.down_factor * moves)};
+  host.adapters.emplace(adapter, way);
+  return way;
 }
 
 void Fabric::Cross(const std::string& level, const std::string& from, const std::string& to,
@@ -31,43 +49,67 @@ void Fabric::Cross(const std::string& level, const std::string& from, const std:
   route->push_back(WayOf(absl::StrCat(level, " ", to), *rate).down);
 }
 
+LinkId Fabric::SiteLinkOf(const std::string& from, const std::string& to, const SiteLink& link) {
+  const auto found = site_links_.find({from, to});
+  if (found != site_links_.end()) return found->second;
+  const LinkId id = network_->AddLink(absl::StrCat("sites ", from, " to ", to), link.rate);
+  site_links_[{from, to}] = id;
+  return id;
+}
+
 std::vector<LinkId> Fabric::Route(const Location& from, const Location& to) {
-  const LinkId inside = HostOf(from.host).inside;
-  if (from.host == to.host) return {inside};
-  std::vector<LinkId> route = {HostOf(from.host).adapter.up, HostOf(to.host).adapter.down};
+  if (from.host == to.host) return {HostOf(from.host).inside};
+  std::vector<LinkId> route = {AdapterOf(from).up, AdapterOf(to).down};
   Cross("rack", absl::StrCat(from.site, "/", from.rack), absl::StrCat(to.site, "/", to.rack),
         spec_.rack_rate, &route);
   Cross("site", from.site, to.site, spec_.site_rate, &route);
+  const auto link = spec_.site_links.find({from.site, to.site});
+  if (link != spec_.site_links.end()) {
+    route.push_back(SiteLinkOf(from.site, to.site, link->second));
+  }
   return route;
 }
 
 absl::Duration Fabric::Latency(const Location& from, const Location& to) const {
-  if (from.site != to.site) return spec_.other_site_latency;
-  return from.host == to.host ? spec_.same_host_latency : spec_.same_site_latency;
+  if (from.site == to.site) {
+    return from.host == to.host ? spec_.same_host_latency : spec_.same_site_latency;
+  }
+  const auto link = spec_.site_links.find({from.site, to.site});
+  return link != spec_.site_links.end() ? link->second.latency : spec_.other_site_latency;
 }
 
-void Fabric::SetRates(const Host& host, absl::Time now) {
-  const double rate = host.cut ? 0 : spec_.host_rate * host.factor;
-  network_->SetRate(host.adapter.up, rate, now);
-  network_->SetRate(host.adapter.down, rate, now);
+void Fabric::SetRates(const Host& host, const Way& adapter, absl::Time now) {
+  network_->SetRate(adapter.up, host.cut ? 0 : host.rates.up * host.up_factor, now);
+  network_->SetRate(adapter.down, host.cut ? 0 : host.rates.down * host.down_factor, now);
 }
 
-void Fabric::Slow(const std::string& host, double factor, absl::Time now) {
+void Fabric::SetAllRates(const Host& host, absl::Time now) {
+  for (const auto& [name, adapter] : host.adapters) SetRates(host, adapter, now);
+}
+
+void Fabric::Slow(const std::string& host, double factor, absl::Time now, LinkSide side) {
   Host& slowed = HostOf(host);
-  slowed.factor = factor;
-  SetRates(slowed, now);
+  if (side != LinkSide::kDown) slowed.up_factor = factor;
+  if (side != LinkSide::kUp) slowed.down_factor = factor;
+  SetAllRates(slowed, now);
+}
+
+void Fabric::SlowSiteLink(const std::string& from, const std::string& to, double factor,
+                          absl::Time now) {
+  const SiteLink& link = spec_.site_links.at({from, to});
+  network_->SetRate(SiteLinkOf(from, to, link), link.rate * factor, now);
 }
 
 void Fabric::Cut(const std::string& host, absl::Time now) {
   Host& cut = HostOf(host);
   cut.cut = true;
-  SetRates(cut, now);
+  SetAllRates(cut, now);
 }
 
 void Fabric::Heal(const std::string& host, absl::Time now) {
   Host& healed = HostOf(host);
   healed.cut = false;
-  SetRates(healed, now);
+  SetAllRates(healed, now);
 }
 
 bool Fabric::Connected(const Location& from, const Location& to) const {

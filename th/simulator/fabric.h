@@ -1,9 +1,10 @@
 // Hosts, racks and sites as links of a FlowNetwork: which links a byte crosses from one worker to
 // another, and how long a message takes.
 //
-// Every host has an adapter with an up- and a downlink and a path inside; every rack and every site
-// an up- and a downlink where the spec gives it a rate. Links appear when a location is first seen.
-// A host can be slowed down or cut off. Not thread-safe.
+// Every host has a path inside and an adapter with an up- and a downlink, or one for each name that
+// its workers' locations have as their first adapter; every rack and every site has an up- and a
+// downlink where the spec gives it a rate, and so has every pair of sites. Links appear when a
+// location is first seen. A host can be slowed down or cut off. Not thread-safe.
 #ifndef TH_SIMULATOR_FABRIC_H_
 #define TH_SIMULATOR_FABRIC_H_
 
@@ -19,6 +20,20 @@
 
 namespace th {
 
+// In bytes a second.
+struct HostRates {
+  double up = 0, down = 0;  // of each adapter
+  double inside = 0;        // between the processes of the host, all together
+};
+
+// From one site to another, one way.
+struct SiteLink {
+  double rate = 0;  // bytes a second
+  absl::Duration latency;
+};
+
+enum class LinkSide { kBoth, kUp, kDown };
+
 // Rates in bytes a second, each way.
 struct FabricSpec {
   double host_rate = 1.25e9;
@@ -28,6 +43,9 @@ struct FabricSpec {
   absl::Duration same_host_latency = absl::Microseconds(20);
   absl::Duration same_site_latency = absl::Microseconds(100);
   absl::Duration other_site_latency = absl::Milliseconds(30);
+  std::map<std::string, HostRates> hosts;  // others: the two rates above
+  // From the first site to the second; others: no link of their own, other_site_latency.
+  std::map<std::pair<std::string, std::string>, SiteLink> site_links;
 };
 
 class Fabric {
@@ -38,8 +56,11 @@ class Fabric {
   std::vector<LinkId> Route(const Location& from, const Location& to);
   absl::Duration Latency(const Location& from, const Location& to) const;
 
-  // The adapter of `host` runs at `factor` of its rate; 1 is healthy.
-  void Slow(const std::string& host, double factor, absl::Time now);
+  // The adapters of `host` run at `factor` of their rate, on one side or on both; 1 is healthy.
+  void Slow(const std::string& host, double factor, absl::Time now,
+            LinkSide side = LinkSide::kBoth);
+  // The same for the link from one site to another, which the spec must name.
+  void SlowSiteLink(const std::string& from, const std::string& to, double factor, absl::Time now);
   // Nothing passes between `host` and others until Heal; inside it everything does.
   void Cut(const std::string& host, absl::Time now);
   void Heal(const std::string& host, absl::Time now);
@@ -50,23 +71,28 @@ class Fabric {
     LinkId up, down;
   };
   struct Host {
-    Way adapter;
+    HostRates rates;
+    std::map<std::string, Way> adapters;  // by name; "": the only one
     LinkId inside;
-    double factor = 1;
+    double up_factor = 1, down_factor = 1;
     bool cut = false;
   };
 
   Host& HostOf(const std::string& host);
+  Way AdapterOf(const Location& location);
+  LinkId SiteLinkOf(const std::string& from, const std::string& to, const SiteLink& link);
   // Appends the way out of `from` and into `to` where the two differ and the level has a rate.
   void Cross(const std::string& level, const std::string& from, const std::string& to,
              std::optional<double> rate, std::vector<LinkId>* route);
   Way WayOf(const std::string& name, double rate);
-  void SetRates(const Host& host, absl::Time now);
+  void SetRates(const Host& host, const Way& adapter, absl::Time now);
+  void SetAllRates(const Host& host, absl::Time now);
 
   const FabricSpec spec_;
   FlowNetwork* const network_;
   std::map<std::string, Host> hosts_;
   std::map<std::string, Way> ways_;  // of racks and sites, by "rack r1" and "site a"
+  std::map<std::pair<std::string, std::string>, LinkId> site_links_;
 };
 
 }  // namespace th

@@ -43,6 +43,8 @@ class FlowNetwork {
   void SetRate(LinkId link, double rate, absl::Time now);
   double rate(LinkId link) const { return links_[link.value].rate; }
   const std::string& name(LinkId link) const { return links_[link.value].name; }
+  // LinkId(0) to LinkId(link_count() - 1), in the order in which they were added.
+  uint32_t link_count() const { return static_cast<uint32_t>(links_.size()); }
   // Bytes of the chunks that were delivered over it.
   uint64_t bytes_over(LinkId link) const { return links_[link.value].bytes; }
 

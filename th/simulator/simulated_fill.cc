@@ -64,6 +64,11 @@ SimulatedFill::Source* SimulatedFill::FindOpen(const AssignedSource& wanted) {
   return nullptr;
 }
 
+bool SimulatedFill::has_source() const {
+  return std::any_of(sources_.begin(), sources_.end(),
+                     [](const Source& source) { return source.open; });
+}
+
 void SimulatedFill::SetSources(const th::SetSources& order) {
   assignment_ = order.assignment;
   for (Source& source : sources_) {
@@ -258,9 +263,7 @@ void SimulatedFill::HandleTick() {
   ReportLost();
   ReportProgress();
   PumpAll();
-  const bool open = std::any_of(sources_.begin(), sources_.end(),
-                                [](const Source& source) { return source.open; });
-  if (open && Busy()) StartTicking();
+  if (has_source() && Busy()) StartTicking();
 }
 
 void SimulatedFill::ReportLost() {

@@ -69,6 +69,7 @@ class SimulatedFill {
   const VersionInfo& version() const { return version_; }
   const SegmentSet& held() const { return core_.held(); }
   bool wrote() const { return wrote_; }
+  bool has_source() const;
 
   void SetSources(const th::SetSources& order);
   void SetRoot(const Digest& root);

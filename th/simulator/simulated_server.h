@@ -46,6 +46,7 @@ class SimulatedServer : public SimulatedProcess {
   DurableState durable_;
   std::unique_ptr<Registry> registry_;
   absl::Time stopped_at_;
+  uint64_t registry_events_ = 0;
   uint64_t connections_ = 0;
   struct Stream {
     SimulatedWorker* worker;

@@ -71,7 +71,7 @@ void SimulatedServing::Pump(TransferId transfer) {
                                     worker_->Name());
   pull->sending = Sending{segment, buffer.value(segment)};
   Cluster& cluster = worker_->cluster();
-  cluster.network().Send(pull->flow, cluster.spec().segment_bytes, worker_->now());
+  cluster.network().Send(pull->flow, cluster.wire_bytes_per_segment(), worker_->now());
 }
 
 void SimulatedServing::PumpAll() {

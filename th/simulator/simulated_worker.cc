@@ -1,5 +1,6 @@
 #include "th/simulator/simulated_worker.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -8,6 +9,9 @@
 
 namespace th {
 namespace {
+
+// Of an unpublish beyond the drain.
+constexpr absl::Duration kUnpublishSlack = absl::Seconds(5);
 
 SessionOptions OptionsOf(const WorkerSpec& spec, const std::string& address) {
   SessionOptions options;
@@ -87,8 +91,10 @@ CallId SimulatedWorker::Update(VersionSelector selector, absl::Duration timeout)
 CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout) {
   const CallId call(++calls_);
   unpublished_under_ = session_.buffer_generation(buffer_id_);
-  return BeginCall(session_.Unpublish(call, buffer_id_, {.drain_timeout = drain_timeout}, now()),
-                   call);
+  UnpublishRequest request;
+  request.drain_timeout = drain_timeout;
+  request.timeout = std::max(request.timeout, drain_timeout + kUnpublishSlack);
+  return BeginCall(session_.Unpublish(call, buffer_id_, request, now()), call);
 }
 
 CallId SimulatedWorker::Command(RunCommand command) {
@@ -202,6 +208,7 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
     operation.buffer = resolved->key.buffer;
     operation.number = resolved->key.number;
     cluster_->judge().HeardResolved(this, operation, resolved->version.sequence);
+    TellWait(WaitsFor::kDrain);
   } else if (auto* finished = std::get_if<OperationFinished>(&message)) {
     operation.buffer = finished->key.buffer;
     operation.number = finished->key.number;
@@ -268,6 +275,15 @@ void SimulatedWorker::HandleFillTick(OperationKey operation) {
 
 // ---- the driver
 
+void SimulatedWorker::TellWait(WaitsFor what) const {
+  if (on_wait != nullptr) on_wait(what);
+}
+
+void SimulatedWorker::CountAccepted(const std::string& source) {
+  ++segments_from_[source];
+  if (on_accepted != nullptr) on_accepted(source);
+}
+
 void SimulatedWorker::Settle() {
   for (;;) {
     if (fill_ != nullptr) {
@@ -289,12 +305,14 @@ void SimulatedWorker::Tell(const FillEvent& event) {
   } else if (auto* progressed = std::get_if<FillProgressed>(&event)) {
     session_.HandleFillProgress(buffer_id_, progressed->report, now());
   } else if (std::holds_alternative<FillReceived>(event)) {
+    TellWait(WaitsFor::kSums);
     session_.HandleAllReceived(buffer_id_, now());
   } else if (auto* completed = std::get_if<FillCompleted>(&event)) {
     session_.HandleFillComplete(buffer_id_, completed->root, now());
   } else if (auto* failed = std::get_if<FillFailed>(&event)) {
     session_.HandleFillFailed(buffer_id_, failed->why, now());
   } else if (auto* lost = std::get_if<FillSourceFailed>(&event)) {
+    if (fill_ != nullptr && !fill_->has_source()) TellWait(WaitsFor::kSource);
     session_.HandleSourceFailed(buffer_id_, lost->assignment, lost->source, lost->failure,
                                 lost->detail, now());
   } else if (auto* suspected = std::get_if<FillSourceSuspected>(&event)) {
@@ -310,11 +328,11 @@ void SimulatedWorker::Do(const SessionOutput& output) {
     if (stream_.has_value()) cluster_->server().Disconnect(*this, *stream_);
     stream_.reset();
   } else if (auto* sent = std::get_if<SendToServer>(&output)) {
-    if (stream_.has_value()) cluster_->server().Send(this, *stream_, sent->message);
+    Do(*sent);
   } else if (auto* start = std::get_if<StartFill>(&output)) {
     Do(*start);
   } else if (auto* set = std::get_if<SetSources>(&output)) {
-    if (fill_ != nullptr && fill_->operation() == set->operation) fill_->SetSources(*set);
+    Do(*set);
   } else if (auto* root = std::get_if<SetRoot>(&output)) {
     const bool wanted = fill_ != nullptr && fill_->version().sequence == root->version;
     if (wanted) fill_->SetRoot(root->root);
@@ -328,7 +346,8 @@ void SimulatedWorker::Do(const SessionOutput& output) {
   } else if (auto* decided = std::get_if<AdmissionDecided>(&output)) {
     serving_.Decide(*decided);
   } else if (auto* registered = std::get_if<BufferReady>(&output)) {
-    ready_ = registered->status.ok();
+    const bool first = !std::exchange(ready_, registered->status.ok());
+    if (first && ready_ && on_ready != nullptr) on_ready();
   } else if (auto* finished = std::get_if<OperationDone>(&output)) {
     Do(*finished);
   } else if (auto* command = std::get_if<CommandDone>(&output)) {
@@ -340,6 +359,18 @@ void SimulatedWorker::Do(const SessionOutput& output) {
     ended_ = *end;
     CloseEverything(/*tell=*/true);
   }
+}
+
+void SimulatedWorker::Do(const SendToServer& sent) {
+  if (std::holds_alternative<ReadyToFill>(sent.message)) TellWait(WaitsFor::kSource);
+  if (std::holds_alternative<RankDone>(sent.message)) TellWait(WaitsFor::kGroup);
+  if (stream_.has_value()) cluster_->server().Send(this, *stream_, sent.message);
+}
+
+void SimulatedWorker::Do(const SetSources& set) {
+  if (fill_ == nullptr || fill_->operation() != set.operation) return;
+  fill_->SetSources(set);
+  TellWait(fill_->has_source() ? WaitsFor::kBytes : WaitsFor::kSource);
 }
 
 void SimulatedWorker::Do(const StartFill& start) {

@@ -27,6 +27,16 @@ namespace th {
 
 class Cluster;
 
+// What a rank waits for within a call.
+enum class WaitsFor : uint8_t {
+  kServer,  // an update: which version it is
+  kDrain,   // readers of its own buffer
+  kSource,  // an update: somebody to pull from
+  kBytes,   // an update: the segments
+  kSums,    // an update: the publisher's sums, which every segment agreed with one by one
+  kGroup,   // the other ranks, and the server's word that all are there
+};
+
 struct WorkerSpec {
   ModelKey key = {"r1", "qwen3"};
   RankName name;
@@ -76,7 +86,12 @@ class SimulatedWorker : public SimulatedProcess {
   std::map<CallId, CommandFinished> commands;
   std::vector<PublicationLost> lost_publications;
   std::vector<absl::Status> refusals;
-  std::function<void(const OperationDone&)> on_done;  // if set, after `done` has it
+  // ---- if set, told of what happens; they may begin calls
+  std::function<void(const OperationDone&)> on_done;  // after `done` has it
+  std::function<void()> on_ready;
+  // ---- the same, but they only listen
+  std::function<void(WaitsFor)> on_wait;  // from here on, within the call that goes on
+  std::function<void(const std::string& source)> on_accepted;  // a segment
 
   // ---- mishaps
   // Pending calls of a dead process never end.
@@ -111,7 +126,7 @@ class SimulatedWorker : public SimulatedProcess {
   Cluster& cluster() { return *cluster_; }
   SimulatedBuffer& mutable_buffer() { return buffer_; }
   WorkerSession& mutable_session() { return session_; }
-  void CountAccepted(const std::string& source) { ++segments_from_[source]; }
+  void CountAccepted(const std::string& source);
   void CountLost() { ++sources_lost_; }
   void CountCorrupt() { ++corrupt_segments_; }
   // Carries out what the session and the fill ask, until both are quiet.
@@ -122,10 +137,13 @@ class SimulatedWorker : public SimulatedProcess {
                       const std::string& truly, absl::Duration timeout);
   CallId BeginCall(const absl::Status& begun, CallId call);
   void Do(const SessionOutput& output);
+  void Do(const SendToServer& sent);
+  void Do(const SetSources& set);
   void Do(const StartFill& start);
   void Do(const StartSealing& sealing);
   void Do(const OperationDone& finished);
   void Tell(const FillEvent& event);
+  void TellWait(WaitsFor what) const;
   void EndFill();
   void CloseEverything(bool tell);
   void HandleWake() override;
