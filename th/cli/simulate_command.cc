@@ -1,4 +1,4 @@
-// th simulate: runs of a simulated fleet at random, each described by its seed.
+// th simulate: runs of a simulated fleet at random, each described by its seed, or of a scenario.
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "th/cli/command.h"
+#include "th/cli/simulate_scenario.h"
 #include "th/simulator/simulator.h"
 #include "th/transfer/monotonic_clock.h"
 
@@ -25,6 +26,7 @@ struct SimulateFlags {
   uint64_t first_seed = 1;
   std::vector<size_t> without;
   bool trace = false;
+  ScenarioFlags scenario;
   Reporter reporter;
 };
 
@@ -123,27 +125,62 @@ ExitStatus RunSimulate(const SimulateFlags& flags) {
   return totals.failed_seeds == 0 ? ExitStatus::kOk : ExitStatus::kFailed;
 }
 
+void AddRandomFlags(CLI::App* simulate, SimulateFlags* flags, CLI::Option* file) {
+  simulate->add_option("--seeds", flags->seeds, "how many runs, each of its own seed")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{1}, kMaxSeeds))
+      ->excludes(file);
+  simulate->add_option("--first-seed", flags->first_seed, "the seed of the first run")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max() - kMaxSeeds))
+      ->excludes(file);
+  simulate
+      ->add_option("--without", flags->without,
+                   "faults to leave out, by their places in the schedule from 0: 0,3,7")
+      ->delimiter(',')
+      ->excludes(file);
+}
+
+void AddScenarioFlags(CLI::App* simulate, ScenarioFlags* flags, CLI::Option* file) {
+  simulate
+      ->add_option("--policy", flags->policies,
+                   "how versions get to the readers: nearest (TensorHub's), or models of others: "
+                   "direct, chain, random, broadcast, snapshot-broadcast; several with commas, or "
+                   "all (default: nearest)")
+      ->delimiter(',')
+      ->needs(file);
+  simulate->add_option("--set", flags->set, "a variable of the scenario: name=value")->needs(file);
+  simulate
+      ->add_option("--sweep", flags->sweep,
+                   "a variable and its values, each of which is run: name=value,value; several "
+                   "times: every combination")
+      ->needs(file);
+  simulate
+      ->add_option("--svg", flags->svg, "draw who received from whom and when into this SVG file")
+      ->needs(file);
+}
+
 }  // namespace
 
 void AddSimulateCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<SimulateFlags>();
   CLI::App* simulate = app->add_subcommand(
       "simulate",
-      "runs simulated fleets with faults at random, and checks what must hold after every event");
-  simulate->add_option("--seeds", flags->seeds, "how many runs, each of its own seed")
-      ->capture_default_str()
-      ->check(CLI::Range(uint64_t{1}, kMaxSeeds));
-  simulate->add_option("--first-seed", flags->first_seed, "the seed of the first run")
-      ->capture_default_str()
-      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max() - kMaxSeeds));
-  simulate
-      ->add_option("--without", flags->without,
-                   "faults to leave out, by their places in the schedule from 0: 0,3,7")
-      ->delimiter(',');
+      "runs the course of events of a scenario file and tells who waited how long for what; "
+      "without "
+      "one: simulated fleets with faults at random. What must hold is checked after every event");
+  CLI::Option* file = simulate->add_option("scenario", flags->scenario.file,
+                                           "a scenario file (th/simulator/README.md)");
+  AddScenarioFlags(simulate, &flags->scenario, file);
+  AddRandomFlags(simulate, flags.get(), file);
   simulate->add_flag("--trace", flags->trace,
                      "say on stderr what happens in every run; best with --seeds 1");
   flags->reporter.AddFlag(simulate);
-  simulate->callback([flags, exit] { *exit = RunSimulate(*flags); });
+  simulate->callback([flags, exit] {
+    flags->scenario.trace = flags->trace;
+    *exit = flags->scenario.file.empty() ? RunSimulate(*flags)
+                                         : SimulateScenario(flags->scenario, flags->reporter);
+  });
 }
 
 }  // namespace th

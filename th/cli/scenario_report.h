@@ -1,0 +1,31 @@
+// What simulated scenarios came to, for people and for scripts. Pure: equal runs give equal texts.
+#ifndef TH_CLI_SCENARIO_REPORT_H_
+#define TH_CLI_SCENARIO_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "th/simulator/simulator.h"
+
+namespace th {
+
+// One run: how the variables stood that were swept, and its result.
+struct ScenarioRunReport {
+  ScenarioOverrides swept;
+  ScenarioResult result;
+};
+
+// A line a run, compared with the first run of the same variables, and what a single run came to in
+// detail.
+std::string ScenarioTable(const std::vector<ScenarioRunReport>& runs);
+// Stall by cause and of the slowest ranks, versions, bytes by distance, the busiest links.
+std::string ScenarioDetails(const ScenarioResult& result);
+
+// {"scenario", "seed", "violations", "runs": [...]}; seconds are of the virtual clock. `ranks`:
+// each run has its ranks too.
+nlohmann::json ScenarioToJson(const std::vector<ScenarioRunReport>& runs, bool ranks);
+
+}  // namespace th
+
+#endif  // TH_CLI_SCENARIO_REPORT_H_

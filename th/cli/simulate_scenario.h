@@ -1,0 +1,32 @@
+// th simulate SCENARIO: runs of a scenario file, one for each policy and each setting of the
+// variables that are swept.
+#ifndef TH_CLI_SIMULATE_SCENARIO_H_
+#define TH_CLI_SIMULATE_SCENARIO_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "th/cli/command.h"
+#include "th/worker/exit_status.h"
+
+namespace th {
+
+// Of one command: settings times policies.
+inline constexpr size_t kMaxScenarioRuns = 1'000;
+
+struct ScenarioFlags {
+  std::string file;
+  std::vector<std::string> policies;  // names; "all"
+  std::vector<std::string> set;       // "name=value"
+  std::vector<std::string> sweep;     // "name=value,value"
+  std::string svg;                    // empty: no picture
+  bool trace = false;
+};
+
+// Flags that are wrong, or a scenario that is: kUsage. What must hold is violated: kFailed.
+ExitStatus SimulateScenario(const ScenarioFlags& flags, const Reporter& reporter);
+
+}  // namespace th
+
+#endif  // TH_CLI_SIMULATE_SCENARIO_H_
