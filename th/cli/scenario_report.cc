@@ -73,11 +73,13 @@ std::string VersionsTable(const ScenarioResult& result) {
   TextTable table({{"VERSION"},
                    {"PUBLISHED AT", Align::kRight},
                    {"GROUPS MOVED", Align::kRight},
+                   {"SLOWEST UPDATE", Align::kRight},
                    {"LAST READER AFTER", Align::kRight}});
   const size_t told = std::min(result.versions.size(), kVersionsTold);
   for (size_t i = result.versions.size() - told; i < result.versions.size(); ++i) {
     const VersionResult& version = result.versions[i];
     table.AddRow({version.label, SecondsText(version.published), absl::StrCat(version.groups),
+                  version.groups > 0 ? SecondsText(version.slowest_update) : "-",
                   version.groups > 0 ? SecondsText(version.last_reader) : "-"});
   }
   return table.ToString();
@@ -137,6 +139,7 @@ nlohmann::json ResultToJson(const ScenarioResult& result) {
     versions.push_back({{"label", version.label},
                         {"published_seconds", Seconds(version.published)},
                         {"groups_moved", version.groups},
+                        {"slowest_update_seconds", Seconds(version.slowest_update)},
                         {"last_reader_seconds", Seconds(version.last_reader)}});
   }
   nlohmann::json reads = nlohmann::json::array();

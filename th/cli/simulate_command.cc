@@ -148,12 +148,16 @@ void AddScenarioFlags(CLI::App* simulate, ScenarioFlags* flags, CLI::Option* fil
                    "direct, chain, random, broadcast, snapshot-broadcast; several with commas, or "
                    "all (default: nearest)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->needs(file);
-  simulate->add_option("--set", flags->set, "a variable of the scenario: name=value")->needs(file);
+  simulate->add_option("--set", flags->set, "a variable of the scenario: name=value")
+      ->allow_extra_args(false)
+      ->needs(file);
   simulate
       ->add_option("--sweep", flags->sweep,
                    "a variable and its values, each of which is run: name=value,value; several "
                    "times: every combination")
+      ->allow_extra_args(false)
       ->needs(file);
   simulate
       ->add_option("--svg", flags->svg, "draw who received from whom and when into this SVG file")

@@ -61,6 +61,66 @@ TEST(UsageTest, SimulateRunsItsSeedsAndSaysHowItWent) {
   EXPECT_GE(run.json()["faults"], 9);
 }
 
+std::string ScenarioFile(const std::string& name, const std::string& more) {
+  const std::string file = ::testing::TempDir() + "/" + name;
+  std::ofstream(file) << "let nic=1GB/s\nsite here\n"
+                         "hosts t site=here up=$nic down=$nic inside=10GB/s\n"
+                         "hosts r site=here count=2 up=$nic down=$nic inside=10GB/s\n"
+                         "weights rank_bytes=1GB segment=100MB\n"
+                         "group trainer role=trainer ranks=1 on=t\n"
+                         "group reader role=rollout ranks=1 count=2 on=r\n"
+                      << more;
+  return file;
+}
+constexpr char kCourse[] = "train trainer first=1s\nupdate reader after=publish\nend 60s\n";
+
+TEST(UsageTest, SimulateRunsAScenarioUnderEachPolicyAndSetting) {
+  const std::string file = ScenarioFile("good.scenario", kCourse);
+  const ProgramRun run = RunProgram({Th(), "simulate", "--policy", "nearest,direct", "--sweep",
+                                     "nic=1GB/s,2GB/s", file, "--json"});
+  EXPECT_EQ(run.status, kOk) << run.errors;
+  const nlohmann::json runs = run.json()["runs"];
+  ASSERT_EQ(runs.size(), 4u);
+  EXPECT_NEAR(runs[0]["slowest_update_seconds"].get<double>(), 1.1, 0.01);
+  EXPECT_NEAR(runs[1]["slowest_update_seconds"].get<double>(), 2, 0.01);
+  EXPECT_NEAR(runs[3]["slowest_update_seconds"].get<double>(), 1, 0.01);
+  EXPECT_EQ(runs[3]["variables"]["nic"], "2GB/s");
+}
+
+TEST(UsageTest, SimulateDrawsAPicture) {
+  const std::string file = ScenarioFile("drawn.scenario", kCourse);
+  const std::string picture = ::testing::TempDir() + "/drawn.svg";
+  const ProgramRun run = RunProgram({Th(), "simulate", file, "--svg", picture});
+  EXPECT_EQ(run.status, kOk) << run.errors;
+  EXPECT_THAT(run.output(), HasSubstr("WAITS FOR"));
+  std::string first;
+  std::ifstream svg(picture);
+  std::getline(svg, first);
+  EXPECT_THAT(first, HasSubstr("<?xml"));
+}
+
+TEST(UsageTest, SimulateRefusesWhatIsNoScenario) {
+  const std::string good = ScenarioFile("good.scenario", kCourse);
+  const std::string bad = ScenarioFile("bad.scenario", "frobnicate 5\n");
+  const std::string nobody = ScenarioFile("nobody.scenario", "end 5s\n");
+  Expect(Th(),
+         {{"a line", {"simulate", bad}, kUsage, "bad.scenario:8: the statement 'frobnicate'"},
+          {"no publisher", {"simulate", nobody}, kUsage, "nobody publishes"},
+          {"no file", {"simulate", "/nowhere"}, kLocalFiles, "/nowhere"},
+          {"a folder", {"simulate", "/"}, kLocalFiles, "cannot be read"},
+          {"policy", {"simulate", good, "--policy", "luck"}, kUsage, "no policy 'luck'"},
+          {"no variable", {"simulate", good, "--set", "x=1"}, kUsage, "nothing is let be 'x'"},
+          {"no value", {"simulate", good, "--sweep", "nic"}, kUsage, "name=value"},
+          {"no copy", {"simulate", good, "--policy", "snapshot-broadcast"}, kUsage, "'copy'"},
+          {"two pictures",
+           {"simulate", good, "--policy", "all", "--svg", "x.svg"},
+           kUsage,
+           "--svg draws one run"},
+          {"no place", {"simulate", good, "--svg", "/nowhere/x.svg"}, kLocalFiles, "written"},
+          {"both", {"simulate", good, "--seeds", "3"}, kUsage, "excludes"},
+          {"a policy of nothing", {"simulate", "--policy", "direct"}, kUsage, "requires"}});
+}
+
 TEST(UsageTest, EveryBinarySaysItsVersion) {
   Expect(Th(), {{"th", {"--version"}, kOk, "commit"}});
   Expect(Worker(), {{"worker", {"--version"}, kOk, "commit"}});

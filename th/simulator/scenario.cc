@@ -45,6 +45,7 @@ class ScenarioParser {
   void Link(ScenarioLine& line);
   void Latency(ScenarioLine& line);
   void Rack(ScenarioLine& line);
+  void RackUplinks(ScenarioLine& line);
   void Hosts(ScenarioLine& line);
   void Weights(ScenarioLine& line);
   void Scheduler(ScenarioLine& line);
@@ -104,12 +105,19 @@ absl::StatusOr<Scenario> ScenarioParser::Parse(absl::string_view text) {
 void ScenarioParser::Statement(ScenarioLine& line) {
   using Parse = void (ScenarioParser::*)(ScenarioLine&);
   static constexpr std::pair<absl::string_view, Parse> kStatements[] = {
-      {"let", &ScenarioParser::Let},         {"site", &ScenarioParser::Site},
-      {"link", &ScenarioParser::Link},       {"latency", &ScenarioParser::Latency},
-      {"rack", &ScenarioParser::Rack},       {"hosts", &ScenarioParser::Hosts},
-      {"weights", &ScenarioParser::Weights}, {"scheduler", &ScenarioParser::Scheduler},
-      {"server", &ScenarioParser::Server},   {"group", &ScenarioParser::Group},
-      {"train", &ScenarioParser::Train},     {"update", &ScenarioParser::Update}};
+      {"let", &ScenarioParser::Let},
+      {"site", &ScenarioParser::Site},
+      {"link", &ScenarioParser::Link},
+      {"latency", &ScenarioParser::Latency},
+      {"rack", &ScenarioParser::Rack},
+      {"rack_uplinks", &ScenarioParser::RackUplinks},
+      {"hosts", &ScenarioParser::Hosts},
+      {"weights", &ScenarioParser::Weights},
+      {"scheduler", &ScenarioParser::Scheduler},
+      {"server", &ScenarioParser::Server},
+      {"group", &ScenarioParser::Group},
+      {"train", &ScenarioParser::Train},
+      {"update", &ScenarioParser::Update}};
   const std::string statement = line.Word("the statement");
   for (const auto& [name, parse] : kStatements) {
     if (name == statement) return (this->*parse)(line);
@@ -188,6 +196,11 @@ void ScenarioParser::Rack(ScenarioLine& line) {
   const std::string site = KnownSite(line, line.Text("site"));
   const bool first = racks_.emplace(name, site).second;
   if (!first) line.Fail(absl::StrCat("the rack '", name, "' is given twice"));
+}
+
+void ScenarioParser::RackUplinks(ScenarioLine& line) {
+  OnlyOnce(line, "rack_uplinks");
+  scenario_.fabric.rack_rate = line.Rate("rate");
 }
 
 void ScenarioParser::Hosts(ScenarioLine& line) {

@@ -47,7 +47,9 @@ struct VersionResult {
   std::string label;
   absl::Duration published;
   uint32_t groups = 0;         // that moved to it
-  absl::Duration last_reader;  // after the publication the last group had it; 0: none has
+  // Of the groups that moved to it; 0: none has. One that joins later asks later.
+  absl::Duration slowest_update;
+  absl::Duration last_reader;  // the end of the last one, after the publication
 };
 
 struct LinkResult {

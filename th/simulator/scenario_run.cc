@@ -209,10 +209,9 @@ void ScenarioRun::HandlePublished(const ScenarioGroup::Outcome& outcome) {
     trained_ = true;
     return;
   }
-  result_.versions.push_back({.label = outcome.label,
-                              .published = cluster_.now() - absl::UnixEpoch(),
-                              .groups = 0,
-                              .last_reader = absl::ZeroDuration()});
+  VersionResult& version = result_.versions.emplace_back();
+  version.label = outcome.label;
+  version.published = cluster_.now() - absl::UnixEpoch();
   if (Broadcasts(policy_)) return BeginRound();
   for (Reader& reader : readers_) {
     if (reader.updates == nullptr || !reader.updates->after_publish) continue;
@@ -326,6 +325,7 @@ void ScenarioRun::HandleUpdated(Reader* reader, const ScenarioGroup::Outcome& ou
       if (version.label != outcome.label) continue;
       ++version.groups;
       version.last_reader = now - version.published;
+      version.slowest_update = std::max(version.slowest_update, cluster_.now() - reader->began);
     }
   }
   LeaveRound(reader);
@@ -431,7 +431,10 @@ void ScenarioRun::HappenToNetwork(const ScenarioEvent& event) {
 
 ScenarioResult ScenarioRun::Run() {
   MakeGroups();
-  trainer_->Join([] {});
+  trainer_->Join([this] {
+    const absl::Time first = absl::UnixEpoch() + scenario_.training.first;
+    PostWork(std::max(first - cluster_.now(), absl::ZeroDuration()), [this] { PublishNext(); });
+  });
   for (Reader& reader : readers_) {
     if (!reader.group->family().joins_later) JoinReader(&reader);
     if (reader.updates != nullptr && !reader.updates->after_publish && !Broadcasts(policy_)) {
@@ -439,7 +442,6 @@ ScenarioResult ScenarioRun::Run() {
     }
   }
   for (const ScenarioEvent& event : scenario_.events) Schedule(event, event.at);
-  PostWork(scenario_.training.first, [this] { PublishNext(); });
   cluster_.RunUntil([this] { return Over(); }, scenario_.end);
   FillResult();
   return std::move(result_);

@@ -10,7 +10,6 @@
 namespace th {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -152,6 +151,12 @@ TEST(ScenarioRunTest, GroupsThatJoinLaterUpdateWhenTheyAreThere) {
   EXPECT_NEAR(Seconds(result.reads[0].began), 5, kRequests);
   EXPECT_NEAR(Seconds(result.reads[2].began), 7, kRequests);
   EXPECT_EQ(result.reads[2].group, "reader-3");
+}
+
+TEST(ScenarioRunTest, NobodyIsCalledBeforeItIsThere) {
+  const ScenarioResult result =
+      RunWell(Fleet(2) + "train trainer first=0s\nupdate reader after=publish\n");
+  EXPECT_THAT(result.reads, SizeIs(2));
 }
 
 TEST(ScenarioRunTest, APollingGroupMovesOnceAVersion) {

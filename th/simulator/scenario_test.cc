@@ -89,6 +89,8 @@ TEST(ScenarioTest, RefusesALineWithItsNumberAndReason) {
       {"site east", "the site 'east' is given twice"},
       {"rack r1 site=east", "the rack 'r1' is given twice"},
       {"rack r2 site=moon", "there is no site 'moon' above"},
+      {"rack_uplinks", "the key 'rate' is missing"},
+      {"rack_uplinks rate=1GB/s\nrack_uplinks rate=1GB/s", "'rack_uplinks' is given twice"},
       {"link east moon rate=1GB/s latency=1ms", "there is no site 'moon'"},
       {"link east east rate=1GB/s latency=1ms", "a link joins two sites"},
       {"link east west rate=1GB/s", "the key 'latency' is missing"},

@@ -46,7 +46,8 @@ class Picture {
   void Axis();
   void Publications();
   void Rows();
-  void Bar(const RankResult& rank, const FillSpan& span, double y);
+  void Row(const RankResult& rank, double y);
+  void Bar(const RankResult& rank, const FillSpan& span, double y, double height);
 
   const ScenarioResult& result_;
   std::vector<const RankResult*> readers_;
@@ -117,14 +118,16 @@ void Picture::Legend() {
   const size_t shown = std::min(legend_.size(), kMaxTimelineLegend);
   for (size_t i = 0; i < shown; ++i) {
     const double x = kMargin + kLegendColumn * static_cast<double>(i % kLegendColumns);
-    const double y = kHeaderHeight + kLegendLine * static_cast<double>(i / kLegendColumns);
+    const size_t line = i / kLegendColumns;
+    const double y = kHeaderHeight + kLegendLine * static_cast<double>(line);
     absl::StrAppendFormat(&body_,
                           "<rect x=\"%.1f\" y=\"%.1f\" width=\"10\" height=\"10\" fill=\"%s\"/>\n",
                           x, y - 9, colours_.at(legend_[i]));
     Text(x + 14, y, absl::StrCat("from ", legend_[i]));
   }
   if (legend_.size() == shown) return;
-  const double y = kHeaderHeight + kLegendLine * static_cast<double>(shown / kLegendColumns);
+  const size_t line = shown / kLegendColumns;
+  const double y = kHeaderHeight + kLegendLine * static_cast<double>(line);
   Text(kMargin, y, absl::StrCat("and ", legend_.size() - shown, " more sources"));
 }
 
@@ -158,7 +161,25 @@ void Picture::Publications() {
   }
 }
 
-void Picture::Bar(const RankResult& rank, const FillSpan& span, double y) {
+// Sources at the same time share the row's height.
+void Picture::Row(const RankResult& rank, double y) {
+  const auto together = [](const FillSpan& a, const FillSpan& b) {
+    return a.began < b.ended && b.began < a.ended;
+  };
+  const FillSpan* before = nullptr;
+  bool low = false;
+  for (size_t i = 0; i < rank.spans.size(); ++i) {
+    const FillSpan& span = rank.spans[i];
+    const FillSpan* after = i + 1 < rank.spans.size() ? &rank.spans[i + 1] : nullptr;
+    const bool with_before = before != nullptr && together(*before, span);
+    const bool shares = with_before || (after != nullptr && together(span, *after));
+    low = with_before && !low;
+    Bar(rank, span, low ? y + kBarHeight / 2 : y, shares ? kBarHeight / 2 : kBarHeight);
+    before = &span;
+  }
+}
+
+void Picture::Bar(const RankResult& rank, const FillSpan& span, double y, double height) {
   if (++bars_ > kMaxTimelineBars) return;
   const double x = XOf(span.began);
   const double width = std::max(1.0, XOf(span.ended) - x);
@@ -168,14 +189,14 @@ void Picture::Bar(const RankResult& rank, const FillSpan& span, double y) {
   absl::StrAppendFormat(&body_,
                         "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\" "
                         "fill-opacity=\"0.85\"><title>%s</title></rect>\n",
-                        x, y, width, kBarHeight, ColourOf(GroupOf(span.source)), EscapeXml(title));
+                        x, y, width, height, ColourOf(GroupOf(span.source)), EscapeXml(title));
 }
 
 void Picture::Rows() {
   for (size_t row = 0; row < readers_.size(); ++row) {
     const RankResult& rank = *readers_[row];
     Text(kMargin + kLabelWidth - 6, YOf(row) + 9, rank.name, " text-anchor=\"end\"");
-    for (const FillSpan& span : rank.spans) Bar(rank, span, YOf(row));
+    Row(rank, YOf(row));
   }
   if (bars_ > kMaxTimelineBars) {
     Text(kMargin, bottom_ + 30, absl::StrCat(bars_ - kMaxTimelineBars, " bars are left out"));

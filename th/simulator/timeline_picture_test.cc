@@ -47,7 +47,7 @@ size_t CountOf(const std::string& text, const std::string& what) {
 ScenarioResult TwoReaders() {
   ScenarioResult result;
   result.scenario = "a<b>&\"c'\x01";
-  result.versions.push_back({"step-1", absl::Seconds(1), 2, absl::Seconds(2)});
+  result.versions.push_back({"step-1", absl::Seconds(1), 2, absl::Seconds(2), absl::Seconds(2)});
   RankResult rank;
   rank.name = "reader-1/0";
   rank.spans = {{"trainer/0", absl::Seconds(1), absl::Seconds(2)}};
@@ -69,6 +69,13 @@ TEST(TimelinePictureTest, DrawsABarForEachSourceInTheColourOfItsGroup) {
   EXPECT_EQ(CountOf(svg, "hsl(210,"), 3u);
   EXPECT_EQ(CountOf(svg, "hsl(348,"), 2u);
   EXPECT_THAT(svg, HasSubstr("step-1 published"));
+}
+
+TEST(TimelinePictureTest, SourcesAtTheSameTimeShareTheRow) {
+  ScenarioResult result = TwoReaders();
+  EXPECT_EQ(CountOf(TimelinePicture(result), "height=\"4.5\""), 0u);
+  result.ranks[1].spans[0].ended = absl::Seconds(2);
+  EXPECT_EQ(CountOf(TimelinePicture(result), "height=\"4.5\""), 2u);
 }
 
 TEST(TimelinePictureTest, EscapesNames) {
