@@ -1,22 +1,23 @@
 #include "th/cli/simulate_scenario.h"
 
-#include <algorithm>
-#include <cstdint>
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <map>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "th/cli/scenario_report.h"
 #include "th/simulator/simulator.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
+
+constexpr absl::Duration kProgressInterval = absl::Seconds(2);
 
 absl::StatusOr<std::string> ReadScenario(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -90,6 +91,13 @@ absl::StatusOr<ScenarioRunReport> RunOne(const ScenarioFlags& flags, const std::
   return ScenarioRunReport{swept, *std::move(result)};
 }
 
+void TellProgress(size_t done, size_t runs, absl::Time* told_at) {
+  const absl::Time now = MonotonicNow();
+  if (now - *told_at < kProgressInterval) return;
+  *told_at = now;
+  std::cerr << done << " of " << runs << " runs\n";
+}
+
 absl::StatusOr<std::vector<ScenarioRunReport>> RunAll(const ScenarioFlags& flags,
                                                       const std::string& text) {
   const auto policies = PoliciesOf(flags);
@@ -103,11 +111,13 @@ absl::StatusOr<std::vector<ScenarioRunReport>> RunAll(const ScenarioFlags& flags
   }
   std::vector<ScenarioRunReport> reports;
   reports.reserve(runs);
+  absl::Time told_at = MonotonicNow();
   for (const ScenarioOverrides& setting : *settings) {
     for (ScenarioPolicy policy : *policies) {
       absl::StatusOr<ScenarioRunReport> report = RunOne(flags, text, setting, policy);
       if (!report.ok()) return report.status();
       reports.push_back(*std::move(report));
+      TellProgress(reports.size(), runs, &told_at);
     }
   }
   return reports;

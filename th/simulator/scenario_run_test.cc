@@ -144,6 +144,32 @@ end 100s
   EXPECT_NEAR(Seconds(direct.SlowestRead()), 40, 0.5);
 }
 
+TEST(ScenarioRunTest, ASlowSiteLinkSlowsWhatCrossesItUntilItIsMended) {
+  const std::string text = R"(site a
+site b
+link a b rate=100MB/s latency=1ms
+hosts t site=a up=1GB/s down=1GB/s inside=10GB/s
+hosts r site=b up=1GB/s down=1GB/s inside=10GB/s
+weights rank_bytes=1GB segment=10MB
+group trainer role=trainer ranks=1 on=t
+group reader role=rollout ranks=1 on=r
+train trainer first=1s
+update reader after=publish
+at 1s slow_link a b to=10% for=10s
+end 100s
+)";
+  // Ten seconds at a tenth of the rate, then the nine tenths that are left.
+  EXPECT_NEAR(Seconds(RunWell(text).SlowestRead()), 10 + 9, 0.2);
+}
+
+TEST(ScenarioRunTest, AnEventMakesOneGroupUpdate) {
+  const ScenarioResult result =
+      RunWell(Fleet(2) + "train trainer first=1s\nat 5s update reader-2\n");
+  ASSERT_THAT(result.reads, SizeIs(1));
+  EXPECT_EQ(result.reads[0].group, "reader-2");
+  EXPECT_NEAR(Seconds(result.reads[0].began), 5, 1e-9);
+}
+
 TEST(ScenarioRunTest, GroupsThatJoinLaterUpdateWhenTheyAreThere) {
   const ScenarioResult result =
       RunWell(Fleet(3) + "train trainer first=1s\nat 5s join reader 2\nat 7s join reader 1\n");
