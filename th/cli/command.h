@@ -21,6 +21,7 @@ void AddVerifyCommand(CLI::App* app, ExitStatus* exit);
 void AddRollBackCommand(CLI::App* app, ExitStatus* exit);
 void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, release
 void AddBenchCommand(CLI::App* app, ExitStatus* exit);
+void AddBenchRegistryCommand(CLI::App* bench, ExitStatus* exit);  // below `th bench`
 void AddSimulateCommand(CLI::App* app, ExitStatus* exit);
 void AddDemoCommand(CLI::App* app, ExitStatus* exit);
 void AddControlledRankCommand(CLI::App* app,

@@ -44,6 +44,7 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"release", {"release", "--help"}, kOk, "--owner"},
                 {"retain", {"retain", "--help"}, kOk, "count"},
                 {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"},
+                {"bench of the registry", {"bench", "registry", "--help"}, kOk, "--samples"},
                 {"simulate", {"simulate", "--help"}, kOk, "--first-seed"},
                 {"help", {"help"}, kOk, "Exit status"},
                 {"help of a command", {"help", "pull"}, kOk, "--version"}});
@@ -135,6 +136,7 @@ TEST(UsageTest, WhatIsUnknownOrMissingIsAUsageError) {
           {"no folder", {"pull"}, kUsage, "folder"},
           {"no version", {"rollback"}, kUsage, "version"},
           {"a bench of nothing", {"bench"}, kUsage, "subcommand"},
+          {"a bench of nobody", {"bench", "registry", "--workers", "0"}, kUsage, "--workers"},
           {"no seeds", {"simulate", "--seeds", "0"}, kUsage, "--seeds"},
           {"a seed that is none", {"simulate", "--first-seed", "x"}, kUsage, "--first-seed"}});
   Expect(Worker(), {{"nothing", {}, kUsage, "subcommand"},
