@@ -146,6 +146,7 @@ void AddBenchCommand(CLI::App* app, ExitStatus* exit) {
       "transfer", "a version from one holder to some readers, beside raw TCP over the same memory");
   AddFlags(transfer, flags.get());
   transfer->callback([flags, exit] { *exit = RunBench(*flags); });
+  AddBenchServerCommand(bench, exit);
   AddBenchRegistryCommand(bench, exit);
 }
 

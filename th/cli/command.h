@@ -22,6 +22,7 @@ void AddRollBackCommand(CLI::App* app, ExitStatus* exit);
 void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, release
 void AddBenchCommand(CLI::App* app, ExitStatus* exit);
 void AddBenchRegistryCommand(CLI::App* bench, ExitStatus* exit);  // below `th bench`
+void AddBenchServerCommand(CLI::App* bench, ExitStatus* exit);    // likewise
 void AddSimulateCommand(CLI::App* app, ExitStatus* exit);
 void AddDemoCommand(CLI::App* app, ExitStatus* exit);
 void AddControlledRankCommand(CLI::App* app,

@@ -44,6 +44,7 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"release", {"release", "--help"}, kOk, "--owner"},
                 {"retain", {"retain", "--help"}, kOk, "count"},
                 {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"},
+                {"bench of a server", {"bench", "server", "--help"}, kOk, "--rate"},
                 {"bench of the registry", {"bench", "registry", "--help"}, kOk, "--samples"},
                 {"simulate", {"simulate", "--help"}, kOk, "--first-seed"},
                 {"help", {"help"}, kOk, "Exit status"},
@@ -136,6 +137,9 @@ TEST(UsageTest, WhatIsUnknownOrMissingIsAUsageError) {
           {"no folder", {"pull"}, kUsage, "folder"},
           {"no version", {"rollback"}, kUsage, "version"},
           {"a bench of nothing", {"bench"}, kUsage, "subcommand"},
+          {"a rate of nothing", {"bench", "server", "--rate", "0"}, kUsage, "--rate"},
+          {"too many", {"bench", "server", "--workers", "10001"}, kUsage, "10000"},
+          {"no time", {"bench", "server", "--seconds", "soon"}, kUsage, "--seconds"},
           {"a bench of nobody", {"bench", "registry", "--workers", "0"}, kUsage, "--workers"},
           {"no seeds", {"simulate", "--seeds", "0"}, kUsage, "--seeds"},
           {"a seed that is none", {"simulate", "--first-seed", "x"}, kUsage, "--first-seed"}});
