@@ -4,10 +4,11 @@
 // A registry in this process, without server, network or disk, is driven through its public class
 // by a fleet that keeps to the protocol: one trainer group publishes, seals and unpublishes; all
 // other groups update at once, in an order at random (the same in every run), report progress and
-// failed sources, lose their streams, come back, leave and are replaced. Every single call is
-// timed; the registry's clock is a virtual one, so that leases run as they would. All workers are
-// of one model, and all groups want the same version: what is shared is shared by as many as can
-// be. At the end the registry must have refused nothing and its rules must hold.
+// failed sources, lose their streams, come back, leave and are replaced. What counts is the
+// processor time of every single call, the reading of it included; the registry's own clock is a
+// virtual one, so that leases run as they would. All workers are of one model, and all groups want
+// the same version: what is shared is shared by as many as can be. At the end the registry must
+// have refused nothing and its rules must hold.
 //
 //   TH_ASSIGN_OR_RETURN(const RegistryMeasurement measured, MeasureRegistry({.workers = 1000}));
 //   puts(TextOf(measured).c_str());
