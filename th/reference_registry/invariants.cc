@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
 #include "th/weights/status_macros.h"
@@ -203,6 +204,18 @@ absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
   return absl::OkStatus();
 }
 
+absl::flat_hash_map<VersionSequence, uint32_t> CountUnderWay(const Model& model) {
+  absl::flat_hash_map<VersionSequence, uint32_t> counts;
+  for (const auto& [name, group] : model.groups) {
+    for (const auto& [buffer_name, replica] : group.replicas) {
+      for (const auto& [number, transaction] : replica.pending) {
+        if (transaction.begun) ++counts[transaction.version];
+      }
+    }
+  }
+  return counts;
+}
+
 absl::Status CheckModel(const RegistryState& state, const Model& model) {
   for (const auto& [sequence, version] : model.versions) {
     if (version.info.sequence != sequence) return Broken("a version has its number", model);
@@ -217,6 +230,7 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
     }
     for (const auto& [key, shard] : version.shards) TH_RETURN_IF_ERROR(CheckShard(shard));
   }
+  if (model.under_way != CountUnderWay(model)) return Broken("operations by version", model);
   if (model.commands.size() != model.command_order.size()) return Broken("commands", model);
   for (const auto& [name, group] : model.groups) {
     if (group.members.empty()) return Broken("a group has a member", name);

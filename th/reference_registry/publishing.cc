@@ -83,24 +83,10 @@ absl::Status CanAddTo(const RegistryState& state, const Version& version, const 
                                           "'; a further form names the version it derives from"));
 }
 
-// What operations that have begun move to: their ends look it up.
-std::set<VersionSequence> VersionsUnderWay(const Model& model) {
-  std::set<VersionSequence> under_way;
-  for (const auto& [name, group] : model.groups) {
-    for (const auto& [buffer_name, replica] : group.replicas) {
-      for (const auto& [number, transaction] : replica.pending) {
-        if (transaction.begun) under_way.insert(transaction.version);
-      }
-    }
-  }
-  return under_way;
-}
-
 // Room for one more version, after the oldest that nobody holds or pins.
 absl::Status MakeRoom(Turn& turn, Model& model) {
   const size_t limit = turn.state.limits.max_versions_per_model;
   if (model.versions.size() < limit) return absl::OkStatus();
-  const std::set<VersionSequence> moved_to = VersionsUnderWay(model);
   for (auto it = model.versions.begin(); model.versions.size() >= limit;) {
     if (it == model.versions.end()) {
       return absl::ResourceExhaustedError(absl::StrCat(
@@ -116,7 +102,7 @@ absl::Status MakeRoom(Turn& turn, Model& model) {
                     [&](const DurablePin& pin) { return pin.version == version.info.sequence; });
     const bool under_way = version.phase == VersionPhase::kPublishing ||
                            version.info.sequence == model.durable.high_water ||
-                           moved_to.contains(version.info.sequence);
+                           model.under_way.contains(version.info.sequence);
     if (!held && !pinned && !under_way) EraseVersion(turn, version);
   }
   return absl::OkStatus();
@@ -157,8 +143,7 @@ absl::Status Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   } else {
     TH_ASSIGN_OR_RETURN(version, NewVersion(turn, model, transaction));
   }
-  transaction.begun = true;
-  transaction.version = version->info.sequence;
+  BeginWith(replica, transaction, version->info.sequence);
   for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
   SetPhase(turn, replica, ReplicaPhase::kPublishing, transaction.version);
   return absl::OkStatus();
@@ -250,7 +235,7 @@ void Complete(Turn& turn, Replica& replica, Transaction& transaction) {
     }
     EraseVersion(turn, *version);
     version = first;
-    transaction.version = first->info.sequence;
+    BeginWith(replica, transaction, first->info.sequence);
   }
   const bool is_new = version->phase == VersionPhase::kPublishing;
   const bool further = !is_new && HasForm(*version, replica.form);

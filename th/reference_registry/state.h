@@ -271,6 +271,8 @@ struct Model {
   DurableModel durable;
   uint32_t next_version_number = 1;  // of this reign; also when its publish fails
   std::map<VersionSequence, Version> versions;
+  // How many operations that have begun are about a version: their ends look it up. No entry is 0.
+  absl::flat_hash_map<VersionSequence, uint32_t> under_way;
   // Labels of the published versions; a withdrawn version's label is free.
   absl::flat_hash_map<std::string, VersionSequence> labels;
   std::map<std::string, Group> groups;

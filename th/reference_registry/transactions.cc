@@ -113,6 +113,11 @@ void Undo(Turn& turn, Replica& replica, const Transaction& transaction) {
   }
 }
 
+void CountOut(Model& model, VersionSequence version) {
+  auto counted = model.under_way.find(version);
+  if (--counted->second == 0) model.under_way.erase(counted);
+}
+
 void RememberResult(Replica& replica, const FinishedOperation& result) {
   replica.results[result.number] = result;
   while (replica.results.contains(replica.finished.Next())) {
@@ -285,6 +290,14 @@ void JoinTransaction::Apply(Turn& turn) const {
                     "; ask again")));
 }
 
+void BeginWith(Replica& replica, Transaction& transaction, VersionSequence version) {
+  Model& model = *replica.group->model;
+  if (transaction.begun) CountOut(model, transaction.version);
+  transaction.begun = true;
+  transaction.version = version;
+  ++model.under_way[version];
+}
+
 void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
                      FinishedOperation result) {
   result.number = number;
@@ -299,6 +312,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
       if (fill.has_value() && fill->operation == number) ClearFill(turn, *buffer->second);
       SendResult(turn, *buffer->second, result);
     }
+    if (found->second.begun) CountOut(*replica.group->model, found->second.version);
     replica.pending.erase(found);
   }
   if (!result.status.ok()) ++turn.state.counters.operations_failed;

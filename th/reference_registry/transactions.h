@@ -34,6 +34,8 @@ struct JoinTransaction {
   void Apply(Turn& turn) const;
 };
 
+// The operation has begun, and is about this version; or it has turned out to be about another one.
+void BeginWith(Replica& replica, Transaction& transaction, VersionSequence version);
 // Ends an operation: `result` to every rank that takes part, and to those that ask later. What the
 // replica then holds is the caller's business. The next operation is evaluated in this turn.
 void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,

@@ -49,8 +49,7 @@ void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction) {
     if (!MayHold(replica)) {
       return FailOperation(turn, replica, transaction.number, NothingToUnpublish(replica));
     }
-    transaction.begun = true;
-    transaction.version = HeldVersionOf(replica);
+    BeginWith(replica, transaction, HeldVersionOf(replica));
     SetPhase(turn, replica, ReplicaPhase::kDraining, transaction.version);
   }
   for (const Rank rank : std::exchange(transaction.arrivals, {})) {

@@ -108,7 +108,7 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
                   NobodyHoldsShardOf(turn.state, *without.front(), *version));
     return false;
   }
-  transaction.begun = true;
+  BeginWith(replica, transaction, transaction.version);
   transaction.resolved = version->info;
   SetPhase(turn, replica, ReplicaPhase::kFilling, transaction.version);
   return true;
