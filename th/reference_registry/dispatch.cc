@@ -1,10 +1,10 @@
 #include "th/reference_registry/dispatch.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 #include <variant>
 
+#include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/buffers.h"
@@ -185,7 +185,7 @@ void DispatchDisconnect(Turn& turn, ConnectionId connection) {
 }
 
 void DispatchDeadlines(Turn& turn) {
-  std::set<Deadline>& deadlines = turn.state.deadlines;
+  absl::btree_set<Deadline>& deadlines = turn.state.deadlines;
   while (!deadlines.empty() && deadlines.begin()->at <= turn.now) {
     const Deadline due = *deadlines.begin();
     deadlines.erase(deadlines.begin());

@@ -1,8 +1,9 @@
 #include "th/reference_registry/pause.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
+
+#include "absl/container/btree_set.h"
 
 namespace th::registry {
 namespace {
@@ -29,7 +30,7 @@ void MovePastPause(RegistryState& state, absl::Duration pause, absl::Time now) {
   for (auto& [id, replica] : state.replicas) {
     for (auto& [number, transaction] : replica->pending) transaction.deadline += pause;
   }
-  std::set<Deadline> moved;
+  absl::btree_set<Deadline> moved;
   for (Deadline deadline : state.deadlines) {
     deadline.at += pause;
     moved.insert(moved.end(), deadline);

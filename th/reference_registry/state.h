@@ -240,7 +240,7 @@ struct Shard {
   absl::flat_hash_map<BufferAddress, std::vector<BufferAddress>> sources_of;
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
   // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all.
-  std::map<std::string, std::set<CandidateKey>> candidates;
+  std::map<std::string, absl::btree_set<CandidateKey>> candidates;
   // Readers that are ready and have no source.
   absl::btree_set<BufferAddress> waiting;
   // Holders that are complete, and are sources or will be once their stream or their sums are back.
@@ -333,7 +333,7 @@ struct RegistryState {
   absl::flat_hash_map<Digest, LayoutRecord> layouts;  // those with a buffer or a shard
 
   // One lease for every worker, one entry for every pending operation and every fill with a retry.
-  std::set<Deadline> deadlines;
+  absl::btree_set<Deadline> deadlines;
   std::set<std::pair<absl::Time, ModelKey>> pin_expiries;
   absl::btree_set<ReplicaId> waiting_for_recovery;  // their first pending operation waits
   RegistryCounters counters;
