@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "th/protocol/capability.h"
 #include "th/reference_registry/holders.h"
@@ -18,6 +18,8 @@
 namespace th::registry {
 namespace {
 
+// Room that spares a snapshot most of its growing.
+constexpr size_t kUsualSnapshot = 128;
 // Of what a reader says about a source.
 constexpr size_t kMaxDetailBytes = 200;
 
@@ -42,16 +44,16 @@ SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddre
           .sources = SourcesOf(shard, address)};
 }
 
-// The best candidates of each place that the reader belongs to, and everybody above them: enough to
-// see every cycle and every chain that a choice among them could make.
-SchedulerSnapshot SnapshotFor(const Turn& turn, const Shard& shard, const Buffer& reader,
-                              size_t excluded) {
-  absl::btree_set<BufferAddress> seen;
+// The best candidates of each of `places`, to which the reader belongs, and everybody above them:
+// enough to see every cycle and every chain that a choice among them could make.
+SchedulerSnapshot SnapshotOf(const Turn& turn, const Shard& shard,
+                             const std::vector<std::string>& places, size_t excluded) {
+  absl::flat_hash_set<BufferAddress> seen;
   std::vector<BufferAddress> frontier;
   const auto visit = [&](const BufferAddress& address) {
     if (seen.insert(address).second) frontier.push_back(address);
   };
-  for (const std::string& place : PlacesOf(reader.worker->location)) {
+  for (const std::string& place : places) {
     auto found = shard.candidates.find(place);
     if (found == shard.candidates.end()) continue;
     size_t room = kMaxCandidatesPerPlace + excluded + 1;
@@ -61,6 +63,7 @@ SchedulerSnapshot SnapshotFor(const Turn& turn, const Shard& shard, const Buffer
     }
   }
   SchedulerSnapshot snapshot;
+  snapshot.holders.reserve(kUsualSnapshot);
   while (!frontier.empty()) {
     const BufferAddress next = frontier.back();
     frontier.pop_back();
@@ -84,8 +87,19 @@ std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer, bool
         TH_MUTATE(kForgetFailedSources, retry && exclusion.retry_at <= turn.now, true);
     if (!again && StillApplies(shard, exclusion)) demand.excluded.push_back(exclusion.source);
   }
-  return Schedule(SnapshotFor(turn, shard, buffer, demand.excluded.size()), demand,
-                  turn.state.limits.scheduler);
+  const SchedulerLimits& limits = turn.state.limits.scheduler;
+  const auto among = [&](const std::vector<std::string>& places) {
+    return Schedule(SnapshotOf(turn, shard, places, demand.excluded.size()), demand, limits);
+  };
+  // A source in the reader's own rack that is at no limit comes before all that are not, so that
+  // those need not be looked at: with the chains above them they are most of the work.
+  if (limits.policy == SchedulerPolicy::kNearest) {
+    std::vector<SchedulerChoice> near = among(NearPlacesOf(demand.location));
+    const bool best =
+        !near.empty() && near.front().distance <= Distance::kSameRack && !near.front().at_limit;
+    if (best) return near;
+  }
+  return among(PlacesOf(demand.location));
 }
 
 AssignedSource DescribeSource(const Turn& turn, const Buffer& reader, const Buffer& source,

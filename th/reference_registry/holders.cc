@@ -283,13 +283,18 @@ void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {
 }
 
 std::vector<std::string> PlacesOf(const Location& location) {
+  std::vector<std::string> places = NearPlacesOf(location);
+  if (!location.site.empty()) places.push_back(absl::StrCat("site ", location.site));
+  places.emplace_back();
+  return places;
+}
+
+std::vector<std::string> NearPlacesOf(const Location& location) {
   std::vector<std::string> places;
   if (!location.host.empty()) places.push_back(absl::StrCat("host ", location.host));
   if (!location.rack.empty()) {
     places.push_back(absl::StrCat("rack ", location.site, " ", location.rack));
   }
-  if (!location.site.empty()) places.push_back(absl::StrCat("site ", location.site));
-  places.emplace_back();
   return places;
 }
 

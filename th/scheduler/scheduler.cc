@@ -232,7 +232,9 @@ std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,
   std::vector<SchedulerChoice> choices;
   choices.reserve(chosen.size());
   for (const Candidate& candidate : chosen) {
-    choices.push_back({candidate.holder->buffer, candidate.distance});
+    choices.push_back({.source = candidate.holder->buffer,
+                       .distance = candidate.distance,
+                       .at_limit = candidate.preference.at_limit});
   }
   return choices;
 }

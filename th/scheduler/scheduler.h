@@ -77,6 +77,7 @@ struct SchedulerLimits {
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
+  bool at_limit = false;  // rule 3: only those at a limit were left
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 
