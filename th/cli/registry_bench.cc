@@ -98,7 +98,7 @@ struct FleetRank {
   BufferGeneration generation;
   VersionInfo version;  // that the last operation named
   AssignmentId assignment;
-  std::optional<BufferAddress> source;
+  std::optional<AssignedSource> source;
 };
 
 // Of the calling thread: what others do on this machine meanwhile does not count.
@@ -208,7 +208,7 @@ class RegistryBench {
     } else if (const auto* assigned = std::get_if<AssignSources>(&message)) {
       rank.assignment = assigned->assignment;
       rank.source.reset();
-      if (!assigned->sources.empty()) rank.source = assigned->sources.front().buffer;
+      if (!assigned->sources.empty()) rank.source = assigned->sources.front();
     } else if (const auto* finished = std::get_if<OperationFinished>(&message)) {
       rank.version = finished->version;
       if (finished->outcome == UpdateOutcome::kNotAvailable) NoteFailure("no version was there");
@@ -376,12 +376,15 @@ class RegistryBench {
     EndFills();
   }
 
+  // Not those that read from the trainer: everybody is below them, so they would have to wait, and
+  // whoever loses a source meanwhile with them.
   void ReportSource(FleetRank& rank) {
     if (!rank.source.has_value()) return NoteFailure("a reader has no source");
+    if (rank.source->publisher) return;
     Say(Operation::kSourceFailed, rank,
         SourceFailed{{kBuffer, rank.number},
                      rank.assignment,
-                     *rank.source,
+                     rank.source->buffer,
                      SourceFailure::kStalled,
                      "no byte for a while"});
   }

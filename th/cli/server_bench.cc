@@ -260,16 +260,16 @@ class ServerBench {
         [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
           return absl::StrCat(board_.updates.samples(), " of ", wanted, " updates have ended");
         }));
-    const double operations = static_cast<double>(wanted);
+    const double updates = static_cast<double>(wanted);
     measured_.control_bytes_update =
-        static_cast<double>(fleet_->control_bytes() - bytes_before) / operations;
+        static_cast<double>(fleet_->control_bytes() - bytes_before) / updates;
     TH_ASSIGN_OR_RETURN(const absl::Duration cpu_after, ProcessorTime(ServerPid()));
-    measured_.server_cpu_update = (cpu_after - cpu_before) / operations;
+    measured_.server_cpu_update = (cpu_after - cpu_before) / updates;
     absl::MutexLock lock(&board_.mu);
     measured_.update = board_.updates.Summarize();
     // The last group's own interval belongs to it.
     const absl::Duration took = std::max(board_.last_moved - began, schedule_.interval);
-    measured_.rate_reached = operations / absl::ToDoubleSeconds(took);
+    measured_.rate_reached = updates / absl::ToDoubleSeconds(took);
     return absl::OkStatus();
   }
 

@@ -5,9 +5,9 @@
 //   1. All workers join at once and register a buffer.
 //   2. A trainer group publishes; when it has published, all other groups update to `latest` at
 //      once. Then the same again with a second trainer, whose version differs.
-//   3. The groups update one after the other between the two versions, so many operations a second
-//      for so long. An operation is one rank's update, from the moment that the schedule gives it
-//      until its result, which is its whole group's; what begins late is late. Every one moves.
+//   3. The groups update one after the other between the two versions, so many updates a second for
+//      so long, each rank's counted. A rank's update lasts from the moment that the schedule gives
+//      it until its result, which is its whole group's; what begins late is late. Every one moves.
 //
 // Server and workers share this machine's processors, which the figures include.
 #ifndef TH_CLI_SERVER_BENCH_H_
@@ -34,7 +34,7 @@ struct ServerBenchOptions {
   std::string folder;                           // for its state and log; exists
   uint32_t workers = 2000;                      // rounded up to whole groups, at least three
   uint32_t ranks = 8;                           // of a group
-  uint32_t rate = 500;                          // operations a second
+  uint32_t rate = 500;                          // updates a second, each rank's counted
   absl::Duration duration = absl::Seconds(10);  // of them
   // Told now and then, in a line, how far it is; may be empty.
   std::function<void(const std::string&)> progress = nullptr;
@@ -56,15 +56,15 @@ struct ServerMeasurement {
   absl::Duration join;  // from the first one's start until the last one's buffer is registered
   std::vector<PublishStorm> storms;
   uint32_t rate = 0;                 // asked for
-  double rate_reached = 0;           // operations over the seconds from first to last
-  LatencySummary update;             // of the operations at that rate
+  double rate_reached = 0;           // updates over the seconds from first to last
+  LatencySummary update;             // of those at that rate
   uint64_t updates_moved = 0;        // of all readers, in storms and at the rate
   double control_bytes_join = 0;     // of a worker, both ways
-  double control_bytes_update = 0;   // of an operation at the rate, heartbeats between included
+  double control_bytes_update = 0;   // of one at the rate, heartbeats between included
   uint64_t server_bytes_joined = 0;  // resident memory after the join
   uint64_t server_bytes_end = 0;
   absl::Duration server_cpu_join;    // processor time of the server
-  absl::Duration server_cpu_update;  // of each operation at the rate
+  absl::Duration server_cpu_update;  // of each update at the rate
   absl::Duration server_cpu;         // of all
 };
 
