@@ -217,6 +217,28 @@ TEST(AssignmentTest, NearSourcesArePreferred) {
   EXPECT_EQ(source.distance, Distance::kSameHost);
 }
 
+TEST(AssignmentTest, ANearSourceAtItsLimitComesAfterAFarOneThatIsNot) {
+  RegistryLimits limits;
+  limits.scheduler.max_readers_per_source = 1;
+  RegistryHarness hub(limits);
+  TestRank trainer = Trainer(hub, "step-1");
+  TestRank near(hub, "near", 0, 1);
+  TestRank first(hub, "first", 0, 1);
+  TestRank second(hub, "second", 0, 1);
+  for (TestRank* rank : {&near, &first, &second}) {
+    rank->location.host = "n7";
+    rank->JoinAndRegister();
+  }
+  near.Update();
+  near.FillWhole();
+  near.Finished();
+  first.Update();
+  ASSERT_EQ(first.Fill().buffer, near.address());
+  first.Disconnect();  // it goes on filling, and cannot be chosen itself
+  second.Update();
+  EXPECT_EQ(second.Fill().buffer, trainer.address());
+}
+
 TEST(AssignmentTest, ReadersThatStartTogetherCostThePublisherOneCopy) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");
