@@ -111,11 +111,7 @@ absl::Status MutabilityContract::FillFailed() {
   const auto* step = FindBufferTransition(state_, BufferEvent::kFillFailed, FillFailedCondition());
   if (step == nullptr) return Refuse(BufferEvent::kFillFailed);
   Enter(*step);
-  if (wrote_) return absl::OkStatus();
-  version_ = before_fill_.version;
-  for (auto& [transfer, reader] : readers_) {
-    reader.unwanted = TH_MUTATE(kKeepReadersOfAnAbandonedFill, reader.version != version_, false);
-  }
+  if (!wrote_) version_ = before_fill_.version;
   return absl::OkStatus();
 }
 
@@ -193,8 +189,12 @@ MutabilityContract::DrainStep MutabilityContract::Advance(absl::Time now) {
   return step;
 }
 
+bool MutabilityContract::IsOfAbandonedFill(const Reader& reader) const {
+  return TH_MUTATE(kKeepReadersOfAnAbandonedFill, reader.version != version_, false);
+}
+
 bool MutabilityContract::CutsNow(const Reader& reader, absl::Time now) const {
-  if (reader.unwanted) return true;
+  if (IsOfAbandonedFill(reader)) return true;
   const bool silent = now - reader.last_bytes >= kSilentReader;
   return state_ == BufferState::kDraining && (silent || now >= drain_deadline_);
 }
@@ -205,7 +205,7 @@ absl::Time MutabilityContract::NextDeadline() const {
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [transfer, reader] : readers_) {
     if (reader.being_cut) continue;
-    if (reader.unwanted) return absl::InfinitePast();
+    if (IsOfAbandonedFill(reader)) return absl::InfinitePast();
     if (draining) next = std::min({next, drain_deadline_, reader.last_bytes + kSilentReader});
   }
   return next;

@@ -101,7 +101,6 @@ class MutabilityContract {
   struct Reader {
     VersionSequence version;
     absl::Time last_bytes;
-    bool unwanted = false;  // reads what is not coming any more
     bool being_cut = false;
   };
   // What a fill that wrote nothing goes back to.
@@ -113,6 +112,8 @@ class MutabilityContract {
   void Enter(const BufferTransition& transition);
   void BeginDrain(absl::Time deadline, AfterDrain after);
   void BeginFill(VersionSequence version);
+  // Reads what is not coming any more.
+  bool IsOfAbandonedFill(const Reader& reader) const;
   bool CutsNow(const Reader& reader, absl::Time now) const;
   BufferCondition ReadersCondition() const;
   BufferCondition FillFailedCondition() const;

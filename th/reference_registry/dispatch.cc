@@ -152,8 +152,8 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
       return;
     case DeadlineKind::kOperation:
       if (Replica* replica = FindReplica(turn.state, deadline.replica)) {
-        ExpireOperation(turn, *replica, deadline.operation);
-        CountAnewIfARankLags(turn, *replica);
+        const auto lags = ExpireOperation(turn, *replica, deadline.operation);
+        if (lags.has_value()) CountAnew(turn, *replica->group, *lags);
       }
       return;
   }

@@ -338,13 +338,9 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
   return std::max(state.limits.lease - silent, absl::Milliseconds(100));
 }
 
-void CountAnewIfARankLags(Turn& turn, Replica& replica) {
-  for (const auto& [rank, buffer] : replica.buffers) {
-    if (!buffer->lags) continue;
-    Group& group = *replica.group;
-    return BeginGeneration(turn, group, buffer->worker->name, "is an operation behind the others",
-                           NewGeneration(turn, group, GroupGeneration()), /*except=*/nullptr);
-  }
+void CountAnew(Turn& turn, Group& group, Rank lags) {
+  BeginGeneration(turn, group, {group.name, lags}, "is an operation behind the others",
+                  NewGeneration(turn, group, GroupGeneration()), /*except=*/nullptr);
 }
 
 void LoseStream(Turn& turn, Worker& worker) {

@@ -48,10 +48,10 @@ void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause);
 // The group's record goes when it has no member, and its model's when it has nothing to remember.
 void ForgetIfEmpty(Turn& turn, Group& group);
 
-// After an operation of the replica has expired: where a rank lags the group counts anew. A rank
-// may be an operation behind the others for ever when the caller of all ranks waits for all of
-// them: it lost one of its calls to a change of the group that it heard of late.
-void CountAnewIfARankLags(Turn& turn, Replica& replica);
+// The group numbers its operations from 1 again, because a rank lags: it lost one of its calls to a
+// change of the group that it heard of late, and would be an operation behind for ever where the
+// caller of all ranks waits for all of them.
+void CountAnew(Turn& turn, Group& group, Rank lags);
 
 // The lease's time has come: removes the worker, or looks again later when it was heard since.
 void CheckLease(Turn& turn, Worker& worker);

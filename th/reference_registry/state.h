@@ -120,7 +120,6 @@ struct Buffer {
   BufferGeneration generation;
   OperationNumber last_started;
   std::optional<OperationNumber> missed;  // the last that expired without this rank
-  bool lags = false;               // it is an operation behind the others (CountAnewIfARankLags)
   bool registration_owed = false;  // BufferRegistered follows when the layout is here
   std::optional<Content> content;
   Shard* shard = nullptr;  // of the content; set exactly when there is content

@@ -162,17 +162,20 @@ std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
                       missing.size() == 1 ? " has" : " have", " not started it");
 }
 
-// A rank lags that missed the operation before too and has asked for that one since, too late: it
-// calls, but one operation behind. A rank that calls nothing is late, and hears all results.
-void NoteMissed(Replica& replica, const Transaction& transaction) {
+// Notes who missed the operation; of them the rank that lags, if any: it missed the operation
+// before too and has asked for that one since, too late. It calls, but one operation behind. A rank
+// that calls nothing is late, and hears all results.
+std::optional<Rank> NoteMissed(Replica& replica, const Transaction& transaction) {
   const OperationNumber number = transaction.number;
+  std::optional<Rank> lags;
   for (auto& [rank, buffer] : replica.buffers) {
     if (transaction.participants.contains(rank)) continue;
     const bool missed_the_one_before =
         buffer->missed.has_value() && buffer->missed->Next() == number;
-    buffer->lags = missed_the_one_before && buffer->last_started.Next() == number;
+    if (missed_the_one_before && buffer->last_started.Next() == number && !lags) lags = rank;
     buffer->missed = number;
   }
+  return lags;
 }
 
 }  // namespace
@@ -345,9 +348,10 @@ void FailAllOperations(Turn& turn, Group& group, const absl::Status& status) {
   }
 }
 
-void ExpireOperation(Turn& turn, Replica& replica, OperationNumber number) {
+std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumber number) {
   auto found = replica.pending.find(number);
-  if (found == replica.pending.end()) return;
+  if (found == replica.pending.end()) return std::nullopt;
+  std::optional<Rank> lags;
   std::string text = absl::StrCat(OperationKindName(found->second.kind), " (operation ",
                                   number.value, ") ran out of time: ");
   if (number != replica.finished.Next()) {
@@ -357,9 +361,10 @@ void ExpireOperation(Turn& turn, Replica& replica, OperationNumber number) {
     absl::StrAppend(&text, "the server was still recovering");
   } else {
     absl::StrAppend(&text, WhoIsLate(replica, found->second));
-    NoteMissed(replica, found->second);
+    lags = NoteMissed(replica, found->second);
   }
   FailOperation(turn, replica, number, absl::DeadlineExceededError(text));
+  return lags;
 }
 
 void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
@@ -390,7 +395,6 @@ void RestartNumbering(Group& group) {
     for (auto& [rank, buffer] : replica.buffers) {
       buffer->last_started = OperationNumber();
       buffer->missed.reset();
-      buffer->lags = false;
     }
   }
 }

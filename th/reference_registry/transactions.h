@@ -4,6 +4,7 @@
 #ifndef TH_REFERENCE_REGISTRY_TRANSACTIONS_H_
 #define TH_REFERENCE_REGISTRY_TRANSACTIONS_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,9 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
 void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::Status status);
 // Ends all operations of the group's replicas, each with `status`.
 void FailAllOperations(Turn& turn, Group& group, const absl::Status& status);
-// The operation's time is over: DEADLINE_EXCEEDED naming who is missing and what each lacks.
-void ExpireOperation(Turn& turn, Replica& replica, OperationNumber number);
+// The operation's time is over: DEADLINE_EXCEEDED naming who is missing and what each lacks. The
+// rank, if any, that lost one of its calls and would stay an operation behind (CountAnew).
+std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumber number);
 
 // Takes a result that another reign of the server gave; ends the same operation here with it.
 void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);

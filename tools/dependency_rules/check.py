@@ -88,7 +88,8 @@ def read_build_file(path, package):
     loaded = {a.value for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "load"
               for a in n.args[1:] if isinstance(a, ast.Constant)}
     scope = {n: recorder(n) for n in (names | loaded) - PYTHON_FUNCTIONS}
-    scope.update(select=select, load=lambda *_, **__: None, glob=lambda include, exclude=(), **_: globbed(path.parent, include, exclude),
+    scope.update(select=select, load=lambda *_, **__: None,
+                 glob=lambda include, exclude=(), **_: globbed(path.parent, include, exclude),
                  Label=str, exports_files=lambda *_, **__: None)
     exec(compile(tree, str(path), "exec"), scope)  # pylint: disable=exec-used
     return targets
