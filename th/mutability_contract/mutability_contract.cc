@@ -72,6 +72,12 @@ absl::Status MutabilityContract::Unpublish(absl::Time now, absl::Duration drain_
   return absl::OkStatus();
 }
 
+absl::Status MutabilityContract::CanUnpublish() const {
+  const auto* step =
+      FindBufferTransition(state_, BufferEvent::kUnpublish, BufferCondition::kAlways);
+  return step == nullptr ? Refuse(BufferEvent::kUnpublish) : absl::OkStatus();
+}
+
 absl::Status MutabilityContract::BeginUpdate(VersionSequence version, absl::Time now,
                                              absl::Duration drain_timeout) {
   const BufferCondition condition =

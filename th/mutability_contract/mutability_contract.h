@@ -64,6 +64,7 @@ class MutabilityContract {
   // once the server named it. FAILED_PRECONDITION unless published without a name (or by this one).
   absl::Status SetPublishedVersion(VersionSequence version);
   absl::Status Unpublish(absl::Time now, absl::Duration drain_timeout);
+  absl::Status CanUnpublish() const;
   absl::Status BeginUpdate(VersionSequence version, absl::Time now, absl::Duration drain_timeout);
   // The first byte of the fill is about to be written.
   absl::Status FirstWrite();

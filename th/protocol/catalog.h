@@ -35,7 +35,7 @@ struct CatalogReplica {
   std::string form;
   std::string state;  // "publishing", "published", "filling", "complete", "draining"
   bool publisher = false;
-  bool temporary = false;  // reserved: an offloaded copy
+  bool temporary = false;  // an offloaded copy of a retained version
   std::vector<CatalogRank> ranks;
 };
 

@@ -106,6 +106,10 @@ struct FinishedOperation {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
+  // Unpublish, update with keep_retained: nothing was touched. The buffers are the last replica of
+  // `version`, which is retained: each rank copies its shard into an offload buffer, then the group
+  // asks again. With an error: some rank has no room for that.
+  bool offload_first = false;
 };
 
 struct AnnouncedBuffer {
@@ -118,6 +122,8 @@ struct AnnouncedBuffer {
   BufferGeneration generation;
   std::optional<HeldVersion> held;  // readable by others right now
   std::optional<FinishedOperation> last_finished;
+  // A temporary copy of a retained version, in host memory, until OffloadReleased.
+  bool offload = false;
 };
 
 struct ResumeClaim {  // an earlier membership of this rank that the worker still lives in
@@ -135,7 +141,8 @@ struct JoinRequest {
   Location location;
   std::vector<Endpoint> endpoints;
   bool spot = false;
-  std::string credentials;  // opaque; unused until authentication exists
+  uint64_t offload_limit_bytes = 0;  // of host memory, for copies of retained versions
+  std::string credentials;           // opaque; unused until authentication exists
   std::optional<ResumeClaim> resume;
   std::vector<AnnouncedBuffer> buffers;  // with resume: everything registered
 };
@@ -163,6 +170,9 @@ struct StartOperation {
   Attributes attributes;
   // The version this is a derived form of (a holder publishes another form of what it received).
   std::optional<VersionSequence> derived_from;
+  // unpublish, update: end with offload_first rather than take away the last replica of a retained
+  // version. An unpublish then begins with OperationResolved.
+  bool keep_retained = false;
   // update
   VersionSelector selector = LatestVersion{};
   VersionSequence floor;  // answer with nothing older than this
@@ -312,6 +322,7 @@ struct BufferRegistered {
 
 // update: the version that the whole group moves to. The rank drains its buffer, says ReadyToFill
 // and waits for AssignSources. Not sent when the outcome is known at once.
+// unpublish with keep_retained: the version that goes. The rank drains its buffer now.
 struct OperationResolved {
   OperationKey key;
   VersionInfo version;
@@ -354,7 +365,8 @@ struct OperationFinished {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
-  Lineage lineage;  // publish and update: what the group knows from here on
+  Lineage lineage;             // publish and update: what the group knows from here on
+  bool offload_first = false;  // see FinishedOperation
 };
 
 // What this buffer published cannot stay: its content differs from what the version is known to
@@ -380,9 +392,16 @@ struct CommandFinished {
   Lineage lineage;
 };
 
+// Nothing needs this offload buffer any more: others hold its version, or it is not retained now.
+// The rank lets its readers go (within its drain time), unregisters it and frees its memory.
+struct OffloadReleased {
+  BufferId buffer;
+};
+
 using ServerMessage =
     std::variant<Joined, Refused, LayoutWanted, BufferRegistered, OperationResolved, AssignSources,
-                 RootKnown, OperationFinished, PublicationRefused, GroupChanged, CommandFinished>;
+                 RootKnown, OperationFinished, PublicationRefused, GroupChanged, CommandFinished,
+                 OffloadReleased>;
 
 }  // namespace th
 

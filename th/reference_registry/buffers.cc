@@ -34,9 +34,13 @@ absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced)
 
 absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
   auto replica = worker.group->replicas.find(announced.buffer_name);
-  if (replica == worker.group->replicas.end() || replica->second.form == announced.form) {
-    return absl::OkStatus();
+  if (replica == worker.group->replicas.end()) return absl::OkStatus();
+  if (replica->second.offload != announced.offload) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "buffer ", announced.buffer_name, " is an offload buffer at one rank of group ",
+        worker.group->name, " and none at another; choose another name"));
   }
+  if (replica->second.form == announced.form) return absl::OkStatus();
   const auto& [rank, other] = *replica->second.buffers.begin();
   return absl::InvalidArgumentError(
       absl::StrCat("buffer ", announced.buffer_name, " has form ", announced.form, " at rank ",
@@ -75,6 +79,8 @@ Replica& EnsureReplica(Turn& turn, Group& group, const AnnouncedBuffer& announce
     replica.group = &group;
     replica.buffer_name = announced.buffer_name;
     replica.form = announced.form;
+    replica.offload = announced.offload;
+    if (replica.offload) group.model->offloads.insert(replica.id);
     turn.state.replicas[replica.id] = &replica;
   }
   return replica;
@@ -242,6 +248,7 @@ void DetachBuffer(Turn& turn, Buffer& buffer) {
   turn.state.replicas.erase(replica.id);
   turn.state.waiting_for_recovery.erase(replica.id);
   turn.to_evaluate.erase(replica.id);
+  replica.group->model->offloads.erase(replica.id);
   const std::string name = replica.buffer_name;  // a copy: the record dies next
   replica.group->replicas.erase(name);
 }

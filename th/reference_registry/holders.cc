@@ -60,6 +60,14 @@ void CountPromising(Buffer& buffer, bool promising) {
   buffer.shard->complete_promising += promising ? 1 : -1;
 }
 
+void CountStaying(Turn& turn, Buffer& buffer, bool staying) {
+  if (staying == buffer.counted_staying) return;
+  buffer.counted_staying = staying;
+  buffer.shard->complete_staying += staying ? 1 : -1;
+  const Model& model = *buffer.replica->group->model;
+  if (!model.offloads.empty()) turn.to_review.insert(model.key);
+}
+
 void CountPublisher(Turn& turn, Buffer& buffer, bool publisher) {
   if (publisher == buffer.counted_publisher) return;
   buffer.counted_publisher = publisher;
@@ -94,6 +102,7 @@ void LeaveShard(Turn& turn, Buffer& buffer) {
   const bool was_whole = buffer.content->complete && !buffer.content->refused;
   RemoveFromIndex(buffer);
   CountPromising(buffer, false);
+  CountStaying(turn, buffer, false);
   CountPublisher(turn, buffer, false);
   shard.holders.erase(buffer.address);
   shard.waiting.erase(buffer.address);
@@ -196,6 +205,9 @@ void Reindex(Turn& turn, Buffer& buffer) {
     WakeWaiting(turn, *buffer.shard);
   }
   CountPromising(buffer, promising);
+  CountStaying(turn, buffer,
+               promising && candidate && !buffer.worker->spot &&
+                   buffer.replica->phase == ReplicaPhase::kHolding);
   CountPublisher(turn, buffer, buffer.content->publisher && !buffer.content->refused);
   const CandidateKey key = KeyOf(turn, buffer);
   if (candidate && buffer.indexed == key) return;

@@ -155,15 +155,18 @@ absl::Status CheckAcyclic(const Shard& shard) {
 
 absl::Status CheckShard(const Shard& shard) {
   uint32_t promising = 0;
+  uint32_t staying = 0;
   uint32_t publishers = 0;
   size_t candidates = 0;
   for (const auto& [address, holder] : shard.holders) {
     if (holder->shard != &shard) return Broken("a holder knows its shard", shard);
     promising += holder->counted_promising;
+    staying += holder->counted_staying;
     publishers += holder->content->publisher && !holder->content->refused;
     candidates += holder->indexed.has_value();
   }
   if (promising != shard.complete_promising) return Broken("promising holders are counted", shard);
+  if (staying != shard.complete_staying) return Broken("holders that stay are counted", shard);
   if (publishers != shard.publishers) return Broken("publishers are counted", shard);
   auto everybody = shard.candidates.find("");
   const size_t indexed = everybody == shard.candidates.end() ? 0 : everybody->second.size();

@@ -68,7 +68,8 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
   CatalogReplica listed{.group = replica.group->name,
                         .buffer_name = replica.buffer_name,
                         .form = replica.form,
-                        .state = PhaseName(replica)};
+                        .state = PhaseName(replica),
+                        .temporary = replica.offload};
   for (const auto& [rank, buffer] : replica.buffers) {
     listed.publisher |= buffer->content.has_value() && buffer->content->publisher;
     listed.ranks.push_back(ListRank(*buffer, now));

@@ -204,6 +204,7 @@ void TakeStream(Turn& turn, Worker& worker, const JoinRequest& request, Connecti
   worker.location = request.location;
   worker.endpoints = request.endpoints;
   worker.spot = request.spot;
+  worker.offload_limit_bytes = request.offload_limit_bytes;
   worker.last_heard = turn.now;
   worker.connection = connection;
   turn.state.connections[connection] = &worker;

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/publishing.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/unpublishing.h"
 #include "th/reference_registry/updating.h"
@@ -47,12 +48,18 @@ void CompleteRank::Apply(Turn& turn) const {
 }
 
 void SettleTurn(Turn& turn) {
-  while (!turn.to_evaluate.empty() || !turn.to_assign.empty()) {
+  while (!turn.to_evaluate.empty() || !turn.to_assign.empty() || !turn.to_review.empty()) {
     // Operations first: a replica that stops being a source must not be assigned in the same turn.
     if (!turn.to_evaluate.empty()) {
       const ReplicaId next = *turn.to_evaluate.begin();
       turn.to_evaluate.erase(turn.to_evaluate.begin());
       if (Replica* replica = FindReplica(turn.state, next)) EvaluateHead(turn, *replica);
+      continue;
+    }
+    if (!turn.to_review.empty()) {
+      const ModelKey next = *turn.to_review.begin();
+      turn.to_review.erase(turn.to_review.begin());
+      if (Model* model = FindModel(turn.state, next)) ReviewOffloads(turn, *model);
       continue;
     }
     const BufferAddress next = *turn.to_assign.begin();

@@ -10,6 +10,7 @@
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/publishing.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/updating.h"
 #include "tools/mutation/mutation.h"
@@ -273,6 +274,7 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
   if (numbering == Numbering::kOfEarlierReign && announced.last_finished.has_value()) {
     TakeResult(turn, buffer, *announced.last_finished);
   }
+  RepeatRelease(turn, buffer);
 }
 
 void AnnounceAll(Turn& turn, Worker& worker, const std::vector<AnnouncedBuffer>& buffers,
@@ -325,6 +327,9 @@ void EndAdoption(Turn& turn) {
   }
   for (ReplicaId replica : turn.state.waiting_for_recovery) turn.to_evaluate.insert(replica);
   turn.state.waiting_for_recovery.clear();
+  for (const auto& [key, model] : turn.state.models) {
+    if (!model.offloads.empty()) turn.to_review.insert(key);
+  }
 }
 
 }  // namespace th::registry

@@ -120,7 +120,7 @@ struct Buffer {
   BufferGeneration generation;
   OperationNumber last_started;
   std::optional<OperationNumber> missed;  // the last that expired without this rank
-  bool registration_owed = false;  // BufferRegistered follows when the layout is here
+  bool registration_owed = false;         // BufferRegistered follows when the layout is here
   std::optional<Content> content;
   Shard* shard = nullptr;  // of the content; set exactly when there is content
   std::optional<Fill> fill;
@@ -131,6 +131,7 @@ struct Buffer {
   // Where shard->candidates has this buffer, and whether complete_promising counts it.
   std::optional<CandidateKey> indexed;
   bool counted_promising = false;
+  bool counted_staying = false;
   bool counted_publisher = false;
 };
 
@@ -141,6 +142,7 @@ struct Worker {
   Location location;
   std::vector<Endpoint> endpoints;
   bool spot = false;
+  uint64_t offload_limit_bytes = 0;
   std::optional<ConnectionId> connection;  // none: the stream has broken, the lease still runs
   absl::Time last_heard;
   absl::Time lease_at;  // its kLease entry in RegistryState::deadlines
@@ -182,6 +184,7 @@ struct Transaction {
   VersionLabel label;
   Attributes attributes;
   std::optional<VersionSequence> derived_from;
+  bool keep_retained = false;
   VersionSelector selector = LatestVersion{};
   VersionSequence floor;
   std::optional<VersionInfo> resolved;
@@ -196,6 +199,8 @@ struct Replica {
   Group* group = nullptr;
   std::string buffer_name;
   std::string form;
+  bool offload = false;   // of offload buffers; in model->offloads
+  bool released = false;  // its ranks were told that it may go
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
   VersionSequence version;   // meaningless when idle
@@ -244,6 +249,8 @@ struct Shard {
   absl::btree_set<BufferAddress> waiting;
   // Holders that are complete, and are sources or will be once their stream or their sums are back.
   uint32_t complete_promising = 0;
+  // Of those, the holders in replicas that hold it whole, not on spot workers: see retention.h.
+  uint32_t complete_staying = 0;
   // Holders that published it here: who may still tell its root while it has none.
   uint32_t publishers = 0;
 };
@@ -275,6 +282,7 @@ struct Model {
   // Labels of the published versions; a withdrawn version's label is free.
   absl::flat_hash_map<std::string, VersionSequence> labels;
   std::map<std::string, Group> groups;
+  absl::btree_set<ReplicaId> offloads;  // exactly its groups' replicas of offload buffers
   absl::flat_hash_map<std::string, CommandFinished> commands;  // by idempotency key
   std::deque<std::string> command_order;                       // oldest first; the same keys
 };

@@ -55,6 +55,7 @@ Transaction NewTransaction(const StartOperation& request, Rank first_rank) {
           .label = request.label,
           .attributes = request.attributes,
           .derived_from = request.derived_from,
+          .keep_retained = request.keep_retained,
           .selector = request.selector,
           .floor = request.floor};
 }
@@ -262,6 +263,8 @@ void JoinTransaction::Apply(Turn& turn) const {
   auto [it, created] = replica.pending.try_emplace(number, NewTransaction(request, rank));
   Transaction& transaction = it->second;
   const std::string disagreement = Disagreement(transaction, request);
+  // A rank that has drained without the server cannot wait for an offload.
+  transaction.keep_retained &= request.keep_retained;
   transaction.participants.try_emplace(rank);
   transaction.arrivals.insert(rank);
   if (!disagreement.empty()) {
@@ -454,7 +457,8 @@ void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& resul
                          .outcome = result.outcome,
                          .not_available = result.not_available,
                          .version = result.version,
-                         .lineage = worker.lineage});
+                         .lineage = worker.lineage,
+                         .offload_first = result.offload_first});
 }
 
 }  // namespace th::registry

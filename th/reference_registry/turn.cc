@@ -15,6 +15,7 @@ void Log(Turn& turn, std::string text) { turn.effects.events.push_back({std::mov
 void Persist(Turn& turn, const Model& model) {
   turn.state.durable.models[model.key] = model.durable;
   turn.durable_changed = true;
+  if (!model.offloads.empty()) turn.to_review.insert(model.key);
 }
 
 }  // namespace th::registry

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 
 namespace th::registry {
@@ -33,6 +34,14 @@ VersionSequence HeldVersionOf(const Replica& replica) {
   return held;
 }
 
+// Those that have not drained of themselves wait for it.
+void TellToDrain(Turn& turn, const Buffer& buffer, const Transaction& transaction) {
+  OperationResolved message{.key = {buffer.address.buffer, transaction.number}};
+  const Version* version = FindVersion(*buffer.replica->group->model, transaction.version);
+  if (version != nullptr) message.version = version->info;
+  Send(turn, *buffer.worker, std::move(message));
+}
+
 void End(Turn& turn, Replica& replica, const Transaction& transaction) {
   const Version* version = FindVersion(*replica.group->model, transaction.version);
   FinishedOperation result;
@@ -49,12 +58,18 @@ void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction) {
     if (!MayHold(replica)) {
       return FailOperation(turn, replica, transaction.number, NothingToUnpublish(replica));
     }
+    if (EndsForOffload(turn, replica, transaction)) return;
     BeginWith(replica, transaction, HeldVersionOf(replica));
     SetPhase(turn, replica, ReplicaPhase::kDraining, transaction.version);
   }
   for (const Rank rank : std::exchange(transaction.arrivals, {})) {
+    Buffer& buffer = *replica.buffers.at(rank);
     // It may have drained while an earlier operation was still under way.
-    if (transaction.participants[rank].done) ClearContent(turn, *replica.buffers.at(rank));
+    if (transaction.participants[rank].done) {
+      ClearContent(turn, buffer);
+    } else {
+      TellToDrain(turn, buffer, transaction);
+    }
   }
   if (transaction.done >= replica.group->ranks) End(turn, replica, transaction);
 }

@@ -8,6 +8,7 @@
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/resolution.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
 
@@ -108,6 +109,8 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
                   NobodyHoldsShardOf(turn.state, *without.front(), *version));
     return false;
   }
+  const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
+  if (in_use && EndsForOffload(turn, replica, transaction)) return false;
   BeginWith(replica, transaction, transaction.version);
   transaction.resolved = version->info;
   SetPhase(turn, replica, ReplicaPhase::kFilling, transaction.version);

@@ -83,13 +83,16 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
                                Choose(UpdateOutcome::kNone, UpdateOutcome::kNotAvailable),
                                Choose(NotAvailableReason::kNone, NotAvailableReason::kBehindFloor),
                                Version(),
-                               Lineage(Number())};
+                               Lineage(Number()),
+                               Coin()};
     case 8:
       return PublicationRefused{BufferId(SmallNumber()), VersionSequence(Number()), SomeStatus()};
     case 9:
       return GroupChanged{GroupGeneration(Number()), SomeRank()};
-    default:
+    case 10:
       return CommandFinished{Name(), SomeStatus(), Version(), Lineage(Number())};
+    default:
+      return OffloadReleased{BufferId(SmallNumber())};
   }
 }
 
@@ -234,6 +237,7 @@ AnnouncedBuffer MessageGenerator::Announced() {
                       .bytes = Number(),
                       .segment_count = 2000 + Below(100),
                       .generation = BufferGeneration(Number())};
+  out.offload = Coin();
   if (Coin()) out.held = Held();
   if (Coin()) {
     out.last_finished =
@@ -242,7 +246,8 @@ AnnouncedBuffer MessageGenerator::Announced() {
                           SomeStatus(),
                           Choose(UpdateOutcome::kNone, UpdateOutcome::kNotAvailable),
                           Choose(NotAvailableReason::kNone, NotAvailableReason::kBehindFloor),
-                          Version()};
+                          Version(),
+                          Coin()};
   }
   return out;
 }
@@ -279,6 +284,7 @@ JoinRequest MessageGenerator::Join() {
                   .location = SomeLocation(),
                   .endpoints = {SomeEndpoint()},
                   .spot = Coin(),
+                  .offload_limit_bytes = Number(),
                   .credentials = RawBytes()};
   if (Coin()) {
     out.resume = ResumeClaim{WorkerId(Number()), Epoch(SmallNumber()), GroupGeneration(Number()),
@@ -296,6 +302,7 @@ StartOperation MessageGenerator::Start() {
                      .generation = BufferGeneration(Number()),
                      .label = Label(),
                      .attributes = SomeAttributes(),
+                     .keep_retained = Coin(),
                      .selector = MakeSelector(),
                      .floor = VersionSequence(Number())};
   if (Coin()) out.derived_from = VersionSequence(Number());

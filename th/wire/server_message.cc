@@ -120,6 +120,7 @@ struct Encode {
     out.set_not_available(static_cast<pb::NotAvailableReason>(in.not_available));
     *out.mutable_version() = ToProto(in.version);
     out.set_lineage(in.lineage.value);
+    out.set_offload_first(in.offload_first);
   }
   void operator()(const PublicationRefused& in) const {
     pb::PublicationRefused& out = *frame.mutable_publication_refused();
@@ -133,6 +134,9 @@ struct Encode {
   }
   void operator()(const CommandFinished& in) const {
     *frame.mutable_command_finished() = ToProto(in);
+  }
+  void operator()(const OffloadReleased& in) const {
+    frame.mutable_offload_released()->set_buffer(in.buffer.value);
   }
 };
 
@@ -199,7 +203,8 @@ absl::StatusOr<ServerMessage> Decode(const pb::OperationFinished& in) {
   FieldReader reader;
   OperationFinished out{.key = OperationKeyFromProto(in.key()),
                         .status = StatusFromProto(in.status()),
-                        .lineage = Lineage(in.lineage())};
+                        .lineage = Lineage(in.lineage()),
+                        .offload_first = in.offload_first()};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);
@@ -253,6 +258,8 @@ absl::StatusOr<ServerMessage> DecodeMember(const pb::ServerToWorker& in) {
       return Decode(in.publication_refused());
     case pb::ServerToWorker::kGroupChanged:
       return Decode(in.group_changed());
+    case pb::ServerToWorker::kOffloadReleased:
+      return ServerMessage(OffloadReleased{BufferId(in.offload_released().buffer())});
     case pb::ServerToWorker::kCommandFinished:
     case pb::ServerToWorker::MESSAGE_NOT_SET:
       break;

@@ -49,13 +49,15 @@ pb::FinishedOperation FinishedToProto(const FinishedOperation& finished) {
   out.set_outcome(static_cast<pb::UpdateOutcome>(finished.outcome));
   out.set_not_available(static_cast<pb::NotAvailableReason>(finished.not_available));
   *out.mutable_version() = ToProto(finished.version);
+  out.set_offload_first(finished.offload_first);
   return out;
 }
 
 absl::StatusOr<FinishedOperation> FinishedFromProto(const pb::FinishedOperation& in) {
   FieldReader reader;
   FinishedOperation out{.number = OperationNumber(in.number()),
-                        .status = StatusFromProto(in.status())};
+                        .status = StatusFromProto(in.status()),
+                        .offload_first = in.offload_first()};
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);
   reader.Enum("not_available", in.not_available(), NotAvailableReason::kBehindFloor, false,
@@ -77,6 +79,7 @@ pb::AnnouncedBuffer AnnouncedToProto(const AnnouncedBuffer& buffer) {
   if (buffer.last_finished.has_value()) {
     *out.mutable_last_finished() = FinishedToProto(*buffer.last_finished);
   }
+  out.set_offload(buffer.offload);
   return out;
 }
 
@@ -85,7 +88,8 @@ absl::StatusOr<AnnouncedBuffer> AnnouncedFromProto(const pb::AnnouncedBuffer& in
   AnnouncedBuffer out{.buffer = BufferId(in.buffer()),
                       .bytes = in.bytes(),
                       .segment_count = in.segment_count(),
-                      .generation = BufferGeneration(in.generation())};
+                      .generation = BufferGeneration(in.generation()),
+                      .offload = in.offload()};
   reader.Name("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Name("form", in.form(), out.form);
   reader.Digest("layout", in.layout(), out.layout);
@@ -115,6 +119,7 @@ struct Encode {
     *out.mutable_location() = ToProto(in.location);
     for (const Endpoint& endpoint : in.endpoints) *out.add_endpoints() = ToProto(endpoint);
     out.set_spot(in.spot);
+    out.set_offload_limit_bytes(in.offload_limit_bytes);
     out.set_credentials(in.credentials);
     if (in.resume.has_value()) {
       out.mutable_resume()->set_worker(in.resume->worker.value);
@@ -142,6 +147,7 @@ struct Encode {
     out.set_label(in.label.text());
     *out.mutable_attributes() = ToProto(in.attributes);
     if (in.derived_from.has_value()) out.set_derived_from(in.derived_from->value);
+    out.set_keep_retained(in.keep_retained);
     *out.mutable_selector() = ToProto(in.selector);
     out.set_floor(in.floor.value);
     if (in.resolved.has_value()) *out.mutable_resolved() = ToProto(*in.resolved);
@@ -203,7 +209,8 @@ struct Encode {
 
 absl::StatusOr<WorkerMessage> Decode(const pb::JoinRequest& in) {
   FieldReader reader;
-  JoinRequest out{.ranks = in.ranks(), .spot = in.spot()};
+  JoinRequest out{
+      .ranks = in.ranks(), .spot = in.spot(), .offload_limit_bytes = in.offload_limit_bytes()};
   reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
   reader.Message("key", in.has_key(), FromProto(in.key()), out.key);
   reader.Message("name", in.has_name(), FromProto(in.name()), out.name);
@@ -242,6 +249,7 @@ absl::StatusOr<WorkerMessage> Decode(const pb::StartOperation& in) {
   StartOperation out{.key = OperationKeyFromProto(in.key()),
                      .group_generation = GroupGeneration(in.group_generation()),
                      .generation = BufferGeneration(in.generation()),
+                     .keep_retained = in.keep_retained(),
                      .floor = VersionSequence(in.floor())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);

@@ -45,6 +45,7 @@ AnnouncedBuffer AnnouncementOf(const Buffer& buffer) {
   announced.generation = buffer.contract.generation();
   announced.held = HeldBy(buffer);
   announced.last_finished = buffer.last_finished;
+  announced.offload = buffer.offload;
   return announced;
 }
 
@@ -58,6 +59,7 @@ JoinRequest JoinRequestOf(const State& state) {
   request.location = options.location;
   request.endpoints = options.endpoints;
   request.spot = options.spot;
+  request.offload_limit_bytes = options.offload_limit_bytes;
   request.credentials = options.credentials;
   if (!state.link.ever_joined) return request;
   const Membership& membership = state.membership;

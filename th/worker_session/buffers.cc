@@ -35,6 +35,18 @@ absl::Status CanAdd(const State& state, absl::string_view name, absl::string_vie
   return absl::OkStatus();
 }
 
+Buffer& NewBuffer(State& state, std::string name, std::string form,
+                  std::shared_ptr<const ShardLayout> layout) {
+  const BufferId id = state.next_buffer;
+  state.next_buffer = id.Next();
+  Buffer& buffer = state.buffers[id];
+  buffer.id = id;
+  buffer.name = std::move(name);
+  buffer.form = std::move(form);
+  buffer.layout = std::move(layout);
+  return buffer;
+}
+
 void Register(State& state, Buffer& buffer, absl::Time now) {
   if (!state.joined() || buffer.announced) return;
   buffer.announced = true;
@@ -47,7 +59,7 @@ void Refuse(State& state, Buffer& buffer, const absl::Status& why, absl::Time no
   for (Operation& operation : buffer.operations) {
     Conclude(operation, {.status = why, .from_server = true});
   }
-  state.Emit(BufferReady{buffer.id, why});
+  if (!buffer.offload) state.Emit(BufferReady{buffer.id, why});
   Pump(state, buffer, now);
 }
 
@@ -79,16 +91,22 @@ std::string DescribeUpdate(const Buffer& buffer, const UpdateProgress& update) {
 absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string form,
                                    std::shared_ptr<const ShardLayout> layout, absl::Time now) {
   TH_RETURN_IF_ERROR(CanAdd(state, name, form, layout.get()));
-  const BufferId id = state.next_buffer;
-  state.next_buffer = id.Next();
-  Buffer& buffer = state.buffers[id];
-  buffer.id = id;
-  buffer.name = std::move(name);
-  buffer.form = std::move(form);
-  buffer.layout = std::move(layout);
+  Buffer& buffer = NewBuffer(state, std::move(name), std::move(form), std::move(layout));
   state.TellServing(buffer);
   Register(state, buffer, now);
-  return id;
+  return buffer.id;
+}
+
+absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
+                                          const VersionInfo& version, absl::Time now) {
+  std::string name = absl::StrCat(original.name, ".offload-", version.sequence.value);
+  TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
+  Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
+  copy.offload = true;
+  state.Emit(AllocateOffload{copy.id, copy.layout});
+  state.TellServing(copy);
+  Register(state, copy, now);
+  return copy.id;
 }
 
 absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
@@ -101,6 +119,7 @@ absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
   }
   if (buffer->announced) state.Send(UnregisterBuffer{id}, now);
   std::erase_if(state.transfers, [id](const auto& entry) { return entry.second == id; });
+  state.offloads.erase(id);
   state.buffers.erase(id);
   DecideHeldAdmissions(state, now);
   return absl::OkStatus();
@@ -140,8 +159,8 @@ void HandleBufferRegistered(State& state, const BufferRegistered& message, absl:
   if (buffer->registered) return;  // the answer to a repeated announcement
   buffer->registered = true;
   buffer->refused = absl::OkStatus();
-  if (!std::exchange(buffer->told_ready, true))
-    state.Emit(BufferReady{buffer->id, absl::OkStatus()});
+  const bool told = std::exchange(buffer->told_ready, true);
+  if (!told && !buffer->offload) state.Emit(BufferReady{buffer->id, absl::OkStatus()});
   if (buffer->announce_again) Reannounce(state, *buffer, now);
   Pump(state, *buffer, now);
 }

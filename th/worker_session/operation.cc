@@ -123,15 +123,6 @@ void SetPhases(const Operation& operation, absl::Time now, OperationDone& done) 
   done.apply = Between(update.done_at, now);
 }
 
-void RememberFinished(Buffer& buffer, const Operation& operation) {
-  if (operation.orphaned) return;
-  auto& last = buffer.last_finished;
-  if (last.has_value() && last->number >= operation.key.number) return;
-  const Verdict& verdict = *operation.verdict;
-  last = FinishedOperation{operation.key.number, operation.kind(),      verdict.status,
-                           verdict.outcome,      verdict.not_available, verdict.version};
-}
-
 }  // namespace
 
 absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration timeout) {
@@ -183,6 +174,7 @@ void SendStart(State& state, const Buffer& buffer, const Operation& operation, a
   start.timeout = std::max(operation.timeout_at - now, absl::Milliseconds(1));
   start.group_generation = state.membership.group_generation;
   start.resolved = operation.update.resolved;
+  start.keep_retained &= !operation.draining && !start.resolved.has_value();
   SendAbout(state, buffer, std::move(start), now);
 }
 
@@ -216,14 +208,42 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
                           buffer.contract.state() == BufferState::kUndefined;
   done.readers_cut = operation.readers_cut;
   SetPhases(operation, now, done);
-  RememberFinished(buffer, operation);
+  RememberFinished(buffer, operation, verdict);
   operation.detached = true;
   // What is kept for a server that is away is kept small: it was not published and never will be.
   if (!verdict.status.ok() && BytesOf(operation.start.attributes) > kMaxAttributesUntold) {
     operation.start.attributes.clear();
   }
   state.TellServing(buffer);
+  if (auto own = state.offloads.find(buffer.id); own != state.offloads.end()) {
+    const bool gone = done.outcome == UpdateOutcome::kNotAvailable;
+    own->second.filled =
+        gone ? absl::UnavailableError("nobody holds the version any more") : std::move(done.status);
+    return;
+  }
   state.Emit(std::move(done));
+}
+
+void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict& verdict) {
+  if (operation.orphaned) return;
+  auto& last = buffer.last_finished;
+  if (last.has_value() && last->number >= operation.key.number) return;
+  last = FinishedOperation{.number = operation.key.number,
+                           .kind = operation.kind(),
+                           .status = verdict.status,
+                           .outcome = verdict.outcome,
+                           .not_available = verdict.not_available,
+                           .version = verdict.version,
+                           .offload_first = verdict.offload_first};
+}
+
+void AskAgain(Buffer& buffer, Operation& operation, absl::Time now) {
+  operation.key.number = buffer.next_number;
+  buffer.next_number = buffer.next_number.Next();
+  operation.start.key = operation.key;
+  operation.timeout_at = now + std::min(operation.start.timeout, kMaxOperationTimeout);
+  operation.told = false;
+  operation.failure_told = false;
 }
 
 void Reannounce(State& state, Buffer& buffer, absl::Time now) {

@@ -37,6 +37,12 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now);
 // Tells the server all about the buffer again, now or when it has answered the announcement before.
 void Reannounce(State& state, Buffer& buffer, absl::Time now);
 
+// For a server without memory: that the operation's number has ended, and how.
+void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict& verdict);
+
+// Begins `operation` anew under the next number; its number so far has ended.
+void AskAgain(Buffer& buffer, Operation& operation, absl::Time now);
+
 // A refusal of a verb, in words.
 absl::Status RefuseVerb(const State& state, ErrorCode code, const absl::Status& why);
 

@@ -65,6 +65,14 @@ absl::Time DeadlineOf(const State& state, const Operation& operation) {
   return Expires(operation) ? operation.local_deadline() : absl::InfiniteFuture();
 }
 
+// Whether nothing of it has begun here.
+bool CanWaitForOffload(const Operation& operation) {
+  if (operation.verdict.has_value()) return false;
+  if (operation.kind() == OperationKind::kUnpublish) return !operation.draining;
+  return operation.kind() == OperationKind::kUpdate &&
+         operation.update.phase == UpdatePhase::kAsked;
+}
+
 // The caller was told that this publish failed, for want of a server, and nothing came after it: a
 // server that has made it good holds this rank for a holder that it is not.
 bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
@@ -72,10 +80,15 @@ bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
          !operation.verdict->status.ok() && &operation == &buffer.operations.back();
 }
 
-// The update of the buffer that the server means. Null: none.
-Operation* UpdateFor(State& state, const OperationKey& key) {
+// The operation that the server means. Null: none.
+Operation* OperationFor(State& state, const OperationKey& key) {
   Buffer* buffer = state.FindBuffer(key.buffer);
-  Operation* operation = buffer == nullptr ? nullptr : FindOperation(*buffer, key.number);
+  return buffer == nullptr ? nullptr : FindOperation(*buffer, key.number);
+}
+
+// Likewise, if it is an update.
+Operation* UpdateFor(State& state, const OperationKey& key) {
+  Operation* operation = OperationFor(state, key);
   const bool is_update = operation != nullptr && operation->kind() == OperationKind::kUpdate;
   return is_update ? operation : nullptr;
 }
@@ -116,7 +129,7 @@ Footprint FootprintOf(const Buffer& buffer) {
   for (const Operation& operation : buffer.operations) {
     footprint.marks += static_cast<size_t>(operation.update.phase);
     footprint.marks += (operation.verdict.has_value() ? 1 : 0) + (operation.drained ? 1 : 0) +
-                       (operation.detached ? 1 : 0);
+                       (operation.detached ? 1 : 0) + (operation.draining ? 1 : 0);
   }
   return footprint;
 }
@@ -168,10 +181,14 @@ absl::Time NextOperationDeadline(const State& state) {
 }
 
 void HandleResolved(State& state, const OperationResolved& message, absl::Time now) {
-  Operation* operation = UpdateFor(state, message.key);
+  Operation* operation = OperationFor(state, message.key);
   if (operation == nullptr) return;
   Buffer& buffer = *state.FindBuffer(message.key.buffer);
-  ResolveUpdate(state, buffer, *operation, message, now);
+  if (operation->kind() == OperationKind::kUpdate) {
+    ResolveUpdate(state, buffer, *operation, message, now);
+  } else if (operation->kind() == OperationKind::kUnpublish) {
+    LetDrain(buffer, *operation, now);
+  }
   Pump(state, buffer, now);
 }
 
@@ -184,12 +201,19 @@ void HandleAssigned(State& state, const AssignSources& message, absl::Time now) 
 void HandleFinished(State& state, const OperationFinished& message, absl::Time now) {
   state.membership.lineage = std::max(state.membership.lineage, message.lineage);
   Buffer* buffer = state.FindBuffer(message.key.buffer);
-  Operation* operation = buffer == nullptr ? nullptr : FindOperation(*buffer, message.key.number);
-  if (operation == nullptr) return;
+  Operation* operation = OperationFor(state, message.key);
+  if (operation == nullptr || operation->waits_for_offload()) return;
+  if (message.offload_first && message.status.ok() && CanWaitForOffload(*operation)) {
+    operation->offload_wanted = message.version;
+    return;
+  }
   if (GaveUpPublication(*buffer, *operation) && message.status.ok()) {
     SendAbout(state, *buffer, BufferReset{buffer->id}, now);
   }
-  Verdict verdict{.status = message.status, .version = message.version, .from_server = true};
+  Verdict verdict{.status = message.status,
+                  .version = message.version,
+                  .from_server = true,
+                  .offload_first = message.offload_first};
   if (operation->kind() == OperationKind::kUpdate) {
     verdict = JudgeFinishedUpdate(*buffer, *operation, message);
   }

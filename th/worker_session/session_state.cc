@@ -14,6 +14,15 @@ auto FindUpdateIn(B& buffer) -> decltype(&buffer.operations.front()) {
   return nullptr;
 }
 
+template <typename B>
+auto FindAskedUnpublishIn(B& buffer) -> decltype(&buffer.operations.front()) {
+  for (auto& operation : buffer.operations) {
+    const bool unpublish = operation.kind() == OperationKind::kUnpublish;
+    if (unpublish && !operation.detached && !operation.draining) return &operation;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Buffer* State::FindBuffer(BufferId id) {
@@ -68,6 +77,9 @@ Operation* FindOperation(Buffer& buffer, OperationNumber number) {
 
 Operation* FindUpdate(Buffer& buffer) { return FindUpdateIn(buffer); }
 const Operation* FindUpdate(const Buffer& buffer) { return FindUpdateIn(buffer); }
+
+Operation* FindAskedUnpublish(Buffer& buffer) { return FindAskedUnpublishIn(buffer); }
+const Operation* FindAskedUnpublish(const Buffer& buffer) { return FindAskedUnpublishIn(buffer); }
 
 bool HasPending(const Buffer& buffer) {
   return std::any_of(buffer.operations.begin(), buffer.operations.end(),

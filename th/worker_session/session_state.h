@@ -112,6 +112,8 @@ struct Verdict {
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
   bool from_server = false;  // else the server has to hear it from us
+  // unpublish: the buffer stays published (there is no room for a copy of what is retained).
+  bool offload_first = false;
 };
 
 enum class UpdatePhase : uint8_t {
@@ -173,13 +175,21 @@ struct Operation {
   // publish: what names this publication of the buffer
   BufferGeneration published_under;
   // unpublish
+  bool draining = false;  // else it waits for the server's leave to
+  absl::Duration drain_timeout;
   bool drained = false;
   uint32_t readers_cut = 0;
+  // unpublish, update: the version that has to be copied first, then the copy that it waits for.
+  std::optional<VersionInfo> offload_wanted;
+  BufferId offload;
+  absl::Duration offload_timeout;
+  uint32_t offloads = 0;
   // update
   UpdateProgress update;
 
   OperationKind kind() const { return start.kind; }
   absl::Time local_deadline() const { return timeout_at + kOperationGrace; }
+  bool waits_for_offload() const { return offload_wanted.has_value() || offload != BufferId(); }
 };
 
 // ---- buffers
@@ -189,6 +199,7 @@ struct Buffer {
   std::string name;
   std::string form;
   std::shared_ptr<const ShardLayout> layout;  // shared with the client's data plane; immutable
+  bool offload = false;                       // see State::offloads
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of
@@ -214,6 +225,15 @@ struct Buffer {
   std::optional<ServingChanged> told_serving;
 };
 
+enum class OffloadPhase : uint8_t { kAllocating, kFilling, kHeld, kReleasing };
+
+struct Offload {
+  VersionInfo version;
+  absl::Duration timeout;  // of its update
+  OffloadPhase phase = OffloadPhase::kAllocating;
+  std::optional<absl::Status> filled;  // the update's end, until PumpOffloads has seen it
+};
+
 struct HeldAdmission {
   TransferId transfer;
   BufferId buffer;
@@ -235,6 +255,7 @@ struct State {
   Membership membership;
   std::map<BufferId, Buffer> buffers;
   BufferId next_buffer{1};
+  std::map<BufferId, Offload> offloads;  // by the copy; each is one of `buffers` too
   std::map<TransferId, BufferId> transfers;
   std::vector<HeldAdmission> held_admissions;
   std::list<PendingCommand> commands;
@@ -265,6 +286,9 @@ Operation* FindOperation(Buffer& buffer, OperationNumber number);
 // The update that the caller still waits for. Null: none.
 Operation* FindUpdate(Buffer& buffer);
 const Operation* FindUpdate(const Buffer& buffer);
+// The unpublish that waits for the server's leave to drain. Null: none.
+Operation* FindAskedUnpublish(Buffer& buffer);
+const Operation* FindAskedUnpublish(const Buffer& buffer);
 // Whether the caller waits for anything on this buffer.
 bool HasPending(const Buffer& buffer);
 

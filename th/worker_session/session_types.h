@@ -4,6 +4,7 @@
 #define TH_WORKER_SESSION_SESSION_TYPES_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -17,6 +18,7 @@
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
+#include "th/weights/shard_layout.h"
 #include "th/weights/version.h"
 
 namespace th {
@@ -28,6 +30,9 @@ struct SessionOptions {
   Location location;
   std::vector<Endpoint> endpoints;
   bool spot = false;
+  // Of host memory, for copies of retained versions whose last replica would go. 0: none, and such
+  // a replica can only be dropped.
+  uint64_t offload_limit_bytes = 0;
   std::string credentials;
   std::string software;
 };
@@ -39,6 +44,14 @@ struct SessionLimits {
   absl::Duration drain_timeout = absl::Seconds(5);  // of an in-place update, unless told otherwise
   uint32_t max_buffers = 64;
   uint32_t max_pending_operations = 1024;  // of one worker
+};
+
+// What an unpublish or update does when the buffer is part of the last replica of a retained
+// version.
+enum class OnRetention : uint8_t {
+  kDrop = 1,  // takes it away: the version is lost, and the server logs who did it
+  kOffload =
+      2,  // copies it into host memory first; without room it fails, the buffer still published
 };
 
 // A number for one call of the caller's, from the driver; results come back under it.
@@ -55,10 +68,14 @@ struct UpdateRequest {
   VersionSequence floor;
   absl::Duration timeout = absl::Seconds(600);
   absl::Duration drain_timeout = absl::Seconds(5);
+  OnRetention on_retention = OnRetention::kDrop;
+  absl::Duration offload_timeout = absl::Seconds(60);  // of one copy, beside `timeout`
 };
 struct UnpublishRequest {
   absl::Duration drain_timeout = absl::Seconds(5);
   absl::Duration timeout = absl::Seconds(60);
+  OnRetention on_retention = OnRetention::kDrop;
+  absl::Duration offload_timeout = absl::Seconds(60);
 };
 
 // How far one fill is; from the driver at each HandleFillProgress.
@@ -137,6 +154,17 @@ struct AdmissionDecided {
   BufferGeneration generation;
 };
 
+// Make host memory for `copy`, a buffer with this layout that the session has registered itself,
+// and answer with HandleOffloadAllocated. It is a buffer like any other from then on.
+struct AllocateOffload {
+  BufferId copy;
+  std::shared_ptr<const ShardLayout> layout;
+};
+// The session has unregistered it (see WorkerSession::UnregisterBuffer): free its memory.
+struct FreeOffload {
+  BufferId copy;
+};
+
 struct BufferReady {
   BufferId buffer;
   absl::Status status;
@@ -175,7 +203,8 @@ struct PublicationLost {
 using SessionOutput =
     std::variant<OpenStream, CloseStream, SendToServer, SessionJoined, SessionEnded, StartFill,
                  SetSources, SetRoot, StopFill, StartSealing, CutReaders, ServingChanged,
-                 AdmissionDecided, BufferReady, OperationDone, CommandDone, PublicationLost>;
+                 AdmissionDecided, AllocateOffload, FreeOffload, BufferReady, OperationDone,
+                 CommandDone, PublicationLost>;
 
 }  // namespace th
 

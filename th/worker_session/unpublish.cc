@@ -10,24 +10,49 @@
 namespace th::session {
 namespace {
 
+bool IsLost(const Buffer& buffer) {
+  return buffer.lost.has_value() && buffer.contract.state() != BufferState::kPublished;
+}
+
 absl::Status CanUnpublish(const State& state, const Buffer& buffer,
                           const UnpublishRequest& request) {
   TH_RETURN_IF_ERROR(CanBegin(state, buffer, request.timeout));
   if (FindUpdate(buffer) != nullptr) {
     return absl::FailedPreconditionError("an update of the buffer is in progress");
   }
-  return absl::OkStatus();
+  if (FindAskedUnpublish(buffer) != nullptr) {
+    return absl::FailedPreconditionError("an unpublish of the buffer is in progress already");
+  }
+  return IsLost(buffer) ? absl::OkStatus() : buffer.contract.CanUnpublish();
 }
 
 // The contract is left alone where the publication is lost already: then this operation only keeps
 // the ranks' numbers alike, and tells why.
-absl::Status Drain(Buffer& buffer, const UnpublishRequest& request, absl::Time now) {
-  if (buffer.lost.has_value() && buffer.contract.state() != BufferState::kPublished) {
-    return absl::OkStatus();
+void Drain(Buffer& buffer, Operation& operation, absl::Time now) {
+  operation.draining = true;
+  if (IsLost(buffer)) return;
+  buffer.seal_by = now + operation.drain_timeout;
+  // Can fail only where it has become lost or undefined meanwhile: then nobody reads it.
+  (void)buffer.contract.Unpublish(now, operation.drain_timeout);
+}
+
+// Asked, and not answered: until when it waits for the server's leave to drain.
+absl::Time AsksUntil(const State& state, const Operation& operation) {
+  if (operation.waits_for_offload()) return absl::InfiniteFuture();  // its end will be heard of
+  return std::min(state.link.broken_since + kServerAway, operation.local_deadline());
+}
+
+// Whether it drains by now. A verdict that leaves the buffer published ends it instead.
+bool Drains(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  if (operation.draining) return true;
+  const std::optional<Verdict>& verdict = operation.verdict;
+  if (verdict.has_value() && verdict->offload_first) {
+    End(state, buffer, operation, now);
+    return false;
   }
-  const absl::Duration drain = std::min(request.drain_timeout, request.timeout);
-  buffer.seal_by = now + drain;
-  return buffer.contract.Unpublish(now, drain);
+  if (!verdict.has_value() && now < AsksUntil(state, operation)) return false;
+  Drain(buffer, operation, now);
+  return true;
 }
 
 void Forget(Buffer& buffer) {
@@ -73,17 +98,19 @@ absl::Status BeginUnpublish(State& state, Buffer& buffer, CallId call,
                             const UnpublishRequest& request, absl::Time now) {
   const absl::Status can = CanUnpublish(state, buffer, request);
   if (!can.ok()) return RefuseVerb(state, ErrorCode::kUnpublishRefused, can);
-  const absl::Status drains = Drain(buffer, request, now);
-  if (!drains.ok()) return RefuseVerb(state, ErrorCode::kUnpublishRefused, drains);
   StartOperation start;
   start.kind = OperationKind::kUnpublish;
   start.timeout = request.timeout;
-  Begin(buffer, call, std::move(start), now);
+  start.keep_retained = request.on_retention == OnRetention::kOffload;
+  Operation& operation = Begin(buffer, call, std::move(start), now);
+  operation.drain_timeout = std::min(request.drain_timeout, request.timeout);
+  operation.offload_timeout = request.offload_timeout;
+  if (!operation.start.keep_retained) Drain(buffer, operation, now);
   return absl::OkStatus();
 }
 
 void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  if (operation.detached) return;
+  if (operation.detached || !Drains(state, buffer, operation, now)) return;
   if (!operation.drained && buffer.contract.state() != BufferState::kDraining) {
     NoteDrained(state, buffer, operation, now);
   }
@@ -96,7 +123,12 @@ void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Tim
   End(state, buffer, operation, now);
 }
 
+void LetDrain(Buffer& buffer, Operation& operation, absl::Time now) {
+  if (!operation.draining && !operation.verdict.has_value()) Drain(buffer, operation, now);
+}
+
 absl::Time UnpublishWaitsUntil(const State& state, const Operation& operation) {
+  if (!operation.draining && !operation.verdict.has_value()) return AsksUntil(state, operation);
   if (!operation.drained || operation.verdict.has_value()) return absl::InfiniteFuture();
   return std::min(state.link.broken_since + kServerAway, operation.local_deadline());
 }

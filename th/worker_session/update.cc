@@ -17,6 +17,9 @@ absl::Status CanUpdate(const State& state, const Buffer& buffer, const UpdateReq
   if (FindUpdate(buffer) != nullptr) {
     return absl::FailedPreconditionError("an update of the buffer is in progress already");
   }
+  if (FindAskedUnpublish(buffer) != nullptr) {
+    return absl::FailedPreconditionError("an unpublish of the buffer is in progress");
+  }
   return absl::OkStatus();
 }
 
@@ -174,8 +177,10 @@ absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateReques
   start.timeout = request.timeout;
   start.selector = std::move(request.selector);
   start.floor = request.floor;
+  start.keep_retained = request.on_retention == OnRetention::kOffload;
   Operation& operation = Begin(buffer, call, std::move(start), now);
   operation.update.drain_timeout = std::min(request.drain_timeout, request.timeout);
+  operation.offload_timeout = request.offload_timeout;
   return absl::OkStatus();
 }
 

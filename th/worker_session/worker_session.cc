@@ -8,6 +8,7 @@
 #include "th/worker_session/commands.h"
 #include "th/worker_session/fill_reports.h"
 #include "th/worker_session/membership.h"
+#include "th/worker_session/offload.h"
 #include "th/worker_session/operations.h"
 #include "th/worker_session/publish.h"
 #include "th/worker_session/session_state.h"
@@ -19,6 +20,11 @@ namespace th {
 struct WorkerSession::Impl {
   session::State state;
 
+  // What comes last in every event.
+  void Finish(absl::Time now) {
+    session::PumpOffloads(state, now);
+    session::FinishEnding(state);
+  }
   // Runs `event` on the buffer, then every step that it made possible.
   template <typename Event>
   void OnBuffer(BufferId id, absl::Time now, Event event) {
@@ -26,7 +32,7 @@ struct WorkerSession::Impl {
     if (buffer == nullptr) return;
     event(*buffer);
     session::Pump(state, *buffer, now);
-    session::FinishEnding(state);
+    Finish(now);
   }
   template <typename Verb>
   absl::Status Call(BufferId id, absl::Time now, Verb verb) {
@@ -65,6 +71,9 @@ struct MessageHandler {
   void operator()(const GroupChanged& message) { session::HandleGroupChanged(state, message, now); }
   void operator()(const CommandFinished& message) {
     session::HandleCommandFinished(state, message);
+  }
+  void operator()(const OffloadReleased& message) {
+    session::HandleOffloadReleased(state, message, now);
   }
 };
 
@@ -147,7 +156,7 @@ void WorkerSession::HandleStreamClosed(absl::Status why, absl::Time now) {
 void WorkerSession::HandleServerMessage(const ServerMessage& message, absl::Time now) {
   if (!impl_->state.joined() && !OpensTheMembership(message)) return;
   std::visit(MessageHandler{impl_->state, now}, message);
-  session::FinishEnding(impl_->state);
+  impl_->Finish(now);
 }
 
 // ---- readers of our buffers
@@ -225,6 +234,11 @@ void WorkerSession::HandleSealed(BufferId buffer, VersionSequence version,
   });
 }
 
+void WorkerSession::HandleOffloadAllocated(BufferId copy, absl::Status status, absl::Time now) {
+  session::NoteOffloadAllocated(impl_->state, copy, status, now);
+  impl_->Finish(now);
+}
+
 // ---- time
 
 void WorkerSession::HandleTick(absl::Time now) {
@@ -233,7 +247,7 @@ void WorkerSession::HandleTick(absl::Time now) {
   session::TickOperations(state, now);
   session::TickCommands(state, now);
   session::DecideHeldAdmissions(state, now);
-  session::FinishEnding(state);
+  impl_->Finish(now);
 }
 
 absl::Time WorkerSession::NextDeadline() const {

@@ -90,6 +90,9 @@ class WorkerSession {
   void HandleSourceSuspected(BufferId buffer, AssignmentId assignment, BufferAddress source,
                              std::string detail, absl::Time now);
 
+  // The answer to AllocateOffload: OK when `copy` has its memory and can be filled and read.
+  void HandleOffloadAllocated(BufferId copy, absl::Status status, absl::Time now);
+
   void HandleSealed(BufferId buffer, VersionSequence version, BufferGeneration generation,
                     Digest root, absl::Time now);
 

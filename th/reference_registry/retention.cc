@@ -1,0 +1,175 @@
+#include "th/reference_registry/retention.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/transactions.h"
+#include "tools/mutation/mutation.h"
+
+namespace th::registry {
+namespace {
+
+bool IsPinned(const Version& version, const std::string& form) {
+  const std::vector<DurablePin>& pins = version.model->durable.pins;
+  return std::any_of(pins.begin(), pins.end(), [&](const DurablePin& pin) {
+    return pin.version == version.info.sequence && (pin.form.empty() || pin.form == form);
+  });
+}
+
+uint32_t KeepLatestOf(const DurableModel& durable, const std::string& form) {
+  auto found = durable.keep_latest_of_form.find(form);
+  return found == durable.keep_latest_of_form.end() ? durable.keep_latest : found->second;
+}
+
+// Whether every distinct shard of the form has a holder that stays.
+bool IsComplete(const Version& version, const std::string& form) {
+  if (version.phase != VersionPhase::kPublished) return false;
+  bool any = false;
+  for (auto it = version.shards.lower_bound(ShardKey{form, Digest()});
+       it != version.shards.end() && it->first.form == form; ++it) {
+    if (it->second.complete_staying == 0) return false;
+    any = true;
+  }
+  return any;
+}
+
+// How many holders that stay each shard of `replica` has in it, or in its whole group.
+enum class Own : uint8_t { kReplica, kGroup };
+absl::flat_hash_map<const Shard*, uint32_t> StayingIn(const Replica& replica, Own own) {
+  absl::flat_hash_map<const Shard*, uint32_t> staying;
+  for (const auto& [rank, buffer] : replica.buffers) {
+    if (buffer->shard != nullptr) staying[buffer->shard] += buffer->counted_staying ? 1 : 0;
+  }
+  if (own == Own::kReplica) return staying;
+  for (const auto& [name, other] : replica.group->replicas) {
+    if (&other == &replica) continue;
+    for (const auto& [rank, buffer] : other.buffers) {
+      auto found = staying.find(buffer->shard);
+      if (found != staying.end() && buffer->counted_staying) ++found->second;
+    }
+  }
+  return staying;
+}
+
+// Whether some shard of `replica` has no holder elsewhere that stays.
+bool IsLastOfSomeShard(const Replica& replica, Own own) {
+  const auto staying = StayingIn(replica, own);
+  return std::any_of(staying.begin(), staying.end(), [](const auto& entry) {
+    return entry.first->complete_staying == entry.second;
+  });
+}
+
+// What it holds whole, where it counts; else null.
+const Version* VersionThatStays(const Replica& replica) {
+  if (replica.phase != ReplicaPhase::kHolding) return nullptr;
+  if (replica.buffers.size() != replica.group->ranks) return nullptr;
+  const bool spot = std::any_of(replica.buffers.begin(), replica.buffers.end(),
+                                [](const auto& entry) { return entry.second->worker->spot; });
+  if (spot) return nullptr;
+  return FindVersion(*replica.group->model, replica.version);
+}
+
+bool IsLastRetained(const Replica& replica, Own own) {
+  const Version* version = VersionThatStays(replica);
+  return version != nullptr && IsLastOfSomeShard(replica, own) &&
+         IsRetained(*version, replica.form);
+}
+
+uint64_t OffloadedBytes(const Worker& worker) {
+  uint64_t bytes = 0;
+  for (const auto& [id, buffer] : worker.buffers) {
+    if (buffer.replica->offload) bytes += buffer.bytes;
+  }
+  return bytes;
+}
+
+absl::Status HasRoomToOffload(const Replica& replica, const Version& version) {
+  for (const auto& [rank, buffer] : replica.buffers) {
+    const Worker& worker = *buffer->worker;
+    const uint64_t used = OffloadedBytes(worker);
+    if (used + buffer->bytes <= worker.offload_limit_bytes) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "group ", replica.group->name, " holds the last replica of ", version.info.ToString(),
+        ", which is retained, and rank ", NameOf(*buffer).ToString(),
+        " has no room to offload its ", buffer->bytes, " bytes: its offload limit is ",
+        worker.offload_limit_bytes, " bytes, of which ", used,
+        " are taken; raise the limit, end the retention, or drop the version"));
+  }
+  return absl::OkStatus();
+}
+
+// Whether the copy is of use: it stays and no other group does, or it is on its way. Its own group
+// made it in order to leave, and may do so at any moment.
+bool IsNeeded(const RegistryState& state, const Replica& replica) {
+  if (VersionThatStays(replica) != nullptr) return IsLastRetained(replica, Own::kGroup);
+  if (state.adopting || !replica.pending.empty()) return true;
+  if (replica.phase == ReplicaPhase::kFilling) return true;
+  const bool holds =
+      std::any_of(replica.buffers.begin(), replica.buffers.end(),
+                  [](const auto& entry) { return entry.second->content.has_value(); });
+  return !holds && !replica.finished_here;
+}
+
+void Release(Turn& turn, Replica& replica) {
+  Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
+                         " buffer=", replica.buffer_name, " offloaded copy released"));
+  ++turn.state.counters.offloads_released;
+  replica.released = true;
+  if (replica.phase == ReplicaPhase::kHolding) {
+    SetPhase(turn, replica, ReplicaPhase::kDraining, replica.version);
+  }
+  for (const auto& [rank, buffer] : replica.buffers) RepeatRelease(turn, *buffer);
+}
+
+}  // namespace
+
+bool IsRetained(const Version& version, const std::string& form) {
+  if (version.phase != VersionPhase::kPublished) return false;
+  if (IsPinned(version, form)) return true;
+  const Model& model = *version.model;
+  const uint32_t keep = KeepLatestOf(model.durable, form);
+  uint32_t newer = 0;
+  for (auto it = model.versions.rbegin(); it != model.versions.rend() && newer < keep; ++it) {
+    if (it->first <= version.info.sequence) return true;
+    if (IsComplete(it->second, form)) ++newer;
+  }
+  return false;
+}
+
+bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction) {
+  if (!transaction.keep_retained) return false;
+  if (TH_MUTATE(kTakeAwayTheLastRetained, !IsLastRetained(replica, Own::kReplica), true))
+    return false;
+  const Version& version = *FindVersion(*replica.group->model, replica.version);
+  if (absl::Status room = HasRoomToOffload(replica, version); !room.ok()) {
+    FinishOperation(turn, replica, transaction.number,
+                    {.status = std::move(room), .version = version.info, .offload_first = true});
+    return true;
+  }
+  Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
+                         " offloads ", version.info.ToString(), " before its ",
+                         OperationKindName(transaction.kind)));
+  ++turn.state.counters.offloads;
+  FinishOperation(turn, replica, transaction.number,
+                  {.version = version.info, .offload_first = true});
+  return true;
+}
+
+void ReviewOffloads(Turn& turn, Model& model) {
+  const absl::btree_set<ReplicaId> offloads = model.offloads;  // a copy: one may go
+  for (const ReplicaId id : offloads) {
+    Replica& replica = *FindReplica(turn.state, id);
+    if (!replica.released && !IsNeeded(turn.state, replica)) Release(turn, replica);
+  }
+}
+
+void RepeatRelease(Turn& turn, const Buffer& buffer) {
+  if (!buffer.replica->released) return;
+  Send(turn, *buffer.worker, OffloadReleased{buffer.address.buffer});
+}
+
+}  // namespace th::registry

@@ -1,0 +1,132 @@
+#include "th/worker_session/offload.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/worker_session/buffers.h"
+#include "th/worker_session/operation.h"
+#include "th/worker_session/operations.h"
+#include "th/worker_session/update.h"
+
+namespace th::session {
+namespace {
+
+// Offloads that one operation waits for: each ends with the copy held, and the next is asked for
+// only when everybody else that held the version has left it since.
+constexpr uint32_t kMaxOffloadsOfOperation = 3;
+
+Operation* FindWanting(State& state) {
+  for (auto& [id, buffer] : state.buffers) {
+    for (Operation& operation : buffer.operations) {
+      if (operation.offload_wanted.has_value() && !operation.verdict.has_value()) return &operation;
+    }
+  }
+  return nullptr;
+}
+
+Operation* WaitingFor(State& state, BufferId copy) {
+  for (auto& [id, buffer] : state.buffers) {
+    for (Operation& operation : buffer.operations) {
+      if (operation.offload == copy && !operation.verdict.has_value()) return &operation;
+    }
+  }
+  return nullptr;
+}
+
+void FailWaiting(State& state, Operation& operation, const absl::Status& why, absl::Time now) {
+  operation.offload = BufferId();
+  Conclude(operation,
+           {.status = absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message())),
+            .from_server = true,
+            .offload_first = true});
+  Pump(state, *state.FindBuffer(operation.key.buffer), now);
+}
+
+void GoOn(State& state, Operation& operation, absl::Time now) {
+  operation.offload = BufferId();
+  Buffer& buffer = *state.FindBuffer(operation.key.buffer);
+  AskAgain(buffer, operation, now);
+  Pump(state, buffer, now);
+}
+
+void Free(State& state, BufferId copy, absl::Time now) {
+  (void)RemoveBuffer(state, copy, now);  // cannot fail: it is there
+  state.Emit(FreeOffload{copy});
+}
+
+// The server has ended `operation` with offload_first: its copy begins.
+void BeginOffload(State& state, Operation& operation, absl::Time now) {
+  Buffer& buffer = *state.FindBuffer(operation.key.buffer);
+  const VersionInfo version = *std::exchange(operation.offload_wanted, std::nullopt);
+  RememberFinished(buffer, operation, {.version = version, .offload_first = true});
+  absl::StatusOr<BufferId> copy =
+      ++operation.offloads > kMaxOffloadsOfOperation
+          ? absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
+                                            kMaxOffloadsOfOperation, " times"))
+          : AddOffloadBuffer(state, buffer, version, now);
+  if (!copy.ok()) return FailWaiting(state, operation, copy.status(), now);
+  operation.offload = *copy;
+  // Its copy's update ends first, if only by its own deadline.
+  operation.timeout_at = now + operation.offload_timeout + 2 * kOperationGrace;
+  state.offloads[*copy] = {.version = version, .timeout = operation.offload_timeout};
+}
+
+void EndFilling(State& state, BufferId copy, const absl::Status& filled, absl::Time now) {
+  state.offloads.at(copy).phase = OffloadPhase::kHeld;
+  Operation* waiting = WaitingFor(state, copy);
+  if (!filled.ok()) Free(state, copy, now);
+  if (waiting == nullptr) return;
+  if (filled.ok()) {
+    GoOn(state, *waiting, now);
+  } else {
+    FailWaiting(state, *waiting, filled, now);
+  }
+}
+
+void PumpOffload(State& state, BufferId copy, absl::Time now) {
+  Offload& offload = state.offloads.at(copy);
+  if (offload.phase == OffloadPhase::kFilling && offload.filled.has_value()) {
+    return EndFilling(state, copy, *std::exchange(offload.filled, std::nullopt), now);
+  }
+  const bool drained = state.FindBuffer(copy)->contract.state() != BufferState::kDraining;
+  if (offload.phase == OffloadPhase::kReleasing && drained) Free(state, copy, now);
+}
+
+}  // namespace
+
+void NoteOffloadAllocated(State& state, BufferId copy, const absl::Status& status, absl::Time now) {
+  const auto found = state.offloads.find(copy);
+  if (found == state.offloads.end() || found->second.phase != OffloadPhase::kAllocating) return;
+  Offload& offload = found->second;
+  offload.phase = OffloadPhase::kFilling;
+  absl::Status begun = status;
+  if (begun.ok()) {
+    begun = BeginUpdate(state, *state.FindBuffer(copy), CallId(),
+                        {.selector = offload.version.sequence, .timeout = offload.timeout}, now);
+  }
+  if (!begun.ok()) offload.filled = begun;
+  Pump(state, *state.FindBuffer(copy), now);
+}
+
+void HandleOffloadReleased(State& state, const OffloadReleased& message, absl::Time now) {
+  const auto found = state.offloads.find(message.buffer);
+  if (found == state.offloads.end() || found->second.phase != OffloadPhase::kHeld) return;
+  found->second.phase = OffloadPhase::kReleasing;
+  Buffer& copy = *state.FindBuffer(message.buffer);
+  // Of one that is not published there is nothing to drain.
+  (void)copy.contract.Unpublish(now, state.limits.drain_timeout);
+  Pump(state, copy, now);
+}
+
+void PumpOffloads(State& state, absl::Time now) {
+  while (Operation* wanting = FindWanting(state)) BeginOffload(state, *wanting, now);
+  for (auto it = state.offloads.begin(); it != state.offloads.end();) {
+    const BufferId copy = it->first;
+    ++it;  // before the step, which may remove it
+    PumpOffload(state, copy, now);
+  }
+}
+
+}  // namespace th::session

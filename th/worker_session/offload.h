@@ -1,0 +1,29 @@
+// Copies of retained versions that the server has asked for before an unpublish or update takes the
+// last replica away. A copy is an ordinary buffer of this worker in host memory, named
+// "BUFFER.offload-SEQUENCE", filled by an ordinary update of the whole group to exactly that
+// version. While it grows the operation that has asked waits; then that asks the server again.
+//
+//   allocating ──(memory)──► filling ──(the group holds it)──► held ──(OffloadReleased)──►
+//   releasing
+//       └──(none, or the update failed): the operation ends, its buffer published as before
+#ifndef TH_WORKER_SESSION_OFFLOAD_H_
+#define TH_WORKER_SESSION_OFFLOAD_H_
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/worker_session/session_state.h"
+
+namespace th::session {
+
+// The driver's answer to AllocateOffload.
+void NoteOffloadAllocated(State& state, BufferId copy, const absl::Status& status, absl::Time now);
+void HandleOffloadReleased(State& state, const OffloadReleased& message, absl::Time now);
+
+// Takes every step that offloads allow now, those that add and remove buffers among them: after
+// every event, outside of any walk over the buffers.
+void PumpOffloads(State& state, absl::Time now);
+
+}  // namespace th::session
+
+#endif  // TH_WORKER_SESSION_OFFLOAD_H_
