@@ -46,6 +46,7 @@ SessionOptions SessionOptionsOf(ClientOptions& options, const DataPlane& data_pl
   if (session.location.host.empty()) session.location.host = MachineIdentity();
   session.endpoints = data_plane.endpoints();
   session.spot = options.spot;
+  session.offload_limit_bytes = options.offload_limit_bytes;
   session.credentials = std::move(options.credentials);
   session.software = "libtensorhub";
   return session;

@@ -65,9 +65,12 @@ struct ClientOptions {
   std::string model;
   std::string group;
   uint32_t rank = 0;
-  uint32_t ranks = 1;       // of the group
-  Location location;        // what is left empty is found out (host) or stays unknown
-  bool spot = false;        // may vanish at short notice
+  uint32_t ranks = 1;  // of the group
+  Location location;   // what is left empty is found out (host) or stays unknown
+  bool spot = false;   // may vanish at short notice
+  // Host memory for copies of retained versions whose last replica would go with this rank's
+  // buffers. 0: none, and such an unpublish or update fails unless it says kDrop.
+  uint64_t offload_limit_bytes = 0;
   std::string credentials;  // reserved: passed on, not checked yet
   absl::Duration join_timeout = absl::Seconds(10);
   // The data plane, one a process and server. The first client decides; a later one that differs is
@@ -104,6 +107,9 @@ struct UnpublishOptions {
   // Readers in flight are cut after this long; the call ends soon after.
   absl::Duration drain_timeout = absl::Seconds(5);
   absl::Duration timeout = absl::Seconds(60);
+  // FAILED_PRECONDITION naming the rank without room, the buffer still published: with kOffload.
+  OnRetention on_retention = OnRetention::kOffload;
+  absl::Duration offload_timeout = kDefaultOffloadTimeout;  // of a copy, beside `timeout`
 };
 struct UpdateProgress {
   VersionInfo version;
@@ -117,6 +123,8 @@ struct UpdateOptions {
   VersionSequence floor;  // nothing older than this
   absl::Duration timeout = absl::Minutes(10);
   absl::Duration drain_timeout = absl::Seconds(5);
+  OnRetention on_retention = OnRetention::kOffload;  // as for Unpublish: what was held before
+  absl::Duration offload_timeout = kDefaultOffloadTimeout;
   std::variant<AfterNothing> after;
   // Up to twenty times a second, on a TensorHub thread; must not block or call into this buffer.
   std::function<void(const UpdateProgress&)> on_progress;

@@ -31,6 +31,8 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
     std::string form;
     BindingOptions binding_options;
     TensorBinding binding;
+    // What the storages lie in when that is not the caller's; ends with the buffer.
+    std::shared_ptr<void> memory = nullptr;
   };
   explicit LocalBuffer(Spec spec);
 
@@ -40,6 +42,7 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   const BindingOptions& binding_options() const { return spec_.binding_options; }
   const std::shared_ptr<const ShardLayout>& layout() const { return spec_.binding.layout; }
   const std::shared_ptr<SegmentStore>& store() const { return store_; }
+  bool owns_memory() const { return spec_.memory != nullptr; }
   std::atomic<uint64_t>& bytes_sent() { return bytes_sent_; }
   // Notified once the server has taken the buffer, or refused it; then ready_status says which.
   absl::Notification& ready() { return ready_; }

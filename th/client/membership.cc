@@ -21,6 +21,9 @@ Membership::Membership(Parts parts)
       connector_(std::move(parts.connector)),
       options_(parts.options),
       limits_(parts.limits),
+      // The arena counts whole pages of its own, a part of one more for each copy.
+      offload_arena_(std::make_shared<HostArena>(HostArena::Options{
+          .limit_bytes = options_.offload_limit_bytes + limits_.max_buffers * kArenaAlignment})),
       session_(std::move(parts.options), parts.limits) {}
 
 Membership::~Membership() = default;

@@ -33,6 +33,7 @@
 #include "th/client/runtime.h"
 #include "th/client/session_access.h"
 #include "th/client/tensor_binding.h"
+#include "th/memory/host_arena.h"
 #include "th/transfer/transport.h"
 #include "th/worker_session/worker_session.h"
 
@@ -136,11 +137,16 @@ class Membership final : public SessionAccess,
   void Do(StartSealing order);
   void Do(CutReaders order);
   void Do(ServingChanged serving);
+  void Do(AllocateOffload order);
+  void Do(FreeOffload order);
   void Do(AdmissionDecided decided);
   void Do(BufferReady ready);
   void Do(OperationDone done);
   void Do(CommandDone done);
   void Do(const PublicationLost&) {}  // the session tells it with the next unpublish
+
+  // On th-seal: backing every page takes its time.
+  absl::StatusOr<BufferPtr> MakeOffloadBuffer(const AllocateOffload& order) const;
 
   BufferPtr FindBuffer(BufferId id) const;
   std::shared_ptr<Call> TakeCall(CallId id);
@@ -161,6 +167,7 @@ class Membership final : public SessionAccess,
   const std::unique_ptr<ControlConnector> connector_;  // used on th-control
   const SessionOptions options_;
   const SessionLimits limits_;
+  const std::shared_ptr<HostArena> offload_arena_;  // shared with the copies in it
   std::atomic<bool> woken_{false};
 
   mutable absl::Mutex mu_;

@@ -96,6 +96,7 @@ void Membership::Do(SessionEnded ended) {
     // Those that were decided on but never began are not released: nobody was left to tell.
     absl::MutexLock lock(&mu_);
     served_.clear();
+    std::erase_if(buffers_, [](const auto& entry) { return entry.second->owns_memory(); });
   }
   CloseStreamSoon();
   EndCalls(why);

@@ -151,6 +151,7 @@ absl::StatusOr<th::ClientOptions> ReadJoin(const th_join_options& given) {
     options.connections_per_source = given.connections_per_source;
   }
   options.uplink_bytes_per_second = given.uplink_bytes_per_second;
+  options.offload_limit_bytes = given.offload_limit_bytes;
   return options;
 }
 
@@ -162,12 +163,20 @@ absl::StatusOr<th::VersionSequence> ReadSequence(const char* text, absl::string_
   return std::get<th::VersionSequence>(selector);
 }
 
+// Of an unpublish or update.
+template <typename Given, typename Options>
+absl::Status ReadRetention(const Given& given, Options& options) {
+  if (given.drop_retained != 0) options.on_retention = th::OnRetention::kDrop;
+  return ReadSeconds(given.offload_timeout, "offload_timeout", options.offload_timeout);
+}
+
 absl::StatusOr<th::UpdateOptions> ReadUpdate(const th_update_options* given) {
   th_update_options read;
   TH_RETURN_IF_ERROR(ReadOptions(given, read));
   th::UpdateOptions options;
   TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
   TH_RETURN_IF_ERROR(ReadSeconds(read.drain_timeout, "drain_timeout", options.drain_timeout));
+  TH_RETURN_IF_ERROR(ReadRetention(read, options));
   if (read.floor == nullptr) return options;
   TH_ASSIGN_OR_RETURN(options.floor, ReadSequence(read.floor, "floor"));
   return options;
@@ -319,6 +328,7 @@ th_status th_unpublish(th_buffer* buffer, const th_unpublish_options* options) {
     th::UnpublishOptions unpublish;
     TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", unpublish.timeout));
     TH_RETURN_IF_ERROR(ReadSeconds(read.drain_timeout, "drain_timeout", unpublish.drain_timeout));
+    TH_RETURN_IF_ERROR(ReadRetention(read, unpublish));
     return buffer->buffer.Unpublish(unpublish);
   });
 }

@@ -96,6 +96,8 @@ typedef struct th_join_options {
   uint32_t data_threads;            /* 0: 2 */
   uint32_t connections_per_source;  /* 0: 2 */
   uint64_t uplink_bytes_per_second; /* 0: no cap */
+  /* Host memory for copies of retained versions whose last replica would go with this rank. */
+  uint64_t offload_limit_bytes;
 } th_join_options;
 #define TH_JOIN_OPTIONS_INIT \
   { sizeof(th_join_options) }
@@ -139,6 +141,10 @@ typedef struct th_unpublish_options {
   size_t struct_size;
   double drain_timeout; /* 0: 5 */
   double timeout;       /* 0: 60 */
+  /* Of the last replica of a retained version. 0: it is copied to host memory first, and without
+   * room the call fails, the buffer still published. Nonzero: the version is lost. */
+  int32_t drop_retained;
+  double offload_timeout; /* of a copy, beside timeout; 0: 60 */
 } th_unpublish_options;
 #define TH_UNPUBLISH_OPTIONS_INIT \
   { sizeof(th_unpublish_options) }
@@ -148,6 +154,8 @@ typedef struct th_update_options {
   double timeout;       /* 0: 600 */
   double drain_timeout; /* 0: 5 */
   const char* floor;    /* "#epoch.number": nothing older; NULL: no floor */
+  int32_t drop_retained;  /* as th_unpublish_options, of what was held before */
+  double offload_timeout; /* 0: 60 */
 } th_update_options;
 #define TH_UPDATE_OPTIONS_INIT \
   { sizeof(th_update_options) }

@@ -115,6 +115,14 @@ absl::Status WeightBuffer::AwaitSealed(absl::Duration timeout) {
 
 namespace {
 
+// Of an unpublish or update. Each copy that it waits for gives it its time anew.
+template <typename Options>
+absl::Duration LongestWait(const Options& options) {
+  const absl::Duration once = options.timeout + options.drain_timeout;
+  if (options.on_retention == OnRetention::kDrop) return once;
+  return once + kMaxOffloadsOfOperation * (options.offload_timeout + options.timeout);
+}
+
 absl::StatusOr<std::shared_ptr<Call>> StartUnpublish(Membership& membership, BufferId buffer,
                                                      const UnpublishOptions& options,
                                                      std::function<void(Call&)> then) {
@@ -122,7 +130,12 @@ absl::StatusOr<std::shared_ptr<Call>> StartUnpublish(Membership& membership, Buf
   call->buffer = buffer;
   call->then = std::move(then);
   TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
-    return session.Unpublish(id, buffer, {options.drain_timeout, options.timeout}, now);
+    return session.Unpublish(id, buffer,
+                             {.drain_timeout = options.drain_timeout,
+                              .timeout = options.timeout,
+                              .on_retention = options.on_retention,
+                              .offload_timeout = options.offload_timeout},
+                             now);
   }));
   return call;
 }
@@ -139,7 +152,7 @@ absl::Status WeightBuffer::Unpublish(UnpublishOptions options) {
   }
   TH_ASSIGN_OR_RETURN(const std::shared_ptr<Call> call,
                       StartUnpublish(*impl_->membership, impl_->buffer->id(), options, nullptr));
-  if (!call->Wait(options.timeout + options.drain_timeout)) return Unanswered("unpublish");
+  if (!call->Wait(LongestWait(options))) return Unanswered("unpublish");
   return call->done.status;
 }
 
@@ -173,7 +186,12 @@ absl::StatusOr<std::shared_ptr<Call>> StartUpdate(Membership& membership, LocalB
     call->progress = std::make_shared<ProgressReporter>(membership.shared_runtime(),
                                                         std::move(options.on_progress));
   }
-  UpdateRequest request{std::move(version), options.floor, options.timeout, options.drain_timeout};
+  UpdateRequest request{.selector = std::move(version),
+                        .floor = options.floor,
+                        .timeout = options.timeout,
+                        .drain_timeout = options.drain_timeout,
+                        .on_retention = options.on_retention,
+                        .offload_timeout = options.offload_timeout};
   TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
     return session.Update(id, buffer.id(), std::move(request), now);
   }));
@@ -189,7 +207,7 @@ absl::StatusOr<UpdateResult> WeightBuffer::Update(VersionSelector version, Updat
   TH_ASSIGN_OR_RETURN(
       const std::shared_ptr<Call> call,
       StartUpdate(*impl_->membership, *impl_->buffer, std::move(version), options, nullptr));
-  const bool finished = call->Wait(options.timeout + options.drain_timeout);
+  const bool finished = call->Wait(LongestWait(options));
   if (call->progress != nullptr) call->progress->Disable();
   if (!finished) return Unanswered("update");
   return ComposeUpdateResult(*call);

@@ -155,6 +155,16 @@ struct LayoutUpload {
   ShardLayout layout;
 };
 
+// What an unpublish or update does when the buffer is of the last replica of a retained version.
+enum class OnRetention : uint8_t {
+  kDrop = 1,     // takes it away: the version is lost
+  kOffload = 2,  // copies it to host memory first; without room it fails, and nothing was touched
+};
+inline constexpr absl::Duration kDefaultOffloadTimeout = absl::Seconds(60);
+// An operation is put off by so many copies at most: each time whoever else held the version has
+// left it meanwhile.
+inline constexpr uint32_t kMaxOffloadsOfOperation = 3;
+
 // The start of this rank's part of a group operation; answered by OperationFinished in the end.
 struct StartOperation {
   OperationKey key;

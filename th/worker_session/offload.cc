@@ -13,10 +13,6 @@
 namespace th::session {
 namespace {
 
-// Offloads that one operation waits for: each ends with the copy held, and the next is asked for
-// only when everybody else that held the version has left it since.
-constexpr uint32_t kMaxOffloadsOfOperation = 3;
-
 Operation* FindWanting(State& state) {
   for (auto& [id, buffer] : state.buffers) {
     for (Operation& operation : buffer.operations) {

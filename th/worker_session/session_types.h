@@ -46,14 +46,6 @@ struct SessionLimits {
   uint32_t max_pending_operations = 1024;  // of one worker
 };
 
-// What an unpublish or update does when the buffer is part of the last replica of a retained
-// version.
-enum class OnRetention : uint8_t {
-  kDrop = 1,  // takes it away: the version is lost, and the server logs who did it
-  kOffload =
-      2,  // copies it into host memory first; without room it fails, the buffer still published
-};
-
 // A number for one call of the caller's, from the driver; results come back under it.
 using CallId = StrongInt<struct CallIdTag>;
 
@@ -69,13 +61,13 @@ struct UpdateRequest {
   absl::Duration timeout = absl::Seconds(600);
   absl::Duration drain_timeout = absl::Seconds(5);
   OnRetention on_retention = OnRetention::kDrop;
-  absl::Duration offload_timeout = absl::Seconds(60);  // of one copy, beside `timeout`
+  absl::Duration offload_timeout = kDefaultOffloadTimeout;  // of a copy, beside `timeout`
 };
 struct UnpublishRequest {
   absl::Duration drain_timeout = absl::Seconds(5);
   absl::Duration timeout = absl::Seconds(60);
   OnRetention on_retention = OnRetention::kDrop;
-  absl::Duration offload_timeout = absl::Seconds(60);
+  absl::Duration offload_timeout = kDefaultOffloadTimeout;
 };
 
 // How far one fill is; from the driver at each HandleFillProgress.
