@@ -76,6 +76,7 @@ absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(
                         .run = connection.run,
                         .model = connection.model,
                         .group = group,
+                        .offload_limit_bytes = offload_limit_bytes,
                         .join_timeout = connection.connect_timeout(),
                         .data_address = data_address,
                         .data_threads = data_threads,
@@ -100,6 +101,11 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
       ->capture_default_str();
   AddRateFlag(app, "--rate", &flags->uplink_bytes_per_second,
               "cap of the bytes that this process sends a second, like 250MB/s or 1gbit", "none");
+  AddByteSizeFlag(
+      app, "--offload-limit", &flags->offload_limit_bytes,
+      "host memory of each rank for copies of retained versions whose last replica would "
+      "go, like 20GiB",
+      "none");
 }
 
 CLI::Option* AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,

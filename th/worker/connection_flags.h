@@ -35,12 +35,13 @@ struct MemberFlags {
   std::string data_address;
   uint32_t data_threads = 2;
   uint64_t uplink_bytes_per_second = 0;  // --rate
+  uint64_t offload_limit_bytes = 0;
 
   // INVALID_ARGUMENT: a location that is none.
   absl::StatusOr<ClientOptions> ToClientOptions(const ConnectionFlags& connection) const;
 };
 
-// --group, --location, --data-address, --data-threads, --rate.
+// --group, --location, --data-address, --data-threads, --rate, --offload-limit.
 void AddMemberFlags(CLI::App* app, MemberFlags* flags);
 
 // Parses while CLI11 does: a flag's value that ParseByteSize or ParseRate refuses is a usage error.

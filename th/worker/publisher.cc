@@ -101,20 +101,22 @@ absl::Status Publisher::Drain(absl::Duration timeout) {
 }
 
 absl::Status Publisher::UnpublishAll(absl::Duration drain_timeout) {
-  // All at once: it is an operation of the whole group.
+  // All at once: it is an operation of the whole group. It ends with the process, and a copy that
+  // an offload makes would too.
   absl::BlockingCounter missing(static_cast<int>(members_.size()));
   absl::Mutex mutex;
   absl::Status status;
   for (Member& member : members_) {
-    member.weights.UnpublishAsync(
-        {.drain_timeout = drain_timeout, .timeout = drain_timeout + kUnpublishMargin},
-        [&](absl::Status unpublished) {
-          {
-            absl::MutexLock lock(&mutex);
-            status.Update(unpublished);
-          }
-          missing.DecrementCount();
-        });
+    member.weights.UnpublishAsync({.drain_timeout = drain_timeout,
+                                   .timeout = drain_timeout + kUnpublishMargin,
+                                   .on_retention = OnRetention::kDrop},
+                                  [&](absl::Status unpublished) {
+                                    {
+                                      absl::MutexLock lock(&mutex);
+                                      status.Update(unpublished);
+                                    }
+                                    missing.DecrementCount();
+                                  });
   }
   missing.Wait();
   return status;

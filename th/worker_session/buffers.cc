@@ -178,7 +178,11 @@ std::string DescribeBuffer(const Buffer& buffer) {
   for (const Operation& operation : buffer.operations) {
     if (operation.detached) continue;
     absl::StrAppend(&text, KindName(operation.kind()));
-    if (operation.kind() == OperationKind::kUpdate) {
+    if (operation.waits_for_offload()) {
+      absl::StrAppend(&text, " copying");
+    } else if (operation.kind() == OperationKind::kUnpublish) {
+      absl::StrAppend(&text, operation.draining ? "" : " asked");
+    } else if (operation.kind() == OperationKind::kUpdate) {
       absl::StrAppend(&text, DescribeUpdate(buffer, operation.update));
     }
     absl::StrAppend(&text, "; ");

@@ -182,7 +182,7 @@ absl::Time NextOperationDeadline(const State& state) {
 
 void HandleResolved(State& state, const OperationResolved& message, absl::Time now) {
   Operation* operation = OperationFor(state, message.key);
-  if (operation == nullptr) return;
+  if (operation == nullptr || operation->waits_for_offload()) return;
   Buffer& buffer = *state.FindBuffer(message.key.buffer);
   if (operation->kind() == OperationKind::kUpdate) {
     ResolveUpdate(state, buffer, *operation, message, now);

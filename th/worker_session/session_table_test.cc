@@ -101,6 +101,37 @@ class Scene {
     worker_.session.HandleSourceSuspected(buffer_, AssignmentId(assignment_), source(), "",
                                           worker_.now);
   }
+  // ---- retention
+  void AskToUnpublish() {
+    Begin(OperationKind::kUnpublish, kOld);
+    Accept(worker_.session.Unpublish(CallId(1), buffer_, {.on_retention = OnRetention::kOffload},
+                                     worker_.now));
+  }
+  void AskToUpdate() {
+    Begin(OperationKind::kUpdate, kNew);
+    Accept(worker_.session.Update(CallId(1), buffer_, {.on_retention = OnRetention::kOffload},
+                                  worker_.now));
+  }
+  void OffloadFirst(absl::Status status = absl::OkStatus()) {
+    Say(OperationFinished{.key = key(),
+                          .kind = kind_,
+                          .status = std::move(status),
+                          .version = kOld,
+                          .offload_first = true});
+    copy_ = BufferId(buffer_.value + 1);
+  }
+  // Memory for the copy that OffloadFirst has asked for, or none.
+  void Allocate(absl::Status status = absl::OkStatus()) {
+    worker_.session.HandleOffloadAllocated(copy_, std::move(status), worker_.now);
+    if (copy_ != BufferId()) Say(BufferRegistered{copy_, absl::OkStatus()});
+  }
+  void FinishCopy(absl::Status status) {
+    const OperationKey copying{copy_, OperationNumber(1)};
+    Say(OperationResolved{copying, kOld, std::nullopt});
+    worker_.session.HandleFillComplete(copy_, TestRoot(1), worker_.now);
+    worker_.Finish(copying, OperationKind::kUpdate, std::move(status), UpdateOutcome::kMoved, kOld);
+    worker_.session.HandleFillStopped(copy_, worker_.now);
+  }
   static BufferAddress source() { return {WorkerId(7), BufferId(1)}; }
   OperationKey key() const { return {buffer_, number_}; }
 
@@ -145,6 +176,8 @@ class Scene {
     std::string operator()(const StopFill&) const { return "*StopFill*"; }
     std::string operator()(const StartSealing&) const { return "*StartSealing*"; }
     std::string operator()(const CutReaders&) const { return "*CutReaders*"; }
+    std::string operator()(const AllocateOffload&) const { return "*AllocateOffload*"; }
+    std::string operator()(const FreeOffload&) const { return "*FreeOffload*"; }
     std::string operator()(const PublicationLost&) const { return "*PublicationLost*"; }
     // The buffer's state is in the phase already; the stream is no part of this table.
     template <typename Other>
@@ -154,7 +187,7 @@ class Scene {
   };
   // "update step-2: filling, 4 of 10 segments from 1 sources" -> "update filling".
   static std::string ShortName(const std::string& text) {
-    if (!absl::StartsWith(text, "update")) return text;
+    if (!absl::StartsWith(text, "update") || absl::EndsWith(text, "copying")) return text;
     const std::vector<std::string> halves = absl::StrSplit(text, ": ");
     const std::vector<std::string> words = absl::StrSplit(halves.back(), ", ");
     return absl::StrCat("update ", words.front());
@@ -174,6 +207,7 @@ class Scene {
   OperationKind kind_ = OperationKind::kPublish;
   VersionInfo target_ = kOld;
   uint64_t assignment_ = 0;
+  BufferId copy_;
   absl::Status verb_;
 };
 
@@ -189,9 +223,14 @@ std::vector<Named> Phases() {
       {"publish asked", [](Scene& s) { s.Publish(); }},
       {"published", [](Scene& s) { s.Published(); }},
       {"published and read", [](Scene& s) { s.Published(), s.Read(); }},
+      {"unpublish asked", [](Scene& s) { s.Published(), s.AskToUnpublish(); }},
+      {"unpublish copying",
+       [](Scene& s) { s.Published(), s.AskToUnpublish(), s.OffloadFirst(), s.Allocate(); }},
       {"unpublish draining", [](Scene& s) { s.Published(), s.Read(), s.Unpublish(); }},
       {"unpublish drained", [](Scene& s) { s.Published(), s.Unpublish(); }},
       {"update asked", [](Scene& s) { s.Published(), s.Update(); }},
+      {"update copying",
+       [](Scene& s) { s.Published(), s.AskToUpdate(), s.OffloadFirst(), s.Allocate(); }},
       {"update holding", [](Scene& s) { s.Published(), s.Update(kOld), s.Resolve(); }},
       {"update beginning",
        [](Scene& s) { s.Published(), s.Read(), s.Unpublish(), s.Update(), s.Resolve(); }},
@@ -222,6 +261,11 @@ std::vector<Named> Events() {
        [](Scene& s) { s.Finish(absl::OkStatus(), UpdateOutcome::kNotAvailable, {}); }},
       {"`OperationFinished`, an error",
        [](Scene& s) { s.Finish(absl::AbortedError("no"), UpdateOutcome::kNone, {}); }},
+      {"`OperationFinished`, offload first", [](Scene& s) { s.OffloadFirst(); }},
+      {"`OperationFinished`, offload first, an error",
+       [](Scene& s) { s.OffloadFirst(absl::FailedPreconditionError("no room")); }},
+      {"the copy is held", [](Scene& s) { s.FinishCopy(absl::OkStatus()); }},
+      {"the copy fails", [](Scene& s) { s.FinishCopy(absl::UnavailableError("no source")); }},
       {"`PublicationRefused`",
        [](Scene& s) {
          s.Say(PublicationRefused{s.key().buffer, kOld.sequence, absl::AbortedError("back")});
