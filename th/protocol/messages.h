@@ -332,7 +332,7 @@ struct BufferRegistered {
 
 // update: the version that the whole group moves to. The rank drains its buffer, says ReadyToFill
 // and waits for AssignSources. Not sent when the outcome is known at once.
-// unpublish with keep_retained: the version that goes. The rank drains its buffer now.
+// unpublish with keep_retained: the leave to drain the buffer, without a version.
 struct OperationResolved {
   OperationKey key;
   VersionInfo version;

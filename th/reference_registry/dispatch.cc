@@ -46,6 +46,15 @@ struct MessageHandler {
     ApplyOrCount(turn, worker, Update{AddressOf(message.key.buffer), message});
   }
 
+  // The group was told to offload first, and this rank, without a server, did not wait for that.
+  bool DrainedInsteadOfOffloading(const StartOperation& message) const {
+    auto own = worker.buffers.find(message.key.buffer);
+    if (own == worker.buffers.end() || message.keep_retained) return false;
+    const auto& results = own->second.replica->results;
+    auto result = results.find(message.key.number);
+    return result != results.end() && result->second.offload_first;
+  }
+
   void operator()(const JoinRequest&) const {
     CountRefusal(turn, worker,
                  absl::FailedPreconditionError("a stream joins once; open another to join again"));
@@ -62,6 +71,9 @@ struct MessageHandler {
     if (outdated) {  // sent before its GroupChanged was heard; the worker counts anew by now
       return CountRefusal(turn, worker,
                           absl::AbortedError("a start from before the group's last change"));
+    }
+    if (DrainedInsteadOfOffloading(message)) {
+      return CountAnew(turn, *worker.group, worker.name.rank, kDrainedAlone);
     }
     const auto update = JoinTransaction::Build(AddressOf(message.key.buffer), message);
     const absl::Status status = update.ok() ? update->CanApply(turn.state) : update.status();
@@ -153,7 +165,7 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
     case DeadlineKind::kOperation:
       if (Replica* replica = FindReplica(turn.state, deadline.replica)) {
         const auto lags = ExpireOperation(turn, *replica, deadline.operation);
-        if (lags.has_value()) CountAnew(turn, *replica->group, *lags);
+        if (lags.has_value()) CountAnew(turn, *replica->group, *lags, kLags);
       }
       return;
   }

@@ -339,8 +339,8 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
   return std::max(state.limits.lease - silent, absl::Milliseconds(100));
 }
 
-void CountAnew(Turn& turn, Group& group, Rank lags) {
-  BeginGeneration(turn, group, {group.name, lags}, "is an operation behind the others",
+void CountAnew(Turn& turn, Group& group, Rank rank, absl::string_view why) {
+  BeginGeneration(turn, group, {group.name, rank}, why,
                   NewGeneration(turn, group, GroupGeneration()), /*except=*/nullptr);
 }
 

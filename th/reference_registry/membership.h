@@ -7,6 +7,7 @@
 #define TH_REFERENCE_REGISTRY_MEMBERSHIP_H_
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/state.h"
@@ -48,10 +49,14 @@ void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause);
 // The group's record goes when it has no member, and its model's when it has nothing to remember.
 void ForgetIfEmpty(Turn& turn, Group& group);
 
-// The group numbers its operations from 1 again, because a rank lags: it lost one of its calls to a
-// change of the group that it heard of late, and would be an operation behind for ever where the
-// caller of all ranks waits for all of them.
-void CountAnew(Turn& turn, Group& group, Rank lags);
+// The group numbers its operations from 1 again, because of what has become of a rank.
+void CountAnew(Turn& turn, Group& group, Rank rank, absl::string_view why);
+// It lost one of its calls to a change of the group that it heard of late, and would be an
+// operation behind for ever where the caller of all ranks waits for all of them.
+inline constexpr absl::string_view kLags = "is an operation behind the others";
+// It unpublished without a server, while its group was told to offload first: what the others hold
+// is no whole replica any more.
+inline constexpr absl::string_view kDrainedAlone = "has unpublished what its group was to offload";
 
 // The lease's time has come: removes the worker, or looks again later when it was heard since.
 void CheckLease(Turn& turn, Worker& worker);

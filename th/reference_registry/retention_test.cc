@@ -1,5 +1,6 @@
 #include "th/reference_registry/retention.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -272,6 +273,61 @@ TEST_F(RetentionTest, AFormsOwnPolicyCountsForIt) {
   ASSERT_OK(FinishUnpublish(trainer));
   Publish(trainer, "two");
   EXPECT_TRUE(IsReleased(copy)) << "only the newest is kept in the default form";
+}
+
+// ---- with a server that restarts
+
+class RetentionRestartTest : public RetentionTest {
+ protected:
+  std::vector<TestRank> RoomyGroup() {
+    std::vector<TestRank> group = MakeGroup(hub_, "trainer", 2);
+    for (TestRank& rank : group) {
+      JoinRequest request = rank.Request();
+      request.offload_limit_bytes = kRoom;
+      EXPECT_TRUE(rank.Join(request));
+      EXPECT_OK(rank.Register());
+    }
+    return group;
+  }
+  static AnnouncedBuffer HoldingStill(const TestRank& rank, const VersionInfo& version) {
+    return rank.Holding(version, /*publisher=*/true, version.label.text());
+  }
+};
+
+TEST_F(RetentionRestartTest, WhatARankHasHeardIsNotDecidedAnew) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  const VersionInfo one = PublishWhole(group, "one");
+  AskToUnpublish(group[0]);
+  ASSERT_TRUE(group[0].Finished().offload_first);
+  hub_.Restart();
+  // The other rank is back first, and nothing is retained any more.
+  ASSERT_TRUE(group[1].Resume({HoldingStill(group[1], one)}));
+  KeepLatest(0);
+  AskToUnpublish(group[1]);
+  hub_.Advance(absl::Seconds(2));  // beyond the recovery window
+  EXPECT_TRUE(group[1].HearsNone<OperationResolved>());
+  AnnouncedBuffer knows = HoldingStill(group[0], one);
+  knows.last_finished = FinishedOperation{.number = group[0].number,
+                                          .kind = OperationKind::kUnpublish,
+                                          .version = one,
+                                          .offload_first = true};
+  ASSERT_TRUE(group[0].Resume({knows}));
+  EXPECT_TRUE(group[1].Finished().offload_first);
+}
+
+TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesItsGroupCountAnew) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  AskToUnpublish(group[0]);
+  ASSERT_TRUE(group[0].Finished().offload_first);
+  StartOperation drained = group[1].UnpublishRequest();
+  group[1].Start(drained);
+  const GroupChanged changed = group[0].Heard<GroupChanged>();
+  EXPECT_EQ(changed.rank, group[1].name);
+  EXPECT_GT(changed.group_generation, group[0].generation);
+  EXPECT_FALSE(group[1].HearsNone<GroupChanged>());
 }
 
 // ---- the end of a copy

@@ -92,6 +92,10 @@ void UndoUpdate(Turn& turn, Replica& replica) {
   InvalidateReplica(turn, replica);
 }
 
+bool TookAway(const FinishedOperation& result) {
+  return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.offload_first;
+}
+
 // What an unpublish that ended well in another reign leaves: every rank had drained by then, and
 // says so no more.
 void TakeAway(Turn& turn, Replica& replica) {
@@ -252,8 +256,7 @@ void JoinTransaction::Apply(Turn& turn) const {
   const OperationNumber number = request.key.number;
   own.last_started = std::max(own.last_started, number);
   if (auto result = replica.results.find(number); result != replica.results.end()) {
-    const bool unpublished =
-        request.kind == OperationKind::kUnpublish && result->second.status.ok();
+    const bool unpublished = TookAway(result->second);
     // Ended in another reign, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
     if (unpublished && latest) TakeAway(turn, replica);
@@ -381,7 +384,7 @@ void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
   if (auto found = replica.pending.find(result.number); found != replica.pending.end()) {
     const OperationKind kind = found->second.kind;
     if (kind == OperationKind::kPublish || !result.status.ok()) Undo(turn, replica, found->second);
-    if (kind == OperationKind::kUnpublish && result.status.ok()) TakeAway(turn, replica);
+    if (TookAway(result)) TakeAway(turn, replica);
   }
   replica.finished = OperationNumber(result.number.value - 1);
   const OperationNumber number = result.number;
@@ -438,6 +441,16 @@ absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
         absl::StrCat(NameOf(*buffer).ToString(), " has not started operation ", number.value));
   }
   return OwnOperation{buffer, &found->second, &participant->second};
+}
+
+bool SomeRankMayKnow(const RegistryState& state, const Replica& replica,
+                     const Transaction& transaction) {
+  const Group& group = *replica.group;
+  return state.adopting && group.adopted && transaction.participants.size() < group.ranks;
+}
+
+void WaitForRecovery(Turn& turn, const Replica& replica) {
+  turn.state.waiting_for_recovery.insert(replica.id);
 }
 
 std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction) {

@@ -76,6 +76,13 @@ struct OwnOperation {
 absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
                                               const BufferAddress& address, OperationNumber number);
 
+// After a restart: whether a rank that has not asked again yet may know what the operation was
+// resolved to, or how it ended. Until it asks, or is gone for good, that must not be decided anew.
+bool SomeRankMayKnow(const RegistryState& state, const Replica& replica,
+                     const Transaction& transaction);
+// `replica` is evaluated again at the latest at the end of the recovery.
+void WaitForRecovery(Turn& turn, const Replica& replica);
+
 // The ranks of the group without an entry in `transaction`.
 std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction);
 void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& result);

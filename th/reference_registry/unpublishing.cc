@@ -36,10 +36,7 @@ VersionSequence HeldVersionOf(const Replica& replica) {
 
 // Those that have not drained of themselves wait for it.
 void TellToDrain(Turn& turn, const Buffer& buffer, const Transaction& transaction) {
-  OperationResolved message{.key = {buffer.address.buffer, transaction.number}};
-  const Version* version = FindVersion(*buffer.replica->group->model, transaction.version);
-  if (version != nullptr) message.version = version->info;
-  Send(turn, *buffer.worker, std::move(message));
+  Send(turn, *buffer.worker, OperationResolved{.key = {buffer.address.buffer, transaction.number}});
 }
 
 void End(Turn& turn, Replica& replica, const Transaction& transaction) {
@@ -58,6 +55,8 @@ void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction) {
     if (!MayHold(replica)) {
       return FailOperation(turn, replica, transaction.number, NothingToUnpublish(replica));
     }
+    const bool early = turn.state.recovering || SomeRankMayKnow(turn.state, replica, transaction);
+    if (transaction.keep_retained && early) return WaitForRecovery(turn, replica);
     if (EndsForOffload(turn, replica, transaction)) return;
     BeginWith(replica, transaction, HeldVersionOf(replica));
     SetPhase(turn, replica, ReplicaPhase::kDraining, transaction.version);

@@ -59,16 +59,15 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
 }
 
 // A new operation after a restart may have been resolved before it, and another rank knows to what.
-bool MustWait(const Turn& turn, const Replica& replica, const Resolution& resolution) {
-  if (turn.state.recovering) return true;
+bool MustWait(const Turn& turn, const Replica& replica, const Transaction& transaction,
+              const Resolution& resolution) {
+  if (turn.state.recovering || SomeRankMayKnow(turn.state, replica, transaction)) {
+    return true;
+  }
   if (!turn.state.adopting || resolution.version == nullptr) return false;
   // Shards that nobody has announced yet may still come.
   return resolution.version->from_earlier_reign &&
          !RanksWithoutShard(replica, *resolution.version).empty();
-}
-
-void WaitForRecovery(Turn& turn, const Replica& replica) {
-  turn.state.waiting_for_recovery.insert(replica.id);
 }
 
 // What the operation moves to; null when it has ended or waits.
@@ -84,7 +83,7 @@ Version* ResolveOperation(Turn& turn, Replica& replica, Transaction& transaction
     return nullptr;
   }
   const Resolution resolution = ResolveFor(replica, transaction.selector, transaction.floor);
-  if (MustWait(turn, replica, resolution)) {
+  if (MustWait(turn, replica, transaction, resolution)) {
     WaitForRecovery(turn, replica);
     return nullptr;
   }

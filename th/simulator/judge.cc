@@ -88,9 +88,18 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   const VersionSequence version = unpublish ? VersionSequence() : finished.version.sequence;
   const std::string what =
       absl::StrCat("kind ", finished.kind, ", outcome ", finished.outcome, ", #",
-                   version.ToString(), ", ", absl::StatusCodeToString(finished.status.code()));
+                   version.ToString(), ", ", absl::StatusCodeToString(finished.status.code()),
+                   finished.offload_first ? ", offload first" : "");
   Heard(&results_, who, operation, epoch, what);
   if (finished.status.ok()) Heard(&successes_, who, operation, Epoch(), what);
+}
+
+void Judge::Unregistered(const SimulatedProcess* who, const std::string& buffer) {
+  for (HeardByOperation* heard : {&resolved_, &results_, &successes_}) {
+    for (auto& [key, told] : *heard) {
+      if (key.first.buffer == buffer) std::erase(told.heard_by, who);
+    }
+  }
 }
 
 }  // namespace th

@@ -48,13 +48,14 @@ class Judge {
 
   // One version a transaction: every rank of a group hears the same version and the same result of
   // an operation. `generation` and `epoch` are those the worker had when it heard. If all who heard
-  // a result are dead it no longer counts. After a restart of the server other ranks may hear an
-  // error where one had heard a success, but never a different success.
+  // a result are dead, or have unregistered the buffer since, it no longer counts. After a restart
+  // of the server other ranks may hear an error where one had heard a success, but never a
+  // different success.
   struct GroupOperation {
     ModelKey model;
     std::string group;
     uint64_t generation = 0;
-    BufferId buffer;
+    std::string buffer;  // its name, the same at all ranks
     OperationNumber number;
     auto operator<=>(const GroupOperation&) const = default;
   };
@@ -62,6 +63,7 @@ class Judge {
                      VersionSequence version);
   void HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch epoch,
                      const OperationFinished& finished);
+  void Unregistered(const SimulatedProcess* who, const std::string& buffer);
 
  private:
   // What some ranks have heard, and who.

@@ -12,6 +12,9 @@
 namespace th {
 namespace {
 
+// Of every rank: room for all that a run could retain.
+constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
+
 // A fleet that fits one seed: a trainer, now and then a second publisher, some rollouts, on a few
 // hosts in one or two sites.
 class RandomRun {
@@ -22,6 +25,9 @@ class RandomRun {
  private:
   ClusterSpec DrawCluster();  // uses spec_ and random_ only: the rest is not there yet
   void DrawFleet();
+  void DrawRetention();
+  void DrawTwin(uint32_t shards);
+  void SetRetention(uint32_t keep_latest);
   std::vector<WorkerSpec> DrawRanks(const std::string& group, uint32_t ranks, uint32_t shards);
   Location DrawLocation();
   void Schedule(const Fault& fault);
@@ -87,6 +93,7 @@ std::vector<WorkerSpec> RandomRun::DrawRanks(const std::string& group, uint32_t 
     spec.ranks = ranks;
     spec.shard = static_cast<int>(rank % shards);
     spec.location = DrawLocation();
+    spec.offload_limit_bytes = kOffloadLimitBytes;
     specs.push_back(std::move(spec));
   }
   return specs;
@@ -107,10 +114,38 @@ void RandomRun::DrawFleet() {
         &cluster_, DrawRanks(absl::StrCat("rollout-", i), shards * copies(), shards),
         random_.Fork()));
   }
+  DrawTwin(shards);
+  DrawRetention();
+}
+
+void RandomRun::DrawTwin(uint32_t shards) {
   if (!random_.OneIn(3)) return;
   groups_.push_back(std::make_unique<SimulatedTwin>(&cluster_, DrawRanks("twin", shards, shards),
                                                     trainer_, random_.Fork()));
   twin_ = groups_.back().get();
+}
+
+// Some groups drop what is retained, as some callers do; the policy changes as the run goes on.
+void RandomRun::DrawRetention() {
+  for (const auto& group : groups_) {
+    if (!random_.OneIn(3)) group->SetOnRetention(OnRetention::kOffload);
+  }
+  if (random_.OneIn(2)) return;
+  const uint64_t changes = 1 + random_.Below(3);
+  for (uint64_t change = 0; change < changes; ++change) {
+    const absl::Duration at = random_.Between(absl::Milliseconds(200), kFaultPeriod);
+    cluster_.Post(at,
+                  [this, keep = static_cast<uint32_t>(random_.Below(4))] { SetRetention(keep); });
+  }
+}
+
+void RandomRun::SetRetention(uint32_t keep_latest) {
+  SimulatedWorker* const by = trainer_->ranks().front();
+  if (!by->alive() || by->ended().has_value() || by->stopped()) return;
+  RunCommand command;
+  command.idempotency_key = absl::StrCat("retention ", random_.Next());
+  command.command = th::SetRetention{.keep_latest = keep_latest};
+  by->Command(std::move(command));
 }
 
 // ---- faults

@@ -14,30 +14,32 @@ namespace {
 constexpr absl::Duration kLateTick = absl::Milliseconds(100);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
 
-PipelineReplicator::Spec CoreSpec(const SimulatedWorker& worker, const ClusterSpec& spec,
+PipelineReplicator::Spec CoreSpec(const SimulatedBuffer& buffer, const ClusterSpec& spec,
                                   const StartFill& start) {
   return {.segment_count = spec.segment_count,
           .segment_bytes = spec.segment_bytes,
           .total_bytes = spec.segment_count * spec.segment_bytes,
           .already_held = start.resume,
-          .held_sums = worker.buffer().values()};
+          .held_sums = buffer.values()};
 }
 
 }  // namespace
 
-SimulatedFill::SimulatedFill(SimulatedWorker* worker, const StartFill& start)
+SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
+                             const StartFill& start)
     : worker_(worker),
+      buffer_(buffer),
       operation_(start.operation),
       version_(start.version),
-      core_(CoreSpec(*worker, worker->cluster().spec(), start),
+      core_(CoreSpec(*buffer, worker->cluster().spec(), start),
             worker->cluster().spec().replicator),
       told_segments_(start.resume.count()) {
   Judge& judge = worker_->cluster().judge();
   for (const SegmentRange& range : start.resume.ranges()) {
     for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
-      judge.Expect(judge.WasPublished(version_.label, worker_->buffer().shard(), segment,
-                                      worker_->buffer().value(segment)),
-                   "resumes a segment that it does not hold", worker_->Name());
+      judge.Expect(
+          judge.WasPublished(version_.label, buffer_->shard(), segment, buffer_->value(segment)),
+          "resumes a segment that it does not hold", worker_->Name());
     }
   }
   if (start.root.has_value()) SetRoot(*start.root);
@@ -183,7 +185,7 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
   }
   if (!std::exchange(wrote_, true)) events_.push_back(FillFirstWrite{});
   JudgeWrite(segment.index);
-  worker_->mutable_buffer().Write(segment.index, segment.bytes);
+  buffer_->Write(segment.index, segment.bytes);
   using Verdict = PipelineReplicator::SegmentVerdict;
   const Verdict verdict =
       core_.HandleSegment(source->index, segment.index, segment.claimed_sum, segment.bytes, now);
@@ -192,7 +194,7 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
     JudgeAccepted(*source, segment);
     worker_->CountAccepted(source->assigned.name.ToString());
     const bool stands = rounds_seen_ == core_.rounds_restarted();
-    if (stands) worker_->mutable_buffer().MarkHeld(segment.index);
+    if (stands) buffer_->MarkHeld(segment.index);
   }
   Advance();
   if (source->open) Pump(*source);
@@ -200,15 +202,15 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
 
 void SimulatedFill::JudgeWrite(SegmentIndex segment) const {
   Judge& judge = worker_->cluster().judge();
-  judge.Expect(worker_->state() == BufferState::kFilling,
+  judge.Expect(worker_->session().buffer_state(operation_.buffer) == BufferState::kFilling,
                "a fill writes into a buffer that is not its own", worker_->Name());
-  judge.Expect(!worker_->buffer().held().Contains(segment),
-               "writes a segment that it holds and serves", worker_->Name());
+  judge.Expect(!buffer_->held().Contains(segment), "writes a segment that it holds and serves",
+               worker_->Name());
 }
 
 void SimulatedFill::JudgeAccepted(const Source& source, const SentSegment& segment) const {
   Judge& judge = worker_->cluster().judge();
-  const int shard = worker_->buffer().shard();
+  const int shard = buffer_->shard();
   if (judge.WasPublished(version_.label, shard, segment.index, segment.bytes)) return;
   judge.Violated(absl::StrCat(worker_->Name(), " accepted a segment of ", version_.ToString(),
                               " that nobody published, from ", source.worker->Describe()));
@@ -306,7 +308,7 @@ void SimulatedFill::ReportProgress() {
 void SimulatedFill::Advance() {
   const bool restarted = rounds_seen_ != core_.rounds_restarted();
   rounds_seen_ = core_.rounds_restarted();
-  if (restarted) worker_->mutable_buffer().SetHeld({});
+  if (restarted) buffer_->SetHeld({});
   ReportLost();
   ReportSuspected();
   if (core_.failed() && !std::exchange(told_failed_, true)) {

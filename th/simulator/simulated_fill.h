@@ -24,6 +24,7 @@
 
 namespace th {
 
+class SimulatedBuffer;
 class SimulatedWorker;
 
 // How often silence, progress and slow sources are looked at. This and what simulated_fill.cc names
@@ -63,7 +64,8 @@ using FillEvent = std::variant<FillFirstWrite, FillProgressed, FillReceived, Fil
 
 class SimulatedFill {
  public:
-  SimulatedFill(SimulatedWorker* worker, const StartFill& start);  // `worker` outlives this
+  // Both outlive this.
+  SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer, const StartFill& start);
 
   OperationKey operation() const { return operation_; }
   const VersionInfo& version() const { return version_; }
@@ -120,6 +122,7 @@ class SimulatedFill {
   void StartTicking();
 
   SimulatedWorker* const worker_;
+  SimulatedBuffer* const buffer_;
   const OperationKey operation_;
   const VersionInfo version_;
   PipelineReplicator core_;

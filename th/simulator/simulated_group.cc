@@ -30,6 +30,7 @@ void SimulatedGroup::Begin() {
 
 void SimulatedGroup::StartRank(size_t index) {
   ranks_[index] = cluster_->Start(specs_[index]);
+  ranks_[index]->SetOnRetention(on_retention_);
   ranks_[index]->on_done = [this](const OperationDone& done) { Heard(done); };
 }
 

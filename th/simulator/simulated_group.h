@@ -32,6 +32,8 @@ class SimulatedGroup {
   virtual ~SimulatedGroup() = default;
 
   void Begin();
+  // Of its calls from the next start of a rank on; kDrop until told otherwise.
+  void SetOnRetention(OnRetention on_retention) { on_retention_ = on_retention; }
   // No further call is begun; ranks that are dead stay dead.
   void Rest() { resting_ = true; }
   const std::vector<SimulatedWorker*>& ranks() const { return ranks_; }
@@ -72,6 +74,7 @@ class SimulatedGroup {
   const std::vector<WorkerSpec> specs_;
   SeededRandom random_;
   std::vector<SimulatedWorker*> ranks_;
+  OnRetention on_retention_ = OnRetention::kDrop;
   bool resting_ = false;
   absl::Time restart_at_ = absl::InfiniteFuture();
   absl::Time act_at_;

@@ -30,9 +30,9 @@ void SimulatedServing::Decide(const AdmissionDecided& decided) {
   if (decided.status.ok()) {
     cluster.judge().Expect(pull->capability.claims.epoch == worker_->session().epoch(),
                            "admitted a reader of another epoch", worker_->Name());
-    cluster.judge().Expect(
-        worker_->state() != BufferState::kDraining && worker_->state() != BufferState::kWritable,
-        "admitted a reader of a buffer that serves nobody", worker_->Name());
+    const BufferState state = worker_->session().buffer_state(pull->buffer());
+    cluster.judge().Expect(state != BufferState::kDraining && state != BufferState::kWritable,
+                           "admitted a reader of a buffer that serves nobody", worker_->Name());
     pull->admitted = true;
     pull->flow = cluster.OpenFlow(worker_, *pull->reader, decided.transfer);
   }
@@ -61,11 +61,11 @@ void SimulatedServing::Pump(TransferId transfer) {
   }
   StartBeating(transfer, *pull);
   if (pull->reader->stopped()) return;  // takes nothing; HandlePullContinues comes
-  const SimulatedBuffer& buffer = worker_->buffer();
+  const SimulatedBuffer& buffer = *worker_->FindBuffer(pull->buffer());
   const SegmentIndex segment = pull->asked.front();
   if (!buffer.held().Contains(segment)) return;  // PumpAll when it has arrived
   pull->asked.pop_front();
-  const VersionSequence here = worker_->session().buffer_version(worker_->buffer_id()).sequence;
+  const VersionSequence here = worker_->session().buffer_version(pull->buffer()).sequence;
   worker_->cluster().judge().Expect(pull->capability.claims.version == here,
                                     "serves another version than the reader was admitted for",
                                     worker_->Name());
@@ -87,8 +87,9 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
   if (pull == nullptr || !pull->sending.has_value()) return;
   const Sending sent = *std::exchange(pull->sending, std::nullopt);
   ++segments_sent_;
+  const SimulatedBuffer& buffer = *worker_->FindBuffer(pull->buffer());
   // The contract: nobody writes a segment while it is read.
-  worker_->cluster().judge().Expect(worker_->buffer().value(sent.segment) == sent.value,
+  worker_->cluster().judge().Expect(buffer.value(sent.segment) == sent.value,
                                     "wrote a segment that a reader was reading", worker_->Name());
   const SegmentSum bytes = flips_.erase(sent.segment) > 0 ? sent.value ^ 1 : sent.value;
   worker_->cluster().Carry(
@@ -156,6 +157,17 @@ void SimulatedServing::Cut(const std::vector<TransferId>& transfers) {
   for (TransferId transfer : transfers) {
     if (Pull* pull = Find(transfer)) TellClosed(transfer, *pull, "cut at the end of the drain");
     Release(transfer);
+  }
+}
+
+void SimulatedServing::BreakAllOf(BufferId buffer) {
+  std::vector<TransferId> transfers;
+  for (const auto& [transfer, pull] : pulls_) {
+    if (pull.buffer() == buffer) transfers.push_back(transfer);
+  }
+  for (TransferId transfer : transfers) {
+    TellClosed(transfer, *Find(transfer), "the buffer is gone");
+    Drop(transfer);
   }
 }
 

@@ -46,6 +46,8 @@ class SimulatedServing {
   void Pump(TransferId transfer);
   void PumpAll();
   void HandleChunkDelivered(TransferId transfer);
+  // The buffer is gone, and the session knows.
+  void BreakAllOf(BufferId buffer);
   // The process is gone; `tell`: its machine resets the connections.
   void BreakAll(bool tell);
 
@@ -66,6 +68,8 @@ class SimulatedServing {
     std::deque<SegmentIndex> asked;
     std::optional<Sending> sending;
     bool beating = false;
+
+    BufferId buffer() const { return capability.claims.source.buffer; }
   };
 
   Pull* Find(TransferId transfer);

@@ -20,6 +20,7 @@ SessionOptions OptionsOf(const WorkerSpec& spec, const std::string& address) {
   options.ranks = spec.ranks;
   options.location = spec.location;
   options.spot = spec.spot;
+  options.offload_limit_bytes = spec.offload_limit_bytes;
   options.endpoints = {{.address = address, .transport = "simulated", .site = ""}};
   return options;
 }
@@ -32,15 +33,16 @@ SimulatedWorker::SimulatedWorker(Cluster* cluster, WorkerSpec spec, std::string 
       spec_(std::move(spec)),
       name_(spec_.name.ToString()),
       address_(std::move(address)),
-      session_(OptionsOf(spec_, address_), cluster->spec().session),
-      buffer_(spec_.shard, cluster->spec().segment_count) {}
+      session_(OptionsOf(spec_, address_), cluster->spec().session) {}
 
 void SimulatedWorker::Begin() {
   session_.Start(now());
+  const std::string name = "weights";
   const auto buffer =
-      session_.RegisterBuffer("weights", kDefaultForm, cluster_->LayoutOf(spec_.shard), now());
+      session_.RegisterBuffer(name, kDefaultForm, cluster_->LayoutOf(spec_.shard), now());
   if (!buffer.ok()) return cluster_->judge().Violated(std::string(buffer.status().message()));
   buffer_id_ = *buffer;
+  holdings_.try_emplace(buffer_id_, name, spec_.shard, cluster_->spec().segment_count);
   Settle();
 }
 
@@ -69,7 +71,7 @@ CallId SimulatedWorker::PublishFalsely(const std::string& label, const std::stri
 CallId SimulatedWorker::PublishBytes(const std::string& label, const std::string& content,
                                      const std::string& truly, absl::Duration timeout) {
   const CallId call(++calls_);
-  if (state() == BufferState::kWritable) buffer_.Write(truly);
+  if (state() == BufferState::kWritable) own_buffer().Write(truly);
   PublishRequest request;
   request.label = VersionLabel::Parse(label).value();
   request.attributes = {{kContentAttribute, content}};
@@ -85,6 +87,7 @@ CallId SimulatedWorker::Update(VersionSelector selector, absl::Duration timeout)
   UpdateRequest request;
   request.selector = std::move(selector);
   request.timeout = timeout;
+  request.on_retention = on_retention_;
   return BeginCall(session_.Update(call, buffer_id_, std::move(request), now()), call);
 }
 
@@ -94,6 +97,7 @@ CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout) {
   UnpublishRequest request;
   request.drain_timeout = drain_timeout;
   request.timeout = std::max(request.timeout, drain_timeout + kUnpublishSlack);
+  request.on_retention = on_retention_;
   return BeginCall(session_.Unpublish(call, buffer_id_, request, now()), call);
 }
 
@@ -125,16 +129,32 @@ std::string SimulatedWorker::Describe() const {
 }
 
 double SimulatedWorker::held_fraction() const {
-  if (fill_ == nullptr) return 0;
-  return static_cast<double>(fill_->held().count()) / static_cast<double>(buffer_.segment_count());
+  const SimulatedFill* fill = holdings_.at(buffer_id_).fill.get();
+  if (fill == nullptr) return 0;
+  return static_cast<double>(fill->held().count()) / static_cast<double>(buffer().segment_count());
+}
+
+const SimulatedBuffer* SimulatedWorker::FindBuffer(BufferId id) const {
+  const auto found = holdings_.find(id);
+  return found == holdings_.end() ? nullptr : &found->second.buffer;
+}
+
+std::vector<BufferId> SimulatedWorker::copies() const {
+  std::vector<BufferId> copies;
+  for (const auto& [id, holding] : holdings_) {
+    if (id != buffer_id_) copies.push_back(id);
+  }
+  return copies;
 }
 
 // ---- mishaps
 
 void SimulatedWorker::CloseEverything(bool tell) {
   serving_.BreakAll(tell);
-  if (fill_ != nullptr) fill_->CloseAll(tell);
-  fill_.reset();
+  for (auto& [id, holding] : holdings_) {
+    if (holding.fill != nullptr) holding.fill->CloseAll(tell);
+    holding.fill.reset();
+  }
 }
 
 void SimulatedWorker::Kill() {
@@ -159,7 +179,9 @@ void SimulatedWorker::Stop() {
 void SimulatedWorker::Continue() {
   if (!stopped()) return;
   SetStopped(false);
-  if (fill_ != nullptr) fill_->ContinueAll();
+  for (auto& [id, holding] : holdings_) {
+    if (holding.fill != nullptr) holding.fill->ContinueAll();
+  }
 }
 
 void SimulatedWorker::BreakStream() {
@@ -205,12 +227,12 @@ void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
 void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
   Judge::GroupOperation operation{spec_.key, spec_.name.group, group_generation_, {}, {}};
   if (auto* resolved = std::get_if<OperationResolved>(&message)) {
-    operation.buffer = resolved->key.buffer;
+    operation.buffer = NameOf(resolved->key.buffer);
     operation.number = resolved->key.number;
     cluster_->judge().HeardResolved(this, operation, resolved->version.sequence);
-    TellWait(WaitsFor::kDrain);
+    TellWait(resolved->key.buffer, WaitsFor::kDrain);
   } else if (auto* finished = std::get_if<OperationFinished>(&message)) {
-    operation.buffer = finished->key.buffer;
+    operation.buffer = NameOf(finished->key.buffer);
     operation.number = finished->key.number;
     cluster_->Trace([&] {
       return absl::StrCat(Name(), ": operation ", finished->key.number.value, " of generation ",
@@ -219,7 +241,7 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
                           finished->status.ToString());
     });
     cluster_->judge().HeardFinished(this, operation, session_.epoch(), *finished);
-    last_result_ = *finished;
+    if (finished->key.buffer == buffer_id_) last_result_ = *finished;
   }
 }
 
@@ -247,36 +269,64 @@ void SimulatedWorker::HandlePullClosed(TransferId transfer) {
 void SimulatedWorker::HandlePullContinues(TransferId transfer) { serving_.Pump(transfer); }
 
 void SimulatedWorker::HandlePullAdmitted(TransferId transfer, absl::Status status) {
-  if (fill_ != nullptr) fill_->HandleAdmitted(transfer, status);
+  for (auto& [id, holding] : holdings_) {
+    if (holding.fill != nullptr) holding.fill->HandleAdmitted(transfer, status);
+  }
   Settle();
 }
 
 void SimulatedWorker::HandleSegment(TransferId transfer, const SentSegment& segment) {
-  if (fill_ != nullptr) fill_->HandleSegment(transfer, segment);
+  for (auto& [id, holding] : holdings_) {
+    if (holding.fill != nullptr) holding.fill->HandleSegment(transfer, segment);
+  }
   Settle();
   serving_.PumpAll();
 }
 
 void SimulatedWorker::HandleSourceAlive(TransferId transfer) {
-  if (fill_ != nullptr) fill_->HandleAlive(transfer);
+  for (auto& [id, holding] : holdings_) {
+    if (holding.fill != nullptr) holding.fill->HandleAlive(transfer);
+  }
 }
 
 void SimulatedWorker::HandleSourceClosed(TransferId transfer, const std::string& why) {
   cluster_->Trace([&] { return absl::StrCat(Name(), ": a source is gone: ", why); });
-  if (fill_ != nullptr) fill_->HandleClosed(transfer, why);
+  for (auto& [id, holding] : holdings_) {
+    if (holding.fill != nullptr) holding.fill->HandleClosed(transfer, why);
+  }
   Settle();
 }
 
 void SimulatedWorker::HandleFillTick(OperationKey operation) {
-  if (fill_ == nullptr || fill_->operation() != operation) return;
-  fill_->HandleTick();
+  SimulatedFill* const fill = FindFill(operation);
+  if (fill == nullptr) return;
+  fill->HandleTick();
   Settle();
 }
 
 // ---- the driver
 
-void SimulatedWorker::TellWait(WaitsFor what) const {
-  if (on_wait != nullptr) on_wait(what);
+// Of the caller's own buffer; while a copy is made the caller waits for the server's leave.
+void SimulatedWorker::TellWait(BufferId buffer, WaitsFor what) const {
+  if (buffer == buffer_id_ && on_wait != nullptr) on_wait(what);
+}
+
+SimulatedFill* SimulatedWorker::FindFill(const OperationKey& operation) {
+  const auto found = holdings_.find(operation.buffer);
+  if (found == holdings_.end() || found->second.fill == nullptr) return nullptr;
+  SimulatedFill* const fill = found->second.fill.get();
+  return fill->operation() == operation ? fill : nullptr;
+}
+
+bool SimulatedWorker::AnyFillHasEvents() const {
+  return std::any_of(holdings_.begin(), holdings_.end(), [](const auto& entry) {
+    return entry.second.fill != nullptr && entry.second.fill->has_events();
+  });
+}
+
+std::string SimulatedWorker::NameOf(BufferId buffer) const {
+  const auto found = holdings_.find(buffer);
+  return found == holdings_.end() ? absl::StrCat(buffer.value) : found->second.name;
 }
 
 void SimulatedWorker::CountAccepted(const std::string& source) {
@@ -286,38 +336,40 @@ void SimulatedWorker::CountAccepted(const std::string& source) {
 
 void SimulatedWorker::Settle() {
   for (;;) {
-    if (fill_ != nullptr) {
-      for (const FillEvent& event : fill_->TakeEvents()) Tell(event);
+    for (auto& [id, holding] : holdings_) {
+      if (holding.fill == nullptr) continue;
+      for (const FillEvent& event : holding.fill->TakeEvents()) Tell(id, event);
     }
     const auto output = session_.PollOutput();
     if (output.has_value()) {
       Do(*output);
-    } else if (fill_ == nullptr || !fill_->has_events()) {
+    } else if (!AnyFillHasEvents()) {
       break;
     }
   }
   WakeAt(session_.NextDeadline());
 }
 
-void SimulatedWorker::Tell(const FillEvent& event) {
+void SimulatedWorker::Tell(BufferId buffer, const FillEvent& event) {
   if (std::holds_alternative<FillFirstWrite>(event)) {
-    session_.HandleFirstWrite(buffer_id_, now());
+    session_.HandleFirstWrite(buffer, now());
   } else if (auto* progressed = std::get_if<FillProgressed>(&event)) {
-    session_.HandleFillProgress(buffer_id_, progressed->report, now());
+    session_.HandleFillProgress(buffer, progressed->report, now());
   } else if (std::holds_alternative<FillReceived>(event)) {
-    TellWait(WaitsFor::kSums);
-    session_.HandleAllReceived(buffer_id_, now());
+    TellWait(buffer, WaitsFor::kSums);
+    session_.HandleAllReceived(buffer, now());
   } else if (auto* completed = std::get_if<FillCompleted>(&event)) {
-    session_.HandleFillComplete(buffer_id_, completed->root, now());
+    session_.HandleFillComplete(buffer, completed->root, now());
   } else if (auto* failed = std::get_if<FillFailed>(&event)) {
-    session_.HandleFillFailed(buffer_id_, failed->why, now());
+    session_.HandleFillFailed(buffer, failed->why, now());
   } else if (auto* lost = std::get_if<FillSourceFailed>(&event)) {
-    if (fill_ != nullptr && !fill_->has_source()) TellWait(WaitsFor::kSource);
-    session_.HandleSourceFailed(buffer_id_, lost->assignment, lost->source, lost->failure,
-                                lost->detail, now());
+    const SimulatedFill* fill = holdings_.at(buffer).fill.get();
+    if (fill != nullptr && !fill->has_source()) TellWait(buffer, WaitsFor::kSource);
+    session_.HandleSourceFailed(buffer, lost->assignment, lost->source, lost->failure, lost->detail,
+                                now());
   } else if (auto* suspected = std::get_if<FillSourceSuspected>(&event)) {
-    session_.HandleSourceSuspected(buffer_id_, suspected->assignment, suspected->source,
-                                   "a wrong sum", now());
+    session_.HandleSourceSuspected(buffer, suspected->assignment, suspected->source, "a wrong sum",
+                                   now());
   }
 }
 
@@ -334,17 +386,20 @@ void SimulatedWorker::Do(const SessionOutput& output) {
   } else if (auto* set = std::get_if<SetSources>(&output)) {
     Do(*set);
   } else if (auto* root = std::get_if<SetRoot>(&output)) {
-    const bool wanted = fill_ != nullptr && fill_->version().sequence == root->version;
-    if (wanted) fill_->SetRoot(root->root);
-  } else if (std::holds_alternative<StopFill>(output)) {
-    EndFill();
-    session_.HandleFillStopped(buffer_id_, now());
+    Do(*root);
+  } else if (auto* stop = std::get_if<StopFill>(&output)) {
+    EndFill(stop->buffer);
+    session_.HandleFillStopped(stop->buffer, now());
   } else if (auto* sealing = std::get_if<StartSealing>(&output)) {
     Do(*sealing);
   } else if (auto* cut = std::get_if<CutReaders>(&output)) {
     serving_.Cut(cut->transfers);
   } else if (auto* decided = std::get_if<AdmissionDecided>(&output)) {
     serving_.Decide(*decided);
+  } else if (auto* asked = std::get_if<AllocateOffload>(&output)) {
+    Do(*asked);
+  } else if (auto* freed = std::get_if<FreeOffload>(&output)) {
+    Do(*freed);
   } else if (auto* registered = std::get_if<BufferReady>(&output)) {
     const bool first = !std::exchange(ready_, registered->status.ok());
     if (first && ready_ && on_ready != nullptr) on_ready();
@@ -362,48 +417,77 @@ void SimulatedWorker::Do(const SessionOutput& output) {
 }
 
 void SimulatedWorker::Do(const SendToServer& sent) {
-  if (std::holds_alternative<ReadyToFill>(sent.message)) TellWait(WaitsFor::kSource);
-  if (std::holds_alternative<RankDone>(sent.message)) TellWait(WaitsFor::kGroup);
+  if (auto* ready = std::get_if<ReadyToFill>(&sent.message)) {
+    TellWait(ready->key.buffer, WaitsFor::kSource);
+  } else if (auto* rank_done = std::get_if<RankDone>(&sent.message)) {
+    TellWait(rank_done->key.buffer, WaitsFor::kGroup);
+  }
   if (stream_.has_value()) cluster_->server().Send(this, *stream_, sent.message);
 }
 
 void SimulatedWorker::Do(const SetSources& set) {
-  if (fill_ == nullptr || fill_->operation() != set.operation) return;
-  fill_->SetSources(set);
-  TellWait(fill_->has_source() ? WaitsFor::kBytes : WaitsFor::kSource);
+  SimulatedFill* const fill = FindFill(set.operation);
+  if (fill == nullptr) return;
+  fill->SetSources(set);
+  TellWait(set.buffer, fill->has_source() ? WaitsFor::kBytes : WaitsFor::kSource);
+}
+
+void SimulatedWorker::Do(const SetRoot& set) {
+  const auto found = holdings_.find(set.buffer);
+  if (found == holdings_.end() || found->second.fill == nullptr) return;
+  SimulatedFill& fill = *found->second.fill;
+  if (fill.version().sequence == set.version) fill.SetRoot(set.root);
 }
 
 void SimulatedWorker::Do(const StartFill& start) {
-  EndFill();
-  held_before_fill_ = buffer_.held();
-  buffer_.SetHeld(start.resume);
-  fill_ = std::make_unique<SimulatedFill>(this, start);
+  EndFill(start.buffer);
+  Holding& holding = holdings_.at(start.buffer);
+  holding.held_before_fill = holding.buffer.held();
+  holding.buffer.SetHeld(start.resume);
+  holding.fill = std::make_unique<SimulatedFill>(this, &holding.buffer, start);
 }
 
-void SimulatedWorker::EndFill() {
-  if (fill_ == nullptr) return;
-  fill_->CloseAll(/*tell=*/true);
-  if (!fill_->wrote()) buffer_.SetHeld(std::move(held_before_fill_));  // it stands
-  fill_.reset();
+void SimulatedWorker::EndFill(BufferId buffer) {
+  const auto found = holdings_.find(buffer);
+  if (found == holdings_.end() || found->second.fill == nullptr) return;
+  Holding& holding = found->second;
+  holding.fill->CloseAll(/*tell=*/true);
+  if (!holding.fill->wrote()) holding.buffer.SetHeld(std::move(holding.held_before_fill));
+  holding.fill.reset();
 }
 
 void SimulatedWorker::Do(const StartSealing& sealing) {
   Post(cluster_->spec().sealing_time, [this, sealing] {
-    if (session_.buffer_generation(buffer_id_) != sealing.generation) return;  // unpublished since
-    session_.HandleSealed(sealing.buffer, sealing.version, sealing.generation, buffer_.Root(),
+    // Unpublished since, or gone.
+    if (session_.buffer_generation(sealing.buffer) != sealing.generation) return;
+    const SimulatedBuffer* buffer = FindBuffer(sealing.buffer);
+    if (buffer == nullptr) return;
+    session_.HandleSealed(sealing.buffer, sealing.version, sealing.generation, buffer->Root(),
                           now());
     Settle();
   });
+}
+
+void SimulatedWorker::Do(const AllocateOffload& asked) {
+  holdings_.try_emplace(asked.copy, asked.name, spec_.shard, cluster_->spec().segment_count);
+  session_.HandleOffloadAllocated(asked.copy, absl::OkStatus(), now());
+}
+
+void SimulatedWorker::Do(const FreeOffload& freed) {
+  cluster_->judge().Unregistered(this, NameOf(freed.copy));
+  EndFill(freed.copy);
+  serving_.BreakAllOf(freed.copy);
+  holdings_.erase(freed.copy);
 }
 
 void SimulatedWorker::Do(const OperationDone& finished) {
   --pending_calls_;
   const bool first_end = done.emplace(finished.call, finished).second;
   cluster_->judge().Expect(first_end, "a call has ended twice", Name());
-  if (finished.kind == OperationKind::kUpdate) EndFill();
+  if (finished.kind == OperationKind::kUpdate) EndFill(buffer_id_);
   JudgeDone(finished);
   if (state() == BufferState::kWritable) {
-    buffer_.Write(absl::StrCat("what ", address_, " computes, ", ++writes_));
+    own_buffer().Write(absl::StrCat("what ", address_, " computes, ", ++writes_));
   }
   if (on_done != nullptr) on_done(finished);
 }
@@ -421,7 +505,7 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
   cluster_->judge().Expect(told, "tells its caller what the server has not said", Name());
   const bool moved =
       finished.outcome == UpdateOutcome::kMoved || finished.outcome == UpdateOutcome::kAlreadyThere;
-  if (moved) cluster_->judge().Moved(Name(), finished.version, buffer_);
+  if (moved) cluster_->judge().Moved(Name(), finished.version, buffer());
 }
 
 // ---- time

@@ -1,5 +1,6 @@
-// One worker's process in a simulation: a worker session with one buffer, the fill of that buffer
-// and the transfers to its readers. Drives the session as //th/client does.
+// One worker's process in a simulation: a worker session with one buffer of the caller's and the
+// copies that the session asks for, the fills of those and the transfers to their readers. Drives
+// the session as //th/client does.
 #ifndef TH_SIMULATOR_SIMULATED_WORKER_H_
 #define TH_SIMULATOR_SIMULATED_WORKER_H_
 
@@ -44,6 +45,7 @@ struct WorkerSpec {
   int shard = 0;
   Location location;
   bool spot = false;
+  uint64_t offload_limit_bytes = 0;
 };
 
 class SimulatedWorker : public SimulatedProcess {
@@ -61,6 +63,8 @@ class SimulatedWorker : public SimulatedProcess {
                 absl::Duration timeout = absl::Seconds(60));
   // When it has ended well the owner writes other bytes at once, as a training step does.
   CallId Unpublish(absl::Duration drain_timeout = absl::Seconds(5));
+  // Of later calls. kDrop until told otherwise.
+  void SetOnRetention(OnRetention on_retention) { on_retention_ = on_retention; }
   CallId Command(RunCommand command);
   void Reset();
   void Leave();  // pending calls end CANCELLED
@@ -73,8 +77,10 @@ class SimulatedWorker : public SimulatedProcess {
   const std::optional<SessionEnded>& ended() const { return ended_; }
   BufferId buffer_id() const { return buffer_id_; }
   BufferState state() const { return session_.buffer_state(buffer_id_); }
-  const SimulatedBuffer& buffer() const { return buffer_; }
-  double held_fraction() const;  // of the fill that goes on; 0: none
+  const SimulatedBuffer& buffer() const { return *FindBuffer(buffer_id_); }  // the caller's
+  const SimulatedBuffer* FindBuffer(BufferId id) const;                      // null: there is none
+  std::vector<BufferId> copies() const;  // that the session has asked for
+  double held_fraction() const;          // of the fill that goes on; 0: none
   // Segments that were accepted, by the name of their source.
   const std::map<std::string, uint64_t>& segments_from() const { return segments_from_; }
   uint64_t segments_sent() const { return serving_.segments_sent(); }
@@ -124,7 +130,6 @@ class SimulatedWorker : public SimulatedProcess {
 
   // ---- for its parts
   Cluster& cluster() { return *cluster_; }
-  SimulatedBuffer& mutable_buffer() { return buffer_; }
   WorkerSession& mutable_session() { return session_; }
   void CountAccepted(const std::string& source);
   void CountLost() { ++sources_lost_; }
@@ -140,11 +145,28 @@ class SimulatedWorker : public SimulatedProcess {
   void Do(const SendToServer& sent);
   void Do(const SetSources& set);
   void Do(const StartFill& start);
+  void Do(const SetRoot& set);
   void Do(const StartSealing& sealing);
+  void Do(const AllocateOffload& asked);
+  void Do(const FreeOffload& freed);
   void Do(const OperationDone& finished);
-  void Tell(const FillEvent& event);
-  void TellWait(WaitsFor what) const;
-  void EndFill();
+  // A buffer of this process, and the fill that goes on in it.
+  struct Holding {
+    Holding(std::string buffer_name, int shard, uint64_t segments)
+        : name(std::move(buffer_name)), buffer(shard, segments) {}
+    const std::string name;
+    SimulatedBuffer buffer;
+    std::unique_ptr<SimulatedFill> fill;
+    SegmentSet held_before_fill;
+  };
+  SimulatedBuffer& own_buffer() { return holdings_.at(buffer_id_).buffer; }
+  // The fill of an operation. Null: it does not go on.
+  SimulatedFill* FindFill(const OperationKey& operation);
+  bool AnyFillHasEvents() const;
+  std::string NameOf(BufferId buffer) const;
+  void Tell(BufferId buffer, const FillEvent& event);
+  void TellWait(BufferId buffer, WaitsFor what) const;
+  void EndFill(BufferId buffer);
   void CloseEverything(bool tell);
   void HandleWake() override;
   void NoteGeneration(const ServerMessage& message);
@@ -157,10 +179,9 @@ class SimulatedWorker : public SimulatedProcess {
   const std::string address_;
   WorkerSession session_;
   BufferId buffer_id_;
-  SimulatedBuffer buffer_;
+  OnRetention on_retention_ = OnRetention::kDrop;
+  std::map<BufferId, Holding> holdings_;
   SimulatedServing serving_{this};
-  std::unique_ptr<SimulatedFill> fill_;
-  SegmentSet held_before_fill_;
   bool ready_ = false;
   std::optional<SessionEnded> ended_;
   std::optional<ConnectionId> stream_;

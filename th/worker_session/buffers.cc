@@ -98,12 +98,13 @@ absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string f
 }
 
 absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
-                                          const VersionInfo& version, absl::Time now) {
-  std::string name = absl::StrCat(original.name, ".offload-", version.sequence.value);
+                                          OperationNumber number, absl::Time now) {
+  std::string name = absl::StrCat(original.name, ".offload-",
+                                  state.membership.group_generation.value, ".", number.value);
   TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
   Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
   copy.offload = true;
-  state.Emit(AllocateOffload{copy.id, copy.layout});
+  state.Emit(AllocateOffload{copy.id, copy.name, copy.layout});
   state.TellServing(copy);
   Register(state, copy, now);
   return copy.id;

@@ -61,7 +61,7 @@ void BeginOffload(State& state, Operation& operation, absl::Time now) {
       ++operation.offloads > kMaxOffloadsOfOperation
           ? absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
                                             kMaxOffloadsOfOperation, " times"))
-          : AddOffloadBuffer(state, buffer, version, now);
+          : AddOffloadBuffer(state, buffer, operation.key.number, now);
   if (!copy.ok()) return FailWaiting(state, operation, copy.status(), now);
   operation.offload = *copy;
   // Its copy's update ends first, if only by its own deadline.

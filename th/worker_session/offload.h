@@ -1,7 +1,7 @@
 // Copies of retained versions that the server has asked for before an unpublish or update takes the
 // last replica away. A copy is an ordinary buffer of this worker in host memory, named
-// "BUFFER.offload-SEQUENCE", filled by an ordinary update of the whole group to exactly that
-// version. While it grows the operation that has asked waits; then that asks the server again.
+// "BUFFER.offload-GENERATION.OPERATION", filled by an ordinary update of the whole group to exactly
+// that version. While it grows the operation that has asked waits; then that asks the server again.
 //
 //   allocating ──(memory)──► filling ──(the group holds it)──► held ──(OffloadReleased)──►
 //   releasing

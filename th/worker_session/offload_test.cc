@@ -147,7 +147,7 @@ TEST_F(OffloadTest, TheCopyIsFilledByAnUpdateOfItsOwnThenItAsksAgain) {
   const auto registered = worker_.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
   EXPECT_TRUE(registered[0].buffer.offload);
-  EXPECT_EQ(registered[0].buffer.buffer_name, "weights.offload-7");
+  EXPECT_EQ(registered[0].buffer.buffer_name, "weights.offload-1.2");
   const BufferId copy = AllocatedCopy();
   const auto update = StartsOf(copy);
   ASSERT_THAT(update, SizeIs(1));

@@ -150,6 +150,7 @@ struct AdmissionDecided {
 // and answer with HandleOffloadAllocated. It is a buffer like any other from then on.
 struct AllocateOffload {
   BufferId copy;
+  std::string name;  // all ranks of the group give it this one
   std::shared_ptr<const ShardLayout> layout;
 };
 // The session has unregistered it (see WorkerSession::UnregisterBuffer): free its memory.
