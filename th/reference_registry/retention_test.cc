@@ -302,7 +302,10 @@ TEST_F(RetentionRestartTest, WhatARankHasHeardIsNotDecidedAnew) {
   ASSERT_TRUE(group[0].Finished().offload_first);
   hub_.Restart();
   // The other rank is back first, and nothing is retained any more.
-  ASSERT_TRUE(group[1].Resume({HoldingStill(group[1], one)}));
+  AnnouncedBuffer unaware = HoldingStill(group[1], one);
+  unaware.last_finished = FinishedOperation{
+      .number = group[1].number, .kind = OperationKind::kPublish, .version = one};
+  ASSERT_TRUE(group[1].Resume({unaware}));
   KeepLatest(0);
   AskToUnpublish(group[1]);
   hub_.Advance(absl::Seconds(2));  // beyond the recovery window
