@@ -248,6 +248,14 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   void Do(const ServingChanged&) {}
   void Do(const AdmissionDecided&) {}
   void Do(const CommandDone&) {}
+  // Nobody asks for copies of what is retained.
+  void Do(const AllocateOffload& order) {
+    Enter([&](absl::Time now) {
+      session_.HandleOffloadAllocated(order.copy,
+                                      absl::ResourceExhaustedError("the fleet has no memory"), now);
+    });
+  }
+  void Do(const FreeOffload&) {}
   void Do(const PublicationLost& lost) { FailUnlessOk(lost.status); }
 
   const std::shared_ptr<Shared> shared_;
