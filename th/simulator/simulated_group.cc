@@ -121,7 +121,7 @@ void SimulatedTrainer::Act() {
     const absl::Duration drain = random().Between(absl::Milliseconds(100), absl::Seconds(3));
     return OnEachRank([drain](SimulatedWorker* rank) { rank->Unpublish(drain); });
   }
-  const bool may_roll_back = !published_steps_.empty() && !keeps_published_;
+  const bool may_roll_back = rolls_back_ && !published_steps_.empty() && !keeps_published_;
   if (may_roll_back && random().OneIn(8)) return RollBackSomewhere();
   PublishNextStep();
 }

@@ -87,6 +87,7 @@ class SimulatedTrainer : public SimulatedGroup {
  public:
   using SimulatedGroup::SimulatedGroup;
 
+  void NeverRollBack() { rolls_back_ = false; }
   // From its next publish on it lets others read for good.
   void KeepPublished() { keeps_published_ = true; }
   // What it has published and lets others read; empty: nothing now.
@@ -111,6 +112,7 @@ class SimulatedTrainer : public SimulatedGroup {
   uint64_t step_ = 0;
   uint64_t contents_ = 0;  // no two publishes have the same one
   std::string content_;
+  bool rolls_back_ = true;
   bool keeps_published_ = false;
   bool latest_was_publish_ = false;
   bool kept_ = false;                      // the latest publish was begun to be kept

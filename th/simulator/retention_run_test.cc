@@ -1,0 +1,129 @@
+// Nothing but verbs, in fleets at random: what the policy keeps stays fetchable (invariant 3).
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "th/simulator/cluster.h"
+#include "th/simulator/retention_watch.h"
+#include "th/simulator/simulated_group.h"
+
+namespace th {
+namespace {
+
+using ::testing::IsEmpty;
+
+constexpr uint64_t kSeeds = 60;
+constexpr absl::Duration kRun = absl::Seconds(20);
+constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
+
+// A trainer and some rollouts that keep what is retained, and a trainer's word of the policy.
+class VoluntaryRun {
+ public:
+  explicit VoluntaryRun(uint64_t seed)
+      : random_(seed), shards_(static_cast<uint32_t>(1 + random_.Below(3))), cluster_(Spec(seed)) {
+    auto trainer = std::make_unique<SimulatedTrainer>(&cluster_, Ranks("trainer"), random_.Fork());
+    trainer->NeverRollBack();
+    groups_.push_back(std::move(trainer));
+    for (uint64_t i = 1 + random_.Below(3); i > 0; --i) {
+      groups_.push_back(std::make_unique<SimulatedRollout>(
+          &cluster_, Ranks(absl::StrCat("rollout-", i)), random_.Fork()));
+    }
+    for (const auto& group : groups_) {
+      group->SetOnRetention(OnRetention::kOffload);
+      group->Begin();
+    }
+  }
+
+  // The versions that copies have saved.
+  uint64_t Run() {
+    const auto keep = static_cast<uint32_t>(1 + random_.Below(3));
+    SetRetention(keep);
+    RetentionWatch watch(&cluster_, keep, shards_);
+    cluster_.RunUntil(
+        [&] {
+          watch.Look();
+          return false;
+        },
+        kRun);
+    return watch.versions_saved();
+  }
+  const std::vector<std::string>& violations() { return cluster_.judge().violations(); }
+  // Of offload buffers that are there now, of all workers.
+  size_t copies() const {
+    size_t copies = 0;
+    for (const auto& worker : cluster_.workers()) copies += worker->copies().size();
+    return copies;
+  }
+  // The policy is taken back, and nobody calls anything any more.
+  void EndRetention() {
+    for (const auto& group : groups_) group->Rest();
+    SetRetention(0);
+    cluster_.Run(absl::Seconds(70));  // longer than a copy may take
+  }
+
+ private:
+  ClusterSpec Spec(uint64_t seed) {
+    ClusterSpec spec;
+    spec.seed = seed;
+    spec.jitter = random_.Between(absl::ZeroDuration(), absl::Milliseconds(3));
+    spec.segment_count = 4 + random_.Below(12);
+    const double bytes = static_cast<double>(spec.segment_count * spec.segment_bytes);
+    spec.fabric.host_rate = bytes * static_cast<double>(1 + random_.Below(20));
+    spec.fabric.same_host_rate = spec.fabric.host_rate * 8;
+    return spec;
+  }
+  std::vector<WorkerSpec> Ranks(const std::string& group) {
+    std::vector<WorkerSpec> specs;
+    for (uint32_t rank = 0; rank < shards_; ++rank) {
+      WorkerSpec spec;
+      spec.name = {group, Rank(rank)};
+      spec.ranks = shards_;
+      spec.shard = static_cast<int>(rank);
+      spec.location.host = absl::StrCat("h", random_.Below(4));
+      spec.offload_limit_bytes = kOffloadLimitBytes;
+      specs.push_back(std::move(spec));
+    }
+    return specs;
+  }
+  void SetRetention(uint32_t keep_latest) {
+    SimulatedWorker* by = groups_.front()->ranks().front();
+    cluster_.RunUntil([&] { return by->ready(); }, absl::Seconds(10));
+    RunCommand command;
+    command.idempotency_key = absl::StrCat("keep ", keep_latest);
+    command.command = th::SetRetention{.keep_latest = keep_latest};
+    const CallId call = by->Command(std::move(command));
+    cluster_.RunUntil([&] { return by->commands.contains(call); }, absl::Seconds(10));
+  }
+
+  SeededRandom random_;
+  const uint32_t shards_;
+  Cluster cluster_;
+  std::vector<std::unique_ptr<SimulatedGroup>> groups_;
+};
+
+TEST(RetentionRunTest, WhatThePolicyKeepsIsNeverLostByVerbsAlone) {
+  uint64_t saved = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    VoluntaryRun run(seed);
+    saved += run.Run();
+    ASSERT_THAT(run.violations(), IsEmpty()) << "seed " << seed;
+  }
+  EXPECT_GE(saved, kSeeds) << "else the runs have not come near it";
+}
+
+TEST(RetentionRunTest, NoCopyOutlivesItsRetention) {
+  for (uint64_t seed = 1; seed <= kSeeds / 10; ++seed) {
+    VoluntaryRun run(seed);
+    run.Run();
+    run.EndRetention();
+    EXPECT_EQ(run.copies(), 0u) << "seed " << seed;
+    ASSERT_THAT(run.violations(), IsEmpty()) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace th
