@@ -160,9 +160,11 @@ json ModelToJson(const CatalogModel& model) {
           {"idle", std::move(idle)}};
 }
 
-bool Names(const VersionSelector& selector, const CatalogVersion& version) {
-  if (std::holds_alternative<LatestVersion>(selector))
-    return version.published && !version.withdrawn;
+// Of versions that are walked from the newest on; `before` counts down the published ones.
+bool Names(const VersionSelector& selector, const CatalogVersion& version, uint32_t* before) {
+  if (std::holds_alternative<LatestVersion>(selector)) {
+    return version.published && !version.withdrawn && (*before)-- == 0;
+  }
   if (const auto* label = std::get_if<VersionLabel>(&selector)) {
     return version.info.label == *label && !version.withdrawn;
   }
@@ -250,8 +252,10 @@ std::string DescribeVersion(const CatalogModel& model, const CatalogVersion& ver
 
 absl::StatusOr<const CatalogVersion*> SelectVersion(const CatalogModel& model,
                                                     const VersionSelector& selector) {
+  const auto* latest = std::get_if<LatestVersion>(&selector);
+  uint32_t before = latest == nullptr ? 0 : latest->back;
   for (const CatalogVersion& version : model.versions) {
-    if (Names(selector, version)) return &version;
+    if (Names(selector, version, &before)) return &version;
   }
   return absl::NotFoundError(
       absl::StrCat(model.key.ToString(), " has no version ", ToString(selector)));

@@ -44,6 +44,18 @@ Resolution ResolveSequence(const Model& model, VersionSequence sequence) {
   return {.reason = was_there ? NotAvailableReason::kLost : NotAvailableReason::kNotPublished};
 }
 
+// `back` published versions before the latest.
+Resolution ResolveLatest(const Model& model, uint32_t back) {
+  auto version = model.versions.find(LatestOf(model));
+  for (; version != model.versions.end() && back > 0; --back) {
+    do {
+      if (version == model.versions.begin()) return {.reason = NotAvailableReason::kNotPublished};
+      --version;
+    } while (version->second.phase != VersionPhase::kPublished);
+  }
+  return Published(version == model.versions.end() ? nullptr : &version->second);
+}
+
 // The floor in a history without what was rolled back since the caller's lineage.
 VersionSequence SurvivingFloor(const Model& model, VersionSequence floor, Lineage lineage) {
   const Version* version = FindVersion(model, floor);
@@ -105,7 +117,7 @@ Resolution ResolveSelector(const Model& model, const VersionSelector& selector) 
   if (const auto* sequence = std::get_if<VersionSequence>(&selector)) {
     return ResolveSequence(model, *sequence);
   }
-  return Published(FindVersion(model, LatestOf(model)));
+  return ResolveLatest(model, std::get<LatestVersion>(selector).back);
 }
 
 Resolution ResolveFor(const Replica& replica, const VersionSelector& selector,

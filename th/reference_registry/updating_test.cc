@@ -544,5 +544,39 @@ TEST(UpdatingTest, AStreamThatMissedItsAssignmentHearsItAgain) {
   EXPECT_EQ(rollout.Heard<AssignSources>().sources.at(0).buffer, trainer.address());
 }
 
+TEST(LatestBackTest, CountsPublishedVersionsOfTheHistory) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "one");
+  const auto publish = [&](const std::string& label) {
+    trainer.Unpublish();
+    trainer.Done();
+    trainer.Publish(label);
+  };
+  publish("two");
+  publish("three");
+  const auto name_of = [&](uint32_t back) {
+    const auto version = hub.registry().Resolve(TestModel(), LatestVersion{.back = back});
+    return version.ok() ? version->label.text() : std::string(version.status().message());
+  };
+  EXPECT_EQ(name_of(0), "three");
+  EXPECT_EQ(name_of(1), "two");
+  EXPECT_EQ(name_of(2), "one");
+  EXPECT_THAT(name_of(3), HasSubstr("latest-3"));
+  ASSERT_OK(hub.Command({"back", RollBack{*VersionLabel::Parse("two")}}).status);
+  EXPECT_EQ(name_of(0), "two");
+  EXPECT_EQ(name_of(1), "one");
+}
+
+TEST(LatestBackTest, AnUpdateMovesToWhatIsStillHeld) {
+  RegistryHarness hub;
+  TestRank first = Trainer(hub, "one");
+  TestRank second(hub, "trainer-2", 0, 1);
+  second.JoinAndRegister();
+  second.Publish("two");
+  TestRank rollout = Rollout(hub, "rollout");
+  rollout.Update(LatestVersion{.back = 1});
+  EXPECT_EQ(rollout.Fill().buffer, first.address());
+}
+
 }  // namespace
 }  // namespace th

@@ -15,6 +15,7 @@ namespace th {
 namespace {
 
 constexpr char kLatest[] = "latest";
+constexpr char kLatestPrefix[] = "latest-";
 constexpr char kSequencePrefix[] = "#";
 
 // What names and labels have in common.
@@ -69,6 +70,12 @@ absl::StatusOr<VersionSequence> ParseSequence(absl::string_view text) {
   return sequence;
 }
 
+// The K of "latest-K"; nullopt: it is none.
+std::optional<uint32_t> ParseBack(absl::string_view text) {
+  if (!absl::ConsumePrefix(&text, kLatestPrefix)) return std::nullopt;
+  return ParseDecimal(text);
+}
+
 }  // namespace
 
 absl::StatusOr<VersionLabel> VersionLabel::Parse(absl::string_view text) {
@@ -76,6 +83,10 @@ absl::StatusOr<VersionLabel> VersionLabel::Parse(absl::string_view text) {
   if (text == kLatest) {
     return absl::InvalidArgumentError(
         "version label 'latest' is reserved: it selects the highest version");
+  }
+  if (ParseBack(text).has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("version label ", Quoted(text), " is reserved: it counts from the latest"));
   }
   if (absl::StartsWith(text, kSequencePrefix)) {
     return absl::InvalidArgumentError(absl::StrCat("version label ", Quoted(text),
@@ -91,11 +102,16 @@ std::string ToString(const VersionSelector& selector) {
   if (const auto* sequence = std::get_if<VersionSequence>(&selector)) {
     return absl::StrCat(kSequencePrefix, sequence->ToString());
   }
-  return kLatest;
+  const uint32_t back = std::get<LatestVersion>(selector).back;
+  return back == 0 ? kLatest : absl::StrCat(kLatestPrefix, back);
 }
 
 absl::StatusOr<VersionSelector> ParseVersionSelector(absl::string_view text) {
   if (text == kLatest) return LatestVersion{};
+  if (const std::optional<uint32_t> back = ParseBack(text)) {
+    if (*back > 0) return LatestVersion{.back = *back};
+    return absl::InvalidArgumentError("version 'latest-0' is 'latest'; K counts from 1");
+  }
   if (absl::ConsumePrefix(&text, kSequencePrefix)) {
     TH_ASSIGN_OR_RETURN(const VersionSequence sequence, ParseSequence(text));
     return sequence;

@@ -28,7 +28,7 @@ inline constexpr char kDefaultForm[] = "hf";
 using Attributes = std::map<std::string, std::string>;
 
 // The caller's name of a version: 1 to kMaxLabelBytes bytes of printable UTF-8 without white space;
-// never "latest". An integer is taken as its decimal digits.
+// never "latest" or "latest-K". An integer is taken as its decimal digits.
 // Not unique for ever: a roll-back frees the labels of what it withdraws.
 class VersionLabel {
  public:
@@ -46,13 +46,15 @@ class VersionLabel {
   std::string text_;
 };
 
-// What a reader asks for.
+// What a reader asks for. `back`: so many published versions before the latest, of those that the
+// server knows (after its restart: that somebody holds).
 struct LatestVersion {
+  uint32_t back = 0;
   friend auto operator<=>(const LatestVersion&, const LatestVersion&) = default;
 };
 using VersionSelector = std::variant<LatestVersion, VersionLabel, VersionSequence>;
 
-// "latest", "#2.17" (a sequence) or a label.
+// "latest", "latest-2" (two before it), "#2.17" (a sequence) or a label.
 std::string ToString(const VersionSelector& selector);
 // The inverse. INVALID_ARGUMENT on anything else.
 absl::StatusOr<VersionSelector> ParseVersionSelector(absl::string_view text);

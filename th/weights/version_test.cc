@@ -18,7 +18,8 @@ using ::th::testing::StatusIs;
 TEST(VersionLabelTest, BearsPrintableText) {
   for (const std::string& text :
        {std::string("step-57"), std::string("57"), std::string("schritt-\xc3\xbc"),
-        std::string("a/b:c#1"), std::string("Latest"), std::string(kMaxLabelBytes, 'x')}) {
+        std::string("a/b:c#1"), std::string("Latest"), std::string("latest-fp8"),
+        std::string(kMaxLabelBytes, 'x')}) {
     ASSERT_OK_AND_ASSIGN(const VersionLabel label, VersionLabel::Parse(text));
     EXPECT_EQ(label.text(), text);
   }
@@ -32,6 +33,8 @@ TEST(VersionLabelTest, RefusesNamingTheRule) {
   const Case cases[] = {
       {"", "is empty"},
       {"latest", "'latest' is reserved"},
+      {"latest-1", "'latest-1' is reserved"},
+      {"latest-0", "'latest-0' is reserved"},
       {"#2.17", "begins with '#'"},
       {"step 57", "contains white space"},
       {"step\xc2\xa0"
@@ -58,15 +61,21 @@ TEST(VersionLabelTest, StepIsItsDigits) {
 }
 
 TEST(VersionSelectorTest, ReadsWhatItWrites) {
-  const VersionSelector selectors[] = {LatestVersion{}, VersionLabel::FromStep(57),
-                                       VersionSequence::Of(Epoch(2), 17),
-                                       VersionSequence(std::numeric_limits<uint64_t>::max())};
+  const VersionSelector selectors[] = {
+      LatestVersion{}, LatestVersion{.back = 3}, VersionLabel::FromStep(57),
+      VersionSequence::Of(Epoch(2), 17), VersionSequence(std::numeric_limits<uint64_t>::max())};
   for (const VersionSelector& selector : selectors) {
     EXPECT_THAT(ParseVersionSelector(ToString(selector)), IsOkAndHolds(selector))
         << ToString(selector);
   }
   EXPECT_EQ(ToString(VersionSelector(LatestVersion{})), "latest");
+  EXPECT_EQ(ToString(VersionSelector(LatestVersion{.back = 3})), "latest-3");
   EXPECT_EQ(ToString(VersionSelector(VersionSequence::Of(Epoch(2), 17))), "#2.17");
+}
+
+TEST(VersionSelectorTest, CountsFromOneBeforeTheLatest) {
+  EXPECT_THAT(ParseVersionSelector("latest-0"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'latest-0' is 'latest'")));
 }
 
 TEST(VersionSelectorTest, RefusesWhatIsNoSequence) {

@@ -135,7 +135,7 @@ RunCommand MessageGenerator::MakeRunCommand() {
 VersionSelector MessageGenerator::MakeSelector() {
   switch (Below(3)) {
     case 0:
-      return LatestVersion{};
+      return LatestVersion{.back = Coin() ? SmallNumber() : 0};
     case 1:
       return Label();
     default:

@@ -264,7 +264,7 @@ pb::VersionSelector ToProto(const VersionSelector& selector) {
   } else if (const auto* sequence = std::get_if<VersionSequence>(&selector)) {
     out.set_sequence(sequence->value);
   } else {
-    out.mutable_latest();
+    out.mutable_latest()->set_back(std::get<LatestVersion>(selector).back);
   }
   return out;
 }
@@ -273,7 +273,7 @@ absl::StatusOr<VersionSelector> FromProto(const pb::VersionSelector& in) {
   FieldReader reader;
   switch (in.selector_case()) {
     case pb::VersionSelector::kLatest:
-      return LatestVersion{};
+      return LatestVersion{.back = in.latest().back()};
     case pb::VersionSelector::kSequence:
       reader.Check(in.sequence() != 0, "sequence", "is zero, which is no version");
       return reader.Finish(VersionSelector(VersionSequence(in.sequence())));
