@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -16,9 +15,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "th/cli/child_process.h"
+#include "th/cli/search_path.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
@@ -78,19 +77,9 @@ absl::StatusOr<double> GigabytesPerSecondOfIperf(absl::string_view text) {
   return report[place].get<double>() / 8e9;
 }
 
-absl::StatusOr<std::string> FindInPath(absl::string_view program, absl::string_view search_path) {
-  for (absl::string_view folder : absl::StrSplit(search_path, ':', absl::SkipEmpty())) {
-    const std::string path = absl::StrCat(folder, "/", program);
-    if (access(path.c_str(), X_OK) == 0) return path;
-  }
-  return absl::NotFoundError(absl::StrCat(program, " is not installed"));
-}
-
 absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections,
                                     const std::function<bool()>& stopped) {
-  const char* search_path = getenv("PATH");
-  TH_ASSIGN_OR_RETURN(const std::string program,
-                      FindInPath("iperf3", search_path == nullptr ? "/usr/bin:/bin" : search_path));
+  TH_ASSIGN_OR_RETURN(const std::string program, FindTool("iperf3"));
   TH_ASSIGN_OR_RETURN(const uint16_t port, UnusedPort());
   TH_ASSIGN_OR_RETURN(const auto server,
                       ChildProcess::Start({.name = "iperf3 server",

@@ -20,9 +20,6 @@ absl::StatusOr<double> GigabytesPerSecondOfIperf(absl::string_view text);
 absl::StatusOr<double> MeasureIperf(uint64_t bytes, uint32_t connections,
                                     const std::function<bool()>& stopped);
 
-// The program's path by the folders of `search_path` ("/usr/bin:/bin"). NOT_FOUND.
-absl::StatusOr<std::string> FindInPath(absl::string_view program, absl::string_view search_path);
-
 }  // namespace th
 
 #endif  // TH_CLI_IPERF_H_
