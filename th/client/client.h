@@ -161,6 +161,9 @@ class UpdateResult {
   uint64_t bytes_received = 0;
   uint32_t reroutes = 0;
   uint64_t rerouted_bytes = 0;  // received after the first re-route
+  // Received and thrown away, so received again: mostly the part of a segment that had come when
+  // its source was lost.
+  uint64_t reread_bytes = 0;
   uint64_t corrupt_segments = 0;
   // The most memory beyond the caller's buffer that the transfer held at one time: requests,
   // control frames, bytes on their way. The kernel's socket buffers are not counted.

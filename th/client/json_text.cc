@@ -147,6 +147,7 @@ std::string UpdateResultToJson(const UpdateResult& result) {
                {"bytes_received", result.bytes_received},
                {"reroutes", result.reroutes},
                {"rerouted_bytes", result.rerouted_bytes},
+               {"reread_bytes", result.reread_bytes},
                {"corrupt_segments", result.corrupt_segments},
                {"peak_extra_bytes", result.peak_extra_bytes}};
   json["sources"] = Json::array();

@@ -34,6 +34,7 @@ absl::StatusOr<UpdateResult> ComposeUpdateResult(const Call& call) {
   result.apply = done.apply;
   result.reroutes = call.fill.reroutes;
   result.rerouted_bytes = call.fill.rerouted_bytes;
+  result.reread_bytes = call.fill.reread_bytes;
   result.corrupt_segments = call.fill.corrupt_segments;
   for (const FillSourceReport& report : call.fill.sources) {
     result.bytes_received += report.bytes;

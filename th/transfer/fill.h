@@ -44,6 +44,10 @@ struct FillStatus {
   uint64_t corrupt_segments = 0;
   uint32_t reroutes = 0;        // sources that were lost or replaced while bytes were missing
   uint64_t rerouted_bytes = 0;  // accepted after the first re-route
+  // Received and thrown away, so received again: the part of a segment that had come when its
+  // source was let go, segments that another source had brought meanwhile, and those with a wrong
+  // sum.
+  uint64_t reread_bytes = 0;
   // The most that this fill has held outside of its destination at one time (extra_bytes.h).
   uint64_t peak_extra_bytes = 0;
   std::vector<FillSourceReport> sources;  // in the order of their assignment

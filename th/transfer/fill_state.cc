@@ -143,7 +143,8 @@ void FillState::OpenOnFillThread(FillSource* source) {
                     .generation = source->assigned.generation,
                     .capability = source->assigned.capability,
                     .layout = store_->shared_layout(),
-                    .extra_bytes = extra_};
+                    .extra_bytes = extra_,
+                    .cut_bytes = cut_bytes_};
   std::shared_ptr<Pull> pull = attempt.transport->Open(std::move(target), source);
   {
     absl::MutexLock lock(&mu_);
@@ -194,6 +195,7 @@ bool FillState::SegmentBegins(FillSource* source, SegmentIndex segment, std::vec
   const absl::Time now = MonotonicNow();
   if (stopping_ || !core_.BeginSegment(source->index, segment)) {
     core_.HandleDiscarded(source->index, segment, now);
+    discarded_bytes_ += store_->layout().SegmentLength(segment);
     return false;
   }
   source->first_byte = std::min(source->first_byte, now);
@@ -221,6 +223,8 @@ void FillState::SegmentLanded(FillSource* source, SegmentIndex segment, SegmentS
       // at the store only posts to its own loop.
       if (root_mismatches_seen_ == core_.rounds_restarted()) store_->MarkHeld(segment, sent);
       AfterCheck();
+    } else {
+      discarded_bytes_ += store_->layout().SegmentLength(segment);
     }
     decide = verdict != Verdict::kAccepted || core_.all_received() || root_mismatches_seen_ > 0;
   }
@@ -494,6 +498,7 @@ FillStatus FillState::status() const {
                     .corrupt_segments = static_cast<uint32_t>(core_.corrupt_segments()),
                     .reroutes = reroutes_,
                     .rerouted_bytes = rerouted_bytes_,
+                    .reread_bytes = discarded_bytes_ + cut_bytes_->load(),
                     .peak_extra_bytes = extra_->peak()};
   for (const auto& source : sources_) {
     const bool any = source->last_byte > source->first_byte;

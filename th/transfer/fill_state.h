@@ -3,6 +3,7 @@
 #ifndef TH_TRANSFER_FILL_STATE_H_
 #define TH_TRANSFER_FILL_STATE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -107,6 +108,8 @@ class FillState : public std::enable_shared_from_this<FillState> {
   const std::vector<Transport*> transports_;
   FillObserver* const observer_;
   const std::shared_ptr<ExtraBytes> extra_ = std::make_shared<ExtraBytes>();  // with the pulls
+  const std::shared_ptr<std::atomic<uint64_t>> cut_bytes_ =
+      std::make_shared<std::atomic<uint64_t>>(0);  // likewise
   const std::shared_ptr<TaskThread> thread_ = SharedFillThread();
 
   mutable absl::Mutex mu_;
@@ -119,6 +122,7 @@ class FillState : public std::enable_shared_from_this<FillState> {
   uint32_t root_mismatches_seen_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t reroutes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t rerouted_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t discarded_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of whole segments
 
   // The fill thread only.
   AssignmentId assignment_;

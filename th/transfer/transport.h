@@ -9,6 +9,7 @@
 #ifndef TH_TRANSFER_TRANSPORT_H_
 #define TH_TRANSFER_TRANSPORT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -106,6 +107,9 @@ struct PullTarget {
   std::shared_ptr<const ShardLayout> layout;
   // Counts what the pull holds beside its destination. Shared with the pull until it is dead.
   std::shared_ptr<ExtraBytes> extra_bytes = std::make_shared<ExtraBytes>();
+  // Counts what had arrived of segments that were wanted and not complete when the pull was closed.
+  // Shared like the one before.
+  std::shared_ptr<std::atomic<uint64_t>> cut_bytes = std::make_shared<std::atomic<uint64_t>>(0);
 };
 
 // One transport of one process: its listener and its connections. Thread-safe.

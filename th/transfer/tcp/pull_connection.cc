@@ -342,6 +342,9 @@ void PullConnection::Shut(SourceFailure failure, std::string detail) {
   if (std::exchange(state_, State::kClosed) == State::kClosed) return;
   const std::shared_ptr<PullConnection> self = shared_from_this();  // until the end of this call
   CountExtraBytes();
+  if (landing_ && payload_left_ > 0) {
+    setup_.cut_bytes->fetch_add(segment_.bytes - payload_left_);
+  }
   if (socket_.open()) {
     loop_->Unwatch(socket_.fd());
     socket_.Close();

@@ -9,6 +9,7 @@
 
 #include <sys/uio.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -47,7 +48,8 @@ class PullConnection : public EventLoop::Handler,
     SocketAddress address;
     Open open;
     std::shared_ptr<const ShardLayout> layout;
-    std::shared_ptr<ExtraBytes> extra_bytes;  // of the pull's fill
+    std::shared_ptr<ExtraBytes> extra_bytes;           // of the pull's fill
+    std::shared_ptr<std::atomic<uint64_t>> cut_bytes;  // likewise
     TransportLimits limits;
   };
   // Shares its owner until it is closed.

@@ -19,6 +19,16 @@ bool AwaitReadable(int fd) {
   return poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(testing::kPatience))) > 0;
 }
 
+// Header and payload.
+std::string SegmentFrame(const testing::TestShard& shard, SegmentIndex segment) {
+  const std::string bytes = shard.BytesOf(segment);
+  const RawHeader header = EncodeSegmentHeader({.segment = segment,
+                                                .bytes = static_cast<uint32_t>(bytes.size()),
+                                                .sum = SumBytes(bytes.data(), bytes.size()),
+                                                .generation = BufferGeneration(1)});
+  return std::string(reinterpret_cast<const char*>(header.data()), header.size()) + bytes;
+}
+
 }  // namespace
 
 RawConnection::RawConnection(Socket socket) : socket_(std::move(socket)) {
@@ -86,13 +96,15 @@ void RawConnection::Admit(BufferGeneration generation) {
 
 void RawConnection::SendSegment(const testing::TestShard& shard, SegmentIndex segment,
                                 bool corrupt) {
-  std::string bytes = shard.BytesOf(segment);
-  const RawHeader header = EncodeSegmentHeader({.segment = segment,
-                                                .bytes = static_cast<uint32_t>(bytes.size()),
-                                                .sum = SumBytes(bytes.data(), bytes.size()),
-                                                .generation = BufferGeneration(1)});
-  if (corrupt) bytes[bytes.size() / 2] ^= 16;
-  Send(std::string(reinterpret_cast<const char*>(header.data()), header.size()) + bytes);
+  std::string frame = SegmentFrame(shard, segment);
+  const size_t payload = frame.size() - kFrameHeaderBytes;
+  if (corrupt) frame[kFrameHeaderBytes + payload / 2] ^= 16;
+  Send(frame);
+}
+
+void RawConnection::SendPartOfSegment(const testing::TestShard& shard, SegmentIndex segment,
+                                      size_t bytes) {
+  Send(SegmentFrame(shard, segment).substr(0, kFrameHeaderBytes + bytes));
 }
 
 RawSource::RawSource(std::function<void(RawConnection&)> serve) {

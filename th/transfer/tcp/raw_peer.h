@@ -44,6 +44,8 @@ class RawConnection {
   void Admit(BufferGeneration generation = BufferGeneration(1));
   // Sends `segment` of `shard`; with a bit flipped on its way when `corrupt`.
   void SendSegment(const testing::TestShard& shard, SegmentIndex segment, bool corrupt = false);
+  // Its header and the first `bytes` of it.
+  void SendPartOfSegment(const testing::TestShard& shard, SegmentIndex segment, size_t bytes);
   int fd() const { return socket_.fd(); }
 
  private:

@@ -1,4 +1,6 @@
 // Fills over real sockets, with sources that die, stop, lie and dawdle.
+#include <sys/socket.h>
+
 #include <atomic>
 #include <memory>
 #include <string>
@@ -82,6 +84,7 @@ TEST_F(TcpFillTest, CompletesFromOneSource) {
   fill.SetSources(kFirst, {good_->AsSource()});
   ExpectComplete();
   EXPECT_EQ(fill.status().sources[0].peer, absl::StrCat("tcp ", good_->address()));
+  EXPECT_EQ(fill.status().reread_bytes, 0);
   good_->holder.AwaitReleased(1);
 }
 
@@ -211,6 +214,7 @@ TEST_F(TcpFillTest, BitFlippedByTheOnlySourceIsFetchedFromItAgain) {
   fill.SetSources(kFirst, {At(flipping.raw, *bad_)});
   ExpectComplete();
   EXPECT_EQ(fill.status().corrupt_segments, 1);
+  EXPECT_EQ(fill.status().reread_bytes, 65'536);
   EXPECT_EQ(flipping.copies, 2);
   EXPECT_THAT(fill.status().sources, SizeIs(1));
 }
@@ -228,6 +232,23 @@ TEST_F(TcpFillTest, SourceThatFlipsAgainAndAgainIsLostAsCorrupt) {
   ASSERT_THAT(reader_->observer.losses(), SizeIs(1));
   EXPECT_EQ(reader_->observer.losses()[0].failure, SourceFailure::kCorrupt);
   EXPECT_EQ(fill.status().corrupt_segments, 2);
+}
+
+TEST_F(TcpFillTest, WhatCameOfASegmentWhoseSourceClosesIsReadAgainAndCounted) {
+  RawSource half([&](RawConnection& connection) {
+    connection.Admit();
+    connection.ReceiveA<Ask>();
+    connection.SendSegment(good_->shard, SegmentIndex(0));
+    connection.SendPartOfSegment(good_->shard, SegmentIndex(1), 1'000);
+    shutdown(connection.fd(), SHUT_WR);  // a close with questions unread would drop what was sent
+    connection.AwaitEnd();
+  });
+  Fill& fill = reader_->StartFill(Patient(), {}, good_->shard.Root());
+  ReplaceLostBy({good_->AsSource()});
+  fill.SetSources(kFirst, {At(half, *bad_)});
+  ExpectComplete();
+  EXPECT_EQ(fill.status().sources[0].bytes, 65'536);
+  EXPECT_EQ(fill.status().reread_bytes, 1'000);
 }
 
 TEST_F(TcpFillTest, ExtraBytesAreThoseOfItsConnectionsAndFarLessThanTheShard) {

@@ -44,6 +44,7 @@ void PullState::AddLane(const SocketAddress& address, bool joins) {
                                        .layout = target_.layout->digest()},
                               .layout = target_.layout,
                               .extra_bytes = target_.extra_bytes,
+                              .cut_bytes = target_.cut_bytes,
                               .limits = limits_};
   const auto& loop = loops_[(first_loop_ + number) % loops_.size()];
   auto connection = std::make_shared<PullConnection>(std::move(setup), loop, shared_from_this());
