@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr int kCannotExecute = 127;
 constexpr int kAbandoned = 126;
+constexpr int kCannotEnter = 125;
 
 absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
@@ -32,11 +34,12 @@ void CloseIfOpen(int* fd) {
 }
 
 // Runs between fork and exec: only calls that are safe there.
-[[noreturn]] void BecomeChild(int input, int output, int log, pid_t parent,
+[[noreturn]] void BecomeChild(int input, int output, int log, int network_namespace, pid_t parent,
                               char* const* arguments) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kAbandoned);  // it died before the line above
+  if (network_namespace >= 0 && setns(network_namespace, CLONE_NEWNET) != 0) _exit(kCannotEnter);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -77,7 +80,10 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(Options option
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return SystemError("fork");
-  if (pid == 0) BecomeChild(fds.input[0], fds.output[1], fds.log, parent, arguments.data());
+  if (pid == 0) {
+    BecomeChild(fds.input[0], fds.output[1], fds.log, options.network_namespace, parent,
+                arguments.data());
+  }
   return std::unique_ptr<ChildProcess>(new ChildProcess(
       std::move(options), pid, std::exchange(fds.input[1], -1), std::exchange(fds.output[0], -1)));
 }

@@ -34,6 +34,9 @@ class ChildProcess {
     std::string name;                    // for messages
     std::vector<std::string> arguments;  // arguments[0] is the program's path
     std::string log_path;  // where its stderr is appended; empty: this process's stderr
+    // A descriptor of the network namespace that it runs in; -1: this process's own. The child ends
+    // with 125 where it may not enter.
+    int network_namespace = -1;
   };
   // UNAVAILABLE, saying which system call failed. A program that cannot be executed ends with 127.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(Options options);

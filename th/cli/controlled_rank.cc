@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -56,6 +57,7 @@ json ResultToJson(const UpdateResult& result) {
           {"bytes", result.bytes_received},
           {"reroutes", result.reroutes},
           {"rerouted_bytes", result.rerouted_bytes},
+          {"reread_bytes", result.reread_bytes},
           {"corrupt_segments", result.corrupt_segments},
           {"peak_extra_bytes", result.peak_extra_bytes},
           {"sources", std::move(sources)}};
@@ -75,6 +77,9 @@ absl::Duration SecondsOr(const json& command, const char* key, absl::Duration ot
   return command.contains(key) ? absl::Seconds(command.at(key).get<double>()) : otherwise;
 }
 
+// The same clock in all processes of this machine.
+double SecondsOf(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
+
 ClientOptions OptionsOf(const json& command) {
   return {.server = command.at("server"),
           .run = command.at("run"),
@@ -82,6 +87,7 @@ ClientOptions OptionsOf(const json& command) {
           .group = command.at("group"),
           .rank = command.at("rank"),
           .ranks = command.at("ranks"),
+          .location = {.host = command.value("host", "")},
           .data_threads = command.at("data_threads"),
           .connections_per_source = command.at("connections"),
           .uplink_bytes_per_second = command.at("rate")};
@@ -172,6 +178,7 @@ ControlledRank::Result ControlledRank::Update(const json& command) {
   UpdateOptions options{.timeout = SecondsOr(command, "timeout_seconds", kUpdateTimeout)};
   options.on_progress = [events = events_](const UpdateProgress& progress) {
     events->Write({{"event", "progress"},
+                   {"at_s", SecondsOf(MonotonicNow())},
                    {"version", progress.version.ToString()},
                    {"bytes", progress.bytes_received},
                    {"total", progress.bytes_total},
@@ -181,8 +188,8 @@ ControlledRank::Result ControlledRank::Update(const json& command) {
   TH_ASSIGN_OR_RETURN(const UpdateResult result, buffer_.Update(selector, std::move(options)));
   const absl::Time end = MonotonicNow();
   json answer = ResultToJson(result);
-  answer["started_s"] = absl::ToDoubleSeconds(begin - absl::UnixEpoch());
-  answer["ended_s"] = absl::ToDoubleSeconds(end - absl::UnixEpoch());
+  answer["started_s"] = SecondsOf(begin);
+  answer["ended_s"] = SecondsOf(end);
   answer["seconds"] = absl::ToDoubleSeconds(end - begin);
   return answer;
 }
@@ -232,9 +239,10 @@ ControlledRank::Result ControlledRank::Evict(const json& command) {
 
 ControlledRank::Result ControlledRank::ProbeSend(const json& command) {
   probe_memory_.emplace(StreamOf(*weights_));
-  TH_ASSIGN_OR_RETURN(
-      probe_, RawProbeSender::Start(&*probe_memory_, {.readers = command.at("readers"),
-                                                      .connections = command.at("connections")}));
+  TH_ASSIGN_OR_RETURN(probe_, RawProbeSender::Start(&*probe_memory_,
+                                                    {.readers = command.at("readers"),
+                                                     .connections = command.at("connections")},
+                                                    command.value("host", kProbeLoopback)));
   return json{{"port", probe_->port()}};
 }
 
@@ -242,9 +250,10 @@ ControlledRank::Result ControlledRank::ProbeRead(const json& command) {
   const MemoryStream memory = StreamOf(*weights_);
   const absl::Time begin = MonotonicNow();
   TH_ASSIGN_OR_RETURN(const std::string congestion_control,
-                      ReadRawProbe(memory, command.at("port"), command.at("connections")));
-  return json{{"started_s", absl::ToDoubleSeconds(begin - absl::UnixEpoch())},
-              {"ended_s", absl::ToDoubleSeconds(MonotonicNow() - absl::UnixEpoch())},
+                      ReadRawProbe(memory, command.at("port"), command.at("connections"),
+                                   command.value("host", kProbeLoopback)));
+  return json{{"started_s", SecondsOf(begin)},
+              {"ended_s", SecondsOf(MonotonicNow())},
               {"congestion_control", congestion_control}};
 }
 
@@ -262,16 +271,32 @@ ControlledRank::Result ControlledRank::Leave(const json& command) {
   return json::object();
 }
 
+void ControlledRank::LeaveNow() {
+  if (client_ != nullptr) (void)client_->Leave();
+}
+
 void RunControlledRank() {
   JsonLineWriter out(STDOUT_FILENO);
   ControlledRank rank(&out);
-  for (std::string line; std::getline(std::cin, line);) {
+  std::thread update;  // one at a time; only "leave" does not wait for it
+  const auto end_update = [&update] {
+    if (update.joinable()) update.join();
+  };
+  bool heard = true;
+  for (std::string line; heard && std::getline(std::cin, line);) {
     const json command = ParseLine(line);
-    const bool heard =
-        out.Write(command.is_discarded() ? ErrorToJson(absl::InvalidArgumentError("no JSON object"))
-                                         : rank.Answer(command));
-    if (!heard) return;
+    const std::string name = command.is_object() ? command.value("do", "") : "";
+    if (name == "leave" && update.joinable()) rank.LeaveNow();
+    end_update();
+    if (name == "update") {
+      update = std::thread([&rank, &out, command] { out.Write(rank.Answer(command)); });
+    } else if (command.is_discarded()) {
+      heard = out.Write(ErrorToJson(absl::InvalidArgumentError("no JSON object")));
+    } else {
+      heard = out.Write(rank.Answer(command));
+    }
   }
+  end_update();
 }
 
 }  // namespace th

@@ -2,10 +2,11 @@
 //
 // A command is a line {"do": NAME, ...}; each is answered by one line, in order: what it came to,
 // or
-// {"error": {"code", "message"}}. While an update runs there are lines {"event": "progress", ...}
-// before its answer.
+// {"error": {"code", "message"}}. While an update runs there are lines {"event": "progress", at_s,
+// version, bytes, total, source} before its answer. Moments (..._s) are seconds of the machine's
+// monotonic clock.
 //
-//   join       server run model group rank ranks rate connections data_threads weights load
+//   join       server run model group rank ranks rate connections data_threads weights load [host]
 //              -> bytes, tensors: joins and registers the shard, with its content when `load`
 //   change     content              -> the weights become this content (rank_weights.h)
 //   publish    label                -> version, publish_seconds, sealed_seconds
@@ -14,19 +15,22 @@
 //   update     version [timeout_seconds]
 //                                   -> outcome, version, reason, seconds, stall_seconds, started_s,
 //                                   ended_s,
-//                                      bytes, reroutes, rerouted_bytes, corrupt_segments,
-//                                      peak_extra_bytes, sources
+//                                      bytes, reroutes, rerouted_bytes, reread_bytes,
+//                                      corrupt_segments, peak_extra_bytes, sources
 //   sum                             -> sum, tensors: SHA-256 over all tensors' SHA-256
 //   sums                            -> sums: {name: SHA-256}
 //   stats                           -> bytes_sent, control_bytes, live_bytes, resident_bytes
 //   scribble                        -> no byte of the weights is what it was
 //   hoard                           -> a second copy of the weights is kept from here on
 //   evict      bytes                -> caches hold none of the weights any more
-//   probe-send readers connections  -> port: sends the weights, raw (raw_probe.h), to so many
+//   probe-send readers connections [host]
+//                                   -> port: sends the weights, raw (raw_probe.h), to so many
 //                                      readers
-//   probe-read port connections     -> started_s, ended_s: receives them, raw, into its own memory
+//   probe-read port connections [host]
+//                                   -> started_s, ended_s: receives them, raw, into its own memory
 //   probe-end                       -> the sending is over
-//   leave                           -> leaves the group
+//   leave                           -> leaves the group; an update under way ends with CANCELLED,
+//                                      its answer comes first
 //
 // The process ends with its stdin. A rank is used by one thread.
 #ifndef TH_CLI_CONTROLLED_RANK_H_
@@ -51,6 +55,8 @@ class ControlledRank {
   explicit ControlledRank(JsonLineWriter* events) : events_(events) {}
   // The answer to a command.
   nlohmann::json Answer(const nlohmann::json& command);
+  // Leaves the group, also while another thread is in Answer with an update, which then ends.
+  void LeaveNow();
 
  private:
   using Result = absl::StatusOr<nlohmann::json>;

@@ -31,10 +31,10 @@ double FractionOf(const std::vector<ObservedFill>& fills, const std::string& gro
 
 }  // namespace
 
-std::optional<Victim> FindVictim(const std::vector<ObservedFill>& fills) {
+std::optional<Victim> FindVictim(const std::vector<ObservedFill>& fills, VictimRange range) {
   for (const ObservedFill& candidate : fills) {
     const double fraction = FractionOf(fills, candidate.group);
-    if (fraction < kKillFromFraction || fraction > kKillToFraction) continue;
+    if (fraction < range.from || fraction > range.to) continue;
     const bool read_from = std::any_of(fills.begin(), fills.end(), [&](const ObservedFill& other) {
       return ReadsFrom(other, candidate.group);
     });

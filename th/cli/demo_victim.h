@@ -1,4 +1,5 @@
-// Which rollout group the demo kills, and when: one that is part-way and that others read from.
+// Which group a demo kills or a benchmark disturbs, and when: one that is part-way and that others
+// read from.
 #ifndef TH_CLI_DEMO_VICTIM_H_
 #define TH_CLI_DEMO_VICTIM_H_
 
@@ -22,14 +23,20 @@ struct ObservedFill {
 inline constexpr double kKillFromFraction = 0.25;
 inline constexpr double kKillToFraction = 0.75;
 
+// How much a victim holds, of what it is to receive.
+struct VictimRange {
+  double from = kKillFromFraction;
+  double to = kKillToFraction;
+};
+
 struct Victim {
   std::string group;
   double fraction = 0;  // of the group's bytes
 };
 
-// The first group (as they come) whose ranks together hold between the two fractions, and from one
-// of whose ranks a rank of another group reads.
-std::optional<Victim> FindVictim(const std::vector<ObservedFill>& fills);
+// The first group (as they come) whose ranks together hold what `range` says, and from one of whose
+// ranks a rank of another group reads.
+std::optional<Victim> FindVictim(const std::vector<ObservedFill>& fills, VictimRange range = {});
 
 // "trainer/0, rollout-1/1" -> its parts.
 std::vector<std::string> SplitSources(const std::string& sources);

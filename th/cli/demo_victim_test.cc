@@ -46,6 +46,15 @@ TEST(FindVictimTest, KillsNobodyElse) {
   for (const Case& c : cases) EXPECT_FALSE(FindVictim(c.fills)) << c.what;
 }
 
+TEST(FindVictimTest, TakesWhoHoldsWhatTheRangeSays) {
+  const std::vector<ObservedFill> fills = {
+      {.group = "r1", .bytes = 30, .total = 100},
+      {.group = "r2", .bytes = 10, .total = 100, .sources = {"r1/0"}}};
+  EXPECT_TRUE(FindVictim(fills));
+  EXPECT_FALSE(FindVictim(fills, {.from = 0.4, .to = 0.75}));
+  EXPECT_TRUE(FindVictim(fills, {.from = 0.1, .to = 0.3}));
+}
+
 TEST(SplitSourcesTest, TakesOneSeveralOrNone) {
   EXPECT_THAT(SplitSources(""), IsEmpty());
   EXPECT_THAT(SplitSources("trainer/0"), ElementsAre("trainer/0"));

@@ -24,12 +24,17 @@ absl::StatusOr<std::unique_ptr<RankCast>> RankCast::Open(RankCastOptions options
 }
 
 absl::Status RankCast::StartServer() {
+  const Placement& placement = options_.server_placement;
+  std::vector<std::string> arguments = {
+      options_.server_program, absl::StrCat("--listen=", placement.address, ":0"), "--json",
+      absl::StrCat("--state-dir=", options_.folder, "/state")};
+  arguments.insert(arguments.end(), options_.server_flags.begin(), options_.server_flags.end());
   TH_ASSIGN_OR_RETURN(
       server_,
       RankProcess::Start({.name = "tensorhub_server",
-                          .arguments = {options_.server_program, "--listen=127.0.0.1:0", "--json",
-                                        absl::StrCat("--state-dir=", options_.folder, "/state")},
-                          .log_path = absl::StrCat(options_.folder, "/tensorhub_server.log")}));
+                          .arguments = std::move(arguments),
+                          .log_path = absl::StrCat(options_.folder, "/tensorhub_server.log"),
+                          .network_namespace = placement.network_namespace}));
   server_->ExpectAnswer();
   stage_->Add(server_.get());
   TH_RETURN_IF_ERROR(
@@ -72,7 +77,8 @@ absl::Status RankCast::StartProcess(const GroupChoice& group, uint32_t rank) {
                       RankProcess::Start({.name = name,
                                           .arguments = {options_.th_program, "controlled-rank"},
                                           .log_path = absl::StrCat(options_.folder, "/", group.name,
-                                                                   "-", rank, ".log")}));
+                                                                   "-", rank, ".log"),
+                                          .network_namespace = group.placement.network_namespace}));
   stage_->Add(process.get());
   process->Send(JoinCommand(group, rank));
   groups_[group.name].push_back(std::move(process));
@@ -87,6 +93,7 @@ nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) co
           {"group", group.name},
           {"rank", rank},
           {"ranks", group.ranks},
+          {"host", group.placement.host},
           {"rate", options_.uplink_bytes_per_second},
           {"connections", options_.connections},
           {"data_threads", options_.data_threads},

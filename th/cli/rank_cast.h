@@ -7,7 +7,8 @@
 //   timeout));
 //
 // Rank r of every group holds shard r modulo the number of shards. All processes listen on ports
-// that the system chooses, and end with this one. Not thread-safe; one a process (see
+// that the system chooses, and end with this one. They run in this machine's network, or each group
+// on a virtual host of its own (virtual_hosts.h). Not thread-safe; one a process (see
 // ProcessStage).
 #ifndef TH_CLI_RANK_CAST_H_
 #define TH_CLI_RANK_CAST_H_
@@ -27,6 +28,13 @@
 
 namespace th {
 
+// Where a process runs.
+struct Placement {
+  std::string address = "127.0.0.1";  // of its host
+  std::string host;                   // what it says of its location; empty: this machine
+  int network_namespace = -1;         // a descriptor that outlives the cast; -1: this process's
+};
+
 struct RankCastOptions {
   std::string th_program;      // runs `controlled-rank`
   std::string server_program;  // tensorhub_server
@@ -37,12 +45,15 @@ struct RankCastOptions {
   uint64_t uplink_bytes_per_second = 0;  // of every process; 0: no cap
   uint32_t connections = 2;
   uint32_t data_threads = 2;
+  Placement server_placement;
+  std::vector<std::string> server_flags;  // besides those that every cast gives
 };
 
 struct GroupChoice {
   std::string name;
   uint32_t ranks = 1;
   bool load = false;  // with the model's content; else zeros, to be received
+  Placement placement;
 };
 
 class RankCast {

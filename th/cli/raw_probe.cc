@@ -22,8 +22,7 @@
 namespace th {
 namespace {
 
-// As the transport does on loopback, where pacing ones (bbr) are slow.
-constexpr char kCongestionControl[] = "cubic";
+constexpr char kLoopbackCongestionControl[] = "cubic";
 // The most pieces of one call (IOV_MAX is 1024).
 constexpr size_t kMaxPiecesPerCall = 256;
 
@@ -45,11 +44,16 @@ class Descriptor {
   int fd_;
 };
 
-void Tune(int fd) {
+bool IsLoopback(const sockaddr_in& address) { return ntohl(address.sin_addr.s_addr) >> 24 == 127; }
+
+// `address`: the sender's.
+void Tune(int fd, const sockaddr_in& address) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  if (!IsLoopback(address)) return;
   // Where it is not to be had the system's choice stays, for the transport too.
-  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kCongestionControl, strlen(kCongestionControl));
+  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kLoopbackCongestionControl,
+             strlen(kLoopbackCongestionControl));
 }
 
 std::string CongestionControlOf(int fd) {
@@ -59,11 +63,14 @@ std::string CongestionControlOf(int fd) {
   return name.data();
 }
 
-sockaddr_in Loopback(uint16_t port) {
+absl::StatusOr<sockaddr_in> AddressOf(const std::string& host, uint16_t port) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("raw probe: \"", host, "\" is no IPv4 address such as ", kProbeLoopback));
+  }
   return address;
 }
 
@@ -124,15 +131,14 @@ std::vector<iovec> PiecesOf(const MemoryStream& memory, PartRequest request) {
                           : memory.bytes() / request.parts * (request.part + 1));
 }
 
-absl::StatusOr<std::string> ReadPart(const MemoryStream& memory, uint16_t port,
+absl::StatusOr<std::string> ReadPart(const MemoryStream& memory, const sockaddr_in& address,
                                      PartRequest request) {
   const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return SocketError("socket");
-  const sockaddr_in address = Loopback(port);
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return SocketError("connect");
   }
-  Tune(socket.get());
+  Tune(socket.get(), address);
   TH_RETURN_IF_ERROR(SendAll(socket.get(), {{.iov_base = &request, .iov_len = sizeof(request)}}));
   TH_RETURN_IF_ERROR(ReceiveAll(socket.get(), PiecesOf(memory, request)));
   return CongestionControlOf(socket.get());
@@ -163,8 +169,8 @@ std::vector<iovec> MemoryStream::Range(uint64_t begin, uint64_t end) const {
 }
 
 struct RawProbeSender::State {
-  State(const MemoryStream* memory, ProbeShape shape, Descriptor listener, uint16_t port)
-      : memory(memory), shape(shape), listener(std::move(listener)), port(port) {
+  State(const MemoryStream* memory, ProbeShape shape, Descriptor listener, sockaddr_in address)
+      : memory(memory), shape(shape), listener(std::move(listener)), address(address) {
     acceptor = std::thread([this] { Accept(); });
   }
 
@@ -177,7 +183,7 @@ struct RawProbeSender::State {
   }
 
   absl::Status Serve(Descriptor socket) {
-    Tune(socket.get());
+    Tune(socket.get(), address);
     PartRequest request;
     TH_RETURN_IF_ERROR(
         ReceiveAll(socket.get(), {{.iov_base = &request, .iov_len = sizeof(request)}}));
@@ -202,7 +208,7 @@ struct RawProbeSender::State {
   const MemoryStream* const memory;
   const ProbeShape shape;
   const Descriptor listener;
-  const uint16_t port;
+  const sockaddr_in address;  // listens there
   std::thread acceptor;
   std::deque<std::thread> servers;  // of the acceptor, until it has ended
   absl::Mutex mutex;
@@ -210,14 +216,15 @@ struct RawProbeSender::State {
 };
 
 absl::StatusOr<std::unique_ptr<RawProbeSender>> RawProbeSender::Start(const MemoryStream* memory,
-                                                                      ProbeShape shape) {
+                                                                      ProbeShape shape,
+                                                                      const std::string& host) {
   const uint64_t connections = uint64_t{shape.readers} * shape.connections;
   if (connections == 0 || connections > kMaxProbeConnections) {
     return absl::InvalidArgumentError(absl::StrCat("raw probe: from 1 to ", kMaxProbeConnections,
                                                    " connections, not ", connections));
   }
   Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = Loopback(0);
+  TH_ASSIGN_OR_RETURN(sockaddr_in address, AddressOf(host, 0));
   socklen_t size = sizeof(address);
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
   if (listener.get() < 0 || bind(listener.get(), generic, size) != 0 ||
@@ -225,8 +232,8 @@ absl::StatusOr<std::unique_ptr<RawProbeSender>> RawProbeSender::Start(const Memo
       getsockname(listener.get(), generic, &size) != 0) {
     return SocketError("listen");
   }
-  return std::unique_ptr<RawProbeSender>(new RawProbeSender(
-      std::make_unique<State>(memory, shape, std::move(listener), ntohs(address.sin_port))));
+  return std::unique_ptr<RawProbeSender>(
+      new RawProbeSender(std::make_unique<State>(memory, shape, std::move(listener), address)));
 }
 
 RawProbeSender::RawProbeSender(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -236,7 +243,7 @@ RawProbeSender::~RawProbeSender() {
   state_->Join();
 }
 
-uint16_t RawProbeSender::port() const { return state_->port; }
+uint16_t RawProbeSender::port() const { return ntohs(state_->address.sin_port); }
 
 absl::Status RawProbeSender::Await() {
   state_->Join();
@@ -245,15 +252,16 @@ absl::Status RawProbeSender::Await() {
 }
 
 absl::StatusOr<std::string> ReadRawProbe(const MemoryStream& memory, uint16_t port,
-                                         uint32_t connections) {
+                                         uint32_t connections, const std::string& host) {
   if (connections == 0 || connections > kMaxProbeConnections) {
     return absl::InvalidArgumentError("raw probe: no such number of connections");
   }
+  TH_ASSIGN_OR_RETURN(const sockaddr_in address, AddressOf(host, port));
   std::vector<absl::StatusOr<std::string>> results(connections, absl::UnknownError("not run"));
   std::vector<std::thread> readers;
   for (uint32_t i = 0; i < connections; ++i) {
     readers.emplace_back(
-        [&, i] { results[i] = ReadPart(memory, port, {.part = i, .parts = connections}); });
+        [&, i] { results[i] = ReadPart(memory, address, {.part = i, .parts = connections}); });
   }
   for (std::thread& reader : readers) reader.join();
   for (const absl::StatusOr<std::string>& result : results) {

@@ -1,9 +1,10 @@
 // What the machine's TCP can do: the same bytes, from the same memory into the same memory, over as
 // many connections, by plain blocking send and recv, without checksums, framing or relays. The
-// yardstick of `th bench transfer`.
+// yardstick of `th bench transfer` and `th bench fanout`.
 //
-// The sender listens on loopback; each reader opens `connections` connections, and connection i
-// carries the i-th part of the bytes.
+// The sender listens on an IPv4 address of its host; each reader opens `connections` connections,
+// and connection i carries the i-th part of the bytes. As the transport does, they use cubic on
+// loopback, where pacing ones (bbr) are slow, and the system's congestion control elsewhere.
 #ifndef TH_CLI_RAW_PROBE_H_
 #define TH_CLI_RAW_PROBE_H_
 
@@ -23,6 +24,7 @@ namespace th {
 inline constexpr size_t kProbeCallBytes = size_t{1} << 20;
 // The most connections of one reader, and in all.
 inline constexpr uint32_t kMaxProbeConnections = 256;
+inline constexpr char kProbeLoopback[] = "127.0.0.1";
 
 // Pieces of memory taken as one stream of bytes. The memory outlives it.
 class MemoryStream {
@@ -46,10 +48,10 @@ struct ProbeShape {
 // Serves `memory` once to each reader, on threads of its own.
 class RawProbeSender {
  public:
-  // INVALID_ARGUMENT: a shape of nothing or too much; UNAVAILABLE: no socket. The memory outlives
-  // it.
-  static absl::StatusOr<std::unique_ptr<RawProbeSender>> Start(const MemoryStream* memory,
-                                                               ProbeShape shape);
+  // Listens on `host`, a numeric address. INVALID_ARGUMENT: a shape of nothing or too much, no
+  // address; UNAVAILABLE: no socket. The memory outlives it.
+  static absl::StatusOr<std::unique_ptr<RawProbeSender>> Start(
+      const MemoryStream* memory, ProbeShape shape, const std::string& host = kProbeLoopback);
   // Stops listening; waits for what is under way.
   ~RawProbeSender();
 
@@ -63,9 +65,12 @@ class RawProbeSender {
   std::unique_ptr<State> state_;
 };
 
-// Receives all of `memory` from a sender. Returns the name of the congestion control that was used.
+// Receives all of `memory` from a sender on `host`. Returns the name of the congestion control that
+// was used. INVALID_ARGUMENT: no such number of connections, no address; UNAVAILABLE: the sender is
+// not there or has gone.
 absl::StatusOr<std::string> ReadRawProbe(const MemoryStream& memory, uint16_t port,
-                                         uint32_t connections);
+                                         uint32_t connections,
+                                         const std::string& host = kProbeLoopback);
 
 }  // namespace th
 

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -46,6 +47,7 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"},
                 {"bench of a server", {"bench", "server", "--help"}, kOk, "--rate"},
                 {"bench of the registry", {"bench", "registry", "--help"}, kOk, "--samples"},
+                {"fanout", {"bench", "fanout", "--help"}, kOk, "--holder-rate"},
                 {"simulate", {"simulate", "--help"}, kOk, "--first-seed"},
                 {"help", {"help"}, kOk, "Exit status"},
                 {"help of a command", {"help", "pull"}, kOk, "--version"}});
@@ -146,6 +148,32 @@ TEST(UsageTest, WhatIsUnknownOrMissingIsAUsageError) {
   Expect(Worker(), {{"nothing", {}, kUsage, "subcommand"},
                     {"unknown flag", {"publish", "--frobnicate"}, kUsage, "--frobnicate"},
                     {"no folder", {"publish", "--label", "x"}, kUsage, "--dir"}});
+}
+
+TEST(UsageTest, AFanoutThatCannotBeIsAUsageError) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> refused = {
+      {{"--hosts", "0"}, "--hosts"},
+      {{"--hosts", "65"}, "--hosts"},
+      {{"--rate", "0"}, "lets nothing pass"},
+      {{"--rate", "none"}, "1mbit to 10gbit"},
+      {{"--rate", "fast"}, "1gbit"},
+      {{"--rate", "100gbit"}, "1mbit to 10gbit"},
+      {{"--holder-rate", "1kbit"}, "1mbit to 10gbit"},
+      {{"--holders", "0"}, "--holders"},
+      {{"--bytes", "1 apple"}, "4GiB"},
+      {{"--bytes", "1MiB"}, "1048576"},
+      {{"--rounds", "0"}, "--rounds"},
+      {{"--policies", "magic"}, "magic"},
+      {{"--policies", "direct"}, "begins with ours"},
+      {{"--policies", "ours,direct,direct"}, "direct twice"},
+      {{"--disturb", "explode"}, "explode"},
+      {{"--disturb", "stop", "--hosts", "1"}, "--hosts"}};
+  std::vector<Case> cases;
+  for (const auto& [flags, says] : refused) {
+    Case& c = cases.emplace_back(Case{says, {"bench", "fanout"}, kUsage, says});
+    c.arguments.insert(c.arguments.end(), flags.begin(), flags.end());
+  }
+  Expect(Th(), cases);
 }
 
 TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {

@@ -1,0 +1,175 @@
+#include "th/cli/fanout_figures.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "th/cli/text_table.h"
+#include "th/cli/transfer_bench.h"
+#include "th/worker/quantity.h"
+
+namespace th {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kOurs[] = "ours";
+
+std::vector<double> SecondsOfRounds(const FanoutArm& arm) {
+  std::vector<double> seconds;
+  seconds.reserve(arm.rounds.size());
+  for (const FanoutRound& round : arm.rounds) seconds.push_back(round.last_reader_seconds());
+  return seconds;
+}
+
+template <typename T>
+json ListOf(const std::vector<DisturbedRound>& rounds, T DisturbedRound::*member) {
+  json list = json::array();
+  for (const DisturbedRound& round : rounds) list.push_back(round.*member);
+  return list;
+}
+
+// {"reader-2/0": {"reader-1/0": 134217728}}: of the last round.
+json SourcesOf(const FanoutArm& arm) {
+  json sources = json::object();
+  if (arm.rounds.empty()) return sources;
+  for (const FanoutReader& reader : arm.rounds.back().readers) {
+    json& of_reader = sources[reader.name] = json::object();
+    for (const auto& [source, bytes] : reader.sources) of_reader[source] = bytes;
+  }
+  return sources;
+}
+
+const FanoutArm* Find(const FanoutMeasurement& measured, const std::string& name) {
+  for (const FanoutArm& arm : measured.arms) {
+    if (arm.name == name) return &arm;
+  }
+  return nullptr;
+}
+
+double Over(double value, double by) { return by > 0 ? value / by : 0; }
+
+void AddArm(const FanoutMeasurement& measured, const FanoutArm& arm, json* report) {
+  const FanoutFigures figures = FiguresOf(measured, arm);
+  json& keys = *report;
+  keys[arm.name + "_seconds"] = figures.seconds;
+  keys[arm.name + "_seconds_of_rounds"] = SecondsOfRounds(arm);
+  keys[arm.name + "_per_reader_seconds"] = figures.per_reader_seconds;
+  keys[arm.name + "_copies_sent"] = figures.copies_sent;
+  keys[arm.name + "_ratio"] = figures.ratio;
+  keys[arm.name + "_sources"] = SourcesOf(arm);
+  const FanoutArm* const ours = Find(measured, kOurs);
+  if (ours == nullptr || arm.name == kOurs) return;
+  keys[arm.name + "_over_ours"] = Over(figures.seconds, FiguresOf(measured, *ours).seconds);
+}
+
+void AddDisturbance(const FanoutMeasurement& measured, json* report) {
+  json& keys = *report;
+  keys["disturb"] = measured.disturbance;
+  const DisturbanceFigures figures = DisturbanceOf(measured);
+  keys["noticed_seconds"] = figures.noticed_seconds;
+  keys["noticed_seconds_of_rounds"] = ListOf(measured.disturbed, &DisturbedRound::noticed_seconds);
+  keys["delay_seconds"] = figures.delay_seconds;
+  keys["disturbed_seconds_of_rounds"] = ListOf(measured.disturbed, &DisturbedRound::others_seconds);
+  keys["reread_bytes"] = figures.reread_bytes;
+  keys["reread_bytes_of_rounds"] = ListOf(measured.disturbed, &DisturbedRound::reread_bytes);
+  keys["disturbed_at_fraction"] = ListOf(measured.disturbed, &DisturbedRound::at_fraction);
+  keys["disturbed_dependents"] = ListOf(measured.disturbed, &DisturbedRound::dependents);
+}
+
+std::string DisturbanceText(const FanoutMeasurement& measured) {
+  const DisturbanceFigures figures = DisturbanceOf(measured);
+  return absl::StrFormat(
+      "%s of a reader that others read from, worst of %d rounds: re-routed after %.3f s, the "
+      "others "
+      "%.3f s later than undisturbed, received twice %s\n",
+      measured.disturbance, measured.disturbed.size(), figures.noticed_seconds,
+      figures.delay_seconds, FormatBytes(figures.reread_bytes));
+}
+
+}  // namespace
+
+double FanoutRound::last_reader_seconds() const {
+  double last = 0;
+  for (const FanoutReader& reader : readers) last = std::max(last, reader.seconds);
+  return last;
+}
+
+double IdealSeconds(const FanoutMeasurement& measured) { return Median(measured.flow_seconds); }
+
+FanoutFigures FiguresOf(const FanoutMeasurement& measured, const FanoutArm& arm) {
+  FanoutFigures figures;
+  figures.seconds = Median(SecondsOfRounds(arm));
+  figures.ratio = Over(figures.seconds, IdealSeconds(measured));
+  const size_t readers = arm.rounds.empty() ? 0 : arm.rounds.front().readers.size();
+  for (size_t i = 0; i < readers; ++i) {
+    std::vector<double> seconds;
+    for (const FanoutRound& round : arm.rounds) {
+      if (i < round.readers.size()) seconds.push_back(round.readers[i].seconds);
+    }
+    figures.per_reader_seconds.push_back(Median(std::move(seconds)));
+  }
+  for (const FanoutRound& round : arm.rounds) {
+    figures.copies_sent = std::max(
+        figures.copies_sent,
+        Over(static_cast<double>(round.holder_bytes_sent), static_cast<double>(measured.bytes)));
+  }
+  return figures;
+}
+
+DisturbanceFigures DisturbanceOf(const FanoutMeasurement& measured) {
+  DisturbanceFigures figures;
+  const FanoutArm* const ours = Find(measured, kOurs);
+  const double undisturbed = ours == nullptr ? 0 : FiguresOf(measured, *ours).seconds;
+  for (const DisturbedRound& round : measured.disturbed) {
+    figures.noticed_seconds = std::max(figures.noticed_seconds, round.noticed_seconds);
+    figures.delay_seconds = std::max(figures.delay_seconds, round.others_seconds - undisturbed);
+    figures.reread_bytes = std::max(figures.reread_bytes, round.reread_bytes);
+  }
+  return figures;
+}
+
+json ToJson(const FanoutMeasurement& measured) {
+  json report = {{"hosts", measured.hosts},
+                 {"rate", measured.rate},
+                 {"holders", measured.holders},
+                 {"holder_rate", measured.holder_rate},
+                 {"bytes", measured.bytes},
+                 {"rounds", measured.flow_seconds.size()},
+                 {"verified", measured.verified},
+                 {"congestion_control", measured.congestion_control},
+                 {"ideal_seconds", IdealSeconds(measured)},
+                 {"ideal_seconds_of_rounds", measured.flow_seconds}};
+  for (const FanoutArm& arm : measured.arms) AddArm(measured, arm, &report);
+  if (!measured.disturbance.empty()) AddDisturbance(measured, &report);
+  return report;
+}
+
+std::string TextOf(const FanoutMeasurement& measured) {
+  TextTable table({{""},
+                   {"HOLDERS", Align::kRight},
+                   {"LAST READER", Align::kRight},
+                   {"FIRST READER", Align::kRight},
+                   {"OVER IDEAL", Align::kRight},
+                   {"COPIES SENT", Align::kRight}});
+  table.AddRow({"one plain TCP flow (ideal)", "1",
+                absl::StrFormat("%.3f s", IdealSeconds(measured)), "", "1.00", "1.00"});
+  for (const FanoutArm& arm : measured.arms) {
+    const FanoutFigures figures = FiguresOf(measured, arm);
+    const auto first =
+        std::min_element(figures.per_reader_seconds.begin(), figures.per_reader_seconds.end());
+    table.AddRow(
+        {arm.name, absl::StrCat(arm.holders), absl::StrFormat("%.3f s", figures.seconds),
+         first == figures.per_reader_seconds.end() ? "" : absl::StrFormat("%.3f s", *first),
+         absl::StrFormat("%.2f", figures.ratio), absl::StrFormat("%.2f", figures.copies_sent)});
+  }
+  return absl::StrCat(FormatBytes(measured.bytes), " to ", measured.hosts,
+                      " reader(s), each on a virtual host with a link of ", measured.rate, " (",
+                      measured.congestion_control, "), ", measured.holders,
+                      " holder(s) with links of ", measured.holder_rate, "; medians of ",
+                      measured.flow_seconds.size(), " rounds\n", table.ToString(),
+                      measured.disturbance.empty() ? "" : DisturbanceText(measured));
+}
+
+}  // namespace th
