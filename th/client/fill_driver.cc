@@ -68,7 +68,7 @@ UpdateProgress FillDriver::Progress() const {
   progress.bytes_total = parts_.store->layout().bytes();
   std::vector<std::string> names;
   for (const FillSourceReport& source : status.sources) {
-    if (source.failed) continue;
+    if (source.failed || source.replaced) continue;
     names.push_back(source.name.ToString());
     progress.transport = source.transport;
   }

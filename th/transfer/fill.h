@@ -37,6 +37,7 @@ struct FillSourceReport {
   absl::Duration active;          // from the first to the last byte
   bool failed = false;
   std::string failure;
+  bool replaced = false;  // let go for the sources of a newer assignment
 };
 struct FillStatus {
   SegmentSet held;

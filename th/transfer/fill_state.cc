@@ -84,7 +84,7 @@ void FillState::LetGoOthersOnFillThread(const std::vector<AssignedSource>& wante
         return SameSource(w, source->assigned);
       });
       if (named) continue;
-      source->let_go = true;
+      source->let_go = source->replaced = true;
       core_.RetireSource(source->index);
       CountReroute();
       closing.push_back(source->pull);
@@ -511,7 +511,8 @@ FillStatus FillState::status() const {
          .corrupt_segments = core_.corrupt_from(source->index),
          .active = any ? source->last_byte - source->first_byte : absl::ZeroDuration(),
          .failed = !source->failure.empty(),
-         .failure = source->failure});
+         .failure = source->failure,
+         .replaced = source->replaced});
   }
   return status;
 }

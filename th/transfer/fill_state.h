@@ -45,7 +45,8 @@ struct FillSource final : PullSink {
   std::shared_ptr<Pull> pull;  // shared with the data thread that is just asking
   bool open = false;           // OnClosed is still to come
   bool admitted = false;
-  bool let_go = false;  // by us, or reported as failed: nothing more is to be said of it
+  bool let_go = false;    // by us, or reported as failed: nothing more is to be said of it
+  bool replaced = false;  // let go because a newer assignment does not name it
   std::string peer;
   std::string transport;
   std::string failure;

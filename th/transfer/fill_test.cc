@@ -371,6 +371,8 @@ TEST_F(FillTest, SourceThatANewAssignmentOmitsIsLetGoAndNotBlamed) {
   fill.SetSources(kSecond, {b().AsSource()});
   reader().observer.AwaitComplete();
   EXPECT_THAT(reader().observer.losses(), IsEmpty());
+  EXPECT_TRUE(fill.status().sources[0].replaced);
+  EXPECT_FALSE(fill.status().sources[1].replaced);
   EXPECT_EQ(fill.status().reroutes, 1);
 }
 
