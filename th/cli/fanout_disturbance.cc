@@ -107,6 +107,7 @@ class DisturbedUpdate {
     TH_ASSIGN_OR_RETURN(const FanoutRound others, FanoutStage::RoundOf(readers_));
     round_.others_seconds = others.last_reader_seconds();
     for (const FanoutReader& reader : others.readers) round_.reread_bytes += reader.reread_bytes;
+    round_.others = others.readers;
     for (const auto& [name, at_s] : noticed_at_) {
       // One that said nothing more had all it needed, or ended between two words.
       const double seen = at_s > 0 ? at_s : EndOf(name);

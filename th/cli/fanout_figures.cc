@@ -30,11 +30,10 @@ json ListOf(const std::vector<DisturbedRound>& rounds, T DisturbedRound::*member
   return list;
 }
 
-// {"reader-2/0": {"reader-1/0": 134217728}}: of the last round.
-json SourcesOf(const FanoutArm& arm) {
+// {"reader-2/0": {"reader-1/0": 134217728}}.
+json SourcesOf(const std::vector<FanoutReader>& readers) {
   json sources = json::object();
-  if (arm.rounds.empty()) return sources;
-  for (const FanoutReader& reader : arm.rounds.back().readers) {
+  for (const FanoutReader& reader : readers) {
     json& of_reader = sources[reader.name] = json::object();
     for (const auto& [source, bytes] : reader.sources) of_reader[source] = bytes;
   }
@@ -58,7 +57,8 @@ void AddArm(const FanoutMeasurement& measured, const FanoutArm& arm, json* repor
   keys[arm.name + "_per_reader_seconds"] = figures.per_reader_seconds;
   keys[arm.name + "_copies_sent"] = figures.copies_sent;
   keys[arm.name + "_ratio"] = figures.ratio;
-  keys[arm.name + "_sources"] = SourcesOf(arm);
+  keys[arm.name + "_sources"] =
+      SourcesOf(arm.rounds.empty() ? std::vector<FanoutReader>{} : arm.rounds.back().readers);
   const FanoutArm* const ours = Find(measured, kOurs);
   if (ours == nullptr || arm.name == kOurs) return;
   keys[arm.name + "_over_ours"] = Over(figures.seconds, FiguresOf(measured, *ours).seconds);
@@ -76,6 +76,11 @@ void AddDisturbance(const FanoutMeasurement& measured, json* report) {
   keys["reread_bytes_of_rounds"] = ListOf(measured.disturbed, &DisturbedRound::reread_bytes);
   keys["disturbed_at_fraction"] = ListOf(measured.disturbed, &DisturbedRound::at_fraction);
   keys["disturbed_dependents"] = ListOf(measured.disturbed, &DisturbedRound::dependents);
+  keys["disturbed_victims"] = ListOf(measured.disturbed, &DisturbedRound::victim);
+  keys["disturbed_sources"] = json::array();
+  for (const DisturbedRound& round : measured.disturbed) {
+    keys["disturbed_sources"].push_back(SourcesOf(round.others));
+  }
 }
 
 std::string DisturbanceText(const FanoutMeasurement& measured) {

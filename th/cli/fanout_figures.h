@@ -43,6 +43,7 @@ struct DisturbedRound {
   double noticed_seconds = 0;  // until the last of them received from another source
   double others_seconds = 0;   // from the first reader's start to the last other reader's end
   uint64_t reread_bytes = 0;   // of all others together
+  std::vector<FanoutReader> others;
 };
 
 struct FanoutMeasurement {

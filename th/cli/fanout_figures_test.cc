@@ -79,7 +79,11 @@ TEST(FanoutJsonTest, HasAnArmsKeysUnderItsName) {
 TEST(FanoutJsonTest, TellsTheWorstDisturbedRoundAgainstTheUndisturbedMedian) {
   FanoutMeasurement measured = Measured();
   measured.disturbance = "stop";
-  measured.disturbed = {{.at_fraction = 0.5, .noticed_seconds = 0.4, .others_seconds = 1.7},
+  measured.disturbed = {{.victim = "reader-1/0",
+                         .at_fraction = 0.5,
+                         .noticed_seconds = 0.4,
+                         .others_seconds = 1.7,
+                         .others = {Reader("reader-2/0", 1.7, "trainer-1/0")}},
                         {.noticed_seconds = 0.3, .others_seconds = 1.9, .reread_bytes = 7}};
   const nlohmann::json json = ToJson(measured);
   EXPECT_EQ(json["disturb"], "stop");
@@ -87,6 +91,8 @@ TEST(FanoutJsonTest, TellsTheWorstDisturbedRoundAgainstTheUndisturbedMedian) {
   EXPECT_NEAR(json["delay_seconds"], 0.7, 1e-9);
   EXPECT_EQ(json["reread_bytes"], 7);
   EXPECT_EQ(json["noticed_seconds_of_rounds"].size(), 2u);
+  EXPECT_EQ(json["disturbed_victims"][0], "reader-1/0");
+  EXPECT_EQ(json["disturbed_sources"][0]["reader-2/0"]["trainer-1/0"], 1000);
   EXPECT_THAT(TextOf(measured), HasSubstr("stop of a reader"));
 }
 
