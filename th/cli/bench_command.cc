@@ -148,7 +148,7 @@ void AddBenchCommand(CLI::App* app, ExitStatus* exit) {
   transfer->callback([flags, exit] { *exit = RunBench(*flags); });
   AddBenchServerCommand(bench, exit);
   AddBenchRegistryCommand(bench, exit);
-  AddFanoutCommand(bench, exit);
+  AddBenchFanoutCommand(bench, exit);
 }
 
 }  // namespace th

@@ -23,7 +23,7 @@ void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, rel
 void AddBenchCommand(CLI::App* app, ExitStatus* exit);
 void AddBenchRegistryCommand(CLI::App* bench, ExitStatus* exit);  // below `th bench`
 void AddBenchServerCommand(CLI::App* bench, ExitStatus* exit);    // likewise
-void AddFanoutCommand(CLI::App* bench, ExitStatus* exit);  // a subcommand of bench
+void AddBenchFanoutCommand(CLI::App* bench, ExitStatus* exit);    // likewise
 void AddSimulateCommand(CLI::App* app, ExitStatus* exit);
 void AddDemoCommand(CLI::App* app, ExitStatus* exit);
 void AddControlledRankCommand(CLI::App* app,

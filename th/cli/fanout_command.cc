@@ -169,7 +169,7 @@ ExitStatus RunFanout(const FanoutFlags& flags) {
 
 }  // namespace
 
-void AddFanoutCommand(CLI::App* bench, ExitStatus* exit) {
+void AddBenchFanoutCommand(CLI::App* bench, ExitStatus* exit) {
   auto flags = std::make_shared<FanoutFlags>();
   CLI::App* fanout = bench->add_subcommand(
       "fanout",
