@@ -179,6 +179,14 @@ TEST_F(OffloadTest, AllRanksOfAGroupOffloadTogether) {
   }
 }
 
+TEST_F(OffloadTest, ACopyDoesNotCountAgainstTheUplinkCap) {
+  ASSERT_OK(controller_->Retain(1));
+  constexpr uint64_t kUplink = kSlowBytes / 30;  // over it the copy would take half a minute
+  Worker trainer = Roomy("trainer", kRoom, TestShard(kSlowBytes), kUplink);
+  ASSERT_OK(trainer.PublishAndWait(1));
+  EXPECT_OK(trainer.buffer.Unpublish({.offload_timeout = absl::Seconds(10)}));
+}
+
 TEST_F(OffloadTest, SlowReadersDoNotHoldTheUnpublishBeyondItsDrainAndLoseNothing) {
   ASSERT_OK(controller_->Retain(1));
   Worker trainer = Roomy("trainer", kRoom, TestShard(kSlowBytes));

@@ -191,6 +191,11 @@ void ServingTable::CountSent(Transfer& transfer, uint64_t payload_bytes, absl::T
 
 // ---- the uplink
 
+bool ServingTable::IsCapped(const Transfer& transfer) const {
+  const CapabilityClaims& claims = transfer.open.capability.claims;
+  return has_uplink_cap_ && claims.reader != claims.source.worker;
+}
+
 UplinkBucket::Grant ServingTable::TakeUplink(const Transfer& transfer, uint64_t wanted,
                                              absl::Time now) {
   absl::MutexLock lock(&bucket_mu_);

@@ -62,7 +62,8 @@ class ServingTable {
   // `payload_bytes` went out: tells the holder now and then.
   void CountSent(Transfer& transfer, uint64_t payload_bytes, absl::Time now);
 
-  bool has_uplink_cap() const { return has_uplink_cap_; }
+  // Whether its bytes count against the uplink: not those of a worker that copies from itself.
+  bool IsCapped(const Transfer& transfer) const;
   UplinkBucket::Grant TakeUplink(const Transfer& transfer, uint64_t wanted, absl::Time now);
   void RefundUplink(uint64_t bytes);
 

@@ -250,7 +250,8 @@ bool SourceConnection::SendSome(uint64_t* budget) {
   const uint64_t allowed = Allowance(now);
   if (allowed == 0) return false;
   const Outbox::Sent sent = outbox_.Send(socket_.fd(), allowed);
-  if (table_->has_uplink_cap() && payload_in_outbox_ > 0 && sent.bytes < allowed) {
+  const bool taken = payload_in_outbox_ > 0 && table_->IsCapped(*transfer_);
+  if (taken && sent.bytes < allowed) {
     table_->RefundUplink(allowed - sent.bytes);
   }
   if (sent.error != 0 && sent.error != EAGAIN) {
@@ -275,7 +276,7 @@ void SourceConnection::NoteSent(uint64_t bytes, absl::Time now) {
 
 // How much may go out now. 0: the uplink is exhausted and a timer will pump.
 uint64_t SourceConnection::Allowance(absl::Time now) {
-  if (!table_->has_uplink_cap() || payload_in_outbox_ == 0) return outbox_.bytes_left();
+  if (payload_in_outbox_ == 0 || !table_->IsCapped(*transfer_)) return outbox_.bytes_left();
   const UplinkBucket::Grant grant = table_->TakeUplink(*transfer_, outbox_.bytes_left(), now);
   if (grant.bytes > 0) return grant.bytes;
   retrying_ = true;
