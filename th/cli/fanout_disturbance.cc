@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
@@ -17,8 +18,9 @@ namespace {
 
 using nlohmann::json;
 
-// For the server to see that the victim has gone, and for a cut link's connections to end.
+// For the victim to hear that its update is cancelled, and for the server to see that it has gone.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
+constexpr absl::Duration kRejoinTimeout = absl::Seconds(20);
 
 double NowSeconds() { return absl::ToDoubleSeconds(MonotonicNow() - absl::UnixEpoch()); }
 
@@ -133,8 +135,17 @@ class DisturbedUpdate {
       TH_RETURN_IF_ERROR(stage_.cast().stage().RunUntil([victim] { return victim->answered(); },
                                                         kFarewellTimeout, "the victim's leaving"));
     }
-    stage_.cast().Kill(victim_->group);
-    return stage_.Rejoin(victim_->group);
+    return Rejoin();
+  }
+
+  // The server may still see the killed process's stream, which is over within moments.
+  absl::Status Rejoin() {
+    const absl::Time deadline = MonotonicNow() + kRejoinTimeout;
+    for (;;) {
+      stage_.cast().Kill(victim_->group);
+      const absl::Status joined = stage_.Rejoin(victim_->group);
+      if (!absl::IsAlreadyExists(joined) || MonotonicNow() >= deadline) return joined;
+    }
   }
 
   FanoutStage& stage_;
