@@ -189,7 +189,7 @@ TEST_F(OffloadTest, ACopyDoesNotCountAgainstTheUplinkCap) {
 
 TEST_F(OffloadTest, SlowReadersDoNotHoldTheUnpublishBeyondItsDrainAndLoseNothing) {
   ASSERT_OK(controller_->Retain(1));
-  Worker trainer = Roomy("trainer", kRoom, TestShard(kSlowBytes));
+  Worker trainer = Roomy("trainer", kRoom, TestShard(kSlowBytes), kSlowUplink);
   trainer.shard.FillWith(7);
   ASSERT_OK(trainer.PublishAndWait(1));
   std::vector<Worker> rollouts;
