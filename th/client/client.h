@@ -69,7 +69,8 @@ struct ClientOptions {
   Location location;   // what is left empty is found out (host) or stays unknown
   bool spot = false;   // may vanish at short notice
   // Host memory for copies of retained versions whose last replica would go with this rank's
-  // buffers. 0: none, and such an unpublish or update fails unless it says kDrop.
+  // buffers. 0: none, and such an unpublish or update fails unless it says kDrop. Twice the shard
+  // is enough for a trainer that keeps one version: the copy before may still be let go.
   uint64_t offload_limit_bytes = 0;
   std::string credentials;  // reserved: passed on, not checked yet
   absl::Duration join_timeout = absl::Seconds(10);
@@ -171,7 +172,8 @@ class UpdateResult {
   std::vector<SourceShare> sources;
 };
 
-inline VersionSelector Latest() { return LatestVersion{}; }
+// `back`: so many published versions before it.
+inline VersionSelector Latest(uint32_t back = 0) { return LatestVersion{.back = back}; }
 
 template <typename T>
 using ResultCallback = std::function<void(absl::StatusOr<T>)>;

@@ -1,5 +1,7 @@
 #include "th/client/membership.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,12 @@ namespace {
 // Beyond the session's own join timeout, for what it asked for to be carried out.
 constexpr absl::Duration kJoinGrace = absl::Seconds(5);
 
+// The arena counts whole pages of its own, a part of one more for each copy.
+uint64_t ArenaBytesFor(uint64_t limit_bytes, uint64_t max_copies) {
+  const uint64_t slack = max_copies * kArenaAlignment;
+  return limit_bytes + std::min(slack, std::numeric_limits<uint64_t>::max() - limit_bytes);
+}
+
 }  // namespace
 
 Membership::Membership(Parts parts)
@@ -21,9 +29,8 @@ Membership::Membership(Parts parts)
       connector_(std::move(parts.connector)),
       options_(parts.options),
       limits_(parts.limits),
-      // The arena counts whole pages of its own, a part of one more for each copy.
       offload_arena_(std::make_shared<HostArena>(HostArena::Options{
-          .limit_bytes = options_.offload_limit_bytes + limits_.max_buffers * kArenaAlignment})),
+          .limit_bytes = ArenaBytesFor(options_.offload_limit_bytes, limits_.max_buffers)})),
       session_(std::move(parts.options), parts.limits) {}
 
 Membership::~Membership() = default;

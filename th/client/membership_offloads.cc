@@ -8,8 +8,13 @@
 namespace th {
 namespace {
 
+// Goes back to the system at once: copies are rare, and as large as the shards.
 struct OffloadMemory {
-  std::shared_ptr<HostArena> arena;  // outlives the block
+  ~OffloadMemory() {
+    block = HostBlock();
+    arena->Trim();
+  }
+  std::shared_ptr<HostArena> arena;
   HostBlock block;
 };
 

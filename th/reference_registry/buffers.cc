@@ -242,6 +242,7 @@ void DetachBuffer(Turn& turn, Buffer& buffer) {
   const Rank rank = RankOf(buffer);
   ClearContent(turn, buffer);
   if (replica.phase != ReplicaPhase::kIdle) InvalidateReplica(turn, replica);
+  if (replica.offload) turn.to_review.insert(replica.group->model->key);
   replica.buffers.erase(rank);
   ReleaseLayout(turn, buffer);
   if (!replica.buffers.empty()) return;

@@ -123,6 +123,9 @@ bool AllRanksHold(const Replica& replica, VersionSequence version) {
 void SettlePhase(Turn& turn, Buffer& buffer) {
   Replica& replica = *buffer.replica;
   const Content& content = *buffer.content;
+  if (replica.released) {  // its rank is about to hear that it may go
+    return SetPhase(turn, replica, ReplicaPhase::kDraining, content.version);
+  }
   if (replica.phase == ReplicaPhase::kHolding && replica.version == content.version) {
     if (content.complete) buffer.content->committed = true;
     return Reindex(turn, buffer);

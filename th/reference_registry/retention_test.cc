@@ -303,8 +303,8 @@ TEST_F(RetentionRestartTest, WhatARankHasHeardIsNotDecidedAnew) {
   hub_.Restart();
   // The other rank is back first, and nothing is retained any more.
   AnnouncedBuffer unaware = HoldingStill(group[1], one);
-  unaware.last_finished = FinishedOperation{
-      .number = group[1].number, .kind = OperationKind::kPublish, .version = one};
+  unaware.last_finished =
+      FinishedOperation{.number = group[1].number, .kind = OperationKind::kPublish, .version = one};
   ASSERT_TRUE(group[1].Resume({unaware}));
   KeepLatest(0);
   AskToUnpublish(group[1]);
@@ -435,6 +435,23 @@ TEST_F(ReleaseTest, ARankThatWasAwayHearsItWhenItIsBack) {
   held.offload = true;
   ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
   EXPECT_TRUE(IsReleased(*copy_));
+}
+
+TEST_F(ReleaseTest, AReleasedCopyThatComesBackIsNoReplicaThatStays) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  TestRank rollout = Roomy("rollout");
+  rollout.Update();
+  rollout.Fill();
+  copy_->Disconnect();
+  rollout.Done();
+  ASSERT_EQ(rollout.Finished().outcome, UpdateOutcome::kMoved);
+  AnnouncedBuffer held = copy_->Holding(one_, /*publisher=*/false, "one");
+  held.offload = true;
+  ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
+  EXPECT_TRUE(IsReleased(*copy_));
+  AskToUnpublish(rollout);
+  EXPECT_TRUE(rollout.Finished().offload_first);
 }
 
 TEST_F(ReleaseTest, ACopyOutlivesTheServer) {

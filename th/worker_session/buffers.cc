@@ -98,8 +98,9 @@ absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string f
 }
 
 absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
-                                          OperationNumber number, absl::Time now) {
-  std::string name = absl::StrCat(original.name, ".offload-",
+                                          VersionSequence version, OperationNumber number,
+                                          absl::Time now) {
+  std::string name = absl::StrCat(original.name, ".offload-", version.value, ".",
                                   state.membership.group_generation.value, ".", number.value);
   TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
   Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);

@@ -15,10 +15,11 @@ namespace th::session {
 
 absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string form,
                                    std::shared_ptr<const ShardLayout> layout, absl::Time now);
-// A copy of `original`, for its operation `number`; the driver is asked for its memory. The name is
-// the same at all ranks, and never used again.
+// A copy of `original`, which holds `version`, for its operation `number`; the driver is asked for
+// its memory. The name is the same at all ranks, and never used again.
 absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
-                                          OperationNumber number, absl::Time now);
+                                          VersionSequence version, OperationNumber number,
+                                          absl::Time now);
 // In every state: pending calls end CANCELLED, the driver closes what it reads and serves. What the
 // driver still reports of it is ignored.
 absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now);

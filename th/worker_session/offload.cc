@@ -61,12 +61,14 @@ void BeginOffload(State& state, Operation& operation, absl::Time now) {
       ++operation.offloads > kMaxOffloadsOfOperation
           ? absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
                                             kMaxOffloadsOfOperation, " times"))
-          : AddOffloadBuffer(state, buffer, operation.key.number, now);
+          : AddOffloadBuffer(state, buffer, version.sequence, operation.key.number, now);
   if (!copy.ok()) return FailWaiting(state, operation, copy.status(), now);
   operation.offload = *copy;
   // Its copy's update ends first, if only by its own deadline.
   operation.timeout_at = now + operation.offload_timeout + 2 * kOperationGrace;
-  state.offloads[*copy] = {.version = version, .timeout = operation.offload_timeout};
+  state.offloads[*copy] = {.version = version,
+                           .timeout = operation.offload_timeout,
+                           .generation = state.membership.group_generation};
 }
 
 void EndFilling(State& state, BufferId copy, const absl::Status& filled, absl::Time now) {
@@ -81,11 +83,24 @@ void EndFilling(State& state, BufferId copy, const absl::Status& filled, absl::T
   }
 }
 
+void BeginRelease(State& state, BufferId copy, absl::Time now) {
+  state.offloads.at(copy).phase = OffloadPhase::kReleasing;
+  Buffer& buffer = *state.FindBuffer(copy);
+  // Of one that is not published there is nothing to drain.
+  (void)buffer.contract.Unpublish(now, state.limits.drain_timeout);
+  Pump(state, buffer, now);
+}
+
 void PumpOffload(State& state, BufferId copy, absl::Time now) {
   Offload& offload = state.offloads.at(copy);
   if (offload.phase == OffloadPhase::kFilling && offload.filled.has_value()) {
-    return EndFilling(state, copy, *std::exchange(offload.filled, std::nullopt), now);
+    EndFilling(state, copy, *std::exchange(offload.filled, std::nullopt), now);
+    if (!state.offloads.contains(copy)) return;
   }
+  // One that holds nothing any more (it was refused, its version rolled back) is of no use.
+  const BufferState contract = state.FindBuffer(copy)->contract.state();
+  const bool useless = offload.release_wanted || contract != BufferState::kPublished;
+  if (offload.phase == OffloadPhase::kHeld && useless) BeginRelease(state, copy, now);
   const bool drained = state.FindBuffer(copy)->contract.state() != BufferState::kDraining;
   if (offload.phase == OffloadPhase::kReleasing && drained) Free(state, copy, now);
 }
@@ -96,24 +111,26 @@ void NoteOffloadAllocated(State& state, BufferId copy, const absl::Status& statu
   const auto found = state.offloads.find(copy);
   if (found == state.offloads.end() || found->second.phase != OffloadPhase::kAllocating) return;
   Offload& offload = found->second;
+  Buffer& buffer = *state.FindBuffer(copy);
   offload.phase = OffloadPhase::kFilling;
-  absl::Status begun = status;
-  if (begun.ok()) {
-    begun = BeginUpdate(state, *state.FindBuffer(copy), CallId(),
-                        {.selector = offload.version.sequence, .timeout = offload.timeout}, now);
+  if (offload.generation != state.membership.group_generation) {
+    offload.filled = absl::AbortedError("the group counts anew");
+    return;
   }
-  if (!begun.ok()) offload.filled = begun;
-  Pump(state, *state.FindBuffer(copy), now);
+  const absl::Status begun =
+      BeginUpdate(state, buffer, CallId(),
+                  {.selector = offload.version.sequence, .timeout = offload.timeout}, now);
+  if (!begun.ok()) {
+    offload.filled = begun;
+  } else if (!status.ok()) {
+    Conclude(*FindUpdate(buffer), {.status = status});  // the other ranks hear of it
+  }
+  Pump(state, buffer, now);
 }
 
-void HandleOffloadReleased(State& state, const OffloadReleased& message, absl::Time now) {
+void HandleOffloadReleased(State& state, const OffloadReleased& message) {
   const auto found = state.offloads.find(message.buffer);
-  if (found == state.offloads.end() || found->second.phase != OffloadPhase::kHeld) return;
-  found->second.phase = OffloadPhase::kReleasing;
-  Buffer& copy = *state.FindBuffer(message.buffer);
-  // Of one that is not published there is nothing to drain.
-  (void)copy.contract.Unpublish(now, state.limits.drain_timeout);
-  Pump(state, copy, now);
+  if (found != state.offloads.end()) found->second.release_wanted = true;
 }
 
 void PumpOffloads(State& state, absl::Time now) {

@@ -1,7 +1,8 @@
 // Copies of retained versions that the server has asked for before an unpublish or update takes the
 // last replica away. A copy is an ordinary buffer of this worker in host memory, named
-// "BUFFER.offload-GENERATION.OPERATION", filled by an ordinary update of the whole group to exactly
-// that version. While it grows the operation that has asked waits; then that asks the server again.
+// "BUFFER.offload-VERSION.GENERATION.OPERATION", filled by an ordinary update of the whole group to
+// exactly that version. While it grows the operation that has asked waits; then that asks the
+// server again.
 //
 //   allocating ──(memory)──► filling ──(the group holds it)──► held ──(OffloadReleased)──►
 //   releasing
@@ -18,7 +19,7 @@ namespace th::session {
 
 // The driver's answer to AllocateOffload.
 void NoteOffloadAllocated(State& state, BufferId copy, const absl::Status& status, absl::Time now);
-void HandleOffloadReleased(State& state, const OffloadReleased& message, absl::Time now);
+void HandleOffloadReleased(State& state, const OffloadReleased& message);
 
 // Takes every step that offloads allow now, those that add and remove buffers among them: after
 // every event, outside of any walk over the buffers.

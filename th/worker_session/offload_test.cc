@@ -120,6 +120,11 @@ TEST_F(OffloadTest, NothingElseMayBeginMeanwhile) {
                                  HasSubstr("an unpublish of the buffer is in progress")));
   EXPECT_THAT(worker_.session.Reset(buffer_, worker_.now),
               StatusIs(absl::StatusCode::kFailedPrecondition));
+  // Not even when the publication was lost meanwhile: the leave would take the next one away.
+  worker_.Say(PublicationRefused{buffer_, kStep1.sequence, absl::AbortedError("rolled back")});
+  EXPECT_THAT(worker_.session.Publish(CallId(3), buffer_, {.label = Label("step-2")}, worker_.now),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("an unpublish of the buffer is in progress")));
 }
 
 TEST_F(OffloadTest, WithoutAServerItDrainsAndLosesTheVersion) {
@@ -147,7 +152,7 @@ TEST_F(OffloadTest, TheCopyIsFilledByAnUpdateOfItsOwnThenItAsksAgain) {
   const auto registered = worker_.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
   EXPECT_TRUE(registered[0].buffer.offload);
-  EXPECT_EQ(registered[0].buffer.buffer_name, "weights.offload-1.2");
+  EXPECT_EQ(registered[0].buffer.buffer_name, "weights.offload-7.1.2");
   const BufferId copy = AllocatedCopy();
   const auto update = StartsOf(copy);
   ASSERT_THAT(update, SizeIs(1));
@@ -193,7 +198,7 @@ TEST_F(OffloadTest, WithoutMemoryTheBufferStaysPublished) {
   worker_.session.HandleOffloadAllocated(copy, absl::ResourceExhaustedError("no memory"),
                                          worker_.now);
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kResourceExhausted,
-                                         HasSubstr("the offload failed: no memory")));
+                                         HasSubstr("no memory")));
   EXPECT_EQ(State(), BufferState::kPublished);
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
   EXPECT_THAT(worker_.TakeSent<UnregisterBuffer>(), SizeIs(1));
@@ -224,6 +229,75 @@ TEST_F(OffloadTest, AReleasedCopyLetsItsReadersGoFirst) {
   EXPECT_THAT(worker_.TakeSent<UnregisterBuffer>(), SizeIs(1));
 }
 
+TEST_F(OffloadTest, AReleaseThatComesBeforeTheEndOfTheUpdateIsNotForgotten) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  const BufferId copy = AllocatedCopy();
+  worker_.Say(OffloadReleased{copy});
+  EXPECT_THAT(worker_.Take<FreeOffload>(), IsEmpty());
+  FillCopy(copy);
+  EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
+}
+
+TEST_F(OffloadTest, ACopyThatIsRefusedIsFreed) {
+  const BufferId copy = OffloadedCopy();
+  worker_.Say(PublicationRefused{copy, kStep1.sequence, absl::AbortedError("rolled back")});
+  EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
+  EXPECT_THAT(worker_.TakeSent<UnregisterBuffer>(), SizeIs(1));
+}
+
+TEST_F(OffloadTest, TheOtherRanksHearThatThereIsNoMemory) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
+  worker_.Say(BufferRegistered{copy, absl::OkStatus()});
+  worker_.session.HandleOffloadAllocated(copy, absl::ResourceExhaustedError("no memory"),
+                                         worker_.now);
+  const auto failed = worker_.TakeSent<RankFailed>();
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_EQ(failed[0].key.buffer, copy);
+}
+
+TEST_F(OffloadTest, MemoryThatComesAfterTheGroupHasChangedIsGivenBack) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
+  worker_.Say(GroupChanged{GroupGeneration(2), {"trainer", Rank(1)}});
+  worker_.Drop();
+  worker_.session.HandleOffloadAllocated(copy, absl::OkStatus(), worker_.now);
+  EXPECT_THAT(StartsOf(copy), IsEmpty());
+  EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
+}
+
+TEST_F(OffloadTest, AfterADrainThatTheServerDidNotBeginItHearsWhatIsHeld) {
+  ASSERT_OK(Unpublish());
+  worker_.Drop();
+  worker_.Finish({buffer_, OperationNumber(2)}, OperationKind::kUnpublish,
+                 absl::DeadlineExceededError("a rank is missing"));
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(State(), BufferState::kWritable);
+  const auto told = worker_.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_FALSE(told[0].buffer.held.has_value());
+}
+
+TEST_F(OffloadTest, AnUpdateWaitsForItsCopyHoweverLongTheMemoryTakes) {
+  ASSERT_OK(worker_.session.Update(CallId(2), buffer_,
+                                   {.timeout = absl::Seconds(1),
+                                    .on_retention = OnRetention::kOffload,
+                                    .offload_timeout = absl::Seconds(1)},
+                                   worker_.now));
+  OffloadFirst(2, OperationKind::kUpdate);
+  const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
+  worker_.Say(BufferRegistered{copy, absl::OkStatus()});
+  worker_.Drop();
+  for (int second = 0; second < 20; ++second) worker_.Pass(absl::Seconds(1));
+  EXPECT_THAT(worker_.Take<OperationDone>(), IsEmpty());
+  worker_.session.HandleOffloadAllocated(copy, absl::OkStatus(), worker_.now);
+  FillCopy(copy);
+  EXPECT_THAT(StartsOf(buffer_), SizeIs(1));
+}
+
 TEST_F(OffloadTest, ACopyIsAnnouncedToTheNextServer) {
   const BufferId copy = OffloadedCopy();
   worker_.BreakStream();
@@ -249,6 +323,8 @@ TEST_F(OffloadTest, AGroupThatChangesEndsTheWait) {
   AllocatedCopy();
   worker_.Say(GroupChanged{GroupGeneration(2), {"trainer", Rank(1)}});
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kAborted));
+  EXPECT_EQ(State(), BufferState::kWritable);
+  EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
 }
 
 TEST_F(OffloadTest, LeavingEndsTheWait) {

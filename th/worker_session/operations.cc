@@ -55,9 +55,11 @@ absl::Status TimeIsUp(const State& state, const Operation& operation) {
   return absl::DeadlineExceededError(text);
 }
 
-// Unpublish has its own rule: it ends well without the server once it is drained.
+// Unpublish has its own rule: it ends well without the server once it is drained. What waits for a
+// copy hears of that copy's end.
 bool Expires(const Operation& operation) {
-  return operation.kind() != OperationKind::kUnpublish && !operation.verdict.has_value();
+  return operation.kind() != OperationKind::kUnpublish && !operation.verdict.has_value() &&
+         !operation.waits_for_offload();
 }
 
 absl::Time DeadlineOf(const State& state, const Operation& operation) {

@@ -16,6 +16,9 @@ absl::Status CanPublish(const State& state, const Buffer& buffer, const PublishR
   if (FindUpdate(buffer) != nullptr) {
     return absl::FailedPreconditionError("an update of the buffer is in progress");
   }
+  if (FindAskedUnpublish(buffer) != nullptr) {
+    return absl::FailedPreconditionError("an unpublish of the buffer is in progress");
+  }
   return absl::OkStatus();
 }
 

@@ -229,8 +229,10 @@ enum class OffloadPhase : uint8_t { kAllocating, kFilling, kHeld, kReleasing };
 
 struct Offload {
   VersionInfo version;
-  absl::Duration timeout;  // of its update
+  absl::Duration timeout;      // of its update
+  GroupGeneration generation;  // that it was begun in
   OffloadPhase phase = OffloadPhase::kAllocating;
+  bool release_wanted = false;         // the server knew before this rank that it is held
   std::optional<absl::Status> filled;  // the update's end, until PumpOffloads has seen it
 };
 

@@ -66,7 +66,10 @@ void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time 
   operation.drained = true;
   operation.readers_cut = buffer.drain_cut;
   Forget(buffer);
-  if (!operation.orphaned && operation.told) {
+  if (operation.verdict.has_value() && operation.verdict->from_server) {
+    // The server has ended it before this rank drained, and takes it for a holder still.
+    Reannounce(state, buffer, now);
+  } else if (!operation.orphaned && operation.told) {
     SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut}, now);
   }
 }

@@ -73,7 +73,7 @@ struct MessageHandler {
     session::HandleCommandFinished(state, message);
   }
   void operator()(const OffloadReleased& message) {
-    session::HandleOffloadReleased(state, message, now);
+    session::HandleOffloadReleased(state, message);
   }
 };
 
