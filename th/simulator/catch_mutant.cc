@@ -13,7 +13,7 @@
 namespace th {
 namespace {
 
-constexpr uint64_t kMaxSeeds = 300;
+constexpr uint64_t kMaxSeeds = 600;
 std::string& MutationInForce() {
   static auto& name = *new std::string("none");
   return name;
