@@ -40,12 +40,13 @@ absl::StatusOr<Membership::BufferPtr> Membership::MakeOffloadBuffer(
 void Membership::Do(AllocateOffload order) {
   runtime_->sealer().Post([self = shared_from_this(), order = std::move(order)] {
     absl::StatusOr<BufferPtr> buffer = self->MakeOffloadBuffer(order);
-    if (buffer.ok()) {
+    const absl::Status made = buffer.status();
+    if (made.ok()) {
       absl::MutexLock lock(&self->mu_);
       self->buffers_[order.copy] = *std::move(buffer);
     }
     self->Enter([&](WorkerSession& session, absl::Time now) {
-      session.HandleOffloadAllocated(order.copy, buffer.status(), now);
+      session.HandleOffloadAllocated(order.copy, made, now);
     });
   });
 }

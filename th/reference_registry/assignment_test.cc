@@ -243,6 +243,7 @@ TEST(AssignmentTest, ReadersThatStartTogetherCostThePublisherOneCopy) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");
   std::vector<TestRank> readers;
+  readers.reserve(8);
   for (int i = 0; i < 8; ++i) readers.push_back(Rollout(hub, absl::StrCat("rollout-", i)));
   for (TestRank& reader : readers) reader.Update();
   int from_publisher = 0;
