@@ -151,9 +151,9 @@ typedef struct th_unpublish_options {
 
 typedef struct th_update_options {
   size_t struct_size;
-  double timeout;       /* 0: 600 */
-  double drain_timeout; /* 0: 5 */
-  const char* floor;    /* "#epoch.number": nothing older; NULL: no floor */
+  double timeout;         /* 0: 600 */
+  double drain_timeout;   /* 0: 5 */
+  const char* floor;      /* "#epoch.number": nothing older; NULL: no floor */
   int32_t drop_retained;  /* as th_unpublish_options, of what was held before */
   double offload_timeout; /* 0: 60 */
 } th_update_options;

@@ -46,7 +46,7 @@ struct ReadResult {
 struct VersionResult {
   std::string label;
   absl::Duration published;
-  uint32_t groups = 0;         // that moved to it
+  uint32_t groups = 0;  // that moved to it
   // Of the groups that moved to it; 0: none has. One that joins later asks later.
   absl::Duration slowest_update;
   absl::Duration last_reader;  // the end of the last one, after the publication

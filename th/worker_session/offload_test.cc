@@ -197,8 +197,8 @@ TEST_F(OffloadTest, WithoutMemoryTheBufferStaysPublished) {
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
   worker_.session.HandleOffloadAllocated(copy, absl::ResourceExhaustedError("no memory"),
                                          worker_.now);
-  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kResourceExhausted,
-                                         HasSubstr("no memory")));
+  EXPECT_THAT(TheDone().status,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no memory")));
   EXPECT_EQ(State(), BufferState::kPublished);
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
   EXPECT_THAT(worker_.TakeSent<UnregisterBuffer>(), SizeIs(1));
