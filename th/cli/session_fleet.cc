@@ -142,7 +142,7 @@ class SessionFleet::Worker final : public ControlStreamObserver,
     if (std::exchange(pumping_, true)) return;
     if (session_.NextDeadline() <= now) session_.HandleTick(now);
     while (std::optional<SessionOutput> output = session_.PollOutput()) {
-      std::visit([this](auto& each) { Do(each); }, *output);
+      std::visit([this](auto& each) { this->Do(each); }, *output);
     }
     pumping_ = false;
     ArmTimer();
