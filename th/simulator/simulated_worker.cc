@@ -179,9 +179,7 @@ void SimulatedWorker::Stop() {
 void SimulatedWorker::Continue() {
   if (!stopped()) return;
   SetStopped(false);
-  for (auto& [id, holding] : holdings_) {
-    if (holding.fill != nullptr) holding.fill->ContinueAll();
-  }
+  ForEachFill([&](SimulatedFill& fill) { fill.ContinueAll(); });
 }
 
 void SimulatedWorker::BreakStream() {
@@ -269,31 +267,23 @@ void SimulatedWorker::HandlePullClosed(TransferId transfer) {
 void SimulatedWorker::HandlePullContinues(TransferId transfer) { serving_.Pump(transfer); }
 
 void SimulatedWorker::HandlePullAdmitted(TransferId transfer, absl::Status status) {
-  for (auto& [id, holding] : holdings_) {
-    if (holding.fill != nullptr) holding.fill->HandleAdmitted(transfer, status);
-  }
+  ForEachFill([&](SimulatedFill& fill) { fill.HandleAdmitted(transfer, status); });
   Settle();
 }
 
 void SimulatedWorker::HandleSegment(TransferId transfer, const SentSegment& segment) {
-  for (auto& [id, holding] : holdings_) {
-    if (holding.fill != nullptr) holding.fill->HandleSegment(transfer, segment);
-  }
+  ForEachFill([&](SimulatedFill& fill) { fill.HandleSegment(transfer, segment); });
   Settle();
   serving_.PumpAll();
 }
 
 void SimulatedWorker::HandleSourceAlive(TransferId transfer) {
-  for (auto& [id, holding] : holdings_) {
-    if (holding.fill != nullptr) holding.fill->HandleAlive(transfer);
-  }
+  ForEachFill([&](SimulatedFill& fill) { fill.HandleAlive(transfer); });
 }
 
 void SimulatedWorker::HandleSourceClosed(TransferId transfer, const std::string& why) {
   cluster_->Trace([&] { return absl::StrCat(Name(), ": a source is gone: ", why); });
-  for (auto& [id, holding] : holdings_) {
-    if (holding.fill != nullptr) holding.fill->HandleClosed(transfer, why);
-  }
+  ForEachFill([&](SimulatedFill& fill) { fill.HandleClosed(transfer, why); });
   Settle();
 }
 
@@ -309,6 +299,12 @@ void SimulatedWorker::HandleFillTick(OperationKey operation) {
 // Of the caller's own buffer; while a copy is made the caller waits for the server's leave.
 void SimulatedWorker::TellWait(BufferId buffer, WaitsFor what) const {
   if (buffer == buffer_id_ && on_wait != nullptr) on_wait(what);
+}
+
+void SimulatedWorker::ForEachFill(absl::FunctionRef<void(SimulatedFill&)> visit) {
+  for (auto& [id, holding] : holdings_) {
+    if (holding.fill != nullptr) visit(*holding.fill);
+  }
 }
 
 SimulatedFill* SimulatedWorker::FindFill(const OperationKey& operation) {

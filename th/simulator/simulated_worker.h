@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
@@ -160,6 +161,7 @@ class SimulatedWorker : public SimulatedProcess {
     SegmentSet held_before_fill;
   };
   SimulatedBuffer& own_buffer() { return holdings_.at(buffer_id_).buffer; }
+  void ForEachFill(absl::FunctionRef<void(SimulatedFill&)> visit);
   // The fill of an operation. Null: it does not go on.
   SimulatedFill* FindFill(const OperationKey& operation);
   bool AnyFillHasEvents() const;

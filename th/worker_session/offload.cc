@@ -13,22 +13,23 @@
 namespace th::session {
 namespace {
 
-Operation* FindWanting(State& state) {
+// The first open operation of any buffer that is so. Null: none.
+template <typename Predicate>
+Operation* FindOpen(State& state, Predicate is_so) {
   for (auto& [id, buffer] : state.buffers) {
     for (Operation& operation : buffer.operations) {
-      if (operation.offload_wanted.has_value() && !operation.verdict.has_value()) return &operation;
+      if (!operation.verdict.has_value() && is_so(operation)) return &operation;
     }
   }
   return nullptr;
 }
 
+Operation* FindWanting(State& state) {
+  return FindOpen(state, [](const Operation& o) { return o.offload_wanted.has_value(); });
+}
+
 Operation* WaitingFor(State& state, BufferId copy) {
-  for (auto& [id, buffer] : state.buffers) {
-    for (Operation& operation : buffer.operations) {
-      if (operation.offload == copy && !operation.verdict.has_value()) return &operation;
-    }
-  }
-  return nullptr;
+  return FindOpen(state, [copy](const Operation& o) { return o.offload == copy; });
 }
 
 void FailWaiting(State& state, Operation& operation, const absl::Status& why, absl::Time now) {
