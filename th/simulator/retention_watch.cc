@@ -21,7 +21,8 @@ uint64_t StepHeld(const SimulatedWorker& worker, BufferId id) {
   const bool received =
       state == BufferState::kFilling && buffer.held().count() == buffer.segment_count();
   if (state != BufferState::kPublished && !received) return 0;
-  absl::string_view label = worker.session().buffer_version(id).label.text();
+  const auto version = worker.session().buffer_version(id);
+  absl::string_view label = version.label.text();
   uint64_t step = 0;
   const bool named = absl::ConsumePrefix(&label, "step-") && absl::SimpleAtoi(label, &step);
   return named ? step : 0;
