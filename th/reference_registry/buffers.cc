@@ -35,9 +35,10 @@ absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced)
 absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
   auto replica = worker.group->replicas.find(announced.buffer_name);
   if (replica == worker.group->replicas.end()) return absl::OkStatus();
-  if (replica->second.offload != announced.offload) {
+  if (replica->second.offload != announced.offload ||
+      replica->second.staged_for != announced.staged_for) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "buffer ", announced.buffer_name, " is an offload buffer at one rank of group ",
+        "buffer ", announced.buffer_name, " is an offloaded or staged copy at one rank of group ",
         worker.group->name, " and none at another; choose another name"));
   }
   if (replica->second.form == announced.form) return absl::OkStatus();
@@ -80,6 +81,7 @@ Replica& EnsureReplica(Turn& turn, Group& group, const AnnouncedBuffer& announce
     replica.buffer_name = announced.buffer_name;
     replica.form = announced.form;
     replica.offload = announced.offload;
+    replica.staged_for = announced.staged_for;
     if (replica.offload) group.model->offloads.insert(replica.id);
     turn.state.replicas[replica.id] = &replica;
   }
