@@ -82,6 +82,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   auto impl = std::make_shared<Impl>();
   parts.connector = MakeGrpcConnector(options.server, impl->control_bytes, parts.runtime);
   parts.limits.join_timeout = options.join_timeout;
+  parts.staging_limit_bytes = options.staging_limit_bytes;
+  parts.snapshot_limit_bytes = options.snapshot_limit_bytes;
   parts.options = SessionOptionsOf(options, *parts.data_plane);
   impl->membership = std::make_shared<Membership>(std::move(parts));
   const absl::Status joined = impl->membership->Join();

@@ -1,0 +1,42 @@
+// Versions that a group receives beside what it holds, into spare host memory, to move them in
+// later. A staged copy is an ordinary buffer of this worker, named
+// "BUFFER.staged-GENERATION.OPERATION.COUNT" (the next operation of its original, and which Stage
+// before that), so that the copies of all ranks meet. It is filled by an ordinary update of the
+// whole group, and is a source from its first segment on. To apply it is an ordinary update of the
+// original to exactly that version, whose nearest source is the copy.
+//
+//   filling ─(resolved)─► memory asked ─► memory there ─(the group has it)─► held ─┐
+//      └──(already there, not available, an error)──► over ─► freed                │
+//   freed ◄──(drained)── releasing ◄──(applied, discarded, another Stage)──────────┘
+#ifndef TH_WORKER_SESSION_STAGING_H_
+#define TH_WORKER_SESSION_STAGING_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "th/worker_session/session_state.h"
+
+namespace th::session {
+
+// The copy that it fills; its OperationDone comes under that buffer. What was staged before is let
+// go.
+absl::StatusOr<BufferId> BeginStage(State& state, Buffer& original, CallId call,
+                                    UpdateRequest request, absl::Time now);
+// To the version that is staged; `request.selector` is not looked at.
+absl::Status BeginApply(State& state, Buffer& original, CallId call, UpdateRequest request,
+                        absl::Time now);
+// Ends a Stage that is under way (CANCELLED), lets go of what is held. Nothing to do is no error.
+void DiscardStaged(State& state, BufferId original, absl::Time now);
+// The version that is staged for `original`, and not let go of; an empty sequence: none.
+VersionInfo StagedVersion(const State& state, BufferId original);
+
+// The driver's answer to AllocateOffload, when `copy` is a staged one.
+void NoteStagedAllocated(State& state, BufferId copy, const absl::Status& status, absl::Time now);
+
+// Takes every step that staged copies allow now: after every event, outside of any walk over the
+// buffers.
+void PumpStaged(State& state, absl::Time now);
+
+}  // namespace th::session
+
+#endif  // TH_WORKER_SESSION_STAGING_H_
