@@ -284,8 +284,8 @@ void JoinTransaction::Apply(Turn& turn) const {
   if (!created) turn.state.deadlines.erase(DeadlineOf(replica, transaction));
   transaction.deadline = std::min(transaction.deadline, turn.now + timeout);
   turn.state.deadlines.insert(DeadlineOf(replica, transaction));
-  if (request.kind == OperationKind::kPublish && request.generation != BufferGeneration()) {
-    own.generation = request.generation;
+  if (request.kind == OperationKind::kPublish) {
+    if (request.generation != BufferGeneration()) own.generation = request.generation;
     own.snapshot_bytes = request.snapshot_bytes;
   }
   turn.to_evaluate.insert(replica.id);

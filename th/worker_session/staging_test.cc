@@ -194,7 +194,7 @@ TEST_F(StagingTest, AVersionThatWasWithdrawnSinceIsAnError) {
                                 .outcome = UpdateOutcome::kNotAvailable,
                                 .not_available = NotAvailableReason::kWithdrawn});
   EXPECT_THAT(TheDone().status,
-              StatusIs(absl::StatusCode::kFailedPrecondition,
+              StatusIs(absl::StatusCode::kAborted,
                        AllOf(HasSubstr("step-2"), HasSubstr("withdrawn by a roll-back"),
                              HasSubstr("buffer unchanged, still step-1"))));
 }

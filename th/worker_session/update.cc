@@ -132,11 +132,11 @@ bool OriginalHolds(const State& state, const Buffer& buffer, VersionSequence ver
 }
 
 absl::Status StagedIsGone(const VersionInfo& staged, NotAvailableReason reason) {
-  return absl::FailedPreconditionError(absl::StrCat(staged.ToString(), ", which is staged here, ",
-                                                    reason == NotAvailableReason::kWithdrawn
-                                                        ? "was withdrawn by a roll-back since"
-                                                        : "is not available any more",
-                                                    "; stage another one"));
+  return absl::AbortedError(absl::StrCat(staged.ToString(), ", which is staged here, ",
+                                         reason == NotAvailableReason::kWithdrawn
+                                             ? "was withdrawn by a roll-back since"
+                                             : "is not available any more",
+                                         "; stage another one"));
 }
 
 void PumpOpen(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
