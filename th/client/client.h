@@ -257,8 +257,8 @@ class WeightBuffer {
   absl::StatusOr<UpdateResult> Stage(VersionSelector version, StageOptions options = {});
   // Moves what is staged into the buffer, on all ranks or on none: no buffer is touched before all
   // ranks have called it. It takes the drain and a copy within the host. FAILED_PRECONDITION when
-  // nothing is staged, or it was withdrawn since; after an error see undefined(). What is staged is
-  // freed by a good Apply, and kept by a failed one.
+  // nothing is staged, ABORTED when it was withdrawn since; after an error see undefined(). What is
+  // staged is freed by a good Apply, and kept by a failed one.
   absl::StatusOr<UpdateResult> Apply(ApplyOptions options = {});
   // Ends a Stage under way with CANCELLED, frees what is staged once its readers have let go.
   void DiscardStaged();
@@ -310,6 +310,11 @@ class Client {
   // INVALID_ARGUMENT naming the tensor: duplicate name, strides, overlapping storages, null data,
   // sizes that disagree. Tensors at the same address with the same size are taken as aliases.
   absl::StatusOr<WeightBuffer> Register(std::vector<Tensor> tensors, RegisterOptions options = {});
+
+  // Until `version` is published, at most so long. DEADLINE_EXCEEDED saying why it is not there
+  // (not published, withdrawn, lost with a server). UNAVAILABLE without a server. Whether somebody
+  // holds it still is Update's to say.
+  absl::StatusOr<VersionInfo> WaitFor(VersionSelector version, absl::Duration timeout);
 
   // Every later version is withdrawn; readers move back at their next Update. Returns the version
   // gone back to. `idempotency_key` empty: one is made.

@@ -19,6 +19,9 @@ struct Client::Impl {
   // Shared with streams that outlive the membership.
   const std::shared_ptr<ControlByteCount> control_bytes = std::make_shared<ControlByteCount>(0);
   std::shared_ptr<Membership> membership;
+  std::string server;
+  absl::Mutex mu;
+  std::shared_ptr<Controller> controller ABSL_GUARDED_BY(mu);  // made by the first WaitFor
 };
 
 struct WeightBuffer::Impl {

@@ -320,7 +320,7 @@ TEST_F(StagingTest, AVersionThatIsWithdrawnBeforeItIsAppliedIsAnError) {
   ASSERT_OK(rollout.buffer.Stage(Latest()).status());
   ASSERT_OK(controller_->RollBack(Label("1")).status());
   const absl::Status applied = rollout.buffer.Apply().status();
-  EXPECT_THAT(applied, StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(applied, StatusIs(absl::StatusCode::kAborted));
   EXPECT_THAT(testing::Message(applied), HasSubstr("rank=rollout/0"));
   EXPECT_TRUE(rollout.shard.HasContentOf(1));
   EXPECT_FALSE(rollout.buffer.undefined());
