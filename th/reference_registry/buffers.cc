@@ -104,6 +104,15 @@ Buffer& AddBuffer(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) 
   return buffer;
 }
 
+// What was staged goes at each rank by itself: the others may be at the next Stage already, which
+// this rank has not begun.
+bool IsLateRelease(const Buffer& buffer) {
+  Replica& replica = *buffer.replica;
+  const Transaction* head = HeadOf(replica);
+  return !replica.staged_for.empty() && head != nullptr && head->begun &&
+         !head->participants.contains(RankOf(buffer));
+}
+
 // One worker at a time is asked, so that a layout crosses once.
 void WantLayout(Turn& turn, LayoutRecord& record, const Digest& digest, const Worker& from) {
   record.asked = from.id;
@@ -216,6 +225,7 @@ void ResetContent::Apply(Turn& turn) const {
   Buffer& own = *FindBuffer(turn.state, buffer);
   Replica& replica = *own.replica;
   const std::string name = NameOf(own).ToString();
+  if (IsLateRelease(own)) return ClearContent(turn, own);
   if (Transaction* head = HeadOf(replica); head != nullptr && head->begun) {
     FailOperation(turn, replica, head->number,
                   absl::AbortedError(absl::StrCat("rank ", name, " reset its buffer")));

@@ -19,7 +19,7 @@ using ::th::testing::StatusIs;
 TestRank CopyOf(const TestRank& rank) {
   TestRank copy = rank;
   copy.buffer = BufferId(2);
-  copy.buffer_name = "weights.staged-1.2.1";
+  copy.buffer_name = "weights.staged";
   copy.number = OperationNumber();
   AnnouncedBuffer announced = copy.Announced();
   announced.staged_for = rank.buffer_name;
@@ -32,6 +32,7 @@ class StagingTest : public ::testing::Test {
  protected:
   void SetUp() override {
     JoinAndRegister(trainer_);
+    JoinAndRegister(trainer_two_);
     JoinAndRegister(rollout_);
     version_ = PublishWhole(trainer_, "step-1");
   }
@@ -45,6 +46,7 @@ class StagingTest : public ::testing::Test {
 
   RegistryHarness hub_;
   std::vector<TestRank> trainer_ = MakeGroup(hub_, "trainer", 2);
+  std::vector<TestRank> trainer_two_ = MakeGroup(hub_, "trainer-2", 2);
   std::vector<TestRank> rollout_ = MakeGroup(hub_, "rollout", 2);
   std::vector<TestRank> copies_;
   VersionInfo version_;
@@ -111,11 +113,47 @@ TEST_F(StagingTest, ACopyDoesNotKeepWhatIsRetained) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has no room to offload")));
 }
 
+TEST_F(StagingTest, ARankThatIsGoneSinceLeavesTheOthersBuffersUntouched) {
+  StageWhole();
+  rollout_[1].Say(UnregisterBuffer{copies_[1].buffer});
+  StartOperation request = rollout_[0].UpdateRequest(version_.sequence);
+  request.timeout = absl::Milliseconds(100);
+  rollout_[0].Start(request);
+  hub_.Advance(absl::Milliseconds(150));
+  EXPECT_TRUE(rollout_[0].HearsNone<OperationResolved>());
+  EXPECT_THAT(rollout_[0].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST_F(StagingTest, ALateReleaseDoesNotEndTheNextStage) {
+  StageWhole();
+  PublishWhole(trainer_two_, "step-2");
+  copies_[0].Update();
+  copies_[0].Fill();
+  rollout_[1].Say(BufferReset{copies_[1].buffer});
+  EXPECT_TRUE(copies_[0].HearsNone<OperationFinished>());
+  copies_[0].Done();
+  copies_[1].Update();
+  copies_[1].FillWhole();
+  for (TestRank& copy : copies_) EXPECT_EQ(copy.Finished().outcome, UpdateOutcome::kMoved);
+}
+
+TEST_F(StagingTest, ARankThatComesLateHearsTheResult) {
+  UpdateWhole(rollout_);
+  for (TestRank& rank : rollout_) copies_.push_back(CopyOf(rank));
+  copies_[0].Update();
+  EXPECT_EQ(copies_[0].Finished().outcome, UpdateOutcome::kAlreadyThere);
+  PublishWhole(trainer_two_, "step-2");
+  copies_[1].Update();
+  const OperationFinished late = copies_[1].Finished();
+  EXPECT_EQ(late.outcome, UpdateOutcome::kAlreadyThere);
+  EXPECT_EQ(late.version, version_) << "the group's, not the newest";
+}
+
 TEST_F(StagingTest, RanksAgreeOnWhatABufferIs) {
   CopyOf(rollout_[0]);
   TestRank other = rollout_[1];
   other.buffer = BufferId(2);
-  other.buffer_name = "weights.staged-1.2.1";
+  other.buffer_name = "weights.staged";
   other.Say(RegisterBuffer{other.Announced()});
   EXPECT_THAT(other.Heard<BufferRegistered>().status,
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("offloaded or staged copy")));

@@ -33,11 +33,14 @@ bool OriginalHoldsWhole(const Replica& staged, VersionSequence version) {
   return original != staged.group->replicas.end() && GroupHoldsWhole(original->second, version);
 }
 
-// Whether the group has staged the version for these buffers.
+// Whether the group has staged the version for these buffers, or a part of it still has.
 bool IsStaged(const Replica& replica, VersionSequence version) {
   const auto& replicas = replica.group->replicas;
   return std::any_of(replicas.begin(), replicas.end(), [&](const auto& entry) {
-    return entry.second.staged_for == replica.buffer_name && GroupHoldsWhole(entry.second, version);
+    const auto& copies = entry.second.buffers;
+    return entry.second.staged_for == replica.buffer_name &&
+           std::any_of(copies.begin(), copies.end(),
+                       [&](const auto& copy) { return Holds(*copy.second, version); });
   });
 }
 

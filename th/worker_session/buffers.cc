@@ -111,11 +111,8 @@ absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
   return copy.id;
 }
 
-absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, uint32_t count,
-                                         absl::Time now) {
-  std::string name =
-      absl::StrCat(original.name, ".staged-", state.membership.group_generation.value, ".",
-                   original.next_number.value, ".", count);
+absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, absl::Time now) {
+  std::string name = absl::StrCat(original.name, ".staged");
   TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
   Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
   copy.staged_for = original.name;

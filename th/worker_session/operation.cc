@@ -112,14 +112,17 @@ absl::Status ErrorFor(const State& state, const Buffer& buffer, const Operation&
 }
 
 // What the end of an update means for a staged copy: its own update's, or one that moved it in.
-void NoteStagedEnd(State& state, const Buffer& buffer, const OperationDone& done) {
+void NoteStagedEnd(State& state, const Buffer& buffer, OperationDone& done) {
   if (done.kind != OperationKind::kUpdate) return;
   const bool here = done.status.ok() && done.outcome != UpdateOutcome::kNotAvailable;
   for (auto& [copy, staged] : state.staged) {
     if (copy == buffer.id) {
-      const bool moved = done.status.ok() && done.outcome == UpdateOutcome::kMoved;
-      staged.phase = moved ? StagedPhase::kHeld : StagedPhase::kOver;
+      // One that was staged before is staged still: to the caller there is no difference.
+      const bool holds = here && buffer.contract.state() == BufferState::kPublished &&
+                         buffer.contract.version() == done.version.sequence;
+      staged.phase = holds ? StagedPhase::kHeld : StagedPhase::kOver;
       staged.version = done.version;
+      if (holds) done.outcome = UpdateOutcome::kMoved;
     } else if (staged.original == buffer.id && here) {
       staged.release_wanted |=
           staged.phase == StagedPhase::kHeld && staged.version.sequence == done.version.sequence;

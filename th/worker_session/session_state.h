@@ -59,7 +59,7 @@ inline constexpr size_t kMaxAttributesUntold = 1024;
 inline constexpr int kMaxPumpPasses = 96;
 inline constexpr size_t kMaxPendingCommands = 64;
 inline constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
-// Of one event: filling, held, releasing, over, freed.
+// Of one event: held, over, releasing, idle, removed.
 inline constexpr int kMaxStagedPasses = 5;
 // Of one update: failed sources kept for the error, and told again after a reconnect.
 inline constexpr size_t kMaxFailedSourcesKept = 16;
@@ -221,10 +221,6 @@ struct Buffer {
   absl::Time seal_by;               // how long a drain waits for them
   uint32_t drain_cut = 0;           // readers that the latest drain cut
 
-  // Which Stage of this buffer the latest was, since its last operation or change of the group.
-  uint32_t stages = 0;
-  std::pair<GroupGeneration, OperationNumber> staged_since;
-
   // A publication that could not stay, until an unpublish has told it.
   std::optional<absl::Status> lost;
 
@@ -248,13 +244,13 @@ struct Offload {
   std::optional<absl::Status> filled;  // the update's end, until PumpOffloads has seen it
 };
 
-enum class StagedPhase : uint8_t { kFilling, kHeld, kReleasing, kOver };
+enum class StagedPhase : uint8_t { kIdle, kFilling, kHeld, kOver, kReleasing };
 enum class StagedMemory : uint8_t { kNone, kAsked, kThere };
 
 struct Staged {
   BufferId original;    // may be gone
   VersionInfo version;  // when held
-  StagedPhase phase = StagedPhase::kFilling;
+  StagedPhase phase = StagedPhase::kIdle;
   StagedMemory memory = StagedMemory::kNone;
   bool release_wanted = false;
 };

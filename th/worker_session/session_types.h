@@ -156,7 +156,8 @@ struct AllocateOffload {
   std::shared_ptr<const ShardLayout> layout;
   bool staged = false;
 };
-// The session has unregistered it (see WorkerSession::UnregisterBuffer): free its memory.
+// The session has unregistered it (see WorkerSession::UnregisterBuffer), or stages nothing in it
+// any more and may ask anew: free its memory.
 struct FreeOffload {
   BufferId copy;
 };

@@ -1,9 +1,7 @@
 #include "th/worker_session/staging.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
 #include "th/worker_session/buffers.h"
 #include "th/worker_session/operation.h"
@@ -13,80 +11,97 @@
 namespace th::session {
 namespace {
 
-absl::Status CanStage(const State& state, const Buffer& original, const UpdateRequest& request) {
-  TH_RETURN_IF_ERROR(CanBegin(state, original, request.timeout));
-  if (FindUpdate(original) != nullptr) {
-    return absl::FailedPreconditionError("an update of the buffer is in progress");
+using StagedEntry = std::pair<const BufferId, Staged>;
+
+// The copy of `original`. Null: none was ever staged.
+StagedEntry* FindCopy(State& state, BufferId original) {
+  for (StagedEntry& entry : state.staged) {
+    if (entry.second.original == original) return &entry;
   }
-  const bool staging =
-      std::any_of(state.staged.begin(), state.staged.end(), [&](const auto& entry) {
-        return entry.second.original == original.id && entry.second.phase == StagedPhase::kFilling;
-      });
-  if (staging) return absl::FailedPreconditionError("a version is being staged already");
-  return absl::OkStatus();
+  return nullptr;
 }
 
 // Held, and not let go of. Null: none.
 const Staged* FindHeld(const State& state, BufferId original) {
   for (const auto& [copy, staged] : state.staged) {
-    if (staged.original != original || staged.release_wanted) continue;
-    if (staged.phase == StagedPhase::kHeld) return &staged;
+    const bool held = staged.phase == StagedPhase::kHeld && !staged.release_wanted;
+    if (staged.original == original && held) return &staged;
   }
   return nullptr;
 }
 
-// Which Stage of the original this is since its last operation: alike at all ranks.
-uint32_t CountStage(const State& state, Buffer& original) {
-  const std::pair since(state.membership.group_generation, original.next_number);
-  if (std::exchange(original.staged_since, since) != since) original.stages = 0;
-  return ++original.stages;
+absl::Status CanStage(State& state, const Buffer& original, const UpdateRequest& request) {
+  TH_RETURN_IF_ERROR(CanBegin(state, original, request.timeout));
+  if (FindUpdate(original) != nullptr) {
+    return absl::FailedPreconditionError("an update of the buffer is in progress");
+  }
+  const StagedEntry* copy = FindCopy(state, original.id);
+  if (copy != nullptr && copy->second.phase == StagedPhase::kFilling) {
+    return absl::FailedPreconditionError("a version is being staged already");
+  }
+  return absl::OkStatus();
 }
 
-void Free(State& state, BufferId copy, absl::Time now) {
-  const bool allocated = state.staged.at(copy).memory == StagedMemory::kThere;
-  (void)RemoveBuffer(state, copy, now);  // cannot fail: it is there
-  if (allocated) state.Emit(FreeOffload{copy});
+absl::StatusOr<BufferId> EnsureCopy(State& state, const Buffer& original, absl::Time now) {
+  if (const StagedEntry* copy = FindCopy(state, original.id)) return copy->first;
+  TH_ASSIGN_OR_RETURN(const BufferId id, AddStagedBuffer(state, original, now));
+  state.staged[id].original = original.id;
+  return id;
 }
 
 // The server gives its readers others first, so that they go on at once.
 void BeginRelease(State& state, BufferId copy, absl::Time now) {
-  state.staged.at(copy).phase = StagedPhase::kReleasing;
+  Staged& staged = state.staged.at(copy);
+  staged.phase = StagedPhase::kReleasing;
+  staged.release_wanted = false;
   Buffer& buffer = *state.FindBuffer(copy);
+  if (buffer.contract.state() == BufferState::kUndefined) {
+    (void)ResetBuffer(state, buffer, now);  // cannot fail: its update has ended
+    return;
+  }
+  if (buffer.contract.state() != BufferState::kPublished) return;  // there is nothing to drain
   SendAbout(state, buffer, BufferReset{copy}, now);
-  // Of one that is not published there is nothing to drain.
-  (void)buffer.contract.Unpublish(now, state.limits.drain_timeout);
+  (void)buffer.contract.Unpublish(now, state.limits.drain_timeout);  // cannot fail: published
   Pump(state, buffer, now);
 }
 
-// The spare memory holds one version at a time: the one before drains first.
-bool MayHaveMemory(const State& state, BufferId copy, const Staged& staged) {
-  const Operation* update = FindUpdate(*state.FindBuffer(copy));
-  if (update == nullptr || update->update.phase != UpdatePhase::kBeginning) return false;
-  return std::none_of(state.staged.begin(), state.staged.end(), [&](const auto& entry) {
-    return entry.first != copy && entry.second.original == staged.original &&
-           entry.second.memory != StagedMemory::kNone;
-  });
+// Its buffer stays registered: the next Stage is its next operation.
+void EndRelease(State& state, BufferId copy, Staged& staged) {
+  if (staged.memory == StagedMemory::kAsked) return;  // the answer comes first
+  if (std::exchange(staged.memory, StagedMemory::kNone) == StagedMemory::kThere) {
+    state.Emit(FreeOffload{copy});
+  }
+  staged.phase = StagedPhase::kIdle;
+}
+
+bool WantsMemory(const Buffer& buffer, const Staged& staged) {
+  const Operation* update = FindUpdate(buffer);
+  return update != nullptr && update->update.phase == UpdatePhase::kBeginning &&
+         staged.memory == StagedMemory::kNone;
 }
 
 void PumpCopy(State& state, BufferId copy, absl::Time now) {
   Staged& staged = state.staged.at(copy);
   const Buffer& buffer = *state.FindBuffer(copy);
+  const BufferState contract = buffer.contract.state();
   switch (staged.phase) {
     case StagedPhase::kFilling:
-      if (staged.memory != StagedMemory::kNone || !MayHaveMemory(state, copy, staged)) return;
+      if (!WantsMemory(buffer, staged)) return;
       staged.memory = StagedMemory::kAsked;
       return state.Emit(AllocateOffload{copy, buffer.name, buffer.layout, /*staged=*/true});
     case StagedPhase::kHeld:
       // One that holds nothing any more (it was refused, its version rolled back) is of no use.
-      if (staged.release_wanted || buffer.contract.state() != BufferState::kPublished) {
+      if (staged.release_wanted || contract != BufferState::kPublished) {
         BeginRelease(state, copy, now);
       }
       return;
-    case StagedPhase::kReleasing:
-      if (buffer.contract.state() != BufferState::kDraining) staged.phase = StagedPhase::kOver;
-      return;
     case StagedPhase::kOver:
-      if (staged.memory != StagedMemory::kAsked) Free(state, copy, now);
+      return BeginRelease(state, copy, now);
+    case StagedPhase::kReleasing:
+      if (contract != BufferState::kDraining) EndRelease(state, copy, staged);
+      return;
+    case StagedPhase::kIdle:
+      if (state.FindBuffer(staged.original) == nullptr) (void)RemoveBuffer(state, copy, now);
       return;
   }
 }
@@ -97,20 +112,16 @@ absl::StatusOr<BufferId> BeginStage(State& state, Buffer& original, CallId call,
                                     UpdateRequest request, absl::Time now) {
   const absl::Status can = CanStage(state, original, request);
   if (!can.ok()) return RefuseVerb(state, ErrorCode::kUpdateRefused, can);
-  for (auto& [copy, staged] : state.staged) staged.release_wanted |= staged.original == original.id;
-  const uint32_t count = CountStage(state, original);
-  absl::StatusOr<BufferId> copy = AddStagedBuffer(state, original, count, now);
+  const absl::StatusOr<BufferId> copy = EnsureCopy(state, original, now);
   if (!copy.ok()) return RefuseVerb(state, ErrorCode::kUpdateRefused, copy.status());
-  state.staged[*copy].original = original.id;
-  request.on_retention = OnRetention::kDrop;  // it holds nothing that could go
+  request.on_retention = OnRetention::kDrop;  // a staged copy keeps nothing that is retained
   Buffer& buffer = *state.FindBuffer(*copy);
-  const absl::Status begun = BeginUpdate(state, buffer, call, std::move(request), now);
-  if (!begun.ok()) {
-    (void)RemoveBuffer(state, *copy, now);
-    return begun;
-  }
+  TH_RETURN_IF_ERROR(BeginUpdate(state, buffer, call, std::move(request), now));
+  Staged& staged = state.staged.at(*copy);
+  staged.phase = StagedPhase::kFilling;
+  staged.release_wanted = false;
   Pump(state, buffer, now);
-  return copy;
+  return *copy;
 }
 
 absl::Status BeginApply(State& state, Buffer& original, CallId call, UpdateRequest request,
@@ -127,17 +138,14 @@ absl::Status BeginApply(State& state, Buffer& original, CallId call, UpdateReque
 }
 
 void DiscardStaged(State& state, BufferId original, absl::Time now) {
-  for (auto& [copy, staged] : state.staged) {
-    if (staged.original != original) continue;
-    staged.release_wanted = true;
-    if (staged.phase != StagedPhase::kFilling) continue;
-    Buffer& buffer = *state.FindBuffer(copy);
-    if (Operation* update = FindUpdate(buffer)) {
-      Conclude(*update, {.status = absl::CancelledError("what is staged was discarded")});
-      Pump(state, buffer, now);
-    }
+  StagedEntry* entry = FindCopy(state, original);
+  if (entry == nullptr) return;
+  entry->second.release_wanted = true;
+  Buffer& buffer = *state.FindBuffer(entry->first);
+  if (Operation* update = FindUpdate(buffer)) {
+    Conclude(*update, {.status = absl::CancelledError("what is staged was discarded")});
+    Pump(state, buffer, now);
   }
-  PumpStaged(state, now);
 }
 
 VersionInfo StagedVersion(const State& state, BufferId original) {
@@ -156,7 +164,7 @@ void NoteStagedAllocated(State& state, BufferId copy, const absl::Status& status
 }
 
 void PumpStaged(State& state, absl::Time now) {
-  // Each step of a copy may allow the next one of it, or of another.
+  // Each step of a copy may allow the next one of it.
   for (int pass = 0; pass < kMaxStagedPasses; ++pass) {
     for (auto it = state.staged.begin(); it != state.staged.end();) {
       const BufferId copy = it->first;

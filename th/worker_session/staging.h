@@ -1,13 +1,16 @@
 // Versions that a group receives beside what it holds, into spare host memory, to move them in
-// later. A staged copy is an ordinary buffer of this worker, named
-// "BUFFER.staged-GENERATION.OPERATION.COUNT" (the next operation of its original, and which Stage
-// before that), so that the copies of all ranks meet. It is filled by an ordinary update of the
-// whole group, and is a source from its first segment on. To apply it is an ordinary update of the
-// original to exactly that version, whose nearest source is the copy.
+// later. The staged copy of a buffer is an ordinary buffer of this worker, named "BUFFER.staged",
+// registered by the first Stage and kept as long as its original: so the Stages of all ranks are
+// numbered alike, and a rank that comes late hears their saved results. Each Stage is an ordinary
+// update of it by the whole group; it is a source from its first segment on. Its memory is made
+// when there is something to put into it, and freed when that was moved in or let go of. To apply
+// it is an ordinary update of the original to exactly that version, whose nearest source is the
+// copy.
 //
-//   filling ─(resolved)─► memory asked ─► memory there ─(the group has it)─► held ─┐
-//      └──(already there, not available, an error)──► over ─► freed                │
-//   freed ◄──(drained)── releasing ◄──(applied, discarded, another Stage)──────────┘
+//   idle ──Stage──► filling ─(the group has it)─► held ──(applied, discarded)──► releasing
+//    ▲                 │                            └──Stage──► filling              │
+//    │                 └─(already there, not available, an error)─► over ─► releasing│
+//    └──────────────────────────(drained: FreeOffload)───────────────────────────────┘
 #ifndef TH_WORKER_SESSION_STAGING_H_
 #define TH_WORKER_SESSION_STAGING_H_
 
@@ -18,8 +21,8 @@
 
 namespace th::session {
 
-// The copy that it fills; its OperationDone comes under that buffer. What was staged before is let
-// go.
+// The copy that it fills; its OperationDone comes under that buffer. What was staged before is
+// written over.
 absl::StatusOr<BufferId> BeginStage(State& state, Buffer& original, CallId call,
                                     UpdateRequest request, absl::Time now);
 // To the version that is staged; `request.selector` is not looked at.

@@ -108,7 +108,9 @@ absl::StatusOr<BufferId> WorkerSession::RegisterBuffer(std::string buffer_name, 
 
 absl::Status WorkerSession::UnregisterBuffer(BufferId buffer, absl::Time now) {
   session::DiscardStaged(impl_->state, buffer, now);
-  return session::RemoveBuffer(impl_->state, buffer, now);
+  const absl::Status removed = session::RemoveBuffer(impl_->state, buffer, now);
+  impl_->Finish(now);
+  return removed;
 }
 
 absl::Status WorkerSession::Publish(CallId call, BufferId buffer, PublishRequest request,
