@@ -253,6 +253,7 @@ struct Staged {
   StagedPhase phase = StagedPhase::kIdle;
   StagedMemory memory = StagedMemory::kNone;
   bool release_wanted = false;
+  absl::Status lost;  // why what was staged could not stay, until another Stage
 };
 
 struct HeldAdmission {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
 #include "th/worker_session/buffers.h"
 #include "th/worker_session/operation.h"
@@ -49,6 +50,19 @@ absl::StatusOr<BufferId> EnsureCopy(State& state, const Buffer& original, absl::
   return id;
 }
 
+absl::Status WhyLost(const Buffer& copy, const Staged& staged) {
+  return absl::AbortedError(absl::StrCat(
+      staged.version.ToString(), ", which was staged here, is not available any more: ",
+      copy.lost.has_value() ? copy.lost->message() : "it was taken back", "; stage another one"));
+}
+
+// Why there is nothing to apply.
+absl::Status NothingHeld(State& state, BufferId original) {
+  const StagedEntry* copy = FindCopy(state, original);
+  if (copy != nullptr && !copy->second.lost.ok()) return copy->second.lost;
+  return absl::FailedPreconditionError("nothing is staged; call Stage first");
+}
+
 // The server gives its readers others first, so that they go on at once.
 void BeginRelease(State& state, BufferId copy, absl::Time now) {
   Staged& staged = state.staged.at(copy);
@@ -91,9 +105,8 @@ void PumpCopy(State& state, BufferId copy, absl::Time now) {
       return state.Emit(AllocateOffload{copy, buffer.name, buffer.layout, /*staged=*/true});
     case StagedPhase::kHeld:
       // One that holds nothing any more (it was refused, its version rolled back) is of no use.
-      if (staged.release_wanted || contract != BufferState::kPublished) {
-        BeginRelease(state, copy, now);
-      }
+      if (contract != BufferState::kPublished) staged.lost = WhyLost(buffer, staged);
+      if (staged.release_wanted || !staged.lost.ok()) BeginRelease(state, copy, now);
       return;
     case StagedPhase::kOver:
       return BeginRelease(state, copy, now);
@@ -120,6 +133,7 @@ absl::StatusOr<BufferId> BeginStage(State& state, Buffer& original, CallId call,
   Staged& staged = state.staged.at(*copy);
   staged.phase = StagedPhase::kFilling;
   staged.release_wanted = false;
+  staged.lost = absl::OkStatus();
   Pump(state, buffer, now);
   return *copy;
 }
@@ -128,8 +142,7 @@ absl::Status BeginApply(State& state, Buffer& original, CallId call, UpdateReque
                         absl::Time now) {
   const Staged* held = FindHeld(state, original.id);
   if (held == nullptr) {
-    return RefuseVerb(state, ErrorCode::kUpdateRefused,
-                      absl::FailedPreconditionError("nothing is staged; call Stage first"));
+    return RefuseVerb(state, ErrorCode::kUpdateRefused, NothingHeld(state, original.id));
   }
   request.selector = held->version.sequence;
   TH_RETURN_IF_ERROR(BeginUpdate(state, original, call, std::move(request), now));

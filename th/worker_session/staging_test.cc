@@ -213,6 +213,15 @@ TEST_F(StagingTest, AnotherStageWritesOverTheCopyWhenItsReadersHaveLetGo) {
   EXPECT_THAT(worker_.Take<AllocateOffload>(), IsEmpty()) << "it has its memory";
 }
 
+TEST_F(StagingTest, WhatTheServerTakesBackIsFreedAndApplySaysWhy) {
+  const BufferId copy = StagedCopy();
+  worker_.Say(PublicationRefused{copy, kStep2.sequence, absl::AbortedError("it was rolled back")});
+  EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
+  EXPECT_THAT(Apply(), StatusIs(absl::StatusCode::kAborted,
+                                AllOf(HasSubstr("step-2"), HasSubstr("it was rolled back"))));
+  EXPECT_EQ(Held(), kStep1.sequence);
+}
+
 TEST_F(StagingTest, WhatIsStagedAlreadyIsStaged) {
   const BufferId copy = StagedCopy();
   ASSERT_EQ(BegunStage(4), copy);
