@@ -105,10 +105,17 @@ std::string RankTable(const CatalogReplica& replica) {
   return table.ToString();
 }
 
+// "" when it is published in place.
+std::string DescribeSnapshots(const CatalogReplica& replica) {
+  uint64_t bytes = 0;
+  for (const CatalogRank& rank : replica.ranks) bytes += rank.snapshot_bytes;
+  return bytes == 0 ? "" : absl::StrCat(", from snapshots of ", FormatBytes(bytes));
+}
+
 std::string DescribeReplica(const CatalogReplica& replica, absl::string_view state) {
   return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name,
-                      ", form ", replica.form, replica.temporary ? ", temporary" : "", "\n",
-                      RankTable(replica));
+                      ", form ", replica.form, replica.temporary ? ", temporary" : "",
+                      DescribeSnapshots(replica), "\n", RankTable(replica));
 }
 
 // "" without a policy.
@@ -129,6 +136,7 @@ json RankToJson(const CatalogRank& rank) {
           {"layout", rank.layout.ToHex()},
           {"bytes", rank.bytes},
           {"bytes_held", rank.bytes_held},
+          {"snapshot_bytes", rank.snapshot_bytes},
           {"connected", rank.connected},
           {"seconds_since_heard", absl::ToDoubleSeconds(rank.since_heard)},
           {"readers", rank.readers},

@@ -29,8 +29,13 @@ Membership::Membership(Parts parts)
       connector_(std::move(parts.connector)),
       options_(parts.options),
       limits_(parts.limits),
+      staging_limit_bytes_(parts.staging_limit_bytes),
       offload_arena_(std::make_shared<HostArena>(HostArena::Options{
           .limit_bytes = ArenaBytesFor(options_.offload_limit_bytes, limits_.max_buffers)})),
+      staging_arena_(std::make_shared<HostArena>(
+          HostArena::Options{.limit_bytes = parts.staging_limit_bytes})),
+      snapshot_arena_(std::make_shared<HostArena>(
+          HostArena::Options{.limit_bytes = parts.snapshot_limit_bytes})),
       session_(std::move(parts.options), parts.limits) {}
 
 Membership::~Membership() = default;
@@ -220,18 +225,21 @@ absl::Status Membership::Rebind(LocalBuffer& buffer, const std::vector<void*>& s
   absl::Status status;
   // On th-control, so that no order for a fill comes between the check and the change.
   runtime_->RunOnControl([&] {
-    Pump();
-    {
-      absl::MutexLock lock(&mu_);
-      status = session_.buffer_state(buffer.id()) == BufferState::kUndefined
-                   ? absl::FailedPreconditionError(
-                         "the buffer is undefined: it holds parts of two versions; reset it first, "
-                         "answering for its content, or update it")
-                   : session_.CanRebind(buffer.id());
-    }
-    if (status.ok()) status = buffer.store()->Rebind(storages);
+    status = CanChangeMemory(buffer);
+    if (status.ok()) status = buffer.Rebind(storages);
   });
   return status;
+}
+
+absl::Status Membership::CanChangeMemory(const LocalBuffer& buffer) {
+  Pump();
+  absl::MutexLock lock(&mu_);
+  if (session_.buffer_state(buffer.id()) != BufferState::kUndefined) {
+    return session_.CanRebind(buffer.id());
+  }
+  return absl::FailedPreconditionError(
+      "the buffer is undefined: it holds parts of two versions; reset it first, answering for its "
+      "content, or update it");
 }
 
 bool Membership::AwaitSealed(BufferId buffer, absl::Duration timeout) const {

@@ -58,6 +58,8 @@ class Membership final : public SessionAccess,
     std::unique_ptr<ControlConnector> connector;
     SessionOptions options;
     SessionLimits limits;
+    uint64_t staging_limit_bytes = 0;
+    uint64_t snapshot_limit_bytes = 0;
   };
   explicit Membership(Parts parts);
   ~Membership() override;
@@ -85,6 +87,18 @@ class Membership final : public SessionAccess,
   absl::Status Rebind(LocalBuffer& buffer, const std::vector<void*>& storages);
   // Whether the sums of the buffer's present publication were sent to the server, within `timeout`.
   bool AwaitSealed(BufferId buffer, absl::Duration timeout) const;
+
+  // ---- membership_copies.cc
+  bool stages() const { return staging_limit_bytes_ > 0; }
+  // An empty sequence: nothing is staged for the buffer.
+  VersionInfo staged_version(BufferId buffer) const;
+  void DiscardStaged(BufferId buffer);
+  // Copies the buffer's bytes to host memory, from which it is published next. On return the
+  // caller's memory may be written. FAILED_PRECONDITION when the buffer is not writable,
+  // RESOURCE_EXHAUSTED without room.
+  absl::Status TakeSnapshot(LocalBuffer& buffer);
+  // Back to the caller's memory, when the publication was refused.
+  void DropSnapshot(LocalBuffer& buffer);
 
   // What the session knows of a buffer.
   BufferState buffer_state(BufferId buffer) const;
@@ -146,7 +160,9 @@ class Membership final : public SessionAccess,
   void Do(const PublicationLost&) {}  // the session tells it with the next unpublish
 
   // On th-seal: backing every page takes its time.
-  absl::StatusOr<BufferPtr> MakeOffloadBuffer(const AllocateOffload& order) const;
+  absl::StatusOr<BufferPtr> MakeCopyBuffer(const AllocateOffload& order) const;
+  // On th-control: whether the buffer's memory may be changed for another now.
+  absl::Status CanChangeMemory(const LocalBuffer& buffer);
 
   BufferPtr FindBuffer(BufferId id) const;
   std::shared_ptr<Call> TakeCall(CallId id);
@@ -167,7 +183,11 @@ class Membership final : public SessionAccess,
   const std::unique_ptr<ControlConnector> connector_;  // used on th-control
   const SessionOptions options_;
   const SessionLimits limits_;
-  const std::shared_ptr<HostArena> offload_arena_;  // shared with the copies in it
+  const uint64_t staging_limit_bytes_;
+  // Shared with the copies in them.
+  const std::shared_ptr<HostArena> offload_arena_;
+  const std::shared_ptr<HostArena> staging_arena_;
+  const std::shared_ptr<HostArena> snapshot_arena_;
   std::atomic<bool> woken_{false};
 
   mutable absl::Mutex mu_;

@@ -26,6 +26,7 @@ struct CatalogRank {
   absl::Duration since_heard;
   uint32_t readers = 0;           // that the server has assigned to it
   std::vector<RankName> sources;  // that it is filling from
+  uint64_t snapshot_bytes = 0;    // of host memory that it is published from, not in place
 };
 
 // A group that holds, fills or publishes one version in one form.
@@ -35,7 +36,7 @@ struct CatalogReplica {
   std::string form;
   std::string state;  // "publishing", "published", "filling", "complete", "draining"
   bool publisher = false;
-  bool temporary = false;  // an offloaded copy of a retained version
+  bool temporary = false;  // an offloaded copy of a retained version, or a staged version
   std::vector<CatalogRank> ranks;
 };
 

@@ -124,6 +124,10 @@ struct AnnouncedBuffer {
   std::optional<FinishedOperation> last_finished;
   // A temporary copy of a retained version, in host memory, until OffloadReleased.
   bool offload = false;
+  // A temporary copy in spare host memory of the version that the worker's buffer of this name is
+  // to move to next; empty: it is none. Such a buffer never counts as what keeps a retained
+  // version.
+  std::string staged_for;
 };
 
 struct ResumeClaim {  // an earlier membership of this rank that the worker still lives in
@@ -180,6 +184,9 @@ struct StartOperation {
   Attributes attributes;
   // The version this is a derived form of (a holder publishes another form of what it received).
   std::optional<VersionSequence> derived_from;
+  // Host memory that the publication is served from, a copy of what the caller may write meanwhile;
+  // 0: it is served in place.
+  uint64_t snapshot_bytes = 0;
   // unpublish, update: end with offload_first rather than take away the last replica of a retained
   // version. An unpublish then begins with OperationResolved.
   bool keep_retained = false;

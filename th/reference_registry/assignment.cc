@@ -44,15 +44,20 @@ SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddre
           .sources = SourcesOf(shard, address)};
 }
 
-// The best candidates of each of `places`, to which the reader belongs, and everybody above them:
-// enough to see every cycle and every chain that a choice among them could make.
-SchedulerSnapshot SnapshotOf(const Turn& turn, const Shard& shard,
+// The best candidates of each of `places`, to which the reader belongs, what its own worker holds,
+// and everybody above them: enough to see every cycle and every chain that a choice among them
+// could make.
+SchedulerSnapshot SnapshotOf(const Turn& turn, const Buffer& reader,
                              const std::vector<std::string>& places, size_t excluded) {
+  const Shard& shard = *reader.shard;
   absl::flat_hash_set<BufferAddress> seen;
   std::vector<BufferAddress> frontier;
   const auto visit = [&](const BufferAddress& address) {
     if (seen.insert(address).second) frontier.push_back(address);
   };
+  for (const auto& [id, own] : reader.worker->buffers) {
+    if (own.shard == &shard && own.indexed.has_value()) visit(own.address);
+  }
   for (const std::string& place : places) {
     auto found = shard.candidates.find(place);
     if (found == shard.candidates.end()) continue;
@@ -89,7 +94,7 @@ std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer, bool
   }
   const SchedulerLimits& limits = turn.state.limits.scheduler;
   const auto among = [&](const std::vector<std::string>& places) {
-    return Schedule(SnapshotOf(turn, shard, places, demand.excluded.size()), demand, limits);
+    return Schedule(SnapshotOf(turn, buffer, places, demand.excluded.size()), demand, limits);
   };
   // A source in the reader's own rack that is at no limit comes before all that are not, so that
   // those need not be looked at: with the chains above them they are most of the work.

@@ -207,6 +207,7 @@ void Reindex(Turn& turn, Buffer& buffer) {
   CountPromising(buffer, promising);
   CountStaying(turn, buffer,
                promising && candidate && !buffer.worker->spot &&
+                   buffer.replica->staged_for.empty() &&
                    buffer.replica->phase == ReplicaPhase::kHolding);
   CountPublisher(turn, buffer, buffer.content->publisher && !buffer.content->refused);
   const CandidateKey key = KeyOf(turn, buffer);

@@ -48,6 +48,10 @@ uint64_t BytesHeld(const Buffer& buffer) {
   return static_cast<uint64_t>(part * static_cast<double>(buffer.bytes));
 }
 
+bool IsPublisher(const Buffer& buffer) {
+  return buffer.content.has_value() && buffer.content->publisher;
+}
+
 CatalogRank ListRank(const Buffer& buffer, absl::Time now) {
   const Worker& worker = *buffer.worker;
   return {.name = worker.name,
@@ -61,7 +65,8 @@ CatalogRank ListRank(const Buffer& buffer, absl::Time now) {
           .connected = worker.connection.has_value(),
           .since_heard = now - worker.last_heard,
           .readers = buffer.shard == nullptr ? 0 : ReaderCount(*buffer.shard, buffer.address),
-          .sources = SourceNames(buffer)};
+          .sources = SourceNames(buffer),
+          .snapshot_bytes = IsPublisher(buffer) ? buffer.snapshot_bytes : 0};
 }
 
 CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
@@ -69,9 +74,9 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
                         .buffer_name = replica.buffer_name,
                         .form = replica.form,
                         .state = PhaseName(replica),
-                        .temporary = replica.offload};
+                        .temporary = IsTemporary(replica)};
   for (const auto& [rank, buffer] : replica.buffers) {
-    listed.publisher |= buffer->content.has_value() && buffer->content->publisher;
+    listed.publisher |= IsPublisher(*buffer);
     listed.ranks.push_back(ListRank(*buffer, now));
   }
   return listed;
@@ -112,6 +117,7 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
   for (const auto& [name, group] : model.groups) {
     for (const auto& [buffer_name, replica] : group.replicas) {
       const bool idle = replica.phase == ReplicaPhase::kIdle;
+      if (idle && !replica.staged_for.empty()) continue;  // without memory
       auto& home = idle ? listed.idle : replicas[replica.version];
       home.push_back(ListReplica(replica, now));
     }

@@ -65,7 +65,7 @@ bool IsLastOfSomeShard(const Replica& replica, Own own) {
 
 // What it holds whole, where it counts; else null.
 const Version* VersionThatStays(const Replica& replica) {
-  if (replica.phase != ReplicaPhase::kHolding) return nullptr;
+  if (replica.phase != ReplicaPhase::kHolding || !replica.staged_for.empty()) return nullptr;
   if (replica.buffers.size() != replica.group->ranks) return nullptr;
   const bool spot = std::any_of(replica.buffers.begin(), replica.buffers.end(),
                                 [](const auto& entry) { return entry.second->worker->spot; });

@@ -118,6 +118,7 @@ struct Buffer {
   uint64_t bytes = 0;
   uint64_t segment_count = 0;
   BufferGeneration generation;
+  uint64_t snapshot_bytes = 0;  // of its last publication
   OperationNumber last_started;
   std::optional<OperationNumber> missed;  // the last that expired without this rank
   bool registration_owed = false;         // BufferRegistered follows when the layout is here
@@ -201,6 +202,8 @@ struct Replica {
   std::string form;
   bool offload = false;   // of offload buffers; in model->offloads
   bool released = false;  // its ranks were told that it may go
+  // The group's buffer that is to move to what this one holds; empty: it is no staged copy.
+  std::string staged_for;
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
   VersionSequence version;   // meaningless when idle
@@ -368,6 +371,11 @@ VersionSequence LatestOf(const Model& model);
 // Whether a roll-back withdrew a version of this lineage and place.
 bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage);
 bool IsSealed(const Version& version);
+
+// A copy that its group made beside its buffers: an offloaded or a staged version.
+inline bool IsTemporary(const Replica& replica) {
+  return replica.offload || !replica.staged_for.empty();
+}
 
 RankName NameOf(const Buffer& buffer);
 Rank RankOf(const Buffer& buffer);

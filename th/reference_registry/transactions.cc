@@ -155,6 +155,8 @@ std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
   int named = 0;
   for (const auto& [rank, participant] : transaction.participants) {
     if (participant.done || transaction.kind == OperationKind::kPublish) continue;
+    // It waits for the others, not they for it.
+    if (transaction.kind == OperationKind::kUpdate && !transaction.begun) continue;
     if (++named > kNamed) continue;
     const Buffer& buffer = *replica.buffers.at(rank);
     absl::StrAppend(&text, text.empty() ? "" : "; ", "rank ", NameOf(buffer).ToString(), " ",
@@ -282,8 +284,9 @@ void JoinTransaction::Apply(Turn& turn) const {
   if (!created) turn.state.deadlines.erase(DeadlineOf(replica, transaction));
   transaction.deadline = std::min(transaction.deadline, turn.now + timeout);
   turn.state.deadlines.insert(DeadlineOf(replica, transaction));
-  if (request.kind == OperationKind::kPublish && request.generation != BufferGeneration()) {
-    own.generation = request.generation;
+  if (request.kind == OperationKind::kPublish) {
+    if (request.generation != BufferGeneration()) own.generation = request.generation;
+    own.snapshot_bytes = request.snapshot_bytes;
   }
   turn.to_evaluate.insert(replica.id);
   if (!request.resolved.has_value()) return;

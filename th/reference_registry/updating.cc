@@ -27,6 +27,23 @@ bool GroupHoldsWhole(const Replica& replica, VersionSequence version) {
                      [&](const auto& entry) { return Holds(*entry.second, version); });
 }
 
+// Of a staged copy: whether the buffers that it is for hold the version already.
+bool OriginalHoldsWhole(const Replica& staged, VersionSequence version) {
+  const auto original = staged.group->replicas.find(staged.staged_for);
+  return original != staged.group->replicas.end() && GroupHoldsWhole(original->second, version);
+}
+
+// Whether the group has staged the version for these buffers, or a part of it still has.
+bool IsStaged(const Replica& replica, VersionSequence version) {
+  const auto& replicas = replica.group->replicas;
+  return std::any_of(replicas.begin(), replicas.end(), [&](const auto& entry) {
+    const auto& copies = entry.second.buffers;
+    return entry.second.staged_for == replica.buffer_name &&
+           std::any_of(copies.begin(), copies.end(),
+                       [&](const auto& copy) { return Holds(*copy.second, version); });
+  });
+}
+
 void EndNotAvailable(Turn& turn, Replica& replica, const Transaction& transaction,
                      NotAvailableReason reason) {
   ++turn.state.counters.updates_not_available;
@@ -98,7 +115,8 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   Version* version = ResolveOperation(turn, replica, transaction);
   if (version == nullptr) return false;
   transaction.version = version->info.sequence;
-  if (GroupHoldsWhole(replica, transaction.version)) {
+  if (GroupHoldsWhole(replica, transaction.version) ||
+      OriginalHoldsWhole(replica, transaction.version)) {
     EndMoved(turn, replica, transaction, UpdateOutcome::kAlreadyThere);
     return false;
   }
@@ -108,6 +126,9 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
                   NobodyHoldsShardOf(turn.state, *without.front(), *version));
     return false;
   }
+  // What is staged needs no head start, and nobody's buffer is touched for a rank that never comes.
+  const bool staged = !transaction.resolved.has_value() && IsStaged(replica, transaction.version);
+  if (staged && !MissingRanks(*replica.group, transaction).empty()) return false;
   const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
   if (in_use && EndsForOffload(turn, replica, transaction)) return false;
   BeginWith(replica, transaction, transaction.version);

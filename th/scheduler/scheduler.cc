@@ -123,6 +123,16 @@ uint64_t Mix(const BufferAddress& reader, const BufferAddress& source) {
   return mixed ^ (mixed >> 31);
 }
 
+// A copy in the reader's own process is as near as any can be.
+bool IsOwn(const SchedulerHolder& holder, const BufferAddress& reader) {
+  return holder.buffer.worker == reader.worker;
+}
+
+Distance DistanceTo(const SchedulerHolder& holder, const SchedulerDemand& demand) {
+  return IsOwn(holder, demand.reader) ? Distance::kSameDevice
+                                      : DistanceBetween(demand.location, holder.location);
+}
+
 // The rules 3 to 7, or those of a model.
 Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
                         const SchedulerLimits& limits) {
@@ -130,8 +140,9 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
   Preference preference{.suspected = holder.suspected, .buffer = holder.buffer};
   switch (limits.policy) {
     case SchedulerPolicy::kNearest:
-      preference.at_limit = holder.readers >= limits.max_readers_per_source ||
-                            ComesLast(limits, holder.publisher, candidate.chain);
+      preference.at_limit =
+          !IsOwn(holder, reader) && (holder.readers >= limits.max_readers_per_source ||
+                                     ComesLast(limits, holder.publisher, candidate.chain));
       preference.distance = TH_MUTATE(kIgnoreDistance, candidate.distance, Distance::kSameSite);
       preference.load = holder.readers;
       preference.publisher = holder.publisher;
@@ -165,7 +176,7 @@ std::vector<Candidate> Candidates(const SchedulerSnapshot& snapshot, const Sched
     if (!holder.available || excluded.contains(holder.buffer) || chains[i] == kUnfed) continue;
     if (limits.policy == SchedulerPolicy::kDirect && !holder.publisher) continue;
     Candidate candidate{.holder = &holder,
-                        .distance = DistanceBetween(demand.location, holder.location),
+                        .distance = DistanceTo(holder, demand),
                         .chain = chains[i],
                         .preference = {}};
     candidate.preference = PreferenceOf(candidate, demand.reader, limits);

@@ -7,8 +7,9 @@
 //     (version, shard), an upper bound of the graph per segment.
 //  2. Excluded, unconnected or draining holders are out. So is a partial holder that nothing feeds:
 //     no path leads from it up to a complete holder, whether that one is available or not.
-//  3. Holders at a limit (max_readers_per_source, max_chain) come after all others.
-//  4. Near before far (topology distance).
+//  3. Holders at a limit (max_readers_per_source, max_chain) come after all others, but for
+//     another buffer of the reader's own worker.
+//  4. Near before far (topology distance); another buffer of its own worker is nearest.
 //  5. Sources that are suspected or have been silent come after all others of their distance.
 //     Less loaded (readers already assigned) before more loaded.
 //  6. At equal load a rollout before the publisher: a relay costs the trainer nothing.

@@ -97,6 +97,13 @@ SchedulerLimits Modelled(SchedulerLimits limits, SchedulerPolicy policy) {
   return limits;
 }
 
+// Another buffer of the reader's own worker.
+SchedulerHolder Own() {
+  SchedulerHolder holder = Complete(kReader, "here");
+  holder.buffer.buffer = BufferId(2);
+  return holder;
+}
+
 void Load1(SchedulerHolder& holder) { holder.readers = 1; }
 void Load4(SchedulerHolder& holder) { holder.readers = 4; }
 void Publisher(SchedulerHolder& holder) { holder.publisher = true; }
@@ -136,6 +143,8 @@ INSTANTIATE_TEST_SUITE_P(
         ScheduleCase{"NearBeforeFar", {Complete(1), Complete(2, "here")}, {2}},
         ScheduleCase{
             "NearAndLoadedBeforeFarAndIdle", {Complete(1), With(Complete(2, "here"), Load1)}, {2}},
+        ScheduleCase{
+            "ItsOwnWorkersBeforeAll", {Complete(1, "here"), With(Own(), Load4)}, {kReader}},
         ScheduleCase{"SuspectedAfterOthersOfItsDistance",
                      {With(Complete(1), Suspect), With(Complete(2), Load1)},
                      {2}},

@@ -28,6 +28,7 @@ pb::CatalogRank RankToProto(const CatalogRank& rank) {
   *out.mutable_since_heard() = ToProto(rank.since_heard);
   out.set_readers(rank.readers);
   for (const RankName& source : rank.sources) *out.add_sources() = ToProto(source);
+  out.set_snapshot_bytes(rank.snapshot_bytes);
   return out;
 }
 
@@ -37,7 +38,8 @@ absl::StatusOr<CatalogRank> RankFromProto(const pb::CatalogRank& in) {
                   .bytes = in.bytes(),
                   .bytes_held = in.bytes_held(),
                   .connected = in.connected(),
-                  .readers = in.readers()};
+                  .readers = in.readers(),
+                  .snapshot_bytes = in.snapshot_bytes()};
   reader.Message("name", in.has_name(), FromProto(in.name()), out.name);
   reader.OptionalName("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Nested("location", FromProto(in.location()), out.location);

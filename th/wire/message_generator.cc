@@ -238,6 +238,7 @@ AnnouncedBuffer MessageGenerator::Announced() {
                       .segment_count = 2000 + Below(100),
                       .generation = BufferGeneration(Number())};
   out.offload = Coin();
+  if (Coin()) out.staged_for = Name();
   if (Coin()) out.held = Held();
   if (Coin()) {
     out.last_finished =
@@ -302,6 +303,7 @@ StartOperation MessageGenerator::Start() {
                      .generation = BufferGeneration(Number()),
                      .label = Label(),
                      .attributes = SomeAttributes(),
+                     .snapshot_bytes = Number(),
                      .keep_retained = Coin(),
                      .selector = MakeSelector(),
                      .floor = VersionSequence(Number())};
@@ -322,7 +324,8 @@ CatalogRank MessageGenerator::OneRank() {
           .connected = Coin(),
           .since_heard = SomeDuration(),
           .readers = SmallNumber(),
-          .sources = {SomeRank()}};
+          .sources = {SomeRank()},
+          .snapshot_bytes = Number()};
 }
 
 CatalogReplica MessageGenerator::Replica() {

@@ -80,6 +80,7 @@ pb::AnnouncedBuffer AnnouncedToProto(const AnnouncedBuffer& buffer) {
     *out.mutable_last_finished() = FinishedToProto(*buffer.last_finished);
   }
   out.set_offload(buffer.offload);
+  out.set_staged_for(buffer.staged_for);
   return out;
 }
 
@@ -92,6 +93,7 @@ absl::StatusOr<AnnouncedBuffer> AnnouncedFromProto(const pb::AnnouncedBuffer& in
                       .offload = in.offload()};
   reader.Name("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Name("form", in.form(), out.form);
+  reader.OptionalName("staged_for", in.staged_for(), out.staged_for);
   reader.Digest("layout", in.layout(), out.layout);
   reader.Check(in.segment_count() <= kMaxSegmentsOnWire, "segment_count", "is too large");
   reader.Message("held", in.has_held(), HeldFromProto(in.held()), out.held);
@@ -147,6 +149,7 @@ struct Encode {
     out.set_label(in.label.text());
     *out.mutable_attributes() = ToProto(in.attributes);
     if (in.derived_from.has_value()) out.set_derived_from(in.derived_from->value);
+    out.set_snapshot_bytes(in.snapshot_bytes);
     out.set_keep_retained(in.keep_retained);
     *out.mutable_selector() = ToProto(in.selector);
     out.set_floor(in.floor.value);
@@ -249,6 +252,7 @@ absl::StatusOr<WorkerMessage> Decode(const pb::StartOperation& in) {
   StartOperation out{.key = OperationKeyFromProto(in.key()),
                      .group_generation = GroupGeneration(in.group_generation()),
                      .generation = BufferGeneration(in.generation()),
+                     .snapshot_bytes = in.snapshot_bytes(),
                      .keep_retained = in.keep_retained(),
                      .floor = VersionSequence(in.floor())};
   reader.Check(in.has_key(), "key", "is missing");

@@ -82,24 +82,44 @@ absl::Status Follower::JoinAs(const VersionShards& shards) {
   return absl::OkStatus();
 }
 
-absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
-  PendingResult<absl::StatusOr<GroupUpdate>> pending(stop_);
-  const absl::Time begin = absl::Now();
-  readers_->UpdateAsync(Latest(), {.timeout = options_.timeout}, pending.Callback());
-  const std::optional<absl::StatusOr<GroupUpdate>> update = pending.Await();
-  if (!update) return absl::OkStatus();  // Leave ends it
+absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive(absl::Duration* pause) {
+  PendingResult<absl::StatusOr<GroupUpdate>> received(stop_);
+  if (options_.stage) {
+    readers_->StageAsync(Latest(), {.timeout = options_.timeout}, received.Callback());
+  } else {
+    readers_->UpdateAsync(Latest(), {.timeout = options_.timeout}, received.Callback());
+  }
+  std::optional<absl::StatusOr<GroupUpdate>> update = received.Await();
+  if (!update) return std::nullopt;  // Leave ends it
   TH_RETURN_IF_ERROR(update->status());
-  if (!(*update)->first().moved()) return absl::OkStatus();
+  if (!(*update)->first().moved()) return std::nullopt;
+  *pause = (*update)->longest_stall();
+  if (!options_.stage) return *std::move(*update);
+  PendingResult<absl::StatusOr<GroupUpdate>> moved_in(stop_);
+  readers_->ApplyAsync({.timeout = options_.timeout}, moved_in.Callback());
+  const std::optional<absl::StatusOr<GroupUpdate>> applied = moved_in.Await();
+  if (!applied) return std::nullopt;
+  TH_RETURN_IF_ERROR(applied->status());
+  *pause = (*applied)->longest_stall();
+  return *std::move(*update);
+}
+
+absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
+  const absl::Time begin = absl::Now();
+  absl::Duration pause;
+  TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> update, Receive(&pause));
+  if (!update) return absl::OkStatus();
   const absl::Duration seconds = absl::Now() - begin;
   TH_RETURN_IF_ERROR(model_->Gather());
-  const absl::StatusOr<std::string> folder = Save((*update)->first().version());
+  const absl::StatusOr<std::string> folder = Save(update->first().version());
   if (!folder.ok()) {
     could_not_save_ = !absl::IsCancelled(folder.status());
     return could_not_save_ ? folder.status() : absl::OkStatus();
   }
-  on_version({.update = (*update)->first(),
-              .bytes_received = (*update)->bytes_received(),
+  on_version({.update = update->first(),
+              .bytes_received = update->bytes_received(),
               .seconds = seconds,
+              .pause = pause,
               .folder = *folder});
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 #include "th/worker/reader_group.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -75,6 +76,12 @@ absl::Duration GroupUpdate::stall() const {
   return stall;
 }
 
+absl::Duration GroupUpdate::longest_stall() const {
+  absl::Duration longest;
+  for (const UpdateResult& rank : ranks) longest = std::max(longest, rank.stall());
+  return longest;
+}
+
 absl::StatusOr<std::unique_ptr<ReaderGroup>> ReaderGroup::Join(const ReaderGroupOptions& options,
                                                                const ModelMemory& model) {
   auto group = std::make_unique<ReaderGroup>();
@@ -117,6 +124,33 @@ void ReaderGroup::UpdateAsync(const VersionSelector& version, const GroupUpdateO
                                          collector->Add(rank, std::move(result));
                                        });
   }
+}
+
+void ReaderGroup::OnAll(const StartOne& start, ResultCallback<GroupUpdate> done) {
+  // Shared by the callbacks of the ranks: the last one to come ends it.
+  auto collector = std::make_shared<Collector>(members_.size(), std::move(done));
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    start(members_[rank].weights, [collector, rank](absl::StatusOr<UpdateResult> result) {
+      collector->Add(rank, std::move(result));
+    });
+  }
+}
+
+void ReaderGroup::StageAsync(const VersionSelector& version, const GroupStageOptions& options,
+                             ResultCallback<GroupUpdate> done) {
+  OnAll(
+      [&](WeightBuffer& weights, ResultCallback<UpdateResult> one) {
+        weights.StageAsync(version, {.timeout = options.timeout}, std::move(one));
+      },
+      std::move(done));
+}
+
+void ReaderGroup::ApplyAsync(const GroupStageOptions& options, ResultCallback<GroupUpdate> done) {
+  OnAll(
+      [&](WeightBuffer& weights, ResultCallback<UpdateResult> one) {
+        weights.ApplyAsync({.timeout = options.timeout}, std::move(one));
+      },
+      std::move(done));
 }
 
 absl::Status ReaderGroup::Leave() {

@@ -36,6 +36,7 @@ struct GroupUpdate {
   uint64_t bytes_received() const;
   uint32_t reroutes() const;
   absl::Duration stall() const;  // summed over the ranks
+  absl::Duration longest_stall() const;
 };
 
 struct ReaderGroupOptions {
@@ -51,6 +52,10 @@ struct GroupUpdateOptions {
   std::function<void(uint32_t rank, const UpdateProgress&)> on_progress;
 };
 
+struct GroupStageOptions {
+  absl::Duration timeout = absl::Minutes(10);
+};
+
 class ReaderGroup {
  public:
   // Joins a rank a shard of `model`, whose memory outlives the group, and registers it. Errors of
@@ -61,6 +66,10 @@ class ReaderGroup {
   // `done` runs once, on a TensorHub thread. The error is the first rank's that has one.
   void UpdateAsync(const VersionSelector& version, const GroupUpdateOptions& options,
                    ResultCallback<GroupUpdate> done);
+  // Into spare memory, and from there into the ranks' buffers: see WeightBuffer.
+  void StageAsync(const VersionSelector& version, const GroupStageOptions& options,
+                  ResultCallback<GroupUpdate> done);
+  void ApplyAsync(const GroupStageOptions& options, ResultCallback<GroupUpdate> done);
   // Ends what is under way with CANCELLED. The first rank's error.
   absl::Status Leave();
 
@@ -69,6 +78,10 @@ class ReaderGroup {
     std::unique_ptr<Client> client;
     WeightBuffer weights;
   };
+  // Starts one call a rank; `done` gets what they come to together.
+  using StartOne = std::function<void(WeightBuffer&, ResultCallback<UpdateResult>)>;
+  void OnAll(const StartOne& start, ResultCallback<GroupUpdate> done);
+
   std::vector<Member> members_;
 };
 

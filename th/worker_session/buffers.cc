@@ -59,7 +59,7 @@ void Refuse(State& state, Buffer& buffer, const absl::Status& why, absl::Time no
   for (Operation& operation : buffer.operations) {
     Conclude(operation, {.status = why, .from_server = true});
   }
-  if (!buffer.offload) state.Emit(BufferReady{buffer.id, why});
+  if (!buffer.temporary()) state.Emit(BufferReady{buffer.id, why});
   Pump(state, buffer, now);
 }
 
@@ -111,6 +111,16 @@ absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
   return copy.id;
 }
 
+absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, absl::Time now) {
+  std::string name = absl::StrCat(original.name, ".staged");
+  TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
+  Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
+  copy.staged_for = original.name;
+  state.TellServing(copy);
+  Register(state, copy, now);
+  return copy.id;
+}
+
 absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
   Buffer* buffer = state.FindBuffer(id);
   if (buffer == nullptr) return absl::InvalidArgumentError("no such buffer");
@@ -122,6 +132,7 @@ absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
   if (buffer->announced) state.Send(UnregisterBuffer{id}, now);
   std::erase_if(state.transfers, [id](const auto& entry) { return entry.second == id; });
   state.offloads.erase(id);
+  state.staged.erase(id);
   state.buffers.erase(id);
   DecideHeldAdmissions(state, now);
   return absl::OkStatus();
@@ -162,7 +173,7 @@ void HandleBufferRegistered(State& state, const BufferRegistered& message, absl:
   buffer->registered = true;
   buffer->refused = absl::OkStatus();
   const bool told = std::exchange(buffer->told_ready, true);
-  if (!told && !buffer->offload) state.Emit(BufferReady{buffer->id, absl::OkStatus()});
+  if (!told && !buffer->temporary()) state.Emit(BufferReady{buffer->id, absl::OkStatus()});
   if (buffer->announce_again) Reannounce(state, *buffer, now);
   Pump(state, *buffer, now);
 }

@@ -20,6 +20,8 @@ absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string f
 absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
                                           VersionSequence version, OperationNumber number,
                                           absl::Time now);
+// For what `original` is to move to. The driver is not asked for memory yet.
+absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, absl::Time now);
 // In every state: pending calls end CANCELLED, the driver closes what it reads and serves. What the
 // driver still reports of it is ignored.
 absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now);

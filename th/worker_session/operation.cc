@@ -75,7 +75,13 @@ std::string VersionText(const Operation& operation) {
   return operation.kind() == OperationKind::kUpdate ? ToString(operation.start.selector) : "";
 }
 
-std::string Aftermath(const Buffer& buffer, const Operation& operation) {
+std::string Aftermath(const State& state, const Buffer& buffer, const Operation& operation) {
+  if (const auto staged = state.staged.find(buffer.id); staged != state.staged.end()) {
+    const Buffer* original = state.FindBuffer(staged->second.original);
+    const bool holds = original != nullptr && original->contract.state() == BufferState::kPublished;
+    return absl::StrCat("nothing is staged, buffer unchanged",
+                        holds ? absl::StrCat(", still ", original->version.label.text()) : "");
+  }
   switch (buffer.contract.state()) {
     case BufferState::kUndefined:
       return "buffer undefined, do not serve";
@@ -100,9 +106,28 @@ absl::Status ErrorFor(const State& state, const Buffer& buffer, const Operation&
   }
   text.failed_sources = operation.update.failed_sources;
   if (text.code != ErrorCode::kUpdateStalled) text.cause = std::string(verdict.status.message());
-  text.aftermath = Aftermath(buffer, operation);
+  text.aftermath = Aftermath(state, buffer, operation);
   text.operation = operation.key.number;
   return ComposeStatus(verdict.status.code(), text);
+}
+
+// What the end of an update means for a staged copy: its own update's, or one that moved it in.
+void NoteStagedEnd(State& state, const Buffer& buffer, OperationDone& done) {
+  if (done.kind != OperationKind::kUpdate) return;
+  const bool here = done.status.ok() && done.outcome != UpdateOutcome::kNotAvailable;
+  for (auto& [copy, staged] : state.staged) {
+    if (copy == buffer.id) {
+      // One that was staged before is staged still: to the caller there is no difference.
+      const bool holds = here && buffer.contract.state() == BufferState::kPublished &&
+                         buffer.contract.version() == done.version.sequence;
+      staged.phase = holds ? StagedPhase::kHeld : StagedPhase::kOver;
+      staged.version = done.version;
+      if (holds) done.outcome = UpdateOutcome::kMoved;
+    } else if (staged.original == buffer.id && here) {
+      staged.release_wanted |=
+          staged.phase == StagedPhase::kHeld && staged.version.sequence == done.version.sequence;
+    }
+  }
 }
 
 absl::Duration Between(absl::Time from, absl::Time to) {
@@ -204,10 +229,11 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   done.outcome = verdict.outcome;
   done.not_available = verdict.not_available;
   done.version = verdict.version;
-  done.buffer_undefined = operation.kind() == OperationKind::kUpdate &&
+  done.buffer_undefined = buffer.staged_for.empty() && operation.kind() == OperationKind::kUpdate &&
                           buffer.contract.state() == BufferState::kUndefined;
   done.readers_cut = operation.readers_cut;
   SetPhases(operation, now, done);
+  NoteStagedEnd(state, buffer, done);
   RememberFinished(buffer, operation, verdict);
   operation.detached = true;
   // What is kept for a server that is away is kept small: it was not published and never will be.

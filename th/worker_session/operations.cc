@@ -217,7 +217,7 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
                   .from_server = true,
                   .offload_first = message.offload_first};
   if (operation->kind() == OperationKind::kUpdate) {
-    verdict = JudgeFinishedUpdate(*buffer, *operation, message);
+    verdict = JudgeFinishedUpdate(state, *buffer, *operation, message);
   }
   Conclude(*operation, std::move(verdict));
   Pump(state, *buffer, now);

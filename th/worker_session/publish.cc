@@ -68,6 +68,7 @@ absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequ
   start.label = std::move(request.label);
   start.attributes = std::move(request.attributes);
   start.derived_from = request.derived_from;
+  start.snapshot_bytes = request.snapshot_bytes;
   Operation& operation = Begin(buffer, call, std::move(start), now);
   operation.published_under = buffer.contract.generation();
   return absl::OkStatus();

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -58,6 +59,8 @@ inline constexpr size_t kMaxAttributesUntold = 1024;
 inline constexpr int kMaxPumpPasses = 96;
 inline constexpr size_t kMaxPendingCommands = 64;
 inline constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
+// Of one event: held, over, releasing, idle, removed.
+inline constexpr int kMaxStagedPasses = 5;
 // Of one update: failed sources kept for the error, and told again after a reconnect.
 inline constexpr size_t kMaxFailedSourcesKept = 16;
 // What the FillProgress messages of one update may cost on the wire, out of the 64 KiB that a rank
@@ -185,6 +188,7 @@ struct Operation {
   absl::Duration offload_timeout;
   uint32_t offloads = 0;
   // update
+  std::optional<VersionInfo> applies;  // the staged version that it moves in
   UpdateProgress update;
 
   OperationKind kind() const { return start.kind; }
@@ -200,6 +204,7 @@ struct Buffer {
   std::string form;
   std::shared_ptr<const ShardLayout> layout;  // shared with the client's data plane; immutable
   bool offload = false;                       // see State::offloads
+  std::string staged_for;                     // the original's name; see State::staged
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of
@@ -223,6 +228,9 @@ struct Buffer {
   std::list<Operation> operations;  // in order of their numbers; references stay valid
   std::optional<FinishedOperation> last_finished;
   std::optional<ServingChanged> told_serving;
+
+  // Made by the session; the caller knows nothing of it.
+  bool temporary() const { return offload || !staged_for.empty(); }
 };
 
 enum class OffloadPhase : uint8_t { kAllocating, kFilling, kHeld, kReleasing };
@@ -234,6 +242,18 @@ struct Offload {
   OffloadPhase phase = OffloadPhase::kAllocating;
   bool release_wanted = false;         // the server knew before this rank that it is held
   std::optional<absl::Status> filled;  // the update's end, until PumpOffloads has seen it
+};
+
+enum class StagedPhase : uint8_t { kIdle, kFilling, kHeld, kOver, kReleasing };
+enum class StagedMemory : uint8_t { kNone, kAsked, kThere };
+
+struct Staged {
+  BufferId original;    // may be gone
+  VersionInfo version;  // when held
+  StagedPhase phase = StagedPhase::kIdle;
+  StagedMemory memory = StagedMemory::kNone;
+  bool release_wanted = false;
+  absl::Status lost;  // why what was staged could not stay, until another Stage
 };
 
 struct HeldAdmission {
@@ -258,6 +278,7 @@ struct State {
   std::map<BufferId, Buffer> buffers;
   BufferId next_buffer{1};
   std::map<BufferId, Offload> offloads;  // by the copy; each is one of `buffers` too
+  std::map<BufferId, Staged> staged;     // likewise
   std::map<TransferId, BufferId> transfers;
   std::vector<HeldAdmission> held_admissions;
   std::list<PendingCommand> commands;

@@ -54,6 +54,7 @@ struct PublishRequest {
   Attributes attributes;
   absl::Duration timeout = absl::Seconds(60);
   std::optional<VersionSequence> derived_from;
+  uint64_t snapshot_bytes = 0;  // of host memory that it is served from; 0: in place
 };
 struct UpdateRequest {
   VersionSelector selector = LatestVersion{};
@@ -146,14 +147,17 @@ struct AdmissionDecided {
   BufferGeneration generation;
 };
 
-// Make host memory for `copy`, a buffer with this layout that the session has registered itself,
-// and answer with HandleOffloadAllocated. It is a buffer like any other from then on.
+// Make host memory for `copy`, a buffer with this layout that the session has registered itself (an
+// offload, or with `staged` a version that the caller has asked to stage), and answer with
+// HandleOffloadAllocated. It is a buffer like any other from then on.
 struct AllocateOffload {
   BufferId copy;
   std::string name;  // all ranks of the group give it this one
   std::shared_ptr<const ShardLayout> layout;
+  bool staged = false;
 };
-// The session has unregistered it (see WorkerSession::UnregisterBuffer): free its memory.
+// The session has unregistered it (see WorkerSession::UnregisterBuffer), or stages nothing in it
+// any more and may ask anew: free its memory.
 struct FreeOffload {
   BufferId copy;
 };

@@ -117,9 +117,33 @@ void Commit(Buffer& buffer) {
   buffer.lost.reset();
 }
 
+// A staged copy gets its memory only when there is something to put into it.
+bool HasMemory(const State& state, const Buffer& buffer) {
+  const auto staged = state.staged.find(buffer.id);
+  return staged == state.staged.end() || staged->second.memory == StagedMemory::kThere;
+}
+
+// The staged copy's original has the version already.
+bool OriginalHolds(const State& state, const Buffer& buffer, VersionSequence version) {
+  const auto staged = state.staged.find(buffer.id);
+  if (staged == state.staged.end()) return false;
+  const Buffer* original = state.FindBuffer(staged->second.original);
+  return original != nullptr && HoldsPublished(*original, version);
+}
+
+absl::Status StagedIsGone(const VersionInfo& staged, NotAvailableReason reason) {
+  return absl::AbortedError(absl::StrCat(staged.ToString(), ", which is staged here, ",
+                                         reason == NotAvailableReason::kWithdrawn
+                                             ? "was withdrawn by a roll-back since"
+                                             : "is not available any more",
+                                         "; stage another one"));
+}
+
 void PumpOpen(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   UpdateProgress& update = operation.update;
-  if (update.phase == UpdatePhase::kBeginning) BeginDrain(buffer, operation, now);
+  if (update.phase == UpdatePhase::kBeginning && HasMemory(state, buffer)) {
+    BeginDrain(buffer, operation, now);
+  }
   if (update.phase == UpdatePhase::kDraining && buffer.contract.state() == BufferState::kFilling) {
     BeginFill(state, buffer, operation, now);
   }
@@ -253,7 +277,7 @@ void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Dige
   if (contract == BufferState::kFilling) state.Emit(SetRoot{buffer.id, version, root});
 }
 
-Verdict JudgeFinishedUpdate(const Buffer& buffer, const Operation& operation,
+Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Operation& operation,
                             const OperationFinished& finished) {
   Verdict verdict{.status = finished.status,
                   .outcome = finished.outcome,
@@ -266,6 +290,8 @@ Verdict JudgeFinishedUpdate(const Buffer& buffer, const Operation& operation,
   if (finished.outcome == UpdateOutcome::kNotAvailable) {
     if (filling || update.phase == UpdatePhase::kShardDone) {
       verdict.status = absl::UnavailableError("the version is not available any more");
+    } else if (operation.applies.has_value()) {
+      verdict.status = StagedIsGone(*operation.applies, finished.not_available);
     }
     return verdict;
   }
@@ -274,7 +300,9 @@ Verdict JudgeFinishedUpdate(const Buffer& buffer, const Operation& operation,
   const bool shard_done =
       TH_MUTATE(kCommitBeforeTheShardIsDone, update.phase == UpdatePhase::kShardDone,
                 (filling || update.phase == UpdatePhase::kShardDone));
-  const bool here = HoldsPublished(buffer, sequence) || (resolved_so && shard_done);
+  const bool here =
+      HoldsPublished(buffer, sequence) || (resolved_so && shard_done) ||
+      (finished.outcome == UpdateOutcome::kAlreadyThere && OriginalHolds(state, buffer, sequence));
   if (!here) {
     verdict.status = absl::InternalError(
         absl::StrCat("the server says that the group has moved to ", finished.version.ToString(),

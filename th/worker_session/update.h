@@ -29,7 +29,7 @@ void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const Assi
 void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Digest& root);
 // What the server's result means for this rank: an outcome that its own phase contradicts is an
 // error.
-Verdict JudgeFinishedUpdate(const Buffer& buffer, const Operation& operation,
+Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Operation& operation,
                             const OperationFinished& finished);
 
 // Says again to the server how far this update is, after a join.

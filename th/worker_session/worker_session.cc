@@ -12,6 +12,7 @@
 #include "th/worker_session/operations.h"
 #include "th/worker_session/publish.h"
 #include "th/worker_session/session_state.h"
+#include "th/worker_session/staging.h"
 #include "th/worker_session/unpublish.h"
 #include "th/worker_session/update.h"
 
@@ -23,6 +24,7 @@ struct WorkerSession::Impl {
   // What comes last in every event.
   void Finish(absl::Time now) {
     session::PumpOffloads(state, now);
+    session::PumpStaged(state, now);
     session::FinishEnding(state);
   }
   // Runs `event` on the buffer, then every step that it made possible.
@@ -105,7 +107,10 @@ absl::StatusOr<BufferId> WorkerSession::RegisterBuffer(std::string buffer_name, 
 }
 
 absl::Status WorkerSession::UnregisterBuffer(BufferId buffer, absl::Time now) {
-  return session::RemoveBuffer(impl_->state, buffer, now);
+  session::DiscardStaged(impl_->state, buffer, now);
+  const absl::Status removed = session::RemoveBuffer(impl_->state, buffer, now);
+  impl_->Finish(now);
+  return removed;
 }
 
 absl::Status WorkerSession::Publish(CallId call, BufferId buffer, PublishRequest request,
@@ -127,6 +132,32 @@ absl::Status WorkerSession::Update(CallId call, BufferId buffer, UpdateRequest r
   return impl_->Call(buffer, now, [&](session::Buffer& found) {
     return session::BeginUpdate(impl_->state, found, call, std::move(request), now);
   });
+}
+
+absl::StatusOr<BufferId> WorkerSession::Stage(CallId call, BufferId buffer, UpdateRequest request,
+                                              absl::Time now) {
+  session::Buffer* original = impl_->state.FindBuffer(buffer);
+  if (original == nullptr) return absl::InvalidArgumentError("no such buffer");
+  absl::StatusOr<BufferId> copy =
+      session::BeginStage(impl_->state, *original, call, std::move(request), now);
+  impl_->Finish(now);
+  return copy;
+}
+
+absl::Status WorkerSession::Apply(CallId call, BufferId buffer, UpdateRequest request,
+                                  absl::Time now) {
+  return impl_->Call(buffer, now, [&](session::Buffer& found) {
+    return session::BeginApply(impl_->state, found, call, std::move(request), now);
+  });
+}
+
+void WorkerSession::DiscardStaged(BufferId buffer, absl::Time now) {
+  session::DiscardStaged(impl_->state, buffer, now);
+  impl_->Finish(now);
+}
+
+VersionInfo WorkerSession::staged_version(BufferId buffer) const {
+  return session::StagedVersion(impl_->state, buffer);
 }
 
 absl::Status WorkerSession::Reset(BufferId buffer, absl::Time now) {
@@ -236,6 +267,7 @@ void WorkerSession::HandleSealed(BufferId buffer, VersionSequence version,
 
 void WorkerSession::HandleOffloadAllocated(BufferId copy, absl::Status status, absl::Time now) {
   session::NoteOffloadAllocated(impl_->state, copy, status, now);
+  session::NoteStagedAllocated(impl_->state, copy, status, now);
   impl_->Finish(now);
 }
 

@@ -60,6 +60,16 @@ class WorkerSession {
   absl::Status Publish(CallId call, BufferId buffer, PublishRequest request, absl::Time now);
   absl::Status Unpublish(CallId call, BufferId buffer, UnpublishRequest request, absl::Time now);
   absl::Status Update(CallId call, BufferId buffer, UpdateRequest request, absl::Time now);
+  // Receives a version beside what the buffer holds, into memory that the driver makes
+  // (AllocateOffload). Returns the buffer of the copy, under which OperationDone comes.
+  absl::StatusOr<BufferId> Stage(CallId call, BufferId buffer, UpdateRequest request,
+                                 absl::Time now);
+  // Updates the buffer to the version that is staged for it; the request's selector is not looked
+  // at. OperationDone says "not available" never: what is gone by then is an error.
+  absl::Status Apply(CallId call, BufferId buffer, UpdateRequest request, absl::Time now);
+  void DiscardStaged(BufferId buffer, absl::Time now);
+  // An empty sequence: none.
+  VersionInfo staged_version(BufferId buffer) const;
   absl::Status Reset(BufferId buffer, absl::Time now);
   absl::Status CanRebind(BufferId buffer) const;
   absl::Status Command(CallId call, RunCommand command, absl::Time now);
