@@ -124,6 +124,9 @@ struct AnnouncedBuffer {
   std::optional<FinishedOperation> last_finished;
   // A temporary copy of a retained version, in host memory, until OffloadReleased.
   bool offload = false;
+  // Of a streaming reader: what it receives is handed on and not kept, so it is never a source and
+  // never a copy.
+  bool keeps_nothing = false;
 };
 
 struct ResumeClaim {  // an earlier membership of this rank that the worker still lives in

@@ -200,6 +200,8 @@ struct Replica {
   std::string buffer_name;
   std::string form;
   bool offload = false;   // of offload buffers; in model->offloads
+  // Of streaming readers, which hand on what they receive: fills, but never holds and feeds nobody.
+  bool keeps_nothing = false;
   bool released = false;  // its ranks were told that it may go
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;

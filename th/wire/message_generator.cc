@@ -238,6 +238,7 @@ AnnouncedBuffer MessageGenerator::Announced() {
                       .segment_count = 2000 + Below(100),
                       .generation = BufferGeneration(Number())};
   out.offload = Coin();
+  out.keeps_nothing = Coin();
   if (Coin()) out.held = Held();
   if (Coin()) {
     out.last_finished =

@@ -80,6 +80,7 @@ pb::AnnouncedBuffer AnnouncedToProto(const AnnouncedBuffer& buffer) {
     *out.mutable_last_finished() = FinishedToProto(*buffer.last_finished);
   }
   out.set_offload(buffer.offload);
+  out.set_keeps_nothing(buffer.keeps_nothing);
   return out;
 }
 
@@ -89,7 +90,8 @@ absl::StatusOr<AnnouncedBuffer> AnnouncedFromProto(const pb::AnnouncedBuffer& in
                       .bytes = in.bytes(),
                       .segment_count = in.segment_count(),
                       .generation = BufferGeneration(in.generation()),
-                      .offload = in.offload()};
+                      .offload = in.offload(),
+                      .keeps_nothing = in.keeps_nothing()};
   reader.Name("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Name("form", in.form(), out.form);
   reader.Digest("layout", in.layout(), out.layout);

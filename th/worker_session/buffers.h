@@ -20,6 +20,10 @@ absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string f
 absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
                                           VersionSequence version, OperationNumber number,
                                           absl::Time now);
+// Of a streaming reader: for one update, whose bytes the driver hands on. The name is the same at
+// all ranks that begin their streaming readers in the same order, and never used again.
+absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string form,
+                                         std::shared_ptr<const ShardLayout> layout, absl::Time now);
 // In every state: pending calls end CANCELLED, the driver closes what it reads and serves. What the
 // driver still reports of it is ignored.
 absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now);

@@ -200,6 +200,7 @@ struct Buffer {
   std::string form;
   std::shared_ptr<const ShardLayout> layout;  // shared with the client's data plane; immutable
   bool offload = false;                       // see State::offloads
+  bool keeps_nothing = false;  // a streaming reader's: never published, serves nobody
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of
@@ -258,6 +259,9 @@ struct State {
   std::map<BufferId, Buffer> buffers;
   BufferId next_buffer{1};
   std::map<BufferId, Offload> offloads;  // by the copy; each is one of `buffers` too
+  // Streaming readers of this generation of the group, for names that its ranks have in common.
+  GroupGeneration streams_of;
+  uint64_t streams = 0;
   std::map<TransferId, BufferId> transfers;
   std::vector<HeldAdmission> held_admissions;
   std::list<PendingCommand> commands;

@@ -104,6 +104,11 @@ absl::StatusOr<BufferId> WorkerSession::RegisterBuffer(std::string buffer_name, 
                             std::move(layout), now);
 }
 
+absl::StatusOr<BufferId> WorkerSession::RegisterStreamBuffer(
+    std::string form, std::shared_ptr<const ShardLayout> layout, absl::Time now) {
+  return session::AddStreamBuffer(impl_->state, std::move(form), std::move(layout), now);
+}
+
 absl::Status WorkerSession::UnregisterBuffer(BufferId buffer, absl::Time now) {
   return session::RemoveBuffer(impl_->state, buffer, now);
 }
