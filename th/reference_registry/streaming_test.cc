@@ -19,18 +19,9 @@ class StreamingTest : public ::testing::Test {
   TestRank Streamer(const std::string& group, uint32_t rank = 0, uint32_t ranks = 1) {
     TestRank streamer(hub_, group, rank, ranks);
     streamer.buffer_name = "stream-1.1";
-    EXPECT_TRUE(streamer.Join()) << streamer.refused.status;
-    EXPECT_OK(RegisterAsStream(streamer));
+    streamer.keeps_nothing = true;
+    streamer.JoinAndRegister();
     return streamer;
-  }
-  static absl::Status RegisterAsStream(TestRank& rank) {
-    rank.Say(RegisterBuffer{Announcement(rank)});
-    return rank.Heard<BufferRegistered>().status;
-  }
-  static AnnouncedBuffer Announcement(const TestRank& rank) {
-    AnnouncedBuffer announced = rank.Announced();
-    announced.keeps_nothing = true;
-    return announced;
   }
   static void Progress(TestRank& rank, const VersionInfo& version) {
     FillProgress progress{rank.key(), version.sequence, {}};
@@ -111,15 +102,13 @@ TEST_F(StreamingTest, ItsCopyDoesNotCountAsRetained) {
 }
 
 TEST_F(StreamingTest, ItCannotPublish) {
-  const TestRank trainer = Trainer(hub_, "one");
   TestRank streamer = Streamer("engine");
-  streamer.Publish("two");
+  streamer.Publish("one");
   EXPECT_THAT(streamer.Finished().status,
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("keeps nothing")));
 }
 
 TEST_F(StreamingTest, OneRankCannotKeepWhatAnotherHandsOn) {
-  const TestRank trainer = Trainer(hub_, "one");
   Streamer("engine", 0, 2);
   TestRank keeper(hub_, "engine", 1, 2);
   keeper.buffer_name = "stream-1.1";
@@ -136,10 +125,7 @@ TEST_F(StreamingTest, AfterARestartItGoesOnFromTheSameSourceAndFeedsNobody) {
   const VersionInfo version = streamer.Heard<OperationResolved>().version;
   hub_.Restart();
   ASSERT_TRUE(trainer.Resume({trainer.Holding(version, /*publisher=*/true, "one")}));
-  AnnouncedBuffer announced = Announcement(streamer);
-  announced.held = HeldVersion{.version = version, .sources = {trainer.address()}};
-  announced.held->segments.Add(SegmentIndex(0));
-  ASSERT_TRUE(streamer.Resume({announced}));
+  ASSERT_TRUE(streamer.Resume({streamer.Filling(version, {trainer.address()})}));
   hub_.Advance(RegistryLimits().recovery_window);
   TestRank rollout = Rollout(hub_, "rollout");
   rollout.Update();
