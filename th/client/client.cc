@@ -80,6 +80,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
                           options.connections_per_source, options.uplink_bytes_per_second},
                          options.server));
   auto impl = std::make_shared<Impl>();
+  impl->server = options.server;
   parts.connector = MakeGrpcConnector(options.server, impl->control_bytes, parts.runtime);
   parts.limits.join_timeout = options.join_timeout;
   parts.options = SessionOptionsOf(options, *parts.data_plane);

@@ -19,6 +19,7 @@ struct Client::Impl {
   // Shared with streams that outlive the membership.
   const std::shared_ptr<ControlByteCount> control_bytes = std::make_shared<ControlByteCount>(0);
   std::shared_ptr<Membership> membership;
+  std::string server;
 };
 
 struct WeightBuffer::Impl {

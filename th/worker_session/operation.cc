@@ -76,6 +76,7 @@ std::string VersionText(const Operation& operation) {
 }
 
 std::string Aftermath(const Buffer& buffer, const Operation& operation) {
+  if (buffer.keeps_nothing) return "";  // its caller has no buffer
   switch (buffer.contract.state()) {
     case BufferState::kUndefined:
       return "buffer undefined, do not serve";
