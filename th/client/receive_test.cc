@@ -1,5 +1,6 @@
 // Streaming receives against a real server and publisher: bytes, memory, faults.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
