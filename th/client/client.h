@@ -49,6 +49,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "th/client/receive.h"
 #include "th/client/tensor.h"
 #include "th/protocol/catalog.h"
 #include "th/topology/location.h"
@@ -315,6 +316,19 @@ class Client {
   // (not published, withdrawn, lost with a server). UNAVAILABLE without a server. Whether somebody
   // holds it still is Update's to say.
   absl::StatusOr<VersionInfo> WaitFor(VersionSelector version, absl::Duration timeout);
+
+  // Hands the asked tensors of one shard to `take`, in stream order, as they arrive and once they
+  // match the publisher's sums, through no more than options.limit_bytes of host memory: nothing is
+  // asked for that has no room, so a slow `take` slows the transfer. Lost sources are replaced and
+  // nothing that was taken comes again. What is received is not kept: this client is no source for
+  // it and no replica of it. OK: all of it was taken, or outcome kNotAvailable and nothing was; of
+  // a whole shard the list of sums agreed with the version's root. A group transaction as Update
+  // is: every rank of the group calls it, in the same order among its calls of Receive. NOT_FOUND
+  // (a tensor, with near names; a rank), INVALID_ARGUMENT (a limit below one segment, names the
+  // least; more than one shard and none chosen), RESOURCE_EXHAUSTED; then those of Update (rolled
+  // back, no source left, deadline), which say what was taken; the error of `take`.
+  absl::StatusOr<ReceiveResult> Receive(VersionSelector version, ReceiveOptions options,
+                                        const TakeSlice& take);
 
   // Every later version is withdrawn; readers move back at their next Update. Returns the version
   // gone back to. `idempotency_key` empty: one is made.

@@ -21,6 +21,7 @@ std::shared_ptr<FillDriver> FillDriver::Start(const StartFill& order, Parts part
   spec.store = driver->parts_.store;
   spec.resume = order.resume;
   spec.root = order.root;
+  spec.ring = driver->parts_.ring;
   absl::MutexLock lock(&driver->mu_);
   driver->fill_ =
       Fill::Start(std::move(spec), {&driver->parts_.data_plane->transport()}, driver.get());

@@ -19,6 +19,7 @@
 #include "th/client/fill_driver.h"
 #include "th/client/task_loop.h"
 #include "th/client/tensor_binding.h"
+#include "th/transfer/segment_ring.h"
 #include "th/transfer/segment_store.h"
 #include "th/weights/segments.h"
 #include "th/worker_session/session_types.h"
@@ -34,6 +35,9 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
     TensorBinding binding;
     // What the storages lie in when that is not the caller's; ends with the buffer.
     std::shared_ptr<void> memory = nullptr;
+    // Of a streaming reader: what its fill receives passes through here and the store holds
+    // nothing.
+    std::shared_ptr<SegmentRing> ring = nullptr;
   };
   explicit LocalBuffer(Spec spec);
 
@@ -43,6 +47,7 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   const BindingOptions& binding_options() const { return spec_.binding_options; }
   const std::shared_ptr<const ShardLayout>& layout() const { return spec_.binding.layout; }
   const std::shared_ptr<SegmentStore>& store() const { return store_; }
+  const std::shared_ptr<SegmentRing>& ring() const { return spec_.ring; }
   bool owns_memory() const { return spec_.memory != nullptr; }
   std::atomic<uint64_t>& bytes_sent() { return bytes_sent_; }
   // Of host memory that it is published from; 0: the caller's own is.

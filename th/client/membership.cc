@@ -170,13 +170,17 @@ absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string na
     buffers_[id] = buffer;
   }
   Wake();
+  TH_RETURN_IF_ERROR(AwaitReady(*buffer, name));
+  return buffer;
+}
+
+absl::Status Membership::AwaitReady(LocalBuffer& buffer, absl::string_view name) {
   absl::Status status = absl::DeadlineExceededError(absl::StrCat(
       "the server did not take buffer ", name, " within ", absl::FormatDuration(kRegisterTimeout)));
-  if (buffer->ready().WaitForNotificationWithTimeout(kRegisterTimeout)) {
-    status = buffer->ready_status();
+  if (buffer.ready().WaitForNotificationWithTimeout(kRegisterTimeout)) {
+    status = buffer.ready_status();
   }
-  if (status.ok()) return buffer;
-  Unregister(*buffer);
+  if (!status.ok()) Unregister(buffer);
   return status;
 }
 

@@ -24,6 +24,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "th/client/call.h"
@@ -77,6 +78,10 @@ class Membership final : public SessionAccess,
   absl::StatusOr<std::shared_ptr<LocalBuffer>> Register(std::string name, std::string form,
                                                         BindingOptions options,
                                                         TensorBinding binding);
+  // A buffer for one update, whose bytes pass through `ring`. To be unregistered like any other.
+  absl::StatusOr<std::shared_ptr<LocalBuffer>> RegisterStream(
+      std::string form, std::shared_ptr<const ShardLayout> layout,
+      std::shared_ptr<SegmentRing> ring);
   // Returns when nothing touches the buffer's memory any more.
   void Unregister(LocalBuffer& buffer);
 
@@ -164,6 +169,8 @@ class Membership final : public SessionAccess,
   // On th-control: whether the buffer's memory may be changed for another now.
   absl::Status CanChangeMemory(const LocalBuffer& buffer);
 
+  // Until the server has taken the buffer; unregisters what it refuses.
+  absl::Status AwaitReady(LocalBuffer& buffer, absl::string_view name);
   BufferPtr FindBuffer(BufferId id) const;
   std::shared_ptr<Call> TakeCall(CallId id);
   void Finish(const std::shared_ptr<Call>& call);

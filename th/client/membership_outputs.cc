@@ -174,6 +174,7 @@ void Membership::Do(StartFill order) {
   parts.data_plane = data_plane_;
   parts.session = shared_from_this();
   parts.store = buffer->store();
+  parts.ring = buffer->ring();
   parts.on_stopped = [self = shared_from_this(), buffer](std::shared_ptr<FillDriver> driver) {
     // The driver ends on th-control: th-fill must not be the last to hold it.
     self->runtime_->control().Post([self, buffer, driver = std::move(driver)] {

@@ -49,12 +49,21 @@ struct PipelineReplicator::Source {
 };
 
 PipelineReplicator::PipelineReplicator(Spec spec, ReplicatorLimits limits)
-    : spec_(std::move(spec)), limits_(limits), held_(spec_.already_held), sums_(spec_.held_sums) {
+    : spec_(std::move(spec)),
+      limits_(limits),
+      unwanted_(spec_.wanted.has_value() ? spec_.wanted->Complement(spec_.segment_count)
+                                         : SegmentSet()),
+      held_(spec_.already_held),
+      sums_(spec_.held_sums) {
   sums_.resize(spec_.segment_count);
   for (const SegmentRange& range : held_.ranges()) {
     for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) bytes_held_ += LengthOf(i);
   }
   resumed_ = !held_.empty();
+  SegmentSet settled = unwanted_;
+  settled.AddAll(held_);
+  missing_ = spec_.segment_count - std::min(spec_.segment_count, settled.count());
+  MoveWindow(SegmentIndex(0));
 }
 
 PipelineReplicator::~PipelineReplicator() = default;
@@ -107,8 +116,8 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   Source* asked = Find(source);
   if (asked == nullptr || asked->retired || asked->too_corrupt || failed()) return std::nullopt;
   if (asked->requests.size() >= limits_.requests_in_flight) return std::nullopt;
-  SegmentRange range = held_.FirstMissing(SegmentIndex(0), spec_.segment_count,
-                                          SegmentsPerRequest(), SkipFor(*asked, now));
+  SegmentRange range = held_.FirstMissing(SegmentIndex(0), window_end_.value, SegmentsPerRequest(),
+                                          SkipFor(*asked, now));
   if (range.empty()) range = TailRange(*asked, now);
   if (range.empty()) return std::nullopt;
   // A source at rest was not silent: its time starts with this request.
@@ -118,12 +127,30 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   return Request{range};
 }
 
+void PipelineReplicator::HandleHandedOn(SegmentIndex segment) { MoveWindow(segment); }
+
+// The window reaches from `begin` over as many wanted segments as are kept at a time.
+void PipelineReplicator::MoveWindow(SegmentIndex begin) {
+  window_end_ = SegmentIndex(spec_.segment_count);
+  if (spec_.window_segments == 0) return;
+  uint64_t room = spec_.window_segments;
+  while (begin.value < spec_.segment_count) {
+    const SegmentRange run = unwanted_.FirstMissing(begin, spec_.segment_count, room, SegmentSet());
+    if (run.empty()) return;
+    room -= run.count();
+    begin = run.end;
+    if (room > 0) continue;
+    window_end_ = run.end;
+    return;
+  }
+}
+
 void PipelineReplicator::AllowAgain(SourceIndex source) {
   if (Source* allowed = Find(source)) allowed->withheld_until = absl::InfinitePast();
 }
 
 SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) const {
-  SegmentSet skip;
+  SegmentSet skip = unwanted_;
   for (const auto& [index, other] : sources_) {
     for (const SegmentSet& request : other->requests) skip.AddAll(request);
   }
@@ -240,6 +267,7 @@ PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex
 void PipelineReplicator::Accept(Source& source, SegmentIndex segment, SegmentSum sum) {
   const uint64_t length = LengthOf(segment);
   held_.Add(segment);
+  --missing_;
   sums_[segment.value] = sum;
   bytes_held_ += length;
   source.bytes += length;
@@ -275,6 +303,7 @@ void PipelineReplicator::HandleRoot(const Digest& root) {
 }
 
 void PipelineReplicator::CheckRoot() {
+  if (receives_a_part()) return;
   if (!spec_.checksums || !root_.has_value() || !all_received() || failed()) return;
   agreed_ = TH_MUTATE(kTrustTheList, RootOfSums(sums_) == *root_, true);
   if (!agreed_) StartOver();
@@ -290,6 +319,7 @@ void PipelineReplicator::StartOver() {
   }
   held_.Clear();
   bytes_held_ = 0;
+  missing_ = spec_.segment_count;
   contributors_.clear();
   resumed_ = false;
 }
@@ -339,16 +369,17 @@ absl::Time PipelineReplicator::NextDeadline() const {
 
 // ---- state
 
-bool PipelineReplicator::all_received() const {
-  return spec_.segment_count == 0 ||
-         held_.ContainsAll({SegmentIndex(0), SegmentIndex(spec_.segment_count)});
-}
+bool PipelineReplicator::all_received() const { return missing_ == 0; }
 
 bool PipelineReplicator::complete() const {
-  return all_received() && TH_MUTATE(kCompleteWithoutRoot, (!spec_.checksums || agreed_), true);
+  const bool agrees = !spec_.checksums || receives_a_part() || agreed_;
+  return all_received() && TH_MUTATE(kCompleteWithoutRoot, agrees, true);
 }
 
-bool PipelineReplicator::failed() const { return root_mismatches_ > limits_.root_mismatches; }
+bool PipelineReplicator::failed() const {
+  const uint32_t allowed = spec_.window_segments > 0 ? 0 : limits_.root_mismatches;
+  return root_mismatches_ > allowed;
+}
 
 uint64_t PipelineReplicator::bytes_from(SourceIndex source) const {
   const auto it = accounts_.find(source);

@@ -64,6 +64,12 @@ class PipelineReplicator {
     bool checksums = true;              // false: sums are not compared and no root is awaited
     SegmentSet already_held;            // checked before (a resumed fill), with their sums
     std::vector<SegmentSum> held_sums;  // by segment; empty or segment_count long
+    // What is received at all; none: everything. A part cannot be compared with the root: it is
+    // complete once each of its segments has matched its own sum.
+    std::optional<SegmentSet> wanted;
+    // The fill hands on what it receives, in canonical order, and keeps this many segments at a
+    // time (HandleHandedOn makes room). 0: it keeps all.
+    uint64_t window_segments = 0;
   };
   PipelineReplicator(Spec spec, ReplicatorLimits limits);
   ~PipelineReplicator();
@@ -83,6 +89,9 @@ class PipelineReplicator {
   };
   // Time alone may make something more to be asked (another_source_wait, the tail): poll again.
   std::optional<Request> PollRequest(SourceIndex source, absl::Time now);
+  // Everything wanted before `segment` has been handed on, and its room is free. With a window
+  // only.
+  void HandleHandedOn(SegmentIndex segment);
   // Nobody else can serve: what was corrupt from `source` may be asked of it again at once.
   void AllowAgain(SourceIndex source);
 
@@ -108,7 +117,8 @@ class PipelineReplicator {
   // This process itself did not run for so long (stopped, starved): no source is blamed for that.
   void HandlePause(absl::Duration pause);
 
-  // The authority's root. A list that disagrees starts the fill over (bounded): nothing is held.
+  // The authority's root. A list that disagrees starts the fill over (bounded): nothing is held. A
+  // fill with a window cannot start over: it fails.
   void HandleRoot(const Digest& root);
   // How often the fill started over. The owner forgets what it serves whenever this rises.
   uint32_t rounds_restarted() const { return root_mismatches_; }
@@ -136,8 +146,9 @@ class PipelineReplicator {
 
   const SegmentSet& held() const { return held_; }
   bool all_received() const;
-  // All received and, with checksums, the root known and in agreement.
+  // All received and, with checksums and the whole shard, the root known and in agreement.
   bool complete() const;
+  bool receives_a_part() const { return !unwanted_.empty(); }
   // The list was wrong too often. The fill cannot end well.
   bool failed() const;
   uint64_t bytes_held() const { return bytes_held_; }
@@ -158,6 +169,7 @@ class PipelineReplicator {
   Source* Find(SourceIndex source);
   const Source* Find(SourceIndex source) const;
   uint64_t LengthOf(SegmentIndex segment) const;
+  void MoveWindow(SegmentIndex begin);
   uint64_t SegmentsPerRequest() const;
   // What `source` must not be asked for now: asked or being written elsewhere, or bad from here.
   SegmentSet SkipFor(const Source& source, absl::Time now) const;
@@ -172,6 +184,9 @@ class PipelineReplicator {
 
   const Spec spec_;
   const ReplicatorLimits limits_;
+  const SegmentSet unwanted_;
+  uint64_t missing_ = 0;     // wanted and not held
+  SegmentIndex window_end_;  // nothing from here on is asked for yet
   SegmentSet held_;
   std::vector<SegmentSum> sums_;
   uint64_t bytes_held_ = 0;

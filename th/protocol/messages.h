@@ -128,6 +128,9 @@ struct AnnouncedBuffer {
   // to move to next; empty: it is none. Such a buffer never counts as what keeps a retained
   // version.
   std::string staged_for;
+  // Of a streaming reader: what it receives is handed on and not kept, so it is never a source and
+  // never a copy.
+  bool keeps_nothing = false;
 };
 
 struct ResumeClaim {  // an earlier membership of this rank that the worker still lives in

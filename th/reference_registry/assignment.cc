@@ -183,7 +183,8 @@ bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
   for (const auto& [address, holder] : shard.holders) {
     if (address == buffer.address || holder->content->complete || holder->content->refused)
       continue;
-    if (holder->replica->phase != ReplicaPhase::kFilling) continue;
+    const Replica& replica = *holder->replica;
+    if (replica.phase != ReplicaPhase::kFilling || replica.keeps_nothing) continue;
     if (!SourcesOf(shard, address).empty() && !WouldCycle(shard, buffer.address, address) &&
         !std::any_of(
             buffer.fill->exclusions.begin(), buffer.fill->exclusions.end(),
@@ -361,7 +362,8 @@ bool HasHope(const Shard& shard) {
   if (shard.complete_promising > 0) return true;
   for (const auto& [address, holder] : shard.holders) {
     const bool filling = !holder->content->complete && !holder->content->refused &&
-                         holder->replica->phase == ReplicaPhase::kFilling;
+                         holder->replica->phase == ReplicaPhase::kFilling &&
+                         !holder->replica->keeps_nothing;
     if (filling && !SourcesOf(shard, address).empty()) return true;
   }
   return false;

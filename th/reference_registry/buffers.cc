@@ -33,6 +33,10 @@ absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced)
 }
 
 absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
+  if (announced.offload && announced.keeps_nothing) {
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", announced.buffer_name,
+                                                   " is said to be a copy and to keep nothing"));
+  }
   auto replica = worker.group->replicas.find(announced.buffer_name);
   if (replica == worker.group->replicas.end()) return absl::OkStatus();
   if (replica->second.offload != announced.offload ||
@@ -40,6 +44,11 @@ absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
     return absl::InvalidArgumentError(absl::StrCat(
         "buffer ", announced.buffer_name, " is an offloaded or staged copy at one rank of group ",
         worker.group->name, " and none at another; choose another name"));
+  }
+  if (replica->second.keeps_nothing != announced.keeps_nothing) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "buffer ", announced.buffer_name, " keeps what it receives at one rank of group ",
+        worker.group->name, " and does not at another; choose another name"));
   }
   if (replica->second.form == announced.form) return absl::OkStatus();
   const auto& [rank, other] = *replica->second.buffers.begin();
@@ -82,6 +91,7 @@ Replica& EnsureReplica(Turn& turn, Group& group, const AnnouncedBuffer& announce
     replica.form = announced.form;
     replica.offload = announced.offload;
     replica.staged_for = announced.staged_for;
+    replica.keeps_nothing = announced.keeps_nothing;
     if (replica.offload) group.model->offloads.insert(replica.id);
     turn.state.replicas[replica.id] = &replica;
   }

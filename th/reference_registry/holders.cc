@@ -18,6 +18,7 @@ const Version* VersionOf(const Buffer& buffer) {
 bool IsServing(const Buffer& buffer) {
   if (!buffer.content.has_value() || buffer.content->refused) return false;
   const Replica& replica = *buffer.replica;
+  if (TH_MUTATE(kServeWhatIsNotKept, replica.keeps_nothing, false)) return false;
   if (VersionOf(buffer)->phase != VersionPhase::kPublished) return false;
   if (buffer.content->version != replica.version) return false;
   switch (replica.phase) {

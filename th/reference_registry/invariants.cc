@@ -107,6 +107,9 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   if (buffer.indexed.has_value() && buffer.shard->version->phase != VersionPhase::kPublished) {
     return Broken("nothing withdrawn is a source", who);
   }
+  if (buffer.indexed.has_value() && buffer.replica->keeps_nothing) {
+    return Broken("who keeps nothing is no source", who);
+  }
   return buffer.fill.has_value() ? CheckFill(state, buffer) : absl::OkStatus();
 }
 
@@ -177,6 +180,9 @@ absl::Status CheckShard(const Shard& shard) {
 
 absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
   if (replica.buffers.empty()) return Broken("a replica has a buffer", replica);
+  if (replica.keeps_nothing && replica.phase == ReplicaPhase::kHolding) {
+    return Broken("who keeps nothing holds nothing", replica);
+  }
   for (const auto& [number, transaction] : replica.pending) {
     if (number <= replica.finished) return Broken("what is pending has not ended", replica);
     if (transaction.participants.empty()) return Broken("an operation has a participant", replica);

@@ -241,7 +241,8 @@ AnnouncedBuffer TestRank::Announced() const {
           .layout = layout.digest(),
           .bytes = layout.bytes(),
           .segment_count = layout.segment_count(),
-          .generation = buffer_generation};
+          .generation = buffer_generation,
+          .keeps_nothing = keeps_nothing};
 }
 
 AnnouncedBuffer TestRank::Holding(const VersionInfo& version, bool publisher,

@@ -200,7 +200,9 @@ struct Replica {
   Group* group = nullptr;
   std::string buffer_name;
   std::string form;
-  bool offload = false;   // of offload buffers; in model->offloads
+  bool offload = false;  // of offload buffers; in model->offloads
+  // Of streaming readers, which hand on what they receive: fills, but never holds and feeds nobody.
+  bool keeps_nothing = false;
   bool released = false;  // its ranks were told that it may go
   // The group's buffer that is to move to what this one holds; empty: it is no staged copy.
   std::string staged_for;

@@ -230,6 +230,11 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
         absl::StrCat("buffer ", buffer.buffer.value, " is not registered; register it first"));
   }
   const Replica& replica = *own->replica;
+  if (replica.keeps_nothing && request.kind != OperationKind::kUpdate) {
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", own->name, " of ",
+                                                   NameOf(*own).ToString(),
+                                                   " keeps nothing: it can only be updated"));
+  }
   if (auto result = replica.results.find(number); result != replica.results.end()) {
     if (result->second.kind == request.kind) return absl::OkStatus();
     return EndedAsAnotherKind(*own, result->second, request.kind);

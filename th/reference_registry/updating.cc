@@ -64,13 +64,22 @@ void FailLost(Turn& turn, const Buffer& loser, const Transaction& transaction) {
                     transaction.version.ToString(), " since; update again")));
 }
 
+// Every rank has the version, or has handed on all of it.
+void Commit(Turn& turn, Replica& replica, VersionSequence version) {
+  if (replica.keeps_nothing) {
+    for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
+    return SetPhase(turn, replica, ReplicaPhase::kIdle);
+  }
+  for (auto& [rank, buffer] : replica.buffers) buffer->content->committed = true;
+  SetPhase(turn, replica, ReplicaPhase::kHolding, version);
+}
+
 void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, UpdateOutcome outcome) {
   const Version& version = *FindVersion(*replica.group->model, transaction.version);
   TeachLineage(*replica.group);
   if (outcome == UpdateOutcome::kMoved) {
     ++turn.state.counters.updates_moved;
-    for (auto& [rank, buffer] : replica.buffers) buffer->content->committed = true;
-    SetPhase(turn, replica, ReplicaPhase::kHolding, transaction.version);
+    Commit(turn, replica, transaction.version);
   }
   FinishOperation(turn, replica, transaction.number, {.outcome = outcome, .version = version.info});
 }

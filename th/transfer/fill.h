@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
 #include "th/protocol/messages.h"
+#include "th/transfer/segment_ring.h"
 #include "th/transfer/transport.h"
 
 namespace th {
@@ -81,6 +82,10 @@ struct FillSpec {
   SegmentSet resume;
   std::optional<Digest> root;
   ReplicatorLimits limits;
+  // The fill hands on what it receives: its bytes go here and not into the store, which gives only
+  // the layout then and serves nothing. `resume` is empty. Shared with the consumer. OnComplete
+  // says no root where the ring wants but a part of the shard.
+  std::shared_ptr<SegmentRing> ring;
 };
 
 class Fill {

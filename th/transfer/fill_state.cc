@@ -19,12 +19,16 @@ constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
 
 PipelineReplicator::Spec CoreSpec(const FillSpec& spec) {
   const ShardLayout& layout = spec.store->layout();
-  return {.segment_count = layout.segment_count(),
-          .segment_bytes = layout.segment_bytes(),
-          .total_bytes = layout.bytes(),
-          .checksums = layout.checksum() != ChecksumAlgorithm::kNone,
-          .already_held = spec.resume,
-          .held_sums = spec.store->sums()};
+  PipelineReplicator::Spec core = {.segment_count = layout.segment_count(),
+                                   .segment_bytes = layout.segment_bytes(),
+                                   .total_bytes = layout.bytes(),
+                                   .checksums = layout.checksum() != ChecksumAlgorithm::kNone,
+                                   .already_held = spec.resume,
+                                   .held_sums = spec.store->sums()};
+  if (spec.ring == nullptr) return core;
+  core.wanted = spec.ring->wanted();
+  core.window_segments = spec.ring->slots();
+  return core;
 }
 
 // A buffer under another generation is another source: what it holds may differ.
@@ -36,6 +40,7 @@ bool SameSource(const AssignedSource& a, const AssignedSource& b) {
 
 FillState::FillState(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer)
     : store_(spec.store),
+      ring_(spec.ring),
       transports_(std::move(transports)),
       observer_(observer),
       core_(CoreSpec(spec), spec.limits),
@@ -204,7 +209,11 @@ bool FillState::SegmentBegins(FillSource* source, SegmentIndex segment, std::vec
       if (!self->told_stopped_) self->observer_->OnFirstWrite();
     });
   }
-  store_->AppendPieces(segment, iov);
+  if (ring_ != nullptr) {
+    ring_->AppendSlot(segment, iov);
+  } else {
+    store_->AppendPieces(segment, iov);
+  }
   return true;
 }
 
@@ -221,7 +230,7 @@ void FillState::SegmentLanded(FillSource* source, SegmentIndex segment, SegmentS
       if (reroutes_ > 0) rerouted_bytes_ += store_->layout().SegmentLength(segment);
       // Under mu_, so that the store never serves what the core has already taken back. Who waits
       // at the store only posts to its own loop.
-      if (root_mismatches_seen_ == core_.rounds_restarted()) store_->MarkHeld(segment, sent);
+      if (root_mismatches_seen_ == core_.rounds_restarted()) Keep(segment, sent);
       AfterCheck();
     } else {
       discarded_bytes_ += store_->layout().SegmentLength(segment);
@@ -230,6 +239,22 @@ void FillState::SegmentLanded(FillSource* source, SegmentIndex segment, SegmentS
   }
   if (decide) Post(&FillState::AdvanceOnFillThread);
   Pump(source);
+}
+
+void FillState::Keep(SegmentIndex segment, SegmentSum sum) {
+  if (ring_ != nullptr) {
+    ring_->Arrived(segment);
+  } else {
+    store_->MarkHeld(segment, sum);
+  }
+}
+
+void FillState::HandedOn(SegmentIndex end) {
+  {
+    absl::MutexLock lock(&mu_);
+    core_.HandleHandedOn(end);
+  }
+  Post(&FillState::PumpAll);
 }
 
 void FillState::AfterCheck() {
@@ -434,7 +459,7 @@ void FillState::AdvanceOnFillThread() {
     failed = core_.failed();
     restarted =
         std::exchange(root_mismatches_told_, root_mismatches_seen_) != root_mismatches_seen_;
-    root = root_;
+    if (!core_.receives_a_part()) root = root_;
   }
   ReportLostOnFillThread(MonotonicNow());
   ReportSuspectedOnFillThread();

@@ -66,6 +66,9 @@ class FillState : public std::enable_shared_from_this<FillState> {
   void StopOnFillThread();
   void AdvanceOnFillThread();
   FillStatus status() const;
+  const std::shared_ptr<SegmentRing>& ring() const { return ring_; }
+  // On the consumer's thread: everything before `end` is.
+  void HandedOn(SegmentIndex end);
 
   void Admitted(FillSource* source);
   bool SegmentBegins(FillSource* source, SegmentIndex segment, std::vector<iovec>* iov);
@@ -103,9 +106,12 @@ class FillState : public std::enable_shared_from_this<FillState> {
   void CountReroute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // After anything that may have checked the list: forgets what is served when it was wrong.
   void AfterCheck() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A segment is here and checked.
+  void Keep(SegmentIndex segment, SegmentSum sum) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string NoTransport(const FillSource& source) const;
 
   const std::shared_ptr<SegmentStore> store_;
+  const std::shared_ptr<SegmentRing> ring_;  // shared with the consumer; null: the store keeps all
   const std::vector<Transport*> transports_;
   FillObserver* const observer_;
   const std::shared_ptr<ExtraBytes> extra_ = std::make_shared<ExtraBytes>();  // with the pulls

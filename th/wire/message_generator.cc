@@ -239,6 +239,7 @@ AnnouncedBuffer MessageGenerator::Announced() {
                       .generation = BufferGeneration(Number())};
   out.offload = Coin();
   if (Coin()) out.staged_for = Name();
+  out.keeps_nothing = Coin();
   if (Coin()) out.held = Held();
   if (Coin()) {
     out.last_finished =

@@ -81,6 +81,7 @@ pb::AnnouncedBuffer AnnouncedToProto(const AnnouncedBuffer& buffer) {
   }
   out.set_offload(buffer.offload);
   out.set_staged_for(buffer.staged_for);
+  out.set_keeps_nothing(buffer.keeps_nothing);
   return out;
 }
 
@@ -90,7 +91,8 @@ absl::StatusOr<AnnouncedBuffer> AnnouncedFromProto(const pb::AnnouncedBuffer& in
                       .bytes = in.bytes(),
                       .segment_count = in.segment_count(),
                       .generation = BufferGeneration(in.generation()),
-                      .offload = in.offload()};
+                      .offload = in.offload(),
+                      .keeps_nothing = in.keeps_nothing()};
   reader.Name("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Name("form", in.form(), out.form);
   reader.OptionalName("staged_for", in.staged_for(), out.staged_for);

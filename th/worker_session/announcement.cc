@@ -47,6 +47,7 @@ AnnouncedBuffer AnnouncementOf(const Buffer& buffer) {
   announced.last_finished = buffer.last_finished;
   announced.offload = buffer.offload;
   announced.staged_for = buffer.staged_for;
+  announced.keeps_nothing = buffer.keeps_nothing;
   return announced;
 }
 

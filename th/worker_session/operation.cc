@@ -82,6 +82,7 @@ std::string Aftermath(const State& state, const Buffer& buffer, const Operation&
     return absl::StrCat("nothing is staged, buffer unchanged",
                         holds ? absl::StrCat(", still ", original->version.label.text()) : "");
   }
+  if (buffer.keeps_nothing) return "";  // its caller has no buffer
   switch (buffer.contract.state()) {
     case BufferState::kUndefined:
       return "buffer undefined, do not serve";

@@ -205,6 +205,7 @@ struct Buffer {
   std::shared_ptr<const ShardLayout> layout;  // shared with the client's data plane; immutable
   bool offload = false;                       // see State::offloads
   std::string staged_for;                     // the original's name; see State::staged
+  bool keeps_nothing = false;  // a streaming reader's: never published, serves nobody
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of
@@ -279,6 +280,9 @@ struct State {
   BufferId next_buffer{1};
   std::map<BufferId, Offload> offloads;  // by the copy; each is one of `buffers` too
   std::map<BufferId, Staged> staged;     // likewise
+  // Streaming readers of this generation of the group, for names that its ranks have in common.
+  GroupGeneration streams_of;
+  uint64_t streams = 0;
   std::map<TransferId, BufferId> transfers;
   std::vector<HeldAdmission> held_admissions;
   std::list<PendingCommand> commands;

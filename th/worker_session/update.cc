@@ -85,6 +85,15 @@ void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time no
   }
 }
 
+// What was received is elsewhere now, and nothing is here: the buffer ends as it began, whatever
+// its one update came to.
+void HandOn(Buffer& buffer) {
+  if (buffer.contract.state() == BufferState::kUndefined) (void)buffer.contract.Reset();
+  buffer.version = VersionInfo();
+  buffer.root.reset();
+  buffer.held.Clear();
+}
+
 // The buffer was the update's to fill, and it ends without a result, maybe before a fill was
 // ordered (the drain has ended, and with it the update): the contract says what the buffer is now.
 void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
@@ -107,10 +116,15 @@ void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Tim
       state.Emit(StartSealing{buffer.id, buffer.version.sequence, buffer.contract.generation()});
     }
   }
+  if (buffer.keeps_nothing) HandOn(buffer);
   Reannounce(state, buffer, now);
 }
 
 void Commit(Buffer& buffer) {
+  if (buffer.keeps_nothing) {
+    (void)buffer.contract.FillFailed();  // cannot fail: the state is filling
+    return HandOn(buffer);
+  }
   (void)buffer.contract.FillComplete();  // cannot fail: the state is filling
   buffer.group_committed = true;
   buffer.held.Clear();

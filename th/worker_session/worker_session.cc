@@ -106,6 +106,11 @@ absl::StatusOr<BufferId> WorkerSession::RegisterBuffer(std::string buffer_name, 
                             std::move(layout), now);
 }
 
+absl::StatusOr<BufferId> WorkerSession::RegisterStreamBuffer(
+    std::string form, std::shared_ptr<const ShardLayout> layout, absl::Time now) {
+  return session::AddStreamBuffer(impl_->state, std::move(form), std::move(layout), now);
+}
+
 absl::Status WorkerSession::UnregisterBuffer(BufferId buffer, absl::Time now) {
   session::DiscardStaged(impl_->state, buffer, now);
   const absl::Status removed = session::RemoveBuffer(impl_->state, buffer, now);

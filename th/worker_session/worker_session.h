@@ -52,6 +52,12 @@ class WorkerSession {
   absl::StatusOr<BufferId> RegisterBuffer(std::string buffer_name, std::string form,
                                           std::shared_ptr<const ShardLayout> layout,
                                           absl::Time now);
+  // A buffer that keeps nothing, for one Update that the driver streams to somebody: it is never
+  // published and never a source, and is writable again when the update has ended. Ranks of a group
+  // that begin theirs in the same order have their Updates in common.
+  absl::StatusOr<BufferId> RegisterStreamBuffer(std::string form,
+                                                std::shared_ptr<const ShardLayout> layout,
+                                                absl::Time now);
   // In every state; pending calls end CANCELLED. The driver closes the buffer's fill and readers by
   // itself: no StopFill and no CutReaders come, and what it still reports of the buffer is ignored.
   absl::Status UnregisterBuffer(BufferId buffer, absl::Time now);
