@@ -78,7 +78,8 @@ absl::Status RankCast::StartProcess(const GroupChoice& group, uint32_t rank) {
                                           .arguments = {options_.th_program, "controlled-rank"},
                                           .log_path = absl::StrCat(options_.folder, "/", group.name,
                                                                    "-", rank, ".log"),
-                                          .network_namespace = group.placement.network_namespace}));
+                                          .network_namespace =
+                                              group.PlacementOf(rank).network_namespace}));
   stage_->Add(process.get());
   process->Send(JoinCommand(group, rank));
   groups_[group.name].push_back(std::move(process));
@@ -93,7 +94,9 @@ nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) co
           {"group", group.name},
           {"rank", rank},
           {"ranks", group.ranks},
-          {"host", group.placement.host},
+          {"host", group.PlacementOf(rank).host},
+          {"rack", group.PlacementOf(rank).rack},
+          {"site", group.PlacementOf(rank).site},
           {"rate", options_.uplink_bytes_per_second},
           {"connections", options_.connections},
           {"data_threads", options_.data_threads},
