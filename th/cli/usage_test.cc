@@ -48,6 +48,8 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"bench of a server", {"bench", "server", "--help"}, kOk, "--rate"},
                 {"bench of the registry", {"bench", "registry", "--help"}, kOk, "--samples"},
                 {"fanout", {"bench", "fanout", "--help"}, kOk, "--holder-rate"},
+                {"a scenario for real", {"bench", "scenario", "--help"}, kOk, "--policy"},
+                {"model", {"bench", "model", "--help"}, kOk, "--hosts"},
                 {"simulate", {"simulate", "--help"}, kOk, "--first-seed"},
                 {"help", {"help"}, kOk, "Exit status"},
                 {"help of a command", {"help", "pull"}, kOk, "--version"}});
@@ -110,7 +112,8 @@ TEST(UsageTest, SimulateRefusesWhatIsNoScenario) {
   Expect(Th(),
          {{"a line", {"simulate", bad}, kUsage, "bad.scenario:8: the statement 'frobnicate'"},
           {"no publisher", {"simulate", nobody}, kUsage, "nobody publishes"},
-          {"no file", {"simulate", "/nowhere"}, kLocalFiles, "/nowhere"},
+          {"no file", {"simulate", "/nowhere"}, kLocalFiles, "read: No such file"},
+          {"nor for real", {"bench", "scenario", "/nowhere"}, kLocalFiles, "No such file"},
           {"a folder", {"simulate", "/"}, kLocalFiles, "cannot be read"},
           {"policy", {"simulate", good, "--policy", "luck"}, kUsage, "no policy 'luck'"},
           {"no variable", {"simulate", good, "--set", "x=1"}, kUsage, "nothing is let be 'x'"},

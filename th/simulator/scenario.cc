@@ -361,6 +361,7 @@ void ScenarioParser::Update(ScenarioLine& line) {
   if (updates.after_publish) {
     line.Choice("after", {"publish"}, {});
     updates.delay = line.Time("delay", absl::ZeroDuration());
+    updates.stagger = line.Time("stagger", absl::ZeroDuration());
   } else {
     updates.every = line.Time("every");
     if (updates.every < absl::Milliseconds(1)) line.Fail("'every' is less than 1ms");

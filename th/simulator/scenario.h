@@ -81,7 +81,8 @@ struct ScenarioUpdates {
   std::string family;
   bool after_publish = false;  // once a version, `delay` after its publication
   absl::Duration delay;
-  absl::Duration every;  // if not after_publish
+  absl::Duration stagger;  // the family's n-th group asks n - 1 times this later
+  absl::Duration every;    // if not after_publish
 };
 
 struct ScenarioEvent {

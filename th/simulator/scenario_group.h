@@ -41,6 +41,10 @@ class ScenarioGroup {
 
   const std::string& name() const { return name_; }
   const ScenarioFamily& family() const { return *family_; }
+  // From a version's publication, where `updates` says so.
+  absl::Duration DelayOf(const ScenarioUpdates& updates) const {
+    return updates.delay + static_cast<int64_t>(number_) * updates.stagger;
+  }
 
   // Starts every rank that does not live; `ready` when all can be called.
   void Join(std::function<void()> ready);

@@ -215,7 +215,7 @@ void ScenarioRun::HandlePublished(const ScenarioGroup::Outcome& outcome) {
   if (Broadcasts(policy_)) return BeginRound();
   for (Reader& reader : readers_) {
     if (reader.updates == nullptr || !reader.updates->after_publish) continue;
-    PostWork(reader.updates->delay, [this, reader = &reader] { Update(reader); });
+    PostWork(reader.group->DelayOf(*reader.updates), [this, reader = &reader] { Update(reader); });
   }
   WaitForNextStep(next_step_at_ - scenario_.training.write - cluster_.now());
 }
@@ -260,7 +260,7 @@ void ScenarioRun::BeginRound() {
     if (!member) continue;
     reader.in_round = true;
     reader.group->WaitForMembers();
-    PostWork(reader.updates->delay, [this, reader = &reader] { Update(reader); });
+    PostWork(reader.group->DelayOf(*reader.updates), [this, reader = &reader] { Update(reader); });
   }
   if (policy_ == ScenarioPolicy::kSnapshotBroadcast) {
     WaitForNextStep(next_step_at_ - cluster_.now());

@@ -69,6 +69,16 @@ TEST(ScenarioRunTest, AChainOfFourCostsASegmentAHop) {
   EXPECT_EQ(result.bytes_over[static_cast<size_t>(Distance::kSameSite)], 4'000'000'000u);
 }
 
+TEST(ScenarioRunTest, AStaggerLetsAFamilysGroupsAskOneAfterTheOther) {
+  const ScenarioResult result = RunWell(
+      Fleet(3) + "train trainer first=1s\nupdate reader after=publish delay=1s stagger=2s\n");
+  ASSERT_THAT(result.reads, SizeIs(3));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(result.reads[i].group, absl::StrCat("reader-", i + 1));
+    EXPECT_NEAR(Seconds(result.reads[i].began), 2.0 + 2.0 * static_cast<double>(i), kRequests);
+  }
+}
+
 TEST(ScenarioRunTest, DirectReadersShareThePublishersLink) {
   const ScenarioResult result = RunWell(Fleet(4) + kOnce, ScenarioPolicy::kDirect);
   EXPECT_NEAR(Seconds(result.SlowestRead()), 4, 4 * kRequests);
