@@ -82,6 +82,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   auto impl = std::make_shared<Impl>();
   parts.connector = MakeGrpcConnector(options.server, impl->control_bytes, parts.runtime);
   parts.limits.join_timeout = options.join_timeout;
+  if (options.on_reader) {
+    parts.readers = std::make_shared<ReaderReporter>(parts.runtime, std::move(options.on_reader));
+  }
   parts.options = SessionOptionsOf(options, *parts.data_plane);
   impl->membership = std::make_shared<Membership>(std::move(parts));
   const absl::Status joined = impl->membership->Join();

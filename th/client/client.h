@@ -51,6 +51,7 @@
 #include "absl/time/time.h"
 #include "th/client/tensor.h"
 #include "th/protocol/catalog.h"
+#include "th/protocol/event.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
 #include "th/weights/shard_layout.h"
@@ -58,6 +59,18 @@
 #include "th/weights/version.h"
 
 namespace th {
+
+// What one reader of this process's buffers came to. With `event`, the name of the reader's
+// operation, the reader's, the server's and this source's logs are read side by side.
+struct ReaderReport {
+  enum class What { kAdmitted, kRefused, kReleased };
+  What what = What::kAdmitted;
+  EventId event;
+  WorkerId reader;
+  VersionSequence version;
+  uint64_t bytes_sent = 0;  // kReleased
+  absl::Status refusal;     // kRefused
+};
 
 struct ClientOptions {
   std::string server;  // "host:port" of the reference server
@@ -73,6 +86,9 @@ struct ClientOptions {
   // is enough for a trainer that keeps one version: the copy before may still be let go.
   uint64_t offload_limit_bytes = 0;
   std::string credentials;  // reserved: passed on, not checked yet
+  // For logs, on a TensorHub thread; must not block or call into TensorHub. Reports are dropped
+  // where it is too slow for them.
+  std::function<void(const ReaderReport&)> on_reader;
   absl::Duration join_timeout = absl::Seconds(10);
   // The data plane, one a process and server. The first client decides; a later one that differs is
   // refused with FAILED_PRECONDITION naming the option.
@@ -144,6 +160,7 @@ struct SourceShare {
   uint64_t bytes = 0;
   absl::Duration active;
   std::string failure;  // why it was left; empty: it was not
+  Distance distance = Distance::kSameSite;
 };
 
 class UpdateResult {
@@ -156,6 +173,8 @@ class UpdateResult {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason reason = NotAvailableReason::kNone;
   VersionInfo info;  // with the publisher's attributes
+  // The server's name of the operation, the same in its log, in `th events` and at every source.
+  EventId event;
   // Where the seconds of this rank went. Their sum is the stall.
   absl::Duration resolve, queue, transfer, verify, apply;
   absl::Duration stall() const { return resolve + queue + transfer + verify + apply; }
@@ -283,6 +302,10 @@ class Controller {
   ~Controller();
 
   absl::StatusOr<Catalog> List(absl::Duration timeout = absl::Seconds(10));
+  // What happened of late in the run and model of the options, oldest first. `id` empty: all
+  // operations. Ask on with `after` = the answer's `last`; another epoch counts from 1 again.
+  absl::StatusOr<RecentEvents> Events(uint64_t after = 0, EventId id = {},
+                                      absl::Duration timeout = absl::Seconds(10));
   absl::StatusOr<VersionInfo> Resolve(VersionSelector version,
                                       absl::Duration timeout = absl::Seconds(10));
   // Until `version` is published. DEADLINE_EXCEEDED.

@@ -47,7 +47,8 @@ void Tell(const FollowedVersion& followed) {
   std::cout << "version=" << followed.update.version().ToString()
             << " bytes=" << followed.bytes_received
             << " seconds=" << absl::ToDoubleSeconds(followed.seconds)
-            << (followed.folder.empty() ? "" : " folder=") << followed.folder << std::endl;
+            << EventSuffix(followed.update.event) << (followed.folder.empty() ? "" : " folder=")
+            << followed.folder << std::endl;
 }
 
 ExitStatus RunFollow(const FollowFlags& flags) {
