@@ -44,6 +44,8 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"pin", {"pin", "--help"}, kOk, "--owner"},
                 {"release", {"release", "--help"}, kOk, "--owner"},
                 {"retain", {"retain", "--help"}, kOk, "count"},
+                {"top", {"top", "--help"}, kOk, "--interval"},
+                {"events", {"events", "--help"}, kOk, "--follow"},
                 {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"},
                 {"bench of a server", {"bench", "server", "--help"}, kOk, "--rate"},
                 {"bench of the registry", {"bench", "registry", "--help"}, kOk, "--samples"},

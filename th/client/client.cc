@@ -89,6 +89,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   parts.limits.join_timeout = options.join_timeout;
   parts.staging_limit_bytes = options.staging_limit_bytes;
   parts.snapshot_limit_bytes = options.snapshot_limit_bytes;
+  if (options.on_reader) {
+    parts.readers = std::make_shared<ReaderReporter>(parts.runtime, std::move(options.on_reader));
+  }
   parts.options = SessionOptionsOf(options, *parts.data_plane);
   impl->membership = std::make_shared<Membership>(std::move(parts));
   const absl::Status joined = impl->membership->Join();

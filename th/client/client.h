@@ -52,6 +52,7 @@
 #include "th/client/receive.h"
 #include "th/client/tensor.h"
 #include "th/protocol/catalog.h"
+#include "th/protocol/event.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
 #include "th/weights/shard_layout.h"
@@ -59,6 +60,18 @@
 #include "th/weights/version.h"
 
 namespace th {
+
+// What one reader of this process's buffers came to. With `event`, the name of the reader's
+// operation, the reader's, the server's and this source's logs are read side by side.
+struct ReaderReport {
+  enum class What { kAdmitted, kRefused, kReleased };
+  What what = What::kAdmitted;
+  EventId event;
+  WorkerId reader;
+  VersionSequence version;
+  uint64_t bytes_sent = 0;  // kReleased
+  absl::Status refusal;     // kRefused
+};
 
 struct ClientOptions {
   std::string server;  // "host:port" of the reference server
@@ -80,6 +93,9 @@ struct ClientOptions {
   // Host memory for snapshots of published buffers (PublishOptions::snapshot), kept for the next.
   uint64_t snapshot_limit_bytes = 0;
   std::string credentials;  // reserved: passed on, not checked yet
+  // For logs, on a TensorHub thread; must not block or call into TensorHub. Reports are dropped
+  // where it is too slow for them.
+  std::function<void(const ReaderReport&)> on_reader;
   absl::Duration join_timeout = absl::Seconds(10);
   // The data plane, one a process and server. The first client decides; a later one that differs is
   // refused with FAILED_PRECONDITION naming the option.
@@ -179,6 +195,7 @@ struct SourceShare {
   uint64_t bytes = 0;
   absl::Duration active;
   std::string failure;  // why it was left; empty: it was not
+  Distance distance = Distance::kSameSite;
 };
 
 class UpdateResult {
@@ -191,6 +208,8 @@ class UpdateResult {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason reason = NotAvailableReason::kNone;
   VersionInfo info;  // with the publisher's attributes
+  // The server's name of the operation, the same in its log, in `th events` and at every source.
+  EventId event;
   // Where the seconds of this rank went. Their sum is the stall, but of Stage, which stalls nobody.
   absl::Duration resolve, queue, transfer, verify, apply;
   absl::Duration seconds() const { return resolve + queue + transfer + verify + apply; }
@@ -363,6 +382,10 @@ class Controller {
   ~Controller();
 
   absl::StatusOr<Catalog> List(absl::Duration timeout = absl::Seconds(10));
+  // What happened of late in the run and model of the options, oldest first. `id` empty: all
+  // operations. Ask on with `after` = the answer's `last`; another epoch counts from 1 again.
+  absl::StatusOr<RecentEvents> Events(uint64_t after = 0, EventId id = {},
+                                      absl::Duration timeout = absl::Seconds(10));
   absl::StatusOr<VersionInfo> Resolve(VersionSelector version,
                                       absl::Duration timeout = absl::Seconds(10));
   // Until `version` is published. DEADLINE_EXCEEDED.

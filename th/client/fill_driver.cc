@@ -7,6 +7,20 @@
 #include "th/client/runtime.h"
 
 namespace th {
+namespace {
+
+FillCost CostOf(const FillStatus& status) {
+  FillCost cost{.rerouted_bytes = status.rerouted_bytes,
+                .reread_bytes = status.reread_bytes,
+                .reroutes = status.reroutes};
+  for (const FillSourceReport& source : status.sources) {
+    if (source.bytes == 0) continue;
+    AddReceived({source.transport, source.distance, source.publisher, source.bytes}, cost.received);
+  }
+  return cost;
+}
+
+}  // namespace
 
 FillDriver::FillDriver(const StartFill& order, Parts parts)
     : buffer_(order.buffer),
@@ -88,7 +102,9 @@ void FillDriver::OnComplete(Digest root) {
   ForeignThreadScope scope;
   if (stopping_) return;
   completed_ = true;
+  FillCost cost = CostOf(fill().status());
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
+    session.HandleFillCost(buffer_, std::move(cost));
     session.HandleFillComplete(buffer_, root, now);
   });
   // Its sources need not wait for the group's result.

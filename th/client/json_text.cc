@@ -137,6 +137,7 @@ std::string UpdateResultToJson(const UpdateResult& result) {
   Json json = {{"outcome", OutcomeName(result.outcome)},
                {"reason", ReasonName(result.reason)},
                {"version", ToJson(result.info)},
+               {"event", result.event.ToString()},
                {"seconds",
                 {{"resolve", absl::ToDoubleSeconds(result.resolve)},
                  {"queue", absl::ToDoubleSeconds(result.queue)},

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "th/transfer/monotonic_clock.h"
@@ -36,6 +37,7 @@ Membership::Membership(Parts parts)
           HostArena::Options{.limit_bytes = parts.staging_limit_bytes})),
       snapshot_arena_(std::make_shared<HostArena>(
           HostArena::Options{.limit_bytes = parts.snapshot_limit_bytes})),
+      readers_(std::move(parts.readers)),
       session_(std::move(parts.options), parts.limits) {}
 
 Membership::~Membership() = default;
@@ -109,6 +111,10 @@ absl::Status Membership::Join() {
 }
 
 absl::Status Membership::Leave(absl::Duration timeout) {
+  const absl::Cleanup silence = [this] {
+    // A caller that leaves within its own function waits for nothing.
+    if (readers_ != nullptr && !runtime_->callbacks().OnLoop()) readers_->Disable();
+  };
   {
     absl::MutexLock lock(&mu_);
     left_ = true;
@@ -300,7 +306,11 @@ void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admiss
   {
     absl::MutexLock lock(&mu_);
     if (!ended_.has_value() && !left_) {
-      admissions_[request.transfer] = {request.buffer, std::exchange(decide, nullptr)};
+      const CapabilityClaims& claims = request.capability.claims;
+      admissions_[request.transfer] = {
+          .buffer = request.buffer,
+          .decide = std::exchange(decide, nullptr),
+          .report = {.event = EventOf(claims), .reader = claims.reader, .version = claims.version}};
       session_.HandleAdmission(request.transfer, request.buffer, request.capability,
                                request.generation, MonotonicNow());
     }
@@ -316,7 +326,15 @@ void Membership::NoteSent(TransferId transfer, uint64_t bytes, bool released) {
   ServedTransfer& served = found->second;
   if (bytes > served.bytes) served.buffer->bytes_sent() += bytes - served.bytes;
   served.bytes = bytes;
-  if (released) served_.erase(found);
+  if (!released) return;
+  served.report.what = ReaderReport::What::kReleased;
+  served.report.bytes_sent = bytes;
+  Report(std::move(served.report));
+  served_.erase(found);
+}
+
+void Membership::Report(ReaderReport report) const {
+  if (readers_ != nullptr) readers_->Report(std::move(report));
 }
 
 void Membership::OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) {

@@ -31,6 +31,7 @@
 #include "th/client/control_stream.h"
 #include "th/client/data_plane.h"
 #include "th/client/local_buffer.h"
+#include "th/client/reader_reporter.h"
 #include "th/client/runtime.h"
 #include "th/client/session_access.h"
 #include "th/client/tensor_binding.h"
@@ -61,6 +62,7 @@ class Membership final : public SessionAccess,
     SessionLimits limits;
     uint64_t staging_limit_bytes = 0;
     uint64_t snapshot_limit_bytes = 0;
+    std::shared_ptr<ReaderReporter> readers;  // null: nobody asked
   };
   explicit Membership(Parts parts);
   ~Membership() override;
@@ -129,11 +131,13 @@ class Membership final : public SessionAccess,
   using BufferPtr = std::shared_ptr<LocalBuffer>;
   struct ServedTransfer {
     BufferPtr buffer;
+    ReaderReport report;
     uint64_t bytes = 0;
   };
   struct WaitingAdmission {
     BufferId buffer;
     std::function<void(Admission)> decide;
+    ReaderReport report;
     bool released = false;  // the reader has gone meanwhile
   };
 
@@ -182,6 +186,7 @@ class Membership final : public SessionAccess,
   bool BufferQuiet(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool Quiet() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void CloseStreamSoon();
+  void Report(ReaderReport report) const;
   void NoteSent(TransferId transfer, uint64_t bytes, bool released)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -195,6 +200,7 @@ class Membership final : public SessionAccess,
   const std::shared_ptr<HostArena> offload_arena_;
   const std::shared_ptr<HostArena> staging_arena_;
   const std::shared_ptr<HostArena> snapshot_arena_;
+  const std::shared_ptr<ReaderReporter> readers_;  // null: nobody asked
   std::atomic<bool> woken_{false};
 
   mutable absl::Mutex mu_;

@@ -230,14 +230,18 @@ void Membership::Do(AdmissionDecided decided) {
     decide = std::move(waiting->second.decide);
     const auto buffer = buffers_.find(waiting->second.buffer);
     const bool released = waiting->second.released;
+    ReaderReport report = std::move(waiting->second.report);
     admissions_.erase(waiting);
     if (admission.status.ok() && buffer == buffers_.end()) {
       admission.status = absl::UnavailableError("the buffer is gone");
     }
     if (admission.status.ok()) {
       admission.store = buffer->second->store();
-      if (!released) served_[decided.transfer] = {buffer->second};
+      if (!released) served_[decided.transfer] = {.buffer = buffer->second, .report = report};
     }
+    if (!admission.status.ok()) report.what = ReaderReport::What::kRefused;
+    report.refusal = admission.status;
+    Report(std::move(report));
   }
   decide(std::move(admission));
 }

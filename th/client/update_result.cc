@@ -14,6 +14,7 @@ SourceShare ShareOf(const FillSourceReport& report) {
   share.peer = report.peer;
   share.transport = report.transport;
   share.bytes = report.bytes;
+  share.distance = report.distance;
   share.active = report.active;
   share.failure = report.failed && report.failure.empty() ? "failed" : report.failure;
   return share;
@@ -28,6 +29,7 @@ absl::StatusOr<UpdateResult> ComposeUpdateResult(const Call& call) {
   result.outcome = done.outcome;
   result.reason = done.not_available;
   result.info = done.version;
+  result.event = done.event;
   result.resolve = done.resolve;
   result.queue = done.queue;
   result.transfer = done.transfer;

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/protocol/cost.h"
+#include "th/protocol/event.h"
 #include "th/protocol/messages.h"
 
 namespace th {
@@ -38,6 +40,10 @@ struct CatalogReplica {
   bool publisher = false;
   bool temporary = false;  // an offloaded copy of a retained version, or a staged version
   std::vector<CatalogRank> ranks;
+  // The operation that is under way, if any.
+  EventId event;
+  OperationKind operation = OperationKind::kPublish;  // meaningless without `event`
+  absl::Duration operation_since;                     // its first rank asked
 };
 
 struct CatalogVersion {
@@ -59,6 +65,7 @@ struct CatalogModel {
   std::map<std::string, uint32_t> keep_latest_of_form;
   std::vector<CatalogVersion> versions;  // newest first
   std::vector<CatalogReplica> idle;      // groups with registered buffers that hold nothing
+  ModelTotals totals;                    // since the server's start
 };
 
 struct Catalog {

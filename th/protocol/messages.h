@@ -17,6 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/protocol/capability.h"
+#include "th/protocol/cost.h"
+#include "th/protocol/event.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
@@ -222,10 +224,11 @@ struct FillProgress {
 
 // update: this rank's shard is received, checked and agrees with the root. unpublish: this rank's
 // buffer is drained (`readers_cut`: readers that did not let go by the deadline).
-// publish: sent by nobody.
+// publish: sent by nobody. `cost` is for people alone: no decision hangs on it.
 struct RankDone {
   OperationKey key;
   uint32_t readers_cut = 0;
+  RankCost cost;
 };
 
 // This rank's part ended badly; ends the operation for the whole group, naming this rank.
@@ -347,6 +350,7 @@ struct OperationResolved {
   OperationKey key;
   VersionInfo version;
   std::optional<Digest> root;  // of this rank's shard, when sealed
+  EventId event;               // names the operation in what is logged and told
 };
 
 struct AssignedSource {
@@ -368,6 +372,7 @@ struct AssignSources {
   VersionSequence version;
   std::vector<AssignedSource> sources;
   std::string why_empty;
+  EventId event;
 };
 
 // The root of a shard became known (the publisher sealed it).
@@ -387,6 +392,7 @@ struct OperationFinished {
   VersionInfo version;
   Lineage lineage;             // publish and update: what the group knows from here on
   bool offload_first = false;  // see FinishedOperation
+  EventId event;
 };
 
 // What this buffer published cannot stay: its content differs from what the version is known to

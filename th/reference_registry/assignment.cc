@@ -125,13 +125,19 @@ AssignedSource DescribeSource(const Turn& turn, const Buffer& reader, const Buff
               MintCapability(DeriveWorkerKey(turn.state.secret, source.address.worker), claims)};
 }
 
+// The update that the buffer fills in: there is no fill without one.
+Transaction& OperationOf(const Buffer& buffer) {
+  return buffer.replica->pending.at(buffer.fill->operation);
+}
+
 AssignSources NewAssignment(Turn& turn, Buffer& buffer) {
-  turn.state.last_assignment = turn.state.last_assignment.Next();
-  buffer.fill->assignment = turn.state.last_assignment;
+  Transaction& transaction = OperationOf(buffer);
+  buffer.fill->assignment = AssignmentOf(transaction.event, ++transaction.assignments);
   buffer.fill->confirmed = false;
   return {.key = {buffer.address.buffer, buffer.fill->operation},
           .assignment = buffer.fill->assignment,
-          .version = buffer.content->version};
+          .version = buffer.content->version,
+          .event = transaction.event};
 }
 
 void TellSources(Turn& turn, Buffer& buffer) {
@@ -144,6 +150,20 @@ void TellSources(Turn& turn, Buffer& buffer) {
   buffer.fill->told_empty = message.sources.empty();
   if (message.sources.empty()) message.why_empty = "its sources have not come back yet";
   Send(turn, *buffer.worker, std::move(message));
+}
+
+// Another assignment than the fill's first.
+void NoteReroute(Turn& turn, const Buffer& buffer) {
+  const Shard& shard = *buffer.shard;
+  std::string names;
+  for (const BufferAddress& source : SourcesOf(shard, buffer.address)) {
+    auto found = shard.holders.find(source);
+    if (found == shard.holders.end()) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", NameOf(*found->second).ToString());
+  }
+  Note(turn, shard.version->model->key,
+       {EventKind::kRerouted, OperationOf(buffer).event, NameOf(buffer).ToString()},
+       absl::StrCat("fills ", shard.version->info.ToString(), " from ", names, " now"));
 }
 
 void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>& choices) {
@@ -161,7 +181,11 @@ void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>&
   SetSources(turn, shard, buffer.address, std::move(sources));
   Reindex(turn, buffer);
   ++turn.state.counters.assignments;
+  // Who only waited for a first source is not re-routed.
+  const bool waited = buffer.fill->told_empty && buffer.fill->exclusions.empty();
+  const bool again = buffer.fill->assignment != AssignmentId() && !waited;
   TellSources(turn, buffer);
+  if (again) NoteReroute(turn, buffer);
 }
 
 bool IsSpent(const Exclusion& exclusion) {
@@ -295,12 +319,12 @@ void Suspect(Turn& turn, Worker& worker) {
   ReindexAll(turn, worker);
 }
 
-void LogReport(Turn& turn, const Buffer& reader, const RankName& source, absl::string_view what,
-               absl::string_view detail) {
+void NoteReport(Turn& turn, const Buffer& reader, EventKind kind, const RankName& source,
+                absl::string_view what, absl::string_view detail) {
   const Version& version = *reader.shard->version;
-  Log(turn, absl::StrCat(version.model->key.ToString(), " version=", version.info.label.text(),
-                         " rank=", NameOf(reader).ToString(), ": source ", source.ToString(), " ",
-                         what, ": ", detail));
+  Note(turn, version.model->key, {kind, OperationOf(reader).event, NameOf(reader).ToString()},
+       absl::StrCat(version.info.label.text(), " from ", source.ToString(), ", which ", what, ": ",
+                    detail));
 }
 
 // A source that moved on or did not know the reader yet did nothing wrong.
@@ -377,6 +401,7 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   Buffer& reader = *FindBuffer(turn.state, buffer);
   Shard& shard = *reader.shard;
   ++turn.state.counters.sources_failed;
+  ++shard.version->model->totals.sources_failed;
   Exclusion& exclusion = ExclusionOf(*reader.fill, message.source);
   exclusion.failure = message.failure;
   exclusion.detail = message.detail.substr(0, kMaxDetailBytes);
@@ -390,7 +415,8 @@ void ReportSourceFailed::Apply(Turn& turn) const {
     exclusion.generation = source.generation;
     if (IsSourcesFault(message.failure)) Suspect(turn, *source.worker);
   }
-  LogReport(turn, reader, exclusion.name, NameOfSourceFailure(message.failure), exclusion.detail);
+  NoteReport(turn, reader, EventKind::kSourceFailed, exclusion.name,
+             NameOfSourceFailure(message.failure), exclusion.detail);
   SetSources(turn, shard, reader.address, {});
   turn.to_assign.insert(reader.address);
 }
@@ -404,6 +430,7 @@ absl::Status SuspectSource::CanApply(const RegistryState& state) const {
 void SuspectSource::Apply(Turn& turn) const {
   Buffer& reader = *FindBuffer(turn.state, buffer);
   ++turn.state.counters.sources_suspected;
+  ++reader.shard->version->model->totals.sources_suspected;
   auto found = reader.shard->holders.find(message.source);
   if (found == reader.shard->holders.end()) return;  // it has not come back since a restart
   const Buffer& source = *found->second;
@@ -413,7 +440,8 @@ void SuspectSource::Apply(Turn& turn) const {
   exclusion.name = NameOf(source);
   exclusion.generation = source.generation;
   exclusion.retry_at = turn.now;
-  LogReport(turn, reader, exclusion.name, "is suspected", exclusion.detail);
+  NoteReport(turn, reader, EventKind::kSourceSuspected, exclusion.name, "is suspected",
+             exclusion.detail);
   Suspect(turn, *source.worker);
   SetSources(turn, *reader.shard, reader.address, {});
   turn.to_assign.insert(reader.address);

@@ -75,6 +75,12 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
                         .form = replica.form,
                         .state = PhaseName(replica),
                         .temporary = IsTemporary(replica)};
+  if (!replica.pending.empty()) {
+    const Transaction& head = replica.pending.begin()->second;
+    listed.event = head.event;
+    listed.operation = head.kind;
+    listed.operation_since = now - head.started;
+  }
   for (const auto& [rank, buffer] : replica.buffers) {
     listed.publisher |= IsPublisher(*buffer);
     listed.ranks.push_back(ListRank(*buffer, now));
@@ -112,7 +118,8 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
                       .lineage = model.durable.lineage,
                       .high_water = model.durable.high_water,
                       .keep_latest = model.durable.keep_latest,
-                      .keep_latest_of_form = model.durable.keep_latest_of_form};
+                      .keep_latest_of_form = model.durable.keep_latest_of_form,
+                      .totals = model.totals};
   std::map<VersionSequence, std::vector<CatalogReplica>> replicas;
   for (const auto& [name, group] : model.groups) {
     for (const auto& [buffer_name, replica] : group.replicas) {
@@ -140,6 +147,22 @@ Catalog ListCatalog(const RegistryState& state, const std::string& run, const st
     catalog.models.push_back(ListModel(state, record, now));
   }
   return catalog;
+}
+
+std::vector<ModelFigures> ListFigures(const RegistryState& state) {
+  std::vector<ModelFigures> figures;
+  figures.reserve(state.models.size());
+  for (const auto& [key, model] : state.models) {
+    ModelFigures& one = figures.emplace_back(ModelFigures{.key = key, .totals = model.totals});
+    for (const auto& [sequence, version] : model.versions) {
+      if (version.phase != VersionPhase::kWithdrawn) ++one.versions;
+    }
+    one.replicas["idle"] = 0;
+    for (const auto& [name, group] : model.groups) {
+      for (const auto& [buffer_name, replica] : group.replicas) ++one.replicas[PhaseName(replica)];
+    }
+  }
+  return figures;
 }
 
 }  // namespace th::registry

@@ -3,6 +3,7 @@
 #define TH_REFERENCE_REGISTRY_LISTING_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "th/protocol/catalog.h"
@@ -13,6 +14,9 @@ namespace th::registry {
 // Everything of `run` and `model`; "" stands for all.
 Catalog ListCatalog(const RegistryState& state, const std::string& run, const std::string& model,
                     absl::Time now);
+
+// Every model in figures, without a look at each rank's progress.
+std::vector<ModelFigures> ListFigures(const RegistryState& state);
 
 }  // namespace th::registry
 

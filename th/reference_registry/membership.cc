@@ -7,6 +7,7 @@
 #include "th/reference_registry/buffers.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/models.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/weights/status_macros.h"
 #include "tools/mutation/mutation.h"
@@ -308,6 +309,8 @@ Worker& JoinGroup::Apply(Turn& turn) const {
   if (!known) {
     if (Worker* old = HolderOfRank(turn.state, *request)) {
       ++turn.state.counters.workers_replaced;
+      Note(turn, request->key, {EventKind::kWorkerReplaced, EventId(), old->name.ToString()},
+           absl::StrCat("worker ", old->id.value, " by a new process"));
       RemoveWorker(turn, *old, absl::AbortedError("it was replaced by a new process"));
     }
     const WorkerId id =
@@ -357,6 +360,7 @@ void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause) {
   const std::string text =
       absl::StrCat("rank ", worker.name.ToString(), " is gone: ", cause.message());
   Log(turn, absl::StrCat(group.model->key.ToString(), " worker ", worker.id.value, ": ", text));
+  NoteRetentionLoss(turn, worker);
   EndStream(turn, worker, absl::AbortedError(text));
   FailAllOperations(turn, group, absl::Status(cause.code(), text));
   for (auto& [id, buffer] : worker.buffers) DetachBuffer(turn, buffer);
@@ -379,6 +383,9 @@ void CheckLease(Turn& turn, Worker& worker) {
   if (turn.now < worker.last_heard + turn.state.limits.lease) return SetLease(turn, worker);
   ++turn.state.counters.leases_expired;
   Group& group = *worker.group;
+  ++group.model->totals.leases_expired;
+  Note(turn, group.model->key, {EventKind::kLeaseExpired, EventId(), worker.name.ToString()},
+       HowLongSilent(turn, worker));
   RemoveWorker(turn, worker, absl::UnavailableError(HowLongSilent(turn, worker)));
   ForgetIfEmpty(turn, group);
 }

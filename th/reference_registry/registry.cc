@@ -93,6 +93,8 @@ absl::StatusOr<ShardLayout> Registry::FindLayout(const Digest& digest) const {
   return absl::NotFoundError(absl::StrCat("layout ", digest.ShortHex(), " is unknown"));
 }
 
+std::vector<ModelFigures> Registry::Figures() const { return registry::ListFigures(impl_->state); }
+
 const RegistryCounters& Registry::counters() const { return impl_->state.counters; }
 
 size_t Registry::worker_count() const { return impl_->state.workers.size(); }

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -66,6 +67,8 @@ class Registry {
   // The layout with this digest. NOT_FOUND.
   absl::StatusOr<ShardLayout> FindLayout(const Digest& digest) const;
 
+  // Every model, by key. Looks at each rank once and copies nothing of it: for scrapes.
+  std::vector<ModelFigures> Figures() const;
   const RegistryCounters& counters() const;
   size_t worker_count() const;
 

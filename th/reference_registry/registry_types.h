@@ -106,6 +106,14 @@ struct OutgoingMessage {
 
 struct RegistryEvent {  // for logs and people; never for logic
   std::string text;
+  // What is to be remembered too says of which kind it is, and about whom.
+  EventKind kind = EventKind::kNone;
+  EventId id;
+  ModelKey key;
+  std::string who;  // a rank or a group
+
+  // "run=r1 model=m rollout-3/1: source failed: trainer/0 fell silent event=7-12".
+  std::string LogLine() const;
 };
 
 struct RegistryEffects {
@@ -113,6 +121,14 @@ struct RegistryEffects {
   std::vector<OutgoingMessage> messages;
   std::vector<ConnectionId> close;  // after the messages
   std::vector<RegistryEvent> events;
+};
+
+// A model in figures, for /metrics: what does not grow with its ranks.
+struct ModelFigures {
+  ModelKey key;
+  uint64_t versions = 0;                     // withdrawn ones left out
+  std::map<std::string, uint64_t> replicas;  // by CatalogReplica::state, "idle" among them
+  ModelTotals totals;
 };
 
 // Counters since the start, for /metrics.

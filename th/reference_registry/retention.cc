@@ -115,8 +115,8 @@ bool IsNeeded(const RegistryState& state, const Replica& replica) {
 }
 
 void Release(Turn& turn, Replica& replica) {
-  Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
-                         " buffer=", replica.buffer_name, " offloaded copy released"));
+  Note(turn, replica.group->model->key,
+       {EventKind::kOffloadReleased, EventId(), replica.group->name}, replica.buffer_name);
   ++turn.state.counters.offloads_released;
   replica.released = true;
   if (replica.phase == ReplicaPhase::kHolding) {
@@ -146,17 +146,44 @@ bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction
     return false;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
   if (absl::Status room = HasRoomToOffload(replica, version); !room.ok()) {
+    ++replica.group->model->totals.offloads_failed;
+    Note(turn, replica.group->model->key,
+         {EventKind::kOffloadFailed, transaction.event, replica.group->name},
+         std::string(room.message()));
     FinishOperation(turn, replica, transaction.number,
                     {.status = std::move(room), .version = version.info, .offload_first = true});
     return true;
   }
-  Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
-                         " offloads ", version.info.ToString(), " before its ",
-                         OperationKindName(transaction.kind)));
+  Note(turn, replica.group->model->key,
+       {EventKind::kOffloadBegun, transaction.event, replica.group->name},
+       absl::StrCat(version.info.ToString(), " before its ",
+                    std::string(OperationKindName(transaction.kind))));
   ++turn.state.counters.offloads;
+  ++replica.group->model->totals.offloads;
   FinishOperation(turn, replica, transaction.number,
                   {.version = version.info, .offload_first = true});
   return true;
+}
+
+void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& transaction) {
+  if (!IsLastRetained(replica, Own::kReplica)) return;
+  const Version& version = *FindVersion(*replica.group->model, replica.version);
+  Note(turn, replica.group->model->key,
+       {EventKind::kRetentionLost, transaction.event, replica.group->name},
+       absl::StrCat(version.info.ToString(), ": its last replica goes with an ",
+                    std::string(OperationKindName(transaction.kind)), " that drops it"));
+}
+
+void NoteRetentionLoss(Turn& turn, const Worker& worker) {
+  for (const auto& [id, buffer] : worker.buffers) {
+    const Replica& replica = *buffer.replica;
+    const Model& model = *worker.group->model;
+    const Version* version = VersionThatStays(replica);
+    if (version == nullptr || !IsRetained(*version, replica.form)) continue;
+    if (!IsLastOfSomeShard(replica, Own::kReplica)) continue;
+    Note(turn, model.key, {EventKind::kRetentionLost, EventId(), worker.name.ToString()},
+         absl::StrCat(version->info.ToString(), ": its last replica goes with this rank"));
+  }
 }
 
 void ReviewOffloads(Turn& turn, Model& model) {

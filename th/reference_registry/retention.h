@@ -26,6 +26,11 @@ bool IsRetained(const Version& version, const std::string& form);
 // with offload_first, or FAILED_PRECONDITION naming the first rank that has no memory for a copy.
 bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction);
 
+// Tells people where a retained version's last replica goes: with an operation that did not ask to
+// keep it, or with a worker.
+void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& transaction);
+void NoteRetentionLoss(Turn& turn, const Worker& worker);
+
 // Releases offload buffers of the model that nothing needs any more. At the end of a turn that
 // changed who stays or what is retained.
 void ReviewOffloads(Turn& turn, Model& model);

@@ -173,12 +173,19 @@ struct Participant {
   bool ready = false;      // update: its buffer is drained
   bool done = false;       // update, unpublish: RankDone
   uint32_t readers_cut = 0;
+  // update: what it says to have received, for the group's copies, and when it was done.
+  uint64_t from_publisher_bytes = 0;
+  uint64_t from_relays_bytes = 0;
+  absl::Time done_at;
 };
 
 // A group operation from its first rank's request to its end.
 struct Transaction {
   OperationNumber number;
   OperationKind kind = OperationKind::kPublish;
+  EventId event;
+  uint32_t assignments = 0;  // made in it so far
+  absl::Time started;        // its first rank asked
   Rank first_rank;
   absl::Time deadline;  // the earliest that any of its ranks asked for; in RegistryState::deadlines
   bool begun = false;   // publish: has a version; update: resolved; unpublish: no source any more
@@ -213,6 +220,7 @@ struct Replica {
   bool finished_here =
       false;  // some operation ended in this reign and this generation of the group
   std::map<OperationNumber, FinishedOperation> results;  // at most kMaxResultsKept, the newest
+  std::map<OperationNumber, EventId> result_events;      // of those of `results` that have one
   // All above `finished`; only the one right after it makes progress.
   std::map<OperationNumber, Transaction> pending;
 };
@@ -290,6 +298,7 @@ struct Model {
   absl::btree_set<ReplicaId> offloads;  // exactly its groups' replicas of offload buffers
   absl::flat_hash_map<std::string, CommandFinished> commands;  // by idempotency key
   std::deque<std::string> command_order;                       // oldest first; the same keys
+  ModelTotals totals;                                          // see costs.h
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -332,7 +341,7 @@ struct RegistryState {
   // Above those of every model that is gone: one that comes back gives no sequence twice.
   uint32_t first_version_number = 1;
   ReplicaId last_replica;
-  AssignmentId last_assignment;
+  uint32_t last_event = 0;  // counts what has an EventId of this reign
   // The highest of any group that is gone, and at least this epoch as the high half: new ones count
   // on from it, so that none is used twice.
   GroupGeneration last_ended_generation;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/reference_registry/costs.h"
 #include "th/reference_registry/holders.h"
 
 namespace th::registry {
@@ -47,9 +48,11 @@ std::optional<VersionSequence> OtherResolution(const Transaction& transaction,
   return known;
 }
 
-Transaction NewTransaction(const StartOperation& request, Rank first_rank) {
+Transaction NewTransaction(Turn& turn, const StartOperation& request, Rank first_rank) {
   return {.number = request.key.number,
           .kind = request.kind,
+          .event = MintEvent(turn.state),
+          .started = turn.now,
           .first_rank = first_rank,
           .deadline = absl::InfiniteFuture(),
           .label = request.label,
@@ -129,6 +132,7 @@ void RememberResult(Replica& replica, const FinishedOperation& result) {
     replica.finished = replica.finished.Next();
   }
   while (replica.results.size() > kMaxResultsKept) {
+    replica.result_events.erase(replica.results.begin()->first);
     replica.results.erase(replica.results.begin());
   }
 }
@@ -167,6 +171,18 @@ std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
   if (missing.empty()) return text;
   return absl::StrCat(text, text.empty() ? "" : "; ", "rank ", NameRanks(*replica.group, missing),
                       missing.size() == 1 ? " has" : " have", " not started it");
+}
+
+void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transaction,
+                 const absl::Status& status) {
+  CountFailed(turn, replica, transaction, status);
+  const bool offload = replica.offload && transaction.kind == OperationKind::kUpdate;
+  Note(turn, replica.group->model->key,
+       {offload ? EventKind::kOffloadFailed : EventKind::kOperationFailed, transaction.event,
+        replica.group->name},
+       absl::StrCat(std::string(OperationKindName(transaction.kind)), " (operation ",
+                    transaction.number.value, " of buffer ", replica.buffer_name,
+                    "): ", status.ToString()));
 }
 
 // Notes who missed the operation; of them the rank that lags, if any: it missed the operation
@@ -270,8 +286,9 @@ void JoinTransaction::Apply(Turn& turn) const {
     return SendResult(turn, own, result->second);
   }
   const Rank rank = RankOf(own);
-  auto [it, created] = replica.pending.try_emplace(number, NewTransaction(request, rank));
-  Transaction& transaction = it->second;
+  const bool created = !replica.pending.contains(number);
+  if (created) replica.pending.emplace(number, NewTransaction(turn, request, rank));
+  Transaction& transaction = replica.pending.at(number);
   const std::string disagreement = Disagreement(transaction, request);
   // A rank that has drained without the server cannot wait for an offload.
   transaction.keep_retained &= request.keep_retained;
@@ -322,6 +339,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
   if (found != replica.pending.end()) {
     turn.state.deadlines.erase(DeadlineOf(replica, found->second));
     result.kind = found->second.kind;
+    replica.result_events[number] = found->second.event;
     for (const auto& [rank, participant] : found->second.participants) {
       auto buffer = replica.buffers.find(rank);
       if (buffer == replica.buffers.end()) continue;
@@ -343,9 +361,7 @@ void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::S
   auto found = replica.pending.find(number);
   if (found == replica.pending.end()) return;
   const Transaction& transaction = found->second;
-  Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
-                         " buffer=", replica.buffer_name, " operation ", number.value, " (",
-                         OperationKindName(transaction.kind), ") failed: ", status.ToString()));
+  NoteFailure(turn, replica, transaction, status);
   FinishedOperation result{.status = std::move(status)};
   if (const Version* version = FindVersion(*replica.group->model, transaction.version)) {
     result.version = version->info;
@@ -405,6 +421,7 @@ void RestartNumbering(Group& group) {
   for (auto& [name, replica] : group.replicas) {
     replica.finished = OperationNumber();
     replica.results.clear();
+    replica.result_events.clear();
     replica.finished_here = false;
     for (auto& [rank, buffer] : replica.buffers) {
       buffer->last_started = OperationNumber();
@@ -471,6 +488,8 @@ std::vector<Rank> MissingRanks(const Group& group, const Transaction& transactio
 
 void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& result) {
   Worker& worker = *buffer.worker;
+  const auto& events = buffer.replica->result_events;
+  const auto event = events.find(result.number);
   Send(turn, worker,
        OperationFinished{.key = {buffer.address.buffer, result.number},
                          .kind = result.kind,
@@ -479,7 +498,8 @@ void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& resul
                          .not_available = result.not_available,
                          .version = result.version,
                          .lineage = worker.lineage,
-                         .offload_first = result.offload_first});
+                         .offload_first = result.offload_first,
+                         .event = event == events.end() ? EventId() : event->second});
 }
 
 }  // namespace th::registry

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
+#include "th/reference_registry/costs.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/resolution.h"
@@ -47,6 +48,7 @@ bool IsStaged(const Replica& replica, VersionSequence version) {
 void EndNotAvailable(Turn& turn, Replica& replica, const Transaction& transaction,
                      NotAvailableReason reason) {
   ++turn.state.counters.updates_not_available;
+  ++replica.group->model->totals.not_available;
   FinishOperation(turn, replica, transaction.number,
                   {.outcome = UpdateOutcome::kNotAvailable, .not_available = reason});
 }
@@ -80,6 +82,12 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
   if (outcome == UpdateOutcome::kMoved) {
     ++turn.state.counters.updates_moved;
     Commit(turn, replica, transaction.version);
+    CountMoved(turn, replica, transaction);
+    Note(turn, replica.group->model->key,
+         {replica.offload ? EventKind::kOffloadDone : EventKind::kUpdateMoved, transaction.event,
+          replica.group->name},
+         absl::StrCat(version.info.ToString(), " after ",
+                      absl::FormatDuration(turn.now - transaction.started)));
   }
   FinishOperation(turn, replica, transaction.number, {.outcome = outcome, .version = version.info});
 }
@@ -140,16 +148,21 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   if (staged && !MissingRanks(*replica.group, transaction).empty()) return false;
   const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
   if (in_use && EndsForOffload(turn, replica, transaction)) return false;
+  if (in_use) NoteRetentionLoss(turn, replica, transaction);
   BeginWith(replica, transaction, transaction.version);
   transaction.resolved = version->info;
   SetPhase(turn, replica, ReplicaPhase::kFilling, transaction.version);
+  Note(turn, replica.group->model->key,
+       {EventKind::kUpdateBegan, transaction.event, replica.group->name},
+       absl::StrCat("to ", version->info.ToString(), ", ", ToString(transaction.selector)));
   return true;
 }
 
 void TellResolved(Turn& turn, const Buffer& buffer, const Version& version,
                   const Transaction& transaction, Participant& participant) {
   OperationResolved message{.key = {buffer.address.buffer, transaction.number},
-                            .version = version.info};
+                            .version = version.info,
+                            .event = transaction.event};
   auto shard = version.shards.find(ShardKeyOf(buffer));
   if (shard != version.shards.end()) message.root = shard->second.root;
   participant.root_told = message.root.has_value();
@@ -285,7 +298,10 @@ void CompleteFill::Apply(Turn& turn) const {
   reader.content->chain = 0;
   reader.content->segments.Clear();
   own.participant->ready = true;
-  if (!std::exchange(own.participant->done, true)) ++own.transaction->done;
+  if (!std::exchange(own.participant->done, true)) {
+    ++own.transaction->done;
+    CountRankDone(turn, reader, *own.transaction, *own.participant, message.cost);
+  }
   Reindex(turn, reader);
   turn.to_evaluate.insert(reader.replica->id);
 }

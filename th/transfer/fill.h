@@ -39,6 +39,8 @@ struct FillSourceReport {
   bool failed = false;
   std::string failure;
   bool replaced = false;  // let go for the sources of a newer assignment
+  Distance distance = Distance::kSameSite;
+  bool publisher = false;  // not a relay
 };
 struct FillStatus {
   SegmentSet held;

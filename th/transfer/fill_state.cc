@@ -537,7 +537,9 @@ FillStatus FillState::status() const {
          .active = any ? source->last_byte - source->first_byte : absl::ZeroDuration(),
          .failed = !source->failure.empty(),
          .failure = source->failure,
-         .replaced = source->replaced});
+         .replaced = source->replaced,
+         .distance = source->assigned.distance,
+         .publisher = source->assigned.publisher});
   }
   return status;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "th/wire/cost.h"
 #include "th/wire/field_reader.h"
 #include "th/wire/limits.h"
 
@@ -61,17 +62,26 @@ pb::CatalogReplica ReplicaToProto(const CatalogReplica& replica) {
   out.set_publisher(replica.publisher);
   out.set_temporary(replica.temporary);
   for (const CatalogRank& rank : replica.ranks) *out.add_ranks() = RankToProto(rank);
+  if (replica.event.empty()) return out;
+  out.set_event(replica.event.value);
+  out.set_operation(static_cast<pb::OperationKind>(replica.operation));
+  *out.mutable_operation_since() = ToProto(replica.operation_since);
   return out;
 }
 
 absl::StatusOr<CatalogReplica> ReplicaFromProto(const pb::CatalogReplica& in) {
   FieldReader reader;
-  CatalogReplica out{.publisher = in.publisher(), .temporary = in.temporary()};
+  CatalogReplica out{
+      .publisher = in.publisher(), .temporary = in.temporary(), .event = EventId(in.event())};
   reader.Name("group", in.group(), out.group);
   reader.OptionalName("buffer_name", in.buffer_name(), out.buffer_name);
   reader.OptionalName("form", in.form(), out.form);
   reader.Prose(in.state(), out.state);
   reader.Each("ranks", in.ranks(), kNoLimit, out.ranks, RankFromProto);
+  if (out.event.empty()) return reader.Finish(std::move(out));
+  reader.Enum("operation", in.operation(), OperationKind::kUpdate, true, out.operation);
+  reader.Duration("operation_since", in.has_operation_since(), in.operation_since(),
+                  out.operation_since);
   return reader.Finish(std::move(out));
 }
 
@@ -119,6 +129,7 @@ pb::CatalogModel ModelToProto(const CatalogModel& model) {
     *out.add_versions() = VersionToProto(version);
   }
   for (const CatalogReplica& replica : model.idle) *out.add_idle() = ReplicaToProto(replica);
+  *out.mutable_totals() = ToProto(model.totals);
   return out;
 }
 
@@ -132,6 +143,7 @@ absl::StatusOr<CatalogModel> ModelFromProto(const pb::CatalogModel& in) {
   reader.Message("key", in.has_key(), FromProto(in.key()), out.key);
   reader.Each("versions", in.versions(), kNoLimit, out.versions, VersionFromProto);
   reader.Each("idle", in.idle(), kNoLimit, out.idle, ReplicaFromProto);
+  reader.Nested("totals", FromProto(in.totals()), out.totals);
   return reader.Finish(std::move(out));
 }
 

@@ -24,7 +24,7 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
     case 6:
       return FillProgress{Key(), VersionSequence(Number()), Segments()};
     case 7:
-      return RankDone{Key(), SmallNumber()};
+      return RankDone{Key(), SmallNumber(), SomeCost()};
     case 8:
       return RankFailed{Key(), Failure(), Coin()};
     case 9:
@@ -68,10 +68,12 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
       return BufferRegistered{BufferId(SmallNumber()), SomeStatus()};
     case 4:
       return OperationResolved{Key(), Version(),
-                               Coin() ? std::optional<Digest>(SomeDigest()) : std::nullopt};
+                               Coin() ? std::optional<Digest>(SomeDigest()) : std::nullopt,
+                               SomeEvent()};
     case 5: {
       AssignSources out{Key(), AssignmentId(Number()), VersionSequence(Number()), {}, Text()};
       for (uint64_t i = 1 + Below(3); i > 0; --i) out.sources.push_back(Source());
+      out.event = SomeEvent();
       return out;
     }
     case 6:
@@ -84,7 +86,8 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
                                Choose(NotAvailableReason::kNone, NotAvailableReason::kBehindFloor),
                                Version(),
                                Lineage(Number()),
-                               Coin()};
+                               Coin(),
+                               SomeEvent()};
     case 8:
       return PublicationRefused{BufferId(SmallNumber()), VersionSequence(Number()), SomeStatus()};
     case 9:
@@ -113,7 +116,22 @@ Catalog MessageGenerator::MakeCatalog() {
                                 {Replica(), Replica()}});
     }
     if (Coin()) model.idle.push_back(Replica());
+    if (Coin()) model.totals = SomeTotals();
     out.models.push_back(std::move(model));
+  }
+  return out;
+}
+
+RecentEvents MessageGenerator::MakeEvents() {
+  RecentEvents out{.epoch = Epoch(SmallNumber()), .last = Number(), .lost = Coin()};
+  for (uint64_t i = Below(4); i > 0; --i) {
+    out.events.push_back({.number = Number(),
+                          .id = SomeEvent(),
+                          .kind = Choose(EventKind::kNone, EventKind::kClaimRefused),
+                          .age = SomeDuration(),
+                          .key = Coin() ? ModelKey() : ModelKey{Name(), Name()},
+                          .who = Text(),
+                          .what = Text()});
   }
   return out;
 }
@@ -330,7 +348,52 @@ CatalogRank MessageGenerator::OneRank() {
 }
 
 CatalogReplica MessageGenerator::Replica() {
-  return {Name(), Name(), Name(), Text(), Coin(), Coin(), {OneRank(), OneRank()}};
+  CatalogReplica out{Name(), Name(), Name(), Text(), Coin(), Coin(), {OneRank(), OneRank()}};
+  out.event = SomeEvent();
+  if (out.event.empty()) return out;
+  out.operation = Choose(OperationKind::kPublish, OperationKind::kUpdate);
+  out.operation_since = SomeDuration();
+  return out;
+}
+
+EventId MessageGenerator::SomeEvent() { return EventId(Coin() ? 0 : Number()); }
+
+FillCost MessageGenerator::SomeFillCost() {
+  FillCost out{.rerouted_bytes = Number(), .reread_bytes = Number(), .reroutes = SmallNumber()};
+  for (uint64_t i = Below(4); i > 0; --i) {
+    out.received.push_back(
+        {Name(), Choose(Distance::kSameDevice, Distance::kOtherSite), Coin(), Number()});
+  }
+  return out;
+}
+
+RankCost MessageGenerator::SomeCost() {
+  if (Coin()) return {};
+  return {SomeDuration(), SomeDuration(), SomeDuration(), SomeDuration(), SomeFillCost()};
+}
+
+ModelTotals MessageGenerator::SomeTotals() {
+  ModelTotals out{.fill = SomeFillCost(),
+                  .copies_published = static_cast<double>(Below(1000)) / 7,
+                  .copies_relayed = static_cast<double>(Below(1000)) / 7,
+                  .publishes = Number(),
+                  .moves = Number(),
+                  .not_available = Number(),
+                  .drains = Number(),
+                  .readers_cut = Number(),
+                  .sources_failed = Number(),
+                  .sources_suspected = Number(),
+                  .offloads = Number(),
+                  .offloads_failed = Number(),
+                  .leases_expired = Number(),
+                  .claims_refused = Number()};
+  for (absl::Duration& stall : out.stall) stall = SomeDuration();
+  for (uint64_t i = Below(3); i > 0; --i) {
+    out.failures.push_back({.kind = static_cast<uint8_t>(1 + Below(3)),
+                            .code = static_cast<int>(1 + Below(16)),
+                            .count = Number()});
+  }
+  return out;
 }
 
 }  // namespace th

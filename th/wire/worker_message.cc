@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "th/wire/cost.h"
 #include "th/wire/field_reader.h"
 #include "th/wire/limits.h"
 
@@ -176,6 +177,7 @@ struct Encode {
   void operator()(const RankDone& in) const {
     *frame.mutable_rank_done()->mutable_key() = ToProto(in.key);
     frame.mutable_rank_done()->set_readers_cut(in.readers_cut);
+    *frame.mutable_rank_done()->mutable_cost() = ToProto(in.cost);
   }
   void operator()(const RankFailed& in) const {
     pb::RankFailed& out = *frame.mutable_rank_failed();
@@ -297,8 +299,10 @@ absl::StatusOr<WorkerMessage> Decode(const pb::FillProgress& in) {
 
 absl::StatusOr<WorkerMessage> Decode(const pb::RankDone& in) {
   FieldReader reader;
+  RankDone out{OperationKeyFromProto(in.key()), in.readers_cut(), {}};
   reader.Check(in.has_key(), "key", "is missing");
-  return reader.Finish(WorkerMessage(RankDone{OperationKeyFromProto(in.key()), in.readers_cut()}));
+  reader.Nested("cost", FromProto(in.cost()), out.cost);
+  return reader.Finish(WorkerMessage(std::move(out)));
 }
 
 absl::StatusOr<WorkerMessage> Decode(const pb::RankFailed& in) {

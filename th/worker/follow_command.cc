@@ -50,7 +50,8 @@ void Tell(const FollowedVersion& followed) {
             << " bytes=" << followed.bytes_received
             << " seconds=" << absl::ToDoubleSeconds(followed.seconds)
             << " pause=" << absl::ToDoubleSeconds(followed.pause)
-            << (followed.folder.empty() ? "" : " folder=") << followed.folder << std::endl;
+            << EventSuffix(followed.update.event) << (followed.folder.empty() ? "" : " folder=")
+            << followed.folder << std::endl;
 }
 
 ExitStatus RunFollow(const FollowFlags& flags) {

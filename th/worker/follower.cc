@@ -77,7 +77,8 @@ absl::Status Follower::JoinAs(const VersionShards& shards) {
   model_ = std::make_unique<ModelMemory>(std::move(model));
   TH_ASSIGN_OR_RETURN(readers_, ReaderGroup::Join({.client = options_.client,
                                                    .buffer_name = shards.buffer_name,
-                                                   .form = options_.form},
+                                                   .form = options_.form,
+                                                   .log_readers = true},
                                                   *model_));
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/shard_partition.h"
 #include "th/weights/status_macros.h"
+#include "th/worker/reader_log.h"
 
 namespace th {
 namespace {
@@ -55,6 +56,7 @@ absl::Status Publisher::Join() {
     ClientOptions client = options_.client;
     client.rank = member.rank;
     client.ranks = options_.ranks;
+    client.on_reader = LogReaders(member.name);
     TH_ASSIGN_OR_RETURN(member.client, Client::Join(std::move(client)));
     TH_ASSIGN_OR_RETURN(member.weights,
                         member.client->Register(member.memory.tensors(), {.form = options_.form}));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "th/weights/status_macros.h"
+#include "th/worker/reader_log.h"
 
 namespace th {
 namespace {
@@ -90,6 +91,7 @@ absl::StatusOr<std::unique_ptr<ReaderGroup>> ReaderGroup::Join(const ReaderGroup
     ClientOptions client = options.client;
     client.rank = rank;
     client.ranks = static_cast<uint32_t>(layouts.size());
+    if (options.log_readers) client.on_reader = LogReaders(absl::StrCat(client.group, "/", rank));
     Member& member = group->members_.emplace_back();
     TH_ASSIGN_OR_RETURN(member.client, Client::Join(std::move(client)));
     TH_ASSIGN_OR_RETURN(member.weights,

@@ -43,6 +43,7 @@ struct ReaderGroupOptions {
   ClientOptions client;  // rank and ranks are filled in: one a shard
   std::string buffer_name = "weights";
   std::string form = kDefaultForm;
+  bool log_readers = false;  // a line for each reader of what the group holds
 };
 
 struct GroupUpdateOptions {

@@ -87,6 +87,10 @@ void NoteAllReceived(State& state, Buffer& buffer, absl::Time now) {
   SendProgress(state, buffer, *fill, now);
 }
 
+void NoteFillCost(Buffer& buffer, FillCost cost) {
+  if (Operation* fill = FillOf(buffer)) fill->cost.fill = std::move(cost);
+}
+
 void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr) return;
@@ -109,7 +113,8 @@ void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Ti
   update.phase = UpdatePhase::kShardDone;
   update.sources.clear();
   SendProgress(state, buffer, *fill, now);
-  SendAbout(state, buffer, RankDone{fill->key}, now);
+  NoteRankDone(*fill, now);
+  SendRankDone(state, buffer, *fill, now);
 }
 
 void NoteFillFailed(Buffer& buffer, const absl::Status& why) {

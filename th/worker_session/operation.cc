@@ -109,6 +109,7 @@ absl::Status ErrorFor(const State& state, const Buffer& buffer, const Operation&
   if (text.code != ErrorCode::kUpdateStalled) text.cause = std::string(verdict.status.message());
   text.aftermath = Aftermath(state, buffer, operation);
   text.operation = operation.key.number;
+  text.event = operation.event;
   return ComposeStatus(verdict.status.code(), text);
 }
 
@@ -136,17 +137,23 @@ absl::Duration Between(absl::Time from, absl::Time to) {
   return std::max(to - from, absl::ZeroDuration());
 }
 
+// Into what has fields of these names: the caller's result, or what the server is told.
+template <typename Phases>
+void SetPhasesUntilDone(const Operation& operation, absl::Time now, Phases& phases) {
+  const UpdateProgress& update = operation.update;
+  phases.resolve = Between(operation.started, std::min(update.resolved_at, now));
+  phases.queue = Between(update.resolved_at, std::min(update.sourced_at, now));
+  phases.transfer = Between(update.sourced_at, std::min(update.received_at, now));
+  phases.verify = Between(update.received_at, std::min(update.done_at, now));
+}
+
 void SetPhases(const Operation& operation, absl::Time now, OperationDone& done) {
   if (operation.kind() != OperationKind::kUpdate) {
     done.resolve = now - operation.started;
     return;
   }
-  const UpdateProgress& update = operation.update;
-  done.resolve = Between(operation.started, std::min(update.resolved_at, now));
-  done.queue = Between(update.resolved_at, std::min(update.sourced_at, now));
-  done.transfer = Between(update.sourced_at, std::min(update.received_at, now));
-  done.verify = Between(update.received_at, std::min(update.done_at, now));
-  done.apply = Between(update.done_at, now);
+  SetPhasesUntilDone(operation, now, done);
+  done.apply = Between(operation.update.done_at, now);
 }
 
 }  // namespace
@@ -204,6 +211,22 @@ void SendStart(State& state, const Buffer& buffer, const Operation& operation, a
   SendAbout(state, buffer, std::move(start), now);
 }
 
+void NoteRankDone(Operation& operation, absl::Time now) {
+  if (operation.kind() == OperationKind::kUpdate) {
+    SetPhasesUntilDone(operation, now, operation.cost);
+  } else {
+    operation.cost.queue = Between(operation.started, now);
+  }
+}
+
+void SendRankDone(State& state, const Buffer& buffer, const Operation& operation, absl::Time now) {
+  SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut, operation.cost}, now);
+}
+
+void NoteEvent(Operation& operation, EventId event) {
+  if (!event.empty()) operation.event = event;
+}
+
 void SendRankFailed(State& state, const Buffer& buffer, Operation& operation, absl::Time now) {
   if (!operation.told || operation.orphaned || operation.failure_told) return;
   if (!state.joined() || !buffer.registered) return;
@@ -233,6 +256,7 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   done.buffer_undefined = buffer.staged_for.empty() && operation.kind() == OperationKind::kUpdate &&
                           buffer.contract.state() == BufferState::kUndefined;
   done.readers_cut = operation.readers_cut;
+  done.event = operation.event;
   SetPhases(operation, now, done);
   NoteStagedEnd(state, buffer, done);
   RememberFinished(buffer, operation, verdict);

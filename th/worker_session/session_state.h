@@ -187,6 +187,8 @@ struct Operation {
   BufferId offload;
   absl::Duration offload_timeout;
   uint32_t offloads = 0;
+  EventId event;  // the newest that a server gave it
+  RankCost cost;  // as RankDone tells it
   // update
   std::optional<VersionInfo> applies;  // the staged version that it moves in
   UpdateProgress update;

@@ -178,6 +178,7 @@ struct OperationDone {
   VersionInfo version;
   bool buffer_undefined = false;
   uint32_t readers_cut = 0;
+  EventId event;  // the server's name of the operation; empty: it never answered
   // Phases of this rank.
   absl::Duration resolve;   // until the version was known
   absl::Duration queue;     // until the first source was assigned, drain included

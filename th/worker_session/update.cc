@@ -37,7 +37,8 @@ void Hold(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.update.phase = UpdatePhase::kHolding;
   operation.update.done_at = now;
   SendReady(state, buffer, operation, now);
-  SendAbout(state, buffer, RankDone{operation.key}, now);
+  NoteRankDone(operation, now);
+  SendRankDone(state, buffer, operation, now);
 }
 
 void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
@@ -333,7 +334,7 @@ void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time
   for (SourceFailed& failed : std::exchange(operation.update.untold_failures, {})) {
     SendAbout(state, buffer, std::move(failed), now);
   }
-  if (done) SendAbout(state, buffer, RankDone{operation.key}, now);
+  if (done) SendRankDone(state, buffer, operation, now);
 }
 
 }  // namespace th::session

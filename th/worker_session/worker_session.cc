@@ -230,6 +230,11 @@ void WorkerSession::HandleAllReceived(BufferId buffer, absl::Time now) {
   });
 }
 
+void WorkerSession::HandleFillCost(BufferId buffer, FillCost cost) {
+  session::Buffer* const found = impl_->state.FindBuffer(buffer);
+  if (found != nullptr) session::NoteFillCost(*found, std::move(cost));
+}
+
 void WorkerSession::HandleFillComplete(BufferId buffer, Digest root, absl::Time now) {
   impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
     session::NoteFillComplete(impl_->state, found, root, now);

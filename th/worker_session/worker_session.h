@@ -97,6 +97,9 @@ class WorkerSession {
   void HandleFillProgress(BufferId buffer, FillReport report, absl::Time now);
   // All segments are received; the root may be missing still.
   void HandleAllReceived(BufferId buffer, absl::Time now);
+  // What the fill has cost so far; to be called just before HandleFillComplete, for the server's
+  // books.
+  void HandleFillCost(BufferId buffer, FillCost cost);
   void HandleFillComplete(BufferId buffer, Digest root, absl::Time now);
   void HandleFillFailed(BufferId buffer, absl::Status why, absl::Time now);
   void HandleFillStopped(BufferId buffer, absl::Time now);
