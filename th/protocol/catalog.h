@@ -26,6 +26,8 @@ struct CatalogRank {
   absl::Duration since_heard;
   uint32_t readers = 0;           // that the server has assigned to it
   std::vector<RankName> sources;  // that it is filling from
+  // Until the end of its notice (see Preempt). Infinite: it has none.
+  absl::Duration leaves_in = absl::InfiniteDuration();
 };
 
 // A group that holds, fills or publishes one version in one form.
@@ -33,7 +35,7 @@ struct CatalogReplica {
   std::string group;
   std::string buffer_name;
   std::string form;
-  std::string state;  // "publishing", "published", "filling", "complete", "draining"
+  std::string state;  // "publishing", "published", "filling", "complete", "leaving", "draining"
   bool publisher = false;
   bool temporary = false;  // an offloaded copy of a retained version
   std::vector<CatalogRank> ranks;

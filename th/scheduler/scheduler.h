@@ -7,7 +7,9 @@
 //     (version, shard), an upper bound of the graph per segment.
 //  2. Excluded, unconnected or draining holders are out. So is a partial holder that nothing feeds:
 //     no path leads from it up to a complete holder, whether that one is available or not.
-//  3. Holders at a limit (max_readers_per_source, max_chain) come after all others.
+//  3. Holders at a limit (max_readers_per_source, max_chain) come after all others; after those
+//  come
+//     holders that leave.
 //  4. Near before far (topology distance).
 //  5. Sources that are suspected or have been silent come after all others of their distance.
 //     Less loaded (readers already assigned) before more loaded.
@@ -38,6 +40,7 @@ struct SchedulerHolder {
   bool publisher = false;
   bool available = true;   // connected, not draining, its group not invalidated
   bool suspected = false;  // a reader reported it lately, or it has been silent
+  bool leaving = false;    // its worker has a notice
   uint64_t segments_held = 0;
   uint32_t readers = 0;                // assigned to it now
   std::vector<BufferAddress> sources;  // that it fills from now; others than holders feed nothing
@@ -77,7 +80,7 @@ struct SchedulerLimits {
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
-  bool at_limit = false;  // rule 3: only those at a limit were left
+  bool at_limit = false;  // rule 3: only those at a limit, or that leave, were left
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 

@@ -41,8 +41,10 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
       return Heartbeat{};
     case 14:
       return Leave{};
-    default:
+    case 15:
       return SourceSuspected{Key(), AssignmentId(Number()), Buffer(), Text()};
+    default:
+      return Preempt{SomeDuration()};
   }
 }
 
@@ -291,6 +293,7 @@ JoinRequest MessageGenerator::Join() {
                              Lineage(Number())};
   }
   for (uint64_t i = Below(3); i > 0; --i) out.buffers.push_back(Announced());
+  if (Coin()) out.leaves_in = SomeDuration();
   return out;
 }
 
@@ -322,7 +325,8 @@ CatalogRank MessageGenerator::OneRank() {
           .connected = Coin(),
           .since_heard = SomeDuration(),
           .readers = SmallNumber(),
-          .sources = {SomeRank()}};
+          .sources = {SomeRank()},
+          .leaves_in = Coin() ? SomeDuration() : absl::InfiniteDuration()};
 }
 
 CatalogReplica MessageGenerator::Replica() {
