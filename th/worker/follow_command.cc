@@ -61,7 +61,8 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                      .form = flags.form,
                      .into = flags.into,
                      .poll = absl::Seconds(flags.poll_s),
-                     .timeout = absl::Seconds(flags.timeout_s)},
+                     .timeout = absl::Seconds(flags.timeout_s),
+                     .preempt_grace = flags.member.preempt_grace()},
                     &stop);
   const absl::Status status = follower.Run(&Tell);
   if (status.ok()) return ExitStatus::kOk;
@@ -84,6 +85,7 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
       ->capture_default_str();
   AddConnectionFlags(follow, &flags->connection);
   AddMemberFlags(follow, &flags->member);
+  AddPreemptFlag(follow, &flags->member);
   follow->callback([flags, exit] { *exit = RunFollow(*flags); });
 }
 

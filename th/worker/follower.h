@@ -32,6 +32,7 @@ struct FollowerOptions {
   std::string into;  // a folder with a folder a version; empty: in memory only
   absl::Duration poll = absl::Seconds(1);   // how often it asks for the latest
   absl::Duration timeout = absl::Hours(1);  // of one update
+  absl::Duration preempt_grace;  // a stop is a notice of so long; zero: it leaves at once
 };
 
 struct FollowedVersion {

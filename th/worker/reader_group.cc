@@ -6,6 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -117,6 +118,18 @@ void ReaderGroup::UpdateAsync(const VersionSelector& version, const GroupUpdateO
                                          collector->Add(rank, std::move(result));
                                        });
   }
+}
+
+absl::Status ReaderGroup::Preempt(absl::Time deadline) {
+  absl::Status status;
+  for (Member& member : members_) {
+    if (member.client != nullptr) status.Update(member.client->Preempt(deadline));
+  }
+  for (Member& member : members_) {
+    if (member.client == nullptr) continue;
+    (void)member.client->AwaitEnded(deadline - absl::Now() + kPreemptMargin);
+  }
+  return status;
 }
 
 absl::Status ReaderGroup::Leave() {

@@ -44,6 +44,9 @@ struct ReaderGroupOptions {
   std::string form = kDefaultForm;
 };
 
+// After the deadline of a notice: for readers to end the segment under way.
+inline constexpr absl::Duration kPreemptMargin = absl::Seconds(2);
+
 struct GroupUpdateOptions {
   VersionSequence floor;
   absl::Duration timeout = absl::Minutes(10);
@@ -61,6 +64,9 @@ class ReaderGroup {
   // `done` runs once, on a TensorHub thread. The error is the first rank's that has one.
   void UpdateAsync(const VersionSelector& version, const GroupUpdateOptions& options,
                    ResultCallback<GroupUpdate> done);
+  // A notice for all ranks, which leave at `deadline`: see Client::Preempt. Returns when they have,
+  // kPreemptMargin after it at the latest. The first rank's error.
+  absl::Status Preempt(absl::Time deadline);
   // Ends what is under way with CANCELLED. The first rank's error.
   absl::Status Leave();
 
