@@ -136,18 +136,22 @@ std::string DescribePolicy(const CatalogModel& model) {
 }
 
 json RankToJson(const CatalogRank& rank) {
-  return {{"rank", rank.name.ToString()},
-          {"worker", rank.worker.value},
-          {"layout", rank.layout.ToHex()},
-          {"bytes", rank.bytes},
-          {"bytes_held", rank.bytes_held},
-          {"snapshot_bytes", rank.snapshot_bytes},
-          {"connected", rank.connected},
-          {"seconds_since_heard", absl::ToDoubleSeconds(rank.since_heard)},
-          {"readers", rank.readers},
-          {"sources", Names(rank.sources)},
-          {"endpoints", Addresses(rank)},
-          {"location", rank.location.ToString()}};
+  json listed = {{"rank", rank.name.ToString()},
+                 {"worker", rank.worker.value},
+                 {"layout", rank.layout.ToHex()},
+                 {"bytes", rank.bytes},
+                 {"bytes_held", rank.bytes_held},
+                 {"snapshot_bytes", rank.snapshot_bytes},
+                 {"connected", rank.connected},
+                 {"seconds_since_heard", absl::ToDoubleSeconds(rank.since_heard)},
+                 {"readers", rank.readers},
+                 {"sources", Names(rank.sources)},
+                 {"endpoints", Addresses(rank)},
+                 {"location", rank.location.ToString()}};
+  if (rank.leaves_in != absl::InfiniteDuration()) {
+    listed["seconds_until_leave"] = absl::ToDoubleSeconds(rank.leaves_in);
+  }
+  return listed;
 }
 
 json ReplicaToJson(const CatalogReplica& replica) {

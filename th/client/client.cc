@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "th/client/client_state.h"
 #include "th/client/data_address.h"
 #include "th/client/grpc_control_stream.h"
@@ -184,6 +185,15 @@ absl::StatusOr<VersionInfo> Client::RollBack(VersionSelector to, std::string ide
 absl::Status Client::Leave(absl::Duration timeout) {
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   return impl_->membership->Leave(timeout);
+}
+
+absl::Status Client::Preempt(absl::Time deadline) {
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  return impl_->membership->Preempt(deadline - absl::Now());
+}
+
+bool Client::AwaitEnded(absl::Duration timeout) const {
+  return !impl_->guard.forked() && impl_->membership->AwaitEnded(timeout);
 }
 
 absl::Status Client::membership() const {

@@ -238,7 +238,7 @@ using ResultCallback = std::function<void(absl::StatusOr<T>)>;
 class Client;
 
 // A registered set of tensors: one shard of this rank. A movable handle; copies are not made. The
-// destructor withdraws it: readers are cut, the server is told.
+// destructor withdraws it: readers end the segment under way, the server is told.
 class WeightBuffer {
  public:
   WeightBuffer();
@@ -353,8 +353,20 @@ class Client {
   // gone back to. `idempotency_key` empty: one is made.
   absl::StatusOr<VersionInfo> RollBack(VersionSelector to, std::string idempotency_key = "");
 
-  // Clean: tells the server, cuts readers. Idempotent; the destructor calls it.
+  // Clean: tells the server, lets readers end the segment under way (half a second at most), so
+  // that they read nothing twice, and cuts the others. Idempotent; the destructor calls it.
   absl::Status Leave(absl::Duration timeout = absl::Seconds(2));
+  // A notice, as of a spot machine that is taken back at `deadline` (of absl::Now's clock). Returns
+  // at once. The server gives this rank no new reader who could have another source and moves those
+  // that it has; who has no other source is served until the deadline, and then the client leaves
+  // by itself. Verbs go on until then. Of several notices the earliest counts. INVALID_ARGUMENT:
+  // the deadline has passed, or lies more than a day ahead. FAILED_PRECONDITION.
+  //
+  //   TH_RETURN_IF_ERROR(client->Preempt(absl::Now() + absl::Seconds(30)));
+  //   client->AwaitEnded(absl::Seconds(35));
+  absl::Status Preempt(absl::Time deadline);
+  // Whether the membership has ended within `timeout`: membership() says why.
+  bool AwaitEnded(absl::Duration timeout) const;
 
   // OK while the membership lives; else why it ended ("replaced by ...").
   absl::Status membership() const;

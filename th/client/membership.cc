@@ -119,7 +119,7 @@ absl::Status Membership::Leave(absl::Duration timeout) {
     absl::MutexLock lock(&mu_);
     left_ = true;
   }
-  Enter([](WorkerSession& session, absl::Time now) { session.Leave(now); });
+  Enter([timeout](WorkerSession& session, absl::Time now) { session.Leave(now, timeout); });
   absl::MutexLock lock(&mu_);
   const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return ended_.has_value() && Quiet() && streams_ == 0;
@@ -131,6 +131,18 @@ absl::Status Membership::Leave(absl::Duration timeout) {
   mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
   return absl::DeadlineExceededError(absl::StrCat("left, but the server did not confirm it within ",
                                                   absl::FormatDuration(timeout)));
+}
+
+absl::Status Membership::Preempt(absl::Duration notice) {
+  absl::Status status;
+  Enter([&](WorkerSession& session, absl::Time now) { status = session.Preempt(notice, now); });
+  return status;
+}
+
+bool Membership::AwaitEnded(absl::Duration timeout) const {
+  absl::MutexLock lock(&mu_);
+  const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return ended_.has_value(); };
+  return mu_.AwaitWithTimeout(absl::Condition(&ended), timeout);
 }
 
 absl::Status Membership::status() const {
@@ -152,11 +164,12 @@ absl::Status Membership::CanWait() const {
 bool Membership::Quiet() const { return fills_.empty() && served_.empty() && admissions_.empty(); }
 
 bool Membership::BufferQuiet(const LocalBuffer* buffer) const {
-  if (fills_.count(buffer) > 0) return false;
-  for (const auto& [id, served] : served_) {
-    if (served.buffer.get() == buffer) return false;
-  }
-  return true;
+  return fills_.count(buffer) == 0 && !IsRead(buffer);
+}
+
+bool Membership::IsRead(const LocalBuffer* buffer) const {
+  return std::any_of(served_.begin(), served_.end(),
+                     [buffer](const auto& entry) { return entry.second.buffer.get() == buffer; });
 }
 
 // ---- buffers
@@ -194,15 +207,29 @@ void Membership::Unregister(LocalBuffer& buffer) {
   Enter([&](WorkerSession& session, absl::Time now) {
     (void)session.UnregisterBuffer(buffer.id(), now);  // refused when the session has ended
   });
-  runtime_->RunOnControl([&] {
-    Pump();
-    Silence(buffer);
-  });
+  runtime_->RunOnControl([this] { Pump(); });
+  LetReadersFinish(buffer);
+  runtime_->RunOnControl([&] { Silence(buffer); });
   absl::MutexLock lock(&mu_);
   const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return BufferQuiet(&buffer); };
   mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
   buffers_.erase(buffer.id());
   sealed_.erase(buffer.id());
+}
+
+void Membership::LetReadersFinish(const LocalBuffer& buffer) {
+  FinishReaders order;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [transfer, served] : served_) {
+      if (served.buffer.get() == &buffer) order.transfers.push_back(transfer);
+    }
+  }
+  if (order.transfers.empty()) return;
+  Do(std::move(order));
+  absl::MutexLock lock(&mu_);
+  const auto unread = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !IsRead(&buffer); };
+  mu_.AwaitWithTimeout(absl::Condition(&unread), limits_.leave_grace);
 }
 
 absl::Status Membership::Start(const std::shared_ptr<Call>& call, const Verb& verb) {

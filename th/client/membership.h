@@ -71,6 +71,10 @@ class Membership final : public SessionAccess,
   absl::Status Join();
   // Ends the membership and waits until it is quiet. Idempotent.
   absl::Status Leave(absl::Duration timeout);
+  // Tells the server; the session leaves by itself in `notice`. INVALID_ARGUMENT.
+  absl::Status Preempt(absl::Duration notice);
+  // Whether it has ended within `timeout`.
+  bool AwaitEnded(absl::Duration timeout) const;
   // OK while it lives.
   absl::Status status() const;
   // CANCELLED once the caller has left, FAILED_PRECONDITION on th-callback: what a verb that waits
@@ -159,6 +163,7 @@ class Membership final : public SessionAccess,
   void Do(StopFill order);
   void Do(StartSealing order);
   void Do(CutReaders order);
+  void Do(FinishReaders order);
   void Do(ServingChanged serving);
   void Do(AllocateOffload order);
   void Do(FreeOffload order);
@@ -181,6 +186,9 @@ class Membership final : public SessionAccess,
   void EndCalls(const absl::Status& status);
   void RefuseAdmissions(const absl::Status& status);
   void DropIdleHolders();
+  // Lets the buffer's readers end the segment under way, for limits_.leave_grace at most.
+  void LetReadersFinish(const LocalBuffer& buffer);
+  bool IsRead(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Stops everything of a buffer; its memory is free once BufferQuiet.
   void Silence(LocalBuffer& buffer);
   bool BufferQuiet(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);

@@ -220,6 +220,12 @@ void Membership::Do(CutReaders order) {
   }
 }
 
+void Membership::Do(FinishReaders order) {
+  for (const TransferId transfer : order.transfers) {
+    data_plane_->transport().FinishTransfer(transfer);
+  }
+}
+
 void Membership::Do(AdmissionDecided decided) {
   std::function<void(Admission)> decide;
   Admission admission{decided.status, nullptr, decided.generation};

@@ -16,11 +16,13 @@ struct PipelineReplicator::Source {
   SegmentSet corrupted;
   absl::Time withheld_until = absl::InfinitePast();  // what is corrupted is not asked again before
   uint64_t bytes = 0;
+  absl::Time let_go_until = absl::InfiniteFuture();  // finite: it was let go
   bool retired = false;
   bool too_corrupt = false;
   bool suspicion_told = false;
   bool told = false;
 
+  bool let_go() const { return let_go_until != absl::InfiniteFuture(); }
   bool Asked(SegmentIndex segment) const {
     return std::any_of(requests.begin(), requests.end(),
                        [&](const SegmentSet& request) { return request.Contains(segment); });
@@ -77,6 +79,14 @@ void PipelineReplicator::AddSource(SourceIndex source, absl::Time now) {
   sources_.insert_or_assign(source, std::move(added));
 }
 
+void PipelineReplicator::LetGoSource(SourceIndex source, absl::Time now) {
+  Source* leaving = Find(source);
+  if (leaving == nullptr || leaving->retired || leaving->let_go()) return;
+  leaving->let_go_until = now + limits_.soft_switch;
+  // What is on its way would be asked of another source, and arrive twice.
+  TH_MUTATE(kGiveBackWhatIsOnItsWay, static_cast<void>(0), leaving->requests.clear());
+}
+
 void PipelineReplicator::RetireSource(SourceIndex source) {
   Source* retired = Find(source);
   if (retired == nullptr) return;
@@ -114,7 +124,8 @@ uint64_t PipelineReplicator::SegmentsPerRequest() const {
 std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(SourceIndex source,
                                                                            absl::Time now) {
   Source* asked = Find(source);
-  if (asked == nullptr || asked->retired || asked->too_corrupt || failed()) return std::nullopt;
+  if (asked == nullptr || asked->retired || asked->let_go()) return std::nullopt;
+  if (asked->too_corrupt || failed()) return std::nullopt;
   if (asked->requests.size() >= limits_.requests_in_flight) return std::nullopt;
   SegmentRange range = held_.FirstMissing(SegmentIndex(0), window_end_.value, SegmentsPerRequest(),
                                           SkipFor(*asked, now));
@@ -167,7 +178,7 @@ SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) con
 bool PipelineReplicator::CanComeFromAnother(const Source& source, SegmentIndex segment) const {
   return std::any_of(sources_.begin(), sources_.end(), [&](const auto& entry) {
     const Source& other = *entry.second;
-    return &other != &source && !other.retired && !other.too_corrupt &&
+    return &other != &source && !other.retired && !other.let_go() && !other.too_corrupt &&
            !other.corrupted.Contains(segment);
   });
 }
@@ -178,7 +189,7 @@ SegmentRange PipelineReplicator::TailRange(const Source& helper, absl::Time now)
   if (!helper.requests.empty() || helper.bytes == 0) return range;
   double longest = 0;
   for (const auto& [index, slow] : sources_) {
-    if (slow.get() == &helper || slow->requests.empty()) continue;
+    if (slow.get() == &helper || slow->requests.empty() || slow->let_go()) continue;
     if (!TakingOverHelps(helper, *slow, now)) continue;
     const SegmentRange candidate = RangeToTakeOver(*slow);
     const double seconds = slow->SecondsFor(slow->SegmentsOutstanding(), now);
@@ -336,11 +347,13 @@ std::vector<PipelineReplicator::LostSource> PipelineReplicator::PollLost(absl::T
     if (source->told || source->retired) continue;
     const absl::Duration silent_for = now - source->last_heard;
     const bool silent = !source->requests.empty() && silent_for >= limits_.silence;
-    if (!silent && !source->too_corrupt) continue;
+    const bool done = source->let_go() && (source->requests.empty() || now >= source->let_go_until);
+    if (!silent && !done && !source->too_corrupt) continue;
     source->told = true;
     lost.push_back({.source = index,
                     .corrupt = source->too_corrupt,
-                    .silent_for = source->too_corrupt ? absl::ZeroDuration() : silent_for});
+                    .silent_for = source->too_corrupt ? absl::ZeroDuration() : silent_for,
+                    .let_go = source->let_go()});
     RetireSource(index);
   }
   return lost;
@@ -362,6 +375,8 @@ absl::Time PipelineReplicator::NextDeadline() const {
   for (const auto& [index, source] : sources_) {
     if (source->told || source->retired) continue;
     if (source->too_corrupt) return absl::InfinitePast();
+    if (source->let_go() && source->requests.empty()) return absl::InfinitePast();
+    next = std::min(next, source->let_go_until);
     if (!source->requests.empty()) next = std::min(next, source->last_heard + limits_.silence);
   }
   return next;

@@ -53,6 +53,8 @@ struct ReplicatorLimits {
   // How long a source may sit on a request before an idle, faster one is asked for the same (the
   // tail).
   absl::Duration tail_patience = absl::Milliseconds(50);
+  // For a source that was let go to end what it has begun to send.
+  absl::Duration soft_switch = absl::Seconds(1);
 };
 
 class PipelineReplicator {
@@ -74,10 +76,14 @@ class PipelineReplicator {
   PipelineReplicator(Spec spec, ReplicatorLimits limits);
   ~PipelineReplicator();
 
-  // Sources come and go. Retiring one gives back what was requested of it; nothing more is asked or
-  // wanted from it, but the segment that it is writing just now stays its own. Removing one gives
-  // that back too: call it once nothing of it can touch the buffer any more.
+  // Sources come and go. Letting one go asks nothing new of it, and what was asked stays its own:
+  // the owner tells it to send no more than it has begun, and removes it when it has. PollLost
+  // names it once it owes nothing, is silent, or soft_switch is over. Retiring one gives back what
+  // was requested of it; nothing more is asked or wanted from it, but the segment that it is
+  // writing just now stays its own. Removing one gives that back too: call it once nothing of it
+  // can touch the buffer any more.
   void AddSource(SourceIndex source, absl::Time now);
+  void LetGoSource(SourceIndex source, absl::Time now);
   void RetireSource(SourceIndex source);
   void RemoveSource(SourceIndex source);
 
@@ -123,13 +129,14 @@ class PipelineReplicator {
   // How often the fill started over. The owner forgets what it serves whenever this rises.
   uint32_t rounds_restarted() const { return root_mismatches_; }
 
-  // Sources that are lost by now: silent, or with too many corrupt segments, or the only one behind
-  // a list that disagreed with the root (then possibly removed before). Each is told once and is
-  // retired by that; the owner closes and removes it.
+  // Sources that are lost by now, or were let go and are done: silent, or with too many corrupt
+  // segments, or the only one behind a list that disagreed with the root (then possibly removed
+  // before). Each is told once and is retired by that; the owner closes and removes it.
   struct LostSource {
     SourceIndex source;
     bool corrupt = false;
     absl::Duration silent_for;
+    bool let_go = false;  // before: no failure, it is closed and that is all
     friend bool operator==(const LostSource&, const LostSource&) = default;
   };
   std::vector<LostSource> PollLost(absl::Time now);

@@ -29,6 +29,8 @@ struct CatalogRank {
   uint32_t readers = 0;           // that the server has assigned to it
   std::vector<RankName> sources;  // that it is filling from
   uint64_t snapshot_bytes = 0;    // of host memory that it is published from, not in place
+  // Until the end of its notice (see Preempt). Infinite: it has none.
+  absl::Duration leaves_in = absl::InfiniteDuration();
 };
 
 // A group that holds, fills or publishes one version in one form.
@@ -36,7 +38,7 @@ struct CatalogReplica {
   std::string group;
   std::string buffer_name;
   std::string form;
-  std::string state;  // "publishing", "published", "filling", "complete", "draining"
+  std::string state;  // "publishing", "published", "filling", "complete", "leaving", "draining"
   bool publisher = false;
   bool temporary = false;  // an offloaded copy of a retained version, or a staged version
   std::vector<CatalogRank> ranks;

@@ -154,6 +154,8 @@ struct JoinRequest {
   std::string credentials;           // opaque; unused until authentication exists
   std::optional<ResumeClaim> resume;
   std::vector<AnnouncedBuffer> buffers;  // with resume: everything registered
+  // It has a notice and leaves in so long (see Preempt). Infinite: it stays.
+  absl::Duration leaves_in = absl::InfiniteDuration();
 };
 
 // Answered by BufferRegistered, preceded by LayoutWanted when the server lacks the layout.
@@ -307,11 +309,16 @@ struct RunCommand {
 
 struct Heartbeat {};
 struct Leave {};  // a clean end: what this worker holds is gone for others
+// A notice: this worker leaves in `deadline`, as a spot machine does that is taken back. It gets no
+// new reader and keeps only those who have nobody else.
+struct Preempt {
+  absl::Duration deadline;  // above zero; from the receipt on
+};
 
 using WorkerMessage =
     std::variant<JoinRequest, RegisterBuffer, LayoutUpload, StartOperation, ReadyToFill,
                  ShardSealed, FillProgress, RankDone, RankFailed, SourceFailed, BufferReset,
-                 UnregisterBuffer, RunCommand, Heartbeat, Leave, SourceSuspected>;
+                 UnregisterBuffer, RunCommand, Heartbeat, Leave, SourceSuspected, Preempt>;
 
 // ---------------------------------------------------------------------------------------------
 // Server to worker

@@ -38,6 +38,7 @@ SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddre
           .publisher = buffer.content->publisher,
           .available = IsCandidate(buffer),
           .suspected = silent || turn.now < worker.suspected_until,
+          .leaving = worker.leaving(),
           .segments_held =
               buffer.content->complete ? buffer.segment_count : buffer.content->segments.count(),
           .readers = ReaderCount(shard, address),

@@ -113,6 +113,9 @@ struct MessageHandler {
     Send(turn, worker, std::move(finished));
   }
   void operator()(const Heartbeat&) const {}
+  void operator()(const Preempt& message) const {
+    ApplyOrCount(turn, worker, TakeNotice{worker.id, message});
+  }
   void operator()(const Leave&) const {
     Group& group = *worker.group;
     RemoveWorker(turn, worker, absl::UnavailableError("it left"));

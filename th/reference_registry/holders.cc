@@ -37,7 +37,8 @@ bool IsServing(const Buffer& buffer) {
 CandidateKey KeyOf(const Turn& turn, const Buffer& buffer) {
   const Content& content = *buffer.content;
   const uint32_t chain = content.complete ? 0 : content.chain;
-  return {.comes_last = ComesLast(turn.state.limits.scheduler, content.publisher, chain),
+  return {.comes_last = buffer.worker->leaving() ||
+                        ComesLast(turn.state.limits.scheduler, content.publisher, chain),
           .suspected = turn.now < buffer.worker->suspected_until,
           .readers = ReaderCount(*buffer.shard, buffer.address),
           .publisher = content.publisher,
@@ -107,6 +108,7 @@ void LeaveShard(Turn& turn, Buffer& buffer) {
   CountPublisher(turn, buffer, false);
   shard.holders.erase(buffer.address);
   shard.waiting.erase(buffer.address);
+  shard.leaving.erase(buffer.address);
   buffer.content.reset();
   buffer.shard = nullptr;
   SetSources(turn, shard, buffer.address, {});
@@ -204,10 +206,16 @@ void Reindex(Turn& turn, Buffer& buffer) {
   const bool was_candidate = buffer.indexed.has_value();
   if (candidate != was_candidate || promising != buffer.counted_promising) {
     WakeWaiting(turn, *buffer.shard);
+    if (candidate && !buffer.worker->leaving()) MoveReadersOfLeaving(turn, *buffer.shard);
+  }
+  if (buffer.worker->leaving()) {
+    buffer.shard->leaving.insert(buffer.address);
+  } else {
+    buffer.shard->leaving.erase(buffer.address);
   }
   CountPromising(buffer, promising);
   CountStaying(turn, buffer,
-               promising && candidate && !buffer.worker->spot &&
+               promising && candidate && !buffer.worker->spot && !buffer.worker->leaving() &&
                    buffer.replica->staged_for.empty() &&
                    buffer.replica->phase == ReplicaPhase::kHolding);
   CountPublisher(turn, buffer, buffer.content->publisher && !buffer.content->refused);
@@ -284,6 +292,19 @@ bool WouldCycle(const Shard& shard, const BufferAddress& reader, const BufferAdd
 
 void WakeWaiting(Turn& turn, Shard& shard) {
   turn.to_assign.insert(shard.waiting.begin(), shard.waiting.end());
+}
+
+void MoveReadersOf(Turn& turn, const Shard& shard, const BufferAddress& source) {
+  auto found = shard.readers_of.find(source);
+  if (found == shard.readers_of.end()) return;
+  for (const BufferAddress& reader : found->second) {
+    const Buffer* buffer = FindBuffer(turn.state, reader);
+    if (buffer != nullptr && buffer->fill.has_value()) turn.to_assign.insert(reader);
+  }
+}
+
+void MoveReadersOfLeaving(Turn& turn, const Shard& shard) {
+  for (const BufferAddress& source : shard.leaving) MoveReadersOf(turn, shard, source);
 }
 
 void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {

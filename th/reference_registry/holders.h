@@ -63,6 +63,10 @@ bool WouldCycle(const Shard& shard, const BufferAddress& reader, const BufferAdd
 
 // The waiting readers of the shard look again at the end of the turn.
 void WakeWaiting(Turn& turn, Shard& shard);
+// Who reads from `source` is assigned anew at the end of the turn.
+void MoveReadersOf(Turn& turn, const Shard& shard, const BufferAddress& source);
+// The same for every holder that leaves: there may be somebody else now.
+void MoveReadersOfLeaving(Turn& turn, const Shard& shard);
 // When the fill looks again by itself; InfiniteFuture: not at all.
 void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
 

@@ -160,9 +160,13 @@ absl::Status CheckShard(const Shard& shard) {
   uint32_t promising = 0;
   uint32_t staying = 0;
   uint32_t publishers = 0;
-  size_t candidates = 0;
+  size_t candidates = 0, leaving = 0;
   for (const auto& [address, holder] : shard.holders) {
     if (holder->shard != &shard) return Broken("a holder knows its shard", shard);
+    if (holder->worker->leaving() != shard.leaving.contains(address)) {
+      return Broken("who leaves is known to the shard", shard);
+    }
+    leaving += holder->worker->leaving();
     promising += holder->counted_promising;
     staying += holder->counted_staying;
     publishers += holder->content->publisher && !holder->content->refused;
@@ -170,6 +174,7 @@ absl::Status CheckShard(const Shard& shard) {
   }
   if (promising != shard.complete_promising) return Broken("promising holders are counted", shard);
   if (staying != shard.complete_staying) return Broken("holders that stay are counted", shard);
+  if (leaving != shard.leaving.size()) return Broken("who leaves is a holder", shard);
   if (publishers != shard.publishers) return Broken("publishers are counted", shard);
   auto everybody = shard.candidates.find("");
   const size_t indexed = everybody == shard.candidates.end() ? 0 : everybody->second.size();

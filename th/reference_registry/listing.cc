@@ -21,6 +21,10 @@ const char* PhaseName(const Replica& replica) {
     case ReplicaPhase::kHolding:
       break;
   }
+  const bool leaving =
+      std::any_of(replica.buffers.begin(), replica.buffers.end(),
+                  [](const auto& entry) { return entry.second->worker->leaving(); });
+  if (leaving) return "leaving";
   const bool published =
       std::all_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
         return entry.second->content.has_value() && entry.second->content->publisher;
@@ -66,7 +70,8 @@ CatalogRank ListRank(const Buffer& buffer, absl::Time now) {
           .since_heard = now - worker.last_heard,
           .readers = buffer.shard == nullptr ? 0 : ReaderCount(*buffer.shard, buffer.address),
           .sources = SourceNames(buffer),
-          .snapshot_bytes = IsPublisher(buffer) ? buffer.snapshot_bytes : 0};
+          .snapshot_bytes = IsPublisher(buffer) ? buffer.snapshot_bytes : 0,
+          .leaves_in = std::max(worker.leaves_at - now, absl::ZeroDuration())};
 }
 
 CatalogReplica ListReplica(const Replica& replica, absl::Time now) {

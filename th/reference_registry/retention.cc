@@ -37,6 +37,17 @@ bool IsComplete(const Version& version, const std::string& form) {
   return any;
 }
 
+// Whether every distinct shard of the form has a complete holder that serves, or will.
+bool IsHeldWhole(const Version& version, const std::string& form) {
+  bool any = false;
+  for (const auto& [key, shard] : version.shards) {
+    if (key.form != form) continue;
+    if (shard.complete_promising == 0) return false;
+    any = true;
+  }
+  return any;
+}
+
 // How many holders that stay each shard of `replica` has in it, or in its whole group.
 enum class Own : uint8_t { kReplica, kGroup };
 absl::flat_hash_map<const Shard*, uint32_t> StayingIn(const Replica& replica, Own own) {
@@ -63,14 +74,20 @@ bool IsLastOfSomeShard(const Replica& replica, Own own) {
   });
 }
 
-// What it holds whole, where it counts; else null.
-const Version* VersionThatStays(const Replica& replica) {
+// What it holds whole; else null.
+const Version* VersionHeld(const Replica& replica) {
   if (replica.phase != ReplicaPhase::kHolding || !replica.staged_for.empty()) return nullptr;
   if (replica.buffers.size() != replica.group->ranks) return nullptr;
-  const bool spot = std::any_of(replica.buffers.begin(), replica.buffers.end(),
-                                [](const auto& entry) { return entry.second->worker->spot; });
-  if (spot) return nullptr;
   return FindVersion(*replica.group->model, replica.version);
+}
+
+// The same, where it counts.
+const Version* VersionThatStays(const Replica& replica) {
+  const bool goes =
+      std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
+        return entry.second->worker->spot || entry.second->worker->leaving();
+      });
+  return goes ? nullptr : VersionHeld(replica);
 }
 
 bool IsLastRetained(const Replica& replica, Own own) {
@@ -105,7 +122,10 @@ absl::Status HasRoomToOffload(const Replica& replica, const Version& version) {
 // Whether the copy is of use: it stays and no other group does, or it is on its way. Its own group
 // made it in order to leave, and may do so at any moment.
 bool IsNeeded(const RegistryState& state, const Replica& replica) {
-  if (VersionThatStays(replica) != nullptr) return IsLastRetained(replica, Own::kGroup);
+  // Also where a rank has a notice: until it leaves, the copy may be all that there is.
+  if (const Version* version = VersionHeld(replica)) {
+    return IsLastOfSomeShard(replica, Own::kGroup) && IsRetained(*version, replica.form);
+  }
   if (state.adopting || !replica.pending.empty()) return true;
   if (replica.phase == ReplicaPhase::kFilling) return true;
   const bool holds =
@@ -174,15 +194,39 @@ void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& tr
                     std::string(OperationKindName(transaction.kind)), " that drops it"));
 }
 
-void NoteRetentionLoss(Turn& turn, const Worker& worker) {
+std::vector<RetainedForm> RetainedWith(const Worker& worker) {
+  std::vector<RetainedForm> retained;
+  for (const auto& [id, buffer] : worker.buffers) {
+    if (buffer.shard == nullptr) continue;
+    const Version& version = *buffer.shard->version;
+    if (IsHeldWhole(version, buffer.form) && IsRetained(version, buffer.form)) {
+      retained.push_back({version.info.sequence, buffer.form});
+    }
+  }
+  return retained;
+}
+
+void NoteLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>& before) {
+  Model& model = *worker.group->model;
+  for (const RetainedForm& kept : before) {
+    const Version* version = FindVersion(model, kept.version);
+    if (version == nullptr || IsHeldWhole(*version, kept.form)) continue;
+    ++turn.state.counters.retained_lost;
+    Note(turn, model.key, {EventKind::kRetentionLost, EventId(), worker.name.ToString()},
+         absl::StrCat(version->info.ToString(), " form=", kept.form,
+                      " is lost: it is retained, and its last replica is gone"));
+  }
+}
+
+void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice) {
   for (const auto& [id, buffer] : worker.buffers) {
     const Replica& replica = *buffer.replica;
-    const Model& model = *worker.group->model;
-    const Version* version = VersionThatStays(replica);
-    if (version == nullptr || !IsRetained(*version, replica.form)) continue;
-    if (!IsLastOfSomeShard(replica, Own::kReplica)) continue;
-    Note(turn, model.key, {EventKind::kRetentionLost, EventId(), worker.name.ToString()},
-         absl::StrCat(version->info.ToString(), ": its last replica goes with this rank"));
+    if (!IsLastRetained(replica, Own::kGroup)) continue;
+    const Version& version = *FindVersion(*replica.group->model, replica.version);
+    Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
+                           " holds the last replica of ", version.info.ToString(),
+                           ", which is retained, and loses it in ", absl::FormatDuration(notice),
+                           " unless another group takes it by then"));
   }
 }
 

@@ -3,7 +3,8 @@
 //
 // A version is retained in a form while it is pinned there, or one of the form's `keep_latest`
 // newest complete versions of the current history. A replica *stays* while all its ranks hold their
-// shards, are connected, and it neither drains nor moves on; spot workers never count. When an
+// shards, are connected, and it neither drains nor moves on; spot workers and those that leave (see
+// Preempt) never count. When an
 // operation would take away the last replica that stays, it ends with `offload_first` instead: the
 // ranks copy their shards into offload buffers (an update like any other, to exactly this version),
 // and ask again. An offload buffer is released once another replica stays, or nothing retains its
@@ -12,10 +13,13 @@
 #define TH_REFERENCE_REGISTRY_RETENTION_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
+#include "th/weights/identifiers.h"
 
 namespace th::registry {
 
@@ -26,10 +30,22 @@ bool IsRetained(const Version& version, const std::string& form);
 // with offload_first, or FAILED_PRECONDITION naming the first rank that has no memory for a copy.
 bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction);
 
-// Tells people where a retained version's last replica goes: with an operation that did not ask to
-// keep it, or with a worker.
+// Tells people where a retained version's last replica goes with an operation that did not ask to
+// keep it.
 void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& transaction);
-void NoteRetentionLoss(Turn& turn, const Worker& worker);
+// A version that is retained in a form, and held whole in it.
+struct RetainedForm {
+  VersionSequence version;
+  std::string form;
+};
+// Of those that the worker's buffers hold.
+std::vector<RetainedForm> RetainedWith(const Worker& worker);
+// Tells of which of them somebody held a part that nobody holds any more, now that a worker has
+// gone.
+void NoteLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>& before);
+// Says which retained versions go with a worker that leaves in `notice`, unless somebody takes them
+// by then. Before it is marked.
+void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice);
 
 // Releases offload buffers of the model that nothing needs any more. At the end of a turn that
 // changed who stays or what is retained.

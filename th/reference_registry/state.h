@@ -57,7 +57,7 @@ using ReplicaId = StrongInt<struct ReplicaIdTag>;
 
 // The order in which sources are offered to the scheduler; see holders.h.
 struct CandidateKey {
-  bool comes_last = false;  // see ComesLast in th/scheduler
+  bool comes_last = false;  // it leaves, or see ComesLast in th/scheduler
   bool suspected = false;
   uint32_t readers = 0;
   bool publisher = false;
@@ -148,8 +148,12 @@ struct Worker {
   absl::Time last_heard;
   absl::Time lease_at;  // its kLease entry in RegistryState::deadlines
   absl::Time suspected_until = absl::InfinitePast();  // a reader reported one of its buffers
-  Lineage lineage;                                    // the newest that this worker was told of
+  // The end of its notice; infinite: it has none.
+  absl::Time leaves_at = absl::InfiniteFuture();
+  Lineage lineage;  // the newest that this worker was told of
   std::map<BufferId, Buffer> buffers;
+
+  bool leaving() const { return leaves_at != absl::InfiniteFuture(); }
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -258,11 +262,14 @@ struct Shard {
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
   // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all.
   std::map<std::string, absl::btree_set<CandidateKey>> candidates;
+  // The holders whose workers have a notice.
+  absl::btree_set<BufferAddress> leaving;
   // Readers that are ready and have no source.
   absl::btree_set<BufferAddress> waiting;
   // Holders that are complete, and are sources or will be once their stream or their sums are back.
   uint32_t complete_promising = 0;
-  // Of those, the holders in replicas that hold it whole, not on spot workers: see retention.h.
+  // Of those, the holders in replicas that hold it whole, neither on spot workers nor on such that
+  // leave: see retention.h.
   uint32_t complete_staying = 0;
   // Holders that published it here: who may still tell its root while it has none.
   uint32_t publishers = 0;

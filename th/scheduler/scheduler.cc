@@ -98,6 +98,7 @@ class FillGraph {
 
 // What candidates are compared by, most important first; the least is the best.
 struct Preference {
+  bool leaving = false;
   bool at_limit = false;
   Distance distance = Distance::kSameDevice;
   bool suspected = false;
@@ -140,6 +141,7 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
   Preference preference{.suspected = holder.suspected, .buffer = holder.buffer};
   switch (limits.policy) {
     case SchedulerPolicy::kNearest:
+      preference.leaving = TH_MUTATE(kGiveReadersToWhoLeaves, holder.leaving, false);
       preference.at_limit =
           !IsOwn(holder, reader) && (holder.readers >= limits.max_readers_per_source ||
                                      ComesLast(limits, holder.publisher, candidate.chain));
@@ -189,7 +191,8 @@ std::vector<Candidate> Candidates(const SchedulerSnapshot& snapshot, const Sched
 bool AddsAnUplink(const Candidate& candidate, const std::vector<Candidate>& chosen) {
   const SchedulerHolder& holder = *candidate.holder;
   const Candidate& first = chosen.front();
-  if (candidate.preference.at_limit || holder.suspected || !holder.complete) return false;
+  if (candidate.preference.at_limit || candidate.preference.leaving) return false;
+  if (holder.suspected || !holder.complete) return false;
   if (holder.readers > 0 || candidate.distance > first.distance) return false;
   if (holder.publisher && !first.holder->publisher) return false;
   if (candidate.distance <= Distance::kSameHost || holder.location.host.empty()) return false;
@@ -245,7 +248,7 @@ std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,
   for (const Candidate& candidate : chosen) {
     choices.push_back({.source = candidate.holder->buffer,
                        .distance = candidate.distance,
-                       .at_limit = candidate.preference.at_limit});
+                       .at_limit = candidate.preference.at_limit || candidate.preference.leaving});
   }
   return choices;
 }

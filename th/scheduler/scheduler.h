@@ -8,7 +8,7 @@
 //  2. Excluded, unconnected or draining holders are out. So is a partial holder that nothing feeds:
 //     no path leads from it up to a complete holder, whether that one is available or not.
 //  3. Holders at a limit (max_readers_per_source, max_chain) come after all others, but for
-//     another buffer of the reader's own worker.
+//     another buffer of the reader's own worker; after those come holders that leave.
 //  4. Near before far (topology distance); another buffer of its own worker is nearest.
 //  5. Sources that are suspected or have been silent come after all others of their distance.
 //     Less loaded (readers already assigned) before more loaded.
@@ -39,6 +39,7 @@ struct SchedulerHolder {
   bool publisher = false;
   bool available = true;   // connected, not draining, its group not invalidated
   bool suspected = false;  // a reader reported it lately, or it has been silent
+  bool leaving = false;    // its worker has a notice
   uint64_t segments_held = 0;
   uint32_t readers = 0;                // assigned to it now
   std::vector<BufferAddress> sources;  // that it fills from now; others than holders feed nothing
@@ -78,7 +79,7 @@ struct SchedulerLimits {
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
-  bool at_limit = false;  // rule 3: only those at a limit were left
+  bool at_limit = false;  // rule 3: only those at a limit, or that leave, were left
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 

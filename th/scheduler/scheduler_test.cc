@@ -108,6 +108,7 @@ void Load1(SchedulerHolder& holder) { holder.readers = 1; }
 void Load4(SchedulerHolder& holder) { holder.readers = 4; }
 void Publisher(SchedulerHolder& holder) { holder.publisher = true; }
 void Suspect(SchedulerHolder& holder) { holder.suspected = true; }
+void Leaves(SchedulerHolder& holder) { holder.leaving = true; }
 void Away(SchedulerHolder& holder) { holder.available = false; }
 void LoadedPublisher(SchedulerHolder& holder) {
   holder.publisher = true;
@@ -141,6 +142,12 @@ INSTANTIATE_TEST_SUITE_P(
         ScheduleCase{"TheOnlyHolder", {Complete(1)}, {1}},
         ScheduleCase{"APartialOneToo", {With(Complete(1), Away), Filling(2, {1})}, {2}},
         ScheduleCase{"NearBeforeFar", {Complete(1), Complete(2, "here")}, {2}},
+        ScheduleCase{"WhoLeavesAfterAllOthers",
+                     {With(Complete(1, "here"), Leaves), With(Complete(2), Load4)},
+                     {2}},
+        ScheduleCase{"WhoLeavesWhereThereIsNobodyElse", {With(Complete(1), Leaves)}, {1}},
+        ScheduleCase{
+            "WhoLeavesIsNoSecondSource", {Complete(1, "a"), With(Complete(2, "b"), Leaves)}, {1}},
         ScheduleCase{
             "NearAndLoadedBeforeFarAndIdle", {Complete(1), With(Complete(2, "here"), Load1)}, {2}},
         ScheduleCase{

@@ -18,6 +18,7 @@ enum class FaultKind : uint8_t {
   kCrashWorker,    // with its machine: nobody is told
   kKillGroup,      // all ranks at once
   kLeave,          // a clean end
+  kPreempt,        // a notice, and the clean end after a while
   kStopWorker,     // SIGSTOP, for a while
   kBreakStream,    // its control stream
   kCutHost,        // from all others, for a while
@@ -26,7 +27,7 @@ enum class FaultKind : uint8_t {
   kRestartServer,  // killed, and started after a while
   kStopServer,     // SIGSTOP, for a while
 };
-inline constexpr int kFaultKinds = 11;
+inline constexpr int kFaultKinds = 12;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {

@@ -181,6 +181,8 @@ void RandomRun::Happen(const Fault& fault) {
       return;
     case FaultKind::kLeave:
       return worker->RunOrHold([worker] { worker->Leave(); });
+    case FaultKind::kPreempt:
+      return worker->RunOrHold([worker, fault] { worker->Preempt(fault.lasting); });
     case FaultKind::kStopWorker:
       worker->Stop();
       return cluster_.Post(fault.lasting, [worker] { worker->Continue(); });

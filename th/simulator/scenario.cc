@@ -407,11 +407,13 @@ void ScenarioParser::CountHappenings(ScenarioLine& line, const ScenarioEvent& ev
 
 void ScenarioParser::Action(ScenarioLine& line, ScenarioEvent* event) {
   using Kind = ScenarioEvent::Kind;
-  static constexpr Kind kKinds[] = {
-      Kind::kJoin, Kind::kUpdate,  Kind::kLeave,   Kind::kKill,     Kind::kCrash,
-      Kind::kStop, Kind::kReplace, Kind::kCutHost, Kind::kSlowHost, Kind::kSlowSiteLink};
-  event->kind = kKinds[line.Choice("the event", {"join", "update", "leave", "kill", "crash", "stop",
-                                                 "replace", "cut", "slow", "slow_link"})];
+  static constexpr Kind kKinds[] = {Kind::kJoin,     Kind::kUpdate,      Kind::kLeave,
+                                    Kind::kPreempt,  Kind::kKill,        Kind::kCrash,
+                                    Kind::kStop,     Kind::kReplace,     Kind::kCutHost,
+                                    Kind::kSlowHost, Kind::kSlowSiteLink};
+  event->kind =
+      kKinds[line.Choice("the event", {"join", "update", "leave", "preempt", "kill", "crash",
+                                       "stop", "replace", "cut", "slow", "slow_link"})];
   switch (event->kind) {
     case Kind::kJoin:
       return Join(line, event);
@@ -420,6 +422,11 @@ void ScenarioParser::Action(ScenarioLine& line, ScenarioEvent* event) {
     case Kind::kKill:
     case Kind::kCrash:
       return TargetRanks(line, event);
+    case Kind::kPreempt:
+      TargetRanks(line, event);
+      event->lasting = line.Time("notice");
+      if (event->lasting < absl::Milliseconds(1)) line.Fail("a 'notice' of less than 1ms");
+      return;
     case Kind::kStop:
       TargetRanks(line, event);
       event->lasting = line.Time("for");

@@ -90,6 +90,7 @@ struct ScenarioEvent {
     kJoin,
     kUpdate,
     kLeave,
+    kPreempt,
     kKill,
     kCrash,
     kStop,
@@ -107,7 +108,8 @@ struct ScenarioEvent {
   std::optional<uint32_t> rank;  // of the group; nullopt: all
   std::string other_site;        // kSlowSiteLink: from `target` to it
   uint32_t groups = 0;           // kJoin
-  absl::Duration lasting;        // kStop, kCutHost; kSlow...: 0 is for good. kReplace: the pause
+  absl::Duration lasting;        // kStop, kCutHost; kSlow...: 0 is for good. kReplace: the pause.
+                                 // kPreempt: the notice
   double factor = 1;             // kSlow...
   LinkSide side = LinkSide::kBoth;
 };

@@ -195,6 +195,14 @@ void ScenarioGroup::Leave(const uint32_t* rank) {
   });
 }
 
+void ScenarioGroup::Preempt(const uint32_t* rank, absl::Duration notice) {
+  OnRanks(rank, [notice](Member* member) {
+    if (member->worker->alive()) {
+      member->worker->RunOrHold([worker = member->worker, notice] { worker->Preempt(notice); });
+    }
+  });
+}
+
 void ScenarioGroup::Kill(const uint32_t* rank) {
   OnRanks(rank, [this](Member* member) {
     member->worker->Kill();

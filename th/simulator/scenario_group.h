@@ -66,6 +66,7 @@ class ScenarioGroup {
 
   // ---- events; nullptr: all ranks
   void Leave(const uint32_t* rank);
+  void Preempt(const uint32_t* rank, absl::Duration notice);
   void Kill(const uint32_t* rank);
   void Crash(const uint32_t* rank);
   void Stop(const uint32_t* rank, absl::Duration lasting);

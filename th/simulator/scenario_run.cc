@@ -383,6 +383,7 @@ void ScenarioRun::HappenToGroups(const ScenarioEvent& event) {
   };
   const auto act = [&](ScenarioGroup* group) {
     if (event.kind == Kind::kLeave) group->Leave(rank);
+    if (event.kind == Kind::kPreempt) group->Preempt(rank, event.lasting);
     if (event.kind == Kind::kKill) group->Kill(rank);
     if (event.kind == Kind::kCrash) group->Crash(rank);
     if (event.kind == Kind::kStop) group->Stop(rank, event.lasting);

@@ -58,7 +58,7 @@ SimulatedFill::Source* SimulatedFill::FindOpen(TransferId transfer) {
 SimulatedFill::Source* SimulatedFill::FindOpen(const AssignedSource& wanted) {
   for (Source& source : sources_) {
     // A buffer under another generation is another source: what it holds may differ.
-    if (source.open && source.assigned.buffer == wanted.buffer &&
+    if (source.open && !source.let_go && source.assigned.buffer == wanted.buffer &&
         source.assigned.generation == wanted.generation) {
       return &source;
     }
@@ -68,17 +68,17 @@ SimulatedFill::Source* SimulatedFill::FindOpen(const AssignedSource& wanted) {
 
 bool SimulatedFill::has_source() const {
   return std::any_of(sources_.begin(), sources_.end(),
-                     [](const Source& source) { return source.open; });
+                     [](const Source& source) { return source.open && !source.let_go; });
 }
 
 void SimulatedFill::SetSources(const th::SetSources& order) {
   assignment_ = order.assignment;
   for (Source& source : sources_) {
-    if (!source.open) continue;
+    if (!source.open || source.let_go) continue;
     const bool named =
         std::any_of(order.sources.begin(), order.sources.end(),
                     [&](const AssignedSource& wanted) { return FindOpen(wanted) == &source; });
-    if (!named) Close(source, /*tell=*/true);
+    if (!named) LetGo(source);
   }
   assigned_ = order.sources;
   OpenAssigned();
@@ -122,6 +122,15 @@ void SimulatedFill::Open(const AssignedSource& wanted) {
                  capability = wanted.capability, generation = wanted.generation] {
                   to->HandlePullOpened(reader, transfer, capability, generation);
                 });
+}
+
+void SimulatedFill::LetGo(Source& source) {
+  if (!source.admitted) return Close(source, /*tell=*/true);
+  source.let_go = true;
+  core_.LetGoSource(source.index, worker_->now());
+  worker_->cluster().Carry(
+      *worker_, source.worker, &source.wire,
+      [to = source.worker, transfer = source.transfer] { to->HandlePullFinished(transfer); });
 }
 
 void SimulatedFill::Close(Source& source, bool tell) {
@@ -180,6 +189,11 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
   if (source == nullptr) return;
   const absl::Time now = worker_->now();
   if (!core_.BeginSegment(source->index, segment.index)) {
+    // One that the tail had asked of two sources comes twice; what is on its way at a switch must
+    // not.
+    worker_->cluster().judge().Expect(
+        !source->let_go || core_.held().Contains(segment.index),
+        "throws away what was on its way from a source that was let go", worker_->Name());
     core_.HandleDiscarded(source->index, segment.index, now);
     return Pump(*source);
   }
@@ -223,6 +237,10 @@ void SimulatedFill::HandleAlive(TransferId transfer) {
 void SimulatedFill::HandleClosed(TransferId transfer, const std::string& why) {
   Source* source = FindOpen(transfer);
   if (source == nullptr) return;
+  if (source->let_go) {
+    Close(*source, /*tell=*/true);
+    return PumpAll();
+  }
   Fail(*source, source->admitted ? SourceFailure::kClosed : SourceFailure::kConnect, why);
 }
 
@@ -244,7 +262,7 @@ void SimulatedFill::Pump(Source& source) {
 
 void SimulatedFill::PumpAll() {
   for (Source& source : sources_) {
-    if (source.open && source.admitted) Pump(source);
+    if (source.open && source.admitted && !source.let_go) Pump(source);
   }
 }
 
@@ -265,7 +283,9 @@ void SimulatedFill::HandleTick() {
   ReportLost();
   ReportProgress();
   PumpAll();
-  if (has_source() && Busy()) StartTicking();
+  const bool any_open = std::any_of(sources_.begin(), sources_.end(),
+                                    [](const Source& source) { return source.open; });
+  if (any_open && Busy()) StartTicking();
 }
 
 void SimulatedFill::ReportLost() {
@@ -273,6 +293,11 @@ void SimulatedFill::ReportLost() {
   for (const PipelineReplicator::LostSource& lost : core_.PollLost(now)) {
     Source& source = SourceOf(lost.source);
     if (!source.open) continue;
+    if (source.let_go) {
+      Close(source, /*tell=*/true);
+      PumpAll();
+      continue;
+    }
     Fail(source, lost.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled,
          lost.corrupt
              ? "sent bytes that do not match their sums"

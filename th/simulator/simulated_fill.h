@@ -100,6 +100,7 @@ class SimulatedFill {
     absl::Time opened_at;
     bool open = true;
     bool admitted = false;
+    bool let_go = false;  // for the sources of a newer assignment: what is on its way still counts
   };
 
   Source* FindOpen(TransferId transfer);
@@ -108,6 +109,8 @@ class SimulatedFill {
   bool Busy() const { return !core_.all_received() && !core_.failed(); }
   void OpenAssigned();
   void Open(const AssignedSource& wanted);
+  // Asks it for nothing new and takes what is on its way; it ends by itself.
+  void LetGo(Source& source);
   void Close(Source& source, bool tell);
   void Fail(Source& source, SourceFailure failure, const std::string& detail);
   void Pump(Source& source);

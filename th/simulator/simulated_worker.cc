@@ -117,6 +117,12 @@ void SimulatedWorker::Leave() {
   Settle();
 }
 
+void SimulatedWorker::Preempt(absl::Duration notice) {
+  const absl::Status status = session_.Preempt(notice, now());
+  if (!status.ok()) refusals.push_back(status);
+  Settle();
+}
+
 std::string SimulatedWorker::Describe() const {
   const char* life = !alive() ? "dead" : stopped() ? "stopped" : "alive";
   return absl::StrCat(
@@ -259,6 +265,11 @@ void SimulatedWorker::HandlePullAsked(TransferId transfer, SegmentRange range) {
   serving_.Ask(transfer, range);
 }
 
+void SimulatedWorker::HandlePullFinished(TransferId transfer) {
+  serving_.Finish({transfer});
+  Settle();
+}
+
 void SimulatedWorker::HandlePullClosed(TransferId transfer) {
   serving_.Release(transfer);
   Settle();
@@ -390,6 +401,8 @@ void SimulatedWorker::Do(const SessionOutput& output) {
     Do(*sealing);
   } else if (auto* cut = std::get_if<CutReaders>(&output)) {
     serving_.Cut(cut->transfers);
+  } else if (auto* finish = std::get_if<FinishReaders>(&output)) {
+    serving_.Finish(finish->transfers);
   } else if (auto* decided = std::get_if<AdmissionDecided>(&output)) {
     serving_.Decide(*decided);
   } else if (auto* asked = std::get_if<AllocateOffload>(&output)) {

@@ -69,6 +69,7 @@ class SimulatedWorker : public SimulatedProcess {
   CallId Command(RunCommand command);
   void Reset();
   void Leave();  // pending calls end CANCELLED
+  void Preempt(absl::Duration notice);
 
   const WorkerSpec& spec() const { return spec_; }
   const std::string& Name() const { return name_; }
@@ -120,6 +121,7 @@ class SimulatedWorker : public SimulatedProcess {
   void HandlePullOpened(SimulatedWorker* reader, TransferId transfer, const Capability& capability,
                         BufferGeneration generation);
   void HandlePullAsked(TransferId transfer, SegmentRange range);
+  void HandlePullFinished(TransferId transfer);
   void HandlePullClosed(TransferId transfer);
   void HandlePullContinues(TransferId transfer);  // the reader takes bytes again
   // A source's messages.

@@ -96,7 +96,9 @@ class Fill {
   static std::unique_ptr<Fill> Start(FillSpec spec, std::vector<Transport*> transports,
                                      FillObserver* observer);
   virtual ~Fill() = default;  // after OnStopped
-  // Sources that are in use already and are named again go on undisturbed; others are let go.
+  // Sources that are in use already and are named again go on undisturbed. Others are let go
+  // softly: nothing new is asked of them, what they have begun to send is taken, for
+  // ReplicatorLimits::soft_switch at most; the rest is asked of the new ones.
   virtual void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) = 0;
   virtual void SetRoot(Digest root) = 0;
   virtual void Stop() = 0;

@@ -80,9 +80,10 @@ FillSource* FillState::FindInUse(const AssignedSource& wanted) {
 }
 
 void FillState::LetGoOthersOnFillThread(const std::vector<AssignedSource>& wanted) {
-  std::vector<std::shared_ptr<Pull>> closing;
+  std::vector<std::shared_ptr<Pull>> finishing, closing;
   {
     absl::MutexLock lock(&mu_);
+    const absl::Time now = MonotonicNow();
     for (const auto& source : sources_) {
       if (!source->open || source->let_go) continue;
       const bool named = std::any_of(wanted.begin(), wanted.end(), [&](const AssignedSource& w) {
@@ -90,11 +91,17 @@ void FillState::LetGoOthersOnFillThread(const std::vector<AssignedSource>& wante
       });
       if (named) continue;
       source->let_go = source->replaced = true;
-      core_.RetireSource(source->index);
       CountReroute();
-      closing.push_back(source->pull);
+      if (source->admitted) {
+        core_.LetGoSource(source->index, now);
+        finishing.push_back(source->pull);
+      } else {
+        core_.RetireSource(source->index);
+        closing.push_back(source->pull);
+      }
     }
   }
+  for (const auto& pull : finishing) pull->Finish();
   for (const auto& pull : closing) pull->Close();
 }
 
@@ -360,12 +367,25 @@ void FillState::ReportLostOnFillThread(absl::Time now) {
     }
   }
   for (const auto& [source, loss] : lost) {
+    if (loss.let_go) {
+      CloseOnFillThread(source);
+      continue;
+    }
     const std::string detail =
         loss.corrupt ? "sent bytes that do not match their sums"
                      : absl::StrFormat("silent for %.1f s", absl::ToDoubleSeconds(loss.silent_for));
     FailOnFillThread(source, loss.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled,
                      detail);
   }
+}
+
+void FillState::CloseOnFillThread(FillSource* source) {
+  std::shared_ptr<Pull> pull;
+  {
+    absl::MutexLock lock(&mu_);
+    pull = source->pull;
+  }
+  if (pull != nullptr) pull->Close();
 }
 
 void FillState::ReportSuspectedOnFillThread() {

@@ -45,8 +45,9 @@ struct FillSource final : PullSink {
   std::shared_ptr<Pull> pull;  // shared with the data thread that is just asking
   bool open = false;           // OnClosed is still to come
   bool admitted = false;
-  bool let_go = false;    // by us, or reported as failed: nothing more is to be said of it
-  bool replaced = false;  // let go because a newer assignment does not name it
+  bool let_go = false;  // by us, or reported as failed: nothing more is to be said of it
+  // Let go because a newer assignment does not name it: what it has begun to send still counts.
+  bool replaced = false;
   std::string peer;
   std::string transport;
   std::string failure;
@@ -91,6 +92,7 @@ class FillState : public std::enable_shared_from_this<FillState> {
   bool NextAttempt(FillSource* source, Attempt* attempt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ClosedOnFillThread(FillSource* source, SourceFailure failure, const std::string& detail);
   void FailOnFillThread(FillSource* source, SourceFailure failure, const std::string& detail);
+  void CloseOnFillThread(FillSource* source);
   void CloseAllOnFillThread();
   void StoppedOnFillThread();
 

@@ -40,6 +40,9 @@ struct TransportLimits {
   // that it is alive while its owner decides). Afterwards silence is the fill's business.
   absl::Duration admission_silence = absl::Milliseconds(450);
   absl::Duration keep_alive = absl::Milliseconds(100);  // while a request waits for upstream
+  // For the segments that a source has begun to send when a transfer is to end, and its reader to
+  // close. Afterwards it is cut.
+  absl::Duration finish_timeout = absl::Milliseconds(1000);
   // Uplink cap of the whole process in bytes a second; 0: none. A token bucket over all transfers.
   uint64_t uplink_bytes_per_second = 0;
   std::string congestion_control;  // TCP: empty for the system's choice per path
@@ -94,6 +97,10 @@ class Pull {
  public:
   virtual ~Pull() = default;
   virtual void Ask(SegmentRange range) = 0;
+  // Asks the source to send no more segments than it has begun. OnClosed follows once those have
+  // arrived; a source that does not know of this goes on with what was asked. Nothing may be asked
+  // any more.
+  virtual void Finish() = 0;
   // Ends it; OnClosed(kClosed, "closed by the reader") follows. Idempotent.
   virtual void Close() = 0;
   virtual std::string peer() const = 0;  // "tcp 10.0.0.7:4711"
@@ -124,6 +131,9 @@ class Transport {
   // Closes its transfers; returns when no call into the delegate is under way or will come. Not to
   // be called on a data thread.
   virtual void RemoveHolder(WorkerId worker) = 0;
+  // Ends one served transfer where its segment ends, and takes no request for it any more;
+  // OnReaderReleased follows, after limits.finish_timeout at the latest.
+  virtual void FinishTransfer(TransferId transfer) = 0;
   // Ends one served transfer at once; OnReaderReleased follows.
   virtual void CutTransfer(TransferId transfer) = 0;
   // `sink` outlives OnClosed.

@@ -30,6 +30,9 @@ pb::CatalogRank RankToProto(const CatalogRank& rank) {
   out.set_readers(rank.readers);
   for (const RankName& source : rank.sources) *out.add_sources() = ToProto(source);
   out.set_snapshot_bytes(rank.snapshot_bytes);
+  if (rank.leaves_in != absl::InfiniteDuration()) {
+    *out.mutable_leaves_in() = ToProto(rank.leaves_in);
+  }
   return out;
 }
 
@@ -50,6 +53,7 @@ absl::StatusOr<CatalogRank> RankFromProto(const pb::CatalogRank& in) {
   reader.Duration("since_heard", in.has_since_heard(), in.since_heard(), out.since_heard);
   reader.Each("sources", in.sources(), kMaxSourcesOnWire, out.sources,
               [](const pb::RankName& source) { return FromProto(source); });
+  reader.DurationOrInfinite("leaves_in", in.has_leaves_in(), in.leaves_in(), out.leaves_in);
   return reader.Finish(std::move(out));
 }
 

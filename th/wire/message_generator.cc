@@ -41,8 +41,10 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
       return Heartbeat{};
     case 14:
       return Leave{};
-    default:
+    case 15:
       return SourceSuspected{Key(), AssignmentId(Number()), Buffer(), Text()};
+    default:
+      return Preempt{SomeDuration()};
   }
 }
 
@@ -311,6 +313,7 @@ JoinRequest MessageGenerator::Join() {
                              Lineage(Number())};
   }
   for (uint64_t i = Below(3); i > 0; --i) out.buffers.push_back(Announced());
+  if (Coin()) out.leaves_in = SomeDuration();
   return out;
 }
 
@@ -344,7 +347,8 @@ CatalogRank MessageGenerator::OneRank() {
           .since_heard = SomeDuration(),
           .readers = SmallNumber(),
           .sources = {SomeRank()},
-          .snapshot_bytes = Number()};
+          .snapshot_bytes = Number(),
+          .leaves_in = Coin() ? SomeDuration() : absl::InfiniteDuration()};
 }
 
 CatalogReplica MessageGenerator::Replica() {

@@ -475,6 +475,8 @@ const HostileCase kHostileOthers[] = {
      "source_suspected.key: is missing"},
     {"SuspectWithoutSource", 15, [](Frame& f) { f.mutable_source_suspected()->clear_source(); },
      "source_suspected.source: is missing"},
+    {"PreemptWithoutDeadline", 16, [](Frame& f) { f.mutable_preempt()->clear_deadline(); },
+     "preempt.deadline: is missing"},
     {"UnknownFailure", 9,
      [](Frame& f) { f.mutable_source_failed()->set_failure(static_cast<pb::SourceFailure>(77)); },
      "source_failed.failure: has the unknown value 77"},

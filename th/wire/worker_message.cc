@@ -125,6 +125,7 @@ struct Encode {
     for (const Endpoint& endpoint : in.endpoints) *out.add_endpoints() = ToProto(endpoint);
     out.set_spot(in.spot);
     out.set_offload_limit_bytes(in.offload_limit_bytes);
+    if (in.leaves_in != absl::InfiniteDuration()) *out.mutable_leaves_in() = ToProto(in.leaves_in);
     out.set_credentials(in.credentials);
     if (in.resume.has_value()) {
       out.mutable_resume()->set_worker(in.resume->worker.value);
@@ -209,6 +210,9 @@ struct Encode {
   void operator()(const RunCommand& in) const { *frame.mutable_run_command() = ToProto(in); }
   void operator()(const Heartbeat&) const { frame.mutable_heartbeat(); }
   void operator()(const Leave&) const { frame.mutable_leave(); }
+  void operator()(const Preempt& in) const {
+    *frame.mutable_preempt()->mutable_deadline() = ToProto(in.deadline);
+  }
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -225,6 +229,7 @@ absl::StatusOr<WorkerMessage> Decode(const pb::JoinRequest& in) {
   reader.Each("endpoints", in.endpoints(), kMaxEndpointsOnWire, out.endpoints,
               [](const pb::Endpoint& endpoint) { return FromProto(endpoint); });
   reader.Text("credentials", in.credentials(), kMaxCredentialsBytes, out.credentials);
+  reader.DurationOrInfinite("leaves_in", in.has_leaves_in(), in.leaves_in(), out.leaves_in);
   if (in.has_resume()) {
     out.resume = ResumeClaim{.worker = WorkerId(in.resume().worker()),
                              .epoch = Epoch(in.resume().epoch()),
@@ -336,6 +341,13 @@ absl::StatusOr<WorkerMessage> Decode(const pb::SourceSuspected& in) {
   return reader.Finish(WorkerMessage(std::move(out)));
 }
 
+absl::StatusOr<WorkerMessage> Decode(const pb::Preempt& in) {
+  FieldReader reader;
+  Preempt out;
+  reader.Duration("deadline", in.has_deadline(), in.deadline(), out.deadline);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
 absl::StatusOr<WorkerMessage> Decode(const pb::RunCommand& in) {
   FieldReader reader;
   RunCommand out;
@@ -375,6 +387,8 @@ absl::StatusOr<WorkerMessage> DecodeMember(const pb::WorkerToServer& in) {
       return Decode(in.source_suspected());
     case pb::WorkerToServer::kLeave:
       return WorkerMessage(Leave{});
+    case pb::WorkerToServer::kPreempt:
+      return Decode(in.preempt());
     case pb::WorkerToServer::kHeartbeat:
     case pb::WorkerToServer::MESSAGE_NOT_SET:
       break;

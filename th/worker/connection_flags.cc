@@ -108,6 +108,14 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
       "none");
 }
 
+void AddPreemptFlag(CLI::App* app, MemberFlags* flags) {
+  app->add_option("--preempt-grace", flags->preempt_grace_s,
+                  "seconds that SIGTERM or SIGINT gives as a notice: readers are moved to other "
+                  "sources, who has none is served until then; a second signal ends at once")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+}
+
 CLI::Option* AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,
                              const std::string& help, const std::string& shown_default) {
   return AddQuantityFlag(app, name, bytes, &ParseByteSize, help, shown_default);

@@ -67,7 +67,8 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                      .into = flags.into,
                      .poll = absl::Seconds(flags.poll_s),
                      .timeout = absl::Seconds(flags.timeout_s),
-                     .stage = flags.stage},
+                     .stage = flags.stage,
+                     .preempt_grace = flags.member.preempt_grace()},
                     &stop);
   const absl::Status status = follower.Run(&Tell);
   if (status.ok()) return ExitStatus::kOk;
@@ -99,6 +100,7 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
       ->needs(limit);
   AddConnectionFlags(follow, &flags->connection);
   AddMemberFlags(follow, &flags->member);
+  AddPreemptFlag(follow, &flags->member);
   follow->callback([flags, exit] { *exit = RunFollow(*flags); });
 }
 

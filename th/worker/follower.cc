@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/saved_model.h"
@@ -42,6 +43,12 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
       status = absl::OkStatus();
     }
     stop_->WaitFor(options_.poll);
+  }
+  if (stop_->requested() && options_.preempt_grace > absl::ZeroDuration()) {
+    LOG(INFO) << "leaving in " << absl::FormatDuration(options_.preempt_grace)
+              << "; readers move to other sources";
+    const absl::Status noticed = readers_->Preempt(absl::Now() + options_.preempt_grace);
+    LOG_IF(WARNING, !noticed.ok()) << "giving notice: " << noticed.message();
   }
   const absl::Status left = readers_->Leave();
   LOG_IF(WARNING, !left.ok()) << "leaving: " << left.message();

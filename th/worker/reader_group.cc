@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/reader_log.h"
 
@@ -153,6 +154,18 @@ void ReaderGroup::ApplyAsync(const GroupStageOptions& options, ResultCallback<Gr
         weights.ApplyAsync({.timeout = options.timeout}, std::move(one));
       },
       std::move(done));
+}
+
+absl::Status ReaderGroup::Preempt(absl::Time deadline) {
+  absl::Status status;
+  for (Member& member : members_) {
+    if (member.client != nullptr) status.Update(member.client->Preempt(deadline));
+  }
+  for (Member& member : members_) {
+    if (member.client == nullptr) continue;
+    (void)member.client->AwaitEnded(deadline - absl::Now() + kPreemptMargin);
+  }
+  return status;
 }
 
 absl::Status ReaderGroup::Leave() {

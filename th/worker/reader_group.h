@@ -46,6 +46,9 @@ struct ReaderGroupOptions {
   bool log_readers = false;  // a line for each reader of what the group holds
 };
 
+// After the deadline of a notice: for readers to end the segment under way.
+inline constexpr absl::Duration kPreemptMargin = absl::Seconds(2);
+
 struct GroupUpdateOptions {
   VersionSequence floor;
   absl::Duration timeout = absl::Minutes(10);
@@ -71,6 +74,9 @@ class ReaderGroup {
   void StageAsync(const VersionSelector& version, const GroupStageOptions& options,
                   ResultCallback<GroupUpdate> done);
   void ApplyAsync(const GroupStageOptions& options, ResultCallback<GroupUpdate> done);
+  // A notice for all ranks, which leave at `deadline`: see Client::Preempt. Returns when they have,
+  // kPreemptMargin after it at the latest. The first rank's error.
+  absl::Status Preempt(absl::Time deadline);
   // Ends what is under way with CANCELLED. The first rank's error.
   absl::Status Leave();
 

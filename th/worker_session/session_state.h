@@ -58,6 +58,8 @@ inline constexpr size_t kMaxAttributesUntold = 1024;
 // goes through at most ten changes (verdict, end, drain, phases), so eight of them never need more.
 inline constexpr int kMaxPumpPasses = 96;
 inline constexpr size_t kMaxPendingCommands = 64;
+// The longest notice that a worker may give of its leaving.
+inline constexpr absl::Duration kMaxNotice = absl::Hours(24);
 inline constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
 // Of one event: held, over, releasing, idle, removed.
 inline constexpr int kMaxStagedPasses = 5;
@@ -289,7 +291,9 @@ struct State {
   std::vector<HeldAdmission> held_admissions;
   std::list<PendingCommand> commands;
   absl::Status end_status;
-  std::deque<SessionOutput> outbox;  // emptied by the driver after each event
+  absl::Time leaves_at = absl::InfiniteFuture();  // with a notice: when it leaves by itself
+  absl::Time finish_by = absl::InfinitePast();    // having left: until when readers may finish
+  std::deque<SessionOutput> outbox;               // emptied by the driver after each event
 
   bool joined() const { return link.state == LinkState::kJoined; }
   bool ending() const {

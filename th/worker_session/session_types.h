@@ -42,6 +42,8 @@ struct SessionLimits {
   absl::Duration reconnect_first = absl::Milliseconds(50);
   absl::Duration reconnect_max = absl::Seconds(1);  // exponential from first to max
   absl::Duration drain_timeout = absl::Seconds(5);  // of an in-place update, unless told otherwise
+  // A worker that leaves lets its readers end the segment under way for so long.
+  absl::Duration leave_grace = absl::Milliseconds(500);
   uint32_t max_buffers = 64;
   uint32_t max_pending_operations = 1024;  // of one worker
 };
@@ -133,6 +135,12 @@ struct CutReaders {
   BufferId buffer;
   std::vector<TransferId> transfers;
 };
+// Transfers of readers to be ended where the segment under way ends: this worker leaves. Nothing
+// more is sent of what they have asked for; the driver answers each with HandleReaderReleased as it
+// ends.
+struct FinishReaders {
+  std::vector<TransferId> transfers;
+};
 // Serving rules of a buffer changed: what the data plane may admit and serve from here on.
 struct ServingChanged {
   BufferId buffer;
@@ -200,9 +208,9 @@ struct PublicationLost {
 
 using SessionOutput =
     std::variant<OpenStream, CloseStream, SendToServer, SessionJoined, SessionEnded, StartFill,
-                 SetSources, SetRoot, StopFill, StartSealing, CutReaders, ServingChanged,
-                 AdmissionDecided, AllocateOffload, FreeOffload, BufferReady, OperationDone,
-                 CommandDone, PublicationLost>;
+                 SetSources, SetRoot, StopFill, StartSealing, CutReaders, FinishReaders,
+                 ServingChanged, AdmissionDecided, AllocateOffload, FreeOffload, BufferReady,
+                 OperationDone, CommandDone, PublicationLost>;
 
 }  // namespace th
 

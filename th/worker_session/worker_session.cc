@@ -25,7 +25,7 @@ struct WorkerSession::Impl {
   void Finish(absl::Time now) {
     session::PumpOffloads(state, now);
     session::PumpStaged(state, now);
-    session::FinishEnding(state);
+    session::FinishEnding(state, now);
   }
   // Runs `event` on the buffer, then every step that it made possible.
   template <typename Event>
@@ -95,7 +95,13 @@ WorkerSession::~WorkerSession() = default;
 
 void WorkerSession::Start(absl::Time now) { session::StartLink(impl_->state, now); }
 
-void WorkerSession::Leave(absl::Time now) { session::LeaveSession(impl_->state, now); }
+void WorkerSession::Leave(absl::Time now, absl::Duration grace) {
+  session::LeaveSession(impl_->state, grace, now);
+}
+
+absl::Status WorkerSession::Preempt(absl::Duration notice, absl::Time now) {
+  return session::GiveNotice(impl_->state, notice, now);
+}
 
 // ---- verbs
 
@@ -210,6 +216,7 @@ void WorkerSession::HandleReaderBytes(TransferId transfer, absl::Time now) {
 void WorkerSession::HandleReaderReleased(TransferId transfer, absl::Time now) {
   session::Buffer* buffer = session::ReleaseReader(impl_->state, transfer);
   if (buffer != nullptr) impl_->OnBuffer(buffer->id, now, [](session::Buffer&) {});
+  if (buffer == nullptr) impl_->Finish(now);
 }
 
 // ---- our fills

@@ -44,8 +44,13 @@ class WorkerSession {
   WorkerSession& operator=(const WorkerSession&) = delete;
 
   void Start(absl::Time now);
-  // Ends cleanly: pending calls end CANCELLED, the server is told, SessionEnded(OK) comes once.
-  void Leave(absl::Time now);
+  // Ends cleanly: pending calls end CANCELLED, the server is told, readers end the segment under
+  // way (for `grace` and SessionLimits::leave_grace at most), SessionEnded(OK) comes once.
+  void Leave(absl::Time now, absl::Duration grace = absl::InfiniteDuration());
+  // A notice: the server is told, gives this worker no reader who could have another source, and
+  // moves those that it has; in `notice` the worker leaves as by Leave. Of several the earliest
+  // counts. INVALID_ARGUMENT: not above zero, or beyond a day. FAILED_PRECONDITION: over.
+  absl::Status Preempt(absl::Duration notice, absl::Time now);
 
   // ---- the caller's verbs. Errors: FAILED_PRECONDITION (verb in the wrong state, ended session),
   // INVALID_ARGUMENT, RESOURCE_EXHAUSTED (a named limit).
