@@ -22,8 +22,9 @@ namespace {
 
 // A command is retried by the session; past this its caller is told.
 constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
-// To ask why a version did not come.
+// To reach the server for a wait, however short, and to ask why a version did not come.
 constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
+constexpr absl::Duration kShortestWait = absl::Milliseconds(1);
 
 absl::Status Validate(const ClientOptions& options) {
   TH_RETURN_IF_ERROR(ParseHostPort(options.server).status());
@@ -152,14 +153,16 @@ absl::StatusOr<VersionInfo> Client::WaitFor(VersionSelector version, absl::Durat
     absl::MutexLock lock(&impl_->mu);
     if (impl_->controller == nullptr) {
       const ModelKey& key = impl_->membership->key();
-      TH_ASSIGN_OR_RETURN(impl_->controller, Controller::Connect({.server = impl_->server,
-                                                                  .run = key.run,
-                                                                  .model = key.model,
-                                                                  .connect_timeout = timeout}));
+      TH_ASSIGN_OR_RETURN(
+          impl_->controller,
+          Controller::Connect({.server = impl_->server,
+                               .run = key.run,
+                               .model = key.model,
+                               .connect_timeout = std::max(timeout, kReasonTimeout)}));
     }
     controller = impl_->controller;
   }
-  const absl::Duration left = std::max(deadline - MonotonicNow(), absl::ZeroDuration());
+  const absl::Duration left = std::max(deadline - MonotonicNow(), kShortestWait);
   absl::StatusOr<VersionInfo> found = controller->WaitFor(version, left);
   if (found.ok()) return found;
   return WaitedInVain(*controller, version, found.status());

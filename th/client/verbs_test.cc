@@ -203,7 +203,9 @@ TEST(VerbsTest, ARankWaitsForAVersionUntilItIsPublished) {
 TEST(VerbsTest, AWaitInVainSaysWhy) {
   TestServer server;
   Worker trainer = Worker::Make(server, "trainer");
+  Worker rollout = Worker::Make(server, "rollout");
   ASSERT_OK(trainer.PublishAndWait(1));
+  ASSERT_OK(rollout.buffer.Update(Latest()).status());
   ASSERT_OK(trainer.buffer.Unpublish());
   ASSERT_OK(trainer.PublishAndWait(2));
   ASSERT_OK(trainer.client->RollBack(testing::Label("1")).status());
