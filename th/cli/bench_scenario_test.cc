@@ -22,19 +22,19 @@ constexpr char kTwoSites[] = R"(
 let steps=2
 site a
 site b
-link a b rate=50Mbps latency=10ms
-hosts t site=a up=200Mbps down=200Mbps inside=10GB/s
-hosts n site=a count=2 up=200Mbps down=200Mbps inside=10GB/s
-hosts f site=b count=2 up=200Mbps down=200Mbps inside=10GB/s
-weights rank_bytes=4MiB segment=256KiB copy=2GB/s
+link a b rate=100Mbps latency=10ms
+hosts t site=a up=400Mbps down=400Mbps inside=10GB/s
+hosts n site=a count=2 up=400Mbps down=400Mbps inside=10GB/s
+hosts f site=b count=2 up=400Mbps down=400Mbps inside=10GB/s
+weights rank_bytes=16MiB segment=256KiB copy=2GB/s
 group trainer role=trainer ranks=1 on=t
 group near role=rollout ranks=1 count=2 on=n
 group far role=spot ranks=1 count=2 on=f
-train trainer first=500ms step=3s write=200ms steps=$steps
+train trainer first=500ms step=5s write=200ms steps=$steps
 update near after=publish
 update far after=publish
 at 2s join far 2
-end 30s
+end 60s
 )";
 
 // Why this machine has no virtual hosts, as the command says; empty when it did not say so.
@@ -68,13 +68,13 @@ TEST(BenchScenarioTest, RunsTheFileForRealBesideItsSimulationUnderEveryPolicy) {
     ASSERT_THAT(real["versions"], SizeIs(2));
     EXPECT_EQ(real["versions"][1]["groups_moved"], 4) << compared["policy"];
     // No link lets more pass than its rate, but for a first burst.
-    EXPECT_GE(real["versions"][1]["last_reader_seconds"].get<double>(), 0.9 * 4.19e6 / 6.25e6);
+    EXPECT_GE(real["versions"][1]["last_reader_seconds"].get<double>(), 0.9 * 16.4e6 / 12.5e6);
     EXPECT_GT(compared["simulated"]["rollout_stall"]["seconds"], 0);
   }
   const auto trainer_stall = [&](int run) {
     return report["runs"][run]["real"]["trainer_stall"]["seconds"].get<double>();
   };
-  EXPECT_GE(trainer_stall(2), 2 * 0.9 * 4.19e6 / 25e6) << "broadcast: it waits for the readers";
+  EXPECT_GE(trainer_stall(2), 0.9 * 16.4e6 / 12.5e6) << "broadcast: it waits for the readers";
   EXPECT_LT(trainer_stall(0), trainer_stall(2));
   EXPECT_GT(report["runs"][3]["real"]["trainer_stall"]["by_cause"]["copy"], 0);
   EXPECT_GT(report["runs"][1]["real"]["trainer_copies_sent"], 2.9) << "direct: one a reader";
@@ -83,9 +83,9 @@ TEST(BenchScenarioTest, RunsTheFileForRealBesideItsSimulationUnderEveryPolicy) {
 TEST(BenchScenarioTest, AStoppedRelayIsLeftAndHasTheVersionInTheEnd) {
   const ProgramRun run = RunProgram({Th(), "bench", "scenario", FileOf("stopped", R"(
 site a
-hosts t site=a up=80Mbps down=80Mbps inside=10GB/s
-hosts r site=a count=3 up=80Mbps down=80Mbps inside=10GB/s
-weights rank_bytes=10MiB segment=256KiB
+hosts t site=a up=100Mbps down=100Mbps inside=10GB/s
+hosts r site=a count=3 up=100Mbps down=100Mbps inside=10GB/s
+weights rank_bytes=16MiB segment=256KiB
 group trainer role=trainer ranks=1 on=t
 group reader role=rollout ranks=1 count=3 on=r
 train trainer first=200ms

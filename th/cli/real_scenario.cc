@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "th/topology/location.h"
 #include "th/weights/status_macros.h"
+#include "th/weights/synthetic.h"
 
 namespace th {
 namespace {
@@ -52,6 +53,10 @@ std::vector<const Location*> PlacesOf(const Scenario& scenario) {
 absl::Status CheckSize(const Scenario& scenario, size_t ranks) {
   if (ranks > kMaxRealRanks) {
     return OnlySimulated(absl::StrCat(ranks, " ranks, more than ", kMaxRealRanks, " processes"));
+  }
+  if (scenario.shard_bytes * scenario.shards < kMinSyntheticBytes) {
+    return OnlySimulated(absl::StrCat("a replica of ", scenario.shard_bytes * scenario.shards,
+                                      " bytes, fewer than ", kMinSyntheticBytes));
   }
   if (ranks * scenario.shard_bytes > kMaxRealBytes) {
     return OnlySimulated(absl::StrCat(ranks, " ranks of ", scenario.shard_bytes,

@@ -24,7 +24,7 @@ link a b rate=10MB/s latency=15ms
 hosts t site=b up=100MB/s down=100MB/s inside=1GB/s
 hosts n site=b up=50MB/s down=50MB/s inside=1GB/s
 hosts f site=a up=20MB/s down=20MB/s inside=1GB/s
-weights rank_bytes=4MiB segment=256KiB
+weights rank_bytes=16MiB segment=256KiB
 group trainer role=trainer ranks=1 on=t
 group near role=rollout ranks=1 on=n
 group far role=rollout ranks=1 on=f
