@@ -98,6 +98,7 @@ class FillGraph {
 
 // What candidates are compared by, most important first; the least is the best.
 struct Preference {
+  bool crosses = false;  // over to another site
   bool at_limit = false;
   Distance distance = Distance::kSameDevice;
   bool suspected = false;
@@ -130,6 +131,8 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
   Preference preference{.suspected = holder.suspected, .buffer = holder.buffer};
   switch (limits.policy) {
     case SchedulerPolicy::kNearest:
+      preference.crosses =
+          TH_MUTATE(kCrossRatherThanWaitInLine, candidate.distance == Distance::kOtherSite, false);
       preference.at_limit = holder.readers >= limits.max_readers_per_source ||
                             ComesLast(limits, holder.publisher, candidate.chain);
       preference.distance = TH_MUTATE(kIgnoreDistance, candidate.distance, Distance::kSameSite);

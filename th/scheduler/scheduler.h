@@ -7,7 +7,10 @@
 //     (version, shard), an upper bound of the graph per segment.
 //  2. Excluded, unconnected or draining holders are out. So is a partial holder that nothing feeds:
 //     no path leads from it up to a complete holder, whether that one is available or not.
-//  3. Holders at a limit (max_readers_per_source, max_chain) come after all others.
+//  3. Holders of another site come after all others: a reader crosses over only if nobody in its
+//  own
+//     site can feed it. So a version comes into a site once, by the first that asks there.
+//     Of those of one side, holders at a limit (max_readers_per_source, max_chain) come last.
 //  4. Near before far (topology distance).
 //  5. Sources that are suspected or have been silent come after all others of their distance.
 //     Less loaded (readers already assigned) before more loaded.
@@ -77,7 +80,7 @@ struct SchedulerLimits {
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
-  bool at_limit = false;  // rule 3: only those at a limit were left
+  bool at_limit = false;  // rule 3: only those at a limit were left, or those and other sites
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 
