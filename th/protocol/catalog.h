@@ -35,7 +35,8 @@ struct CatalogReplica {
   std::string form;
   std::string state;  // "publishing", "published", "filling", "complete", "draining"
   bool publisher = false;
-  bool temporary = false;  // an offloaded copy of a retained version
+  bool temporary = false;  // a copy in host memory: of a retained version, or to seed a site
+  bool seed = false;       // of those, the latter
   std::vector<CatalogRank> ranks;
 };
 

@@ -58,13 +58,14 @@ pb::CatalogReplica ReplicaToProto(const CatalogReplica& replica) {
   out.set_state(replica.state);
   out.set_publisher(replica.publisher);
   out.set_temporary(replica.temporary);
+  out.set_seed(replica.seed);
   for (const CatalogRank& rank : replica.ranks) *out.add_ranks() = RankToProto(rank);
   return out;
 }
 
 absl::StatusOr<CatalogReplica> ReplicaFromProto(const pb::CatalogReplica& in) {
   FieldReader reader;
-  CatalogReplica out{.publisher = in.publisher(), .temporary = in.temporary()};
+  CatalogReplica out{.publisher = in.publisher(), .temporary = in.temporary(), .seed = in.seed()};
   reader.Name("group", in.group(), out.group);
   reader.OptionalName("buffer_name", in.buffer_name(), out.buffer_name);
   reader.OptionalName("form", in.form(), out.form);

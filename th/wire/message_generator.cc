@@ -84,6 +84,7 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
                                Choose(NotAvailableReason::kNone, NotAvailableReason::kBehindFloor),
                                Version(),
                                Lineage(Number()),
+                               Coin(),
                                Coin()};
     case 8:
       return PublicationRefused{BufferId(SmallNumber()), VersionSequence(Number()), SomeStatus()};
@@ -238,6 +239,7 @@ AnnouncedBuffer MessageGenerator::Announced() {
                       .segment_count = 2000 + Below(100),
                       .generation = BufferGeneration(Number())};
   out.offload = Coin();
+  out.seed = Coin();
   if (Coin()) out.held = Held();
   if (Coin()) {
     out.last_finished =
@@ -247,6 +249,7 @@ AnnouncedBuffer MessageGenerator::Announced() {
                           Choose(UpdateOutcome::kNone, UpdateOutcome::kNotAvailable),
                           Choose(NotAvailableReason::kNone, NotAvailableReason::kBehindFloor),
                           Version(),
+                          Coin(),
                           Coin()};
   }
   return out;
@@ -304,7 +307,8 @@ StartOperation MessageGenerator::Start() {
                      .attributes = SomeAttributes(),
                      .keep_retained = Coin(),
                      .selector = MakeSelector(),
-                     .floor = VersionSequence(Number())};
+                     .floor = VersionSequence(Number()),
+                     .when_seeding = Choose(WhenSeeding::kWait, WhenSeeding::kCopy)};
   if (Coin()) out.derived_from = VersionSequence(Number());
   if (Coin()) out.resolved = Version();
   return out;
@@ -326,7 +330,7 @@ CatalogRank MessageGenerator::OneRank() {
 }
 
 CatalogReplica MessageGenerator::Replica() {
-  return {Name(), Name(), Name(), Text(), Coin(), Coin(), {OneRank(), OneRank()}};
+  return {Name(), Name(), Name(), Text(), Coin(), Coin(), Coin(), {OneRank(), OneRank()}};
 }
 
 }  // namespace th

@@ -121,6 +121,7 @@ struct Encode {
     *out.mutable_version() = ToProto(in.version);
     out.set_lineage(in.lineage.value);
     out.set_offload_first(in.offload_first);
+    out.set_seed_copy(in.seed_copy);
   }
   void operator()(const PublicationRefused& in) const {
     pb::PublicationRefused& out = *frame.mutable_publication_refused();
@@ -204,7 +205,8 @@ absl::StatusOr<ServerMessage> Decode(const pb::OperationFinished& in) {
   OperationFinished out{.key = OperationKeyFromProto(in.key()),
                         .status = StatusFromProto(in.status()),
                         .lineage = Lineage(in.lineage()),
-                        .offload_first = in.offload_first()};
+                        .offload_first = in.offload_first(),
+                        .seed_copy = in.seed_copy()};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);

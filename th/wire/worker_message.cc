@@ -50,6 +50,7 @@ pb::FinishedOperation FinishedToProto(const FinishedOperation& finished) {
   out.set_not_available(static_cast<pb::NotAvailableReason>(finished.not_available));
   *out.mutable_version() = ToProto(finished.version);
   out.set_offload_first(finished.offload_first);
+  out.set_seed_copy(finished.seed_copy);
   return out;
 }
 
@@ -57,7 +58,8 @@ absl::StatusOr<FinishedOperation> FinishedFromProto(const pb::FinishedOperation&
   FieldReader reader;
   FinishedOperation out{.number = OperationNumber(in.number()),
                         .status = StatusFromProto(in.status()),
-                        .offload_first = in.offload_first()};
+                        .offload_first = in.offload_first(),
+                        .seed_copy = in.seed_copy()};
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);
   reader.Enum("not_available", in.not_available(), NotAvailableReason::kBehindFloor, false,
@@ -80,6 +82,7 @@ pb::AnnouncedBuffer AnnouncedToProto(const AnnouncedBuffer& buffer) {
     *out.mutable_last_finished() = FinishedToProto(*buffer.last_finished);
   }
   out.set_offload(buffer.offload);
+  out.set_seed(buffer.seed);
   return out;
 }
 
@@ -89,7 +92,8 @@ absl::StatusOr<AnnouncedBuffer> AnnouncedFromProto(const pb::AnnouncedBuffer& in
                       .bytes = in.bytes(),
                       .segment_count = in.segment_count(),
                       .generation = BufferGeneration(in.generation()),
-                      .offload = in.offload()};
+                      .offload = in.offload(),
+                      .seed = in.seed()};
   reader.Name("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Name("form", in.form(), out.form);
   reader.Digest("layout", in.layout(), out.layout);
@@ -150,6 +154,7 @@ struct Encode {
     out.set_keep_retained(in.keep_retained);
     *out.mutable_selector() = ToProto(in.selector);
     out.set_floor(in.floor.value);
+    out.set_when_seeding(static_cast<pb::WhenSeeding>(in.when_seeding));
     if (in.resolved.has_value()) *out.mutable_resolved() = ToProto(*in.resolved);
   }
   void operator()(const ReadyToFill& in) const {
@@ -261,6 +266,9 @@ absl::StatusOr<WorkerMessage> Decode(const pb::StartOperation& in) {
     reader.Message("selector", in.has_selector(), FromProto(in.selector()), out.selector);
   }
   reader.Message("resolved", in.has_resolved(), FromProto(in.resolved()), out.resolved);
+  if (in.when_seeding() != pb::WHEN_SEEDING_UNSPECIFIED) {  // of a worker that knows of it
+    reader.Enum("when_seeding", in.when_seeding(), WhenSeeding::kCopy, true, out.when_seeding);
+  }
   reader.Reserved("components", !in.components().empty());
   reader.Reserved("base_version", in.base_version() != 0);
   return reader.Finish(WorkerMessage(std::move(out)));
