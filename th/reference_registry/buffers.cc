@@ -35,7 +35,7 @@ absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced)
 absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
   auto replica = worker.group->replicas.find(announced.buffer_name);
   if (replica == worker.group->replicas.end()) return absl::OkStatus();
-  if (replica->second.offload != announced.offload) {
+  if (replica->second.offload != announced.offload || replica->second.seed != announced.seed) {
     return absl::InvalidArgumentError(absl::StrCat(
         "buffer ", announced.buffer_name, " is an offload buffer at one rank of group ",
         worker.group->name, " and none at another; choose another name"));
@@ -80,6 +80,7 @@ Replica& EnsureReplica(Turn& turn, Group& group, const AnnouncedBuffer& announce
     replica.buffer_name = announced.buffer_name;
     replica.form = announced.form;
     replica.offload = announced.offload;
+    replica.seed = announced.seed;
     if (replica.offload) group.model->offloads.insert(replica.id);
     turn.state.replicas[replica.id] = &replica;
   }
@@ -151,6 +152,10 @@ absl::Status AnnounceBuffer::CanApply(const RegistryState& state) const {
   if (announced.layout.empty() || announced.segment_count > announced.bytes) {
     return absl::InvalidArgumentError(absl::StrCat("buffer ", announced.buffer_name,
                                                    " has no layout, or more segments than bytes"));
+  }
+  if (announced.seed && !announced.offload) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", announced.buffer_name, " seeds its site and is no copy"));
   }
   if (const ShardLayout* layout = FindLayoutOf(state, announced.layout)) {
     TH_RETURN_IF_ERROR(SizesAgree(announced, *layout));

@@ -69,7 +69,8 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
                         .buffer_name = replica.buffer_name,
                         .form = replica.form,
                         .state = PhaseName(replica),
-                        .temporary = replica.offload};
+                        .temporary = replica.offload,
+                        .seed = replica.seed};
   for (const auto& [rank, buffer] : replica.buffers) {
     listed.publisher |= buffer->content.has_value() && buffer->content->publisher;
     listed.ranks.push_back(ListRank(*buffer, now));

@@ -9,6 +9,7 @@
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/resolution.h"
 #include "th/reference_registry/retention.h"
+#include "th/reference_registry/seeding.h"
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
 
@@ -52,6 +53,7 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
   TeachLineage(*replica.group);
   if (outcome == UpdateOutcome::kMoved) {
     ++turn.state.counters.updates_moved;
+    replica.copies_unused = 0;
     for (auto& [rank, buffer] : replica.buffers) buffer->content->committed = true;
     SetPhase(turn, replica, ReplicaPhase::kHolding, transaction.version);
   }
@@ -106,6 +108,10 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   if (!without.empty()) {  // before it has begun: the buffers stay as they are
     FailOperation(turn, replica, transaction.number,
                   NobodyHoldsShardOf(turn.state, *without.front(), *version));
+    return false;
+  }
+  LoseInterestInOthers(turn, replica, transaction.version);
+  if (!transaction.resolved.has_value() && EndsForSeeding(turn, replica, transaction, *version)) {
     return false;
   }
   const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
