@@ -114,6 +114,7 @@ struct Verdict {
   bool from_server = false;  // else the server has to hear it from us
   // unpublish: the buffer stays published (there is no room for a copy of what is retained).
   bool offload_first = false;
+  bool seed_copy = false;  // see FinishedOperation
 };
 
 enum class UpdatePhase : uint8_t {
@@ -200,6 +201,7 @@ struct Buffer {
   std::string form;
   std::shared_ptr<const ShardLayout> layout;  // shared with the client's data plane; immutable
   bool offload = false;                       // see State::offloads
+  bool seed = false;                          // of those, one that seeds its site
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of
@@ -236,6 +238,14 @@ struct Offload {
   std::optional<absl::Status> filled;  // the update's end, until PumpOffloads has seen it
 };
 
+// The server's word that this rank copies its shard as a part of its site's seed.
+struct SeedWanted {
+  BufferId original;
+  OperationNumber number;  // of the update that was answered so
+  VersionInfo version;
+  absl::Duration timeout;
+};
+
 struct HeldAdmission {
   TransferId transfer;
   BufferId buffer;
@@ -258,6 +268,7 @@ struct State {
   std::map<BufferId, Buffer> buffers;
   BufferId next_buffer{1};
   std::map<BufferId, Offload> offloads;  // by the copy; each is one of `buffers` too
+  std::vector<SeedWanted> seeds_wanted;  // until PumpOffloads has seen them, in the same event
   std::map<TransferId, BufferId> transfers;
   std::vector<HeldAdmission> held_admissions;
   std::list<PendingCommand> commands;
