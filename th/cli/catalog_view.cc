@@ -107,8 +107,8 @@ std::string RankTable(const CatalogReplica& replica) {
 
 std::string DescribeReplica(const CatalogReplica& replica, absl::string_view state) {
   return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name,
-                      ", form ", replica.form, replica.temporary ? ", temporary" : "", "\n",
-                      RankTable(replica));
+                      ", form ", replica.form, replica.temporary ? ", temporary" : "",
+                      replica.seed ? ", seeds its site" : "", "\n", RankTable(replica));
 }
 
 // "" without a policy.
@@ -143,7 +143,7 @@ json ReplicaToJson(const CatalogReplica& replica) {
   return {{"group", replica.group},         {"buffer", replica.buffer_name},
           {"form", replica.form},           {"state", replica.state},
           {"publisher", replica.publisher}, {"temporary", replica.temporary},
-          {"ranks", std::move(ranks)}};
+          {"seed", replica.seed},           {"ranks", std::move(ranks)}};
 }
 
 json ModelToJson(const CatalogModel& model) {

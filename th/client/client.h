@@ -126,6 +126,12 @@ struct UpdateOptions {
   absl::Duration drain_timeout = absl::Seconds(5);
   OnRetention on_retention = OnRetention::kOffload;  // as for Unpublish: what was held before
   absl::Duration offload_timeout = kDefaultOffloadTimeout;
+  // While nobody in the group's site holds the version whole, and somebody brings it there: kWait
+  // receives it as it comes; kSkip and kCopy end at once as not available (kSeeding), the buffer
+  // serving what it has: ask again later. With nobody to bring it kSkip does so itself; kCopy does
+  // in host memory (within offload_limit_bytes, for `timeout`; without room as kSkip) and ends as
+  // not available too. All ranks ask alike. Without a site, or over several, a group waits.
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   std::variant<AfterNothing> after;
   // Up to twenty times a second, on a TensorHub thread; must not block or call into this buffer.
   std::function<void(const UpdateProgress&)> on_progress;

@@ -191,7 +191,8 @@ absl::StatusOr<std::shared_ptr<Call>> StartUpdate(Membership& membership, LocalB
                         .timeout = options.timeout,
                         .drain_timeout = options.drain_timeout,
                         .on_retention = options.on_retention,
-                        .offload_timeout = options.offload_timeout};
+                        .offload_timeout = options.offload_timeout,
+                        .when_seeding = options.when_seeding};
   TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
     return session.Update(id, buffer.id(), std::move(request), now);
   }));

@@ -26,7 +26,13 @@ struct FollowFlags {
   std::string form = kDefaultForm;
   double poll_s = 1;
   double timeout_s = 3600;
+  std::string when_seeding = "wait";
 };
+
+WhenSeeding WhenSeedingOf(const std::string& word) {
+  if (word == "skip") return WhenSeeding::kSkip;
+  return word == "copy" ? WhenSeeding::kCopy : WhenSeeding::kWait;
+}
 
 ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
   LOG(ERROR) << status.message();
@@ -61,7 +67,8 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                      .form = flags.form,
                      .into = flags.into,
                      .poll = absl::Seconds(flags.poll_s),
-                     .timeout = absl::Seconds(flags.timeout_s)},
+                     .timeout = absl::Seconds(flags.timeout_s),
+                     .when_seeding = WhenSeedingOf(flags.when_seeding)},
                     &stop);
   const absl::Status status = follower.Run(&Tell);
   if (status.ok()) return ExitStatus::kOk;
@@ -81,6 +88,13 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
       ->capture_default_str();
   follow->add_option("--timeout", flags->timeout_s, "seconds for one update")
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  follow
+      ->add_option("--when-seeding", flags->when_seeding,
+                   "while a version is on its way into this site: wait for it, skip it (go on with "
+                   "the one before and look again after --poll), or, where nobody brings it, copy "
+                   "it into host memory first (--offload-limit)")
+      ->check(CLI::IsMember({"wait", "skip", "copy"}))
       ->capture_default_str();
   AddConnectionFlags(follow, &flags->connection);
   AddMemberFlags(follow, &flags->member);

@@ -85,7 +85,9 @@ absl::Status Follower::JoinAs(const VersionShards& shards) {
 absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
   PendingResult<absl::StatusOr<GroupUpdate>> pending(stop_);
   const absl::Time begin = absl::Now();
-  readers_->UpdateAsync(Latest(), {.timeout = options_.timeout}, pending.Callback());
+  readers_->UpdateAsync(Latest(),
+                        {.timeout = options_.timeout, .when_seeding = options_.when_seeding},
+                        pending.Callback());
   const std::optional<absl::StatusOr<GroupUpdate>> update = pending.Await();
   if (!update) return absl::OkStatus();  // Leave ends it
   TH_RETURN_IF_ERROR(update->status());

@@ -32,6 +32,7 @@ struct FollowerOptions {
   std::string into;  // a folder with a folder a version; empty: in memory only
   absl::Duration poll = absl::Seconds(1);   // how often it asks for the latest
   absl::Duration timeout = absl::Hours(1);  // of one update
+  WhenSeeding when_seeding = WhenSeeding::kWait;
 };
 
 struct FollowedVersion {

@@ -47,6 +47,7 @@ struct ReaderGroupOptions {
 struct GroupUpdateOptions {
   VersionSequence floor;
   absl::Duration timeout = absl::Minutes(10);
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   // On a TensorHub thread.
   std::function<void(uint32_t rank, const UpdateProgress&)> on_progress;
 };
