@@ -120,7 +120,8 @@ std::string DescribeReplica(const CatalogReplica& replica, absl::string_view sta
                                               EventSuffix(replica.event));
   return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name,
                       ", form ", replica.form, replica.temporary ? ", temporary" : "",
-                      DescribeSnapshots(replica), under_way, "\n", RankTable(replica));
+                      replica.seed ? ", seeds its site" : "", DescribeSnapshots(replica),
+                      under_way, "\n", RankTable(replica));
 }
 
 // "" without a policy.
@@ -160,7 +161,7 @@ json ReplicaToJson(const CatalogReplica& replica) {
   json out = {{"group", replica.group},         {"buffer", replica.buffer_name},
               {"form", replica.form},           {"state", replica.state},
               {"publisher", replica.publisher}, {"temporary", replica.temporary},
-              {"ranks", std::move(ranks)}};
+              {"seed", replica.seed},           {"ranks", std::move(ranks)}};
   out.update(OperationToJson(replica));
   return out;
 }

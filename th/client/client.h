@@ -163,6 +163,12 @@ struct UpdateOptions {
   absl::Duration offload_timeout = kDefaultOffloadTimeout;
   // Straight into the buffer, even where staging_limit_bytes is set. All ranks alike.
   bool in_place = false;
+  // While nobody in the group's site holds the version whole, and somebody brings it there: kWait
+  // receives it as it comes; kSkip and kCopy end at once as not available (kSeeding), the buffer
+  // serving what it has: ask again later. With nobody to bring it kSkip does so itself; kCopy does
+  // in host memory (within offload_limit_bytes, for `timeout`; without room as kSkip) and ends as
+  // not available too. All ranks ask alike. Without a site, or over several, a group waits.
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   std::variant<AfterNothing> after;
   // Up to twenty times a second, on a TensorHub thread; must not block or call into this buffer.
   std::function<void(const UpdateProgress&)> on_progress;
@@ -171,6 +177,8 @@ struct UpdateOptions {
 struct StageOptions {
   VersionSequence floor;  // nothing older than this
   absl::Duration timeout = absl::Minutes(10);
+  // As of UpdateOptions, but kCopy does what kSkip does: what is staged is a copy already.
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   std::function<void(const UpdateProgress&)> on_progress;  // as of UpdateOptions
 };
 struct ApplyOptions {

@@ -149,6 +149,8 @@ typedef struct th_unpublish_options {
 #define TH_UNPUBLISH_OPTIONS_INIT \
   { sizeof(th_unpublish_options) }
 
+enum { TH_SEEDING_WAIT = 0, TH_SEEDING_SKIP = 1, TH_SEEDING_COPY = 2 };
+
 typedef struct th_update_options {
   size_t struct_size;
   double timeout;         /* 0: 600 */
@@ -156,6 +158,11 @@ typedef struct th_update_options {
   const char* floor;      /* "#epoch.number": nothing older; NULL: no floor */
   int32_t drop_retained;  /* as th_unpublish_options, of what was held before */
   double offload_timeout; /* 0: 60 */
+  /* While the version is on its way into the group's site. TH_SEEDING_WAIT: receives it as it
+   * comes. _SKIP: ends as not available; with nobody to bring it it does so itself. _COPY:
+   * likewise, but brings it into host memory (offload_limit_bytes) and ends as not available too.
+   */
+  int32_t when_seeding;
 } th_update_options;
 #define TH_UPDATE_OPTIONS_INIT \
   { sizeof(th_update_options) }

@@ -51,7 +51,8 @@ absl::StatusOr<CallPtr> StartUpdate(Membership& membership, const LocalBuffer& b
                         .timeout = options.timeout,
                         .drain_timeout = options.drain_timeout,
                         .on_retention = options.on_retention,
-                        .offload_timeout = options.offload_timeout};
+                        .offload_timeout = options.offload_timeout,
+                        .when_seeding = options.when_seeding};
   TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
     return session.Update(id, buffer.id(), std::move(request), now);
   }));
@@ -62,8 +63,11 @@ absl::StatusOr<CallPtr> StartStage(Membership& membership, const LocalBuffer& bu
                                    VersionSelector version, const StageOptions& options,
                                    Then then) {
   const CallPtr call = NewCall(membership, options.on_progress, std::move(then));
-  UpdateRequest request{
-      .selector = std::move(version), .floor = options.floor, .timeout = options.timeout};
+  const bool waits = options.when_seeding == WhenSeeding::kWait;
+  UpdateRequest request{.selector = std::move(version),
+                        .floor = options.floor,
+                        .timeout = options.timeout,
+                        .when_seeding = waits ? WhenSeeding::kWait : WhenSeeding::kSkip};
   TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
     const absl::StatusOr<BufferId> copy = session.Stage(id, buffer.id(), std::move(request), now);
     if (copy.ok()) call->buffer = *copy;
@@ -143,6 +147,7 @@ absl::Status StartStagedUpdate(const std::shared_ptr<Membership>& membership,
   TH_RETURN_IF_ERROR(IsNoSnapshot(*buffer));
   StageOptions stage{.floor = options.floor,
                      .timeout = options.timeout,
+                     .when_seeding = options.when_seeding,
                      .on_progress = std::exchange(options.on_progress, nullptr)};
   const auto go_on = [membership, buffer, options,
                       done = std::move(done)](absl::StatusOr<UpdateResult> staged) {

@@ -7,8 +7,13 @@
 
 namespace th {
 
+SourceReach ReachOf(Distance distance) {
+  return distance == Distance::kOtherSite ? SourceReach::kOtherSite : SourceReach::kNear;
+}
+
 struct PipelineReplicator::Source {
   SourceIndex index;
+  uint32_t window = 0;  // requests that may be unanswered
   absl::Time added_at;
   absl::Time last_heard;  // or when the first of its requests went out after a rest
   absl::Time last_asked;
@@ -72,9 +77,11 @@ PipelineReplicator::~PipelineReplicator() = default;
 
 // ---- sources
 
-void PipelineReplicator::AddSource(SourceIndex source, absl::Time now) {
+void PipelineReplicator::AddSource(SourceIndex source, absl::Time now, SourceReach reach) {
   auto added = std::make_unique<Source>();
   added->index = source;
+  added->window = reach == SourceReach::kOtherSite ? limits_.far_requests_in_flight
+                                                   : limits_.requests_in_flight;
   added->added_at = added->last_heard = added->last_asked = now;
   sources_.insert_or_assign(source, std::move(added));
 }
@@ -126,7 +133,7 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   Source* asked = Find(source);
   if (asked == nullptr || asked->retired || asked->let_go()) return std::nullopt;
   if (asked->too_corrupt || failed()) return std::nullopt;
-  if (asked->requests.size() >= limits_.requests_in_flight) return std::nullopt;
+  if (asked->requests.size() >= asked->window) return std::nullopt;
   SegmentRange range = held_.FirstMissing(SegmentIndex(0), window_end_.value, SegmentsPerRequest(),
                                           SkipFor(*asked, now));
   if (range.empty()) range = TailRange(*asked, now);

@@ -74,6 +74,21 @@ TEST_F(PipelineReplicatorTest, AsksInCanonicalOrderUpToTheWindow) {
   EXPECT_THAT(Ask(kA), ElementsAre(R(0, 4), R(4, 8), R(8, 12), R(12, 16)));
 }
 
+TEST_F(PipelineReplicatorTest, ASourceOfAnotherSiteIsAskedMoreAtOnceAndNotWithoutEnd) {
+  ReplicatorLimits limits = SmallRequests();
+  limits.far_requests_in_flight = 6;
+  PipelineReplicator fill(SpecOf(kSegments), limits);
+  const auto asked = [&](SourceIndex source) {
+    size_t requests = 0;
+    while (fill.PollRequest(source, At(0)).has_value()) ++requests;
+    return requests;
+  };
+  fill.AddSource(kA, At(0), ReachOf(Distance::kOtherSite));
+  EXPECT_EQ(asked(kA), 6u);
+  fill.AddSource(kB, At(0), ReachOf(Distance::kSameSite));
+  EXPECT_EQ(asked(kB), 2u);  // what is left; never more than four
+}
+
 TEST_F(PipelineReplicatorTest, AnsweredRequestOpensTheWindow) {
   fill_.AddSource(kA, At(0));
   Ask(kA);

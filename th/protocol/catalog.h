@@ -40,7 +40,9 @@ struct CatalogReplica {
   std::string form;
   std::string state;  // "publishing", "published", "filling", "complete", "leaving", "draining"
   bool publisher = false;
-  bool temporary = false;  // an offloaded copy of a retained version, or a staged version
+  // A copy in host memory: of a retained version, to seed a site, or a staged version.
+  bool temporary = false;
+  bool seed = false;  // of those, a copy to seed a site
   std::vector<CatalogRank> ranks;
   // The operation that is under way, if any.
   EventId event;

@@ -73,7 +73,7 @@ enum class NotAvailableReason : uint8_t {
   kGone = 2,          // known, but nobody holds it any more
   kLost = 3,          // known from before a restart of the server, and nobody announced it
   kWithdrawn = 4,     // a roll-back withdrew it
-  kSeeding = 5,       // reserved: on its way into this site
+  kSeeding = 5,       // on its way into the caller's site; only where the caller asked to skip
   kBehindFloor = 6,   // what is there is older than the caller's floor
 };
 
@@ -112,6 +112,9 @@ struct FinishedOperation {
   // `version`, which is retained: each rank copies its shard into an offload buffer, then the group
   // asks again. With an error: some rank has no room for that.
   bool offload_first = false;
+  // Update, not available (kSeeding): each rank copies its shard of `version` into host memory in
+  // the background, as the seed of its site, and its buffer stays as it is meanwhile.
+  bool seed_copy = false;
 };
 
 struct AnnouncedBuffer {
@@ -124,8 +127,10 @@ struct AnnouncedBuffer {
   BufferGeneration generation;
   std::optional<HeldVersion> held;  // readable by others right now
   std::optional<FinishedOperation> last_finished;
-  // A temporary copy of a retained version, in host memory, until OffloadReleased.
+  // A temporary copy in host memory, until OffloadReleased: of a retained version, or with `seed`
+  // of one that the group brings into its site.
   bool offload = false;
+  bool seed = false;
   // A temporary copy in spare host memory of the version that the worker's buffer of this name is
   // to move to next; empty: it is none. Such a buffer never counts as what keeps a retained
   // version.
@@ -172,6 +177,12 @@ enum class OnRetention : uint8_t {
   kOffload = 2,  // copies it to host memory first; without room it fails, and nothing was touched
 };
 inline constexpr absl::Duration kDefaultOffloadTimeout = absl::Seconds(60);
+// What an update does while its version is on its way into the group's site, which nobody there
+// holds whole. A group is in a site when all its ranks are; one that is in none waits.
+//   kWait: it is filled as the bytes come.
+//   kSkip: it ends as not available (kSeeding). With nobody to bring the version it does so itself.
+//   kCopy: likewise, but brings it into host memory while the buffers are served as they are.
+enum class WhenSeeding : uint8_t { kWait = 1, kSkip = 2, kCopy = 3 };
 // An operation is put off by so many copies at most: each time whoever else held the version has
 // left it meanwhile.
 inline constexpr uint32_t kMaxOffloadsOfOperation = 3;
@@ -200,6 +211,7 @@ struct StartOperation {
   // update
   VersionSelector selector = LatestVersion{};
   VersionSequence floor;  // answer with nothing older than this
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   // update, sent again after a server restart: what the old server had resolved for this operation
   std::optional<VersionInfo> resolved;
 };
@@ -399,6 +411,7 @@ struct OperationFinished {
   VersionInfo version;
   Lineage lineage;             // publish and update: what the group knows from here on
   bool offload_first = false;  // see FinishedOperation
+  bool seed_copy = false;      // likewise
   EventId event;
 };
 
@@ -425,7 +438,8 @@ struct CommandFinished {
   Lineage lineage;
 };
 
-// Nothing needs this offload buffer any more: others hold its version, or it is not retained now.
+// Nothing needs this offload buffer any more: others hold its version, it is not retained now, or
+// the site that it seeds has it otherwise.
 // The rank lets its readers go (within its drain time), unregisters it and frees its memory.
 struct OffloadReleased {
   BufferId buffer;

@@ -49,7 +49,7 @@ SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddre
 // and everybody above them: enough to see every cycle and every chain that a choice among them
 // could make.
 SchedulerSnapshot SnapshotOf(const Turn& turn, const Buffer& reader,
-                             const std::vector<std::string>& places, size_t excluded) {
+                             const std::vector<std::string>& places, size_t room_a_place) {
   const Shard& shard = *reader.shard;
   absl::flat_hash_set<BufferAddress> seen;
   std::vector<BufferAddress> frontier;
@@ -62,7 +62,7 @@ SchedulerSnapshot SnapshotOf(const Turn& turn, const Buffer& reader,
   for (const std::string& place : places) {
     auto found = shard.candidates.find(place);
     if (found == shard.candidates.end()) continue;
-    size_t room = kMaxCandidatesPerPlace + excluded + 1;
+    size_t room = room_a_place;
     for (const CandidateKey& key : found->second) {
       if (room-- == 0) break;
       visit(key.buffer);
@@ -94,18 +94,26 @@ std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer, bool
     if (!again && StillApplies(shard, exclusion)) demand.excluded.push_back(exclusion.source);
   }
   const SchedulerLimits& limits = turn.state.limits.scheduler;
-  const auto among = [&](const std::vector<std::string>& places) {
-    return Schedule(SnapshotOf(turn, buffer, places, demand.excluded.size()), demand, limits);
+  const size_t usual = kMaxCandidatesPerPlace + demand.excluded.size() + 1;
+  const auto among = [&](const std::vector<std::string>& places, size_t room) {
+    return Schedule(SnapshotOf(turn, buffer, places, room), demand, limits);
   };
   // A source in the reader's own rack that is at no limit comes before all that are not, so that
   // those need not be looked at: with the chains above them they are most of the work.
   if (limits.policy == SchedulerPolicy::kNearest) {
-    std::vector<SchedulerChoice> near = among(NearPlacesOf(demand.location));
+    std::vector<SchedulerChoice> near = among(NearPlacesOf(demand.location), usual);
     const bool best =
         !near.empty() && near.front().distance <= Distance::kSameRack && !near.front().at_limit;
     if (best) return near;
   }
-  return among(PlacesOf(demand.location));
+  std::vector<SchedulerChoice> choices = among(PlacesOf(demand.location), usual);
+  // All that were looked at in its own site may fill from it: before it crosses over to another,
+  // more are.
+  const bool crosses = limits.policy == SchedulerPolicy::kNearest && !choices.empty() &&
+                       choices.front().distance == Distance::kOtherSite;
+  const auto site = shard.candidates.find(SitePlaceOf(demand.location));
+  if (!crosses || site == shard.candidates.end() || site->second.size() <= usual) return choices;
+  return among(PlacesOf(demand.location), kMaxCandidatesBeforeCrossing + demand.excluded.size());
 }
 
 AssignedSource DescribeSource(const Turn& turn, const Buffer& reader, const Buffer& source,

@@ -23,6 +23,9 @@ inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 // does not grow with the fleet.
 inline constexpr size_t kMaxCandidatesPerPlace = 16;
 
+// Likewise, where nobody of them is in the reader's own site and can feed it.
+inline constexpr size_t kMaxCandidatesBeforeCrossing = 256;
+
 // How often one source may fail one fill before it is given up.
 uint32_t MaxTriesOf(SourceFailure failure);
 absl::string_view NameOfSourceFailure(SourceFailure failure);

@@ -39,7 +39,7 @@ absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
   }
   auto replica = worker.group->replicas.find(announced.buffer_name);
   if (replica == worker.group->replicas.end()) return absl::OkStatus();
-  if (replica->second.offload != announced.offload ||
+  if (replica->second.offload != announced.offload || replica->second.seed != announced.seed ||
       replica->second.staged_for != announced.staged_for) {
     return absl::InvalidArgumentError(absl::StrCat(
         "buffer ", announced.buffer_name, " is an offloaded or staged copy at one rank of group ",
@@ -90,6 +90,7 @@ Replica& EnsureReplica(Turn& turn, Group& group, const AnnouncedBuffer& announce
     replica.buffer_name = announced.buffer_name;
     replica.form = announced.form;
     replica.offload = announced.offload;
+    replica.seed = announced.seed;
     replica.staged_for = announced.staged_for;
     replica.keeps_nothing = announced.keeps_nothing;
     if (replica.offload) group.model->offloads.insert(replica.id);
@@ -172,6 +173,10 @@ absl::Status AnnounceBuffer::CanApply(const RegistryState& state) const {
   if (announced.layout.empty() || announced.segment_count > announced.bytes) {
     return absl::InvalidArgumentError(absl::StrCat("buffer ", announced.buffer_name,
                                                    " has no layout, or more segments than bytes"));
+  }
+  if (announced.seed && !announced.offload) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", announced.buffer_name, " seeds its site and is no copy"));
   }
   if (const ShardLayout* layout = FindLayoutOf(state, announced.layout)) {
     TH_RETURN_IF_ERROR(SizesAgree(announced, *layout));

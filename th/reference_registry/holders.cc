@@ -70,6 +70,20 @@ void CountStaying(Turn& turn, Buffer& buffer, bool staying) {
   if (!model.offloads.empty()) turn.to_review.insert(model.key);
 }
 
+// `settled` implies `whole`.
+void CountInSite(Turn& turn, Buffer& buffer, bool whole, bool settled) {
+  if (whole == buffer.counted_whole && settled == buffer.counted_settled) return;
+  const std::string& site = buffer.worker->location.site;
+  SiteShare& share = buffer.shard->sites[site];
+  share.whole += static_cast<uint32_t>(whole) - static_cast<uint32_t>(buffer.counted_whole);
+  share.settled += static_cast<uint32_t>(settled) - static_cast<uint32_t>(buffer.counted_settled);
+  if (share.whole == 0) buffer.shard->sites.erase(site);
+  buffer.counted_whole = whole;
+  buffer.counted_settled = settled;
+  const Model& model = *buffer.replica->group->model;
+  if (!model.offloads.empty()) turn.to_review.insert(model.key);
+}
+
 void CountPublisher(Turn& turn, Buffer& buffer, bool publisher) {
   if (publisher == buffer.counted_publisher) return;
   buffer.counted_publisher = publisher;
@@ -93,6 +107,37 @@ void EraseEdge(Shard& shard, const BufferAddress& reader, const BufferAddress& s
   if (sources->second.empty()) shard.sources_of.erase(sources);
 }
 
+void LeaveArrivals(Replica& replica) {
+  if (replica.fills_in.empty()) return;
+  Version& version = *FindVersion(*replica.group->model, replica.version);
+  auto arrival = version.arrivals.find({replica.form, replica.fills_in});
+  arrival->second.filling.erase(replica.id);
+  const bool over = arrival->second.filling.empty() && arrival->second.promised_by == ReplicaId();
+  if (over) version.arrivals.erase(arrival);
+  replica.fills_in.clear();
+}
+
+// A copy that fills is what its group has promised.
+void EndPromise(Arrival& arrival, const Replica& copy) {
+  for (auto& [name, replica] : copy.group->replicas) {
+    if (!replica.promise.has_value() || replica.promise->version != copy.version) continue;
+    replica.promise.reset();
+    if (arrival.promised_by == replica.id) arrival.promised_by = ReplicaId();
+  }
+}
+
+void JoinArrivals(Replica& replica) {
+  Group& group = *replica.group;
+  if (replica.keeps_nothing || group.members.size() != group.ranks) return;
+  const std::string site = SiteOf(group);
+  Version* version = FindVersion(*group.model, replica.version);
+  if (site.empty() || version == nullptr) return;
+  Arrival& arrival = version->arrivals[{replica.form, site}];
+  arrival.filling.insert(replica.id);
+  replica.fills_in = site;
+  if (replica.seed) EndPromise(arrival, replica);
+}
+
 void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
   auto found = shard.holders.find(address);
   if (found != shard.holders.end()) Reindex(turn, *found->second);
@@ -106,6 +151,7 @@ void LeaveShard(Turn& turn, Buffer& buffer) {
   CountPromising(buffer, false);
   CountStaying(turn, buffer, false);
   CountPublisher(turn, buffer, false);
+  CountInSite(turn, buffer, false, false);
   shard.holders.erase(buffer.address);
   shard.waiting.erase(buffer.address);
   shard.leaving.erase(buffer.address);
@@ -143,6 +189,9 @@ void EraseVersion(Turn& turn, Version& version) {
     if (--layout->second.shards == 0 && layout->second.buffers.empty()) {
       turn.state.layouts.erase(layout);
     }
+  }
+  for (const auto& [key, arrival] : version.arrivals) {
+    for (const ReplicaId id : arrival.filling) FindReplica(turn.state, id)->fills_in.clear();
   }
   Model& model = *version.model;
   auto label = model.labels.find(version.info.label.text());
@@ -185,8 +234,10 @@ void ClearFill(Turn& turn, Buffer& buffer) {
 }
 
 void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase, VersionSequence version) {
+  LeaveArrivals(replica);
   replica.phase = phase;
   replica.version = version;
+  if (phase == ReplicaPhase::kFilling) JoinArrivals(replica);
   for (auto& [rank, buffer] : replica.buffers) Reindex(turn, *buffer);
 }
 
@@ -219,6 +270,10 @@ void Reindex(Turn& turn, Buffer& buffer) {
                    buffer.replica->staged_for.empty() &&
                    buffer.replica->phase == ReplicaPhase::kHolding);
   CountPublisher(turn, buffer, buffer.content->publisher && !buffer.content->refused);
+  const bool whole = promising && candidate;
+  CountInSite(turn, buffer, whole,
+              whole && !IsTemporary(*buffer.replica) &&
+                  buffer.replica->phase == ReplicaPhase::kHolding);
   const CandidateKey key = KeyOf(turn, buffer);
   if (candidate && buffer.indexed == key) return;
   RemoveFromIndex(buffer);
@@ -319,9 +374,13 @@ void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {
 
 std::vector<std::string> PlacesOf(const Location& location) {
   std::vector<std::string> places = NearPlacesOf(location);
-  if (!location.site.empty()) places.push_back(absl::StrCat("site ", location.site));
+  if (!location.site.empty()) places.push_back(SitePlaceOf(location));
   places.emplace_back();
   return places;
+}
+
+std::string SitePlaceOf(const Location& location) {
+  return location.site.empty() ? "" : absl::StrCat("site ", location.site);
 }
 
 std::vector<std::string> NearPlacesOf(const Location& location) {

@@ -73,6 +73,8 @@ void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
 // Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
 // one, "", has everybody.
 std::vector<std::string> PlacesOf(const Location& location);
+// That of the site; empty where that is unknown.
+std::string SitePlaceOf(const Location& location);
 // Those of them in which everybody is in the same rack at least.
 std::vector<std::string> NearPlacesOf(const Location& location);
 

@@ -161,6 +161,7 @@ absl::Status CheckShard(const Shard& shard) {
   uint32_t staying = 0;
   uint32_t publishers = 0;
   size_t candidates = 0, leaving = 0;
+  std::map<std::string, SiteShare> sites;
   for (const auto& [address, holder] : shard.holders) {
     if (holder->shard != &shard) return Broken("a holder knows its shard", shard);
     if (holder->worker->leaving() != shard.leaving.contains(address)) {
@@ -171,7 +172,18 @@ absl::Status CheckShard(const Shard& shard) {
     staying += holder->counted_staying;
     publishers += holder->content->publisher && !holder->content->refused;
     candidates += holder->indexed.has_value();
+    if (!holder->counted_whole) continue;
+    SiteShare& share = sites[holder->worker->location.site];
+    ++share.whole;
+    share.settled += holder->counted_settled;
   }
+  const bool sites_agree = std::equal(sites.begin(), sites.end(), shard.sites.begin(),
+                                      shard.sites.end(), [](const auto& a, const auto& b) {
+                                        return a.first == b.first &&
+                                               a.second.whole == b.second.whole &&
+                                               a.second.settled == b.second.settled;
+                                      });
+  if (!sites_agree) return Broken("whole holders are counted by site", shard);
   if (promising != shard.complete_promising) return Broken("promising holders are counted", shard);
   if (staying != shard.complete_staying) return Broken("holders that stay are counted", shard);
   if (leaving != shard.leaving.size()) return Broken("who leaves is a holder", shard);
@@ -181,6 +193,18 @@ absl::Status CheckShard(const Shard& shard) {
   if (indexed != candidates) return Broken("every candidate is in the index once", shard);
   TH_RETURN_IF_ERROR(CheckEdges(shard));
   return CheckAcyclic(shard);
+}
+
+absl::Status CheckArrival(const Replica& replica) {
+  if (replica.fills_in.empty()) return absl::OkStatus();
+  const Version* version = FindVersion(std::as_const(*replica.group->model), replica.version);
+  if (replica.phase != ReplicaPhase::kFilling || version == nullptr) {
+    return Broken("who brings a version into a site fills", replica);
+  }
+  const auto arrival = version->arrivals.find({replica.form, replica.fills_in});
+  const bool listed =
+      arrival != version->arrivals.end() && arrival->second.filling.contains(replica.id);
+  return listed ? absl::OkStatus() : Broken("who fills in a site is listed there", replica);
 }
 
 absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
@@ -208,6 +232,7 @@ absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
     }
   }
   if (replica.results.size() > kMaxResultsKept) return Broken("results are bounded", replica);
+  TH_RETURN_IF_ERROR(CheckArrival(replica));
   if (replica.phase != ReplicaPhase::kHolding || state.adopting) return absl::OkStatus();
   if (replica.buffers.size() != replica.group->ranks) return Broken("a holder is whole", replica);
   for (const auto& [rank, buffer] : replica.buffers) {
@@ -243,6 +268,14 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
       return Broken("a label names its published version", model);
     }
     for (const auto& [key, shard] : version.shards) TH_RETURN_IF_ERROR(CheckShard(shard));
+    for (const auto& [key, arrival] : version.arrivals) {
+      for (const ReplicaId id : arrival.filling) {
+        const Replica* replica = FindReplica(state, id);
+        const bool fills = replica != nullptr && replica->fills_in == key.site &&
+                           replica->version == sequence && replica->form == key.form;
+        if (!fills) return Broken("who is on its way into a site fills there", key.site);
+      }
+    }
   }
   if (model.under_way != CountUnderWay(model)) return Broken("operations by version", model);
   if (model.commands.size() != model.command_order.size()) return Broken("commands", model);

@@ -79,7 +79,8 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
                         .buffer_name = replica.buffer_name,
                         .form = replica.form,
                         .state = PhaseName(replica),
-                        .temporary = IsTemporary(replica)};
+                        .temporary = IsTemporary(replica),
+                        .seed = replica.seed};
   if (!replica.pending.empty()) {
     const Transaction& head = replica.pending.begin()->second;
     listed.event = head.event;

@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
+#include "th/reference_registry/copies.h"
 #include "th/reference_registry/publishing.h"
-#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/unpublishing.h"
 #include "th/reference_registry/updating.h"

@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffers.h"
+#include "th/reference_registry/copies.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/publishing.h"
-#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/updating.h"
 #include "tools/mutation/mutation.h"

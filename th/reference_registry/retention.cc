@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
@@ -74,22 +73,6 @@ bool IsLastOfSomeShard(const Replica& replica, Own own) {
   });
 }
 
-// What it holds whole; else null.
-const Version* VersionHeld(const Replica& replica) {
-  if (replica.phase != ReplicaPhase::kHolding || !replica.staged_for.empty()) return nullptr;
-  if (replica.buffers.size() != replica.group->ranks) return nullptr;
-  return FindVersion(*replica.group->model, replica.version);
-}
-
-// The same, where it counts.
-const Version* VersionThatStays(const Replica& replica) {
-  const bool goes =
-      std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
-        return entry.second->worker->spot || entry.second->worker->leaving();
-      });
-  return goes ? nullptr : VersionHeld(replica);
-}
-
 bool IsLastRetained(const Replica& replica, Own own) {
   const Version* version = VersionThatStays(replica);
   return version != nullptr && IsLastOfSomeShard(replica, own) &&
@@ -105,44 +88,12 @@ uint64_t OffloadedBytes(const Worker& worker) {
 }
 
 absl::Status HasRoomToOffload(const Replica& replica, const Version& version) {
-  for (const auto& [rank, buffer] : replica.buffers) {
-    const Worker& worker = *buffer->worker;
-    const uint64_t used = OffloadedBytes(worker);
-    if (used + buffer->bytes <= worker.offload_limit_bytes) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "group ", replica.group->name, " holds the last replica of ", version.info.ToString(),
-        ", which is retained, and rank ", NameOf(*buffer).ToString(),
-        " has no room to offload its ", buffer->bytes, " bytes: its offload limit is ",
-        worker.offload_limit_bytes, " bytes, of which ", used,
-        " are taken; raise the limit, end the retention, or drop the version"));
-  }
-  return absl::OkStatus();
-}
-
-// Whether the copy is of use: it stays and no other group does, or it is on its way. Its own group
-// made it in order to leave, and may do so at any moment.
-bool IsNeeded(const RegistryState& state, const Replica& replica) {
-  // Also where a rank has a notice: until it leaves, the copy may be all that there is.
-  if (const Version* version = VersionHeld(replica)) {
-    return IsLastOfSomeShard(replica, Own::kGroup) && IsRetained(*version, replica.form);
-  }
-  if (state.adopting || !replica.pending.empty()) return true;
-  if (replica.phase == ReplicaPhase::kFilling) return true;
-  const bool holds =
-      std::any_of(replica.buffers.begin(), replica.buffers.end(),
-                  [](const auto& entry) { return entry.second->content.has_value(); });
-  return !holds && !replica.finished_here;
-}
-
-void Release(Turn& turn, Replica& replica) {
-  Note(turn, replica.group->model->key,
-       {EventKind::kOffloadReleased, EventId(), replica.group->name}, replica.buffer_name);
-  ++turn.state.counters.offloads_released;
-  replica.released = true;
-  if (replica.phase == ReplicaPhase::kHolding) {
-    SetPhase(turn, replica, ReplicaPhase::kDraining, replica.version);
-  }
-  for (const auto& [rank, buffer] : replica.buffers) RepeatRelease(turn, *buffer);
+  const absl::Status room = HasRoomForCopy(replica, version);
+  if (room.ok()) return room;
+  return absl::FailedPreconditionError(
+      absl::StrCat("group ", replica.group->name, " holds the last replica of ",
+                   version.info.ToString(), ", which is retained, and ", room.message(),
+                   "; raise the limit, end the retention, or drop the version"));
 }
 
 }  // namespace
@@ -158,6 +109,41 @@ bool IsRetained(const Version& version, const std::string& form) {
     if (IsComplete(it->second, form)) ++newer;
   }
   return false;
+}
+
+absl::Status HasRoomForCopy(const Replica& replica, const Version& version) {
+  for (const auto& [rank, buffer] : replica.buffers) {
+    const Worker& worker = *buffer->worker;
+    const uint64_t used = OffloadedBytes(worker);
+    const bool fits =
+        used <= worker.offload_limit_bytes && buffer->bytes <= worker.offload_limit_bytes - used;
+    if (fits) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", NameOf(*buffer).ToString(), " has no room to offload its ", buffer->bytes,
+        " bytes of ", version.info.ToString(), ": its offload limit is ",
+        worker.offload_limit_bytes, " bytes, of which ", used, " are taken"));
+  }
+  return absl::OkStatus();
+}
+
+const Version* VersionHeld(const Replica& replica) {
+  if (replica.phase != ReplicaPhase::kHolding || !replica.staged_for.empty()) return nullptr;
+  if (replica.buffers.size() != replica.group->ranks) return nullptr;
+  return FindVersion(*replica.group->model, replica.version);
+}
+
+const Version* VersionThatStays(const Replica& replica) {
+  const bool goes =
+      std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
+        return entry.second->worker->spot || entry.second->worker->leaving();
+      });
+  return goes ? nullptr : VersionHeld(replica);
+}
+
+bool IsLastRetainedCopy(const Replica& replica) {
+  const Version* version = VersionHeld(replica);
+  return version != nullptr && IsLastOfSomeShard(replica, Own::kGroup) &&
+         IsRetained(*version, replica.form);
 }
 
 bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction) {
@@ -228,19 +214,6 @@ void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice)
                            ", which is retained, and loses it in ", absl::FormatDuration(notice),
                            " unless another group takes it by then"));
   }
-}
-
-void ReviewOffloads(Turn& turn, Model& model) {
-  const absl::btree_set<ReplicaId> offloads = model.offloads;  // a copy: one may go
-  for (const ReplicaId id : offloads) {
-    Replica& replica = *FindReplica(turn.state, id);
-    if (!replica.released && !IsNeeded(turn.state, replica)) Release(turn, replica);
-  }
-}
-
-void RepeatRelease(Turn& turn, const Buffer& buffer) {
-  if (!buffer.replica->released) return;
-  Send(turn, *buffer.worker, OffloadReleased{buffer.address.buffer});
 }
 
 }  // namespace th::registry

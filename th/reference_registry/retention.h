@@ -1,5 +1,4 @@
-// What has to stay fetchable: which versions are retained, who is the last to hold one, and when
-// the temporary copies that offloads have made may go.
+// What has to stay fetchable: which versions are retained, and who is the last to hold one.
 //
 // A version is retained in a form while it is pinned there, or one of the form's `keep_latest`
 // newest complete versions of the current history. A replica *stays* while all its ranks hold their
@@ -7,8 +6,7 @@
 // Preempt) never count. When an
 // operation would take away the last replica that stays, it ends with `offload_first` instead: the
 // ranks copy their shards into offload buffers (an update like any other, to exactly this version),
-// and ask again. An offload buffer is released once another replica stays, or nothing retains its
-// version.
+// and ask again. When such a copy may go: copies.h.
 #ifndef TH_REFERENCE_REGISTRY_RETENTION_H_
 #define TH_REFERENCE_REGISTRY_RETENTION_H_
 
@@ -47,11 +45,18 @@ void NoteLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>&
 // by then. Before it is marked.
 void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice);
 
-// Releases offload buffers of the model that nothing needs any more. At the end of a turn that
-// changed who stays or what is retained.
-void ReviewOffloads(Turn& turn, Model& model);
-// Says it again to a rank that may not have heard it.
-void RepeatRelease(Turn& turn, const Buffer& buffer);
+// FAILED_PRECONDITION naming the first rank whose limit has no room for a copy of its shard of
+// `version`, beside the copies that it has.
+absl::Status HasRoomForCopy(const Replica& replica, const Version& version);
+
+// What the replica holds whole; null when it does not, and for staged copies.
+const Version* VersionHeld(const Replica& replica);
+// The same, where that counts: see above. Null otherwise.
+const Version* VersionThatStays(const Replica& replica);
+
+// Whether no other group has what `replica`, a copy, holds and something retains. Also where a rank
+// has a notice: until it leaves, the copy may be all that there is.
+bool IsLastRetainedCopy(const Replica& replica);
 
 }  // namespace th::registry
 

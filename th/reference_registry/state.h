@@ -134,6 +134,7 @@ struct Buffer {
   bool counted_promising = false;
   bool counted_staying = false;
   bool counted_publisher = false;
+  bool counted_whole = false, counted_settled = false;  // in shard->sites, of its worker's site
 };
 
 struct Worker {
@@ -199,6 +200,7 @@ struct Transaction {
   bool keep_retained = false;
   VersionSelector selector = LatestVersion{};
   VersionSequence floor;
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   std::optional<VersionInfo> resolved;
   VersionSequence version;  // once begun
   std::map<Rank, Participant> participants;
@@ -206,17 +208,31 @@ struct Transaction {
   uint32_t done = 0;        // participants that are
 };
 
+// The server's word that this replica's group copies a version into host memory as the seed of its
+// site: from the answer until the copy fills. It holds while the group is whole and of that
+// generation, for kSeedPromiseLasts at most.
+struct SeedPromise {
+  VersionSequence version;
+  GroupGeneration generation;
+  absl::Time until;
+};
+
 struct Replica {
   ReplicaId id;
   Group* group = nullptr;
   std::string buffer_name;
   std::string form;
-  bool offload = false;  // of offload buffers; in model->offloads
-  // Of streaming readers, which hand on what they receive: fills, but never holds and feeds nobody.
-  bool keeps_nothing = false;
+  bool offload = false;   // of copies in host memory; in model->offloads
+  bool seed = false;      // of those, one that seeds its site
+  bool unwanted = false;  // a seed: its group has asked for another version since
   bool released = false;  // its ranks were told that it may go
+  std::string fills_in;   // the site in whose arrivals it is; only while it is filling
+  std::optional<SeedPromise> promise;
+  uint32_t copies_unused = 0;  // that it was told to make since it last moved
   // The group's buffer that is to move to what this one holds; empty: it is no staged copy.
   std::string staged_for;
+  // Of streaming readers, which hand on what they receive: fills, but never holds and feeds nobody.
+  bool keeps_nothing = false;
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
   VersionSequence version;   // meaningless when idle
@@ -249,6 +265,12 @@ struct ShardKey {
   friend auto operator<=>(const ShardKey&, const ShardKey&) = default;
 };
 
+// Who has a shard in one site.
+struct SiteShare {
+  uint32_t whole = 0;    // candidates that hold all of it
+  uint32_t settled = 0;  // of those, in replicas that hold the version and are no copies
+};
+
 // One distinct shard of a version in one form: its holders, and who fills from whom.
 struct Shard {
   Version* version = nullptr;
@@ -262,6 +284,7 @@ struct Shard {
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
   // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all.
   std::map<std::string, absl::btree_set<CandidateKey>> candidates;
+  std::map<std::string, SiteShare> sites;  // by name; no entry is all zero
   // The holders whose workers have a notice.
   absl::btree_set<BufferAddress> leaving;
   // Readers that are ready and have no source.
@@ -279,6 +302,17 @@ struct Shard {
 // is removed.
 enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn = 3 };
 
+// A form of a version on its way into one site: see seeding.h.
+struct Arrival {
+  absl::btree_set<ReplicaId> filling;  // replicas of whole groups whose ranks are all in the site
+  ReplicaId promised_by;               // the last that got a SeedPromise; 0: none
+};
+struct ArrivalKey {
+  std::string form;
+  std::string site;
+  friend auto operator<=>(const ArrivalKey&, const ArrivalKey&) = default;
+};
+
 struct Version {
   Model* model = nullptr;
   VersionInfo info;
@@ -289,6 +323,7 @@ struct Version {
   bool from_earlier_reign = false;
   bool counted_as_sealed = false;
   std::map<ShardKey, Shard> shards;
+  std::map<ArrivalKey, Arrival> arrivals;  // at most one a form and site
 };
 
 struct Model {
@@ -366,6 +401,9 @@ struct RegistryState {
   absl::btree_set<ReplicaId> waiting_for_recovery;  // their first pending operation waits
   RegistryCounters counters;
 };
+
+// The one site of all members of the group that are there; empty: they are in several, or in none.
+std::string SiteOf(const Group& group);
 
 // Null when there is none.
 Worker* FindWorker(const RegistryState& state, WorkerId worker);

@@ -27,6 +27,9 @@ std::string Disagreement(const Transaction& transaction, const StartOperation& r
     return absl::StrCat("updates to ", ToString(request.selector), ", not to ",
                         ToString(transaction.selector));
   }
+  if (transaction.when_seeding != request.when_seeding) {
+    return "does not wait, skip or copy while the version is being seeded";
+  }
   if (request.kind != OperationKind::kPublish) return "";
   if (transaction.label != request.label) {
     return absl::StrCat("publishes label '", request.label.text(), "', not '",
@@ -60,7 +63,8 @@ Transaction NewTransaction(Turn& turn, const StartOperation& request, Rank first
           .derived_from = request.derived_from,
           .keep_retained = request.keep_retained,
           .selector = request.selector,
-          .floor = request.floor};
+          .floor = request.floor,
+          .when_seeding = request.when_seeding};
 }
 
 absl::Status EndedAsAnotherKind(const Buffer& buffer, const FinishedOperation& result,
@@ -349,6 +353,8 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
     }
     if (found->second.begun) CountOut(*replica.group->model, found->second.version);
     replica.pending.erase(found);
+    const Model& model = *replica.group->model;
+    if (!model.offloads.empty()) turn.to_review.insert(model.key);
   }
   if (!result.status.ok()) ++turn.state.counters.operations_failed;
   replica.finished_here = true;
@@ -499,7 +505,8 @@ void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& resul
                          .version = result.version,
                          .lineage = worker.lineage,
                          .offload_first = result.offload_first,
-                         .event = event == events.end() ? EventId() : event->second});
+                          .seed_copy = result.seed_copy,
+                          .event = event == events.end() ? EventId() : event->second});
 }
 
 }  // namespace th::registry

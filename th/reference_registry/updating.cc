@@ -10,6 +10,7 @@
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/resolution.h"
 #include "th/reference_registry/retention.h"
+#include "th/reference_registry/seeding.h"
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
 
@@ -81,6 +82,7 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
   TeachLineage(*replica.group);
   if (outcome == UpdateOutcome::kMoved) {
     ++turn.state.counters.updates_moved;
+    replica.copies_unused = 0;
     Commit(turn, replica, transaction.version);
     CountMoved(turn, replica, transaction);
     Note(turn, replica.group->model->key,
@@ -146,6 +148,10 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   // What is staged needs no head start, and nobody's buffer is touched for a rank that never comes.
   const bool staged = !transaction.resolved.has_value() && IsStaged(replica, transaction.version);
   if (staged && !MissingRanks(*replica.group, transaction).empty()) return false;
+  LoseInterestInOthers(turn, replica, transaction.version);
+  if (!transaction.resolved.has_value() && EndsForSeeding(turn, replica, transaction, *version)) {
+    return false;
+  }
   const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
   if (in_use && EndsForOffload(turn, replica, transaction)) return false;
   if (in_use) NoteRetentionLoss(turn, replica, transaction);

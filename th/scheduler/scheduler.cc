@@ -99,6 +99,7 @@ class FillGraph {
 // What candidates are compared by, most important first; the least is the best.
 struct Preference {
   bool leaving = false;
+  bool crosses = false;  // over to another site
   bool at_limit = false;
   Distance distance = Distance::kSameDevice;
   bool suspected = false;
@@ -142,6 +143,8 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
   switch (limits.policy) {
     case SchedulerPolicy::kNearest:
       preference.leaving = TH_MUTATE(kGiveReadersToWhoLeaves, holder.leaving, false);
+      preference.crosses =
+          TH_MUTATE(kCrossRatherThanWaitInLine, candidate.distance == Distance::kOtherSite, false);
       preference.at_limit =
           !IsOwn(holder, reader) && (holder.readers >= limits.max_readers_per_source ||
                                      ComesLast(limits, holder.publisher, candidate.chain));

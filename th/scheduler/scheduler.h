@@ -7,8 +7,10 @@
 //     (version, shard), an upper bound of the graph per segment.
 //  2. Excluded, unconnected or draining holders are out. So is a partial holder that nothing feeds:
 //     no path leads from it up to a complete holder, whether that one is available or not.
-//  3. Holders at a limit (max_readers_per_source, max_chain) come after all others, but for
-//     another buffer of the reader's own worker; after those come holders that leave.
+//  3. Holders that leave come after all others. Then holders of another site: a reader crosses over
+//     only if nobody in its own site can feed it, so that a version comes into a site once, by the
+//     first that asks there. Of those of one side, holders at a limit (max_readers_per_source,
+//     max_chain) come last, but for another buffer of the reader's own worker.
 //  4. Near before far (topology distance); another buffer of its own worker is nearest.
 //  5. Sources that are suspected or have been silent come after all others of their distance.
 //     Less loaded (readers already assigned) before more loaded.
@@ -79,7 +81,7 @@ struct SchedulerLimits {
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
-  bool at_limit = false;  // rule 3: only those at a limit, or that leave, were left
+  bool at_limit = false;  // rule 3: only those at a limit, or that leave, or of other sites were left
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 

@@ -263,6 +263,50 @@ TEST(SchedulerPolicyTest, NamesGoThereAndBack) {
             "'Nearest' is no policy; give nearest, direct, chain or random");
 }
 
+// ---- rule 3, sites
+
+SchedulerHolder AtSite(SchedulerHolder holder, const std::string& site) {
+  holder.location.site = site;
+  holder.location.rack = site + "-r1";
+  return holder;
+}
+
+TEST(ScheduleTest, AHolderAtALimitInTheOwnSiteComesBeforeACrossing) {
+  SchedulerLimits limits;
+  limits.max_readers_per_source = 1;
+  limits.max_chain = 2;
+  const SchedulerHolder far = AtSite(Complete(1), "s2");
+  SchedulerHolder busy = AtSite(Complete(2), "s1");
+  busy.readers = 7;
+  EXPECT_THAT(Chosen({far, busy}, {}, limits), ElementsAre(2));
+  SchedulerHolder silent = busy;
+  silent.suspected = true;
+  EXPECT_THAT(Chosen({far, silent}, {}, limits), ElementsAre(2));
+  // The end of a chain that is too long.
+  EXPECT_THAT(Chosen({far, AtSite(Filling(2, {1}), "s1"), AtSite(Filling(3, {2}), "s1"),
+                      AtSite(Filling(4, {3}), "s1")},
+                     {2, 3}, limits),
+              ElementsAre(4));
+}
+
+TEST(ScheduleTest, WithNobodyInTheOwnSiteWhoCanFeedItAReaderCrosses) {
+  const SchedulerHolder far = AtSite(Complete(1), "s2");
+  EXPECT_THAT(Chosen({far}, {}, {}), ElementsAre(1));
+  // Excluded, away, unfed, and filling from the reader itself.
+  SchedulerHolder away = AtSite(Complete(3), "s1");
+  away.available = false;
+  EXPECT_THAT(Chosen({far, AtSite(Complete(2), "s1"), away, AtSite(Filling(4, {}), "s1"),
+                      AtSite(Filling(5, {kReader}), "s1")},
+                     {2}, {}),
+              ElementsAre(1));
+}
+
+TEST(ScheduleTest, ASecondSourceIsNeverACrossing) {
+  EXPECT_THAT(
+      Chosen({AtSite(Complete(1, "a"), "s2"), AtSite(Complete(2, "b"), "s1")}, {}, AtOnce(2)),
+      ElementsAre(2));
+}
+
 TEST(ScheduleTest, ChoiceNamesTheDistance) {
   const SchedulerSnapshot snapshot{{Complete(1, "here")}};
   const SchedulerDemand demand{.reader = At(kReader), .location = OnHost("here")};

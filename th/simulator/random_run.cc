@@ -14,6 +14,7 @@ namespace {
 
 // Of every rank: room for all that a run could retain.
 constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
+constexpr uint64_t kSeedingStream = 0x5eed'0fa5'17e5'0000;
 
 // A fleet that fits one seed: a trainer, now and then a second publisher, some rollouts, on a few
 // hosts in one or two sites.
@@ -26,10 +27,12 @@ class RandomRun {
   ClusterSpec DrawCluster();  // uses spec_ and random_ only: the rest is not there yet
   void DrawFleet();
   void DrawRetention();
+  void DrawSeeding();
   void DrawTwin(uint32_t shards);
   void SetRetention(uint32_t keep_latest);
   std::vector<WorkerSpec> DrawRanks(const std::string& group, uint32_t ranks, uint32_t shards);
   Location DrawLocation();
+  Location LocationOf(uint64_t host) const;
   void Schedule(const Fault& fault);
   void Happen(const Fault& fault);
   void HealEverything();
@@ -42,10 +45,15 @@ class RandomRun {
   SimulatedWorker* WorkerOf(const Fault& fault) const;
   std::string HostOf(const Fault& fault) const;
 
+  // Moves them to hosts of one site, drawn for their group.
+  void PlaceInOneSite(std::vector<WorkerSpec>* ranks);
+
   const RandomRunSpec spec_;
   SeededRandom random_;
+  SeededRandom seeding_random_;
   Cluster cluster_;
   uint32_t sites_ = 1, hosts_ = 1;
+  bool groups_have_sites_ = false;  // of their own; else their ranks are anywhere
   std::vector<std::unique_ptr<SimulatedGroup>> groups_;
   SimulatedTrainer* trainer_ = nullptr;
   SimulatedGroup* twin_ = nullptr;  // null: there is none
@@ -54,7 +62,11 @@ class RandomRun {
 };
 
 RandomRun::RandomRun(const RandomRunSpec& spec)
-    : spec_(spec), random_(spec.seed), cluster_(DrawCluster()) {
+    : spec_(spec),
+      random_(spec.seed),
+      seeding_random_(spec.seed ^ kSeedingStream),
+      cluster_(DrawCluster()) {
+  groups_have_sites_ = seeding_random_.OneIn(2);
   DrawFleet();
   result_.faults = DrawFaults(&random_, kFaultPeriod);
 }
@@ -75,8 +87,9 @@ ClusterSpec RandomRun::DrawCluster() {
   return spec;
 }
 
-Location RandomRun::DrawLocation() {
-  const uint64_t host = random_.Below(hosts_);
+Location RandomRun::DrawLocation() { return LocationOf(random_.Below(hosts_)); }
+
+Location RandomRun::LocationOf(uint64_t host) const {
   Location location;
   location.host = absl::StrCat("h", host);
   location.site = absl::StrCat("site", host % sites_);
@@ -96,7 +109,16 @@ std::vector<WorkerSpec> RandomRun::DrawRanks(const std::string& group, uint32_t 
     spec.offload_limit_bytes = kOffloadLimitBytes;
     specs.push_back(std::move(spec));
   }
+  if (groups_have_sites_) PlaceInOneSite(&specs);
   return specs;
+}
+
+void RandomRun::PlaceInOneSite(std::vector<WorkerSpec>* ranks) {
+  const uint64_t site = seeding_random_.Below(sites_);
+  for (WorkerSpec& spec : *ranks) {
+    const uint64_t hosts_of_site = (hosts_ - site + sites_ - 1) / sites_;
+    spec.location = LocationOf(site + sites_ * seeding_random_.Below(hosts_of_site));
+  }
 }
 
 void RandomRun::DrawFleet() {
@@ -116,6 +138,7 @@ void RandomRun::DrawFleet() {
   }
   DrawTwin(shards);
   DrawRetention();
+  DrawSeeding();
 }
 
 void RandomRun::DrawTwin(uint32_t shards) {
@@ -136,6 +159,13 @@ void RandomRun::DrawRetention() {
     const absl::Duration at = random_.Between(absl::Milliseconds(200), kFaultPeriod);
     cluster_.Post(at,
                   [this, keep = static_cast<uint32_t>(random_.Below(4))] { SetRetention(keep); });
+  }
+}
+
+// By numbers of its own, so that a seed draws the rest as it would without.
+void RandomRun::DrawSeeding() {
+  for (const auto& group : groups_) {
+    group->SetWhenSeeding(static_cast<WhenSeeding>(1 + seeding_random_.Below(3)));
   }
 }
 

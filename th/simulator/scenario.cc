@@ -276,6 +276,7 @@ void ScenarioParser::Group(ScenarioLine& line) {
   family.role = static_cast<GroupRole>(line.Choice("role", {"trainer", "rollout", "spot"}, {}));
   family.ranks = line.Count("ranks", kMaxScenarioRanks);
   const uint32_t count = line.Count("count", kMaxScenarioRanks, 1);
+  family.copies = line.Count("copies", kMaxScenarioCopies, 0);
   ranks_ += uint64_t{count} * family.ranks;
   if (scenario_.shard_bytes == 0) return line.Fail("'weights' must stand above");
   if (ranks_ > kMaxScenarioRanks) {
@@ -365,6 +366,14 @@ void ScenarioParser::Update(ScenarioLine& line) {
   } else {
     updates.every = line.Time("every");
     if (updates.every < absl::Milliseconds(1)) line.Fail("'every' is less than 1ms");
+  }
+  updates.when_seeding =
+      static_cast<WhenSeeding>(1 + line.Choice("when_seeding", {"wait", "skip", "copy"}, 0));
+  if (updates.after_publish) updates.retry = line.Time("retry", updates.retry);
+  if (updates.retry < absl::Milliseconds(1)) line.Fail("'retry' is less than 1ms");
+  if (updates.when_seeding == WhenSeeding::kCopy && family->copies == 0) {
+    line.Fail(
+        absl::StrCat("'", family->name, "' has no memory for copies; give its group 'copies'"));
   }
   if (family->role == GroupRole::kTrainer) line.Fail("a trainer publishes, it does not update");
   for (const ScenarioUpdates& other : scenario_.updates) {

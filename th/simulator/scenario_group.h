@@ -32,6 +32,7 @@ class ScenarioGroup {
     bool well = false;   // for every rank
     bool moved = false;  // an update: the group has other bytes than before
     bool available = true;
+    bool seeding = false;  // not available, and on its way into the group's site
     std::string label;
   };
 

@@ -305,9 +305,14 @@ void ScenarioRun::Update(Reader* reader) {
     return;
   }
   reader->began = cluster_.now();
+  const bool seeds = policy_ == ScenarioPolicy::kNearest && reader->updates != nullptr;
+  const WhenSeeding when_seeding = seeds ? reader->updates->when_seeding : WhenSeeding::kWait;
   reader->group->Call(
       StallCause::kServer, /*counts=*/true,
-      [this](SimulatedWorker* rank) { rank->Update(LatestVersion{}, scenario_.end); },
+      [this, when_seeding](SimulatedWorker* rank) {
+        rank->SetWhenSeeding(when_seeding);
+        rank->Update(LatestVersion{}, scenario_.end);
+      },
       [this, reader](const ScenarioGroup::Outcome& outcome) { HandleUpdated(reader, outcome); });
 }
 
@@ -318,6 +323,9 @@ void ScenarioRun::HandleUpdated(Reader* reader, const ScenarioGroup::Outcome& ou
     if (reader->group->CanCall() && !Broadcasts(policy_)) reader->wanted = true;
   } else if (!outcome.available) {
     ++result_.updates_not_available;
+    if (outcome.seeding && reader->updates->after_publish) {
+      PostWork(reader->updates->retry, [this, reader] { Update(reader); });
+    }
   } else if (outcome.moved) {
     result_.reads.push_back(
         {reader->group->name(), outcome.label, reader->began - absl::UnixEpoch(), now});

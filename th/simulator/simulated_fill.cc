@@ -180,7 +180,7 @@ void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& stat
         std::string(status.message()));
   }
   source->admitted = true;
-  core_.AddSource(source->index, worker_->now());
+  core_.AddSource(source->index, worker_->now(), ReachOf(source->assigned.distance));
   Pump(*source);
 }
 

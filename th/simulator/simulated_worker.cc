@@ -88,6 +88,7 @@ CallId SimulatedWorker::Update(VersionSelector selector, absl::Duration timeout)
   request.selector = std::move(selector);
   request.timeout = timeout;
   request.on_retention = on_retention_;
+  request.when_seeding = when_seeding_;
   return BeginCall(session_.Update(call, buffer_id_, std::move(request), now()), call);
 }
 
@@ -479,6 +480,7 @@ void SimulatedWorker::Do(const StartSealing& sealing) {
 
 void SimulatedWorker::Do(const AllocateOffload& asked) {
   holdings_.try_emplace(asked.copy, asked.name, spec_.shard, cluster_->spec().segment_count);
+  JudgeCopies();
   session_.HandleOffloadAllocated(asked.copy, absl::OkStatus(), now());
 }
 
@@ -512,9 +514,19 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
                     last_result_->outcome == finished.outcome &&
                     last_result_->version.sequence == finished.version.sequence;
   cluster_->judge().Expect(told, "tells its caller what the server has not said", Name());
+  cluster_->judge().Expect(
+      finished.not_available != NotAvailableReason::kSeeding || when_seeding_ != WhenSeeding::kWait,
+      "is told to ask later, and wanted to wait", Name());
   const bool moved =
       finished.outcome == UpdateOutcome::kMoved || finished.outcome == UpdateOutcome::kAlreadyThere;
   if (moved) cluster_->judge().Moved(Name(), finished.version, buffer());
+}
+
+// What an arena of the rank's limit could not hold would be refused; the server is to ask for none.
+void SimulatedWorker::JudgeCopies() {
+  const uint64_t bytes = copies().size() * cluster_->LayoutOf(spec_.shard)->bytes();
+  cluster_->judge().Expect(bytes <= spec_.offload_limit_bytes,
+                           "is asked for more copies than it has memory for", Name());
 }
 
 // ---- time

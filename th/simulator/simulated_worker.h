@@ -66,6 +66,8 @@ class SimulatedWorker : public SimulatedProcess {
   CallId Unpublish(absl::Duration drain_timeout = absl::Seconds(5));
   // Of later calls. kDrop until told otherwise.
   void SetOnRetention(OnRetention on_retention) { on_retention_ = on_retention; }
+  // Of later updates. kWait until told otherwise.
+  void SetWhenSeeding(WhenSeeding when_seeding) { when_seeding_ = when_seeding; }
   CallId Command(RunCommand command);
   void Reset();
   void Leave();  // pending calls end CANCELLED
@@ -176,6 +178,7 @@ class SimulatedWorker : public SimulatedProcess {
   void NoteGeneration(const ServerMessage& message);
   void JudgeMessage(const ServerMessage& message);
   void JudgeDone(const OperationDone& finished);
+  void JudgeCopies();
 
   Cluster* const cluster_;  // outlives it
   const WorkerSpec spec_;
@@ -184,6 +187,7 @@ class SimulatedWorker : public SimulatedProcess {
   WorkerSession session_;
   BufferId buffer_id_;
   OnRetention on_retention_ = OnRetention::kDrop;
+  WhenSeeding when_seeding_ = WhenSeeding::kWait;
   std::map<BufferId, Holding> holdings_;
   SimulatedServing serving_{this};
   bool ready_ = false;

@@ -155,6 +155,7 @@ void FillState::OpenOnFillThread(FillSource* source) {
                     .generation = source->assigned.generation,
                     .capability = source->assigned.capability,
                     .layout = store_->shared_layout(),
+                    .far = source->assigned.distance == Distance::kOtherSite,
                     .extra_bytes = extra_,
                     .cut_bytes = cut_bytes_};
   std::shared_ptr<Pull> pull = attempt.transport->Open(std::move(target), source);
@@ -197,7 +198,9 @@ void FillState::Admitted(FillSource* source) {
   {
     absl::MutexLock lock(&mu_);
     source->admitted = true;
-    if (!source->let_go && !stopping_) core_.AddSource(source->index, MonotonicNow());
+    if (!source->let_go && !stopping_) {
+      core_.AddSource(source->index, MonotonicNow(), ReachOf(source->assigned.distance));
+    }
   }
   Pump(source);
 }

@@ -32,6 +32,9 @@ namespace th {
 struct TransportLimits {
   uint32_t data_threads = 2;
   uint32_t connections_per_pull = 2;  // at most; one where a shard is small
+  // Likewise from another site, if that is more: on a long way one TCP connection carries no more
+  // than its socket buffers in a round trip (6 MB on Linux as it comes: 0.2 GB/s over 30 ms).
+  uint32_t connections_per_far_pull = 8;
   uint32_t max_inbound_connections = 4096;
   uint32_t max_requests_queued = 64;  // of one transfer at its source
   absl::Duration connect_timeout = absl::Milliseconds(1000);
@@ -112,6 +115,7 @@ struct PullTarget {
   BufferGeneration generation;
   Capability capability;
   std::shared_ptr<const ShardLayout> layout;
+  bool far = false;  // in another site
   // Counts what the pull holds beside its destination. Shared with the pull until it is dead.
   std::shared_ptr<ExtraBytes> extra_bytes = std::make_shared<ExtraBytes>();
   // Counts what had arrived of segments that were wanted and not complete when the pull was closed.

@@ -65,6 +65,7 @@ pb::CatalogReplica ReplicaToProto(const CatalogReplica& replica) {
   out.set_state(replica.state);
   out.set_publisher(replica.publisher);
   out.set_temporary(replica.temporary);
+  out.set_seed(replica.seed);
   for (const CatalogRank& rank : replica.ranks) *out.add_ranks() = RankToProto(rank);
   if (replica.event.empty()) return out;
   out.set_event(replica.event.value);
@@ -75,8 +76,10 @@ pb::CatalogReplica ReplicaToProto(const CatalogReplica& replica) {
 
 absl::StatusOr<CatalogReplica> ReplicaFromProto(const pb::CatalogReplica& in) {
   FieldReader reader;
-  CatalogReplica out{
-      .publisher = in.publisher(), .temporary = in.temporary(), .event = EventId(in.event())};
+  CatalogReplica out{.publisher = in.publisher(),
+                     .temporary = in.temporary(),
+                     .seed = in.seed(),
+                     .event = EventId(in.event())};
   reader.Name("group", in.group(), out.group);
   reader.OptionalName("buffer_name", in.buffer_name(), out.buffer_name);
   reader.OptionalName("form", in.form(), out.form);

@@ -89,6 +89,7 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
                                Version(),
                                Lineage(Number()),
                                Coin(),
+                               Coin(),
                                SomeEvent()};
     case 8:
       return PublicationRefused{BufferId(SmallNumber()), VersionSequence(Number()), SomeStatus()};
@@ -258,6 +259,7 @@ AnnouncedBuffer MessageGenerator::Announced() {
                       .segment_count = 2000 + Below(100),
                       .generation = BufferGeneration(Number())};
   out.offload = Coin();
+  out.seed = Coin();
   if (Coin()) out.staged_for = Name();
   out.keeps_nothing = Coin();
   if (Coin()) out.held = Held();
@@ -269,6 +271,7 @@ AnnouncedBuffer MessageGenerator::Announced() {
                           Choose(UpdateOutcome::kNone, UpdateOutcome::kNotAvailable),
                           Choose(NotAvailableReason::kNone, NotAvailableReason::kBehindFloor),
                           Version(),
+                          Coin(),
                           Coin()};
   }
   return out;
@@ -328,7 +331,8 @@ StartOperation MessageGenerator::Start() {
                      .snapshot_bytes = Number(),
                      .keep_retained = Coin(),
                      .selector = MakeSelector(),
-                     .floor = VersionSequence(Number())};
+                     .floor = VersionSequence(Number()),
+                     .when_seeding = Choose(WhenSeeding::kWait, WhenSeeding::kCopy)};
   if (Coin()) out.derived_from = VersionSequence(Number());
   if (Coin()) out.resolved = Version();
   return out;
@@ -352,7 +356,8 @@ CatalogRank MessageGenerator::OneRank() {
 }
 
 CatalogReplica MessageGenerator::Replica() {
-  CatalogReplica out{Name(), Name(), Name(), Text(), Coin(), Coin(), {OneRank(), OneRank()}};
+  CatalogReplica out{Name(), Name(), Name(), Text(),
+                     Coin(), Coin(), Coin(), {OneRank(), OneRank()}};
   out.event = SomeEvent();
   if (out.event.empty()) return out;
   out.operation = Choose(OperationKind::kPublish, OperationKind::kUpdate);

@@ -123,6 +123,7 @@ struct Encode {
     *out.mutable_version() = ToProto(in.version);
     out.set_lineage(in.lineage.value);
     out.set_offload_first(in.offload_first);
+    out.set_seed_copy(in.seed_copy);
     out.set_event(in.event.value);
   }
   void operator()(const PublicationRefused& in) const {
@@ -209,6 +210,7 @@ absl::StatusOr<ServerMessage> Decode(const pb::OperationFinished& in) {
                         .status = StatusFromProto(in.status()),
                         .lineage = Lineage(in.lineage()),
                         .offload_first = in.offload_first(),
+                        .seed_copy = in.seed_copy(),
                         .event = EventId(in.event())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);

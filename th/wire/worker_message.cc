@@ -51,6 +51,7 @@ pb::FinishedOperation FinishedToProto(const FinishedOperation& finished) {
   out.set_not_available(static_cast<pb::NotAvailableReason>(finished.not_available));
   *out.mutable_version() = ToProto(finished.version);
   out.set_offload_first(finished.offload_first);
+  out.set_seed_copy(finished.seed_copy);
   return out;
 }
 
@@ -58,7 +59,8 @@ absl::StatusOr<FinishedOperation> FinishedFromProto(const pb::FinishedOperation&
   FieldReader reader;
   FinishedOperation out{.number = OperationNumber(in.number()),
                         .status = StatusFromProto(in.status()),
-                        .offload_first = in.offload_first()};
+                        .offload_first = in.offload_first(),
+                        .seed_copy = in.seed_copy()};
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);
   reader.Enum("not_available", in.not_available(), NotAvailableReason::kBehindFloor, false,
@@ -81,6 +83,7 @@ pb::AnnouncedBuffer AnnouncedToProto(const AnnouncedBuffer& buffer) {
     *out.mutable_last_finished() = FinishedToProto(*buffer.last_finished);
   }
   out.set_offload(buffer.offload);
+  out.set_seed(buffer.seed);
   out.set_staged_for(buffer.staged_for);
   out.set_keeps_nothing(buffer.keeps_nothing);
   return out;
@@ -93,6 +96,7 @@ absl::StatusOr<AnnouncedBuffer> AnnouncedFromProto(const pb::AnnouncedBuffer& in
                       .segment_count = in.segment_count(),
                       .generation = BufferGeneration(in.generation()),
                       .offload = in.offload(),
+                      .seed = in.seed(),
                       .keeps_nothing = in.keeps_nothing()};
   reader.Name("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Name("form", in.form(), out.form);
@@ -157,6 +161,7 @@ struct Encode {
     out.set_keep_retained(in.keep_retained);
     *out.mutable_selector() = ToProto(in.selector);
     out.set_floor(in.floor.value);
+    out.set_when_seeding(static_cast<pb::WhenSeeding>(in.when_seeding));
     if (in.resolved.has_value()) *out.mutable_resolved() = ToProto(*in.resolved);
   }
   void operator()(const ReadyToFill& in) const {
@@ -274,6 +279,9 @@ absl::StatusOr<WorkerMessage> Decode(const pb::StartOperation& in) {
     reader.Message("selector", in.has_selector(), FromProto(in.selector()), out.selector);
   }
   reader.Message("resolved", in.has_resolved(), FromProto(in.resolved()), out.resolved);
+  if (in.when_seeding() != pb::WHEN_SEEDING_UNSPECIFIED) {  // of a worker that knows of it
+    reader.Enum("when_seeding", in.when_seeding(), WhenSeeding::kCopy, true, out.when_seeding);
+  }
   reader.Reserved("components", !in.components().empty());
   reader.Reserved("base_version", in.base_version() != 0);
   return reader.Finish(WorkerMessage(std::move(out)));

@@ -103,8 +103,8 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
               "cap of the bytes that this process sends a second, like 250MB/s or 1gbit", "none");
   AddByteSizeFlag(
       app, "--offload-limit", &flags->offload_limit_bytes,
-      "host memory of each rank for copies of retained versions whose last replica would "
-      "go, like 20GiB",
+      "host memory of each rank, like 20GiB, for copies: of retained versions whose last replica "
+      "would go, and of versions that this group brings into its site",
       "none");
 }
 

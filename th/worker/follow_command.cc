@@ -28,7 +28,13 @@ struct FollowFlags {
   double timeout_s = 3600;
   bool stage = false;
   uint64_t staging_limit_bytes = 0;
+  std::string when_seeding = "wait";
 };
+
+WhenSeeding WhenSeedingOf(const std::string& word) {
+  if (word == "skip") return WhenSeeding::kSkip;
+  return word == "copy" ? WhenSeeding::kCopy : WhenSeeding::kWait;
+}
 
 ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
   LOG(ERROR) << status.message();
@@ -68,6 +74,7 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                      .poll = absl::Seconds(flags.poll_s),
                      .timeout = absl::Seconds(flags.timeout_s),
                      .stage = flags.stage,
+                     .when_seeding = WhenSeedingOf(flags.when_seeding),
                      .preempt_grace = flags.member.preempt_grace()},
                     &stop);
   const absl::Status status = follower.Run(&Tell);
@@ -98,6 +105,13 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
                  "receive a version beside the one that is served, then move it in; the line that "
                  "tells it says how long that pause was")
       ->needs(limit);
+  follow
+      ->add_option("--when-seeding", flags->when_seeding,
+                   "while a version is on its way into this site: wait for it, skip it (go on with "
+                   "the one before and look again after --poll), or, where nobody brings it, copy "
+                   "it into host memory first (--offload-limit)")
+      ->check(CLI::IsMember({"wait", "skip", "copy"}))
+      ->capture_default_str();
   AddConnectionFlags(follow, &flags->connection);
   AddMemberFlags(follow, &flags->member);
   AddPreemptFlag(follow, &flags->member);

@@ -34,6 +34,7 @@ struct FollowerOptions {
   absl::Duration timeout = absl::Hours(1);  // of one update
   // Receives beside what it serves, under client.staging_limit_bytes, and moves it in then.
   bool stage = false;
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   absl::Duration preempt_grace;  // a stop is a notice of so long; zero: it leaves at once
 };
 

@@ -116,7 +116,8 @@ void ReaderGroup::UpdateAsync(const VersionSelector& version, const GroupUpdateO
   // Shared by the callbacks of the ranks: the last one to come ends it.
   auto collector = std::make_shared<Collector>(members_.size(), std::move(done));
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-    UpdateOptions update{.floor = options.floor, .timeout = options.timeout};
+    UpdateOptions update{
+        .floor = options.floor, .timeout = options.timeout, .when_seeding = options.when_seeding};
     if (options.on_progress) {
       update.on_progress = [rank, report = options.on_progress](const UpdateProgress& progress) {
         report(rank, progress);
@@ -143,7 +144,9 @@ void ReaderGroup::StageAsync(const VersionSelector& version, const GroupStageOpt
                              ResultCallback<GroupUpdate> done) {
   OnAll(
       [&](WeightBuffer& weights, ResultCallback<UpdateResult> one) {
-        weights.StageAsync(version, {.timeout = options.timeout}, std::move(one));
+        weights.StageAsync(version,
+                           {.timeout = options.timeout, .when_seeding = options.when_seeding},
+                           std::move(one));
       },
       std::move(done));
 }

@@ -52,12 +52,14 @@ inline constexpr absl::Duration kPreemptMargin = absl::Seconds(2);
 struct GroupUpdateOptions {
   VersionSequence floor;
   absl::Duration timeout = absl::Minutes(10);
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   // On a TensorHub thread.
   std::function<void(uint32_t rank, const UpdateProgress&)> on_progress;
 };
 
 struct GroupStageOptions {
   absl::Duration timeout = absl::Minutes(10);
+  WhenSeeding when_seeding = WhenSeeding::kWait;  // of a stage
 };
 
 class ReaderGroup {

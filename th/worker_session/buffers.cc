@@ -97,14 +97,16 @@ absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string f
   return buffer.id;
 }
 
-absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
+absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original, CopyFor purpose,
                                           VersionSequence version, OperationNumber number,
                                           absl::Time now) {
-  std::string name = absl::StrCat(original.name, ".offload-", version.value, ".",
+  const bool seed = purpose == CopyFor::kSite;
+  std::string name = absl::StrCat(original.name, seed ? ".seed-" : ".offload-", version.value, ".",
                                   state.membership.group_generation.value, ".", number.value);
   TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
   Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
   copy.offload = true;
+  copy.seed = seed;
   state.Emit(AllocateOffload{copy.id, copy.name, copy.layout});
   state.TellServing(copy);
   Register(state, copy, now);

@@ -2,6 +2,7 @@
 #ifndef TH_WORKER_SESSION_BUFFERS_H_
 #define TH_WORKER_SESSION_BUFFERS_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -15,9 +16,11 @@ namespace th::session {
 
 absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string form,
                                    std::shared_ptr<const ShardLayout> layout, absl::Time now);
-// A copy of `original`, which holds `version`, for its operation `number`; the driver is asked for
-// its memory. The name is the same at all ranks, and never used again.
-absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
+// What a copy in host memory is for: what is retained and would go, or the site of this worker.
+enum class CopyFor : uint8_t { kRetention, kSite };
+// A buffer like `original` for a copy of `version`, which its operation `number` is about; the
+// driver is asked for its memory. The name is the same at all ranks, and never used again.
+absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original, CopyFor purpose,
                                           VersionSequence version, OperationNumber number,
                                           absl::Time now);
 // For what `original` is to move to. The driver is not asked for memory yet.

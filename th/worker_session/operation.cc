@@ -285,7 +285,8 @@ void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict&
                            .outcome = verdict.outcome,
                            .not_available = verdict.not_available,
                            .version = verdict.version,
-                           .offload_first = verdict.offload_first};
+                           .offload_first = verdict.offload_first,
+                           .seed_copy = verdict.seed_copy};
 }
 
 void AskAgain(Buffer& buffer, Operation& operation, absl::Time now) {

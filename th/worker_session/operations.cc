@@ -221,6 +221,7 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
                   .offload_first = message.offload_first};
   if (operation->kind() == OperationKind::kUpdate) {
     verdict = JudgeFinishedUpdate(state, *buffer, *operation, message);
+    if (message.seed_copy) WantSeed(state, *operation, message);
   }
   Conclude(*operation, std::move(verdict));
   Pump(state, *buffer, now);

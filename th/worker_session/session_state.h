@@ -119,6 +119,7 @@ struct Verdict {
   bool from_server = false;  // else the server has to hear it from us
   // unpublish: the buffer stays published (there is no room for a copy of what is retained).
   bool offload_first = false;
+  bool seed_copy = false;  // see FinishedOperation
 };
 
 enum class UpdatePhase : uint8_t {
@@ -208,6 +209,7 @@ struct Buffer {
   std::string form;
   std::shared_ptr<const ShardLayout> layout;  // shared with the client's data plane; immutable
   bool offload = false;                       // see State::offloads
+  bool seed = false;                          // of those, one that seeds its site
   std::string staged_for;                     // the original's name; see State::staged
   bool keeps_nothing = false;  // a streaming reader's: never published, serves nobody
   MutabilityContract contract;
@@ -261,6 +263,14 @@ struct Staged {
   absl::Status lost;  // why what was staged could not stay, until another Stage
 };
 
+// The server's word that this rank copies its shard as a part of its site's seed.
+struct SeedWanted {
+  BufferId original;
+  OperationNumber number;  // of the update that was answered so
+  VersionInfo version;
+  absl::Duration timeout;
+};
+
 struct HeldAdmission {
   TransferId transfer;
   BufferId buffer;
@@ -283,6 +293,7 @@ struct State {
   std::map<BufferId, Buffer> buffers;
   BufferId next_buffer{1};
   std::map<BufferId, Offload> offloads;  // by the copy; each is one of `buffers` too
+  std::vector<SeedWanted> seeds_wanted;  // until PumpOffloads has seen them, in the same event
   std::map<BufferId, Staged> staged;     // likewise
   // Streaming readers of this generation of the group, for names that its ranks have in common.
   GroupGeneration streams_of;

@@ -30,8 +30,9 @@ struct SessionOptions {
   Location location;
   std::vector<Endpoint> endpoints;
   bool spot = false;
-  // Of host memory, for copies of retained versions whose last replica would go. 0: none, and such
-  // a replica can only be dropped.
+  // Of host memory, for copies: of retained versions whose last replica would go, and of versions
+  // that seed the rank's site (WhenSeeding::kCopy). 0: none. Such a replica can only be dropped
+  // then, and the rank's group seeds by filling its own buffers.
   uint64_t offload_limit_bytes = 0;
   std::string credentials;
   std::string software;
@@ -65,6 +66,8 @@ struct UpdateRequest {
   absl::Duration drain_timeout = absl::Seconds(5);
   OnRetention on_retention = OnRetention::kDrop;
   absl::Duration offload_timeout = kDefaultOffloadTimeout;  // of a copy, beside `timeout`
+  // A copy that kCopy begins has `timeout`, and goes on after the update that began it has ended.
+  WhenSeeding when_seeding = WhenSeeding::kWait;
 };
 struct UnpublishRequest {
   absl::Duration drain_timeout = absl::Seconds(5);

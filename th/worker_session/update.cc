@@ -217,6 +217,7 @@ absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateReques
   start.selector = std::move(request.selector);
   start.floor = request.floor;
   start.keep_retained = request.on_retention == OnRetention::kOffload;
+  start.when_seeding = request.when_seeding;
   Operation& operation = Begin(buffer, call, std::move(start), now);
   operation.update.drain_timeout = std::min(request.drain_timeout, request.timeout);
   operation.offload_timeout = request.offload_timeout;
@@ -298,7 +299,8 @@ Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Oper
                   .outcome = finished.outcome,
                   .not_available = finished.not_available,
                   .version = finished.version,
-                  .from_server = true};
+                  .from_server = true,
+                  .seed_copy = finished.seed_copy};
   if (!finished.status.ok()) return verdict;
   const UpdateProgress& update = operation.update;
   const bool filling = update.phase == UpdatePhase::kFilling;
@@ -324,6 +326,15 @@ Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Oper
                      ", but this rank is ", std::string(UpdatePhaseName(update.phase))));
   }
   return verdict;
+}
+
+void WantSeed(State& state, const Operation& operation, const OperationFinished& answer) {
+  const bool answers = answer.status.ok() && answer.outcome == UpdateOutcome::kNotAvailable;
+  if (!answers || operation.verdict.has_value() || operation.orphaned) return;
+  state.seeds_wanted.push_back({.original = operation.key.buffer,
+                                .number = operation.key.number,
+                                .version = answer.version,
+                                .timeout = operation.start.timeout});
 }
 
 void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now) {

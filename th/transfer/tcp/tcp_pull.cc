@@ -101,7 +101,10 @@ void PullState::AddFurtherLanes(BufferGeneration generation) {
   for (const SegmentRange& range : early_asks_) AskLocked(range);
   early_asks_.clear();
   if (target_.layout->bytes() < kMinBytesForMoreConnections || failure_.has_value()) return;
-  while (lanes_.size() < limits_.connections_per_pull) AddLane(*address, /*joins=*/true);
+  const uint32_t most =
+      target_.far ? std::max(limits_.connections_per_pull, limits_.connections_per_far_pull)
+                  : limits_.connections_per_pull;
+  while (lanes_.size() < most) AddLane(*address, /*joins=*/true);
 }
 
 bool PullState::OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) {
