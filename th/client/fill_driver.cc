@@ -7,6 +7,18 @@
 #include "th/client/runtime.h"
 
 namespace th {
+namespace {
+
+std::vector<SourcePace> PacesOf(const FillStatus& status) {
+  std::vector<SourcePace> paces;
+  for (const FillSourceReport& source : status.sources) {
+    if (source.failed || source.replaced) continue;
+    paces.push_back({source.source, source.bytes, source.waited});
+  }
+  return paces;
+}
+
+}  // namespace
 
 FillDriver::FillDriver(const StartFill& order, Parts parts)
     : buffer_(order.buffer),
@@ -54,7 +66,7 @@ void FillDriver::OnProgress() {
   if (stopping_) return;
   const FillStatus status = fill().status();
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
-    session.HandleFillProgress(buffer_, {status.held, status.bytes_held}, now);
+    session.HandleFillProgress(buffer_, {status.held, status.bytes_held, PacesOf(status)}, now);
   });
   if (parts_.progress == nullptr) return;
   parts_.progress->Report([self = shared_from_this()] { return self->Progress(); });
