@@ -65,6 +65,8 @@ bool WouldCycle(const Shard& shard, const BufferAddress& reader, const BufferAdd
 void WakeWaiting(Turn& turn, Shard& shard);
 // When the fill looks again by itself; InfiniteFuture: not at all.
 void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
+// When the pace of its sources is looked at again; likewise.
+void SetLook(Turn& turn, Buffer& buffer, absl::Time at);
 
 // Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
 // one, "", has everybody.
