@@ -20,6 +20,15 @@ FillCost CostOf(const FillStatus& status) {
   return cost;
 }
 
+std::vector<SourcePace> PacesOf(const FillStatus& status) {
+  std::vector<SourcePace> paces;
+  for (const FillSourceReport& source : status.sources) {
+    if (source.failed || source.replaced) continue;
+    paces.push_back({source.source, source.bytes, source.waited});
+  }
+  return paces;
+}
+
 }  // namespace
 
 FillDriver::FillDriver(const StartFill& order, Parts parts)
@@ -69,7 +78,7 @@ void FillDriver::OnProgress() {
   if (stopping_) return;
   const FillStatus status = fill().status();
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
-    session.HandleFillProgress(buffer_, {status.held, status.bytes_held}, now);
+    session.HandleFillProgress(buffer_, {status.held, status.bytes_held, PacesOf(status)}, now);
   });
   if (parts_.progress == nullptr) return;
   parts_.progress->Report([self = shared_from_this()] { return self->Progress(); });

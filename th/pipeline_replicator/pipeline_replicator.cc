@@ -17,6 +17,7 @@ struct PipelineReplicator::Source {
   absl::Time added_at;
   absl::Time last_heard;  // or when the first of its requests went out after a rest
   absl::Time last_asked;
+  absl::Time waits_since;            // while there are requests
   std::vector<SegmentSet> requests;  // the unanswered part of each, in the order asked
   SegmentSet corrupted;
   absl::Time withheld_until = absl::InfinitePast();  // what is corrupted is not asked again before
@@ -139,7 +140,7 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   if (range.empty()) range = TailRange(*asked, now);
   if (range.empty()) return std::nullopt;
   // A source at rest was not silent: its time starts with this request.
-  if (asked->requests.empty()) asked->last_heard = now;
+  if (asked->requests.empty()) asked->last_heard = asked->waits_since = now;
   asked->last_asked = now;
   asked->requests.push_back(SegmentSet::FromRanges({range}));
   return Request{range};
@@ -257,7 +258,13 @@ bool PipelineReplicator::HandleDiscarded(SourceIndex source, SegmentIndex segmen
   if (sender == nullptr) return false;
   sender->last_heard = now;
   // What was asked of a retired source still arrives until it is closed.
-  return sender->Answer(segment) || sender->retired;
+  return Answer(*sender, segment, now) || sender->retired;
+}
+
+bool PipelineReplicator::Answer(Source& source, SegmentIndex segment, absl::Time now) {
+  if (!source.Answer(segment)) return false;
+  if (source.requests.empty()) accounts_[source.index].waited += now - source.waits_since;
+  return true;
 }
 
 PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex source,
@@ -269,7 +276,7 @@ PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex
   if (sender == nullptr || segment.value >= spec_.segment_count) return SegmentVerdict::kUnexpected;
   const auto writer = writing_.find(segment);
   const bool wrote = writer != writing_.end() && writer->second == source;
-  const bool answered = sender->Answer(segment);
+  const bool answered = Answer(*sender, segment, now);
   if (!answered && !wrote) return SegmentVerdict::kUnexpected;
   sender->last_heard = now;
   if (held_.Contains(segment)) return SegmentVerdict::kDuplicate;
@@ -309,7 +316,10 @@ void PipelineReplicator::HandleAlive(SourceIndex source, absl::Time now) {
 }
 
 void PipelineReplicator::HandlePause(absl::Duration pause) {
-  for (auto& [index, source] : sources_) source->last_heard += pause;
+  for (auto& [index, source] : sources_) {
+    source->last_heard += pause;
+    source->waits_since += pause;
+  }
 }
 
 // ---- the root
@@ -406,6 +416,17 @@ bool PipelineReplicator::failed() const {
 uint64_t PipelineReplicator::bytes_from(SourceIndex source) const {
   const auto it = accounts_.find(source);
   return it == accounts_.end() ? 0 : it->second.bytes;
+}
+
+absl::Duration PipelineReplicator::waited_for(SourceIndex source, absl::Time now) const {
+  const auto account = accounts_.find(source);
+  absl::Duration waited =
+      account == accounts_.end() ? absl::ZeroDuration() : account->second.waited;
+  const Source* waiting = Find(source);
+  if (waiting != nullptr && !waiting->requests.empty()) {
+    waited += std::max(now - waiting->waits_since, absl::ZeroDuration());
+  }
+  return waited;
 }
 
 uint32_t PipelineReplicator::corrupt_from(SourceIndex source) const {

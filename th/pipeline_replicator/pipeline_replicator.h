@@ -170,6 +170,9 @@ class PipelineReplicator {
   uint64_t corrupt_segments() const { return corrupt_segments_; }
   uint64_t bytes_from(SourceIndex source) const;    // accepted; kept after the source is gone
   uint32_t corrupt_from(SourceIndex source) const;  // likewise
+  // How long something asked of it was outstanding, in all; likewise. With bytes_from: its pace
+  // while it was what this fill waited for.
+  absl::Duration waited_for(SourceIndex source, absl::Time now) const;
   // The sum of a held segment, as the publisher made it.
   SegmentSum SumOf(SegmentIndex segment) const { return sums_[segment.value]; }
   const std::vector<SegmentSum>& sums() const { return sums_; }
@@ -179,6 +182,7 @@ class PipelineReplicator {
   struct Account {
     uint64_t bytes = 0;
     uint32_t corrupt_segments = 0;
+    absl::Duration waited;  // up to when nothing asked of it was outstanding for the last time
   };
 
   Source* Find(SourceIndex source);
@@ -194,6 +198,7 @@ class PipelineReplicator {
   bool TakingOverHelps(const Source& helper, const Source& slow, absl::Time now) const;
   void Accept(Source& source, SegmentIndex segment, SegmentSum sum);
   void CountCorrupt(Source& source, SegmentIndex segment, absl::Time now);
+  bool Answer(Source& source, SegmentIndex segment, absl::Time now);
   void CheckRoot();
   void StartOver();
 

@@ -691,5 +691,24 @@ TEST_P(RandomFillTest, EndsWithEverySegmentAccountedOnce) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomFillTest, ::testing::Range(1u, 11u));
 
+TEST_F(PipelineReplicatorTest, ASourceIsWaitedForWhileSomethingAskedOfItIsOutstanding) {
+  fill_.AddSource(kA, At(0));
+  EXPECT_EQ(fill_.waited_for(kA, At(50)), absl::ZeroDuration()) << "nothing was asked";
+  ASSERT_TRUE(fill_.PollRequest(kA, At(100)).has_value());
+  EXPECT_EQ(fill_.waited_for(kA, At(130)), absl::Milliseconds(30));
+  fill_.HandlePause(absl::Milliseconds(10));  // this process did not run
+  EXPECT_EQ(fill_.waited_for(kA, At(130)), absl::Milliseconds(20));
+  Give(kA, 0, At(140));
+  Give(kA, 1, At(140));
+  Give(kA, 2, At(150));
+  EXPECT_EQ(fill_.waited_for(kA, At(160)), absl::Milliseconds(50)) << "one is still to come";
+  Give(kA, 3, At(160));
+  EXPECT_EQ(fill_.waited_for(kA, At(500)), absl::Milliseconds(50));
+  ASSERT_TRUE(fill_.PollRequest(kA, At(500)).has_value());
+  EXPECT_EQ(fill_.waited_for(kA, At(505)), absl::Milliseconds(55));
+  fill_.RemoveSource(kA);
+  EXPECT_EQ(fill_.waited_for(kA, At(900)), absl::Milliseconds(50));
+}
+
 }  // namespace
 }  // namespace th

@@ -229,11 +229,23 @@ struct ShardSealed {
   Digest root;
 };
 
-// At most one a second and buffer, and at each end.
+// What one source gave a reader since it was told last, and how long the reader had something asked
+// of it meanwhile. A source that waits for its own counts as one that gives nothing: the server
+// knows what that one receives.
+struct SourcePace {
+  BufferAddress source;
+  uint64_t bytes = 0;  // of segments received and checked
+  absl::Duration waited;
+  friend bool operator==(const SourcePace&, const SourcePace&) = default;
+};
+inline constexpr size_t kMaxPacesTold = 4;  // of one FillProgress
+
+// At most one a second and buffer, and at each end; the first once its paces say something.
 struct FillProgress {
   OperationKey key;
   VersionSequence version;
-  SegmentSet segments;  // received and checked
+  SegmentSet segments;                 // received and checked
+  std::vector<SourcePace> paces = {};  // of sources in use; at most kMaxPacesTold
 };
 
 // update: this rank's shard is received, checked and agrees with the root. unpublish: this rank's

@@ -37,10 +37,11 @@ SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddre
           .complete = buffer.content->complete,
           .publisher = buffer.content->publisher,
           .available = IsCandidate(buffer),
-          .suspected = silent || turn.now < worker.suspected_until,
+          .suspected = silent || IsSuspected(worker, turn.now),
           .leaving = worker.leaving(),
           .segments_held =
               buffer.content->complete ? buffer.segment_count : buffer.content->segments.count(),
+          .segments = buffer.segment_count,
           .readers = ReaderCount(shard, address),
           .sources = SourcesOf(shard, address)};
 }
@@ -85,9 +86,12 @@ bool StillApplies(const Shard& shard, const Exclusion& exclusion) {
   return found != shard.holders.end() && found->second->generation == exclusion.generation;
 }
 
-std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer, bool retry) {
+// `beside`: a source that is not to be among them; or none.
+std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer, bool retry,
+                                    const BufferAddress* beside = nullptr) {
   const Shard& shard = *buffer.shard;
   SchedulerDemand demand{.reader = buffer.address, .location = buffer.worker->location};
+  if (beside != nullptr) demand.excluded.push_back(*beside);
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     const bool again =
         TH_MUTATE(kForgetFailedSources, retry && exclusion.retry_at <= turn.now, true);
@@ -228,13 +232,17 @@ bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
   return false;
 }
 
+absl::string_view NameOf(const Exclusion& exclusion) {
+  return exclusion.slow ? "was slow" : NameOfSourceFailure(exclusion.failure);
+}
+
 std::string DescribeFailures(const Fill& fill) {
   constexpr size_t kNamed = 4;
   std::string text;
   for (size_t i = 0; i < fill.exclusions.size() && i < kNamed; ++i) {
     const Exclusion& exclusion = fill.exclusions[i];
     absl::StrAppend(&text, i == 0 ? "" : "; ", "source ", exclusion.name.ToString(), " ",
-                    NameOfSourceFailure(exclusion.failure), " (", exclusion.tries,
+                    NameOf(exclusion), " (", exclusion.tries,
                     exclusion.tries == 1 ? " try" : " tries", ")",
                     exclusion.detail.empty() ? "" : ": ", exclusion.detail);
   }
@@ -268,6 +276,7 @@ void FailForWantOfSources(Turn& turn, Buffer& buffer) {
 }
 
 std::string WhyEmpty(const Turn& turn, const Buffer& buffer) {
+  if (turn.now < buffer.fill->asks_at) return "its uplink is slow: others are given sources first";
   if (!MayYetBeFed(turn, buffer)) return "the last holder is gone";
   if (!buffer.fill->exclusions.empty()) {
     return absl::StrCat("waiting to try again: ", DescribeFailures(*buffer.fill));
@@ -281,6 +290,7 @@ void LetWait(Turn& turn, Buffer& buffer) {
   shard.waiting.insert(buffer.address);
   absl::Time retry_at = absl::InfiniteFuture();
   if (turn.now < buffer.fill->grace_ends) retry_at = buffer.fill->grace_ends;
+  if (turn.now < buffer.fill->asks_at) retry_at = std::min(retry_at, buffer.fill->asks_at);
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     if (StillApplies(shard, exclusion) && exclusion.retry_at > turn.now) {
       retry_at = std::min(retry_at, exclusion.retry_at);
@@ -292,6 +302,15 @@ void LetWait(Turn& turn, Buffer& buffer) {
   message.why_empty = WhyEmpty(turn, buffer);
   buffer.fill->told_empty = true;
   Send(turn, *buffer.worker, std::move(message));
+}
+
+// Nobody should stand behind a slow uplink: of readers that ask at once it is to be the last in the
+// chain.
+bool LetsOthersAskFirst(const Turn& turn, Buffer& buffer) {
+  Fill& fill = *buffer.fill;
+  const bool slow = turn.now < buffer.worker->slow_until;
+  if (slow && fill.asks_at == absl::InfinitePast()) fill.asks_at = turn.now + kSlowAsksLater;
+  return turn.now < fill.asks_at;
 }
 
 Exclusion& ExclusionOf(Fill& fill, const BufferAddress& source) {
@@ -381,11 +400,35 @@ void AssignFill(Turn& turn, Buffer& buffer) {
   if (IsUnsealable(*buffer.shard) && !turn.state.adopting) {
     return FailForWantOfSources(turn, buffer);
   }
+  if (LetsOthersAskFirst(turn, buffer)) return LetWait(turn, buffer);
   std::vector<SchedulerChoice> choices = Choose(turn, buffer, /*retry=*/false);
   if (choices.empty()) choices = Choose(turn, buffer, /*retry=*/true);
   if (!choices.empty()) return TakeSources(turn, buffer, choices);
   if (MayYetBeFed(turn, buffer) || turn.now < buffer.fill->grace_ends) return LetWait(turn, buffer);
   FailForWantOfSources(turn, buffer);
+}
+
+std::optional<SchedulerChoice> BestBeside(const Turn& turn, const Buffer& reader,
+                                          const BufferAddress& source) {
+  const std::vector<SchedulerChoice> choices = Choose(turn, reader, /*retry=*/false, &source);
+  if (choices.empty()) return std::nullopt;
+  return choices.front();
+}
+
+void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time slow_until,
+                 const std::string& why) {
+  ++turn.state.counters.sources_left;
+  Exclusion& exclusion = ExclusionOf(*reader.fill, source.address);
+  exclusion.slow = true;
+  exclusion.detail = why.substr(0, kMaxDetailBytes);
+  exclusion.name = NameOf(source);
+  exclusion.generation = source.generation;
+  exclusion.retry_at = turn.now;
+  LogReport(turn, reader, exclusion.name, "is left for being slow", exclusion.detail);
+  source.worker->slow_until = slow_until;
+  ReindexAll(turn, *source.worker);
+  SetSources(turn, *reader.shard, reader.address, {});
+  turn.to_assign.insert(reader.address);
 }
 
 void RepeatAssignment(Turn& turn, Buffer& buffer) { TellSources(turn, buffer); }
@@ -413,6 +456,7 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   ++shard.version->model->totals.sources_failed;
   Exclusion& exclusion = ExclusionOf(*reader.fill, message.source);
   exclusion.failure = message.failure;
+  exclusion.slow = false;
   exclusion.detail = message.detail.substr(0, kMaxDetailBytes);
   reader.fill->grace_ends = absl::InfinitePast();  // it says itself that it lacks something
   exclusion.retry_at = ++exclusion.tries < MaxTriesOf(message.failure)

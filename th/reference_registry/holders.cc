@@ -39,7 +39,7 @@ CandidateKey KeyOf(const Turn& turn, const Buffer& buffer) {
   const uint32_t chain = content.complete ? 0 : content.chain;
   return {.comes_last = buffer.worker->leaving() ||
                         ComesLast(turn.state.limits.scheduler, content.publisher, chain),
-          .suspected = turn.now < buffer.worker->suspected_until,
+          .suspected = IsSuspected(*buffer.worker, turn.now),
           .readers = ReaderCount(*buffer.shard, buffer.address),
           .publisher = content.publisher,
           .buffer = buffer.address};
@@ -143,6 +143,17 @@ void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
   if (found != shard.holders.end()) Reindex(turn, *found->second);
 }
 
+// Moves the deadline of `kind` from `from` to `to`; InfiniteFuture: there is none.
+void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& from, absl::Time to) {
+  if (from == to) return;
+  if (from != absl::InfiniteFuture()) {
+    deadline.at = from;
+    turn.state.deadlines.erase(deadline);
+  }
+  from = deadline.at = to;
+  if (to != absl::InfiniteFuture()) turn.state.deadlines.insert(deadline);
+}
+
 // Leaves the shard: no entry of it names the buffer as a holder any more.
 void LeaveShard(Turn& turn, Buffer& buffer) {
   Shard& shard = *buffer.shard;
@@ -225,6 +236,7 @@ void ClearContent(Turn& turn, Buffer& buffer) {
 
 void ClearFill(Turn& turn, Buffer& buffer) {
   SetRetry(turn, buffer, absl::InfiniteFuture());
+  SetLook(turn, buffer, absl::InfiniteFuture());
   buffer.fill.reset();
   buffer.sources_confirmed = false;
   turn.to_assign.erase(buffer.address);
@@ -363,13 +375,15 @@ void MoveReadersOfLeaving(Turn& turn, const Shard& shard) {
 }
 
 void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {
-  if (!buffer.fill.has_value() || buffer.fill->retry_at == at) return;
-  const auto deadline = [&](absl::Time when) {
-    return Deadline{.at = when, .kind = DeadlineKind::kRetry, .buffer = buffer.address};
-  };
-  turn.state.deadlines.erase(deadline(buffer.fill->retry_at));
-  buffer.fill->retry_at = at;
-  if (at != absl::InfiniteFuture()) turn.state.deadlines.insert(deadline(at));
+  if (!buffer.fill.has_value()) return;
+  MoveDeadline(turn, {.kind = DeadlineKind::kRetry, .buffer = buffer.address},
+               buffer.fill->retry_at, at);
+}
+
+void SetLook(Turn& turn, Buffer& buffer, absl::Time at) {
+  if (!buffer.fill.has_value()) return;
+  MoveDeadline(turn, {.kind = DeadlineKind::kPace, .buffer = buffer.address},
+               buffer.fill->pace.look_at, at);
 }
 
 std::vector<std::string> PlacesOf(const Location& location) {

@@ -75,6 +75,11 @@ absl::Status CheckFill(const RegistryState& state, const Buffer& buffer) {
           Deadline{.at = fill.retry_at, .kind = DeadlineKind::kRetry, .buffer = buffer.address})) {
     return Broken("a retry has its deadline", who);
   }
+  if (fill.pace.look_at != absl::InfiniteFuture() &&
+      !state.deadlines.contains(Deadline{
+          .at = fill.pace.look_at, .kind = DeadlineKind::kPace, .buffer = buffer.address})) {
+    return Broken("a look at the pace has its deadline", who);
+  }
   return absl::OkStatus();
 }
 
@@ -298,9 +303,11 @@ absl::Status CheckDeadlines(const RegistryState& state) {
       case DeadlineKind::kLease:
         if (!state.workers.contains(deadline.buffer.worker)) return Broken("deadline", "lease");
         break;
-      case DeadlineKind::kRetry: {
+      case DeadlineKind::kRetry:
+      case DeadlineKind::kPace: {
         const Buffer* buffer = FindBuffer(state, deadline.buffer);
-        if (buffer == nullptr || !buffer->fill.has_value()) return Broken("deadline", "retry");
+        if (buffer == nullptr || !buffer->fill.has_value())
+          return Broken("deadline", "retry or pace");
         break;
       }
       case DeadlineKind::kOperation: {

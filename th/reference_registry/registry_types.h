@@ -138,7 +138,8 @@ struct RegistryCounters {
   uint64_t updates_moved = 0, updates_not_available = 0, operations_failed = 0;
   uint64_t offloads = 0, offloads_released = 0;
   uint64_t notices = 0, retained_lost = 0;
-  uint64_t assignments = 0, sources_failed = 0, sources_suspected = 0, messages_refused = 0;
+  uint64_t assignments = 0, sources_failed = 0, sources_suspected = 0, sources_left = 0,
+           messages_refused = 0;
 };
 
 }  // namespace th

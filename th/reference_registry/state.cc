@@ -79,6 +79,10 @@ const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest
   return &*found->second.layout;
 }
 
+bool IsSuspected(const Worker& worker, absl::Time now) {
+  return now < worker.suspected_until || now < worker.slow_until;
+}
+
 Transaction* HeadOf(Replica& replica) {
   auto found = replica.pending.find(replica.finished.Next());
   return found == replica.pending.end() ? nullptr : &found->second;

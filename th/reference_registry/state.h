@@ -27,6 +27,8 @@
 #include "th/protocol/capability.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry_types.h"
+#include "th/scheduler/comparable_paces.h"
+#include "th/scheduler/slow_source.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
@@ -41,6 +43,8 @@ inline constexpr uint64_t kMaxQueuedOperations = 8;
 inline constexpr size_t kMaxResultsKept = 64;
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
+// Forms of one model whose readers' paces are compared; with one more all are forgotten.
+inline constexpr size_t kMaxFormsCompared = 64;
 
 struct Buffer;
 struct Group;
@@ -90,9 +94,27 @@ struct Exclusion {
   RankName name;
   BufferGeneration generation;  // a source that has moved on to another generation is a new source
   SourceFailure failure = SourceFailure::kClosed;
+  bool slow = false;  // it did not fail: the reader left it
   uint32_t tries = 0;
   absl::Time retry_at = absl::InfiniteFuture();
   std::string detail;
+};
+
+// How fast a fill gets what it lacks, as its reader told last; see pace.h.
+struct FillPace {
+  struct OfSource {
+    SourcePace
+        told;  // of the last reports, kSegmentsOfAPace segments at least where there are so many
+    Pace pace;
+  };
+  absl::Time told_at = absl::InfinitePast();
+  Pace total;
+  std::vector<OfSource> sources;                // at most kMaxPacesTold
+  absl::Time look_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
+  // The last source that it left for being slow.
+  absl::Time left_at = absl::InfinitePast();
+  BufferAddress left;
+  double pace_then = 0;
 };
 
 // A rank's part of an update from ReadyToFill until it is done.
@@ -106,6 +128,8 @@ struct Fill {
       absl::InfinitePast();  // until then the lack of any holder does not end it
   std::vector<Exclusion> exclusions;
   absl::Time retry_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
+  FillPace pace;
+  absl::Time asks_at = absl::InfinitePast();  // not given a source before: others come first
 };
 
 struct Buffer {
@@ -148,7 +172,9 @@ struct Worker {
   std::optional<ConnectionId> connection;  // none: the stream has broken, the lease still runs
   absl::Time last_heard;
   absl::Time lease_at;  // its kLease entry in RegistryState::deadlines
-  absl::Time suspected_until = absl::InfinitePast();  // a reader reported one of its buffers
+  absl::Time suspected_until = absl::InfinitePast();    // a reader reported one of its buffers
+  absl::Time slow_until = absl::InfinitePast();         // a reader left it for being slow
+  absl::Time slow_reader_until = absl::InfinitePast();  // it was no better off with another source
   // The end of its notice; infinite: it has none.
   absl::Time leaves_at = absl::InfiniteFuture();
   Lineage lineage;  // the newest that this worker was told of
@@ -337,6 +363,8 @@ struct Model {
   // Labels of the published versions; a withdrawn version's label is free.
   absl::flat_hash_map<std::string, VersionSequence> labels;
   std::map<std::string, Group> groups;
+  // By form: shards of one form are alike. At most kMaxFormsCompared.
+  absl::flat_hash_map<std::string, ComparablePaces> paces;
   absl::btree_set<ReplicaId> offloads;  // exactly its groups' replicas of offload buffers
   absl::flat_hash_map<std::string, CommandFinished> commands;  // by idempotency key
   std::deque<std::string> command_order;                       // oldest first; the same keys
@@ -359,6 +387,7 @@ enum class DeadlineKind : uint8_t {
   kLease = 3,           // of buffer.worker
   kRetry = 4,           // of the fill of `buffer`
   kOperation = 5,       // `operation` of `replica`
+  kPace = 6,            // of the fill of `buffer`
 };
 struct Deadline {
   absl::Time at;
@@ -418,6 +447,9 @@ void ForgetModel(RegistryState& state, const Model& model);
 Version* FindVersion(Model& model, VersionSequence version);
 const Version* FindVersion(const Model& model, VersionSequence version);
 const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest);
+
+// Whether readers take it after all others of its distance for what other readers told of it.
+bool IsSuspected(const Worker& worker, absl::Time now);
 
 // The operation that may make progress; null when none is pending.
 Transaction* HeadOf(Replica& replica);

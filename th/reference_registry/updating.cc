@@ -7,6 +7,7 @@
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/costs.h"
 #include "th/reference_registry/holders.h"
+#include "th/reference_registry/pace.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/resolution.h"
 #include "th/reference_registry/retention.h"
@@ -276,11 +277,23 @@ absl::Status RecordProgress::CanApply(const RegistryState& state) const {
         "progress of ", NameOf(reader).ToString(), " names segments beyond the ",
         reader.segment_count, " of its layout, or more than ", kMaxProgressRanges, " ranges"));
   }
+  const bool believable =
+      message.paces.size() <= kMaxPacesTold &&
+      std::all_of(message.paces.begin(), message.paces.end(), [&](const SourcePace& pace) {
+        return pace.bytes <= reader.bytes && pace.waited >= absl::ZeroDuration();
+      });
+  if (!believable) {
+    return absl::InvalidArgumentError(absl::StrCat("progress of ", NameOf(reader).ToString(),
+                                                   " names more bytes of a source than its ",
+                                                   reader.bytes, ", or too many sources"));
+  }
   return absl::OkStatus();
 }
 
 void RecordProgress::Apply(Turn& turn) const {
-  FindBuffer(turn.state, buffer)->content->segments = message.segments;
+  Buffer& reader = *FindBuffer(turn.state, buffer);
+  reader.content->segments = message.segments;
+  NotePaces(turn, reader, message.paces);
 }
 
 absl::Status CompleteFill::CanApply(const RegistryState& state) const {

@@ -105,6 +105,7 @@ struct Preference {
   bool suspected = false;
   uint64_t load = 0;
   bool publisher = false;
+  bool unproved = false;
   uint32_t chain = 0;
   BufferAddress buffer;
   friend auto operator<=>(const Preference&, const Preference&) = default;
@@ -151,6 +152,7 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
       preference.distance = TH_MUTATE(kIgnoreDistance, candidate.distance, Distance::kSameSite);
       preference.load = holder.readers;
       preference.publisher = holder.publisher;
+      preference.unproved = holder.readers >= ReadersAllowed(limits, holder);
       preference.chain = candidate.chain;
       break;
     case SchedulerPolicy::kDirect:
@@ -232,6 +234,14 @@ absl::StatusOr<SchedulerPolicy> ParseSchedulerPolicy(absl::string_view name) {
 bool ComesLast(const SchedulerLimits& limits, bool publisher, uint32_t chain) {
   if (limits.policy == SchedulerPolicy::kDirect) return !publisher;
   return limits.policy == SchedulerPolicy::kNearest && chain >= limits.max_chain;
+}
+
+uint32_t ReadersAllowed(const SchedulerLimits& limits, const SchedulerHolder& holder) {
+  if (holder.complete || holder.segments == 0 || 2 * holder.segments_held >= holder.segments) {
+    return limits.max_readers_per_source;
+  }
+  const uint32_t proved = 4 * holder.segments_held >= holder.segments ? 2 : 1;
+  return std::min(proved, limits.max_readers_per_source);
 }
 
 std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,

@@ -105,7 +105,13 @@ SchedulerHolder Own() {
 }
 
 void Load1(SchedulerHolder& holder) { holder.readers = 1; }
+void Load2(SchedulerHolder& holder) { holder.readers = 2; }
 void Load4(SchedulerHolder& holder) { holder.readers = 4; }
+template <uint64_t held>
+void Has(SchedulerHolder& holder) {
+  holder.segments = 100;
+  holder.segments_held = held;
+}
 void Publisher(SchedulerHolder& holder) { holder.publisher = true; }
 void Suspect(SchedulerHolder& holder) { holder.suspected = true; }
 void Leaves(SchedulerHolder& holder) { holder.leaving = true; }
@@ -172,6 +178,18 @@ INSTANTIATE_TEST_SUITE_P(
                      {With(Complete(1, "here"), Load4), Complete(2)},
                      {2}},
         ScheduleCase{"AtItsReaderLimitWhenThereIsNoOther", {With(Complete(1), Load4)}, {1}},
+        ScheduleCase{"AtOneReaderEachThePartialOneWithAQuarter",
+                     {With(Complete(9), Away), With(With(Filling(1, {9}), Load1), Has<24>),
+                      With(With(Filling(2, {9}), Load1), Has<25>)},
+                     {2}},
+        ScheduleCase{"AtTwoReadersEachThePartialOneWithHalf",
+                     {With(Complete(9), Away), With(With(Filling(1, {9}), Load2), Has<49>),
+                      With(With(Filling(2, {9}), Load2), Has<50>)},
+                     {2}},
+        ScheduleCase{"LessLoadedBeforeProved",
+                     {With(Complete(9), Away), With(With(Filling(1, {9}), Load2), Has<50>),
+                      With(With(Filling(2, {9}), Load1), Has<0>)},
+                     {2}},
         ScheduleCase{"ChainLimitAfterLoadedOnes",
                      {With(Complete(1), Load1), Filling(2, {1})},
                      {1},

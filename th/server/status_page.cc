@@ -90,6 +90,8 @@ constexpr CounterRow kCounters[] = {
      "Sources that a reader gave up."},
     {"tensorhub_sources_suspected_total", &RegistryCounters::sources_suspected,
      "Sources that sent wrong bytes and were kept."},
+    {"tensorhub_sources_left_total", &RegistryCounters::sources_left,
+     "Sources that a reader was moved away from for being slow."},
     {"tensorhub_messages_refused_total", &RegistryCounters::messages_refused,
      "Messages that broke a rule."},
 };

@@ -13,6 +13,7 @@ namespace {
 // A tick that is later than this means that this process did not run: nobody else is blamed for it.
 constexpr absl::Duration kLateTick = absl::Milliseconds(100);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
+constexpr absl::Duration kQuietProgressInterval = absl::Milliseconds(250);
 
 PipelineReplicator::Spec CoreSpec(const SimulatedBuffer& buffer, const ClusterSpec& spec,
                                   const StartFill& start) {
@@ -33,7 +34,8 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
       version_(start.version),
       core_(CoreSpec(*buffer, worker->cluster().spec(), start),
             worker->cluster().spec().replicator),
-      told_segments_(start.resume.count()) {
+      told_segments_(start.resume.count()),
+      began_at_(worker->now()) {
   Judge& judge = worker_->cluster().judge();
   for (const SegmentRange& range : start.resume.ranges()) {
     for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
@@ -322,10 +324,20 @@ void SimulatedFill::ReportSuspected() {
 
 void SimulatedFill::ReportProgress() {
   const uint64_t segments = core_.held().count();
-  if (segments == told_segments_ || worker_->now() - told_at_ < kProgressInterval) return;
+  const absl::Time now = worker_->now();
+  const bool quiet = segments == told_segments_;
+  const absl::Duration pause = quiet ? now - std::max(told_at_, began_at_) - kQuietProgressInterval
+                                     : now - told_at_ - kProgressInterval;
+  if (pause < absl::ZeroDuration()) return;
   told_segments_ = segments;
-  told_at_ = worker_->now();
-  events_.push_back(FillProgressed{{core_.held(), core_.bytes_held()}});
+  told_at_ = now;
+  FillReport report{core_.held(), core_.bytes_held()};
+  for (const Source& source : sources_) {
+    if (!source.open) continue;
+    report.paces.push_back({source.assigned.buffer, core_.bytes_from(source.index),
+                            core_.waited_for(source.index, now)});
+  }
+  events_.push_back(FillProgressed{std::move(report)});
 }
 
 // ---- the end

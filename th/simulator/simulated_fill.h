@@ -137,6 +137,7 @@ class SimulatedFill {
   bool wrote_ = false, told_received_ = false, told_complete_ = false, told_failed_ = false;
   uint32_t rounds_seen_ = 0;
   uint64_t told_segments_ = 0;
+  const absl::Time began_at_;
   absl::Time told_at_;
   bool ticking_ = false;
   absl::Time ticked_at_;

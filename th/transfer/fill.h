@@ -36,6 +36,7 @@ struct FillSourceReport {
   uint64_t bytes = 0;             // accepted
   uint32_t corrupt_segments = 0;  // any: the source is suspected; too many: it has failed
   absl::Duration active;          // from the first to the last byte
+  absl::Duration waited;          // something asked of it was outstanding
   bool failed = false;
   std::string failure;
   bool replaced = false;  // let go for the sources of a newer assignment
@@ -63,7 +64,8 @@ class FillObserver {
  public:
   virtual ~FillObserver() = default;
   virtual void OnFirstWrite() = 0;
-  virtual void OnProgress() = 0;  // at most twenty times a second; read status()
+  // At most twenty times a second, and four while nothing arrives; read status().
+  virtual void OnProgress() = 0;
   // All received and checked; the sources have been let go. Again after a list that was wrong.
   virtual void OnAllReceived() = 0;
   virtual void OnComplete(Digest root) = 0;     // all received, checked, the root agrees

@@ -16,6 +16,8 @@ constexpr absl::Duration kTick = absl::Milliseconds(20);
 // A tick that is later than this means that this process did not run: nobody else is blamed for it.
 constexpr absl::Duration kLateTick = absl::Milliseconds(100);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
+// Without a byte since: how long sources have been waited for is news too.
+constexpr absl::Duration kQuietProgressInterval = absl::Milliseconds(250);
 
 PipelineReplicator::Spec CoreSpec(const FillSpec& spec) {
   const ShardLayout& layout = spec.store->layout();
@@ -452,7 +454,11 @@ void FillState::ReportProgressOnFillThread(absl::Time now) {
     if (stopping_) return;
     bytes = core_.bytes_held();
   }
-  if (bytes == progress_bytes_ || now - progress_at_ < kProgressInterval) return;
+  const bool quiet = bytes == progress_bytes_;
+  const absl::Duration pause =
+      quiet ? now - std::max(progress_at_, began_at_) - kQuietProgressInterval
+            : now - progress_at_ - kProgressInterval;
+  if (pause < absl::ZeroDuration()) return;
   progress_bytes_ = bytes;
   progress_at_ = now;
   observer_->OnProgress();
@@ -548,6 +554,7 @@ FillStatus FillState::status() const {
                     .rerouted_bytes = rerouted_bytes_,
                     .reread_bytes = discarded_bytes_ + cut_bytes_->load(),
                     .peak_extra_bytes = extra_->peak()};
+  const absl::Time now = MonotonicNow();
   for (const auto& source : sources_) {
     const bool any = source->last_byte > source->first_byte;
     status.sources.push_back(
@@ -558,6 +565,7 @@ FillStatus FillState::status() const {
          .bytes = core_.bytes_from(source->index),
          .corrupt_segments = core_.corrupt_from(source->index),
          .active = any ? source->last_byte - source->first_byte : absl::ZeroDuration(),
+         .waited = core_.waited_for(source->index, now),
          .failed = !source->failure.empty(),
          .failure = source->failure,
          .replaced = source->replaced,

@@ -17,6 +17,7 @@
 #include "th/protocol/messages.h"
 #include "th/transfer/extra_bytes.h"
 #include "th/transfer/fill.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/transfer/task_thread.h"
 #include "th/transfer/transport.h"
 
@@ -133,6 +134,7 @@ class FillState : public std::enable_shared_from_this<FillState> {
   uint64_t rerouted_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t discarded_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of whole segments
 
+  const absl::Time began_at_ = MonotonicNow();
   // The fill thread only.
   AssignmentId assignment_;
   std::vector<AssignedSource> assigned_;

@@ -22,7 +22,7 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
     case 5:
       return ShardSealed{BufferId(SmallNumber()), VersionSequence(Number()), SomeDigest()};
     case 6:
-      return FillProgress{Key(), VersionSequence(Number()), Segments()};
+      return FillProgress{Key(), VersionSequence(Number()), Segments(), Paces()};
     case 7:
       return RankDone{Key(), SmallNumber(), SomeCost()};
     case 8:
@@ -185,6 +185,14 @@ std::string MessageGenerator::RawBytes() {
 
 absl::Duration MessageGenerator::SomeDuration() {
   return absl::Nanoseconds(static_cast<int64_t>(Below(uint64_t{1} << 50)));
+}
+
+std::vector<SourcePace> MessageGenerator::Paces() {
+  std::vector<SourcePace> paces(Below(kMaxPacesTold + 1));
+  for (SourcePace& pace : paces) {
+    pace = {Buffer(), Number(), absl::Microseconds(Below(uint64_t{1} << 40))};
+  }
+  return paces;
 }
 
 absl::Status MessageGenerator::SomeStatus() { return Coin() ? absl::OkStatus() : Failure(); }

@@ -42,6 +42,7 @@ class MessageGenerator {
   VersionInfo Version();
   Attributes SomeAttributes();
   SegmentSet Segments();
+  std::vector<SourcePace> Paces();
   Endpoint SomeEndpoint();
   Location SomeLocation();
   RankName SomeRank();

@@ -1,5 +1,7 @@
 #include "th/wire/worker_message.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -40,6 +42,24 @@ absl::StatusOr<HeldVersion> HeldFromProto(const pb::HeldVersion& in) {
                 return BufferAddressFromProto(source);
               });
   return reader.Finish(std::move(out));
+}
+
+pb::SourcePace PaceToProto(const SourcePace& pace) {
+  pb::SourcePace out;
+  *out.mutable_source() = ToProto(pace.source);
+  out.set_bytes(pace.bytes);
+  const absl::Duration waited = std::clamp(pace.waited, absl::ZeroDuration(), kMaxDurationOnWire);
+  out.set_waited_us(static_cast<uint64_t>(absl::ToInt64Microseconds(waited)));
+  return out;
+}
+
+absl::StatusOr<SourcePace> PaceFromProto(const pb::SourcePace& in) {
+  FieldReader reader;
+  SourcePace out{.source = BufferAddressFromProto(in.source()), .bytes = in.bytes()};
+  const uint64_t longest = static_cast<uint64_t>(absl::ToInt64Microseconds(kMaxDurationOnWire));
+  reader.Check(in.waited_us() <= longest, "waited_us", "is too long");
+  if (in.waited_us() <= longest) out.waited = absl::Microseconds(in.waited_us());
+  return reader.Finish(out);
 }
 
 pb::FinishedOperation FinishedToProto(const FinishedOperation& finished) {
@@ -179,6 +199,10 @@ struct Encode {
     *out.mutable_key() = ToProto(in.key);
     out.set_version(in.version.value);
     *out.mutable_segments() = ToProto(in.segments);
+    for (const SourcePace& pace : in.paces) {
+      if (static_cast<size_t>(out.paces_size()) == kMaxPacesTold) break;
+      *out.add_paces() = PaceToProto(pace);
+    }
   }
   void operator()(const RankDone& in) const {
     *frame.mutable_rank_done()->mutable_key() = ToProto(in.key);
@@ -307,6 +331,7 @@ absl::StatusOr<WorkerMessage> Decode(const pb::FillProgress& in) {
                    .version = VersionSequence(in.version())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Nested("segments", FromProto(in.segments()), out.segments);
+  reader.Each("paces", in.paces(), kMaxPacesTold, out.paces, PaceFromProto);
   return reader.Finish(WorkerMessage(std::move(out)));
 }
 

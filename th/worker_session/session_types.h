@@ -80,6 +80,7 @@ struct UnpublishRequest {
 struct FillReport {
   SegmentSet held;
   uint64_t bytes_held = 0;
+  std::vector<SourcePace> paces = {};  // of the sources in use, since each was opened
 };
 
 // ---------------------------------------------------------------------------------------------

@@ -274,7 +274,10 @@ void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const Assi
     if (!update.sources.emplace(source.buffer, source).second) continue;
     set.sources.push_back(source);
   }
-  if (!set.sources.empty()) update.sourced_at = std::min(update.sourced_at, now);
+  if (!set.sources.empty() && update.sourced_at == absl::InfiniteFuture()) {
+    update.sourced_at = now;
+    update.next_progress = now + std::min(kFirstProgress, state.membership.progress_interval);
+  }
   update.why_no_source = set.sources.empty() ? assigned.why_empty : "";
   state.Emit(std::move(set));
 }

@@ -1,0 +1,63 @@
+// A source that is slow but not silent, for real: its uplink is capped, the others' are not.
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/client/client.h"
+#include "th/client/test_cluster.h"
+#include "th/client/test_worker.h"
+
+namespace th {
+namespace {
+
+using ::th::testing::BackgroundUpdate;
+using ::th::testing::TestServer;
+using ::th::testing::TestShard;
+using ::th::testing::Worker;
+
+constexpr size_t kBytes = 40'000'000;
+constexpr uint64_t kUplink = 20'000'000;
+constexpr uint64_t kSlowUplink = 1'000'000;  // forty seconds for the shard
+
+std::map<std::string, uint64_t> BytesFrom(const UpdateResult& result) {
+  std::map<std::string, uint64_t> bytes;
+  for (const SourceShare& source : result.sources) bytes[source.name] += source.bytes;
+  return bytes;
+}
+
+TEST(SlowSourceTest, AReaderLeavesItForOneThatIsFaster) {
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer", TestShard(kBytes), kUplink);
+  Worker slow = Worker::Make(server, "slow", TestShard(kBytes), kSlowUplink);
+  Worker reader = Worker::Make(server, "reader", TestShard(kBytes), kUplink);
+  trainer.shard.FillWith(5);
+  ASSERT_OK(trainer.PublishAndWait(1));
+  // What the trainer gives this one is what the reader is compared with.
+  ASSERT_OK(slow.buffer.Update(Latest()).status());
+
+  BackgroundUpdate update(reader);  // a rollout that holds it comes before the trainer
+  ASSERT_OK(update.Wait().status());
+  EXPECT_TRUE(update.result->moved());
+  EXPECT_TRUE(reader.shard.HasContentOf(5));
+  EXPECT_GE(update.result->reroutes, 1u);
+  auto bytes = BytesFrom(*update.result);
+  EXPECT_GT(bytes.count("slow/0"), 0u);
+  EXPECT_GT(bytes["trainer/0"], kBytes / 2);
+}
+
+TEST(SlowSourceTest, WithNobodyElseItIsKept) {
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer", TestShard(4'000'000), kSlowUplink);
+  Worker reader = Worker::Make(server, "reader", TestShard(4'000'000), kUplink);
+  trainer.shard.FillWith(5);
+  ASSERT_OK(trainer.PublishAndWait(1));
+  ASSERT_OK_AND_ASSIGN(const UpdateResult result, reader.buffer.Update(Latest()));
+  EXPECT_EQ(result.reroutes, 0u);
+  EXPECT_TRUE(reader.shard.HasContentOf(5));
+}
+
+}  // namespace
+}  // namespace th
