@@ -8,8 +8,8 @@
 namespace th::registry {
 namespace {
 
-const char* PhaseName(const Replica& replica) {
-  switch (replica.phase) {
+const char* NameOf(ReplicaPhase phase) {
+  switch (phase) {
     case ReplicaPhase::kIdle:
       return "idle";
     case ReplicaPhase::kPublishing:
@@ -19,8 +19,14 @@ const char* PhaseName(const Replica& replica) {
     case ReplicaPhase::kDraining:
       return "draining";
     case ReplicaPhase::kHolding:
-      break;
+      return "holding";
   }
+  return "unknown";
+}
+
+// Replicas that hold are told apart: who published and who received.
+const char* StateName(const Replica& replica) {
+  if (replica.phase != ReplicaPhase::kHolding) return NameOf(replica.phase);
   const bool published =
       std::all_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
         return entry.second->content.has_value() && entry.second->content->publisher;
@@ -68,7 +74,7 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
   CatalogReplica listed{.group = replica.group->name,
                         .buffer_name = replica.buffer_name,
                         .form = replica.form,
-                        .state = PhaseName(replica),
+                        .state = StateName(replica),
                         .temporary = replica.offload};
   for (const auto& [rank, buffer] : replica.buffers) {
     listed.publisher |= buffer->content.has_value() && buffer->content->publisher;
@@ -124,6 +130,16 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
 }
 
 }  // namespace
+
+absl::string_view ReplicaPhaseName(const RegistryState& state, const ModelKey& key,
+                                   const std::string& group, const std::string& buffer_name) {
+  const Model* const model = FindModel(state, key);
+  if (model == nullptr) return "";
+  const auto found = model->groups.find(group);
+  if (found == model->groups.end()) return "";
+  const auto replica = found->second.replicas.find(buffer_name);
+  return replica == found->second.replicas.end() ? "" : NameOf(replica->second.phase);
+}
 
 Catalog ListCatalog(const RegistryState& state, const std::string& run, const std::string& model,
                     absl::Time now) {

@@ -14,6 +14,10 @@ namespace th::registry {
 Catalog ListCatalog(const RegistryState& state, const std::string& run, const std::string& model,
                     absl::Time now);
 
+// The phase of one replica, in the words of docs/protocol/registry.md; empty: there is none.
+absl::string_view ReplicaPhaseName(const RegistryState& state, const ModelKey& key,
+                                   const std::string& group, const std::string& buffer_name);
+
 }  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_LISTING_H_

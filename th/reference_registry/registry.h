@@ -25,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/protocol/catalog.h"
 #include "th/protocol/messages.h"
@@ -65,6 +66,11 @@ class Registry {
   absl::StatusOr<VersionInfo> Resolve(const ModelKey& key, const VersionSelector& selector) const;
   // The layout with this digest. NOT_FOUND.
   absl::StatusOr<ShardLayout> FindLayout(const Digest& digest) const;
+
+  // "idle", "publishing", "holding", "filling" or "draining" (docs/protocol/registry.md); empty: no
+  // such replica. Cheap, for those who watch a fleet's every step.
+  absl::string_view ReplicaPhaseName(const ModelKey& key, const std::string& group,
+                                     const std::string& buffer_name) const;
 
   const RegistryCounters& counters() const;
   size_t worker_count() const;
