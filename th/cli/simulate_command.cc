@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "th/cli/command.h"
@@ -45,6 +46,7 @@ struct Totals {
   uint64_t seeds = 0, events = 0, faults = 0, segments = 0;
   uint64_t operations_done = 0, operations_failed = 0;
   uint64_t failed_seeds = 0;
+  TransitionCoverage coverage;
   std::vector<Failure> failures;
 };
 
@@ -74,11 +76,37 @@ void RunSeed(const SimulateFlags& flags, uint64_t seed, Totals* totals) {
   totals->segments += result.segments;
   totals->operations_done += result.operations_done;
   totals->operations_failed += result.operations_failed;
+  totals->coverage.Add(result.coverage);
   if (result.violations.empty()) return;
   if (++totals->failed_seeds > kMaxFailuresTold) return;
   spec.trace = nullptr;
   totals->failures.push_back(FindSmallestFailure(spec, result));
   Tell(totals->failures.back());
+}
+
+nlohmann::json ToJson(const TransitionCoverage& coverage) {
+  nlohmann::json tables;
+  for (TransitionTable table : kTransitionTables) {
+    nlohmann::json impossible = nlohmann::json::object();
+    for (const DrawnTransition& drawn : TransitionsOf(table)) {
+      if (!drawn.why_not_here.empty()) impossible[drawn.name] = drawn.why_not_here;
+    }
+    tables[std::string(TransitionTableName(table))] = {{"taken", coverage.taken(table)},
+                                                       {"possible", coverage.possible(table)},
+                                                       {"not_taken", coverage.NotTaken(table)},
+                                                       {"impossible", std::move(impossible)}};
+  }
+  return tables;
+}
+
+std::string CoverageText(const TransitionCoverage& coverage) {
+  std::string text = absl::StrCat("coverage: ", coverage.Summary());
+  for (TransitionTable table : kTransitionTables) {
+    for (const std::string& name : coverage.NotTaken(table)) {
+      absl::StrAppend(&text, "\n  not taken: ", TransitionTableName(table), ": ", name);
+    }
+  }
+  return text;
 }
 
 nlohmann::json ToJson(const SimulateFlags& flags, const Totals& totals, double seconds) {
@@ -99,6 +127,7 @@ nlohmann::json ToJson(const SimulateFlags& flags, const Totals& totals, double s
           {"segments", totals.segments},
           {"operations_done", totals.operations_done},
           {"operations_failed", totals.operations_failed},
+          {"coverage", ToJson(totals.coverage)},
           {"failures", std::move(failures)}};
 }
 
@@ -119,9 +148,9 @@ ExitStatus RunSimulate(const SimulateFlags& flags) {
       ToJson(flags, totals, seconds),
       absl::StrFormat(
           "%s: %d seeds, %d with violations; %d events, %d faults, %d segments received "
-          "in %.1f s",
+          "in %.1f s\n%s",
           totals.failed_seeds == 0 ? "GOOD" : "BAD", totals.seeds, totals.failed_seeds,
-          totals.events, totals.faults, totals.segments, seconds));
+          totals.events, totals.faults, totals.segments, seconds, CoverageText(totals.coverage)));
   return totals.failed_seeds == 0 ? ExitStatus::kOk : ExitStatus::kFailed;
 }
 

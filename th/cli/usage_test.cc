@@ -67,6 +67,12 @@ TEST(UsageTest, SimulateRunsItsSeedsAndSaysHowItWent) {
   EXPECT_EQ(run.json()["violations"], 0);
   EXPECT_GE(run.json()["events"], 3'000);
   EXPECT_GE(run.json()["faults"], 9);
+  for (const char* table : {"contract", "session", "replica"}) {
+    const nlohmann::json covered = run.json()["coverage"][table];
+    EXPECT_GT(covered["taken"], 0) << table;
+    EXPECT_EQ(covered["taken"].get<size_t>() + covered["not_taken"].size(), covered["possible"])
+        << table;
+  }
 }
 
 std::string ScenarioFile(const std::string& name, const std::string& more) {

@@ -8,8 +8,8 @@
 namespace th::registry {
 namespace {
 
-const char* PhaseName(const Replica& replica) {
-  switch (replica.phase) {
+const char* NameOf(ReplicaPhase phase) {
+  switch (phase) {
     case ReplicaPhase::kIdle:
       return "idle";
     case ReplicaPhase::kPublishing:
@@ -19,8 +19,14 @@ const char* PhaseName(const Replica& replica) {
     case ReplicaPhase::kDraining:
       return "draining";
     case ReplicaPhase::kHolding:
-      break;
+      return "holding";
   }
+  return "unknown";
+}
+
+// Replicas that hold are told apart: who published, who received, and who is about to go.
+const char* StateName(const Replica& replica) {
+  if (replica.phase != ReplicaPhase::kHolding) return NameOf(replica.phase);
   const bool leaving =
       std::any_of(replica.buffers.begin(), replica.buffers.end(),
                   [](const auto& entry) { return entry.second->worker->leaving(); });
@@ -78,7 +84,7 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
   CatalogReplica listed{.group = replica.group->name,
                         .buffer_name = replica.buffer_name,
                         .form = replica.form,
-                        .state = PhaseName(replica),
+                        .state = StateName(replica),
                         .temporary = IsTemporary(replica),
                         .seed = replica.seed};
   if (!replica.pending.empty()) {
@@ -143,6 +149,16 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
 }
 
 }  // namespace
+
+absl::string_view ReplicaPhaseName(const RegistryState& state, const ModelKey& key,
+                                   const std::string& group, const std::string& buffer_name) {
+  const Model* const model = FindModel(state, key);
+  if (model == nullptr) return "";
+  const auto found = model->groups.find(group);
+  if (found == model->groups.end()) return "";
+  const auto replica = found->second.replicas.find(buffer_name);
+  return replica == found->second.replicas.end() ? "" : NameOf(replica->second.phase);
+}
 
 Catalog ListCatalog(const RegistryState& state, const std::string& run, const std::string& model,
                     absl::Time now) {

@@ -17,6 +17,9 @@ Catalog ListCatalog(const RegistryState& state, const std::string& run, const st
 
 // Every model in figures, without a look at each rank's progress.
 std::vector<ModelFigures> ListFigures(const RegistryState& state);
+// The phase of one replica, in the words of docs/protocol/registry.md; empty: there is none.
+absl::string_view ReplicaPhaseName(const RegistryState& state, const ModelKey& key,
+                                   const std::string& group, const std::string& buffer_name);
 
 }  // namespace th::registry
 

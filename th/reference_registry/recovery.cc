@@ -127,6 +127,8 @@ void SettlePhase(Turn& turn, Buffer& buffer) {
     return SetPhase(turn, replica, ReplicaPhase::kDraining, content.version);
   }
   if (replica.phase == ReplicaPhase::kHolding && replica.version == content.version) {
+    // It said that it was done, and is not.
+    if (!content.complete && !turn.state.adopting) return InvalidateReplica(turn, replica);
     if (content.complete) buffer.content->committed = true;
     return Reindex(turn, buffer);
   }

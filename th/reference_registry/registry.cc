@@ -95,6 +95,11 @@ absl::StatusOr<ShardLayout> Registry::FindLayout(const Digest& digest) const {
 
 std::vector<ModelFigures> Registry::Figures() const { return registry::ListFigures(impl_->state); }
 
+absl::string_view Registry::ReplicaPhaseName(const ModelKey& key, const std::string& group,
+                                             const std::string& buffer_name) const {
+  return registry::ReplicaPhaseName(impl_->state, key, group, buffer_name);
+}
+
 const RegistryCounters& Registry::counters() const { return impl_->state.counters; }
 
 size_t Registry::worker_count() const { return impl_->state.workers.size(); }

@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/protocol/catalog.h"
 #include "th/protocol/messages.h"
@@ -69,6 +70,12 @@ class Registry {
 
   // Every model, by key. Looks at each rank once and copies nothing of it: for scrapes.
   std::vector<ModelFigures> Figures() const;
+
+  // "idle", "publishing", "holding", "filling" or "draining" (docs/protocol/registry.md); empty: no
+  // such replica. Cheap, for those who watch a fleet's every step.
+  absl::string_view ReplicaPhaseName(const ModelKey& key, const std::string& group,
+                                     const std::string& buffer_name) const;
+
   const RegistryCounters& counters() const;
   size_t worker_count() const;
 

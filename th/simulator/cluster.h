@@ -34,6 +34,7 @@
 #include "th/simulator/seeded_random.h"
 #include "th/simulator/simulated_server.h"
 #include "th/simulator/simulated_worker.h"
+#include "th/simulator/transition_coverage.h"
 #include "th/worker_session/session_types.h"
 
 namespace th {
@@ -57,6 +58,8 @@ struct ClusterSpec {
   uint32_t check_registry_every = 1;
   // If set, hears what happens, in words: for people who look for the cause of a violation.
   std::function<void(const std::string&)> trace;
+  // If set, notes which steps of the drawn transition tables are taken; it outlives the cluster.
+  TransitionCoverage* coverage = nullptr;
 };
 
 class Cluster {

@@ -51,6 +51,7 @@ class RandomRun {
   const RandomRunSpec spec_;
   SeededRandom random_;
   SeededRandom seeding_random_;
+  TransitionCoverage coverage_;
   Cluster cluster_;
   uint32_t sites_ = 1, hosts_ = 1;
   bool groups_have_sites_ = false;  // of their own; else their ranks are anywhere
@@ -74,6 +75,7 @@ RandomRun::RandomRun(const RandomRunSpec& spec)
 ClusterSpec RandomRun::DrawCluster() {
   ClusterSpec spec;
   spec.trace = spec_.trace;
+  spec.coverage = &coverage_;
   spec.seed = random_.Next();
   spec.jitter = random_.Between(absl::ZeroDuration(), absl::Milliseconds(3));
   spec.segment_count = 4 + random_.Below(28);
@@ -321,6 +323,7 @@ RandomRunResult RandomRun::Run() {
   }
   result_.events = cluster_.deliveries();
   result_.violations = cluster_.judge().violations();
+  result_.coverage = coverage_;
   return std::move(result_);
 }
 

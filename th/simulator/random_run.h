@@ -16,6 +16,7 @@
 
 #include "absl/time/time.h"
 #include "th/simulator/fault_schedule.h"
+#include "th/simulator/transition_coverage.h"
 
 namespace th {
 
@@ -41,6 +42,7 @@ struct RandomRunResult {
   uint64_t segments = 0;         // accepted by readers
   uint64_t operations_done = 0;  // by ranks
   uint64_t operations_failed = 0;
+  TransitionCoverage coverage;  // of the drawn transition tables
 };
 
 RandomRunResult RunAtRandom(const RandomRunSpec& spec);

@@ -14,6 +14,11 @@ namespace {
 // How long a worker takes to find out that nobody listens.
 constexpr absl::Duration kRefusedAfter = absl::Milliseconds(2);
 
+ReplicaObserver::Rank RankOf(const SimulatedWorker& worker) {
+  return {worker.spec().key, worker.spec().name, worker.spec().ranks, kSimulatedBufferName,
+          worker.buffer_id()};
+}
+
 Location ServerLocation(const std::string& site) {
   Location location;
   location.host = "server";
@@ -25,7 +30,8 @@ Location ServerLocation(const std::string& site) {
 
 SimulatedServer::SimulatedServer(Cluster* cluster)
     : SimulatedProcess(cluster->queue(), ServerLocation(cluster->spec().server_site)),
-      cluster_(cluster) {
+      cluster_(cluster),
+      observer_(cluster->spec().coverage) {
   Start();
 }
 
@@ -99,9 +105,13 @@ void SimulatedServer::Send(SimulatedWorker* worker, ConnectionId connection,
   if (stream == streams_.end()) return;
   cluster_->Carry(
       *worker, this, &stream->second.up, [this, connection, message = std::move(message)] {
-        if (!streams_.contains(connection)) return;
-        RunRegistry(
-            [&](Registry& registry) { return registry.HandleMessage(connection, message, now()); });
+        const auto from = streams_.find(connection);
+        if (from == streams_.end()) return;
+        RunRegistry([&](Registry& registry) {
+          return observer_.Watch(
+              registry, [worker = from->second.worker] { return RankOf(*worker); }, message,
+              [&] { return registry.HandleMessage(connection, message, now()); });
+        });
       });
 }
 
@@ -143,7 +153,13 @@ void SimulatedServer::CarryOut(RegistryEffects effects) {
 
 void SimulatedServer::HandleWake() {
   if (now() < registry_->NextDeadline()) return WakeAt(registry_->NextDeadline());
-  RunRegistry([&](Registry& registry) { return registry.HandleTick(now()); });
+  const auto group_of = [this](ConnectionId connection) {
+    const auto stream = streams_.find(connection);
+    return stream == streams_.end() ? "" : stream->second.worker->spec().name.group;
+  };
+  RunRegistry([&](Registry& registry) {
+    return observer_.WatchTick(registry, group_of, [&] { return registry.HandleTick(now()); });
+  });
 }
 
 }  // namespace th

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry.h"
+#include "th/simulator/replica_observer.h"
 #include "th/simulator/simulated_process.h"
 #include "th/weights/identifiers.h"
 
@@ -45,6 +46,7 @@ class SimulatedServer : public SimulatedProcess {
   Epoch epoch_;
   DurableState durable_;
   std::unique_ptr<Registry> registry_;
+  ReplicaObserver observer_;
   absl::Time stopped_at_;
   uint64_t registry_events_ = 0;
   uint64_t connections_ = 0;

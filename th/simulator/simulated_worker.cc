@@ -33,11 +33,11 @@ SimulatedWorker::SimulatedWorker(Cluster* cluster, WorkerSpec spec, std::string 
       spec_(std::move(spec)),
       name_(spec_.name.ToString()),
       address_(std::move(address)),
-      session_(OptionsOf(spec_, address_), cluster->spec().session) {}
+      session_(OptionsOf(spec_, address_), cluster->spec().session, cluster->spec().coverage) {}
 
 void SimulatedWorker::Begin() {
   session_.Start(now());
-  const std::string name = "weights";
+  const std::string name = kSimulatedBufferName;
   const auto buffer =
       session_.RegisterBuffer(name, kDefaultForm, cluster_->LayoutOf(spec_.shard), now());
   if (!buffer.ok()) return cluster_->judge().Violated(std::string(buffer.status().message()));

@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry_types.h"
+#include "th/simulator/observed_session.h"
 #include "th/simulator/simulated_buffer.h"
 #include "th/simulator/simulated_fill.h"
 #include "th/simulator/simulated_process.h"
@@ -38,6 +39,9 @@ enum class WaitsFor : uint8_t {
   kSums,    // an update: the publisher's sums, which every segment agreed with one by one
   kGroup,   // the other ranks, and the server's word that all are there
 };
+
+// Of every worker's own buffer.
+inline constexpr char kSimulatedBufferName[] = "weights";
 
 struct WorkerSpec {
   ModelKey key = {"r1", "qwen3"};
@@ -135,7 +139,7 @@ class SimulatedWorker : public SimulatedProcess {
 
   // ---- for its parts
   Cluster& cluster() { return *cluster_; }
-  WorkerSession& mutable_session() { return session_; }
+  ObservedSession& mutable_session() { return session_; }
   void CountAccepted(const std::string& source);
   void CountLost() { ++sources_lost_; }
   void CountCorrupt() { ++corrupt_segments_; }
@@ -184,7 +188,7 @@ class SimulatedWorker : public SimulatedProcess {
   const WorkerSpec spec_;
   const std::string name_;  // "rollout-3/1"
   const std::string address_;
-  WorkerSession session_;
+  ObservedSession session_;
   BufferId buffer_id_;
   OnRetention on_retention_ = OnRetention::kDrop;
   WhenSeeding when_seeding_ = WhenSeeding::kWait;

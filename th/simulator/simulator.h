@@ -13,5 +13,7 @@
 #include "th/simulator/scenario_result.h"
 #include "th/simulator/scenario_run.h"
 #include "th/simulator/timeline_picture.h"
+#include "th/simulator/transition_coverage.h"
+#include "th/simulator/transition_tables.h"
 
 #endif  // TH_SIMULATOR_SIMULATOR_H_

@@ -1,0 +1,283 @@
+#include "th/simulator/session_observer.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace th {
+namespace {
+
+// "update step-2: filling, 4 of 10 segments from 1 sources" -> "update filling".
+std::string ShortName(absl::string_view text) {
+  if (!absl::StartsWith(text, "update") || absl::EndsWith(text, "copying"))
+    return std::string(text);
+  const size_t colon = text.find(": ");
+  if (colon == absl::string_view::npos) return std::string(text);
+  absl::string_view phase = text.substr(colon + 2);
+  phase = phase.substr(0, phase.find(", "));
+  if (phase == "waiting for an earlier drain") phase = "beginning";
+  if (phase == "there already") phase = "holding";
+  return absl::StrCat("update ", phase);
+}
+
+absl::string_view KindName(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kPublish:
+      return "publish";
+    case OperationKind::kUnpublish:
+      return "unpublish";
+    case OperationKind::kUpdate:
+      return "update";
+  }
+  return "none";
+}
+
+bool IsOfKind(absl::string_view operation, absl::string_view kind) {
+  return absl::StartsWith(operation, kind) &&
+         (operation.size() == kind.size() || operation[kind.size()] == ' ');
+}
+
+// The operation that an event is about: the one of its kind, else the newest. Empty: none.
+std::string OperationOf(const SessionObserver::Moment& moment, std::optional<OperationKind> kind) {
+  if (!kind.has_value()) return moment.operations.empty() ? "" : moment.operations.back();
+  for (const std::string& operation : moment.operations) {
+    if (IsOfKind(operation, KindName(*kind))) return operation;
+  }
+  return "";
+}
+
+// A phase as the table names it.
+std::string PhaseOf(const SessionObserver::Moment& moment, std::optional<OperationKind> kind) {
+  const std::string operation = OperationOf(moment, kind);
+  if (operation.empty()) {
+    if (moment.state == BufferState::kWritable) return "new";
+    const bool read = moment.state == BufferState::kPublished && moment.read;
+    return absl::StrCat(BufferStateName(moment.state), read ? " and read" : "");
+  }
+  if (operation == "publish") return "publish asked";
+  if (operation == "unpublish") {
+    return moment.state == BufferState::kDraining ? "unpublish draining" : "unpublish drained";
+  }
+  if (operation == "update filling" || operation == "update stopping") {
+    return absl::StrCat(operation, moment.written ? ", written" : ", not written");
+  }
+  return operation;
+}
+
+bool Differ(const SessionObserver::Moment& a, const SessionObserver::Moment& b) {
+  return a.operations != b.operations || a.state != b.state;
+}
+
+// As the session's table names what is put out; of what it names where nothing else changes.
+struct OutputName {
+  absl::string_view operator()(const SetSources&) const { return "*SetSources*"; }
+  absl::string_view operator()(const SetRoot&) const { return "*SetRoot*"; }
+  absl::string_view operator()(const SendToServer& sent) const {
+    return std::visit(*this, sent.message);
+  }
+  absl::string_view operator()(const RegisterBuffer&) const { return "RegisterBuffer"; }
+  absl::string_view operator()(const BufferReset&) const { return "BufferReset"; }
+  absl::string_view operator()(const ShardSealed&) const { return "ShardSealed"; }
+  absl::string_view operator()(const FillProgress&) const { return "FillProgress"; }
+  absl::string_view operator()(const SourceFailed&) const { return "SourceFailed"; }
+  absl::string_view operator()(const SourceSuspected&) const { return "SourceSuspected"; }
+  absl::string_view operator()(const RankFailed&) const { return "RankFailed"; }
+  template <typename Other>
+  absl::string_view operator()(const Other&) const {
+    return "";
+  }
+};
+
+}  // namespace
+
+void SessionObserver::Registered(BufferId buffer) {
+  if (callers_ == BufferId()) callers_ = buffer;
+  seen_[buffer] = {session_->buffer_state(buffer), session_->buffer_generation(buffer), false};
+}
+
+SessionObserver::Moment SessionObserver::MomentOf(BufferId buffer) const {
+  Moment moment;
+  const std::string text = session_->Describe(buffer);
+  for (absl::string_view part : absl::StrSplit(text, "; ")) {
+    if (absl::StartsWith(part, "buffer ")) {
+      moment.read = absl::EndsWith(part, " readers");
+    } else {
+      moment.operations.push_back(ShortName(part));
+    }
+  }
+  moment.state = session_->buffer_state(buffer);
+  const auto written = written_.find(buffer);
+  moment.written = written != written_.end() && written->second;
+  return moment;
+}
+
+SessionObserver::Before SessionObserver::Look(const Event& event) {
+  Before before;
+  if (!event.name.empty()) {
+    before.of_buffer = MomentOf(event.buffer);
+    const auto seen = seen_.find(event.buffer);
+    if (seen != seen_.end()) seen->second.read = before.of_buffer.read;
+  }
+  if (seen_.size() > 1) before.of_callers = MomentOf(callers_);
+  return before;
+}
+
+void SessionObserver::Saw(const Event& event, const Before& before) {
+  if (!event.name.empty()) SawSession(event, before.of_buffer);
+  if (seen_.size() > 1) SawCopyEnd(before.of_callers);
+  SawContract(event);
+}
+
+// ---- the session's table
+
+void SessionObserver::SawSession(const Event& event, const Moment& before) {
+  const std::string name = absl::StrCat(PhaseOf(before, event.kind), " | ", event.name);
+  const absl::string_view output = FirstOutputOfSessionStep(name);
+  const bool nothing_to_see = output == "-";
+  if (nothing_to_see || Differ(before, MomentOf(event.buffer))) {
+    coverage_->Take(TransitionTable::kSession, name);
+  } else if (!output.empty()) {
+    waiting_.push_back(name);
+  }
+}
+
+// A copy's own events end what waits for it.
+void SessionObserver::SawCopyEnd(const Moment& before) {
+  for (const char* kind : {"unpublish", "update"}) {
+    const std::string copying = absl::StrCat(kind, " copying");
+    const auto has = [](const Moment& moment, const std::string& operation) {
+      return std::find(moment.operations.begin(), moment.operations.end(), operation) !=
+             moment.operations.end();
+    };
+    if (!has(before, copying)) continue;
+    const Moment after = MomentOf(callers_);
+    if (has(after, copying)) continue;
+    const bool asks_again = has(after, absl::StrCat(kind, " asked"));
+    const bool as_it_was = after.operations.empty() && after.state == BufferState::kPublished;
+    if (!asks_again && !as_it_was) continue;
+    coverage_->Take(
+        TransitionTable::kSession,
+        absl::StrCat(copying, asks_again ? " | the copy is held" : " | the copy fails"));
+  }
+}
+
+void SessionObserver::Said(const SessionOutput* output) {
+  if (output == nullptr) return waiting_.clear();
+  if (const auto* asked = std::get_if<AllocateOffload>(output)) Registered(asked->copy);
+  if (const auto* freed = std::get_if<FreeOffload>(output)) seen_.erase(freed->copy);
+  if (waiting_.empty()) return;
+  const absl::string_view said = std::visit(OutputName{}, *output);
+  if (said.empty()) return;
+  std::erase_if(waiting_, [&](const std::string& name) {
+    if (FirstOutputOfSessionStep(name) != said) return false;
+    coverage_->Take(TransitionTable::kSession, name);
+    return true;
+  });
+}
+
+// ---- the contract's table
+
+void SessionObserver::TakeContract(BufferState from, BufferEvent event, BufferCondition condition) {
+  const BufferTransition* const step = FindBufferTransition(from, event, condition);
+  if (step == nullptr) return;
+  coverage_->Take(TransitionTable::kContract,
+                  absl::StrCat(BufferStateName(from), " | ", BufferEventName(event), " | ",
+                               BufferConditionName(step->condition)));
+}
+
+void SessionObserver::SawContract(const Event& event) {
+  for (auto& [buffer, seen] : seen_) {
+    const Seen now{session_->buffer_state(buffer), session_->buffer_generation(buffer), false};
+    if (now.generation == BufferGeneration()) continue;  // it is unregistered; FreeOffload follows
+    const bool moved = now.state != seen.state || now.generation != seen.generation;
+    if (moved) {
+      FollowContract(event, buffer, seen, now);
+      if (now.state == BufferState::kFilling) written_[buffer] = false;
+    } else if (event.name == "verb Reset" && event.buffer == buffer) {
+      TakeContract(seen.state, BufferEvent::kReset, BufferCondition::kAlways);
+    }
+    seen = now;
+  }
+}
+
+void SessionObserver::FollowContract(const Event& event, BufferId buffer, const Seen& from,
+                                     const Seen& to) {
+  using State = BufferState;
+  using When = BufferCondition;
+  const bool through_writable = to.generation.value - from.generation.value > 1;
+  switch (from.state) {
+    case State::kWritable:
+      return TakeContract(
+          State::kWritable,
+          to.state == State::kFilling ? BufferEvent::kBeginUpdate : BufferEvent::kPublish,
+          When::kAlways);
+    case State::kPublished: {
+      const bool for_update =
+          to.state == State::kFilling
+              ? !through_writable
+              : OperationOf(MomentOf(buffer), OperationKind::kUpdate) == "update draining";
+      TakeContract(State::kPublished,
+                   for_update ? BufferEvent::kBeginUpdate : BufferEvent::kUnpublish, When::kAlways);
+      if (to.state == State::kDraining) return;
+      return FollowContract(event, buffer, {State::kDraining, from.generation, false}, to);
+    }
+    case State::kDraining: {
+      const bool for_update = to.state == State::kFilling && !through_writable;
+      TakeContract(State::kDraining, BufferEvent::kDrained,
+                   for_update ? When::kForUpdate : When::kForUnpublish);
+      if (through_writable && to.state == State::kFilling) {
+        TakeContract(State::kWritable, BufferEvent::kBeginUpdate, When::kAlways);
+      }
+      return;
+    }
+    case State::kFilling:
+      return FollowEndOfFill(buffer, from, to);
+    case State::kUndefined:
+      return FollowUndefined(event, from, to);
+  }
+}
+
+void SessionObserver::FollowEndOfFill(BufferId buffer, const Seen& from, const Seen& to) {
+  using When = BufferCondition;
+  const auto written = written_.find(buffer);
+  const bool wrote = written != written_.end() && written->second;
+  switch (to.state) {
+    case BufferState::kPublished:
+      if (to.generation == from.generation) {
+        return TakeContract(from.state, BufferEvent::kFilled, When::kAlways);
+      }
+      return TakeContract(from.state, BufferEvent::kFillFailed, When::kUntouchedPublished);
+    case BufferState::kUndefined:
+      return TakeContract(from.state, BufferEvent::kFillFailed,
+                          wrote ? When::kWrote : When::kUntouchedUndefined);
+    case BufferState::kWritable:
+      return TakeContract(from.state, BufferEvent::kFillFailed, When::kUntouchedWritable);
+    case BufferState::kDraining:
+    case BufferState::kFilling:
+      return;  // several steps at once; each is seen by itself elsewhere
+  }
+}
+
+void SessionObserver::FollowUndefined(const Event& event, const Seen& from, const Seen& to) {
+  using When = BufferCondition;
+  const bool reset = event.name == "verb Reset";
+  switch (to.state) {
+    case BufferState::kFilling:
+      return TakeContract(from.state, BufferEvent::kBeginUpdate,
+                          from.read ? When::kReadersOfSameVersion : When::kNoReader);
+    case BufferState::kDraining:
+      return TakeContract(from.state, reset ? BufferEvent::kReset : BufferEvent::kBeginUpdate,
+                          When::kReaders);
+    case BufferState::kWritable:
+      return TakeContract(from.state, BufferEvent::kReset, When::kNoReader);
+    case BufferState::kPublished:
+    case BufferState::kUndefined:
+      return;
+  }
+}
+
+}  // namespace th
