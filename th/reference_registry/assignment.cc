@@ -424,7 +424,8 @@ void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time sl
   exclusion.name = NameOf(source);
   exclusion.generation = source.generation;
   exclusion.retry_at = turn.now;
-  LogReport(turn, reader, exclusion.name, "is left for being slow", exclusion.detail);
+  NoteReport(turn, reader, EventKind::kSourceSuspected, exclusion.name, "is left for being slow",
+             exclusion.detail);
   source.worker->slow_until = slow_until;
   ReindexAll(turn, *source.worker);
   SetSources(turn, *reader.shard, reader.address, {});

@@ -181,7 +181,7 @@ std::vector<ModelFigures> ListFigures(const RegistryState& state) {
     }
     one.replicas["idle"] = 0;
     for (const auto& [name, group] : model.groups) {
-      for (const auto& [buffer_name, replica] : group.replicas) ++one.replicas[PhaseName(replica)];
+      for (const auto& [buffer_name, replica] : group.replicas) ++one.replicas[StateName(replica)];
     }
   }
   return figures;
