@@ -2,7 +2,9 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -28,10 +30,18 @@ std::map<std::string, uint64_t> BytesFrom(const UpdateResult& result) {
   return bytes;
 }
 
+// A rank with an uplink of its own: the clients of one process share one for each name of a server.
+Worker SlowWorker(const TestServer& server, std::string group, TestShard shard) {
+  ClientOptions options = th::testing::Rank(server, std::move(group));
+  options.server = absl::StrReplaceAll(options.server, {{"127.0.0.1", "localhost"}});
+  options.uplink_bytes_per_second = kSlowUplink;
+  return Worker::Make(options, std::move(shard));
+}
+
 TEST(SlowSourceTest, AReaderLeavesItForOneThatIsFaster) {
   TestServer server;
   Worker trainer = Worker::Make(server, "trainer", TestShard(kBytes), kUplink);
-  Worker slow = Worker::Make(server, "slow", TestShard(kBytes), kSlowUplink);
+  Worker slow = SlowWorker(server, "slow", TestShard(kBytes));
   Worker reader = Worker::Make(server, "reader", TestShard(kBytes), kUplink);
   trainer.shard.FillWith(5);
   ASSERT_OK(trainer.PublishAndWait(1));
@@ -50,7 +60,7 @@ TEST(SlowSourceTest, AReaderLeavesItForOneThatIsFaster) {
 
 TEST(SlowSourceTest, WithNobodyElseItIsKept) {
   TestServer server;
-  Worker trainer = Worker::Make(server, "trainer", TestShard(4'000'000), kSlowUplink);
+  Worker trainer = SlowWorker(server, "trainer", TestShard(4'000'000));
   Worker reader = Worker::Make(server, "reader", TestShard(4'000'000), kUplink);
   trainer.shard.FillWith(5);
   ASSERT_OK(trainer.PublishAndWait(1));

@@ -84,7 +84,7 @@ TEST_F(PaceTest, OnlyTheReaderRightBelowTheSlowUplinkLeaves) {
   EXPECT_THAT(Moved(3), IsEmpty());
   EXPECT_THAT(Moved(4), IsEmpty());
   EXPECT_EQ(left(), 1u);
-  EXPECT_THAT(hub_.Log(), HasSubstr("source reader-1/0 is left for being slow"));
+  EXPECT_THAT(hub_.Log(), HasSubstr("reader-1/0, which is left for being slow"));
 }
 
 TEST_F(PaceTest, TheOrderInWhichPacesAreToldDoesNotMatter) {
