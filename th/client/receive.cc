@@ -22,7 +22,13 @@
 namespace th {
 namespace {
 
-constexpr absl::Duration kLongestLookUp = absl::Seconds(10);
+// Of one answer of the server while the shard is looked up.
+constexpr absl::Duration kLongestAnswer = absl::Seconds(10);
+
+// What is left until `deadline` for one of them.
+absl::Duration TimeForAnswer(absl::Time deadline) {
+  return std::clamp(deadline - MonotonicNow(), absl::Milliseconds(1), kLongestAnswer);
+}
 
 absl::Status Validate(const ReceiveOptions& options, const TakeSlice& take) {
   TH_RETURN_IF_ERROR(ValidateName("form", options.form));
@@ -44,22 +50,23 @@ absl::StatusOr<CatalogModel> ListModel(Controller& controller, const ModelKey& k
   return absl::NotFoundError(absl::StrCat("the server knows no model ", key.ToString()));
 }
 
-// Where to look a shard up, and for how long each answer may take.
+// Where to look a shard up, and until when.
 struct LookUp {
   Controller& controller;
   const ModelKey& key;
-  absl::Duration timeout;
+  absl::Time deadline;
+  absl::Duration left() const { return TimeForAnswer(deadline); }
 };
 
 // The shard that `version` has alone; or, without that version or a holder of it, why there is
 // none.
 absl::StatusOr<std::variant<Digest, NotAvailableReason>> FindOnlyShard(
     const LookUp& look_up, const VersionSelector& version, const std::string& form) {
-  const auto resolved = look_up.controller.Resolve(version, look_up.timeout);
+  const auto resolved = look_up.controller.Resolve(version, look_up.left());
   if (absl::IsNotFound(resolved.status())) return NotAvailableReason::kNotPublished;
   TH_RETURN_IF_ERROR(resolved.status());
   TH_ASSIGN_OR_RETURN(const CatalogModel model,
-                      ListModel(look_up.controller, look_up.key, look_up.timeout));
+                      ListModel(look_up.controller, look_up.key, look_up.left()));
   const auto shard = ChooseShard(model, {.form = form, .version = resolved->sequence});
   if (absl::IsNotFound(shard.status())) return NotAvailableReason::kGone;
   TH_RETURN_IF_ERROR(shard.status());
@@ -72,7 +79,7 @@ absl::StatusOr<std::variant<Digest, NotAvailableReason>> FindShard(const LookUp&
   if (options.layout.has_value()) return *options.layout;
   if (options.group.empty()) return FindOnlyShard(look_up, version, options.form);
   TH_ASSIGN_OR_RETURN(const CatalogModel model,
-                      ListModel(look_up.controller, look_up.key, look_up.timeout));
+                      ListModel(look_up.controller, look_up.key, look_up.left()));
   TH_ASSIGN_OR_RETURN(
       const Digest layout,
       ChooseShard(model, {.form = options.form, .group = options.group, .rank = options.rank}));
@@ -162,6 +169,8 @@ absl::Status StreamReader::TakeAll(const TakeSlice& take) {
   } else if (Await() == nullptr) {
     return absl::OkStatus();
   }
+  // Slices come in the order of segments, and every wanted segment has one: the ring's next is this
+  // slice's or the one before.
   while (const std::optional<ReceivePlan::Slice> slice = plan_.Next()) {
     const char* segment = nullptr;
     if (slice->bytes > 0) {
@@ -232,17 +241,18 @@ absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOp
   TH_RETURN_IF_ERROR(membership.CanWait());
   TH_RETURN_IF_ERROR(Validate(options, take));
   const absl::Time deadline = MonotonicNow() + options.timeout;
-  const absl::Duration look_up = std::min(options.timeout, kLongestLookUp);
-  TH_ASSIGN_OR_RETURN(const auto controller, Controller::Connect({.server = impl_->server,
-                                                                  .run = membership.key().run,
-                                                                  .model = membership.key().model,
-                                                                  .connect_timeout = look_up}));
-  TH_ASSIGN_OR_RETURN(const auto shard,
-                      FindShard({*controller, membership.key(), look_up}, version, options));
-  if (const auto* missing = std::get_if<NotAvailableReason>(&shard)) {
-    return ReceiveResult{.outcome = UpdateOutcome::kNotAvailable, .reason = *missing};
+  TH_ASSIGN_OR_RETURN(const auto controller,
+                      Controller::Connect({.server = impl_->server,
+                                           .run = membership.key().run,
+                                           .model = membership.key().model,
+                                           .connect_timeout = TimeForAnswer(deadline)}));
+  const LookUp look_up{*controller, membership.key(), deadline};
+  TH_ASSIGN_OR_RETURN(const auto shard, FindShard(look_up, version, options));
+  if (const auto* reason = std::get_if<NotAvailableReason>(&shard)) {
+    return ReceiveResult{.outcome = UpdateOutcome::kNotAvailable, .reason = *reason};
   }
-  TH_ASSIGN_OR_RETURN(ShardLayout found, controller->GetLayout(std::get<Digest>(shard), look_up));
+  TH_ASSIGN_OR_RETURN(ShardLayout found,
+                      controller->GetLayout(std::get<Digest>(shard), look_up.left()));
   const auto layout = std::make_shared<const ShardLayout>(std::move(found));
   TH_ASSIGN_OR_RETURN(ReceivePlan plan,
                       ReceivePlan::Make(layout, options.tensors, options.limit_bytes));

@@ -16,7 +16,7 @@
 namespace th::registry {
 namespace {
 
-enum class Look { kFirst, kLast };
+enum class Look { kAtReport, kAgain };  // kAgain: takes what is remembered, asks for no more
 
 Buffer* HolderAt(const Shard& shard, const BufferAddress& address) {
   auto found = shard.holders.find(address);
@@ -48,7 +48,7 @@ ComparablePaces& PacesOf(Buffer& buffer) {
 std::optional<double> Comparable(const Turn& turn, Buffer& reader, Distance distance, Look look) {
   const ComparablePaces& paces = PacesOf(reader);
   auto best = paces.BestOfOthers(distance, reader.address.worker, turn.now);
-  if (!best.has_value() && look == Look::kLast) best = paces.BestRemembered(distance, turn.now);
+  if (!best.has_value() && look == Look::kAgain) best = paces.BestRemembered(distance, turn.now);
   return best;
 }
 
@@ -58,7 +58,7 @@ SlowSourceEvidence EvidenceOf(const Turn& turn, Buffer& reader, const Buffer& so
       std::min(reader.bytes, reader.content->segments.count() * SegmentBytes(reader));
   return {.reader_most = reader.fill->pace.total.most,
           .source = told.pace,
-          .waited = told.told.waited,
+          .waited = told.report.waited,
           .source_readers = ReaderCount(*reader.shard, source.address),
           .comparable = Comparable(turn, reader, DistanceTo(reader, source), look),
           .source_whole = source.content->complete,
@@ -81,11 +81,16 @@ bool OtherWouldBeFaster(const Turn& turn, const Buffer& reader, const Buffer& so
 // Whether the reader is no better off since it left a source: then that one was not to blame.
 bool IsSlowItself(const Turn& turn, const Buffer& reader) {
   const FillPace& pace = reader.fill->pace;
-  return turn.now - pace.left_at < 4 * kLeaveEvery && pace.total.most < kFasterBy * pace.pace_then;
+  const bool measured = std::any_of(pace.sources.begin(), pace.sources.end(), [](const auto& one) {
+    return one.report.waited >= kLeastWaited;
+  });
+  return measured && turn.now - pace.left_at < kJudgedFor &&
+         pace.total.most < kFasterBy * pace.pace_then;
 }
 
 void BlameReader(Turn& turn, Buffer& reader) {
   reader.worker->slow_reader_until = turn.now + kReaderSlowLasts;
+  reader.fill->pace.left_at = absl::InfinitePast();  // judged once
   Buffer* left = HolderAt(*reader.shard, reader.fill->pace.left);
   if (left == nullptr) return;
   left->worker->slow_until = absl::InfinitePast();
@@ -113,11 +118,11 @@ void LookAt(Turn& turn, Buffer& reader, Look look) {
   const bool may_leave =
       turn.now >= reader.worker->slow_reader_until && turn.now - pace.left_at >= kLeaveEvery;
   if (slowest == pace.sources.end() || !may_leave) return;
-  const Buffer* source = HolderAt(*reader.shard, slowest->told.source);
+  const Buffer* source = HolderAt(*reader.shard, slowest->report.source);
   if (source == nullptr) return;
   const SlowSourceEvidence evidence = EvidenceOf(turn, reader, *source, *slowest, look);
   const SourceVerdict verdict = JudgeSource(evidence);
-  if (verdict == SourceVerdict::kUnknown && look == Look::kFirst) {
+  if (verdict == SourceVerdict::kUnknown && look == Look::kAtReport) {
     return SetLook(turn, reader, turn.now + kLookAgain);
   }
   if (verdict != SourceVerdict::kLeave) return;
@@ -127,10 +132,10 @@ void LookAt(Turn& turn, Buffer& reader, Look look) {
 // With what was told before of the same source, as long as that is too few segments to say much.
 SourcePace WithEarlier(const FillPace& before, SourcePace told, uint64_t segment_bytes) {
   for (const FillPace::OfSource& earlier : before.sources) {
-    if (earlier.told.source != told.source) continue;
-    if (earlier.told.bytes >= kSegmentsOfAPace * segment_bytes) continue;
-    told.bytes += earlier.told.bytes;
-    told.waited += earlier.told.waited;
+    if (earlier.report.source != told.source) continue;
+    if (earlier.report.bytes >= kSegmentsOfAPace * segment_bytes) continue;
+    told.bytes += earlier.report.bytes;
+    told.waited += earlier.report.waited;
   }
   return told;
 }
@@ -171,13 +176,13 @@ void NotePaces(Turn& turn, Buffer& buffer, const std::vector<SourcePace>& paces)
   if (IsSlowItself(turn, buffer)) BlameReader(turn, buffer);
   // Who began together tells at about the same time, and those that are well off perhaps last.
   if (others_follow) SetLook(turn, buffer, turn.now + kLookAgain);
-  LookAt(turn, buffer, Look::kFirst);
+  LookAt(turn, buffer, Look::kAtReport);
 }
 
 void LookAgain(Turn& turn, Buffer& buffer) {
   if (!buffer.fill.has_value() || buffer.shard == nullptr) return;
   buffer.fill->pace.look_at = absl::InfiniteFuture();
-  LookAt(turn, buffer, Look::kLast);
+  LookAt(turn, buffer, Look::kAgain);
 }
 
 }  // namespace th::registry

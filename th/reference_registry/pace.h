@@ -24,7 +24,8 @@ inline constexpr absl::Duration kSlowLasts = absl::Minutes(1);
 inline constexpr uint64_t kSegmentsOfAPace = 8;
 inline constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 
-// What the reader has told of its sources; one that it has no more is ignored. It may leave one.
+// What the reader, `buffer`, which is filling, has told of its sources; one that it has no more is
+// ignored. It may leave one.
 void NotePaces(Turn& turn, Buffer& buffer, const std::vector<SourcePace>& paces);
 // The look that a deadline asked for. No effect on a buffer that is not filling.
 void LookAgain(Turn& turn, Buffer& buffer);

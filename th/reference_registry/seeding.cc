@@ -16,7 +16,7 @@ namespace {
 
 using ShardKeys = absl::btree_set<ShardKey>;
 
-bool IsWhole(const Replica& replica) {
+bool HasAllRanks(const Replica& replica) {
   return replica.group->members.size() == replica.group->ranks &&
          replica.buffers.size() == replica.group->ranks;
 }
@@ -35,8 +35,8 @@ ShardKeys LackingIn(const std::string& site, const Replica& replica, const Versi
   return lacking;
 }
 
-bool Stands(const Turn& turn, const Replica& replica) {
-  return replica.promise.has_value() && turn.now < replica.promise->until && IsWhole(replica) &&
+bool PromiseStands(const Turn& turn, const Replica& replica) {
+  return replica.promise.has_value() && turn.now < replica.promise->until && HasAllRanks(replica) &&
          replica.promise->generation == replica.group->generation;
 }
 
@@ -44,14 +44,15 @@ void EraseShardsOf(const Replica& replica, ShardKeys* keys) {
   for (const auto& [rank, buffer] : replica.buffers) keys->erase(ShardKeyOf(*buffer));
 }
 
-// Whether others bring all of `lacking` into the site, or the replica's own group has promised to.
+// Whether others of the site fill all of `lacking`, or a group there (this one too) has promised to
+// copy it.
 bool IsOnItsWay(const Turn& turn, const Replica& replica, const Version& version,
                 const std::string& site, ShardKeys lacking) {
   const auto found = version.arrivals.find({replica.form, site});
   if (found == version.arrivals.end()) return false;
   const Arrival& arrival = found->second;
   const Replica* promising = FindReplica(turn.state, arrival.promised_by);
-  if (promising != nullptr && Stands(turn, *promising) &&
+  if (promising != nullptr && PromiseStands(turn, *promising) &&
       promising->promise->version == version.info.sequence) {
     EraseShardsOf(*promising, &lacking);
   }
@@ -71,10 +72,10 @@ VersionSequence VersionOfSeed(const Replica& seed) {
   return exact == nullptr ? VersionSequence() : *exact;
 }
 
-// A copy of another version that this group has been told to make, or that is about to go: there
-// is room for one more after it.
+// Whether the group is told to make, or is about to lose, a copy of another version: it asks again
+// when that is over, rather than be refused for lack of room.
 bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
-  if (Stands(turn, replica)) return true;
+  if (PromiseStands(turn, replica)) return true;
   const auto& replicas = replica.group->replicas;
   return std::any_of(replicas.begin(), replicas.end(), [&](const auto& entry) {
     const Replica& other = entry.second;
@@ -85,7 +86,7 @@ bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
 
 // Why the group does not copy it but fills its own buffers.
 absl::Status MayCopy(const Replica& replica, const Version& version) {
-  if (!IsWhole(replica)) return absl::FailedPreconditionError("some rank is not there");
+  if (!HasAllRanks(replica)) return absl::FailedPreconditionError("some rank is not there");
   if (replica.copies_unused >= kMaxCopiesUnused) {
     return absl::ResourceExhaustedError(
         absl::StrCat("it has made ", replica.copies_unused, " copies and moved to none"));
@@ -110,7 +111,7 @@ void End(Turn& turn, Replica& replica, const Transaction& transaction, const Ver
                    .seed_copy = seed_copy});
 }
 
-void Promise(const Turn& turn, const std::string& site, Replica& replica, Version& version) {
+void GivePromise(const Turn& turn, const std::string& site, Replica& replica, Version& version) {
   ++replica.copies_unused;
   replica.promise = SeedPromise{.version = version.info.sequence,
                                 .generation = replica.group->generation,
@@ -144,19 +145,19 @@ bool EndsForSeeding(Turn& turn, Replica& replica, const Transaction& transaction
   if (site.empty()) return false;
   const ShardKeys lacking = LackingIn(site, replica, version);
   if (lacking.empty()) return false;
-  const bool copies = transaction.when_seeding == WhenSeeding::kCopy;
+  const bool asks_to_copy = transaction.when_seeding == WhenSeeding::kCopy;
   if (IsOnItsWay(turn, replica, version, site, lacking) ||
-      (copies && WaitsForOwnCopy(turn, replica))) {
+      (asks_to_copy && WaitsForOwnCopy(turn, replica))) {
     End(turn, replica, transaction, version, /*seed_copy=*/false);
     return true;
   }
-  if (!copies) return false;
+  if (!asks_to_copy) return false;
   if (const absl::Status may = MayCopy(replica, version); !may.ok()) {
     LogSeeding(turn, replica, version, "fills its own buffers with", may.message());
     return false;
   }
   LogSeeding(turn, replica, version, "copies", "");
-  Promise(turn, site, replica, version);
+  GivePromise(turn, site, replica, version);
   End(turn, replica, transaction, version, /*seed_copy=*/true);
   return true;
 }

@@ -4,19 +4,20 @@
 // site who holds its shards whole, and nobody there who is filling them, goes on and so is the
 // seed; until it ends, either way, or its group loses a rank, others of the site can be told that
 // the version is being seeded. The one after it resumes from what the site has: partial holders are
-// sources. So the lease of a seed is its operation, and there is nothing that could outlive it.
+// sources. So the lease of a seed is its operation. One thing outlives an operation: with kCopy the
+// answer ends it, and the copy is another update, so the group's *promise* stands for the fill in
+// between (kSeedPromiseLasts).
 //
-//   when_seeding  somebody brings the shards       nobody does
-//   kWait         pulls from who brings them       fills its buffers
-//   kSkip         not available (kSeeding)         fills its buffers
-//   kCopy         not available (kSeeding)         not available (kSeeding), with seed_copy: its
-//                                                  ranks copy the version into host memory, by an
-//                                                  update of buffers of their own, and update from
-//                                                  there later. Where that cannot be: as kSkip
+//   when_seeding  somebody brings the shards   nobody does
+//   kWait         pulls from them              fills its buffers: is the seed
+//   kSkip         not available (kSeeding)     fills its buffers: is the seed
+//   kCopy         not available (kSeeding)     not available with seed_copy: is to copy (below)
 //
-// A site is that of all ranks of a group. A group over several sites, or of none, waits and brings
-// nothing; so does one in a site that holds the version whole, its publisher's among them. That
-// nobody else crosses over to another site is the scheduler's rule 3.
+// To copy: each rank receives the version into host memory, by an update of a buffer of its own,
+// and updates from there later. A group that cannot does as with kSkip. Where a group's ranks are
+// in several sites or in none that is known, and where its site has every shard that it lacks (as
+// the publisher's has), an update just runs. That nobody else crosses over to another site is the
+// scheduler's rule 3.
 //
 // A copy is needed while it fills, while somebody pulls from it, and until a replica that is no
 // copy holds the version in its site. Its own group's update to another version ends it before.

@@ -103,8 +103,8 @@ struct Exclusion {
 // How fast a fill gets what it lacks, as its reader told last; see pace.h.
 struct FillPace {
   struct OfSource {
-    SourcePace
-        told;  // of the last reports, kSegmentsOfAPace segments at least where there are so many
+    // The last reports together, until they are of kSegmentsOfAPace segments.
+    SourcePace report;
     Pace pace;
   };
   absl::Time told_at = absl::InfinitePast();

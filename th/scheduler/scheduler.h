@@ -18,10 +18,9 @@
 //     Then one that has proved itself: a partial holder should have one reader until it has a
 //     quarter of the shard, two until it has half, and then as many as a complete one.
 //  7. Shorter chains first, then the lower address: deterministic.
-//  8. A second source, and a third, only where it adds an uplink that nobody uses: another host
-//  than
-//     those chosen before and than the reader's, complete, at no greater distance, without a
-//     reader, and not the publisher beside a relay.
+//  8. A second source, and a third, only where it adds an uplink that nobody uses: complete, on
+//     another host than those chosen before and than the reader's, at no greater distance, without
+//     a reader, and not the publisher beside a relay.
 #ifndef TH_SCHEDULER_SCHEDULER_H_
 #define TH_SCHEDULER_SCHEDULER_H_
 
@@ -87,7 +86,7 @@ struct SchedulerLimits {
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
-  bool at_limit = false;  // rule 3: only those at a limit, or that leave, or of other sites were left
+  bool at_limit = false;  // rule 3: only those at a limit, that leave or of other sites were left
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 

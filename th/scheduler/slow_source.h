@@ -14,8 +14,9 @@
 //     and those below it stay.
 //  4. What is missing would take longer than kWorthLeaving to come from it.
 //  5. Another source would give kFasterBy as much (WouldBeFaster).
-// A reader leaves one source every kLeaveEvery at most. When it is no better off by then it is slow
-// itself (its own link, its own disk): it stays where it is for kReaderSlowLasts.
+// A reader leaves one source every kLeaveEvery at most. One that is no better off by what it next
+// measures within kJudgedFor is slow itself (its own link, its own disk): it stays where it is for
+// kReaderSlowLasts, and the source that it left is cleared.
 #ifndef TH_SCHEDULER_SLOW_SOURCE_H_
 #define TH_SCHEDULER_SLOW_SOURCE_H_
 
@@ -32,6 +33,7 @@ inline constexpr double kFasterBy = 1.5;
 inline constexpr absl::Duration kLeastWaited = absl::Milliseconds(150);
 inline constexpr absl::Duration kWorthLeaving = absl::Milliseconds(300);
 inline constexpr absl::Duration kLeaveEvery = absl::Seconds(2);
+inline constexpr absl::Duration kJudgedFor = 4 * kLeaveEvery;
 inline constexpr absl::Duration kReaderSlowLasts = absl::Minutes(1);
 
 // A pace is known up to the segment under way: between its bounds, in bytes a second.

@@ -3,7 +3,7 @@
 //
 //   auto ring = std::make_shared<SegmentRing>(layout, wanted, slots, memory);
 //   ... Fill::Start({.store = store, .ring = ring}, ...) ...   // th-fill and data threads write
-//   while (const char* bytes = ring->Await(segment, deadline)) {  // one consumer, in order
+//   while (const char* bytes = ring->Await(timeout)) {  // ring->next(), in order
 //     <use the bytes>;
 //     ring->HandOn();                                          // the room is the fill's again
 //   }

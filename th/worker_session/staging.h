@@ -7,10 +7,16 @@
 // it is an ordinary update of the original to exactly that version, whose nearest source is the
 // copy.
 //
-//   idle ──Stage──► filling ─(the group has it)─► held ──(applied, discarded)──► releasing
-//    ▲                 │                            └──Stage──► filling              │
-//    │                 └─(already there, not available, an error)─► over ─► releasing│
-//    └──────────────────────────(drained: FreeOffload)───────────────────────────────┘
+//   from       on                                                     to
+//   idle       Stage                                                  filling
+//   idle       the original is unregistered                           (removed)
+//   filling    the group has it                                       held
+//   filling    already there, not available, an error, discarded      over
+//   held       Stage                                                  filling
+//   held       applied, discarded, taken back by the server           releasing
+//   over       at once                                                releasing
+//   releasing  Stage                                                  filling
+//   releasing  drained (FreeOffload)                                  idle
 #ifndef TH_WORKER_SESSION_STAGING_H_
 #define TH_WORKER_SESSION_STAGING_H_
 
