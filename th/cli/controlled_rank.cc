@@ -53,7 +53,7 @@ json ResultToJson(const UpdateResult& result) {
   for (const SourceShare& source : result.sources) sources.push_back(SourceToJson(source));
   return {{"outcome", OutcomeName(result.outcome)},
           {"version", result.info.ToString()},
-          {"event", result.event.ToString()},
+          {"event_id", result.event.ToString()},
           {"reason", static_cast<int>(result.reason)},
           {"stall_seconds", absl::ToDoubleSeconds(result.stall())},
           {"bytes", result.bytes_received},

@@ -6,18 +6,17 @@
 // version, bytes, total, source} before its answer. Moments (..._s) are seconds of the machine's
 // monotonic clock.
 //
-//   join       server run model group rank ranks rate connections data_threads weights load [host] [rack]
-//              [site]
+//   join       server run model group rank ranks rate connections data_threads weights load [host]
+//              [rack] [site]
 //              -> bytes, tensors: joins and registers the shard, with its content when `load`
 //   change     content              -> the weights become this content (rank_weights.h)
 //   publish    label                -> version, publish_seconds, sealed_seconds
 //   unpublish  [drain_seconds]      -> seconds
 //   rollback   to key               -> version
 //   update     version [timeout_seconds]
-//                                   -> outcome, version, reason, seconds, stall_seconds, started_s,
-//                                   ended_s,
-//                                      bytes, reroutes, rerouted_bytes, reread_bytes,
-//                                      corrupt_segments, peak_extra_bytes, sources
+//                                   -> outcome, version, event_id, reason, seconds, stall_seconds,
+//                                      started_s, ended_s, bytes, reroutes, rerouted_bytes,
+//                                      reread_bytes, corrupt_segments, peak_extra_bytes, sources
 //   sum                             -> sum, tensors: SHA-256 over all tensors' SHA-256
 //   sums                            -> sums: {name: SHA-256}
 //   stats                           -> bytes_sent, control_bytes, live_bytes, resident_bytes

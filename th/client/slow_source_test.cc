@@ -58,16 +58,5 @@ TEST(SlowSourceTest, AReaderLeavesItForOneThatIsFaster) {
   EXPECT_GT(bytes["trainer/0"], kBytes / 2);
 }
 
-TEST(SlowSourceTest, WithNobodyElseItIsKept) {
-  TestServer server;
-  Worker trainer = SlowWorker(server, "trainer", TestShard(4'000'000));
-  Worker reader = Worker::Make(server, "reader", TestShard(4'000'000), kUplink);
-  trainer.shard.FillWith(5);
-  ASSERT_OK(trainer.PublishAndWait(1));
-  ASSERT_OK_AND_ASSIGN(const UpdateResult result, reader.buffer.Update(Latest()));
-  EXPECT_EQ(result.reroutes, 0u);
-  EXPECT_TRUE(reader.shard.HasContentOf(5));
-}
-
 }  // namespace
 }  // namespace th

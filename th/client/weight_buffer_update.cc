@@ -132,7 +132,9 @@ void ApplyStaged(const std::shared_ptr<Membership>& membership, const BufferPtr&
   const auto finish = [membership, buffer, staged,
                        done](const absl::StatusOr<UpdateResult>& applied) {
     if (applied.ok()) return done(StagedThenApplied(staged, *applied));
-    membership->DiscardStaged(buffer->id());
+    // A refusal (no room to keep what is retained) may be mended: what has come is not fetched
+    // again.
+    if (!absl::IsFailedPrecondition(applied.status())) membership->DiscardStaged(buffer->id());
     done(applied.status());
   };
   const absl::Status refused =

@@ -304,12 +304,22 @@ void LetWait(Turn& turn, Buffer& buffer) {
   Send(turn, *buffer.worker, std::move(message));
 }
 
+// Whether another buffer of the reader's own worker can feed it: no uplink is used.
+bool OwnWorkerHolds(const Buffer& reader) {
+  const auto& own = reader.worker->buffers;
+  return std::any_of(own.begin(), own.end(), [&](const auto& entry) {
+    const Buffer& buffer = entry.second;
+    return &buffer != &reader && buffer.shard == reader.shard && buffer.indexed.has_value();
+  });
+}
+
 // Nobody should stand behind a slow uplink: of readers that ask at once it is to be the last in the
 // chain.
 bool LetsOthersAskFirst(const Turn& turn, Buffer& buffer) {
   Fill& fill = *buffer.fill;
+  const bool begins = fill.assignment == AssignmentId() && fill.asks_at == absl::InfinitePast();
   const bool slow = turn.now < buffer.worker->slow_until;
-  if (slow && fill.asks_at == absl::InfinitePast()) fill.asks_at = turn.now + kSlowAsksLater;
+  if (begins && slow && !OwnWorkerHolds(buffer)) fill.asks_at = turn.now + kSlowAsksLater;
   return turn.now < fill.asks_at;
 }
 
@@ -406,6 +416,18 @@ void AssignFill(Turn& turn, Buffer& buffer) {
   if (!choices.empty()) return TakeSources(turn, buffer, choices);
   if (MayYetBeFed(turn, buffer) || turn.now < buffer.fill->grace_ends) return LetWait(turn, buffer);
   FailForWantOfSources(turn, buffer);
+}
+
+void MoveFill(Turn& turn, Buffer& buffer) {
+  if (!buffer.fill.has_value() || buffer.shard == nullptr || buffer.content->complete) return;
+  const std::vector<BufferAddress> sources = SourcesOf(*buffer.shard, buffer.address);
+  if (sources.empty()) return;
+  const std::vector<SchedulerChoice> choices = Choose(turn, buffer, /*retry=*/false);
+  if (choices.empty()) return;
+  const BufferAddress& best = choices.front().source;
+  const bool has_it = std::count(sources.begin(), sources.end(), best) > 0;
+  if (has_it || buffer.shard->holders.at(best)->worker->leaving()) return;
+  TakeSources(turn, buffer, choices);
 }
 
 std::optional<SchedulerChoice> BestBeside(const Turn& turn, const Buffer& reader,

@@ -39,6 +39,9 @@ absl::string_view NameOfSourceFailure(SourceFailure failure);
 // Gives the reader sources and tells it, or lets it wait, or fails its group's operation when
 // nobody is left to hope for. No effect on a buffer that is not filling.
 void AssignFill(Turn& turn, Buffer& buffer);
+// Gives the reader of a source that leaves another one, where somebody who stays can serve; else it
+// keeps what it has. Nothing to do for a buffer that is not filling or has no source.
+void MoveFill(Turn& turn, Buffer& buffer);
 // Tells the reader its present sources again, under a new assignment.
 void RepeatAssignment(Turn& turn, Buffer& buffer);
 

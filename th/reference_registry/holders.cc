@@ -282,9 +282,9 @@ void Reindex(Turn& turn, Buffer& buffer) {
                    buffer.replica->staged_for.empty() &&
                    buffer.replica->phase == ReplicaPhase::kHolding);
   CountPublisher(turn, buffer, buffer.content->publisher && !buffer.content->refused);
-  const bool whole = promising && candidate;
+  const bool whole = promising && candidate && !buffer.worker->leaving();
   CountInSite(turn, buffer, whole,
-              whole && !IsTemporary(*buffer.replica) &&
+              whole && !IsTemporary(*buffer.replica) && !buffer.worker->spot &&
                   buffer.replica->phase == ReplicaPhase::kHolding);
   const CandidateKey key = KeyOf(turn, buffer);
   if (candidate && buffer.indexed == key) return;
@@ -366,7 +366,7 @@ void MoveReadersOf(Turn& turn, const Shard& shard, const BufferAddress& source) 
   if (found == shard.readers_of.end()) return;
   for (const BufferAddress& reader : found->second) {
     const Buffer* buffer = FindBuffer(turn.state, reader);
-    if (buffer != nullptr && buffer->fill.has_value()) turn.to_assign.insert(reader);
+    if (buffer != nullptr && buffer->fill.has_value()) turn.to_move.insert(reader);
   }
 }
 

@@ -118,8 +118,10 @@ void LookAt(Turn& turn, Buffer& reader, Look look) {
   const bool may_leave =
       turn.now >= reader.worker->slow_reader_until && turn.now - pace.left_at >= kLeaveEvery;
   if (slowest == pace.sources.end() || !may_leave) return;
+  const std::vector<BufferAddress> sources = SourcesOf(*reader.shard, reader.address);
+  const bool has_it = std::count(sources.begin(), sources.end(), slowest->report.source) > 0;
   const Buffer* source = HolderAt(*reader.shard, slowest->report.source);
-  if (source == nullptr) return;
+  if (source == nullptr || !has_it) return;  // it has moved since it told
   const SlowSourceEvidence evidence = EvidenceOf(turn, reader, *source, *slowest, look);
   const SourceVerdict verdict = JudgeSource(evidence);
   if (verdict == SourceVerdict::kUnknown && look == Look::kAtReport) {

@@ -111,17 +111,17 @@ bool IsRetained(const Version& version, const std::string& form) {
   return false;
 }
 
-absl::Status HasRoomForCopy(const Replica& replica, const Version& version) {
+absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies) {
   for (const auto& [rank, buffer] : replica.buffers) {
     const Worker& worker = *buffer->worker;
     const uint64_t used = OffloadedBytes(worker);
-    const bool fits =
-        used <= worker.offload_limit_bytes && buffer->bytes <= worker.offload_limit_bytes - used;
-    if (fits) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "rank ", NameOf(*buffer).ToString(), " has no room to offload its ", buffer->bytes,
-        " bytes of ", version.info.ToString(), ": its offload limit is ",
-        worker.offload_limit_bytes, " bytes, of which ", used, " are taken"));
+    const uint64_t room = worker.offload_limit_bytes - std::min(used, worker.offload_limit_bytes);
+    if (room / copies >= buffer->bytes) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", NameOf(*buffer).ToString(), " has no room to offload ",
+                     copies == 1 ? "its " : absl::StrCat(copies, " times its "), buffer->bytes,
+                     " bytes of ", version.info.ToString(), ": its offload limit is ",
+                     worker.offload_limit_bytes, " bytes, of which ", used, " are taken"));
   }
   return absl::OkStatus();
 }
@@ -172,8 +172,13 @@ bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction
 }
 
 void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& transaction) {
-  if (!IsLastRetained(replica, Own::kReplica)) return;
-  const Version& version = *FindVersion(*replica.group->model, replica.version);
+  // Also where a rank has a notice: what it holds does not stay, but is there.
+  const Version* held = VersionHeld(replica);
+  if (held == nullptr || !IsRetained(*held, replica.form)) return;
+  const bool spot = std::any_of(replica.buffers.begin(), replica.buffers.end(),
+                                [](const auto& entry) { return entry.second->worker->spot; });
+  if (spot || !IsLastOfSomeShard(replica, Own::kReplica)) return;
+  const Version& version = *held;
   Note(turn, replica.group->model->key,
        {EventKind::kRetentionLost, transaction.event, replica.group->name},
        absl::StrCat(version.info.ToString(), ": its last replica goes with an ",

@@ -45,9 +45,9 @@ void NoteLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>&
 // by then. Before it is marked.
 void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice);
 
-// FAILED_PRECONDITION naming the first rank whose limit has no room for a copy of its shard of
-// `version`, beside the copies that it has.
-absl::Status HasRoomForCopy(const Replica& replica, const Version& version);
+// FAILED_PRECONDITION naming the first rank whose limit has no room for `copies` more of its shard,
+// one of them of `version`.
+absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies = 1);
 
 // What the replica holds whole; null when it does not, and for staged copies.
 const Version* VersionHeld(const Replica& replica);

@@ -91,7 +91,10 @@ absl::Status MayCopy(const Replica& replica, const Version& version) {
     return absl::ResourceExhaustedError(
         absl::StrCat("it has made ", replica.copies_unused, " copies and moved to none"));
   }
-  return HasRoomForCopy(replica, version);
+  // What it holds may have to be offloaded before it moves to the copy.
+  const Version* held = VersionThatStays(replica);
+  const bool retained = held != nullptr && IsRetained(*held, replica.form);
+  return HasRoomForCopy(replica, version, /*copies=*/retained ? 2 : 1);
 }
 
 void LogSeeding(Turn& turn, const Replica& replica, const Version& version, absl::string_view what,
@@ -163,7 +166,9 @@ bool EndsForSeeding(Turn& turn, Replica& replica, const Transaction& transaction
 }
 
 void LoseInterestInOthers(Turn& turn, const Replica& replica, VersionSequence version) {
-  if (replica.offload || replica.group->model->offloads.empty()) return;
+  const bool asks_for_itself =
+      !replica.offload && !replica.keeps_nothing && replica.staged_for.empty();
+  if (!asks_for_itself || replica.group->model->offloads.empty()) return;
   for (auto& [name, other] : replica.group->replicas) {
     if (!other.seed || other.unwanted || other.form != replica.form) continue;
     const VersionSequence copied = VersionOfSeed(other);

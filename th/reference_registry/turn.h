@@ -22,6 +22,7 @@ struct Turn {
   absl::btree_set<ReplicaId> to_evaluate;
   // Readers that are ready and have lost their sources or may get some.
   absl::btree_set<BufferAddress> to_assign;
+  absl::btree_set<BufferAddress> to_move;  // readers that should have better sources, if there are
   // Models in which it has changed who stays or what is retained.
   absl::btree_set<ModelKey> to_review;
   bool durable_changed = false;

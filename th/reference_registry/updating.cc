@@ -84,8 +84,8 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
   if (outcome == UpdateOutcome::kMoved) {
     ++turn.state.counters.updates_moved;
     replica.copies_unused = 0;
-    Commit(turn, replica, transaction.version);
     CountMoved(turn, replica, transaction);
+    Commit(turn, replica, transaction.version);
     Note(turn, replica.group->model->key,
          {replica.offload ? EventKind::kOffloadDone : EventKind::kUpdateMoved, transaction.event,
           replica.group->name},

@@ -33,7 +33,7 @@ inline constexpr double kFasterBy = 1.5;
 inline constexpr absl::Duration kLeastWaited = absl::Milliseconds(150);
 inline constexpr absl::Duration kWorthLeaving = absl::Milliseconds(300);
 inline constexpr absl::Duration kLeaveEvery = absl::Seconds(2);
-inline constexpr absl::Duration kJudgedFor = 4 * kLeaveEvery;
+inline constexpr absl::Duration kJudgedFor = absl::Seconds(8);
 inline constexpr absl::Duration kReaderSlowLasts = absl::Minutes(1);
 
 // A pace is known up to the segment under way: between its bounds, in bytes a second.

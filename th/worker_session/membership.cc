@@ -233,7 +233,8 @@ absl::Status GiveNotice(State& state, absl::Duration notice, absl::Time now) {
 
 void FinishEnding(State& state, absl::Time now) {
   if (state.link.state != LinkState::kEnding) return;
-  if (!state.transfers.empty() && now < state.finish_by) return;
+  state.readers_had_time |= now >= state.finish_by;
+  if (!state.transfers.empty() && !state.readers_had_time) return;
   for (const auto& [id, buffer] : state.buffers) {
     if (HasPending(buffer)) return;
   }
@@ -255,7 +256,8 @@ void TickLink(State& state, absl::Time now) {
 
 absl::Time NextLinkDeadline(const State& state) {
   const Link& link = state.link;
-  if (link.state == LinkState::kEnding && !state.transfers.empty()) return state.finish_by;
+  const bool readers_finish = !state.transfers.empty() && !state.readers_had_time;
+  if (link.state == LinkState::kEnding && readers_finish) return state.finish_by;
   if (state.ending() || link.state == LinkState::kIdle) return absl::InfiniteFuture();
   absl::Time next = std::min(link.answer_deadline, state.leaves_at);
   if (!link.ever_joined) next = std::min(next, link.join_deadline);

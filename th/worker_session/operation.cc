@@ -122,8 +122,10 @@ void NoteStagedEnd(State& state, const Buffer& buffer, OperationDone& done) {
       // One that was staged before is staged still: to the caller there is no difference.
       const bool holds = here && buffer.contract.state() == BufferState::kPublished &&
                          buffer.contract.version() == done.version.sequence;
-      staged.phase = holds ? StagedPhase::kHeld : StagedPhase::kOver;
-      staged.version = done.version;
+      const bool untouched = buffer.contract.state() == BufferState::kPublished &&
+                             buffer.contract.version() == staged.version.sequence;
+      staged.phase = holds || untouched ? StagedPhase::kHeld : StagedPhase::kOver;
+      if (holds || !untouched) staged.version = done.version;
       if (holds) done.outcome = UpdateOutcome::kMoved;
     } else if (staged.original == buffer.id && here) {
       staged.release_wanted |=

@@ -309,6 +309,7 @@ struct State {
   absl::Status end_status;
   absl::Time leaves_at = absl::InfiniteFuture();  // with a notice: when it leaves by itself
   absl::Time finish_by = absl::InfinitePast();    // having left: until when readers may finish
+  bool readers_had_time = false;                  // that moment has passed
   std::deque<SessionOutput> outbox;               // emptied by the driver after each event
 
   bool joined() const { return link.state == LinkState::kJoined; }

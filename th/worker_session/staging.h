@@ -11,6 +11,8 @@
 //   idle       Stage                                                  filling
 //   idle       the original is unregistered                           (removed)
 //   filling    the group has it                                       held
+//   filling    not available, an error, discarded, nothing touched:   held
+//              what was staged before is staged still
 //   filling    already there, not available, an error, discarded      over
 //   held       Stage                                                  filling
 //   held       applied, discarded, taken back by the server           releasing
