@@ -120,8 +120,8 @@ std::string DescribeReplica(const CatalogReplica& replica, absl::string_view sta
                                               EventSuffix(replica.event));
   return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name,
                       ", form ", replica.form, replica.temporary ? ", temporary" : "",
-                      replica.seed ? ", seeds its site" : "", DescribeSnapshots(replica),
-                      under_way, "\n", RankTable(replica));
+                      replica.seed ? ", seeds its site" : "", DescribeSnapshots(replica), under_way,
+                      "\n", RankTable(replica));
 }
 
 // "" without a policy.

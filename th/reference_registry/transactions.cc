@@ -505,8 +505,8 @@ void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& resul
                          .version = result.version,
                          .lineage = worker.lineage,
                          .offload_first = result.offload_first,
-                          .seed_copy = result.seed_copy,
-                          .event = event == events.end() ? EventId() : event->second});
+                         .seed_copy = result.seed_copy,
+                         .event = event == events.end() ? EventId() : event->second});
 }
 
 }  // namespace th::registry

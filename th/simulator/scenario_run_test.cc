@@ -263,8 +263,8 @@ TEST(ScenarioRunTest, AGroupThatIsReplacedReadsAgain) {
 }
 
 TEST(ScenarioRunTest, WhoeverLeavesStopsOrIsCutOffDoesNotHoldTheOthers) {
-  for (const char* event :
-       {"leave reader-1", "preempt reader-1 notice=200ms", "crash reader-1", "stop reader-1 for=3s", "cut r-1 for=3s"}) {
+  for (const char* event : {"leave reader-1", "preempt reader-1 notice=200ms", "crash reader-1",
+                            "stop reader-1 for=3s", "cut r-1 for=3s"}) {
     const auto result = RunScenario(Parsed(absl::StrCat(Fleet(3), kOnce, "at 1500ms ", event)),
                                     ScenarioPolicy::kNearest, {});
     ASSERT_THAT(result, IsOk());

@@ -93,13 +93,13 @@ absl::Status Follower::JoinAs(const VersionShards& shards) {
 absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive(absl::Duration* pause) {
   PendingResult<absl::StatusOr<GroupUpdate>> received(stop_);
   if (options_.stage) {
-    readers_->StageAsync(
-        Latest(), {.timeout = options_.timeout, .when_seeding = options_.when_seeding},
-        received.Callback());
+    readers_->StageAsync(Latest(),
+                         {.timeout = options_.timeout, .when_seeding = options_.when_seeding},
+                         received.Callback());
   } else {
-    readers_->UpdateAsync(
-        Latest(), {.timeout = options_.timeout, .when_seeding = options_.when_seeding},
-        received.Callback());
+    readers_->UpdateAsync(Latest(),
+                          {.timeout = options_.timeout, .when_seeding = options_.when_seeding},
+                          received.Callback());
   }
   std::optional<absl::StatusOr<GroupUpdate>> update = received.Await();
   if (!update) return std::nullopt;  // Leave ends it
