@@ -93,8 +93,9 @@ TEST_F(StagingTest, WhatTheBuffersHoldIsNotStaged) {
 
 TEST_F(StagingTest, ACopyIsListedAsTemporary) {
   StageWhole();
+  const Catalog catalog = hub_.List();
   int temporary = 0;
-  for (const CatalogReplica& replica : hub_.List().models[0].versions[0].replicas) {
+  for (const CatalogReplica& replica : catalog.models[0].versions[0].replicas) {
     EXPECT_EQ(replica.temporary, replica.buffer_name != "weights") << replica.buffer_name;
     temporary += replica.temporary;
   }
