@@ -28,8 +28,6 @@ nlohmann::json ToJson(const CatalogVersion& version);
 absl::StatusOr<const CatalogVersion*> SelectVersion(const CatalogModel& model,
                                                     const VersionSelector& selector);
 
-// "publish", "unpublish", "update".
-std::string OperationName(OperationKind kind);
 // {"operation", "operation_seconds", "event"} of what is under way; empty when nothing is.
 nlohmann::json OperationToJson(const CatalogReplica& replica);
 // {"stall_seconds": {phase: seconds}, "received": [...], "copies": {...}, "failures": [...], ...}.

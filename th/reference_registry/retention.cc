@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "th/protocol/operation_kind_name.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"

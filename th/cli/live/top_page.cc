@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "th/cli/catalog_view.h"
 #include "th/cli/text_table.h"
+#include "th/protocol/operation_kind_name.h"
 #include "th/worker/quantity.h"
 
 namespace th {
@@ -92,7 +93,7 @@ std::string Seconds(absl::Duration duration) {
 
 std::string OperationText(const CatalogReplica& replica) {
   if (replica.event.empty()) return "-";
-  return absl::StrCat(OperationName(replica.operation), " ", Seconds(replica.operation_since));
+  return absl::StrCat(OperationKindName(replica.operation), " ", Seconds(replica.operation_since));
 }
 
 void AddRow(const CatalogModel& model, const FillRates& rates, const Row& row, TextTable* table) {
