@@ -147,7 +147,7 @@ bool IsLastRetainedCopy(const Replica& replica) {
          IsRetained(*version, replica.form);
 }
 
-bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction) {
+bool EndIfLastRetained(Turn& turn, Replica& replica, const Transaction& transaction) {
   if (!transaction.keep_retained) return false;
   if (TH_MUTATE(kTakeAwayTheLastRetained, !IsLastRetained(replica, Own::kReplica), true))
     return false;
