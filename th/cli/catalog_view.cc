@@ -24,18 +24,6 @@ std::string StateOf(const CatalogVersion& version) {
   return version.sealed ? "sealed" : "published";
 }
 
-uint64_t HeldBytes(const CatalogReplica& replica) {
-  uint64_t held = 0;
-  for (const CatalogRank& rank : replica.ranks) held += rank.bytes_held;
-  return held;
-}
-
-uint64_t AllBytes(const CatalogReplica& replica) {
-  uint64_t bytes = 0;
-  for (const CatalogRank& rank : replica.ranks) bytes += rank.bytes;
-  return bytes;
-}
-
 std::string HeldPercent(const CatalogReplica& replica) {
   const uint64_t all = AllBytes(replica);
   if (all == 0) return "100 %";
@@ -200,6 +188,18 @@ absl::Status NoSuchGroup(const CatalogModel& model, absl::string_view group) {
 }
 
 }  // namespace
+
+uint64_t HeldBytes(const CatalogReplica& replica) {
+  uint64_t held = 0;
+  for (const CatalogRank& rank : replica.ranks) held += rank.bytes_held;
+  return held;
+}
+
+uint64_t AllBytes(const CatalogReplica& replica) {
+  uint64_t bytes = 0;
+  for (const CatalogRank& rank : replica.ranks) bytes += rank.bytes;
+  return bytes;
+}
 
 json OperationToJson(const CatalogReplica& replica) {
   if (replica.event.empty()) return json::object();

@@ -40,18 +40,6 @@ std::vector<Row> RowsOf(const CatalogModel& model) {
   return rows;
 }
 
-uint64_t HeldBytes(const CatalogReplica& replica) {
-  uint64_t held = 0;
-  for (const CatalogRank& rank : replica.ranks) held += rank.bytes_held;
-  return held;
-}
-
-uint64_t AllBytes(const CatalogReplica& replica) {
-  uint64_t bytes = 0;
-  for (const CatalogRank& rank : replica.ranks) bytes += rank.bytes;
-  return bytes;
-}
-
 uint64_t Readers(const CatalogReplica& replica) {
   uint64_t readers = 0;
   for (const CatalogRank& rank : replica.ranks) readers += rank.readers;
