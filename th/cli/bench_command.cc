@@ -1,16 +1,15 @@
 // th bench: measurements with their yardstick beside them.
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "th/cli/bench_flags.h"
 #include "th/cli/command.h"
 #include "th/cli/held_signals.h"
 #include "th/cli/iperf.h"
-#include "th/cli/runfiles.h"
 #include "th/cli/scratch_folder.h"
 #include "th/cli/transfer_bench.h"
 #include "th/weights/status_macros.h"
@@ -20,18 +19,13 @@
 namespace th {
 namespace {
 
-struct BenchFlags {
+struct BenchFlags : ProcessFlags {
   std::string transport = "tcp";
   std::string synthetic = "llm";
   uint64_t bytes = uint64_t{1} << 30;
   uint64_t tensors = 0;
   uint32_t readers = 1;
   uint32_t rounds = 5;
-  uint32_t connections = 2;
-  uint32_t data_threads = 2;
-  std::string server_binary;
-  std::string keep;
-  Reporter reporter;
 };
 
 void AddFlags(CLI::App* app, BenchFlags* flags) {
@@ -51,33 +45,16 @@ void AddFlags(CLI::App* app, BenchFlags* flags) {
   app->add_option("--rounds", flags->rounds, "measured rounds, after one that warms up")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app->add_option("--connections", flags->connections,
-                  "connections to each source, of the raw probe too")
-      ->check(CLI::Range(1, 4))
-      ->capture_default_str();
-  app->add_option("--data-threads", flags->data_threads,
-                  "threads that move weights in each process")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app->add_option("--server-binary", flags->server_binary,
-                  "tensorhub_server, if it is not beside th");
-  app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
-  flags->reporter.AddFlag(app);
+  AddProcessFlags(app, flags);
+  app->get_option("--connections")->description("connections to each source, of the raw probe too");
 }
 
 absl::StatusOr<TransferBenchOptions> PlanBench(const BenchFlags& flags, const std::string& folder) {
   TransferBenchOptions options{
       .readers = flags.readers, .rounds = flags.rounds, .evict_bytes = DefaultEvictBytes()};
-  options.cast = {
-      .th_program = OwnPath(),
-      .server_program = flags.server_binary,
-      .folder = folder,
-      .model = {.synthetic = flags.synthetic, .bytes = flags.bytes, .tensors = flags.tensors},
-      .connections = flags.connections,
-      .data_threads = flags.data_threads};
-  if (flags.server_binary.empty()) {
-    TH_ASSIGN_OR_RETURN(options.cast.server_program, FindProgram("th/server/tensorhub_server"));
-  }
+  TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
+  options.cast.model = {
+      .synthetic = flags.synthetic, .bytes = flags.bytes, .tensors = flags.tensors};
   return options;
 }
 
@@ -105,15 +82,7 @@ ExitStatus RunBench(const BenchFlags& flags) {
   const absl::StatusOr<TransferBenchOptions> options = PlanBench(flags, folder->path());
   if (!options.ok()) return flags.reporter.Fail(options.status(), ExitStatus::kLocalFiles);
   const absl::StatusOr<TransferMeasurement> measured = MeasureTransfer(*options);
-  if (!measured.ok()) {
-    if (!absl::IsCancelled(measured.status())) {
-      folder->Keep();
-      fprintf(stderr, "the logs of all processes are in %s\n", folder->path().c_str());
-    }
-    return flags.reporter.Fail(measured.status(), absl::IsCancelled(measured.status())
-                                                      ? ExitStatus::kInterrupted
-                                                      : ExitStatus::kFailed);
-  }
+  if (!measured.ok()) return FailMeasuring(flags, *folder, measured.status());
   const absl::StatusOr<double> iperf =
       MeasureIperf(measured->bytes, flags.connections, [&held] { return held.Pending(); });
   if (held.Pending()) {

@@ -105,6 +105,34 @@ end 60s
   }
 }
 
+TEST(BenchScenarioTest, WhoSkipsWhileTheSiteIsSeededAsksAgainAndMovesWithinTheSite) {
+  const ProgramRun run = RunProgram({Th(), "bench", "scenario", FileOf("seeded", R"(
+site a
+site b
+link a b rate=50Mbps latency=10ms
+hosts t site=a up=400Mbps down=400Mbps inside=10GB/s
+hosts r site=b count=3 up=400Mbps down=400Mbps inside=10GB/s
+weights rank_bytes=16MiB segment=256KiB
+group trainer role=trainer ranks=1 on=t
+group reader role=rollout ranks=1 count=3 on=r copies=1
+train trainer first=200ms
+update reader after=publish stagger=100ms when_seeding=skip retry=200ms
+end 60s
+)"),
+                                     "--json"});
+  if (const std::string missing = Missing(run); !missing.empty()) GTEST_SKIP() << missing;
+  ASSERT_EQ(run.status, 0) << run.errors << run.output();
+  const nlohmann::json compared = run.json()["runs"][0];
+  for (const char* kind : {"real", "simulated"}) {
+    const nlohmann::json& came = compared[kind];
+    EXPECT_EQ(came["versions"][0]["groups_moved"], 3) << kind;
+    EXPECT_GE(came["updates_not_available"], 2) << kind << ": the other two were told to ask later";
+    // 2.7 s over the link between the sites: for the seed. Three that waited would stall for 8.
+    EXPECT_LT(came["rollout_stall"]["seconds"], 6.5) << kind;
+    EXPECT_NEAR(came["trainer_copies_sent"].get<double>(), 1, 0.1) << kind;
+  }
+}
+
 TEST(BenchScenarioTest, RefusesWhatOnlyTheSimulatorHas) {
   const std::string racks = absl::StrCat(kTwoSites, "rack_uplinks rate=1GB/s\n");
   const ProgramRun run = RunProgram({Th(), "bench", "scenario", FileOf("racks", racks), "--json"});

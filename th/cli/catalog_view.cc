@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "th/cli/text_table.h"
+#include "th/protocol/operation_kind_name.h"
 #include "th/worker/quantity.h"
 
 namespace th {
@@ -21,18 +22,6 @@ std::string StateOf(const CatalogVersion& version) {
   if (version.withdrawn) return "withdrawn";
   if (!version.published) return "publishing";
   return version.sealed ? "sealed" : "published";
-}
-
-uint64_t HeldBytes(const CatalogReplica& replica) {
-  uint64_t held = 0;
-  for (const CatalogRank& rank : replica.ranks) held += rank.bytes_held;
-  return held;
-}
-
-uint64_t AllBytes(const CatalogReplica& replica) {
-  uint64_t bytes = 0;
-  for (const CatalogRank& rank : replica.ranks) bytes += rank.bytes;
-  return bytes;
 }
 
 std::string HeldPercent(const CatalogReplica& replica) {
@@ -114,10 +103,11 @@ std::string DescribeSnapshots(const CatalogReplica& replica) {
 
 std::string DescribeReplica(const CatalogReplica& replica, absl::string_view state) {
   const std::string under_way =
-      replica.event.empty() ? ""
-                            : absl::StrFormat(", %s for %.1f s%s", OperationName(replica.operation),
-                                              absl::ToDoubleSeconds(replica.operation_since),
-                                              EventSuffix(replica.event));
+      replica.event.empty()
+          ? ""
+          : absl::StrFormat(", %s for %.1f s%s", OperationKindName(replica.operation),
+                            absl::ToDoubleSeconds(replica.operation_since),
+                            EventSuffix(replica.event));
   return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name,
                       ", form ", replica.form, replica.temporary ? ", temporary" : "",
                       replica.seed ? ", seeds its site" : "", DescribeSnapshots(replica), under_way,
@@ -199,21 +189,21 @@ absl::Status NoSuchGroup(const CatalogModel& model, absl::string_view group) {
 
 }  // namespace
 
-std::string OperationName(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kPublish:
-      return "publish";
-    case OperationKind::kUnpublish:
-      return "unpublish";
-    case OperationKind::kUpdate:
-      return "update";
-  }
-  return "unknown";
+uint64_t HeldBytes(const CatalogReplica& replica) {
+  uint64_t held = 0;
+  for (const CatalogRank& rank : replica.ranks) held += rank.bytes_held;
+  return held;
+}
+
+uint64_t AllBytes(const CatalogReplica& replica) {
+  uint64_t bytes = 0;
+  for (const CatalogRank& rank : replica.ranks) bytes += rank.bytes;
+  return bytes;
 }
 
 json OperationToJson(const CatalogReplica& replica) {
   if (replica.event.empty()) return json::object();
-  return {{"operation", OperationName(replica.operation)},
+  return {{"operation", OperationKindName(replica.operation)},
           {"operation_seconds", absl::ToDoubleSeconds(replica.operation_since)},
           {"event", replica.event.ToString()}};
 }
@@ -232,7 +222,7 @@ json TotalsToJson(const ModelTotals& totals) {
   }
   for (const FailureCount& failure : totals.failures) {
     failures.push_back(
-        {{"operation", OperationName(static_cast<OperationKind>(failure.kind))},
+        {{"operation", OperationKindName(static_cast<OperationKind>(failure.kind))},
          {"cause", absl::StatusCodeToString(static_cast<absl::StatusCode>(failure.code))},
          {"count", failure.count}});
   }

@@ -2,6 +2,7 @@
 #ifndef TH_CLI_CATALOG_VIEW_H_
 #define TH_CLI_CATALOG_VIEW_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -28,8 +29,10 @@ nlohmann::json ToJson(const CatalogVersion& version);
 absl::StatusOr<const CatalogVersion*> SelectVersion(const CatalogModel& model,
                                                     const VersionSelector& selector);
 
-// "publish", "unpublish", "update".
-std::string OperationName(OperationKind kind);
+// What all its ranks hold of their shards, and what they would hold of them whole.
+uint64_t HeldBytes(const CatalogReplica& replica);
+uint64_t AllBytes(const CatalogReplica& replica);
+
 // {"operation", "operation_seconds", "event"} of what is under way; empty when nothing is.
 nlohmann::json OperationToJson(const CatalogReplica& replica);
 // {"stall_seconds": {phase: seconds}, "received": [...], "copies": {...}, "failures": [...], ...}.

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "th/cli/resident_memory.h"
+#include "th/protocol/when_seeding_name.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
@@ -140,7 +141,9 @@ ControlledRank::Result ControlledRank::Join(const json& command) {
   TH_ASSIGN_OR_RETURN(ShardChoice choice, ShardChoiceFromJson(command.at("weights")));
   TH_ASSIGN_OR_RETURN(weights_, RankWeights::Allocate(std::move(choice)));
   if (command.at("load").get<bool>()) TH_RETURN_IF_ERROR(weights_->Load());
-  TH_ASSIGN_OR_RETURN(client_, Client::Join(OptionsOf(command)));
+  ClientOptions options = OptionsOf(command);
+  options.offload_limit_bytes = command.value("copies", uint64_t{0}) * weights_->bytes();
+  TH_ASSIGN_OR_RETURN(client_, Client::Join(std::move(options)));
   TH_ASSIGN_OR_RETURN(buffer_, client_->Register(weights_->tensors()));
   return json{{"bytes", buffer_.bytes()}, {"tensors", weights_->tensors().size()}};
 }
@@ -181,6 +184,8 @@ ControlledRank::Result ControlledRank::Update(const json& command) {
   const std::string version = command.at("version");
   TH_ASSIGN_OR_RETURN(const VersionSelector selector, ParseVersionSelector(version));
   UpdateOptions options{.timeout = SecondsOr(command, "timeout_seconds", kUpdateTimeout)};
+  TH_ASSIGN_OR_RETURN(options.when_seeding,
+                      ParseWhenSeeding(command.value("when_seeding", "wait")));
   options.on_progress = [events = events_](const UpdateProgress& progress) {
     events->Write({{"event", "progress"},
                    {"at_s", SecondsOf(MonotonicNow())},

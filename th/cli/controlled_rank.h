@@ -7,13 +7,14 @@
 // monotonic clock.
 //
 //   join       server run model group rank ranks rate connections data_threads weights load [host]
-//              [rack] [site]
-//              -> bytes, tensors: joins and registers the shard, with its content when `load`
+//              [rack] [site] [copies]
+//              -> bytes, tensors: joins and registers the shard, with its content when `load`;
+//                 `copies`: of the shard, that TensorHub may hold in this rank's host memory
 //   change     content              -> the weights become this content (rank_weights.h)
 //   publish    label                -> version, publish_seconds, sealed_seconds
 //   unpublish  [drain_seconds]      -> seconds
 //   rollback   to key               -> version
-//   update     version [timeout_seconds]
+//   update     version [timeout_seconds] [when_seeding: wait, skip or copy]
 //                                   -> outcome, version, event_id, reason, seconds, stall_seconds,
 //                                      started_s, ended_s, bytes, reroutes, rerouted_bytes,
 //                                      reread_bytes, corrupt_segments, peak_extra_bytes, sources

@@ -1,20 +1,17 @@
 // th bench fanout: a version to many hosts at once, over links of a given rate.
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "th/cli/bench_flags.h"
 #include "th/cli/command.h"
 #include "th/cli/fanout_bench.h"
 #include "th/cli/fanout_disturbance.h"
 #include "th/cli/held_signals.h"
 #include "th/cli/rank_weights.h"
-#include "th/cli/runfiles.h"
 #include "th/cli/scratch_folder.h"
-#include "th/cli/virtual_hosts.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/connection_flags.h"
 #include "th/worker/quantity.h"
@@ -27,7 +24,7 @@ constexpr uint32_t kMostReaders = 64;
 constexpr uint32_t kMostHolders = 16;
 constexpr uint32_t kMostRounds = 1000;
 
-struct FanoutFlags {
+struct FanoutFlags : ProcessFlags {
   uint32_t hosts = 4;
   std::string rate = "1gbit";
   uint32_t holders = 1;
@@ -36,22 +33,10 @@ struct FanoutFlags {
   uint32_t rounds = 3;
   std::vector<std::string> policies = {"ours", "direct"};
   std::string disturbance;
-  uint32_t connections = 2;
-  uint32_t data_threads = 2;
-  std::string server_binary;
-  std::string keep;
-  Reporter reporter;
 };
 
-std::string CheckRate(const std::string& text) {
-  const absl::StatusOr<uint64_t> rate = ParseRate(text);
-  if (!rate.ok()) return std::string(rate.status().message());
-  if (*rate >= kSlowestLink && *rate <= kFastestLink) return "";
-  return absl::StrCat("\"", text, "\" is no rate of a virtual link: give from 1mbit to 10gbit");
-}
-
 void AddFlags(CLI::App* app, FanoutFlags* flags) {
-  const CLI::Validator link_rate(CheckRate, "RATE");
+  const CLI::Validator link_rate = LinkRate();
   app->add_option("--hosts", flags->hosts, "readers, each on a virtual host")
       ->check(CLI::Range(1u, kMostReaders))
       ->capture_default_str();
@@ -81,17 +66,7 @@ void AddFlags(CLI::App* app, FanoutFlags* flags) {
                   "after the rounds of ours as many in which a reader that others read from is "
                   "stopped (SIGSTOP), has its link cut, or leaves, when it holds about half")
       ->check(CLI::IsMember({kStop, kCut, kLeave}));
-  app->add_option("--connections", flags->connections, "connections to each source")
-      ->check(CLI::Range(1, 4))
-      ->capture_default_str();
-  app->add_option("--data-threads", flags->data_threads,
-                  "threads that move weights in each process")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app->add_option("--server-binary", flags->server_binary,
-                  "tensorhub_server, if it is not beside th");
-  app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
-  flags->reporter.AddFlag(app);
+  AddProcessFlags(app, flags);
 }
 
 // What flags cannot have together. OK, or INVALID_ARGUMENT.
@@ -123,27 +98,11 @@ absl::StatusOr<FanoutOptions> Plan(const FanoutFlags& flags, const std::string& 
   TH_ASSIGN_OR_RETURN(options.rate, ParseRate(flags.rate));
   TH_ASSIGN_OR_RETURN(options.holder_rate,
                       ParseRate(flags.holder_rate.empty() ? flags.rate : flags.holder_rate));
-  options.cast = {.th_program = OwnPath(),
-                  .server_program = flags.server_binary,
-                  .folder = folder,
-                  .model = {.synthetic = "llm", .bytes = flags.bytes},
-                  .connections = flags.connections,
-                  .data_threads = flags.data_threads};
-  TH_RETURN_IF_ERROR(ShardsOf(options.cast.model, options.cast.shards).status());
-  if (flags.server_binary.empty()) {
-    TH_ASSIGN_OR_RETURN(options.cast.server_program, FindProgram("th/server/tensorhub_server"));
-  }
+  const ModelChoice model{.synthetic = "llm", .bytes = flags.bytes};
+  TH_RETURN_IF_ERROR(ShardsOf(model, /*shards=*/1).status());
+  TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
+  options.cast.model = model;
   return options;
-}
-
-ExitStatus FailMeasuring(const FanoutFlags& flags, ScratchFolder& folder, const absl::Status& why) {
-  if (absl::IsCancelled(why)) return flags.reporter.Fail(why, ExitStatus::kInterrupted);
-  if (absl::StartsWith(why.message(), kNoVirtualHosts)) {  // nothing ran, nothing was logged
-    return flags.reporter.Fail(why, ExitStatus::kFailed);
-  }
-  folder.Keep();
-  fprintf(stderr, "the logs of all processes are in %s\n", folder.path().c_str());
-  return flags.reporter.Fail(why, ExitStatus::kFailed);
 }
 
 ExitStatus RunFanout(const FanoutFlags& flags) {

@@ -101,6 +101,7 @@ nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) co
           {"connections", options_.connections},
           {"data_threads", options_.data_threads},
           {"load", group.load},
+          {"copies", group.copies},
           {"weights",
            ToJson(ShardChoice{
                .model = options_.model, .shard = ShardOf(rank), .shards = options_.shards})}};

@@ -56,6 +56,7 @@ struct GroupChoice {
   bool load = false;  // with the model's content; else zeros, to be received
   Placement placement;
   std::vector<Placement> placements;  // of each rank, where they differ; empty: `placement`
+  uint32_t copies = 0;  // of its shard, that TensorHub may hold in each rank's host memory
 
   const Placement& PlacementOf(uint32_t rank) const {
     return placements.empty() ? placement : placements[rank];

@@ -100,6 +100,7 @@ absl::Status RealCast::Start(const std::vector<RealGroup*>& groups) {
     choice.name = group->name;
     choice.ranks = group->family->ranks;
     choice.load = group->family->role == GroupRole::kTrainer;
+    choice.copies = group->family->copies;
     choice.placements.reserve(choice.ranks);
     for (const Location& place : group->family->places[group->number]) {
       choice.placements.push_back(PlacementOf(place));

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "th/cli/real_cast.h"
+#include "th/protocol/when_seeding_name.h"
 #include "th/topology/location.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
@@ -30,11 +31,16 @@ bool Broadcasts(ScenarioPolicy policy) {
 
 std::string LabelOf(uint32_t step) { return absl::StrCat("step-", step); }
 
-// What a rollout says to update. Whatever else an update may be told (what to do while its site is
-// being seeded, how much it may stage) belongs here, from `updates`.
-json UpdateCommand(const ScenarioUpdates* updates, absl::Duration timeout) {
-  return {
-      {"do", "update"}, {"version", "latest"}, {"timeout_seconds", absl::ToDoubleSeconds(timeout)}};
+// What a rollout says to update.
+json UpdateCommand(WhenSeeding when_seeding, absl::Duration timeout) {
+  return {{"do", "update"},
+          {"version", "latest"},
+          {"timeout_seconds", absl::ToDoubleSeconds(timeout)},
+          {"when_seeding", WhenSeedingName(when_seeding)}};
+}
+
+bool IsSeeding(const json& answer) {
+  return answer.value("reason", 0) == static_cast<int>(NotAvailableReason::kSeeding);
 }
 
 class RealRun {
@@ -337,7 +343,10 @@ void RealRun::Update(Reader* reader) {
     if (!reader->group->calling()) LeaveRound(reader);  // dead: the others do not wait
     return;
   }
-  cast_->Call(reader->group, UpdateCommand(reader->updates, scenario_.end),
+  // Policies of others know no seeds.
+  const bool seeds = policy_ == ScenarioPolicy::kNearest && reader->updates != nullptr;
+  const WhenSeeding when_seeding = seeds ? reader->updates->when_seeding : WhenSeeding::kWait;
+  cast_->Call(reader->group, UpdateCommand(when_seeding, scenario_.end),
               [this, reader](const RealOutcome& outcome) { HandleUpdated(reader, outcome); });
 }
 
@@ -361,7 +370,12 @@ void RealRun::HandleUpdated(Reader* reader, const RealOutcome& outcome) {
 
 void RealRun::TakeRead(Reader* reader, const RealOutcome& outcome) {
   const std::string how = outcome.answers.front().value("outcome", "");
-  if (how == "not available") ++run_.result.updates_not_available;
+  if (how == "not available") {
+    ++run_.result.updates_not_available;
+    if (IsSeeding(outcome.answers.front()) && reader->updates->after_publish) {
+      Post(reader->updates->retry, /*counts=*/true, [this, reader] { Update(reader); });
+    }
+  }
   if (how != "moved") return;
   double began = std::numeric_limits<double>::infinity(), ended = 0;
   for (size_t i = 0; i < outcome.answers.size(); ++i) {

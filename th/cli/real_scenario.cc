@@ -23,6 +23,7 @@ absl::string_view EventName(ScenarioEvent::Kind kind) {
   using Kind = ScenarioEvent::Kind;
   if (kind == Kind::kCrash) return "crash";
   if (kind == Kind::kReplace) return "replace";
+  if (kind == Kind::kPreempt) return "preempt";
   if (kind == Kind::kSlowSiteLink) return "slow_link";
   return "slow of one side";
 }
@@ -32,7 +33,7 @@ absl::Status CheckEvents(const Scenario& scenario) {
   for (const ScenarioEvent& event : scenario.events) {
     const bool one_side = event.kind == Kind::kSlowHost && event.side != LinkSide::kBoth;
     if (one_side || event.kind == Kind::kCrash || event.kind == Kind::kReplace ||
-        event.kind == Kind::kSlowSiteLink) {
+        event.kind == Kind::kPreempt || event.kind == Kind::kSlowSiteLink) {
       return OnlySimulated(absl::StrCat("the event '", EventName(event.kind), "'"));
     }
   }

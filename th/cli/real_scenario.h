@@ -36,8 +36,9 @@ struct RealPlan {
 
 // INVALID_ARGUMENT naming what of the scenario exists in the simulator alone: more than two sites,
 // several adapters of a host, rack uplinks, an uplink that is not as fast as the downlink, rates
-// that cannot be shaped, limits of the scheduler, events that no process can be made to suffer,
-// more ranks, bytes or time than above, or a replica that is too small for a made-up model.
+// that cannot be shaped, limits of the scheduler, events that are not done to processes (a crash of
+// the machine, a notice of preemption), more ranks, bytes or time than above, or a replica that is
+// too small for a made-up model.
 absl::StatusOr<RealPlan> PlanRealScenario(const Scenario& scenario);
 
 }  // namespace th

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "th/cli/bench_flags.h"
 #include "th/cli/command.h"
 #include "th/cli/held_signals.h"
 #include "th/cli/link_model.h"
@@ -18,11 +18,9 @@
 #include "th/cli/rank_cast.h"
 #include "th/cli/real_run.h"
 #include "th/cli/real_scenario.h"
-#include "th/cli/runfiles.h"
 #include "th/cli/scenario_comparison.h"
 #include "th/cli/scratch_folder.h"
 #include "th/cli/simulate_scenario.h"
-#include "th/cli/virtual_hosts.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/connection_flags.h"
 #include "th/worker/quantity.h"
@@ -30,63 +28,28 @@
 namespace th {
 namespace {
 
-// Of the processes, for both commands.
-struct ProcessFlags {
-  uint32_t connections = 2;
-  uint32_t data_threads = 1;
-  std::string server_binary;
-  std::string keep;
-  Reporter reporter;
+// One thread moves weights: there are many ranks, and their links are slow.
+struct ScenarioProcessFlags : ProcessFlags {
+  ScenarioProcessFlags() { data_threads = 1; }
 };
 
-struct ScenarioBenchFlags : ProcessFlags {
+struct ScenarioBenchFlags : ScenarioProcessFlags {
   std::string file;
   std::vector<std::string> policies;
   std::vector<std::string> set;
 };
 
-struct ModelFlags : ProcessFlags {
+struct ModelFlags : ScenarioProcessFlags {
   std::string rate = "250mbit";
   uint64_t bytes = uint64_t{64} << 20;
   uint32_t rounds = 3;
   std::vector<uint32_t> hosts = {8, 16};
 };
 
-void AddProcessFlags(CLI::App* app, ProcessFlags* flags) {
-  app->add_option("--connections", flags->connections, "connections to each source")
-      ->check(CLI::Range(1, 4))
-      ->capture_default_str();
-  app->add_option("--data-threads", flags->data_threads,
-                  "threads that move weights in each process")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app->add_option("--server-binary", flags->server_binary,
-                  "tensorhub_server, if it is not beside th");
-  app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
-  flags->reporter.AddFlag(app);
-}
-
-absl::StatusOr<RankCastOptions> CastOf(const ProcessFlags& flags, const std::string& folder) {
-  RankCastOptions cast{.th_program = OwnPath(),
-                       .server_program = flags.server_binary,
-                       .folder = folder,
-                       .connections = flags.connections,
-                       .data_threads = flags.data_threads};
-  if (cast.server_program.empty()) {
-    TH_ASSIGN_OR_RETURN(cast.server_program, FindProgram("th/server/tensorhub_server"));
-  }
-  return cast;
-}
-
+// What a run refuses is the fault of the file or of a flag.
 ExitStatus FailRunning(const ProcessFlags& flags, ScratchFolder& folder, const absl::Status& why) {
-  if (absl::IsCancelled(why)) return flags.reporter.Fail(why, ExitStatus::kInterrupted);
   if (absl::IsInvalidArgument(why)) return flags.reporter.Fail(why, ExitStatus::kUsage);
-  if (absl::StartsWith(why.message(), kNoVirtualHosts)) {  // nothing ran, nothing was logged
-    return flags.reporter.Fail(why, ExitStatus::kFailed);
-  }
-  folder.Keep();
-  fprintf(stderr, "the logs of all processes are in %s\n", folder.path().c_str());
-  return flags.reporter.Fail(why, ExitStatus::kFailed);
+  return FailMeasuring(flags, folder, why);
 }
 
 // ---- th bench scenario
@@ -148,13 +111,6 @@ ExitStatus RunScenarioBench(const ScenarioBenchFlags& flags) {
 
 // ---- th bench model
 
-std::string CheckRate(const std::string& text) {
-  const absl::StatusOr<uint64_t> rate = ParseRate(text);
-  if (!rate.ok()) return std::string(rate.status().message());
-  if (*rate >= kSlowestLink && *rate <= kFastestLink) return "";
-  return absl::StrCat("\"", text, "\" is no rate of a virtual link: give from 1mbit to 10gbit");
-}
-
 ExitStatus RunModelCheck(const ModelFlags& flags) {
   const HeldSignals held;
   absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-bench", flags.keep);
@@ -203,7 +159,7 @@ void AddBenchModelCommand(CLI::App* bench, ExitStatus* exit) {
       "the simulator against real fan-outs: its figures are fixed with 1, 2 and 4 readers, then "
       "more readers, a stopped and a killed relay and two sites are run and predicted");
   model->add_option("--rate", flags->rate, "of each host's link, each way, like 250mbit")
-      ->check(CLI::Validator(CheckRate, "RATE"))
+      ->check(LinkRate())
       ->capture_default_str();
   AddByteSizeFlag(model, "--bytes", &flags->bytes, "size of the version", "64MiB");
   model->add_option("--rounds", flags->rounds, "measured rounds of each point")

@@ -57,6 +57,7 @@ TEST(RealScenarioTest, RefusesWhatOnlyTheSimulatorHasAndNamesIt) {
       {"end 5s\nrack_uplinks rate=1GB/s\n", "rack_uplinks"},
       {"end 5s\nscheduler max_chain=3\n", "scheduler"},
       {"end 5s\nat 2s crash near\n", "crash"},
+      {"end 5s\nat 2s preempt near notice=1s\n", "preempt"},
       {"end 5s\nat 2s slow n to=50% side=up\n", "one side"},
       {"end 1h\n", "1h"},
       {"end 5s\nhosts x site=a up=1MB/s down=2MB/s inside=1GB/s\ngroup y role=spot ranks=1 on=x\n",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -23,10 +24,6 @@ std::string SecondsText(absl::Duration time) { return absl::StrFormat("%.3f s", 
 
 std::string SweptText(const ScenarioOverrides& swept) {
   return absl::StrJoin(swept, " ", absl::PairFormatter("="));
-}
-
-absl::Duration TotalStall(const ScenarioResult& result) {
-  return result.TrainerStall().total() + result.RolloutStall().total();
 }
 
 StallCause CauseAt(size_t place) { return static_cast<StallCause>(place); }
@@ -178,28 +175,42 @@ nlohmann::json ResultToJson(const ScenarioResult& result) {
 
 }  // namespace
 
+absl::Duration TotalStall(const ScenarioResult& result) {
+  return result.TrainerStall().total() + result.RolloutStall().total();
+}
+
+std::vector<TextTable::Column> ResultColumns() {
+  return {{"TRAINER STALL", Align::kRight},  {"ROLLOUT STALL", Align::kRight},
+          {"TOTAL", Align::kRight},          {"RATIO", Align::kRight},
+          {"SLOWEST UPDATE", Align::kRight}, {"LAST UPDATE", Align::kRight},
+          {"COPIES SENT", Align::kRight},    {"FAILED", Align::kRight}};
+}
+
+std::vector<std::string> ResultCells(const ScenarioResult& result, std::string ratio) {
+  return {SecondsText(result.TrainerStall().total()),
+          SecondsText(result.RolloutStall().total()),
+          SecondsText(TotalStall(result)),
+          std::move(ratio),
+          SecondsText(result.SlowestRead()),
+          SecondsText(result.LastRead()),
+          absl::StrFormat("%.2f", result.CopiesSent()),
+          absl::StrCat(result.updates_failed + result.calls_open)};
+}
+
 std::string ScenarioTable(const std::vector<ScenarioRunReport>& runs) {
-  TextTable table({{"POLICY"},
-                   {"TRAINER STALL", Align::kRight},
-                   {"ROLLOUT STALL", Align::kRight},
-                   {"TOTAL", Align::kRight},
-                   {"RATIO", Align::kRight},
-                   {"SLOWEST UPDATE", Align::kRight},
-                   {"LAST UPDATE", Align::kRight},
-                   {"COPIES SENT", Align::kRight},
-                   {"FAILED", Align::kRight},
-                   {"VARIABLES"}});
+  std::vector<TextTable::Column> columns = ResultColumns();
+  columns.insert(columns.begin(), {"POLICY"});
+  columns.push_back({"VARIABLES"});
+  TextTable table(std::move(columns));
   std::map<ScenarioOverrides, absl::Duration> references;
   for (const ScenarioRunReport& run : runs) {
     const ScenarioResult& result = run.result;
     const absl::Duration total = TotalStall(result);
     const absl::Duration reference = references.emplace(run.swept, total).first->second;
-    table.AddRow({std::string(ScenarioPolicyName(result.policy)),
-                  SecondsText(result.TrainerStall().total()),
-                  SecondsText(result.RolloutStall().total()), SecondsText(total),
-                  Ratio(total, reference), SecondsText(result.SlowestRead()),
-                  SecondsText(result.LastRead()), absl::StrFormat("%.2f", result.CopiesSent()),
-                  absl::StrCat(result.updates_failed + result.calls_open), SweptText(run.swept)});
+    std::vector<std::string> row = ResultCells(result, Ratio(total, reference));
+    row.insert(row.begin(), std::string(ScenarioPolicyName(result.policy)));
+    row.push_back(SweptText(run.swept));
+    table.AddRow(std::move(row));
   }
   return table.ToString();
 }

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "nlohmann/json.hpp"
+#include "th/cli/text_table.h"
 #include "th/simulator/simulator.h"
 
 namespace th {
@@ -21,6 +23,13 @@ struct ScenarioRunReport {
 std::string ScenarioTable(const std::vector<ScenarioRunReport>& runs);
 // Stall by cause and of the slowest ranks, versions, bytes by distance, the busiest links.
 std::string ScenarioDetails(const ScenarioResult& result);
+
+// Of all ranks.
+absl::Duration TotalStall(const ScenarioResult& result);
+// What every table of results has between its first and last columns, TRAINER STALL to FAILED, and
+// a row's cells there; `ratio` is what the table compares.
+std::vector<TextTable::Column> ResultColumns();
+std::vector<std::string> ResultCells(const ScenarioResult& result, std::string ratio);
 
 // {"scenario", "seed", "violations", "runs": [...]}; seconds are of the virtual clock. `ranks`:
 // each run has its ranks too.

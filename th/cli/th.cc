@@ -33,7 +33,10 @@ void AddHelpCommand(CLI::App* app, th::ExitStatus* exit) {
       *exit = th::ExitStatus::kUsage;
       return;
     }
-    std::cout << shown->help(shown == app ? "" : app->get_name()) << std::flush;
+    // App::help would show the command that was given: this one.
+    const std::string name = shown == app ? "th" : "th " + shown->get_name();
+    std::cout << app->get_formatter()->make_help(shown, name, CLI::AppFormatMode::Normal)
+              << std::flush;
   });
 }
 

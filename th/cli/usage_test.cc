@@ -53,7 +53,7 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"a scenario for real", {"bench", "scenario", "--help"}, kOk, "--policy"},
                 {"model", {"bench", "model", "--help"}, kOk, "--hosts"},
                 {"simulate", {"simulate", "--help"}, kOk, "--first-seed"},
-                {"help", {"help"}, kOk, "Exit status"},
+                {"help", {"help"}, kOk, "withdraw every version"},
                 {"help of a command", {"help", "pull"}, kOk, "--version"}});
   Expect(Worker(), {{"worker", {"--help"}, kOk, "Exit status"},
                     {"publish", {"publish", "--help"}, kOk, "--label"},

@@ -23,8 +23,10 @@
 //     ServeForAWhile();
 //   }
 //
-// Publish, Unpublish and Update are group transactions: every rank of the group calls them in the
-// same order, and all ranks get one result. Every call has a deadline.
+// Publish, Unpublish, Update, Stage, Apply and Receive are group transactions: every rank of the
+// group calls them in the same order, and all ranks get one result. Every call has a deadline. The
+// text of an error begins with a stable code word and names rank, cause and the state of the buffer
+// (UPDATE_STALLED ...: th/worker_session/error_text.h).
 //
 // Thread-safety: Client and WeightBuffer may be used from any thread; verbs on one buffer are taken
 // in the order in which they are called. Ownership: a WeightBuffer keeps its membership alive; the
@@ -62,7 +64,7 @@
 namespace th {
 
 // What one reader of this process's buffers came to. With `event`, the name of the reader's
-// operation, the reader's, the server's and this source's logs are read side by side.
+// operation, the reader's, the server's and this source's logs are read side by side. A value.
 struct ReaderReport {
   enum class What { kAdmitted, kRefused, kReleased };
   What what = What::kAdmitted;
@@ -142,14 +144,17 @@ struct PublishOptions {
 struct UnpublishOptions {
   // Readers in flight are cut after this long; the call ends soon after.
   absl::Duration drain_timeout = absl::Seconds(5);
-  absl::Duration timeout = absl::Seconds(60);
-  // FAILED_PRECONDITION naming the rank without room, the buffer still published: with kOffload.
+  absl::Duration timeout = absl::Seconds(60);  // for all ranks to come
+  // Of the last replica of a retained version. kOffload: copied to host memory first, under
+  // offload_limit_bytes; without room FAILED_PRECONDITION naming the rank, the buffer still
+  // published. kDrop: it goes, and with it the version.
   OnRetention on_retention = OnRetention::kOffload;
   absl::Duration offload_timeout = kDefaultOffloadTimeout;  // of a copy, beside `timeout`
 };
+// Of this rank's shard, while it arrives.
 struct UpdateProgress {
   VersionInfo version;
-  uint64_t bytes_received = 0;
+  uint64_t bytes_received = 0;  // and checked
   uint64_t bytes_total = 0;
   std::string source;     // "rollout-1/1", or several with commas
   std::string transport;  // "tcp"
@@ -201,8 +206,8 @@ struct SourceShare {
   std::string peer;  // "tcp 10.0.0.7:4711"
   std::string transport;
   uint64_t bytes = 0;
-  absl::Duration active;
-  std::string failure;  // why it was left; empty: it was not
+  absl::Duration active;  // from its first byte to its last
+  std::string failure;    // why it was left; empty: it was not
   Distance distance = Distance::kSameSite;
 };
 
@@ -270,9 +275,12 @@ class WeightBuffer {
   // this rank's buffer is writable then too.
   absl::Status Unpublish(UnpublishOptions options = {});
 
-  // Moves the buffer (on all ranks) to a version. An answer "not available" is no error. After an
-  // error see undefined(). Where staging_limit_bytes is set the version is staged first: a transfer
-  // that fails leaves the buffer as it was.
+  // Moves the buffer (on all ranks) to a version. An answer "not available" is no error. Where
+  // staging_limit_bytes is set the version is staged first: a transfer that fails leaves the buffer
+  // as it was. After an error see undefined(). DEADLINE_EXCEEDED naming the rank or source that was
+  // waited for; UNAVAILABLE: no source was left; ABORTED: the version was withdrawn, a rank of the
+  // group replaced; FAILED_PRECONDITION: another verb is under way, or no room to keep what is
+  // retained; CANCELLED: this client has left.
   absl::StatusOr<UpdateResult> Update(VersionSelector version, UpdateOptions options = {});
   // Receives a version into spare host memory while the buffer stays as it is, in use and served:
   // on all ranks, as an operation of the group. moved(): it is staged, until it is applied,
@@ -389,7 +397,17 @@ class Client {
   std::shared_ptr<Impl> impl_;
 };
 
-// A client without a rank: it looks, waits and pins. Thread-safe.
+// A client without a rank: it looks, waits and pins. Thread-safe; its calls block, for 30 s at most
+// where they take no timeout, and are made again while the server restarts.
+//
+//   TH_ASSIGN_OR_RETURN(auto hub, th::Controller::Connect({.server = "10.0.0.1:7077", .run = "r1",
+//                                                          .model = "qwen3-8b"}));
+//   TH_ASSIGN_OR_RETURN(th::VersionInfo best, hub->Pin(th::Latest(), "eval", absl::Hours(2)));
+//
+// Errors of all: DEADLINE_EXCEEDED; UNAVAILABLE while the server recovers from a restart;
+// FAILED_PRECONDITION in a TensorHub callback and in a forked child. Of those that name a version:
+// NOT_FOUND (no such model or version, nothing published), FAILED_PRECONDITION when it was
+// withdrawn.
 class Controller {
  public:
   struct Options {
@@ -398,25 +416,36 @@ class Controller {
     std::string model;
     absl::Duration connect_timeout = absl::Seconds(10);
   };
+  // INVALID_ARGUMENT for an address without a port; UNAVAILABLE without a server in time.
   static absl::StatusOr<std::unique_ptr<Controller>> Connect(Options options);
   ~Controller();
 
+  // Models, versions and who holds them: of the options' run and model, all where they are empty.
   absl::StatusOr<Catalog> List(absl::Duration timeout = absl::Seconds(10));
   // What happened of late in the run and model of the options, oldest first. `id` empty: all
   // operations. Ask on with `after` = the answer's `last`; another epoch counts from 1 again.
   absl::StatusOr<RecentEvents> Events(uint64_t after = 0, EventId id = {},
                                       absl::Duration timeout = absl::Seconds(10));
+  // Which version the name stands for now.
   absl::StatusOr<VersionInfo> Resolve(VersionSelector version,
                                       absl::Duration timeout = absl::Seconds(10));
-  // Until `version` is published. DEADLINE_EXCEEDED.
+  // Until `version` is published, at most so long. DEADLINE_EXCEEDED saying why it is not there.
   absl::StatusOr<VersionInfo> WaitFor(VersionSelector version, absl::Duration timeout);
+  // As Client::RollBack.
   absl::StatusOr<VersionInfo> RollBack(VersionSelector to, std::string idempotency_key = "");
-  // An empty form: every form (of Retain: every one without a policy of its own).
+  // The `keep_latest` newest versions of the model stay fetchable; 0: no policy. The last caller
+  // wins. In these three an empty form is every form (of Retain: every one without a policy of
+  // its own), and RESOURCE_EXHAUSTED names the limit of policies or pins.
   absl::Status Retain(uint32_t keep_latest, std::string form = "");
+  // Keeps one version fetchable until Release or for so long; each owner's pin counts by itself.
+  // Again: with the new expiry. INVALID_ARGUMENT: an expiry that is not positive.
   absl::StatusOr<VersionInfo> Pin(VersionSelector version, std::string owner,
                                   absl::Duration expires_after = absl::InfiniteDuration(),
                                   std::string form = "");
+  // NOT_FOUND when the owner has no pin on it.
   absl::Status Release(VersionSelector version, std::string owner, std::string form = "");
+  // The tensors of a shard, by the digest that List and WeightBuffer tell. NOT_FOUND; DATA_LOSS
+  // when what came is another one.
   absl::StatusOr<ShardLayout> GetLayout(Digest digest, absl::Duration timeout = absl::Seconds(10));
 
  private:

@@ -121,7 +121,7 @@ TEST_F(OffloadTest, AnUpdateInPlaceKeepsWhatWasHeldBefore) {
   EXPECT_TRUE(late.shard.HasContentOf(1));
 }
 
-TEST_F(OffloadTest, WithoutRoomTheBufferStaysPublished) {
+TEST_F(OffloadTest, WithoutRoomTheBufferStaysPublishedUntilAnotherGroupHoldsTheVersion) {
   ASSERT_OK(controller_->Retain(1));
   Worker trainer = Roomy("trainer", /*room=*/1000);
   trainer.shard.FillWith(6);

@@ -1,5 +1,6 @@
 // What Client::Receive takes and gives: a version, or some of its tensors, through a little host
-// memory, for engines that load weights by name and have no buffer of the shard's layout.
+// memory, for engines that load weights by name and have no buffer of the shard's layout. Values;
+// what Receive returns and refuses stands with it in client.h.
 //
 //   std::map<std::string, std::string> parts;  // tensors that come in more than one slice
 //   TH_ASSIGN_OR_RETURN(

@@ -58,7 +58,7 @@ class Background {
   absl::StatusOr<UpdateResult> result_ = absl::UnknownError("not yet");
 };
 
-class StagingTest : public ::testing::Test {
+class StageAndApplyTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto connected = Controller::Connect({server_.address(), "run", "model"});
@@ -136,7 +136,7 @@ class StagingTest : public ::testing::Test {
   std::vector<Worker> trainers_, rollouts_;
 };
 
-TEST_F(StagingTest, AVersionIsStagedListedAndMovedIn) {
+TEST_F(StageAndApplyTest, AVersionIsStagedListedAndMovedIn) {
   Worker trainer = Worker::Make(server_, "trainer");
   Worker rollout = Staging("rollout");
   trainer.shard.FillWith(1);
@@ -162,7 +162,7 @@ TEST_F(StagingTest, AVersionIsStagedListedAndMovedIn) {
   EXPECT_TRUE(AllCopiesGo());
 }
 
-TEST_F(StagingTest, TheOldVersionIsServedMeanwhileAndThePauseIsTheLocalCopyAlone) {
+TEST_F(StageAndApplyTest, TheOldVersionIsServedMeanwhileAndThePauseIsTheLocalCopyAlone) {
   Worker trainer = Worker::Make(server_, "trainer", TestShard(kSlowBytes), kSlowUplink);
   Worker rollout = Staging("rollout", kRoom, TestShard(kSlowBytes), kSlowUplink);
   Worker late = Worker::Make(server_, "late", TestShard(kSlowBytes), kSlowUplink);
@@ -200,7 +200,7 @@ TEST_F(StagingTest, TheOldVersionIsServedMeanwhileAndThePauseIsTheLocalCopyAlone
   EXPECT_LT(applied.stall(), stage.Wait()->seconds() / 3);
 }
 
-TEST_F(StagingTest, WhatTheBufferHoldsIsNotStagedAgain) {
+TEST_F(StageAndApplyTest, WhatTheBufferHoldsIsNotStagedAgain) {
   Worker trainer = Worker::Make(server_, "trainer");
   Worker rollout = Staging("rollout");
   ASSERT_OK(trainer.PublishAndWait(1));
@@ -215,7 +215,7 @@ TEST_F(StagingTest, WhatTheBufferHoldsIsNotStagedAgain) {
   EXPECT_TRUE(none.not_available());
 }
 
-TEST_F(StagingTest, WithoutALimitThereIsNothingToStageInto) {
+TEST_F(StageAndApplyTest, WithoutALimitThereIsNothingToStageInto) {
   Worker trainer = Worker::Make(server_, "trainer");
   Worker rollout = Worker::Make(server_, "rollout");
   ASSERT_OK(trainer.PublishAndWait(1));
@@ -229,7 +229,7 @@ TEST_F(StagingTest, WithoutALimitThereIsNothingToStageInto) {
 
 // ---- update
 
-TEST_F(StagingTest, UpdateStagesWhereALimitIsDeclaredAndSaysSo) {
+TEST_F(StageAndApplyTest, UpdateStagesWhereALimitIsDeclaredAndSaysSo) {
   Worker trainer = Worker::Make(server_, "trainer");
   Worker rollout = Staging("rollout");
   trainer.shard.FillWith(3);
@@ -249,7 +249,7 @@ TEST_F(StagingTest, UpdateStagesWhereALimitIsDeclaredAndSaysSo) {
   EXPECT_LT(in_place.peak_extra_bytes, plain.buffer.bytes());
 }
 
-TEST_F(StagingTest, AnUpdateThatFailsHalfWayLeavesTheBufferAsItWas) {
+TEST_F(StageAndApplyTest, AnUpdateThatFailsHalfWayLeavesTheBufferAsItWas) {
   Worker trainer = Worker::Make(server_, "trainer", TestShard(kSlowBytes), kSlowUplink);
   Worker rollout = Staging("rollout", kRoom, TestShard(kSlowBytes), kSlowUplink);
   rollout.shard.FillWith(5);
@@ -265,7 +265,7 @@ TEST_F(StagingTest, AnUpdateThatFailsHalfWayLeavesTheBufferAsItWas) {
 
 // ---- groups
 
-TEST_F(StagingTest, AllRanksStageAndMoveTogether) {
+TEST_F(StageAndApplyTest, AllRanksStageAndMoveTogether) {
   TwoRanksHoldOneOfTwo(kRoom);
   OnAll(rollouts_, &StageLatest);
   for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -278,7 +278,7 @@ TEST_F(StagingTest, AllRanksStageAndMoveTogether) {
   EXPECT_TRUE(AllCopiesGo());
 }
 
-TEST_F(StagingTest, ARankWithoutRoomFailsTheStageOfAllByName) {
+TEST_F(StageAndApplyTest, ARankWithoutRoomFailsTheStageOfAllByName) {
   TwoRanksHoldOneOfTwo(/*room_of_second=*/1000);
   for (const absl::Status& status : StatusesOf(rollouts_, &StageLatest)) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted,
@@ -291,7 +291,7 @@ TEST_F(StagingTest, ARankWithoutRoomFailsTheStageOfAllByName) {
   }
 }
 
-TEST_F(StagingTest, NoBufferIsTouchedForARankThatDiesBeforeItApplies) {
+TEST_F(StageAndApplyTest, NoBufferIsTouchedForARankThatDiesBeforeItApplies) {
   TwoRanksHoldOneOfTwo(kRoom);
   OnAll(rollouts_, &StageLatest);
   Worker& alive = rollouts_[0];
@@ -308,7 +308,7 @@ TEST_F(StagingTest, NoBufferIsTouchedForARankThatDiesBeforeItApplies) {
 
 // ---- between stage and apply
 
-TEST_F(StagingTest, AVersionThatIsWithdrawnBeforeItIsAppliedIsAnError) {
+TEST_F(StageAndApplyTest, AVersionThatIsWithdrawnBeforeItIsAppliedIsAnError) {
   Worker trainer = Worker::Make(server_, "trainer");
   Worker rollout = Staging("rollout");
   trainer.shard.FillWith(1);
@@ -326,7 +326,7 @@ TEST_F(StagingTest, AVersionThatIsWithdrawnBeforeItIsAppliedIsAnError) {
   EXPECT_FALSE(rollout.buffer.undefined());
 }
 
-TEST_F(StagingTest, WhatIsDiscardedIsFreed) {
+TEST_F(StageAndApplyTest, WhatIsDiscardedIsFreed) {
   Worker trainer = Worker::Make(server_, "trainer");
   Worker rollout = Staging("rollout", /*room=*/400'000);
   ASSERT_OK(trainer.PublishAndWait(1));
@@ -337,7 +337,7 @@ TEST_F(StagingTest, WhatIsDiscardedIsFreed) {
   EXPECT_OK(rollout.buffer.Stage(Latest()).status()) << "there is room for one";
 }
 
-TEST_F(StagingTest, WhatIsStagedOutlivesTheServer) {
+TEST_F(StageAndApplyTest, WhatIsStagedOutlivesTheServer) {
   Worker trainer = Worker::Make(server_, "trainer");
   Worker rollout = Staging("rollout");
   trainer.shard.FillWith(6);
@@ -349,7 +349,7 @@ TEST_F(StagingTest, WhatIsStagedOutlivesTheServer) {
   EXPECT_TRUE(rollout.shard.HasContentOf(6));
 }
 
-TEST_F(StagingTest, AStagedCopyDoesNotKeepARetainedVersion) {
+TEST_F(StageAndApplyTest, AStagedCopyDoesNotKeepARetainedVersion) {
   ASSERT_OK(controller_->Retain(1));
   Worker trainer = Worker::Make(server_, "trainer");
   Worker rollout = Staging("rollout");
@@ -361,7 +361,7 @@ TEST_F(StagingTest, AStagedCopyDoesNotKeepARetainedVersion) {
   EXPECT_OK(trainer.buffer.Unpublish()) << "the rollout holds it now";
 }
 
-TEST_F(StagingTest, ABufferThatIsDestroyedTakesWhatIsStagedAlong) {
+TEST_F(StageAndApplyTest, ABufferThatIsDestroyedTakesWhatIsStagedAlong) {
   Worker trainer = Worker::Make(server_, "trainer");
   Worker rollout = Staging("rollout");
   ASSERT_OK(trainer.PublishAndWait(1));

@@ -176,8 +176,8 @@ TH_EXPORT void th_string_free(char* text);
 
 /* Connects and joins. */
 TH_EXPORT th_status th_join(const th_join_options* options, th_client** client);
-/* Tells the server and cuts readers; buffers' calls return TH_CANCELLED from then on. Idempotent.
- */
+/* Tells the server, lets readers end the segment under way (half a second at most) and cuts the
+ * others; buffers' calls return TH_CANCELLED from then on. Idempotent. */
 TH_EXPORT th_status th_leave(th_client* client, double timeout);
 /* Leaves if need be. NULL is ignored. */
 TH_EXPORT void th_client_free(th_client* client);
@@ -190,7 +190,7 @@ TH_EXPORT th_status th_roll_back(th_client* client, const char* to, const char* 
 /* Registers tensors as one buffer; nothing is copied. */
 TH_EXPORT th_status th_register(th_client* client, const th_tensor* tensors, size_t count,
                                 const th_register_options* options, th_buffer** buffer);
-/* Withdraws the buffer: readers are cut. NULL is ignored. */
+/* Withdraws the buffer: readers end the segment under way, then are cut. NULL is ignored. */
 TH_EXPORT void th_buffer_free(th_buffer* buffer);
 
 /* Freezes the buffer and offers it; returns at once. */

@@ -1,5 +1,6 @@
 #include "th/pipeline_replicator/pipeline_replicator.h"
 
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "th/pipeline_replicator/replicator_harness.h"
 #include "th/weights/checksum.h"
 
 namespace th {
@@ -14,58 +16,14 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using Verdict = PipelineReplicator::SegmentVerdict;
 
-constexpr SourceIndex kA(0), kB(1), kC(2);
-constexpr uint64_t kSegmentBytes = 1024;
-constexpr uint64_t kSegments = 32;
-
-absl::Time At(int64_t milliseconds) { return absl::UnixEpoch() + absl::Milliseconds(milliseconds); }
-SegmentIndex S(uint64_t i) { return SegmentIndex(i); }
-SegmentSum SumFor(uint64_t i) { return 1000 + i; }
-
-PipelineReplicator::Spec SpecOf(uint64_t segments) {
-  return {.segment_count = segments,
-          .segment_bytes = kSegmentBytes,
-          .total_bytes = segments * kSegmentBytes};
-}
-ReplicatorLimits SmallRequests() {
-  ReplicatorLimits limits;
-  limits.request_bytes = 4 * kSegmentBytes;
-  return limits;
-}
 Digest RootFor(uint64_t segments) {
   std::vector<SegmentSum> sums;
   for (uint64_t i = 0; i < segments; ++i) sums.push_back(SumFor(i));
   return RootOfSums(sums);
 }
 
-class PipelineReplicatorTest : public ::testing::Test {
- protected:
-  std::vector<SegmentRange> Ask(SourceIndex source, absl::Time now = At(0)) {
-    std::vector<SegmentRange> asked;
-    while (auto request = fill_.PollRequest(source, now)) asked.push_back(request->range);
-    return asked;
-  }
-  Verdict Give(SourceIndex source, uint64_t i, absl::Time now = At(0)) {
-    return fill_.HandleSegment(source, S(i), SumFor(i), SumFor(i), now);
-  }
-  Verdict GiveCorrupt(SourceIndex source, uint64_t i, absl::Time now = At(0)) {
-    return fill_.HandleSegment(source, S(i), SumFor(i), SumFor(i) ^ 1, now);
-  }
-  // Serves everything that is asked of `source` until nothing more is.
-  void GiveAll(SourceIndex source, absl::Time now = At(0)) {
-    for (auto asked = Ask(source, now); !asked.empty(); asked = Ask(source, now)) {
-      for (const SegmentRange& range : asked) {
-        for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) Give(source, i.value, now);
-      }
-    }
-  }
-
-  PipelineReplicator fill_{SpecOf(kSegments), SmallRequests()};
-};
-
-SegmentRange R(uint64_t begin, uint64_t end) { return {S(begin), S(end)}; }
+class PipelineReplicatorTest : public ReplicatorHarness {};
 
 // ---- asking
 
@@ -340,202 +298,6 @@ TEST_F(PipelineReplicatorTest, DiscardedSegmentAnswersItsRequest) {
   EXPECT_THAT(Ask(kA), ElementsAre(R(3, 4)));  // nobody has it, so it is asked again
 }
 
-// ---- letting go
-
-TEST_F(PipelineReplicatorTest, WhatWasAskedOfASourceThatIsLetGoIsAskedOfNobodyElse) {
-  fill_.AddSource(kA, At(0));
-  fill_.AddSource(kB, At(0));
-  ASSERT_THAT(Ask(kA), ElementsAre(R(0, 4), R(4, 8), R(8, 12), R(12, 16)));
-  fill_.LetGoSource(kA, At(0));
-  EXPECT_THAT(Ask(kB), ElementsAre(R(16, 20), R(20, 24), R(24, 28), R(28, 32)));
-  EXPECT_TRUE(fill_.BeginSegment(kA, S(0)));
-  EXPECT_EQ(Give(kA, 0), Verdict::kAccepted);
-  EXPECT_THAT(Ask(kA), IsEmpty());
-  EXPECT_EQ(fill_.bytes_from(kA), kSegmentBytes);
-}
-
-TEST_F(PipelineReplicatorTest, WhatASourceThatIsLetGoHasNotSentIsAskedOfOthersOnceItIsRemoved) {
-  fill_.AddSource(kA, At(0));
-  Ask(kA);
-  Give(kA, 0);
-  fill_.LetGoSource(kA, At(0));
-  fill_.RemoveSource(kA);
-  fill_.AddSource(kB, At(0));
-  EXPECT_THAT(Ask(kB), ElementsAre(R(1, 5), R(5, 9), R(9, 13), R(13, 17)));
-}
-
-TEST_F(PipelineReplicatorTest, SourceThatIsLetGoAndOwesNothingIsNamedAndNotBlamed) {
-  fill_.AddSource(kA, At(0));
-  fill_.LetGoSource(kA, At(5));
-  EXPECT_EQ(fill_.NextDeadline(), absl::InfinitePast());
-  EXPECT_THAT(fill_.PollLost(At(5)),
-              ElementsAre(PipelineReplicator::LostSource{
-                  .source = kA, .silent_for = absl::Milliseconds(5), .let_go = true}));
-  EXPECT_THAT(fill_.PollLost(At(5)), IsEmpty());
-}
-
-TEST_F(PipelineReplicatorTest, SourceThatIsLetGoHasUntilTheEndOfTheSoftSwitch) {
-  fill_.AddSource(kA, At(0));
-  Ask(kA);
-  fill_.LetGoSource(kA, At(0));
-  fill_.HandleAlive(kA, At(900));
-  EXPECT_THAT(fill_.PollLost(At(999)), IsEmpty());
-  EXPECT_EQ(fill_.NextDeadline(), At(1000));
-  EXPECT_THAT(fill_.PollLost(At(1000)),
-              ElementsAre(PipelineReplicator::LostSource{
-                  .source = kA, .silent_for = absl::Milliseconds(100), .let_go = true}));
-  fill_.AddSource(kB, At(1000));
-  EXPECT_EQ(Ask(kB, At(1000)).front(), R(0, 4));
-}
-
-TEST_F(PipelineReplicatorTest, SilentSourceThatIsLetGoIsNotWaitedFor) {
-  fill_.AddSource(kA, At(0));
-  Ask(kA);
-  fill_.LetGoSource(kA, At(0));
-  EXPECT_EQ(fill_.NextDeadline(), At(400));
-  EXPECT_THAT(fill_.PollLost(At(400)),
-              ElementsAre(PipelineReplicator::LostSource{
-                  .source = kA, .silent_for = absl::Milliseconds(400), .let_go = true}));
-}
-
-// ---- the tail
-
-class TailTest : public PipelineReplicatorTest {
- protected:
-  // A sits on [16, 32) since t = 100; B has delivered the rest and is idle.
-  void SetUp() override {
-    fill_.AddSource(kB, At(0));
-    for (int i = 0; i < 4; ++i) fill_.PollRequest(kB, At(0));  // [0, 16)
-    fill_.AddSource(kA, At(100));
-    ASSERT_THAT(Ask(kA, At(100)), ElementsAre(R(16, 20), R(20, 24), R(24, 28), R(28, 32)));
-    for (uint64_t i = 0; i < 16; ++i) Give(kB, i, At(100));
-  }
-};
-
-TEST_F(TailTest, IdleSourceTakesOverTheEndOfASlowOne) {
-  EXPECT_THAT(Ask(kB, At(200)), ElementsAre(R(28, 32)));
-}
-
-TEST_F(TailTest, NothingIsTakenOverFromASourceThatWasLetGo) {
-  fill_.LetGoSource(kA, At(200));
-  EXPECT_THAT(Ask(kB, At(200)), IsEmpty());
-}
-
-TEST_F(TailTest, SourceAskedJustNowIsGivenTime) { EXPECT_THAT(Ask(kB, At(140)), IsEmpty()); }
-
-TEST_F(TailTest, SourceThatHasProvedNothingTakesNothingOver) {
-  fill_.AddSource(kC, At(100));
-  EXPECT_THAT(Ask(kC, At(200)), IsEmpty());
-}
-
-TEST_F(TailTest, FasterSourceIsNotRelievedByASlowerOne) {
-  for (uint64_t i = 16; i < 30; ++i) Give(kA, i, At(110));
-  EXPECT_THAT(Ask(kB, At(200)), IsEmpty());
-}
-
-TEST_F(TailTest, FirstCopyCountsAndTheSecondIsNotWritten) {
-  Ask(kB, At(200));
-  ASSERT_TRUE(fill_.BeginSegment(kB, S(28)));
-  EXPECT_FALSE(fill_.BeginSegment(kA, S(28)));
-  EXPECT_EQ(Give(kB, 28, At(200)), Verdict::kAccepted);
-  EXPECT_EQ(Give(kA, 28, At(200)), Verdict::kDuplicate);
-  EXPECT_EQ(fill_.bytes_from(kA), 0);
-}
-
-TEST_F(TailTest, HeldSegmentIsNeverWrittenAgain) {
-  Ask(kB, At(200));
-  Give(kB, 28, At(200));
-  EXPECT_FALSE(fill_.WantsSegment(kA, S(28)));
-  EXPECT_FALSE(fill_.BeginSegment(kA, S(28)));
-  EXPECT_TRUE(fill_.HandleDiscarded(kA, S(28), At(200)));
-}
-
-TEST_F(TailTest, SegmentThatIsBeingWrittenIsNotTakenOver) {
-  ASSERT_TRUE(fill_.BeginSegment(kA, S(31)));
-  EXPECT_THAT(Ask(kB, At(200)), ElementsAre(R(27, 31)));
-}
-
-// ---- losses
-
-TEST_F(PipelineReplicatorTest, SilentSourceIsLostAfterTheSilenceAndOnlyOnce) {
-  fill_.AddSource(kA, At(0));
-  Ask(kA, At(10));
-  EXPECT_EQ(fill_.NextDeadline(), At(410));
-  EXPECT_THAT(fill_.PollLost(At(409)), IsEmpty());
-  EXPECT_THAT(fill_.PollLost(At(410)),
-              ElementsAre(PipelineReplicator::LostSource{
-                  .source = kA, .corrupt = false, .silent_for = absl::Milliseconds(400)}));
-  EXPECT_THAT(fill_.PollLost(At(9999)), IsEmpty());
-  EXPECT_EQ(fill_.NextDeadline(), absl::InfiniteFuture());
-}
-
-enum class SignOfLife { kAlive, kSegment, kCorruptSegment, kDiscarded, kOwnPause };
-class SignOfLifeTest : public PipelineReplicatorTest,
-                       public ::testing::WithParamInterface<SignOfLife> {};
-TEST_P(SignOfLifeTest, PostponesTheLoss) {
-  fill_.AddSource(kA, At(0));
-  Ask(kA, At(0));
-  switch (GetParam()) {
-    case SignOfLife::kAlive:
-      fill_.HandleAlive(kA, At(300));
-      break;
-    case SignOfLife::kSegment:
-      Give(kA, 0, At(300));
-      break;
-    case SignOfLife::kCorruptSegment:
-      GiveCorrupt(kA, 0, At(300));
-      break;
-    case SignOfLife::kDiscarded:
-      fill_.HandleDiscarded(kA, S(0), At(300));
-      break;
-    case SignOfLife::kOwnPause:
-      fill_.HandlePause(absl::Milliseconds(300));
-      break;
-  }
-  EXPECT_EQ(fill_.NextDeadline(), At(700));
-  EXPECT_THAT(fill_.PollLost(At(699)), IsEmpty());
-  EXPECT_EQ(fill_.PollLost(At(700)).size(), 1);
-}
-INSTANTIATE_TEST_SUITE_P(All, SignOfLifeTest,
-                         ::testing::Values(SignOfLife::kAlive, SignOfLife::kSegment,
-                                           SignOfLife::kCorruptSegment, SignOfLife::kDiscarded,
-                                           SignOfLife::kOwnPause));
-
-TEST_F(PipelineReplicatorTest, SourceAtRestIsNeverSilent) {
-  fill_.AddSource(kA, At(0));
-  EXPECT_THAT(fill_.PollLost(At(100000)), IsEmpty());
-  Ask(kA, At(100000));  // its time starts now
-  EXPECT_EQ(fill_.NextDeadline(), At(100400));
-}
-
-TEST_F(PipelineReplicatorTest, RequestsOfALostSourceGoToAnother) {
-  fill_.AddSource(kA, At(0));
-  Ask(kA);
-  Give(kA, 0);
-  fill_.AddSource(kB, At(300));
-  ASSERT_THAT(Ask(kB, At(300)), ElementsAre(R(16, 20), R(20, 24), R(24, 28), R(28, 32)));
-  for (uint64_t i = 16; i < 20; ++i) Give(kB, i, At(399));
-  ASSERT_EQ(fill_.PollLost(At(400)).size(), 1);
-  EXPECT_THAT(Ask(kB, At(400)), ElementsAre(R(1, 5)));
-}
-
-TEST_F(PipelineReplicatorTest, RequestsOfARemovedSourceGoToAnother) {
-  fill_.AddSource(kA, At(0));
-  Ask(kA);
-  fill_.RemoveSource(kA);
-  fill_.AddSource(kB, At(0));
-  EXPECT_EQ(fill_.PollRequest(kB, At(0))->range, R(0, 4));
-  EXPECT_EQ(Give(kA, 0), Verdict::kUnexpected);
-}
-
-TEST_F(PipelineReplicatorTest, BytesOfARemovedSourceStayAccounted) {
-  fill_.AddSource(kA, At(0));
-  Ask(kA);
-  Give(kA, 0);
-  fill_.RemoveSource(kA);
-  EXPECT_EQ(fill_.bytes_from(kA), kSegmentBytes);
-}
-
 // ---- the root
 
 TEST_F(PipelineReplicatorTest, CompleteOnlyOnceTheRootAgrees) {
@@ -690,25 +452,6 @@ TEST_P(RandomFillTest, EndsWithEverySegmentAccountedOnce) {
   EXPECT_EQ(bytes, kSegments * kSegmentBytes);
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomFillTest, ::testing::Range(1u, 11u));
-
-TEST_F(PipelineReplicatorTest, ASourceIsWaitedForWhileSomethingAskedOfItIsOutstanding) {
-  fill_.AddSource(kA, At(0));
-  EXPECT_EQ(fill_.waited_for(kA, At(50)), absl::ZeroDuration()) << "nothing was asked";
-  ASSERT_TRUE(fill_.PollRequest(kA, At(100)).has_value());
-  EXPECT_EQ(fill_.waited_for(kA, At(130)), absl::Milliseconds(30));
-  fill_.HandlePause(absl::Milliseconds(10));  // this process did not run
-  EXPECT_EQ(fill_.waited_for(kA, At(130)), absl::Milliseconds(20));
-  Give(kA, 0, At(140));
-  Give(kA, 1, At(140));
-  Give(kA, 2, At(150));
-  EXPECT_EQ(fill_.waited_for(kA, At(160)), absl::Milliseconds(50)) << "one is still to come";
-  Give(kA, 3, At(160));
-  EXPECT_EQ(fill_.waited_for(kA, At(500)), absl::Milliseconds(50));
-  ASSERT_TRUE(fill_.PollRequest(kA, At(500)).has_value());
-  EXPECT_EQ(fill_.waited_for(kA, At(505)), absl::Milliseconds(55));
-  fill_.RemoveSource(kA);
-  EXPECT_EQ(fill_.waited_for(kA, At(900)), absl::Milliseconds(50));
-}
 
 }  // namespace
 }  // namespace th

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "th/protocol/operation_kind_name.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
@@ -146,7 +147,7 @@ bool IsLastRetainedCopy(const Replica& replica) {
          IsRetained(*version, replica.form);
 }
 
-bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction) {
+bool EndIfLastRetained(Turn& turn, Replica& replica, const Transaction& transaction) {
   if (!transaction.keep_retained) return false;
   if (TH_MUTATE(kTakeAwayTheLastRetained, !IsLastRetained(replica, Own::kReplica), true))
     return false;

@@ -24,9 +24,10 @@ namespace th::registry {
 // O(newer versions of the model, up to keep_latest complete ones).
 bool IsRetained(const Version& version, const std::string& form);
 
-// Whether `transaction`, which is about to take away what `replica` holds, has ended here instead:
-// with offload_first, or FAILED_PRECONDITION naming the first rank that has no memory for a copy.
-bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction);
+// Ends `transaction`, which is about to take away what `replica` holds, where that is the last that
+// stays of a retained version and the caller wants to keep it: with offload_first, or
+// FAILED_PRECONDITION naming the first rank that has no memory for a copy. Whether it did.
+bool EndIfLastRetained(Turn& turn, Replica& replica, const Transaction& transaction);
 
 // Tells people where a retained version's last replica goes with an operation that did not ask to
 // keep it.

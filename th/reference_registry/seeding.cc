@@ -141,8 +141,7 @@ bool IsSettled(const Replica& seed, const std::string& site) {
 
 }  // namespace
 
-bool EndsForSeeding(Turn& turn, Replica& replica, const Transaction& transaction,
-                    Version& version) {
+bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, Version& version) {
   if (transaction.when_seeding == WhenSeeding::kWait || replica.offload) return false;
   const std::string site = SiteOf(*replica.group);
   if (site.empty()) return false;

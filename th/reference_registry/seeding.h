@@ -41,9 +41,9 @@ inline constexpr uint32_t kMaxCopiesUnused = 2;
 // Replicas of a site that are looked at for one that fills a shard. They mostly have the same ones.
 inline constexpr size_t kMaxSeedsLookedAt = 16;
 
-// Whether the replica's update to `version`, which is about to begin, has ended here instead, as
-// not available. O(ranks of the group).
-bool EndsForSeeding(Turn& turn, Replica& replica, const Transaction& transaction, Version& version);
+// Ends the replica's update to `version`, which is about to begin, as not available where the table
+// above says so. Whether it did. O(ranks of the group).
+bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, Version& version);
 
 // The replica's group wants `version`: its copies of others are of no use to it any more.
 void LoseInterestInOthers(Turn& turn, const Replica& replica, VersionSequence version);

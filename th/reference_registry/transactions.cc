@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/operation_kind_name.h"
 #include "th/reference_registry/costs.h"
 #include "th/reference_registry/holders.h"
 
@@ -206,18 +207,6 @@ std::optional<Rank> NoteMissed(Replica& replica, const Transaction& transaction)
 }
 
 }  // namespace
-
-absl::string_view OperationKindName(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kPublish:
-      return "publish";
-    case OperationKind::kUnpublish:
-      return "unpublish";
-    case OperationKind::kUpdate:
-      return "update";
-  }
-  return "unknown";
-}
 
 absl::StatusOr<JoinTransaction> JoinTransaction::Build(const BufferAddress& buffer,
                                                        const StartOperation& request) {

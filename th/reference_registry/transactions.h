@@ -16,8 +16,6 @@
 
 namespace th::registry {
 
-absl::string_view OperationKindName(OperationKind kind);
-
 // A rank's StartOperation. Build checks the message by itself, CanApply against the state.
 struct JoinTransaction {
   BufferAddress buffer;

@@ -150,11 +150,11 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   const bool staged = !transaction.resolved.has_value() && IsStaged(replica, transaction.version);
   if (staged && !MissingRanks(*replica.group, transaction).empty()) return false;
   LoseInterestInOthers(turn, replica, transaction.version);
-  if (!transaction.resolved.has_value() && EndsForSeeding(turn, replica, transaction, *version)) {
+  if (!transaction.resolved.has_value() && EndIfSeeding(turn, replica, transaction, *version)) {
     return false;
   }
   const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
-  if (in_use && EndsForOffload(turn, replica, transaction)) return false;
+  if (in_use && EndIfLastRetained(turn, replica, transaction)) return false;
   if (in_use) NoteRetentionLoss(turn, replica, transaction);
   BeginWith(replica, transaction, transaction.version);
   transaction.resolved = version->info;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "th/protocol/operation_kind_name.h"
 
 namespace th {
 namespace {
@@ -215,18 +216,6 @@ void WriteCopies(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
   }
 }
 
-const char* KindLabel(uint8_t kind) {
-  switch (static_cast<OperationKind>(kind)) {
-    case OperationKind::kPublish:
-      return "publish";
-    case OperationKind::kUnpublish:
-      return "unpublish";
-    case OperationKind::kUpdate:
-      return "update";
-  }
-  return "unknown";
-}
-
 void WriteFailures(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
   constexpr char kName[] = "tensorhub_failures_total";
   out.Family(kName, "counter", "Group operations that ended badly, by kind and cause.");
@@ -234,7 +223,8 @@ void WriteFailures(MetricsWriter& out, const std::vector<ModelFigures>& figures)
     for (const FailureCount& failure : model.totals.failures) {
       const auto code = static_cast<absl::StatusCode>(failure.code);
       out.Sample(kName,
-                 absl::StrCat(LabelsOf(model.key), ",operation=\"", KindLabel(failure.kind),
+                 absl::StrCat(LabelsOf(model.key), ",operation=\"",
+                              OperationKindName(static_cast<OperationKind>(failure.kind)),
                               "\",cause=\"", absl::StatusCodeToString(code), "\""),
                  failure.count);
     }

@@ -387,7 +387,7 @@ TEST_F(ClusterTest, LatestDoesNotGoBackOverARestart) {
 
 // ---- roll-back
 
-class RollBackTest : public ClusterTest {
+class ClusterRollBackTest : public ClusterTest {
  protected:
   void SetUp() override {
     trainer = cluster.JoinGroup("trainer", 1);
@@ -408,7 +408,7 @@ class RollBackTest : public ClusterTest {
   Ranks trainer, keeper, reader;
 };
 
-TEST_F(RollBackTest, ATrainerThatRollsBackGoesOnAndReadersFollow) {
+TEST_F(ClusterRollBackTest, ATrainerThatRollsBackGoesOnAndReadersFollow) {
   RollBackTo(trainer, "step-1");
   EXPECT_THAT(cluster.UnpublishAll(trainer), Each(Done()));
   EXPECT_THAT(cluster.UpdateAll(reader), Each(Moved()));
@@ -418,7 +418,7 @@ TEST_F(RollBackTest, ATrainerThatRollsBackGoesOnAndReadersFollow) {
   ExpectHold(reader, "step-2b");
 }
 
-TEST_F(RollBackTest, ATrainerOfThePastIsToldAndCannotGoOn) {
+TEST_F(ClusterRollBackTest, ATrainerOfThePastIsToldAndCannotGoOn) {
   RollBackTo(keeper, "step-1");
   EXPECT_EQ(trainer[0]->lost_publications.size(), 1u);
   EXPECT_EQ(trainer[0]->state(), BufferState::kWritable);

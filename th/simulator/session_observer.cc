@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "th/protocol/operation_kind_name.h"
 
 namespace th {
 namespace {
@@ -24,18 +25,6 @@ std::string ShortName(absl::string_view text) {
   return absl::StrCat("update ", phase);
 }
 
-absl::string_view KindName(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kPublish:
-      return "publish";
-    case OperationKind::kUnpublish:
-      return "unpublish";
-    case OperationKind::kUpdate:
-      return "update";
-  }
-  return "none";
-}
-
 bool IsOfKind(absl::string_view operation, absl::string_view kind) {
   return absl::StartsWith(operation, kind) &&
          (operation.size() == kind.size() || operation[kind.size()] == ' ');
@@ -45,7 +34,7 @@ bool IsOfKind(absl::string_view operation, absl::string_view kind) {
 std::string OperationOf(const SessionObserver::Moment& moment, std::optional<OperationKind> kind) {
   if (!kind.has_value()) return moment.operations.empty() ? "" : moment.operations.back();
   for (const std::string& operation : moment.operations) {
-    if (IsOfKind(operation, KindName(*kind))) return operation;
+    if (IsOfKind(operation, OperationKindName(*kind))) return operation;
   }
   return "";
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
+#include "th/protocol/when_seeding_name.h"
 #include "th/worker/command.h"
 #include "th/worker/connection_flags.h"
 #include "th/worker/follower.h"
@@ -30,11 +31,6 @@ struct FollowFlags {
   uint64_t staging_limit_bytes = 0;
   std::string when_seeding = "wait";
 };
-
-WhenSeeding WhenSeedingOf(const std::string& word) {
-  if (word == "skip") return WhenSeeding::kSkip;
-  return word == "copy" ? WhenSeeding::kCopy : WhenSeeding::kWait;
-}
 
 ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
   LOG(ERROR) << status.message();
@@ -74,7 +70,7 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                      .poll = absl::Seconds(flags.poll_s),
                      .timeout = absl::Seconds(flags.timeout_s),
                      .stage = flags.stage,
-                     .when_seeding = WhenSeedingOf(flags.when_seeding),
+                     .when_seeding = ParseWhenSeeding(flags.when_seeding).value(),  // checked
                      .preempt_grace = flags.member.preempt_grace()},
                     &stop);
   const absl::Status status = follower.Run(&Tell);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/operation_kind_name.h"
 #include "th/weights/status_macros.h"
 #include "th/worker_session/admissions.h"
 #include "th/worker_session/announcement.h"
@@ -61,18 +62,6 @@ void Refuse(State& state, Buffer& buffer, const absl::Status& why, absl::Time no
   }
   if (!buffer.temporary()) state.Emit(BufferReady{buffer.id, why});
   Pump(state, buffer, now);
-}
-
-absl::string_view KindName(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kPublish:
-      return "publish";
-    case OperationKind::kUnpublish:
-      return "unpublish";
-    case OperationKind::kUpdate:
-      return "update";
-  }
-  return "operation";
 }
 
 std::string DescribeUpdate(const Buffer& buffer, const UpdateProgress& update) {
@@ -208,7 +197,7 @@ std::string DescribeBuffer(const Buffer& buffer) {
   std::string text;
   for (const Operation& operation : buffer.operations) {
     if (operation.detached) continue;
-    absl::StrAppend(&text, KindName(operation.kind()));
+    absl::StrAppend(&text, OperationKindName(operation.kind()));
     if (operation.waits_for_offload()) {
       absl::StrAppend(&text, " copying");
     } else if (operation.kind() == OperationKind::kUnpublish) {

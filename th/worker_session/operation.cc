@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/worker_session/announcement.h"
+#include "th/worker_session/staged_end.h"
 
 namespace th::session {
 namespace {
@@ -111,27 +112,6 @@ absl::Status ErrorFor(const State& state, const Buffer& buffer, const Operation&
   text.operation = operation.key.number;
   text.event = operation.event;
   return ComposeStatus(verdict.status.code(), text);
-}
-
-// What the end of an update means for a staged copy: its own update's, or one that moved it in.
-void NoteStagedEnd(State& state, const Buffer& buffer, OperationDone& done) {
-  if (done.kind != OperationKind::kUpdate) return;
-  const bool here = done.status.ok() && done.outcome != UpdateOutcome::kNotAvailable;
-  for (auto& [copy, staged] : state.staged) {
-    if (copy == buffer.id) {
-      // One that was staged before is staged still: to the caller there is no difference.
-      const bool holds = here && buffer.contract.state() == BufferState::kPublished &&
-                         buffer.contract.version() == done.version.sequence;
-      const bool untouched = buffer.contract.state() == BufferState::kPublished &&
-                             buffer.contract.version() == staged.version.sequence;
-      staged.phase = holds || untouched ? StagedPhase::kHeld : StagedPhase::kOver;
-      if (holds || !untouched) staged.version = done.version;
-      if (holds) done.outcome = UpdateOutcome::kMoved;
-    } else if (staged.original == buffer.id && here) {
-      staged.release_wanted |=
-          staged.phase == StagedPhase::kHeld && staged.version.sequence == done.version.sequence;
-    }
-  }
 }
 
 absl::Duration Between(absl::Time from, absl::Time to) {

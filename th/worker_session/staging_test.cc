@@ -19,7 +19,7 @@ using ::th::testing::StatusIs;
 const VersionInfo kStep1 = Version(7, "step-1");
 const VersionInfo kStep2 = Version(8, "step-2");
 
-class StagingTest : public ::testing::Test {
+class StagedCopyTest : public ::testing::Test {
  protected:
   void SetUp() override {
     worker_.Join();
@@ -76,7 +76,7 @@ class StagingTest : public ::testing::Test {
   BufferId buffer_;
 };
 
-TEST_F(StagingTest, ACopyIsAnnouncedForItsOriginal) {
+TEST_F(StagedCopyTest, ACopyIsAnnouncedForItsOriginal) {
   ASSERT_OK(worker_.session.Stage(CallId(2), buffer_, {}, worker_.now).status());
   const auto registered = worker_.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
@@ -85,7 +85,7 @@ TEST_F(StagingTest, ACopyIsAnnouncedForItsOriginal) {
   EXPECT_FALSE(registered[0].buffer.offload);
 }
 
-TEST_F(StagingTest, MemoryIsAskedForWhenThereIsSomethingToPutIntoIt) {
+TEST_F(StagedCopyTest, MemoryIsAskedForWhenThereIsSomethingToPutIntoIt) {
   const BufferId copy = BegunStage();
   EXPECT_THAT(worker_.Take<AllocateOffload>(), IsEmpty());
   Resolve(copy);
@@ -94,7 +94,7 @@ TEST_F(StagingTest, MemoryIsAskedForWhenThereIsSomethingToPutIntoIt) {
   EXPECT_THAT(worker_.Take<StartFill>(), SizeIs(1));
 }
 
-TEST_F(StagingTest, WhatIsThereAlreadyTakesNoMemory) {
+TEST_F(StagedCopyTest, WhatIsThereAlreadyTakesNoMemory) {
   const BufferId copy = BegunStage();
   worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
                  UpdateOutcome::kAlreadyThere, kStep1);
@@ -106,20 +106,20 @@ TEST_F(StagingTest, WhatIsThereAlreadyTakesNoMemory) {
   EXPECT_EQ(BegunStage(4), copy);
 }
 
-TEST_F(StagingTest, WhatTheBufferDoesNotHoldIsNotThereAlready) {
+TEST_F(StagedCopyTest, WhatTheBufferDoesNotHoldIsNotThereAlready) {
   const BufferId copy = BegunStage();
   worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
                  UpdateOutcome::kAlreadyThere, kStep2);
   EXPECT_FALSE(TheDone().status.ok());
 }
 
-TEST_F(StagingTest, TheBufferIsServedWhileTheNextVersionIsStaged) {
+TEST_F(StagedCopyTest, TheBufferIsServedWhileTheNextVersionIsStaged) {
   StagedCopy();
   EXPECT_EQ(worker_.session.buffer_state(buffer_), BufferState::kPublished);
   EXPECT_EQ(Held(), kStep1.sequence);
 }
 
-TEST_F(StagingTest, WithoutRoomTheOthersHearOfIt) {
+TEST_F(StagedCopyTest, WithoutRoomTheOthersHearOfIt) {
   const BufferId copy = BegunStage();
   Resolve(copy);
   worker_.TakeSent<RankFailed>();
@@ -134,7 +134,7 @@ TEST_F(StagingTest, WithoutRoomTheOthersHearOfIt) {
   EXPECT_THAT(worker_.TakeSent<UnregisterBuffer>(), IsEmpty()) << "a late rank asks for the result";
 }
 
-TEST_F(StagingTest, AFailureHalfWayLeavesTheBufferAndFreesTheMemory) {
+TEST_F(StagedCopyTest, AFailureHalfWayLeavesTheBufferAndFreesTheMemory) {
   const BufferId copy = BegunStage();
   Resolve(copy);
   Allocate(copy);
@@ -150,7 +150,7 @@ TEST_F(StagingTest, AFailureHalfWayLeavesTheBufferAndFreesTheMemory) {
   EXPECT_EQ(Staged(), VersionSequence());
 }
 
-TEST_F(StagingTest, ApplyAsksForExactlyWhatIsStagedAndFreesTheCopy) {
+TEST_F(StagedCopyTest, ApplyAsksForExactlyWhatIsStagedAndFreesTheCopy) {
   const BufferId copy = StagedCopy();
   ASSERT_OK(Apply());
   const auto starts = worker_.TakeSent<StartOperation>();
@@ -172,7 +172,7 @@ TEST_F(StagingTest, ApplyAsksForExactlyWhatIsStagedAndFreesTheCopy) {
   EXPECT_EQ(freed[0].copy, copy);
 }
 
-TEST_F(StagingTest, ReadersOfTheCopyLetGoBeforeItsMemoryDoes) {
+TEST_F(StagedCopyTest, ReadersOfTheCopyLetGoBeforeItsMemoryDoes) {
   const BufferId copy = StagedCopy();
   worker_.Admit(TransferId(1), copy, kStep2.sequence);
   worker_.session.DiscardStaged(buffer_, worker_.now);
@@ -182,12 +182,12 @@ TEST_F(StagingTest, ReadersOfTheCopyLetGoBeforeItsMemoryDoes) {
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
 }
 
-TEST_F(StagingTest, WithNothingStagedApplyIsRefused) {
+TEST_F(StagedCopyTest, WithNothingStagedApplyIsRefused) {
   EXPECT_THAT(Apply(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                 HasSubstr("nothing is staged; call Stage first")));
 }
 
-TEST_F(StagingTest, AVersionThatWasWithdrawnSinceIsAnError) {
+TEST_F(StagedCopyTest, AVersionThatWasWithdrawnSinceIsAnError) {
   StagedCopy();
   ASSERT_OK(Apply());
   worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
@@ -200,7 +200,7 @@ TEST_F(StagingTest, AVersionThatWasWithdrawnSinceIsAnError) {
                              HasSubstr("buffer unchanged, still step-1"))));
 }
 
-TEST_F(StagingTest, AnotherStageWritesOverTheCopyWhenItsReadersHaveLetGo) {
+TEST_F(StagedCopyTest, AnotherStageWritesOverTheCopyWhenItsReadersHaveLetGo) {
   const BufferId copy = StagedCopy();
   worker_.Admit(TransferId(1), copy, kStep2.sequence);
   ASSERT_EQ(BegunStage(4), copy);
@@ -213,7 +213,7 @@ TEST_F(StagingTest, AnotherStageWritesOverTheCopyWhenItsReadersHaveLetGo) {
   EXPECT_THAT(worker_.Take<AllocateOffload>(), IsEmpty()) << "it has its memory";
 }
 
-TEST_F(StagingTest, WhatTheServerTakesBackIsFreedAndApplySaysWhy) {
+TEST_F(StagedCopyTest, WhatTheServerTakesBackIsFreedAndApplySaysWhy) {
   const BufferId copy = StagedCopy();
   worker_.Say(PublicationRefused{copy, kStep2.sequence, absl::AbortedError("it was rolled back")});
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
@@ -222,7 +222,7 @@ TEST_F(StagingTest, WhatTheServerTakesBackIsFreedAndApplySaysWhy) {
   EXPECT_EQ(Held(), kStep1.sequence);
 }
 
-TEST_F(StagingTest, WhatIsStagedAlreadyIsStaged) {
+TEST_F(StagedCopyTest, WhatIsStagedAlreadyIsStaged) {
   const BufferId copy = StagedCopy();
   ASSERT_EQ(BegunStage(4), copy);
   worker_.Finish({copy, OperationNumber(2)}, OperationKind::kUpdate, absl::OkStatus(),
@@ -231,7 +231,7 @@ TEST_F(StagingTest, WhatIsStagedAlreadyIsStaged) {
   EXPECT_EQ(Staged(), kStep2.sequence);
 }
 
-TEST_F(StagingTest, ACopyThatWasFreedIsStagedIntoAnew) {
+TEST_F(StagedCopyTest, ACopyThatWasFreedIsStagedIntoAnew) {
   const BufferId copy = StagedCopy();
   worker_.session.DiscardStaged(buffer_, worker_.now);
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
@@ -241,21 +241,21 @@ TEST_F(StagingTest, ACopyThatWasFreedIsStagedIntoAnew) {
   EXPECT_THAT(worker_.Take<StartFill>(), SizeIs(1));
 }
 
-TEST_F(StagingTest, OneStageAtATime) {
+TEST_F(StagedCopyTest, OneStageAtATime) {
   BegunStage();
   EXPECT_THAT(worker_.session.Stage(CallId(4), buffer_, {}, worker_.now).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("a version is being staged already")));
 }
 
-TEST_F(StagingTest, ABufferThatIsUnregisteredTakesItsCopyAlong) {
+TEST_F(StagedCopyTest, ABufferThatIsUnregisteredTakesItsCopyAlong) {
   StagedCopy();
   ASSERT_OK(worker_.session.UnregisterBuffer(buffer_, worker_.now));
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
   EXPECT_THAT(worker_.TakeSent<UnregisterBuffer>(), SizeIs(2));
 }
 
-TEST_F(StagingTest, AStageThatIsDiscardedWaitsForTheMemoryThatItAskedFor) {
+TEST_F(StagedCopyTest, AStageThatIsDiscardedWaitsForTheMemoryThatItAskedFor) {
   const BufferId copy = BegunStage();
   Resolve(copy);
   worker_.session.DiscardStaged(buffer_, worker_.now);
@@ -265,7 +265,7 @@ TEST_F(StagingTest, AStageThatIsDiscardedWaitsForTheMemoryThatItAskedFor) {
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
 }
 
-TEST_F(StagingTest, WhatIsStagedSurvivesTheServer) {
+TEST_F(StagedCopyTest, WhatIsStagedSurvivesTheServer) {
   const BufferId copy = StagedCopy();
   worker_.Rejoin(Epoch(2));
   EXPECT_EQ(Staged(), kStep2.sequence);

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "th/cli/catalog_view.h"
 #include "th/cli/text_table.h"
+#include "th/protocol/operation_kind_name.h"
 #include "th/worker/quantity.h"
 
 namespace th {
@@ -37,18 +38,6 @@ std::vector<Row> RowsOf(const CatalogModel& model) {
   std::stable_partition(rows.begin(), rows.end(),
                         [](const Row& row) { return row.replica->state == "filling"; });
   return rows;
-}
-
-uint64_t HeldBytes(const CatalogReplica& replica) {
-  uint64_t held = 0;
-  for (const CatalogRank& rank : replica.ranks) held += rank.bytes_held;
-  return held;
-}
-
-uint64_t AllBytes(const CatalogReplica& replica) {
-  uint64_t bytes = 0;
-  for (const CatalogRank& rank : replica.ranks) bytes += rank.bytes;
-  return bytes;
 }
 
 uint64_t Readers(const CatalogReplica& replica) {
@@ -92,7 +81,7 @@ std::string Seconds(absl::Duration duration) {
 
 std::string OperationText(const CatalogReplica& replica) {
   if (replica.event.empty()) return "-";
-  return absl::StrCat(OperationName(replica.operation), " ", Seconds(replica.operation_since));
+  return absl::StrCat(OperationKindName(replica.operation), " ", Seconds(replica.operation_since));
 }
 
 void AddRow(const CatalogModel& model, const FillRates& rates, const Row& row, TextTable* table) {

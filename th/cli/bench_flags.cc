@@ -1,0 +1,66 @@
+#include "th/cli/bench_flags.h"
+
+#include <cstdio>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "th/cli/runfiles.h"
+#include "th/cli/virtual_hosts.h"
+#include "th/weights/status_macros.h"
+#include "th/worker/quantity.h"
+
+namespace th {
+namespace {
+
+constexpr int kMostConnections = 4;
+constexpr int kMostDataThreads = 64;
+
+// Empty: it is one.
+std::string CheckRate(const std::string& text) {
+  const absl::StatusOr<uint64_t> rate = ParseRate(text);
+  if (!rate.ok()) return std::string(rate.status().message());
+  if (*rate >= kSlowestLink && *rate <= kFastestLink) return "";
+  return absl::StrCat("\"", text, "\" is no rate of a virtual link: give from 1mbit to 10gbit");
+}
+
+}  // namespace
+
+void AddProcessFlags(CLI::App* app, ProcessFlags* flags) {
+  app->add_option("--connections", flags->connections, "connections to each source")
+      ->check(CLI::Range(1, kMostConnections))
+      ->capture_default_str();
+  app->add_option("--data-threads", flags->data_threads,
+                  "threads that move weights in each process")
+      ->check(CLI::Range(1, kMostDataThreads))
+      ->capture_default_str();
+  app->add_option("--server-binary", flags->server_binary,
+                  "tensorhub_server, if it is not beside th");
+  app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
+  flags->reporter.AddFlag(app);
+}
+
+absl::StatusOr<RankCastOptions> CastOf(const ProcessFlags& flags, const std::string& folder) {
+  RankCastOptions cast{.th_program = OwnPath(),
+                       .server_program = flags.server_binary,
+                       .folder = folder,
+                       .connections = flags.connections,
+                       .data_threads = flags.data_threads};
+  if (cast.server_program.empty()) {
+    TH_ASSIGN_OR_RETURN(cast.server_program, FindProgram("th/server/tensorhub_server"));
+  }
+  return cast;
+}
+
+ExitStatus FailMeasuring(const ProcessFlags& flags, ScratchFolder& folder,
+                         const absl::Status& why) {
+  if (absl::IsCancelled(why)) return flags.reporter.Fail(why, ExitStatus::kInterrupted);
+  if (!absl::StartsWith(why.message(), kNoVirtualHosts)) {
+    folder.Keep();
+    fprintf(stderr, "the logs of all processes are in %s\n", folder.path().c_str());
+  }
+  return flags.reporter.Fail(why, ExitStatus::kFailed);
+}
+
+CLI::Validator LinkRate() { return {CheckRate, "RATE"}; }
+
+}  // namespace th
