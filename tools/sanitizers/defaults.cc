@@ -24,6 +24,11 @@ const char* __asan_default_options() {
   return "detect_stack_use_after_return=1:check_initialization_order=1:strict_string_checks=1";
 }
 
+// c-ares 1.18, of which gRPC asks the address of a host by name, forgets a copy of the name.
+const char* __lsan_default_suppressions() { return "leak:ares_strdup\n"; }
+
+const char* __lsan_default_options() { return "print_suppressions=0"; }
+
 const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 
 }  // extern "C"
