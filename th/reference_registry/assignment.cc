@@ -10,6 +10,7 @@
 #include "th/protocol/capability.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/transactions.h"
+#include "th/reference_registry/uplinks.h"
 #include "th/scheduler/fill_paths.h"
 #include "th/scheduler/scheduler.h"
 #include "th/topology/location.h"
@@ -39,6 +40,7 @@ SchedulerHolder HolderOf(const Turn& turn, const CandidateKey& key, const Buffer
           .segments_held = content.complete ? buffer.segment_count : content.segments.count(),
           .segments = buffer.segment_count,
           .readers = key.readers,
+          .outstanding_bytes = OutstandingBytes(turn, worker),
           .chain = content.complete ? 0 : content.chain};
 }
 
@@ -65,6 +67,7 @@ class SourceSearch {
         shard_(*reader.shard),
         demand_{.reader = reader.address,
                 .location = reader.worker->location,
+                .bytes = reader.bytes,
                 .excluded = std::move(excluded)},
         fills_(shard_),
         paths_(fills_, reader.address) {

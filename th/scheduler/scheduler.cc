@@ -53,8 +53,14 @@ Distance DistanceTo(const SchedulerHolder& holder, const SchedulerDemand& demand
                                       : DistanceBetween(demand.location, *holder.location);
 }
 
+// Rule 5.
+uint64_t LoadOf(const SchedulerHolder& holder, uint64_t shard_bytes) {
+  const uint64_t unit = std::max<uint64_t>(shard_bytes / 4, 1);
+  return holder.outstanding_bytes / unit + (holder.outstanding_bytes % unit == 0 ? 0 : 1);
+}
+
 // The rules 3 to 7, or those of a model.
-Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
+Preference PreferenceOf(const Candidate& candidate, const SchedulerDemand& demand,
                         const SchedulerLimits& limits) {
   const SchedulerHolder& holder = *candidate.holder;
   Preference preference{.suspected = holder.suspected, .buffer = holder.buffer};
@@ -64,10 +70,10 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
       preference.crosses =
           TH_MUTATE(kCrossRatherThanWaitInLine, candidate.distance == Distance::kOtherSite, false);
       preference.at_limit =
-          !IsOwn(holder, reader) && (holder.readers >= limits.max_readers_per_source ||
-                                     ComesLast(limits, holder.publisher, candidate.chain));
+          !IsOwn(holder, demand.reader) && (holder.readers >= limits.max_readers_per_source ||
+                                            ComesLast(limits, holder.publisher, candidate.chain));
       preference.distance = TH_MUTATE(kIgnoreDistance, candidate.distance, Distance::kSameSite);
-      preference.load = holder.readers;
+      preference.load = LoadOf(holder, demand.bytes);
       preference.publisher = holder.publisher;
       preference.unproved = holder.readers >= ReadersAllowed(limits, holder);
       preference.chain = candidate.chain;
@@ -80,7 +86,7 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
       preference.chain = std::numeric_limits<uint32_t>::max() - candidate.chain;
       break;
     case SchedulerPolicy::kRandom:
-      preference.load = Mix(reader, holder.buffer);
+      preference.load = Mix(demand.reader, holder.buffer);
       break;
   }
   return preference;
@@ -98,7 +104,7 @@ std::vector<Candidate> Candidates(const SchedulerSnapshot& snapshot, const Sched
                         .distance = DistanceTo(holder, demand),
                         .chain = holder.chain,
                         .preference = {}};
-    candidate.preference = PreferenceOf(candidate, demand.reader, limits);
+    candidate.preference = PreferenceOf(candidate, demand, limits);
     candidates.push_back(candidate);
   }
   return candidates;
@@ -113,7 +119,7 @@ bool AddsAnUplink(const Candidate& candidate, const std::vector<Candidate>& chos
   const Candidate& first = chosen.front();
   if (candidate.preference.at_limit || candidate.preference.leaving) return false;
   if (holder.suspected || !holder.complete) return false;
-  if (holder.readers > 0 || candidate.distance > first.distance) return false;
+  if (holder.outstanding_bytes > 0 || candidate.distance > first.distance) return false;
   if (holder.publisher && !first.holder->publisher) return false;
   if (candidate.distance <= Distance::kSameHost || holder.location->host.empty()) return false;
   return std::none_of(chosen.begin(), chosen.end(), [&](const Candidate& before) {
@@ -179,7 +185,7 @@ std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,
     }
     // The note was wrong: it is compared again by what is true.
     best.chain = *chain;
-    best.preference = PreferenceOf(best, demand.reader, limits);
+    best.preference = PreferenceOf(best, demand, limits);
     left.push_back(best);
     std::push_heap(left.begin(), left.end(), IsWorse);
   }

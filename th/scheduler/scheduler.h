@@ -19,7 +19,9 @@
 //     max_chain) come last, but for another buffer of the reader's own worker.
 //  4. Near before far (topology distance); another buffer of its own worker is nearest.
 //  5. Sources that are suspected, slow or silent come after all others of their distance.
-//     Less loaded (readers already assigned) before more loaded.
+//     Less loaded before more loaded: the load is what is outstanding on the holder's uplink, in
+//     quarters of the shard, rounded up. Less than that is no difference: what readers lack is
+//     known as of their last report.
 //  6. At equal load a rollout before the publisher: a relay costs the trainer nothing.
 //     Then one that has proved itself: a partial holder should have one reader until it has a
 //     quarter of the shard, two until it has half, and then as many as a complete one.
@@ -53,6 +55,8 @@ struct SchedulerHolder {
   uint64_t segments_held = 0;
   uint64_t segments = 0;  // of the shard; 0: not known
   uint32_t readers = 0;   // assigned to it now
+  // That its worker's uplink has still to send to those who read from it and get on.
+  uint64_t outstanding_bytes = 0;
   // Hops up to a complete holder, as noted when its sources were assigned. Since then one above it
   // may have moved to the end of another chain: a note that is too short is found out before it is
   // taken. Or one above it has completed: a note that is too long makes it come later than it need
@@ -67,6 +71,7 @@ struct SchedulerSnapshot {
 struct SchedulerDemand {
   BufferAddress reader;
   Location location;
+  uint64_t bytes = 0;                   // of the shard; 0: not known
   std::vector<BufferAddress> excluded;  // failed this fill before
 };
 

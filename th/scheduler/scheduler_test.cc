@@ -96,6 +96,7 @@ Held With(Held holder, void (*change)(Held&)) {
 
 // The reader is worker 100 on host "here".
 constexpr uint64_t kReader = 100;
+constexpr uint64_t kShardBytes = 400;
 
 struct ScheduleCase {
   std::string name;
@@ -108,7 +109,7 @@ struct ScheduleCase {
 std::vector<uint64_t> Chosen(const std::vector<Held>& holders,
                              const std::vector<uint64_t>& excluded, const SchedulerLimits& limits,
                              Notes notes = Notes::kTrue) {
-  SchedulerDemand demand{.reader = At(kReader), .location = OnHost("here")};
+  SchedulerDemand demand{.reader = At(kReader), .location = OnHost("here"), .bytes = kShardBytes};
   for (uint64_t worker : excluded) demand.excluded.push_back(At(worker));
   std::vector<uint64_t> workers;
   for (const SchedulerChoice& choice : ChoicesOf(holders, demand, limits, notes)) {
@@ -163,9 +164,20 @@ Held Own() {
   return holder;
 }
 
-void Load1(Held& holder) { holder.readers = 1; }
-void Load2(Held& holder) { holder.readers = 2; }
-void Load4(Held& holder) { holder.readers = 4; }
+// So many readers that have nothing yet.
+template <uint32_t readers>
+void Load(Held& holder) {
+  holder.readers = readers;
+  holder.outstanding_bytes = readers * kShardBytes;
+}
+constexpr auto Load1 = Load<1>;
+constexpr auto Load2 = Load<2>;
+constexpr auto Load4 = Load<4>;
+template <uint32_t readers, uint64_t bytes>
+void Lack(Held& holder) {
+  holder.readers = readers;
+  holder.outstanding_bytes = bytes;
+}
 template <uint64_t held>
 void Has(Held& holder) {
   holder.segments = 100;
@@ -177,7 +189,7 @@ void Leaves(Held& holder) { holder.leaving = true; }
 void Away(Held& holder) { holder.available = false; }
 void LoadedPublisher(Held& holder) {
   holder.publisher = true;
-  holder.readers = 1;
+  Load1(holder);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -223,6 +235,25 @@ INSTANTIATE_TEST_SUITE_P(
         ScheduleCase{"SuspectedButNearer", {With(Complete(1, "here"), Suspect), Complete(2)}, {1}},
         ScheduleCase{"SuspectedWhenThereIsNoOther", {With(Complete(1), Suspect)}, {1}},
         ScheduleCase{"LessLoaded", {With(Complete(1), Load1), Complete(2)}, {2}},
+        ScheduleCase{"ReadersThatLackLittleBeforeOneThatLacksAll",
+                     {With(Complete(1), Load1), With(Complete(2), Lack<3, 150>)},
+                     {2}},
+        ScheduleCase{"LessThanAQuarterOfTheShardIsNoDifference",
+                     {With(Complete(1), Lack<1, 399>), With(Complete(2), Lack<1, 301>),
+                      With(Complete(3), Lack<2, 401>)},
+                     {1}},
+        ScheduleCase{"ReadersThatTakeNothingAreNoLoad",
+                     {With(Complete(1), Lack<1, 1>), With(Complete(2), Lack<2, 0>)},
+                     {2}},
+        ScheduleCase{"ReadersCountForTheLimitWhateverTheyLack",
+                     {With(Complete(1), Lack<4, 0>), With(Complete(2), Load1)},
+                     {2}},
+        ScheduleCase{"ASecondOneWhoseReadersTakeNothing",
+                     {Complete(1, "a"), With(Complete(2, "b"), Lack<1, 0>)},
+                     {1, 2}},
+        ScheduleCase{"NoSecondOneWhoseWorkerSendsSomethingElse",
+                     {Complete(1, "a"), With(Complete(2, "b"), Lack<0, 1>)},
+                     {1}},
         ScheduleCase{"PartialAndIdleBeforeCompleteAndLoaded",
                      {With(Complete(1), LoadedPublisher), Filling(2, {1})},
                      {2}},
@@ -397,7 +428,7 @@ TEST(ScheduleTest, OnlyTheChainAboveTheChosenIsLookedAt) {
   std::vector<Held> holders = {With(Complete(1), LoadedPublisher)};
   for (uint64_t worker = 2; worker <= 20; ++worker) {
     holders.push_back(OnRack(Filling(worker, {worker % 10 == 1 ? 1 : worker - 1}, "a"), "r2"));
-    holders.back().readers = worker % 10 == 0 ? 0 : 1;
+    if (worker % 10 != 0) Load1(holders.back());
   }
   holders.push_back(Filling(30, {3}, "b"));
   const SchedulerSnapshot snapshot = SnapshotOf(holders);
@@ -470,10 +501,13 @@ std::vector<Held> Fleet(size_t readers, const SchedulerLimits& limits) {
   std::vector<Held> holders = {With(Complete(1), Publisher)};
   for (uint64_t reader = 2; reader < 2 + readers; ++reader) {
     Held filling = Filling(reader, {});
-    const SchedulerDemand demand{.reader = At(reader), .location = filling.where};
+    const SchedulerDemand demand{
+        .reader = At(reader), .location = filling.where, .bytes = kShardBytes};
     for (const SchedulerChoice& choice : ChoicesOf(holders, demand, limits)) {
       filling.sources.push_back(choice.source);
-      holders[choice.source.worker.value - 1].readers++;
+      Held& source = holders[choice.source.worker.value - 1];
+      source.readers++;
+      source.outstanding_bytes += kShardBytes;
     }
     holders.push_back(filling);
   }
