@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "th/protocol/capability.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/transactions.h"
@@ -78,7 +79,7 @@ class SourceSearch {
   }
 
   // The first `room` candidates there, beside as many as are excluded.
-  void LookAt(const std::string& place, size_t room) {
+  void LookAt(absl::string_view place, size_t room) {
     auto found = shard_.candidates.find(place);
     if (found == shard_.candidates.end()) return;
     room += demand_.excluded.size() + 1;  // the reader may be one of them
@@ -141,6 +142,11 @@ std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer,
   search.LookAt(site, kMaxCandidatesPerPlace);
   search.LookAt(/*everybody*/ "", kMaxCandidatesPerPlace);
   choices = search.Best();
+  if (choices.empty()) {
+    // All that were looked at may fill from it.
+    search.LookAt(kCompleteOnes, kMaxCandidatesPerPlace);
+    choices = search.Best();
+  }
   const bool crosses =
       nearest && !choices.empty() && choices.front().distance == Distance::kOtherSite;
   if (!crosses) return choices;

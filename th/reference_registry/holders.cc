@@ -43,19 +43,32 @@ CandidateKey KeyOf(const Turn& turn, const Buffer& buffer) {
           .suspected = IsSuspected(*buffer.worker, turn.now),
           .readers = ReaderCount(*buffer.shard, buffer.address),
           .publisher = content.publisher,
-          .buffer = buffer.address};
+          .buffer = buffer.address,
+          .complete = content.complete};
+}
+
+// Null: it was not there, or is not to be.
+void MoveInPlace(const Buffer& buffer, std::string place, const CandidateKey* from,
+                 const CandidateKey* to) {
+  if (from == nullptr && to == nullptr) return;
+  auto& candidates = buffer.shard->candidates;
+  auto found = candidates.try_emplace(std::move(place)).first;
+  if (from != nullptr) found->second.erase(*from);
+  if (to != nullptr) found->second.emplace(*to, &buffer);
+  if (found->second.empty()) candidates.erase(found);
 }
 
 // Where the shard's candidates have the buffer from here on; none: nowhere.
 void SetIndexed(Buffer& buffer, const std::optional<CandidateKey>& key) {
   if (buffer.indexed == key) return;
-  auto& candidates = buffer.shard->candidates;
+  const CandidateKey* const from = buffer.indexed.has_value() ? &*buffer.indexed : nullptr;
+  const CandidateKey* const to = key.has_value() ? &*key : nullptr;
   for (std::string& place : PlacesOf(buffer.worker->location)) {
-    auto found = candidates.try_emplace(std::move(place)).first;
-    if (buffer.indexed.has_value()) found->second.erase(*buffer.indexed);
-    if (key.has_value()) found->second.emplace(*key, &buffer);
-    if (found->second.empty()) candidates.erase(found);
+    MoveInPlace(buffer, std::move(place), from, to);
   }
+  MoveInPlace(buffer, std::string(kCompleteOnes),
+              from != nullptr && from->complete ? from : nullptr,
+              to != nullptr && to->complete ? to : nullptr);
   buffer.indexed = key;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
@@ -77,6 +78,8 @@ void SetLook(Turn& turn, Buffer& buffer, absl::Time at);
 // Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
 // one, "", has everybody.
 std::vector<std::string> PlacesOf(const Location& location);
+// That of the complete holders everywhere: whoever they are, they can feed any reader.
+inline constexpr absl::string_view kCompleteOnes = "complete";
 // That of the site; empty where that is unknown.
 std::string SitePlaceOf(const Location& location);
 // Those of them that have all who are as near as `farthest`, and nobody who is farther.

@@ -165,7 +165,7 @@ absl::Status CheckShard(const Shard& shard) {
   uint32_t promising = 0;
   uint32_t staying = 0;
   uint32_t publishers = 0;
-  size_t candidates = 0, leaving = 0;
+  size_t candidates = 0, complete = 0, leaving = 0;
   std::map<std::string, SiteShare> sites;
   for (const auto& [address, holder] : shard.holders) {
     if (holder->shard != &shard) return Broken("a holder knows its shard", shard);
@@ -177,6 +177,7 @@ absl::Status CheckShard(const Shard& shard) {
     staying += holder->counted_staying;
     publishers += holder->content->publisher && !holder->content->refused;
     candidates += holder->indexed.has_value();
+    complete += holder->indexed.has_value() && holder->content->complete;
     if (!holder->counted_whole) continue;
     SiteShare& share = sites[holder->worker->location.site];
     ++share.whole;
@@ -196,6 +197,9 @@ absl::Status CheckShard(const Shard& shard) {
   auto everybody = shard.candidates.find("");
   const size_t indexed = everybody == shard.candidates.end() ? 0 : everybody->second.size();
   if (indexed != candidates) return Broken("every candidate is in the index once", shard);
+  auto whole = shard.candidates.find(kCompleteOnes);
+  const size_t listed = whole == shard.candidates.end() ? 0 : whole->second.size();
+  if (listed != complete) return Broken("complete candidates are listed", shard);
   TH_RETURN_IF_ERROR(CheckEdges(shard));
   return CheckAcyclic(shard);
 }

@@ -66,6 +66,7 @@ struct CandidateKey {
   uint32_t readers = 0;
   bool publisher = false;
   BufferAddress buffer;
+  bool complete = false;  // of no weight in the order: the address before it differs
   friend auto operator<=>(const CandidateKey&, const CandidateKey&) = default;
 };
 
@@ -312,7 +313,8 @@ struct Shard {
   // Who fills from an address: the mirror of the holders' Buffer::sources. No entry is empty. After
   // a restart an address may belong to a worker that has not come back yet.
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
-  // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all.
+  // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all,
+  // kCompleteOnes those that are complete.
   absl::flat_hash_map<std::string, absl::btree_map<CandidateKey, const Buffer*>> candidates;
   std::map<std::string, SiteShare> sites;  // by name; no entry is all zero
   // The holders whose workers have a notice.
