@@ -46,7 +46,7 @@ class FillPaths {
     BufferAddress buffer;
     FillGraph::Holder holder;
     size_t next = 0;  // of its sources
-    uint32_t chain;
+    uint32_t chain = 0;
   };
 
   Step StepTo(const BufferAddress& buffer);
