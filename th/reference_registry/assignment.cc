@@ -1,84 +1,111 @@
 #include "th/reference_registry/assignment.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "th/protocol/capability.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/transactions.h"
+#include "th/reference_registry/uplinks.h"
+#include "th/scheduler/fill_paths.h"
 #include "th/scheduler/scheduler.h"
 #include "th/topology/location.h"
+#include "th/weights/identifiers.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {
 namespace {
 
-// Room that spares a snapshot most of its growing.
-constexpr size_t kUsualSnapshot = 128;
 // Of what a reader says about a source.
 constexpr size_t kMaxDetailBytes = 200;
 
-SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddress& address) {
-  auto found = shard.holders.find(address);
-  if (found == shard.holders.end()) {
-    // Announced as a source by a reader that outlived the last reign: it feeds, and may come back.
-    return {.buffer = address, .complete = true, .available = false};
-  }
-  const Buffer& buffer = *found->second;
+// Room that spares a snapshot most of its growing.
+constexpr size_t kUsualSnapshot = 32;
+
+// Of the candidate under that key in the shard's index.
+SchedulerHolder HolderOf(const Turn& turn, const CandidateKey& key, const Buffer& buffer) {
+  const Content& content = *buffer.content;
   const Worker& worker = *buffer.worker;
   const bool silent = turn.now - worker.last_heard > turn.state.limits.suspect_after;
-  return {.buffer = address,
-          .location = worker.location,
-          .complete = buffer.content->complete,
-          .publisher = buffer.content->publisher,
-          .available = IsCandidate(buffer),
+  return {.buffer = buffer.address,
+          .location = &worker.location,
+          .complete = content.complete,
+          .publisher = content.publisher,
           .suspected = silent || IsSuspected(worker, turn.now),
           .leaving = worker.leaving(),
-          .segments_held =
-              buffer.content->complete ? buffer.segment_count : buffer.content->segments.count(),
+          .segments_held = content.complete ? buffer.segment_count : content.segments.count(),
           .segments = buffer.segment_count,
-          .readers = ReaderCount(shard, address),
-          .sources = SourcesOf(shard, address)};
+          .readers = key.readers,
+          .outstanding_bytes = OutstandingBytes(turn, worker),
+          .chain = content.complete ? 0 : content.chain};
 }
 
-// The best candidates of each of `places`, to which the reader belongs, what its own worker holds,
-// and everybody above them: enough to see every cycle and every chain that a choice among them
-// could make.
-SchedulerSnapshot SnapshotOf(const Turn& turn, const Buffer& reader,
-                             const std::vector<std::string>& places, size_t room_a_place) {
-  const Shard& shard = *reader.shard;
-  absl::flat_hash_set<BufferAddress> seen;
-  std::vector<BufferAddress> frontier;
-  const auto visit = [&](const BufferAddress& address) {
-    if (seen.insert(address).second) frontier.push_back(address);
-  };
-  for (const auto& [id, own] : reader.worker->buffers) {
-    if (own.shard == &shard && own.indexed.has_value()) visit(own.address);
+class FillsOf : public FillGraph {
+ public:
+  explicit FillsOf(const Shard& shard) : shard_(shard) {}
+  Holder At(const BufferAddress& buffer) const override {
+    auto found = shard_.holders.find(buffer);
+    // Announced as a source by a reader that outlived the last reign: it feeds, and may come back.
+    if (found == shard_.holders.end()) return {.complete = true};
+    return {.complete = found->second->content->complete, .sources = found->second->sources};
   }
-  for (const std::string& place : places) {
-    auto found = shard.candidates.find(place);
-    if (found == shard.candidates.end()) continue;
-    size_t room = room_a_place;
-    for (const CandidateKey& key : found->second) {
-      if (room-- == 0) break;
-      visit(key.buffer);
+
+ private:
+  const Shard& shard_;
+};
+
+// The best sources for a reader among the candidates of the places that were looked at, and those
+// that its own worker holds. Lives within a turn in which nothing changes meanwhile.
+class SourceSearch {
+ public:
+  SourceSearch(const Turn& turn, const Buffer& reader, std::vector<BufferAddress> excluded)
+      : turn_(turn),
+        shard_(*reader.shard),
+        demand_{.reader = reader.address,
+                .location = reader.worker->location,
+                .bytes = reader.bytes,
+                .excluded = std::move(excluded)},
+        fills_(shard_),
+        paths_(fills_, reader.address) {
+    snapshot_.holders.reserve(kUsualSnapshot);
+    for (const auto& [id, own] : reader.worker->buffers) {
+      if (own.shard == &shard_ && own.indexed.has_value()) Add(*own.indexed, own);
     }
   }
-  SchedulerSnapshot snapshot;
-  snapshot.holders.reserve(kUsualSnapshot);
-  while (!frontier.empty()) {
-    const BufferAddress next = frontier.back();
-    frontier.pop_back();
-    snapshot.holders.push_back(HolderOf(turn, shard, next));
-    for (const BufferAddress& above : snapshot.holders.back().sources) visit(above);
+
+  // The first `room` candidates there, beside as many as are excluded.
+  void LookAt(absl::string_view place, size_t room) {
+    auto found = shard_.candidates.find(place);
+    if (found == shard_.candidates.end()) return;
+    room += demand_.excluded.size() + 1;  // the reader may be one of them
+    for (const auto& [key, holder] : found->second) {
+      if (room-- == 0) break;
+      Add(key, *holder);
+    }
   }
-  return snapshot;
-}
+
+  std::vector<SchedulerChoice> Best() {
+    return Schedule(snapshot_, demand_, turn_.state.limits.scheduler, paths_);
+  }
+
+ private:
+  void Add(const CandidateKey& key, const Buffer& holder) {
+    if (seen_.insert(&holder).second) snapshot_.holders.push_back(HolderOf(turn_, key, holder));
+  }
+
+  const Turn& turn_;
+  const Shard& shard_;
+  const SchedulerDemand demand_;
+  const FillsOf fills_;
+  FillPaths paths_;
+  absl::flat_hash_set<const Buffer*> seen_;
+  SchedulerSnapshot snapshot_;
+};
 
 // A source that fills another generation of its buffer now is not the one that failed.
 bool StillApplies(const Shard& shard, const Exclusion& exclusion) {
@@ -86,38 +113,57 @@ bool StillApplies(const Shard& shard, const Exclusion& exclusion) {
   return found != shard.holders.end() && found->second->generation == exclusion.generation;
 }
 
-// `beside`: a source that is not to be among them; or none.
-std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer, bool retry,
-                                    const BufferAddress* beside = nullptr) {
-  const Shard& shard = *buffer.shard;
-  SchedulerDemand demand{.reader = buffer.address, .location = buffer.worker->location};
-  if (beside != nullptr) demand.excluded.push_back(*beside);
+// The sources that failed this fill before. `retry`: but those that may be tried again now.
+std::vector<BufferAddress> ExcludedFor(const Turn& turn, const Buffer& buffer, bool retry) {
+  std::vector<BufferAddress> excluded;
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     const bool again =
         TH_MUTATE(kForgetFailedSources, retry && exclusion.retry_at <= turn.now, true);
-    if (!again && StillApplies(shard, exclusion)) demand.excluded.push_back(exclusion.source);
+    if (!again && StillApplies(*buffer.shard, exclusion)) excluded.push_back(exclusion.source);
   }
-  const SchedulerLimits& limits = turn.state.limits.scheduler;
-  const size_t usual = kMaxCandidatesPerPlace + demand.excluded.size() + 1;
-  const auto among = [&](const std::vector<std::string>& places, size_t room) {
-    return Schedule(SnapshotOf(turn, buffer, places, room), demand, limits);
-  };
-  // A source in the reader's own rack that is at no limit comes before all that are not, so that
-  // those need not be looked at: with the chains above them they are most of the work.
-  if (limits.policy == SchedulerPolicy::kNearest) {
-    std::vector<SchedulerChoice> near = among(NearPlacesOf(demand.location), usual);
-    const bool best =
-        !near.empty() && near.front().distance <= Distance::kSameRack && !near.front().at_limit;
-    if (best) return near;
+  return excluded;
+}
+
+std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer,
+                                    std::vector<BufferAddress> excluded) {
+  const Location& location = buffer.worker->location;
+  const bool nearest = turn.state.limits.scheduler.policy == SchedulerPolicy::kNearest;
+  SourceSearch search(turn, buffer, std::move(excluded));
+  std::vector<SchedulerChoice> choices;
+  // One that is at no limit comes before all that are farther, so that those need not be looked at.
+  for (const NearPlace& place : NearPlacesOf(location)) {
+    search.LookAt(place.name, kMaxCandidatesPerPlace);
+    if (!nearest) continue;
+    choices = search.Best();
+    const bool best = !choices.empty() && choices.front().distance <= place.farthest;
+    if (best && !choices.front().at_limit) return choices;
   }
-  std::vector<SchedulerChoice> choices = among(PlacesOf(demand.location), usual);
+  const std::string site = SitePlaceOf(location);
+  search.LookAt(site, kMaxCandidatesPerPlace);
+  search.LookAt(/*everybody*/ "", kMaxCandidatesPerPlace);
+  choices = search.Best();
+  if (choices.empty()) {
+    // All that were looked at may fill from it.
+    search.LookAt(kCompleteOnes, kMaxCandidatesPerPlace);
+    choices = search.Best();
+  }
+  const bool crosses =
+      nearest && !choices.empty() && choices.front().distance == Distance::kOtherSite;
+  if (!crosses) return choices;
   // All that were looked at in its own site may fill from it: before it crosses over to another,
   // more are.
-  const bool crosses = limits.policy == SchedulerPolicy::kNearest && !choices.empty() &&
-                       choices.front().distance == Distance::kOtherSite;
-  const auto site = shard.candidates.find(SitePlaceOf(demand.location));
-  if (!crosses || site == shard.candidates.end() || site->second.size() <= usual) return choices;
-  return among(PlacesOf(demand.location), kMaxCandidatesBeforeCrossing + demand.excluded.size());
+  search.LookAt(site, kMaxCandidatesBeforeCrossing);
+  return search.Best();
+}
+
+// Those that failed are tried again only where there is nobody else.
+std::vector<SchedulerChoice> ChooseOrRetry(const Turn& turn, const Buffer& buffer) {
+  std::vector<BufferAddress> failed = ExcludedFor(turn, buffer, /*retry=*/false);
+  std::vector<BufferAddress> spent = ExcludedFor(turn, buffer, /*retry=*/true);
+  const bool may_retry = spent.size() < failed.size();
+  std::vector<SchedulerChoice> choices = Choose(turn, buffer, std::move(failed));
+  if (choices.empty() && may_retry) choices = Choose(turn, buffer, std::move(spent));
+  return choices;
 }
 
 AssignedSource DescribeSource(const Turn& turn, const Buffer& reader, const Buffer& source,
@@ -182,11 +228,11 @@ void NoteReroute(Turn& turn, const Buffer& buffer) {
 void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>& choices) {
   Shard& shard = *buffer.shard;
   std::vector<BufferAddress> sources;
+  sources.reserve(choices.size());
   uint32_t chain = 0;
   for (const SchedulerChoice& choice : choices) {
     sources.push_back(choice.source);
-    const Content& content = *shard.holders.at(choice.source)->content;
-    chain = std::max(chain, content.complete ? 1 : content.chain + 1);
+    chain = std::max(chain, choice.chain + 1);
   }
   shard.waiting.erase(buffer.address);
   SetRetry(turn, buffer, absl::InfiniteFuture());
@@ -411,8 +457,7 @@ void AssignFill(Turn& turn, Buffer& buffer) {
     return FailForWantOfSources(turn, buffer);
   }
   if (LetsOthersAskFirst(turn, buffer)) return LetWait(turn, buffer);
-  std::vector<SchedulerChoice> choices = Choose(turn, buffer, /*retry=*/false);
-  if (choices.empty()) choices = Choose(turn, buffer, /*retry=*/true);
+  const std::vector<SchedulerChoice> choices = ChooseOrRetry(turn, buffer);
   if (!choices.empty()) return TakeSources(turn, buffer, choices);
   if (MayYetBeFed(turn, buffer) || turn.now < buffer.fill->grace_ends) return LetWait(turn, buffer);
   FailForWantOfSources(turn, buffer);
@@ -422,7 +467,8 @@ void MoveFill(Turn& turn, Buffer& buffer) {
   if (!buffer.fill.has_value() || buffer.shard == nullptr || buffer.content->complete) return;
   const std::vector<BufferAddress> sources = SourcesOf(*buffer.shard, buffer.address);
   if (sources.empty()) return;
-  const std::vector<SchedulerChoice> choices = Choose(turn, buffer, /*retry=*/false);
+  const std::vector<SchedulerChoice> choices =
+      Choose(turn, buffer, ExcludedFor(turn, buffer, /*retry=*/false));
   if (choices.empty()) return;
   const BufferAddress& best = choices.front().source;
   const bool has_it = std::count(sources.begin(), sources.end(), best) > 0;
@@ -432,7 +478,9 @@ void MoveFill(Turn& turn, Buffer& buffer) {
 
 std::optional<SchedulerChoice> BestBeside(const Turn& turn, const Buffer& reader,
                                           const BufferAddress& source) {
-  const std::vector<SchedulerChoice> choices = Choose(turn, reader, /*retry=*/false, &source);
+  std::vector<BufferAddress> excluded = ExcludedFor(turn, reader, /*retry=*/false);
+  excluded.push_back(source);
+  const std::vector<SchedulerChoice> choices = Choose(turn, reader, std::move(excluded));
   if (choices.empty()) return std::nullopt;
   return choices.front();
 }

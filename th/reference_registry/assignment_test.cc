@@ -280,6 +280,28 @@ TEST(AssignmentTest, AReaderNeverFillsFromOneThatFillsFromIt) {
   EXPECT_EQ(first.Heard<AssignSources>().sources.at(0).buffer, trainer.address());
 }
 
+// None of the first candidates that are looked at can feed it.
+TEST(AssignmentTest, ACompleteHolderIsFoundHoweverManyFillFromTheReader) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  TestRank above = Rollout(hub, "above");
+  TestRank reader = Rollout(hub, "reader");
+  above.Update();
+  ASSERT_EQ(above.Fill().buffer, trainer.address());
+  reader.Update();
+  const AssignedSource source = reader.Fill();
+  ASSERT_EQ(source.buffer, above.address());
+  for (int i = 0; i < 40; ++i) {
+    TestRank below = Rollout(hub, absl::StrCat("below-", i));
+    below.Update();
+    below.Fill();
+  }
+  reader.Report(source, SourceFailure::kRefused);
+  const AssignSources next = reader.Heard<AssignSources>();
+  ASSERT_EQ(next.sources.size(), 1u);
+  EXPECT_EQ(next.sources.front().buffer, trainer.address());
+}
+
 // Quadratic work for a fleet would show as minutes here.
 TEST(AssignmentTest, ALargeFleetIsAssignedWithinTheLimits) {
   RegistryHarness hub;

@@ -1,6 +1,7 @@
 #include "th/reference_registry/holders.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,18 +43,33 @@ CandidateKey KeyOf(const Turn& turn, const Buffer& buffer) {
           .suspected = IsSuspected(*buffer.worker, turn.now),
           .readers = ReaderCount(*buffer.shard, buffer.address),
           .publisher = content.publisher,
-          .buffer = buffer.address};
+          .buffer = buffer.address,
+          .complete = content.complete};
 }
 
-void RemoveFromIndex(Buffer& buffer) {
-  if (!buffer.indexed.has_value()) return;
-  for (const std::string& place : PlacesOf(buffer.worker->location)) {
-    auto found = buffer.shard->candidates.find(place);
-    if (found == buffer.shard->candidates.end()) continue;
-    found->second.erase(*buffer.indexed);
-    if (found->second.empty()) buffer.shard->candidates.erase(found);
+// Null: it was not there, or is not to be.
+void MoveInPlace(const Buffer& buffer, std::string place, const CandidateKey* from,
+                 const CandidateKey* to) {
+  if (from == nullptr && to == nullptr) return;
+  auto& candidates = buffer.shard->candidates;
+  auto found = candidates.try_emplace(std::move(place)).first;
+  if (from != nullptr) found->second.erase(*from);
+  if (to != nullptr) found->second.emplace(*to, &buffer);
+  if (found->second.empty()) candidates.erase(found);
+}
+
+// Where the shard's candidates have the buffer from here on; none: nowhere.
+void SetIndexed(Buffer& buffer, const std::optional<CandidateKey>& key) {
+  if (buffer.indexed == key) return;
+  const CandidateKey* const from = buffer.indexed.has_value() ? &*buffer.indexed : nullptr;
+  const CandidateKey* const to = key.has_value() ? &*key : nullptr;
+  for (std::string& place : PlacesOf(buffer.worker->location)) {
+    MoveInPlace(buffer, std::move(place), from, to);
   }
-  buffer.indexed.reset();
+  MoveInPlace(buffer, std::string(kCompleteOnes),
+              from != nullptr && from->complete ? from : nullptr,
+              to != nullptr && to->complete ? to : nullptr);
+  buffer.indexed = key;
 }
 
 void CountPromising(Buffer& buffer, bool promising) {
@@ -101,10 +117,8 @@ void EraseEdge(Shard& shard, const BufferAddress& reader, const BufferAddress& s
     readers->second.erase(reader);
     if (readers->second.empty()) shard.readers_of.erase(readers);
   }
-  auto sources = shard.sources_of.find(reader);
-  if (sources == shard.sources_of.end()) return;
-  std::erase(sources->second, source);
-  if (sources->second.empty()) shard.sources_of.erase(sources);
+  auto holder = shard.holders.find(reader);
+  if (holder != shard.holders.end()) std::erase(holder->second->sources, source);
 }
 
 void LeaveArrivals(Replica& replica) {
@@ -158,17 +172,17 @@ void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& from, absl::Time to
 void LeaveShard(Turn& turn, Buffer& buffer) {
   Shard& shard = *buffer.shard;
   const bool was_whole = buffer.content->complete && !buffer.content->refused;
-  RemoveFromIndex(buffer);
+  SetIndexed(buffer, std::nullopt);
   CountPromising(buffer, false);
   CountStaying(turn, buffer, false);
   CountPublisher(turn, buffer, false);
   CountInSite(turn, buffer, false, false);
+  SetSources(turn, shard, buffer.address, {});
   shard.holders.erase(buffer.address);
   shard.waiting.erase(buffer.address);
   shard.leaving.erase(buffer.address);
   buffer.content.reset();
   buffer.shard = nullptr;
-  SetSources(turn, shard, buffer.address, {});
   DropSource(turn, shard, buffer.address, was_whole);
   WakeWaiting(turn, shard);
 }
@@ -286,14 +300,7 @@ void Reindex(Turn& turn, Buffer& buffer) {
   CountInSite(turn, buffer, whole,
               whole && !IsTemporary(*buffer.replica) && !buffer.worker->spot &&
                   buffer.replica->phase == ReplicaPhase::kHolding);
-  const CandidateKey key = KeyOf(turn, buffer);
-  if (candidate && buffer.indexed == key) return;
-  RemoveFromIndex(buffer);
-  if (!candidate) return;
-  for (std::string& place : PlacesOf(buffer.worker->location)) {
-    buffer.shard->candidates[std::move(place)].insert(key);
-  }
-  buffer.indexed = key;
+  SetIndexed(buffer, candidate ? std::optional(KeyOf(turn, buffer)) : std::nullopt);
 }
 
 void ReindexAll(Turn& turn, Worker& worker) {
@@ -314,7 +321,9 @@ void SetSources(Turn& turn, Shard& shard, const BufferAddress& reader,
   for (const BufferAddress& source : sources) shard.readers_of[source].insert(reader);
   for (const BufferAddress& source : before) ReindexAddress(turn, shard, source);
   for (const BufferAddress& source : sources) ReindexAddress(turn, shard, source);
-  if (!sources.empty()) shard.sources_of[reader] = std::move(sources);
+  if (auto holder = shard.holders.find(reader); holder != shard.holders.end()) {
+    holder->second->sources = std::move(sources);
+  }
 }
 
 void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_whole) {
@@ -333,9 +342,10 @@ void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_
   ReindexAddress(turn, shard, source);
 }
 
-std::vector<BufferAddress> SourcesOf(const Shard& shard, const BufferAddress& reader) {
-  auto found = shard.sources_of.find(reader);
-  return found == shard.sources_of.end() ? std::vector<BufferAddress>() : found->second;
+const std::vector<BufferAddress>& SourcesOf(const Shard& shard, const BufferAddress& reader) {
+  static const auto& none = *new std::vector<BufferAddress>;
+  auto found = shard.holders.find(reader);
+  return found == shard.holders.end() ? none : found->second->sources;
 }
 
 uint32_t ReaderCount(const Shard& shard, const BufferAddress& source) {
@@ -387,7 +397,8 @@ void SetLook(Turn& turn, Buffer& buffer, absl::Time at) {
 }
 
 std::vector<std::string> PlacesOf(const Location& location) {
-  std::vector<std::string> places = NearPlacesOf(location);
+  std::vector<std::string> places;
+  for (NearPlace& near : NearPlacesOf(location)) places.push_back(std::move(near.name));
   if (!location.site.empty()) places.push_back(SitePlaceOf(location));
   places.emplace_back();
   return places;
@@ -397,11 +408,14 @@ std::string SitePlaceOf(const Location& location) {
   return location.site.empty() ? "" : absl::StrCat("site ", location.site);
 }
 
-std::vector<std::string> NearPlacesOf(const Location& location) {
-  std::vector<std::string> places;
-  if (!location.host.empty()) places.push_back(absl::StrCat("host ", location.host));
+std::vector<NearPlace> NearPlacesOf(const Location& location) {
+  std::vector<NearPlace> places;
+  if (!location.host.empty()) {
+    places.push_back({absl::StrCat("host ", location.host), Distance::kSameHost});
+  }
   if (!location.rack.empty()) {
-    places.push_back(absl::StrCat("rack ", location.site, " ", location.rack));
+    places.push_back(
+        {absl::StrCat("rack ", location.site, " ", location.rack), Distance::kSameRack});
   }
   return places;
 }

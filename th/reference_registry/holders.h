@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
+#include "th/topology/location.h"
 
 namespace th::registry {
 
@@ -56,7 +58,8 @@ inline constexpr absl::Duration kLastHolderGrace = absl::Seconds(1);
 // Takes `source` from all its readers; those with a fill are assigned others at the end of the
 // turn, or have the grace when there is none.
 void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_whole);
-std::vector<BufferAddress> SourcesOf(const Shard& shard, const BufferAddress& reader);
+// None of an address that is no holder. Valid until its edges change.
+const std::vector<BufferAddress>& SourcesOf(const Shard& shard, const BufferAddress& reader);
 uint32_t ReaderCount(const Shard& shard, const BufferAddress& source);
 // Whether an edge from `reader` up to `source` would close a cycle.
 bool WouldCycle(const Shard& shard, const BufferAddress& reader, const BufferAddress& source);
@@ -75,10 +78,16 @@ void SetLook(Turn& turn, Buffer& buffer, absl::Time at);
 // Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
 // one, "", has everybody.
 std::vector<std::string> PlacesOf(const Location& location);
+// That of the complete holders everywhere: whoever they are, they can feed any reader.
+inline constexpr absl::string_view kCompleteOnes = "complete";
 // That of the site; empty where that is unknown.
 std::string SitePlaceOf(const Location& location);
-// Those of them in which everybody is in the same rack at least.
-std::vector<std::string> NearPlacesOf(const Location& location);
+// Those of them that have all who are as near as `farthest`, and nobody who is farther.
+struct NearPlace {
+  std::string name;
+  Distance farthest;
+};
+std::vector<NearPlace> NearPlacesOf(const Location& location);
 
 }  // namespace th::registry
 

@@ -97,6 +97,7 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
     return Broken("a buffer's layout is counted", who);
   }
   if (buffer.shard == nullptr) {
+    if (!buffer.sources.empty()) return Broken("who fills from somebody has content", who);
     return buffer.fill.has_value() ? Broken("a fill has content", who) : absl::OkStatus();
   }
   if (buffer.shard->version->info.sequence != buffer.content->version ||
@@ -120,17 +121,14 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
 
 absl::Status CheckEdges(const Shard& shard) {
   size_t edges = 0;
-  for (const auto& [reader, sources] : shard.sources_of) {
-    if (sources.empty()) return Broken("no empty list of sources", shard);
-    for (const BufferAddress& source : sources) {
+  for (const auto& [reader, holder] : shard.holders) {
+    for (const BufferAddress& source : holder->sources) {
       ++edges;
       auto readers = shard.readers_of.find(source);
       if (readers == shard.readers_of.end() || !readers->second.contains(reader)) {
         return Broken("edges are mirrored", shard);
       }
     }
-    auto holder = shard.holders.find(reader);
-    if (holder == shard.holders.end()) return Broken("a reader is a holder", shard);
   }
   for (const auto& [source, readers] : shard.readers_of) {
     if (readers.empty()) return Broken("no empty list of readers", shard);
@@ -142,7 +140,9 @@ absl::Status CheckEdges(const Shard& shard) {
 absl::Status CheckAcyclic(const Shard& shard) {
   std::map<BufferAddress, size_t> waiting_for;
   std::vector<BufferAddress> ready;
-  for (const auto& [reader, sources] : shard.sources_of) waiting_for[reader] = sources.size();
+  for (const auto& [reader, holder] : shard.holders) {
+    if (!holder->sources.empty()) waiting_for[reader] = holder->sources.size();
+  }
   for (const auto& [source, readers] : shard.readers_of) {
     if (!waiting_for.contains(source)) ready.push_back(source);
   }
@@ -165,7 +165,7 @@ absl::Status CheckShard(const Shard& shard) {
   uint32_t promising = 0;
   uint32_t staying = 0;
   uint32_t publishers = 0;
-  size_t candidates = 0, leaving = 0;
+  size_t candidates = 0, complete = 0, leaving = 0;
   std::map<std::string, SiteShare> sites;
   for (const auto& [address, holder] : shard.holders) {
     if (holder->shard != &shard) return Broken("a holder knows its shard", shard);
@@ -177,6 +177,7 @@ absl::Status CheckShard(const Shard& shard) {
     staying += holder->counted_staying;
     publishers += holder->content->publisher && !holder->content->refused;
     candidates += holder->indexed.has_value();
+    complete += holder->indexed.has_value() && holder->content->complete;
     if (!holder->counted_whole) continue;
     SiteShare& share = sites[holder->worker->location.site];
     ++share.whole;
@@ -196,6 +197,9 @@ absl::Status CheckShard(const Shard& shard) {
   auto everybody = shard.candidates.find("");
   const size_t indexed = everybody == shard.candidates.end() ? 0 : everybody->second.size();
   if (indexed != candidates) return Broken("every candidate is in the index once", shard);
+  auto whole = shard.candidates.find(kCompleteOnes);
+  const size_t listed = whole == shard.candidates.end() ? 0 : whole->second.size();
+  if (listed != complete) return Broken("complete candidates are listed", shard);
   TH_RETURN_IF_ERROR(CheckEdges(shard));
   return CheckAcyclic(shard);
 }

@@ -66,6 +66,7 @@ struct CandidateKey {
   uint32_t readers = 0;
   bool publisher = false;
   BufferAddress buffer;
+  bool complete = false;  // of no weight in the order: the address before it differs
   friend auto operator<=>(const CandidateKey&, const CandidateKey&) = default;
 };
 
@@ -84,7 +85,10 @@ struct Content {
   bool agreed = true;
   bool replica_agreed = true;
   bool refused = false;
-  uint32_t chain = 0;   // hops up to a complete holder when its sources were assigned
+  // Hops up to a complete holder when its sources were assigned: longer than the truth once one
+  // above it is complete, shorter once one above it stands at the end of another chain; see
+  // SchedulerHolder.
+  uint32_t chain = 0;
   SegmentSet segments;  // when not complete
 };
 
@@ -149,6 +153,8 @@ struct Buffer {
   std::optional<Content> content;
   Shard* shard = nullptr;  // of the content; set exactly when there is content
   std::optional<Fill> fill;
+  // That it fills from, holders of the shard: the edges of the graph of fills, which has no cycle.
+  std::vector<BufferAddress> sources;
   // Of sources announced after a restart, until the operation is sent again.
   bool sources_confirmed = false;
   bool drained_while_away =
@@ -304,12 +310,12 @@ struct Shard {
   std::optional<Digest> root;  // the first publisher's; never changes once set
   // Exactly the buffers whose content is of this shard, complete or not.
   absl::btree_map<BufferAddress, Buffer*> holders;
-  // The edges, both ways, always mirrored and acyclic; no entry is empty. After a restart an
-  // address may belong to a worker that has not come back yet.
-  absl::flat_hash_map<BufferAddress, std::vector<BufferAddress>> sources_of;
+  // Who fills from an address: the mirror of the holders' Buffer::sources. No entry is empty. After
+  // a restart an address may belong to a worker that has not come back yet.
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
-  // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all.
-  std::map<std::string, absl::btree_set<CandidateKey>> candidates;
+  // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all,
+  // kCompleteOnes those that are complete.
+  absl::flat_hash_map<std::string, absl::btree_map<CandidateKey, const Buffer*>> candidates;
   std::map<std::string, SiteShare> sites;  // by name; no entry is all zero
   // The holders whose workers have a notice.
   absl::btree_set<BufferAddress> leaving;

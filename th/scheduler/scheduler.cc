@@ -3,98 +3,15 @@
 #include <algorithm>
 #include <compare>
 #include <limits>
+#include <optional>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tools/mutation/mutation.h"
 
 namespace th {
 namespace {
-
-// Hops up to a complete holder, when no path leads there.
-constexpr uint32_t kUnfed = std::numeric_limits<uint32_t>::max();
-
-// The holders as a graph: an edge leads from a source down to each reader that fills from it.
-class FillGraph {
- public:
-  explicit FillGraph(const SchedulerSnapshot& snapshot) : holders_(snapshot.holders) {
-    index_.reserve(holders_.size());
-    for (size_t i = 0; i < holders_.size(); ++i) index_.emplace(holders_[i].buffer, i);
-    readers_.resize(holders_.size());
-    for (size_t i = 0; i < holders_.size(); ++i) {
-      for (const BufferAddress& source : holders_[i].sources) {
-        if (auto found = index_.find(source); found != index_.end()) {
-          readers_[found->second].push_back(i);
-        }
-      }
-    }
-  }
-
-  // Which holders fill from `reader`, directly or through others; `reader` itself too.
-  std::vector<bool> DownstreamOf(const BufferAddress& reader) const {
-    std::vector<bool> downstream(holders_.size(), false);
-    std::vector<size_t> frontier;
-    const auto visit = [&](size_t i) {
-      if (downstream[i]) return;
-      downstream[i] = true;
-      frontier.push_back(i);
-    };
-    if (auto found = index_.find(reader); found != index_.end()) visit(found->second);
-    // A reader that holds nothing yet may be named as a source all the same.
-    for (size_t i = 0; i < holders_.size(); ++i) {
-      if (std::count(holders_[i].sources.begin(), holders_[i].sources.end(), reader) > 0) visit(i);
-    }
-    while (!frontier.empty()) {
-      const size_t next = frontier.back();
-      frontier.pop_back();
-      for (size_t below : readers_[next]) visit(below);
-    }
-    return downstream;
-  }
-
-  // The longest chain of fills above each holder: 0 for complete ones, kUnfed where no chain ends
-  // in a complete one. Holders on a cycle are never reached, so they count as unfed.
-  std::vector<uint32_t> ChainLengths() const {
-    std::vector<uint32_t> chain(holders_.size(), kUnfed);
-    std::vector<size_t> waiting_for = SourceCounts();
-    std::vector<size_t> ready;
-    for (size_t i = 0; i < holders_.size(); ++i) {
-      if (holders_[i].complete) chain[i] = 0;
-      if (waiting_for[i] == 0) ready.push_back(i);
-    }
-    while (!ready.empty()) {
-      const size_t above = ready.back();
-      ready.pop_back();
-      for (size_t below : readers_[above]) {
-        if (!holders_[below].complete) chain[below] = Longer(chain[below], chain[above]);
-        if (--waiting_for[below] == 0) ready.push_back(below);
-      }
-    }
-    return chain;
-  }
-
- private:
-  // Sources that are holders; none of a complete holder, which needs nobody.
-  std::vector<size_t> SourceCounts() const {
-    std::vector<size_t> counts(holders_.size(), 0);
-    for (const std::vector<size_t>& below : readers_) {
-      for (size_t reader : below) ++counts[reader];
-    }
-    return counts;
-  }
-
-  static uint32_t Longer(uint32_t known, uint32_t above) {
-    if (above == kUnfed) return known;
-    return known == kUnfed ? above + 1 : std::max(known, above + 1);
-  }
-
-  const std::vector<SchedulerHolder>& holders_;  // the snapshot's, which outlives this
-  absl::flat_hash_map<BufferAddress, size_t> index_;
-  std::vector<std::vector<size_t>> readers_;
-};
 
 // What candidates are compared by, most important first; the least is the best.
 struct Preference {
@@ -133,11 +50,17 @@ bool IsOwn(const SchedulerHolder& holder, const BufferAddress& reader) {
 
 Distance DistanceTo(const SchedulerHolder& holder, const SchedulerDemand& demand) {
   return IsOwn(holder, demand.reader) ? Distance::kSameDevice
-                                      : DistanceBetween(demand.location, holder.location);
+                                      : DistanceBetween(demand.location, *holder.location);
+}
+
+// Rule 5.
+uint64_t LoadOf(const SchedulerHolder& holder, uint64_t shard_bytes) {
+  const uint64_t unit = std::max<uint64_t>(shard_bytes / 4, 1);
+  return holder.outstanding_bytes / unit + (holder.outstanding_bytes % unit == 0 ? 0 : 1);
 }
 
 // The rules 3 to 7, or those of a model.
-Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
+Preference PreferenceOf(const Candidate& candidate, const SchedulerDemand& demand,
                         const SchedulerLimits& limits) {
   const SchedulerHolder& holder = *candidate.holder;
   Preference preference{.suspected = holder.suspected, .buffer = holder.buffer};
@@ -147,10 +70,10 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
       preference.crosses =
           TH_MUTATE(kCrossRatherThanWaitInLine, candidate.distance == Distance::kOtherSite, false);
       preference.at_limit =
-          !IsOwn(holder, reader) && (holder.readers >= limits.max_readers_per_source ||
-                                     ComesLast(limits, holder.publisher, candidate.chain));
+          !IsOwn(holder, demand.reader) && (holder.readers >= limits.max_readers_per_source ||
+                                            ComesLast(limits, holder.publisher, candidate.chain));
       preference.distance = TH_MUTATE(kIgnoreDistance, candidate.distance, Distance::kSameSite);
-      preference.load = holder.readers;
+      preference.load = LoadOf(holder, demand.bytes);
       preference.publisher = holder.publisher;
       preference.unproved = holder.readers >= ReadersAllowed(limits, holder);
       preference.chain = candidate.chain;
@@ -160,10 +83,10 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
       break;
     case SchedulerPolicy::kChain:
       preference.load = holder.readers;
-      preference.chain = kUnfed - candidate.chain;
+      preference.chain = std::numeric_limits<uint32_t>::max() - candidate.chain;
       break;
     case SchedulerPolicy::kRandom:
-      preference.load = Mix(reader, holder.buffer);
+      preference.load = Mix(demand.reader, holder.buffer);
       break;
   }
   return preference;
@@ -171,26 +94,24 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
 
 std::vector<Candidate> Candidates(const SchedulerSnapshot& snapshot, const SchedulerDemand& demand,
                                   const SchedulerLimits& limits) {
-  const FillGraph graph(snapshot);
-  const std::vector<bool> downstream = graph.DownstreamOf(demand.reader);
-  const std::vector<uint32_t> chains = graph.ChainLengths();
-  const absl::flat_hash_set<BufferAddress> excluded(demand.excluded.begin(), demand.excluded.end());
   std::vector<Candidate> candidates;
-  for (size_t i = 0; i < snapshot.holders.size(); ++i) {
-    const SchedulerHolder& holder = snapshot.holders[i];
-    const bool cycle = TH_MUTATE(kAllowCycles, downstream[i], false);
-    if (cycle || holder.buffer == demand.reader) continue;
-    if (!holder.available || excluded.contains(holder.buffer) || chains[i] == kUnfed) continue;
+  candidates.reserve(snapshot.holders.size());
+  for (const SchedulerHolder& holder : snapshot.holders) {
+    if (holder.buffer == demand.reader) continue;
+    if (std::count(demand.excluded.begin(), demand.excluded.end(), holder.buffer) > 0) continue;
     if (limits.policy == SchedulerPolicy::kDirect && !holder.publisher) continue;
     Candidate candidate{.holder = &holder,
                         .distance = DistanceTo(holder, demand),
-                        .chain = chains[i],
+                        .chain = holder.chain,
                         .preference = {}};
-    candidate.preference = PreferenceOf(candidate, demand.reader, limits);
+    candidate.preference = PreferenceOf(candidate, demand, limits);
     candidates.push_back(candidate);
   }
   return candidates;
 }
+
+// As a heap has it: the best is the greatest.
+bool IsWorse(const Candidate& a, const Candidate& b) { return b.preference < a.preference; }
 
 // Rule 8. `chosen` is not empty, best first.
 bool AddsAnUplink(const Candidate& candidate, const std::vector<Candidate>& chosen) {
@@ -198,11 +119,11 @@ bool AddsAnUplink(const Candidate& candidate, const std::vector<Candidate>& chos
   const Candidate& first = chosen.front();
   if (candidate.preference.at_limit || candidate.preference.leaving) return false;
   if (holder.suspected || !holder.complete) return false;
-  if (holder.readers > 0 || candidate.distance > first.distance) return false;
+  if (holder.outstanding_bytes > 0 || candidate.distance > first.distance) return false;
   if (holder.publisher && !first.holder->publisher) return false;
-  if (candidate.distance <= Distance::kSameHost || holder.location.host.empty()) return false;
+  if (candidate.distance <= Distance::kSameHost || holder.location->host.empty()) return false;
   return std::none_of(chosen.begin(), chosen.end(), [&](const Candidate& before) {
-    return before.holder->location.host == holder.location.host;
+    return before.holder->location->host == holder.location->host;
   });
 }
 
@@ -245,23 +166,36 @@ uint32_t ReadersAllowed(const SchedulerLimits& limits, const SchedulerHolder& ho
 }
 
 std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,
-                                      const SchedulerDemand& demand,
-                                      const SchedulerLimits& limits) {
-  std::vector<Candidate> candidates = Candidates(snapshot, demand, limits);
-  std::sort(candidates.begin(), candidates.end(),
-            [](const Candidate& a, const Candidate& b) { return a.preference < b.preference; });
+                                      const SchedulerDemand& demand, const SchedulerLimits& limits,
+                                      FillPaths& paths) {
+  std::vector<Candidate> left = Candidates(snapshot, demand, limits);
+  std::make_heap(left.begin(), left.end(), IsWorse);
   const uint32_t wanted = limits.policy == SchedulerPolicy::kNearest ? limits.max_sources : 1;
   std::vector<Candidate> chosen;
-  for (const Candidate& candidate : candidates) {
-    if (chosen.size() >= wanted) break;
-    if (chosen.empty() || AddsAnUplink(candidate, chosen)) chosen.push_back(candidate);
+  while (!left.empty() && chosen.size() < wanted) {
+    std::pop_heap(left.begin(), left.end(), IsWorse);
+    Candidate best = left.back();
+    left.pop_back();
+    if (!chosen.empty() && !AddsAnUplink(best, chosen)) continue;
+    const std::optional<uint32_t> chain = paths.ChainAbove(best.holder->buffer);
+    if (!chain.has_value()) continue;
+    if (*chain == best.chain) {
+      chosen.push_back(best);
+      continue;
+    }
+    // The note was wrong: it is compared again by what is true.
+    best.chain = *chain;
+    best.preference = PreferenceOf(best, demand, limits);
+    left.push_back(best);
+    std::push_heap(left.begin(), left.end(), IsWorse);
   }
   std::vector<SchedulerChoice> choices;
   choices.reserve(chosen.size());
   for (const Candidate& candidate : chosen) {
     choices.push_back({.source = candidate.holder->buffer,
                        .distance = candidate.distance,
-                       .at_limit = candidate.preference.at_limit || candidate.preference.leaving});
+                       .at_limit = candidate.preference.at_limit || candidate.preference.leaving,
+                       .chain = candidate.chain});
   }
   return choices;
 }

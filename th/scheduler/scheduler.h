@@ -1,19 +1,27 @@
-// Which sources a reader pulls from: policy only, a pure function of a snapshot.
+// Which sources a reader pulls from: policy only, a pure function of a snapshot and of the graph of
+// fills above it.
 //
-//   std::vector<SchedulerChoice> choices = Schedule(snapshot, demand, limits);
+//   FillPaths paths(graph, demand.reader);
+//   std::vector<SchedulerChoice> choices = Schedule(snapshot, demand, limits, paths);
+//
+// Candidates are compared by what is noted of them; only who would be taken is followed up through
+// the graph, and where it cannot feed the reader the next one is. That is one or two of them, while
+// the chains above all of them are most of a large fleet's.
 //
 // The rules of SchedulerPolicy::kNearest, in order; the first two are those of every policy:
 //  1. Never a cycle: a source that (transitively) fills from the reader is out. The graph is per
 //     (version, shard), an upper bound of the graph per segment.
-//  2. Excluded, unconnected or draining holders are out. So is a partial holder that nothing feeds:
-//     no path leads from it up to a complete holder, whether that one is available or not.
+//  2. Excluded holders are out. So is a partial holder that nothing feeds: no path leads from it up
+//     to a complete holder, whether that one is a candidate or not.
 //  3. Holders that leave come after all others. Then holders of another site: a reader crosses over
 //     only if nobody in its own site can feed it, so that a version comes into a site once, by the
 //     first that asks there. Of those of one side, holders at a limit (max_readers_per_source,
 //     max_chain) come last, but for another buffer of the reader's own worker.
 //  4. Near before far (topology distance); another buffer of its own worker is nearest.
 //  5. Sources that are suspected, slow or silent come after all others of their distance.
-//     Less loaded (readers already assigned) before more loaded.
+//     Less loaded before more loaded: the load is what is outstanding on the holder's uplink, in
+//     quarters of the shard, rounded up. Less than that is no difference: what readers lack is
+//     known as of their last report.
 //  6. At equal load a rollout before the publisher: a relay costs the trainer nothing.
 //     Then one that has proved itself: a partial holder should have one reader until it has a
 //     quarter of the shard, two until it has half, and then as many as a complete one.
@@ -29,24 +37,31 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "th/scheduler/fill_paths.h"
 #include "th/topology/location.h"
 #include "th/weights/identifiers.h"
 
 namespace th {
 
-// One buffer that holds or fills the wanted shard of the wanted version in the wanted form.
+// One buffer that holds or fills the wanted shard of the wanted version in the wanted form, and may
+// be given to readers: connected, not draining, its group not invalidated.
 struct SchedulerHolder {
   BufferAddress buffer;
-  Location location;
+  const Location* location = nullptr;  // outlives the snapshot
   bool complete = false;
   bool publisher = false;
-  bool available = true;   // connected, not draining, its group not invalidated
   bool suspected = false;  // reported or left for being slow lately, or silent
   bool leaving = false;    // its worker has a notice
   uint64_t segments_held = 0;
-  uint64_t segments = 0;               // of the shard; 0: not known
-  uint32_t readers = 0;                // assigned to it now
-  std::vector<BufferAddress> sources;  // that it fills from now; others than holders feed nothing
+  uint64_t segments = 0;  // of the shard; 0: not known
+  uint32_t readers = 0;   // assigned to it now
+  // That its worker's uplink has still to send to those who read from it and get on.
+  uint64_t outstanding_bytes = 0;
+  // Hops up to a complete holder, as noted when its sources were assigned. Since then one above it
+  // may have moved to the end of another chain: a note that is too short is found out before it is
+  // taken. Or one above it has completed: a note that is too long makes it come later than it need
+  // (rules 3 and 7), until it completes itself, which at the end of a chain is soon after.
+  uint32_t chain = 0;
 };
 
 struct SchedulerSnapshot {
@@ -56,6 +71,7 @@ struct SchedulerSnapshot {
 struct SchedulerDemand {
   BufferAddress reader;
   Location location;
+  uint64_t bytes = 0;                   // of the shard; 0: not known
   std::vector<BufferAddress> excluded;  // failed this fill before
 };
 
@@ -87,6 +103,7 @@ struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
   bool at_limit = false;  // rule 3: only those at a limit, that leave or of other sites were left
+  uint32_t chain = 0;     // hops from it up to a complete holder
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 
@@ -97,10 +114,12 @@ bool ComesLast(const SchedulerLimits& limits, bool publisher, uint32_t chain);
 // Rule 6: how many readers `holder` should have, by what it has proved.
 uint32_t ReadersAllowed(const SchedulerLimits& limits, const SchedulerHolder& holder);
 
-// The sources for `demand`, best first; empty when there is none. Deterministic: the order of
-// snapshot.holders does not matter. O(holders + edges).
+// The sources for `demand`, best first; empty when there is none. `paths` are those of the same
+// reader. Deterministic: the order of snapshot.holders does not matter. O(holders log holders), and
+// what is above those that would be taken.
 std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,
-                                      const SchedulerDemand& demand, const SchedulerLimits& limits);
+                                      const SchedulerDemand& demand, const SchedulerLimits& limits,
+                                      FillPaths& paths);
 
 }  // namespace th
 

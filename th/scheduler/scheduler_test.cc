@@ -6,8 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "th/scheduler/fill_paths.h"
+#include "th/topology/location.h"
+#include "th/weights/identifiers.h"
 
 namespace th {
 namespace {
@@ -21,40 +25,94 @@ Location OnHost(const std::string& host, const std::string& rack = "r1",
   return {.site = site, .rack = rack, .host = host};
 }
 
-SchedulerHolder Complete(uint64_t worker, const std::string& host = "elsewhere") {
-  return {.buffer = At(worker), .location = OnHost(host), .complete = true};
+// A holder of the graph; one that is not available is no candidate.
+struct Held : SchedulerHolder {
+  Location where;
+  std::vector<BufferAddress> sources;
+  bool available = true;
+};
+
+Held Complete(uint64_t worker, const std::string& host = "elsewhere") {
+  Held holder;
+  holder.buffer = At(worker);
+  holder.where = OnHost(host);
+  holder.complete = true;
+  return holder;
 }
 
-SchedulerHolder Filling(uint64_t worker, std::vector<uint64_t> sources,
-                        const std::string& host = "elsewhere") {
-  SchedulerHolder holder{.buffer = At(worker), .location = OnHost(host)};
+Held Filling(uint64_t worker, std::vector<uint64_t> sources,
+             const std::string& host = "elsewhere") {
+  Held holder = Complete(worker, host);
+  holder.complete = false;
   for (uint64_t source : sources) holder.sources.push_back(At(source));
   return holder;
 }
 
-SchedulerHolder With(SchedulerHolder holder, void (*change)(SchedulerHolder&)) {
+class GraphOf : public FillGraph {
+ public:
+  explicit GraphOf(const std::vector<Held>& holders) : holders_(holders) {}
+  Holder At(const BufferAddress& buffer) const override {
+    looked_at.push_back(buffer.worker.value);
+    for (const Held& held : holders_) {
+      if (held.buffer == buffer) return {held.complete, held.sources};
+    }
+    return {};
+  }
+
+  mutable std::vector<uint64_t> looked_at;
+
+ private:
+  const std::vector<Held>& holders_;  // outlives this
+};
+
+enum class Notes { kTrue, kNone };  // of the chains above the holders; kNone: all are 0
+
+SchedulerSnapshot SnapshotOf(const std::vector<Held>& holders, Notes notes = Notes::kTrue) {
+  const GraphOf graph(holders);
+  FillPaths paths(graph, BufferAddress());
+  SchedulerSnapshot snapshot;
+  for (const Held& held : holders) {
+    if (!held.available) continue;
+    snapshot.holders.push_back(held);
+    snapshot.holders.back().location = &held.where;
+    if (notes == Notes::kNone) continue;
+    snapshot.holders.back().chain = paths.ChainAbove(held.buffer).value_or(0);
+  }
+  return snapshot;
+}
+
+std::vector<SchedulerChoice> ChoicesOf(const std::vector<Held>& holders,
+                                       const SchedulerDemand& demand, const SchedulerLimits& limits,
+                                       Notes notes = Notes::kTrue) {
+  const GraphOf graph(holders);
+  FillPaths paths(graph, demand.reader);
+  return Schedule(SnapshotOf(holders, notes), demand, limits, paths);
+}
+
+Held With(Held holder, void (*change)(Held&)) {
   change(holder);
   return holder;
 }
 
 // The reader is worker 100 on host "here".
 constexpr uint64_t kReader = 100;
+constexpr uint64_t kShardBytes = 400;
 
 struct ScheduleCase {
   std::string name;
-  std::vector<SchedulerHolder> holders;
+  std::vector<Held> holders;
   std::vector<uint64_t> expected;  // workers, best first
   std::vector<uint64_t> excluded = {};
   SchedulerLimits limits = {};
 };
 
-std::vector<uint64_t> Chosen(std::vector<SchedulerHolder> holders,
-                             const std::vector<uint64_t>& excluded, const SchedulerLimits& limits) {
-  SchedulerDemand demand{.reader = At(kReader), .location = OnHost("here")};
+std::vector<uint64_t> Chosen(const std::vector<Held>& holders,
+                             const std::vector<uint64_t>& excluded, const SchedulerLimits& limits,
+                             Notes notes = Notes::kTrue) {
+  SchedulerDemand demand{.reader = At(kReader), .location = OnHost("here"), .bytes = kShardBytes};
   for (uint64_t worker : excluded) demand.excluded.push_back(At(worker));
   std::vector<uint64_t> workers;
-  for (const SchedulerChoice& choice :
-       Schedule(SchedulerSnapshot{std::move(holders)}, demand, limits)) {
+  for (const SchedulerChoice& choice : ChoicesOf(holders, demand, limits, notes)) {
     workers.push_back(choice.source.worker.value);
   }
   return workers;
@@ -65,6 +123,8 @@ class ScheduleTest : public ::testing::TestWithParam<ScheduleCase> {};
 TEST_P(ScheduleTest, ChoosesByTheRulesWhateverTheOrderOfHolders) {
   ScheduleCase c = GetParam();
   EXPECT_EQ(Chosen(c.holders, c.excluded, c.limits), c.expected);
+  EXPECT_EQ(Chosen(c.holders, c.excluded, c.limits, Notes::kNone), c.expected)
+      << "with notes of chains that are too short";
   std::reverse(c.holders.begin(), c.holders.end());
   EXPECT_EQ(Chosen(c.holders, c.excluded, c.limits), c.expected) << "in reverse order";
 }
@@ -81,8 +141,8 @@ SchedulerLimits By(SchedulerPolicy policy) {
   return limits;
 }
 
-SchedulerHolder OnRack(SchedulerHolder holder, const std::string& rack) {
-  holder.location.rack = rack;
+Held OnRack(Held holder, const std::string& rack) {
+  holder.where.rack = rack;
   return holder;
 }
 
@@ -98,27 +158,38 @@ SchedulerLimits Modelled(SchedulerLimits limits, SchedulerPolicy policy) {
 }
 
 // Another buffer of the reader's own worker.
-SchedulerHolder Own() {
-  SchedulerHolder holder = Complete(kReader, "here");
+Held Own() {
+  Held holder = Complete(kReader, "here");
   holder.buffer.buffer = BufferId(2);
   return holder;
 }
 
-void Load1(SchedulerHolder& holder) { holder.readers = 1; }
-void Load2(SchedulerHolder& holder) { holder.readers = 2; }
-void Load4(SchedulerHolder& holder) { holder.readers = 4; }
+// So many readers that have nothing yet.
+template <uint32_t readers>
+void Load(Held& holder) {
+  holder.readers = readers;
+  holder.outstanding_bytes = readers * kShardBytes;
+}
+constexpr auto Load1 = Load<1>;
+constexpr auto Load2 = Load<2>;
+constexpr auto Load4 = Load<4>;
+template <uint32_t readers, uint64_t bytes>
+void Lack(Held& holder) {
+  holder.readers = readers;
+  holder.outstanding_bytes = bytes;
+}
 template <uint64_t held>
-void Has(SchedulerHolder& holder) {
+void Has(Held& holder) {
   holder.segments = 100;
   holder.segments_held = held;
 }
-void Publisher(SchedulerHolder& holder) { holder.publisher = true; }
-void Suspect(SchedulerHolder& holder) { holder.suspected = true; }
-void Leaves(SchedulerHolder& holder) { holder.leaving = true; }
-void Away(SchedulerHolder& holder) { holder.available = false; }
-void LoadedPublisher(SchedulerHolder& holder) {
+void Publisher(Held& holder) { holder.publisher = true; }
+void Suspect(Held& holder) { holder.suspected = true; }
+void Leaves(Held& holder) { holder.leaving = true; }
+void Away(Held& holder) { holder.available = false; }
+void LoadedPublisher(Held& holder) {
   holder.publisher = true;
-  holder.readers = 1;
+  Load1(holder);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -164,6 +235,25 @@ INSTANTIATE_TEST_SUITE_P(
         ScheduleCase{"SuspectedButNearer", {With(Complete(1, "here"), Suspect), Complete(2)}, {1}},
         ScheduleCase{"SuspectedWhenThereIsNoOther", {With(Complete(1), Suspect)}, {1}},
         ScheduleCase{"LessLoaded", {With(Complete(1), Load1), Complete(2)}, {2}},
+        ScheduleCase{"ReadersThatLackLittleBeforeOneThatLacksAll",
+                     {With(Complete(1), Load1), With(Complete(2), Lack<3, 150>)},
+                     {2}},
+        ScheduleCase{"LessThanAQuarterOfTheShardIsNoDifference",
+                     {With(Complete(1), Lack<1, 399>), With(Complete(2), Lack<1, 301>),
+                      With(Complete(3), Lack<2, 401>)},
+                     {1}},
+        ScheduleCase{"ReadersThatTakeNothingAreNoLoad",
+                     {With(Complete(1), Lack<1, 1>), With(Complete(2), Lack<2, 0>)},
+                     {2}},
+        ScheduleCase{"ReadersCountForTheLimitWhateverTheyLack",
+                     {With(Complete(1), Lack<4, 0>), With(Complete(2), Load1)},
+                     {2}},
+        ScheduleCase{"ASecondOneWhoseReadersTakeNothing",
+                     {Complete(1, "a"), With(Complete(2, "b"), Lack<1, 0>)},
+                     {1, 2}},
+        ScheduleCase{"NoSecondOneWhoseWorkerSendsSomethingElse",
+                     {Complete(1, "a"), With(Complete(2, "b"), Lack<0, 1>)},
+                     {1}},
         ScheduleCase{"PartialAndIdleBeforeCompleteAndLoaded",
                      {With(Complete(1), LoadedPublisher), Filling(2, {1})},
                      {2}},
@@ -258,12 +348,12 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& param) { return param.param.name; });
 
 TEST(ScheduleTest, RandomSpreadsReadersOverAllHolders) {
-  std::vector<SchedulerHolder> holders;
+  std::vector<Held> holders;
   for (uint64_t worker = 1; worker <= 4; ++worker) holders.push_back(Complete(worker));
   std::map<uint64_t, int> readers_of;
   for (uint64_t reader = 100; reader < 500; ++reader) {
     const SchedulerDemand demand{.reader = At(reader)};
-    const auto choices = Schedule(SchedulerSnapshot{holders}, demand, By(SchedulerPolicy::kRandom));
+    const auto choices = ChoicesOf(holders, demand, By(SchedulerPolicy::kRandom));
     ASSERT_EQ(choices.size(), 1u);
     ++readers_of[choices[0].source.worker.value];
   }
@@ -283,9 +373,9 @@ TEST(SchedulerPolicyTest, NamesGoThereAndBack) {
 
 // ---- rule 3, sites
 
-SchedulerHolder AtSite(SchedulerHolder holder, const std::string& site) {
-  holder.location.site = site;
-  holder.location.rack = site + "-r1";
+Held AtSite(Held holder, const std::string& site) {
+  holder.where.site = site;
+  holder.where.rack = site + "-r1";
   return holder;
 }
 
@@ -293,11 +383,11 @@ TEST(ScheduleTest, AHolderAtALimitInTheOwnSiteComesBeforeACrossing) {
   SchedulerLimits limits;
   limits.max_readers_per_source = 1;
   limits.max_chain = 2;
-  const SchedulerHolder far = AtSite(Complete(1), "s2");
-  SchedulerHolder busy = AtSite(Complete(2), "s1");
+  const Held far = AtSite(Complete(1), "s2");
+  Held busy = AtSite(Complete(2), "s1");
   busy.readers = 7;
   EXPECT_THAT(Chosen({far, busy}, {}, limits), ElementsAre(2));
-  SchedulerHolder silent = busy;
+  Held silent = busy;
   silent.suspected = true;
   EXPECT_THAT(Chosen({far, silent}, {}, limits), ElementsAre(2));
   // The end of a chain that is too long.
@@ -308,10 +398,10 @@ TEST(ScheduleTest, AHolderAtALimitInTheOwnSiteComesBeforeACrossing) {
 }
 
 TEST(ScheduleTest, WithNobodyInTheOwnSiteWhoCanFeedItAReaderCrosses) {
-  const SchedulerHolder far = AtSite(Complete(1), "s2");
+  const Held far = AtSite(Complete(1), "s2");
   EXPECT_THAT(Chosen({far}, {}, {}), ElementsAre(1));
   // Excluded, away, unfed, and filling from the reader itself.
-  SchedulerHolder away = AtSite(Complete(3), "s1");
+  Held away = AtSite(Complete(3), "s1");
   away.available = false;
   EXPECT_THAT(Chosen({far, AtSite(Complete(2), "s1"), away, AtSite(Filling(4, {}), "s1"),
                       AtSite(Filling(5, {kReader}), "s1")},
@@ -326,21 +416,98 @@ TEST(ScheduleTest, ASecondSourceIsNeverACrossing) {
 }
 
 TEST(ScheduleTest, ChoiceNamesTheDistance) {
-  const SchedulerSnapshot snapshot{{Complete(1, "here")}};
   const SchedulerDemand demand{.reader = At(kReader), .location = OnHost("here")};
-  EXPECT_THAT(Schedule(snapshot, demand, {}),
+  EXPECT_THAT(ChoicesOf({Complete(1, "here")}, demand, {}),
               ElementsAre(SchedulerChoice{At(1), Distance::kSameHost}));
 }
 
+// ---- what is looked at
+
+// Two racks of chains below one publisher; the reader's own rack has an idle holder at its end.
+TEST(ScheduleTest, OnlyTheChainAboveTheChosenIsLookedAt) {
+  std::vector<Held> holders = {With(Complete(1), LoadedPublisher)};
+  for (uint64_t worker = 2; worker <= 20; ++worker) {
+    holders.push_back(OnRack(Filling(worker, {worker % 10 == 1 ? 1 : worker - 1}, "a"), "r2"));
+    if (worker % 10 != 0) Load1(holders.back());
+  }
+  holders.push_back(Filling(30, {3}, "b"));
+  const SchedulerSnapshot snapshot = SnapshotOf(holders);
+  const GraphOf graph(holders);
+  FillPaths paths(graph, At(kReader));
+  const SchedulerDemand demand{.reader = At(kReader), .location = OnHost("here")};
+  const auto choices = Schedule(snapshot, demand, {}, paths);
+  ASSERT_EQ(choices.size(), 1u);
+  EXPECT_EQ(choices[0].source, At(30));
+  EXPECT_EQ(choices[0].chain, 3u);
+  EXPECT_THAT(graph.looked_at, ElementsAre(30, 3, 2, 1));
+}
+
+TEST(ScheduleTest, ANoteThatIsTooShortDoesNotLetAChainGrowBeyondItsLimit) {
+  const std::vector<Held> holders = {With(Complete(1), LoadedPublisher),
+                                     With(Filling(2, {1}), Load1), Filling(3, {2})};
+  EXPECT_EQ(Chosen(holders, {}, Chain(2), Notes::kNone), std::vector<uint64_t>{2});
+}
+
+TEST(ScheduleTest, ANoteThatIsTooLongMakesAHolderComeLater) {
+  const std::vector<Held> holders = {With(Complete(9), Away), Filling(1, {9}), Filling(2, {9})};
+  SchedulerSnapshot snapshot = SnapshotOf(holders);
+  snapshot.holders.front().chain = 7;
+  const GraphOf graph(holders);
+  FillPaths paths(graph, At(kReader));
+  const auto choices = Schedule(snapshot, {.reader = At(kReader)}, {}, paths);
+  ASSERT_EQ(choices.size(), 1u);
+  EXPECT_EQ(choices[0].source, At(2));
+  EXPECT_EQ(choices[0].chain, 1u);
+}
+
+TEST(FillPathsTest, AHolderIsLookedAtOnceHoweverManyFillFromIt) {
+  const std::vector<Held> holders = {Complete(1), Filling(2, {1}), Filling(3, {1, 2}),
+                                     Filling(4, {2, 3})};
+  const GraphOf graph(holders);
+  FillPaths paths(graph, At(kReader));
+  EXPECT_EQ(paths.ChainAbove(At(4)), 3u) << "the longest counts";
+  EXPECT_EQ(paths.ChainAbove(At(2)), 1u);
+  EXPECT_EQ(graph.looked_at.size(), 4u);
+}
+
+// Buffer i fills from buffer i + 1; the last one is complete.
+class Line : public FillGraph {
+ public:
+  explicit Line(uint64_t hops) {
+    above_.reserve(hops);
+    for (uint64_t i = 0; i < hops; ++i) above_.push_back({WorkerId(i + 1), BufferId(1)});
+  }
+  Holder At(const BufferAddress& buffer) const override {
+    const uint64_t i = buffer.worker.value;
+    if (i == above_.size()) return {.complete = true};
+    return {.sources = absl::MakeConstSpan(&above_[i], 1)};
+  }
+
+ private:
+  std::vector<BufferAddress> above_;
+};
+
+TEST(FillPathsTest, ALongChainTakesNoStack) {
+  constexpr uint64_t kHops = 200'000;
+  const Line line(kHops);
+  FillPaths paths(line, At(kHops + 1));
+  EXPECT_EQ(paths.ChainAbove(At(0)), kHops);
+}
+
+// ---- many readers
+
 // Readers that ask one after the other, with nothing done yet.
-std::vector<SchedulerHolder> Fleet(size_t readers, const SchedulerLimits& limits) {
-  std::vector<SchedulerHolder> holders = {With(Complete(1), Publisher)};
+std::vector<Held> Fleet(size_t readers, const SchedulerLimits& limits) {
+  std::vector<Held> holders = {With(Complete(1), Publisher)};
   for (uint64_t reader = 2; reader < 2 + readers; ++reader) {
-    SchedulerHolder filling = Filling(reader, {});
-    const SchedulerDemand demand{.reader = At(reader), .location = filling.location};
-    for (const SchedulerChoice& choice : Schedule(SchedulerSnapshot{holders}, demand, limits)) {
+    Held filling = Filling(reader, {});
+    const SchedulerDemand demand{
+        .reader = At(reader), .location = filling.where, .bytes = kShardBytes};
+    for (const SchedulerChoice& choice : ChoicesOf(holders, demand, limits)) {
       filling.sources.push_back(choice.source);
-      holders[choice.source.worker.value - 1].readers++;
+      Held& source = holders[choice.source.worker.value - 1];
+      source.readers++;
+      source.outstanding_bytes += kShardBytes;
     }
     holders.push_back(filling);
   }
@@ -348,17 +515,17 @@ std::vector<SchedulerHolder> Fleet(size_t readers, const SchedulerLimits& limits
 }
 
 TEST(ScheduleTest, ReadersThatAskAtOnceCostThePublisherOneCopy) {
-  for (const SchedulerHolder& holder : Fleet(8, {})) EXPECT_LE(holder.readers, 1u);
+  for (const Held& holder : Fleet(8, {})) EXPECT_LE(holder.readers, 1u);
 }
 
 TEST(ScheduleTest, ALargeFleetStaysWithinBothLimits) {
   const SchedulerLimits limits;
-  for (const SchedulerHolder& holder : Fleet(300, limits)) {
+  for (const Held& holder : Fleet(300, limits)) {
     EXPECT_LE(holder.readers, limits.max_readers_per_source);
   }
 }
 
-bool IsAcyclic(const std::vector<SchedulerHolder>& holders) {
+bool IsAcyclic(const std::vector<Held>& holders) {
   std::vector<size_t> waiting_for(holders.size());
   for (size_t i = 0; i < holders.size(); ++i) waiting_for[i] = holders[i].sources.size();
   for (size_t done = 0, before = 1; before != done;) {
@@ -380,18 +547,16 @@ bool IsAcyclic(const std::vector<SchedulerHolder>& holders) {
 TEST(ScheduleTest, RandomReassignmentsNeverCloseACycle) {
   for (uint32_t seed = 0; seed < 100; ++seed) {
     std::mt19937 random(seed);
-    std::vector<SchedulerHolder> holders = {Complete(1), Complete(2)};
+    std::vector<Held> holders = {Complete(1), Complete(2)};
     for (uint64_t worker = 3; worker <= 12; ++worker) holders.push_back(Filling(worker, {}));
     for (int step = 0; step < 60; ++step) {
-      SchedulerHolder& reader = holders[2 + random() % 10];
-      const SchedulerDemand demand{.reader = reader.buffer,
-                                   .location = reader.location,
-                                   .excluded = {At(1 + random() % 12)}};
+      Held& reader = holders[2 + random() % 10];
+      const SchedulerDemand demand{
+          .reader = reader.buffer, .location = reader.where, .excluded = {At(1 + random() % 12)}};
       reader.sources.clear();
-      std::vector<SchedulerChoice> choices =
-          Schedule(SchedulerSnapshot{holders}, demand, AtOnce(1 + random() % 3));
+      std::vector<SchedulerChoice> choices = ChoicesOf(holders, demand, AtOnce(1 + random() % 3));
       for (const SchedulerChoice& choice : choices) reader.sources.push_back(choice.source);
-      for (SchedulerHolder& holder : holders) holder.readers = random() % 6;
+      for (Held& holder : holders) holder.readers = random() % 6;
       ASSERT_TRUE(IsAcyclic(holders)) << "seed " << seed << " step " << step;
     }
   }

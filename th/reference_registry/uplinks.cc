@@ -1,0 +1,44 @@
+#include "th/reference_registry/uplinks.h"
+
+#include <algorithm>
+
+#include "th/weights/segments.h"
+#include "tools/mutation/mutation.h"
+
+namespace th::registry {
+namespace {
+
+bool GetsOn(const Turn& turn, const Worker& reader) {
+  const bool silent = turn.now - reader.last_heard > turn.state.limits.suspect_after;
+  const bool there = reader.connection.has_value() && !silent && turn.now >= reader.suspected_until;
+  return TH_MUTATE(kCountReadersThatStand, there, true);
+}
+
+// Of what `reader` lacks, the part of each of its sources.
+uint64_t ShareOf(const Buffer& reader) {
+  if (!reader.fill.has_value() || reader.content->complete || reader.sources.empty()) return 0;
+  const uint64_t segments = std::max<uint64_t>(reader.segment_count, 1);
+  const uint64_t held = std::min(reader.content->segments.count(), segments);
+  // The last segment may be a shorter one: nothing depends on so little.
+  return reader.bytes / segments * (segments - held) / reader.sources.size();
+}
+
+}  // namespace
+
+uint64_t OutstandingBytes(const Turn& turn, const Worker& worker) {
+  uint64_t bytes = 0;
+  for (const auto& [id, buffer] : worker.buffers) {
+    if (buffer.shard == nullptr) continue;
+    const Shard& shard = *buffer.shard;
+    const auto readers = shard.readers_of.find(buffer.address);
+    if (readers == shard.readers_of.end()) continue;
+    for (const BufferAddress& address : readers->second) {
+      const auto reader = shard.holders.find(address);
+      if (reader == shard.holders.end() || reader->second->worker == &worker) continue;
+      if (GetsOn(turn, *reader->second->worker)) bytes += ShareOf(*reader->second);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace th::registry

@@ -1,0 +1,20 @@
+// What workers have still to send: the load that th/scheduler compares sources by.
+#ifndef TH_REFERENCE_REGISTRY_UPLINKS_H_
+#define TH_REFERENCE_REGISTRY_UPLINKS_H_
+
+#include <cstdint>
+
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th::registry {
+
+// The bytes that the worker's uplink has still to send: over those who fill from any of its
+// buffers, what each lacks by its last progress, divided among its sources. Who reads within the
+// worker uses no uplink. Who is silent, has lost its stream or was reported as a source takes
+// nothing: it may never go on, and has its sources only until that is known. O(its readers).
+uint64_t OutstandingBytes(const Turn& turn, const Worker& worker);
+
+}  // namespace th::registry
+
+#endif  // TH_REFERENCE_REGISTRY_UPLINKS_H_
