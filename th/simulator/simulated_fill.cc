@@ -13,6 +13,9 @@ namespace {
 // A tick that is later than this means that this process did not run: nobody else is blamed for it.
 constexpr absl::Duration kLateTick = absl::Milliseconds(100);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
+// A fill that lacks segments and has a source asks for them within this time. Longer than a source
+// that sent a wrong segment is left alone.
+constexpr absl::Duration kMaxAsksNobody = absl::Seconds(3);
 
 PipelineReplicator::Spec CoreSpec(const SimulatedBuffer& buffer, const ClusterSpec& spec,
                                   const StartFill& start) {
@@ -179,6 +182,7 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
   Source* source = FindOpen(transfer);
   if (source == nullptr) return;
   const absl::Time now = worker_->now();
+  ++source->answered;
   if (!core_.BeginSegment(source->index, segment.index)) {
     core_.HandleDiscarded(source->index, segment.index, now);
     return Pump(*source);
@@ -236,6 +240,7 @@ void SimulatedFill::SetRoot(const Digest& root) {
 
 void SimulatedFill::Pump(Source& source) {
   while (auto request = core_.PollRequest(source.index, worker_->now())) {
+    source.asked += request->range.end.value - request->range.begin.value;
     worker_->cluster().Carry(*worker_, source.worker, &source.wire,
                              [to = source.worker, transfer = source.transfer,
                               range = request->range] { to->HandlePullAsked(transfer, range); });
@@ -260,12 +265,36 @@ void SimulatedFill::StartTicking() {
 void SimulatedFill::HandleTick() {
   const absl::Time now = worker_->now();
   const absl::Duration late = now - ticked_at_ - kSimulatedFillTick;
-  if (late > kLateTick) core_.HandlePause(late);
+  if (late > kLateTick) {
+    core_.HandlePause(late);
+    asks_nobody_since_ = absl::InfiniteFuture();
+  }
   ticking_ = false;
   ReportLost();
   ReportProgress();
   PumpAll();
+  JudgeAsking();
   if (has_source() && Busy()) StartTicking();
+}
+
+// Bounded waits: a source is not left idle while it could help.
+void SimulatedFill::JudgeAsking() {
+  bool could = false, asks = false;
+  for (const Source& source : sources_) {
+    if (!source.open || !source.admitted) continue;
+    could = true;
+    asks |= source.asked > source.answered;
+  }
+  if (!Busy() || !could || asks) {
+    asks_nobody_since_ = absl::InfiniteFuture();
+    return;
+  }
+  asks_nobody_since_ = std::min(asks_nobody_since_, worker_->now());
+  if (worker_->now() - asks_nobody_since_ < kMaxAsksNobody) return;
+  asks_nobody_since_ = absl::InfiniteFuture();
+  worker_->cluster().judge().Violated(
+      absl::StrCat(worker_->Name(), " lacks segments of ", version_.ToString(), " and has asked ",
+                   "none of its sources for ", absl::FormatDuration(kMaxAsksNobody)));
 }
 
 void SimulatedFill::ReportLost() {

@@ -100,6 +100,7 @@ class SimulatedFill {
     absl::Time opened_at;
     bool open = true;
     bool admitted = false;
+    uint64_t asked = 0, answered = 0;  // segments
   };
 
   Source* FindOpen(TransferId transfer);
@@ -117,6 +118,7 @@ class SimulatedFill {
   void ReportLost();
   void ReportSuspected();
   void ReportProgress();
+  void JudgeAsking();
   void JudgeWrite(SegmentIndex segment) const;
   void JudgeAccepted(const Source& source, const SentSegment& segment) const;
   void StartTicking();
@@ -137,6 +139,7 @@ class SimulatedFill {
   absl::Time told_at_;
   bool ticking_ = false;
   absl::Time ticked_at_;
+  absl::Time asks_nobody_since_ = absl::InfiniteFuture();
 };
 
 }  // namespace th

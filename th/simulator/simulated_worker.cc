@@ -4,14 +4,12 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "th/simulator/cluster.h"
 
 namespace th {
 namespace {
-
-// Of an unpublish beyond the drain.
-constexpr absl::Duration kUnpublishSlack = absl::Seconds(5);
 
 SessionOptions OptionsOf(const WorkerSpec& spec, const std::string& address) {
   SessionOptions options;
@@ -78,7 +76,10 @@ CallId SimulatedWorker::PublishBytes(const std::string& label, const std::string
   request.timeout = timeout;
   const VersionLabel named = request.label;
   const absl::Status begun = session_.Publish(call, buffer_id_, std::move(request), now());
-  if (begun.ok()) cluster_->judge().Published(named, content, truly);
+  if (begun.ok()) {
+    cluster_->judge().Published(named, content, truly);
+    published_falsely_ = content != truly;
+  }
   return BeginCall(begun, call);
 }
 
@@ -91,12 +92,14 @@ CallId SimulatedWorker::Update(VersionSelector selector, absl::Duration timeout)
   return BeginCall(session_.Update(call, buffer_id_, std::move(request), now()), call);
 }
 
-CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout) {
+CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout, absl::Duration timeout) {
   const CallId call(++calls_);
-  unpublished_under_ = session_.buffer_generation(buffer_id_);
+  // A publication that was lost has left its generation already.
+  const bool gone = state() == BufferState::kWritable;
+  unpublished_under_ = gone ? BufferGeneration() : session_.buffer_generation(buffer_id_);
   UnpublishRequest request;
   request.drain_timeout = drain_timeout;
-  request.timeout = std::max(request.timeout, drain_timeout + kUnpublishSlack);
+  request.timeout = std::max(timeout, drain_timeout);
   request.on_retention = on_retention_;
   return BeginCall(session_.Unpublish(call, buffer_id_, request, now()), call);
 }
@@ -110,6 +113,11 @@ void SimulatedWorker::Reset() {
   const absl::Status status = session_.Reset(buffer_id_, now());
   if (!status.ok()) refusals.push_back(status);
   Settle();
+}
+
+void SimulatedWorker::TryRebind() {
+  const absl::Status status = session_.CanRebind(buffer_id_);
+  if (!status.ok()) refusals.push_back(status);
 }
 
 void SimulatedWorker::Leave() {
@@ -191,6 +199,13 @@ void SimulatedWorker::BreakStream() {
   });
 }
 
+void SimulatedWorker::SayFalsely(WorkerMessage message) {
+  if (!alive() || !stream_.has_value()) return;
+  cluster_->Trace([&] { return absl::StrCat(Name(), ": says what is not so: ", message.index()); });
+  cluster_->judge().SaysFalsely(spec_.name.group, group_generation_);
+  cluster_->server().Send(this, *stream_, std::move(message));
+}
+
 // ---- the control stream
 
 void SimulatedWorker::HandleStreamOpen(ConnectionId connection) {
@@ -208,6 +223,11 @@ void SimulatedWorker::HandleStreamClosed(ConnectionId connection, absl::Status w
 
 void SimulatedWorker::HandleServerMessage(ConnectionId connection, const ServerMessage& message) {
   if (stream_ != connection) return;
+  const auto* refused = std::get_if<Refused>(&message);
+  cluster_->judge().Expect(
+      refused == nullptr || !session_.joined() ||
+          !absl::StrContains(refused->status.message(), "replaced"),  // not: its lease is over
+      "was replaced while its stream stood", Name());
   NoteGeneration(message);
   JudgeMessage(message);
   session_.HandleServerMessage(message, now());
@@ -417,6 +437,8 @@ void SimulatedWorker::Do(const SendToServer& sent) {
     TellWait(ready->key.buffer, WaitsFor::kSource);
   } else if (auto* rank_done = std::get_if<RankDone>(&sent.message)) {
     TellWait(rank_done->key.buffer, WaitsFor::kGroup);
+  } else if (auto* start = std::get_if<StartOperation>(&sent.message)) {
+    if (start->key.buffer == buffer_id_) newest_operation_ = start->key;
   }
   if (stream_.has_value()) cluster_->server().Send(this, *stream_, sent.message);
 }
@@ -437,6 +459,7 @@ void SimulatedWorker::Do(const SetRoot& set) {
 
 void SimulatedWorker::Do(const StartFill& start) {
   EndFill(start.buffer);
+  if (start.buffer == buffer_id_) published_falsely_ = false;
   Holding& holding = holdings_.at(start.buffer);
   holding.held_before_fill = holding.buffer.held();
   holding.buffer.SetHeld(start.resume);
@@ -499,8 +522,9 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
                     last_result_->outcome == finished.outcome &&
                     last_result_->version.sequence == finished.version.sequence;
   cluster_->judge().Expect(told, "tells its caller what the server has not said", Name());
-  const bool moved =
-      finished.outcome == UpdateOutcome::kMoved || finished.outcome == UpdateOutcome::kAlreadyThere;
+  // Who lied about its own publication is told that it is there, until its sums are known.
+  const bool moved = finished.outcome == UpdateOutcome::kMoved ||
+                     (finished.outcome == UpdateOutcome::kAlreadyThere && !published_falsely_);
   if (moved) cluster_->judge().Moved(Name(), finished.version, buffer());
 }
 
