@@ -54,6 +54,14 @@ def _that_reach(libraries, lib_name):
             break
     return reaching
 
+def mutable_sources(visibility, name = "sources"):
+    """This package's sources but its tests': to be compiled again with mutations that run time switches on."""
+    native.filegroup(
+        name = name,
+        srcs = native.glob(["*.cc", "*.h"], exclude = ["*_test.cc", "*_harness.*"]),
+        visibility = visibility,
+    )
+
 def mutation_test(name, mutation, lib, test, timeout_seconds = 30, tags = [], **kwargs):
     """Builds `test` with the mutation in `lib`; passes only if a test case then fails.
 

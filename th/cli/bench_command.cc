@@ -149,6 +149,8 @@ void AddBenchCommand(CLI::App* app, ExitStatus* exit) {
   AddBenchServerCommand(bench, exit);
   AddBenchRegistryCommand(bench, exit);
   AddBenchFanoutCommand(bench, exit);
+  AddBenchScenarioCommand(bench, exit);
+  AddBenchModelCommand(bench, exit);
 }
 
 }  // namespace th

@@ -105,10 +105,23 @@ std::string RankTable(const CatalogReplica& replica) {
   return table.ToString();
 }
 
+// "" when it is published in place.
+std::string DescribeSnapshots(const CatalogReplica& replica) {
+  uint64_t bytes = 0;
+  for (const CatalogRank& rank : replica.ranks) bytes += rank.snapshot_bytes;
+  return bytes == 0 ? "" : absl::StrCat(", from snapshots of ", FormatBytes(bytes));
+}
+
 std::string DescribeReplica(const CatalogReplica& replica, absl::string_view state) {
+  const std::string under_way =
+      replica.event.empty() ? ""
+                            : absl::StrFormat(", %s for %.1f s%s", OperationName(replica.operation),
+                                              absl::ToDoubleSeconds(replica.operation_since),
+                                              EventSuffix(replica.event));
   return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name,
-                      ", form ", replica.form, replica.temporary ? ", temporary" : "", "\n",
-                      RankTable(replica));
+                      ", form ", replica.form, replica.temporary ? ", temporary" : "",
+                      replica.seed ? ", seeds its site" : "", DescribeSnapshots(replica), under_way,
+                      "\n", RankTable(replica));
 }
 
 // "" without a policy.
@@ -124,26 +137,33 @@ std::string DescribePolicy(const CatalogModel& model) {
 }
 
 json RankToJson(const CatalogRank& rank) {
-  return {{"rank", rank.name.ToString()},
-          {"worker", rank.worker.value},
-          {"layout", rank.layout.ToHex()},
-          {"bytes", rank.bytes},
-          {"bytes_held", rank.bytes_held},
-          {"connected", rank.connected},
-          {"seconds_since_heard", absl::ToDoubleSeconds(rank.since_heard)},
-          {"readers", rank.readers},
-          {"sources", Names(rank.sources)},
-          {"endpoints", Addresses(rank)},
-          {"location", rank.location.ToString()}};
+  json listed = {{"rank", rank.name.ToString()},
+                 {"worker", rank.worker.value},
+                 {"layout", rank.layout.ToHex()},
+                 {"bytes", rank.bytes},
+                 {"bytes_held", rank.bytes_held},
+                 {"snapshot_bytes", rank.snapshot_bytes},
+                 {"connected", rank.connected},
+                 {"seconds_since_heard", absl::ToDoubleSeconds(rank.since_heard)},
+                 {"readers", rank.readers},
+                 {"sources", Names(rank.sources)},
+                 {"endpoints", Addresses(rank)},
+                 {"location", rank.location.ToString()}};
+  if (rank.leaves_in != absl::InfiniteDuration()) {
+    listed["seconds_until_leave"] = absl::ToDoubleSeconds(rank.leaves_in);
+  }
+  return listed;
 }
 
 json ReplicaToJson(const CatalogReplica& replica) {
   json ranks = json::array();
   for (const CatalogRank& rank : replica.ranks) ranks.push_back(RankToJson(rank));
-  return {{"group", replica.group},         {"buffer", replica.buffer_name},
-          {"form", replica.form},           {"state", replica.state},
-          {"publisher", replica.publisher}, {"temporary", replica.temporary},
-          {"ranks", std::move(ranks)}};
+  json out = {{"group", replica.group},         {"buffer", replica.buffer_name},
+              {"form", replica.form},           {"state", replica.state},
+              {"publisher", replica.publisher}, {"temporary", replica.temporary},
+              {"seed", replica.seed},           {"ranks", std::move(ranks)}};
+  out.update(OperationToJson(replica));
+  return out;
 }
 
 json ModelToJson(const CatalogModel& model) {
@@ -157,7 +177,8 @@ json ModelToJson(const CatalogModel& model) {
           {"keep_latest", model.keep_latest},
           {"keep_latest_of_form", model.keep_latest_of_form},
           {"versions", std::move(versions)},
-          {"idle", std::move(idle)}};
+          {"idle", std::move(idle)},
+          {"totals", TotalsToJson(model.totals)}};
 }
 
 // Of versions that are walked from the newest on; `before` counts down the published ones.
@@ -177,6 +198,63 @@ absl::Status NoSuchGroup(const CatalogModel& model, absl::string_view group) {
 }
 
 }  // namespace
+
+std::string OperationName(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kPublish:
+      return "publish";
+    case OperationKind::kUnpublish:
+      return "unpublish";
+    case OperationKind::kUpdate:
+      return "update";
+  }
+  return "unknown";
+}
+
+json OperationToJson(const CatalogReplica& replica) {
+  if (replica.event.empty()) return json::object();
+  return {{"operation", OperationName(replica.operation)},
+          {"operation_seconds", absl::ToDoubleSeconds(replica.operation_since)},
+          {"event", replica.event.ToString()}};
+}
+
+json TotalsToJson(const ModelTotals& totals) {
+  json stall = json::object(), received = json::array(), failures = json::array();
+  for (size_t i = 0; i < kStallPhases; ++i) {
+    const auto phase = static_cast<StallPhase>(i);
+    stall[std::string(StallPhaseName(phase))] = absl::ToDoubleSeconds(totals.stall_of(phase));
+  }
+  for (const ReceivedBytes& one : totals.fill.received) {
+    received.push_back({{"transport", one.transport},
+                        {"distance", std::string(DistanceName(one.distance))},
+                        {"source", one.publisher ? "publisher" : "relay"},
+                        {"bytes", one.bytes}});
+  }
+  for (const FailureCount& failure : totals.failures) {
+    failures.push_back(
+        {{"operation", OperationName(static_cast<OperationKind>(failure.kind))},
+         {"cause", absl::StatusCodeToString(static_cast<absl::StatusCode>(failure.code))},
+         {"count", failure.count}});
+  }
+  return {{"stall_seconds", std::move(stall)},
+          {"received", std::move(received)},
+          {"reread_bytes", totals.fill.reread_bytes},
+          {"rerouted_bytes", totals.fill.rerouted_bytes},
+          {"reroutes", totals.fill.reroutes},
+          {"copies", {{"publisher", totals.copies_published}, {"relay", totals.copies_relayed}}},
+          {"publishes", totals.publishes},
+          {"moves", totals.moves},
+          {"not_available", totals.not_available},
+          {"drains", totals.drains},
+          {"readers_cut", totals.readers_cut},
+          {"sources_failed", totals.sources_failed},
+          {"sources_suspected", totals.sources_suspected},
+          {"offloads", totals.offloads},
+          {"offloads_failed", totals.offloads_failed},
+          {"leases_expired", totals.leases_expired},
+          {"claims_refused", totals.claims_refused},
+          {"failures", std::move(failures)}};
+}
 
 std::string CatalogTable(const Catalog& catalog) {
   TextTable table({{"RUN"},

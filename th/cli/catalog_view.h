@@ -28,6 +28,13 @@ nlohmann::json ToJson(const CatalogVersion& version);
 absl::StatusOr<const CatalogVersion*> SelectVersion(const CatalogModel& model,
                                                     const VersionSelector& selector);
 
+// "publish", "unpublish", "update".
+std::string OperationName(OperationKind kind);
+// {"operation", "operation_seconds", "event"} of what is under way; empty when nothing is.
+nlohmann::json OperationToJson(const CatalogReplica& replica);
+// {"stall_seconds": {phase: seconds}, "received": [...], "copies": {...}, "failures": [...], ...}.
+nlohmann::json TotalsToJson(const ModelTotals& totals);
+
 // All that a group holds, or its buffers that hold nothing. NOT_FOUND.
 absl::StatusOr<std::string> DescribeGroup(const CatalogModel& model, absl::string_view group);
 absl::StatusOr<nlohmann::json> GroupToJson(const CatalogModel& model, absl::string_view group);

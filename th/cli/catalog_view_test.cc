@@ -105,6 +105,32 @@ TEST(DescribeVersionTest, SaysWhichRanksAreCutOff) {
   EXPECT_THAT(DescribeVersion(model, model.versions[0]), HasSubstr("disconnected"));
 }
 
+TEST(DescribeVersionTest, TellsTheOperationUnderWayWithItsEvent) {
+  CatalogModel model = AModel();
+  CatalogReplica& filling = model.versions[0].replicas[1];
+  filling.event = EventId::Of(Epoch(1), 9);
+  filling.operation = OperationKind::kUpdate;
+  filling.operation_since = absl::Milliseconds(1500);
+  EXPECT_THAT(DescribeVersion(model, model.versions[0]),
+              HasSubstr("form hf, update for 1.5 s event=1-9\n"));
+  const nlohmann::json json = ToJson(model.versions[0]);
+  EXPECT_EQ(json["replicas"][1]["event"], "1-9");
+  EXPECT_EQ(json["replicas"][1]["operation_seconds"], 1.5);
+  EXPECT_FALSE(json["replicas"][0].contains("event"));
+}
+
+TEST(CatalogJsonTest, HasWhatTheModelCost) {
+  CatalogModel model = AModel();
+  model.totals.stall[static_cast<size_t>(StallPhase::kVerify)] = absl::Milliseconds(250);
+  model.totals.fill.received = {{"tcp", Distance::kOtherSite, false, 12}};
+  model.totals.fill.reroutes = 3;
+  const nlohmann::json totals = ToJson(Catalog{.models = {model}})["models"][0]["totals"];
+  EXPECT_EQ(totals["stall_seconds"]["verify"], 0.25);
+  EXPECT_EQ(totals["received"][0]["source"], "relay");
+  EXPECT_EQ(totals["received"][0]["bytes"], 12);
+  EXPECT_EQ(totals["reroutes"], 3);
+}
+
 TEST(SelectVersionTest, FindsByLabelSequenceAndLatest) {
   const CatalogModel model = AModel();
   for (const char* name : {"latest", "step-2", "#1.2"}) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iostream>
 #include <string>
 #include <thread>
@@ -52,6 +53,7 @@ json ResultToJson(const UpdateResult& result) {
   for (const SourceShare& source : result.sources) sources.push_back(SourceToJson(source));
   return {{"outcome", OutcomeName(result.outcome)},
           {"version", result.info.ToString()},
+          {"event_id", result.event.ToString()},
           {"reason", static_cast<int>(result.reason)},
           {"stall_seconds", absl::ToDoubleSeconds(result.stall())},
           {"bytes", result.bytes_received},
@@ -87,7 +89,9 @@ ClientOptions OptionsOf(const json& command) {
           .group = command.at("group"),
           .rank = command.at("rank"),
           .ranks = command.at("ranks"),
-          .location = {.host = command.value("host", "")},
+          .location = {.site = command.value("site", ""),
+                       .rack = command.value("rack", ""),
+                       .host = command.value("host", "")},
           .data_threads = command.at("data_threads"),
           .connections_per_source = command.at("connections"),
           .uplink_bytes_per_second = command.at("rate")};
@@ -118,6 +122,7 @@ ControlledRank::Result ControlledRank::Do(const json& command) {
                                                     {"stats", &ControlledRank::Stats},
                                                     {"scribble", &ControlledRank::Scribble},
                                                     {"hoard", &ControlledRank::Hoard},
+                                                    {"copy", &ControlledRank::Copy},
                                                     {"evict", &ControlledRank::Evict},
                                                     {"probe-send", &ControlledRank::ProbeSend},
                                                     {"probe-read", &ControlledRank::ProbeRead},
@@ -225,6 +230,18 @@ ControlledRank::Result ControlledRank::Hoard(const json& command) {
     hoarded_.insert(hoarded_.end(), from, from + tensor.bytes);
   }
   return json{{"bytes", hoarded_.size()}};
+}
+
+ControlledRank::Result ControlledRank::Copy(const json& command) {
+  copy_.resize(weights_->bytes());  // the memory is there before the time counts
+  const absl::Time begin = MonotonicNow();
+  char* to = copy_.data();
+  for (const Tensor& tensor : weights_->tensors()) {
+    if (!tensor.alias_of.empty() || tensor.bytes == 0) continue;
+    std::memcpy(to, tensor.data, tensor.bytes);
+    to += tensor.bytes;
+  }
+  return json{{"seconds", absl::ToDoubleSeconds(MonotonicNow() - begin)}};
 }
 
 ControlledRank::Result ControlledRank::Evict(const json& command) {

@@ -7,21 +7,23 @@
 // monotonic clock.
 //
 //   join       server run model group rank ranks rate connections data_threads weights load [host]
+//              [rack] [site]
 //              -> bytes, tensors: joins and registers the shard, with its content when `load`
 //   change     content              -> the weights become this content (rank_weights.h)
 //   publish    label                -> version, publish_seconds, sealed_seconds
 //   unpublish  [drain_seconds]      -> seconds
 //   rollback   to key               -> version
 //   update     version [timeout_seconds]
-//                                   -> outcome, version, reason, seconds, stall_seconds, started_s,
-//                                   ended_s,
-//                                      bytes, reroutes, rerouted_bytes, reread_bytes,
-//                                      corrupt_segments, peak_extra_bytes, sources
+//                                   -> outcome, version, event_id, reason, seconds, stall_seconds,
+//                                      started_s, ended_s, bytes, reroutes, rerouted_bytes,
+//                                      reread_bytes, corrupt_segments, peak_extra_bytes, sources
 //   sum                             -> sum, tensors: SHA-256 over all tensors' SHA-256
 //   sums                            -> sums: {name: SHA-256}
 //   stats                           -> bytes_sent, control_bytes, live_bytes, resident_bytes
 //   scribble                        -> no byte of the weights is what it was
 //   hoard                           -> a second copy of the weights is kept from here on
+//   copy                            -> seconds: the weights are copied into spare memory, which it
+//                                      keeps for the next copy
 //   evict      bytes                -> caches hold none of the weights any more
 //   probe-send readers connections [host]
 //                                   -> port: sends the weights, raw (raw_probe.h), to so many
@@ -72,6 +74,7 @@ class ControlledRank {
   Result Stats(const nlohmann::json& command);
   Result Scribble(const nlohmann::json& command);
   Result Hoard(const nlohmann::json& command);
+  Result Copy(const nlohmann::json& command);
   Result Evict(const nlohmann::json& command);
   Result ProbeSend(const nlohmann::json& command);
   Result ProbeRead(const nlohmann::json& command);
@@ -81,6 +84,7 @@ class ControlledRank {
   JsonLineWriter* const events_;
   std::optional<RankWeights> weights_;
   std::vector<char> hoarded_;
+  std::vector<char> copy_;
   std::unique_ptr<Client> client_;
   WeightBuffer buffer_;
   std::optional<MemoryStream> probe_memory_;

@@ -121,6 +121,7 @@ nlohmann::json ToJson(const PulledModel& pulled) {
           {"seconds", seconds},
           {"gbytes_per_s", seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0},
           {"reroutes", pulled.update.reroutes()},
+          {"event", pulled.update.first().event.ToString()},
           {"sources", std::move(sources)}};
 }
 

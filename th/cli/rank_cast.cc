@@ -73,12 +73,13 @@ absl::Status RankCast::Start(const std::vector<GroupChoice>& groups) {
 
 absl::Status RankCast::StartProcess(const GroupChoice& group, uint32_t rank) {
   const std::string name = absl::StrCat(group.name, "/", rank);
-  TH_ASSIGN_OR_RETURN(auto process,
-                      RankProcess::Start({.name = name,
-                                          .arguments = {options_.th_program, "controlled-rank"},
-                                          .log_path = absl::StrCat(options_.folder, "/", group.name,
-                                                                   "-", rank, ".log"),
-                                          .network_namespace = group.placement.network_namespace}));
+  TH_ASSIGN_OR_RETURN(
+      auto process,
+      RankProcess::Start(
+          {.name = name,
+           .arguments = {options_.th_program, "controlled-rank"},
+           .log_path = absl::StrCat(options_.folder, "/", group.name, "-", rank, ".log"),
+           .network_namespace = group.PlacementOf(rank).network_namespace}));
   stage_->Add(process.get());
   process->Send(JoinCommand(group, rank));
   groups_[group.name].push_back(std::move(process));
@@ -93,7 +94,9 @@ nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) co
           {"group", group.name},
           {"rank", rank},
           {"ranks", group.ranks},
-          {"host", group.placement.host},
+          {"host", group.PlacementOf(rank).host},
+          {"rack", group.PlacementOf(rank).rack},
+          {"site", group.PlacementOf(rank).site},
           {"rate", options_.uplink_bytes_per_second},
           {"connections", options_.connections},
           {"data_threads", options_.data_threads},

@@ -32,6 +32,7 @@ namespace th {
 struct Placement {
   std::string address = "127.0.0.1";  // of its host
   std::string host;                   // what it says of its location; empty: this machine
+  std::string site, rack;             // likewise; empty: unknown
   int network_namespace = -1;         // a descriptor that outlives the cast; -1: this process's
 };
 
@@ -54,6 +55,11 @@ struct GroupChoice {
   uint32_t ranks = 1;
   bool load = false;  // with the model's content; else zeros, to be received
   Placement placement;
+  std::vector<Placement> placements;  // of each rank, where they differ; empty: `placement`
+
+  const Placement& PlacementOf(uint32_t rank) const {
+    return placements.empty() ? placement : placements[rank];
+  }
 };
 
 class RankCast {

@@ -245,6 +245,7 @@ class SessionFleet::Worker final : public ControlStreamObserver,
 
   // Nobody reads from anybody, and nobody gives commands.
   void Do(const CutReaders&) {}
+  void Do(const FinishReaders&) {}
   void Do(const ServingChanged&) {}
   void Do(const AdmissionDecided&) {}
   void Do(const CommandDone&) {}

@@ -1,5 +1,7 @@
 #include "th/cli/simulate_scenario.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -18,32 +20,6 @@ namespace th {
 namespace {
 
 constexpr absl::Duration kProgressInterval = absl::Seconds(2);
-
-absl::StatusOr<std::string> ReadScenario(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::string text(kMaxScenarioBytes + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad() || (stream.gcount() == 0 && !stream.eof())) {
-    return absl::NotFoundError(absl::StrCat(file, ": cannot be read"));
-  }
-  text.resize(static_cast<size_t>(stream.gcount()));
-  return text;
-}
-
-absl::StatusOr<std::vector<ScenarioPolicy>> PoliciesOf(const ScenarioFlags& flags) {
-  std::vector<ScenarioPolicy> policies;
-  for (const std::string& name : flags.policies) {
-    if (name == "all") {
-      policies.assign(std::begin(kAllScenarioPolicies), std::end(kAllScenarioPolicies));
-      return policies;
-    }
-    const absl::StatusOr<ScenarioPolicy> policy = ParseScenarioPolicy(name);
-    if (!policy.ok()) return policy.status();
-    policies.push_back(*policy);
-  }
-  if (policies.empty()) policies.push_back(ScenarioPolicy::kNearest);
-  return policies;
-}
 
 absl::StatusOr<std::pair<std::string, std::string>> NameAndValue(const std::string& flag) {
   const size_t equals = flag.find('=');
@@ -76,12 +52,10 @@ absl::StatusOr<std::vector<ScenarioOverrides>> SweptBy(const ScenarioFlags& flag
 
 absl::StatusOr<ScenarioRunReport> RunOne(const ScenarioFlags& flags, const std::string& text,
                                          const ScenarioOverrides& swept, ScenarioPolicy policy) {
+  absl::StatusOr<ScenarioOverrides> set = OverridesOf(flags.set);
+  if (!set.ok()) return set.status();
   ScenarioOverrides overrides = swept;
-  for (const std::string& set : flags.set) {
-    auto named = NameAndValue(set);
-    if (!named.ok()) return named.status();
-    overrides.insert(*std::move(named));
-  }
+  overrides.merge(*set);
   const absl::StatusOr<Scenario> scenario = ParseScenario(flags.file, text, overrides);
   if (!scenario.ok()) return scenario.status();
   ScenarioRunOptions options;
@@ -100,7 +74,7 @@ void TellProgress(size_t done, size_t runs, absl::Time* told_at) {
 
 absl::StatusOr<std::vector<ScenarioRunReport>> RunAll(const ScenarioFlags& flags,
                                                       const std::string& text) {
-  const auto policies = PoliciesOf(flags);
+  const auto policies = PoliciesOf(flags.policies);
   if (!policies.ok()) return policies.status();
   const auto settings = SweptBy(flags);
   if (!settings.ok()) return settings.status();
@@ -143,8 +117,46 @@ bool TellViolations(const std::vector<ScenarioRunReport>& runs) {
 
 }  // namespace
 
+absl::StatusOr<std::string> ReadScenarioFile(const std::string& file) {
+  errno = 0;
+  std::ifstream stream(file, std::ios::binary);
+  std::string text(kMaxScenarioBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad() || (stream.gcount() == 0 && !stream.eof())) {
+    const std::string why = errno == 0 ? "" : absl::StrCat(": ", strerror(errno));
+    return absl::NotFoundError(absl::StrCat(file, ": cannot be read", why));
+  }
+  text.resize(static_cast<size_t>(stream.gcount()));
+  return text;
+}
+
+absl::StatusOr<ScenarioOverrides> OverridesOf(const std::vector<std::string>& set) {
+  ScenarioOverrides overrides;
+  for (const std::string& one : set) {
+    auto named = NameAndValue(one);
+    if (!named.ok()) return named.status();
+    overrides.insert(*std::move(named));
+  }
+  return overrides;
+}
+
+absl::StatusOr<std::vector<ScenarioPolicy>> PoliciesOf(const std::vector<std::string>& names) {
+  std::vector<ScenarioPolicy> policies;
+  for (const std::string& name : names) {
+    if (name == "all") {
+      policies.assign(std::begin(kAllScenarioPolicies), std::end(kAllScenarioPolicies));
+      return policies;
+    }
+    const absl::StatusOr<ScenarioPolicy> policy = ParseScenarioPolicy(name);
+    if (!policy.ok()) return policy.status();
+    policies.push_back(*policy);
+  }
+  if (policies.empty()) policies.push_back(ScenarioPolicy::kNearest);
+  return policies;
+}
+
 ExitStatus SimulateScenario(const ScenarioFlags& flags, const Reporter& reporter) {
-  const absl::StatusOr<std::string> text = ReadScenario(flags.file);
+  const absl::StatusOr<std::string> text = ReadScenarioFile(flags.file);
   if (!text.ok()) return reporter.Fail(text.status(), ExitStatus::kLocalFiles);
   const absl::StatusOr<std::vector<ScenarioRunReport>> runs = RunAll(flags, *text);
   if (!runs.ok()) return reporter.Fail(runs.status(), ExitStatus::kUsage);

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "th/cli/command.h"
+#include "th/simulator/simulator.h"
 #include "th/worker/exit_status.h"
 
 namespace th {
@@ -23,6 +25,13 @@ struct ScenarioFlags {
   std::string svg;                    // empty: no picture
   bool trace = false;
 };
+
+// NOT_FOUND saying why the file cannot be read.
+absl::StatusOr<std::string> ReadScenarioFile(const std::string& file);
+// Of "name=value" each. INVALID_ARGUMENT naming the one that is none.
+absl::StatusOr<ScenarioOverrides> OverridesOf(const std::vector<std::string>& set);
+// Of names; "all" is every policy, none is `nearest` alone. INVALID_ARGUMENT naming them all.
+absl::StatusOr<std::vector<ScenarioPolicy>> PoliciesOf(const std::vector<std::string>& names);
 
 // Flags that are wrong, or a scenario that is: kUsage. What must hold is violated: kFailed.
 ExitStatus SimulateScenario(const ScenarioFlags& flags, const Reporter& reporter);

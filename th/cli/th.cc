@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "glog/logging.h"
 #include "th/cli/command.h"
+#include "th/cli/live/live_commands.h"
 #include "th/version/version.h"
 #include "th/worker/command_line.h"
 
@@ -50,10 +51,11 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(kFooter);
   th::ExitStatus exit = th::ExitStatus::kOk;
-  for (const auto add : {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand,
-                         &th::AddPullCommand, &th::AddVerifyCommand, &th::AddRollBackCommand,
-                         &th::AddRetentionCommands, &th::AddBenchCommand, &th::AddSimulateCommand,
-                         &th::AddControlledRankCommand, &AddHelpCommand}) {
+  for (const auto add :
+       {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand, &th::AddPullCommand,
+        &th::AddVerifyCommand, &th::AddRollBackCommand, &th::AddTopCommand, &th::AddEventsCommand,
+        &th::AddRetentionCommands, &th::AddBenchCommand, &th::AddSimulateCommand,
+        &th::AddControlledRankCommand, &AddHelpCommand}) {
     add(&app, &exit);
   }
   return th::RunCommandLine(&app, argc, argv, &exit);

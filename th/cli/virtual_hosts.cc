@@ -25,6 +25,11 @@ constexpr char kLog[] = "virtual-hosts.log";
 constexpr char kShape[] = "burst 128k latency 20ms";
 constexpr int kPrefixBits = 24;
 
+// The ways out of the two switches, and the other ends of these cables.
+constexpr const char* kWaysOut[] = {"out0", "out1"};
+constexpr const char* kFarEnds[] = {"far0", "far1"};
+constexpr char kSecondBridge[] = "switch1";
+
 std::string PortOf(size_t host) { return absl::StrCat("port", host); }
 
 std::string ShapeLine(absl::string_view verb, absl::string_view device, uint64_t bytes_per_second) {
@@ -67,11 +72,14 @@ absl::StatusOr<std::unique_ptr<VirtualHosts>> VirtualHosts::Create(Options optio
         absl::StrCat("from 1 to ", kMaxVirtualHosts, " virtual hosts, not ", options.rates.size()));
   }
   for (const uint64_t rate : options.rates) TH_RETURN_IF_ERROR(CheckRate(rate));
+  if (options.second_site) TH_RETURN_IF_ERROR(CheckRate(options.second_site->rate));
   absl::StatusOr<NetworkNamespace> switch_namespace = NetworkNamespace::Create();
   if (!switch_namespace.ok()) return Lacks(switch_namespace.status());
   std::unique_ptr<VirtualHosts> hosts(
       new VirtualHosts(std::move(options), *std::move(switch_namespace)));
-  if (const absl::Status built = hosts->Build(); !built.ok()) return Lacks(built);
+  if (const absl::Status built = hosts->Build(); !built.ok()) {
+    return absl::IsInvalidArgument(built) ? built : Lacks(built);
+  }
   return hosts;
 }
 
@@ -91,12 +99,18 @@ absl::Status VirtualHosts::Build() {
   TH_RETURN_IF_ERROR(FindTools());
   std::vector<std::string> links = {absl::StrCat("link add ", kBridge, " type bridge"),
                                     absl::StrCat("link set ", kBridge, " up")};
+  if (options_.second_site) {
+    links.push_back(absl::StrCat("link add ", kSecondBridge, " type bridge"));
+    links.push_back(absl::StrCat("link set ", kSecondBridge, " up"));
+  }
   std::vector<std::string> downlinks;
   for (size_t i = 0; i < options_.rates.size(); ++i) {
     TH_ASSIGN_OR_RETURN(NetworkNamespace host, NetworkNamespace::Create());
     links.push_back(absl::StrCat("link add ", PortOf(i), " type veth peer name ", kInterface,
                                  " netns ", host.path()));
-    links.push_back(absl::StrCat("link set ", PortOf(i), " master ", kBridge, " up"));
+    const bool second = options_.second_site && i >= options_.second_site->first_host;
+    links.push_back(
+        absl::StrCat("link set ", PortOf(i), " master ", second ? kSecondBridge : kBridge, " up"));
     downlinks.push_back(ShapeLine("add", PortOf(i), options_.rates[i]));
     hosts_.push_back(std::move(host));
   }
@@ -110,6 +124,25 @@ absl::Status VirtualHosts::Build() {
              absl::StrCat("link set ", kInterface, " up")}));
     TH_RETURN_IF_ERROR(Run(tc_, hosts_[i], {ShapeLine("add", kInterface, options_.rates[i])}));
   }
+  return options_.second_site ? JoinSites(*options_.second_site) : absl::OkStatus();
+}
+
+// A cable out of each switch, shaped towards its far end, where the delayed link takes over.
+absl::Status VirtualHosts::JoinSites(const SecondSite& site) {
+  std::vector<std::string> links, shapes;
+  for (size_t i = 0; i < 2; ++i) {
+    links.push_back(absl::StrCat("link add ", kWaysOut[i], " type veth peer name ", kFarEnds[i]));
+    links.push_back(absl::StrCat("link set ", kWaysOut[i], " master ",
+                                 i == 0 ? kBridge : kSecondBridge, " up"));
+    links.push_back(absl::StrCat("link set ", kFarEnds[i], " up"));
+    shapes.push_back(ShapeLine("add", kWaysOut[i], site.rate));
+  }
+  TH_RETURN_IF_ERROR(Run(ip_, switch_, links));
+  TH_RETURN_IF_ERROR(Run(tc_, switch_, shapes));
+  TH_ASSIGN_OR_RETURN(between_sites_, DelayedLink::Start({.network_namespace = switch_.fd(),
+                                                          .first = kFarEnds[0],
+                                                          .second = kFarEnds[1],
+                                                          .latency = site.latency}));
   return absl::OkStatus();
 }
 

@@ -7,20 +7,25 @@
 //   AddressOf(0) TH_RETURN_IF_ERROR(hosts->Cut(1));   // as if the cable were pulled
 //
 // They reach each other and nothing else. Processor, memory and clock stay the machine's. They need
-// root or user namespaces, and iproute2's `ip` and `tc`. They go with this object, or with this
-// process however it ends (network_namespace.h). Not thread-safe.
+// root or user namespaces, and iproute2's `ip` and `tc`. They may stand in two sites, each with a
+// switch of its own, and a slower and longer link between the two (delayed_link.h). They go with
+// this object, or with this process however it ends (network_namespace.h). Not thread-safe.
 #ifndef TH_CLI_VIRTUAL_HOSTS_H_
 #define TH_CLI_VIRTUAL_HOSTS_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "th/cli/delayed_link.h"
 #include "th/cli/network_namespace.h"
 
 namespace th {
@@ -31,14 +36,22 @@ inline constexpr size_t kMaxVirtualHosts = 200;
 inline constexpr uint64_t kSlowestLink = 125'000;
 inline constexpr uint64_t kFastestLink = 1'250'000'000;
 
+// Hosts from `first_host` on are in a second site, whose switch is joined to the first one's.
+struct SecondSite {
+  size_t first_host = 0;
+  uint64_t rate = 0;       // of the link between the sites, each way, in bytes a second
+  absl::Duration latency;  // each way
+};
+
 class VirtualHosts {
  public:
   struct Options {
     std::vector<uint64_t> rates;  // of each host's link, each way, in bytes a second
     std::string folder;           // where the tools' complaints go; exists
+    std::optional<SecondSite> second_site;
   };
-  // INVALID_ARGUMENT: no host, too many, a rate out of bounds. FAILED_PRECONDITION, beginning with
-  // kNoVirtualHosts: what this machine lacks for them, and what to do.
+  // INVALID_ARGUMENT: no host, too many, a rate or latency out of bounds. FAILED_PRECONDITION,
+  // beginning with kNoVirtualHosts: what this machine lacks for them, and what to do.
   static absl::StatusOr<std::unique_ptr<VirtualHosts>> Create(Options options);
 
   size_t count() const { return hosts_.size(); }
@@ -58,6 +71,7 @@ class VirtualHosts {
       : options_(std::move(options)), switch_(std::move(switch_namespace)) {}
   absl::Status FindTools();
   absl::Status Build();
+  absl::Status JoinSites(const SecondSite& site);
   // Passes `lines` to `tool -batch -` in a namespace.
   absl::Status Run(const std::string& tool, const NetworkNamespace& where,
                    const std::vector<std::string>& lines) const;
@@ -66,6 +80,7 @@ class VirtualHosts {
   std::string ip_, tc_;  // their paths
   NetworkNamespace switch_;
   std::vector<NetworkNamespace> hosts_;
+  std::unique_ptr<DelayedLink> between_sites_;
 };
 
 inline constexpr absl::string_view kNoVirtualHosts = "no virtual hosts on this machine";

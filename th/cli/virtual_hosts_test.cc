@@ -59,7 +59,7 @@ class VirtualHostsTest : public ::testing::Test {
     return absl::StrJoin((*shown)->ReadLines(), "\n");
   }
 
-  // Seconds that `bytes` take from host 0 to host 1.
+  // Seconds that `bytes` take from host 0 to host 1, the connection made at the start included.
   double SecondsFor(size_t bytes) {
     std::string content(bytes, 'x'), received(bytes, '?');
     const MemoryStream from({{.iov_base = content.data(), .iov_len = bytes}});
@@ -107,6 +107,26 @@ TEST_F(VirtualHostsTest, AreApartFromOtherNetworksWithTheSameAddresses) {
                        VirtualHosts::Create({.rates = {kRate}, .folder = ::testing::TempDir()}));
   EXPECT_EQ(others->count(), 1u);
   SecondsFor(1);
+}
+
+TEST_F(VirtualHostsTest, ReachTheOtherSiteLaterAndNoFasterThanTheLinkBetween) {
+  constexpr absl::Duration kLatency = absl::Milliseconds(40);
+  ASSERT_OK_AND_ASSIGN(
+      hosts_, VirtualHosts::Create({.rates = {kRate, kRate},
+                                    .folder = ::testing::TempDir(),
+                                    .second_site = SecondSite{
+                                        .first_host = 1, .rate = kRate / 4, .latency = kLatency}}));
+  EXPECT_GE(SecondsFor(1), 3 * absl::ToDoubleSeconds(kLatency)) << "connect, then the byte";
+  EXPECT_GE(SecondsFor(kRate / 4), 1.0 * 0.9);
+}
+
+TEST(VirtualHostsOptionsTest, RefuseALongerWayThanCanBeHeld) {
+  const auto hosts = VirtualHosts::Create(
+      {.rates = {kRate, kRate},
+       .folder = ::testing::TempDir(),
+       .second_site = SecondSite{.first_host = 1, .rate = kRate, .latency = absl::Seconds(2)}});
+  if (absl::IsFailedPrecondition(hosts.status())) GTEST_SKIP() << hosts.status().message();
+  EXPECT_THAT(hosts, StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(VirtualHostsOptionsTest, RefuseNoHostTooManyAndRatesThatCannotBeShaped) {

@@ -2,23 +2,29 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "th/client/client_state.h"
 #include "th/client/data_address.h"
 #include "th/client/grpc_control_stream.h"
 #include "th/client/leave_behind.h"
 #include "th/client/runtime.h"
 #include "th/client/tensor_binding.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
 
 // A command is retried by the session; past this its caller is told.
 constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
+// To reach the server for a wait, however short, and to ask why a version did not come.
+constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
+constexpr absl::Duration kShortestWait = absl::Milliseconds(1);
 
 absl::Status Validate(const ClientOptions& options) {
   TH_RETURN_IF_ERROR(ParseHostPort(options.server).status());
@@ -80,8 +86,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
                           options.connections_per_source, options.uplink_bytes_per_second},
                          options.server));
   auto impl = std::make_shared<Impl>();
+  impl->server = options.server;
   parts.connector = MakeGrpcConnector(options.server, impl->control_bytes, parts.runtime);
   parts.limits.join_timeout = options.join_timeout;
+  parts.staging_limit_bytes = options.staging_limit_bytes;
+  parts.snapshot_limit_bytes = options.snapshot_limit_bytes;
+  if (options.on_reader) {
+    parts.readers = std::make_shared<ReaderReporter>(parts.runtime, std::move(options.on_reader));
+  }
   parts.options = SessionOptionsOf(options, *parts.data_plane);
   impl->membership = std::make_shared<Membership>(std::move(parts));
   const absl::Status joined = impl->membership->Join();
@@ -119,6 +131,43 @@ absl::StatusOr<WeightBuffer> Client::Register(std::vector<Tensor> tensors,
   return WeightBuffer(std::move(buffer));
 }
 
+namespace {
+
+// Why the version is not there, for the error of a wait.
+absl::Status WaitedInVain(Controller& controller, const VersionSelector& version,
+                          const absl::Status& waited) {
+  if (!absl::IsDeadlineExceeded(waited)) return waited;
+  const absl::Status why = controller.Resolve(version, kReasonTimeout).status();
+  if (why.ok()) return waited;  // it came just now; the time is up all the same
+  return absl::DeadlineExceededError(absl::StrCat(waited.message(), ": ", why.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<VersionInfo> Client::WaitFor(VersionSelector version, absl::Duration timeout) {
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  const absl::Time deadline = MonotonicNow() + timeout;
+  std::shared_ptr<Controller> controller;  // shared by the calls that wait at the same time
+  {
+    absl::MutexLock lock(&impl_->mu);
+    if (impl_->controller == nullptr) {
+      const ModelKey& key = impl_->membership->key();
+      TH_ASSIGN_OR_RETURN(
+          impl_->controller,
+          Controller::Connect({.server = impl_->server,
+                               .run = key.run,
+                               .model = key.model,
+                               .connect_timeout = std::max(timeout, kReasonTimeout)}));
+    }
+    controller = impl_->controller;
+  }
+  const absl::Duration left = std::max(deadline - MonotonicNow(), kShortestWait);
+  absl::StatusOr<VersionInfo> found = controller->WaitFor(version, left);
+  if (found.ok()) return found;
+  return WaitedInVain(*controller, version, found.status());
+}
+
 absl::StatusOr<VersionInfo> Client::RollBack(VersionSelector to, std::string idempotency_key) {
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
@@ -139,6 +188,15 @@ absl::StatusOr<VersionInfo> Client::RollBack(VersionSelector to, std::string ide
 absl::Status Client::Leave(absl::Duration timeout) {
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   return impl_->membership->Leave(timeout);
+}
+
+absl::Status Client::Preempt(absl::Time deadline) {
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  return impl_->membership->Preempt(deadline - absl::Now());
+}
+
+bool Client::AwaitEnded(absl::Duration timeout) const {
+  return !impl_->guard.forked() && impl_->membership->AwaitEnded(timeout);
 }
 
 absl::Status Client::membership() const {

@@ -49,8 +49,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "th/client/receive.h"
 #include "th/client/tensor.h"
 #include "th/protocol/catalog.h"
+#include "th/protocol/event.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
 #include "th/weights/shard_layout.h"
@@ -58,6 +60,18 @@
 #include "th/weights/version.h"
 
 namespace th {
+
+// What one reader of this process's buffers came to. With `event`, the name of the reader's
+// operation, the reader's, the server's and this source's logs are read side by side.
+struct ReaderReport {
+  enum class What { kAdmitted, kRefused, kReleased };
+  What what = What::kAdmitted;
+  EventId event;
+  WorkerId reader;
+  VersionSequence version;
+  uint64_t bytes_sent = 0;  // kReleased
+  absl::Status refusal;     // kRefused
+};
 
 struct ClientOptions {
   std::string server;  // "host:port" of the reference server
@@ -72,7 +86,16 @@ struct ClientOptions {
   // buffers. 0: none, and such an unpublish or update fails unless it says kDrop. Twice the shard
   // is enough for a trainer that keeps one version: the copy before may still be let go.
   uint64_t offload_limit_bytes = 0;
+  // Host memory for versions that are received beside what the buffers hold (Stage), until they are
+  // applied. 0: none, and Stage fails where it would need it. Where it is set Update stages too.
+  // All ranks of a group declare it, or none.
+  uint64_t staging_limit_bytes = 0;
+  // Host memory for snapshots of published buffers (PublishOptions::snapshot), kept for the next.
+  uint64_t snapshot_limit_bytes = 0;
   std::string credentials;  // reserved: passed on, not checked yet
+  // For logs, on a TensorHub thread; must not block or call into TensorHub. Reports are dropped
+  // where it is too slow for them.
+  std::function<void(const ReaderReport&)> on_reader;
   absl::Duration join_timeout = absl::Seconds(10);
   // The data plane, one a process and server. The first client decides; a later one that differs is
   // refused with FAILED_PRECONDITION naming the option.
@@ -93,6 +116,12 @@ struct RegisterOptions {
 // will.
 struct AfterNothing {};
 
+// Where a publication is served from.
+enum class Snapshot : uint8_t {
+  kNone = 0,  // the tensors themselves, which are frozen until Unpublish has returned
+  kHost = 1,  // a copy in host memory, under ClientOptions::snapshot_limit_bytes
+};
+
 struct PublishOptions {
   Attributes attributes;                       // handed to readers; at most kMaxAttributesBytes
   absl::Duration timeout = absl::Seconds(60);  // for all ranks to have published
@@ -101,6 +130,12 @@ struct PublishOptions {
   // a second buffer: the label is that version's, and readers of this buffer's form find it under
   // the same version. NOT_FOUND, FAILED_PRECONDITION when the group does not hold it.
   std::optional<VersionSequence> derived_from;
+  // kHost: Publish copies the tensors before it returns; from then on they are the caller's to
+  // write or to free, and only the copy is published. Unpublish then waits for readers of the copy
+  // alone. Without room RESOURCE_EXHAUSTED, and nothing is published; with snapshot_or_in_place it
+  // goes on in place: see PublishResult::snapshot_bytes, or WeightBuffer::snapshot_bytes.
+  Snapshot snapshot = Snapshot::kNone;
+  bool snapshot_or_in_place = false;
   // Reserved: parts of a version (base, lora/x, draft). Anything but empty is UNIMPLEMENTED.
   std::string component;
 };
@@ -126,14 +161,38 @@ struct UpdateOptions {
   absl::Duration drain_timeout = absl::Seconds(5);
   OnRetention on_retention = OnRetention::kOffload;  // as for Unpublish: what was held before
   absl::Duration offload_timeout = kDefaultOffloadTimeout;
+  // Straight into the buffer, even where staging_limit_bytes is set. All ranks alike.
+  bool in_place = false;
+  // While nobody in the group's site holds the version whole, and somebody brings it there: kWait
+  // receives it as it comes; kSkip and kCopy end at once as not available (kSeeding), the buffer
+  // serving what it has: ask again later. With nobody to bring it kSkip does so itself; kCopy does
+  // in host memory (within offload_limit_bytes, for `timeout`; without room as kSkip) and ends as
+  // not available too. All ranks ask alike. Without a site, or over several, a group waits.
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   std::variant<AfterNothing> after;
   // Up to twenty times a second, on a TensorHub thread; must not block or call into this buffer.
   std::function<void(const UpdateProgress&)> on_progress;
 };
 
+struct StageOptions {
+  VersionSequence floor;  // nothing older than this
+  absl::Duration timeout = absl::Minutes(10);
+  // As of UpdateOptions, but kCopy does what kSkip does: what is staged is a copy already.
+  WhenSeeding when_seeding = WhenSeeding::kWait;
+  std::function<void(const UpdateProgress&)> on_progress;  // as of UpdateOptions
+};
+struct ApplyOptions {
+  absl::Duration timeout = absl::Seconds(60);  // for all ranks to come, and to copy
+  absl::Duration drain_timeout = absl::Seconds(5);
+  OnRetention on_retention = OnRetention::kOffload;  // as for Unpublish: what was held before
+  absl::Duration offload_timeout = kDefaultOffloadTimeout;
+};
+
 // What Publish came to.
 struct PublishResult {
   VersionInfo version;
+  uint64_t snapshot_bytes = 0;  // 0: it is served in place
+  absl::Duration snapshot;      // that the copy took
 };
 
 // One source's part of an update.
@@ -144,6 +203,7 @@ struct SourceShare {
   uint64_t bytes = 0;
   absl::Duration active;
   std::string failure;  // why it was left; empty: it was not
+  Distance distance = Distance::kSameSite;
 };
 
 class UpdateResult {
@@ -156,9 +216,13 @@ class UpdateResult {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason reason = NotAvailableReason::kNone;
   VersionInfo info;  // with the publisher's attributes
-  // Where the seconds of this rank went. Their sum is the stall.
+  // The server's name of the operation, the same in its log, in `th events` and at every source.
+  EventId event;
+  // Where the seconds of this rank went. Their sum is the stall, but of Stage, which stalls nobody.
   absl::Duration resolve, queue, transfer, verify, apply;
-  absl::Duration stall() const { return resolve + queue + transfer + verify + apply; }
+  absl::Duration seconds() const { return resolve + queue + transfer + verify + apply; }
+  absl::Duration stall() const { return beside ? absl::ZeroDuration() : seconds(); }
+  bool beside = false;  // of Stage: the buffer was in use all the time
   uint64_t bytes_received = 0;
   uint32_t reroutes = 0;
   uint64_t rerouted_bytes = 0;  // received after the first re-route
@@ -166,9 +230,10 @@ class UpdateResult {
   // its source was lost.
   uint64_t reread_bytes = 0;
   uint64_t corrupt_segments = 0;
-  // The most memory beyond the caller's buffer that the transfer held at one time: requests,
-  // control frames, bytes on their way. The kernel's socket buffers are not counted.
+  // The most memory beyond the caller's buffer that the transfer held at one time: a staged copy,
+  // requests, control frames, bytes on their way. The kernel's socket buffers are not counted.
   uint64_t peak_extra_bytes = 0;
+  uint64_t staged_bytes = 0;  // of these, the staged copy's
   std::vector<SourceShare> sources;
 };
 
@@ -181,7 +246,7 @@ using ResultCallback = std::function<void(absl::StatusOr<T>)>;
 class Client;
 
 // A registered set of tensors: one shard of this rank. A movable handle; copies are not made. The
-// destructor withdraws it: readers are cut, the server is told.
+// destructor withdraws it: readers end the segment under way, the server is told.
 class WeightBuffer {
  public:
   WeightBuffer();
@@ -189,7 +254,8 @@ class WeightBuffer {
   WeightBuffer(WeightBuffer&&) noexcept;
   WeightBuffer& operator=(WeightBuffer&&) noexcept;
 
-  // Freezes the buffer and offers it as version `label`; returns within a millisecond. The group's
+  // Freezes the buffer and offers it as version `label`; returns within a millisecond (with a
+  // snapshot: when that is made; the buffer is free then). The group's
   // result is in AwaitPublished; an error of it also comes out of the next verb.
   // FAILED_PRECONDITION when the buffer is published, being filled or undefined.
   absl::Status Publish(int64_t step, PublishOptions options = {});
@@ -205,9 +271,30 @@ class WeightBuffer {
   absl::Status Unpublish(UnpublishOptions options = {});
 
   // Moves the buffer (on all ranks) to a version. An answer "not available" is no error. After an
-  // error see undefined().
+  // error see undefined(). Where staging_limit_bytes is set the version is staged first: a transfer
+  // that fails leaves the buffer as it was.
   absl::StatusOr<UpdateResult> Update(VersionSelector version, UpdateOptions options = {});
+  // Receives a version into spare host memory while the buffer stays as it is, in use and served:
+  // on all ranks, as an operation of the group. moved(): it is staged, until it is applied,
+  // discarded or staged anew. already_there(): the buffer holds it. An error leaves the buffer as
+  // it was and nothing staged. RESOURCE_EXHAUSTED naming the rank without room under
+  // staging_limit_bytes.
+  //
+  //   TH_ASSIGN_OR_RETURN(th::UpdateResult staged, weights.Stage(th::Latest()));  // serving on
+  //   if (staged.moved()) { Pause(); status = weights.Apply().status(); Resume(); }
+  absl::StatusOr<UpdateResult> Stage(VersionSelector version, StageOptions options = {});
+  // Moves what is staged into the buffer, on all ranks or on none: no buffer is touched before all
+  // ranks have called it. It takes the drain and a copy within the host. FAILED_PRECONDITION when
+  // nothing is staged, ABORTED when it was withdrawn since; after an error see undefined(). What is
+  // staged is freed by a good Apply, and kept by a failed one.
+  absl::StatusOr<UpdateResult> Apply(ApplyOptions options = {});
+  // Ends a Stage under way with CANCELLED, frees what is staged once its readers have let go.
+  void DiscardStaged();
+  // The version that is staged; an empty sequence: none.
+  VersionInfo staged() const;
   // The same without blocking; `done` runs once, on a TensorHub thread.
+  void StageAsync(VersionSelector version, StageOptions options, ResultCallback<UpdateResult> done);
+  void ApplyAsync(ApplyOptions options, ResultCallback<UpdateResult> done);
   void UpdateAsync(VersionSelector version, UpdateOptions options,
                    ResultCallback<UpdateResult> done);
   void UnpublishAsync(UnpublishOptions options, std::function<void(absl::Status)> done);
@@ -225,6 +312,8 @@ class WeightBuffer {
   VersionInfo version() const;
   uint64_t bytes() const;  // of the distinct storages
   Digest layout_digest() const;
+  // Of host memory that the buffer is published from; 0: it is in place, or not published.
+  uint64_t snapshot_bytes() const;
   // Bytes that this buffer has sent to readers since its registration.
   uint64_t bytes_sent() const;
 
@@ -250,12 +339,42 @@ class Client {
   // sizes that disagree. Tensors at the same address with the same size are taken as aliases.
   absl::StatusOr<WeightBuffer> Register(std::vector<Tensor> tensors, RegisterOptions options = {});
 
+  // Until `version` is published, at most so long. DEADLINE_EXCEEDED saying why it is not there
+  // (not published, withdrawn, lost with a server). UNAVAILABLE without a server. Whether somebody
+  // holds it still is Update's to say.
+  absl::StatusOr<VersionInfo> WaitFor(VersionSelector version, absl::Duration timeout);
+
+  // Hands the asked tensors of one shard to `take`, in stream order, as they arrive and once they
+  // match the publisher's sums, through no more than options.limit_bytes of host memory: nothing is
+  // asked for that has no room, so a slow `take` slows the transfer. Lost sources are replaced and
+  // nothing that was taken comes again. What is received is not kept: this client is no source for
+  // it and no replica of it. OK: all of it was taken, or outcome kNotAvailable and nothing was; of
+  // a whole shard the list of sums agreed with the version's root. A group transaction as Update
+  // is: every rank of the group calls it, in the same order among its calls of Receive. NOT_FOUND
+  // (a tensor, with near names; a rank), INVALID_ARGUMENT (a limit below one segment, names the
+  // least; more than one shard and none chosen), RESOURCE_EXHAUSTED; then those of Update (rolled
+  // back, no source left, deadline), which say what was taken; the error of `take`.
+  absl::StatusOr<ReceiveResult> Receive(VersionSelector version, ReceiveOptions options,
+                                        const TakeSlice& take);
+
   // Every later version is withdrawn; readers move back at their next Update. Returns the version
   // gone back to. `idempotency_key` empty: one is made.
   absl::StatusOr<VersionInfo> RollBack(VersionSelector to, std::string idempotency_key = "");
 
-  // Clean: tells the server, cuts readers. Idempotent; the destructor calls it.
+  // Clean: tells the server, lets readers end the segment under way (half a second at most), so
+  // that they read nothing twice, and cuts the others. Idempotent; the destructor calls it.
   absl::Status Leave(absl::Duration timeout = absl::Seconds(2));
+  // A notice, as of a spot machine that is taken back at `deadline` (of absl::Now's clock). Returns
+  // at once. The server gives this rank no new reader who could have another source and moves those
+  // that it has; who has no other source is served until the deadline, and then the client leaves
+  // by itself. Verbs go on until then. Of several notices the earliest counts. INVALID_ARGUMENT:
+  // the deadline has passed, or lies more than a day ahead. FAILED_PRECONDITION.
+  //
+  //   TH_RETURN_IF_ERROR(client->Preempt(absl::Now() + absl::Seconds(30)));
+  //   client->AwaitEnded(absl::Seconds(35));
+  absl::Status Preempt(absl::Time deadline);
+  // Whether the membership has ended within `timeout`: membership() says why.
+  bool AwaitEnded(absl::Duration timeout) const;
 
   // OK while the membership lives; else why it ended ("replaced by ...").
   absl::Status membership() const;
@@ -283,6 +402,10 @@ class Controller {
   ~Controller();
 
   absl::StatusOr<Catalog> List(absl::Duration timeout = absl::Seconds(10));
+  // What happened of late in the run and model of the options, oldest first. `id` empty: all
+  // operations. Ask on with `after` = the answer's `last`; another epoch counts from 1 again.
+  absl::StatusOr<RecentEvents> Events(uint64_t after = 0, EventId id = {},
+                                      absl::Duration timeout = absl::Seconds(10));
   absl::StatusOr<VersionInfo> Resolve(VersionSelector version,
                                       absl::Duration timeout = absl::Seconds(10));
   // Until `version` is published. DEADLINE_EXCEEDED.

@@ -19,6 +19,9 @@ struct Client::Impl {
   // Shared with streams that outlive the membership.
   const std::shared_ptr<ControlByteCount> control_bytes = std::make_shared<ControlByteCount>(0);
   std::shared_ptr<Membership> membership;
+  std::string server;
+  absl::Mutex mu;
+  std::shared_ptr<Controller> controller ABSL_GUARDED_BY(mu);  // made by the first WaitFor
 };
 
 struct WeightBuffer::Impl {
@@ -35,6 +38,9 @@ struct WeightBuffer::Impl {
   std::shared_ptr<Call> last_publish ABSL_GUARDED_BY(mu);
   absl::Duration last_publish_timeout ABSL_GUARDED_BY(mu);
   uint64_t bytes_sent_before_publish ABSL_GUARDED_BY(mu) = 0;
+  PublishResult last_snapshot ABSL_GUARDED_BY(mu);  // of the last publish, but for its version
+  // A snapshot and its publication are one step.
+  absl::Mutex snapshot_mu ABSL_ACQUIRED_BEFORE(mu);
 };
 
 // 32 hexadecimal digits from the system's random source.

@@ -151,6 +151,15 @@ absl::StatusOr<Catalog> Controller::List(absl::Duration timeout) {
   return FromProto(response);
 }
 
+absl::StatusOr<RecentEvents> Controller::Events(uint64_t after, EventId id,
+                                                absl::Duration timeout) {
+  const EventsQuery query{Hello(), impl_->options.run, impl_->options.model, id, after, 0};
+  TH_ASSIGN_OR_RETURN(const pb::EventsResponse response,
+                      (impl_->Ask<pb::EventsRequest, pb::EventsResponse>(&Stub::async::Events,
+                                                                         ToProto(query), timeout)));
+  return FromProto(response);
+}
+
 absl::StatusOr<VersionInfo> Controller::Resolve(VersionSelector version, absl::Duration timeout) {
   const ResolveQuery query{Hello(), impl_->key(), std::move(version)};
   TH_ASSIGN_OR_RETURN(const pb::ResolveResponse response,

@@ -7,6 +7,29 @@
 #include "th/client/runtime.h"
 
 namespace th {
+namespace {
+
+FillCost CostOf(const FillStatus& status) {
+  FillCost cost{.rerouted_bytes = status.rerouted_bytes,
+                .reread_bytes = status.reread_bytes,
+                .reroutes = status.reroutes};
+  for (const FillSourceReport& source : status.sources) {
+    if (source.bytes == 0) continue;
+    AddReceived({source.transport, source.distance, source.publisher, source.bytes}, cost.received);
+  }
+  return cost;
+}
+
+std::vector<SourcePace> PacesOf(const FillStatus& status) {
+  std::vector<SourcePace> paces;
+  for (const FillSourceReport& source : status.sources) {
+    if (source.failed || source.replaced) continue;
+    paces.push_back({source.source, source.bytes, source.waited});
+  }
+  return paces;
+}
+
+}  // namespace
 
 FillDriver::FillDriver(const StartFill& order, Parts parts)
     : buffer_(order.buffer),
@@ -21,6 +44,7 @@ std::shared_ptr<FillDriver> FillDriver::Start(const StartFill& order, Parts part
   spec.store = driver->parts_.store;
   spec.resume = order.resume;
   spec.root = order.root;
+  spec.ring = driver->parts_.ring;
   absl::MutexLock lock(&driver->mu_);
   driver->fill_ =
       Fill::Start(std::move(spec), {&driver->parts_.data_plane->transport()}, driver.get());
@@ -54,7 +78,7 @@ void FillDriver::OnProgress() {
   if (stopping_) return;
   const FillStatus status = fill().status();
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
-    session.HandleFillProgress(buffer_, {status.held, status.bytes_held}, now);
+    session.HandleFillProgress(buffer_, {status.held, status.bytes_held, PacesOf(status)}, now);
   });
   if (parts_.progress == nullptr) return;
   parts_.progress->Report([self = shared_from_this()] { return self->Progress(); });
@@ -87,7 +111,9 @@ void FillDriver::OnComplete(Digest root) {
   ForeignThreadScope scope;
   if (stopping_) return;
   completed_ = true;
+  FillCost cost = CostOf(fill().status());
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
+    session.HandleFillCost(buffer_, std::move(cost));
     session.HandleFillComplete(buffer_, root, now);
   });
   // Its sources need not wait for the group's result.

@@ -86,6 +86,9 @@ Json ToJson(const CatalogRank& rank) {
   for (const Endpoint& endpoint : rank.endpoints) {
     json["endpoints"].push_back(absl::StrCat(endpoint.transport, " ", endpoint.address));
   }
+  if (rank.leaves_in != absl::InfiniteDuration()) {
+    json["leaves_in_seconds"] = absl::ToDoubleSeconds(rank.leaves_in);
+  }
   json["sources"] = Json::array();
   for (const RankName& source : rank.sources) json["sources"].push_back(source.ToString());
   return json;
@@ -137,6 +140,7 @@ std::string UpdateResultToJson(const UpdateResult& result) {
   Json json = {{"outcome", OutcomeName(result.outcome)},
                {"reason", ReasonName(result.reason)},
                {"version", ToJson(result.info)},
+               {"event", result.event.ToString()},
                {"seconds",
                 {{"resolve", absl::ToDoubleSeconds(result.resolve)},
                  {"queue", absl::ToDoubleSeconds(result.queue)},

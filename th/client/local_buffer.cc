@@ -2,11 +2,14 @@
 
 #include <utility>
 
+#include "th/weights/status_macros.h"
+
 namespace th {
 
 LocalBuffer::LocalBuffer(Spec spec)
     : spec_(std::move(spec)),
-      store_(std::make_shared<SegmentStore>(spec_.binding.layout, spec_.binding.storages)) {}
+      store_(std::make_shared<SegmentStore>(spec_.binding.layout, spec_.binding.storages)),
+      storages_(spec_.binding.storages) {}
 
 void LocalBuffer::SetReady(absl::Status status) {
   if (ready_.HasBeenNotified()) return;
@@ -41,11 +44,33 @@ void LocalBuffer::Serve(const ServingChanged& serving) {
       StopSealing();
       serving_under_.reset();
       content_stands_ = false;
-      return store_->Close(serving.generation);
+      store_->Close(serving.generation);
+      return DropSnapshot();      // nobody reads it any more
     case BufferState::kDraining:  // admitted readers go on
     case BufferState::kFilling:   // StartFill follows
       return;
   }
+}
+
+// ---- memory
+
+absl::Status LocalBuffer::Rebind(std::vector<void*> storages) {
+  TH_RETURN_IF_ERROR(store_->Rebind(storages));
+  storages_ = std::move(storages);
+  return absl::OkStatus();
+}
+
+absl::Status LocalBuffer::BindSnapshot(std::vector<void*> storages, std::shared_ptr<void> memory) {
+  TH_RETURN_IF_ERROR(store_->Rebind(std::move(storages)));
+  snapshot_ = std::move(memory);
+  snapshot_bytes_ = layout()->bytes();
+  return absl::OkStatus();
+}
+
+void LocalBuffer::DropSnapshot() {
+  if (snapshot_ == nullptr || !store_->Rebind(storages_).ok()) return;
+  snapshot_bytes_ = 0;
+  snapshot_.reset();
 }
 
 // The store itself waits for the segment that is being summed.

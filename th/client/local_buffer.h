@@ -12,12 +12,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/synchronization/notification.h"
 #include "th/client/fill_driver.h"
 #include "th/client/task_loop.h"
 #include "th/client/tensor_binding.h"
+#include "th/transfer/segment_ring.h"
 #include "th/transfer/segment_store.h"
 #include "th/weights/segments.h"
 #include "th/worker_session/session_types.h"
@@ -33,6 +35,9 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
     TensorBinding binding;
     // What the storages lie in when that is not the caller's; ends with the buffer.
     std::shared_ptr<void> memory = nullptr;
+    // Of a streaming reader: what its fill receives passes through here and the store holds
+    // nothing.
+    std::shared_ptr<SegmentRing> ring = nullptr;
   };
   explicit LocalBuffer(Spec spec);
 
@@ -42,8 +47,11 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   const BindingOptions& binding_options() const { return spec_.binding_options; }
   const std::shared_ptr<const ShardLayout>& layout() const { return spec_.binding.layout; }
   const std::shared_ptr<SegmentStore>& store() const { return store_; }
+  const std::shared_ptr<SegmentRing>& ring() const { return spec_.ring; }
   bool owns_memory() const { return spec_.memory != nullptr; }
   std::atomic<uint64_t>& bytes_sent() { return bytes_sent_; }
+  // Of host memory that it is published from; 0: the caller's own is.
+  uint64_t snapshot_bytes() const { return snapshot_bytes_.load(); }
   // Notified once the server has taken the buffer, or refused it; then ready_status says which.
   absl::Notification& ready() { return ready_; }
   const absl::Status& ready_status() const { return ready_status_; }
@@ -53,6 +61,15 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   void Serve(const ServingChanged& serving);
   // `done` runs on th-seal, when the sums are complete and their publication still lasts.
   void Seal(TaskLoop& sealer, std::function<void(Digest root)> done);
+
+  // Other addresses of the caller's. Only while nothing is served or filled.
+  absl::Status Rebind(std::vector<void*> storages);
+  const std::vector<void*>& storages() const { return storages_; }
+  // What is published next is served from `storages`, which lie in `memory`, until the buffer is
+  // writable again. Only while nothing is served or filled.
+  absl::Status BindSnapshot(std::vector<void*> storages, std::shared_ptr<void> memory);
+  // Back to the caller's memory.
+  void DropSnapshot();
 
   // Orders for fills are carried out in their order; those for the next one wait for the end of
   // the one before.
@@ -80,9 +97,12 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   const Spec spec_;
   const std::shared_ptr<SegmentStore> store_;  // shared with transfers
   std::atomic<uint64_t> bytes_sent_{0};
+  std::atomic<uint64_t> snapshot_bytes_{0};
   absl::Notification ready_;
   absl::Status ready_status_;
 
+  std::vector<void*> storages_;     // the caller's
+  std::shared_ptr<void> snapshot_;  // what the store serves instead; shared with nobody
   bool closed_ = false;
   std::optional<BufferGeneration> serving_under_;  // published or filled under
   bool content_stands_ = false;  // what was published or filled last has not been written since

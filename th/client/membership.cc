@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "th/transfer/monotonic_clock.h"
@@ -29,8 +30,14 @@ Membership::Membership(Parts parts)
       connector_(std::move(parts.connector)),
       options_(parts.options),
       limits_(parts.limits),
+      staging_limit_bytes_(parts.staging_limit_bytes),
       offload_arena_(std::make_shared<HostArena>(HostArena::Options{
           .limit_bytes = ArenaBytesFor(options_.offload_limit_bytes, limits_.max_buffers)})),
+      staging_arena_(std::make_shared<HostArena>(
+          HostArena::Options{.limit_bytes = parts.staging_limit_bytes})),
+      snapshot_arena_(std::make_shared<HostArena>(
+          HostArena::Options{.limit_bytes = parts.snapshot_limit_bytes})),
+      readers_(std::move(parts.readers)),
       session_(std::move(parts.options), parts.limits) {}
 
 Membership::~Membership() = default;
@@ -104,11 +111,15 @@ absl::Status Membership::Join() {
 }
 
 absl::Status Membership::Leave(absl::Duration timeout) {
+  const absl::Cleanup silence = [this] {
+    // A caller that leaves within its own function waits for nothing.
+    if (readers_ != nullptr && !runtime_->callbacks().OnLoop()) readers_->Disable();
+  };
   {
     absl::MutexLock lock(&mu_);
     left_ = true;
   }
-  Enter([](WorkerSession& session, absl::Time now) { session.Leave(now); });
+  Enter([timeout](WorkerSession& session, absl::Time now) { session.Leave(now, timeout); });
   absl::MutexLock lock(&mu_);
   const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return ended_.has_value() && Quiet() && streams_ == 0;
@@ -120,6 +131,18 @@ absl::Status Membership::Leave(absl::Duration timeout) {
   mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
   return absl::DeadlineExceededError(absl::StrCat("left, but the server did not confirm it within ",
                                                   absl::FormatDuration(timeout)));
+}
+
+absl::Status Membership::Preempt(absl::Duration notice) {
+  absl::Status status;
+  Enter([&](WorkerSession& session, absl::Time now) { status = session.Preempt(notice, now); });
+  return status;
+}
+
+bool Membership::AwaitEnded(absl::Duration timeout) const {
+  absl::MutexLock lock(&mu_);
+  const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return ended_.has_value(); };
+  return mu_.AwaitWithTimeout(absl::Condition(&ended), timeout);
 }
 
 absl::Status Membership::status() const {
@@ -141,11 +164,12 @@ absl::Status Membership::CanWait() const {
 bool Membership::Quiet() const { return fills_.empty() && served_.empty() && admissions_.empty(); }
 
 bool Membership::BufferQuiet(const LocalBuffer* buffer) const {
-  if (fills_.count(buffer) > 0) return false;
-  for (const auto& [id, served] : served_) {
-    if (served.buffer.get() == buffer) return false;
-  }
-  return true;
+  return fills_.count(buffer) == 0 && !IsRead(buffer);
+}
+
+bool Membership::IsRead(const LocalBuffer* buffer) const {
+  return std::any_of(served_.begin(), served_.end(),
+                     [buffer](const auto& entry) { return entry.second.buffer.get() == buffer; });
 }
 
 // ---- buffers
@@ -165,13 +189,17 @@ absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string na
     buffers_[id] = buffer;
   }
   Wake();
+  TH_RETURN_IF_ERROR(AwaitReady(*buffer, name));
+  return buffer;
+}
+
+absl::Status Membership::AwaitReady(LocalBuffer& buffer, absl::string_view name) {
   absl::Status status = absl::DeadlineExceededError(absl::StrCat(
       "the server did not take buffer ", name, " within ", absl::FormatDuration(kRegisterTimeout)));
-  if (buffer->ready().WaitForNotificationWithTimeout(kRegisterTimeout)) {
-    status = buffer->ready_status();
+  if (buffer.ready().WaitForNotificationWithTimeout(kRegisterTimeout)) {
+    status = buffer.ready_status();
   }
-  if (status.ok()) return buffer;
-  Unregister(*buffer);
+  if (!status.ok()) Unregister(buffer);
   return status;
 }
 
@@ -179,15 +207,29 @@ void Membership::Unregister(LocalBuffer& buffer) {
   Enter([&](WorkerSession& session, absl::Time now) {
     (void)session.UnregisterBuffer(buffer.id(), now);  // refused when the session has ended
   });
-  runtime_->RunOnControl([&] {
-    Pump();
-    Silence(buffer);
-  });
+  runtime_->RunOnControl([this] { Pump(); });
+  LetReadersFinish(buffer);
+  runtime_->RunOnControl([&] { Silence(buffer); });
   absl::MutexLock lock(&mu_);
   const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return BufferQuiet(&buffer); };
   mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
   buffers_.erase(buffer.id());
   sealed_.erase(buffer.id());
+}
+
+void Membership::LetReadersFinish(const LocalBuffer& buffer) {
+  FinishReaders order;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [transfer, served] : served_) {
+      if (served.buffer.get() == &buffer) order.transfers.push_back(transfer);
+    }
+  }
+  if (order.transfers.empty()) return;
+  Do(std::move(order));
+  absl::MutexLock lock(&mu_);
+  const auto unread = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !IsRead(&buffer); };
+  mu_.AwaitWithTimeout(absl::Condition(&unread), limits_.leave_grace);
 }
 
 absl::Status Membership::Start(const std::shared_ptr<Call>& call, const Verb& verb) {
@@ -220,18 +262,21 @@ absl::Status Membership::Rebind(LocalBuffer& buffer, const std::vector<void*>& s
   absl::Status status;
   // On th-control, so that no order for a fill comes between the check and the change.
   runtime_->RunOnControl([&] {
-    Pump();
-    {
-      absl::MutexLock lock(&mu_);
-      status = session_.buffer_state(buffer.id()) == BufferState::kUndefined
-                   ? absl::FailedPreconditionError(
-                         "the buffer is undefined: it holds parts of two versions; reset it first, "
-                         "answering for its content, or update it")
-                   : session_.CanRebind(buffer.id());
-    }
-    if (status.ok()) status = buffer.store()->Rebind(storages);
+    status = CanChangeMemory(buffer);
+    if (status.ok()) status = buffer.Rebind(storages);
   });
   return status;
+}
+
+absl::Status Membership::CanChangeMemory(const LocalBuffer& buffer) {
+  Pump();
+  absl::MutexLock lock(&mu_);
+  if (session_.buffer_state(buffer.id()) != BufferState::kUndefined) {
+    return session_.CanRebind(buffer.id());
+  }
+  return absl::FailedPreconditionError(
+      "the buffer is undefined: it holds parts of two versions; reset it first, answering for its "
+      "content, or update it");
 }
 
 bool Membership::AwaitSealed(BufferId buffer, absl::Duration timeout) const {
@@ -288,7 +333,11 @@ void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admiss
   {
     absl::MutexLock lock(&mu_);
     if (!ended_.has_value() && !left_) {
-      admissions_[request.transfer] = {request.buffer, std::exchange(decide, nullptr)};
+      const CapabilityClaims& claims = request.capability.claims;
+      admissions_[request.transfer] = {
+          .buffer = request.buffer,
+          .decide = std::exchange(decide, nullptr),
+          .report = {.event = EventOf(claims), .reader = claims.reader, .version = claims.version}};
       session_.HandleAdmission(request.transfer, request.buffer, request.capability,
                                request.generation, MonotonicNow());
     }
@@ -304,7 +353,15 @@ void Membership::NoteSent(TransferId transfer, uint64_t bytes, bool released) {
   ServedTransfer& served = found->second;
   if (bytes > served.bytes) served.buffer->bytes_sent() += bytes - served.bytes;
   served.bytes = bytes;
-  if (released) served_.erase(found);
+  if (!released) return;
+  served.report.what = ReaderReport::What::kReleased;
+  served.report.bytes_sent = bytes;
+  Report(std::move(served.report));
+  served_.erase(found);
+}
+
+void Membership::Report(ReaderReport report) const {
+  if (readers_ != nullptr) readers_->Report(std::move(report));
 }
 
 void Membership::OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) {

@@ -24,12 +24,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "th/client/call.h"
 #include "th/client/control_stream.h"
 #include "th/client/data_plane.h"
 #include "th/client/local_buffer.h"
+#include "th/client/reader_reporter.h"
 #include "th/client/runtime.h"
 #include "th/client/session_access.h"
 #include "th/client/tensor_binding.h"
@@ -58,6 +60,9 @@ class Membership final : public SessionAccess,
     std::unique_ptr<ControlConnector> connector;
     SessionOptions options;
     SessionLimits limits;
+    uint64_t staging_limit_bytes = 0;
+    uint64_t snapshot_limit_bytes = 0;
+    std::shared_ptr<ReaderReporter> readers;  // null: nobody asked
   };
   explicit Membership(Parts parts);
   ~Membership() override;
@@ -66,6 +71,10 @@ class Membership final : public SessionAccess,
   absl::Status Join();
   // Ends the membership and waits until it is quiet. Idempotent.
   absl::Status Leave(absl::Duration timeout);
+  // Tells the server; the session leaves by itself in `notice`. INVALID_ARGUMENT.
+  absl::Status Preempt(absl::Duration notice);
+  // Whether it has ended within `timeout`.
+  bool AwaitEnded(absl::Duration timeout) const;
   // OK while it lives.
   absl::Status status() const;
   // CANCELLED once the caller has left, FAILED_PRECONDITION on th-callback: what a verb that waits
@@ -75,6 +84,10 @@ class Membership final : public SessionAccess,
   absl::StatusOr<std::shared_ptr<LocalBuffer>> Register(std::string name, std::string form,
                                                         BindingOptions options,
                                                         TensorBinding binding);
+  // A buffer for one update, whose bytes pass through `ring`. To be unregistered like any other.
+  absl::StatusOr<std::shared_ptr<LocalBuffer>> RegisterStream(
+      std::string form, std::shared_ptr<const ShardLayout> layout,
+      std::shared_ptr<SegmentRing> ring);
   // Returns when nothing touches the buffer's memory any more.
   void Unregister(LocalBuffer& buffer);
 
@@ -85,6 +98,18 @@ class Membership final : public SessionAccess,
   absl::Status Rebind(LocalBuffer& buffer, const std::vector<void*>& storages);
   // Whether the sums of the buffer's present publication were sent to the server, within `timeout`.
   bool AwaitSealed(BufferId buffer, absl::Duration timeout) const;
+
+  // ---- membership_copies.cc
+  bool stages() const { return staging_limit_bytes_ > 0; }
+  // An empty sequence: nothing is staged for the buffer.
+  VersionInfo staged_version(BufferId buffer) const;
+  void DiscardStaged(BufferId buffer);
+  // Copies the buffer's bytes to host memory, from which it is published next. On return the
+  // caller's memory may be written. FAILED_PRECONDITION when the buffer is not writable,
+  // RESOURCE_EXHAUSTED without room.
+  absl::Status TakeSnapshot(LocalBuffer& buffer);
+  // Back to the caller's memory, when the publication was refused.
+  void DropSnapshot(LocalBuffer& buffer);
 
   // What the session knows of a buffer.
   BufferState buffer_state(BufferId buffer) const;
@@ -110,11 +135,13 @@ class Membership final : public SessionAccess,
   using BufferPtr = std::shared_ptr<LocalBuffer>;
   struct ServedTransfer {
     BufferPtr buffer;
+    ReaderReport report;
     uint64_t bytes = 0;
   };
   struct WaitingAdmission {
     BufferId buffer;
     std::function<void(Admission)> decide;
+    ReaderReport report;
     bool released = false;  // the reader has gone meanwhile
   };
 
@@ -136,6 +163,7 @@ class Membership final : public SessionAccess,
   void Do(StopFill order);
   void Do(StartSealing order);
   void Do(CutReaders order);
+  void Do(FinishReaders order);
   void Do(ServingChanged serving);
   void Do(AllocateOffload order);
   void Do(FreeOffload order);
@@ -146,19 +174,27 @@ class Membership final : public SessionAccess,
   void Do(const PublicationLost&) {}  // the session tells it with the next unpublish
 
   // On th-seal: backing every page takes its time.
-  absl::StatusOr<BufferPtr> MakeOffloadBuffer(const AllocateOffload& order) const;
+  absl::StatusOr<BufferPtr> MakeCopyBuffer(const AllocateOffload& order) const;
+  // On th-control: whether the buffer's memory may be changed for another now.
+  absl::Status CanChangeMemory(const LocalBuffer& buffer);
 
+  // Until the server has taken the buffer; unregisters what it refuses.
+  absl::Status AwaitReady(LocalBuffer& buffer, absl::string_view name);
   BufferPtr FindBuffer(BufferId id) const;
   std::shared_ptr<Call> TakeCall(CallId id);
   void Finish(const std::shared_ptr<Call>& call);
   void EndCalls(const absl::Status& status);
   void RefuseAdmissions(const absl::Status& status);
   void DropIdleHolders();
+  // Lets the buffer's readers end the segment under way, for limits_.leave_grace at most.
+  void LetReadersFinish(const LocalBuffer& buffer);
+  bool IsRead(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Stops everything of a buffer; its memory is free once BufferQuiet.
   void Silence(LocalBuffer& buffer);
   bool BufferQuiet(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool Quiet() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void CloseStreamSoon();
+  void Report(ReaderReport report) const;
   void NoteSent(TransferId transfer, uint64_t bytes, bool released)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -167,7 +203,12 @@ class Membership final : public SessionAccess,
   const std::unique_ptr<ControlConnector> connector_;  // used on th-control
   const SessionOptions options_;
   const SessionLimits limits_;
-  const std::shared_ptr<HostArena> offload_arena_;  // shared with the copies in it
+  const uint64_t staging_limit_bytes_;
+  // Shared with the copies in them.
+  const std::shared_ptr<HostArena> offload_arena_;
+  const std::shared_ptr<HostArena> staging_arena_;
+  const std::shared_ptr<HostArena> snapshot_arena_;
+  const std::shared_ptr<ReaderReporter> readers_;  // null: nobody asked
   std::atomic<bool> woken_{false};
 
   mutable absl::Mutex mu_;

@@ -174,6 +174,7 @@ void Membership::Do(StartFill order) {
   parts.data_plane = data_plane_;
   parts.session = shared_from_this();
   parts.store = buffer->store();
+  parts.ring = buffer->ring();
   parts.on_stopped = [self = shared_from_this(), buffer](std::shared_ptr<FillDriver> driver) {
     // The driver ends on th-control: th-fill must not be the last to hold it.
     self->runtime_->control().Post([self, buffer, driver = std::move(driver)] {
@@ -219,6 +220,12 @@ void Membership::Do(CutReaders order) {
   }
 }
 
+void Membership::Do(FinishReaders order) {
+  for (const TransferId transfer : order.transfers) {
+    data_plane_->transport().FinishTransfer(transfer);
+  }
+}
+
 void Membership::Do(AdmissionDecided decided) {
   std::function<void(Admission)> decide;
   Admission admission{decided.status, nullptr, decided.generation};
@@ -229,14 +236,18 @@ void Membership::Do(AdmissionDecided decided) {
     decide = std::move(waiting->second.decide);
     const auto buffer = buffers_.find(waiting->second.buffer);
     const bool released = waiting->second.released;
+    ReaderReport report = std::move(waiting->second.report);
     admissions_.erase(waiting);
     if (admission.status.ok() && buffer == buffers_.end()) {
       admission.status = absl::UnavailableError("the buffer is gone");
     }
     if (admission.status.ok()) {
       admission.store = buffer->second->store();
-      if (!released) served_[decided.transfer] = {buffer->second};
+      if (!released) served_[decided.transfer] = {.buffer = buffer->second, .report = report};
     }
+    if (!admission.status.ok()) report.what = ReaderReport::What::kRefused;
+    report.refusal = admission.status;
+    Report(std::move(report));
   }
   decide(std::move(admission));
 }

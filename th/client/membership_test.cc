@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -46,6 +47,24 @@ TEST(MembershipTest, LeavingTwiceIsLeavingOnce) {
   ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "trainer")));
   EXPECT_OK(client->Leave());
   EXPECT_OK(client->Leave());
+}
+
+TEST(MembershipTest, ANoticeEndsTheMembershipAtItsDeadline) {
+  TestServer server;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "trainer")));
+  EXPECT_OK(client->Preempt(absl::Now() + absl::Milliseconds(200)));
+  EXPECT_TRUE(client->AwaitEnded(kPatience));
+  ASSERT_OK_AND_ASSIGN(auto again, Client::Join(Rank(server, "trainer")));
+  EXPECT_OK(again->membership());
+  EXPECT_OK(client->Leave());
+}
+
+TEST(MembershipTest, ANoticeInThePastIsRefusedAndChangesNothing) {
+  TestServer server;
+  ASSERT_OK_AND_ASSIGN(auto client, Client::Join(Rank(server, "trainer")));
+  EXPECT_THAT(client->Preempt(absl::Now() - absl::Seconds(1)),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_OK(client->membership());
 }
 
 TEST(MembershipTest, WithoutAServerTheJoinEndsInTimeAndNamesTheAddress) {

@@ -170,6 +170,20 @@ absl::Status ReadRetention(const Given& given, Options& options) {
   return ReadSeconds(given.offload_timeout, "offload_timeout", options.offload_timeout);
 }
 
+absl::StatusOr<th::WhenSeeding> ReadWhenSeeding(int32_t given) {
+  switch (given) {
+    case TH_SEEDING_WAIT:
+      return th::WhenSeeding::kWait;
+    case TH_SEEDING_SKIP:
+      return th::WhenSeeding::kSkip;
+    case TH_SEEDING_COPY:
+      return th::WhenSeeding::kCopy;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("when_seeding is ", given, ", none of TH_SEEDING_WAIT, _SKIP, _COPY"));
+  }
+}
+
 absl::StatusOr<th::UpdateOptions> ReadUpdate(const th_update_options* given) {
   th_update_options read;
   TH_RETURN_IF_ERROR(ReadOptions(given, read));
@@ -177,6 +191,7 @@ absl::StatusOr<th::UpdateOptions> ReadUpdate(const th_update_options* given) {
   TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
   TH_RETURN_IF_ERROR(ReadSeconds(read.drain_timeout, "drain_timeout", options.drain_timeout));
   TH_RETURN_IF_ERROR(ReadRetention(read, options));
+  TH_ASSIGN_OR_RETURN(options.when_seeding, ReadWhenSeeding(read.when_seeding));
   if (read.floor == nullptr) return options;
   TH_ASSIGN_OR_RETURN(options.floor, ReadSequence(read.floor, "floor"));
   return options;

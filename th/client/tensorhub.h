@@ -149,6 +149,8 @@ typedef struct th_unpublish_options {
 #define TH_UNPUBLISH_OPTIONS_INIT \
   { sizeof(th_unpublish_options) }
 
+enum { TH_SEEDING_WAIT = 0, TH_SEEDING_SKIP = 1, TH_SEEDING_COPY = 2 };
+
 typedef struct th_update_options {
   size_t struct_size;
   double timeout;         /* 0: 600 */
@@ -156,6 +158,11 @@ typedef struct th_update_options {
   const char* floor;      /* "#epoch.number": nothing older; NULL: no floor */
   int32_t drop_retained;  /* as th_unpublish_options, of what was held before */
   double offload_timeout; /* 0: 60 */
+  /* While the version is on its way into the group's site. TH_SEEDING_WAIT: receives it as it
+   * comes. _SKIP: ends as not available; with nobody to bring it it does so itself. _COPY:
+   * likewise, but brings it into host memory (offload_limit_bytes) and ends as not available too.
+   */
+  int32_t when_seeding;
 } th_update_options;
 #define TH_UPDATE_OPTIONS_INIT \
   { sizeof(th_update_options) }
@@ -196,8 +203,8 @@ TH_EXPORT th_status th_await_sealed(th_buffer* buffer, double timeout);
 /* Takes the buffer back; TH_OK: it may be written. */
 TH_EXPORT th_status th_unpublish(th_buffer* buffer, const th_unpublish_options* options);
 /* Moves the buffer, on all ranks of the group, to `version`: "latest", a label, or "#epoch.number".
- * *result: {"outcome", "reason", "version", "seconds", "bytes_received", "reroutes", "sources",
- * ...}. */
+ * *result: {"outcome", "reason", "version", "event", "seconds", "bytes_received", "reroutes",
+ * "sources", ...}. */
 TH_EXPORT th_status th_update(th_buffer* buffer, const char* version,
                               const th_update_options* options, th_outcome* outcome, char** result);
 

@@ -1,5 +1,6 @@
 #include "th/client/update_result.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "th/weights/status_macros.h"
@@ -13,6 +14,7 @@ SourceShare ShareOf(const FillSourceReport& report) {
   share.peer = report.peer;
   share.transport = report.transport;
   share.bytes = report.bytes;
+  share.distance = report.distance;
   share.active = report.active;
   share.failure = report.failed && report.failure.empty() ? "failed" : report.failure;
   return share;
@@ -27,6 +29,7 @@ absl::StatusOr<UpdateResult> ComposeUpdateResult(const Call& call) {
   result.outcome = done.outcome;
   result.reason = done.not_available;
   result.info = done.version;
+  result.event = done.event;
   result.resolve = done.resolve;
   result.queue = done.queue;
   result.transfer = done.transfer;
@@ -42,6 +45,35 @@ absl::StatusOr<UpdateResult> ComposeUpdateResult(const Call& call) {
   }
   result.peak_extra_bytes = call.fill.peak_extra_bytes;
   return result;
+}
+
+absl::StatusOr<UpdateResult> ComposeStageResult(const Call& call, uint64_t staged_bytes) {
+  TH_ASSIGN_OR_RETURN(UpdateResult result, ComposeUpdateResult(call));
+  result.beside = true;
+  if (!result.moved()) return result;
+  result.staged_bytes = staged_bytes;
+  result.peak_extra_bytes += staged_bytes;
+  return result;
+}
+
+absl::StatusOr<UpdateResult> ComposeApplyResult(const Call& call, uint64_t staged_bytes) {
+  TH_ASSIGN_OR_RETURN(UpdateResult result, ComposeUpdateResult(call));
+  result.staged_bytes = staged_bytes;
+  result.peak_extra_bytes += staged_bytes;
+  return result;
+}
+
+UpdateResult StagedThenApplied(UpdateResult staged, const UpdateResult& applied) {
+  staged.beside = false;  // the caller waited for both
+  staged.outcome = applied.outcome;
+  staged.info = applied.info;
+  staged.resolve += applied.resolve;
+  staged.queue += applied.queue;
+  staged.transfer += applied.transfer;
+  staged.verify += applied.verify;
+  staged.apply += applied.apply;
+  staged.peak_extra_bytes = std::max(staged.peak_extra_bytes, applied.peak_extra_bytes);
+  return staged;
 }
 
 }  // namespace th

@@ -186,6 +186,35 @@ TEST(VerbsTest, UnpublishMayBeAwaitedByACallback) {
   EXPECT_OK(result);
 }
 
+// ---- waiting for a version
+
+TEST(VerbsTest, ARankWaitsForAVersionUntilItIsPublished) {
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer");
+  Worker rollout = Worker::Make(server, "rollout");
+  absl::StatusOr<VersionInfo> found = absl::UnknownError("not yet");
+  std::thread waiter([&] { found = rollout.client->WaitFor(testing::Label("7"), kPatience); });
+  EXPECT_OK(trainer.PublishAndWait(7));
+  waiter.join();
+  ASSERT_OK(found.status());
+  EXPECT_EQ(found->label.text(), "7");
+}
+
+TEST(VerbsTest, AWaitInVainSaysWhy) {
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer");
+  Worker rollout = Worker::Make(server, "rollout");
+  ASSERT_OK(trainer.PublishAndWait(1));
+  ASSERT_OK(rollout.buffer.Update(Latest()).status());
+  ASSERT_OK(trainer.buffer.Unpublish());
+  ASSERT_OK(trainer.PublishAndWait(2));
+  ASSERT_OK(trainer.client->RollBack(testing::Label("1")).status());
+  EXPECT_THAT(trainer.client->WaitFor(testing::Label("3"), absl::Milliseconds(50)).status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("is not published")));
+  EXPECT_THAT(trainer.client->WaitFor(testing::Label("2"), absl::Milliseconds(50)).status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("withdrawn")));
+}
+
 TEST(VerbsTest, ARefusedAsynchronousCallTellsItsCallbackToo) {
   TestServer server;
   Worker trainer = Worker::Make(server, "trainer");

@@ -5,29 +5,11 @@
 #include "th/client/client_state.h"
 #include "th/client/leave_behind.h"
 #include "th/client/tensor_binding.h"
-#include "th/client/update_result.h"
+#include "th/client/verb_checks.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/weights/utf8.h"
 
 namespace th {
-namespace {
-
-absl::Status NoBuffer() {
-  return absl::FailedPreconditionError("this WeightBuffer is empty (moved from, or never made)");
-}
-
-absl::Status Unanswered(absl::string_view verb) {
-  return absl::DeadlineExceededError(absl::StrCat(verb, " did not end in time"));
-}
-
-// On th-callback, when the call has ended.
-std::function<void(Call&)> ThenHandUpdate(ResultCallback<UpdateResult> done) {
-  return [done = std::move(done)](Call& call) {
-    if (call.progress != nullptr) call.progress->Disable();
-    done(ComposeUpdateResult(call));
-  };
-}
-
-}  // namespace
 
 WeightBuffer::WeightBuffer() = default;
 WeightBuffer::WeightBuffer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -55,6 +37,26 @@ absl::Status WeightBuffer::Publish(int64_t step, PublishOptions options) {
   return Publish(VersionLabel::FromStep(step).text(), std::move(options));
 }
 
+namespace {
+
+// The tensors are the caller's again when it returns OK with bytes; without bytes it is published
+// in place.
+absl::StatusOr<PublishResult> MakeSnapshot(Membership& membership, LocalBuffer& buffer,
+                                           const PublishOptions& options) {
+  PublishResult made;
+  if (options.snapshot == Snapshot::kNone) return made;
+  TH_RETURN_IF_ERROR(membership.CanWait());
+  const absl::Time begin = MonotonicNow();
+  const absl::Status taken = membership.TakeSnapshot(buffer);
+  if (absl::IsResourceExhausted(taken) && options.snapshot_or_in_place) return made;
+  TH_RETURN_IF_ERROR(taken);
+  made.snapshot_bytes = buffer.layout()->bytes();
+  made.snapshot = MonotonicNow() - begin;
+  return made;
+}
+
+}  // namespace
+
 absl::Status WeightBuffer::Publish(absl::string_view label, PublishOptions options) {
   if (impl_ == nullptr) return NoBuffer();
   TH_RETURN_IF_ERROR(impl_->guard.Check());
@@ -67,14 +69,23 @@ absl::Status WeightBuffer::Publish(absl::string_view label, PublishOptions optio
   request.attributes = std::move(options.attributes);
   request.derived_from = options.derived_from;
   request.timeout = options.timeout;
+  absl::MutexLock one_snapshot(&impl_->snapshot_mu);
+  TH_ASSIGN_OR_RETURN(const PublishResult snapshot,
+                      MakeSnapshot(*impl_->membership, *impl_->buffer, options));
+  request.snapshot_bytes = snapshot.snapshot_bytes;
   const auto call = std::make_shared<Call>();
   call->buffer = impl_->buffer->id();
   const uint64_t bytes_sent_before = impl_->buffer->bytes_sent().load();
-  TH_RETURN_IF_ERROR(
+  const absl::Status started =
       impl_->membership->Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
         return session.Publish(id, call->buffer, std::move(request), now);
-      }));
+      });
+  if (!started.ok()) {
+    if (snapshot.snapshot_bytes > 0) impl_->membership->DropSnapshot(*impl_->buffer);
+    return started;
+  }
   absl::MutexLock lock(&impl_->mu);
+  impl_->last_snapshot = snapshot;
   impl_->last_publish = call;
   impl_->last_publish_timeout = options.timeout;
   impl_->bytes_sent_before_publish = bytes_sent_before;
@@ -87,17 +98,20 @@ absl::StatusOr<PublishResult> WeightBuffer::AwaitPublished() {
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
   std::shared_ptr<Call> call;
   absl::Duration timeout;
+  PublishResult result;
   {
     absl::MutexLock lock(&impl_->mu);
     call = impl_->last_publish;
     timeout = impl_->last_publish_timeout;
+    result = impl_->last_snapshot;
   }
   if (call == nullptr) {
     return absl::FailedPreconditionError("nothing was published from this buffer yet");
   }
   if (!call->Wait(timeout)) return Unanswered("publish");
   TH_RETURN_IF_ERROR(call->done.status);
-  return PublishResult{call->done.version};
+  result.version = call->done.version;
+  return result;
 }
 
 absl::Status WeightBuffer::AwaitSealed(absl::Duration timeout) {
@@ -114,14 +128,6 @@ absl::Status WeightBuffer::AwaitSealed(absl::Duration timeout) {
 // ---- unpublish
 
 namespace {
-
-// Of an unpublish or update. Each copy that it waits for gives it its time anew.
-template <typename Options>
-absl::Duration LongestWait(const Options& options) {
-  const absl::Duration once = options.timeout + options.drain_timeout;
-  if (options.on_retention == OnRetention::kDrop) return once;
-  return once + kMaxOffloadsOfOperation * (options.offload_timeout + options.timeout);
-}
 
 absl::StatusOr<std::shared_ptr<Call>> StartUnpublish(Membership& membership, BufferId buffer,
                                                      const UnpublishOptions& options,
@@ -167,63 +173,6 @@ void WeightBuffer::UnpublishAsync(UnpublishOptions options,
   impl_->membership->runtime().callbacks().Post([done, refused] { done(refused); });
 }
 
-// ---- update
-
-namespace {
-
-absl::StatusOr<std::shared_ptr<Call>> StartUpdate(Membership& membership, LocalBuffer& buffer,
-                                                  VersionSelector version, UpdateOptions& options,
-                                                  std::function<void(Call&)> then) {
-  if (!options.form.empty() && options.form != buffer.form()) {
-    return absl::UnimplementedError(absl::StrCat("the buffer holds form ", Quoted(buffer.form()),
-                                                 ", not ", Quoted(options.form),
-                                                 ": conversion between forms does not exist"));
-  }
-  const auto call = std::make_shared<Call>();
-  call->buffer = buffer.id();
-  call->then = std::move(then);
-  if (options.on_progress) {
-    call->progress = std::make_shared<ProgressReporter>(membership.shared_runtime(),
-                                                        std::move(options.on_progress));
-  }
-  UpdateRequest request{.selector = std::move(version),
-                        .floor = options.floor,
-                        .timeout = options.timeout,
-                        .drain_timeout = options.drain_timeout,
-                        .on_retention = options.on_retention,
-                        .offload_timeout = options.offload_timeout};
-  TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
-    return session.Update(id, buffer.id(), std::move(request), now);
-  }));
-  return call;
-}
-
-}  // namespace
-
-absl::StatusOr<UpdateResult> WeightBuffer::Update(VersionSelector version, UpdateOptions options) {
-  if (impl_ == nullptr) return NoBuffer();
-  TH_RETURN_IF_ERROR(impl_->guard.Check());
-  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
-  TH_ASSIGN_OR_RETURN(
-      const std::shared_ptr<Call> call,
-      StartUpdate(*impl_->membership, *impl_->buffer, std::move(version), options, nullptr));
-  const bool finished = call->Wait(LongestWait(options));
-  if (call->progress != nullptr) call->progress->Disable();
-  if (!finished) return Unanswered("update");
-  return ComposeUpdateResult(*call);
-}
-
-void WeightBuffer::UpdateAsync(VersionSelector version, UpdateOptions options,
-                               ResultCallback<UpdateResult> done) {
-  absl::Status refused = impl_ == nullptr ? NoBuffer() : impl_->guard.Check();
-  if (!refused.ok()) return done(refused);  // there is no thread to run it on
-  refused = StartUpdate(*impl_->membership, *impl_->buffer, std::move(version), options,
-                        ThenHandUpdate(done))
-                .status();
-  if (refused.ok()) return;
-  impl_->membership->runtime().callbacks().Post([done, refused] { done(refused); });
-}
-
 // ---- the buffer itself
 
 absl::Status WeightBuffer::Rebind(const std::vector<Tensor>& tensors) {
@@ -263,6 +212,10 @@ uint64_t WeightBuffer::bytes() const {
 
 Digest WeightBuffer::layout_digest() const {
   return impl_ == nullptr ? Digest{} : impl_->buffer->layout()->digest();
+}
+
+uint64_t WeightBuffer::snapshot_bytes() const {
+  return impl_ == nullptr ? 0 : impl_->buffer->snapshot_bytes();
 }
 
 uint64_t WeightBuffer::bytes_sent() const {

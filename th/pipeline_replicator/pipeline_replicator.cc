@@ -7,20 +7,28 @@
 
 namespace th {
 
+SourceReach ReachOf(Distance distance) {
+  return distance == Distance::kOtherSite ? SourceReach::kOtherSite : SourceReach::kNear;
+}
+
 struct PipelineReplicator::Source {
   SourceIndex index;
+  uint32_t window = 0;  // requests that may be unanswered
   absl::Time added_at;
   absl::Time last_heard;  // or when the first of its requests went out after a rest
   absl::Time last_asked;
+  absl::Time waits_since;            // while there are requests
   std::vector<SegmentSet> requests;  // the unanswered part of each, in the order asked
   SegmentSet corrupted;
   absl::Time withheld_until = absl::InfinitePast();  // what is corrupted is not asked again before
   uint64_t bytes = 0;
+  absl::Time let_go_until = absl::InfiniteFuture();  // finite: it was let go
   bool retired = false;
   bool too_corrupt = false;
   bool suspicion_told = false;
   bool told = false;
 
+  bool let_go() const { return let_go_until != absl::InfiniteFuture(); }
   bool Asked(SegmentIndex segment) const {
     return std::any_of(requests.begin(), requests.end(),
                        [&](const SegmentSet& request) { return request.Contains(segment); });
@@ -49,23 +57,42 @@ struct PipelineReplicator::Source {
 };
 
 PipelineReplicator::PipelineReplicator(Spec spec, ReplicatorLimits limits)
-    : spec_(std::move(spec)), limits_(limits), held_(spec_.already_held), sums_(spec_.held_sums) {
+    : spec_(std::move(spec)),
+      limits_(limits),
+      unwanted_(spec_.wanted.has_value() ? spec_.wanted->Complement(spec_.segment_count)
+                                         : SegmentSet()),
+      held_(spec_.already_held),
+      sums_(spec_.held_sums) {
   sums_.resize(spec_.segment_count);
   for (const SegmentRange& range : held_.ranges()) {
     for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) bytes_held_ += LengthOf(i);
   }
   resumed_ = !held_.empty();
+  SegmentSet settled = unwanted_;
+  settled.AddAll(held_);
+  missing_ = spec_.segment_count - std::min(spec_.segment_count, settled.count());
+  MoveWindow(SegmentIndex(0));
 }
 
 PipelineReplicator::~PipelineReplicator() = default;
 
 // ---- sources
 
-void PipelineReplicator::AddSource(SourceIndex source, absl::Time now) {
+void PipelineReplicator::AddSource(SourceIndex source, absl::Time now, SourceReach reach) {
   auto added = std::make_unique<Source>();
   added->index = source;
+  added->window = reach == SourceReach::kOtherSite ? limits_.far_requests_in_flight
+                                                   : limits_.requests_in_flight;
   added->added_at = added->last_heard = added->last_asked = now;
   sources_.insert_or_assign(source, std::move(added));
+}
+
+void PipelineReplicator::LetGoSource(SourceIndex source, absl::Time now) {
+  Source* leaving = Find(source);
+  if (leaving == nullptr || leaving->retired || leaving->let_go()) return;
+  leaving->let_go_until = now + limits_.soft_switch;
+  // What is on its way would be asked of another source, and arrive twice.
+  TH_MUTATE(kGiveBackWhatIsOnItsWay, static_cast<void>(0), leaving->requests.clear());
 }
 
 void PipelineReplicator::RetireSource(SourceIndex source) {
@@ -105,17 +132,36 @@ uint64_t PipelineReplicator::SegmentsPerRequest() const {
 std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(SourceIndex source,
                                                                            absl::Time now) {
   Source* asked = Find(source);
-  if (asked == nullptr || asked->retired || asked->too_corrupt || failed()) return std::nullopt;
-  if (asked->requests.size() >= limits_.requests_in_flight) return std::nullopt;
-  SegmentRange range = held_.FirstMissing(SegmentIndex(0), spec_.segment_count,
-                                          SegmentsPerRequest(), SkipFor(*asked, now));
+  if (asked == nullptr || asked->retired || asked->let_go()) return std::nullopt;
+  if (asked->too_corrupt || failed()) return std::nullopt;
+  if (asked->requests.size() >= asked->window) return std::nullopt;
+  SegmentRange range = held_.FirstMissing(SegmentIndex(0), window_end_.value, SegmentsPerRequest(),
+                                          SkipFor(*asked, now));
   if (range.empty()) range = TailRange(*asked, now);
   if (range.empty()) return std::nullopt;
   // A source at rest was not silent: its time starts with this request.
-  if (asked->requests.empty()) asked->last_heard = now;
+  if (asked->requests.empty()) asked->last_heard = asked->waits_since = now;
   asked->last_asked = now;
   asked->requests.push_back(SegmentSet::FromRanges({range}));
   return Request{range};
+}
+
+void PipelineReplicator::HandleHandedOn(SegmentIndex segment) { MoveWindow(segment); }
+
+// The window reaches from `begin` over as many wanted segments as are kept at a time.
+void PipelineReplicator::MoveWindow(SegmentIndex begin) {
+  window_end_ = SegmentIndex(spec_.segment_count);
+  if (spec_.window_segments == 0) return;
+  uint64_t room = spec_.window_segments;
+  while (begin.value < spec_.segment_count) {
+    const SegmentRange run = unwanted_.FirstMissing(begin, spec_.segment_count, room, SegmentSet());
+    if (run.empty()) return;
+    room -= run.count();
+    begin = run.end;
+    if (room > 0) continue;
+    window_end_ = run.end;
+    return;
+  }
 }
 
 void PipelineReplicator::AllowAgain(SourceIndex source) {
@@ -123,7 +169,7 @@ void PipelineReplicator::AllowAgain(SourceIndex source) {
 }
 
 SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) const {
-  SegmentSet skip;
+  SegmentSet skip = unwanted_;
   for (const auto& [index, other] : sources_) {
     for (const SegmentSet& request : other->requests) skip.AddAll(request);
   }
@@ -140,7 +186,7 @@ SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) con
 bool PipelineReplicator::CanComeFromAnother(const Source& source, SegmentIndex segment) const {
   return std::any_of(sources_.begin(), sources_.end(), [&](const auto& entry) {
     const Source& other = *entry.second;
-    return &other != &source && !other.retired && !other.too_corrupt &&
+    return &other != &source && !other.retired && !other.let_go() && !other.too_corrupt &&
            !other.corrupted.Contains(segment);
   });
 }
@@ -151,7 +197,7 @@ SegmentRange PipelineReplicator::TailRange(const Source& helper, absl::Time now)
   if (!helper.requests.empty() || helper.bytes == 0) return range;
   double longest = 0;
   for (const auto& [index, slow] : sources_) {
-    if (slow.get() == &helper || slow->requests.empty()) continue;
+    if (slow.get() == &helper || slow->requests.empty() || slow->let_go()) continue;
     if (!TakingOverHelps(helper, *slow, now)) continue;
     const SegmentRange candidate = RangeToTakeOver(*slow);
     const double seconds = slow->SecondsFor(slow->SegmentsOutstanding(), now);
@@ -212,7 +258,13 @@ bool PipelineReplicator::HandleDiscarded(SourceIndex source, SegmentIndex segmen
   if (sender == nullptr) return false;
   sender->last_heard = now;
   // What was asked of a retired source still arrives until it is closed.
-  return sender->Answer(segment) || sender->retired;
+  return Answer(*sender, segment, now) || sender->retired;
+}
+
+bool PipelineReplicator::Answer(Source& source, SegmentIndex segment, absl::Time now) {
+  if (!source.Answer(segment)) return false;
+  if (source.requests.empty()) accounts_[source.index].waited += now - source.waits_since;
+  return true;
 }
 
 PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex source,
@@ -224,7 +276,7 @@ PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex
   if (sender == nullptr || segment.value >= spec_.segment_count) return SegmentVerdict::kUnexpected;
   const auto writer = writing_.find(segment);
   const bool wrote = writer != writing_.end() && writer->second == source;
-  const bool answered = sender->Answer(segment);
+  const bool answered = Answer(*sender, segment, now);
   if (!answered && !wrote) return SegmentVerdict::kUnexpected;
   sender->last_heard = now;
   if (held_.Contains(segment)) return SegmentVerdict::kDuplicate;
@@ -240,6 +292,7 @@ PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex
 void PipelineReplicator::Accept(Source& source, SegmentIndex segment, SegmentSum sum) {
   const uint64_t length = LengthOf(segment);
   held_.Add(segment);
+  --missing_;
   sums_[segment.value] = sum;
   bytes_held_ += length;
   source.bytes += length;
@@ -263,7 +316,10 @@ void PipelineReplicator::HandleAlive(SourceIndex source, absl::Time now) {
 }
 
 void PipelineReplicator::HandlePause(absl::Duration pause) {
-  for (auto& [index, source] : sources_) source->last_heard += pause;
+  for (auto& [index, source] : sources_) {
+    source->last_heard += pause;
+    source->waits_since += pause;
+  }
 }
 
 // ---- the root
@@ -275,6 +331,7 @@ void PipelineReplicator::HandleRoot(const Digest& root) {
 }
 
 void PipelineReplicator::CheckRoot() {
+  if (receives_a_part()) return;
   if (!spec_.checksums || !root_.has_value() || !all_received() || failed()) return;
   agreed_ = TH_MUTATE(kTrustTheList, RootOfSums(sums_) == *root_, true);
   if (!agreed_) StartOver();
@@ -290,6 +347,7 @@ void PipelineReplicator::StartOver() {
   }
   held_.Clear();
   bytes_held_ = 0;
+  missing_ = spec_.segment_count;
   contributors_.clear();
   resumed_ = false;
 }
@@ -306,11 +364,13 @@ std::vector<PipelineReplicator::LostSource> PipelineReplicator::PollLost(absl::T
     if (source->told || source->retired) continue;
     const absl::Duration silent_for = now - source->last_heard;
     const bool silent = !source->requests.empty() && silent_for >= limits_.silence;
-    if (!silent && !source->too_corrupt) continue;
+    const bool done = source->let_go() && (source->requests.empty() || now >= source->let_go_until);
+    if (!silent && !done && !source->too_corrupt) continue;
     source->told = true;
     lost.push_back({.source = index,
                     .corrupt = source->too_corrupt,
-                    .silent_for = source->too_corrupt ? absl::ZeroDuration() : silent_for});
+                    .silent_for = source->too_corrupt ? absl::ZeroDuration() : silent_for,
+                    .let_go = source->let_go()});
     RetireSource(index);
   }
   return lost;
@@ -332,6 +392,8 @@ absl::Time PipelineReplicator::NextDeadline() const {
   for (const auto& [index, source] : sources_) {
     if (source->told || source->retired) continue;
     if (source->too_corrupt) return absl::InfinitePast();
+    if (source->let_go() && source->requests.empty()) return absl::InfinitePast();
+    next = std::min(next, source->let_go_until);
     if (!source->requests.empty()) next = std::min(next, source->last_heard + limits_.silence);
   }
   return next;
@@ -339,20 +401,32 @@ absl::Time PipelineReplicator::NextDeadline() const {
 
 // ---- state
 
-bool PipelineReplicator::all_received() const {
-  return spec_.segment_count == 0 ||
-         held_.ContainsAll({SegmentIndex(0), SegmentIndex(spec_.segment_count)});
-}
+bool PipelineReplicator::all_received() const { return missing_ == 0; }
 
 bool PipelineReplicator::complete() const {
-  return all_received() && TH_MUTATE(kCompleteWithoutRoot, (!spec_.checksums || agreed_), true);
+  const bool agrees = !spec_.checksums || receives_a_part() || agreed_;
+  return all_received() && TH_MUTATE(kCompleteWithoutRoot, agrees, true);
 }
 
-bool PipelineReplicator::failed() const { return root_mismatches_ > limits_.root_mismatches; }
+bool PipelineReplicator::failed() const {
+  const uint32_t allowed = spec_.window_segments > 0 ? 0 : limits_.root_mismatches;
+  return root_mismatches_ > allowed;
+}
 
 uint64_t PipelineReplicator::bytes_from(SourceIndex source) const {
   const auto it = accounts_.find(source);
   return it == accounts_.end() ? 0 : it->second.bytes;
+}
+
+absl::Duration PipelineReplicator::waited_for(SourceIndex source, absl::Time now) const {
+  const auto account = accounts_.find(source);
+  absl::Duration waited =
+      account == accounts_.end() ? absl::ZeroDuration() : account->second.waited;
+  const Source* waiting = Find(source);
+  if (waiting != nullptr && !waiting->requests.empty()) {
+    waited += std::max(now - waiting->waits_since, absl::ZeroDuration());
+  }
+  return waited;
 }
 
 uint32_t PipelineReplicator::corrupt_from(SourceIndex source) const {

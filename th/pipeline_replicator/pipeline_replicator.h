@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/topology/location.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
@@ -41,6 +42,9 @@ using SourceIndex = StrongInt<struct SourceIndexTag, uint32_t>;
 struct ReplicatorLimits {
   uint64_t request_bytes = uint64_t{4} << 20;  // of one pull request
   uint32_t requests_in_flight = 4;             // at one source
+  // At a source of another site, where an answer takes its way: 128 MiB under way are 10 Gbit/s
+  // over 100 ms there and back, and 36 Gbit/s over 30 ms; the usual 16 MiB would be 1.3 and 4.5.
+  uint32_t far_requests_in_flight = 32;
   // A source that has sent neither segment nor keep-alive for this long is lost.
   absl::Duration silence = absl::Milliseconds(400);
   // A source is given up with this many segments that failed their sum.
@@ -53,7 +57,13 @@ struct ReplicatorLimits {
   // How long a source may sit on a request before an idle, faster one is asked for the same (the
   // tail).
   absl::Duration tail_patience = absl::Milliseconds(50);
+  // For a source that was let go to end what it has begun to send.
+  absl::Duration soft_switch = absl::Seconds(1);
 };
+
+// How far away a source is, which decides how much is asked of it at once.
+enum class SourceReach : uint8_t { kNear, kOtherSite };
+SourceReach ReachOf(Distance distance);
 
 class PipelineReplicator {
  public:
@@ -64,14 +74,24 @@ class PipelineReplicator {
     bool checksums = true;              // false: sums are not compared and no root is awaited
     SegmentSet already_held;            // checked before (a resumed fill), with their sums
     std::vector<SegmentSum> held_sums;  // by segment; empty or segment_count long
+    // What is received at all; none: everything. A part cannot be compared with the root: it is
+    // complete once each of its segments has matched its own sum.
+    std::optional<SegmentSet> wanted;
+    // The fill hands on what it receives, in canonical order, and keeps this many segments at a
+    // time (HandleHandedOn makes room). 0: it keeps all.
+    uint64_t window_segments = 0;
   };
   PipelineReplicator(Spec spec, ReplicatorLimits limits);
   ~PipelineReplicator();
 
-  // Sources come and go. Retiring one gives back what was requested of it; nothing more is asked or
-  // wanted from it, but the segment that it is writing just now stays its own. Removing one gives
-  // that back too: call it once nothing of it can touch the buffer any more.
-  void AddSource(SourceIndex source, absl::Time now);
+  // Sources come and go. Letting one go asks nothing new of it, and what was asked stays its own:
+  // the owner tells it to send no more than it has begun, and removes it when it has. PollLost
+  // names it once it owes nothing, is silent, or soft_switch is over. Retiring one gives back what
+  // was requested of it; nothing more is asked or wanted from it, but the segment that it is
+  // writing just now stays its own. Removing one gives that back too: call it once nothing of it
+  // can touch the buffer any more.
+  void AddSource(SourceIndex source, absl::Time now, SourceReach reach = SourceReach::kNear);
+  void LetGoSource(SourceIndex source, absl::Time now);
   void RetireSource(SourceIndex source);
   void RemoveSource(SourceIndex source);
 
@@ -83,6 +103,9 @@ class PipelineReplicator {
   };
   // Time alone may make something more to be asked (another_source_wait, the tail): poll again.
   std::optional<Request> PollRequest(SourceIndex source, absl::Time now);
+  // Everything wanted before `segment` has been handed on, and its room is free. With a window
+  // only.
+  void HandleHandedOn(SegmentIndex segment);
   // Nobody else can serve: what was corrupt from `source` may be asked of it again at once.
   void AllowAgain(SourceIndex source);
 
@@ -108,18 +131,20 @@ class PipelineReplicator {
   // This process itself did not run for so long (stopped, starved): no source is blamed for that.
   void HandlePause(absl::Duration pause);
 
-  // The authority's root. A list that disagrees starts the fill over (bounded): nothing is held.
+  // The authority's root. A list that disagrees starts the fill over (bounded): nothing is held. A
+  // fill with a window cannot start over: it fails.
   void HandleRoot(const Digest& root);
   // How often the fill started over. The owner forgets what it serves whenever this rises.
   uint32_t rounds_restarted() const { return root_mismatches_; }
 
-  // Sources that are lost by now: silent, or with too many corrupt segments, or the only one behind
-  // a list that disagreed with the root (then possibly removed before). Each is told once and is
-  // retired by that; the owner closes and removes it.
+  // Sources that are lost by now, or were let go and are done: silent, or with too many corrupt
+  // segments, or the only one behind a list that disagreed with the root (then possibly removed
+  // before). Each is told once and is retired by that; the owner closes and removes it.
   struct LostSource {
     SourceIndex source;
     bool corrupt = false;
     absl::Duration silent_for;
+    bool let_go = false;  // before: no failure, it is closed and that is all
     friend bool operator==(const LostSource&, const LostSource&) = default;
   };
   std::vector<LostSource> PollLost(absl::Time now);
@@ -136,14 +161,18 @@ class PipelineReplicator {
 
   const SegmentSet& held() const { return held_; }
   bool all_received() const;
-  // All received and, with checksums, the root known and in agreement.
+  // All received and, with checksums and the whole shard, the root known and in agreement.
   bool complete() const;
+  bool receives_a_part() const { return !unwanted_.empty(); }
   // The list was wrong too often. The fill cannot end well.
   bool failed() const;
   uint64_t bytes_held() const { return bytes_held_; }
   uint64_t corrupt_segments() const { return corrupt_segments_; }
   uint64_t bytes_from(SourceIndex source) const;    // accepted; kept after the source is gone
   uint32_t corrupt_from(SourceIndex source) const;  // likewise
+  // How long something asked of it was outstanding, in all; likewise. With bytes_from: its pace
+  // while it was what this fill waited for.
+  absl::Duration waited_for(SourceIndex source, absl::Time now) const;
   // The sum of a held segment, as the publisher made it.
   SegmentSum SumOf(SegmentIndex segment) const { return sums_[segment.value]; }
   const std::vector<SegmentSum>& sums() const { return sums_; }
@@ -153,11 +182,13 @@ class PipelineReplicator {
   struct Account {
     uint64_t bytes = 0;
     uint32_t corrupt_segments = 0;
+    absl::Duration waited;  // up to when nothing asked of it was outstanding for the last time
   };
 
   Source* Find(SourceIndex source);
   const Source* Find(SourceIndex source) const;
   uint64_t LengthOf(SegmentIndex segment) const;
+  void MoveWindow(SegmentIndex begin);
   uint64_t SegmentsPerRequest() const;
   // What `source` must not be asked for now: asked or being written elsewhere, or bad from here.
   SegmentSet SkipFor(const Source& source, absl::Time now) const;
@@ -167,11 +198,15 @@ class PipelineReplicator {
   bool TakingOverHelps(const Source& helper, const Source& slow, absl::Time now) const;
   void Accept(Source& source, SegmentIndex segment, SegmentSum sum);
   void CountCorrupt(Source& source, SegmentIndex segment, absl::Time now);
+  bool Answer(Source& source, SegmentIndex segment, absl::Time now);
   void CheckRoot();
   void StartOver();
 
   const Spec spec_;
   const ReplicatorLimits limits_;
+  const SegmentSet unwanted_;
+  uint64_t missing_ = 0;     // wanted and not held
+  SegmentIndex window_end_;  // nothing from here on is asked for yet
   SegmentSet held_;
   std::vector<SegmentSum> sums_;
   uint64_t bytes_held_ = 0;

@@ -74,6 +74,21 @@ TEST_F(PipelineReplicatorTest, AsksInCanonicalOrderUpToTheWindow) {
   EXPECT_THAT(Ask(kA), ElementsAre(R(0, 4), R(4, 8), R(8, 12), R(12, 16)));
 }
 
+TEST_F(PipelineReplicatorTest, ASourceOfAnotherSiteIsAskedMoreAtOnceAndNotWithoutEnd) {
+  ReplicatorLimits limits = SmallRequests();
+  limits.far_requests_in_flight = 6;
+  PipelineReplicator fill(SpecOf(kSegments), limits);
+  const auto asked = [&](SourceIndex source) {
+    size_t requests = 0;
+    while (fill.PollRequest(source, At(0)).has_value()) ++requests;
+    return requests;
+  };
+  fill.AddSource(kA, At(0), ReachOf(Distance::kOtherSite));
+  EXPECT_EQ(asked(kA), 6u);
+  fill.AddSource(kB, At(0), ReachOf(Distance::kSameSite));
+  EXPECT_EQ(asked(kB), 2u);  // what is left; never more than four
+}
+
 TEST_F(PipelineReplicatorTest, AnsweredRequestOpensTheWindow) {
   fill_.AddSource(kA, At(0));
   Ask(kA);
@@ -325,6 +340,64 @@ TEST_F(PipelineReplicatorTest, DiscardedSegmentAnswersItsRequest) {
   EXPECT_THAT(Ask(kA), ElementsAre(R(3, 4)));  // nobody has it, so it is asked again
 }
 
+// ---- letting go
+
+TEST_F(PipelineReplicatorTest, WhatWasAskedOfASourceThatIsLetGoIsAskedOfNobodyElse) {
+  fill_.AddSource(kA, At(0));
+  fill_.AddSource(kB, At(0));
+  ASSERT_THAT(Ask(kA), ElementsAre(R(0, 4), R(4, 8), R(8, 12), R(12, 16)));
+  fill_.LetGoSource(kA, At(0));
+  EXPECT_THAT(Ask(kB), ElementsAre(R(16, 20), R(20, 24), R(24, 28), R(28, 32)));
+  EXPECT_TRUE(fill_.BeginSegment(kA, S(0)));
+  EXPECT_EQ(Give(kA, 0), Verdict::kAccepted);
+  EXPECT_THAT(Ask(kA), IsEmpty());
+  EXPECT_EQ(fill_.bytes_from(kA), kSegmentBytes);
+}
+
+TEST_F(PipelineReplicatorTest, WhatASourceThatIsLetGoHasNotSentIsAskedOfOthersOnceItIsRemoved) {
+  fill_.AddSource(kA, At(0));
+  Ask(kA);
+  Give(kA, 0);
+  fill_.LetGoSource(kA, At(0));
+  fill_.RemoveSource(kA);
+  fill_.AddSource(kB, At(0));
+  EXPECT_THAT(Ask(kB), ElementsAre(R(1, 5), R(5, 9), R(9, 13), R(13, 17)));
+}
+
+TEST_F(PipelineReplicatorTest, SourceThatIsLetGoAndOwesNothingIsNamedAndNotBlamed) {
+  fill_.AddSource(kA, At(0));
+  fill_.LetGoSource(kA, At(5));
+  EXPECT_EQ(fill_.NextDeadline(), absl::InfinitePast());
+  EXPECT_THAT(fill_.PollLost(At(5)),
+              ElementsAre(PipelineReplicator::LostSource{
+                  .source = kA, .silent_for = absl::Milliseconds(5), .let_go = true}));
+  EXPECT_THAT(fill_.PollLost(At(5)), IsEmpty());
+}
+
+TEST_F(PipelineReplicatorTest, SourceThatIsLetGoHasUntilTheEndOfTheSoftSwitch) {
+  fill_.AddSource(kA, At(0));
+  Ask(kA);
+  fill_.LetGoSource(kA, At(0));
+  fill_.HandleAlive(kA, At(900));
+  EXPECT_THAT(fill_.PollLost(At(999)), IsEmpty());
+  EXPECT_EQ(fill_.NextDeadline(), At(1000));
+  EXPECT_THAT(fill_.PollLost(At(1000)),
+              ElementsAre(PipelineReplicator::LostSource{
+                  .source = kA, .silent_for = absl::Milliseconds(100), .let_go = true}));
+  fill_.AddSource(kB, At(1000));
+  EXPECT_EQ(Ask(kB, At(1000)).front(), R(0, 4));
+}
+
+TEST_F(PipelineReplicatorTest, SilentSourceThatIsLetGoIsNotWaitedFor) {
+  fill_.AddSource(kA, At(0));
+  Ask(kA);
+  fill_.LetGoSource(kA, At(0));
+  EXPECT_EQ(fill_.NextDeadline(), At(400));
+  EXPECT_THAT(fill_.PollLost(At(400)),
+              ElementsAre(PipelineReplicator::LostSource{
+                  .source = kA, .silent_for = absl::Milliseconds(400), .let_go = true}));
+}
+
 // ---- the tail
 
 class TailTest : public PipelineReplicatorTest {
@@ -341,6 +414,11 @@ class TailTest : public PipelineReplicatorTest {
 
 TEST_F(TailTest, IdleSourceTakesOverTheEndOfASlowOne) {
   EXPECT_THAT(Ask(kB, At(200)), ElementsAre(R(28, 32)));
+}
+
+TEST_F(TailTest, NothingIsTakenOverFromASourceThatWasLetGo) {
+  fill_.LetGoSource(kA, At(200));
+  EXPECT_THAT(Ask(kB, At(200)), IsEmpty());
 }
 
 TEST_F(TailTest, SourceAskedJustNowIsGivenTime) { EXPECT_THAT(Ask(kB, At(140)), IsEmpty()); }
@@ -612,6 +690,25 @@ TEST_P(RandomFillTest, EndsWithEverySegmentAccountedOnce) {
   EXPECT_EQ(bytes, kSegments * kSegmentBytes);
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomFillTest, ::testing::Range(1u, 11u));
+
+TEST_F(PipelineReplicatorTest, ASourceIsWaitedForWhileSomethingAskedOfItIsOutstanding) {
+  fill_.AddSource(kA, At(0));
+  EXPECT_EQ(fill_.waited_for(kA, At(50)), absl::ZeroDuration()) << "nothing was asked";
+  ASSERT_TRUE(fill_.PollRequest(kA, At(100)).has_value());
+  EXPECT_EQ(fill_.waited_for(kA, At(130)), absl::Milliseconds(30));
+  fill_.HandlePause(absl::Milliseconds(10));  // this process did not run
+  EXPECT_EQ(fill_.waited_for(kA, At(130)), absl::Milliseconds(20));
+  Give(kA, 0, At(140));
+  Give(kA, 1, At(140));
+  Give(kA, 2, At(150));
+  EXPECT_EQ(fill_.waited_for(kA, At(160)), absl::Milliseconds(50)) << "one is still to come";
+  Give(kA, 3, At(160));
+  EXPECT_EQ(fill_.waited_for(kA, At(500)), absl::Milliseconds(50));
+  ASSERT_TRUE(fill_.PollRequest(kA, At(500)).has_value());
+  EXPECT_EQ(fill_.waited_for(kA, At(505)), absl::Milliseconds(55));
+  fill_.RemoveSource(kA);
+  EXPECT_EQ(fill_.waited_for(kA, At(900)), absl::Milliseconds(50));
+}
 
 }  // namespace
 }  // namespace th

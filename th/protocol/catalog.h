@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/protocol/cost.h"
+#include "th/protocol/event.h"
 #include "th/protocol/messages.h"
 
 namespace th {
@@ -26,6 +28,9 @@ struct CatalogRank {
   absl::Duration since_heard;
   uint32_t readers = 0;           // that the server has assigned to it
   std::vector<RankName> sources;  // that it is filling from
+  uint64_t snapshot_bytes = 0;    // of host memory that it is published from, not in place
+  // Until the end of its notice (see Preempt). Infinite: it has none.
+  absl::Duration leaves_in = absl::InfiniteDuration();
 };
 
 // A group that holds, fills or publishes one version in one form.
@@ -33,10 +38,16 @@ struct CatalogReplica {
   std::string group;
   std::string buffer_name;
   std::string form;
-  std::string state;  // "publishing", "published", "filling", "complete", "draining"
+  std::string state;  // "publishing", "published", "filling", "complete", "leaving", "draining"
   bool publisher = false;
-  bool temporary = false;  // an offloaded copy of a retained version
+  // A copy in host memory: of a retained version, to seed a site, or a staged version.
+  bool temporary = false;
+  bool seed = false;  // of those, a copy to seed a site
   std::vector<CatalogRank> ranks;
+  // The operation that is under way, if any.
+  EventId event;
+  OperationKind operation = OperationKind::kPublish;  // meaningless without `event`
+  absl::Duration operation_since;                     // its first rank asked
 };
 
 struct CatalogVersion {
@@ -58,6 +69,7 @@ struct CatalogModel {
   std::map<std::string, uint32_t> keep_latest_of_form;
   std::vector<CatalogVersion> versions;  // newest first
   std::vector<CatalogReplica> idle;      // groups with registered buffers that hold nothing
+  ModelTotals totals;                    // since the server's start
 };
 
 struct Catalog {

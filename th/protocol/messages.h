@@ -17,6 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/protocol/capability.h"
+#include "th/protocol/cost.h"
+#include "th/protocol/event.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
@@ -71,7 +73,7 @@ enum class NotAvailableReason : uint8_t {
   kGone = 2,          // known, but nobody holds it any more
   kLost = 3,          // known from before a restart of the server, and nobody announced it
   kWithdrawn = 4,     // a roll-back withdrew it
-  kSeeding = 5,       // reserved: on its way into this site
+  kSeeding = 5,       // on its way into the caller's site; only where the caller asked to skip
   kBehindFloor = 6,   // what is there is older than the caller's floor
 };
 
@@ -110,6 +112,9 @@ struct FinishedOperation {
   // `version`, which is retained: each rank copies its shard into an offload buffer, then the group
   // asks again. With an error: some rank has no room for that.
   bool offload_first = false;
+  // Update, not available (kSeeding): each rank copies its shard of `version` into host memory in
+  // the background, as the seed of its site, and its buffer stays as it is meanwhile.
+  bool seed_copy = false;
 };
 
 struct AnnouncedBuffer {
@@ -122,8 +127,17 @@ struct AnnouncedBuffer {
   BufferGeneration generation;
   std::optional<HeldVersion> held;  // readable by others right now
   std::optional<FinishedOperation> last_finished;
-  // A temporary copy of a retained version, in host memory, until OffloadReleased.
+  // A temporary copy in host memory, until OffloadReleased: of a retained version, or with `seed`
+  // of one that the group brings into its site.
   bool offload = false;
+  bool seed = false;
+  // A temporary copy in spare host memory of the version that the worker's buffer of this name is
+  // to move to next; empty: it is none. Such a buffer never counts as what keeps a retained
+  // version.
+  std::string staged_for;
+  // Of a streaming reader: what it receives is handed on and not kept, so it is never a source and
+  // never a copy.
+  bool keeps_nothing = false;
 };
 
 struct ResumeClaim {  // an earlier membership of this rank that the worker still lives in
@@ -145,6 +159,8 @@ struct JoinRequest {
   std::string credentials;           // opaque; unused until authentication exists
   std::optional<ResumeClaim> resume;
   std::vector<AnnouncedBuffer> buffers;  // with resume: everything registered
+  // It has a notice and leaves in so long (see Preempt). Infinite: it stays.
+  absl::Duration leaves_in = absl::InfiniteDuration();
 };
 
 // Answered by BufferRegistered, preceded by LayoutWanted when the server lacks the layout.
@@ -161,6 +177,12 @@ enum class OnRetention : uint8_t {
   kOffload = 2,  // copies it to host memory first; without room it fails, and nothing was touched
 };
 inline constexpr absl::Duration kDefaultOffloadTimeout = absl::Seconds(60);
+// What an update does while its version is on its way into the group's site, which nobody there
+// holds whole. A group is in a site when all its ranks are; one that is in none waits.
+//   kWait: it is filled as the bytes come.
+//   kSkip: it ends as not available (kSeeding). With nobody to bring the version it does so itself.
+//   kCopy: likewise, but brings it into host memory while the buffers are served as they are.
+enum class WhenSeeding : uint8_t { kWait = 1, kSkip = 2, kCopy = 3 };
 // An operation is put off by so many copies at most: each time whoever else held the version has
 // left it meanwhile.
 inline constexpr uint32_t kMaxOffloadsOfOperation = 3;
@@ -180,12 +202,16 @@ struct StartOperation {
   Attributes attributes;
   // The version this is a derived form of (a holder publishes another form of what it received).
   std::optional<VersionSequence> derived_from;
+  // Host memory that the publication is served from, a copy of what the caller may write meanwhile;
+  // 0: it is served in place.
+  uint64_t snapshot_bytes = 0;
   // unpublish, update: end with offload_first rather than take away the last replica of a retained
   // version. An unpublish then begins with OperationResolved.
   bool keep_retained = false;
   // update
   VersionSelector selector = LatestVersion{};
   VersionSequence floor;  // answer with nothing older than this
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   // update, sent again after a server restart: what the old server had resolved for this operation
   std::optional<VersionInfo> resolved;
 };
@@ -203,19 +229,32 @@ struct ShardSealed {
   Digest root;
 };
 
-// At most one a second and buffer, and at each end.
+// What one source gave a reader since it was told last, and how long the reader had something asked
+// of it meanwhile. A source that waits for its own counts as one that gives nothing: the server
+// knows what that one receives.
+struct SourcePace {
+  BufferAddress source;
+  uint64_t bytes = 0;  // of segments received and checked
+  absl::Duration waited;
+  friend bool operator==(const SourcePace&, const SourcePace&) = default;
+};
+inline constexpr size_t kMaxPacesTold = 4;  // of one FillProgress
+
+// At most one a second and buffer, and at each end; the first once its paces say something.
 struct FillProgress {
   OperationKey key;
   VersionSequence version;
-  SegmentSet segments;  // received and checked
+  SegmentSet segments;                 // received and checked
+  std::vector<SourcePace> paces = {};  // of sources in use; at most kMaxPacesTold
 };
 
 // update: this rank's shard is received, checked and agrees with the root. unpublish: this rank's
 // buffer is drained (`readers_cut`: readers that did not let go by the deadline).
-// publish: sent by nobody.
+// publish: sent by nobody. `cost` is for people alone: no decision hangs on it.
 struct RankDone {
   OperationKey key;
   uint32_t readers_cut = 0;
+  RankCost cost;
 };
 
 // This rank's part ended badly; ends the operation for the whole group, naming this rank.
@@ -294,11 +333,16 @@ struct RunCommand {
 
 struct Heartbeat {};
 struct Leave {};  // a clean end: what this worker holds is gone for others
+// A notice: this worker leaves in `deadline`, as a spot machine does that is taken back. It gets no
+// new reader and keeps only those who have nobody else.
+struct Preempt {
+  absl::Duration deadline;  // above zero; from the receipt on
+};
 
 using WorkerMessage =
     std::variant<JoinRequest, RegisterBuffer, LayoutUpload, StartOperation, ReadyToFill,
                  ShardSealed, FillProgress, RankDone, RankFailed, SourceFailed, BufferReset,
-                 UnregisterBuffer, RunCommand, Heartbeat, Leave, SourceSuspected>;
+                 UnregisterBuffer, RunCommand, Heartbeat, Leave, SourceSuspected, Preempt>;
 
 // ---------------------------------------------------------------------------------------------
 // Server to worker
@@ -337,6 +381,7 @@ struct OperationResolved {
   OperationKey key;
   VersionInfo version;
   std::optional<Digest> root;  // of this rank's shard, when sealed
+  EventId event;               // names the operation in what is logged and told
 };
 
 struct AssignedSource {
@@ -358,6 +403,7 @@ struct AssignSources {
   VersionSequence version;
   std::vector<AssignedSource> sources;
   std::string why_empty;
+  EventId event;
 };
 
 // The root of a shard became known (the publisher sealed it).
@@ -377,6 +423,8 @@ struct OperationFinished {
   VersionInfo version;
   Lineage lineage;             // publish and update: what the group knows from here on
   bool offload_first = false;  // see FinishedOperation
+  bool seed_copy = false;      // likewise
+  EventId event;
 };
 
 // What this buffer published cannot stay: its content differs from what the version is known to
@@ -402,7 +450,8 @@ struct CommandFinished {
   Lineage lineage;
 };
 
-// Nothing needs this offload buffer any more: others hold its version, or it is not retained now.
+// Nothing needs this offload buffer any more: others hold its version, it is not retained now, or
+// the site that it seeds has it otherwise.
 // The rank lets its readers go (within its drain time), unregisters it and frees its memory.
 struct OffloadReleased {
   BufferId buffer;

@@ -37,26 +37,33 @@ SchedulerHolder HolderOf(const Turn& turn, const Shard& shard, const BufferAddre
           .complete = buffer.content->complete,
           .publisher = buffer.content->publisher,
           .available = IsCandidate(buffer),
-          .suspected = silent || turn.now < worker.suspected_until,
+          .suspected = silent || IsSuspected(worker, turn.now),
+          .leaving = worker.leaving(),
           .segments_held =
               buffer.content->complete ? buffer.segment_count : buffer.content->segments.count(),
+          .segments = buffer.segment_count,
           .readers = ReaderCount(shard, address),
           .sources = SourcesOf(shard, address)};
 }
 
-// The best candidates of each of `places`, to which the reader belongs, and everybody above them:
-// enough to see every cycle and every chain that a choice among them could make.
-SchedulerSnapshot SnapshotOf(const Turn& turn, const Shard& shard,
-                             const std::vector<std::string>& places, size_t excluded) {
+// The best candidates of each of `places`, to which the reader belongs, what its own worker holds,
+// and everybody above them: enough to see every cycle and every chain that a choice among them
+// could make.
+SchedulerSnapshot SnapshotOf(const Turn& turn, const Buffer& reader,
+                             const std::vector<std::string>& places, size_t room_a_place) {
+  const Shard& shard = *reader.shard;
   absl::flat_hash_set<BufferAddress> seen;
   std::vector<BufferAddress> frontier;
   const auto visit = [&](const BufferAddress& address) {
     if (seen.insert(address).second) frontier.push_back(address);
   };
+  for (const auto& [id, own] : reader.worker->buffers) {
+    if (own.shard == &shard && own.indexed.has_value()) visit(own.address);
+  }
   for (const std::string& place : places) {
     auto found = shard.candidates.find(place);
     if (found == shard.candidates.end()) continue;
-    size_t room = kMaxCandidatesPerPlace + excluded + 1;
+    size_t room = room_a_place;
     for (const CandidateKey& key : found->second) {
       if (room-- == 0) break;
       visit(key.buffer);
@@ -79,27 +86,38 @@ bool StillApplies(const Shard& shard, const Exclusion& exclusion) {
   return found != shard.holders.end() && found->second->generation == exclusion.generation;
 }
 
-std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer, bool retry) {
+// `beside`: a source that is not to be among them; or none.
+std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer, bool retry,
+                                    const BufferAddress* beside = nullptr) {
   const Shard& shard = *buffer.shard;
   SchedulerDemand demand{.reader = buffer.address, .location = buffer.worker->location};
+  if (beside != nullptr) demand.excluded.push_back(*beside);
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     const bool again =
         TH_MUTATE(kForgetFailedSources, retry && exclusion.retry_at <= turn.now, true);
     if (!again && StillApplies(shard, exclusion)) demand.excluded.push_back(exclusion.source);
   }
   const SchedulerLimits& limits = turn.state.limits.scheduler;
-  const auto among = [&](const std::vector<std::string>& places) {
-    return Schedule(SnapshotOf(turn, shard, places, demand.excluded.size()), demand, limits);
+  const size_t usual = kMaxCandidatesPerPlace + demand.excluded.size() + 1;
+  const auto among = [&](const std::vector<std::string>& places, size_t room) {
+    return Schedule(SnapshotOf(turn, buffer, places, room), demand, limits);
   };
   // A source in the reader's own rack that is at no limit comes before all that are not, so that
   // those need not be looked at: with the chains above them they are most of the work.
   if (limits.policy == SchedulerPolicy::kNearest) {
-    std::vector<SchedulerChoice> near = among(NearPlacesOf(demand.location));
+    std::vector<SchedulerChoice> near = among(NearPlacesOf(demand.location), usual);
     const bool best =
         !near.empty() && near.front().distance <= Distance::kSameRack && !near.front().at_limit;
     if (best) return near;
   }
-  return among(PlacesOf(demand.location));
+  std::vector<SchedulerChoice> choices = among(PlacesOf(demand.location), usual);
+  // All that were looked at in its own site may fill from it: before it crosses over to another,
+  // more are.
+  const bool crosses = limits.policy == SchedulerPolicy::kNearest && !choices.empty() &&
+                       choices.front().distance == Distance::kOtherSite;
+  const auto site = shard.candidates.find(SitePlaceOf(demand.location));
+  if (!crosses || site == shard.candidates.end() || site->second.size() <= usual) return choices;
+  return among(PlacesOf(demand.location), kMaxCandidatesBeforeCrossing + demand.excluded.size());
 }
 
 AssignedSource DescribeSource(const Turn& turn, const Buffer& reader, const Buffer& source,
@@ -120,13 +138,19 @@ AssignedSource DescribeSource(const Turn& turn, const Buffer& reader, const Buff
               MintCapability(DeriveWorkerKey(turn.state.secret, source.address.worker), claims)};
 }
 
+// The update that the buffer fills in: there is no fill without one.
+Transaction& OperationOf(const Buffer& buffer) {
+  return buffer.replica->pending.at(buffer.fill->operation);
+}
+
 AssignSources NewAssignment(Turn& turn, Buffer& buffer) {
-  turn.state.last_assignment = turn.state.last_assignment.Next();
-  buffer.fill->assignment = turn.state.last_assignment;
+  Transaction& transaction = OperationOf(buffer);
+  buffer.fill->assignment = AssignmentOf(transaction.event, ++transaction.assignments);
   buffer.fill->confirmed = false;
   return {.key = {buffer.address.buffer, buffer.fill->operation},
           .assignment = buffer.fill->assignment,
-          .version = buffer.content->version};
+          .version = buffer.content->version,
+          .event = transaction.event};
 }
 
 void TellSources(Turn& turn, Buffer& buffer) {
@@ -139,6 +163,20 @@ void TellSources(Turn& turn, Buffer& buffer) {
   buffer.fill->told_empty = message.sources.empty();
   if (message.sources.empty()) message.why_empty = "its sources have not come back yet";
   Send(turn, *buffer.worker, std::move(message));
+}
+
+// Another assignment than the fill's first.
+void NoteReroute(Turn& turn, const Buffer& buffer) {
+  const Shard& shard = *buffer.shard;
+  std::string names;
+  for (const BufferAddress& source : SourcesOf(shard, buffer.address)) {
+    auto found = shard.holders.find(source);
+    if (found == shard.holders.end()) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", NameOf(*found->second).ToString());
+  }
+  Note(turn, shard.version->model->key,
+       {EventKind::kRerouted, OperationOf(buffer).event, NameOf(buffer).ToString()},
+       absl::StrCat("fills ", shard.version->info.ToString(), " from ", names, " now"));
 }
 
 void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>& choices) {
@@ -156,7 +194,11 @@ void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>&
   SetSources(turn, shard, buffer.address, std::move(sources));
   Reindex(turn, buffer);
   ++turn.state.counters.assignments;
+  // Who only waited for a first source is not re-routed.
+  const bool waited = buffer.fill->told_empty && buffer.fill->exclusions.empty();
+  const bool again = buffer.fill->assignment != AssignmentId() && !waited;
   TellSources(turn, buffer);
+  if (again) NoteReroute(turn, buffer);
 }
 
 bool IsSpent(const Exclusion& exclusion) {
@@ -178,7 +220,8 @@ bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
   for (const auto& [address, holder] : shard.holders) {
     if (address == buffer.address || holder->content->complete || holder->content->refused)
       continue;
-    if (holder->replica->phase != ReplicaPhase::kFilling) continue;
+    const Replica& replica = *holder->replica;
+    if (replica.phase != ReplicaPhase::kFilling || replica.keeps_nothing) continue;
     if (!SourcesOf(shard, address).empty() && !WouldCycle(shard, buffer.address, address) &&
         !std::any_of(
             buffer.fill->exclusions.begin(), buffer.fill->exclusions.end(),
@@ -189,13 +232,17 @@ bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
   return false;
 }
 
+absl::string_view NameOf(const Exclusion& exclusion) {
+  return exclusion.slow ? "was slow" : NameOfSourceFailure(exclusion.failure);
+}
+
 std::string DescribeFailures(const Fill& fill) {
   constexpr size_t kNamed = 4;
   std::string text;
   for (size_t i = 0; i < fill.exclusions.size() && i < kNamed; ++i) {
     const Exclusion& exclusion = fill.exclusions[i];
     absl::StrAppend(&text, i == 0 ? "" : "; ", "source ", exclusion.name.ToString(), " ",
-                    NameOfSourceFailure(exclusion.failure), " (", exclusion.tries,
+                    NameOf(exclusion), " (", exclusion.tries,
                     exclusion.tries == 1 ? " try" : " tries", ")",
                     exclusion.detail.empty() ? "" : ": ", exclusion.detail);
   }
@@ -229,6 +276,7 @@ void FailForWantOfSources(Turn& turn, Buffer& buffer) {
 }
 
 std::string WhyEmpty(const Turn& turn, const Buffer& buffer) {
+  if (turn.now < buffer.fill->asks_at) return "its uplink is slow: others are given sources first";
   if (!MayYetBeFed(turn, buffer)) return "the last holder is gone";
   if (!buffer.fill->exclusions.empty()) {
     return absl::StrCat("waiting to try again: ", DescribeFailures(*buffer.fill));
@@ -242,6 +290,7 @@ void LetWait(Turn& turn, Buffer& buffer) {
   shard.waiting.insert(buffer.address);
   absl::Time retry_at = absl::InfiniteFuture();
   if (turn.now < buffer.fill->grace_ends) retry_at = buffer.fill->grace_ends;
+  if (turn.now < buffer.fill->asks_at) retry_at = std::min(retry_at, buffer.fill->asks_at);
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     if (StillApplies(shard, exclusion) && exclusion.retry_at > turn.now) {
       retry_at = std::min(retry_at, exclusion.retry_at);
@@ -253,6 +302,25 @@ void LetWait(Turn& turn, Buffer& buffer) {
   message.why_empty = WhyEmpty(turn, buffer);
   buffer.fill->told_empty = true;
   Send(turn, *buffer.worker, std::move(message));
+}
+
+// Whether another buffer of the reader's own worker can feed it: no uplink is used.
+bool OwnWorkerHolds(const Buffer& reader) {
+  const auto& own = reader.worker->buffers;
+  return std::any_of(own.begin(), own.end(), [&](const auto& entry) {
+    const Buffer& buffer = entry.second;
+    return &buffer != &reader && buffer.shard == reader.shard && buffer.indexed.has_value();
+  });
+}
+
+// Nobody should stand behind a slow uplink: of readers that ask at once it is to be the last in the
+// chain.
+bool LetsOthersAskFirst(const Turn& turn, Buffer& buffer) {
+  Fill& fill = *buffer.fill;
+  const bool begins = fill.assignment == AssignmentId() && fill.asks_at == absl::InfinitePast();
+  const bool slow = turn.now < buffer.worker->slow_until;
+  if (begins && slow && !OwnWorkerHolds(buffer)) fill.asks_at = turn.now + kSlowAsksLater;
+  return turn.now < fill.asks_at;
 }
 
 Exclusion& ExclusionOf(Fill& fill, const BufferAddress& source) {
@@ -289,12 +357,12 @@ void Suspect(Turn& turn, Worker& worker) {
   ReindexAll(turn, worker);
 }
 
-void LogReport(Turn& turn, const Buffer& reader, const RankName& source, absl::string_view what,
-               absl::string_view detail) {
+void NoteReport(Turn& turn, const Buffer& reader, EventKind kind, const RankName& source,
+                absl::string_view what, absl::string_view detail) {
   const Version& version = *reader.shard->version;
-  Log(turn, absl::StrCat(version.model->key.ToString(), " version=", version.info.label.text(),
-                         " rank=", NameOf(reader).ToString(), ": source ", source.ToString(), " ",
-                         what, ": ", detail));
+  Note(turn, version.model->key, {kind, OperationOf(reader).event, NameOf(reader).ToString()},
+       absl::StrCat(version.info.label.text(), " from ", source.ToString(), ", which ", what, ": ",
+                    detail));
 }
 
 // A source that moved on or did not know the reader yet did nothing wrong.
@@ -342,11 +410,48 @@ void AssignFill(Turn& turn, Buffer& buffer) {
   if (IsUnsealable(*buffer.shard) && !turn.state.adopting) {
     return FailForWantOfSources(turn, buffer);
   }
+  if (LetsOthersAskFirst(turn, buffer)) return LetWait(turn, buffer);
   std::vector<SchedulerChoice> choices = Choose(turn, buffer, /*retry=*/false);
   if (choices.empty()) choices = Choose(turn, buffer, /*retry=*/true);
   if (!choices.empty()) return TakeSources(turn, buffer, choices);
   if (MayYetBeFed(turn, buffer) || turn.now < buffer.fill->grace_ends) return LetWait(turn, buffer);
   FailForWantOfSources(turn, buffer);
+}
+
+void MoveFill(Turn& turn, Buffer& buffer) {
+  if (!buffer.fill.has_value() || buffer.shard == nullptr || buffer.content->complete) return;
+  const std::vector<BufferAddress> sources = SourcesOf(*buffer.shard, buffer.address);
+  if (sources.empty()) return;
+  const std::vector<SchedulerChoice> choices = Choose(turn, buffer, /*retry=*/false);
+  if (choices.empty()) return;
+  const BufferAddress& best = choices.front().source;
+  const bool has_it = std::count(sources.begin(), sources.end(), best) > 0;
+  if (has_it || buffer.shard->holders.at(best)->worker->leaving()) return;
+  TakeSources(turn, buffer, choices);
+}
+
+std::optional<SchedulerChoice> BestBeside(const Turn& turn, const Buffer& reader,
+                                          const BufferAddress& source) {
+  const std::vector<SchedulerChoice> choices = Choose(turn, reader, /*retry=*/false, &source);
+  if (choices.empty()) return std::nullopt;
+  return choices.front();
+}
+
+void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time slow_until,
+                 const std::string& why) {
+  ++turn.state.counters.sources_left;
+  Exclusion& exclusion = ExclusionOf(*reader.fill, source.address);
+  exclusion.slow = true;
+  exclusion.detail = why.substr(0, kMaxDetailBytes);
+  exclusion.name = NameOf(source);
+  exclusion.generation = source.generation;
+  exclusion.retry_at = turn.now;
+  NoteReport(turn, reader, EventKind::kSourceSuspected, exclusion.name, "is left for being slow",
+             exclusion.detail);
+  source.worker->slow_until = slow_until;
+  ReindexAll(turn, *source.worker);
+  SetSources(turn, *reader.shard, reader.address, {});
+  turn.to_assign.insert(reader.address);
 }
 
 void RepeatAssignment(Turn& turn, Buffer& buffer) { TellSources(turn, buffer); }
@@ -356,7 +461,8 @@ bool HasHope(const Shard& shard) {
   if (shard.complete_promising > 0) return true;
   for (const auto& [address, holder] : shard.holders) {
     const bool filling = !holder->content->complete && !holder->content->refused &&
-                         holder->replica->phase == ReplicaPhase::kFilling;
+                         holder->replica->phase == ReplicaPhase::kFilling &&
+                         !holder->replica->keeps_nothing;
     if (filling && !SourcesOf(shard, address).empty()) return true;
   }
   return false;
@@ -370,8 +476,10 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   Buffer& reader = *FindBuffer(turn.state, buffer);
   Shard& shard = *reader.shard;
   ++turn.state.counters.sources_failed;
+  ++shard.version->model->totals.sources_failed;
   Exclusion& exclusion = ExclusionOf(*reader.fill, message.source);
   exclusion.failure = message.failure;
+  exclusion.slow = false;
   exclusion.detail = message.detail.substr(0, kMaxDetailBytes);
   reader.fill->grace_ends = absl::InfinitePast();  // it says itself that it lacks something
   exclusion.retry_at = ++exclusion.tries < MaxTriesOf(message.failure)
@@ -383,7 +491,8 @@ void ReportSourceFailed::Apply(Turn& turn) const {
     exclusion.generation = source.generation;
     if (IsSourcesFault(message.failure)) Suspect(turn, *source.worker);
   }
-  LogReport(turn, reader, exclusion.name, NameOfSourceFailure(message.failure), exclusion.detail);
+  NoteReport(turn, reader, EventKind::kSourceFailed, exclusion.name,
+             NameOfSourceFailure(message.failure), exclusion.detail);
   SetSources(turn, shard, reader.address, {});
   turn.to_assign.insert(reader.address);
 }
@@ -397,6 +506,7 @@ absl::Status SuspectSource::CanApply(const RegistryState& state) const {
 void SuspectSource::Apply(Turn& turn) const {
   Buffer& reader = *FindBuffer(turn.state, buffer);
   ++turn.state.counters.sources_suspected;
+  ++reader.shard->version->model->totals.sources_suspected;
   auto found = reader.shard->holders.find(message.source);
   if (found == reader.shard->holders.end()) return;  // it has not come back since a restart
   const Buffer& source = *found->second;
@@ -406,7 +516,8 @@ void SuspectSource::Apply(Turn& turn) const {
   exclusion.name = NameOf(source);
   exclusion.generation = source.generation;
   exclusion.retry_at = turn.now;
-  LogReport(turn, reader, exclusion.name, "is suspected", exclusion.detail);
+  NoteReport(turn, reader, EventKind::kSourceSuspected, exclusion.name, "is suspected",
+             exclusion.detail);
   Suspect(turn, *source.worker);
   SetSources(turn, *reader.shard, reader.address, {});
   turn.to_assign.insert(reader.address);

@@ -7,21 +7,30 @@
 #ifndef TH_REFERENCE_REGISTRY_ASSIGNMENT_H_
 #define TH_REFERENCE_REGISTRY_ASSIGNMENT_H_
 
+#include <optional>
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
+#include "th/scheduler/scheduler.h"
 
 namespace th::registry {
 
 // How long a source that was reported comes after all others of its distance.
 inline constexpr absl::Duration kSuspicionLasts = absl::Seconds(10);
+// How long a reader whose own uplink is slow lets others ask first.
+inline constexpr absl::Duration kSlowAsksLater = absl::Milliseconds(100);
 // Before a failed source is tried again for want of another; times the tries so far.
 inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 // Candidates a place that the scheduler looks at for one reader, so that the cost of an assignment
 // does not grow with the fleet.
 inline constexpr size_t kMaxCandidatesPerPlace = 16;
+
+// Likewise, where nobody of them is in the reader's own site and can feed it.
+inline constexpr size_t kMaxCandidatesBeforeCrossing = 256;
 
 // How often one source may fail one fill before it is given up.
 uint32_t MaxTriesOf(SourceFailure failure);
@@ -30,8 +39,20 @@ absl::string_view NameOfSourceFailure(SourceFailure failure);
 // Gives the reader sources and tells it, or lets it wait, or fails its group's operation when
 // nobody is left to hope for. No effect on a buffer that is not filling.
 void AssignFill(Turn& turn, Buffer& buffer);
+// Gives the reader of a source that leaves another one, where somebody who stays can serve; else it
+// keeps what it has. Nothing to do for a buffer that is not filling or has no source.
+void MoveFill(Turn& turn, Buffer& buffer);
 // Tells the reader its present sources again, under a new assignment.
 void RepeatAssignment(Turn& turn, Buffer& buffer);
+
+// Who `reader` would pull from if it left `source`; none when there is nobody.
+std::optional<SchedulerChoice> BestBeside(const Turn& turn, const Buffer& reader,
+                                          const BufferAddress& source);
+// `reader` leaves `source`, which did not fail: it is excluded without a try spent, and other
+// readers get it after all others of its distance until `slow_until`. Others are assigned at the
+// end of the turn.
+void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time slow_until,
+                 const std::string& why);
 
 // Whether a reader of the shard may hope to complete it: somebody holds it whole, or is fed by
 // somebody who does.

@@ -33,12 +33,22 @@ absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced)
 }
 
 absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
+  if (announced.offload && announced.keeps_nothing) {
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", announced.buffer_name,
+                                                   " is said to be a copy and to keep nothing"));
+  }
   auto replica = worker.group->replicas.find(announced.buffer_name);
   if (replica == worker.group->replicas.end()) return absl::OkStatus();
-  if (replica->second.offload != announced.offload) {
+  if (replica->second.offload != announced.offload || replica->second.seed != announced.seed ||
+      replica->second.staged_for != announced.staged_for) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "buffer ", announced.buffer_name, " is an offload buffer at one rank of group ",
+        "buffer ", announced.buffer_name, " is an offloaded or staged copy at one rank of group ",
         worker.group->name, " and none at another; choose another name"));
+  }
+  if (replica->second.keeps_nothing != announced.keeps_nothing) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "buffer ", announced.buffer_name, " keeps what it receives at one rank of group ",
+        worker.group->name, " and does not at another; choose another name"));
   }
   if (replica->second.form == announced.form) return absl::OkStatus();
   const auto& [rank, other] = *replica->second.buffers.begin();
@@ -80,6 +90,9 @@ Replica& EnsureReplica(Turn& turn, Group& group, const AnnouncedBuffer& announce
     replica.buffer_name = announced.buffer_name;
     replica.form = announced.form;
     replica.offload = announced.offload;
+    replica.seed = announced.seed;
+    replica.staged_for = announced.staged_for;
+    replica.keeps_nothing = announced.keeps_nothing;
     if (replica.offload) group.model->offloads.insert(replica.id);
     turn.state.replicas[replica.id] = &replica;
   }
@@ -100,6 +113,15 @@ Buffer& AddBuffer(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) 
   replica.buffers[worker.name.rank] = &buffer;
   turn.state.layouts[announced.layout].buffers.insert(buffer.address);
   return buffer;
+}
+
+// What was staged goes at each rank by itself: the others may be at the next Stage already, which
+// this rank has not begun.
+bool IsLateRelease(const Buffer& buffer) {
+  Replica& replica = *buffer.replica;
+  const Transaction* head = HeadOf(replica);
+  return !replica.staged_for.empty() && head != nullptr && head->begun &&
+         !head->participants.contains(RankOf(buffer));
 }
 
 // One worker at a time is asked, so that a layout crosses once.
@@ -151,6 +173,10 @@ absl::Status AnnounceBuffer::CanApply(const RegistryState& state) const {
   if (announced.layout.empty() || announced.segment_count > announced.bytes) {
     return absl::InvalidArgumentError(absl::StrCat("buffer ", announced.buffer_name,
                                                    " has no layout, or more segments than bytes"));
+  }
+  if (announced.seed && !announced.offload) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", announced.buffer_name, " seeds its site and is no copy"));
   }
   if (const ShardLayout* layout = FindLayoutOf(state, announced.layout)) {
     TH_RETURN_IF_ERROR(SizesAgree(announced, *layout));
@@ -214,6 +240,7 @@ void ResetContent::Apply(Turn& turn) const {
   Buffer& own = *FindBuffer(turn.state, buffer);
   Replica& replica = *own.replica;
   const std::string name = NameOf(own).ToString();
+  if (IsLateRelease(own)) return ClearContent(turn, own);
   if (Transaction* head = HeadOf(replica); head != nullptr && head->begun) {
     FailOperation(turn, replica, head->number,
                   absl::AbortedError(absl::StrCat("rank ", name, " reset its buffer")));

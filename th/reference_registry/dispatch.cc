@@ -11,6 +11,7 @@
 #include "th/reference_registry/commands.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/operations.h"
+#include "th/reference_registry/pace.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/recovery.h"
 #include "th/reference_registry/roll_back.h"
@@ -113,6 +114,9 @@ struct MessageHandler {
     Send(turn, worker, std::move(finished));
   }
   void operator()(const Heartbeat&) const {}
+  void operator()(const Preempt& message) const {
+    ApplyOrCount(turn, worker, TakeNotice{worker.id, message});
+  }
   void operator()(const Leave&) const {
     Group& group = *worker.group;
     RemoveWorker(turn, worker, absl::UnavailableError("it left"));
@@ -161,6 +165,9 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
         buffer->fill->retry_at = absl::InfiniteFuture();
         turn.to_assign.insert(deadline.buffer);
       }
+      return;
+    case DeadlineKind::kPace:
+      if (Buffer* buffer = FindBuffer(turn.state, deadline.buffer)) LookAgain(turn, *buffer);
       return;
     case DeadlineKind::kOperation:
       if (Replica* replica = FindReplica(turn.state, deadline.replica)) {

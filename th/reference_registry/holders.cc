@@ -18,6 +18,7 @@ const Version* VersionOf(const Buffer& buffer) {
 bool IsServing(const Buffer& buffer) {
   if (!buffer.content.has_value() || buffer.content->refused) return false;
   const Replica& replica = *buffer.replica;
+  if (TH_MUTATE(kServeWhatIsNotKept, replica.keeps_nothing, false)) return false;
   if (VersionOf(buffer)->phase != VersionPhase::kPublished) return false;
   if (buffer.content->version != replica.version) return false;
   switch (replica.phase) {
@@ -36,8 +37,9 @@ bool IsServing(const Buffer& buffer) {
 CandidateKey KeyOf(const Turn& turn, const Buffer& buffer) {
   const Content& content = *buffer.content;
   const uint32_t chain = content.complete ? 0 : content.chain;
-  return {.comes_last = ComesLast(turn.state.limits.scheduler, content.publisher, chain),
-          .suspected = turn.now < buffer.worker->suspected_until,
+  return {.comes_last = buffer.worker->leaving() ||
+                        ComesLast(turn.state.limits.scheduler, content.publisher, chain),
+          .suspected = IsSuspected(*buffer.worker, turn.now),
           .readers = ReaderCount(*buffer.shard, buffer.address),
           .publisher = content.publisher,
           .buffer = buffer.address};
@@ -68,6 +70,20 @@ void CountStaying(Turn& turn, Buffer& buffer, bool staying) {
   if (!model.offloads.empty()) turn.to_review.insert(model.key);
 }
 
+// `settled` implies `whole`.
+void CountInSite(Turn& turn, Buffer& buffer, bool whole, bool settled) {
+  if (whole == buffer.counted_whole && settled == buffer.counted_settled) return;
+  const std::string& site = buffer.worker->location.site;
+  SiteShare& share = buffer.shard->sites[site];
+  share.whole += static_cast<uint32_t>(whole) - static_cast<uint32_t>(buffer.counted_whole);
+  share.settled += static_cast<uint32_t>(settled) - static_cast<uint32_t>(buffer.counted_settled);
+  if (share.whole == 0) buffer.shard->sites.erase(site);
+  buffer.counted_whole = whole;
+  buffer.counted_settled = settled;
+  const Model& model = *buffer.replica->group->model;
+  if (!model.offloads.empty()) turn.to_review.insert(model.key);
+}
+
 void CountPublisher(Turn& turn, Buffer& buffer, bool publisher) {
   if (publisher == buffer.counted_publisher) return;
   buffer.counted_publisher = publisher;
@@ -91,9 +107,51 @@ void EraseEdge(Shard& shard, const BufferAddress& reader, const BufferAddress& s
   if (sources->second.empty()) shard.sources_of.erase(sources);
 }
 
+void LeaveArrivals(Replica& replica) {
+  if (replica.fills_in.empty()) return;
+  Version& version = *FindVersion(*replica.group->model, replica.version);
+  auto arrival = version.arrivals.find({replica.form, replica.fills_in});
+  arrival->second.filling.erase(replica.id);
+  const bool over = arrival->second.filling.empty() && arrival->second.promised_by == ReplicaId();
+  if (over) version.arrivals.erase(arrival);
+  replica.fills_in.clear();
+}
+
+// A copy that fills is what its group has promised.
+void EndPromise(Arrival& arrival, const Replica& copy) {
+  for (auto& [name, replica] : copy.group->replicas) {
+    if (!replica.promise.has_value() || replica.promise->version != copy.version) continue;
+    replica.promise.reset();
+    if (arrival.promised_by == replica.id) arrival.promised_by = ReplicaId();
+  }
+}
+
+void JoinArrivals(Replica& replica) {
+  Group& group = *replica.group;
+  if (replica.keeps_nothing || group.members.size() != group.ranks) return;
+  const std::string site = SiteOf(group);
+  Version* version = FindVersion(*group.model, replica.version);
+  if (site.empty() || version == nullptr) return;
+  Arrival& arrival = version->arrivals[{replica.form, site}];
+  arrival.filling.insert(replica.id);
+  replica.fills_in = site;
+  if (replica.seed) EndPromise(arrival, replica);
+}
+
 void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
   auto found = shard.holders.find(address);
   if (found != shard.holders.end()) Reindex(turn, *found->second);
+}
+
+// Moves the deadline of `kind` from `from` to `to`; InfiniteFuture: there is none.
+void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& from, absl::Time to) {
+  if (from == to) return;
+  if (from != absl::InfiniteFuture()) {
+    deadline.at = from;
+    turn.state.deadlines.erase(deadline);
+  }
+  from = deadline.at = to;
+  if (to != absl::InfiniteFuture()) turn.state.deadlines.insert(deadline);
 }
 
 // Leaves the shard: no entry of it names the buffer as a holder any more.
@@ -104,8 +162,10 @@ void LeaveShard(Turn& turn, Buffer& buffer) {
   CountPromising(buffer, false);
   CountStaying(turn, buffer, false);
   CountPublisher(turn, buffer, false);
+  CountInSite(turn, buffer, false, false);
   shard.holders.erase(buffer.address);
   shard.waiting.erase(buffer.address);
+  shard.leaving.erase(buffer.address);
   buffer.content.reset();
   buffer.shard = nullptr;
   SetSources(turn, shard, buffer.address, {});
@@ -141,6 +201,9 @@ void EraseVersion(Turn& turn, Version& version) {
       turn.state.layouts.erase(layout);
     }
   }
+  for (const auto& [key, arrival] : version.arrivals) {
+    for (const ReplicaId id : arrival.filling) FindReplica(turn.state, id)->fills_in.clear();
+  }
   Model& model = *version.model;
   auto label = model.labels.find(version.info.label.text());
   if (label != model.labels.end() && label->second == version.info.sequence) {
@@ -173,6 +236,7 @@ void ClearContent(Turn& turn, Buffer& buffer) {
 
 void ClearFill(Turn& turn, Buffer& buffer) {
   SetRetry(turn, buffer, absl::InfiniteFuture());
+  SetLook(turn, buffer, absl::InfiniteFuture());
   buffer.fill.reset();
   buffer.sources_confirmed = false;
   turn.to_assign.erase(buffer.address);
@@ -182,8 +246,10 @@ void ClearFill(Turn& turn, Buffer& buffer) {
 }
 
 void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase, VersionSequence version) {
+  LeaveArrivals(replica);
   replica.phase = phase;
   replica.version = version;
+  if (phase == ReplicaPhase::kFilling) JoinArrivals(replica);
   for (auto& [rank, buffer] : replica.buffers) Reindex(turn, *buffer);
 }
 
@@ -203,12 +269,23 @@ void Reindex(Turn& turn, Buffer& buffer) {
   const bool was_candidate = buffer.indexed.has_value();
   if (candidate != was_candidate || promising != buffer.counted_promising) {
     WakeWaiting(turn, *buffer.shard);
+    if (candidate && !buffer.worker->leaving()) MoveReadersOfLeaving(turn, *buffer.shard);
+  }
+  if (buffer.worker->leaving()) {
+    buffer.shard->leaving.insert(buffer.address);
+  } else {
+    buffer.shard->leaving.erase(buffer.address);
   }
   CountPromising(buffer, promising);
   CountStaying(turn, buffer,
-               promising && candidate && !buffer.worker->spot &&
+               promising && candidate && !buffer.worker->spot && !buffer.worker->leaving() &&
+                   buffer.replica->staged_for.empty() &&
                    buffer.replica->phase == ReplicaPhase::kHolding);
   CountPublisher(turn, buffer, buffer.content->publisher && !buffer.content->refused);
+  const bool whole = promising && candidate && !buffer.worker->leaving();
+  CountInSite(turn, buffer, whole,
+              whole && !IsTemporary(*buffer.replica) && !buffer.worker->spot &&
+                  buffer.replica->phase == ReplicaPhase::kHolding);
   const CandidateKey key = KeyOf(turn, buffer);
   if (candidate && buffer.indexed == key) return;
   RemoveFromIndex(buffer);
@@ -284,21 +361,40 @@ void WakeWaiting(Turn& turn, Shard& shard) {
   turn.to_assign.insert(shard.waiting.begin(), shard.waiting.end());
 }
 
+void MoveReadersOf(Turn& turn, const Shard& shard, const BufferAddress& source) {
+  auto found = shard.readers_of.find(source);
+  if (found == shard.readers_of.end()) return;
+  for (const BufferAddress& reader : found->second) {
+    const Buffer* buffer = FindBuffer(turn.state, reader);
+    if (buffer != nullptr && buffer->fill.has_value()) turn.to_move.insert(reader);
+  }
+}
+
+void MoveReadersOfLeaving(Turn& turn, const Shard& shard) {
+  for (const BufferAddress& source : shard.leaving) MoveReadersOf(turn, shard, source);
+}
+
 void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {
-  if (!buffer.fill.has_value() || buffer.fill->retry_at == at) return;
-  const auto deadline = [&](absl::Time when) {
-    return Deadline{.at = when, .kind = DeadlineKind::kRetry, .buffer = buffer.address};
-  };
-  turn.state.deadlines.erase(deadline(buffer.fill->retry_at));
-  buffer.fill->retry_at = at;
-  if (at != absl::InfiniteFuture()) turn.state.deadlines.insert(deadline(at));
+  if (!buffer.fill.has_value()) return;
+  MoveDeadline(turn, {.kind = DeadlineKind::kRetry, .buffer = buffer.address},
+               buffer.fill->retry_at, at);
+}
+
+void SetLook(Turn& turn, Buffer& buffer, absl::Time at) {
+  if (!buffer.fill.has_value()) return;
+  MoveDeadline(turn, {.kind = DeadlineKind::kPace, .buffer = buffer.address},
+               buffer.fill->pace.look_at, at);
 }
 
 std::vector<std::string> PlacesOf(const Location& location) {
   std::vector<std::string> places = NearPlacesOf(location);
-  if (!location.site.empty()) places.push_back(absl::StrCat("site ", location.site));
+  if (!location.site.empty()) places.push_back(SitePlaceOf(location));
   places.emplace_back();
   return places;
+}
+
+std::string SitePlaceOf(const Location& location) {
+  return location.site.empty() ? "" : absl::StrCat("site ", location.site);
 }
 
 std::vector<std::string> NearPlacesOf(const Location& location) {

@@ -63,12 +63,20 @@ bool WouldCycle(const Shard& shard, const BufferAddress& reader, const BufferAdd
 
 // The waiting readers of the shard look again at the end of the turn.
 void WakeWaiting(Turn& turn, Shard& shard);
+// Who reads from `source` is assigned anew at the end of the turn.
+void MoveReadersOf(Turn& turn, const Shard& shard, const BufferAddress& source);
+// The same for every holder that leaves: there may be somebody else now.
+void MoveReadersOfLeaving(Turn& turn, const Shard& shard);
 // When the fill looks again by itself; InfiniteFuture: not at all.
 void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
+// When the pace of its sources is looked at again; likewise.
+void SetLook(Turn& turn, Buffer& buffer, absl::Time at);
 
 // Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
 // one, "", has everybody.
 std::vector<std::string> PlacesOf(const Location& location);
+// That of the site; empty where that is unknown.
+std::string SitePlaceOf(const Location& location);
 // Those of them in which everybody is in the same rack at least.
 std::vector<std::string> NearPlacesOf(const Location& location);
 

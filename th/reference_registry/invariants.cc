@@ -75,6 +75,11 @@ absl::Status CheckFill(const RegistryState& state, const Buffer& buffer) {
           Deadline{.at = fill.retry_at, .kind = DeadlineKind::kRetry, .buffer = buffer.address})) {
     return Broken("a retry has its deadline", who);
   }
+  if (fill.pace.look_at != absl::InfiniteFuture() &&
+      !state.deadlines.contains(Deadline{
+          .at = fill.pace.look_at, .kind = DeadlineKind::kPace, .buffer = buffer.address})) {
+    return Broken("a look at the pace has its deadline", who);
+  }
   return absl::OkStatus();
 }
 
@@ -106,6 +111,9 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   }
   if (buffer.indexed.has_value() && buffer.shard->version->phase != VersionPhase::kPublished) {
     return Broken("nothing withdrawn is a source", who);
+  }
+  if (buffer.indexed.has_value() && buffer.replica->keeps_nothing) {
+    return Broken("who keeps nothing is no source", who);
   }
   return buffer.fill.has_value() ? CheckFill(state, buffer) : absl::OkStatus();
 }
@@ -157,16 +165,33 @@ absl::Status CheckShard(const Shard& shard) {
   uint32_t promising = 0;
   uint32_t staying = 0;
   uint32_t publishers = 0;
-  size_t candidates = 0;
+  size_t candidates = 0, leaving = 0;
+  std::map<std::string, SiteShare> sites;
   for (const auto& [address, holder] : shard.holders) {
     if (holder->shard != &shard) return Broken("a holder knows its shard", shard);
+    if (holder->worker->leaving() != shard.leaving.contains(address)) {
+      return Broken("who leaves is known to the shard", shard);
+    }
+    leaving += holder->worker->leaving();
     promising += holder->counted_promising;
     staying += holder->counted_staying;
     publishers += holder->content->publisher && !holder->content->refused;
     candidates += holder->indexed.has_value();
+    if (!holder->counted_whole) continue;
+    SiteShare& share = sites[holder->worker->location.site];
+    ++share.whole;
+    share.settled += holder->counted_settled;
   }
+  const bool sites_agree = std::equal(sites.begin(), sites.end(), shard.sites.begin(),
+                                      shard.sites.end(), [](const auto& a, const auto& b) {
+                                        return a.first == b.first &&
+                                               a.second.whole == b.second.whole &&
+                                               a.second.settled == b.second.settled;
+                                      });
+  if (!sites_agree) return Broken("whole holders are counted by site", shard);
   if (promising != shard.complete_promising) return Broken("promising holders are counted", shard);
   if (staying != shard.complete_staying) return Broken("holders that stay are counted", shard);
+  if (leaving != shard.leaving.size()) return Broken("who leaves is a holder", shard);
   if (publishers != shard.publishers) return Broken("publishers are counted", shard);
   auto everybody = shard.candidates.find("");
   const size_t indexed = everybody == shard.candidates.end() ? 0 : everybody->second.size();
@@ -175,8 +200,23 @@ absl::Status CheckShard(const Shard& shard) {
   return CheckAcyclic(shard);
 }
 
+absl::Status CheckArrival(const Replica& replica) {
+  if (replica.fills_in.empty()) return absl::OkStatus();
+  const Version* version = FindVersion(std::as_const(*replica.group->model), replica.version);
+  if (replica.phase != ReplicaPhase::kFilling || version == nullptr) {
+    return Broken("who brings a version into a site fills", replica);
+  }
+  const auto arrival = version->arrivals.find({replica.form, replica.fills_in});
+  const bool listed =
+      arrival != version->arrivals.end() && arrival->second.filling.contains(replica.id);
+  return listed ? absl::OkStatus() : Broken("who fills in a site is listed there", replica);
+}
+
 absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
   if (replica.buffers.empty()) return Broken("a replica has a buffer", replica);
+  if (replica.keeps_nothing && replica.phase == ReplicaPhase::kHolding) {
+    return Broken("who keeps nothing holds nothing", replica);
+  }
   for (const auto& [number, transaction] : replica.pending) {
     if (number <= replica.finished) return Broken("what is pending has not ended", replica);
     if (transaction.participants.empty()) return Broken("an operation has a participant", replica);
@@ -197,6 +237,7 @@ absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
     }
   }
   if (replica.results.size() > kMaxResultsKept) return Broken("results are bounded", replica);
+  TH_RETURN_IF_ERROR(CheckArrival(replica));
   if (replica.phase != ReplicaPhase::kHolding || state.adopting) return absl::OkStatus();
   if (replica.buffers.size() != replica.group->ranks) return Broken("a holder is whole", replica);
   for (const auto& [rank, buffer] : replica.buffers) {
@@ -232,6 +273,14 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
       return Broken("a label names its published version", model);
     }
     for (const auto& [key, shard] : version.shards) TH_RETURN_IF_ERROR(CheckShard(shard));
+    for (const auto& [key, arrival] : version.arrivals) {
+      for (const ReplicaId id : arrival.filling) {
+        const Replica* replica = FindReplica(state, id);
+        const bool fills = replica != nullptr && replica->fills_in == key.site &&
+                           replica->version == sequence && replica->form == key.form;
+        if (!fills) return Broken("who is on its way into a site fills there", key.site);
+      }
+    }
   }
   if (model.under_way != CountUnderWay(model)) return Broken("operations by version", model);
   if (model.commands.size() != model.command_order.size()) return Broken("commands", model);
@@ -254,9 +303,11 @@ absl::Status CheckDeadlines(const RegistryState& state) {
       case DeadlineKind::kLease:
         if (!state.workers.contains(deadline.buffer.worker)) return Broken("deadline", "lease");
         break;
-      case DeadlineKind::kRetry: {
+      case DeadlineKind::kRetry:
+      case DeadlineKind::kPace: {
         const Buffer* buffer = FindBuffer(state, deadline.buffer);
-        if (buffer == nullptr || !buffer->fill.has_value()) return Broken("deadline", "retry");
+        if (buffer == nullptr || !buffer->fill.has_value())
+          return Broken("deadline", "retry or pace");
         break;
       }
       case DeadlineKind::kOperation: {

@@ -24,9 +24,13 @@ const char* NameOf(ReplicaPhase phase) {
   return "unknown";
 }
 
-// Replicas that hold are told apart: who published and who received.
+// Replicas that hold are told apart: who published, who received, and who is about to go.
 const char* StateName(const Replica& replica) {
   if (replica.phase != ReplicaPhase::kHolding) return NameOf(replica.phase);
+  const bool leaving =
+      std::any_of(replica.buffers.begin(), replica.buffers.end(),
+                  [](const auto& entry) { return entry.second->worker->leaving(); });
+  if (leaving) return "leaving";
   const bool published =
       std::all_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
         return entry.second->content.has_value() && entry.second->content->publisher;
@@ -54,6 +58,10 @@ uint64_t BytesHeld(const Buffer& buffer) {
   return static_cast<uint64_t>(part * static_cast<double>(buffer.bytes));
 }
 
+bool IsPublisher(const Buffer& buffer) {
+  return buffer.content.has_value() && buffer.content->publisher;
+}
+
 CatalogRank ListRank(const Buffer& buffer, absl::Time now) {
   const Worker& worker = *buffer.worker;
   return {.name = worker.name,
@@ -67,7 +75,9 @@ CatalogRank ListRank(const Buffer& buffer, absl::Time now) {
           .connected = worker.connection.has_value(),
           .since_heard = now - worker.last_heard,
           .readers = buffer.shard == nullptr ? 0 : ReaderCount(*buffer.shard, buffer.address),
-          .sources = SourceNames(buffer)};
+          .sources = SourceNames(buffer),
+          .snapshot_bytes = IsPublisher(buffer) ? buffer.snapshot_bytes : 0,
+          .leaves_in = std::max(worker.leaves_at - now, absl::ZeroDuration())};
 }
 
 CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
@@ -75,9 +85,16 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
                         .buffer_name = replica.buffer_name,
                         .form = replica.form,
                         .state = StateName(replica),
-                        .temporary = replica.offload};
+                        .temporary = IsTemporary(replica),
+                        .seed = replica.seed};
+  if (!replica.pending.empty()) {
+    const Transaction& head = replica.pending.begin()->second;
+    listed.event = head.event;
+    listed.operation = head.kind;
+    listed.operation_since = now - head.started;
+  }
   for (const auto& [rank, buffer] : replica.buffers) {
-    listed.publisher |= buffer->content.has_value() && buffer->content->publisher;
+    listed.publisher |= IsPublisher(*buffer);
     listed.ranks.push_back(ListRank(*buffer, now));
   }
   return listed;
@@ -113,11 +130,13 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
                       .lineage = model.durable.lineage,
                       .high_water = model.durable.high_water,
                       .keep_latest = model.durable.keep_latest,
-                      .keep_latest_of_form = model.durable.keep_latest_of_form};
+                      .keep_latest_of_form = model.durable.keep_latest_of_form,
+                      .totals = model.totals};
   std::map<VersionSequence, std::vector<CatalogReplica>> replicas;
   for (const auto& [name, group] : model.groups) {
     for (const auto& [buffer_name, replica] : group.replicas) {
       const bool idle = replica.phase == ReplicaPhase::kIdle;
+      if (idle && !replica.staged_for.empty()) continue;  // without memory
       auto& home = idle ? listed.idle : replicas[replica.version];
       home.push_back(ListReplica(replica, now));
     }
@@ -150,6 +169,22 @@ Catalog ListCatalog(const RegistryState& state, const std::string& run, const st
     catalog.models.push_back(ListModel(state, record, now));
   }
   return catalog;
+}
+
+std::vector<ModelFigures> ListFigures(const RegistryState& state) {
+  std::vector<ModelFigures> figures;
+  figures.reserve(state.models.size());
+  for (const auto& [key, model] : state.models) {
+    ModelFigures& one = figures.emplace_back(ModelFigures{.key = key, .totals = model.totals});
+    for (const auto& [sequence, version] : model.versions) {
+      if (version.phase != VersionPhase::kWithdrawn) ++one.versions;
+    }
+    one.replicas["idle"] = 0;
+    for (const auto& [name, group] : model.groups) {
+      for (const auto& [buffer_name, replica] : group.replicas) ++one.replicas[StateName(replica)];
+    }
+  }
+  return figures;
 }
 
 }  // namespace th::registry

@@ -7,6 +7,7 @@
 #include "th/reference_registry/buffers.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/models.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/weights/status_macros.h"
 #include "tools/mutation/mutation.h"
@@ -204,6 +205,7 @@ void TakeStream(Turn& turn, Worker& worker, const JoinRequest& request, Connecti
   worker.location = request.location;
   worker.endpoints = request.endpoints;
   worker.spot = request.spot;
+  worker.leaves_at = turn.now + request.leaves_in;
   worker.offload_limit_bytes = request.offload_limit_bytes;
   worker.last_heard = turn.now;
   worker.connection = connection;
@@ -308,6 +310,8 @@ Worker& JoinGroup::Apply(Turn& turn) const {
   if (!known) {
     if (Worker* old = HolderOfRank(turn.state, *request)) {
       ++turn.state.counters.workers_replaced;
+      Note(turn, request->key, {EventKind::kWorkerReplaced, EventId(), old->name.ToString()},
+           absl::StrCat("worker ", old->id.value, " by a new process"));
       RemoveWorker(turn, *old, absl::AbortedError("it was replaced by a new process"));
     }
     const WorkerId id =
@@ -357,9 +361,11 @@ void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause) {
   const std::string text =
       absl::StrCat("rank ", worker.name.ToString(), " is gone: ", cause.message());
   Log(turn, absl::StrCat(group.model->key.ToString(), " worker ", worker.id.value, ": ", text));
+  const std::vector<RetainedForm> retained = RetainedWith(worker);
   EndStream(turn, worker, absl::AbortedError(text));
   FailAllOperations(turn, group, absl::Status(cause.code(), text));
   for (auto& [id, buffer] : worker.buffers) DetachBuffer(turn, buffer);
+  NoteLost(turn, worker, retained);
   turn.state.deadlines.erase(LeaseOf(worker));
   group.members.erase(worker.name.rank);
   const WorkerId id = worker.id;  // a copy: the record dies next
@@ -375,10 +381,31 @@ void ForgetIfEmpty(Turn& turn, Group& group) {
   ForgetModelIfEmpty(turn, model);
 }
 
+absl::Status TakeNotice::CanApply(const RegistryState&) const {
+  if (message.deadline > absl::ZeroDuration()) return absl::OkStatus();
+  return absl::InvalidArgumentError("a notice whose deadline has passed; to leave now, leave");
+}
+
+void TakeNotice::Apply(Turn& turn) const {
+  Worker& leaving = *FindWorker(turn.state, worker);
+  if (!leaving.leaving()) ++turn.state.counters.notices;
+  Log(turn, absl::StrCat(leaving.group->model->key.ToString(), " rank=", leaving.name.ToString(),
+                         " leaves in ", absl::FormatDuration(message.deadline)));
+  WarnOfLastReplicas(turn, leaving, message.deadline);
+  leaving.leaves_at = std::min(leaving.leaves_at, turn.now + message.deadline);
+  ReindexAll(turn, leaving);
+  for (const auto& [id, buffer] : leaving.buffers) {
+    if (buffer.shard != nullptr) MoveReadersOf(turn, *buffer.shard, buffer.address);
+  }
+}
+
 void CheckLease(Turn& turn, Worker& worker) {
   if (turn.now < worker.last_heard + turn.state.limits.lease) return SetLease(turn, worker);
   ++turn.state.counters.leases_expired;
   Group& group = *worker.group;
+  ++group.model->totals.leases_expired;
+  Note(turn, group.model->key, {EventKind::kLeaseExpired, EventId(), worker.name.ToString()},
+       HowLongSilent(turn, worker));
   RemoveWorker(turn, worker, absl::UnavailableError(HowLongSilent(turn, worker)));
   ForgetIfEmpty(turn, group);
 }

@@ -46,6 +46,17 @@ void LoseStream(Turn& turn, Worker& worker);
 // the rank and the cause; what it held is gone for readers, and so is what the rest of its replica
 // held. Its stream, when it has one, hears ABORTED. The group's record stays.
 void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause);
+// A worker has a notice (see Preempt): it comes last as a source, its readers move to others, its
+// replica stays no more (see retention.h). What the group does goes on. The earliest one counts.
+struct TakeNotice {
+  WorkerId worker;
+  Preempt message;
+
+  // INVALID_ARGUMENT: the deadline is not above zero.
+  absl::Status CanApply(const RegistryState& state) const;
+  void Apply(Turn& turn) const;
+};
+
 // The group's record goes when it has no member, and its model's when it has nothing to remember.
 void ForgetIfEmpty(Turn& turn, Group& group);
 

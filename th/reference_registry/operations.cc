@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
+#include "th/reference_registry/copies.h"
 #include "th/reference_registry/publishing.h"
-#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/unpublishing.h"
 #include "th/reference_registry/updating.h"
@@ -48,7 +48,8 @@ void CompleteRank::Apply(Turn& turn) const {
 }
 
 void SettleTurn(Turn& turn) {
-  while (!turn.to_evaluate.empty() || !turn.to_assign.empty() || !turn.to_review.empty()) {
+  while (!turn.to_evaluate.empty() || !turn.to_review.empty() || !turn.to_assign.empty() ||
+         !turn.to_move.empty()) {
     // Operations first: a replica that stops being a source must not be assigned in the same turn.
     if (!turn.to_evaluate.empty()) {
       const ReplicaId next = *turn.to_evaluate.begin();
@@ -62,9 +63,17 @@ void SettleTurn(Turn& turn) {
       if (Model* model = FindModel(turn.state, next)) ReviewOffloads(turn, *model);
       continue;
     }
-    const BufferAddress next = *turn.to_assign.begin();
-    turn.to_assign.erase(turn.to_assign.begin());
-    if (Buffer* buffer = FindBuffer(turn.state, next)) AssignFill(turn, *buffer);
+    const bool assigns = !turn.to_assign.empty();  // before others move: they have sources
+    absl::btree_set<BufferAddress>& readers = assigns ? turn.to_assign : turn.to_move;
+    const BufferAddress next = *readers.begin();
+    readers.erase(readers.begin());
+    Buffer* buffer = FindBuffer(turn.state, next);
+    if (buffer == nullptr) continue;
+    if (assigns) {
+      AssignFill(turn, *buffer);
+    } else {
+      MoveFill(turn, *buffer);
+    }
   }
 }
 

@@ -185,6 +185,7 @@ void MakePublished(Turn& turn, Model& model, Version& version) {
   version.phase = VersionPhase::kPublished;
   model.labels[version.info.label.text()] = version.info.sequence;
   ++turn.state.counters.versions_published;
+  ++model.totals.publishes;
   if (version.info.sequence <= model.durable.high_water) return;
   model.durable.high_water = version.info.sequence;
   model.durable.high_water_label = version.info.label.text();
@@ -247,6 +248,8 @@ void Complete(Turn& turn, Replica& replica, Transaction& transaction) {
     if (!status.ok()) return FailOperation(turn, replica, transaction.number, status);
   }
   if (is_new) MakePublished(turn, model, *version);
+  Note(turn, model.key, {EventKind::kPublished, transaction.event, replica.group->name},
+       version->info.ToString());
   if (!version->announced) {
     version->announced = true;
     version->info.attributes = transaction.attributes;

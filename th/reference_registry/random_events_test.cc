@@ -66,6 +66,8 @@ class Fleet {
       for (TestRank& rank : MakeGroup(hub_, group, 2)) agents_.push_back({rank});
     }
     for (uint32_t i = 0; i < 2; ++i) agents_.push_back({TestRank(hub_, "solo", i, 2)});
+    // In every third fleet one group hands on what it receives.
+    for (size_t i = 4; i < 6; ++i) agents_[i].rank.keeps_nothing = seed % 3 == 0;
     for (size_t i = 6; i < agents_.size(); ++i) agents_[i].rank.layout = LayoutNamed("w0");
   }
 
@@ -220,12 +222,13 @@ class Fleet {
   void StartSomething(Agent& agent) {
     TestRank& rank = agent.rank;
     const bool trainer = rank.name.group == "trainer" || rank.name.group == "solo";
+    const bool updates_only = rank.keeps_nothing;
     // All ranks of a group choose alike, by the number of the operation.
     const uint64_t dice = (rank.number.value * 7 + rank.name.group.size()) % 6;
     StartOperation request = rank.UpdateRequest();
     if (trainer && dice < 3) {
       request = rank.PublishRequest(absl::StrCat("step-", rank.number.value / 6));
-    } else if (dice == 3 || (trainer && dice == 4)) {
+    } else if ((dice == 3 && !updates_only) || (trainer && dice == 4)) {
       request = rank.UnpublishRequest();
     }
     request.timeout = absl::Seconds(5 + 10 * Pick(4));
@@ -300,6 +303,9 @@ class Fleet {
     agent.sources = assigned.sources;
     for (const AssignedSource& source : assigned.sources) {
       EXPECT_NE(source.buffer, agent.rank.address());
+      for (const Agent& other : agents_) {
+        EXPECT_FALSE(other.rank.keeps_nothing && source.buffer == other.rank.address());
+      }
     }
   }
   void Hear(Agent& agent, const OperationResolved& resolved) {
@@ -331,6 +337,7 @@ class Fleet {
       }
     }
     if (moved) agent.committed = true;
+    if (moved && agent.rank.keeps_nothing) Forget(agent);
     if (!finished.status.ok() && agent.ready && !agent.committed) Forget(agent);
     agent.last_finished = FinishedOperation{.number = finished.key.number,
                                             .kind = finished.kind,

@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffers.h"
+#include "th/reference_registry/copies.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/publishing.h"
-#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/updating.h"
 #include "tools/mutation/mutation.h"
@@ -134,7 +134,7 @@ void SettlePhase(Turn& turn, Buffer& buffer) {
   }
   if (HeadOf(replica) != nullptr && HeadOf(replica)->begun) return;
   const bool whole = AllRanksHold(replica, content.version);
-  if (content.committed && content.complete) {
+  if (content.committed && content.complete && !replica.keeps_nothing) {
     const bool other_fill = replica.phase == ReplicaPhase::kFilling;
     if (whole || (turn.state.adopting && replica.group->adopted && !other_fill)) {
       SetPhase(turn, replica, ReplicaPhase::kHolding, content.version);
@@ -189,7 +189,7 @@ void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
   AdoptResult(turn, replica, result);
   const bool holds = result.status.ok() && result.kind != OperationKind::kUnpublish &&
                      result.outcome != UpdateOutcome::kNotAvailable;
-  if (!holds) return;
+  if (!holds || replica.keeps_nothing) return;
   for (auto& [rank, other] : replica.buffers) {
     if (!other->content.has_value() || other->content->version != result.version.sequence) continue;
     if (other->content->complete) other->content->committed = true;

@@ -93,6 +93,8 @@ absl::StatusOr<ShardLayout> Registry::FindLayout(const Digest& digest) const {
   return absl::NotFoundError(absl::StrCat("layout ", digest.ShortHex(), " is unknown"));
 }
 
+std::vector<ModelFigures> Registry::Figures() const { return registry::ListFigures(impl_->state); }
+
 absl::string_view Registry::ReplicaPhaseName(const ModelKey& key, const std::string& group,
                                              const std::string& buffer_name) const {
   return registry::ReplicaPhaseName(impl_->state, key, group, buffer_name);

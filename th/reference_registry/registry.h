@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -66,6 +67,9 @@ class Registry {
   absl::StatusOr<VersionInfo> Resolve(const ModelKey& key, const VersionSelector& selector) const;
   // The layout with this digest. NOT_FOUND.
   absl::StatusOr<ShardLayout> FindLayout(const Digest& digest) const;
+
+  // Every model, by key. Looks at each rank once and copies nothing of it: for scrapes.
+  std::vector<ModelFigures> Figures() const;
 
   // "idle", "publishing", "holding", "filling" or "draining" (docs/protocol/registry.md); empty: no
   // such replica. Cheap, for those who watch a fleet's every step.

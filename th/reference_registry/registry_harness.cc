@@ -88,7 +88,7 @@ CommandFinished RegistryHarness::Command(const RunCommand& command, const ModelK
 void RegistryHarness::Route(RegistryEffects effects) {
   if (effects.durable.has_value()) durable_ = *std::move(effects.durable);
   for (RegistryEvent& event : effects.events) {
-    log_.push_back(std::move(event.text));
+    log_.push_back(event.LogLine());
     if (log_.size() > kLogLines) log_.pop_front();
   }
   for (OutgoingMessage& out : effects.messages) {
@@ -241,7 +241,8 @@ AnnouncedBuffer TestRank::Announced() const {
           .layout = layout.digest(),
           .bytes = layout.bytes(),
           .segment_count = layout.segment_count(),
-          .generation = buffer_generation};
+          .generation = buffer_generation,
+          .keeps_nothing = keeps_nothing};
 }
 
 AnnouncedBuffer TestRank::Holding(const VersionInfo& version, bool publisher,

@@ -158,6 +158,7 @@ class TestRank {
   ShardLayout layout;
   std::string form = kDefaultForm;
   std::string buffer_name = "weights";
+  bool keeps_nothing = false;
   Location location;
   BufferId buffer{1};
   BufferGeneration buffer_generation{1};

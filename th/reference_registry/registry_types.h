@@ -106,6 +106,14 @@ struct OutgoingMessage {
 
 struct RegistryEvent {  // for logs and people; never for logic
   std::string text;
+  // What is to be remembered too says of which kind it is, and about whom.
+  EventKind kind = EventKind::kNone;
+  EventId id;
+  ModelKey key;
+  std::string who;  // a rank or a group
+
+  // "run=r1 model=m rollout-3/1: source failed: trainer/0 fell silent event=7-12".
+  std::string LogLine() const;
 };
 
 struct RegistryEffects {
@@ -115,13 +123,23 @@ struct RegistryEffects {
   std::vector<RegistryEvent> events;
 };
 
+// A model in figures, for /metrics: what does not grow with its ranks.
+struct ModelFigures {
+  ModelKey key;
+  uint64_t versions = 0;                     // withdrawn ones left out
+  std::map<std::string, uint64_t> replicas;  // by CatalogReplica::state, "idle" among them
+  ModelTotals totals;
+};
+
 // Counters since the start, for /metrics.
 struct RegistryCounters {
   uint64_t joins = 0, joins_refused = 0, leases_expired = 0, workers_replaced = 0;
   uint64_t versions_published = 0, versions_sealed = 0, versions_withdrawn = 0;
   uint64_t updates_moved = 0, updates_not_available = 0, operations_failed = 0;
   uint64_t offloads = 0, offloads_released = 0;
-  uint64_t assignments = 0, sources_failed = 0, sources_suspected = 0, messages_refused = 0;
+  uint64_t notices = 0, retained_lost = 0;
+  uint64_t assignments = 0, sources_failed = 0, sources_suspected = 0, sources_left = 0,
+           messages_refused = 0;
 };
 
 }  // namespace th

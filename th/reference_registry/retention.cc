@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
@@ -37,6 +36,17 @@ bool IsComplete(const Version& version, const std::string& form) {
   return any;
 }
 
+// Whether every distinct shard of the form has a complete holder that serves, or will.
+bool IsHeldWhole(const Version& version, const std::string& form) {
+  bool any = false;
+  for (const auto& [key, shard] : version.shards) {
+    if (key.form != form) continue;
+    if (shard.complete_promising == 0) return false;
+    any = true;
+  }
+  return any;
+}
+
 // How many holders that stay each shard of `replica` has in it, or in its whole group.
 enum class Own : uint8_t { kReplica, kGroup };
 absl::flat_hash_map<const Shard*, uint32_t> StayingIn(const Replica& replica, Own own) {
@@ -63,16 +73,6 @@ bool IsLastOfSomeShard(const Replica& replica, Own own) {
   });
 }
 
-// What it holds whole, where it counts; else null.
-const Version* VersionThatStays(const Replica& replica) {
-  if (replica.phase != ReplicaPhase::kHolding) return nullptr;
-  if (replica.buffers.size() != replica.group->ranks) return nullptr;
-  const bool spot = std::any_of(replica.buffers.begin(), replica.buffers.end(),
-                                [](const auto& entry) { return entry.second->worker->spot; });
-  if (spot) return nullptr;
-  return FindVersion(*replica.group->model, replica.version);
-}
-
 bool IsLastRetained(const Replica& replica, Own own) {
   const Version* version = VersionThatStays(replica);
   return version != nullptr && IsLastOfSomeShard(replica, own) &&
@@ -88,41 +88,12 @@ uint64_t OffloadedBytes(const Worker& worker) {
 }
 
 absl::Status HasRoomToOffload(const Replica& replica, const Version& version) {
-  for (const auto& [rank, buffer] : replica.buffers) {
-    const Worker& worker = *buffer->worker;
-    const uint64_t used = OffloadedBytes(worker);
-    if (used + buffer->bytes <= worker.offload_limit_bytes) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "group ", replica.group->name, " holds the last replica of ", version.info.ToString(),
-        ", which is retained, and rank ", NameOf(*buffer).ToString(),
-        " has no room to offload its ", buffer->bytes, " bytes: its offload limit is ",
-        worker.offload_limit_bytes, " bytes, of which ", used,
-        " are taken; raise the limit, end the retention, or drop the version"));
-  }
-  return absl::OkStatus();
-}
-
-// Whether the copy is of use: it stays and no other group does, or it is on its way. Its own group
-// made it in order to leave, and may do so at any moment.
-bool IsNeeded(const RegistryState& state, const Replica& replica) {
-  if (VersionThatStays(replica) != nullptr) return IsLastRetained(replica, Own::kGroup);
-  if (state.adopting || !replica.pending.empty()) return true;
-  if (replica.phase == ReplicaPhase::kFilling) return true;
-  const bool holds =
-      std::any_of(replica.buffers.begin(), replica.buffers.end(),
-                  [](const auto& entry) { return entry.second->content.has_value(); });
-  return !holds && !replica.finished_here;
-}
-
-void Release(Turn& turn, Replica& replica) {
-  Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
-                         " buffer=", replica.buffer_name, " offloaded copy released"));
-  ++turn.state.counters.offloads_released;
-  replica.released = true;
-  if (replica.phase == ReplicaPhase::kHolding) {
-    SetPhase(turn, replica, ReplicaPhase::kDraining, replica.version);
-  }
-  for (const auto& [rank, buffer] : replica.buffers) RepeatRelease(turn, *buffer);
+  const absl::Status room = HasRoomForCopy(replica, version);
+  if (room.ok()) return room;
+  return absl::FailedPreconditionError(
+      absl::StrCat("group ", replica.group->name, " holds the last replica of ",
+                   version.info.ToString(), ", which is retained, and ", room.message(),
+                   "; raise the limit, end the retention, or drop the version"));
 }
 
 }  // namespace
@@ -140,36 +111,114 @@ bool IsRetained(const Version& version, const std::string& form) {
   return false;
 }
 
+absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies) {
+  for (const auto& [rank, buffer] : replica.buffers) {
+    const Worker& worker = *buffer->worker;
+    const uint64_t used = OffloadedBytes(worker);
+    const uint64_t room = worker.offload_limit_bytes - std::min(used, worker.offload_limit_bytes);
+    if (room / copies >= buffer->bytes) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", NameOf(*buffer).ToString(), " has no room to offload ",
+                     copies == 1 ? "its " : absl::StrCat(copies, " times its "), buffer->bytes,
+                     " bytes of ", version.info.ToString(), ": its offload limit is ",
+                     worker.offload_limit_bytes, " bytes, of which ", used, " are taken"));
+  }
+  return absl::OkStatus();
+}
+
+const Version* VersionHeld(const Replica& replica) {
+  if (replica.phase != ReplicaPhase::kHolding || !replica.staged_for.empty()) return nullptr;
+  if (replica.buffers.size() != replica.group->ranks) return nullptr;
+  return FindVersion(*replica.group->model, replica.version);
+}
+
+const Version* VersionThatStays(const Replica& replica) {
+  const bool goes =
+      std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
+        return entry.second->worker->spot || entry.second->worker->leaving();
+      });
+  return goes ? nullptr : VersionHeld(replica);
+}
+
+bool IsLastRetainedCopy(const Replica& replica) {
+  const Version* version = VersionHeld(replica);
+  return version != nullptr && IsLastOfSomeShard(replica, Own::kGroup) &&
+         IsRetained(*version, replica.form);
+}
+
 bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction) {
   if (!transaction.keep_retained) return false;
   if (TH_MUTATE(kTakeAwayTheLastRetained, !IsLastRetained(replica, Own::kReplica), true))
     return false;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
   if (absl::Status room = HasRoomToOffload(replica, version); !room.ok()) {
+    ++replica.group->model->totals.offloads_failed;
+    Note(turn, replica.group->model->key,
+         {EventKind::kOffloadFailed, transaction.event, replica.group->name},
+         std::string(room.message()));
     FinishOperation(turn, replica, transaction.number,
                     {.status = std::move(room), .version = version.info, .offload_first = true});
     return true;
   }
-  Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
-                         " offloads ", version.info.ToString(), " before its ",
-                         OperationKindName(transaction.kind)));
+  Note(turn, replica.group->model->key,
+       {EventKind::kOffloadBegun, transaction.event, replica.group->name},
+       absl::StrCat(version.info.ToString(), " before its ",
+                    std::string(OperationKindName(transaction.kind))));
   ++turn.state.counters.offloads;
+  ++replica.group->model->totals.offloads;
   FinishOperation(turn, replica, transaction.number,
                   {.version = version.info, .offload_first = true});
   return true;
 }
 
-void ReviewOffloads(Turn& turn, Model& model) {
-  const absl::btree_set<ReplicaId> offloads = model.offloads;  // a copy: one may go
-  for (const ReplicaId id : offloads) {
-    Replica& replica = *FindReplica(turn.state, id);
-    if (!replica.released && !IsNeeded(turn.state, replica)) Release(turn, replica);
+void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& transaction) {
+  // Also where a rank has a notice: what it holds does not stay, but is there.
+  const Version* held = VersionHeld(replica);
+  if (held == nullptr || !IsRetained(*held, replica.form)) return;
+  const bool spot = std::any_of(replica.buffers.begin(), replica.buffers.end(),
+                                [](const auto& entry) { return entry.second->worker->spot; });
+  if (spot || !IsLastOfSomeShard(replica, Own::kReplica)) return;
+  const Version& version = *held;
+  Note(turn, replica.group->model->key,
+       {EventKind::kRetentionLost, transaction.event, replica.group->name},
+       absl::StrCat(version.info.ToString(), ": its last replica goes with an ",
+                    std::string(OperationKindName(transaction.kind)), " that drops it"));
+}
+
+std::vector<RetainedForm> RetainedWith(const Worker& worker) {
+  std::vector<RetainedForm> retained;
+  for (const auto& [id, buffer] : worker.buffers) {
+    if (buffer.shard == nullptr) continue;
+    const Version& version = *buffer.shard->version;
+    if (IsHeldWhole(version, buffer.form) && IsRetained(version, buffer.form)) {
+      retained.push_back({version.info.sequence, buffer.form});
+    }
+  }
+  return retained;
+}
+
+void NoteLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>& before) {
+  Model& model = *worker.group->model;
+  for (const RetainedForm& kept : before) {
+    const Version* version = FindVersion(model, kept.version);
+    if (version == nullptr || IsHeldWhole(*version, kept.form)) continue;
+    ++turn.state.counters.retained_lost;
+    Note(turn, model.key, {EventKind::kRetentionLost, EventId(), worker.name.ToString()},
+         absl::StrCat(version->info.ToString(), " form=", kept.form,
+                      " is lost: it is retained, and its last replica is gone"));
   }
 }
 
-void RepeatRelease(Turn& turn, const Buffer& buffer) {
-  if (!buffer.replica->released) return;
-  Send(turn, *buffer.worker, OffloadReleased{buffer.address.buffer});
+void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice) {
+  for (const auto& [id, buffer] : worker.buffers) {
+    const Replica& replica = *buffer.replica;
+    if (!IsLastRetained(replica, Own::kGroup)) continue;
+    const Version& version = *FindVersion(*replica.group->model, replica.version);
+    Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
+                           " holds the last replica of ", version.info.ToString(),
+                           ", which is retained, and loses it in ", absl::FormatDuration(notice),
+                           " unless another group takes it by then"));
+  }
 }
 
 }  // namespace th::registry

@@ -1,21 +1,23 @@
-// What has to stay fetchable: which versions are retained, who is the last to hold one, and when
-// the temporary copies that offloads have made may go.
+// What has to stay fetchable: which versions are retained, and who is the last to hold one.
 //
 // A version is retained in a form while it is pinned there, or one of the form's `keep_latest`
 // newest complete versions of the current history. A replica *stays* while all its ranks hold their
-// shards, are connected, and it neither drains nor moves on; spot workers never count. When an
+// shards, are connected, and it neither drains nor moves on; spot workers and those that leave (see
+// Preempt) never count. When an
 // operation would take away the last replica that stays, it ends with `offload_first` instead: the
 // ranks copy their shards into offload buffers (an update like any other, to exactly this version),
-// and ask again. An offload buffer is released once another replica stays, or nothing retains its
-// version.
+// and ask again. When such a copy may go: copies.h.
 #ifndef TH_REFERENCE_REGISTRY_RETENTION_H_
 #define TH_REFERENCE_REGISTRY_RETENTION_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
+#include "th/weights/identifiers.h"
 
 namespace th::registry {
 
@@ -26,11 +28,35 @@ bool IsRetained(const Version& version, const std::string& form);
 // with offload_first, or FAILED_PRECONDITION naming the first rank that has no memory for a copy.
 bool EndsForOffload(Turn& turn, Replica& replica, const Transaction& transaction);
 
-// Releases offload buffers of the model that nothing needs any more. At the end of a turn that
-// changed who stays or what is retained.
-void ReviewOffloads(Turn& turn, Model& model);
-// Says it again to a rank that may not have heard it.
-void RepeatRelease(Turn& turn, const Buffer& buffer);
+// Tells people where a retained version's last replica goes with an operation that did not ask to
+// keep it.
+void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& transaction);
+// A version that is retained in a form, and held whole in it.
+struct RetainedForm {
+  VersionSequence version;
+  std::string form;
+};
+// Of those that the worker's buffers hold.
+std::vector<RetainedForm> RetainedWith(const Worker& worker);
+// Tells of which of them somebody held a part that nobody holds any more, now that a worker has
+// gone.
+void NoteLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>& before);
+// Says which retained versions go with a worker that leaves in `notice`, unless somebody takes them
+// by then. Before it is marked.
+void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice);
+
+// FAILED_PRECONDITION naming the first rank whose limit has no room for `copies` more of its shard,
+// one of them of `version`.
+absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies = 1);
+
+// What the replica holds whole; null when it does not, and for staged copies.
+const Version* VersionHeld(const Replica& replica);
+// The same, where that counts: see above. Null otherwise.
+const Version* VersionThatStays(const Replica& replica);
+
+// Whether no other group has what `replica`, a copy, holds and something retains. Also where a rank
+// has a notice: until it leaves, the copy may be all that there is.
+bool IsLastRetainedCopy(const Replica& replica);
 
 }  // namespace th::registry
 

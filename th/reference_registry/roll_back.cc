@@ -112,8 +112,8 @@ VersionInfo RollBackModel::Apply(Turn& turn) const {
   model.durable.high_water = target.sequence;
   model.durable.high_water_label = target.label.text();
   Persist(turn, model);
-  Log(turn, absl::StrCat(key.ToString(), " rolled back to ", target.ToString(), ", lineage ",
-                         model.durable.lineage.value));
+  Note(turn, key, {EventKind::kRolledBack, EventId(), caller == nullptr ? "" : caller->name},
+       absl::StrCat("to ", target.ToString(), ", lineage ", model.durable.lineage.value));
   return target;
 }
 

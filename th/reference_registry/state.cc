@@ -6,6 +6,16 @@
 
 namespace th::registry {
 
+std::string SiteOf(const Group& group) {
+  const std::string* site = nullptr;
+  for (const auto& [rank, worker] : group.members) {
+    const std::string& own = worker->location.site;
+    if (own.empty() || (site != nullptr && *site != own)) return "";
+    site = &own;
+  }
+  return site == nullptr ? "" : *site;
+}
+
 Worker* FindWorker(const RegistryState& state, WorkerId worker) {
   auto found = state.workers.find(worker);
   return found == state.workers.end() ? nullptr : found->second.get();
@@ -67,6 +77,10 @@ const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest
   auto found = state.layouts.find(digest);
   if (found == state.layouts.end() || !found->second.layout.has_value()) return nullptr;
   return &*found->second.layout;
+}
+
+bool IsSuspected(const Worker& worker, absl::Time now) {
+  return now < worker.suspected_until || now < worker.slow_until;
 }
 
 Transaction* HeadOf(Replica& replica) {

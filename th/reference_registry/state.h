@@ -27,6 +27,8 @@
 #include "th/protocol/capability.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry_types.h"
+#include "th/scheduler/comparable_paces.h"
+#include "th/scheduler/slow_source.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
@@ -41,6 +43,8 @@ inline constexpr uint64_t kMaxQueuedOperations = 8;
 inline constexpr size_t kMaxResultsKept = 64;
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
+// Forms of one model whose readers' paces are compared; with one more all are forgotten.
+inline constexpr size_t kMaxFormsCompared = 64;
 
 struct Buffer;
 struct Group;
@@ -57,7 +61,7 @@ using ReplicaId = StrongInt<struct ReplicaIdTag>;
 
 // The order in which sources are offered to the scheduler; see holders.h.
 struct CandidateKey {
-  bool comes_last = false;  // see ComesLast in th/scheduler
+  bool comes_last = false;  // it leaves, or see ComesLast in th/scheduler
   bool suspected = false;
   uint32_t readers = 0;
   bool publisher = false;
@@ -90,9 +94,27 @@ struct Exclusion {
   RankName name;
   BufferGeneration generation;  // a source that has moved on to another generation is a new source
   SourceFailure failure = SourceFailure::kClosed;
+  bool slow = false;  // it did not fail: the reader left it
   uint32_t tries = 0;
   absl::Time retry_at = absl::InfiniteFuture();
   std::string detail;
+};
+
+// How fast a fill gets what it lacks, as its reader told last; see pace.h.
+struct FillPace {
+  struct OfSource {
+    // The last reports together, until they are of kSegmentsOfAPace segments.
+    SourcePace report;
+    Pace pace;
+  };
+  absl::Time told_at = absl::InfinitePast();
+  Pace total;
+  std::vector<OfSource> sources;                // at most kMaxPacesTold
+  absl::Time look_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
+  // The last source that it left for being slow.
+  absl::Time left_at = absl::InfinitePast();
+  BufferAddress left;
+  double pace_then = 0;
 };
 
 // A rank's part of an update from ReadyToFill until it is done.
@@ -106,6 +128,8 @@ struct Fill {
       absl::InfinitePast();  // until then the lack of any holder does not end it
   std::vector<Exclusion> exclusions;
   absl::Time retry_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
+  FillPace pace;
+  absl::Time asks_at = absl::InfinitePast();  // not given a source before: others come first
 };
 
 struct Buffer {
@@ -118,6 +142,7 @@ struct Buffer {
   uint64_t bytes = 0;
   uint64_t segment_count = 0;
   BufferGeneration generation;
+  uint64_t snapshot_bytes = 0;  // of its last publication
   OperationNumber last_started;
   std::optional<OperationNumber> missed;  // the last that expired without this rank
   bool registration_owed = false;         // BufferRegistered follows when the layout is here
@@ -133,6 +158,7 @@ struct Buffer {
   bool counted_promising = false;
   bool counted_staying = false;
   bool counted_publisher = false;
+  bool counted_whole = false, counted_settled = false;  // in shard->sites, of its worker's site
 };
 
 struct Worker {
@@ -146,9 +172,15 @@ struct Worker {
   std::optional<ConnectionId> connection;  // none: the stream has broken, the lease still runs
   absl::Time last_heard;
   absl::Time lease_at;  // its kLease entry in RegistryState::deadlines
-  absl::Time suspected_until = absl::InfinitePast();  // a reader reported one of its buffers
-  Lineage lineage;                                    // the newest that this worker was told of
+  absl::Time suspected_until = absl::InfinitePast();    // a reader reported one of its buffers
+  absl::Time slow_until = absl::InfinitePast();         // a reader left it for being slow
+  absl::Time slow_reader_until = absl::InfinitePast();  // it was no better off with another source
+  // The end of its notice; infinite: it has none.
+  absl::Time leaves_at = absl::InfiniteFuture();
+  Lineage lineage;  // the newest that this worker was told of
   std::map<BufferId, Buffer> buffers;
+
+  bool leaving() const { return leaves_at != absl::InfiniteFuture(); }
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -172,12 +204,19 @@ struct Participant {
   bool ready = false;      // update: its buffer is drained
   bool done = false;       // update, unpublish: RankDone
   uint32_t readers_cut = 0;
+  // update: what it says to have received, for the group's copies, and when it was done.
+  uint64_t from_publisher_bytes = 0;
+  uint64_t from_relays_bytes = 0;
+  absl::Time done_at;
 };
 
 // A group operation from its first rank's request to its end.
 struct Transaction {
   OperationNumber number;
   OperationKind kind = OperationKind::kPublish;
+  EventId event;
+  uint32_t assignments = 0;  // made in it so far
+  absl::Time started;        // its first rank asked
   Rank first_rank;
   absl::Time deadline;  // the earliest that any of its ranks asked for; in RegistryState::deadlines
   bool begun = false;   // publish: has a version; update: resolved; unpublish: no source any more
@@ -187,6 +226,7 @@ struct Transaction {
   bool keep_retained = false;
   VersionSelector selector = LatestVersion{};
   VersionSequence floor;
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   std::optional<VersionInfo> resolved;
   VersionSequence version;  // once begun
   std::map<Rank, Participant> participants;
@@ -194,13 +234,31 @@ struct Transaction {
   uint32_t done = 0;        // participants that are
 };
 
+// The server's word that this replica's group copies a version into host memory as the seed of its
+// site: from the answer until the copy fills. It holds while the group is whole and of that
+// generation, for kSeedPromiseLasts at most.
+struct SeedPromise {
+  VersionSequence version;
+  GroupGeneration generation;
+  absl::Time until;
+};
+
 struct Replica {
   ReplicaId id;
   Group* group = nullptr;
   std::string buffer_name;
   std::string form;
-  bool offload = false;   // of offload buffers; in model->offloads
+  bool offload = false;   // of copies in host memory; in model->offloads
+  bool seed = false;      // of those, one that seeds its site
+  bool unwanted = false;  // a seed: its group has asked for another version since
   bool released = false;  // its ranks were told that it may go
+  std::string fills_in;   // the site in whose arrivals it is; only while it is filling
+  std::optional<SeedPromise> promise;
+  uint32_t copies_unused = 0;  // that it was told to make since it last moved
+  // The group's buffer that is to move to what this one holds; empty: it is no staged copy.
+  std::string staged_for;
+  // Of streaming readers, which hand on what they receive: fills, but never holds and feeds nobody.
+  bool keeps_nothing = false;
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
   VersionSequence version;   // meaningless when idle
@@ -208,6 +266,7 @@ struct Replica {
   bool finished_here =
       false;  // some operation ended in this reign and this generation of the group
   std::map<OperationNumber, FinishedOperation> results;  // at most kMaxResultsKept, the newest
+  std::map<OperationNumber, EventId> result_events;      // of those of `results` that have one
   // All above `finished`; only the one right after it makes progress.
   std::map<OperationNumber, Transaction> pending;
 };
@@ -232,6 +291,12 @@ struct ShardKey {
   friend auto operator<=>(const ShardKey&, const ShardKey&) = default;
 };
 
+// Who has a shard in one site.
+struct SiteShare {
+  uint32_t whole = 0;    // candidates that hold all of it
+  uint32_t settled = 0;  // of those, in replicas that hold the version and are no copies
+};
+
 // One distinct shard of a version in one form: its holders, and who fills from whom.
 struct Shard {
   Version* version = nullptr;
@@ -245,11 +310,15 @@ struct Shard {
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
   // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all.
   std::map<std::string, absl::btree_set<CandidateKey>> candidates;
+  std::map<std::string, SiteShare> sites;  // by name; no entry is all zero
+  // The holders whose workers have a notice.
+  absl::btree_set<BufferAddress> leaving;
   // Readers that are ready and have no source.
   absl::btree_set<BufferAddress> waiting;
   // Holders that are complete, and are sources or will be once their stream or their sums are back.
   uint32_t complete_promising = 0;
-  // Of those, the holders in replicas that hold it whole, not on spot workers: see retention.h.
+  // Of those, the holders in replicas that hold it whole, neither on spot workers nor on such that
+  // leave: see retention.h.
   uint32_t complete_staying = 0;
   // Holders that published it here: who may still tell its root while it has none.
   uint32_t publishers = 0;
@@ -258,6 +327,17 @@ struct Shard {
 // publishing -> published (all ranks) -> withdrawn (a roll-back). A version whose publishing fails
 // is removed.
 enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn = 3 };
+
+// A form of a version on its way into one site: see seeding.h.
+struct Arrival {
+  absl::btree_set<ReplicaId> filling;  // replicas of whole groups whose ranks are all in the site
+  ReplicaId promised_by;               // the last that got a SeedPromise; 0: none
+};
+struct ArrivalKey {
+  std::string form;
+  std::string site;
+  friend auto operator<=>(const ArrivalKey&, const ArrivalKey&) = default;
+};
 
 struct Version {
   Model* model = nullptr;
@@ -269,6 +349,7 @@ struct Version {
   bool from_earlier_reign = false;
   bool counted_as_sealed = false;
   std::map<ShardKey, Shard> shards;
+  std::map<ArrivalKey, Arrival> arrivals;  // at most one a form and site
 };
 
 struct Model {
@@ -282,9 +363,12 @@ struct Model {
   // Labels of the published versions; a withdrawn version's label is free.
   absl::flat_hash_map<std::string, VersionSequence> labels;
   std::map<std::string, Group> groups;
+  // By form: shards of one form are alike. At most kMaxFormsCompared.
+  absl::flat_hash_map<std::string, ComparablePaces> paces;
   absl::btree_set<ReplicaId> offloads;  // exactly its groups' replicas of offload buffers
   absl::flat_hash_map<std::string, CommandFinished> commands;  // by idempotency key
   std::deque<std::string> command_order;                       // oldest first; the same keys
+  ModelTotals totals;                                          // see costs.h
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -303,6 +387,7 @@ enum class DeadlineKind : uint8_t {
   kLease = 3,           // of buffer.worker
   kRetry = 4,           // of the fill of `buffer`
   kOperation = 5,       // `operation` of `replica`
+  kPace = 6,            // of the fill of `buffer`
 };
 struct Deadline {
   absl::Time at;
@@ -327,7 +412,7 @@ struct RegistryState {
   // Above those of every model that is gone: one that comes back gives no sequence twice.
   uint32_t first_version_number = 1;
   ReplicaId last_replica;
-  AssignmentId last_assignment;
+  uint32_t last_event = 0;  // counts what has an EventId of this reign
   // The highest of any group that is gone, and at least this epoch as the high half: new ones count
   // on from it, so that none is used twice.
   GroupGeneration last_ended_generation;
@@ -346,6 +431,9 @@ struct RegistryState {
   RegistryCounters counters;
 };
 
+// The one site of all members of the group that are there; empty: they are in several, or in none.
+std::string SiteOf(const Group& group);
+
 // Null when there is none.
 Worker* FindWorker(const RegistryState& state, WorkerId worker);
 Worker* FindWorker(const RegistryState& state, ConnectionId connection);
@@ -360,6 +448,9 @@ Version* FindVersion(Model& model, VersionSequence version);
 const Version* FindVersion(const Model& model, VersionSequence version);
 const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest);
 
+// Whether readers take it after all others of its distance for what other readers told of it.
+bool IsSuspected(const Worker& worker, absl::Time now);
+
 // The operation that may make progress; null when none is pending.
 Transaction* HeadOf(Replica& replica);
 
@@ -368,6 +459,11 @@ VersionSequence LatestOf(const Model& model);
 // Whether a roll-back withdrew a version of this lineage and place.
 bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage);
 bool IsSealed(const Version& version);
+
+// A copy that its group made beside its buffers: an offloaded or a staged version.
+inline bool IsTemporary(const Replica& replica) {
+  return replica.offload || !replica.staged_for.empty();
+}
 
 RankName NameOf(const Buffer& buffer);
 Rank RankOf(const Buffer& buffer);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/reference_registry/costs.h"
 #include "th/reference_registry/holders.h"
 
 namespace th::registry {
@@ -26,6 +27,9 @@ std::string Disagreement(const Transaction& transaction, const StartOperation& r
     return absl::StrCat("updates to ", ToString(request.selector), ", not to ",
                         ToString(transaction.selector));
   }
+  if (transaction.when_seeding != request.when_seeding) {
+    return "does not wait, skip or copy while the version is being seeded";
+  }
   if (request.kind != OperationKind::kPublish) return "";
   if (transaction.label != request.label) {
     return absl::StrCat("publishes label '", request.label.text(), "', not '",
@@ -47,9 +51,11 @@ std::optional<VersionSequence> OtherResolution(const Transaction& transaction,
   return known;
 }
 
-Transaction NewTransaction(const StartOperation& request, Rank first_rank) {
+Transaction NewTransaction(Turn& turn, const StartOperation& request, Rank first_rank) {
   return {.number = request.key.number,
           .kind = request.kind,
+          .event = MintEvent(turn.state),
+          .started = turn.now,
           .first_rank = first_rank,
           .deadline = absl::InfiniteFuture(),
           .label = request.label,
@@ -57,7 +63,8 @@ Transaction NewTransaction(const StartOperation& request, Rank first_rank) {
           .derived_from = request.derived_from,
           .keep_retained = request.keep_retained,
           .selector = request.selector,
-          .floor = request.floor};
+          .floor = request.floor,
+          .when_seeding = request.when_seeding};
 }
 
 absl::Status EndedAsAnotherKind(const Buffer& buffer, const FinishedOperation& result,
@@ -129,6 +136,7 @@ void RememberResult(Replica& replica, const FinishedOperation& result) {
     replica.finished = replica.finished.Next();
   }
   while (replica.results.size() > kMaxResultsKept) {
+    replica.result_events.erase(replica.results.begin()->first);
     replica.results.erase(replica.results.begin());
   }
 }
@@ -155,6 +163,8 @@ std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
   int named = 0;
   for (const auto& [rank, participant] : transaction.participants) {
     if (participant.done || transaction.kind == OperationKind::kPublish) continue;
+    // It waits for the others, not they for it.
+    if (transaction.kind == OperationKind::kUpdate && !transaction.begun) continue;
     if (++named > kNamed) continue;
     const Buffer& buffer = *replica.buffers.at(rank);
     absl::StrAppend(&text, text.empty() ? "" : "; ", "rank ", NameOf(buffer).ToString(), " ",
@@ -165,6 +175,18 @@ std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
   if (missing.empty()) return text;
   return absl::StrCat(text, text.empty() ? "" : "; ", "rank ", NameRanks(*replica.group, missing),
                       missing.size() == 1 ? " has" : " have", " not started it");
+}
+
+void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transaction,
+                 const absl::Status& status) {
+  CountFailed(turn, replica, transaction, status);
+  const bool offload = replica.offload && transaction.kind == OperationKind::kUpdate;
+  Note(turn, replica.group->model->key,
+       {offload ? EventKind::kOffloadFailed : EventKind::kOperationFailed, transaction.event,
+        replica.group->name},
+       absl::StrCat(std::string(OperationKindName(transaction.kind)), " (operation ",
+                    transaction.number.value, " of buffer ", replica.buffer_name,
+                    "): ", status.ToString()));
 }
 
 // Notes who missed the operation; of them the rank that lags, if any: it missed the operation
@@ -228,6 +250,11 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
         absl::StrCat("buffer ", buffer.buffer.value, " is not registered; register it first"));
   }
   const Replica& replica = *own->replica;
+  if (replica.keeps_nothing && request.kind != OperationKind::kUpdate) {
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", own->name, " of ",
+                                                   NameOf(*own).ToString(),
+                                                   " keeps nothing: it can only be updated"));
+  }
   if (auto result = replica.results.find(number); result != replica.results.end()) {
     if (result->second.kind == request.kind) return absl::OkStatus();
     return EndedAsAnotherKind(*own, result->second, request.kind);
@@ -263,8 +290,9 @@ void JoinTransaction::Apply(Turn& turn) const {
     return SendResult(turn, own, result->second);
   }
   const Rank rank = RankOf(own);
-  auto [it, created] = replica.pending.try_emplace(number, NewTransaction(request, rank));
-  Transaction& transaction = it->second;
+  const bool created = !replica.pending.contains(number);
+  if (created) replica.pending.emplace(number, NewTransaction(turn, request, rank));
+  Transaction& transaction = replica.pending.at(number);
   const std::string disagreement = Disagreement(transaction, request);
   // A rank that has drained without the server cannot wait for an offload.
   transaction.keep_retained &= request.keep_retained;
@@ -282,8 +310,9 @@ void JoinTransaction::Apply(Turn& turn) const {
   if (!created) turn.state.deadlines.erase(DeadlineOf(replica, transaction));
   transaction.deadline = std::min(transaction.deadline, turn.now + timeout);
   turn.state.deadlines.insert(DeadlineOf(replica, transaction));
-  if (request.kind == OperationKind::kPublish && request.generation != BufferGeneration()) {
-    own.generation = request.generation;
+  if (request.kind == OperationKind::kPublish) {
+    if (request.generation != BufferGeneration()) own.generation = request.generation;
+    own.snapshot_bytes = request.snapshot_bytes;
   }
   turn.to_evaluate.insert(replica.id);
   if (!request.resolved.has_value()) return;
@@ -314,6 +343,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
   if (found != replica.pending.end()) {
     turn.state.deadlines.erase(DeadlineOf(replica, found->second));
     result.kind = found->second.kind;
+    replica.result_events[number] = found->second.event;
     for (const auto& [rank, participant] : found->second.participants) {
       auto buffer = replica.buffers.find(rank);
       if (buffer == replica.buffers.end()) continue;
@@ -323,6 +353,8 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
     }
     if (found->second.begun) CountOut(*replica.group->model, found->second.version);
     replica.pending.erase(found);
+    const Model& model = *replica.group->model;
+    if (!model.offloads.empty()) turn.to_review.insert(model.key);
   }
   if (!result.status.ok()) ++turn.state.counters.operations_failed;
   replica.finished_here = true;
@@ -335,9 +367,7 @@ void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::S
   auto found = replica.pending.find(number);
   if (found == replica.pending.end()) return;
   const Transaction& transaction = found->second;
-  Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
-                         " buffer=", replica.buffer_name, " operation ", number.value, " (",
-                         OperationKindName(transaction.kind), ") failed: ", status.ToString()));
+  NoteFailure(turn, replica, transaction, status);
   FinishedOperation result{.status = std::move(status)};
   if (const Version* version = FindVersion(*replica.group->model, transaction.version)) {
     result.version = version->info;
@@ -397,6 +427,7 @@ void RestartNumbering(Group& group) {
   for (auto& [name, replica] : group.replicas) {
     replica.finished = OperationNumber();
     replica.results.clear();
+    replica.result_events.clear();
     replica.finished_here = false;
     for (auto& [rank, buffer] : replica.buffers) {
       buffer->last_started = OperationNumber();
@@ -463,6 +494,8 @@ std::vector<Rank> MissingRanks(const Group& group, const Transaction& transactio
 
 void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& result) {
   Worker& worker = *buffer.worker;
+  const auto& events = buffer.replica->result_events;
+  const auto event = events.find(result.number);
   Send(turn, worker,
        OperationFinished{.key = {buffer.address.buffer, result.number},
                          .kind = result.kind,
@@ -471,7 +504,9 @@ void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& resul
                          .not_available = result.not_available,
                          .version = result.version,
                          .lineage = worker.lineage,
-                         .offload_first = result.offload_first});
+                         .offload_first = result.offload_first,
+                         .seed_copy = result.seed_copy,
+                         .event = event == events.end() ? EventId() : event->second});
 }
 
 }  // namespace th::registry

@@ -1,6 +1,17 @@
 #include "th/reference_registry/turn.h"
 
-namespace th::registry {
+#include "absl/strings/str_cat.h"
+
+namespace th {
+
+std::string RegistryEvent::LogLine() const {
+  if (kind == EventKind::kNone) return text;
+  return absl::StrCat(key.ToString(), " ", who, who.empty() ? "" : ": ",
+                      std::string(EventKindName(kind)), text.empty() ? "" : ": ", text,
+                      EventSuffix(id));
+}
+
+namespace registry {
 
 void Send(Turn& turn, const Worker& worker, ServerMessage message) {
   if (worker.connection.has_value()) SendToConnection(turn, *worker.connection, std::move(message));
@@ -12,10 +23,19 @@ void SendToConnection(Turn& turn, ConnectionId connection, ServerMessage message
 
 void Log(Turn& turn, std::string text) { turn.effects.events.push_back({std::move(text)}); }
 
+void Note(Turn& turn, const ModelKey& key, Happening happening, std::string text) {
+  const EventId id = happening.id.empty() ? MintEvent(turn.state) : happening.id;
+  turn.effects.events.push_back(
+      {std::move(text), happening.kind, id, key, std::move(happening.who)});
+}
+
+EventId MintEvent(RegistryState& state) { return EventId::Of(state.epoch, ++state.last_event); }
+
 void Persist(Turn& turn, const Model& model) {
   turn.state.durable.models[model.key] = model.durable;
   turn.durable_changed = true;
   if (!model.offloads.empty()) turn.to_review.insert(model.key);
 }
 
-}  // namespace th::registry
+}  // namespace registry
+}  // namespace th

@@ -22,6 +22,7 @@ struct Turn {
   absl::btree_set<ReplicaId> to_evaluate;
   // Readers that are ready and have lost their sources or may get some.
   absl::btree_set<BufferAddress> to_assign;
+  absl::btree_set<BufferAddress> to_move;  // readers that should have better sources, if there are
   // Models in which it has changed who stays or what is retained.
   absl::btree_set<ModelKey> to_review;
   bool durable_changed = false;
@@ -31,6 +32,15 @@ struct Turn {
 void Send(Turn& turn, const Worker& worker, ServerMessage message);
 void SendToConnection(Turn& turn, ConnectionId connection, ServerMessage message);
 void Log(Turn& turn, std::string text);
+// Something that people want to find again: logged, and remembered by the driver.
+struct Happening {
+  EventKind kind = EventKind::kNone;
+  EventId id;       // of the operation that it belongs to; empty: it gets one of its own
+  std::string who;  // a rank or a group
+};
+void Note(Turn& turn, const ModelKey& key, Happening happening, std::string text);
+// The next id of this reign.
+EventId MintEvent(RegistryState& state);
 // Asks the driver to make the model's durable part durable before any message of this turn leaves.
 void Persist(Turn& turn, const Model& model);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/reference_registry/costs.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
@@ -36,7 +37,9 @@ VersionSequence HeldVersionOf(const Replica& replica) {
 
 // Those that have not drained of themselves wait for it.
 void TellToDrain(Turn& turn, const Buffer& buffer, const Transaction& transaction) {
-  Send(turn, *buffer.worker, OperationResolved{.key = {buffer.address.buffer, transaction.number}});
+  Send(turn, *buffer.worker,
+       OperationResolved{.key = {buffer.address.buffer, transaction.number},
+                         .event = transaction.event});
 }
 
 void End(Turn& turn, Replica& replica, const Transaction& transaction) {
@@ -45,7 +48,20 @@ void End(Turn& turn, Replica& replica, const Transaction& transaction) {
   if (version != nullptr) result.version = version->info;
   SetPhase(turn, replica, ReplicaPhase::kIdle);
   for (auto& [rank, buffer] : replica.buffers) buffer->drained_while_away = false;
+  Note(turn, replica.group->model->key,
+       {EventKind::kUnpublished, transaction.event, replica.group->name},
+       result.version.ToString());
   FinishOperation(turn, replica, transaction.number, std::move(result));
+}
+
+void CountReadersCut(Turn& turn, const Buffer& buffer, const Transaction& transaction,
+                     uint32_t readers_cut) {
+  if (readers_cut == 0) return;
+  Model& model = *buffer.replica->group->model;
+  model.totals.readers_cut += readers_cut;
+  Note(turn, model.key, {EventKind::kReadersCut, transaction.event, NameOf(buffer).ToString()},
+       absl::StrCat(readers_cut, readers_cut == 1 ? " reader" : " readers",
+                    " had not let go by the drain's deadline"));
 }
 
 }  // namespace
@@ -58,6 +74,7 @@ void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction) {
     const bool early = turn.state.recovering || SomeRankMayKnow(turn.state, replica, transaction);
     if (transaction.keep_retained && early) return WaitForRecovery(turn, replica);
     if (EndsForOffload(turn, replica, transaction)) return;
+    NoteRetentionLoss(turn, replica, transaction);
     BeginWith(replica, transaction, HeldVersionOf(replica));
     SetPhase(turn, replica, ReplicaPhase::kDraining, transaction.version);
   }
@@ -85,7 +102,11 @@ absl::Status CompleteDrain::CanApply(const RegistryState& state) const {
 void CompleteDrain::Apply(Turn& turn) const {
   const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
   own.participant->readers_cut = message.readers_cut;
-  if (!std::exchange(own.participant->done, true)) ++own.transaction->done;
+  if (!std::exchange(own.participant->done, true)) {
+    ++own.transaction->done;
+    CountRankDone(turn, *own.buffer, *own.transaction, *own.participant, message.cost);
+    CountReadersCut(turn, *own.buffer, *own.transaction, message.readers_cut);
+  }
   own.transaction->arrivals.insert(RankOf(*own.buffer));
   turn.to_evaluate.insert(own.buffer->replica->id);
 }

@@ -5,10 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
+#include "th/reference_registry/costs.h"
 #include "th/reference_registry/holders.h"
+#include "th/reference_registry/pace.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/resolution.h"
 #include "th/reference_registry/retention.h"
+#include "th/reference_registry/seeding.h"
 #include "th/reference_registry/transactions.h"
 #include "tools/mutation/mutation.h"
 
@@ -27,9 +30,27 @@ bool GroupHoldsWhole(const Replica& replica, VersionSequence version) {
                      [&](const auto& entry) { return Holds(*entry.second, version); });
 }
 
+// Of a staged copy: whether the buffers that it is for hold the version already.
+bool OriginalHoldsWhole(const Replica& staged, VersionSequence version) {
+  const auto original = staged.group->replicas.find(staged.staged_for);
+  return original != staged.group->replicas.end() && GroupHoldsWhole(original->second, version);
+}
+
+// Whether the group has staged the version for these buffers, or a part of it still has.
+bool IsStaged(const Replica& replica, VersionSequence version) {
+  const auto& replicas = replica.group->replicas;
+  return std::any_of(replicas.begin(), replicas.end(), [&](const auto& entry) {
+    const auto& copies = entry.second.buffers;
+    return entry.second.staged_for == replica.buffer_name &&
+           std::any_of(copies.begin(), copies.end(),
+                       [&](const auto& copy) { return Holds(*copy.second, version); });
+  });
+}
+
 void EndNotAvailable(Turn& turn, Replica& replica, const Transaction& transaction,
                      NotAvailableReason reason) {
   ++turn.state.counters.updates_not_available;
+  ++replica.group->model->totals.not_available;
   FinishOperation(turn, replica, transaction.number,
                   {.outcome = UpdateOutcome::kNotAvailable, .not_available = reason});
 }
@@ -47,13 +68,29 @@ void FailLost(Turn& turn, const Buffer& loser, const Transaction& transaction) {
                     transaction.version.ToString(), " since; update again")));
 }
 
+// Every rank has the version, or has handed on all of it.
+void Commit(Turn& turn, Replica& replica, VersionSequence version) {
+  if (replica.keeps_nothing) {
+    for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
+    return SetPhase(turn, replica, ReplicaPhase::kIdle);
+  }
+  for (auto& [rank, buffer] : replica.buffers) buffer->content->committed = true;
+  SetPhase(turn, replica, ReplicaPhase::kHolding, version);
+}
+
 void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, UpdateOutcome outcome) {
   const Version& version = *FindVersion(*replica.group->model, transaction.version);
   TeachLineage(*replica.group);
   if (outcome == UpdateOutcome::kMoved) {
     ++turn.state.counters.updates_moved;
-    for (auto& [rank, buffer] : replica.buffers) buffer->content->committed = true;
-    SetPhase(turn, replica, ReplicaPhase::kHolding, transaction.version);
+    replica.copies_unused = 0;
+    CountMoved(turn, replica, transaction);
+    Commit(turn, replica, transaction.version);
+    Note(turn, replica.group->model->key,
+         {replica.offload ? EventKind::kOffloadDone : EventKind::kUpdateMoved, transaction.event,
+          replica.group->name},
+         absl::StrCat(version.info.ToString(), " after ",
+                      absl::FormatDuration(turn.now - transaction.started)));
   }
   FinishOperation(turn, replica, transaction.number, {.outcome = outcome, .version = version.info});
 }
@@ -98,7 +135,8 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   Version* version = ResolveOperation(turn, replica, transaction);
   if (version == nullptr) return false;
   transaction.version = version->info.sequence;
-  if (GroupHoldsWhole(replica, transaction.version)) {
+  if (GroupHoldsWhole(replica, transaction.version) ||
+      OriginalHoldsWhole(replica, transaction.version)) {
     EndMoved(turn, replica, transaction, UpdateOutcome::kAlreadyThere);
     return false;
   }
@@ -108,18 +146,30 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
                   NobodyHoldsShardOf(turn.state, *without.front(), *version));
     return false;
   }
+  // What is staged needs no head start, and nobody's buffer is touched for a rank that never comes.
+  const bool staged = !transaction.resolved.has_value() && IsStaged(replica, transaction.version);
+  if (staged && !MissingRanks(*replica.group, transaction).empty()) return false;
+  LoseInterestInOthers(turn, replica, transaction.version);
+  if (!transaction.resolved.has_value() && EndsForSeeding(turn, replica, transaction, *version)) {
+    return false;
+  }
   const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
   if (in_use && EndsForOffload(turn, replica, transaction)) return false;
+  if (in_use) NoteRetentionLoss(turn, replica, transaction);
   BeginWith(replica, transaction, transaction.version);
   transaction.resolved = version->info;
   SetPhase(turn, replica, ReplicaPhase::kFilling, transaction.version);
+  Note(turn, replica.group->model->key,
+       {EventKind::kUpdateBegan, transaction.event, replica.group->name},
+       absl::StrCat("to ", version->info.ToString(), ", ", ToString(transaction.selector)));
   return true;
 }
 
 void TellResolved(Turn& turn, const Buffer& buffer, const Version& version,
                   const Transaction& transaction, Participant& participant) {
   OperationResolved message{.key = {buffer.address.buffer, transaction.number},
-                            .version = version.info};
+                            .version = version.info,
+                            .event = transaction.event};
   auto shard = version.shards.find(ShardKeyOf(buffer));
   if (shard != version.shards.end()) message.root = shard->second.root;
   participant.root_told = message.root.has_value();
@@ -227,11 +277,23 @@ absl::Status RecordProgress::CanApply(const RegistryState& state) const {
         "progress of ", NameOf(reader).ToString(), " names segments beyond the ",
         reader.segment_count, " of its layout, or more than ", kMaxProgressRanges, " ranges"));
   }
+  const bool believable =
+      message.paces.size() <= kMaxPacesTold &&
+      std::all_of(message.paces.begin(), message.paces.end(), [&](const SourcePace& pace) {
+        return pace.bytes <= reader.bytes && pace.waited >= absl::ZeroDuration();
+      });
+  if (!believable) {
+    return absl::InvalidArgumentError(absl::StrCat("progress of ", NameOf(reader).ToString(),
+                                                   " names more bytes of a source than its ",
+                                                   reader.bytes, ", or too many sources"));
+  }
   return absl::OkStatus();
 }
 
 void RecordProgress::Apply(Turn& turn) const {
-  FindBuffer(turn.state, buffer)->content->segments = message.segments;
+  Buffer& reader = *FindBuffer(turn.state, buffer);
+  reader.content->segments = message.segments;
+  NotePaces(turn, reader, message.paces);
 }
 
 absl::Status CompleteFill::CanApply(const RegistryState& state) const {
@@ -255,7 +317,10 @@ void CompleteFill::Apply(Turn& turn) const {
   reader.content->chain = 0;
   reader.content->segments.Clear();
   own.participant->ready = true;
-  if (!std::exchange(own.participant->done, true)) ++own.transaction->done;
+  if (!std::exchange(own.participant->done, true)) {
+    ++own.transaction->done;
+    CountRankDone(turn, reader, *own.transaction, *own.participant, message.cost);
+  }
   Reindex(turn, reader);
   turn.to_evaluate.insert(reader.replica->id);
 }

@@ -98,11 +98,14 @@ class FillGraph {
 
 // What candidates are compared by, most important first; the least is the best.
 struct Preference {
+  bool leaving = false;
+  bool crosses = false;  // over to another site
   bool at_limit = false;
   Distance distance = Distance::kSameDevice;
   bool suspected = false;
   uint64_t load = 0;
   bool publisher = false;
+  bool unproved = false;
   uint32_t chain = 0;
   BufferAddress buffer;
   friend auto operator<=>(const Preference&, const Preference&) = default;
@@ -123,6 +126,16 @@ uint64_t Mix(const BufferAddress& reader, const BufferAddress& source) {
   return mixed ^ (mixed >> 31);
 }
 
+// A copy in the reader's own process is as near as any can be.
+bool IsOwn(const SchedulerHolder& holder, const BufferAddress& reader) {
+  return holder.buffer.worker == reader.worker;
+}
+
+Distance DistanceTo(const SchedulerHolder& holder, const SchedulerDemand& demand) {
+  return IsOwn(holder, demand.reader) ? Distance::kSameDevice
+                                      : DistanceBetween(demand.location, holder.location);
+}
+
 // The rules 3 to 7, or those of a model.
 Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
                         const SchedulerLimits& limits) {
@@ -130,11 +143,16 @@ Preference PreferenceOf(const Candidate& candidate, const BufferAddress& reader,
   Preference preference{.suspected = holder.suspected, .buffer = holder.buffer};
   switch (limits.policy) {
     case SchedulerPolicy::kNearest:
-      preference.at_limit = holder.readers >= limits.max_readers_per_source ||
-                            ComesLast(limits, holder.publisher, candidate.chain);
+      preference.leaving = TH_MUTATE(kGiveReadersToWhoLeaves, holder.leaving, false);
+      preference.crosses =
+          TH_MUTATE(kCrossRatherThanWaitInLine, candidate.distance == Distance::kOtherSite, false);
+      preference.at_limit =
+          !IsOwn(holder, reader) && (holder.readers >= limits.max_readers_per_source ||
+                                     ComesLast(limits, holder.publisher, candidate.chain));
       preference.distance = TH_MUTATE(kIgnoreDistance, candidate.distance, Distance::kSameSite);
       preference.load = holder.readers;
       preference.publisher = holder.publisher;
+      preference.unproved = holder.readers >= ReadersAllowed(limits, holder);
       preference.chain = candidate.chain;
       break;
     case SchedulerPolicy::kDirect:
@@ -165,7 +183,7 @@ std::vector<Candidate> Candidates(const SchedulerSnapshot& snapshot, const Sched
     if (!holder.available || excluded.contains(holder.buffer) || chains[i] == kUnfed) continue;
     if (limits.policy == SchedulerPolicy::kDirect && !holder.publisher) continue;
     Candidate candidate{.holder = &holder,
-                        .distance = DistanceBetween(demand.location, holder.location),
+                        .distance = DistanceTo(holder, demand),
                         .chain = chains[i],
                         .preference = {}};
     candidate.preference = PreferenceOf(candidate, demand.reader, limits);
@@ -178,7 +196,8 @@ std::vector<Candidate> Candidates(const SchedulerSnapshot& snapshot, const Sched
 bool AddsAnUplink(const Candidate& candidate, const std::vector<Candidate>& chosen) {
   const SchedulerHolder& holder = *candidate.holder;
   const Candidate& first = chosen.front();
-  if (candidate.preference.at_limit || holder.suspected || !holder.complete) return false;
+  if (candidate.preference.at_limit || candidate.preference.leaving) return false;
+  if (holder.suspected || !holder.complete) return false;
   if (holder.readers > 0 || candidate.distance > first.distance) return false;
   if (holder.publisher && !first.holder->publisher) return false;
   if (candidate.distance <= Distance::kSameHost || holder.location.host.empty()) return false;
@@ -217,6 +236,14 @@ bool ComesLast(const SchedulerLimits& limits, bool publisher, uint32_t chain) {
   return limits.policy == SchedulerPolicy::kNearest && chain >= limits.max_chain;
 }
 
+uint32_t ReadersAllowed(const SchedulerLimits& limits, const SchedulerHolder& holder) {
+  if (holder.complete || holder.segments == 0 || 2 * holder.segments_held >= holder.segments) {
+    return limits.max_readers_per_source;
+  }
+  const uint32_t proved = 4 * holder.segments_held >= holder.segments ? 2 : 1;
+  return std::min(proved, limits.max_readers_per_source);
+}
+
 std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,
                                       const SchedulerDemand& demand,
                                       const SchedulerLimits& limits) {
@@ -234,7 +261,7 @@ std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,
   for (const Candidate& candidate : chosen) {
     choices.push_back({.source = candidate.holder->buffer,
                        .distance = candidate.distance,
-                       .at_limit = candidate.preference.at_limit});
+                       .at_limit = candidate.preference.at_limit || candidate.preference.leaving});
   }
   return choices;
 }

@@ -7,16 +7,20 @@
 //     (version, shard), an upper bound of the graph per segment.
 //  2. Excluded, unconnected or draining holders are out. So is a partial holder that nothing feeds:
 //     no path leads from it up to a complete holder, whether that one is available or not.
-//  3. Holders at a limit (max_readers_per_source, max_chain) come after all others.
-//  4. Near before far (topology distance).
-//  5. Sources that are suspected or have been silent come after all others of their distance.
+//  3. Holders that leave come after all others. Then holders of another site: a reader crosses over
+//     only if nobody in its own site can feed it, so that a version comes into a site once, by the
+//     first that asks there. Of those of one side, holders at a limit (max_readers_per_source,
+//     max_chain) come last, but for another buffer of the reader's own worker.
+//  4. Near before far (topology distance); another buffer of its own worker is nearest.
+//  5. Sources that are suspected, slow or silent come after all others of their distance.
 //     Less loaded (readers already assigned) before more loaded.
 //  6. At equal load a rollout before the publisher: a relay costs the trainer nothing.
+//     Then one that has proved itself: a partial holder should have one reader until it has a
+//     quarter of the shard, two until it has half, and then as many as a complete one.
 //  7. Shorter chains first, then the lower address: deterministic.
-//  8. A second source, and a third, only where it adds an uplink that nobody uses: another host
-//  than
-//     those chosen before and than the reader's, complete, at no greater distance, without a
-//     reader, and not the publisher beside a relay.
+//  8. A second source, and a third, only where it adds an uplink that nobody uses: complete, on
+//     another host than those chosen before and than the reader's, at no greater distance, without
+//     a reader, and not the publisher beside a relay.
 #ifndef TH_SCHEDULER_SCHEDULER_H_
 #define TH_SCHEDULER_SCHEDULER_H_
 
@@ -37,8 +41,10 @@ struct SchedulerHolder {
   bool complete = false;
   bool publisher = false;
   bool available = true;   // connected, not draining, its group not invalidated
-  bool suspected = false;  // a reader reported it lately, or it has been silent
+  bool suspected = false;  // reported or left for being slow lately, or silent
+  bool leaving = false;    // its worker has a notice
   uint64_t segments_held = 0;
+  uint64_t segments = 0;               // of the shard; 0: not known
   uint32_t readers = 0;                // assigned to it now
   std::vector<BufferAddress> sources;  // that it fills from now; others than holders feed nothing
 };
@@ -71,19 +77,25 @@ struct SchedulerLimits {
   SchedulerPolicy policy = SchedulerPolicy::kNearest;
   uint32_t max_sources = 2;             // at once for one reader
   uint32_t max_readers_per_source = 4;  // beyond it a source is taken only when there is no other
-  uint32_t max_chain = 16;  // hops; beyond it a source is taken only when there is no other
+  // Hops; beyond it a source is taken only when there is no other. A hop costs the end of the chain
+  // one segment, a second chain from the same uplink costs everybody half the rate: a long chain is
+  // the better one while the shard has more segments than it has hops.
+  uint32_t max_chain = 64;
 };
 
 struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
-  bool at_limit = false;  // rule 3: only those at a limit were left
+  bool at_limit = false;  // rule 3: only those at a limit, that leave or of other sites were left
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };
 
 // Whether a holder, `chain` hops below a complete one, is taken only when there is no other (rule
 // 3) or, under kDirect, not at all: it should be the last to be put into a snapshot.
 bool ComesLast(const SchedulerLimits& limits, bool publisher, uint32_t chain);
+
+// Rule 6: how many readers `holder` should have, by what it has proved.
+uint32_t ReadersAllowed(const SchedulerLimits& limits, const SchedulerHolder& holder);
 
 // The sources for `demand`, best first; empty when there is none. Deterministic: the order of
 // snapshot.holders does not matter. O(holders + edges).

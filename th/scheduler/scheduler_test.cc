@@ -97,10 +97,24 @@ SchedulerLimits Modelled(SchedulerLimits limits, SchedulerPolicy policy) {
   return limits;
 }
 
+// Another buffer of the reader's own worker.
+SchedulerHolder Own() {
+  SchedulerHolder holder = Complete(kReader, "here");
+  holder.buffer.buffer = BufferId(2);
+  return holder;
+}
+
 void Load1(SchedulerHolder& holder) { holder.readers = 1; }
+void Load2(SchedulerHolder& holder) { holder.readers = 2; }
 void Load4(SchedulerHolder& holder) { holder.readers = 4; }
+template <uint64_t held>
+void Has(SchedulerHolder& holder) {
+  holder.segments = 100;
+  holder.segments_held = held;
+}
 void Publisher(SchedulerHolder& holder) { holder.publisher = true; }
 void Suspect(SchedulerHolder& holder) { holder.suspected = true; }
+void Leaves(SchedulerHolder& holder) { holder.leaving = true; }
 void Away(SchedulerHolder& holder) { holder.available = false; }
 void LoadedPublisher(SchedulerHolder& holder) {
   holder.publisher = true;
@@ -134,8 +148,16 @@ INSTANTIATE_TEST_SUITE_P(
         ScheduleCase{"TheOnlyHolder", {Complete(1)}, {1}},
         ScheduleCase{"APartialOneToo", {With(Complete(1), Away), Filling(2, {1})}, {2}},
         ScheduleCase{"NearBeforeFar", {Complete(1), Complete(2, "here")}, {2}},
+        ScheduleCase{"WhoLeavesAfterAllOthers",
+                     {With(Complete(1, "here"), Leaves), With(Complete(2), Load4)},
+                     {2}},
+        ScheduleCase{"WhoLeavesWhereThereIsNobodyElse", {With(Complete(1), Leaves)}, {1}},
+        ScheduleCase{
+            "WhoLeavesIsNoSecondSource", {Complete(1, "a"), With(Complete(2, "b"), Leaves)}, {1}},
         ScheduleCase{
             "NearAndLoadedBeforeFarAndIdle", {Complete(1), With(Complete(2, "here"), Load1)}, {2}},
+        ScheduleCase{
+            "ItsOwnWorkersBeforeAll", {Complete(1, "here"), With(Own(), Load4)}, {kReader}},
         ScheduleCase{"SuspectedAfterOthersOfItsDistance",
                      {With(Complete(1), Suspect), With(Complete(2), Load1)},
                      {2}},
@@ -156,6 +178,18 @@ INSTANTIATE_TEST_SUITE_P(
                      {With(Complete(1, "here"), Load4), Complete(2)},
                      {2}},
         ScheduleCase{"AtItsReaderLimitWhenThereIsNoOther", {With(Complete(1), Load4)}, {1}},
+        ScheduleCase{"AtOneReaderEachThePartialOneWithAQuarter",
+                     {With(Complete(9), Away), With(With(Filling(1, {9}), Load1), Has<24>),
+                      With(With(Filling(2, {9}), Load1), Has<25>)},
+                     {2}},
+        ScheduleCase{"AtTwoReadersEachThePartialOneWithHalf",
+                     {With(Complete(9), Away), With(With(Filling(1, {9}), Load2), Has<49>),
+                      With(With(Filling(2, {9}), Load2), Has<50>)},
+                     {2}},
+        ScheduleCase{"LessLoadedBeforeProved",
+                     {With(Complete(9), Away), With(With(Filling(1, {9}), Load2), Has<50>),
+                      With(With(Filling(2, {9}), Load1), Has<0>)},
+                     {2}},
         ScheduleCase{"ChainLimitAfterLoadedOnes",
                      {With(Complete(1), Load1), Filling(2, {1})},
                      {1},
@@ -245,6 +279,50 @@ TEST(SchedulerPolicyTest, NamesGoThereAndBack) {
   }
   EXPECT_EQ(ParseSchedulerPolicy("Nearest").status().message(),
             "'Nearest' is no policy; give nearest, direct, chain or random");
+}
+
+// ---- rule 3, sites
+
+SchedulerHolder AtSite(SchedulerHolder holder, const std::string& site) {
+  holder.location.site = site;
+  holder.location.rack = site + "-r1";
+  return holder;
+}
+
+TEST(ScheduleTest, AHolderAtALimitInTheOwnSiteComesBeforeACrossing) {
+  SchedulerLimits limits;
+  limits.max_readers_per_source = 1;
+  limits.max_chain = 2;
+  const SchedulerHolder far = AtSite(Complete(1), "s2");
+  SchedulerHolder busy = AtSite(Complete(2), "s1");
+  busy.readers = 7;
+  EXPECT_THAT(Chosen({far, busy}, {}, limits), ElementsAre(2));
+  SchedulerHolder silent = busy;
+  silent.suspected = true;
+  EXPECT_THAT(Chosen({far, silent}, {}, limits), ElementsAre(2));
+  // The end of a chain that is too long.
+  EXPECT_THAT(Chosen({far, AtSite(Filling(2, {1}), "s1"), AtSite(Filling(3, {2}), "s1"),
+                      AtSite(Filling(4, {3}), "s1")},
+                     {2, 3}, limits),
+              ElementsAre(4));
+}
+
+TEST(ScheduleTest, WithNobodyInTheOwnSiteWhoCanFeedItAReaderCrosses) {
+  const SchedulerHolder far = AtSite(Complete(1), "s2");
+  EXPECT_THAT(Chosen({far}, {}, {}), ElementsAre(1));
+  // Excluded, away, unfed, and filling from the reader itself.
+  SchedulerHolder away = AtSite(Complete(3), "s1");
+  away.available = false;
+  EXPECT_THAT(Chosen({far, AtSite(Complete(2), "s1"), away, AtSite(Filling(4, {}), "s1"),
+                      AtSite(Filling(5, {kReader}), "s1")},
+                     {2}, {}),
+              ElementsAre(1));
+}
+
+TEST(ScheduleTest, ASecondSourceIsNeverACrossing) {
+  EXPECT_THAT(
+      Chosen({AtSite(Complete(1, "a"), "s2"), AtSite(Complete(2, "b"), "s1")}, {}, AtOnce(2)),
+      ElementsAre(2));
 }
 
 TEST(ScheduleTest, ChoiceNamesTheDistance) {

@@ -169,4 +169,23 @@ grpc::ServerUnaryReactor* ReferenceService::GetLayout(grpc::CallbackServerContex
       });
 }
 
+grpc::ServerUnaryReactor* ReferenceService::Events(grpc::CallbackServerContext* context,
+                                                   const pb::EventsRequest* request,
+                                                   pb::EventsResponse* response) {
+  return AskLoop(
+      context, *request, response,
+      [epoch = loop_->epoch()](const EventsQuery& query,
+                               RegistryTurn& turn) -> absl::StatusOr<pb::EventsResponse> {
+        RecentEvents events =
+            turn.events.Find({.run = query.run,
+                              .model = query.model,
+                              .id = query.id,
+                              .after = query.after,
+                              .limit = query.limit == 0 ? kMaxEventsOfAnswer : query.limit},
+                             turn.now);
+        events.epoch = epoch;
+        return ToProto(events);
+      });
+}
+
 }  // namespace th

@@ -39,6 +39,9 @@ class ReferenceService final : public tensorhub::v1::ReferenceServer::CallbackSe
   grpc::ServerUnaryReactor* GetLayout(grpc::CallbackServerContext* context,
                                       const tensorhub::v1::GetLayoutRequest* request,
                                       tensorhub::v1::GetLayoutResponse* response) override;
+  grpc::ServerUnaryReactor* Events(grpc::CallbackServerContext* context,
+                                   const tensorhub::v1::EventsRequest* request,
+                                   tensorhub::v1::EventsResponse* response) override;
 
  private:
   // Decodes, agrees on a version, lets `work(query, turn)` make a StatusOr<Response> on the loop's

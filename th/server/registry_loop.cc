@@ -245,7 +245,10 @@ void RegistryLoop::Absorb(RegistryEffects effects) {
   if (effects.durable.has_value()) outcome_.durable = std::move(effects.durable);
   Append(outcome_.messages, effects.messages);
   Append(outcome_.close, effects.close);
-  for (const RegistryEvent& event : effects.events) LOG(INFO) << event.text;
+  for (const RegistryEvent& event : effects.events) {
+    LOG(INFO) << event.LogLine();
+    events_.Add(event, now_());
+  }
   if (!waits_.empty()) check_waits_at_ = std::min(check_waits_at_, now_() + kWaitCheckInterval);
 }
 
@@ -379,13 +382,13 @@ void RegistryLoop::OnQuestion(Question& question) {
     absl::MutexLock lock(&mutex_);
     --pending_questions_;
   }
-  RegistryTurn turn{*registry_, now_(), [this](const ModelKey& key, const RunCommand& command) {
-                      if (!failure_.ok()) return CommandFinished{.status = failure_};
-                      Registry::CommandResult result =
-                          registry_->HandleCommand(key, command, now_());
-                      Absorb(std::move(result.effects));
-                      return std::move(result.finished);
-                    }};
+  RegistryTurn turn{
+      *registry_, events_, now_(), [this](const ModelKey& key, const RunCommand& command) {
+        if (!failure_.ok()) return CommandFinished{.status = failure_};
+        Registry::CommandResult result = registry_->HandleCommand(key, command, now_());
+        Absorb(std::move(result.effects));
+        return std::move(result.finished);
+      }};
   outcome_.answers.push_back(question(turn));
 }
 

@@ -38,6 +38,7 @@
 #include "th/coordination/durable_store.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry.h"
+#include "th/server/event_ring.h"
 #include "th/server/server_metrics.h"
 #include "th/server/steady_clock.h"
 
@@ -77,6 +78,7 @@ class StreamPeer {
 // What a question may use, on the loop's thread.
 struct RegistryTurn {
   const Registry& registry;
+  const EventRing& events;
   absl::Time now;
   // Runs a command; its effects are part of the turn.
   std::function<CommandFinished(const ModelKey&, const RunCommand&)> run_command;
@@ -217,6 +219,7 @@ class RegistryLoop {
 
   // The loop's thread only.
   std::unique_ptr<Registry> registry_;
+  EventRing events_;
   absl::flat_hash_map<ConnectionId, Stream> streams_;
   size_t silent_streams_ = 0;
   // By time; streams that have spoken or gone since are skipped.

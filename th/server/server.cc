@@ -38,6 +38,8 @@ constexpr absl::Duration kMinPingInterval = absl::Milliseconds(100);
 constexpr absl::Duration kRetryAfterShutdown = absl::Milliseconds(100);
 // How long the status page waits for the loop.
 constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
+// The newest ones that the page for people shows.
+constexpr size_t kEventsOnPage = 50;
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -86,7 +88,8 @@ struct Server::Impl {
   absl::Status ListenForHttp(const ListenAddress& listen);
   void OnFailure(absl::Status why);
   // nullopt: the loop does not answer in time, or has failed.
-  std::optional<StatusSnapshot> TakeSnapshot(bool with_catalog);
+  enum class Wanted { kCounters, kFigures, kCatalog };  // each beside the counters
+  std::optional<StatusSnapshot> TakeSnapshot(Wanted wanted);
   HttpResponse Page(const std::string& path);
 
   const std::string software;
@@ -139,16 +142,21 @@ void Server::Impl::OnFailure(absl::Status why) {
   failure = std::move(why);
 }
 
-std::optional<StatusSnapshot> Server::Impl::TakeSnapshot(bool with_catalog) {
+std::optional<StatusSnapshot> Server::Impl::TakeSnapshot(Wanted wanted) {
   struct Exchange {  // outlives a caller that has given up
     absl::Notification done;
     std::optional<StatusSnapshot> snapshot;
   };
   const auto exchange = std::make_shared<Exchange>();
-  const absl::Status accepted = loop.Ask([exchange, with_catalog](RegistryTurn& turn) -> Answer {
-    StatusSnapshot snapshot{.counters = turn.registry.counters(),
+  const absl::Status accepted = loop.Ask([this, exchange, wanted](RegistryTurn& turn) -> Answer {
+    StatusSnapshot snapshot{.epoch = loop.epoch(),
+                            .counters = turn.registry.counters(),
                             .workers = turn.registry.worker_count()};
-    if (with_catalog) snapshot.catalog = turn.registry.List("", "", turn.now);
+    if (wanted == Wanted::kFigures) snapshot.figures = turn.registry.Figures();
+    if (wanted == Wanted::kCatalog) {
+      snapshot.catalog = turn.registry.List("", "", turn.now);
+      snapshot.events = turn.events.Find({.limit = kEventsOnPage}, turn.now);
+    }
     return [exchange, snapshot = std::move(snapshot)](const absl::Status& durable) mutable {
       if (durable.ok()) exchange->snapshot = std::move(snapshot);
       exchange->done.Notify();
@@ -164,7 +172,10 @@ HttpResponse Server::Impl::Page(const std::string& path) {
   if (path != "/" && path != "/metrics" && path != "/healthz") {
     return {.status = 404, .body = "there are /, /metrics and /healthz\n"};
   }
-  std::optional<StatusSnapshot> snapshot = TakeSnapshot(/*with_catalog=*/path != "/healthz");
+  const Wanted wanted = path == "/"          ? Wanted::kCatalog
+                        : path == "/metrics" ? Wanted::kFigures
+                                             : Wanted::kCounters;
+  std::optional<StatusSnapshot> snapshot = TakeSnapshot(wanted);
   if (!snapshot.has_value()) return {.status = 503, .body = "not serving\n"};
   snapshot->uptime = clock.Now() - started;
   snapshot->address = address_text;

@@ -1,10 +1,9 @@
 #include "th/server/status_page.h"
 
-#include <algorithm>
 #include <iterator>
-#include <map>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
@@ -91,6 +90,8 @@ constexpr CounterRow kCounters[] = {
      "Sources that a reader gave up."},
     {"tensorhub_sources_suspected_total", &RegistryCounters::sources_suspected,
      "Sources that sent wrong bytes and were kept."},
+    {"tensorhub_sources_left_total", &RegistryCounters::sources_left,
+     "Sources that a reader was moved away from for being slow."},
     {"tensorhub_messages_refused_total", &RegistryCounters::messages_refused,
      "Messages that broke a rule."},
 };
@@ -123,23 +124,140 @@ void WriteShell(MetricsWriter& out, const ServerMetrics& metrics) {
                 metrics.durable_write_seconds);
 }
 
-void WriteModels(MetricsWriter& out, const Catalog& catalog) {
+void WriteModels(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
   out.Family("tensorhub_versions", "gauge", "Versions known, withdrawn ones left out.");
-  for (const CatalogModel& model : catalog.models) {
-    const auto count = std::count_if(model.versions.begin(), model.versions.end(),
-                                     [](const CatalogVersion& v) { return !v.withdrawn; });
-    out.Sample("tensorhub_versions", LabelsOf(model.key), count);
+  for (const ModelFigures& model : figures) {
+    out.Sample("tensorhub_versions", LabelsOf(model.key), model.versions);
   }
   out.Family("tensorhub_replicas", "gauge", "Groups by what they do with a version.");
-  for (const CatalogModel& model : catalog.models) {
-    std::map<std::string, uint64_t> by_state = {{"idle", model.idle.size()}};
-    for (const CatalogVersion& version : model.versions) {
-      for (const CatalogReplica& replica : version.replicas) ++by_state[replica.state];
-    }
-    for (const auto& [state, count] : by_state) {
+  for (const ModelFigures& model : figures) {
+    for (const auto& [state, count] : model.replicas) {
       out.Sample("tensorhub_replicas",
                  absl::StrCat(LabelsOf(model.key), ",state=\"", LabelValue(state), "\""), count);
     }
+  }
+}
+
+struct TotalRow {
+  const char* name;
+  uint64_t ModelTotals::*field;
+  const char* help;
+};
+
+constexpr TotalRow kTotals[] = {
+    {"tensorhub_model_publishes_total", &ModelTotals::publishes, "Versions published."},
+    {"tensorhub_model_moves_total", &ModelTotals::moves, "Group updates that moved."},
+    {"tensorhub_model_not_available_total", &ModelTotals::not_available,
+     "Group updates that found nothing newer."},
+    {"tensorhub_drains_total", &ModelTotals::drains, "Buffers that an unpublish has drained."},
+    {"tensorhub_readers_cut_total", &ModelTotals::readers_cut,
+     "Readers that did not let go by a drain's deadline."},
+    {"tensorhub_model_sources_failed_total", &ModelTotals::sources_failed,
+     "Sources that a reader gave up."},
+    {"tensorhub_model_sources_suspected_total", &ModelTotals::sources_suspected,
+     "Sources that sent wrong bytes and were kept."},
+    {"tensorhub_model_offloads_total", &ModelTotals::offloads, "Offloads begun."},
+    {"tensorhub_model_offloads_failed_total", &ModelTotals::offloads_failed,
+     "Offloads without room, or that ended badly."},
+    {"tensorhub_model_leases_expired_total", &ModelTotals::leases_expired,
+     "Workers dropped for silence."},
+    {"tensorhub_claims_refused_total", &ModelTotals::claims_refused,
+     "Costs that a rank claimed and that cannot be; left out of the sums."},
+};
+
+// One sample a model, of whatever `value(totals)` is.
+template <typename Value>
+void WriteTotal(MetricsWriter& out, const std::vector<ModelFigures>& figures, const char* name,
+                const char* help, Value value) {
+  out.Family(name, "counter", help);
+  for (const ModelFigures& model : figures) {
+    out.Sample(name, LabelsOf(model.key), value(model.totals));
+  }
+}
+
+void WriteStall(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+  constexpr char kName[] = "tensorhub_stall_seconds_total";
+  out.Family(kName, "counter", "Seconds that ranks waited inside update and unpublish, by phase.");
+  for (const ModelFigures& model : figures) {
+    for (size_t i = 0; i < kStallPhases; ++i) {
+      const auto phase = static_cast<StallPhase>(i);
+      out.Sample(
+          kName,
+          absl::StrCat(LabelsOf(model.key), ",phase=\"", std::string(StallPhaseName(phase)), "\""),
+          absl::ToDoubleSeconds(model.totals.stall_of(phase)));
+    }
+  }
+}
+
+void WriteReceived(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+  constexpr char kName[] = "tensorhub_received_bytes_total";
+  out.Family(kName, "counter",
+             "Bytes that updates received, by transport, distance and kind of source.");
+  for (const ModelFigures& model : figures) {
+    for (const ReceivedBytes& received : model.totals.fill.received) {
+      out.Sample(kName,
+                 absl::StrCat(LabelsOf(model.key), ",transport=\"", LabelValue(received.transport),
+                              "\",distance=\"", std::string(DistanceName(received.distance)),
+                              "\",source=\"", received.publisher ? "publisher" : "relay", "\""),
+                 received.bytes);
+    }
+  }
+}
+
+void WriteCopies(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+  constexpr char kName[] = "tensorhub_copies_sent_total";
+  out.Family(kName, "counter",
+             "Whole versions that groups which moved received, by who sent them.");
+  for (const ModelFigures& model : figures) {
+    const std::string labels = LabelsOf(model.key);
+    out.Sample(kName, absl::StrCat(labels, ",source=\"publisher\""), model.totals.copies_published);
+    out.Sample(kName, absl::StrCat(labels, ",source=\"relay\""), model.totals.copies_relayed);
+  }
+}
+
+const char* KindLabel(uint8_t kind) {
+  switch (static_cast<OperationKind>(kind)) {
+    case OperationKind::kPublish:
+      return "publish";
+    case OperationKind::kUnpublish:
+      return "unpublish";
+    case OperationKind::kUpdate:
+      return "update";
+  }
+  return "unknown";
+}
+
+void WriteFailures(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+  constexpr char kName[] = "tensorhub_failures_total";
+  out.Family(kName, "counter", "Group operations that ended badly, by kind and cause.");
+  for (const ModelFigures& model : figures) {
+    for (const FailureCount& failure : model.totals.failures) {
+      const auto code = static_cast<absl::StatusCode>(failure.code);
+      out.Sample(kName,
+                 absl::StrCat(LabelsOf(model.key), ",operation=\"", KindLabel(failure.kind),
+                              "\",cause=\"", absl::StatusCodeToString(code), "\""),
+                 failure.count);
+    }
+  }
+}
+
+void WriteTotals(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+  WriteStall(out, figures);
+  WriteReceived(out, figures);
+  WriteCopies(out, figures);
+  WriteFailures(out, figures);
+  WriteTotal(out, figures, "tensorhub_reread_bytes_total",
+             "Bytes received and thrown away, so received again.",
+             [](const ModelTotals& totals) { return totals.fill.reread_bytes; });
+  WriteTotal(out, figures, "tensorhub_rerouted_bytes_total",
+             "Bytes received after a fill's first re-route.",
+             [](const ModelTotals& totals) { return totals.fill.rerouted_bytes; });
+  WriteTotal(out, figures, "tensorhub_reroutes_total",
+             "Sources lost or replaced while bytes were missing.",
+             [](const ModelTotals& totals) { return totals.fill.reroutes; });
+  for (const TotalRow& row : kTotals) {
+    WriteTotal(out, figures, row.name, row.help,
+               [&](const ModelTotals& totals) { return totals.*row.field; });
   }
 }
 
@@ -169,6 +287,13 @@ std::string VersionRow(const ModelKey& key, const CatalogVersion& version) {
                       Html(ReplicasText(version)), "\n");
 }
 
+std::string EventRow(const RecentEvent& event) {
+  return absl::StrCat("<tr><td>", absl::FormatDuration(absl::Trunc(event.age, absl::Seconds(1))),
+                      " ago<td>", event.id.ToString(), "<td>", Html(event.key.run), "<td>",
+                      Html(event.key.model), "<td>", Html(event.who), "<td>",
+                      Html(EventKindName(event.kind)), "<td>", Html(event.what), "\n");
+}
+
 constexpr absl::string_view kHead =
     "<!doctype html><html lang=en><meta charset=utf-8><title>TensorHub</title>"
     "<style>body{font-family:sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:left}"
@@ -181,12 +306,13 @@ std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& m
   out.Family("tensorhub_build_info", "gauge", "Always 1; the label names the software.");
   out.Sample("tensorhub_build_info", absl::StrCat("version=\"", LabelValue(snapshot.version), "\""),
              1);
-  out.Single("tensorhub_epoch", "gauge", "The server's reign.", snapshot.catalog.epoch.value);
+  out.Single("tensorhub_epoch", "gauge", "The server's reign.", snapshot.epoch.value);
   out.Single("tensorhub_uptime_seconds", "gauge", "Since the start.",
              absl::ToDoubleSeconds(snapshot.uptime));
   out.Single("tensorhub_workers", "gauge", "Workers with a lease.", snapshot.workers);
-  out.Single("tensorhub_models", "gauge", "Models known.", snapshot.catalog.models.size());
-  WriteModels(out, snapshot.catalog);
+  out.Single("tensorhub_models", "gauge", "Models known.", snapshot.figures.size());
+  WriteModels(out, snapshot.figures);
+  WriteTotals(out, snapshot.figures);
   for (const CounterRow& row : kCounters) {
     out.Single(row.name, "counter", row.help, snapshot.counters.*row.field);
   }
@@ -196,15 +322,20 @@ std::string RenderMetrics(const StatusSnapshot& snapshot, const ServerMetrics& m
 
 std::string RenderStatusPage(const StatusSnapshot& snapshot) {
   std::string page(kHead.data(), kHead.size());
-  absl::StrAppend(&page, "<p>", Html(snapshot.address), ", epoch ", snapshot.catalog.epoch.value,
-                  ", up ", absl::FormatDuration(absl::Trunc(snapshot.uptime, absl::Seconds(1))),
-                  ", ", Html(snapshot.version), ", ", snapshot.workers,
+  absl::StrAppend(&page, "<p>", Html(snapshot.address), ", epoch ", snapshot.epoch.value, ", up ",
+                  absl::FormatDuration(absl::Trunc(snapshot.uptime, absl::Seconds(1))), ", ",
+                  Html(snapshot.version), ", ", snapshot.workers,
                   " workers. <a href=/metrics>metrics</a> <a href=/healthz>health</a>\n",
                   "<table><tr><th>run<th>model<th>version<th>state<th>bytes<th>held by\n");
   for (const CatalogModel& model : snapshot.catalog.models) {
     for (const CatalogVersion& version : model.versions) {
       absl::StrAppend(&page, VersionRow(model.key, version));
     }
+  }
+  absl::StrAppend(&page, "</table>\n<table><tr><th>when<th>event<th>run<th>model<th>who<th>what\n");
+  for (auto event = snapshot.events.events.rbegin(); event != snapshot.events.events.rend();
+       ++event) {
+    absl::StrAppend(&page, EventRow(*event));
   }
   absl::StrAppend(&page, "</table></html>\n");
   return page;

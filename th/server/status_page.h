@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "th/protocol/catalog.h"
@@ -13,7 +14,10 @@
 namespace th {
 
 struct StatusSnapshot {
-  Catalog catalog;
+  Epoch epoch;
+  Catalog catalog;                    // for people only
+  RecentEvents events;                // likewise
+  std::vector<ModelFigures> figures;  // for metrics only
   RegistryCounters counters;
   size_t workers = 0;
   absl::Duration uptime;

@@ -12,11 +12,27 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+ModelTotals SampleTotals() {
+  ModelTotals totals{.fill = {.received = {{"tcp", Distance::kSameRack, true, 4096},
+                                           {"t\"x", Distance::kOtherSite, false, 12}},
+                              .rerouted_bytes = 5,
+                              .reread_bytes = 6,
+                              .reroutes = 7},
+                     .copies_published = 1.25,
+                     .copies_relayed = 6.5,
+                     .readers_cut = 2};
+  totals.stall[static_cast<size_t>(StallPhase::kTransfer)] = absl::Milliseconds(1500);
+  totals.failures.push_back({.kind = static_cast<uint8_t>(OperationKind::kUpdate),
+                             .code = static_cast<int>(absl::StatusCode::kDeadlineExceeded),
+                             .count = 3});
+  return totals;
+}
+
 StatusSnapshot Sample() {
   StatusSnapshot snapshot{
       .workers = 5, .uptime = absl::Seconds(90.5), .address = "127.0.0.1:7077", .version = "0.1"};
   snapshot.counters.joins = 6;
-  snapshot.catalog.epoch = Epoch(3);
+  snapshot.epoch = Epoch(3);
   CatalogModel model{.key = {"r\"1", "<m>"}};
   model.versions.push_back(
       {.info = {.sequence = VersionSequence::Of(Epoch(3), 2), .label = VersionLabel::FromStep(8)},
@@ -30,6 +46,17 @@ StatusSnapshot Sample() {
                             .withdrawn = true});
   model.idle.push_back({.group = "late", .state = "idle"});
   snapshot.catalog.models.push_back(model);
+  snapshot.events.events.push_back({.number = 1,
+                                    .id = EventId::Of(Epoch(3), 17),
+                                    .kind = EventKind::kUpdateMoved,
+                                    .age = absl::Seconds(4.2),
+                                    .key = model.key,
+                                    .who = "rollout",
+                                    .what = "<b>8</b>"});
+  snapshot.figures.push_back({.key = model.key,
+                              .versions = 1,
+                              .replicas = {{"filling", 1}, {"idle", 1}, {"published", 1}},
+                              .totals = SampleTotals()});
   return snapshot;
 }
 
@@ -49,6 +76,32 @@ TEST(MetricsTest, ReplicasAreCountedByState) {
   EXPECT_THAT(RenderMetrics(Sample(), ServerMetrics()),
               AllOf(HasSubstr(",state=\"filling\"} 1\n"), HasSubstr(",state=\"published\"} 1\n"),
                     HasSubstr(",state=\"idle\"} 1\n")));
+}
+
+TEST(MetricsTest, CostsAreSplitByCauseTransportAndDistance) {
+  EXPECT_THAT(
+      RenderMetrics(Sample(), ServerMetrics()),
+      AllOf(HasSubstr("# TYPE tensorhub_stall_seconds_total counter\n"),
+            HasSubstr(
+                "tensorhub_stall_seconds_total{run=\"r\\\"1\",model=\"<m>\",phase=\"transfer\"} "
+                "1.5\n"),
+            HasSubstr(",phase=\"drain\"} 0\n"),
+            HasSubstr(",transport=\"tcp\",distance=\"" +
+                      std::string(DistanceName(Distance::kSameRack)) +
+                      "\",source=\"publisher\"} 4096\n"),
+            HasSubstr(",transport=\"t\\\"x\","), HasSubstr(",source=\"publisher\"} 1.25\n"),
+            HasSubstr(",source=\"relay\"} 6.5\n"),
+            HasSubstr(",operation=\"update\",cause=\"DEADLINE_EXCEEDED\"} 3\n")));
+}
+
+TEST(MetricsTest, EachCountOfAModelIsASampleOfItsOwnFamily) {
+  const std::string text = RenderMetrics(Sample(), ServerMetrics());
+  for (const char* sample : {"tensorhub_reread_bytes_total{run=\"r\\\"1\",model=\"<m>\"} 6\n",
+                             "tensorhub_rerouted_bytes_total{run=\"r\\\"1\",model=\"<m>\"} 5\n",
+                             "tensorhub_reroutes_total{run=\"r\\\"1\",model=\"<m>\"} 7\n",
+                             "tensorhub_readers_cut_total{run=\"r\\\"1\",model=\"<m>\"} 2\n"}) {
+    EXPECT_THAT(text, HasSubstr(sample));
+  }
 }
 
 TEST(MetricsTest, HistogramsAreCumulative) {
@@ -79,6 +132,12 @@ TEST(StatusPageTest, ShowsVersionsWithStateAndHolders) {
   EXPECT_THAT(RenderStatusPage(Sample()),
               AllOf(HasSubstr("8 (#3.2)"), HasSubstr("sealed"), HasSubstr("withdrawn"),
                     HasSubstr("trainer (published), rollout (filling)"), HasSubstr("nobody")));
+}
+
+TEST(StatusPageTest, ShowsWhatHappenedOfLate) {
+  EXPECT_THAT(RenderStatusPage(Sample()),
+              AllOf(HasSubstr("4s ago<td>3-17"), HasSubstr("rollout<td>update moved"),
+                    HasSubstr("&lt;b&gt;8&lt;/b&gt;")));
 }
 
 TEST(StatusPageTest, NamesCannotBreakOut) {

@@ -10,6 +10,7 @@ namespace {
 
 bool EndsByItself(FaultKind kind) {
   switch (kind) {
+    case FaultKind::kPreempt:
     case FaultKind::kStopWorker:
     case FaultKind::kCutHost:
     case FaultKind::kSlowHost:
@@ -42,6 +43,8 @@ absl::string_view FaultKindName(FaultKind kind) {
       return "kill group";
     case FaultKind::kLeave:
       return "leave by worker";
+    case FaultKind::kPreempt:
+      return "a notice to worker";
     case FaultKind::kStopWorker:
       return "stop worker";
     case FaultKind::kBreakStream:

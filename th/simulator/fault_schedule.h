@@ -18,6 +18,7 @@ enum class FaultKind : uint8_t {
   kCrashWorker,    // with its machine: nobody is told
   kKillGroup,      // all ranks at once
   kLeave,          // a clean end
+  kPreempt,        // a notice, and the clean end after a while
   kStopWorker,     // SIGSTOP, for a while
   kBreakStream,    // its control stream
   kCutHost,        // from all others, for a while
@@ -34,7 +35,7 @@ enum class FaultKind : uint8_t {
   // nobody tells, is killed later.
   kRollBackBehindCut,
 };
-inline constexpr int kFaultKinds = 16;
+inline constexpr int kFaultKinds = 17;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {

@@ -16,6 +16,7 @@ namespace {
 
 // Of every rank: room for all that a run could retain.
 constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
+constexpr uint64_t kSeedingStream = 0x5eed'0fa5'17e5'0000;
 constexpr absl::Duration kUsualJitter = absl::Milliseconds(3);
 constexpr absl::Duration kSlowJitter = absl::Milliseconds(60);
 constexpr absl::Duration kMemoryLook = absl::Milliseconds(100);
@@ -38,10 +39,12 @@ class RandomRun {
   ClusterSpec DrawCluster();  // uses spec_ and random_ only: the rest is not there yet
   void DrawFleet();
   void DrawRetention();
+  void DrawSeeding();
   void DrawTwin(uint32_t shards);
   void SetRetention(uint32_t keep_latest);
   std::vector<WorkerSpec> DrawRanks(const std::string& group, uint32_t ranks, uint32_t shards);
   Location DrawLocation();
+  Location LocationOf(uint64_t host) const;
   void Schedule(const Fault& fault);
   void Happen(const Fault& fault);
   void CutHostFor(const Fault& fault);
@@ -60,11 +63,16 @@ class RandomRun {
   SimulatedWorker* WorkerOf(const Fault& fault) const;
   std::string HostOf(const Fault& fault) const;
 
+  // Moves them to hosts of one site, drawn for their group.
+  void PlaceInOneSite(std::vector<WorkerSpec>* ranks);
+
   const RandomRunSpec spec_;
   SeededRandom random_;
+  SeededRandom seeding_random_;
   TransitionCoverage coverage_;
   Cluster cluster_;
   uint32_t sites_ = 1, hosts_ = 1;
+  bool groups_have_sites_ = false;  // of their own; else their ranks are anywhere
   std::vector<std::unique_ptr<SimulatedGroup>> groups_;
   MemoryWatch memory_watch_{&cluster_};
   SimulatedTrainer* trainer_ = nullptr;
@@ -74,7 +82,11 @@ class RandomRun {
 };
 
 RandomRun::RandomRun(const RandomRunSpec& spec)
-    : spec_(spec), random_(spec.seed), cluster_(DrawCluster()) {
+    : spec_(spec),
+      random_(spec.seed),
+      seeding_random_(spec.seed ^ kSeedingStream),
+      cluster_(DrawCluster()) {
+  groups_have_sites_ = seeding_random_.OneIn(2);
   DrawFleet();
   result_.faults = DrawFaults(&random_, kFaultPeriod);
 }
@@ -101,8 +113,9 @@ ClusterSpec RandomRun::DrawCluster() {
   return spec;
 }
 
-Location RandomRun::DrawLocation() {
-  const uint64_t host = random_.Below(hosts_);
+Location RandomRun::DrawLocation() { return LocationOf(random_.Below(hosts_)); }
+
+Location RandomRun::LocationOf(uint64_t host) const {
   Location location;
   location.host = absl::StrCat("h", host);
   location.site = absl::StrCat("site", host % sites_);
@@ -123,7 +136,16 @@ std::vector<WorkerSpec> RandomRun::DrawRanks(const std::string& group, uint32_t 
     spec.offload_limit_bytes = has_room ? kOffloadLimitBytes : 1;
     specs.push_back(std::move(spec));
   }
+  if (groups_have_sites_) PlaceInOneSite(&specs);
   return specs;
+}
+
+void RandomRun::PlaceInOneSite(std::vector<WorkerSpec>* ranks) {
+  const uint64_t site = seeding_random_.Below(sites_);
+  for (WorkerSpec& spec : *ranks) {
+    const uint64_t hosts_of_site = (hosts_ - site + sites_ - 1) / sites_;
+    spec.location = LocationOf(site + sites_ * seeding_random_.Below(hosts_of_site));
+  }
 }
 
 void RandomRun::DrawFleet() {
@@ -143,6 +165,7 @@ void RandomRun::DrawFleet() {
   }
   DrawTwin(shards);
   DrawRetention();
+  DrawSeeding();
 }
 
 void RandomRun::DrawTwin(uint32_t shards) {
@@ -163,6 +186,13 @@ void RandomRun::DrawRetention() {
     const absl::Duration at = random_.Between(absl::Milliseconds(200), kFaultPeriod);
     cluster_.Post(at,
                   [this, keep = static_cast<uint32_t>(random_.Below(4))] { SetRetention(keep); });
+  }
+}
+
+// By numbers of its own, so that a seed draws the rest as it would without.
+void RandomRun::DrawSeeding() {
+  for (const auto& group : groups_) {
+    group->SetWhenSeeding(static_cast<WhenSeeding>(1 + seeding_random_.Below(3)));
   }
 }
 
@@ -208,6 +238,8 @@ void RandomRun::Happen(const Fault& fault) {
       return;
     case FaultKind::kLeave:
       return worker->RunOrHold([worker] { worker->Leave(); });
+    case FaultKind::kPreempt:
+      return worker->RunOrHold([worker, fault] { worker->Preempt(fault.lasting); });
     case FaultKind::kStopWorker:
       worker->Stop();
       return cluster_.Post(fault.lasting, [worker] { worker->Continue(); });

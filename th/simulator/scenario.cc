@@ -276,6 +276,7 @@ void ScenarioParser::Group(ScenarioLine& line) {
   family.role = static_cast<GroupRole>(line.Choice("role", {"trainer", "rollout", "spot"}, {}));
   family.ranks = line.Count("ranks", kMaxScenarioRanks);
   const uint32_t count = line.Count("count", kMaxScenarioRanks, 1);
+  family.copies = line.Count("copies", kMaxScenarioCopies, 0);
   ranks_ += uint64_t{count} * family.ranks;
   if (scenario_.shard_bytes == 0) return line.Fail("'weights' must stand above");
   if (ranks_ > kMaxScenarioRanks) {
@@ -361,9 +362,18 @@ void ScenarioParser::Update(ScenarioLine& line) {
   if (updates.after_publish) {
     line.Choice("after", {"publish"}, {});
     updates.delay = line.Time("delay", absl::ZeroDuration());
+    updates.stagger = line.Time("stagger", absl::ZeroDuration());
   } else {
     updates.every = line.Time("every");
     if (updates.every < absl::Milliseconds(1)) line.Fail("'every' is less than 1ms");
+  }
+  updates.when_seeding =
+      static_cast<WhenSeeding>(1 + line.Choice("when_seeding", {"wait", "skip", "copy"}, 0));
+  if (updates.after_publish) updates.retry = line.Time("retry", updates.retry);
+  if (updates.retry < absl::Milliseconds(1)) line.Fail("'retry' is less than 1ms");
+  if (updates.when_seeding == WhenSeeding::kCopy && family->copies == 0) {
+    line.Fail(
+        absl::StrCat("'", family->name, "' has no memory for copies; give its group 'copies'"));
   }
   if (family->role == GroupRole::kTrainer) line.Fail("a trainer publishes, it does not update");
   for (const ScenarioUpdates& other : scenario_.updates) {
@@ -406,11 +416,13 @@ void ScenarioParser::CountHappenings(ScenarioLine& line, const ScenarioEvent& ev
 
 void ScenarioParser::Action(ScenarioLine& line, ScenarioEvent* event) {
   using Kind = ScenarioEvent::Kind;
-  static constexpr Kind kKinds[] = {
-      Kind::kJoin, Kind::kUpdate,  Kind::kLeave,   Kind::kKill,     Kind::kCrash,
-      Kind::kStop, Kind::kReplace, Kind::kCutHost, Kind::kSlowHost, Kind::kSlowSiteLink};
-  event->kind = kKinds[line.Choice("the event", {"join", "update", "leave", "kill", "crash", "stop",
-                                                 "replace", "cut", "slow", "slow_link"})];
+  static constexpr Kind kKinds[] = {Kind::kJoin,     Kind::kUpdate,      Kind::kLeave,
+                                    Kind::kPreempt,  Kind::kKill,        Kind::kCrash,
+                                    Kind::kStop,     Kind::kReplace,     Kind::kCutHost,
+                                    Kind::kSlowHost, Kind::kSlowSiteLink};
+  event->kind =
+      kKinds[line.Choice("the event", {"join", "update", "leave", "preempt", "kill", "crash",
+                                       "stop", "replace", "cut", "slow", "slow_link"})];
   switch (event->kind) {
     case Kind::kJoin:
       return Join(line, event);
@@ -419,6 +431,11 @@ void ScenarioParser::Action(ScenarioLine& line, ScenarioEvent* event) {
     case Kind::kKill:
     case Kind::kCrash:
       return TargetRanks(line, event);
+    case Kind::kPreempt:
+      TargetRanks(line, event);
+      event->lasting = line.Time("notice");
+      if (event->lasting < absl::Milliseconds(1)) line.Fail("a 'notice' of less than 1ms");
+      return;
     case Kind::kStop:
       TargetRanks(line, event);
       event->lasting = line.Time("for");

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "th/protocol/messages.h"
 #include "th/scheduler/scheduler.h"
 #include "th/simulator/fabric.h"
 #include "th/topology/location.h"
@@ -31,6 +32,7 @@ inline constexpr size_t kMaxScenarioSites = 64;
 inline constexpr uint32_t kMaxScenarioHosts = 20'000;
 inline constexpr uint32_t kMaxScenarioRanks = 20'000;
 inline constexpr uint32_t kMaxScenarioSegments = 16'384;     // of a shard
+inline constexpr uint32_t kMaxScenarioCopies = 64;           // of a rank's shard in host memory
 inline constexpr uint32_t kMaxScenarioHappenings = 100'000;  // repeated events count each time
 inline constexpr absl::Duration kMaxScenarioTime = absl::Hours(24);
 
@@ -64,6 +66,7 @@ struct ScenarioFamily {
   std::vector<std::string> groups;            // their names
   std::vector<std::vector<Location>> places;  // by group and rank
   bool joins_later = false;                   // an event brings its groups, not the start
+  uint32_t copies = 0;                        // of its shard that each rank's host memory holds
 };
 
 // The trainer's loop: publish, compute while others read, unpublish, write, publish.
@@ -81,7 +84,12 @@ struct ScenarioUpdates {
   std::string family;
   bool after_publish = false;  // once a version, `delay` after its publication
   absl::Duration delay;
-  absl::Duration every;  // if not after_publish
+  absl::Duration stagger;  // the family's n-th group asks n - 1 times this later
+  absl::Duration every;    // if not after_publish
+  // Under kNearest; others know no seeds. Who was told to ask later does so after `retry`, or with
+  // its next `every`.
+  WhenSeeding when_seeding = WhenSeeding::kWait;
+  absl::Duration retry = absl::Seconds(1);
 };
 
 struct ScenarioEvent {
@@ -89,6 +97,7 @@ struct ScenarioEvent {
     kJoin,
     kUpdate,
     kLeave,
+    kPreempt,
     kKill,
     kCrash,
     kStop,
@@ -106,7 +115,8 @@ struct ScenarioEvent {
   std::optional<uint32_t> rank;  // of the group; nullopt: all
   std::string other_site;        // kSlowSiteLink: from `target` to it
   uint32_t groups = 0;           // kJoin
-  absl::Duration lasting;        // kStop, kCutHost; kSlow...: 0 is for good. kReplace: the pause
+  absl::Duration lasting;        // kStop, kCutHost; kSlow...: 0 is for good. kReplace: the pause.
+                                 // kPreempt: the notice
   double factor = 1;             // kSlow...
   LinkSide side = LinkSide::kBoth;
 };

@@ -72,6 +72,7 @@ void ScenarioGroup::Start(Member* member, uint32_t rank) {
   spec.shard = static_cast<int>(rank % scenario_->shards);
   spec.location = family_->places[number_][rank];
   spec.spot = family_->role == GroupRole::kSpot;
+  spec.offload_limit_bytes = family_->copies * cluster_->LayoutOf(spec.shard)->bytes();
   member->worker = cluster_->Start(std::move(spec));
   Listen(member);
 }
@@ -136,6 +137,7 @@ void ScenarioGroup::HandleDone(Member* member, const OperationDone& done) {
   if (done.status.ok()) {
     outcome_.available = outcome_.available && done.outcome != UpdateOutcome::kNotAvailable;
     outcome_.moved = done.outcome == UpdateOutcome::kMoved;
+    outcome_.seeding = done.not_available == NotAvailableReason::kSeeding;
     outcome_.label = std::string(done.version.label.text());
   }
   End(member, done.status.ok());
@@ -191,6 +193,14 @@ void ScenarioGroup::Leave(const uint32_t* rank) {
   OnRanks(rank, [](Member* member) {
     if (member->worker->alive()) {
       member->worker->RunOrHold([worker = member->worker] { worker->Leave(); });
+    }
+  });
+}
+
+void ScenarioGroup::Preempt(const uint32_t* rank, absl::Duration notice) {
+  OnRanks(rank, [notice](Member* member) {
+    if (member->worker->alive()) {
+      member->worker->RunOrHold([worker = member->worker, notice] { worker->Preempt(notice); });
     }
   });
 }

@@ -32,6 +32,7 @@ class ScenarioGroup {
     bool well = false;   // for every rank
     bool moved = false;  // an update: the group has other bytes than before
     bool available = true;
+    bool seeding = false;  // not available, and on its way into the group's site
     std::string label;
   };
 
@@ -41,6 +42,10 @@ class ScenarioGroup {
 
   const std::string& name() const { return name_; }
   const ScenarioFamily& family() const { return *family_; }
+  // From a version's publication, where `updates` says so.
+  absl::Duration DelayOf(const ScenarioUpdates& updates) const {
+    return updates.delay + static_cast<int64_t>(number_) * updates.stagger;
+  }
 
   // Starts every rank that does not live; `ready` when all can be called.
   void Join(std::function<void()> ready);
@@ -62,6 +67,7 @@ class ScenarioGroup {
 
   // ---- events; nullptr: all ranks
   void Leave(const uint32_t* rank);
+  void Preempt(const uint32_t* rank, absl::Duration notice);
   void Kill(const uint32_t* rank);
   void Crash(const uint32_t* rank);
   void Stop(const uint32_t* rank, absl::Duration lasting);

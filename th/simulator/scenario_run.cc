@@ -215,7 +215,7 @@ void ScenarioRun::HandlePublished(const ScenarioGroup::Outcome& outcome) {
   if (Broadcasts(policy_)) return BeginRound();
   for (Reader& reader : readers_) {
     if (reader.updates == nullptr || !reader.updates->after_publish) continue;
-    PostWork(reader.updates->delay, [this, reader = &reader] { Update(reader); });
+    PostWork(reader.group->DelayOf(*reader.updates), [this, reader = &reader] { Update(reader); });
   }
   WaitForNextStep(next_step_at_ - scenario_.training.write - cluster_.now());
 }
@@ -260,7 +260,7 @@ void ScenarioRun::BeginRound() {
     if (!member) continue;
     reader.in_round = true;
     reader.group->WaitForMembers();
-    PostWork(reader.updates->delay, [this, reader = &reader] { Update(reader); });
+    PostWork(reader.group->DelayOf(*reader.updates), [this, reader = &reader] { Update(reader); });
   }
   if (policy_ == ScenarioPolicy::kSnapshotBroadcast) {
     WaitForNextStep(next_step_at_ - cluster_.now());
@@ -305,9 +305,14 @@ void ScenarioRun::Update(Reader* reader) {
     return;
   }
   reader->began = cluster_.now();
+  const bool seeds = policy_ == ScenarioPolicy::kNearest && reader->updates != nullptr;
+  const WhenSeeding when_seeding = seeds ? reader->updates->when_seeding : WhenSeeding::kWait;
   reader->group->Call(
       StallCause::kServer, /*counts=*/true,
-      [this](SimulatedWorker* rank) { rank->Update(LatestVersion{}, scenario_.end); },
+      [this, when_seeding](SimulatedWorker* rank) {
+        rank->SetWhenSeeding(when_seeding);
+        rank->Update(LatestVersion{}, scenario_.end);
+      },
       [this, reader](const ScenarioGroup::Outcome& outcome) { HandleUpdated(reader, outcome); });
 }
 
@@ -318,6 +323,9 @@ void ScenarioRun::HandleUpdated(Reader* reader, const ScenarioGroup::Outcome& ou
     if (reader->group->CanCall() && !Broadcasts(policy_)) reader->wanted = true;
   } else if (!outcome.available) {
     ++result_.updates_not_available;
+    if (outcome.seeding && reader->updates->after_publish) {
+      PostWork(reader->updates->retry, [this, reader] { Update(reader); });
+    }
   } else if (outcome.moved) {
     result_.reads.push_back(
         {reader->group->name(), outcome.label, reader->began - absl::UnixEpoch(), now});
@@ -383,6 +391,7 @@ void ScenarioRun::HappenToGroups(const ScenarioEvent& event) {
   };
   const auto act = [&](ScenarioGroup* group) {
     if (event.kind == Kind::kLeave) group->Leave(rank);
+    if (event.kind == Kind::kPreempt) group->Preempt(rank, event.lasting);
     if (event.kind == Kind::kKill) group->Kill(rank);
     if (event.kind == Kind::kCrash) group->Crash(rank);
     if (event.kind == Kind::kStop) group->Stop(rank, event.lasting);

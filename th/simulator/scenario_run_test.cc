@@ -69,6 +69,16 @@ TEST(ScenarioRunTest, AChainOfFourCostsASegmentAHop) {
   EXPECT_EQ(result.bytes_over[static_cast<size_t>(Distance::kSameSite)], 4'000'000'000u);
 }
 
+TEST(ScenarioRunTest, AStaggerLetsAFamilysGroupsAskOneAfterTheOther) {
+  const ScenarioResult result = RunWell(
+      Fleet(3) + "train trainer first=1s\nupdate reader after=publish delay=1s stagger=2s\n");
+  ASSERT_THAT(result.reads, SizeIs(3));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(result.reads[i].group, absl::StrCat("reader-", i + 1));
+    EXPECT_NEAR(Seconds(result.reads[i].began), 2.0 + 2.0 * static_cast<double>(i), kRequests);
+  }
+}
+
 TEST(ScenarioRunTest, DirectReadersShareThePublishersLink) {
   const ScenarioResult result = RunWell(Fleet(4) + kOnce, ScenarioPolicy::kDirect);
   EXPECT_NEAR(Seconds(result.SlowestRead()), 4, 4 * kRequests);
@@ -193,6 +203,41 @@ TEST(ScenarioRunTest, APollingGroupMovesOnceAVersion) {
   EXPECT_EQ(result.reads[1].label, "step-2");
 }
 
+// Eight readers in a chain, of which the third sends at a tenth of its rate.
+TEST(ScenarioRunTest, AReaderLeavesASlowUplinkAndNobodyWaitsTwiceAsLong) {
+  const ScenarioResult well = RunWell(Fleet(8) + kOnce);
+  const ScenarioResult slow = RunWell(Fleet(8) + kOnce + "at 0s slow r-3 side=up to=10%\n");
+  EXPECT_NEAR(Seconds(well.SlowestRead()), 1 + 7 * kSegment, 0.02);
+  EXPECT_LT(slow.SlowestRead(), 2 * well.SlowestRead());
+}
+
+// Of the second version on everybody knows, and takes it last.
+TEST(ScenarioRunTest, ASlowUplinkIsTheEndOfTheNextChain) {
+  const ScenarioResult result = RunWell(Fleet(8) +
+                                        "train trainer first=1s step=20s write=1s steps=2\n"
+                                        "update reader after=publish\n"
+                                        "at 0s slow r-3 side=up to=10%\n");
+  ASSERT_THAT(result.versions, SizeIs(2));
+  EXPECT_LT(Seconds(result.versions[1].slowest_update), 1.3);
+}
+
+TEST(ScenarioRunTest, AFleetThatIsSlowAsAWholeStaysAsItIs) {
+  std::string slow = Fleet(8) + kOnce;
+  for (int host = 1; host <= 8; ++host) {
+    slow += absl::StrCat("at 0s slow r-", host, " side=up to=10%\n");
+  }
+  slow += "at 0s slow t side=up to=10%\n";
+  const ScenarioResult result = RunWell(slow);
+  EXPECT_NEAR(Seconds(result.SlowestRead()), 10 + 70 * kSegment, 0.2);
+  for (const RankResult& rank : result.ranks) EXPECT_LE(rank.bytes_from.size(), 1u) << rank.name;
+}
+
+TEST(ScenarioRunTest, AReaderWhoseOwnDownlinkIsSlowMovesOnceAtMost) {
+  const ScenarioResult result = RunWell(Fleet(8) + kOnce + "at 0s slow r-8 side=down to=10%\n");
+  EXPECT_NEAR(Seconds(result.SlowestRead()), 10, 0.5);
+  for (const RankResult& rank : result.ranks) EXPECT_LE(rank.bytes_from.size(), 2u) << rank.name;
+}
+
 TEST(ScenarioRunTest, AKilledSourceIsReplacedAndTheReaderGoesOn) {
   // reader-2 is the second in the chain and loses reader-1 in the middle.
   auto result = RunScenario(Parsed(Fleet(2) + kOnce + "at 1500ms kill reader-1\n"),
@@ -218,8 +263,8 @@ TEST(ScenarioRunTest, AGroupThatIsReplacedReadsAgain) {
 }
 
 TEST(ScenarioRunTest, WhoeverLeavesStopsOrIsCutOffDoesNotHoldTheOthers) {
-  for (const char* event :
-       {"leave reader-1", "crash reader-1", "stop reader-1 for=3s", "cut r-1 for=3s"}) {
+  for (const char* event : {"leave reader-1", "preempt reader-1 notice=200ms", "crash reader-1",
+                            "stop reader-1 for=3s", "cut r-1 for=3s"}) {
     const auto result = RunScenario(Parsed(absl::StrCat(Fleet(3), kOnce, "at 1500ms ", event)),
                                     ScenarioPolicy::kNearest, {});
     ASSERT_THAT(result, IsOk());

@@ -13,6 +13,7 @@ namespace {
 // A tick that is later than this means that this process did not run: nobody else is blamed for it.
 constexpr absl::Duration kLateTick = absl::Milliseconds(100);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
+constexpr absl::Duration kQuietProgressInterval = absl::Milliseconds(250);
 // A fill that lacks segments and has a source asks for them within this time. Longer than a source
 // that sent a wrong segment is left alone.
 constexpr absl::Duration kMaxAsksNobody = absl::Seconds(3);
@@ -36,7 +37,8 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
       version_(start.version),
       core_(CoreSpec(*buffer, worker->cluster().spec(), start),
             worker->cluster().spec().replicator),
-      told_segments_(start.resume.count()) {
+      told_segments_(start.resume.count()),
+      began_at_(worker->now()) {
   Judge& judge = worker_->cluster().judge();
   for (const SegmentRange& range : start.resume.ranges()) {
     for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
@@ -61,7 +63,7 @@ SimulatedFill::Source* SimulatedFill::FindOpen(TransferId transfer) {
 SimulatedFill::Source* SimulatedFill::FindOpen(const AssignedSource& wanted) {
   for (Source& source : sources_) {
     // A buffer under another generation is another source: what it holds may differ.
-    if (source.open && source.assigned.buffer == wanted.buffer &&
+    if (source.open && !source.let_go && source.assigned.buffer == wanted.buffer &&
         source.assigned.generation == wanted.generation) {
       return &source;
     }
@@ -71,17 +73,17 @@ SimulatedFill::Source* SimulatedFill::FindOpen(const AssignedSource& wanted) {
 
 bool SimulatedFill::has_source() const {
   return std::any_of(sources_.begin(), sources_.end(),
-                     [](const Source& source) { return source.open; });
+                     [](const Source& source) { return source.open && !source.let_go; });
 }
 
 void SimulatedFill::SetSources(const th::SetSources& order) {
   assignment_ = order.assignment;
   for (Source& source : sources_) {
-    if (!source.open) continue;
+    if (!source.open || source.let_go) continue;
     const bool named =
         std::any_of(order.sources.begin(), order.sources.end(),
                     [&](const AssignedSource& wanted) { return FindOpen(wanted) == &source; });
-    if (!named) Close(source, /*tell=*/true);
+    if (!named) LetGo(source);
   }
   assigned_ = order.sources;
   OpenAssigned();
@@ -125,6 +127,15 @@ void SimulatedFill::Open(const AssignedSource& wanted) {
                  capability = wanted.capability, generation = wanted.generation] {
                   to->HandlePullOpened(reader, transfer, capability, generation);
                 });
+}
+
+void SimulatedFill::LetGo(Source& source) {
+  if (!source.admitted) return Close(source, /*tell=*/true);
+  source.let_go = true;
+  core_.LetGoSource(source.index, worker_->now());
+  worker_->cluster().Carry(
+      *worker_, source.worker, &source.wire,
+      [to = source.worker, transfer = source.transfer] { to->HandlePullFinished(transfer); });
 }
 
 void SimulatedFill::Close(Source& source, bool tell) {
@@ -174,7 +185,7 @@ void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& stat
         std::string(status.message()));
   }
   source->admitted = true;
-  core_.AddSource(source->index, worker_->now());
+  core_.AddSource(source->index, worker_->now(), ReachOf(source->assigned.distance));
   Pump(*source);
 }
 
@@ -184,6 +195,11 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
   const absl::Time now = worker_->now();
   ++source->answered;
   if (!core_.BeginSegment(source->index, segment.index)) {
+    // One that the tail had asked of two sources comes twice; what is on its way at a switch must
+    // not.
+    worker_->cluster().judge().Expect(
+        !source->let_go || core_.held().Contains(segment.index),
+        "throws away what was on its way from a source that was let go", worker_->Name());
     core_.HandleDiscarded(source->index, segment.index, now);
     return Pump(*source);
   }
@@ -227,6 +243,10 @@ void SimulatedFill::HandleAlive(TransferId transfer) {
 void SimulatedFill::HandleClosed(TransferId transfer, const std::string& why) {
   Source* source = FindOpen(transfer);
   if (source == nullptr) return;
+  if (source->let_go) {
+    Close(*source, /*tell=*/true);
+    return PumpAll();
+  }
   Fail(*source, source->admitted ? SourceFailure::kClosed : SourceFailure::kConnect, why);
 }
 
@@ -249,7 +269,7 @@ void SimulatedFill::Pump(Source& source) {
 
 void SimulatedFill::PumpAll() {
   for (Source& source : sources_) {
-    if (source.open && source.admitted) Pump(source);
+    if (source.open && source.admitted && !source.let_go) Pump(source);
   }
 }
 
@@ -274,7 +294,9 @@ void SimulatedFill::HandleTick() {
   ReportProgress();
   PumpAll();
   JudgeAsking();
-  if (has_source() && Busy()) StartTicking();
+  const bool any_open = std::any_of(sources_.begin(), sources_.end(),
+                                    [](const Source& source) { return source.open; });
+  if (any_open && Busy()) StartTicking();
 }
 
 // Bounded waits: a source is not left idle while it could help.
@@ -302,6 +324,11 @@ void SimulatedFill::ReportLost() {
   for (const PipelineReplicator::LostSource& lost : core_.PollLost(now)) {
     Source& source = SourceOf(lost.source);
     if (!source.open) continue;
+    if (source.let_go) {
+      Close(source, /*tell=*/true);
+      PumpAll();
+      continue;
+    }
     Fail(source, lost.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled,
          lost.corrupt
              ? "sent bytes that do not match their sums"
@@ -326,10 +353,20 @@ void SimulatedFill::ReportSuspected() {
 
 void SimulatedFill::ReportProgress() {
   const uint64_t segments = core_.held().count();
-  if (segments == told_segments_ || worker_->now() - told_at_ < kProgressInterval) return;
+  const absl::Time now = worker_->now();
+  const bool quiet = segments == told_segments_;
+  const absl::Duration pause = quiet ? now - std::max(told_at_, began_at_) - kQuietProgressInterval
+                                     : now - told_at_ - kProgressInterval;
+  if (pause < absl::ZeroDuration()) return;
   told_segments_ = segments;
-  told_at_ = worker_->now();
-  events_.push_back(FillProgressed{{core_.held(), core_.bytes_held()}});
+  told_at_ = now;
+  FillReport report{core_.held(), core_.bytes_held()};
+  for (const Source& source : sources_) {
+    if (!source.open) continue;
+    report.paces.push_back({source.assigned.buffer, core_.bytes_from(source.index),
+                            core_.waited_for(source.index, now)});
+  }
+  events_.push_back(FillProgressed{std::move(report)});
 }
 
 // ---- the end

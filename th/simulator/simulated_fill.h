@@ -100,6 +100,7 @@ class SimulatedFill {
     absl::Time opened_at;
     bool open = true;
     bool admitted = false;
+    bool let_go = false;  // for the sources of a newer assignment: what is on its way still counts
     uint64_t asked = 0, answered = 0;  // segments
   };
 
@@ -109,6 +110,8 @@ class SimulatedFill {
   bool Busy() const { return !core_.all_received() && !core_.failed(); }
   void OpenAssigned();
   void Open(const AssignedSource& wanted);
+  // Asks it for nothing new and takes what is on its way; it ends by itself.
+  void LetGo(Source& source);
   void Close(Source& source, bool tell);
   void Fail(Source& source, SourceFailure failure, const std::string& detail);
   void Pump(Source& source);
@@ -136,6 +139,7 @@ class SimulatedFill {
   bool wrote_ = false, told_received_ = false, told_complete_ = false, told_failed_ = false;
   uint32_t rounds_seen_ = 0;
   uint64_t told_segments_ = 0;
+  const absl::Time began_at_;
   absl::Time told_at_;
   bool ticking_ = false;
   absl::Time ticked_at_;

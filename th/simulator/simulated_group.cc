@@ -38,6 +38,7 @@ void SimulatedGroup::DropFromNowOn() {
 void SimulatedGroup::StartRank(size_t index) {
   ranks_[index] = cluster_->Start(specs_[index]);
   ranks_[index]->SetOnRetention(on_retention_);
+  ranks_[index]->SetWhenSeeding(when_seeding_);
   ranks_[index]->on_done = [this](const OperationDone& done) { Heard(done); };
 }
 

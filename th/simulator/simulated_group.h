@@ -36,6 +36,8 @@ class SimulatedGroup {
   void SetOnRetention(OnRetention on_retention) { on_retention_ = on_retention; }
   // The same for the ranks that live, too.
   void DropFromNowOn();
+  // Likewise; kWait until told otherwise.
+  void SetWhenSeeding(WhenSeeding when_seeding) { when_seeding_ = when_seeding; }
   // No further call is begun; ranks that are dead stay dead.
   void Rest() { resting_ = true; }
   const std::vector<SimulatedWorker*>& ranks() const { return ranks_; }
@@ -81,6 +83,7 @@ class SimulatedGroup {
   SeededRandom random_;
   std::vector<SimulatedWorker*> ranks_;
   OnRetention on_retention_ = OnRetention::kDrop;
+  WhenSeeding when_seeding_ = WhenSeeding::kWait;
   bool resting_ = false;
   absl::Time restart_at_ = absl::InfiniteFuture();
   absl::Time act_at_;

@@ -147,7 +147,7 @@ void SimulatedServer::RunRegistry(const std::function<RegistryEffects(Registry&)
 void SimulatedServer::CarryOut(RegistryEffects effects) {
   if (effects.durable.has_value()) durable_ = *std::move(effects.durable);
   for (const RegistryEvent& event : effects.events) {
-    cluster_->Trace([&] { return absl::StrCat("server: ", event.text); });
+    cluster_->Trace([&] { return absl::StrCat("server: ", event.LogLine()); });
   }
   for (OutgoingMessage& out : effects.messages) {
     const auto stream = streams_.find(out.connection);

@@ -47,7 +47,7 @@ void SimulatedServing::Decide(const AdmissionDecided& decided) {
 
 void SimulatedServing::Ask(TransferId transfer, SegmentRange range) {
   Pull* pull = Find(transfer);
-  if (pull == nullptr) return;
+  if (pull == nullptr || pull->finishing) return;
   for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
     pull->asked.push_back(segment);
   }
@@ -101,7 +101,11 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
   const auto then = [this, transfer] {
     if (Find(transfer) == nullptr) return;
     worker_->mutable_session().HandleReaderBytes(transfer, worker_->now());
-    Pump(transfer);
+    if (Find(transfer)->finishing) {
+      Cut({transfer});
+    } else {
+      Pump(transfer);
+    }
     worker_->Settle();
   };
   worker_->RunOrHold(then);
@@ -163,9 +167,20 @@ void SimulatedServing::TellClosed(TransferId transfer, Pull& pull, const std::st
       [reader = pull.reader, transfer, why] { reader->HandleSourceClosed(transfer, why); });
 }
 
+void SimulatedServing::Finish(const std::vector<TransferId>& transfers) {
+  for (TransferId transfer : transfers) {
+    Pull* const pull = Find(transfer);
+    if (pull == nullptr) continue;
+    pull->finishing = true;
+    pull->asked.clear();
+    if (!pull->sending.has_value()) Cut({transfer});
+  }
+}
+
 void SimulatedServing::Cut(const std::vector<TransferId>& transfers) {
   for (TransferId transfer : transfers) {
-    if (Pull* pull = Find(transfer)) TellClosed(transfer, *pull, "cut at the end of the drain");
+    if (Pull* pull = Find(transfer))
+      TellClosed(transfer, *pull, pull->finishing ? "finished" : "cut at the end of the drain");
     Release(transfer);
   }
 }

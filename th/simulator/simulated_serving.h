@@ -41,6 +41,8 @@ class SimulatedServing {
   void Ask(TransferId transfer, SegmentRange range);
   // The reader let go.
   void Release(TransferId transfer);
+  // Sends no more than what is on its way; then as Cut.
+  void Finish(const std::vector<TransferId>& transfers);
   // Closes them, tells their readers and the session.
   void Cut(const std::vector<TransferId>& transfers);
   // Sends what can be sent now, to one reader or to all (something has arrived here).
@@ -71,6 +73,7 @@ class SimulatedServing {
     std::deque<SegmentIndex> asked;
     std::optional<Sending> sending;
     bool beating = false;
+    bool finishing = false;
 
     BufferId buffer() const { return capability.claims.source.buffer; }
   };

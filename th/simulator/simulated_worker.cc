@@ -89,6 +89,7 @@ CallId SimulatedWorker::Update(VersionSelector selector, absl::Duration timeout)
   request.selector = std::move(selector);
   request.timeout = timeout;
   request.on_retention = on_retention_;
+  request.when_seeding = when_seeding_;
   return BeginCall(session_.Update(call, buffer_id_, std::move(request), now()), call);
 }
 
@@ -122,6 +123,12 @@ void SimulatedWorker::TryRebind() {
 
 void SimulatedWorker::Leave() {
   session_.Leave(now());
+  Settle();
+}
+
+void SimulatedWorker::Preempt(absl::Duration notice) {
+  const absl::Status status = session_.Preempt(notice, now());
+  if (!status.ok()) refusals.push_back(status);
   Settle();
 }
 
@@ -279,6 +286,11 @@ void SimulatedWorker::HandlePullAsked(TransferId transfer, SegmentRange range) {
   serving_.Ask(transfer, range);
 }
 
+void SimulatedWorker::HandlePullFinished(TransferId transfer) {
+  serving_.Finish({transfer});
+  Settle();
+}
+
 void SimulatedWorker::HandlePullClosed(TransferId transfer) {
   serving_.Release(transfer);
   Settle();
@@ -410,6 +422,8 @@ void SimulatedWorker::Do(const SessionOutput& output) {
     Do(*sealing);
   } else if (auto* cut = std::get_if<CutReaders>(&output)) {
     serving_.Cut(cut->transfers);
+  } else if (auto* finish = std::get_if<FinishReaders>(&output)) {
+    serving_.Finish(finish->transfers);
   } else if (auto* decided = std::get_if<AdmissionDecided>(&output)) {
     serving_.Decide(*decided);
   } else if (auto* asked = std::get_if<AllocateOffload>(&output)) {
@@ -489,6 +503,7 @@ void SimulatedWorker::Do(const StartSealing& sealing) {
 
 void SimulatedWorker::Do(const AllocateOffload& asked) {
   holdings_.try_emplace(asked.copy, asked.name, spec_.shard, cluster_->spec().segment_count);
+  JudgeCopies();
   session_.HandleOffloadAllocated(asked.copy, absl::OkStatus(), now());
 }
 
@@ -522,10 +537,20 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
                     last_result_->outcome == finished.outcome &&
                     last_result_->version.sequence == finished.version.sequence;
   cluster_->judge().Expect(told, "tells its caller what the server has not said", Name());
+  cluster_->judge().Expect(
+      finished.not_available != NotAvailableReason::kSeeding || when_seeding_ != WhenSeeding::kWait,
+      "is told to ask later, and wanted to wait", Name());
   // Who lied about its own publication is told that it is there, until its sums are known.
   const bool moved = finished.outcome == UpdateOutcome::kMoved ||
                      (finished.outcome == UpdateOutcome::kAlreadyThere && !published_falsely_);
   if (moved) cluster_->judge().Moved(Name(), finished.version, buffer());
+}
+
+// What an arena of the rank's limit could not hold would be refused; the server is to ask for none.
+void SimulatedWorker::JudgeCopies() {
+  const uint64_t bytes = copies().size() * cluster_->LayoutOf(spec_.shard)->bytes();
+  cluster_->judge().Expect(bytes <= spec_.offload_limit_bytes,
+                           "is asked for more copies than it has memory for", Name());
 }
 
 // ---- time

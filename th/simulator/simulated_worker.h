@@ -71,10 +71,13 @@ class SimulatedWorker : public SimulatedProcess {
                    absl::Duration timeout = absl::Seconds(60));
   // Of later calls. kDrop until told otherwise.
   void SetOnRetention(OnRetention on_retention) { on_retention_ = on_retention; }
+  // Of later updates. kWait until told otherwise.
+  void SetWhenSeeding(WhenSeeding when_seeding) { when_seeding_ = when_seeding; }
   CallId Command(RunCommand command);
   void Reset();
   void TryRebind();  // asks only whether it may; nothing is changed
   void Leave();      // pending calls end CANCELLED
+  void Preempt(absl::Duration notice);
 
   const WorkerSpec& spec() const { return spec_; }
   const std::string& Name() const { return name_; }
@@ -134,6 +137,7 @@ class SimulatedWorker : public SimulatedProcess {
   void HandlePullOpened(SimulatedWorker* reader, TransferId transfer, const Capability& capability,
                         BufferGeneration generation);
   void HandlePullAsked(TransferId transfer, SegmentRange range);
+  void HandlePullFinished(TransferId transfer);
   void HandlePullClosed(TransferId transfer);
   void HandlePullContinues(TransferId transfer);  // the reader takes bytes again
   // A source's messages.
@@ -187,6 +191,7 @@ class SimulatedWorker : public SimulatedProcess {
   void NoteGeneration(const ServerMessage& message);
   void JudgeMessage(const ServerMessage& message);
   void JudgeDone(const OperationDone& finished);
+  void JudgeCopies();
 
   Cluster* const cluster_;  // outlives it
   const WorkerSpec spec_;
@@ -195,6 +200,7 @@ class SimulatedWorker : public SimulatedProcess {
   ObservedSession session_;
   BufferId buffer_id_;
   OnRetention on_retention_ = OnRetention::kDrop;
+  WhenSeeding when_seeding_ = WhenSeeding::kWait;
   std::map<BufferId, Holding> holdings_;
   SimulatedServing serving_{this};
   bool ready_ = false;

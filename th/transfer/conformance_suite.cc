@@ -247,6 +247,34 @@ TEST_P(TransportConformanceTest, HolderCutsATransfer) {
   EXPECT_EQ(holder_.released(), holder_.admitted());
 }
 
+TEST_P(TransportConformanceTest, FinishedTransferEndsAfterWholeSegmentsAndIsReleased) {
+  published_.store()->Close(BufferGeneration(2));
+  published_.store()->BeginFill(BufferGeneration(1), {});
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask(published_.all());
+  published_.store()->MarkHeld(SegmentIndex(0), published_.SumOf(SegmentIndex(0)));
+  sink_.AwaitSegments(1);
+  source_->FinishTransfer(holder_.admitted()[0]);
+  holder_.AwaitReleased(1);
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+  EXPECT_EQ(holder_.released(), holder_.admitted());
+  EXPECT_THAT(sink_.segments(), ElementsAre(Pair(SegmentIndex(0), true)));
+}
+
+TEST_P(TransportConformanceTest, ReaderThatFinishesHearsTheEndAndItsSourceIsReleased) {
+  published_.store()->Close(BufferGeneration(2));
+  published_.store()->BeginFill(BufferGeneration(1), {});
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask(published_.all());
+  pull->Finish();
+  pull->Finish();
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+  holder_.AwaitReleased(1);
+  EXPECT_FALSE(sink_.calls_after_closed());
+}
+
 TEST_P(TransportConformanceTest, RemovedHolderHearsOfItsLastReaderAndNothingAfter) {
   auto pull = Open(&sink_);
   sink_.AwaitAdmitted();

@@ -65,6 +65,7 @@ class FakeTransport : public Transport {
   }
   void AddHolder(WorkerId worker, HolderDelegate* delegate) override;
   void RemoveHolder(WorkerId worker) override;
+  void FinishTransfer(TransferId transfer) override { CutTransfer(transfer); }
   void CutTransfer(TransferId transfer) override;
   std::unique_ptr<Pull> Open(PullTarget target, PullSink* sink) override;
   Counters counters() const override {
@@ -91,6 +92,10 @@ class FakePullHandle : public Pull {
   ~FakePullHandle() override { Close(); }
   void Ask(SegmentRange range) override {
     thread_->Post([pull = pull_, range] { pull->Ask(range); });
+  }
+  // Whole segments move in one step: nothing is ever half sent.
+  void Finish() override {
+    thread_->Post([pull = pull_] { pull->Close(SourceFailure::kClosed, "finished"); });
   }
   void Close() override {
     thread_->Post([pull = pull_] { pull->Close(SourceFailure::kClosed, "closed by the reader"); });

@@ -27,6 +27,11 @@ class FillHandle : public Fill {
 std::unique_ptr<Fill> Fill::Start(FillSpec spec, std::vector<Transport*> transports,
                                   FillObserver* observer) {
   auto state = std::make_shared<FillState>(std::move(spec), std::move(transports), observer);
+  if (state->ring() != nullptr) {
+    state->ring()->OnRoom([hands_on = std::weak_ptr<FillState>(state)](SegmentIndex end) {
+      if (const auto fill = hands_on.lock()) fill->HandedOn(end);
+    });
+  }
   // A resumed fill may have everything already.
   state->Post(&FillState::AdvanceOnFillThread);
   return std::make_unique<FillHandle>(std::move(state));

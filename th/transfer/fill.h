@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
 #include "th/protocol/messages.h"
+#include "th/transfer/segment_ring.h"
 #include "th/transfer/transport.h"
 
 namespace th {
@@ -35,9 +36,12 @@ struct FillSourceReport {
   uint64_t bytes = 0;             // accepted
   uint32_t corrupt_segments = 0;  // any: the source is suspected; too many: it has failed
   absl::Duration active;          // from the first to the last byte
+  absl::Duration waited;          // something asked of it was outstanding
   bool failed = false;
   std::string failure;
   bool replaced = false;  // let go for the sources of a newer assignment
+  Distance distance = Distance::kSameSite;
+  bool publisher = false;  // not a relay
 };
 struct FillStatus {
   SegmentSet held;
@@ -60,7 +64,8 @@ class FillObserver {
  public:
   virtual ~FillObserver() = default;
   virtual void OnFirstWrite() = 0;
-  virtual void OnProgress() = 0;  // at most twenty times a second; read status()
+  // At most twenty times a second, and four while nothing arrives; read status().
+  virtual void OnProgress() = 0;
   // All received and checked; the sources have been let go. Again after a list that was wrong.
   virtual void OnAllReceived() = 0;
   virtual void OnComplete(Digest root) = 0;     // all received, checked, the root agrees
@@ -81,6 +86,10 @@ struct FillSpec {
   SegmentSet resume;
   std::optional<Digest> root;
   ReplicatorLimits limits;
+  // The fill hands on what it receives: its bytes go here and not into the store, which gives only
+  // the layout then and serves nothing. `resume` is empty. Shared with the consumer. OnComplete
+  // says no root where the ring wants but a part of the shard.
+  std::shared_ptr<SegmentRing> ring;
 };
 
 class Fill {
@@ -89,7 +98,9 @@ class Fill {
   static std::unique_ptr<Fill> Start(FillSpec spec, std::vector<Transport*> transports,
                                      FillObserver* observer);
   virtual ~Fill() = default;  // after OnStopped
-  // Sources that are in use already and are named again go on undisturbed; others are let go.
+  // Sources that are in use already and are named again go on undisturbed. Others are let go
+  // softly: nothing new is asked of them, what they have begun to send is taken, for
+  // ReplicatorLimits::soft_switch at most; the rest is asked of the new ones.
   virtual void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) = 0;
   virtual void SetRoot(Digest root) = 0;
   virtual void Stop() = 0;

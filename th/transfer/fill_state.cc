@@ -16,15 +16,21 @@ constexpr absl::Duration kTick = absl::Milliseconds(20);
 // A tick that is later than this means that this process did not run: nobody else is blamed for it.
 constexpr absl::Duration kLateTick = absl::Milliseconds(100);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
+// Without a byte since: how long sources have been waited for is news too.
+constexpr absl::Duration kQuietProgressInterval = absl::Milliseconds(250);
 
 PipelineReplicator::Spec CoreSpec(const FillSpec& spec) {
   const ShardLayout& layout = spec.store->layout();
-  return {.segment_count = layout.segment_count(),
-          .segment_bytes = layout.segment_bytes(),
-          .total_bytes = layout.bytes(),
-          .checksums = layout.checksum() != ChecksumAlgorithm::kNone,
-          .already_held = spec.resume,
-          .held_sums = spec.store->sums()};
+  PipelineReplicator::Spec core = {.segment_count = layout.segment_count(),
+                                   .segment_bytes = layout.segment_bytes(),
+                                   .total_bytes = layout.bytes(),
+                                   .checksums = layout.checksum() != ChecksumAlgorithm::kNone,
+                                   .already_held = spec.resume,
+                                   .held_sums = spec.store->sums()};
+  if (spec.ring == nullptr) return core;
+  core.wanted = spec.ring->wanted();
+  core.window_segments = spec.ring->slots();
+  return core;
 }
 
 // A buffer under another generation is another source: what it holds may differ.
@@ -36,6 +42,7 @@ bool SameSource(const AssignedSource& a, const AssignedSource& b) {
 
 FillState::FillState(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer)
     : store_(spec.store),
+      ring_(spec.ring),
       transports_(std::move(transports)),
       observer_(observer),
       core_(CoreSpec(spec), spec.limits),
@@ -75,9 +82,10 @@ FillSource* FillState::FindInUse(const AssignedSource& wanted) {
 }
 
 void FillState::LetGoOthersOnFillThread(const std::vector<AssignedSource>& wanted) {
-  std::vector<std::shared_ptr<Pull>> closing;
+  std::vector<std::shared_ptr<Pull>> finishing, closing;
   {
     absl::MutexLock lock(&mu_);
+    const absl::Time now = MonotonicNow();
     for (const auto& source : sources_) {
       if (!source->open || source->let_go) continue;
       const bool named = std::any_of(wanted.begin(), wanted.end(), [&](const AssignedSource& w) {
@@ -85,11 +93,17 @@ void FillState::LetGoOthersOnFillThread(const std::vector<AssignedSource>& wante
       });
       if (named) continue;
       source->let_go = source->replaced = true;
-      core_.RetireSource(source->index);
       CountReroute();
-      closing.push_back(source->pull);
+      if (source->admitted) {
+        core_.LetGoSource(source->index, now);
+        finishing.push_back(source->pull);
+      } else {
+        core_.RetireSource(source->index);
+        closing.push_back(source->pull);
+      }
     }
   }
+  for (const auto& pull : finishing) pull->Finish();
   for (const auto& pull : closing) pull->Close();
 }
 
@@ -143,6 +157,7 @@ void FillState::OpenOnFillThread(FillSource* source) {
                     .generation = source->assigned.generation,
                     .capability = source->assigned.capability,
                     .layout = store_->shared_layout(),
+                    .far = source->assigned.distance == Distance::kOtherSite,
                     .extra_bytes = extra_,
                     .cut_bytes = cut_bytes_};
   std::shared_ptr<Pull> pull = attempt.transport->Open(std::move(target), source);
@@ -185,7 +200,9 @@ void FillState::Admitted(FillSource* source) {
   {
     absl::MutexLock lock(&mu_);
     source->admitted = true;
-    if (!source->let_go && !stopping_) core_.AddSource(source->index, MonotonicNow());
+    if (!source->let_go && !stopping_) {
+      core_.AddSource(source->index, MonotonicNow(), ReachOf(source->assigned.distance));
+    }
   }
   Pump(source);
 }
@@ -204,7 +221,11 @@ bool FillState::SegmentBegins(FillSource* source, SegmentIndex segment, std::vec
       if (!self->told_stopped_) self->observer_->OnFirstWrite();
     });
   }
-  store_->AppendPieces(segment, iov);
+  if (ring_ != nullptr) {
+    ring_->AppendSlot(segment, iov);
+  } else {
+    store_->AppendPieces(segment, iov);
+  }
   return true;
 }
 
@@ -221,7 +242,7 @@ void FillState::SegmentLanded(FillSource* source, SegmentIndex segment, SegmentS
       if (reroutes_ > 0) rerouted_bytes_ += store_->layout().SegmentLength(segment);
       // Under mu_, so that the store never serves what the core has already taken back. Who waits
       // at the store only posts to its own loop.
-      if (root_mismatches_seen_ == core_.rounds_restarted()) store_->MarkHeld(segment, sent);
+      if (root_mismatches_seen_ == core_.rounds_restarted()) Keep(segment, sent);
       AfterCheck();
     } else {
       discarded_bytes_ += store_->layout().SegmentLength(segment);
@@ -230,6 +251,22 @@ void FillState::SegmentLanded(FillSource* source, SegmentIndex segment, SegmentS
   }
   if (decide) Post(&FillState::AdvanceOnFillThread);
   Pump(source);
+}
+
+void FillState::Keep(SegmentIndex segment, SegmentSum sum) {
+  if (ring_ != nullptr) {
+    ring_->Arrived(segment);
+  } else {
+    store_->MarkHeld(segment, sum);
+  }
+}
+
+void FillState::HandedOn(SegmentIndex end) {
+  {
+    absl::MutexLock lock(&mu_);
+    core_.HandleHandedOn(end);
+  }
+  Post(&FillState::PumpAll);
 }
 
 void FillState::AfterCheck() {
@@ -335,12 +372,25 @@ void FillState::ReportLostOnFillThread(absl::Time now) {
     }
   }
   for (const auto& [source, loss] : lost) {
+    if (loss.let_go) {
+      CloseOnFillThread(source);
+      continue;
+    }
     const std::string detail =
         loss.corrupt ? "sent bytes that do not match their sums"
                      : absl::StrFormat("silent for %.1f s", absl::ToDoubleSeconds(loss.silent_for));
     FailOnFillThread(source, loss.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled,
                      detail);
   }
+}
+
+void FillState::CloseOnFillThread(FillSource* source) {
+  std::shared_ptr<Pull> pull;
+  {
+    absl::MutexLock lock(&mu_);
+    pull = source->pull;
+  }
+  if (pull != nullptr) pull->Close();
 }
 
 void FillState::ReportSuspectedOnFillThread() {
@@ -404,7 +454,11 @@ void FillState::ReportProgressOnFillThread(absl::Time now) {
     if (stopping_) return;
     bytes = core_.bytes_held();
   }
-  if (bytes == progress_bytes_ || now - progress_at_ < kProgressInterval) return;
+  const bool quiet = bytes == progress_bytes_;
+  const absl::Duration pause =
+      quiet ? now - std::max(progress_at_, began_at_) - kQuietProgressInterval
+            : now - progress_at_ - kProgressInterval;
+  if (pause < absl::ZeroDuration()) return;
   progress_bytes_ = bytes;
   progress_at_ = now;
   observer_->OnProgress();
@@ -434,7 +488,7 @@ void FillState::AdvanceOnFillThread() {
     failed = core_.failed();
     restarted =
         std::exchange(root_mismatches_told_, root_mismatches_seen_) != root_mismatches_seen_;
-    root = root_;
+    if (!core_.receives_a_part()) root = root_;
   }
   ReportLostOnFillThread(MonotonicNow());
   ReportSuspectedOnFillThread();
@@ -500,6 +554,7 @@ FillStatus FillState::status() const {
                     .rerouted_bytes = rerouted_bytes_,
                     .reread_bytes = discarded_bytes_ + cut_bytes_->load(),
                     .peak_extra_bytes = extra_->peak()};
+  const absl::Time now = MonotonicNow();
   for (const auto& source : sources_) {
     const bool any = source->last_byte > source->first_byte;
     status.sources.push_back(
@@ -510,9 +565,12 @@ FillStatus FillState::status() const {
          .bytes = core_.bytes_from(source->index),
          .corrupt_segments = core_.corrupt_from(source->index),
          .active = any ? source->last_byte - source->first_byte : absl::ZeroDuration(),
+         .waited = core_.waited_for(source->index, now),
          .failed = !source->failure.empty(),
          .failure = source->failure,
-         .replaced = source->replaced});
+         .replaced = source->replaced,
+         .distance = source->assigned.distance,
+         .publisher = source->assigned.publisher});
   }
   return status;
 }

@@ -17,6 +17,7 @@
 #include "th/protocol/messages.h"
 #include "th/transfer/extra_bytes.h"
 #include "th/transfer/fill.h"
+#include "th/transfer/monotonic_clock.h"
 #include "th/transfer/task_thread.h"
 #include "th/transfer/transport.h"
 
@@ -45,8 +46,9 @@ struct FillSource final : PullSink {
   std::shared_ptr<Pull> pull;  // shared with the data thread that is just asking
   bool open = false;           // OnClosed is still to come
   bool admitted = false;
-  bool let_go = false;    // by us, or reported as failed: nothing more is to be said of it
-  bool replaced = false;  // let go because a newer assignment does not name it
+  bool let_go = false;  // by us, or reported as failed: nothing more is to be said of it
+  // Let go because a newer assignment does not name it: what it has begun to send still counts.
+  bool replaced = false;
   std::string peer;
   std::string transport;
   std::string failure;
@@ -66,6 +68,9 @@ class FillState : public std::enable_shared_from_this<FillState> {
   void StopOnFillThread();
   void AdvanceOnFillThread();
   FillStatus status() const;
+  const std::shared_ptr<SegmentRing>& ring() const { return ring_; }
+  // On the consumer's thread: everything before `end` is.
+  void HandedOn(SegmentIndex end);
 
   void Admitted(FillSource* source);
   bool SegmentBegins(FillSource* source, SegmentIndex segment, std::vector<iovec>* iov);
@@ -88,6 +93,7 @@ class FillState : public std::enable_shared_from_this<FillState> {
   bool NextAttempt(FillSource* source, Attempt* attempt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ClosedOnFillThread(FillSource* source, SourceFailure failure, const std::string& detail);
   void FailOnFillThread(FillSource* source, SourceFailure failure, const std::string& detail);
+  void CloseOnFillThread(FillSource* source);
   void CloseAllOnFillThread();
   void StoppedOnFillThread();
 
@@ -103,9 +109,12 @@ class FillState : public std::enable_shared_from_this<FillState> {
   void CountReroute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // After anything that may have checked the list: forgets what is served when it was wrong.
   void AfterCheck() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A segment is here and checked.
+  void Keep(SegmentIndex segment, SegmentSum sum) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string NoTransport(const FillSource& source) const;
 
   const std::shared_ptr<SegmentStore> store_;
+  const std::shared_ptr<SegmentRing> ring_;  // shared with the consumer; null: the store keeps all
   const std::vector<Transport*> transports_;
   FillObserver* const observer_;
   const std::shared_ptr<ExtraBytes> extra_ = std::make_shared<ExtraBytes>();  // with the pulls
@@ -125,6 +134,7 @@ class FillState : public std::enable_shared_from_this<FillState> {
   uint64_t rerouted_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t discarded_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of whole segments
 
+  const absl::Time began_at_ = MonotonicNow();
   // The fill thread only.
   AssignmentId assignment_;
   std::vector<AssignedSource> assigned_;

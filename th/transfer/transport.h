@@ -32,6 +32,9 @@ namespace th {
 struct TransportLimits {
   uint32_t data_threads = 2;
   uint32_t connections_per_pull = 2;  // at most; one where a shard is small
+  // Likewise from another site, if that is more: on a long way one TCP connection carries no more
+  // than its socket buffers in a round trip (6 MB on Linux as it comes: 0.2 GB/s over 30 ms).
+  uint32_t connections_per_far_pull = 8;
   uint32_t max_inbound_connections = 4096;
   uint32_t max_requests_queued = 64;  // of one transfer at its source
   absl::Duration connect_timeout = absl::Milliseconds(1000);
@@ -40,6 +43,9 @@ struct TransportLimits {
   // that it is alive while its owner decides). Afterwards silence is the fill's business.
   absl::Duration admission_silence = absl::Milliseconds(450);
   absl::Duration keep_alive = absl::Milliseconds(100);  // while a request waits for upstream
+  // For the segments that a source has begun to send when a transfer is to end, and its reader to
+  // close. Afterwards it is cut.
+  absl::Duration finish_timeout = absl::Milliseconds(1000);
   // Uplink cap of the whole process in bytes a second; 0: none. A token bucket over all transfers.
   uint64_t uplink_bytes_per_second = 0;
   std::string congestion_control;  // TCP: empty for the system's choice per path
@@ -94,6 +100,10 @@ class Pull {
  public:
   virtual ~Pull() = default;
   virtual void Ask(SegmentRange range) = 0;
+  // Asks the source to send no more segments than it has begun. OnClosed follows once those have
+  // arrived; a source that does not know of this goes on with what was asked. Nothing may be asked
+  // any more.
+  virtual void Finish() = 0;
   // Ends it; OnClosed(kClosed, "closed by the reader") follows. Idempotent.
   virtual void Close() = 0;
   virtual std::string peer() const = 0;  // "tcp 10.0.0.7:4711"
@@ -105,6 +115,7 @@ struct PullTarget {
   BufferGeneration generation;
   Capability capability;
   std::shared_ptr<const ShardLayout> layout;
+  bool far = false;  // in another site
   // Counts what the pull holds beside its destination. Shared with the pull until it is dead.
   std::shared_ptr<ExtraBytes> extra_bytes = std::make_shared<ExtraBytes>();
   // Counts what had arrived of segments that were wanted and not complete when the pull was closed.
@@ -124,6 +135,9 @@ class Transport {
   // Closes its transfers; returns when no call into the delegate is under way or will come. Not to
   // be called on a data thread.
   virtual void RemoveHolder(WorkerId worker) = 0;
+  // Ends one served transfer where its segment ends, and takes no request for it any more;
+  // OnReaderReleased follows, after limits.finish_timeout at the latest.
+  virtual void FinishTransfer(TransferId transfer) = 0;
   // Ends one served transfer at once; OnReaderReleased follows.
   virtual void CutTransfer(TransferId transfer) = 0;
   // `sink` outlives OnClosed.

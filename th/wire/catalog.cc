@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "th/wire/cost.h"
 #include "th/wire/field_reader.h"
 #include "th/wire/limits.h"
 
@@ -28,6 +29,10 @@ pb::CatalogRank RankToProto(const CatalogRank& rank) {
   *out.mutable_since_heard() = ToProto(rank.since_heard);
   out.set_readers(rank.readers);
   for (const RankName& source : rank.sources) *out.add_sources() = ToProto(source);
+  out.set_snapshot_bytes(rank.snapshot_bytes);
+  if (rank.leaves_in != absl::InfiniteDuration()) {
+    *out.mutable_leaves_in() = ToProto(rank.leaves_in);
+  }
   return out;
 }
 
@@ -37,7 +42,8 @@ absl::StatusOr<CatalogRank> RankFromProto(const pb::CatalogRank& in) {
                   .bytes = in.bytes(),
                   .bytes_held = in.bytes_held(),
                   .connected = in.connected(),
-                  .readers = in.readers()};
+                  .readers = in.readers(),
+                  .snapshot_bytes = in.snapshot_bytes()};
   reader.Message("name", in.has_name(), FromProto(in.name()), out.name);
   reader.OptionalName("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Nested("location", FromProto(in.location()), out.location);
@@ -47,6 +53,7 @@ absl::StatusOr<CatalogRank> RankFromProto(const pb::CatalogRank& in) {
   reader.Duration("since_heard", in.has_since_heard(), in.since_heard(), out.since_heard);
   reader.Each("sources", in.sources(), kMaxSourcesOnWire, out.sources,
               [](const pb::RankName& source) { return FromProto(source); });
+  reader.DurationOrInfinite("leaves_in", in.has_leaves_in(), in.leaves_in(), out.leaves_in);
   return reader.Finish(std::move(out));
 }
 
@@ -58,18 +65,30 @@ pb::CatalogReplica ReplicaToProto(const CatalogReplica& replica) {
   out.set_state(replica.state);
   out.set_publisher(replica.publisher);
   out.set_temporary(replica.temporary);
+  out.set_seed(replica.seed);
   for (const CatalogRank& rank : replica.ranks) *out.add_ranks() = RankToProto(rank);
+  if (replica.event.empty()) return out;
+  out.set_event(replica.event.value);
+  out.set_operation(static_cast<pb::OperationKind>(replica.operation));
+  *out.mutable_operation_since() = ToProto(replica.operation_since);
   return out;
 }
 
 absl::StatusOr<CatalogReplica> ReplicaFromProto(const pb::CatalogReplica& in) {
   FieldReader reader;
-  CatalogReplica out{.publisher = in.publisher(), .temporary = in.temporary()};
+  CatalogReplica out{.publisher = in.publisher(),
+                     .temporary = in.temporary(),
+                     .seed = in.seed(),
+                     .event = EventId(in.event())};
   reader.Name("group", in.group(), out.group);
   reader.OptionalName("buffer_name", in.buffer_name(), out.buffer_name);
   reader.OptionalName("form", in.form(), out.form);
   reader.Prose(in.state(), out.state);
   reader.Each("ranks", in.ranks(), kNoLimit, out.ranks, RankFromProto);
+  if (out.event.empty()) return reader.Finish(std::move(out));
+  reader.Enum("operation", in.operation(), OperationKind::kUpdate, true, out.operation);
+  reader.Duration("operation_since", in.has_operation_since(), in.operation_since(),
+                  out.operation_since);
   return reader.Finish(std::move(out));
 }
 
@@ -117,6 +136,7 @@ pb::CatalogModel ModelToProto(const CatalogModel& model) {
     *out.add_versions() = VersionToProto(version);
   }
   for (const CatalogReplica& replica : model.idle) *out.add_idle() = ReplicaToProto(replica);
+  *out.mutable_totals() = ToProto(model.totals);
   return out;
 }
 
@@ -130,6 +150,7 @@ absl::StatusOr<CatalogModel> ModelFromProto(const pb::CatalogModel& in) {
   reader.Message("key", in.has_key(), FromProto(in.key()), out.key);
   reader.Each("versions", in.versions(), kNoLimit, out.versions, VersionFromProto);
   reader.Each("idle", in.idle(), kNoLimit, out.idle, ReplicaFromProto);
+  reader.Nested("totals", FromProto(in.totals()), out.totals);
   return reader.Finish(std::move(out));
 }
 

@@ -1,5 +1,5 @@
-// The first byte says what the rest is: a frame of either direction, a catalog, or a controller's
-// call.
+// The first byte says what the rest is: a frame of either direction, a catalog, a controller's
+// call, or recent events.
 #include <cstdint>
 #include <string>
 
@@ -50,7 +50,7 @@ void FuzzValue(const std::string& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 8) {
+  switch (data[0] % 10) {
     case 0:
       th::FuzzFrame<th::pb::WorkerToServer>(bytes);
       break;
@@ -72,8 +72,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 6:
       th::FuzzValue<th::pb::CommandRequest>(bytes);
       break;
-    default:
+    case 7:
       th::FuzzValue<th::pb::GetLayoutRequest>(bytes);
+      break;
+    case 8:
+      th::FuzzValue<th::pb::EventsRequest>(bytes);
+      break;
+    default:
+      th::FuzzValue<th::pb::EventsResponse>(bytes);
   }
   return 0;
 }

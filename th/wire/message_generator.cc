@@ -22,9 +22,9 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
     case 5:
       return ShardSealed{BufferId(SmallNumber()), VersionSequence(Number()), SomeDigest()};
     case 6:
-      return FillProgress{Key(), VersionSequence(Number()), Segments()};
+      return FillProgress{Key(), VersionSequence(Number()), Segments(), Paces()};
     case 7:
-      return RankDone{Key(), SmallNumber()};
+      return RankDone{Key(), SmallNumber(), SomeCost()};
     case 8:
       return RankFailed{Key(), Failure(), Coin()};
     case 9:
@@ -41,8 +41,10 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
       return Heartbeat{};
     case 14:
       return Leave{};
-    default:
+    case 15:
       return SourceSuspected{Key(), AssignmentId(Number()), Buffer(), Text()};
+    default:
+      return Preempt{SomeDuration()};
   }
 }
 
@@ -68,10 +70,12 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
       return BufferRegistered{BufferId(SmallNumber()), SomeStatus()};
     case 4:
       return OperationResolved{Key(), Version(),
-                               Coin() ? std::optional<Digest>(SomeDigest()) : std::nullopt};
+                               Coin() ? std::optional<Digest>(SomeDigest()) : std::nullopt,
+                               SomeEvent()};
     case 5: {
       AssignSources out{Key(), AssignmentId(Number()), VersionSequence(Number()), {}, Text()};
       for (uint64_t i = 1 + Below(3); i > 0; --i) out.sources.push_back(Source());
+      out.event = SomeEvent();
       return out;
     }
     case 6:
@@ -84,7 +88,9 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
                                Choose(NotAvailableReason::kNone, NotAvailableReason::kBehindFloor),
                                Version(),
                                Lineage(Number()),
-                               Coin()};
+                               Coin(),
+                               Coin(),
+                               SomeEvent()};
     case 8:
       return PublicationRefused{BufferId(SmallNumber()), VersionSequence(Number()), SomeStatus()};
     case 9:
@@ -113,7 +119,22 @@ Catalog MessageGenerator::MakeCatalog() {
                                 {Replica(), Replica()}});
     }
     if (Coin()) model.idle.push_back(Replica());
+    if (Coin()) model.totals = SomeTotals();
     out.models.push_back(std::move(model));
+  }
+  return out;
+}
+
+RecentEvents MessageGenerator::MakeEvents() {
+  RecentEvents out{.epoch = Epoch(SmallNumber()), .last = Number(), .lost = Coin()};
+  for (uint64_t i = Below(4); i > 0; --i) {
+    out.events.push_back({.number = Number(),
+                          .id = SomeEvent(),
+                          .kind = Choose(EventKind::kNone, EventKind::kClaimRefused),
+                          .age = SomeDuration(),
+                          .key = Coin() ? ModelKey() : ModelKey{Name(), Name()},
+                          .who = Text(),
+                          .what = Text()});
   }
   return out;
 }
@@ -164,6 +185,14 @@ std::string MessageGenerator::RawBytes() {
 
 absl::Duration MessageGenerator::SomeDuration() {
   return absl::Nanoseconds(static_cast<int64_t>(Below(uint64_t{1} << 50)));
+}
+
+std::vector<SourcePace> MessageGenerator::Paces() {
+  std::vector<SourcePace> paces(Below(kMaxPacesTold + 1));
+  for (SourcePace& pace : paces) {
+    pace = {Buffer(), Number(), absl::Microseconds(Below(uint64_t{1} << 40))};
+  }
+  return paces;
 }
 
 absl::Status MessageGenerator::SomeStatus() { return Coin() ? absl::OkStatus() : Failure(); }
@@ -238,6 +267,9 @@ AnnouncedBuffer MessageGenerator::Announced() {
                       .segment_count = 2000 + Below(100),
                       .generation = BufferGeneration(Number())};
   out.offload = Coin();
+  out.seed = Coin();
+  if (Coin()) out.staged_for = Name();
+  out.keeps_nothing = Coin();
   if (Coin()) out.held = Held();
   if (Coin()) {
     out.last_finished =
@@ -247,6 +279,7 @@ AnnouncedBuffer MessageGenerator::Announced() {
                           Choose(UpdateOutcome::kNone, UpdateOutcome::kNotAvailable),
                           Choose(NotAvailableReason::kNone, NotAvailableReason::kBehindFloor),
                           Version(),
+                          Coin(),
                           Coin()};
   }
   return out;
@@ -291,6 +324,7 @@ JoinRequest MessageGenerator::Join() {
                              Lineage(Number())};
   }
   for (uint64_t i = Below(3); i > 0; --i) out.buffers.push_back(Announced());
+  if (Coin()) out.leaves_in = SomeDuration();
   return out;
 }
 
@@ -302,9 +336,11 @@ StartOperation MessageGenerator::Start() {
                      .generation = BufferGeneration(Number()),
                      .label = Label(),
                      .attributes = SomeAttributes(),
+                     .snapshot_bytes = Number(),
                      .keep_retained = Coin(),
                      .selector = MakeSelector(),
-                     .floor = VersionSequence(Number())};
+                     .floor = VersionSequence(Number()),
+                     .when_seeding = Choose(WhenSeeding::kWait, WhenSeeding::kCopy)};
   if (Coin()) out.derived_from = VersionSequence(Number());
   if (Coin()) out.resolved = Version();
   return out;
@@ -322,11 +358,59 @@ CatalogRank MessageGenerator::OneRank() {
           .connected = Coin(),
           .since_heard = SomeDuration(),
           .readers = SmallNumber(),
-          .sources = {SomeRank()}};
+          .sources = {SomeRank()},
+          .snapshot_bytes = Number(),
+          .leaves_in = Coin() ? SomeDuration() : absl::InfiniteDuration()};
 }
 
 CatalogReplica MessageGenerator::Replica() {
-  return {Name(), Name(), Name(), Text(), Coin(), Coin(), {OneRank(), OneRank()}};
+  CatalogReplica out{Name(), Name(), Name(), Text(),
+                     Coin(), Coin(), Coin(), {OneRank(), OneRank()}};
+  out.event = SomeEvent();
+  if (out.event.empty()) return out;
+  out.operation = Choose(OperationKind::kPublish, OperationKind::kUpdate);
+  out.operation_since = SomeDuration();
+  return out;
+}
+
+EventId MessageGenerator::SomeEvent() { return EventId(Coin() ? 0 : Number()); }
+
+FillCost MessageGenerator::SomeFillCost() {
+  FillCost out{.rerouted_bytes = Number(), .reread_bytes = Number(), .reroutes = SmallNumber()};
+  for (uint64_t i = Below(4); i > 0; --i) {
+    out.received.push_back(
+        {Name(), Choose(Distance::kSameDevice, Distance::kOtherSite), Coin(), Number()});
+  }
+  return out;
+}
+
+RankCost MessageGenerator::SomeCost() {
+  if (Coin()) return {};
+  return {SomeDuration(), SomeDuration(), SomeDuration(), SomeDuration(), SomeFillCost()};
+}
+
+ModelTotals MessageGenerator::SomeTotals() {
+  ModelTotals out{.fill = SomeFillCost(),
+                  .copies_published = static_cast<double>(Below(1000)) / 7,
+                  .copies_relayed = static_cast<double>(Below(1000)) / 7,
+                  .publishes = Number(),
+                  .moves = Number(),
+                  .not_available = Number(),
+                  .drains = Number(),
+                  .readers_cut = Number(),
+                  .sources_failed = Number(),
+                  .sources_suspected = Number(),
+                  .offloads = Number(),
+                  .offloads_failed = Number(),
+                  .leases_expired = Number(),
+                  .claims_refused = Number()};
+  for (absl::Duration& stall : out.stall) stall = SomeDuration();
+  for (uint64_t i = Below(3); i > 0; --i) {
+    out.failures.push_back({.kind = static_cast<uint8_t>(1 + Below(3)),
+                            .code = static_cast<int>(1 + Below(16)),
+                            .count = Number()});
+  }
+  return out;
 }
 
 }  // namespace th

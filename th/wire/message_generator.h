@@ -21,6 +21,7 @@ class MessageGenerator {
   WorkerMessage MakeWorkerMessage(size_t alternative);
   ServerMessage MakeServerMessage(size_t alternative);
   Catalog MakeCatalog();
+  RecentEvents MakeEvents();
   RunCommand MakeRunCommand();
   VersionSelector MakeSelector();
 
@@ -41,6 +42,7 @@ class MessageGenerator {
   VersionInfo Version();
   Attributes SomeAttributes();
   SegmentSet Segments();
+  std::vector<SourcePace> Paces();
   Endpoint SomeEndpoint();
   Location SomeLocation();
   RankName SomeRank();
@@ -55,6 +57,10 @@ class MessageGenerator {
   StartOperation Start();
   CatalogRank OneRank();
   CatalogReplica Replica();
+  EventId SomeEvent();
+  FillCost SomeFillCost();
+  RankCost SomeCost();
+  ModelTotals SomeTotals();
   template <typename Enum>
   Enum Choose(Enum first, Enum last) {
     const uint64_t low = static_cast<uint64_t>(first);

@@ -98,6 +98,7 @@ struct Encode {
     *out.mutable_key() = ToProto(in.key);
     *out.mutable_version() = ToProto(in.version);
     if (in.root.has_value()) out.set_root(DigestToProto(*in.root));
+    out.set_event(in.event.value);
   }
   void operator()(const AssignSources& in) const {
     pb::AssignSources& out = *frame.mutable_assign_sources();
@@ -106,6 +107,7 @@ struct Encode {
     out.set_version(in.version.value);
     for (const AssignedSource& source : in.sources) *out.add_sources() = SourceToProto(source);
     out.set_why_empty(CleanText(in.why_empty, kMaxProseBytesOnWire));
+    out.set_event(in.event.value);
   }
   void operator()(const RootKnown& in) const {
     frame.mutable_root_known()->set_version(in.version.value);
@@ -121,6 +123,8 @@ struct Encode {
     *out.mutable_version() = ToProto(in.version);
     out.set_lineage(in.lineage.value);
     out.set_offload_first(in.offload_first);
+    out.set_seed_copy(in.seed_copy);
+    out.set_event(in.event.value);
   }
   void operator()(const PublicationRefused& in) const {
     pb::PublicationRefused& out = *frame.mutable_publication_refused();
@@ -174,7 +178,7 @@ absl::StatusOr<ServerMessage> Decode(const pb::LayoutWanted& in) {
 
 absl::StatusOr<ServerMessage> Decode(const pb::OperationResolved& in) {
   FieldReader reader;
-  OperationResolved out{.key = OperationKeyFromProto(in.key())};
+  OperationResolved out{.key = OperationKeyFromProto(in.key()), .event = EventId(in.event())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Message("version", in.has_version(), FromProto(in.version()), out.version);
   if (in.has_root()) reader.Digest("root", in.root(), out.root.emplace());
@@ -185,7 +189,8 @@ absl::StatusOr<ServerMessage> Decode(const pb::AssignSources& in) {
   FieldReader reader;
   AssignSources out{.key = OperationKeyFromProto(in.key()),
                     .assignment = AssignmentId(in.assignment()),
-                    .version = VersionSequence(in.version())};
+                    .version = VersionSequence(in.version()),
+                    .event = EventId(in.event())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Each("sources", in.sources(), kMaxSourcesOnWire, out.sources, SourceFromProto);
   reader.Prose(in.why_empty(), out.why_empty);
@@ -204,7 +209,9 @@ absl::StatusOr<ServerMessage> Decode(const pb::OperationFinished& in) {
   OperationFinished out{.key = OperationKeyFromProto(in.key()),
                         .status = StatusFromProto(in.status()),
                         .lineage = Lineage(in.lineage()),
-                        .offload_first = in.offload_first()};
+                        .offload_first = in.offload_first(),
+                        .seed_copy = in.seed_copy(),
+                        .event = EventId(in.event())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);

@@ -14,6 +14,8 @@
 
 #include "th/wire/catalog.h"             // IWYU pragma: export
 #include "th/wire/controller_request.h"  // IWYU pragma: export
+#include "th/wire/cost.h"                // IWYU pragma: export
+#include "th/wire/events.h"              // IWYU pragma: export
 #include "th/wire/limits.h"              // IWYU pragma: export
 #include "th/wire/server_message.h"      // IWYU pragma: export
 #include "th/wire/values.h"              // IWYU pragma: export

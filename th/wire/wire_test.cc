@@ -73,6 +73,48 @@ TEST(CatalogTest, EveryFieldSurvives) {
   }
 }
 
+TEST(RecentEventsTest, EveryFieldSurvives) {
+  for (int round = 0; round < kRounds; ++round) {
+    const RecentEvents events = MessageGenerator(static_cast<uint32_t>(round)).MakeEvents();
+    ASSERT_OK_AND_ASSIGN(const RecentEvents out, FromProto(ThroughBytes(ToProto(events))));
+    ASSERT_TRUE(out == events) << ToProto(events).DebugString();
+  }
+}
+
+TEST(RecentEventsTest, AKindFromTheFutureIsKept) {
+  pb::EventsResponse response = ToProto(RecentEvents{.events = {{.number = 1}}});
+  response.mutable_events(0)->set_kind(4711);
+  ASSERT_OK_AND_ASSIGN(const RecentEvents out, FromProto(response));
+  EXPECT_EQ(EventKindName(out.events.at(0).kind), "event");
+}
+
+TEST(RankCostTest, AWorkerOfBeforeHasNone) {
+  pb::WorkerToServer frame =
+      ToProto(WorkerMessage(RankDone{{BufferId(1), OperationNumber(2)}, 3, {}}));
+  frame.mutable_rank_done()->clear_cost();
+  ASSERT_OK_AND_ASSIGN(const auto message, FromProto(frame));
+  EXPECT_EQ(std::get<RankDone>(*message).cost, RankCost());
+}
+
+TEST(RankCostTest, ANegativeStallIsRefused) {
+  pb::WorkerToServer frame =
+      ToProto(WorkerMessage(RankDone{{BufferId(1), OperationNumber(2)}, 3, {}}));
+  frame.mutable_rank_done()->mutable_cost()->mutable_verify()->set_seconds(-1);
+  EXPECT_THAT(FromProto(frame),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rank_done.cost.verify")));
+}
+
+TEST(RankCostTest, MoreKindsOfSourcesThanAllowedAreCutBySendersAndRefusedByReceivers) {
+  RankDone done{{BufferId(1), OperationNumber(2)}, 0, {}};
+  done.cost.fill.received.resize(kMaxReceivedKinds + 1, {.transport = "tcp", .bytes = 1});
+  pb::WorkerToServer frame = ToProto(WorkerMessage(done));
+  EXPECT_OK(FromProto(frame));
+  auto& received = *frame.mutable_rank_done()->mutable_cost()->mutable_fill()->mutable_received();
+  *received.Add() = received.Get(0);
+  EXPECT_THAT(FromProto(frame), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("rank_done.cost.fill.received")));
+}
+
 TEST(ControllerRequestTest, EveryFieldSurvives) {
   const ProtocolHello hello{1, 2, 3, "th"};
   const ModelKey key{"r1", "qwen3"};
@@ -93,6 +135,13 @@ TEST(ControllerRequestTest, EveryFieldSurvives) {
                        FromProto(ToProto(ControllerCommand{hello, key, run, "secret"})));
   EXPECT_TRUE(command.hello == hello && command.key == key && command.command == run);
   EXPECT_EQ(command.credentials, "secret");
+  ASSERT_OK_AND_ASSIGN(
+      const EventsQuery events,
+      FromProto(ToProto(EventsQuery{hello, "r1", "m", EventId::Of(Epoch(7), 12), 3, 100})));
+  EXPECT_TRUE(events.hello == hello && events.run == "r1" && events.model == "m");
+  EXPECT_EQ(events.id, EventId::Of(Epoch(7), 12));
+  EXPECT_EQ(events.after, 3u);
+  EXPECT_EQ(events.limit, 100u);
   ASSERT_OK_AND_ASSIGN(const LayoutQuery layout,
                        FromProto(ToProto(LayoutQuery{hello, Sha256("x")})));
   EXPECT_TRUE(layout.hello == hello && layout.digest == Sha256("x"));
@@ -426,6 +475,8 @@ const HostileCase kHostileOthers[] = {
      "source_suspected.key: is missing"},
     {"SuspectWithoutSource", 15, [](Frame& f) { f.mutable_source_suspected()->clear_source(); },
      "source_suspected.source: is missing"},
+    {"PreemptWithoutDeadline", 16, [](Frame& f) { f.mutable_preempt()->clear_deadline(); },
+     "preempt.deadline: is missing"},
     {"UnknownFailure", 9,
      [](Frame& f) { f.mutable_source_failed()->set_failure(static_cast<pb::SourceFailure>(77)); },
      "source_failed.failure: has the unknown value 77"},

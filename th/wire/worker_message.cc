@@ -1,8 +1,11 @@
 #include "th/wire/worker_message.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 
+#include "th/wire/cost.h"
 #include "th/wire/field_reader.h"
 #include "th/wire/limits.h"
 
@@ -41,6 +44,24 @@ absl::StatusOr<HeldVersion> HeldFromProto(const pb::HeldVersion& in) {
   return reader.Finish(std::move(out));
 }
 
+pb::SourcePace PaceToProto(const SourcePace& pace) {
+  pb::SourcePace out;
+  *out.mutable_source() = ToProto(pace.source);
+  out.set_bytes(pace.bytes);
+  const absl::Duration waited = std::clamp(pace.waited, absl::ZeroDuration(), kMaxDurationOnWire);
+  out.set_waited_us(static_cast<uint64_t>(absl::ToInt64Microseconds(waited)));
+  return out;
+}
+
+absl::StatusOr<SourcePace> PaceFromProto(const pb::SourcePace& in) {
+  FieldReader reader;
+  SourcePace out{.source = BufferAddressFromProto(in.source()), .bytes = in.bytes()};
+  const uint64_t longest = static_cast<uint64_t>(absl::ToInt64Microseconds(kMaxDurationOnWire));
+  reader.Check(in.waited_us() <= longest, "waited_us", "is too long");
+  if (in.waited_us() <= longest) out.waited = absl::Microseconds(in.waited_us());
+  return reader.Finish(out);
+}
+
 pb::FinishedOperation FinishedToProto(const FinishedOperation& finished) {
   pb::FinishedOperation out;
   out.set_number(finished.number.value);
@@ -50,6 +71,7 @@ pb::FinishedOperation FinishedToProto(const FinishedOperation& finished) {
   out.set_not_available(static_cast<pb::NotAvailableReason>(finished.not_available));
   *out.mutable_version() = ToProto(finished.version);
   out.set_offload_first(finished.offload_first);
+  out.set_seed_copy(finished.seed_copy);
   return out;
 }
 
@@ -57,7 +79,8 @@ absl::StatusOr<FinishedOperation> FinishedFromProto(const pb::FinishedOperation&
   FieldReader reader;
   FinishedOperation out{.number = OperationNumber(in.number()),
                         .status = StatusFromProto(in.status()),
-                        .offload_first = in.offload_first()};
+                        .offload_first = in.offload_first(),
+                        .seed_copy = in.seed_copy()};
   reader.Enum("kind", in.kind(), OperationKind::kUpdate, true, out.kind);
   reader.Enum("outcome", in.outcome(), UpdateOutcome::kNotAvailable, false, out.outcome);
   reader.Enum("not_available", in.not_available(), NotAvailableReason::kBehindFloor, false,
@@ -80,6 +103,9 @@ pb::AnnouncedBuffer AnnouncedToProto(const AnnouncedBuffer& buffer) {
     *out.mutable_last_finished() = FinishedToProto(*buffer.last_finished);
   }
   out.set_offload(buffer.offload);
+  out.set_seed(buffer.seed);
+  out.set_staged_for(buffer.staged_for);
+  out.set_keeps_nothing(buffer.keeps_nothing);
   return out;
 }
 
@@ -89,9 +115,12 @@ absl::StatusOr<AnnouncedBuffer> AnnouncedFromProto(const pb::AnnouncedBuffer& in
                       .bytes = in.bytes(),
                       .segment_count = in.segment_count(),
                       .generation = BufferGeneration(in.generation()),
-                      .offload = in.offload()};
+                      .offload = in.offload(),
+                      .seed = in.seed(),
+                      .keeps_nothing = in.keeps_nothing()};
   reader.Name("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Name("form", in.form(), out.form);
+  reader.OptionalName("staged_for", in.staged_for(), out.staged_for);
   reader.Digest("layout", in.layout(), out.layout);
   reader.Check(in.segment_count() <= kMaxSegmentsOnWire, "segment_count", "is too large");
   reader.Message("held", in.has_held(), HeldFromProto(in.held()), out.held);
@@ -120,6 +149,7 @@ struct Encode {
     for (const Endpoint& endpoint : in.endpoints) *out.add_endpoints() = ToProto(endpoint);
     out.set_spot(in.spot);
     out.set_offload_limit_bytes(in.offload_limit_bytes);
+    if (in.leaves_in != absl::InfiniteDuration()) *out.mutable_leaves_in() = ToProto(in.leaves_in);
     out.set_credentials(in.credentials);
     if (in.resume.has_value()) {
       out.mutable_resume()->set_worker(in.resume->worker.value);
@@ -147,9 +177,11 @@ struct Encode {
     out.set_label(in.label.text());
     *out.mutable_attributes() = ToProto(in.attributes);
     if (in.derived_from.has_value()) out.set_derived_from(in.derived_from->value);
+    out.set_snapshot_bytes(in.snapshot_bytes);
     out.set_keep_retained(in.keep_retained);
     *out.mutable_selector() = ToProto(in.selector);
     out.set_floor(in.floor.value);
+    out.set_when_seeding(static_cast<pb::WhenSeeding>(in.when_seeding));
     if (in.resolved.has_value()) *out.mutable_resolved() = ToProto(*in.resolved);
   }
   void operator()(const ReadyToFill& in) const {
@@ -167,10 +199,15 @@ struct Encode {
     *out.mutable_key() = ToProto(in.key);
     out.set_version(in.version.value);
     *out.mutable_segments() = ToProto(in.segments);
+    for (const SourcePace& pace : in.paces) {
+      if (static_cast<size_t>(out.paces_size()) == kMaxPacesTold) break;
+      *out.add_paces() = PaceToProto(pace);
+    }
   }
   void operator()(const RankDone& in) const {
     *frame.mutable_rank_done()->mutable_key() = ToProto(in.key);
     frame.mutable_rank_done()->set_readers_cut(in.readers_cut);
+    *frame.mutable_rank_done()->mutable_cost() = ToProto(in.cost);
   }
   void operator()(const RankFailed& in) const {
     pb::RankFailed& out = *frame.mutable_rank_failed();
@@ -202,6 +239,9 @@ struct Encode {
   void operator()(const RunCommand& in) const { *frame.mutable_run_command() = ToProto(in); }
   void operator()(const Heartbeat&) const { frame.mutable_heartbeat(); }
   void operator()(const Leave&) const { frame.mutable_leave(); }
+  void operator()(const Preempt& in) const {
+    *frame.mutable_preempt()->mutable_deadline() = ToProto(in.deadline);
+  }
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -218,6 +258,7 @@ absl::StatusOr<WorkerMessage> Decode(const pb::JoinRequest& in) {
   reader.Each("endpoints", in.endpoints(), kMaxEndpointsOnWire, out.endpoints,
               [](const pb::Endpoint& endpoint) { return FromProto(endpoint); });
   reader.Text("credentials", in.credentials(), kMaxCredentialsBytes, out.credentials);
+  reader.DurationOrInfinite("leaves_in", in.has_leaves_in(), in.leaves_in(), out.leaves_in);
   if (in.has_resume()) {
     out.resume = ResumeClaim{.worker = WorkerId(in.resume().worker()),
                              .epoch = Epoch(in.resume().epoch()),
@@ -249,6 +290,7 @@ absl::StatusOr<WorkerMessage> Decode(const pb::StartOperation& in) {
   StartOperation out{.key = OperationKeyFromProto(in.key()),
                      .group_generation = GroupGeneration(in.group_generation()),
                      .generation = BufferGeneration(in.generation()),
+                     .snapshot_bytes = in.snapshot_bytes(),
                      .keep_retained = in.keep_retained(),
                      .floor = VersionSequence(in.floor())};
   reader.Check(in.has_key(), "key", "is missing");
@@ -261,6 +303,9 @@ absl::StatusOr<WorkerMessage> Decode(const pb::StartOperation& in) {
     reader.Message("selector", in.has_selector(), FromProto(in.selector()), out.selector);
   }
   reader.Message("resolved", in.has_resolved(), FromProto(in.resolved()), out.resolved);
+  if (in.when_seeding() != pb::WHEN_SEEDING_UNSPECIFIED) {  // of a worker that knows of it
+    reader.Enum("when_seeding", in.when_seeding(), WhenSeeding::kCopy, true, out.when_seeding);
+  }
   reader.Reserved("components", !in.components().empty());
   reader.Reserved("base_version", in.base_version() != 0);
   return reader.Finish(WorkerMessage(std::move(out)));
@@ -286,13 +331,16 @@ absl::StatusOr<WorkerMessage> Decode(const pb::FillProgress& in) {
                    .version = VersionSequence(in.version())};
   reader.Check(in.has_key(), "key", "is missing");
   reader.Nested("segments", FromProto(in.segments()), out.segments);
+  reader.Each("paces", in.paces(), kMaxPacesTold, out.paces, PaceFromProto);
   return reader.Finish(WorkerMessage(std::move(out)));
 }
 
 absl::StatusOr<WorkerMessage> Decode(const pb::RankDone& in) {
   FieldReader reader;
+  RankDone out{OperationKeyFromProto(in.key()), in.readers_cut(), {}};
   reader.Check(in.has_key(), "key", "is missing");
-  return reader.Finish(WorkerMessage(RankDone{OperationKeyFromProto(in.key()), in.readers_cut()}));
+  reader.Nested("cost", FromProto(in.cost()), out.cost);
+  return reader.Finish(WorkerMessage(std::move(out)));
 }
 
 absl::StatusOr<WorkerMessage> Decode(const pb::RankFailed& in) {
@@ -323,6 +371,13 @@ absl::StatusOr<WorkerMessage> Decode(const pb::SourceSuspected& in) {
   reader.Check(in.has_key(), "key", "is missing");
   reader.Check(in.has_source(), "source", "is missing");
   reader.Prose(in.detail(), out.detail);
+  return reader.Finish(WorkerMessage(std::move(out)));
+}
+
+absl::StatusOr<WorkerMessage> Decode(const pb::Preempt& in) {
+  FieldReader reader;
+  Preempt out;
+  reader.Duration("deadline", in.has_deadline(), in.deadline(), out.deadline);
   return reader.Finish(WorkerMessage(std::move(out)));
 }
 
@@ -365,6 +420,8 @@ absl::StatusOr<WorkerMessage> DecodeMember(const pb::WorkerToServer& in) {
       return Decode(in.source_suspected());
     case pb::WorkerToServer::kLeave:
       return WorkerMessage(Leave{});
+    case pb::WorkerToServer::kPreempt:
+      return Decode(in.preempt());
     case pb::WorkerToServer::kHeartbeat:
     case pb::WorkerToServer::MESSAGE_NOT_SET:
       break;

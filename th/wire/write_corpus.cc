@@ -40,6 +40,9 @@ void WriteAll(const std::string& folder) {
   Write(folder, "command", 6,
         ToProto(ControllerCommand{hello, key, generator.MakeRunCommand(), "secret"}));
   Write(folder, "layout", 7, ToProto(LayoutQuery{hello, Sha256("layout")}));
+  Write(folder, "events", 8,
+        ToProto(EventsQuery{hello, "r1", "qwen3", EventId::Of(Epoch(7), 12), 3, 100}));
+  Write(folder, "recent-events", 9, ToProto(generator.MakeEvents()));
 }
 
 }  // namespace

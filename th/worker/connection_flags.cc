@@ -103,9 +103,17 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
               "cap of the bytes that this process sends a second, like 250MB/s or 1gbit", "none");
   AddByteSizeFlag(
       app, "--offload-limit", &flags->offload_limit_bytes,
-      "host memory of each rank for copies of retained versions whose last replica would "
-      "go, like 20GiB",
+      "host memory of each rank, like 20GiB, for copies: of retained versions whose last replica "
+      "would go, and of versions that this group brings into its site",
       "none");
+}
+
+void AddPreemptFlag(CLI::App* app, MemberFlags* flags) {
+  app->add_option("--preempt-grace", flags->preempt_grace_s,
+                  "seconds that SIGTERM or SIGINT gives as a notice: readers are moved to other "
+                  "sources, who has none is served until then; a second signal ends at once")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
 }
 
 CLI::Option* AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,

@@ -36,6 +36,9 @@ struct MemberFlags {
   uint32_t data_threads = 2;
   uint64_t uplink_bytes_per_second = 0;  // --rate
   uint64_t offload_limit_bytes = 0;
+  double preempt_grace_s = 0;
+
+  absl::Duration preempt_grace() const { return absl::Seconds(preempt_grace_s); }
 
   // INVALID_ARGUMENT: a location that is none.
   absl::StatusOr<ClientOptions> ToClientOptions(const ConnectionFlags& connection) const;
@@ -43,6 +46,9 @@ struct MemberFlags {
 
 // --group, --location, --data-address, --data-threads, --rate, --offload-limit.
 void AddMemberFlags(CLI::App* app, MemberFlags* flags);
+
+// --preempt-grace, of a process that goes on until a signal.
+void AddPreemptFlag(CLI::App* app, MemberFlags* flags);
 
 // Parses while CLI11 does: a flag's value that ParseByteSize or ParseRate refuses is a usage error.
 CLI::Option* AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,

@@ -26,7 +26,15 @@ struct FollowFlags {
   std::string form = kDefaultForm;
   double poll_s = 1;
   double timeout_s = 3600;
+  bool stage = false;
+  uint64_t staging_limit_bytes = 0;
+  std::string when_seeding = "wait";
 };
+
+WhenSeeding WhenSeedingOf(const std::string& word) {
+  if (word == "skip") return WhenSeeding::kSkip;
+  return word == "copy" ? WhenSeeding::kCopy : WhenSeeding::kWait;
+}
 
 ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
   LOG(ERROR) << status.message();
@@ -47,13 +55,16 @@ void Tell(const FollowedVersion& followed) {
   std::cout << "version=" << followed.update.version().ToString()
             << " bytes=" << followed.bytes_received
             << " seconds=" << absl::ToDoubleSeconds(followed.seconds)
-            << (followed.folder.empty() ? "" : " folder=") << followed.folder << std::endl;
+            << " pause=" << absl::ToDoubleSeconds(followed.pause)
+            << EventSuffix(followed.update.event) << (followed.folder.empty() ? "" : " folder=")
+            << followed.folder << std::endl;
 }
 
 ExitStatus RunFollow(const FollowFlags& flags) {
   StopSignals stop(static_cast<int>(ExitStatus::kOk));
-  const absl::StatusOr<ClientOptions> client = flags.member.ToClientOptions(flags.connection);
+  absl::StatusOr<ClientOptions> client = flags.member.ToClientOptions(flags.connection);
   if (!client.ok()) return Fail(client.status(), ExitStatus::kUsage);
+  client->staging_limit_bytes = flags.staging_limit_bytes;
   if (const absl::Status made = MakeFolder(flags.into); !made.ok())
     return Fail(made, ExitStatus::kLocalFiles);
   Follower follower({.connection = flags.connection,
@@ -61,7 +72,10 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                      .form = flags.form,
                      .into = flags.into,
                      .poll = absl::Seconds(flags.poll_s),
-                     .timeout = absl::Seconds(flags.timeout_s)},
+                     .timeout = absl::Seconds(flags.timeout_s),
+                     .stage = flags.stage,
+                     .when_seeding = WhenSeedingOf(flags.when_seeding),
+                     .preempt_grace = flags.member.preempt_grace()},
                     &stop);
   const absl::Status status = follower.Run(&Tell);
   if (status.ok()) return ExitStatus::kOk;
@@ -82,8 +96,25 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
   follow->add_option("--timeout", flags->timeout_s, "seconds for one update")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  CLI::Option* limit = AddByteSizeFlag(follow, "--staging-limit", &flags->staging_limit_bytes,
+                                       "host memory of each rank for a version that is received "
+                                       "beside the one it serves, like 20GiB",
+                                       "none");
+  follow
+      ->add_flag("--stage", flags->stage,
+                 "receive a version beside the one that is served, then move it in; the line that "
+                 "tells it says how long that pause was")
+      ->needs(limit);
+  follow
+      ->add_option("--when-seeding", flags->when_seeding,
+                   "while a version is on its way into this site: wait for it, skip it (go on with "
+                   "the one before and look again after --poll), or, where nobody brings it, copy "
+                   "it into host memory first (--offload-limit)")
+      ->check(CLI::IsMember({"wait", "skip", "copy"}))
+      ->capture_default_str();
   AddConnectionFlags(follow, &flags->connection);
   AddMemberFlags(follow, &flags->member);
+  AddPreemptFlag(follow, &flags->member);
   follow->callback([flags, exit] { *exit = RunFollow(*flags); });
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/saved_model.h"
@@ -43,6 +44,12 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
     }
     stop_->WaitFor(options_.poll);
   }
+  if (stop_->requested() && options_.preempt_grace > absl::ZeroDuration()) {
+    LOG(INFO) << "leaving in " << absl::FormatDuration(options_.preempt_grace)
+              << "; readers move to other sources";
+    const absl::Status noticed = readers_->Preempt(absl::Now() + options_.preempt_grace);
+    LOG_IF(WARNING, !noticed.ok()) << "giving notice: " << noticed.message();
+  }
   const absl::Status left = readers_->Leave();
   LOG_IF(WARNING, !left.ok()) << "leaving: " << left.message();
   return status;
@@ -77,29 +84,54 @@ absl::Status Follower::JoinAs(const VersionShards& shards) {
   model_ = std::make_unique<ModelMemory>(std::move(model));
   TH_ASSIGN_OR_RETURN(readers_, ReaderGroup::Join({.client = options_.client,
                                                    .buffer_name = shards.buffer_name,
-                                                   .form = options_.form},
+                                                   .form = options_.form,
+                                                   .log_readers = true},
                                                   *model_));
   return absl::OkStatus();
 }
 
-absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
-  PendingResult<absl::StatusOr<GroupUpdate>> pending(stop_);
-  const absl::Time begin = absl::Now();
-  readers_->UpdateAsync(Latest(), {.timeout = options_.timeout}, pending.Callback());
-  const std::optional<absl::StatusOr<GroupUpdate>> update = pending.Await();
-  if (!update) return absl::OkStatus();  // Leave ends it
+absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive(absl::Duration* pause) {
+  PendingResult<absl::StatusOr<GroupUpdate>> received(stop_);
+  if (options_.stage) {
+    readers_->StageAsync(Latest(),
+                         {.timeout = options_.timeout, .when_seeding = options_.when_seeding},
+                         received.Callback());
+  } else {
+    readers_->UpdateAsync(Latest(),
+                          {.timeout = options_.timeout, .when_seeding = options_.when_seeding},
+                          received.Callback());
+  }
+  std::optional<absl::StatusOr<GroupUpdate>> update = received.Await();
+  if (!update) return std::nullopt;  // Leave ends it
   TH_RETURN_IF_ERROR(update->status());
-  if (!(*update)->first().moved()) return absl::OkStatus();
+  if (!(*update)->first().moved()) return std::nullopt;
+  *pause = (*update)->longest_stall();
+  if (!options_.stage) return *std::move(*update);
+  PendingResult<absl::StatusOr<GroupUpdate>> moved_in(stop_);
+  readers_->ApplyAsync({.timeout = options_.timeout}, moved_in.Callback());
+  const std::optional<absl::StatusOr<GroupUpdate>> applied = moved_in.Await();
+  if (!applied) return std::nullopt;
+  TH_RETURN_IF_ERROR(applied->status());
+  *pause = (*applied)->longest_stall();
+  return *std::move(*update);
+}
+
+absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
+  const absl::Time begin = absl::Now();
+  absl::Duration pause;
+  TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> update, Receive(&pause));
+  if (!update) return absl::OkStatus();
   const absl::Duration seconds = absl::Now() - begin;
   TH_RETURN_IF_ERROR(model_->Gather());
-  const absl::StatusOr<std::string> folder = Save((*update)->first().version());
+  const absl::StatusOr<std::string> folder = Save(update->first().version());
   if (!folder.ok()) {
     could_not_save_ = !absl::IsCancelled(folder.status());
     return could_not_save_ ? folder.status() : absl::OkStatus();
   }
-  on_version({.update = (*update)->first(),
-              .bytes_received = (*update)->bytes_received(),
+  on_version({.update = update->first(),
+              .bytes_received = update->bytes_received(),
               .seconds = seconds,
+              .pause = pause,
               .folder = *folder});
   return absl::OkStatus();
 }

@@ -32,13 +32,18 @@ struct FollowerOptions {
   std::string into;  // a folder with a folder a version; empty: in memory only
   absl::Duration poll = absl::Seconds(1);   // how often it asks for the latest
   absl::Duration timeout = absl::Hours(1);  // of one update
+  // Receives beside what it serves, under client.staging_limit_bytes, and moves it in then.
+  bool stage = false;
+  WhenSeeding when_seeding = WhenSeeding::kWait;
+  absl::Duration preempt_grace;  // a stop is a notice of so long; zero: it leaves at once
 };
 
 struct FollowedVersion {
   const UpdateResult& update;  // of the first rank
   uint64_t bytes_received = 0;
   absl::Duration seconds;
-  std::string folder;  // written; empty: none
+  absl::Duration pause;  // of these, how long the slowest rank had its buffer taken away
+  std::string folder;    // written; empty: none
 };
 
 class Follower {
@@ -58,6 +63,8 @@ class Follower {
   absl::StatusOr<std::optional<VersionShards>> AwaitFirstVersion();
   absl::Status JoinAs(const VersionShards& shards);
   absl::Status FollowOnce(const std::function<void(const FollowedVersion&)>& on_version);
+  // The latest version, if there is another than the one held; nothing when it was stopped.
+  absl::StatusOr<std::optional<GroupUpdate>> Receive(absl::Duration* pause);
   absl::StatusOr<std::string> Save(const VersionInfo& version);
 
   const FollowerOptions options_;

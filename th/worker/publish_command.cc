@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
 #include "th/transfer/monotonic_clock.h"
@@ -73,6 +74,12 @@ absl::StatusOr<PublisherOptions> OptionsOf(const PublishFlags& flags) {
 }
 
 ExitStatus Drain(const PublishFlags& flags, Publisher& publisher) {
+  if (const absl::Duration grace = flags.member.preempt_grace(); grace > absl::ZeroDuration()) {
+    LOG(INFO) << "leaving in " << absl::FormatDuration(grace) << "; readers move to other sources";
+    const absl::Status left = publisher.Preempt(absl::Now() + grace);
+    LOG_IF(WARNING, !left.ok()) << "leaving: " << left.message();
+    return ExitStatus::kOk;
+  }
   LOG(INFO) << "draining; " << FormatBytes(publisher.bytes_sent()) << " were sent to readers";
   const absl::Status drained = publisher.Drain(absl::Seconds(flags.drain_s));
   LOG_IF(WARNING, !drained.ok()) << "draining: " << drained.message();
@@ -177,6 +184,7 @@ void AddPublishCommand(CLI::App* app, ExitStatus* exit) {
       ->capture_default_str();
   AddConnectionFlags(publish, &flags->connection);
   AddMemberFlags(publish, &flags->member);
+  AddPreemptFlag(publish, &flags->member);
   publish->callback([flags, exit] { *exit = RunPublish(*flags); });
 }
 

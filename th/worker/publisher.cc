@@ -6,17 +6,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "th/memory/checkpoint_folder.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/shard_partition.h"
 #include "th/weights/status_macros.h"
+#include "th/worker/reader_log.h"
 
 namespace th {
 namespace {
 
 // For ranks of the group in other processes, which may not end now, and for the server.
 constexpr absl::Duration kUnpublishMargin = absl::Seconds(1);
+// After the deadline of a notice: for readers to end the segment under way.
+constexpr absl::Duration kPreemptMargin = absl::Seconds(2);
 
 absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder,
                                        std::vector<TensorSpec> tensors) {
@@ -55,6 +59,7 @@ absl::Status Publisher::Join() {
     ClientOptions client = options_.client;
     client.rank = member.rank;
     client.ranks = options_.ranks;
+    client.on_reader = LogReaders(member.name);
     TH_ASSIGN_OR_RETURN(member.client, Client::Join(std::move(client)));
     TH_ASSIGN_OR_RETURN(member.weights,
                         member.client->Register(member.memory.tensors(), {.form = options_.form}));
@@ -96,6 +101,16 @@ absl::Status Publisher::Drain(absl::Duration timeout) {
   const absl::Time deadline = MonotonicNow() + timeout;
   (void)AwaitSealed(timeout);
   absl::Status status = UnpublishAll(std::max(deadline - MonotonicNow(), absl::ZeroDuration()));
+  for (Member& member : members_) status.Update(member.client->Leave());
+  return status;
+}
+
+absl::Status Publisher::Preempt(absl::Time deadline) {
+  absl::Status status;
+  for (Member& member : members_) status.Update(member.client->Preempt(deadline));
+  for (Member& member : members_) {
+    (void)member.client->AwaitEnded(deadline - absl::Now() + kPreemptMargin);
+  }
   for (Member& member : members_) status.Update(member.client->Leave());
   return status;
 }

@@ -56,6 +56,9 @@ class Publisher {
   // first, within the same time: without the sums nobody could finish.
   absl::Status Drain(absl::Duration timeout);
 
+  // A notice for all ranks, which leave at `deadline`: see Client::Preempt. Returns when they have.
+  absl::Status Preempt(absl::Time deadline);
+
   // OK while all memberships live and what was published stays published: its sums may turn out to
   // differ from those of the version, or a roll-back may withdraw it.
   absl::Status CheckHeld();

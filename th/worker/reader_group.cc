@@ -1,12 +1,15 @@
 #include "th/worker/reader_group.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "th/weights/status_macros.h"
+#include "th/worker/reader_log.h"
 
 namespace th {
 namespace {
@@ -75,6 +78,12 @@ absl::Duration GroupUpdate::stall() const {
   return stall;
 }
 
+absl::Duration GroupUpdate::longest_stall() const {
+  absl::Duration longest;
+  for (const UpdateResult& rank : ranks) longest = std::max(longest, rank.stall());
+  return longest;
+}
+
 absl::StatusOr<std::unique_ptr<ReaderGroup>> ReaderGroup::Join(const ReaderGroupOptions& options,
                                                                const ModelMemory& model) {
   auto group = std::make_unique<ReaderGroup>();
@@ -83,6 +92,7 @@ absl::StatusOr<std::unique_ptr<ReaderGroup>> ReaderGroup::Join(const ReaderGroup
     ClientOptions client = options.client;
     client.rank = rank;
     client.ranks = static_cast<uint32_t>(layouts.size());
+    if (options.log_readers) client.on_reader = LogReaders(absl::StrCat(client.group, "/", rank));
     Member& member = group->members_.emplace_back();
     TH_ASSIGN_OR_RETURN(member.client, Client::Join(std::move(client)));
     TH_ASSIGN_OR_RETURN(member.weights,
@@ -106,7 +116,8 @@ void ReaderGroup::UpdateAsync(const VersionSelector& version, const GroupUpdateO
   // Shared by the callbacks of the ranks: the last one to come ends it.
   auto collector = std::make_shared<Collector>(members_.size(), std::move(done));
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-    UpdateOptions update{.floor = options.floor, .timeout = options.timeout};
+    UpdateOptions update{
+        .floor = options.floor, .timeout = options.timeout, .when_seeding = options.when_seeding};
     if (options.on_progress) {
       update.on_progress = [rank, report = options.on_progress](const UpdateProgress& progress) {
         report(rank, progress);
@@ -117,6 +128,47 @@ void ReaderGroup::UpdateAsync(const VersionSelector& version, const GroupUpdateO
                                          collector->Add(rank, std::move(result));
                                        });
   }
+}
+
+void ReaderGroup::OnAll(const StartOne& start, ResultCallback<GroupUpdate> done) {
+  // Shared by the callbacks of the ranks: the last one to come ends it.
+  auto collector = std::make_shared<Collector>(members_.size(), std::move(done));
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    start(members_[rank].weights, [collector, rank](absl::StatusOr<UpdateResult> result) {
+      collector->Add(rank, std::move(result));
+    });
+  }
+}
+
+void ReaderGroup::StageAsync(const VersionSelector& version, const GroupStageOptions& options,
+                             ResultCallback<GroupUpdate> done) {
+  OnAll(
+      [&](WeightBuffer& weights, ResultCallback<UpdateResult> one) {
+        weights.StageAsync(version,
+                           {.timeout = options.timeout, .when_seeding = options.when_seeding},
+                           std::move(one));
+      },
+      std::move(done));
+}
+
+void ReaderGroup::ApplyAsync(const GroupStageOptions& options, ResultCallback<GroupUpdate> done) {
+  OnAll(
+      [&](WeightBuffer& weights, ResultCallback<UpdateResult> one) {
+        weights.ApplyAsync({.timeout = options.timeout}, std::move(one));
+      },
+      std::move(done));
+}
+
+absl::Status ReaderGroup::Preempt(absl::Time deadline) {
+  absl::Status status;
+  for (Member& member : members_) {
+    if (member.client != nullptr) status.Update(member.client->Preempt(deadline));
+  }
+  for (Member& member : members_) {
+    if (member.client == nullptr) continue;
+    (void)member.client->AwaitEnded(deadline - absl::Now() + kPreemptMargin);
+  }
+  return status;
 }
 
 absl::Status ReaderGroup::Leave() {

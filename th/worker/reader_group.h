@@ -36,19 +36,30 @@ struct GroupUpdate {
   uint64_t bytes_received() const;
   uint32_t reroutes() const;
   absl::Duration stall() const;  // summed over the ranks
+  absl::Duration longest_stall() const;
 };
 
 struct ReaderGroupOptions {
   ClientOptions client;  // rank and ranks are filled in: one a shard
   std::string buffer_name = "weights";
   std::string form = kDefaultForm;
+  bool log_readers = false;  // a line for each reader of what the group holds
 };
+
+// After the deadline of a notice: for readers to end the segment under way.
+inline constexpr absl::Duration kPreemptMargin = absl::Seconds(2);
 
 struct GroupUpdateOptions {
   VersionSequence floor;
   absl::Duration timeout = absl::Minutes(10);
+  WhenSeeding when_seeding = WhenSeeding::kWait;
   // On a TensorHub thread.
   std::function<void(uint32_t rank, const UpdateProgress&)> on_progress;
+};
+
+struct GroupStageOptions {
+  absl::Duration timeout = absl::Minutes(10);
+  WhenSeeding when_seeding = WhenSeeding::kWait;  // of a stage
 };
 
 class ReaderGroup {
@@ -61,6 +72,13 @@ class ReaderGroup {
   // `done` runs once, on a TensorHub thread. The error is the first rank's that has one.
   void UpdateAsync(const VersionSelector& version, const GroupUpdateOptions& options,
                    ResultCallback<GroupUpdate> done);
+  // Into spare memory, and from there into the ranks' buffers: see WeightBuffer.
+  void StageAsync(const VersionSelector& version, const GroupStageOptions& options,
+                  ResultCallback<GroupUpdate> done);
+  void ApplyAsync(const GroupStageOptions& options, ResultCallback<GroupUpdate> done);
+  // A notice for all ranks, which leave at `deadline`: see Client::Preempt. Returns when they have,
+  // kPreemptMargin after it at the latest. The first rank's error.
+  absl::Status Preempt(absl::Time deadline);
   // Ends what is under way with CANCELLED. The first rank's error.
   absl::Status Leave();
 
@@ -69,6 +87,10 @@ class ReaderGroup {
     std::unique_ptr<Client> client;
     WeightBuffer weights;
   };
+  // Starts one call a rank; `done` gets what they come to together.
+  using StartOne = std::function<void(WeightBuffer&, ResultCallback<UpdateResult>)>;
+  void OnAll(const StartOne& start, ResultCallback<GroupUpdate> done);
+
   std::vector<Member> members_;
 };
 

@@ -74,6 +74,11 @@ void AskAdmission(State& state, TransferId transfer, BufferId buffer_id,
   if (buffer == nullptr) {
     return Decide(state, transfer, absl::NotFoundError("no such buffer"), BufferGeneration());
   }
+  if (buffer->keeps_nothing) {
+    return Decide(state, transfer,
+                  absl::UnavailableError("a streaming reader keeps nothing, so it serves nobody"),
+                  buffer->contract.generation());
+  }
   if (state.transfers.contains(transfer)) {
     return Decide(state, transfer, absl::AlreadyExistsError("the transfer is admitted already"),
                   buffer->contract.generation());

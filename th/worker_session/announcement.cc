@@ -46,6 +46,9 @@ AnnouncedBuffer AnnouncementOf(const Buffer& buffer) {
   announced.held = HeldBy(buffer);
   announced.last_finished = buffer.last_finished;
   announced.offload = buffer.offload;
+  announced.seed = buffer.seed;
+  announced.staged_for = buffer.staged_for;
+  announced.keeps_nothing = buffer.keeps_nothing;
   return announced;
 }
 

@@ -59,7 +59,7 @@ void Refuse(State& state, Buffer& buffer, const absl::Status& why, absl::Time no
   for (Operation& operation : buffer.operations) {
     Conclude(operation, {.status = why, .from_server = true});
   }
-  if (!buffer.offload) state.Emit(BufferReady{buffer.id, why});
+  if (!buffer.temporary()) state.Emit(BufferReady{buffer.id, why});
   Pump(state, buffer, now);
 }
 
@@ -97,18 +97,46 @@ absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string f
   return buffer.id;
 }
 
-absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
+absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original, CopyFor purpose,
                                           VersionSequence version, OperationNumber number,
                                           absl::Time now) {
-  std::string name = absl::StrCat(original.name, ".offload-", version.value, ".",
+  const bool seed = purpose == CopyFor::kSite;
+  std::string name = absl::StrCat(original.name, seed ? ".seed-" : ".offload-", version.value, ".",
                                   state.membership.group_generation.value, ".", number.value);
   TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
   Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
   copy.offload = true;
+  copy.seed = seed;
   state.Emit(AllocateOffload{copy.id, copy.name, copy.layout});
   state.TellServing(copy);
   Register(state, copy, now);
   return copy.id;
+}
+
+absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, absl::Time now) {
+  std::string name = absl::StrCat(original.name, ".staged");
+  TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
+  Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
+  copy.staged_for = original.name;
+  state.TellServing(copy);
+  Register(state, copy, now);
+  return copy.id;
+}
+
+absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string form,
+                                         std::shared_ptr<const ShardLayout> layout,
+                                         absl::Time now) {
+  const GroupGeneration generation = state.membership.group_generation;
+  const uint64_t number = state.streams_of == generation ? state.streams + 1 : 1;
+  std::string name = absl::StrCat("stream-", generation.value, ".", number);
+  TH_RETURN_IF_ERROR(CanAdd(state, name, form, layout.get()));
+  state.streams_of = generation;
+  state.streams = number;
+  Buffer& buffer = NewBuffer(state, std::move(name), std::move(form), std::move(layout));
+  buffer.keeps_nothing = true;
+  state.TellServing(buffer);
+  Register(state, buffer, now);
+  return buffer.id;
 }
 
 absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
@@ -122,6 +150,7 @@ absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
   if (buffer->announced) state.Send(UnregisterBuffer{id}, now);
   std::erase_if(state.transfers, [id](const auto& entry) { return entry.second == id; });
   state.offloads.erase(id);
+  state.staged.erase(id);
   state.buffers.erase(id);
   DecideHeldAdmissions(state, now);
   return absl::OkStatus();
@@ -162,7 +191,7 @@ void HandleBufferRegistered(State& state, const BufferRegistered& message, absl:
   buffer->registered = true;
   buffer->refused = absl::OkStatus();
   const bool told = std::exchange(buffer->told_ready, true);
-  if (!told && !buffer->offload) state.Emit(BufferReady{buffer->id, absl::OkStatus()});
+  if (!told && !buffer->temporary()) state.Emit(BufferReady{buffer->id, absl::OkStatus()});
   if (buffer->announce_again) Reannounce(state, *buffer, now);
   Pump(state, *buffer, now);
 }

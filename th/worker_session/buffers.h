@@ -2,6 +2,7 @@
 #ifndef TH_WORKER_SESSION_BUFFERS_H_
 #define TH_WORKER_SESSION_BUFFERS_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -15,11 +16,19 @@ namespace th::session {
 
 absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string form,
                                    std::shared_ptr<const ShardLayout> layout, absl::Time now);
-// A copy of `original`, which holds `version`, for its operation `number`; the driver is asked for
-// its memory. The name is the same at all ranks, and never used again.
-absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original,
+// What a copy in host memory is for: what is retained and would go, or the site of this worker.
+enum class CopyFor : uint8_t { kRetention, kSite };
+// A buffer like `original` for a copy of `version`, which its operation `number` is about; the
+// driver is asked for its memory. The name is the same at all ranks, and never used again.
+absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original, CopyFor purpose,
                                           VersionSequence version, OperationNumber number,
                                           absl::Time now);
+// For what `original` is to move to. The driver is not asked for memory yet.
+absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, absl::Time now);
+// Of a streaming reader: for one update, whose bytes the driver hands on. The name is the same at
+// all ranks that begin their streaming readers in the same order, and never used again.
+absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string form,
+                                         std::shared_ptr<const ShardLayout> layout, absl::Time now);
 // In every state: pending calls end CANCELLED, the driver closes what it reads and serves. What the
 // driver still reports of it is ignored.
 absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now);

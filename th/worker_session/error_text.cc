@@ -98,7 +98,8 @@ std::string Compose(const ErrorText& text) {
   if (text.operation.has_value()) {
     parts.push_back(absl::StrCat("operation ", absl::Hex(text.operation->value)));
   }
-  return Printable(absl::StrCat(Head(text), ": ", absl::StrJoin(parts, "; ")));
+  return Printable(
+      absl::StrCat(Head(text), ": ", absl::StrJoin(parts, "; "), EventSuffix(text.event)));
 }
 
 absl::Status ComposeStatus(absl::StatusCode code, const ErrorText& text) {

@@ -4,7 +4,7 @@
 //
 //   UPDATE_STALLED run=r1 model=qwen3 version=step-57 rank=rollout-3/1: 3.1 of 8.0 GiB received;
 //   source rollout-1/1 (tcp 10.0.0.7:4711) silent for 1.0 s, 2 others tried (...); buffer
-//   undefined, do not serve; operation 9f2
+//   undefined, do not serve; operation 9f2 event=7-1234
 #ifndef TH_WORKER_SESSION_ERROR_TEXT_H_
 #define TH_WORKER_SESSION_ERROR_TEXT_H_
 
@@ -71,6 +71,7 @@ struct ErrorText {
   std::string cause;
   std::string aftermath;  // "buffer undefined, do not serve"
   std::optional<OperationNumber> operation;
+  EventId event;  // empty: none is known
 };
 
 // The line. Control characters that came from elsewhere are replaced.

@@ -45,6 +45,12 @@ TEST(ErrorTextTest, GoldenStalledUpdate) {
             "operation 9f2");
 }
 
+TEST(ErrorTextTest, TheEventComesLast) {
+  ErrorText text = OfUpdate(ErrorCode::kUpdateDeadline);
+  text.event = EventId::Of(Epoch(7), 1234);
+  EXPECT_THAT(Compose(text), HasSubstr("operation 9f2 event=7-1234"));
+}
+
 TEST(ErrorTextTest, GoldenFailedUpdateWithOneSource) {
   ErrorText text = OfUpdate(ErrorCode::kUpdateFailed);
   text.received = {512 << 10, 3 << 20};

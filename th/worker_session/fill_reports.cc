@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "th/worker_session/operation.h"
@@ -22,8 +23,10 @@ Operation* FillOf(Buffer& buffer) {
 constexpr uint64_t kBytesOfProgress = 56;
 constexpr uint64_t kBytesOfRange = 8;
 constexpr uint64_t kMaxRangesTold = 1024;
-uint64_t CostOf(const SegmentSet& segments) {
-  return kBytesOfProgress + kBytesOfRange * std::min(segments.ranges().size(), kMaxRangesTold);
+constexpr uint64_t kBytesOfPace = 40;
+uint64_t CostOf(const SegmentSet& segments, size_t paces) {
+  return kBytesOfProgress + kBytesOfRange * std::min(segments.ranges().size(), kMaxRangesTold) +
+         kBytesOfPace * paces;
 }
 // The last two, of a shard that is received whole, always fit.
 constexpr uint64_t kBytesForTheEnd = 2 * (kBytesOfProgress + kBytesOfRange);
@@ -42,13 +45,33 @@ absl::Duration ProgressPause(const State& state, const UpdateProgress& update, u
   return std::max(interval, absl::Seconds(bytes) / kProgressBytesPerSecond * share);
 }
 
+// What each source gave since progress was told last.
+std::vector<SourcePace> PacesSinceTold(const UpdateProgress& update) {
+  std::vector<SourcePace> since;
+  for (const SourcePace& pace : update.paces) {
+    SourcePace next = pace;
+    for (const SourcePace& told : update.paces_told) {
+      // A source that was opened again counts from zero again.
+      if (told.source != pace.source || told.waited > pace.waited || told.bytes > pace.bytes)
+        continue;
+      next.bytes -= told.bytes;
+      next.waited -= told.waited;
+    }
+    if (next.waited > absl::ZeroDuration() && since.size() < kMaxPacesTold) since.push_back(next);
+  }
+  return since;
+}
+
 void SendProgress(State& state, Buffer& buffer, Operation& fill, absl::Time now) {
   UpdateProgress& update = fill.update;
-  const uint64_t bytes = CostOf(buffer.held);
+  std::vector<SourcePace> paces = PacesSinceTold(update);
+  const uint64_t bytes = CostOf(buffer.held, paces.size());
+  update.paces_told = update.paces;
   update.progress_waits = false;
   update.progress_bytes += bytes;
   update.next_progress = now + ProgressPause(state, update, bytes);
-  SendAbout(state, buffer, FillProgress{fill.key, buffer.version.sequence, buffer.held}, now);
+  SendAbout(state, buffer,
+            FillProgress{fill.key, buffer.version.sequence, buffer.held, std::move(paces)}, now);
 }
 
 FailedSource Describe(const AssignedSource& source, const SourceFailed& failed) {
@@ -76,6 +99,7 @@ void NoteProgress(State& state, Buffer& buffer, FillReport report, absl::Time no
   if (fill == nullptr) return;
   buffer.held = std::move(report.held);
   fill->update.bytes_held = report.bytes_held;
+  fill->update.paces = std::move(report.paces);
   fill->update.progress_waits = true;
   SendDueProgress(state, buffer, now);
 }
@@ -84,28 +108,39 @@ void NoteAllReceived(State& state, Buffer& buffer, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr || fill->update.received_at != absl::InfiniteFuture()) return;
   fill->update.received_at = now;
+  fill->update.paces.clear();  // nobody is left to judge
   SendProgress(state, buffer, *fill, now);
+}
+
+void NoteFillCost(Buffer& buffer, FillCost cost) {
+  if (Operation* fill = FillOf(buffer)) fill->cost.fill = std::move(cost);
 }
 
 void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr) return;
-  if (buffer.root.has_value() && *buffer.root != root) {
+  // Who receives a part of the shard cannot tell its root: each segment matched its own sum.
+  const bool in_part = buffer.keeps_nothing && root == Digest();
+  if (buffer.root.has_value() && *buffer.root != root && !in_part) {
     Conclude(*fill, {.status = absl::DataLossError(
                          absl::StrCat("the shard's root ", root.ShortHex(),
                                       " is not the published ", buffer.root->ShortHex()))});
     return;
   }
   UpdateProgress& update = fill->update;
-  buffer.root = root;
-  buffer.held = SegmentSet::AllOf(buffer.layout->segment_count());
-  update.bytes_held = buffer.layout->bytes();
+  if (!in_part) {
+    buffer.root = root;
+    buffer.held = SegmentSet::AllOf(buffer.layout->segment_count());
+    update.bytes_held = buffer.layout->bytes();
+  }
   update.received_at = std::min(update.received_at, now);
+  update.paces.clear();
   update.done_at = now;
   update.phase = UpdatePhase::kShardDone;
   update.sources.clear();
   SendProgress(state, buffer, *fill, now);
-  SendAbout(state, buffer, RankDone{fill->key}, now);
+  NoteRankDone(*fill, now);
+  SendRankDone(state, buffer, *fill, now);
 }
 
 void NoteFillFailed(Buffer& buffer, const absl::Status& why) {
@@ -151,7 +186,7 @@ void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected
 void SendDueProgress(State& state, Buffer& buffer, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr || now < NextProgress(state, buffer)) return;
-  if (CostOf(buffer.held) > ProgressBytesLeft(fill->update)) {
+  if (CostOf(buffer.held, PacesSinceTold(fill->update).size()) > ProgressBytesLeft(fill->update)) {
     fill->update.next_progress = now + kProgressRetry;
     return;
   }

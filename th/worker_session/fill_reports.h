@@ -14,6 +14,7 @@ namespace th::session {
 void NoteFirstWrite(Buffer& buffer);
 void NoteProgress(State& state, Buffer& buffer, FillReport report, absl::Time now);
 void NoteAllReceived(State& state, Buffer& buffer, absl::Time now);
+void NoteFillCost(Buffer& buffer, FillCost cost);
 // The shard is received and checked: it is done, unless its root is not the one of the server.
 void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Time now);
 void NoteFillFailed(Buffer& buffer, const absl::Status& why);

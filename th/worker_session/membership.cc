@@ -88,6 +88,11 @@ absl::Status CheckServer(const State& state, const Joined& message) {
   return absl::OkStatus();
 }
 
+// Long enough to be a notice still, wherever it is between the deadline and the tick that ends it.
+absl::Duration NoticeLeft(const State& state, absl::Time now) {
+  return std::max(state.leaves_at - now, absl::Milliseconds(1));
+}
+
 absl::Time HeartbeatAt(const State& state) {
   return state.link.last_sent + state.membership.lease / kHeartbeatsPerLease;
 }
@@ -109,7 +114,9 @@ void NoteStreamOpen(State& state, absl::Time now) {
     buffer.announced = state.link.ever_joined;
     buffer.announce_again = false;
   }
-  state.Emit(SendToServer{JoinRequestOf(state)});
+  JoinRequest join = JoinRequestOf(state);
+  join.leaves_in = NoticeLeft(state, now);
+  state.Emit(SendToServer{std::move(join)});
 }
 
 void NoteStreamClosed(State& state, const absl::Status& why, absl::Time now) {
@@ -189,19 +196,45 @@ void EndSession(State& state, absl::Status status, ErrorCode code, absl::Time no
     OrphanOperations(buffer, told, code);
     buffer.seal_by = now;
     // Refused where there is nothing to take back.
-    (void)buffer.contract.Unpublish(now, absl::ZeroDuration());
+    (void)buffer.contract.Unpublish(now, std::max(state.finish_by - now, absl::ZeroDuration()));
     Pump(state, buffer, now);
   }
-  FinishEnding(state);
+  FinishEnding(state, now);
 }
 
-void LeaveSession(State& state, absl::Time now) {
+void LeaveSession(State& state, absl::Duration grace, absl::Time now) {
+  if (state.ending()) return;
   state.Send(Leave{}, now);
+  if (!state.transfers.empty()) {
+    state.finish_by = now + std::min(grace, state.limits.leave_grace);
+    FinishReaders finish;
+    finish.transfers.reserve(state.transfers.size());
+    for (const auto& [transfer, buffer] : state.transfers) finish.transfers.push_back(transfer);
+    state.Emit(std::move(finish));
+  }
   EndSession(state, absl::OkStatus(), ErrorCode::kSessionEnded, now);
 }
 
-void FinishEnding(State& state) {
+absl::Status GiveNotice(State& state, absl::Duration notice, absl::Time now) {
+  if (state.ending()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this membership is over: ", std::string(state.end_status.message())));
+  }
+  if (notice <= absl::ZeroDuration() || notice > kMaxNotice) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a notice of ", absl::FormatDuration(notice), ": the deadline has to lie in the future, ",
+        absl::FormatDuration(kMaxNotice), " ahead at most; to leave now, leave"));
+  }
+  if (now + notice >= state.leaves_at) return absl::OkStatus();
+  state.leaves_at = now + notice;
+  state.Send(Preempt{notice}, now);
+  return absl::OkStatus();
+}
+
+void FinishEnding(State& state, absl::Time now) {
   if (state.link.state != LinkState::kEnding) return;
+  state.readers_had_time |= now >= state.finish_by;
+  if (!state.transfers.empty() && !state.readers_had_time) return;
   for (const auto& [id, buffer] : state.buffers) {
     if (HasPending(buffer)) return;
   }
@@ -212,6 +245,7 @@ void FinishEnding(State& state) {
 void TickLink(State& state, absl::Time now) {
   const Link& link = state.link;
   if (state.ending() || link.state == LinkState::kIdle) return;
+  if (now >= state.leaves_at) return LeaveSession(state, state.limits.leave_grace, now);
   if (!link.ever_joined && now >= link.join_deadline) return GiveUpJoin(state, now);
   if (link.state == LinkState::kBackoff && now >= link.retry_at) return Open(state, now);
   if (now >= link.answer_deadline) {
@@ -222,8 +256,10 @@ void TickLink(State& state, absl::Time now) {
 
 absl::Time NextLinkDeadline(const State& state) {
   const Link& link = state.link;
+  const bool readers_finish = !state.transfers.empty() && !state.readers_had_time;
+  if (link.state == LinkState::kEnding && readers_finish) return state.finish_by;
   if (state.ending() || link.state == LinkState::kIdle) return absl::InfiniteFuture();
-  absl::Time next = link.answer_deadline;
+  absl::Time next = std::min(link.answer_deadline, state.leaves_at);
   if (!link.ever_joined) next = std::min(next, link.join_deadline);
   if (link.state == LinkState::kBackoff) next = std::min(next, link.retry_at);
   if (state.joined()) next = std::min(next, HeartbeatAt(state));

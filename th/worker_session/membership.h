@@ -24,9 +24,13 @@ void HandleGroupChanged(State& state, const GroupChanged& message, absl::Time no
 
 // Ends every pending call with `status` and stops serving; SessionEnded follows the last of them.
 void EndSession(State& state, absl::Status status, ErrorCode code, absl::Time now);
-void LeaveSession(State& state, absl::Time now);
-// SessionEnded, once nothing is pending any more.
-void FinishEnding(State& state);
+// Readers end the segment under way, for `grace` at most; then the session ends.
+void LeaveSession(State& state, absl::Duration grace, absl::Time now);
+// Tells the server that this worker leaves in `notice`, and leaves then. INVALID_ARGUMENT,
+// FAILED_PRECONDITION where the session is over.
+absl::Status GiveNotice(State& state, absl::Duration notice, absl::Time now);
+// SessionEnded, once nothing is pending and nobody reads any more.
+void FinishEnding(State& state, absl::Time now);
 
 // Heartbeats, retries, deadlines of the join.
 void TickLink(State& state, absl::Time now);

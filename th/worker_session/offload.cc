@@ -63,13 +63,26 @@ void BeginOffload(State& state, Operation& operation, absl::Time now) {
       ++operation.offloads > kMaxOffloadsOfOperation
           ? absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
                                             kMaxOffloadsOfOperation, " times"))
-          : AddOffloadBuffer(state, buffer, version.sequence, operation.key.number, now);
+          : AddOffloadBuffer(state, buffer, CopyFor::kRetention, version.sequence,
+                             operation.key.number, now);
   if (!copy.ok()) return FailWaiting(state, operation, copy.status(), now);
   operation.offload = *copy;
   // Its copy's update ends first, if only by its own deadline.
   operation.timeout_at = now + operation.offload_timeout + 2 * kOperationGrace;
   state.offloads[*copy] = {.version = version,
                            .timeout = operation.offload_timeout,
+                           .generation = state.membership.group_generation};
+}
+
+// Nobody waits for it. Where it cannot begin the other ranks' copy ends without it, in time.
+void BeginSeed(State& state, const SeedWanted& wanted, absl::Time now) {
+  const Buffer* original = state.FindBuffer(wanted.original);
+  if (original == nullptr) return;
+  const absl::StatusOr<BufferId> copy = AddOffloadBuffer(
+      state, *original, CopyFor::kSite, wanted.version.sequence, wanted.number, now);
+  if (!copy.ok()) return;
+  state.offloads[*copy] = {.version = wanted.version,
+                           .timeout = wanted.timeout,
                            .generation = state.membership.group_generation};
 }
 
@@ -137,6 +150,9 @@ void HandleOffloadReleased(State& state, const OffloadReleased& message) {
 
 void PumpOffloads(State& state, absl::Time now) {
   while (Operation* wanting = FindWanting(state)) BeginOffload(state, *wanting, now);
+  for (const SeedWanted& wanted : std::exchange(state.seeds_wanted, {})) {
+    BeginSeed(state, wanted, now);
+  }
   for (auto it = state.offloads.begin(); it != state.offloads.end();) {
     const BufferId copy = it->first;
     ++it;  // before the step, which may remove it

@@ -4,6 +4,9 @@
 // exactly that version. While it grows the operation that has asked waits; then that asks the
 // server again.
 //
+// A copy that seeds its site, "BUFFER.seed-VERSION.GENERATION.OPERATION", is the same, but that
+// nobody waits for it: the update that it answers has ended, and its buffer is served on.
+//
 //   allocating ──(memory)──► filling ──(the group holds it)──► held ──(OffloadReleased)──►
 //   releasing
 //       └──(none, or the update failed): the operation ends, its buffer published as before

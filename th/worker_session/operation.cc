@@ -75,7 +75,14 @@ std::string VersionText(const Operation& operation) {
   return operation.kind() == OperationKind::kUpdate ? ToString(operation.start.selector) : "";
 }
 
-std::string Aftermath(const Buffer& buffer, const Operation& operation) {
+std::string Aftermath(const State& state, const Buffer& buffer, const Operation& operation) {
+  if (const auto staged = state.staged.find(buffer.id); staged != state.staged.end()) {
+    const Buffer* original = state.FindBuffer(staged->second.original);
+    const bool holds = original != nullptr && original->contract.state() == BufferState::kPublished;
+    return absl::StrCat("nothing is staged, buffer unchanged",
+                        holds ? absl::StrCat(", still ", original->version.label.text()) : "");
+  }
+  if (buffer.keeps_nothing) return "";  // its caller has no buffer
   switch (buffer.contract.state()) {
     case BufferState::kUndefined:
       return "buffer undefined, do not serve";
@@ -100,9 +107,31 @@ absl::Status ErrorFor(const State& state, const Buffer& buffer, const Operation&
   }
   text.failed_sources = operation.update.failed_sources;
   if (text.code != ErrorCode::kUpdateStalled) text.cause = std::string(verdict.status.message());
-  text.aftermath = Aftermath(buffer, operation);
+  text.aftermath = Aftermath(state, buffer, operation);
   text.operation = operation.key.number;
+  text.event = operation.event;
   return ComposeStatus(verdict.status.code(), text);
+}
+
+// What the end of an update means for a staged copy: its own update's, or one that moved it in.
+void NoteStagedEnd(State& state, const Buffer& buffer, OperationDone& done) {
+  if (done.kind != OperationKind::kUpdate) return;
+  const bool here = done.status.ok() && done.outcome != UpdateOutcome::kNotAvailable;
+  for (auto& [copy, staged] : state.staged) {
+    if (copy == buffer.id) {
+      // One that was staged before is staged still: to the caller there is no difference.
+      const bool holds = here && buffer.contract.state() == BufferState::kPublished &&
+                         buffer.contract.version() == done.version.sequence;
+      const bool untouched = buffer.contract.state() == BufferState::kPublished &&
+                             buffer.contract.version() == staged.version.sequence;
+      staged.phase = holds || untouched ? StagedPhase::kHeld : StagedPhase::kOver;
+      if (holds || !untouched) staged.version = done.version;
+      if (holds) done.outcome = UpdateOutcome::kMoved;
+    } else if (staged.original == buffer.id && here) {
+      staged.release_wanted |=
+          staged.phase == StagedPhase::kHeld && staged.version.sequence == done.version.sequence;
+    }
+  }
 }
 
 absl::Duration Between(absl::Time from, absl::Time to) {
@@ -110,17 +139,23 @@ absl::Duration Between(absl::Time from, absl::Time to) {
   return std::max(to - from, absl::ZeroDuration());
 }
 
+// Into what has fields of these names: the caller's result, or what the server is told.
+template <typename Phases>
+void SetPhasesUntilDone(const Operation& operation, absl::Time now, Phases& phases) {
+  const UpdateProgress& update = operation.update;
+  phases.resolve = Between(operation.started, std::min(update.resolved_at, now));
+  phases.queue = Between(update.resolved_at, std::min(update.sourced_at, now));
+  phases.transfer = Between(update.sourced_at, std::min(update.received_at, now));
+  phases.verify = Between(update.received_at, std::min(update.done_at, now));
+}
+
 void SetPhases(const Operation& operation, absl::Time now, OperationDone& done) {
   if (operation.kind() != OperationKind::kUpdate) {
     done.resolve = now - operation.started;
     return;
   }
-  const UpdateProgress& update = operation.update;
-  done.resolve = Between(operation.started, std::min(update.resolved_at, now));
-  done.queue = Between(update.resolved_at, std::min(update.sourced_at, now));
-  done.transfer = Between(update.sourced_at, std::min(update.received_at, now));
-  done.verify = Between(update.received_at, std::min(update.done_at, now));
-  done.apply = Between(update.done_at, now);
+  SetPhasesUntilDone(operation, now, done);
+  done.apply = Between(operation.update.done_at, now);
 }
 
 }  // namespace
@@ -178,6 +213,22 @@ void SendStart(State& state, const Buffer& buffer, const Operation& operation, a
   SendAbout(state, buffer, std::move(start), now);
 }
 
+void NoteRankDone(Operation& operation, absl::Time now) {
+  if (operation.kind() == OperationKind::kUpdate) {
+    SetPhasesUntilDone(operation, now, operation.cost);
+  } else {
+    operation.cost.queue = Between(operation.started, now);
+  }
+}
+
+void SendRankDone(State& state, const Buffer& buffer, const Operation& operation, absl::Time now) {
+  SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut, operation.cost}, now);
+}
+
+void NoteEvent(Operation& operation, EventId event) {
+  if (!event.empty()) operation.event = event;
+}
+
 void SendRankFailed(State& state, const Buffer& buffer, Operation& operation, absl::Time now) {
   if (!operation.told || operation.orphaned || operation.failure_told) return;
   if (!state.joined() || !buffer.registered) return;
@@ -204,10 +255,12 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   done.outcome = verdict.outcome;
   done.not_available = verdict.not_available;
   done.version = verdict.version;
-  done.buffer_undefined = operation.kind() == OperationKind::kUpdate &&
+  done.buffer_undefined = buffer.staged_for.empty() && operation.kind() == OperationKind::kUpdate &&
                           buffer.contract.state() == BufferState::kUndefined;
   done.readers_cut = operation.readers_cut;
+  done.event = operation.event;
   SetPhases(operation, now, done);
+  NoteStagedEnd(state, buffer, done);
   RememberFinished(buffer, operation, verdict);
   operation.detached = true;
   // What is kept for a server that is away is kept small: it was not published and never will be.
@@ -234,7 +287,8 @@ void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict&
                            .outcome = verdict.outcome,
                            .not_available = verdict.not_available,
                            .version = verdict.version,
-                           .offload_first = verdict.offload_first};
+                           .offload_first = verdict.offload_first,
+                           .seed_copy = verdict.seed_copy};
 }
 
 void AskAgain(Buffer& buffer, Operation& operation, absl::Time now) {

@@ -25,6 +25,14 @@ void SendAbout(State& state, const Buffer& buffer, WorkerMessage message, absl::
 // The start of `operation` (again), with the time that is left and the version that is known.
 void SendStart(State& state, const Buffer& buffer, const Operation& operation, absl::Time now);
 
+// This rank's part is done: what it has cost so far is kept for the server.
+void NoteRankDone(Operation& operation, absl::Time now);
+// Tells it (again).
+void SendRankDone(State& state, const Buffer& buffer, const Operation& operation, absl::Time now);
+
+// The server's name of the operation, where it tells one.
+void NoteEvent(Operation& operation, EventId event);
+
 // This rank's part has failed: once per membership and operation.
 void SendRankFailed(State& state, const Buffer& buffer, Operation& operation, absl::Time now);
 

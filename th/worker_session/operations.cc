@@ -100,7 +100,7 @@ void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.told = true;
   SendStart(state, buffer, operation, now);
   if (operation.drained) {
-    SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut}, now);
+    SendRankDone(state, buffer, operation, now);
   } else if (operation.kind() == OperationKind::kUpdate) {
     ResendUpdate(state, buffer, operation, now);
   }
@@ -185,6 +185,7 @@ absl::Time NextOperationDeadline(const State& state) {
 void HandleResolved(State& state, const OperationResolved& message, absl::Time now) {
   Operation* operation = OperationFor(state, message.key);
   if (operation == nullptr || operation->waits_for_offload()) return;
+  NoteEvent(*operation, message.event);
   Buffer& buffer = *state.FindBuffer(message.key.buffer);
   if (operation->kind() == OperationKind::kUpdate) {
     ResolveUpdate(state, buffer, *operation, message, now);
@@ -197,6 +198,7 @@ void HandleResolved(State& state, const OperationResolved& message, absl::Time n
 void HandleAssigned(State& state, const AssignSources& message, absl::Time now) {
   Operation* operation = UpdateFor(state, message.key);
   if (operation == nullptr) return;
+  NoteEvent(*operation, message.event);
   AssignUpdate(state, *state.FindBuffer(message.key.buffer), *operation, message, now);
 }
 
@@ -205,6 +207,7 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   Buffer* buffer = state.FindBuffer(message.key.buffer);
   Operation* operation = OperationFor(state, message.key);
   if (operation == nullptr || operation->waits_for_offload()) return;
+  NoteEvent(*operation, message.event);
   if (message.offload_first && message.status.ok() && CanWaitForOffload(*operation)) {
     operation->offload_wanted = message.version;
     return;
@@ -217,7 +220,8 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
                   .from_server = true,
                   .offload_first = message.offload_first};
   if (operation->kind() == OperationKind::kUpdate) {
-    verdict = JudgeFinishedUpdate(*buffer, *operation, message);
+    verdict = JudgeFinishedUpdate(state, *buffer, *operation, message);
+    if (message.seed_copy) WantSeed(state, *operation, message);
   }
   Conclude(*operation, std::move(verdict));
   Pump(state, *buffer, now);

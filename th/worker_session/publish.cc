@@ -11,6 +11,9 @@ namespace {
 
 absl::Status CanPublish(const State& state, const Buffer& buffer, const PublishRequest& request) {
   TH_RETURN_IF_ERROR(CanBegin(state, buffer, request.timeout));
+  if (buffer.keeps_nothing) {
+    return absl::FailedPreconditionError("the buffer of a streaming reader keeps nothing");
+  }
   if (request.label.empty()) return absl::InvalidArgumentError("a version needs a label");
   TH_RETURN_IF_ERROR(ValidateAttributes(request.attributes));
   if (FindUpdate(buffer) != nullptr) {
@@ -68,6 +71,7 @@ absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequ
   start.label = std::move(request.label);
   start.attributes = std::move(request.attributes);
   start.derived_from = request.derived_from;
+  start.snapshot_bytes = request.snapshot_bytes;
   Operation& operation = Begin(buffer, call, std::move(start), now);
   operation.published_under = buffer.contract.generation();
   return absl::OkStatus();

@@ -208,10 +208,10 @@ void SessionHarness::Collect() {
 
 const char* MessageName(const WorkerMessage& message) {
   static constexpr const char* kNames[] = {
-      "JoinRequest", "RegisterBuffer", "LayoutUpload", "StartOperation",
-      "ReadyToFill", "ShardSealed",    "FillProgress", "RankDone",
-      "RankFailed",  "SourceFailed",   "BufferReset",  "UnregisterBuffer",
-      "RunCommand",  "Heartbeat",      "Leave",        "SourceSuspected"};
+      "JoinRequest",     "RegisterBuffer",   "LayoutUpload", "StartOperation", "ReadyToFill",
+      "ShardSealed",     "FillProgress",     "RankDone",     "RankFailed",     "SourceFailed",
+      "BufferReset",     "UnregisterBuffer", "RunCommand",   "Heartbeat",      "Leave",
+      "SourceSuspected", "Preempt"};
   static_assert(std::size(kNames) == std::variant_size_v<WorkerMessage>);
   return kNames[message.index()];
 }

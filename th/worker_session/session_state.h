@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -57,13 +58,20 @@ inline constexpr size_t kMaxAttributesUntold = 1024;
 // goes through at most ten changes (verdict, end, drain, phases), so eight of them never need more.
 inline constexpr int kMaxPumpPasses = 96;
 inline constexpr size_t kMaxPendingCommands = 64;
+// The longest notice that a worker may give of its leaving.
+inline constexpr absl::Duration kMaxNotice = absl::Hours(24);
 inline constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
+// Of one event: held, over, releasing, idle, removed.
+inline constexpr int kMaxStagedPasses = 5;
 // Of one update: failed sources kept for the error, and told again after a reconnect.
 inline constexpr size_t kMaxFailedSourcesKept = 16;
 // What the FillProgress messages of one update may cost on the wire, out of the 64 KiB that a rank
 // may say in an update. From half of it on the pauses between them grow as what is left shrinks.
 inline constexpr uint64_t kMaxProgressBytes = uint64_t{32} << 10;
-inline constexpr uint64_t kProgressBytesPerSecond = 64;             // about a message a second
+inline constexpr uint64_t kProgressBytesPerSecond = 64;  // about a message a second
+// From the first sources of an update to its first progress: long enough for a pace to mean
+// something, short enough to leave a slow source early.
+inline constexpr absl::Duration kFirstProgress = absl::Milliseconds(250);
 inline constexpr absl::Duration kProgressRetry = absl::Minutes(1);  // where it does not fit now
 // Sources of one assignment that are looked at.
 inline constexpr size_t kMaxSourcesOfAssignment = 64;
@@ -114,6 +122,7 @@ struct Verdict {
   bool from_server = false;  // else the server has to hear it from us
   // unpublish: the buffer stays published (there is no room for a copy of what is retained).
   bool offload_first = false;
+  bool seed_copy = false;  // see FinishedOperation
 };
 
 enum class UpdatePhase : uint8_t {
@@ -154,7 +163,9 @@ struct UpdateProgress {
   uint64_t bytes_held = 0;
   absl::Time next_progress = absl::InfinitePast();
   bool progress_waits = false;
-  uint64_t progress_bytes = 0;  // that the progress told so far has cost
+  std::vector<SourcePace> paces;       // as the driver reported them last: since each was opened
+  std::vector<SourcePace> paces_told;  // the same when progress was told last
+  uint64_t progress_bytes = 0;         // that the progress told so far has cost
   absl::Time resolved_at = absl::InfiniteFuture();
   absl::Time sourced_at = absl::InfiniteFuture();
   absl::Time received_at = absl::InfiniteFuture();
@@ -184,7 +195,10 @@ struct Operation {
   BufferId offload;
   absl::Duration offload_timeout;
   uint32_t offloads = 0;
+  EventId event;  // the newest that a server gave it
+  RankCost cost;  // as RankDone tells it
   // update
+  std::optional<VersionInfo> applies;  // the staged version that it moves in
   UpdateProgress update;
 
   OperationKind kind() const { return start.kind; }
@@ -200,6 +214,9 @@ struct Buffer {
   std::string form;
   std::shared_ptr<const ShardLayout> layout;  // shared with the client's data plane; immutable
   bool offload = false;                       // see State::offloads
+  bool seed = false;                          // of those, one that seeds its site
+  std::string staged_for;                     // the original's name; see State::staged
+  bool keeps_nothing = false;  // a streaming reader's: never published, serves nobody
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of
@@ -223,6 +240,9 @@ struct Buffer {
   std::list<Operation> operations;  // in order of their numbers; references stay valid
   std::optional<FinishedOperation> last_finished;
   std::optional<ServingChanged> told_serving;
+
+  // Made by the session; the caller knows nothing of it.
+  bool temporary() const { return offload || !staged_for.empty(); }
 };
 
 enum class OffloadPhase : uint8_t { kAllocating, kFilling, kHeld, kReleasing };
@@ -234,6 +254,26 @@ struct Offload {
   OffloadPhase phase = OffloadPhase::kAllocating;
   bool release_wanted = false;         // the server knew before this rank that it is held
   std::optional<absl::Status> filled;  // the update's end, until PumpOffloads has seen it
+};
+
+enum class StagedPhase : uint8_t { kIdle, kFilling, kHeld, kOver, kReleasing };
+enum class StagedMemory : uint8_t { kNone, kAsked, kThere };
+
+struct Staged {
+  BufferId original;    // may be gone
+  VersionInfo version;  // when held
+  StagedPhase phase = StagedPhase::kIdle;
+  StagedMemory memory = StagedMemory::kNone;
+  bool release_wanted = false;
+  absl::Status lost;  // why what was staged could not stay, until another Stage
+};
+
+// The server's word that this rank copies its shard as a part of its site's seed.
+struct SeedWanted {
+  BufferId original;
+  OperationNumber number;  // of the update that was answered so
+  VersionInfo version;
+  absl::Duration timeout;
 };
 
 struct HeldAdmission {
@@ -258,11 +298,19 @@ struct State {
   std::map<BufferId, Buffer> buffers;
   BufferId next_buffer{1};
   std::map<BufferId, Offload> offloads;  // by the copy; each is one of `buffers` too
+  std::vector<SeedWanted> seeds_wanted;  // until PumpOffloads has seen them, in the same event
+  std::map<BufferId, Staged> staged;     // likewise
+  // Streaming readers of this generation of the group, for names that its ranks have in common.
+  GroupGeneration streams_of;
+  uint64_t streams = 0;
   std::map<TransferId, BufferId> transfers;
   std::vector<HeldAdmission> held_admissions;
   std::list<PendingCommand> commands;
   absl::Status end_status;
-  std::deque<SessionOutput> outbox;  // emptied by the driver after each event
+  absl::Time leaves_at = absl::InfiniteFuture();  // with a notice: when it leaves by itself
+  absl::Time finish_by = absl::InfinitePast();    // having left: until when readers may finish
+  bool readers_had_time = false;                  // that moment has passed
+  std::deque<SessionOutput> outbox;               // emptied by the driver after each event
 
   bool joined() const { return link.state == LinkState::kJoined; }
   bool ending() const {

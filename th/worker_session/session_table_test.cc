@@ -84,6 +84,7 @@ class Scene {
   }
   void Write() { worker_.session.HandleFirstWrite(buffer_, worker_.now); }
   void Progress() {
+    worker_.now += absl::Milliseconds(250);  // the first one waits for its paces
     worker_.session.HandleFillProgress(buffer_, {FirstSegments(4), 4 * kMinSegmentBytes},
                                        worker_.now);
   }

@@ -30,8 +30,9 @@ struct SessionOptions {
   Location location;
   std::vector<Endpoint> endpoints;
   bool spot = false;
-  // Of host memory, for copies of retained versions whose last replica would go. 0: none, and such
-  // a replica can only be dropped.
+  // Of host memory, for copies: of retained versions whose last replica would go, and of versions
+  // that seed the rank's site (WhenSeeding::kCopy). 0: none. Such a replica can only be dropped
+  // then, and the rank's group seeds by filling its own buffers.
   uint64_t offload_limit_bytes = 0;
   std::string credentials;
   std::string software;
@@ -42,6 +43,8 @@ struct SessionLimits {
   absl::Duration reconnect_first = absl::Milliseconds(50);
   absl::Duration reconnect_max = absl::Seconds(1);  // exponential from first to max
   absl::Duration drain_timeout = absl::Seconds(5);  // of an in-place update, unless told otherwise
+  // A worker that leaves lets its readers end the segment under way for so long.
+  absl::Duration leave_grace = absl::Milliseconds(500);
   uint32_t max_buffers = 64;
   uint32_t max_pending_operations = 1024;  // of one worker
 };
@@ -54,6 +57,7 @@ struct PublishRequest {
   Attributes attributes;
   absl::Duration timeout = absl::Seconds(60);
   std::optional<VersionSequence> derived_from;
+  uint64_t snapshot_bytes = 0;  // of host memory that it is served from; 0: in place
 };
 struct UpdateRequest {
   VersionSelector selector = LatestVersion{};
@@ -62,6 +66,8 @@ struct UpdateRequest {
   absl::Duration drain_timeout = absl::Seconds(5);
   OnRetention on_retention = OnRetention::kDrop;
   absl::Duration offload_timeout = kDefaultOffloadTimeout;  // of a copy, beside `timeout`
+  // A copy that kCopy begins has `timeout`, and goes on after the update that began it has ended.
+  WhenSeeding when_seeding = WhenSeeding::kWait;
 };
 struct UnpublishRequest {
   absl::Duration drain_timeout = absl::Seconds(5);
@@ -74,6 +80,7 @@ struct UnpublishRequest {
 struct FillReport {
   SegmentSet held;
   uint64_t bytes_held = 0;
+  std::vector<SourcePace> paces = {};  // of the sources in use, since each was opened
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -132,6 +139,12 @@ struct CutReaders {
   BufferId buffer;
   std::vector<TransferId> transfers;
 };
+// Transfers of readers to be ended where the segment under way ends: this worker leaves. Nothing
+// more is sent of what they have asked for; the driver answers each with HandleReaderReleased as it
+// ends.
+struct FinishReaders {
+  std::vector<TransferId> transfers;
+};
 // Serving rules of a buffer changed: what the data plane may admit and serve from here on.
 struct ServingChanged {
   BufferId buffer;
@@ -146,14 +159,17 @@ struct AdmissionDecided {
   BufferGeneration generation;
 };
 
-// Make host memory for `copy`, a buffer with this layout that the session has registered itself,
-// and answer with HandleOffloadAllocated. It is a buffer like any other from then on.
+// Make host memory for `copy`, a buffer with this layout that the session has registered itself (an
+// offload, or with `staged` a version that the caller has asked to stage), and answer with
+// HandleOffloadAllocated. It is a buffer like any other from then on.
 struct AllocateOffload {
   BufferId copy;
   std::string name;  // all ranks of the group give it this one
   std::shared_ptr<const ShardLayout> layout;
+  bool staged = false;
 };
-// The session has unregistered it (see WorkerSession::UnregisterBuffer): free its memory.
+// The session has unregistered it (see WorkerSession::UnregisterBuffer), or stages nothing in it
+// any more and may ask anew: free its memory.
 struct FreeOffload {
   BufferId copy;
 };
@@ -174,6 +190,7 @@ struct OperationDone {
   VersionInfo version;
   bool buffer_undefined = false;
   uint32_t readers_cut = 0;
+  EventId event;  // the server's name of the operation; empty: it never answered
   // Phases of this rank.
   absl::Duration resolve;   // until the version was known
   absl::Duration queue;     // until the first source was assigned, drain included
@@ -195,9 +212,9 @@ struct PublicationLost {
 
 using SessionOutput =
     std::variant<OpenStream, CloseStream, SendToServer, SessionJoined, SessionEnded, StartFill,
-                 SetSources, SetRoot, StopFill, StartSealing, CutReaders, ServingChanged,
-                 AdmissionDecided, AllocateOffload, FreeOffload, BufferReady, OperationDone,
-                 CommandDone, PublicationLost>;
+                 SetSources, SetRoot, StopFill, StartSealing, CutReaders, FinishReaders,
+                 ServingChanged, AdmissionDecided, AllocateOffload, FreeOffload, BufferReady,
+                 OperationDone, CommandDone, PublicationLost>;
 
 }  // namespace th
 

@@ -65,12 +65,13 @@ void Forget(Buffer& buffer) {
 void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.drained = true;
   operation.readers_cut = buffer.drain_cut;
+  NoteRankDone(operation, now);
   Forget(buffer);
   if (operation.verdict.has_value() && operation.verdict->from_server) {
     // The server has ended it before this rank drained, and takes it for a holder still.
     Reannounce(state, buffer, now);
   } else if (!operation.orphaned && operation.told) {
-    SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut}, now);
+    SendRankDone(state, buffer, operation, now);
   }
 }
 

@@ -37,7 +37,8 @@ void Hold(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.update.phase = UpdatePhase::kHolding;
   operation.update.done_at = now;
   SendReady(state, buffer, operation, now);
-  SendAbout(state, buffer, RankDone{operation.key}, now);
+  NoteRankDone(operation, now);
+  SendRankDone(state, buffer, operation, now);
 }
 
 void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
@@ -85,6 +86,15 @@ void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time no
   }
 }
 
+// What was received is elsewhere now, and nothing is here: the buffer ends as it began, whatever
+// its one update came to.
+void HandOn(Buffer& buffer) {
+  if (buffer.contract.state() == BufferState::kUndefined) (void)buffer.contract.Reset();
+  buffer.version = VersionInfo();
+  buffer.root.reset();
+  buffer.held.Clear();
+}
+
 // The buffer was the update's to fill, and it ends without a result, maybe before a fill was
 // ordered (the drain has ended, and with it the update): the contract says what the buffer is now.
 void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
@@ -107,19 +117,48 @@ void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Tim
       state.Emit(StartSealing{buffer.id, buffer.version.sequence, buffer.contract.generation()});
     }
   }
+  if (buffer.keeps_nothing) HandOn(buffer);
   Reannounce(state, buffer, now);
 }
 
 void Commit(Buffer& buffer) {
+  if (buffer.keeps_nothing) {
+    (void)buffer.contract.FillFailed();  // cannot fail: the state is filling
+    return HandOn(buffer);
+  }
   (void)buffer.contract.FillComplete();  // cannot fail: the state is filling
   buffer.group_committed = true;
   buffer.held.Clear();
   buffer.lost.reset();
 }
 
+// A staged copy gets its memory only when there is something to put into it.
+bool HasMemory(const State& state, const Buffer& buffer) {
+  const auto staged = state.staged.find(buffer.id);
+  return staged == state.staged.end() || staged->second.memory == StagedMemory::kThere;
+}
+
+// The staged copy's original has the version already.
+bool OriginalHolds(const State& state, const Buffer& buffer, VersionSequence version) {
+  const auto staged = state.staged.find(buffer.id);
+  if (staged == state.staged.end()) return false;
+  const Buffer* original = state.FindBuffer(staged->second.original);
+  return original != nullptr && HoldsPublished(*original, version);
+}
+
+absl::Status StagedIsGone(const VersionInfo& staged, NotAvailableReason reason) {
+  return absl::AbortedError(absl::StrCat(staged.ToString(), ", which is staged here, ",
+                                         reason == NotAvailableReason::kWithdrawn
+                                             ? "was withdrawn by a roll-back since"
+                                             : "is not available any more",
+                                         "; stage another one"));
+}
+
 void PumpOpen(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   UpdateProgress& update = operation.update;
-  if (update.phase == UpdatePhase::kBeginning) BeginDrain(buffer, operation, now);
+  if (update.phase == UpdatePhase::kBeginning && HasMemory(state, buffer)) {
+    BeginDrain(buffer, operation, now);
+  }
   if (update.phase == UpdatePhase::kDraining && buffer.contract.state() == BufferState::kFilling) {
     BeginFill(state, buffer, operation, now);
   }
@@ -178,6 +217,7 @@ absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateReques
   start.selector = std::move(request.selector);
   start.floor = request.floor;
   start.keep_retained = request.on_retention == OnRetention::kOffload;
+  start.when_seeding = request.when_seeding;
   Operation& operation = Begin(buffer, call, std::move(start), now);
   operation.update.drain_timeout = std::min(request.drain_timeout, request.timeout);
   operation.offload_timeout = request.offload_timeout;
@@ -234,7 +274,10 @@ void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const Assi
     if (!update.sources.emplace(source.buffer, source).second) continue;
     set.sources.push_back(source);
   }
-  if (!set.sources.empty()) update.sourced_at = std::min(update.sourced_at, now);
+  if (!set.sources.empty() && update.sourced_at == absl::InfiniteFuture()) {
+    update.sourced_at = now;
+    update.next_progress = now + std::min(kFirstProgress, state.membership.progress_interval);
+  }
   update.why_no_source = set.sources.empty() ? assigned.why_empty : "";
   state.Emit(std::move(set));
 }
@@ -253,19 +296,22 @@ void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Dige
   if (contract == BufferState::kFilling) state.Emit(SetRoot{buffer.id, version, root});
 }
 
-Verdict JudgeFinishedUpdate(const Buffer& buffer, const Operation& operation,
+Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Operation& operation,
                             const OperationFinished& finished) {
   Verdict verdict{.status = finished.status,
                   .outcome = finished.outcome,
                   .not_available = finished.not_available,
                   .version = finished.version,
-                  .from_server = true};
+                  .from_server = true,
+                  .seed_copy = finished.seed_copy};
   if (!finished.status.ok()) return verdict;
   const UpdateProgress& update = operation.update;
   const bool filling = update.phase == UpdatePhase::kFilling;
   if (finished.outcome == UpdateOutcome::kNotAvailable) {
     if (filling || update.phase == UpdatePhase::kShardDone) {
       verdict.status = absl::UnavailableError("the version is not available any more");
+    } else if (operation.applies.has_value()) {
+      verdict.status = StagedIsGone(*operation.applies, finished.not_available);
     }
     return verdict;
   }
@@ -274,13 +320,24 @@ Verdict JudgeFinishedUpdate(const Buffer& buffer, const Operation& operation,
   const bool shard_done =
       TH_MUTATE(kCommitBeforeTheShardIsDone, update.phase == UpdatePhase::kShardDone,
                 (filling || update.phase == UpdatePhase::kShardDone));
-  const bool here = HoldsPublished(buffer, sequence) || (resolved_so && shard_done);
+  const bool here =
+      HoldsPublished(buffer, sequence) || (resolved_so && shard_done) ||
+      (finished.outcome == UpdateOutcome::kAlreadyThere && OriginalHolds(state, buffer, sequence));
   if (!here) {
     verdict.status = absl::InternalError(
         absl::StrCat("the server says that the group has moved to ", finished.version.ToString(),
                      ", but this rank is ", std::string(UpdatePhaseName(update.phase))));
   }
   return verdict;
+}
+
+void WantSeed(State& state, const Operation& operation, const OperationFinished& answer) {
+  const bool answers = answer.status.ok() && answer.outcome == UpdateOutcome::kNotAvailable;
+  if (!answers || operation.verdict.has_value() || operation.orphaned) return;
+  state.seeds_wanted.push_back({.original = operation.key.buffer,
+                                .number = operation.key.number,
+                                .version = answer.version,
+                                .timeout = operation.start.timeout});
 }
 
 void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
@@ -291,7 +348,7 @@ void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time
   for (SourceFailed& failed : std::exchange(operation.update.untold_failures, {})) {
     SendAbout(state, buffer, std::move(failed), now);
   }
-  if (done) SendAbout(state, buffer, RankDone{operation.key}, now);
+  if (done) SendRankDone(state, buffer, operation, now);
 }
 
 }  // namespace th::session

@@ -29,8 +29,12 @@ void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const Assi
 void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Digest& root);
 // What the server's result means for this rank: an outcome that its own phase contradicts is an
 // error.
-Verdict JudgeFinishedUpdate(const Buffer& buffer, const Operation& operation,
+Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Operation& operation,
                             const OperationFinished& finished);
+
+// The server's answer to `operation` is that each rank copies the version to seed its site: noted
+// in State::seeds_wanted. Call before the operation is concluded.
+void WantSeed(State& state, const Operation& operation, const OperationFinished& answer);
 
 // Says again to the server how far this update is, after a join.
 void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now);

@@ -247,17 +247,45 @@ TEST_F(UpdateTest, ProgressIsToldAtMostOnceAnInterval) {
   for (uint64_t i = 1; i <= 5; ++i) {
     worker.session.HandleFillProgress(buffer, {FirstSegments(i), i * kMinSegmentBytes}, worker.now);
   }
+  worker.Pass(absl::Milliseconds(249));
+  EXPECT_THAT(worker.TakeSent<FillProgress>(), IsEmpty()) << "its paces would say nothing yet";
+  worker.Pass(absl::Milliseconds(1));
   auto progress = worker.TakeSent<FillProgress>();
   ASSERT_THAT(progress, SizeIs(1));
-  EXPECT_EQ(progress[0].segments, FirstSegments(1));
+  EXPECT_EQ(progress[0].segments, FirstSegments(5));
+  worker.session.HandleFillProgress(buffer, {FirstSegments(6), 6 * kMinSegmentBytes}, worker.now);
   worker.Pass(absl::Milliseconds(999));
   EXPECT_THAT(worker.TakeSent<FillProgress>(), IsEmpty());
   worker.Pass(absl::Milliseconds(1));
   progress = worker.TakeSent<FillProgress>();
   ASSERT_THAT(progress, SizeIs(1));
-  EXPECT_EQ(progress[0].segments, FirstSegments(5));
+  EXPECT_EQ(progress[0].segments, FirstSegments(6));
   worker.Pass(absl::Seconds(5));
   EXPECT_THAT(worker.TakeSent<FillProgress>(), IsEmpty());
+}
+
+TEST_F(UpdateTest, PacesAreToldSinceTheLastTime) {
+  const BufferAddress source{WorkerId(7), BufferId(1)}, second{WorkerId(8), BufferId(1)};
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  const auto report = [&](std::vector<SourcePace> paces) {
+    worker.session.HandleFillProgress(buffer, {FirstSegments(1), 1, std::move(paces)}, worker.now);
+  };
+  report({{source, 100, absl::Milliseconds(200)}});
+  worker.Pass(absl::Milliseconds(250));
+  auto progress = worker.TakeSent<FillProgress>();
+  ASSERT_THAT(progress, SizeIs(1));
+  EXPECT_THAT(progress[0].paces, ElementsAre(SourcePace{source, 100, absl::Milliseconds(200)}));
+  report({{source, 140, absl::Milliseconds(900)}, {second, 7, absl::Milliseconds(50)}});
+  worker.Pass(absl::Seconds(1));
+  progress = worker.TakeSent<FillProgress>();
+  ASSERT_THAT(progress, SizeIs(1));
+  EXPECT_THAT(progress[0].paces, ElementsAre(SourcePace{source, 40, absl::Milliseconds(700)},
+                                             SourcePace{second, 7, absl::Milliseconds(50)}));
+  report({{second, 3, absl::Milliseconds(20)}});  // opened again
+  worker.Pass(absl::Seconds(1));
+  progress = worker.TakeSent<FillProgress>();
+  ASSERT_THAT(progress, SizeIs(1));
+  EXPECT_THAT(progress[0].paces, ElementsAre(SourcePace{second, 3, absl::Milliseconds(20)}));
 }
 
 TEST_F(UpdateTest, TheEndOfAFillIsToldAtOnce) {

@@ -12,6 +12,7 @@
 #include "th/worker_session/operations.h"
 #include "th/worker_session/publish.h"
 #include "th/worker_session/session_state.h"
+#include "th/worker_session/staging.h"
 #include "th/worker_session/unpublish.h"
 #include "th/worker_session/update.h"
 
@@ -23,7 +24,8 @@ struct WorkerSession::Impl {
   // What comes last in every event.
   void Finish(absl::Time now) {
     session::PumpOffloads(state, now);
-    session::FinishEnding(state);
+    session::PumpStaged(state, now);
+    session::FinishEnding(state, now);
   }
   // Runs `event` on the buffer, then every step that it made possible.
   template <typename Event>
@@ -93,7 +95,13 @@ WorkerSession::~WorkerSession() = default;
 
 void WorkerSession::Start(absl::Time now) { session::StartLink(impl_->state, now); }
 
-void WorkerSession::Leave(absl::Time now) { session::LeaveSession(impl_->state, now); }
+void WorkerSession::Leave(absl::Time now, absl::Duration grace) {
+  session::LeaveSession(impl_->state, grace, now);
+}
+
+absl::Status WorkerSession::Preempt(absl::Duration notice, absl::Time now) {
+  return session::GiveNotice(impl_->state, notice, now);
+}
 
 // ---- verbs
 
@@ -104,8 +112,16 @@ absl::StatusOr<BufferId> WorkerSession::RegisterBuffer(std::string buffer_name, 
                             std::move(layout), now);
 }
 
+absl::StatusOr<BufferId> WorkerSession::RegisterStreamBuffer(
+    std::string form, std::shared_ptr<const ShardLayout> layout, absl::Time now) {
+  return session::AddStreamBuffer(impl_->state, std::move(form), std::move(layout), now);
+}
+
 absl::Status WorkerSession::UnregisterBuffer(BufferId buffer, absl::Time now) {
-  return session::RemoveBuffer(impl_->state, buffer, now);
+  session::DiscardStaged(impl_->state, buffer, now);
+  const absl::Status removed = session::RemoveBuffer(impl_->state, buffer, now);
+  impl_->Finish(now);
+  return removed;
 }
 
 absl::Status WorkerSession::Publish(CallId call, BufferId buffer, PublishRequest request,
@@ -127,6 +143,32 @@ absl::Status WorkerSession::Update(CallId call, BufferId buffer, UpdateRequest r
   return impl_->Call(buffer, now, [&](session::Buffer& found) {
     return session::BeginUpdate(impl_->state, found, call, std::move(request), now);
   });
+}
+
+absl::StatusOr<BufferId> WorkerSession::Stage(CallId call, BufferId buffer, UpdateRequest request,
+                                              absl::Time now) {
+  session::Buffer* original = impl_->state.FindBuffer(buffer);
+  if (original == nullptr) return absl::InvalidArgumentError("no such buffer");
+  absl::StatusOr<BufferId> copy =
+      session::BeginStage(impl_->state, *original, call, std::move(request), now);
+  impl_->Finish(now);
+  return copy;
+}
+
+absl::Status WorkerSession::Apply(CallId call, BufferId buffer, UpdateRequest request,
+                                  absl::Time now) {
+  return impl_->Call(buffer, now, [&](session::Buffer& found) {
+    return session::BeginApply(impl_->state, found, call, std::move(request), now);
+  });
+}
+
+void WorkerSession::DiscardStaged(BufferId buffer, absl::Time now) {
+  session::DiscardStaged(impl_->state, buffer, now);
+  impl_->Finish(now);
+}
+
+VersionInfo WorkerSession::staged_version(BufferId buffer) const {
+  return session::StagedVersion(impl_->state, buffer);
 }
 
 absl::Status WorkerSession::Reset(BufferId buffer, absl::Time now) {
@@ -174,6 +216,7 @@ void WorkerSession::HandleReaderBytes(TransferId transfer, absl::Time now) {
 void WorkerSession::HandleReaderReleased(TransferId transfer, absl::Time now) {
   session::Buffer* buffer = session::ReleaseReader(impl_->state, transfer);
   if (buffer != nullptr) impl_->OnBuffer(buffer->id, now, [](session::Buffer&) {});
+  if (buffer == nullptr) impl_->Finish(now);
 }
 
 // ---- our fills
@@ -192,6 +235,11 @@ void WorkerSession::HandleAllReceived(BufferId buffer, absl::Time now) {
   impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
     session::NoteAllReceived(impl_->state, found, now);
   });
+}
+
+void WorkerSession::HandleFillCost(BufferId buffer, FillCost cost) {
+  session::Buffer* const found = impl_->state.FindBuffer(buffer);
+  if (found != nullptr) session::NoteFillCost(*found, std::move(cost));
 }
 
 void WorkerSession::HandleFillComplete(BufferId buffer, Digest root, absl::Time now) {
@@ -236,6 +284,7 @@ void WorkerSession::HandleSealed(BufferId buffer, VersionSequence version,
 
 void WorkerSession::HandleOffloadAllocated(BufferId copy, absl::Status status, absl::Time now) {
   session::NoteOffloadAllocated(impl_->state, copy, status, now);
+  session::NoteStagedAllocated(impl_->state, copy, status, now);
   impl_->Finish(now);
 }
 

@@ -44,14 +44,25 @@ class WorkerSession {
   WorkerSession& operator=(const WorkerSession&) = delete;
 
   void Start(absl::Time now);
-  // Ends cleanly: pending calls end CANCELLED, the server is told, SessionEnded(OK) comes once.
-  void Leave(absl::Time now);
+  // Ends cleanly: pending calls end CANCELLED, the server is told, readers end the segment under
+  // way (for `grace` and SessionLimits::leave_grace at most), SessionEnded(OK) comes once.
+  void Leave(absl::Time now, absl::Duration grace = absl::InfiniteDuration());
+  // A notice: the server is told, gives this worker no reader who could have another source, and
+  // moves those that it has; in `notice` the worker leaves as by Leave. Of several the earliest
+  // counts. INVALID_ARGUMENT: not above zero, or beyond a day. FAILED_PRECONDITION: over.
+  absl::Status Preempt(absl::Duration notice, absl::Time now);
 
   // ---- the caller's verbs. Errors: FAILED_PRECONDITION (verb in the wrong state, ended session),
   // INVALID_ARGUMENT, RESOURCE_EXHAUSTED (a named limit).
   absl::StatusOr<BufferId> RegisterBuffer(std::string buffer_name, std::string form,
                                           std::shared_ptr<const ShardLayout> layout,
                                           absl::Time now);
+  // A buffer that keeps nothing, for one Update that the driver streams to somebody: it is never
+  // published and never a source, and is writable again when the update has ended. Ranks of a group
+  // that begin theirs in the same order have their Updates in common.
+  absl::StatusOr<BufferId> RegisterStreamBuffer(std::string form,
+                                                std::shared_ptr<const ShardLayout> layout,
+                                                absl::Time now);
   // In every state; pending calls end CANCELLED. The driver closes the buffer's fill and readers by
   // itself: no StopFill and no CutReaders come, and what it still reports of the buffer is ignored.
   absl::Status UnregisterBuffer(BufferId buffer, absl::Time now);
@@ -60,6 +71,16 @@ class WorkerSession {
   absl::Status Publish(CallId call, BufferId buffer, PublishRequest request, absl::Time now);
   absl::Status Unpublish(CallId call, BufferId buffer, UnpublishRequest request, absl::Time now);
   absl::Status Update(CallId call, BufferId buffer, UpdateRequest request, absl::Time now);
+  // Receives a version beside what the buffer holds, into memory that the driver makes
+  // (AllocateOffload). Returns the buffer of the copy, under which OperationDone comes.
+  absl::StatusOr<BufferId> Stage(CallId call, BufferId buffer, UpdateRequest request,
+                                 absl::Time now);
+  // Updates the buffer to the version that is staged for it; the request's selector is not looked
+  // at. OperationDone says "not available" never: what is gone by then is an error.
+  absl::Status Apply(CallId call, BufferId buffer, UpdateRequest request, absl::Time now);
+  void DiscardStaged(BufferId buffer, absl::Time now);
+  // An empty sequence: none.
+  VersionInfo staged_version(BufferId buffer) const;
   absl::Status Reset(BufferId buffer, absl::Time now);
   absl::Status CanRebind(BufferId buffer) const;
   absl::Status Command(CallId call, RunCommand command, absl::Time now);
@@ -81,6 +102,9 @@ class WorkerSession {
   void HandleFillProgress(BufferId buffer, FillReport report, absl::Time now);
   // All segments are received; the root may be missing still.
   void HandleAllReceived(BufferId buffer, absl::Time now);
+  // What the fill has cost so far; to be called just before HandleFillComplete, for the server's
+  // books.
+  void HandleFillCost(BufferId buffer, FillCost cost);
   void HandleFillComplete(BufferId buffer, Digest root, absl::Time now);
   void HandleFillFailed(BufferId buffer, absl::Status why, absl::Time now);
   void HandleFillStopped(BufferId buffer, absl::Time now);

@@ -140,7 +140,7 @@ absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader& raw) {
   header.b = LoadLittle(&raw[16], 8);
   header.c = LoadLittle(&raw[24], 8);
   if (Load16(&raw[2]) != 0) return Bad("reserved bytes are not zero");
-  const bool known = header.type >= FrameType::kHello && header.type <= FrameType::kClose;
+  const bool known = header.type >= FrameType::kHello && header.type <= FrameType::kFinish;
   if (!known && (header.flags & kMayBeSkipped) == 0) {
     return Bad(absl::StrCat("unknown type ", raw[0]));
   }
@@ -194,6 +194,10 @@ std::string Encode(const Close& close) {
   return Framed({.type = FrameType::kClose}, Cut(close.why));
 }
 
+std::string Encode(const Finish&) {
+  return Framed({.type = FrameType::kFinish, .flags = kMayBeSkipped}, "");
+}
+
 RawHeader EncodeSegmentHeader(const SegmentHeader& segment) {
   return EncodeHeader({.type = FrameType::kSegment,
                        .body_bytes = segment.bytes,
@@ -221,6 +225,8 @@ absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view b
       return Alive{};
     case FrameType::kClose:
       return Close{std::string(Cut(body))};
+    case FrameType::kFinish:
+      return Finish{};
   }
   return Skipped{};
 }

@@ -44,6 +44,7 @@ enum class FrameType : uint8_t {
   kSegment = 6,
   kAlive = 7,
   kClose = 8,
+  kFinish = 9,
 };
 inline constexpr uint8_t kMayBeSkipped = 1;  // a flag
 
@@ -97,10 +98,13 @@ struct Alive {};
 struct Close {
   std::string why;
 };
+// The reader wants no more segments than the source has begun to send; the source answers with
+// Close. May be skipped.
+struct Finish {};
 struct Skipped {};
 
 using Frame =
-    std::variant<Hello, Open, Admitted, Refused, Ask, SegmentHeader, Alive, Close, Skipped>;
+    std::variant<Hello, Open, Admitted, Refused, Ask, SegmentHeader, Alive, Close, Finish, Skipped>;
 
 std::string Encode(const Hello& hello);
 std::string Encode(const Open& open);
@@ -109,6 +113,7 @@ std::string Encode(const Refused& refused);
 std::string Encode(const Ask& ask);
 std::string Encode(const Alive& alive);
 std::string Encode(const Close& close);
+std::string Encode(const Finish& finish);
 RawHeader EncodeSegmentHeader(const SegmentHeader& segment);
 
 // `body` has header.body_bytes; empty for a Segment. INVALID_ARGUMENT naming the frame. Bodies may

@@ -114,6 +114,12 @@ TEST(FramesTest, WhatALaterVersionAddsIsBorne) {
   RoundTrip<Skipped>(unknown);
 }
 
+TEST(FramesTest, FinishMayBeSkippedByASourceThatDoesNotKnowIt) {
+  const std::string finish = Encode(Finish{});
+  EXPECT_EQ(finish[1], kMayBeSkipped);
+  RoundTrip<Finish>(finish);
+}
+
 struct HostileCase {
   const char* name;
   std::string bytes;

@@ -23,9 +23,21 @@ void Outbox::AddControl(std::string frame) {
 
 void Outbox::AddSegment(const SegmentHeader& header, SegmentStore& store) {
   headers_.push_back(EncodeSegmentHeader(header));
+  segments_.push_back(iov_.size());
   iov_.push_back({headers_.back().data(), kFrameHeaderBytes});
   store.AppendPieces(header.segment, &iov_);
   bytes_left_ += kFrameHeaderBytes + header.bytes;
+}
+
+void Outbox::DropUnbegun() {
+  const auto unbegun = [this](size_t at) {
+    return at >= first_ && iov_[at].iov_len == kFrameHeaderBytes;
+  };
+  const auto first = std::find_if(segments_.begin(), segments_.end(), unbegun);
+  if (first == segments_.end()) return;
+  for (size_t i = *first; i < iov_.size(); ++i) bytes_left_ -= iov_[i].iov_len;
+  iov_.resize(*first);
+  segments_.erase(first, segments_.end());
 }
 
 Outbox::Sent Outbox::Send(int fd, uint64_t limit) {
@@ -62,6 +74,7 @@ void Outbox::Consume(uint64_t bytes) {
   iov_.clear();
   first_ = 0;
   headers_.clear();
+  segments_.clear();
   controls_.clear();
 }
 

@@ -38,6 +38,8 @@ class Outbox {
     uint64_t bytes = 0;
     int error = 0;  // errno; EAGAIN when the socket takes no more now
   };
+  // Takes back the segments of which no byte was sent.
+  void DropUnbegun();
   // Sends up to `limit` bytes in one system call.
   Sent Send(int fd, uint64_t limit);
 
@@ -49,6 +51,7 @@ class Outbox {
   uint64_t bytes_left_ = 0;
   std::deque<RawHeader> headers_;     // what iov_ points into
   std::deque<std::string> controls_;  // likewise
+  std::deque<size_t> segments_;       // where in iov_ each segment's header is
   std::vector<iovec> limited_;
 };
 

@@ -114,6 +114,11 @@ void PullConnection::SendAsk(SegmentRange range) {
   Send(Encode(Ask{range}));
 }
 
+void PullConnection::SendFinish() {
+  if (state_ == State::kOpen) return Send(Encode(Finish{}));
+  Shut(SourceFailure::kClosed, "finished before it was open");
+}
+
 void PullConnection::Send(std::string bytes) {
   if (unsent_.size() + bytes.size() > kMaxUnsentBytes) {
     return Shut(SourceFailure::kStalled, "the source takes no requests");
@@ -250,8 +255,8 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
     return absl::OkStatus();
   }
   if (const auto* close = std::get_if<Close>(&frame)) {
-    Shut(SourceFailure::kClosed,
-         close->why.empty() ? "the source closed the transfer" : close->why);
+    Shut(SourceFailure::kClosed, close->why.empty() ? "the source closed the transfer" : close->why,
+         /*said=*/true);
     return absl::OkStatus();
   }
   if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
@@ -338,7 +343,7 @@ void PullConnection::CountExtraBytes() {
 
 // ---- closing
 
-void PullConnection::Shut(SourceFailure failure, std::string detail) {
+void PullConnection::Shut(SourceFailure failure, std::string detail, bool said) {
   if (std::exchange(state_, State::kClosed) == State::kClosed) return;
   const std::shared_ptr<PullConnection> self = shared_from_this();  // until the end of this call
   CountExtraBytes();
@@ -350,7 +355,7 @@ void PullConnection::Shut(SourceFailure failure, std::string detail) {
     socket_.Close();
   }
   const std::shared_ptr<PullConnectionOwner> owner = std::exchange(owner_, nullptr);
-  owner->OnConnectionClosed(setup_.number, failure, detail);
+  owner->OnConnectionClosed(setup_.number, failure, detail, said);
 }
 
 }  // namespace th::tcp

@@ -36,8 +36,9 @@ class PullConnectionOwner {
                                    SegmentSum computed) = 0;
   virtual void OnConnectionAlive() = 0;
   // The last call of this connection; it touches no memory of the sink any more.
+  // `said`: the source has said that it sends no more, after whole segments.
   virtual void OnConnectionClosed(uint32_t connection, SourceFailure failure,
-                                  const std::string& detail) = 0;
+                                  const std::string& detail, bool said) = 0;
 };
 
 class PullConnection : public EventLoop::Handler,
@@ -58,7 +59,8 @@ class PullConnection : public EventLoop::Handler,
 
   void Start();
   void SendAsk(SegmentRange range);
-  void Shut(SourceFailure failure, std::string detail);
+  void SendFinish();
+  void Shut(SourceFailure failure, std::string detail, bool said = false);
   void OnReady(uint32_t events) override;
   void OnLoopStops() override { Shut(SourceFailure::kClosed, "the transport was shut down"); }
 

@@ -107,6 +107,11 @@ void RawConnection::SendPartOfSegment(const testing::TestShard& shard, SegmentIn
   Send(SegmentFrame(shard, segment).substr(0, kFrameHeaderBytes + bytes));
 }
 
+void RawConnection::SendRestOfSegment(const testing::TestShard& shard, SegmentIndex segment,
+                                      size_t bytes) {
+  Send(SegmentFrame(shard, segment).substr(kFrameHeaderBytes + bytes));
+}
+
 RawSource::RawSource(std::function<void(RawConnection&)> serve) {
   absl::StatusOr<Socket> listener = ListenOn(*SocketAddress::Parse("127.0.0.1:0"));
   EXPECT_TRUE(listener.ok()) << listener.status();

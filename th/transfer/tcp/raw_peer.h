@@ -46,6 +46,8 @@ class RawConnection {
   void SendSegment(const testing::TestShard& shard, SegmentIndex segment, bool corrupt = false);
   // Its header and the first `bytes` of it.
   void SendPartOfSegment(const testing::TestShard& shard, SegmentIndex segment, size_t bytes);
+  // What is left of it after those.
+  void SendRestOfSegment(const testing::TestShard& shard, SegmentIndex segment, size_t bytes);
   int fd() const { return socket_.fd(); }
 
  private:

@@ -35,7 +35,7 @@ void ServingTable::RemoveHolder(WorkerId worker) {
       for (const auto& [connection, cut] : transfer->connections_) cuts.push_back(cut);
     }
   }
-  for (const Cut& cut : cuts) cut();
+  for (const Cut& cut : cuts) cut(Ending::kNow);
   absl::MutexLock lock(&mu_);
   const auto quiet = [this, worker]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const Holder& holder = holders_[worker];
@@ -161,7 +161,7 @@ void ServingTable::Release(WorkerId worker, TransferId transfer, uint64_t bytes)
   --holders_[worker].transfers;
 }
 
-void ServingTable::CutTransfer(TransferId transfer) {
+void ServingTable::EndTransfer(TransferId transfer, Ending ending) {
   std::vector<Cut> cuts;
   {
     absl::MutexLock lock(&mu_);
@@ -172,7 +172,7 @@ void ServingTable::CutTransfer(TransferId transfer) {
     it->second->cut_ = true;
     for (const auto& [connection, cut] : it->second->connections_) cuts.push_back(cut);
   }
-  for (const Cut& cut : cuts) cut();
+  for (const Cut& cut : cuts) cut(ending);
 }
 
 void ServingTable::CountSent(Transfer& transfer, uint64_t payload_bytes, absl::Time now) {

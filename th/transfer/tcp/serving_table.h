@@ -31,9 +31,10 @@ inline constexpr absl::Duration kReaderBytesInterval = absl::Milliseconds(100);
 
 class ServingTable {
  public:
-  // What a connection gives, so that others can end it. `cut` may be called on any thread; it
-  // posts.
-  using Cut = std::function<void()>;
+  // How a connection ends: at once, or where the segment ends that it is sending.
+  enum class Ending : uint8_t { kNow, kAfterSegment };
+  // What a connection gives, so that others can end it. May be called on any thread; it posts.
+  using Cut = std::function<void(Ending)>;
   // Shared by the connections of one transfer.
   class Transfer;
 
@@ -44,7 +45,7 @@ class ServingTable {
   void RemoveHolder(WorkerId worker);
   // Ends `transfer` for good: one that was decided on and has not begun never begins, and no
   // connection joins it any more.
-  void CutTransfer(TransferId transfer);
+  void EndTransfer(TransferId transfer, Ending ending);
 
   // Asks the holder. `decided` is called once, on any thread, unless the holder is removed before
   // it decides. NOT_FOUND when there is no such holder.

@@ -44,7 +44,7 @@ class ServingTableTest : public ::testing::Test {
     EXPECT_TRUE(admitted);
   }
   std::shared_ptr<ServingTable::Transfer> Begin(TransferId transfer) {
-    return table_.Begin(transfer, open_, {}, 1, [this] { ++cuts_; });
+    return table_.Begin(transfer, open_, {}, 1, [this](ServingTable::Ending) { ++cuts_; });
   }
 
   ServingTable table_{0, absl::UnixEpoch()};
@@ -57,7 +57,7 @@ TEST_F(ServingTableTest, ATransferIsReleasedWithItsLastConnection) {
   Admit(TransferId(1));
   const auto transfer = Begin(TransferId(1));
   ASSERT_NE(transfer, nullptr);
-  ASSERT_OK(table_.Join(open_, 2, [] {}).status());
+  ASSERT_OK(table_.Join(open_, 2, [](ServingTable::Ending) {}).status());
   table_.Leave(transfer, 1);
   EXPECT_THAT(holder_.released, IsEmpty());
   table_.Leave(transfer, 2);
@@ -66,7 +66,7 @@ TEST_F(ServingTableTest, ATransferIsReleasedWithItsLastConnection) {
 
 TEST_F(ServingTableTest, WhatWasCutBeforeItBeganNeverBegins) {
   Admit(TransferId(1));
-  table_.CutTransfer(TransferId(1));
+  table_.EndTransfer(TransferId(1), ServingTable::Ending::kNow);
   EXPECT_EQ(Begin(TransferId(1)), nullptr);
   table_.ReleaseUnserved(kHolder, TransferId(1));
   EXPECT_THAT(holder_.released, ElementsAre(TransferId(1)));
@@ -76,10 +76,11 @@ TEST_F(ServingTableTest, WhatWasCutBeforeItBeganNeverBegins) {
 TEST_F(ServingTableTest, ACutEndsEveryConnectionAndLetsNoOtherJoin) {
   Admit(TransferId(1));
   const auto transfer = Begin(TransferId(1));
-  ASSERT_OK(table_.Join(open_, 2, [this] { ++cuts_; }).status());
-  table_.CutTransfer(TransferId(1));
+  ASSERT_OK(table_.Join(open_, 2, [this](ServingTable::Ending) { ++cuts_; }).status());
+  table_.EndTransfer(TransferId(1), ServingTable::Ending::kNow);
   EXPECT_EQ(cuts_, 2);
-  EXPECT_THAT(table_.Join(open_, 3, [] {}), StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(table_.Join(open_, 3, [](ServingTable::Ending) {}),
+              StatusIs(absl::StatusCode::kPermissionDenied));
   table_.Leave(transfer, 1);
   table_.Leave(transfer, 2);
   EXPECT_THAT(holder_.released, ElementsAre(TransferId(1)));
@@ -91,8 +92,8 @@ TEST_F(ServingTableTest, RemovingTheHolderLetsNoConnectionJoinWhileItWaits) {
   // The cut comes from within RemoveHolder: from here to its return the holder is leaving.
   ASSERT_OK(table_
                 .Join(open_, 2,
-                      [&] {
-                        EXPECT_THAT(table_.Join(open_, 3, [] {}),
+                      [&](ServingTable::Ending) {
+                        EXPECT_THAT(table_.Join(open_, 3, [](ServingTable::Ending) {}),
                                     StatusIs(absl::StatusCode::kPermissionDenied));
                         table_.Leave(transfer, 1);
                         table_.Leave(transfer, 2);

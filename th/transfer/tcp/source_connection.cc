@@ -93,6 +93,10 @@ absl::Status SourceConnection::HandleFrame(const Frame& frame) {
     CloseNow();
     return absl::OkStatus();
   }
+  if (std::holds_alternative<th::tcp::Finish>(frame)) {
+    Finish("as the reader asked");
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError("a frame that readers never send");
 }
 
@@ -115,9 +119,12 @@ absl::Status SourceConnection::HandleOpen(const Open& open) {
 }
 
 ServingTable::Cut SourceConnection::MakeCut() {
-  return [loop = loop_, weak = weak_from_this()] {
-    loop->Post([weak] {
-      if (const auto self = weak.lock()) self->CloseNow();
+  return [loop = loop_, weak = weak_from_this()](ServingTable::Ending ending) {
+    loop->Post([weak, ending] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      if (ending == ServingTable::Ending::kAfterSegment) return self->Finish("the holder leaves");
+      self->CloseNow();
     });
   };
 }
@@ -366,6 +373,20 @@ void SourceConnection::KeepAlive() {
 }
 
 // ---- closing
+
+void SourceConnection::Finish(absl::string_view why) {
+  if (state_ == State::kClosed || close_when_sent_) return;
+  if (state_ != State::kServing) return CloseWith(why);
+  asks_.clear();
+  if (wait_ != 0) transfer_->store->CancelNotify(std::exchange(wait_, 0));
+  outbox_.DropUnbegun();
+  payload_in_outbox_ = std::min(payload_in_outbox_, outbox_.bytes_left());
+  close_when_sent_ = true;
+  loop_->RunAt(MonotonicNow() + limits_.finish_timeout, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->CloseNow();
+  });
+  Say(Encode(Close{std::string(why)}));
+}
 
 void SourceConnection::CloseWith(absl::string_view why) {
   if (state_ == State::kClosed) return;

@@ -3,6 +3,8 @@
 //
 //   greeting -> deciding -> serving -> closed      (a joining connection is serving at once)
 //
+// One that finishes serves on until the segment ends that it is sending.
+//
 // Owned by the loop that watches it; every method runs on that loop unless said otherwise.
 #ifndef TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
 #define TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
@@ -66,6 +68,8 @@ class SourceConnection : public EventLoop::Handler,
   void WatchFor(uint32_t events);
   void KeepAlive();
 
+  // Sends no more than the segment that has begun, says `why`, and lets the reader close.
+  void Finish(absl::string_view why);
   void CloseWith(absl::string_view why);
   void CloseNow();
   ServingTable::Cut MakeCut();

@@ -251,6 +251,107 @@ TEST_F(TcpFillTest, WhatCameOfASegmentWhoseSourceClosesIsReadAgainAndCounted) {
   EXPECT_EQ(fill.status().reread_bytes, 1'000);
 }
 
+// ---- re-assignments
+
+TEST_F(TcpFillTest, SegmentUnderWayIsTakenToItsEndFromASourceThatIsReplaced) {
+  std::optional<Finish> finish;
+  RawSource half([&](RawConnection& connection) {
+    connection.Admit();
+    connection.ReceiveA<Ask>();
+    connection.SendSegment(good_->shard, SegmentIndex(0));
+    connection.SendPartOfSegment(good_->shard, SegmentIndex(1), 1'000);
+    finish = connection.ReceiveA<Finish>();
+    connection.SendRestOfSegment(good_->shard, SegmentIndex(1), 1'000);
+    connection.Send(Encode(Close{"as the reader asked"}));
+    connection.AwaitEnd();
+  });
+  Fill& fill = reader_->StartFill(Patient(), {}, good_->shard.Root());
+  fill.SetSources(kFirst, {At(half, *bad_)});
+  reader_->observer.AwaitFirstWrite();
+  fill.SetSources(kSecond, {good_->AsSource()});
+  ExpectComplete();
+  EXPECT_TRUE(finish.has_value());
+  EXPECT_EQ(fill.status().sources[0].bytes, 2 * 65'536);
+  EXPECT_TRUE(fill.status().sources[0].replaced);
+  EXPECT_EQ(fill.status().reread_bytes, 0);
+  EXPECT_THAT(reader_->observer.losses(), IsEmpty());
+}
+
+TEST_F(TcpFillTest, ReplacedSourceThatGoesQuietInASegmentIsWaitedForNoLongerThanTheSoftSwitch) {
+  RawSource half([&](RawConnection& connection) {
+    connection.Admit();
+    connection.ReceiveA<Ask>();
+    connection.SendPartOfSegment(good_->shard, SegmentIndex(0), 1'000);
+    half.StayQuiet();
+  });
+  ReplicatorLimits limits = Patient();
+  limits.soft_switch = absl::Milliseconds(100);
+  Fill& fill = reader_->StartFill(limits, {}, good_->shard.Root());
+  fill.SetSources(kFirst, {At(half, *bad_)});
+  reader_->observer.AwaitFirstWrite();
+  fill.SetSources(kSecond, {good_->AsSource()});
+  ExpectComplete();
+  EXPECT_LE(fill.status().reread_bytes, 1'000);
+  EXPECT_THAT(reader_->observer.losses(), IsEmpty());
+}
+
+// Several connections, and a source slow enough to be in the middle of segments on each of them.
+class TcpSoftSwitchTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kRate = 20'000'000;
+  static TestShard::Spec Large() {
+    return {.tensor_bytes = {10'000'000, 5'000}, .segment_bytes = 524'288};
+  }
+  static std::unique_ptr<TestNode> NewLargeNode(uint64_t worker, uint64_t uplink) {
+    TransportLimits limits = PatientLimits();
+    limits.uplink_bytes_per_second = uplink;
+    auto transport = TcpTransport::Create({.limits = limits});
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    return std::make_unique<TestNode>(*std::move(transport), WorkerId(worker), Large());
+  }
+  TcpSoftSwitchTest() {
+    leaving_->Publish(1);
+    staying_->Publish(1);
+  }
+  Fill& FillFromTheOneThatLeaves() {
+    ReplicatorLimits limits = Patient();
+    limits.soft_switch = kPatience;
+    Fill& fill = reader_->StartFill(limits, {}, staying_->shard.Root());
+    fill.SetSources(kFirst, {leaving_->AsSource()});
+    reader_->observer.AwaitFirstWrite();
+    return fill;
+  }
+  void ExpectNothingReadTwice(const Fill& fill) {
+    reader_->observer.AwaitComplete();
+    EXPECT_TRUE(reader_->shard.Equals(staying_->shard));
+    const FillStatus status = fill.status();
+    EXPECT_EQ(status.reread_bytes, 0);
+    EXPECT_GT(status.sources[0].bytes, 0);
+    EXPECT_LT(status.sources[0].bytes, status.bytes_held);
+    leaving_->holder.AwaitReleased(1);
+  }
+
+  std::unique_ptr<TestNode> leaving_ = NewLargeNode(11, kRate);
+  std::unique_ptr<TestNode> staying_ = NewLargeNode(12, 0);
+  std::unique_ptr<TestNode> reader_ = NewLargeNode(10, 0);
+};
+
+TEST_F(TcpSoftSwitchTest, ReaderThatIsGivenAnotherSourceReadsNoByteTwice) {
+  Fill& fill = FillFromTheOneThatLeaves();
+  fill.SetSources(kSecond, {staying_->AsSource()});
+  ExpectNothingReadTwice(fill);
+  EXPECT_THAT(reader_->observer.losses(), IsEmpty());
+}
+
+TEST_F(TcpSoftSwitchTest, ReaderOfAHolderThatLeavesReadsNoByteTwice) {
+  reader_->observer.OnLoss([this](const TestObserver::Loss&) {
+    reader_->fill->SetSources(kSecond, {staying_->AsSource()});
+  });
+  Fill& fill = FillFromTheOneThatLeaves();
+  leaving_->transport->FinishTransfer(leaving_->holder.admitted()[0]);
+  ExpectNothingReadTwice(fill);
+}
+
 TEST_F(TcpFillTest, ExtraBytesAreThoseOfItsConnectionsAndFarLessThanTheShard) {
   Fill& fill = reader_->StartFill(Patient(), {}, good_->shard.Root());
   fill.SetSources(kFirst, {good_->AsSource()});

@@ -29,7 +29,7 @@ void PullState::Start() {
   loops_[first_loop_ % loops_.size()]->Post(
       [self = shared_from_this(), why = std::string(address.status().message())] {
         self->Close(SourceFailure::kConnect, why);
-        self->OnConnectionClosed(0, SourceFailure::kConnect, why);
+        self->OnConnectionClosed(0, SourceFailure::kConnect, why, /*said=*/false);
       });
 }
 
@@ -101,7 +101,10 @@ void PullState::AddFurtherLanes(BufferGeneration generation) {
   for (const SegmentRange& range : early_asks_) AskLocked(range);
   early_asks_.clear();
   if (target_.layout->bytes() < kMinBytesForMoreConnections || failure_.has_value()) return;
-  while (lanes_.size() < limits_.connections_per_pull) AddLane(*address, /*joins=*/true);
+  const uint32_t most =
+      target_.far ? std::max(limits_.connections_per_pull, limits_.connections_per_far_pull)
+                  : limits_.connections_per_pull;
+  while (lanes_.size() < most) AddLane(*address, /*joins=*/true);
 }
 
 bool PullState::OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) {
@@ -133,9 +136,24 @@ void PullState::Close(SourceFailure failure, std::string detail) {
   CloseLocked({failure, std::move(detail)});
 }
 
-void PullState::CloseLocked(Failure failure) {
+void PullState::Finish() {
+  absl::MutexLock lock(&mu_);
+  FinishLocked({SourceFailure::kClosed, "finished"});
+}
+
+// The connections still open end one by one, each where the source says so.
+void PullState::FinishLocked(Failure failure) {
   if (failure_.has_value()) return;
   failure_ = std::move(failure);
+  for (const Lane& lane : lanes_) {
+    if (lane.connection == nullptr) continue;
+    lane.connection->loop().Post([connection = lane.connection] { connection->SendFinish(); });
+  }
+}
+
+void PullState::CloseLocked(Failure failure) {
+  if (std::exchange(closing_, true)) return;
+  if (!failure_.has_value()) failure_ = std::move(failure);
   for (const Lane& lane : lanes_) {
     if (lane.connection == nullptr) continue;
     lane.connection->loop().Post([connection = lane.connection, failure = *failure_] {
@@ -150,7 +168,7 @@ bool PullState::AllClosed() const {
 }
 
 void PullState::OnConnectionClosed(uint32_t connection, SourceFailure failure,
-                                   const std::string& detail) {
+                                   const std::string& detail, bool said) {
   Failure last;
   {
     absl::MutexLock lock(&mu_);
@@ -159,7 +177,12 @@ void PullState::OnConnectionClosed(uint32_t connection, SourceFailure failure,
       lane.connection = nullptr;
       // A further connection that could not be had costs nothing but speed.
       const bool needed = connection == 0 || lane.was_used;
-      if (needed) CloseLocked({failure, detail});
+      // What is on its way on the others counts, where the source ends in good order.
+      if (needed && said) {
+        FinishLocked({failure, detail});
+      } else if (needed) {
+        CloseLocked({failure, detail});
+      }
     }
     if (!failure_.has_value() || !AllClosed() || told_closed_) return;
     told_closed_ = true;

@@ -33,6 +33,7 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
 
   void Start();
   void Ask(SegmentRange range);
+  void Finish();
   void Close(SourceFailure failure, std::string detail);
   const std::string& peer() const { return peer_; }
 
@@ -41,8 +42,8 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   void OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
                            SegmentSum computed) override;
   void OnConnectionAlive() override;
-  void OnConnectionClosed(uint32_t connection, SourceFailure failure,
-                          const std::string& detail) override;
+  void OnConnectionClosed(uint32_t connection, SourceFailure failure, const std::string& detail,
+                          bool said) override;
 
  private:
   struct Lane {
@@ -56,6 +57,7 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   void AddLane(const SocketAddress& address, bool joins) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddFurtherLanes(BufferGeneration generation);
   void AskLocked(SegmentRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FinishLocked(Failure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(Failure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllClosed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -75,7 +77,8 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
   std::vector<SegmentRange> early_asks_ ABSL_GUARDED_BY(mu_);  // before the admission
   std::optional<BufferGeneration> generation_ ABSL_GUARDED_BY(mu_);
-  std::optional<Failure> failure_ ABSL_GUARDED_BY(mu_);
+  std::optional<Failure> failure_ ABSL_GUARDED_BY(mu_);  // why it ends: nothing is asked any more
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;            // every connection was told to close
   bool told_closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
@@ -85,6 +88,7 @@ class TcpPull : public Pull {
   explicit TcpPull(std::shared_ptr<PullState> state) : state_(std::move(state)) {}
   ~TcpPull() override { Close(); }
   void Ask(SegmentRange range) override { state_->Ask(range); }
+  void Finish() override { state_->Finish(); }
   void Close() override { state_->Close(SourceFailure::kClosed, "closed by the reader"); }
   std::string peer() const override { return state_->peer(); }
 

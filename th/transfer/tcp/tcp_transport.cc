@@ -115,7 +115,12 @@ class Impl : public TcpTransport {
     table_->AddHolder(worker, delegate);
   }
   void RemoveHolder(WorkerId worker) override { table_->RemoveHolder(worker); }
-  void CutTransfer(TransferId transfer) override { table_->CutTransfer(transfer); }
+  void FinishTransfer(TransferId transfer) override {
+    table_->EndTransfer(transfer, ServingTable::Ending::kAfterSegment);
+  }
+  void CutTransfer(TransferId transfer) override {
+    table_->EndTransfer(transfer, ServingTable::Ending::kNow);
+  }
   std::unique_ptr<Pull> Open(PullTarget target, PullSink* sink) override;
   Counters counters() const override {
     return {.bytes_sent = table_->bytes_sent(),

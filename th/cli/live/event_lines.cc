@@ -1,0 +1,59 @@
+#include "th/cli/live/event_lines.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "th/cli/text_table.h"
+
+namespace th {
+namespace {
+
+std::string Dash(std::string text) { return text.empty() ? "-" : std::move(text); }
+
+std::string ModelText(const ModelKey& key) {
+  return key == ModelKey() ? "-" : absl::StrCat(key.run, "/", key.model);
+}
+
+std::string WhatText(const RecentEvent& event) {
+  const std::string kind(EventKindName(event.kind));
+  return event.what.empty() ? kind : absl::StrCat(kind, ": ", event.what);
+}
+
+}  // namespace
+
+std::string EventTable(const RecentEvents& events) {
+  if (events.events.empty()) return "nothing to tell\n";
+  TextTable table({{"AGO", Align::kRight}, {"EVENT"}, {"MODEL"}, {"WHO"}, {"WHAT"}});
+  for (const RecentEvent& event : events.events) {
+    table.AddRow({absl::StrFormat("%.1f s", absl::ToDoubleSeconds(event.age)),
+                  Dash(event.id.ToString()), ModelText(event.key), Dash(event.who),
+                  WhatText(event)});
+  }
+  return table.ToString();
+}
+
+std::string EventLine(const RecentEvent& event) {
+  return absl::StrCat(Dash(event.id.ToString()), "  ", ModelText(event.key), "  ", Dash(event.who),
+                      "  ", WhatText(event));
+}
+
+nlohmann::json ToJson(const RecentEvent& event) {
+  return {{"number", event.number},
+          {"event", event.id.ToString()},
+          {"kind", std::string(EventKindName(event.kind))},
+          {"age_seconds", absl::ToDoubleSeconds(event.age)},
+          {"run", event.key.run},
+          {"model", event.key.model},
+          {"who", event.who},
+          {"what", event.what}};
+}
+
+nlohmann::json ToJson(const RecentEvents& events) {
+  nlohmann::json listed = nlohmann::json::array();
+  for (const RecentEvent& event : events.events) listed.push_back(ToJson(event));
+  return {{"epoch", events.epoch.value}, {"lost", events.lost}, {"events", std::move(listed)}};
+}
+
+}  // namespace th

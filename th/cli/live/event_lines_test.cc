@@ -1,0 +1,54 @@
+#include "th/cli/live/event_lines.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace th {
+namespace {
+
+RecentEvents Two() {
+  return {.epoch = Epoch(7),
+          .last = 5,
+          .events = {{.number = 4,
+                      .id = EventId::Of(Epoch(7), 12),
+                      .kind = EventKind::kUpdateMoved,
+                      .age = absl::Milliseconds(61'250),
+                      .key = {"r1", "qwen"},
+                      .who = "rollout-1",
+                      .what = "step-5 (#7.2) after 1.2s"},
+                     {.number = 5, .kind = static_cast<EventKind>(200), .age = absl::Seconds(2)}}};
+}
+
+TEST(EventTableTest, TheTableAsDrawn) {
+  EXPECT_EQ("\n" + EventTable(Two()), R"(
+   AGO  EVENT  MODEL    WHO        WHAT
+61.2 s  7-12   r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s
+ 2.0 s  -      -        -          event
+)");
+}
+
+TEST(EventTableTest, SaysWhenThereIsNothing) { EXPECT_EQ(EventTable({}), "nothing to tell\n"); }
+
+TEST(EventLineTest, OneLineAnEvent) {
+  EXPECT_EQ(EventLine(Two().events[0]),
+            "7-12  r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s");
+}
+
+TEST(EventsToJsonTest, HasEveryField) {
+  const nlohmann::json out = ToJson(Two());
+  EXPECT_EQ(out["epoch"], 7);
+  EXPECT_EQ(out["lost"], false);
+  EXPECT_EQ(out["events"][0], nlohmann::json({{"number", 4},
+                                              {"event", "7-12"},
+                                              {"kind", "update moved"},
+                                              {"age_seconds", 61.25},
+                                              {"run", "r1"},
+                                              {"model", "qwen"},
+                                              {"who", "rollout-1"},
+                                              {"what", "step-5 (#7.2) after 1.2s"}}));
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,97 @@
+// th events: what happened of late, and the way of one operation.
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "glog/logging.h"
+#include "th/cli/command.h"
+#include "th/cli/live/event_lines.h"
+#include "th/cli/live/live_commands.h"
+#include "th/worker/connection_flags.h"
+#include "th/worker/stop_signals.h"
+
+namespace th {
+namespace {
+
+constexpr absl::Duration kAskTimeout = absl::Seconds(2);
+constexpr double kMinIntervalSeconds = 0.05;
+constexpr double kMaxIntervalSeconds = 3600;
+
+struct EventsFlags {
+  ConnectionFlags connection{.run = "", .model = ""};
+  Reporter reporter;
+  std::string id;
+  bool follow = false;
+  double interval_s = 0.5;
+};
+
+// False when nobody reads any more.
+bool PrintNew(const RecentEvents& events, const Reporter& reporter) {
+  for (const RecentEvent& event : events.events) {
+    const std::string line = (reporter.json() ? ToJson(event).dump() : EventLine(event)) + "\n";
+    if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size()) return false;
+  }
+  return std::fflush(stdout) == 0;
+}
+
+// Until a signal, or until nobody reads.
+void Follow(Controller& controller, const EventsFlags& flags, EventId id, StopSignals& stop) {
+  Epoch epoch;
+  uint64_t after = 0;
+  do {
+    absl::StatusOr<RecentEvents> events = controller.Events(after, id, kAskTimeout);
+    if (events.ok() && events->epoch != epoch && after > 0) {  // another server counts anew
+      LOG(WARNING) << "the server has restarted; what it had remembered is gone";
+      after = 0;
+      events = controller.Events(after, id, kAskTimeout);
+    }
+    if (!events.ok()) {
+      LOG(WARNING) << "the server does not answer: " << events.status().message();
+      continue;
+    }
+    LOG_IF(WARNING, events->lost) << "some events were forgotten before they could be shown";
+    epoch = events->epoch;
+    after = events->last;
+    if (!PrintNew(*events, flags.reporter)) return;
+  } while (!stop.WaitFor(absl::Seconds(flags.interval_s)));
+}
+
+ExitStatus RunEvents(const EventsFlags& flags) {
+  StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  EventId id;
+  if (!flags.id.empty()) {
+    const absl::StatusOr<EventId> parsed = ParseEventId(flags.id);
+    if (!parsed.ok()) return flags.reporter.Fail(parsed.status(), ExitStatus::kUsage);
+    id = *parsed;
+  }
+  auto controller = flags.connection.Connect();
+  if (!controller.ok()) return flags.reporter.Fail(controller.status());
+  if (flags.follow) {
+    stop.HoldOff();
+    Follow(**controller, flags, id, stop);
+    return ExitStatus::kOk;
+  }
+  const absl::StatusOr<RecentEvents> events = (*controller)->Events(0, id);
+  if (!events.ok()) return flags.reporter.Fail(events.status());
+  flags.reporter.Report(ToJson(*events), EventTable(*events));
+  return ExitStatus::kOk;
+}
+
+}  // namespace
+
+void AddEventsCommand(CLI::App* app, ExitStatus* exit) {
+  auto flags = std::make_shared<EventsFlags>();
+  CLI::App* events = app->add_subcommand(
+      "events", "what happened of late: publications, updates, lost sources, expired leases");
+  AddConnectionFlags(events, &flags->connection);
+  events->add_option("--id", flags->id,
+                     "of one operation alone, by the id in logs and errors (event=7-1234)");
+  events->add_flag("--follow", flags->follow, "go on with what happens, a line an event");
+  events->add_option("--interval", flags->interval_s, "seconds between two questions of --follow")
+      ->check(CLI::Range(kMinIntervalSeconds, kMaxIntervalSeconds))
+      ->capture_default_str();
+  flags->reporter.AddFlag(events);
+  events->callback([flags, exit] { *exit = RunEvents(*flags); });
+}
+
+}  // namespace th

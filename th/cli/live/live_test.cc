@@ -1,0 +1,130 @@
+// th top and th events against a real server with a publisher and a reader.
+#include <csignal>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "th/cli/program_run.h"
+
+namespace th {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kOk = 0, kUsage = 2;
+// Of the tensors of MakeModelFolder.
+constexpr uint64_t kModelBytes = 400'072;
+
+class LiveTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> Against(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(),
+                     {"--server", server_.address(), "--run", "r1", "--model", "m"});
+    return arguments;
+  }
+  ProgramRun RunTh(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), Th());
+    return RunProgram(Against(std::move(arguments)));
+  }
+  std::unique_ptr<RunningProgram> Publish() {
+    auto publisher = std::make_unique<RunningProgram>(
+        Against({Worker(), "publish", "--dir", MakeModelFolder("model", 1), "--label", "step-1",
+                 "--ranks", "2"}));
+    EXPECT_THAT(publisher->AwaitLine("published"), HasSubstr("version=step-1"));
+    return publisher;
+  }
+  // Of the reader's operation, as the reader tells it.
+  std::string Pull() {
+    const ProgramRun pull = RunTh({"pull", FreshFolder("pulled") + "/here", "--json"});
+    EXPECT_EQ(pull.status, kOk) << pull.errors;
+    return pull.json()["event"];
+  }
+
+  RunningServer server_;
+};
+
+TEST_F(LiveTest, OneIdLeadsThroughClientServerAndSource) {
+  const auto publisher = Publish();
+  const std::string event = Pull();
+  EXPECT_THAT(event, HasSubstr("-"));
+  // The server's memory.
+  const nlohmann::json events = RunTh({"events", "--id", event, "--json"}).json();
+  ASSERT_EQ(events["events"].size(), 2u) << events;
+  EXPECT_EQ(events["events"][0]["kind"], "update began");
+  EXPECT_EQ(events["events"][1]["kind"], "update moved");
+  for (const nlohmann::json& one : events["events"]) EXPECT_EQ(one["event"], event);
+  // The server's log and the source's.
+  EXPECT_TRUE(server_.program().AwaitError("update moved"));
+  EXPECT_TRUE(publisher->AwaitError("admitted event=" + event));
+  EXPECT_THAT(RunTh({"events"}).output(), HasSubstr("published: step-1"));
+}
+
+TEST_F(LiveTest, TopShowsWhoHoldsWhatAndWhatUpdatesCost) {
+  const auto publisher = Publish();
+  Pull();
+  const ProgramRun run = RunTh({"top", "--once", "--json"});
+  ASSERT_EQ(run.status, kOk) << run.errors;
+  ASSERT_EQ(run.lines.size(), 1u);
+  const nlohmann::json model = run.json()["models"][0];
+  EXPECT_EQ(model["run"], "r1");
+  EXPECT_THAT(std::string(model["latest"]), HasSubstr("step-1"));
+  EXPECT_EQ(model["replicas"][0]["group"], "trainer");
+  EXPECT_EQ(model["replicas"][0]["state"], "published");
+  EXPECT_EQ(model["replicas"][0]["bytes_held"], kModelBytes);
+  const nlohmann::json& totals = model["totals"];
+  EXPECT_EQ(totals["publishes"], 1);
+  EXPECT_EQ(totals["moves"], 1);
+  EXPECT_EQ(totals["claims_refused"], 0);
+  uint64_t received = 0;
+  for (const nlohmann::json& one : totals["received"]) {
+    EXPECT_EQ(one["transport"], "tcp");
+    EXPECT_EQ(one["source"], "publisher");
+    received += one["bytes"].get<uint64_t>();
+  }
+  EXPECT_EQ(received, kModelBytes);
+  EXPECT_EQ(totals["copies"]["publisher"], 1.0);
+  EXPECT_GT(totals["stall_seconds"]["transfer"], 0.0);
+  EXPECT_THAT(RunTh({"top", "--once"}).output(), HasSubstr("copies 1.00 from publishers"));
+}
+
+TEST_F(LiveTest, TopInAPipePrintsPagesUntilASignal) {
+  const auto publisher = Publish();
+  RunningProgram top(Against({Th(), "top", "--interval", "0.1"}));
+  EXPECT_THAT(top.AwaitLine("TensorHub, epoch"), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(top.AwaitLine("TensorHub, epoch"), HasSubstr("1 model"));  // and again
+  top.process().Signal(SIGINT);
+  EXPECT_EQ(top.Finish().status, kOk);
+}
+
+TEST_F(LiveTest, EventsGoOnWhileTheyAreFollowed) {
+  RunningProgram events(Against({Th(), "events", "--follow", "--interval", "0.05", "--json"}));
+  const auto publisher = Publish();
+  const nlohmann::json published =
+      nlohmann::json::parse(events.AwaitLine("published"), nullptr, false);
+  EXPECT_EQ(published["who"], "trainer");
+  const std::string event = Pull();
+  EXPECT_THAT(events.AwaitLine("update moved"), HasSubstr(event));
+  events.process().Signal(SIGTERM);
+  EXPECT_EQ(events.Finish().status, kOk);
+}
+
+TEST_F(LiveTest, WhatIsNoIdIsAUsageError) {
+  const ProgramRun run = RunTh({"events", "--id", "twelve"});
+  EXPECT_EQ(run.status, kUsage);
+  EXPECT_THAT(run.errors, HasSubstr("7-1234"));
+}
+
+TEST_F(LiveTest, NobodysEventsAreNone) {
+  EXPECT_THAT(RunTh({"events"}).output(), HasSubstr("nothing to tell"));
+  EXPECT_EQ(RunTh({"top", "--once", "--json"}).json()["models"].size(), 0u);
+}
+
+}  // namespace
+}  // namespace th

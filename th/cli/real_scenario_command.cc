@@ -1,0 +1,220 @@
+// th bench scenario: a scenario file for real and simulated, side by side. th bench model: whether
+// the simulator says what real fan-outs show.
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "th/cli/command.h"
+#include "th/cli/held_signals.h"
+#include "th/cli/link_model.h"
+#include "th/cli/model_check.h"
+#include "th/cli/rank_cast.h"
+#include "th/cli/real_run.h"
+#include "th/cli/real_scenario.h"
+#include "th/cli/runfiles.h"
+#include "th/cli/scenario_comparison.h"
+#include "th/cli/scratch_folder.h"
+#include "th/cli/simulate_scenario.h"
+#include "th/cli/virtual_hosts.h"
+#include "th/weights/status_macros.h"
+#include "th/worker/connection_flags.h"
+#include "th/worker/quantity.h"
+
+namespace th {
+namespace {
+
+// Of the processes, for both commands.
+struct ProcessFlags {
+  uint32_t connections = 2;
+  uint32_t data_threads = 1;
+  std::string server_binary;
+  std::string keep;
+  Reporter reporter;
+};
+
+struct ScenarioBenchFlags : ProcessFlags {
+  std::string file;
+  std::vector<std::string> policies;
+  std::vector<std::string> set;
+};
+
+struct ModelFlags : ProcessFlags {
+  std::string rate = "250mbit";
+  uint64_t bytes = uint64_t{64} << 20;
+  uint32_t rounds = 3;
+  std::vector<uint32_t> hosts = {8, 16};
+};
+
+void AddProcessFlags(CLI::App* app, ProcessFlags* flags) {
+  app->add_option("--connections", flags->connections, "connections to each source")
+      ->check(CLI::Range(1, 4))
+      ->capture_default_str();
+  app->add_option("--data-threads", flags->data_threads,
+                  "threads that move weights in each process")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app->add_option("--server-binary", flags->server_binary,
+                  "tensorhub_server, if it is not beside th");
+  app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
+  flags->reporter.AddFlag(app);
+}
+
+absl::StatusOr<RankCastOptions> CastOf(const ProcessFlags& flags, const std::string& folder) {
+  RankCastOptions cast{.th_program = OwnPath(),
+                       .server_program = flags.server_binary,
+                       .folder = folder,
+                       .connections = flags.connections,
+                       .data_threads = flags.data_threads};
+  if (cast.server_program.empty()) {
+    TH_ASSIGN_OR_RETURN(cast.server_program, FindProgram("th/server/tensorhub_server"));
+  }
+  return cast;
+}
+
+ExitStatus FailRunning(const ProcessFlags& flags, ScratchFolder& folder, const absl::Status& why) {
+  if (absl::IsCancelled(why)) return flags.reporter.Fail(why, ExitStatus::kInterrupted);
+  if (absl::IsInvalidArgument(why)) return flags.reporter.Fail(why, ExitStatus::kUsage);
+  if (absl::StartsWith(why.message(), kNoVirtualHosts)) {  // nothing ran, nothing was logged
+    return flags.reporter.Fail(why, ExitStatus::kFailed);
+  }
+  folder.Keep();
+  fprintf(stderr, "the logs of all processes are in %s\n", folder.path().c_str());
+  return flags.reporter.Fail(why, ExitStatus::kFailed);
+}
+
+// ---- th bench scenario
+
+// The policies' checks come before the first process starts.
+absl::Status CheckPolicies(const Scenario& scenario, const std::vector<ScenarioPolicy>& policies) {
+  TH_RETURN_IF_ERROR(PlanRealScenario(scenario).status());
+  for (ScenarioPolicy policy : policies) {
+    if (policy != ScenarioPolicy::kSnapshotBroadcast || scenario.copy_rate.has_value()) continue;
+    return absl::InvalidArgumentError(
+        "policy snapshot-broadcast is simulated beside its real run and needs 'copy' in 'weights'");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ComparedRun> Compare(const Scenario& scenario, ScenarioPolicy policy,
+                                    RankCastOptions cast) {
+  fprintf(stderr, "%s\n", std::string(ScenarioPolicyName(policy)).c_str());
+  absl::StrAppend(&cast.folder, "/", ScenarioPolicyName(policy));
+  std::error_code error;
+  std::filesystem::create_directories(cast.folder, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("cannot make ", cast.folder, ": ", error.message()));
+  }
+  TH_ASSIGN_OR_RETURN(RealRunResult real,
+                      RunScenarioForReal(scenario, policy, {.cast = std::move(cast)}));
+  TH_ASSIGN_OR_RETURN(ScenarioResult simulated,
+                      RunScenario(OnRealLinks(scenario, LinkModel()), policy, {}));
+  return ComparedRun{std::move(real.result), std::move(simulated)};
+}
+
+ExitStatus RunScenarioBench(const ScenarioBenchFlags& flags) {
+  const absl::StatusOr<std::string> text = ReadScenarioFile(flags.file);
+  if (!text.ok()) return flags.reporter.Fail(text.status(), ExitStatus::kLocalFiles);
+  const absl::StatusOr<std::vector<ScenarioPolicy>> policies = PoliciesOf(flags.policies);
+  if (!policies.ok()) return flags.reporter.Fail(policies.status(), ExitStatus::kUsage);
+  const absl::StatusOr<ScenarioOverrides> set = OverridesOf(flags.set);
+  if (!set.ok()) return flags.reporter.Fail(set.status(), ExitStatus::kUsage);
+  const absl::StatusOr<Scenario> scenario = ParseScenario(flags.file, *text, *set);
+  if (!scenario.ok()) return flags.reporter.Fail(scenario.status(), ExitStatus::kUsage);
+  if (const absl::Status fits = CheckPolicies(*scenario, *policies); !fits.ok()) {
+    return flags.reporter.Fail(fits, ExitStatus::kUsage);
+  }
+  const HeldSignals held;
+  absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-bench", flags.keep);
+  if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
+  const absl::StatusOr<RankCastOptions> cast = CastOf(flags, folder->path());
+  if (!cast.ok()) return flags.reporter.Fail(cast.status(), ExitStatus::kLocalFiles);
+  std::vector<ComparedRun> runs;
+  runs.reserve(policies->size());
+  for (ScenarioPolicy policy : *policies) {
+    absl::StatusOr<ComparedRun> run = Compare(*scenario, policy, *cast);
+    if (!run.ok()) return FailRunning(flags, *folder, run.status());
+    runs.push_back(*std::move(run));
+  }
+  flags.reporter.Report(ComparisonToJson(runs), ComparisonTable(runs));
+  return ExitStatus::kOk;
+}
+
+// ---- th bench model
+
+std::string CheckRate(const std::string& text) {
+  const absl::StatusOr<uint64_t> rate = ParseRate(text);
+  if (!rate.ok()) return std::string(rate.status().message());
+  if (*rate >= kSlowestLink && *rate <= kFastestLink) return "";
+  return absl::StrCat("\"", text, "\" is no rate of a virtual link: give from 1mbit to 10gbit");
+}
+
+ExitStatus RunModelCheck(const ModelFlags& flags) {
+  const HeldSignals held;
+  absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-bench", flags.keep);
+  if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
+  const absl::StatusOr<RankCastOptions> cast = CastOf(flags, folder->path());
+  if (!cast.ok()) return flags.reporter.Fail(cast.status(), ExitStatus::kLocalFiles);
+  const absl::StatusOr<uint64_t> rate = ParseRate(flags.rate);
+  if (!rate.ok()) return flags.reporter.Fail(rate.status(), ExitStatus::kUsage);
+  const absl::StatusOr<ModelCheck> check = CheckModel({.cast = *cast,
+                                                       .rate = *rate,
+                                                       .bytes = flags.bytes,
+                                                       .rounds = flags.rounds,
+                                                       .predicted_hosts = flags.hosts});
+  if (!check.ok()) return FailRunning(flags, *folder, check.status());
+  flags.reporter.Report(ToJson(*check), TextOf(*check));
+  return ExitStatus::kOk;
+}
+
+}  // namespace
+
+void AddBenchScenarioCommand(CLI::App* bench, ExitStatus* exit) {
+  auto flags = std::make_shared<ScenarioBenchFlags>();
+  CLI::App* scenario = bench->add_subcommand(
+      "scenario",
+      "the course of events of a scenario file for real, on processes on virtual hosts, beside its "
+      "simulation: who waited how long");
+  scenario->add_option("scenario", flags->file, "a scenario file (th/simulator/README.md)")
+      ->required();
+  scenario
+      ->add_option("--policy", flags->policies,
+                   "as in th simulate: nearest (TensorHub's), or models of others: direct, chain, "
+                   "random, broadcast, snapshot-broadcast; several with commas, or all (default: "
+                   "nearest)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  scenario->add_option("--set", flags->set, "a variable of the scenario: name=value")
+      ->allow_extra_args(false);
+  AddProcessFlags(scenario, flags.get());
+  scenario->callback([flags, exit] { *exit = RunScenarioBench(*flags); });
+}
+
+void AddBenchModelCommand(CLI::App* bench, ExitStatus* exit) {
+  auto flags = std::make_shared<ModelFlags>();
+  CLI::App* model = bench->add_subcommand(
+      "model",
+      "the simulator against real fan-outs: its figures are fixed with 1, 2 and 4 readers, then "
+      "more readers, a stopped and a killed relay and two sites are run and predicted");
+  model->add_option("--rate", flags->rate, "of each host's link, each way, like 250mbit")
+      ->check(CLI::Validator(CheckRate, "RATE"))
+      ->capture_default_str();
+  AddByteSizeFlag(model, "--bytes", &flags->bytes, "size of the version", "64MiB");
+  model->add_option("--rounds", flags->rounds, "measured rounds of each point")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  model->add_option("--hosts", flags->hosts, "readers of the predicted fan-outs, with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, kMaxRealRanks - 1))
+      ->capture_default_str();
+  AddProcessFlags(model, flags.get());
+  model->callback([flags, exit] { *exit = RunModelCheck(*flags); });
+}
+
+}  // namespace th

@@ -1,0 +1,142 @@
+// Copies in host memory of this process: of retained versions and of staged ones, as the session
+// asks for them; of what the caller publishes and wants to write meanwhile.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "th/client/membership.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+struct CopyMemory {
+  ~CopyMemory() {
+    block = HostBlock();
+    if (!reused) arena->Trim();
+  }
+  std::shared_ptr<HostArena> arena;
+  HostBlock block;
+  // False: goes back to the system at once, as such copies are rare, and as large as the shards.
+  bool reused = false;
+};
+
+// Where the storages of `layout` lie in a block of its bytes.
+std::vector<void*> StoragesIn(const ShardLayout& layout, std::byte* begin) {
+  std::vector<void*> storages;
+  storages.reserve(layout.storages().size());
+  for (const ShardLayout::Storage& storage : layout.storages()) {
+    storages.push_back(begin + storage.stream_offset);
+  }
+  return storages;
+}
+
+absl::StatusOr<std::shared_ptr<CopyMemory>> TakeMemory(const std::shared_ptr<HostArena>& arena,
+                                                       uint64_t bytes, bool reused) {
+  auto memory = std::make_shared<CopyMemory>();
+  memory->arena = arena;
+  memory->reused = reused;
+  // A shard of empty tensors has a block too.
+  TH_ASSIGN_OR_RETURN(memory->block, arena->Allocate(std::max<uint64_t>(bytes, 1)));
+  return memory;
+}
+
+absl::Status NoRoom(absl::string_view option, const absl::Status& why) {
+  return absl::Status(why.code(),
+                      absl::StrCat("no room under ", option, ": ", why.message(), "; raise it"));
+}
+
+void CopyStorages(const ShardLayout& layout, const std::vector<void*>& from,
+                  const std::vector<void*>& to) {
+  for (size_t i = 0; i < from.size(); ++i) {
+    const uint64_t bytes = layout.storages()[i].bytes;
+    if (bytes > 0) std::memcpy(to[i], from[i], bytes);
+  }
+}
+
+}  // namespace
+
+// ---- offloaded and staged versions
+
+absl::StatusOr<Membership::BufferPtr> Membership::MakeCopyBuffer(
+    const AllocateOffload& order) const {
+  const std::shared_ptr<HostArena>& arena = order.staged ? staging_arena_ : offload_arena_;
+  absl::StatusOr<std::shared_ptr<CopyMemory>> memory =
+      TakeMemory(arena, order.layout->bytes(), /*reused=*/false);
+  if (!memory.ok()) {
+    return order.staged ? NoRoom("staging_limit_bytes", memory.status()) : memory.status();
+  }
+  TensorBinding binding{.layout = order.layout,
+                        .storages = StoragesIn(*order.layout, (*memory)->block.data())};
+  return std::make_shared<LocalBuffer>(LocalBuffer::Spec{.id = order.copy,
+                                                         .form = {},
+                                                         .binding_options = {},
+                                                         .binding = std::move(binding),
+                                                         .memory = *std::move(memory)});
+}
+
+void Membership::Do(AllocateOffload order) {
+  runtime_->sealer().Post([self = shared_from_this(), order = std::move(order)] {
+    absl::StatusOr<BufferPtr> buffer = self->MakeCopyBuffer(order);
+    const absl::Status made = buffer.status();
+    if (made.ok()) {
+      absl::MutexLock lock(&self->mu_);
+      self->buffers_[order.copy] = *std::move(buffer);
+    }
+    self->Enter([&](WorkerSession& session, absl::Time now) {
+      session.HandleOffloadAllocated(order.copy, made, now);
+    });
+  });
+}
+
+// Its readers and its fill hold it until they have let go.
+void Membership::Do(FreeOffload order) {
+  const BufferPtr buffer = FindBuffer(order.copy);
+  if (buffer == nullptr) return;  // there was no memory for it
+  Silence(*buffer);
+  absl::MutexLock lock(&mu_);
+  buffers_.erase(order.copy);
+  sealed_.erase(order.copy);
+}
+
+VersionInfo Membership::staged_version(BufferId buffer) const {
+  absl::MutexLock lock(&mu_);
+  return session_.staged_version(buffer);
+}
+
+void Membership::DiscardStaged(BufferId buffer) {
+  Enter([&](WorkerSession& session, absl::Time now) { session.DiscardStaged(buffer, now); });
+}
+
+// ---- snapshots
+
+absl::Status Membership::TakeSnapshot(LocalBuffer& buffer) {
+  absl::Status status;
+  std::vector<void*> from;
+  runtime_->RunOnControl([&] {
+    status = CanChangeMemory(buffer);
+    from = buffer.storages();
+  });
+  TH_RETURN_IF_ERROR(status);
+  const ShardLayout& layout = *buffer.layout();
+  absl::StatusOr<std::shared_ptr<CopyMemory>> memory =
+      TakeMemory(snapshot_arena_, layout.bytes(), /*reused=*/true);
+  if (!memory.ok()) return NoRoom("snapshot_limit_bytes", memory.status());
+  std::vector<void*> to = StoragesIn(layout, (*memory)->block.data());
+  CopyStorages(layout, from, to);
+  runtime_->RunOnControl([&] {
+    status = CanChangeMemory(buffer);
+    if (status.ok()) status = buffer.BindSnapshot(std::move(to), *std::move(memory));
+  });
+  return status;
+}
+
+void Membership::DropSnapshot(LocalBuffer& buffer) {
+  runtime_->RunOnControl([&] { buffer.DropSnapshot(); });
+}
+
+}  // namespace th

@@ -1,0 +1,267 @@
+// Client::Receive: a buffer that keeps nothing, its one update, and the caller's thread that takes
+// what passes through the ring.
+#include "th/client/receive.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "th/client/client.h"
+#include "th/client/client_state.h"
+#include "th/client/receive_plan.h"
+#include "th/client/shard_choice.h"
+#include "th/transfer/monotonic_clock.h"
+#include "th/transfer/segment_ring.h"
+
+namespace th {
+namespace {
+
+// Of one answer of the server while the shard is looked up.
+constexpr absl::Duration kLongestAnswer = absl::Seconds(10);
+
+// What is left until `deadline` for one of them.
+absl::Duration TimeForAnswer(absl::Time deadline) {
+  return std::clamp(deadline - MonotonicNow(), absl::Milliseconds(1), kLongestAnswer);
+}
+
+absl::Status Validate(const ReceiveOptions& options, const TakeSlice& take) {
+  TH_RETURN_IF_ERROR(ValidateName("form", options.form));
+  if (!options.group.empty()) TH_RETURN_IF_ERROR(ValidateName("group", options.group));
+  if (options.timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("the timeout has to be positive");
+  }
+  if (take == nullptr) return absl::InvalidArgumentError("nobody takes what is received");
+  return absl::OkStatus();
+}
+
+// The server's list of one model.
+absl::StatusOr<CatalogModel> ListModel(Controller& controller, const ModelKey& key,
+                                       absl::Duration timeout) {
+  TH_ASSIGN_OR_RETURN(Catalog catalog, controller.List(timeout));
+  for (CatalogModel& model : catalog.models) {
+    if (model.key == key) return std::move(model);
+  }
+  return absl::NotFoundError(absl::StrCat("the server knows no model ", key.ToString()));
+}
+
+// Where to look a shard up, and until when.
+struct LookUp {
+  Controller& controller;
+  const ModelKey& key;
+  absl::Time deadline;
+  absl::Duration left() const { return TimeForAnswer(deadline); }
+};
+
+// The shard that `version` has alone; or, without that version or a holder of it, why there is
+// none.
+absl::StatusOr<std::variant<Digest, NotAvailableReason>> FindOnlyShard(
+    const LookUp& look_up, const VersionSelector& version, const std::string& form) {
+  const auto resolved = look_up.controller.Resolve(version, look_up.left());
+  if (absl::IsNotFound(resolved.status())) return NotAvailableReason::kNotPublished;
+  TH_RETURN_IF_ERROR(resolved.status());
+  TH_ASSIGN_OR_RETURN(const CatalogModel model,
+                      ListModel(look_up.controller, look_up.key, look_up.left()));
+  const auto shard = ChooseShard(model, {.form = form, .version = resolved->sequence});
+  if (absl::IsNotFound(shard.status())) return NotAvailableReason::kGone;
+  TH_RETURN_IF_ERROR(shard.status());
+  return *shard;
+}
+
+absl::StatusOr<std::variant<Digest, NotAvailableReason>> FindShard(const LookUp& look_up,
+                                                                   const VersionSelector& version,
+                                                                   const ReceiveOptions& options) {
+  if (options.layout.has_value()) return *options.layout;
+  if (options.group.empty()) return FindOnlyShard(look_up, version, options.form);
+  TH_ASSIGN_OR_RETURN(const CatalogModel model,
+                      ListModel(look_up.controller, look_up.key, look_up.left()));
+  TH_ASSIGN_OR_RETURN(
+      const Digest layout,
+      ChooseShard(model, {.form = options.form, .group = options.group, .rank = options.rank}));
+  return layout;
+}
+
+absl::StatusOr<std::shared_ptr<SegmentRing>> MakeRing(std::shared_ptr<const ShardLayout> layout,
+                                                      const ReceivePlan& plan) {
+  const uint64_t bytes = std::max<uint64_t>(plan.ring_bytes(), 1);
+  std::shared_ptr<char> memory(new (std::nothrow) char[bytes], std::default_delete<char[]>());
+  if (memory == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the system has no ", bytes, " bytes of memory for the ring"));
+  }
+  return std::make_shared<SegmentRing>(std::move(layout), plan.wanted(), plan.slots(),
+                                       std::move(memory));
+}
+
+// One receive from its buffer's registration to its end, on the caller's thread.
+class StreamReader {
+ public:
+  StreamReader(ReceivePlan plan, std::shared_ptr<const ShardLayout> layout,
+               std::shared_ptr<SegmentRing> ring, absl::Time deadline)
+      : plan_(std::move(plan)),
+        layout_(std::move(layout)),
+        ring_(std::move(ring)),
+        deadline_(deadline) {}
+
+  absl::StatusOr<ReceiveResult> Run(Membership& membership, LocalBuffer& buffer,
+                                    VersionSelector version, const TakeSlice& take);
+
+ private:
+  absl::Status StartUpdate(Membership& membership, LocalBuffer& buffer, VersionSelector version);
+  absl::Duration left() const { return std::max(deadline_ - MonotonicNow(), absl::ZeroDuration()); }
+  // The bytes of the next segment; null: it does not come, and the call says why.
+  const char* Await() { return ring_->Await(left() + kCallGrace); }
+  // OK too when the stream has ended before all was taken: the call says why.
+  absl::Status TakeAll(const TakeSlice& take);
+  absl::Status TakeOne(const ReceivePlan::Slice& slice, const char* segment, const TakeSlice& take);
+  absl::StatusOr<ReceiveResult> Result();
+  std::string Taken() const;
+
+  ReceivePlan plan_;
+  const std::shared_ptr<const ShardLayout> layout_;
+  const std::shared_ptr<SegmentRing> ring_;  // shared with the fill and with the call's end
+  const absl::Time deadline_;
+  const std::shared_ptr<Call> call_ = std::make_shared<Call>();
+  bool took_all_ = false;
+  uint64_t slices_ = 0;
+  uint64_t bytes_ = 0;
+  uint64_t tensors_ = 0;  // of which the last byte was taken
+  ReceivePlan::Slice last_;
+};
+
+absl::Status StreamReader::StartUpdate(Membership& membership, LocalBuffer& buffer,
+                                       VersionSelector version) {
+  call_->buffer = buffer.id();
+  call_->then = [ring = ring_](Call& call) {
+    ring->End(call.done.status.ok() && call.done.outcome == UpdateOutcome::kMoved);
+  };
+  UpdateRequest request{.selector = std::move(version),
+                        .timeout = std::max(left(), absl::Milliseconds(1))};
+  return membership.Start(call_, [&](WorkerSession& session, CallId id, absl::Time now) {
+    return session.Update(id, buffer.id(), std::move(request), now);
+  });
+}
+
+absl::Status StreamReader::TakeOne(const ReceivePlan::Slice& slice, const char* segment,
+                                   const TakeSlice& take) {
+  const ReceivedSlice handed{.tensor = layout_->tensors()[slice.tensor],
+                             .offset = slice.offset,
+                             .bytes = {segment + (segment == nullptr ? 0 : slice.segment_offset),
+                                       static_cast<size_t>(slice.bytes)}};
+  TH_RETURN_IF_ERROR(take(handed));
+  ++slices_;
+  bytes_ += slice.bytes;
+  tensors_ += handed.last() ? 1 : 0;
+  last_ = slice;
+  return absl::OkStatus();
+}
+
+absl::Status StreamReader::TakeAll(const TakeSlice& take) {
+  // Nothing, not even a tensor without bytes, is taken of a version that does not come.
+  if (plan_.wanted().empty()) {
+    if (!call_->Wait(left()) || !call_->done.status.ok()) return absl::OkStatus();
+    if (call_->done.outcome != UpdateOutcome::kMoved) return absl::OkStatus();
+  } else if (Await() == nullptr) {
+    return absl::OkStatus();
+  }
+  // Slices come in the order of segments, and every wanted segment has one: the ring's next is this
+  // slice's or the one before.
+  while (const std::optional<ReceivePlan::Slice> slice = plan_.Next()) {
+    const char* segment = nullptr;
+    if (slice->bytes > 0) {
+      if (ring_->next() < slice->segment) ring_->HandOn();
+      segment = Await();
+      if (segment == nullptr) return absl::OkStatus();
+    }
+    TH_RETURN_IF_ERROR(TakeOne(*slice, segment, take));
+  }
+  ring_->HandOn();
+  took_all_ = true;
+  return absl::OkStatus();
+}
+
+std::string StreamReader::Taken() const {
+  if (slices_ == 0) return "nothing was taken yet";
+  return absl::StrCat(tensors_, " of ", plan_.tensors(), " tensors (", bytes_,
+                      " bytes) were taken, the last one ", layout_->tensors()[last_.tensor].name,
+                      " up to byte ", last_.offset + last_.bytes);
+}
+
+absl::StatusOr<ReceiveResult> StreamReader::Result() {
+  if (!call_->Wait(left())) {
+    return absl::InternalError(absl::StrCat("the receive did not end in its time; ", Taken()));
+  }
+  const OperationDone& done = call_->done;
+  if (!done.status.ok()) {
+    return absl::Status(done.status.code(), absl::StrCat(done.status.message(), "; ", Taken()));
+  }
+  const FillStatus& fill = call_->fill;
+  ReceiveResult result{.outcome = done.outcome,
+                       .reason = done.not_available,
+                       .version = done.version,
+                       .tensors = tensors_,
+                       .slices = slices_,
+                       .bytes = bytes_,
+                       .bytes_received = fill.bytes_held,
+                       .ring_bytes = plan_.ring_bytes(),
+                       .peak_extra_bytes = fill.peak_extra_bytes,
+                       .reroutes = fill.reroutes,
+                       .reread_bytes = fill.reread_bytes,
+                       .corrupt_segments = fill.corrupt_segments};
+  if (result.received() && !took_all_) {
+    return absl::InternalError(
+        absl::StrCat("a segment of a complete receive is missing; ", Taken()));
+  }
+  std::set<std::string> sources;
+  for (const FillSourceReport& source : fill.sources) {
+    if (source.bytes > 0) sources.insert(source.name.ToString());
+  }
+  result.sources.assign(sources.begin(), sources.end());
+  return result;
+}
+
+absl::StatusOr<ReceiveResult> StreamReader::Run(Membership& membership, LocalBuffer& buffer,
+                                                VersionSelector version, const TakeSlice& take) {
+  TH_RETURN_IF_ERROR(StartUpdate(membership, buffer, std::move(version)));
+  TH_RETURN_IF_ERROR(TakeAll(take));
+  return Result();
+}
+
+}  // namespace
+
+absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOptions options,
+                                              const TakeSlice& take) {
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  Membership& membership = *impl_->membership;
+  TH_RETURN_IF_ERROR(membership.CanWait());
+  TH_RETURN_IF_ERROR(Validate(options, take));
+  const absl::Time deadline = MonotonicNow() + options.timeout;
+  TH_ASSIGN_OR_RETURN(const auto controller,
+                      Controller::Connect({.server = impl_->server,
+                                           .run = membership.key().run,
+                                           .model = membership.key().model,
+                                           .connect_timeout = TimeForAnswer(deadline)}));
+  const LookUp look_up{*controller, membership.key(), deadline};
+  TH_ASSIGN_OR_RETURN(const auto shard, FindShard(look_up, version, options));
+  if (const auto* reason = std::get_if<NotAvailableReason>(&shard)) {
+    return ReceiveResult{.outcome = UpdateOutcome::kNotAvailable, .reason = *reason};
+  }
+  TH_ASSIGN_OR_RETURN(ShardLayout found,
+                      controller->GetLayout(std::get<Digest>(shard), look_up.left()));
+  const auto layout = std::make_shared<const ShardLayout>(std::move(found));
+  TH_ASSIGN_OR_RETURN(ReceivePlan plan,
+                      ReceivePlan::Make(layout, options.tensors, options.limit_bytes));
+  TH_ASSIGN_OR_RETURN(const std::shared_ptr<SegmentRing> ring, MakeRing(layout, plan));
+  TH_ASSIGN_OR_RETURN(const std::shared_ptr<LocalBuffer> buffer,
+                      membership.RegisterStream(options.form, layout, ring));
+  const absl::Cleanup unregister = [&] { membership.Unregister(*buffer); };
+  StreamReader reader(std::move(plan), layout, ring, deadline);
+  return reader.Run(membership, *buffer, std::move(version), take);
+}
+
+}  // namespace th

@@ -1,0 +1,54 @@
+#include "th/protocol/cost.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace th {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(AddReceivedTest, EachKindIsKeptOnce) {
+  std::vector<ReceivedBytes> all;
+  AddReceived({"tcp", Distance::kSameRack, true, 10}, all);
+  AddReceived({"tcp", Distance::kSameRack, false, 5}, all);
+  AddReceived({"tcp", Distance::kSameRack, true, 7}, all);
+  EXPECT_THAT(all, ElementsAre(ReceivedBytes{"tcp", Distance::kSameRack, true, 17},
+                               ReceivedBytes{"tcp", Distance::kSameRack, false, 5}));
+}
+
+TEST(AddReceivedTest, InventedTransportsCostNoMoreThanTheLimitAndLoseNoByte) {
+  std::vector<ReceivedBytes> all;
+  for (int i = 0; i < 1000; ++i) {
+    AddReceived({absl::StrCat("t", i), static_cast<Distance>(i % 6), i % 2 == 0, 1}, all);
+  }
+  EXPECT_LE(all.size(), kMaxReceivedKinds);
+  uint64_t bytes = 0;
+  for (const ReceivedBytes& received : all) bytes += received.bytes;
+  EXPECT_EQ(bytes, 1000u);
+}
+
+TEST(ModelTotalsTest, SumsOverCausesAndKinds) {
+  ModelTotals totals;
+  totals.stall[static_cast<size_t>(StallPhase::kVerify)] = absl::Seconds(2);
+  totals.stall[static_cast<size_t>(StallPhase::kDrain)] = absl::Seconds(1);
+  totals.fill.received = {{"tcp", Distance::kSameHost, true, 3},
+                          {"tcp", Distance::kSameSite, true, 4}};
+  EXPECT_EQ(totals.stall_of_all(), absl::Seconds(3));
+  EXPECT_EQ(totals.stall_of(StallPhase::kVerify), absl::Seconds(2));
+  EXPECT_EQ(totals.bytes_received(), 7u);
+}
+
+TEST(StallPhaseTest, EachHasAName) {
+  for (size_t phase = 0; phase < kStallPhases; ++phase) {
+    EXPECT_NE(StallPhaseName(static_cast<StallPhase>(phase)), "unknown");
+  }
+  EXPECT_EQ(StallPhaseName(static_cast<StallPhase>(kStallPhases)), "unknown");
+}
+
+}  // namespace
+}  // namespace th

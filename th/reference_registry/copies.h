@@ -1,0 +1,19 @@
+// When copies in host memory may go: offload buffers are released once another replica stays, or
+// nothing retains their version; those that seed a site once the site needs them no more either.
+#ifndef TH_REFERENCE_REGISTRY_COPIES_H_
+#define TH_REFERENCE_REGISTRY_COPIES_H_
+
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th::registry {
+
+// Releases copies of the model that nothing needs any more. At the end of a turn that changed who
+// stays, what is retained or what a site has.
+void ReviewOffloads(Turn& turn, Model& model);
+// Says it again to a rank that may not have heard it.
+void RepeatRelease(Turn& turn, const Buffer& buffer);
+
+}  // namespace th::registry
+
+#endif  // TH_REFERENCE_REGISTRY_COPIES_H_

@@ -1,0 +1,152 @@
+#include "th/reference_registry/costs.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+
+namespace th::registry {
+namespace {
+
+// Never wraps: a sum of absurd claims is an absurd claim.
+uint64_t SaturatingSum(uint64_t a, uint64_t b) {
+  const uint64_t most = std::numeric_limits<uint64_t>::max();
+  return b > most - a ? most : a + b;
+}
+
+uint64_t AtMost(uint64_t shard_bytes, uint64_t times) {
+  return std::max<uint64_t>(shard_bytes, 1) * times;
+}
+
+absl::Status CheckSeconds(const RankCost& cost, absl::Duration longest) {
+  absl::Duration sum;
+  for (const absl::Duration phase : {cost.resolve, cost.queue, cost.transfer, cost.verify}) {
+    if (phase < absl::ZeroDuration()) return absl::InvalidArgumentError("a negative stall");
+    sum += phase;
+  }
+  if (sum <= longest) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a stall of ", absl::FormatDuration(sum), ", longer than operations last"));
+}
+
+absl::Status CheckReceived(const FillCost& cost, uint64_t shard_bytes) {
+  if (cost.received.size() > kMaxReceivedKinds) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(cost.received.size(), " kinds of sources, at most ", kMaxReceivedKinds));
+  }
+  uint64_t bytes = 0;
+  for (const ReceivedBytes& received : cost.received) {
+    if (received.transport.empty() || received.transport.size() > kMaxTransportNameBytes) {
+      return absl::InvalidArgumentError(
+          "bytes over a transport without a name, or with a long one");
+    }
+    bytes = SaturatingSum(bytes, received.bytes);
+  }
+  const bool good = shard_bytes <= std::numeric_limits<uint64_t>::max() / kMaxShardsReread &&
+                    bytes <= AtMost(shard_bytes, kMaxShardsReceived) &&
+                    cost.rerouted_bytes <= bytes &&
+                    cost.reread_bytes <= AtMost(shard_bytes, kMaxShardsReread) &&
+                    cost.reroutes <= kMaxReroutesClaimed;
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      bytes, " bytes received, ", cost.rerouted_bytes, " of them re-routed, ", cost.reread_bytes,
+      " read again and ", cost.reroutes, " re-routes for a shard of ", shard_bytes, " bytes"));
+}
+
+absl::Duration& StallOf(ModelTotals& totals, StallPhase cause) {
+  return totals.stall[static_cast<size_t>(cause)];
+}
+
+void AddUpdate(const RankCost& cost, ModelTotals& totals, Participant& participant) {
+  StallOf(totals, StallPhase::kResolve) += cost.resolve;
+  StallOf(totals, StallPhase::kQueue) += cost.queue;
+  StallOf(totals, StallPhase::kTransfer) += cost.transfer;
+  StallOf(totals, StallPhase::kVerify) += cost.verify;
+  totals.fill.rerouted_bytes += cost.fill.rerouted_bytes;
+  totals.fill.reread_bytes += cost.fill.reread_bytes;
+  totals.fill.reroutes += cost.fill.reroutes;
+  for (const ReceivedBytes& received : cost.fill.received) {
+    AddReceived(received, totals.fill.received);
+    (received.publisher ? participant.from_publisher_bytes : participant.from_relays_bytes) +=
+        received.bytes;
+  }
+}
+
+// Of the distinct shards that the group holds.
+uint64_t VersionBytes(const Replica& replica) {
+  absl::flat_hash_set<const Shard*> seen;
+  uint64_t bytes = 0;
+  for (const auto& [rank, buffer] : replica.buffers) {
+    if (buffer->shard != nullptr && seen.insert(buffer->shard).second) bytes += buffer->bytes;
+  }
+  return bytes;
+}
+
+void CountFailureKind(OperationKind kind, const absl::Status& status, ModelTotals& totals) {
+  const auto raw = static_cast<uint8_t>(kind);
+  auto found = std::find_if(totals.failures.begin(), totals.failures.end(),
+                            [&](const FailureCount& failure) {
+                              return failure.kind == raw && failure.code == status.raw_code();
+                            });
+  if (found != totals.failures.end()) {
+    ++found->count;
+  } else if (totals.failures.size() < kMaxFailureKinds) {
+    totals.failures.push_back({.kind = raw, .code = status.raw_code(), .count = 1});
+  }
+}
+
+}  // namespace
+
+absl::Status CheckCost(const RankCost& cost, uint64_t shard_bytes, absl::Duration longest) {
+  const absl::Status seconds = CheckSeconds(cost, longest);
+  return seconds.ok() ? CheckReceived(cost.fill, shard_bytes) : seconds;
+}
+
+void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
+                   Participant& participant, const RankCost& cost) {
+  Model& model = *buffer.replica->group->model;
+  participant.done_at = turn.now;
+  const absl::Duration longest = turn.state.limits.max_operation_timeout;
+  if (absl::Status good = CheckCost(cost, buffer.bytes, longest); !good.ok()) {
+    ++model.totals.claims_refused;
+    return Note(turn, model.key,
+                {EventKind::kClaimRefused, transaction.event, NameOf(buffer).ToString()},
+                absl::StrCat("it claims ", std::string(good.message())));
+  }
+  if (transaction.kind == OperationKind::kUpdate) {
+    return AddUpdate(cost, model.totals, participant);
+  }
+  ++model.totals.drains;
+  StallOf(model.totals, StallPhase::kDrain) += cost.queue;
+}
+
+void CountMoved(Turn& turn, const Replica& replica, const Transaction& transaction) {
+  ModelTotals& totals = replica.group->model->totals;
+  ++totals.moves;
+  uint64_t from_publisher = 0, from_relays = 0;
+  for (const auto& [rank, participant] : transaction.participants) {
+    StallOf(totals, StallPhase::kApply) += turn.now - participant.done_at;
+    from_publisher += participant.from_publisher_bytes;
+    from_relays += participant.from_relays_bytes;
+  }
+  const auto bytes = static_cast<double>(VersionBytes(replica));
+  if (bytes <= 0) return;
+  totals.copies_published += static_cast<double>(from_publisher) / bytes;
+  totals.copies_relayed += static_cast<double>(from_relays) / bytes;
+}
+
+void CountFailed(Turn& turn, const Replica& replica, const Transaction& transaction,
+                 const absl::Status& status) {
+  ModelTotals& totals = replica.group->model->totals;
+  CountFailureKind(transaction.kind, status, totals);
+  const bool offload = replica.offload && transaction.kind == OperationKind::kUpdate;
+  if (offload) ++totals.offloads_failed;
+  for (const auto& [rank, participant] : transaction.participants) {
+    // Those that were done have told the rest themselves.
+    const absl::Time since = participant.done ? participant.done_at : transaction.started;
+    StallOf(totals, StallPhase::kFailed) += turn.now - since;
+  }
+}
+
+}  // namespace th::registry

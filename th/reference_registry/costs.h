@@ -1,0 +1,37 @@
+// What operations cost, added up a model: what its ranks claim, within what can be, and what the
+// server sees itself. For people alone: nothing is decided by it.
+#ifndef TH_REFERENCE_REGISTRY_COSTS_H_
+#define TH_REFERENCE_REGISTRY_COSTS_H_
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/cost.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+
+namespace th::registry {
+
+// A rank receives its shard once, and again as often as the sources' list of sums was wrong.
+inline constexpr uint64_t kMaxShardsReceived = 16;
+// What it threw away: every source may send it up to a segment in vain.
+inline constexpr uint64_t kMaxShardsReread = 64;
+inline constexpr uint32_t kMaxReroutesClaimed = 1'000'000;
+inline constexpr size_t kMaxTransportNameBytes = 32;
+
+// OK when a rank with `shard_bytes` may have had such a cost in an operation of at most `longest`;
+// INVALID_ARGUMENT naming what is absurd.
+absl::Status CheckCost(const RankCost& cost, uint64_t shard_bytes, absl::Duration longest);
+
+// A rank is done with its part of an update or unpublish. A claim that CheckCost refuses is counted
+// as refused and otherwise left out.
+void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
+                   Participant& participant, const RankCost& cost);
+// The group has moved: what its ranks waited for each other, and the copies that they received.
+void CountMoved(Turn& turn, const Replica& replica, const Transaction& transaction);
+// The operation ends badly: so much time of its ranks was for nothing.
+void CountFailed(Turn& turn, const Replica& replica, const Transaction& transaction,
+                 const absl::Status& status);
+
+}  // namespace th::registry
+
+#endif  // TH_REFERENCE_REGISTRY_COSTS_H_

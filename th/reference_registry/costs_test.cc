@@ -1,0 +1,226 @@
+#include "th/reference_registry/costs.h"
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/reference_registry/registry_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::th::registry::CheckCost;
+using ::th::testing::StatusIs;
+
+constexpr uint64_t kShardBytes = 1000;
+
+RankCost GoodCost() {
+  return {.resolve = absl::Milliseconds(1),
+          .queue = absl::Milliseconds(2),
+          .transfer = absl::Milliseconds(30),
+          .verify = absl::Milliseconds(4),
+          .fill = {.received = {{"tcp", Distance::kSameRack, true, 600},
+                                {"tcp", Distance::kSameHost, false, 400}},
+                   .rerouted_bytes = 400,
+                   .reread_bytes = 70,
+                   .reroutes = 1}};
+}
+
+// ---- what is believed
+
+struct Absurd {
+  std::string name;
+  std::function<void(RankCost&)> change;
+  std::string says;
+};
+
+class AbsurdCostTest : public ::testing::TestWithParam<Absurd> {};
+
+TEST_P(AbsurdCostTest, IsRefusedAndSaysWhy) {
+  RankCost cost = GoodCost();
+  EXPECT_OK(CheckCost(cost, kShardBytes, absl::Hours(1)));
+  GetParam().change(cost);
+  EXPECT_THAT(CheckCost(cost, kShardBytes, absl::Hours(1)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(GetParam().says)));
+}
+
+constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+
+INSTANTIATE_TEST_SUITE_P(
+    Claims, AbsurdCostTest,
+    ::testing::Values(
+        Absurd{"NegativeStall", [](RankCost& c) { c.verify = -absl::Seconds(1); }, "negative"},
+        Absurd{"EndlessStall", [](RankCost& c) { c.queue = absl::InfiniteDuration(); }, "longer"},
+        Absurd{"LongStall", [](RankCost& c) { c.transfer = absl::Minutes(61); }, "longer"},
+        Absurd{"ManyBytes", [](RankCost& c) { c.fill.received[0].bytes = 16'001; }, "16401 bytes"},
+        Absurd{"BytesThatWrap",
+               [](RankCost& c) {
+                 c.fill.received[0].bytes = kMost;
+                 c.fill.received[1].bytes = kMost;
+               },
+               "bytes received"},
+        Absurd{"MoreReroutedThanReceived", [](RankCost& c) { c.fill.rerouted_bytes = 1001; },
+               "1001 of them re-routed"},
+        Absurd{"ManyReread", [](RankCost& c) { c.fill.reread_bytes = 64'001; }, "64001 read again"},
+        Absurd{"ManyReroutes", [](RankCost& c) { c.fill.reroutes = 1'000'001; }, "re-routes"},
+        Absurd{"ManyKinds", [](RankCost& c) { c.fill.received.resize(33, c.fill.received[0]); },
+               "33 kinds"},
+        Absurd{"LongTransport",
+               [](RankCost& c) { c.fill.received[0].transport = std::string(33, 'x'); },
+               "transport"},
+        Absurd{"NoTransport", [](RankCost& c) { c.fill.received[0].transport.clear(); },
+               "transport"}),
+    [](const auto& param) { return param.param.name; });
+
+// ---- what is added up
+
+// One trainer that has published, one rollout that is about to be done.
+class CostsTest : public ::testing::Test {
+ protected:
+  CostsTest() : trainer_(Trainer(hub_, "step-1")), rollout_(Rollout(hub_, "rollout")) {
+    rollout_.Update();
+    rollout_.Ready();
+  }
+  void Done(RankCost cost) { rollout_.Say(RankDone{rollout_.key(), 0, std::move(cost)}); }
+  ModelTotals totals() { return hub_.List().models.at(0).totals; }
+
+  RegistryHarness hub_;
+  TestRank trainer_, rollout_;
+};
+
+TEST_F(CostsTest, AClaimIsAddedUpByCauseAndKind) {
+  const uint64_t bytes = rollout_.layout.bytes();
+  RankCost cost = GoodCost();
+  cost.fill.received = {{"tcp", Distance::kSameRack, true, bytes / 4},
+                        {"tcp", Distance::kSameHost, false, bytes - bytes / 4}};
+  cost.fill.rerouted_bytes = 1;
+  Done(cost);
+  const ModelTotals totals = this->totals();
+  EXPECT_EQ(totals.stall_of(StallPhase::kTransfer), absl::Milliseconds(30));
+  EXPECT_EQ(totals.stall_of_all(), absl::Milliseconds(37));
+  EXPECT_EQ(totals.fill, cost.fill);
+  EXPECT_EQ(totals.moves, 1u);
+  EXPECT_EQ(totals.publishes, 1u);
+  EXPECT_NEAR(totals.copies_published, 0.25, 0.01);
+  EXPECT_NEAR(totals.copies_relayed, 0.75, 0.01);
+}
+
+TEST_F(CostsTest, AnAbsurdClaimIsCountedAsRefusedAndTheUpdateMovesAllTheSame) {
+  RankCost cost = GoodCost();
+  cost.fill.received[0].bytes = kMost;
+  Done(cost);
+  EXPECT_EQ(rollout_.Finished().outcome, UpdateOutcome::kMoved);
+  const ModelTotals totals = this->totals();
+  EXPECT_EQ(totals.claims_refused, 1u);
+  EXPECT_EQ(totals.stall_of_all(), absl::ZeroDuration());
+  EXPECT_EQ(totals.bytes_received(), 0u);
+  EXPECT_THAT(hub_.Log(), HasSubstr("claim refused: it claims"));
+}
+
+TEST_F(CostsTest, ARepeatedClaimCountsOnce) {
+  Done(GoodCost());
+  Done(GoodCost());  // refused: the operation has ended
+  EXPECT_EQ(totals().moves, 1u);
+  EXPECT_EQ(totals().stall_of_all(), absl::Milliseconds(37));
+}
+
+TEST_F(CostsTest, AFailureIsCountedByKindAndCodeWithItsTime) {
+  hub_.Advance(absl::Seconds(2));
+  rollout_.Fail(absl::DataLossError("torn"));
+  const ModelTotals totals = this->totals();
+  EXPECT_THAT(totals.failures,
+              ElementsAre(FailureCount{.kind = static_cast<uint8_t>(OperationKind::kUpdate),
+                                       .code = static_cast<int>(absl::StatusCode::kDataLoss),
+                                       .count = 1}));
+  EXPECT_EQ(totals.stall_of(StallPhase::kFailed), absl::Seconds(2));
+}
+
+TEST_F(CostsTest, ADrainIsCountedWithTheReadersThatItCut) {
+  trainer_.Unpublish();
+  trainer_.Say(RankDone{trainer_.key(), 3, {.queue = absl::Seconds(5)}});
+  EXPECT_EQ(totals().drains, 1u);
+  EXPECT_EQ(totals().readers_cut, 3u);
+  EXPECT_EQ(totals().stall_of(StallPhase::kDrain), absl::Seconds(5));
+  EXPECT_THAT(hub_.Log(), HasSubstr("trainer/0: readers cut: 3 readers"));
+}
+
+TEST_F(CostsTest, AnExpiredLeaseIsCountedAndNoted) {
+  rollout_.Disconnect();
+  hub_.Advance(absl::Seconds(4));
+  trainer_.Say(Heartbeat{});
+  hub_.Advance(absl::Seconds(2));
+  EXPECT_EQ(totals().leases_expired, 1u);
+  EXPECT_THAT(hub_.Log(), HasSubstr("rollout/0: lease expired"));
+}
+
+// ---- one id from the server to every rank, and to sources
+
+TEST_F(CostsTest, AllThatIsSaidOfAnOperationNamesOneEvent) {
+  const EventId event = rollout_.Heard<OperationResolved>().event;
+  EXPECT_EQ(event.epoch(), hub_.epoch());
+  const AssignSources assigned = rollout_.Heard<AssignSources>();
+  EXPECT_EQ(assigned.event, event);
+  ASSERT_EQ(assigned.sources.size(), 1u);
+  EXPECT_EQ(EventOf(assigned.sources[0].capability.claims), event);
+  Done(GoodCost());
+  EXPECT_EQ(rollout_.Finished().event, event);
+  EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("update began: to "), HasSubstr("update moved: "),
+                                HasSubstr(EventSuffix(event))));
+}
+
+TEST_F(CostsTest, ARerouteKeepsTheEvent) {
+  const AssignSources first = rollout_.Heard<AssignSources>();
+  rollout_.assignment = first.assignment;
+  TestRank other = Rollout(hub_, "other");
+  other.Update();
+  other.FillWhole();
+  rollout_.Report(first.sources.at(0), SourceFailure::kStalled, "silent for 0.5 s");
+  const AssignSources second = rollout_.Heard<AssignSources>();
+  EXPECT_EQ(second.event, first.event);
+  EXPECT_GT(second.assignment, first.assignment);
+  EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("rollout/0: source failed: step-1 from trainer/0, which "
+                                          "fell silent: silent for 0.5 s" +
+                                          EventSuffix(first.event)),
+                                HasSubstr("re-routed: fills ")));
+  EXPECT_EQ(totals().sources_failed, 1u);
+}
+
+TEST_F(CostsTest, AnOperationUnderWayIsListedWithItsEvent) {
+  const EventId event = rollout_.Heard<OperationResolved>().event;
+  hub_.Advance(absl::Seconds(1));
+  const Catalog catalog = hub_.List();
+  for (const CatalogReplica& replica : catalog.models.at(0).versions.at(0).replicas) {
+    const bool fills = replica.group == "rollout";
+    EXPECT_EQ(replica.event, fills ? event : EventId()) << replica.group;
+    if (!fills) continue;
+    EXPECT_EQ(replica.operation, OperationKind::kUpdate);
+    EXPECT_EQ(replica.operation_since, absl::Seconds(1));
+  }
+}
+
+TEST_F(CostsTest, FiguresCountVersionsAndReplicasByState) {
+  const std::vector<ModelFigures> figures = hub_.registry().Figures();
+  ASSERT_EQ(figures.size(), 1u);
+  EXPECT_EQ(figures[0].versions, 1u);
+  EXPECT_EQ(figures[0].replicas,
+            (std::map<std::string, uint64_t>{{"filling", 1}, {"idle", 0}, {"published", 1}}));
+  EXPECT_EQ(figures[0].totals, totals());
+}
+
+TEST_F(CostsTest, ARetainedVersionThatIsDroppedIsNoted) {
+  EXPECT_OK(hub_.Command({"k", SetRetention{1}}).status);
+  rollout_.Fail(absl::CancelledError("enough"));
+  trainer_.Unpublish();
+  EXPECT_THAT(hub_.Log(), HasSubstr("trainer: retained version lost: step-1"));
+}
+
+}  // namespace
+}  // namespace th

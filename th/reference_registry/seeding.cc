@@ -1,0 +1,191 @@
+#include "th/reference_registry/seeding.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/container/btree_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/retention.h"
+#include "th/reference_registry/transactions.h"
+#include "tools/mutation/mutation.h"
+
+namespace th::registry {
+namespace {
+
+using ShardKeys = absl::btree_set<ShardKey>;
+
+bool HasAllRanks(const Replica& replica) {
+  return replica.group->members.size() == replica.group->ranks &&
+         replica.buffers.size() == replica.group->ranks;
+}
+
+// The shards that the replica's ranks lack and nobody in the site holds whole.
+ShardKeys LackingIn(const std::string& site, const Replica& replica, const Version& version) {
+  ShardKeys lacking;
+  for (const auto& [rank, buffer] : replica.buffers) {
+    const bool has_it = buffer->content.has_value() && buffer->content->complete &&
+                        buffer->content->version == version.info.sequence;
+    if (has_it) continue;
+    const ShardKey key = ShardKeyOf(*buffer);
+    const auto shard = version.shards.find(key);
+    if (shard != version.shards.end() && !shard->second.sites.contains(site)) lacking.insert(key);
+  }
+  return lacking;
+}
+
+bool PromiseStands(const Turn& turn, const Replica& replica) {
+  return replica.promise.has_value() && turn.now < replica.promise->until && HasAllRanks(replica) &&
+         replica.promise->generation == replica.group->generation;
+}
+
+void EraseShardsOf(const Replica& replica, ShardKeys* keys) {
+  for (const auto& [rank, buffer] : replica.buffers) keys->erase(ShardKeyOf(*buffer));
+}
+
+// Whether others of the site fill all of `lacking`, or a group there (this one too) has promised to
+// copy it.
+bool IsOnItsWay(const Turn& turn, const Replica& replica, const Version& version,
+                const std::string& site, ShardKeys lacking) {
+  const auto found = version.arrivals.find({replica.form, site});
+  if (found == version.arrivals.end()) return false;
+  const Arrival& arrival = found->second;
+  const Replica* promising = FindReplica(turn.state, arrival.promised_by);
+  if (promising != nullptr && PromiseStands(turn, *promising) &&
+      promising->promise->version == version.info.sequence) {
+    EraseShardsOf(*promising, &lacking);
+  }
+  size_t looked_at = 0;
+  for (const ReplicaId id : arrival.filling) {
+    if (lacking.empty() || ++looked_at > kMaxSeedsLookedAt) break;
+    if (id != replica.id) EraseShardsOf(*FindReplica(turn.state, id), &lacking);
+  }
+  return TH_MUTATE(kElectASecondSeed, lacking.empty(), false);
+}
+
+// The version of a replica of seed buffers; zero while that is not known.
+VersionSequence VersionOfSeed(const Replica& seed) {
+  if (seed.phase != ReplicaPhase::kIdle) return seed.version;
+  if (seed.pending.empty()) return VersionSequence();
+  const auto* exact = std::get_if<VersionSequence>(&seed.pending.begin()->second.selector);
+  return exact == nullptr ? VersionSequence() : *exact;
+}
+
+// Whether the group is told to make, or is about to lose, a copy of another version: it asks again
+// when that is over, rather than be refused for lack of room.
+bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
+  if (PromiseStands(turn, replica)) return true;
+  const auto& replicas = replica.group->replicas;
+  return std::any_of(replicas.begin(), replicas.end(), [&](const auto& entry) {
+    const Replica& other = entry.second;
+    if (!other.seed || other.form != replica.form) return false;
+    return other.released || (other.unwanted && !IsLastRetainedCopy(other));
+  });
+}
+
+// Why the group does not copy it but fills its own buffers.
+absl::Status MayCopy(const Replica& replica, const Version& version) {
+  if (!HasAllRanks(replica)) return absl::FailedPreconditionError("some rank is not there");
+  if (replica.copies_unused >= kMaxCopiesUnused) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("it has made ", replica.copies_unused, " copies and moved to none"));
+  }
+  // What it holds may have to be offloaded before it moves to the copy.
+  const Version* held = VersionThatStays(replica);
+  const bool retained = held != nullptr && IsRetained(*held, replica.form);
+  return HasRoomForCopy(replica, version, /*copies=*/retained ? 2 : 1);
+}
+
+void LogSeeding(Turn& turn, const Replica& replica, const Version& version, absl::string_view what,
+                absl::string_view why) {
+  Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
+                         " buffer=", replica.buffer_name, " ", what, " ", version.info.ToString(),
+                         " for its site", why.empty() ? "" : ": ", why));
+}
+
+void End(Turn& turn, Replica& replica, const Transaction& transaction, const Version& version,
+         bool seed_copy) {
+  ++turn.state.counters.updates_not_available;
+  FinishOperation(turn, replica, transaction.number,
+                  {.outcome = UpdateOutcome::kNotAvailable,
+                   .not_available = NotAvailableReason::kSeeding,
+                   .version = version.info,
+                   .seed_copy = seed_copy});
+}
+
+void GivePromise(const Turn& turn, const std::string& site, Replica& replica, Version& version) {
+  ++replica.copies_unused;
+  replica.promise = SeedPromise{.version = version.info.sequence,
+                                .generation = replica.group->generation,
+                                .until = turn.now + kSeedPromiseLasts};
+  version.arrivals[{replica.form, site}].promised_by = replica.id;
+}
+
+bool HasReaders(const Replica& replica) {
+  return std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
+    const Buffer& buffer = *entry.second;
+    return buffer.shard != nullptr && ReaderCount(*buffer.shard, buffer.address) > 0;
+  });
+}
+
+// Whether replicas that are no copies hold all its shards in the site.
+bool IsSettled(const Replica& seed, const std::string& site) {
+  return std::all_of(seed.buffers.begin(), seed.buffers.end(), [&](const auto& entry) {
+    const Shard* shard = entry.second->shard;
+    if (shard == nullptr) return false;
+    const auto share = shard->sites.find(site);
+    return share != shard->sites.end() && share->second.settled > 0;
+  });
+}
+
+}  // namespace
+
+bool EndsForSeeding(Turn& turn, Replica& replica, const Transaction& transaction,
+                    Version& version) {
+  if (transaction.when_seeding == WhenSeeding::kWait || replica.offload) return false;
+  const std::string site = SiteOf(*replica.group);
+  if (site.empty()) return false;
+  const ShardKeys lacking = LackingIn(site, replica, version);
+  if (lacking.empty()) return false;
+  const bool asks_to_copy = transaction.when_seeding == WhenSeeding::kCopy;
+  if (IsOnItsWay(turn, replica, version, site, lacking) ||
+      (asks_to_copy && WaitsForOwnCopy(turn, replica))) {
+    End(turn, replica, transaction, version, /*seed_copy=*/false);
+    return true;
+  }
+  if (!asks_to_copy) return false;
+  if (const absl::Status may = MayCopy(replica, version); !may.ok()) {
+    LogSeeding(turn, replica, version, "fills its own buffers with", may.message());
+    return false;
+  }
+  LogSeeding(turn, replica, version, "copies", "");
+  GivePromise(turn, site, replica, version);
+  End(turn, replica, transaction, version, /*seed_copy=*/true);
+  return true;
+}
+
+void LoseInterestInOthers(Turn& turn, const Replica& replica, VersionSequence version) {
+  const bool asks_for_itself =
+      !replica.offload && !replica.keeps_nothing && replica.staged_for.empty();
+  if (!asks_for_itself || replica.group->model->offloads.empty()) return;
+  for (auto& [name, other] : replica.group->replicas) {
+    if (!other.seed || other.unwanted || other.form != replica.form) continue;
+    const VersionSequence copied = VersionOfSeed(other);
+    if (copied == version || copied == VersionSequence()) continue;
+    other.unwanted = true;
+    turn.to_review.insert(replica.group->model->key);
+  }
+}
+
+bool SeedIsOfUse(const Replica& replica) {
+  if (HasReaders(replica)) return true;
+  if (replica.unwanted) return false;
+  if (replica.phase != ReplicaPhase::kHolding) return true;
+  const Version* version = FindVersion(*replica.group->model, replica.version);
+  if (version == nullptr || version->phase != VersionPhase::kPublished) return false;
+  const std::string site = SiteOf(*replica.group);
+  return !TH_MUTATE(kKeepSeedCopies, IsSettled(replica, site), (static_cast<void>(site), false));
+}
+
+}  // namespace th::registry

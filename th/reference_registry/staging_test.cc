@@ -1,0 +1,172 @@
+// Copies that a group stages beside its buffers: what they count as, and when they are moved in.
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/reference_registry/registry_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::th::testing::StatusIs;
+
+// The copy of a rank that has joined: another buffer on its stream.
+TestRank CopyOf(const TestRank& rank) {
+  TestRank copy = rank;
+  copy.buffer = BufferId(2);
+  copy.buffer_name = "weights.staged";
+  copy.number = OperationNumber();
+  AnnouncedBuffer announced = copy.Announced();
+  announced.staged_for = rank.buffer_name;
+  copy.Say(RegisterBuffer{announced});
+  EXPECT_OK(copy.Heard<BufferRegistered>().status);
+  return copy;
+}
+
+class StagingTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    JoinAndRegister(trainer_);
+    JoinAndRegister(trainer_two_);
+    JoinAndRegister(rollout_);
+    version_ = PublishWhole(trainer_, "step-1");
+  }
+  void StageWhole() {
+    for (TestRank& rank : rollout_) copies_.push_back(CopyOf(rank));
+    for (TestRank& copy : copies_) copy.Update();
+    for (TestRank& copy : copies_) copy.FillWhole();
+    for (TestRank& copy : copies_) ASSERT_EQ(copy.Finished().outcome, UpdateOutcome::kMoved);
+    for (TestRank& copy : copies_) copy.Heard<OperationResolved>();
+  }
+
+  RegistryHarness hub_;
+  std::vector<TestRank> trainer_ = MakeGroup(hub_, "trainer", 2);
+  std::vector<TestRank> trainer_two_ = MakeGroup(hub_, "trainer-2", 2);
+  std::vector<TestRank> rollout_ = MakeGroup(hub_, "rollout", 2);
+  std::vector<TestRank> copies_;
+  VersionInfo version_;
+};
+
+TEST_F(StagingTest, WhatIsStagedBeginsWhenAllRanksHaveCome) {
+  StageWhole();
+  rollout_[0].Update(version_.sequence);
+  EXPECT_TRUE(rollout_[0].HearsNone<OperationResolved>()) << "its buffer stays as it is";
+  rollout_[1].Update(version_.sequence);
+  for (TestRank& rank : rollout_) EXPECT_EQ(rank.Heard<OperationResolved>().version, version_);
+}
+
+TEST_F(StagingTest, ARankThatDoesNotComeIsNamedAndNothingWasTouched) {
+  StageWhole();
+  StartOperation request = rollout_[0].UpdateRequest(version_.sequence);
+  request.timeout = absl::Milliseconds(100);
+  rollout_[0].Start(request);
+  hub_.Advance(absl::Milliseconds(150));
+  EXPECT_TRUE(rollout_[0].HearsNone<OperationResolved>());
+  EXPECT_THAT(
+      rollout_[0].Finished().status,
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("rank rollout/1 has not started it"), Not(HasSubstr("rollout/0")))));
+}
+
+TEST_F(StagingTest, TheReadersOwnCopyIsItsSource) {
+  StageWhole();
+  for (TestRank& rank : rollout_) rank.Update(version_.sequence);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(rollout_[rank].Fill().buffer, copies_[rank].address()) << rank;
+  }
+}
+
+TEST_F(StagingTest, WhatTheBuffersHoldIsNotStaged) {
+  UpdateWhole(rollout_);
+  TestRank copy = CopyOf(rollout_[0]);
+  copy.Update();
+  const OperationFinished finished = copy.Finished();
+  EXPECT_OK(finished.status);
+  EXPECT_EQ(finished.outcome, UpdateOutcome::kAlreadyThere);
+  EXPECT_EQ(finished.version, version_);
+}
+
+TEST_F(StagingTest, ACopyIsListedAsTemporary) {
+  StageWhole();
+  int temporary = 0;
+  for (const CatalogReplica& replica : hub_.List().models[0].versions[0].replicas) {
+    EXPECT_EQ(replica.temporary, replica.buffer_name != "weights") << replica.buffer_name;
+    temporary += replica.temporary;
+  }
+  EXPECT_EQ(temporary, 1);
+}
+
+TEST_F(StagingTest, ACopyDoesNotKeepWhatIsRetained) {
+  ASSERT_OK(hub_.Command({"retain", SetRetention{.keep_latest = 1}}).status);
+  StageWhole();
+  for (TestRank& rank : trainer_) {
+    StartOperation request = rank.UnpublishRequest();
+    request.keep_retained = true;
+    rank.Start(request);
+  }
+  EXPECT_THAT(trainer_[0].Finished().status,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has no room to offload")));
+}
+
+TEST_F(StagingTest, ARankThatIsGoneSinceLeavesTheOthersBuffersUntouched) {
+  StageWhole();
+  rollout_[1].Say(UnregisterBuffer{copies_[1].buffer});
+  StartOperation request = rollout_[0].UpdateRequest(version_.sequence);
+  request.timeout = absl::Milliseconds(100);
+  rollout_[0].Start(request);
+  hub_.Advance(absl::Milliseconds(150));
+  EXPECT_TRUE(rollout_[0].HearsNone<OperationResolved>());
+  EXPECT_THAT(rollout_[0].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST_F(StagingTest, ALateReleaseDoesNotEndTheNextStage) {
+  StageWhole();
+  PublishWhole(trainer_two_, "step-2");
+  copies_[0].Update();
+  copies_[0].Fill();
+  rollout_[1].Say(BufferReset{copies_[1].buffer});
+  EXPECT_TRUE(copies_[0].HearsNone<OperationFinished>());
+  copies_[0].Done();
+  copies_[1].Update();
+  copies_[1].FillWhole();
+  for (TestRank& copy : copies_) EXPECT_EQ(copy.Finished().outcome, UpdateOutcome::kMoved);
+}
+
+TEST_F(StagingTest, ARankThatComesLateHearsTheResult) {
+  UpdateWhole(rollout_);
+  for (TestRank& rank : rollout_) copies_.push_back(CopyOf(rank));
+  copies_[0].Update();
+  EXPECT_EQ(copies_[0].Finished().outcome, UpdateOutcome::kAlreadyThere);
+  PublishWhole(trainer_two_, "step-2");
+  copies_[1].Update();
+  const OperationFinished late = copies_[1].Finished();
+  EXPECT_EQ(late.outcome, UpdateOutcome::kAlreadyThere);
+  EXPECT_EQ(late.version, version_) << "the group's, not the newest";
+}
+
+TEST_F(StagingTest, RanksAgreeOnWhatABufferIs) {
+  CopyOf(rollout_[0]);
+  TestRank other = rollout_[1];
+  other.buffer = BufferId(2);
+  other.buffer_name = "weights.staged";
+  other.Say(RegisterBuffer{other.Announced()});
+  EXPECT_THAT(other.Heard<BufferRegistered>().status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("offloaded or staged copy")));
+}
+
+TEST_F(StagingTest, ASnapshotIsListedAsLongAsItIsPublished) {
+  TestRank alone = Rollout(hub_, "alone");
+  StartOperation request = alone.PublishRequest("step-2");
+  request.snapshot_bytes = 4096;
+  alone.Start(request);
+  ASSERT_OK(alone.Finished().status);
+  EXPECT_EQ(hub_.List().models[0].versions[0].replicas[0].ranks[0].snapshot_bytes, 4096u);
+}
+
+}  // namespace
+}  // namespace th

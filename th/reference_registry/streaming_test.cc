@@ -1,0 +1,136 @@
+// Readers that hand on what they receive: they fill, and are never a source, a copy or a replica.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/reference_registry/registry_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::HasSubstr;
+using ::th::testing::StatusIs;
+
+class StreamingTest : public ::testing::Test {
+ protected:
+  // A rank of a group with one streaming reader.
+  TestRank Streamer(const std::string& group, uint32_t rank = 0, uint32_t ranks = 1) {
+    TestRank streamer(hub_, group, rank, ranks);
+    streamer.buffer_name = "stream-1.1";
+    streamer.keeps_nothing = true;
+    streamer.JoinAndRegister();
+    return streamer;
+  }
+  static void Progress(TestRank& rank, const VersionInfo& version) {
+    FillProgress progress{rank.key(), version.sequence, {}};
+    progress.segments.Add(SegmentIndex(0));
+    rank.Say(progress);
+  }
+
+  RegistryHarness hub_;
+};
+
+TEST_F(StreamingTest, ItIsAssignedASourceAndEndsAsItBegan) {
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank streamer = Streamer("engine");
+  streamer.Update();
+  EXPECT_EQ(streamer.Fill().buffer, trainer.address());
+  streamer.Done();
+  EXPECT_EQ(streamer.Finished().outcome, UpdateOutcome::kMoved);
+  const Catalog catalog = hub_.List();
+  ASSERT_EQ(catalog.models.size(), 1u);
+  ASSERT_EQ(catalog.models[0].versions.size(), 1u);
+  ASSERT_EQ(catalog.models[0].versions[0].replicas.size(), 1u);
+  EXPECT_EQ(catalog.models[0].versions[0].replicas[0].group, "trainer");
+}
+
+TEST_F(StreamingTest, WhileItFillsItIsNobodysSource) {
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank streamer = Streamer("engine");
+  streamer.Update();
+  streamer.Fill();
+  Progress(streamer, streamer.Heard<OperationResolved>().version);
+  TestRank rollout = Rollout(hub_, "rollout");
+  rollout.Update();
+  EXPECT_EQ(rollout.Fill().buffer, trainer.address());
+}
+
+TEST_F(StreamingTest, OneThatIsDoneAndWaitsForItsGroupIsNobodysSource) {
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank first = Streamer("engine", 0, 2);
+  TestRank second = Streamer("engine", 1, 2);
+  first.Update();
+  second.Update();
+  first.FillWhole();
+  TestRank rollout = Rollout(hub_, "rollout");
+  rollout.Update();
+  EXPECT_EQ(rollout.Fill().buffer, trainer.address());
+  EXPECT_TRUE(first.HearsNone<OperationFinished>());
+  second.FillWhole();
+  EXPECT_EQ(first.Finished().outcome, UpdateOutcome::kMoved);
+}
+
+TEST_F(StreamingTest, NobodyWaitsForWhatItHasWhenTheLastHolderGoes) {
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank streamer = Streamer("engine");
+  streamer.Update();
+  streamer.Fill();
+  TestRank rollout = Rollout(hub_, "rollout");
+  rollout.Update();
+  rollout.Fill();
+  trainer.Unpublish();
+  trainer.Done();
+  ASSERT_OK(trainer.Finished().status);
+  hub_.Advance(absl::Seconds(2));  // the grace of a reader whose last source was whole
+  EXPECT_THAT(rollout.Finished().status, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(streamer.Finished().status, StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(StreamingTest, ItsCopyDoesNotCountAsRetained) {
+  ASSERT_OK(hub_.Command({"keep", SetRetention{1, ""}}).status);
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank streamer = Streamer("engine");
+  streamer.Update();
+  streamer.FillWhole();
+  StartOperation unpublish = trainer.UnpublishRequest();
+  unpublish.keep_retained = true;
+  trainer.Start(unpublish);
+  const OperationFinished finished = trainer.Finished();
+  EXPECT_TRUE(finished.offload_first) << finished.status;
+}
+
+TEST_F(StreamingTest, ItCannotPublish) {
+  TestRank streamer = Streamer("engine");
+  streamer.Publish("one");
+  EXPECT_THAT(streamer.Finished().status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("keeps nothing")));
+}
+
+TEST_F(StreamingTest, OneRankCannotKeepWhatAnotherHandsOn) {
+  Streamer("engine", 0, 2);
+  TestRank keeper(hub_, "engine", 1, 2);
+  keeper.buffer_name = "stream-1.1";
+  ASSERT_TRUE(keeper.Join());
+  EXPECT_THAT(keeper.Register(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          HasSubstr("keeps what it receives at one rank")));
+}
+
+TEST_F(StreamingTest, AfterARestartItGoesOnFromTheSameSourceAndFeedsNobody) {
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank streamer = Streamer("engine");
+  streamer.Update();
+  streamer.Fill();
+  const VersionInfo version = streamer.Heard<OperationResolved>().version;
+  hub_.Restart();
+  ASSERT_TRUE(trainer.Resume({trainer.Holding(version, /*publisher=*/true, "one")}));
+  ASSERT_TRUE(streamer.Resume({streamer.Filling(version, {trainer.address()})}));
+  hub_.Advance(RegistryLimits().recovery_window);
+  TestRank rollout = Rollout(hub_, "rollout");
+  rollout.Update();
+  EXPECT_EQ(rollout.Fill().buffer, trainer.address());
+}
+
+}  // namespace
+}  // namespace th

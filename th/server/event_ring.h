@@ -1,0 +1,62 @@
+// What happened of late, for people: a bounded memory that forgets the oldest first.
+//
+//   EventRing ring(/*capacity=*/4096);
+//   ring.Add(event, now);                                    // as the registry notes it
+//   RecentEvents answer = ring.Find({.after = last_seen}, now);
+//
+// Pure; not thread-safe: the registry's loop owns it.
+#ifndef TH_SERVER_EVENT_RING_H_
+#define TH_SERVER_EVENT_RING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "absl/time/time.h"
+#include "th/protocol/event.h"
+#include "th/reference_registry/registry_types.h"
+
+namespace th {
+
+// Some hours of a quiet fleet, some seconds of a storm; 2 MiB with texts of middling length.
+inline constexpr size_t kMaxRecentEvents = 4096;
+// Of one text; the rest is cut, so that the ring never takes more than kMaxRecentEvents times this.
+inline constexpr size_t kMaxEventTextBytes = 1024;
+
+// Which events: empty fields stand for all.
+struct EventFilter {
+  std::string run;
+  std::string model;
+  EventId id;
+  uint64_t after = 0;  // the number of the last that is known already
+  size_t limit = kMaxEventsOfAnswer;
+};
+
+class EventRing {
+ public:
+  explicit EventRing(size_t capacity = kMaxRecentEvents) : capacity_(capacity) {}
+
+  // What has no kind is for the log alone and not kept.
+  void Add(const RegistryEvent& event, absl::Time now);
+
+  // The oldest first. Where more match than the limit: with `after` the oldest of them, so that the
+  // caller can ask on; without, the newest. `epoch` is the caller's to fill in.
+  RecentEvents Find(const EventFilter& filter, absl::Time now) const;
+
+  size_t size() const { return events_.size(); }
+
+ private:
+  struct Entry {
+    RecentEvent event;  // its age is meaningless
+    absl::Time at;
+  };
+
+  const size_t capacity_;
+  uint64_t last_number_ = 0;
+  std::deque<Entry> events_;  // by number, without gaps
+};
+
+}  // namespace th
+
+#endif  // TH_SERVER_EVENT_RING_H_

@@ -1,0 +1,22 @@
+// Costs of updates and their sums, to and from protobuf. See wire.h for the rules.
+//
+// What a worker sends may be absurd within its types: the registry judges that (costs.h there).
+#ifndef TH_WIRE_COST_H_
+#define TH_WIRE_COST_H_
+
+#include "absl/status/statusor.h"
+#include "th/proto/tensorhub.pb.h"
+#include "th/protocol/cost.h"
+#include "th/wire/values.h"
+
+namespace th {
+
+pb::RankCost ToProto(const RankCost& cost);
+absl::StatusOr<RankCost> FromProto(const pb::RankCost& in);
+
+pb::CatalogTotals ToProto(const ModelTotals& totals);
+absl::StatusOr<ModelTotals> FromProto(const pb::CatalogTotals& in);
+
+}  // namespace th
+
+#endif  // TH_WIRE_COST_H_
