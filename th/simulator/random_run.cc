@@ -24,6 +24,8 @@ constexpr absl::Duration kUsualSealing = absl::Milliseconds(30);
 constexpr absl::Duration kSlowSealing = absl::Milliseconds(900);
 // Of a worker that says what is not so.
 constexpr absl::Duration kBetweenFalseMessages = absl::Milliseconds(60);
+// Once all is healed, until the last of them has arrived.
+constexpr absl::Duration kLastFalseMessage = absl::Milliseconds(120);
 // From a cut to what happens behind it, and how long the server is away then.
 constexpr absl::Duration kAfterCut = absl::Milliseconds(20);
 constexpr absl::Duration kServerAwayBehindCut = absl::Milliseconds(100);
@@ -77,6 +79,7 @@ class RandomRun {
   MemoryWatch memory_watch_{&cluster_};
   SimulatedTrainer* trainer_ = nullptr;
   SimulatedGroup* twin_ = nullptr;  // null: there is none
+  bool healed_ = false;
   VersionSequence newest_when_healed_;
   RandomRunResult result_;
 };
@@ -291,7 +294,7 @@ void RandomRun::RestartServer(absl::Duration away) {
 
 void RandomRun::Babble(SimulatedWorker* worker, uint64_t messages) {
   if (!worker->alive()) return;
-  if (messages == 0) return worker->Kill();
+  if (messages == 0 || healed_) return worker->Kill();
   worker->SayFalsely(DrawFalseMessage(&random_, *worker));
   cluster_.Post(kBetweenFalseMessages, [this, worker, messages] { Babble(worker, messages - 1); });
 }
@@ -323,6 +326,7 @@ void RandomRun::LookAtMemory() {
 }
 
 void RandomRun::HealEverything() {
+  healed_ = true;
   for (uint32_t host = 0; host < hosts_; ++host) {
     cluster_.HealHost(absl::StrCat("h", host));
     cluster_.SlowHost(absl::StrCat("h", host), 1);
@@ -359,6 +363,7 @@ void RandomRun::LetTwinRest() {
 
 void RandomRun::CheckRecovery() {
   LetTwinRest();
+  cluster_.Run(kLastFalseMessage);  // it could publish what nobody holds, above what is kept
   trainer_->KeepPublished();
   for (const auto& group : groups_) {
     if (group->ranks().front()->spec().offload_limit_bytes < kOffloadLimitBytes) {

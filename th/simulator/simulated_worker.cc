@@ -209,6 +209,7 @@ void SimulatedWorker::BreakStream() {
 void SimulatedWorker::SayFalsely(WorkerMessage message) {
   if (!alive() || !stream_.has_value()) return;
   cluster_->Trace([&] { return absl::StrCat(Name(), ": says what is not so: ", message.index()); });
+  says_falsely_ = true;
   cluster_->judge().SaysFalsely(spec_.name.group, group_generation_);
   cluster_->server().Send(this, *stream_, std::move(message));
 }
@@ -247,6 +248,8 @@ void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
   } else if (auto* changed = std::get_if<GroupChanged>(&message)) {
     group_generation_ = changed->group_generation.value;
   }
+  // What it has said may be answered in a later generation.
+  if (says_falsely_) cluster_->judge().SaysFalsely(spec_.name.group, group_generation_);
 }
 
 void SimulatedWorker::JudgeMessage(const ServerMessage& message) {

@@ -210,6 +210,7 @@ class SimulatedWorker : public SimulatedProcess {
   BufferGeneration unpublished_under_;
   std::optional<OperationFinished> last_result_;
   OperationKey newest_operation_;
+  bool says_falsely_ = false;  // has begun to; until its end
   uint64_t calls_ = 0;
   uint64_t pending_calls_ = 0;
   bool published_falsely_ = false;  // what it holds; until a fill
