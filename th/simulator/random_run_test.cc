@@ -1,5 +1,6 @@
 #include "th/simulator/random_run.h"
 
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,11 @@ class Coverage : public ::testing::Environment {
     for (uint64_t seed = 0; seed < kMaxFurtherSeeds && !Missing().empty(); ++seed) {
       Add(RunAtRandom({.seed = kFirstFurtherSeed + seed}));
     }
+    std::cout << seeds_ << " seeds took " << coverage_.Summary() << "\n";
     EXPECT_THAT(Missing(), IsEmpty()) << seeds_ << " seeds: " << coverage_.Summary();
+    for (TransitionTable table : kTransitionTables) {
+      EXPECT_THAT(coverage_.TakenAgainstTheTable(table), IsEmpty());
+    }
   }
 
  private:

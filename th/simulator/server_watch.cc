@@ -38,10 +38,15 @@ void ServerWatch::Tell(const SimulatedWorker& to, Lineage lineage) {
   told = std::max(told, lineage);
 }
 
-void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& message) {
-  if (const auto* failed = std::get_if<SourceFailed>(&message)) {
+void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& message,
+                        bool source_failed) {
+  const bool announces = std::holds_alternative<JoinRequest>(message) ||
+                         std::holds_alternative<RegisterBuffer>(message);
+  if (announces) {  // its fill may begin anew
+    std::erase_if(failed_at_, [&](const auto& entry) { return entry.first.first.first == &from; });
+  } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
     const auto given = assigned_.find({&from, failed->source});
-    if (given == assigned_.end()) return;
+    if (!source_failed || given == assigned_.end()) return;
     failed_at_[{{&from, failed->key}, {failed->source, given->second}}] = cluster_->now();
   } else if (const auto* sealed = std::get_if<ShardSealed>(&message)) {
     claimed_.try_emplace({{from.session().worker(), sealed->buffer}, sealed->version},

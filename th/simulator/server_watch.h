@@ -30,8 +30,10 @@ class ServerWatch {
   explicit ServerWatch(Cluster* cluster) : cluster_(cluster) {}  // outlives it
 
   void Began();  // a reign
-  // In the order in which the server hears and says it.
-  void Heard(const SimulatedWorker& from, const WorkerMessage& message);
+  // In the order in which the server hears and says it. `source_failed`: the message says that a
+  // source failed, and the server believes it; a report of an assignment that it has replaced since
+  // is refused.
+  void Heard(const SimulatedWorker& from, const WorkerMessage& message, bool source_failed);
   void Said(const SimulatedWorker& to, const ServerMessage& message, const Registry& registry,
             const DurableState& durable);
 

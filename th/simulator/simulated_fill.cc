@@ -237,7 +237,10 @@ void SimulatedFill::JudgeAccepted(const Source& source, const SentSegment& segme
 }
 
 void SimulatedFill::HandleAlive(TransferId transfer) {
-  if (Source* source = FindOpen(transfer)) core_.HandleAlive(source->index, worker_->now());
+  Source* source = FindOpen(transfer);
+  if (source == nullptr) return;
+  source->alive_at = worker_->now();
+  core_.HandleAlive(source->index, worker_->now());
 }
 
 void SimulatedFill::HandleClosed(TransferId transfer, const std::string& why) {
@@ -329,6 +332,10 @@ void SimulatedFill::ReportLost() {
       PumpAll();
       continue;
     }
+    const absl::Duration patience = worker_->cluster().spec().replicator.silence;
+    worker_->cluster().judge().Expect(lost.corrupt || now - source.alive_at >= patience,
+                                      "gives up a source that has just said that it is there",
+                                      worker_->Name());
     Fail(source, lost.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled,
          lost.corrupt
              ? "sent bytes that do not match their sums"

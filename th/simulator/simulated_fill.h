@@ -101,7 +101,8 @@ class SimulatedFill {
     bool open = true;
     bool admitted = false;
     bool let_go = false;  // for the sources of a newer assignment: what is on its way still counts
-    uint64_t asked = 0, answered = 0;  // segments
+    uint64_t asked = 0, answered = 0;            // segments
+    absl::Time alive_at = absl::InfinitePast();  // its latest keep-alive
   };
 
   Source* FindOpen(TransferId transfer);

@@ -120,17 +120,24 @@ void SimulatedServer::Send(SimulatedWorker* worker, ConnectionId connection,
                            WorkerMessage message) {
   const auto stream = streams_.find(connection);
   if (stream == streams_.end()) return;
-  cluster_->Carry(
-      *worker, this, &stream->second.up, [this, connection, message = std::move(message)] {
-        const auto from = streams_.find(connection);
-        if (from == streams_.end()) return;
-        watch_.Heard(*from->second.worker, message);
-        RunRegistry([&](Registry& registry) {
-          return observer_.Watch(
-              registry, [worker = from->second.worker] { return RankOf(*worker); }, message,
-              [&] { return registry.HandleMessage(connection, message, now()); });
-        });
-      });
+  cluster_->Carry(*worker, this, &stream->second.up,
+                  [this, connection, message = std::move(message)] {
+                    const auto from = streams_.find(connection);
+                    if (from == streams_.end()) return;
+                    RunRegistry([&](Registry& registry) {
+                      return Hear(registry, *from->second.worker, message, connection);
+                    });
+                  });
+}
+
+RegistryEffects SimulatedServer::Hear(Registry& registry, const SimulatedWorker& from,
+                                      const WorkerMessage& message, ConnectionId connection) {
+  const uint64_t failed = registry.counters().sources_failed;
+  RegistryEffects effects = observer_.Watch(
+      registry, [&from] { return RankOf(from); }, message,
+      [&] { return registry.HandleMessage(connection, message, now()); });
+  watch_.Heard(from, message, registry.counters().sources_failed > failed);
+  return effects;
 }
 
 // ---- the registry

@@ -44,6 +44,9 @@ class SimulatedServer : public SimulatedProcess {
 
  private:
   void RunRegistry(const std::function<RegistryEffects(Registry&)>& event);
+  // What the registry makes of `message`, watched.
+  RegistryEffects Hear(Registry& registry, const SimulatedWorker& from,
+                       const WorkerMessage& message, ConnectionId connection);
   void CarryOut(RegistryEffects effects);
   void HandleWake() override;
 

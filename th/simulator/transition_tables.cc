@@ -185,8 +185,6 @@ constexpr char kBefore[] = "the server says so before an operation is resolved, 
 constexpr char kAtOnce[] = "the simulated driver stops a fill at once";
 constexpr char kWithRoot[] = "a fill is complete only with the root";
 constexpr char kNothingYet[] = "nothing is received before the first write";
-constexpr char kEndsFirst[] =
-    "the server ends what has begun before it says that the group has changed";
 
 // clang-format off
 constexpr Impossible kImpossible[] = {
@@ -216,15 +214,12 @@ constexpr Impossible kImpossible[] = {
     {"update filling, not written | OperationFinished, not available", kBefore},
     {"update filling, not written | OperationFinished, offload first", kBefore},
     {"update filling, not written | OperationFinished, offload first, an error", kBefore},
-    {"update filling, not written | GroupChanged", kEndsFirst},
-    {"update filling, not written | progress", kNothingYet},
     {"update filling, not written | a source is suspected", kNothingYet},
     {"update filling, not written | the fill fails", kNothingYet},
     {"update filling, written | OperationResolved, another", kOnce},
     {"update filling, written | OperationFinished, not available", kBefore},
     {"update filling, written | OperationFinished, offload first", kBefore},
     {"update filling, written | OperationFinished, offload first, an error", kBefore},
-    {"update filling, written | GroupChanged", kEndsFirst},
     {"update shard done | OperationResolved, another", kOnce},
     {"update shard done | RootKnown", kWithRoot},
     {"update shard done | OperationFinished, not available", kBefore},
@@ -243,6 +238,7 @@ constexpr absl::string_view kRare[] = {
     "publish asked | GroupChanged",
     "unpublish asked | OperationFinished, OK",
     "unpublish asked | GroupChanged",
+    "unpublish copying | PublicationRefused",
     "unpublish copying | GroupChanged",
     "unpublish draining | GroupChanged",
     "unpublish drained | GroupChanged",
@@ -256,6 +252,8 @@ constexpr absl::string_view kRare[] = {
     "update draining | GroupChanged",
     "update draining | sealed",
     "update filling, not written | OperationFinished, OK",
+    "update filling, not written | GroupChanged",
+    "update filling, written | GroupChanged",
     "update shard done | GroupChanged",
     "publish by every rank | draining",
     "ready to fill | publishing",
