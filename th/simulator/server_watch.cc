@@ -29,6 +29,7 @@ bool WasWithdrawn(const DurableState& durable, const ModelKey& key, const Versio
 void ServerWatch::Began() {
   failed_at_.clear();
   assigned_.clear();
+  resumed_.clear();
   roots_.clear();
   claimed_.clear();
 }
@@ -44,6 +45,7 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
                          std::holds_alternative<RegisterBuffer>(message);
   if (announces) {  // its fill may begin anew
     std::erase_if(failed_at_, [&](const auto& entry) { return entry.first.first.first == &from; });
+    if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
     const auto given = assigned_.find({&from, failed->source});
     if (!source_failed || given == assigned_.end()) return;
@@ -51,6 +53,14 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   } else if (const auto* sealed = std::get_if<ShardSealed>(&message)) {
     claimed_.try_emplace({{from.session().worker(), sealed->buffer}, sealed->version},
                          sealed->root);
+  }
+}
+
+// From whom it has pulled since before it joined.
+void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& join) {
+  for (const AnnouncedBuffer& announced : join.buffers) {
+    if (!announced.held.has_value()) continue;
+    for (const BufferAddress& source : announced.held->sources) resumed_.insert({&from, source});
   }
 }
 
@@ -83,7 +93,8 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
     const std::string what = absl::StrCat(to.Name(), " is given ", worker->Name());
     // Who pulls from it already may end there.
     const auto before = assigned_.find({&to, source.buffer});
-    const bool pulls = before != assigned_.end() && before->second == source.generation;
+    const bool pulls = resumed_.contains({&to, source.buffer}) ||
+                       (before != assigned_.end() && before->second == source.generation);
     if (of_callers && !pulls && phase == "draining") {
       cluster_->judge().Violated(absl::StrCat(what, ", which drains"));
     }

@@ -11,6 +11,7 @@
 #define TH_SIMULATOR_SERVER_WATCH_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -38,6 +39,7 @@ class ServerWatch {
             const DurableState& durable);
 
  private:
+  void NoteSources(const SimulatedWorker& from, const JoinRequest& join);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned,
                     const Registry& registry);
   void JudgeVersion(const SimulatedWorker& to, const VersionInfo& version,
@@ -52,6 +54,8 @@ class ServerWatch {
   std::map<Failure, absl::Time> failed_at_;
   // Which generation a reader was told of, of each source.
   std::map<std::pair<const SimulatedWorker*, BufferAddress>, BufferGeneration> assigned_;
+  // Whom a reader named as its sources when it joined in this reign.
+  std::set<std::pair<const SimulatedWorker*, BufferAddress>> resumed_;
   std::map<std::pair<VersionSequence, Digest>, Digest> roots_;           // by version and layout
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
   std::map<std::string, Lineage> told_;                                  // by group
