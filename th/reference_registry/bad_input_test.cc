@@ -228,6 +228,23 @@ TEST(BadInputTest, WhoSaysThatItIsDoneAndHoldsLessServesNobody) {
   EXPECT_THAT(WhoHoldsWhat(stage.hub), ::testing::HasSubstr("none r idle"));
 }
 
+// Its group has moved to step-2, for it said that it was done; what it truly holds is step-1.
+TEST(BadInputTest, WhoSaysThatItIsDoneAndHoldsAnotherVersionMakesNoHolder) {
+  RegistryHarness hub;
+  std::vector<TestRank> one = MakeGroup(hub, "one", 2), other = MakeGroup(hub, "other", 2);
+  JoinAndRegister(one);
+  JoinAndRegister(other);
+  const VersionInfo first = PublishWhole(one, "step-1");
+  PublishWhole(other, "step-2");
+  std::vector<TestRank> rollout = MakeGroup(hub, "r", 2);
+  JoinAndRegister(rollout);
+  for (TestRank& rank : rollout) rank.Update();
+  for (TestRank& rank : rollout) rank.FillWhole();
+  rollout[0].Say(RegisterBuffer{rollout[0].Holding(first, /*publisher=*/false, "")});
+  EXPECT_OK(hub.registry().CheckInvariants());
+  EXPECT_THAT(WhoHoldsWhat(hub), Not(::testing::HasSubstr("r holding")));
+}
+
 // The token of a membership is what a worker resumes with.
 TEST(BadInputTest, NobodyResumesWithTheTokenOfAnother) {
   Stage stage;

@@ -127,8 +127,6 @@ void SettlePhase(Turn& turn, Buffer& buffer) {
     return SetPhase(turn, replica, ReplicaPhase::kDraining, content.version);
   }
   if (replica.phase == ReplicaPhase::kHolding && replica.version == content.version) {
-    // It said that it was done, and is not.
-    if (!content.complete && !turn.state.adopting) return InvalidateReplica(turn, replica);
     if (content.complete) buffer.content->committed = true;
     return Reindex(turn, buffer);
   }
@@ -157,6 +155,15 @@ void LoseContent(Turn& turn, Buffer& buffer) {
   if (!draining && !filling) InvalidateReplica(turn, *buffer.replica);
 }
 
+// A rank that has less than what its group holds, or another version, said that it was done and was
+// not: nobody holds it.
+void EndFalseHolding(Turn& turn, Buffer& buffer) {
+  Replica& replica = *buffer.replica;
+  const bool has_it = buffer.content->complete && buffer.content->version == replica.version;
+  if (replica.phase != ReplicaPhase::kHolding || has_it || turn.state.adopting) return;
+  InvalidateReplica(turn, replica);
+}
+
 void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   Version& version = EnsureVersion(*buffer.replica->group->model, held.version);
   const bool known = buffer.content.has_value() &&
@@ -177,6 +184,7 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   content.segments = held.complete ? SegmentSet() : held.segments;
   if (held.complete) ClearFill(turn, buffer);  // it was completed while the stream was broken
   SetContent(turn, buffer, version, std::move(content));
+  EndFalseHolding(turn, buffer);
   AdoptEdges(turn, buffer, held.complete ? std::vector<BufferAddress>() : held.sources);
   if (held.root.has_value() && !AgreeOnRoot(turn, buffer, *held.root)) return;
   SealIfNoSums(turn, buffer);

@@ -84,6 +84,9 @@ class Cluster {
   }
   void CutHost(const std::string& host) { fabric_.Cut(host, now()); }
   void HealHost(const std::string& host);
+  bool Connected(const SimulatedProcess& a, const SimulatedProcess& b) const {
+    return fabric_.Connected(a.location(), b.location());
+  }
 
   // ---- time
   absl::Time now() const { return queue_.now(); }

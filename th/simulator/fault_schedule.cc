@@ -16,6 +16,11 @@ bool EndsByItself(FaultKind kind) {
     case FaultKind::kSlowHost:
     case FaultKind::kRestartServer:
     case FaultKind::kStopServer:
+    case FaultKind::kForgeSegment:
+    case FaultKind::kBabble:
+    case FaultKind::kImpostor:
+    case FaultKind::kRestartBehindCut:
+    case FaultKind::kRollBackBehindCut:
       return true;
     default:
       return false;
@@ -54,6 +59,16 @@ absl::string_view FaultKindName(FaultKind kind) {
       return "restart the server";
     case FaultKind::kStopServer:
       return "stop the server";
+    case FaultKind::kForgeSegment:
+      return "forge a segment of worker";
+    case FaultKind::kBabble:
+      return "false messages of worker";
+    case FaultKind::kImpostor:
+      return "an impostor of worker";
+    case FaultKind::kRestartBehindCut:
+      return "restart the server while cut off is host";
+    case FaultKind::kRollBackBehindCut:
+      return "roll back and restart the server while cut off is host";
   }
   return "unknown";
 }

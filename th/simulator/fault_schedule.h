@@ -26,8 +26,16 @@ enum class FaultKind : uint8_t {
   kFlipBit,        // in a segment that a worker sends
   kRestartServer,  // killed, and started after a while
   kStopServer,     // SIGSTOP, for a while
+  // Its own sums agree with the wrong bytes that it sends of one segment, for a while.
+  kForgeSegment,
+  kBabble,            // says to the server what is not so, for a while; then it is killed
+  kImpostor,          // another process claims its rank, for a while
+  kRestartBehindCut,  // the server, while a host is cut off
+  // The controller rolls back and the server restarts while a host is cut off; the trainer, which
+  // nobody tells, is killed later.
+  kRollBackBehindCut,
 };
-inline constexpr int kFaultKinds = 12;
+inline constexpr int kFaultKinds = 17;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {

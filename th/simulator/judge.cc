@@ -36,6 +36,7 @@ void Judge::Published(const VersionLabel& label, const std::string& content,
 
 bool Judge::WasPublished(const VersionLabel& label, int shard, SegmentIndex segment,
                          SegmentSum value) const {
+  if (WasForged(value)) return true;
   const auto contents = contents_.find(label);
   return contents != contents_.end() &&
          std::any_of(contents->second.begin(), contents->second.end(),
@@ -65,6 +66,7 @@ void Judge::Moved(const std::string& who, const VersionInfo& version,
 
 void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
                   const GroupOperation& operation, Epoch epoch, const std::string& what) {
+  if (false_.contains({operation.group, operation.generation})) return;
   Told& first = (*heard)[{operation, epoch}];
   const bool anybody_knows =
       std::any_of(first.heard_by.begin(), first.heard_by.end(),
@@ -83,6 +85,8 @@ void Judge::HeardResolved(const SimulatedProcess* who, const GroupOperation& ope
 
 void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch epoch,
                           const OperationFinished& finished) {
+  // The start of one rank that does not fit its group's operation is refused to that rank alone.
+  if (absl::IsInvalidArgument(finished.status)) return;
   // What an unpublish took away is no part of its result: a new server may not know it.
   const bool unpublish = finished.kind == OperationKind::kUnpublish;
   const VersionSequence version = unpublish ? VersionSequence() : finished.version.sequence;

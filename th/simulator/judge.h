@@ -43,7 +43,11 @@ class Judge {
   // of a shard is the authority, whoever made it.
   void Published(const VersionLabel& label, const std::string& content, const std::string& truly);
   bool WasPublished(const VersionLabel& label, int shard, SegmentIndex segment,
-                    SegmentSum value) const;
+                    SegmentSum value) const;  // or was forged
+  // A source sends these bytes with a sum that agrees: its readers accept them for now, and no
+  // shard is ever complete with them.
+  void Forged(SegmentSum value) { forged_.insert(value); }
+  bool WasForged(SegmentSum value) const { return forged_.contains(value); }
   void Moved(const std::string& who, const VersionInfo& version, const SimulatedBuffer& buffer);
 
   // One version a transaction: every rank of a group hears the same version and the same result of
@@ -63,6 +67,11 @@ class Judge {
                      VersionSequence version);
   void HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch epoch,
                      const OperationFinished& finished);
+  // A rank of the group says to the server what is not so: what is answered about this generation
+  // of the group is no longer compared. Others' answers are.
+  void SaysFalsely(const std::string& group, uint64_t generation) {
+    false_.insert({group, generation});
+  }
   void Unregistered(const SimulatedProcess* who, const std::string& buffer);
 
  private:
@@ -80,6 +89,8 @@ class Judge {
   std::vector<std::string> violations_;
   std::map<VersionLabel, std::set<std::string>> contents_;
   std::set<VersionLabel> lied_about_;
+  std::set<SegmentSum> forged_;
+  std::set<std::pair<std::string, uint64_t>> false_;                 // group and generation
   std::map<std::pair<VersionSequence, int>, std::string> moved_to_;  // by version and shard
   HeardByOperation resolved_, results_, successes_;
 };

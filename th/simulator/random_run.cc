@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "th/simulator/cluster.h"
+#include "th/simulator/false_message.h"
+#include "th/simulator/memory_watch.h"
 #include "th/simulator/simulated_group.h"
 
 namespace th {
@@ -15,6 +17,18 @@ namespace {
 // Of every rank: room for all that a run could retain.
 constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
 constexpr uint64_t kSeedingStream = 0x5eed'0fa5'17e5'0000;
+constexpr absl::Duration kUsualJitter = absl::Milliseconds(3);
+constexpr absl::Duration kSlowJitter = absl::Milliseconds(60);
+constexpr absl::Duration kMemoryLook = absl::Milliseconds(100);
+constexpr absl::Duration kUsualSealing = absl::Milliseconds(30);
+constexpr absl::Duration kSlowSealing = absl::Milliseconds(900);
+// Of a worker that says what is not so.
+constexpr absl::Duration kBetweenFalseMessages = absl::Milliseconds(60);
+// Once all is healed, until the last of them has arrived.
+constexpr absl::Duration kLastFalseMessage = absl::Milliseconds(120);
+// From a cut to what happens behind it, and how long the server is away then.
+constexpr absl::Duration kAfterCut = absl::Milliseconds(20);
+constexpr absl::Duration kServerAwayBehindCut = absl::Milliseconds(100);
 
 // A fleet that fits one seed: a trainer, now and then a second publisher, some rollouts, on a few
 // hosts in one or two sites.
@@ -35,6 +49,12 @@ class RandomRun {
   Location LocationOf(uint64_t host) const;
   void Schedule(const Fault& fault);
   void Happen(const Fault& fault);
+  void CutHostFor(const Fault& fault);
+  void RestartServer(absl::Duration away);
+  void Babble(SimulatedWorker* worker, uint64_t messages);
+  void StartImpostor(const SimulatedWorker& worker, absl::Duration lasting);
+  void RollBackUnheard(const Fault& fault);
+  void LookAtMemory();
   void HealEverything();
   bool LagsBehind(
       const SimulatedGroup& group) const;  // of what was published before all was healed
@@ -56,8 +76,10 @@ class RandomRun {
   uint32_t sites_ = 1, hosts_ = 1;
   bool groups_have_sites_ = false;  // of their own; else their ranks are anywhere
   std::vector<std::unique_ptr<SimulatedGroup>> groups_;
+  MemoryWatch memory_watch_{&cluster_};
   SimulatedTrainer* trainer_ = nullptr;
   SimulatedGroup* twin_ = nullptr;  // null: there is none
+  bool healed_ = false;
   VersionSequence newest_when_healed_;
   RandomRunResult result_;
 };
@@ -77,7 +99,12 @@ ClusterSpec RandomRun::DrawCluster() {
   spec.trace = spec_.trace;
   spec.coverage = &coverage_;
   spec.seed = random_.Next();
-  spec.jitter = random_.Between(absl::ZeroDuration(), absl::Milliseconds(3));
+  // On a slow control path what is said crosses on its way.
+  const absl::Duration most = random_.OneIn(6) ? kSlowJitter : kUsualJitter;
+  spec.jitter = random_.Between(absl::ZeroDuration(), most);
+  // Some sum so slowly that others ask first.
+  spec.sealing_time =
+      random_.Between(absl::Milliseconds(5), random_.OneIn(4) ? kSlowSealing : kUsualSealing);
   spec.segment_count = 4 + random_.Below(28);
   // A shard takes 0.05 to 1 s over an idle link.
   const double bytes = static_cast<double>(spec.segment_count * spec.segment_bytes);
@@ -102,13 +129,14 @@ Location RandomRun::LocationOf(uint64_t host) const {
 std::vector<WorkerSpec> RandomRun::DrawRanks(const std::string& group, uint32_t ranks,
                                              uint32_t shards) {
   std::vector<WorkerSpec> specs;
+  const bool has_room = !random_.OneIn(6);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     WorkerSpec spec;
     spec.name = {group, Rank(rank)};
     spec.ranks = ranks;
     spec.shard = static_cast<int>(rank % shards);
     spec.location = DrawLocation();
-    spec.offload_limit_bytes = kOffloadLimitBytes;
+    spec.offload_limit_bytes = has_room ? kOffloadLimitBytes : 1;
     specs.push_back(std::move(spec));
   }
   if (groups_have_sites_) PlaceInOneSite(&specs);
@@ -221,9 +249,7 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kBreakStream:
       return worker->BreakStream();
     case FaultKind::kCutHost:
-      cluster_.CutHost(HostOf(fault));
-      return cluster_.Post(fault.lasting,
-                           [this, host = HostOf(fault)] { cluster_.HealHost(host); });
+      return CutHostFor(fault);
     case FaultKind::kSlowHost:
       cluster_.SlowHost(HostOf(fault), 0.1);
       return cluster_.Post(fault.lasting,
@@ -231,19 +257,76 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kFlipBit:
       return worker->FlipNext(SegmentIndex(fault.target % cluster_.spec().segment_count));
     case FaultKind::kRestartServer:
-      if (!server->alive()) return;
-      server->Kill();
-      return cluster_.Post(fault.lasting, [server] {
-        if (!server->alive()) server->Start();
-      });
+      return RestartServer(fault.lasting);
     case FaultKind::kStopServer:
       if (!server->alive() || server->stopped()) return;
       server->Stop();
       return cluster_.Post(fault.lasting, [server] { server->Continue(); });
+    case FaultKind::kForgeSegment:
+      return worker->Forge(SegmentIndex(fault.target % cluster_.spec().segment_count),
+                           fault.lasting);
+    case FaultKind::kBabble:
+      return Babble(worker, 1 + static_cast<uint64_t>(fault.lasting / kBetweenFalseMessages));
+    case FaultKind::kImpostor:
+      return StartImpostor(*worker, fault.lasting);
+    case FaultKind::kRestartBehindCut:
+      CutHostFor(fault);
+      return cluster_.Post(kAfterCut, [this] { RestartServer(kServerAwayBehindCut); });
+    case FaultKind::kRollBackBehindCut:
+      CutHostFor(fault);
+      return cluster_.Post(kAfterCut, [this, fault] { RollBackUnheard(fault); });
   }
 }
 
+void RandomRun::CutHostFor(const Fault& fault) {
+  cluster_.CutHost(HostOf(fault));
+  cluster_.Post(fault.lasting, [this, host = HostOf(fault)] { cluster_.HealHost(host); });
+}
+
+void RandomRun::RestartServer(absl::Duration away) {
+  SimulatedServer* const server = &cluster_.server();
+  if (!server->alive()) return;
+  server->Kill();
+  cluster_.Post(away, [server] {
+    if (!server->alive()) server->Start();
+  });
+}
+
+void RandomRun::Babble(SimulatedWorker* worker, uint64_t messages) {
+  if (!worker->alive()) return;
+  if (messages == 0 || healed_) return worker->Kill();
+  worker->SayFalsely(DrawFalseMessage(&random_, *worker));
+  cluster_.Post(kBetweenFalseMessages, [this, worker, messages] { Babble(worker, messages - 1); });
+}
+
+void RandomRun::StartImpostor(const SimulatedWorker& worker, absl::Duration lasting) {
+  SimulatedWorker* const impostor = cluster_.Start(worker.spec());
+  cluster_.Post(lasting, [impostor] { impostor->Kill(); });
+}
+
+void RandomRun::RollBackUnheard(const Fault& fault) {
+  const uint64_t step = trainer_->APublishedStep(fault.target);
+  if (step == 0) return;
+  RunCommand command;
+  command.idempotency_key = absl::StrCat("controller ", fault.ToString());
+  command.command = RollBack{.to = VersionLabel::Parse(absl::StrCat("step-", step)).value()};
+  const CommandFinished finished =
+      cluster_.server().Command(trainer_->ranks().front()->spec().key, command);
+  if (!finished.status.ok()) return;
+  cluster_.Post(fault.lasting, [this, step] {
+    trainer_->WasRolledBackTo(step);
+    for (SimulatedWorker* rank : trainer_->ranks()) rank->Kill();
+  });
+  RestartServer(kServerAwayBehindCut);
+}
+
+void RandomRun::LookAtMemory() {
+  memory_watch_.Look();
+  cluster_.Post(kMemoryLook, [this] { LookAtMemory(); });
+}
+
 void RandomRun::HealEverything() {
+  healed_ = true;
   for (uint32_t host = 0; host < hosts_; ++host) {
     cluster_.HealHost(absl::StrCat("h", host));
     cluster_.SlowHost(absl::StrCat("h", host), 1);
@@ -280,7 +363,13 @@ void RandomRun::LetTwinRest() {
 
 void RandomRun::CheckRecovery() {
   LetTwinRest();
+  cluster_.Run(kLastFalseMessage);  // it could publish what nobody holds, above what is kept
   trainer_->KeepPublished();
+  for (const auto& group : groups_) {
+    if (group->ranks().front()->spec().offload_limit_bytes < kOffloadLimitBytes) {
+      group->DropFromNowOn();
+    }
+  }
   newest_when_healed_ = trainer_->newest();
   if (cluster_.RunUntil([this] { return Recovered(); }, kRecoveryLimit)) return;
   for (const auto& group : groups_) {
@@ -309,6 +398,7 @@ RandomRunResult RandomRun::Run() {
     if (!spec_.without.contains(i)) Schedule(result_.faults[i]);
   }
   for (const auto& group : groups_) group->Begin();
+  LookAtMemory();
   cluster_.Run(kFaultPeriod);
   HealEverything();
   CheckRecovery();

@@ -1,6 +1,8 @@
 #include "th/simulator/random_run.h"
 
+#include <iostream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -26,11 +28,52 @@ std::string HowToSeeIt(const RandomRunSpec& spec, const RandomRunResult& result)
                       absl::StrJoin(FaultsIn(shortest, result), "\n  "));
 }
 
+// Of all the seeds that this process has run. A shard's seeds must take every step that is not
+// rare; should they miss one, further seeds are run, so that only a step that is lost fails.
+class Coverage : public ::testing::Environment {
+ public:
+  void Add(const RandomRunResult& result) {
+    ++seeds_;
+    coverage_.Add(result.coverage);
+  }
+  void TearDown() override {
+    if (seeds_ < kSeedsThatCover) return;
+    for (uint64_t seed = 0; seed < kMaxFurtherSeeds && !Missing().empty(); ++seed) {
+      Add(RunAtRandom({.seed = kFirstFurtherSeed + seed}));
+    }
+    std::cout << seeds_ << " seeds took " << coverage_.Summary() << "\n";
+    EXPECT_THAT(Missing(), IsEmpty()) << seeds_ << " seeds: " << coverage_.Summary();
+    for (TransitionTable table : kTransitionTables) {
+      EXPECT_THAT(coverage_.TakenAgainstTheTable(table), IsEmpty());
+    }
+  }
+
+ private:
+  static constexpr uint64_t kSeedsThatCover = 400;
+  static constexpr uint64_t kFirstFurtherSeed = 100'001, kMaxFurtherSeeds = 1'000;
+  std::vector<std::string> Missing() const {
+    std::vector<std::string> missing;
+    for (TransitionTable table : kTransitionTables) {
+      for (const DrawnTransition& drawn : TransitionsOf(table)) {
+        const bool demanded = drawn.why_not_here.empty() && !drawn.rare;
+        if (demanded && coverage_.times(table, drawn.name) == 0) missing.push_back(drawn.name);
+      }
+    }
+    return missing;
+  }
+
+  uint64_t seeds_ = 0;
+  TransitionCoverage coverage_;
+};
+Coverage* const kCoverage = new Coverage;  // GoogleTest deletes it
+const ::testing::Environment* const kRegistered = ::testing::AddGlobalTestEnvironment(kCoverage);
+
 class SeedsTest : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(SeedsTest, NothingIsEverViolated) {
   for (uint64_t seed = GetParam(); seed < GetParam() + kSeedsPerCase; ++seed) {
     const RandomRunResult result = RunAtRandom({.seed = seed});
+    kCoverage->Add(result);
     EXPECT_THAT(result.violations, IsEmpty()) << HowToSeeIt({.seed = seed}, result);
     EXPECT_GE(result.events, kMinEventsPerRun) << "seed " << seed;
     EXPECT_GE(result.faults_happened, kMinFaults) << "seed " << seed;

@@ -14,6 +14,9 @@ namespace {
 constexpr absl::Duration kLateTick = absl::Milliseconds(100);
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
 constexpr absl::Duration kQuietProgressInterval = absl::Milliseconds(250);
+// A fill that lacks segments and has a source asks for them within this time. Longer than a source
+// that sent a wrong segment is left alone.
+constexpr absl::Duration kMaxAsksNobody = absl::Seconds(3);
 
 PipelineReplicator::Spec CoreSpec(const SimulatedBuffer& buffer, const ClusterSpec& spec,
                                   const StartFill& start) {
@@ -190,6 +193,7 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
   Source* source = FindOpen(transfer);
   if (source == nullptr) return;
   const absl::Time now = worker_->now();
+  ++source->answered;
   if (!core_.BeginSegment(source->index, segment.index)) {
     // One that the tail had asked of two sources comes twice; what is on its way at a switch must
     // not.
@@ -233,7 +237,10 @@ void SimulatedFill::JudgeAccepted(const Source& source, const SentSegment& segme
 }
 
 void SimulatedFill::HandleAlive(TransferId transfer) {
-  if (Source* source = FindOpen(transfer)) core_.HandleAlive(source->index, worker_->now());
+  Source* source = FindOpen(transfer);
+  if (source == nullptr) return;
+  source->alive_at = worker_->now();
+  core_.HandleAlive(source->index, worker_->now());
 }
 
 void SimulatedFill::HandleClosed(TransferId transfer, const std::string& why) {
@@ -256,6 +263,7 @@ void SimulatedFill::SetRoot(const Digest& root) {
 
 void SimulatedFill::Pump(Source& source) {
   while (auto request = core_.PollRequest(source.index, worker_->now())) {
+    source.asked += request->range.end.value - request->range.begin.value;
     worker_->cluster().Carry(*worker_, source.worker, &source.wire,
                              [to = source.worker, transfer = source.transfer,
                               range = request->range] { to->HandlePullAsked(transfer, range); });
@@ -280,14 +288,38 @@ void SimulatedFill::StartTicking() {
 void SimulatedFill::HandleTick() {
   const absl::Time now = worker_->now();
   const absl::Duration late = now - ticked_at_ - kSimulatedFillTick;
-  if (late > kLateTick) core_.HandlePause(late);
+  if (late > kLateTick) {
+    core_.HandlePause(late);
+    asks_nobody_since_ = absl::InfiniteFuture();
+  }
   ticking_ = false;
   ReportLost();
   ReportProgress();
   PumpAll();
+  JudgeAsking();
   const bool any_open = std::any_of(sources_.begin(), sources_.end(),
                                     [](const Source& source) { return source.open; });
   if (any_open && Busy()) StartTicking();
+}
+
+// Bounded waits: a source is not left idle while it could help.
+void SimulatedFill::JudgeAsking() {
+  bool could = false, asks = false;
+  for (const Source& source : sources_) {
+    if (!source.open || !source.admitted) continue;
+    could = true;
+    asks |= source.asked > source.answered;
+  }
+  if (!Busy() || !could || asks) {
+    asks_nobody_since_ = absl::InfiniteFuture();
+    return;
+  }
+  asks_nobody_since_ = std::min(asks_nobody_since_, worker_->now());
+  if (worker_->now() - asks_nobody_since_ < kMaxAsksNobody) return;
+  asks_nobody_since_ = absl::InfiniteFuture();
+  worker_->cluster().judge().Violated(
+      absl::StrCat(worker_->Name(), " lacks segments of ", version_.ToString(), " and has asked ",
+                   "none of its sources for ", absl::FormatDuration(kMaxAsksNobody)));
 }
 
 void SimulatedFill::ReportLost() {
@@ -300,6 +332,10 @@ void SimulatedFill::ReportLost() {
       PumpAll();
       continue;
     }
+    const absl::Duration patience = worker_->cluster().spec().replicator.silence;
+    worker_->cluster().judge().Expect(lost.corrupt || now - source.alive_at >= patience,
+                                      "gives up a source that has just said that it is there",
+                                      worker_->Name());
     Fail(source, lost.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled,
          lost.corrupt
              ? "sent bytes that do not match their sums"

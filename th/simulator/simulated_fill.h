@@ -101,6 +101,8 @@ class SimulatedFill {
     bool open = true;
     bool admitted = false;
     bool let_go = false;  // for the sources of a newer assignment: what is on its way still counts
+    uint64_t asked = 0, answered = 0;            // segments
+    absl::Time alive_at = absl::InfinitePast();  // its latest keep-alive
   };
 
   Source* FindOpen(TransferId transfer);
@@ -120,6 +122,7 @@ class SimulatedFill {
   void ReportLost();
   void ReportSuspected();
   void ReportProgress();
+  void JudgeAsking();
   void JudgeWrite(SegmentIndex segment) const;
   void JudgeAccepted(const Source& source, const SentSegment& segment) const;
   void StartTicking();
@@ -141,6 +144,7 @@ class SimulatedFill {
   absl::Time told_at_;
   bool ticking_ = false;
   absl::Time ticked_at_;
+  absl::Time asks_nobody_since_ = absl::InfiniteFuture();
 };
 
 }  // namespace th

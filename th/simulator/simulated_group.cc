@@ -10,7 +10,9 @@ namespace th {
 namespace {
 
 constexpr absl::Duration kStagger = absl::Milliseconds(15);  // of the ranks of one operation
-constexpr absl::Duration kShortestOperation = absl::Seconds(5);
+constexpr absl::Duration kShortestOperation = absl::Seconds(1);
+// Of an unpublish beyond its drain: a rank that is stopped outlasts it.
+constexpr absl::Duration kUnpublishSlack = absl::Seconds(1);
 constexpr absl::Duration kLongestOperation = absl::Seconds(20);
 
 std::string LabelOf(uint64_t step) { return absl::StrCat("step-", step); }
@@ -28,6 +30,11 @@ void SimulatedGroup::Begin() {
   cluster_->Post(kGroupPoll, [this] { Poll(); });
 }
 
+void SimulatedGroup::DropFromNowOn() {
+  SetOnRetention(OnRetention::kDrop);
+  for (SimulatedWorker* rank : ranks_) rank->SetOnRetention(OnRetention::kDrop);
+}
+
 void SimulatedGroup::StartRank(size_t index) {
   ranks_[index] = cluster_->Start(specs_[index]);
   ranks_[index]->SetOnRetention(on_retention_);
@@ -38,7 +45,7 @@ void SimulatedGroup::StartRank(size_t index) {
 void SimulatedGroup::Heard(const OperationDone& done) {
   const bool well = done.status.ok() && done.outcome != UpdateOutcome::kNotAvailable;
   ++(done.status.ok() ? operations_done_ : operations_failed_);
-  if (!well) return;
+  if (!well || done.kind != latest_kind_) return;
   ++ended_well_;
   if (LastWentWell() && done.kind != OperationKind::kUnpublish) newest_ = done.version.sequence;
 }
@@ -51,8 +58,12 @@ std::string SimulatedGroup::Describe() const {
 
 void SimulatedGroup::Poll() {
   cluster_->Post(kGroupPoll, [this] { Poll(); });
-  if (resting_ || StartDeadOnesAgain() || !Idle() || cluster_->now() < act_at_) return;
-  Act();
+  if (resting_ || StartDeadOnesAgain() || cluster_->now() < act_at_) return;
+  if (Idle()) {
+    Act();
+  } else {
+    ActEarly();
+  }
 }
 
 bool SimulatedGroup::Idle() const {
@@ -80,8 +91,10 @@ bool SimulatedGroup::StartDeadOnesAgain() {
   return true;
 }
 
-void SimulatedGroup::OnEachRank(const std::function<void(SimulatedWorker*)>& verb) {
+void SimulatedGroup::OnEachRank(OperationKind kind,
+                                const std::function<void(SimulatedWorker*)>& verb) {
   ended_well_ = 0;
+  latest_kind_ = kind;
   for (SimulatedWorker* rank : ranks_) {
     rank->Post(random_.Between(absl::ZeroDuration(), kStagger), [rank, verb] {
       if (!rank->ended().has_value()) verb(rank);
@@ -108,11 +121,37 @@ void SimulatedGroup::Pause(absl::Duration shortest, absl::Duration longest) {
 
 void SimulatedTrainer::Restarted() {
   latest_was_publish_ = false;
+  kept_ = false;
   roll_back_.reset();
+  resumes_ = random().OneIn(2);
+}
+
+void SimulatedTrainer::WasRolledBackTo(uint64_t step) {
+  step_ = step;
+  std::erase_if(published_steps_, [&](uint64_t published) { return published > step; });
+}
+
+// Computes the next step while the unpublish of the one before has not returned, but its buffer is
+// free.
+void SimulatedTrainer::ActEarly() {
+  const bool free = latest_kind() == OperationKind::kUnpublish && !roll_back_.has_value() &&
+                    AllAre(BufferState::kWritable) &&
+                    std::all_of(ranks().begin(), ranks().end(), [](const SimulatedWorker* rank) {
+                      return rank->ready() && !rank->stopped();
+                    });
+  if (free && random().OneIn(3)) PublishNextStep();
 }
 
 void SimulatedTrainer::Act() {
   if (roll_back_.has_value()) return FinishRollBack();
+  for (SimulatedWorker* rank : ranks()) {
+    if (rank->state() == BufferState::kUndefined) rank->Reset();
+  }
+  if (std::exchange(resumes_, false)) {
+    return OnEachRank(OperationKind::kUpdate, [](SimulatedWorker* rank) {
+      rank->Update(LatestVersion{}, kShortestOperation);
+    });
+  }
   if (std::exchange(latest_was_publish_, false)) {
     if (LastWentWell()) published_steps_.push_back(step_);
     return Pause(absl::Milliseconds(50), absl::Milliseconds(1200));  // rollouts read
@@ -120,7 +159,9 @@ void SimulatedTrainer::Act() {
   if (AnyIs(BufferState::kPublished) && kept_) return;
   if (AnyIs(BufferState::kPublished)) {
     const absl::Duration drain = random().Between(absl::Milliseconds(100), absl::Seconds(3));
-    return OnEachRank([drain](SimulatedWorker* rank) { rank->Unpublish(drain); });
+    return OnEachRank(OperationKind::kUnpublish, [drain](SimulatedWorker* rank) {
+      rank->Unpublish(drain, drain + kUnpublishSlack);
+    });
   }
   const bool may_roll_back = rolls_back_ && !published_steps_.empty() && !keeps_published_;
   if (may_roll_back && random().OneIn(8)) return RollBackSomewhere();
@@ -139,9 +180,10 @@ void SimulatedTrainer::PublishNextStep() {
   kept_ = keeps_published_;
   content_ = absl::StrCat(Name(), " ", LabelOf(step_), " #", ++contents_);
   const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
-  OnEachRank([label = LabelOf(step_), content = content_, timeout](SimulatedWorker* rank) {
-    rank->Publish(label, content, timeout);
-  });
+  OnEachRank(OperationKind::kPublish,
+             [label = LabelOf(step_), content = content_, timeout](SimulatedWorker* rank) {
+               rank->Publish(label, content, timeout);
+             });
 }
 
 void SimulatedTrainer::RollBackSomewhere() {
@@ -166,15 +208,23 @@ void SimulatedTrainer::FinishRollBack() {
 void SimulatedTwin::Act() {
   Pause(absl::Milliseconds(100), absl::Milliseconds(800));
   if (AnyIs(BufferState::kPublished)) {
-    return OnEachRank([](SimulatedWorker* rank) { rank->Unpublish(absl::Seconds(1)); });
+    return OnEachRank(OperationKind::kUnpublish, [](SimulatedWorker* rank) {
+      rank->Unpublish(absl::Seconds(1), absl::Seconds(1) + kUnpublishSlack);
+    });
+  }
+  for (SimulatedWorker* rank : ranks()) {
+    if (rank->state() == BufferState::kUndefined) rank->Reset();
   }
   const std::string label = original_->published_label();
   const std::string content = original_->published_content();
   if (label.empty() || content == last_content_) return;
   last_content_ = content;
   const std::string truly = random().OneIn(3) ? absl::StrCat("a lie about ", content) : content;
-  OnEachRank([label, content, truly](SimulatedWorker* rank) {
+  const uint64_t then = random().Below(8);  // as a rule it waits for the end
+  OnEachRank(OperationKind::kPublish, [label, content, truly, then](SimulatedWorker* rank) {
     rank->PublishFalsely(label, content, truly);
+    if (then == 0) rank->Unpublish(absl::Seconds(1), absl::Seconds(1) + kUnpublishSlack);
+    if (then == 1) rank->Update(LatestVersion{}, kShortestOperation);
   });
 }
 
@@ -183,17 +233,27 @@ void SimulatedTwin::Act() {
 void SimulatedRollout::Act() {
   Pause(absl::ZeroDuration(), absl::Milliseconds(600));  // serves for a while
   if (random().OneIn(10) && AllAre(BufferState::kPublished)) {
-    return OnEachRank([](SimulatedWorker* rank) { rank->Unpublish(absl::Seconds(1)); });
+    if (random().OneIn(2)) {  // it does not wait for the end of that
+      return OnEachRank(OperationKind::kUpdate, [](SimulatedWorker* rank) {
+        rank->Unpublish(absl::Seconds(1), absl::Seconds(1) + kUnpublishSlack);
+        rank->Update(LatestVersion{}, kShortestOperation);
+      });
+    }
+    return OnEachRank(OperationKind::kUnpublish, [](SimulatedWorker* rank) {
+      rank->Unpublish(absl::Seconds(1), absl::Seconds(1) + kUnpublishSlack);
+    });
   }
   if (random().OneIn(12)) {
     for (SimulatedWorker* rank : ranks()) {
-      if (rank->state() == BufferState::kUndefined) rank->Reset();
+      rank->TryRebind();
+      if (rank->state() != BufferState::kPublished) rank->Reset();
     }
   }
   VersionSelector selector = LatestVersion{};
   if (newest() != VersionSequence() && random().OneIn(10)) selector = newest();
   const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
-  OnEachRank([selector, timeout](SimulatedWorker* rank) { rank->Update(selector, timeout); });
+  OnEachRank(OperationKind::kUpdate,
+             [selector, timeout](SimulatedWorker* rank) { rank->Update(selector, timeout); });
 }
 
 }  // namespace th

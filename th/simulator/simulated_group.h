@@ -34,6 +34,8 @@ class SimulatedGroup {
   void Begin();
   // Of its calls from the next start of a rank on; kDrop until told otherwise.
   void SetOnRetention(OnRetention on_retention) { on_retention_ = on_retention; }
+  // The same for the ranks that live, too.
+  void DropFromNowOn();
   // Likewise; kWait until told otherwise.
   void SetWhenSeeding(WhenSeeding when_seeding) { when_seeding_ = when_seeding; }
   // No further call is begun; ranks that are dead stay dead.
@@ -51,13 +53,17 @@ class SimulatedGroup {
  protected:
   // All ranks live and wait for nothing: the next thing to do.
   virtual void Act() = 0;
+  // All ranks live, and some wait for something: what an impatient caller does.
+  virtual void ActEarly() {}
   virtual bool restarts_together() const = 0;
   virtual void Restarted() {}  // after ranks were started again
 
   Cluster& cluster() { return *cluster_; }
   SeededRandom& random() { return random_; }
-  // Begins one operation: a verb of each rank, in its own time, within a moment.
-  void OnEachRank(const std::function<void(SimulatedWorker*)>& verb);
+  // Begins one operation of this kind (or several, of which it is the last): a verb of each rank,
+  // in its own time, within a moment.
+  void OnEachRank(OperationKind kind, const std::function<void(SimulatedWorker*)>& verb);
+  OperationKind latest_kind() const { return latest_kind_; }
   void Pause(absl::Duration shortest, absl::Duration longest);
   bool AnyIs(BufferState state) const;
   bool AllAre(BufferState state) const;
@@ -81,6 +87,7 @@ class SimulatedGroup {
   bool resting_ = false;
   absl::Time restart_at_ = absl::InfiniteFuture();
   absl::Time act_at_;
+  OperationKind latest_kind_ = OperationKind::kPublish;
   size_t ended_well_ = 0;  // ranks, of the latest operation
   VersionSequence newest_;
   uint64_t operations_done_ = 0, operations_failed_ = 0;
@@ -91,6 +98,12 @@ class SimulatedTrainer : public SimulatedGroup {
   using SimulatedGroup::SimulatedGroup;
 
   void NeverRollBack() { rolls_back_ = false; }
+  // Some step that it has published in this lineage; 0: none.
+  uint64_t APublishedStep(uint64_t choice) const {
+    return published_steps_.empty() ? 0 : published_steps_[choice % published_steps_.size()];
+  }
+  // Somebody else has: it goes on from there once it is started again.
+  void WasRolledBackTo(uint64_t step);
   // From its next publish on it lets others read for good.
   void KeepPublished() { keeps_published_ = true; }
   // What it has published and lets others read; empty: nothing now.
@@ -99,6 +112,7 @@ class SimulatedTrainer : public SimulatedGroup {
 
  protected:
   void Act() override;
+  void ActEarly() override;
   bool restarts_together() const override { return true; }
   void Restarted() override;
 
@@ -117,6 +131,7 @@ class SimulatedTrainer : public SimulatedGroup {
   std::string content_;
   bool rolls_back_ = true;
   bool keeps_published_ = false;
+  bool resumes_ = false;  // loads the latest version before it goes on
   bool latest_was_publish_ = false;
   bool kept_ = false;                      // the latest publish was begun to be kept
   std::vector<uint64_t> published_steps_;  // of this lineage

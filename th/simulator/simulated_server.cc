@@ -31,7 +31,8 @@ Location ServerLocation(const std::string& site) {
 SimulatedServer::SimulatedServer(Cluster* cluster)
     : SimulatedProcess(cluster->queue(), ServerLocation(cluster->spec().server_site)),
       cluster_(cluster),
-      observer_(cluster->spec().coverage) {
+      observer_(cluster->spec().coverage),
+      watch_(cluster) {
   Start();
 }
 
@@ -45,6 +46,7 @@ void SimulatedServer::Start() {
   start.recovering = epoch_.value > 1;
   start.now = now();
   start.key_seed[0] = epoch_.value;
+  watch_.Began();
   registry_ = std::make_unique<Registry>(start, cluster_->spec().registry);
   WakeAt(registry_->NextDeadline());
 }
@@ -71,6 +73,21 @@ void SimulatedServer::Continue() {
   if (!stopped()) return;
   SetStopped(false);
   registry_->HandlePause(now() - stopped_at_, now());
+}
+
+CommandFinished SimulatedServer::Command(const ModelKey& key, const RunCommand& command) {
+  CommandFinished finished{.status = absl::UnavailableError("the server does not run")};
+  if (!alive() || stopped()) return finished;
+  RunRegistry([&](Registry& registry) {
+    Registry::CommandResult result = registry.HandleCommand(key, command, now());
+    finished = std::move(result.finished);
+    return std::move(result.effects);
+  });
+  return finished;
+}
+
+Catalog SimulatedServer::List() const {
+  return registry_ == nullptr ? Catalog{} : registry_->List("", "", now());
 }
 
 // ---- streams
@@ -103,16 +120,24 @@ void SimulatedServer::Send(SimulatedWorker* worker, ConnectionId connection,
                            WorkerMessage message) {
   const auto stream = streams_.find(connection);
   if (stream == streams_.end()) return;
-  cluster_->Carry(
-      *worker, this, &stream->second.up, [this, connection, message = std::move(message)] {
-        const auto from = streams_.find(connection);
-        if (from == streams_.end()) return;
-        RunRegistry([&](Registry& registry) {
-          return observer_.Watch(
-              registry, [worker = from->second.worker] { return RankOf(*worker); }, message,
-              [&] { return registry.HandleMessage(connection, message, now()); });
-        });
-      });
+  cluster_->Carry(*worker, this, &stream->second.up,
+                  [this, connection, message = std::move(message)] {
+                    const auto from = streams_.find(connection);
+                    if (from == streams_.end()) return;
+                    RunRegistry([&](Registry& registry) {
+                      return Hear(registry, *from->second.worker, message, connection);
+                    });
+                  });
+}
+
+RegistryEffects SimulatedServer::Hear(Registry& registry, const SimulatedWorker& from,
+                                      const WorkerMessage& message, ConnectionId connection) {
+  const uint64_t failed = registry.counters().sources_failed;
+  RegistryEffects effects = observer_.Watch(
+      registry, [&from] { return RankOf(from); }, message,
+      [&] { return registry.HandleMessage(connection, message, now()); });
+  watch_.Heard(from, message, registry.counters().sources_failed > failed);
+  return effects;
 }
 
 // ---- the registry
@@ -135,6 +160,7 @@ void SimulatedServer::CarryOut(RegistryEffects effects) {
     const auto stream = streams_.find(out.connection);
     if (stream == streams_.end()) continue;
     SimulatedWorker* worker = stream->second.worker;
+    watch_.Said(*worker, out.message, *registry_, durable_);
     cluster_->Carry(*this, worker, &stream->second.down,
                     [worker, connection = out.connection, message = std::move(out.message)] {
                       worker->HandleServerMessage(connection, message);

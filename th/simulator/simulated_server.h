@@ -12,6 +12,7 @@
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry.h"
 #include "th/simulator/replica_observer.h"
+#include "th/simulator/server_watch.h"
 #include "th/simulator/simulated_process.h"
 #include "th/weights/identifiers.h"
 
@@ -29,6 +30,10 @@ class SimulatedServer : public SimulatedProcess {
   void Start();  // after Kill
   void Stop();   // as by SIGSTOP, until Continue
   void Continue();
+  // A controller's. UNAVAILABLE while it does not run.
+  CommandFinished Command(const ModelKey& key, const RunCommand& command);
+
+  Catalog List() const;  // empty while it is dead
 
   // ---- for the workers
   // A stream for `worker`: it hears HandleStreamOpen or HandleStreamClosed under the number.
@@ -39,6 +44,9 @@ class SimulatedServer : public SimulatedProcess {
 
  private:
   void RunRegistry(const std::function<RegistryEffects(Registry&)>& event);
+  // What the registry makes of `message`, watched.
+  RegistryEffects Hear(Registry& registry, const SimulatedWorker& from,
+                       const WorkerMessage& message, ConnectionId connection);
   void CarryOut(RegistryEffects effects);
   void HandleWake() override;
 
@@ -47,6 +55,7 @@ class SimulatedServer : public SimulatedProcess {
   DurableState durable_;
   std::unique_ptr<Registry> registry_;
   ReplicaObserver observer_;
+  ServerWatch watch_;
   absl::Time stopped_at_;
   uint64_t registry_events_ = 0;
   uint64_t connections_ = 0;

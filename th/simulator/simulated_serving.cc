@@ -89,15 +89,14 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
   ++segments_sent_;
   const SimulatedBuffer& buffer = *worker_->FindBuffer(pull->buffer());
   // The contract: nobody writes a segment while it is read.
-  worker_->cluster().judge().Expect(buffer.value(sent.segment) == sent.value,
-                                    "wrote a segment that a reader was reading", worker_->Name());
-  const SegmentSum bytes = flips_.erase(sent.segment) > 0 ? sent.value ^ 1 : sent.value;
-  worker_->cluster().Carry(
-      *worker_, pull->reader, &pull->wire,
-      [reader = pull->reader, transfer,
-       segment = SentSegment{sent.segment, bytes, /*claimed_sum=*/sent.value}] {
-        reader->HandleSegment(transfer, segment);
-      });
+  // A forged one that was received here may be written again: the publisher's sums refute it.
+  Judge& judge = worker_->cluster().judge();
+  judge.Expect(buffer.value(sent.segment) == sent.value || judge.WasForged(sent.value),
+               "wrote a segment that a reader was reading", worker_->Name());
+  worker_->cluster().Carry(*worker_, pull->reader, &pull->wire,
+                           [reader = pull->reader, transfer, segment = WhatIsSent(*pull, sent)] {
+                             reader->HandleSegment(transfer, segment);
+                           });
   // What the process does then, if it runs. Not posted: the flow keeps its share of the links.
   const auto then = [this, transfer] {
     if (Find(transfer) == nullptr) return;
@@ -110,6 +109,17 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
     worker_->Settle();
   };
   worker_->RunOrHold(then);
+}
+
+SentSegment SimulatedServing::WhatIsSent(const Pull& pull, const Sending& sent) {
+  const auto forged = forged_until_.find(sent.segment);
+  if (forged != forged_until_.end() && worker_->now() < forged->second) {
+    const SegmentSum wrong = sent.value ^ 2;
+    worker_->cluster().judge().Forged(wrong);
+    return {sent.segment, wrong, /*claimed_sum=*/wrong};
+  }
+  const SegmentSum bytes = flips_.erase(sent.segment) > 0 ? sent.value ^ 1 : sent.value;
+  return {sent.segment, bytes, /*claimed_sum=*/sent.value};
 }
 
 // ---- keep-alives

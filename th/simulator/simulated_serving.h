@@ -23,6 +23,7 @@
 
 namespace th {
 
+struct SentSegment;
 class SimulatedWorker;
 
 // How often a source says that it is there while its reader waits.
@@ -54,6 +55,8 @@ class SimulatedServing {
   void BreakAll(bool tell);
 
   void FlipNext(SegmentIndex segment) { flips_.insert(segment); }
+  // What it sends of `segment` until then is wrong, and so is the sum that it claims for it.
+  void Forge(SegmentIndex segment, absl::Time until) { forged_until_[segment] = until; }
   uint64_t segments_sent() const { return segments_sent_; }
 
  private:
@@ -83,7 +86,10 @@ class SimulatedServing {
 
   SimulatedWorker* const worker_;
   std::map<TransferId, Pull> pulls_;
+  SentSegment WhatIsSent(const Pull& pull, const Sending& sent);
+
   std::set<SegmentIndex> flips_;
+  std::map<SegmentIndex, absl::Time> forged_until_;
   uint64_t segments_sent_ = 0;
 };
 

@@ -4,14 +4,12 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "th/simulator/cluster.h"
 
 namespace th {
 namespace {
-
-// Of an unpublish beyond the drain.
-constexpr absl::Duration kUnpublishSlack = absl::Seconds(5);
 
 SessionOptions OptionsOf(const WorkerSpec& spec, const std::string& address) {
   SessionOptions options;
@@ -78,7 +76,10 @@ CallId SimulatedWorker::PublishBytes(const std::string& label, const std::string
   request.timeout = timeout;
   const VersionLabel named = request.label;
   const absl::Status begun = session_.Publish(call, buffer_id_, std::move(request), now());
-  if (begun.ok()) cluster_->judge().Published(named, content, truly);
+  if (begun.ok()) {
+    cluster_->judge().Published(named, content, truly);
+    published_falsely_ = content != truly;
+  }
   return BeginCall(begun, call);
 }
 
@@ -92,12 +93,14 @@ CallId SimulatedWorker::Update(VersionSelector selector, absl::Duration timeout)
   return BeginCall(session_.Update(call, buffer_id_, std::move(request), now()), call);
 }
 
-CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout) {
+CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout, absl::Duration timeout) {
   const CallId call(++calls_);
-  unpublished_under_ = session_.buffer_generation(buffer_id_);
+  // A publication that was lost has left its generation already.
+  const bool gone = state() == BufferState::kWritable;
+  unpublished_under_ = gone ? BufferGeneration() : session_.buffer_generation(buffer_id_);
   UnpublishRequest request;
   request.drain_timeout = drain_timeout;
-  request.timeout = std::max(request.timeout, drain_timeout + kUnpublishSlack);
+  request.timeout = std::max(timeout, drain_timeout);
   request.on_retention = on_retention_;
   return BeginCall(session_.Unpublish(call, buffer_id_, request, now()), call);
 }
@@ -111,6 +114,11 @@ void SimulatedWorker::Reset() {
   const absl::Status status = session_.Reset(buffer_id_, now());
   if (!status.ok()) refusals.push_back(status);
   Settle();
+}
+
+void SimulatedWorker::TryRebind() {
+  const absl::Status status = session_.CanRebind(buffer_id_);
+  if (!status.ok()) refusals.push_back(status);
 }
 
 void SimulatedWorker::Leave() {
@@ -198,6 +206,14 @@ void SimulatedWorker::BreakStream() {
   });
 }
 
+void SimulatedWorker::SayFalsely(WorkerMessage message) {
+  if (!alive() || !stream_.has_value()) return;
+  cluster_->Trace([&] { return absl::StrCat(Name(), ": says what is not so: ", message.index()); });
+  says_falsely_ = true;
+  cluster_->judge().SaysFalsely(spec_.name.group, group_generation_);
+  cluster_->server().Send(this, *stream_, std::move(message));
+}
+
 // ---- the control stream
 
 void SimulatedWorker::HandleStreamOpen(ConnectionId connection) {
@@ -215,6 +231,11 @@ void SimulatedWorker::HandleStreamClosed(ConnectionId connection, absl::Status w
 
 void SimulatedWorker::HandleServerMessage(ConnectionId connection, const ServerMessage& message) {
   if (stream_ != connection) return;
+  const auto* refused = std::get_if<Refused>(&message);
+  cluster_->judge().Expect(
+      refused == nullptr || !session_.joined() ||
+          !absl::StrContains(refused->status.message(), "replaced"),  // not: its lease is over
+      "was replaced while its stream stood", Name());
   NoteGeneration(message);
   JudgeMessage(message);
   session_.HandleServerMessage(message, now());
@@ -227,6 +248,8 @@ void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
   } else if (auto* changed = std::get_if<GroupChanged>(&message)) {
     group_generation_ = changed->group_generation.value;
   }
+  // What it has said may be answered in a later generation.
+  if (says_falsely_) cluster_->judge().SaysFalsely(spec_.name.group, group_generation_);
 }
 
 void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
@@ -431,6 +454,8 @@ void SimulatedWorker::Do(const SendToServer& sent) {
     TellWait(ready->key.buffer, WaitsFor::kSource);
   } else if (auto* rank_done = std::get_if<RankDone>(&sent.message)) {
     TellWait(rank_done->key.buffer, WaitsFor::kGroup);
+  } else if (auto* start = std::get_if<StartOperation>(&sent.message)) {
+    if (start->key.buffer == buffer_id_) newest_operation_ = start->key;
   }
   if (stream_.has_value()) cluster_->server().Send(this, *stream_, sent.message);
 }
@@ -451,6 +476,7 @@ void SimulatedWorker::Do(const SetRoot& set) {
 
 void SimulatedWorker::Do(const StartFill& start) {
   EndFill(start.buffer);
+  if (start.buffer == buffer_id_) published_falsely_ = false;
   Holding& holding = holdings_.at(start.buffer);
   holding.held_before_fill = holding.buffer.held();
   holding.buffer.SetHeld(start.resume);
@@ -517,8 +543,9 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
   cluster_->judge().Expect(
       finished.not_available != NotAvailableReason::kSeeding || when_seeding_ != WhenSeeding::kWait,
       "is told to ask later, and wanted to wait", Name());
-  const bool moved =
-      finished.outcome == UpdateOutcome::kMoved || finished.outcome == UpdateOutcome::kAlreadyThere;
+  // Who lied about its own publication is told that it is there, until its sums are known.
+  const bool moved = finished.outcome == UpdateOutcome::kMoved ||
+                     (finished.outcome == UpdateOutcome::kAlreadyThere && !published_falsely_);
   if (moved) cluster_->judge().Moved(Name(), finished.version, buffer());
 }
 

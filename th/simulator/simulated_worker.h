@@ -67,14 +67,16 @@ class SimulatedWorker : public SimulatedProcess {
   CallId Update(VersionSelector selector = LatestVersion{},
                 absl::Duration timeout = absl::Seconds(60));
   // When it has ended well the owner writes other bytes at once, as a training step does.
-  CallId Unpublish(absl::Duration drain_timeout = absl::Seconds(5));
+  CallId Unpublish(absl::Duration drain_timeout = absl::Seconds(5),
+                   absl::Duration timeout = absl::Seconds(60));
   // Of later calls. kDrop until told otherwise.
   void SetOnRetention(OnRetention on_retention) { on_retention_ = on_retention; }
   // Of later updates. kWait until told otherwise.
   void SetWhenSeeding(WhenSeeding when_seeding) { when_seeding_ = when_seeding; }
   CallId Command(RunCommand command);
   void Reset();
-  void Leave();  // pending calls end CANCELLED
+  void TryRebind();  // asks only whether it may; nothing is changed
+  void Leave();      // pending calls end CANCELLED
   void Preempt(absl::Duration notice);
 
   const WorkerSpec& spec() const { return spec_; }
@@ -88,7 +90,8 @@ class SimulatedWorker : public SimulatedProcess {
   const SimulatedBuffer& buffer() const { return *FindBuffer(buffer_id_); }  // the caller's
   const SimulatedBuffer* FindBuffer(BufferId id) const;                      // null: there is none
   std::vector<BufferId> copies() const;  // that the session has asked for
-  double held_fraction() const;          // of the fill that goes on; 0: none
+  std::string NameOf(BufferId buffer) const;
+  double held_fraction() const;  // of the fill that goes on; 0: none
   // Segments that were accepted, by the name of their source.
   const std::map<std::string, uint64_t>& segments_from() const { return segments_from_; }
   uint64_t segments_sent() const { return serving_.segments_sent(); }
@@ -116,6 +119,13 @@ class SimulatedWorker : public SimulatedProcess {
   void BreakStream();
   // The next copy of `segment` that it sends has a bit flipped on its way.
   void FlipNext(SegmentIndex segment) { serving_.FlipNext(segment); }
+  // What it sends of `segment` for so long is wrong, and so is the sum that it claims for it.
+  void Forge(SegmentIndex segment, absl::Duration lasting) {
+    serving_.Forge(segment, now() + lasting);
+  }
+  // To the server, past the session.
+  void SayFalsely(WorkerMessage message);
+  OperationKey newest_operation() const { return newest_operation_; }  // of its own buffer
 
   // ---- for the cluster, the server and other workers
   void Begin();
@@ -173,7 +183,6 @@ class SimulatedWorker : public SimulatedProcess {
   // The fill of an operation. Null: it does not go on.
   SimulatedFill* FindFill(const OperationKey& operation);
   bool AnyFillHasEvents() const;
-  std::string NameOf(BufferId buffer) const;
   void Tell(BufferId buffer, const FillEvent& event);
   void TellWait(BufferId buffer, WaitsFor what) const;
   void EndFill(BufferId buffer);
@@ -200,9 +209,12 @@ class SimulatedWorker : public SimulatedProcess {
   uint64_t group_generation_ = 0;
   BufferGeneration unpublished_under_;
   std::optional<OperationFinished> last_result_;
+  OperationKey newest_operation_;
+  bool says_falsely_ = false;  // has begun to; until its end
   uint64_t calls_ = 0;
   uint64_t pending_calls_ = 0;
-  uint64_t writes_ = 0;  // of its owner, to tell what it writes apart
+  bool published_falsely_ = false;  // what it holds; until a fill
+  uint64_t writes_ = 0;             // of its owner, to tell what it writes apart
   std::map<std::string, uint64_t> segments_from_;
   uint64_t sources_lost_ = 0;
   uint64_t corrupt_segments_ = 0;

@@ -25,9 +25,14 @@ absl::string_view TransitionTableName(TransitionTable table);  // "contract", "s
 struct DrawnTransition {
   std::string name;
   std::string why_not_here;  // empty: it can happen in a simulated fleet
+  bool rare = false;         // fewer than one random run in a hundred takes it
 };
 // In the order in which they are drawn.
 const std::vector<DrawnTransition>& TransitionsOf(TransitionTable table);
+
+// How many are listed as impossible and as rare; a name that no table draws would be one too many.
+size_t ImpossibleTransitions();
+size_t RareTransitions();
 
 // What a step of the session's table says where it changes neither operations nor state: the first
 // output of it. Empty: it changes one of them. "-": there is nothing to be seen.

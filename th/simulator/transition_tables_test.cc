@@ -73,6 +73,19 @@ TEST(TransitionTablesTest, TheReplicasAreThoseThatAreDrawn) {
   EXPECT_THAT(NamesOf(TransitionTable::kReplica), ElementsAreArray(drawn));
 }
 
+TEST(TransitionTablesTest, WhatIsSaidOfStepsIsSaidOfDrawnOnes) {
+  size_t impossible = 0, rare = 0;
+  for (TransitionTable table : kTransitionTables) {
+    for (const DrawnTransition& drawn : TransitionsOf(table)) {
+      EXPECT_FALSE(drawn.rare && !drawn.why_not_here.empty()) << drawn.name;
+      impossible += drawn.why_not_here.empty() ? 0 : 1;
+      rare += drawn.rare ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(impossible, ImpossibleTransitions());
+  EXPECT_EQ(rare, RareTransitions());
+}
+
 TEST(TransitionTablesTest, NoNameStandsTwice) {
   for (TransitionTable table : kTransitionTables) {
     const std::vector<std::string> names = NamesOf(table);

@@ -9,6 +9,7 @@
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
 #include "th/worker_session/update.h"
+#include "tools/mutation/mutation.h"
 
 namespace th::session {
 namespace {
@@ -50,7 +51,7 @@ void GoOn(State& state, Operation& operation, absl::Time now) {
 
 void Free(State& state, BufferId copy, absl::Time now) {
   (void)RemoveBuffer(state, copy, now);  // cannot fail: it is there
-  state.Emit(FreeOffload{copy});
+  TH_MUTATE(kKeepReleasedCopies, state.Emit(FreeOffload{copy}), static_cast<void>(0));
 }
 
 // The server has ended `operation` with offload_first: its copy begins.

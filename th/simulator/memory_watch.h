@@ -1,0 +1,50 @@
+// Watches what memory workers hold beyond their own buffers (invariant 9): every block is within
+// the worker's limit, and the server lists it as temporary while it can know of it.
+//
+//   MemoryWatch watch(&cluster);
+//   watch.Look();      // every now and then
+//
+// Not thread-safe.
+#ifndef TH_SIMULATOR_MEMORY_WATCH_H_
+#define TH_SIMULATOR_MEMORY_WATCH_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "th/weights/identifiers.h"
+
+namespace th {
+
+class Cluster;
+class SimulatedWorker;
+
+// How long a block may be there before it is listed, and after, where worker and server can hear
+// each other.
+inline constexpr absl::Duration kMaxUnlisted = absl::Seconds(2);
+
+class MemoryWatch {
+ public:
+  explicit MemoryWatch(Cluster* cluster) : cluster_(cluster) {}  // outlives it
+
+  // What is wrong is told to the cluster's judge, once a block.
+  void Look();
+
+ private:
+  // A rank's name and the name of a buffer.
+  using Listed = std::set<std::pair<std::string, std::string>>;
+  using Block = std::pair<const SimulatedWorker*, BufferId>;
+  Listed Temporaries() const;
+  bool CanBeListed(const SimulatedWorker& worker) const;
+  void LookAt(const SimulatedWorker& worker, const Listed& listed);
+
+  Cluster* const cluster_;
+  std::map<Block, absl::Time> unlisted_since_;
+};
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_MEMORY_WATCH_H_

@@ -1,0 +1,133 @@
+#include "th/simulator/server_watch.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "th/simulator/cluster.h"
+#include "th/simulator/simulated_worker.h"
+
+namespace th {
+namespace {
+
+// A source that failed a reader is not given to it again before this, whatever failed. Shorter than
+// the server's own pause: its clock runs from what it heard, as ours does.
+constexpr absl::Duration kMinRetryPause = absl::Milliseconds(150);
+
+bool WasWithdrawn(const DurableState& durable, const ModelKey& key, const VersionInfo& version) {
+  const auto model = durable.models.find(key);
+  if (model == durable.models.end()) return false;
+  return std::any_of(model->second.roll_backs.begin(), model->second.roll_backs.end(),
+                     [&](const DurableRollBack& roll_back) {
+                       return version.lineage < roll_back.lineage &&
+                              version.sequence > roll_back.to;
+                     });
+}
+
+}  // namespace
+
+void ServerWatch::Began() {
+  failed_at_.clear();
+  assigned_.clear();
+  resumed_.clear();
+  roots_.clear();
+  claimed_.clear();
+}
+
+void ServerWatch::Tell(const SimulatedWorker& to, Lineage lineage) {
+  Lineage& told = told_[to.spec().name.group];
+  told = std::max(told, lineage);
+}
+
+void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& message,
+                        bool source_failed) {
+  const bool announces = std::holds_alternative<JoinRequest>(message) ||
+                         std::holds_alternative<RegisterBuffer>(message);
+  if (announces) {  // its fill may begin anew
+    std::erase_if(failed_at_, [&](const auto& entry) { return entry.first.first.first == &from; });
+    if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);
+  } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
+    const auto given = assigned_.find({&from, failed->source});
+    if (!source_failed || given == assigned_.end()) return;
+    failed_at_[{{&from, failed->key}, {failed->source, given->second}}] = cluster_->now();
+  } else if (const auto* sealed = std::get_if<ShardSealed>(&message)) {
+    claimed_.try_emplace({{from.session().worker(), sealed->buffer}, sealed->version},
+                         sealed->root);
+  }
+}
+
+// From whom it has pulled since before it joined.
+void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& join) {
+  for (const AnnouncedBuffer& announced : join.buffers) {
+    if (!announced.held.has_value()) continue;
+    for (const BufferAddress& source : announced.held->sources) resumed_.insert({&from, source});
+  }
+}
+
+void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
+                       const Registry& registry, const DurableState& durable) {
+  if (const auto* assigned = std::get_if<AssignSources>(&message)) {
+    JudgeSources(to, *assigned, registry);
+  } else if (const auto* known = std::get_if<RootKnown>(&message)) {
+    roots_.try_emplace({known->version, known->shard.layout}, known->shard.root);
+  } else if (const auto* resolved = std::get_if<OperationResolved>(&message)) {
+    JudgeVersion(to, resolved->version, durable);
+  } else if (const auto* finished = std::get_if<OperationFinished>(&message)) {
+    JudgeFinished(to, *finished, durable);
+  } else if (const auto* joined = std::get_if<Joined>(&message)) {
+    Tell(to, joined->lineage);
+  } else if (const auto* command = std::get_if<CommandFinished>(&message)) {
+    Tell(to, command->lineage);
+  }
+}
+
+void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& assigned,
+                               const Registry& registry) {
+  const Digest layout = cluster_->LayoutOf(to.spec().shard)->digest();
+  const auto root = roots_.find({assigned.version, layout});
+  for (const AssignedSource& source : assigned.sources) {
+    const SimulatedWorker* worker = cluster_->FindWorker(source.endpoints.front().address);
+    const bool of_callers = worker->buffer_id() == source.buffer.buffer;
+    const auto phase =
+        registry.ReplicaPhaseName(worker->spec().key, source.name.group, kSimulatedBufferName);
+    const std::string what = absl::StrCat(to.Name(), " is given ", worker->Name());
+    // Who pulls from it already may end there.
+    const auto before = assigned_.find({&to, source.buffer});
+    const bool pulls = resumed_.contains({&to, source.buffer}) ||
+                       (before != assigned_.end() && before->second == source.generation);
+    if (of_callers && !pulls && phase == "draining") {
+      cluster_->judge().Violated(absl::StrCat(what, ", which drains"));
+    }
+    const auto failed = failed_at_.find({{&to, assigned.key}, {source.buffer, source.generation}});
+    if (failed != failed_at_.end() && cluster_->now() - failed->second < kMinRetryPause) {
+      cluster_->judge().Violated(absl::StrCat(what, ", which has just failed it"));
+    }
+    const auto claimed = claimed_.find({source.buffer, assigned.version});
+    if (source.publisher && root != roots_.end() && claimed != claimed_.end() &&
+        claimed->second != root->second) {
+      cluster_->judge().Violated(absl::StrCat(what, ", whose sums are not the version's"));
+    }
+    assigned_[{&to, source.buffer}] = source.generation;
+  }
+}
+
+void ServerWatch::JudgeVersion(const SimulatedWorker& to, const VersionInfo& version,
+                               const DurableState& durable) {
+  if (!WasWithdrawn(durable, to.spec().key, version)) return;
+  cluster_->judge().Violated(
+      absl::StrCat(to.Name(), " is to move to ", version.ToString(), ", which was rolled back"));
+}
+
+void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished,
+                                const DurableState& durable) {
+  const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();
+  const Lineage told = told_[to.spec().name.group];
+  if (published && finished.version.lineage > told && to.buffer_id() == finished.key.buffer) {
+    cluster_->judge().Violated(absl::StrCat(to.Name(), " publishes ", finished.version.ToString(),
+                                            " into lineage ", finished.version.lineage.value,
+                                            " and has heard of ", told.value));
+  }
+  Tell(to, finished.lineage);
+}
+
+}  // namespace th
