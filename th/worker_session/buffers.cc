@@ -123,15 +123,10 @@ absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, a
   return copy.id;
 }
 
-absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string form,
+absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string name, std::string form,
                                          std::shared_ptr<const ShardLayout> layout,
                                          absl::Time now) {
-  const GroupGeneration generation = state.membership.group_generation;
-  const uint64_t number = state.streams_of == generation ? state.streams + 1 : 1;
-  std::string name = absl::StrCat("stream-", generation.value, ".", number);
   TH_RETURN_IF_ERROR(CanAdd(state, name, form, layout.get()));
-  state.streams_of = generation;
-  state.streams = number;
   Buffer& buffer = NewBuffer(state, std::move(name), std::move(form), std::move(layout));
   buffer.keeps_nothing = true;
   state.TellServing(buffer);
