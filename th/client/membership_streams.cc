@@ -21,8 +21,9 @@ absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
   BufferPtr buffer;
   {
     absl::MutexLock lock(&mu_);
-    TH_ASSIGN_OR_RETURN(const BufferId id,
-                        session_.RegisterStreamBuffer(ticket, form, layout, MonotonicNow()));
+    TH_ASSIGN_OR_RETURN(
+        const BufferId id,
+        session_.RegisterStreamBuffer(ticket, form, layout, ring->wanted(), MonotonicNow()));
     buffer = std::make_shared<LocalBuffer>(
         LocalBuffer::Spec{.id = id,
                           .form = std::move(form),

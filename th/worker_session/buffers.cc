@@ -80,8 +80,9 @@ std::string DescribeUpdate(const Buffer& buffer, const UpdateProgress& update) {
   if (update.resolved.has_value()) absl::StrAppend(&text, " ", update.resolved->label.text());
   absl::StrAppend(&text, ": ", UpdatePhaseName(update.phase));
   if (update.fill_began) {
-    absl::StrAppend(&text, ", ", buffer.held.count(), " of ", buffer.layout->segment_count(),
-                    " segments from ", update.sources.size(), " sources");
+    absl::StrAppend(&text, ", ", buffer.held.count(), " of ",
+                    buffer.layout->segment_count() - buffer.unwanted.count(), " segments from ",
+                    update.sources.size(), " sources");
   }
   return text;
 }
@@ -125,10 +126,11 @@ absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, a
 
 absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string name, std::string form,
                                          std::shared_ptr<const ShardLayout> layout,
-                                         absl::Time now) {
+                                         const SegmentSet& wanted, absl::Time now) {
   TH_RETURN_IF_ERROR(CanAdd(state, name, form, layout.get()));
   Buffer& buffer = NewBuffer(state, std::move(name), std::move(form), std::move(layout));
   buffer.keeps_nothing = true;
+  buffer.unwanted = wanted.Complement(buffer.layout->segment_count());
   state.TellServing(buffer);
   Register(state, buffer, now);
   return buffer.id;

@@ -222,6 +222,7 @@ struct Buffer {
   bool seed = false;                          // of those, one that seeds its site
   std::string staged_for;                     // the original's name; see State::staged
   bool keeps_nothing = false;  // a streaming reader's: never published, serves nobody
+  SegmentSet unwanted;         // of such a buffer: what it does not receive
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of

@@ -50,14 +50,15 @@ StreamTicket TakeStreamTicket(State& state, absl::Time now) {
 }
 
 absl::StatusOr<BufferId> RegisterStream(State& state, const StreamTicket& ticket, std::string form,
-                                        std::shared_ptr<const ShardLayout> layout, absl::Time now) {
+                                        std::shared_ptr<const ShardLayout> layout,
+                                        const SegmentSet& wanted, absl::Time now) {
   if (ticket.generation != state.membership.group_generation) {
     return absl::AbortedError(
         "a rank of the group was replaced since this receive began; ask again");
   }
   return AddStreamBuffer(state,
                          absl::StrCat("stream-", ticket.generation.value, ".", ticket.number),
-                         std::move(form), std::move(layout), now);
+                         std::move(form), std::move(layout), wanted, now);
 }
 
 void FailStream(State& state, const StreamTicket& ticket, std::string form, const absl::Status& why,
@@ -65,7 +66,7 @@ void FailStream(State& state, const StreamTicket& ticket, std::string form, cons
   if (state.options.ranks == 1) return;  // nobody waits for it
   if (!ValidateName("form", form).ok()) form = kDefaultForm;
   const absl::StatusOr<BufferId> id =
-      RegisterStream(state, ticket, std::move(form), LayoutOfNothing(), now);
+      RegisterStream(state, ticket, std::move(form), LayoutOfNothing(), SegmentSet(), now);
   if (!id.ok()) return;  // the membership is over, or the group's receives have ended already
   Buffer& buffer = *state.FindBuffer(*id);
   StartOperation start;

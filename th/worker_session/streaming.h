@@ -21,7 +21,8 @@ namespace th::session {
 StreamTicket TakeStreamTicket(State& state, absl::Time now);
 // ABORTED: the group counts anew since the ticket was taken. Else as AddBuffer.
 absl::StatusOr<BufferId> RegisterStream(State& state, const StreamTicket& ticket, std::string form,
-                                        std::shared_ptr<const ShardLayout> layout, absl::Time now);
+                                        std::shared_ptr<const ShardLayout> layout,
+                                        const SegmentSet& wanted, absl::Time now);
 // Tells the other ranks that this one has nothing to register, with the reason (an error).
 void FailStream(State& state, const StreamTicket& ticket, std::string form, const absl::Status& why,
                 absl::Time now);

@@ -32,8 +32,8 @@ class StreamSessionTest : public ::testing::Test {
   // The next streaming receive of `session`, as far as its buffer.
   static BufferId Register(SessionHarness& session, int layout_seed = 0) {
     const StreamTicket ticket = session.session.BeginStream(session.now);
-    const auto registered =
-        session.session.RegisterStreamBuffer(ticket, "hf", TestLayout(layout_seed), session.now);
+    const auto registered = session.session.RegisterStreamBuffer(
+        ticket, "hf", TestLayout(layout_seed), SegmentSet::AllOf(kTestSegments), session.now);
     EXPECT_OK(registered.status());
     return registered.ok() ? *registered : BufferId();
   }
@@ -114,8 +114,10 @@ TEST_F(StreamSessionTest, AFailureThatTheServerHasNotHeardIsToldToTheNextOne) {
 TEST_F(StreamSessionTest, ATicketOfAnEarlierGenerationIsWorthNothing) {
   const StreamTicket ticket = worker.session.BeginStream(worker.now);
   worker.Rejoin(Epoch(1), GroupGeneration(2));
-  EXPECT_THAT(worker.session.RegisterStreamBuffer(ticket, "hf", TestLayout(0), worker.now).status(),
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("ask again")));
+  EXPECT_THAT(
+      worker.session.RegisterStreamBuffer(ticket, "hf", TestLayout(0), FirstSegments(1), worker.now)
+          .status(),
+      StatusIs(absl::StatusCode::kAborted, HasSubstr("ask again")));
   EXPECT_EQ(NameOfNext(), "stream-2.1");
 }
 
@@ -178,6 +180,29 @@ TEST_F(StreamSessionTest, APartIsDoneWithoutARootToCompare) {
   worker.Say(RootKnown{kStep1.sequence, {TestLayout(0)->digest(), TestRoot(9)}});
   worker.session.HandleFillComplete(buffer, Digest(), worker.now);
   EXPECT_THAT(worker.TakeSent<RankDone>(), SizeIs(1));
+}
+
+TEST_F(StreamSessionTest, OfAPartOnlyWhatIsWantedIsMissing) {
+  worker.Drop();
+  const StreamTicket ticket = worker.session.BeginStream(worker.now);
+  const auto part = worker.session.RegisterStreamBuffer(ticket, "hf", TestLayout(0),
+                                                        FirstSegments(3), worker.now);
+  ASSERT_OK(part.status());
+  worker.Say(BufferRegistered{*part, absl::OkStatus()});
+  worker.UpdateToFilling(*part, kFirst, kStep1);
+  worker.Drop();
+  worker.session.HandleFillProgress(*part, {FirstSegments(1), 4096}, worker.now);
+  worker.Pass(absl::Seconds(2));
+  const auto told = worker.TakeSent<FillProgress>();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_EQ(told[0].segments.count(), kTestSegments - 2);
+  EXPECT_THAT(worker.session.Describe(*part), HasSubstr("1 of 3 segments"));
+  worker.session.HandleFillFailed(*part, absl::DataLossError("no"), worker.now);
+  worker.session.HandleFillStopped(*part, worker.now);
+  const auto done = worker.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_THAT(done[0].status,
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("4.0 of 12.0 KiB received")));
 }
 
 TEST_F(StreamSessionTest, AWholeWithAnotherRootIsRefused) {

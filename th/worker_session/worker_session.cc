@@ -119,8 +119,9 @@ StreamTicket WorkerSession::BeginStream(absl::Time now) {
 
 absl::StatusOr<BufferId> WorkerSession::RegisterStreamBuffer(
     const StreamTicket& ticket, std::string form, std::shared_ptr<const ShardLayout> layout,
-    absl::Time now) {
-  return session::RegisterStream(impl_->state, ticket, std::move(form), std::move(layout), now);
+    const SegmentSet& wanted, absl::Time now) {
+  return session::RegisterStream(impl_->state, ticket, std::move(form), std::move(layout), wanted,
+                                 now);
 }
 
 void WorkerSession::FailStream(const StreamTicket& ticket, std::string form,

@@ -62,11 +62,11 @@ class WorkerSession {
   // operation, whatever it came to at each of them.
   StreamTicket BeginStream(absl::Time now);
   // A buffer that keeps nothing, for one Update that the driver streams to somebody: it is never
-  // published and never a source, and is writable again when the update has ended. ABORTED: the
-  // group counts anew since the ticket was taken.
+  // published and never a source, and is writable again when the update has ended. Of the shard it
+  // receives the segments in `wanted`. ABORTED: the group counts anew since the ticket was taken.
   absl::StatusOr<BufferId> RegisterStreamBuffer(const StreamTicket& ticket, std::string form,
                                                 std::shared_ptr<const ShardLayout> layout,
-                                                absl::Time now);
+                                                const SegmentSet& wanted, absl::Time now);
   // There will be no buffer, and why: the receives of the other ranks end with it, at once. `why`
   // is an error.
   void FailStream(const StreamTicket& ticket, std::string form, const absl::Status& why,
