@@ -416,6 +416,10 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
                                   number.value, ") ran out of time: ");
   if (number != replica.finished.Next()) {
     absl::StrAppend(&text, "it waited for operation ", replica.finished.value + 1);
+  } else if (found->second.waits_for_room) {
+    absl::StrAppend(&text,
+                    "it waited for room to offload what is retained: a copy that seeds the "
+                    "group's site is still read or has not been freed");
   } else if (!found->second.begun && found->second.kind == OperationKind::kUpdate &&
              MissingRanks(*replica.group, found->second).empty()) {
     absl::StrAppend(&text, "the server was still recovering");
