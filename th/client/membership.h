@@ -84,10 +84,16 @@ class Membership final : public SessionAccess,
   absl::StatusOr<std::shared_ptr<LocalBuffer>> Register(std::string name, std::string form,
                                                         BindingOptions options,
                                                         TensorBinding binding);
-  // A buffer for one update, whose bytes pass through `ring`. To be unregistered like any other.
+  // ---- streaming receives (see WorkerSession::BeginStream)
+  StreamTicket BeginStream();
+  // A buffer for one update, whose bytes pass through `ring`; to be ended by EndStream.
   absl::StatusOr<std::shared_ptr<LocalBuffer>> RegisterStream(
-      std::string form, std::shared_ptr<const ShardLayout> layout,
+      const StreamTicket& ticket, std::string form, std::shared_ptr<const ShardLayout> layout,
       std::shared_ptr<SegmentRing> ring);
+  void FailStream(const StreamTicket& ticket, std::string form, const absl::Status& why);
+  // Returns when nothing touches the ring any more.
+  void EndStream(LocalBuffer& buffer, const absl::Status& why);
+
   // Returns when nothing touches the buffer's memory any more.
   void Unregister(LocalBuffer& buffer);
 

@@ -8,15 +8,22 @@
 
 namespace th {
 
+StreamTicket Membership::BeginStream() {
+  StreamTicket ticket;
+  Enter([&](WorkerSession& session, absl::Time now) { ticket = session.BeginStream(now); });
+  return ticket;
+}
+
 absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
-    std::string form, std::shared_ptr<const ShardLayout> layout,
+    const StreamTicket& ticket, std::string form, std::shared_ptr<const ShardLayout> layout,
     std::shared_ptr<SegmentRing> ring) {
   TH_RETURN_IF_ERROR(CanWait());
   BufferPtr buffer;
   {
     absl::MutexLock lock(&mu_);
-    TH_ASSIGN_OR_RETURN(const BufferId id,
-                        session_.RegisterStreamBuffer(form, layout, MonotonicNow()));
+    TH_ASSIGN_OR_RETURN(
+        const BufferId id,
+        session_.RegisterStreamBuffer(ticket, form, layout, ring->wanted(), MonotonicNow()));
     buffer = std::make_shared<LocalBuffer>(
         LocalBuffer::Spec{.id = id,
                           .form = std::move(form),
@@ -28,6 +35,24 @@ absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
   Wake();
   TH_RETURN_IF_ERROR(AwaitReady(*buffer, "of a streaming reader"));
   return buffer;
+}
+
+void Membership::FailStream(const StreamTicket& ticket, std::string form, const absl::Status& why) {
+  Enter([&](WorkerSession& session, absl::Time now) {
+    session.FailStream(ticket, std::move(form), why, now);
+  });
+}
+
+void Membership::EndStream(LocalBuffer& buffer, const absl::Status& why) {
+  Enter([&](WorkerSession& session, absl::Time now) { session.EndStream(buffer.id(), why, now); });
+  runtime_->RunOnControl([&] {
+    Pump();
+    Silence(buffer);
+  });
+  absl::MutexLock lock(&mu_);
+  const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return BufferQuiet(&buffer); };
+  mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
+  buffers_.erase(buffer.id());
 }
 
 }  // namespace th

@@ -10,7 +10,6 @@
 #include <utility>
 #include <variant>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "th/client/client.h"
 #include "th/client/client_state.h"
@@ -232,6 +231,35 @@ absl::StatusOr<ReceiveResult> StreamReader::Run(Membership& membership, LocalBuf
   return Result();
 }
 
+// What a receive needs before it can take part in its group's operation.
+struct Preparation {
+  std::shared_ptr<const ShardLayout> layout;
+  ReceivePlan plan;
+  std::shared_ptr<SegmentRing> ring;
+};
+
+// Or why there is nothing to receive.
+absl::StatusOr<std::variant<Preparation, NotAvailableReason>> Prepare(
+    const Controller::Options& server, const ModelKey& key, const VersionSelector& version,
+    const ReceiveOptions& options, absl::Time deadline) {
+  TH_ASSIGN_OR_RETURN(const auto controller, Controller::Connect(server));
+  const LookUp look_up{*controller, key, deadline};
+  TH_ASSIGN_OR_RETURN(const auto shard, FindShard(look_up, version, options));
+  if (const auto* reason = std::get_if<NotAvailableReason>(&shard)) return *reason;
+  TH_ASSIGN_OR_RETURN(ShardLayout found,
+                      controller->GetLayout(std::get<Digest>(shard), look_up.left()));
+  auto layout = std::make_shared<const ShardLayout>(std::move(found));
+  TH_ASSIGN_OR_RETURN(ReceivePlan plan,
+                      ReceivePlan::Make(layout, options.tensors, options.limit_bytes));
+  TH_ASSIGN_OR_RETURN(std::shared_ptr<SegmentRing> ring, MakeRing(layout, plan));
+  return Preparation{std::move(layout), std::move(plan), std::move(ring)};
+}
+
+// What the other ranks of the group hear, which may have found something meanwhile.
+absl::Status NothingFound() {
+  return absl::AbortedError("found nothing to receive when it began; ask again");
+}
+
 }  // namespace
 
 absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOptions options,
@@ -239,29 +267,32 @@ absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOp
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   Membership& membership = *impl_->membership;
   TH_RETURN_IF_ERROR(membership.CanWait());
-  TH_RETURN_IF_ERROR(Validate(options, take));
+  // Before anything that can fail: the other ranks count this receive as well.
+  const StreamTicket ticket = membership.BeginStream();
+  const auto fail = [&](const absl::Status& why) {
+    membership.FailStream(ticket, options.form, why);
+    return why;
+  };
+  if (absl::Status valid = Validate(options, take); !valid.ok()) return fail(valid);
   const absl::Time deadline = MonotonicNow() + options.timeout;
-  TH_ASSIGN_OR_RETURN(const auto controller,
-                      Controller::Connect({.server = impl_->server,
-                                           .run = membership.key().run,
-                                           .model = membership.key().model,
-                                           .connect_timeout = TimeForAnswer(deadline)}));
-  const LookUp look_up{*controller, membership.key(), deadline};
-  TH_ASSIGN_OR_RETURN(const auto shard, FindShard(look_up, version, options));
-  if (const auto* reason = std::get_if<NotAvailableReason>(&shard)) {
+  auto prepared = Prepare({.server = impl_->server,
+                           .run = membership.key().run,
+                           .model = membership.key().model,
+                           .connect_timeout = TimeForAnswer(deadline)},
+                          membership.key(), version, options, deadline);
+  if (!prepared.ok()) return fail(prepared.status());
+  if (const auto* reason = std::get_if<NotAvailableReason>(&*prepared)) {
+    (void)fail(NothingFound());
     return ReceiveResult{.outcome = UpdateOutcome::kNotAvailable, .reason = *reason};
   }
-  TH_ASSIGN_OR_RETURN(ShardLayout found,
-                      controller->GetLayout(std::get<Digest>(shard), look_up.left()));
-  const auto layout = std::make_shared<const ShardLayout>(std::move(found));
-  TH_ASSIGN_OR_RETURN(ReceivePlan plan,
-                      ReceivePlan::Make(layout, options.tensors, options.limit_bytes));
-  TH_ASSIGN_OR_RETURN(const std::shared_ptr<SegmentRing> ring, MakeRing(layout, plan));
+  auto& [layout, plan, ring] = std::get<Preparation>(*prepared);
   TH_ASSIGN_OR_RETURN(const std::shared_ptr<LocalBuffer> buffer,
-                      membership.RegisterStream(options.form, layout, ring));
-  const absl::Cleanup unregister = [&] { membership.Unregister(*buffer); };
+                      membership.RegisterStream(ticket, options.form, layout, ring));
   StreamReader reader(std::move(plan), layout, ring, deadline);
-  return reader.Run(membership, *buffer, std::move(version), take);
+  absl::StatusOr<ReceiveResult> result = reader.Run(membership, *buffer, std::move(version), take);
+  membership.EndStream(*buffer,
+                       result.ok() ? absl::CancelledError("the receive is over") : result.status());
+  return result;
 }
 
 }  // namespace th

@@ -328,5 +328,28 @@ TEST_F(ReceiveTest, TheRanksOfAGroupReceiveTogether) {
   }
 }
 
+// Two ranks, of which the second asks for a tensor that is not there in its first receive.
+TEST_F(ReceiveTest, ARankThatFailsAtOnceEndsItForItsGroupAndTheNextOneIsInCommon) {
+  Worker trainer = Trainer(21);
+  std::vector<std::unique_ptr<Client>> readers;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    auto joined = Client::Join(Rank(server_, "pair", rank, 2));
+    ASSERT_OK(joined.status());
+    readers.push_back(*std::move(joined));
+  }
+  const auto take = [](const ReceivedSlice&) { return absl::OkStatus(); };
+  const auto receive = [&](uint32_t rank, std::vector<std::string> tensors) {
+    return readers[rank]
+        ->Receive(Latest(), {.tensors = std::move(tensors), .limit_bytes = kLimit}, take)
+        .status();
+  };
+  EXPECT_THAT(receive(1, {"embedd"}), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(receive(0, {}), StatusIs(absl::StatusCode::kNotFound,
+                                       AllOf(HasSubstr("rank pair/1"), HasSubstr("embedd"))));
+  std::thread other([&] { EXPECT_OK(receive(1, {})); });
+  EXPECT_OK(receive(0, {}));
+  other.join();
+}
+
 }  // namespace
 }  // namespace th

@@ -68,6 +68,8 @@ absl::string_view EventKindName(EventKind kind) {
       return "retained version lost";
     case EventKind::kClaimRefused:
       return "claim refused";
+    case EventKind::kRetentionAtRisk:
+      return "retained version at risk";
   }
   return "event";
 }

@@ -77,6 +77,7 @@ enum class EventKind : uint8_t {
   kRolledBack = 16,
   kRetentionLost = 17,
   kClaimRefused = 18,
+  kRetentionAtRisk = 19,  // its last replica has a notice: who asks by then saves it
 };
 // "update began"; "event" for what this build does not know.
 absl::string_view EventKindName(EventKind kind);

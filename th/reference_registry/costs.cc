@@ -130,8 +130,10 @@ void CountMoved(Turn& turn, const Replica& replica, const Transaction& transacti
     from_publisher += participant.from_publisher_bytes;
     from_relays += participant.from_relays_bytes;
   }
+  // What a group copies to its own host memory to keep it is no copy that anybody was sent.
+  const bool kept = replica.offload && !replica.seed;
   const auto bytes = static_cast<double>(VersionBytes(replica));
-  if (bytes <= 0) return;
+  if (kept || bytes <= 0) return;
   totals.copies_published += static_cast<double>(from_publisher) / bytes;
   totals.copies_relayed += static_cast<double>(from_relays) / bytes;
 }

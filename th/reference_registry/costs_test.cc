@@ -96,6 +96,24 @@ class CostsTest : public ::testing::Test {
   TestRank trainer_, rollout_;
 };
 
+TEST_F(CostsTest, ACopyForRetentionIsNoneThatThePublisherSent) {
+  TestRank copy = trainer_;
+  copy.buffer = BufferId(7);
+  copy.buffer_name = "weights.offload-1";
+  copy.number = OperationNumber();
+  AnnouncedBuffer announced = copy.Announced();
+  announced.offload = true;
+  copy.Say(RegisterBuffer{announced});
+  copy.Update();
+  copy.Ready();
+  RankCost cost;
+  cost.fill.received = {{"tcp", Distance::kSameHost, true, copy.layout.bytes()}};
+  copy.Say(RankDone{copy.key(), 0, cost});
+  EXPECT_EQ(totals().moves, 1u);
+  EXPECT_EQ(totals().copies_published, 0);
+  EXPECT_EQ(totals().fill.received[0].bytes, copy.layout.bytes());
+}
+
 TEST_F(CostsTest, AClaimIsAddedUpByCauseAndKind) {
   const uint64_t bytes = rollout_.layout.bytes();
   RankCost cost = GoodCost();

@@ -136,7 +136,8 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
   for (const auto& [name, group] : model.groups) {
     for (const auto& [buffer_name, replica] : group.replicas) {
       const bool idle = replica.phase == ReplicaPhase::kIdle;
-      if (idle && !replica.staged_for.empty()) continue;  // without memory
+      // Without memory.
+      if (idle && (!replica.staged_for.empty() || replica.keeps_nothing)) continue;
       auto& home = idle ? listed.idle : replicas[replica.version];
       home.push_back(ListReplica(replica, now));
     }

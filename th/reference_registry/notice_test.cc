@@ -144,12 +144,41 @@ TEST_F(NoticeTest, TheLastReplicaOfARetainedVersionIsSpokenOfBeforeAndAfterItGoe
   relay_.Say(kNotice);
   EXPECT_THAT(hub_.Log(), Not(HasSubstr("holds the last replica")));
   trainer_.Say(kNotice);
-  EXPECT_THAT(hub_.Log(), HasSubstr("group=trainer holds the last replica of step-1"));
+  EXPECT_THAT(hub_.Log(), HasSubstr("retained version at risk: holds the last replica of step-1"));
   relay_.Say(Leave{});
   EXPECT_THAT(hub_.Log(), Not(HasSubstr("is lost")));
   trainer_.Say(Leave{});
   EXPECT_THAT(hub_.Log(), HasSubstr("is lost: it is retained, and its last replica is gone"));
   EXPECT_EQ(hub_.registry().counters().retained_lost, 1u);
+}
+
+// Its copy goes when it leaves, and whoever asks until then saves the version.
+TEST_F(NoticeTest, WhoLeavesAndUnpublishesBeforeStaysFetchableUntilThen) {
+  Retain();
+  relay_.Say(Leave{});
+  trainer_.Say(Leave{});
+  TestRank last(hub_, "last", 0, 1);
+  JoinRequest request = last.Request();
+  request.offload_limit_bytes = uint64_t{1} << 40;
+  ASSERT_TRUE(last.Join(request));
+  ASSERT_OK(last.Register());
+  last.Publish("step-2");
+  last.Seal(last.Finished().version.sequence, "step-2");
+  last.Say(kNotice);
+  EXPECT_THAT(hub_.Log(), HasSubstr("holds the last replica of step-2"));
+  StartOperation unpublish = last.UnpublishRequest();
+  unpublish.keep_retained = true;
+  last.Start(unpublish);
+  EXPECT_TRUE(last.Finished().offload_first);
+  EXPECT_THAT(hub_.Log(), Not(HasSubstr("retained version lost: step-2")));
+}
+
+TEST_F(NoticeTest, WhoLeavesAndDropsItIsSpokenOfWhenItDoes) {
+  Retain();
+  relay_.Say(Leave{});
+  trainer_.Say(kNotice);
+  trainer_.Unpublish();
+  EXPECT_THAT(hub_.Log(), HasSubstr("retained version lost: step-1"));
 }
 
 }  // namespace

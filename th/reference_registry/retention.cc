@@ -74,22 +74,63 @@ bool IsLastOfSomeShard(const Replica& replica, Own own) {
   });
 }
 
-bool IsLastRetained(const Replica& replica, Own own) {
-  const Version* version = VersionThatStays(replica);
-  return version != nullptr && IsLastOfSomeShard(replica, own) &&
+// Whether what `replica` holds is retained, and it is the last to hold some shard of it. Not of
+// spot workers, who keep nothing for others; also where a rank has a notice.
+bool IsLastRetained(const Replica& replica) {
+  const Version* version = VersionToKeep(replica);
+  return version != nullptr && IsLastOfSomeShard(replica, Own::kReplica) &&
          IsRetained(*version, replica.form);
 }
 
-uint64_t OffloadedBytes(const Worker& worker) {
+// Whether a rank of it leaves soon.
+bool HasNotice(const Replica& replica) {
+  return std::any_of(replica.buffers.begin(), replica.buffers.end(),
+                     [](const auto& entry) { return entry.second->worker->leaving(); });
+}
+
+// A seed copy can be made again; unless it is all that there is of a retained version.
+bool MayGoForRetained(const Replica& copy) { return copy.seed && !IsLastRetainedCopy(copy); }
+
+// Whether copies that may go for what is retained count as taken room.
+enum class Seeds : uint8_t { kCount, kMayGo };
+
+uint64_t OffloadedBytes(const Worker& worker, Seeds seeds) {
   uint64_t bytes = 0;
   for (const auto& [id, buffer] : worker.buffers) {
-    if (buffer.replica->offload) bytes += buffer.bytes;
+    if (!buffer.replica->offload) continue;
+    if (seeds == Seeds::kMayGo && MayGoForRetained(*buffer.replica)) continue;
+    bytes += buffer.bytes;
   }
   return bytes;
 }
 
-absl::Status HasRoomToOffload(const Replica& replica, const Version& version) {
-  const absl::Status room = HasRoomForCopy(replica, version);
+absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t copies, Seeds seeds) {
+  for (const auto& [rank, buffer] : replica.buffers) {
+    const Worker& worker = *buffer->worker;
+    const uint64_t used = OffloadedBytes(worker, seeds);
+    const uint64_t room = worker.offload_limit_bytes - std::min(used, worker.offload_limit_bytes);
+    if (room / copies >= buffer->bytes) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", NameOf(*buffer).ToString(), " has no room to offload ",
+                     copies == 1 ? "its " : absl::StrCat(copies, " times its "), buffer->bytes,
+                     " bytes of ", version.info.ToString(), ": its offload limit is ",
+                     worker.offload_limit_bytes, " bytes, of which ", used, " are taken"));
+  }
+  return absl::OkStatus();
+}
+
+// Lets the group's copies go that may.
+void LetSeedsGo(Turn& turn, Group& group) {
+  for (auto& [name, copy] : group.replicas) {
+    if (!MayGoForRetained(copy)) continue;
+    copy.unwanted = true;
+    turn.to_review.insert(group.model->key);
+  }
+}
+
+// With seed copies out of the way, which takes a while.
+absl::Status WillHaveRoom(const Replica& replica, const Version& version) {
+  const absl::Status room = HasRoom(replica, version, /*copies=*/1, Seeds::kMayGo);
   if (room.ok()) return room;
   return absl::FailedPreconditionError(
       absl::StrCat("group ", replica.group->name, " holds the last replica of ",
@@ -113,18 +154,7 @@ bool IsRetained(const Version& version, const std::string& form) {
 }
 
 absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies) {
-  for (const auto& [rank, buffer] : replica.buffers) {
-    const Worker& worker = *buffer->worker;
-    const uint64_t used = OffloadedBytes(worker);
-    const uint64_t room = worker.offload_limit_bytes - std::min(used, worker.offload_limit_bytes);
-    if (room / copies >= buffer->bytes) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", NameOf(*buffer).ToString(), " has no room to offload ",
-                     copies == 1 ? "its " : absl::StrCat(copies, " times its "), buffer->bytes,
-                     " bytes of ", version.info.ToString(), ": its offload limit is ",
-                     worker.offload_limit_bytes, " bytes, of which ", used, " are taken"));
-  }
-  return absl::OkStatus();
+  return HasRoom(replica, version, copies, Seeds::kCount);
 }
 
 const Version* VersionHeld(const Replica& replica) {
@@ -133,12 +163,10 @@ const Version* VersionHeld(const Replica& replica) {
   return FindVersion(*replica.group->model, replica.version);
 }
 
-const Version* VersionThatStays(const Replica& replica) {
-  const bool goes =
-      std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
-        return entry.second->worker->spot || entry.second->worker->leaving();
-      });
-  return goes ? nullptr : VersionHeld(replica);
+const Version* VersionToKeep(const Replica& replica) {
+  const bool spot = std::any_of(replica.buffers.begin(), replica.buffers.end(),
+                                [](const auto& entry) { return entry.second->worker->spot; });
+  return spot ? nullptr : VersionHeld(replica);
 }
 
 bool IsLastRetainedCopy(const Replica& replica) {
@@ -147,18 +175,23 @@ bool IsLastRetainedCopy(const Replica& replica) {
          IsRetained(*version, replica.form);
 }
 
-bool EndIfLastRetained(Turn& turn, Replica& replica, const Transaction& transaction) {
+bool WaitOrEndIfLastRetained(Turn& turn, Replica& replica, Transaction& transaction) {
+  transaction.waits_for_room = false;
   if (!transaction.keep_retained) return false;
-  if (TH_MUTATE(kTakeAwayTheLastRetained, !IsLastRetained(replica, Own::kReplica), true))
-    return false;
+  if (TH_MUTATE(kTakeAwayTheLastRetained, !IsLastRetained(replica), true)) return false;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
-  if (absl::Status room = HasRoomToOffload(replica, version); !room.ok()) {
+  if (absl::Status room = WillHaveRoom(replica, version); !room.ok()) {
     ++replica.group->model->totals.offloads_failed;
     Note(turn, replica.group->model->key,
          {EventKind::kOffloadFailed, transaction.event, replica.group->name},
          std::string(room.message()));
     FinishOperation(turn, replica, transaction.number,
                     {.status = std::move(room), .version = version.info, .offload_first = true});
+    return true;
+  }
+  if (!HasRoomForCopy(replica, version).ok()) {
+    LetSeedsGo(turn, *replica.group);
+    transaction.waits_for_room = true;  // the last of them to go has it looked at again
     return true;
   }
   Note(turn, replica.group->model->key,
@@ -173,13 +206,8 @@ bool EndIfLastRetained(Turn& turn, Replica& replica, const Transaction& transact
 }
 
 void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& transaction) {
-  // Also where a rank has a notice: what it holds does not stay, but is there.
-  const Version* held = VersionHeld(replica);
-  if (held == nullptr || !IsRetained(*held, replica.form)) return;
-  const bool spot = std::any_of(replica.buffers.begin(), replica.buffers.end(),
-                                [](const auto& entry) { return entry.second->worker->spot; });
-  if (spot || !IsLastOfSomeShard(replica, Own::kReplica)) return;
-  const Version& version = *held;
+  if (!IsLastRetained(replica)) return;
+  const Version& version = *FindVersion(*replica.group->model, replica.version);
   Note(turn, replica.group->model->key,
        {EventKind::kRetentionLost, transaction.event, replica.group->name},
        absl::StrCat(version.info.ToString(), ": its last replica goes with an ",
@@ -213,12 +241,15 @@ void NoteLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>&
 void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice) {
   for (const auto& [id, buffer] : worker.buffers) {
     const Replica& replica = *buffer.replica;
-    if (!IsLastRetained(replica, Own::kGroup)) continue;
-    const Version& version = *FindVersion(*replica.group->model, replica.version);
-    Log(turn, absl::StrCat(replica.group->model->key.ToString(), " group=", replica.group->name,
-                           " holds the last replica of ", version.info.ToString(),
-                           ", which is retained, and loses it in ", absl::FormatDuration(notice),
-                           " unless another group takes it by then"));
+    const Version* version = VersionToKeep(replica);
+    const bool last = version != nullptr && !HasNotice(replica) &&
+                      IsLastOfSomeShard(replica, Own::kGroup) && IsRetained(*version, replica.form);
+    if (!last) continue;
+    Note(turn, replica.group->model->key,
+         {EventKind::kRetentionAtRisk, EventId(), replica.group->name},
+         absl::StrCat("holds the last replica of ", version->info.ToString(),
+                      ", which is retained, and leaves in ", absl::FormatDuration(notice),
+                      ": who asks for it by then saves it"));
   }
 }
 

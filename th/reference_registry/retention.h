@@ -3,10 +3,15 @@
 // A version is retained in a form while it is pinned there, or one of the form's `keep_latest`
 // newest complete versions of the current history. A replica *stays* while all its ranks hold their
 // shards, are connected, and it neither drains nor moves on; spot workers and those that leave (see
-// Preempt) never count. When an
-// operation would take away the last replica that stays, it ends with `offload_first` instead: the
-// ranks copy their shards into offload buffers (an update like any other, to exactly this version),
-// and ask again. When such a copy may go: copies.h.
+// Preempt) never count. When an operation would take away the last one, it ends with
+// `offload_first` instead: the ranks copy their shards into offload buffers (an update like any
+// other, to exactly this version), and ask again. When such a copy may go: copies.h.
+//
+// A group with a notice does the same: its copy goes when it leaves, and until then it is there for
+// whoever asks. Which versions go with it is told at the notice.
+//
+// Copies that seed a site are under the same limit, and go first where the room is short. Meanwhile
+// the operation waits: nothing of it has begun.
 #ifndef TH_REFERENCE_REGISTRY_RETENTION_H_
 #define TH_REFERENCE_REGISTRY_RETENTION_H_
 
@@ -24,10 +29,10 @@ namespace th::registry {
 // O(newer versions of the model, up to keep_latest complete ones).
 bool IsRetained(const Version& version, const std::string& form);
 
-// Ends `transaction`, which is about to take away what `replica` holds, where that is the last that
-// stays of a retained version and the caller wants to keep it: with offload_first, or
-// FAILED_PRECONDITION naming the first rank that has no memory for a copy. Whether it did.
-bool EndIfLastRetained(Turn& turn, Replica& replica, const Transaction& transaction);
+// Whether `transaction`, which is about to take away what `replica` holds, waits for room
+// (Transaction::waits_for_room) or has ended here instead: with offload_first, or
+// FAILED_PRECONDITION naming the first rank that has no memory for a copy.
+bool WaitOrEndIfLastRetained(Turn& turn, Replica& replica, Transaction& transaction);
 
 // Tells people where a retained version's last replica goes with an operation that did not ask to
 // keep it.
@@ -52,8 +57,8 @@ absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint
 
 // What the replica holds whole; null when it does not, and for staged copies.
 const Version* VersionHeld(const Replica& replica);
-// The same, where that counts: see above. Null otherwise.
-const Version* VersionThatStays(const Replica& replica);
+// The same; null where a rank is spot, whose replicas are not offloaded.
+const Version* VersionToKeep(const Replica& replica);
 
 // Whether no other group has what `replica`, a copy, holds and something retains. Also where a rank
 // has a notice: until it leaves, the copy may be all that there is.

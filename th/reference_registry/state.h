@@ -230,6 +230,7 @@ struct Transaction {
   Attributes attributes;
   std::optional<VersionSequence> derived_from;
   bool keep_retained = false;
+  bool waits_for_room = false;  // for a copy of what is retained, until the group's seeds have gone
   VersionSelector selector = LatestVersion{};
   VersionSequence floor;
   WhenSeeding when_seeding = WhenSeeding::kWait;

@@ -10,6 +10,7 @@
 namespace th {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::th::testing::StatusIs;
 
@@ -115,6 +116,56 @@ TEST_F(StreamingTest, OneRankCannotKeepWhatAnotherHandsOn) {
   ASSERT_TRUE(keeper.Join());
   EXPECT_THAT(keeper.Register(), StatusIs(absl::StatusCode::kInvalidArgument,
                                           HasSubstr("keeps what it receives at one rank")));
+}
+
+TEST_F(StreamingTest, OneThatCannotStartEndsItForThoseThatWait) {
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank first = Streamer("engine", 0, 2);
+  TestRank second = Streamer("engine", 1, 2);
+  first.Update();
+  second.Say(RankFailed{{second.buffer, OperationNumber(1)}, absl::NotFoundError("no embedd")});
+  EXPECT_THAT(first.Finished().status,
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr("rank engine/1"), HasSubstr("no embedd"))));
+  EXPECT_FALSE(second.HearsNone<OperationFinished>());
+}
+
+TEST_F(StreamingTest, OneThatComesAfterAFailureHearsItAndTheNextIsInCommonAgain) {
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank first = Streamer("engine", 0, 2);
+  first.Say(RankFailed{{first.buffer, OperationNumber(1)}, absl::NotFoundError("no embedd")});
+  TestRank second = Streamer("engine", 1, 2);
+  second.Update();
+  EXPECT_THAT(second.Finished().status,
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr("rank engine/0"), HasSubstr("no embedd"))));
+  for (TestRank* rank : {&first, &second}) {
+    rank->buffer = BufferId(2);
+    rank->buffer_name = "stream-1.2";
+    rank->number = OperationNumber();
+    ASSERT_OK(rank->Register());
+    rank->Update();
+  }
+  first.FillWhole();
+  second.FillWhole();
+  EXPECT_EQ(first.Finished().outcome, UpdateOutcome::kMoved);
+  EXPECT_EQ(second.Finished().outcome, UpdateOutcome::kMoved);
+}
+
+TEST_F(StreamingTest, WhatARankHasStartedItFailsAsAnyOther) {
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank streamer = Streamer("engine");
+  streamer.Update();
+  streamer.Fail(absl::DataLossError("no"));
+  EXPECT_THAT(streamer.Finished().status, StatusIs(absl::StatusCode::kDataLoss));
+  streamer.Fail(absl::DataLossError("again"));
+  EXPECT_TRUE(streamer.HearsNone<OperationFinished>());
+}
+
+TEST_F(StreamingTest, OneThatWaitsForNothingIsNotListed) {
+  TestRank trainer = Trainer(hub_, "one");
+  Streamer("engine");
+  EXPECT_TRUE(hub_.List().models.at(0).idle.empty());
 }
 
 TEST_F(StreamingTest, AfterARestartItGoesOnFromTheSameSourceAndFeedsNobody) {

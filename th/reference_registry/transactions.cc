@@ -190,6 +190,30 @@ void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transact
                     "): ", status.ToString()));
 }
 
+// Whether a streaming reader fails its next operation without having started it: it cannot even say
+// what it wants to receive, and the others of its group need not wait for it.
+bool FailsUnstarted(const RegistryState& state, const BufferAddress& address,
+                    OperationNumber number) {
+  const Buffer* buffer = FindBuffer(state, address);
+  if (buffer == nullptr || !buffer->replica->keeps_nothing) return false;
+  const Replica& replica = *buffer->replica;
+  if (number <= buffer->last_started) return false;
+  return replica.results.contains(number) ||
+         number == std::max(buffer->last_started, replica.finished).Next();
+}
+
+// The rank joins an update that it does not ask anything of; it is the first if there is none.
+void TakePart(Turn& turn, Buffer& buffer, OperationNumber number) {
+  Replica& replica = *buffer.replica;
+  buffer.last_started = number;
+  const StartOperation request{.key = {buffer.address.buffer, number},
+                               .kind = OperationKind::kUpdate};
+  if (!replica.pending.contains(number)) {
+    replica.pending.emplace(number, NewTransaction(turn, request, RankOf(buffer)));
+  }
+  replica.pending.at(number).participants.try_emplace(RankOf(buffer));
+}
+
 // Notes who missed the operation; of them the rank that lags, if any: it missed the operation
 // before too and has asked for that one since, too late. It calls, but one operation behind. A rank
 // that calls nothing is late, and hears all results.
@@ -381,6 +405,10 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
                                   number.value, ") ran out of time: ");
   if (number != replica.finished.Next()) {
     absl::StrAppend(&text, "it waited for operation ", replica.finished.value + 1);
+  } else if (found->second.waits_for_room) {
+    absl::StrAppend(&text,
+                    "it waited for room to offload what is retained: a copy that seeds the "
+                    "group's site is still read or has not been freed");
   } else if (!found->second.begun && found->second.kind == OperationKind::kUpdate &&
              MissingRanks(*replica.group, found->second).empty()) {
     absl::StrAppend(&text, "the server was still recovering");
@@ -426,10 +454,21 @@ void RestartNumbering(Group& group) {
 }
 
 absl::Status FailRank::CanApply(const RegistryState& state) const {
+  if (FailsUnstarted(state, buffer, message.key.number)) return absl::OkStatus();
   return FindOwnOperation(state, buffer, message.key.number).status();
 }
 
 void FailRank::Apply(Turn& turn) const {
+  if (FailsUnstarted(turn.state, buffer, message.key.number)) {
+    Buffer& unstarted = *FindBuffer(turn.state, buffer);
+    const auto& results = unstarted.replica->results;
+    const auto result = results.find(message.key.number);
+    if (result != results.end()) {
+      unstarted.last_started = message.key.number;
+      return SendResult(turn, unstarted, result->second);
+    }
+    TakePart(turn, unstarted, message.key.number);
+  }
   const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
   const std::string name = NameOf(*own.buffer).ToString();
   const absl::StatusCode code =

@@ -54,7 +54,8 @@ void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 // The numbering of all replicas of the group starts again from 1; nothing may be pending.
 void RestartNumbering(Group& group);
 
-// A rank's part ended badly.
+// A rank's part ended badly. That of a streaming reader may do so before it has started: the
+// operation ends for all, and who asks later hears so.
 struct FailRank {
   BufferAddress buffer;
   RankFailed message;

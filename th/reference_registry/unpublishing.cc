@@ -73,7 +73,7 @@ void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction) {
     }
     const bool early = turn.state.recovering || SomeRankMayKnow(turn.state, replica, transaction);
     if (transaction.keep_retained && early) return WaitForRecovery(turn, replica);
-    if (EndIfLastRetained(turn, replica, transaction)) return;
+    if (WaitOrEndIfLastRetained(turn, replica, transaction)) return;
     NoteRetentionLoss(turn, replica, transaction);
     BeginWith(replica, transaction, HeldVersionOf(replica));
     SetPhase(turn, replica, ReplicaPhase::kDraining, transaction.version);

@@ -154,7 +154,7 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
     return false;
   }
   const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
-  if (in_use && EndIfLastRetained(turn, replica, transaction)) return false;
+  if (in_use && WaitOrEndIfLastRetained(turn, replica, transaction)) return false;
   if (in_use) NoteRetentionLoss(turn, replica, transaction);
   BeginWith(replica, transaction, transaction.version);
   transaction.resolved = version->info;

@@ -207,8 +207,10 @@ void WriteReceived(MetricsWriter& out, const std::vector<ModelFigures>& figures)
 
 void WriteCopies(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
   constexpr char kName[] = "tensorhub_copies_sent_total";
-  out.Family(kName, "counter",
-             "Whole versions that groups which moved received, by who sent them.");
+  out.Family(
+      kName, "counter",
+      "Whole versions that groups which moved received, by who sent them; without the copies "
+      "that a group makes of its own to keep what is retained.");
   for (const ModelFigures& model : figures) {
     const std::string labels = LabelsOf(model.key);
     out.Sample(kName, absl::StrCat(labels, ",source=\"publisher\""), model.totals.copies_published);

@@ -69,8 +69,9 @@ std::string DescribeUpdate(const Buffer& buffer, const UpdateProgress& update) {
   if (update.resolved.has_value()) absl::StrAppend(&text, " ", update.resolved->label.text());
   absl::StrAppend(&text, ": ", UpdatePhaseName(update.phase));
   if (update.fill_began) {
-    absl::StrAppend(&text, ", ", buffer.held.count(), " of ", buffer.layout->segment_count(),
-                    " segments from ", update.sources.size(), " sources");
+    absl::StrAppend(&text, ", ", buffer.held.count(), " of ",
+                    buffer.layout->segment_count() - buffer.unwanted.count(), " segments from ",
+                    update.sources.size(), " sources");
   }
   return text;
 }
@@ -112,17 +113,13 @@ absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, a
   return copy.id;
 }
 
-absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string form,
+absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string name, std::string form,
                                          std::shared_ptr<const ShardLayout> layout,
-                                         absl::Time now) {
-  const GroupGeneration generation = state.membership.group_generation;
-  const uint64_t number = state.streams_of == generation ? state.streams + 1 : 1;
-  std::string name = absl::StrCat("stream-", generation.value, ".", number);
+                                         const SegmentSet& wanted, absl::Time now) {
   TH_RETURN_IF_ERROR(CanAdd(state, name, form, layout.get()));
-  state.streams_of = generation;
-  state.streams = number;
   Buffer& buffer = NewBuffer(state, std::move(name), std::move(form), std::move(layout));
   buffer.keeps_nothing = true;
+  buffer.unwanted = wanted.Complement(buffer.layout->segment_count());
   state.TellServing(buffer);
   Register(state, buffer, now);
   return buffer.id;

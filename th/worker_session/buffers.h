@@ -25,10 +25,10 @@ absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original, 
                                           absl::Time now);
 // For what `original` is to move to. The driver is not asked for memory yet.
 absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, absl::Time now);
-// Of a streaming reader: for one update, whose bytes the driver hands on. The name is the same at
-// all ranks that begin their streaming readers in the same order, and never used again.
-absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string form,
-                                         std::shared_ptr<const ShardLayout> layout, absl::Time now);
+// Of a streaming reader: for one update, whose bytes the driver hands on.
+absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string name, std::string form,
+                                         std::shared_ptr<const ShardLayout> layout,
+                                         const SegmentSet& wanted, absl::Time now);
 // In every state: pending calls end CANCELLED, the driver closes what it reads and serves. What the
 // driver still reports of it is ignored.
 absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now);

@@ -62,16 +62,25 @@ std::vector<SourcePace> PacesSinceTold(const UpdateProgress& update) {
   return since;
 }
 
+// Of which nothing is missing: who receives a part lacks no more than the rest of that.
+SegmentSet SettledOf(const Buffer& buffer) {
+  SegmentSet settled = buffer.held;
+  settled.AddAll(buffer.unwanted);
+  return settled;
+}
+
 void SendProgress(State& state, Buffer& buffer, Operation& fill, absl::Time now) {
   UpdateProgress& update = fill.update;
   std::vector<SourcePace> paces = PacesSinceTold(update);
-  const uint64_t bytes = CostOf(buffer.held, paces.size());
+  SegmentSet settled = SettledOf(buffer);
+  const uint64_t bytes = CostOf(settled, paces.size());
   update.paces_told = update.paces;
   update.progress_waits = false;
   update.progress_bytes += bytes;
   update.next_progress = now + ProgressPause(state, update, bytes);
   SendAbout(state, buffer,
-            FillProgress{fill.key, buffer.version.sequence, buffer.held, std::move(paces)}, now);
+            FillProgress{fill.key, buffer.version.sequence, std::move(settled), std::move(paces)},
+            now);
 }
 
 FailedSource Describe(const AssignedSource& source, const SourceFailed& failed) {
@@ -186,7 +195,8 @@ void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected
 void SendDueProgress(State& state, Buffer& buffer, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr || now < NextProgress(state, buffer)) return;
-  if (CostOf(buffer.held, PacesSinceTold(fill->update).size()) > ProgressBytesLeft(fill->update)) {
+  if (CostOf(SettledOf(buffer), PacesSinceTold(fill->update).size()) >
+      ProgressBytesLeft(fill->update)) {
     fill->update.next_progress = now + kProgressRetry;
     return;
   }

@@ -98,13 +98,23 @@ std::string Aftermath(const State& state, const Buffer& buffer, const Operation&
   }
 }
 
+uint64_t BytesWanted(const Buffer& buffer) {
+  uint64_t bytes = buffer.layout->bytes();
+  for (const SegmentRange& range : buffer.unwanted.ranges()) {
+    for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
+      bytes -= buffer.layout->SegmentLength(segment);
+    }
+  }
+  return bytes;
+}
+
 absl::Status ErrorFor(const State& state, const Buffer& buffer, const Operation& operation) {
   const Verdict& verdict = *operation.verdict;
   if (verdict.status.ok()) return absl::OkStatus();
   ErrorText text = state.Error(CodeOf(operation));
   text.version = VersionText(operation);
   if (operation.update.fill_began) {
-    text.received = {operation.update.bytes_held, buffer.layout->bytes()};
+    text.received = {operation.update.bytes_held, BytesWanted(buffer)};
   }
   text.failed_sources = operation.update.failed_sources;
   if (text.code != ErrorCode::kUpdateStalled) text.cause = std::string(verdict.status.message());

@@ -98,7 +98,7 @@ Operation* UpdateFor(State& state, const OperationKey& key) {
 // Tells all of one operation, as far as it is.
 void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.told = true;
-  SendStart(state, buffer, operation, now);
+  if (!operation.failed_unstarted) SendStart(state, buffer, operation, now);
   if (operation.drained) {
     SendRankDone(state, buffer, operation, now);
   } else if (operation.kind() == OperationKind::kUpdate) {

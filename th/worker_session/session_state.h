@@ -65,6 +65,9 @@ inline constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
 inline constexpr int kMaxStagedPasses = 5;
 // Of one update: failed sources kept for the error, and told again after a reconnect.
 inline constexpr size_t kMaxFailedSourcesKept = 16;
+// Buffers of streaming readers that have ended, by which ranks that come late hear how. A rank that
+// is further behind than this waits for its time.
+inline constexpr size_t kMaxStreamsKept = 4;
 // What the FillProgress messages of one update may cost on the wire, out of the 64 KiB that a rank
 // may say in an update. From half of it on the pauses between them grow as what is left shrinks.
 inline constexpr uint64_t kMaxProgressBytes = uint64_t{32} << 10;
@@ -183,6 +186,8 @@ struct Operation {
   bool orphaned = false;  // of an older numbering: the server knows nothing of it
   bool told = false;      // its start, in this membership
   bool failure_told = false;
+  // A streaming reader's: the server hears of its failure alone (see FailStream).
+  bool failed_unstarted = false;
   // publish: what names this publication of the buffer
   BufferGeneration published_under;
   // unpublish
@@ -217,6 +222,7 @@ struct Buffer {
   bool seed = false;                          // of those, one that seeds its site
   std::string staged_for;                     // the original's name; see State::staged
   bool keeps_nothing = false;  // a streaming reader's: never published, serves nobody
+  SegmentSet unwanted;         // of such a buffer: what it does not receive
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of
@@ -303,6 +309,7 @@ struct State {
   // Streaming readers of this generation of the group, for names that its ranks have in common.
   GroupGeneration streams_of;
   uint64_t streams = 0;
+  std::deque<BufferId> streams_kept;  // at most kMaxStreamsKept, which have ended
   std::map<TransferId, BufferId> transfers;
   std::vector<HeldAdmission> held_admissions;
   std::list<PendingCommand> commands;

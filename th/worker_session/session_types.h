@@ -99,6 +99,13 @@ struct SessionEnded {
   absl::Status status;
 };  // terminal: refused, replaced, left, or no server in time
 
+// The place of one streaming receive among those of its rank, which it takes before anything can
+// fail: the ranks of a group have the same number of theirs in common.
+struct StreamTicket {
+  GroupGeneration generation;  // of the group that counted it
+  uint64_t number = 0;         // from 1
+};
+
 // Begin to fill `buffer` with `version`: keep what `resume` says is held already (checked before).
 // `root` when known. Bytes go straight into the buffer.
 struct StartFill {

@@ -7,11 +7,13 @@
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/worker_session/session_harness.h"
+#include "th/worker_session/session_state.h"
 
 namespace th {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::th::testing::StatusIs;
 
@@ -22,12 +24,29 @@ class StreamSessionTest : public ::testing::Test {
  protected:
   void SetUp() override {
     worker.Join();
-    const auto registered = worker.session.RegisterStreamBuffer("hf", TestLayout(0), worker.now);
-    ASSERT_OK(registered.status());
-    buffer = *registered;
+    buffer = Register(worker);
     announced = worker.TakeSent<RegisterBuffer>();
     worker.Say(BufferRegistered{buffer, absl::OkStatus()});
     worker.Drop();
+  }
+  // The next streaming receive of `session`, as far as its buffer.
+  static BufferId Register(SessionHarness& session, int layout_seed = 0) {
+    const StreamTicket ticket = session.session.BeginStream(session.now);
+    const auto registered = session.session.RegisterStreamBuffer(
+        ticket, "hf", TestLayout(layout_seed), SegmentSet::AllOf(kTestSegments), session.now);
+    EXPECT_OK(registered.status());
+    return registered.ok() ? *registered : BufferId();
+  }
+  std::string NameOfNext() {
+    worker.Drop();
+    Register(worker);
+    const auto named = worker.TakeSent<RegisterBuffer>();
+    EXPECT_THAT(named, SizeIs(1));
+    return named.empty() ? "" : named[0].buffer.buffer_name;
+  }
+  void FailNext(const absl::Status& why) {
+    const StreamTicket ticket = worker.session.BeginStream(worker.now);
+    worker.session.FailStream(ticket, "hf", why, worker.now);
   }
   void Receive() {
     worker.UpdateToFilling(buffer, kFirst, kStep1);
@@ -53,23 +72,95 @@ TEST_F(StreamSessionTest, TheServerHearsThatItKeepsNothing) {
 TEST_F(StreamSessionTest, EachHasANameOfItsOwnThatOtherRanksFindToo) {
   SessionHarness other;
   other.Join();
-  const auto theirs = other.session.RegisterStreamBuffer("hf", TestLayout(1), other.now);
-  ASSERT_OK(theirs.status());
+  Register(other, 1);
   EXPECT_EQ(other.TakeSent<RegisterBuffer>()[0].buffer.buffer_name,
             announced[0].buffer.buffer_name);
-  ASSERT_OK(worker.session.RegisterStreamBuffer("hf", TestLayout(0), worker.now).status());
-  EXPECT_NE(worker.TakeSent<RegisterBuffer>()[0].buffer.buffer_name,
-            announced[0].buffer.buffer_name);
+  EXPECT_NE(NameOfNext(), announced[0].buffer.buffer_name);
 }
 
 TEST_F(StreamSessionTest, AGroupThatCountsAnewNamesThemAnew) {
   worker.Rejoin(Epoch(1), GroupGeneration(2));
-  worker.Drop();
-  ASSERT_OK(worker.session.RegisterStreamBuffer("hf", TestLayout(0), worker.now).status());
-  const auto named = worker.TakeSent<RegisterBuffer>();
-  ASSERT_THAT(named, SizeIs(1));
-  EXPECT_EQ(named[0].buffer.buffer_name, "stream-2.1");
+  EXPECT_EQ(NameOfNext(), "stream-2.1");
 }
+
+// ---- the ranks of a group stay in step
+
+TEST_F(StreamSessionTest, OneThatFailsBeforeItHasABufferCountsAndTheServerHearsWhy) {
+  FailNext(absl::NotFoundError("no tensor is named embedd"));
+  const auto registered = worker.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(registered, SizeIs(1));
+  EXPECT_EQ(registered[0].buffer.buffer_name, "stream-1.2");
+  EXPECT_TRUE(registered[0].buffer.keeps_nothing);
+  worker.Say(BufferRegistered{registered[0].buffer.buffer, absl::OkStatus()});
+  EXPECT_THAT(worker.TakeSent<StartOperation>(), IsEmpty());
+  const auto failed = worker.TakeSent<RankFailed>();
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_EQ(failed[0].key, (OperationKey{registered[0].buffer.buffer, kFirst}));
+  EXPECT_THAT(failed[0].status, StatusIs(absl::StatusCode::kNotFound, HasSubstr("embedd")));
+  EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty()) << "its caller has not asked the session";
+  EXPECT_EQ(NameOfNext(), "stream-1.3");
+}
+
+TEST_F(StreamSessionTest, AFailureThatTheServerHasNotHeardIsToldToTheNextOne) {
+  worker.BreakStream();
+  FailNext(absl::NotFoundError("no"));
+  EXPECT_THAT(worker.TakeSent<RankFailed>(), IsEmpty());
+  worker.Rejoin(Epoch(2));
+  const auto failed = worker.TakeSent<RankFailed>();
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_NE(failed[0].key.buffer, buffer);
+}
+
+TEST_F(StreamSessionTest, ATicketOfAnEarlierGenerationIsWorthNothing) {
+  const StreamTicket ticket = worker.session.BeginStream(worker.now);
+  worker.Rejoin(Epoch(1), GroupGeneration(2));
+  EXPECT_THAT(
+      worker.session.RegisterStreamBuffer(ticket, "hf", TestLayout(0), FirstSegments(1), worker.now)
+          .status(),
+      StatusIs(absl::StatusCode::kAborted, HasSubstr("ask again")));
+  EXPECT_EQ(NameOfNext(), "stream-2.1");
+}
+
+TEST_F(StreamSessionTest, OneThatMovedIsUnregisteredWhenItEnds) {
+  Receive();
+  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  Move();
+  worker.session.EndStream(buffer, absl::CancelledError("over"), worker.now);
+  EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), SizeIs(1));
+}
+
+TEST_F(StreamSessionTest, OneThatDidNotMoveIsKeptForLateRanks) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.session.EndStream(buffer, absl::CancelledError("the engine is full"), worker.now);
+  const auto failed = worker.TakeSent<RankFailed>();
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_THAT(failed[0].status, StatusIs(absl::StatusCode::kCancelled, HasSubstr("full")));
+  const auto done = worker.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kCancelled, HasSubstr("full")));
+  EXPECT_EQ(State(), BufferState::kWritable);
+  EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), IsEmpty());
+}
+
+TEST_F(StreamSessionTest, OnlyTheLastFewAreKept) {
+  for (size_t i = 0; i < session::kMaxStreamsKept; ++i) FailNext(absl::NotFoundError("no"));
+  EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), IsEmpty());
+  FailNext(absl::NotFoundError("no"));
+  EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), SizeIs(1));
+}
+
+TEST(StreamSession, AloneInItsGroupItKeepsAndTellsNothing) {
+  SessionOptions options = TestOptions();
+  options.ranks = 1;
+  SessionHarness worker(options);
+  worker.Join();
+  worker.session.FailStream(worker.session.BeginStream(worker.now), "hf", absl::NotFoundError("no"),
+                            worker.now);
+  EXPECT_THAT(worker.TakeSent<RegisterBuffer>(), IsEmpty());
+}
+
+// ---- its one update
 
 TEST_F(StreamSessionTest, WhenTheGroupIsDoneNothingIsThere) {
   Receive();
@@ -89,6 +180,29 @@ TEST_F(StreamSessionTest, APartIsDoneWithoutARootToCompare) {
   worker.Say(RootKnown{kStep1.sequence, {TestLayout(0)->digest(), TestRoot(9)}});
   worker.session.HandleFillComplete(buffer, Digest(), worker.now);
   EXPECT_THAT(worker.TakeSent<RankDone>(), SizeIs(1));
+}
+
+TEST_F(StreamSessionTest, OfAPartOnlyWhatIsWantedIsMissing) {
+  worker.Drop();
+  const StreamTicket ticket = worker.session.BeginStream(worker.now);
+  const auto part = worker.session.RegisterStreamBuffer(ticket, "hf", TestLayout(0),
+                                                        FirstSegments(3), worker.now);
+  ASSERT_OK(part.status());
+  worker.Say(BufferRegistered{*part, absl::OkStatus()});
+  worker.UpdateToFilling(*part, kFirst, kStep1);
+  worker.Drop();
+  worker.session.HandleFillProgress(*part, {FirstSegments(1), 4096}, worker.now);
+  worker.Pass(absl::Seconds(2));
+  const auto told = worker.TakeSent<FillProgress>();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_EQ(told[0].segments.count(), kTestSegments - 2);
+  EXPECT_THAT(worker.session.Describe(*part), HasSubstr("1 of 3 segments"));
+  worker.session.HandleFillFailed(*part, absl::DataLossError("no"), worker.now);
+  worker.session.HandleFillStopped(*part, worker.now);
+  const auto done = worker.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_THAT(done[0].status,
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("4.0 of 12.0 KiB received")));
 }
 
 TEST_F(StreamSessionTest, AWholeWithAnotherRootIsRefused) {

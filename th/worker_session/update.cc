@@ -224,6 +224,16 @@ absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateReques
   return absl::OkStatus();
 }
 
+void AbandonUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::Time now) {
+  Operation* update = FindUpdate(buffer);
+  if (update == nullptr) return;
+  Conclude(*update, {.status = why});
+  const bool failed = !update->verdict->status.ok();
+  if (failed && !update->verdict->from_server) SendRankFailed(state, buffer, *update, now);
+  if (buffer.contract.state() == BufferState::kFilling) GiveUpFilling(state, buffer, *update, now);
+  End(state, buffer, *update, now);
+}
+
 void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   if (operation.detached) return;
   if (!operation.verdict.has_value()) PumpOpen(state, buffer, operation, now);

@@ -19,6 +19,9 @@ absl::string_view UpdatePhaseName(UpdatePhase phase);
 
 absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateRequest request,
                          absl::Time now);
+// Ends the update under way, if there is one, with `why` unless it has a verdict, and without
+// waiting for the fill to stop: the driver ends that by itself.
+void AbandonUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::Time now);
 void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now);
 
 // The server's word. What does not fit the phase is ignored.

@@ -13,6 +13,7 @@
 #include "th/worker_session/publish.h"
 #include "th/worker_session/session_state.h"
 #include "th/worker_session/staging.h"
+#include "th/worker_session/streaming.h"
 #include "th/worker_session/unpublish.h"
 #include "th/worker_session/update.h"
 
@@ -112,9 +113,26 @@ absl::StatusOr<BufferId> WorkerSession::RegisterBuffer(std::string buffer_name, 
                             std::move(layout), now);
 }
 
+StreamTicket WorkerSession::BeginStream(absl::Time now) {
+  return session::TakeStreamTicket(impl_->state, now);
+}
+
 absl::StatusOr<BufferId> WorkerSession::RegisterStreamBuffer(
-    std::string form, std::shared_ptr<const ShardLayout> layout, absl::Time now) {
-  return session::AddStreamBuffer(impl_->state, std::move(form), std::move(layout), now);
+    const StreamTicket& ticket, std::string form, std::shared_ptr<const ShardLayout> layout,
+    const SegmentSet& wanted, absl::Time now) {
+  return session::RegisterStream(impl_->state, ticket, std::move(form), std::move(layout), wanted,
+                                 now);
+}
+
+void WorkerSession::FailStream(const StreamTicket& ticket, std::string form,
+                               const absl::Status& why, absl::Time now) {
+  session::FailStream(impl_->state, ticket, std::move(form), why, now);
+  impl_->Finish(now);
+}
+
+void WorkerSession::EndStream(BufferId buffer, const absl::Status& why, absl::Time now) {
+  session::EndStream(impl_->state, buffer, why, now);
+  impl_->Finish(now);
 }
 
 absl::Status WorkerSession::UnregisterBuffer(BufferId buffer, absl::Time now) {

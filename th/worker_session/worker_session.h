@@ -57,12 +57,23 @@ class WorkerSession {
   absl::StatusOr<BufferId> RegisterBuffer(std::string buffer_name, std::string form,
                                           std::shared_ptr<const ShardLayout> layout,
                                           absl::Time now);
+  // ---- streaming receives. Each takes its ticket first, and then either registers a buffer,
+  // begins an Update of it and ends it, or fails: the n-th receive of every rank of a group is one
+  // operation, whatever it came to at each of them.
+  StreamTicket BeginStream(absl::Time now);
   // A buffer that keeps nothing, for one Update that the driver streams to somebody: it is never
-  // published and never a source, and is writable again when the update has ended. Ranks of a group
-  // that begin theirs in the same order have their Updates in common.
-  absl::StatusOr<BufferId> RegisterStreamBuffer(std::string form,
+  // published and never a source, and is writable again when the update has ended. Of the shard it
+  // receives the segments in `wanted`. ABORTED: the group counts anew since the ticket was taken.
+  absl::StatusOr<BufferId> RegisterStreamBuffer(const StreamTicket& ticket, std::string form,
                                                 std::shared_ptr<const ShardLayout> layout,
-                                                absl::Time now);
+                                                const SegmentSet& wanted, absl::Time now);
+  // There will be no buffer, and why: the receives of the other ranks end with it, at once. `why`
+  // is an error.
+  void FailStream(const StreamTicket& ticket, std::string form, const absl::Status& why,
+                  absl::Time now);
+  // The driver closes the fill by itself, as at UnregisterBuffer. An Update that is under way ends
+  // with `why` (an error), for the other ranks too.
+  void EndStream(BufferId buffer, const absl::Status& why, absl::Time now);
   // In every state; pending calls end CANCELLED. The driver closes the buffer's fill and readers by
   // itself: no StopFill and no CutReaders come, and what it still reports of the buffer is ignored.
   absl::Status UnregisterBuffer(BufferId buffer, absl::Time now);

@@ -1,0 +1,277 @@
+// A group with room for one copy wants up to three at once: of what is retained and would go, of
+// what it brings into its site, and of what it stages. Whatever the order: no more is asked of its
+// memory than it has, nothing retained is lost, and it gets where it wants to in the end.
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/reference_registry/registry_harness.h"
+
+namespace th {
+namespace {
+
+constexpr char kStaged[] = "weights.staged";
+constexpr uint64_t kPlenty = uint64_t{1} << 40;
+
+// A group of one rank that does with copies what a session does.
+class Member {
+ public:
+  Member(RegistryHarness& hub, const std::string& group, const std::string& site, uint64_t copies)
+      : hub_(hub), rank_(hub, group, 0, 1), room_(copies) {
+    rank_.location.site = site;
+    JoinRequest request = rank_.Request();
+    request.offload_limit_bytes = copies >= kPlenty ? kPlenty : copies * rank_.layout.bytes();
+    EXPECT_TRUE(rank_.Join(request)) << rank_.refused.status;
+    EXPECT_OK(rank_.Register());
+  }
+  void Publish(const std::string& label) {
+    Ask(rank_.PublishRequest(label));
+    if (result_.has_value()) rank_.Seal(result_->version.sequence, label);
+  }
+  void Update(WhenSeeding when) {
+    StartOperation request = rank_.UpdateRequest();
+    request.keep_retained = true;
+    request.when_seeding = when;
+    Ask(request);
+  }
+  void Unpublish() {
+    StartOperation request = rank_.UnpublishRequest();
+    request.keep_retained = true;
+    Ask(request);
+  }
+  void Stage() {
+    if (!staged_.has_value()) {
+      staged_ = Another(kStaged);
+      AnnouncedBuffer announced = staged_->Announced();
+      announced.staged_for = rank_.buffer_name;
+      Register(*staged_, announced);
+    }
+    if (staging_) return;
+    staging_ = true;
+    staged_->Update();
+    React();
+  }
+  // What fills slowly is done now.
+  void FinishFills() {
+    for (auto& [id, copy] : copies_) {
+      if (!copy.slow) continue;
+      copy.slow = false;
+      copy.rank.FillWhole();
+    }
+    React();
+  }
+  void FillSlowly(bool slow) { slow_ = slow; }
+  bool busy() const { return asked_.has_value(); }
+  // Of its last operation, when that is over.
+  const std::optional<OperationFinished>& result() const { return result_; }
+
+  // Answers everything that was heard, as long as there is anything.
+  void React() {
+    bool more = true;
+    while (more) {
+      more = false;
+      for (const OffloadReleased& released : TakeAll<OffloadReleased>()) {
+        more = true;
+        if (copies_.erase(released.buffer) > 0) rank_.Say(UnregisterBuffer{released.buffer});
+      }
+      for (const OperationResolved& resolved : TakeAll<OperationResolved>()) {
+        more = true;
+        Do(resolved);
+      }
+      for (const OperationFinished& finished : TakeAll<OperationFinished>()) {
+        more = true;
+        Take(finished);
+      }
+    }
+  }
+
+ private:
+  struct Copy {
+    TestRank rank;
+    bool slow = false;
+  };
+
+  template <typename Message>
+  std::vector<Message> TakeAll() {
+    return hub_.TakeAll<Message>(rank_.connection);
+  }
+  void Ask(StartOperation request) {
+    ASSERT_FALSE(busy());
+    asked_ = request;
+    result_.reset();
+    rank_.Start(std::move(request));
+    React();
+  }
+  TestRank Another(const std::string& name) {
+    TestRank another = rank_;
+    another.buffer = BufferId(++last_buffer_);
+    another.buffer_name = name;
+    another.number = OperationNumber();
+    return another;
+  }
+  void Register(TestRank& copy, const AnnouncedBuffer& announced) {
+    rank_.Say(RegisterBuffer{announced});
+    EXPECT_OK(copy.Heard<BufferRegistered>().status);
+  }
+  void MakeCopy(const VersionInfo& version, bool seed) {
+    TestRank copy = Another(absl::StrCat("weights.copy-", last_buffer_));
+    AnnouncedBuffer announced = copy.Announced();
+    announced.offload = true;
+    announced.seed = seed;
+    Register(copy, announced);
+    auto& made = copies_.emplace(copy.buffer, Copy{copy, seed && slow_}).first->second;
+    EXPECT_LE(copies_.size(), room_) << hub_.Log();
+    made.rank.Update(version.sequence);
+  }
+  void Do(const OperationResolved& resolved) {
+    if (resolved.key.buffer == rank_.buffer) {
+      if (asked_.has_value() && asked_->kind == OperationKind::kUnpublish) return rank_.Done();
+      return rank_.FillWhole();
+    }
+    if (staged_.has_value() && resolved.key.buffer == staged_->buffer) return staged_->FillWhole();
+    const auto copy = copies_.find(resolved.key.buffer);
+    if (copy != copies_.end() && !copy->second.slow) copy->second.rank.FillWhole();
+  }
+  void Take(const OperationFinished& finished) {
+    if (finished.key.buffer == rank_.buffer) return TakeOwn(finished);
+    if (staged_.has_value() && finished.key.buffer == staged_->buffer) {
+      staging_ = false;
+      return;
+    }
+    if (offload_ == finished.key.buffer) {
+      offload_.reset();
+      EXPECT_OK(finished.status);
+      AskAgain();
+      return;
+    }
+    // A copy that came to nothing is unregistered.
+    if (!finished.status.ok() && copies_.erase(finished.key.buffer) > 0) {
+      rank_.Say(UnregisterBuffer{finished.key.buffer});
+    }
+  }
+  void TakeOwn(const OperationFinished& finished) {
+    if (finished.offload_first && finished.status.ok()) {
+      MakeCopy(finished.version, /*seed=*/false);
+      offload_ = BufferId(last_buffer_);
+      return;
+    }
+    if (finished.seed_copy) MakeCopy(finished.version, /*seed=*/true);
+    if (finished.outcome == UpdateOutcome::kMoved && staged_.has_value() && !staging_) {
+      rank_.Say(BufferReset{staged_->buffer});
+    }
+    asked_.reset();
+    result_ = finished;
+  }
+  void AskAgain() {
+    StartOperation request = *asked_;
+    rank_.number = rank_.number.Next();
+    request.key = rank_.key();
+    rank_.Start(request);
+  }
+
+  RegistryHarness& hub_;
+  TestRank rank_;
+  const uint64_t room_;
+  std::map<BufferId, Copy> copies_;
+  std::optional<TestRank> staged_;
+  bool staging_ = false;
+  bool slow_ = false;
+  std::optional<BufferId> offload_;  // that the operation below waits for
+  std::optional<StartOperation> asked_;
+  std::optional<OperationFinished> result_;
+  uint32_t last_buffer_ = 100;
+};
+
+class CopyRoomTest : public ::testing::TestWithParam<uint32_t> {
+ protected:
+  CopyRoomTest() : trainer_(hub_, "trainer", "east", kPlenty), reader_(hub_, "reader", "west", 1) {}
+
+  void NextStep() {
+    if (steps_ > 0) trainer_.Unpublish();
+    trainer_.Publish(absl::StrCat("step-", ++steps_));
+  }
+  void Pin(const std::string& label) {
+    if (!IsHeld(label)) return;  // a pin brings nothing back
+    const std::string key = absl::StrCat("pin-", label);
+    pinned_ = hub_.Command({key, PinVersion{Label(label), "test"}}).status.ok() ? label : pinned_;
+  }
+  bool IsHeld(const std::string& label) {
+    const Catalog catalog = hub_.List();
+    for (const CatalogVersion& version : catalog.models.at(0).versions) {
+      if (version.info.label.text() != label) continue;
+      for (const CatalogReplica& replica : version.replicas) {
+        if (replica.buffer_name == kStaged) continue;  // keeps nothing that is retained
+        if (replica.state == "published" || replica.state == "complete") return true;
+      }
+    }
+    return false;
+  }
+  static VersionLabel Label(const std::string& text) { return *VersionLabel::Parse(text); }
+  void Act(uint32_t act) {
+    switch (act) {
+      case 0:
+        return Pin("step-1");
+      case 1:
+        return NextStep();
+      case 2:
+        return reader_.busy() ? reader_.FinishFills() : reader_.Update(WhenSeeding::kCopy);
+      case 3:
+        return reader_.busy() ? reader_.FinishFills() : reader_.Update(WhenSeeding::kWait);
+      case 4:
+        return reader_.busy() ? reader_.FinishFills() : reader_.Unpublish();
+      case 5:
+        return reader_.Stage();
+      case 6:
+        return reader_.FinishFills();
+      default:
+        return reader_.FillSlowly(act % 2 == 0);
+    }
+  }
+  void ExpectNothingRefused() {
+    const auto& result = reader_.result();
+    if (!result.has_value() || result->kind == OperationKind::kUnpublish) return;
+    EXPECT_OK(result->status) << hub_.Log();
+  }
+
+  RegistryHarness hub_;
+  Member trainer_, reader_;
+  int steps_ = 0;
+  std::string pinned_;
+};
+
+TEST_P(CopyRoomTest, WhatIsRetainedStaysAndTheGroupGetsToTheLatest) {
+  std::mt19937 random(GetParam());
+  NextStep();
+  reader_.Update(WhenSeeding::kWait);
+  for (int i = 0; i < 24; ++i) {
+    Act(static_cast<uint32_t>(random() % 9));
+    trainer_.React();
+    reader_.React();
+    ExpectNothingRefused();
+    if (!pinned_.empty()) EXPECT_TRUE(IsHeld(pinned_)) << i << "\n" << hub_.Log();
+    if (HasFailure()) return;
+  }
+  reader_.FillSlowly(false);
+  reader_.FinishFills();
+  const std::string latest = absl::StrCat("step-", steps_);
+  for (int tries = 0; tries < 6; ++tries) {
+    ASSERT_FALSE(reader_.busy()) << hub_.Log();
+    reader_.Update(WhenSeeding::kCopy);
+    ExpectNothingRefused();
+  }
+  ASSERT_TRUE(reader_.result().has_value());
+  EXPECT_NE(reader_.result()->outcome, UpdateOutcome::kNotAvailable) << hub_.Log();
+  EXPECT_EQ(reader_.result()->version.label.text(), latest);
+  if (!pinned_.empty()) EXPECT_TRUE(IsHeld(pinned_)) << hub_.Log();
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, CopyRoomTest, ::testing::Range(1u, 401u));
+
+}  // namespace
+}  // namespace th

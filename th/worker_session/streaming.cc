@@ -1,0 +1,95 @@
+#include "th/worker_session/streaming.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/protocol/messages.h"
+#include "th/weights/status_macros.h"
+#include "th/worker_session/buffers.h"
+#include "th/worker_session/operation.h"
+#include "th/worker_session/operations.h"
+#include "th/worker_session/update.h"
+
+namespace th::session {
+namespace {
+
+// Of a rank that knows no shard to receive: the server takes no buffer without a layout.
+std::shared_ptr<const ShardLayout> LayoutOfNothing() {
+  absl::StatusOr<ShardLayout> layout = ShardLayout::Build({});
+  if (!layout.ok()) return nullptr;
+  return std::make_shared<const ShardLayout>(*std::move(layout));
+}
+
+// Whether every rank has taken part and heard the result.
+bool Moved(const Buffer& buffer) {
+  const auto& last = buffer.last_finished;
+  return last.has_value() && last->status.ok() && last->outcome == UpdateOutcome::kMoved;
+}
+
+void Keep(State& state, BufferId id, absl::Time now) {
+  state.streams_kept.push_back(id);
+  if (state.streams_kept.size() <= kMaxStreamsKept) return;
+  const BufferId oldest = state.streams_kept.front();
+  state.streams_kept.pop_front();
+  (void)RemoveBuffer(state, oldest, now);  // cannot fail: only this removes them
+}
+
+}  // namespace
+
+StreamTicket TakeStreamTicket(State& state, absl::Time now) {
+  const GroupGeneration generation = state.membership.group_generation;
+  if (state.streams_of != generation) {
+    // Nobody asks for the results of an earlier generation.
+    for (const BufferId id : std::exchange(state.streams_kept, {})) {
+      (void)RemoveBuffer(state, id, now);
+    }
+    state.streams_of = generation;
+    state.streams = 0;
+  }
+  return {.generation = generation, .number = ++state.streams};
+}
+
+absl::StatusOr<BufferId> RegisterStream(State& state, const StreamTicket& ticket, std::string form,
+                                        std::shared_ptr<const ShardLayout> layout,
+                                        const SegmentSet& wanted, absl::Time now) {
+  if (ticket.generation != state.membership.group_generation) {
+    return absl::AbortedError(
+        "a rank of the group was replaced since this receive began; ask again");
+  }
+  return AddStreamBuffer(state,
+                         absl::StrCat("stream-", ticket.generation.value, ".", ticket.number),
+                         std::move(form), std::move(layout), wanted, now);
+}
+
+void FailStream(State& state, const StreamTicket& ticket, std::string form, const absl::Status& why,
+                absl::Time now) {
+  if (state.options.ranks == 1) return;  // nobody waits for it
+  if (!ValidateName("form", form).ok()) form = kDefaultForm;
+  const absl::StatusOr<BufferId> id =
+      RegisterStream(state, ticket, std::move(form), LayoutOfNothing(), SegmentSet(), now);
+  if (!id.ok()) return;  // the membership is over, or the group's receives have ended already
+  Buffer& buffer = *state.FindBuffer(*id);
+  StartOperation start;
+  start.kind = OperationKind::kUpdate;
+  Operation& operation = Begin(buffer, CallId(), std::move(start), now);
+  operation.failed_unstarted = true;
+  Conclude(operation, {.status = why});
+  RememberFinished(buffer, operation, *operation.verdict);
+  operation.detached = true;  // the caller knows
+  Keep(state, *id, now);
+  Pump(state, buffer, now);
+}
+
+void EndStream(State& state, BufferId id, const absl::Status& why, absl::Time now) {
+  Buffer* buffer = state.FindBuffer(id);
+  if (buffer == nullptr) return;
+  AbandonUpdate(state, *buffer, why, now);
+  if (Moved(*buffer) || state.options.ranks == 1 || state.ending()) {
+    (void)RemoveBuffer(state, id, now);  // cannot fail: it is there
+    return;
+  }
+  Keep(state, id, now);
+  Pump(state, *buffer, now);
+}
+
+}  // namespace th::session
