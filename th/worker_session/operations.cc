@@ -104,7 +104,9 @@ void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   } else if (operation.kind() == OperationKind::kUpdate) {
     ResendUpdate(state, buffer, operation, now);
   }
-  const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok();
+  // What a server has ended is announced: its start is answered with the saved result.
+  const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok() &&
+                      !operation.verdict->from_server;
   if (failed && !operation.drained) SendRankFailed(state, buffer, operation, now);
 }
 
@@ -224,6 +226,9 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
     if (message.seed_copy) WantSeed(state, *operation, message);
   }
   Conclude(*operation, std::move(verdict));
+  // Now, not only when what it began has come to rest: a server that restarts meanwhile hears it
+  // with the join.
+  RememberFinished(*buffer, *operation, *operation->verdict);
   Pump(state, *buffer, now);
 }
 

@@ -179,6 +179,28 @@ TEST_F(ReconnectTest, AFailureWhileAwayIsToldAfterTheJoin) {
   EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
 }
 
+TEST_F(ReconnectTest, AResultIsAnnouncedBeforeWhatItEndsHasComeToRest) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.Finish({buffer, kFirst}, OperationKind::kUpdate, absl::AbortedError("it was rolled back"));
+  worker.BreakStream();
+  worker.Drop();
+  worker.Pass(absl::Milliseconds(50));
+  worker.session.HandleStreamOpen(worker.now);
+  const auto joins = worker.TakeSent<JoinRequest>();
+  ASSERT_THAT(joins, SizeIs(1));
+  ASSERT_TRUE(joins[0].buffers[0].last_finished.has_value());
+  EXPECT_EQ(joins[0].buffers[0].last_finished->number, kFirst);
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_THAT(worker.Take<OperationDone>(), SizeIs(1));
+  worker.Say(worker.JoinedAnswer(Epoch(2)));
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  worker.Drop();
+  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  const auto starts = worker.TakeSent<StartOperation>();
+  ASSERT_THAT(starts, SizeIs(1));
+  EXPECT_EQ(starts[0].key.number, kSecond);
+}
+
 TEST_F(ReconnectTest, ASourceThatFailedWhileAwayIsToldAfterTheJoin) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   worker.BreakStream();
