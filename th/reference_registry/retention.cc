@@ -88,8 +88,11 @@ bool HasNotice(const Replica& replica) {
                      [](const auto& entry) { return entry.second->worker->leaving(); });
 }
 
-// A seed copy can be made again; unless it is all that there is of a retained version.
-bool MayGoForRetained(const Replica& copy) { return copy.seed && !IsLastRetainedCopy(copy); }
+// What was released is about to be freed. A seed copy can be made again; unless it is all that
+// there is of a retained version.
+bool MayGoForRetained(const Replica& copy) {
+  return copy.released || (copy.seed && !IsLastRetainedCopy(copy));
+}
 
 // Whether copies that may go for what is retained count as taken room.
 enum class Seeds : uint8_t { kCount, kMayGo };
@@ -122,7 +125,7 @@ absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t co
 // Lets the group's copies go that may.
 void LetSeedsGo(Turn& turn, Group& group) {
   for (auto& [name, copy] : group.replicas) {
-    if (!MayGoForRetained(copy)) continue;
+    if (copy.released || !MayGoForRetained(copy)) continue;
     copy.unwanted = true;
     turn.to_review.insert(group.model->key);
   }

@@ -382,6 +382,7 @@ void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::S
   const Transaction& transaction = found->second;
   NoteFailure(turn, replica, transaction, status);
   FinishedOperation result{.status = std::move(status)};
+  result.offload_first = transaction.waits_for_room;  // nothing has begun: it stays published
   if (const Version* version = FindVersion(*replica.group->model, transaction.version)) {
     result.version = version->info;
   }
@@ -407,8 +408,8 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
     absl::StrAppend(&text, "it waited for operation ", replica.finished.value + 1);
   } else if (found->second.waits_for_room) {
     absl::StrAppend(&text,
-                    "it waited for room to offload what is retained: a copy that seeds the "
-                    "group's site is still read or has not been freed");
+                    "it waited for room to offload what is retained: another copy of the group "
+                    "is still read or has not been freed");
   } else if (!found->second.begun && found->second.kind == OperationKind::kUpdate &&
              MissingRanks(*replica.group, found->second).empty()) {
     absl::StrAppend(&text, "the server was still recovering");
