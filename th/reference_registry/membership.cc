@@ -197,6 +197,19 @@ void EndStream(Turn& turn, Worker& worker, absl::Status status) {
   LoseStream(turn, worker);
 }
 
+// It leaves in `left`: its readers move where they can, and who has a last replica is told.
+void HearNotice(Turn& turn, Worker& leaving, absl::Duration left) {
+  if (!leaving.leaving()) ++turn.state.counters.notices;
+  Log(turn, absl::StrCat(leaving.group->model->key.ToString(), " rank=", leaving.name.ToString(),
+                         " leaves in ", absl::FormatDuration(left)));
+  WarnOfLastReplicas(turn, leaving, left);
+  leaving.leaves_at = std::min(leaving.leaves_at, turn.now + left);
+  ReindexAll(turn, leaving);
+  for (const auto& [id, buffer] : leaving.buffers) {
+    if (buffer.shard != nullptr) MoveReadersOf(turn, *buffer.shard, buffer.address);
+  }
+}
+
 void TakeStream(Turn& turn, Worker& worker, const JoinRequest& request, ConnectionId connection) {
   if (worker.connection.has_value()) {
     EndStream(turn, worker, absl::AbortedError("this worker has come back on another stream"));
@@ -205,12 +218,14 @@ void TakeStream(Turn& turn, Worker& worker, const JoinRequest& request, Connecti
   worker.location = request.location;
   worker.endpoints = request.endpoints;
   worker.spot = request.spot;
-  worker.leaves_at = turn.now + request.leaves_in;
   worker.offload_limit_bytes = request.offload_limit_bytes;
   worker.last_heard = turn.now;
   worker.connection = connection;
   turn.state.connections[connection] = &worker;
+  const bool has_notice = request.leaves_in != absl::InfiniteDuration();
+  if (!has_notice) worker.leaves_at = absl::InfiniteFuture();
   ReindexAll(turn, worker);
+  if (has_notice) HearNotice(turn, worker, request.leaves_in);
 }
 
 void Greet(Turn& turn, const Worker& worker, const ProtocolHello& hello) {
@@ -387,16 +402,7 @@ absl::Status TakeNotice::CanApply(const RegistryState&) const {
 }
 
 void TakeNotice::Apply(Turn& turn) const {
-  Worker& leaving = *FindWorker(turn.state, worker);
-  if (!leaving.leaving()) ++turn.state.counters.notices;
-  Log(turn, absl::StrCat(leaving.group->model->key.ToString(), " rank=", leaving.name.ToString(),
-                         " leaves in ", absl::FormatDuration(message.deadline)));
-  WarnOfLastReplicas(turn, leaving, message.deadline);
-  leaving.leaves_at = std::min(leaving.leaves_at, turn.now + message.deadline);
-  ReindexAll(turn, leaving);
-  for (const auto& [id, buffer] : leaving.buffers) {
-    if (buffer.shard != nullptr) MoveReadersOf(turn, *buffer.shard, buffer.address);
-  }
+  HearNotice(turn, *FindWorker(turn.state, worker), message.deadline);
 }
 
 void CheckLease(Turn& turn, Worker& worker) {

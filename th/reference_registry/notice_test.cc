@@ -20,7 +20,7 @@ class NoticeTest : public ::testing::Test {
   NoticeTest() : trainer_(Trainer(hub_, "step-1")), relay_(Rollout(hub_, "relay")) {
     relay_.Update();
     relay_.FillWhole();
-    relay_.Finished();
+    version_ = relay_.Finished().version;
   }
   TestRank Reader(const std::string& group = "reader") {
     TestRank reader = Rollout(hub_, group);
@@ -39,6 +39,7 @@ class NoticeTest : public ::testing::Test {
   RegistryHarness hub_;
   TestRank trainer_;
   TestRank relay_;
+  VersionInfo version_;
 };
 
 TEST_F(NoticeTest, ANewReaderIsGivenSomebodyElse) {
@@ -115,6 +116,24 @@ TEST_F(NoticeTest, IsToldAgainWithEveryJoin) {
   const Catalog catalog = hub_.List();
   ASSERT_EQ(catalog.models[0].idle.size(), 1u);
   EXPECT_EQ(catalog.models[0].idle[0].ranks[0].leaves_in, absl::Seconds(30));
+}
+
+TEST_F(NoticeTest, OneThatIsOnlyHeardWithAJoinMovesReadersToo) {
+  TestRank reader = Reader();
+  ASSERT_EQ(reader.Fill().buffer, relay_.address());
+  relay_.Disconnect();
+  JoinRequest request = relay_.Request();
+  request.resume = ResumeClaim{.worker = relay_.worker,
+                               .epoch = relay_.joined_epoch,
+                               .group_generation = relay_.generation,
+                               .lineage = relay_.lineage};
+  request.buffers = {relay_.Holding(version_, /*publisher=*/false, "step-1")};
+  request.leaves_in = absl::Seconds(30);
+  ASSERT_TRUE(relay_.Join(request));
+  const AssignSources moved = reader.Heard<AssignSources>();
+  ASSERT_EQ(moved.sources.size(), 1u);
+  EXPECT_EQ(moved.sources[0].buffer, trainer_.address());
+  EXPECT_EQ(hub_.registry().counters().notices, 1u);
 }
 
 TEST_F(NoticeTest, ANewIncarnationHasNone) {
