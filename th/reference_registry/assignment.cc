@@ -560,6 +560,7 @@ void SuspectSource::Apply(Turn& turn) const {
   const Buffer& source = *found->second;
   Exclusion& exclusion = ExclusionOf(*reader.fill, message.source);
   exclusion.failure = SourceFailure::kCorrupt;
+  exclusion.slow = false;
   exclusion.detail = message.detail.substr(0, kMaxDetailBytes);
   exclusion.name = NameOf(source);
   exclusion.generation = source.generation;
