@@ -28,10 +28,11 @@
 // text of an error begins with a stable code word and names rank, cause and the state of the buffer
 // (UPDATE_STALLED ...: th/worker_session/error_text.h).
 //
-// Thread-safety: Client and WeightBuffer may be used from any thread; verbs on one buffer are taken
-// in the order in which they are called. Ownership: a WeightBuffer keeps its membership alive; the
-// tensors' memory stays the caller's and must outlive the WeightBuffer, and must not be written
-// while it is published.
+// Thread-safety: Client and WeightBuffer may be used from any thread. One verb at a time on a
+// buffer: another one meanwhile is FAILED_PRECONDITION; but Unpublish may follow a Publish that is
+// still under way, and DiscardStaged ends a Stage. Ownership: a WeightBuffer keeps its membership
+// alive; the tensors' memory stays the caller's and must outlive the WeightBuffer, and must not be
+// written while it is published.
 //
 // A guest in its host's process: one bounded set of named threads a process (th-*), all signals
 // blocked in them; no global initialisation; nothing aborts on what a peer, a server or a caller
@@ -260,9 +261,9 @@ class WeightBuffer {
   WeightBuffer& operator=(WeightBuffer&&) noexcept;
 
   // Freezes the buffer and offers it as version `label`; returns within a millisecond (with a
-  // snapshot: when that is made; the buffer is free then). The group's
-  // result is in AwaitPublished; an error of it also comes out of the next verb.
-  // FAILED_PRECONDITION when the buffer is published, being filled or undefined.
+  // snapshot: when that is made; the buffer is free then). The group's result is in AwaitPublished;
+  // an error of it also comes out of the next verb. FAILED_PRECONDITION when the buffer is
+  // published, being filled or undefined.
   absl::Status Publish(int64_t step, PublishOptions options = {});
   absl::Status Publish(absl::string_view label, PublishOptions options = {});
   // The result of the last Publish: all ranks have published, the version is there for readers.
@@ -300,7 +301,7 @@ class WeightBuffer {
   void DiscardStaged();
   // The version that is staged; an empty sequence: none.
   VersionInfo staged() const;
-  // The same without blocking; `done` runs once, on a TensorHub thread.
+  // Stage, Apply, Update and Unpublish without blocking; `done` runs once, on a TensorHub thread.
   void StageAsync(VersionSelector version, StageOptions options, ResultCallback<UpdateResult> done);
   void ApplyAsync(ApplyOptions options, ResultCallback<UpdateResult> done);
   void UpdateAsync(VersionSelector version, UpdateOptions options,

@@ -25,11 +25,11 @@ inline constexpr absl::Duration kSuspicionLasts = absl::Seconds(10);
 inline constexpr absl::Duration kSlowAsksLater = absl::Milliseconds(100);
 // Before a failed source is tried again for want of another; times the tries so far.
 inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
-// Candidates a place that the scheduler looks at for one reader, so that the cost of an assignment
-// does not grow with the fleet.
+// How many candidates of each place (host, rack, site, everywhere) are looked at for one reader, so
+// that the cost of an assignment does not grow with the fleet.
 inline constexpr size_t kMaxCandidatesPerPlace = 16;
 
-// Likewise, where nobody of them is in the reader's own site and can feed it.
+// How many of each before a reader takes a source of another site.
 inline constexpr size_t kMaxCandidatesBeforeCrossing = 256;
 
 // How often one source may fail one fill before it is given up.

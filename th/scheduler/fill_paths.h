@@ -36,8 +36,8 @@ class FillPaths {
   FillPaths(const FillGraph& graph, const BufferAddress& reader) : graph_(graph), reader_(reader) {}
 
   // The longest chain of fills from `holder` up to a complete one: 0 for a complete one. None: no
-  // path leads there, or the holder is the reader or fills from it, directly or through others. In
-  // a graph with a cycle, whoever is on it counts as fed by nobody on it.
+  // path leads there, or the holder is the reader or fills from it, directly or through others. The
+  // graph has no cycle; with one this still ends, but what it says depends on who is asked first.
   std::optional<uint32_t> ChainAbove(const BufferAddress& holder);
 
  private:

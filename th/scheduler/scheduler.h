@@ -26,9 +26,10 @@
 //     Then one that has proved itself: a partial holder should have one reader until it has a
 //     quarter of the shard, two until it has half, and then as many as a complete one.
 //  7. Shorter chains first, then the lower address: deterministic.
-//  8. A second source, and a third, only where it adds an uplink that nobody uses: complete, on
-//     another host than those chosen before and than the reader's, at no greater distance, without
-//     a reader, and not the publisher beside a relay.
+//  8. A second source, and a third, only where it adds an uplink that nobody uses: complete, with
+//     nothing left to send (readers that stand do not count), on a known host other than the
+//     reader's and those chosen before, no farther than the first; neither suspected, leaving nor
+//     at a limit, and not the publisher beside a relay.
 #ifndef TH_SCHEDULER_SCHEDULER_H_
 #define TH_SCHEDULER_SCHEDULER_H_
 

@@ -112,7 +112,7 @@ ClusterSpec RandomRun::DrawCluster() {
   spec.fabric.same_host_rate = spec.fabric.host_rate * 8;
   if (random_.OneIn(2)) spec.fabric.site_rate = spec.fabric.host_rate;
   spec.replicator.request_bytes = spec.segment_bytes * (1 + random_.Below(4));
-  if (random_.OneIn(3)) spec.registry.scheduler.max_sources = 2;
+  spec.registry.scheduler.max_sources = random_.OneIn(3) ? 1 : 2;
   return spec;
 }
 

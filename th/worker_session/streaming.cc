@@ -20,7 +20,7 @@ std::shared_ptr<const ShardLayout> LayoutOfNothing() {
   return std::make_shared<const ShardLayout>(*std::move(layout));
 }
 
-// Whether every rank has taken part and heard the result.
+// Whether every rank has its shard: none comes late to ask.
 bool Moved(const Buffer& buffer) {
   const auto& last = buffer.last_finished;
   return last.has_value() && last->status.ok() && last->outcome == UpdateOutcome::kMoved;
@@ -31,7 +31,7 @@ void Keep(State& state, BufferId id, absl::Time now) {
   if (state.streams_kept.size() <= kMaxStreamsKept) return;
   const BufferId oldest = state.streams_kept.front();
   state.streams_kept.pop_front();
-  (void)RemoveBuffer(state, oldest, now);  // cannot fail: only this removes them
+  (void)RemoveBuffer(state, oldest, now);  // it is there
 }
 
 }  // namespace
