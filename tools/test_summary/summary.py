@@ -30,7 +30,7 @@ def read_events(lines):
         key = event["id"]
         if "targetConfigured" in key and event.get("configured", {}).get("testSize"):
             targets.setdefault(key["targetConfigured"]["label"], Target())
-        if "testSummary" in key:
+        if "testSummary" in key and "testSummary" in event:  # else: interrupted
             targets.setdefault(key["testSummary"]["label"], Target()).status = event["testSummary"]["overallStatus"]
         if "testResult" in key and "testResult" in event:
             target = targets.setdefault(key["testResult"]["label"], Target())

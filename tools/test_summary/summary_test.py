@@ -48,6 +48,11 @@ class SummaryTest(unittest.TestCase):
         counts = self.counts([configured("//a:t")], 1)
         self.assertEqual(counts.failed, [("//a:t", "did not build")])
 
+    def test_target_that_an_interrupt_ended_is_a_failed_case(self):
+        aborted = {"id": {"testSummary": {"label": "//a:t"}}, "aborted": {"reason": "USER_INTERRUPTED"}}
+        counts = self.counts([configured("//a:t"), aborted], 8)
+        self.assertEqual(counts.failed, [("//a:t", "did not build")])
+
     def test_crash_after_good_cases_is_a_failed_case(self):
         open(self.xml, "w").close()
         counts = self.counts([configured("//a:t"), result("//a:t", self.xml), summarized("//a:t", "TIMEOUT")], 3)
