@@ -226,6 +226,23 @@ TEST_F(CommandsTest, AFollowerWritesEachVersionAndServesItOn) {
   EXPECT_EQ(follower.Finish().status, kOk);
 }
 
+TEST_F(CommandsTest, AFollowerServesOnWhenTheLatestHasOtherShards) {
+  const std::string model = MakeModelFolder("model", 1);
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  auto publisher = Publish(model, "step-1");
+  follower.AwaitLine("version=step-1");
+  auto other =
+      StartPublisher(MakeModelFolder("other", 2), "step-2", {"--ranks", "1", "--group", "other"});
+  other->AwaitLine("published");
+  ASSERT_TRUE(follower.AwaitError("serves what it holds"));
+  publisher->process().Signal(SIGTERM);
+  EXPECT_EQ(publisher->Finish().status, kOk);
+  const ProgramRun served = RunTh({"verify", model, "--bytes", "--version", "step-1"});
+  EXPECT_EQ(served.status, kOk) << served.errors;
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
 TEST_F(CommandsTest, APullWhoseOnlySourceDiesSaysThatNobodyHoldsIt) {
   const auto publisher =
       StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "100KB/s"});  // some 4 s

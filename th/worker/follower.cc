@@ -20,6 +20,11 @@ bool MayPass(const absl::Status& status) {
          absl::IsNotFound(status) || absl::IsAborted(status);
 }
 
+// Errors of one version that leave the one that is held as it was: another version may do.
+bool IsOfOneVersion(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status);
+}
+
 // A label may hold what means something in a path.
 std::string FileNameOf(const VersionInfo& version) {
   // The sequence too: a label may come again after a roll-back.
@@ -36,10 +41,17 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
   if (!shards) return absl::OkStatus();  // stopped before there was one
   TH_RETURN_IF_ERROR(JoinAs(*shards));
   absl::Status status;
+  std::string said;
   while (status.ok() && !stop_->requested()) {
     status = FollowOnce(on_version);
-    if (!status.ok() && !could_not_save_ && MayPass(status)) {
-      LOG(WARNING) << "will try again: " << status.message();
+    const bool goes_on = MayPass(status) || (holds_one_ && IsOfOneVersion(status));
+    if (!status.ok() && !could_not_save_ && goes_on) {
+      const std::string why(status.message());
+      if (std::exchange(said, why) != why) {
+        LOG(WARNING) << (holds_one_ ? "serves what it holds and will try again: "
+                                    : "will try again: ")
+                     << why;
+      }
       status = absl::OkStatus();
     }
     stop_->WaitFor(options_.poll);
@@ -128,6 +140,7 @@ absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion
     could_not_save_ = !absl::IsCancelled(folder.status());
     return could_not_save_ ? folder.status() : absl::OkStatus();
   }
+  holds_one_ = true;
   on_version({.update = update->first(),
               .bytes_received = update->bytes_received(),
               .seconds = seconds,

@@ -73,6 +73,7 @@ class Follower {
   std::unique_ptr<ModelMemory> model_;
   std::unique_ptr<ReaderGroup> readers_;
   bool could_not_save_ = false;
+  bool holds_one_ = false;
 };
 
 }  // namespace th
