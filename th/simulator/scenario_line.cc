@@ -98,8 +98,17 @@ size_t ScenarioLine::Choice(absl::string_view what,
 
 // ---- fields
 
+void ScenarioLine::NoteKnown(absl::string_view key) {
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
+}
+
+bool ScenarioLine::Has(absl::string_view key) {
+  NoteKnown(key);
+  return fields_.contains(std::string(key));
+}
+
 const std::string* ScenarioLine::Find(absl::string_view key, bool optional) {
-  known_.emplace_back(key);
+  NoteKnown(key);
   const auto found = fields_.find(std::string(key));
   if (found != fields_.end()) {
     found->second.asked = true;

@@ -48,7 +48,7 @@ class ScenarioLine {
   size_t Choice(absl::string_view what, std::initializer_list<absl::string_view> choices);
 
   // ---- fields; without `otherwise` they are needed
-  bool Has(absl::string_view key) const { return fields_.contains(std::string(key)); }
+  bool Has(absl::string_view key);
   std::string Text(absl::string_view key, std::optional<std::string> otherwise = {});
   size_t Choice(absl::string_view key, std::initializer_list<absl::string_view> choices,
                 std::optional<size_t> otherwise);
@@ -71,6 +71,7 @@ class ScenarioLine {
   };
 
   void Split(absl::string_view text, const Variables& variables);
+  void NoteKnown(absl::string_view key);  // for the error of a key that is not
   std::string Substitute(absl::string_view text, const Variables& variables);
   // Null: the field is not there; said unless `optional`.
   const std::string* Find(absl::string_view key, bool optional);
