@@ -31,12 +31,11 @@ constexpr size_t kUsualSnapshot = 32;
 SchedulerHolder HolderOf(const Turn& turn, const CandidateKey& key, const Buffer& buffer) {
   const Content& content = *buffer.content;
   const Worker& worker = *buffer.worker;
-  const bool silent = turn.now - worker.last_heard > turn.state.limits.suspect_after;
   return {.buffer = buffer.address,
           .location = &worker.location,
           .complete = content.complete,
           .publisher = content.publisher,
-          .suspected = silent || IsSuspected(worker, turn.now),
+          .suspected = IsSilent(turn.state, worker, turn.now) || IsSuspected(worker, turn.now),
           .leaving = worker.leaving(),
           .segments_held = content.complete ? buffer.segment_count : content.segments.count(),
           .segments = buffer.segment_count,
@@ -379,6 +378,25 @@ Exclusion& ExclusionOf(Fill& fill, const BufferAddress& source) {
   return fill.exclusions.back();
 }
 
+// Notes what the reader tells of a source; null: that has gone since. Why it is not to have it
+// again, and until when, is the caller's to add.
+Exclusion& Exclude(Buffer& reader, const BufferAddress& address, const Buffer* source,
+                   absl::string_view detail) {
+  Exclusion& exclusion = ExclusionOf(*reader.fill, address);
+  exclusion.detail = std::string(detail.substr(0, kMaxDetailBytes));
+  if (source != nullptr) {
+    exclusion.name = NameOf(*source);
+    exclusion.generation = source->generation;
+  }
+  return exclusion;
+}
+
+// From now on it fills from nobody; at the end of the turn it is given others.
+void TakeAwaySources(Turn& turn, Buffer& reader) {
+  SetSources(turn, *reader.shard, reader.address, {});
+  turn.to_assign.insert(reader.address);
+}
+
 // That the buffer fills under this key and assignment, and from this source.
 absl::Status PullsFrom(const RegistryState& state, const BufferAddress& buffer, OperationKey key,
                        AssignmentId assignment, const BufferAddress& source) {
@@ -389,9 +407,8 @@ absl::Status PullsFrom(const RegistryState& state, const BufferAddress& buffer, 
     return absl::FailedPreconditionError(
         absl::StrCat(NameOf(reader).ToString(), " reports a source while it fills nothing"));
   }
-  const std::vector<BufferAddress> sources = SourcesOf(*reader.shard, reader.address);
   const bool current = assignment == reader.fill->assignment || reader.fill->confirmed;
-  if (!current || std::count(sources.begin(), sources.end(), source) == 0) {
+  if (!current || !FillsFrom(*reader.shard, reader.address, source)) {
     return absl::FailedPreconditionError(absl::StrCat(
         NameOf(reader).ToString(), " reports a source of an assignment that was replaced"));
   }
@@ -465,14 +482,13 @@ void AssignFill(Turn& turn, Buffer& buffer) {
 
 void MoveFill(Turn& turn, Buffer& buffer) {
   if (!buffer.fill.has_value() || buffer.shard == nullptr || buffer.content->complete) return;
-  const std::vector<BufferAddress> sources = SourcesOf(*buffer.shard, buffer.address);
-  if (sources.empty()) return;
+  const Shard& shard = *buffer.shard;
+  if (SourcesOf(shard, buffer.address).empty()) return;
   const std::vector<SchedulerChoice> choices =
       Choose(turn, buffer, ExcludedFor(turn, buffer, /*retry=*/false));
   if (choices.empty()) return;
   const BufferAddress& best = choices.front().source;
-  const bool has_it = std::count(sources.begin(), sources.end(), best) > 0;
-  if (has_it || buffer.shard->holders.at(best)->worker->leaving()) return;
+  if (FillsFrom(shard, buffer.address, best) || shard.leaving.contains(best)) return;
   TakeSources(turn, buffer, choices);
 }
 
@@ -488,18 +504,14 @@ std::optional<SchedulerChoice> BestBeside(const Turn& turn, const Buffer& reader
 void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time slow_until,
                  const std::string& why) {
   ++turn.state.counters.sources_left;
-  Exclusion& exclusion = ExclusionOf(*reader.fill, source.address);
+  Exclusion& exclusion = Exclude(reader, source.address, &source, why);
   exclusion.slow = true;
-  exclusion.detail = why.substr(0, kMaxDetailBytes);
-  exclusion.name = NameOf(source);
-  exclusion.generation = source.generation;
   exclusion.retry_at = turn.now;
   NoteReport(turn, reader, EventKind::kSourceSuspected, exclusion.name, "is left for being slow",
              exclusion.detail);
   source.worker->slow_until = slow_until;
   ReindexAll(turn, *source.worker);
-  SetSources(turn, *reader.shard, reader.address, {});
-  turn.to_assign.insert(reader.address);
+  TakeAwaySources(turn, reader);
 }
 
 void RepeatAssignment(Turn& turn, Buffer& buffer) { TellSources(turn, buffer); }
@@ -522,27 +534,22 @@ absl::Status ReportSourceFailed::CanApply(const RegistryState& state) const {
 
 void ReportSourceFailed::Apply(Turn& turn) const {
   Buffer& reader = *FindBuffer(turn.state, buffer);
-  Shard& shard = *reader.shard;
+  const Shard& shard = *reader.shard;
   ++turn.state.counters.sources_failed;
   ++shard.version->model->totals.sources_failed;
-  Exclusion& exclusion = ExclusionOf(*reader.fill, message.source);
+  const auto found = shard.holders.find(message.source);
+  const Buffer* source = found == shard.holders.end() ? nullptr : found->second;
+  Exclusion& exclusion = Exclude(reader, message.source, source, message.detail);
   exclusion.failure = message.failure;
   exclusion.slow = false;
-  exclusion.detail = message.detail.substr(0, kMaxDetailBytes);
   reader.fill->grace_ends = absl::InfinitePast();  // it says itself that it lacks something
   exclusion.retry_at = ++exclusion.tries < MaxTriesOf(message.failure)
                            ? turn.now + kRetryPause * exclusion.tries
                            : absl::InfiniteFuture();
-  if (auto found = shard.holders.find(message.source); found != shard.holders.end()) {
-    const Buffer& source = *found->second;
-    exclusion.name = NameOf(source);
-    exclusion.generation = source.generation;
-    if (IsSourcesFault(message.failure)) Suspect(turn, *source.worker);
-  }
+  if (source != nullptr && IsSourcesFault(message.failure)) Suspect(turn, *source->worker);
   NoteReport(turn, reader, EventKind::kSourceFailed, exclusion.name,
              NameOfSourceFailure(message.failure), exclusion.detail);
-  SetSources(turn, shard, reader.address, {});
-  turn.to_assign.insert(reader.address);
+  TakeAwaySources(turn, reader);
 }
 
 absl::Status SuspectSource::CanApply(const RegistryState& state) const {
@@ -558,18 +565,14 @@ void SuspectSource::Apply(Turn& turn) const {
   auto found = reader.shard->holders.find(message.source);
   if (found == reader.shard->holders.end()) return;  // it has not come back since a restart
   const Buffer& source = *found->second;
-  Exclusion& exclusion = ExclusionOf(*reader.fill, message.source);
+  Exclusion& exclusion = Exclude(reader, message.source, &source, message.detail);
   exclusion.failure = SourceFailure::kCorrupt;
   exclusion.slow = false;
-  exclusion.detail = message.detail.substr(0, kMaxDetailBytes);
-  exclusion.name = NameOf(source);
-  exclusion.generation = source.generation;
   exclusion.retry_at = turn.now;
   NoteReport(turn, reader, EventKind::kSourceSuspected, exclusion.name, "is suspected",
              exclusion.detail);
   Suspect(turn, *source.worker);
-  SetSources(turn, *reader.shard, reader.address, {});
-  turn.to_assign.insert(reader.address);
+  TakeAwaySources(turn, reader);
 }
 
 }  // namespace th::registry

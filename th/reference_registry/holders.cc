@@ -348,6 +348,11 @@ const std::vector<BufferAddress>& SourcesOf(const Shard& shard, const BufferAddr
   return found == shard.holders.end() ? none : found->second->sources;
 }
 
+bool FillsFrom(const Shard& shard, const BufferAddress& reader, const BufferAddress& source) {
+  const std::vector<BufferAddress>& sources = SourcesOf(shard, reader);
+  return std::find(sources.begin(), sources.end(), source) != sources.end();
+}
+
 uint32_t ReaderCount(const Shard& shard, const BufferAddress& source) {
   auto found = shard.readers_of.find(source);
   return found == shard.readers_of.end() ? 0 : static_cast<uint32_t>(found->second.size());

@@ -60,6 +60,7 @@ inline constexpr absl::Duration kLastHolderGrace = absl::Seconds(1);
 void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_whole);
 // None of an address that is no holder. Valid until its edges change.
 const std::vector<BufferAddress>& SourcesOf(const Shard& shard, const BufferAddress& reader);
+bool FillsFrom(const Shard& shard, const BufferAddress& reader, const BufferAddress& source);
 uint32_t ReaderCount(const Shard& shard, const BufferAddress& source);
 // Whether an edge from `reader` up to `source` would close a cycle.
 bool WouldCycle(const Shard& shard, const BufferAddress& reader, const BufferAddress& source);

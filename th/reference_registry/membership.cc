@@ -353,9 +353,8 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
   if (request.resume.has_value()) return absl::InfiniteDuration();
   const Worker* holder = HolderOfRank(state, request);
   if (holder == nullptr || !holder->connection.has_value()) return absl::InfiniteDuration();
-  const absl::Duration silent = now - holder->last_heard;
-  if (silent <= state.limits.suspect_after) return absl::InfiniteDuration();
-  return std::max(state.limits.lease - silent, absl::Milliseconds(100));
+  if (!IsSilent(state, *holder, now)) return absl::InfiniteDuration();
+  return std::max(state.limits.lease - (now - holder->last_heard), absl::Milliseconds(100));
 }
 
 void CountAnew(Turn& turn, Group& group, Rank rank, absl::string_view why) {

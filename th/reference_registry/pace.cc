@@ -118,9 +118,8 @@ void LookAt(Turn& turn, Buffer& reader, Look look) {
   const bool may_leave =
       turn.now >= reader.worker->slow_reader_until && turn.now - pace.left_at >= kLeaveEvery;
   if (slowest == pace.sources.end() || !may_leave) return;
-  const std::vector<BufferAddress> sources = SourcesOf(*reader.shard, reader.address);
-  const bool has_it = std::count(sources.begin(), sources.end(), slowest->report.source) > 0;
   const Buffer* source = HolderAt(*reader.shard, slowest->report.source);
+  const bool has_it = FillsFrom(*reader.shard, reader.address, slowest->report.source);
   if (source == nullptr || !has_it) return;  // it has moved since it told
   const SlowSourceEvidence evidence = EvidenceOf(turn, reader, *source, *slowest, look);
   const SourceVerdict verdict = JudgeSource(evidence);
@@ -144,14 +143,13 @@ SourcePace WithEarlier(const FillPace& before, SourcePace told, uint64_t segment
 
 // What the reader has told, of the sources that it has.
 void Record(Turn& turn, Buffer& buffer, const std::vector<SourcePace>& paces) {
-  const std::vector<BufferAddress> sources = SourcesOf(*buffer.shard, buffer.address);
   const uint64_t segment_bytes = SegmentBytes(buffer);
   FillPace& own = buffer.fill->pace;
   std::vector<FillPace::OfSource> all;
   all.reserve(paces.size());
   own.total = {};
   for (const SourcePace& told : paces) {
-    const bool assigned = std::count(sources.begin(), sources.end(), told.source) > 0;
+    const bool assigned = FillsFrom(*buffer.shard, buffer.address, told.source);
     if (!assigned || told.waited <= absl::ZeroDuration()) continue;
     const SourcePace known = WithEarlier(own, told, segment_bytes);
     const Pace pace = PaceOf(known.bytes, segment_bytes, known.waited);

@@ -83,6 +83,10 @@ bool IsSuspected(const Worker& worker, absl::Time now) {
   return now < worker.suspected_until || now < worker.slow_until;
 }
 
+bool IsSilent(const RegistryState& state, const Worker& worker, absl::Time now) {
+  return now - worker.last_heard > state.limits.suspect_after;
+}
+
 Transaction* HeadOf(Replica& replica) {
   auto found = replica.pending.find(replica.finished.Next());
   return found == replica.pending.end() ? nullptr : &found->second;

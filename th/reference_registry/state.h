@@ -457,6 +457,8 @@ const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest
 
 // Whether readers take it after all others of its distance for what other readers told of it.
 bool IsSuspected(const Worker& worker, absl::Time now);
+// Not heard for longer than a worker that runs is silent.
+bool IsSilent(const RegistryState& state, const Worker& worker, absl::Time now);
 
 // The operation that may make progress; null when none is pending.
 Transaction* HeadOf(Replica& replica);

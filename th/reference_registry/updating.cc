@@ -192,11 +192,9 @@ void TellRoot(Turn& turn, const Buffer& buffer, Participant& participant) {
 // With a notice that it may have been given while the reader was away.
 bool ASourceLeaves(const Buffer& reader) {
   const Shard& shard = *reader.shard;
-  const std::vector<BufferAddress> sources = SourcesOf(shard, reader.address);
-  return std::any_of(sources.begin(), sources.end(), [&](const BufferAddress& source) {
-    auto found = shard.holders.find(source);
-    return found != shard.holders.end() && found->second->worker->leaving();
-  });
+  const std::vector<BufferAddress>& sources = SourcesOf(shard, reader.address);
+  return std::any_of(sources.begin(), sources.end(),
+                     [&](const BufferAddress& source) { return shard.leaving.contains(source); });
 }
 
 // The rank's fill begins, or goes on after its stream was broken.

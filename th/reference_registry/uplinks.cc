@@ -9,8 +9,8 @@ namespace th::registry {
 namespace {
 
 bool GetsOn(const Turn& turn, const Worker& reader) {
-  const bool silent = turn.now - reader.last_heard > turn.state.limits.suspect_after;
-  const bool there = reader.connection.has_value() && !silent && turn.now >= reader.suspected_until;
+  const bool there = reader.connection.has_value() && !IsSilent(turn.state, reader, turn.now) &&
+                     turn.now >= reader.suspected_until;
   return TH_MUTATE(kCountReadersThatStand, there, true);
 }
 
