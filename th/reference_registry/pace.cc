@@ -32,7 +32,7 @@ std::optional<double> IntakeOf(const Turn& turn, const Buffer& source) {
   if (!source.fill.has_value()) return std::nullopt;
   const FillPace& pace = source.fill->pace;
   if (turn.now - pace.told_at > 2 * kPaceWindow) return std::nullopt;
-  return pace.total.least;
+  return pace.passing;
 }
 
 Distance DistanceTo(const Buffer& reader, const Buffer& source) {
@@ -56,7 +56,7 @@ SlowSourceEvidence EvidenceOf(const Turn& turn, Buffer& reader, const Buffer& so
                               const FillPace::OfSource& told, Look look) {
   const uint64_t held =
       std::min(reader.bytes, reader.content->segments.count() * SegmentBytes(reader));
-  return {.reader_most = reader.fill->pace.total.most,
+  return {.reader_most = reader.fill->pace.most,
           .source = told.pace,
           .waited = told.report.waited,
           .source_readers = ReaderCount(*reader.shard, source.address),
@@ -84,8 +84,7 @@ bool IsSlowItself(const Turn& turn, const Buffer& reader) {
   const bool measured = std::any_of(pace.sources.begin(), pace.sources.end(), [](const auto& one) {
     return one.report.waited >= kLeastWaited;
   });
-  return measured && turn.now - pace.left_at < kJudgedFor &&
-         pace.total.most < kFasterBy * pace.pace_then;
+  return measured && turn.now - pace.left_at < kJudgedFor && pace.most < kFasterBy * pace.pace_then;
 }
 
 void BlameReader(Turn& turn, Buffer& reader) {
@@ -147,19 +146,23 @@ void Record(Turn& turn, Buffer& buffer, const std::vector<SourcePace>& paces) {
   FillPace& own = buffer.fill->pace;
   std::vector<FillPace::OfSource> all;
   all.reserve(paces.size());
-  own.total = {};
+  double least = 0;
+  absl::Duration longest;
+  own.most = own.passing = 0;
   for (const SourcePace& told : paces) {
     const bool assigned = FillsFrom(*buffer.shard, buffer.address, told.source);
     if (!assigned || told.waited <= absl::ZeroDuration()) continue;
     const SourcePace known = WithEarlier(own, told, segment_bytes);
     const Pace pace = PaceOf(known.bytes, segment_bytes, known.waited);
     all.push_back({known, pace});
-    own.total.least += pace.least;
-    own.total.most += pace.most;
+    least += pace.least;
+    own.most += pace.most;
+    longest = std::max(longest, known.waited);
     const Buffer* source = HolderAt(*buffer.shard, told.source);
     if (source == nullptr || pace.least <= 0 || known.waited < kLeastWaited) continue;
     PacesOf(buffer).Note(DistanceTo(buffer, *source), buffer.address.worker, pace.least, turn.now);
   }
+  if (!all.empty()) own.passing = PassingPace(least, segment_bytes, longest);
   own.sources = std::move(all);
   own.told_at = turn.now;
 }

@@ -106,6 +106,17 @@ TEST_F(PaceTest, AFleetThatIsSlowAsAWholeStays) {
   EXPECT_EQ(left(), 0u);
 }
 
+// At the start of a chain each has received a little less than the one before it.
+TEST_F(PaceTest, NobodyIsToBlameForThePlaceInAChain) {
+  constexpr double kSeconds = 0.2;
+  const std::vector<double> segments = {15, 12, 9, 5, 2};
+  for (size_t i = 0; i < readers_.size(); ++i) {
+    Tell(i, (segments[i] + 0.5) * kMinSegmentBytes / kSeconds, kSeconds);
+  }
+  hub_.Advance(registry::kLookAgain);
+  EXPECT_EQ(left(), 0u);
+}
+
 TEST_F(PaceTest, OtherReadersTakeASlowSourceLast) {
   for (size_t i : {0, 1}) Tell(i, kGood);
   Tell(2, kGood / 10);

@@ -112,7 +112,9 @@ struct FillPace {
     Pace pace;
   };
   absl::Time told_at = absl::InfinitePast();
-  Pace total;
+  // From all its sources: at most what it receives, and what it can give on of that.
+  double most = 0;
+  double passing = 0;
   std::vector<OfSource> sources;                // at most kMaxPacesTold
   absl::Time look_at = absl::InfiniteFuture();  // its deadline in RegistryState::deadlines
   // The last source that it left for being slow.

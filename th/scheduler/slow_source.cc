@@ -13,6 +13,11 @@ Pace PaceOf(uint64_t bytes, uint64_t segment_bytes, absl::Duration waited) {
           .most = (arrived + static_cast<double>(segment_bytes)) / seconds};
 }
 
+double PassingPace(double least, uint64_t segment_bytes, absl::Duration waited) {
+  const double in_passing = static_cast<double>(kSegmentsInPassing * segment_bytes);
+  return std::max(0.0, least - in_passing / absl::ToDoubleSeconds(waited));
+}
+
 SourceVerdict JudgeSource(const SlowSourceEvidence& evidence) {
   if (evidence.waited < kLeastWaited) return SourceVerdict::kKeep;
   const double worth = absl::ToDoubleSeconds(kWorthLeaving);

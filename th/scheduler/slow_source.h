@@ -11,7 +11,7 @@
 //     who shares an uplink fairly has no slow source.
 //  3. It holds the shard whole, or receives it kFasterBy as fast as it gives it on: a relay that
 //     waits for its own source is not to blame. So the reader right below the slow uplink leaves,
-//     and those below it stay.
+//     and those below it stay. Of what it has received, kSegmentsInPassing count as on their way.
 //  4. What is missing would take longer than kWorthLeaving to come from it.
 //  5. Another source would give kFasterBy as much (WouldBeFaster).
 // A reader leaves one source every kLeaveEvery at most. One that is no better off by what it next
@@ -32,6 +32,9 @@ inline constexpr double kFasterBy = 1.5;
 // Shorter looks at a source say more about requests and segments than about its pace.
 inline constexpr absl::Duration kLeastWaited = absl::Milliseconds(150);
 inline constexpr absl::Duration kWorthLeaving = absl::Milliseconds(300);
+// A relay gives a segment on once it holds it whole, to who has heard of it and asks: at the start
+// of a fill the readers of a long chain differ by about so many segments, without one being slow.
+inline constexpr uint64_t kSegmentsInPassing = 3;
 inline constexpr absl::Duration kLeaveEvery = absl::Seconds(2);
 inline constexpr absl::Duration kJudgedFor = absl::Seconds(8);
 inline constexpr absl::Duration kReaderSlowLasts = absl::Minutes(1);
@@ -43,6 +46,8 @@ struct Pace {
 };
 // What arrived in `waited`, and perhaps most of one segment more. `waited` is positive.
 Pace PaceOf(uint64_t bytes, uint64_t segment_bytes, absl::Duration waited);
+// At which a relay whose segments arrive at `least` could give them on. `waited` is positive.
+double PassingPace(double least, uint64_t segment_bytes, absl::Duration waited);
 
 struct SlowSourceEvidence {
   double reader_most = 0;       // from all its sources together
@@ -52,7 +57,7 @@ struct SlowSourceEvidence {
   // The best that comparable readers get; none: not known (yet).
   std::optional<double> comparable;
   bool source_whole = false;            // it holds everything
-  std::optional<double> source_intake;  // at least, when it does not; none: not known (yet)
+  std::optional<double> source_intake;  // its PassingPace, when it does not; none: not known (yet)
   uint64_t bytes_missing = 0;           // of the reader
 };
 

@@ -24,6 +24,12 @@ TEST(PaceOfTest, IsKnownUpToTheSegmentUnderWay) {
   EXPECT_DOUBLE_EQ(pace.most, 18e6);
 }
 
+TEST(PassingPaceTest, LeavesOutTheSegmentsThatAreOnTheirWay) {
+  constexpr auto kWaited = absl::Milliseconds(250);
+  EXPECT_DOUBLE_EQ(PassingPace(20e6, kMegabyte, kWaited), 20e6 - kSegmentsInPassing * 4e6);
+  EXPECT_DOUBLE_EQ(PassingPace(4e6, kMegabyte, kWaited), 0) << "it has given on what it could";
+}
+
 TEST(JudgeSourceTest, WhoGetsATenthOfWhatOthersGetLeaves) {
   EXPECT_EQ(JudgeSource(Slow()), SourceVerdict::kLeave);
 }

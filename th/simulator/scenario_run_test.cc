@@ -69,6 +69,15 @@ TEST(ScenarioRunTest, AChainOfFourCostsASegmentAHop) {
   EXPECT_EQ(result.bytes_over[static_cast<size_t>(Distance::kSameSite)], 4'000'000'000u);
 }
 
+// Deep in the chain little has arrived when paces are told first: that is nobody's fault.
+TEST(ScenarioRunTest, NobodyLeavesItsSourceInALongChain) {
+  for (int readers : {16, 24, 32}) {
+    const ScenarioResult result = RunWell(Fleet(readers) + kOnce);
+    EXPECT_NEAR(Seconds(result.SlowestRead()), 1 + (readers - 1) * kSegment, 2 * kSegment)
+        << readers << " readers";
+  }
+}
+
 TEST(ScenarioRunTest, AStaggerLetsAFamilysGroupsAskOneAfterTheOther) {
   const ScenarioResult result = RunWell(
       Fleet(3) + "train trainer first=1s\nupdate reader after=publish delay=1s stagger=2s\n");
