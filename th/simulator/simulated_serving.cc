@@ -1,5 +1,6 @@
 #include "th/simulator/simulated_serving.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "th/simulator/cluster.h"
@@ -62,9 +63,12 @@ void SimulatedServing::Pump(TransferId transfer) {
   StartBeating(transfer, *pull);
   if (pull->reader->stopped()) return;  // takes nothing; HandlePullContinues comes
   const SimulatedBuffer& buffer = *worker_->FindBuffer(pull->buffer());
-  const SegmentIndex segment = pull->asked.front();
-  if (!buffer.held().Contains(segment)) return;  // PumpAll when it has arrived
-  pull->asked.pop_front();
+  const auto next = std::find_if(pull->asked.begin(), pull->asked.end(), [&](SegmentIndex segment) {
+    return buffer.held().Contains(segment);
+  });
+  if (next == pull->asked.end()) return;  // PumpAll when one has arrived
+  const SegmentIndex segment = *next;
+  pull->asked.erase(next);
   const VersionSequence here = worker_->session().buffer_version(pull->buffer()).sequence;
   worker_->cluster().judge().Expect(pull->capability.claims.version == here,
                                     "serves another version than the reader was admitted for",

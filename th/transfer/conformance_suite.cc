@@ -128,6 +128,34 @@ TEST_P(TransportConformanceTest, SegmentIsServedAsSoonAsItHasArrived) {
   sink_.AwaitSegments(2);
 }
 
+// Segments reach a relay in another order than they are asked of it, for one after it was itself
+// given another source. Its readers need not wait for that.
+TEST_P(TransportConformanceTest, WhatHasArrivedIsServedBeforeWhatHasNot) {
+  published_.store()->Close(BufferGeneration(2));
+  published_.store()->BeginFill(BufferGeneration(1), {});
+  const auto arrives = [&](uint64_t i) {
+    published_.store()->MarkHeld(SegmentIndex(i), published_.SumOf(SegmentIndex(i)));
+  };
+  arrives(2);
+  auto pull = Open(&sink_);
+  pull->Ask({SegmentIndex(0), SegmentIndex(3)});
+  sink_.AwaitSegments(1);
+  arrives(4);
+  pull->Ask({SegmentIndex(3), SegmentIndex(5)});
+  sink_.AwaitSegments(2);
+  for (const uint64_t last : {1, 0, 3}) {
+    const size_t before = sink_.segments().size();
+    arrives(last);
+    sink_.AwaitSegments(before + 1);
+  }
+  std::vector<uint64_t> order;
+  for (const auto& [segment, intact] : sink_.segments()) {
+    EXPECT_TRUE(intact) << segment.value;
+    order.push_back(segment.value);
+  }
+  EXPECT_THAT(order, ElementsAre(2, 4, 1, 0, 3));
+}
+
 TEST_P(TransportConformanceTest, SourceThatWaitsForItsUpstreamSaysThatItIsAlive) {
   published_.store()->Close(BufferGeneration(2));
   published_.store()->BeginFill(BufferGeneration(1), {});

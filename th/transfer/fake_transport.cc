@@ -1,12 +1,12 @@
 #include "th/transfer/fake_transport.h"
 
 #include <atomic>
-#include <deque>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "th/transfer/monotonic_clock.h"
+#include "th/transfer/request_queue.h"
 
 namespace th::testing {
 
@@ -29,7 +29,7 @@ struct FakePull : std::enable_shared_from_this<FakePull> {
   bool closed = false;
   bool stepping = false;  // a step is posted, or a segment is awaited
   SegmentStore::WaitId wait = 0;
-  std::deque<SegmentRange> asks;
+  RequestQueue asks;
   uint64_t bytes_sent = 0;
 
   void Connect();
@@ -37,7 +37,8 @@ struct FakePull : std::enable_shared_from_this<FakePull> {
   void Ask(SegmentRange range);
   void Step();
   void Move(SegmentIndex segment);
-  void AwaitSegment(SegmentIndex segment);
+  std::optional<SegmentIndex> FirstReady() const;
+  void AwaitSegments();
   void KeepAlive();
   void Close(SourceFailure failure, std::string detail);
   void Post(void (FakePull::*step)());
@@ -166,45 +167,48 @@ void FakePull::Ask(SegmentRange range) {
       asks.size() >= limits.max_requests_queued) {
     return Close(SourceFailure::kClosed, "asked for what is not there, or for too much");
   }
-  asks.push_back(range);
+  asks.Push(range);
+  if (wait != 0) {
+    store->CancelNotify(std::exchange(wait, 0));
+    stepping = false;
+  }
   if (admitted && !std::exchange(stepping, true)) Post(&FakePull::Step);
 }
 
 void FakePull::Step() {
   stepping = false;
+  wait = 0;
   if (closed || asks.empty()) return;
   auto& silent_after = network->state_->silent_after;
   const auto silence = silent_after.find(target.endpoint.address);
   if (silence != silent_after.end() && silence->second == 0) return;
-  const SegmentIndex segment = asks.front().begin;
-  switch (store->ReadinessOf(segment)) {
-    case SegmentStore::Readiness::kClosed:
-      return Close(SourceFailure::kClosed, "the holder serves this buffer no longer");
-    case SegmentStore::Readiness::kNotYet:
-      return AwaitSegment(segment);
-    case SegmentStore::Readiness::kReady:
-      break;
+  if (store->closed()) {
+    return Close(SourceFailure::kClosed, "the holder serves this buffer no longer");
   }
+  const std::optional<SegmentIndex> segment = FirstReady();
+  if (!segment.has_value()) return AwaitSegments();
   if (silence != silent_after.end()) --silence->second;
-  asks.front().begin = segment.Next();
-  if (asks.front().empty()) asks.pop_front();
-  Move(segment);
+  asks.Take(*segment);
+  Move(*segment);
   if (!closed && !std::exchange(stepping, true)) Post(&FakePull::Step);
 }
 
-void FakePull::AwaitSegment(SegmentIndex segment) {
+std::optional<SegmentIndex> FakePull::FirstReady() const {
+  return asks.First([&](SegmentIndex segment) {
+    return store->ReadinessOf(segment) == SegmentStore::Readiness::kReady;
+  });
+}
+
+void FakePull::AwaitSegments() {
   stepping = true;
-  wait =
-      store->NotifyWhenReady(segment, [self = shared_from_this()] { self->Post(&FakePull::Step); });
+  wait = store->NotifyWhenReady(asks.Open(),
+                                [self = shared_from_this()] { self->Post(&FakePull::Step); });
   if (wait == 0) Post(&FakePull::Step);
   KeepAlive();
 }
 
 void FakePull::KeepAlive() {
-  if (closed || asks.empty() ||
-      store->ReadinessOf(asks.front().begin) != SegmentStore::Readiness::kNotYet) {
-    return;
-  }
+  if (closed || asks.empty() || store->closed() || FirstReady().has_value()) return;
   sink->OnAlive();
   network->thread().PostAt(MonotonicNow() + limits.keep_alive,
                            [self = shared_from_this()] { self->KeepAlive(); });

@@ -53,7 +53,7 @@ void SegmentStore::ServeAll(BufferGeneration generation, uint8_t keep) {
     open_.store(true);
     waiters.swap(waiters_);
   }
-  for (const auto& [segment, waiter] : waiters) waiter.wake();
+  for (const Waiter& waiter : waiters) waiter.wake();
 }
 
 void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held) {
@@ -77,9 +77,11 @@ void SegmentStore::MarkHeld(SegmentIndex segment, SegmentSum sum) {
     absl::MutexLock lock(&mu_);
     sums_[segment.value].store(sum, std::memory_order_relaxed);
     states_[segment.value].store(kHeld | kSummed, std::memory_order_release);
-    const auto [begin, end] = waiters_.equal_range(segment);
-    for (auto it = begin; it != end; ++it) wakes.push_back(std::move(it->second.wake));
-    waiters_.erase(begin, end);
+    const auto woken = std::partition(waiters_.begin(), waiters_.end(), [&](const Waiter& waiter) {
+      return !waiter.Awaits(segment);
+    });
+    for (auto it = woken; it != waiters_.end(); ++it) wakes.push_back(std::move(it->wake));
+    waiters_.erase(woken, waiters_.end());
   }
   for (const auto& wake : wakes) wake();
 }
@@ -100,7 +102,7 @@ void SegmentStore::Close(BufferGeneration generation) {
     Renew();
     waiters.swap(waiters_);
   }
-  for (const auto& [segment, waiter] : waiters) waiter.wake();
+  for (const Waiter& waiter : waiters) waiter.wake();
 }
 
 absl::StatusOr<Digest> SegmentStore::Seal(const std::atomic<bool>& stop) {
@@ -167,18 +169,29 @@ std::vector<SegmentSum> SegmentStore::sums() const {
 // ---- serving
 
 SegmentStore::Readiness SegmentStore::ReadinessOf(SegmentIndex segment) const {
-  if (!open_.load()) return Readiness::kClosed;
+  if (closed()) return Readiness::kClosed;
   if (segment.value >= segment_count_) return Readiness::kNotYet;
   const uint8_t state = states_[segment.value].load(std::memory_order_acquire);
   return (state & kHeld) != 0 ? Readiness::kReady : Readiness::kNotYet;
 }
 
-SegmentStore::WaitId SegmentStore::NotifyWhenReady(SegmentIndex segment,
+bool SegmentStore::Waiter::Awaits(SegmentIndex segment) const {
+  return std::any_of(segments.begin(), segments.end(), [&](const SegmentRange& range) {
+    return range.begin <= segment && segment < range.end;
+  });
+}
+
+SegmentStore::WaitId SegmentStore::NotifyWhenReady(std::vector<SegmentRange> segments,
                                                    std::function<void()> wake) {
   absl::MutexLock lock(&mu_);
-  if (ReadinessOf(segment) != Readiness::kNotYet) return 0;
+  if (closed()) return 0;
+  for (const SegmentRange& range : segments) {
+    for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
+      if (ReadinessOf(segment) != Readiness::kNotYet) return 0;
+    }
+  }
   const WaitId id = next_wait_++;
-  waiters_.emplace(segment, Waiter{id, std::move(wake)});
+  waiters_.push_back({id, std::move(segments), std::move(wake)});
   return id;
 }
 
@@ -186,8 +199,8 @@ void SegmentStore::CancelNotify(WaitId wait) {
   std::function<void()> dropped;  // destroyed outside of the lock
   absl::MutexLock lock(&mu_);
   for (auto it = waiters_.begin(); it != waiters_.end(); ++it) {
-    if (it->second.id != wait) continue;
-    dropped = std::move(it->second.wake);
+    if (it->id != wait) continue;
+    dropped = std::move(it->wake);
     waiters_.erase(it);
     return;
   }

@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -68,11 +67,12 @@ class SegmentStore {
   // ---- transport, serving
   enum class Readiness : uint8_t { kReady, kNotYet, kClosed };
   Readiness ReadinessOf(SegmentIndex segment) const;
-  // Calls `wake` (any thread, once, never inline) when `segment` becomes ready or the store closes.
-  // Returns what takes that back, or 0 when `segment` is ready or the store closed already: then
+  bool closed() const { return !open_.load(); }
+  // Calls `wake` (any thread, once, never inline) when one of `segments` becomes ready or the store
+  // closes. Returns what takes that back, or 0 when one is ready or the store closed already: then
   // `wake` is never called.
   using WaitId = uint64_t;
-  WaitId NotifyWhenReady(SegmentIndex segment, std::function<void()> wake);
+  WaitId NotifyWhenReady(std::vector<SegmentRange> segments, std::function<void()> wake);
   // `wake` is not called any more, unless it is being called just now.
   void CancelNotify(WaitId wait);
   // The bytes and the sum of a ready segment; takes the sum now if nobody has.
@@ -85,9 +85,12 @@ class SegmentStore {
   enum State : uint8_t { kHeld = 1, kSummed = 2 };
   struct Waiter {
     WaitId id = 0;
+    std::vector<SegmentRange> segments;
     std::function<void()> wake;
+
+    bool Awaits(SegmentIndex segment) const;
   };
-  using Waiters = std::multimap<SegmentIndex, Waiter>;
+  using Waiters = std::vector<Waiter>;  // one for each connection that has nothing to send
 
   SegmentSum Compute(SegmentIndex segment) const;
   // Serves everything; of each segment's state keeps `keep`.

@@ -20,13 +20,17 @@ class SegmentStoreTest : public ::testing::Test {
   SegmentStore& store() { return *shard_.store(); }
   SegmentIndex last() const { return SegmentIndex(shard_.segment_count() - 1); }
 
+  static std::vector<SegmentRange> Only(uint64_t segment) {
+    return {{SegmentIndex(segment), SegmentIndex(segment + 1)}};
+  }
+
   TestShard shard_{TestShard::Spec{}};
   std::atomic<bool> never_{false};
 };
 
 TEST_F(SegmentStoreTest, NothingIsServedBeforeItIsPublished) {
   EXPECT_EQ(store().ReadinessOf(SegmentIndex(0)), Readiness::kClosed);
-  EXPECT_EQ(store().NotifyWhenReady(SegmentIndex(0), [] { ADD_FAILURE(); }), 0);
+  EXPECT_EQ(store().NotifyWhenReady(Only(0), [] { ADD_FAILURE(); }), 0);
 }
 
 TEST_F(SegmentStoreTest, PublishedStoreServesEverythingBeforeItIsSealed) {
@@ -90,7 +94,7 @@ TEST_F(SegmentStoreTest, SumsOfCheckedSegmentsStandAfterAFillOfOtherContentThatW
 TEST_F(SegmentStoreTest, GenerationWordRisesBeforeAnybodyHearsOfTheClose) {
   store().BeginFill(BufferGeneration(1), {});
   BufferGeneration seen;
-  store().NotifyWhenReady(SegmentIndex(1), [&] { seen = store().generation(); });
+  store().NotifyWhenReady(Only(1), [&] { seen = store().generation(); });
   store().Close(BufferGeneration(2));
   EXPECT_EQ(seen, BufferGeneration(2));
   EXPECT_EQ(store().generation(), BufferGeneration(2));
@@ -163,7 +167,7 @@ TEST_F(SegmentStoreTest, ResumedFillKeepsTheSumsOfWhatItHolds) {
 TEST_F(SegmentStoreTest, WaiterIsToldOnceWhenItsSegmentArrives) {
   store().BeginFill(BufferGeneration(1), {});
   int woken = 0;
-  EXPECT_NE(store().NotifyWhenReady(SegmentIndex(1), [&] { ++woken; }), 0);
+  EXPECT_NE(store().NotifyWhenReady(Only(1), [&] { ++woken; }), 0);
   store().MarkHeld(SegmentIndex(0), 1);
   EXPECT_EQ(woken, 0);
   store().MarkHeld(SegmentIndex(1), 1);
@@ -171,13 +175,27 @@ TEST_F(SegmentStoreTest, WaiterIsToldOnceWhenItsSegmentArrives) {
   EXPECT_EQ(woken, 1);
 }
 
+TEST_F(SegmentStoreTest, AnyOfTheSegmentsWakesWhoWaitsForThem) {
+  store().BeginFill(BufferGeneration(1), SegmentSet::FromRanges(Only(5)));
+  const std::vector<SegmentRange> some = {{SegmentIndex(0), SegmentIndex(2)},
+                                          {SegmentIndex(3), SegmentIndex(5)}};
+  int woken = 0;
+  EXPECT_NE(store().NotifyWhenReady(some, [&] { ++woken; }), 0);
+  store().MarkHeld(SegmentIndex(2), 1);
+  EXPECT_EQ(woken, 0);
+  store().MarkHeld(SegmentIndex(4), 1);
+  store().MarkHeld(SegmentIndex(0), 1);
+  EXPECT_EQ(woken, 1);
+  EXPECT_EQ(store().NotifyWhenReady(some, [] { ADD_FAILURE(); }), 0) << "some are there";
+}
+
 enum class Waker { kClose, kPublish };
 class WakerTest : public SegmentStoreTest, public ::testing::WithParamInterface<Waker> {};
 TEST_P(WakerTest, WakesWhoWaits) {
   store().BeginFill(BufferGeneration(1), {});
   int woken = 0;
-  store().NotifyWhenReady(SegmentIndex(1), [&] { ++woken; });
-  store().NotifyWhenReady(SegmentIndex(2), [&] { ++woken; });
+  store().NotifyWhenReady(Only(1), [&] { ++woken; });
+  store().NotifyWhenReady(Only(2), [&] { ++woken; });
   if (GetParam() == Waker::kClose) store().Close(BufferGeneration(99));
   if (GetParam() == Waker::kPublish) store().Publish(BufferGeneration(2));
   EXPECT_EQ(woken, 2);
@@ -186,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(All, WakerTest, ::testing::Values(Waker::kClose, Waker:
 
 TEST_F(SegmentStoreTest, CancelledWaiterIsNotTold) {
   store().BeginFill(BufferGeneration(1), {});
-  const auto wait = store().NotifyWhenReady(SegmentIndex(1), [] { ADD_FAILURE(); });
+  const auto wait = store().NotifyWhenReady(Only(1), [] { ADD_FAILURE(); });
   store().CancelNotify(wait);
   store().CancelNotify(wait + 1);  // unknown: nothing
   store().MarkHeld(SegmentIndex(1), 1);

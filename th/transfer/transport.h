@@ -4,8 +4,8 @@
 //
 // Readers pull. A reader opens a Pull to one source buffer with its capability; the source admits
 // or refuses it once; then the reader asks for ranges of segments and they arrive straight in the
-// destination, each range in its order (ranges may overtake each other). A source that has not got
-// a segment yet answers as it arrives, and says that it is alive meanwhile.
+// destination: what the source holds in the order of the requests, what it has not got yet as it
+// arrives there. While nothing that was asked is there it says that it is alive.
 #ifndef TH_TRANSFER_TRANSPORT_H_
 #define TH_TRANSFER_TRANSPORT_H_
 

@@ -110,7 +110,7 @@ void PullConnection::OnReady(uint32_t events) {
 
 void PullConnection::SendAsk(SegmentRange range) {
   if (state_ != State::kOpen) return;
-  asked_.push_back(range);
+  asked_.Push(range);
   Send(Encode(Ask{range}));
 }
 
@@ -276,10 +276,10 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
   return absl::OkStatus();
 }
 
-absl::Status PullConnection::CheckSegment(const SegmentHeader& header) const {
-  if (asked_.empty() || asked_.front().begin != header.segment) {
+absl::Status PullConnection::TakeSegment(const SegmentHeader& header) {
+  if (!asked_.Take(header.segment)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("segment ", header.segment.value, " came, which is not what was asked next"));
+        absl::StrCat("segment ", header.segment.value, " came, which is not what was asked"));
   }
   const uint64_t expected = setup_.layout->SegmentLength(header.segment);
   if (header.bytes != expected) {
@@ -290,16 +290,13 @@ absl::Status PullConnection::CheckSegment(const SegmentHeader& header) const {
 }
 
 absl::Status PullConnection::BeginSegment(const SegmentHeader& header) {
-  TH_RETURN_IF_ERROR(CheckSegment(header));
+  TH_RETURN_IF_ERROR(TakeSegment(header));
   if (header.generation != generation_) {
     Shut(SourceFailure::kGenerationChanged,
          absl::StrCat("the buffer went from generation ", generation_.value, " to ",
                       header.generation.value));
     return absl::OkStatus();
   }
-  SegmentRange& asked = asked_.front();
-  asked.begin = asked.begin.Next();
-  if (asked.empty()) asked_.pop_front();
   segment_ = header;
   destination_.clear();
   piece_ = piece_offset_ = 0;

@@ -11,13 +11,13 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/transfer/request_queue.h"
 #include "th/transfer/tcp/event_loop.h"
 #include "th/transfer/tcp/frames.h"
 #include "th/transfer/tcp/socket.h"
@@ -85,7 +85,8 @@ class PullConnection : public EventLoop::Handler,
   absl::Status HandleHeader();
   absl::Status HandleFrame(const Frame& frame);
   absl::Status BeginSegment(const SegmentHeader& header);
-  absl::Status CheckSegment(const SegmentHeader& header) const;
+  // An error unless it was asked, and is as long as it has to be.
+  absl::Status TakeSegment(const SegmentHeader& header);
   void FinishSegment();
   SegmentSum SumOfLanded() const;
   void NoteAlive(absl::Time now);
@@ -102,7 +103,7 @@ class PullConnection : public EventLoop::Handler,
   std::string unsent_;
   bool greeted_ = false;
   BufferGeneration generation_;
-  std::deque<SegmentRange> asked_;  // not answered yet, in order
+  RequestQueue asked_;
   absl::Time started_at_, heard_at_, told_alive_at_, opening_tick_at_;
 
   RawHeader raw_header_{};

@@ -211,11 +211,10 @@ absl::Status SourceConnection::HandleAsk(const Ask& ask) {
     return absl::ResourceExhaustedError(
         absl::StrCat("more than ", limits_.max_requests_queued, " requests at once"));
   }
-  asks_.push_back(ask.range);
-  if (asks_.size() == 1) {
-    KeepAlive();
-    Pump();
-  }
+  asks_.Push(ask.range);
+  KeepAlive();
+  StopWaiting();  // this may have arrived
+  Pump();
   return absl::OkStatus();
 }
 
@@ -310,43 +309,50 @@ void SourceConnection::FillOutbox() {
   }
 }
 
-// Appends the next segment asked for. False when it has not arrived here yet, or the store closed.
+// Appends the next segment asked for that is here. False when there is none yet, or the store
+// closed.
 bool SourceConnection::AppendNext() {
   SegmentStore& store = *transfer_->store;
-  SegmentRange& range = asks_.front();
-  switch (store.ReadinessOf(range.begin)) {
-    case SegmentStore::Readiness::kClosed:
-      if (outbox_.empty()) CloseWith("the holder serves this buffer no longer");
-      return false;
-    case SegmentStore::Readiness::kNotYet:
-      if (outbox_.empty()) WaitForSegment(range.begin);
-      return false;
-    case SegmentStore::Readiness::kReady:
-      break;
+  if (store.closed()) {
+    if (outbox_.empty()) CloseWith("the holder serves this buffer no longer");
+    return false;
   }
-  const uint64_t bytes = store.layout().SegmentLength(range.begin);
-  outbox_.AddSegment({.segment = range.begin,
+  const auto next = asks_.First([&](SegmentIndex segment) {
+    return store.ReadinessOf(segment) == SegmentStore::Readiness::kReady;
+  });
+  if (!next.has_value()) {
+    if (outbox_.empty()) WaitForSegments();
+    return false;
+  }
+  const uint64_t bytes = store.layout().SegmentLength(*next);
+  outbox_.AddSegment({.segment = *next,
                       .bytes = static_cast<uint32_t>(bytes),
-                      .sum = store.SumOf(range.begin),
+                      .sum = store.SumOf(*next),
                       .generation = store.generation()},
                      store);
   payload_in_outbox_ += bytes;
-  range.begin = range.begin.Next();
-  if (range.empty()) asks_.pop_front();
+  asks_.Take(*next);
   return true;
 }
 
-void SourceConnection::WaitForSegment(SegmentIndex segment) {
-  wait_ = transfer_->store->NotifyWhenReady(segment, [loop = loop_, weak = weak_from_this()] {
-    loop->Post([weak] {
+void SourceConnection::WaitForSegments() {
+  const uint64_t turn = ++waits_;
+  const auto wake = [loop = loop_, weak = weak_from_this(), turn] {
+    loop->Post([weak, turn] {
       const auto self = weak.lock();
-      if (self == nullptr) return;
+      if (self == nullptr || self->waits_ != turn) return;
       self->wait_ = 0;
       self->Pump();
     });
-  });
-  // It became ready in between.
-  if (wait_ == 0) loop_->Post([self = shared_from_this()] { self->Pump(); });
+  };
+  wait_ = transfer_->store->NotifyWhenReady(asks_.Open(), wake);
+  if (wait_ == 0) wake();  // one became ready in between
+}
+
+void SourceConnection::StopWaiting() {
+  if (wait_ == 0) return;
+  transfer_->store->CancelNotify(std::exchange(wait_, 0));
+  ++waits_;
 }
 
 void SourceConnection::WatchFor(uint32_t events) {
@@ -377,8 +383,8 @@ void SourceConnection::KeepAlive() {
 void SourceConnection::Finish(absl::string_view why) {
   if (state_ == State::kClosed || close_when_sent_) return;
   if (state_ != State::kServing) return CloseWith(why);
-  asks_.clear();
-  if (wait_ != 0) transfer_->store->CancelNotify(std::exchange(wait_, 0));
+  asks_.Clear();
+  StopWaiting();
   outbox_.DropUnbegun();
   payload_in_outbox_ = std::min(payload_in_outbox_, outbox_.bytes_left());
   close_when_sent_ = true;
@@ -404,7 +410,7 @@ void SourceConnection::CloseNow() {
   loop_->Unwatch(socket_.fd());
   socket_.Close();
   if (transfer_ != nullptr) {
-    if (wait_ != 0) transfer_->store->CancelNotify(wait_);
+    StopWaiting();
     table_->Leave(transfer_, number_);
     transfer_.reset();
   }

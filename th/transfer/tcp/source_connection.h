@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/transfer/request_queue.h"
 #include "th/transfer/tcp/event_loop.h"
 #include "th/transfer/tcp/frames.h"
 #include "th/transfer/tcp/outbox.h"
@@ -64,7 +65,8 @@ class SourceConnection : public EventLoop::Handler,
   uint64_t Allowance(absl::Time now);
   void FillOutbox();
   bool AppendNext();
-  void WaitForSegment(SegmentIndex segment);
+  void WaitForSegments();
+  void StopWaiting();
   void WatchFor(uint32_t events);
   void KeepAlive();
 
@@ -89,11 +91,12 @@ class SourceConnection : public EventLoop::Handler,
   std::optional<Open> open_;
   std::shared_ptr<ServingTable::Transfer> transfer_;
 
-  std::deque<SegmentRange> asks_;
+  RequestQueue asks_;
   Outbox outbox_;
   std::deque<std::string> controls_;  // for the next frame boundary
   uint64_t payload_in_outbox_ = 0;
-  SegmentStore::WaitId wait_ = 0;
+  SegmentStore::WaitId wait_ = 0;  // not 0: nothing that was asked has arrived here
+  uint64_t waits_ = 0;             // how often it waited: a wake of an earlier time is not ours
   bool retrying_ = false;       // a timer will pump: the uplink is exhausted, or the turn was over
   bool keeping_alive_ = false;  // a timer will look
   absl::Time last_sent_;

@@ -1,0 +1,41 @@
+#include "th/transfer/request_queue.h"
+
+#include <algorithm>
+
+namespace th {
+
+void RequestQueue::Push(SegmentRange range) {
+  if (range.empty()) return;
+  requests_.emplace_back();
+  requests_.back().Add(range);
+}
+
+std::optional<SegmentIndex> RequestQueue::First(absl::FunctionRef<bool(SegmentIndex)> ready) const {
+  for (const SegmentSet& request : requests_) {
+    for (const SegmentRange& range : request.ranges()) {
+      for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
+        if (ready(segment)) return segment;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+bool RequestQueue::Take(SegmentIndex segment) {
+  const auto request = std::find_if(requests_.begin(), requests_.end(),
+                                    [&](const SegmentSet& open) { return open.Contains(segment); });
+  if (request == requests_.end()) return false;
+  request->Remove({segment, segment.Next()});
+  if (request->empty()) requests_.erase(request);
+  return true;
+}
+
+std::vector<SegmentRange> RequestQueue::Open() const {
+  std::vector<SegmentRange> open;
+  for (const SegmentSet& request : requests_) {
+    open.insert(open.end(), request.ranges().begin(), request.ranges().end());
+  }
+  return open;
+}
+
+}  // namespace th
