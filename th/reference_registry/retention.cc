@@ -125,7 +125,7 @@ absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t co
 // Lets the group's copies go that may.
 void LetSeedsGo(Turn& turn, Group& group) {
   for (auto& [name, copy] : group.replicas) {
-    if (copy.released || !MayGoForRetained(copy)) continue;
+    if (copy.released || copy.unwanted || !MayGoForRetained(copy)) continue;
     copy.unwanted = true;
     turn.to_review.insert(group.model->key);
   }
@@ -179,7 +179,6 @@ bool IsLastRetainedCopy(const Replica& replica) {
 }
 
 bool WaitOrEndIfLastRetained(Turn& turn, Replica& replica, Transaction& transaction) {
-  transaction.waits_for_room = false;
   if (!transaction.keep_retained) return false;
   if (TH_MUTATE(kTakeAwayTheLastRetained, !IsLastRetained(replica), true)) return false;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
@@ -194,7 +193,7 @@ bool WaitOrEndIfLastRetained(Turn& turn, Replica& replica, Transaction& transact
   }
   if (!HasRoomForCopy(replica, version).ok()) {
     LetSeedsGo(turn, *replica.group);
-    transaction.waits_for_room = true;  // the last of them to go has it looked at again
+    replica.group->model->waiting_for_room.insert(replica.id);
     return true;
   }
   Note(turn, replica.group->model->key,
