@@ -351,5 +351,32 @@ TEST_F(ReceiveTest, ARankThatFailsAtOnceEndsItForItsGroupAndTheNextOneIsInCommon
   other.join();
 }
 
+// They cannot be one operation; none waits for the other until its time is over.
+TEST_F(ReceiveTest, RanksThatReceiveInTwoFormsBothHearSo) {
+  Worker trainer = Trainer(22);
+  const Digest layout = trainer.buffer.layout_digest();
+  std::vector<std::unique_ptr<Client>> readers;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    auto joined = Client::Join(Rank(server_, "pair", rank, 2));
+    ASSERT_OK(joined.status());
+    readers.push_back(*std::move(joined));
+  }
+  const auto receive = [&](uint32_t rank, std::string form) {
+    return readers[rank]
+        ->Receive(Latest(), {.form = std::move(form), .layout = layout, .limit_bytes = kLimit},
+                  [](const ReceivedSlice&) { return absl::OkStatus(); })
+        .status();
+  };
+  absl::Status first;
+  std::thread other([&] { first = receive(0, kDefaultForm); });
+  const absl::Status second = receive(1, "fp8");
+  other.join();
+  for (const absl::Status& status : {first, second}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                 AllOf(HasSubstr("form fp8 at rank pair/1"),
+                                       HasSubstr("all ranks must register it in one form"))));
+  }
+}
+
 }  // namespace
 }  // namespace th

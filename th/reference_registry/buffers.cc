@@ -202,6 +202,21 @@ void AnnounceBuffer::Apply(Turn& turn) const {
   WantLayout(turn, record, announced.layout, own);
 }
 
+void EndReceiveWithout(Turn& turn, const Worker& refused, const AnnouncedBuffer& announced,
+                       const absl::Status& why) {
+  const auto found = refused.group->replicas.find(announced.buffer_name);
+  if (!announced.keeps_nothing || found == refused.group->replicas.end()) return;
+  Replica& replica = found->second;
+  const bool has_one = replica.buffers.contains(refused.name.rank);
+  // It has one operation: a receive.
+  if (!replica.keeps_nothing || has_one || replica.finished != OperationNumber()) return;
+  const OperationNumber receive = replica.finished.Next();
+  const absl::Status status(why.code(),
+                            absl::StrCat("rank ", refused.name.ToString(), ": ", why.message()));
+  if (replica.pending.contains(receive)) return FailOperation(turn, replica, receive, status);
+  FinishOperation(turn, replica, receive, {.kind = OperationKind::kUpdate, .status = status});
+}
+
 absl::Status StoreLayout::CanApply(const RegistryState& state) const {
   auto found = state.layouts.find(layout->digest());
   if (found == state.layouts.end() || found->second.layout.has_value()) {

@@ -321,7 +321,7 @@ void JoinTransaction::Apply(Turn& turn) const {
     const bool unpublished = TookAway(result->second);
     // Ended in another reign, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
-    if (unpublished && latest) TakeAway(turn, replica);
+    if ((unpublished && latest) || replica.keeps_nothing) TakeAway(turn, replica);
     return SendResult(turn, own, result->second);
   }
   const Rank rank = RankOf(own);
