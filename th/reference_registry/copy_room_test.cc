@@ -17,6 +17,7 @@ namespace th {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 using ::th::testing::StatusIs;
 
 constexpr char kStaged[] = "weights.staged";
@@ -338,14 +339,14 @@ class WaitingForRoomTest : public CopyRoomTest {
     reader_.Update(WhenSeeding::kCopy);
     neighbour_.JoinAndRegister();
     neighbour_.Update();
-    ASSERT_NE(neighbour_.Fill().buffer, BufferAddress());
+    source_ = neighbour_.Fill();
     Pin("step-1");
     reader_.Unpublish();
-    reader_.KeepCopies();
     ASSERT_TRUE(reader_.busy()) << hub_.Log();
   }
 
   TestRank neighbour_;
+  AssignedSource source_;  // of the neighbour
 };
 
 TEST_F(WaitingForRoomTest, ThePinEnds) {
@@ -377,6 +378,17 @@ TEST_F(WaitingForRoomTest, WhatHasTheRoomBecomesALastCopyItself) {
   EXPECT_TRUE(reader_.result()->offload_first);
   EXPECT_TRUE(IsHeld("step-1"));
   EXPECT_TRUE(IsHeld("step-2"));
+}
+
+TEST_F(WaitingForRoomTest, WhoFillsFromTheCopyGoesElsewhere) {
+  neighbour_.Report(source_, SourceFailure::kClosed);
+  const AssignSources assigned = neighbour_.Heard<AssignSources>();
+  ASSERT_THAT(assigned.sources, SizeIs(1));
+  ASSERT_NE(assigned.sources[0].buffer, source_.buffer);
+  reader_.React();
+  ASSERT_FALSE(reader_.busy()) << hub_.Log();
+  EXPECT_OK(reader_.result()->status);
+  EXPECT_TRUE(IsHeld("step-1"));
 }
 
 TEST_F(WaitingForRoomTest, TheRankComesBackWithMoreRoom) {

@@ -321,7 +321,8 @@ void JoinTransaction::Apply(Turn& turn) const {
     const bool unpublished = TookAway(result->second);
     // Ended in another reign, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
-    if ((unpublished && latest) || replica.keeps_nothing) TakeAway(turn, replica);
+    const bool received = replica.keeps_nothing && HeadOf(replica) == nullptr;
+    if ((unpublished && latest) || received) TakeAway(turn, replica);
     return SendResult(turn, own, result->second);
   }
   const Rank rank = RankOf(own);
