@@ -148,7 +148,8 @@ struct UnpublishOptions {
   absl::Duration timeout = absl::Seconds(60);  // for all ranks to come
   // Of the last replica of a retained version. kOffload: copied to host memory first, under
   // offload_limit_bytes; without room FAILED_PRECONDITION naming the rank, the buffer still
-  // published. kDrop: it goes, and with it the version.
+  // published, as with DEADLINE_EXCEEDED before anything began. kDrop: it goes, and with it the
+  // version.
   OnRetention on_retention = OnRetention::kOffload;
   absl::Duration offload_timeout = kDefaultOffloadTimeout;  // of a copy, beside `timeout`
 };

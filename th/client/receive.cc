@@ -286,8 +286,9 @@ absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOp
     return ReceiveResult{.outcome = UpdateOutcome::kNotAvailable, .reason = *reason};
   }
   auto& [layout, plan, ring] = std::get<Preparation>(*prepared);
-  TH_ASSIGN_OR_RETURN(const std::shared_ptr<LocalBuffer> buffer,
-                      membership.RegisterStream(ticket, options.form, layout, ring));
+  const auto registered = membership.RegisterStream(ticket, options.form, layout, ring);
+  if (!registered.ok()) return fail(registered.status());
+  const std::shared_ptr<LocalBuffer>& buffer = *registered;
   StreamReader reader(std::move(plan), layout, ring, deadline);
   absl::StatusOr<ReceiveResult> result = reader.Run(membership, *buffer, std::move(version), take);
   membership.EndStream(*buffer,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -349,6 +350,42 @@ TEST_F(ReceiveTest, ARankThatFailsAtOnceEndsItForItsGroupAndTheNextOneIsInCommon
   std::thread other([&] { EXPECT_OK(receive(1, {})); });
   EXPECT_OK(receive(0, {}));
   other.join();
+}
+
+// They cannot be one operation: the one that is under way ends, and waits for the other no longer.
+TEST_F(ReceiveTest, RanksThatReceiveInTwoFormsBothHearSo) {
+  Worker trainer = Trainer(22);
+  std::vector<std::unique_ptr<Client>> readers;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    auto joined = Client::Join(Rank(server_, "pair", rank, 2));
+    ASSERT_OK(joined.status());
+    readers.push_back(*std::move(joined));
+  }
+  const ReceiveOptions options{.layout = trainer.buffer.layout_digest(), .limit_bytes = kLimit};
+  absl::Notification began;
+  absl::Status first;
+  std::thread other([&] {
+    first = readers[0]
+                ->Receive(Latest(), options,
+                          [&](const ReceivedSlice&) {
+                            if (!began.HasBeenNotified()) began.Notify();
+                            return absl::OkStatus();
+                          })
+                .status();
+  });
+  EXPECT_TRUE(began.WaitForNotificationWithTimeout(kPatience));
+  ReceiveOptions in_another_form = options;
+  in_another_form.form = "fp8";
+  const absl::Status second = readers[1]
+                                  ->Receive(Latest(), in_another_form,
+                                            [](const ReceivedSlice&) { return absl::OkStatus(); })
+                                  .status();
+  other.join();
+  for (const absl::Status& status : {first, second}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                 AllOf(HasSubstr("form fp8 at rank pair/1"),
+                                       HasSubstr("all ranks must register it in one form"))));
+  }
 }
 
 }  // namespace

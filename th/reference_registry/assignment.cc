@@ -250,6 +250,21 @@ bool IsSpent(const Exclusion& exclusion) {
   return exclusion.tries >= MaxTriesOf(exclusion.failure);
 }
 
+bool HasGivenUp(const Buffer& reader, const BufferAddress& source) {
+  const std::vector<Exclusion>& exclusions = reader.fill->exclusions;
+  return std::any_of(exclusions.begin(), exclusions.end(), [&](const Exclusion& exclusion) {
+    return exclusion.source == source && IsSpent(exclusion);
+  });
+}
+
+// Of a holder that is not complete: whether it is being fed, maybe by one that drains or that has
+// not come back since a restart, and feeds others then.
+bool MayYetFeed(const Buffer& holder) {
+  return !holder.content->complete && !holder.content->refused &&
+         holder.replica->phase == ReplicaPhase::kFilling && !holder.replica->keeps_nothing &&
+         !holder.sources.empty();
+}
+
 // Whether there is a complete holder that this reader has not given up for good, or may yet be one.
 bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
   const Shard& shard = *buffer.shard;
@@ -261,20 +276,11 @@ bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
     if (IsSpent(exclusion) && StillApplies(shard, exclusion)) ++given_up;
   }
   if (shard.complete_promising > given_up) return true;
-  // Somebody may be fed by a holder that drains, or that has not come back since a restart.
-  for (const auto& [address, holder] : shard.holders) {
-    if (address == buffer.address || holder->content->complete || holder->content->refused)
-      continue;
-    const Replica& replica = *holder->replica;
-    if (replica.phase != ReplicaPhase::kFilling || replica.keeps_nothing) continue;
-    if (!SourcesOf(shard, address).empty() && !WouldCycle(shard, buffer.address, address) &&
-        !std::any_of(
-            buffer.fill->exclusions.begin(), buffer.fill->exclusions.end(),
-            [&source = address](const Exclusion& e) { return e.source == source && IsSpent(e); })) {
-      return true;
-    }
-  }
-  return false;
+  return std::any_of(shard.holders.begin(), shard.holders.end(), [&](const auto& entry) {
+    const auto& [address, holder] = entry;
+    return address != buffer.address && MayYetFeed(*holder) && !HasGivenUp(buffer, address) &&
+           !WouldCycle(shard, buffer.address, address);
+  });
 }
 
 absl::string_view NameOf(const Exclusion& exclusion) {
@@ -320,16 +326,16 @@ void FailForWantOfSources(Turn& turn, Buffer& buffer) {
   FailOperation(turn, *buffer.replica, buffer.fill->operation, absl::UnavailableError(text));
 }
 
-std::string WhyEmpty(const Turn& turn, const Buffer& buffer) {
+std::string WhyEmpty(const Turn& turn, const Buffer& buffer, bool may_be_fed) {
   if (turn.now < buffer.fill->asks_at) return "its uplink is slow: others are given sources first";
-  if (!MayYetBeFed(turn, buffer)) return "the last holder is gone";
+  if (!may_be_fed) return "the last holder is gone";
   if (!buffer.fill->exclusions.empty()) {
     return absl::StrCat("waiting to try again: ", DescribeFailures(*buffer.fill));
   }
   return "no holder is connected; waiting for one to come back";
 }
 
-void LetWait(Turn& turn, Buffer& buffer) {
+void LetWait(Turn& turn, Buffer& buffer, bool may_be_fed) {
   Shard& shard = *buffer.shard;
   SetSources(turn, shard, buffer.address, {});
   shard.waiting.insert(buffer.address);
@@ -344,7 +350,7 @@ void LetWait(Turn& turn, Buffer& buffer) {
   SetRetry(turn, buffer, retry_at);
   if (buffer.fill->told_empty) return;
   AssignSources message = NewAssignment(turn, buffer);
-  message.why_empty = WhyEmpty(turn, buffer);
+  message.why_empty = WhyEmpty(turn, buffer, may_be_fed);
   buffer.fill->told_empty = true;
   Send(turn, *buffer.worker, std::move(message));
 }
@@ -473,11 +479,12 @@ void AssignFill(Turn& turn, Buffer& buffer) {
   if (IsUnsealable(*buffer.shard) && !turn.state.adopting) {
     return FailForWantOfSources(turn, buffer);
   }
-  if (LetsOthersAskFirst(turn, buffer)) return LetWait(turn, buffer);
+  if (LetsOthersAskFirst(turn, buffer)) return LetWait(turn, buffer, /*may_be_fed=*/true);
   const std::vector<SchedulerChoice> choices = ChooseOrRetry(turn, buffer);
   if (!choices.empty()) return TakeSources(turn, buffer, choices);
-  if (MayYetBeFed(turn, buffer) || turn.now < buffer.fill->grace_ends) return LetWait(turn, buffer);
-  FailForWantOfSources(turn, buffer);
+  const bool may_be_fed = MayYetBeFed(turn, buffer);
+  if (!may_be_fed && turn.now >= buffer.fill->grace_ends) return FailForWantOfSources(turn, buffer);
+  LetWait(turn, buffer, may_be_fed);
 }
 
 void MoveFill(Turn& turn, Buffer& buffer) {
@@ -519,13 +526,8 @@ void RepeatAssignment(Turn& turn, Buffer& buffer) { TellSources(turn, buffer); }
 bool HasHope(const Shard& shard) {
   if (IsUnsealable(shard)) return false;
   if (shard.complete_promising > 0) return true;
-  for (const auto& [address, holder] : shard.holders) {
-    const bool filling = !holder->content->complete && !holder->content->refused &&
-                         holder->replica->phase == ReplicaPhase::kFilling &&
-                         !holder->replica->keeps_nothing;
-    if (filling && !SourcesOf(shard, address).empty()) return true;
-  }
-  return false;
+  return std::any_of(shard.holders.begin(), shard.holders.end(),
+                     [](const auto& entry) { return MayYetFeed(*entry.second); });
 }
 
 absl::Status ReportSourceFailed::CanApply(const RegistryState& state) const {

@@ -148,14 +148,6 @@ void EndOperationsOf(Turn& turn, Replica& replica, const absl::Status& status) {
   }
 }
 
-// A copy has freed its memory.
-void EvaluateWhoWaitsForRoom(Turn& turn, Group& group) {
-  for (auto& [name, replica] : group.replicas) {
-    const Transaction* head = HeadOf(replica);
-    if (head != nullptr && head->waits_for_room) turn.to_evaluate.insert(replica.id);
-  }
-}
-
 // How many holders of a layout are looked at for one that can be asked; when all of them are away,
 // the next that announces it is asked.
 constexpr size_t kMaxLookedAt = 64;
@@ -208,6 +200,21 @@ void AnnounceBuffer::Apply(Turn& turn) const {
   }
   buffer.registration_owed = true;
   WantLayout(turn, record, announced.layout, own);
+}
+
+void EndReceiveWithout(Turn& turn, const Worker& refused, const AnnouncedBuffer& announced,
+                       const absl::Status& why) {
+  const auto found = refused.group->replicas.find(announced.buffer_name);
+  if (!announced.keeps_nothing || found == refused.group->replicas.end()) return;
+  Replica& replica = found->second;
+  const bool has_one = replica.buffers.contains(refused.name.rank);
+  // It has one operation: a receive.
+  if (!replica.keeps_nothing || has_one || replica.finished != OperationNumber()) return;
+  const OperationNumber receive = replica.finished.Next();
+  const absl::Status status(why.code(),
+                            absl::StrCat("rank ", refused.name.ToString(), ": ", why.message()));
+  if (replica.pending.contains(receive)) return FailOperation(turn, replica, receive, status);
+  FinishOperation(turn, replica, receive, {.kind = OperationKind::kUpdate, .status = status});
 }
 
 absl::Status StoreLayout::CanApply(const RegistryState& state) const {
@@ -280,12 +287,12 @@ void DetachBuffer(Turn& turn, Buffer& buffer) {
   if (replica.offload) turn.to_review.insert(replica.group->model->key);
   replica.buffers.erase(rank);
   ReleaseLayout(turn, buffer);
-  if (replica.offload) EvaluateWhoWaitsForRoom(turn, *replica.group);
   if (!replica.buffers.empty()) return;
   turn.state.replicas.erase(replica.id);
   turn.state.waiting_for_recovery.erase(replica.id);
   turn.to_evaluate.erase(replica.id);
   replica.group->model->offloads.erase(replica.id);
+  replica.group->model->waiting_for_room.erase(replica.id);
   const std::string name = replica.buffer_name;  // a copy: the record dies next
   replica.group->replicas.erase(name);
 }

@@ -24,6 +24,11 @@ struct AnnounceBuffer {
   void Apply(Turn& turn) const;
 };
 
+// The buffer of a streaming reader was refused: the other ranks of its group, who have theirs, hear
+// why instead of waiting for it.
+void EndReceiveWithout(Turn& turn, const Worker& refused, const AnnouncedBuffer& announced,
+                       const absl::Status& why);
+
 // A layout that somebody was asked for.
 struct StoreLayout {
   WorkerId worker;

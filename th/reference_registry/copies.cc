@@ -52,6 +52,7 @@ void ReviewOffloads(Turn& turn, Model& model) {
     Replica& replica = *FindReplica(turn.state, id);
     if (!replica.released && !IsNeeded(turn.state, replica)) Release(turn, replica);
   }
+  turn.to_evaluate.insert(model.waiting_for_room.begin(), model.waiting_for_room.end());
 }
 
 void RepeatRelease(Turn& turn, const Buffer& buffer) {

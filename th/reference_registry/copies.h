@@ -8,8 +8,9 @@
 
 namespace th::registry {
 
-// Releases copies of the model that nothing needs any more. At the end of a turn that changed who
-// stays, what is retained or what a site has.
+// Releases copies of the model that nothing needs any more, and has operations that wait for room
+// looked at again. At the end of a turn that changed who stays, what is retained, what a site has
+// or how much room there is.
 void ReviewOffloads(Turn& turn, Model& model);
 // Says it again to a rank that may not have heard it.
 void RepeatRelease(Turn& turn, const Buffer& buffer);

@@ -16,6 +16,10 @@
 namespace th {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using ::th::testing::StatusIs;
+
 constexpr char kStaged[] = "weights.staged";
 constexpr uint64_t kPlenty = uint64_t{1} << 40;
 
@@ -55,6 +59,22 @@ class Member {
     if (staging_) return;
     staging_ = true;
     staged_->Update();
+    React();
+  }
+  // On a new stream, with memory for so many copies.
+  void ComeBackWithRoomFor(uint64_t copies) {
+    JoinRequest request = rank_.Request();
+    request.resume = ResumeClaim{rank_.worker, rank_.joined_epoch, rank_.generation, rank_.lineage};
+    room_ = copies;
+    request.offload_limit_bytes = copies * rank_.layout.bytes();
+    request.buffers.push_back(rank_.Holding(holds_, /*publisher=*/false, holds_.label.text()));
+    for (auto& [id, copy] : copies_) {
+      AnnouncedBuffer announced =
+          copy.rank.Holding(copy.version, /*publisher=*/false, copy.version.label.text());
+      announced.offload = announced.seed = true;
+      request.buffers.push_back(std::move(announced));
+    }
+    EXPECT_TRUE(rank_.Join(std::move(request))) << rank_.refused.status;
     React();
   }
   void BeHeard() {
@@ -101,6 +121,7 @@ class Member {
  private:
   struct Copy {
     TestRank rank;
+    VersionInfo version;
     bool slow = false;
   };
 
@@ -132,7 +153,7 @@ class Member {
     announced.offload = true;
     announced.seed = seed;
     Register(copy, announced);
-    auto& made = copies_.emplace(copy.buffer, Copy{copy, seed && slow_}).first->second;
+    auto& made = copies_.emplace(copy.buffer, Copy{copy, version, seed && slow_}).first->second;
     EXPECT_LE(copies_.size(), room_) << hub_.Log();
     made.rank.Update(version.sequence);
   }
@@ -174,6 +195,7 @@ class Member {
       rank_.Say(BufferReset{staged_->buffer});
     }
     asked_.reset();
+    if (finished.outcome == UpdateOutcome::kMoved) holds_ = finished.version;
     result_ = finished;
   }
   void AskAgain() {
@@ -185,7 +207,7 @@ class Member {
 
   RegistryHarness& hub_;
   TestRank rank_;
-  const uint64_t room_;
+  uint64_t room_;
   std::map<BufferId, Copy> copies_;
   std::optional<TestRank> staged_;
   bool staging_ = false;
@@ -194,6 +216,7 @@ class Member {
   std::optional<BufferId> offload_;  // that the operation below waits for
   std::optional<StartOperation> asked_;
   std::optional<OperationFinished> result_;
+  VersionInfo holds_;
   uint32_t last_buffer_ = 100;
 };
 
@@ -301,6 +324,79 @@ TEST_F(CopyRoomTest, WhatWaitedForRoomInVainStaysPublished) {
   EXPECT_EQ(reader_.result()->status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(reader_.result()->offload_first);
   EXPECT_TRUE(IsHeld("step-1")) << hub_.Log();
+}
+
+// The reader holds the last of the pinned step-1, which it would unpublish, and waits for the room
+// that its copy of step-2 has: somebody else in the site fills from that.
+class WaitingForRoomTest : public CopyRoomTest {
+ protected:
+  WaitingForRoomTest() : neighbour_(hub_, "neighbour", 0, 1) { neighbour_.location.site = "west"; }
+
+  void SetUp() override {
+    NextStep();
+    reader_.Update(WhenSeeding::kWait);
+    NextStep();
+    reader_.Update(WhenSeeding::kCopy);
+    neighbour_.JoinAndRegister();
+    neighbour_.Update();
+    source_ = neighbour_.Fill();
+    Pin("step-1");
+    reader_.Unpublish();
+    ASSERT_TRUE(reader_.busy()) << hub_.Log();
+  }
+
+  TestRank neighbour_;
+  AssignedSource source_;  // of the neighbour
+};
+
+TEST_F(WaitingForRoomTest, ThePinEnds) {
+  ASSERT_OK(hub_.Command({"release", ReleasePin{Label("step-1"), "test"}}).status);
+  reader_.React();
+  ASSERT_FALSE(reader_.busy()) << hub_.Log();
+  EXPECT_OK(reader_.result()->status);
+  EXPECT_FALSE(IsHeld("step-1"));
+}
+
+TEST_F(WaitingForRoomTest, AnotherGroupGetsTheVersion) {
+  TestRank taker = Rollout(hub_, "taker");
+  taker.Update(Label("step-1"));
+  taker.FillWhole();
+  reader_.React();
+  ASSERT_FALSE(reader_.busy()) << hub_.Log();
+  EXPECT_OK(reader_.result()->status);
+  EXPECT_TRUE(IsHeld("step-1"));
+}
+
+TEST_F(WaitingForRoomTest, WhatHasTheRoomBecomesALastCopyItself) {
+  ASSERT_OK(hub_.Command({"pin-2", PinVersion{Label("step-2"), "test"}}).status);
+  EXPECT_TRUE(reader_.busy());
+  NextStep();  // the trainer's goes
+  reader_.React();
+  ASSERT_FALSE(reader_.busy()) << hub_.Log();
+  EXPECT_THAT(reader_.result()->status,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has no room to offload")));
+  EXPECT_TRUE(reader_.result()->offload_first);
+  EXPECT_TRUE(IsHeld("step-1"));
+  EXPECT_TRUE(IsHeld("step-2"));
+}
+
+TEST_F(WaitingForRoomTest, WhoFillsFromTheCopyGoesElsewhere) {
+  neighbour_.Report(source_, SourceFailure::kClosed);
+  const AssignSources assigned = neighbour_.Heard<AssignSources>();
+  ASSERT_THAT(assigned.sources, SizeIs(1));
+  ASSERT_NE(assigned.sources[0].buffer, source_.buffer);
+  reader_.React();
+  ASSERT_FALSE(reader_.busy()) << hub_.Log();
+  EXPECT_OK(reader_.result()->status);
+  EXPECT_TRUE(IsHeld("step-1"));
+}
+
+TEST_F(WaitingForRoomTest, TheRankComesBackWithMoreRoom) {
+  reader_.ComeBackWithRoomFor(2);
+  reader_.React();
+  ASSERT_FALSE(reader_.busy()) << hub_.Log();
+  EXPECT_OK(reader_.result()->status);
+  EXPECT_TRUE(IsHeld("step-1"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, CopyOrdersTest, ::testing::Range(1u, 401u));

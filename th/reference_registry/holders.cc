@@ -301,6 +301,11 @@ void Reindex(Turn& turn, Buffer& buffer) {
               whole && !IsTemporary(*buffer.replica) && !buffer.worker->spot &&
                   buffer.replica->phase == ReplicaPhase::kHolding);
   SetIndexed(buffer, candidate ? std::optional(KeyOf(turn, buffer)) : std::nullopt);
+  const Replica& replica = *buffer.replica;
+  const bool only_read = replica.unwanted && !replica.released;
+  if (only_read && ReaderCount(*buffer.shard, buffer.address) == 0) {
+    turn.to_review.insert(replica.group->model->key);
+  }
 }
 
 void ReindexAll(Turn& turn, Worker& worker) {

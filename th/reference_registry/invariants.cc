@@ -252,6 +252,18 @@ absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
   return absl::OkStatus();
 }
 
+absl::Status CheckWaitingForRoom(const RegistryState& state, const Model& model) {
+  for (const ReplicaId id : model.waiting_for_room) {
+    const Replica* replica = FindReplica(state, id);
+    if (replica == nullptr) return Broken("who waits for room is there", model);
+    const auto head = replica->pending.find(replica->finished.Next());
+    const bool waits = head != replica->pending.end() && !head->second.begun &&
+                       head->second.keep_retained && replica->group->model == &model;
+    if (!waits) return Broken("who waits for room has not begun", *replica);
+  }
+  return absl::OkStatus();
+}
+
 absl::flat_hash_map<VersionSequence, uint32_t> CountUnderWay(const Model& model) {
   absl::flat_hash_map<VersionSequence, uint32_t> counts;
   for (const auto& [name, group] : model.groups) {
@@ -287,6 +299,7 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
     }
   }
   if (model.under_way != CountUnderWay(model)) return Broken("operations by version", model);
+  TH_RETURN_IF_ERROR(CheckWaitingForRoom(state, model));
   if (model.commands.size() != model.command_order.size()) return Broken("commands", model);
   for (const auto& [name, group] : model.groups) {
     if (group.members.empty()) return Broken("a group has a member", name);

@@ -219,6 +219,8 @@ void TakeStream(Turn& turn, Worker& worker, const JoinRequest& request, Connecti
   worker.endpoints = request.endpoints;
   worker.spot = request.spot;
   worker.offload_limit_bytes = request.offload_limit_bytes;
+  const Model& model = *worker.group->model;
+  if (!model.waiting_for_room.empty()) turn.to_review.insert(model.key);
   worker.last_heard = turn.now;
   worker.connection = connection;
   turn.state.connections[connection] = &worker;

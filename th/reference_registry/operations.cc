@@ -13,6 +13,7 @@ namespace th::registry {
 void EvaluateHead(Turn& turn, Replica& replica) {
   Transaction* head = HeadOf(replica);
   if (head == nullptr) return;
+  replica.group->model->waiting_for_room.erase(replica.id);
   switch (head->kind) {
     case OperationKind::kPublish:
       return EvaluatePublish(turn, replica, *head);

@@ -191,13 +191,20 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   SettlePhase(turn, buffer);
 }
 
+// All ranks have handed on what they received.
+void EndReceive(Turn& turn, Replica& replica) {
+  for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
+  SetPhase(turn, replica, ReplicaPhase::kIdle);
+}
+
 void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
   Replica& replica = *buffer.replica;
   if (result.number <= replica.finished) return;
   AdoptResult(turn, replica, result);
   const bool holds = result.status.ok() && result.kind != OperationKind::kUnpublish &&
                      result.outcome != UpdateOutcome::kNotAvailable;
-  if (!holds || replica.keeps_nothing) return;
+  if (!holds) return;
+  if (replica.keeps_nothing) return EndReceive(turn, replica);
   for (auto& [rank, other] : replica.buffers) {
     if (!other->content.has_value() || other->content->version != result.version.sequence) continue;
     if (other->content->complete) other->content->committed = true;
@@ -274,6 +281,7 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
   const AnnounceBuffer update{worker.id, announced};
   if (absl::Status status = update.CanApply(turn.state); !status.ok()) {
     ++turn.state.counters.messages_refused;
+    EndReceiveWithout(turn, worker, announced, status);
     return Send(turn, worker, BufferRegistered{.buffer = announced.buffer, .status = status});
   }
   update.Apply(turn);

@@ -25,31 +25,30 @@ uint32_t KeepLatestOf(const DurableModel& durable, const std::string& form) {
   return found == durable.keep_latest_of_form.end() ? durable.keep_latest : found->second;
 }
 
+// Whether there is a shard of the form, and holders of that kind of each.
+bool EveryShardHas(const Version& version, const std::string& form, uint32_t Shard::*holders) {
+  const auto first = version.shards.lower_bound(ShardKey{form, Digest()});
+  auto it = first;
+  while (it != version.shards.end() && it->first.form == form && it->second.*holders > 0) ++it;
+  const bool ended = it == version.shards.end() || it->first.form != form;
+  return ended && it != first;
+}
+
 // Whether every distinct shard of the form has a holder that stays.
 bool IsComplete(const Version& version, const std::string& form) {
-  if (version.phase != VersionPhase::kPublished) return false;
-  bool any = false;
-  for (auto it = version.shards.lower_bound(ShardKey{form, Digest()});
-       it != version.shards.end() && it->first.form == form; ++it) {
-    if (it->second.complete_staying == 0) return false;
-    any = true;
-  }
-  return any;
+  return version.phase == VersionPhase::kPublished &&
+         EveryShardHas(version, form, &Shard::complete_staying);
 }
 
 // Whether every distinct shard of the form has a complete holder that serves, or will.
 bool IsHeldWhole(const Version& version, const std::string& form) {
-  bool any = false;
-  for (const auto& [key, shard] : version.shards) {
-    if (key.form != form) continue;
-    if (shard.complete_promising == 0) return false;
-    any = true;
-  }
-  return any;
+  return EveryShardHas(version, form, &Shard::complete_promising);
 }
 
-// How many holders that stay each shard of `replica` has in it, or in its whole group.
+// What goes with a replica: itself, or its whole group.
 enum class Own : uint8_t { kReplica, kGroup };
+
+// How many holders that stay each shard of `replica` has in what goes with it.
 absl::flat_hash_map<const Shard*, uint32_t> StayingIn(const Replica& replica, Own own) {
   absl::flat_hash_map<const Shard*, uint32_t> staying;
   for (const auto& [rank, buffer] : replica.buffers) {
@@ -74,12 +73,16 @@ bool IsLastOfSomeShard(const Replica& replica, Own own) {
   });
 }
 
-// Whether what `replica` holds is retained, and it is the last to hold some shard of it. Not of
-// spot workers, who keep nothing for others; also where a rank has a notice.
+// Whether `held`, which `replica` holds (null: nothing that counts), is retained, and would lack
+// some shard without what goes with the replica.
+bool IsLastRetained(const Replica& replica, const Version* held, Own own) {
+  return held != nullptr && IsLastOfSomeShard(replica, own) && IsRetained(*held, replica.form);
+}
+
+// The same of an operation of the replica. Not of spot workers, who keep nothing for others; also
+// where a rank has a notice.
 bool IsLastRetained(const Replica& replica) {
-  const Version* version = VersionToKeep(replica);
-  return version != nullptr && IsLastOfSomeShard(replica, Own::kReplica) &&
-         IsRetained(*version, replica.form);
+  return IsLastRetained(replica, VersionToKeep(replica), Own::kReplica);
 }
 
 // Whether a rank of it leaves soon.
@@ -94,23 +97,24 @@ bool MayGoForRetained(const Replica& copy) {
   return copy.released || (copy.seed && !IsLastRetainedCopy(copy));
 }
 
-// Whether copies that may go for what is retained count as taken room.
-enum class Seeds : uint8_t { kCount, kMayGo };
+// The copies that take room: all, or those alone that may not go for what is retained.
+enum class Copies : uint8_t { kAll, kThatMayNotGo };
 
-uint64_t OffloadedBytes(const Worker& worker, Seeds seeds) {
+uint64_t OffloadedBytes(const Worker& worker, Copies counted) {
   uint64_t bytes = 0;
   for (const auto& [id, buffer] : worker.buffers) {
     if (!buffer.replica->offload) continue;
-    if (seeds == Seeds::kMayGo && MayGoForRetained(*buffer.replica)) continue;
+    if (counted == Copies::kThatMayNotGo && MayGoForRetained(*buffer.replica)) continue;
     bytes += buffer.bytes;
   }
   return bytes;
 }
 
-absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t copies, Seeds seeds) {
+absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t copies,
+                     Copies counted) {
   for (const auto& [rank, buffer] : replica.buffers) {
     const Worker& worker = *buffer->worker;
-    const uint64_t used = OffloadedBytes(worker, seeds);
+    const uint64_t used = OffloadedBytes(worker, counted);
     const uint64_t room = worker.offload_limit_bytes - std::min(used, worker.offload_limit_bytes);
     if (room / copies >= buffer->bytes) continue;
     return absl::FailedPreconditionError(
@@ -125,7 +129,7 @@ absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t co
 // Lets the group's copies go that may.
 void LetSeedsGo(Turn& turn, Group& group) {
   for (auto& [name, copy] : group.replicas) {
-    if (copy.released || !MayGoForRetained(copy)) continue;
+    if (copy.released || copy.unwanted || !MayGoForRetained(copy)) continue;
     copy.unwanted = true;
     turn.to_review.insert(group.model->key);
   }
@@ -133,7 +137,7 @@ void LetSeedsGo(Turn& turn, Group& group) {
 
 // With seed copies out of the way, which takes a while.
 absl::Status WillHaveRoom(const Replica& replica, const Version& version) {
-  const absl::Status room = HasRoom(replica, version, /*copies=*/1, Seeds::kMayGo);
+  const absl::Status room = HasRoom(replica, version, /*copies=*/1, Copies::kThatMayNotGo);
   if (room.ok()) return room;
   return absl::FailedPreconditionError(
       absl::StrCat("group ", replica.group->name, " holds the last replica of ",
@@ -157,7 +161,7 @@ bool IsRetained(const Version& version, const std::string& form) {
 }
 
 absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies) {
-  return HasRoom(replica, version, copies, Seeds::kCount);
+  return HasRoom(replica, version, copies, Copies::kAll);
 }
 
 const Version* VersionHeld(const Replica& replica) {
@@ -173,13 +177,10 @@ const Version* VersionToKeep(const Replica& replica) {
 }
 
 bool IsLastRetainedCopy(const Replica& replica) {
-  const Version* version = VersionHeld(replica);
-  return version != nullptr && IsLastOfSomeShard(replica, Own::kGroup) &&
-         IsRetained(*version, replica.form);
+  return IsLastRetained(replica, VersionHeld(replica), Own::kGroup);
 }
 
 bool WaitOrEndIfLastRetained(Turn& turn, Replica& replica, Transaction& transaction) {
-  transaction.waits_for_room = false;
   if (!transaction.keep_retained) return false;
   if (TH_MUTATE(kTakeAwayTheLastRetained, !IsLastRetained(replica), true)) return false;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
@@ -194,7 +195,7 @@ bool WaitOrEndIfLastRetained(Turn& turn, Replica& replica, Transaction& transact
   }
   if (!HasRoomForCopy(replica, version).ok()) {
     LetSeedsGo(turn, *replica.group);
-    transaction.waits_for_room = true;  // the last of them to go has it looked at again
+    replica.group->model->waiting_for_room.insert(replica.id);
     return true;
   }
   Note(turn, replica.group->model->key,
@@ -245,9 +246,7 @@ void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice)
   for (const auto& [id, buffer] : worker.buffers) {
     const Replica& replica = *buffer.replica;
     const Version* version = VersionToKeep(replica);
-    const bool last = version != nullptr && !HasNotice(replica) &&
-                      IsLastOfSomeShard(replica, Own::kGroup) && IsRetained(*version, replica.form);
-    if (!last) continue;
+    if (HasNotice(replica) || !IsLastRetained(replica, version, Own::kGroup)) continue;
     Note(turn, replica.group->model->key,
          {EventKind::kRetentionAtRisk, EventId(), replica.group->name},
          absl::StrCat("holds the last replica of ", version->info.ToString(),

@@ -11,7 +11,8 @@
 // whoever asks. Which versions go with it is told at the notice.
 //
 // Copies that seed a site are under the same limit, and go first where the room is short. Meanwhile
-// the operation waits: nothing of it has begun.
+// the operation waits: nothing of it has begun. It is looked at again whenever it has changed who
+// stays, what is retained, or how much room there is.
 #ifndef TH_REFERENCE_REGISTRY_RETENTION_H_
 #define TH_REFERENCE_REGISTRY_RETENTION_H_
 
@@ -30,7 +31,7 @@ namespace th::registry {
 bool IsRetained(const Version& version, const std::string& form);
 
 // Whether `transaction`, which is about to take away what `replica` holds, waits for room
-// (Transaction::waits_for_room) or has ended here instead: with offload_first, or
+// (Model::waiting_for_room) or has ended here instead: with offload_first, or
 // FAILED_PRECONDITION naming the first rank that has no memory for a copy.
 bool WaitOrEndIfLastRetained(Turn& turn, Replica& replica, Transaction& transaction);
 

@@ -333,6 +333,51 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesItsGroupCountAnew) {
   EXPECT_FALSE(group[1].HearsNone<GroupChanged>());
 }
 
+// ---- what runs out of time before it was looked at takes nothing away
+
+TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeBehindAnotherOperationStaysPublished) {
+  std::vector<TestRank> group = RoomyGroup();
+  group[0].Publish("one");
+  StartOperation request = group[0].UnpublishRequest();
+  request.keep_retained = true;
+  request.timeout = absl::Seconds(1);
+  group[0].Start(request);
+  hub_.Advance(absl::Seconds(1));
+  const OperationFinished finished = group[0].Finished();
+  EXPECT_THAT(finished.status,
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("waited for operation 1")));
+  EXPECT_TRUE(finished.offload_first);
+}
+
+TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeWhileTheServerRecoversStaysPublished) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  const VersionInfo one = PublishWhole(group, "one");
+  hub_.Restart();
+  AnnouncedBuffer still = HoldingStill(group[0], one);
+  still.last_finished =
+      FinishedOperation{.number = group[0].number, .kind = OperationKind::kPublish, .version = one};
+  ASSERT_TRUE(group[0].Resume({still}));
+  StartOperation request = group[0].UnpublishRequest();
+  request.keep_retained = true;
+  request.timeout = absl::Seconds(1);
+  group[0].Start(request);
+  hub_.Advance(absl::Seconds(1));
+  const OperationFinished finished = group[0].Finished();
+  EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(finished.offload_first);
+}
+
+TEST_F(RetentionRestartTest, OneThatDoesNotAskToKeepItDrainsAsItSaid) {
+  std::vector<TestRank> group = RoomyGroup();
+  group[0].Publish("one");
+  StartOperation request = group[0].UnpublishRequest();
+  request.timeout = absl::Seconds(1);
+  group[0].Start(request);
+  hub_.Advance(absl::Seconds(1));
+  EXPECT_FALSE(group[0].Finished().offload_first);
+}
+
 // ---- the end of a copy
 
 class ReleaseTest : public RetentionTest {

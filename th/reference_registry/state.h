@@ -232,7 +232,6 @@ struct Transaction {
   Attributes attributes;
   std::optional<VersionSequence> derived_from;
   bool keep_retained = false;
-  bool waits_for_room = false;  // for a copy of what is retained, until the group's seeds have gone
   VersionSelector selector = LatestVersion{};
   VersionSequence floor;
   WhenSeeding when_seeding = WhenSeeding::kWait;
@@ -375,6 +374,9 @@ struct Model {
   // By form: shards of one form are alike. At most kMaxFormsCompared.
   absl::flat_hash_map<std::string, ComparablePaces> paces;
   absl::btree_set<ReplicaId> offloads;  // exactly its groups' replicas of offload buffers
+  // Their first pending operation has not begun: it waits for room for a copy of what is retained,
+  // until the group's seeds have gone. Exactly those that were evaluated so last.
+  absl::btree_set<ReplicaId> waiting_for_room;
   absl::flat_hash_map<std::string, CommandFinished> commands;  // by idempotency key
   std::deque<std::string> command_order;                       // oldest first; the same keys
   ModelTotals totals;                                          // see costs.h

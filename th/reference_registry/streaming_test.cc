@@ -152,6 +152,45 @@ TEST_F(StreamingTest, OneThatComesAfterAFailureHearsItAndTheNextIsInCommonAgain)
   EXPECT_EQ(second.Finished().outcome, UpdateOutcome::kMoved);
 }
 
+// Ranks that call one receive with two forms: the first to register has its buffer.
+class StreamFormsTest : public StreamingTest {
+ protected:
+  StreamFormsTest() : second_(hub_, "engine", 1, 2) {
+    second_.buffer_name = "stream-1.1";
+    second_.keeps_nothing = true;
+    second_.form = "fp8";
+    EXPECT_TRUE(second_.Join());
+  }
+  void ExpectRefused() {
+    EXPECT_THAT(second_.Register(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("has form fp8 at rank engine/1 and form hf at rank "
+                                   "engine/0; all ranks must register it in one form")));
+  }
+
+  TestRank trainer_ = Trainer(hub_, "one");
+  TestRank first_ = Streamer("engine", 0, 2);
+  TestRank second_;
+};
+
+TEST_F(StreamFormsTest, WhoWaitsForARankThatIsRefusedHearsSo) {
+  first_.Update();
+  ExpectRefused();
+  EXPECT_THAT(first_.Finished().status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("rank engine/1: "), HasSubstr("form fp8"))));
+}
+
+TEST_F(StreamFormsTest, WhoStartsAfterARankWasRefusedHearsSo) {
+  ExpectRefused();
+  first_.Update();
+  EXPECT_THAT(first_.Finished().status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("rank engine/1: "), HasSubstr("form fp8"))));
+  ExpectRefused();  // who is refused again changes nothing
+  EXPECT_TRUE(first_.HearsNone<OperationFinished>());
+}
+
 TEST_F(StreamingTest, WhatARankHasStartedItFailsAsAnyOther) {
   TestRank trainer = Trainer(hub_, "one");
   TestRank streamer = Streamer("engine");
@@ -181,6 +220,63 @@ TEST_F(StreamingTest, AfterARestartItGoesOnFromTheSameSourceAndFeedsNobody) {
   TestRank rollout = Rollout(hub_, "rollout");
   rollout.Update();
   EXPECT_EQ(rollout.Fill().buffer, trainer.address());
+}
+
+// A group of two of which one rank has heard that they have moved, and the other has not when the
+// server dies.
+class StreamingRestartTest : public StreamingTest {
+ protected:
+  void SetUp() override {
+    for (TestRank* rank : {&knows_, &waits_}) rank->Update();
+    for (TestRank* rank : {&knows_, &waits_}) rank->FillWhole();
+    moved_ = knows_.Finished();
+    ASSERT_EQ(moved_.outcome, UpdateOutcome::kMoved);
+    hub_.TakeAll<OperationFinished>(waits_.connection);  // never heard
+    hub_.Restart();
+    ASSERT_TRUE(trainer_.Resume({trainer_.Holding(moved_.version, /*publisher=*/true, "one")}));
+  }
+  void ComeBackKnowing() {
+    AnnouncedBuffer ended = knows_.Announced();
+    ended.last_finished = FinishedOperation{.number = knows_.number,
+                                            .kind = OperationKind::kUpdate,
+                                            .outcome = UpdateOutcome::kMoved,
+                                            .version = moved_.version};
+    ASSERT_TRUE(knows_.Resume({ended}));
+  }
+  void ComeBackWaiting() {
+    AnnouncedBuffer done = waits_.Holding(moved_.version, /*publisher=*/false, "one");
+    done.held->group_committed = false;
+    ASSERT_TRUE(waits_.Resume({done}));
+    StartOperation again = waits_.UpdateRequest();
+    again.key.number = waits_.number;
+    again.resolved = moved_.version;
+    waits_.Start(again);
+    waits_.FillWhole();
+  }
+  void ExpectMoved() {
+    const OperationFinished heard = waits_.Finished();
+    EXPECT_OK(heard.status);
+    EXPECT_EQ(heard.outcome, UpdateOutcome::kMoved);
+    EXPECT_EQ(heard.version.sequence, moved_.version.sequence);
+    EXPECT_EQ(hub_.registry().ReplicaPhaseName(TestModel(), "engine", "stream-1.1"), "idle");
+  }
+
+  TestRank trainer_ = Trainer(hub_, "one");
+  TestRank knows_ = Streamer("engine", 0, 2);
+  TestRank waits_ = Streamer("engine", 1, 2);
+  OperationFinished moved_;
+};
+
+TEST_F(StreamingRestartTest, WhoHasNotHeardThatTheyMovedHearsItFromWhoHas) {
+  ComeBackKnowing();
+  ComeBackWaiting();
+  ExpectMoved();
+}
+
+TEST_F(StreamingRestartTest, AlsoWhoComesBackFirst) {
+  ComeBackWaiting();
+  ComeBackKnowing();
+  ExpectMoved();
 }
 
 }  // namespace

@@ -178,6 +178,18 @@ std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
                       missing.size() == 1 ? " has" : " have", " not started it");
 }
 
+// Nothing of it has begun: what the ranks hold is theirs still.
+bool WaitsForRoom(const Replica& replica, OperationNumber number) {
+  return number == replica.finished.Next() &&
+         replica.group->model->waiting_for_room.contains(replica.id);
+}
+
+// Whether an operation whose time is over has never got as far as asking what is retained.
+bool StaysPublished(const Replica& replica, const Transaction& transaction) {
+  const bool asks = transaction.kind == OperationKind::kUnpublish && transaction.keep_retained;
+  return WaitsForRoom(replica, transaction.number) || (asks && !transaction.begun);
+}
+
 void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transaction,
                  const absl::Status& status) {
   CountFailed(turn, replica, transaction, status);
@@ -188,6 +200,16 @@ void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transact
        absl::StrCat(std::string(OperationKindName(transaction.kind)), " (operation ",
                     transaction.number.value, " of buffer ", replica.buffer_name,
                     "): ", status.ToString()));
+}
+
+// `result` has the reason, and whether the buffers stay published.
+void Fail(Turn& turn, Replica& replica, const Transaction& transaction, FinishedOperation result) {
+  NoteFailure(turn, replica, transaction, result.status);
+  if (const Version* version = FindVersion(*replica.group->model, transaction.version)) {
+    result.version = version->info;
+  }
+  Undo(turn, replica, transaction);
+  FinishOperation(turn, replica, transaction.number, std::move(result));
 }
 
 // Whether a streaming reader fails its next operation without having started it: it cannot even say
@@ -299,7 +321,8 @@ void JoinTransaction::Apply(Turn& turn) const {
     const bool unpublished = TookAway(result->second);
     // Ended in another reign, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
-    if (unpublished && latest) TakeAway(turn, replica);
+    const bool received = replica.keeps_nothing && HeadOf(replica) == nullptr;
+    if ((unpublished && latest) || received) TakeAway(turn, replica);
     return SendResult(turn, own, result->second);
   }
   const Rank rank = RankOf(own);
@@ -373,21 +396,15 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
   replica.finished_here = true;
   RememberResult(replica, result);
   turn.state.waiting_for_recovery.erase(replica.id);
+  replica.group->model->waiting_for_room.erase(replica.id);
   turn.to_evaluate.insert(replica.id);
 }
 
 void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::Status status) {
   auto found = replica.pending.find(number);
   if (found == replica.pending.end()) return;
-  const Transaction& transaction = found->second;
-  NoteFailure(turn, replica, transaction, status);
-  FinishedOperation result{.status = std::move(status)};
-  result.offload_first = transaction.waits_for_room;  // nothing has begun: it stays published
-  if (const Version* version = FindVersion(*replica.group->model, transaction.version)) {
-    result.version = version->info;
-  }
-  Undo(turn, replica, transaction);
-  FinishOperation(turn, replica, number, std::move(result));
+  const bool stays = WaitsForRoom(replica, number);
+  Fail(turn, replica, found->second, {.status = std::move(status), .offload_first = stays});
 }
 
 void FailAllOperations(Turn& turn, Group& group, const absl::Status& status) {
@@ -406,7 +423,7 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
                                   number.value, ") ran out of time: ");
   if (number != replica.finished.Next()) {
     absl::StrAppend(&text, "it waited for operation ", replica.finished.value + 1);
-  } else if (found->second.waits_for_room) {
+  } else if (WaitsForRoom(replica, number)) {
     absl::StrAppend(&text,
                     "it waited for room to offload what is retained: another copy of the group "
                     "is still read or has not been freed");
@@ -417,7 +434,9 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
     absl::StrAppend(&text, WhoIsLate(replica, found->second));
     lags = NoteMissed(replica, found->second);
   }
-  FailOperation(turn, replica, number, absl::DeadlineExceededError(text));
+  const bool stays = StaysPublished(replica, found->second);
+  Fail(turn, replica, found->second,
+       {.status = absl::DeadlineExceededError(text), .offload_first = stays});
   return lags;
 }
 

@@ -23,7 +23,7 @@ struct Turn {
   // Readers that are ready and have lost their sources or may get some.
   absl::btree_set<BufferAddress> to_assign;
   absl::btree_set<BufferAddress> to_move;  // readers that should have better sources, if there are
-  // Models in which it has changed who stays or what is retained.
+  // Models in which it has changed who stays, what is retained or what room there is for copies.
   absl::btree_set<ModelKey> to_review;
   bool durable_changed = false;
 };

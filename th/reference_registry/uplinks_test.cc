@@ -1,7 +1,9 @@
 #include "th/reference_registry/uplinks.h"
 
 #include <cstdint>
+#include <list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,8 @@
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry_harness.h"
 #include "th/reference_registry/registry_types.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
 #include "th/weights/segments.h"
 
 namespace th {
@@ -85,6 +89,80 @@ TEST_F(UplinksTest, ASilentReaderIsNoLoad) {
     rank->Say(Heartbeat{});
   }
   EXPECT_EQ(NextSourceOfTheLast(SourceFailure::kRefused), readers_[1].address());
+}
+
+// ---- who takes how much of a worker's uplink
+
+constexpr uint64_t kSegmentBytes = 1'000;
+
+// One shard, its holders and the edges between them.
+class OutstandingBytesTest : public ::testing::Test {
+ protected:
+  registry::Worker& AddWorker() {
+    registry::Worker& worker = workers_.emplace_back();
+    worker.id = WorkerId(workers_.size());
+    worker.connection = ConnectionId(workers_.size());
+    worker.last_heard = now_;
+    return worker;
+  }
+  // A buffer of `worker` that has so many segments and fills from `sources`.
+  registry::Buffer& AddHolder(registry::Worker& worker, uint64_t segments,
+                              std::vector<BufferAddress> sources = {}) {
+    const BufferId id(worker.buffers.size() + 1);
+    registry::Buffer& buffer = worker.buffers[id];
+    buffer.address = {worker.id, id};
+    buffer.worker = &worker;
+    buffer.bytes = kSegments * kSegmentBytes;
+    buffer.segment_count = kSegments;
+    buffer.shard = &shard_;
+    buffer.content.emplace();
+    buffer.content->complete = segments == kSegments;
+    buffer.content->segments = SegmentSet::AllOf(segments);
+    if (!sources.empty()) buffer.fill.emplace();
+    for (const BufferAddress& source : sources) shard_.readers_of[source].insert(buffer.address);
+    buffer.sources = std::move(sources);
+    shard_.holders.emplace(buffer.address, &buffer);
+    return buffer;
+  }
+  uint64_t OutstandingOf(const registry::Worker& worker) {
+    return registry::OutstandingBytes({.state = state_, .effects = effects_, .now = now_}, worker);
+  }
+
+  const absl::Time now_ = absl::FromUnixSeconds(1'000'000);
+  registry::RegistryState state_;
+  RegistryEffects effects_;
+  registry::Shard shard_;
+  std::list<registry::Worker> workers_;  // whose buffers point at them
+};
+
+TEST_F(OutstandingBytesTest, AReaderWithTwoSourcesIsHalfTheLoadOfEach) {
+  registry::Worker& first = AddWorker();
+  registry::Worker& second = AddWorker();
+  const BufferAddress one = AddHolder(first, kSegments).address;
+  const BufferAddress other = AddHolder(second, kSegments).address;
+  AddHolder(AddWorker(), kSegments / 4, {one, other});
+  EXPECT_EQ(OutstandingOf(first), kSegments * 3 / 4 * kSegmentBytes / 2);
+  EXPECT_EQ(OutstandingOf(second), OutstandingOf(first));
+  AddHolder(AddWorker(), kSegments / 2, {one});
+  EXPECT_EQ(OutstandingOf(first) - OutstandingOf(second), kSegments / 2 * kSegmentBytes);
+}
+
+TEST_F(OutstandingBytesTest, AReaderOnTheHoldersOwnWorkerUsesNoUplink) {
+  registry::Worker& holder = AddWorker();
+  const BufferAddress source = AddHolder(holder, kSegments).address;
+  AddHolder(holder, 0, {source});
+  EXPECT_EQ(OutstandingOf(holder), 0u);
+  AddHolder(AddWorker(), 0, {source});
+  EXPECT_EQ(OutstandingOf(holder), kSegments * kSegmentBytes);
+}
+
+TEST_F(OutstandingBytesTest, ReadersOfAllItsBuffersAddUp) {
+  registry::Worker& holder = AddWorker();
+  const BufferAddress whole = AddHolder(holder, kSegments).address;
+  const BufferAddress filling = AddHolder(holder, 1, {whole}).address;
+  AddHolder(AddWorker(), kSegments / 2, {whole});
+  AddHolder(AddWorker(), kSegments / 4, {filling});
+  EXPECT_EQ(OutstandingOf(holder), kSegments * 5 / 4 * kSegmentBytes);
 }
 
 }  // namespace

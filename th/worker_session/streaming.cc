@@ -1,7 +1,9 @@
 #include "th/worker_session/streaming.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "th/protocol/messages.h"
 #include "th/weights/status_macros.h"
@@ -20,18 +22,44 @@ std::shared_ptr<const ShardLayout> LayoutOfNothing() {
   return std::make_shared<const ShardLayout>(*std::move(layout));
 }
 
-// Whether every rank has its shard: none comes late to ask.
+std::string PrefixOf(GroupGeneration generation) {
+  return absl::StrCat("stream-", generation.value, ".");
+}
+
+// Whether every rank has its shard.
 bool Moved(const Buffer& buffer) {
   const auto& last = buffer.last_finished;
   return last.has_value() && last->status.ok() && last->outcome == UpdateOutcome::kMoved;
 }
 
+void Unkeep(State& state, size_t left, absl::Time now) {
+  while (state.streams_kept.size() > left) {
+    const BufferId oldest = state.streams_kept.front();
+    state.streams_kept.pop_front();
+    (void)RemoveBuffer(state, oldest, now);  // it is there
+  }
+}
+
 void Keep(State& state, BufferId id, absl::Time now) {
   state.streams_kept.push_back(id);
-  if (state.streams_kept.size() <= kMaxStreamsKept) return;
-  const BufferId oldest = state.streams_kept.front();
-  state.streams_kept.pop_front();
-  (void)RemoveBuffer(state, oldest, now);  // it is there
+  Unkeep(state, kMaxStreamsKept, now);
+}
+
+// Its one update ends with `why`, without ever having been asked for.
+void FailUnstarted(Buffer& buffer, const absl::Status& why, absl::Time now) {
+  StartOperation start;
+  start.kind = OperationKind::kUpdate;
+  Operation& operation = Begin(buffer, CallId(), std::move(start), now);
+  operation.failed_unstarted = true;
+  Conclude(operation, {.status = why});
+  RememberFinished(buffer, operation, *operation.verdict);
+  operation.detached = true;  // the caller knows
+}
+
+// Whether another rank may ask yet what it came to.
+bool IsAskedAbout(const State& state, const Buffer& buffer) {
+  return state.options.ranks > 1 && !state.ending() &&
+         absl::StartsWith(buffer.name, PrefixOf(state.membership.group_generation));
 }
 
 }  // namespace
@@ -40,9 +68,7 @@ StreamTicket TakeStreamTicket(State& state, absl::Time now) {
   const GroupGeneration generation = state.membership.group_generation;
   if (state.streams_of != generation) {
     // Nobody asks for the results of an earlier generation.
-    for (const BufferId id : std::exchange(state.streams_kept, {})) {
-      (void)RemoveBuffer(state, id, now);
-    }
+    Unkeep(state, 0, now);
     state.streams_of = generation;
     state.streams = 0;
   }
@@ -56,8 +82,10 @@ absl::StatusOr<BufferId> RegisterStream(State& state, const StreamTicket& ticket
     return absl::AbortedError(
         "a rank of the group was replaced since this receive began; ask again");
   }
-  return AddStreamBuffer(state,
-                         absl::StrCat("stream-", ticket.generation.value, ".", ticket.number),
+  // What has ended makes room.
+  const size_t full = state.buffers.size() < state.limits.max_buffers ? 0 : 1;
+  Unkeep(state, state.streams_kept.size() - std::min(full, state.streams_kept.size()), now);
+  return AddStreamBuffer(state, absl::StrCat(PrefixOf(ticket.generation), ticket.number),
                          std::move(form), std::move(layout), wanted, now);
 }
 
@@ -69,13 +97,7 @@ void FailStream(State& state, const StreamTicket& ticket, std::string form, cons
       RegisterStream(state, ticket, std::move(form), LayoutOfNothing(), SegmentSet(), now);
   if (!id.ok()) return;  // the membership is over, or the group's receives have ended already
   Buffer& buffer = *state.FindBuffer(*id);
-  StartOperation start;
-  start.kind = OperationKind::kUpdate;
-  Operation& operation = Begin(buffer, CallId(), std::move(start), now);
-  operation.failed_unstarted = true;
-  Conclude(operation, {.status = why});
-  RememberFinished(buffer, operation, *operation.verdict);
-  operation.detached = true;  // the caller knows
+  FailUnstarted(buffer, why, now);
   Keep(state, *id, now);
   Pump(state, buffer, now);
 }
@@ -84,10 +106,12 @@ void EndStream(State& state, BufferId id, const absl::Status& why, absl::Time no
   Buffer* buffer = state.FindBuffer(id);
   if (buffer == nullptr) return;
   AbandonUpdate(state, *buffer, why, now);
-  if (Moved(*buffer) || state.options.ranks == 1 || state.ending()) {
+  if (!IsAskedAbout(state, *buffer)) {
     (void)RemoveBuffer(state, id, now);  // cannot fail: it is there
     return;
   }
+  if (buffer->next_number == OperationNumber(1)) FailUnstarted(*buffer, why, now);
+  if (Moved(*buffer)) Unkeep(state, 0, now);  // every rank was here: it has heard of those before
   Keep(state, id, now);
   Pump(state, *buffer, now);
 }

@@ -56,6 +56,12 @@ class StreamSessionTest : public ::testing::Test {
     worker.Finish({buffer, kFirst}, OperationKind::kUpdate, absl::OkStatus(), UpdateOutcome::kMoved,
                   kStep1);
   }
+  void ReceiveWhole() {
+    Receive();
+    worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+    Move();
+    worker.session.EndStream(buffer, absl::CancelledError("over"), worker.now);
+  }
   BufferState State() { return worker.session.buffer_state(buffer); }
 
   SessionHarness worker;
@@ -121,11 +127,58 @@ TEST_F(StreamSessionTest, ATicketOfAnEarlierGenerationIsWorthNothing) {
   EXPECT_EQ(NameOfNext(), "stream-2.1");
 }
 
-TEST_F(StreamSessionTest, OneThatMovedIsUnregisteredWhenItEnds) {
-  Receive();
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
-  Move();
+TEST_F(StreamSessionTest, OneThatMovedIsKeptForRanksThatHaveNotHeardSo) {
+  ReceiveWhole();
+  EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), IsEmpty());
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  worker.session.HandleStreamOpen(worker.now);
+  const auto joins = worker.TakeSent<JoinRequest>();
+  ASSERT_THAT(joins, SizeIs(1));
+  ASSERT_THAT(joins[0].buffers, SizeIs(1));
+  EXPECT_FALSE(joins[0].buffers[0].held.has_value());
+  ASSERT_TRUE(joins[0].buffers[0].last_finished.has_value());
+  EXPECT_EQ(joins[0].buffers[0].last_finished->outcome, UpdateOutcome::kMoved);
+  EXPECT_EQ(joins[0].buffers[0].last_finished->version.sequence, kStep1.sequence);
+}
+
+TEST_F(StreamSessionTest, WhenTheNextOneHasMovedEveryRankHasHeardOfThoseBefore) {
+  ReceiveWhole();
+  const BufferId first = buffer;
+  FailNext(absl::NotFoundError("no"));
+  buffer = Register(worker);
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), IsEmpty());
+  ReceiveWhole();
+  const auto gone = worker.TakeSent<UnregisterBuffer>();
+  ASSERT_THAT(gone, SizeIs(2));
+  EXPECT_EQ(gone[0].buffer, first);
+}
+
+TEST_F(StreamSessionTest, OneOfAnEarlierGenerationIsUnregisteredWhenItEnds) {
+  worker.Rejoin(Epoch(1), GroupGeneration(2));
   worker.session.EndStream(buffer, absl::CancelledError("over"), worker.now);
+  EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), SizeIs(1));
+}
+
+TEST_F(StreamSessionTest, OneThatCouldNotBeAskedForFailsForItsGroupToo) {
+  worker.session.EndStream(buffer, absl::ResourceExhaustedError("too many operations"), worker.now);
+  EXPECT_THAT(worker.TakeSent<StartOperation>(), IsEmpty());
+  const auto failed = worker.TakeSent<RankFailed>();
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_EQ(failed[0].key, (OperationKey{buffer, kFirst}));
+  EXPECT_THAT(failed[0].status,
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("too many")));
+}
+
+TEST(StreamSession, WhatIsKeptMakesRoomForTheNext) {
+  SessionHarness worker(TestOptions(), {.max_buffers = 1});
+  worker.Join();
+  for (int receive = 0; receive < 2; ++receive) {
+    worker.session.FailStream(worker.session.BeginStream(worker.now), "hf",
+                              absl::NotFoundError("no"), worker.now);
+    EXPECT_THAT(worker.TakeSent<RegisterBuffer>(), SizeIs(1)) << receive;
+  }
   EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), SizeIs(1));
 }
 
