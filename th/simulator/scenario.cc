@@ -550,8 +550,8 @@ absl::Status ScenarioParser::WholeFile() const {
     return Wrong(absl::StrCat("the trainer '", family.name, "' does not train"));
   }
   if (scenario_.end <= absl::ZeroDuration()) return Wrong("no 'end'");
-  const absl::Status course = CheckCourse(scenario_, event_lines_);
-  return course.ok() ? LinksBetweenSites() : course;
+  const absl::Status links = LinksBetweenSites();
+  return links.ok() ? CheckCourse(scenario_, event_lines_) : links;
 }
 
 }  // namespace

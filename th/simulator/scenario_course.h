@@ -9,8 +9,8 @@
 
 namespace th {
 
-// INVALID_ARGUMENT: an event after the end, with its line (`event_lines` has that of each event);
-// no publish before the end; nobody who ever updates. A run of such a file is a slip of its writer.
+// INVALID_ARGUMENT: an event `at` a time after the end, with its line (`event_lines` has that of
+// each event); no publish before the end; nobody who ever updates. Such a file is a slip.
 absl::Status CheckCourse(const Scenario& scenario, const std::vector<int>& event_lines);
 
 }  // namespace th
