@@ -270,6 +270,19 @@ std::string CatalogTable(const Catalog& catalog) {
   return table.empty() ? "nothing is published and nobody has joined\n" : table.ToString();
 }
 
+absl::Status CheckNamed(const Catalog& catalog, const ModelKey& asked) {
+  if (!catalog.models.empty() || (asked.run.empty() && asked.model.empty())) {
+    return absl::OkStatus();
+  }
+  std::vector<std::string> named;
+  if (!asked.run.empty()) named.push_back(absl::StrCat("run=", asked.run));
+  if (!asked.model.empty()) named.push_back(absl::StrCat("model=", asked.model));
+  return absl::NotFoundError(
+      absl::StrCat("the server knows no ", absl::StrJoin(named, " "),
+                   ": nothing is published there and nobody has joined; th list without --run and "
+                   "--model shows what there is"));
+}
+
 json ToJson(const Catalog& catalog) {
   json models = json::array();
   for (const CatalogModel& model : catalog.models) models.push_back(ModelToJson(model));

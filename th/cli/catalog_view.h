@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
@@ -16,6 +17,10 @@ namespace th {
 // A line a replica of every version of every model, newest versions first, and one for each group
 // that holds nothing. "nothing is published" when there is no model.
 std::string CatalogTable(const Catalog& catalog);
+
+// OK when the catalog, which the server made of `asked` (empty fields: all), has a model where one
+// was named. NOT_FOUND naming what was asked for.
+absl::Status CheckNamed(const Catalog& catalog, const ModelKey& asked);
 
 // {"epoch", "models": [{"run", "model", "keep_latest", "versions": [...], "idle": [...]}]}.
 nlohmann::json ToJson(const Catalog& catalog);

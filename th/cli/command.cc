@@ -20,6 +20,12 @@ void PrintLine(FILE* out, const std::string& text) {
 
 }  // namespace
 
+void PrintErrorObject(const absl::Status& status) {
+  PrintLine(stdout, Dump({{"error",
+                           {{"code", absl::StatusCodeToString(status.code())},
+                            {"message", std::string(status.message())}}}}));
+}
+
 void Reporter::AddFlag(CLI::App* app) {
   app->add_flag("--json", json_, "end with one JSON object as the last line of stdout");
 }
@@ -32,7 +38,7 @@ ExitStatus Reporter::Fail(const absl::Status& status, ExitStatus exit) const {
   const std::string code = absl::StatusCodeToString(status.code());
   const std::string message(status.message());
   PrintLine(stderr, absl::StrCat("th: ", message.empty() ? code : message));
-  if (json_) PrintLine(stdout, Dump({{"error", {{"code", code}, {"message", message}}}}));
+  if (json_) PrintErrorObject(status);
   return exit;
 }
 

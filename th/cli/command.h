@@ -31,6 +31,9 @@ void AddDemoCommand(CLI::App* app, ExitStatus* exit);
 void AddControlledRankCommand(CLI::App* app,
                               ExitStatus* exit);  // hidden: a process of demo and bench
 
+// Prints {"error": {"code", "message"}} on a line of stdout.
+void PrintErrorObject(const absl::Status& status);
+
 // How a command tells its result: for people, or as one JSON object on the last line of stdout.
 class Reporter {
  public:

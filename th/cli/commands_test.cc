@@ -69,9 +69,19 @@ class CommandsTest : public ::testing::Test {
 };
 
 TEST_F(CommandsTest, AnEmptyServerListsNothing) {
-  const ProgramRun run = RunTh({"list"});
+  const ProgramRun run = RunProgram({Th(), "list", "--server", server_.address()});
   EXPECT_EQ(run.status, kOk) << run.errors;
   EXPECT_THAT(run.output(), HasSubstr("nothing is published"));
+}
+
+TEST_F(CommandsTest, AModelThatNobodyKnowsIsNotThere) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"list"}, {"list", "--json"}, {"top", "--once"}, {"top"}}) {
+    const ProgramRun run = RunTh(arguments);
+    EXPECT_EQ(run.status, kNotThere) << arguments[0];
+    EXPECT_THAT(run.errors, HasSubstr("knows no run=r1 model=m")) << arguments[0];
+  }
+  EXPECT_EQ(RunTh({"list", "--json"}).json()["error"]["code"], "NOT_FOUND");
 }
 
 TEST_F(CommandsTest, WhatIsNotThereIsNamed) {
@@ -147,12 +157,15 @@ TEST_F(CommandsTest, APinIsShownUntilItIsReleased) {
 TEST_F(CommandsTest, RetentionAndPinsMayBeOfOneForm) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   EXPECT_EQ(RunTh({"retain", "2"}).status, kOk);
-  EXPECT_THAT(RunTh({"retain", "5", "--form", "fused"}).output(), HasSubstr("in form fused"));
+  EXPECT_THAT(RunTh({"retain", "5", "--form", "fused"}).output(),
+              HasSubstr("nobody holds a version in form fused (held: hf)"));
   const nlohmann::json model = RunTh({"list", "--json"}).json()["models"][0];
   EXPECT_EQ(model["keep_latest"], 2);
   EXPECT_EQ(model["keep_latest_of_form"], nlohmann::json({{"fused", 5}}));
   EXPECT_EQ(RunTh({"pin", "step-1", "--owner", "eval", "--form", "hf"}).status, kOk);
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), HasSubstr("eval"));
+  EXPECT_EQ(RunTh({"pin", "step-1", "--owner", "slip", "--form", "fp8", "--json"}).json()["note"],
+            "nobody holds it in form fp8 (held: hf)");
   EXPECT_EQ(RunTh({"release", "step-1", "--owner", "eval", "--form", "hf"}).status, kOk);
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), Not(HasSubstr("eval")));
 }
@@ -189,6 +202,22 @@ TEST_F(CommandsTest, TwoWorkersThatClaimOneRankAreToldApart) {
   const ProgramRun run = StartPublisher(MakeModelFolder("copy", 1), "step-2")->Finish();
   EXPECT_EQ(run.status, kFailed) << run.errors;
   EXPECT_THAT(run.errors, HasSubstr("trainer/0"));
+  EXPECT_THAT(run.errors, HasSubstr("--group NAME"));
+}
+
+TEST_F(CommandsTest, WhatNobodyHoldsNamesTheWaysOut) {
+  const auto first = Publish(MakeModelFolder("first", 1), "step-1");
+  auto second =
+      StartPublisher(MakeModelFolder("second", 2), "step-2", {"--ranks", "2", "--group", "other"});
+  second->AwaitLine("published");
+  second->process().Signal(SIGTERM);
+  EXPECT_EQ(second->Finish().status, kOk);
+  const ProgramRun pull = RunTh({"pull", FreshFolder("none")});
+  EXPECT_EQ(pull.status, kNotThere);
+  EXPECT_THAT(pull.errors, HasSubstr("the newest that is held in it is step-1"));
+  EXPECT_THAT(pull.errors, HasSubstr("--version"));
+  EXPECT_THAT(pull.errors, HasSubstr("th rollback"));
+  EXPECT_THAT(pull.errors, HasSubstr("have step-2 published again"));
 }
 
 TEST_F(CommandsTest, RanksMayBePlayedByDifferentProcesses) {
@@ -253,6 +282,57 @@ TEST_F(CommandsTest, APullWhoseOnlySourceDiesSaysThatNobodyHoldsIt) {
   const ProgramRun run = pull.Finish();
   EXPECT_EQ(run.status, kNotThere) << run.errors;
   EXPECT_THAT(run.errors, HasSubstr("step-1"));
+}
+
+TEST_F(CommandsTest, TheLastHolderOfWhatIsRetainedSaysWhatItsEndLoses) {
+  auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  follower.AwaitLine("version=step-1");
+  EXPECT_EQ(RunTh({"retain", "1"}).status, kOk);
+  publisher->process().Signal(SIGTERM);
+  EXPECT_THAT(publisher->Finish().errors, Not(HasSubstr("LOST")));  // the follower has it
+  follower.process().Signal(SIGTERM);
+  const ProgramRun last = follower.Finish();
+  EXPECT_EQ(last.status, kOk);
+  EXPECT_THAT(last.errors, HasSubstr("RETAINED VERSION LOST: step-1"));
+
+  publisher = Publish(MakeModelFolder("other", 2), "step-2");
+  publisher->process().Signal(SIGTERM);
+  EXPECT_THAT(publisher->Finish().errors, HasSubstr("RETAINED VERSION LOST: step-2"));
+  EXPECT_THAT(RunTh({"events"}).output(), HasSubstr("retained version lost: step-2"));
+}
+
+TEST_F(CommandsTest, AFollowerServesOnWhatItMayNotLetGo) {
+  const std::string model = MakeModelFolder("model", 1);
+  auto publisher = Publish(model, "step-1");
+  EXPECT_EQ(RunTh({"retain", "2"}).status, kOk);
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.02", "--offload-limit", "10"}));
+  ASSERT_TRUE(follower.AwaitError("too small for any copy"));
+  follower.AwaitLine("version=step-1");
+  publisher->process().Signal(SIGTERM);
+  EXPECT_EQ(publisher->Finish().status, kOk);
+  const auto next =
+      StartPublisher(MakeModelFolder("next", 2), "step-2", {"--ranks", "2", "--group", "other"});
+  next->AwaitLine("published");
+  ASSERT_TRUE(follower.AwaitError("serves what it holds"));
+  const ProgramRun served = RunTh({"verify", model, "--bytes", "--version", "step-1"});
+  EXPECT_EQ(served.status, kOk) << served.errors;
+  EXPECT_EQ(RunTh({"retain", "0"}).status, kOk);
+  follower.AwaitLine("version=step-2");
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, AFollowerSaysWhenTheServerGoesAndComesBack) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  follower.AwaitLine("version=step-1");
+  server_.Kill();
+  ASSERT_TRUE(follower.AwaitError("the server is away"));
+  server_.Start();
+  ASSERT_TRUE(follower.AwaitError("the server is back"));
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
 }
 
 TEST_F(CommandsTest, RetentionOfAModelWithoutVersionsSaysSo) {

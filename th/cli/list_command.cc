@@ -20,6 +20,8 @@ ExitStatus RunList(const ListFlags& flags) {
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<Catalog> catalog = (*controller)->List();
   if (!catalog.ok()) return flags.reporter.Fail(catalog.status());
+  const absl::Status named = CheckNamed(*catalog, flags.connection.key());
+  if (!named.ok()) return flags.reporter.Fail(named);
   flags.reporter.Report(ToJson(*catalog), CatalogTable(*catalog));
   return ExitStatus::kOk;
 }

@@ -29,7 +29,7 @@ ExitStatus RunPull(const PullCommandFlags& flags) {
   const absl::Status can_save = CheckCanSave(flags.folder, found->shards.bytes);
   if (!can_save.ok()) return flags.reporter.Fail(can_save, ExitStatus::kLocalFiles);
   const absl::StatusOr<PulledModel> pulled = Pull(flags.pull, *found, &stop);
-  if (!pulled.ok()) return flags.reporter.Fail(pulled.status());
+  if (!pulled.ok()) return flags.reporter.Fail(ExplainJoin(pulled.status()));
   const absl::Status saved = SaveModel(pulled->model, found->shards.version, flags.folder, &stop);
   if (!saved.ok()) {
     return flags.reporter.Fail(

@@ -12,6 +12,7 @@
 #include "th/cli/progress_screen.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
+#include "th/worker/flag_checks.h"
 
 namespace th {
 namespace {
@@ -44,9 +45,16 @@ std::string PullGroupName() {
   return absl::StrCat("pull-", host, "-", getpid());
 }
 
+absl::Status NobodyHoldsIt(absl::string_view why) {
+  return absl::NotFoundError(absl::StrCat(
+      why,
+      "; th list shows which versions are held: take one by its name (--version), or have "
+      "this one published again"));
+}
+
 absl::Status CheckMoved(const UpdateResult& result) {
   if (result.moved() || result.already_there()) return absl::OkStatus();
-  return absl::NotFoundError("the version is no longer available: nobody holds it now");
+  return NobodyHoldsIt("the version is no longer available: nobody holds it now");
 }
 
 }  // namespace
@@ -57,7 +65,7 @@ void AddPullFlags(CLI::App* app, PullFlags* flags) {
   app->add_option("--version", flags->version, "a label, #1.2 or latest")->capture_default_str();
   app->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
   app->add_option("--timeout", flags->timeout_s, "seconds for the whole transfer")
-      ->check(CLI::PositiveNumber)
+      ->check(IsSeconds(kMinTimeoutSeconds, kMaxTimeoutSeconds))
       ->capture_default_str();
 }
 
@@ -98,7 +106,7 @@ absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& fou
   (void)readers->Leave();
   if (!update) return absl::CancelledError("interrupted; nothing was written");
   // The server is there, the sources are not: nobody holds it any more.
-  if (absl::IsUnavailable(update->status())) return absl::NotFoundError(update->status().message());
+  if (absl::IsUnavailable(update->status())) return NobodyHoldsIt(update->status().message());
   TH_RETURN_IF_ERROR(update->status());
   TH_RETURN_IF_ERROR(CheckMoved((*update)->first()));
   TH_RETURN_IF_ERROR(model.Gather());

@@ -2,11 +2,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "th/cli/command.h"
+#include "th/cli/retention_note.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/flag_checks.h"
 #include "th/worker/stop_signals.h"
 
 namespace th {
@@ -15,6 +18,8 @@ namespace {
 std::string InForm(const std::string& form) {
   return form.empty() ? "" : absl::StrCat(" in form ", form);
 }
+
+constexpr double kMaxPinSeconds = 366 * 86'400;
 
 struct RetentionFlags {
   ConnectionFlags connection;
@@ -26,21 +31,32 @@ struct RetentionFlags {
   Reporter reporter;
 };
 
+// With what the user may have mistaken, if anything.
+void Report(const RetentionFlags& flags, nlohmann::json object, std::string text,
+            const std::string& note) {
+  if (!note.empty()) {
+    object["note"] = note;
+    absl::StrAppend(&text, "; ", note);
+  }
+  flags.reporter.Report(object, text);
+}
+
 ExitStatus RunRetain(const RetentionFlags& flags) {
   const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::Status retained = (*controller)->Retain(flags.keep_latest, flags.form);
   if (!retained.ok()) return flags.reporter.Fail(retained);
-  const std::string model = flags.connection.key().ToString();
-  const bool any_version = (*controller)->Resolve(Latest()).ok();  // none: the name may be mistaken
-  flags.reporter.Report(
-      {{"keep_latest", flags.keep_latest}, {"form", flags.form}},
-      absl::StrCat(model, ": ",
-                   flags.keep_latest == 0
-                       ? "no version is retained by policy"
-                       : absl::StrCat("the ", flags.keep_latest, " newest versions are retained"),
-                   InForm(flags.form), any_version ? "" : "; it has no version yet"));
+  const ModelKey key = flags.connection.key();
+  const absl::StatusOr<Catalog> catalog = (*controller)->List();
+  const std::string note = catalog.ok() ? NoteOnPolicy(*catalog, key, flags.form) : "";
+  Report(flags, {{"keep_latest", flags.keep_latest}, {"form", flags.form}},
+         absl::StrCat(key.ToString(), ": ",
+                      flags.keep_latest == 0 ? "no version is retained by policy"
+                                             : absl::StrCat("the ", flags.keep_latest,
+                                                            " newest versions are retained"),
+                      InForm(flags.form)),
+         note);
   return ExitStatus::kOk;
 }
 
@@ -55,12 +71,17 @@ ExitStatus RunPin(const RetentionFlags& flags) {
   const absl::StatusOr<VersionInfo> pinned =
       (*controller)->Pin(*version, flags.owner, expires, flags.form);
   if (!pinned.ok()) return flags.reporter.Fail(pinned.status());
-  flags.reporter.Report({{"version", pinned->label.text()},
-                         {"sequence", pinned->sequence.ToString()},
-                         {"owner", flags.owner},
-                         {"form", flags.form}},
-                        absl::StrCat("version ", pinned->ToString(), " is pinned",
-                                     InForm(flags.form), " by ", flags.owner));
+  const absl::StatusOr<Catalog> catalog = (*controller)->List();
+  const std::string note =
+      catalog.ok() ? NoteOnPin(*catalog, flags.connection.key(), pinned->sequence, flags.form) : "";
+  Report(flags,
+         {{"version", pinned->label.text()},
+          {"sequence", pinned->sequence.ToString()},
+          {"owner", flags.owner},
+          {"form", flags.form}},
+         absl::StrCat("version ", pinned->ToString(), " is pinned", InForm(flags.form), " by ",
+                      flags.owner),
+         note);
   return ExitStatus::kOk;
 }
 
@@ -86,16 +107,20 @@ CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& 
   CLI::App* command = app->add_subcommand(name, help);
   AddConnectionFlags(command, &flags->connection);
   flags->reporter.AddFlag(command);
-  command->add_option("--form", flags->form,
-                      "only the weights in this form (default: every form; of retain: every one "
-                      "without a count of its own)");
+  command
+      ->add_option("--form", flags->form,
+                   "only the weights in this form (default: every form; of retain: every one "
+                   "without a count of its own)")
+      ->check(IsName("form", EmptyName::kAllowed));
   command->callback([flags, exit, run] { *exit = run(*flags); });
   return command;
 }
 
 void AddVersionAndOwner(CLI::App* command, RetentionFlags* flags) {
   command->add_option("version", flags->version, "a label, #1.2 or latest")->required();
-  command->add_option("--owner", flags->owner, "in whose name")->capture_default_str();
+  command->add_option("--owner", flags->owner, "in whose name")
+      ->check(IsName("owner"))
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -110,7 +135,7 @@ void AddRetentionCommands(CLI::App* app, ExitStatus* exit) {
   CLI::App* pin = AddCommand(app, "pin", "keep one version fetchable", &RunPin, pin_flags, exit);
   AddVersionAndOwner(pin, pin_flags.get());
   pin->add_option("--expires-after", pin_flags->expires_after_s, "seconds; 0: never")
-      ->check(CLI::NonNegativeNumber)
+      ->check(IsSeconds(0, kMaxPinSeconds))
       ->capture_default_str();
 
   auto release_flags = std::make_shared<RetentionFlags>();

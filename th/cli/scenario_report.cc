@@ -22,6 +22,14 @@ constexpr size_t kLinksTold = 8;
 double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 std::string SecondsText(absl::Duration time) { return absl::StrFormat("%.3f s", Seconds(time)); }
 
+// Of reads: no read is no time.
+std::string ReadTimeText(const ScenarioResult& result, absl::Duration time) {
+  return result.reads.empty() ? "-" : SecondsText(time);
+}
+nlohmann::json ReadTime(bool any, absl::Duration time) {
+  return any ? nlohmann::json(Seconds(time)) : nlohmann::json();
+}
+
 std::string SweptText(const ScenarioOverrides& swept) {
   return absl::StrJoin(swept, " ", absl::PairFormatter("="));
 }
@@ -133,11 +141,12 @@ nlohmann::json RanksToJson(const ScenarioResult& result) {
 nlohmann::json ResultToJson(const ScenarioResult& result) {
   nlohmann::json versions = nlohmann::json::array();
   for (const VersionResult& version : result.versions) {
-    versions.push_back({{"label", version.label},
-                        {"published_seconds", Seconds(version.published)},
-                        {"groups_moved", version.groups},
-                        {"slowest_update_seconds", Seconds(version.slowest_update)},
-                        {"last_reader_seconds", Seconds(version.last_reader)}});
+    versions.push_back(
+        {{"label", version.label},
+         {"published_seconds", Seconds(version.published)},
+         {"groups_moved", version.groups},
+         {"slowest_update_seconds", ReadTime(version.groups > 0, version.slowest_update)},
+         {"last_reader_seconds", ReadTime(version.groups > 0, version.last_reader)}});
   }
   nlohmann::json reads = nlohmann::json::array();
   for (const ReadResult& read : result.reads) {
@@ -158,8 +167,8 @@ nlohmann::json ResultToJson(const ScenarioResult& result) {
           {"trainer_stall", ToJson(result.TrainerStall())},
           {"rollout_stall", ToJson(result.RolloutStall())},
           {"total_stall_seconds", Seconds(TotalStall(result))},
-          {"slowest_update_seconds", Seconds(result.SlowestRead())},
-          {"last_update_seconds", Seconds(result.LastRead())},
+          {"slowest_update_seconds", ReadTime(!result.reads.empty(), result.SlowestRead())},
+          {"last_update_seconds", ReadTime(!result.reads.empty(), result.LastRead())},
           {"trainer_copies_sent", result.CopiesSent()},
           {"bytes_by_distance", std::move(distances)},
           {"versions", std::move(versions)},
@@ -191,8 +200,8 @@ std::vector<std::string> ResultCells(const ScenarioResult& result, std::string r
           SecondsText(result.RolloutStall().total()),
           SecondsText(TotalStall(result)),
           std::move(ratio),
-          SecondsText(result.SlowestRead()),
-          SecondsText(result.LastRead()),
+          ReadTimeText(result, result.SlowestRead()),
+          ReadTimeText(result, result.LastRead()),
           absl::StrFormat("%.2f", result.CopiesSent()),
           absl::StrCat(result.updates_failed + result.calls_open)};
 }

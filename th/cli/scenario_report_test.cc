@@ -67,6 +67,19 @@ TEST(ScenarioReportTest, TheObjectHasEveryRunAndRank) {
   EXPECT_NEAR(by_cause, stall["seconds"].get<double>(), 1e-6);
 }
 
+TEST(ScenarioReportTest, ARunInWhichNoUpdateMovedHasNoTimes) {
+  ScenarioRunReport run = RunOf(ScenarioPolicy::kNearest, "1GB/s");
+  run.result.reads.clear();
+  run.result.versions[0].groups = 0;
+  run.result.updates_failed = 2;
+  EXPECT_EQ(ResultCells(run.result, "-")[4], "-");
+  EXPECT_EQ(ResultCells(run.result, "-")[5], "-");
+  const nlohmann::json object = ScenarioToJson({run}, /*ranks=*/false)["runs"][0];
+  EXPECT_TRUE(object["slowest_update_seconds"].is_null());
+  EXPECT_TRUE(object["last_update_seconds"].is_null());
+  EXPECT_TRUE(object["versions"][0]["slowest_update_seconds"].is_null());
+}
+
 TEST(ScenarioReportTest, EqualRunsGiveEqualReports) {
   const auto report = [] {
     return ScenarioToJson({RunOf(ScenarioPolicy::kNearest, "1GB/s")}, /*ranks=*/true).dump();

@@ -103,6 +103,17 @@ std::string TextOf(const std::vector<ScenarioRunReport>& runs) {
   return text;
 }
 
+// A run without a read that went well has no time to compare, only what failed.
+void TellEmptyRuns(const std::vector<ScenarioRunReport>& runs) {
+  for (const ScenarioRunReport& run : runs) {
+    if (!run.result.reads.empty()) continue;
+    std::cerr << "th: warning: " << ScenarioPolicyName(run.result.policy)
+              << ": no update moved: " << run.result.updates_failed << " failed, "
+              << run.result.updates_not_available << " found nothing, " << run.result.calls_open
+              << " had no end; " << run.result.versions.size() << " versions were published\n";
+  }
+}
+
 bool TellViolations(const std::vector<ScenarioRunReport>& runs) {
   bool any = false;
   for (const ScenarioRunReport& run : runs) {
@@ -170,6 +181,7 @@ ExitStatus SimulateScenario(const ScenarioFlags& flags, const Reporter& reporter
     }
   }
   reporter.Report(ScenarioToJson(*runs, /*ranks=*/flags.sweep.empty()), TextOf(*runs));
+  TellEmptyRuns(*runs);
   return TellViolations(*runs) ? ExitStatus::kFailed : ExitStatus::kOk;
 }
 

@@ -1,10 +1,13 @@
 // The command th.
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/status/status.h"
 #include "glog/logging.h"
 #include "th/cli/command.h"
 #include "th/cli/live/live_commands.h"
@@ -18,26 +21,41 @@ constexpr char kFooter[] =
     "130 "
     "interrupted.\nth COMMAND --help says more.";
 
-// `th help`, `th help pull`: the same as --help, for who does not think of flags.
+// Null: there is none of this name.
+const CLI::App* FindCommand(const CLI::App* app, const std::string& name) {
+  for (const CLI::App* each : app->get_subcommands([](const CLI::App*) { return true; })) {
+    if (each->get_name() == name) return each;
+  }
+  return nullptr;
+}
+
+// `th help`, `th help bench fanout`: the same as --help, for who does not think of flags.
 void AddHelpCommand(CLI::App* app, th::ExitStatus* exit) {
-  auto command = std::make_shared<std::string>();
+  auto words = std::make_shared<std::vector<std::string>>();
   CLI::App* help = app->add_subcommand("help", "what th can do, or one of its commands");
-  help->add_option("command", *command, "the command in question");
-  help->callback([app, command, exit] {
-    const CLI::App* shown = command->empty() ? app : nullptr;
-    for (const CLI::App* each : app->get_subcommands([](const CLI::App*) { return true; })) {
-      if (each->get_name() == *command) shown = each;
-    }
-    if (shown == nullptr) {
-      std::cerr << "th has no command " << *command << "; th help lists them\n";
-      *exit = th::ExitStatus::kUsage;
-      return;
+  help->add_option("command", *words, "the command in question: pull, bench fanout");
+  help->callback([app, words, exit] {
+    const CLI::App* shown = app;
+    std::string name = "th";
+    for (const std::string& word : *words) {
+      shown = FindCommand(shown, word);
+      if (shown == nullptr) {
+        std::cerr << name << " has no command " << word << "; "
+                  << (name == "th" ? "th help" : name + " --help") << " lists them\n";
+        *exit = th::ExitStatus::kUsage;
+        return;
+      }
+      name += " " + word;
     }
     // App::help would show the command that was given: this one.
-    const std::string name = shown == app ? "th" : "th " + shown->get_name();
     std::cout << app->get_formatter()->make_help(shown, name, CLI::AppFormatMode::Normal)
               << std::flush;
   });
+}
+
+// Whoever asked for JSON reads a slip of the command line as JSON too.
+bool AsksForJson(int argc, char** argv) {
+  return std::find(argv, argv + argc, std::string("--json")) != argv + argc;
 }
 
 }  // namespace
@@ -61,5 +79,7 @@ int main(int argc, char** argv) {
         &th::AddControlledRankCommand, &AddHelpCommand}) {
     add(&app, &exit);
   }
-  return th::RunCommandLine(&app, argc, argv, &exit);
+  return th::RunCommandLine(&app, argc, argv, &exit, [argc, argv](const std::string& why) {
+    if (AsksForJson(argc, argv)) th::PrintErrorObject(absl::InvalidArgumentError(why));
+  });
 }

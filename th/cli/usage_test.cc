@@ -54,7 +54,8 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"model", {"bench", "model", "--help"}, kOk, "--hosts"},
                 {"simulate", {"simulate", "--help"}, kOk, "--first-seed"},
                 {"help", {"help"}, kOk, "withdraw every version"},
-                {"help of a command", {"help", "pull"}, kOk, "--version"}});
+                {"help of a command", {"help", "pull"}, kOk, "--version"},
+                {"help below a command", {"help", "bench", "fanout"}, kOk, "--holder-rate"}});
   Expect(Worker(), {{"worker", {"--help"}, kOk, "Exit status"},
                     {"publish", {"publish", "--help"}, kOk, "--label"},
                     {"follow", {"follow", "--help"}, kOk, "--into"}});
@@ -116,10 +117,13 @@ TEST(UsageTest, SimulateDrawsAPicture) {
 TEST(UsageTest, SimulateRefusesWhatIsNoScenario) {
   const std::string good = ScenarioFile("good.scenario", kCourse);
   const std::string bad = ScenarioFile("bad.scenario", "frobnicate 5\n");
+  const std::string late =
+      ScenarioFile("late.scenario", std::string(kCourse) + "at 70s kill reader-1\n");
   const std::string nobody = ScenarioFile("nobody.scenario", "end 5s\n");
   Expect(Th(),
          {{"a line", {"simulate", bad}, kUsage, "bad.scenario:8: the statement 'frobnicate'"},
           {"no publisher", {"simulate", nobody}, kUsage, "nobody publishes"},
+          {"too late", {"simulate", late}, kUsage, "late.scenario:11: the event at 1m10s"},
           {"no file", {"simulate", "/nowhere"}, kLocalFiles, "read: No such file"},
           {"nor for real", {"bench", "scenario", "/nowhere"}, kLocalFiles, "No such file"},
           {"a folder", {"simulate", "/"}, kLocalFiles, "cannot be read"},
@@ -136,6 +140,17 @@ TEST(UsageTest, SimulateRefusesWhatIsNoScenario) {
           {"a policy of nothing", {"simulate", "--policy", "direct"}, kUsage, "requires"}});
 }
 
+TEST(UsageTest, ARunWithoutAnUpdateSaysSoAndShowsNoTime) {
+  const std::string file = ScenarioFile("failing.scenario",
+                                        "train trainer first=1s\nupdate reader after=publish\n"
+                                        "at 1500ms kill trainer\nend 20s\n");
+  const ProgramRun run = RunProgram({Th(), "simulate", file, "--json"});
+  EXPECT_EQ(run.status, kOk) << run.errors;
+  EXPECT_THAT(run.errors, HasSubstr("no update moved"));
+  EXPECT_TRUE(run.json()["runs"][0]["slowest_update_seconds"].is_null()) << run.output();
+  EXPECT_THAT(RunProgram({Th(), "simulate", file}).output(), HasSubstr("  -  "));
+}
+
 TEST(UsageTest, EveryBinarySaysItsVersion) {
   Expect(Th(), {{"th", {"--version"}, kOk, "commit"}});
   Expect(Worker(), {{"worker", {"--version"}, kOk, "commit"}});
@@ -146,6 +161,7 @@ TEST(UsageTest, WhatIsUnknownOrMissingIsAUsageError) {
          {{"nothing", {}, kUsage, "subcommand"},
           {"unknown command", {"frobnicate"}, kUsage, "frobnicate"},
           {"help of nothing", {"help", "frobnicate"}, kUsage, "frobnicate"},
+          {"help below", {"help", "bench", "x"}, kUsage, "th bench has no command x"},
           {"unknown flag", {"list", "--frobnicate"}, kUsage, "--frobnicate"},
           {"no folder", {"pull"}, kUsage, "folder"},
           {"no version", {"rollback"}, kUsage, "version"},
@@ -207,6 +223,14 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
           {"a run that is no name", {"list", "--run", "two words"}, kUsage, "white space"},
           {"no run", {"pull", "x", "--run", ""}, kUsage, "run"},
           {"a model that is no name", {"pin", "1", "--model", "a b"}, kUsage, "white space"},
+          {"an owner that is no name", {"pin", "1", "--owner", "a b"}, kUsage, "white space"},
+          {"a form that is no name", {"retain", "1", "--form", "a b"}, kUsage, "white space"},
+          {"location", {"pull", "x", "--location", "moon"}, kUsage, "moon"},
+          {"data address", {"pull", "x", "--data-address", "moon"}, kUsage, "10.0.0.7:4711"},
+          {"no time", {"pull", "x", "--timeout", "-1"}, kUsage, "seconds from 0.001 to 604800"},
+          {"all time", {"pull", "x", "--timeout", "inf"}, kUsage, "seconds from 0.001 to 604800"},
+          {"past", {"pin", "1", "--expires-after", "-1"}, kUsage, "seconds from 0 to 31622400"},
+          {"no effect", {"pull", "x", "--offload-limit", "1GiB"}, kUsage, "--offload-limit"},
           {"a version that is none", {"rollback", "two words"}, kUsage, "white space"}});
   Expect(Worker(),
          {{"rank outside its group",
@@ -225,6 +249,22 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
           {"a server without a port", {"follow", "--server", "nowhere"}, kUsage, "host:port"},
           {"a group that is no name", {"follow", "--group", "a b"}, kUsage, "white space"},
           {"location", {"follow", "--location", "moon"}, kUsage, "moon"},
+          {"copies without room",
+           {"follow", "--when-seeding", "copy"},
+           kUsage,
+           "give --offload-limit"},
+          {"copies of copies",
+           {"follow", "--when-seeding", "copy", "--stage", "--staging-limit", "1GiB"},
+           kUsage,
+           "does nothing with --stage"},
+          {"no effect",
+           {"publish", "--dir", "x", "--label", "l", "--offload-limit", "1GiB"},
+           kUsage,
+           "--offload-limit"},
+          {"drain",
+           {"publish", "--dir", "x", "--label", "l", "--drain", "-1"},
+           kUsage,
+           "seconds from 0 to 604800"},
           {"rate", {"follow", "--rate", "0"}, kUsage, "--rate"}});
 }
 
@@ -255,6 +295,22 @@ TEST(UsageTest, AFailureIsAJsonObjectToo) {
   ASSERT_TRUE(run.json().is_object()) << run.output();
   EXPECT_EQ(run.json()["error"]["code"], "UNAVAILABLE");
   EXPECT_THAT(run.json()["error"]["message"].get<std::string>(), HasSubstr("127.0.0.1:1"));
+}
+
+TEST(UsageTest, AUsageErrorIsAJsonObjectToo) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"list", "--frobnicate", "--json"},
+        {"bench", "server", "--json", "--rate", "0"},
+        {"pull", "--json"},
+        {"frobnicate", "--json"}}) {
+    std::vector<std::string> command = {Th()};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const ProgramRun run = RunProgram(command);
+    EXPECT_EQ(run.status, kUsage);
+    ASSERT_TRUE(run.json().is_object()) << arguments[0] << ": " << run.output();
+    EXPECT_EQ(run.json()["error"]["code"], "INVALID_ARGUMENT");
+    EXPECT_NE(run.json()["error"]["message"], "") << arguments[0];
+  }
 }
 
 TEST(FoldersTest, AFolderThatIsWrongOrMissingIsNamed) {

@@ -204,6 +204,10 @@ absl::Status Client::membership() const {
   return impl_->membership->status();
 }
 
+bool Client::connected() const {
+  return impl_->guard.Check().ok() && impl_->membership->connected();
+}
+
 uint64_t Client::control_bytes() const { return impl_->control_bytes->load(); }
 
 std::string Client::data_endpoint() const {

@@ -388,6 +388,9 @@ class Client {
 
   // OK while the membership lives; else why it ended ("replaced by ...").
   absl::Status membership() const;
+  // Whether the server knows of this membership just now. False while it is away, or takes this
+  // rank up again after that: what is held is held and served on meanwhile.
+  bool connected() const;
   // Control bytes of this membership, both ways, since the join (messages, without gRPC's framing).
   uint64_t control_bytes() const;
   // "host:port" of this process's data plane.

@@ -7,12 +7,14 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <memory>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
@@ -45,7 +47,35 @@ absl::StatusOr<std::string> SourceAddressOf(const addrinfo& to) {
   return std::string(host.data());
 }
 
+// Also with a scope, as link-local addresses have.
+bool IsNumericHost(const std::string& host) {
+  const addrinfo hints{.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  freeaddrinfo(found);
+  return true;
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> ParseDataAddress(absl::string_view address) {
+  const absl::Status bad = absl::InvalidArgumentError(
+      absl::StrCat("data address ", Quoted(address),
+                   " is no numeric address, such as 10.0.0.7, 10.0.0.7:4711 or [::1]:0"));
+  const size_t colon = address.rfind(':');
+  const bool bare_v6 = colon != address.find(':') && !absl::StartsWith(address, "[");
+  const bool has_port =
+      colon != absl::string_view::npos && !bare_v6 && !absl::EndsWith(address, "]");
+  std::string host(has_port ? address.substr(0, colon) : address);
+  uint32_t port = 0;
+  if (has_port && !absl::SimpleAtoi(address.substr(colon + 1), &port)) return bad;
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) {
+    host = host.substr(1, host.size() - 2);
+  }
+  if (host.empty() || port > 65535 || !IsNumericHost(host)) return bad;
+  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port)
+                                      : absl::StrCat(host, ":", port);
+}
 
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   const size_t colon = address.rfind(':');

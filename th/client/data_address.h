@@ -17,6 +17,10 @@ struct HostPort {
 // "host:port" or "[v6]:port". INVALID_ARGUMENT saying what is expected.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
 
+// Where a data plane is to listen, as "host:port" or "[v6]:port": from a numeric address with or
+// without a port, which is 0 (the system's choice) then. INVALID_ARGUMENT saying what is expected.
+absl::StatusOr<std::string> ParseDataAddress(absl::string_view address);
+
 // The local address of the route to `server` ("host:port"): who reaches the server comes this way.
 // Numeric, without a port. May block on name resolution. UNAVAILABLE when the name cannot be
 // resolved or nothing leads there; INVALID_ARGUMENT.

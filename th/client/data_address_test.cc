@@ -1,6 +1,7 @@
 #include "th/client/data_address.h"
 
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -32,6 +33,20 @@ TEST(DataAddressTest, RefusesWhatIsNoHostAndPort) {
   for (const char* text : {"", "host", ":7077", "host:", "host:0", "host:65536", "host:x", "::1:70",
                            "[]:70", "host:-1"}) {
     EXPECT_THAT(ParseHostPort(text), StatusIs(absl::StatusCode::kInvalidArgument)) << text;
+  }
+}
+
+TEST(DataAddressTest, ADataAddressHasAPortOrTheSystemsChoice) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"10.0.0.7", "10.0.0.7:0"}, {"10.0.0.7:4711", "10.0.0.7:4711"},
+      {"0.0.0.0:0", "0.0.0.0:0"}, {"::1", "[::1]:0"},
+      {"[::1]", "[::1]:0"},       {"[::1]:65535", "[::1]:65535"}};
+  for (const auto& [text, listen] : cases) {
+    EXPECT_THAT(ParseDataAddress(text), IsOkAndHolds(listen)) << text;
+  }
+  for (const char* text : {"", "moon", "10.0.0.7:x", "10.0.0.7:65536", "999.1.1.1", "a b", ":0",
+                           "10.0.0.7:", "10.0.0.7:-1"}) {
+    EXPECT_THAT(ParseDataAddress(text), StatusIs(absl::StatusCode::kInvalidArgument)) << text;
   }
 }
 

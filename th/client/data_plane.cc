@@ -44,21 +44,6 @@ absl::Status CheckBounds(absl::string_view option, uint32_t value, uint32_t max)
 
 std::string Shown(const std::string& text) { return text.empty() ? "unset" : text; }
 
-std::string JoinHostPort(const std::string& host, absl::string_view port) {
-  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port)
-                                      : absl::StrCat(host, ":", port);
-}
-
-// "host", "host:port" or "[v6]:port" as what to listen on; port 0 is the system's choice.
-std::string ListenAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  const bool bare_v6 = colon != address.find(':') && address.front() != '[';
-  const bool has_port = colon != std::string::npos && !bare_v6 && address.back() != ']';
-  if (has_port) return address;
-  if (address.front() == '[') return absl::StrCat(address, ":0");
-  return JoinHostPort(address, "0");
-}
-
 // Not UNAVAILABLE: that is a server that does not answer.
 absl::Status CannotListen(const std::string& address, const absl::Status& why) {
   if (!absl::IsUnavailable(why)) return why;
@@ -96,7 +81,7 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
   if (host.empty()) {
     TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server));
   }
-  tcp.listen_address = ListenAddress(host);
+  TH_ASSIGN_OR_RETURN(tcp.listen_address, ParseDataAddress(host));
   TH_ASSIGN_OR_RETURN(tcp.advertised_hosts, AdvertisedHosts(tcp.listen_address, server));
   tcp.limits.data_threads = options.threads;
   tcp.limits.connections_per_pull = options.connections_per_source;

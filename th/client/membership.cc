@@ -209,7 +209,14 @@ void Membership::Unregister(LocalBuffer& buffer) {
   });
   runtime_->RunOnControl([this] { Pump(); });
   LetReadersFinish(buffer);
-  runtime_->RunOnControl([&] { Silence(buffer); });
+  Withdraw(buffer);
+}
+
+void Membership::Withdraw(LocalBuffer& buffer) {
+  runtime_->RunOnControl([&] {
+    Pump();
+    Silence(buffer);
+  });
   absl::MutexLock lock(&mu_);
   const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return BufferQuiet(&buffer); };
   mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
@@ -290,6 +297,11 @@ bool Membership::AwaitSealed(BufferId buffer, absl::Duration timeout) const {
   if (!mu_.AwaitWithTimeout(absl::Condition(&sealed), timeout)) return false;
   const auto found = sealed_.find(buffer);
   return found != sealed_.end() && found->second == session_.buffer_generation(buffer);
+}
+
+bool Membership::connected() const {
+  absl::MutexLock lock(&mu_);
+  return session_.joined() && !session_.ended();
 }
 
 BufferState Membership::buffer_state(BufferId buffer) const {

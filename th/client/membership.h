@@ -105,6 +105,9 @@ class Membership final : public SessionAccess,
   // Whether the sums of the buffer's present publication were sent to the server, within `timeout`.
   bool AwaitSealed(BufferId buffer, absl::Duration timeout) const;
 
+  // Whether the server knows of this membership now.
+  bool connected() const;
+
   // ---- membership_copies.cc
   bool stages() const { return staging_limit_bytes_ > 0; }
   // An empty sequence: nothing is staged for the buffer.
@@ -197,6 +200,8 @@ class Membership final : public SessionAccess,
   bool IsRead(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Stops everything of a buffer; its memory is free once BufferQuiet.
   void Silence(LocalBuffer& buffer);
+  // Carries out what is asked, silences the buffer, and forgets it once it is quiet.
+  void Withdraw(LocalBuffer& buffer);
   bool BufferQuiet(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool Quiet() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void CloseStreamSoon();

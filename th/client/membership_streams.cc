@@ -45,14 +45,7 @@ void Membership::FailStream(const StreamTicket& ticket, std::string form, const 
 
 void Membership::EndStream(LocalBuffer& buffer, const absl::Status& why) {
   Enter([&](WorkerSession& session, absl::Time now) { session.EndStream(buffer.id(), why, now); });
-  runtime_->RunOnControl([&] {
-    Pump();
-    Silence(buffer);
-  });
-  absl::MutexLock lock(&mu_);
-  const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return BufferQuiet(&buffer); };
-  mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
-  buffers_.erase(buffer.id());
+  Withdraw(buffer);
 }
 
 }  // namespace th

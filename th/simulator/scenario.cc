@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "th/simulator/scenario_course.h"
 #include "th/simulator/scenario_line.h"
 
 namespace th {
@@ -79,6 +80,7 @@ class ScenarioParser {
   std::map<std::string, std::vector<HostPlace>> host_families_;  // by name, in order
   std::set<std::string> host_names_;
   std::map<std::string, uint32_t> joining_;  // groups that events bring, by family
+  std::vector<int> event_lines_;             // of scenario_.events
   uint64_t ranks_ = 0, happenings_ = 0;
 };
 
@@ -398,6 +400,7 @@ void ScenarioParser::Event(ScenarioLine& line, bool repeated) {
   Action(line, &event);
   if (line.ok()) CountHappenings(line, event);
   scenario_.events.push_back(std::move(event));
+  event_lines_.push_back(line.number());
 }
 
 void ScenarioParser::CountHappenings(ScenarioLine& line, const ScenarioEvent& event) {
@@ -547,7 +550,8 @@ absl::Status ScenarioParser::WholeFile() const {
     return Wrong(absl::StrCat("the trainer '", family.name, "' does not train"));
   }
   if (scenario_.end <= absl::ZeroDuration()) return Wrong("no 'end'");
-  return LinksBetweenSites();
+  const absl::Status links = LinksBetweenSites();
+  return links.ok() ? CheckCourse(scenario_, event_lines_) : links;
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ group trainer role=trainer ranks=2 on=t per_host=2
 )";
 constexpr char kReaders[] = "group reader role=rollout ranks=2 count=3 on=h per_host=2\n";
 constexpr char kTrain[] = "train trainer first=1s step=10s write=1s steps=3 drain=2s\n";
+constexpr char kUpdate[] = "update reader after=publish\n";
 constexpr char kEnd[] = "end 60s\n";
 
 absl::StatusOr<Scenario> Parse(const std::string& text, const ScenarioOverrides& overrides = {}) {
@@ -65,7 +66,8 @@ TEST(ScenarioTest, ReadsAFleetAndItsCourse) {
 }
 
 TEST(ScenarioTest, AnOverrideTakesThePlaceOfWhatIsLet) {
-  const std::string text = absl::StrCat("let n=7\nseed $n\n", kStart, kReaders, kTrain, kEnd);
+  const std::string text =
+      absl::StrCat("let n=7\nseed $n\n", kStart, kReaders, kTrain, kUpdate, kEnd);
   const auto scenario = Parse(text, {{"n", "9"}});
   ASSERT_THAT(scenario, IsOk());
   EXPECT_EQ(scenario->seed, 9u);
@@ -198,6 +200,12 @@ TEST(ScenarioTest, RefusesAFileThatMissesSomething) {
                     kEnd),
        "the trainer 'other' does not train"},
       {absl::StrCat(kStart, far, kTrain, kEnd), "no 'link east west', and both have groups"},
+      {absl::StrCat(kStart, kReaders, kTrain, "at 5s kill reader-1\n", kEnd),
+       "no 'update' and no event that makes somebody update"},
+      {absl::StrCat(kStart, kReaders, kTrain, kUpdate, "at 70s kill reader-1\n", kEnd),
+       "f.scenario:11: the event at 1m10s would come after the end at 1m"},
+      {absl::StrCat(kStart, kReaders, kTrain, kUpdate, "end 500ms\n"),
+       "the first publish, at 1s, comes no sooner than the end at 500ms"},
       {"site s\nhosts a site=s up=1GB/s down=1GB/s inside=1GB/s\ngroup g role=spot ranks=1 on=a",
        "f.scenario:3: 'weights' must stand above"},
       {"weights rank_bytes=100GB segment=1MB", "a shard has 100000 segments, more than 16384"},
@@ -211,6 +219,12 @@ TEST(ScenarioTest, RefusesAFileThatMissesSomething) {
   std::string sites;
   for (size_t i = 0; i <= kMaxScenarioSites; ++i) absl::StrAppend(&sites, "site s", i, "\n");
   EXPECT_THAT(std::string(Parse(sites).status().message()), HasSubstr("more than 64 sites"));
+}
+
+TEST(ScenarioTest, ARepeatedEventMayBeTurnedOffByATimeAfterTheEnd) {
+  EXPECT_THAT(Parse(absl::StrCat(kStart, kReaders, kTrain, kUpdate,
+                                 "every 10h replace reader until=20h\n", kEnd)),
+              IsOk());
 }
 
 TEST(ScenarioTest, PoliciesHaveTheirNames) {

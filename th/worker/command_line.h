@@ -2,14 +2,21 @@
 #ifndef TH_WORKER_COMMAND_LINE_H_
 #define TH_WORKER_COMMAND_LINE_H_
 
+#include <functional>
+#include <string>
+
 #include "CLI/CLI.hpp"
 #include "th/worker/exit_status.h"
 
 namespace th {
 
+// Tells elsewhere too what is wrong with a line.
+using OnUsageError = std::function<void(const std::string& why)>;
+
 // The status to exit with: what the subcommand's callback left in `*exit`, 0 after --help and
-// --version, kUsage (having said why on stderr) when the line is wrong.
-int RunCommandLine(CLI::App* app, int argc, char** argv, const ExitStatus* exit);
+// --version, kUsage (having said why on stderr, and to `on_usage_error`) when the line is wrong.
+int RunCommandLine(CLI::App* app, int argc, char** argv, const ExitStatus* exit,
+                   const OnUsageError& on_usage_error = nullptr);
 
 }  // namespace th
 

@@ -1,12 +1,9 @@
 #include "th/worker/connection_flags.h"
 
-#include <functional>
-#include <utility>
-
-#include "th/client/data_address.h"
+#include "absl/strings/str_cat.h"
 #include "th/topology/location.h"
 #include "th/weights/status_macros.h"
-#include "th/weights/version.h"
+#include "th/worker/flag_checks.h"
 #include "th/worker/quantity.h"
 
 namespace th {
@@ -28,25 +25,6 @@ CLI::Option* AddQuantityFlag(CLI::App* app, const std::string& name, uint64_t* v
   return option->default_str(shown_default);
 }
 
-// CLI11 takes an empty text for "right".
-CLI::Validator Valid(const std::string& shown,
-                     std::function<absl::Status(const std::string&)> check) {
-  return CLI::Validator(
-      [check = std::move(check)](std::string& text) { return std::string(check(text).message()); },
-      shown);
-}
-
-CLI::Validator IsHostPort() {
-  return Valid("HOST:PORT", [](const std::string& text) { return ParseHostPort(text).status(); });
-}
-
-// A name that stands for all when it is empty, where the flag's own default is.
-CLI::Validator IsName(const std::string& what, bool may_be_empty) {
-  return Valid("NAME", [what, may_be_empty](const std::string& text) {
-    return text.empty() && may_be_empty ? absl::OkStatus() : ValidateName(what, text);
-  });
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
@@ -59,14 +37,14 @@ void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
       ->check(IsHostPort())
       ->capture_default_str();
   app->add_option("--run", flags->run, "the run that the model belongs to")
-      ->check(IsName("run", flags->run.empty()))
+      ->check(IsName("run", flags->run.empty() ? EmptyName::kAllowed : EmptyName::kRefused))
       ->capture_default_str();
   app->add_option("--model", flags->model, "the model's name within the run")
-      ->check(IsName("model", flags->model.empty()))
+      ->check(IsName("model", flags->model.empty() ? EmptyName::kAllowed : EmptyName::kRefused))
       ->capture_default_str();
   app->add_option("--connect-timeout", flags->connect_timeout_s,
                   "seconds to try to reach the server")
-      ->check(CLI::Range(0.1, 3600.0))
+      ->check(IsSeconds(0.1, 3600))
       ->capture_default_str();
 }
 
@@ -89,22 +67,27 @@ absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(
 
 void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
   app->add_option("--group", flags->group, "the name of this group of ranks")
-      ->check(IsName("group", flags->group.empty()))
+      ->check(IsName("group", flags->group.empty() ? EmptyName::kAllowed : EmptyName::kRefused))
       ->capture_default_str();
   app->add_option("--location", flags->location,
                   "where this process runs, like site=a,rack=r1,host=n7; what is left out is found "
-                  "out or stays unknown");
+                  "out or stays unknown")
+      ->check(IsLocation());
   app->add_option("--data-address", flags->data_address,
-                  "the address to serve weights on; by default the one that reaches the server");
+                  "the address to serve weights on; by default the one that reaches the server")
+      ->check(IsDataAddress());
   app->add_option("--data-threads", flags->data_threads, "threads that move weights")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   AddRateFlag(app, "--rate", &flags->uplink_bytes_per_second,
               "cap of the bytes that this process sends a second, like 250MB/s or 1gbit", "none");
+}
+
+void AddOffloadFlag(CLI::App* app, MemberFlags* flags) {
   AddByteSizeFlag(
       app, "--offload-limit", &flags->offload_limit_bytes,
       "host memory of each rank, like 20GiB, for copies: of retained versions whose last replica "
-      "would go, and of versions that this group brings into its site",
+      "would go with an update, and of versions that this group brings into its site",
       "none");
 }
 
@@ -112,8 +95,15 @@ void AddPreemptFlag(CLI::App* app, MemberFlags* flags) {
   app->add_option("--preempt-grace", flags->preempt_grace_s,
                   "seconds that SIGTERM or SIGINT gives as a notice: readers are moved to other "
                   "sources, who has none is served until then; a second signal ends at once")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(IsSeconds(0, 86'400))
       ->capture_default_str();
+}
+
+absl::Status ExplainJoin(const absl::Status& joined) {
+  if (!absl::IsAlreadyExists(joined)) return joined;
+  return absl::Status(
+      joined.code(),
+      absl::StrCat(joined.message(), "; a further group takes a name of its own: --group NAME"));
 }
 
 CLI::Option* AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "th/client/client.h"
@@ -44,11 +45,17 @@ struct MemberFlags {
   absl::StatusOr<ClientOptions> ToClientOptions(const ConnectionFlags& connection) const;
 };
 
-// --group, --location, --data-address, --data-threads, --rate, --offload-limit.
+// --group, --location, --data-address, --data-threads, --rate.
 void AddMemberFlags(CLI::App* app, MemberFlags* flags);
+
+// --offload-limit, of a process that moves from version to version.
+void AddOffloadFlag(CLI::App* app, MemberFlags* flags);
 
 // --preempt-grace, of a process that goes on until a signal.
 void AddPreemptFlag(CLI::App* app, MemberFlags* flags);
+
+// The error of a join, with the flag that leads out of it.
+absl::Status ExplainJoin(const absl::Status& joined);
 
 // Parses while CLI11 does: a flag's value that ParseByteSize or ParseRate refuses is a usage error.
 CLI::Option* AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,

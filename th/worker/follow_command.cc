@@ -13,6 +13,7 @@
 #include "th/protocol/when_seeding_name.h"
 #include "th/worker/command.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/flag_checks.h"
 #include "th/worker/follower.h"
 #include "th/worker/quantity.h"
 #include "th/worker/stop_signals.h"
@@ -56,8 +57,24 @@ void Tell(const FollowedVersion& followed) {
             << followed.folder << std::endl;
 }
 
+// A copy that there is no room for is never made, and staging makes one of its own.
+absl::Status CheckSeeding(const FollowFlags& flags) {
+  if (flags.when_seeding != "copy") return absl::OkStatus();
+  if (flags.stage) {
+    return absl::InvalidArgumentError(
+        "--when-seeding copy does nothing with --stage, which receives into a copy anyway: give "
+        "--when-seeding skip");
+  }
+  if (flags.member.offload_limit_bytes > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--when-seeding copy has no room for a copy: give --offload-limit, as much as a shard has, "
+      "or --when-seeding skip");
+}
+
 ExitStatus RunFollow(const FollowFlags& flags) {
   StopSignals stop(static_cast<int>(ExitStatus::kOk));
+  const absl::Status seeding = CheckSeeding(flags);
+  if (!seeding.ok()) return Fail(seeding, ExitStatus::kUsage);
   absl::StatusOr<ClientOptions> client = flags.member.ToClientOptions(flags.connection);
   if (!client.ok()) return Fail(client.status(), ExitStatus::kUsage);
   client->staging_limit_bytes = flags.staging_limit_bytes;
@@ -75,7 +92,8 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                     &stop);
   const absl::Status status = follower.Run(&Tell);
   if (status.ok()) return ExitStatus::kOk;
-  return Fail(status, follower.could_not_save() ? ExitStatus::kLocalFiles : ExitStatusOf(status));
+  if (follower.could_not_save()) return Fail(status, ExitStatus::kLocalFiles);
+  return Fail(ExplainJoin(status), ExitStatusOf(status));
 }
 
 }  // namespace
@@ -87,14 +105,15 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
   follow->add_option("--into", flags->into, "write each version as a folder in this one");
   follow->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
   follow->add_option("--poll", flags->poll_s, "seconds between two looks for a newer version")
-      ->check(CLI::Range(0.01, 3600.0))
+      ->check(IsSeconds(0.01, 3600))
       ->capture_default_str();
   follow->add_option("--timeout", flags->timeout_s, "seconds for one update")
-      ->check(CLI::PositiveNumber)
+      ->check(IsSeconds(kMinTimeoutSeconds, kMaxTimeoutSeconds))
       ->capture_default_str();
   CLI::Option* limit = AddByteSizeFlag(follow, "--staging-limit", &flags->staging_limit_bytes,
                                        "host memory of each rank for a version that is received "
-                                       "beside the one it serves, like 20GiB",
+                                       "beside the one it serves, like 20GiB; without --stage too: "
+                                       "a transfer that fails leaves what is served as it was",
                                        "none");
   follow
       ->add_flag("--stage", flags->stage,
@@ -110,6 +129,7 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
       ->capture_default_str();
   AddConnectionFlags(follow, &flags->connection);
   AddMemberFlags(follow, &flags->member);
+  AddOffloadFlag(follow, &flags->member);
   AddPreemptFlag(follow, &flags->member);
   follow->callback([flags, exit] { *exit = RunFollow(*flags); });
 }

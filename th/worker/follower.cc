@@ -1,5 +1,7 @@
 #include "th/worker/follower.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -8,11 +10,19 @@
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "th/weights/status_macros.h"
+#include "th/worker/quantity.h"
+#include "th/worker/retention_losses.h"
 #include "th/worker/saved_model.h"
 #include "th/worker/version_shards.h"
 
 namespace th {
 namespace {
+
+// How often it looks whether the server is away while it waits for an update.
+constexpr absl::Duration kServerPoll = absl::Milliseconds(200);
+// A version that was refused is tried again after so many times the poll: each try is an operation
+// in the server's memory of events.
+constexpr int kRefusedPolls = 10;
 
 // Errors after which the next attempt may well succeed.
 bool MayPass(const absl::Status& status) {
@@ -20,9 +30,21 @@ bool MayPass(const absl::Status& status) {
          absl::IsNotFound(status) || absl::IsAborted(status);
 }
 
-// Errors of one version that leave the one that is held as it was: another version may do.
+// Errors of one version that leave the one that is held as it was: another version may do, or the
+// same one once nothing retains what is held.
 bool IsOfOneVersion(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status);
+  return absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status) ||
+         absl::IsFailedPrecondition(status);
+}
+
+// Who copies nothing for want of room gains nothing by the limit that it was given.
+void WarnOfVainLimit(uint64_t offload_limit_bytes, const std::vector<ShardLayout>& layouts) {
+  uint64_t largest = 0;
+  for (const ShardLayout& layout : layouts) largest = std::max(largest, layout.bytes());
+  if (offload_limit_bytes == 0 || offload_limit_bytes >= largest) return;
+  LOG(WARNING) << "--offload-limit of " << FormatBytes(offload_limit_bytes)
+               << " is too small for any copy: a shard has " << FormatBytes(largest)
+               << "; it is as if there were none";
 }
 
 // A label may hold what means something in a path.
@@ -41,21 +63,29 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
   if (!shards) return absl::OkStatus();  // stopped before there was one
   TH_RETURN_IF_ERROR(JoinAs(*shards));
   absl::Status status;
-  std::string said;
   while (status.ok() && !stop_->requested()) {
-    status = FollowOnce(on_version);
-    const bool goes_on = MayPass(status) || (holds_one_ && IsOfOneVersion(status));
-    if (!status.ok() && !could_not_save_ && goes_on) {
-      const std::string why(status.message());
-      if (std::exchange(said, why) != why) {
-        LOG(WARNING) << (holds_one_ ? "serves what it holds and will try again: "
-                                    : "will try again: ")
-                     << why;
-      }
-      status = absl::OkStatus();
-    }
-    stop_->WaitFor(options_.poll);
+    const absl::Status followed = FollowOnce(on_version);
+    NoteServer();
+    if (followed.ok()) said_.Clear();
+    status = followed.ok() ? followed : Judge(followed);
+    stop_->WaitFor(IsOfOneVersion(followed) ? kRefusedPolls * options_.poll : options_.poll);
   }
+  Leave();
+  return status;
+}
+
+absl::Status Follower::Judge(const absl::Status& failed) {
+  if (could_not_save_) return failed;
+  TH_RETURN_IF_ERROR(readers_->membership());
+  if (!MayPass(failed) && !(holds_one_ && IsOfOneVersion(failed))) return failed;
+  LOG_IF(WARNING, said_.IsNew(failed.message()))
+      << (holds_one_ ? "serves what it holds and will try again: " : "will try again: ")
+      << failed.message();
+  return absl::OkStatus();
+}
+
+void Follower::Leave() {
+  RetentionLosses losses(options_.connection, options_.client.group);
   if (stop_->requested() && options_.preempt_grace > absl::ZeroDuration()) {
     LOG(INFO) << "leaving in " << absl::FormatDuration(options_.preempt_grace)
               << "; readers move to other sources";
@@ -64,7 +94,23 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
   }
   const absl::Status left = readers_->Leave();
   LOG_IF(WARNING, !left.ok()) << "leaving: " << left.message();
-  return status;
+  losses.Log();
+}
+
+void Follower::NoteServer() {
+  const bool away = !readers_->connected();
+  if (std::exchange(server_away_, away) == away) return;
+  LOG(INFO) << (away ? "the server is away; what is held is served on"
+                     : "the server is back and knows what is held");
+}
+
+std::optional<absl::StatusOr<GroupUpdate>> Follower::Await(
+    PendingResult<absl::StatusOr<GroupUpdate>>& pending) {
+  for (;;) {
+    std::optional<absl::StatusOr<GroupUpdate>> result = pending.AwaitFor(kServerPoll);
+    if (result.has_value() || stop_->requested()) return result;
+    NoteServer();
+  }
 }
 
 absl::StatusOr<std::optional<VersionShards>> Follower::AwaitFirstVersion() {
@@ -92,6 +138,7 @@ absl::StatusOr<std::optional<VersionShards>> Follower::AwaitFirstVersion() {
 
 absl::Status Follower::JoinAs(const VersionShards& shards) {
   TH_ASSIGN_OR_RETURN(std::vector<ShardLayout> layouts, FetchLayouts(*controller_, shards));
+  WarnOfVainLimit(options_.client.offload_limit_bytes, layouts);
   TH_ASSIGN_OR_RETURN(ModelMemory model, ModelMemory::Allocate(std::move(layouts)));
   model_ = std::make_unique<ModelMemory>(std::move(model));
   TH_ASSIGN_OR_RETURN(readers_, ReaderGroup::Join({.client = options_.client,
@@ -113,7 +160,7 @@ absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive(absl::Duration* pau
                           {.timeout = options_.timeout, .when_seeding = options_.when_seeding},
                           received.Callback());
   }
-  std::optional<absl::StatusOr<GroupUpdate>> update = received.Await();
+  std::optional<absl::StatusOr<GroupUpdate>> update = Await(received);
   if (!update) return std::nullopt;  // Leave ends it
   TH_RETURN_IF_ERROR(update->status());
   if (!(*update)->first().moved()) return std::nullopt;
@@ -121,7 +168,7 @@ absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive(absl::Duration* pau
   if (!options_.stage) return *std::move(*update);
   PendingResult<absl::StatusOr<GroupUpdate>> moved_in(stop_);
   readers_->ApplyAsync({.timeout = options_.timeout}, moved_in.Callback());
-  const std::optional<absl::StatusOr<GroupUpdate>> applied = moved_in.Await();
+  const std::optional<absl::StatusOr<GroupUpdate>> applied = Await(moved_in);
   if (!applied) return std::nullopt;
   TH_RETURN_IF_ERROR(applied->status());
   *pause = (*applied)->longest_stall();

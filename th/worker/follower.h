@@ -21,6 +21,7 @@
 #include "th/worker/connection_flags.h"
 #include "th/worker/model_memory.h"
 #include "th/worker/reader_group.h"
+#include "th/worker/said_once.h"
 #include "th/worker/stop_signals.h"
 
 namespace th {
@@ -54,7 +55,8 @@ class Follower {
 
   // Until a stop is requested (OK) or an error that time will not mend: the membership is lost, the
   // model's layout changed, a folder cannot be written. An update that failed for lack of sources
-  // is tried again.
+  // is tried again; one that would take a retained version's last replica, or has no room, too,
+  // while what is held is served on.
   absl::Status Run(const std::function<void(const FollowedVersion&)>& on_version);
   // Whether what Run came to is the folder's fault, not the server's or a peer's.
   bool could_not_save() const { return could_not_save_; }
@@ -66,6 +68,13 @@ class Follower {
   // The latest version, if there is another than the one held; nothing when it was stopped.
   absl::StatusOr<std::optional<GroupUpdate>> Receive(absl::Duration* pause);
   absl::StatusOr<std::string> Save(const VersionInfo& version);
+  // Says why a try failed, once; OK where the next one may do better, else why.
+  absl::Status Judge(const absl::Status& failed);
+  void Leave();
+  // The result, or nullopt when it is stopped; says meanwhile when the server goes and comes.
+  std::optional<absl::StatusOr<GroupUpdate>> Await(
+      PendingResult<absl::StatusOr<GroupUpdate>>& pending);
+  void NoteServer();
 
   const FollowerOptions options_;
   StopSignals* const stop_;
@@ -74,6 +83,8 @@ class Follower {
   std::unique_ptr<ReaderGroup> readers_;
   bool could_not_save_ = false;
   bool holds_one_ = false;
+  bool server_away_ = false;
+  SaidOnce said_;
 };
 
 }  // namespace th

@@ -17,8 +17,10 @@
 #include "th/transfer/monotonic_clock.h"
 #include "th/worker/command.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/flag_checks.h"
 #include "th/worker/publisher.h"
 #include "th/worker/quantity.h"
+#include "th/worker/retention_losses.h"
 #include "th/worker/stop_signals.h"
 
 namespace th {
@@ -73,16 +75,22 @@ absl::StatusOr<PublisherOptions> OptionsOf(const PublishFlags& flags) {
   return options;
 }
 
-ExitStatus Drain(const PublishFlags& flags, Publisher& publisher) {
+void LeaveInOrder(const PublishFlags& flags, Publisher& publisher) {
   if (const absl::Duration grace = flags.member.preempt_grace(); grace > absl::ZeroDuration()) {
     LOG(INFO) << "leaving in " << absl::FormatDuration(grace) << "; readers move to other sources";
     const absl::Status left = publisher.Preempt(absl::Now() + grace);
     LOG_IF(WARNING, !left.ok()) << "leaving: " << left.message();
-    return ExitStatus::kOk;
+    return;
   }
   LOG(INFO) << "draining; " << FormatBytes(publisher.bytes_sent()) << " were sent to readers";
   const absl::Status drained = publisher.Drain(absl::Seconds(flags.drain_s));
   LOG_IF(WARNING, !drained.ok()) << "draining: " << drained.message();
+}
+
+ExitStatus Drain(const PublishFlags& flags, Publisher& publisher) {
+  RetentionLosses losses(flags.connection, flags.member.group);
+  LeaveInOrder(flags, publisher);
+  losses.Log();
   return ExitStatus::kOk;
 }
 
@@ -148,7 +156,7 @@ ExitStatus RunPublish(const PublishFlags& flags) {
   const absl::StatusOr<std::unique_ptr<Publisher>> publisher = Publisher::Load(*options);
   if (!publisher.ok()) return Fail(publisher.status(), ExitStatus::kLocalFiles);
   if (const absl::Status joined = (*publisher)->Join(); !joined.ok()) {
-    return Fail(joined, ExitStatusOf(joined));
+    return Fail(ExplainJoin(joined), ExitStatusOf(joined));
   }
   LOG(INFO) << absl::StrJoin((*publisher)->ranks(), ", ") << " hold "
             << FormatBytes((*publisher)->bytes()) << " of " << flags.folder;
@@ -175,12 +183,12 @@ void AddPublishCommand(CLI::App* app, ExitStatus* exit) {
       ->capture_default_str();
   publish
       ->add_option("--timeout", flags->timeout_s, "seconds for all ranks of the group to publish")
-      ->check(CLI::PositiveNumber)
+      ->check(IsSeconds(kMinTimeoutSeconds, kMaxTimeoutSeconds))
       ->capture_default_str();
   publish
       ->add_option("--drain", flags->drain_s,
                    "seconds that readers in flight have to finish at the end")
-      ->check(CLI::NonNegativeNumber)
+      ->check(IsSeconds(0, kMaxTimeoutSeconds))
       ->capture_default_str();
   AddConnectionFlags(publish, &flags->connection);
   AddMemberFlags(publish, &flags->member);

@@ -159,6 +159,16 @@ void ReaderGroup::ApplyAsync(const GroupStageOptions& options, ResultCallback<Gr
       std::move(done));
 }
 
+absl::Status ReaderGroup::membership() const {
+  for (const Member& member : members_) TH_RETURN_IF_ERROR(member.client->membership());
+  return absl::OkStatus();
+}
+
+bool ReaderGroup::connected() const {
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.client->connected(); });
+}
+
 absl::Status ReaderGroup::Preempt(absl::Time deadline) {
   absl::Status status;
   for (Member& member : members_) {

@@ -79,6 +79,10 @@ class ReaderGroup {
   // A notice for all ranks, which leave at `deadline`: see Client::Preempt. Returns when they have,
   // kPreemptMargin after it at the latest. The first rank's error.
   absl::Status Preempt(absl::Time deadline);
+  // OK while all memberships live; else why the first of them ended.
+  absl::Status membership() const;
+  // Whether the server knows of all ranks just now: see Client::connected.
+  bool connected() const;
   // Ends what is under way with CANCELLED. The first rank's error.
   absl::Status Leave();
 

@@ -98,12 +98,15 @@ class PendingResult {
   }
 
   // The result, or nullopt when a stop is requested before there is one.
-  std::optional<Result> Await() {
+  std::optional<Result> Await() { return AwaitFor(absl::InfiniteDuration()); }
+
+  // The same, or nullopt after so long.
+  std::optional<Result> AwaitFor(absl::Duration timeout) {
     absl::MutexLock lock(&stop_->mutex_);
     auto over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(stop_->mutex_) {
       return slot_->result.has_value() || stop_->signal_ != 0;
     };
-    stop_->mutex_.Await(absl::Condition(&over));
+    stop_->mutex_.AwaitWithTimeout(absl::Condition(&over), timeout);
     return std::move(slot_->result);
   }
 

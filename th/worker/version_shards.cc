@@ -47,6 +47,32 @@ std::string WholeForms(const CatalogVersion& version) {
   return forms.empty() ? "none" : absl::StrJoin(forms, ", ");
 }
 
+// Of the versions on offer the newest that can be had in this form; null: none.
+const CatalogVersion* NewestHeld(const Catalog& catalog, const ModelKey& key,
+                                 absl::string_view form) {
+  for (const CatalogModel& model : catalog.models) {
+    if (model.key != key) continue;
+    for (const CatalogVersion& version : model.versions) {
+      const bool offered = version.published && !version.withdrawn;
+      if (offered && BestReplica(version, form) != nullptr) return &version;
+    }
+  }
+  return nullptr;
+}
+
+// What there is to do about a version that nobody holds.
+std::string WayOut(const Catalog& catalog, const ModelKey& key, const CatalogVersion& version,
+                   absl::string_view form) {
+  const std::string again =
+      absl::StrCat("have ", version.info.label.text(), " published again in that form");
+  const CatalogVersion* held = NewestHeld(catalog, key, form);
+  if (held == nullptr) return absl::StrCat("no other version is held in it either: ", again);
+  return absl::StrCat("the newest that is held in it is ", held->info.ToString(),
+                      ": ask for it by its name (--version), go back to it for all (th rollback), "
+                      "or ",
+                      again);
+}
+
 Digest RootOf(const CatalogVersion& version, const Digest& layout) {
   for (const SealedShard& shard : version.shards) {
     if (shard.layout == layout) return shard.root;
@@ -63,7 +89,8 @@ absl::StatusOr<VersionShards> FindVersionShards(const Catalog& catalog, const Mo
   if (replica == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("nobody holds all of ", key.ToString(), " version=", version->info.ToString(),
-                     " in the form \"", form, "\"; whole ones: ", WholeForms(*version)));
+                     " in the form \"", form, "\"; whole ones: ", WholeForms(*version), "; ",
+                     WayOut(catalog, key, *version, form)));
   }
   VersionShards found{
       .version = version->info, .form = replica->form, .buffer_name = replica->buffer_name};

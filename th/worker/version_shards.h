@@ -25,7 +25,8 @@ struct VersionShards {
 };
 
 // Takes the publisher's replica, or else any complete one, in that form.
-// NOT_FOUND naming what there is not: the model, the version, a whole replica in that form.
+// NOT_FOUND naming what there is not: the model, the version, a whole replica in that form (and
+// what to do then).
 absl::StatusOr<VersionShards> FindVersionShards(const Catalog& catalog, const ModelKey& key,
                                                 VersionSequence sequence, absl::string_view form);
 

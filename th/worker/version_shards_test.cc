@@ -54,6 +54,24 @@ TEST(FindVersionShardsTest, PrefersThePublisherAndNeverTakesAPartialReplica) {
   EXPECT_EQ(found.shards[0].layout, kLeft);
 }
 
+TEST(FindVersionShardsTest, AVersionThatNobodyHoldsNamesTheNewestThatIsHeld) {
+  Catalog catalog = WithReplicas({Replica("copy", "complete", {kRight})});
+  CatalogVersion& held = catalog.models[0].versions[0];
+  held.published = true;
+  CatalogVersion newest;
+  newest.published = true;
+  newest.info.sequence = VersionSequence::Of(Epoch(1), 2);
+  catalog.models[0].versions.insert(catalog.models[0].versions.begin(), newest);
+  const auto why = [&] {
+    return std::string(
+        FindVersionShards(catalog, kKey, newest.info.sequence, "hf").status().message());
+  };
+  EXPECT_THAT(why(), HasSubstr("#1.1"));
+  EXPECT_THAT(why(), HasSubstr("th rollback"));
+  catalog.models[0].versions[1].withdrawn = true;
+  EXPECT_THAT(why(), HasSubstr("no other version is held in it either"));
+}
+
 TEST(FindVersionShardsTest, TakesACopyOnceThePublisherHasGone) {
   const Catalog catalog = WithReplicas({Replica("copy", "complete", {kRight})});
   ASSERT_OK_AND_ASSIGN(const VersionShards found, FindVersionShards(catalog, kKey, kFirst, "hf"));

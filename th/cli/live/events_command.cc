@@ -8,6 +8,7 @@
 #include "th/cli/live/event_lines.h"
 #include "th/cli/live/live_commands.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/flag_checks.h"
 #include "th/worker/stop_signals.h"
 
 namespace th {
@@ -88,7 +89,7 @@ void AddEventsCommand(CLI::App* app, ExitStatus* exit) {
                      "of one operation alone, by the id in logs and errors (event=7-1234)");
   events->add_flag("--follow", flags->follow, "go on with what happens, a line an event");
   events->add_option("--interval", flags->interval_s, "seconds between two questions of --follow")
-      ->check(CLI::Range(kMinIntervalSeconds, kMaxIntervalSeconds))
+      ->check(IsSeconds(kMinIntervalSeconds, kMaxIntervalSeconds))
       ->capture_default_str();
   flags->reporter.AddFlag(events);
   events->callback([flags, exit] { *exit = RunEvents(*flags); });

@@ -123,7 +123,9 @@ TEST_F(LiveTest, WhatIsNoIdIsAUsageError) {
 
 TEST_F(LiveTest, NobodysEventsAreNone) {
   EXPECT_THAT(RunTh({"events"}).output(), HasSubstr("nothing to tell"));
-  EXPECT_EQ(RunTh({"top", "--once", "--json"}).json()["models"].size(), 0u);
+  const ProgramRun top =
+      RunProgram({Th(), "top", "--once", "--json", "--server", server_.address()});
+  EXPECT_EQ(top.json()["models"].size(), 0u);
 }
 
 }  // namespace

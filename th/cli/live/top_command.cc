@@ -8,12 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
+#include "th/cli/catalog_view.h"
 #include "th/cli/command.h"
 #include "th/cli/live/fill_rates.h"
 #include "th/cli/live/live_commands.h"
 #include "th/cli/live/terminal_page.h"
 #include "th/cli/live/top_page.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/flag_checks.h"
 #include "th/worker/stop_signals.h"
 
 namespace th {
@@ -42,17 +44,14 @@ std::vector<std::string> AwayLines(const absl::Status& status) {
   return {absl::StrCat("the server does not answer: ", std::string(status.message()))};
 }
 
-ExitStatus Once(Controller& controller, const TopFlags& flags) {
-  const absl::StatusOr<Catalog> catalog = controller.List();
-  if (!catalog.ok()) return flags.reporter.Fail(catalog.status());
+void ShowOnce(const Catalog& catalog, const TopFlags& flags) {
   FillRates rates;
-  rates.Observe(*catalog, absl::Now());
+  rates.Observe(catalog, absl::Now());
   if (flags.reporter.json()) {
-    PrintJson(*catalog, rates);
+    PrintJson(catalog, rates);
   } else {
-    for (const std::string& line : TopLines(*catalog, rates)) std::puts(line.c_str());
+    for (const std::string& line : TopLines(catalog, rates)) std::puts(line.c_str());
   }
-  return ExitStatus::kOk;
 }
 
 // Until a signal, or until nobody reads.
@@ -81,7 +80,15 @@ ExitStatus RunTop(const TopFlags& flags) {
   StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
-  if (flags.once) return Once(**controller, flags);
+  // A name that is mistaken would show an empty page for ever.
+  const absl::StatusOr<Catalog> catalog = (*controller)->List();
+  if (!catalog.ok()) return flags.reporter.Fail(catalog.status());
+  const absl::Status named = CheckNamed(*catalog, flags.connection.key());
+  if (!named.ok()) return flags.reporter.Fail(named);
+  if (flags.once) {
+    ShowOnce(*catalog, flags);
+    return ExitStatus::kOk;
+  }
   stop.HoldOff();
   Refresh(**controller, flags, stop);
   return ExitStatus::kOk;
@@ -95,7 +102,7 @@ void AddTopCommand(CLI::App* app, ExitStatus* exit) {
       "top", "live: who holds and fills what, from whom, how fast, and what stalls cost so far");
   AddConnectionFlags(top, &flags->connection);
   top->add_option("--interval", flags->interval_s, "seconds between two refreshes")
-      ->check(CLI::Range(kMinIntervalSeconds, kMaxIntervalSeconds))
+      ->check(IsSeconds(kMinIntervalSeconds, kMaxIntervalSeconds))
       ->capture_default_str();
   top->add_flag("--once", flags->once, "one page, without rates, and the end");
   flags->reporter.AddFlag(top);

@@ -1,0 +1,18 @@
+// Whether anything happens in a scenario that could be measured. Pure.
+#ifndef TH_SIMULATOR_SCENARIO_COURSE_H_
+#define TH_SIMULATOR_SCENARIO_COURSE_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "th/simulator/scenario.h"
+
+namespace th {
+
+// INVALID_ARGUMENT: an event `at` a time after the end, with its line (`event_lines` has that of
+// each event); no publish before the end; nobody who ever updates. Such a file is a slip.
+absl::Status CheckCourse(const Scenario& scenario, const std::vector<int>& event_lines);
+
+}  // namespace th
+
+#endif  // TH_SIMULATOR_SCENARIO_COURSE_H_

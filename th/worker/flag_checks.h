@@ -1,0 +1,37 @@
+// What the value of a flag has to be, looked at while CLI11 parses: what is none is a usage error
+// that says how to write it.
+//
+//   app->add_option("--owner", owner, "in whose name")->check(IsName("owner"));
+//   app->add_option("--poll", poll_s, "seconds between two looks")->check(IsSeconds(0.01, 3600));
+//
+// Thread-safety: pure functions.
+#ifndef TH_WORKER_FLAG_CHECKS_H_
+#define TH_WORKER_FLAG_CHECKS_H_
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+
+namespace th {
+
+// Of one call or transfer: who waits for longer has something else in mind.
+inline constexpr double kMinTimeoutSeconds = 0.001;
+inline constexpr double kMaxTimeoutSeconds = 7 * 86'400;
+
+enum class EmptyName { kRefused, kAllowed };
+
+// Of a run, a model, a group, an owner: `what` names it in the error. An empty one may stand for
+// all.
+CLI::Validator IsName(const std::string& what, EmptyName empty = EmptyName::kRefused);
+// Of the reference server.
+CLI::Validator IsHostPort();
+// "site=a,rack=r1,host=n7"; empty: to be found out.
+CLI::Validator IsLocation();
+// Where a data plane listens: a numeric address, perhaps with a port; empty: to be found out.
+CLI::Validator IsDataAddress();
+// A number of seconds, perhaps with a fraction, both ends included.
+CLI::Validator IsSeconds(double least, double most);
+
+}  // namespace th
+
+#endif  // TH_WORKER_FLAG_CHECKS_H_

@@ -1,0 +1,55 @@
+#include "th/worker/retention_losses.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "glog/logging.h"
+
+namespace th {
+namespace {
+
+// Of each question: who ends a process does not want to wait for a server.
+constexpr absl::Duration kPatience = absl::Seconds(1);
+
+}  // namespace
+
+std::vector<std::string> LossesOf(const RecentEvents& events, absl::string_view group) {
+  std::vector<std::string> losses;
+  for (const RecentEvent& event : events.events) {
+    const bool ours = event.who == group || absl::StartsWith(event.who, absl::StrCat(group, "/"));
+    if (ours && event.kind == EventKind::kRetentionLost) losses.push_back(event.what);
+  }
+  return losses;
+}
+
+RetentionLosses::RetentionLosses(const ConnectionFlags& connection, std::string group)
+    : group_(std::move(group)) {
+  ConnectionFlags soon = connection;
+  soon.connect_timeout_s = std::min(soon.connect_timeout_s, absl::ToDoubleSeconds(kPatience));
+  absl::StatusOr<std::unique_ptr<Controller>> controller = soon.Connect();
+  if (!controller.ok()) return;
+  absl::StatusOr<RecentEvents> before = (*controller)->Events(0, {}, kPatience);
+  if (!before.ok()) return;
+  before_ = *std::move(before);
+  controller_ = *std::move(controller);
+}
+
+void RetentionLosses::Log() {
+  absl::StatusOr<RecentEvents> since = absl::UnavailableError("");
+  if (controller_ != nullptr) since = controller_->Events(before_.last, {}, kPatience);
+  if (!since.ok() || since->epoch != before_.epoch) {
+    LOG(WARNING) << "the server does not answer: whether a retained version is lost with " << group_
+                 << " is not known; th events and th list say so once it is back";
+    return;
+  }
+  for (const std::string& loss : LossesOf(*since, group_)) {
+    LOG(WARNING) << "RETAINED VERSION LOST: " << loss
+                 << "; what a process holds ends with it: publish it again to have it back";
+  }
+}
+
+}  // namespace th

@@ -1,0 +1,41 @@
+// Which retained versions go with this process, as the server says: an ended process holds nothing.
+//
+//   RetentionLosses losses(connection, "trainer");  // before the group's ranks here leave
+//   ... they leave ...
+//   losses.Log();
+//
+// Not thread-safe.
+#ifndef TH_WORKER_RETENTION_LOSSES_H_
+#define TH_WORKER_RETENTION_LOSSES_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "th/client/client.h"
+#include "th/protocol/event.h"
+#include "th/worker/connection_flags.h"
+
+namespace th {
+
+// What the server noted as lost with `group` or one of its ranks, in its words. Pure.
+std::vector<std::string> LossesOf(const RecentEvents& events, absl::string_view group);
+
+class RetentionLosses {
+ public:
+  // Asks where the server's events stand: a second at most, nothing is said if it does not answer.
+  RetentionLosses(const ConnectionFlags& connection, std::string group);
+  // A warning for each version that was lost since, and one where the server cannot be asked.
+  void Log();
+
+ private:
+  const std::string group_;
+  std::unique_ptr<Controller> controller_;  // null: the server did not answer
+  RecentEvents before_;
+};
+
+}  // namespace th
+
+#endif  // TH_WORKER_RETENTION_LOSSES_H_
