@@ -193,8 +193,7 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
 
 void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
   Replica& replica = *buffer.replica;
-  if (result.number <= replica.finished) return;
-  AdoptResult(turn, replica, result);
+  if (!AdoptResult(turn, replica, result)) return;
   const bool holds = result.status.ok() && result.kind != OperationKind::kUnpublish &&
                      result.outcome != UpdateOutcome::kNotAvailable;
   if (!holds || replica.keeps_nothing) return;

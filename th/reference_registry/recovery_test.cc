@@ -490,5 +490,22 @@ TEST_F(UnpublishedWithoutServerTest, WhoCallsLaterHearsTheResult) {
   ExpectThatTheNextPublishWorks();
 }
 
+// The second rank's unpublish waits behind its publish, which the first does not ask for again.
+TEST_F(UnpublishedWithoutServerTest, WhatHasRunOutOfTimeSinceStaysSoForAllRanks) {
+  ASSERT_TRUE(trainer_[1].Resume({trainer_[1].Announced()}));
+  trainer_[1].number = OperationNumber();
+  trainer_[1].Publish("step-1");
+  StartOperation unpublish = trainer_[1].UnpublishRequest();
+  unpublish.timeout = absl::Seconds(1);
+  trainer_[1].Start(unpublish);
+  hub_.Advance(absl::Seconds(2));
+  EXPECT_EQ(trainer_[1].Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+  TheFirstResumesUnpublished();
+  EXPECT_EQ(trainer_[1].Finished().status.code(), absl::StatusCode::kAborted);  // the publish
+  trainer_[0].number = OperationNumber(1);
+  trainer_[0].Start(trainer_[0].UnpublishRequest());
+  EXPECT_EQ(trainer_[0].Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
 }  // namespace
 }  // namespace th

@@ -421,14 +421,16 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
   return lags;
 }
 
-void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
-  if (result.number <= replica.finished) return;
+bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
+  if (result.number <= replica.finished) return false;
   while (!replica.pending.empty() && replica.pending.begin()->first < result.number) {
     FailOperation(turn, replica, replica.pending.begin()->first,
                   absl::AbortedError(absl::StrCat(
                       "the group ended this operation before the server restarted (it is at ",
                       result.number.value, "), and its result is forgotten")));
   }
+  // Its time was over while it waited for those before it: that is what others have heard.
+  if (result.number <= replica.finished) return false;
   if (auto found = replica.pending.find(result.number); found != replica.pending.end()) {
     const OperationKind kind = found->second.kind;
     if (kind == OperationKind::kPublish || !result.status.ok()) Undo(turn, replica, found->second);
@@ -439,6 +441,7 @@ void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
   const bool finished_here = replica.finished_here;
   FinishOperation(turn, replica, number, std::move(result));
   replica.finished_here = finished_here;
+  return true;
 }
 
 void RestartNumbering(Group& group) {
