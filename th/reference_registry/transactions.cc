@@ -114,7 +114,21 @@ void TakeAway(Turn& turn, Replica& replica) {
   SetPhase(turn, replica, ReplicaPhase::kIdle);
 }
 
+// Ranks that have drained of themselves, for an unpublish that never began, hold nothing any more.
+void TakeAwayDrained(Turn& turn, Replica& replica, const Transaction& transaction) {
+  bool any = false;
+  for (const auto& [rank, participant] : transaction.participants) {
+    const auto buffer = replica.buffers.find(rank);
+    if (!participant.done || buffer == replica.buffers.end()) continue;
+    ClearContent(turn, *buffer->second);
+    any = true;
+  }
+  if (any) InvalidateReplica(turn, replica);
+}
+
 void Undo(Turn& turn, Replica& replica, const Transaction& transaction) {
+  const bool unpublish = transaction.kind == OperationKind::kUnpublish;
+  if (unpublish && !transaction.begun) return TakeAwayDrained(turn, replica, transaction);
   if (!transaction.begun) return;
   switch (transaction.kind) {
     case OperationKind::kPublish:
