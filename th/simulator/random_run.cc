@@ -16,7 +16,6 @@ namespace {
 
 // Room for all that a run could retain.
 constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
-constexpr uint64_t kSeedingStream = 0x5eed'0fa5'17e5'0000;
 constexpr absl::Duration kUsualJitter = absl::Milliseconds(3);
 constexpr absl::Duration kSlowJitter = absl::Milliseconds(60);
 constexpr absl::Duration kMemoryLook = absl::Milliseconds(100);
@@ -73,7 +72,6 @@ class RandomRun {
 
   const RandomRunSpec spec_;
   SeededRandom random_;
-  SeededRandom seeding_random_;
   TransitionCoverage coverage_;
   Cluster cluster_;
   uint32_t sites_ = 1, hosts_ = 1;
@@ -89,11 +87,8 @@ class RandomRun {
 };
 
 RandomRun::RandomRun(const RandomRunSpec& spec)
-    : spec_(spec),
-      random_(spec.seed),
-      seeding_random_(spec.seed ^ kSeedingStream),
-      cluster_(DrawCluster()) {
-  groups_have_sites_ = seeding_random_.OneIn(2);
+    : spec_(spec), random_(spec.seed), cluster_(DrawCluster()) {
+  groups_have_sites_ = random_.OneIn(2);
   DrawFleet();
   result_.faults = DrawFaults(&random_, kFaultPeriod);
 }
@@ -166,10 +161,10 @@ uint64_t RandomRun::DrawRoomForCopies() {
 }
 
 void RandomRun::PlaceInOneSite(std::vector<WorkerSpec>* ranks) {
-  const uint64_t site = seeding_random_.Below(sites_);
+  const uint64_t site = random_.Below(sites_);
   for (WorkerSpec& spec : *ranks) {
     const uint64_t hosts_of_site = (hosts_ - site + sites_ - 1) / sites_;
-    spec.location = LocationOf(site + sites_ * seeding_random_.Below(hosts_of_site));
+    spec.location = LocationOf(site + sites_ * random_.Below(hosts_of_site));
   }
 }
 
@@ -222,10 +217,9 @@ void RandomRun::DrawRetention() {
   }
 }
 
-// By numbers of its own, so that a seed draws the rest as it would without.
 void RandomRun::DrawSeeding() {
   for (const auto& group : groups_) {
-    group->SetWhenSeeding(static_cast<WhenSeeding>(1 + seeding_random_.Below(3)));
+    group->SetWhenSeeding(static_cast<WhenSeeding>(1 + random_.Below(3)));
   }
 }
 

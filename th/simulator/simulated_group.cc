@@ -305,17 +305,21 @@ void SimulatedRollout::Stage() {
   OnEachRank(OperationKind::kUpdate, verb, About::kBeside);
 }
 
+SegmentSet SimulatedRollout::DrawWanted(uint64_t segment_count) {
+  if (random().OneIn(2)) return SegmentSet::AllOf(segment_count);
+  const uint64_t begin = random().Below(segment_count);
+  const uint64_t end = begin + 1 + random().Below(segment_count - begin);
+  SegmentSet wanted;
+  wanted.Add({SegmentIndex(begin), SegmentIndex(end)});
+  wanted.Add(SegmentIndex(random().Below(segment_count)));
+  return wanted;
+}
+
 ReceiveSpec SimulatedRollout::DrawReceive(uint64_t segment_count) {
   ReceiveSpec spec{.timeout = random().Between(kShortestOperation, kLongestOperation),
-                   .wanted = SegmentSet::AllOf(segment_count),
+                   .wanted = DrawWanted(segment_count),
                    .ring_segments = 1 + random().Below(segment_count),
                    .take_time = random().Between(absl::ZeroDuration(), kLongestTake)};
-  for (uint64_t left_out = random().OneIn(2) ? random().Below(3) : 0; left_out > 0; --left_out) {
-    const uint64_t begin = random().Below(segment_count);
-    spec.wanted.Remove({SegmentIndex(begin), SegmentIndex(segment_count)});
-    if (begin > 0 && random().OneIn(2)) spec.wanted.Remove({SegmentIndex(0), SegmentIndex(1)});
-    spec.wanted.Add(SegmentIndex(random().Below(segment_count)));
-  }
   if (random().OneIn(8)) spec.fails_after = random().Below(spec.wanted.count());
   return spec;
 }

@@ -186,6 +186,7 @@ class SimulatedRollout : public SimulatedGroup {
   void Update();
   void Stage();
   void Receive();
+  SegmentSet DrawWanted(uint64_t segment_count);
   ReceiveSpec DrawReceive(uint64_t segment_count);
 
   bool stages_ = false, receives_ = false;
