@@ -47,7 +47,6 @@ class Coverage : public ::testing::Environment {
     std::cout << seeds_ << " seeds took " << coverage_.Summary() << "\n";
     std::cout << staged_ << " times a group has staged a version, " << applied_
               << " times moved it in; " << received_ << " streams were received\n";
-    // No table has steps that only these take.
     EXPECT_GT(applied_, seeds_);
     EXPECT_GT(received_, seeds_);
     EXPECT_THAT(Missing(), IsEmpty()) << seeds_ << " seeds: " << coverage_.Summary();

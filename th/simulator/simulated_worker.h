@@ -237,7 +237,7 @@ class SimulatedWorker : public SimulatedProcess {
   OnRetention on_retention_ = OnRetention::kDrop;
   WhenSeeding when_seeding_ = WhenSeeding::kWait;
   std::map<BufferId, Holding> holdings_;
-  std::map<BufferId, std::string> names_;  // of buffers that are gone, too
+  std::map<BufferId, std::string> names_;  // of those without memory, too
   SimulatedServing serving_{this};
   bool ready_ = false;
   std::optional<SessionEnded> ended_;

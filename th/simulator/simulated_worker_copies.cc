@@ -61,8 +61,10 @@ void SimulatedWorker::Do(const AllocateOffload& asked) {
 void SimulatedWorker::Do(const FreeOffload& freed) {
   const auto found = holdings_.find(freed.copy);
   if (found == holdings_.end()) return;
-  // A staged copy's buffer stays registered.
-  if (!found->second.staged) cluster_->judge().Unregistered(this, found->second.name);
+  if (!found->second.staged) {  // those stay registered
+    cluster_->judge().Unregistered(this, found->second.name);
+    names_.erase(freed.copy);
+  }
   EndFill(freed.copy);
   serving_.BreakAllOf(freed.copy);
   holdings_.erase(found);

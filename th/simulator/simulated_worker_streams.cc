@@ -64,6 +64,7 @@ void SimulatedWorker::BeginStreamUpdate(BufferId buffer, const absl::Status& reg
 
 void SimulatedWorker::GiveUpStream(BufferId buffer) {
   if (!ended_.has_value()) (void)session_.UnregisterBuffer(buffer, now());
+  names_.erase(buffer);
   DropReceive(buffer);
 }
 
