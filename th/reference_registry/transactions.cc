@@ -216,6 +216,25 @@ bool FailsUnstarted(const RegistryState& state, const BufferAddress& address,
          number == std::max(buffer->last_started, replica.finished).Next();
 }
 
+// Whether a rank gives up a publication that was made good only after its caller had been told that
+// there was no answer in time, so that it writes into its buffer again.
+bool GivesUpPublication(const RegistryState& state, const BufferAddress& address,
+                        OperationNumber number) {
+  const Buffer* buffer = FindBuffer(state, address);
+  if (buffer == nullptr || !buffer->content.has_value() || !buffer->content->publisher)
+    return false;
+  const auto result = buffer->replica->results.find(number);
+  return result != buffer->replica->results.end() &&
+         result->second.kind == OperationKind::kPublish && result->second.status.ok() &&
+         result->second.version.sequence == buffer->content->version;
+}
+
+void GiveUpPublication(Turn& turn, Buffer& buffer) {
+  Replica& replica = *buffer.replica;
+  ClearContent(turn, buffer);
+  if (replica.phase == ReplicaPhase::kHolding) InvalidateReplica(turn, replica);
+}
+
 // The rank joins an update that it does not ask anything of; it is the first if there is none.
 void TakePart(Turn& turn, Buffer& buffer, OperationNumber number) {
   Replica& replica = *buffer.replica;
@@ -473,10 +492,14 @@ void RestartNumbering(Group& group) {
 
 absl::Status FailRank::CanApply(const RegistryState& state) const {
   if (FailsUnstarted(state, buffer, message.key.number)) return absl::OkStatus();
+  if (GivesUpPublication(state, buffer, message.key.number)) return absl::OkStatus();
   return FindOwnOperation(state, buffer, message.key.number).status();
 }
 
 void FailRank::Apply(Turn& turn) const {
+  if (GivesUpPublication(turn.state, buffer, message.key.number)) {
+    return GiveUpPublication(turn, *FindBuffer(turn.state, buffer));
+  }
   if (FailsUnstarted(turn.state, buffer, message.key.number)) {
     Buffer& unstarted = *FindBuffer(turn.state, buffer);
     const auto& results = unstarted.replica->results;
