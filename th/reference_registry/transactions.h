@@ -56,8 +56,8 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 void RestartNumbering(Group& group);
 
 // A rank's part ended badly. That of a streaming reader may do so before it has started: the
-// operation ends for all, and who asks later hears so. That of a publish may come when all ranks had
-// asked already: then the rank holds nothing.
+// operation ends for all, and who asks later hears so. That of a publish may come when all ranks
+// had asked already: then the rank holds nothing.
 struct FailRank {
   BufferAddress buffer;
   RankFailed message;
