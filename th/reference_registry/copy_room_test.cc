@@ -1,6 +1,7 @@
 // A group with room for one copy wants up to three at once: of what is retained and would go, of
-// what it brings into its site, and of what it stages. Whatever the order: no more is asked of its
-// memory than it has, nothing retained is lost, and it gets where it wants to in the end.
+// what it brings into its site, and of what it stages. Whatever the order, and though its stream
+// breaks: no more is asked of its memory than it has, nothing retained is lost, and in the end it
+// gets where it wants to.
 #include <map>
 #include <optional>
 #include <random>
@@ -29,9 +30,7 @@ class Member {
   Member(RegistryHarness& hub, const std::string& group, const std::string& site, uint64_t copies)
       : hub_(hub), rank_(hub, group, 0, 1), room_(copies) {
     rank_.location.site = site;
-    JoinRequest request = rank_.Request();
-    request.offload_limit_bytes = copies >= kPlenty ? kPlenty : copies * rank_.layout.bytes();
-    EXPECT_TRUE(rank_.Join(request)) << rank_.refused.status;
+    EXPECT_TRUE(rank_.Join(Request())) << rank_.refused.status;
     EXPECT_OK(rank_.Register());
   }
   void Publish(const std::string& label) {
@@ -61,21 +60,22 @@ class Member {
     staged_->Update();
     React();
   }
-  // On a new stream, with memory for so many copies.
-  void ComeBackWithRoomFor(uint64_t copies) {
-    JoinRequest request = rank_.Request();
+  // Its stream breaks, with what was said on it and not read, and it joins as the process it is.
+  void ComeBack() {
+    rank_.Disconnect();
+    JoinRequest request = Request();
     request.resume = ResumeClaim{rank_.worker, rank_.joined_epoch, rank_.generation, rank_.lineage};
-    room_ = copies;
-    request.offload_limit_bytes = copies * rank_.layout.bytes();
-    request.buffers.push_back(rank_.Holding(holds_, /*publisher=*/false, holds_.label.text()));
-    for (auto& [id, copy] : copies_) {
-      AnnouncedBuffer announced =
-          copy.rank.Holding(copy.version, /*publisher=*/false, copy.version.label.text());
-      announced.offload = announced.seed = true;
-      request.buffers.push_back(std::move(announced));
-    }
-    EXPECT_TRUE(rank_.Join(std::move(request))) << rank_.refused.status;
+    request.buffers = Announcements();
+    ASSERT_TRUE(rank_.Join(request)) << rank_.refused.status;
+    for (auto& [id, copy] : copies_) copy.rank.connection = rank_.connection;
+    if (staged_.has_value()) staged_->connection = rank_.connection;
+    AskForResultsAgain();
     React();
+  }
+  // The same, with memory for so many copies from now on.
+  void ComeBackWithRoomFor(uint64_t copies) {
+    room_ = copies;
+    ComeBack();
   }
   void BeHeard() {
     rank_.Say(Heartbeat{});
@@ -121,13 +121,55 @@ class Member {
  private:
   struct Copy {
     TestRank rank;
-    VersionInfo version;
     bool slow = false;
+    bool seed = false;
+    VersionSequence version;
+    std::optional<VersionInfo> held;
   };
 
   template <typename Message>
   std::vector<Message> TakeAll() {
     return hub_.TakeAll<Message>(rank_.connection);
+  }
+  JoinRequest Request() const {
+    JoinRequest request = rank_.Request();
+    request.offload_limit_bytes = room_ >= kPlenty ? kPlenty : room_ * rank_.layout.bytes();
+    return request;
+  }
+  static AnnouncedBuffer Announcement(const TestRank& rank, const std::optional<VersionInfo>& held,
+                                      bool publisher) {
+    if (!held.has_value()) return rank.Announced();
+    return rank.Holding(*held, publisher, held->label.text());
+  }
+  std::vector<AnnouncedBuffer> Announcements() const {
+    std::vector<AnnouncedBuffer> announced = {Announcement(rank_, held_, publisher_)};
+    announced.back().last_finished = last_finished_;
+    for (const auto& [id, copy] : copies_) {
+      announced.push_back(Announcement(copy.rank, copy.held, false));
+      announced.back().offload = true;
+      announced.back().seed = copy.seed;
+    }
+    if (!staged_.has_value()) return announced;
+    announced.push_back(Announcement(*staged_, staged_held_, false));
+    announced.back().staged_for = rank_.buffer_name;
+    return announced;
+  }
+  void AskForResultsAgain() {
+    if (asked_.has_value() && !offload_.has_value()) {
+      StartOperation again = *asked_;
+      again.key = rank_.key();
+      rank_.Start(again);
+    }
+    for (auto& [id, copy] : copies_) {
+      if (copy.held.has_value()) continue;
+      StartOperation again = copy.rank.UpdateRequest(copy.version);
+      again.key = copy.rank.key();
+      copy.rank.Start(again);
+    }
+    if (!staging_) return;
+    StartOperation again = staged_->UpdateRequest();
+    again.key = staged_->key();
+    staged_->Start(again);
   }
   void Ask(StartOperation request) {
     ASSERT_FALSE(busy());
@@ -153,7 +195,8 @@ class Member {
     announced.offload = true;
     announced.seed = seed;
     Register(copy, announced);
-    auto& made = copies_.emplace(copy.buffer, Copy{copy, version, seed && slow_}).first->second;
+    auto& made = copies_.emplace(copy.buffer, Copy{copy, seed && slow_, seed}).first->second;
+    made.version = version.sequence;
     EXPECT_LE(copies_.size(), room_) << hub_.Log();
     made.rank.Update(version.sequence);
   }
@@ -170,8 +213,12 @@ class Member {
     if (finished.key.buffer == rank_.buffer) return TakeOwn(finished);
     if (staged_.has_value() && finished.key.buffer == staged_->buffer) {
       staging_ = false;
+      if (finished.outcome == UpdateOutcome::kMoved) staged_held_ = finished.version;
       return;
     }
+    const auto copy = copies_.find(finished.key.buffer);
+    const bool held = finished.status.ok() && finished.outcome != UpdateOutcome::kNotAvailable;
+    if (copy != copies_.end() && held) copy->second.held = finished.version;
     if (offload_ == finished.key.buffer) {
       offload_.reset();
       EXPECT_OK(finished.status);
@@ -184,7 +231,24 @@ class Member {
       rank_.Say(UnregisterBuffer{finished.key.buffer});
     }
   }
+  void NoteHeld(const OperationFinished& finished) {
+    last_finished_ = FinishedOperation{.number = finished.key.number,
+                                       .kind = finished.kind,
+                                       .status = finished.status,
+                                       .outcome = finished.outcome,
+                                       .not_available = finished.not_available,
+                                       .version = finished.version,
+                                       .offload_first = finished.offload_first,
+                                       .seed_copy = finished.seed_copy};
+    if (!finished.status.ok() || finished.offload_first) return;
+    if (finished.outcome == UpdateOutcome::kNotAvailable) return;
+    publisher_ = finished.kind == OperationKind::kPublish ||
+                 (publisher_ && finished.outcome == UpdateOutcome::kAlreadyThere);
+    held_ = finished.version;
+    if (finished.kind == OperationKind::kUnpublish) held_.reset();
+  }
   void TakeOwn(const OperationFinished& finished) {
+    NoteHeld(finished);
     if (finished.offload_first && finished.status.ok()) {
       MakeCopy(finished.version, /*seed=*/false);
       offload_ = BufferId(last_buffer_);
@@ -193,9 +257,9 @@ class Member {
     if (finished.seed_copy) MakeCopy(finished.version, /*seed=*/true);
     if (finished.outcome == UpdateOutcome::kMoved && staged_.has_value() && !staging_) {
       rank_.Say(BufferReset{staged_->buffer});
+      staged_held_.reset();
     }
     asked_.reset();
-    if (finished.outcome == UpdateOutcome::kMoved) holds_ = finished.version;
     result_ = finished;
   }
   void AskAgain() {
@@ -211,12 +275,15 @@ class Member {
   std::map<BufferId, Copy> copies_;
   std::optional<TestRank> staged_;
   bool staging_ = false;
+  // Whole: of its own buffer, and of what it has staged.
+  std::optional<VersionInfo> held_, staged_held_;
+  bool publisher_ = false;
+  std::optional<FinishedOperation> last_finished_;
   bool slow_ = false;
   bool keeps_copies_ = false;
   std::optional<BufferId> offload_;  // that the operation below waits for
   std::optional<StartOperation> asked_;
   std::optional<OperationFinished> result_;
-  VersionInfo holds_;
   uint32_t last_buffer_ = 100;
 };
 
@@ -261,6 +328,11 @@ class CopyRoomTest : public ::testing::Test {
         return reader_.Stage();
       case 6:
         return reader_.FinishFills();
+      case 7:
+        return reader_.ComeBack();
+      case 8:  // what the trainer's step makes the server say is lost
+        NextStep();
+        return reader_.ComeBack();
       default:
         return reader_.FillSlowly(act % 2 == 0);
     }
@@ -284,7 +356,7 @@ TEST_P(CopyOrdersTest, WhatIsRetainedStaysAndTheGroupGetsToTheLatest) {
   NextStep();
   reader_.Update(WhenSeeding::kWait);
   for (int i = 0; i < 24; ++i) {
-    Act(static_cast<uint32_t>(random() % 9));
+    Act(static_cast<uint32_t>(random() % 11));
     trainer_.React();
     reader_.React();
     ExpectNothingRefused();

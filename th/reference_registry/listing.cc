@@ -125,6 +125,15 @@ CatalogVersion ListVersion(const RegistryState& state, const Version& version) {
   return listed;
 }
 
+// Streams and staged copies are registered without memory while they are idle. A rank may hold what
+// it has staged though its group is none any more.
+bool HasNoMemory(const Replica& replica) {
+  if (replica.keeps_nothing) return true;
+  const auto holds = [](const auto& entry) { return entry.second->content.has_value(); };
+  return !replica.staged_for.empty() &&
+         std::none_of(replica.buffers.begin(), replica.buffers.end(), holds);
+}
+
 CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Time now) {
   CatalogModel listed{.key = model.key,
                       .lineage = model.durable.lineage,
@@ -136,8 +145,7 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
   for (const auto& [name, group] : model.groups) {
     for (const auto& [buffer_name, replica] : group.replicas) {
       const bool idle = replica.phase == ReplicaPhase::kIdle;
-      // Without memory.
-      if (idle && (!replica.staged_for.empty() || replica.keeps_nothing)) continue;
+      if (idle && HasNoMemory(replica)) continue;
       auto& home = idle ? listed.idle : replicas[replica.version];
       home.push_back(ListReplica(replica, now));
     }

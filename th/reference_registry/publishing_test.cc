@@ -170,6 +170,21 @@ TEST(PublishingTest, ABufferThatHoldsSomethingIsNotPublishedOver) {
                        AllOf(HasSubstr("step-1"), HasSubstr("unpublish it first"))));
 }
 
+// A server that stands still hears the ranks' starts first, and then that they gave up.
+TEST(PublishingTest, APublicationThatItsRanksGaveUpBeforeItWasMadeGoodIsNobodys) {
+  RegistryHarness hub;
+  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(group);
+  for (TestRank& rank : group) rank.Publish("step-1");
+  for (TestRank& rank : group) EXPECT_OK(rank.Finished().status);
+  for (TestRank& rank : group) rank.Fail(absl::DeadlineExceededError("no answer"));
+  TestRank reader(hub, "rollout", 0, 1, LayoutNamed("w0"));
+  reader.JoinAndRegister();
+  reader.Update();
+  EXPECT_EQ(reader.Finished().outcome, UpdateOutcome::kNotAvailable);
+  PublishWhole(group, "step-2");
+}
+
 TEST(PublishingTest, SealingTellsReadersTheRootOnce) {
   RegistryHarness hub;
   TestRank trainer(hub, "trainer", 0, 1);

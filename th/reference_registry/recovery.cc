@@ -199,8 +199,7 @@ void EndReceive(Turn& turn, Replica& replica) {
 
 void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
   Replica& replica = *buffer.replica;
-  if (result.number <= replica.finished) return;
-  AdoptResult(turn, replica, result);
+  if (!AdoptResult(turn, replica, result)) return;
   const bool holds = result.status.ok() && result.kind != OperationKind::kUnpublish &&
                      result.outcome != UpdateOutcome::kNotAvailable;
   if (!holds) return;

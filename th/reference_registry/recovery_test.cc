@@ -463,6 +463,23 @@ class UnpublishedWithoutServerTest : public ::testing::Test {
     holding.last_finished = FinishedOperation{.number = OperationNumber(1), .version = version_};
     ASSERT_TRUE(trainer_[1].Resume({holding}));
   }
+  void BothResumeHolding() {
+    for (TestRank& rank : trainer_) {
+      AnnouncedBuffer holding = rank.Holding(version_, true, "step-1");
+      holding.last_finished = FinishedOperation{.number = OperationNumber(1), .version = version_};
+      ASSERT_TRUE(rank.Resume({holding}));
+    }
+  }
+  // Each asks to keep what is retained, hears nothing in its time, and drains of itself.
+  void BothDrainOfThemselves() {
+    for (TestRank& rank : trainer_) {
+      StartOperation unpublish = rank.UnpublishRequest();
+      unpublish.keep_retained = true;
+      unpublish.timeout = absl::Seconds(1);
+      rank.Start(unpublish);
+    }
+    for (TestRank& rank : trainer_) rank.Done();
+  }
   void ExpectThatTheNextPublishWorks() {
     hub_.Advance(absl::Seconds(2));
     for (TestRank& rank : trainer_) rank.Publish("step-2");
@@ -488,6 +505,41 @@ TEST_F(UnpublishedWithoutServerTest, WhoCallsLaterHearsTheResult) {
   trainer_[1].Unpublish();
   EXPECT_OK(trainer_[1].Finished().status);
   ExpectThatTheNextPublishWorks();
+}
+
+TEST_F(UnpublishedWithoutServerTest, WhatRanksHaveDrainedOfThemselvesIsNotWaitedFor) {
+  BothResumeHolding();
+  BothDrainOfThemselves();
+  for (TestRank& rank : trainer_) EXPECT_OK(rank.Finished().status);
+  ExpectThatTheNextPublishWorks();
+}
+
+TEST_F(UnpublishedWithoutServerTest, WhatRanksHaveDrainedIsGoneThoughTheOperationNeverBegan) {
+  BothResumeHolding();
+  for (TestRank& rank : trainer_) rank.Update();  // waits for the end of the recovery
+  BothDrainOfThemselves();
+  hub_.Advance(absl::Milliseconds(1200));
+  for (TestRank& rank : trainer_) {
+    EXPECT_EQ(rank.Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  ExpectThatTheNextPublishWorks();
+}
+
+// The second rank's unpublish waits behind its publish, which the first does not ask for again.
+TEST_F(UnpublishedWithoutServerTest, WhatHasRunOutOfTimeSinceStaysSoForAllRanks) {
+  ASSERT_TRUE(trainer_[1].Resume({trainer_[1].Announced()}));
+  trainer_[1].number = OperationNumber();
+  trainer_[1].Publish("step-1");
+  StartOperation unpublish = trainer_[1].UnpublishRequest();
+  unpublish.timeout = absl::Seconds(1);
+  trainer_[1].Start(unpublish);
+  hub_.Advance(absl::Seconds(2));
+  EXPECT_EQ(trainer_[1].Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+  TheFirstResumesUnpublished();
+  EXPECT_EQ(trainer_[1].Finished().status.code(), absl::StatusCode::kAborted);  // the publish
+  trainer_[0].number = OperationNumber(1);
+  trainer_[0].Start(trainer_[0].UnpublishRequest());
+  EXPECT_EQ(trainer_[0].Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 }  // namespace

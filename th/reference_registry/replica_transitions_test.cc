@@ -65,7 +65,7 @@ constexpr Row kRows[] = {
     {Event::kDoneAll, "done by every rank",
      {"refused", "refused", "refused", "holding, OK", "idle, OK"}},
     {Event::kFailed, "a rank fails",
-     {"refused", "idle, INTERNAL", "refused", "idle, INTERNAL", "idle, INTERNAL"}},
+     {"refused", "idle, INTERNAL", "idle", "idle, INTERNAL", "idle, INTERNAL"}},
     {Event::kSeal, "a rank seals", {"refused", "refused", "stays", "refused", "stays"}},
     {Event::kReset, "a rank resets",
      {"stays", "idle, ABORTED", "idle", "idle, ABORTED", "idle, ABORTED"}},

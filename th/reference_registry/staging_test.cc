@@ -1,4 +1,5 @@
 // Copies that a group stages beside its buffers: what they count as, and when they are moved in.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,25 @@ TEST_F(StagingTest, WhatIsStagedBeginsWhenAllRanksHaveCome) {
   EXPECT_TRUE(rollout_[0].HearsNone<OperationResolved>()) << "its buffer stays as it is";
   rollout_[1].Update(version_.sequence);
   for (TestRank& rank : rollout_) EXPECT_EQ(rank.Heard<OperationResolved>().version, version_);
+}
+
+TEST_F(StagingTest, WhatARankHoldsIsListedThoughAnotherHasLostItsOwn) {
+  StageWhole();
+  rollout_[0].Disconnect();
+  TestRank fresh(hub_, "rollout", 0, 2, LayoutNamed("w0"));
+  fresh.JoinAndRegister();
+  const std::vector<CatalogReplica> idle = hub_.List().models.at(0).idle;
+  const auto staged = std::find_if(idle.begin(), idle.end(), [](const CatalogReplica& replica) {
+    return replica.buffer_name == "weights.staged";
+  });
+  ASSERT_NE(staged, idle.end());
+  EXPECT_TRUE(staged->temporary);
+  ASSERT_EQ(staged->ranks.size(), 1u);
+  EXPECT_EQ(staged->ranks[0].name, rollout_[1].name);
+  copies_[1].Say(BufferReset{copies_[1].buffer});  // and is not when it was let go of
+  for (const CatalogReplica& replica : hub_.List().models.at(0).idle) {
+    EXPECT_NE(replica.buffer_name, "weights.staged");
+  }
 }
 
 TEST_F(StagingTest, ARankThatDoesNotComeIsNamedAndNothingWasTouched) {

@@ -114,7 +114,21 @@ void TakeAway(Turn& turn, Replica& replica) {
   SetPhase(turn, replica, ReplicaPhase::kIdle);
 }
 
+// Ranks that have drained of themselves, for an unpublish that never began, hold nothing any more.
+void TakeAwayDrained(Turn& turn, Replica& replica, const Transaction& transaction) {
+  bool any = false;
+  for (const auto& [rank, participant] : transaction.participants) {
+    const auto buffer = replica.buffers.find(rank);
+    if (!participant.done || buffer == replica.buffers.end()) continue;
+    ClearContent(turn, *buffer->second);
+    any = true;
+  }
+  if (any) InvalidateReplica(turn, replica);
+}
+
 void Undo(Turn& turn, Replica& replica, const Transaction& transaction) {
+  const bool unpublish = transaction.kind == OperationKind::kUnpublish;
+  if (unpublish && !transaction.begun) return TakeAwayDrained(turn, replica, transaction);
   if (!transaction.begun) return;
   switch (transaction.kind) {
     case OperationKind::kPublish:
@@ -222,6 +236,25 @@ bool FailsUnstarted(const RegistryState& state, const BufferAddress& address,
   if (number <= buffer->last_started) return false;
   return replica.results.contains(number) ||
          number == std::max(buffer->last_started, replica.finished).Next();
+}
+
+// Whether a rank gives up a publication that was made good only after its caller had been told that
+// there was no answer in time, so that it writes into its buffer again.
+bool GivesUpPublication(const RegistryState& state, const BufferAddress& address,
+                        OperationNumber number) {
+  const Buffer* buffer = FindBuffer(state, address);
+  if (buffer == nullptr || !buffer->content.has_value() || !buffer->content->publisher)
+    return false;
+  const auto result = buffer->replica->results.find(number);
+  return result != buffer->replica->results.end() &&
+         result->second.kind == OperationKind::kPublish && result->second.status.ok() &&
+         result->second.version.sequence == buffer->content->version;
+}
+
+void GiveUpPublication(Turn& turn, Buffer& buffer) {
+  Replica& replica = *buffer.replica;
+  ClearContent(turn, buffer);
+  if (replica.phase == ReplicaPhase::kHolding) InvalidateReplica(turn, replica);
 }
 
 // The rank joins an update that it does not ask anything of; it is the first if there is none.
@@ -440,14 +473,16 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
   return lags;
 }
 
-void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
-  if (result.number <= replica.finished) return;
+bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
+  if (result.number <= replica.finished) return false;
   while (!replica.pending.empty() && replica.pending.begin()->first < result.number) {
     FailOperation(turn, replica, replica.pending.begin()->first,
                   absl::AbortedError(absl::StrCat(
                       "the group ended this operation before the server restarted (it is at ",
                       result.number.value, "), and its result is forgotten")));
   }
+  // Its time was over while it waited for those before it: that is what others have heard.
+  if (result.number <= replica.finished) return false;
   if (auto found = replica.pending.find(result.number); found != replica.pending.end()) {
     const OperationKind kind = found->second.kind;
     if (kind == OperationKind::kPublish || !result.status.ok()) Undo(turn, replica, found->second);
@@ -458,6 +493,7 @@ void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
   const bool finished_here = replica.finished_here;
   FinishOperation(turn, replica, number, std::move(result));
   replica.finished_here = finished_here;
+  return true;
 }
 
 void RestartNumbering(Group& group) {
@@ -475,10 +511,14 @@ void RestartNumbering(Group& group) {
 
 absl::Status FailRank::CanApply(const RegistryState& state) const {
   if (FailsUnstarted(state, buffer, message.key.number)) return absl::OkStatus();
+  if (GivesUpPublication(state, buffer, message.key.number)) return absl::OkStatus();
   return FindOwnOperation(state, buffer, message.key.number).status();
 }
 
 void FailRank::Apply(Turn& turn) const {
+  if (GivesUpPublication(turn.state, buffer, message.key.number)) {
+    return GiveUpPublication(turn, *FindBuffer(turn.state, buffer));
+  }
   if (FailsUnstarted(turn.state, buffer, message.key.number)) {
     Buffer& unstarted = *FindBuffer(turn.state, buffer);
     const auto& results = unstarted.replica->results;

@@ -49,13 +49,15 @@ void FailAllOperations(Turn& turn, Group& group, const absl::Status& status);
 std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumber number);
 
 // Takes a result that another reign of the server gave; ends the same operation here with it.
-void AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
+// False: it has ended here already, and stays as its ranks have heard.
+bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 
 // The numbering of all replicas of the group starts again from 1; nothing may be pending.
 void RestartNumbering(Group& group);
 
 // A rank's part ended badly. That of a streaming reader may do so before it has started: the
-// operation ends for all, and who asks later hears so.
+// operation ends for all, and who asks later hears so. That of a publish may come when all ranks
+// had asked already: then the rank holds nothing.
 struct FailRank {
   BufferAddress buffer;
   RankFailed message;

@@ -107,6 +107,7 @@ void CompleteDrain::Apply(Turn& turn) const {
     CountRankDone(turn, *own.buffer, *own.transaction, *own.participant, message.cost);
     CountReadersCut(turn, *own.buffer, *own.transaction, message.readers_cut);
   }
+  own.transaction->keep_retained = false;  // there is nothing left here to be kept
   own.transaction->arrivals.insert(RankOf(*own.buffer));
   turn.to_evaluate.insert(own.buffer->replica->id);
 }

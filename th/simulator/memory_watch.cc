@@ -32,34 +32,48 @@ bool MemoryWatch::CanBeListed(const SimulatedWorker& worker) const {
          cluster_->Connected(worker, server);
 }
 
+void MemoryWatch::JudgeBytes(const SimulatedWorker& worker, const char* what, uint64_t bytes,
+                             uint64_t limit) {
+  if (bytes <= limit) return;
+  cluster_->judge().Violated(
+      absl::StrCat(worker.Name(), " holds ", bytes, " bytes of ", what, "; its limit is ", limit));
+}
+
 void MemoryWatch::LookAt(const SimulatedWorker& worker, const Listed& listed) {
   const ClusterSpec& spec = cluster_->spec();
-  const std::vector<BufferId> copies = worker.copies();
-  const uint64_t bytes = copies.size() * spec.segment_count * spec.segment_bytes;
-  if (bytes > worker.spec().offload_limit_bytes) {
-    cluster_->judge().Violated(absl::StrCat(worker.Name(), " holds ", bytes,
-                                            " bytes of copies; its limit is ",
-                                            worker.spec().offload_limit_bytes));
+  const std::vector<BufferId> copies = worker.copies(), staged = worker.staged_copies();
+  const uint64_t copy_bytes = spec.segment_count * spec.segment_bytes;
+  JudgeBytes(worker, "copies", copies.size() * copy_bytes, worker.spec().offload_limit_bytes);
+  JudgeBytes(worker, "what is staged", staged.size() * copy_bytes,
+             worker.spec().staging_limit_bytes);
+  for (const BufferId copy : copies) LookAt(worker, copy, listed);
+  for (const BufferId copy : staged) LookAt(worker, copy, listed);
+}
+
+void MemoryWatch::LookAt(const SimulatedWorker& worker, BufferId copy, const Listed& listed) {
+  const bool is_listed = listed.contains({worker.Name(), worker.NameOf(copy)});
+  if (is_listed || !CanBeListed(worker)) {
+    unlisted_since_.erase({&worker, copy});
+    return;
   }
-  for (const BufferId copy : copies) {
-    const bool is_listed = listed.contains({worker.Name(), worker.NameOf(copy)});
-    if (is_listed || !CanBeListed(worker)) {
-      unlisted_since_.erase({&worker, copy});
-      continue;
-    }
-    const auto since = unlisted_since_.try_emplace({&worker, copy}, cluster_->now()).first;
-    if (cluster_->now() - since->second < kMaxUnlisted) continue;
-    since->second = absl::InfiniteFuture();  // told once
-    cluster_->judge().Violated(absl::StrCat(worker.Name(), " holds ", worker.NameOf(copy),
-                                            ", which the server has not listed for ",
-                                            absl::FormatDuration(kMaxUnlisted)));
-  }
+  const auto since = unlisted_since_.try_emplace({&worker, copy}, cluster_->now()).first;
+  if (cluster_->now() - since->second < kMaxUnlisted) return;
+  since->second = absl::InfiniteFuture();  // told once
+  cluster_->judge().Violated(absl::StrCat(worker.Name(), " holds ", worker.NameOf(copy),
+                                          ", which the server has not listed for ",
+                                          absl::FormatDuration(kMaxUnlisted)));
 }
 
 void MemoryWatch::Look() {
+  // One that was freed meanwhile may be made again under the same number.
+  std::erase_if(unlisted_since_, [](const auto& entry) {
+    const auto& [worker, buffer] = entry.first;
+    return worker->FindBuffer(buffer) == nullptr;
+  });
   const auto& workers = cluster_->workers();
   const auto holds = [](const auto& worker) {
-    return worker->alive() && !worker->ended().has_value() && !worker->copies().empty();
+    return worker->alive() && !worker->ended().has_value() &&
+           !(worker->copies().empty() && worker->staged_copies().empty());
   };
   if (std::none_of(workers.begin(), workers.end(), holds)) return;
   const Listed listed = Temporaries();

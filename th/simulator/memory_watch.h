@@ -40,6 +40,8 @@ class MemoryWatch {
   Listed Temporaries() const;
   bool CanBeListed(const SimulatedWorker& worker) const;
   void LookAt(const SimulatedWorker& worker, const Listed& listed);
+  void LookAt(const SimulatedWorker& worker, BufferId copy, const Listed& listed);
+  void JudgeBytes(const SimulatedWorker& worker, const char* what, uint64_t bytes, uint64_t limit);
 
   Cluster* const cluster_;
   std::map<Block, absl::Time> unlisted_since_;

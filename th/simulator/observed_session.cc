@@ -58,6 +58,12 @@ absl::Status ObservedSession::Update(CallId call, BufferId buffer, UpdateRequest
               [&] { return WorkerSession::Update(call, buffer, std::move(request), now); });
 }
 
+absl::Status ObservedSession::Apply(CallId call, BufferId buffer, UpdateRequest request,
+                                    absl::Time now) {
+  return Verb({"verb Update", buffer},
+              [&] { return WorkerSession::Apply(call, buffer, std::move(request), now); });
+}
+
 absl::Status ObservedSession::Reset(BufferId buffer, absl::Time now) {
   return Verb({"verb Reset", buffer}, [&] { return WorkerSession::Reset(buffer, now); });
 }

@@ -34,6 +34,7 @@ class ObservedSession : public WorkerSession {
   absl::Status Publish(CallId call, BufferId buffer, PublishRequest request, absl::Time now);
   absl::Status Unpublish(CallId call, BufferId buffer, UnpublishRequest request, absl::Time now);
   absl::Status Update(CallId call, BufferId buffer, UpdateRequest request, absl::Time now);
+  absl::Status Apply(CallId call, BufferId buffer, UpdateRequest request, absl::Time now);
   absl::Status Reset(BufferId buffer, absl::Time now);
   absl::Status CanRebind(BufferId buffer);
 

@@ -14,9 +14,8 @@
 namespace th {
 namespace {
 
-// Of every rank: room for all that a run could retain.
+// Room for all that a run could retain.
 constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
-constexpr uint64_t kSeedingStream = 0x5eed'0fa5'17e5'0000;
 constexpr absl::Duration kUsualJitter = absl::Milliseconds(3);
 constexpr absl::Duration kSlowJitter = absl::Milliseconds(60);
 constexpr absl::Duration kMemoryLook = absl::Milliseconds(100);
@@ -42,9 +41,12 @@ class RandomRun {
   void DrawFleet();
   void DrawRetention();
   void DrawSeeding();
+  void DrawRollout(std::vector<WorkerSpec> ranks);
   void DrawTwin(uint32_t shards);
   void SetRetention(uint32_t keep_latest);
   std::vector<WorkerSpec> DrawRanks(const std::string& group, uint32_t ranks, uint32_t shards);
+  uint64_t bytes_of_shard() const;
+  uint64_t DrawRoomForCopies();
   Location DrawLocation();
   Location LocationOf(uint64_t host) const;
   void Schedule(const Fault& fault);
@@ -70,7 +72,6 @@ class RandomRun {
 
   const RandomRunSpec spec_;
   SeededRandom random_;
-  SeededRandom seeding_random_;
   TransitionCoverage coverage_;
   Cluster cluster_;
   uint32_t sites_ = 1, hosts_ = 1;
@@ -78,6 +79,7 @@ class RandomRun {
   std::vector<std::unique_ptr<SimulatedGroup>> groups_;
   MemoryWatch memory_watch_{&cluster_};
   SimulatedTrainer* trainer_ = nullptr;
+  std::vector<const SimulatedRollout*> rollouts_;
   SimulatedGroup* twin_ = nullptr;  // null: there is none
   bool healed_ = false;
   VersionSequence newest_when_healed_;
@@ -85,11 +87,8 @@ class RandomRun {
 };
 
 RandomRun::RandomRun(const RandomRunSpec& spec)
-    : spec_(spec),
-      random_(spec.seed),
-      seeding_random_(spec.seed ^ kSeedingStream),
-      cluster_(DrawCluster()) {
-  groups_have_sites_ = seeding_random_.OneIn(2);
+    : spec_(spec), random_(spec.seed), cluster_(DrawCluster()) {
+  groups_have_sites_ = random_.OneIn(2);
   DrawFleet();
   result_.faults = DrawFaults(&random_, kFaultPeriod);
 }
@@ -129,25 +128,43 @@ Location RandomRun::LocationOf(uint64_t host) const {
 std::vector<WorkerSpec> RandomRun::DrawRanks(const std::string& group, uint32_t ranks,
                                              uint32_t shards) {
   std::vector<WorkerSpec> specs;
-  const bool has_room = !random_.OneIn(6);
+  const uint64_t room = DrawRoomForCopies();
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     WorkerSpec spec;
     spec.name = {group, Rank(rank)};
     spec.ranks = ranks;
     spec.shard = static_cast<int>(rank % shards);
     spec.location = DrawLocation();
-    spec.offload_limit_bytes = has_room ? kOffloadLimitBytes : 1;
+    spec.offload_limit_bytes = room;
     specs.push_back(std::move(spec));
   }
   if (groups_have_sites_) PlaceInOneSite(&specs);
   return specs;
 }
 
+uint64_t RandomRun::bytes_of_shard() const {
+  return cluster_.spec().segment_count * cluster_.spec().segment_bytes;
+}
+
+uint64_t RandomRun::DrawRoomForCopies() {
+  switch (random_.Below(8)) {
+    case 0:
+      return 1;
+    case 1:
+    case 2:
+      return bytes_of_shard();
+    case 3:
+      return 2 * bytes_of_shard();
+    default:
+      return kOffloadLimitBytes;
+  }
+}
+
 void RandomRun::PlaceInOneSite(std::vector<WorkerSpec>* ranks) {
-  const uint64_t site = seeding_random_.Below(sites_);
+  const uint64_t site = random_.Below(sites_);
   for (WorkerSpec& spec : *ranks) {
     const uint64_t hosts_of_site = (hosts_ - site + sites_ - 1) / sites_;
-    spec.location = LocationOf(site + sites_ * seeding_random_.Below(hosts_of_site));
+    spec.location = LocationOf(site + sites_ * random_.Below(hosts_of_site));
   }
 }
 
@@ -162,13 +179,21 @@ void RandomRun::DrawFleet() {
   groups_.push_back(std::move(trainer));
   const uint64_t rollouts = 2 + random_.Below(3);
   for (uint64_t i = 1; i <= rollouts; ++i) {
-    groups_.push_back(std::make_unique<SimulatedRollout>(
-        &cluster_, DrawRanks(absl::StrCat("rollout-", i), shards * copies(), shards),
-        random_.Fork()));
+    DrawRollout(DrawRanks(absl::StrCat("rollout-", i), shards * copies(), shards));
   }
   DrawTwin(shards);
   DrawRetention();
   DrawSeeding();
+}
+
+void RandomRun::DrawRollout(std::vector<WorkerSpec> ranks) {
+  const bool stages = random_.OneIn(2), has_memory = !random_.OneIn(6);
+  for (WorkerSpec& rank : ranks) rank.staging_limit_bytes = has_memory ? bytes_of_shard() : 1;
+  auto rollout = std::make_unique<SimulatedRollout>(&cluster_, std::move(ranks), random_.Fork());
+  if (stages) rollout->Stages();
+  if (random_.OneIn(2)) rollout->Receives();
+  rollouts_.push_back(rollout.get());
+  groups_.push_back(std::move(rollout));
 }
 
 void RandomRun::DrawTwin(uint32_t shards) {
@@ -192,10 +217,9 @@ void RandomRun::DrawRetention() {
   }
 }
 
-// By numbers of its own, so that a seed draws the rest as it would without.
 void RandomRun::DrawSeeding() {
   for (const auto& group : groups_) {
-    group->SetWhenSeeding(static_cast<WhenSeeding>(1 + seeding_random_.Below(3)));
+    group->SetWhenSeeding(static_cast<WhenSeeding>(1 + random_.Below(3)));
   }
 }
 
@@ -408,8 +432,13 @@ RandomRunResult RandomRun::Run() {
     result_.operations_done += group->operations_done();
     result_.operations_failed += group->operations_failed();
   }
+  for (const SimulatedRollout* rollout : rollouts_) {
+    result_.staged += rollout->staged();
+    result_.applied += rollout->applied();
+  }
   for (const auto& worker : cluster_.workers()) {
     for (const auto& [source, segments] : worker->segments_from()) result_.segments += segments;
+    result_.received += worker->received();
   }
   result_.events = cluster_.deliveries();
   result_.violations = cluster_.judge().violations();

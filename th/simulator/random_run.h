@@ -42,7 +42,9 @@ struct RandomRunResult {
   uint64_t segments = 0;         // accepted by readers
   uint64_t operations_done = 0;  // by ranks
   uint64_t operations_failed = 0;
-  TransitionCoverage coverage;  // of the drawn transition tables
+  uint64_t staged = 0, applied = 0;  // by whole groups
+  uint64_t received = 0;             // streams, by ranks
+  TransitionCoverage coverage;       // of the drawn transition tables
 };
 
 RandomRunResult RunAtRandom(const RandomRunSpec& spec);

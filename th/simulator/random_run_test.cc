@@ -35,6 +35,9 @@ class Coverage : public ::testing::Environment {
   void Add(const RandomRunResult& result) {
     ++seeds_;
     coverage_.Add(result.coverage);
+    staged_ += result.staged;
+    applied_ += result.applied;
+    received_ += result.received;
   }
   void TearDown() override {
     if (seeds_ < kSeedsThatCover) return;
@@ -42,6 +45,10 @@ class Coverage : public ::testing::Environment {
       Add(RunAtRandom({.seed = kFirstFurtherSeed + seed}));
     }
     std::cout << seeds_ << " seeds took " << coverage_.Summary() << "\n";
+    std::cout << staged_ << " times a group has staged a version, " << applied_
+              << " times moved it in; " << received_ << " streams were received\n";
+    EXPECT_GT(applied_, seeds_);
+    EXPECT_GT(received_, seeds_);
     EXPECT_THAT(Missing(), IsEmpty()) << seeds_ << " seeds: " << coverage_.Summary();
     for (TransitionTable table : kTransitionTables) {
       EXPECT_THAT(coverage_.TakenAgainstTheTable(table), IsEmpty());
@@ -63,6 +70,7 @@ class Coverage : public ::testing::Environment {
   }
 
   uint64_t seeds_ = 0;
+  uint64_t staged_ = 0, applied_ = 0, received_ = 0;
   TransitionCoverage coverage_;
 };
 Coverage* const kCoverage = new Coverage;  // GoogleTest deletes it

@@ -47,7 +47,7 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
     std::erase_if(failed_at_, [&](const auto& entry) { return entry.first.first.first == &from; });
     if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
-    const auto given = assigned_.find({&from, failed->source});
+    const auto given = assigned_.find({{&from, failed->key}, failed->source});
     if (!source_failed || given == assigned_.end()) return;
     failed_at_[{{&from, failed->key}, {failed->source, given->second}}] = cluster_->now();
   } else if (const auto* sealed = std::get_if<ShardSealed>(&message)) {
@@ -58,9 +58,12 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
 
 // From whom it has pulled since before it joined.
 void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& join) {
+  std::erase_if(resumed_, [&](const auto& entry) { return entry.first.first == &from; });
   for (const AnnouncedBuffer& announced : join.buffers) {
     if (!announced.held.has_value()) continue;
-    for (const BufferAddress& source : announced.held->sources) resumed_.insert({&from, source});
+    for (const BufferAddress& source : announced.held->sources) {
+      resumed_.insert({{&from, announced.buffer}, source});
+    }
   }
 }
 
@@ -85,6 +88,7 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
                                const Registry& registry) {
   const Digest layout = cluster_->LayoutOf(to.spec().shard)->digest();
   const auto root = roots_.find({assigned.version, layout});
+  const OperationOf operation = {&to, assigned.key};
   for (const AssignedSource& source : assigned.sources) {
     const SimulatedWorker* worker = cluster_->FindWorker(source.endpoints.front().address);
     const bool of_callers = worker->buffer_id() == source.buffer.buffer;
@@ -92,13 +96,13 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
         registry.ReplicaPhaseName(worker->spec().key, source.name.group, kSimulatedBufferName);
     const std::string what = absl::StrCat(to.Name(), " is given ", worker->Name());
     // Who pulls from it already may end there.
-    const auto before = assigned_.find({&to, source.buffer});
-    const bool pulls = resumed_.contains({&to, source.buffer}) ||
+    const auto before = assigned_.find({operation, source.buffer});
+    const bool pulls = resumed_.contains({{&to, assigned.key.buffer}, source.buffer}) ||
                        (before != assigned_.end() && before->second == source.generation);
     if (of_callers && !pulls && phase == "draining") {
       cluster_->judge().Violated(absl::StrCat(what, ", which drains"));
     }
-    const auto failed = failed_at_.find({{&to, assigned.key}, {source.buffer, source.generation}});
+    const auto failed = failed_at_.find({operation, {source.buffer, source.generation}});
     if (failed != failed_at_.end() && cluster_->now() - failed->second < kMinRetryPause) {
       cluster_->judge().Violated(absl::StrCat(what, ", which has just failed it"));
     }
@@ -107,7 +111,9 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
         claimed->second != root->second) {
       cluster_->judge().Violated(absl::StrCat(what, ", whose sums are not the version's"));
     }
-    assigned_[{&to, source.buffer}] = source.generation;
+    cluster_->judge().Expect(!worker->KeepsNothing(source.buffer.buffer),
+                             "is given a source that keeps nothing", to.Name());
+    assigned_[{operation, source.buffer}] = source.generation;
   }
 }
 
@@ -128,6 +134,13 @@ void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinish
                                             " and has heard of ", told.value));
   }
   Tell(to, finished.lineage);
+  // What the buffer fills next it fills from whom it is told.
+  std::erase_if(resumed_, [&](const auto& entry) {
+    return entry.first == std::pair(&to, finished.key.buffer);
+  });
+  std::erase_if(assigned_, [&](const auto& entry) {
+    return entry.first.first == OperationOf(&to, finished.key);
+  });
 }
 
 }  // namespace th

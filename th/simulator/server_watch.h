@@ -49,13 +49,14 @@ class ServerWatch {
   void Tell(const SimulatedWorker& to, Lineage lineage);
 
   Cluster* const cluster_;
-  using Failure = std::pair<std::pair<const SimulatedWorker*, OperationKey>,
-                            std::pair<BufferAddress, BufferGeneration>>;
+  using OperationOf = std::pair<const SimulatedWorker*, OperationKey>;
+  using Failure = std::pair<OperationOf, std::pair<BufferAddress, BufferGeneration>>;
   std::map<Failure, absl::Time> failed_at_;
-  // Which generation a reader was told of, of each source.
-  std::map<std::pair<const SimulatedWorker*, BufferAddress>, BufferGeneration> assigned_;
-  // Whom a reader named as its sources when it joined in this reign.
-  std::set<std::pair<const SimulatedWorker*, BufferAddress>> resumed_;
+  // Which generation a reader was told of, of each source, in an operation that goes on.
+  std::map<std::pair<OperationOf, BufferAddress>, BufferGeneration> assigned_;
+  // Whom a reader named as the sources of a buffer when it joined in this reign, until the
+  // operation that fills it has ended.
+  std::set<std::pair<std::pair<const SimulatedWorker*, BufferId>, BufferAddress>> resumed_;
   std::map<std::pair<VersionSequence, Digest>, Digest> roots_;           // by version and layout
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
   std::map<std::string, Lineage> told_;                                  // by group

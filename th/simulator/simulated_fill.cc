@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "th/simulator/cluster.h"
+#include "th/simulator/simulated_stream.h"
 #include "th/simulator/simulated_worker.h"
 
 namespace th {
@@ -19,23 +20,28 @@ constexpr absl::Duration kQuietProgressInterval = absl::Milliseconds(250);
 constexpr absl::Duration kMaxAsksNobody = absl::Seconds(3);
 
 PipelineReplicator::Spec CoreSpec(const SimulatedBuffer& buffer, const ClusterSpec& spec,
-                                  const StartFill& start) {
-  return {.segment_count = spec.segment_count,
-          .segment_bytes = spec.segment_bytes,
-          .total_bytes = spec.segment_count * spec.segment_bytes,
-          .already_held = start.resume,
-          .held_sums = buffer.values()};
+                                  const StartFill& start, const SimulatedStream* stream) {
+  PipelineReplicator::Spec core{.segment_count = spec.segment_count,
+                                .segment_bytes = spec.segment_bytes,
+                                .total_bytes = spec.segment_count * spec.segment_bytes,
+                                .already_held = start.resume,
+                                .held_sums = buffer.values()};
+  if (stream == nullptr) return core;
+  core.wanted = stream->spec().wanted;
+  core.window_segments = stream->spec().ring_segments;
+  return core;
 }
 
 }  // namespace
 
 SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
-                             const StartFill& start)
+                             const StartFill& start, SimulatedStream* stream)
     : worker_(worker),
       buffer_(buffer),
+      stream_(stream),
       operation_(start.operation),
       version_(start.version),
-      core_(CoreSpec(*buffer, worker->cluster().spec(), start),
+      core_(CoreSpec(*buffer, worker->cluster().spec(), start, stream),
             worker->cluster().spec().replicator),
       told_segments_(start.resume.count()),
       began_at_(worker->now()) {
@@ -214,17 +220,28 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
     JudgeAccepted(*source, segment);
     worker_->CountAccepted(source->assigned.name.ToString());
     const bool stands = rounds_seen_ == core_.rounds_restarted();
-    if (stands) buffer_->MarkHeld(segment.index);
+    if (stands) Keep(segment.index);
   }
   Advance();
   if (source->open) Pump(*source);
+}
+
+void SimulatedFill::Keep(SegmentIndex segment) {
+  if (stream_ == nullptr) return buffer_->MarkHeld(segment);
+  stream_->Arrived(segment);
+}
+
+void SimulatedFill::HandleHandedOn(SegmentIndex segment) {
+  core_.HandleHandedOn(segment);
+  PumpAll();
 }
 
 void SimulatedFill::JudgeWrite(SegmentIndex segment) const {
   Judge& judge = worker_->cluster().judge();
   judge.Expect(worker_->session().buffer_state(operation_.buffer) == BufferState::kFilling,
                "a fill writes into a buffer that is not its own", worker_->Name());
-  judge.Expect(!buffer_->held().Contains(segment), "writes a segment that it holds and serves",
+  const SegmentSet& held = stream_ == nullptr ? buffer_->held() : stream_->arrived();
+  judge.Expect(!held.Contains(segment), "writes a segment that it holds and serves",
                worker_->Name());
 }
 

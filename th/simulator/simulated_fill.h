@@ -25,6 +25,7 @@
 namespace th {
 
 class SimulatedBuffer;
+class SimulatedStream;
 class SimulatedWorker;
 
 // How often silence, progress and slow sources are looked at. This and what simulated_fill.cc names
@@ -64,8 +65,9 @@ using FillEvent = std::variant<FillFirstWrite, FillProgressed, FillReceived, Fil
 
 class SimulatedFill {
  public:
-  // Both outlive this.
-  SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer, const StartFill& start);
+  // All outlive this. `stream` takes what arrives; null: `buffer` keeps it.
+  SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer, const StartFill& start,
+                SimulatedStream* stream);
 
   OperationKey operation() const { return operation_; }
   const VersionInfo& version() const { return version_; }
@@ -84,6 +86,8 @@ class SimulatedFill {
   void HandleSegment(TransferId transfer, const SentSegment& segment);
   void HandleAlive(TransferId transfer);
   void HandleClosed(TransferId transfer, const std::string& why);
+  // The stream's room for all before `segment` is free.
+  void HandleHandedOn(SegmentIndex segment);
   void HandleTick();
 
   std::vector<FillEvent> TakeEvents() { return std::exchange(events_, {}); }
@@ -117,6 +121,7 @@ class SimulatedFill {
   void Fail(Source& source, SourceFailure failure, const std::string& detail);
   void Pump(Source& source);
   void PumpAll();
+  void Keep(SegmentIndex segment);  // it is checked
   // Tells what has come true, in the order in which it does.
   void Advance();
   void ReportLost();
@@ -129,6 +134,7 @@ class SimulatedFill {
 
   SimulatedWorker* const worker_;
   SimulatedBuffer* const buffer_;
+  SimulatedStream* const stream_;
   const OperationKey operation_;
   const VersionInfo version_;
   PipelineReplicator core_;

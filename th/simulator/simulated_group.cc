@@ -15,6 +15,14 @@ constexpr absl::Duration kShortestOperation = absl::Seconds(1);
 constexpr absl::Duration kUnpublishSlack = absl::Seconds(1);
 constexpr absl::Duration kLongestOperation = absl::Seconds(20);
 
+constexpr absl::Duration kShortDrain = absl::Seconds(1);
+// That a consumer needs for a segment of what it receives, at most.
+constexpr absl::Duration kLongestTake = absl::Milliseconds(40);
+
+void Unpublish(SimulatedWorker* rank, absl::Duration drain) {
+  rank->Unpublish(drain, drain + kUnpublishSlack);
+}
+
 std::string LabelOf(uint64_t step) { return absl::StrCat("step-", step); }
 
 }  // namespace
@@ -39,15 +47,19 @@ void SimulatedGroup::StartRank(size_t index) {
   ranks_[index] = cluster_->Start(specs_[index]);
   ranks_[index]->SetOnRetention(on_retention_);
   ranks_[index]->SetWhenSeeding(when_seeding_);
-  ranks_[index]->on_done = [this](const OperationDone& done) { Heard(done); };
+  ranks_[index]->on_done = [this, rank = ranks_[index]](const OperationDone& done) {
+    Heard(*rank, done);
+  };
 }
 
-void SimulatedGroup::Heard(const OperationDone& done) {
+void SimulatedGroup::Heard(const SimulatedWorker& rank, const OperationDone& done) {
   const bool well = done.status.ok() && done.outcome != UpdateOutcome::kNotAvailable;
   ++(done.status.ok() ? operations_done_ : operations_failed_);
-  if (!well || done.kind != latest_kind_) return;
+  const About about = done.buffer == rank.buffer_id() ? About::kOwn : About::kBeside;
+  if (!well || done.kind != latest_kind_ || about != latest_about_) return;
   ++ended_well_;
-  if (LastWentWell() && done.kind != OperationKind::kUnpublish) newest_ = done.version.sequence;
+  if (about == About::kOwn && LastWentWell() && done.kind != OperationKind::kUnpublish)
+    newest_ = done.version.sequence;
 }
 
 std::string SimulatedGroup::Describe() const {
@@ -92,15 +104,26 @@ bool SimulatedGroup::StartDeadOnesAgain() {
 }
 
 void SimulatedGroup::OnEachRank(OperationKind kind,
-                                const std::function<void(SimulatedWorker*)>& verb) {
+                                const std::function<void(SimulatedWorker*)>& verb, About about) {
   ended_well_ = 0;
   latest_kind_ = kind;
+  latest_about_ = about;
   for (SimulatedWorker* rank : ranks_) {
     rank->Post(random_.Between(absl::ZeroDuration(), kStagger), [rank, verb] {
       if (!rank->ended().has_value()) verb(rank);
     });
   }
   act_at_ = cluster_->now() + kStagger;
+}
+
+void SimulatedGroup::UnpublishAll(absl::Duration drain) {
+  OnEachRank(OperationKind::kUnpublish, [drain](SimulatedWorker* rank) { Unpublish(rank, drain); });
+}
+
+void SimulatedGroup::ResetUndefined() {
+  for (SimulatedWorker* rank : ranks_) {
+    if (rank->state() == BufferState::kUndefined) rank->Reset();
+  }
 }
 
 bool SimulatedGroup::AnyIs(BufferState state) const {
@@ -144,9 +167,7 @@ void SimulatedTrainer::ActEarly() {
 
 void SimulatedTrainer::Act() {
   if (roll_back_.has_value()) return FinishRollBack();
-  for (SimulatedWorker* rank : ranks()) {
-    if (rank->state() == BufferState::kUndefined) rank->Reset();
-  }
+  ResetUndefined();
   if (std::exchange(resumes_, false)) {
     return OnEachRank(OperationKind::kUpdate, [](SimulatedWorker* rank) {
       rank->Update(LatestVersion{}, kShortestOperation);
@@ -158,10 +179,7 @@ void SimulatedTrainer::Act() {
   }
   if (AnyIs(BufferState::kPublished) && kept_) return;
   if (AnyIs(BufferState::kPublished)) {
-    const absl::Duration drain = random().Between(absl::Milliseconds(100), absl::Seconds(3));
-    return OnEachRank(OperationKind::kUnpublish, [drain](SimulatedWorker* rank) {
-      rank->Unpublish(drain, drain + kUnpublishSlack);
-    });
+    return UnpublishAll(random().Between(absl::Milliseconds(100), absl::Seconds(3)));
   }
   const bool may_roll_back = rolls_back_ && !published_steps_.empty() && !keeps_published_;
   if (may_roll_back && random().OneIn(8)) return RollBackSomewhere();
@@ -207,14 +225,8 @@ void SimulatedTrainer::FinishRollBack() {
 
 void SimulatedTwin::Act() {
   Pause(absl::Milliseconds(100), absl::Milliseconds(800));
-  if (AnyIs(BufferState::kPublished)) {
-    return OnEachRank(OperationKind::kUnpublish, [](SimulatedWorker* rank) {
-      rank->Unpublish(absl::Seconds(1), absl::Seconds(1) + kUnpublishSlack);
-    });
-  }
-  for (SimulatedWorker* rank : ranks()) {
-    if (rank->state() == BufferState::kUndefined) rank->Reset();
-  }
+  if (AnyIs(BufferState::kPublished)) return UnpublishAll(kShortDrain);
+  ResetUndefined();
   const std::string label = original_->published_label();
   const std::string content = original_->published_content();
   if (label.empty() || content == last_content_) return;
@@ -223,7 +235,7 @@ void SimulatedTwin::Act() {
   const uint64_t then = random().Below(8);  // as a rule it waits for the end
   OnEachRank(OperationKind::kPublish, [label, content, truly, then](SimulatedWorker* rank) {
     rank->PublishFalsely(label, content, truly);
-    if (then == 0) rank->Unpublish(absl::Seconds(1), absl::Seconds(1) + kUnpublishSlack);
+    if (then == 0) Unpublish(rank, kShortDrain);
     if (then == 1) rank->Update(LatestVersion{}, kShortestOperation);
   });
 }
@@ -232,16 +244,17 @@ void SimulatedTwin::Act() {
 
 void SimulatedRollout::Act() {
   Pause(absl::ZeroDuration(), absl::Milliseconds(600));  // serves for a while
+  if (ActOnStaged()) return;
+  if (stages_ && random().OneIn(5)) return Stage();
+  if (receives_ && random().OneIn(4)) return Receive();
   if (random().OneIn(10) && AllAre(BufferState::kPublished)) {
     if (random().OneIn(2)) {  // it does not wait for the end of that
       return OnEachRank(OperationKind::kUpdate, [](SimulatedWorker* rank) {
-        rank->Unpublish(absl::Seconds(1), absl::Seconds(1) + kUnpublishSlack);
+        Unpublish(rank, kShortDrain);
         rank->Update(LatestVersion{}, kShortestOperation);
       });
     }
-    return OnEachRank(OperationKind::kUnpublish, [](SimulatedWorker* rank) {
-      rank->Unpublish(absl::Seconds(1), absl::Seconds(1) + kUnpublishSlack);
-    });
+    return UnpublishAll(kShortDrain);
   }
   if (random().OneIn(12)) {
     for (SimulatedWorker* rank : ranks()) {
@@ -249,11 +262,80 @@ void SimulatedRollout::Act() {
       if (rank->state() != BufferState::kPublished) rank->Reset();
     }
   }
+  Update();
+}
+
+void SimulatedRollout::Update() {
   VersionSelector selector = LatestVersion{};
   if (newest() != VersionSequence() && random().OneIn(10)) selector = newest();
   const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
   OnEachRank(OperationKind::kUpdate,
              [selector, timeout](SimulatedWorker* rank) { rank->Update(selector, timeout); });
+}
+
+// As a rule what all ranks have staged is moved in soon; it may be thrown away, or go stale.
+bool SimulatedRollout::ActOnStaged() {
+  const Beside latest = std::exchange(latest_, Beside::kNothing);
+  if (latest == Beside::kApply && LastWentWell()) ++applied_;
+  if (latest == Beside::kStage && LastWentWell()) ++staged_;
+  const VersionSequence staged = ranks().front()->staged();
+  const bool alike =
+      std::all_of(ranks().begin(), ranks().end(),
+                  [staged](const SimulatedWorker* rank) { return rank->staged() == staged; });
+  if (alike && (staged == VersionSequence() || random().OneIn(3))) return false;
+  if (!alike || random().OneIn(8)) {
+    for (SimulatedWorker* rank : ranks()) rank->DiscardStaged();
+    return false;
+  }
+  latest_ = Beside::kApply;
+  const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
+  OnEachRank(OperationKind::kUpdate, [timeout](SimulatedWorker* rank) { rank->Apply(timeout); });
+  return true;
+}
+
+void SimulatedRollout::Stage() {
+  const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
+  const uint64_t then = random().Below(8);  // as a rule it waits for the end
+  latest_ = Beside::kStage;
+  const auto verb = [timeout, then](SimulatedWorker* rank) {
+    rank->Stage(LatestVersion{}, timeout);
+    if (then == 0) rank->Update(LatestVersion{}, timeout);
+    if (then == 1) rank->DiscardStaged();
+  };
+  OnEachRank(OperationKind::kUpdate, verb, About::kBeside);
+}
+
+SegmentSet SimulatedRollout::DrawWanted(uint64_t segment_count) {
+  if (random().OneIn(2)) return SegmentSet::AllOf(segment_count);
+  const uint64_t begin = random().Below(segment_count);
+  const uint64_t end = begin + 1 + random().Below(segment_count - begin);
+  SegmentSet wanted;
+  wanted.Add({SegmentIndex(begin), SegmentIndex(end)});
+  wanted.Add(SegmentIndex(random().Below(segment_count)));
+  return wanted;
+}
+
+ReceiveSpec SimulatedRollout::DrawReceive(uint64_t segment_count) {
+  ReceiveSpec spec{.timeout = random().Between(kShortestOperation, kLongestOperation),
+                   .wanted = DrawWanted(segment_count),
+                   .ring_segments = 1 + random().Below(segment_count),
+                   .take_time = random().Between(absl::ZeroDuration(), kLongestTake)};
+  if (random().OneIn(8)) spec.fails_after = random().Below(spec.wanted.count());
+  return spec;
+}
+
+// Each rank takes what it wants of its shard, as its engine can; some find nothing to begin with.
+void SimulatedRollout::Receive() {
+  const uint64_t segments = cluster().spec().segment_count;
+  const ReceiveSpec spec = DrawReceive(segments), other = DrawReceive(segments);
+  const SimulatedWorker* const odd = ranks()[random().Below(ranks().size())];
+  const uint64_t how = random().Below(8);
+  const auto verb = [=](SimulatedWorker* rank) {
+    if (how == 0 && rank == odd) return rank->FailReceive();
+    rank->Receive(rank == odd ? other : spec);
+    if (how == 1) rank->Update(LatestVersion{}, kShortestOperation);
+  };
+  OnEachRank(OperationKind::kUpdate, verb, About::kBeside);
 }
 
 }  // namespace th

@@ -51,6 +51,8 @@ class SimulatedGroup {
   uint64_t operations_failed() const { return operations_failed_; }
 
  protected:
+  // What an operation is about: the group's buffers, or copies and streams beside them.
+  enum class About : uint8_t { kOwn, kBeside };
   // All ranks live and wait for nothing: the next thing to do.
   virtual void Act() = 0;
   // All ranks live, and some wait for something: what an impatient caller does.
@@ -62,7 +64,12 @@ class SimulatedGroup {
   SeededRandom& random() { return random_; }
   // Begins one operation of this kind (or several, of which it is the last): a verb of each rank,
   // in its own time, within a moment.
-  void OnEachRank(OperationKind kind, const std::function<void(SimulatedWorker*)>& verb);
+  void OnEachRank(OperationKind kind, const std::function<void(SimulatedWorker*)>& verb,
+                  About about = About::kOwn);
+  // An operation of all ranks; readers have `drain` to finish.
+  void UnpublishAll(absl::Duration drain);
+  // What an update has left undefined may be written again.
+  void ResetUndefined();
   OperationKind latest_kind() const { return latest_kind_; }
   void Pause(absl::Duration shortest, absl::Duration longest);
   bool AnyIs(BufferState state) const;
@@ -76,7 +83,7 @@ class SimulatedGroup {
   // True if some rank is dead: nothing else is done then.
   bool StartDeadOnesAgain();
   void StartRank(size_t index);
-  void Heard(const OperationDone& done);
+  void Heard(const SimulatedWorker& rank, const OperationDone& done);
 
   Cluster* const cluster_;
   const std::vector<WorkerSpec> specs_;
@@ -88,6 +95,7 @@ class SimulatedGroup {
   absl::Time restart_at_ = absl::InfiniteFuture();
   absl::Time act_at_;
   OperationKind latest_kind_ = OperationKind::kPublish;
+  About latest_about_ = About::kOwn;
   size_t ended_well_ = 0;  // ranks, of the latest operation
   VersionSequence newest_;
   uint64_t operations_done_ = 0, operations_failed_ = 0;
@@ -160,9 +168,30 @@ class SimulatedRollout : public SimulatedGroup {
  public:
   using SimulatedGroup::SimulatedGroup;
 
+  // It does so now and then; never until told so.
+  void Stages() { stages_ = true; }
+  void Receives() { receives_ = true; }
+  uint64_t staged() const { return staged_; }  // by all ranks of the group
+  uint64_t applied() const { return applied_; }
+
  protected:
   void Act() override;
   bool restarts_together() const override { return false; }
+  void Restarted() override { latest_ = Beside::kNothing; }
+
+ private:
+  enum class Beside : uint8_t { kNothing, kStage, kApply };
+  // True: it has begun something.
+  bool ActOnStaged();
+  void Update();
+  void Stage();
+  void Receive();
+  SegmentSet DrawWanted(uint64_t segment_count);
+  ReceiveSpec DrawReceive(uint64_t segment_count);
+
+  bool stages_ = false, receives_ = false;
+  Beside latest_ = Beside::kNothing;  // that all ranks were told to do, and has not been looked at
+  uint64_t staged_ = 0, applied_ = 0;
 };
 
 }  // namespace th

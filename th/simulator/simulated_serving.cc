@@ -34,6 +34,8 @@ void SimulatedServing::Decide(const AdmissionDecided& decided) {
     const BufferState state = worker_->session().buffer_state(pull->buffer());
     cluster.judge().Expect(state != BufferState::kDraining && state != BufferState::kWritable,
                            "admitted a reader of a buffer that serves nobody", worker_->Name());
+    cluster.judge().Expect(!worker_->KeepsNothing(pull->buffer()),
+                           "admitted a reader of a receive that keeps nothing", worker_->Name());
     pull->admitted = true;
     pull->flow = cluster.OpenFlow(worker_, *pull->reader, decided.transfer);
   }

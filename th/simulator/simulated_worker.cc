@@ -41,6 +41,7 @@ void SimulatedWorker::Begin() {
   if (!buffer.ok()) return cluster_->judge().Violated(std::string(buffer.status().message()));
   buffer_id_ = *buffer;
   holdings_.try_emplace(buffer_id_, name, spec_.shard, cluster_->spec().segment_count);
+  names_[buffer_id_] = name;
   Settle();
 }
 
@@ -154,12 +155,9 @@ const SimulatedBuffer* SimulatedWorker::FindBuffer(BufferId id) const {
   return found == holdings_.end() ? nullptr : &found->second.buffer;
 }
 
-std::vector<BufferId> SimulatedWorker::copies() const {
-  std::vector<BufferId> copies;
-  for (const auto& [id, holding] : holdings_) {
-    if (id != buffer_id_) copies.push_back(id);
-  }
-  return copies;
+bool SimulatedWorker::KeepsNothing(BufferId buffer) const {
+  const auto found = holdings_.find(buffer);
+  return found != holdings_.end() && found->second.IsStream();
 }
 
 // ---- mishaps
@@ -255,21 +253,23 @@ void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
 void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
   Judge::GroupOperation operation{spec_.key, spec_.name.group, group_generation_, {}, {}};
   if (auto* resolved = std::get_if<OperationResolved>(&message)) {
+    if (!names_.contains(resolved->key.buffer)) return;
     operation.buffer = NameOf(resolved->key.buffer);
     operation.number = resolved->key.number;
     cluster_->judge().HeardResolved(this, operation, resolved->version.sequence);
     TellWait(resolved->key.buffer, WaitsFor::kDrain);
   } else if (auto* finished = std::get_if<OperationFinished>(&message)) {
+    if (!names_.contains(finished->key.buffer)) return;
     operation.buffer = NameOf(finished->key.buffer);
     operation.number = finished->key.number;
     cluster_->Trace([&] {
-      return absl::StrCat(Name(), ": operation ", finished->key.number.value, " of generation ",
-                          group_generation_, " ended, kind ", finished->kind, " outcome ",
-                          finished->outcome, " #", finished->version.sequence.ToString(), " ",
-                          finished->status.ToString());
+      return absl::StrCat(Name(), ": operation ", finished->key.number.value, " of ",
+                          operation.buffer, ", generation ", group_generation_, " ended, kind ",
+                          finished->kind, " outcome ", finished->outcome, " #",
+                          finished->version.sequence.ToString(), " ", finished->status.ToString());
     });
     cluster_->judge().HeardFinished(this, operation, session_.epoch(), *finished);
-    if (finished->key.buffer == buffer_id_) last_result_ = *finished;
+    last_results_[finished->key.buffer] = *finished;
   }
 }
 
@@ -356,8 +356,8 @@ bool SimulatedWorker::AnyFillHasEvents() const {
 }
 
 std::string SimulatedWorker::NameOf(BufferId buffer) const {
-  const auto found = holdings_.find(buffer);
-  return found == holdings_.end() ? absl::StrCat(buffer.value) : found->second.name;
+  const auto found = names_.find(buffer);
+  return found == names_.end() ? absl::StrCat(buffer.value) : found->second;
 }
 
 void SimulatedWorker::CountAccepted(const std::string& source) {
@@ -434,8 +434,7 @@ void SimulatedWorker::Do(const SessionOutput& output) {
   } else if (auto* freed = std::get_if<FreeOffload>(&output)) {
     Do(*freed);
   } else if (auto* registered = std::get_if<BufferReady>(&output)) {
-    const bool first = !std::exchange(ready_, registered->status.ok());
-    if (first && ready_ && on_ready != nullptr) on_ready();
+    Do(*registered);
   } else if (auto* finished = std::get_if<OperationDone>(&output)) {
     Do(*finished);
   } else if (auto* command = std::get_if<CommandDone>(&output)) {
@@ -446,6 +445,7 @@ void SimulatedWorker::Do(const SessionOutput& output) {
   } else if (auto* end = std::get_if<SessionEnded>(&output)) {
     ended_ = *end;
     CloseEverything(/*tell=*/true);
+    DropReceives();
   }
 }
 
@@ -458,6 +458,14 @@ void SimulatedWorker::Do(const SendToServer& sent) {
     if (start->key.buffer == buffer_id_) newest_operation_ = start->key;
   }
   if (stream_.has_value()) cluster_->server().Send(this, *stream_, sent.message);
+}
+
+void SimulatedWorker::Do(const BufferReady& registered) {
+  if (registered.buffer != buffer_id_) {
+    return BeginStreamUpdate(registered.buffer, registered.status);
+  }
+  const bool first = !std::exchange(ready_, registered.status.ok());
+  if (first && ready_ && on_ready != nullptr) on_ready();
 }
 
 void SimulatedWorker::Do(const SetSources& set) {
@@ -480,7 +488,8 @@ void SimulatedWorker::Do(const StartFill& start) {
   Holding& holding = holdings_.at(start.buffer);
   holding.held_before_fill = holding.buffer.held();
   holding.buffer.SetHeld(start.resume);
-  holding.fill = std::make_unique<SimulatedFill>(this, &holding.buffer, start);
+  holding.fill =
+      std::make_unique<SimulatedFill>(this, &holding.buffer, start, holding.stream.get());
 }
 
 void SimulatedWorker::EndFill(BufferId buffer) {
@@ -504,26 +513,14 @@ void SimulatedWorker::Do(const StartSealing& sealing) {
   });
 }
 
-void SimulatedWorker::Do(const AllocateOffload& asked) {
-  holdings_.try_emplace(asked.copy, asked.name, spec_.shard, cluster_->spec().segment_count);
-  JudgeCopies();
-  session_.HandleOffloadAllocated(asked.copy, absl::OkStatus(), now());
-}
-
-void SimulatedWorker::Do(const FreeOffload& freed) {
-  cluster_->judge().Unregistered(this, NameOf(freed.copy));
-  EndFill(freed.copy);
-  serving_.BreakAllOf(freed.copy);
-  holdings_.erase(freed.copy);
-}
-
 void SimulatedWorker::Do(const OperationDone& finished) {
   --pending_calls_;
   const bool first_end = done.emplace(finished.call, finished).second;
   cluster_->judge().Expect(first_end, "a call has ended twice", Name());
-  if (finished.kind == OperationKind::kUpdate) EndFill(buffer_id_);
+  if (finished.kind == OperationKind::kUpdate) EndFill(finished.buffer);
   JudgeDone(finished);
-  if (state() == BufferState::kWritable) {
+  NoteStreamDone(finished);
+  if (finished.buffer == buffer_id_ && state() == BufferState::kWritable) {
     own_buffer().Write(absl::StrCat("what ", address_, " computes, ", ++writes_));
   }
   if (on_done != nullptr) on_done(finished);
@@ -535,25 +532,22 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
     return cluster_->judge().Expect(session_.buffer_generation(buffer_id_) > unpublished_under_,
                                     "unpublished under the same generation", Name());
   }
-  const bool told = last_result_.has_value() && last_result_->status.ok() &&
-                    last_result_->kind == finished.kind &&
-                    last_result_->outcome == finished.outcome &&
-                    last_result_->version.sequence == finished.version.sequence;
+  const OperationFinished& last = last_results_[finished.buffer];
+  const bool beside = finished.buffer != buffer_id_;
+  const bool staged = beside && !KeepsNothing(finished.buffer);
+  const bool told = last.status.ok() && last.kind == finished.kind &&
+                    (staged || last.outcome == finished.outcome) &&
+                    last.version.sequence == finished.version.sequence;
   cluster_->judge().Expect(told, "tells its caller what the server has not said", Name());
   cluster_->judge().Expect(
       finished.not_available != NotAvailableReason::kSeeding || when_seeding_ != WhenSeeding::kWait,
       "is told to ask later, and wanted to wait", Name());
+  if (staged) return JudgeStaged(finished, last);
+  if (beside) return;
   // Who lied about its own publication is told that it is there, until its sums are known.
   const bool moved = finished.outcome == UpdateOutcome::kMoved ||
                      (finished.outcome == UpdateOutcome::kAlreadyThere && !published_falsely_);
   if (moved) cluster_->judge().Moved(Name(), finished.version, buffer());
-}
-
-// What an arena of the rank's limit could not hold would be refused; the server is to ask for none.
-void SimulatedWorker::JudgeCopies() {
-  const uint64_t bytes = copies().size() * cluster_->LayoutOf(spec_.shard)->bytes();
-  cluster_->judge().Expect(bytes <= spec_.offload_limit_bytes,
-                           "is asked for more copies than it has memory for", Name());
 }
 
 // ---- time

@@ -22,6 +22,7 @@
 #include "th/simulator/simulated_fill.h"
 #include "th/simulator/simulated_process.h"
 #include "th/simulator/simulated_serving.h"
+#include "th/simulator/simulated_stream.h"
 #include "th/weights/identifiers.h"
 #include "th/weights/version.h"
 #include "th/worker_session/worker_session.h"
@@ -51,6 +52,7 @@ struct WorkerSpec {
   Location location;
   bool spot = false;
   uint64_t offload_limit_bytes = 0;
+  uint64_t staging_limit_bytes = 0;
 };
 
 class SimulatedWorker : public SimulatedProcess {
@@ -73,6 +75,17 @@ class SimulatedWorker : public SimulatedProcess {
   void SetOnRetention(OnRetention on_retention) { on_retention_ = on_retention; }
   // Of later updates. kWait until told otherwise.
   void SetWhenSeeding(WhenSeeding when_seeding) { when_seeding_ = when_seeding; }
+  // Into a copy beside the buffer; what is staged is moved in by Apply.
+  CallId Stage(VersionSelector selector = LatestVersion{},
+               absl::Duration timeout = absl::Seconds(60));
+  CallId Apply(absl::Duration timeout = absl::Seconds(60));
+  void DiscardStaged();
+  VersionSequence staged() const { return session_.staged_version(buffer_id_).sequence; }
+  // A streaming receive of the rank's shard, which has no CallId: it is counted in received() when
+  // its consumer has all of it.
+  void Receive(ReceiveSpec spec);
+  // One that fails before it has a buffer.
+  void FailReceive();
   CallId Command(RunCommand command);
   void Reset();
   void TryRebind();  // asks only whether it may; nothing is changed
@@ -89,8 +102,12 @@ class SimulatedWorker : public SimulatedProcess {
   BufferState state() const { return session_.buffer_state(buffer_id_); }
   const SimulatedBuffer& buffer() const { return *FindBuffer(buffer_id_); }  // the caller's
   const SimulatedBuffer* FindBuffer(BufferId id) const;                      // null: there is none
-  std::vector<BufferId> copies() const;  // that the session has asked for
+  // That the session has asked for: of what is retained or seeds its site; of what is staged.
+  std::vector<BufferId> copies() const;
+  std::vector<BufferId> staged_copies() const;
+  bool KeepsNothing(BufferId buffer) const;  // a streaming receive's
   std::string NameOf(BufferId buffer) const;
+  uint64_t received() const { return received_; }
   double held_fraction() const;  // of the fill that goes on; 0: none
   // Segments that were accepted, by the name of their source.
   const std::map<std::string, uint64_t>& segments_from() const { return segments_from_; }
@@ -146,6 +163,7 @@ class SimulatedWorker : public SimulatedProcess {
   void HandleSourceAlive(TransferId transfer);
   void HandleSourceClosed(TransferId transfer, const std::string& why);
   void HandleFillTick(OperationKey operation);
+  void HandleStreamTake(BufferId buffer);  // its consumer has a segment
 
   // ---- for its parts
   Cluster& cluster() { return *cluster_; }
@@ -162,6 +180,7 @@ class SimulatedWorker : public SimulatedProcess {
   CallId BeginCall(const absl::Status& begun, CallId call);
   void Do(const SessionOutput& output);
   void Do(const SendToServer& sent);
+  void Do(const BufferReady& registered);
   void Do(const SetSources& set);
   void Do(const StartFill& start);
   void Do(const SetRoot& set);
@@ -177,7 +196,15 @@ class SimulatedWorker : public SimulatedProcess {
     SimulatedBuffer buffer;
     std::unique_ptr<SimulatedFill> fill;
     SegmentSet held_before_fill;
+    std::unique_ptr<SimulatedStream> stream;  // of a streaming receive
+    bool staged = false;
+
+    bool IsStream() const { return stream != nullptr; }
+    bool IsStaged() const { return staged; }
+    bool IsOffload() const { return !IsStream() && !IsStaged(); }
   };
+  // Beside the caller's.
+  std::vector<BufferId> BuffersThat(bool (Holding::*are)() const) const;
   SimulatedBuffer& own_buffer() { return holdings_.at(buffer_id_).buffer; }
   void ForEachFill(absl::FunctionRef<void(SimulatedFill&)> visit);
   // The fill of an operation. Null: it does not go on.
@@ -192,6 +219,14 @@ class SimulatedWorker : public SimulatedProcess {
   void JudgeMessage(const ServerMessage& message);
   void JudgeDone(const OperationDone& finished);
   void JudgeCopies();
+  void JudgeStaged(const OperationDone& finished, const OperationFinished& told);
+  SimulatedStream* FindStream(BufferId buffer);  // null: it is over
+  void BeginStreamUpdate(BufferId buffer, const absl::Status& registered);
+  void NoteStreamDone(const OperationDone& finished);
+  void GiveUpStream(BufferId buffer);  // before its update
+  void EndStream(BufferId buffer, const absl::Status& why);
+  void DropReceive(BufferId buffer);
+  void DropReceives();
 
   Cluster* const cluster_;  // outlives it
   const WorkerSpec spec_;
@@ -202,13 +237,14 @@ class SimulatedWorker : public SimulatedProcess {
   OnRetention on_retention_ = OnRetention::kDrop;
   WhenSeeding when_seeding_ = WhenSeeding::kWait;
   std::map<BufferId, Holding> holdings_;
+  std::map<BufferId, std::string> names_;  // of those without memory, too
   SimulatedServing serving_{this};
   bool ready_ = false;
   std::optional<SessionEnded> ended_;
   std::optional<ConnectionId> stream_;
   uint64_t group_generation_ = 0;
   BufferGeneration unpublished_under_;
-  std::optional<OperationFinished> last_result_;
+  std::map<BufferId, OperationFinished> last_results_;
   OperationKey newest_operation_;
   bool says_falsely_ = false;  // has begun to; until its end
   uint64_t calls_ = 0;
@@ -218,6 +254,7 @@ class SimulatedWorker : public SimulatedProcess {
   std::map<std::string, uint64_t> segments_from_;
   uint64_t sources_lost_ = 0;
   uint64_t corrupt_segments_ = 0;
+  uint64_t received_ = 0;  // streams
 };
 
 }  // namespace th

@@ -183,7 +183,6 @@ constexpr char kInOrder[] =
 constexpr char kOnce[] = "the server resolves an operation once, also over a restart";
 constexpr char kBefore[] = "the server says so before an operation is resolved, or never";
 constexpr char kAtOnce[] = "the simulated driver stops a fill at once";
-constexpr char kWithRoot[] = "a fill is complete only with the root";
 constexpr char kNothingYet[] = "nothing is received before the first write";
 
 // clang-format off
@@ -208,7 +207,6 @@ constexpr Impossible kImpossible[] = {
     {"update beginning | OperationFinished, offload first, an error", kInOrder},
     {"update beginning | GroupChanged", kInOrder},
     {"update beginning | sealed", kInOrder},
-    {"update beginning | the last reader lets go", kInOrder},
     {"update draining | OperationResolved, another", kOnce},
     {"update filling, not written | OperationResolved, another", kOnce},
     {"update filling, not written | OperationFinished, not available", kBefore},
@@ -221,7 +219,6 @@ constexpr Impossible kImpossible[] = {
     {"update filling, written | OperationFinished, offload first", kBefore},
     {"update filling, written | OperationFinished, offload first, an error", kBefore},
     {"update shard done | OperationResolved, another", kOnce},
-    {"update shard done | RootKnown", kWithRoot},
     {"update shard done | OperationFinished, not available", kBefore},
     {"update shard done | OperationFinished, offload first", kBefore},
     {"update shard done | OperationFinished, offload first, an error", kBefore},
@@ -254,6 +251,7 @@ constexpr absl::string_view kRare[] = {
     "update filling, not written | OperationFinished, OK",
     "update filling, not written | GroupChanged",
     "update filling, written | GroupChanged",
+    "update shard done | RootKnown",
     "update shard done | GroupChanged",
     "publish by every rank | draining",
     "ready to fill | publishing",

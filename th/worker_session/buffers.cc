@@ -152,7 +152,7 @@ absl::Status ResetBuffer(State& state, Buffer& buffer, absl::Time now) {
   buffer.group_committed = false;
   buffer.root.reset();
   buffer.held.Clear();
-  SendAbout(state, buffer, BufferReset{buffer.id}, now);
+  SendOrAnnounce(state, buffer, BufferReset{buffer.id}, now);
   Pump(state, buffer, now);
   return absl::OkStatus();
 }

@@ -194,6 +194,11 @@ void SendAbout(State& state, const Buffer& buffer, WorkerMessage message, absl::
   if (buffer.registered) state.Send(std::move(message), now);
 }
 
+void SendOrAnnounce(State& state, Buffer& buffer, WorkerMessage message, absl::Time now) {
+  buffer.announce_again |= !buffer.registered;
+  SendAbout(state, buffer, std::move(message), now);
+}
+
 void SendStart(State& state, const Buffer& buffer, const Operation& operation, absl::Time now) {
   StartOperation start = operation.start;
   start.timeout = std::max(operation.timeout_at - now, absl::Milliseconds(1));
@@ -291,8 +296,7 @@ void AskAgain(Buffer& buffer, Operation& operation, absl::Time now) {
 }
 
 void Reannounce(State& state, Buffer& buffer, absl::Time now) {
-  buffer.announce_again = !buffer.registered;
-  SendAbout(state, buffer, RegisterBuffer{AnnouncementOf(buffer)}, now);
+  SendOrAnnounce(state, buffer, RegisterBuffer{AnnouncementOf(buffer)}, now);
 }
 
 absl::Status RefuseVerb(const State& state, ErrorCode code, const absl::Status& why) {

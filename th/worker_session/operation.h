@@ -21,6 +21,9 @@ Operation& Begin(Buffer& buffer, CallId call, StartOperation start, absl::Time n
 // To the server about `buffer`, once it knows the buffer in this membership; else what is said is
 // said again after the join.
 void SendAbout(State& state, const Buffer& buffer, WorkerMessage message, absl::Time now);
+// Likewise what changes the buffer and is never said again: a buffer that was announced before it
+// changed is announced once more.
+void SendOrAnnounce(State& state, Buffer& buffer, WorkerMessage message, absl::Time now);
 
 // The start of `operation` (again), with the time that is left and the version that is known.
 void SendStart(State& state, const Buffer& buffer, const Operation& operation, absl::Time now);

@@ -102,7 +102,7 @@ void SealPublication(State& state, Buffer& buffer, VersionSequence version,
   const bool same = contract.version() == version && contract.generation() == generation;
   if (!frozen || !same || !buffer.publisher) return;
   buffer.root = root;
-  SendAbout(state, buffer, ShardSealed{buffer.id, version, root}, now);
+  SendOrAnnounce(state, buffer, ShardSealed{buffer.id, version, root}, now);
 }
 
 void LosePublication(State& state, Buffer& buffer, VersionSequence version, const absl::Status& why,

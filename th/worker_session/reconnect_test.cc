@@ -269,6 +269,36 @@ TEST_F(ReconnectTest, ABufferThatChangedBeforeItWasKnownAgainIsAnnouncedOnceMore
   EXPECT_EQ(again[0].buffer.held->version, kStep1);
 }
 
+TEST_F(ReconnectTest, SumsThatWereDoneBeforeTheBufferWasKnownAgainAreAnnouncedOnceMore) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  Announced();
+  worker.Say(worker.JoinedAnswer(Epoch(1)));
+  worker.session.HandleSealed(buffer, kStep1.sequence, worker.session.buffer_generation(buffer),
+                              TestRoot(3), worker.now);
+  worker.Drop();
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  const auto again = worker.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_EQ(again[0].buffer.held->root, TestRoot(3));
+}
+
+TEST_F(ReconnectTest, AResetBeforeTheBufferWasKnownAgainIsAnnouncedOnceMore) {
+  ASSERT_OK(worker.session.Update(CallId(1), buffer, {}, worker.now));
+  worker.Say(OperationResolved{{buffer, kFirst}, kStep1, std::nullopt});
+  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.session.HandleFillFailed(buffer, absl::UnavailableError("x"), worker.now);
+  worker.session.HandleFillStopped(buffer, worker.now);
+  ASSERT_EQ(worker.session.buffer_state(buffer), BufferState::kUndefined);
+  Announced();
+  worker.Say(worker.JoinedAnswer(Epoch(1)));
+  ASSERT_OK(worker.session.Reset(buffer, worker.now));
+  worker.Drop();
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  const auto again = worker.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_FALSE(again[0].buffer.held.has_value());
+}
+
 TEST_F(ReconnectTest, TheErrorOfAnUpdateWithoutAServerSaysSo) {
   ASSERT_OK(worker.session.Update(CallId(1), buffer, {.timeout = absl::Seconds(5)}, worker.now));
   worker.BreakStream();

@@ -74,7 +74,7 @@ void BeginRelease(State& state, BufferId copy, absl::Time now) {
     return;
   }
   if (buffer.contract.state() != BufferState::kPublished) return;  // there is nothing to drain
-  SendAbout(state, buffer, BufferReset{copy}, now);
+  SendOrAnnounce(state, buffer, BufferReset{copy}, now);
   (void)buffer.contract.Unpublish(now, state.limits.drain_timeout);  // cannot fail: published
   Pump(state, buffer, now);
 }

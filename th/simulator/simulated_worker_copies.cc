@@ -1,0 +1,95 @@
+// Copies in host memory of a simulated worker: of retained versions, of those that seed its site,
+// and of those that it stages.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/simulator/cluster.h"
+#include "th/simulator/simulated_worker.h"
+
+namespace th {
+
+CallId SimulatedWorker::Stage(VersionSelector selector, absl::Duration timeout) {
+  const CallId call(++calls_);
+  UpdateRequest request{.selector = std::move(selector), .timeout = timeout};
+  request.when_seeding = when_seeding_;
+  const auto copy = session_.Stage(call, buffer_id_, std::move(request), now());
+  if (copy.ok()) names_[*copy] = absl::StrCat(kSimulatedBufferName, ".staged");
+  return BeginCall(copy.status(), call);
+}
+
+CallId SimulatedWorker::Apply(absl::Duration timeout) {
+  const CallId call(++calls_);
+  UpdateRequest request{.timeout = timeout};
+  request.on_retention = on_retention_;
+  return BeginCall(session_.Apply(call, buffer_id_, std::move(request), now()), call);
+}
+
+void SimulatedWorker::DiscardStaged() {
+  session_.DiscardStaged(buffer_id_, now());
+  Settle();
+}
+
+std::vector<BufferId> SimulatedWorker::BuffersThat(bool (Holding::*are)() const) const {
+  std::vector<BufferId> buffers;
+  for (const auto& [id, holding] : holdings_) {
+    if (id != buffer_id_ && (holding.*are)()) buffers.push_back(id);
+  }
+  return buffers;
+}
+
+std::vector<BufferId> SimulatedWorker::copies() const { return BuffersThat(&Holding::IsOffload); }
+
+std::vector<BufferId> SimulatedWorker::staged_copies() const {
+  return BuffersThat(&Holding::IsStaged);
+}
+
+void SimulatedWorker::Do(const AllocateOffload& asked) {
+  const uint64_t bytes = cluster_->LayoutOf(spec_.shard)->bytes();
+  if (asked.staged && bytes > spec_.staging_limit_bytes) {
+    return session_.HandleOffloadAllocated(
+        asked.copy, absl::ResourceExhaustedError("staging_limit_bytes is too small"), now());
+  }
+  Holding& made =
+      holdings_.try_emplace(asked.copy, asked.name, spec_.shard, cluster_->spec().segment_count)
+          .first->second;
+  made.staged = asked.staged;
+  names_[asked.copy] = asked.name;
+  JudgeCopies();
+  session_.HandleOffloadAllocated(asked.copy, absl::OkStatus(), now());
+}
+
+void SimulatedWorker::Do(const FreeOffload& freed) {
+  const auto found = holdings_.find(freed.copy);
+  if (found == holdings_.end()) return;
+  if (!found->second.staged) {  // those stay registered
+    cluster_->judge().Unregistered(this, found->second.name);
+    names_.erase(freed.copy);
+  }
+  EndFill(freed.copy);
+  serving_.BreakAllOf(freed.copy);
+  holdings_.erase(found);
+}
+
+// What an arena of the rank's limit could not hold would be refused; the server is to ask for none.
+void SimulatedWorker::JudgeCopies() {
+  const uint64_t bytes = copies().size() * cluster_->LayoutOf(spec_.shard)->bytes();
+  cluster_->judge().Expect(bytes <= spec_.offload_limit_bytes,
+                           "is asked for more copies than it has memory for", Name());
+}
+
+// `told` is the server's result.
+void SimulatedWorker::JudgeStaged(const OperationDone& finished, const OperationFinished& told) {
+  const auto here = [](UpdateOutcome outcome) {
+    return outcome == UpdateOutcome::kMoved || outcome == UpdateOutcome::kAlreadyThere;
+  };
+  cluster_->judge().Expect(here(told.outcome) == here(finished.outcome),
+                           "tells who stages what the server has not said", Name());
+  if (!here(finished.outcome)) return;
+  // What the caller's buffer has already is not staged.
+  const bool staged = finished.outcome == UpdateOutcome::kMoved;
+  const SimulatedBuffer* const where = FindBuffer(staged ? finished.buffer : buffer_id_);
+  if (where == nullptr) return cluster_->judge().Violated(Name() + " has staged nothing");
+  cluster_->judge().Moved(Name(), finished.version, *where);
+}
+
+}  // namespace th

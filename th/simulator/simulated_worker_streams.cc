@@ -1,0 +1,118 @@
+// Streaming receives of a simulated worker, driven as //th/client does.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/simulator/cluster.h"
+#include "th/simulator/simulated_worker.h"
+
+namespace th {
+namespace {
+
+// As kRegisterTimeout in th/client.
+constexpr absl::Duration kMaxRegistration = absl::Seconds(30);
+
+}  // namespace
+
+void SimulatedWorker::Receive(ReceiveSpec spec) {
+  const StreamTicket ticket = session_.BeginStream(now());
+  const auto buffer = session_.RegisterStreamBuffer(
+      ticket, kDefaultForm, cluster_->LayoutOf(spec_.shard), spec.wanted, now());
+  if (!buffer.ok()) {
+    refusals.push_back(buffer.status());
+    return Settle();
+  }
+  ++pending_calls_;
+  const std::string name = absl::StrCat("stream-", ticket.generation.value, ".", ticket.number);
+  Holding& holding =
+      holdings_.try_emplace(*buffer, name, spec_.shard, cluster_->spec().segment_count)
+          .first->second;
+  names_[*buffer] = name;
+  holding.stream = std::make_unique<SimulatedStream>(this, *buffer, std::move(spec));
+  Post(kMaxRegistration, [this, id = *buffer] {
+    const SimulatedStream* stream = FindStream(id);
+    if (stream != nullptr && !stream->begun()) GiveUpStream(id);
+    Settle();
+  });
+  Settle();
+}
+
+void SimulatedWorker::FailReceive() {
+  const StreamTicket ticket = session_.BeginStream(now());
+  session_.FailStream(ticket, kDefaultForm,
+                      absl::AbortedError("found nothing to receive when it began; ask again"),
+                      now());
+  Settle();
+}
+
+SimulatedStream* SimulatedWorker::FindStream(BufferId buffer) {
+  const auto found = holdings_.find(buffer);
+  return found == holdings_.end() ? nullptr : found->second.stream.get();
+}
+
+void SimulatedWorker::BeginStreamUpdate(BufferId buffer, const absl::Status& registered) {
+  SimulatedStream* const stream = FindStream(buffer);
+  if (stream == nullptr) return;
+  if (!registered.ok()) return GiveUpStream(buffer);
+  stream->NoteBegun();
+  const CallId call(++calls_);
+  const absl::Status begun = session_.Update(
+      call, buffer, {.selector = stream->spec().selector, .timeout = stream->spec().timeout},
+      now());
+  if (!begun.ok()) EndStream(buffer, begun);
+  BeginCall(begun, call);
+}
+
+void SimulatedWorker::GiveUpStream(BufferId buffer) {
+  if (!ended_.has_value()) (void)session_.UnregisterBuffer(buffer, now());
+  names_.erase(buffer);
+  DropReceive(buffer);
+}
+
+void SimulatedWorker::EndStream(BufferId buffer, const absl::Status& why) {
+  session_.EndStream(buffer, why, now());
+  DropReceive(buffer);
+}
+
+void SimulatedWorker::DropReceive(BufferId buffer) {
+  EndFill(buffer);
+  serving_.BreakAllOf(buffer);
+  holdings_.erase(buffer);
+  --pending_calls_;
+}
+
+void SimulatedWorker::DropReceives() {
+  for (const BufferId buffer : BuffersThat(&Holding::IsStream)) DropReceive(buffer);
+}
+
+void SimulatedWorker::NoteStreamDone(const OperationDone& finished) {
+  SimulatedStream* const stream = FindStream(finished.buffer);
+  if (stream == nullptr) return;
+  const bool moved = finished.status.ok() && finished.outcome == UpdateOutcome::kMoved;
+  if (!moved) {
+    return EndStream(finished.buffer,
+                     finished.status.ok() ? absl::CancelledError("nothing came") : finished.status);
+  }
+  cluster_->judge().Expect(stream->whole(), "is told that it has received what it has not", name_);
+  const bool part = stream->spec().wanted.count() < cluster_->spec().segment_count;
+  if (!part) cluster_->judge().Moved(name_, finished.version, *FindBuffer(finished.buffer));
+  stream->NoteMoved();
+  if (stream->took_all()) EndStream(finished.buffer, absl::CancelledError("the receive is over"));
+}
+
+void SimulatedWorker::HandleStreamTake(BufferId buffer) {
+  SimulatedStream* const stream = FindStream(buffer);
+  if (stream == nullptr) return;
+  const SegmentIndex taken = stream->next();
+  if (!stream->Take()) {
+    EndStream(buffer, absl::InternalError("its consumer fails"));
+    return Settle();
+  }
+  if (SimulatedFill* fill = holdings_.at(buffer).fill.get()) fill->HandleHandedOn(taken.Next());
+  if (stream->took_all() && stream->moved()) {
+    EndStream(buffer, absl::CancelledError("the receive is over"));
+    ++received_;
+  }
+  Settle();
+}
+
+}  // namespace th
