@@ -28,6 +28,7 @@ absl::Time Now() { return absl::UnixEpoch(); }
 ReplicatorLimits SmallRequests() {
   ReplicatorLimits limits;
   limits.request_bytes = 4 * kSegmentBytes;
+  limits.requests_at_first = limits.requests_in_flight;
   return limits;
 }
 

@@ -13,7 +13,8 @@ SourceReach ReachOf(Distance distance) {
 
 struct PipelineReplicator::Source {
   SourceIndex index;
-  uint32_t window = 0;  // requests that may be unanswered
+  bool far = false;  // of another site
+  uint32_t requests_answered = 0;
   absl::Time added_at;
   absl::Time last_heard;  // or when the first of its requests went out after a rest
   absl::Time last_asked;
@@ -38,7 +39,9 @@ struct PipelineReplicator::Source {
     for (auto it = requests.begin(); it != requests.end(); ++it) {
       if (!it->Contains(segment)) continue;
       it->Remove({segment, segment.Next()});
-      if (it->empty()) requests.erase(it);
+      if (!it->empty()) return true;
+      requests.erase(it);
+      ++requests_answered;
       return true;
     }
     return false;
@@ -81,8 +84,7 @@ PipelineReplicator::~PipelineReplicator() = default;
 void PipelineReplicator::AddSource(SourceIndex source, absl::Time now, SourceReach reach) {
   auto added = std::make_unique<Source>();
   added->index = source;
-  added->window = reach == SourceReach::kOtherSite ? limits_.far_requests_in_flight
-                                                   : limits_.requests_in_flight;
+  added->far = reach == SourceReach::kOtherSite;
   added->added_at = added->last_heard = added->last_asked = now;
   sources_.insert_or_assign(source, std::move(added));
 }
@@ -129,12 +131,17 @@ uint64_t PipelineReplicator::SegmentsPerRequest() const {
   return std::max<uint64_t>(1, limits_.request_bytes / spec_.segment_bytes);
 }
 
+uint32_t PipelineReplicator::RequestsInFlight(const Source& source) const {
+  if (source.far) return limits_.far_requests_in_flight;
+  return std::min(limits_.requests_in_flight, limits_.requests_at_first + source.requests_answered);
+}
+
 std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(SourceIndex source,
                                                                            absl::Time now) {
   Source* asked = Find(source);
   if (asked == nullptr || asked->retired || asked->let_go()) return std::nullopt;
   if (asked->too_corrupt || failed()) return std::nullopt;
-  if (asked->requests.size() >= asked->window) return std::nullopt;
+  if (asked->requests.size() >= RequestsInFlight(*asked)) return std::nullopt;
   SegmentRange range = held_.FirstMissing(SegmentIndex(0), window_end_.value, SegmentsPerRequest(),
                                           SkipFor(*asked, now));
   if (range.empty()) range = TailRange(*asked, now);

@@ -41,9 +41,14 @@ using SourceIndex = StrongInt<struct SourceIndexTag, uint32_t>;
 
 struct ReplicatorLimits {
   uint64_t request_bytes = uint64_t{4} << 20;  // of one pull request
-  uint32_t requests_in_flight = 4;             // at one source
-  // At a source of another site, where an answer takes its way: 128 MiB under way are 10 Gbit/s
-  // over 100 ms there and back, and 36 Gbit/s over 30 ms; the usual 16 MiB would be 1.3 and 4.5.
+  // At one source: so many at first, one more with each that it has answered. A second source is
+  // there a moment after the first; had that one been asked for all it may be asked, the two would
+  // send parts that lie far apart, and who reads on from here in order would get half of the rate.
+  uint32_t requests_at_first = 1;
+  uint32_t requests_in_flight = 4;
+  // At a source of another site, at once, for there an answer takes its way: 128 MiB under way are
+  // 10 Gbit/s over 100 ms there and back, and 36 Gbit/s over 30 ms; the usual 16 MiB would be 1.3
+  // and 4.5.
   uint32_t far_requests_in_flight = 32;
   // A source that has sent neither segment nor keep-alive for this long is lost.
   absl::Duration silence = absl::Milliseconds(400);
@@ -190,6 +195,7 @@ class PipelineReplicator {
   uint64_t LengthOf(SegmentIndex segment) const;
   void MoveWindow(SegmentIndex begin);
   uint64_t SegmentsPerRequest() const;
+  uint32_t RequestsInFlight(const Source& source) const;
   // What `source` must not be asked for now: asked or being written elsewhere, or bad from here.
   SegmentSet SkipFor(const Source& source, absl::Time now) const;
   bool CanComeFromAnother(const Source& source, SegmentIndex segment) const;

@@ -56,6 +56,33 @@ TEST_F(PipelineReplicatorTest, AnsweredRequestOpensTheWindow) {
   EXPECT_THAT(Ask(kA), ElementsAre(R(16, 20)));
 }
 
+// So that the parts of two sources lie side by side though one of them is there first.
+TEST(FirstRequestsTest, ASourceIsAskedForMoreAsItAnswers) {
+  ReplicatorLimits limits = SmallRequests();
+  limits.requests_at_first = 1;
+  limits.requests_in_flight = 2;
+  PipelineReplicator fill(SpecOf(kSegments), limits);
+  const auto ask = [&](SourceIndex source) {
+    std::vector<SegmentRange> asked;
+    while (auto request = fill.PollRequest(source, At(0))) asked.push_back(request->range);
+    return asked;
+  };
+  const auto give = [&](SourceIndex source, SegmentRange range) {
+    for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) {
+      ASSERT_TRUE(fill.BeginSegment(source, i));
+      fill.HandleSegment(source, i, SumFor(i.value), SumFor(i.value), At(0));
+    }
+  };
+  fill.AddSource(kA, At(0));
+  EXPECT_THAT(ask(kA), ElementsAre(R(0, 4)));
+  fill.AddSource(kB, At(0));
+  EXPECT_THAT(ask(kB), ElementsAre(R(4, 8)));
+  give(kA, R(0, 4));
+  EXPECT_THAT(ask(kA), ElementsAre(R(8, 12), R(12, 16)));
+  give(kA, R(8, 12));
+  EXPECT_THAT(ask(kA), ElementsAre(R(16, 20))) << "two at once are the limit";
+}
+
 TEST_F(PipelineReplicatorTest, AnswersOutOfOrderOpenTheWindowToo) {
   fill_.AddSource(kA, At(0));
   Ask(kA);

@@ -31,6 +31,7 @@ inline PipelineReplicator::Spec SpecOf(uint64_t segments) {
 inline ReplicatorLimits SmallRequests() {
   ReplicatorLimits limits;
   limits.request_bytes = 4 * kSegmentBytes;
+  limits.requests_at_first = limits.requests_in_flight;
   return limits;
 }
 
