@@ -548,7 +548,10 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   exclusion.retry_at = ++exclusion.tries < MaxTriesOf(message.failure)
                            ? turn.now + kRetryPause * exclusion.tries
                            : absl::InfiniteFuture();
-  if (source != nullptr && IsSourcesFault(message.failure)) Suspect(turn, *source->worker);
+  const bool excused = turn.now - reader.worker->heard_again_at < kOwnSilenceExcuses;
+  if (source != nullptr && IsSourcesFault(message.failure) && !excused) {
+    Suspect(turn, *source->worker);
+  }
   NoteReport(turn, reader, EventKind::kSourceFailed, exclusion.name,
              NameOfSourceFailure(message.failure), exclusion.detail);
   TakeAwaySources(turn, reader);

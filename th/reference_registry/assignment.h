@@ -21,6 +21,9 @@ namespace th::registry {
 
 // How long a source that was reported comes after all others of its distance.
 inline constexpr absl::Duration kSuspicionLasts = absl::Seconds(10);
+// What a reader tells of its sources so soon after a silence of its own is not laid at their door:
+// who was cut off could hear nobody.
+inline constexpr absl::Duration kOwnSilenceExcuses = absl::Seconds(1);
 // How long a reader whose own uplink is slow lets others ask first.
 inline constexpr absl::Duration kSlowAsksLater = absl::Milliseconds(100);
 // Before a failed source is tried again for want of another; times the tries so far.

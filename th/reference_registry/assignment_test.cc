@@ -65,6 +65,19 @@ TEST_F(FailingSourceTest, SuspicionSendsOtherReadersElsewhere) {
   EXPECT_NE(other.Fill().buffer, relay_.address());
 }
 
+TEST_F(FailingSourceTest, AReaderThatWasSilentItselfBlamesNobody) {
+  for (int half = 0; half < 4; ++half) {
+    hub_.Advance(absl::Milliseconds(500));
+    trainer_.Say(Heartbeat{});
+    relay_.Say(Heartbeat{});
+  }
+  reader_.Report(source_, SourceFailure::kStalled, "silent for 0.4 s");
+  EXPECT_EQ(Next().buffer, trainer_.address()) << "it tries another all the same";
+  TestRank other = Rollout(hub_, "other");
+  other.Update();
+  EXPECT_EQ(other.Fill().buffer, relay_.address()) << "idle, and no publisher";
+}
+
 SourceSuspected Suspicion(const TestRank& reader, const AssignedSource& source) {
   return {reader.key(), reader.assignment, source.buffer, "segment 3 has another sum"};
 }

@@ -248,6 +248,7 @@ class Member {
     if (finished.kind == OperationKind::kUnpublish) held_.reset();
   }
   void TakeOwn(const OperationFinished& finished) {
+    if (offload_.has_value()) return;  // told again, to who asked again
     NoteHeld(finished);
     if (finished.offload_first && finished.status.ok()) {
       MakeCopy(finished.version, /*seed=*/false);

@@ -182,7 +182,7 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
 
 void DispatchMessage(Turn& turn, ConnectionId connection, const WorkerMessage& message) {
   if (Worker* worker = FindWorker(turn.state, connection)) {
-    worker->last_heard = turn.now;
+    NoteHeard(turn.state, *worker, turn.now);
     return std::visit(MessageHandler{turn, *worker}, message);
   }
   if (const auto* request = std::get_if<JoinRequest>(&message)) {

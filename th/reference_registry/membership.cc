@@ -221,7 +221,7 @@ void TakeStream(Turn& turn, Worker& worker, const JoinRequest& request, Connecti
   worker.offload_limit_bytes = request.offload_limit_bytes;
   const Model& model = *worker.group->model;
   if (!model.waiting_for_room.empty()) turn.to_review.insert(model.key);
-  worker.last_heard = turn.now;
+  NoteHeard(turn.state, worker, turn.now);
   worker.connection = connection;
   turn.state.connections[connection] = &worker;
   const bool has_notice = request.leaves_in != absl::InfiniteDuration();

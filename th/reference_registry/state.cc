@@ -87,6 +87,11 @@ bool IsSilent(const RegistryState& state, const Worker& worker, absl::Time now) 
   return now - worker.last_heard > state.limits.suspect_after;
 }
 
+void NoteHeard(const RegistryState& state, Worker& worker, absl::Time now) {
+  if (IsSilent(state, worker, now)) worker.heard_again_at = now;
+  worker.last_heard = now;
+}
+
 Transaction* HeadOf(Replica& replica) {
   auto found = replica.pending.find(replica.finished.Next());
   return found == replica.pending.end() ? nullptr : &found->second;

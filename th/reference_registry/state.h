@@ -179,7 +179,8 @@ struct Worker {
   uint64_t offload_limit_bytes = 0;
   std::optional<ConnectionId> connection;  // none: the stream has broken, the lease still runs
   absl::Time last_heard;
-  absl::Time lease_at;  // its kLease entry in RegistryState::deadlines
+  absl::Time heard_again_at = absl::InfinitePast();  // its last silence ended
+  absl::Time lease_at;                               // its kLease entry in RegistryState::deadlines
   absl::Time suspected_until = absl::InfinitePast();    // a reader reported one of its buffers
   absl::Time slow_until = absl::InfinitePast();         // a reader left it for being slow
   absl::Time slow_reader_until = absl::InfinitePast();  // it was no better off with another source
@@ -463,6 +464,8 @@ const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest
 bool IsSuspected(const Worker& worker, absl::Time now);
 // Not heard for longer than a worker that runs is silent.
 bool IsSilent(const RegistryState& state, const Worker& worker, absl::Time now);
+// It has said something.
+void NoteHeard(const RegistryState& state, Worker& worker, absl::Time now);
 
 // The operation that may make progress; null when none is pending.
 Transaction* HeadOf(Replica& replica);
