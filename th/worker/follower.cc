@@ -63,11 +63,12 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
   if (!shards) return absl::OkStatus();  // stopped before there was one
   TH_RETURN_IF_ERROR(JoinAs(*shards));
   absl::Status status;
-  while (status.ok() && !stop_->requested()) {
+  while (!stop_->requested()) {
     const absl::Status followed = FollowOnce(on_version);
     NoteServer();
     if (followed.ok()) said_.Clear();
     status = followed.ok() ? followed : Judge(followed);
+    if (!status.ok()) break;
     stop_->WaitFor(IsOfOneVersion(followed) ? kRefusedPolls * options_.poll : options_.poll);
   }
   Leave();

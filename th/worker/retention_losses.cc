@@ -1,6 +1,8 @@
 #include "th/worker/retention_losses.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -14,6 +16,7 @@ namespace {
 
 // Of each question: who ends a process does not want to wait for a server.
 constexpr absl::Duration kPatience = absl::Seconds(1);
+constexpr size_t kMaxAnswers = 100;  // that are read of a server with much to tell
 
 }  // namespace
 
@@ -38,12 +41,25 @@ RetentionLosses::RetentionLosses(const ConnectionFlags& connection, std::string 
   controller_ = *std::move(controller);
 }
 
+std::optional<RecentEvents> RetentionLosses::Since(const RecentEvents& before) {
+  if (controller_ == nullptr) return std::nullopt;
+  RecentEvents all{.epoch = before.epoch, .last = before.last};
+  for (size_t answer = 0; answer < kMaxAnswers; ++answer) {
+    absl::StatusOr<RecentEvents> more = controller_->Events(all.last, {}, kPatience);
+    if (!more.ok() || more->epoch != before.epoch || more->lost) return std::nullopt;
+    all.last = more->last;
+    if (more->events.empty()) return all;
+    std::move(more->events.begin(), more->events.end(), std::back_inserter(all.events));
+  }
+  return std::nullopt;
+}
+
 void RetentionLosses::Log() {
-  absl::StatusOr<RecentEvents> since = absl::UnavailableError("");
-  if (controller_ != nullptr) since = controller_->Events(before_.last, {}, kPatience);
-  if (!since.ok() || since->epoch != before_.epoch) {
-    LOG(WARNING) << "the server does not answer: whether a retained version is lost with " << group_
-                 << " is not known; th events and th list say so once it is back";
+  const std::optional<RecentEvents> since = Since(before_);
+  if (!since.has_value()) {
+    LOG(WARNING) << "the server does not answer, or knows too much since: whether a retained "
+                    "version is lost with "
+                 << group_ << " is not known; th events and th list say so once it is back";
     return;
   }
   for (const std::string& loss : LossesOf(*since, group_)) {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ class RetentionLosses {
   void Log();
 
  private:
+  // All events after `before`; none: the server does not answer, or knows them no more.
+  std::optional<RecentEvents> Since(const RecentEvents& before);
+
   const std::string group_;
   std::unique_ptr<Controller> controller_;  // null: the server did not answer
   RecentEvents before_;
