@@ -201,7 +201,7 @@ std::optional<SegmentIndex> FakePull::FirstReady() const {
 
 void FakePull::AwaitSegments() {
   stepping = true;
-  wait = store->NotifyWhenReady(asks.Open(),
+  wait = store->NotifyWhenReady(asks.Unanswered(),
                                 [self = shared_from_this()] { self->Post(&FakePull::Step); });
   if (wait == 0) Post(&FakePull::Step);
   KeepAlive();

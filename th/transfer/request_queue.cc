@@ -30,7 +30,7 @@ bool RequestQueue::Take(SegmentIndex segment) {
   return true;
 }
 
-std::vector<SegmentRange> RequestQueue::Open() const {
+std::vector<SegmentRange> RequestQueue::Unanswered() const {
   std::vector<SegmentRange> open;
   for (const SegmentSet& request : requests_) {
     open.insert(open.end(), request.ranges().begin(), request.ranges().end());

@@ -1,8 +1,8 @@
 // What was asked over one connection and not answered yet, for both of its ends. A source answers
-// with whatever of it has arrived: who waited for the first segment while others that were asked
-// too are there would hold up a whole chain of relays after one of them was replaced.
+// with whatever has arrived: waiting for the first segment asked would stall every relay below one
+// whose source was replaced.
 //
-// Pure; not thread-safe.
+// Pure; not thread-safe. First and Take take time in the segments that are not answered.
 #ifndef TH_TRANSFER_REQUEST_QUEUE_H_
 #define TH_TRANSFER_REQUEST_QUEUE_H_
 
@@ -28,7 +28,7 @@ class RequestQueue {
   // The earliest request that has `segment` open is answered with it. False: none has.
   bool Take(SegmentIndex segment);
   // All that is not answered; a segment that was asked twice is there twice.
-  std::vector<SegmentRange> Open() const;
+  std::vector<SegmentRange> Unanswered() const;
   void Clear() { requests_.clear(); }
 
  private:

@@ -44,7 +44,7 @@ TEST_F(RequestQueueTest, ARequestEndsWithItsLastSegment) {
   EXPECT_EQ(queue_.size(), 2u);
   EXPECT_TRUE(queue_.Take(SegmentIndex(4)));
   EXPECT_EQ(queue_.size(), 1u);
-  EXPECT_THAT(queue_.Open(), ElementsAre(Range(0, 2)));
+  EXPECT_THAT(queue_.Unanswered(), ElementsAre(Range(0, 2)));
 }
 
 TEST_F(RequestQueueTest, WhatWasNotAskedOrWasAnsweredIsNotTaken) {
@@ -68,7 +68,7 @@ TEST_F(RequestQueueTest, AnEmptyRangeIsNoRequest) {
 TEST_F(RequestQueueTest, ClearedItOwesNothing) {
   queue_.Clear();
   EXPECT_TRUE(queue_.empty());
-  EXPECT_THAT(queue_.Open(), IsEmpty());
+  EXPECT_THAT(queue_.Unanswered(), IsEmpty());
 }
 
 }  // namespace

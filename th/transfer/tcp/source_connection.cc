@@ -345,7 +345,7 @@ void SourceConnection::WaitForSegments() {
       self->Pump();
     });
   };
-  wait_ = transfer_->store->NotifyWhenReady(asks_.Open(), wake);
+  wait_ = transfer_->store->NotifyWhenReady(asks_.Unanswered(), wake);
   if (wait_ == 0) wake();  // one became ready in between
 }
 
@@ -365,7 +365,7 @@ void SourceConnection::WatchFor(uint32_t events) {
 // decides, while a segment has not arrived here, while the uplink is others' at a frame boundary.
 void SourceConnection::KeepAlive() {
   const bool owes = state_ == State::kDeciding || (state_ == State::kServing && !asks_.empty());
-  if (!owes || keeping_alive_) return;
+  if (!owes || keeping_alive_ || close_when_sent_) return;
   const absl::Time now = MonotonicNow();
   if (now - last_sent_ >= limits_.keep_alive && outbox_.empty()) Say(Encode(Alive{}));
   if (state_ == State::kClosed) return;

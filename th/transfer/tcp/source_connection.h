@@ -97,8 +97,8 @@ class SourceConnection : public EventLoop::Handler,
   uint64_t payload_in_outbox_ = 0;
   SegmentStore::WaitId wait_ = 0;  // not 0: nothing that was asked has arrived here
   uint64_t waits_ = 0;             // how often it waited: a wake of an earlier time is not ours
-  bool retrying_ = false;       // a timer will pump: the uplink is exhausted, or the turn was over
-  bool keeping_alive_ = false;  // a timer will look
+  bool retrying_ = false;          // a timer will pump: the uplink is exhausted
+  bool keeping_alive_ = false;     // a timer will look
   absl::Time last_sent_;
 };
 
