@@ -215,7 +215,7 @@ SegmentRange PipelineReplicator::TailRange(const Source& helper, absl::Time now)
   return range;
 }
 
-// The end of what it was asked last: it will come to that last.
+// The end of what it was asked last: it comes to that last, unless it is a relay that holds it.
 SegmentRange PipelineReplicator::RangeToTakeOver(const Source& slow) const {
   SegmentSet open;
   for (const SegmentSet& request : slow.requests) open.AddAll(request);

@@ -42,7 +42,10 @@ class Coverage : public ::testing::Environment {
   void TearDown() override {
     if (seeds_ < kSeedsThatCover) return;
     for (uint64_t seed = 0; seed < kMaxFurtherSeeds && !Missing().empty(); ++seed) {
-      Add(RunAtRandom({.seed = kFirstFurtherSeed + seed}));
+      const RandomRunSpec spec{.seed = kFirstFurtherSeed + seed};
+      const RandomRunResult result = RunAtRandom(spec);
+      EXPECT_THAT(result.violations, IsEmpty()) << HowToSeeIt(spec, result);
+      Add(result);
     }
     std::cout << seeds_ << " seeds took " << coverage_.Summary() << "\n";
     std::cout << staged_ << " times a group has staged a version, " << applied_

@@ -62,8 +62,8 @@ class SimulatedGroup {
 
   Cluster& cluster() { return *cluster_; }
   SeededRandom& random() { return random_; }
-  // Begins one operation of this kind (or several, of which it is the last): a verb of each rank,
-  // in its own time, within a moment.
+  // A verb of each rank, in its own time, within a moment. It may begin several operations; what is
+  // waited for, and what LastWentWell() answers for, is the one of `kind` on `about`.
   void OnEachRank(OperationKind kind, const std::function<void(SimulatedWorker*)>& verb,
                   About about = About::kOwn);
   // An operation of all ranks; readers have `drain` to finish.

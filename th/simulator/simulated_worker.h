@@ -164,6 +164,8 @@ class SimulatedWorker : public SimulatedProcess {
   void HandleSourceClosed(TransferId transfer, const std::string& why);
   void HandleFillTick(OperationKey operation);
   void HandleStreamTake(BufferId buffer);  // its consumer has a segment
+  // Ends it, as received, once its group has moved and its consumer has everything.
+  void FinishStreamIfTaken(BufferId buffer);
 
   // ---- for its parts
   Cluster& cluster() { return *cluster_; }

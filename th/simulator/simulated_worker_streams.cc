@@ -96,7 +96,14 @@ void SimulatedWorker::NoteStreamDone(const OperationDone& finished) {
   const bool part = stream->spec().wanted.count() < cluster_->spec().segment_count;
   if (!part) cluster_->judge().Moved(name_, finished.version, *FindBuffer(finished.buffer));
   stream->NoteMoved();
-  if (stream->took_all()) EndStream(finished.buffer, absl::CancelledError("the receive is over"));
+  FinishStreamIfTaken(finished.buffer);
+}
+
+void SimulatedWorker::FinishStreamIfTaken(BufferId buffer) {
+  const SimulatedStream* const stream = FindStream(buffer);
+  if (!stream->took_all() || !stream->moved()) return;
+  EndStream(buffer, absl::CancelledError("the receive is over"));
+  ++received_;
 }
 
 void SimulatedWorker::HandleStreamTake(BufferId buffer) {
@@ -108,10 +115,7 @@ void SimulatedWorker::HandleStreamTake(BufferId buffer) {
     return Settle();
   }
   if (SimulatedFill* fill = holdings_.at(buffer).fill.get()) fill->HandleHandedOn(taken.Next());
-  if (stream->took_all() && stream->moved()) {
-    EndStream(buffer, absl::CancelledError("the receive is over"));
-    ++received_;
-  }
+  FinishStreamIfTaken(buffer);
   Settle();
 }
 
