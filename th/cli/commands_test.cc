@@ -124,6 +124,27 @@ TEST_F(CommandsTest, APublishedFolderIsListedDescribedPulledAndVerified) {
   }
 }
 
+// Its process ends: who counted on it would let go of the copy that outlives it.
+TEST_F(CommandsTest, APullIsNoHolderOfWhatIsRetained) {
+  RunningProgram follower(
+      Against({Worker(), "follow", "--poll", "0.05", "--offload-limit", "1MiB"}));
+  auto first = Publish(MakeModelFolder("model", 1), "step-1");
+  follower.AwaitLine("version=step-1");
+  ASSERT_EQ(RunTh({"pin", "step-1"}).status, kOk);
+  first->process().Signal(SIGTERM);
+  EXPECT_EQ(first->Finish().status, kOk);
+  const std::string model = MakeModelFolder("model", 1);
+  const auto second = Publish(MakeModelFolder("other", 2), "step-2");
+  follower.AwaitLine("version=step-2");
+  for (const std::string into : {"once", "twice"}) {
+    const ProgramRun pull = RunTh({"pull", FreshFolder(into) + "/here", "--version", "step-1"});
+    EXPECT_EQ(pull.status, kOk) << into << ": " << pull.errors;
+  }
+  const ProgramRun verify = RunTh({"verify", model, "--bytes", "--version", "step-1"});
+  EXPECT_EQ(verify.status, kOk) << verify.errors;
+  EXPECT_EQ(RunTh({"pull", FreshFolder("last") + "/here", "--version", "step-1"}).status, kOk);
+}
+
 TEST_F(CommandsTest, PullOverwritesNothing) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   const std::string precious = MakeModelFolder("precious", 2);

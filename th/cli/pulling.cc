@@ -87,6 +87,7 @@ absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& fou
   ReaderGroupOptions options{.buffer_name = found.shards.buffer_name, .form = found.shards.form};
   TH_ASSIGN_OR_RETURN(options.client, flags.member.ToClientOptions(flags.connection));
   if (options.client.group.empty()) options.client.group = PullGroupName();
+  options.client.spot = true;  // it ends once it has read: what is retained must not rely on it
   TH_ASSIGN_OR_RETURN(const auto readers, ReaderGroup::Join(options, model));
 
   stop->HoldOff();

@@ -75,7 +75,8 @@ TEST_F(StagingTest, WhatARankHoldsIsListedThoughAnotherHasLostItsOwn) {
   ASSERT_EQ(staged->ranks.size(), 1u);
   EXPECT_EQ(staged->ranks[0].name, rollout_[1].name);
   copies_[1].Say(BufferReset{copies_[1].buffer});  // and is not when it was let go of
-  for (const CatalogReplica& replica : hub_.List().models.at(0).idle) {
+  const Catalog after = hub_.List();
+  for (const CatalogReplica& replica : after.models.at(0).idle) {
     EXPECT_NE(replica.buffer_name, "weights.staged");
   }
 }
