@@ -289,6 +289,15 @@ class RetentionRestartTest : public RetentionTest {
     }
     return group;
   }
+  // What the rank hears of an unpublish whose second is over.
+  OperationFinished UnpublishWithinASecond(TestRank& rank, bool keep_retained) {
+    StartOperation request = rank.UnpublishRequest();
+    request.keep_retained = keep_retained;
+    request.timeout = absl::Seconds(1);
+    rank.Start(request);
+    hub_.Advance(absl::Seconds(1));
+    return rank.Finished();
+  }
   static AnnouncedBuffer HoldingStill(const TestRank& rank, const VersionInfo& version) {
     return rank.Holding(version, /*publisher=*/true, version.label.text());
   }
@@ -338,12 +347,7 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesItsGroupCountAnew) {
 TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeBehindAnotherOperationStaysPublished) {
   std::vector<TestRank> group = RoomyGroup();
   group[0].Publish("one");
-  StartOperation request = group[0].UnpublishRequest();
-  request.keep_retained = true;
-  request.timeout = absl::Seconds(1);
-  group[0].Start(request);
-  hub_.Advance(absl::Seconds(1));
-  const OperationFinished finished = group[0].Finished();
+  const OperationFinished finished = UnpublishWithinASecond(group[0], /*keep_retained=*/true);
   EXPECT_THAT(finished.status,
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("waited for operation 1")));
   EXPECT_TRUE(finished.offload_first);
@@ -358,12 +362,7 @@ TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeWhileTheServerRecoversS
   still.last_finished =
       FinishedOperation{.number = group[0].number, .kind = OperationKind::kPublish, .version = one};
   ASSERT_TRUE(group[0].Resume({still}));
-  StartOperation request = group[0].UnpublishRequest();
-  request.keep_retained = true;
-  request.timeout = absl::Seconds(1);
-  group[0].Start(request);
-  hub_.Advance(absl::Seconds(1));
-  const OperationFinished finished = group[0].Finished();
+  const OperationFinished finished = UnpublishWithinASecond(group[0], /*keep_retained=*/true);
   EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kDeadlineExceeded));
   EXPECT_TRUE(finished.offload_first);
 }
@@ -371,11 +370,7 @@ TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeWhileTheServerRecoversS
 TEST_F(RetentionRestartTest, OneThatDoesNotAskToKeepItDrainsAsItSaid) {
   std::vector<TestRank> group = RoomyGroup();
   group[0].Publish("one");
-  StartOperation request = group[0].UnpublishRequest();
-  request.timeout = absl::Seconds(1);
-  group[0].Start(request);
-  hub_.Advance(absl::Seconds(1));
-  EXPECT_FALSE(group[0].Finished().offload_first);
+  EXPECT_FALSE(UnpublishWithinASecond(group[0], /*keep_retained=*/false).offload_first);
 }
 
 // ---- the end of a copy
