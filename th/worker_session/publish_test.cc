@@ -248,13 +248,11 @@ TEST_F(PublishTest, AnUnpublishThatEndedWithoutTheServerIsToldToTheNext) {
   worker.Drop();
   worker.BreakStream();
   worker.Pass(absl::Seconds(1));
-  worker.session.HandleStreamOpen(worker.now);
-  const auto joins = worker.TakeSent<JoinRequest>();
-  ASSERT_THAT(joins, SizeIs(1));
-  ASSERT_THAT(joins[0].buffers, SizeIs(1));
-  EXPECT_FALSE(joins[0].buffers[0].held.has_value());
-  ASSERT_TRUE(joins[0].buffers[0].last_finished.has_value());
-  EXPECT_EQ(joins[0].buffers[0].last_finished->number, kSecond);
+  const JoinRequest join = worker.OpenAndHearJoin();
+  ASSERT_THAT(join.buffers, SizeIs(1));
+  EXPECT_FALSE(join.buffers[0].held.has_value());
+  ASSERT_TRUE(join.buffers[0].last_finished.has_value());
+  EXPECT_EQ(join.buffers[0].last_finished->number, kSecond);
   worker.Say(worker.JoinedAnswer(Epoch(2)));
   worker.Say(BufferRegistered{buffer, absl::OkStatus()});
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("StartOperation", "RankDone"));

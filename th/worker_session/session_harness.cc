@@ -81,17 +81,22 @@ void SessionHarness::BreakStream() {
   session.HandleStreamClosed(absl::UnavailableError("connection reset"), now);
 }
 
+JoinRequest SessionHarness::OpenAndHearJoin() {
+  session.HandleStreamOpen(now);
+  const auto joins = TakeSent<JoinRequest>();
+  EXPECT_EQ(joins.size(), 1u);
+  return joins.empty() ? JoinRequest{} : joins.front();
+}
+
 void SessionHarness::Rejoin(Epoch next_epoch, GroupGeneration group) {
   epoch = next_epoch;
   Take<OpenStream>();
   BreakStream();
   Pass(absl::Milliseconds(50));
   ASSERT_EQ(Take<OpenStream>().size(), 1u);
-  session.HandleStreamOpen(now);
-  const auto joins = TakeSent<JoinRequest>();
-  ASSERT_EQ(joins.size(), 1u);
+  const JoinRequest join = OpenAndHearJoin();
   Say(JoinedAnswer(next_epoch, group));
-  for (const AnnouncedBuffer& buffer : joins.front().buffers) {
+  for (const AnnouncedBuffer& buffer : join.buffers) {
     Say(BufferRegistered{buffer.buffer, absl::OkStatus()});
   }
 }

@@ -132,14 +132,12 @@ TEST_F(StreamSessionTest, OneThatMovedIsKeptForRanksThatHaveNotHeardSo) {
   EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), IsEmpty());
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
-  const auto joins = worker.TakeSent<JoinRequest>();
-  ASSERT_THAT(joins, SizeIs(1));
-  ASSERT_THAT(joins[0].buffers, SizeIs(1));
-  EXPECT_FALSE(joins[0].buffers[0].held.has_value());
-  ASSERT_TRUE(joins[0].buffers[0].last_finished.has_value());
-  EXPECT_EQ(joins[0].buffers[0].last_finished->outcome, UpdateOutcome::kMoved);
-  EXPECT_EQ(joins[0].buffers[0].last_finished->version.sequence, kStep1.sequence);
+  const JoinRequest join = worker.OpenAndHearJoin();
+  ASSERT_THAT(join.buffers, SizeIs(1));
+  EXPECT_FALSE(join.buffers[0].held.has_value());
+  ASSERT_TRUE(join.buffers[0].last_finished.has_value());
+  EXPECT_EQ(join.buffers[0].last_finished->outcome, UpdateOutcome::kMoved);
+  EXPECT_EQ(join.buffers[0].last_finished->version.sequence, kStep1.sequence);
 }
 
 TEST_F(StreamSessionTest, WhenTheNextOneHasMovedEveryRankHasHeardOfThoseBefore) {
