@@ -13,6 +13,7 @@
 #include "th/reference_registry/operations.h"
 #include "th/reference_registry/pace.h"
 #include "th/reference_registry/publishing.h"
+#include "th/reference_registry/rank_failure.h"
 #include "th/reference_registry/recovery.h"
 #include "th/reference_registry/roll_back.h"
 #include "th/reference_registry/transactions.h"

@@ -216,6 +216,32 @@ absl::Status CheckArrival(const Replica& replica) {
   return listed ? absl::OkStatus() : Broken("who fills in a site is listed there", replica);
 }
 
+// An operation that has begun is what its replica is busy with. After a restart workers announce
+// phases before they send their operations again.
+absl::Status CheckPhase(const RegistryState& state, const Replica& replica) {
+  const auto head = replica.pending.find(replica.finished.Next());
+  const auto busy_with = [&](OperationKind kind) {
+    return head != replica.pending.end() && head->second.begun && head->second.kind == kind &&
+           head->second.version == replica.version;
+  };
+  bool right = true;
+  switch (replica.phase) {
+    case ReplicaPhase::kIdle:
+    case ReplicaPhase::kHolding:
+      break;
+    case ReplicaPhase::kPublishing:
+      right = busy_with(OperationKind::kPublish);
+      break;
+    case ReplicaPhase::kFilling:
+      right = busy_with(OperationKind::kUpdate) || state.adopting;
+      break;
+    case ReplicaPhase::kDraining:
+      right = busy_with(OperationKind::kUnpublish) || replica.released;
+      break;
+  }
+  return right ? absl::OkStatus() : Broken("a phase is that of the operation under way", replica);
+}
+
 absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
   if (replica.buffers.empty()) return Broken("a replica has a buffer", replica);
   if (replica.keeps_nothing && replica.phase == ReplicaPhase::kHolding) {
@@ -242,6 +268,7 @@ absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
   }
   if (replica.results.size() > kMaxResultsKept) return Broken("results are bounded", replica);
   TH_RETURN_IF_ERROR(CheckArrival(replica));
+  TH_RETURN_IF_ERROR(CheckPhase(state, replica));
   if (replica.phase != ReplicaPhase::kHolding || state.adopting) return absl::OkStatus();
   if (replica.buffers.size() != replica.group->ranks) return Broken("a holder is whole", replica);
   for (const auto& [rank, buffer] : replica.buffers) {

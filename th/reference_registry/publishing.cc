@@ -224,6 +224,18 @@ void Hold(Turn& turn, Replica& replica, Version& version, bool further) {
   for (auto& [rank, buffer] : replica.buffers) SealIfNoSums(turn, *buffer);
 }
 
+// Ranks that did not wait for the others have let go already: their unpublish behind this publish
+// ended first.
+void ReleaseLetGo(Turn& turn, Replica& replica, OperationNumber publish) {
+  bool any = false;
+  for (auto& [rank, buffer] : replica.buffers) {
+    if (buffer->last_let_go <= publish) continue;
+    ClearContent(turn, *buffer);
+    any = true;
+  }
+  if (any) InvalidateReplica(turn, replica);
+}
+
 void Complete(Turn& turn, Replica& replica, Transaction& transaction) {
   Model& model = *replica.group->model;
   Version* version = FindVersion(model, transaction.version);
@@ -255,6 +267,7 @@ void Complete(Turn& turn, Replica& replica, Transaction& transaction) {
     version->info.attributes = transaction.attributes;
   }
   Hold(turn, replica, *version, further);
+  ReleaseLetGo(turn, replica, transaction.number);
   TeachLineage(*replica.group);
   FinishOperation(turn, replica, transaction.number, {.version = version->info});
 }
@@ -268,8 +281,10 @@ void RefuseBuffer(Turn& turn, Buffer& buffer, const absl::Status& status) {
        PublicationRefused{.buffer = buffer.address.buffer, .version = version, .status = status});
 }
 
-// A further publisher is refused as a whole; of the first one only the rank that differs.
+// A further publisher is refused as a whole; of the first one only the rank that differs. Ranks
+// that have moved on to another version keep that.
 void RefusePublication(Turn& turn, Buffer& buffer) {
+  const VersionSequence version = buffer.content->version;
   const absl::Status status = absl::AlreadyExistsError(
       absl::StrCat("the content of rank ", NameOf(buffer).ToString(), " differs from what ",
                    buffer.shard->version->info.ToString(),
@@ -278,9 +293,10 @@ void RefusePublication(Turn& turn, Buffer& buffer) {
   const bool whole = !buffer.content->replica_agreed;
   if (!whole) return RefuseBuffer(turn, buffer, status);
   for (auto& [rank, other] : buffer.replica->buffers) {
-    if (other->content.has_value() && !other->content->refused) RefuseBuffer(turn, *other, status);
+    const bool holds_it = other->content.has_value() && other->content->version == version;
+    if (holds_it && !other->content->refused) RefuseBuffer(turn, *other, status);
   }
-  InvalidateReplica(turn, *buffer.replica);
+  if (buffer.replica->version == version) InvalidateReplica(turn, *buffer.replica);
 }
 
 }  // namespace

@@ -185,6 +185,36 @@ TEST(PublishingTest, APublicationThatItsRanksGaveUpBeforeItWasMadeGoodIsNobodys)
   PublishWhole(group, "step-2");
 }
 
+class LetGoTest : public ::testing::TestWithParam<bool> {};
+
+// It did not wait for the others, and its unpublish ended before they had asked for the publish.
+TEST_P(LetGoTest, WhoUnpublishedBehindAPublishThatOthersFinishLaterHoldsNothingOfIt) {
+  const bool drained_in_time = GetParam();
+  RegistryHarness hub;
+  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
+  JoinAndRegister(group);
+  group[0].Publish("step-1");
+  StartOperation impatient = group[0].UnpublishRequest();
+  impatient.timeout = absl::Seconds(1);
+  impatient.keep_retained = false;
+  group[0].Start(impatient);
+  if (drained_in_time) group[0].Done();
+  hub.Advance(absl::Seconds(1));
+  ASSERT_THAT(group[0].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  group[1].Publish("step-1");
+  ASSERT_OK(group[1].Finished().status);
+  TestRank reader(hub, "rollout", 0, 1, LayoutNamed("w0"));
+  reader.JoinAndRegister();
+  reader.Update();
+  EXPECT_EQ(reader.Finished().outcome, UpdateOutcome::kNotAvailable);
+  group[1].Unpublish();
+  EXPECT_THAT(group[1].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  PublishWhole(group, "step-2");
+}
+
+INSTANTIATE_TEST_SUITE_P(Drained, LetGoTest, ::testing::Values(true, false),
+                         [](const auto& param) { return param.param ? "InTime" : "TooLate"; });
+
 TEST(PublishingTest, SealingTellsReadersTheRootOnce) {
   RegistryHarness hub;
   TestRank trainer(hub, "trainer", 0, 1);
@@ -371,6 +401,30 @@ TEST(PublishingTest, TwoGroupsThatPublishOneLabelAtOnceMakeOneVersion) {
   EXPECT_OK(one.status);
   EXPECT_OK(other.status);
   EXPECT_EQ(one.version, other.version);
+}
+
+TEST(PublishingTest, ARankThatFillsTheNextVersionKeepsItWhenItsGroupsPublicationIsRefused) {
+  RegistryHarness hub;
+  std::vector<TestRank> first = MakeGroup(hub, "first", 2);
+  std::vector<TestRank> next = MakeGroup(hub, "next", 2);
+  std::vector<TestRank> second = MakeGroup(hub, "second", 2);
+  for (auto* group : {&first, &next, &second}) JoinAndRegister(*group);
+  const VersionInfo version = PublishWhole(first, "step-1");
+  for (TestRank& rank : second) rank.Publish("step-1");
+  for (TestRank& rank : second) ASSERT_OK(rank.Finished().status);
+  PublishWhole(next, "step-2");
+  for (TestRank& rank : second) rank.Update();
+  second[0].FillWhole();
+  second[1].Seal(version.sequence, "other bytes");
+  EXPECT_EQ(second[1].Heard<PublicationRefused>().version, version.sequence);
+  EXPECT_TRUE(second[0].HearsNone<PublicationRefused>());
+  second[1].FillWhole();
+  for (TestRank& rank : second) EXPECT_OK(rank.Finished().status);
+  for (TestRank& rank : next) rank.Say(Leave{});
+  TestRank reader(hub, "rollout", 0, 1, LayoutNamed("w0"));
+  reader.JoinAndRegister();
+  reader.Update();
+  EXPECT_EQ(reader.Fill().buffer, second[0].address());
 }
 
 class DerivedFormTest : public ::testing::Test {

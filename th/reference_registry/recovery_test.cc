@@ -424,6 +424,34 @@ TEST(RecoveryTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack)
   EXPECT_EQ(rollout.Fill().buffer, trainer[1].address());
 }
 
+TEST(RecoveryTest, AFillWhoseUpdateFailsBeforeItBeginsAgainIsNoSource) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  std::vector<TestRank> rollout = MakeGroup(hub, "rollout", 2);
+  JoinAndRegister(trainer);
+  JoinAndRegister(rollout);
+  const VersionInfo version = PublishWhole(trainer, "step-1");
+  for (TestRank& rank : rollout) rank.Update();
+  rollout[0].Fill();
+  hub.Restart();
+  ASSERT_TRUE(rollout[0].Resume({rollout[0].Filling(version, {trainer[0].address()})}));
+  ASSERT_TRUE(rollout[1].Resume({rollout[1].Announced()}));
+  for (TestRank& rank : rollout) {
+    StartOperation again = rank.UpdateRequest();
+    again.key.number = OperationNumber(1);
+    again.resolved = version;
+    rank.Start(again);
+  }
+  EXPECT_TRUE(rollout[0].HearsNone<OperationFinished>()) << "the trainer may come back";
+  for (int i = 0; i < 4; ++i) {
+    for (TestRank& rank : rollout) rank.Say(Heartbeat{});
+    hub.Advance(absl::Seconds(2));
+  }
+  EXPECT_THAT(rollout[0].Finished().status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nobody holds its shard")));
+  EXPECT_EQ(hub.registry().ReplicaPhaseName(TestModel(), "rollout", "weights"), "idle");
+}
+
 TEST(RecoveryTest, AnUnfinishedPublishIsPublishedAfresh) {
   RegistryHarness hub;
   TestRank first = Trainer(hub, "step-1");

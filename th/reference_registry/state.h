@@ -150,6 +150,7 @@ struct Buffer {
   BufferGeneration generation;
   uint64_t snapshot_bytes = 0;  // of its last publication
   OperationNumber last_started;
+  OperationNumber last_let_go;  // the last unpublish that it asked for and that ended badly
   std::optional<OperationNumber> missed;  // the last that expired without this rank
   bool registration_owed = false;         // BufferRegistered follows when the layout is here
   std::optional<Content> content;

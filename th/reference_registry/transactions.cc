@@ -126,10 +126,16 @@ void TakeAwayDrained(Turn& turn, Replica& replica, const Transaction& transactio
   if (any) InvalidateReplica(turn, replica);
 }
 
+// Whether its ranks fill since another reign, and it has not begun in this one.
+bool IsAdoptedFill(const Replica& replica, const Transaction& transaction) {
+  return transaction.kind == OperationKind::kUpdate && !transaction.begun &&
+         replica.phase == ReplicaPhase::kFilling && transaction.number == replica.finished.Next();
+}
+
 void Undo(Turn& turn, Replica& replica, const Transaction& transaction) {
   const bool unpublish = transaction.kind == OperationKind::kUnpublish;
   if (unpublish && !transaction.begun) return TakeAwayDrained(turn, replica, transaction);
-  if (!transaction.begun) return;
+  if (!transaction.begun && !IsAdoptedFill(replica, transaction)) return;
   switch (transaction.kind) {
     case OperationKind::kPublish:
       return UndoPublish(turn, replica, transaction.version);
@@ -216,6 +222,14 @@ void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transact
                     "): ", status.ToString()));
 }
 
+// Its ranks drain all the same, also behind a publish that others have yet to join.
+void NoteLetGo(Replica& replica, const Transaction& unpublish) {
+  for (const auto& [rank, participant] : unpublish.participants) {
+    const auto buffer = replica.buffers.find(rank);
+    if (buffer != replica.buffers.end()) buffer->second->last_let_go = unpublish.number;
+  }
+}
+
 // `result` has the reason, and whether the buffers stay published.
 void Fail(Turn& turn, Replica& replica, const Transaction& transaction, FinishedOperation result) {
   NoteFailure(turn, replica, transaction, result.status);
@@ -223,50 +237,10 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
     result.version = version->info;
   }
   Undo(turn, replica, transaction);
-  FinishOperation(turn, replica, transaction.number, std::move(result));
-}
-
-// Whether a streaming reader fails its next operation without having started it: it cannot even say
-// what it wants to receive, and the others of its group need not wait for it.
-bool FailsUnstarted(const RegistryState& state, const BufferAddress& address,
-                    OperationNumber number) {
-  const Buffer* buffer = FindBuffer(state, address);
-  if (buffer == nullptr || !buffer->replica->keeps_nothing) return false;
-  const Replica& replica = *buffer->replica;
-  if (number <= buffer->last_started) return false;
-  return replica.results.contains(number) ||
-         number == std::max(buffer->last_started, replica.finished).Next();
-}
-
-// Whether a rank gives up a publication that was made good only after its caller had been told that
-// there was no answer in time, so that it writes into its buffer again.
-bool GivesUpPublication(const RegistryState& state, const BufferAddress& address,
-                        OperationNumber number) {
-  const Buffer* buffer = FindBuffer(state, address);
-  if (buffer == nullptr || !buffer->content.has_value() || !buffer->content->publisher)
-    return false;
-  const auto result = buffer->replica->results.find(number);
-  return result != buffer->replica->results.end() &&
-         result->second.kind == OperationKind::kPublish && result->second.status.ok() &&
-         result->second.version.sequence == buffer->content->version;
-}
-
-void GiveUpPublication(Turn& turn, Buffer& buffer) {
-  Replica& replica = *buffer.replica;
-  ClearContent(turn, buffer);
-  if (replica.phase == ReplicaPhase::kHolding) InvalidateReplica(turn, replica);
-}
-
-// The rank joins an update that it does not ask anything of; it is the first if there is none.
-void TakePart(Turn& turn, Buffer& buffer, OperationNumber number) {
-  Replica& replica = *buffer.replica;
-  buffer.last_started = number;
-  const StartOperation request{.key = {buffer.address.buffer, number},
-                               .kind = OperationKind::kUpdate};
-  if (!replica.pending.contains(number)) {
-    replica.pending.emplace(number, NewTransaction(turn, request, RankOf(buffer)));
+  if (transaction.kind == OperationKind::kUnpublish && !result.offload_first) {
+    NoteLetGo(replica, transaction);
   }
-  replica.pending.at(number).participants.try_emplace(RankOf(buffer));
+  FinishOperation(turn, replica, transaction.number, std::move(result));
 }
 
 // Notes who missed the operation; of them the rank that lags, if any: it missed the operation
@@ -397,6 +371,17 @@ void JoinTransaction::Apply(Turn& turn) const {
                     "; ask again")));
 }
 
+void TakePart(Turn& turn, Buffer& buffer, OperationNumber number) {
+  Replica& replica = *buffer.replica;
+  buffer.last_started = number;
+  const StartOperation request{.key = {buffer.address.buffer, number},
+                               .kind = OperationKind::kUpdate};
+  if (!replica.pending.contains(number)) {
+    replica.pending.emplace(number, NewTransaction(turn, request, RankOf(buffer)));
+  }
+  replica.pending.at(number).participants.try_emplace(RankOf(buffer));
+}
+
 void BeginWith(Replica& replica, Transaction& transaction, VersionSequence version) {
   Model& model = *replica.group->model;
   if (transaction.begun) CountOut(model, transaction.version);
@@ -504,41 +489,10 @@ void RestartNumbering(Group& group) {
     replica.finished_here = false;
     for (auto& [rank, buffer] : replica.buffers) {
       buffer->last_started = OperationNumber();
+      buffer->last_let_go = OperationNumber();
       buffer->missed.reset();
     }
   }
-}
-
-absl::Status FailRank::CanApply(const RegistryState& state) const {
-  if (FailsUnstarted(state, buffer, message.key.number)) return absl::OkStatus();
-  if (GivesUpPublication(state, buffer, message.key.number)) return absl::OkStatus();
-  return FindOwnOperation(state, buffer, message.key.number).status();
-}
-
-void FailRank::Apply(Turn& turn) const {
-  if (GivesUpPublication(turn.state, buffer, message.key.number)) {
-    return GiveUpPublication(turn, *FindBuffer(turn.state, buffer));
-  }
-  if (FailsUnstarted(turn.state, buffer, message.key.number)) {
-    Buffer& unstarted = *FindBuffer(turn.state, buffer);
-    const auto& results = unstarted.replica->results;
-    const auto result = results.find(message.key.number);
-    if (result != results.end()) {
-      unstarted.last_started = message.key.number;
-      return SendResult(turn, unstarted, result->second);
-    }
-    TakePart(turn, unstarted, message.key.number);
-  }
-  const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
-  const std::string name = NameOf(*own.buffer).ToString();
-  const absl::StatusCode code =
-      message.status.ok() ? absl::StatusCode::kUnknown : message.status.code();
-  if (message.buffer_undefined) ClearContent(turn, *own.buffer);
-  FailOperation(
-      turn, *own.buffer->replica, message.key.number,
-      absl::Status(code, absl::StrCat("rank ", name, ": ",
-                                      message.status.ok() ? "failed without giving a reason"
-                                                          : message.status.message())));
 }
 
 absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,

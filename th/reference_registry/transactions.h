@@ -33,6 +33,9 @@ struct JoinTransaction {
   void Apply(Turn& turn) const;
 };
 
+// The rank joins the update `number` without asking anything of it; it is the first if there is
+// none.
+void TakePart(Turn& turn, Buffer& buffer, OperationNumber number);
 // The operation has begun, and is about this version; or it has turned out to be about another one.
 void BeginWith(Replica& replica, Transaction& transaction, VersionSequence version);
 // Ends an operation: `result` to every rank that takes part, and to those that ask later. What the
@@ -54,18 +57,6 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 
 // The numbering of all replicas of the group starts again from 1; nothing may be pending.
 void RestartNumbering(Group& group);
-
-// A rank's part ended badly. That of a streaming reader may do so before it has started: the
-// operation ends for all, and who asks later hears so. That of a publish may come when all ranks
-// had asked already: then the rank holds nothing.
-struct FailRank {
-  BufferAddress buffer;
-  RankFailed message;
-
-  // FAILED_PRECONDITION: no such operation is pending or this rank is not part of it.
-  absl::Status CanApply(const RegistryState& state) const;
-  void Apply(Turn& turn) const;
-};
 
 // The pending operation `number` of this buffer, of which its rank is part. FAILED_PRECONDITION
 // otherwise.

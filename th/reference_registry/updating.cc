@@ -95,16 +95,19 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
   FinishOperation(turn, replica, transaction.number, {.outcome = outcome, .version = version.info});
 }
 
+// Whether a rank's shard has not been announced since the restart, and may still be.
+bool ShardsMayCome(const Turn& turn, const Replica& replica, const Version& version) {
+  return turn.state.adopting && version.from_earlier_reign &&
+         !RanksWithoutShard(replica, version).empty();
+}
+
 // A new operation after a restart may have been resolved before it, and another rank knows to what.
 bool MustWait(const Turn& turn, const Replica& replica, const Transaction& transaction,
               const Resolution& resolution) {
   if (turn.state.recovering || SomeRankMayKnow(turn.state, replica, transaction)) {
     return true;
   }
-  if (!turn.state.adopting || resolution.version == nullptr) return false;
-  // Shards that nobody has announced yet may still come.
-  return resolution.version->from_earlier_reign &&
-         !RanksWithoutShard(replica, *resolution.version).empty();
+  return resolution.version != nullptr && ShardsMayCome(turn, replica, *resolution.version);
 }
 
 // What the operation moves to; null when it has ended or waits.
@@ -112,7 +115,12 @@ Version* ResolveOperation(Turn& turn, Replica& replica, Transaction& transaction
   Model& model = *replica.group->model;
   if (transaction.resolved.has_value()) {
     Version* version = FindVersion(model, transaction.resolved->sequence);
-    if (version != nullptr && version->phase == VersionPhase::kPublished) return version;
+    const bool there = version != nullptr && version->phase == VersionPhase::kPublished;
+    if (there && ShardsMayCome(turn, replica, *version)) {
+      WaitForRecovery(turn, replica);
+      return nullptr;
+    }
+    if (there) return version;
     FailOperation(turn, replica, transaction.number,
                   absl::AbortedError(absl::StrCat(transaction.resolved->ToString(),
                                                   " was withdrawn or lost since this update was "
