@@ -27,6 +27,8 @@ bool WasWithdrawn(const DurableState& durable, const ModelKey& key, const Versio
 }  // namespace
 
 void ServerWatch::Began() {
+  unpublishes_.clear();
+  let_go_.clear();
   failed_at_.clear();
   assigned_.clear();
   resumed_.clear();
@@ -46,6 +48,18 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   if (announces) {  // its fill may begin anew
     std::erase_if(failed_at_, [&](const auto& entry) { return entry.first.first.first == &from; });
     if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);
+    if (const auto* buffer = std::get_if<RegisterBuffer>(&message)) {
+      let_go_.erase({&from, buffer->buffer.buffer});
+    }
+  } else if (const auto* start = std::get_if<StartOperation>(&message)) {
+    const OperationOf operation = {&from, start->key};
+    if (start->kind == OperationKind::kUnpublish) {
+      unpublishes_.insert(operation);
+    } else {
+      unpublishes_.erase(operation);
+    }
+  } else if (const auto* done = std::get_if<RankDone>(&message)) {
+    if (unpublishes_.contains({&from, done->key})) LetGo(from, done->key);
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
     const auto given = assigned_.find({{&from, failed->key}, failed->source});
     if (!source_failed || given == assigned_.end()) return;
@@ -59,6 +73,7 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
 // From whom it has pulled since before it joined.
 void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& join) {
   std::erase_if(resumed_, [&](const auto& entry) { return entry.first.first == &from; });
+  std::erase_if(let_go_, [&](const auto& entry) { return entry.first.first == &from; });
   for (const AnnouncedBuffer& announced : join.buffers) {
     if (!announced.held.has_value()) continue;
     for (const BufferAddress& source : announced.held->sources) {
@@ -67,40 +82,63 @@ void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& jo
   }
 }
 
+void ServerWatch::LetGo(const SimulatedWorker& worker, const OperationKey& unpublish) {
+  OperationNumber& last = let_go_[{&worker, unpublish.buffer}];
+  last = std::max(last, unpublish.number);
+}
+
+void ServerWatch::NoteLetGo(const SimulatedWorker& to, const OperationFinished& finished) {
+  if (finished.kind == OperationKind::kUnpublish) {
+    unpublishes_.erase({&to, finished.key});
+    if (!finished.offload_first) LetGo(to, finished.key);
+    return;
+  }
+  if (finished.kind != OperationKind::kPublish || !finished.status.ok()) return;
+  const auto last = let_go_.find({&to, finished.key.buffer});
+  if (last != let_go_.end() && last->second < finished.key.number) let_go_.erase(last);
+}
+
+// Its operations are numbered from 1 again.
+void ServerWatch::CountAnew(const SimulatedWorker& worker) {
+  std::erase_if(unpublishes_, [&](const OperationOf& entry) { return entry.first == &worker; });
+  for (auto& [buffer, unpublish] : let_go_) {
+    if (buffer.first == &worker) unpublish = OperationNumber();
+  }
+}
+
 void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
-                       const Registry& registry, const DurableState& durable) {
+                       const DurableState& durable) {
   if (const auto* assigned = std::get_if<AssignSources>(&message)) {
-    JudgeSources(to, *assigned, registry);
+    JudgeSources(to, *assigned);
   } else if (const auto* known = std::get_if<RootKnown>(&message)) {
     roots_.try_emplace({known->version, known->shard.layout}, known->shard.root);
   } else if (const auto* resolved = std::get_if<OperationResolved>(&message)) {
-    JudgeVersion(to, resolved->version, durable);
+    JudgeResolved(to, *resolved, durable);
   } else if (const auto* finished = std::get_if<OperationFinished>(&message)) {
     JudgeFinished(to, *finished, durable);
   } else if (const auto* joined = std::get_if<Joined>(&message)) {
     Tell(to, joined->lineage);
+  } else if (std::holds_alternative<GroupChanged>(message)) {
+    CountAnew(to);
   } else if (const auto* command = std::get_if<CommandFinished>(&message)) {
     Tell(to, command->lineage);
   }
 }
 
-void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& assigned,
-                               const Registry& registry) {
+void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& assigned) {
   const Digest layout = cluster_->LayoutOf(to.spec().shard)->digest();
   const auto root = roots_.find({assigned.version, layout});
   const OperationOf operation = {&to, assigned.key};
   for (const AssignedSource& source : assigned.sources) {
     const SimulatedWorker* worker = cluster_->FindWorker(source.endpoints.front().address);
-    const bool of_callers = worker->buffer_id() == source.buffer.buffer;
-    const auto phase =
-        registry.ReplicaPhaseName(worker->spec().key, source.name.group, kSimulatedBufferName);
     const std::string what = absl::StrCat(to.Name(), " is given ", worker->Name());
     // Who pulls from it already may end there.
     const auto before = assigned_.find({operation, source.buffer});
     const bool pulls = resumed_.contains({{&to, assigned.key.buffer}, source.buffer}) ||
                        (before != assigned_.end() && before->second == source.generation);
-    if (of_callers && !pulls && phase == "draining") {
-      cluster_->judge().Violated(absl::StrCat(what, ", which drains"));
+    const bool let_go = let_go_.contains({worker, source.buffer.buffer});
+    if (let_go && !pulls && !worker->says_falsely()) {
+      cluster_->judge().Violated(absl::StrCat(what, ", which has let go"));
     }
     const auto failed = failed_at_.find({operation, {source.buffer, source.generation}});
     if (failed != failed_at_.end() && cluster_->now() - failed->second < kMinRetryPause) {
@@ -117,11 +155,13 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
   }
 }
 
-void ServerWatch::JudgeVersion(const SimulatedWorker& to, const VersionInfo& version,
-                               const DurableState& durable) {
-  if (!WasWithdrawn(durable, to.spec().key, version)) return;
-  cluster_->judge().Violated(
-      absl::StrCat(to.Name(), " is to move to ", version.ToString(), ", which was rolled back"));
+void ServerWatch::JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,
+                                const DurableState& durable) {
+  if (unpublishes_.contains({&to, resolved.key})) return LetGo(to, resolved.key);
+  let_go_.erase({&to, resolved.key.buffer});  // it fills
+  if (!WasWithdrawn(durable, to.spec().key, resolved.version)) return;
+  cluster_->judge().Violated(absl::StrCat(to.Name(), " is to move to ", resolved.version.ToString(),
+                                          ", which was rolled back"));
 }
 
 void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished,
@@ -134,6 +174,7 @@ void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinish
                                             " and has heard of ", told.value));
   }
   Tell(to, finished.lineage);
+  NoteLetGo(to, finished);
   // What the buffer fills next it fills from whom it is told.
   std::erase_if(resumed_, [&](const auto& entry) {
     return entry.first == std::pair(&to, finished.key.buffer);

@@ -1,8 +1,8 @@
 // Watches what a server hears and says, from outside: rules of its answers that no look at its
 // state shows.
 //
-// - A reader is not given a source that drains, that has just failed it, or whose sums are known to
-//   differ from the version's.
+// - A reader is not given a source that was told to drain or said that it has drained, that has
+//   just failed it, or whose sums are known to differ from the version's.
 // - No answer names a version that a roll-back has withdrawn.
 // - Nobody publishes into a lineage that its group has not been told of.
 //
@@ -17,7 +17,7 @@
 
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
-#include "th/reference_registry/registry.h"
+#include "th/reference_registry/registry_types.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
 
@@ -35,28 +35,33 @@ class ServerWatch {
   // source failed, and the server believes it; a report of an assignment that it has replaced since
   // is refused.
   void Heard(const SimulatedWorker& from, const WorkerMessage& message, bool source_failed);
-  void Said(const SimulatedWorker& to, const ServerMessage& message, const Registry& registry,
-            const DurableState& durable);
+  void Said(const SimulatedWorker& to, const ServerMessage& message, const DurableState& durable);
 
  private:
   void NoteSources(const SimulatedWorker& from, const JoinRequest& join);
-  void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned,
-                    const Registry& registry);
-  void JudgeVersion(const SimulatedWorker& to, const VersionInfo& version,
-                    const DurableState& durable);
+  void LetGo(const SimulatedWorker& worker, const OperationKey& unpublish);
+  void NoteLetGo(const SimulatedWorker& to, const OperationFinished& finished);
+  void CountAnew(const SimulatedWorker& worker);
+  void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
+  void JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,
+                     const DurableState& durable);
   void JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished,
                      const DurableState& durable);
   void Tell(const SimulatedWorker& to, Lineage lineage);
 
   Cluster* const cluster_;
   using OperationOf = std::pair<const SimulatedWorker*, OperationKey>;
+  using BufferOf = std::pair<const SimulatedWorker*, BufferId>;
+  std::set<OperationOf> unpublishes_;  // that have not ended
+  // Buffers that nobody may be sent to any more, and the unpublish that they let go for.
+  std::map<BufferOf, OperationNumber> let_go_;
   using Failure = std::pair<OperationOf, std::pair<BufferAddress, BufferGeneration>>;
   std::map<Failure, absl::Time> failed_at_;
   // Which generation a reader was told of, of each source, in an operation that goes on.
   std::map<std::pair<OperationOf, BufferAddress>, BufferGeneration> assigned_;
   // Whom a reader named as the sources of a buffer when it joined in this reign, until the
   // operation that fills it has ended.
-  std::set<std::pair<std::pair<const SimulatedWorker*, BufferId>, BufferAddress>> resumed_;
+  std::set<std::pair<BufferOf, BufferAddress>> resumed_;
   std::map<std::pair<VersionSequence, Digest>, Digest> roots_;           // by version and layout
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
   std::map<std::string, Lineage> told_;                                  // by group

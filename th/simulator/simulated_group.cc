@@ -16,6 +16,7 @@ constexpr absl::Duration kUnpublishSlack = absl::Seconds(1);
 constexpr absl::Duration kLongestOperation = absl::Seconds(20);
 
 constexpr absl::Duration kShortDrain = absl::Seconds(1);
+constexpr absl::Duration kNoPatience = absl::Milliseconds(200);
 // That a consumer needs for a segment of what it receives, at most.
 constexpr absl::Duration kLongestTake = absl::Milliseconds(40);
 
@@ -198,9 +199,11 @@ void SimulatedTrainer::PublishNextStep() {
   kept_ = keeps_published_;
   content_ = absl::StrCat(Name(), " ", LabelOf(step_), " #", ++contents_);
   const absl::Duration timeout = random().Between(kShortestOperation, kLongestOperation);
+  const bool waits = kept_ || !random().OneIn(8);  // for the other ranks, and for readers
   OnEachRank(OperationKind::kPublish,
-             [label = LabelOf(step_), content = content_, timeout](SimulatedWorker* rank) {
+             [label = LabelOf(step_), content = content_, timeout, waits](SimulatedWorker* rank) {
                rank->Publish(label, content, timeout);
+               if (!waits) rank->Unpublish(kNoPatience, kNoPatience);
              });
 }
 

@@ -2,9 +2,9 @@
 // verbs in a loop on all of them, starts dead ones again.
 //
 // A trainer publishes, lets others read, unpublishes, "computes", publishes the next step; now and
-// then it rolls back and publishes other content under labels that were used. A rollout updates in
-// a loop. A dead trainer rank takes its whole group along, as training jobs do; a dead rollout rank
-// joins its group again.
+// then its ranks wait neither for each other nor for readers, or it rolls back and publishes other
+// content under labels that were used. A rollout updates in a loop. A dead trainer rank takes its
+// whole group along, as training jobs do; a dead rollout rank joins its group again.
 #ifndef TH_SIMULATOR_SIMULATED_GROUP_H_
 #define TH_SIMULATOR_SIMULATED_GROUP_H_
 

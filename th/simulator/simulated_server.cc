@@ -160,7 +160,7 @@ void SimulatedServer::CarryOut(RegistryEffects effects) {
     const auto stream = streams_.find(out.connection);
     if (stream == streams_.end()) continue;
     SimulatedWorker* worker = stream->second.worker;
-    watch_.Said(*worker, out.message, *registry_, durable_);
+    watch_.Said(*worker, out.message, durable_);
     cluster_->Carry(*this, worker, &stream->second.down,
                     [worker, connection = out.connection, message = std::move(out.message)] {
                       worker->HandleServerMessage(connection, message);

@@ -98,7 +98,7 @@ CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout, absl::Duration t
   const CallId call(++calls_);
   // A publication that was lost has left its generation already.
   const bool gone = state() == BufferState::kWritable;
-  unpublished_under_ = gone ? BufferGeneration() : session_.buffer_generation(buffer_id_);
+  unpublished_under_[call] = gone ? BufferGeneration() : session_.buffer_generation(buffer_id_);
   UnpublishRequest request;
   request.drain_timeout = drain_timeout;
   request.timeout = std::max(timeout, drain_timeout);
@@ -527,9 +527,10 @@ void SimulatedWorker::Do(const OperationDone& finished) {
 }
 
 void SimulatedWorker::JudgeDone(const OperationDone& finished) {
+  const auto unpublished = unpublished_under_.extract(finished.call);
   if (!finished.status.ok()) return;
   if (finished.kind == OperationKind::kUnpublish) {  // a rank may end it without the server
-    return cluster_->judge().Expect(session_.buffer_generation(buffer_id_) > unpublished_under_,
+    return cluster_->judge().Expect(session_.buffer_generation(buffer_id_) > unpublished.mapped(),
                                     "unpublished under the same generation", Name());
   }
   const OperationFinished& last = last_results_[finished.buffer];

@@ -142,6 +142,7 @@ class SimulatedWorker : public SimulatedProcess {
   }
   // To the server, past the session.
   void SayFalsely(WorkerMessage message);
+  bool says_falsely() const { return says_falsely_; }
   OperationKey newest_operation() const { return newest_operation_; }  // of its own buffer
 
   // ---- for the cluster, the server and other workers
@@ -245,7 +246,7 @@ class SimulatedWorker : public SimulatedProcess {
   std::optional<SessionEnded> ended_;
   std::optional<ConnectionId> stream_;
   uint64_t group_generation_ = 0;
-  BufferGeneration unpublished_under_;
+  std::map<CallId, BufferGeneration> unpublished_under_;  // by calls that have not ended
   std::map<BufferId, OperationFinished> last_results_;
   OperationKey newest_operation_;
   bool says_falsely_ = false;  // has begun to; until its end
