@@ -55,6 +55,16 @@ class VoluntaryRun {
         kRun);
     return watch.versions_saved();
   }
+  // Now and then the server dies, and another comes after a while.
+  void RestartServers() {
+    const absl::Duration reign = random_.Between(absl::Seconds(1), absl::Seconds(6));
+    const absl::Duration away = random_.Between(absl::Milliseconds(100), absl::Seconds(4));
+    cluster_.Post(reign, [this] { cluster_.server().Kill(); });
+    cluster_.Post(reign + away, [this] {
+      cluster_.server().Start();
+      RestartServers();
+    });
+  }
   const std::vector<std::string>& violations() { return cluster_.judge().violations(); }
   // Of offload buffers that are there now, of all workers.
   size_t copies() const {
@@ -115,6 +125,17 @@ TEST(RetentionRunTest, WhatThePolicyKeepsIsNeverLostByVerbsAlone) {
     VoluntaryRun run(seed);
     saved += run.Run();
     ASSERT_THAT(run.violations(), IsEmpty()) << "seed " << seed;
+  }
+  EXPECT_GE(saved, kSeeds) << "else the runs have not come near it";
+}
+
+TEST(RetentionRunTest, WhatThePolicyKeepsIsNotLostWhileTheServerIsAwayEither) {
+  uint64_t saved = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    VoluntaryRun run(seed);
+    run.RestartServers();
+    saved += run.Run();
+    EXPECT_THAT(run.violations(), IsEmpty()) << "seed " << seed;
   }
   EXPECT_GE(saved, kSeeds) << "else the runs have not come near it";
 }

@@ -13,19 +13,24 @@
 namespace th {
 namespace {
 
-// The step that a buffer of the worker holds all of; 0: none. The end of a fill is heard by the
-// server before the session calls it published.
-uint64_t StepHeld(const SimulatedWorker& worker, BufferId id) {
+struct StepHeld {
+  uint64_t step = 0;   // 0: none
+  bool named = false;  // by a server; a publication that none names is no version
+};
+
+// What a buffer of the worker holds all of. The end of a fill is heard by the server before the
+// session calls it published.
+StepHeld HeldBy(const SimulatedWorker& worker, BufferId id) {
   const BufferState state = worker.session().buffer_state(id);
   const SimulatedBuffer& buffer = *worker.FindBuffer(id);
   const bool received =
       state == BufferState::kFilling && buffer.held().count() == buffer.segment_count();
-  if (state != BufferState::kPublished && !received) return 0;
+  if (state != BufferState::kPublished && !received) return {};
   const auto version = worker.session().buffer_version(id);
   absl::string_view label = version.label.text();
   uint64_t step = 0;
-  const bool named = absl::ConsumePrefix(&label, "step-") && absl::SimpleAtoi(label, &step);
-  return named ? step : 0;
+  if (!absl::ConsumePrefix(&label, "step-") || !absl::SimpleAtoi(label, &step)) return {};
+  return {step, version.sequence != VersionSequence()};
 }
 
 // The steps of which every shard is there.
@@ -44,19 +49,22 @@ void RetentionWatch::Look() {
   for (const auto& worker : cluster_->workers()) {
     if (!worker->alive() || !worker->ready()) continue;
     const int shard = worker->spec().shard;
-    if (const Step step = StepHeld(*worker, worker->buffer_id()); step != 0) {
-      by_all[step].insert(shard);
-      by_callers[step].insert(shard);
+    if (const StepHeld held = HeldBy(*worker, worker->buffer_id()); held.step != 0) {
+      by_all[held.step].insert(shard);
+      by_callers[held.step].insert(shard);
+      if (held.named) named_.insert(held.step);
     }
     for (const BufferId copy : worker->copies()) {
-      if (const Step step = StepHeld(*worker, copy); step != 0) by_all[step].insert(shard);
+      if (const StepHeld held = HeldBy(*worker, copy); held.step != 0) {
+        by_all[held.step].insert(shard);
+      }
     }
   }
   const std::set<Step> whole = WholeOf(by_all, shards_);
   const std::set<Step> without_copies = WholeOf(by_callers, shards_);
   for (const Step step : whole_) {
     const auto newer = std::distance(whole.upper_bound(step), whole.end());
-    if (newer >= keep_latest_) continue;
+    if (newer >= keep_latest_ || !named_.contains(step)) continue;
     if (!without_copies.contains(step)) saved_.insert(step);
     if (whole.contains(step)) continue;
     cluster_->judge().Violated(absl::StrCat("step-", step, " is lost, and the ", keep_latest_,

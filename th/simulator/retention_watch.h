@@ -36,6 +36,7 @@ class RetentionWatch {
   const uint32_t shards_;
   std::set<Step> whole_;  // at the last look
   std::set<Step> seen_, saved_;
+  std::set<Step> named_;  // that some rank has heard a server name
 };
 
 }  // namespace th

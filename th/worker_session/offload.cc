@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/capability.h"
+#include "th/topology/location.h"
 #include "th/worker_session/buffers.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
@@ -19,7 +21,8 @@ template <typename Predicate>
 Operation* FindOpen(State& state, Predicate is_so) {
   for (auto& [id, buffer] : state.buffers) {
     for (Operation& operation : buffer.operations) {
-      if (!operation.verdict.has_value() && is_so(operation)) return &operation;
+      const bool open = !operation.verdict.has_value() || operation.keeps_alone;
+      if (open && is_so(operation)) return &operation;
     }
   }
   return nullptr;
@@ -35,6 +38,8 @@ Operation* WaitingFor(State& state, BufferId copy) {
 
 void FailWaiting(State& state, Operation& operation, const absl::Status& why, absl::Time now) {
   operation.offload = BufferId();
+  // What cannot be kept without the server is given up: the ranks could not agree on anything else.
+  if (operation.keeps_alone) return Pump(state, *state.FindBuffer(operation.key.buffer), now);
   Conclude(operation,
            {.status = absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message())),
             .from_server = true,
@@ -45,7 +50,7 @@ void FailWaiting(State& state, Operation& operation, const absl::Status& why, ab
 void GoOn(State& state, Operation& operation, absl::Time now) {
   operation.offload = BufferId();
   Buffer& buffer = *state.FindBuffer(operation.key.buffer);
-  AskAgain(buffer, operation, now);
+  if (!operation.keeps_alone) AskAgain(buffer, operation, now);
   Pump(state, buffer, now);
 }
 
@@ -54,11 +59,13 @@ void Free(State& state, BufferId copy, absl::Time now) {
   TH_MUTATE(kKeepReleasedCopies, state.Emit(FreeOffload{copy}), static_cast<void>(0));
 }
 
-// The server has ended `operation` with offload_first: its copy begins.
+// The copy of `operation` begins: the server has ended it with offload_first, or is away.
 void BeginOffload(State& state, Operation& operation, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(operation.key.buffer);
   const VersionInfo version = *std::exchange(operation.offload_wanted, std::nullopt);
-  RememberFinished(buffer, operation, {.version = version, .offload_first = true});
+  if (!operation.keeps_alone) {
+    RememberFinished(buffer, operation, {.version = version, .offload_first = true});
+  }
   absl::StatusOr<BufferId> copy =
       ++operation.offloads > kMaxOffloadsOfOperation
           ? absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
@@ -86,6 +93,48 @@ void BeginSeed(State& state, const SeedWanted& wanted, absl::Time now) {
                            .generation = state.membership.group_generation};
 }
 
+// As the server would have it, which hears of this update when it is back: the group's copies are
+// one replica then.
+void FillAlone(State& state, Buffer& copy, Operation& update, const Buffer& original,
+               absl::Time now) {
+  const Membership& membership = state.membership;
+  ResolveUpdate(state, copy, update,
+                {.key = update.key, .version = original.version, .root = original.root}, now);
+  Pump(state, copy, now);
+  if (update.update.phase != UpdatePhase::kFilling || !update.update.sources.empty()) return;
+  const BufferAddress source{membership.worker, original.id};
+  const CapabilityClaims claims{.reader = membership.worker,
+                                .source = source,
+                                .version = original.version.sequence,
+                                .epoch = membership.epoch};
+  PullFrom(state, copy, update,
+           {.key = update.key,
+            .version = original.version.sequence,
+            .sources = {{.buffer = source,
+                         .name = state.options.name,
+                         .endpoints = state.options.endpoints,
+                         .generation = original.contract.generation(),
+                         .distance = Distance::kSameHost,
+                         .publisher = original.publisher,
+                         .capability = MintCapability(membership.key, claims)}}},
+           now);
+}
+
+// What keeps alone waits for this rank's copy only: the group's end of it has to come from a
+// server.
+void PumpAlone(State& state, BufferId copy, Operation& waiting, absl::Time now) {
+  Buffer& buffer = *state.FindBuffer(copy);
+  Operation* const update = FindUpdate(buffer);
+  if (update == nullptr || update->verdict.has_value()) return;
+  if (update->update.phase == UpdatePhase::kAsked) {
+    FillAlone(state, buffer, *update, *state.FindBuffer(waiting.key.buffer), now);
+  } else if (update->update.phase == UpdatePhase::kShardDone) {
+    update->timeout_at = now + kMaxOperationTimeout;
+    Reannounce(state, buffer, now);
+    GoOn(state, waiting, now);
+  }
+}
+
 void EndFilling(State& state, BufferId copy, const absl::Status& filled, absl::Time now) {
   state.offloads.at(copy).phase = OffloadPhase::kHeld;
   Operation* waiting = WaitingFor(state, copy);
@@ -108,6 +157,10 @@ void BeginRelease(State& state, BufferId copy, absl::Time now) {
 
 void PumpOffload(State& state, BufferId copy, absl::Time now) {
   Offload& offload = state.offloads.at(copy);
+  if (offload.phase == OffloadPhase::kFilling && !offload.filled.has_value()) {
+    Operation* const waiting = WaitingFor(state, copy);
+    if (waiting != nullptr && waiting->keeps_alone) PumpAlone(state, copy, *waiting, now);
+  }
   if (offload.phase == OffloadPhase::kFilling && offload.filled.has_value()) {
     EndFilling(state, copy, *std::exchange(offload.filled, std::nullopt), now);
     if (!state.offloads.contains(copy)) return;

@@ -201,7 +201,7 @@ void SendOrAnnounce(State& state, Buffer& buffer, WorkerMessage message, absl::T
 
 void SendStart(State& state, const Buffer& buffer, const Operation& operation, absl::Time now) {
   StartOperation start = operation.start;
-  start.timeout = std::max(operation.timeout_at - now, absl::Milliseconds(1));
+  start.timeout = std::clamp(operation.timeout_at - now, absl::Milliseconds(1), start.timeout);
   start.group_generation = state.membership.group_generation;
   start.resolved = operation.update.resolved;
   start.keep_retained &= !operation.draining && !start.resolved.has_value();

@@ -186,13 +186,14 @@ absl::Time NextOperationDeadline(const State& state) {
 
 void HandleResolved(State& state, const OperationResolved& message, absl::Time now) {
   Operation* operation = OperationFor(state, message.key);
-  if (operation == nullptr || operation->waits_for_offload()) return;
+  if (operation == nullptr) return;
+  if (operation->waits_for_offload() && !operation->keeps_alone) return;
   NoteEvent(*operation, message.event);
   Buffer& buffer = *state.FindBuffer(message.key.buffer);
   if (operation->kind() == OperationKind::kUpdate) {
     ResolveUpdate(state, buffer, *operation, message, now);
   } else if (operation->kind() == OperationKind::kUnpublish) {
-    LetDrain(buffer, *operation, now);
+    operation->let_drain = true;
   }
   Pump(state, buffer, now);
 }
@@ -208,8 +209,16 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   state.membership.lineage = std::max(state.membership.lineage, message.lineage);
   Buffer* buffer = state.FindBuffer(message.key.buffer);
   Operation* operation = OperationFor(state, message.key);
-  if (operation == nullptr || operation->waits_for_offload()) return;
+  if (operation == nullptr) return;
+  if (operation->waits_for_offload() && !operation->keeps_alone) return;
   NoteEvent(*operation, message.event);
+  if (operation->waits_for_offload()) {
+    return AnswerKept(*buffer, *operation,
+                      {.status = message.status,
+                       .version = message.version,
+                       .from_server = true,
+                       .offload_first = message.offload_first});
+  }
   if (message.offload_first && message.status.ok() && CanWaitForOffload(*operation)) {
     operation->offload_wanted = message.version;
     return;

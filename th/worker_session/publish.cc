@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
 #include "th/worker_session/operation.h"
+#include "th/worker_session/update.h"
 
 namespace th::session {
 namespace {
@@ -102,6 +103,9 @@ void SealPublication(State& state, Buffer& buffer, VersionSequence version,
   const bool same = contract.version() == version && contract.generation() == generation;
   if (!frozen || !same || !buffer.publisher) return;
   buffer.root = root;
+  for (auto& [id, copy] : state.buffers) {  // a copy that is made without a server
+    if (copy.offload && copy.layout == buffer.layout) LearnRoot(state, copy, version, root);
+  }
   SendOrAnnounce(state, buffer, ShardSealed{buffer.id, version, root}, now);
 }
 

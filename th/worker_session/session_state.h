@@ -200,8 +200,11 @@ struct Operation {
   BufferId offload;
   absl::Duration offload_timeout;
   uint32_t offloads = 0;
-  EventId event;  // the newest that a server gave it
-  RankCost cost;  // as RankDone tells it
+  // unpublish: it copies before it drains without the server's word, which has not come yet.
+  bool keeps_alone = false;
+  bool let_drain = false;  // that word, told while it still copied
+  EventId event;           // the newest that a server gave it
+  RankCost cost;           // as RankDone tells it
   // update
   std::optional<VersionInfo> applies;  // the staged version that it moves in
   UpdateProgress update;

@@ -42,15 +42,40 @@ absl::Time AsksUntil(const State& state, const Operation& operation) {
   return std::min(state.link.broken_since + kServerAway, operation.local_deadline());
 }
 
+bool HasRoomForCopy(const State& state, const Buffer& buffer) {
+  uint64_t bytes = buffer.layout->bytes();
+  for (const auto& [copy, offload] : state.offloads)
+    bytes += state.FindBuffer(copy)->layout->bytes();
+  return bytes <= state.options.offload_limit_bytes;
+}
+
+// Whether a copy is made before it drains though no server has asked for one: nobody can say what
+// is retained, and who else holds it.
+bool KeepsAlone(const State& state, const Buffer& buffer, const Operation& operation) {
+  const bool asked = operation.start.keep_retained && !operation.orphaned;
+  const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok();
+  const bool may_copy = !state.options.spot && HasRoomForCopy(state, buffer);
+  return asked && !failed && !operation.let_drain && operation.offloads == 0 &&
+         buffer.contract.state() == BufferState::kPublished &&
+         buffer.contract.version() != VersionSequence() && may_copy;
+}
+
 // Whether it drains by now. A verdict that leaves the buffer published ends it instead.
 bool Drains(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   if (operation.draining) return true;
+  if (operation.keeps_alone && operation.waits_for_offload()) return false;
   const std::optional<Verdict>& verdict = operation.verdict;
   if (verdict.has_value() && verdict->offload_first) {
     End(state, buffer, operation, now);
     return false;
   }
-  if (!verdict.has_value() && now < AsksUntil(state, operation)) return false;
+  const bool answered = verdict.has_value() || operation.let_drain;
+  if (!answered && now < AsksUntil(state, operation)) return false;
+  if (KeepsAlone(state, buffer, operation)) {
+    operation.keeps_alone = true;
+    operation.offload_wanted = buffer.version;
+    return false;
+  }
   Drain(buffer, operation, now);
   return true;
 }
@@ -127,8 +152,10 @@ void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Tim
   End(state, buffer, operation, now);
 }
 
-void LetDrain(Buffer& buffer, Operation& operation, absl::Time now) {
-  if (!operation.draining && !operation.verdict.has_value()) Drain(buffer, operation, now);
+void AnswerKept(Buffer& buffer, Operation& operation, Verdict answer) {
+  if (answer.offload_first && answer.status.ok()) operation.keeps_alone = false;
+  RememberFinished(buffer, operation, answer);
+  if (operation.keeps_alone) Conclude(operation, std::move(answer));
 }
 
 absl::Time UnpublishWaitsUntil(const State& state, const Operation& operation) {

@@ -275,7 +275,12 @@ void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const Assi
     update.held_assignment = assigned;
     return;
   }
-  if (update.phase != UpdatePhase::kFilling) return;
+  if (update.phase == UpdatePhase::kFilling) PullFrom(state, buffer, operation, assigned, now);
+}
+
+void PullFrom(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
+              absl::Time now) {
+  UpdateProgress& update = operation.update;
   update.assignment = assigned.assignment;
   update.sources.clear();
   SetSources set{buffer.id, operation.key, assigned.assignment, {}};

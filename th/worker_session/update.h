@@ -27,6 +27,9 @@ void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time n
 // The server's word. What does not fit the phase is ignored.
 void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
                    const OperationResolved& resolved, absl::Time now);
+// Without a server's word on `sources`: another assignment takes their place.
+void PullFrom(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
+              absl::Time now);
 void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
                   absl::Time now);
 void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Digest& root);

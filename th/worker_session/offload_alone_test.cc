@@ -1,0 +1,204 @@
+// An unpublish that nobody answers: what others may need is copied from the buffer itself before it
+// drains, and the server hears of the copy when it is back.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/worker_session/session_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const VersionInfo kStep1 = Version(7, "step-1");
+
+SessionOptions WithRoom() {
+  SessionOptions options = TestOptions();
+  options.offload_limit_bytes = uint64_t{1} << 30;
+  return options;
+}
+
+class OffloadAloneTest : public ::testing::Test {
+ protected:
+  explicit OffloadAloneTest(SessionOptions options = WithRoom()) : worker_(std::move(options)) {}
+
+  void SetUp() override {
+    worker_.Join();
+    buffer_ = worker_.RegisteredBuffer();
+    worker_.PublishNamed(buffer_, OperationNumber(1), kStep1);
+    worker_.Drop();
+  }
+  void Unpublish() {
+    ASSERT_OK(worker_.session.Unpublish(CallId(2), buffer_, {.on_retention = OnRetention::kOffload},
+                                        worker_.now));
+  }
+  void UnpublishWithoutServer() {
+    worker_.BreakStream();
+    Unpublish();
+    worker_.Pass(absl::Seconds(2));
+  }
+  // The copy that the session asks for; 0: none.
+  BufferId Copy() {
+    const auto asked = worker_.Take<AllocateOffload>();
+    return asked.empty() ? BufferId() : asked.front().copy;
+  }
+  void Allocated(BufferId copy, absl::Status status = absl::OkStatus()) {
+    worker_.session.HandleOffloadAllocated(copy, status, worker_.now);
+  }
+  void Received(BufferId copy) {
+    worker_.session.HandleFirstWrite(copy, worker_.now);
+    worker_.session.HandleFillComplete(copy, TestRoot(1), worker_.now);
+  }
+  BufferId CopyThatIsReceived() {
+    const BufferId copy = Copy();
+    Allocated(copy);
+    Received(copy);
+    return copy;
+  }
+  void AServerComesBack() {
+    worker_.epoch = Epoch(2);
+    const JoinRequest join = worker_.OpenAndHearJoin();
+    worker_.Say(worker_.JoinedAnswer(worker_.epoch));
+    for (const AnnouncedBuffer& buffer : join.buffers) {
+      worker_.Say(BufferRegistered{buffer.buffer, absl::OkStatus()});
+    }
+  }
+  BufferState State(BufferId buffer) { return worker_.session.buffer_state(buffer); }
+
+  SessionHarness worker_;
+  BufferId buffer_;
+};
+
+TEST_F(OffloadAloneTest, TheCopyIsFilledFromTheBufferItself) {
+  UnpublishWithoutServer();
+  const BufferId copy = Copy();
+  ASSERT_NE(copy, BufferId());
+  Allocated(copy);
+  EXPECT_EQ(State(buffer_), BufferState::kPublished);
+  ASSERT_THAT(worker_.Take<StartFill>(), SizeIs(1));
+  const auto assigned = worker_.Take<SetSources>();
+  ASSERT_THAT(assigned, SizeIs(1));
+  ASSERT_THAT(assigned[0].sources, SizeIs(1));
+  const AssignedSource& source = assigned[0].sources[0];
+  EXPECT_EQ(source.buffer, (BufferAddress{worker_.worker, buffer_}));
+  worker_.session.HandleAdmission(TransferId(1), buffer_, source.capability, source.generation,
+                                  worker_.now);
+  const auto admitted = worker_.Take<AdmissionDecided>();
+  ASSERT_THAT(admitted, SizeIs(1));
+  EXPECT_OK(admitted[0].status);
+}
+
+TEST_F(OffloadAloneTest, ItDrainsOnceTheCopyIsReceived) {
+  UnpublishWithoutServer();
+  const BufferId copy = CopyThatIsReceived();
+  EXPECT_EQ(State(buffer_), BufferState::kWritable);
+  const auto done = worker_.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_OK(done[0].status);
+  EXPECT_EQ(State(copy), BufferState::kFilling) << "for the group a server has to say";
+}
+
+TEST_F(OffloadAloneTest, TheCopyWaitsForAServerHoweverLongItIsAway) {
+  UnpublishWithoutServer();
+  const BufferId copy = CopyThatIsReceived();
+  worker_.Pass(absl::Hours(1));
+  EXPECT_EQ(State(copy), BufferState::kFilling);
+  EXPECT_THAT(worker_.Take<FreeOffload>(), IsEmpty());
+}
+
+TEST_F(OffloadAloneTest, AServerThatIsBackEndsTheCopysUpdateAndReleasesIt) {
+  UnpublishWithoutServer();
+  const BufferId copy = CopyThatIsReceived();
+  worker_.Drop();
+  AServerComesBack();
+  std::vector<StartOperation> starts = worker_.TakeSent<StartOperation>();
+  std::erase_if(starts, [&](const StartOperation& start) { return start.key.buffer != copy; });
+  ASSERT_THAT(starts, SizeIs(1));
+  EXPECT_EQ(starts[0].resolved, kStep1);
+  EXPECT_LE(starts[0].timeout, UnpublishRequest().offload_timeout);
+  worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
+                 UpdateOutcome::kMoved, kStep1);
+  EXPECT_EQ(State(copy), BufferState::kPublished);
+  worker_.Say(OffloadReleased{copy});
+  EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
+}
+
+TEST_F(OffloadAloneTest, ItDrainsWhereThereIsNoRoom) {
+  UnpublishWithoutServer();
+  Allocated(Copy(), absl::ResourceExhaustedError("full"));
+  EXPECT_EQ(State(buffer_), BufferState::kWritable);
+  const auto done = worker_.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_OK(done[0].status);
+}
+
+TEST_F(OffloadAloneTest, WhatNoServerHasNamedIsNotKept) {
+  UnpublishWithoutServer();
+  CopyThatIsReceived();
+  worker_.Drop();
+  ASSERT_OK(worker_.session.Publish(CallId(3), buffer_, {.label = Label("step-2")}, worker_.now));
+  Unpublish();
+  EXPECT_EQ(Copy(), BufferId());
+  EXPECT_EQ(State(buffer_), BufferState::kWritable);
+}
+
+// Another rank has ended it without the server, and made its copy.
+TEST_F(OffloadAloneTest, ARankThatHearsOfTheEndBeforeItHasDrainedCopiesFirst) {
+  Unpublish();
+  worker_.Finish({buffer_, OperationNumber(2)}, OperationKind::kUnpublish, absl::OkStatus());
+  EXPECT_EQ(State(buffer_), BufferState::kPublished);
+  CopyThatIsReceived();
+  EXPECT_EQ(State(buffer_), BufferState::kWritable);
+  EXPECT_THAT(worker_.Take<OperationDone>(), SizeIs(1));
+}
+
+TEST_F(OffloadAloneTest, AServerThatIsBackAndWantsACopyTakesThisOne) {
+  UnpublishWithoutServer();
+  const BufferId copy = Copy();
+  Allocated(copy);
+  AServerComesBack();
+  worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
+                                .kind = OperationKind::kUnpublish,
+                                .version = kStep1,
+                                .offload_first = true});
+  EXPECT_EQ(Copy(), BufferId()) << "no other one";
+  Received(copy);
+  EXPECT_EQ(State(buffer_), BufferState::kPublished) << "until the whole group has it";
+  worker_.Drop();
+  worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
+                 UpdateOutcome::kMoved, kStep1);
+  const auto again = worker_.TakeSent<StartOperation>();
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_EQ(again[0].key.number, OperationNumber(3));
+}
+
+TEST_F(OffloadAloneTest, LeaveToDrainThatComesMeanwhileIsNotForgotten) {
+  UnpublishWithoutServer();
+  const BufferId copy = Copy();
+  Allocated(copy);
+  AServerComesBack();
+  worker_.Say(OperationResolved{{buffer_, OperationNumber(2)}, kStep1, std::nullopt});
+  EXPECT_EQ(State(buffer_), BufferState::kPublished);
+  Received(copy);
+  EXPECT_EQ(State(buffer_), BufferState::kWritable);
+}
+
+class SpotOffloadAloneTest : public OffloadAloneTest {
+ protected:
+  static SessionOptions Spot() {
+    SessionOptions options = WithRoom();
+    options.spot = true;
+    return options;
+  }
+  SpotOffloadAloneTest() : OffloadAloneTest(Spot()) {}
+};
+
+TEST_F(SpotOffloadAloneTest, ASpotWorkerKeepsNothing) {
+  UnpublishWithoutServer();
+  EXPECT_EQ(Copy(), BufferId());
+  EXPECT_EQ(State(buffer_), BufferState::kWritable);
+}
+
+}  // namespace
+}  // namespace th
