@@ -63,6 +63,7 @@ bool Differ(const SessionObserver::Moment& a, const SessionObserver::Moment& b) 
 
 // As the session's table names what is put out; of what it names where nothing else changes.
 struct OutputName {
+  absl::string_view operator()(const StartFill&) const { return "*StartFill*"; }
   absl::string_view operator()(const SetSources&) const { return "*SetSources*"; }
   absl::string_view operator()(const SetRoot&) const { return "*SetRoot*"; }
   absl::string_view operator()(const SendToServer& sent) const {

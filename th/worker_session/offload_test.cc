@@ -57,12 +57,15 @@ class OffloadTest : public ::testing::Test {
     worker_.session.HandleOffloadAllocated(copy, absl::OkStatus(), worker_.now);
     return copy;
   }
+  void Receive(BufferId copy) {
+    worker_.session.HandleFirstWrite(copy, worker_.now);
+    worker_.session.HandleFillComplete(copy, TestRoot(1), worker_.now);
+  }
   void FillCopy(BufferId copy, absl::Status status = absl::OkStatus()) {
     const OperationKey key{copy, OperationNumber(1)};
     worker_.Say(OperationResolved{key, kStep1, std::nullopt});
     worker_.Say(worker_.Assignment(key, 1, kStep1.sequence, {7}));
-    worker_.session.HandleFirstWrite(copy, worker_.now);
-    worker_.session.HandleFillComplete(copy, TestRoot(1), worker_.now);
+    Receive(copy);
     worker_.Finish(key, OperationKind::kUpdate, std::move(status), UpdateOutcome::kMoved, kStep1);
   }
   // The buffer is unpublished, and its copy is held.
@@ -325,6 +328,52 @@ TEST_F(OffloadTest, AGroupThatChangesEndsTheWait) {
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kAborted));
   EXPECT_EQ(State(), BufferState::kWritable);
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
+}
+
+// A rank that had not heard of the copy has drained without the server, and told the next one.
+TEST_F(OffloadTest, AGroupThatEndsItWithoutTheCopyEndsTheWaitOnceThisRankHasItsOwn) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  const BufferId copy = AllocatedCopy();
+  worker_.Rejoin(Epoch(2));
+  Finish(2, OperationKind::kUnpublish);
+  EXPECT_EQ(State(), BufferState::kPublished);
+  Receive(copy);
+  EXPECT_EQ(State(), BufferState::kWritable);
+  EXPECT_OK(TheDone().status);
+  worker_.BreakStream();
+  worker_.Pass(absl::Milliseconds(50));
+  const JoinRequest join = worker_.OpenAndHearJoin();
+  ASSERT_FALSE(join.buffers.empty());
+  ASSERT_TRUE(join.buffers[0].last_finished.has_value());
+  EXPECT_EQ(join.buffers[0].last_finished->number, OperationNumber(2));
+  EXPECT_FALSE(join.buffers[0].last_finished->offload_first);
+}
+
+TEST_F(OffloadTest, TheCopyOfAnEndedWaitMakesNothingBeAskedAgain) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  const BufferId copy = AllocatedCopy();
+  Finish(2, OperationKind::kUnpublish);
+  worker_.Drop();
+  FillCopy(copy);
+  EXPECT_THAT(StartsOf(buffer_), IsEmpty());
+  EXPECT_EQ(State(), BufferState::kWritable);
+}
+
+// It may say so again, or that it does not know: the wait goes on.
+TEST_F(OffloadTest, NothingElseThatIsSaidOfItEndsTheWait) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  const BufferId copy = AllocatedCopy();
+  OffloadFirst(2, OperationKind::kUnpublish);
+  worker_.Finish({buffer_, OperationNumber(2)}, OperationKind::kUnpublish,
+                 absl::AbortedError("forgotten"));
+  EXPECT_THAT(worker_.Take<OperationDone>(), IsEmpty());
+  EXPECT_EQ(State(), BufferState::kPublished);
+  worker_.Drop();
+  FillCopy(copy);
+  EXPECT_THAT(StartsOf(buffer_), SizeIs(1));
 }
 
 TEST_F(OffloadTest, LeavingEndsTheWait) {

@@ -75,6 +75,13 @@ bool CanWaitForOffload(const Operation& operation) {
          operation.update.phase == UpdatePhase::kAsked;
 }
 
+// Whether its group has ended an unpublish that waits for its copy here: another rank had not heard
+// that there is to be one, and drained without the server.
+bool EndedWithoutCopy(const Operation& operation, const OperationFinished& message) {
+  return operation.kind() == OperationKind::kUnpublish && message.status.ok() &&
+         !message.offload_first;
+}
+
 // The caller was told that this publish failed, for want of a server, and nothing came after it: a
 // server that has made it good holds this rank for a holder that it is not.
 bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
@@ -210,9 +217,12 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   Buffer* buffer = state.FindBuffer(message.key.buffer);
   Operation* operation = OperationFor(state, message.key);
   if (operation == nullptr) return;
-  if (operation->waits_for_offload() && !operation->keeps_alone) return;
+  const bool copies = operation->waits_for_offload();
+  // What others have ended is over; the copy goes on, for they may have kept theirs.
+  operation->keeps_alone |= copies && EndedWithoutCopy(*operation, message);
+  if (copies && !operation->keeps_alone) return;
   NoteEvent(*operation, message.event);
-  if (operation->waits_for_offload()) {
+  if (copies) {
     return AnswerKept(*buffer, *operation,
                       {.status = message.status,
                        .version = message.version,
