@@ -148,8 +148,9 @@ struct UnpublishOptions {
   absl::Duration timeout = absl::Seconds(60);  // for all ranks to come
   // Of the last replica of a retained version. kOffload: copied to host memory first, under
   // offload_limit_bytes; without room FAILED_PRECONDITION naming the rank, the buffer still
-  // published, as with DEADLINE_EXCEEDED before anything began. kDrop: it goes, and with it the
-  // version.
+  // published, as with DEADLINE_EXCEEDED before anything began. With the server away what it has
+  // named is copied where there is room, and goes where there is none. kDrop: it goes, and with it
+  // the version.
   OnRetention on_retention = OnRetention::kOffload;
   absl::Duration offload_timeout = kDefaultOffloadTimeout;  // of a copy, beside `timeout`
 };

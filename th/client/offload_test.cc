@@ -87,6 +87,21 @@ TEST_F(OffloadTest, ARetainedVersionOutlivesTheUnpublishOfItsLastReplica) {
   EXPECT_TRUE(AllCopiesGo()) << "the rollout holds it now";
 }
 
+TEST_F(OffloadTest, AnUnpublishWithoutAServerKeepsACopyThatTheNextServerHearsOf) {
+  ASSERT_OK(controller_->Retain(1));
+  Worker trainer = Roomy("trainer");
+  trainer.shard.FillWith(4);
+  ASSERT_OK(trainer.PublishAndWait(1));
+  server_.Stop();
+  ASSERT_OK(trainer.buffer.Unpublish());
+  trainer.shard.FillWith(5);  // the caller's again
+  server_.Start();
+  Worker late = Worker::Make(server_, "rollout");
+  ASSERT_OK_AND_ASSIGN(const UpdateResult result, late.buffer.Update(Latest()));
+  ASSERT_TRUE(result.moved());
+  EXPECT_TRUE(late.shard.HasContentOf(4));
+}
+
 TEST_F(OffloadTest, TheNextVersionTakesThePlaceOfTheCopy) {
   ASSERT_OK(controller_->Retain(1));
   Worker trainer = Roomy("trainer");

@@ -130,7 +130,7 @@ TEST_F(OffloadTest, NothingElseMayBeginMeanwhile) {
                        HasSubstr("an unpublish of the buffer is in progress")));
 }
 
-TEST_F(OffloadTest, WithoutAServerItDrainsAndLosesTheVersion) {
+TEST_F(OffloadTest, WithoutAServerAndWithoutRoomItDrainsAndLosesTheVersion) {
   worker_.BreakStream();
   ASSERT_OK(Unpublish());
   EXPECT_EQ(State(), BufferState::kPublished);
