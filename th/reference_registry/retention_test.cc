@@ -328,6 +328,34 @@ TEST_F(RetentionRestartTest, WhatARankHasHeardIsNotDecidedAnew) {
   EXPECT_TRUE(group[1].Finished().offload_first);
 }
 
+// Back first, it brings the end of the operation along; who waits for a copy hears that end.
+TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackFirstEndsItForItsGroup) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  const VersionInfo one = PublishWhole(group, "one");
+  AskToUnpublish(group[0]);
+  AskToUnpublish(group[1]);
+  ASSERT_TRUE(group[0].Finished().offload_first);
+  hub_.Restart();
+  AnnouncedBuffer drained = group[1].Announced();
+  drained.last_finished = FinishedOperation{
+      .number = group[1].number, .kind = OperationKind::kUnpublish, .version = one};
+  ASSERT_TRUE(group[1].Resume({drained}));
+  AnnouncedBuffer waits = HoldingStill(group[0], one);
+  waits.last_finished = FinishedOperation{.number = group[0].number,
+                                          .kind = OperationKind::kUnpublish,
+                                          .version = one,
+                                          .offload_first = true};
+  ASSERT_TRUE(group[0].Resume({waits}));
+  StartOperation again = group[0].UnpublishRequest();
+  again.key.number = group[0].number;
+  again.keep_retained = true;
+  group[0].Start(again);
+  const OperationFinished finished = group[0].Finished();
+  EXPECT_OK(finished.status);
+  EXPECT_FALSE(finished.offload_first);
+}
+
 TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesItsGroupCountAnew) {
   KeepLatest(1);
   std::vector<TestRank> group = RoomyGroup();

@@ -42,6 +42,7 @@ SimulatedWorker* ClusterHarness::JoinRank(const RankName& name, uint32_t ranks, 
   spec.ranks = ranks;
   spec.shard = shard;
   spec.location.host = absl::StrCat("n", cluster_.workers().size());
+  spec.offload_limit_bytes = uint64_t{1} << 40;  // room for every copy
   SimulatedWorker* rank = cluster_.Start(std::move(spec));
   EXPECT_TRUE(RunUntil([&] { return rank->ready() || rank->ended().has_value(); }));
   return rank;

@@ -366,6 +366,27 @@ TEST_F(ClusterTest, UnpublishWithoutAServerIsShortAndHeardLater) {
   ExpectHold(rollout, "step-2");
 }
 
+// One rank has heard that a copy comes first, the other has not, and has no server to ask.
+TEST_F(ClusterTest, AnUnpublishThatOneRankEndsWithoutTheCopyEndsForAll) {
+  const Ranks trainer = cluster.JoinGroup("trainer", 2);
+  cluster.RunCommandOf(trainer[0], {"keep", SetRetention{.keep_latest = 1}});
+  cluster.PublishAll(trainer, "step-1");
+  for (SimulatedWorker* rank : trainer) rank->SetOnRetention(OnRetention::kOffload);
+  const CallId waits = trainer[0]->Unpublish();
+  ASSERT_TRUE(cluster.RunUntil([&] { return !trainer[0]->copies().empty(); }));
+  cluster.KillServer();
+  const CallId drains = trainer[1]->Unpublish();
+  EXPECT_THAT(cluster.Await({trainer[1]}, {drains}), Each(Done()));
+  trainer[0]->Stop();
+  cluster.StartServer();
+  ASSERT_TRUE(cluster.RunUntil([&] { return trainer[1]->session().epoch() == Epoch(2); }));
+  const absl::Time back = cluster.now();
+  trainer[0]->Continue();
+  EXPECT_THAT(cluster.Await({trainer[0]}, {waits}), Each(Done()));
+  EXPECT_LE(cluster.now() - back, absl::Seconds(5));
+  EXPECT_THAT(cluster.PublishAll(trainer, "step-2"), Each(Done()));
+}
+
 TEST_F(ClusterTest, LatestDoesNotGoBackOverARestart) {
   const Ranks trainer = cluster.JoinGroup("trainer", 1);
   const Ranks old = cluster.JoinGroup("rollout-1", 1);

@@ -95,7 +95,10 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
                    version.ToString(), ", ", absl::StatusCodeToString(finished.status.code()),
                    finished.offload_first ? ", offload first" : "");
   Heard(&results_, who, operation, epoch, what);
-  if (finished.status.ok()) Heard(&successes_, who, operation, Epoch(), what);
+  // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
+  // without the server, and a new one tells that to all.
+  const bool ended = finished.status.ok() && !finished.offload_first;
+  if (ended) Heard(&successes_, who, operation, Epoch(), what);
 }
 
 void Judge::Unregistered(const SimulatedProcess* who, const std::string& buffer) {

@@ -327,6 +327,51 @@ TEST_F(OffloadTest, AGroupThatChangesEndsTheWait) {
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
 }
 
+// A rank that had not heard of the copy has drained without the server, and told the next one.
+TEST_F(OffloadTest, AGroupThatEndsItWithoutTheCopyEndsTheWait) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  AllocatedCopy();
+  worker_.Rejoin(Epoch(2));
+  EXPECT_EQ(State(), BufferState::kPublished);
+  Finish(2, OperationKind::kUnpublish);
+  EXPECT_EQ(State(), BufferState::kWritable);
+  EXPECT_OK(TheDone().status);
+  worker_.BreakStream();
+  worker_.Pass(absl::Milliseconds(50));
+  const JoinRequest join = worker_.OpenAndHearJoin();
+  ASSERT_FALSE(join.buffers.empty());
+  ASSERT_TRUE(join.buffers[0].last_finished.has_value());
+  EXPECT_EQ(join.buffers[0].last_finished->number, OperationNumber(2));
+  EXPECT_FALSE(join.buffers[0].last_finished->offload_first);
+}
+
+TEST_F(OffloadTest, TheCopyOfAnEndedWaitMakesNothingBeAskedAgain) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  const BufferId copy = AllocatedCopy();
+  Finish(2, OperationKind::kUnpublish);
+  worker_.Drop();
+  FillCopy(copy);
+  EXPECT_THAT(StartsOf(buffer_), IsEmpty());
+  EXPECT_EQ(State(), BufferState::kWritable);
+}
+
+// It may say so again, or that it does not know: the wait goes on.
+TEST_F(OffloadTest, NothingElseThatIsSaidOfItEndsTheWait) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  const BufferId copy = AllocatedCopy();
+  OffloadFirst(2, OperationKind::kUnpublish);
+  worker_.Finish({buffer_, OperationNumber(2)}, OperationKind::kUnpublish,
+                 absl::AbortedError("forgotten"));
+  EXPECT_THAT(worker_.Take<OperationDone>(), IsEmpty());
+  EXPECT_EQ(State(), BufferState::kPublished);
+  worker_.Drop();
+  FillCopy(copy);
+  EXPECT_THAT(StartsOf(buffer_), SizeIs(1));
+}
+
 TEST_F(OffloadTest, LeavingEndsTheWait) {
   ASSERT_OK(Unpublish());
   OffloadFirst(2, OperationKind::kUnpublish);

@@ -275,7 +275,10 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
 void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict& verdict) {
   if (operation.orphaned) return;
   auto& last = buffer.last_finished;
-  if (last.has_value() && last->number >= operation.key.number) return;
+  if (last.has_value() && last->number > operation.key.number) return;
+  // One that waits for a copy may end without it.
+  const bool waited = last.has_value() && last->offload_first;
+  if (last.has_value() && last->number == operation.key.number && !waited) return;
   last = FinishedOperation{.number = operation.key.number,
                            .kind = operation.kind(),
                            .status = verdict.status,

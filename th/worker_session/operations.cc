@@ -75,6 +75,13 @@ bool CanWaitForOffload(const Operation& operation) {
          operation.update.phase == UpdatePhase::kAsked;
 }
 
+// Whether its group has ended an unpublish without the copy that it waits for here: another rank
+// had not heard that there is to be one, and drained without the server.
+bool EndedWithoutCopy(const Operation& operation, const OperationFinished& message) {
+  return operation.kind() == OperationKind::kUnpublish && message.status.ok() &&
+         !message.offload_first;
+}
+
 // The caller was told that this publish failed, for want of a server, and nothing came after it: a
 // server that has made it good holds this rank for a holder that it is not.
 bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
@@ -208,7 +215,11 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   state.membership.lineage = std::max(state.membership.lineage, message.lineage);
   Buffer* buffer = state.FindBuffer(message.key.buffer);
   Operation* operation = OperationFor(state, message.key);
-  if (operation == nullptr || operation->waits_for_offload()) return;
+  if (operation == nullptr) return;
+  if (operation->waits_for_offload()) {
+    if (!EndedWithoutCopy(*operation, message)) return;
+    operation->offload = BufferId();
+  }
   NoteEvent(*operation, message.event);
   if (message.offload_first && message.status.ok() && CanWaitForOffload(*operation)) {
     operation->offload_wanted = message.version;
