@@ -317,9 +317,7 @@ bool SourceConnection::AppendNext() {
     if (outbox_.empty()) CloseWith("the holder serves this buffer no longer");
     return false;
   }
-  const auto next = asks_.First([&](SegmentIndex segment) {
-    return store.ReadinessOf(segment) == SegmentStore::Readiness::kReady;
-  });
+  const std::optional<SegmentIndex> next = store.FirstReady(asks_);
   if (!next.has_value()) {
     if (outbox_.empty()) WaitForSegments();
     return false;
@@ -345,7 +343,7 @@ void SourceConnection::WaitForSegments() {
       self->Pump();
     });
   };
-  wait_ = transfer_->store->NotifyWhenReady(asks_.Unanswered(), wake);
+  wait_ = transfer_->store->NotifyWhenReady(asks_, wake);
   if (wait_ == 0) wake();  // one became ready in between
 }
 
