@@ -115,7 +115,8 @@ uint64_t PipelineReplicator::LengthOf(SegmentIndex segment) const {
 
 uint64_t PipelineReplicator::SegmentsPerRequest() const {
   if (spec_.segment_bytes == 0) return 1;
-  return std::max<uint64_t>(1, limits_.request_bytes / spec_.segment_bytes);
+  const uint64_t wanted = std::max<uint64_t>(1, limits_.request_bytes / spec_.segment_bytes);
+  return std::min(wanted, limits_.request_segments);
 }
 
 uint32_t PipelineReplicator::RequestsInFlight(const Source& source) const {

@@ -162,10 +162,8 @@ void FakePull::Decided(Admission admission) {
 
 void FakePull::Ask(SegmentRange range) {
   if (closed || range.empty()) return;
-  if (range.end.value > target.layout->segment_count() ||
-      asks.size() >= limits.max_requests_queued) {
-    return Close(SourceFailure::kClosed, "asked for what is not there, or for too much");
-  }
+  const absl::Status may = CheckRequest(range, asks, target.layout->segment_count(), limits);
+  if (!may.ok()) return Close(SourceFailure::kClosed, std::string(may.message()));
   asks.Push(range);
   if (wait != 0) {
     store->CancelNotify(std::exchange(wait, 0));

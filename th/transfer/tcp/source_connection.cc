@@ -202,15 +202,8 @@ void SourceConnection::Refuse(const absl::Status& why) {
 
 absl::Status SourceConnection::HandleAsk(const Ask& ask) {
   if (state_ != State::kServing) return absl::InvalidArgumentError("asked before it was admitted");
-  const uint64_t segments = transfer_->store->layout().segment_count();
-  if (ask.range.end.value > segments) {
-    return absl::OutOfRangeError(
-        absl::StrCat("asked up to segment ", ask.range.end.value, " of ", segments));
-  }
-  if (asks_.size() >= limits_.max_requests_queued) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", limits_.max_requests_queued, " requests at once"));
-  }
+  const uint64_t segment_count = transfer_->store->layout().segment_count();
+  TH_RETURN_IF_ERROR(CheckRequest(ask.range, asks_, segment_count, limits_));
   asks_.Push(ask.range);
   KeepAlive();
   StopWaiting();  // this may have arrived
