@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "th/weights/request_queue.h"
 #include "tools/mutation/mutation.h"
 
 namespace th {
@@ -18,8 +19,8 @@ struct PipelineReplicator::Source {
   absl::Time added_at;
   absl::Time last_heard;  // or when the first of its requests went out after a rest
   absl::Time last_asked;
-  absl::Time waits_since;            // while there are requests
-  std::vector<SegmentSet> requests;  // the unanswered part of each, in the order asked
+  absl::Time waits_since;  // while there are requests
+  RequestQueue requests;
   SegmentSet corrupted;
   absl::Time withheld_until = absl::InfinitePast();  // what is corrupted is not asked again before
   uint64_t bytes = 0;
@@ -30,26 +31,12 @@ struct PipelineReplicator::Source {
   bool told = false;
 
   bool let_go() const { return let_go_until != absl::InfiniteFuture(); }
-  bool Asked(SegmentIndex segment) const {
-    return std::any_of(requests.begin(), requests.end(),
-                       [&](const SegmentSet& request) { return request.Contains(segment); });
-  }
-  // Takes `segment` off the request that it answers. False when none asked for it.
+  // False when `segment` was not asked of it.
   bool Answer(SegmentIndex segment) {
-    for (auto it = requests.begin(); it != requests.end(); ++it) {
-      if (!it->Contains(segment)) continue;
-      it->Remove({segment, segment.Next()});
-      if (!it->empty()) return true;
-      requests.erase(it);
-      ++requests_answered;
-      return true;
-    }
-    return false;
-  }
-  uint64_t SegmentsOutstanding() const {
-    uint64_t segments = 0;
-    for (const SegmentSet& request : requests) segments += request.count();
-    return segments;
+    const size_t before = requests.size();
+    if (!requests.Take(segment)) return false;
+    if (requests.size() < before) ++requests_answered;
+    return true;
   }
   // Seconds that `amount` bytes take at the rate seen so far.
   double SecondsFor(uint64_t amount, absl::Time now) const {
@@ -94,14 +81,14 @@ void PipelineReplicator::LetGoSource(SourceIndex source, absl::Time now) {
   if (leaving == nullptr || leaving->retired || leaving->let_go()) return;
   leaving->let_go_until = now + limits_.soft_switch;
   // What is on its way would be asked of another source, and arrive twice.
-  TH_MUTATE(kGiveBackWhatIsOnItsWay, static_cast<void>(0), leaving->requests.clear());
+  TH_MUTATE(kGiveBackWhatIsOnItsWay, static_cast<void>(0), leaving->requests.Clear());
 }
 
 void PipelineReplicator::RetireSource(SourceIndex source) {
   Source* retired = Find(source);
   if (retired == nullptr) return;
   retired->retired = true;
-  TH_MUTATE(kKeepRequestsOfLostSource, retired->requests.clear(), static_cast<void>(0));
+  TH_MUTATE(kKeepRequestsOfLostSource, retired->requests.Clear(), static_cast<void>(0));
 }
 
 void PipelineReplicator::RemoveSource(SourceIndex source) {
@@ -128,7 +115,8 @@ uint64_t PipelineReplicator::LengthOf(SegmentIndex segment) const {
 
 uint64_t PipelineReplicator::SegmentsPerRequest() const {
   if (spec_.segment_bytes == 0) return 1;
-  return std::max<uint64_t>(1, limits_.request_bytes / spec_.segment_bytes);
+  const uint64_t wanted = std::max<uint64_t>(1, limits_.request_bytes / spec_.segment_bytes);
+  return std::min(wanted, limits_.request_segments);
 }
 
 uint32_t PipelineReplicator::RequestsInFlight(const Source& source) const {
@@ -149,7 +137,7 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   // A source at rest was not silent: its time starts with this request.
   if (asked->requests.empty()) asked->last_heard = asked->waits_since = now;
   asked->last_asked = now;
-  asked->requests.push_back(SegmentSet::FromRanges({range}));
+  asked->requests.Push(range);
   return Request{range};
 }
 
@@ -178,7 +166,7 @@ void PipelineReplicator::AllowAgain(SourceIndex source) {
 SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) const {
   SegmentSet skip = unwanted_;
   for (const auto& [index, other] : sources_) {
-    for (const SegmentSet& request : other->requests) skip.AddAll(request);
+    for (const SegmentRange& range : other->requests.Unanswered()) skip.Add(range);
   }
   for (const auto& [segment, writer] : writing_) skip.Add(segment);
   const bool waits = TH_MUTATE(kAskTheCorruptSourceAgainAtOnce, now < source.withheld_until, false);
@@ -207,7 +195,7 @@ SegmentRange PipelineReplicator::TailRange(const Source& helper, absl::Time now)
     if (slow.get() == &helper || slow->requests.empty() || slow->let_go()) continue;
     if (!TakingOverHelps(helper, *slow, now)) continue;
     const SegmentRange candidate = RangeToTakeOver(*slow);
-    const double seconds = slow->SecondsFor(slow->SegmentsOutstanding(), now);
+    const double seconds = slow->SecondsFor(slow->requests.segments(), now);
     if (candidate.empty() || seconds <= longest) continue;
     longest = seconds;
     range = candidate;
@@ -218,12 +206,10 @@ SegmentRange PipelineReplicator::TailRange(const Source& helper, absl::Time now)
 // The end of what it was asked last: it comes to that last, unless it is a relay that holds it.
 SegmentRange PipelineReplicator::RangeToTakeOver(const Source& slow) const {
   SegmentSet open;
-  for (const SegmentSet& request : slow.requests) open.AddAll(request);
+  for (const SegmentRange& range : slow.requests.Unanswered()) open.Add(range);
   for (const auto& [index, other] : sources_) {
     if (other.get() == &slow) continue;
-    for (const SegmentSet& request : other->requests) {
-      for (const SegmentRange& range : request.ranges()) open.Remove(range);
-    }
+    for (const SegmentRange& range : other->requests.Unanswered()) open.Remove(range);
   }
   for (const SegmentRange& range : held_.ranges()) open.Remove(range);
   for (const auto& [segment, writer] : writing_) open.Remove({segment, segment.Next()});
@@ -238,8 +224,7 @@ SegmentRange PipelineReplicator::RangeToTakeOver(const Source& slow) const {
 bool PipelineReplicator::TakingOverHelps(const Source& helper, const Source& slow,
                                          absl::Time now) const {
   if (now - slow.last_asked < limits_.tail_patience) return false;
-  const double slow_seconds =
-      slow.SecondsFor(slow.SegmentsOutstanding() * spec_.segment_bytes, now);
+  const double slow_seconds = slow.SecondsFor(slow.requests.segments() * spec_.segment_bytes, now);
   const double helper_seconds = helper.SecondsFor(limits_.request_bytes, now);
   return slow_seconds > 2 * helper_seconds;
 }
@@ -248,7 +233,7 @@ bool PipelineReplicator::TakingOverHelps(const Source& helper, const Source& slo
 
 bool PipelineReplicator::WantsSegment(SourceIndex source, SegmentIndex segment) const {
   const Source* sender = Find(source);
-  if (sender == nullptr || sender->retired || !sender->Asked(segment)) return false;
+  if (sender == nullptr || sender->retired || !sender->requests.Contains(segment)) return false;
   const auto writer = writing_.find(segment);
   if (writer != writing_.end() && writer->second != source) return false;
   return TH_MUTATE(kWriteHeldSegmentAgain, !held_.Contains(segment), true);

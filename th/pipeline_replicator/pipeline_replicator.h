@@ -40,7 +40,10 @@ namespace th {
 using SourceIndex = StrongInt<struct SourceIndexTag, uint32_t>;
 
 struct ReplicatorLimits {
-  uint64_t request_bytes = uint64_t{4} << 20;  // of one pull request
+  // Of one pull request, whichever is less. Sources take so many open segments of a reader
+  // (TransportLimits::max_segments_queued): far_requests_in_flight of these.
+  uint64_t request_bytes = uint64_t{4} << 20;
+  uint64_t request_segments = 128;
   // At one source: so many at first, one more with each that it has answered. A second source is
   // there a moment after the first; had that one been asked for all it may be asked, the two would
   // send parts that lie far apart, and who reads on from here in order would get half of the rate.

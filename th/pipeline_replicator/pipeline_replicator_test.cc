@@ -133,7 +133,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(RequestSizeCase{"several", 4096, 1024, 10, R(0, 4)},
                       RequestSizeCase{"not_a_multiple", 4000, 1024, 10, R(0, 3)},
                       RequestSizeCase{"segment_above_request", 1024, 4096, 10, R(0, 1)},
-                      RequestSizeCase{"shard_below_request", 1 << 20, 1024, 3, R(0, 3)}),
+                      RequestSizeCase{"shard_below_request", 1 << 20, 1024, 3, R(0, 3)},
+                      RequestSizeCase{"many_small_segments", 1 << 20, 1024, 1000, R(0, 128)}),
     [](const auto& info) { return info.param.name; });
 
 // ---- receiving

@@ -36,6 +36,13 @@ std::unique_ptr<Pull> TransportConformanceTest::Open(PullSink* sink) {
   return reader_->Open(holder_.Target(SourceEndpoint(), received_.store()->shared_layout()), sink);
 }
 
+void TransportConformanceTest::SetMaxSegmentsQueued(uint32_t segments) {
+  limits_.max_segments_queued = segments;
+  reader_ = world_->NewTransport(limits_);
+  source_ = world_->NewTransport(limits_);
+  source_->AddHolder(kHolderWorker, &holder_);
+}
+
 TEST_P(TransportConformanceTest, WholeShardArrivesWithThePublishersSums) {
   auto pull = Open(&sink_);
   EXPECT_EQ(sink_.AwaitAdmitted(), BufferGeneration(1));
@@ -362,6 +369,30 @@ TEST_P(TransportConformanceTest, MoreRequestsThanTheLimitEndThePull) {
     pull->Ask({SegmentIndex(0), SegmentIndex(1)});
   }
   EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+}
+
+TEST_P(TransportConformanceTest, MoreSegmentsThanTheLimitEndThePull) {
+  SetMaxSegmentsQueued(4);
+  published_.store()->Close(BufferGeneration(2));
+  published_.store()->BeginFill(BufferGeneration(1), {});  // so that none is answered
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask({SegmentIndex(0), SegmentIndex(3)});
+  sink_.AwaitAlive(1);
+  pull->Ask({SegmentIndex(3), SegmentIndex(5)});
+  EXPECT_THAT(sink_.AwaitClosed(),
+              Pair(SourceFailure::kClosed, HasSubstr("max_segments_queued is 4")));
+}
+
+TEST_P(TransportConformanceTest, AnsweredSegmentsMakeRoomForOthers) {
+  SetMaxSegmentsQueued(4);
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  for (uint64_t begin = 0; begin < 12; begin += 4) {
+    pull->Ask({SegmentIndex(begin), SegmentIndex(begin + 4)});
+    sink_.AwaitSegments(begin + 4);
+  }
+  EXPECT_FALSE(sink_.closed());
 }
 
 // ---- several

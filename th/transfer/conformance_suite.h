@@ -28,6 +28,8 @@ class TransportConformanceTest
   TransportConformanceTest();
   ~TransportConformanceTest() override;
 
+  // Anew, both ends with this limit.
+  void SetMaxSegmentsQueued(uint32_t segments);
   // A reader's pull from holder_.
   std::unique_ptr<Pull> Open(PullSink* sink);
   Endpoint SourceEndpoint() const { return source_->endpoints()[0]; }

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/transfer/request_queue.h"
+#include "th/weights/request_queue.h"
 
 namespace th::testing {
 
@@ -37,7 +37,6 @@ struct FakePull : std::enable_shared_from_this<FakePull> {
   void Ask(SegmentRange range);
   void Step();
   void Move(SegmentIndex segment);
-  std::optional<SegmentIndex> FirstReady() const;
   void AwaitSegments();
   void KeepAlive();
   void Close(SourceFailure failure, std::string detail);
@@ -163,10 +162,8 @@ void FakePull::Decided(Admission admission) {
 
 void FakePull::Ask(SegmentRange range) {
   if (closed || range.empty()) return;
-  if (range.end.value > target.layout->segment_count() ||
-      asks.size() >= limits.max_requests_queued) {
-    return Close(SourceFailure::kClosed, "asked for what is not there, or for too much");
-  }
+  const absl::Status may = CheckRequest(range, asks, target.layout->segment_count(), limits);
+  if (!may.ok()) return Close(SourceFailure::kClosed, std::string(may.message()));
   asks.Push(range);
   if (wait != 0) {
     store->CancelNotify(std::exchange(wait, 0));
@@ -185,7 +182,7 @@ void FakePull::Step() {
   if (store->closed()) {
     return Close(SourceFailure::kClosed, "the holder serves this buffer no longer");
   }
-  const std::optional<SegmentIndex> segment = FirstReady();
+  const std::optional<SegmentIndex> segment = store->FirstReady(asks);
   if (!segment.has_value()) return AwaitSegments();
   if (silence != silent_after.end()) --silence->second;
   asks.Take(*segment);
@@ -193,22 +190,15 @@ void FakePull::Step() {
   if (!closed && !std::exchange(stepping, true)) Post(&FakePull::Step);
 }
 
-std::optional<SegmentIndex> FakePull::FirstReady() const {
-  return asks.First([&](SegmentIndex segment) {
-    return store->ReadinessOf(segment) == SegmentStore::Readiness::kReady;
-  });
-}
-
 void FakePull::AwaitSegments() {
   stepping = true;
-  wait = store->NotifyWhenReady(asks.Unanswered(),
-                                [self = shared_from_this()] { self->Post(&FakePull::Step); });
+  wait = store->NotifyWhenReady(asks, [self = shared_from_this()] { self->Post(&FakePull::Step); });
   if (wait == 0) Post(&FakePull::Step);
   KeepAlive();
 }
 
 void FakePull::KeepAlive() {
-  if (closed || asks.empty() || store->closed() || FirstReady().has_value()) return;
+  if (closed || asks.empty() || store->closed() || store->FirstReady(asks).has_value()) return;
   sink->OnAlive();
   network->thread().PostAt(MonotonicNow() + limits.keep_alive,
                            [self = shared_from_this()] { self->KeepAlive(); });

@@ -1,5 +1,6 @@
 #include "th/transfer/fill.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,6 +74,14 @@ TEST_F(FillTest, CompletesWithThePublishedBytesOnceTheRootIsKnown) {
   EXPECT_EQ(reader().observer.AwaitComplete(), a().shard.Root());
   EXPECT_TRUE(reader().shard.Equals(a().shard));
   reader().observer.AwaitFirstWrite();
+}
+
+TEST(FillLimitsTest, NoSourceIsAskedForMoreThanSourcesTake) {
+  const ReplicatorLimits fill;
+  const TransportLimits source;
+  const uint32_t requests = std::max(fill.requests_in_flight, fill.far_requests_in_flight);
+  EXPECT_LE(requests, source.max_requests_queued);
+  EXPECT_LE(requests * fill.request_segments, source.max_segments_queued);
 }
 
 TEST_F(FillTest, LetsItsSourceGoAsSoonAsEverythingIsReceived) {

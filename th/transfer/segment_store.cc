@@ -78,7 +78,7 @@ void SegmentStore::MarkHeld(SegmentIndex segment, SegmentSum sum) {
     sums_[segment.value].store(sum, std::memory_order_relaxed);
     states_[segment.value].store(kHeld | kSummed, std::memory_order_release);
     const auto woken = std::partition(waiters_.begin(), waiters_.end(), [&](const Waiter& waiter) {
-      return !waiter.Awaits(segment);
+      return !waiter.asked.Contains(segment);
     });
     for (auto it = woken; it != waiters_.end(); ++it) wakes.push_back(std::move(it->wake));
     waiters_.erase(woken, waiters_.end());
@@ -175,23 +175,17 @@ SegmentStore::Readiness SegmentStore::ReadinessOf(SegmentIndex segment) const {
   return (state & kHeld) != 0 ? Readiness::kReady : Readiness::kNotYet;
 }
 
-bool SegmentStore::Waiter::Awaits(SegmentIndex segment) const {
-  return std::any_of(segments.begin(), segments.end(), [&](const SegmentRange& range) {
-    return range.begin <= segment && segment < range.end;
-  });
+std::optional<SegmentIndex> SegmentStore::FirstReady(const RequestQueue& asked) const {
+  return asked.First(
+      [this](SegmentIndex segment) { return ReadinessOf(segment) == Readiness::kReady; });
 }
 
-SegmentStore::WaitId SegmentStore::NotifyWhenReady(std::vector<SegmentRange> segments,
+SegmentStore::WaitId SegmentStore::NotifyWhenReady(const RequestQueue& asked,
                                                    std::function<void()> wake) {
   absl::MutexLock lock(&mu_);
-  if (closed()) return 0;
-  for (const SegmentRange& range : segments) {
-    for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
-      if (ReadinessOf(segment) != Readiness::kNotYet) return 0;
-    }
-  }
+  if (closed() || FirstReady(asked).has_value()) return 0;
   const WaitId id = next_wait_++;
-  waiters_.push_back({id, std::move(segments), std::move(wake)});
+  waiters_.push_back({id, asked, std::move(wake)});
   return id;
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "th/weights/checksum.h"
 #include "th/weights/identifiers.h"
+#include "th/weights/request_queue.h"
 #include "th/weights/segments.h"
 #include "th/weights/shard_layout.h"
 
@@ -68,11 +70,13 @@ class SegmentStore {
   enum class Readiness : uint8_t { kReady, kNotYet, kClosed };
   Readiness ReadinessOf(SegmentIndex segment) const;
   bool closed() const { return !open_.load(); }
-  // Calls `wake` (any thread, once, never inline) when one of `segments` becomes ready or the store
-  // closes. Returns what takes that back, or 0 when one is ready or the store closed already: then
-  // `wake` is never called.
+  // What a source answers with next: the first segment of `asked` that is ready.
+  std::optional<SegmentIndex> FirstReady(const RequestQueue& asked) const;
+  // Calls `wake` (any thread, once, never inline) when a segment of `asked` becomes ready or the
+  // store closes. Returns what takes that back, or 0 when one is ready or the store closed already:
+  // then `wake` is never called.
   using WaitId = uint64_t;
-  WaitId NotifyWhenReady(std::vector<SegmentRange> segments, std::function<void()> wake);
+  WaitId NotifyWhenReady(const RequestQueue& asked, std::function<void()> wake);
   // `wake` is not called any more, unless it is being called just now.
   void CancelNotify(WaitId wait);
   // The bytes and the sum of a ready segment; takes the sum now if nobody has.
@@ -85,10 +89,8 @@ class SegmentStore {
   enum State : uint8_t { kHeld = 1, kSummed = 2 };
   struct Waiter {
     WaitId id = 0;
-    std::vector<SegmentRange> segments;
+    RequestQueue asked;
     std::function<void()> wake;
-
-    bool Awaits(SegmentIndex segment) const;
   };
   using Waiters = std::vector<Waiter>;  // one for each connection that has nothing to send
 

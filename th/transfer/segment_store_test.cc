@@ -20,8 +20,13 @@ class SegmentStoreTest : public ::testing::Test {
   SegmentStore& store() { return *shard_.store(); }
   SegmentIndex last() const { return SegmentIndex(shard_.segment_count() - 1); }
 
-  static std::vector<SegmentRange> Only(uint64_t segment) {
-    return {{SegmentIndex(segment), SegmentIndex(segment + 1)}};
+  static SegmentRange Only(uint64_t segment) {
+    return {SegmentIndex(segment), SegmentIndex(segment + 1)};
+  }
+  static RequestQueue Asked(const std::vector<SegmentRange>& ranges) {
+    RequestQueue asked;
+    for (const SegmentRange& range : ranges) asked.Push(range);
+    return asked;
   }
 
   TestShard shard_{TestShard::Spec{}};
@@ -30,7 +35,7 @@ class SegmentStoreTest : public ::testing::Test {
 
 TEST_F(SegmentStoreTest, NothingIsServedBeforeItIsPublished) {
   EXPECT_EQ(store().ReadinessOf(SegmentIndex(0)), Readiness::kClosed);
-  EXPECT_EQ(store().NotifyWhenReady(Only(0), [] { ADD_FAILURE(); }), 0);
+  EXPECT_EQ(store().NotifyWhenReady(Asked({Only(0)}), [] { ADD_FAILURE(); }), 0);
 }
 
 TEST_F(SegmentStoreTest, PublishedStoreServesEverythingBeforeItIsSealed) {
@@ -94,7 +99,7 @@ TEST_F(SegmentStoreTest, SumsOfCheckedSegmentsStandAfterAFillOfOtherContentThatW
 TEST_F(SegmentStoreTest, GenerationWordRisesBeforeAnybodyHearsOfTheClose) {
   store().BeginFill(BufferGeneration(1), {});
   BufferGeneration seen;
-  store().NotifyWhenReady(Only(1), [&] { seen = store().generation(); });
+  store().NotifyWhenReady(Asked({Only(1)}), [&] { seen = store().generation(); });
   store().Close(BufferGeneration(2));
   EXPECT_EQ(seen, BufferGeneration(2));
   EXPECT_EQ(store().generation(), BufferGeneration(2));
@@ -167,7 +172,7 @@ TEST_F(SegmentStoreTest, ResumedFillKeepsTheSumsOfWhatItHolds) {
 TEST_F(SegmentStoreTest, WaiterIsToldOnceWhenItsSegmentArrives) {
   store().BeginFill(BufferGeneration(1), {});
   int woken = 0;
-  EXPECT_NE(store().NotifyWhenReady(Only(1), [&] { ++woken; }), 0);
+  EXPECT_NE(store().NotifyWhenReady(Asked({Only(1)}), [&] { ++woken; }), 0);
   store().MarkHeld(SegmentIndex(0), 1);
   EXPECT_EQ(woken, 0);
   store().MarkHeld(SegmentIndex(1), 1);
@@ -176,9 +181,9 @@ TEST_F(SegmentStoreTest, WaiterIsToldOnceWhenItsSegmentArrives) {
 }
 
 TEST_F(SegmentStoreTest, AnyOfTheSegmentsWakesWhoWaitsForThem) {
-  store().BeginFill(BufferGeneration(1), SegmentSet::FromRanges(Only(5)));
-  const std::vector<SegmentRange> some = {{SegmentIndex(0), SegmentIndex(2)},
-                                          {SegmentIndex(3), SegmentIndex(5)}};
+  store().BeginFill(BufferGeneration(1), SegmentSet::FromRanges({Only(5)}));
+  const RequestQueue some =
+      Asked({{SegmentIndex(0), SegmentIndex(2)}, {SegmentIndex(3), SegmentIndex(5)}});
   int woken = 0;
   EXPECT_NE(store().NotifyWhenReady(some, [&] { ++woken; }), 0);
   store().MarkHeld(SegmentIndex(2), 1);
@@ -189,13 +194,25 @@ TEST_F(SegmentStoreTest, AnyOfTheSegmentsWakesWhoWaitsForThem) {
   EXPECT_EQ(store().NotifyWhenReady(some, [] { ADD_FAILURE(); }), 0) << "some are there";
 }
 
+TEST_F(SegmentStoreTest, WhatIsReadyIsOfferedInTheOrderInWhichItWasAsked) {
+  const RequestQueue asked = Asked({Only(4), {SegmentIndex(0), SegmentIndex(3)}});
+  EXPECT_EQ(store().FirstReady(asked), std::nullopt) << "it is closed";
+  store().BeginFill(BufferGeneration(1), {});
+  store().MarkHeld(SegmentIndex(3), 1);
+  EXPECT_EQ(store().FirstReady(asked), std::nullopt);
+  store().MarkHeld(SegmentIndex(1), 1);
+  EXPECT_EQ(store().FirstReady(asked), SegmentIndex(1));
+  store().MarkHeld(SegmentIndex(4), 1);
+  EXPECT_EQ(store().FirstReady(asked), SegmentIndex(4));
+}
+
 enum class Waker { kClose, kPublish };
 class WakerTest : public SegmentStoreTest, public ::testing::WithParamInterface<Waker> {};
 TEST_P(WakerTest, WakesWhoWaits) {
   store().BeginFill(BufferGeneration(1), {});
   int woken = 0;
-  store().NotifyWhenReady(Only(1), [&] { ++woken; });
-  store().NotifyWhenReady(Only(2), [&] { ++woken; });
+  store().NotifyWhenReady(Asked({Only(1)}), [&] { ++woken; });
+  store().NotifyWhenReady(Asked({Only(2)}), [&] { ++woken; });
   if (GetParam() == Waker::kClose) store().Close(BufferGeneration(99));
   if (GetParam() == Waker::kPublish) store().Publish(BufferGeneration(2));
   EXPECT_EQ(woken, 2);
@@ -204,7 +221,7 @@ INSTANTIATE_TEST_SUITE_P(All, WakerTest, ::testing::Values(Waker::kClose, Waker:
 
 TEST_F(SegmentStoreTest, CancelledWaiterIsNotTold) {
   store().BeginFill(BufferGeneration(1), {});
-  const auto wait = store().NotifyWhenReady(Only(1), [] { ADD_FAILURE(); });
+  const auto wait = store().NotifyWhenReady(Asked({Only(1)}), [] { ADD_FAILURE(); });
   store().CancelNotify(wait);
   store().CancelNotify(wait + 1);  // unknown: nothing
   store().MarkHeld(SegmentIndex(1), 1);

@@ -25,6 +25,7 @@
 #include "th/protocol/messages.h"
 #include "th/transfer/extra_bytes.h"
 #include "th/transfer/segment_store.h"
+#include "th/weights/request_queue.h"
 #include "th/weights/segments.h"
 
 namespace th {
@@ -36,7 +37,10 @@ struct TransportLimits {
   // than its socket buffers in a round trip (6 MB on Linux as it comes: 0.2 GB/s over 30 ms).
   uint32_t connections_per_far_pull = 8;
   uint32_t max_inbound_connections = 4096;
-  uint32_t max_requests_queued = 64;  // of one transfer at its source
+  // Of one connection at its source: requests that are not answered, and their open segments. For
+  // each segment that it sends the source looks at all that are open: 4,096 are some 10 us.
+  uint32_t max_requests_queued = 64;
+  uint32_t max_segments_queued = 4096;
   absl::Duration connect_timeout = absl::Milliseconds(1000);
   absl::Duration admission_timeout = absl::Milliseconds(1000);
   // Until it is admitted a reader waits no longer than this for any word of the source (which says
@@ -50,6 +54,11 @@ struct TransportLimits {
   uint64_t uplink_bytes_per_second = 0;
   std::string congestion_control;  // TCP: empty for the system's choice per path
 };
+
+// Whether a source takes a request for `range` of its `segment_count` segments while `open` is what
+// the connection has open already. OUT_OF_RANGE, RESOURCE_EXHAUSTED.
+absl::Status CheckRequest(SegmentRange range, const RequestQueue& open, uint64_t segment_count,
+                          const TransportLimits& limits);
 
 // A transfer that a reader asks for, as the holder's owner decides on it.
 struct AdmissionRequest {

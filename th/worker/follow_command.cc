@@ -51,7 +51,7 @@ absl::Status MakeFolder(const std::string& folder) {
 void Tell(const FollowedVersion& followed) {
   std::cout << "version=" << followed.update.version().ToString()
             << " bytes=" << followed.bytes_received
-            << " seconds=" << absl::ToDoubleSeconds(followed.seconds)
+            << " seconds=" << absl::ToDoubleSeconds(followed.took)
             << " pause=" << absl::ToDoubleSeconds(followed.pause)
             << EventSuffix(followed.update.event) << (followed.folder.empty() ? "" : " folder=")
             << followed.folder << std::endl;

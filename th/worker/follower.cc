@@ -105,17 +105,18 @@ void Follower::NoteServer() {
                      : "the server is back and knows what is held");
 }
 
-std::optional<absl::StatusOr<GroupUpdate>> Follower::Await(
+absl::StatusOr<std::optional<GroupUpdate>> Follower::Await(
     PendingResult<absl::StatusOr<GroupUpdate>>& pending) {
   for (;;) {
     std::optional<absl::StatusOr<GroupUpdate>> result = pending.AwaitFor(kServerPoll);
-    if (result.has_value() || stop_->requested()) return result;
+    if (result.has_value()) return *std::move(result);
+    if (stop_->requested()) return std::nullopt;
     NoteServer();
   }
 }
 
 absl::StatusOr<std::optional<VersionShards>> Follower::AwaitFirstVersion() {
-  std::string said;
+  SaidOnce said;
   while (!stop_->requested()) {
     std::string why = "nothing is published yet";
     const absl::StatusOr<VersionInfo> latest = controller_->Resolve(Latest());
@@ -128,10 +129,9 @@ absl::StatusOr<std::optional<VersionShards>> Follower::AwaitFirstVersion() {
     } else if (!MayPass(latest.status())) {
       return latest.status();
     }
-    if (std::exchange(said, why) != why) {
-      LOG(INFO) << "waiting for a version of " << options_.connection.key().ToString()
-                << " in form " << options_.form << ": " << why;
-    }
+    LOG_IF(INFO, said.IsNew(why)) << "waiting for a version of "
+                                  << options_.connection.key().ToString() << " in form "
+                                  << options_.form << ": " << why;
     stop_->WaitFor(options_.poll);
   }
   return std::nullopt;
@@ -161,19 +161,16 @@ absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive(absl::Duration* pau
                           {.timeout = options_.timeout, .when_seeding = options_.when_seeding},
                           received.Callback());
   }
-  std::optional<absl::StatusOr<GroupUpdate>> update = Await(received);
-  if (!update) return std::nullopt;  // Leave ends it
-  TH_RETURN_IF_ERROR(update->status());
-  if (!(*update)->first().moved()) return std::nullopt;
-  *pause = (*update)->longest_stall();
-  if (!options_.stage) return *std::move(*update);
+  TH_ASSIGN_OR_RETURN(std::optional<GroupUpdate> update, Await(received));
+  if (!update || !update->first().moved()) return std::nullopt;  // when stopped, Leave ends it
+  *pause = update->longest_stall();
+  if (!options_.stage) return update;
   PendingResult<absl::StatusOr<GroupUpdate>> moved_in(stop_);
   readers_->ApplyAsync({.timeout = options_.timeout}, moved_in.Callback());
-  const std::optional<absl::StatusOr<GroupUpdate>> applied = Await(moved_in);
+  TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> applied, Await(moved_in));
   if (!applied) return std::nullopt;
-  TH_RETURN_IF_ERROR(applied->status());
-  *pause = (*applied)->longest_stall();
-  return *std::move(*update);
+  *pause = applied->longest_stall();
+  return update;
 }
 
 absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
@@ -181,7 +178,7 @@ absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion
   absl::Duration pause;
   TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> update, Receive(&pause));
   if (!update) return absl::OkStatus();
-  const absl::Duration seconds = absl::Now() - begin;
+  const absl::Duration took = absl::Now() - begin;
   TH_RETURN_IF_ERROR(model_->Gather());
   const absl::StatusOr<std::string> folder = Save(update->first().version());
   if (!folder.ok()) {
@@ -191,7 +188,7 @@ absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion
   holds_one_ = true;
   on_version({.update = update->first(),
               .bytes_received = update->bytes_received(),
-              .seconds = seconds,
+              .took = took,
               .pause = pause,
               .folder = *folder});
   return absl::OkStatus();

@@ -42,8 +42,8 @@ struct FollowerOptions {
 struct FollowedVersion {
   const UpdateResult& update;  // of the first rank
   uint64_t bytes_received = 0;
-  absl::Duration seconds;
-  absl::Duration pause;  // of these, how long the slowest rank had its buffer taken away
+  absl::Duration took;
+  absl::Duration pause;  // of it, how long the slowest rank had its buffer taken away
   std::string folder;    // written; empty: none
 };
 
@@ -71,8 +71,8 @@ class Follower {
   // Says why a try failed, once; OK where the next one may do better, else why.
   absl::Status Judge(const absl::Status& failed);
   void Leave();
-  // The result, or nullopt when it is stopped; says meanwhile when the server goes and comes.
-  std::optional<absl::StatusOr<GroupUpdate>> Await(
+  // The result; nothing when it was stopped. Says meanwhile when the server goes and comes.
+  absl::StatusOr<std::optional<GroupUpdate>> Await(
       PendingResult<absl::StatusOr<GroupUpdate>>& pending);
   void NoteServer();
 

@@ -17,11 +17,11 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "th/transfer/request_queue.h"
 #include "th/transfer/tcp/event_loop.h"
 #include "th/transfer/tcp/frames.h"
 #include "th/transfer/tcp/socket.h"
 #include "th/transfer/transport.h"
+#include "th/weights/request_queue.h"
 
 namespace th::tcp {
 

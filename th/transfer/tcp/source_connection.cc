@@ -71,9 +71,9 @@ void SourceConnection::ReadRequests() {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got <= 0) return CloseNow();
-    if (close_when_sent_) continue;  // it is being refused: nothing it says counts
+    if (state_ == State::kEnding) continue;  // nothing it says counts
     parser_.Append(absl::string_view(buffer.data(), static_cast<size_t>(got)));
-    while (state_ != State::kClosed && !close_when_sent_) {
+    while (state_ < State::kEnding) {
       absl::StatusOr<std::optional<Frame>> frame = parser_.Next();
       if (frame.ok() && !frame->has_value()) break;
       const absl::Status handled = frame.ok() ? HandleFrame(**frame) : frame.status();
@@ -192,25 +192,13 @@ void SourceConnection::BeginServing(std::shared_ptr<ServingTable::Transfer> tran
 
 void SourceConnection::Refuse(const absl::Status& why) {
   table_->CountRefused();
-  close_when_sent_ = true;
-  // The reader closes once it has read why. One that does not is closed.
-  loop_->RunAt(MonotonicNow() + limits_.admission_timeout, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->CloseNow();
-  });
-  Say(Encode(Refused{why}));
+  End(Encode(Refused{why}), limits_.admission_timeout);
 }
 
 absl::Status SourceConnection::HandleAsk(const Ask& ask) {
   if (state_ != State::kServing) return absl::InvalidArgumentError("asked before it was admitted");
-  const uint64_t segments = transfer_->store->layout().segment_count();
-  if (ask.range.end.value > segments) {
-    return absl::OutOfRangeError(
-        absl::StrCat("asked up to segment ", ask.range.end.value, " of ", segments));
-  }
-  if (asks_.size() >= limits_.max_requests_queued) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", limits_.max_requests_queued, " requests at once"));
-  }
+  const uint64_t segment_count = transfer_->store->layout().segment_count();
+  TH_RETURN_IF_ERROR(CheckRequest(ask.range, asks_, segment_count, limits_));
   asks_.Push(ask.range);
   KeepAlive();
   StopWaiting();  // this may have arrived
@@ -238,7 +226,7 @@ void SourceConnection::Pump() {
     if (outbox_.empty()) FillOutbox();
     if (state_ == State::kClosed || outbox_.empty()) return WatchFor(EPOLLIN | EPOLLRDHUP);
     if (!SendSome(&budget)) return;
-    if (outbox_.empty() && close_when_sent_ && controls_.empty()) {
+    if (outbox_.empty() && state_ == State::kEnding && controls_.empty()) {
       // No close yet: that could throw the reason away before the reader has read it.
       shutdown(socket_.fd(), SHUT_WR);
       return WatchFor(EPOLLIN | EPOLLRDHUP);
@@ -253,13 +241,10 @@ bool SourceConnection::SendSome(uint64_t* budget) {
     loop_->Post([self = shared_from_this()] { self->Pump(); });
     return false;
   }
-  const uint64_t allowed = Allowance(now);
+  const uint64_t allowed = TakeUplink(now);
   if (allowed == 0) return false;
   const Outbox::Sent sent = outbox_.Send(socket_.fd(), allowed);
-  const bool taken = payload_in_outbox_ > 0 && table_->IsCapped(*transfer_);
-  if (taken && sent.bytes < allowed) {
-    table_->RefundUplink(allowed - sent.bytes);
-  }
+  if (PaysUplink() && sent.bytes < allowed) table_->RefundUplink(allowed - sent.bytes);
   if (sent.error != 0 && sent.error != EAGAIN) {
     CloseNow();
     return false;
@@ -281,8 +266,8 @@ void SourceConnection::NoteSent(uint64_t bytes, absl::Time now) {
 }
 
 // How much may go out now. 0: the uplink is exhausted and a timer will pump.
-uint64_t SourceConnection::Allowance(absl::Time now) {
-  if (payload_in_outbox_ == 0 || !table_->IsCapped(*transfer_)) return outbox_.bytes_left();
+uint64_t SourceConnection::TakeUplink(absl::Time now) {
+  if (!PaysUplink()) return outbox_.bytes_left();
   const UplinkBucket::Grant grant = table_->TakeUplink(*transfer_, outbox_.bytes_left(), now);
   if (grant.bytes > 0) return grant.bytes;
   retrying_ = true;
@@ -303,7 +288,7 @@ void SourceConnection::FillOutbox() {
     controls_.pop_front();
   }
   // Control frames go alone, so that they never wait for the uplink.
-  if (!outbox_.empty() || close_when_sent_ || wait_ != 0) return;
+  if (!outbox_.empty() || state_ == State::kEnding || wait_ != 0) return;
   while (!asks_.empty() && !outbox_.full()) {
     if (!AppendNext()) return;
   }
@@ -317,9 +302,7 @@ bool SourceConnection::AppendNext() {
     if (outbox_.empty()) CloseWith("the holder serves this buffer no longer");
     return false;
   }
-  const auto next = asks_.First([&](SegmentIndex segment) {
-    return store.ReadinessOf(segment) == SegmentStore::Readiness::kReady;
-  });
+  const std::optional<SegmentIndex> next = store.FirstReady(asks_);
   if (!next.has_value()) {
     if (outbox_.empty()) WaitForSegments();
     return false;
@@ -345,7 +328,7 @@ void SourceConnection::WaitForSegments() {
       self->Pump();
     });
   };
-  wait_ = transfer_->store->NotifyWhenReady(asks_.Unanswered(), wake);
+  wait_ = transfer_->store->NotifyWhenReady(asks_, wake);
   if (wait_ == 0) wake();  // one became ready in between
 }
 
@@ -365,7 +348,7 @@ void SourceConnection::WatchFor(uint32_t events) {
 // decides, while a segment has not arrived here, while the uplink is others' at a frame boundary.
 void SourceConnection::KeepAlive() {
   const bool owes = state_ == State::kDeciding || (state_ == State::kServing && !asks_.empty());
-  if (!owes || keeping_alive_ || close_when_sent_) return;
+  if (!owes || keeping_alive_) return;
   const absl::Time now = MonotonicNow();
   if (now - last_sent_ >= limits_.keep_alive && outbox_.empty()) Say(Encode(Alive{}));
   if (state_ == State::kClosed) return;
@@ -381,17 +364,21 @@ void SourceConnection::KeepAlive() {
 // ---- closing
 
 void SourceConnection::Finish(absl::string_view why) {
-  if (state_ == State::kClosed || close_when_sent_) return;
+  if (state_ >= State::kEnding) return;
   if (state_ != State::kServing) return CloseWith(why);
   asks_.Clear();
   StopWaiting();
   outbox_.DropUnbegun();
   payload_in_outbox_ = std::min(payload_in_outbox_, outbox_.bytes_left());
-  close_when_sent_ = true;
-  loop_->RunAt(MonotonicNow() + limits_.finish_timeout, [weak = weak_from_this()] {
+  End(Encode(Close{std::string(why)}), limits_.finish_timeout);
+}
+
+void SourceConnection::End(std::string last, absl::Duration in_time) {
+  state_ = State::kEnding;
+  loop_->RunAt(MonotonicNow() + in_time, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->CloseNow();
   });
-  Say(Encode(Close{std::string(why)}));
+  Say(std::move(last));
 }
 
 void SourceConnection::CloseWith(absl::string_view why) {

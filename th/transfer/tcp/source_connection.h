@@ -1,9 +1,10 @@
 // One accepted connection: admits a reader's pull, or joins it, and serves the segments it asks
 // for.
 //
-//   greeting -> deciding -> serving -> closed      (a joining connection is serving at once)
+//   greeting -> deciding -> serving -> ending -> closed   (a joining connection is serving at once)
 //
-// One that finishes serves on until the segment ends that it is sending.
+// One that ends hears nothing any more: it sends what is begun, then why (refused, or finished),
+// and waits for the reader to close. What breaks the rules is closed from wherever it is.
 //
 // Owned by the loop that watches it; every method runs on that loop unless said otherwise.
 #ifndef TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
@@ -18,13 +19,13 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "th/transfer/request_queue.h"
 #include "th/transfer/tcp/event_loop.h"
 #include "th/transfer/tcp/frames.h"
 #include "th/transfer/tcp/outbox.h"
 #include "th/transfer/tcp/serving_table.h"
 #include "th/transfer/tcp/socket.h"
 #include "th/transfer/transport.h"
+#include "th/weights/request_queue.h"
 
 namespace th::tcp {
 
@@ -42,7 +43,7 @@ class SourceConnection : public EventLoop::Handler,
   void OnLoopStops() override { CloseNow(); }
 
  private:
-  enum class State : uint8_t { kGreeting, kDeciding, kServing, kClosed };
+  enum class State : uint8_t { kGreeting, kDeciding, kServing, kEnding, kClosed };
 
   // Receiving.
   void ReadRequests();
@@ -62,7 +63,9 @@ class SourceConnection : public EventLoop::Handler,
   void Pump();
   bool SendSome(uint64_t* budget);
   void NoteSent(uint64_t bytes, absl::Time now);
-  uint64_t Allowance(absl::Time now);
+  // Whether what the outbox holds counts against the uplink's cap.
+  bool PaysUplink() const { return payload_in_outbox_ > 0 && table_->IsCapped(*transfer_); }
+  uint64_t TakeUplink(absl::Time now);
   void FillOutbox();
   bool AppendNext();
   void WaitForSegments();
@@ -72,6 +75,8 @@ class SourceConnection : public EventLoop::Handler,
 
   // Sends no more than the segment that has begun, says `why`, and lets the reader close.
   void Finish(absl::string_view why);
+  // `last` is its last word; a reader that does not close in time is closed.
+  void End(std::string last, absl::Duration in_time);
   void CloseWith(absl::string_view why);
   void CloseNow();
   ServingTable::Cut MakeCut();
@@ -85,7 +90,6 @@ class SourceConnection : public EventLoop::Handler,
 
   State state_ = State::kGreeting;
   bool greeted_ = false;
-  bool close_when_sent_ = false;
   uint32_t events_ = 0;
   FrameParser parser_;
   std::optional<Open> open_;

@@ -1,4 +1,4 @@
-#include "th/transfer/request_queue.h"
+#include "th/weights/request_queue.h"
 
 #include <algorithm>
 
@@ -8,6 +8,12 @@ void RequestQueue::Push(SegmentRange range) {
   if (range.empty()) return;
   requests_.emplace_back();
   requests_.back().Add(range);
+  segments_ += range.count();
+}
+
+bool RequestQueue::Contains(SegmentIndex segment) const {
+  return std::any_of(requests_.begin(), requests_.end(),
+                     [&](const SegmentSet& open) { return open.Contains(segment); });
 }
 
 std::optional<SegmentIndex> RequestQueue::First(absl::FunctionRef<bool(SegmentIndex)> ready) const {
@@ -27,6 +33,7 @@ bool RequestQueue::Take(SegmentIndex segment) {
   if (request == requests_.end()) return false;
   request->Remove({segment, segment.Next()});
   if (request->empty()) requests_.erase(request);
+  --segments_;
   return true;
 }
 
@@ -36,6 +43,11 @@ std::vector<SegmentRange> RequestQueue::Unanswered() const {
     open.insert(open.end(), request.ranges().begin(), request.ranges().end());
   }
   return open;
+}
+
+void RequestQueue::Clear() {
+  requests_.clear();
+  segments_ = 0;
 }
 
 }  // namespace th

@@ -1,4 +1,4 @@
-#include "th/transfer/request_queue.h"
+#include "th/weights/request_queue.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -60,14 +60,28 @@ TEST_F(RequestQueueTest, WhatWasAskedTwiceIsAnsweredTwice) {
   EXPECT_FALSE(queue_.Take(SegmentIndex(4)));
 }
 
+TEST_F(RequestQueueTest, ItKnowsWhatIsOpenAndHowMuch) {
+  queue_.Push(Range(5, 7));
+  EXPECT_EQ(queue_.segments(), 6u) << "one of them twice";
+  EXPECT_TRUE(queue_.Contains(SegmentIndex(5)));
+  queue_.Take(SegmentIndex(5));
+  EXPECT_TRUE(queue_.Contains(SegmentIndex(5)));
+  queue_.Take(SegmentIndex(5));
+  queue_.Take(SegmentIndex(5));
+  EXPECT_FALSE(queue_.Contains(SegmentIndex(5)));
+  EXPECT_EQ(queue_.segments(), 4u);
+}
+
 TEST_F(RequestQueueTest, AnEmptyRangeIsNoRequest) {
   queue_.Push(Range(3, 3));
   EXPECT_EQ(queue_.size(), 2u);
+  EXPECT_EQ(queue_.segments(), 4u);
 }
 
 TEST_F(RequestQueueTest, ClearedItOwesNothing) {
   queue_.Clear();
   EXPECT_TRUE(queue_.empty());
+  EXPECT_EQ(queue_.segments(), 0u);
   EXPECT_THAT(queue_.Unanswered(), IsEmpty());
 }
 

@@ -1,0 +1,46 @@
+// What was asked of one source and not answered yet, for both of its ends. A source answers with
+// whatever has arrived: waiting for the first segment asked would stall every relay below one whose
+// source was replaced.
+//
+// Pure; not thread-safe. First takes time in the segments that are open, all else in the requests.
+#ifndef TH_WEIGHTS_REQUEST_QUEUE_H_
+#define TH_WEIGHTS_REQUEST_QUEUE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/segments.h"
+
+namespace th {
+
+class RequestQueue {
+ public:
+  // An empty range is no request.
+  void Push(SegmentRange range);
+  bool empty() const { return requests_.empty(); }
+  // Requests of which something is open: asked, and not answered.
+  size_t size() const { return requests_.size(); }
+  // The open segments; one that was asked twice counts twice.
+  uint64_t segments() const { return segments_; }
+  bool Contains(SegmentIndex segment) const;
+  // The first open segment that is `ready`, in the order of the requests, each in canonical order.
+  std::optional<SegmentIndex> First(absl::FunctionRef<bool(SegmentIndex)> ready) const;
+  // The earliest request that has `segment` open is answered with it. False: none has.
+  bool Take(SegmentIndex segment);
+  // What is open; a segment that was asked twice is there twice.
+  std::vector<SegmentRange> Unanswered() const;
+  void Clear();
+
+ private:
+  std::deque<SegmentSet> requests_;  // none is empty
+  uint64_t segments_ = 0;
+};
+
+}  // namespace th
+
+#endif  // TH_WEIGHTS_REQUEST_QUEUE_H_
