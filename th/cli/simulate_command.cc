@@ -23,7 +23,6 @@ namespace {
 
 constexpr absl::Duration kProgressInterval = absl::Seconds(2);
 constexpr uint64_t kMaxSeeds = 100'000'000;
-constexpr uint64_t kMaxFirstSeed = std::numeric_limits<uint64_t>::max() - kMaxSeeds;
 
 struct SimulateFlags {
   uint64_t seeds = 100;
@@ -176,11 +175,9 @@ void AddRandomFlags(CLI::App* simulate, SimulateFlags* flags, CLI::Option* file)
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1}, kMaxSeeds))
       ->excludes(file);
-  simulate
-      ->add_option("--first-seed", flags->first_seed,
-                   absl::StrCat("the seed of the first run, at most ", kMaxFirstSeed))
+  simulate->add_option("--first-seed", flags->first_seed, "the seed of the first run")
       ->capture_default_str()
-      ->check(CLI::Range(uint64_t{0}, kMaxFirstSeed))
+      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max() - kMaxSeeds))
       ->excludes(file);
   simulate
       ->add_option("--without", flags->without,
