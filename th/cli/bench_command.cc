@@ -10,6 +10,7 @@
 #include "th/cli/command.h"
 #include "th/cli/held_signals.h"
 #include "th/cli/iperf.h"
+#include "th/cli/rank_weights.h"
 #include "th/cli/scratch_folder.h"
 #include "th/cli/transfer_bench.h"
 #include "th/weights/status_macros.h"
@@ -52,9 +53,11 @@ void AddFlags(CLI::App* app, BenchFlags* flags) {
 absl::StatusOr<TransferBenchOptions> PlanBench(const BenchFlags& flags, const std::string& folder) {
   TransferBenchOptions options{
       .readers = flags.readers, .rounds = flags.rounds, .evict_bytes = DefaultEvictBytes()};
-  TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
-  options.cast.model = {
+  const ModelChoice model{
       .synthetic = flags.synthetic, .bytes = flags.bytes, .tensors = flags.tensors};
+  TH_RETURN_IF_ERROR(ShardsOf(model, /*shards=*/1).status());
+  TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
+  options.cast.model = model;
   return options;
 }
 
@@ -80,7 +83,11 @@ ExitStatus RunBench(const BenchFlags& flags) {
   absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-bench", flags.keep);
   if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
   const absl::StatusOr<TransferBenchOptions> options = PlanBench(flags, folder->path());
-  if (!options.ok()) return flags.reporter.Fail(options.status(), ExitStatus::kLocalFiles);
+  if (!options.ok()) {
+    return flags.reporter.Fail(options.status(), absl::IsInvalidArgument(options.status())
+                                                     ? ExitStatus::kUsage
+                                                     : ExitStatus::kLocalFiles);
+  }
   const absl::StatusOr<TransferMeasurement> measured = MeasureTransfer(*options);
   if (!measured.ok()) return FailMeasuring(flags, *folder, measured.status());
   const absl::StatusOr<double> iperf =

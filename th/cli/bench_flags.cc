@@ -34,7 +34,8 @@ void AddProcessFlags(CLI::App* app, ProcessFlags* flags) {
       ->check(CLI::Range(1, kMostDataThreads))
       ->capture_default_str();
   app->add_option("--server-binary", flags->server_binary,
-                  "tensorhub_server, if it is not beside th");
+                  "tensorhub_server, if it is not beside th")
+      ->check(CLI::ExistingFile);
   app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
   flags->reporter.AddFlag(app);
 }

@@ -74,8 +74,10 @@ void AddBenchServerCommand(CLI::App* bench, ExitStatus* exit) {
   server->add_option("--seconds", flags->seconds, "for how long at that rate")
       ->check(CLI::Range(1u, kMaxSeconds))
       ->capture_default_str();
-  server->add_option("--server-binary", flags->options.server_program,
-                     "tensorhub_server, if it is not beside th");
+  server
+      ->add_option("--server-binary", flags->options.server_program,
+                   "tensorhub_server, if it is not beside th")
+      ->check(CLI::ExistingFile);
   server->add_option("--keep", flags->keep, "keep the server's state and log in this folder");
   flags->reporter.AddFlag(server);
   server->callback([flags, exit] { *exit = RunServerBench(*flags); });

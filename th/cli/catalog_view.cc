@@ -18,8 +18,14 @@ namespace {
 
 using nlohmann::json;
 
+// Somebody counts on it and nobody has it: it must be published again.
+bool IsLost(const CatalogVersion& version) {
+  return !version.withdrawn && !version.pinned_by.empty() && version.replicas.empty();
+}
+
 std::string StateOf(const CatalogVersion& version) {
   if (version.withdrawn) return "withdrawn";
+  if (IsLost(version)) return "LOST";
   if (!version.published) return "publishing";
   return version.sealed ? "sealed" : "published";
 }
@@ -317,6 +323,10 @@ std::string DescribeVersion(const CatalogModel& model, const CatalogVersion& ver
   }
   if (!version.pinned_by.empty()) {
     absl::StrAppend(&text, "pinned   by ", absl::StrJoin(version.pinned_by, ", "), "\n");
+  }
+  if (IsLost(version)) {
+    absl::StrAppend(&text, "nobody holds it: publish it again, or th release '#",
+                    version.info.sequence.ToString(), "' for each owner\n");
   }
   for (const auto& [key, value] : version.info.attributes) {
     absl::StrAppend(&text, "attribute ", key, "=", FitWidth(value, 80), "\n");

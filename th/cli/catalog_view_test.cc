@@ -73,6 +73,20 @@ TEST(CatalogTableTest, HasALineAReplicaAndOneForWhoHoldsNothing) {
             "1      -  1.00 kB\n");
 }
 
+TEST(CatalogTableTest, APinOfWhatNobodyHoldsIsLost) {
+  CatalogModel model{.key = {.run = "r1", .model = "qwen"}};
+  CatalogVersion& lost = model.versions.emplace_back();  // as after a restart: without a label
+  lost.info.sequence = VersionSequence::Of(Epoch(1), 2);
+  lost.pinned_by = {"eval"};
+  EXPECT_THAT(CatalogTable({.models = {model}}), HasSubstr("#1.2     LOST, pinned  nobody"));
+  EXPECT_THAT(DescribeVersion(model, lost), HasSubstr("LOST\n"));
+  EXPECT_THAT(DescribeVersion(model, lost), HasSubstr("th release '#1.2'"));
+  EXPECT_EQ(ToJson(lost)["state"], "LOST");
+  lost.replicas = {AReplica("trainer", "published", 1000)};
+  lost.published = true;
+  EXPECT_EQ(ToJson(lost)["state"], "published");
+}
+
 TEST(CatalogJsonTest, HoldsModelsVersionsReplicasAndRanks) {
   const nlohmann::json json = ToJson(Catalog{.epoch = Epoch(3), .models = {AModel()}});
   EXPECT_EQ(json["epoch"], 3);

@@ -163,8 +163,50 @@ TEST_F(CommandsTest, ARollBackWithdrawsLaterVersions) {
   const ProgramRun back = RunTh({"rollback", "step-1"});
   EXPECT_EQ(back.status, kOk) << back.errors;
   EXPECT_THAT(back.output(), HasSubstr("back at version step-1"));
+  EXPECT_THAT(back.output(), HasSubstr("withdrawn: step-2"));
   EXPECT_THAT(RunTh({"pull", FreshFolder("withdrawn"), "--version", "step-2"}).errors,
               HasSubstr("step-2"));
+  EXPECT_THAT(RunTh({"rollback", "step-1"}).output(), HasSubstr("nothing was withdrawn"));
+}
+
+TEST_F(CommandsTest, ARollBacksKeyIsGoodForOneVersion) {
+  const auto first = Publish(MakeModelFolder("first", 1), "step-1");
+  const auto publish_second = [&] {
+    auto second =
+        StartPublisher(MakeModelFolder("second", 2), "step-2", {"--ranks", "2", "--group", "b"});
+    second->AwaitLine("published");
+    return second;
+  };
+  auto second = publish_second();
+  EXPECT_EQ(RunTh({"rollback", "step-1", "--key", "k", "--json"}).json()["withdrawn"].size(), 1u);
+  second.reset();
+  second = publish_second();
+  const ProgramRun other = RunTh({"rollback", "step-2", "--key", "k"});
+  EXPECT_EQ(other.status, kFailed) << other.output();
+  EXPECT_THAT(other.errors, HasSubstr("--key k is that of an earlier roll-back, to step-1"));
+  const ProgramRun again = RunTh({"rollback", "step-1", "--key", "k"});
+  EXPECT_EQ(again.status, kOk) << again.errors;
+  EXPECT_THAT(again.output(), HasSubstr("nothing was done"));
+  EXPECT_EQ(RunTh({"pull", FreshFolder("pulled") + "/here", "--version", "step-2"}).status, kOk);
+}
+
+TEST_F(CommandsTest, APinOfWhatNobodyHoldsIsShownAsLostAfterARestart) {
+  auto first = Publish(MakeModelFolder("first", 1), "step-1");
+  EXPECT_EQ(RunTh({"pin", "step-1", "--owner", "eval"}).status, kOk);
+  const auto second =
+      StartPublisher(MakeModelFolder("second", 2), "step-2", {"--ranks", "2", "--group", "b"});
+  second->AwaitLine("published");
+  server_.Kill();
+  ASSERT_TRUE(second->AwaitError("the server is away"));
+  first.reset();
+  server_.Start();
+  ASSERT_TRUE(second->AwaitError("the server is back"));
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  follower.AwaitLine("version=step-2");  // the recovery is over
+  EXPECT_THAT(RunTh({"list"}).output(), HasSubstr("LOST, pinned"));
+  EXPECT_THAT(RunTh({"describe", "#1.1"}).output(), HasSubstr("eval"));
+  EXPECT_EQ(RunTh({"release", "#1.1", "--owner", "eval"}).status, kOk);
+  EXPECT_THAT(RunTh({"list"}).output(), Not(HasSubstr("LOST")));
 }
 
 TEST_F(CommandsTest, APinIsShownUntilItIsReleased) {
@@ -344,6 +386,18 @@ TEST_F(CommandsTest, AFollowerServesOnWhatItMayNotLetGo) {
   EXPECT_EQ(follower.Finish().status, kOk);
 }
 
+TEST_F(CommandsTest, AStagingLimitWithoutRoomForAShardIsSaidAtOnce) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--stage"}}) {
+    std::vector<std::string> follow = {Worker(), "follow", "--staging-limit", "1000"};
+    follow.insert(follow.end(), more.begin(), more.end());
+    const ProgramRun run = RunProgram(Against(std::move(follow)));
+    EXPECT_EQ(run.status, kFailed) << run.errors;
+    EXPECT_THAT(run.errors, HasSubstr("--staging-limit is 1000 bytes for each rank"));
+    EXPECT_THAT(RunTh({"events"}).output(), Not(HasSubstr("follower")));
+  }
+}
+
 TEST_F(CommandsTest, AFollowerSaysWhenTheServerGoesAndComesBack) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
@@ -357,7 +411,11 @@ TEST_F(CommandsTest, AFollowerSaysWhenTheServerGoesAndComesBack) {
 }
 
 TEST_F(CommandsTest, RetentionOfAModelWithoutVersionsSaysSo) {
-  EXPECT_THAT(RunTh({"retain", "2"}).output(), HasSubstr("no version yet"));
+  const ProgramRun mistaken = RunTh({"retain", "2"});
+  EXPECT_EQ(mistaken.status, kNotThere);
+  EXPECT_THAT(mistaken.errors, HasSubstr("--create"));
+  EXPECT_EQ(RunTh({"list"}).status, kNotThere);
+  EXPECT_THAT(RunTh({"retain", "2", "--create"}).output(), HasSubstr("no version yet"));
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   EXPECT_THAT(RunTh({"retain", "2"}).output(), Not(HasSubstr("no version yet")));
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), HasSubstr("the 2 newest versions"));

@@ -78,7 +78,8 @@ void AddFlags(CLI::App* app, DemoFlags* flags) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app->add_option("--server-binary", flags->server_binary,
-                  "tensorhub_server, if it is not beside th");
+                  "tensorhub_server, if it is not beside th")
+      ->check(CLI::ExistingFile);
   app->add_option("--keep", flags->keep, "keep state and logs of all processes in this folder");
   app->add_option("--sabotage", flags->sabotage, "spoil a reader, to see that it is noticed")
       ->check(CLI::IsMember({"scribble", "hoard"}))

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "th/cli/catalog_view.h"
 #include "th/cli/command.h"
@@ -35,8 +36,17 @@ ExitStatus Report(const DescribeFlags& flags, const CatalogModel& model) {
   return ExitStatus::kOk;
 }
 
+// INVALID_ARGUMENT: neither a version nor a group can have this name.
+absl::Status CheckName(const std::string& what) {
+  const absl::Status version = ParseVersionSelector(what).status();
+  const bool number = absl::StartsWith(what, "#");  // a group of such a name is none that is meant
+  return !number && ValidateName("group", what).ok() ? absl::OkStatus() : version;
+}
+
 ExitStatus RunDescribe(const DescribeFlags& flags) {
   const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  const absl::Status name = CheckName(flags.what);
+  if (!name.ok()) return flags.reporter.Fail(name, ExitStatus::kUsage);
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<Catalog> catalog = (*controller)->List();
@@ -54,7 +64,8 @@ void AddDescribeCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<DescribeFlags>();
   CLI::App* describe = app->add_subcommand(
       "describe", "one version or group in detail: its ranks, and who fills from whom");
-  describe->add_option("what", flags->what, "a version (label, #1.2 or latest) or a group")
+  describe
+      ->add_option("what", flags->what, "a version (label, #1.2, latest or latest-2) or a group")
       ->capture_default_str();
   AddConnectionFlags(describe, &flags->connection);
   flags->reporter.AddFlag(describe);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "th/cli/command.h"
 #include "th/cli/pulling.h"
+#include "th/worker/flag_checks.h"
 #include "th/worker/quantity.h"
 #include "th/worker/saved_model.h"
 
@@ -56,11 +57,7 @@ void AddPullCommand(CLI::App* app, ExitStatus* exit) {
   CLI::App* pull = app->add_subcommand("pull", "write a published version as a safetensors folder");
   pull->add_option("folder", flags->folder, "where to; must not exist, or be empty")
       ->required()
-      ->check(CLI::Validator(
-          [](const std::string& folder) {
-            return std::string(folder.empty() ? "names no folder" : "");
-          },
-          ""));
+      ->check(IsNotEmpty("folder"));
   AddPullFlags(pull, &flags->pull);
   flags->reporter.AddFlag(pull);
   pull->callback([flags, exit] { *exit = RunPull(*flags); });

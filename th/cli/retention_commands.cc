@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "th/cli/catalog_view.h"
 #include "th/cli/command.h"
 #include "th/cli/retention_note.h"
 #include "th/worker/connection_flags.h"
@@ -28,6 +29,7 @@ struct RetentionFlags {
   std::string owner = "th";
   std::string form;
   double expires_after_s = 0;
+  bool create = false;
   Reporter reporter;
 };
 
@@ -41,14 +43,27 @@ void Report(const RetentionFlags& flags, nlohmann::json object, std::string text
   flags.reporter.Report(object, text);
 }
 
+// A policy of a name that is mistaken would stay for ever and do nothing.
+absl::Status CheckKnown(const RetentionFlags& flags, const Catalog& catalog) {
+  const absl::Status named = CheckNamed(catalog, flags.connection.key());
+  if (named.ok() || flags.create) return absl::OkStatus();
+  return absl::Status(named.code(),
+                      absl::StrCat(named.message(), "; --create sets it for a model to come"));
+}
+
 ExitStatus RunRetain(const RetentionFlags& flags) {
   const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
+  const ModelKey key = flags.connection.key();
+  absl::StatusOr<Catalog> catalog = (*controller)->List();
+  if (!catalog.ok()) return flags.reporter.Fail(catalog.status());
+  if (const absl::Status known = CheckKnown(flags, *catalog); !known.ok()) {
+    return flags.reporter.Fail(known);
+  }
   const absl::Status retained = (*controller)->Retain(flags.keep_latest, flags.form);
   if (!retained.ok()) return flags.reporter.Fail(retained);
-  const ModelKey key = flags.connection.key();
-  const absl::StatusOr<Catalog> catalog = (*controller)->List();
+  catalog = (*controller)->List();
   const std::string note = catalog.ok() ? NoteOnPolicy(*catalog, key, flags.form) : "";
   Report(flags, {{"keep_latest", flags.keep_latest}, {"form", flags.form}},
          absl::StrCat(key.ToString(), ": ",
@@ -117,7 +132,9 @@ CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& 
 }
 
 void AddVersionAndOwner(CLI::App* command, RetentionFlags* flags) {
-  command->add_option("version", flags->version, "a label, #1.2 or latest")->required();
+  command
+      ->add_option("version", flags->version, "a label, #1.2, latest, or latest-2: two before it")
+      ->required();
   command->add_option("--owner", flags->owner, "in whose name")
       ->check(IsName("owner"))
       ->capture_default_str();
@@ -130,6 +147,8 @@ void AddRetentionCommands(CLI::App* app, ExitStatus* exit) {
   CLI::App* retain = AddCommand(app, "retain", "keep the newest versions of a model fetchable",
                                 &RunRetain, retain_flags, exit);
   retain->add_option("count", retain_flags->keep_latest, "how many; 0: no policy")->required();
+  retain->add_flag("--create", retain_flags->create,
+                   "also of a model that the server does not know yet");
 
   auto pin_flags = std::make_shared<RetentionFlags>();
   CLI::App* pin = AddCommand(app, "pin", "keep one version fetchable", &RunPin, pin_flags, exit);

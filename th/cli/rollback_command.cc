@@ -2,8 +2,8 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "th/cli/command.h"
+#include "th/cli/rollback_outcome.h"
 #include "th/worker/connection_flags.h"
 #include "th/worker/stop_signals.h"
 
@@ -23,12 +23,20 @@ ExitStatus RunRollBack(const RollBackFlags& flags) {
   if (!to.ok()) return flags.reporter.Fail(to.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
+  const absl::StatusOr<Catalog> before = (*controller)->List();
+  if (!before.ok()) return flags.reporter.Fail(before.status());
   const absl::StatusOr<VersionInfo> version = (*controller)->RollBack(*to, flags.key);
   if (!version.ok()) return flags.reporter.Fail(version.status());
-  flags.reporter.Report(
-      {{"version", version->label.text()}, {"sequence", version->sequence.ToString()}},
-      absl::StrCat(flags.connection.key().ToString(), " is back at version ", version->ToString(),
-                   "; every later one is withdrawn"));
+  const absl::Status fresh = CheckKeyIsOfThis(*to, *version, flags.key);
+  if (!fresh.ok()) return flags.reporter.Fail(fresh);
+  const absl::StatusOr<Catalog> after = (*controller)->List();
+  if (!after.ok()) return flags.reporter.Fail(after.status());
+  const ModelKey key = flags.connection.key();
+  const RollBackOutcome outcome = OutcomeOf(*before, *after, key, *version);
+  flags.reporter.Report({{"version", version->label.text()},
+                         {"sequence", version->sequence.ToString()},
+                         {"withdrawn", outcome.withdrawn}},
+                        TextOf(outcome, key, *version));
   return ExitStatus::kOk;
 }
 
@@ -39,10 +47,12 @@ void AddRollBackCommand(CLI::App* app, ExitStatus* exit) {
   CLI::App* roll_back = app->add_subcommand(
       "rollback",
       "withdraw every version after one; readers of latest move back at their next update");
-  roll_back->add_option("version", flags->to, "the version to go back to: a label or #1.2")
+  roll_back
+      ->add_option("version", flags->to, "the version to go back to: a label, #1.2 or latest-1")
       ->required();
   roll_back->add_option("--key", flags->key,
-                        "idempotency key: the same call again has the first one's result");
+                        "idempotency key: the same call again has the first one's result and does "
+                        "nothing, also after a later publish");
   AddConnectionFlags(roll_back, &flags->connection);
   flags->reporter.AddFlag(roll_back);
   roll_back->callback([flags, exit] { *exit = RunRollBack(*flags); });

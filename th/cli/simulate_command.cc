@@ -15,6 +15,8 @@
 #include "th/cli/simulate_scenario.h"
 #include "th/simulator/simulator.h"
 #include "th/transfer/monotonic_clock.h"
+#include "th/worker/flag_checks.h"
+#include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {
@@ -109,6 +111,10 @@ std::string CoverageText(const TransitionCoverage& coverage) {
   return text;
 }
 
+bool Interrupted(const SimulateFlags& flags, const Totals& totals) {
+  return totals.seeds < flags.seeds;
+}
+
 nlohmann::json ToJson(const SimulateFlags& flags, const Totals& totals, double seconds) {
   nlohmann::json failures = nlohmann::json::array();
   for (const Failure& failure : totals.failures) {
@@ -120,6 +126,7 @@ nlohmann::json ToJson(const SimulateFlags& flags, const Totals& totals, double s
   }
   return {{"seeds", totals.seeds},
           {"first_seed", flags.first_seed},
+          {"interrupted", Interrupted(flags, totals)},
           {"violations", totals.failed_seeds},
           {"seconds", seconds},
           {"events", totals.events},
@@ -131,12 +138,26 @@ nlohmann::json ToJson(const SimulateFlags& flags, const Totals& totals, double s
           {"failures", std::move(failures)}};
 }
 
+std::string TextOf(const SimulateFlags& flags, const Totals& totals, double seconds) {
+  const std::string verdict = totals.failed_seeds == 0 ? "GOOD" : "BAD";
+  const std::string seeds =
+      Interrupted(flags, totals)
+          ? absl::StrCat("INTERRUPTED, ", verdict, ": ", totals.seeds, " of ", flags.seeds)
+          : absl::StrCat(verdict, ": ", totals.seeds);
+  return absl::StrFormat(
+      "%s seeds, %d with violations; %d events, %d faults, %d segments received in %.1f s\n%s",
+      seeds, totals.failed_seeds, totals.events, totals.faults, totals.segments, seconds,
+      CoverageText(totals.coverage));
+}
+
 ExitStatus RunSimulate(const SimulateFlags& flags) {
+  StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   const absl::Time started = MonotonicNow();
   absl::Time told_at = started;
   Totals totals;
-  for (uint64_t i = 0; i < flags.seeds; ++i) {
+  for (uint64_t i = 0; i < flags.seeds && !stop.requested(); ++i) {
     RunSeed(flags, flags.first_seed + i, &totals);
+    stop.HoldOff();  // there is a seed to report from here on
     const absl::Time now = MonotonicNow();
     if (now - told_at < kProgressInterval) continue;
     told_at = now;
@@ -144,13 +165,8 @@ ExitStatus RunSimulate(const SimulateFlags& flags) {
               << " with violations\n";
   }
   const double seconds = absl::ToDoubleSeconds(MonotonicNow() - started);
-  flags.reporter.Report(
-      ToJson(flags, totals, seconds),
-      absl::StrFormat(
-          "%s: %d seeds, %d with violations; %d events, %d faults, %d segments received "
-          "in %.1f s\n%s",
-          totals.failed_seeds == 0 ? "GOOD" : "BAD", totals.seeds, totals.failed_seeds,
-          totals.events, totals.faults, totals.segments, seconds, CoverageText(totals.coverage)));
+  flags.reporter.Report(ToJson(flags, totals, seconds), TextOf(flags, totals, seconds));
+  if (Interrupted(flags, totals)) return ExitStatus::kInterrupted;
   return totals.failed_seeds == 0 ? ExitStatus::kOk : ExitStatus::kFailed;
 }
 
@@ -202,8 +218,10 @@ void AddSimulateCommand(CLI::App* app, ExitStatus* exit) {
       "runs the course of events of a scenario file and tells who waited how long for what; "
       "without "
       "one: simulated fleets with faults at random. What must hold is checked after every event");
-  CLI::Option* file = simulate->add_option("scenario", flags->scenario.file,
-                                           "a scenario file (th/simulator/README.md)");
+  CLI::Option* file =
+      simulate
+          ->add_option("scenario", flags->scenario.file, "a scenario file (th/simulator/README.md)")
+          ->check(IsNotEmpty("scenario file"));
   AddScenarioFlags(simulate, &flags->scenario, file);
   AddRandomFlags(simulate, flags.get(), file);
   simulate->add_flag("--trace", flags->trace,

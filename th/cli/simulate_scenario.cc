@@ -5,16 +5,19 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "th/cli/scenario_report.h"
 #include "th/simulator/simulator.h"
 #include "th/transfer/monotonic_clock.h"
+#include "th/weights/status_macros.h"
+#include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {
@@ -29,17 +32,41 @@ absl::StatusOr<std::pair<std::string, std::string>> NameAndValue(const std::stri
   return std::pair(flag.substr(0, equals), flag.substr(equals + 1));
 }
 
+// The values of one --sweep of a variable that nothing else gives a value.
+absl::StatusOr<std::vector<std::string>> ValuesOf(const std::pair<std::string, std::string>& swept,
+                                                  const ScenarioOverrides& set,
+                                                  std::set<std::string>* names) {
+  const auto& [name, list] = swept;
+  if (set.contains(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", name, "' is set and swept: give --set or --sweep of it"));
+  }
+  if (!names->insert(name).second) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", name, "' is swept twice: give all values in one --sweep"));
+  }
+  std::vector<std::string> values = absl::StrSplit(list, ',');
+  for (const std::string& value : values) {
+    if (!value.empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the sweep '", name, "=", list, "' has an empty value"));
+  }
+  return values;
+}
+
 // Every combination of the swept values; one without any where nothing is swept.
-absl::StatusOr<std::vector<ScenarioOverrides>> SweptBy(const ScenarioFlags& flags) {
+absl::StatusOr<std::vector<ScenarioOverrides>> SweptBy(const ScenarioFlags& flags,
+                                                       const ScenarioOverrides& set) {
   std::vector<ScenarioOverrides> settings = {{}};
+  std::set<std::string> names;
   for (const std::string& sweep : flags.sweep) {
-    const auto named = NameAndValue(sweep);
-    if (!named.ok()) return named.status();
+    TH_ASSIGN_OR_RETURN(const auto named, NameAndValue(sweep));
+    TH_ASSIGN_OR_RETURN(const std::vector<std::string> values, ValuesOf(named, set, &names));
     std::vector<ScenarioOverrides> more;
     for (const ScenarioOverrides& setting : settings) {
-      for (absl::string_view value : absl::StrSplit(named->second, ',', absl::SkipEmpty())) {
+      for (const std::string& value : values) {
         more.push_back(setting);
-        more.back()[named->first] = std::string(value);
+        more.back()[named.first] = value;
       }
     }
     if (more.size() > kMaxScenarioRuns) {
@@ -51,18 +78,15 @@ absl::StatusOr<std::vector<ScenarioOverrides>> SweptBy(const ScenarioFlags& flag
 }
 
 absl::StatusOr<ScenarioRunReport> RunOne(const ScenarioFlags& flags, const std::string& text,
+                                         const ScenarioOverrides& set,
                                          const ScenarioOverrides& swept, ScenarioPolicy policy) {
-  absl::StatusOr<ScenarioOverrides> set = OverridesOf(flags.set);
-  if (!set.ok()) return set.status();
   ScenarioOverrides overrides = swept;
-  overrides.merge(*set);
-  const absl::StatusOr<Scenario> scenario = ParseScenario(flags.file, text, overrides);
-  if (!scenario.ok()) return scenario.status();
+  overrides.insert(set.begin(), set.end());
+  TH_ASSIGN_OR_RETURN(const Scenario scenario, ParseScenario(flags.file, text, overrides));
   ScenarioRunOptions options;
   if (flags.trace) options.trace = [](const std::string& line) { std::cerr << line << "\n"; };
-  absl::StatusOr<ScenarioResult> result = RunScenario(*scenario, policy, options);
-  if (!result.ok()) return result.status();
-  return ScenarioRunReport{swept, *std::move(result)};
+  TH_ASSIGN_OR_RETURN(ScenarioResult result, RunScenario(scenario, policy, options));
+  return ScenarioRunReport{swept, std::move(result)};
 }
 
 void TellProgress(size_t done, size_t runs, absl::Time* told_at) {
@@ -72,35 +96,17 @@ void TellProgress(size_t done, size_t runs, absl::Time* told_at) {
   std::cerr << done << " of " << runs << " runs\n";
 }
 
-absl::StatusOr<std::vector<ScenarioRunReport>> RunAll(const ScenarioFlags& flags,
-                                                      const std::string& text) {
-  const auto policies = PoliciesOf(flags.policies);
-  if (!policies.ok()) return policies.status();
-  const auto settings = SweptBy(flags);
-  if (!settings.ok()) return settings.status();
-  const size_t runs = settings->size() * policies->size();
-  if (!flags.svg.empty() && runs != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--svg draws one run, and these are ", runs, ": name one policy, no --sweep"));
-  }
-  std::vector<ScenarioRunReport> reports;
-  reports.reserve(runs);
-  absl::Time told_at = MonotonicNow();
-  for (const ScenarioOverrides& setting : *settings) {
-    for (ScenarioPolicy policy : *policies) {
-      absl::StatusOr<ScenarioRunReport> report = RunOne(flags, text, setting, policy);
-      if (!report.ok()) return report.status();
-      reports.push_back(*std::move(report));
-      TellProgress(reports.size(), runs, &told_at);
-    }
-  }
-  return reports;
+std::string TextOf(const ScenarioRuns& runs) {
+  std::string text = ScenarioTable(runs.done);
+  if (runs.planned == 1) absl::StrAppend(&text, "\n", ScenarioDetails(runs.done.front().result));
+  if (!runs.interrupted()) return text;
+  return absl::StrFormat("INTERRUPTED: %d of %d runs\n%s", runs.done.size(), runs.planned, text);
 }
 
-std::string TextOf(const std::vector<ScenarioRunReport>& runs) {
-  std::string text = ScenarioTable(runs);
-  if (runs.size() == 1) absl::StrAppend(&text, "\n", ScenarioDetails(runs.front().result));
-  return text;
+nlohmann::json ToJson(const ScenarioRuns& runs, bool ranks) {
+  nlohmann::json object = ScenarioToJson(runs.done, ranks);
+  object["interrupted"] = runs.interrupted();
+  return object;
 }
 
 // A run without a read that went well has no time to compare, only what failed.
@@ -144,9 +150,9 @@ absl::StatusOr<std::string> ReadScenarioFile(const std::string& file) {
 absl::StatusOr<ScenarioOverrides> OverridesOf(const std::vector<std::string>& set) {
   ScenarioOverrides overrides;
   for (const std::string& one : set) {
-    auto named = NameAndValue(one);
-    if (!named.ok()) return named.status();
-    overrides.insert(*std::move(named));
+    TH_ASSIGN_OR_RETURN(const auto named, NameAndValue(one));
+    if (overrides.insert(named).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("'", named.first, "' is set twice"));
   }
   return overrides;
 }
@@ -166,23 +172,51 @@ absl::StatusOr<std::vector<ScenarioPolicy>> PoliciesOf(const std::vector<std::st
   return policies;
 }
 
+absl::StatusOr<ScenarioRuns> RunScenarios(const ScenarioFlags& flags, const std::string& text,
+                                          const std::function<bool()>& stopped) {
+  TH_ASSIGN_OR_RETURN(const std::vector<ScenarioPolicy> policies, PoliciesOf(flags.policies));
+  TH_ASSIGN_OR_RETURN(const ScenarioOverrides set, OverridesOf(flags.set));
+  TH_ASSIGN_OR_RETURN(const std::vector<ScenarioOverrides> settings, SweptBy(flags, set));
+  ScenarioRuns runs{.planned = settings.size() * policies.size()};
+  if (!flags.svg.empty() && runs.planned != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--svg draws one run, and these are ",
+                                                   runs.planned, ": name one policy, no --sweep"));
+  }
+  absl::Time told_at = MonotonicNow();
+  for (const ScenarioOverrides& setting : settings) {
+    for (ScenarioPolicy policy : policies) {
+      if (!runs.done.empty() && stopped()) return runs;
+      TH_ASSIGN_OR_RETURN(ScenarioRunReport report, RunOne(flags, text, set, setting, policy));
+      runs.done.push_back(std::move(report));
+      TellProgress(runs.done.size(), runs.planned, &told_at);
+    }
+  }
+  return runs;
+}
+
 ExitStatus SimulateScenario(const ScenarioFlags& flags, const Reporter& reporter) {
+  StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   const absl::StatusOr<std::string> text = ReadScenarioFile(flags.file);
   if (!text.ok()) return reporter.Fail(text.status(), ExitStatus::kLocalFiles);
-  const absl::StatusOr<std::vector<ScenarioRunReport>> runs = RunAll(flags, *text);
+  const absl::StatusOr<ScenarioRuns> runs = RunScenarios(flags, *text, [&stop] {
+    stop.HoldOff();  // there is a run to report from here on
+    return stop.requested();
+  });
   if (!runs.ok()) return reporter.Fail(runs.status(), ExitStatus::kUsage);
   if (!flags.svg.empty()) {
     std::ofstream picture(flags.svg, std::ios::binary | std::ios::trunc);
-    picture << TimelinePicture(runs->front().result);
+    picture << TimelinePicture(runs->done.front().result);
     picture.close();
     if (!picture) {
       return reporter.Fail(absl::InternalError(absl::StrCat(flags.svg, ": cannot be written")),
                            ExitStatus::kLocalFiles);
     }
   }
-  reporter.Report(ScenarioToJson(*runs, /*ranks=*/flags.sweep.empty()), TextOf(*runs));
-  TellEmptyRuns(*runs);
-  return TellViolations(*runs) ? ExitStatus::kFailed : ExitStatus::kOk;
+  reporter.Report(ToJson(*runs, /*ranks=*/flags.sweep.empty()), TextOf(*runs));
+  TellEmptyRuns(runs->done);
+  const bool violated = TellViolations(runs->done);
+  if (runs->interrupted()) return ExitStatus::kInterrupted;
+  return violated ? ExitStatus::kFailed : ExitStatus::kOk;
 }
 
 }  // namespace th

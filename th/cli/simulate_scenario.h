@@ -4,11 +4,13 @@
 #define TH_CLI_SIMULATE_SCENARIO_H_
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "th/cli/command.h"
+#include "th/cli/scenario_report.h"
 #include "th/simulator/simulator.h"
 #include "th/worker/exit_status.h"
 
@@ -28,12 +30,24 @@ struct ScenarioFlags {
 
 // NOT_FOUND saying why the file cannot be read.
 absl::StatusOr<std::string> ReadScenarioFile(const std::string& file);
-// Of "name=value" each. INVALID_ARGUMENT naming the one that is none.
+// Of "name=value" each. INVALID_ARGUMENT naming the one that is none, or comes twice.
 absl::StatusOr<ScenarioOverrides> OverridesOf(const std::vector<std::string>& set);
 // Of names; "all" is every policy, none is `nearest` alone. INVALID_ARGUMENT naming them all.
 absl::StatusOr<std::vector<ScenarioPolicy>> PoliciesOf(const std::vector<std::string>& names);
 
-// Flags that are wrong, or a scenario that is: kUsage. What must hold is violated: kFailed.
+// What was run of what the flags ask for: less where a stop came first.
+struct ScenarioRuns {
+  std::vector<ScenarioRunReport> done;
+  size_t planned = 0;
+  bool interrupted() const { return done.size() < planned; }
+};
+// Every setting under every policy, as long as `stopped`, asked between two runs, says no. `text`
+// is the file's. INVALID_ARGUMENT: the flags or the scenario are wrong.
+absl::StatusOr<ScenarioRuns> RunScenarios(const ScenarioFlags& flags, const std::string& text,
+                                          const std::function<bool()>& stopped);
+
+// Flags that are wrong, or a scenario that is: kUsage. What must hold is violated: kFailed. A
+// signal between two runs: kInterrupted, what has run is reported.
 ExitStatus SimulateScenario(const ScenarioFlags& flags, const Reporter& reporter);
 
 }  // namespace th

@@ -1,4 +1,5 @@
 // What the binaries say to flags and files that are wrong, without any server.
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,7 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kOk = 0, kFailed = 1, kUsage = 2, kUnreachable = 3, kLocalFiles = 5;
+constexpr int kOk = 0, kFailed = 1, kUsage = 2, kUnreachable = 3, kLocalFiles = 5,
+              kInterrupted = 130;
 
 struct Case {
   std::string what;
@@ -65,6 +67,7 @@ TEST(UsageTest, SimulateRunsItsSeedsAndSaysHowItWent) {
   const ProgramRun run = RunProgram({Th(), "simulate", "--seeds", "3", "--json"});
   EXPECT_EQ(run.status, kOk) << run.errors;
   EXPECT_EQ(run.json()["seeds"], 3);
+  EXPECT_EQ(run.json()["interrupted"], false);
   EXPECT_EQ(run.json()["violations"], 0);
   EXPECT_GE(run.json()["events"], 3'000);
   EXPECT_GE(run.json()["faults"], 9);
@@ -73,6 +76,21 @@ TEST(UsageTest, SimulateRunsItsSeedsAndSaysHowItWent) {
     EXPECT_GT(covered["taken"], 0) << table;
     EXPECT_EQ(covered["taken"].get<size_t>() + covered["not_taken"].size(), covered["possible"])
         << table;
+  }
+}
+
+// Stopped between two seeds, it reports those that have run.
+TEST(UsageTest, SimulateReportsWhatHasRunWhenASignalComes) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    RunningProgram simulate({Th(), "simulate", "--seeds", "100000000", "--json"});
+    ASSERT_TRUE(simulate.AwaitError("of 100000000 seeds"));
+    simulate.process().Signal(signal);
+    const ProgramRun run = simulate.Finish();
+    EXPECT_EQ(run.status, kInterrupted) << run.errors;
+    ASSERT_TRUE(run.json().is_object()) << run.output();
+    EXPECT_EQ(run.json()["interrupted"], true);
+    EXPECT_GT(run.json()["seeds"], 0);
+    EXPECT_LT(run.json()["seeds"], 100'000'000);
   }
 }
 
@@ -137,6 +155,11 @@ TEST(UsageTest, SimulateRefusesWhatIsNoScenario) {
            "--svg draws one run"},
           {"no place", {"simulate", good, "--svg", "/nowhere/x.svg"}, kLocalFiles, "written"},
           {"both", {"simulate", good, "--seeds", "3"}, kUsage, "excludes"},
+          {"an empty name", {"simulate", ""}, kUsage, "names no scenario file"},
+          {"set twice",
+           {"simulate", good, "--set", "nic=1GB/s", "--set", "nic=2GB/s"},
+           kUsage,
+           "set twice"},
           {"a policy of nothing", {"simulate", "--policy", "direct"}, kUsage, "requires"}});
 }
 
@@ -218,6 +241,18 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
           {"size of nothing", {"demo", "--bytes", "1MiB"}, kUsage, "--synthetic"},
           {"no folder", {"pull", ""}, kUsage, "no folder"},
           {"two yardsticks", {"verify", "a", "b", "--bytes"}, kUsage, "excludes"},
+          {"a version of a folder", {"verify", "a", "b", "--version", "v"}, kUsage, "excludes"},
+          {"a server of a folder", {"verify", "a", "b", "--server", "h:1"}, kUsage, "excludes"},
+          {"no other", {"verify", "a", ""}, kUsage, "names no folder"},
+          {"neither version nor group", {"describe", "two words"}, kUsage, "white space"},
+          {"no sequence", {"describe", "#1.x"}, kUsage, "1.x"},
+          {"bytes of nothing", {"bench", "transfer", "--bytes", "0"}, kUsage, "16777216"},
+          {"no demo server", {"demo", "--server-binary", "/no/server"}, kUsage, "/no/server"},
+          {"no server", {"bench", "server", "--server-binary", "/no/server"}, kUsage, "/no/server"},
+          {"no bench server",
+           {"bench", "transfer", "--server-binary", "/no/server"},
+           kUsage,
+           "/no/server"},
           {"a server without a port", {"list", "--server", "nowhere"}, kUsage, "host:port"},
           {"a port that is none", {"pull", "x", "--server", "h:x"}, kUsage, "host:port"},
           {"a run that is no name", {"list", "--run", "two words"}, kUsage, "white space"},
@@ -248,6 +283,7 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
            "key=value"},
           {"a server without a port", {"follow", "--server", "nowhere"}, kUsage, "host:port"},
           {"a group that is no name", {"follow", "--group", "a b"}, kUsage, "white space"},
+          {"into nothing", {"follow", "--into", ""}, kUsage, "names no folder"},
           {"location", {"follow", "--location", "moon"}, kUsage, "moon"},
           {"copies without room",
            {"follow", "--when-seeding", "copy"},

@@ -12,6 +12,7 @@
 #include "th/memory/checkpoint_folder.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/checkpoint_comparison.h"
+#include "th/worker/flag_checks.h"
 
 namespace th {
 namespace {
@@ -125,16 +126,21 @@ void AddVerifyCommand(CLI::App* app, ExitStatus* exit) {
   CLI::App* verify = app->add_subcommand(
       "verify",
       "whether a safetensors folder holds what a version was published as, or another folder");
-  verify->add_option("folder", flags->folder, "the folder in question")->required();
-  CLI::Option* other =
-      verify->add_option("other", flags->other, "a folder to compare with, instead of a version");
-  verify
-      ->add_flag(
-          "--bytes", flags->bytes,
-          "pull the version and compare every tensor by SHA-256, instead of the folder's sums with "
-          "the roots that the server keeps")
-      ->excludes(other);
+  verify->add_flag(
+      "--bytes", flags->bytes,
+      "pull the version and compare every tensor by SHA-256, instead of the folder's sums with "
+      "the roots that the server keeps");
   AddPullFlags(verify, &flags->pull);
+  // All of these are about a version.
+  std::vector<CLI::Option*> of_version = verify->get_options(
+      [verify](const CLI::Option* option) { return option != verify->get_help_ptr(); });
+  verify->add_option("folder", flags->folder, "the folder in question")
+      ->required()
+      ->check(IsNotEmpty("folder"));
+  CLI::Option* other =
+      verify->add_option("other", flags->other, "a folder to compare with, instead of a version")
+          ->check(IsNotEmpty("folder"));
+  for (CLI::Option* option : of_version) option->excludes(other);
   flags->reporter.AddFlag(verify);
   verify->callback([flags, exit] { *exit = RunVerify(*flags); });
 }

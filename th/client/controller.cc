@@ -87,7 +87,13 @@ absl::StatusOr<Response> Controller::Impl::Attempt(Method<Request, Response> met
                              });
   });
   exchange->done.WaitForNotification();  // bounded by the deadline
-  TH_RETURN_IF_ERROR(FromGrpcStatus(exchange->status));
+  const absl::Status status = FromGrpcStatus(exchange->status);
+  if (absl::IsUnimplemented(status)) {  // what listens there knows nothing of the call
+    return absl::UnimplementedError(
+        absl::StrCat("what answers at ", options.server,
+                     " is no reference server of this version: ", status.message()));
+  }
+  TH_RETURN_IF_ERROR(status);
   return std::move(exchange->response);
 }
 

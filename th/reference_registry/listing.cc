@@ -1,7 +1,11 @@
 #include "th/reference_registry/listing.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "th/reference_registry/holders.h"
 
@@ -107,6 +111,34 @@ uint64_t BytesOf(const RegistryState& state, const Shard& shard) {
   return layout == nullptr ? 0 : layout->bytes();
 }
 
+std::vector<std::string> OwnersOfPins(const Model& model, VersionSequence version) {
+  std::vector<std::string> owners;
+  for (const DurablePin& pin : model.durable.pins) {
+    if (pin.version != version) continue;
+    owners.push_back(pin.form.empty() ? pin.owner
+                                      : absl::StrCat(pin.owner, " (form ", pin.form, ")"));
+  }
+  return owners;
+}
+
+// Pinned before a restart, and nobody has announced it since: its number is all that is known.
+void AddForgottenPins(const RegistryState& state, const Model& model, CatalogModel* listed) {
+  if (state.recovering) return;  // who holds it may still come back
+  std::set<VersionSequence> forgotten;
+  for (const DurablePin& pin : model.durable.pins) {
+    if (!model.versions.contains(pin.version)) forgotten.insert(pin.version);
+  }
+  for (const VersionSequence sequence : forgotten) {
+    CatalogVersion& version = listed->versions.emplace_back();
+    version.info.sequence = sequence;
+    version.pinned_by = OwnersOfPins(model, sequence);
+  }
+  std::sort(listed->versions.begin(), listed->versions.end(),
+            [](const CatalogVersion& a, const CatalogVersion& b) {
+              return a.info.sequence > b.info.sequence;
+            });
+}
+
 CatalogVersion ListVersion(const RegistryState& state, const Version& version) {
   CatalogVersion listed{.info = version.info,
                         .published = version.phase == VersionPhase::kPublished,
@@ -117,11 +149,7 @@ CatalogVersion ListVersion(const RegistryState& state, const Version& version) {
     if (key.form == version.shards.begin()->first.form) listed.bytes += BytesOf(state, shard);
     if (shard.root.has_value()) listed.shards.push_back({key.layout, *shard.root});
   }
-  for (const DurablePin& pin : version.model->durable.pins) {
-    if (pin.version != version.info.sequence) continue;
-    listed.pinned_by.push_back(
-        pin.form.empty() ? pin.owner : absl::StrCat(pin.owner, " (form ", pin.form, ")"));
-  }
+  listed.pinned_by = OwnersOfPins(*version.model, version.info.sequence);
   return listed;
 }
 
@@ -154,6 +182,7 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
     listed.versions.push_back(ListVersion(state, it->second));
     listed.versions.back().replicas = std::move(replicas[it->first]);
   }
+  AddForgottenPins(state, model, &listed);
   return listed;
 }
 

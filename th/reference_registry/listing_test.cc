@@ -86,6 +86,30 @@ TEST(ListingTest, NewestFirstAndWithdrawnMarked) {
   EXPECT_FALSE(versions[1].withdrawn);
 }
 
+TEST(ListingTest, APinOutlivesTheVersionThatNobodyAnnouncesAfterARestart) {
+  RegistryHarness hub;
+  {
+    TestRank trainer = Trainer(hub, "step-1");
+    ASSERT_OK(hub.Command({"pin", PinVersion{*VersionLabel::Parse("step-1"), "eval"}}).status);
+    TestRank second(hub, "trainer-2", 0, 1);
+    second.JoinAndRegister();
+    second.Publish("step-2");
+  }
+  hub.Restart();
+  const auto listed = [&] { return hub.List().models.at(0).versions; };
+  EXPECT_EQ(listed().size(), 1u) << "the window is open: a holder may still come back";
+  hub.Advance(RegistryLimits().recovery_window);
+  const std::vector<CatalogVersion> versions = listed();
+  ASSERT_EQ(versions.size(), 2u);
+  EXPECT_EQ(versions[0].info.label.text(), "step-2");
+  EXPECT_EQ(versions[1].info.sequence, VersionSequence::Of(Epoch(1), 1));
+  EXPECT_THAT(versions[1].pinned_by, ElementsAre("eval"));
+  EXPECT_THAT(versions[1].replicas, IsEmpty());
+  EXPECT_FALSE(versions[1].published);
+  ASSERT_OK(hub.Command({"go", ReleasePin{VersionSequence::Of(Epoch(1), 1), "eval"}}).status);
+  EXPECT_EQ(listed().size(), 1u);
+}
+
 TEST(ListingTest, FiltersByRunAndModel) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");

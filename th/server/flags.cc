@@ -26,7 +26,7 @@ void AddDuration(CLI::App& app, const char* name, absl::Duration& duration, cons
                              parsed < absl::InfiniteDuration();
            if (!good) {
              throw CLI::ValidationError(name, absl::StrCat("'", text,
-                                                           "' is no duration; give one "
+                                                           "' is no duration above zero; give one "
                                                            "such as 500ms or 5s"));
            }
            duration = parsed;
@@ -49,6 +49,16 @@ void AddPolicy(CLI::App& app, SchedulerPolicy& policy) {
                       "other systems to compare with  [",
                       SchedulerPolicyName(policy), "]"))
       ->type_name("POLICY");
+}
+
+// The default of --suspect-after suits a shorter lease too: nobody is suspected then.
+void CheckSuspectAfter(const CLI::App& app, const RegistryLimits& limits) {
+  if (app.count("--suspect-after") == 0 || limits.suspect_after <= limits.lease) return;
+  throw CLI::ValidationError(
+      "--suspect-after",
+      absl::StrCat(absl::FormatDuration(limits.suspect_after), " is longer than --lease, ",
+                   absl::FormatDuration(limits.lease),
+                   ": a silent source would be dropped before it is suspected"));
 }
 
 void AddFlags(CLI::App& app, ServerFlags& flags) {
@@ -90,6 +100,7 @@ ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::strin
   // The library reports by exceptions; they end here.
   try {
     app.parse(argc, argv);
+    CheckSuspectAfter(app, parsed.flags.limits);
   } catch (const CLI::ParseError& error) {
     parsed.exit = app.exit(error) == 0 ? ServerExit::kClean : ServerExit::kUsage;
   }

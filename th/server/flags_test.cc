@@ -58,6 +58,15 @@ TEST(ServerFlagsTest, HelpNamesEveryFlagAndEndsCleanly) {
   }
 }
 
+TEST(ServerFlagsTest, ASourceIsSuspectedBeforeItIsDropped) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Parse({"--suspect-after=3s", "--lease=2s"}).exit, ServerExit::kUsage);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("--suspect-after: 3s is longer than --lease, 2s"));
+  EXPECT_FALSE(Parse({"--suspect-after=2s", "--lease=2s"}).exit.has_value());
+  EXPECT_FALSE(Parse({"--lease=1s"}).exit.has_value());  // shorter than the default of the other
+}
+
 struct BadFlag {
   const char* argument;
   const char* message;
@@ -77,6 +86,7 @@ INSTANTIATE_TEST_SUITE_P(ServerFlags, BadFlagTest,
                                            BadFlag{"--http=:1", ":1"},
                                            BadFlag{"--lease=5", "--lease: '5' is no duration"},
                                            BadFlag{"--lease=-1s", "-1s"},
+                                           BadFlag{"--lease=0s", "no duration above zero"},
                                            BadFlag{"--lease=inf", "inf"},
                                            BadFlag{"--max-sources=0", "--max-sources"},
                                            BadFlag{"--max-sources=x", "--max-sources"},

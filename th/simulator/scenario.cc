@@ -352,6 +352,7 @@ void ScenarioParser::Train(ScenarioLine& line) {
     return line.Fail(absl::StrCat("'", family->name, "' is not one group with role=trainer"));
   }
   if (training.write > training.step) line.Fail("'write' is longer than 'step'");
+  if (training.steps > 1 && !line.Has("step")) line.Fail("'steps' needs 'step': how long is one?");
   if (training.steps > 1 && training.step <= absl::ZeroDuration()) line.Fail("'step' is nothing");
 }
 
@@ -396,6 +397,7 @@ void ScenarioParser::Event(ScenarioLine& line, bool repeated) {
     event.at = line.Time("from", time);
     event.until = line.Time("until", kMaxScenarioTime);
     if (time < absl::Milliseconds(1)) return line.Fail("'every' less than 1ms");
+    if (line.Has("from") && event.at > event.until) line.Fail("'from' is later than 'until'");
   }
   Action(line, &event);
   if (line.ok()) CountHappenings(line, event);

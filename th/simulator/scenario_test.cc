@@ -122,6 +122,7 @@ TEST(ScenarioTest, RefusesALineWithItsNumberAndReason) {
       {"train trainer", "the key 'first' is missing"},
       {"train trainer first=1s step=1s write=2s", "'write' is longer than 'step'"},
       {"train trainer first=1s step=0s write=0s steps=2", "'step' is nothing"},
+      {"train trainer first=1s steps=2", "'steps' needs 'step'"},
       {"group g role=rollout ranks=2 on=h\ntrain g first=1s", "not one group with role=trainer"},
       {"update trainer after=publish", "a trainer publishes, it does not update"},
       {"update nobody after=publish", "there is no group 'nobody'"},
@@ -175,6 +176,7 @@ TEST(ScenarioTest, RefusesAnEventOrUpdateThatCannotBe) {
       {"at 5s join trainer 1", "the trainer is there from the start"},
       {"every 5s join reader 1 until=20s", "'join' happens 'at' a time"},
       {"every 0s kill reader until=20s", "'every' less than 1ms"},
+      {"every 5s kill reader from=30s until=20s", "'from' is later than 'until'"},
       {"every 1ms kill reader", "more than 100000 events"},
       {"at 5s kill reader from=2s", "the key 'from' is unknown"},
   };

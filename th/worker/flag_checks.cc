@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "th/client/data_address.h"
 #include "th/topology/location.h"
@@ -27,6 +28,13 @@ CLI::Validator IsName(const std::string& what, EmptyName empty) {
   return Valid("NAME", [what, empty](const std::string& text) {
     return text.empty() && empty == EmptyName::kAllowed ? absl::OkStatus()
                                                         : ValidateName(what, text);
+  });
+}
+
+CLI::Validator IsNotEmpty(const std::string& what) {
+  return Valid("", [what](const std::string& text) {
+    return text.empty() ? absl::InvalidArgumentError(absl::StrCat("names no ", what))
+                        : absl::OkStatus();
   });
 }
 

@@ -23,6 +23,8 @@ enum class EmptyName { kRefused, kAllowed };
 // Of a run, a model, a group, an owner: `what` names it in the error. An empty one may stand for
 // all.
 CLI::Validator IsName(const std::string& what, EmptyName empty = EmptyName::kRefused);
+// A path, an id: an empty one is a slip of a script. `what` names it in the error.
+CLI::Validator IsNotEmpty(const std::string& what);
 // Of the reference server.
 CLI::Validator IsHostPort();
 // "site=a,rack=r1,host=n7"; empty: to be found out.

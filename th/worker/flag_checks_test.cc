@@ -31,6 +31,11 @@ TEST(FlagChecksTest, ANameMayBeEmptyOnlyWhereItStandsForAll) {
   EXPECT_THAT(Wrong(IsName("run", EmptyName::kAllowed), ""), IsEmpty());
 }
 
+TEST(FlagChecksTest, WhatMustBeThereIsNotEmpty) {
+  EXPECT_THAT(Wrong(IsNotEmpty("folder"), "x"), IsEmpty());
+  EXPECT_EQ(Wrong(IsNotEmpty("folder"), ""), "names no folder");
+}
+
 TEST(FlagChecksTest, ADataAddressIsNumeric) {
   for (const char* good : {"", "10.0.0.7", "0.0.0.0:0", "10.0.0.7:4711", "::1", "[::1]:0"}) {
     EXPECT_THAT(Wrong(IsDataAddress(), good), IsEmpty()) << good;

@@ -37,10 +37,24 @@ bool IsOfOneVersion(const absl::Status& status) {
          absl::IsFailedPrecondition(status);
 }
 
-// Who copies nothing for want of room gains nothing by the limit that it was given.
-void WarnOfVainLimit(uint64_t offload_limit_bytes, const std::vector<ShardLayout>& layouts) {
+uint64_t LargestOf(const std::vector<ShardLayout>& layouts) {
   uint64_t largest = 0;
   for (const ShardLayout& layout : layouts) largest = std::max(largest, layout.bytes());
+  return largest;
+}
+
+// A version without room in the limit is never staged, and those to come have the same shards.
+absl::Status CheckStagingLimit(uint64_t limit_bytes, const std::vector<ShardLayout>& layouts) {
+  const uint64_t largest = LargestOf(layouts);
+  if (limit_bytes == 0 || limit_bytes >= largest) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--staging-limit is ", limit_bytes, " bytes for each rank, and the largest shard has ",
+      largest, ": no version could ever be staged; give at least ", largest));
+}
+
+// Who copies nothing for want of room gains nothing by the limit that it was given.
+void WarnOfVainLimit(uint64_t offload_limit_bytes, const std::vector<ShardLayout>& layouts) {
+  const uint64_t largest = LargestOf(layouts);
   if (offload_limit_bytes == 0 || offload_limit_bytes >= largest) return;
   LOG(WARNING) << "--offload-limit of " << FormatBytes(offload_limit_bytes)
                << " is too small for any copy: a shard has " << FormatBytes(largest)
@@ -139,6 +153,7 @@ absl::StatusOr<std::optional<VersionShards>> Follower::AwaitFirstVersion() {
 
 absl::Status Follower::JoinAs(const VersionShards& shards) {
   TH_ASSIGN_OR_RETURN(std::vector<ShardLayout> layouts, FetchLayouts(*controller_, shards));
+  TH_RETURN_IF_ERROR(CheckStagingLimit(options_.client.staging_limit_bytes, layouts));
   WarnOfVainLimit(options_.client.offload_limit_bytes, layouts);
   TH_ASSIGN_OR_RETURN(ModelMemory model, ModelMemory::Allocate(std::move(layouts)));
   model_ = std::make_unique<ModelMemory>(std::move(model));

@@ -20,11 +20,19 @@ sigset_t HandledSignals() {
   return set;
 }
 
-void SayStopping(int signal) {
-  const char* text = signal == SIGINT ? "SIGINT: stopping; once more to end at once\n"
-                                      : "SIGTERM: stopping; once more to end at once\n";
+void Say(const char* text) {
   // Nothing is to be done about a closed stderr.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, strlen(text));
+}
+
+void SayStopping(int signal) {
+  Say(signal == SIGINT ? "SIGINT: stopping; once more to end at once\n"
+                       : "SIGTERM: stopping; once more to end at once\n");
+}
+
+[[noreturn]] void EndAtOnce() {
+  Say("a second signal: ending at once\n");
+  _exit(kStatusOfSecondSignal);
 }
 
 }  // namespace
@@ -63,7 +71,7 @@ void StopSignals::Take(int signal) {
   absl::MutexLock lock(&mutex_);
   if (status_at_once_) _exit(*status_at_once_);
   if (signal_ != 0) {
-    if (unbroken_ == 0) _exit(128 + signal);
+    if (unbroken_ == 0) EndAtOnce();
     return;
   }
   signal_ = signal;

@@ -8,8 +8,8 @@
 //   auto result = pending.Await();           // nullopt: a signal came first
 //   if (!result) return Drain();
 //
-// The second signal ends the process at once with status 128 + its number: whoever sends it twice
-// does not want to wait for a drain.
+// The second signal, whichever the two are, ends the process at once with kStatusOfSecondSignal:
+// whoever sends it twice does not want to wait for a drain.
 #ifndef TH_WORKER_STOP_SIGNALS_H_
 #define TH_WORKER_STOP_SIGNALS_H_
 
@@ -25,6 +25,8 @@
 #include "absl/time/time.h"
 
 namespace th {
+
+inline constexpr int kStatusOfSecondSignal = 130;
 
 // One a process: it blocks the two signals in the constructing thread (threads made later inherit
 // that) and takes them on a thread of its own. Thread-safe.

@@ -47,7 +47,7 @@ TEST(StopSignalsTest, BeforeHoldOffTheFirstSignalEndsTheProcessWithTheGivenStatu
             99);
 }
 
-TEST(StopSignalsTest, TheSecondSignalEndsTheProcess) {
+TEST(StopSignalsTest, TheSecondSignalEndsTheProcessWithOneStatusWhicheverItIs) {
   EXPECT_EQ(StatusOfChild([] {
               StopSignals stop(99);
               stop.HoldOff();
@@ -56,7 +56,16 @@ TEST(StopSignalsTest, TheSecondSignalEndsTheProcess) {
               kill(getpid(), SIGINT);
               for (;;) pause();
             }),
-            128 + SIGINT);
+            kStatusOfSecondSignal);
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99);
+              stop.HoldOff();
+              kill(getpid(), SIGINT);
+              stop.Wait();
+              kill(getpid(), SIGTERM);
+              for (;;) pause();
+            }),
+            kStatusOfSecondSignal);
 }
 
 TEST(StopSignalsTest, TheSecondSignalWaitsForWhatMustNotBeBroken) {

@@ -68,8 +68,8 @@ std::string WayOut(const Catalog& catalog, const ModelKey& key, const CatalogVer
   const CatalogVersion* held = NewestHeld(catalog, key, form);
   if (held == nullptr) return absl::StrCat("no other version is held in it either: ", again);
   return absl::StrCat("the newest that is held in it is ", held->info.ToString(),
-                      ": ask for it by its name (--version), go back to it for all (th rollback), "
-                      "or ",
+                      ": ask for it by its name (th pull --version), go back to it for all "
+                      "(th rollback), or ",
                       again);
 }
 

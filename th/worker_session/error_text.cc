@@ -96,7 +96,7 @@ std::string Compose(const ErrorText& text) {
   if (!text.cause.empty()) parts.push_back(text.cause.substr(0, kMaxCauseBytes));
   if (!text.aftermath.empty()) parts.push_back(text.aftermath);
   if (text.operation.has_value()) {
-    parts.push_back(absl::StrCat("operation ", absl::Hex(text.operation->value)));
+    parts.push_back(absl::StrCat("operation ", text.operation->value));
   }
   return Printable(
       absl::StrCat(Head(text), ": ", absl::StrJoin(parts, "; "), EventSuffix(text.event)));

@@ -4,7 +4,7 @@
 //
 //   UPDATE_STALLED run=r1 model=qwen3 version=step-57 rank=rollout-3/1: 3.1 of 8.0 GiB received;
 //   source rollout-1/1 (tcp 10.0.0.7:4711) silent for 1.0 s, 2 others tried (...); buffer
-//   undefined, do not serve; operation 9f2 event=7-1234
+//   undefined, do not serve; operation 12 event=7-1234
 #ifndef TH_WORKER_SESSION_ERROR_TEXT_H_
 #define TH_WORKER_SESSION_ERROR_TEXT_H_
 

@@ -22,7 +22,7 @@ ErrorText OfUpdate(ErrorCode code) {
   text.key = {"r1", "qwen3"};
   text.rank = RankName{"rollout-3", Rank(1)};
   text.version = "step-57";
-  text.operation = OperationNumber(0x9f2);
+  text.operation = OperationNumber(12);
   return text;
 }
 
@@ -42,13 +42,13 @@ TEST(ErrorTextTest, GoldenStalledUpdate) {
             "UPDATE_STALLED run=r1 model=qwen3 version=step-57 rank=rollout-3/1: 3.1 of 8.0 GiB "
             "received; source rollout-1/1 (tcp 10.0.0.7:4711) silent for 1.0 s, 2 others tried "
             "(trainer/1 refused this reader, rollout-0/1 closed); buffer undefined, do not serve; "
-            "operation 9f2");
+            "operation 12");
 }
 
 TEST(ErrorTextTest, TheEventComesLast) {
   ErrorText text = OfUpdate(ErrorCode::kUpdateDeadline);
   text.event = EventId::Of(Epoch(7), 1234);
-  EXPECT_THAT(Compose(text), HasSubstr("operation 9f2 event=7-1234"));
+  EXPECT_THAT(Compose(text), HasSubstr("operation 12 event=7-1234"));
 }
 
 TEST(ErrorTextTest, GoldenFailedUpdateWithOneSource) {
@@ -61,7 +61,7 @@ TEST(ErrorTextTest, GoldenFailedUpdateWithOneSource) {
       Compose(text),
       "UPDATE_FAILED run=r1 model=qwen3 version=step-57 rank=rollout-3/1: 0.5 of 3.0 MiB "
       "received; source rollout-1/1 (tcp 10.0.0.7:4711) went silent; rank rollout-3/0: disk on "
-      "fire; buffer unchanged, still step-56; operation 9f2");
+      "fire; buffer unchanged, still step-56; operation 12");
 }
 
 TEST(ErrorTextTest, GoldenRefusedJoin) {

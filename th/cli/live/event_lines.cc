@@ -23,8 +23,22 @@ std::string WhatText(const RecentEvent& event) {
 
 }  // namespace
 
-std::string EventTable(const RecentEvents& events) {
-  if (events.events.empty()) return "nothing to tell\n";
+std::string OfAnotherReign(EventId asked, Epoch epoch) {
+  if (asked.empty() || asked.epoch() == epoch) return "";
+  if (asked.epoch() > epoch) {
+    return absl::StrCat("event ", asked.ToString(), " is of another server: this one is at epoch ",
+                        epoch.value);
+  }
+  return absl::StrCat("event ", asked.ToString(), " is LOST: it is of epoch ", asked.epoch().value,
+                      ", the server has restarted since (now ", epoch.value,
+                      ") and remembers nothing of before; its log and the workers' name it still");
+}
+
+std::string EventTable(const RecentEvents& events, EventId asked) {
+  if (events.events.empty()) {
+    const std::string why = OfAnotherReign(asked, events.epoch);
+    return absl::StrCat(why.empty() ? "nothing to tell" : why, "\n");
+  }
   TextTable table({{"AGO", Align::kRight}, {"EVENT"}, {"MODEL"}, {"WHO"}, {"WHAT"}});
   for (const RecentEvent& event : events.events) {
     table.AddRow({absl::StrFormat("%.1f s", absl::ToDoubleSeconds(event.age)),
@@ -50,10 +64,11 @@ nlohmann::json ToJson(const RecentEvent& event) {
           {"what", event.what}};
 }
 
-nlohmann::json ToJson(const RecentEvents& events) {
+nlohmann::json ToJson(const RecentEvents& events, EventId asked) {
   nlohmann::json listed = nlohmann::json::array();
   for (const RecentEvent& event : events.events) listed.push_back(ToJson(event));
-  return {{"epoch", events.epoch.value}, {"lost", events.lost}, {"events", std::move(listed)}};
+  const bool lost = events.lost || !OfAnotherReign(asked, events.epoch).empty();
+  return {{"epoch", events.epoch.value}, {"lost", lost}, {"events", std::move(listed)}};
 }
 
 }  // namespace th

@@ -8,6 +8,8 @@
 namespace th {
 namespace {
 
+using ::testing::HasSubstr;
+
 RecentEvents Two() {
   return {.epoch = Epoch(7),
           .last = 5,
@@ -22,14 +24,26 @@ RecentEvents Two() {
 }
 
 TEST(EventTableTest, TheTableAsDrawn) {
-  EXPECT_EQ("\n" + EventTable(Two()), R"(
+  EXPECT_EQ("\n" + EventTable(Two(), {}), R"(
    AGO  EVENT  MODEL    WHO        WHAT
 61.2 s  7-12   r1/qwen  rollout-1  update moved: step-5 (#7.2) after 1.2s
  2.0 s  -      -        -          event
 )");
 }
 
-TEST(EventTableTest, SaysWhenThereIsNothing) { EXPECT_EQ(EventTable({}), "nothing to tell\n"); }
+TEST(EventTableTest, SaysWhenThereIsNothing) {
+  EXPECT_EQ(EventTable({}, {}), "nothing to tell\n");
+  EXPECT_EQ(EventTable({.epoch = Epoch(7)}, EventId::Of(Epoch(7), 99)), "nothing to tell\n");
+}
+
+TEST(EventTableTest, WhatIsOfAnotherReignIsLost) {
+  const RecentEvents none{.epoch = Epoch(7)};
+  const EventId before = EventId::Of(Epoch(6), 12), elsewhere = EventId::Of(Epoch(8), 12);
+  EXPECT_THAT(EventTable(none, before), HasSubstr("event 6-12 is LOST: it is of epoch 6"));
+  EXPECT_THAT(EventTable(none, elsewhere), HasSubstr("event 8-12 is of another server"));
+  EXPECT_EQ(ToJson(none, before)["lost"], true);
+  EXPECT_EQ(ToJson(none, EventId::Of(Epoch(7), 12))["lost"], false);
+}
 
 TEST(EventLineTest, OneLineAnEvent) {
   EXPECT_EQ(EventLine(Two().events[0]),
@@ -37,7 +51,7 @@ TEST(EventLineTest, OneLineAnEvent) {
 }
 
 TEST(EventsToJsonTest, HasEveryField) {
-  const nlohmann::json out = ToJson(Two());
+  const nlohmann::json out = ToJson(Two(), {});
   EXPECT_EQ(out["epoch"], 7);
   EXPECT_EQ(out["lost"], false);
   EXPECT_EQ(out["events"][0], nlohmann::json({{"number", 4},

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "glog/logging.h"
+#include "th/cli/catalog_view.h"
 #include "th/cli/command.h"
 #include "th/cli/live/event_lines.h"
 #include "th/cli/live/live_commands.h"
@@ -57,6 +58,14 @@ void Follow(Controller& controller, const EventsFlags& flags, EventId id, StopSi
   } while (!stop.WaitFor(absl::Seconds(flags.interval_s)));
 }
 
+// NOT_FOUND: nothing happened to whoever is named, and nobody knows it. Who has left may have
+// events still.
+absl::Status CheckThere(Controller& controller, const RecentEvents& events, const ModelKey& key) {
+  if (!events.events.empty() || (key.run.empty() && key.model.empty())) return absl::OkStatus();
+  const absl::StatusOr<Catalog> catalog = controller.List();
+  return catalog.ok() ? CheckNamed(*catalog, key) : catalog.status();
+}
+
 ExitStatus RunEvents(const EventsFlags& flags) {
   StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
   EventId id;
@@ -67,14 +76,20 @@ ExitStatus RunEvents(const EventsFlags& flags) {
   }
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
+  const absl::StatusOr<RecentEvents> events = (*controller)->Events(0, id);
+  if (!events.ok()) return flags.reporter.Fail(events.status());
+  const std::string lost = OfAnotherReign(id, events->epoch);
+  const absl::Status there =
+      lost.empty() ? CheckThere(**controller, *events, flags.connection.key()) : absl::OkStatus();
+  if (!there.ok() && !flags.follow) return flags.reporter.Fail(there);
   if (flags.follow) {
+    LOG_IF(WARNING, !there.ok()) << there.message();  // it may come yet
+    LOG_IF(WARNING, !lost.empty()) << lost;
     stop.HoldOff();
     Follow(**controller, flags, id, stop);
     return ExitStatus::kOk;
   }
-  const absl::StatusOr<RecentEvents> events = (*controller)->Events(0, id);
-  if (!events.ok()) return flags.reporter.Fail(events.status());
-  flags.reporter.Report(ToJson(*events), EventTable(*events));
+  flags.reporter.Report(ToJson(*events, id), EventTable(*events, id));
   return ExitStatus::kOk;
 }
 
@@ -85,8 +100,10 @@ void AddEventsCommand(CLI::App* app, ExitStatus* exit) {
   CLI::App* events = app->add_subcommand(
       "events", "what happened of late: publications, updates, lost sources, expired leases");
   AddConnectionFlags(events, &flags->connection);
-  events->add_option("--id", flags->id,
-                     "of one operation alone, by the id in logs and errors (event=7-1234)");
+  events
+      ->add_option("--id", flags->id,
+                   "of one operation alone, by the id in logs and errors (event=7-1234)")
+      ->check(IsNotEmpty("operation"));
   events->add_flag("--follow", flags->follow, "go on with what happens, a line an event");
   events->add_option("--interval", flags->interval_s, "seconds between two questions of --follow")
       ->check(IsSeconds(kMinIntervalSeconds, kMaxIntervalSeconds))

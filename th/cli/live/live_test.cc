@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int kOk = 0, kUsage = 2;
+constexpr int kOk = 0, kUsage = 2, kNotThere = 4;
 // Of the tensors of MakeModelFolder.
 constexpr uint64_t kModelBytes = 400'072;
 
@@ -119,10 +119,28 @@ TEST_F(LiveTest, WhatIsNoIdIsAUsageError) {
   const ProgramRun run = RunTh({"events", "--id", "twelve"});
   EXPECT_EQ(run.status, kUsage);
   EXPECT_THAT(run.errors, HasSubstr("7-1234"));
+  EXPECT_EQ(RunTh({"events", "--id", ""}).status, kUsage);
+}
+
+TEST_F(LiveTest, AnEventFromBeforeARestartIsLost) {
+  const auto publisher = Publish();
+  const std::string event = Pull();
+  server_.Kill();
+  ASSERT_TRUE(publisher->AwaitError("the server is away"));
+  server_.Start();
+  ASSERT_TRUE(publisher->AwaitError("the server is back"));
+  const ProgramRun run = RunTh({"events", "--id", event});
+  EXPECT_EQ(run.status, kOk);
+  EXPECT_THAT(run.output(), HasSubstr("event " + event + " is LOST"));
+  EXPECT_EQ(RunTh({"events", "--id", event, "--json"}).json()["lost"], true);
 }
 
 TEST_F(LiveTest, NobodysEventsAreNone) {
-  EXPECT_THAT(RunTh({"events"}).output(), HasSubstr("nothing to tell"));
+  EXPECT_THAT(RunProgram({Th(), "events", "--server", server_.address()}).output(),
+              HasSubstr("nothing to tell"));
+  const ProgramRun named = RunTh({"events"});
+  EXPECT_EQ(named.status, kNotThere);
+  EXPECT_THAT(named.errors, HasSubstr("knows no run=r1 model=m"));
   const ProgramRun top =
       RunProgram({Th(), "top", "--once", "--json", "--server", server_.address()});
   EXPECT_EQ(top.json()["models"].size(), 0u);
