@@ -41,11 +41,13 @@ ExitStatus RunDescribe(const DescribeFlags& flags) {
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<Catalog> catalog = (*controller)->List();
   if (!catalog.ok()) return flags.reporter.Fail(catalog.status());
-  for (const CatalogModel& model : catalog->models) {
-    if (model.key == flags.connection.key()) return Report(flags, model);
+  const ModelKey key = flags.connection.key();
+  const CatalogModel* model = FindModel(*catalog, key);
+  if (model == nullptr) {
+    return flags.reporter.Fail(absl::NotFoundError(
+        absl::StrCat("the server knows nothing of ", key.ToString(), "; see th list")));
   }
-  return flags.reporter.Fail(absl::NotFoundError(absl::StrCat(
-      "the server knows nothing of ", flags.connection.key().ToString(), "; see th list")));
+  return Report(flags, *model);
 }
 
 }  // namespace
