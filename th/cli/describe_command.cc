@@ -56,7 +56,7 @@ void AddDescribeCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<DescribeFlags>();
   CLI::App* describe = app->add_subcommand(
       "describe", "one version or group in detail: its ranks, and who fills from whom");
-  describe->add_option("what", flags->what, "a version (label, #1.2 or latest) or a group")
+  describe->add_option("what", flags->what, absl::StrCat("a group, or a version: ", kVersionHelp))
       ->capture_default_str();
   AddConnectionFlags(describe, &flags->connection);
   flags->reporter.AddFlag(describe);
