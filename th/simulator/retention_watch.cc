@@ -29,7 +29,7 @@ uint64_t StepHeld(const SimulatedWorker& worker, BufferId id) {
 }
 
 // The steps of which every shard is there.
-std::set<uint64_t> WholeOf(const std::map<uint64_t, std::set<int>>& shards_of, size_t shards) {
+std::set<uint64_t> WholeSteps(const std::map<uint64_t, std::set<int>>& shards_of, size_t shards) {
   std::set<uint64_t> whole;
   for (const auto& [step, held] : shards_of) {
     if (held.size() == shards) whole.insert(step);
@@ -40,24 +40,24 @@ std::set<uint64_t> WholeOf(const std::map<uint64_t, std::set<int>>& shards_of, s
 }  // namespace
 
 void RetentionWatch::Look() {
-  std::map<Step, std::set<int>> by_all, by_callers;
+  std::map<Step, std::set<int>> held, held_without_copies;
   for (const auto& worker : cluster_->workers()) {
     if (!worker->alive() || !worker->ready()) continue;
     const int shard = worker->spec().shard;
     if (const Step step = StepHeld(*worker, worker->buffer_id()); step != 0) {
-      by_all[step].insert(shard);
-      by_callers[step].insert(shard);
+      held[step].insert(shard);
+      held_without_copies[step].insert(shard);
     }
     for (const BufferId copy : worker->copies()) {
-      if (const Step step = StepHeld(*worker, copy); step != 0) by_all[step].insert(shard);
+      if (const Step step = StepHeld(*worker, copy); step != 0) held[step].insert(shard);
     }
   }
-  const std::set<Step> whole = WholeOf(by_all, shards_);
-  const std::set<Step> without_copies = WholeOf(by_callers, shards_);
+  const std::set<Step> whole = WholeSteps(held, shards_);
+  const std::set<Step> whole_without_copies = WholeSteps(held_without_copies, shards_);
   for (const Step step : whole_) {
     const auto newer = std::distance(whole.upper_bound(step), whole.end());
     if (newer >= keep_latest_) continue;
-    if (!without_copies.contains(step)) saved_.insert(step);
+    if (!whole_without_copies.contains(step)) saved_.insert(step);
     if (whole.contains(step)) continue;
     cluster_->judge().Violated(absl::StrCat("step-", step, " is lost, and the ", keep_latest_,
                                             " newest versions are kept; there are ", newer,
