@@ -31,6 +31,9 @@ void AddDemoCommand(CLI::App* app, ExitStatus* exit);
 void AddControlledRankCommand(CLI::App* app,
                               ExitStatus* exit);  // hidden: a process of demo and bench
 
+// How a user names a version (ParseVersionSelector).
+inline constexpr char kVersionHelp[] = "a label, latest, latest-K (K before it) or #E.N";
+
 // Prints {"error": {"code", "message"}} on a line of stdout.
 void PrintErrorObject(const absl::Status& status);
 

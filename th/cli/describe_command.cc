@@ -51,11 +51,13 @@ ExitStatus RunDescribe(const DescribeFlags& flags) {
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<Catalog> catalog = (*controller)->List();
   if (!catalog.ok()) return flags.reporter.Fail(catalog.status());
-  for (const CatalogModel& model : catalog->models) {
-    if (model.key == flags.connection.key()) return Report(flags, model);
+  const ModelKey key = flags.connection.key();
+  const CatalogModel* model = FindModel(*catalog, key);
+  if (model == nullptr) {
+    return flags.reporter.Fail(absl::NotFoundError(
+        absl::StrCat("the server knows nothing of ", key.ToString(), "; see th list")));
   }
-  return flags.reporter.Fail(absl::NotFoundError(absl::StrCat(
-      "the server knows nothing of ", flags.connection.key().ToString(), "; see th list")));
+  return Report(flags, *model);
 }
 
 }  // namespace
@@ -64,8 +66,7 @@ void AddDescribeCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<DescribeFlags>();
   CLI::App* describe = app->add_subcommand(
       "describe", "one version or group in detail: its ranks, and who fills from whom");
-  describe
-      ->add_option("what", flags->what, "a version (label, #1.2, latest or latest-2) or a group")
+  describe->add_option("what", flags->what, absl::StrCat("a group, or a version: ", kVersionHelp))
       ->capture_default_str();
   AddConnectionFlags(describe, &flags->connection);
   flags->reporter.AddFlag(describe);

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "th/cli/command.h"
 #include "th/cli/progress_screen.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
@@ -62,8 +63,7 @@ absl::Status CheckMoved(const UpdateResult& result) {
 void AddPullFlags(CLI::App* app, PullFlags* flags) {
   AddConnectionFlags(app, &flags->connection);
   AddMemberFlags(app, &flags->member);
-  app->add_option("--version", flags->version, "a label, #1.2, latest, or latest-2: two before it")
-      ->capture_default_str();
+  app->add_option("--version", flags->version, kVersionHelp)->capture_default_str();
   app->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
   app->add_option("--timeout", flags->timeout_s, "seconds for the whole transfer")
       ->check(IsSeconds(kMinTimeoutSeconds, kMaxTimeoutSeconds))

@@ -176,10 +176,10 @@ absl::StatusOr<double> RealCast::MeasureFlow(const RealGroup& from, const RealGr
 
 // ---- events
 
-void RealCast::Signal(const RealGroup& group, const uint32_t* rank, int signal) {
+void RealCast::Signal(const RealGroup& group, std::optional<uint32_t> rank, int signal) {
   const std::vector<RankProcess*> ranks = RanksOf(group);
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (rank == nullptr || *rank == i) ranks[i]->process().Signal(signal);
+    if (!rank.has_value() || *rank == i) ranks[i]->process().Signal(signal);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,8 +79,8 @@ class RealCast {
   // Seconds of a plain TCP flow of the sender's shard, into a buffer that holds no version.
   absl::StatusOr<double> MeasureFlow(const RealGroup& from, const RealGroup& to);
 
-  // ---- events; nullptr: all ranks
-  void Signal(const RealGroup& group, const uint32_t* rank, int signal);
+  // ---- events; nullopt: all ranks
+  void Signal(const RealGroup& group, std::optional<uint32_t> rank, int signal);
   absl::Status Cut(const std::string& host);
   absl::Status Restore(const std::string& host);
   absl::Status Slow(const std::string& host, double factor);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -189,7 +190,7 @@ absl::Status RealRun::Play() {
         cast_->RunUntil(agenda_.empty() ? end : std::min(end, agenda_.begin()->first)));
   }
   for (const Reader& reader : readers_) {
-    if (reader.group->joined) cast_->Signal(*reader.group, nullptr, SIGCONT);
+    if (reader.group->joined) cast_->Signal(*reader.group, std::nullopt, SIGCONT);
   }
   return failed_;
 }
@@ -458,7 +459,7 @@ void RealRun::Join(const ScenarioEvent& event) {
 
 void RealRun::HappenToGroup(const ScenarioEvent& event, RealGroup* group) {
   using Kind = ScenarioEvent::Kind;
-  const uint32_t* rank = event.rank.has_value() ? &*event.rank : nullptr;
+  const std::optional<uint32_t> rank = event.rank;
   if (event.kind == Kind::kStop) {
     cast_->Signal(*group, rank, SIGSTOP);
     Post(event.lasting, /*counts=*/true,
@@ -469,7 +470,7 @@ void RealRun::HappenToGroup(const ScenarioEvent& event, RealGroup* group) {
   if (event.kind == Kind::kKill) return cast_->Signal(*group, rank, SIGKILL);
   const std::vector<RankProcess*> ranks = cast_->RanksOf(*group);
   for (size_t i = 0; i < ranks.size(); ++i) {
-    if (rank == nullptr || *rank == i) ranks[i]->Send({{"do", "leave"}});
+    if (!rank.has_value() || *rank == i) ranks[i]->Send({{"do", "leave"}});
   }
 }
 

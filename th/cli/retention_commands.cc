@@ -132,9 +132,7 @@ CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& 
 }
 
 void AddVersionAndOwner(CLI::App* command, RetentionFlags* flags) {
-  command
-      ->add_option("version", flags->version, "a label, #1.2, latest, or latest-2: two before it")
-      ->required();
+  command->add_option("version", flags->version, kVersionHelp)->required();
   command->add_option("--owner", flags->owner, "in whose name")
       ->check(IsName("owner"))
       ->capture_default_str();

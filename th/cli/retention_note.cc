@@ -8,13 +8,6 @@
 namespace th {
 namespace {
 
-const CatalogModel* FindModel(const Catalog& catalog, const ModelKey& key) {
-  for (const CatalogModel& model : catalog.models) {
-    if (model.key == key) return &model;
-  }
-  return nullptr;
-}
-
 // Also those that are on their way to somebody.
 void AddForms(const CatalogVersion& version, std::set<std::string>* forms) {
   for (const CatalogReplica& replica : version.replicas) forms->insert(replica.form);

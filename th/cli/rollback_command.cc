@@ -48,7 +48,7 @@ void AddRollBackCommand(CLI::App* app, ExitStatus* exit) {
       "rollback",
       "withdraw every version after one; readers of latest move back at their next update");
   roll_back
-      ->add_option("version", flags->to, "the version to go back to: a label, #1.2 or latest-1")
+      ->add_option("version", flags->to, absl::StrCat("the version to go back to: ", kVersionHelp))
       ->required();
   roll_back->add_option("--key", flags->key,
                         "idempotency key: the same call again has the first one's result and does "

@@ -22,12 +22,12 @@ constexpr size_t kLinksTold = 8;
 double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 std::string SecondsText(absl::Duration time) { return absl::StrFormat("%.3f s", Seconds(time)); }
 
-// Of reads: no read is no time.
-std::string ReadTimeText(const ScenarioResult& result, absl::Duration time) {
-  return result.reads.empty() ? "-" : SecondsText(time);
+// A time of so many updates: of none there is no time.
+std::string UpdateTimeText(size_t updates, absl::Duration time) {
+  return updates > 0 ? SecondsText(time) : "-";
 }
-nlohmann::json ReadTime(bool any, absl::Duration time) {
-  return any ? nlohmann::json(Seconds(time)) : nlohmann::json();
+nlohmann::json UpdateTimeJson(size_t updates, absl::Duration time) {
+  return updates > 0 ? nlohmann::json(Seconds(time)) : nlohmann::json();
 }
 
 std::string SweptText(const ScenarioOverrides& swept) {
@@ -84,8 +84,8 @@ std::string VersionsTable(const ScenarioResult& result) {
   for (size_t i = result.versions.size() - told; i < result.versions.size(); ++i) {
     const VersionResult& version = result.versions[i];
     table.AddRow({version.label, SecondsText(version.published), absl::StrCat(version.groups),
-                  version.groups > 0 ? SecondsText(version.slowest_update) : "-",
-                  version.groups > 0 ? SecondsText(version.last_reader) : "-"});
+                  UpdateTimeText(version.groups, version.slowest_update),
+                  UpdateTimeText(version.groups, version.last_reader)});
   }
   return table.ToString();
 }
@@ -145,8 +145,8 @@ nlohmann::json ResultToJson(const ScenarioResult& result) {
         {{"label", version.label},
          {"published_seconds", Seconds(version.published)},
          {"groups_moved", version.groups},
-         {"slowest_update_seconds", ReadTime(version.groups > 0, version.slowest_update)},
-         {"last_reader_seconds", ReadTime(version.groups > 0, version.last_reader)}});
+         {"slowest_update_seconds", UpdateTimeJson(version.groups, version.slowest_update)},
+         {"last_reader_seconds", UpdateTimeJson(version.groups, version.last_reader)}});
   }
   nlohmann::json reads = nlohmann::json::array();
   for (const ReadResult& read : result.reads) {
@@ -167,8 +167,8 @@ nlohmann::json ResultToJson(const ScenarioResult& result) {
           {"trainer_stall", ToJson(result.TrainerStall())},
           {"rollout_stall", ToJson(result.RolloutStall())},
           {"total_stall_seconds", Seconds(TotalStall(result))},
-          {"slowest_update_seconds", ReadTime(!result.reads.empty(), result.SlowestRead())},
-          {"last_update_seconds", ReadTime(!result.reads.empty(), result.LastRead())},
+          {"slowest_update_seconds", UpdateTimeJson(result.reads.size(), result.SlowestRead())},
+          {"last_update_seconds", UpdateTimeJson(result.reads.size(), result.LastRead())},
           {"trainer_copies_sent", result.CopiesSent()},
           {"bytes_by_distance", std::move(distances)},
           {"versions", std::move(versions)},
@@ -200,8 +200,8 @@ std::vector<std::string> ResultCells(const ScenarioResult& result, std::string r
           SecondsText(result.RolloutStall().total()),
           SecondsText(TotalStall(result)),
           std::move(ratio),
-          ReadTimeText(result, result.SlowestRead()),
-          ReadTimeText(result, result.LastRead()),
+          UpdateTimeText(result.reads.size(), result.SlowestRead()),
+          UpdateTimeText(result.reads.size(), result.LastRead()),
           absl::StrFormat("%.2f", result.CopiesSent()),
           absl::StrCat(result.updates_failed + result.calls_open)};
 }

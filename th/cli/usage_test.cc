@@ -40,6 +40,7 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"list", {"list", "--help"}, kOk, "--server"},
                 {"describe", {"describe", "--help"}, kOk, "--json"},
                 {"pull", {"pull", "--help"}, kOk, "--version"},
+                {"how a version is named", {"pull", "--help"}, kOk, "latest-K"},
                 {"verify", {"verify", "--help"}, kOk, "--bytes"},
                 {"demo", {"demo", "--help"}, kOk, "--rollout-ranks"},
                 {"rollback", {"rollback", "--help"}, kOk, "--key"},

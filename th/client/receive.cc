@@ -42,10 +42,9 @@ absl::Status Validate(const ReceiveOptions& options, const TakeSlice& take) {
 // The server's list of one model.
 absl::StatusOr<CatalogModel> ListModel(Controller& controller, const ModelKey& key,
                                        absl::Duration timeout) {
-  TH_ASSIGN_OR_RETURN(Catalog catalog, controller.List(timeout));
-  for (CatalogModel& model : catalog.models) {
-    if (model.key == key) return std::move(model);
-  }
+  TH_ASSIGN_OR_RETURN(const Catalog catalog, controller.List(timeout));
+  const CatalogModel* model = FindModel(catalog, key);
+  if (model != nullptr) return *model;
   return absl::NotFoundError(absl::StrCat("the server knows no model ", key.ToString()));
 }
 

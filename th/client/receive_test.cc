@@ -68,10 +68,20 @@ struct Assembly {
 
 class ReceiveTest : public ::testing::Test {
  protected:
-  ReceiveTest() {
-    auto joined = Client::Join(Rank(server_, "engine"));
+  ReceiveTest() : engine_(Join(Rank(server_, "engine"))) {}
+
+  static std::unique_ptr<Client> Join(ClientOptions options) {
+    auto joined = Client::Join(std::move(options));
     EXPECT_OK(joined.status());
-    if (joined.ok()) engine_ = *std::move(joined);
+    return joined.ok() ? *std::move(joined) : nullptr;
+  }
+  // The two ranks of one group, "pair".
+  std::vector<std::unique_ptr<Client>> PairOfReaders() {
+    std::vector<std::unique_ptr<Client>> readers;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      readers.push_back(Join(Rank(server_, "pair", rank, 2)));
+    }
+    return readers;
   }
   Worker Holder(const std::string& group, TestShard shard = TestShard(kShardBytes)) {
     return Worker::Make(Rank(server_, group), std::move(shard), {.segment_bytes = kSegmentBytes});
@@ -297,7 +307,7 @@ TEST_F(ReceiveTest, WhatIsNotPublishedIsNotAvailable) {
 
 TEST_F(ReceiveTest, TheRanksOfAGroupReceiveTogether) {
   std::vector<Worker> trainers;
-  std::vector<std::unique_ptr<Client>> readers;
+  const std::vector<std::unique_ptr<Client>> readers = PairOfReaders();
   std::vector<Assembly> assemblies(2);
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -305,9 +315,6 @@ TEST_F(ReceiveTest, TheRanksOfAGroupReceiveTogether) {
                                     {.segment_bytes = kSegmentBytes}));
     trainers[rank].shard.FillWith(20 + rank);
     ASSERT_OK(trainers[rank].buffer.Publish(1));
-    auto joined = Client::Join(Rank(server_, "pair", rank, 2));
-    ASSERT_OK(joined.status());
-    readers.push_back(*std::move(joined));
   }
   ASSERT_OK(trainers[0].buffer.AwaitPublished().status());
   for (int round = 0; round < 2; ++round) {
@@ -332,12 +339,7 @@ TEST_F(ReceiveTest, TheRanksOfAGroupReceiveTogether) {
 // Two ranks, of which the second asks for a tensor that is not there in its first receive.
 TEST_F(ReceiveTest, ARankThatFailsAtOnceEndsItForItsGroupAndTheNextOneIsInCommon) {
   Worker trainer = Trainer(21);
-  std::vector<std::unique_ptr<Client>> readers;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    auto joined = Client::Join(Rank(server_, "pair", rank, 2));
-    ASSERT_OK(joined.status());
-    readers.push_back(*std::move(joined));
-  }
+  const std::vector<std::unique_ptr<Client>> readers = PairOfReaders();
   const auto take = [](const ReceivedSlice&) { return absl::OkStatus(); };
   const auto receive = [&](uint32_t rank, std::vector<std::string> tensors) {
     return readers[rank]
@@ -355,12 +357,7 @@ TEST_F(ReceiveTest, ARankThatFailsAtOnceEndsItForItsGroupAndTheNextOneIsInCommon
 // They cannot be one operation: the one that is under way ends, and waits for the other no longer.
 TEST_F(ReceiveTest, RanksThatReceiveInTwoFormsBothHearSo) {
   Worker trainer = Trainer(22);
-  std::vector<std::unique_ptr<Client>> readers;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    auto joined = Client::Join(Rank(server_, "pair", rank, 2));
-    ASSERT_OK(joined.status());
-    readers.push_back(*std::move(joined));
-  }
+  const std::vector<std::unique_ptr<Client>> readers = PairOfReaders();
   const ReceiveOptions options{.layout = trainer.buffer.layout_digest(), .limit_bytes = kLimit};
   absl::Notification began;
   absl::Status first;

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {
@@ -20,32 +22,36 @@ constexpr uint64_t kPageBytes = 4096;
 #define MADV_POPULATE_WRITE 23
 #endif
 
-// OK only when every page of [begin, begin + bytes) is backed. Touching the pages instead would end
-// in a signal where memory is short.
-bool PopulateRange(std::byte* begin, uint64_t bytes) {
-  if (madvise(begin, bytes, MADV_POPULATE_WRITE) == 0) return true;
-  if (errno != EINVAL) return false;
+// Backs every page of [begin, begin + bytes); else why not, as an errno. Touching the pages instead
+// would end in a signal where memory is short.
+int PopulateRange(std::byte* begin, uint64_t bytes) {
+  if (madvise(begin, bytes, MADV_POPULATE_WRITE) == 0) return 0;
+  if (errno != EINVAL) return errno;
   // An older kernel: write to each page.
   for (uint64_t offset = 0; offset < bytes; offset += kPageBytes) {
     reinterpret_cast<volatile std::byte*>(begin)[offset] = std::byte{0};
   }
-  return true;
+  return 0;
 }
 
-bool Populate(std::byte* begin, uint64_t bytes, uint32_t threads) {
+// The same, by several threads at once.
+int Populate(std::byte* begin, uint64_t bytes, uint32_t threads) {
   const uint64_t pieces = bytes / kArenaAlignment;
-  const uint64_t workers = std::clamp<uint64_t>(threads, 1, std::min<uint64_t>(pieces, 16));
-  std::vector<uint8_t> done(workers, 0);
+  const uint64_t workers =
+      std::clamp<uint64_t>(threads, 1, std::min<uint64_t>(pieces, kMaxPrefaultThreads));
+  std::vector<int> errors(workers, 0);
   const auto populate = [&](uint64_t worker) {
     const uint64_t first = pieces * worker / workers;
     const uint64_t last = pieces * (worker + 1) / workers;
-    done[worker] = PopulateRange(begin + first * kArenaAlignment, (last - first) * kArenaAlignment);
+    errors[worker] =
+        PopulateRange(begin + first * kArenaAlignment, (last - first) * kArenaAlignment);
   };
   std::vector<std::thread> others;
   for (uint64_t worker = 1; worker < workers; ++worker) others.emplace_back(populate, worker);
   populate(0);
   for (std::thread& other : others) other.join();
-  return std::all_of(done.begin(), done.end(), [](uint8_t ok) { return ok != 0; });
+  const auto failed = std::find_if(errors.begin(), errors.end(), [](int e) { return e != 0; });
+  return failed == errors.end() ? 0 : *failed;
 }
 
 // Anonymous memory that begins at a multiple of kArenaAlignment; null when the system has none.
@@ -61,6 +67,17 @@ std::byte* MapAligned(uint64_t bytes) {
   munmap(base + skip + bytes, padded - skip - bytes);
   madvise(base + skip, bytes, MADV_HUGEPAGE);  // only advice: failure costs speed
   return base + skip;
+}
+
+// The same with every page backed; null, and errno says why, when the system has none.
+std::byte* MapBacked(uint64_t bytes, uint32_t threads) {
+  std::byte* const data = MapAligned(bytes);
+  if (data == nullptr) return nullptr;
+  const int error = Populate(data, bytes, threads);
+  if (error == 0) return data;
+  munmap(data, bytes);
+  errno = error;
+  return nullptr;
 }
 
 }  // namespace
@@ -89,41 +106,41 @@ absl::StatusOr<HostBlock> HostArena::Allocate(uint64_t bytes) {
   const uint64_t rounded = (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
   {
     absl::MutexLock lock(&mu_);
-    uint64_t mapped_bytes = 0;
-    if (std::byte* data = TakeFree(rounded, &mapped_bytes); data != nullptr) {
-      in_use_ += mapped_bytes;
-      return HostBlock(this, data, bytes, mapped_bytes);
-    }
-    TrimUntil(rounded);
-    if (mapped_ + rounded > std::max(options_.limit_bytes, rounded)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("a block of ", bytes, " bytes does not fit beside ", in_use_,
-                       " bytes in use: the arena's limit is ", options_.limit_bytes, " bytes"));
-    }
-    mapped_ += rounded;
-    in_use_ += rounded;
+    if (HostBlock block = TakeFree(bytes, rounded); block.data() != nullptr) return block;
+    TH_RETURN_IF_ERROR(Reserve(bytes, rounded));
   }
   // Mapping and faulting in take long: not under the lock.
-  std::byte* const data = MapAligned(rounded);
-  if (data != nullptr && Populate(data, rounded, options_.prefault_threads)) {
-    return HostBlock(this, data, bytes, rounded);
-  }
-  if (data != nullptr) munmap(data, rounded);
+  std::byte* const data = MapBacked(rounded, options_.prefault_threads);
+  if (data != nullptr) return HostBlock(this, data, bytes, rounded);
+  const std::string why = strerror(errno);
   absl::MutexLock lock(&mu_);
   mapped_ -= rounded;
   in_use_ -= rounded;
   return absl::ResourceExhaustedError(
-      absl::StrCat("the system has no memory for a block of ", bytes, " bytes: ", strerror(errno)));
+      absl::StrCat("the system has no memory for a block of ", bytes, " bytes: ", why));
 }
 
-std::byte* HostArena::TakeFree(uint64_t wanted, uint64_t* mapped_bytes) {
-  const auto found = free_.lower_bound(wanted);
+HostBlock HostArena::TakeFree(uint64_t bytes, uint64_t rounded) {
+  const auto found = free_.lower_bound(rounded);
   // A much larger block is better kept for who needs it.
-  if (found == free_.end() || found->first > 2 * wanted) return nullptr;
-  *mapped_bytes = found->first;
-  std::byte* const data = found->second;
+  if (found == free_.end() || found->first > 2 * rounded) return {};
+  const auto [mapped_bytes, data] = *found;
   free_.erase(found);
-  return data;
+  in_use_ += mapped_bytes;
+  return HostBlock(this, data, bytes, mapped_bytes);
+}
+
+absl::Status HostArena::Reserve(uint64_t bytes, uint64_t rounded) {
+  TrimUntil(rounded);
+  // One block alone may exceed the limit by its rounding.
+  if (mapped_ + rounded > std::max(options_.limit_bytes, rounded)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a block of ", bytes, " bytes does not fit beside ", in_use_,
+                     " bytes in use: the arena's limit is ", options_.limit_bytes, " bytes"));
+  }
+  mapped_ += rounded;
+  in_use_ += rounded;
+  return absl::OkStatus();
 }
 
 void HostArena::TrimUntil(uint64_t room) {

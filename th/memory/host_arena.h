@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 
@@ -21,6 +22,8 @@ namespace th {
 
 // Blocks are whole multiples of this and begin at one.
 inline constexpr uint64_t kArenaAlignment = uint64_t{2} << 20;
+// The most threads of one Allocate.
+inline constexpr uint32_t kMaxPrefaultThreads = 16;
 
 class HostArena;
 
@@ -50,7 +53,7 @@ class HostArena {
  public:
   struct Options {
     uint64_t limit_bytes = 0;       // of everything mapped, in use or kept for reuse; required
-    uint32_t prefault_threads = 2;  // while Allocate runs; 1 to 16
+    uint32_t prefault_threads = 2;  // while Allocate runs; 1 to kMaxPrefaultThreads
   };
   explicit HostArena(Options options) : options_(options) {}
   ~HostArena();
@@ -70,7 +73,10 @@ class HostArena {
  private:
   friend class HostBlock;
   void GiveBack(std::byte* data, uint64_t mapped_bytes);
-  std::byte* TakeFree(uint64_t wanted, uint64_t* mapped_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A block that is kept for reuse; one without data: none fits.
+  HostBlock TakeFree(uint64_t bytes, uint64_t rounded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Counts a block as in use that is about to be mapped. RESOURCE_EXHAUSTED: beyond the limit.
+  absl::Status Reserve(uint64_t bytes, uint64_t rounded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TrimUntil(uint64_t room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;

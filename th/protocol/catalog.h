@@ -77,6 +77,9 @@ struct Catalog {
   std::vector<CatalogModel> models;
 };
 
+// Null: the server that listed it knows no such model. Lives as long as `catalog`.
+const CatalogModel* FindModel(const Catalog& catalog, const ModelKey& key);
+
 }  // namespace th
 
 #endif  // TH_PROTOCOL_CATALOG_H_

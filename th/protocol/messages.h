@@ -108,9 +108,15 @@ struct FinishedOperation {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
-  // Unpublish, update with keep_retained: nothing was touched. The buffers are the last replica of
-  // `version`, which is retained: each rank copies its shard into an offload buffer, then the group
-  // asks again. With an error: some rank has no room for that.
+  // Unpublish, update with keep_retained: nothing of it has begun, and each rank still serves what
+  // it served.
+  //  - OK: the buffers are the last replica of `version`, which is retained. Each rank copies its
+  //    shard into an offload buffer, then the group asks again under the next number.
+  //  - An error of an unpublish: the buffers stay published and may be unpublished again, in either
+  //    way. Some rank has no room for its copy or failed to make it, or the operation ended while
+  //    it waited for room, or its time was over while it waited for its turn or for another rank.
+  //    After an error without this flag the ranks drain all the same.
+  //  - An error of an update: its status says all.
   bool offload_first = false;
   // Update, not available (kSeeding): each rank copies its shard of `version` into host memory in
   // the background, as the seed of its site, and its buffer stays as it is meanwhile.

@@ -5,14 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "th/protocol/capability.h"
 #include "th/reference_registry/holders.h"
+#include "th/reference_registry/source_choice.h"
 #include "th/reference_registry/transactions.h"
-#include "th/reference_registry/uplinks.h"
-#include "th/scheduler/fill_paths.h"
 #include "th/scheduler/scheduler.h"
 #include "th/topology/location.h"
 #include "th/weights/identifiers.h"
@@ -24,144 +22,31 @@ namespace {
 // Of what a reader says about a source.
 constexpr size_t kMaxDetailBytes = 200;
 
-// Room that spares a snapshot most of its growing.
-constexpr size_t kUsualSnapshot = 32;
-
-// Of the candidate under that key in the shard's index.
-SchedulerHolder HolderOf(const Turn& turn, const CandidateKey& key, const Buffer& buffer) {
-  const Content& content = *buffer.content;
-  const Worker& worker = *buffer.worker;
-  return {.buffer = buffer.address,
-          .location = &worker.location,
-          .complete = content.complete,
-          .publisher = content.publisher,
-          .suspected = IsSilent(turn.state, worker, turn.now) || IsSuspected(worker, turn.now),
-          .leaving = worker.leaving(),
-          .segments_held = content.complete ? buffer.segment_count : content.segments.count(),
-          .segments = buffer.segment_count,
-          .readers = key.readers,
-          .outstanding_bytes = OutstandingBytes(turn, worker),
-          .chain = content.complete ? 0 : content.chain};
-}
-
-class FillsOf : public FillGraph {
- public:
-  explicit FillsOf(const Shard& shard) : shard_(shard) {}
-  Holder At(const BufferAddress& buffer) const override {
-    auto found = shard_.holders.find(buffer);
-    // Announced as a source by a reader that outlived the last reign: it feeds, and may come back.
-    if (found == shard_.holders.end()) return {.complete = true};
-    return {.complete = found->second->content->complete, .sources = found->second->sources};
-  }
-
- private:
-  const Shard& shard_;
-};
-
-// The best sources for a reader among the candidates of the places that were looked at, and those
-// that its own worker holds. Lives within a turn in which nothing changes meanwhile.
-class SourceSearch {
- public:
-  SourceSearch(const Turn& turn, const Buffer& reader, std::vector<BufferAddress> excluded)
-      : turn_(turn),
-        shard_(*reader.shard),
-        demand_{.reader = reader.address,
-                .location = reader.worker->location,
-                .bytes = reader.bytes,
-                .excluded = std::move(excluded)},
-        fills_(shard_),
-        paths_(fills_, reader.address) {
-    snapshot_.holders.reserve(kUsualSnapshot);
-    for (const auto& [id, own] : reader.worker->buffers) {
-      if (own.shard == &shard_ && own.indexed.has_value()) Add(*own.indexed, own);
-    }
-  }
-
-  // The first `room` candidates there, beside as many as are excluded.
-  void LookAt(absl::string_view place, size_t room) {
-    auto found = shard_.candidates.find(place);
-    if (found == shard_.candidates.end()) return;
-    room += demand_.excluded.size() + 1;  // the reader may be one of them
-    for (const auto& [key, holder] : found->second) {
-      if (room-- == 0) break;
-      Add(key, *holder);
-    }
-  }
-
-  std::vector<SchedulerChoice> Best() {
-    return Schedule(snapshot_, demand_, turn_.state.limits.scheduler, paths_);
-  }
-
- private:
-  void Add(const CandidateKey& key, const Buffer& holder) {
-    if (seen_.insert(&holder).second) snapshot_.holders.push_back(HolderOf(turn_, key, holder));
-  }
-
-  const Turn& turn_;
-  const Shard& shard_;
-  const SchedulerDemand demand_;
-  const FillsOf fills_;
-  FillPaths paths_;
-  absl::flat_hash_set<const Buffer*> seen_;
-  SchedulerSnapshot snapshot_;
-};
-
 // A source that fills another generation of its buffer now is not the one that failed.
 bool StillApplies(const Shard& shard, const Exclusion& exclusion) {
   auto found = shard.holders.find(exclusion.source);
   return found != shard.holders.end() && found->second->generation == exclusion.generation;
 }
 
-// The sources that failed this fill before. `retry`: but those that may be tried again now.
+// The sources that failed this fill before. With `retry` those of them that are not due for another
+// try (a pause before it, or all tries spent).
 std::vector<BufferAddress> ExcludedFor(const Turn& turn, const Buffer& buffer, bool retry) {
   std::vector<BufferAddress> excluded;
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
-    const bool again =
+    const bool is_due =
         TH_MUTATE(kForgetFailedSources, retry && exclusion.retry_at <= turn.now, true);
-    if (!again && StillApplies(*buffer.shard, exclusion)) excluded.push_back(exclusion.source);
+    if (!is_due && StillApplies(*buffer.shard, exclusion)) excluded.push_back(exclusion.source);
   }
   return excluded;
-}
-
-std::vector<SchedulerChoice> Choose(const Turn& turn, const Buffer& buffer,
-                                    std::vector<BufferAddress> excluded) {
-  const Location& location = buffer.worker->location;
-  const bool nearest = turn.state.limits.scheduler.policy == SchedulerPolicy::kNearest;
-  SourceSearch search(turn, buffer, std::move(excluded));
-  std::vector<SchedulerChoice> choices;
-  // One that is at no limit comes before all that are farther, so that those need not be looked at.
-  for (const NearPlace& place : NearPlacesOf(location)) {
-    search.LookAt(place.name, kMaxCandidatesPerPlace);
-    if (!nearest) continue;
-    choices = search.Best();
-    const bool best = !choices.empty() && choices.front().distance <= place.farthest;
-    if (best && !choices.front().at_limit) return choices;
-  }
-  const std::string site = SitePlaceOf(location);
-  search.LookAt(site, kMaxCandidatesPerPlace);
-  search.LookAt(/*everybody*/ "", kMaxCandidatesPerPlace);
-  choices = search.Best();
-  if (choices.empty()) {
-    // All that were looked at may fill from it.
-    search.LookAt(kCompleteOnes, kMaxCandidatesPerPlace);
-    choices = search.Best();
-  }
-  const bool crosses =
-      nearest && !choices.empty() && choices.front().distance == Distance::kOtherSite;
-  if (!crosses) return choices;
-  // All that were looked at in its own site may fill from it: before it crosses over to another,
-  // more are.
-  search.LookAt(site, kMaxCandidatesBeforeCrossing);
-  return search.Best();
 }
 
 // Those that failed are tried again only where there is nobody else.
 std::vector<SchedulerChoice> ChooseOrRetry(const Turn& turn, const Buffer& buffer) {
   std::vector<BufferAddress> failed = ExcludedFor(turn, buffer, /*retry=*/false);
-  std::vector<BufferAddress> spent = ExcludedFor(turn, buffer, /*retry=*/true);
-  const bool may_retry = spent.size() < failed.size();
-  std::vector<SchedulerChoice> choices = Choose(turn, buffer, std::move(failed));
-  if (choices.empty() && may_retry) choices = Choose(turn, buffer, std::move(spent));
+  std::vector<BufferAddress> not_due = ExcludedFor(turn, buffer, /*retry=*/true);
+  const bool some_are_due = not_due.size() < failed.size();
+  std::vector<SchedulerChoice> choices = ChooseSources(turn, buffer, std::move(failed));
+  if (choices.empty() && some_are_due) choices = ChooseSources(turn, buffer, std::move(not_due));
   return choices;
 }
 
@@ -246,6 +131,22 @@ void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>&
   if (again) NoteReroute(turn, buffer);
 }
 
+// How often one source may fail one fill before it is given up.
+uint32_t MaxTriesOf(SourceFailure failure) {
+  switch (failure) {
+    case SourceFailure::kConnect:
+    case SourceFailure::kClosed:
+    case SourceFailure::kStalled:
+    case SourceFailure::kRefused:  // its key may just have changed with a new server
+      return 4;
+    case SourceFailure::kCorrupt:  // a bit flipped on the way is not the source's end
+      return 2;
+    case SourceFailure::kGenerationChanged:  // only another generation is worth a try
+      return 1;
+  }
+  return 1;
+}
+
 bool IsSpent(const Exclusion& exclusion) {
   return exclusion.tries >= MaxTriesOf(exclusion.failure);
 }
@@ -283,8 +184,27 @@ bool MayYetBeFed(const Turn& turn, const Buffer& buffer) {
   });
 }
 
-absl::string_view NameOf(const Exclusion& exclusion) {
-  return exclusion.slow ? "was slow" : NameOfSourceFailure(exclusion.failure);
+// What the source did, as after "source trainer/0".
+absl::string_view WhatFailed(SourceFailure failure) {
+  switch (failure) {
+    case SourceFailure::kConnect:
+      return "could not be reached";
+    case SourceFailure::kClosed:
+      return "closed the connection";
+    case SourceFailure::kStalled:
+      return "fell silent";
+    case SourceFailure::kRefused:
+      return "refused the reader";
+    case SourceFailure::kCorrupt:
+      return "sent wrong bytes";
+    case SourceFailure::kGenerationChanged:
+      return "moved on to other weights";
+  }
+  return "failed";
+}
+
+absl::string_view WhatFailed(const Exclusion& exclusion) {
+  return exclusion.slow ? "was slow" : WhatFailed(exclusion.failure);
 }
 
 std::string DescribeFailures(const Fill& fill) {
@@ -293,7 +213,7 @@ std::string DescribeFailures(const Fill& fill) {
   for (size_t i = 0; i < fill.exclusions.size() && i < kNamed; ++i) {
     const Exclusion& exclusion = fill.exclusions[i];
     absl::StrAppend(&text, i == 0 ? "" : "; ", "source ", exclusion.name.ToString(), " ",
-                    NameOf(exclusion), " (", exclusion.tries,
+                    WhatFailed(exclusion), " (", exclusion.tries,
                     exclusion.tries == 1 ? " try" : " tries", ")",
                     exclusion.detail.empty() ? "" : ": ", exclusion.detail);
   }
@@ -326,8 +246,11 @@ void FailForWantOfSources(Turn& turn, Buffer& buffer) {
   FailOperation(turn, *buffer.replica, buffer.fill->operation, absl::UnavailableError(text));
 }
 
+// Others are given sources before it.
+bool IsPutOff(const Turn& turn, const Fill& fill) { return turn.now < fill.asks_at; }
+
 std::string WhyEmpty(const Turn& turn, const Buffer& buffer, bool may_be_fed) {
-  if (turn.now < buffer.fill->asks_at) return "its uplink is slow: others are given sources first";
+  if (IsPutOff(turn, *buffer.fill)) return "its uplink is slow: others are given sources first";
   if (!may_be_fed) return "the last holder is gone";
   if (!buffer.fill->exclusions.empty()) {
     return absl::StrCat("waiting to try again: ", DescribeFailures(*buffer.fill));
@@ -341,7 +264,7 @@ void LetWait(Turn& turn, Buffer& buffer, bool may_be_fed) {
   shard.waiting.insert(buffer.address);
   absl::Time retry_at = absl::InfiniteFuture();
   if (turn.now < buffer.fill->grace_ends) retry_at = buffer.fill->grace_ends;
-  if (turn.now < buffer.fill->asks_at) retry_at = std::min(retry_at, buffer.fill->asks_at);
+  if (IsPutOff(turn, *buffer.fill)) retry_at = std::min(retry_at, buffer.fill->asks_at);
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
     if (StillApplies(shard, exclusion) && exclusion.retry_at > turn.now) {
       retry_at = std::min(retry_at, exclusion.retry_at);
@@ -366,12 +289,11 @@ bool OwnWorkerHolds(const Buffer& reader) {
 
 // Nobody should stand behind a slow uplink: of readers that ask at once it is to be the last in the
 // chain.
-bool LetsOthersAskFirst(const Turn& turn, Buffer& buffer) {
-  Fill& fill = *buffer.fill;
+void PutOffSlowReader(const Turn& turn, Buffer& reader) {
+  Fill& fill = *reader.fill;
   const bool begins = fill.assignment == AssignmentId() && fill.asks_at == absl::InfinitePast();
-  const bool slow = turn.now < buffer.worker->slow_until;
-  if (begins && slow && !OwnWorkerHolds(buffer)) fill.asks_at = turn.now + kSlowAsksLater;
-  return turn.now < fill.asks_at;
+  const bool slow = turn.now < reader.worker->slow_until;
+  if (begins && slow && !OwnWorkerHolds(reader)) fill.asks_at = turn.now + kSlowAsksLater;
 }
 
 Exclusion& ExclusionOf(Fill& fill, const BufferAddress& source) {
@@ -404,8 +326,9 @@ void TakeAwaySources(Turn& turn, Buffer& reader) {
 }
 
 // That the buffer fills under this key and assignment, and from this source.
-absl::Status PullsFrom(const RegistryState& state, const BufferAddress& buffer, OperationKey key,
-                       AssignmentId assignment, const BufferAddress& source) {
+absl::Status CheckPullsFrom(const RegistryState& state, const BufferAddress& buffer,
+                            OperationKey key, AssignmentId assignment,
+                            const BufferAddress& source) {
   const auto own = FindOwnOperation(state, buffer, key.number);
   if (!own.ok()) return own.status();
   const Buffer& reader = *own->buffer;
@@ -441,45 +364,13 @@ bool IsSourcesFault(SourceFailure failure) {
 
 }  // namespace
 
-uint32_t MaxTriesOf(SourceFailure failure) {
-  switch (failure) {
-    case SourceFailure::kConnect:
-    case SourceFailure::kClosed:
-    case SourceFailure::kStalled:
-    case SourceFailure::kRefused:  // its key may just have changed with a new server
-      return 4;
-    case SourceFailure::kCorrupt:  // a bit flipped on the way is not the source's end
-      return 2;
-    case SourceFailure::kGenerationChanged:  // only another generation is worth a try
-      return 1;
-  }
-  return 1;
-}
-
-absl::string_view NameOfSourceFailure(SourceFailure failure) {
-  switch (failure) {
-    case SourceFailure::kConnect:
-      return "could not be reached";
-    case SourceFailure::kClosed:
-      return "closed the connection";
-    case SourceFailure::kStalled:
-      return "fell silent";
-    case SourceFailure::kRefused:
-      return "refused the reader";
-    case SourceFailure::kCorrupt:
-      return "sent wrong bytes";
-    case SourceFailure::kGenerationChanged:
-      return "moved on to other weights";
-  }
-  return "failed";
-}
-
 void AssignFill(Turn& turn, Buffer& buffer) {
   if (!buffer.fill.has_value() || buffer.shard == nullptr || buffer.content->complete) return;
   if (IsUnsealable(*buffer.shard) && !turn.state.adopting) {
     return FailForWantOfSources(turn, buffer);
   }
-  if (LetsOthersAskFirst(turn, buffer)) return LetWait(turn, buffer, /*may_be_fed=*/true);
+  PutOffSlowReader(turn, buffer);
+  if (IsPutOff(turn, *buffer.fill)) return LetWait(turn, buffer, /*may_be_fed=*/true);
   const std::vector<SchedulerChoice> choices = ChooseOrRetry(turn, buffer);
   if (!choices.empty()) return TakeSources(turn, buffer, choices);
   const bool may_be_fed = MayYetBeFed(turn, buffer);
@@ -492,18 +383,18 @@ void MoveFill(Turn& turn, Buffer& buffer) {
   const Shard& shard = *buffer.shard;
   if (SourcesOf(shard, buffer.address).empty()) return;
   const std::vector<SchedulerChoice> choices =
-      Choose(turn, buffer, ExcludedFor(turn, buffer, /*retry=*/false));
+      ChooseSources(turn, buffer, ExcludedFor(turn, buffer, /*retry=*/false));
   if (choices.empty()) return;
   const BufferAddress& best = choices.front().source;
   if (FillsFrom(shard, buffer.address, best) || shard.leaving.contains(best)) return;
   TakeSources(turn, buffer, choices);
 }
 
-std::optional<SchedulerChoice> BestBeside(const Turn& turn, const Buffer& reader,
-                                          const BufferAddress& source) {
+std::optional<SchedulerChoice> BestOtherThan(const Turn& turn, const Buffer& reader,
+                                             const BufferAddress& source) {
   std::vector<BufferAddress> excluded = ExcludedFor(turn, reader, /*retry=*/false);
   excluded.push_back(source);
-  const std::vector<SchedulerChoice> choices = Choose(turn, reader, std::move(excluded));
+  const std::vector<SchedulerChoice> choices = ChooseSources(turn, reader, std::move(excluded));
   if (choices.empty()) return std::nullopt;
   return choices.front();
 }
@@ -531,7 +422,7 @@ bool HasHope(const Shard& shard) {
 }
 
 absl::Status ReportSourceFailed::CanApply(const RegistryState& state) const {
-  return PullsFrom(state, buffer, message.key, message.assignment, message.source);
+  return CheckPullsFrom(state, buffer, message.key, message.assignment, message.source);
 }
 
 void ReportSourceFailed::Apply(Turn& turn) const {
@@ -552,13 +443,13 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   if (source != nullptr && IsSourcesFault(message.failure) && !excused) {
     Suspect(turn, *source->worker);
   }
-  NoteReport(turn, reader, EventKind::kSourceFailed, exclusion.name,
-             NameOfSourceFailure(message.failure), exclusion.detail);
+  NoteReport(turn, reader, EventKind::kSourceFailed, exclusion.name, WhatFailed(message.failure),
+             exclusion.detail);
   TakeAwaySources(turn, reader);
 }
 
 absl::Status SuspectSource::CanApply(const RegistryState& state) const {
-  return PullsFrom(state, buffer, message.key, message.assignment, message.source);
+  return CheckPullsFrom(state, buffer, message.key, message.assignment, message.source);
 }
 
 // Excluded without a try spent: whoever else can serve comes first, however far, and where there is

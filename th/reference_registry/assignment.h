@@ -2,8 +2,8 @@
 // the registry's state.
 //
 // A source that failed a reader is excluded for that fill. When nobody else is left it is tried
-// again, if the failure allows it (kMaxTriesOf), after a pause; when every try is spent the
-// operation fails, naming source, reason and tries.
+// again, as often as the failure allows, after a pause; when every try is spent the operation
+// fails, naming source, reason and tries.
 #ifndef TH_REFERENCE_REGISTRY_ASSIGNMENT_H_
 #define TH_REFERENCE_REGISTRY_ASSIGNMENT_H_
 
@@ -28,17 +28,6 @@ inline constexpr absl::Duration kOwnSilenceExcuses = absl::Seconds(1);
 inline constexpr absl::Duration kSlowAsksLater = absl::Milliseconds(100);
 // Before a failed source is tried again for want of another; times the tries so far.
 inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
-// How many candidates of each place (host, rack, site, everywhere) are looked at for one reader, so
-// that the cost of an assignment does not grow with the fleet.
-inline constexpr size_t kMaxCandidatesPerPlace = 16;
-
-// How many of each before a reader takes a source of another site.
-inline constexpr size_t kMaxCandidatesBeforeCrossing = 256;
-
-// How often one source may fail one fill before it is given up.
-uint32_t MaxTriesOf(SourceFailure failure);
-absl::string_view NameOfSourceFailure(SourceFailure failure);
-
 // Gives the reader sources and tells it, or lets it wait, or fails its group's operation when
 // nobody is left to hope for. No effect on a buffer that is not filling.
 void AssignFill(Turn& turn, Buffer& buffer);
@@ -49,8 +38,8 @@ void MoveFill(Turn& turn, Buffer& buffer);
 void RepeatAssignment(Turn& turn, Buffer& buffer);
 
 // Who `reader` would pull from if it left `source`; none when there is nobody.
-std::optional<SchedulerChoice> BestBeside(const Turn& turn, const Buffer& reader,
-                                          const BufferAddress& source);
+std::optional<SchedulerChoice> BestOtherThan(const Turn& turn, const Buffer& reader,
+                                             const BufferAddress& source);
 // `reader` leaves `source`, which did not fail: it is excluded without a try spent, and other
 // readers get it after all others of its distance until `slow_until`. Others are assigned at the
 // end of the turn.

@@ -68,7 +68,7 @@ SlowSourceEvidence EvidenceOf(const Turn& turn, Buffer& reader, const Buffer& so
 
 bool OtherWouldBeFaster(const Turn& turn, const Buffer& reader, const Buffer& source,
                         const SlowSourceEvidence& evidence) {
-  const auto choice = BestBeside(turn, reader, source.address);
+  const auto choice = BestOtherThan(turn, reader, source.address);
   if (!choice.has_value() || choice->at_limit) return false;
   if (choice->distance > std::max(DistanceTo(reader, source), Distance::kSameSite)) return false;
   const Buffer& other = *HolderAt(*reader.shard, choice->source);

@@ -8,7 +8,7 @@
 namespace th::registry {
 namespace {
 
-void MoveFill(Fill& fill, absl::Duration pause) {
+void ShiftFill(Fill& fill, absl::Duration pause) {
   fill.grace_ends += pause;
   fill.retry_at += pause;
   fill.pace.look_at += pause;
@@ -16,11 +16,11 @@ void MoveFill(Fill& fill, absl::Duration pause) {
   for (Exclusion& exclusion : fill.exclusions) exclusion.retry_at += pause;
 }
 
-void MoveWorker(Worker& worker, absl::Duration pause, absl::Time now) {
+void ShiftWorker(Worker& worker, absl::Duration pause, absl::Time now) {
   worker.last_heard = std::min(worker.last_heard + pause, now);
   worker.lease_at += pause;
   for (auto& [id, buffer] : worker.buffers) {
-    if (buffer.fill.has_value()) MoveFill(*buffer.fill, pause);
+    if (buffer.fill.has_value()) ShiftFill(*buffer.fill, pause);
   }
 }
 
@@ -28,7 +28,7 @@ void MoveWorker(Worker& worker, absl::Duration pause, absl::Time now) {
 
 void MovePastPause(RegistryState& state, absl::Duration pause, absl::Time now) {
   if (pause <= absl::ZeroDuration()) return;
-  for (auto& [id, worker] : state.workers) MoveWorker(*worker, pause, now);
+  for (auto& [id, worker] : state.workers) ShiftWorker(*worker, pause, now);
   for (auto& [id, replica] : state.replicas) {
     for (auto& [number, transaction] : replica->pending) transaction.deadline += pause;
   }

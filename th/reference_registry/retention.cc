@@ -35,7 +35,7 @@ bool EveryShardHas(const Version& version, const std::string& form, uint32_t Sha
 }
 
 // Whether every distinct shard of the form has a holder that stays.
-bool IsComplete(const Version& version, const std::string& form) {
+bool StaysComplete(const Version& version, const std::string& form) {
   return version.phase == VersionPhase::kPublished &&
          EveryShardHas(version, form, &Shard::complete_staying);
 }
@@ -45,44 +45,45 @@ bool IsHeldWhole(const Version& version, const std::string& form) {
   return EveryShardHas(version, form, &Shard::complete_promising);
 }
 
-// What goes with a replica: itself, or its whole group.
-enum class Own : uint8_t { kReplica, kGroup };
+// What goes: the replica alone, or its whole group.
+enum class Going : uint8_t { kReplica, kGroup };
 
-// How many holders that stay each shard of `replica` has in what goes with it.
-absl::flat_hash_map<const Shard*, uint32_t> StayingIn(const Replica& replica, Own own) {
-  absl::flat_hash_map<const Shard*, uint32_t> staying;
+// How many of its holders that stay each shard of `replica` loses with what goes.
+absl::flat_hash_map<const Shard*, uint32_t> StayingHoldersLost(const Replica& replica,
+                                                               Going going) {
+  absl::flat_hash_map<const Shard*, uint32_t> lost;
   for (const auto& [rank, buffer] : replica.buffers) {
-    if (buffer->shard != nullptr) staying[buffer->shard] += buffer->counted_staying ? 1 : 0;
+    if (buffer->shard != nullptr) lost[buffer->shard] += buffer->counted_staying ? 1 : 0;
   }
-  if (own == Own::kReplica) return staying;
+  if (going == Going::kReplica) return lost;
   for (const auto& [name, other] : replica.group->replicas) {
     if (&other == &replica) continue;
     for (const auto& [rank, buffer] : other.buffers) {
-      auto found = staying.find(buffer->shard);
-      if (found != staying.end() && buffer->counted_staying) ++found->second;
+      auto found = lost.find(buffer->shard);
+      if (found != lost.end() && buffer->counted_staying) ++found->second;
     }
   }
-  return staying;
+  return lost;
 }
 
-// Whether some shard of `replica` has no holder elsewhere that stays.
-bool IsLastOfSomeShard(const Replica& replica, Own own) {
-  const auto staying = StayingIn(replica, own);
-  return std::any_of(staying.begin(), staying.end(), [](const auto& entry) {
+// Whether some shard of `replica` then has no holder left that stays.
+bool IsLastOfSomeShard(const Replica& replica, Going going) {
+  const auto lost = StayingHoldersLost(replica, going);
+  return std::any_of(lost.begin(), lost.end(), [](const auto& entry) {
     return entry.first->complete_staying == entry.second;
   });
 }
 
 // Whether `held`, which `replica` holds (null: nothing that counts), is retained, and would lack
-// some shard without what goes with the replica.
-bool IsLastRetained(const Replica& replica, const Version* held, Own own) {
-  return held != nullptr && IsLastOfSomeShard(replica, own) && IsRetained(*held, replica.form);
+// some shard without what goes.
+bool IsLastOfRetained(const Replica& replica, const Version* held, Going going) {
+  return held != nullptr && IsLastOfSomeShard(replica, going) && IsRetained(*held, replica.form);
 }
 
-// The same of an operation of the replica. Not of spot workers, who keep nothing for others; also
-// where a rank has a notice.
-bool IsLastRetained(const Replica& replica) {
-  return IsLastRetained(replica, VersionToKeep(replica), Own::kReplica);
+// Whether an operation that takes away what `replica` holds takes the last of something retained.
+// Never from spot workers, who keep nothing for others; also where a rank has a notice.
+bool TakesLastOfRetained(const Replica& replica) {
+  return IsLastOfRetained(replica, VersionToOffload(replica), Going::kReplica);
 }
 
 // Whether a rank of it leaves soon.
@@ -93,25 +94,25 @@ bool HasNotice(const Replica& replica) {
 
 // What was released is about to be freed. A seed copy can be made again; unless it is all that
 // there is of a retained version.
-bool MayGoForRetained(const Replica& copy) {
-  return copy.released || (copy.seed && !IsLastRetainedCopy(copy));
+bool MayMakeRoom(const Replica& copy) {
+  return copy.released || (copy.seed && !IsLastCopyOfRetained(copy));
 }
 
-// The copies that take room: all, or those alone that may not go for what is retained.
-enum class Copies : uint8_t { kAll, kThatMayNotGo };
+// Which copies count as taking room: all, or only those that stay when room has to be made.
+enum class Counted : uint8_t { kAllCopies, kCopiesThatStay };
 
-uint64_t OffloadedBytes(const Worker& worker, Copies counted) {
+uint64_t OffloadedBytes(const Worker& worker, Counted counted) {
   uint64_t bytes = 0;
   for (const auto& [id, buffer] : worker.buffers) {
     if (!buffer.replica->offload) continue;
-    if (counted == Copies::kThatMayNotGo && MayGoForRetained(*buffer.replica)) continue;
+    if (counted == Counted::kCopiesThatStay && MayMakeRoom(*buffer.replica)) continue;
     bytes += buffer.bytes;
   }
   return bytes;
 }
 
 absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t copies,
-                     Copies counted) {
+                     Counted counted) {
   for (const auto& [rank, buffer] : replica.buffers) {
     const Worker& worker = *buffer->worker;
     const uint64_t used = OffloadedBytes(worker, counted);
@@ -129,7 +130,7 @@ absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t co
 // Lets the group's copies go that may.
 void LetSeedsGo(Turn& turn, Group& group) {
   for (auto& [name, copy] : group.replicas) {
-    if (copy.released || copy.unwanted || !MayGoForRetained(copy)) continue;
+    if (copy.released || copy.unwanted || !MayMakeRoom(copy)) continue;
     copy.unwanted = true;
     turn.to_review.insert(group.model->key);
   }
@@ -137,12 +138,34 @@ void LetSeedsGo(Turn& turn, Group& group) {
 
 // With seed copies out of the way, which takes a while.
 absl::Status WillHaveRoom(const Replica& replica, const Version& version) {
-  const absl::Status room = HasRoom(replica, version, /*copies=*/1, Copies::kThatMayNotGo);
+  const absl::Status room = HasRoom(replica, version, /*copies=*/1, Counted::kCopiesThatStay);
   if (room.ok()) return room;
   return absl::FailedPreconditionError(
       absl::StrCat("group ", replica.group->name, " holds the last replica of ",
                    version.info.ToString(), ", which is retained, and ", room.message(),
                    "; raise the limit, end the retention, or drop the version"));
+}
+
+void EndForWantOfRoom(Turn& turn, Replica& replica, const Transaction& transaction,
+                      const Version& version, absl::Status room) {
+  Model& model = *replica.group->model;
+  ++model.totals.offloads_failed;
+  Note(turn, model.key, {EventKind::kOffloadFailed, transaction.event, replica.group->name},
+       std::string(room.message()));
+  FinishOperation(turn, replica, transaction.number,
+                  {.status = std::move(room), .version = version.info, .offload_first = true});
+}
+
+void EndWithOffloadFirst(Turn& turn, Replica& replica, const Transaction& transaction,
+                         const Version& version) {
+  Model& model = *replica.group->model;
+  Note(turn, model.key, {EventKind::kOffloadBegun, transaction.event, replica.group->name},
+       absl::StrCat(version.info.ToString(), " before its ",
+                    std::string(OperationKindName(transaction.kind))));
+  ++turn.state.counters.offloads;
+  ++model.totals.offloads;
+  FinishOperation(turn, replica, transaction.number,
+                  {.version = version.info, .offload_first = true});
 }
 
 }  // namespace
@@ -155,62 +178,48 @@ bool IsRetained(const Version& version, const std::string& form) {
   uint32_t newer = 0;
   for (auto it = model.versions.rbegin(); it != model.versions.rend() && newer < keep; ++it) {
     if (it->first <= version.info.sequence) return true;
-    if (IsComplete(it->second, form)) ++newer;
+    if (StaysComplete(it->second, form)) ++newer;
   }
   return false;
 }
 
 absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies) {
-  return HasRoom(replica, version, copies, Copies::kAll);
+  return HasRoom(replica, version, copies, Counted::kAllCopies);
 }
 
-const Version* VersionHeld(const Replica& replica) {
+const Version* VersionHeldWhole(const Replica& replica) {
   if (replica.phase != ReplicaPhase::kHolding || !replica.staged_for.empty()) return nullptr;
   if (replica.buffers.size() != replica.group->ranks) return nullptr;
   return FindVersion(*replica.group->model, replica.version);
 }
 
-const Version* VersionToKeep(const Replica& replica) {
+const Version* VersionToOffload(const Replica& replica) {
   const bool spot = std::any_of(replica.buffers.begin(), replica.buffers.end(),
                                 [](const auto& entry) { return entry.second->worker->spot; });
-  return spot ? nullptr : VersionHeld(replica);
+  return spot ? nullptr : VersionHeldWhole(replica);
 }
 
-bool IsLastRetainedCopy(const Replica& replica) {
-  return IsLastRetained(replica, VersionHeld(replica), Own::kGroup);
+bool IsLastCopyOfRetained(const Replica& replica) {
+  return IsLastOfRetained(replica, VersionHeldWhole(replica), Going::kGroup);
 }
 
-bool WaitOrEndIfLastRetained(Turn& turn, Replica& replica, Transaction& transaction) {
+bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
   if (!transaction.keep_retained) return false;
-  if (TH_MUTATE(kTakeAwayTheLastRetained, !IsLastRetained(replica), true)) return false;
+  if (TH_MUTATE(kTakeAwayTheLastRetained, !TakesLastOfRetained(replica), true)) return false;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
   if (absl::Status room = WillHaveRoom(replica, version); !room.ok()) {
-    ++replica.group->model->totals.offloads_failed;
-    Note(turn, replica.group->model->key,
-         {EventKind::kOffloadFailed, transaction.event, replica.group->name},
-         std::string(room.message()));
-    FinishOperation(turn, replica, transaction.number,
-                    {.status = std::move(room), .version = version.info, .offload_first = true});
-    return true;
-  }
-  if (!HasRoomForCopy(replica, version).ok()) {
+    EndForWantOfRoom(turn, replica, transaction, version, std::move(room));
+  } else if (HasRoomForCopy(replica, version).ok()) {
+    EndWithOffloadFirst(turn, replica, transaction, version);
+  } else {
     LetSeedsGo(turn, *replica.group);
     replica.group->model->waiting_for_room.insert(replica.id);
-    return true;
   }
-  Note(turn, replica.group->model->key,
-       {EventKind::kOffloadBegun, transaction.event, replica.group->name},
-       absl::StrCat(version.info.ToString(), " before its ",
-                    std::string(OperationKindName(transaction.kind))));
-  ++turn.state.counters.offloads;
-  ++replica.group->model->totals.offloads;
-  FinishOperation(turn, replica, transaction.number,
-                  {.version = version.info, .offload_first = true});
   return true;
 }
 
-void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& transaction) {
-  if (!IsLastRetained(replica)) return;
+void NoteRetainedDropped(Turn& turn, const Replica& replica, const Transaction& transaction) {
+  if (!TakesLastOfRetained(replica)) return;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
   Note(turn, replica.group->model->key,
        {EventKind::kRetentionLost, transaction.event, replica.group->name},
@@ -218,7 +227,7 @@ void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& tr
                     std::string(OperationKindName(transaction.kind)), " that drops it"));
 }
 
-std::vector<RetainedForm> RetainedWith(const Worker& worker) {
+std::vector<RetainedForm> RetainedHeldBy(const Worker& worker) {
   std::vector<RetainedForm> retained;
   for (const auto& [id, buffer] : worker.buffers) {
     if (buffer.shard == nullptr) continue;
@@ -230,7 +239,7 @@ std::vector<RetainedForm> RetainedWith(const Worker& worker) {
   return retained;
 }
 
-void NoteLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>& before) {
+void NoteRetainedLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>& before) {
   Model& model = *worker.group->model;
   for (const RetainedForm& kept : before) {
     const Version* version = FindVersion(model, kept.version);
@@ -245,8 +254,8 @@ void NoteLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>&
 void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice) {
   for (const auto& [id, buffer] : worker.buffers) {
     const Replica& replica = *buffer.replica;
-    const Version* version = VersionToKeep(replica);
-    if (HasNotice(replica) || !IsLastRetained(replica, version, Own::kGroup)) continue;
+    const Version* version = VersionToOffload(replica);
+    if (HasNotice(replica) || !IsLastOfRetained(replica, version, Going::kGroup)) continue;
     Note(turn, replica.group->model->key,
          {EventKind::kRetentionAtRisk, EventId(), replica.group->name},
          absl::StrCat("holds the last replica of ", version->info.ToString(),

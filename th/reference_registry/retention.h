@@ -30,24 +30,25 @@ namespace th::registry {
 // O(newer versions of the model, up to keep_latest complete ones).
 bool IsRetained(const Version& version, const std::string& form);
 
-// Whether `transaction`, which is about to take away what `replica` holds, waits for room
-// (Model::waiting_for_room) or has ended here instead: with offload_first, or
-// FAILED_PRECONDITION naming the first rank that has no memory for a copy.
-bool WaitOrEndIfLastRetained(Turn& turn, Replica& replica, Transaction& transaction);
+// Whether `transaction` may not go on yet, since it would take away the last replica of a retained
+// version with what `replica` holds. Then it has ended here, with offload_first and OK or a
+// FAILED_PRECONDITION naming the first rank that has no memory for a copy, or it waits for room
+// (Model::waiting_for_room).
+bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction);
 
-// Tells people where a retained version's last replica goes with an operation that did not ask to
-// keep it.
-void NoteRetentionLoss(Turn& turn, const Replica& replica, const Transaction& transaction);
+// Tells people that a retained version's last replica goes with an operation that did not ask to
+// keep it, if it does.
+void NoteRetainedDropped(Turn& turn, const Replica& replica, const Transaction& transaction);
+
 // A version that is retained in a form, and held whole in it.
 struct RetainedForm {
   VersionSequence version;
   std::string form;
 };
-// Of those that the worker's buffers hold.
-std::vector<RetainedForm> RetainedWith(const Worker& worker);
-// Tells of which of them somebody held a part that nobody holds any more, now that a worker has
-// gone.
-void NoteLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>& before);
+// Those of which the worker's buffers hold a part.
+std::vector<RetainedForm> RetainedHeldBy(const Worker& worker);
+// Tells which of them nobody holds whole any more, now that the worker has gone.
+void NoteRetainedLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>& before);
 // Says which retained versions go with a worker that leaves in `notice`, unless somebody takes them
 // by then. Before it is marked.
 void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice);
@@ -57,13 +58,13 @@ void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice)
 absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies = 1);
 
 // What the replica holds whole; null when it does not, and for staged copies.
-const Version* VersionHeld(const Replica& replica);
+const Version* VersionHeldWhole(const Replica& replica);
 // The same; null where a rank is spot, whose replicas are not offloaded.
-const Version* VersionToKeep(const Replica& replica);
+const Version* VersionToOffload(const Replica& replica);
 
 // Whether no other group has what `replica`, a copy, holds and something retains. Also where a rank
 // has a notice: until it leaves, the copy may be all that there is.
-bool IsLastRetainedCopy(const Replica& replica);
+bool IsLastCopyOfRetained(const Replica& replica);
 
 }  // namespace th::registry
 

@@ -80,7 +80,7 @@ bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
   return std::any_of(replicas.begin(), replicas.end(), [&](const auto& entry) {
     const Replica& other = entry.second;
     if (!other.seed || other.form != replica.form) return false;
-    return other.released || (other.unwanted && !IsLastRetainedCopy(other));
+    return other.released || (other.unwanted && !IsLastCopyOfRetained(other));
   });
 }
 
@@ -92,7 +92,7 @@ absl::Status MayCopy(const Replica& replica, const Version& version) {
         absl::StrCat("it has made ", replica.copies_unused, " copies and moved to none"));
   }
   // What it holds may have to be offloaded before it moves to the copy.
-  const Version* held = VersionToKeep(replica);
+  const Version* held = VersionToOffload(replica);
   const bool retained = held != nullptr && IsRetained(*held, replica.form);
   return HasRoomForCopy(replica, version, /*copies=*/retained ? 2 : 1);
 }

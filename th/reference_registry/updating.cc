@@ -162,8 +162,8 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
     return false;
   }
   const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
-  if (in_use && WaitOrEndIfLastRetained(turn, replica, transaction)) return false;
-  if (in_use) NoteRetentionLoss(turn, replica, transaction);
+  if (in_use && DeferToOffload(turn, replica, transaction)) return false;
+  if (in_use) NoteRetainedDropped(turn, replica, transaction);
   BeginWith(replica, transaction, transaction.version);
   transaction.resolved = version->info;
   SetPhase(turn, replica, ReplicaPhase::kFilling, transaction.version);

@@ -5,14 +5,14 @@
 
 namespace th {
 
-void ComparablePaces::Turn(absl::Time now) {
+void ComparablePaces::TurnWindows(absl::Time now) {
   if (now - current_.began < kPaceWindow) return;
   before_ = now - current_.began < 2 * kPaceWindow ? current_ : Window();
   current_ = Window{.began = now};
 }
 
 void ComparablePaces::Note(Distance distance, WorkerId reader, double pace, absl::Time now) {
-  Turn(now);
+  TurnWindows(now);
   const size_t level = static_cast<size_t>(distance);
   Best& first = current_.first[level];
   Best& second = current_.second[level];

@@ -48,7 +48,7 @@ class ComparablePaces {
     double pace = 0;
   };
   static double OfOthers(const Window& window, size_t level, WorkerId reader);
-  void Turn(absl::Time now);
+  void TurnWindows(absl::Time now);
 
   Window current_, before_;
   std::array<Remembered, kDistances> remembered_;

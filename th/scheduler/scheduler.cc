@@ -59,25 +59,33 @@ uint64_t LoadOf(const SchedulerHolder& holder, uint64_t shard_bytes) {
   return holder.outstanding_bytes / unit + (holder.outstanding_bytes % unit == 0 ? 0 : 1);
 }
 
-// The rules 3 to 7, or those of a model.
+// The rules 3 to 7.
+Preference PreferenceOfNearest(const Candidate& candidate, const SchedulerDemand& demand,
+                               const SchedulerLimits& limits) {
+  const SchedulerHolder& holder = *candidate.holder;
+  const bool at_limit = holder.readers >= limits.max_readers_per_source ||
+                        ComesLast(limits, holder.publisher, candidate.chain);
+  return {.leaving = TH_MUTATE(kGiveReadersToWhoLeaves, holder.leaving, false),
+          .crosses = TH_MUTATE(kCrossRatherThanWaitInLine,
+                               candidate.distance == Distance::kOtherSite, false),
+          .at_limit = at_limit && !IsOwn(holder, demand.reader),
+          .distance = TH_MUTATE(kIgnoreDistance, candidate.distance, Distance::kSameSite),
+          .suspected = holder.suspected,
+          .load = LoadOf(holder, demand.bytes),
+          .publisher = holder.publisher,
+          .unproved = holder.readers >= ReadersAllowed(limits, holder),
+          .chain = candidate.chain,
+          .buffer = holder.buffer};
+}
+
+// Those, or what a model of others goes by.
 Preference PreferenceOf(const Candidate& candidate, const SchedulerDemand& demand,
                         const SchedulerLimits& limits) {
   const SchedulerHolder& holder = *candidate.holder;
   Preference preference{.suspected = holder.suspected, .buffer = holder.buffer};
   switch (limits.policy) {
     case SchedulerPolicy::kNearest:
-      preference.leaving = TH_MUTATE(kGiveReadersToWhoLeaves, holder.leaving, false);
-      preference.crosses =
-          TH_MUTATE(kCrossRatherThanWaitInLine, candidate.distance == Distance::kOtherSite, false);
-      preference.at_limit =
-          !IsOwn(holder, demand.reader) && (holder.readers >= limits.max_readers_per_source ||
-                                            ComesLast(limits, holder.publisher, candidate.chain));
-      preference.distance = TH_MUTATE(kIgnoreDistance, candidate.distance, Distance::kSameSite);
-      preference.load = LoadOf(holder, demand.bytes);
-      preference.publisher = holder.publisher;
-      preference.unproved = holder.readers >= ReadersAllowed(limits, holder);
-      preference.chain = candidate.chain;
-      break;
+      return PreferenceOfNearest(candidate, demand, limits);
     case SchedulerPolicy::kDirect:
       preference.load = holder.readers;
       break;
@@ -125,6 +133,18 @@ bool AddsAnUplink(const Candidate& candidate, const std::vector<Candidate>& chos
   return std::none_of(chosen.begin(), chosen.end(), [&](const Candidate& before) {
     return before.holder->location->host == holder.location->host;
   });
+}
+
+std::vector<SchedulerChoice> ToChoices(const std::vector<Candidate>& chosen) {
+  std::vector<SchedulerChoice> choices;
+  choices.reserve(chosen.size());
+  for (const Candidate& candidate : chosen) {
+    choices.push_back({.source = candidate.holder->buffer,
+                       .distance = candidate.distance,
+                       .at_limit = candidate.preference.at_limit || candidate.preference.leaving,
+                       .chain = candidate.chain});
+  }
+  return choices;
 }
 
 }  // namespace
@@ -189,15 +209,7 @@ std::vector<SchedulerChoice> Schedule(const SchedulerSnapshot& snapshot,
     left.push_back(best);
     std::push_heap(left.begin(), left.end(), IsWorse);
   }
-  std::vector<SchedulerChoice> choices;
-  choices.reserve(chosen.size());
-  for (const Candidate& candidate : chosen) {
-    choices.push_back({.source = candidate.holder->buffer,
-                       .distance = candidate.distance,
-                       .at_limit = candidate.preference.at_limit || candidate.preference.leaving,
-                       .chain = candidate.chain});
-  }
-  return choices;
+  return ToChoices(chosen);
 }
 
 }  // namespace th

@@ -19,22 +19,37 @@
 namespace th {
 namespace {
 
+// How often a server that waits for a signal looks whether it has failed.
+constexpr absl::Duration kFailureLook = absl::Milliseconds(20);
+
 int Fail(ServerExit exit, const absl::Status& why) {
   std::cerr << "tensorhub_server: " << why.message() << std::endl;
   return static_cast<int>(exit);
 }
 
-// Waits for a signal or for the server to fail; then ends it. A second signal ends the process at
-// once.
+// Waits for a signal or for the server to fail; then shuts it down. A second signal ends the
+// process at once.
 int ServeUntilSignalled(Server& server, const sigset_t& signals) {
   absl::Status failure;
   const timespec none{};
   while (failure.ok() && sigtimedwait(&signals, nullptr, &none) < 0) {
-    failure = server.WaitForFailure(absl::Milliseconds(20));
+    failure = server.WaitForFailure(kFailureLook);
   }
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   server.Shutdown();
   return failure.ok() ? static_cast<int>(ServerExit::kClean) : Fail(ServerExit::kState, failure);
+}
+
+void Announce(const Server& server, const ServerFlags& flags) {
+  std::error_code error;
+  const std::string state_dir = std::filesystem::canonical(flags.state_dir, error).string();
+  std::cout << AnnouncementLine({.address = server.address(),
+                                 .http_address = server.http_address(),
+                                 .epoch = server.epoch(),
+                                 .state_dir = error ? flags.state_dir : state_dir,
+                                 .pid = getpid()},
+                                flags.json)
+            << std::endl;
 }
 
 int Run(const ServerFlags& flags, const sigset_t& signals) {
@@ -51,15 +66,7 @@ int Run(const ServerFlags& flags, const sigset_t& signals) {
     const absl::Status written = WritePortFile(flags.port_file, (*server)->port());
     if (!written.ok()) return Fail(ServerExit::kUsage, written);
   }
-  std::error_code error;
-  const std::string state_dir = std::filesystem::canonical(flags.state_dir, error).string();
-  std::cout << AnnouncementLine({.address = (*server)->address(),
-                                 .http_address = (*server)->http_address(),
-                                 .epoch = (*server)->epoch(),
-                                 .state_dir = error ? flags.state_dir : state_dir,
-                                 .pid = getpid()},
-                                flags.json)
-            << std::endl;
+  Announce(**server, flags);
   return ServeUntilSignalled(**server, signals);
 }
 

@@ -34,10 +34,8 @@ Fabric::Way Fabric::AdapterOf(const Location& location) {
   if (found != host.adapters.end()) return found->second;
   const std::string name =
       absl::StrCat("host ", location.host, adapter.empty() ? "" : " ", adapter);
-  const double moves = host.cut ? 0 : 1;
-  const Way way{
-      network_->AddLink(absl::StrCat(name, " up"), host.rates.up * host.up_factor * moves),
-      network_->AddLink(absl::StrCat(name, " down"), host.rates.down * host.down_factor * moves)};
+  const Way way{network_->AddLink(absl::StrCat(name, " up"), host.up_now()),
+                network_->AddLink(absl::StrCat(name, " down"), host.down_now())};
   host.adapters.emplace(adapter, way);
   return way;
 }
@@ -78,20 +76,18 @@ absl::Duration Fabric::Latency(const Location& from, const Location& to) const {
   return link != spec_.site_links.end() ? link->second.latency : spec_.other_site_latency;
 }
 
-void Fabric::SetRates(const Host& host, const Way& adapter, absl::Time now) {
-  network_->SetRate(adapter.up, host.cut ? 0 : host.rates.up * host.up_factor, now);
-  network_->SetRate(adapter.down, host.cut ? 0 : host.rates.down * host.down_factor, now);
-}
-
-void Fabric::SetAllRates(const Host& host, absl::Time now) {
-  for (const auto& [name, adapter] : host.adapters) SetRates(host, adapter, now);
+void Fabric::SetRates(const Host& host, absl::Time now) {
+  for (const auto& [name, adapter] : host.adapters) {
+    network_->SetRate(adapter.up, host.up_now(), now);
+    network_->SetRate(adapter.down, host.down_now(), now);
+  }
 }
 
 void Fabric::Slow(const std::string& host, double factor, absl::Time now, LinkSide side) {
   Host& slowed = HostOf(host);
   if (side != LinkSide::kDown) slowed.up_factor = factor;
   if (side != LinkSide::kUp) slowed.down_factor = factor;
-  SetAllRates(slowed, now);
+  SetRates(slowed, now);
 }
 
 void Fabric::SlowSiteLink(const std::string& from, const std::string& to, double factor,
@@ -103,13 +99,13 @@ void Fabric::SlowSiteLink(const std::string& from, const std::string& to, double
 void Fabric::Cut(const std::string& host, absl::Time now) {
   Host& cut = HostOf(host);
   cut.cut = true;
-  SetAllRates(cut, now);
+  SetRates(cut, now);
 }
 
 void Fabric::Heal(const std::string& host, absl::Time now) {
   Host& healed = HostOf(host);
   healed.cut = false;
-  SetAllRates(healed, now);
+  SetRates(healed, now);
 }
 
 bool Fabric::Connected(const Location& from, const Location& to) const {

@@ -76,6 +76,9 @@ class Fabric {
     LinkId inside;
     double up_factor = 1, down_factor = 1;
     bool cut = false;
+    // Of each adapter.
+    double up_now() const { return cut ? 0 : rates.up * up_factor; }
+    double down_now() const { return cut ? 0 : rates.down * down_factor; }
   };
 
   Host& HostOf(const std::string& host);
@@ -85,8 +88,7 @@ class Fabric {
   void Cross(const std::string& level, const std::string& from, const std::string& to,
              std::optional<double> rate, std::vector<LinkId>* route);
   Way WayOf(const std::string& name, double rate);
-  void SetRates(const Host& host, const Way& adapter, absl::Time now);
-  void SetAllRates(const Host& host, absl::Time now);
+  void SetRates(const Host& host, absl::Time now);  // of all its adapters
 
   const FabricSpec spec_;
   FlowNetwork* const network_;

@@ -6,11 +6,26 @@
 namespace th {
 namespace {
 
-// A link during progressive filling.
-struct Filling {
-  double left = 0;       // of its rate
-  uint64_t unfixed = 0;  // flows without a rate yet
+// What of a link is not shared out yet.
+struct Unshared {
+  double rate = 0;
+  uint64_t flows = 0;  // that have no rate yet
 };
+
+struct NarrowestLink {
+  LinkId id;
+  double share = std::numeric_limits<double>::infinity();  // of each of its flows
+};
+
+NarrowestLink FindNarrowest(const std::map<LinkId, Unshared>& unshared) {
+  NarrowestLink narrowest;
+  for (const auto& [id, link] : unshared) {
+    if (link.flows == 0) continue;
+    const double share = std::max(link.rate, 0.0) / static_cast<double>(link.flows);
+    if (share < narrowest.share) narrowest = {id, share};
+  }
+  return narrowest;
+}
 
 }  // namespace
 
@@ -136,37 +151,33 @@ void FlowNetwork::CollectTouched(std::set<LinkId>* links, std::set<FlowId>* flow
   }
 }
 
+void FlowNetwork::GiveRate(FlowId id, Flow& flow, double rate, absl::Time now) {
+  flow.remaining =
+      std::max(0.0, flow.remaining - flow.rate * absl::ToDoubleSeconds(now - flow.since));
+  flow.since = now;
+  flow.rate = rate;
+  SetEnd(id, flow);
+}
+
+// Progressive filling: time and again the link that leaves its flows the least gives them their
+// rates, which all other links that they cross have to give too.
 void FlowNetwork::ShareFairly(const std::set<LinkId>& links, const std::set<FlowId>& flows,
                               absl::Time now) {
-  std::map<LinkId, Filling> filling;
+  std::map<LinkId, Unshared> unshared;
   for (LinkId id : links) {
     const Link& link = links_[id.value];
-    if (!link.flows.empty()) filling[id] = {link.rate, link.flows.size()};
+    if (!link.flows.empty()) unshared[id] = {link.rate, link.flows.size()};
   }
-  std::set<FlowId> unfixed = flows;
-  while (!unfixed.empty()) {
-    // The link that leaves its flows the least fixes their rates.
-    LinkId narrowest;
-    double share = std::numeric_limits<double>::infinity();
-    for (const auto& [id, link] : filling) {
-      if (link.unfixed == 0) continue;
-      const double offered = std::max(link.left, 0.0) / static_cast<double>(link.unfixed);
-      if (offered < share) {
-        share = offered;
-        narrowest = id;
-      }
-    }
-    for (FlowId id : links_[narrowest.value].flows) {
-      if (unfixed.erase(id) == 0) continue;
+  std::set<FlowId> left = flows;
+  while (!left.empty()) {
+    const NarrowestLink narrowest = FindNarrowest(unshared);
+    for (FlowId id : links_[narrowest.id.value].flows) {
+      if (left.erase(id) == 0) continue;
       Flow& flow = flows_.at(id);
-      flow.remaining =
-          std::max(0.0, flow.remaining - flow.rate * absl::ToDoubleSeconds(now - flow.since));
-      flow.since = now;
-      flow.rate = share;
-      SetEnd(id, flow);
+      GiveRate(id, flow, narrowest.share, now);
       for (LinkId crossed : flow.route) {
-        filling[crossed].left -= share;
-        --filling[crossed].unfixed;
+        unshared[crossed].rate -= narrowest.share;
+        --unshared[crossed].flows;
       }
     }
   }

@@ -86,6 +86,7 @@ class FlowNetwork {
   // All flows and links that a change of `links` may concern.
   void CollectTouched(std::set<LinkId>* links, std::set<FlowId>* flows) const;
   void ShareFairly(const std::set<LinkId>& links, const std::set<FlowId>& flows, absl::Time now);
+  void GiveRate(FlowId id, Flow& flow, double rate, absl::Time now);
   void SetEnd(FlowId id, Flow& flow);
 
   std::vector<Link> links_;

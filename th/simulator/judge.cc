@@ -66,7 +66,7 @@ void Judge::Moved(const std::string& who, const VersionInfo& version,
 
 void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
                   const GroupOperation& operation, Epoch epoch, const std::string& what) {
-  if (false_.contains({operation.group, operation.generation})) return;
+  if (lying_groups_.contains({operation.group, operation.generation})) return;
   Told& first = (*heard)[{operation, epoch}];
   const bool anybody_knows =
       std::any_of(first.heard_by.begin(), first.heard_by.end(),

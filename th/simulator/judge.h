@@ -70,7 +70,7 @@ class Judge {
   // A rank of the group says to the server what is not so: what is answered about this generation
   // of the group is no longer compared. Others' answers are.
   void SaysFalsely(const std::string& group, uint64_t generation) {
-    false_.insert({group, generation});
+    lying_groups_.insert({group, generation});
   }
   void Unregistered(const SimulatedProcess* who, const std::string& buffer);
 
@@ -90,7 +90,7 @@ class Judge {
   std::map<VersionLabel, std::set<std::string>> contents_;
   std::set<VersionLabel> lied_about_;
   std::set<SegmentSum> forged_;
-  std::set<std::pair<std::string, uint64_t>> false_;                 // group and generation
+  std::set<std::pair<std::string, uint64_t>> lying_groups_;          // group and generation
   std::map<std::pair<VersionSequence, int>, std::string> moved_to_;  // by version and shard
   HeardByOperation resolved_, results_, successes_;
 };

@@ -39,18 +39,18 @@ void MemoryWatch::JudgeBytes(const SimulatedWorker& worker, const char* what, ui
       absl::StrCat(worker.Name(), " holds ", bytes, " bytes of ", what, "; its limit is ", limit));
 }
 
-void MemoryWatch::LookAt(const SimulatedWorker& worker, const Listed& listed) {
+void MemoryWatch::JudgeWorker(const SimulatedWorker& worker, const Listed& listed) {
   const ClusterSpec& spec = cluster_->spec();
   const std::vector<BufferId> copies = worker.copies(), staged = worker.staged_copies();
   const uint64_t copy_bytes = spec.segment_count * spec.segment_bytes;
   JudgeBytes(worker, "copies", copies.size() * copy_bytes, worker.spec().offload_limit_bytes);
   JudgeBytes(worker, "what is staged", staged.size() * copy_bytes,
              worker.spec().staging_limit_bytes);
-  for (const BufferId copy : copies) LookAt(worker, copy, listed);
-  for (const BufferId copy : staged) LookAt(worker, copy, listed);
+  for (const BufferId copy : copies) JudgeListing(worker, copy, listed);
+  for (const BufferId copy : staged) JudgeListing(worker, copy, listed);
 }
 
-void MemoryWatch::LookAt(const SimulatedWorker& worker, BufferId copy, const Listed& listed) {
+void MemoryWatch::JudgeListing(const SimulatedWorker& worker, BufferId copy, const Listed& listed) {
   const bool is_listed = listed.contains({worker.Name(), worker.NameOf(copy)});
   if (is_listed || !CanBeListed(worker)) {
     unlisted_since_.erase({&worker, copy});
@@ -71,14 +71,14 @@ void MemoryWatch::Look() {
     return worker->FindBuffer(buffer) == nullptr;
   });
   const auto& workers = cluster_->workers();
-  const auto holds = [](const auto& worker) {
+  const auto has_copies = [](const auto& worker) {
     return worker->alive() && !worker->ended().has_value() &&
            !(worker->copies().empty() && worker->staged_copies().empty());
   };
-  if (std::none_of(workers.begin(), workers.end(), holds)) return;
+  if (std::none_of(workers.begin(), workers.end(), has_copies)) return;
   const Listed listed = Temporaries();
   for (const auto& worker : workers) {
-    if (holds(worker)) LookAt(*worker, listed);
+    if (has_copies(worker)) JudgeWorker(*worker, listed);
   }
 }
 

@@ -39,8 +39,8 @@ class MemoryWatch {
   using Block = std::pair<const SimulatedWorker*, BufferId>;
   Listed Temporaries() const;
   bool CanBeListed(const SimulatedWorker& worker) const;
-  void LookAt(const SimulatedWorker& worker, const Listed& listed);
-  void LookAt(const SimulatedWorker& worker, BufferId copy, const Listed& listed);
+  void JudgeWorker(const SimulatedWorker& worker, const Listed& listed);
+  void JudgeListing(const SimulatedWorker& worker, BufferId copy, const Listed& listed);
   void JudgeBytes(const SimulatedWorker& worker, const char* what, uint64_t bytes, uint64_t limit);
 
   Cluster* const cluster_;

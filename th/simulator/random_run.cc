@@ -45,6 +45,8 @@ class RandomRun {
   void DrawTwin(uint32_t shards);
   void SetRetention(uint32_t keep_latest);
   std::vector<WorkerSpec> DrawRanks(const std::string& group, uint32_t ranks, uint32_t shards);
+  // Moves them to hosts of one site, drawn for their group.
+  void PlaceInOneSite(std::vector<WorkerSpec>* ranks);
   uint64_t bytes_of_shard() const;
   uint64_t DrawRoomForCopies();
   Location DrawLocation();
@@ -58,17 +60,15 @@ class RandomRun {
   void RollBackUnheard(const Fault& fault);
   void LookAtMemory();
   void HealEverything();
-  bool LagsBehind(
-      const SimulatedGroup& group) const;  // of what was published before all was healed
+  // Of what was published before all was healed.
+  bool LagsBehind(const SimulatedGroup& group) const;
   bool Recovered() const;
   void LetTwinRest();
   void CheckRecovery();
   void CheckThatCallsEnd();
+  RandomRunResult TakeResult();
   SimulatedWorker* WorkerOf(const Fault& fault) const;
   std::string HostOf(const Fault& fault) const;
-
-  // Moves them to hosts of one site, drawn for their group.
-  void PlaceInOneSite(std::vector<WorkerSpec>* ranks);
 
   const RandomRunSpec spec_;
   SeededRandom random_;
@@ -428,6 +428,10 @@ RandomRunResult RandomRun::Run() {
   CheckRecovery();
   cluster_.RunUntil([this] { return cluster_.deliveries() >= kMinEventsPerRun; }, kRecoveryLimit);
   CheckThatCallsEnd();
+  return TakeResult();
+}
+
+RandomRunResult RandomRun::TakeResult() {
   for (const auto& group : groups_) {
     result_.operations_done += group->operations_done();
     result_.operations_failed += group->operations_failed();

@@ -34,7 +34,7 @@ StepHeld HeldBy(const SimulatedWorker& worker, BufferId id) {
 }
 
 // The steps of which every shard is there.
-std::set<uint64_t> WholeOf(const std::map<uint64_t, std::set<int>>& shards_of, size_t shards) {
+std::set<uint64_t> WholeSteps(const std::map<uint64_t, std::set<int>>& shards_of, size_t shards) {
   std::set<uint64_t> whole;
   for (const auto& [step, held] : shards_of) {
     if (held.size() == shards) whole.insert(step);
@@ -45,27 +45,25 @@ std::set<uint64_t> WholeOf(const std::map<uint64_t, std::set<int>>& shards_of, s
 }  // namespace
 
 void RetentionWatch::Look() {
-  std::map<Step, std::set<int>> by_all, by_callers;
+  std::map<Step, std::set<int>> held, held_without_copies;
   for (const auto& worker : cluster_->workers()) {
     if (!worker->alive() || !worker->ready()) continue;
     const int shard = worker->spec().shard;
-    if (const StepHeld held = HeldBy(*worker, worker->buffer_id()); held.step != 0) {
-      by_all[held.step].insert(shard);
-      by_callers[held.step].insert(shard);
-      if (held.named) named_.insert(held.step);
+    if (const StepHeld own = HeldBy(*worker, worker->buffer_id()); own.step != 0) {
+      held[own.step].insert(shard);
+      held_without_copies[own.step].insert(shard);
+      if (own.named) named_.insert(own.step);
     }
-    for (const BufferId copy : worker->copies()) {
-      if (const StepHeld held = HeldBy(*worker, copy); held.step != 0) {
-        by_all[held.step].insert(shard);
-      }
+    for (const BufferId id : worker->copies()) {
+      if (const StepHeld copy = HeldBy(*worker, id); copy.step != 0) held[copy.step].insert(shard);
     }
   }
-  const std::set<Step> whole = WholeOf(by_all, shards_);
-  const std::set<Step> without_copies = WholeOf(by_callers, shards_);
+  const std::set<Step> whole = WholeSteps(held, shards_);
+  const std::set<Step> whole_without_copies = WholeSteps(held_without_copies, shards_);
   for (const Step step : whole_) {
     const auto newer = std::distance(whole.upper_bound(step), whole.end());
     if (newer >= keep_latest_ || !named_.contains(step)) continue;
-    if (!without_copies.contains(step)) saved_.insert(step);
+    if (!whole_without_copies.contains(step)) saved_.insert(step);
     if (whole.contains(step)) continue;
     cluster_->judge().Violated(absl::StrCat("step-", step, " is lost, and the ", keep_latest_,
                                             " newest versions are kept; there are ", newer,

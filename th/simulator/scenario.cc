@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "th/simulator/scenario_course.h"
 #include "th/simulator/scenario_line.h"
+#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {
@@ -55,21 +56,23 @@ class ScenarioParser {
   void PlaceGroups(ScenarioLine& line, ScenarioFamily* family);
   void Train(ScenarioLine& line);
   void Update(ScenarioLine& line);
+  void UpdateTimes(ScenarioLine& line, ScenarioUpdates* updates);
   void Event(ScenarioLine& line, bool repeated);
   void Action(ScenarioLine& line, ScenarioEvent* event);
   void CountHappenings(ScenarioLine& line, const ScenarioEvent& event);
   void Join(ScenarioLine& line, ScenarioEvent* event);
+  void Replace(ScenarioLine& line, ScenarioEvent* event);
   void TargetRanks(ScenarioLine& line, ScenarioEvent* event);
   void OnlyOnce(ScenarioLine& line, absl::string_view statement);
 
   std::string KnownSite(ScenarioLine& line, std::string site) const;
   std::string KnownHost(ScenarioLine& line) const;
   ScenarioFamily* KnownFamily(ScenarioLine& line);
-  absl::Status WholeFile() const;
+  absl::Status CheckWholeFile() const;
   absl::Status Wrong(absl::string_view reason) const {
     return absl::InvalidArgumentError(absl::StrCat(file_, ": ", reason));
   }
-  absl::Status LinksBetweenSites() const;
+  absl::Status CheckLinksBetweenSites() const;
 
   const std::string file_;
   const ScenarioOverrides& overrides_;
@@ -96,11 +99,9 @@ absl::StatusOr<Scenario> ScenarioParser::Parse(absl::string_view text) {
     ScenarioLine line(file_, ++number, part, scenario_.variables);
     if (line.blank()) continue;
     if (line.ok()) Statement(line);
-    const absl::Status status = line.Finish();
-    if (!status.ok()) return status;
+    TH_RETURN_IF_ERROR(line.Finish());
   }
-  const absl::Status whole = WholeFile();
-  if (!whole.ok()) return whole;
+  TH_RETURN_IF_ERROR(CheckWholeFile());
   return std::move(scenario_);
 }
 
@@ -356,24 +357,28 @@ void ScenarioParser::Train(ScenarioLine& line) {
   if (training.steps > 1 && training.step <= absl::ZeroDuration()) line.Fail("'step' is nothing");
 }
 
+void ScenarioParser::UpdateTimes(ScenarioLine& line, ScenarioUpdates* updates) {
+  updates->after_publish = !line.Has("every");
+  if (!updates->after_publish) {
+    updates->every = line.Time("every");
+    if (updates->every < absl::Milliseconds(1)) line.Fail("'every' is less than 1ms");
+    return;
+  }
+  line.Choice("after", {"publish"}, {});
+  updates->delay = line.Time("delay", absl::ZeroDuration());
+  updates->stagger = line.Time("stagger", absl::ZeroDuration());
+  updates->retry = line.Time("retry", updates->retry);
+  if (updates->retry < absl::Milliseconds(1)) line.Fail("'retry' is less than 1ms");
+}
+
 void ScenarioParser::Update(ScenarioLine& line) {
   const ScenarioFamily* family = KnownFamily(line);
   if (family == nullptr) return;
   ScenarioUpdates updates;
   updates.family = family->name;
-  updates.after_publish = !line.Has("every");
-  if (updates.after_publish) {
-    line.Choice("after", {"publish"}, {});
-    updates.delay = line.Time("delay", absl::ZeroDuration());
-    updates.stagger = line.Time("stagger", absl::ZeroDuration());
-  } else {
-    updates.every = line.Time("every");
-    if (updates.every < absl::Milliseconds(1)) line.Fail("'every' is less than 1ms");
-  }
+  UpdateTimes(line, &updates);
   updates.when_seeding =
       static_cast<WhenSeeding>(1 + line.Choice("when_seeding", {"wait", "skip", "copy"}, 0));
-  if (updates.after_publish) updates.retry = line.Time("retry", updates.retry);
-  if (updates.retry < absl::Milliseconds(1)) line.Fail("'retry' is less than 1ms");
   if (updates.when_seeding == WhenSeeding::kCopy && family->copies == 0) {
     line.Fail(
         absl::StrCat("'", family->name, "' has no memory for copies; give its group 'copies'"));
@@ -445,15 +450,8 @@ void ScenarioParser::Action(ScenarioLine& line, ScenarioEvent* event) {
       TargetRanks(line, event);
       event->lasting = line.Time("for");
       return;
-    case Kind::kReplace: {
-      const ScenarioFamily* family = KnownFamily(line);
-      if (family != nullptr) event->target = family->name;
-      if (family != nullptr && family->role == GroupRole::kTrainer) {
-        line.Fail("a trainer is not replaced");
-      }
-      event->lasting = line.Time("after", absl::Seconds(1));
-      return;
-    }
+    case Kind::kReplace:
+      return Replace(line, event);
     case Kind::kCutHost:
       event->target = KnownHost(line);
       event->lasting = line.Time("for");
@@ -491,6 +489,14 @@ void ScenarioParser::Join(ScenarioLine& line, ScenarioEvent* event) {
   }
 }
 
+void ScenarioParser::Replace(ScenarioLine& line, ScenarioEvent* event) {
+  const ScenarioFamily* family = KnownFamily(line);
+  event->lasting = line.Time("after", absl::Seconds(1));
+  if (family == nullptr) return;
+  event->target = family->name;
+  if (family->role == GroupRole::kTrainer) line.Fail("a trainer is not replaced");
+}
+
 // "rollout", "rollout-2" or "rollout-2/3".
 void ScenarioParser::TargetRanks(ScenarioLine& line, ScenarioEvent* event) {
   const std::string target = line.Word("whom");
@@ -517,7 +523,7 @@ void ScenarioParser::TargetRanks(ScenarioLine& line, ScenarioEvent* event) {
 
 // ---- the whole
 
-absl::Status ScenarioParser::LinksBetweenSites() const {
+absl::Status ScenarioParser::CheckLinksBetweenSites() const {
   std::set<std::string> used = {scenario_.server_site};
   for (const ScenarioFamily& family : scenario_.families) {
     for (const std::vector<Location>& places : family.places) {
@@ -534,7 +540,7 @@ absl::Status ScenarioParser::LinksBetweenSites() const {
   return absl::OkStatus();
 }
 
-absl::Status ScenarioParser::WholeFile() const {
+absl::Status ScenarioParser::CheckWholeFile() const {
   for (const auto& [name, value] : overrides_) {
     if (scenario_.variables.contains(name)) continue;
     std::vector<std::string> known;
@@ -552,8 +558,8 @@ absl::Status ScenarioParser::WholeFile() const {
     return Wrong(absl::StrCat("the trainer '", family.name, "' does not train"));
   }
   if (scenario_.end <= absl::ZeroDuration()) return Wrong("no 'end'");
-  const absl::Status links = LinksBetweenSites();
-  return links.ok() ? CheckCourse(scenario_, event_lines_) : links;
+  TH_RETURN_IF_ERROR(CheckLinksBetweenSites());
+  return CheckCourse(scenario_, event_lines_);
 }
 
 }  // namespace

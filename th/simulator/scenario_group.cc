@@ -183,13 +183,13 @@ void ScenarioGroup::HandleAccepted(Member* member, const std::string& source) {
 
 // ---- events
 
-void ScenarioGroup::OnRanks(const uint32_t* rank, const std::function<void(Member*)>& act) {
+void ScenarioGroup::OnRanks(std::optional<uint32_t> rank, const std::function<void(Member*)>& act) {
   for (size_t i = 0; i < members_.size(); ++i) {
-    if (members_[i].worker != nullptr && (rank == nullptr || *rank == i)) act(&members_[i]);
+    if (members_[i].worker != nullptr && (!rank.has_value() || *rank == i)) act(&members_[i]);
   }
 }
 
-void ScenarioGroup::Leave(const uint32_t* rank) {
+void ScenarioGroup::Leave(std::optional<uint32_t> rank) {
   OnRanks(rank, [](Member* member) {
     if (member->worker->alive()) {
       member->worker->RunOrHold([worker = member->worker] { worker->Leave(); });
@@ -197,7 +197,7 @@ void ScenarioGroup::Leave(const uint32_t* rank) {
   });
 }
 
-void ScenarioGroup::Preempt(const uint32_t* rank, absl::Duration notice) {
+void ScenarioGroup::Preempt(std::optional<uint32_t> rank, absl::Duration notice) {
   OnRanks(rank, [notice](Member* member) {
     if (member->worker->alive()) {
       member->worker->RunOrHold([worker = member->worker, notice] { worker->Preempt(notice); });
@@ -205,21 +205,21 @@ void ScenarioGroup::Preempt(const uint32_t* rank, absl::Duration notice) {
   });
 }
 
-void ScenarioGroup::Kill(const uint32_t* rank) {
+void ScenarioGroup::Kill(std::optional<uint32_t> rank) {
   OnRanks(rank, [this](Member* member) {
     member->worker->Kill();
     if (member->calling) End(member, /*well=*/false);
   });
 }
 
-void ScenarioGroup::Crash(const uint32_t* rank) {
+void ScenarioGroup::Crash(std::optional<uint32_t> rank) {
   OnRanks(rank, [this](Member* member) {
     member->worker->Crash();
     if (member->calling) End(member, /*well=*/false);
   });
 }
 
-void ScenarioGroup::Stop(const uint32_t* rank, absl::Duration lasting) {
+void ScenarioGroup::Stop(std::optional<uint32_t> rank, absl::Duration lasting) {
   OnRanks(rank, [this, lasting](Member* member) {
     member->worker->Stop();
     cluster_->Post(lasting, [worker = member->worker] { worker->Continue(); });

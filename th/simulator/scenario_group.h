@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,12 +66,12 @@ class ScenarioGroup {
   // Ranks whose calls end well go on waiting for kMembers until EndStall.
   void WaitForMembers() { waits_for_members_ = true; }
 
-  // ---- events; nullptr: all ranks
-  void Leave(const uint32_t* rank);
-  void Preempt(const uint32_t* rank, absl::Duration notice);
-  void Kill(const uint32_t* rank);
-  void Crash(const uint32_t* rank);
-  void Stop(const uint32_t* rank, absl::Duration lasting);
+  // ---- events; nullopt: all ranks
+  void Leave(std::optional<uint32_t> rank);
+  void Preempt(std::optional<uint32_t> rank, absl::Duration notice);
+  void Kill(std::optional<uint32_t> rank);
+  void Crash(std::optional<uint32_t> rank);
+  void Stop(std::optional<uint32_t> rank, absl::Duration lasting);
 
   // The account so far; stalls that go on count until now.
   void AppendResults(ScenarioResult* result) const;
@@ -92,7 +93,7 @@ class ScenarioGroup {
   void End(Member* member, bool well);
   void TellReady();
   absl::Duration SinceStart(absl::Time time) const { return time - absl::UnixEpoch(); }
-  void OnRanks(const uint32_t* rank, const std::function<void(Member*)>& act);
+  void OnRanks(std::optional<uint32_t> rank, const std::function<void(Member*)>& act);
 
   Cluster* const cluster_;
   const Scenario* const scenario_;

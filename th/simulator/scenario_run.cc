@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -112,11 +113,13 @@ class ScenarioRun {
   void JoinReader(Reader* reader);
   void Update(Reader* reader);
   void HandleUpdated(Reader* reader, const ScenarioGroup::Outcome& outcome);
+  void CountMove(const Reader& reader, const std::string& label);
   void LeaveRound(Reader* reader);
   void Poll(Reader* reader);
 
   void Schedule(const ScenarioEvent& event, absl::Duration at);
   void Happen(const ScenarioEvent& event);
+  void JoinSome(const ScenarioEvent& event);
   void HappenToGroups(const ScenarioEvent& event);
   void ReplaceSomebody(const ScenarioEvent& event);
   void HappenToNetwork(const ScenarioEvent& event);
@@ -317,7 +320,6 @@ void ScenarioRun::Update(Reader* reader) {
 }
 
 void ScenarioRun::HandleUpdated(Reader* reader, const ScenarioGroup::Outcome& outcome) {
-  const absl::Duration now = cluster_.now() - absl::UnixEpoch();
   if (!outcome.well) {
     ++result_.updates_failed;
     if (reader->group->CanCall() && !Broadcasts(policy_)) reader->wanted = true;
@@ -327,19 +329,24 @@ void ScenarioRun::HandleUpdated(Reader* reader, const ScenarioGroup::Outcome& ou
       PostWork(reader->updates->retry, [this, reader] { Update(reader); });
     }
   } else if (outcome.moved) {
-    result_.reads.push_back(
-        {reader->group->name(), outcome.label, reader->began - absl::UnixEpoch(), now});
-    for (VersionResult& version : result_.versions) {
-      if (version.label != outcome.label) continue;
-      ++version.groups;
-      version.last_reader = now - version.published;
-      version.slowest_update = std::max(version.slowest_update, cluster_.now() - reader->began);
-    }
+    CountMove(*reader, outcome.label);
   }
   LeaveRound(reader);
   if (!std::exchange(reader->wanted, false)) return;
   PostWork(outcome.well ? absl::ZeroDuration() : kScenarioRetry,
            [this, reader] { Update(reader); });
+}
+
+void ScenarioRun::CountMove(const Reader& reader, const std::string& label) {
+  const absl::Duration now = cluster_.now() - absl::UnixEpoch();
+  const absl::Duration began = reader.began - absl::UnixEpoch();
+  result_.reads.push_back({reader.group->name(), label, began, now});
+  for (VersionResult& version : result_.versions) {
+    if (version.label != label) continue;
+    ++version.groups;
+    version.last_reader = now - version.published;
+    version.slowest_update = std::max(version.slowest_update, now - began);
+  }
 }
 
 void ScenarioRun::Poll(Reader* reader) {
@@ -362,16 +369,8 @@ void ScenarioRun::Schedule(const ScenarioEvent& event, absl::Duration at) {
 void ScenarioRun::Happen(const ScenarioEvent& event) {
   using Kind = ScenarioEvent::Kind;
   switch (event.kind) {
-    case Kind::kJoin: {
-      uint32_t joining = event.groups;
-      for (Reader& reader : readers_) {
-        if (joining == 0 || reader.group->joined()) continue;
-        if (reader.group->family().name != event.target) continue;
-        --joining;
-        JoinReader(&reader);
-      }
-      return;
-    }
+    case Kind::kJoin:
+      return JoinSome(event);
     case Kind::kReplace:
       return ReplaceSomebody(event);
     case Kind::kCutHost:
@@ -383,9 +382,19 @@ void ScenarioRun::Happen(const ScenarioEvent& event) {
   }
 }
 
+void ScenarioRun::JoinSome(const ScenarioEvent& event) {
+  uint32_t left = event.groups;
+  for (Reader& reader : readers_) {
+    if (left == 0) return;
+    if (reader.group->joined() || reader.group->family().name != event.target) continue;
+    --left;
+    JoinReader(&reader);
+  }
+}
+
 void ScenarioRun::HappenToGroups(const ScenarioEvent& event) {
   using Kind = ScenarioEvent::Kind;
-  const uint32_t* rank = event.rank.has_value() ? &*event.rank : nullptr;
+  const std::optional<uint32_t> rank = event.rank;
   const auto meant = [&](const ScenarioGroup& group) {
     return group.name() == event.target || group.family().name == event.target;
   };
@@ -415,7 +424,7 @@ void ScenarioRun::ReplaceSomebody(const ScenarioEvent& event) {
   }
   if (candidates.empty()) return;
   Reader* const replaced = candidates[random_.Below(candidates.size())];
-  replaced->group->Kill(nullptr);
+  replaced->group->Kill(std::nullopt);
   PostWork(event.lasting, [this, replaced] { JoinReader(replaced); });
 }
 

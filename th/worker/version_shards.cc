@@ -14,15 +14,15 @@ namespace {
 
 absl::StatusOr<const CatalogVersion*> FindVersion(const Catalog& catalog, const ModelKey& key,
                                                   VersionSequence sequence) {
-  for (const CatalogModel& model : catalog.models) {
-    if (model.key != key) continue;
-    for (const CatalogVersion& version : model.versions) {
-      if (version.info.sequence == sequence) return &version;
-    }
-    return absl::NotFoundError(
-        absl::StrCat(key.ToString(), " has no version #", sequence.ToString()));
+  const CatalogModel* model = FindModel(catalog, key);
+  if (model == nullptr) {
+    return absl::NotFoundError(absl::StrCat("the server knows nothing of ", key.ToString()));
   }
-  return absl::NotFoundError(absl::StrCat("the server knows nothing of ", key.ToString()));
+  for (const CatalogVersion& version : model->versions) {
+    if (version.info.sequence == sequence) return &version;
+  }
+  return absl::NotFoundError(
+      absl::StrCat(key.ToString(), " has no version #", sequence.ToString()));
 }
 
 bool IsWhole(const CatalogReplica& replica) {
@@ -50,12 +50,11 @@ std::string WholeForms(const CatalogVersion& version) {
 // Of the versions on offer the newest that can be had in this form; null: none.
 const CatalogVersion* NewestHeld(const Catalog& catalog, const ModelKey& key,
                                  absl::string_view form) {
-  for (const CatalogModel& model : catalog.models) {
-    if (model.key != key) continue;
-    for (const CatalogVersion& version : model.versions) {
-      const bool offered = version.published && !version.withdrawn;
-      if (offered && BestReplica(version, form) != nullptr) return &version;
-    }
+  const CatalogModel* model = FindModel(catalog, key);
+  if (model == nullptr) return nullptr;
+  for (const CatalogVersion& version : model->versions) {
+    const bool offered = version.published && !version.withdrawn;
+    if (offered && BestReplica(version, form) != nullptr) return &version;
   }
   return nullptr;
 }

@@ -1,0 +1,147 @@
+#include "th/reference_registry/source_choice.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+#include "th/reference_registry/holders.h"
+#include "th/reference_registry/uplinks.h"
+#include "th/scheduler/fill_paths.h"
+#include "th/topology/location.h"
+
+namespace th::registry {
+namespace {
+
+// Room that spares a snapshot most of its growing.
+constexpr size_t kUsualSnapshot = 32;
+
+// What the scheduler is told of a candidate, which stands under that key in the shard's index.
+SchedulerHolder HolderOf(const Turn& turn, const CandidateKey& key, const Buffer& buffer) {
+  const Content& content = *buffer.content;
+  const Worker& worker = *buffer.worker;
+  return {.buffer = buffer.address,
+          .location = &worker.location,
+          .complete = content.complete,
+          .publisher = content.publisher,
+          .suspected = IsSilent(turn.state, worker, turn.now) || IsSuspected(worker, turn.now),
+          .leaving = worker.leaving(),
+          .segments_held = content.complete ? buffer.segment_count : content.segments.count(),
+          .segments = buffer.segment_count,
+          .readers = key.readers,
+          .outstanding_bytes = OutstandingBytes(turn, worker),
+          .chain = content.complete ? 0 : content.chain};
+}
+
+class FillsOf : public FillGraph {
+ public:
+  explicit FillsOf(const Shard& shard) : shard_(shard) {}
+  Holder At(const BufferAddress& buffer) const override {
+    auto found = shard_.holders.find(buffer);
+    // Announced as a source by a reader that outlived the last reign: it feeds, and may come back.
+    if (found == shard_.holders.end()) return {.complete = true};
+    return {.complete = found->second->content->complete, .sources = found->second->sources};
+  }
+
+ private:
+  const Shard& shard_;
+};
+
+// The best sources for a reader among the candidates of the places that were looked at, and those
+// that its own worker holds. Lives within a turn in which nothing changes meanwhile.
+class SourceSearch {
+ public:
+  SourceSearch(const Turn& turn, const Buffer& reader, std::vector<BufferAddress> excluded)
+      : turn_(turn),
+        shard_(*reader.shard),
+        demand_{.reader = reader.address,
+                .location = reader.worker->location,
+                .bytes = reader.bytes,
+                .excluded = std::move(excluded)},
+        fills_(shard_),
+        paths_(fills_, reader.address) {
+    snapshot_.holders.reserve(kUsualSnapshot);
+    for (const auto& [id, own] : reader.worker->buffers) {
+      if (own.shard == &shard_ && own.indexed.has_value()) Add(*own.indexed, own);
+    }
+  }
+
+  // The first `room` candidates there, beside as many as are excluded.
+  void LookAt(absl::string_view place, size_t room) {
+    auto found = shard_.candidates.find(place);
+    if (found == shard_.candidates.end()) return;
+    room += demand_.excluded.size() + 1;  // the reader may be one of them
+    for (const auto& [key, holder] : found->second) {
+      if (room-- == 0) break;
+      Add(key, *holder);
+    }
+  }
+
+  std::vector<SchedulerChoice> Best() {
+    return Schedule(snapshot_, demand_, turn_.state.limits.scheduler, paths_);
+  }
+
+ private:
+  void Add(const CandidateKey& key, const Buffer& holder) {
+    if (seen_.insert(&holder).second) snapshot_.holders.push_back(HolderOf(turn_, key, holder));
+  }
+
+  const Turn& turn_;
+  const Shard& shard_;
+  const SchedulerDemand demand_;
+  const FillsOf fills_;
+  FillPaths paths_;
+  absl::flat_hash_set<const Buffer*> seen_;
+  SchedulerSnapshot snapshot_;
+};
+
+// The places near the reader, the nearest first, up to one whose best source nobody farther can
+// better: one at no limit. Empty: there is no such place, and all of them have been looked at.
+std::vector<SchedulerChoice> ChooseNearby(SourceSearch& search, const Location& reader,
+                                          SchedulerPolicy policy) {
+  for (const NearPlace& place : NearPlacesOf(reader)) {
+    search.LookAt(place.name, kMaxCandidatesPerPlace);
+    if (policy != SchedulerPolicy::kNearest) continue;
+    std::vector<SchedulerChoice> choices = search.Best();
+    if (choices.empty() || choices.front().distance > place.farthest) continue;
+    if (!choices.front().at_limit) return choices;
+  }
+  return {};
+}
+
+// Of the reader's site and of the whole fleet.
+std::vector<SchedulerChoice> ChooseAnywhere(SourceSearch& search, const std::string& site) {
+  search.LookAt(site, kMaxCandidatesPerPlace);
+  search.LookAt(/*everybody*/ "", kMaxCandidatesPerPlace);
+  std::vector<SchedulerChoice> choices = search.Best();
+  if (!choices.empty()) return choices;
+  // All that were looked at may fill from the reader; complete ones do not.
+  search.LookAt(kCompleteOnes, kMaxCandidatesPerPlace);
+  return search.Best();
+}
+
+// All that were looked at in the reader's site may fill from the reader: before it crosses over to
+// another site, more are looked at.
+std::vector<SchedulerChoice> ChooseBeforeCrossing(SourceSearch& search, const std::string& site) {
+  search.LookAt(site, kMaxCandidatesBeforeCrossing);
+  return search.Best();
+}
+
+}  // namespace
+
+std::vector<SchedulerChoice> ChooseSources(const Turn& turn, const Buffer& reader,
+                                           std::vector<BufferAddress> excluded) {
+  const Location& location = reader.worker->location;
+  const SchedulerPolicy policy = turn.state.limits.scheduler.policy;
+  SourceSearch search(turn, reader, std::move(excluded));
+  std::vector<SchedulerChoice> choices = ChooseNearby(search, location, policy);
+  if (!choices.empty()) return choices;
+  const std::string site = SitePlaceOf(location);
+  choices = ChooseAnywhere(search, site);
+  const bool crosses = policy == SchedulerPolicy::kNearest && !choices.empty() &&
+                       choices.front().distance == Distance::kOtherSite;
+  if (crosses) return ChooseBeforeCrossing(search, site);
+  return choices;
+}
+
+}  // namespace th::registry

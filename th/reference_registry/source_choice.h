@@ -1,0 +1,27 @@
+// Whom a reader would pull from: the scheduler's policy put to the holders near the reader, and to
+// farther ones only where those do not settle it.
+#ifndef TH_REFERENCE_REGISTRY_SOURCE_CHOICE_H_
+#define TH_REFERENCE_REGISTRY_SOURCE_CHOICE_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+#include "th/scheduler/scheduler.h"
+
+namespace th::registry {
+
+// How many candidates of each place (host, rack, site, everywhere) are looked at for one reader, so
+// that the cost of an assignment does not grow with the fleet.
+inline constexpr size_t kMaxCandidatesPerPlace = 16;
+// How many of its own site before a reader takes a source of another one.
+inline constexpr size_t kMaxCandidatesBeforeCrossing = 256;
+
+// The best first, none of `excluded`; empty: nobody can serve. `reader` has a shard.
+std::vector<SchedulerChoice> ChooseSources(const Turn& turn, const Buffer& reader,
+                                           std::vector<BufferAddress> excluded);
+
+}  // namespace th::registry
+
+#endif  // TH_REFERENCE_REGISTRY_SOURCE_CHOICE_H_
