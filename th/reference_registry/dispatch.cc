@@ -48,13 +48,14 @@ struct MessageHandler {
     ApplyOrCount(turn, worker, Update{AddressOf(message.key.buffer), message});
   }
 
-  // The group was told to offload first, and this rank, without a server, did not wait for that.
-  bool DrainedInsteadOfOffloading(const StartOperation& message) const {
+  // The group was told to offload first, and this rank, without a server, did not wait for that:
+  // the replica that it is of. Null: it is not so.
+  Replica* DrainedInsteadOfOffloading(const StartOperation& message) const {
     auto own = worker.buffers.find(message.key.buffer);
-    if (own == worker.buffers.end() || message.keep_retained) return false;
-    const auto& results = own->second.replica->results;
-    auto result = results.find(message.key.number);
-    return result != results.end() && result->second.offload_first;
+    if (own == worker.buffers.end() || message.keep_retained) return nullptr;
+    Replica* replica = own->second.replica;
+    auto result = replica->results.find(message.key.number);
+    return result != replica->results.end() && result->second.offload_first ? replica : nullptr;
   }
 
   void operator()(const JoinRequest&) const {
@@ -74,8 +75,10 @@ struct MessageHandler {
       return CountRefusal(turn, worker,
                           absl::AbortedError("a start from before the group's last change"));
     }
-    if (DrainedInsteadOfOffloading(message)) {
-      return CountAnew(turn, *worker.group, worker.name.rank, kDrainedAlone);
+    if (Replica* replica = DrainedInsteadOfOffloading(message)) {
+      const bool ends = message.kind == OperationKind::kUnpublish &&
+                        EndOffloadFirst(turn, *replica, message.key.number);
+      if (!ends) return CountAnew(turn, *worker.group, worker.name.rank, kDrainedAlone);
     }
     const auto update = JoinTransaction::Build(AddressOf(message.key.buffer), message);
     const absl::Status status = update.ok() ? update->CanApply(turn.state) : update.status();

@@ -356,14 +356,31 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackFirstEndsItForItsGrou
   EXPECT_FALSE(finished.offload_first);
 }
 
-TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesItsGroupCountAnew) {
+TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy) {
   KeepLatest(1);
   std::vector<TestRank> group = RoomyGroup();
   PublishWhole(group, "one");
   AskToUnpublish(group[0]);
   ASSERT_TRUE(group[0].Finished().offload_first);
-  StartOperation drained = group[1].UnpublishRequest();
-  group[1].Start(drained);
+  group[1].Unpublish();
+  for (TestRank& rank : group) {
+    const OperationFinished finished = rank.Finished();
+    EXPECT_OK(finished.status);
+    EXPECT_FALSE(finished.offload_first);
+    EXPECT_TRUE(rank.HearsNone<GroupChanged>());
+  }
+  group[0].Update();
+  EXPECT_TRUE(group[0].HearsNone<GroupChanged>()) << "the numbers go on";
+}
+
+TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesAGroupThatHasGoneOnCountAnew) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  AskToUnpublish(group[0]);
+  ASSERT_TRUE(group[0].Finished().offload_first);
+  group[0].Update();
+  group[1].Unpublish();
   const GroupChanged changed = group[0].Heard<GroupChanged>();
   EXPECT_EQ(changed.rank, group[1].name);
   EXPECT_GT(changed.group_generation, group[0].generation);

@@ -481,6 +481,17 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
   return true;
 }
 
+bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number) {
+  FinishedOperation& result = replica.results.at(number);
+  const bool waits = result.kind == OperationKind::kUnpublish && result.status.ok() &&
+                     number == replica.finished && replica.pending.empty();
+  if (!waits) return false;
+  result.offload_first = false;
+  TakeAway(turn, replica);
+  for (const auto& [rank, buffer] : replica.buffers) SendResult(turn, *buffer, result);
+  return true;
+}
+
 void RestartNumbering(Group& group) {
   for (auto& [name, replica] : group.replicas) {
     replica.finished = OperationNumber();

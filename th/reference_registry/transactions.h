@@ -55,6 +55,10 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
 // False: it has ended here already, and stays as its ranks have heard.
 bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 
+// A rank has drained alone for an unpublish that its group was to offload for first: that ends
+// here, and who waits for a copy hears so. False where the group has gone on since.
+bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number);
+
 // The numbering of all replicas of the group starts again from 1; nothing may be pending.
 void RestartNumbering(Group& group);
 

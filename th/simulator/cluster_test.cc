@@ -367,7 +367,8 @@ TEST_F(ClusterTest, UnpublishWithoutAServerIsShortAndHeardLater) {
 }
 
 // One rank has heard that a copy comes first, the other has not, and has no server to ask.
-TEST_F(ClusterTest, AnUnpublishThatOneRankEndsWithoutTheCopyEndsForAll) {
+class HalfOffloadedTest : public ClusterTest, public ::testing::WithParamInterface<size_t> {};
+TEST_P(HalfOffloadedTest, AnUnpublishThatOneRankEndsWithoutTheServerEndsForAll) {
   const Ranks trainer = cluster.JoinGroup("trainer", 2);
   cluster.RunCommandOf(trainer[0], {"keep", SetRetention{.keep_latest = 1}});
   cluster.PublishAll(trainer, "step-1");
@@ -377,15 +378,18 @@ TEST_F(ClusterTest, AnUnpublishThatOneRankEndsWithoutTheCopyEndsForAll) {
   cluster.KillServer();
   const CallId drains = trainer[1]->Unpublish();
   EXPECT_THAT(cluster.Await({trainer[1]}, {drains}), Each(Done()));
-  trainer[0]->Stop();
+  SimulatedWorker* first = trainer[GetParam()];
+  SimulatedWorker* second = trainer[1 - GetParam()];
+  second->Stop();
   cluster.StartServer();
-  ASSERT_TRUE(cluster.RunUntil([&] { return trainer[1]->session().epoch() == Epoch(2); }));
+  ASSERT_TRUE(cluster.RunUntil([&] { return first->session().epoch() == Epoch(2); }));
   const absl::Time back = cluster.now();
-  trainer[0]->Continue();
+  second->Continue();
   EXPECT_THAT(cluster.Await({trainer[0]}, {waits}), Each(Done()));
   EXPECT_LE(cluster.now() - back, absl::Seconds(5));
   EXPECT_THAT(cluster.PublishAll(trainer, "step-2"), Each(Done()));
 }
+INSTANTIATE_TEST_SUITE_P(FirstBack, HalfOffloadedTest, ::testing::Values(0, 1));
 
 TEST_F(ClusterTest, LatestDoesNotGoBackOverARestart) {
   const Ranks trainer = cluster.JoinGroup("trainer", 1);

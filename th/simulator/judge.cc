@@ -94,11 +94,11 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
       absl::StrCat("kind ", finished.kind, ", outcome ", finished.outcome, ", #",
                    version.ToString(), ", ", absl::StatusCodeToString(finished.status.code()),
                    finished.offload_first ? ", offload first" : "");
-  Heard(&results_, who, operation, epoch, what);
   // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
-  // without the server, and a new one tells that to all.
-  const bool ended = finished.status.ok() && !finished.offload_first;
-  if (ended) Heard(&successes_, who, operation, Epoch(), what);
+  // without the server, which then tells all that this is its end.
+  if (finished.offload_first && finished.status.ok()) return;
+  Heard(&results_, who, operation, epoch, what);
+  if (finished.status.ok()) Heard(&successes_, who, operation, Epoch(), what);
 }
 
 void Judge::Unregistered(const SimulatedProcess* who, const std::string& buffer) {
