@@ -211,8 +211,7 @@ void ServeWhenAllAgree(Turn& turn, Replica& replica) {
 }
 
 void Hold(Turn& turn, Replica& replica, Version& version, bool further) {
-  replica.phase = ReplicaPhase::kHolding;
-  replica.version = version.info.sequence;
+  SetPhase(turn, replica, ReplicaPhase::kHolding, version.info.sequence);
   for (auto& [rank, buffer] : replica.buffers) {
     SetContent(turn, *buffer, version,
                {.complete = true,

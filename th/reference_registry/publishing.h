@@ -17,7 +17,8 @@ namespace th::registry {
 // Takes the replica's publish, its first pending operation, as far as it goes. It fails with
 // FAILED_PRECONDITION: an older lineage; the replica holds something already; the version that it
 // derives from is not held by the group. ALREADY_EXISTS naming the difference: the label belongs to
-// other content. NOT_FOUND: derives from an unknown version. RESOURCE_EXHAUSTED naming the limit.
+// other content. NOT_FOUND: derives from an unknown version. INVALID_ARGUMENT: a derived form names
+// another label than its version's. RESOURCE_EXHAUSTED naming the limit.
 void EvaluatePublish(Turn& turn, Replica& replica, Transaction& transaction);
 
 // The publisher's checksums of one shard are known.

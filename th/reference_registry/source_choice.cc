@@ -95,8 +95,9 @@ class SourceSearch {
   SchedulerSnapshot snapshot_;
 };
 
-// The places near the reader, the nearest first, up to one whose best source nobody farther can
-// better: one at no limit. Empty: there is no such place, and all of them have been looked at.
+// Looks at the places near the reader, the nearest first, and stops at the first whose best source
+// is near enough and not at a limit: nobody farther can better it. Empty: there is none, or another
+// policy, for which this only collects.
 std::vector<SchedulerChoice> ChooseNearby(SourceSearch& search, const Location& reader,
                                           SchedulerPolicy policy) {
   for (const NearPlace& place : NearPlacesOf(reader)) {
@@ -115,13 +116,14 @@ std::vector<SchedulerChoice> ChooseAnywhere(SourceSearch& search, const std::str
   search.LookAt(/*everybody*/ "", kMaxCandidatesPerPlace);
   std::vector<SchedulerChoice> choices = search.Best();
   if (!choices.empty()) return choices;
-  // All that were looked at may fill from the reader; complete ones do not.
+  // Perhaps all that were looked at are fed by the reader, directly or not; complete ones are fed
+  // by nobody.
   search.LookAt(kCompleteOnes, kMaxCandidatesPerPlace);
   return search.Best();
 }
 
-// All that were looked at in the reader's site may fill from the reader: before it crosses over to
-// another site, more are looked at.
+// Perhaps all that were looked at in the reader's site are fed by it: before it crosses over to
+// another one, more are looked at.
 std::vector<SchedulerChoice> ChooseBeforeCrossing(SourceSearch& search, const std::string& site) {
   search.LookAt(site, kMaxCandidatesBeforeCrossing);
   return search.Best();

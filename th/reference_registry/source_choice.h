@@ -15,7 +15,7 @@ namespace th::registry {
 // How many candidates of each place (host, rack, site, everywhere) are looked at for one reader, so
 // that the cost of an assignment does not grow with the fleet.
 inline constexpr size_t kMaxCandidatesPerPlace = 16;
-// How many of its own site before a reader takes a source of another one.
+// How many candidates of its own site are looked at before a reader takes a source in another one.
 inline constexpr size_t kMaxCandidatesBeforeCrossing = 256;
 
 // The best first, none of `excluded`; empty: nobody can serve. `reader` has a shard.

@@ -104,8 +104,8 @@ bool TookAway(const FinishedOperation& result) {
   return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.offload_first;
 }
 
-// What an unpublish that ended well in another reign leaves: every rank had drained by then, and
-// says so no more.
+// What an unpublish leaves that ended without this server's drain: every rank has drained, or does
+// by itself, and says so no more.
 void TakeAway(Turn& turn, Replica& replica) {
   for (auto& [rank, buffer] : replica.buffers) {
     ClearContent(turn, *buffer);

@@ -56,10 +56,10 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
     if (start->kind == OperationKind::kUnpublish) {
       unpublishes_.insert(operation);
     } else {
-      unpublishes_.erase(operation);
+      unpublishes_.erase(operation);  // its group counted anew: the number is another operation's
     }
   } else if (const auto* done = std::get_if<RankDone>(&message)) {
-    if (unpublishes_.contains({&from, done->key})) LetGo(from, done->key);
+    if (unpublishes_.contains({&from, done->key})) NoteLetGo(from, done->key);
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
     const auto given = assigned_.find({{&from, failed->key}, failed->source});
     if (!source_failed || given == assigned_.end()) return;
@@ -82,15 +82,15 @@ void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& jo
   }
 }
 
-void ServerWatch::LetGo(const SimulatedWorker& worker, const OperationKey& unpublish) {
+void ServerWatch::NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish) {
   OperationNumber& last = let_go_[{&worker, unpublish.buffer}];
   last = std::max(last, unpublish.number);
 }
 
-void ServerWatch::NoteLetGo(const SimulatedWorker& to, const OperationFinished& finished) {
+void ServerWatch::NoteEnd(const SimulatedWorker& to, const OperationFinished& finished) {
   if (finished.kind == OperationKind::kUnpublish) {
     unpublishes_.erase({&to, finished.key});
-    if (!finished.offload_first) LetGo(to, finished.key);
+    if (!finished.offload_first) NoteLetGo(to, finished.key);
     return;
   }
   if (finished.kind != OperationKind::kPublish || !finished.status.ok()) return;
@@ -115,7 +115,7 @@ void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
   } else if (const auto* resolved = std::get_if<OperationResolved>(&message)) {
     JudgeResolved(to, *resolved, durable);
   } else if (const auto* finished = std::get_if<OperationFinished>(&message)) {
-    JudgeFinished(to, *finished, durable);
+    JudgeFinished(to, *finished);
   } else if (const auto* joined = std::get_if<Joined>(&message)) {
     Tell(to, joined->lineage);
   } else if (std::holds_alternative<GroupChanged>(message)) {
@@ -157,15 +157,14 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
 
 void ServerWatch::JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,
                                 const DurableState& durable) {
-  if (unpublishes_.contains({&to, resolved.key})) return LetGo(to, resolved.key);
+  if (unpublishes_.contains({&to, resolved.key})) return NoteLetGo(to, resolved.key);
   let_go_.erase({&to, resolved.key.buffer});  // it fills
   if (!WasWithdrawn(durable, to.spec().key, resolved.version)) return;
   cluster_->judge().Violated(absl::StrCat(to.Name(), " is to move to ", resolved.version.ToString(),
                                           ", which was rolled back"));
 }
 
-void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished,
-                                const DurableState& durable) {
+void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished) {
   const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();
   const Lineage told = told_[to.spec().name.group];
   if (published && finished.version.lineage > told && to.buffer_id() == finished.key.buffer) {
@@ -174,7 +173,7 @@ void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinish
                                             " and has heard of ", told.value));
   }
   Tell(to, finished.lineage);
-  NoteLetGo(to, finished);
+  NoteEnd(to, finished);
   // What the buffer fills next it fills from whom it is told.
   std::erase_if(resumed_, [&](const auto& entry) {
     return entry.first == std::pair(&to, finished.key.buffer);

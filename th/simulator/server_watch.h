@@ -3,7 +3,8 @@
 //
 // - A reader is not given a source that was told to drain or said that it has drained, that has
 //   just failed it, or whose sums are known to differ from the version's.
-// - No answer names a version that a roll-back has withdrawn.
+// - Nor one that keeps nothing (a streaming reader).
+// - No update is resolved to a version that a roll-back has withdrawn.
 // - Nobody publishes into a lineage that its group has not been told of.
 //
 // What is broken is told to the cluster's judge. Not thread-safe.
@@ -39,14 +40,13 @@ class ServerWatch {
 
  private:
   void NoteSources(const SimulatedWorker& from, const JoinRequest& join);
-  void LetGo(const SimulatedWorker& worker, const OperationKey& unpublish);
-  void NoteLetGo(const SimulatedWorker& to, const OperationFinished& finished);
+  void NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish);
+  void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
   void CountAnew(const SimulatedWorker& worker);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
   void JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,
                      const DurableState& durable);
-  void JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished,
-                     const DurableState& durable);
+  void JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished);
   void Tell(const SimulatedWorker& to, Lineage lineage);
 
   Cluster* const cluster_;

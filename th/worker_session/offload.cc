@@ -21,7 +21,7 @@ template <typename Predicate>
 Operation* FindOpen(State& state, Predicate is_so) {
   for (auto& [id, buffer] : state.buffers) {
     for (Operation& operation : buffer.operations) {
-      const bool open = !operation.verdict.has_value() || operation.keeps_alone;
+      const bool open = !operation.verdict.has_value() || operation.copies_alone;
       if (open && is_so(operation)) return &operation;
     }
   }
@@ -39,7 +39,7 @@ Operation* WaitingFor(State& state, BufferId copy) {
 void FailWaiting(State& state, Operation& operation, const absl::Status& why, absl::Time now) {
   operation.offload = BufferId();
   // What cannot be kept without the server is given up: the ranks could not agree on anything else.
-  if (operation.keeps_alone) return Pump(state, *state.FindBuffer(operation.key.buffer), now);
+  if (operation.copies_alone) return Pump(state, *state.FindBuffer(operation.key.buffer), now);
   Conclude(operation,
            {.status = absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message())),
             .from_server = true,
@@ -50,7 +50,7 @@ void FailWaiting(State& state, Operation& operation, const absl::Status& why, ab
 void GoOn(State& state, Operation& operation, absl::Time now) {
   operation.offload = BufferId();
   Buffer& buffer = *state.FindBuffer(operation.key.buffer);
-  if (!operation.keeps_alone) AskAgain(buffer, operation, now);
+  if (!operation.copies_alone) AskAgain(buffer, operation, now);
   Pump(state, buffer, now);
 }
 
@@ -59,11 +59,12 @@ void Free(State& state, BufferId copy, absl::Time now) {
   TH_MUTATE(kKeepReleasedCopies, state.Emit(FreeOffload{copy}), static_cast<void>(0));
 }
 
-// The copy of `operation` begins: the server has ended it with offload_first, or is away.
+// The copy of `operation` begins: the server has ended it with offload_first, or it copies
+// alone.
 void BeginOffload(State& state, Operation& operation, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(operation.key.buffer);
   const VersionInfo version = *std::exchange(operation.offload_wanted, std::nullopt);
-  if (!operation.keeps_alone) {
+  if (!operation.copies_alone) {
     RememberFinished(buffer, operation, {.version = version, .offload_first = true});
   }
   absl::StatusOr<BufferId> copy =
@@ -159,7 +160,7 @@ void PumpOffload(State& state, BufferId copy, absl::Time now) {
   Offload& offload = state.offloads.at(copy);
   if (offload.phase == OffloadPhase::kFilling && !offload.filled.has_value()) {
     Operation* const waiting = WaitingFor(state, copy);
-    if (waiting != nullptr && waiting->keeps_alone) PumpAlone(state, copy, *waiting, now);
+    if (waiting != nullptr && waiting->copies_alone) PumpAlone(state, copy, *waiting, now);
   }
   if (offload.phase == OffloadPhase::kFilling && offload.filled.has_value()) {
     EndFilling(state, copy, *std::exchange(offload.filled, std::nullopt), now);

@@ -1,15 +1,17 @@
-// Copies of retained versions that the server has asked for before an unpublish or update takes the
-// last replica away. A copy is an ordinary buffer of this worker in host memory, named
+// Copies of retained versions, made before an unpublish or update takes the last replica away:
+// because the server has asked for them or, for an unpublish, because no server is there to ask. A
+// copy is an ordinary buffer of this worker in host memory, named
 // "BUFFER.offload-VERSION.GENERATION.OPERATION", filled by an ordinary update of the whole group to
-// exactly that version. While it grows the operation that has asked waits; then that asks the
-// server again.
+// exactly that version. While it grows the operation waits; then it asks the server again, or
+// drains if it copies alone.
 //
 // A copy that seeds its site, "BUFFER.seed-VERSION.GENERATION.OPERATION", is the same, but that
 // nobody waits for it: the update that it answers has ended, and its buffer is served on.
 //
 //   allocating ──(memory)──► filling ──(the group holds it)──► held ──(OffloadReleased)──►
 //   releasing
-//       └──(none, or the update failed): the operation ends, its buffer published as before
+//       └──(none, or the update failed)──► freed: the operation ends, its buffer published as
+//            before; one that copies alone drains
 #ifndef TH_WORKER_SESSION_OFFLOAD_H_
 #define TH_WORKER_SESSION_OFFLOAD_H_
 

@@ -194,7 +194,7 @@ absl::Time NextOperationDeadline(const State& state) {
 void HandleResolved(State& state, const OperationResolved& message, absl::Time now) {
   Operation* operation = OperationFor(state, message.key);
   if (operation == nullptr) return;
-  if (operation->waits_for_offload() && !operation->keeps_alone) return;
+  if (operation->waits_for_offload() && !operation->copies_alone) return;
   NoteEvent(*operation, message.event);
   Buffer& buffer = *state.FindBuffer(message.key.buffer);
   if (operation->kind() == OperationKind::kUpdate) {
@@ -219,15 +219,15 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   if (operation == nullptr) return;
   const bool copies = operation->waits_for_offload();
   // What others have ended is over; the copy goes on, for they may have kept theirs.
-  operation->keeps_alone |= copies && EndedWithoutCopy(*operation, message);
-  if (copies && !operation->keeps_alone) return;
+  operation->copies_alone |= copies && EndedWithoutCopy(*operation, message);
+  if (copies && !operation->copies_alone) return;
   NoteEvent(*operation, message.event);
   if (copies) {
-    return AnswerKept(*buffer, *operation,
-                      {.status = message.status,
-                       .version = message.version,
-                       .from_server = true,
-                       .offload_first = message.offload_first});
+    return NoteEndWhileCopying(*buffer, *operation,
+                               {.status = message.status,
+                                .version = message.version,
+                                .from_server = true,
+                                .offload_first = message.offload_first});
   }
   if (message.offload_first && message.status.ok() && CanWaitForOffload(*operation)) {
     operation->offload_wanted = message.version;

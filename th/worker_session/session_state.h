@@ -33,8 +33,8 @@ namespace th::session {
 // An operation that nobody ended is ended here this long after its own timeout.
 inline constexpr absl::Duration kOperationGrace = absl::Seconds(2);
 inline constexpr absl::Duration kMaxOperationTimeout = absl::Hours(24);
-// With the stream broken for this long, an unpublish whose drain is done does not wait for the
-// server.
+// With the stream broken for this long, an unpublish waits for the server no longer: neither for
+// leave to drain, nor for the end once it has drained.
 inline constexpr absl::Duration kServerAway = absl::Seconds(1);
 // A stream that has not opened, or a join that was not answered, is given up after this long.
 inline constexpr absl::Duration kJoinAnswerTimeout = absl::Seconds(5);
@@ -122,10 +122,9 @@ struct Verdict {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
-  bool from_server = false;  // else the server has to hear it from us
-  // unpublish: the buffer stays published (there is no room for a copy of what is retained).
-  bool offload_first = false;
-  bool seed_copy = false;  // see FinishedOperation
+  bool from_server = false;    // else the server has to hear it from us
+  bool offload_first = false;  // see FinishedOperation
+  bool seed_copy = false;      // see FinishedOperation
 };
 
 enum class UpdatePhase : uint8_t {
@@ -200,9 +199,10 @@ struct Operation {
   BufferId offload;
   absl::Duration offload_timeout;
   uint32_t offloads = 0;
-  // unpublish: it copies before it drains without the server's word, which has not come yet.
-  bool keeps_alone = false;
-  bool let_drain = false;  // that word, told while it still copied
+  // unpublish: this rank copies before it drains though no server asked it to: none is there, or
+  // one has told an end that this rank had no part in.
+  bool copies_alone = false;
+  bool let_drain = false;  // the server's leave
   EventId event;           // the newest that a server gave it
   RankCost cost;           // as RankDone tells it
   // update

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
 #include "th/worker_session/operation.h"
 
@@ -36,10 +35,14 @@ void Drain(Buffer& buffer, Operation& operation, absl::Time now) {
   (void)buffer.contract.Unpublish(now, operation.drain_timeout);
 }
 
+absl::Time GivesUpServerAt(const State& state, const Operation& operation) {
+  return std::min(state.link.broken_since + kServerAway, operation.local_deadline());
+}
+
 // Asked, and not answered: until when it waits for the server's leave to drain.
 absl::Time AsksUntil(const State& state, const Operation& operation) {
   if (operation.waits_for_offload()) return absl::InfiniteFuture();  // its end will be heard of
-  return std::min(state.link.broken_since + kServerAway, operation.local_deadline());
+  return GivesUpServerAt(state, operation);
 }
 
 bool HasRoomForCopy(const State& state, const Buffer& buffer) {
@@ -51,7 +54,7 @@ bool HasRoomForCopy(const State& state, const Buffer& buffer) {
 
 // Whether a copy is made before it drains though no server has asked for one: nobody can say what
 // is retained, and who else holds it.
-bool KeepsAlone(const State& state, const Buffer& buffer, const Operation& operation) {
+bool MustCopyAlone(const State& state, const Buffer& buffer, const Operation& operation) {
   const bool asked = operation.start.keep_retained && !operation.orphaned;
   const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok();
   const bool may_copy = !state.options.spot && HasRoomForCopy(state, buffer);
@@ -60,10 +63,11 @@ bool KeepsAlone(const State& state, const Buffer& buffer, const Operation& opera
          buffer.contract.version() != VersionSequence() && may_copy;
 }
 
-// Whether it drains by now. A verdict that leaves the buffer published ends it instead.
-bool Drains(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+// Takes the steps up to the drain. True: it drains, or has. A verdict that leaves the buffer
+// published ends it instead.
+bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   if (operation.draining) return true;
-  if (operation.keeps_alone && operation.waits_for_offload()) return false;
+  if (operation.copies_alone && operation.waits_for_offload()) return false;
   const std::optional<Verdict>& verdict = operation.verdict;
   if (verdict.has_value() && verdict->offload_first) {
     End(state, buffer, operation, now);
@@ -71,8 +75,8 @@ bool Drains(State& state, Buffer& buffer, Operation& operation, absl::Time now) 
   }
   const bool answered = verdict.has_value() || operation.let_drain;
   if (!answered && now < AsksUntil(state, operation)) return false;
-  if (KeepsAlone(state, buffer, operation)) {
-    operation.keeps_alone = true;
+  if (MustCopyAlone(state, buffer, operation)) {
+    operation.copies_alone = true;
     operation.offload_wanted = buffer.version;
     return false;
   }
@@ -139,7 +143,7 @@ absl::Status BeginUnpublish(State& state, Buffer& buffer, CallId call,
 }
 
 void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  if (operation.detached || !Drains(state, buffer, operation, now)) return;
+  if (operation.detached || !AdvanceToDrain(state, buffer, operation, now)) return;
   if (!operation.drained && buffer.contract.state() != BufferState::kDraining) {
     NoteDrained(state, buffer, operation, now);
   }
@@ -152,16 +156,16 @@ void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Tim
   End(state, buffer, operation, now);
 }
 
-void AnswerKept(Buffer& buffer, Operation& operation, Verdict answer) {
-  if (answer.offload_first && answer.status.ok()) operation.keeps_alone = false;
+void NoteEndWhileCopying(Buffer& buffer, Operation& operation, Verdict answer) {
+  if (answer.offload_first && answer.status.ok()) operation.copies_alone = false;
   RememberFinished(buffer, operation, answer);
-  if (operation.keeps_alone) Conclude(operation, std::move(answer));
+  if (operation.copies_alone) Conclude(operation, std::move(answer));
 }
 
 absl::Time UnpublishWaitsUntil(const State& state, const Operation& operation) {
   if (!operation.draining && !operation.verdict.has_value()) return AsksUntil(state, operation);
   if (!operation.drained || operation.verdict.has_value()) return absl::InfiniteFuture();
-  return std::min(state.link.broken_since + kServerAway, operation.local_deadline());
+  return GivesUpServerAt(state, operation);
 }
 
 }  // namespace th::session

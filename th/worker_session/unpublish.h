@@ -1,8 +1,11 @@
-// Unpublish: drained here within its own deadline whether or not there is a server, and ended for
-// the caller when the server has heard it from every rank, or is away.
+// Unpublish: drains here within drain_timeout of the drain's start, with or without a server.
 //
-//   asked ──(the server's leave; none is asked for without retention)──► draining
-//      └──(no server)──► copying, where there is room ──► draining
+//   asked ──(leave to drain; kDrop: at once)──► draining
+//   asked ──(offload_first, OK)──► copying ──(the copy is held)──► asked, under the next number
+//   asked ──(offload_first, an error; or that copy fails)──► ended, still published
+//   asked ──(no server for kServerAway, or others ended it well)──► copying alone ──(the copy is
+//       received, or there is none)──► draining; without room, or of what no server has named, at
+//       once
 //   draining ──(the last reader let go)──► drained ──(OperationFinished, or no server)──► ended
 #ifndef TH_WORKER_SESSION_UNPUBLISH_H_
 #define TH_WORKER_SESSION_UNPUBLISH_H_
@@ -16,9 +19,11 @@ namespace th::session {
 absl::Status BeginUnpublish(State& state, Buffer& buffer, CallId call,
                             const UnpublishRequest& request, absl::Time now);
 void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Time now);
-// The server's end of an operation that copies without having been asked to.
-void AnswerKept(Buffer& buffer, Operation& operation, Verdict answer);
-// The moment from which it does not wait for the server any longer. InfiniteFuture: it drains.
+// The server's end of an unpublish that copies alone is recorded only: it goes on (Pump) when its
+// copy does. With offload_first and OK the copy becomes one that was asked for.
+void NoteEndWhileCopying(Buffer& buffer, Operation& operation, Verdict answer);
+// The moment from which it does not wait for the server any longer. InfiniteFuture: it waits for
+// none now (it copies, drains, or has its verdict).
 absl::Time UnpublishWaitsUntil(const State& state, const Operation& operation);
 
 }  // namespace th::session
