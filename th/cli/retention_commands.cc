@@ -144,7 +144,9 @@ void AddRetentionCommands(CLI::App* app, ExitStatus* exit) {
   auto retain_flags = std::make_shared<RetentionFlags>();
   CLI::App* retain = AddCommand(app, "retain", "keep the newest versions of a model fetchable",
                                 &RunRetain, retain_flags, exit);
-  retain->add_option("count", retain_flags->keep_latest, "how many; 0: no policy")->required();
+  retain->add_option("count", retain_flags->keep_latest, "how many; 0: no policy")
+      ->required()
+      ->check(IsNotEmpty("number"));
   retain->add_flag("--create", retain_flags->create,
                    "also of a model that the server does not know yet");
 

@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "th/cli/command.h"
 #include "th/cli/rollback_outcome.h"
 #include "th/worker/connection_flags.h"
@@ -33,10 +34,15 @@ ExitStatus RunRollBack(const RollBackFlags& flags) {
   if (!after.ok()) return flags.reporter.Fail(after.status());
   const ModelKey key = flags.connection.key();
   const RollBackOutcome outcome = OutcomeOf(*before, *after, key, *version);
-  flags.reporter.Report({{"version", version->label.text()},
-                         {"sequence", version->sequence.ToString()},
-                         {"withdrawn", outcome.withdrawn}},
-                        TextOf(outcome, key, *version));
+  const bool held = IsHeld(*after, key, version->sequence);
+  flags.reporter.Report(
+      {{"version", version->label.text()},
+       {"sequence", version->sequence.ToString()},
+       {"withdrawn", outcome.withdrawn},
+       {"standing", outcome.standing},
+       {"held", held}},
+      absl::StrCat(TextOf(outcome, key, *version),
+                   held ? "" : "; nobody holds it: it has to be published again"));
   return ExitStatus::kOk;
 }
 

@@ -1,5 +1,6 @@
 #include "th/cli/rollback_outcome.h"
 
+#include <algorithm>
 #include <map>
 #include <variant>
 
@@ -54,6 +55,15 @@ RollBackOutcome OutcomeOf(const Catalog& before, const Catalog& after, const Mod
     group.push_back(version->second);
   }
   return outcome;
+}
+
+bool IsHeld(const Catalog& catalog, const ModelKey& key, VersionSequence version) {
+  const CatalogModel* model = FindModel(catalog, key);
+  return model != nullptr && std::any_of(model->versions.begin(), model->versions.end(),
+                                         [&](const CatalogVersion& listed) {
+                                           return listed.info.sequence == version &&
+                                                  !listed.replicas.empty();
+                                         });
 }
 
 std::string TextOf(const RollBackOutcome& outcome, const ModelKey& key, const VersionInfo& to) {

@@ -69,5 +69,17 @@ TEST(RollBackKeyTest, TheResultOfAnotherVersionsKeyIsRefused) {
   }
 }
 
+TEST(RollBackOutcomeTest, AVersionThatNobodyHoldsIsToldApart) {
+  Catalog catalog;
+  CatalogModel& model = catalog.models.emplace_back();
+  model.key = {"r1", "qwen3"};
+  CatalogVersion& version = model.versions.emplace_back();
+  version.info.sequence = VersionSequence(7);
+  EXPECT_FALSE(IsHeld(catalog, model.key, VersionSequence(7)));
+  version.replicas.emplace_back();
+  EXPECT_TRUE(IsHeld(catalog, model.key, VersionSequence(7)));
+  EXPECT_FALSE(IsHeld(catalog, model.key, VersionSequence(8)));
+}
+
 }  // namespace
 }  // namespace th

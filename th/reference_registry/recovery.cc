@@ -250,6 +250,12 @@ void DropStrangers(Turn& turn, Shard& shard) {
   }
 }
 
+// Whether the rank says that its last operation took away what it held.
+bool LetGo(const AnnouncedBuffer& announced) {
+  return !announced.held.has_value() && announced.last_finished.has_value() &&
+         announced.last_finished->kind == OperationKind::kUnpublish;
+}
+
 }  // namespace
 
 void BeginReign(RegistryState& state, const RegistryStart& start) {
@@ -291,6 +297,7 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
   const bool unaware = numbering != Numbering::kOther && heard < buffer.replica->finished &&
                        buffer.content.has_value() && buffer.content->publisher;
   if (announced.held.has_value() || !unaware) ReconcileContent(turn, buffer, announced.held);
+  if (LetGo(announced)) buffer.last_let_go = std::max(buffer.last_let_go, heard);
   if (numbering == Numbering::kOfEarlierReign && announced.last_finished.has_value()) {
     TakeResult(turn, buffer, *announced.last_finished);
   }

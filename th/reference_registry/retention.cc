@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "th/protocol/copy_name.h"
 #include "th/protocol/operation_kind_name.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/transactions.h"
@@ -101,10 +102,11 @@ bool MayMakeRoom(const Replica& copy) {
 // Which copies count as taking room: all, or only those that stay when room has to be made.
 enum class Counted : uint8_t { kAllCopies, kCopiesThatStay };
 
-uint64_t OffloadedBytes(const Worker& worker, Counted counted) {
+// `begun` names a copy that is not counted; "": none.
+uint64_t OffloadedBytes(const Worker& worker, Counted counted, const std::string& begun) {
   uint64_t bytes = 0;
   for (const auto& [id, buffer] : worker.buffers) {
-    if (!buffer.replica->offload) continue;
+    if (!buffer.replica->offload || buffer.name == begun) continue;
     if (counted == Counted::kCopiesThatStay && MayMakeRoom(*buffer.replica)) continue;
     bytes += buffer.bytes;
   }
@@ -112,10 +114,10 @@ uint64_t OffloadedBytes(const Worker& worker, Counted counted) {
 }
 
 absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t copies,
-                     Counted counted) {
+                     Counted counted, const std::string& begun) {
   for (const auto& [rank, buffer] : replica.buffers) {
     const Worker& worker = *buffer->worker;
-    const uint64_t used = OffloadedBytes(worker, counted);
+    const uint64_t used = OffloadedBytes(worker, counted, begun);
     const uint64_t room = worker.offload_limit_bytes - std::min(used, worker.offload_limit_bytes);
     if (room / copies >= buffer->bytes) continue;
     return absl::FailedPreconditionError(
@@ -137,8 +139,10 @@ void LetSeedsGo(Turn& turn, Group& group) {
 }
 
 // With seed copies out of the way, which takes a while.
-absl::Status WillHaveRoom(const Replica& replica, const Version& version) {
-  const absl::Status room = HasRoom(replica, version, /*copies=*/1, Counted::kCopiesThatStay);
+absl::Status WillHaveRoom(const Replica& replica, const Version& version,
+                          const std::string& begun) {
+  const absl::Status room =
+      HasRoom(replica, version, /*copies=*/1, Counted::kCopiesThatStay, begun);
   if (room.ok()) return room;
   return absl::FailedPreconditionError(
       absl::StrCat("group ", replica.group->name, " holds the last replica of ",
@@ -184,7 +188,7 @@ bool IsRetained(const Version& version, const std::string& form) {
 }
 
 absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies) {
-  return HasRoom(replica, version, copies, Counted::kAllCopies);
+  return HasRoom(replica, version, copies, Counted::kAllCopies, /*begun=*/"");
 }
 
 const Version* VersionHeldWhole(const Replica& replica) {
@@ -207,9 +211,13 @@ bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
   if (!transaction.keep_retained) return false;
   if (TH_MUTATE(kTakeAwayTheLastRetained, !TakesLastOfRetained(replica), true)) return false;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
-  if (absl::Status room = WillHaveRoom(replica, version); !room.ok()) {
+  // While there was no server its ranks may have begun this very copy.
+  const std::string begun =
+      CopyName(replica.buffer_name, CopyFor::kRetention, version.info.sequence,
+               replica.group->generation, transaction.number);
+  if (absl::Status room = WillHaveRoom(replica, version, begun); !room.ok()) {
     EndForWantOfRoom(turn, replica, transaction, version, std::move(room));
-  } else if (HasRoomForCopy(replica, version).ok()) {
+  } else if (HasRoom(replica, version, /*copies=*/1, Counted::kAllCopies, begun).ok()) {
     EndWithOffloadFirst(turn, replica, transaction, version);
   } else {
     LetSeedsGo(turn, *replica.group);

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "th/protocol/copy_name.h"
 #include "th/reference_registry/registry_harness.h"
 
 namespace th {
@@ -49,16 +50,24 @@ class RetentionTest : public ::testing::Test {
     request.keep_retained = true;
     rank.Start(request);
   }
-  // The offload buffer of `rank`, as a rank of its own on the same stream, holding `version`.
-  TestRank Offloaded(const TestRank& rank, const VersionInfo& version) {
+  // The offload buffer of `rank` for its operation `number`, as a rank of its own on the same
+  // stream.
+  TestRank RegisteredCopy(const TestRank& rank, const VersionInfo& version,
+                          OperationNumber number) {
     TestRank copy = rank;
     copy.buffer = BufferId(rank.buffer.value + 100);
-    copy.buffer_name = absl::StrCat(rank.buffer_name, ".offload-", version.sequence.value);
+    copy.buffer_name =
+        CopyName(rank.buffer_name, CopyFor::kRetention, version.sequence, rank.generation, number);
     copy.number = OperationNumber();
     AnnouncedBuffer announced = copy.Announced();
     announced.offload = true;
     copy.Say(RegisterBuffer{announced});
     EXPECT_OK(copy.Heard<BufferRegistered>().status);
+    return copy;
+  }
+  // Holding `version`, after the operation that was answered so.
+  TestRank Offloaded(const TestRank& rank, const VersionInfo& version) {
+    TestRank copy = RegisteredCopy(rank, version, rank.number);
     copy.Update(version.sequence);
     copy.FillWhole();
     EXPECT_EQ(copy.Finished().outcome, UpdateOutcome::kMoved);
@@ -114,14 +123,13 @@ TEST_F(RetentionTest, ACopyIsListedAsTemporary) {
   const VersionInfo one = Publish(trainer, "one");
   AskToUnpublish(trainer);
   ASSERT_TRUE(trainer.Finished().offload_first);
-  Offloaded(trainer, one);
+  const TestRank copy = Offloaded(trainer, one);
   std::vector<std::string> temporary;
   const Catalog catalog = hub_.List();
   for (const CatalogReplica& replica : catalog.models[0].versions[0].replicas) {
     if (replica.temporary) temporary.push_back(replica.buffer_name);
   }
-  EXPECT_EQ(temporary,
-            std::vector<std::string>{absl::StrCat("weights.offload-", one.sequence.value)});
+  EXPECT_EQ(temporary, std::vector<std::string>{copy.buffer_name});
 }
 
 TEST_F(RetentionTest, AnUpdateInPlaceOffloadsFirstToo) {
@@ -200,6 +208,18 @@ TEST_F(RetentionTest, AReplicaThatFillsDoesNotCount) {
   rollout.Fill();
   AskToUnpublish(trainer);
   EXPECT_TRUE(trainer.Finished().offload_first);
+}
+
+// Begun while there was no server.
+TEST_F(RetentionTest, ACopyThatIsBegunTakesNoRoomFromItself) {
+  KeepLatest(1);
+  TestRank trainer = Roomy("trainer", LayoutNamed("w").bytes());
+  const VersionInfo one = Publish(trainer, "one");
+  TestRank copy = RegisteredCopy(trainer, one, trainer.number.Next());
+  AskToUnpublish(trainer);
+  const OperationFinished finished = trainer.Finished();
+  EXPECT_OK(finished.status);
+  EXPECT_TRUE(finished.offload_first);
 }
 
 TEST_F(RetentionTest, WithoutRoomItFailsAndStaysASource) {

@@ -104,11 +104,21 @@ bool TookAway(const FinishedOperation& result) {
   return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.offload_first;
 }
 
+// Whether a copy of its own worker still reads from it: then it has not drained.
+bool IsCopiedHere(const Buffer& buffer) {
+  if (buffer.shard == nullptr) return false;
+  const auto readers = buffer.shard->readers_of.find(buffer.address);
+  return readers != buffer.shard->readers_of.end() &&
+         std::any_of(
+             readers->second.begin(), readers->second.end(),
+             [&](const BufferAddress& reader) { return reader.worker == buffer.address.worker; });
+}
+
 // What an unpublish leaves that ended without this server's drain: every rank has drained, or does
 // by itself, and says so no more.
 void TakeAway(Turn& turn, Replica& replica) {
   for (auto& [rank, buffer] : replica.buffers) {
-    ClearContent(turn, *buffer);
+    if (!IsCopiedHere(*buffer)) ClearContent(turn, *buffer);
     buffer->drained_while_away = false;
   }
   SetPhase(turn, replica, ReplicaPhase::kIdle);

@@ -96,7 +96,7 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
                    finished.offload_first ? ", offload first" : "");
   // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
   // without the server, which then tells all that this is its end.
-  if (finished.offload_first && finished.status.ok()) return;
+  if (unpublish && finished.offload_first && finished.status.ok()) return;
   Heard(&results_, who, operation, epoch, what);
   if (finished.status.ok()) Heard(&successes_, who, operation, Epoch(), what);
 }

@@ -1,7 +1,6 @@
 #include "th/simulator/retention_watch.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 
 #include "absl/strings/numbers.h"
@@ -61,7 +60,10 @@ void RetentionWatch::Look() {
   const std::set<Step> whole = WholeSteps(held, shards_);
   const std::set<Step> whole_without_copies = WholeSteps(held_without_copies, shards_);
   for (const Step step : whole_) {
-    const auto newer = std::distance(whole.upper_bound(step), whole.end());
+    // A server may have named what no rank has heard of yet, and let older ones go.
+    const auto newer = std::count_if(whole.upper_bound(step), whole.end(), [this](Step other) {
+      return cluster_->server().alive() || named_.contains(other);
+    });
     if (newer >= keep_latest_ || !named_.contains(step)) continue;
     if (!whole_without_copies.contains(step)) saved_.insert(step);
     if (whole.contains(step)) continue;

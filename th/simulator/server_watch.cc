@@ -48,9 +48,7 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   if (announces) {  // its fill may begin anew
     std::erase_if(failed_at_, [&](const auto& entry) { return entry.first.first.first == &from; });
     if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);
-    if (const auto* buffer = std::get_if<RegisterBuffer>(&message)) {
-      let_go_.erase({&from, buffer->buffer.buffer});
-    }
+    if (const auto* buffer = std::get_if<RegisterBuffer>(&message)) NoteHeld(from, buffer->buffer);
   } else if (const auto* start = std::get_if<StartOperation>(&message)) {
     const OperationOf operation = {&from, start->key};
     if (start->kind == OperationKind::kUnpublish) {
@@ -70,11 +68,18 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   }
 }
 
+void ServerWatch::NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& announced) {
+  if (announced.held.has_value()) let_go_.erase({&from, announced.buffer});
+}
+
 // From whom it has pulled since before it joined.
 void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& join) {
   std::erase_if(resumed_, [&](const auto& entry) { return entry.first.first == &from; });
-  std::erase_if(let_go_, [&](const auto& entry) { return entry.first.first == &from; });
+  if (!join.resume.has_value()) {  // another process, with other buffers
+    std::erase_if(let_go_, [&](const auto& entry) { return entry.first.first == &from; });
+  }
   for (const AnnouncedBuffer& announced : join.buffers) {
+    NoteHeld(from, announced);
     if (!announced.held.has_value()) continue;
     for (const BufferAddress& source : announced.held->sources) {
       resumed_.insert({{&from, announced.buffer}, source});

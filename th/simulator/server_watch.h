@@ -40,6 +40,7 @@ class ServerWatch {
 
  private:
   void NoteSources(const SimulatedWorker& from, const JoinRequest& join);
+  void NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& announced);
   void NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish);
   void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
   void CountAnew(const SimulatedWorker& worker);

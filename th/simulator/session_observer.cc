@@ -69,6 +69,7 @@ struct OutputName {
   absl::string_view operator()(const SendToServer& sent) const {
     return std::visit(*this, sent.message);
   }
+  absl::string_view operator()(const ReadyToFill&) const { return "ReadyToFill"; }
   absl::string_view operator()(const RegisterBuffer&) const { return "RegisterBuffer"; }
   absl::string_view operator()(const BufferReset&) const { return "BufferReset"; }
   absl::string_view operator()(const ShardSealed&) const { return "ShardSealed"; }

@@ -91,8 +91,8 @@ absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original, 
                                           VersionSequence version, OperationNumber number,
                                           absl::Time now) {
   const bool seed = purpose == CopyFor::kSite;
-  std::string name = absl::StrCat(original.name, seed ? ".seed-" : ".offload-", version.value, ".",
-                                  state.membership.group_generation.value, ".", number.value);
+  std::string name =
+      CopyName(original.name, purpose, version, state.membership.group_generation, number);
   TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
   Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
   copy.offload = true;

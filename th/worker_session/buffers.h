@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "th/protocol/copy_name.h"
 #include "th/weights/shard_layout.h"
 #include "th/worker_session/session_state.h"
 
@@ -16,8 +17,6 @@ namespace th::session {
 
 absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string form,
                                    std::shared_ptr<const ShardLayout> layout, absl::Time now);
-// What a copy in host memory is for: what is retained and would go, or the site of this worker.
-enum class CopyFor : uint8_t { kRetention, kSite };
 // A buffer like `original` for a copy of `version`, which its operation `number` is about; the
 // driver is asked for its memory. The name is the same at all ranks, and never used again.
 absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original, CopyFor purpose,

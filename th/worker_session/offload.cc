@@ -131,6 +131,9 @@ void PumpAlone(State& state, BufferId copy, Operation& waiting, absl::Time now) 
     FillAlone(state, buffer, *update, *state.FindBuffer(waiting.key.buffer), now);
   } else if (update->update.phase == UpdatePhase::kShardDone) {
     update->timeout_at = now + kMaxOperationTimeout;
+    // A server that is back may still want the whole group's copies first.
+    const bool asks = state.joined() && !waiting.verdict.has_value();
+    if (asks && now < waiting.local_deadline()) return;
     Reannounce(state, buffer, now);
     GoOn(state, waiting, now);
   }
@@ -156,11 +159,30 @@ void BeginRelease(State& state, BufferId copy, absl::Time now) {
   Pump(state, buffer, now);
 }
 
+void GiveUpFilling(State& state, BufferId copy, absl::Time now) {
+  Buffer& buffer = *state.FindBuffer(copy);
+  Operation* const update = FindUpdate(buffer);
+  if (update == nullptr) return;  // it has ended just now
+  Conclude(*update, {.status = absl::AbortedError("nobody waits for this copy any more")});
+  Pump(state, buffer, now);
+}
+
+// Whether the server that has asked for the copy is gone: nobody is there to end the group's
+// update.
+bool IsLeftAlone(const State& state, const Operation& waiting, absl::Time now) {
+  return waiting.kind() == OperationKind::kUnpublish &&
+         now >= state.link.broken_since + kServerAway;
+}
+
 void PumpOffload(State& state, BufferId copy, absl::Time now) {
   Offload& offload = state.offloads.at(copy);
-  if (offload.phase == OffloadPhase::kFilling && !offload.filled.has_value()) {
-    Operation* const waiting = WaitingFor(state, copy);
-    if (waiting != nullptr && waiting->copies_alone) PumpAlone(state, copy, *waiting, now);
+  if (offload.phase == OffloadPhase::kFilling && std::exchange(offload.given_up, false)) {
+    GiveUpFilling(state, copy, now);
+  }
+  Operation* const waiting = WaitingFor(state, copy);
+  if (offload.phase == OffloadPhase::kFilling && waiting != nullptr) {
+    waiting->copies_alone |= IsLeftAlone(state, *waiting, now);
+    if (waiting->copies_alone) PumpAlone(state, copy, *waiting, now);
   }
   if (offload.phase == OffloadPhase::kFilling && offload.filled.has_value()) {
     EndFilling(state, copy, *std::exchange(offload.filled, std::nullopt), now);
@@ -182,8 +204,8 @@ void NoteOffloadAllocated(State& state, BufferId copy, const absl::Status& statu
   Offload& offload = found->second;
   Buffer& buffer = *state.FindBuffer(copy);
   offload.phase = OffloadPhase::kFilling;
-  if (offload.generation != state.membership.group_generation) {
-    offload.filled = absl::AbortedError("the group counts anew");
+  if (offload.given_up || offload.generation != state.membership.group_generation) {
+    offload.filled = absl::AbortedError("nobody waits for this copy any more");
     return;
   }
   const absl::Status begun =

@@ -173,15 +173,75 @@ TEST_F(OffloadAloneTest, AServerThatIsBackAndWantsACopyTakesThisOne) {
   EXPECT_EQ(again[0].key.number, OperationNumber(3));
 }
 
-TEST_F(OffloadAloneTest, LeaveToDrainThatComesMeanwhileIsNotForgotten) {
+TEST_F(OffloadAloneTest, LeaveToDrainThatComesMeanwhileEndsTheCopy) {
   UnpublishWithoutServer();
   const BufferId copy = Copy();
   Allocated(copy);
   AServerComesBack();
   worker_.Say(OperationResolved{{buffer_, OperationNumber(2)}, kStep1, std::nullopt});
+  EXPECT_EQ(State(buffer_), BufferState::kWritable);
+  const auto stopped = worker_.Take<StopFill>();
+  ASSERT_THAT(stopped, SizeIs(1));
+  EXPECT_EQ(stopped[0].buffer, copy);
+  worker_.session.HandleFillStopped(copy, worker_.now);
+  EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
+}
+
+// The other ranks still copy when the server answers.
+TEST_F(OffloadAloneTest, ACopyThatIsDoneBeforeTheServerHasAnsweredWaitsForItsWord) {
+  UnpublishWithoutServer();
+  const BufferId copy = Copy();
+  Allocated(copy);
+  AServerComesBack();
+  Received(copy);
   EXPECT_EQ(State(buffer_), BufferState::kPublished);
+  worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
+                                .kind = OperationKind::kUnpublish,
+                                .version = kStep1,
+                                .offload_first = true});
+  worker_.Drop();
+  worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
+                 UpdateOutcome::kMoved, kStep1);
+  const auto again = worker_.TakeSent<StartOperation>();
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_EQ(again[0].key.number, OperationNumber(3));
+}
+
+TEST_F(OffloadAloneTest, AServerThatIsBackAndGoesAgainWithoutAWordIsNotWaitedFor) {
+  UnpublishWithoutServer();
+  const BufferId copy = Copy();
+  Allocated(copy);
+  AServerComesBack();
+  Received(copy);
+  ASSERT_EQ(State(buffer_), BufferState::kPublished);
+  worker_.BreakStream();
+  worker_.Pass(absl::Seconds(2));
+  EXPECT_EQ(State(buffer_), BufferState::kWritable);
+}
+
+TEST_F(OffloadAloneTest, ACopyThatAServerHasAskedForIsEndedAloneWhenItGoes) {
+  Unpublish();
+  worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
+                                .kind = OperationKind::kUnpublish,
+                                .version = kStep1,
+                                .offload_first = true});
+  const BufferId copy = Copy();
+  worker_.Say(BufferRegistered{copy, absl::OkStatus()});
+  Allocated(copy);
+  worker_.BreakStream();
+  worker_.Pass(absl::Seconds(2));
   Received(copy);
   EXPECT_EQ(State(buffer_), BufferState::kWritable);
+  const auto done = worker_.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_OK(done[0].status);
+}
+
+TEST_F(OffloadAloneTest, WhoseServerHasBeenAwayForLongCopiesAtOnce) {
+  worker_.BreakStream();
+  worker_.Pass(absl::Seconds(2));
+  Unpublish();
+  EXPECT_NE(Copy(), BufferId());
 }
 
 class SpotOffloadAloneTest : public OffloadAloneTest {

@@ -82,6 +82,14 @@ bool EndedWithoutCopy(const Operation& operation, const OperationFinished& messa
          !message.offload_first;
 }
 
+// The server says that nobody needs it. It reads from the buffer until it has stopped, as any
+// reader.
+void GiveUpCopy(State& state, Operation& operation) {
+  operation.offload_wanted.reset();
+  const auto copy = state.offloads.find(std::exchange(operation.offload, BufferId()));
+  if (copy != state.offloads.end()) copy->second.given_up = true;
+}
+
 // The caller was told that this publish failed, for want of a server, and nothing came after it: a
 // server that has made it good holds this rank for a holder that it is not.
 bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
@@ -201,6 +209,7 @@ void HandleResolved(State& state, const OperationResolved& message, absl::Time n
     ResolveUpdate(state, buffer, *operation, message, now);
   } else if (operation->kind() == OperationKind::kUnpublish) {
     operation->let_drain = true;
+    GiveUpCopy(state, *operation);
   }
   Pump(state, buffer, now);
 }
@@ -231,6 +240,7 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   }
   if (message.offload_first && message.status.ok() && CanWaitForOffload(*operation)) {
     operation->offload_wanted = message.version;
+    operation->copies_alone = false;
     return;
   }
   if (GaveUpPublication(*buffer, *operation) && message.status.ok()) {
@@ -248,6 +258,8 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   // Now, not only when what it began has come to rest: a server that restarts meanwhile hears it
   // with the join.
   RememberFinished(*buffer, *operation, *operation->verdict);
+  // It drained without having been let: the server takes it for a holder still.
+  if (message.offload_first && operation->drained) Reannounce(state, *buffer, now);
   Pump(state, *buffer, now);
 }
 

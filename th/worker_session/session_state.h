@@ -262,6 +262,7 @@ struct Offload {
   GroupGeneration generation;  // that it was begun in
   OffloadPhase phase = OffloadPhase::kAllocating;
   bool release_wanted = false;         // the server knew before this rank that it is held
+  bool given_up = false;               // before it was held
   std::optional<absl::Status> filled;  // the update's end, until PumpOffloads has seen it
 };
 

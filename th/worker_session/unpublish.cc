@@ -41,7 +41,10 @@ absl::Time GivesUpServerAt(const State& state, const Operation& operation) {
 
 // Asked, and not answered: until when it waits for the server's leave to drain.
 absl::Time AsksUntil(const State& state, const Operation& operation) {
-  if (operation.waits_for_offload()) return absl::InfiniteFuture();  // its end will be heard of
+  if (operation.waits_for_offload()) {  // its copy's end will be heard of
+    const bool asks = operation.copies_alone && state.joined();
+    return asks ? operation.local_deadline() : absl::InfiniteFuture();
+  }
   return GivesUpServerAt(state, operation);
 }
 
@@ -99,7 +102,9 @@ void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time 
   if (operation.verdict.has_value() && operation.verdict->from_server) {
     // The server has ended it before this rank drained, and takes it for a holder still.
     Reannounce(state, buffer, now);
-  } else if (!operation.orphaned && operation.told) {
+  } else if (operation.orphaned) {
+    Reannounce(state, buffer, now);  // it was announced as published when its group counted anew
+  } else if (operation.told) {
     SendRankDone(state, buffer, operation, now);
   }
 }

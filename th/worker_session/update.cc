@@ -247,7 +247,8 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
   if (update.resolved.has_value()) {
     if (update.resolved->sequence == resolved.version.sequence) {
       if (resolved.root) LearnRoot(state, buffer, resolved.version.sequence, *resolved.root);
-      return;
+      // What was said before it had begun there was refused.
+      return ResendUpdate(state, buffer, operation, now);
     }
     Conclude(operation, {.status = absl::AbortedError(absl::StrCat(
                              "the server resolved this update as ", resolved.version.ToString(),

@@ -42,7 +42,10 @@ struct WorkerSession::Impl {
     session::Buffer* buffer = state.FindBuffer(id);
     if (buffer == nullptr) return absl::InvalidArgumentError("no such buffer");
     const absl::Status status = verb(*buffer);
-    if (status.ok()) session::Pump(state, *buffer, now);
+    if (status.ok()) {
+      session::Pump(state, *buffer, now);
+      Finish(now);
+    }
     return status;
   }
 };
