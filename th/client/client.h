@@ -86,8 +86,9 @@ struct ClientOptions {
   Location location;   // what is left empty is found out (host) or stays unknown
   bool spot = false;   // may vanish at short notice
   // Host memory for copies of retained versions whose last replica would go with this rank's
-  // buffers. 0: none, and such an unpublish or update fails unless it says kDrop. Twice the shard
-  // is enough for a trainer that keeps one version: the copy before may still be let go.
+  // buffers. 0: none, and such an unpublish or update fails unless it says kDrop (an unpublish
+  // without a server drains). Twice the shard is enough for a trainer that keeps one version: the
+  // copy before may still be let go.
   uint64_t offload_limit_bytes = 0;
   // Host memory for versions that are received beside what the buffers hold (Stage), until they are
   // applied. 0: none, and Stage fails where it would need it. Where it is set Update stages too.

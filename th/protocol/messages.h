@@ -179,8 +179,10 @@ struct LayoutUpload {
 
 // What an unpublish or update does when the buffer is of the last replica of a retained version.
 enum class OnRetention : uint8_t {
-  kDrop = 1,     // takes it away: the version is lost
-  kOffload = 2,  // copies it to host memory first; without room it fails, and nothing was touched
+  kDrop = 1,  // takes it away: the version is lost
+  // Copies it to host memory first; without room it fails, and nothing was touched (an unpublish
+  // without a server goes on).
+  kOffload = 2,
 };
 inline constexpr absl::Duration kDefaultOffloadTimeout = absl::Seconds(60);
 // What an update does while its version is on its way into the group's site, which nobody there
