@@ -228,10 +228,18 @@ void EndGroupAdoption(Turn& turn, Group& group) {
                                           " has not come back since the server restarted")));
 }
 
+// Whether the operation that the replica's fill was announced with has been sent again: after a
+// change of the group its ranks have others.
+bool FillGoesOn(Replica& replica) {
+  const Transaction* head = HeadOf(replica);
+  if (head == nullptr || head->kind != OperationKind::kUpdate) return false;
+  return head->begun || (head->resolved.has_value() && head->resolved->sequence == replica.version);
+}
+
 // Only what the announcements have shown to be whole stays a source.
 void EndReplicaAdoption(Turn& turn, Replica& replica) {
   const bool holding = replica.phase == ReplicaPhase::kHolding;
-  const bool filling = replica.phase == ReplicaPhase::kFilling && HeadOf(replica) == nullptr;
+  const bool filling = replica.phase == ReplicaPhase::kFilling && !FillGoesOn(replica);
   if ((holding && !AllRanksHold(replica, replica.version)) || filling) {
     InvalidateReplica(turn, replica);
   }
