@@ -302,10 +302,13 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
   // A rank that has not heard the result of its publish yet does not know that it holds something.
   const OperationNumber heard =
       announced.last_finished.has_value() ? announced.last_finished->number : OperationNumber();
-  const bool unaware = numbering != Numbering::kOther && heard < buffer.replica->finished &&
+  const bool counts_as_here = numbering != Numbering::kOther;
+  const bool unaware = counts_as_here && heard < buffer.replica->finished &&
                        buffer.content.has_value() && buffer.content->publisher;
   if (announced.held.has_value() || !unaware) ReconcileContent(turn, buffer, announced.held);
-  if (LetGo(announced)) buffer.last_let_go = std::max(buffer.last_let_go, heard);
+  if (counts_as_here && LetGo(announced)) {
+    buffer.last_let_go = std::max(buffer.last_let_go, heard);
+  }
   if (numbering == Numbering::kOfEarlierReign && announced.last_finished.has_value()) {
     TakeResult(turn, buffer, *announced.last_finished);
   }
