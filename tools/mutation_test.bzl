@@ -3,123 +3,81 @@
 See tools/mutation/README.md."""
 
 _RUNNER = Label("//tools/mutation:run_mutant.sh")
+_SWITCH = Label("//tools/mutation:switch")
 
-# A mutation may leave unused what the correct line used.
-_MUTANT_COPTS = ["-Wno-unused-variable", "-Wno-unused-function", "-Wno-unused-but-set-variable"]
+# Packages that call mutable_copies. What they use of each other is replaced by copies, too.
+_MUTABLE_PACKAGES = [
+    "th/mutability_contract",
+    "th/pipeline_replicator",
+    "th/reference_registry",
+    "th/scheduler",
+    "th/simulator",
+    "th/worker_session",
+    "tools/mutation",
+]
 
-# What a clone keeps of the rule that it is made from.
-_LIBRARY_ATTRIBUTES = ["srcs", "hdrs", "textual_hdrs", "copts", "data", "includes", "linkopts", "strip_include_prefix", "include_prefix", "alwayslink"]
-_TEST_ATTRIBUTES = ["srcs", "copts", "data", "linkopts"]
+# What a copy keeps of the rule that it is made from.
+_LIBRARY_ATTRIBUTES = ["srcs", "hdrs", "textual_hdrs", "defines", "includes"]
+_TEST_ATTRIBUTES = ["srcs", "args", "data", "size"]
 
-def _name_in_package(label):
-    """':x' or '//this/package:x' -> 'x'; None for a label of another package."""
-    if label.startswith(":"):
-        return label[1:]
-    here = "//%s:" % native.package_name()
-    if label.startswith(here):
-        return label[len(here):]
-    return None
+def _copy_of(label):
+    """':x' -> ':mutable.x', '//th/scheduler' -> '//th/scheduler:mutable.scheduler'; labels of other packages stay."""
+    package, colon, name = label.partition(":")
+    if package and package.lstrip("/") not in _MUTABLE_PACKAGES:
+        return label
+    return "%s:mutable.%s" % (package, name if colon else package.split("/")[-1])
 
-def _rule(name, kind):
-    found = native.existing_rule(name)
-    if not found or found["kind"] != kind:
-        fail("mutation_test: there is no %s named %r above this call in the same BUILD file" % (kind, name))
-    return found
+def _copied(rule, attributes):
+    return {a: rule[a] for a in attributes if rule.get(a)}
 
-def _libraries_below(test):
-    """The cc_library rules of this package that `test` reaches inside this package, by name."""
-    found = {}
-    frontier = [test]
-    for _ in range(100):  # no `while` in Starlark; a package is not that deep
-        following = []
-        for parent in frontier:
-            for label in parent.get("deps", []):
-                name = _name_in_package(label)
-                library = native.existing_rule(name) if name else None
-                if library and library["kind"] == "cc_library" and name not in found:
-                    found[name] = library
-                    following.append(library)
-        frontier = following
-    return found
+def mutable_copies():
+    """Each cc_library above this call once more, as mutable.NAME, with every TH_MUTATE to be switched on at run time.
 
-def _that_reach(libraries, lib_name):
-    """Those of `libraries` whose code can change when `lib_name` does; the others are shared."""
-    reaching = {lib_name: libraries[lib_name]}
-    for _ in range(100):
-        before = len(reaching)
-        for name, library in libraries.items():
-            if any([_name_in_package(label) in reaching for label in library.get("deps", [])]):
-                reaching[name] = library
-        if len(reaching) == before:
-            break
-    return reaching
+    Call it once in a BUILD file, below the libraries and above its mutation_tests. Nothing but mutation tests can use
+    the copies; those that no test reaches are never built.
+    """
+    for name, rule in native.existing_rules().items():
+        if rule["kind"] == "cc_library":
+            native.cc_library(
+                name = "mutable." + name,
+                testonly = True,
+                local_defines = list(rule.get("local_defines", [])) + ["TH_MUTATIONS_AT_RUNTIME"],
+                tags = ["manual"],
+                visibility = ["//%s:__pkg__" % package for package in _MUTABLE_PACKAGES],
+                deps = [_copy_of(label) for label in rule.get("deps", [])] + [_SWITCH],
+                **_copied(rule, _LIBRARY_ATTRIBUTES)
+            )
 
-def mutable_sources(visibility, name = "sources"):
-    """This package's sources but its tests': to be compiled again with mutations that run time switches on."""
-    native.filegroup(
-        name = name,
-        srcs = native.glob(["*.cc", "*.h"], exclude = ["*_test.cc", "*_harness.*"]),
-        visibility = visibility,
-    )
+def mutation_test(name, mutation, test, timeout_seconds = 30, tags = [], **kwargs):
+    """Runs `test` on the copies with `mutation` switched on; passes only if a test case then fails.
 
-def mutation_test(name, mutation, lib, test, timeout_seconds = 30, tags = [], **kwargs):
-    """Builds `test` with the mutation in `lib`; passes only if a test case then fails.
-
-    Only this target's own copies of the package's libraries are compiled with the mutation; nothing
-    else depends on them.
+    The test of the copies, mutable.TEST, is a test as well: with no mutation it must pass.
 
     Args:
       name: of the test; say what is broken, as in "admit_while_draining_mutation_test".
       mutation: first argument of the TH_MUTATE in the code, as in "kAdmitWhileDraining".
-      lib: the cc_library of this package whose sources hold that TH_MUTATE, as in ":buffer_state".
       test: the cc_test of this package that must fail, as in ":buffer_state_test".
       timeout_seconds: a mutant that runs longer than this counts as caught. Below the 60 s that Bazel gives a small test.
       tags: as everywhere.
       **kwargs: passed to the test rule (size, visibility, ...).
     """
-    lib_name = _name_in_package(lib)
-    test_name = _name_in_package(test)
-    if not lib_name or not test_name:
-        fail("mutation_test %s: lib and test must be targets of this package" % name)
-    _rule(lib_name, "cc_library")
-    test_rule = _rule(test_name, "cc_test")
-    libraries = _libraries_below(test_rule)
-    if lib_name not in libraries:
-        fail("mutation_test %s: %s does not depend on %s within this package" % (name, test, lib))
-    libraries = _that_reach(libraries, lib_name)
-    define = "TH_MUTATION_%s=1" % mutation
-    mutants = {original: "%s.%s" % (name, original) for original in libraries}
-
-    def_args = dict(testonly = True, tags = ["manual"], visibility = ["//visibility:private"])
-    for original, mutant in mutants.items():
-        library = libraries[original]
-        copied = _copied(library, _LIBRARY_ATTRIBUTES)
-        if original == lib_name:
-            copied["copts"] = list(library.get("copts", [])) + _MUTANT_COPTS
-        native.cc_library(
-            name = mutant,
-            defines = list(library.get("defines", [])),
-            local_defines = list(library.get("local_defines", [])) + [define],
-            deps = _replaced(library.get("deps", []), mutants),
-            **dict(copied, **def_args)
+    original = native.existing_rule(test.lstrip(":"))
+    if not original or original["kind"] != "cc_test":
+        fail("mutation_test %s: there is no cc_test named %s above this call in the same BUILD file" % (name, test))
+    mutable_test = "mutable." + original["name"]
+    if not native.existing_rule(mutable_test):
+        native.cc_test(
+            name = mutable_test,
+            local_defines = list(original.get("local_defines", [])) + ["TH_MUTATIONS_AT_RUNTIME"],
+            tags = ["mutation"],
+            deps = [_copy_of(label) for label in original.get("deps", [])] + [_SWITCH],
+            **_copied(original, _TEST_ATTRIBUTES)
         )
-    native.cc_binary(
-        name = name + ".binary",
-        local_defines = list(test_rule.get("local_defines", [])) + [define],
-        deps = _replaced(test_rule.get("deps", []), mutants),
-        **dict(_copied(test_rule, _TEST_ATTRIBUTES), **def_args)
-    )
     native.sh_test(
         name = name,
         srcs = [_RUNNER],
-        args = [mutation, str(timeout_seconds), "$(rootpath :%s.binary)" % name] + list(test_rule.get("args", [])),
-        data = [":%s.binary" % name] + list(test_rule.get("data", [])),
+        args = [mutation, str(timeout_seconds), "$(rootpath :%s)" % mutable_test] + list(original.get("args", [])),
+        data = [":" + mutable_test] + list(original.get("data", [])),
         tags = tags + ["mutation"],
         **dict({"size": "small"}, **kwargs)
     )
-
-def _replaced(labels, mutants):
-    return [":" + mutants[_name_in_package(l)] if _name_in_package(l) in mutants else l for l in labels]
-
-def _copied(rule, attributes):
-    return {a: rule[a] for a in attributes if rule.get(a)}

@@ -1,29 +1,18 @@
 // Runs seeds with one rule of the cores broken, until the simulator notices: whether it can.
 //
-//   catch_mutant MUTATION    exit status 0: caught; 1: no seed noticed
-//   catch_mutant none        exit status 0: nothing is broken, and nothing is noticed
+//   TH_MUTATION=NAME catch_mutant    exit status 0: caught; 1: no seed noticed
+//   catch_mutant                     exit status 0: nothing is broken, and nothing is noticed
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
 #include "th/simulator/random_run.h"
-#include "tools/mutation/mutation.h"
+#include "tools/mutation/switch.h"
 
 namespace th {
 namespace {
 
 constexpr uint64_t kMaxSeeds = 600;
-std::string& MutationInForce() {
-  static auto& name = *new std::string("none");
-  return name;
-}
-
-}  // namespace
-
-bool MutationIsOn(const char* name) { return MutationInForce() == name; }
-
-namespace {
 
 // 0: no seed noticed anything.
 uint64_t FirstSeedThatNotices() {
@@ -37,23 +26,18 @@ uint64_t FirstSeedThatNotices() {
   return 0;
 }
 
-int Main(const char* mutation) {
-  MutationInForce() = mutation;
-  const bool broken = std::strcmp(mutation, "none") != 0;
+int Main() {
+  const std::string mutation(MutationInForce());
   const bool noticed = FirstSeedThatNotices() > 0;
-  if (noticed == broken) return 0;
+  if (noticed == !mutation.empty()) return 0;
   std::fprintf(stderr,
-               broken ? "%s is not noticed by the first %llu seeds\n"
-                      : "%s is broken, but one of the first %llu seeds is violated\n",
-               broken ? mutation : "nothing", static_cast<unsigned long long>(kMaxSeeds));
+               noticed ? "nothing is broken, but one of the first %2$llu seeds is violated\n"
+                       : "%1$s is not noticed by the first %2$llu seeds\n",
+               mutation.c_str(), static_cast<unsigned long long>(kMaxSeeds));
   return 1;
 }
 
 }  // namespace
 }  // namespace th
 
-int main(int argc, char** argv) {
-  if (argc == 2) return th::Main(argv[1]);
-  std::fprintf(stderr, "usage: catch_mutant MUTATION|none\n");
-  return 2;
-}
+int main() { return th::Main(); }

@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# Runs the program that is named first; see catch_mutant.cc.
-exec "$@"
+# Runs the program $1 with the mutation $2, or none; see catch_mutant.cc.
+TH_MUTATION=${2-} exec "$1"

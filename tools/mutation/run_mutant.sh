@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a test that was built with one mutation, and passes only if that test fails.
+# Runs a test of mutable copies with one mutation switched on, and passes only if that test fails.
 # See //tools:mutation_test.bzl, which writes the calls.
 set -euo pipefail
 
@@ -30,7 +30,7 @@ trap 'rm -f "$log"' EXIT
 status=0
 # Bazel's variables for sharding and XML are this wrapper's, not the wrapped test's.
 env -u XML_OUTPUT_FILE -u GTEST_TMP_DIR -u TESTBRIDGE_TEST_ONLY \
-  timeout --kill-after=5 "$seconds" "$binary" "$@" >"$log" 2>&1 || status=$?
+  TH_MUTATION="$mutation" timeout --kill-after=5 "$seconds" "$binary" "$@" >"$log" 2>&1 || status=$?
 
 if ((status == 0)); then
   cat "$log"

@@ -16,10 +16,10 @@ expect() {
 }
 
 expect 0 "FAILED  ] SamplePercentTest.IsAtMostOneHundred" \
-  ./run_mutant.sh kForgetTheUpperLimit 60 ./forget_the_upper_limit_mutation_test.binary
+  ./run_mutant.sh kForgetTheUpperLimit 60 ./mutable.sample_percent_test
 expect 1 "MUTATION SURVIVED: kForgetTheLowerLimit" \
-  ./run_mutant.sh kForgetTheLowerLimit 60 ./survivor.binary
-expect 1 "MUTATION SURVIVED: kNoSuchMutation" ./run_mutant.sh kNoSuchMutation 60 ./sample_percent_test
+  ./run_mutant.sh kForgetTheLowerLimit 60 ./mutable.sample_percent_test
+expect 1 "MUTATION SURVIVED: kNoSuchMutation" ./run_mutant.sh kNoSuchMutation 60 ./mutable.sample_percent_test
 expect 0 "ran past 1 s" ./run_mutant.sh kHang 1 /usr/bin/sleep 30
 expect 2 "no test binary" ./run_mutant.sh kAny 60 ./missing
 expect 2 "usage:" ./run_mutant.sh
