@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "testing/under_sanitizer.h"
 #include "th/cli/program_run.h"
 #include "th/memory/checkpoint_writer.h"
 
@@ -188,9 +189,9 @@ TEST(SpoiltDemoTest, OneReaderWithOtherBytesIsABadVerdict) {
 }
 
 TEST(SpoiltDemoTest, OneReaderWithASecondCopyIsABadVerdict) {
-#ifdef TH_UNDER_SANITIZER
-  GTEST_SKIP() << "a sanitizer's own memory hides the copy, and the demo does not judge it";
-#endif
+  if (testing::UnderSanitizer()) {
+    GTEST_SKIP() << "a sanitizer's own memory hides the copy, and the demo does not judge it";
+  }
   const ProgramRun run =
       RunProgram(SmallDemo({"--json", "--rollouts", "1", "--sabotage", "hoard"}));
   EXPECT_EQ(run.status, 1) << run.errors << run.output();

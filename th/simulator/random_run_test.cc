@@ -8,17 +8,14 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/under_sanitizer.h"
 
 namespace th {
 namespace {
 
 using ::testing::IsEmpty;
 
-#ifdef TH_UNDER_SANITIZER
-constexpr uint64_t kSeeds = 200;  // ten times as slow, and no more is to be found out
-#else
-constexpr uint64_t kSeeds = 2'000;
-#endif
+const uint64_t kSeeds = testing::UnderSanitizer() ? 200 : 2'000;  // no more is to be found out
 constexpr uint64_t kSeedsPerCase = 50;
 
 // What to run, and the faults that are needed.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/under_sanitizer.h"
 #include "th/simulator/cluster.h"
 #include "th/simulator/retention_watch.h"
 #include "th/simulator/simulated_group.h"
@@ -16,11 +17,7 @@ namespace {
 
 using ::testing::IsEmpty;
 
-#ifdef TH_UNDER_SANITIZER
-constexpr uint64_t kSeeds = 10;  // ten times as slow, and no more is to be found out
-#else
-constexpr uint64_t kSeeds = 60;
-#endif
+const uint64_t kSeeds = testing::UnderSanitizer() ? 10 : 60;  // no more is to be found out
 constexpr absl::Duration kRun = absl::Seconds(20);
 constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
 

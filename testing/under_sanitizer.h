@@ -1,0 +1,12 @@
+#ifndef TESTING_UNDER_SANITIZER_H_
+#define TESTING_UNDER_SANITIZER_H_
+
+namespace th::testing {
+
+// Whether the sources are compiled with a sanitizer, which makes them about ten times as slow.
+// Tests ask here: their own objects may be those of the ordinary build (see .bazelrc).
+bool UnderSanitizer();
+
+}  // namespace th::testing
+
+#endif  // TESTING_UNDER_SANITIZER_H_
