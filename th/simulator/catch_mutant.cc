@@ -30,10 +30,10 @@ int Main() {
   const std::string mutation(MutationInForce());
   const bool noticed = FirstSeedThatNotices() > 0;
   if (noticed == !mutation.empty()) return 0;
-  std::fprintf(stderr,
-               noticed ? "nothing is broken, but one of the first %2$llu seeds is violated\n"
-                       : "%1$s is not noticed by the first %2$llu seeds\n",
-               mutation.c_str(), static_cast<unsigned long long>(kMaxSeeds));
+  std::fprintf(stderr, "%s: %s of the first %llu seeds\n",
+               mutation.empty() ? "nothing is broken" : mutation.c_str(),
+               noticed ? "but a rule is violated by one" : "not noticed by any",
+               static_cast<unsigned long long>(kMaxSeeds));
   return 1;
 }
 
