@@ -97,6 +97,12 @@ std::vector<BadMessage> BadMessages() {
          start.group_generation = GroupGeneration(s.reader.generation.value - 1);
          return start;
        }},
+      {"AnOperationThatNoServerHasResolved",
+       [](Stage& s) {
+         StartOperation start = StartAs(s, s.Ahead(1), OperationKind::kUpdate);
+         start.resolved = s.version;
+         return start;
+       }},
       {"ProgressBeyondItsSegments",
        [](Stage& s) {
          return FillProgress{s.reader.key(), s.version.sequence, SegmentsUpTo(kSegments + 1)};

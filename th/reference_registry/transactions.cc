@@ -83,6 +83,19 @@ absl::Status SkipsAhead(const Buffer& buffer, OperationNumber asked, OperationNu
                                                     ", but its next one is ", expected.value));
 }
 
+// What this server has not begun an earlier one may have resolved, and ranks that copy without a
+// server resolve the copy's update themselves.
+absl::Status MayBeResolved(const Buffer& buffer, const StartOperation& request) {
+  const Replica& replica = *buffer.replica;
+  const bool elsewhere = replica.group->adopted || replica.offload;
+  if (!request.resolved.has_value() || elsewhere) return absl::OkStatus();
+  const auto pending = replica.pending.find(request.key.number);
+  if (pending != replica.pending.end() && pending->second.begun) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      NameOf(buffer).ToString(), " says that operation ", request.key.number.value, " moves to ",
+      request.resolved->ToString(), ", and no server has resolved it; ask without a version"));
+}
+
 // What a failed publish leaves: nothing of a version that it was to begin.
 void UndoPublish(Turn& turn, Replica& replica, VersionSequence version) {
   SetPhase(turn, replica, ReplicaPhase::kIdle);
@@ -326,7 +339,7 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
         NameOf(*own).ToString(), " starts operation ", number.value, " while operation ",
         replica.finished.value + 1, " has not ended; at most ", kMaxQueuedOperations, " may wait"));
   }
-  return absl::OkStatus();
+  return MayBeResolved(*own, request);
 }
 
 void JoinTransaction::Apply(Turn& turn) const {
