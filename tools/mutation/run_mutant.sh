@@ -28,7 +28,7 @@ fi
 log=$(mktemp "${TEST_TMPDIR:-/tmp}/mutant.XXXXXX")
 trap 'rm -f "$log"' EXIT
 status=0
-# Bazel's variables for sharding and XML are this wrapper's, not the wrapped test's.
+# Bazel's variables for results and the filter of tests are this wrapper's, not the wrapped test's.
 env -u XML_OUTPUT_FILE -u GTEST_TMP_DIR -u TESTBRIDGE_TEST_ONLY \
   TH_MUTATION="$mutation" timeout --kill-after=5 "$seconds" "$binary" "$@" >"$log" 2>&1 || status=$?
 
