@@ -151,16 +151,18 @@ absl::StatusOr<VersionInfo> Client::WaitFor(VersionSelector version, absl::Durat
   std::shared_ptr<Controller> controller;  // shared by the calls that wait at the same time
   {
     absl::MutexLock lock(&impl_->mu);
-    if (impl_->controller == nullptr) {
-      const ModelKey& key = impl_->membership->key();
-      TH_ASSIGN_OR_RETURN(
-          impl_->controller,
-          Controller::Connect({.server = impl_->server,
-                               .run = key.run,
-                               .model = key.model,
-                               .connect_timeout = std::max(timeout, kReasonTimeout)}));
-    }
     controller = impl_->controller;
+  }
+  if (controller == nullptr) {
+    const ModelKey& key = impl_->membership->key();
+    // Without the lock: each call waits for its own time only.
+    TH_ASSIGN_OR_RETURN(
+        controller, Controller::Connect({.server = impl_->server,
+                                         .run = key.run,
+                                         .model = key.model,
+                                         .connect_timeout = std::max(timeout, kReasonTimeout)}));
+    absl::MutexLock lock(&impl_->mu);
+    impl_->controller = controller;  // whoever was first: they are alike
   }
   const absl::Duration left = std::max(deadline - MonotonicNow(), kShortestWait);
   absl::StatusOr<VersionInfo> found = controller->WaitFor(version, left);
