@@ -12,7 +12,6 @@
 #include "th/reference_registry/source_choice.h"
 #include "th/reference_registry/transactions.h"
 #include "th/scheduler/scheduler.h"
-#include "th/topology/location.h"
 #include "th/weights/identifiers.h"
 #include "tools/mutation/mutation.h"
 

@@ -1,6 +1,7 @@
 #include "th/reference_registry/retention.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"

@@ -1,7 +1,5 @@
 #include "th/worker_session/offload.h"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,7 @@
 #include "th/worker_session/unpublish.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "th/weights/status_macros.h"
