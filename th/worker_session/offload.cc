@@ -119,7 +119,7 @@ void FillAlone(State& state, Buffer& copy, Operation& update, const Buffer& orig
            now);
 }
 
-// What keeps alone waits for this rank's copy only: the group's end of it has to come from a
+// What copies alone waits for this rank's copy only: the group's end of it has to come from a
 // server.
 void PumpAlone(State& state, BufferId copy, Operation& waiting, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(copy);
@@ -157,7 +157,7 @@ void BeginRelease(State& state, BufferId copy, absl::Time now) {
   Pump(state, buffer, now);
 }
 
-void GiveUpFilling(State& state, BufferId copy, absl::Time now) {
+void GiveUpCopy(State& state, BufferId copy, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(copy);
   Operation* const update = FindUpdate(buffer);
   if (update == nullptr) return;  // it has ended just now
@@ -175,7 +175,7 @@ bool IsLeftAlone(const State& state, const Operation& waiting, absl::Time now) {
 void PumpOffload(State& state, BufferId copy, absl::Time now) {
   Offload& offload = state.offloads.at(copy);
   if (offload.phase == OffloadPhase::kFilling && std::exchange(offload.given_up, false)) {
-    GiveUpFilling(state, copy, now);
+    GiveUpCopy(state, copy, now);
   }
   Operation* const waiting = WaitingFor(state, copy);
   if (offload.phase == OffloadPhase::kFilling && waiting != nullptr) {

@@ -51,8 +51,9 @@ absl::Time AsksUntil(const State& state, const Operation& operation) {
 
 bool HasRoomForCopy(const State& state, const Buffer& buffer) {
   uint64_t bytes = buffer.layout->bytes();
-  for (const auto& [copy, offload] : state.offloads)
+  for (const auto& [copy, offload] : state.offloads) {
     bytes += state.FindBuffer(copy)->layout->bytes();
+  }
   return bytes <= state.options.offload_limit_bytes;
 }
 
