@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "th/simulator/scenario_course.h"
+#include "th/simulator/scenario_whole.h"
 #include "th/simulator/scenario_line.h"
 #include "th/weights/status_macros.h"
 
@@ -559,7 +559,7 @@ absl::Status ScenarioParser::CheckWholeFile() const {
   }
   if (scenario_.end <= absl::ZeroDuration()) return Wrong("no 'end'");
   TH_RETURN_IF_ERROR(CheckLinksBetweenSites());
-  return CheckCourse(scenario_, event_lines_);
+  return CheckWhole(scenario_, event_lines_);
 }
 
 }  // namespace

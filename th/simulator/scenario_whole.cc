@@ -1,4 +1,4 @@
-#include "th/simulator/scenario_course.h"
+#include "th/simulator/scenario_whole.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -20,7 +20,7 @@ bool MakesSomebodyUpdate(const Scenario& scenario, const ScenarioEvent& event) {
 
 }  // namespace
 
-absl::Status CheckCourse(const Scenario& scenario, const std::vector<int>& event_lines) {
+absl::Status CheckWhole(const Scenario& scenario, const std::vector<int>& event_lines) {
   const std::string end = absl::FormatDuration(scenario.end);
   const auto wrong = [&](int line, absl::string_view reason) {
     return absl::InvalidArgumentError(

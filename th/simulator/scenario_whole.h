@@ -1,6 +1,6 @@
 // Whether anything happens in a scenario that could be measured. Pure.
-#ifndef TH_SIMULATOR_SCENARIO_COURSE_H_
-#define TH_SIMULATOR_SCENARIO_COURSE_H_
+#ifndef TH_SIMULATOR_SCENARIO_WHOLE_H_
+#define TH_SIMULATOR_SCENARIO_WHOLE_H_
 
 #include <vector>
 
@@ -11,8 +11,8 @@ namespace th {
 
 // INVALID_ARGUMENT: an event `at` a time after the end, with its line (`event_lines` has that of
 // each event); no publish before the end; nobody who ever updates. Such a file is a slip.
-absl::Status CheckCourse(const Scenario& scenario, const std::vector<int>& event_lines);
+absl::Status CheckWhole(const Scenario& scenario, const std::vector<int>& event_lines);
 
 }  // namespace th
 
-#endif  // TH_SIMULATOR_SCENARIO_COURSE_H_
+#endif  // TH_SIMULATOR_SCENARIO_WHOLE_H_
