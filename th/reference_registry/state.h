@@ -317,8 +317,8 @@ struct Shard {
   // Who fills from an address: the mirror of the holders' Buffer::sources. No entry is empty. After
   // a restart an address may belong to a worker that has not come back yet.
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
-  // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all,
-  // kCompleteOnes those that are complete.
+  // The holders that may be given to new readers, by where they are (see PlacesOf); kEverybody
+  // has all, kCompleteOnes those that are complete.
   absl::flat_hash_map<std::string, absl::btree_map<CandidateKey, const Buffer*>> candidates;
   std::map<std::string, SiteShare> sites;  // by name; no entry is all zero
   // The holders whose workers have a notice.
