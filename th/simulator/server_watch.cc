@@ -46,7 +46,8 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   const bool announces = std::holds_alternative<JoinRequest>(message) ||
                          std::holds_alternative<RegisterBuffer>(message);
   if (announces) {  // its fill may begin anew
-    std::erase_if(failed_at_, [&](const auto& entry) { return entry.first.first.first == &from; });
+    std::erase_if(failed_at_,
+                  [&](const auto& entry) { return entry.first.update.worker == &from; });
     if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);
     if (const auto* buffer = std::get_if<RegisterBuffer>(&message)) NoteHeld(from, buffer->buffer);
   } else if (const auto* start = std::get_if<StartOperation>(&message)) {
@@ -61,7 +62,7 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
     const auto given = assigned_.find({{&from, failed->key}, failed->source});
     if (!source_failed || given == assigned_.end()) return;
-    failed_at_[{{&from, failed->key}, {failed->source, given->second}}] = cluster_->now();
+    failed_at_[{{&from, failed->key}, failed->source, given->second}] = cluster_->now();
   } else if (const auto* sealed = std::get_if<ShardSealed>(&message)) {
     claimed_.try_emplace({{from.session().worker(), sealed->buffer}, sealed->version},
                          sealed->root);
@@ -74,9 +75,9 @@ void ServerWatch::NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& a
 
 // From whom it has pulled since before it joined.
 void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& join) {
-  std::erase_if(resumed_, [&](const auto& entry) { return entry.first.first == &from; });
+  std::erase_if(resumed_, [&](const auto& entry) { return entry.first.worker == &from; });
   if (!join.resume.has_value()) {  // another process, with other buffers
-    std::erase_if(let_go_, [&](const auto& entry) { return entry.first.first == &from; });
+    std::erase_if(let_go_, [&](const auto& entry) { return entry.first.worker == &from; });
   }
   for (const AnnouncedBuffer& announced : join.buffers) {
     NoteHeld(from, announced);
@@ -105,9 +106,9 @@ void ServerWatch::NoteEnd(const SimulatedWorker& to, const OperationFinished& fi
 
 // Its operations are numbered from 1 again.
 void ServerWatch::CountAnew(const SimulatedWorker& worker) {
-  std::erase_if(unpublishes_, [&](const OperationOf& entry) { return entry.first == &worker; });
+  std::erase_if(unpublishes_, [&](const OperationOf& entry) { return entry.worker == &worker; });
   for (auto& [buffer, unpublish] : let_go_) {
-    if (buffer.first == &worker) unpublish = OperationNumber();
+    if (buffer.worker == &worker) unpublish = OperationNumber();
   }
 }
 
@@ -145,7 +146,7 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
     if (let_go && !pulls && !worker->says_falsely()) {
       cluster_->judge().Violated(absl::StrCat(what, ", which has let go"));
     }
-    const auto failed = failed_at_.find({operation, {source.buffer, source.generation}});
+    const auto failed = failed_at_.find({operation, source.buffer, source.generation});
     if (failed != failed_at_.end() && cluster_->now() - failed->second < kMinRetryPause) {
       cluster_->judge().Violated(absl::StrCat(what, ", which has just failed it"));
     }
@@ -181,10 +182,10 @@ void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinish
   NoteEnd(to, finished);
   // What the buffer fills next it fills from whom it is told.
   std::erase_if(resumed_, [&](const auto& entry) {
-    return entry.first == std::pair(&to, finished.key.buffer);
+    return entry.first == BufferOf{&to, finished.key.buffer};
   });
   std::erase_if(assigned_, [&](const auto& entry) {
-    return entry.first.first == OperationOf(&to, finished.key);
+    return entry.first.first == OperationOf{&to, finished.key};
   });
 }
 
