@@ -51,7 +51,7 @@ void SourceConnection::Start() {
   // A peer that does not even say what it wants is not kept.
   loop_->RunAt(last_sent_ + limits_.admission_timeout, [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (self != nullptr && self->state_ == State::kGreeting) self->CloseNow();
+    if (self != nullptr && self->state_ == State::kOpening) self->CloseNow();
   });
   Say(Encode(Hello{OwnHello()}));
 }
@@ -107,7 +107,7 @@ absl::Status SourceConnection::HandleHello(const Hello& hello) {
 }
 
 absl::Status SourceConnection::HandleOpen(const Open& open) {
-  if (state_ != State::kGreeting) return absl::InvalidArgumentError("a second Open");
+  if (state_ != State::kOpening) return absl::InvalidArgumentError("a second Open");
   open_ = open;
   state_ = State::kDeciding;
   if (open.joins) {
@@ -319,11 +319,11 @@ bool SourceConnection::AppendNext() {
 }
 
 void SourceConnection::WaitForSegments() {
-  const uint64_t turn = ++waits_;
+  const uint64_t turn = ++wait_count_;
   const auto wake = [loop = loop_, weak = weak_from_this(), turn] {
     loop->Post([weak, turn] {
       const auto self = weak.lock();
-      if (self == nullptr || self->waits_ != turn) return;
+      if (self == nullptr || self->wait_count_ != turn) return;
       self->wait_ = 0;
       self->Pump();
     });
@@ -335,7 +335,7 @@ void SourceConnection::WaitForSegments() {
 void SourceConnection::StopWaiting() {
   if (wait_ == 0) return;
   transfer_->store->CancelNotify(std::exchange(wait_, 0));
-  ++waits_;
+  ++wait_count_;
 }
 
 void SourceConnection::WatchFor(uint32_t events) {
