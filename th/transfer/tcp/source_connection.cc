@@ -164,24 +164,17 @@ absl::Status SourceConnection::CheckAdmission(const Admission& admission) const 
 }
 
 void SourceConnection::OnDecided(TransferId transfer, const Admission& admission) {
-  if (!admission.status.ok()) {
-    if (state_ == State::kDeciding) Refuse(admission.status);
-    return;
+  const bool admitted = admission.status.ok();
+  const absl::Status decided = admitted ? CheckAdmission(admission) : admission.status;
+  const bool is_deciding = state_ == State::kDeciding;
+  if (is_deciding && decided.ok()) {
+    auto begun = table_->Begin(transfer, *open_, admission, number_, MakeCut());
+    if (begun != nullptr) return BeginServing(std::move(begun));
   }
-  const WorkerId worker = open_->capability.claims.source.worker;
-  const absl::Status fits = CheckAdmission(admission);
-  if (state_ != State::kDeciding || !fits.ok()) {
-    table_->ReleaseUnserved(worker, transfer);
-    if (state_ == State::kDeciding) Refuse(fits);
-    return;
-  }
-  std::shared_ptr<ServingTable::Transfer> begun =
-      table_->Begin(transfer, *open_, admission, number_, MakeCut());
-  if (begun == nullptr) {  // the holder left or cut it meanwhile
-    table_->ReleaseUnserved(worker, transfer);
-    return CloseNow();
-  }
-  BeginServing(std::move(begun));
+  if (admitted) table_->ReleaseUnserved(open_->capability.claims.source.worker, transfer);
+  if (!is_deciding) return;
+  if (!decided.ok()) return Refuse(decided);
+  CloseNow();  // the holder left or cut it meanwhile
 }
 
 void SourceConnection::BeginServing(std::shared_ptr<ServingTable::Transfer> transfer) {
