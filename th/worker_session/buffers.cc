@@ -16,10 +16,7 @@ namespace {
 
 absl::Status CanAdd(const State& state, absl::string_view name, absl::string_view form,
                     const ShardLayout* layout) {
-  if (state.ending()) {
-    return absl::FailedPreconditionError(absl::StrCat("this membership is over, join again: ",
-                                                      std::string(state.end_status.message())));
-  }
+  TH_RETURN_IF_ERROR(state.CheckMembership());
   TH_RETURN_IF_ERROR(ValidateName("buffer", name));
   TH_RETURN_IF_ERROR(ValidateName("form", form));
   if (layout == nullptr) return absl::InvalidArgumentError("a buffer needs a layout");

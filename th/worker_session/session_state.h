@@ -327,6 +327,8 @@ struct State {
   bool ending() const {
     return link.state == LinkState::kEnding || link.state == LinkState::kEnded;
   }
+  // FAILED_PRECONDITION saying why it ends: nothing more may be begun in it.
+  absl::Status CheckMembership() const;
   Buffer* FindBuffer(BufferId id);
   const Buffer* FindBuffer(BufferId id) const;
 
