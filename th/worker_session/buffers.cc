@@ -144,10 +144,7 @@ absl::Status ResetBuffer(State& state, Buffer& buffer, absl::Time now) {
                            ? absl::FailedPreconditionError("an operation is in progress")
                            : buffer.contract.Reset();
   if (!reset.ok()) return RefuseVerb(state, ErrorCode::kResetRefused, reset);
-  buffer.version = VersionInfo();
-  buffer.publisher = false;
-  buffer.group_committed = false;
-  buffer.root.reset();
+  ForgetVersion(buffer);
   buffer.held.Clear();
   SendOrAnnounce(state, buffer, BufferReset{buffer.id}, now);
   Pump(state, buffer, now);

@@ -95,4 +95,11 @@ bool HasPending(const Buffer& buffer) {
                      [](const Operation& operation) { return !operation.detached; });
 }
 
+void ForgetVersion(Buffer& buffer) {
+  buffer.version = VersionInfo();
+  buffer.publisher = false;
+  buffer.group_committed = false;
+  buffer.root.reset();
+}
+
 }  // namespace th::session

@@ -354,6 +354,8 @@ Operation* FindAskedUnpublish(Buffer& buffer);
 const Operation* FindAskedUnpublish(const Buffer& buffer);
 // Whether the caller waits for anything on this buffer.
 bool HasPending(const Buffer& buffer);
+// It holds no version any more.
+void ForgetVersion(Buffer& buffer);
 
 }  // namespace th::session
 

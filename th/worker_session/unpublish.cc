@@ -89,18 +89,11 @@ bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Ti
   return true;
 }
 
-void Forget(Buffer& buffer) {
-  buffer.version = VersionInfo();
-  buffer.publisher = false;
-  buffer.group_committed = false;
-  buffer.root.reset();
-}
-
 void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.drained = true;
   operation.readers_cut = buffer.drain_cut;
   NoteRankDone(operation, now);
-  Forget(buffer);
+  ForgetVersion(buffer);
   if (operation.verdict.has_value() && operation.verdict->from_server) {
     // The server has ended it before this rank drained, and takes it for a holder still.
     Reannounce(state, buffer, now);
