@@ -157,7 +157,7 @@ void BeginRelease(State& state, BufferId copy, absl::Time now) {
   Pump(state, buffer, now);
 }
 
-void GiveUpCopy(State& state, BufferId copy, absl::Time now) {
+void ConcludeGivenUp(State& state, BufferId copy, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(copy);
   Operation* const update = FindUpdate(buffer);
   if (update == nullptr) return;  // it has ended just now
@@ -175,7 +175,7 @@ bool IsLeftAlone(const State& state, const Operation& waiting, absl::Time now) {
 void PumpOffload(State& state, BufferId copy, absl::Time now) {
   Offload& offload = state.offloads.at(copy);
   if (offload.phase == OffloadPhase::kFilling && std::exchange(offload.given_up, false)) {
-    GiveUpCopy(state, copy, now);
+    ConcludeGivenUp(state, copy, now);
   }
   Operation* const waiting = WaitingFor(state, copy);
   if (offload.phase == OffloadPhase::kFilling && waiting != nullptr) {

@@ -82,8 +82,8 @@ bool EndedWithoutCopy(const Operation& operation, const OperationFinished& messa
          !message.offload_first;
 }
 
-// The server says that nobody needs it. It reads from the buffer until it has stopped, as any
-// reader.
+// The server says that nobody needs the copy. Until its fill has stopped it reads from the buffer
+// like any reader.
 void GiveUpCopy(State& state, Operation& operation) {
   operation.offload_wanted.reset();
   const auto copy = state.offloads.find(std::exchange(operation.offload, BufferId()));
