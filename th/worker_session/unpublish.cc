@@ -60,12 +60,13 @@ bool HasRoomForCopy(const State& state, const Buffer& buffer) {
 // Whether a copy is made before it drains though no server has asked for one: nobody can say what
 // is retained, and who else holds it.
 bool MustCopyAlone(const State& state, const Buffer& buffer, const Operation& operation) {
-  const bool asked = operation.start.keep_retained && !operation.orphaned;
+  const bool keeps = operation.start.keep_retained && !operation.orphaned && !operation.let_drain;
   const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok();
-  const bool may_copy = !state.options.spot && HasRoomForCopy(state, buffer);
-  return asked && !failed && !operation.let_drain && operation.offloads == 0 &&
-         buffer.contract.state() == BufferState::kPublished &&
-         buffer.contract.version() != VersionSequence() && may_copy;
+  const bool has_tried = operation.offloads > 0;
+  if (!keeps || failed || has_tried || state.options.spot) return false;
+  const bool holds_version = buffer.contract.state() == BufferState::kPublished &&
+                             buffer.contract.version() != VersionSequence();
+  return holds_version && HasRoomForCopy(state, buffer);
 }
 
 // Takes the steps up to the drain. True: it drains, or has. A verdict that leaves the buffer
