@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/protocol/capability.h"
 #include "th/topology/location.h"
+#include "th/weights/status_macros.h"
 #include "th/worker_session/buffers.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
@@ -57,6 +58,21 @@ void Free(State& state, BufferId copy, absl::Time now) {
   TH_MUTATE(kKeepReleasedCopies, state.Emit(FreeOffload{copy}), static_cast<void>(0));
 }
 
+absl::StatusOr<BufferId> AddCopyFor(State& state, Operation& operation, const Buffer& buffer,
+                                    const VersionInfo& version, absl::Time now) {
+  if (++operation.offloads > kMaxOffloadsOfOperation) {
+    return absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
+                                           kMaxOffloadsOfOperation, " times"));
+  }
+  TH_ASSIGN_OR_RETURN(const BufferId copy,
+                      AddOffloadBuffer(state, buffer, CopyFor::kRetention, version.sequence,
+                                       operation.key.number, now));
+  state.offloads[copy] = {.version = version,
+                          .timeout = operation.offload_timeout,
+                          .generation = state.membership.group_generation};
+  return copy;
+}
+
 // The copy of `operation` begins: the server has ended it with offload_first, or it copies
 // alone.
 void BeginOffload(State& state, Operation& operation, absl::Time now) {
@@ -65,19 +81,11 @@ void BeginOffload(State& state, Operation& operation, absl::Time now) {
   if (!operation.copies_alone) {
     RememberFinished(buffer, operation, {.version = version, .offload_first = true});
   }
-  absl::StatusOr<BufferId> copy =
-      ++operation.offloads > kMaxOffloadsOfOperation
-          ? absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
-                                            kMaxOffloadsOfOperation, " times"))
-          : AddOffloadBuffer(state, buffer, CopyFor::kRetention, version.sequence,
-                             operation.key.number, now);
+  const absl::StatusOr<BufferId> copy = AddCopyFor(state, operation, buffer, version, now);
   if (!copy.ok()) return FailWaiting(state, operation, copy.status(), now);
   operation.offload = *copy;
   // Its copy's update ends first, if only by its own deadline.
   operation.timeout_at = now + operation.offload_timeout + 2 * kOperationGrace;
-  state.offloads[*copy] = {.version = version,
-                           .timeout = operation.offload_timeout,
-                           .generation = state.membership.group_generation};
 }
 
 // Nobody waits for it. Where it cannot begin the other ranks' copy ends without it, in time.
