@@ -1,6 +1,7 @@
 #include "th/worker/stop_signals.h"
 
 #include <csignal>
+#include <functional>
 #include <optional>
 #include <thread>
 
@@ -29,7 +30,7 @@ TEST(StopSignalsTest, ASignalWakesTheWaiterAndIsRemembered) {
 }
 
 // How a child ends that is sent a signal once it runs `body`.
-int StatusOfChild(void (*body)()) {
+int StatusOfChild(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) body();
   int status = 0;
@@ -47,25 +48,20 @@ TEST(StopSignalsTest, BeforeHoldOffTheFirstSignalEndsTheProcessWithTheGivenStatu
             99);
 }
 
+int StatusAfter(int first, int second) {
+  return StatusOfChild([=] {
+    StopSignals stop(99);
+    stop.HoldOff();
+    kill(getpid(), first);
+    stop.Wait();
+    kill(getpid(), second);
+    for (;;) pause();
+  });
+}
+
 TEST(StopSignalsTest, TheSecondSignalEndsTheProcessWithOneStatusWhicheverItIs) {
-  EXPECT_EQ(StatusOfChild([] {
-              StopSignals stop(99);
-              stop.HoldOff();
-              kill(getpid(), SIGTERM);
-              stop.Wait();
-              kill(getpid(), SIGINT);
-              for (;;) pause();
-            }),
-            kStatusOfSecondSignal);
-  EXPECT_EQ(StatusOfChild([] {
-              StopSignals stop(99);
-              stop.HoldOff();
-              kill(getpid(), SIGINT);
-              stop.Wait();
-              kill(getpid(), SIGTERM);
-              for (;;) pause();
-            }),
-            kStatusOfSecondSignal);
+  EXPECT_EQ(StatusAfter(SIGTERM, SIGINT), kStatusOfSecondSignal);
+  EXPECT_EQ(StatusAfter(SIGINT, SIGTERM), kStatusOfSecondSignal);
 }
 
 TEST(StopSignalsTest, TheSecondSignalWaitsForWhatMustNotBeBroken) {
