@@ -133,32 +133,43 @@ void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
 
 void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& assigned) {
   const Digest layout = cluster_->LayoutOf(to.spec().shard)->digest();
-  const auto root = roots_.find({assigned.version, layout});
-  const OperationOf operation = {&to, assigned.key};
+  const OperationOf update = {&to, assigned.key};
   for (const AssignedSource& source : assigned.sources) {
     const SimulatedWorker* worker = cluster_->FindWorker(source.endpoints.front().address);
     const std::string what = absl::StrCat(to.Name(), " is given ", worker->Name());
-    // Who pulls from it already may end there.
-    const auto before = assigned_.find({operation, source.buffer});
-    const bool pulls = resumed_.contains({{&to, assigned.key.buffer}, source.buffer}) ||
-                       (before != assigned_.end() && before->second == source.generation);
     const bool let_go = let_go_.contains({worker, source.buffer.buffer});
-    if (let_go && !pulls && !worker->says_falsely()) {
+    if (let_go && !Pulls(update, source) && !worker->says_falsely()) {
       cluster_->judge().Violated(absl::StrCat(what, ", which has let go"));
     }
-    const auto failed = failed_at_.find({operation, source.buffer, source.generation});
-    if (failed != failed_at_.end() && cluster_->now() - failed->second < kMinRetryPause) {
+    if (HasJustFailed(update, source)) {
       cluster_->judge().Violated(absl::StrCat(what, ", which has just failed it"));
     }
-    const auto claimed = claimed_.find({source.buffer, assigned.version});
-    if (source.publisher && root != roots_.end() && claimed != claimed_.end() &&
-        claimed->second != root->second) {
+    if (HasOtherSums(source, assigned.version, layout)) {
       cluster_->judge().Violated(absl::StrCat(what, ", whose sums are not the version's"));
     }
     cluster_->judge().Expect(!worker->KeepsNothing(source.buffer.buffer),
                              "is given a source that keeps nothing", to.Name());
-    assigned_[{operation, source.buffer}] = source.generation;
+    assigned_[{update, source.buffer}] = source.generation;
   }
+}
+
+bool ServerWatch::Pulls(const OperationOf& update, const AssignedSource& source) const {
+  if (resumed_.contains({{update.worker, update.key.buffer}, source.buffer})) return true;
+  const auto before = assigned_.find({update, source.buffer});
+  return before != assigned_.end() && before->second == source.generation;
+}
+
+bool ServerWatch::HasJustFailed(const OperationOf& update, const AssignedSource& source) const {
+  const auto failed = failed_at_.find({update, source.buffer, source.generation});
+  return failed != failed_at_.end() && cluster_->now() - failed->second < kMinRetryPause;
+}
+
+bool ServerWatch::HasOtherSums(const AssignedSource& source, VersionSequence version,
+                               const Digest& layout) const {
+  const auto root = roots_.find({version, layout});
+  const auto claimed = claimed_.find({source.buffer, version});
+  return source.publisher && root != roots_.end() && claimed != claimed_.end() &&
+         claimed->second != root->second;
 }
 
 void ServerWatch::JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,

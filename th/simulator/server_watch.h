@@ -63,6 +63,11 @@ class ServerWatch {
   void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
   void CountAnew(const SimulatedWorker& worker);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
+  // Whether the reader fills from it already; then it may end there.
+  bool Pulls(const OperationOf& update, const AssignedSource& source) const;
+  bool HasJustFailed(const OperationOf& update, const AssignedSource& source) const;
+  bool HasOtherSums(const AssignedSource& source, VersionSequence version,
+                    const Digest& layout) const;
   void JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,
                      const DurableState& durable);
   void JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished);
