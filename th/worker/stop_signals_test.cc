@@ -1,7 +1,6 @@
 #include "th/worker/stop_signals.h"
 
 #include <csignal>
-#include <functional>
 #include <optional>
 #include <thread>
 
@@ -30,7 +29,7 @@ TEST(StopSignalsTest, ASignalWakesTheWaiterAndIsRemembered) {
 }
 
 // How a child ends that is sent a signal once it runs `body`.
-int StatusOfChild(const std::function<void()>& body) {
+int StatusOfChild(void (*body)()) {
   const pid_t child = fork();
   if (child == 0) body();
   int status = 0;
@@ -48,20 +47,25 @@ TEST(StopSignalsTest, BeforeHoldOffTheFirstSignalEndsTheProcessWithTheGivenStatu
             99);
 }
 
-int StatusAfter(int first, int second) {
-  return StatusOfChild([=] {
-    StopSignals stop(99);
-    stop.HoldOff();
-    kill(getpid(), first);
-    stop.Wait();
-    kill(getpid(), second);
-    for (;;) pause();
-  });
-}
-
 TEST(StopSignalsTest, TheSecondSignalEndsTheProcessWithOneStatusWhicheverItIs) {
-  EXPECT_EQ(StatusAfter(SIGTERM, SIGINT), kStatusOfSecondSignal);
-  EXPECT_EQ(StatusAfter(SIGINT, SIGTERM), kStatusOfSecondSignal);
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99);
+              stop.HoldOff();
+              kill(getpid(), SIGTERM);
+              stop.Wait();
+              kill(getpid(), SIGINT);
+              for (;;) pause();
+            }),
+            kStatusOfSecondSignal);
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99);
+              stop.HoldOff();
+              kill(getpid(), SIGINT);
+              stop.Wait();
+              kill(getpid(), SIGTERM);
+              for (;;) pause();
+            }),
+            kStatusOfSecondSignal);
 }
 
 TEST(StopSignalsTest, TheSecondSignalWaitsForWhatMustNotBeBroken) {
