@@ -150,7 +150,8 @@ struct Buffer {
   BufferGeneration generation;
   uint64_t snapshot_bytes = 0;  // of its last publication
   OperationNumber last_started;
-  OperationNumber last_let_go;  // the last unpublish that it asked for and that ended badly
+  // The last unpublish that it drains for of itself: it ended badly here, or before this reign.
+  OperationNumber last_let_go;
   std::optional<OperationNumber> missed;  // the last that expired without this rank
   bool registration_owed = false;         // BufferRegistered follows when the layout is here
   std::optional<Content> content;
