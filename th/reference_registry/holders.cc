@@ -410,7 +410,7 @@ std::vector<std::string> PlacesOf(const Location& location) {
   std::vector<std::string> places;
   for (NearPlace& near : NearPlacesOf(location)) places.push_back(std::move(near.name));
   if (!location.site.empty()) places.push_back(SitePlaceOf(location));
-  places.emplace_back();
+  places.emplace_back(kEverybody);
   return places;
 }
 

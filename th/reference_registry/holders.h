@@ -77,8 +77,9 @@ void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
 void SetLook(Turn& turn, Buffer& buffer, absl::Time at);
 
 // Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
-// one, "", has everybody.
+// one is kEverybody.
 std::vector<std::string> PlacesOf(const Location& location);
+inline constexpr absl::string_view kEverybody = "";
 // That of the complete holders everywhere: whoever they are, they can feed any reader.
 inline constexpr absl::string_view kCompleteOnes = "complete";
 // That of the site; empty where that is unknown.

@@ -389,8 +389,7 @@ TEST(RecoveryTest, WithoutAnEarlierServerNothingWaits) {
 
 TEST(RecoveryTest, AWholeGroupThatComesBackLateIsASourceWhenItsLastRankIsThere) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   const VersionInfo version = PublishWhole(trainer, "step-1");
   hub.Restart();
   hub.Advance(absl::Seconds(30));
@@ -406,8 +405,7 @@ TEST(RecoveryTest, AWholeGroupThatComesBackLateIsASourceWhenItsLastRankIsThere) 
 
 TEST(RecoveryTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   const VersionInfo version = PublishWhole(trainer, "step-1");
   hub.Restart();
   ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
@@ -426,10 +424,8 @@ TEST(RecoveryTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack)
 
 TEST(RecoveryTest, AFillWhoseUpdateFailsBeforeItBeginsAgainIsNoSource) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  std::vector<TestRank> rollout = MakeGroup(hub, "rollout", 2);
-  JoinAndRegister(trainer);
-  JoinAndRegister(rollout);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
+  std::vector<TestRank> rollout = JoinedGroup(hub, "rollout", 2);
   const VersionInfo version = PublishWhole(trainer, "step-1");
   for (TestRank& rank : rollout) rank.Update();
   rollout[0].Fill();
@@ -455,8 +451,7 @@ TEST(RecoveryTest, AFillWhoseUpdateFailsBeforeItBeginsAgainIsNoSource) {
 TEST(RecoveryTest, AnUnfinishedPublishIsPublishedAfresh) {
   RegistryHarness hub;
   TestRank first = Trainer(hub, "step-1");
-  std::vector<TestRank> trainer = MakeGroup(hub, "pair", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "pair", 2);
   trainer[0].Publish("step-2");
   hub.Restart();
   for (TestRank& rank : trainer) ASSERT_TRUE(rank.Resume({rank.Announced()}));

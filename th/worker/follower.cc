@@ -165,7 +165,7 @@ absl::Status Follower::JoinAs(const VersionShards& shards) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive(absl::Duration* pause) {
+absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive() {
   PendingResult<absl::StatusOr<GroupUpdate>> received(stop_);
   if (options_.stage) {
     readers_->StageAsync(Latest(),
@@ -178,21 +178,25 @@ absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive(absl::Duration* pau
   }
   TH_ASSIGN_OR_RETURN(std::optional<GroupUpdate> update, Await(received));
   if (!update || !update->first().moved()) return std::nullopt;  // when stopped, Leave ends it
-  *pause = update->longest_stall();
-  if (!options_.stage) return update;
+  return update;
+}
+
+absl::StatusOr<std::optional<GroupUpdate>> Follower::MoveIn() {
   PendingResult<absl::StatusOr<GroupUpdate>> moved_in(stop_);
   readers_->ApplyAsync({.timeout = options_.timeout}, moved_in.Callback());
-  TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> applied, Await(moved_in));
-  if (!applied) return std::nullopt;
-  *pause = applied->longest_stall();
-  return update;
+  return Await(moved_in);
 }
 
 absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
   const absl::Time begin = absl::Now();
-  absl::Duration pause;
-  TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> update, Receive(&pause));
+  TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> update, Receive());
   if (!update) return absl::OkStatus();
+  absl::Duration pause = update->longest_stall();
+  if (options_.stage) {
+    TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> applied, MoveIn());
+    if (!applied) return absl::OkStatus();
+    pause = applied->longest_stall();
+  }
   const absl::Duration took = absl::Now() - begin;
   TH_RETURN_IF_ERROR(model_->Gather());
   const absl::StatusOr<std::string> folder = Save(update->first().version());

@@ -65,8 +65,11 @@ class Follower {
   absl::StatusOr<std::optional<VersionShards>> AwaitFirstVersion();
   absl::Status JoinAs(const VersionShards& shards);
   absl::Status FollowOnce(const std::function<void(const FollowedVersion&)>& on_version);
-  // The latest version, if there is another than the one held; nothing when it was stopped.
-  absl::StatusOr<std::optional<GroupUpdate>> Receive(absl::Duration* pause);
+  // Into the buffers, or beside them if it stages: the latest version, if there is another than the
+  // one held; nothing when it was stopped.
+  absl::StatusOr<std::optional<GroupUpdate>> Receive();
+  // What is staged; nothing when it was stopped.
+  absl::StatusOr<std::optional<GroupUpdate>> MoveIn();
   absl::StatusOr<std::string> Save(const VersionInfo& version);
   // Says why a try failed, once; OK where the next one may do better, else why.
   absl::Status Judge(const absl::Status& failed);

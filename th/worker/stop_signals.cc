@@ -62,8 +62,8 @@ void StopSignals::Listen() {
     poll(waited.data(), waited.size(), -1);
     if (waited[1].revents != 0) return;
     signalfd_siginfo info;
-    if (read(signal_fd_, &info, sizeof(info)) == sizeof(info))
-      Take(static_cast<int>(info.ssi_signo));
+    if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) continue;
+    Take(static_cast<int>(info.ssi_signo));
   }
 }
 

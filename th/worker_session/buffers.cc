@@ -16,10 +16,7 @@ namespace {
 
 absl::Status CanAdd(const State& state, absl::string_view name, absl::string_view form,
                     const ShardLayout* layout) {
-  if (state.ending()) {
-    return absl::FailedPreconditionError(absl::StrCat("this membership is over, join again: ",
-                                                      std::string(state.end_status.message())));
-  }
+  TH_RETURN_IF_ERROR(state.CheckMembership());
   TH_RETURN_IF_ERROR(ValidateName("buffer", name));
   TH_RETURN_IF_ERROR(ValidateName("form", form));
   if (layout == nullptr) return absl::InvalidArgumentError("a buffer needs a layout");
@@ -147,10 +144,7 @@ absl::Status ResetBuffer(State& state, Buffer& buffer, absl::Time now) {
                            ? absl::FailedPreconditionError("an operation is in progress")
                            : buffer.contract.Reset();
   if (!reset.ok()) return RefuseVerb(state, ErrorCode::kResetRefused, reset);
-  buffer.version = VersionInfo();
-  buffer.publisher = false;
-  buffer.group_committed = false;
-  buffer.root.reset();
+  ForgetVersion(buffer);
   buffer.held.Clear();
   SendOrAnnounce(state, buffer, BufferReset{buffer.id}, now);
   Pump(state, buffer, now);

@@ -64,6 +64,26 @@ class OffloadAloneTest : public ::testing::Test {
       worker_.Say(BufferRegistered{buffer.buffer, absl::OkStatus()});
     }
   }
+  void TheServerWantsACopyFirst() {
+    worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
+                                  .kind = OperationKind::kUnpublish,
+                                  .version = kStep1,
+                                  .offload_first = true});
+  }
+  void TheGroupHolds(BufferId copy) {
+    worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
+                   UpdateOutcome::kMoved, kStep1);
+  }
+  void ExpectAsksAgain() {
+    const auto again = worker_.TakeSent<StartOperation>();
+    ASSERT_THAT(again, SizeIs(1));
+    EXPECT_EQ(again[0].key.number, OperationNumber(3));
+  }
+  void ExpectUnpublished() {
+    const auto done = worker_.Take<OperationDone>();
+    ASSERT_THAT(done, SizeIs(1));
+    EXPECT_OK(done[0].status);
+  }
   BufferState State(BufferId buffer) { return worker_.session.buffer_state(buffer); }
 
   SessionHarness worker_;
@@ -93,9 +113,7 @@ TEST_F(OffloadAloneTest, ItDrainsOnceTheCopyIsReceived) {
   UnpublishWithoutServer();
   const BufferId copy = CopyThatIsReceived();
   EXPECT_EQ(State(buffer_), BufferState::kWritable);
-  const auto done = worker_.Take<OperationDone>();
-  ASSERT_THAT(done, SizeIs(1));
-  EXPECT_OK(done[0].status);
+  ExpectUnpublished();
   EXPECT_EQ(State(copy), BufferState::kFilling) << "for the group a server has to say";
 }
 
@@ -117,8 +135,7 @@ TEST_F(OffloadAloneTest, AServerThatIsBackEndsTheCopysUpdateAndReleasesIt) {
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].resolved, kStep1);
   EXPECT_LE(starts[0].timeout, UnpublishRequest().offload_timeout);
-  worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
-                 UpdateOutcome::kMoved, kStep1);
+  TheGroupHolds(copy);
   EXPECT_EQ(State(copy), BufferState::kPublished);
   worker_.Say(OffloadReleased{copy});
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
@@ -128,9 +145,7 @@ TEST_F(OffloadAloneTest, ItDrainsWhereThereIsNoRoom) {
   UnpublishWithoutServer();
   Allocated(Copy(), absl::ResourceExhaustedError("full"));
   EXPECT_EQ(State(buffer_), BufferState::kWritable);
-  const auto done = worker_.Take<OperationDone>();
-  ASSERT_THAT(done, SizeIs(1));
-  EXPECT_OK(done[0].status);
+  ExpectUnpublished();
 }
 
 TEST_F(OffloadAloneTest, WhatNoServerHasNamedIsNotKept) {
@@ -158,19 +173,13 @@ TEST_F(OffloadAloneTest, AServerThatIsBackAndWantsACopyTakesThisOne) {
   const BufferId copy = Copy();
   Allocated(copy);
   AServerComesBack();
-  worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
-                                .kind = OperationKind::kUnpublish,
-                                .version = kStep1,
-                                .offload_first = true});
+  TheServerWantsACopyFirst();
   EXPECT_EQ(Copy(), BufferId()) << "no other one";
   Received(copy);
   EXPECT_EQ(State(buffer_), BufferState::kPublished) << "until the whole group has it";
   worker_.Drop();
-  worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
-                 UpdateOutcome::kMoved, kStep1);
-  const auto again = worker_.TakeSent<StartOperation>();
-  ASSERT_THAT(again, SizeIs(1));
-  EXPECT_EQ(again[0].key.number, OperationNumber(3));
+  TheGroupHolds(copy);
+  ExpectAsksAgain();
 }
 
 TEST_F(OffloadAloneTest, LeaveToDrainThatComesMeanwhileEndsTheCopy) {
@@ -195,16 +204,10 @@ TEST_F(OffloadAloneTest, ACopyThatIsDoneBeforeTheServerHasAnsweredWaitsForItsWor
   AServerComesBack();
   Received(copy);
   EXPECT_EQ(State(buffer_), BufferState::kPublished);
-  worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
-                                .kind = OperationKind::kUnpublish,
-                                .version = kStep1,
-                                .offload_first = true});
+  TheServerWantsACopyFirst();
   worker_.Drop();
-  worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
-                 UpdateOutcome::kMoved, kStep1);
-  const auto again = worker_.TakeSent<StartOperation>();
-  ASSERT_THAT(again, SizeIs(1));
-  EXPECT_EQ(again[0].key.number, OperationNumber(3));
+  TheGroupHolds(copy);
+  ExpectAsksAgain();
 }
 
 TEST_F(OffloadAloneTest, AServerThatIsBackAndGoesAgainWithoutAWordIsNotWaitedFor) {
@@ -221,10 +224,7 @@ TEST_F(OffloadAloneTest, AServerThatIsBackAndGoesAgainWithoutAWordIsNotWaitedFor
 
 TEST_F(OffloadAloneTest, ACopyThatAServerHasAskedForIsEndedAloneWhenItGoes) {
   Unpublish();
-  worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
-                                .kind = OperationKind::kUnpublish,
-                                .version = kStep1,
-                                .offload_first = true});
+  TheServerWantsACopyFirst();
   const BufferId copy = Copy();
   worker_.Say(BufferRegistered{copy, absl::OkStatus()});
   Allocated(copy);
@@ -232,9 +232,7 @@ TEST_F(OffloadAloneTest, ACopyThatAServerHasAskedForIsEndedAloneWhenItGoes) {
   worker_.Pass(absl::Seconds(2));
   Received(copy);
   EXPECT_EQ(State(buffer_), BufferState::kWritable);
-  const auto done = worker_.Take<OperationDone>();
-  ASSERT_THAT(done, SizeIs(1));
-  EXPECT_OK(done[0].status);
+  ExpectUnpublished();
 }
 
 TEST_F(OffloadAloneTest, WhoseServerHasBeenAwayForLongCopiesAtOnce) {

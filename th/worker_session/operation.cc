@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
 #include "th/worker_session/announcement.h"
 #include "th/worker_session/staged_end.h"
 
@@ -151,10 +152,7 @@ void SetPhases(const Operation& operation, absl::Time now, OperationDone& done) 
 }  // namespace
 
 absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration timeout) {
-  if (state.ending()) {
-    return absl::FailedPreconditionError(absl::StrCat("this membership is over, join again: ",
-                                                      std::string(state.end_status.message())));
-  }
+  TH_RETURN_IF_ERROR(state.CheckMembership());
   if (!buffer.refused.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the server refused the buffer: ", std::string(buffer.refused.message())));

@@ -327,6 +327,8 @@ struct State {
   bool ending() const {
     return link.state == LinkState::kEnding || link.state == LinkState::kEnded;
   }
+  // FAILED_PRECONDITION saying why it ends: nothing more may be begun in it.
+  absl::Status CheckMembership() const;
   Buffer* FindBuffer(BufferId id);
   const Buffer* FindBuffer(BufferId id) const;
 
@@ -352,6 +354,8 @@ Operation* FindAskedUnpublish(Buffer& buffer);
 const Operation* FindAskedUnpublish(const Buffer& buffer);
 // Whether the caller waits for anything on this buffer.
 bool HasPending(const Buffer& buffer);
+// It holds no version any more.
+void ForgetVersion(Buffer& buffer);
 
 }  // namespace th::session
 

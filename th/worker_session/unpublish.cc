@@ -1,6 +1,7 @@
 #include "th/worker_session/unpublish.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "th/weights/status_macros.h"
@@ -50,20 +51,22 @@ absl::Time AsksUntil(const State& state, const Operation& operation) {
 
 bool HasRoomForCopy(const State& state, const Buffer& buffer) {
   uint64_t bytes = buffer.layout->bytes();
-  for (const auto& [copy, offload] : state.offloads)
+  for (const auto& [copy, offload] : state.offloads) {
     bytes += state.FindBuffer(copy)->layout->bytes();
+  }
   return bytes <= state.options.offload_limit_bytes;
 }
 
 // Whether a copy is made before it drains though no server has asked for one: nobody can say what
 // is retained, and who else holds it.
 bool MustCopyAlone(const State& state, const Buffer& buffer, const Operation& operation) {
-  const bool asked = operation.start.keep_retained && !operation.orphaned;
+  const bool keeps = operation.start.keep_retained && !operation.orphaned && !operation.let_drain;
   const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok();
-  const bool may_copy = !state.options.spot && HasRoomForCopy(state, buffer);
-  return asked && !failed && !operation.let_drain && operation.offloads == 0 &&
-         buffer.contract.state() == BufferState::kPublished &&
-         buffer.contract.version() != VersionSequence() && may_copy;
+  const bool has_tried = operation.offloads > 0;
+  if (!keeps || failed || has_tried || state.options.spot) return false;
+  const bool holds_version = buffer.contract.state() == BufferState::kPublished &&
+                             buffer.contract.version() != VersionSequence();
+  return holds_version && HasRoomForCopy(state, buffer);
 }
 
 // Takes the steps up to the drain. True: it drains, or has. A verdict that leaves the buffer
@@ -87,18 +90,11 @@ bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Ti
   return true;
 }
 
-void Forget(Buffer& buffer) {
-  buffer.version = VersionInfo();
-  buffer.publisher = false;
-  buffer.group_committed = false;
-  buffer.root.reset();
-}
-
 void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.drained = true;
   operation.readers_cut = buffer.drain_cut;
   NoteRankDone(operation, now);
-  Forget(buffer);
+  ForgetVersion(buffer);
   if (operation.verdict.has_value() && operation.verdict->from_server) {
     // The server has ended it before this rank drained, and takes it for a holder still.
     Reannounce(state, buffer, now);
