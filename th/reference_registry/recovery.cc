@@ -11,6 +11,7 @@
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/publishing.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/updating.h"
 #include "tools/mutation/mutation.h"
@@ -150,8 +151,8 @@ void LoseContent(Turn& turn, Buffer& buffer) {
   const Transaction* head = HeadOf(*buffer.replica);
   const bool draining = head != nullptr && head->begun && head->kind == OperationKind::kUnpublish;
   const bool filling = buffer.replica->phase == ReplicaPhase::kFilling;
-  ClearContent(turn, buffer);
   buffer.drained_while_away = true;
+  ClearContent(turn, buffer);
   if (!draining && !filling) InvalidateReplica(turn, *buffer.replica);
 }
 
@@ -365,8 +366,9 @@ void EndAdoption(Turn& turn) {
   }
   for (ReplicaId replica : turn.state.waiting_for_recovery) turn.to_evaluate.insert(replica);
   turn.state.waiting_for_recovery.clear();
-  for (const auto& [key, model] : turn.state.models) {
+  for (auto& [key, model] : turn.state.models) {
     if (!model.offloads.empty()) turn.to_review.insert(key);
+    TellLostSinceRestart(turn, model);
   }
 }
 

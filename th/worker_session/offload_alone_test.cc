@@ -56,13 +56,14 @@ class OffloadAloneTest : public ::testing::Test {
     Received(copy);
     return copy;
   }
-  void AServerComesBack() {
+  JoinRequest AServerComesBack() {
     worker_.epoch = Epoch(2);
     const JoinRequest join = worker_.OpenAndHearJoin();
     worker_.Say(worker_.JoinedAnswer(worker_.epoch));
     for (const AnnouncedBuffer& buffer : join.buffers) {
       worker_.Say(BufferRegistered{buffer.buffer, absl::OkStatus()});
     }
+    return join;
   }
   BufferState State(BufferId buffer) { return worker_.session.buffer_state(buffer); }
 
@@ -131,6 +132,16 @@ TEST_F(OffloadAloneTest, ItDrainsWhereThereIsNoRoom) {
   const auto done = worker_.Take<OperationDone>();
   ASSERT_THAT(done, SizeIs(1));
   EXPECT_OK(done[0].status);
+}
+
+TEST_F(OffloadAloneTest, WhatIsLetGoIsNamedToTheServerThatComes) {
+  UnpublishWithoutServer();
+  Allocated(Copy(), absl::ResourceExhaustedError("full"));
+  const JoinRequest join = AServerComesBack();
+  ASSERT_THAT(join.buffers, SizeIs(1));
+  ASSERT_TRUE(join.buffers[0].last_finished.has_value());
+  EXPECT_EQ(join.buffers[0].last_finished->kind, OperationKind::kUnpublish);
+  EXPECT_EQ(join.buffers[0].last_finished->version, kStep1);
 }
 
 TEST_F(OffloadAloneTest, WhatNoServerHasNamedIsNotKept) {
