@@ -198,9 +198,18 @@ void EndReceive(Turn& turn, Replica& replica) {
   SetPhase(turn, replica, ReplicaPhase::kIdle);
 }
 
+// A rank that has drained without a copy of its own, and has told an earlier server so, is not
+// waited for by those that others have told to copy first.
+void EndWaitForCopy(Turn& turn, Replica& replica, const FinishedOperation& result) {
+  const auto known = replica.results.find(result.number);
+  const bool waits = known != replica.results.end() && known->second.offload_first;
+  if (!waits || result.offload_first || !result.status.ok()) return;
+  EndOffloadFirst(turn, replica, result.number);
+}
+
 void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
   Replica& replica = *buffer.replica;
-  if (!AdoptResult(turn, replica, result)) return;
+  if (!AdoptResult(turn, replica, result)) return EndWaitForCopy(turn, replica, result);
   const bool holds = result.status.ok() && result.kind != OperationKind::kUnpublish &&
                      result.outcome != UpdateOutcome::kNotAvailable;
   if (!holds) return;

@@ -144,6 +144,23 @@ TEST_F(OffloadAloneTest, WhatIsLetGoIsNamedToTheServerThatComes) {
   EXPECT_EQ(join.buffers[0].last_finished->version, kStep1);
 }
 
+// To that server nobody holds the version: another rank has told it that the unpublish is over.
+TEST_F(OffloadAloneTest, ACopyThatAServerTakesItsSourceFromPullsFromTheBufferAgain) {
+  UnpublishWithoutServer();
+  const BufferId copy = Copy();
+  Allocated(copy);
+  AServerComesBack();
+  worker_.Drop();
+  worker_.Say(AssignSources{.key = {copy, OperationNumber(1)},
+                            .assignment = AssignmentId(1),
+                            .version = kStep1.sequence,
+                            .why_empty = "nobody holds it"});
+  const auto assigned = worker_.Take<SetSources>();
+  ASSERT_FALSE(assigned.empty());
+  ASSERT_THAT(assigned.back().sources, SizeIs(1));
+  EXPECT_EQ(assigned.back().sources[0].buffer, (BufferAddress{worker_.worker, buffer_}));
+}
+
 TEST_F(OffloadAloneTest, WhatNoServerHasNamedIsNotKept) {
   UnpublishWithoutServer();
   CopyThatIsReceived();
