@@ -474,6 +474,10 @@ Transaction* HeadOf(Replica& replica);
 
 // The highest published version, zero when there is none.
 VersionSequence LatestOf(const Model& model);
+// Whether a policy or a pin may retain anything of the model.
+inline bool MayRetain(const DurableModel& durable) {
+  return durable.keep_latest > 0 || !durable.keep_latest_of_form.empty() || !durable.pins.empty();
+}
 // Whether a roll-back withdrew a version of this lineage and place.
 bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage);
 bool IsSealed(const Version& version);

@@ -190,7 +190,7 @@ std::string DescribeBuffer(const Buffer& buffer) {
     if (operation.detached) continue;
     absl::StrAppend(&text, OperationKindName(operation.kind()));
     if (operation.waits_for_offload()) {
-      absl::StrAppend(&text, " copying");
+      absl::StrAppend(&text, operation.copies_alone ? " copying alone" : " copying");
     } else if (operation.kind() == OperationKind::kUnpublish) {
       absl::StrAppend(&text, operation.draining ? "" : " asked");
     } else if (operation.kind() == OperationKind::kUpdate) {

@@ -104,11 +104,14 @@ void BeginSeed(State& state, const SeedWanted& wanted, absl::Time now) {
 // one replica then.
 void FillAlone(State& state, Buffer& copy, Operation& update, const Buffer& original,
                absl::Time now) {
-  const Membership& membership = state.membership;
   ResolveUpdate(state, copy, update,
                 {.key = update.key, .version = original.version, .root = original.root}, now);
   Pump(state, copy, now);
-  if (update.update.phase != UpdatePhase::kFilling || !update.update.sources.empty()) return;
+}
+
+void PullFromOriginal(State& state, Buffer& copy, Operation& update, const Buffer& original,
+                      absl::Time now) {
+  const Membership& membership = state.membership;
   const BufferAddress source{membership.worker, original.id};
   const CapabilityClaims claims{.reader = membership.worker,
                                 .source = source,
@@ -133,8 +136,15 @@ void PumpAlone(State& state, BufferId copy, Operation& waiting, absl::Time now) 
   Buffer& buffer = *state.FindBuffer(copy);
   Operation* const update = FindUpdate(buffer);
   if (update == nullptr || update->verdict.has_value()) return;
+  const Buffer& original = *state.FindBuffer(waiting.key.buffer);
   if (update->update.phase == UpdatePhase::kAsked) {
-    FillAlone(state, buffer, *update, *state.FindBuffer(waiting.key.buffer), now);
+    FillAlone(state, buffer, *update, original, now);
+  }
+  // Also where a server has been back and knew of no source: to it this rank holds nothing any more
+  // once another has told an end.
+  const bool has_source = !update->update.sources.empty();
+  if (update->update.phase == UpdatePhase::kFilling && !has_source) {
+    PullFromOriginal(state, buffer, *update, original, now);
   } else if (update->update.phase == UpdatePhase::kShardDone) {
     update->timeout_at = now + kMaxOperationTimeout;
     // A server that is back may still want the whole group's copies first.

@@ -56,13 +56,14 @@ class OffloadAloneTest : public ::testing::Test {
     Received(copy);
     return copy;
   }
-  void AServerComesBack() {
+  JoinRequest AServerComesBack() {
     worker_.epoch = Epoch(2);
     const JoinRequest join = worker_.OpenAndHearJoin();
     worker_.Say(worker_.JoinedAnswer(worker_.epoch));
     for (const AnnouncedBuffer& buffer : join.buffers) {
       worker_.Say(BufferRegistered{buffer.buffer, absl::OkStatus()});
     }
+    return join;
   }
   void TheServerWantsACopyFirst() {
     worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
@@ -146,6 +147,33 @@ TEST_F(OffloadAloneTest, ItDrainsWhereThereIsNoRoom) {
   Allocated(Copy(), absl::ResourceExhaustedError("full"));
   EXPECT_EQ(State(buffer_), BufferState::kWritable);
   ExpectUnpublished();
+}
+
+TEST_F(OffloadAloneTest, WhatIsLetGoIsNamedToTheServerThatComes) {
+  UnpublishWithoutServer();
+  Allocated(Copy(), absl::ResourceExhaustedError("full"));
+  const JoinRequest join = AServerComesBack();
+  ASSERT_THAT(join.buffers, SizeIs(1));
+  ASSERT_TRUE(join.buffers[0].last_finished.has_value());
+  EXPECT_EQ(join.buffers[0].last_finished->kind, OperationKind::kUnpublish);
+  EXPECT_EQ(join.buffers[0].last_finished->version, kStep1);
+}
+
+// To that server nobody holds the version: another rank has told it that the unpublish is over.
+TEST_F(OffloadAloneTest, ACopyThatAServerTakesItsSourceFromPullsFromTheBufferAgain) {
+  UnpublishWithoutServer();
+  const BufferId copy = Copy();
+  Allocated(copy);
+  AServerComesBack();
+  worker_.Drop();
+  worker_.Say(AssignSources{.key = {copy, OperationNumber(1)},
+                            .assignment = AssignmentId(1),
+                            .version = kStep1.sequence,
+                            .why_empty = "nobody holds it"});
+  const auto assigned = worker_.Take<SetSources>();
+  ASSERT_FALSE(assigned.empty());
+  ASSERT_THAT(assigned.back().sources, SizeIs(1));
+  EXPECT_EQ(assigned.back().sources[0].buffer, (BufferAddress{worker_.worker, buffer_}));
 }
 
 TEST_F(OffloadAloneTest, WhatNoServerHasNamedIsNotKept) {

@@ -193,6 +193,7 @@ struct Operation {
   bool draining = false;  // else it waits for the server's leave to
   absl::Duration drain_timeout;
   bool drained = false;
+  VersionInfo took_away;  // what the buffer held, once it has drained
   uint32_t readers_cut = 0;
   // unpublish, update: the version that has to be copied first, then the copy that it waits for.
   std::optional<VersionInfo> offload_wanted;

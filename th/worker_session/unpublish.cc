@@ -92,6 +92,7 @@ bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Ti
 
 void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.drained = true;
+  operation.took_away = buffer.version;
   operation.readers_cut = buffer.drain_cut;
   NoteRankDone(operation, now);
   ForgetVersion(buffer);
@@ -105,7 +106,8 @@ void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time 
   }
 }
 
-// The server is away: what is known here has to do. A publication that it has not named by now is
+// The server is away: what is known here has to do. The next one hears which version it was, for
+// nobody else may know of it any more. A publication that it has not named by now is
 // one that never was.
 void ConcludeWithoutServer(Buffer& buffer, Operation& operation) {
   for (Operation& earlier : buffer.operations) {
@@ -113,7 +115,7 @@ void ConcludeWithoutServer(Buffer& buffer, Operation& operation) {
     Conclude(earlier, {.status = absl::UnavailableError(
                            "unpublished before the server, which is away, had named the version")});
   }
-  Conclude(operation, {.status = absl::OkStatus()});
+  Conclude(operation, {.status = absl::OkStatus(), .version = operation.took_away});
 }
 
 // A lost publication is told by the unpublish that ends it.
