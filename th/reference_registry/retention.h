@@ -36,9 +36,8 @@ bool IsRetained(const Version& version, const std::string& form);
 // (Model::waiting_for_room).
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction);
 
-// Tells which forms of retained versions have lost their last holder in this turn: at its end. What
-// is read or written elsewhere is not lost: a copy may come in the same turn, and who fills may be
-// done. Not while ranks may come back after a restart.
+// At a turn's end: tells which retained versions have lost their last holder in it. Who fills yet
+// counts as one. Not while ranks may come back after a restart.
 void TellLosses(Turn& turn);
 // Then: which of those that the server knows of nobody has brought back. The loss may have been
 // told in an earlier reign.

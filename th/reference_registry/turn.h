@@ -15,8 +15,8 @@
 
 namespace th::registry {
 
-// A form of a version that has no holder of some shard any more, as a copy may still come in the
-// same turn: looked at when it ends (TellLosses in retention.h).
+// A form of a version, some shard of which has lost its last holder. A copy may come in the same
+// turn: it is looked at when that ends (TellLosses in retention.h).
 struct FormLeft {
   ModelKey model;
   VersionSequence version;
