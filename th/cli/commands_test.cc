@@ -577,7 +577,7 @@ TEST_P(SignalTest, AnInterruptedPullLeavesNothingBehind) {
 }
 
 // The server is stopped, so that the command waits for it.
-TEST_P(SignalTest, ACommandThatWaitsForTheServerEndsWithTheDocumentedStatus) {
+TEST_P(SignalTest, ACommandThatWaitsForTheServerSaysThatItWasInterrupted) {
   server_.program().process().Signal(SIGSTOP);
   for (const std::vector<std::string>& arguments : {std::vector<std::string>{"list"},
                                                     {"describe"},
@@ -585,14 +585,20 @@ TEST_P(SignalTest, ACommandThatWaitsForTheServerEndsWithTheDocumentedStatus) {
                                                     {"pin", "1"},
                                                     {"release", "1"},
                                                     {"retain", "1"},
+                                                    {"top"},
+                                                    {"events", "--follow"},
+                                                    {"pull", FreshFolder("never")},
                                                     {"verify", MakeModelFolder("m", 1)}}) {
     std::vector<std::string> command = {Th()};
     command.insert(command.end(), arguments.begin(), arguments.end());
-    command.insert(command.end(), {"--connect-timeout", "60"});
+    command.insert(command.end(), {"--connect-timeout", "60", "--json"});
     RunningProgram waiting(Against(std::move(command)));
     ASSERT_TRUE(AwaitCaughtSignals(waiting.process().pid())) << arguments[0];
     waiting.process().Signal(GetParam());
-    EXPECT_EQ(waiting.Finish().status, 130) << arguments[0];
+    const ProgramRun run = waiting.Finish();
+    EXPECT_EQ(run.status, 130) << arguments[0];
+    ASSERT_TRUE(run.json().is_object()) << arguments[0] << ": " << run.output();
+    EXPECT_EQ(run.json()["error"]["code"], "CANCELLED") << arguments[0];
   }
   server_.program().process().Signal(SIGCONT);
 }
