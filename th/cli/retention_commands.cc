@@ -52,7 +52,7 @@ absl::Status CheckKnown(const RetentionFlags& flags, const Catalog& catalog) {
 }
 
 ExitStatus RunRetain(const RetentionFlags& flags) {
-  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  const StopSignals stop = flags.reporter.TakeSignals();
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const ModelKey key = flags.connection.key();
@@ -76,7 +76,7 @@ ExitStatus RunRetain(const RetentionFlags& flags) {
 }
 
 ExitStatus RunPin(const RetentionFlags& flags) {
-  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  const StopSignals stop = flags.reporter.TakeSignals();
   const absl::StatusOr<VersionSelector> version = ParseVersionSelector(flags.version);
   if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();
@@ -101,7 +101,7 @@ ExitStatus RunPin(const RetentionFlags& flags) {
 }
 
 ExitStatus RunRelease(const RetentionFlags& flags) {
-  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  const StopSignals stop = flags.reporter.TakeSignals();
   const absl::StatusOr<VersionSelector> version = ParseVersionSelector(flags.version);
   if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();
@@ -126,7 +126,7 @@ CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& 
       ->add_option("--form", flags->form,
                    "only the weights in this form (default: every form; of retain: every one "
                    "without a count of its own)")
-      ->check(IsName("form", EmptyName::kAllowed));
+      ->check(IsName("form"));
   command->callback([flags, exit, run] { *exit = run(*flags); });
   return command;
 }
@@ -144,9 +144,7 @@ void AddRetentionCommands(CLI::App* app, ExitStatus* exit) {
   auto retain_flags = std::make_shared<RetentionFlags>();
   CLI::App* retain = AddCommand(app, "retain", "keep the newest versions of a model fetchable",
                                 &RunRetain, retain_flags, exit);
-  retain->add_option("count", retain_flags->keep_latest, "how many; 0: no policy")
-      ->required()
-      ->check(IsNotEmpty("number"));
+  retain->add_option("count", retain_flags->keep_latest, "how many; 0: no policy")->required();
   retain->add_flag("--create", retain_flags->create,
                    "also of a model that the server does not know yet");
 
