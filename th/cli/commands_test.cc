@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "th/cli/json_lines.h"
 #include "th/cli/program_run.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
@@ -22,7 +25,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int kOk = 0, kFailed = 1, kNotThere = 4, kLocalFiles = 5;
+constexpr int kOk = 0, kFailed = 1, kUnreachable = 3, kNotThere = 4, kLocalFiles = 5;
 
 // Until a process has a thread that listens for signals; false when it ends without.
 bool AwaitCaughtSignals(pid_t pid) {
@@ -477,6 +480,16 @@ TEST_F(CommandsTest, APublisherHoldsOnWhileTheServerIsAway) {
   EXPECT_EQ(publisher->Finish().status, kOk);
 }
 
+TEST_F(CommandsTest, APublisherThatNobodyReadsEndsSoonWhileTheServerIsAway) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  server_.Kill();
+  ASSERT_TRUE(publisher->AwaitError("the server is away"));
+  const absl::Time begin = MonotonicNow();
+  publisher->process().Signal(SIGTERM);
+  EXPECT_EQ(publisher->Finish().status, kOk);
+  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));  // --drain has 30
+}
+
 TEST_F(CommandsTest, AFollowerWithoutAnyVersionEndsOnASignal) {
   RunningProgram follower(Against({Worker(), "follow"}));
   ASSERT_TRUE(follower.AwaitError("waiting for a version"));
@@ -491,6 +504,48 @@ TEST_F(CommandsTest, AFollowerThatFindsItsRankTakenSaysByWhom) {
   const ProgramRun second = RunProgram(Against({Worker(), "follow"}));
   EXPECT_EQ(second.status, kFailed) << second.errors;
   EXPECT_THAT(second.errors, HasSubstr("follower/0"));
+}
+
+// A server that takes whoever says nothing for a millisecond for perhaps gone, and asks who wants
+// its rank to come again.
+TEST_F(CommandsTest, ARankThatLivesIsNamedToWhoWantsItHoweverLongItIsSilent) {
+  RunningProgram server({Server(), "--listen=127.0.0.1:0", "--json", "--suspect-after=1ms",
+                         "--state-dir=" + FreshFolder("state")});
+  const std::string address = ParseLine(server.AwaitLine("address"))["address"];
+  const std::string model = MakeModelFolder("model", 1);
+  const std::vector<std::string> publish = {Worker(),  "publish", "--dir",    model,
+                                            "--label", "1",       "--server", address,
+                                            "--group", "g",       "--model",  "m"};
+  RunningProgram holder(publish);
+  holder.AwaitLine("published");
+  for (std::vector<std::string> second : {publish,
+                                          {Th(), "pull", FreshFolder("taken") + "/here", "--server",
+                                           address, "--group", "g", "--model", "m"}}) {
+    second.insert(second.end(), {"--connect-timeout", "0.5"});
+    const ProgramRun run = RunProgram(second);
+    EXPECT_EQ(run.status, kFailed) << run.errors;
+    EXPECT_THAT(run.errors, HasSubstr("rank g/0 is held by worker"));
+    EXPECT_THAT(run.errors, HasSubstr("start this one as another rank"));
+  }
+}
+
+TEST_F(CommandsTest, WhatAnswersWhereNoServerDoesIsNamed) {
+  RunningProgram server({Server(), "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--json",
+                         "--state-dir=" + FreshFolder("state")});
+  const std::string http = ParseLine(server.AwaitLine("address"))["http"];
+  const std::string model = MakeModelFolder("model", 1);
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{Th(), "list"},
+        {Worker(), "publish", "--dir", model, "--label", "1"}}) {
+    std::vector<std::string> command = arguments;
+    command.insert(command.end(), {"--connect-timeout", "0.3", "--server", http});
+    const ProgramRun run = RunProgram(command);
+    EXPECT_EQ(run.status, kUnreachable) << run.errors;
+    EXPECT_THAT(run.errors, HasSubstr(http));
+    EXPECT_THAT(run.errors, HasSubstr("speaks HTTP, not gRPC")) << run.errors;
+    command.back() = "no-such-host.invalid:7077";
+    EXPECT_THAT(RunProgram(command).errors, HasSubstr("no-such-host.invalid"));
+  }
 }
 
 TEST_F(CommandsTest, AFollowerThatCannotWriteNamesTheFolder) {
