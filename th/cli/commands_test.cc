@@ -169,6 +169,8 @@ TEST_F(CommandsTest, ARollBackWithdrawsLaterVersions) {
   EXPECT_THAT(back.output(), HasSubstr("withdrawn: step-2"));
   EXPECT_THAT(RunTh({"pull", FreshFolder("withdrawn"), "--version", "step-2"}).errors,
               HasSubstr("step-2"));
+  EXPECT_THAT(RunTh({"describe", "step-2"}).output(), HasSubstr("a roll-back withdrew it"));
+  EXPECT_EQ(RunTh({"describe", "step-2", "--json"}).json()["withdrawn"], true);
   EXPECT_THAT(RunTh({"rollback", "step-1"}).output(), HasSubstr("nothing was withdrawn"));
 }
 
@@ -218,6 +220,18 @@ TEST_F(CommandsTest, APinIsShownUntilItIsReleased) {
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), HasSubstr("eval"));
   EXPECT_EQ(RunTh({"release", "step-1", "--owner", "eval"}).status, kOk);
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), Not(HasSubstr("eval")));
+}
+
+TEST_F(CommandsTest, WhatIsPinnedAndReleasedIsNamedWhateverItWasAskedBy) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  EXPECT_THAT(RunTh({"pin", "latest", "--expires-after", "3600"}).output(),
+              HasSubstr("version step-1 (#1.1) is pinned by th for 1h"));
+  EXPECT_THAT(RunTh({"release", "latest"}).output(),
+              HasSubstr("version step-1 (#1.1) is no longer pinned"));
+  EXPECT_TRUE(RunTh({"pin", "latest", "--json"}).json()["expires_after_seconds"].is_null());
+  const nlohmann::json released = RunTh({"release", "latest", "--json"}).json();
+  EXPECT_EQ(released["version"], "step-1");
+  EXPECT_EQ(released["sequence"], "1.1");
 }
 
 TEST_F(CommandsTest, RetentionAndPinsMayBeOfOneForm) {
@@ -411,6 +425,36 @@ TEST_F(CommandsTest, AFollowerSaysWhenTheServerGoesAndComesBack) {
   ASSERT_TRUE(follower.AwaitError("the server is back"));
   follower.process().Signal(SIGTERM);
   EXPECT_EQ(follower.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, AFollowerSaysThatWhatItHoldsWasWithdrawn) {
+  auto first = Publish(MakeModelFolder("first", 1), "step-1");
+  first->process().Signal(SIGTERM);
+  EXPECT_EQ(first->Finish().status, kOk);
+  const auto second = Publish(MakeModelFolder("second", 2), "step-2");
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  follower.AwaitLine("version=step-2");
+  EXPECT_EQ(RunTh({"rollback", "step-1"}).status, kOk);
+  ASSERT_TRUE(follower.AwaitError("step-2 (#1.2), which is held, was withdrawn by a roll-back"));
+  ASSERT_TRUE(follower.AwaitError("nobody holds the latest version"));
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, APullSaysThatItWaitsForTheServer) {
+  const auto publisher =
+      StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "50KB/s"});  // some 8 s
+  publisher->AwaitLine("published");
+  RunningProgram pull(
+      Against({Th(), "pull", FreshFolder("pulled") + "/here", "--timeout", "3600"}));
+  ASSERT_TRUE(pull.AwaitError("from trainer/0"));
+  server_.Kill();
+  ASSERT_TRUE(pull.AwaitError("is away since"));
+  ASSERT_TRUE(pull.AwaitError("waiting for it until"));
+  server_.Start();
+  ASSERT_TRUE(pull.AwaitError("is back"));
+  pull.process().Signal(SIGINT);
+  EXPECT_EQ(pull.Finish().status, 130);
 }
 
 TEST_F(CommandsTest, RetentionOfAModelWithoutVersionsSaysSo) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -93,11 +94,22 @@ ExitStatus RunPin(const RetentionFlags& flags) {
          {{"version", pinned->label.text()},
           {"sequence", pinned->sequence.ToString()},
           {"owner", flags.owner},
-          {"form", flags.form}},
-         absl::StrCat("version ", pinned->ToString(), " is pinned", InForm(flags.form), " by ",
-                      flags.owner),
+          {"form", flags.form},
+          {"expires_after_seconds",
+           flags.expires_after_s > 0 ? nlohmann::json(flags.expires_after_s) : nlohmann::json()}},
+         absl::StrCat(
+             "version ", pinned->ToString(), " is pinned", InForm(flags.form), " by ", flags.owner,
+             flags.expires_after_s > 0 ? absl::StrCat(" for ", absl::FormatDuration(expires)) : ""),
          note);
   return ExitStatus::kOk;
+}
+
+// What the name stands for now, so that what is released is what is told. A number says it itself,
+// also of a version that the server knows no more of.
+absl::StatusOr<VersionInfo> Meant(Controller& controller, const VersionSelector& version) {
+  const auto* sequence = std::get_if<VersionSequence>(&version);
+  if (sequence != nullptr) return VersionInfo{.sequence = *sequence};
+  return controller.Resolve(version);
 }
 
 ExitStatus RunRelease(const RetentionFlags& flags) {
@@ -106,10 +118,16 @@ ExitStatus RunRelease(const RetentionFlags& flags) {
   if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
-  const absl::Status released = (*controller)->Release(*version, flags.owner, flags.form);
+  const absl::StatusOr<VersionInfo> meant = Meant(**controller, *version);
+  if (!meant.ok()) return flags.reporter.Fail(meant.status());
+  const absl::Status released = (*controller)->Release(meant->sequence, flags.owner, flags.form);
   if (!released.ok()) return flags.reporter.Fail(released);
-  flags.reporter.Report({{"released", flags.version}, {"owner", flags.owner}, {"form", flags.form}},
-                        absl::StrCat("version ", flags.version, " is no longer pinned",
+  flags.reporter.Report({{"released", flags.version},
+                         {"version", meant->label.text()},
+                         {"sequence", meant->sequence.ToString()},
+                         {"owner", flags.owner},
+                         {"form", flags.form}},
+                        absl::StrCat("version ", meant->ToString(), " is no longer pinned",
                                      InForm(flags.form), " by ", flags.owner));
   return ExitStatus::kOk;
 }
