@@ -1,22 +1,17 @@
 // The commands against a real server and real workers.
-#include <poll.h>
-
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "th/cli/commands_fixture.h"
 #include "th/cli/json_lines.h"
 #include "th/cli/program_run.h"
-#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
@@ -26,50 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr int kOk = 0, kFailed = 1, kUnreachable = 3, kNotThere = 4, kLocalFiles = 5;
-
-// Until a process has a thread that listens for signals; false when it ends without.
-bool AwaitCaughtSignals(pid_t pid) {
-  for (;;) {
-    std::error_code error;
-    bool any = false;
-    for (const auto& task : fs::directory_iterator(absl::StrCat("/proc/", pid, "/task"), error)) {
-      std::string name;
-      std::getline(std::ifstream(task.path() / "comm"), name);
-      if (name == "th-signals") return true;
-      any = any || !name.empty();
-    }
-    if (!any) return false;
-    poll(nullptr, 0, 1);
-  }
-}
-
-class CommandsTest : public ::testing::Test {
- protected:
-  // Arguments with the server's address at the end.
-  std::vector<std::string> Against(std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(),
-                     {"--server", server_.address(), "--run", "r1", "--model", "m"});
-    return arguments;
-  }
-  ProgramRun RunTh(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), Th());
-    return RunProgram(Against(std::move(arguments)));
-  }
-  std::unique_ptr<RunningProgram> StartPublisher(const std::string& folder,
-                                                 const std::string& label,
-                                                 std::vector<std::string> more = {"--ranks", "2"}) {
-    std::vector<std::string> arguments = {Worker(), "publish", "--dir", folder, "--label", label};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return std::make_unique<RunningProgram>(Against(std::move(arguments)));
-  }
-  std::unique_ptr<RunningProgram> Publish(const std::string& folder, const std::string& label) {
-    auto publisher = StartPublisher(folder, label);
-    EXPECT_THAT(publisher->AwaitLine("published"), HasSubstr("version=" + label));
-    return publisher;
-  }
-
-  RunningServer server_;
-};
 
 TEST_F(CommandsTest, AnEmptyServerListsNothing) {
   const ProgramRun run = RunProgram({Th(), "list", "--server", server_.address()});
@@ -248,17 +199,6 @@ TEST_F(CommandsTest, RetentionAndPinsMayBeOfOneForm) {
             "nobody holds it in form fp8 (held: hf)");
   EXPECT_EQ(RunTh({"release", "step-1", "--owner", "eval", "--form", "hf"}).status, kOk);
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), Not(HasSubstr("eval")));
-}
-
-TEST_F(CommandsTest, AWorkerDrainsAndLeavesOnEitherSignal) {
-  for (const int signal : {SIGTERM, SIGINT}) {
-    const auto publisher = Publish(MakeModelFolder("model", 1), absl::StrCat("step-", signal));
-    publisher->process().Signal(signal);
-    const ProgramRun run = publisher->Finish();
-    EXPECT_EQ(run.status, kOk) << run.errors;
-    EXPECT_THAT(run.errors, HasSubstr("draining"));
-    EXPECT_THAT(RunTh({"describe", "trainer"}).output(), Not(HasSubstr("trainer/0")));
-  }
 }
 
 TEST_F(CommandsTest, OtherContentUnderAUsedLabelIsRefused) {
@@ -524,16 +464,6 @@ TEST_F(CommandsTest, APublisherHoldsOnWhileTheServerIsAway) {
   EXPECT_EQ(publisher->Finish().status, kOk);
 }
 
-TEST_F(CommandsTest, APublisherThatNobodyReadsEndsSoonWhileTheServerIsAway) {
-  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
-  server_.Kill();
-  ASSERT_TRUE(publisher->AwaitError("the server is away"));
-  const absl::Time begin = MonotonicNow();
-  publisher->process().Signal(SIGTERM);
-  EXPECT_EQ(publisher->Finish().status, kOk);
-  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));  // --drain has 30
-}
-
 TEST_F(CommandsTest, AFollowerWithoutAnyVersionEndsOnASignal) {
   RunningProgram follower(Against({Worker(), "follow"}));
   ASSERT_TRUE(follower.AwaitError("waiting for a version"));
@@ -626,83 +556,6 @@ TEST_F(CommandsTest, AFullDiskInTheMiddleOfAPullLeavesNothingBehind) {
   EXPECT_THAT(run.errors, HasSubstr("make room"));
   EXPECT_TRUE(fs::is_empty(parent));
 }
-
-// ---- signals
-
-class SignalTest : public CommandsTest, public ::testing::WithParamInterface<int> {};
-
-TEST_P(SignalTest, APublisherLetsAReaderInFlightFinish) {
-  const std::string model = MakeModelFolder("model", 1);
-  const auto publisher = StartPublisher(model, "step-1", {"--rate", "200KB/s"});  // some 2 s
-  publisher->AwaitLine("published");
-  const std::string pulled = FreshFolder("pulled") + "/here";
-  RunningProgram pull(Against({Th(), "pull", pulled}));
-  ASSERT_TRUE(pull.AwaitError("from trainer/0"));
-  publisher->process().Signal(GetParam());
-  const ProgramRun reader = pull.Finish();
-  EXPECT_EQ(reader.status, kOk) << reader.errors;
-  EXPECT_EQ(RunProgram({Th(), "verify", model, pulled}).status, kOk);
-  EXPECT_EQ(publisher->Finish().status, kOk);
-}
-
-TEST_P(SignalTest, APublisherEndsCleanlyAtAnyMoment) {
-  const std::string model = MakeModelFolder("model", 1);
-  // The second rank never comes: it waits for the group.
-  const auto waiting =
-      StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0", "--group", "half"});
-  ASSERT_TRUE(waiting->AwaitError("hold"));
-  waiting->process().Signal(GetParam());
-  EXPECT_EQ(waiting->Finish().status, kOk);
-  // Somewhere between its joining and its having sealed.
-  const auto sealing = StartPublisher(model, "step-2");
-  ASSERT_TRUE(sealing->AwaitError("hold"));
-  sealing->process().Signal(GetParam());
-  const ProgramRun run = sealing->Finish();
-  EXPECT_EQ(run.status, kOk) << run.errors;
-  EXPECT_THAT(RunTh({"describe", "trainer"}).output(), Not(HasSubstr("trainer/0")));
-}
-
-TEST_P(SignalTest, AnInterruptedPullLeavesNothingBehind) {
-  const auto publisher =
-      StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "50KB/s"});
-  publisher->AwaitLine("published");
-  const std::string parent = FreshFolder("interrupted");
-  RunningProgram pull(Against({Th(), "pull", parent + "/here"}));
-  ASSERT_TRUE(pull.AwaitError("from trainer/0"));
-  pull.process().Signal(GetParam());
-  const ProgramRun run = pull.Finish();
-  EXPECT_EQ(run.status, 130) << run.errors;
-  EXPECT_TRUE(fs::is_empty(parent));
-}
-
-// The server is stopped, so that the command waits for it.
-TEST_P(SignalTest, ACommandThatWaitsForTheServerSaysThatItWasInterrupted) {
-  server_.program().process().Signal(SIGSTOP);
-  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"list"},
-                                                    {"describe"},
-                                                    {"rollback", "1"},
-                                                    {"pin", "1"},
-                                                    {"release", "1"},
-                                                    {"retain", "1"},
-                                                    {"top"},
-                                                    {"events", "--follow"},
-                                                    {"pull", FreshFolder("never")},
-                                                    {"verify", MakeModelFolder("m", 1)}}) {
-    std::vector<std::string> command = {Th()};
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    command.insert(command.end(), {"--connect-timeout", "60", "--json"});
-    RunningProgram waiting(Against(std::move(command)));
-    ASSERT_TRUE(AwaitCaughtSignals(waiting.process().pid())) << arguments[0];
-    waiting.process().Signal(GetParam());
-    const ProgramRun run = waiting.Finish();
-    EXPECT_EQ(run.status, 130) << arguments[0];
-    ASSERT_TRUE(run.json().is_object()) << arguments[0] << ": " << run.output();
-    EXPECT_EQ(run.json()["error"]["code"], "CANCELLED") << arguments[0];
-  }
-  server_.program().process().Signal(SIGCONT);
-}
-
-INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, ::testing::Values(SIGINT, SIGTERM));
 
 }  // namespace
 }  // namespace th
