@@ -14,6 +14,7 @@
 #include "th/client/grpc_control_stream.h"
 #include "th/client/leave_behind.h"
 #include "th/client/runtime.h"
+#include "th/client/server_probe.h"
 #include "th/client/tensor_binding.h"
 #include "th/transfer/monotonic_clock.h"
 
@@ -99,8 +100,11 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   const absl::Status joined = impl->membership->Join();
   if (joined.ok()) return std::unique_ptr<Client>(new Client(std::move(impl)));
   (void)impl->membership->Leave(absl::ZeroDuration());
+  const std::string why = absl::IsUnavailable(joined)
+                              ? absl::StrCat(": ", WhyNoServer(options.server, kProbeTimeout))
+                              : "";
   return absl::Status(joined.code(),
-                      absl::StrCat(joined.message(), "; reference server ", options.server));
+                      absl::StrCat(joined.message(), "; reference server ", options.server, why));
 }
 
 Client::~Client() {

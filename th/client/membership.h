@@ -236,6 +236,8 @@ class Membership final : public SessionAccess,
   bool joined_ ABSL_GUARDED_BY(mu_) = false;
   bool left_ ABSL_GUARDED_BY(mu_) = false;  // by the caller
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mu_);
+  // The server's last word, where that was a refusal after which the session tries again.
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
 
   // ---- th-control only
   StreamId last_stream_;

@@ -77,7 +77,10 @@ class Follower {
   // The result; nothing when it was stopped. Says meanwhile when the server goes and comes.
   absl::StatusOr<std::optional<GroupUpdate>> Await(
       PendingResult<absl::StatusOr<GroupUpdate>>& pending);
+  bool holds_one() const { return held_.sequence != VersionSequence(); }
   void NoteServer();
+  // Says once that there is no version to move to, and whether what is held is still one.
+  void NoteNotAvailable(const UpdateResult& update);
 
   const FollowerOptions options_;
   StopSignals* const stop_;
@@ -85,9 +88,10 @@ class Follower {
   std::unique_ptr<ModelMemory> model_;
   std::unique_ptr<ReaderGroup> readers_;
   bool could_not_save_ = false;
-  bool holds_one_ = false;
+  VersionInfo held_;  // an empty sequence: none yet
   bool server_away_ = false;
   SaidOnce said_;
+  SaidOnce said_not_available_;
 };
 
 }  // namespace th
