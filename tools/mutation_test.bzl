@@ -65,7 +65,7 @@ def mutation_test(name, mutation, test, timeout_seconds = 30, tags = [], **kwarg
       name: of the test; say what is broken, as in "admit_while_draining_mutation_test".
       mutation: first argument of the TH_MUTATE in the code, as in "kAdmitWhileDraining".
       test: the cc_test of this package that must fail, as in ":mutability_contract_test".
-      timeout_seconds: a mutant that runs longer than this counts as caught. Below the 60 s that Bazel gives a small test.
+      timeout_seconds: a mutant that runs longer than this is ended. Below the 60 s that Bazel gives a small test.
       tags: as everywhere.
       **kwargs: passed to the test rule (size, visibility, ...).
     """
