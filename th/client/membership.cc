@@ -194,14 +194,15 @@ absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string na
     buffers_[id] = buffer;
   }
   Wake();
-  TH_RETURN_IF_ERROR(AwaitReady(*buffer, name));
+  TH_RETURN_IF_ERROR(AwaitReady(*buffer, name, kRegisterTimeout));
   return buffer;
 }
 
-absl::Status Membership::AwaitReady(LocalBuffer& buffer, absl::string_view name) {
+absl::Status Membership::AwaitReady(LocalBuffer& buffer, absl::string_view name,
+                                    absl::Duration timeout) {
   absl::Status status = absl::DeadlineExceededError(absl::StrCat(
-      "the server did not take buffer ", name, " within ", absl::FormatDuration(kRegisterTimeout)));
-  if (buffer.ready().WaitForNotificationWithTimeout(kRegisterTimeout)) {
+      "the server did not take buffer ", name, " within ", absl::FormatDuration(timeout)));
+  if (buffer.ready().WaitForNotificationWithTimeout(timeout)) {
     status = buffer.ready_status();
   }
   if (!status.ok()) Unregister(buffer);

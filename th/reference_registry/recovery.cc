@@ -356,10 +356,18 @@ void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersio
   EndUpdateThatCountsOn(turn, buffer);
 }
 
-void EndRecoveryWindow(Turn& turn) {
-  turn.state.recovering = false;
+namespace {
+
+void EvaluateWaiting(Turn& turn) {
   for (ReplicaId replica : turn.state.waiting_for_recovery) turn.to_evaluate.insert(replica);
   turn.state.waiting_for_recovery.clear();
+}
+
+}  // namespace
+
+void EndRecoveryWindow(Turn& turn) {
+  turn.state.recovering = false;
+  EvaluateWaiting(turn);
 }
 
 void EndAdoption(Turn& turn) {
@@ -373,8 +381,7 @@ void EndAdoption(Turn& turn) {
       for (auto& [shard_key, shard] : version.shards) DropStrangers(turn, shard);
     }
   }
-  for (ReplicaId replica : turn.state.waiting_for_recovery) turn.to_evaluate.insert(replica);
-  turn.state.waiting_for_recovery.clear();
+  EvaluateWaiting(turn);
   for (auto& [key, model] : turn.state.models) {
     if (!model.offloads.empty()) turn.to_review.insert(key);
     TellLostSinceRestart(turn, model);

@@ -10,8 +10,8 @@
 namespace th {
 namespace {
 
-// A source that failed a reader is not given to it again before this, whatever failed. Shorter than
-// the server's own pause: its clock runs from what it heard, as ours does.
+// A source that failed a reader is not given to it again before this, whatever failed. A little less
+// than the server's kRetryPause of 200 ms; both clocks run from what the server heard.
 constexpr absl::Duration kMinRetryPause = absl::Milliseconds(150);
 
 bool WasWithdrawn(const DurableState& durable, const ModelKey& key, const VersionInfo& version) {
@@ -45,7 +45,7 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
                         bool source_failed) {
   const bool announces = std::holds_alternative<JoinRequest>(message) ||
                          std::holds_alternative<RegisterBuffer>(message);
-  if (announces) {  // its fill may begin anew
+  if (announces) {  // its fills may begin anew; which is not said
     std::erase_if(failed_at_,
                   [&](const auto& entry) { return entry.first.update.worker == &from; });
     if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);

@@ -55,7 +55,7 @@ void Refuse(State& state, Buffer& buffer, const absl::Status& why, absl::Time no
   buffer.registered = false;
   buffer.refused = why;
   for (Operation& operation : buffer.operations) {
-    Conclude(operation, {.status = why, .from_server = true});
+    Conclude(operation, {.status = why, .server_knows = true});
   }
   if (!buffer.temporary()) state.Emit(BufferReady{buffer.id, why});
   Pump(state, buffer, now);

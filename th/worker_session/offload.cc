@@ -41,7 +41,7 @@ void FailWaiting(State& state, Operation& operation, const absl::Status& why, ab
   if (operation.copies_alone) return Pump(state, *state.FindBuffer(operation.key.buffer), now);
   Conclude(operation,
            {.status = absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message())),
-            .from_server = true,
+            .server_knows = true,
             .offload_first = true});
   Pump(state, *state.FindBuffer(operation.key.buffer), now);
 }
@@ -146,6 +146,7 @@ void PumpAlone(State& state, BufferId copy, Operation& waiting, absl::Time now) 
   if (update->update.phase == UpdatePhase::kFilling && !has_source) {
     PullFromOriginal(state, buffer, *update, original, now);
   } else if (update->update.phase == UpdatePhase::kShardDone) {
+    // Ends when a server is back and has heard of it, not by its own time.
     update->timeout_at = now + kMaxOperationTimeout;
     // A server that is back may still want the whole group's copies first.
     const bool asks = state.joined() && !waiting.verdict.has_value();

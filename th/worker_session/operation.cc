@@ -11,7 +11,7 @@
 namespace th::session {
 namespace {
 
-// That the caller waits for.
+// Operations that the caller waits for.
 size_t PendingOf(const Buffer& buffer) {
   return static_cast<size_t>(std::count_if(buffer.operations.begin(), buffer.operations.end(),
                                            [](const Operation& o) { return !o.detached; }));
@@ -233,8 +233,8 @@ void SendRankFailed(State& state, const Buffer& buffer, Operation& operation, ab
 void Conclude(Operation& operation, Verdict verdict) {
   if (!operation.verdict.has_value()) {
     operation.verdict = std::move(verdict);
-  } else if (verdict.from_server) {
-    operation.verdict->from_server = true;
+  } else if (verdict.server_knows) {
+    operation.verdict->server_knows = true;
   }
 }
 

@@ -41,7 +41,7 @@ void PumpOperation(State& state, Buffer& buffer, Operation& operation, absl::Tim
 
 // Nothing of it is left to be told to anybody.
 bool Settled(const Operation& operation) {
-  return operation.detached && (operation.orphaned || operation.verdict->from_server);
+  return operation.detached && (operation.orphaned || operation.verdict->server_knows);
 }
 
 absl::Status TimeIsUp(const State& state, const Operation& operation) {
@@ -100,7 +100,7 @@ bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
 Verdict VerdictOf(const OperationFinished& message) {
   return {.status = message.status,
           .version = message.version,
-          .from_server = true,
+          .server_knows = true,
           .offload_first = message.offload_first};
 }
 
@@ -154,7 +154,7 @@ void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   }
   // What a server has ended is announced: its start is answered with the saved result.
   const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok() &&
-                      !operation.verdict->from_server;
+                      !operation.verdict->server_knows;
   if (failed && !operation.drained) SendRankFailed(state, buffer, operation, now);
 }
 

@@ -122,7 +122,7 @@ struct Verdict {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
-  bool from_server = false;    // else the server has to hear it from us
+  bool server_knows = false;   // else the server has to hear it from us
   bool offload_first = false;  // see FinishedOperation
   bool seed_copy = false;      // see FinishedOperation
 };

@@ -36,17 +36,19 @@ void Drain(Buffer& buffer, Operation& operation, absl::Time now) {
   (void)buffer.contract.Unpublish(now, operation.drain_timeout);
 }
 
-absl::Time GivesUpServerAt(const State& state, const Operation& operation) {
+// While joined, only its own deadline counts: the link is not broken.
+absl::Time ServerGivenUpAt(const State& state, const Operation& operation) {
   return std::min(state.link.broken_since + kServerAway, operation.local_deadline());
 }
 
-// Asked, and not answered: until when it waits for the server's leave to drain.
-absl::Time AsksUntil(const State& state, const Operation& operation) {
-  if (operation.waits_for_offload()) {  // its copy's end will be heard of
+// Asked, and not answered: until when it waits for the server's leave to drain. Infinite where the
+// end of its copy wakes it.
+absl::Time AskingEndsAt(const State& state, const Operation& operation) {
+  if (operation.waits_for_offload()) {
     const bool asks = operation.copies_alone && state.joined();
     return asks ? operation.local_deadline() : absl::InfiniteFuture();
   }
-  return GivesUpServerAt(state, operation);
+  return ServerGivenUpAt(state, operation);
 }
 
 bool HasRoomForCopy(const State& state, const Buffer& buffer) {
@@ -80,7 +82,7 @@ bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Ti
     return false;
   }
   const bool answered = verdict.has_value() || operation.let_drain;
-  if (!answered && now < AsksUntil(state, operation)) return false;
+  if (!answered && now < AskingEndsAt(state, operation)) return false;
   if (MustCopyAlone(state, buffer, operation)) {
     operation.copies_alone = true;
     operation.offload_wanted = buffer.version;
@@ -96,7 +98,7 @@ void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time 
   operation.readers_cut = buffer.drain_cut;
   NoteRankDone(operation, now);
   ForgetVersion(buffer);
-  if (operation.verdict.has_value() && operation.verdict->from_server) {
+  if (operation.verdict.has_value() && operation.verdict->server_knows) {
     // The server has ended it before this rank drained, and takes it for a holder still.
     Reannounce(state, buffer, now);
   } else if (operation.orphaned) {
@@ -166,9 +168,9 @@ void NoteEndWhileCopying(Buffer& buffer, Operation& operation, Verdict answer) {
 }
 
 absl::Time UnpublishWaitsUntil(const State& state, const Operation& operation) {
-  if (!operation.draining && !operation.verdict.has_value()) return AsksUntil(state, operation);
+  if (!operation.draining && !operation.verdict.has_value()) return AskingEndsAt(state, operation);
   if (!operation.drained || operation.verdict.has_value()) return absl::InfiniteFuture();
-  return GivesUpServerAt(state, operation);
+  return ServerGivenUpAt(state, operation);
 }
 
 }  // namespace th::session
