@@ -241,7 +241,29 @@ TEST(BadInputTest, WhoSaysThatItIsDoneAndHoldsAnotherVersionMakesNoHolder) {
   for (TestRank& rank : rollout) rank.FillWhole();
   rollout[0].Say(RegisterBuffer{rollout[0].Holding(first, /*publisher=*/false, "")});
   EXPECT_OK(hub.registry().CheckInvariants());
-  EXPECT_THAT(WhoHoldsWhat(hub), Not(::testing::HasSubstr("r holding")));
+  EXPECT_THAT(WhoHoldsWhat(hub), Not(::testing::HasSubstr(" r complete")));
+}
+
+// Until the publisher has told its sums nobody else has any.
+TEST(BadInputTest, WhatABystanderSaysOfSumsThatNobodyHasToldIsRefused) {
+  RegistryHarness hub;
+  TestRank trainer(hub, "t", 0, 1), bystander(hub, "b", 0, 1);
+  trainer.JoinAndRegister();
+  bystander.JoinAndRegister();
+  trainer.Publish("step-1");
+  const VersionInfo version = trainer.Finished().version;
+  const std::string before = WhoHoldsWhat(hub);
+  for (const bool complete : {false, true}) {
+    const uint64_t refused = hub.registry().counters().messages_refused;
+    AnnouncedBuffer lie = bystander.Holding(version, /*publisher=*/false, "invented");
+    lie.held->complete = complete;
+    bystander.Say(RegisterBuffer{lie});
+    EXPECT_EQ(hub.registry().counters().messages_refused, refused + 1);
+    EXPECT_EQ(WhoHoldsWhat(hub), before);
+  }
+  trainer.Seal(version.sequence, "bytes");
+  EXPECT_TRUE(trainer.HearsNone<PublicationRefused>());
+  EXPECT_THAT(WhoHoldsWhat(hub), ::testing::HasSubstr(" sealed"));
 }
 
 // The token of a membership is what a worker resumes with.

@@ -130,12 +130,6 @@ void WantLayout(Turn& turn, LayoutRecord& record, const Digest& digest, const Wo
   Send(turn, from, LayoutWanted{digest});
 }
 
-void ReleaseLayout(Turn& turn, const Buffer& buffer) {
-  auto found = turn.state.layouts.find(buffer.layout);
-  found->second.buffers.erase(buffer.address);
-  if (found->second.buffers.empty() && found->second.shards == 0) turn.state.layouts.erase(found);
-}
-
 void AnswerRegistration(Turn& turn, Buffer& buffer, absl::Status status) {
   buffer.registration_owed = false;
   Send(turn, *buffer.worker,
@@ -162,6 +156,32 @@ const Worker* SomebodyWith(const RegistryState& state, const LayoutRecord& recor
     if (worker->id != except && worker->connection.has_value()) return worker;
   }
   return nullptr;
+}
+
+// The one that was asked does not answer: somebody else is asked, or the next that announces it.
+void AskAnother(Turn& turn, LayoutRecord& record, const Digest& digest) {
+  const WorkerId silent = std::exchange(record.asked, WorkerId());
+  const Worker* other = SomebodyWith(turn.state, record, silent);
+  if (other != nullptr) WantLayout(turn, record, digest, *other);
+}
+
+bool HasBufferOf(const LayoutRecord& record, WorkerId worker) {
+  const auto first = record.buffers.lower_bound({worker, BufferId()});
+  return first != record.buffers.end() && first->worker == worker;
+}
+
+void ReleaseLayout(Turn& turn, const Buffer& buffer) {
+  auto found = turn.state.layouts.find(buffer.layout);
+  LayoutRecord& record = found->second;
+  record.buffers.erase(buffer.address);
+  if (record.buffers.empty() && record.shards == 0) {
+    turn.state.layouts.erase(found);
+    return;
+  }
+  const WorkerId worker = buffer.address.worker;
+  if (record.asked == worker && !HasBufferOf(record, worker)) {
+    AskAnother(turn, record, buffer.layout);
+  }
 }
 
 }  // namespace
@@ -301,9 +321,7 @@ void AskOthersForLayouts(Turn& turn, const Worker& worker) {
   for (const auto& [id, buffer] : worker.buffers) {
     auto found = turn.state.layouts.find(buffer.layout);
     if (found == turn.state.layouts.end() || found->second.asked != worker.id) continue;
-    found->second.asked = WorkerId();
-    const Worker* other = SomebodyWith(turn.state, found->second, worker.id);
-    if (other != nullptr) WantLayout(turn, found->second, buffer.layout, *other);
+    AskAnother(turn, found->second, buffer.layout);
   }
 }
 

@@ -115,6 +115,46 @@ TEST(BuffersTest, WhenTheOneThatWasAskedIsGoneAnotherIsAsked) {
   EXPECT_EQ(second.Heard<LayoutWanted>().layout, first.layout.digest());
 }
 
+TEST(BuffersTest, WhenTheOneThatWasAskedUnregistersAnotherIsAsked) {
+  RegistryHarness hub;
+  TestRank first(hub, "one", 0, 1), second(hub, "other", 0, 1);
+  ASSERT_TRUE(first.Join());
+  ASSERT_TRUE(second.Join());
+  first.Say(RegisterBuffer{first.Announced()});
+  second.Say(RegisterBuffer{second.Announced()});
+  first.Say(UnregisterBuffer{first.buffer});
+  EXPECT_EQ(second.Heard<LayoutWanted>().layout, first.layout.digest());
+}
+
+TEST(BuffersTest, WhenNobodyElseCanBeAskedTheNextThatRegistersIs) {
+  RegistryHarness hub;
+  TestRank first(hub, "one", 0, 1), away(hub, "other", 0, 1), next(hub, "next", 0, 1);
+  ASSERT_TRUE(first.Join());
+  ASSERT_TRUE(away.Join());
+  ASSERT_TRUE(next.Join());
+  first.Say(RegisterBuffer{first.Announced()});
+  away.Say(RegisterBuffer{away.Announced()});
+  away.Disconnect();
+  first.Say(UnregisterBuffer{first.buffer});
+  next.Say(RegisterBuffer{next.Announced()});
+  EXPECT_EQ(next.Heard<LayoutWanted>().layout, next.layout.digest());
+}
+
+TEST(BuffersTest, WhoHasAnotherBufferOfTheLayoutIsStillTheOneAsked) {
+  RegistryHarness hub;
+  TestRank first(hub, "one", 0, 1), second(hub, "other", 0, 1);
+  ASSERT_TRUE(first.Join());
+  ASSERT_TRUE(second.Join());
+  first.Say(RegisterBuffer{first.Announced()});
+  AnnouncedBuffer spare = first.Announced();
+  spare.buffer = first.buffer.Next();
+  spare.buffer_name = "spare";
+  first.Say(RegisterBuffer{spare});
+  second.Say(RegisterBuffer{second.Announced()});
+  first.Say(UnregisterBuffer{first.buffer});
+  EXPECT_TRUE(second.HearsNone<LayoutWanted>()) << "a layout crosses once";
+}
+
 TEST(BuffersTest, AnUploadThatContradictsItsBufferEndsTheRegistration) {
   RegistryHarness hub;
   TestRank rank(hub, "trainer", 0, 1);

@@ -44,6 +44,16 @@ void RefuseHolding(Turn& turn, const Buffer& buffer, const HeldVersion& held, st
                               why, "; reset the buffer and update it"))});
 }
 
+// Of a version that was published in this reign its publisher alone has the sums until it has told
+// them, and nobody has all of it.
+bool SaysWhatOnlyItsPublisherKnows(const Version& version, const Buffer& buffer,
+                                   const HeldVersion& held) {
+  if (held.publisher || version.from_earlier_reign) return false;
+  if (!held.root.has_value() && !held.complete) return false;
+  const auto shard = version.shards.find(ShardKeyOf(buffer));
+  return shard == version.shards.end() || !shard->second.root.has_value();
+}
+
 // Why what a worker says it holds cannot be; empty when it can.
 std::string WhyImpossible(const RegistryState& state, const Model& model, const Buffer& buffer,
                           const HeldVersion& held) {
@@ -55,6 +65,9 @@ std::string WhyImpossible(const RegistryState& state, const Model& model, const 
   if (withdrawn) return "it was rolled back, or never published";
   if (known != nullptr && known->phase == VersionPhase::kPublishing) return "it is not published";
   if (known == nullptr && info.sequence.epoch() >= state.epoch) return "it is unknown";
+  if (known != nullptr && SaysWhatOnlyItsPublisherKnows(*known, buffer, held)) {
+    return "its publisher has not told its sums";
+  }
   if (known != nullptr && !known->info.label.empty() && known->info.label != info.label) {
     return absl::StrCat("its label is '", known->info.label.text(), "'");
   }

@@ -130,7 +130,10 @@ absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
     operation.verdict = Verdict{.status = absl::CancelledError("the buffer was unregistered")};
     End(state, *buffer, operation, now);
   }
-  if (buffer->announced) state.Send(UnregisterBuffer{id}, now);
+  if (buffer->announced) {
+    state.Send(UnregisterBuffer{id}, now);
+    if (state.link.state == LinkState::kJoining) state.link.unregistered_since.push_back(id);
+  }
   std::erase_if(state.transfers, [id](const auto& entry) { return entry.second == id; });
   state.offloads.erase(id);
   state.staged.erase(id);

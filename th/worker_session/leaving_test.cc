@@ -139,6 +139,25 @@ TEST_F(LeavingTest, AServerThatComesBackHearsOfTheNotice) {
   EXPECT_EQ(joins[0].leaves_in, absl::Seconds(30) - absl::Milliseconds(50));
 }
 
+TEST_F(LeavingTest, ANoticeDuringTheJoinIsToldAfterIt) {
+  worker_.BreakStream();
+  worker_.Pass(absl::Milliseconds(50));
+  worker_.OpenAndHearJoin();
+  ASSERT_OK(worker_.session.Preempt(absl::Seconds(30), worker_.now));
+  worker_.Pass(absl::Seconds(1));
+  worker_.Say(worker_.JoinedAnswer(Epoch(1)));
+  const auto told = worker_.TakeSent<Preempt>();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_EQ(told[0].deadline, absl::Seconds(29));
+}
+
+TEST_F(LeavingTest, ANoticeThatTheJoinToldIsNotToldAgain) {
+  ASSERT_OK(worker_.session.Preempt(absl::Seconds(30), worker_.now));
+  worker_.Drop();
+  worker_.Rejoin(Epoch(1));
+  EXPECT_THAT(worker_.TakeSent<Preempt>(), IsEmpty());
+}
+
 TEST_F(LeavingTest, WhoHasNoNoticeStays) {
   worker_.BreakStream();
   worker_.Pass(absl::Milliseconds(50));

@@ -93,6 +93,16 @@ absl::Duration NoticeLeft(const State& state, absl::Time now) {
   return std::max(state.leaves_at - now, absl::Milliseconds(1));
 }
 
+// Before anything is registered: a name may have been freed and taken again.
+void TellWhatTheJoinDidNot(State& state, absl::Time now) {
+  for (const BufferId id : std::exchange(state.link.unregistered_since, {})) {
+    state.Send(UnregisterBuffer{id}, now);
+  }
+  if (std::exchange(state.link.notice_since, false)) {
+    state.Send(Preempt{NoticeLeft(state, now)}, now);
+  }
+}
+
 absl::Time HeartbeatAt(const State& state) {
   return state.link.last_sent + state.membership.lease / kHeartbeatsPerLease;
 }
@@ -110,6 +120,8 @@ void NoteStreamOpen(State& state, absl::Time now) {
   state.link.state = LinkState::kJoining;
   state.link.answer_deadline = now + kJoinAnswerTimeout;
   state.link.last_sent = now;
+  state.link.unregistered_since.clear();
+  state.link.notice_since = false;
   for (auto& [id, buffer] : state.buffers) {
     buffer.announced = state.link.ever_joined;
     buffer.announce_again = false;
@@ -152,6 +164,7 @@ void HandleJoined(State& state, const Joined& message, absl::Time now) {
                 now);
   }
   state.membership.group_generation = message.group_generation;
+  TellWhatTheJoinDidNot(state, now);
   AnnounceNewBuffers(state, now);
   ResendCommands(state, now);
 }
@@ -227,6 +240,7 @@ absl::Status GiveNotice(State& state, absl::Duration notice, absl::Time now) {
   }
   if (now + notice >= state.leaves_at) return absl::OkStatus();
   state.leaves_at = now + notice;
+  state.link.notice_since = true;
   state.Send(Preempt{notice}, now);
   return absl::OkStatus();
 }

@@ -225,13 +225,15 @@ TEST_F(ReconnectTest, CommandsAreSentAgainUnderTheirKeys) {
   EXPECT_EQ(commands[0].idempotency_key, "key-1");
 }
 
-TEST_F(ReconnectTest, ABufferRegisteredWhileAwayIsRegisteredAfterTheJoin) {
+TEST_F(ReconnectTest, ABufferRegisteredWhileAwayIsAnnouncedByTheJoinAlone) {
   worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
   ASSERT_OK(worker.session.RegisterBuffer("other", "hf", TestLayout(1), worker.now));
-  worker.Rejoin(Epoch(1));
-  worker.Drop();
-  // The join announced it, so that one announcement is all.
-  EXPECT_THAT(worker.TakeSent<RegisterBuffer>(), IsEmpty());
+  const JoinRequest join = worker.OpenAndHearJoin();
+  ASSERT_THAT(join.buffers, SizeIs(2));
+  EXPECT_EQ(join.buffers[1].buffer_name, "other");
+  worker.Say(worker.JoinedAnswer(Epoch(1)));
+  EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
 }
 
 TEST_F(ReconnectTest, ABufferRegisteredDuringTheJoinIsRegisteredAfterIt) {
@@ -244,6 +246,34 @@ TEST_F(ReconnectTest, ABufferRegisteredDuringTheJoinIsRegisteredAfterIt) {
   const auto registered = worker.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
   EXPECT_EQ(registered[0].buffer.buffer_name, "other");
+}
+
+TEST_F(ReconnectTest, ABufferUnregisteredDuringTheJoinIsUnregisteredAfterIt) {
+  Announced();
+  ASSERT_OK(worker.session.UnregisterBuffer(buffer, worker.now));
+  EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
+  worker.Say(worker.JoinedAnswer(Epoch(1)));
+  const auto gone = worker.TakeSent<UnregisterBuffer>();
+  ASSERT_THAT(gone, SizeIs(1));
+  EXPECT_EQ(gone[0].buffer, buffer);
+}
+
+TEST_F(ReconnectTest, ANameUnregisteredDuringTheJoinIsFreeBeforeItIsRegisteredAgain) {
+  Announced();
+  ASSERT_OK(worker.session.UnregisterBuffer(buffer, worker.now));
+  ASSERT_OK(worker.session.RegisterBuffer("weights", "hf", TestLayout(), worker.now));
+  worker.Say(worker.JoinedAnswer(Epoch(1)));
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("UnregisterBuffer", "RegisterBuffer"));
+}
+
+TEST_F(ReconnectTest, AJoinThatDoesNotNameABufferNeedsNoWordOfItsEnd) {
+  Announced();
+  ASSERT_OK(worker.session.UnregisterBuffer(buffer, worker.now));
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(100));
+  EXPECT_THAT(worker.OpenAndHearJoin().buffers, IsEmpty());
+  worker.Say(worker.JoinedAnswer(Epoch(1)));
+  EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
 }
 
 TEST_F(ReconnectTest, TheDriverHearsOfTheNewReign) {

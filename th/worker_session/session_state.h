@@ -101,6 +101,9 @@ struct Link {
   absl::Time broken_since = absl::InfiniteFuture();  // while not joined
   uint32_t failed_attempts = 0;
   absl::Status last_failure;
+  // What has changed since the join was sent, to be said when it is answered.
+  std::vector<BufferId> unregistered_since;  // of the buffers that it announced
+  bool notice_since = false;
 };
 
 struct Membership {
