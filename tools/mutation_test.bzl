@@ -21,7 +21,7 @@ _LIBRARY_ATTRIBUTES = ["srcs", "hdrs", "textual_hdrs", "defines", "includes"]
 _TEST_ATTRIBUTES = ["srcs", "args", "data", "size"]
 
 # Refused in a rule that is copied: nobody has needed them, and without them it would be another rule.
-_UNKNOWN_ATTRIBUTES = ["copts", "linkopts", "alwayslink", "strip_include_prefix", "include_prefix", "implementation_deps", "env", "shard_count"]
+_UNKNOWN_ATTRIBUTES = ["copts", "linkopts", "alwayslink", "strip_include_prefix", "include_prefix", "implementation_deps", "env"]
 
 def _copy_of(label):
     """':x' -> ':mutable.x', '//th/scheduler' -> '//th/scheduler:mutable.scheduler'; labels of other packages stay."""
