@@ -4,7 +4,8 @@
 namespace th::testing {
 
 // Whether the sources are compiled with a sanitizer, which makes them about ten times as slow.
-// Tests ask here: their own objects may be those of the ordinary build (see .bazelrc).
+// A function, not the macro TH_UNDER_SANITIZER: a test's own object may be that of the ordinary
+// build (see .bazelrc), where the macro is not defined.
 bool UnderSanitizer();
 
 }  // namespace th::testing

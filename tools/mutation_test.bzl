@@ -16,9 +16,12 @@ _MUTABLE_PACKAGES = [
     "tools/mutation",
 ]
 
-# What a copy keeps of the rule that it is made from.
+# What a copy keeps of the rule that it is made from, beside deps and local_defines.
 _LIBRARY_ATTRIBUTES = ["srcs", "hdrs", "textual_hdrs", "defines", "includes"]
 _TEST_ATTRIBUTES = ["srcs", "args", "data", "size"]
+
+# Refused in a rule that is copied: nobody has needed them, and without them it would be another rule.
+_UNKNOWN_ATTRIBUTES = ["copts", "linkopts", "alwayslink", "strip_include_prefix", "include_prefix", "implementation_deps", "env"]
 
 def _copy_of(label):
     """':x' -> ':mutable.x', '//th/scheduler' -> '//th/scheduler:mutable.scheduler'; labels of other packages stay."""
@@ -28,14 +31,19 @@ def _copy_of(label):
     return "%s:mutable.%s" % (package, name if colon else package.split("/")[-1])
 
 def _copied(rule, attributes):
+    for attribute in _UNKNOWN_ATTRIBUTES:
+        if rule.get(attribute):
+            fail("mutable copy of %s: %s is not copied" % (rule["name"], attribute))
     return {a: rule[a] for a in attributes if rule.get(a)}
 
 def mutable_copies():
     """Each cc_library above this call once more, as mutable.NAME, with every TH_MUTATE to be switched on at run time.
 
-    Call it once in a BUILD file, below the libraries and above its mutation_tests. Nothing but mutation tests can use
-    the copies; those that no test reaches are never built.
+    Call it once in a BUILD file, below the libraries and above its mutation_tests. The copies are for mutation tests;
+    those that no test reaches are never built.
     """
+    if native.package_name() not in _MUTABLE_PACKAGES:
+        fail("add %s to _MUTABLE_PACKAGES, so that the others use its copies" % native.package_name())
     for name, rule in native.existing_rules().items():
         if rule["kind"] == "cc_library":
             native.cc_library(
@@ -56,8 +64,8 @@ def mutation_test(name, mutation, test, timeout_seconds = 30, tags = [], **kwarg
     Args:
       name: of the test; say what is broken, as in "admit_while_draining_mutation_test".
       mutation: first argument of the TH_MUTATE in the code, as in "kAdmitWhileDraining".
-      test: the cc_test of this package that must fail, as in ":buffer_state_test".
-      timeout_seconds: a mutant that runs longer than this counts as caught. Below the 60 s that Bazel gives a small test.
+      test: the cc_test of this package that must fail, as in ":mutability_contract_test".
+      timeout_seconds: a mutant that runs longer than this is ended. Below the 60 s that Bazel gives a small test.
       tags: as everywhere.
       **kwargs: passed to the test rule (size, visibility, ...).
     """

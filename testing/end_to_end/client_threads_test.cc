@@ -1,10 +1,6 @@
 // The threads that clients bring into their host's process: all of them, gRPC's too. The server is
 // another process, so that none of the threads are its.
-#include <dirent.h>
-
 #include <csignal>
-#include <cstdint>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "testing/process_threads.h"
 #include "testing/status_matchers.h"
 #include "th/cli/program_run.h"
 #include "th/client/client.h"
@@ -23,31 +19,7 @@
 namespace th {
 namespace {
 
-struct ThreadInfo {
-  std::string name;
-  uint64_t blocked_signals = 0;
-};
-
-std::map<int, ThreadInfo> ThreadsOfThisProcess() {
-  std::map<int, ThreadInfo> threads;
-  DIR* tasks = opendir("/proc/self/task");
-  while (const dirent* entry = readdir(tasks)) {
-    int id = 0;
-    if (!absl::SimpleAtoi(entry->d_name, &id)) continue;
-    std::ifstream status(absl::StrCat("/proc/self/task/", id, "/status"));
-    ThreadInfo& info = threads[id];
-    for (std::string line; std::getline(status, line);) {
-      if (absl::StartsWith(line, "Name:\t")) info.name = line.substr(6);
-      if (absl::StartsWith(line, "SigBlk:\t")) {
-        (void)absl::SimpleHexAtoi(line.substr(8), &info.blocked_signals);
-      }
-    }
-  }
-  closedir(tasks);
-  return threads;
-}
-
-uint64_t Bit(int signal) { return uint64_t{1} << (signal - 1); }
+using ::th::testing::ThreadsOfThisProcess;
 
 // A rank with one small buffer.
 struct Member {
@@ -90,14 +62,14 @@ TEST(ClientThreadsTest, EachBlocksSignalsAndTheyAreBounded) {
   ASSERT_OK(controller->List().status());
 
   std::map<std::string, int> brought;
-  const uint64_t wanted = Bit(SIGINT) | Bit(SIGTERM) | Bit(SIGHUP) | Bit(SIGUSR1) | Bit(SIGCHLD) |
-                          Bit(SIGPIPE) | Bit(SIGALRM);
   size_t count = 0;
   for (const auto& [id, thread] : ThreadsOfThisProcess()) {
     if (before.contains(id)) continue;
     ++count;
     ++brought[thread.name];
-    EXPECT_EQ(thread.blocked_signals & wanted, wanted) << thread.name;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGPIPE, SIGALRM}) {
+      EXPECT_TRUE(thread.Blocks(signal)) << thread.name << " and signal " << signal;
+    }
   }
   EXPECT_EQ(brought["th-control"], 1);
   EXPECT_EQ(brought["th-callback"], 1);

@@ -324,6 +324,11 @@ std::string DescribeVersion(const CatalogModel& model, const CatalogVersion& ver
   if (!version.pinned_by.empty()) {
     absl::StrAppend(&text, "pinned   by ", absl::StrJoin(version.pinned_by, ", "), "\n");
   }
+  if (version.withdrawn) {
+    absl::StrAppend(&text,
+                    "a roll-back withdrew it, and nobody can move to it; th events tells when, as "
+                    "long as the server remembers\n");
+  }
   if (IsLost(version)) {
     absl::StrAppend(&text, "nobody holds it: publish it again, or th release '#",
                     version.info.sequence.ToString(), "' for each owner\n");
@@ -347,6 +352,11 @@ absl::StatusOr<const CatalogVersion*> SelectVersion(const CatalogModel& model,
   uint32_t before = latest == nullptr ? 0 : latest->back;
   for (const CatalogVersion& version : model.versions) {
     if (Names(selector, version, &before)) return &version;
+  }
+  // A label that only withdrawn versions have names the newest of them, whose state says so.
+  const auto* label = std::get_if<VersionLabel>(&selector);
+  for (const CatalogVersion& version : model.versions) {
+    if (label != nullptr && version.info.label == *label) return &version;
   }
   return absl::NotFoundError(
       absl::StrCat(model.key.ToString(), " has no version ", ToString(selector)));

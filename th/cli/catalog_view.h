@@ -30,7 +30,8 @@ nlohmann::json ToJson(const Catalog& catalog);
 std::string DescribeVersion(const CatalogModel& model, const CatalogVersion& version);
 nlohmann::json ToJson(const CatalogVersion& version);
 
-// The version that `selector` names. NOT_FOUND.
+// The version that `selector` names; by its label a withdrawn one too, where no other has it.
+// NOT_FOUND.
 absl::StatusOr<const CatalogVersion*> SelectVersion(const CatalogModel& model,
                                                     const VersionSelector& selector);
 

@@ -154,11 +154,19 @@ TEST(SelectVersionTest, FindsByLabelSequenceAndLatest) {
   }
 }
 
-TEST(SelectVersionTest, FindsAWithdrawnVersionOnlyByItsSequence) {
-  const CatalogModel model = AModel();
+TEST(SelectVersionTest, FindsAWithdrawnVersionByItsLabelWhereNoOtherHasIt) {
+  CatalogModel model = AModel();
   EXPECT_OK(SelectVersion(model, VersionSequence::Of(Epoch(1), 1)));
-  EXPECT_THAT(SelectVersion(model, *VersionLabel::Parse("step-1")),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("step-1")));
+  const VersionLabel label = *VersionLabel::Parse("step-1");
+  ASSERT_OK_AND_ASSIGN(const CatalogVersion* withdrawn, SelectVersion(model, label));
+  EXPECT_THAT(DescribeVersion(model, *withdrawn), HasSubstr("a roll-back withdrew it"));
+  EXPECT_THAT(SelectVersion(model, *VersionLabel::Parse("step-9")),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("step-9")));
+
+  model.versions.push_back(
+      {.info = {.sequence = VersionSequence::Of(Epoch(1), 0), .label = label}, .published = true});
+  ASSERT_OK_AND_ASSIGN(const CatalogVersion* stands, SelectVersion(model, label));
+  EXPECT_FALSE(stands->withdrawn);
 }
 
 TEST(DescribeGroupTest, TellsWhatAGroupHoldsOrThatItHoldsNothing) {

@@ -31,15 +31,24 @@ void Reporter::AddFlag(CLI::App* app) {
 }
 
 void Reporter::Report(const nlohmann::json& object, const std::string& text) const {
+  reported_ = true;
   PrintLine(stdout, json_ ? Dump(object) : text);
 }
 
 ExitStatus Reporter::Fail(const absl::Status& status, ExitStatus exit) const {
+  reported_ = true;
   const std::string code = absl::StatusCodeToString(status.code());
   const std::string message(status.message());
   PrintLine(stderr, absl::StrCat("th: ", message.empty() ? code : message));
   if (json_) PrintErrorObject(status);
   return exit;
+}
+
+StopSignals Reporter::TakeSignals() const {
+  const auto last_words = [this] {
+    if (!reported_) Fail(absl::CancelledError("interrupted by a signal"));
+  };
+  return StopSignals(static_cast<int>(ExitStatus::kInterrupted), {.last_words = last_words});
 }
 
 }  // namespace th

@@ -5,12 +5,14 @@
 #ifndef TH_CLI_COMMAND_H_
 #define TH_CLI_COMMAND_H_
 
+#include <atomic>
 #include <string>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
 #include "th/worker/exit_status.h"
+#include "th/worker/stop_signals.h"
 
 namespace th {
 
@@ -50,8 +52,12 @@ class Reporter {
   ExitStatus Fail(const absl::Status& status) const { return Fail(status, ExitStatusOf(status)); }
   ExitStatus Fail(const absl::Status& status, ExitStatus exit) const;
 
+  // The signals of a command, whose end at once is reported as CANCELLED, with kInterrupted.
+  StopSignals TakeSignals() const;
+
  private:
   bool json_ = false;
+  mutable std::atomic<bool> reported_ = false;  // by whichever thread
 };
 
 }  // namespace th

@@ -1,18 +1,16 @@
 // The commands against a real server and real workers.
-#include <poll.h>
-
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "th/cli/commands_fixture.h"
+#include "th/cli/json_lines.h"
 #include "th/cli/program_run.h"
 
 namespace th {
@@ -22,51 +20,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int kOk = 0, kFailed = 1, kNotThere = 4, kLocalFiles = 5;
-
-// Until a process has a thread that listens for signals; false when it ends without.
-bool AwaitCaughtSignals(pid_t pid) {
-  for (;;) {
-    std::error_code error;
-    bool any = false;
-    for (const auto& task : fs::directory_iterator(absl::StrCat("/proc/", pid, "/task"), error)) {
-      std::string name;
-      std::getline(std::ifstream(task.path() / "comm"), name);
-      if (name == "th-signals") return true;
-      any = any || !name.empty();
-    }
-    if (!any) return false;
-    poll(nullptr, 0, 1);
-  }
-}
-
-class CommandsTest : public ::testing::Test {
- protected:
-  // Arguments with the server's address at the end.
-  std::vector<std::string> Against(std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(),
-                     {"--server", server_.address(), "--run", "r1", "--model", "m"});
-    return arguments;
-  }
-  ProgramRun RunTh(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), Th());
-    return RunProgram(Against(std::move(arguments)));
-  }
-  std::unique_ptr<RunningProgram> StartPublisher(const std::string& folder,
-                                                 const std::string& label,
-                                                 std::vector<std::string> more = {"--ranks", "2"}) {
-    std::vector<std::string> arguments = {Worker(), "publish", "--dir", folder, "--label", label};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return std::make_unique<RunningProgram>(Against(std::move(arguments)));
-  }
-  std::unique_ptr<RunningProgram> Publish(const std::string& folder, const std::string& label) {
-    auto publisher = StartPublisher(folder, label);
-    EXPECT_THAT(publisher->AwaitLine("published"), HasSubstr("version=" + label));
-    return publisher;
-  }
-
-  RunningServer server_;
-};
+constexpr int kOk = 0, kFailed = 1, kUnreachable = 3, kNotThere = 4, kLocalFiles = 5;
 
 TEST_F(CommandsTest, AnEmptyServerListsNothing) {
   const ProgramRun run = RunProgram({Th(), "list", "--server", server_.address()});
@@ -166,6 +120,8 @@ TEST_F(CommandsTest, ARollBackWithdrawsLaterVersions) {
   EXPECT_THAT(back.output(), HasSubstr("withdrawn: step-2"));
   EXPECT_THAT(RunTh({"pull", FreshFolder("withdrawn"), "--version", "step-2"}).errors,
               HasSubstr("step-2"));
+  EXPECT_THAT(RunTh({"describe", "step-2"}).output(), HasSubstr("a roll-back withdrew it"));
+  EXPECT_EQ(RunTh({"describe", "step-2", "--json"}).json()["withdrawn"], true);
   EXPECT_THAT(RunTh({"rollback", "step-1"}).output(), HasSubstr("nothing was withdrawn"));
 }
 
@@ -217,6 +173,18 @@ TEST_F(CommandsTest, APinIsShownUntilItIsReleased) {
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), Not(HasSubstr("eval")));
 }
 
+TEST_F(CommandsTest, WhatIsPinnedAndReleasedIsNamedWhateverItWasAskedBy) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  EXPECT_THAT(RunTh({"pin", "latest", "--expires-after", "3600"}).output(),
+              HasSubstr("version step-1 (#1.1) is pinned by th for 1h"));
+  EXPECT_THAT(RunTh({"release", "latest"}).output(),
+              HasSubstr("version step-1 (#1.1) is no longer pinned"));
+  EXPECT_TRUE(RunTh({"pin", "latest", "--json"}).json()["expires_after_seconds"].is_null());
+  const nlohmann::json released = RunTh({"release", "latest", "--json"}).json();
+  EXPECT_EQ(released["version"], "step-1");
+  EXPECT_EQ(released["sequence"], "1.1");
+}
+
 TEST_F(CommandsTest, RetentionAndPinsMayBeOfOneForm) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   EXPECT_EQ(RunTh({"retain", "2"}).status, kOk);
@@ -231,17 +199,6 @@ TEST_F(CommandsTest, RetentionAndPinsMayBeOfOneForm) {
             "nobody holds it in form fp8 (held: hf)");
   EXPECT_EQ(RunTh({"release", "step-1", "--owner", "eval", "--form", "hf"}).status, kOk);
   EXPECT_THAT(RunTh({"describe", "step-1"}).output(), Not(HasSubstr("eval")));
-}
-
-TEST_F(CommandsTest, AWorkerDrainsAndLeavesOnEitherSignal) {
-  for (const int signal : {SIGTERM, SIGINT}) {
-    const auto publisher = Publish(MakeModelFolder("model", 1), absl::StrCat("step-", signal));
-    publisher->process().Signal(signal);
-    const ProgramRun run = publisher->Finish();
-    EXPECT_EQ(run.status, kOk) << run.errors;
-    EXPECT_THAT(run.errors, HasSubstr("draining"));
-    EXPECT_THAT(RunTh({"describe", "trainer"}).output(), Not(HasSubstr("trainer/0")));
-  }
 }
 
 TEST_F(CommandsTest, OtherContentUnderAUsedLabelIsRefused) {
@@ -410,6 +367,36 @@ TEST_F(CommandsTest, AFollowerSaysWhenTheServerGoesAndComesBack) {
   EXPECT_EQ(follower.Finish().status, kOk);
 }
 
+TEST_F(CommandsTest, AFollowerSaysThatWhatItHoldsWasWithdrawn) {
+  auto first = Publish(MakeModelFolder("first", 1), "step-1");
+  first->process().Signal(SIGTERM);
+  EXPECT_EQ(first->Finish().status, kOk);
+  const auto second = Publish(MakeModelFolder("second", 2), "step-2");
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  follower.AwaitLine("version=step-2");
+  EXPECT_EQ(RunTh({"rollback", "step-1"}).status, kOk);
+  ASSERT_TRUE(follower.AwaitError("step-2 (#1.2), which is held, was withdrawn by a roll-back"));
+  ASSERT_TRUE(follower.AwaitError("nobody holds the latest version"));
+  follower.process().Signal(SIGTERM);
+  EXPECT_EQ(follower.Finish().status, kOk);
+}
+
+TEST_F(CommandsTest, APullSaysThatItWaitsForTheServer) {
+  const auto publisher =
+      StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "50KB/s"});  // some 8 s
+  publisher->AwaitLine("published");
+  RunningProgram pull(
+      Against({Th(), "pull", FreshFolder("pulled") + "/here", "--timeout", "3600"}));
+  ASSERT_TRUE(pull.AwaitError("from trainer/0"));
+  server_.Kill();
+  ASSERT_TRUE(pull.AwaitError("is away since"));
+  ASSERT_TRUE(pull.AwaitError("waiting for it until"));
+  server_.Start();
+  ASSERT_TRUE(pull.AwaitError("is back"));
+  pull.process().Signal(SIGINT);
+  EXPECT_EQ(pull.Finish().status, 130);
+}
+
 TEST_F(CommandsTest, RetentionOfAModelWithoutVersionsSaysSo) {
   const ProgramRun mistaken = RunTh({"retain", "2"});
   EXPECT_EQ(mistaken.status, kNotThere);
@@ -493,6 +480,48 @@ TEST_F(CommandsTest, AFollowerThatFindsItsRankTakenSaysByWhom) {
   EXPECT_THAT(second.errors, HasSubstr("follower/0"));
 }
 
+// A server that takes whoever says nothing for a millisecond for perhaps gone, and asks who wants
+// its rank to come again.
+TEST_F(CommandsTest, ARankThatLivesIsNamedToWhoWantsItHoweverLongItIsSilent) {
+  RunningProgram server({Server(), "--listen=127.0.0.1:0", "--json", "--suspect-after=1ms",
+                         "--state-dir=" + FreshFolder("state")});
+  const std::string address = ParseLine(server.AwaitLine("address"))["address"];
+  const std::string model = MakeModelFolder("model", 1);
+  const std::vector<std::string> publish = {Worker(),  "publish", "--dir",    model,
+                                            "--label", "1",       "--server", address,
+                                            "--group", "g",       "--model",  "m"};
+  RunningProgram holder(publish);
+  holder.AwaitLine("published");
+  for (std::vector<std::string> second : {publish,
+                                          {Th(), "pull", FreshFolder("taken") + "/here", "--server",
+                                           address, "--group", "g", "--model", "m"}}) {
+    second.insert(second.end(), {"--connect-timeout", "0.5"});
+    const ProgramRun run = RunProgram(second);
+    EXPECT_EQ(run.status, kFailed) << run.errors;
+    EXPECT_THAT(run.errors, HasSubstr("rank g/0 is held by worker"));
+    EXPECT_THAT(run.errors, HasSubstr("start this one as another rank"));
+  }
+}
+
+TEST_F(CommandsTest, WhatAnswersWhereNoServerDoesIsNamed) {
+  RunningProgram server({Server(), "--listen=127.0.0.1:0", "--http=127.0.0.1:0", "--json",
+                         "--state-dir=" + FreshFolder("state")});
+  const std::string http = ParseLine(server.AwaitLine("address"))["http"];
+  const std::string model = MakeModelFolder("model", 1);
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{Th(), "list"},
+        {Worker(), "publish", "--dir", model, "--label", "1"}}) {
+    std::vector<std::string> command = arguments;
+    command.insert(command.end(), {"--connect-timeout", "0.3", "--server", http});
+    const ProgramRun run = RunProgram(command);
+    EXPECT_EQ(run.status, kUnreachable) << run.errors;
+    EXPECT_THAT(run.errors, HasSubstr(http));
+    EXPECT_THAT(run.errors, HasSubstr("speaks HTTP, not gRPC")) << run.errors;
+    command.back() = "no-such-host.invalid:7077";
+    EXPECT_THAT(RunProgram(command).errors, HasSubstr("no-such-host.invalid"));
+  }
+}
+
 TEST_F(CommandsTest, AFollowerThatCannotWriteNamesTheFolder) {
   const std::string file = FreshFolder("in-the-way") + "/file";
   std::ofstream(file) << "precious";
@@ -527,77 +556,6 @@ TEST_F(CommandsTest, AFullDiskInTheMiddleOfAPullLeavesNothingBehind) {
   EXPECT_THAT(run.errors, HasSubstr("make room"));
   EXPECT_TRUE(fs::is_empty(parent));
 }
-
-// ---- signals
-
-class SignalTest : public CommandsTest, public ::testing::WithParamInterface<int> {};
-
-TEST_P(SignalTest, APublisherLetsAReaderInFlightFinish) {
-  const std::string model = MakeModelFolder("model", 1);
-  const auto publisher = StartPublisher(model, "step-1", {"--rate", "200KB/s"});  // some 2 s
-  publisher->AwaitLine("published");
-  const std::string pulled = FreshFolder("pulled") + "/here";
-  RunningProgram pull(Against({Th(), "pull", pulled}));
-  ASSERT_TRUE(pull.AwaitError("from trainer/0"));
-  publisher->process().Signal(GetParam());
-  const ProgramRun reader = pull.Finish();
-  EXPECT_EQ(reader.status, kOk) << reader.errors;
-  EXPECT_EQ(RunProgram({Th(), "verify", model, pulled}).status, kOk);
-  EXPECT_EQ(publisher->Finish().status, kOk);
-}
-
-TEST_P(SignalTest, APublisherEndsCleanlyAtAnyMoment) {
-  const std::string model = MakeModelFolder("model", 1);
-  // The second rank never comes: it waits for the group.
-  const auto waiting =
-      StartPublisher(model, "step-1", {"--ranks", "2", "--rank", "0", "--group", "half"});
-  ASSERT_TRUE(waiting->AwaitError("hold"));
-  waiting->process().Signal(GetParam());
-  EXPECT_EQ(waiting->Finish().status, kOk);
-  // Somewhere between its joining and its having sealed.
-  const auto sealing = StartPublisher(model, "step-2");
-  ASSERT_TRUE(sealing->AwaitError("hold"));
-  sealing->process().Signal(GetParam());
-  const ProgramRun run = sealing->Finish();
-  EXPECT_EQ(run.status, kOk) << run.errors;
-  EXPECT_THAT(RunTh({"describe", "trainer"}).output(), Not(HasSubstr("trainer/0")));
-}
-
-TEST_P(SignalTest, AnInterruptedPullLeavesNothingBehind) {
-  const auto publisher =
-      StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "50KB/s"});
-  publisher->AwaitLine("published");
-  const std::string parent = FreshFolder("interrupted");
-  RunningProgram pull(Against({Th(), "pull", parent + "/here"}));
-  ASSERT_TRUE(pull.AwaitError("from trainer/0"));
-  pull.process().Signal(GetParam());
-  const ProgramRun run = pull.Finish();
-  EXPECT_EQ(run.status, 130) << run.errors;
-  EXPECT_TRUE(fs::is_empty(parent));
-}
-
-// The server is stopped, so that the command waits for it.
-TEST_P(SignalTest, ACommandThatWaitsForTheServerEndsWithTheDocumentedStatus) {
-  server_.program().process().Signal(SIGSTOP);
-  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"list"},
-                                                    {"describe"},
-                                                    {"rollback", "1"},
-                                                    {"pin", "1"},
-                                                    {"release", "1"},
-                                                    {"retain", "1"},
-                                                    {"verify", MakeModelFolder("m", 1)}}) {
-    std::vector<std::string> command = {Th()};
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    command.insert(command.end(), {"--connect-timeout", "60"});
-    RunningProgram waiting(Against(std::move(command)));
-    ASSERT_TRUE(AwaitCaughtSignals(waiting.process().pid())) << arguments[0];
-    waiting.process().Signal(GetParam());
-    EXPECT_EQ(waiting.Finish().status, 130) << arguments[0];
-  }
-  server_.program().process().Signal(SIGCONT);
-}
-
-INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, ::testing::Values(SIGINT, SIGTERM));
 
 }  // namespace
 }  // namespace th

@@ -44,7 +44,7 @@ absl::Status CheckName(const std::string& what) {
 }
 
 ExitStatus RunDescribe(const DescribeFlags& flags) {
-  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  const StopSignals stop = flags.reporter.TakeSignals();
   const absl::Status name = CheckName(flags.what);
   if (!name.ok()) return flags.reporter.Fail(name, ExitStatus::kUsage);
   auto controller = flags.connection.Connect();

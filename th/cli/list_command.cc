@@ -15,7 +15,7 @@ struct ListFlags {
 };
 
 ExitStatus RunList(const ListFlags& flags) {
-  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  const StopSignals stop = flags.reporter.TakeSignals();
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::StatusOr<Catalog> catalog = (*controller)->List();

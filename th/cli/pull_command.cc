@@ -7,7 +7,6 @@
 #include "absl/strings/str_format.h"
 #include "th/cli/command.h"
 #include "th/cli/pulling.h"
-#include "th/worker/flag_checks.h"
 #include "th/worker/quantity.h"
 #include "th/worker/saved_model.h"
 
@@ -21,7 +20,7 @@ struct PullCommandFlags {
 };
 
 ExitStatus RunPull(const PullCommandFlags& flags) {
-  StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  StopSignals stop = flags.reporter.TakeSignals();
   const absl::StatusOr<VersionSelector> selector = ParseVersionSelector(flags.pull.version);
   if (!selector.ok()) return flags.reporter.Fail(selector.status(), ExitStatus::kUsage);
   const absl::StatusOr<FoundVersion> found = FindVersion(flags.pull);
@@ -55,9 +54,7 @@ ExitStatus RunPull(const PullCommandFlags& flags) {
 void AddPullCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<PullCommandFlags>();
   CLI::App* pull = app->add_subcommand("pull", "write a published version as a safetensors folder");
-  pull->add_option("folder", flags->folder, "where to; must not exist, or be empty")
-      ->required()
-      ->check(IsNotEmpty("folder"));
+  pull->add_option("folder", flags->folder, "where to; must not exist, or be empty")->required();
   AddPullFlags(pull, &flags->pull);
   flags->reporter.AddFlag(pull);
   pull->callback([flags, exit] { *exit = RunPull(*flags); });

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "th/cli/command.h"
 #include "th/cli/progress_screen.h"
 #include "th/transfer/monotonic_clock.h"
@@ -33,11 +34,42 @@ class PullScreen {
                  MonotonicNow());
   }
 
+  void Tell(const std::string& text) {
+    absl::MutexLock lock(&mutex_);
+    screen_.Tell(text);
+  }
+
  private:
   absl::Mutex mutex_;
   const std::string group_;
   ProgressScreen screen_;
 };
+
+// How often it looks whether the server is away.
+constexpr absl::Duration kServerPoll = absl::Milliseconds(200);
+
+std::string TimeOfDay(absl::Time time) {
+  return absl::FormatTime("%H:%M:%S", time, absl::LocalTimeZone());
+}
+
+// The update's end; nothing when a signal comes first. Says meanwhile when the server goes and
+// comes: whoever waits in silence wants to know for what.
+std::optional<absl::StatusOr<GroupUpdate>> Await(
+    PendingResult<absl::StatusOr<GroupUpdate>>& pending, const StopSignals& stop,
+    const ReaderGroup& readers, const PullFlags& flags, PullScreen& screen) {
+  const absl::Time until = absl::Now() + absl::Seconds(flags.timeout_s);
+  bool away = false;
+  for (;;) {
+    std::optional<absl::StatusOr<GroupUpdate>> update = pending.AwaitFor(kServerPoll);
+    if (update.has_value() || stop.requested()) return update;
+    const bool was_away = std::exchange(away, !readers.connected());
+    if (was_away == away) continue;
+    screen.Tell(away ? absl::StrCat("th: the server ", flags.connection.server, " is away since ",
+                                    TimeOfDay(absl::Now()), "; waiting for it until ",
+                                    TimeOfDay(until), " (--timeout)")
+                     : absl::StrCat("th: the server ", flags.connection.server, " is back"));
+  }
+}
 
 // Unlike that of any other pull, on this machine or another.
 std::string PullGroupName() {
@@ -102,7 +134,8 @@ absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& fou
        .on_progress = [screen](uint32_t rank,
                                const UpdateProgress& progress) { screen->Show(rank, progress); }},
       pending.Callback());
-  std::optional<absl::StatusOr<GroupUpdate>> update = pending.Await();
+  std::optional<absl::StatusOr<GroupUpdate>> update =
+      Await(pending, *stop, *readers, flags, *screen);
   const absl::Duration seconds = MonotonicNow() - begin;
   // Nobody is to fill from a process that is about to end.
   (void)readers->Leave();

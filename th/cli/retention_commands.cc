@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -52,7 +53,7 @@ absl::Status CheckKnown(const RetentionFlags& flags, const Catalog& catalog) {
 }
 
 ExitStatus RunRetain(const RetentionFlags& flags) {
-  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  const StopSignals stop = flags.reporter.TakeSignals();
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const ModelKey key = flags.connection.key();
@@ -76,7 +77,7 @@ ExitStatus RunRetain(const RetentionFlags& flags) {
 }
 
 ExitStatus RunPin(const RetentionFlags& flags) {
-  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  const StopSignals stop = flags.reporter.TakeSignals();
   const absl::StatusOr<VersionSelector> version = ParseVersionSelector(flags.version);
   if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();
@@ -93,23 +94,40 @@ ExitStatus RunPin(const RetentionFlags& flags) {
          {{"version", pinned->label.text()},
           {"sequence", pinned->sequence.ToString()},
           {"owner", flags.owner},
-          {"form", flags.form}},
-         absl::StrCat("version ", pinned->ToString(), " is pinned", InForm(flags.form), " by ",
-                      flags.owner),
+          {"form", flags.form},
+          {"expires_after_seconds",
+           flags.expires_after_s > 0 ? nlohmann::json(flags.expires_after_s) : nlohmann::json()}},
+         absl::StrCat(
+             "version ", pinned->ToString(), " is pinned", InForm(flags.form), " by ", flags.owner,
+             flags.expires_after_s > 0 ? absl::StrCat(" for ", absl::FormatDuration(expires)) : ""),
          note);
   return ExitStatus::kOk;
 }
 
+// What the name stands for now, so that what is released is what is told. A number says it itself,
+// also of a version that the server knows no more of.
+absl::StatusOr<VersionInfo> Meant(Controller& controller, const VersionSelector& version) {
+  const auto* sequence = std::get_if<VersionSequence>(&version);
+  if (sequence != nullptr) return VersionInfo{.sequence = *sequence};
+  return controller.Resolve(version);
+}
+
 ExitStatus RunRelease(const RetentionFlags& flags) {
-  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  const StopSignals stop = flags.reporter.TakeSignals();
   const absl::StatusOr<VersionSelector> version = ParseVersionSelector(flags.version);
   if (!version.ok()) return flags.reporter.Fail(version.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
-  const absl::Status released = (*controller)->Release(*version, flags.owner, flags.form);
+  const absl::StatusOr<VersionInfo> meant = Meant(**controller, *version);
+  if (!meant.ok()) return flags.reporter.Fail(meant.status());
+  const absl::Status released = (*controller)->Release(meant->sequence, flags.owner, flags.form);
   if (!released.ok()) return flags.reporter.Fail(released);
-  flags.reporter.Report({{"released", flags.version}, {"owner", flags.owner}, {"form", flags.form}},
-                        absl::StrCat("version ", flags.version, " is no longer pinned",
+  flags.reporter.Report({{"released", flags.version},
+                         {"version", meant->label.text()},
+                         {"sequence", meant->sequence.ToString()},
+                         {"owner", flags.owner},
+                         {"form", flags.form}},
+                        absl::StrCat("version ", meant->ToString(), " is no longer pinned",
                                      InForm(flags.form), " by ", flags.owner));
   return ExitStatus::kOk;
 }
@@ -126,7 +144,7 @@ CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& 
       ->add_option("--form", flags->form,
                    "only the weights in this form (default: every form; of retain: every one "
                    "without a count of its own)")
-      ->check(IsName("form", EmptyName::kAllowed));
+      ->check(IsName("form"));
   command->callback([flags, exit, run] { *exit = run(*flags); });
   return command;
 }
@@ -144,9 +162,7 @@ void AddRetentionCommands(CLI::App* app, ExitStatus* exit) {
   auto retain_flags = std::make_shared<RetentionFlags>();
   CLI::App* retain = AddCommand(app, "retain", "keep the newest versions of a model fetchable",
                                 &RunRetain, retain_flags, exit);
-  retain->add_option("count", retain_flags->keep_latest, "how many; 0: no policy")
-      ->required()
-      ->check(IsNotEmpty("number"));
+  retain->add_option("count", retain_flags->keep_latest, "how many; 0: no policy")->required();
   retain->add_flag("--create", retain_flags->create,
                    "also of a model that the server does not know yet");
 

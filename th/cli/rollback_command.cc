@@ -19,7 +19,7 @@ struct RollBackFlags {
 };
 
 ExitStatus RunRollBack(const RollBackFlags& flags) {
-  const StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  const StopSignals stop = flags.reporter.TakeSignals();
   const absl::StatusOr<VersionSelector> to = ParseVersionSelector(flags.to);
   if (!to.ok()) return flags.reporter.Fail(to.status(), ExitStatus::kUsage);
   auto controller = flags.connection.Connect();

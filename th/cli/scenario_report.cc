@@ -243,7 +243,7 @@ nlohmann::json ScenarioToJson(const std::vector<ScenarioRunReport>& runs, bool r
   }
   return {{"scenario", runs.empty() ? "" : runs.front().result.scenario},
           {"seed", runs.empty() ? 0 : runs.front().result.seed},
-          {"violations", violations},
+          {"violation_count", violations},
           {"runs", std::move(list)}};
 }
 

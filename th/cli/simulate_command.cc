@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -15,7 +16,7 @@
 #include "th/cli/simulate_scenario.h"
 #include "th/simulator/simulator.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/worker/flag_checks.h"
+#include "th/weights/status_macros.h"
 #include "th/worker/stop_signals.h"
 
 namespace th {
@@ -68,10 +69,21 @@ void Tell(const Failure& failure) {
   for (const std::string& fault : failure.faults) std::cerr << "  " << fault << "\n";
 }
 
-void RunSeed(const SimulateFlags& flags, uint64_t seed, Totals* totals) {
+// INVALID_ARGUMENT: the schedule has no fault at a place that is to be left out.
+absl::Status CheckWithout(const RandomRunSpec& spec, const RandomRunResult& result) {
+  if (spec.without.empty() || *spec.without.rbegin() < result.faults.size()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--without ", *spec.without.rbegin(), ": seed ",
+                                                 spec.seed, " has ", result.faults.size(),
+                                                 " faults, and their places count from 0"));
+}
+
+absl::Status RunSeed(const SimulateFlags& flags, uint64_t seed, Totals* totals) {
   RandomRunSpec spec{.seed = seed, .without = {flags.without.begin(), flags.without.end()}};
   if (flags.trace) spec.trace = [](const std::string& line) { std::cerr << line << "\n"; };
   const RandomRunResult result = RunAtRandom(spec);
+  TH_RETURN_IF_ERROR(CheckWithout(spec, result));
   ++totals->seeds;
   totals->events += result.events;
   totals->faults += result.faults_happened;
@@ -79,11 +91,12 @@ void RunSeed(const SimulateFlags& flags, uint64_t seed, Totals* totals) {
   totals->operations_done += result.operations_done;
   totals->operations_failed += result.operations_failed;
   totals->coverage.Add(result.coverage);
-  if (result.violations.empty()) return;
-  if (++totals->failed_seeds > kMaxFailuresTold) return;
+  if (result.violations.empty()) return absl::OkStatus();
+  if (++totals->failed_seeds > kMaxFailuresTold) return absl::OkStatus();
   spec.trace = nullptr;
   totals->failures.push_back(FindSmallestFailure(spec, result));
   Tell(totals->failures.back());
+  return absl::OkStatus();
 }
 
 nlohmann::json ToJson(const TransitionCoverage& coverage) {
@@ -127,7 +140,7 @@ nlohmann::json ToJson(const SimulateFlags& flags, const Totals& totals, double s
   return {{"seeds", totals.seeds},
           {"first_seed", flags.first_seed},
           {"interrupted", Interrupted(flags, totals)},
-          {"violations", totals.failed_seeds},
+          {"failed_seeds", totals.failed_seeds},
           {"seconds", seconds},
           {"events", totals.events},
           {"faults", totals.faults},
@@ -145,24 +158,25 @@ std::string TextOf(const SimulateFlags& flags, const Totals& totals, double seco
           ? absl::StrCat("INTERRUPTED, ", verdict, ": ", totals.seeds, " of ", flags.seeds)
           : absl::StrCat(verdict, ": ", totals.seeds);
   return absl::StrFormat(
-      "%s seeds, %d with violations; %d events, %d faults, %d segments received in %.1f s\n%s",
-      seeds, totals.failed_seeds, totals.events, totals.faults, totals.segments, seconds,
+      "%s seeds, %d failed; %d events, %d faults, %d segments received in %.1f s\n%s", seeds,
+      totals.failed_seeds, totals.events, totals.faults, totals.segments, seconds,
       CoverageText(totals.coverage));
 }
 
 ExitStatus RunSimulate(const SimulateFlags& flags) {
-  StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  StopSignals stop = flags.reporter.TakeSignals();
   const absl::Time started = MonotonicNow();
   absl::Time told_at = started;
   Totals totals;
   for (uint64_t i = 0; i < flags.seeds && !stop.requested(); ++i) {
-    RunSeed(flags, flags.first_seed + i, &totals);
+    const absl::Status ran = RunSeed(flags, flags.first_seed + i, &totals);
+    if (!ran.ok()) return flags.reporter.Fail(ran, ExitStatus::kUsage);
     stop.HoldOff();  // there is a seed to report from here on
     const absl::Time now = MonotonicNow();
     if (now - told_at < kProgressInterval) continue;
     told_at = now;
     std::cerr << totals.seeds << " of " << flags.seeds << " seeds, " << totals.failed_seeds
-              << " with violations\n";
+              << " failed\n";
   }
   const double seconds = absl::ToDoubleSeconds(MonotonicNow() - started);
   flags.reporter.Report(ToJson(flags, totals, seconds), TextOf(flags, totals, seconds));
@@ -218,10 +232,8 @@ void AddSimulateCommand(CLI::App* app, ExitStatus* exit) {
       "runs the course of events of a scenario file and tells who waited how long for what; "
       "without "
       "one: simulated fleets with faults at random. What must hold is checked after every event");
-  CLI::Option* file =
-      simulate
-          ->add_option("scenario", flags->scenario.file, "a scenario file (th/simulator/README.md)")
-          ->check(IsNotEmpty("scenario file"));
+  CLI::Option* file = simulate->add_option("scenario", flags->scenario.file,
+                                           "a scenario file (th/simulator/README.md)");
   AddScenarioFlags(simulate, &flags->scenario, file);
   AddRandomFlags(simulate, flags.get(), file);
   simulate->add_flag("--trace", flags->trace,

@@ -195,7 +195,7 @@ absl::StatusOr<ScenarioRuns> RunScenarios(const ScenarioFlags& flags, const std:
 }
 
 ExitStatus SimulateScenario(const ScenarioFlags& flags, const Reporter& reporter) {
-  StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  StopSignals stop = reporter.TakeSignals();
   const absl::StatusOr<std::string> text = ReadScenarioFile(flags.file);
   if (!text.ok()) return reporter.Fail(text.status(), ExitStatus::kLocalFiles);
   const absl::StatusOr<ScenarioRuns> runs = RunScenarios(flags, *text, [&stop] {

@@ -69,7 +69,7 @@ TEST(UsageTest, SimulateRunsItsSeedsAndSaysHowItWent) {
   EXPECT_EQ(run.status, kOk) << run.errors;
   EXPECT_EQ(run.json()["seeds"], 3);
   EXPECT_EQ(run.json()["interrupted"], false);
-  EXPECT_EQ(run.json()["violations"], 0);
+  EXPECT_EQ(run.json()["failed_seeds"], 0);
   EXPECT_GE(run.json()["events"], 3'000);
   EXPECT_GE(run.json()["faults"], 9);
   for (const char* table : {"contract", "session", "replica"}) {
@@ -156,11 +156,14 @@ TEST(UsageTest, SimulateRefusesWhatIsNoScenario) {
            "--svg draws one run"},
           {"no place", {"simulate", good, "--svg", "/nowhere/x.svg"}, kLocalFiles, "written"},
           {"both", {"simulate", good, "--seeds", "3"}, kUsage, "excludes"},
-          {"an empty name", {"simulate", ""}, kUsage, "names no scenario file"},
           {"set twice",
            {"simulate", good, "--set", "nic=1GB/s", "--set", "nic=2GB/s"},
            kUsage,
            "set twice"},
+          {"a fault that is none",
+           {"simulate", "--seeds", "1", "--without", "0,999"},
+           kUsage,
+           "--without 999: seed 1 has "},
           {"a policy of nothing", {"simulate", "--policy", "direct"}, kUsage, "requires"}});
 }
 
@@ -240,11 +243,9 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
           {"transport", {"bench", "transfer", "--transport", "pigeon"}, kUsage, "pigeon"},
           {"version", {"pull", "x", "--version", ""}, kUsage, "version"},
           {"size of nothing", {"demo", "--bytes", "1MiB"}, kUsage, "--synthetic"},
-          {"no folder", {"pull", ""}, kUsage, "no folder"},
           {"two yardsticks", {"verify", "a", "b", "--bytes"}, kUsage, "excludes"},
           {"a version of a folder", {"verify", "a", "b", "--version", "v"}, kUsage, "excludes"},
           {"a server of a folder", {"verify", "a", "b", "--server", "h:1"}, kUsage, "excludes"},
-          {"no other", {"verify", "a", ""}, kUsage, "names no folder"},
           {"neither version nor group", {"describe", "two words"}, kUsage, "white space"},
           {"no sequence", {"describe", "#1.x"}, kUsage, "1.x"},
           {"bytes of nothing", {"bench", "transfer", "--bytes", "0"}, kUsage, "16777216"},
@@ -284,7 +285,6 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
            "key=value"},
           {"a server without a port", {"follow", "--server", "nowhere"}, kUsage, "host:port"},
           {"a group that is no name", {"follow", "--group", "a b"}, kUsage, "white space"},
-          {"into nothing", {"follow", "--into", ""}, kUsage, "names no folder"},
           {"location", {"follow", "--location", "moon"}, kUsage, "moon"},
           {"copies without room",
            {"follow", "--when-seeding", "copy"},
@@ -303,6 +303,67 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
            kUsage,
            "seconds from 0 to 604800"},
           {"rate", {"follow", "--rate", "0"}, kUsage, "--rate"}});
+}
+
+TEST(UsageTest, AnEmptyValueIsRefusedWhicheverFlagHasIt) {
+  const std::string says = "has an empty value: give one, or leave it out";
+  Expect(Th(), {{"form", {"pull", "x", "--form", ""}, kUsage, "--form: " + says},
+                {"form of pins", {"retain", "1", "--form", ""}, kUsage, says},
+                {"all models", {"list", "--model", ""}, kUsage, says},
+                {"group", {"pull", "x", "--group", ""}, kUsage, says},
+                {"location", {"pull", "x", "--location", ""}, kUsage, says},
+                {"folder", {"pull", ""}, kUsage, "folder: " + says},
+                {"other folder", {"verify", "a", ""}, kUsage, says},
+                {"count", {"retain", ""}, kUsage, says},
+                {"event", {"events", "--id", ""}, kUsage, says},
+                {"scenario", {"simulate", ""}, kUsage, says},
+                {"picture", {"simulate", "x", "--svg", ""}, kUsage, says},
+                {"faults", {"simulate", "--without", ""}, kUsage, says},
+                {"logs", {"demo", "--keep", ""}, kUsage, says}});
+  Expect(Worker(),
+         {{"into", {"follow", "--into", ""}, kUsage, says},
+          {"rank", {"publish", "--dir", "x", "--label", "l", "--rank", ""}, kUsage, says}});
+}
+
+TEST(UsageTest, AnIntegerIsDecimal) {
+  const std::vector<std::string> publish = {"publish", "--dir", "x",       "--label", "l",
+                                            "--rank",  "0010",  "--ranks", "010"};
+  Expect(Worker(), {{"rank", publish, kUsage, "--rank 10 is outside the group: --ranks is 10"}});
+  const ProgramRun run =
+      RunProgram({Th(), "simulate", "--seeds", "01", "--first-seed", "010", "--json"});
+  EXPECT_EQ(run.status, kOk) << run.errors;
+  EXPECT_EQ(run.json()["first_seed"], 10);
+  EXPECT_EQ(run.json()["seeds"], 1);
+}
+
+TEST(UsageTest, OutputThatCannotBeWrittenIsAnError) {
+  const std::string model = MakeModelFolder("same", 1);
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{Th(), "--help"},
+                                                    {Th(), "--version"},
+                                                    {Th(), "help", "pull"},
+                                                    {Th(), "verify", model, model},
+                                                    {Th(), "simulate", "--seeds", "1", "--json"},
+                                                    {Worker(), "--version"}}) {
+    std::vector<std::string> full = {"/bin/sh", "-c", "exec \"$@\" > /dev/full", "sh"};
+    full.insert(full.end(), arguments.begin(), arguments.end());
+    const ProgramRun run = RunProgram(full);
+    EXPECT_EQ(run.status, kLocalFiles) << arguments[1];
+    EXPECT_THAT(run.errors, HasSubstr("stdout cannot be written")) << arguments[1];
+  }
+}
+
+// Stopped in its first run, which has no report to make yet.
+TEST(UsageTest, AnInterruptedFirstRunOfAScenarioIsAJsonObjectToo) {
+  const std::string file = ScenarioFile("endless.scenario",
+                                        "train trainer first=1s step=2s write=1s steps=100000\n"
+                                        "update reader after=publish\nend 24h\n");
+  RunningProgram simulate({Th(), "simulate", file, "--json", "--trace"});
+  ASSERT_TRUE(simulate.AwaitError("reader"));
+  simulate.process().Signal(SIGINT);
+  const ProgramRun run = simulate.Finish();
+  EXPECT_EQ(run.status, kInterrupted);
+  ASSERT_TRUE(run.json().is_object()) << run.output();
+  EXPECT_EQ(run.json()["error"]["code"], "CANCELLED");
 }
 
 TEST(UsageTest, AServerThatIsNotThereIsNamed) {

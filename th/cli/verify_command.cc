@@ -12,7 +12,6 @@
 #include "th/memory/checkpoint_folder.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/checkpoint_comparison.h"
-#include "th/worker/flag_checks.h"
 
 namespace th {
 namespace {
@@ -103,7 +102,7 @@ ExitStatus Report(const VerifyFlags& flags, const absl::StatusOr<Verification>& 
 }
 
 ExitStatus RunVerify(const VerifyFlags& flags) {
-  StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  StopSignals stop = flags.reporter.TakeSignals();
   const absl::StatusOr<CheckpointFolder> folder = CheckpointFolder::Open(flags.folder);
   if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
   if (!flags.other.empty()) {
@@ -134,12 +133,9 @@ void AddVerifyCommand(CLI::App* app, ExitStatus* exit) {
   // All of these are about a version.
   std::vector<CLI::Option*> of_version = verify->get_options(
       [verify](const CLI::Option* option) { return option != verify->get_help_ptr(); });
-  verify->add_option("folder", flags->folder, "the folder in question")
-      ->required()
-      ->check(IsNotEmpty("folder"));
+  verify->add_option("folder", flags->folder, "the folder in question")->required();
   CLI::Option* other =
-      verify->add_option("other", flags->other, "a folder to compare with, instead of a version")
-          ->check(IsNotEmpty("folder"));
+      verify->add_option("other", flags->other, "a folder to compare with, instead of a version");
   for (CLI::Option* option : of_version) option->excludes(other);
   flags->reporter.AddFlag(verify);
   verify->callback([flags, exit] { *exit = RunVerify(*flags); });

@@ -14,6 +14,7 @@
 #include "th/client/grpc_control_stream.h"
 #include "th/client/leave_behind.h"
 #include "th/client/runtime.h"
+#include "th/client/server_probe.h"
 #include "th/client/tensor_binding.h"
 #include "th/transfer/monotonic_clock.h"
 
@@ -99,8 +100,11 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   const absl::Status joined = impl->membership->Join();
   if (joined.ok()) return std::unique_ptr<Client>(new Client(std::move(impl)));
   (void)impl->membership->Leave(absl::ZeroDuration());
+  const std::string why = absl::IsUnavailable(joined)
+                              ? absl::StrCat(": ", WhyNoServer(options.server, kProbeTimeout))
+                              : "";
   return absl::Status(joined.code(),
-                      absl::StrCat(joined.message(), "; reference server ", options.server));
+                      absl::StrCat(joined.message(), "; reference server ", options.server, why));
 }
 
 Client::~Client() {
@@ -151,16 +155,18 @@ absl::StatusOr<VersionInfo> Client::WaitFor(VersionSelector version, absl::Durat
   std::shared_ptr<Controller> controller;  // shared by the calls that wait at the same time
   {
     absl::MutexLock lock(&impl_->mu);
-    if (impl_->controller == nullptr) {
-      const ModelKey& key = impl_->membership->key();
-      TH_ASSIGN_OR_RETURN(
-          impl_->controller,
-          Controller::Connect({.server = impl_->server,
-                               .run = key.run,
-                               .model = key.model,
-                               .connect_timeout = std::max(timeout, kReasonTimeout)}));
-    }
     controller = impl_->controller;
+  }
+  if (controller == nullptr) {
+    const ModelKey& key = impl_->membership->key();
+    // Without the lock: each call waits for its own time only.
+    TH_ASSIGN_OR_RETURN(
+        controller, Controller::Connect({.server = impl_->server,
+                                         .run = key.run,
+                                         .model = key.model,
+                                         .connect_timeout = std::max(timeout, kReasonTimeout)}));
+    absl::MutexLock lock(&impl_->mu);
+    impl_->controller = controller;  // whoever was first: they are alike
   }
   const absl::Duration left = std::max(deadline - MonotonicNow(), kShortestWait);
   absl::StatusOr<VersionInfo> found = controller->WaitFor(version, left);

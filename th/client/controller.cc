@@ -10,6 +10,7 @@
 #include "th/client/leave_behind.h"
 #include "th/client/process_guard.h"
 #include "th/client/runtime.h"
+#include "th/client/server_probe.h"
 #include "th/proto/tensorhub.grpc.pb.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/wire/grpc_status.h"
@@ -143,8 +144,10 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Connect(Options options)
   const absl::Duration timeout = impl->options.connect_timeout;
   const SignalsBlocked blocked;  // gRPC may start threads here
   if (!impl->channel->WaitForConnected(absl::ToChronoTime(absl::Now() + timeout))) {
+    const std::string why = WhyNoServer(impl->options.server, kProbeTimeout);
     return absl::UnavailableError(absl::StrCat("no reference server at ", impl->options.server,
-                                               " within ", absl::FormatDuration(timeout)));
+                                               " within ", absl::FormatDuration(timeout), ": ",
+                                               why));
   }
   return std::unique_ptr<Controller>(new Controller(std::move(impl)));
 }

@@ -109,15 +109,16 @@ void FillDriver::OnAllReceived() {
 
 void FillDriver::OnComplete(Digest root) {
   ForeignThreadScope scope;
-  if (stopping_) return;
+  // From here on: as soon as the session knows, the buffer may be told to begin another fill, which
+  // has to wait for the end of this one.
+  if (stopping_.exchange(true)) return;
   completed_ = true;
   FillCost cost = CostOf(fill().status());
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
     session.HandleFillCost(buffer_, std::move(cost));
     session.HandleFillComplete(buffer_, root, now);
   });
-  // Its sources need not wait for the group's result.
-  Stop();
+  fill().Stop();  // its sources need not wait for the group's result
 }
 
 void FillDriver::OnFailed(absl::Status why) {

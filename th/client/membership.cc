@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <variant>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -107,6 +108,10 @@ absl::Status Membership::Join() {
   mu_.AwaitWithTimeout(absl::Condition(&decided), limits_.join_timeout + kJoinGrace);
   if (joined_) return absl::OkStatus();
   if (!ended_.has_value()) return absl::DeadlineExceededError("the join did not end in time");
+  if (absl::IsUnavailable(*ended_) && !refusal_.ok()) {  // the server was there all the time
+    return absl::Status(refusal_.code(), absl::StrCat(refusal_.message(), "; asked again for ",
+                                                      absl::FormatDuration(limits_.join_timeout)));
+  }
   return ended_->ok() ? absl::CancelledError("left while joining") : *ended_;
 }
 
@@ -189,14 +194,15 @@ absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string na
     buffers_[id] = buffer;
   }
   Wake();
-  TH_RETURN_IF_ERROR(AwaitReady(*buffer, name));
+  TH_RETURN_IF_ERROR(AwaitReady(*buffer, name, kRegisterTimeout));
   return buffer;
 }
 
-absl::Status Membership::AwaitReady(LocalBuffer& buffer, absl::string_view name) {
+absl::Status Membership::AwaitReady(LocalBuffer& buffer, absl::string_view name,
+                                    absl::Duration timeout) {
   absl::Status status = absl::DeadlineExceededError(absl::StrCat(
-      "the server did not take buffer ", name, " within ", absl::FormatDuration(kRegisterTimeout)));
-  if (buffer.ready().WaitForNotificationWithTimeout(kRegisterTimeout)) {
+      "the server did not take buffer ", name, " within ", absl::FormatDuration(timeout)));
+  if (buffer.ready().WaitForNotificationWithTimeout(timeout)) {
     status = buffer.ready_status();
   }
   if (!status.ok()) Unregister(buffer);
@@ -321,6 +327,8 @@ void Membership::OnServerMessage(StreamId stream, const ServerMessage& message) 
   {
     absl::MutexLock lock(&mu_);
     if (stream != open_stream_) return;
+    const auto* refused = std::get_if<Refused>(&message);
+    refusal_ = refused == nullptr ? absl::OkStatus() : refused->status;
     session_.HandleServerMessage(message, MonotonicNow());
   }
   Wake();
@@ -332,6 +340,7 @@ void Membership::OnStreamClosed(StreamId stream, absl::Status why) {
     --streams_;
     if (stream != open_stream_) return;
     open_stream_ = {};
+    refusal_ = absl::OkStatus();
     if (why.ok()) why = absl::UnavailableError("the server ended the stream");
     session_.HandleStreamClosed(std::move(why), MonotonicNow());
   }

@@ -67,9 +67,11 @@ class Membership final : public SessionAccess,
   explicit Membership(Parts parts);
   ~Membership() override;
 
-  // Blocks until joined, or the session's join_timeout has passed.
+  // Blocks until joined, at most a little longer than the session's join_timeout. CANCELLED when
+  // left meanwhile; DEADLINE_EXCEEDED; else what the server refused it with.
   absl::Status Join();
-  // Ends the membership and waits until it is quiet. Idempotent.
+  // Ends the membership and waits until it is quiet. Idempotent. DEADLINE_EXCEEDED: the server did
+  // not confirm it within `timeout`; it has ended all the same.
   absl::Status Leave(absl::Duration timeout);
   // Tells the server; the session leaves by itself in `notice`. INVALID_ARGUMENT.
   absl::Status Preempt(absl::Duration notice);
@@ -81,15 +83,18 @@ class Membership final : public SessionAccess,
   // asks first.
   absl::Status CanWait() const;
 
+  // Blocks until the server has taken the buffer, 30 s at most: DEADLINE_EXCEEDED, or why it or the
+  // session refused it (ALREADY_EXISTS: the name is taken).
   absl::StatusOr<std::shared_ptr<LocalBuffer>> Register(std::string name, std::string form,
                                                         BindingOptions options,
                                                         TensorBinding binding);
   // ---- streaming receives (see WorkerSession::BeginStream)
   StreamTicket BeginStream();
-  // A buffer for one update, whose bytes pass through `ring`; to be ended by EndStream.
+  // A buffer for one update, whose bytes pass through `ring`; to be ended by EndStream. Blocks
+  // as Register does, for `timeout` at most.
   absl::StatusOr<std::shared_ptr<LocalBuffer>> RegisterStream(
       const StreamTicket& ticket, std::string form, std::shared_ptr<const ShardLayout> layout,
-      std::shared_ptr<SegmentRing> ring);
+      std::shared_ptr<SegmentRing> ring, absl::Duration timeout);
   void FailStream(const StreamTicket& ticket, std::string form, const absl::Status& why);
   // Returns when nothing touches the ring any more.
   void EndStream(LocalBuffer& buffer, const absl::Status& why);
@@ -97,10 +102,14 @@ class Membership final : public SessionAccess,
   // Returns when nothing touches the buffer's memory any more.
   void Unregister(LocalBuffer& buffer);
 
-  // Run `verb` on the session under a new call. The call ends once, on th-control.
+  // Runs `verb` on the session under a new call, which ends once, on th-control; never when `verb`
+  // itself is refused, whose error is returned.
   using Verb = std::function<absl::Status(WorkerSession&, CallId, absl::Time)>;
   absl::Status Start(const std::shared_ptr<Call>& call, const Verb& verb);
+  // Blocks until readers of what was checked have let go. What the session refuses;
+  // DEADLINE_EXCEEDED.
   absl::Status Reset(LocalBuffer& buffer);
+  // FAILED_PRECONDITION while anything is served from or filled into the buffer.
   absl::Status Rebind(LocalBuffer& buffer, const std::vector<void*>& storages);
   // Whether the sums of the buffer's present publication were sent to the server, within `timeout`.
   bool AwaitSealed(BufferId buffer, absl::Duration timeout) const;
@@ -188,7 +197,7 @@ class Membership final : public SessionAccess,
   absl::Status CanChangeMemory(const LocalBuffer& buffer);
 
   // Until the server has taken the buffer; unregisters what it refuses.
-  absl::Status AwaitReady(LocalBuffer& buffer, absl::string_view name);
+  absl::Status AwaitReady(LocalBuffer& buffer, absl::string_view name, absl::Duration timeout);
   BufferPtr FindBuffer(BufferId id) const;
   std::shared_ptr<Call> TakeCall(CallId id);
   void Finish(const std::shared_ptr<Call>& call);
@@ -236,6 +245,8 @@ class Membership final : public SessionAccess,
   bool joined_ ABSL_GUARDED_BY(mu_) = false;
   bool left_ ABSL_GUARDED_BY(mu_) = false;  // by the caller
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mu_);
+  // The server's last word, where that was a refusal after which the session tries again.
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
 
   // ---- th-control only
   StreamId last_stream_;

@@ -14,13 +14,22 @@
 namespace th {
 namespace {
 
+// Goes back to the arena where the last reader, fill or buffer lets go of it. That may be a data
+// thread or hold a lock, and to unmap takes a tenth of a second a GB: so th-seal does that.
 struct CopyMemory {
+  struct Mapping {
+    std::shared_ptr<HostArena> arena;
+    HostBlock block;
+  };
   ~CopyMemory() {
-    block = HostBlock();
-    if (!reused) arena->Trim();
+    if (mapping == nullptr || reused) return;
+    runtime->sealer().Post([mapping = std::move(mapping)] {
+      mapping->block = HostBlock();
+      mapping->arena->Trim();
+    });
   }
-  std::shared_ptr<HostArena> arena;
-  HostBlock block;
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<Mapping> mapping;
   // False: goes back to the system at once, as such copies are rare, and as large as the shards.
   bool reused = false;
 };
@@ -35,13 +44,16 @@ std::vector<void*> StoragesIn(const ShardLayout& layout, std::byte* begin) {
   return storages;
 }
 
-absl::StatusOr<std::shared_ptr<CopyMemory>> TakeMemory(const std::shared_ptr<HostArena>& arena,
+absl::StatusOr<std::shared_ptr<CopyMemory>> TakeMemory(std::shared_ptr<Runtime> runtime,
+                                                       const std::shared_ptr<HostArena>& arena,
                                                        uint64_t bytes, bool reused) {
-  auto memory = std::make_shared<CopyMemory>();
-  memory->arena = arena;
-  memory->reused = reused;
   // A shard of empty tensors has a block too.
-  TH_ASSIGN_OR_RETURN(memory->block, arena->Allocate(std::max<uint64_t>(bytes, 1)));
+  TH_ASSIGN_OR_RETURN(HostBlock block, arena->Allocate(std::max<uint64_t>(bytes, 1)));
+  auto memory = std::make_shared<CopyMemory>();
+  memory->runtime = std::move(runtime);
+  memory->mapping =
+      std::make_shared<CopyMemory::Mapping>(CopyMemory::Mapping{arena, std::move(block)});
+  memory->reused = reused;
   return memory;
 }
 
@@ -66,12 +78,12 @@ absl::StatusOr<Membership::BufferPtr> Membership::MakeCopyBuffer(
     const AllocateOffload& order) const {
   const std::shared_ptr<HostArena>& arena = order.staged ? staging_arena_ : offload_arena_;
   absl::StatusOr<std::shared_ptr<CopyMemory>> memory =
-      TakeMemory(arena, order.layout->bytes(), /*reused=*/false);
+      TakeMemory(runtime_, arena, order.layout->bytes(), /*reused=*/false);
   if (!memory.ok()) {
     return order.staged ? NoRoom("staging_limit_bytes", memory.status()) : memory.status();
   }
   TensorBinding binding{.layout = order.layout,
-                        .storages = StoragesIn(*order.layout, (*memory)->block.data())};
+                        .storages = StoragesIn(*order.layout, (*memory)->mapping->block.data())};
   return std::make_shared<LocalBuffer>(LocalBuffer::Spec{.id = order.copy,
                                                          .form = {},
                                                          .binding_options = {},
@@ -124,9 +136,9 @@ absl::Status Membership::TakeSnapshot(LocalBuffer& buffer) {
   TH_RETURN_IF_ERROR(status);
   const ShardLayout& layout = *buffer.layout();
   absl::StatusOr<std::shared_ptr<CopyMemory>> memory =
-      TakeMemory(snapshot_arena_, layout.bytes(), /*reused=*/true);
+      TakeMemory(runtime_, snapshot_arena_, layout.bytes(), /*reused=*/true);
   if (!memory.ok()) return NoRoom("snapshot_limit_bytes", memory.status());
-  std::vector<void*> to = StoragesIn(layout, (*memory)->block.data());
+  std::vector<void*> to = StoragesIn(layout, (*memory)->mapping->block.data());
   CopyStorages(layout, from, to);
   runtime_->RunOnControl([&] {
     status = CanChangeMemory(buffer);

@@ -1,4 +1,5 @@
 // Buffers of streaming readers: what they receive passes through a ring and stays nowhere.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -16,7 +17,7 @@ StreamTicket Membership::BeginStream() {
 
 absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
     const StreamTicket& ticket, std::string form, std::shared_ptr<const ShardLayout> layout,
-    std::shared_ptr<SegmentRing> ring) {
+    std::shared_ptr<SegmentRing> ring, absl::Duration timeout) {
   TH_RETURN_IF_ERROR(CanWait());
   BufferPtr buffer;
   {
@@ -33,7 +34,8 @@ absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
     buffers_[id] = buffer;
   }
   Wake();
-  TH_RETURN_IF_ERROR(AwaitReady(*buffer, "of a streaming reader"));
+  TH_RETURN_IF_ERROR(
+      AwaitReady(*buffer, "of a streaming reader", std::min(timeout, kRegisterTimeout)));
   return buffer;
 }
 

@@ -1,8 +1,7 @@
 // Joining, leaving, sharing a process, forking.
-#include <dirent.h>
 #include <sys/wait.h>
 
-#include <fstream>
+#include <csignal>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,12 +9,12 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/process_threads.h"
 #include "testing/status_matchers.h"
 #include "th/client/client.h"
 #include "th/client/test_cluster.h"
@@ -31,6 +30,7 @@ using ::th::testing::Rank;
 using ::th::testing::StatusIs;
 using ::th::testing::TestServer;
 using ::th::testing::TestShard;
+using ::th::testing::ThreadsOfThisProcess;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
@@ -254,32 +254,6 @@ TEST(MembershipTest, ACallThatWaitsIsRefusedInACallback) {
 
 // ---- the host's process
 
-struct ThreadInfo {
-  std::string name;
-  uint64_t blocked_signals = 0;
-};
-
-std::map<int, ThreadInfo> ThreadsOfThisProcess() {
-  std::map<int, ThreadInfo> threads;
-  DIR* tasks = opendir("/proc/self/task");
-  while (const dirent* entry = readdir(tasks)) {
-    int id = 0;
-    if (!absl::SimpleAtoi(entry->d_name, &id)) continue;
-    std::ifstream status(absl::StrCat("/proc/self/task/", id, "/status"));
-    ThreadInfo& info = threads[id];
-    for (std::string line; std::getline(status, line);) {
-      if (absl::StartsWith(line, "Name:\t")) info.name = line.substr(6);
-      if (absl::StartsWith(line, "SigBlk:\t")) {
-        (void)absl::SimpleHexAtoi(line.substr(8), &info.blocked_signals);
-      }
-    }
-  }
-  closedir(tasks);
-  return threads;
-}
-
-uint64_t Bit(int signal) { return uint64_t{1} << (signal - 1); }
-
 TEST(MembershipTest, ThreadsAreBoundedNamedAndBlockSignals) {
   TestServer server;
   {  // starts gRPC's own threads of the server's side
@@ -292,11 +266,12 @@ TEST(MembershipTest, ThreadsAreBoundedNamedAndBlockSignals) {
   }
   EXPECT_EQ(RuntimeThreadCount(), 3);
   std::map<std::string, int> ours;
-  const uint64_t wanted = Bit(SIGINT) | Bit(SIGTERM) | Bit(SIGUSR1) | Bit(SIGCHLD) | Bit(SIGPIPE);
   for (const auto& [id, thread] : ThreadsOfThisProcess()) {
     if (!absl::StartsWith(thread.name, "th-")) continue;
     ++ours[thread.name];
-    EXPECT_EQ(thread.blocked_signals & wanted, wanted) << thread.name;
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGPIPE}) {
+      EXPECT_TRUE(thread.Blocks(signal)) << thread.name << " and signal " << signal;
+    }
   }
   EXPECT_EQ(ours["th-control"], 1);
   EXPECT_EQ(ours["th-callback"], 1);

@@ -18,10 +18,12 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+using ::th::testing::AllCopiesGo;
 using ::th::testing::BackgroundUpdate;
 using ::th::testing::kPatience;
 using ::th::testing::kSlowBytes;
 using ::th::testing::kSlowUplink;
+using ::th::testing::ListedCopies;
 using ::th::testing::Rank;
 using ::th::testing::StatusIs;
 using ::th::testing::TestServer;
@@ -44,28 +46,6 @@ class OffloadTest : public ::testing::Test {
     options.uplink_bytes_per_second = uplink;
     return Worker::Make(options, std::move(shard));
   }
-  // The temporary replicas that the server lists.
-  std::vector<CatalogReplica> Copies() {
-    std::vector<CatalogReplica> copies;
-    const absl::StatusOr<Catalog> catalog = controller_->List();
-    EXPECT_OK(catalog.status());
-    if (!catalog.ok()) return copies;
-    for (const CatalogModel& model : catalog->models) {
-      for (const CatalogVersion& version : model.versions) {
-        for (const CatalogReplica& replica : version.replicas) {
-          if (replica.temporary) copies.push_back(replica);
-        }
-      }
-    }
-    return copies;
-  }
-  bool AllCopiesGo() {
-    const absl::Time deadline = absl::Now() + kPatience;
-    while (absl::Now() < deadline) {
-      if (Copies().empty()) return true;
-    }
-    return false;
-  }
 
   TestServer server_;
   std::unique_ptr<Controller> controller_;
@@ -78,13 +58,13 @@ TEST_F(OffloadTest, ARetainedVersionOutlivesTheUnpublishOfItsLastReplica) {
   ASSERT_OK(trainer.PublishAndWait(1));
   ASSERT_OK(trainer.buffer.Unpublish());
   trainer.shard.FillWith(5);  // the caller's again
-  ASSERT_THAT(Copies(), SizeIs(1));
-  EXPECT_EQ(Copies()[0].ranks[0].bytes_held, trainer.buffer.bytes());
+  ASSERT_THAT(ListedCopies(*controller_), SizeIs(1));
+  EXPECT_EQ(ListedCopies(*controller_)[0].ranks[0].bytes_held, trainer.buffer.bytes());
   Worker late = Worker::Make(server_, "rollout");
   ASSERT_OK_AND_ASSIGN(const UpdateResult result, late.buffer.Update(Latest()));
   ASSERT_TRUE(result.moved());
   EXPECT_TRUE(late.shard.HasContentOf(4));
-  EXPECT_TRUE(AllCopiesGo()) << "the rollout holds it now";
+  EXPECT_TRUE(AllCopiesGo(*controller_)) << "the rollout holds it now";
 }
 
 TEST_F(OffloadTest, AnUnpublishWithoutAServerKeepsACopyThatTheNextServerHearsOf) {
@@ -111,9 +91,9 @@ TEST_F(OffloadTest, TheNextVersionTakesThePlaceOfTheCopy) {
     ASSERT_OK(trainer.buffer.Unpublish()) << step;
   }
   const absl::Time deadline = absl::Now() + kPatience;
-  while (Copies().size() > 1 && absl::Now() < deadline) {
+  while (ListedCopies(*controller_).size() > 1 && absl::Now() < deadline) {
   }
-  ASSERT_THAT(Copies(), SizeIs(1));
+  ASSERT_THAT(ListedCopies(*controller_), SizeIs(1));
   Worker late = Worker::Make(server_, "rollout");
   ASSERT_OK(late.buffer.Update(Latest()).status());
   EXPECT_TRUE(late.shard.HasContentOf(3));
@@ -164,7 +144,7 @@ TEST_F(OffloadTest, NothingIsCopiedWithoutAPolicy) {
   Worker trainer = Roomy("trainer");
   ASSERT_OK(trainer.PublishAndWait(1));
   ASSERT_OK(trainer.buffer.Unpublish());
-  EXPECT_THAT(Copies(), SizeIs(0));
+  EXPECT_THAT(ListedCopies(*controller_), SizeIs(0));
 }
 
 TEST_F(OffloadTest, AllRanksOfAGroupOffloadTogether) {

@@ -285,7 +285,8 @@ absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOp
     return ReceiveResult{.outcome = UpdateOutcome::kNotAvailable, .reason = *reason};
   }
   auto& [layout, plan, ring] = std::get<Preparation>(*prepared);
-  const auto registered = membership.RegisterStream(ticket, options.form, layout, ring);
+  const auto registered =
+      membership.RegisterStream(ticket, options.form, layout, ring, deadline - MonotonicNow());
   if (!registered.ok()) return fail(registered.status());
   const std::shared_ptr<LocalBuffer>& buffer = *registered;
   StreamReader reader(std::move(plan), layout, ring, deadline);

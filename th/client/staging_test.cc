@@ -22,11 +22,13 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+using ::th::testing::AllCopiesGo;
 using ::th::testing::BackgroundUpdate;
 using ::th::testing::kPatience;
 using ::th::testing::kSlowBytes;
 using ::th::testing::kSlowUplink;
 using ::th::testing::Label;
+using ::th::testing::ListedCopies;
 using ::th::testing::Rank;
 using ::th::testing::StatusIs;
 using ::th::testing::TestServer;
@@ -108,28 +110,6 @@ class StageAndApplyTest : public ::testing::Test {
     TH_ASSIGN_OR_RETURN(const UpdateResult staged, worker.buffer.Stage(Latest()));
     return staged.moved() ? absl::OkStatus() : absl::InternalError("was not staged");
   }
-  // The temporary replicas that the server lists.
-  std::vector<CatalogReplica> Copies() {
-    std::vector<CatalogReplica> copies;
-    const absl::StatusOr<Catalog> catalog = controller_->List();
-    EXPECT_OK(catalog.status());
-    if (!catalog.ok()) return copies;
-    for (const CatalogModel& model : catalog->models) {
-      for (const CatalogVersion& version : model.versions) {
-        for (const CatalogReplica& replica : version.replicas) {
-          if (replica.temporary) copies.push_back(replica);
-        }
-      }
-    }
-    return copies;
-  }
-  bool AllCopiesGo() {
-    const absl::Time deadline = absl::Now() + kPatience;
-    while (absl::Now() < deadline) {
-      if (Copies().empty()) return true;
-    }
-    return false;
-  }
 
   TestServer server_;
   std::unique_ptr<Controller> controller_;
@@ -150,8 +130,8 @@ TEST_F(StageAndApplyTest, AVersionIsStagedListedAndMovedIn) {
   EXPECT_GT(staged.seconds(), absl::ZeroDuration());
   EXPECT_EQ(rollout.buffer.staged().label.text(), "1");
   EXPECT_TRUE(rollout.shard.HasContentOf(0)) << "the buffer was not touched";
-  ASSERT_THAT(Copies(), SizeIs(1));
-  EXPECT_EQ(Copies()[0].ranks[0].bytes_held, rollout.buffer.bytes());
+  ASSERT_THAT(ListedCopies(*controller_), SizeIs(1));
+  EXPECT_EQ(ListedCopies(*controller_)[0].ranks[0].bytes_held, rollout.buffer.bytes());
 
   ASSERT_OK_AND_ASSIGN(const UpdateResult applied, rollout.buffer.Apply());
   EXPECT_TRUE(applied.moved());
@@ -159,7 +139,7 @@ TEST_F(StageAndApplyTest, AVersionIsStagedListedAndMovedIn) {
   EXPECT_EQ(rollout.buffer.version().label.text(), "1");
   EXPECT_EQ(rollout.buffer.staged().sequence, VersionSequence());
   EXPECT_GT(applied.stall(), absl::ZeroDuration());
-  EXPECT_TRUE(AllCopiesGo());
+  EXPECT_TRUE(AllCopiesGo(*controller_));
 }
 
 TEST_F(StageAndApplyTest, TheOldVersionIsServedMeanwhileAndThePauseIsTheLocalCopyAlone) {
@@ -240,7 +220,7 @@ TEST_F(StageAndApplyTest, UpdateStagesWhereALimitIsDeclaredAndSaysSo) {
   EXPECT_GE(staged.peak_extra_bytes, rollout.buffer.bytes());
   EXPECT_EQ(staged.stall(), staged.seconds()) << "the caller waited for all of it";
   EXPECT_TRUE(rollout.shard.HasContentOf(3));
-  EXPECT_TRUE(AllCopiesGo());
+  EXPECT_TRUE(AllCopiesGo(*controller_));
   trainer.buffer = WeightBuffer();
   Worker plain = Worker::Make(server_, "plain");
   ASSERT_OK_AND_ASSIGN(const UpdateResult in_place, plain.buffer.Update(Latest()));
@@ -275,7 +255,7 @@ TEST_F(StageAndApplyTest, AllRanksStageAndMoveTogether) {
   for (uint32_t rank = 0; rank < 2; ++rank) {
     EXPECT_TRUE(rollouts_[rank].shard.HasContentOf(20 + rank)) << rank;
   }
-  EXPECT_TRUE(AllCopiesGo());
+  EXPECT_TRUE(AllCopiesGo(*controller_));
 }
 
 TEST_F(StageAndApplyTest, ARankWithoutRoomFailsTheStageOfAllByName) {
@@ -333,7 +313,7 @@ TEST_F(StageAndApplyTest, WhatIsDiscardedIsFreed) {
   ASSERT_OK(rollout.buffer.Stage(Latest()).status());
   rollout.buffer.DiscardStaged();
   EXPECT_EQ(rollout.buffer.staged().sequence, VersionSequence());
-  EXPECT_TRUE(AllCopiesGo());
+  EXPECT_TRUE(AllCopiesGo(*controller_));
   EXPECT_OK(rollout.buffer.Stage(Latest()).status()) << "there is room for one";
 }
 
@@ -367,7 +347,7 @@ TEST_F(StageAndApplyTest, ABufferThatIsDestroyedTakesWhatIsStagedAlong) {
   ASSERT_OK(trainer.PublishAndWait(1));
   ASSERT_OK(rollout.buffer.Stage(Latest()).status());
   rollout.buffer = WeightBuffer();
-  EXPECT_TRUE(AllCopiesGo());
+  EXPECT_TRUE(AllCopiesGo(*controller_));
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "th/coordination/file_store.h"
 
@@ -98,6 +100,29 @@ ClientOptions Rank(const TestServer& server, std::string group, uint32_t rank, u
   options.rank = rank;
   options.ranks = ranks;
   return options;
+}
+
+std::vector<CatalogReplica> ListedCopies(Controller& controller) {
+  std::vector<CatalogReplica> copies;
+  const absl::StatusOr<Catalog> catalog = controller.List();
+  EXPECT_TRUE(catalog.ok()) << catalog.status();
+  if (!catalog.ok()) return copies;
+  for (const CatalogModel& model : catalog->models) {
+    for (const CatalogVersion& version : model.versions) {
+      for (const CatalogReplica& replica : version.replicas) {
+        if (replica.temporary) copies.push_back(replica);
+      }
+    }
+  }
+  return copies;
+}
+
+bool AllCopiesGo(Controller& controller) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (absl::Now() < deadline) {
+    if (ListedCopies(controller).empty()) return true;
+  }
+  return false;
 }
 
 }  // namespace th::testing

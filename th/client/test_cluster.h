@@ -62,6 +62,11 @@ class TestShard {
 ClientOptions Rank(const TestServer& server, std::string group, uint32_t rank = 0,
                    uint32_t ranks = 1);
 
+// The copies in host memory that the server lists. A call that fails fails the test.
+std::vector<CatalogReplica> ListedCopies(Controller& controller);
+// False: one is still there after kPatience.
+bool AllCopiesGo(Controller& controller);
+
 }  // namespace th::testing
 
 #endif  // TH_CLIENT_TEST_CLUSTER_H_

@@ -2,6 +2,7 @@
 #ifndef TH_PROTOCOL_COPY_NAME_H_
 #define TH_PROTOCOL_COPY_NAME_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -9,6 +10,7 @@
 
 namespace th {
 
+// What a copy in host memory is for: what is retained and would go, or the site of this worker.
 enum class CopyFor : uint8_t { kRetention, kSite };
 
 // Of the copy of `version`, which the buffers named `buffer` hold, that the group makes for its

@@ -1,6 +1,7 @@
 #include "th/reference_registry/assignment.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +13,6 @@
 #include "th/reference_registry/source_choice.h"
 #include "th/reference_registry/transactions.h"
 #include "th/scheduler/scheduler.h"
-#include "th/topology/location.h"
 #include "th/weights/identifiers.h"
 #include "tools/mutation/mutation.h"
 
@@ -22,28 +22,34 @@ namespace {
 // Of what a reader says about a source.
 constexpr size_t kMaxDetailBytes = 200;
 
+bool LacksSegments(const Buffer& buffer) {
+  return buffer.fill.has_value() && buffer.shard != nullptr && !buffer.content->complete;
+}
+
 // A source that fills another generation of its buffer now is not the one that failed.
 bool StillApplies(const Shard& shard, const Exclusion& exclusion) {
   auto found = shard.holders.find(exclusion.source);
   return found != shard.holders.end() && found->second->generation == exclusion.generation;
 }
 
-// The sources that failed this fill before. With `retry` those of them that are not due for another
-// try (a pause before it, or all tries spent).
-std::vector<BufferAddress> ExcludedFor(const Turn& turn, const Buffer& buffer, bool retry) {
-  std::vector<BufferAddress> excluded;
+// Of the sources that failed a fill before: all, or those that are not due for another try (a pause
+// before it, or all tries spent).
+enum class Failed : uint8_t { kAll, kNotDue };
+
+std::vector<BufferAddress> FailedSources(const Turn& turn, const Buffer& buffer, Failed which) {
+  std::vector<BufferAddress> sources;
   for (const Exclusion& exclusion : buffer.fill->exclusions) {
-    const bool is_due =
-        TH_MUTATE(kForgetFailedSources, retry && exclusion.retry_at <= turn.now, true);
-    if (!is_due && StillApplies(*buffer.shard, exclusion)) excluded.push_back(exclusion.source);
+    const bool may_try = TH_MUTATE(
+        kForgetFailedSources, which == Failed::kNotDue && exclusion.retry_at <= turn.now, true);
+    if (!may_try && StillApplies(*buffer.shard, exclusion)) sources.push_back(exclusion.source);
   }
-  return excluded;
+  return sources;
 }
 
 // Those that failed are tried again only where there is nobody else.
 std::vector<SchedulerChoice> ChooseOrRetry(const Turn& turn, const Buffer& buffer) {
-  std::vector<BufferAddress> failed = ExcludedFor(turn, buffer, /*retry=*/false);
-  std::vector<BufferAddress> not_due = ExcludedFor(turn, buffer, /*retry=*/true);
+  std::vector<BufferAddress> failed = FailedSources(turn, buffer, Failed::kAll);
+  std::vector<BufferAddress> not_due = FailedSources(turn, buffer, Failed::kNotDue);
   const bool some_are_due = not_due.size() < failed.size();
   std::vector<SchedulerChoice> choices = ChooseSources(turn, buffer, std::move(failed));
   if (choices.empty() && some_are_due) choices = ChooseSources(turn, buffer, std::move(not_due));
@@ -357,6 +363,14 @@ void NoteReport(Turn& turn, const Buffer& reader, EventKind kind, const RankName
                     detail));
 }
 
+void SpendTry(Exclusion& exclusion, SourceFailure failure, absl::Time now) {
+  exclusion.failure = failure;
+  exclusion.slow = false;
+  ++exclusion.tries;
+  exclusion.retry_at =
+      IsSpent(exclusion) ? absl::InfiniteFuture() : now + kRetryPause * exclusion.tries;
+}
+
 // A source that moved on or did not know the reader yet did nothing wrong.
 bool IsSourcesFault(SourceFailure failure) {
   return failure != SourceFailure::kGenerationChanged && failure != SourceFailure::kRefused;
@@ -365,7 +379,7 @@ bool IsSourcesFault(SourceFailure failure) {
 }  // namespace
 
 void AssignFill(Turn& turn, Buffer& buffer) {
-  if (!buffer.fill.has_value() || buffer.shard == nullptr || buffer.content->complete) return;
+  if (!LacksSegments(buffer)) return;
   if (IsUnsealable(*buffer.shard) && !turn.state.adopting) {
     return FailForWantOfSources(turn, buffer);
   }
@@ -379,11 +393,11 @@ void AssignFill(Turn& turn, Buffer& buffer) {
 }
 
 void MoveFill(Turn& turn, Buffer& buffer) {
-  if (!buffer.fill.has_value() || buffer.shard == nullptr || buffer.content->complete) return;
+  if (!LacksSegments(buffer)) return;
   const Shard& shard = *buffer.shard;
   if (SourcesOf(shard, buffer.address).empty()) return;
   const std::vector<SchedulerChoice> choices =
-      ChooseSources(turn, buffer, ExcludedFor(turn, buffer, /*retry=*/false));
+      ChooseSources(turn, buffer, FailedSources(turn, buffer, Failed::kAll));
   if (choices.empty()) return;
   const BufferAddress& best = choices.front().source;
   if (FillsFrom(shard, buffer.address, best) || shard.leaving.contains(best)) return;
@@ -392,7 +406,7 @@ void MoveFill(Turn& turn, Buffer& buffer) {
 
 std::optional<SchedulerChoice> BestOtherThan(const Turn& turn, const Buffer& reader,
                                              const BufferAddress& source) {
-  std::vector<BufferAddress> excluded = ExcludedFor(turn, reader, /*retry=*/false);
+  std::vector<BufferAddress> excluded = FailedSources(turn, reader, Failed::kAll);
   excluded.push_back(source);
   const std::vector<SchedulerChoice> choices = ChooseSources(turn, reader, std::move(excluded));
   if (choices.empty()) return std::nullopt;
@@ -433,12 +447,8 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   const auto found = shard.holders.find(message.source);
   const Buffer* source = found == shard.holders.end() ? nullptr : found->second;
   Exclusion& exclusion = Exclude(reader, message.source, source, message.detail);
-  exclusion.failure = message.failure;
-  exclusion.slow = false;
+  SpendTry(exclusion, message.failure, turn.now);
   reader.fill->grace_ends = absl::InfinitePast();  // it says itself that it lacks something
-  exclusion.retry_at = ++exclusion.tries < MaxTriesOf(message.failure)
-                           ? turn.now + kRetryPause * exclusion.tries
-                           : absl::InfiniteFuture();
   const bool excused = turn.now - reader.worker->heard_again_at < kOwnSilenceExcuses;
   if (source != nullptr && IsSourcesFault(message.failure) && !excused) {
     Suspect(turn, *source->worker);

@@ -28,6 +28,7 @@ inline constexpr absl::Duration kOwnSilenceExcuses = absl::Seconds(1);
 inline constexpr absl::Duration kSlowAsksLater = absl::Milliseconds(100);
 // Before a failed source is tried again for want of another; times the tries so far.
 inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+
 // Gives the reader sources and tells it, or lets it wait, or fails its group's operation when
 // nobody is left to hope for. No effect on a buffer that is not filling.
 void AssignFill(Turn& turn, Buffer& buffer);

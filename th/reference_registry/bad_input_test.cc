@@ -242,8 +242,7 @@ TEST(BadInputTest, WhoSaysThatItIsDoneAndHoldsAnotherVersionMakesNoHolder) {
   JoinAndRegister(other);
   const VersionInfo first = PublishWhole(one, "step-1");
   PublishWhole(other, "step-2");
-  std::vector<TestRank> rollout = MakeGroup(hub, "r", 2);
-  JoinAndRegister(rollout);
+  std::vector<TestRank> rollout = JoinedGroup(hub, "r", 2);
   for (TestRank& rank : rollout) rank.Update();
   for (TestRank& rank : rollout) rank.FillWhole();
   rollout[0].Say(RegisterBuffer{rollout[0].Holding(first, /*publisher=*/false, "")});

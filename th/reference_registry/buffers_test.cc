@@ -29,8 +29,7 @@ TEST_P(RefusedBufferTest, IsAnsweredWithTheReason) {
   limits.max_buffers_per_worker = 2;
   limits.max_layouts = 2;
   RegistryHarness hub(limits);
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   AnnouncedBuffer announced = group[1].Announced();
   announced.buffer = BufferId(2);
   announced.buffer_name = "more";
@@ -205,8 +204,7 @@ TEST(BuffersTest, AResetInMidUpdateEndsItNamingTheRank) {
 
 TEST(BuffersTest, UnregisteringEndsTheGroupsOperationsNamingTheRank) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   trainer[0].Publish("step-1");
   trainer[1].Say(UnregisterBuffer{trainer[1].buffer});
   EXPECT_THAT(trainer[0].Finished().status,

@@ -17,6 +17,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::th::registry::CheckCost;
 using ::th::testing::StatusIs;
 
@@ -237,6 +238,8 @@ TEST_F(CostsTest, ARetainedVersionThatIsDroppedIsNoted) {
   EXPECT_OK(hub_.Command({"k", SetRetention{1}}).status);
   rollout_.Fail(absl::CancelledError("enough"));
   trainer_.Unpublish();
+  EXPECT_THAT(hub_.Log(), Not(HasSubstr("retained version lost"))) << "it drains";
+  trainer_.Done();
   EXPECT_THAT(hub_.Log(), HasSubstr("trainer: retained version lost: step-1"));
 }
 

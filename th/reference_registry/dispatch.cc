@@ -48,8 +48,8 @@ struct MessageHandler {
     ApplyOrCount(turn, worker, Update{AddressOf(message.key.buffer), message});
   }
 
-  // The group was told to offload first, and this rank, without a server, did not wait for that:
-  // the replica that it is of. Null: it is not so.
+  // The replica of a rank that, without a server, did not wait for the copy that its group was told
+  // to make first. Null: this rank is no such one.
   Replica* DrainedInsteadOfOffloading(const StartOperation& message) const {
     auto own = worker.buffers.find(message.key.buffer);
     if (own == worker.buffers.end() || message.keep_retained) return nullptr;

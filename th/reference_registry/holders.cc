@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/operation_kind_name.h"
 #include "th/scheduler/scheduler.h"
 #include "tools/mutation/mutation.h"
 
@@ -13,6 +14,15 @@ namespace {
 
 const Version* VersionOf(const Buffer& buffer) {
   return buffer.shard == nullptr ? nullptr : buffer.shard->version;
+}
+
+// Whether it has all of its shard or is about to, though it may serve nobody now.
+bool HasOrGets(const Buffer& buffer) {
+  const Content& content = *buffer.content;
+  const Replica& replica = *buffer.replica;
+  if (content.refused || replica.keeps_nothing) return false;
+  const bool gets = replica.phase == ReplicaPhase::kFilling && replica.version == content.version;
+  return content.complete || gets;
 }
 
 // Everything that candidacy asks for but a live stream and admission.
@@ -168,10 +178,38 @@ void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& from, absl::Time to
   if (to != absl::InfiniteFuture()) turn.state.deadlines.insert(deadline);
 }
 
+// With what a buffer's content goes, for people.
+LastHolder HowItGoes(const Buffer& buffer) {
+  const Transaction* head = HeadOf(*buffer.replica);
+  const bool drops = head != nullptr && head->begun && head->kind != OperationKind::kPublish;
+  if (drops) {
+    return {head->event, buffer.replica->group->name,
+            absl::StrCat("goes with an ", std::string(OperationKindName(head->kind)),
+                         " that drops it")};
+  }
+  return {EventId(), NameOf(buffer).ToString(),
+          buffer.drained_while_away ? "was let go while the server was away" : "is gone"};
+}
+
+// Of a form that had all its shards somewhere, the buffer has been the last to have one.
+void NoteIfLast(Turn& turn, const Buffer& buffer) {
+  const Shard& shard = *buffer.shard;
+  const auto is_other = [&](const auto& holder) {
+    return holder.second != &buffer && HasOrGets(*holder.second);
+  };
+  const bool retains = MayRetain(shard.version->model->durable);
+  if (!retains || turn.state.adopting || !HasOrGets(buffer)) return;
+  if (std::any_of(shard.holders.begin(), shard.holders.end(), is_other)) return;
+  if (!IsSomewhere(*shard.version, shard.key.form)) return;
+  turn.forms_left[{shard.version->model->key, shard.version->info.sequence, shard.key.form}] =
+      HowItGoes(buffer);
+}
+
 // Leaves the shard: no entry of it names the buffer as a holder any more.
 void LeaveShard(Turn& turn, Buffer& buffer) {
   Shard& shard = *buffer.shard;
   const bool was_whole = buffer.content->complete && !buffer.content->refused;
+  NoteIfLast(turn, buffer);
   SetIndexed(buffer, std::nullopt);
   CountPromising(buffer, false);
   CountStaying(turn, buffer, false);
@@ -312,6 +350,13 @@ void ReindexAll(Turn& turn, Worker& worker) {
   for (auto& [id, buffer] : worker.buffers) Reindex(turn, buffer);
 }
 
+bool IsSomewhere(const Version& version, const std::string& form) {
+  return EveryShardOf(version, form, [](const Shard& shard) {
+    return std::any_of(shard.holders.begin(), shard.holders.end(),
+                       [](const auto& holder) { return HasOrGets(*holder.second); });
+  });
+}
+
 bool IsUnsealable(const Shard& shard) { return !shard.root.has_value() && shard.publishers == 0; }
 
 bool IsCandidate(const Buffer& buffer) {
@@ -410,7 +455,7 @@ std::vector<std::string> PlacesOf(const Location& location) {
   std::vector<std::string> places;
   for (NearPlace& near : NearPlacesOf(location)) places.push_back(std::move(near.name));
   if (!location.site.empty()) places.push_back(SitePlaceOf(location));
-  places.emplace_back();
+  places.emplace_back(kEverybody);
   return places;
 }
 

@@ -45,6 +45,18 @@ void InvalidateReplica(Turn& turn, Replica& replica);
 void Reindex(Turn& turn, Buffer& buffer);
 void ReindexAll(Turn& turn, Worker& worker);
 bool IsCandidate(const Buffer& buffer);
+// Whether there is a shard of the form, and `is_so` of each.
+template <typename Predicate>
+bool EveryShardOf(const Version& version, const std::string& form, Predicate is_so) {
+  const auto first = version.shards.lower_bound(ShardKey{form, Digest()});
+  auto it = first;
+  while (it != version.shards.end() && it->first.form == form && is_so(it->second)) ++it;
+  const bool ended = it == version.shards.end() || it->first.form != form;
+  return ended && it != first;
+}
+// Whether each shard of the form has a holder that has all of it or is about to, also one that may
+// serve nobody now.
+bool IsSomewhere(const Version& version, const std::string& form);
 // Whether the shard's root is unknown and nobody is left who could tell it: no reader can complete
 // it.
 bool IsUnsealable(const Shard& shard);
@@ -77,8 +89,9 @@ void SetRetry(Turn& turn, Buffer& buffer, absl::Time at);
 void SetLook(Turn& turn, Buffer& buffer, absl::Time at);
 
 // Names of the sets of candidates that a reader or holder there belongs to, nearest first; the last
-// one, "", has everybody.
+// one is kEverybody.
 std::vector<std::string> PlacesOf(const Location& location);
+inline constexpr absl::string_view kEverybody = "";
 // That of the complete holders everywhere: whoever they are, they can feed any reader.
 inline constexpr absl::string_view kCompleteOnes = "complete";
 // That of the site; empty where that is unknown.

@@ -194,7 +194,7 @@ absl::Status CheckShard(const Shard& shard) {
   if (staying != shard.complete_staying) return Broken("holders that stay are counted", shard);
   if (leaving != shard.leaving.size()) return Broken("who leaves is a holder", shard);
   if (publishers != shard.publishers) return Broken("publishers are counted", shard);
-  auto everybody = shard.candidates.find("");
+  auto everybody = shard.candidates.find(kEverybody);
   const size_t indexed = everybody == shard.candidates.end() ? 0 : everybody->second.size();
   if (indexed != candidates) return Broken("every candidate is in the index once", shard);
   auto whole = shard.candidates.find(kCompleteOnes);

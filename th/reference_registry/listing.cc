@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
 
 namespace th::registry {

@@ -48,8 +48,7 @@ TEST(ListingTest, NamesWhoHoldsAndWhoFillsFromWhom) {
 
 TEST(ListingTest, AReplicaGoesThroughItsStates) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   EXPECT_EQ(hub.List().models.at(0).idle.at(0).state, "idle");
   const auto state = [&] { return hub.List().models.at(0).versions.at(0).replicas.at(0).state; };
   trainer[0].Publish("step-1");

@@ -377,11 +377,9 @@ void RemoveWorker(Turn& turn, Worker& worker, const absl::Status& cause) {
   const std::string text =
       absl::StrCat("rank ", worker.name.ToString(), " is gone: ", cause.message());
   Log(turn, absl::StrCat(group.model->key.ToString(), " worker ", worker.id.value, ": ", text));
-  const std::vector<RetainedForm> retained = RetainedHeldBy(worker);
   EndStream(turn, worker, absl::AbortedError(text));
   FailAllOperations(turn, group, absl::Status(cause.code(), text));
   for (auto& [id, buffer] : worker.buffers) DetachBuffer(turn, buffer);
-  NoteRetainedLost(turn, worker, retained);
   turn.state.deadlines.erase(LeaseOf(worker));
   group.members.erase(worker.name.rank);
   const WorkerId id = worker.id;  // a copy: the record dies next

@@ -144,8 +144,7 @@ TEST(MembershipTest, ABrokenStreamIsReplacedAtOnceUnderAHigherWorkerId) {
 
 TEST(MembershipTest, AReplacementEndsPendingOperationsNamingTheRankAndRestartsNumbering) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   group[0].Publish("step-1");
   group[1].Disconnect();
   TestRank again(hub, "trainer", 1, 2, LayoutNamed("w1"));
@@ -165,8 +164,7 @@ TEST(MembershipTest, AReplacementEndsPendingOperationsNamingTheRankAndRestartsNu
 
 TEST(MembershipTest, AStartFromBeforeTheReplacementIsIgnored) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   group[1].Disconnect();
   TestRank again(hub, "trainer", 1, 2, LayoutNamed("w1"));
   ASSERT_TRUE(again.Join());
@@ -285,8 +283,7 @@ TEST(MembershipTest, HeartbeatsKeepTheLease) {
 
 TEST(MembershipTest, ASilentWorkerIsDroppedWhenItsLeaseEndsAndOperationsNameIt) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   group[0].Publish("step-1");
   for (int i = 0; i < 3; ++i) {
     hub.Advance(absl::Seconds(2));
@@ -302,8 +299,7 @@ TEST(MembershipTest, ASilentWorkerIsDroppedWhenItsLeaseEndsAndOperationsNameIt) 
 
 TEST(MembershipTest, ABrokenStreamKeepsItsOperationsUntilTheLeaseEnds) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   group[0].Publish("step-1");
   group[1].Disconnect();
   hub.Advance(absl::Seconds(4));
@@ -317,8 +313,7 @@ TEST(MembershipTest, ABrokenStreamKeepsItsOperationsUntilTheLeaseEnds) {
 
 TEST(MembershipTest, LeavingEndsTheGroupsOperationsNamingTheRank) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   group[0].Publish("step-1");
   group[1].Say(Leave{});
   EXPECT_THAT(group[0].Finished().status,

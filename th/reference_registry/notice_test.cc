@@ -197,7 +197,8 @@ TEST_F(NoticeTest, WhoLeavesAndDropsItIsSpokenOfWhenItDoes) {
   relay_.Say(Leave{});
   trainer_.Say(kNotice);
   trainer_.Unpublish();
-  EXPECT_THAT(hub_.Log(), HasSubstr("retained version lost: step-1"));
+  trainer_.Done();
+  EXPECT_THAT(hub_.Log(), HasSubstr("trainer: retained version lost: step-1"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/copies.h"
 #include "th/reference_registry/publishing.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/unpublishing.h"
 #include "th/reference_registry/updating.h"
@@ -76,6 +77,7 @@ void SettleTurn(Turn& turn) {
       MoveFill(turn, *buffer);
     }
   }
+  TellLosses(turn);
 }
 
 }  // namespace th::registry

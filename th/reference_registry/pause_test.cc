@@ -38,8 +38,7 @@ TEST(PauseTest, GivesNobodyMoreThanItsLeaseAfterwards) {
 
 TEST(PauseTest, MovesTheDeadlinesOfOperations) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   StartOperation request = group[0].PublishRequest("step-1");
   request.timeout = absl::Seconds(2);
   group[0].Start(request);

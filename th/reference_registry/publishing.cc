@@ -235,29 +235,36 @@ void ReleaseLetGo(Turn& turn, Replica& replica, OperationNumber publish) {
   if (any) InvalidateReplica(turn, replica);
 }
 
-void Complete(Turn& turn, Replica& replica, Transaction& transaction) {
+// The version that the operation began with, unless another group has published under its label
+// since: then that one.
+absl::StatusOr<Version*> VersionToComplete(Turn& turn, Replica& replica, Transaction& transaction) {
   Model& model = *replica.group->model;
-  Version* version = FindVersion(model, transaction.version);
-  // Another group may have published under the label since this operation began.
-  auto label = model.labels.find(version->info.label.text());
-  if (version->phase == VersionPhase::kPublishing && label != model.labels.end()) {
-    Version* first = FindVersion(model, label->second);
-    if (absl::Status status = CanAddTo(turn.state, *first, replica, transaction); !status.ok()) {
-      return FailOperation(turn, replica, transaction.number, status);
-    }
-    EraseVersion(turn, *version);
-    version = first;
-    BeginWith(replica, transaction, first->info.sequence);
+  Version* begun = FindVersion(model, transaction.version);
+  const auto label = model.labels.find(begun->info.label.text());
+  if (begun->phase != VersionPhase::kPublishing || label == model.labels.end()) return begun;
+  Version* first = FindVersion(model, label->second);
+  TH_RETURN_IF_ERROR(CanAddTo(turn.state, *first, replica, transaction));
+  EraseVersion(turn, *begun);
+  BeginWith(replica, transaction, first->info.sequence);
+  return first;
+}
+
+absl::Status CheckFurtherHolder(const RegistryState& state, Version& version,
+                                const Replica& replica) {
+  TH_RETURN_IF_ERROR(CoversAllShards(version, replica));
+  for (const auto& [rank, buffer] : replica.buffers) {
+    TH_RETURN_IF_ERROR(CanTakePart(state, version, *buffer));
   }
+  return absl::OkStatus();
+}
+
+// Every rank has asked.
+absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
+  TH_ASSIGN_OR_RETURN(Version * version, VersionToComplete(turn, replica, transaction));
   const bool is_new = version->phase == VersionPhase::kPublishing;
   const bool further = !is_new && HasForm(*version, replica.form);
-  if (further) {
-    absl::Status status = CoversAllShards(*version, replica);
-    for (auto& [rank, buffer] : replica.buffers) {
-      if (status.ok()) status = CanTakePart(turn.state, *version, *buffer);
-    }
-    if (!status.ok()) return FailOperation(turn, replica, transaction.number, status);
-  }
+  if (further) TH_RETURN_IF_ERROR(CheckFurtherHolder(turn.state, *version, replica));
+  Model& model = *replica.group->model;
   if (is_new) MakePublished(turn, model, *version);
   Note(turn, model.key, {EventKind::kPublished, transaction.event, replica.group->name},
        version->info.ToString());
@@ -269,6 +276,23 @@ void Complete(Turn& turn, Replica& replica, Transaction& transaction) {
   ReleaseLetGo(turn, replica, transaction.number);
   TeachLineage(*replica.group);
   FinishOperation(turn, replica, transaction.number, {.version = version->info});
+  return absl::OkStatus();
+}
+
+// Takes the publish as far as it goes. An error ends it.
+absl::Status Advance(Turn& turn, Replica& replica, Transaction& transaction) {
+  if (!transaction.begun) {
+    for (const auto& [rank, participant] : transaction.participants) {
+      TH_RETURN_IF_ERROR(KnowsLineage(*replica.group->model, *replica.buffers.at(rank)));
+    }
+    TH_RETURN_IF_ERROR(Begin(turn, replica, transaction));
+  }
+  Version* version = FindVersion(*replica.group->model, transaction.version);
+  for (const Rank rank : std::exchange(transaction.arrivals, {})) {
+    TH_RETURN_IF_ERROR(CanTakePart(turn.state, *version, *replica.buffers.at(rank)));
+  }
+  if (transaction.participants.size() < replica.group->ranks) return absl::OkStatus();
+  return Complete(turn, replica, transaction);
 }
 
 void RefuseBuffer(Turn& turn, Buffer& buffer, const absl::Status& status) {
@@ -305,22 +329,8 @@ void EvaluatePublish(Turn& turn, Replica& replica, Transaction& transaction) {
     turn.state.waiting_for_recovery.insert(replica.id);
     return;
   }
-  if (!transaction.begun) {
-    for (const auto& [rank, participant] : transaction.participants) {
-      absl::Status status = KnowsLineage(*replica.group->model, *replica.buffers.at(rank));
-      if (!status.ok()) return FailOperation(turn, replica, transaction.number, status);
-    }
-    if (absl::Status status = Begin(turn, replica, transaction); !status.ok()) {
-      return FailOperation(turn, replica, transaction.number, status);
-    }
-  }
-  Version* version = FindVersion(*replica.group->model, transaction.version);
-  for (const Rank rank : std::exchange(transaction.arrivals, {})) {
-    absl::Status status = CanTakePart(turn.state, *version, *replica.buffers.at(rank));
-    if (!status.ok()) return FailOperation(turn, replica, transaction.number, status);
-  }
-  const uint32_t needed = replica.group->ranks;
-  if (transaction.participants.size() >= needed) Complete(turn, replica, transaction);
+  const absl::Status status = Advance(turn, replica, transaction);
+  if (!status.ok()) FailOperation(turn, replica, transaction.number, status);
 }
 
 absl::Status SealShard::CanApply(const RegistryState& state) const {

@@ -18,8 +18,7 @@ using ::th::testing::StatusIs;
 
 TEST(PublishingTest, AVersionResolvesOnceAllRanksHavePublishedIt) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   group[0].Publish("step-1");
   EXPECT_THAT(hub.registry().Resolve(TestModel(), LatestVersion{}),
               StatusIs(absl::StatusCode::kNotFound));
@@ -54,16 +53,14 @@ TEST(PublishingTest, SequencesRiseAndAreNeverReused) {
 // Its publish fails, everybody leaves, the model's record goes, and the group comes back.
 TEST(PublishingTest, ASequenceThatAFailedPublishToldIsNotGivenAgain) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   group[0].Publish("step-1");
   group[1].Say(Leave{});
   const VersionSequence told = group[0].Finished().version.sequence;
   ASSERT_GT(told, VersionSequence());
   group[0].Say(Leave{});
   ASSERT_THAT(hub.List().models, IsEmpty());
-  std::vector<TestRank> again = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(again);
+  std::vector<TestRank> again = JoinedGroup(hub, "trainer", 2);
   EXPECT_GT(PublishWhole(again, "step-1").sequence, told);
 }
 
@@ -93,8 +90,7 @@ TEST(PublishingTest, AVersionThatAnUpdateMovesToDoesNotMakeRoom) {
 
 TEST(PublishingTest, AMissingRankIsNamedAtTheDeadlineAndTheLabelStaysFree) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 3);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 3);
   group[0].Publish("step-1");
   group[2].Publish("step-1");
   for (int i = 0; i < 20; ++i) {
@@ -121,8 +117,7 @@ class DisagreementTest : public ::testing::TestWithParam<Disagreement> {};
 
 TEST_P(DisagreementTest, EndsThePublishForAllNamingBothRanks) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   group[0].Publish("step-1");
   StartOperation other = group[1].PublishRequest("step-1");
   GetParam().change(other);
@@ -173,8 +168,7 @@ TEST(PublishingTest, ABufferThatHoldsSomethingIsNotPublishedOver) {
 // A server that stands still hears the ranks' starts first, and then that they gave up.
 TEST(PublishingTest, APublicationThatItsRanksGaveUpBeforeItWasMadeGoodIsNobodys) {
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   for (TestRank& rank : group) rank.Publish("step-1");
   for (TestRank& rank : group) EXPECT_OK(rank.Finished().status);
   for (TestRank& rank : group) rank.Fail(absl::DeadlineExceededError("no answer"));
@@ -191,8 +185,7 @@ class LetGoTest : public ::testing::TestWithParam<bool> {};
 TEST_P(LetGoTest, WhoUnpublishedBehindAPublishThatOthersFinishLaterHoldsNothingOfIt) {
   const bool drained_in_time = GetParam();
   RegistryHarness hub;
-  std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(group);
+  std::vector<TestRank> group = JoinedGroup(hub, "trainer", 2);
   group[0].Publish("step-1");
   StartOperation impatient = group[0].UnpublishRequest();
   impatient.timeout = absl::Seconds(1);
@@ -378,8 +371,7 @@ TEST_F(FurtherHolderTest, TheSameGroupMayPublishAgainAfterItsUnpublish) {
 
 TEST(PublishingTest, AFurtherHolderThatLacksAShardIsRefused) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   PublishWhole(trainer, "step-1");
   TestRank half(hub, "half", 0, 1, LayoutNamed("w0"));
   half.JoinAndRegister();
@@ -390,10 +382,8 @@ TEST(PublishingTest, AFurtherHolderThatLacksAShardIsRefused) {
 
 TEST(PublishingTest, TwoGroupsThatPublishOneLabelAtOnceMakeOneVersion) {
   RegistryHarness hub;
-  std::vector<TestRank> first = MakeGroup(hub, "first", 2);
-  std::vector<TestRank> second = MakeGroup(hub, "second", 2);
-  JoinAndRegister(first);
-  JoinAndRegister(second);
+  std::vector<TestRank> first = JoinedGroup(hub, "first", 2);
+  std::vector<TestRank> second = JoinedGroup(hub, "second", 2);
   for (auto* group : {&first, &second}) (*group)[0].Publish("step-1");
   for (auto* group : {&first, &second}) (*group)[1].Publish("step-1");
   const OperationFinished one = first[0].Finished();

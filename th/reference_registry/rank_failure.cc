@@ -27,8 +27,8 @@ bool FailsUnstarted(const RegistryState& state, const BufferAddress& address,
 bool GivesUpPublication(const RegistryState& state, const BufferAddress& address,
                         OperationNumber number) {
   const Buffer* buffer = FindBuffer(state, address);
-  if (buffer == nullptr || !buffer->content.has_value() || !buffer->content->publisher)
-    return false;
+  if (buffer == nullptr || !buffer->content.has_value()) return false;
+  if (!buffer->content->publisher) return false;
   const auto result = buffer->replica->results.find(number);
   return result != buffer->replica->results.end() &&
          result->second.kind == OperationKind::kPublish && result->second.status.ok() &&
@@ -41,6 +41,20 @@ void GiveUpPublication(Turn& turn, Buffer& buffer) {
   if (replica.phase == ReplicaPhase::kHolding) InvalidateReplica(turn, replica);
 }
 
+// It takes part, so that it can fail. False: the operation has ended already, and the rank is told
+// how.
+bool JoinUnstarted(Turn& turn, Buffer& buffer, OperationNumber number) {
+  const auto& results = buffer.replica->results;
+  const auto result = results.find(number);
+  if (result == results.end()) {
+    TakePart(turn, buffer, number);
+    return true;
+  }
+  buffer.last_started = number;
+  SendResult(turn, buffer, result->second);
+  return false;
+}
+
 }  // namespace
 
 absl::Status FailRank::CanApply(const RegistryState& state) const {
@@ -50,29 +64,19 @@ absl::Status FailRank::CanApply(const RegistryState& state) const {
 }
 
 void FailRank::Apply(Turn& turn) const {
-  if (GivesUpPublication(turn.state, buffer, message.key.number)) {
+  const OperationNumber number = message.key.number;
+  if (GivesUpPublication(turn.state, buffer, number)) {
     return GiveUpPublication(turn, *FindBuffer(turn.state, buffer));
   }
-  if (FailsUnstarted(turn.state, buffer, message.key.number)) {
-    Buffer& unstarted = *FindBuffer(turn.state, buffer);
-    const auto& results = unstarted.replica->results;
-    const auto result = results.find(message.key.number);
-    if (result != results.end()) {
-      unstarted.last_started = message.key.number;
-      return SendResult(turn, unstarted, result->second);
-    }
-    TakePart(turn, unstarted, message.key.number);
-  }
-  const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
-  const std::string name = NameOf(*own.buffer).ToString();
-  const absl::StatusCode code =
-      message.status.ok() ? absl::StatusCode::kUnknown : message.status.code();
-  if (message.buffer_undefined) ClearContent(turn, *own.buffer);
-  FailOperation(
-      turn, *own.buffer->replica, message.key.number,
-      absl::Status(code, absl::StrCat("rank ", name, ": ",
-                                      message.status.ok() ? "failed without giving a reason"
-                                                          : message.status.message())));
+  const bool unstarted = FailsUnstarted(turn.state, buffer, number);
+  if (unstarted && !JoinUnstarted(turn, *FindBuffer(turn.state, buffer), number)) return;
+  Buffer& own = *FindOwnOperation(turn.state, buffer, number)->buffer;
+  const absl::Status why =
+      message.status.ok() ? absl::UnknownError("failed without giving a reason") : message.status;
+  if (message.buffer_undefined) ClearContent(turn, own);
+  FailOperation(turn, *own.replica, number,
+                absl::Status(why.code(), absl::StrCat("rank ", NameOf(own).ToString(), ": ",
+                                                      std::string(why.message()))));
 }
 
 }  // namespace th::registry

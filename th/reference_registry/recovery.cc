@@ -11,6 +11,7 @@
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/publishing.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/updating.h"
 #include "tools/mutation/mutation.h"
@@ -163,8 +164,8 @@ void LoseContent(Turn& turn, Buffer& buffer) {
   const Transaction* head = HeadOf(*buffer.replica);
   const bool draining = head != nullptr && head->begun && head->kind == OperationKind::kUnpublish;
   const bool filling = buffer.replica->phase == ReplicaPhase::kFilling;
-  ClearContent(turn, buffer);
   buffer.drained_while_away = true;
+  ClearContent(turn, buffer);
   if (!draining && !filling) InvalidateReplica(turn, *buffer.replica);
 }
 
@@ -210,9 +211,18 @@ void EndReceive(Turn& turn, Replica& replica) {
   SetPhase(turn, replica, ReplicaPhase::kIdle);
 }
 
+// A rank that has drained without a copy of its own, and has told an earlier server so, is not
+// waited for by those that others have told to copy first.
+void EndWaitForCopy(Turn& turn, Replica& replica, const FinishedOperation& result) {
+  const auto known = replica.results.find(result.number);
+  const bool waits = known != replica.results.end() && known->second.offload_first;
+  if (!waits || result.offload_first || !result.status.ok()) return;
+  EndOffloadFirst(turn, replica, result.number);
+}
+
 void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
   Replica& replica = *buffer.replica;
-  if (!AdoptResult(turn, replica, result)) return;
+  if (!AdoptResult(turn, replica, result)) return EndWaitForCopy(turn, replica, result);
   const bool holds = result.status.ok() && result.kind != OperationKind::kUnpublish &&
                      result.outcome != UpdateOutcome::kNotAvailable;
   if (!holds) return;
@@ -359,10 +369,18 @@ void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersio
   EndUpdateThatCountsOn(turn, buffer);
 }
 
-void EndRecoveryWindow(Turn& turn) {
-  turn.state.recovering = false;
+namespace {
+
+void EvaluateWaiting(Turn& turn) {
   for (ReplicaId replica : turn.state.waiting_for_recovery) turn.to_evaluate.insert(replica);
   turn.state.waiting_for_recovery.clear();
+}
+
+}  // namespace
+
+void EndRecoveryWindow(Turn& turn) {
+  turn.state.recovering = false;
+  EvaluateWaiting(turn);
 }
 
 void EndAdoption(Turn& turn) {
@@ -376,10 +394,10 @@ void EndAdoption(Turn& turn) {
       for (auto& [shard_key, shard] : version.shards) DropStrangers(turn, shard);
     }
   }
-  for (ReplicaId replica : turn.state.waiting_for_recovery) turn.to_evaluate.insert(replica);
-  turn.state.waiting_for_recovery.clear();
-  for (const auto& [key, model] : turn.state.models) {
+  EvaluateWaiting(turn);
+  for (auto& [key, model] : turn.state.models) {
     if (!model.offloads.empty()) turn.to_review.insert(key);
+    TellLostSinceRestart(turn, model);
   }
 }
 

@@ -1,6 +1,10 @@
 // What a server without memory learns from its workers: buffers and what they hold, versions,
 // roots, who fills from whom, results that another reign gave. The same reconciles a worker that
 // was away for a moment with what the server thought of it.
+//
+// Two deadlines run from a restart. Until the recovery window ends, what must resolve a version
+// waits. Until adoption ends, at the earliest with the lease, ranks may come back with what they
+// held, and what is known in part makes a replica a holder.
 #ifndef TH_REFERENCE_REGISTRY_RECOVERY_H_
 #define TH_REFERENCE_REGISTRY_RECOVERY_H_
 
@@ -35,7 +39,7 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
 // bytes that differ from what the version is known to hold, are refused (PublicationRefused).
 void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersion>& held);
 
-// Answers wait no longer.
+// What waited for the first of them is answered.
 void EndRecoveryWindow(Turn& turn);
 // Whoever has not come back by now is gone: replicas that are not whole are no sources, operations
 // that need a missing rank end, edges to strangers go.

@@ -389,8 +389,7 @@ TEST(RecoveryTest, WithoutAnEarlierServerNothingWaits) {
 
 TEST(RecoveryTest, AWholeGroupThatComesBackLateIsASourceWhenItsLastRankIsThere) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   const VersionInfo version = PublishWhole(trainer, "step-1");
   hub.Restart();
   hub.Advance(absl::Seconds(30));
@@ -406,8 +405,7 @@ TEST(RecoveryTest, AWholeGroupThatComesBackLateIsASourceWhenItsLastRankIsThere) 
 
 TEST(RecoveryTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   const VersionInfo version = PublishWhole(trainer, "step-1");
   hub.Restart();
   ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
@@ -426,10 +424,8 @@ TEST(RecoveryTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack)
 
 TEST(RecoveryTest, AFillWhoseUpdateFailsBeforeItBeginsAgainIsNoSource) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  std::vector<TestRank> rollout = MakeGroup(hub, "rollout", 2);
-  JoinAndRegister(trainer);
-  JoinAndRegister(rollout);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
+  std::vector<TestRank> rollout = JoinedGroup(hub, "rollout", 2);
   const VersionInfo version = PublishWhole(trainer, "step-1");
   for (TestRank& rank : rollout) rank.Update();
   rollout[0].Fill();
@@ -452,11 +448,34 @@ TEST(RecoveryTest, AFillWhoseUpdateFailsBeforeItBeginsAgainIsNoSource) {
   EXPECT_EQ(hub.registry().ReplicaPhaseName(TestModel(), "rollout", "weights"), "idle");
 }
 
+// Its ranks ask for other operations than the one that the fill was announced with.
+TEST(RecoveryTest, AFillWhoseGroupHasChangedSinceIsNoSourceOnceAdoptionEnds) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  std::vector<TestRank> rollout = MakeGroup(hub, "rollout", 2);
+  JoinAndRegister(trainer);
+  JoinAndRegister(rollout);
+  const VersionInfo version = PublishWhole(trainer, "step-1");
+  for (TestRank& rank : rollout) rank.Update();
+  rollout[0].Fill();
+  hub.Restart();
+  ASSERT_TRUE(rollout[0].Resume({rollout[0].Filling(version, {trainer[0].address()})}));
+  ASSERT_EQ(hub.registry().ReplicaPhaseName(TestModel(), "rollout", "weights"), "filling");
+  TestRank replaced(hub, "rollout", 1, 2, LayoutNamed("w1"));
+  replaced.JoinAndRegister();
+  rollout[0].number = OperationNumber();
+  rollout[0].Update();  // it waits for the other rank
+  for (int i = 0; i < 4; ++i) {
+    for (TestRank* rank : {&rollout[0], &replaced}) rank->Say(Heartbeat{});
+    hub.Advance(absl::Seconds(2));
+  }
+  EXPECT_EQ(hub.registry().ReplicaPhaseName(TestModel(), "rollout", "weights"), "idle");
+}
+
 TEST(RecoveryTest, AnUnfinishedPublishIsPublishedAfresh) {
   RegistryHarness hub;
   TestRank first = Trainer(hub, "step-1");
-  std::vector<TestRank> trainer = MakeGroup(hub, "pair", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "pair", 2);
   trainer[0].Publish("step-2");
   hub.Restart();
   for (TestRank& rank : trainer) ASSERT_TRUE(rank.Resume({rank.Announced()}));
@@ -468,106 +487,6 @@ TEST(RecoveryTest, AnUnfinishedPublishIsPublishedAfresh) {
   hub.Advance(RegistryLimits().recovery_window);
   EXPECT_OK(trainer[0].Finished().status);
   EXPECT_OK(trainer[1].Finished().status);
-}
-
-// Without a server a rank ends its unpublish by itself; that is the group's result, also for a rank
-// that drains still, or has not called yet.
-class UnpublishedWithoutServerTest : public ::testing::Test {
- protected:
-  UnpublishedWithoutServerTest() {
-    JoinAndRegister(trainer_);
-    version_ = PublishWhole(trainer_, "step-1");
-    hub_.Restart();
-  }
-  void TheFirstResumesUnpublished() {
-    AnnouncedBuffer drained = trainer_[0].Announced();
-    drained.last_finished =
-        FinishedOperation{.number = OperationNumber(2), .kind = OperationKind::kUnpublish};
-    ASSERT_TRUE(trainer_[0].Resume({drained}));
-    trainer_[0].number = OperationNumber(2);
-  }
-  void TheSecondResumesHolding() {
-    AnnouncedBuffer holding = trainer_[1].Holding(version_, true, "step-1");
-    holding.last_finished = FinishedOperation{.number = OperationNumber(1), .version = version_};
-    ASSERT_TRUE(trainer_[1].Resume({holding}));
-  }
-  void BothResumeHolding() {
-    for (TestRank& rank : trainer_) {
-      AnnouncedBuffer holding = rank.Holding(version_, true, "step-1");
-      holding.last_finished = FinishedOperation{.number = OperationNumber(1), .version = version_};
-      ASSERT_TRUE(rank.Resume({holding}));
-    }
-  }
-  // Each asks to keep what is retained, hears nothing in its time, and drains of itself.
-  void BothDrainOfThemselves() {
-    for (TestRank& rank : trainer_) {
-      StartOperation unpublish = rank.UnpublishRequest();
-      unpublish.keep_retained = true;
-      unpublish.timeout = absl::Seconds(1);
-      rank.Start(unpublish);
-    }
-    for (TestRank& rank : trainer_) rank.Done();
-  }
-  void ExpectThatTheNextPublishWorks() {
-    hub_.Advance(absl::Seconds(2));
-    for (TestRank& rank : trainer_) rank.Publish("step-2");
-    for (TestRank& rank : trainer_) EXPECT_OK(rank.Finished().status);
-  }
-
-  RegistryHarness hub_;
-  std::vector<TestRank> trainer_ = MakeGroup(hub_, "trainer", 2);
-  VersionInfo version_;
-};
-
-TEST_F(UnpublishedWithoutServerTest, WhoDrainsStillHearsTheResult) {
-  TheSecondResumesHolding();
-  trainer_[1].Unpublish();
-  TheFirstResumesUnpublished();
-  EXPECT_OK(trainer_[1].Finished().status);
-  ExpectThatTheNextPublishWorks();
-}
-
-TEST_F(UnpublishedWithoutServerTest, WhoCallsLaterHearsTheResult) {
-  TheFirstResumesUnpublished();
-  TheSecondResumesHolding();
-  trainer_[1].Unpublish();
-  EXPECT_OK(trainer_[1].Finished().status);
-  ExpectThatTheNextPublishWorks();
-}
-
-TEST_F(UnpublishedWithoutServerTest, WhatRanksHaveDrainedOfThemselvesIsNotWaitedFor) {
-  BothResumeHolding();
-  BothDrainOfThemselves();
-  for (TestRank& rank : trainer_) EXPECT_OK(rank.Finished().status);
-  ExpectThatTheNextPublishWorks();
-}
-
-TEST_F(UnpublishedWithoutServerTest, WhatRanksHaveDrainedIsGoneThoughTheOperationNeverBegan) {
-  BothResumeHolding();
-  for (TestRank& rank : trainer_) rank.Update();  // waits for the end of the recovery
-  BothDrainOfThemselves();
-  hub_.Advance(absl::Milliseconds(1200));
-  for (TestRank& rank : trainer_) {
-    EXPECT_EQ(rank.Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
-  }
-  ExpectThatTheNextPublishWorks();
-}
-
-// The second rank's unpublish waits behind its publish, which the first does not ask for again.
-TEST_F(UnpublishedWithoutServerTest, WhatHasRunOutOfTimeSinceStaysSoForAllRanks) {
-  ASSERT_TRUE(trainer_[1].Resume({trainer_[1].Announced()}));
-  trainer_[1].number = OperationNumber();
-  trainer_[1].Publish("step-1");
-  StartOperation unpublish = trainer_[1].UnpublishRequest();
-  unpublish.timeout = absl::Seconds(1);
-  trainer_[1].Start(unpublish);
-  hub_.Advance(absl::Seconds(2));
-  EXPECT_EQ(trainer_[1].Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
-  TheFirstResumesUnpublished();
-  EXPECT_EQ(trainer_[1].Finished().status.code(), absl::StatusCode::kAborted);  // the publish
-  trainer_[0].number = OperationNumber(1);
-  trainer_[0].Start(trainer_[0].UnpublishRequest());
-  EXPECT_EQ(trainer_[0].Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 }  // namespace

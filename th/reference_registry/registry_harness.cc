@@ -276,6 +276,12 @@ void JoinAndRegister(std::vector<TestRank>& group) {
   for (TestRank& rank : group) rank.JoinAndRegister();
 }
 
+std::vector<TestRank> JoinedGroup(RegistryHarness& hub, const std::string& group, uint32_t ranks) {
+  std::vector<TestRank> joined = MakeGroup(hub, group, ranks);
+  JoinAndRegister(joined);
+  return joined;
+}
+
 VersionInfo PublishWhole(std::vector<TestRank>& group, const std::string& label) {
   for (TestRank& rank : group) rank.Publish(label);
   VersionInfo version;

@@ -179,6 +179,8 @@ class TestRank {
 // A group of ranks whose layouts are named "w0", "w1", ... unless told otherwise.
 std::vector<TestRank> MakeGroup(RegistryHarness& hub, const std::string& group, uint32_t ranks);
 void JoinAndRegister(std::vector<TestRank>& group);
+// Such a group, joined and registered.
+std::vector<TestRank> JoinedGroup(RegistryHarness& hub, const std::string& group, uint32_t ranks);
 // All ranks publish and seal; the version.
 VersionInfo PublishWhole(std::vector<TestRank>& group, const std::string& label);
 // All ranks update to latest, fill and finish.

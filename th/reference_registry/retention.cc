@@ -1,6 +1,9 @@
 #include "th/reference_registry/retention.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -14,10 +17,9 @@
 namespace th::registry {
 namespace {
 
-bool IsPinned(const Version& version, const std::string& form) {
-  const std::vector<DurablePin>& pins = version.model->durable.pins;
-  return std::any_of(pins.begin(), pins.end(), [&](const DurablePin& pin) {
-    return pin.version == version.info.sequence && (pin.form.empty() || pin.form == form);
+bool IsPinned(const DurableModel& durable, VersionSequence version, const std::string& form) {
+  return std::any_of(durable.pins.begin(), durable.pins.end(), [&](const DurablePin& pin) {
+    return pin.version == version && (pin.form.empty() || pin.form == form);
   });
 }
 
@@ -26,24 +28,22 @@ uint32_t KeepLatestOf(const DurableModel& durable, const std::string& form) {
   return found == durable.keep_latest_of_form.end() ? durable.keep_latest : found->second;
 }
 
-// Whether there is a shard of the form, and holders of that kind of each.
-bool EveryShardHas(const Version& version, const std::string& form, uint32_t Shard::*holders) {
-  const auto first = version.shards.lower_bound(ShardKey{form, Digest()});
-  auto it = first;
-  while (it != version.shards.end() && it->first.form == form && it->second.*holders > 0) ++it;
-  const bool ended = it == version.shards.end() || it->first.form != form;
-  return ended && it != first;
-}
-
 // Whether every distinct shard of the form has a holder that stays.
 bool StaysComplete(const Version& version, const std::string& form) {
   return version.phase == VersionPhase::kPublished &&
-         EveryShardHas(version, form, &Shard::complete_staying);
+         EveryShardOf(version, form, [](const Shard& shard) { return shard.complete_staying > 0; });
 }
 
-// Whether every distinct shard of the form has a complete holder that serves, or will.
-bool IsHeldWhole(const Version& version, const std::string& form) {
-  return EveryShardHas(version, form, &Shard::complete_promising);
+// Also of a version that nobody has announced since a restart.
+bool IsRetained(const Model& model, VersionSequence version, const std::string& form) {
+  if (IsPinned(model.durable, version, form)) return true;
+  const uint32_t keep = KeepLatestOf(model.durable, form);
+  uint32_t newer = 0;
+  for (auto it = model.versions.rbegin(); newer < keep; ++it) {
+    if (it == model.versions.rend() || it->first <= version) return true;
+    if (StaysComplete(it->second, form)) ++newer;
+  }
+  return false;
 }
 
 // What goes: the replica alone, or its whole group.
@@ -172,19 +172,70 @@ void EndWithOffloadFirst(Turn& turn, Replica& replica, const Transaction& transa
                   {.version = version.info, .offload_first = true});
 }
 
+void NoteLost(Turn& turn, const Model& model, const VersionInfo& version, const std::string& form,
+              const LastHolder& last) {
+  ++turn.state.counters.retained_lost;
+  Note(turn, model.key, {EventKind::kRetentionLost, last.operation, last.who},
+       absl::StrCat(version.ToString(), form.empty() ? "" : " form=", form,
+                    " is lost: it is retained, and its last replica ", last.how));
+}
+
+std::set<std::string> FormsOf(const Version& version) {
+  std::set<std::string> forms;
+  for (const auto& [key, shard] : version.shards) forms.insert(key.form);
+  return forms;
+}
+
+struct Missing {
+  VersionInfo version;
+  std::string form;  // empty: any
+  LastHolder last{EventId(), "", "has not come back since the server restarted"};
+};
+using MissingVersions = std::map<VersionSequence, Missing>;
+
+// What groups say they unpublished, with or without a server. Its form is the group's.
+void AddUnpublished(const Group& group, MissingVersions& missing) {
+  for (const auto& [buffer_name, replica] : group.replicas) {
+    for (const auto& [number, result] : replica.results) {
+      const VersionInfo& version = result.version;
+      const bool took_away = result.kind == OperationKind::kUnpublish && result.status.ok();
+      if (!took_away || version.sequence == VersionSequence()) continue;
+      if (WasWithdrawn(*group.model, version.sequence, version.lineage)) continue;
+      missing[version.sequence] = {
+          version, replica.form, {EventId(), group.name, "was let go while the server was away"}};
+    }
+  }
+}
+
+// What may be retained and is in nobody's hands since the restart: of versions that were announced
+// by those who have a part of them, and of those that are known by their number alone.
+std::vector<Missing> MissingSinceRestart(const Model& model) {
+  MissingVersions by_number;
+  for (const DurablePin& pin : model.durable.pins) {
+    by_number[pin.version] = {{.sequence = pin.version}, pin.form};
+  }
+  for (const auto& [name, group] : model.groups) AddUnpublished(group, by_number);
+  std::vector<Missing> missing;
+  for (const auto& [sequence, version] : model.versions) {
+    Missing known = by_number[sequence];
+    known.version = version.info;
+    by_number.erase(sequence);
+    if (version.phase != VersionPhase::kPublished) continue;
+    if (version.shards.empty()) missing.push_back(known);
+    for (const std::string& form : FormsOf(version)) {
+      if (IsSomewhere(version, form)) continue;
+      missing.push_back({version.info, form, known.last});
+    }
+  }
+  for (auto& [sequence, known] : by_number) missing.push_back(std::move(known));
+  return missing;
+}
+
 }  // namespace
 
 bool IsRetained(const Version& version, const std::string& form) {
-  if (version.phase != VersionPhase::kPublished) return false;
-  if (IsPinned(version, form)) return true;
-  const Model& model = *version.model;
-  const uint32_t keep = KeepLatestOf(model.durable, form);
-  uint32_t newer = 0;
-  for (auto it = model.versions.rbegin(); it != model.versions.rend() && newer < keep; ++it) {
-    if (it->first <= version.info.sequence) return true;
-    if (StaysComplete(it->second, form)) ++newer;
-  }
-  return false;
+  return version.phase == VersionPhase::kPublished &&
+         IsRetained(*version.model, version.info.sequence, form);
 }
 
 absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies) {
@@ -226,36 +277,20 @@ bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
   return true;
 }
 
-void NoteRetainedDropped(Turn& turn, const Replica& replica, const Transaction& transaction) {
-  if (!TakesLastOfRetained(replica)) return;
-  const Version& version = *FindVersion(*replica.group->model, replica.version);
-  Note(turn, replica.group->model->key,
-       {EventKind::kRetentionLost, transaction.event, replica.group->name},
-       absl::StrCat(version.info.ToString(), ": its last replica goes with an ",
-                    std::string(OperationKindName(transaction.kind)), " that drops it"));
-}
-
-std::vector<RetainedForm> RetainedHeldBy(const Worker& worker) {
-  std::vector<RetainedForm> retained;
-  for (const auto& [id, buffer] : worker.buffers) {
-    if (buffer.shard == nullptr) continue;
-    const Version& version = *buffer.shard->version;
-    if (IsHeldWhole(version, buffer.form) && IsRetained(version, buffer.form)) {
-      retained.push_back({version.info.sequence, buffer.form});
-    }
+void TellLosses(Turn& turn) {
+  for (const auto& [left, last] : std::exchange(turn.forms_left, {})) {
+    Model* model = FindModel(turn.state, left.model);
+    const Version* version = model == nullptr ? nullptr : FindVersion(*model, left.version);
+    if (version == nullptr || IsSomewhere(*version, left.form)) continue;
+    if (IsRetained(*version, left.form)) NoteLost(turn, *model, version->info, left.form, last);
   }
-  return retained;
 }
 
-void NoteRetainedLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>& before) {
-  Model& model = *worker.group->model;
-  for (const RetainedForm& kept : before) {
-    const Version* version = FindVersion(model, kept.version);
-    if (version == nullptr || IsHeldWhole(*version, kept.form)) continue;
-    ++turn.state.counters.retained_lost;
-    Note(turn, model.key, {EventKind::kRetentionLost, EventId(), worker.name.ToString()},
-         absl::StrCat(version->info.ToString(), " form=", kept.form,
-                      " is lost: it is retained, and its last replica is gone"));
+void TellLostSinceRestart(Turn& turn, Model& model) {
+  if (!MayRetain(model.durable)) return;
+  for (const Missing& lost : MissingSinceRestart(model)) {
+    const bool retained = IsRetained(model, lost.version.sequence, lost.form);
+    if (retained) NoteLost(turn, model, lost.version, lost.form, lost.last);
   }
 }
 

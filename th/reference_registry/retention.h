@@ -36,19 +36,12 @@ bool IsRetained(const Version& version, const std::string& form);
 // (Model::waiting_for_room).
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction);
 
-// Tells people that a retained version's last replica goes with an operation that did not ask to
-// keep it, if it does.
-void NoteRetainedDropped(Turn& turn, const Replica& replica, const Transaction& transaction);
-
-// A version that is retained in a form, and held whole in it.
-struct RetainedForm {
-  VersionSequence version;
-  std::string form;
-};
-// Those of which the worker's buffers hold a part.
-std::vector<RetainedForm> RetainedHeldBy(const Worker& worker);
-// Tells which of them nobody holds whole any more, now that the worker has gone.
-void NoteRetainedLost(Turn& turn, const Worker& worker, const std::vector<RetainedForm>& before);
+// At a turn's end: tells which retained versions have lost their last holder in it. Who fills yet
+// counts as one. Not while ranks may come back after a restart.
+void TellLosses(Turn& turn);
+// Then: which of those that the server knows of nobody has brought back. The loss may have been
+// told in an earlier reign.
+void TellLostSinceRestart(Turn& turn, Model& model);
 // Says which retained versions go with a worker that leaves in `notice`, unless somebody takes them
 // by then. Before it is marked.
 void WarnOfLastReplicas(Turn& turn, const Worker& worker, absl::Duration notice);

@@ -376,6 +376,30 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackFirstEndsItForItsGrou
   EXPECT_FALSE(finished.offload_first);
 }
 
+// A server before this one has heard its end: it does not ask again.
+TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackLastEndsItForItsGroup) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  const VersionInfo one = PublishWhole(group, "one");
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  ASSERT_TRUE(group[0].Finished().offload_first);
+  hub_.Restart();
+  AnnouncedBuffer waits = HoldingStill(group[0], one);
+  waits.last_finished = FinishedOperation{.number = group[0].number,
+                                          .kind = OperationKind::kUnpublish,
+                                          .version = one,
+                                          .offload_first = true};
+  ASSERT_TRUE(group[0].Resume({waits}));
+  AnnouncedBuffer drained = group[1].Announced();
+  drained.last_finished = FinishedOperation{
+      .number = group[1].number, .kind = OperationKind::kUnpublish, .version = one};
+  ASSERT_TRUE(group[1].Resume({drained}));
+  const OperationFinished finished = group[0].Finished();
+  EXPECT_OK(finished.status);
+  EXPECT_EQ(finished.key.number, group[0].number);
+  EXPECT_FALSE(finished.offload_first);
+}
+
 TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy) {
   KeepLatest(1);
   std::vector<TestRank> group = RoomyGroup();

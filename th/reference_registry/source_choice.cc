@@ -113,7 +113,7 @@ std::vector<SchedulerChoice> ChooseNearby(SourceSearch& search, const Location& 
 // Of the reader's site and of the whole fleet.
 std::vector<SchedulerChoice> ChooseAnywhere(SourceSearch& search, const std::string& site) {
   search.LookAt(site, kMaxCandidatesPerPlace);
-  search.LookAt(/*everybody*/ "", kMaxCandidatesPerPlace);
+  search.LookAt(kEverybody, kMaxCandidatesPerPlace);
   std::vector<SchedulerChoice> choices = search.Best();
   if (!choices.empty()) return choices;
   // Perhaps all that were looked at are fed by the reader, directly or not; complete ones are fed

@@ -150,7 +150,8 @@ struct Buffer {
   BufferGeneration generation;
   uint64_t snapshot_bytes = 0;  // of its last publication
   OperationNumber last_started;
-  OperationNumber last_let_go;  // the last unpublish that it asked for and that ended badly
+  // The last unpublish that it drains for of itself: it ended badly here, or before this reign.
+  OperationNumber last_let_go;
   std::optional<OperationNumber> missed;  // the last that expired without this rank
   bool registration_owed = false;         // BufferRegistered follows when the layout is here
   std::optional<Content> content;
@@ -317,8 +318,8 @@ struct Shard {
   // Who fills from an address: the mirror of the holders' Buffer::sources. No entry is empty. After
   // a restart an address may belong to a worker that has not come back yet.
   absl::flat_hash_map<BufferAddress, absl::btree_set<BufferAddress>> readers_of;
-  // The holders that may be given to new readers, by where they are (see PlacesOf); "" has all,
-  // kCompleteOnes those that are complete.
+  // The holders that may be given to new readers, by where they are (see PlacesOf); kEverybody
+  // has all, kCompleteOnes those that are complete.
   absl::flat_hash_map<std::string, absl::btree_map<CandidateKey, const Buffer*>> candidates;
   std::map<std::string, SiteShare> sites;  // by name; no entry is all zero
   // The holders whose workers have a notice.
@@ -473,6 +474,10 @@ Transaction* HeadOf(Replica& replica);
 
 // The highest published version, zero when there is none.
 VersionSequence LatestOf(const Model& model);
+// Whether a policy or a pin may retain anything of the model.
+inline bool MayRetain(const DurableModel& durable) {
+  return durable.keep_latest > 0 || !durable.keep_latest_of_form.empty() || !durable.pins.empty();
+}
 // Whether a roll-back withdrew a version of this lineage and place.
 bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage);
 bool IsSealed(const Version& version);

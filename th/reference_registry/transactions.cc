@@ -121,10 +121,9 @@ bool TookAway(const FinishedOperation& result) {
 bool IsCopiedHere(const Buffer& buffer) {
   if (buffer.shard == nullptr) return false;
   const auto readers = buffer.shard->readers_of.find(buffer.address);
-  return readers != buffer.shard->readers_of.end() &&
-         std::any_of(
-             readers->second.begin(), readers->second.end(),
-             [&](const BufferAddress& reader) { return reader.worker == buffer.address.worker; });
+  if (readers == buffer.shard->readers_of.end()) return false;
+  return std::any_of(readers->second.begin(), readers->second.end(),
+                     [&](const auto& reader) { return reader.worker == buffer.address.worker; });
 }
 
 // What an unpublish leaves that ended without this server's drain: every rank has drained, or does

@@ -108,8 +108,7 @@ TEST(TransactionsTest, AResultThatIsForgottenIsAnError) {
 
 TEST(TransactionsTest, OperationsWaitInOrderForTheOneBeforeThem) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   trainer[0].Publish("step-1");
   trainer[0].Unpublish();
   trainer[0].Done();
@@ -127,8 +126,7 @@ TEST(TransactionsTest, OperationsWaitInOrderForTheOneBeforeThem) {
 
 TEST(TransactionsTest, OnlySoManyOperationsWait) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   trainer[0].Publish("step-1");
   for (uint64_t i = 1; i < registry::kMaxQueuedOperations; ++i) trainer[0].Unpublish();
   EXPECT_TRUE(trainer[0].HearsNone<OperationFinished>());
@@ -139,8 +137,7 @@ TEST(TransactionsTest, OnlySoManyOperationsWait) {
 
 TEST(TransactionsTest, TheShortestDeadlineOfTheRanksCounts) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 3);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 3);
   StartOperation slow = trainer[0].PublishRequest("step-1");
   slow.timeout = absl::InfiniteDuration();
   trainer[0].Start(slow);
@@ -154,8 +151,7 @@ TEST(TransactionsTest, TheShortestDeadlineOfTheRanksCounts) {
 
 TEST(TransactionsTest, AnOperationThatWaitsInVainNamesTheOneItWaitsFor) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   trainer[0].Publish("step-1");
   StartOperation second = trainer[0].UnpublishRequest();
   second.timeout = absl::Seconds(1);
@@ -245,8 +241,7 @@ TEST(UnpublishingTest, TheReplicaIsNoSourceFromTheFirstRequestOn) {
 
 TEST(UnpublishingTest, ItEndsWhenAllRanksAreDrained) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   const VersionInfo version = PublishWhole(trainer, "step-1");
   for (TestRank& rank : trainer) rank.Unpublish();
   trainer[0].Done();
@@ -270,8 +265,7 @@ TEST(UnpublishingTest, WhatIsNotPublishedCannotBe) {
 
 TEST(UnpublishingTest, AMissingRankIsNamedAtTheDeadline) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   PublishWhole(trainer, "step-1");
   StartOperation request = trainer[0].UnpublishRequest();
   request.timeout = absl::Seconds(2);
@@ -303,8 +297,7 @@ TEST(UnpublishingTest, ADrainingSourceStillServesWhoReadsFromItAndIsGivenToNobod
 
 TEST(UnpublishingTest, DoneWithAPublishIsRefused) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   trainer[0].Publish("step-1");
   trainer[0].Done();
   EXPECT_EQ(hub.registry().counters().messages_refused, 1u);
@@ -324,8 +317,7 @@ TEST(UnpublishingTest, ARankThatDrainedWhileItsStreamWasBrokenMayStillUnpublish)
 
 TEST(UnpublishingTest, APublishWhoseResultWasMissedStaysPublished) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   trainer[0].Publish("step-1");
   trainer[0].Disconnect();
   trainer[1].Publish("step-1");

@@ -3,15 +3,32 @@
 #ifndef TH_REFERENCE_REGISTRY_TURN_H_
 #define TH_REFERENCE_REGISTRY_TURN_H_
 
+#include <compare>
 #include <string>
 #include <utility>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/time/time.h"
 #include "th/reference_registry/registry_types.h"
 #include "th/reference_registry/state.h"
 
 namespace th::registry {
+
+// A form of a version, some shard of which has lost its last holder. A copy may come in the same
+// turn: it is looked at when that ends (TellLosses in retention.h).
+struct FormLeft {
+  ModelKey model;
+  VersionSequence version;
+  std::string form;
+  friend auto operator<=>(const FormLeft&, const FormLeft&) = default;
+};
+// With what its last holder went.
+struct LastHolder {
+  EventId operation;  // empty: with none
+  std::string who;    // a rank or a group
+  std::string how;    // "is gone"
+};
 
 // Lives for one event; the references outlive it.
 struct Turn {
@@ -25,6 +42,7 @@ struct Turn {
   absl::btree_set<BufferAddress> to_move;  // readers that should have better sources, if there are
   // Models in which it has changed who stays, what is retained or what room there is for copies.
   absl::btree_set<ModelKey> to_review;
+  absl::btree_map<FormLeft, LastHolder> forms_left;
   bool durable_changed = false;
 };
 

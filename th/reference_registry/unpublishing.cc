@@ -74,7 +74,6 @@ void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction) {
     const bool early = turn.state.recovering || SomeRankMayKnow(turn.state, replica, transaction);
     if (transaction.keep_retained && early) return WaitForRecovery(turn, replica);
     if (DeferToOffload(turn, replica, transaction)) return;
-    NoteRetainedDropped(turn, replica, transaction);
     BeginWith(replica, transaction, HeldVersionOf(replica));
     SetPhase(turn, replica, ReplicaPhase::kDraining, transaction.version);
   }

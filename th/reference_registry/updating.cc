@@ -163,7 +163,6 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   }
   const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
   if (in_use && DeferToOffload(turn, replica, transaction)) return false;
-  if (in_use) NoteRetainedDropped(turn, replica, transaction);
   BeginWith(replica, transaction, transaction.version);
   transaction.resolved = version->info;
   SetPhase(turn, replica, ReplicaPhase::kFilling, transaction.version);

@@ -16,10 +16,8 @@ using ::th::testing::StatusIs;
 
 TEST(UpdatingTest, AGroupMovesTogether) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  std::vector<TestRank> rollout = MakeGroup(hub, "rollout", 2);
-  JoinAndRegister(trainer);
-  JoinAndRegister(rollout);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
+  std::vector<TestRank> rollout = JoinedGroup(hub, "rollout", 2);
   const VersionInfo version = PublishWhole(trainer, "step-1");
   rollout[0].Update();
   EXPECT_EQ(rollout[0].Heard<OperationResolved>().version, version);
@@ -39,10 +37,8 @@ TEST(UpdatingTest, AGroupMovesTogether) {
 
 TEST(UpdatingTest, ARankThatIsDoneBeforeAnotherHasAskedWaitsForIt) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  std::vector<TestRank> rollout = MakeGroup(hub, "rollout", 2);
-  JoinAndRegister(trainer);
-  JoinAndRegister(rollout);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
+  std::vector<TestRank> rollout = JoinedGroup(hub, "rollout", 2);
   PublishWhole(trainer, "step-1");
   rollout[0].Update();
   rollout[0].Fill();
@@ -518,11 +514,9 @@ TEST(UpdatingTest, AShardThatWasCompletedWhileTheStreamWasBrokenCounts) {
 
 TEST(UpdatingTest, ARankThatWasDoneAndAnnouncesItsBufferEmptyEndsTheUpdateForAll) {
   RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  JoinAndRegister(trainer);
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
   PublishWhole(trainer, "step-1");
-  std::vector<TestRank> rollout = MakeGroup(hub, "rollout", 2);
-  JoinAndRegister(rollout);
+  std::vector<TestRank> rollout = JoinedGroup(hub, "rollout", 2);
   for (TestRank& rank : rollout) rank.Update();
   rollout[0].FillWhole();
   rollout[0].Say(RegisterBuffer{rollout[0].Announced()});

@@ -1,9 +1,12 @@
 #include "th/server/flags.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "th/scheduler/scheduler.h"
@@ -13,7 +16,6 @@ namespace th {
 namespace {
 
 std::string CheckAddress(const std::string& text) {
-  if (text.empty()) return "";
   return std::string(ParseListenAddress(text).status().message());
 }
 
@@ -89,6 +91,28 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
       ->capture_default_str();
 }
 
+// As in th and tensorhub_worker (th/worker/command_line.h): an empty value is a slip of a script,
+// and a number is decimal.
+std::string RefuseEmpty(std::string& text) {
+  return text.empty() ? "has an empty value: give one, or leave it out" : "";
+}
+std::string DropLeadingZeros(std::string& text) {
+  const bool decimal = std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
+  if (decimal) text.erase(0, std::min(text.find_first_not_of('0'), text.size() - 1));
+  return "";
+}
+
+void CheckEveryValue(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const bool takes_a_value = option->get_items_expected_max() > 0;
+    if (!takes_a_value) continue;
+    const std::string type = option->get_type_name();
+    const bool integer = type.starts_with("INT") || type.starts_with("UINT");
+    if (integer) option->transform(CLI::Validator(DropLeadingZeros, ""));
+    option->transform(CLI::Validator(RefuseEmpty, ""));  // the last one added looks first
+  }
+}
+
 }  // namespace
 
 ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::string& version) {
@@ -97,6 +121,7 @@ ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::strin
                "tensorhub_server");
   app.set_version_flag("--version", absl::StrCat("tensorhub_server ", version));
   AddFlags(app, parsed.flags);
+  CheckEveryValue(app);
   // The library reports by exceptions; they end here.
   try {
     app.parse(argc, argv);

@@ -43,6 +43,18 @@ TEST(ServerFlagsTest, EveryFlagIsTaken) {
   EXPECT_EQ(parsed.flags.limits.scheduler.policy, SchedulerPolicy::kDirect);
 }
 
+TEST(ServerFlagsTest, AnEmptyValueIsAUsageErrorOfAnyFlag) {
+  for (const char* flag : {"--listen", "--http", "--state-dir", "--port-file", "--max-sources"}) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(Parse({flag, ""}).exit, ServerExit::kUsage) << flag;
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("has an empty value")) << flag;
+  }
+}
+
+TEST(ServerFlagsTest, AnIntegerIsDecimal) {
+  EXPECT_EQ(Parse({"--max-sources", "010"}).flags.limits.scheduler.max_sources, 10u);
+}
+
 TEST(ServerFlagsTest, VersionIsPrintedAndEndsCleanly) {
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(Parse({"--version"}).exit, ServerExit::kClean);
@@ -84,6 +96,7 @@ INSTANTIATE_TEST_SUITE_P(ServerFlags, BadFlagTest,
                          ::testing::Values(BadFlag{"--nope", "--nope"}, BadFlag{"stray", "stray"},
                                            BadFlag{"--listen=nonsense", "nonsense"},
                                            BadFlag{"--http=:1", ":1"},
+                                           BadFlag{"--max-sources=065", "65 not in range"},
                                            BadFlag{"--lease=5", "--lease: '5' is no duration"},
                                            BadFlag{"--lease=-1s", "-1s"},
                                            BadFlag{"--lease=0s", "no duration above zero"},

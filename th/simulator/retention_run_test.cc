@@ -1,9 +1,11 @@
 // Nothing but verbs, in fleets at random: what the policy keeps stays fetchable (invariant 3).
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,17 +17,28 @@
 namespace th {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 const uint64_t kSeeds = testing::UnderSanitizer() ? 10 : 60;  // no more is to be found out
 constexpr absl::Duration kRun = absl::Seconds(20);
 constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
 
+// How much every rank may copy, and how fast.
+enum class Copies : uint8_t { kAny, kOneAndSlowly };
+
+// How the unpublishes of ranks have ended, and how many did so.
+using UnpublishEnds = std::map<absl::StatusCode, uint64_t>;
+
 // A trainer and some rollouts that keep what is retained, and a trainer's word of the policy.
 class VoluntaryRun {
  public:
-  explicit VoluntaryRun(uint64_t seed)
-      : random_(seed), shards_(static_cast<uint32_t>(1 + random_.Below(3))), cluster_(Spec(seed)) {
+  explicit VoluntaryRun(uint64_t seed, Copies copies = Copies::kAny)
+      : random_(seed),
+        shards_(static_cast<uint32_t>(1 + random_.Below(3))),
+        copies_(copies),
+        cluster_(Spec(seed)) {
     auto trainer = std::make_unique<SimulatedTrainer>(&cluster_, Ranks("trainer"), random_.Fork());
     trainer->NeverRollBack();
     groups_.push_back(std::move(trainer));
@@ -52,6 +65,11 @@ class VoluntaryRun {
         kRun);
     return watch.versions_saved();
   }
+  // What is kept may be lost.
+  void RunUnwatched() {
+    SetRetention(static_cast<uint32_t>(1 + random_.Below(3)));
+    cluster_.Run(kRun);
+  }
   // Now and then the server dies, and another comes after a while.
   void RestartServers() {
     const absl::Duration reign = random_.Between(absl::Seconds(1), absl::Seconds(6));
@@ -61,6 +79,13 @@ class VoluntaryRun {
       cluster_.server().Start();
       RestartServers();
     });
+  }
+  void AddUnpublishEnds(UnpublishEnds& ends) const {
+    for (const auto& worker : cluster_.workers()) {
+      for (const auto& [call, done] : worker->done) {
+        if (done.kind == OperationKind::kUnpublish) ++ends[done.status.code()];
+      }
+    }
   }
   const std::vector<std::string>& violations() { return cluster_.judge().violations(); }
   // Of offload buffers that are there now, of all workers.
@@ -85,6 +110,10 @@ class VoluntaryRun {
     const double bytes = static_cast<double>(spec.segment_count * spec.segment_bytes);
     spec.fabric.host_rate = bytes * static_cast<double>(1 + random_.Below(20));
     spec.fabric.same_host_rate = spec.fabric.host_rate * 8;
+    if (copies_ == Copies::kOneAndSlowly) {
+      shard_bytes_ = static_cast<uint64_t>(bytes);
+      spec.fabric.same_host_rate = bytes * static_cast<double>(1 + random_.Below(4));
+    }
     return spec;
   }
   std::vector<WorkerSpec> Ranks(const std::string& group) {
@@ -95,7 +124,8 @@ class VoluntaryRun {
       spec.ranks = shards_;
       spec.shard = static_cast<int>(rank);
       spec.location.host = absl::StrCat("h", random_.Below(4));
-      spec.offload_limit_bytes = kOffloadLimitBytes;
+      spec.offload_limit_bytes =
+          copies_ == Copies::kOneAndSlowly ? shard_bytes_ : kOffloadLimitBytes;
       specs.push_back(std::move(spec));
     }
     return specs;
@@ -112,6 +142,8 @@ class VoluntaryRun {
 
   SeededRandom random_;
   const uint32_t shards_;
+  const Copies copies_;
+  uint64_t shard_bytes_ = 0;
   Cluster cluster_;
   std::vector<std::unique_ptr<SimulatedGroup>> groups_;
 };
@@ -135,6 +167,41 @@ TEST(RetentionRunTest, WhatThePolicyKeepsIsNotLostWhileTheServerIsAwayEither) {
     EXPECT_THAT(run.violations(), IsEmpty()) << "seed " << seed;
   }
   EXPECT_GE(saved, kSeeds) << "else the runs have not come near it";
+}
+
+// An unpublish ends well, or for want of room and with the buffer still published.
+TEST(RetentionRunTest, WithRoomForOneSlowCopyNothingIsLostEither) {
+  UnpublishEnds ends;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    VoluntaryRun run(seed, Copies::kOneAndSlowly);
+    run.Run();
+    ASSERT_THAT(run.violations(), IsEmpty()) << "seed " << seed;
+    run.AddUnpublishEnds(ends);
+  }
+  EXPECT_GE(ends[absl::StatusCode::kOk], kSeeds);
+  EXPECT_GE(ends[absl::StatusCode::kFailedPrecondition], kSeeds) << "else there was always room";
+  EXPECT_THAT(ends, SizeIs(2));
+}
+
+// The trainer goes on, though what is retained may be lost. Who called shortly before the server
+// went, and hears it only in its last moment, is out of time.
+TEST(RetentionRunTest, WithRoomForOneSlowCopyAnUnpublishEndsWithoutAServerToo) {
+  UnpublishEnds ends;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    VoluntaryRun run(seed, Copies::kOneAndSlowly);
+    run.RestartServers();
+    run.RunUnwatched();
+    ASSERT_THAT(run.violations(), IsEmpty()) << "seed " << seed;
+    run.AddUnpublishEnds(ends);
+  }
+  EXPECT_GE(ends[absl::StatusCode::kOk], kSeeds);
+  const uint64_t late = ends[absl::StatusCode::kDeadlineExceeded];
+  EXPECT_LT(late * 20, ends[absl::StatusCode::kOk]) << "these are the exception";
+  for (const auto& [code, count] : ends) {
+    EXPECT_THAT(code, AnyOf(absl::StatusCode::kOk, absl::StatusCode::kFailedPrecondition,
+                            absl::StatusCode::kDeadlineExceeded))
+        << count;
+  }
 }
 
 TEST(RetentionRunTest, NoCopyOutlivesItsRetention) {

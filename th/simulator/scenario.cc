@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "th/simulator/scenario_course.h"
 #include "th/simulator/scenario_line.h"
+#include "th/simulator/scenario_whole.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -68,11 +68,10 @@ class ScenarioParser {
   std::string KnownSite(ScenarioLine& line, std::string site) const;
   std::string KnownHost(ScenarioLine& line) const;
   ScenarioFamily* KnownFamily(ScenarioLine& line);
-  absl::Status CheckWholeFile() const;
+  absl::Status CheckOverrides() const;
   absl::Status Wrong(absl::string_view reason) const {
     return absl::InvalidArgumentError(absl::StrCat(file_, ": ", reason));
   }
-  absl::Status CheckLinksBetweenSites() const;
 
   const std::string file_;
   const ScenarioOverrides& overrides_;
@@ -101,7 +100,8 @@ absl::StatusOr<Scenario> ScenarioParser::Parse(absl::string_view text) {
     if (line.ok()) Statement(line);
     TH_RETURN_IF_ERROR(line.Finish());
   }
-  TH_RETURN_IF_ERROR(CheckWholeFile());
+  TH_RETURN_IF_ERROR(CheckOverrides());
+  TH_RETURN_IF_ERROR(CheckWhole(scenario_, event_lines_));
   return std::move(scenario_);
 }
 
@@ -521,26 +521,9 @@ void ScenarioParser::TargetRanks(ScenarioLine& line, ScenarioEvent* event) {
   line.Fail(absl::StrCat("there is no group '", parts[0].substr(0, 60), "' above"));
 }
 
-// ---- the whole
+// ---- the whole file
 
-absl::Status ScenarioParser::CheckLinksBetweenSites() const {
-  std::set<std::string> used = {scenario_.server_site};
-  for (const ScenarioFamily& family : scenario_.families) {
-    for (const std::vector<Location>& places : family.places) {
-      for (const Location& place : places) used.insert(place.site);
-    }
-  }
-  for (const std::string& from : used) {
-    for (const std::string& to : used) {
-      if (from == to || scenario_.fabric.site_links.contains({from, to})) continue;
-      return Wrong(
-          absl::StrCat("no 'link ", from, " ", to, "', and both have groups or the server"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ScenarioParser::CheckWholeFile() const {
+absl::Status ScenarioParser::CheckOverrides() const {
   for (const auto& [name, value] : overrides_) {
     if (scenario_.variables.contains(name)) continue;
     std::vector<std::string> known;
@@ -548,18 +531,7 @@ absl::Status ScenarioParser::CheckWholeFile() const {
     return Wrong(absl::StrCat("nothing is let be '", name, "' that could be set; known: ",
                               known.empty() ? "nothing" : absl::StrJoin(known, ", ")));
   }
-  if (scenario_.training.family.empty()) return Wrong("no 'train': nobody publishes");
-  const bool reads =
-      std::any_of(scenario_.families.begin(), scenario_.families.end(),
-                  [](const ScenarioFamily& family) { return family.role != GroupRole::kTrainer; });
-  if (!reads) return Wrong("no group with role=rollout or role=spot: nobody reads");
-  for (const ScenarioFamily& family : scenario_.families) {
-    if (family.role != GroupRole::kTrainer || family.name == scenario_.training.family) continue;
-    return Wrong(absl::StrCat("the trainer '", family.name, "' does not train"));
-  }
-  if (scenario_.end <= absl::ZeroDuration()) return Wrong("no 'end'");
-  TH_RETURN_IF_ERROR(CheckLinksBetweenSites());
-  return CheckCourse(scenario_, event_lines_);
+  return absl::OkStatus();
 }
 
 }  // namespace

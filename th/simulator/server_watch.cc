@@ -10,8 +10,8 @@
 namespace th {
 namespace {
 
-// A source that failed a reader is not given to it again before this, whatever failed. Shorter than
-// the server's own pause: its clock runs from what it heard, as ours does.
+// A source that failed a reader is not given to it again before this, whatever failed. A little less
+// than the server's kRetryPause of 200 ms; both clocks run from what the server heard.
 constexpr absl::Duration kMinRetryPause = absl::Milliseconds(150);
 
 bool WasWithdrawn(const DurableState& durable, const ModelKey& key, const VersionInfo& version) {
@@ -45,8 +45,9 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
                         bool source_failed) {
   const bool announces = std::holds_alternative<JoinRequest>(message) ||
                          std::holds_alternative<RegisterBuffer>(message);
-  if (announces) {  // its fill may begin anew
-    std::erase_if(failed_at_, [&](const auto& entry) { return entry.first.first.first == &from; });
+  if (announces) {  // its fills may begin anew; which is not said
+    std::erase_if(failed_at_,
+                  [&](const auto& entry) { return entry.first.update.worker == &from; });
     if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);
     if (const auto* buffer = std::get_if<RegisterBuffer>(&message)) NoteHeld(from, buffer->buffer);
   } else if (const auto* start = std::get_if<StartOperation>(&message)) {
@@ -61,7 +62,7 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
     const auto given = assigned_.find({{&from, failed->key}, failed->source});
     if (!source_failed || given == assigned_.end()) return;
-    failed_at_[{{&from, failed->key}, {failed->source, given->second}}] = cluster_->now();
+    failed_at_[{{&from, failed->key}, failed->source, given->second}] = cluster_->now();
   } else if (const auto* sealed = std::get_if<ShardSealed>(&message)) {
     claimed_.try_emplace({{from.session().worker(), sealed->buffer}, sealed->version},
                          sealed->root);
@@ -74,9 +75,9 @@ void ServerWatch::NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& a
 
 // From whom it has pulled since before it joined.
 void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& join) {
-  std::erase_if(resumed_, [&](const auto& entry) { return entry.first.first == &from; });
+  std::erase_if(resumed_, [&](const auto& entry) { return entry.first.worker == &from; });
   if (!join.resume.has_value()) {  // another process, with other buffers
-    std::erase_if(let_go_, [&](const auto& entry) { return entry.first.first == &from; });
+    std::erase_if(let_go_, [&](const auto& entry) { return entry.first.worker == &from; });
   }
   for (const AnnouncedBuffer& announced : join.buffers) {
     NoteHeld(from, announced);
@@ -105,9 +106,9 @@ void ServerWatch::NoteEnd(const SimulatedWorker& to, const OperationFinished& fi
 
 // Its operations are numbered from 1 again.
 void ServerWatch::CountAnew(const SimulatedWorker& worker) {
-  std::erase_if(unpublishes_, [&](const OperationOf& entry) { return entry.first == &worker; });
+  std::erase_if(unpublishes_, [&](const OperationOf& entry) { return entry.worker == &worker; });
   for (auto& [buffer, unpublish] : let_go_) {
-    if (buffer.first == &worker) unpublish = OperationNumber();
+    if (buffer.worker == &worker) unpublish = OperationNumber();
   }
 }
 
@@ -132,32 +133,43 @@ void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
 
 void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& assigned) {
   const Digest layout = cluster_->LayoutOf(to.spec().shard)->digest();
-  const auto root = roots_.find({assigned.version, layout});
-  const OperationOf operation = {&to, assigned.key};
+  const OperationOf update = {&to, assigned.key};
   for (const AssignedSource& source : assigned.sources) {
     const SimulatedWorker* worker = cluster_->FindWorker(source.endpoints.front().address);
     const std::string what = absl::StrCat(to.Name(), " is given ", worker->Name());
-    // Who pulls from it already may end there.
-    const auto before = assigned_.find({operation, source.buffer});
-    const bool pulls = resumed_.contains({{&to, assigned.key.buffer}, source.buffer}) ||
-                       (before != assigned_.end() && before->second == source.generation);
     const bool let_go = let_go_.contains({worker, source.buffer.buffer});
-    if (let_go && !pulls && !worker->says_falsely()) {
+    if (let_go && !Pulls(update, source) && !worker->says_falsely()) {
       cluster_->judge().Violated(absl::StrCat(what, ", which has let go"));
     }
-    const auto failed = failed_at_.find({operation, {source.buffer, source.generation}});
-    if (failed != failed_at_.end() && cluster_->now() - failed->second < kMinRetryPause) {
+    if (HasJustFailed(update, source)) {
       cluster_->judge().Violated(absl::StrCat(what, ", which has just failed it"));
     }
-    const auto claimed = claimed_.find({source.buffer, assigned.version});
-    if (source.publisher && root != roots_.end() && claimed != claimed_.end() &&
-        claimed->second != root->second) {
+    if (HasOtherSums(source, assigned.version, layout)) {
       cluster_->judge().Violated(absl::StrCat(what, ", whose sums are not the version's"));
     }
     cluster_->judge().Expect(!worker->KeepsNothing(source.buffer.buffer),
                              "is given a source that keeps nothing", to.Name());
-    assigned_[{operation, source.buffer}] = source.generation;
+    assigned_[{update, source.buffer}] = source.generation;
   }
+}
+
+bool ServerWatch::Pulls(const OperationOf& update, const AssignedSource& source) const {
+  if (resumed_.contains({{update.worker, update.key.buffer}, source.buffer})) return true;
+  const auto before = assigned_.find({update, source.buffer});
+  return before != assigned_.end() && before->second == source.generation;
+}
+
+bool ServerWatch::HasJustFailed(const OperationOf& update, const AssignedSource& source) const {
+  const auto failed = failed_at_.find({update, source.buffer, source.generation});
+  return failed != failed_at_.end() && cluster_->now() - failed->second < kMinRetryPause;
+}
+
+bool ServerWatch::HasOtherSums(const AssignedSource& source, VersionSequence version,
+                               const Digest& layout) const {
+  const auto root = roots_.find({version, layout});
+  const auto claimed = claimed_.find({source.buffer, version});
+  return source.publisher && root != roots_.end() && claimed != claimed_.end() &&
+         claimed->second != root->second;
 }
 
 void ServerWatch::JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,
@@ -181,10 +193,10 @@ void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinish
   NoteEnd(to, finished);
   // What the buffer fills next it fills from whom it is told.
   std::erase_if(resumed_, [&](const auto& entry) {
-    return entry.first == std::pair(&to, finished.key.buffer);
+    return entry.first == BufferOf{&to, finished.key.buffer};
   });
   std::erase_if(assigned_, [&](const auto& entry) {
-    return entry.first.first == OperationOf(&to, finished.key);
+    return entry.first.first == OperationOf{&to, finished.key};
   });
 }
 

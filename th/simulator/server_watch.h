@@ -39,24 +39,44 @@ class ServerWatch {
   void Said(const SimulatedWorker& to, const ServerMessage& message, const DurableState& durable);
 
  private:
+  struct OperationOf {
+    const SimulatedWorker* worker;
+    OperationKey key;
+    friend auto operator<=>(const OperationOf&, const OperationOf&) = default;
+  };
+  struct BufferOf {
+    const SimulatedWorker* worker;
+    BufferId buffer;
+    friend auto operator<=>(const BufferOf&, const BufferOf&) = default;
+  };
+  // That a source, at that generation of its buffer, failed a reader's update.
+  struct Failure {
+    OperationOf update;
+    BufferAddress source;
+    BufferGeneration generation;
+    friend auto operator<=>(const Failure&, const Failure&) = default;
+  };
+
   void NoteSources(const SimulatedWorker& from, const JoinRequest& join);
   void NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& announced);
   void NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish);
   void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
   void CountAnew(const SimulatedWorker& worker);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
+  // Whether the reader fills from it already; then it may end there.
+  bool Pulls(const OperationOf& update, const AssignedSource& source) const;
+  bool HasJustFailed(const OperationOf& update, const AssignedSource& source) const;
+  bool HasOtherSums(const AssignedSource& source, VersionSequence version,
+                    const Digest& layout) const;
   void JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,
                      const DurableState& durable);
   void JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished);
   void Tell(const SimulatedWorker& to, Lineage lineage);
 
   Cluster* const cluster_;
-  using OperationOf = std::pair<const SimulatedWorker*, OperationKey>;
-  using BufferOf = std::pair<const SimulatedWorker*, BufferId>;
   std::set<OperationOf> unpublishes_;  // that have not ended
   // Buffers that nobody may be sent to any more, and the unpublish that they let go for.
   std::map<BufferOf, OperationNumber> let_go_;
-  using Failure = std::pair<OperationOf, std::pair<BufferAddress, BufferGeneration>>;
   std::map<Failure, absl::Time> failed_at_;
   // Which generation a reader was told of, of each source, in an operation that goes on.
   std::map<std::pair<OperationOf, BufferAddress>, BufferGeneration> assigned_;

@@ -1,5 +1,6 @@
 #include "th/worker/command_line.h"
 
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct Outcome {
   std::string errors;
 };
 
-// A program with one command that needs --dir and ends with kNotThere.
+// A program with one command that needs --dir, says --count and ends with kNotThere.
 Outcome RunWith(std::vector<std::string> arguments) {
   CLI::App app("a program");
   app.require_subcommand(1);
@@ -25,7 +26,12 @@ Outcome RunWith(std::vector<std::string> arguments) {
   std::string dir;
   CLI::App* command = app.add_subcommand("go", "goes");
   command->add_option("--dir", dir, "where")->required();
-  command->callback([&] { exit = ExitStatus::kNotThere; });
+  unsigned count = 1;
+  command->add_option("--count", count, "how many")->check(CLI::Range(1u, 20u));
+  command->callback([&] {
+    std::cout << "count " << count << "\n";
+    exit = ExitStatus::kNotThere;
+  });
   arguments.insert(arguments.begin(), "program");
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -53,6 +59,22 @@ TEST(RunCommandLineTest, WhatIsMissingIsAUsageErrorOnStderr) {
   const Outcome outcome = RunWith({"go"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.errors, HasSubstr("--dir"));
+}
+
+TEST(RunCommandLineTest, AnEmptyValueIsAUsageErrorOfAnyOption) {
+  for (const char* flag : {"--dir", "--count"}) {
+    const Outcome outcome = RunWith({"go", "--dir", "x", flag, ""});
+    EXPECT_EQ(outcome.status, 2) << flag;
+    EXPECT_THAT(outcome.errors, HasSubstr(std::string(flag) + ": has an empty value")) << flag;
+  }
+}
+
+TEST(RunCommandLineTest, IntegersAreDecimal) {
+  for (const char* ten : {"10", "010", "00010"}) {
+    EXPECT_THAT(RunWith({"go", "--dir", "x", "--count", ten}).output, HasSubstr("count 10\n"));
+  }
+  EXPECT_EQ(RunWith({"go", "--dir", "x", "--count", "000"}).status, 2);
+  EXPECT_EQ(RunWith({"go", "--dir", "x", "--count", "021"}).status, 2);
 }
 
 TEST(RunCommandLineTest, WhatIsUnknownIsNamedEvenIfSomethingIsMissingToo) {

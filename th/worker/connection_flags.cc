@@ -37,10 +37,10 @@ void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
       ->check(IsHostPort())
       ->capture_default_str();
   app->add_option("--run", flags->run, "the run that the model belongs to")
-      ->check(IsName("run", flags->run.empty() ? EmptyName::kAllowed : EmptyName::kRefused))
+      ->check(IsName("run"))
       ->capture_default_str();
   app->add_option("--model", flags->model, "the model's name within the run")
-      ->check(IsName("model", flags->model.empty() ? EmptyName::kAllowed : EmptyName::kRefused))
+      ->check(IsName("model"))
       ->capture_default_str();
   app->add_option("--connect-timeout", flags->connect_timeout_s,
                   "seconds to try to reach the server")
@@ -67,7 +67,7 @@ absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(
 
 void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
   app->add_option("--group", flags->group, "the name of this group of ranks")
-      ->check(IsName("group", flags->group.empty() ? EmptyName::kAllowed : EmptyName::kRefused))
+      ->check(IsName("group"))
       ->capture_default_str();
   app->add_option("--location", flags->location,
                   "where this process runs, like site=a,rack=r1,host=n7; what is left out is found "

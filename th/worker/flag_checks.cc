@@ -24,18 +24,8 @@ CLI::Validator Valid(const std::string& shown,
 
 }  // namespace
 
-CLI::Validator IsName(const std::string& what, EmptyName empty) {
-  return Valid("NAME", [what, empty](const std::string& text) {
-    return text.empty() && empty == EmptyName::kAllowed ? absl::OkStatus()
-                                                        : ValidateName(what, text);
-  });
-}
-
-CLI::Validator IsNotEmpty(const std::string& what) {
-  return Valid("", [what](const std::string& text) {
-    return text.empty() ? absl::InvalidArgumentError(absl::StrCat("names no ", what))
-                        : absl::OkStatus();
-  });
+CLI::Validator IsName(const std::string& what) {
+  return Valid("NAME", [what](const std::string& text) { return ValidateName(what, text); });
 }
 
 CLI::Validator IsHostPort() {
@@ -43,15 +33,11 @@ CLI::Validator IsHostPort() {
 }
 
 CLI::Validator IsLocation() {
-  return Valid("LOCATION", [](const std::string& text) {
-    return text.empty() ? absl::OkStatus() : ParseLocation(text).status();
-  });
+  return Valid("LOCATION", [](const std::string& text) { return ParseLocation(text).status(); });
 }
 
 CLI::Validator IsDataAddress() {
-  return Valid("ADDRESS", [](const std::string& text) {
-    return text.empty() ? absl::OkStatus() : ParseDataAddress(text).status();
-  });
+  return Valid("ADDRESS", [](const std::string& text) { return ParseDataAddress(text).status(); });
 }
 
 CLI::Validator IsSeconds(double least, double most) {

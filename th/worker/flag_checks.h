@@ -1,5 +1,5 @@
 // What the value of a flag has to be, looked at while CLI11 parses: what is none is a usage error
-// that says how to write it.
+// that says how to write it. RunCommandLine refuses an empty value before.
 //
 //   app->add_option("--owner", owner, "in whose name")->check(IsName("owner"));
 //   app->add_option("--poll", poll_s, "seconds between two looks")->check(IsSeconds(0.01, 3600));
@@ -18,18 +18,13 @@ namespace th {
 inline constexpr double kMinTimeoutSeconds = 0.001;
 inline constexpr double kMaxTimeoutSeconds = 7 * 86'400;
 
-enum class EmptyName { kRefused, kAllowed };
-
-// Of a run, a model, a group, an owner: `what` names it in the error. An empty one may stand for
-// all.
-CLI::Validator IsName(const std::string& what, EmptyName empty = EmptyName::kRefused);
-// A path, an id: an empty one is a slip of a script. `what` names it in the error.
-CLI::Validator IsNotEmpty(const std::string& what);
+// Of a run, a model, a group, an owner: `what` names it in the error.
+CLI::Validator IsName(const std::string& what);
 // Of the reference server.
 CLI::Validator IsHostPort();
-// "site=a,rack=r1,host=n7"; empty: to be found out.
+// "site=a,rack=r1,host=n7".
 CLI::Validator IsLocation();
-// Where a data plane listens: a numeric address, perhaps with a port; empty: to be found out.
+// Where a data plane listens: a numeric address, perhaps with a port.
 CLI::Validator IsDataAddress();
 // A number of seconds, perhaps with a fraction, both ends included.
 CLI::Validator IsSeconds(double least, double most);

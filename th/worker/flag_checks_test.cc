@@ -24,20 +24,14 @@ TEST(FlagChecksTest, SecondsLieInARangeThatTheErrorNames) {
   }
 }
 
-TEST(FlagChecksTest, ANameMayBeEmptyOnlyWhereItStandsForAll) {
+TEST(FlagChecksTest, ANameHasNoWhiteSpace) {
   EXPECT_THAT(Wrong(IsName("owner"), "eval"), IsEmpty());
   EXPECT_THAT(Wrong(IsName("owner"), "a b"), HasSubstr("white space"));
   EXPECT_THAT(Wrong(IsName("owner"), ""), HasSubstr("owner"));
-  EXPECT_THAT(Wrong(IsName("run", EmptyName::kAllowed), ""), IsEmpty());
-}
-
-TEST(FlagChecksTest, WhatMustBeThereIsNotEmpty) {
-  EXPECT_THAT(Wrong(IsNotEmpty("folder"), "x"), IsEmpty());
-  EXPECT_EQ(Wrong(IsNotEmpty("folder"), ""), "names no folder");
 }
 
 TEST(FlagChecksTest, ADataAddressIsNumeric) {
-  for (const char* good : {"", "10.0.0.7", "0.0.0.0:0", "10.0.0.7:4711", "::1", "[::1]:0"}) {
+  for (const char* good : {"10.0.0.7", "0.0.0.0:0", "10.0.0.7:4711", "::1", "[::1]:0"}) {
     EXPECT_THAT(Wrong(IsDataAddress(), good), IsEmpty()) << good;
   }
   for (const char* bad : {"moon", "10.0.0.7:x", "10.0.0.7:65536", "999.1.1.1", "a b", ":0"}) {

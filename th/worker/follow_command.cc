@@ -102,8 +102,7 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
   auto flags = std::make_shared<FollowFlags>();
   CLI::App* follow = app->add_subcommand(
       "follow", "move to every latest version and serve it on, until SIGTERM or SIGINT");
-  follow->add_option("--into", flags->into, "write each version as a folder in this one")
-      ->check(IsNotEmpty("folder"));
+  follow->add_option("--into", flags->into, "write each version as a folder in this one");
   follow->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
   follow->add_option("--poll", flags->poll_s, "seconds between two looks for a newer version")
       ->check(IsSeconds(0.01, 3600))

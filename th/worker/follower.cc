@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
+#include "th/protocol/catalog.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/quantity.h"
 #include "th/worker/retention_losses.h"
@@ -20,6 +21,8 @@ namespace {
 
 // How often it looks whether the server is away while it waits for an update.
 constexpr absl::Duration kServerPoll = absl::Milliseconds(200);
+// It has answered just now.
+constexpr absl::Duration kListTimeout = absl::Seconds(2);
 // A version that was refused is tried again after so many times the poll: each try is an operation
 // in the server's memory of events.
 constexpr int kRefusedPolls = 10;
@@ -61,6 +64,26 @@ void WarnOfVainLimit(uint64_t offload_limit_bytes, const std::vector<ShardLayout
                << "; it is as if there were none";
 }
 
+absl::string_view WhyNotAvailable(NotAvailableReason reason) {
+  switch (reason) {
+    case NotAvailableReason::kGone:
+      return "nobody holds the latest version";
+    case NotAvailableReason::kLost:
+      return "the latest version is of before a restart of the server, and nobody announced it";
+    default:
+      return "no version is published";
+  }
+}
+
+bool IsWithdrawn(const Catalog& catalog, const ModelKey& key, VersionSequence sequence) {
+  const CatalogModel* model = FindModel(catalog, key);
+  return model != nullptr && std::any_of(model->versions.begin(), model->versions.end(),
+                                         [&](const CatalogVersion& version) {
+                                           return version.info.sequence == sequence &&
+                                                  version.withdrawn;
+                                         });
+}
+
 // A label may hold what means something in a path.
 std::string FileNameOf(const VersionInfo& version) {
   // The sequence too: a label may come again after a roll-back.
@@ -92,9 +115,9 @@ absl::Status Follower::Run(const std::function<void(const FollowedVersion&)>& on
 absl::Status Follower::Judge(const absl::Status& failed) {
   if (could_not_save_) return failed;
   TH_RETURN_IF_ERROR(readers_->membership());
-  if (!MayPass(failed) && !(holds_one_ && IsOfOneVersion(failed))) return failed;
+  if (!MayPass(failed) && !(holds_one() && IsOfOneVersion(failed))) return failed;
   LOG_IF(WARNING, said_.IsNew(failed.message()))
-      << (holds_one_ ? "serves what it holds and will try again: " : "will try again: ")
+      << (holds_one() ? "serves what it holds and will try again: " : "will try again: ")
       << failed.message();
   return absl::OkStatus();
 }
@@ -117,6 +140,23 @@ void Follower::NoteServer() {
   if (std::exchange(server_away_, away) == away) return;
   LOG(INFO) << (away ? "the server is away; what is held is served on"
                      : "the server is back and knows what is held");
+}
+
+void Follower::NoteNotAvailable(const UpdateResult& update) {
+  if (!update.not_available() || update.reason == NotAvailableReason::kSeeding) {
+    return said_not_available_.Clear();  // what --when-seeding asks for is no news
+  }
+  if (!said_not_available_.IsNew(WhyNotAvailable(update.reason))) return;
+  std::string held = "holds nothing";
+  if (holds_one()) {
+    const absl::StatusOr<Catalog> catalog = controller_->List(kListTimeout);
+    const bool withdrawn =
+        catalog.ok() && IsWithdrawn(*catalog, options_.connection.key(), held_.sequence);
+    held =
+        absl::StrCat(held_.ToString(), withdrawn ? ", which is held, was withdrawn by a roll-back"
+                                                 : " is held and served on");
+  }
+  LOG(WARNING) << held << "; " << WhyNotAvailable(update.reason) << "; looks for one to move to";
 }
 
 absl::StatusOr<std::optional<GroupUpdate>> Follower::Await(
@@ -165,7 +205,7 @@ absl::Status Follower::JoinAs(const VersionShards& shards) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive(absl::Duration* pause) {
+absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive() {
   PendingResult<absl::StatusOr<GroupUpdate>> received(stop_);
   if (options_.stage) {
     readers_->StageAsync(Latest(),
@@ -177,22 +217,28 @@ absl::StatusOr<std::optional<GroupUpdate>> Follower::Receive(absl::Duration* pau
                           received.Callback());
   }
   TH_ASSIGN_OR_RETURN(std::optional<GroupUpdate> update, Await(received));
-  if (!update || !update->first().moved()) return std::nullopt;  // when stopped, Leave ends it
-  *pause = update->longest_stall();
-  if (!options_.stage) return update;
+  if (!update) return std::nullopt;  // when stopped, Leave ends it
+  NoteNotAvailable(update->first());
+  if (!update->first().moved()) return std::nullopt;
+  return update;
+}
+
+absl::StatusOr<std::optional<GroupUpdate>> Follower::MoveIn() {
   PendingResult<absl::StatusOr<GroupUpdate>> moved_in(stop_);
   readers_->ApplyAsync({.timeout = options_.timeout}, moved_in.Callback());
-  TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> applied, Await(moved_in));
-  if (!applied) return std::nullopt;
-  *pause = applied->longest_stall();
-  return update;
+  return Await(moved_in);
 }
 
 absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion&)>& on_version) {
   const absl::Time begin = absl::Now();
-  absl::Duration pause;
-  TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> update, Receive(&pause));
+  TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> update, Receive());
   if (!update) return absl::OkStatus();
+  absl::Duration pause = update->longest_stall();
+  if (options_.stage) {
+    TH_ASSIGN_OR_RETURN(const std::optional<GroupUpdate> applied, MoveIn());
+    if (!applied) return absl::OkStatus();
+    pause = applied->longest_stall();
+  }
   const absl::Duration took = absl::Now() - begin;
   TH_RETURN_IF_ERROR(model_->Gather());
   const absl::StatusOr<std::string> folder = Save(update->first().version());
@@ -200,7 +246,7 @@ absl::Status Follower::FollowOnce(const std::function<void(const FollowedVersion
     could_not_save_ = !absl::IsCancelled(folder.status());
     return could_not_save_ ? folder.status() : absl::OkStatus();
   }
-  holds_one_ = true;
+  held_ = update->first().version();
   on_version({.update = update->first(),
               .bytes_received = update->bytes_received(),
               .took = took,

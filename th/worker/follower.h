@@ -65,8 +65,11 @@ class Follower {
   absl::StatusOr<std::optional<VersionShards>> AwaitFirstVersion();
   absl::Status JoinAs(const VersionShards& shards);
   absl::Status FollowOnce(const std::function<void(const FollowedVersion&)>& on_version);
-  // The latest version, if there is another than the one held; nothing when it was stopped.
-  absl::StatusOr<std::optional<GroupUpdate>> Receive(absl::Duration* pause);
+  // Into the buffers, or beside them if it stages: the latest version, if there is another than the
+  // one held; nothing when it was stopped.
+  absl::StatusOr<std::optional<GroupUpdate>> Receive();
+  // What is staged; nothing when it was stopped.
+  absl::StatusOr<std::optional<GroupUpdate>> MoveIn();
   absl::StatusOr<std::string> Save(const VersionInfo& version);
   // Says why a try failed, once; OK where the next one may do better, else why.
   absl::Status Judge(const absl::Status& failed);
@@ -74,7 +77,10 @@ class Follower {
   // The result; nothing when it was stopped. Says meanwhile when the server goes and comes.
   absl::StatusOr<std::optional<GroupUpdate>> Await(
       PendingResult<absl::StatusOr<GroupUpdate>>& pending);
+  bool holds_one() const { return held_.sequence != VersionSequence(); }
   void NoteServer();
+  // Says once that there is no version to move to, and whether what is held is still one.
+  void NoteNotAvailable(const UpdateResult& update);
 
   const FollowerOptions options_;
   StopSignals* const stop_;
@@ -82,9 +88,10 @@ class Follower {
   std::unique_ptr<ModelMemory> model_;
   std::unique_ptr<ReaderGroup> readers_;
   bool could_not_save_ = false;
-  bool holds_one_ = false;
+  VersionInfo held_;  // an empty sequence: none yet
   bool server_away_ = false;
   SaidOnce said_;
+  SaidOnce said_not_available_;
 };
 
 }  // namespace th

@@ -178,8 +178,7 @@ void AddPublishCommand(CLI::App* app, ExitStatus* exit) {
                    "ranks of the group; without --rank this process plays all")
       ->check(CLI::Range(1u, 4096u))
       ->capture_default_str();
-  publish->add_option("--rank", flags->rank, "play only this rank of the group")
-      ->check(IsNotEmpty("rank"));
+  publish->add_option("--rank", flags->rank, "play only this rank of the group");
   publish->add_option("--shards", flags->shards, "distinct shards; 0: one a rank")
       ->capture_default_str();
   publish

@@ -19,6 +19,8 @@ namespace {
 
 // For ranks of the group in other processes, which may not end now, and for the server.
 constexpr absl::Duration kUnpublishMargin = absl::Seconds(1);
+// How often it looks whether the server is away while it waits for sums to get there.
+constexpr absl::Duration kServerPoll = absl::Milliseconds(50);
 // After the deadline of a notice: for readers to end the segment under way.
 constexpr absl::Duration kPreemptMargin = absl::Seconds(2);
 
@@ -97,9 +99,18 @@ absl::Status Publisher::AwaitSealed(absl::Duration timeout) {
   return absl::OkStatus();
 }
 
+void Publisher::AwaitSums(Member& member, absl::Time deadline) {
+  for (;;) {
+    const absl::Duration left = deadline - MonotonicNow();
+    if (left <= absl::ZeroDuration() || !member.client->connected()) return;
+    const absl::Status sealed = member.weights.AwaitSealed(std::min(left, kServerPoll));
+    if (!absl::IsDeadlineExceeded(sealed)) return;
+  }
+}
+
 absl::Status Publisher::Drain(absl::Duration timeout) {
   const absl::Time deadline = MonotonicNow() + timeout;
-  (void)AwaitSealed(timeout);
+  for (Member& member : members_) AwaitSums(member, deadline);
   absl::Status status = UnpublishAll(std::max(deadline - MonotonicNow(), absl::ZeroDuration()));
   for (Member& member : members_) status.Update(member.client->Leave());
   return status;

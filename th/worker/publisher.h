@@ -53,7 +53,7 @@ class Publisher {
   // server said: it is published no longer.
   absl::Status AwaitSealed(absl::Duration timeout);
   // Lets readers in flight finish, at most so long, and leaves. What is not sealed yet is sealed
-  // first, within the same time: without the sums nobody could finish.
+  // first, within the same time, unless the server is away: without the sums nobody could finish.
   absl::Status Drain(absl::Duration timeout);
 
   // A notice for all ranks, which leave at `deadline`: see Client::Preempt. Returns when they have.
@@ -77,6 +77,8 @@ class Publisher {
     bool server_away = false;
   };
   explicit Publisher(PublisherOptions options) : options_(std::move(options)) {}
+  // Until a member's sums are at the server, or that is away: they get nowhere then.
+  static void AwaitSums(Member& member, absl::Time deadline);
   absl::Status UnpublishAll(absl::Duration drain_timeout);
   absl::Status WhyNotHeld(const Member& member);
 

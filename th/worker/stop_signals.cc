@@ -8,6 +8,9 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
+
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
@@ -30,15 +33,12 @@ void SayStopping(int signal) {
                        : "SIGTERM: stopping; once more to end at once\n");
 }
 
-[[noreturn]] void EndAtOnce() {
-  Say("a second signal: ending at once\n");
-  _exit(kStatusOfSecondSignal);
-}
-
 }  // namespace
 
-StopSignals::StopSignals(int status_at_once)
-    : status_of_end_(status_at_once), status_at_once_(status_at_once) {
+StopSignals::StopSignals(int status_at_once, StopOptions options)
+    : options_(std::move(options)),
+      status_of_end_(status_at_once),
+      status_at_once_(status_at_once) {
   const sigset_t handled = HandledSignals();
   pthread_sigmask(SIG_BLOCK, &handled, &before_);
   signal_fd_ = signalfd(-1, &handled, SFD_CLOEXEC);
@@ -62,20 +62,28 @@ void StopSignals::Listen() {
     poll(waited.data(), waited.size(), -1);
     if (waited[1].revents != 0) return;
     signalfd_siginfo info;
-    if (read(signal_fd_, &info, sizeof(info)) == sizeof(info))
-      Take(static_cast<int>(info.ssi_signo));
+    if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) continue;
+    Take(static_cast<int>(info.ssi_signo));
   }
 }
 
 void StopSignals::Take(int signal) {
   absl::MutexLock lock(&mutex_);
-  if (status_at_once_) _exit(*status_at_once_);
-  if (signal_ != 0) {
-    if (unbroken_ == 0) EndAtOnce();
-    return;
+  if (status_at_once_) EndAtOnce(*status_at_once_);
+  const absl::Time now = MonotonicNow();
+  if (signal_ == 0) {
+    signal_ = signal;
+    signalled_at_ = now;
+    return SayStopping(signal);
   }
-  signal_ = signal;
-  SayStopping(signal);
+  if (unbroken_ > 0 || now - signalled_at_ < options_.one_stop) return;
+  Say("a second signal: ending at once\n");
+  EndAtOnce(kStatusOfSecondSignal);
+}
+
+void StopSignals::EndAtOnce(int status) {
+  if (options_.last_words) options_.last_words();
+  _exit(status);
 }
 
 void StopSignals::HoldOff() {
@@ -85,7 +93,7 @@ void StopSignals::HoldOff() {
 
 void StopSignals::LetGo() {
   absl::MutexLock lock(&mutex_);
-  if (signal_ != 0) _exit(status_of_end_);
+  if (signal_ != 0) EndAtOnce(status_of_end_);
   status_at_once_ = status_of_end_;
 }
 

@@ -9,7 +9,9 @@
 //   if (!result) return Drain();
 //
 // The second signal, whichever the two are, ends the process at once with kStatusOfSecondSignal:
-// whoever sends it twice does not want to wait for a drain.
+// whoever sends it twice does not want to wait for a drain. One stop may come as several signals:
+// `timeout` signals the process and its group, a terminal's Ctrl-C a script's children and the
+// script, which passes it on. What comes within kOneStop of the first is of the same stop.
 #ifndef TH_WORKER_STOP_SIGNALS_H_
 #define TH_WORKER_STOP_SIGNALS_H_
 
@@ -27,6 +29,14 @@
 namespace th {
 
 inline constexpr int kStatusOfSecondSignal = 130;
+inline constexpr absl::Duration kOneStop = absl::Seconds(1);
+
+struct StopOptions {
+  // Said before a signal ends the process at once, on a thread of its own: what runs meanwhile may
+  // be at any point.
+  std::function<void()> last_words;
+  absl::Duration one_stop = kOneStop;
+};
 
 // One a process: it blocks the two signals in the constructing thread (threads made later inherit
 // that) and takes them on a thread of its own. Thread-safe.
@@ -34,7 +44,7 @@ class StopSignals {
  public:
   // Until HoldOff() a signal ends the process at once with this status: there is nothing to undo,
   // and what blocks (a connect, a large read) need not be waited for.
-  explicit StopSignals(int status_at_once);
+  explicit StopSignals(int status_at_once, StopOptions options = {});
   // Unblocks the signals again.
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
@@ -71,12 +81,15 @@ class StopSignals {
   friend class PendingResult;
   void Listen();
   void Take(int signal);
+  [[noreturn]] void EndAtOnce(int status);
 
+  const StopOptions options_;
   mutable absl::Mutex mutex_;
   const int status_of_end_;
   std::optional<int> status_at_once_ ABSL_GUARDED_BY(mutex_);
   int unbroken_ ABSL_GUARDED_BY(mutex_) = 0;
   int signal_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time signalled_at_ ABSL_GUARDED_BY(mutex_);
   sigset_t before_;
   // Instead of sigwait, which some kernels let the signal's default action overtake.
   int signal_fd_ = -1;

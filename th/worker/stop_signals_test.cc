@@ -28,6 +28,18 @@ TEST(StopSignalsTest, ASignalWakesTheWaiterAndIsRemembered) {
   EXPECT_EQ(stop.signal(), SIGTERM);
 }
 
+const StopOptions kEverySignalIsAStop = {.one_stop = absl::ZeroDuration()};
+
+// Until the listener has read what was sent, and has had time to end the process, were it to.
+void AwaitTaken() {
+  sigset_t pending;
+  do {
+    poll(nullptr, 0, 1);
+    sigpending(&pending);
+  } while (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1);
+  poll(nullptr, 0, 50);
+}
+
 // How a child ends that is sent a signal once it runs `body`.
 int StatusOfChild(void (*body)()) {
   const pid_t child = fork();
@@ -49,7 +61,7 @@ TEST(StopSignalsTest, BeforeHoldOffTheFirstSignalEndsTheProcessWithTheGivenStatu
 
 TEST(StopSignalsTest, TheSecondSignalEndsTheProcessWithOneStatusWhicheverItIs) {
   EXPECT_EQ(StatusOfChild([] {
-              StopSignals stop(99);
+              StopSignals stop(99, kEverySignalIsAStop);
               stop.HoldOff();
               kill(getpid(), SIGTERM);
               stop.Wait();
@@ -58,7 +70,7 @@ TEST(StopSignalsTest, TheSecondSignalEndsTheProcessWithOneStatusWhicheverItIs) {
             }),
             kStatusOfSecondSignal);
   EXPECT_EQ(StatusOfChild([] {
-              StopSignals stop(99);
+              StopSignals stop(99, kEverySignalIsAStop);
               stop.HoldOff();
               kill(getpid(), SIGINT);
               stop.Wait();
@@ -68,16 +80,47 @@ TEST(StopSignalsTest, TheSecondSignalEndsTheProcessWithOneStatusWhicheverItIs) {
             kStatusOfSecondSignal);
 }
 
+TEST(StopSignalsTest, SignalsThatComeTogetherAreOneStop) {
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99, {.one_stop = absl::Hours(1)});
+              stop.HoldOff();
+              kill(getpid(), SIGTERM);
+              stop.Wait();
+              kill(getpid(), SIGTERM);
+              AwaitTaken();
+              _exit(7);
+            }),
+            7);
+}
+
+TEST(StopSignalsTest, LastWordsAreSaidBeforeASignalEndsTheProcessAtOnce) {
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99, {.last_words = [] { _exit(3); }});
+              kill(getpid(), SIGTERM);
+              for (;;) pause();
+            }),
+            3);
+  EXPECT_EQ(StatusOfChild([] {
+              StopSignals stop(99, {.last_words = [] { _exit(3); }, .one_stop = {}});
+              stop.HoldOff();
+              kill(getpid(), SIGTERM);
+              stop.Wait();
+              kill(getpid(), SIGTERM);
+              for (;;) pause();
+            }),
+            3);
+}
+
 TEST(StopSignalsTest, TheSecondSignalWaitsForWhatMustNotBeBroken) {
   EXPECT_EQ(StatusOfChild([] {
-              StopSignals stop(99);
+              StopSignals stop(99, kEverySignalIsAStop);
               stop.HoldOff();
               kill(getpid(), SIGTERM);
               stop.Wait();
               {
                 const StopSignals::Unbroken unbroken(&stop);
                 for (int i = 0; i < 3; ++i) kill(getpid(), SIGINT);
-                poll(nullptr, 0, 50);  // time to die in, if it were to
+                AwaitTaken();
               }
               _exit(7);
             }),

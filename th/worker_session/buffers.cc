@@ -16,10 +16,7 @@ namespace {
 
 absl::Status CanAdd(const State& state, absl::string_view name, absl::string_view form,
                     const ShardLayout* layout) {
-  if (state.ending()) {
-    return absl::FailedPreconditionError(absl::StrCat("this membership is over, join again: ",
-                                                      std::string(state.end_status.message())));
-  }
+  TH_RETURN_IF_ERROR(state.CheckMembership());
   TH_RETURN_IF_ERROR(ValidateName("buffer", name));
   TH_RETURN_IF_ERROR(ValidateName("form", form));
   if (layout == nullptr) return absl::InvalidArgumentError("a buffer needs a layout");
@@ -58,7 +55,7 @@ void Refuse(State& state, Buffer& buffer, const absl::Status& why, absl::Time no
   buffer.registered = false;
   buffer.refused = why;
   for (Operation& operation : buffer.operations) {
-    Conclude(operation, {.status = why, .from_server = true});
+    Conclude(operation, {.status = why, .server_knows = true});
   }
   if (!buffer.temporary()) state.Emit(BufferReady{buffer.id, why});
   Pump(state, buffer, now);
@@ -150,10 +147,7 @@ absl::Status ResetBuffer(State& state, Buffer& buffer, absl::Time now) {
                            ? absl::FailedPreconditionError("an operation is in progress")
                            : buffer.contract.Reset();
   if (!reset.ok()) return RefuseVerb(state, ErrorCode::kResetRefused, reset);
-  buffer.version = VersionInfo();
-  buffer.publisher = false;
-  buffer.group_committed = false;
-  buffer.root.reset();
+  ForgetVersion(buffer);
   buffer.held.Clear();
   SendOrAnnounce(state, buffer, BufferReset{buffer.id}, now);
   Pump(state, buffer, now);
@@ -199,7 +193,7 @@ std::string DescribeBuffer(const Buffer& buffer) {
     if (operation.detached) continue;
     absl::StrAppend(&text, OperationKindName(operation.kind()));
     if (operation.waits_for_offload()) {
-      absl::StrAppend(&text, " copying");
+      absl::StrAppend(&text, operation.copies_alone ? " copying alone" : " copying");
     } else if (operation.kind() == OperationKind::kUnpublish) {
       absl::StrAppend(&text, operation.draining ? "" : " asked");
     } else if (operation.kind() == OperationKind::kUpdate) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
 #include "th/worker_session/operation.h"
 
 namespace th::session {
@@ -12,10 +13,7 @@ namespace {
 constexpr size_t kMaxIdempotencyKeyBytes = 128;
 
 absl::Status CanCommand(const State& state, const RunCommand& command) {
-  if (state.ending()) {
-    return absl::FailedPreconditionError(absl::StrCat("this membership is over, join again: ",
-                                                      std::string(state.end_status.message())));
-  }
+  TH_RETURN_IF_ERROR(state.CheckMembership());
   if (command.idempotency_key.empty() || command.idempotency_key.size() > kMaxIdempotencyKeyBytes) {
     return absl::InvalidArgumentError(absl::StrCat("an idempotency key has 1 to ",
                                                    kMaxIdempotencyKeyBytes, " bytes, not ",

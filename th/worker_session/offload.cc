@@ -1,12 +1,11 @@
 #include "th/worker_session/offload.h"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "th/protocol/capability.h"
 #include "th/topology/location.h"
+#include "th/weights/status_macros.h"
 #include "th/worker_session/buffers.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
@@ -42,7 +41,7 @@ void FailWaiting(State& state, Operation& operation, const absl::Status& why, ab
   if (operation.copies_alone) return Pump(state, *state.FindBuffer(operation.key.buffer), now);
   Conclude(operation,
            {.status = absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message())),
-            .from_server = true,
+            .server_knows = true,
             .offload_first = true});
   Pump(state, *state.FindBuffer(operation.key.buffer), now);
 }
@@ -59,6 +58,21 @@ void Free(State& state, BufferId copy, absl::Time now) {
   TH_MUTATE(kKeepReleasedCopies, state.Emit(FreeOffload{copy}), static_cast<void>(0));
 }
 
+absl::StatusOr<BufferId> AddCopyFor(State& state, Operation& operation, const Buffer& buffer,
+                                    const VersionInfo& version, absl::Time now) {
+  if (++operation.offloads > kMaxOffloadsOfOperation) {
+    return absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
+                                           kMaxOffloadsOfOperation, " times"));
+  }
+  TH_ASSIGN_OR_RETURN(const BufferId copy,
+                      AddOffloadBuffer(state, buffer, CopyFor::kRetention, version.sequence,
+                                       operation.key.number, now));
+  state.offloads[copy] = {.version = version,
+                          .timeout = operation.offload_timeout,
+                          .generation = state.membership.group_generation};
+  return copy;
+}
+
 // The copy of `operation` begins: the server has ended it with offload_first, or it copies
 // alone.
 void BeginOffload(State& state, Operation& operation, absl::Time now) {
@@ -67,19 +81,11 @@ void BeginOffload(State& state, Operation& operation, absl::Time now) {
   if (!operation.copies_alone) {
     RememberFinished(buffer, operation, {.version = version, .offload_first = true});
   }
-  absl::StatusOr<BufferId> copy =
-      ++operation.offloads > kMaxOffloadsOfOperation
-          ? absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
-                                            kMaxOffloadsOfOperation, " times"))
-          : AddOffloadBuffer(state, buffer, CopyFor::kRetention, version.sequence,
-                             operation.key.number, now);
+  const absl::StatusOr<BufferId> copy = AddCopyFor(state, operation, buffer, version, now);
   if (!copy.ok()) return FailWaiting(state, operation, copy.status(), now);
   operation.offload = *copy;
   // Its copy's update ends first, if only by its own deadline.
   operation.timeout_at = now + operation.offload_timeout + 2 * kOperationGrace;
-  state.offloads[*copy] = {.version = version,
-                           .timeout = operation.offload_timeout,
-                           .generation = state.membership.group_generation};
 }
 
 // Nobody waits for it. Where it cannot begin the other ranks' copy ends without it, in time.
@@ -98,11 +104,14 @@ void BeginSeed(State& state, const SeedWanted& wanted, absl::Time now) {
 // one replica then.
 void FillAlone(State& state, Buffer& copy, Operation& update, const Buffer& original,
                absl::Time now) {
-  const Membership& membership = state.membership;
   ResolveUpdate(state, copy, update,
                 {.key = update.key, .version = original.version, .root = original.root}, now);
   Pump(state, copy, now);
-  if (update.update.phase != UpdatePhase::kFilling || !update.update.sources.empty()) return;
+}
+
+void PullFromOriginal(State& state, Buffer& copy, Operation& update, const Buffer& original,
+                      absl::Time now) {
+  const Membership& membership = state.membership;
   const BufferAddress source{membership.worker, original.id};
   const CapabilityClaims claims{.reader = membership.worker,
                                 .source = source,
@@ -121,15 +130,23 @@ void FillAlone(State& state, Buffer& copy, Operation& update, const Buffer& orig
            now);
 }
 
-// What keeps alone waits for this rank's copy only: the group's end of it has to come from a
+// What copies alone waits for this rank's copy only: the group's end of it has to come from a
 // server.
 void PumpAlone(State& state, BufferId copy, Operation& waiting, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(copy);
   Operation* const update = FindUpdate(buffer);
   if (update == nullptr || update->verdict.has_value()) return;
+  const Buffer& original = *state.FindBuffer(waiting.key.buffer);
   if (update->update.phase == UpdatePhase::kAsked) {
-    FillAlone(state, buffer, *update, *state.FindBuffer(waiting.key.buffer), now);
+    FillAlone(state, buffer, *update, original, now);
+  }
+  // Also where a server has been back and knew of no source: to it this rank holds nothing any more
+  // once another has told an end.
+  const bool has_source = !update->update.sources.empty();
+  if (update->update.phase == UpdatePhase::kFilling && !has_source) {
+    PullFromOriginal(state, buffer, *update, original, now);
   } else if (update->update.phase == UpdatePhase::kShardDone) {
+    // Ends when a server is back and has heard of it, not by its own time.
     update->timeout_at = now + kMaxOperationTimeout;
     // A server that is back may still want the whole group's copies first.
     const bool asks = state.joined() && !waiting.verdict.has_value();
@@ -159,7 +176,7 @@ void BeginRelease(State& state, BufferId copy, absl::Time now) {
   Pump(state, buffer, now);
 }
 
-void GiveUpFilling(State& state, BufferId copy, absl::Time now) {
+void ConcludeGivenUp(State& state, BufferId copy, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(copy);
   Operation* const update = FindUpdate(buffer);
   if (update == nullptr) return;  // it has ended just now
@@ -177,7 +194,7 @@ bool IsLeftAlone(const State& state, const Operation& waiting, absl::Time now) {
 void PumpOffload(State& state, BufferId copy, absl::Time now) {
   Offload& offload = state.offloads.at(copy);
   if (offload.phase == OffloadPhase::kFilling && std::exchange(offload.given_up, false)) {
-    GiveUpFilling(state, copy, now);
+    ConcludeGivenUp(state, copy, now);
   }
   Operation* const waiting = WaitingFor(state, copy);
   if (offload.phase == OffloadPhase::kFilling && waiting != nullptr) {

@@ -8,10 +8,10 @@
 // A copy that seeds its site, "BUFFER.seed-VERSION.GENERATION.OPERATION", is the same, but that
 // nobody waits for it: the update that it answers has ended, and its buffer is served on.
 //
-//   allocating ──(memory)──► filling ──(the group holds it)──► held ──(OffloadReleased)──►
-//   releasing
-//       └──(none, or the update failed)──► freed: the operation ends, its buffer published as
-//            before; one that copies alone drains
+//   allocating ──(memory, or none)──► filling ──(the group holds it)──► held
+//   filling ──(the update failed, as it does without memory)──► freed: the operation ends, its
+//       buffer published as before; one that copies alone drains
+//   held ──(OffloadReleased, or it holds nothing any more)──► releasing ──(drained)──► freed
 #ifndef TH_WORKER_SESSION_OFFLOAD_H_
 #define TH_WORKER_SESSION_OFFLOAD_H_
 

@@ -56,13 +56,34 @@ class OffloadAloneTest : public ::testing::Test {
     Received(copy);
     return copy;
   }
-  void AServerComesBack() {
+  JoinRequest AServerComesBack() {
     worker_.epoch = Epoch(2);
     const JoinRequest join = worker_.OpenAndHearJoin();
     worker_.Say(worker_.JoinedAnswer(worker_.epoch));
     for (const AnnouncedBuffer& buffer : join.buffers) {
       worker_.Say(BufferRegistered{buffer.buffer, absl::OkStatus()});
     }
+    return join;
+  }
+  void TheServerWantsACopyFirst() {
+    worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
+                                  .kind = OperationKind::kUnpublish,
+                                  .version = kStep1,
+                                  .offload_first = true});
+  }
+  void TheGroupHolds(BufferId copy) {
+    worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
+                   UpdateOutcome::kMoved, kStep1);
+  }
+  void ExpectAsksAgain() {
+    const auto again = worker_.TakeSent<StartOperation>();
+    ASSERT_THAT(again, SizeIs(1));
+    EXPECT_EQ(again[0].key.number, OperationNumber(3));
+  }
+  void ExpectUnpublished() {
+    const auto done = worker_.Take<OperationDone>();
+    ASSERT_THAT(done, SizeIs(1));
+    EXPECT_OK(done[0].status);
   }
   BufferState State(BufferId buffer) { return worker_.session.buffer_state(buffer); }
 
@@ -93,9 +114,7 @@ TEST_F(OffloadAloneTest, ItDrainsOnceTheCopyIsReceived) {
   UnpublishWithoutServer();
   const BufferId copy = CopyThatIsReceived();
   EXPECT_EQ(State(buffer_), BufferState::kWritable);
-  const auto done = worker_.Take<OperationDone>();
-  ASSERT_THAT(done, SizeIs(1));
-  EXPECT_OK(done[0].status);
+  ExpectUnpublished();
   EXPECT_EQ(State(copy), BufferState::kFilling) << "for the group a server has to say";
 }
 
@@ -117,8 +136,7 @@ TEST_F(OffloadAloneTest, AServerThatIsBackEndsTheCopysUpdateAndReleasesIt) {
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].resolved, kStep1);
   EXPECT_LE(starts[0].timeout, UnpublishRequest().offload_timeout);
-  worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
-                 UpdateOutcome::kMoved, kStep1);
+  TheGroupHolds(copy);
   EXPECT_EQ(State(copy), BufferState::kPublished);
   worker_.Say(OffloadReleased{copy});
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
@@ -128,9 +146,34 @@ TEST_F(OffloadAloneTest, ItDrainsWhereThereIsNoRoom) {
   UnpublishWithoutServer();
   Allocated(Copy(), absl::ResourceExhaustedError("full"));
   EXPECT_EQ(State(buffer_), BufferState::kWritable);
-  const auto done = worker_.Take<OperationDone>();
-  ASSERT_THAT(done, SizeIs(1));
-  EXPECT_OK(done[0].status);
+  ExpectUnpublished();
+}
+
+TEST_F(OffloadAloneTest, WhatIsLetGoIsNamedToTheServerThatComes) {
+  UnpublishWithoutServer();
+  Allocated(Copy(), absl::ResourceExhaustedError("full"));
+  const JoinRequest join = AServerComesBack();
+  ASSERT_THAT(join.buffers, SizeIs(1));
+  ASSERT_TRUE(join.buffers[0].last_finished.has_value());
+  EXPECT_EQ(join.buffers[0].last_finished->kind, OperationKind::kUnpublish);
+  EXPECT_EQ(join.buffers[0].last_finished->version, kStep1);
+}
+
+// To that server nobody holds the version: another rank has told it that the unpublish is over.
+TEST_F(OffloadAloneTest, ACopyThatAServerTakesItsSourceFromPullsFromTheBufferAgain) {
+  UnpublishWithoutServer();
+  const BufferId copy = Copy();
+  Allocated(copy);
+  AServerComesBack();
+  worker_.Drop();
+  worker_.Say(AssignSources{.key = {copy, OperationNumber(1)},
+                            .assignment = AssignmentId(1),
+                            .version = kStep1.sequence,
+                            .why_empty = "nobody holds it"});
+  const auto assigned = worker_.Take<SetSources>();
+  ASSERT_FALSE(assigned.empty());
+  ASSERT_THAT(assigned.back().sources, SizeIs(1));
+  EXPECT_EQ(assigned.back().sources[0].buffer, (BufferAddress{worker_.worker, buffer_}));
 }
 
 TEST_F(OffloadAloneTest, WhatNoServerHasNamedIsNotKept) {
@@ -158,19 +201,13 @@ TEST_F(OffloadAloneTest, AServerThatIsBackAndWantsACopyTakesThisOne) {
   const BufferId copy = Copy();
   Allocated(copy);
   AServerComesBack();
-  worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
-                                .kind = OperationKind::kUnpublish,
-                                .version = kStep1,
-                                .offload_first = true});
+  TheServerWantsACopyFirst();
   EXPECT_EQ(Copy(), BufferId()) << "no other one";
   Received(copy);
   EXPECT_EQ(State(buffer_), BufferState::kPublished) << "until the whole group has it";
   worker_.Drop();
-  worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
-                 UpdateOutcome::kMoved, kStep1);
-  const auto again = worker_.TakeSent<StartOperation>();
-  ASSERT_THAT(again, SizeIs(1));
-  EXPECT_EQ(again[0].key.number, OperationNumber(3));
+  TheGroupHolds(copy);
+  ExpectAsksAgain();
 }
 
 TEST_F(OffloadAloneTest, LeaveToDrainThatComesMeanwhileEndsTheCopy) {
@@ -195,16 +232,10 @@ TEST_F(OffloadAloneTest, ACopyThatIsDoneBeforeTheServerHasAnsweredWaitsForItsWor
   AServerComesBack();
   Received(copy);
   EXPECT_EQ(State(buffer_), BufferState::kPublished);
-  worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
-                                .kind = OperationKind::kUnpublish,
-                                .version = kStep1,
-                                .offload_first = true});
+  TheServerWantsACopyFirst();
   worker_.Drop();
-  worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate, absl::OkStatus(),
-                 UpdateOutcome::kMoved, kStep1);
-  const auto again = worker_.TakeSent<StartOperation>();
-  ASSERT_THAT(again, SizeIs(1));
-  EXPECT_EQ(again[0].key.number, OperationNumber(3));
+  TheGroupHolds(copy);
+  ExpectAsksAgain();
 }
 
 TEST_F(OffloadAloneTest, AServerThatIsBackAndGoesAgainWithoutAWordIsNotWaitedFor) {
@@ -221,10 +252,7 @@ TEST_F(OffloadAloneTest, AServerThatIsBackAndGoesAgainWithoutAWordIsNotWaitedFor
 
 TEST_F(OffloadAloneTest, ACopyThatAServerHasAskedForIsEndedAloneWhenItGoes) {
   Unpublish();
-  worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(2)},
-                                .kind = OperationKind::kUnpublish,
-                                .version = kStep1,
-                                .offload_first = true});
+  TheServerWantsACopyFirst();
   const BufferId copy = Copy();
   worker_.Say(BufferRegistered{copy, absl::OkStatus()});
   Allocated(copy);
@@ -232,9 +260,7 @@ TEST_F(OffloadAloneTest, ACopyThatAServerHasAskedForIsEndedAloneWhenItGoes) {
   worker_.Pass(absl::Seconds(2));
   Received(copy);
   EXPECT_EQ(State(buffer_), BufferState::kWritable);
-  const auto done = worker_.Take<OperationDone>();
-  ASSERT_THAT(done, SizeIs(1));
-  EXPECT_OK(done[0].status);
+  ExpectUnpublished();
 }
 
 TEST_F(OffloadAloneTest, WhoseServerHasBeenAwayForLongCopiesAtOnce) {

@@ -4,13 +4,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
 #include "th/worker_session/announcement.h"
 #include "th/worker_session/staged_end.h"
 
 namespace th::session {
 namespace {
 
-// That the caller waits for.
+// Operations that the caller waits for.
 size_t PendingOf(const Buffer& buffer) {
   return static_cast<size_t>(std::count_if(buffer.operations.begin(), buffer.operations.end(),
                                            [](const Operation& o) { return !o.detached; }));
@@ -151,10 +152,7 @@ void SetPhases(const Operation& operation, absl::Time now, OperationDone& done) 
 }  // namespace
 
 absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration timeout) {
-  if (state.ending()) {
-    return absl::FailedPreconditionError(absl::StrCat("this membership is over, join again: ",
-                                                      std::string(state.end_status.message())));
-  }
+  TH_RETURN_IF_ERROR(state.CheckMembership());
   if (!buffer.refused.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the server refused the buffer: ", std::string(buffer.refused.message())));
@@ -235,8 +233,8 @@ void SendRankFailed(State& state, const Buffer& buffer, Operation& operation, ab
 void Conclude(Operation& operation, Verdict verdict) {
   if (!operation.verdict.has_value()) {
     operation.verdict = std::move(verdict);
-  } else if (verdict.from_server) {
-    operation.verdict->from_server = true;
+  } else if (verdict.server_knows) {
+    operation.verdict->server_knows = true;
   }
 }
 

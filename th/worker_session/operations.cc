@@ -41,7 +41,7 @@ void PumpOperation(State& state, Buffer& buffer, Operation& operation, absl::Tim
 
 // Nothing of it is left to be told to anybody.
 bool Settled(const Operation& operation) {
-  return operation.detached && (operation.orphaned || operation.verdict->from_server);
+  return operation.detached && (operation.orphaned || operation.verdict->server_knows);
 }
 
 absl::Status TimeIsUp(const State& state, const Operation& operation) {
@@ -82,8 +82,8 @@ bool EndedWithoutCopy(const Operation& operation, const OperationFinished& messa
          !message.offload_first;
 }
 
-// The server says that nobody needs it. It reads from the buffer until it has stopped, as any
-// reader.
+// The server says that nobody needs the copy. Until its fill has stopped it reads from the buffer
+// like any reader.
 void GiveUpCopy(State& state, Operation& operation) {
   operation.offload_wanted.reset();
   const auto copy = state.offloads.find(std::exchange(operation.offload, BufferId()));
@@ -95,6 +95,39 @@ void GiveUpCopy(State& state, Operation& operation) {
 bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
   return operation.detached && operation.kind() == OperationKind::kPublish &&
          !operation.verdict->status.ok() && &operation == &buffer.operations.back();
+}
+
+Verdict VerdictOf(const OperationFinished& message) {
+  return {.status = message.status,
+          .version = message.version,
+          .server_knows = true,
+          .offload_first = message.offload_first};
+}
+
+void HearEndWhileCopying(Buffer& buffer, Operation& operation, const OperationFinished& message) {
+  // What others have ended is over; the copy goes on, for they may have kept theirs.
+  operation.copies_alone |= EndedWithoutCopy(operation, message);
+  if (!operation.copies_alone) return;
+  NoteEvent(operation, message.event);
+  NoteEndWhileCopying(buffer, operation, VerdictOf(message));
+}
+
+void ConcludeAsTold(State& state, Buffer& buffer, Operation& operation,
+                    const OperationFinished& message, absl::Time now) {
+  if (GaveUpPublication(buffer, operation) && message.status.ok()) {
+    SendAbout(state, buffer, BufferReset{buffer.id}, now);
+  }
+  const bool is_update = operation.kind() == OperationKind::kUpdate;
+  Verdict verdict =
+      is_update ? JudgeFinishedUpdate(state, buffer, operation, message) : VerdictOf(message);
+  if (is_update && message.seed_copy) WantSeed(state, operation, message);
+  Conclude(operation, std::move(verdict));
+  // Now, not only when what it began has come to rest: a server that restarts meanwhile hears it
+  // with the join.
+  RememberFinished(buffer, operation, *operation.verdict);
+  // It drained without having been let: the server takes it for a holder still.
+  if (message.offload_first && operation.drained) Reannounce(state, buffer, now);
+  Pump(state, buffer, now);
 }
 
 // The operation that the server means. Null: none.
@@ -121,7 +154,7 @@ void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   }
   // What a server has ended is announced: its start is answered with the saved result.
   const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok() &&
-                      !operation.verdict->from_server;
+                      !operation.verdict->server_knows;
   if (failed && !operation.drained) SendRankFailed(state, buffer, operation, now);
 }
 
@@ -226,41 +259,14 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   Buffer* buffer = state.FindBuffer(message.key.buffer);
   Operation* operation = OperationFor(state, message.key);
   if (operation == nullptr) return;
-  const bool copies = operation->waits_for_offload();
-  // What others have ended is over; the copy goes on, for they may have kept theirs.
-  operation->copies_alone |= copies && EndedWithoutCopy(*operation, message);
-  if (copies && !operation->copies_alone) return;
+  if (operation->waits_for_offload()) return HearEndWhileCopying(*buffer, *operation, message);
   NoteEvent(*operation, message.event);
-  if (copies) {
-    return NoteEndWhileCopying(*buffer, *operation,
-                               {.status = message.status,
-                                .version = message.version,
-                                .from_server = true,
-                                .offload_first = message.offload_first});
-  }
   if (message.offload_first && message.status.ok() && CanWaitForOffload(*operation)) {
     operation->offload_wanted = message.version;
     operation->copies_alone = false;
     return;
   }
-  if (GaveUpPublication(*buffer, *operation) && message.status.ok()) {
-    SendAbout(state, *buffer, BufferReset{buffer->id}, now);
-  }
-  Verdict verdict{.status = message.status,
-                  .version = message.version,
-                  .from_server = true,
-                  .offload_first = message.offload_first};
-  if (operation->kind() == OperationKind::kUpdate) {
-    verdict = JudgeFinishedUpdate(state, *buffer, *operation, message);
-    if (message.seed_copy) WantSeed(state, *operation, message);
-  }
-  Conclude(*operation, std::move(verdict));
-  // Now, not only when what it began has come to rest: a server that restarts meanwhile hears it
-  // with the join.
-  RememberFinished(*buffer, *operation, *operation->verdict);
-  // It drained without having been let: the server takes it for a holder still.
-  if (message.offload_first && operation->drained) Reannounce(state, *buffer, now);
-  Pump(state, *buffer, now);
+  ConcludeAsTold(state, *buffer, *operation, message, now);
 }
 
 void HandleRoot(State& state, const RootKnown& message) {

@@ -1,7 +1,10 @@
 #include "th/worker_session/session_state.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace th::session {
 namespace {
@@ -24,6 +27,12 @@ auto FindAskedUnpublishIn(B& buffer) -> decltype(&buffer.operations.front()) {
 }
 
 }  // namespace
+
+absl::Status State::CheckMembership() const {
+  if (!ending()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this membership is over, join again: ", std::string(end_status.message())));
+}
 
 Buffer* State::FindBuffer(BufferId id) {
   const auto found = buffers.find(id);
@@ -84,6 +93,13 @@ const Operation* FindAskedUnpublish(const Buffer& buffer) { return FindAskedUnpu
 bool HasPending(const Buffer& buffer) {
   return std::any_of(buffer.operations.begin(), buffer.operations.end(),
                      [](const Operation& operation) { return !operation.detached; });
+}
+
+void ForgetVersion(Buffer& buffer) {
+  buffer.version = VersionInfo();
+  buffer.publisher = false;
+  buffer.group_committed = false;
+  buffer.root.reset();
 }
 
 }  // namespace th::session

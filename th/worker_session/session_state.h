@@ -125,7 +125,7 @@ struct Verdict {
   UpdateOutcome outcome = UpdateOutcome::kNone;
   NotAvailableReason not_available = NotAvailableReason::kNone;
   VersionInfo version;
-  bool from_server = false;    // else the server has to hear it from us
+  bool server_knows = false;   // else the server has to hear it from us
   bool offload_first = false;  // see FinishedOperation
   bool seed_copy = false;      // see FinishedOperation
 };
@@ -196,6 +196,7 @@ struct Operation {
   bool draining = false;  // else it waits for the server's leave to
   absl::Duration drain_timeout;
   bool drained = false;
+  VersionInfo took_away;  // what the buffer held, once it has drained
   uint32_t readers_cut = 0;
   // unpublish, update: the version that has to be copied first, then the copy that it waits for.
   std::optional<VersionInfo> offload_wanted;
@@ -330,6 +331,8 @@ struct State {
   bool ending() const {
     return link.state == LinkState::kEnding || link.state == LinkState::kEnded;
   }
+  // FAILED_PRECONDITION saying why it ends: nothing more may be begun in it.
+  absl::Status CheckMembership() const;
   Buffer* FindBuffer(BufferId id);
   const Buffer* FindBuffer(BufferId id) const;
 
@@ -355,6 +358,8 @@ Operation* FindAskedUnpublish(Buffer& buffer);
 const Operation* FindAskedUnpublish(const Buffer& buffer);
 // Whether the caller waits for anything on this buffer.
 bool HasPending(const Buffer& buffer);
+// It holds no version any more.
+void ForgetVersion(Buffer& buffer);
 
 }  // namespace th::session
 

@@ -26,13 +26,20 @@ const VersionInfo kOld = Version(7, "step-1");    // what the buffer holds befor
 const VersionInfo kNew = Version(8, "step-2");    // what an update goes to
 const VersionInfo kOther = Version(9, "step-3");  // what nobody asked for
 constexpr TransferId kReader(1);
+constexpr uint64_t kRoom = uint64_t{1} << 30;
 
 // One worker with one buffer, and what the phases and events are made of.
 class Scene {
  public:
-  Scene() {
+  explicit Scene(uint64_t offload_limit_bytes) : worker_(WithRoom(offload_limit_bytes)) {
     worker_.Join();
     buffer_ = worker_.RegisteredBuffer();
+  }
+
+  static SessionOptions WithRoom(uint64_t offload_limit_bytes) {
+    SessionOptions options = TestOptions();
+    options.offload_limit_bytes = offload_limit_bytes;
+    return options;
   }
 
   // ---- the way into the phases
@@ -119,9 +126,11 @@ class Scene {
                           .status = std::move(status),
                           .version = kOld,
                           .offload_first = true});
-    copy_ = BufferId(buffer_.value + 1);
+    Copy();
   }
-  // Memory for the copy that OffloadFirst has asked for, or none.
+  // The session has asked for memory of itself.
+  void Copy() { copy_ = BufferId(buffer_.value + 1); }
+  // Memory for the copy that was asked for, or none.
   void Allocate(absl::Status status = absl::OkStatus()) {
     worker_.session.HandleOffloadAllocated(copy_, std::move(status), worker_.now);
     if (copy_ != BufferId()) Say(BufferRegistered{copy_, absl::OkStatus()});
@@ -218,7 +227,13 @@ struct Named {
   Step step;
 };
 
-std::vector<Named> Phases() {
+struct Phase {
+  const char* name;
+  Step step;
+  uint64_t offload_limit_bytes = 0;
+};
+
+std::vector<Phase> Phases() {
   return {
       {"new", [](Scene&) {}},
       {"publish asked", [](Scene& s) { s.Publish(); }},
@@ -227,6 +242,10 @@ std::vector<Named> Phases() {
       {"unpublish asked", [](Scene& s) { s.Published(), s.AskToUnpublish(); }},
       {"unpublish copying",
        [](Scene& s) { s.Published(), s.AskToUnpublish(), s.OffloadFirst(), s.Allocate(); }},
+      // Others of its group have ended it.
+      {"unpublish copying alone",
+       [](Scene& s) { s.Published(), s.AskToUnpublish(), s.FinishWell(), s.Copy(), s.Allocate(); },
+       kRoom},
       {"unpublish draining", [](Scene& s) { s.Published(), s.Read(), s.Unpublish(); }},
       {"unpublish drained", [](Scene& s) { s.Published(), s.Unpublish(); }},
       {"update asked", [](Scene& s) { s.Published(), s.Update(); }},
@@ -293,8 +312,8 @@ std::vector<Named> Events() {
 }
 
 // The row of one step; empty when it is ignored, or refused without a trace.
-std::string RowOf(const Named& phase, const Named& event) {
-  Scene scene;
+std::string RowOf(const Phase& phase, const Named& event) {
+  Scene scene(phase.offload_limit_bytes);
   phase.step(scene);
   scene.Outputs();
   const std::string before = scene.Phase();
@@ -332,7 +351,7 @@ std::vector<std::string> RowsOfTheDrawnTable() {
 
 TEST(SessionTableTest, EveryStepIsAsDrawnAndAllOthersAreIgnoredOrRefused) {
   std::vector<std::string> rows;
-  for (const Named& phase : Phases()) {
+  for (const Phase& phase : Phases()) {
     for (const Named& event : Events()) {
       std::string row = RowOf(phase, event);
       if (!row.empty()) rows.push_back(std::move(row));

@@ -1,6 +1,7 @@
 #include "th/worker_session/unpublish.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "th/weights/status_macros.h"
@@ -35,35 +36,39 @@ void Drain(Buffer& buffer, Operation& operation, absl::Time now) {
   (void)buffer.contract.Unpublish(now, operation.drain_timeout);
 }
 
-absl::Time GivesUpServerAt(const State& state, const Operation& operation) {
+// While joined, only its own deadline counts: the link is not broken.
+absl::Time ServerGivenUpAt(const State& state, const Operation& operation) {
   return std::min(state.link.broken_since + kServerAway, operation.local_deadline());
 }
 
-// Asked, and not answered: until when it waits for the server's leave to drain.
-absl::Time AsksUntil(const State& state, const Operation& operation) {
-  if (operation.waits_for_offload()) {  // its copy's end will be heard of
+// Asked, and not answered: until when it waits for the server's leave to drain. Infinite where the
+// end of its copy wakes it.
+absl::Time AskingEndsAt(const State& state, const Operation& operation) {
+  if (operation.waits_for_offload()) {
     const bool asks = operation.copies_alone && state.joined();
     return asks ? operation.local_deadline() : absl::InfiniteFuture();
   }
-  return GivesUpServerAt(state, operation);
+  return ServerGivenUpAt(state, operation);
 }
 
 bool HasRoomForCopy(const State& state, const Buffer& buffer) {
   uint64_t bytes = buffer.layout->bytes();
-  for (const auto& [copy, offload] : state.offloads)
+  for (const auto& [copy, offload] : state.offloads) {
     bytes += state.FindBuffer(copy)->layout->bytes();
+  }
   return bytes <= state.options.offload_limit_bytes;
 }
 
 // Whether a copy is made before it drains though no server has asked for one: nobody can say what
 // is retained, and who else holds it.
 bool MustCopyAlone(const State& state, const Buffer& buffer, const Operation& operation) {
-  const bool asked = operation.start.keep_retained && !operation.orphaned;
+  const bool keeps = operation.start.keep_retained && !operation.orphaned && !operation.let_drain;
   const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok();
-  const bool may_copy = !state.options.spot && HasRoomForCopy(state, buffer);
-  return asked && !failed && !operation.let_drain && operation.offloads == 0 &&
-         buffer.contract.state() == BufferState::kPublished &&
-         buffer.contract.version() != VersionSequence() && may_copy;
+  const bool has_tried = operation.offloads > 0;
+  if (!keeps || failed || has_tried || state.options.spot) return false;
+  const bool holds_version = buffer.contract.state() == BufferState::kPublished &&
+                             buffer.contract.version() != VersionSequence();
+  return holds_version && HasRoomForCopy(state, buffer);
 }
 
 // Takes the steps up to the drain. True: it drains, or has. A verdict that leaves the buffer
@@ -77,7 +82,7 @@ bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Ti
     return false;
   }
   const bool answered = verdict.has_value() || operation.let_drain;
-  if (!answered && now < AsksUntil(state, operation)) return false;
+  if (!answered && now < AskingEndsAt(state, operation)) return false;
   if (MustCopyAlone(state, buffer, operation)) {
     operation.copies_alone = true;
     operation.offload_wanted = buffer.version;
@@ -87,19 +92,13 @@ bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Ti
   return true;
 }
 
-void Forget(Buffer& buffer) {
-  buffer.version = VersionInfo();
-  buffer.publisher = false;
-  buffer.group_committed = false;
-  buffer.root.reset();
-}
-
 void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.drained = true;
+  operation.took_away = buffer.version;
   operation.readers_cut = buffer.drain_cut;
   NoteRankDone(operation, now);
-  Forget(buffer);
-  if (operation.verdict.has_value() && operation.verdict->from_server) {
+  ForgetVersion(buffer);
+  if (operation.verdict.has_value() && operation.verdict->server_knows) {
     // The server has ended it before this rank drained, and takes it for a holder still.
     Reannounce(state, buffer, now);
   } else if (operation.orphaned) {
@@ -109,7 +108,8 @@ void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time 
   }
 }
 
-// The server is away: what is known here has to do. A publication that it has not named by now is
+// The server is away: what is known here has to do. The next one hears which version it was, for
+// nobody else may know of it any more. A publication that it has not named by now is
 // one that never was.
 void ConcludeWithoutServer(Buffer& buffer, Operation& operation) {
   for (Operation& earlier : buffer.operations) {
@@ -117,7 +117,7 @@ void ConcludeWithoutServer(Buffer& buffer, Operation& operation) {
     Conclude(earlier, {.status = absl::UnavailableError(
                            "unpublished before the server, which is away, had named the version")});
   }
-  Conclude(operation, {.status = absl::OkStatus()});
+  Conclude(operation, {.status = absl::OkStatus(), .version = operation.took_away});
 }
 
 // A lost publication is told by the unpublish that ends it.
@@ -168,9 +168,9 @@ void NoteEndWhileCopying(Buffer& buffer, Operation& operation, Verdict answer) {
 }
 
 absl::Time UnpublishWaitsUntil(const State& state, const Operation& operation) {
-  if (!operation.draining && !operation.verdict.has_value()) return AsksUntil(state, operation);
+  if (!operation.draining && !operation.verdict.has_value()) return AskingEndsAt(state, operation);
   if (!operation.drained || operation.verdict.has_value()) return absl::InfiniteFuture();
-  return GivesUpServerAt(state, operation);
+  return ServerGivenUpAt(state, operation);
 }
 
 }  // namespace th::session

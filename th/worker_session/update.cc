@@ -173,7 +173,7 @@ void StopFilling(State& state, Buffer& buffer, Operation& operation) {
 void PumpConcluded(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   UpdateProgress& update = operation.update;
   const bool good = operation.verdict->status.ok();
-  if (!good && !operation.verdict->from_server) SendRankFailed(state, buffer, operation, now);
+  if (!good && !operation.verdict->server_knows) SendRankFailed(state, buffer, operation, now);
   switch (update.phase) {
     case UpdatePhase::kAsked:
     case UpdatePhase::kBeginning:
@@ -229,7 +229,7 @@ void AbandonUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::
   if (update == nullptr) return;
   Conclude(*update, {.status = why});
   const bool failed = !update->verdict->status.ok();
-  if (failed && !update->verdict->from_server) SendRankFailed(state, buffer, *update, now);
+  if (failed && !update->verdict->server_knows) SendRankFailed(state, buffer, *update, now);
   if (buffer.contract.state() == BufferState::kFilling) GiveUpFilling(state, buffer, *update, now);
   End(state, buffer, *update, now);
 }
@@ -318,7 +318,7 @@ Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Oper
                   .outcome = finished.outcome,
                   .not_available = finished.not_available,
                   .version = finished.version,
-                  .from_server = true,
+                  .server_knows = true,
                   .seed_copy = finished.seed_copy};
   if (!finished.status.ok()) return verdict;
   const UpdateProgress& update = operation.update;

@@ -27,11 +27,15 @@ void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time n
 // The server's word. What does not fit the phase is ignored.
 void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
                    const OperationResolved& resolved, absl::Time now);
-// Without a server's word on `sources`: another assignment takes their place.
+// Makes these the sources that it pulls from, whatever its phase and the assignment's number: for
+// AssignUpdate, and for a copy that fills while no server is there.
 void PullFrom(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
               absl::Time now);
+// The server's assignment; kept until the buffer is drained. Ignored: one that is older than the
+// present one, for another version, or after the verdict.
 void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
                   absl::Time now);
+// The version is sealed: what its fill must come to.
 void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Digest& root);
 // What the server's result means for this rank: an outcome that its own phase contradicts is an
 // error.

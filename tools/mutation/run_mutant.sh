@@ -7,8 +7,8 @@ usage() {
   cat <<'EOF'
 usage: run_mutant.sh MUTATION SECONDS TEST_BINARY [ARG...]
 
-Exit status 0: the tests caught the mutation (one failed, crashed, or ran past SECONDS).
-Exit status 1: the mutation survived, that is, every test still passes.
+Exit status 0: the tests caught the mutation (one failed or crashed; past SECONDS they are ended, and one must have failed).
+Exit status 1: the mutation survived, that is, no test has failed.
 Exit status 2: the call is wrong.
 EOF
 }
@@ -28,7 +28,7 @@ fi
 log=$(mktemp "${TEST_TMPDIR:-/tmp}/mutant.XXXXXX")
 trap 'rm -f "$log"' EXIT
 status=0
-# Bazel's variables for sharding and XML are this wrapper's, not the wrapped test's.
+# Bazel's variables for results and the filter of tests are this wrapper's, not the wrapped test's.
 env -u XML_OUTPUT_FILE -u GTEST_TMP_DIR -u TESTBRIDGE_TEST_ONLY \
   TH_MUTATION="$mutation" timeout --kill-after=5 "$seconds" "$binary" "$@" >"$log" 2>&1 || status=$?
 
@@ -37,13 +37,20 @@ if ((status == 0)); then
   echo "MUTATION SURVIVED: $mutation: every test passes although this line of the code is wrong"
   exit 1
 fi
-if ((status == 126 || status == 127)); then
+if ((status >= 125 && status <= 127)); then
   cat "$log"
   echo "run_mutant.sh: $binary could not be started" >&2
   exit 2
 fi
+failures=$(grep -E '^\[  FAILED  \]|CHECK|Check failed|Failure' "$log" | sort -u | head -20) || true
 case $status in
-  124 | 137) echo "mutation $mutation caught: the tests ran past $seconds s" ;;
-  *) echo "mutation $mutation caught with exit status $status:"
-     grep -E '^\[  FAILED  \]|CHECK|Check failed|Failure' "$log" | sort -u | head -20 || tail -5 "$log" ;;
+  124 | 137)
+    if [[ -z $failures ]]; then
+      cat "$log"
+      echo "MUTATION NOT JUDGED: $mutation: the tests ran past $seconds s, and none had failed"
+      exit 1
+    fi
+    echo "mutation $mutation caught; the tests ran past $seconds s:" ;;
+  *) echo "mutation $mutation caught with exit status $status:" ;;
 esac
+if [[ -n $failures ]]; then echo "$failures"; else tail -5 "$log"; fi

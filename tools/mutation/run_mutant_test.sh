@@ -20,7 +20,10 @@ expect 0 "FAILED  ] SamplePercentTest.IsAtMostOneHundred" \
 expect 1 "MUTATION SURVIVED: kForgetTheLowerLimit" \
   ./run_mutant.sh kForgetTheLowerLimit 60 ./mutable.sample_percent_test
 expect 1 "MUTATION SURVIVED: kNoSuchMutation" ./run_mutant.sh kNoSuchMutation 60 ./mutable.sample_percent_test
-expect 0 "ran past 1 s" ./run_mutant.sh kHang 1 /usr/bin/sleep 30
+expect 1 "ran past 1 s, and none had failed" ./run_mutant.sh kHang 1 /usr/bin/sleep 30
+printf '#!/bin/sh\necho "sample.cc:1: Failure"\nexec sleep 30\n' >"$TEST_TMPDIR/fails_and_hangs"
+chmod +x "$TEST_TMPDIR/fails_and_hangs"
+expect 0 "sample.cc:1: Failure" ./run_mutant.sh kHang 1 "$TEST_TMPDIR/fails_and_hangs"
 expect 2 "no test binary" ./run_mutant.sh kAny 60 ./missing
 expect 2 "usage:" ./run_mutant.sh
 expect 0 "usage:" ./run_mutant.sh --help

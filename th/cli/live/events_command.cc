@@ -67,7 +67,7 @@ absl::Status CheckThere(Controller& controller, const RecentEvents& events, cons
 }
 
 ExitStatus RunEvents(const EventsFlags& flags) {
-  StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  StopSignals stop = flags.reporter.TakeSignals();
   EventId id;
   if (!flags.id.empty()) {
     const absl::StatusOr<EventId> parsed = ParseEventId(flags.id);
@@ -100,10 +100,8 @@ void AddEventsCommand(CLI::App* app, ExitStatus* exit) {
   CLI::App* events = app->add_subcommand(
       "events", "what happened of late: publications, updates, lost sources, expired leases");
   AddConnectionFlags(events, &flags->connection);
-  events
-      ->add_option("--id", flags->id,
-                   "of one operation alone, by the id in logs and errors (event=7-1234)")
-      ->check(IsNotEmpty("operation"));
+  events->add_option("--id", flags->id,
+                     "of one operation alone, by the id in logs and errors (event=7-1234)");
   events->add_flag("--follow", flags->follow, "go on with what happens, a line an event");
   events->add_option("--interval", flags->interval_s, "seconds between two questions of --follow")
       ->check(IsSeconds(kMinIntervalSeconds, kMaxIntervalSeconds))

@@ -77,7 +77,7 @@ void Refresh(Controller& controller, const TopFlags& flags, StopSignals& stop) {
 }
 
 ExitStatus RunTop(const TopFlags& flags) {
-  StopSignals stop(static_cast<int>(ExitStatus::kInterrupted));
+  StopSignals stop = flags.reporter.TakeSignals();
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   // A name that is mistaken would show an empty page for ever.

@@ -51,7 +51,7 @@ void SourceConnection::Start() {
   // A peer that does not even say what it wants is not kept.
   loop_->RunAt(last_sent_ + limits_.admission_timeout, [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (self != nullptr && self->state_ == State::kGreeting) self->CloseNow();
+    if (self != nullptr && self->state_ == State::kOpening) self->CloseNow();
   });
   Say(Encode(Hello{OwnHello()}));
 }
@@ -107,7 +107,7 @@ absl::Status SourceConnection::HandleHello(const Hello& hello) {
 }
 
 absl::Status SourceConnection::HandleOpen(const Open& open) {
-  if (state_ != State::kGreeting) return absl::InvalidArgumentError("a second Open");
+  if (state_ != State::kOpening) return absl::InvalidArgumentError("a second Open");
   open_ = open;
   state_ = State::kDeciding;
   if (open.joins) {
@@ -164,24 +164,17 @@ absl::Status SourceConnection::CheckAdmission(const Admission& admission) const 
 }
 
 void SourceConnection::OnDecided(TransferId transfer, const Admission& admission) {
-  if (!admission.status.ok()) {
-    if (state_ == State::kDeciding) Refuse(admission.status);
-    return;
+  const bool admitted = admission.status.ok();
+  const absl::Status decided = admitted ? CheckAdmission(admission) : admission.status;
+  const bool is_deciding = state_ == State::kDeciding;
+  if (is_deciding && decided.ok()) {
+    auto begun = table_->Begin(transfer, *open_, admission, number_, MakeCut());
+    if (begun != nullptr) return BeginServing(std::move(begun));
   }
-  const WorkerId worker = open_->capability.claims.source.worker;
-  const absl::Status fits = CheckAdmission(admission);
-  if (state_ != State::kDeciding || !fits.ok()) {
-    table_->ReleaseUnserved(worker, transfer);
-    if (state_ == State::kDeciding) Refuse(fits);
-    return;
-  }
-  std::shared_ptr<ServingTable::Transfer> begun =
-      table_->Begin(transfer, *open_, admission, number_, MakeCut());
-  if (begun == nullptr) {  // the holder left or cut it meanwhile
-    table_->ReleaseUnserved(worker, transfer);
-    return CloseNow();
-  }
-  BeginServing(std::move(begun));
+  if (admitted) table_->ReleaseUnserved(open_->capability.claims.source.worker, transfer);
+  if (!is_deciding) return;
+  if (!decided.ok()) return Refuse(decided);
+  CloseNow();  // the holder left or cut it meanwhile
 }
 
 void SourceConnection::BeginServing(std::shared_ptr<ServingTable::Transfer> transfer) {
@@ -319,11 +312,11 @@ bool SourceConnection::AppendNext() {
 }
 
 void SourceConnection::WaitForSegments() {
-  const uint64_t turn = ++waits_;
+  const uint64_t turn = ++wait_count_;
   const auto wake = [loop = loop_, weak = weak_from_this(), turn] {
     loop->Post([weak, turn] {
       const auto self = weak.lock();
-      if (self == nullptr || self->waits_ != turn) return;
+      if (self == nullptr || self->wait_count_ != turn) return;
       self->wait_ = 0;
       self->Pump();
     });
@@ -335,7 +328,7 @@ void SourceConnection::WaitForSegments() {
 void SourceConnection::StopWaiting() {
   if (wait_ == 0) return;
   transfer_->store->CancelNotify(std::exchange(wait_, 0));
-  ++waits_;
+  ++wait_count_;
 }
 
 void SourceConnection::WatchFor(uint32_t events) {

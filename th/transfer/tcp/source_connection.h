@@ -1,7 +1,7 @@
 // One accepted connection: admits a reader's pull, or joins it, and serves the segments it asks
 // for.
 //
-//   greeting -> deciding -> serving -> ending -> closed   (a joining connection is serving at once)
+//   opening -> deciding -> serving -> ending -> closed   (a joining connection is serving at once)
 //
 // One that ends hears nothing any more: it sends what is begun, then why (refused, or finished),
 // and waits for the reader to close. What breaks the rules is closed from wherever it is.
@@ -43,7 +43,7 @@ class SourceConnection : public EventLoop::Handler,
   void OnLoopStops() override { CloseNow(); }
 
  private:
-  enum class State : uint8_t { kGreeting, kDeciding, kServing, kEnding, kClosed };
+  enum class State : uint8_t { kOpening, kDeciding, kServing, kEnding, kClosed };
 
   // Receiving.
   void ReadRequests();
@@ -88,7 +88,7 @@ class SourceConnection : public EventLoop::Handler,
   const std::function<void()> gone_;
   const uint64_t number_;  // unique in the process
 
-  State state_ = State::kGreeting;
+  State state_ = State::kOpening;
   bool greeted_ = false;
   uint32_t events_ = 0;
   FrameParser parser_;
@@ -100,7 +100,7 @@ class SourceConnection : public EventLoop::Handler,
   std::deque<std::string> controls_;  // for the next frame boundary
   uint64_t payload_in_outbox_ = 0;
   SegmentStore::WaitId wait_ = 0;  // not 0: nothing that was asked has arrived here
-  uint64_t waits_ = 0;             // how often it waited: a wake of an earlier time is not ours
+  uint64_t wait_count_ = 0;        // a wake of an earlier wait is not ours
   bool retrying_ = false;          // a timer will pump: the uplink is exhausted
   bool keeping_alive_ = false;     // a timer will look
   absl::Time last_sent_;

@@ -5,9 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <csignal>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/process_threads.h"
 #include "testing/status_matchers.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/tcp/raw_peer.h"
@@ -33,6 +33,7 @@ using ::th::testing::StatusIs;
 using ::th::testing::TestHolder;
 using ::th::testing::TestShard;
 using ::th::testing::TestSink;
+using ::th::testing::ThreadsOfThisProcess;
 
 TransportLimits PatientLimits() {
   TransportLimits limits;
@@ -109,28 +110,6 @@ TEST(TcpTransportTest, AdvertisedHostsGetThePort) {
 
 // ---- a guest in its host's process
 
-struct ThreadState {
-  std::string name;
-  uint64_t blocked = 0;
-};
-std::vector<ThreadState> ThreadsOfThisProcess() {
-  std::vector<ThreadState> threads;
-  DIR* folder = opendir("/proc/self/task");
-  while (const dirent* entry = readdir(folder)) {
-    std::ifstream status(absl::StrCat("/proc/self/task/", entry->d_name, "/status"));
-    ThreadState thread;
-    std::string key, value;
-    for (std::string line; std::getline(status, line);) {
-      std::istringstream(line) >> key >> value;
-      if (key == "Name:") thread.name = value;
-      if (key == "SigBlk:") thread.blocked = std::stoull(value, nullptr, 16);
-    }
-    if (!thread.name.empty()) threads.push_back(thread);
-  }
-  closedir(folder);
-  return threads;
-}
-
 TEST(TcpTransportTest, ThreadsAreAsManyAsAskedNamedAndBlockSignals) {
   TransportLimits limits = PatientLimits();
   limits.data_threads = 3;
@@ -141,11 +120,11 @@ TEST(TcpTransportTest, ThreadsAreAsManyAsAskedNamedAndBlockSignals) {
   auto again = NewTransport(limits);
   RawConnection::To(again->endpoints()[0].address).ReceiveA<Hello>();
   size_t data_threads = 0;
-  for (const ThreadState& thread : ThreadsOfThisProcess()) {
+  for (const auto& [id, thread] : ThreadsOfThisProcess()) {
     if (thread.name.rfind("th-data-", 0) != 0) continue;
     ++data_threads;
-    EXPECT_NE(thread.blocked & (1u << (SIGTERM - 1)), 0) << thread.name;
-    EXPECT_NE(thread.blocked & (1u << (SIGINT - 1)), 0) << thread.name;
+    EXPECT_TRUE(thread.Blocks(SIGTERM)) << thread.name;
+    EXPECT_TRUE(thread.Blocks(SIGINT)) << thread.name;
   }
   EXPECT_GE(data_threads, 1);
   EXPECT_LE(data_threads, 3);

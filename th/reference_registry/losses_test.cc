@@ -1,0 +1,202 @@
+// A retained version that nobody has any more is told, once, with what its last holder went.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/protocol/copy_name.h"
+#include "th/reference_registry/registry_harness.h"
+
+namespace th {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A trainer of two ranks that has published "one", which is kept.
+class LossesTest : public ::testing::Test {
+ protected:
+  LossesTest() {
+    KeepLatest(1);
+    JoinAndRegister(trainer_);
+    one_ = PublishWhole(trainer_, "one");
+  }
+  void KeepLatest(uint32_t versions) {
+    ASSERT_OK(hub_.Command({absl::StrCat("keep-", versions), SetRetention{versions}}).status);
+  }
+  uint64_t Lost() { return hub_.registry().counters().retained_lost; }
+  static FinishedOperation Unpublished(const VersionInfo& version) {
+    return {.number = OperationNumber(2), .kind = OperationKind::kUnpublish, .version = version};
+  }
+  // The rank has drained without a server, with or without a copy.
+  void ComesBackDrained(TestRank& rank) {
+    AnnouncedBuffer drained = rank.Announced();
+    drained.last_finished = Unpublished(one_);
+    ASSERT_TRUE(rank.Resume({drained}));
+  }
+  TestRank ComesBackWithCopy(TestRank& rank) {
+    AnnouncedBuffer drained = rank.Announced();
+    drained.last_finished = Unpublished(one_);
+    TestRank copy = rank;
+    copy.buffer = BufferId(rank.buffer.value + 100);
+    copy.buffer_name = CopyName(rank.buffer_name, CopyFor::kRetention, one_.sequence,
+                                rank.generation, OperationNumber(2));
+    AnnouncedBuffer held =
+        copy.Holding(one_, /*publisher=*/false, absl::StrCat("one", rank.layout.tensors()[0].name));
+    held.held->group_committed = false;
+    held.offload = true;
+    EXPECT_TRUE(rank.Resume({drained, held}));
+    copy.connection = rank.connection;
+    copy.number = OperationNumber();
+    return copy;
+  }
+  static void EndCopy(TestRank& copy, const VersionInfo& version) {
+    StartOperation update = copy.UpdateRequest(version.sequence);
+    update.resolved = version;
+    copy.Start(update);
+    copy.Say(ReadyToFill{copy.key(), copy.buffer_generation});  // as it was
+    copy.Done();
+  }
+  // Until whoever does not come back after a restart is gone.
+  void PassAdoption(std::vector<TestRank*> alive) {
+    for (int i = 0; i < 4; ++i) {
+      for (TestRank* rank : alive) rank->Say(Heartbeat{});
+      hub_.Advance(absl::Seconds(2));
+    }
+  }
+
+  RegistryHarness hub_;
+  std::vector<TestRank> trainer_ = MakeGroup(hub_, "trainer", 2);
+  VersionInfo one_;
+};
+
+// ---- a stream that broke
+
+TEST_F(LossesTest, WhatRanksComeBackWithoutIsToldOnce) {
+  for (TestRank& rank : trainer_) ComesBackDrained(rank);
+  EXPECT_THAT(hub_.Log(), HasSubstr("trainer/0: retained version lost: one"));
+  EXPECT_THAT(hub_.Log(), HasSubstr("is lost: it is retained, and its last replica was let go "
+                                    "while the server was away"));
+  EXPECT_EQ(Lost(), 1u);
+}
+
+TEST_F(LossesTest, WhatRanksComeBackWithCopiesOfIsNotLost) {
+  for (TestRank& rank : trainer_) {
+    TestRank copy = ComesBackWithCopy(rank);
+    EndCopy(copy, one_);
+  }
+  EXPECT_EQ(hub_.registry().counters().updates_moved, 1u) << hub_.Log();
+  EXPECT_EQ(Lost(), 0u);
+}
+
+TEST_F(LossesTest, OneRankWithoutACopyIsEnough) {
+  ComesBackWithCopy(trainer_[0]);
+  EXPECT_EQ(Lost(), 0u) << "the other rank holds its shard still";
+  ComesBackDrained(trainer_[1]);
+  EXPECT_THAT(hub_.Log(), HasSubstr("trainer/1: retained version lost: one"));
+  EXPECT_EQ(Lost(), 1u);
+}
+
+TEST_F(LossesTest, WhatNothingRetainsIsNotLost) {
+  KeepLatest(0);
+  for (TestRank& rank : trainer_) ComesBackDrained(rank);
+  EXPECT_EQ(Lost(), 0u);
+}
+
+TEST_F(LossesTest, ABufferThatIsUnregisteredTakesItAlong) {
+  trainer_[0].Say(UnregisterBuffer{trainer_[0].buffer});
+  EXPECT_THAT(hub_.Log(), HasSubstr("is lost: it is retained, and its last replica is gone"));
+}
+
+TEST_F(LossesTest, WhoFillsYetMaySaveItAndWhoFailsDoesNot) {
+  std::vector<TestRank> rollout = MakeGroup(hub_, "rollout", 2);
+  JoinAndRegister(rollout);
+  for (TestRank& rank : rollout) rank.Update();
+  for (TestRank& rank : rollout) rank.Ready();
+  for (TestRank& rank : trainer_) rank.Unpublish();
+  for (TestRank& rank : trainer_) rank.Done();
+  EXPECT_EQ(Lost(), 0u);
+  rollout[0].Fail(absl::CancelledError("enough"));
+  EXPECT_THAT(hub_.Log(), HasSubstr("rollout: retained version lost: one"));
+  EXPECT_EQ(Lost(), 1u);
+}
+
+// ---- a server that restarted
+
+TEST_F(LossesTest, WhatNobodyBringsBackIsToldOnceNobodyMayAnyMore) {
+  hub_.Restart();
+  hub_.Advance(absl::Seconds(4));
+  EXPECT_EQ(Lost(), 0u) << "somebody may come back with it";
+  hub_.Advance(absl::Seconds(60));
+  EXPECT_THAT(hub_.Log(), HasSubstr("has not come back since the server restarted"));
+  EXPECT_EQ(Lost(), 1u);
+}
+
+TEST_F(LossesTest, WhatRanksUnpublishedWithoutAServerIsToldWithTheirGroup) {
+  hub_.Restart();
+  for (TestRank& rank : trainer_) ComesBackDrained(rank);
+  PassAdoption({&trainer_[0], &trainer_[1]});
+  EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("trainer: retained version lost: one"),
+                                HasSubstr("was let go while the server was away"),
+                                Not(HasSubstr("has not come back since"))));
+  EXPECT_EQ(Lost(), 1u);
+}
+
+TEST_F(LossesTest, CopiesThatComeBackAreNoLoss) {
+  hub_.Restart();
+  for (TestRank& rank : trainer_) {
+    TestRank copy = ComesBackWithCopy(rank);
+    EndCopy(copy, one_);
+  }
+  PassAdoption({&trainer_[0], &trainer_[1]});
+  EXPECT_EQ(Lost(), 0u);
+}
+
+// Of such a version a server remembers nothing: the rank that let it go names it.
+TEST_F(LossesTest, AnOlderVersionThatIsRetainedIsToldToo) {
+  KeepLatest(2);
+  TestRank second(hub_, "second", 0, 1);
+  second.JoinAndRegister();
+  second.Publish("two");
+  const VersionInfo two = second.Finished().version;
+  second.Seal(two.sequence, "two");
+  hub_.Restart();
+  for (TestRank& rank : trainer_) ComesBackDrained(rank);
+  ASSERT_TRUE(second.Resume({second.Holding(two, /*publisher=*/true, "two")}));
+  PassAdoption({&trainer_[0], &trainer_[1], &second});
+  EXPECT_THAT(hub_.Log(), HasSubstr("trainer: retained version lost: one"));
+  EXPECT_EQ(Lost(), 1u);
+}
+
+TEST_F(LossesTest, WhatNewerOnesHaveReplacedIsNoLoss) {
+  TestRank second(hub_, "second", 0, 1);
+  second.JoinAndRegister();
+  second.Publish("two");
+  const VersionInfo two = second.Finished().version;
+  second.Seal(two.sequence, "two");
+  hub_.Restart();
+  for (TestRank& rank : trainer_) ComesBackDrained(rank);
+  ASSERT_TRUE(second.Resume({second.Holding(two, /*publisher=*/true, "two")}));
+  PassAdoption({&trainer_[0], &trainer_[1], &second});
+  EXPECT_EQ(Lost(), 0u);
+}
+
+TEST_F(LossesTest, APinnedVersionThatDoesNotComeBackIsToldByItsNumber) {
+  KeepLatest(0);
+  ASSERT_OK(hub_.Command({"pin", PinVersion{.version = one_.sequence, .owner = "eval"}}).status);
+  TestRank second(hub_, "second", 0, 1);
+  second.JoinAndRegister();
+  second.Publish("two");
+  ASSERT_OK(second.Finished().status);
+  hub_.Restart();
+  PassAdoption({});
+  EXPECT_THAT(hub_.Log(),
+              HasSubstr(absl::StrCat("retained version lost: #", one_.sequence.ToString())));
+  EXPECT_EQ(Lost(), 1u);
+}
+
+}  // namespace
+}  // namespace th
