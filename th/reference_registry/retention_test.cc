@@ -15,6 +15,7 @@ namespace th {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::th::testing::StatusIs;
 
 constexpr uint64_t kRoom = uint64_t{1} << 40;
@@ -413,8 +414,23 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy
     EXPECT_FALSE(finished.offload_first);
     EXPECT_TRUE(rank.HearsNone<GroupChanged>());
   }
+  EXPECT_THAT(hub_.Log(), HasSubstr("retained version lost"));
   group[0].Update();
   EXPECT_TRUE(group[0].HearsNone<GroupChanged>()) << "the numbers go on";
+}
+
+TEST_F(RetentionRestartTest, WhoDrainsAloneLosesNothingThatAnotherGroupHolds) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  AskToUnpublish(group[0]);
+  ASSERT_TRUE(group[0].Finished().offload_first);
+  std::vector<TestRank> other = MakeGroup(hub_, "rollout", 2);
+  JoinAndRegister(other);
+  UpdateWhole(other);
+  group[1].Unpublish();
+  EXPECT_OK(group[1].Finished().status);
+  EXPECT_THAT(hub_.Log(), Not(HasSubstr("retained version lost")));
 }
 
 TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesAGroupThatHasGoneOnCountAnew) {
