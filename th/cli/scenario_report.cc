@@ -179,7 +179,7 @@ nlohmann::json ResultToJson(const ScenarioResult& result) {
           {"links", std::move(links)},
           {"virtual_seconds", Seconds(result.ended)},
           {"events", result.events},
-          {"violations", result.violations}};
+          {"violated", result.violations}};
 }
 
 }  // namespace
@@ -243,7 +243,7 @@ nlohmann::json ScenarioToJson(const std::vector<ScenarioRunReport>& runs, bool r
   }
   return {{"scenario", runs.empty() ? "" : runs.front().result.scenario},
           {"seed", runs.empty() ? 0 : runs.front().result.seed},
-          {"violation_count", violations},
+          {"violations", violations},
           {"runs", std::move(list)}};
 }
 

@@ -31,8 +31,8 @@ absl::Duration TotalStall(const ScenarioResult& result);
 std::vector<TextTable::Column> ResultColumns();
 std::vector<std::string> ResultCells(const ScenarioResult& result, std::string ratio);
 
-// {"scenario", "seed", "violation_count", "runs": [...]}; seconds are of the virtual clock.
-// `ranks`: each run has its ranks too.
+// {"scenario", "seed", "violations", "runs": [...]}; seconds are of the virtual clock. Violations
+// are counted, and each run's `violated` tells them. `ranks`: each run has its ranks too.
 nlohmann::json ScenarioToJson(const std::vector<ScenarioRunReport>& runs, bool ranks);
 
 }  // namespace th

@@ -53,7 +53,7 @@ TEST(ScenarioReportTest, TheObjectHasEveryRunAndRank) {
   const nlohmann::json object =
       ScenarioToJson({RunOf(ScenarioPolicy::kNearest, "1GB/s")}, /*ranks=*/true);
   EXPECT_EQ(object["scenario"], "s.scenario");
-  EXPECT_EQ(object["violation_count"], 0);
+  EXPECT_EQ(object["violations"], 0);
   const nlohmann::json& run = object["runs"][0];
   EXPECT_EQ(run["policy"], "nearest");
   EXPECT_EQ(run["variables"]["nic"], "1GB/s");

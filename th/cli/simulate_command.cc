@@ -48,7 +48,8 @@ constexpr size_t kMaxFailuresTold = 20;
 struct Totals {
   uint64_t seeds = 0, events = 0, faults = 0, segments = 0;
   uint64_t operations_done = 0, operations_failed = 0;
-  uint64_t failed_seeds = 0;
+  uint64_t violations = 0;
+  uint64_t failed_seeds = 0;  // with one or more of them
   TransitionCoverage coverage;
   std::vector<Failure> failures;
 };
@@ -92,6 +93,7 @@ absl::Status RunSeed(const SimulateFlags& flags, uint64_t seed, Totals* totals) 
   totals->operations_failed += result.operations_failed;
   totals->coverage.Add(result.coverage);
   if (result.violations.empty()) return absl::OkStatus();
+  totals->violations += result.violations.size();
   if (++totals->failed_seeds > kMaxFailuresTold) return absl::OkStatus();
   spec.trace = nullptr;
   totals->failures.push_back(FindSmallestFailure(spec, result));
@@ -133,13 +135,14 @@ nlohmann::json ToJson(const SimulateFlags& flags, const Totals& totals, double s
   for (const Failure& failure : totals.failures) {
     failures.push_back({{"seed", failure.seed},
                         {"command", failure.command},
-                        {"violations", failure.violations},
+                        {"violated", failure.violations},
                         {"shortest_command", failure.shortest_command},
                         {"faults", failure.faults}});
   }
   return {{"seeds", totals.seeds},
           {"first_seed", flags.first_seed},
           {"interrupted", Interrupted(flags, totals)},
+          {"violations", totals.violations},
           {"failed_seeds", totals.failed_seeds},
           {"seconds", seconds},
           {"events", totals.events},

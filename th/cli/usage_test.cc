@@ -69,6 +69,7 @@ TEST(UsageTest, SimulateRunsItsSeedsAndSaysHowItWent) {
   EXPECT_EQ(run.status, kOk) << run.errors;
   EXPECT_EQ(run.json()["seeds"], 3);
   EXPECT_EQ(run.json()["interrupted"], false);
+  EXPECT_EQ(run.json()["violations"], 0);
   EXPECT_EQ(run.json()["failed_seeds"], 0);
   EXPECT_GE(run.json()["events"], 3'000);
   EXPECT_GE(run.json()["faults"], 9);
