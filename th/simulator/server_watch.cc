@@ -10,8 +10,8 @@
 namespace th {
 namespace {
 
-// A source that failed a reader is not given to it again before this, whatever failed. A little less
-// than the server's kRetryPause of 200 ms; both clocks run from what the server heard.
+// A source that failed a reader is not given to it again before this, whatever failed. A little
+// less than the server's kRetryPause of 200 ms; both clocks run from what the server heard.
 constexpr absl::Duration kMinRetryPause = absl::Milliseconds(150);
 
 bool WasWithdrawn(const DurableState& durable, const ModelKey& key, const VersionInfo& version) {
