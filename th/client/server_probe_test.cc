@@ -36,7 +36,7 @@ class Port {
   // Answers the first who comes, once it has spoken, and hangs up.
   void AnswerOnce(const std::string& answer) {
     const int peer = accept(fd_, nullptr, nullptr);
-    char heard;
+    char heard = 0;
     EXPECT_EQ(recv(peer, &heard, 1, 0), 1);
     EXPECT_EQ(send(peer, answer.data(), answer.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(answer.size()));
