@@ -2,10 +2,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -194,10 +196,25 @@ absl::StatusOr<ScenarioRuns> RunScenarios(const ScenarioFlags& flags, const std:
   return runs;
 }
 
+// Before all the runs, as after them it would be too late.
+absl::Status CheckCanWrite(const std::string& path) {
+  std::error_code error;
+  const bool was_there = std::filesystem::exists(path, error);
+  const bool good = std::ofstream(path, std::ios::binary | std::ios::app).good();
+  const int why = errno;
+  if (good && !was_there) std::filesystem::remove(path, error);
+  return good ? absl::OkStatus()
+              : absl::ErrnoToStatus(why, absl::StrCat(path, " cannot be written"));
+}
+
 ExitStatus SimulateScenario(const ScenarioFlags& flags, const Reporter& reporter) {
   StopSignals stop = reporter.TakeSignals();
   const absl::StatusOr<std::string> text = ReadScenarioFile(flags.file);
   if (!text.ok()) return reporter.Fail(text.status(), ExitStatus::kLocalFiles);
+  if (!flags.svg.empty()) {
+    const absl::Status can_write = CheckCanWrite(flags.svg);
+    if (!can_write.ok()) return reporter.Fail(can_write, ExitStatus::kLocalFiles);
+  }
   const absl::StatusOr<ScenarioRuns> runs = RunScenarios(flags, *text, [&stop] {
     stop.HoldOff();  // there is a run to report from here on
     return stop.requested();

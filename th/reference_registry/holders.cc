@@ -181,13 +181,16 @@ void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& from, absl::Time to
 // With what a buffer's content goes, for people.
 LastHolder HowItGoes(const Buffer& buffer) {
   const Transaction* head = HeadOf(*buffer.replica);
-  const bool drops = head != nullptr && head->begun && head->kind != OperationKind::kPublish;
+  const bool drops = buffer.content->complete && head != nullptr && head->begun &&
+                     head->kind != OperationKind::kPublish;
   if (drops) {
     return {head->event, buffer.replica->group->name,
             absl::StrCat("goes with an ", std::string(OperationKindName(head->kind)),
                          " that drops it")};
   }
-  return {EventId(), NameOf(buffer).ToString(),
+  const std::string name = NameOf(buffer).ToString();
+  if (!buffer.content->complete) return {EventId(), name, "had not yet received all of it"};
+  return {EventId(), name,
           buffer.drained_while_away ? "was let go while the server was away" : "is gone"};
 }
 

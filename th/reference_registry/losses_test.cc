@@ -120,7 +120,8 @@ TEST_F(LossesTest, WhoFillsYetMaySaveItAndWhoFailsDoesNot) {
   for (TestRank& rank : trainer_) rank.Done();
   EXPECT_EQ(Lost(), 0u);
   rollout[0].Fail(absl::CancelledError("enough"));
-  EXPECT_THAT(hub_.Log(), HasSubstr("rollout: retained version lost: one"));
+  EXPECT_THAT(hub_.Log(), AllOf(HasSubstr("rollout/0: retained version lost: one"),
+                                HasSubstr("its last replica had not yet received all of it")));
   EXPECT_EQ(Lost(), 1u);
 }
 

@@ -1,5 +1,7 @@
 #include "th/server/announcement.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
@@ -27,6 +29,11 @@ std::string AnnouncementLine(const Announcement& announcement, bool json) {
 }
 
 absl::Status WritePortFile(const std::string& path, int port) {
+  struct stat there;
+  if (lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {  // a device, a link, a folder
+    return absl::FailedPreconditionError(
+        absl::StrCat("port file ", path, " is there and no plain file; name another"));
+  }
   const std::string unfinished = path + ".new";
   std::ofstream file(unfinished);
   file << port << "\n";

@@ -45,6 +45,15 @@ TEST(PortFileTest, HoldsThePort) {
   EXPECT_FALSE(std::filesystem::exists(path + ".new"));
 }
 
+TEST(PortFileTest, ReplacesNothingButAPlainFile) {
+  const std::string target = ::testing::TempDir() + "/target", path = target + "-link";
+  std::ofstream(target) << "kept";
+  std::filesystem::create_symlink(target, path);
+  EXPECT_THAT(WritePortFile(path, 1).message(), HasSubstr("-link is there and no plain file"));
+  EXPECT_TRUE(std::filesystem::is_symlink(path));
+  ASSERT_OK(WritePortFile(target, 4711)) << "an earlier server's";
+}
+
 TEST(PortFileTest, AnErrorNamesThePath) {
   EXPECT_THAT(WritePortFile("/nowhere/port", 1).message(), HasSubstr("/nowhere/port"));
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
 #include "th/coordination/file_store.h"
@@ -40,7 +41,8 @@ int ServeUntilSignalled(Server& server, const sigset_t& signals) {
   return failure.ok() ? static_cast<int>(ServerExit::kClean) : Fail(ServerExit::kState, failure);
 }
 
-void Announce(const Server& server, const ServerFlags& flags) {
+// UNAVAILABLE: nobody could learn where it listens.
+absl::Status Announce(const Server& server, const ServerFlags& flags) {
   std::error_code error;
   const std::string state_dir = std::filesystem::canonical(flags.state_dir, error).string();
   std::cout << AnnouncementLine({.address = server.address(),
@@ -50,6 +52,8 @@ void Announce(const Server& server, const ServerFlags& flags) {
                                  .pid = getpid()},
                                 flags.json)
             << std::endl;
+  if (std::cout.good()) return absl::OkStatus();
+  return absl::UnavailableError("stdout cannot be written, where the address is announced");
 }
 
 int Run(const ServerFlags& flags, const sigset_t& signals) {
@@ -66,7 +70,8 @@ int Run(const ServerFlags& flags, const sigset_t& signals) {
     const absl::Status written = WritePortFile(flags.port_file, (*server)->port());
     if (!written.ok()) return Fail(ServerExit::kUsage, written);
   }
-  Announce(**server, flags);
+  const absl::Status announced = Announce(**server, flags);
+  if (!announced.ok()) return Fail(ServerExit::kUsage, announced);
   return ServeUntilSignalled(**server, signals);
 }
 

@@ -26,6 +26,10 @@ absl::Status CheckCanSave(const std::string& folder, uint64_t bytes) {
   // A trailing slash makes the last component empty.
   const fs::path parent =
       path.has_filename() ? path.parent_path() : path.parent_path().parent_path();
+  if (fs::exists(parent, error) && !fs::is_directory(parent, error)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot write ", folder, ": ", parent.string(), " is no folder; name another"));
+  }
   const fs::space_info space = fs::space(parent, error);
   if (error) {
     return absl::NotFoundError(

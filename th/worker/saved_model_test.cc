@@ -28,6 +28,12 @@ std::string Fresh(const std::string& name) {
   return path;
 }
 
+TEST(CheckCanSaveTest, AFileIsNoPlaceForAFolder) {
+  const std::string file = ::testing::TempDir() + "/a-file";
+  std::ofstream(file) << "x";
+  EXPECT_THAT(CheckCanSave(file + "/inside", 1).message(), HasSubstr("a-file is no folder"));
+}
+
 TEST(CheckCanSaveTest, TakesAFolderThatIsMissingOrEmpty) {
   const std::string folder = Fresh("empty");
   EXPECT_OK(CheckCanSave(folder, 1));

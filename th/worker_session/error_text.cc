@@ -27,21 +27,33 @@ std::string What(const FailedSource& source) {
   return source.detail.empty() ? std::string(SourceFailureName(source.failure)) : source.detail;
 }
 
+// Each once, the latest first; with how often the first one was tried.
 std::string SourcesText(const std::vector<FailedSource>& sources) {
   const FailedSource& last = sources.back();
+  std::vector<const FailedSource*> others;
+  size_t tries = 0;
+  for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
+    const bool named = std::any_of(others.begin(), others.end(), [&](const FailedSource* other) {
+      return other->name == source->name;
+    });
+    if (source->name == last.name) {
+      ++tries;
+    } else if (!named) {
+      others.push_back(&*source);
+    }
+  }
   std::string text = absl::StrCat("source ", last.name.ToString());
   if (!last.address.empty()) absl::StrAppend(&text, " (", last.transport, " ", last.address, ")");
   absl::StrAppend(&text, " ", What(last));
-  const size_t others = sources.size() - 1;
-  if (others == 0) return text;
+  if (tries > 1) absl::StrAppend(&text, ", tried ", tries, " times");
+  if (others.empty()) return text;
   std::vector<std::string> named;
-  for (size_t i = 0; i < std::min(others, kMaxSourcesNamed); ++i) {
-    const FailedSource& other = sources[others - 1 - i];
-    named.push_back(absl::StrCat(other.name.ToString(), " ", What(other)));
+  for (size_t i = 0; i < std::min(others.size(), kMaxSourcesNamed); ++i) {
+    named.push_back(absl::StrCat(others[i]->name.ToString(), " ", What(*others[i])));
   }
-  if (others > kMaxSourcesNamed) named.push_back("...");
-  return absl::StrCat(text, ", ", others, others == 1 ? " other" : " others", " tried (",
-                      absl::StrJoin(named, ", "), ")");
+  if (others.size() > kMaxSourcesNamed) named.push_back("...");
+  return absl::StrCat(text, ", ", others.size(), others.size() == 1 ? " other" : " others",
+                      " tried (", absl::StrJoin(named, ", "), ")");
 }
 
 std::string Printable(std::string text) {

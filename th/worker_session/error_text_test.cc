@@ -91,6 +91,14 @@ TEST(ErrorTextTest, OnlyAFewSourcesAreNamed) {
               HasSubstr("8 others tried (g7/1 closed, g6/1 closed, g5/1 closed, ...)"));
 }
 
+TEST(ErrorTextTest, ASourceThatWasTriedAgainIsNamedOnce) {
+  ErrorText text = OfUpdate(ErrorCode::kUpdateStalled);
+  for (const char* group : {"g1", "g2", "g1", "g2", "g2"}) {
+    text.failed_sources.push_back(Source(group, "a:1", "closed"));
+  }
+  EXPECT_THAT(Compose(text), HasSubstr("closed, tried 3 times, 1 other tried (g1/1 closed)"));
+}
+
 TEST(ErrorTextTest, IsOneLineAndBounded) {
   ErrorText text = OfUpdate(ErrorCode::kUpdateFailed);
   text.cause = "two\nlines\r\x01" + std::string(100'000, 'x');
