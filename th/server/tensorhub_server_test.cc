@@ -32,10 +32,11 @@ std::string BinaryPath() {
   return absl::StrCat(std::getenv("TEST_SRCDIR"), "/tensorhub/th/server/tensorhub_server");
 }
 
-// A child process with its output in a pipe and a file.
+// A child process with its output in a pipe, or in `output_path`, and its errors in a file.
 class Process {
  public:
-  explicit Process(std::vector<std::string> arguments, const std::string& error_path)
+  explicit Process(std::vector<std::string> arguments, const std::string& error_path,
+                   const std::string& output_path = "")
       : error_path_(error_path) {
     int out[2];
     EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
@@ -45,7 +46,7 @@ class Process {
     argv.push_back(nullptr);
     pid_ = fork();
     if (pid_ == 0) {
-      dup2(out[1], STDOUT_FILENO);
+      dup2(output_path.empty() ? out[1] : open(output_path.c_str(), O_WRONLY), STDOUT_FILENO);
       dup2(open(error_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
       execv(argv[0], argv.data());
       _exit(126);
@@ -117,6 +118,13 @@ class TensorhubServerTest : public ::testing::Test {
   nlohmann::json announced_;
   int started_ = 0;
 };
+
+TEST_F(TensorhubServerTest, AnAddressThatCannotBeAnnouncedIsAnError) {
+  Process process({"--listen=127.0.0.1:0", "--state-dir", directory_ + "/state"},
+                  directory_ + "/errors", "/dev/full");
+  EXPECT_EQ(process.Wait(), 2);
+  EXPECT_THAT(process.Errors(), HasSubstr("stdout cannot be written"));
+}
 
 TEST_F(TensorhubServerTest, SaysWhereItListensAndServes) {
   auto process = StartListening();
