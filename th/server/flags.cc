@@ -1,14 +1,13 @@
 #include "th/server/flags.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "th/flag_values/flag_values.h"
 #include "th/scheduler/scheduler.h"
 #include "th/server/listen_address.h"
 
@@ -89,28 +88,6 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
                  "Readers of one source; beyond it only when there is no other")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-}
-
-// As in th and tensorhub_worker (th/worker/command_line.h): an empty value is a slip of a script,
-// and a number is decimal.
-std::string RefuseEmpty(std::string& text) {
-  return text.empty() ? "has an empty value: give one, or leave it out" : "";
-}
-std::string DropLeadingZeros(std::string& text) {
-  const bool decimal = std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
-  if (decimal) text.erase(0, std::min(text.find_first_not_of('0'), text.size() - 1));
-  return "";
-}
-
-void CheckEveryValue(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    const bool takes_a_value = option->get_items_expected_max() > 0;
-    if (!takes_a_value) continue;
-    const std::string type = option->get_type_name();
-    const bool integer = type.starts_with("INT") || type.starts_with("UINT");
-    if (integer) option->transform(CLI::Validator(DropLeadingZeros, ""));
-    option->transform(CLI::Validator(RefuseEmpty, ""));  // the last one added looks first
-  }
 }
 
 }  // namespace

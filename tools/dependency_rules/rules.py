@@ -26,6 +26,8 @@ ORDER = [
 USED_ONLY_BY = {
     # The commit changes with every commit, and everything above it is linked again.
     "th/version": ["th/server", "th/worker", "th/cli"],
+    # What the binaries have in common before they are server or client.
+    "th/flag_values": ["th/server", "th/worker"],
 }
 
 # No socket, thread, lock, clock, random source, RPC or hardware: a decision must follow from its inputs alone.
