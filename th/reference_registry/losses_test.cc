@@ -60,6 +60,21 @@ class LossesTest : public ::testing::Test {
     copy.Say(ReadyToFill{copy.key(), copy.buffer_generation});  // as it was
     copy.Done();
   }
+  // Another publisher's newer version, sealed.
+  VersionInfo PublishTwo(TestRank& second) {
+    second.JoinAndRegister();
+    second.Publish("two");
+    const VersionInfo two = second.Finished().version;
+    second.Seal(two.sequence, "two");
+    return two;
+  }
+  // After a restart the trainer has let its version go; the other publisher holds its own still.
+  void RestartBetween(TestRank& second, const VersionInfo& two) {
+    hub_.Restart();
+    for (TestRank& rank : trainer_) ComesBackDrained(rank);
+    ASSERT_TRUE(second.Resume({second.Holding(two, /*publisher=*/true, "two")}));
+    PassAdoption({&trainer_[0], &trainer_[1], &second});
+  }
   // Until whoever does not come back after a restart is gone.
   void PassAdoption(std::vector<TestRank*> alive) {
     for (int i = 0; i < 4; ++i) {
@@ -160,28 +175,14 @@ TEST_F(LossesTest, CopiesThatComeBackAreNoLoss) {
 TEST_F(LossesTest, AnOlderVersionThatIsRetainedIsToldToo) {
   KeepLatest(2);
   TestRank second(hub_, "second", 0, 1);
-  second.JoinAndRegister();
-  second.Publish("two");
-  const VersionInfo two = second.Finished().version;
-  second.Seal(two.sequence, "two");
-  hub_.Restart();
-  for (TestRank& rank : trainer_) ComesBackDrained(rank);
-  ASSERT_TRUE(second.Resume({second.Holding(two, /*publisher=*/true, "two")}));
-  PassAdoption({&trainer_[0], &trainer_[1], &second});
+  RestartBetween(second, PublishTwo(second));
   EXPECT_THAT(hub_.Log(), HasSubstr("trainer: retained version lost: one"));
   EXPECT_EQ(Lost(), 1u);
 }
 
 TEST_F(LossesTest, WhatNewerOnesHaveReplacedIsNoLoss) {
   TestRank second(hub_, "second", 0, 1);
-  second.JoinAndRegister();
-  second.Publish("two");
-  const VersionInfo two = second.Finished().version;
-  second.Seal(two.sequence, "two");
-  hub_.Restart();
-  for (TestRank& rank : trainer_) ComesBackDrained(rank);
-  ASSERT_TRUE(second.Resume({second.Holding(two, /*publisher=*/true, "two")}));
-  PassAdoption({&trainer_[0], &trainer_[1], &second});
+  RestartBetween(second, PublishTwo(second));
   EXPECT_EQ(Lost(), 0u);
 }
 

@@ -322,6 +322,22 @@ class RetentionRestartTest : public RetentionTest {
   static AnnouncedBuffer HoldingStill(const TestRank& rank, const VersionInfo& version) {
     return rank.Holding(version, /*publisher=*/true, version.label.text());
   }
+  // It has heard that its unpublish waits for a copy.
+  static AnnouncedBuffer WaitingForCopy(const TestRank& rank, const VersionInfo& version) {
+    AnnouncedBuffer waits = HoldingStill(rank, version);
+    waits.last_finished = FinishedOperation{.number = rank.number,
+                                            .kind = OperationKind::kUnpublish,
+                                            .version = version,
+                                            .offload_first = true};
+    return waits;
+  }
+  // It has drained while no server was there.
+  static AnnouncedBuffer DrainedAlone(const TestRank& rank, const VersionInfo& version) {
+    AnnouncedBuffer drained = rank.Announced();
+    drained.last_finished = FinishedOperation{
+        .number = rank.number, .kind = OperationKind::kUnpublish, .version = version};
+    return drained;
+  }
 };
 
 TEST_F(RetentionRestartTest, WhatARankHasHeardIsNotDecidedAnew) {
@@ -340,12 +356,7 @@ TEST_F(RetentionRestartTest, WhatARankHasHeardIsNotDecidedAnew) {
   AskToUnpublish(group[1]);
   hub_.Advance(absl::Seconds(2));  // beyond the recovery window
   EXPECT_TRUE(group[1].HearsNone<OperationResolved>());
-  AnnouncedBuffer knows = HoldingStill(group[0], one);
-  knows.last_finished = FinishedOperation{.number = group[0].number,
-                                          .kind = OperationKind::kUnpublish,
-                                          .version = one,
-                                          .offload_first = true};
-  ASSERT_TRUE(group[0].Resume({knows}));
+  ASSERT_TRUE(group[0].Resume({WaitingForCopy(group[0], one)}));
   EXPECT_TRUE(group[1].Finished().offload_first);
 }
 
@@ -358,16 +369,8 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackFirstEndsItForItsGrou
   AskToUnpublish(group[1]);
   ASSERT_TRUE(group[0].Finished().offload_first);
   hub_.Restart();
-  AnnouncedBuffer drained = group[1].Announced();
-  drained.last_finished = FinishedOperation{
-      .number = group[1].number, .kind = OperationKind::kUnpublish, .version = one};
-  ASSERT_TRUE(group[1].Resume({drained}));
-  AnnouncedBuffer waits = HoldingStill(group[0], one);
-  waits.last_finished = FinishedOperation{.number = group[0].number,
-                                          .kind = OperationKind::kUnpublish,
-                                          .version = one,
-                                          .offload_first = true};
-  ASSERT_TRUE(group[0].Resume({waits}));
+  ASSERT_TRUE(group[1].Resume({DrainedAlone(group[1], one)}));
+  ASSERT_TRUE(group[0].Resume({WaitingForCopy(group[0], one)}));
   StartOperation again = group[0].UnpublishRequest();
   again.key.number = group[0].number;
   again.keep_retained = true;
@@ -385,16 +388,8 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackLastEndsItForItsGroup
   for (TestRank& rank : group) AskToUnpublish(rank);
   ASSERT_TRUE(group[0].Finished().offload_first);
   hub_.Restart();
-  AnnouncedBuffer waits = HoldingStill(group[0], one);
-  waits.last_finished = FinishedOperation{.number = group[0].number,
-                                          .kind = OperationKind::kUnpublish,
-                                          .version = one,
-                                          .offload_first = true};
-  ASSERT_TRUE(group[0].Resume({waits}));
-  AnnouncedBuffer drained = group[1].Announced();
-  drained.last_finished = FinishedOperation{
-      .number = group[1].number, .kind = OperationKind::kUnpublish, .version = one};
-  ASSERT_TRUE(group[1].Resume({drained}));
+  ASSERT_TRUE(group[0].Resume({WaitingForCopy(group[0], one)}));
+  ASSERT_TRUE(group[1].Resume({DrainedAlone(group[1], one)}));
   const OperationFinished finished = group[0].Finished();
   EXPECT_OK(finished.status);
   EXPECT_EQ(finished.key.number, group[0].number);

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "th/cli/commands_fixture.h"
 #include "th/cli/program_run.h"
 
 namespace th {
@@ -22,23 +23,10 @@ constexpr int kOk = 0, kUsage = 2, kNotThere = 4;
 // Of the tensors of MakeModelFolder.
 constexpr uint64_t kModelBytes = 400'072;
 
-class LiveTest : public ::testing::Test {
+class LiveTest : public CommandsTest {
  protected:
-  std::vector<std::string> Against(std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(),
-                     {"--server", server_.address(), "--run", "r1", "--model", "m"});
-    return arguments;
-  }
-  ProgramRun RunTh(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), Th());
-    return RunProgram(Against(std::move(arguments)));
-  }
   std::unique_ptr<RunningProgram> Publish() {
-    auto publisher = std::make_unique<RunningProgram>(
-        Against({Worker(), "publish", "--dir", MakeModelFolder("model", 1), "--label", "step-1",
-                 "--ranks", "2"}));
-    EXPECT_THAT(publisher->AwaitLine("published"), HasSubstr("version=step-1"));
-    return publisher;
+    return CommandsTest::Publish(MakeModelFolder("model", 1), "step-1");
   }
   // Of the reader's operation, as the reader tells it.
   std::string Pull() {
@@ -46,8 +34,6 @@ class LiveTest : public ::testing::Test {
     EXPECT_EQ(pull.status, kOk) << pull.errors;
     return pull.json()["event"];
   }
-
-  RunningServer server_;
 };
 
 TEST_F(LiveTest, OneIdLeadsThroughClientServerAndSource) {
