@@ -1,5 +1,7 @@
 #include "th/server/registry_loop.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -41,16 +43,18 @@ void Append(std::vector<T>& to, std::vector<T>& from) {
 
 RegistryLoop::RegistryLoop(Options options, ServerMetrics* metrics)
     : now_(std::move(options.now)),
-      max_sleep_(std::min(kMaxSleep, options.limits.lease / 4)),
+      pulse_interval_(options.pulse_interval),
       metrics_(metrics),
       store_(std::move(options.store)),
       epoch_(store_->opened().epoch),
       first_message_timeout_(options.first_message_timeout),
       close_grace_(options.close_grace),
       on_failure_(std::move(options.on_failure)),
+      pause_watch_(now_()),
       registry_(std::make_unique<Registry>(StartOf(store_->opened(), now_()), options.limits)),
-      looked_at_(now_()),
-      thread_([this] { Run(); }) {}
+      heard_until_(now_()),
+      thread_([this] { Run(); }),
+      pulse_thread_([this] { RunPulse(); }) {}
 
 RegistryLoop::~RegistryLoop() { Stop(); }
 
@@ -160,14 +164,29 @@ void RegistryLoop::Stop() {
     stopping_ = true;
   }
   if (thread_.joinable()) thread_.join();
+  if (pulse_thread_.joinable()) pulse_thread_.join();
 }
 
 bool RegistryLoop::Post(Event event) {
   absl::MutexLock lock(&mutex_);
   if (stopping_) return false;
-  if (inbox_.empty()) oldest_event_ = now_();
-  inbox_.push_back(std::move(event));
+  inbox_.push_back({now_(), std::move(event)});
   return true;
+}
+
+void RegistryLoop::Pulse() {
+  absl::MutexLock lock(&pulse_mutex_);
+  unforgiven_pause_ += pause_watch_.Pulse(now_());
+}
+
+void RegistryLoop::RunPulse() {
+  // Signals belong to the process's own threads, also where the server is embedded in another's.
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  pthread_setname_np(pthread_self(), "th-pulse");
+  absl::MutexLock lock(&mutex_);
+  while (!mutex_.AwaitWithTimeout(absl::Condition(&stopping_), pulse_interval_)) Pulse();
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -175,9 +194,8 @@ bool RegistryLoop::Post(Event event) {
 
 void RegistryLoop::Run() {
   for (;;) {
-    const absl::Time wake_at = std::min(NextWake(), looked_at_ + max_sleep_);
-    std::deque<Event> events = TakeEvents(wake_at);
-    NoticePause(std::max(wake_at, looked_at_));
+    std::deque<Arrival> events = TakeEvents(NextWake());
+    ForgivePause();
     const bool idle = events.empty();
     Turn(std::move(events));
     absl::MutexLock lock(&mutex_);
@@ -189,16 +207,17 @@ void RegistryLoop::Run() {
   Turn({});
 }
 
-std::deque<RegistryLoop::Event> RegistryLoop::TakeEvents(absl::Time wake_at) {
+std::deque<RegistryLoop::Arrival> RegistryLoop::TakeEvents(absl::Time wake_at) {
   absl::MutexLock lock(&mutex_);
   const auto awake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || !inbox_.empty();
   };
   mutex_.AwaitWithTimeout(absl::Condition(&awake),
                           std::max(wake_at - now_(), absl::ZeroDuration()));
-  turn_began_ = std::min(oldest_event_, now_());
-  oldest_event_ = absl::InfiniteFuture();
-  std::deque<Event> events;
+  const absl::Time now = now_();
+  heard_until_.TakeInbox(now);
+  turn_began_ = inbox_.empty() ? now : inbox_.front().at;
+  std::deque<Arrival> events;
   if (inbox_.size() <= kMaxTurnEvents) {
     events.swap(inbox_);
     return events;
@@ -206,36 +225,41 @@ std::deque<RegistryLoop::Event> RegistryLoop::TakeEvents(absl::Time wake_at) {
   const auto end = inbox_.begin() + kMaxTurnEvents;
   std::move(inbox_.begin(), end, std::back_inserter(events));
   inbox_.erase(inbox_.begin(), end);
-  oldest_event_ = turn_began_;
+  heard_until_.LeftInInbox(inbox_.front().at);
   return events;
 }
 
-void RegistryLoop::NoticePause(absl::Time due) {
-  const absl::Time now = now_();
-  const absl::Duration unheard = now - std::exchange(looked_at_, now);
-  if (now - due <= kMaxLateness || !failure_.ok()) return;
-  LOG(WARNING) << "this server did not run for up to " << unheard
+void RegistryLoop::ForgivePause() {
+  Pulse();
+  absl::Duration pause;
+  {
+    absl::MutexLock lock(&pulse_mutex_);
+    pause = std::exchange(unforgiven_pause_, absl::ZeroDuration());
+  }
+  if (pause == absl::ZeroDuration() || !failure_.ok()) return;
+  LOG(WARNING) << "this server's process did not run for up to " << pause
                << "; leases and deadlines are prolonged by as much";
   metrics_->pauses.fetch_add(1, std::memory_order_relaxed);
-  registry_->HandlePause(unheard, now);
-  for (auto& [time, connection] : silent_) time += unheard;
+  registry_->HandlePause(pause, now_());
+  for (auto& [time, connection] : silent_) time += pause;
 }
 
-void RegistryLoop::Turn(std::deque<Event> events) {
-  for (Event& event : events) event();
-  NoticePause(looked_at_);
+void RegistryLoop::Turn(std::deque<Arrival> events) {
+  for (Arrival& arrival : events) arrival.event();
   Tick();
   CheckWaits();
   // Delivering may close streams, which may bring about more.
   do Commit();
   while (!outcome_.empty());
   AbortLateClosers();
+  heard_until_.EndTurn(now_());
   if (!events.empty()) metrics_->turn_seconds.Record(now_() - turn_began_);
 }
 
 absl::Time RegistryLoop::NextWake() const {
-  absl::Time wake = std::min(registry_->NextDeadline(), check_waits_at_);
+  absl::Time wake = registry_->NextDeadline();
   if (!silent_.empty()) wake = std::min(wake, silent_.front().first);
+  wake = std::min(std::max(wake, heard_until_.caught_up_at()), check_waits_at_);
   if (!closing_.empty()) wake = std::min(wake, closing_.front().first);
   if (!failure_.ok()) wake = absl::InfiniteFuture();
   return wake;
@@ -253,13 +277,13 @@ void RegistryLoop::Absorb(RegistryEffects effects) {
 }
 
 void RegistryLoop::Tick() {
-  const absl::Time now = looked_at_;  // what came due since then may be a pause's doing
+  const absl::Time now = heard_until_.time();
   if (failure_.ok() && registry_->NextDeadline() <= now) Absorb(registry_->HandleTick(now));
   CloseSilentStreams();
 }
 
 void RegistryLoop::CloseSilentStreams() {
-  const absl::Time now = looked_at_;
+  const absl::Time now = heard_until_.time();
   for (; !silent_.empty() && silent_.front().first <= now; silent_.pop_front()) {
     const auto found = streams_.find(silent_.front().second);
     if (found == streams_.end() || !found->second.silent) continue;

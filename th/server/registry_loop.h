@@ -11,6 +11,12 @@
 // on. So nothing leaves that is not durable, one fsync serves a whole turn, and every stream has at
 // most one message in the inbox.
 //
+// Leases and deadlines are judged by the time up to which the loop has heard what was sent
+// (HeardUntil), so a slow turn or a slow disk ends no lease of a worker that has spoken, and a
+// worker that has not is dropped all the same. A pause of the whole process is something else: no
+// thread ran, what workers sent meanwhile is unread, and leases and deadlines move by it. The
+// thread th-pulse tells the two apart (PauseWatch).
+//
 // When a write fails the loop has failed for good: it closes every stream, answers nothing more and
 // calls `on_failure` once.
 #ifndef TH_SERVER_REGISTRY_LOOP_H_
@@ -37,6 +43,8 @@
 #include "absl/time/time.h"
 #include "th/coordination/durable_store.h"
 #include "th/protocol/messages.h"
+#include "th/reference_registry/heard_until.h"
+#include "th/reference_registry/pause_watch.h"
 #include "th/reference_registry/registry.h"
 #include "th/server/event_ring.h"
 #include "th/server/server_metrics.h"
@@ -54,12 +62,9 @@ inline constexpr size_t kMaxSilentStreams = 4096;
 inline constexpr absl::Duration kWaitCheckInterval = absl::Milliseconds(5);
 // Events of one turn: bounds how long the first one's answer waits for the last one's.
 inline constexpr size_t kMaxTurnEvents = 1024;
-// The loop never sleeps longer, nor than a quarter of the lease, whatever the next deadline: a
-// pause of the process that goes unnoticed is shorter than that and what is left of a lease.
-inline constexpr absl::Duration kMaxSleep = absl::Seconds(1);
-// Waking so much later than intended means that the process was stopped, or its disk hung: what the
-// workers said meanwhile is still unread, and none of them is to blame for its silence.
-inline constexpr absl::Duration kMaxLateness = absl::Milliseconds(500);
+// The thread th-pulse shows this often that the process runs. Well below kMaxPulseGap, so that a
+// busy machine is not taken for a stopped one.
+inline constexpr absl::Duration kPulseInterval = absl::Milliseconds(100);
 
 // The far end of a stream as the loop sees it. Thread-safe; no method blocks.
 class StreamPeer {
@@ -112,6 +117,7 @@ class RegistryLoop {
     absl::Duration close_grace = absl::Seconds(2);
     std::unique_ptr<DurableStore> store;  // open
     std::function<void(absl::Status)> on_failure = [](absl::Status) {};
+    absl::Duration pulse_interval = kPulseInterval;
     // Rises; called on any thread.
     std::function<absl::Time()> now = [clock = SteadyClock()] { return clock.Now(); };
   };
@@ -144,6 +150,10 @@ class RegistryLoop {
 
  private:
   using Event = absl::AnyInvocable<void()>;
+  struct Arrival {
+    absl::Time at;
+    Event event;
+  };
   struct Stream {
     std::shared_ptr<StreamPeer> peer;
     bool silent = true;   // has not said anything yet
@@ -168,14 +178,19 @@ class RegistryLoop {
 
   // Any thread. False: the loop has stopped.
   bool Post(Event event);
+  // Any thread: this process runs now.
+  void Pulse();
+  // The thread th-pulse.
+  void RunPulse();
 
   // The loop's thread only, from here on.
   void Run();
-  std::deque<Event> TakeEvents(absl::Time wake_at);
-  void Turn(std::deque<Event> events);
+  // Sleeps until something has arrived, but not beyond `wake_at`.
+  std::deque<Arrival> TakeEvents(absl::Time wake_at);
+  void Turn(std::deque<Arrival> events);
   absl::Time NextWake() const;
-  // To be called where the loop meant to be by `due`.
-  void NoticePause(absl::Time due);
+  // Moves leases and deadlines by the pauses that were noticed since the last turn.
+  void ForgivePause();
   void Absorb(RegistryEffects effects);
   void Tick();
   void CloseSilentStreams();
@@ -200,7 +215,7 @@ class RegistryLoop {
   void AbortLateClosers();
 
   const std::function<absl::Time()> now_;
-  const absl::Duration max_sleep_;
+  const absl::Duration pulse_interval_;
   ServerMetrics* const metrics_;
   const std::unique_ptr<DurableStore> store_;
   const Epoch epoch_;
@@ -209,13 +224,16 @@ class RegistryLoop {
   const std::function<void(absl::Status)> on_failure_;
 
   mutable absl::Mutex mutex_;
-  std::deque<Event> inbox_ ABSL_GUARDED_BY(mutex_);
-  absl::Time oldest_event_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  std::deque<Arrival> inbox_ ABSL_GUARDED_BY(mutex_);  // by time of arrival
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   size_t pending_questions_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t pending_waits_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_connection_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_wait_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  absl::Mutex pulse_mutex_;
+  PauseWatch pause_watch_ ABSL_GUARDED_BY(pulse_mutex_);
+  absl::Duration unforgiven_pause_ ABSL_GUARDED_BY(pulse_mutex_);
 
   // The loop's thread only.
   std::unique_ptr<Registry> registry_;
@@ -229,11 +247,12 @@ class RegistryLoop {
   absl::Time check_waits_at_ = absl::InfiniteFuture();
   Outcome outcome_;
   absl::Time turn_began_;
-  absl::Time looked_at_;             // when the loop last took what had arrived
+  HeardUntil heard_until_;
   std::optional<Refused> refusing_;  // set: nobody is admitted any more
   absl::Status failure_;
 
-  std::thread thread_;  // last: everything above is there when it starts
+  std::thread thread_;  // these last: everything above is there when they start
+  std::thread pulse_thread_;
 };
 
 }  // namespace th

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -147,10 +148,38 @@ class RegistryLoopClockTest : public RegistryLoopTest {
  protected:
   void StartWithLease(absl::Duration lease) {
     options_.limits.lease = lease;
-    options_.now = [this] { return absl::UnixEpoch() + absl::Milliseconds(now_ms_.load()); };
+    options_.pulse_interval = absl::Milliseconds(1);
+    options_.now = [this] {
+      const int64_t now = now_ms_;
+      absl::MutexLock lock(&clock_mutex_);
+      if (std::this_thread::get_id() != loop_thread_) read_by_others_ms_ = now;
+      return absl::UnixEpoch() + absl::Milliseconds(now);
+    };
     Start();
   }
   void Advance(absl::Duration duration) { now_ms_ += absl::ToInt64Milliseconds(duration); }
+  // So long passes while the loop works and every other thread of the process runs.
+  void PassWhileOthersRun(absl::Duration duration) {
+    for (; duration > absl::ZeroDuration(); duration -= kStep) {
+      Advance(kStep);
+      absl::MutexLock lock(&clock_mutex_);
+      const int64_t now = now_ms_;
+      const auto read = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(clock_mutex_) {
+        return read_by_others_ms_ >= now;
+      };
+      EXPECT_TRUE(clock_mutex_.AwaitWithTimeout(absl::Condition(&read), kDeadline));
+    }
+  }
+  // A turn of the loop that takes so long.
+  void SlowTurn(absl::Duration duration) {
+    absl::Notification answered;
+    EXPECT_OK(loop_->Ask([&](RegistryTurn&) -> Answer {
+      loop_thread_ = std::this_thread::get_id();
+      PassWhileOthersRun(duration);
+      return [&](const absl::Status&) { answered.Notify(); };
+    }));
+    answered.WaitForNotification();
+  }
   // Once the loop has handled all that is due now.
   size_t WorkerCount() {
     for (int turn = 0; turn < 2; ++turn) workers_ = AskWorkerCount();
@@ -169,7 +198,12 @@ class RegistryLoopClockTest : public RegistryLoopTest {
     return count;
   }
 
+  static constexpr absl::Duration kStep = absl::Milliseconds(100);
+
   std::atomic<int64_t> now_ms_{1'000'000};
+  std::atomic<std::thread::id> loop_thread_{};
+  absl::Mutex clock_mutex_;
+  int64_t read_by_others_ms_ ABSL_GUARDED_BY(clock_mutex_) = 0;
   size_t workers_ = 0;
 };
 
@@ -191,6 +225,29 @@ TEST_F(RegistryLoopClockTest, AWorkerThatIsSilentWhileTheLoopRunsIsDropped) {
   for (int i = 0; i < 30 && WorkerCount() == 1; ++i) Advance(absl::Milliseconds(100));
   EXPECT_EQ(WorkerCount(), 0u);
   EXPECT_EQ(metrics_.pauses.load(), 0u);
+}
+
+// The loop's own slowness is no pause: a worker that has died is dropped nevertheless.
+TEST_F(RegistryLoopClockTest, ASilentWorkerIsDroppedThoughEveryTurnIsSlow) {
+  StartWithLease(absl::Seconds(2));
+  Join();
+  ASSERT_TRUE(journal_.AwaitCount(2));
+  for (int turn = 0; turn < 6; ++turn) SlowTurn(absl::Milliseconds(600));
+  EXPECT_EQ(WorkerCount(), 0u);
+  EXPECT_EQ(metrics_.pauses.load(), 0u);
+}
+
+// A turn may take longer than a worker's lease: the loop reads its stream before it judges it.
+TEST_F(RegistryLoopClockTest, AWorkerThatSpeaksIsKeptThoughATurnIsLongerThanItsLease) {
+  StartWithLease(absl::Seconds(2));
+  const ConnectionId connection = Join();
+  ASSERT_TRUE(journal_.AwaitCount(2));
+  for (int turn = 0; turn < 3; ++turn) {
+    SlowTurn(absl::Seconds(3));
+    SlowTurn(absl::ZeroDuration());  // before the stream was read again
+    loop_->HandleMessage(connection, Heartbeat{});
+    EXPECT_EQ(WorkerCount(), 1u);
+  }
 }
 
 TEST_F(RegistryLoopTest, AQuestionIsAnsweredAfterTheWrite) {
