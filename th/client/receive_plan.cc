@@ -53,12 +53,11 @@ bool Mark(const ShardLayout& layout, const std::string& text, std::vector<bool>&
   const auto found = std::lower_bound(
       tensors.begin(), tensors.end(), text,
       [](const TensorSpec& tensor, const std::string& name) { return tensor.name < name; });
-  if (found != tensors.end() && found->name == text) {
-    asked[static_cast<size_t>(found - tensors.begin())] = true;
-    return true;
-  }
-  if (!IsPattern(text)) return false;
   bool any = false;
+  for (auto box = found; box != tensors.end() && box->name == text; ++box) {
+    asked[static_cast<size_t>(box - tensors.begin())] = any = true;
+  }
+  if (any || !IsPattern(text)) return any;
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (fnmatch(text.c_str(), tensors[i].name.c_str(), 0) != 0) continue;
     asked[i] = any = true;

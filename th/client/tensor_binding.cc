@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -14,7 +15,8 @@
 namespace th {
 namespace {
 
-using ByName = absl::flat_hash_map<absl::string_view, const Tensor*>;
+// The boxes of each name, nearly always one.
+using ByName = absl::flat_hash_map<absl::string_view, absl::InlinedVector<const Tensor*, 1>>;
 
 uintptr_t AddressOf(const Tensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.data); }
 
@@ -26,25 +28,34 @@ absl::Status CompleteAll(std::vector<Tensor>& tensors) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ByName> IndexByName(const std::vector<Tensor>& tensors) {
+ByName IndexByName(const std::vector<Tensor>& tensors) {
   ByName by_name;
   by_name.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) {
-    if (by_name.emplace(tensor.name, &tensor).second) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", Quoted(tensor.name), " is given twice; names must be distinct"));
-  }
+  for (const Tensor& tensor : tensors) by_name[tensor.name].push_back(&tensor);
   return by_name;
+}
+
+// The box of `name` at `slice_begin`, or its only box. Null where there is none, or several and
+// none of them lies there.
+const Tensor* Find(const ByName& by_name, absl::string_view name,
+                   const std::vector<int64_t>& slice_begin) {
+  const auto boxes = by_name.find(name);
+  if (boxes == by_name.end()) return nullptr;
+  if (boxes->second.size() == 1) return boxes->second.front();
+  const auto box =
+      std::find_if(boxes->second.begin(), boxes->second.end(),
+                   [&](const Tensor* tensor) { return tensor->slice_begin == slice_begin; });
+  return box == boxes->second.end() ? nullptr : *box;
 }
 
 // An alias may leave its address out; then it is its owner's.
 absl::Status AddressAliases(const ByName& by_name, std::vector<Tensor>& tensors) {
   for (Tensor& tensor : tensors) {
     if (tensor.alias_of.empty() || tensor.bytes == 0) continue;
-    const auto owner = by_name.find(tensor.alias_of);
-    if (owner == by_name.end()) continue;  // refused by the layout, with the better message
-    if (tensor.data == nullptr) tensor.data = owner->second->data;
-    if (tensor.data == owner->second->data) continue;
+    const Tensor* owner = Find(by_name, tensor.alias_of, tensor.slice_begin);
+    if (owner == nullptr) continue;  // refused by the layout, with the better message
+    if (tensor.data == nullptr) tensor.data = owner->data;
+    if (tensor.data == owner->data) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("tensor ", Quoted(tensor.name), " is said to be an alias of ",
                      Quoted(tensor.alias_of), " but lies at another address"));
@@ -69,8 +80,16 @@ absl::Status RefuseMissingAddresses(const std::vector<Tensor>& tensors) {
 }
 
 // Tensors [begin, end) share address and size: one of them becomes the owner of all others.
-void TieGroup(std::vector<Tensor*>::iterator begin, std::vector<Tensor*>::iterator end) {
-  if (end - begin < 2) return;
+// INVALID_ARGUMENT: two of them have one name, and boxes of one tensor cannot lie in one place.
+absl::Status TieGroup(std::vector<Tensor*>::iterator begin, std::vector<Tensor*>::iterator end) {
+  if (end - begin < 2) return absl::OkStatus();
+  const auto twice = std::adjacent_find(
+      begin, end, [](const Tensor* a, const Tensor* b) { return a->name == b->name; });
+  if (twice != end) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", Quoted((*twice)->name),
+                     " is given twice with the same memory; each box of a tensor has its own"));
+  }
   std::string owner;
   for (auto it = begin; it != end; ++it) {
     if (!(*it)->alias_of.empty() && (owner.empty() || (*it)->alias_of < owner)) {
@@ -79,6 +98,7 @@ void TieGroup(std::vector<Tensor*>::iterator begin, std::vector<Tensor*>::iterat
   }
   if (owner.empty()) owner = (*begin)->name;
   for (auto it = begin; it != end; ++it) (*it)->alias_of = (*it)->name == owner ? "" : owner;
+  return absl::OkStatus();
 }
 
 absl::Status Overlap(const Tensor& low, const Tensor& high) {
@@ -104,7 +124,7 @@ absl::Status TieByAddress(std::vector<Tensor>& tensors) {
     const auto end = std::find_if(begin, by_address.end(), [&](const Tensor* tensor) {
       return tensor->data != (*begin)->data || tensor->bytes != (*begin)->bytes;
     });
-    TieGroup(begin, end);
+    TH_RETURN_IF_ERROR(TieGroup(begin, end));
     if (end != by_address.end() && AddressOf(**begin) + (*begin)->bytes > AddressOf(**end)) {
       return Overlap(**begin, **end);
     }
@@ -117,7 +137,8 @@ std::vector<void*> AddressesOf(const ShardLayout& layout, const ByName& by_name)
   std::vector<void*> storages;
   storages.reserve(layout.storages().size());
   for (const ShardLayout::Storage& storage : layout.storages()) {
-    const Tensor* tensor = by_name.at(layout.tensors()[storage.tensor].name);
+    const TensorSpec& spec = layout.tensors()[storage.tensor];
+    const Tensor* tensor = Find(by_name, spec.name, spec.slice_begin);
     storages.push_back(storage.bytes > 0 ? tensor->data : nullptr);
   }
   return storages;
@@ -127,13 +148,13 @@ std::vector<void*> AddressesOf(const ShardLayout& layout, const ByName& by_name)
 
 absl::StatusOr<TensorBinding> BindTensors(std::vector<Tensor> tensors, BindingOptions options) {
   TH_RETURN_IF_ERROR(CompleteAll(tensors));
-  TH_ASSIGN_OR_RETURN(const ByName by_name, IndexByName(tensors));
+  const ByName by_name = IndexByName(tensors);
   TH_RETURN_IF_ERROR(AddressAliases(by_name, tensors));
   TH_RETURN_IF_ERROR(RefuseMissingAddresses(tensors));
   TH_RETURN_IF_ERROR(TieByAddress(tensors));
   ShardLayout::Spec spec;
   spec.segment_bytes = options.segment_bytes;
-  spec.checksum = options.checksums ? ChecksumAlgorithm::kXxh3_64 : ChecksumAlgorithm::kNone;
+  spec.checksum = options.checksums ? ChecksumAlgorithm::kXxh3Leaves : ChecksumAlgorithm::kNone;
   spec.tensors.assign(tensors.begin(), tensors.end());
   TH_ASSIGN_OR_RETURN(ShardLayout layout, ShardLayout::Build(std::move(spec)));
   TensorBinding binding;

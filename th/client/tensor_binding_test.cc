@@ -14,8 +14,8 @@
 namespace th {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::th::testing::StatusIs;
 
 alignas(64) std::array<uint8_t, 4096> memory;
 
@@ -25,6 +25,16 @@ Tensor Bytes(std::string name, size_t offset, int64_t bytes) {
   tensor.dtype = DType::kU8;
   tensor.shape = {bytes};
   tensor.data = memory.data() + offset;
+  return tensor;
+}
+
+void* At(size_t offset) { return memory.data() + offset; }
+
+// The box at `begin` of a tensor of 64 bytes.
+Tensor Box(std::string name, size_t offset, int64_t begin, int64_t bytes) {
+  Tensor tensor = Bytes(std::move(name), offset, bytes);
+  tensor.global_shape = {64};
+  tensor.slice_begin = {begin};
   return tensor;
 }
 
@@ -124,7 +134,15 @@ std::vector<BadCase> BadCases() {
   Tensor wrong_bytes = Bytes("wrong_bytes", 0, 8);
   wrong_bytes.bytes = 9;
   return {
-      {"DuplicateName", {Bytes("twice", 0, 8), Bytes("twice", 8, 8)}, {"'twice'", "twice;"}},
+      {"DuplicateName",
+       {Bytes("twice", 0, 8), Bytes("twice", 8, 8)},
+       {"'twice'", "two tensors have this name"}},
+      {"BoxesInOnePlace",
+       {Box("split", 0, 0, 8), Box("split", 0, 8, 8)},
+       {"'split'", "same memory"}},
+      {"OverlappingBoxes",
+       {Box("split", 0, 0, 8), Box("split", 8, 4, 8)},
+       {"'split'", "[0]", "[4]", "overlap"}},
       {"NullData", {null_data}, {"'no_data'", "8 bytes", "null"}},
       {"Strides", {strided}, {"strided"}},
       {"PartialOverlap",
@@ -152,10 +170,19 @@ TEST(TensorBindingTest, RefusesBadTensorsByName) {
   }
 }
 
-TEST(TensorBindingTest, AReservedEncodingIsUnimplemented) {
-  Tensor tensor = Bytes("delta", 0, 8);
-  tensor.encoding = TensorEncoding::kXorDelta;
-  EXPECT_THAT(BindTensors({tensor}, {}), StatusIs(absl::StatusCode::kUnimplemented));
+TEST(TensorBindingTest, EachBoxOfATensorLiesWhereItWasGiven) {
+  ASSERT_OK_AND_ASSIGN(const TensorBinding binding,
+                       BindTensors({Box("w", 40, 16, 8), Box("w", 0, 0, 8)}, {}));
+  EXPECT_THAT(binding.storages, ElementsAre(At(0), At(40)));
+}
+
+TEST(TensorBindingTest, TiedBoxesFindTheirOwnersBoxes) {
+  Tensor tied = Box("tied", 0, 16, 8);
+  tied.data = nullptr;
+  tied.alias_of = "w";
+  ASSERT_OK_AND_ASSIGN(const TensorBinding binding,
+                       BindTensors({tied, Box("w", 40, 16, 8), Box("w", 0, 0, 8)}, {}));
+  EXPECT_EQ(binding.layout->StorageOf(0), binding.layout->StorageOf(2));
 }
 
 TEST(TensorBindingTest, NeighboursDoNotOverlap) {

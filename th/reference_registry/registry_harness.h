@@ -28,7 +28,7 @@ namespace th {
 
 // The layout of one tensor of `segments` segments, by name: other names are other layouts.
 ShardLayout LayoutNamed(const std::string& tensor, uint64_t segments = 4,
-                        ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3_64);
+                        ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3Leaves);
 Digest RootNamed(const std::string& content);
 ModelKey TestModel();
 

@@ -11,7 +11,7 @@ SegmentStore::SegmentStore(std::shared_ptr<const ShardLayout> layout, std::vecto
       segment_count_(layout_->segment_count()),
       storages_(std::move(storages)),
       states_(std::make_unique<std::atomic<uint8_t>[]>(segment_count_)),
-      sums_(std::make_unique<std::atomic<uint64_t>[]>(segment_count_)) {
+      sums_(std::make_unique<StoredSum[]>(segment_count_)) {
   storages_.resize(layout_->storages().size());
 }
 
@@ -75,7 +75,7 @@ void SegmentStore::MarkHeld(SegmentIndex segment, SegmentSum sum) {
   std::vector<std::function<void()>> wakes;
   {
     absl::MutexLock lock(&mu_);
-    sums_[segment.value].store(sum, std::memory_order_relaxed);
+    sums_[segment.value].Store(sum);
     states_[segment.value].store(kHeld | kSummed, std::memory_order_release);
     const auto woken = std::partition(waiters_.begin(), waiters_.end(), [&](const Waiter& waiter) {
       return !waiter.asked.Contains(segment);
@@ -161,7 +161,7 @@ std::vector<SegmentSum> SegmentStore::sums() const {
   std::vector<SegmentSum> sums(segment_count_);
   for (uint64_t i = 0; i < segment_count_; ++i) {
     const bool known = states_[i].load(std::memory_order_acquire) == (kHeld | kSummed);
-    sums[i] = known ? sums_[i].load(std::memory_order_relaxed) : 0;
+    sums[i] = known ? sums_[i].Load() : 0;
   }
   return sums;
 }
@@ -204,10 +204,10 @@ SegmentSum SegmentStore::SumOf(SegmentIndex segment) {
   if (layout_->checksum() == ChecksumAlgorithm::kNone || segment.value >= segment_count_) return 0;
   std::atomic<uint8_t>& state = states_[segment.value];
   if ((state.load(std::memory_order_acquire) & kSummed) != 0) {
-    return sums_[segment.value].load(std::memory_order_relaxed);
+    return sums_[segment.value].Load();
   }
   const SegmentSum sum = Compute(segment);
-  sums_[segment.value].store(sum, std::memory_order_relaxed);
+  sums_[segment.value].Store(sum);
   state.fetch_or(kSummed, std::memory_order_release);
   return sum;
 }

@@ -93,6 +93,22 @@ class SegmentStore {
     std::function<void()> wake;
   };
   using Waiters = std::vector<Waiter>;  // one for each connection that has nothing to send
+  // A sum in two halves, which the segment's state publishes together.
+  class StoredSum {
+   public:
+    void Store(SegmentSum sum) {
+      low_.store(absl::Uint128Low64(sum), std::memory_order_relaxed);
+      high_.store(absl::Uint128High64(sum), std::memory_order_relaxed);
+    }
+    SegmentSum Load() const {
+      return absl::MakeUint128(high_.load(std::memory_order_relaxed),
+                               low_.load(std::memory_order_relaxed));
+    }
+
+   private:
+    std::atomic<uint64_t> low_{0};
+    std::atomic<uint64_t> high_{0};
+  };
 
   SegmentSum Compute(SegmentIndex segment) const;
   // Serves everything; of each segment's state keeps `keep`.
@@ -112,7 +128,7 @@ class SegmentStore {
   // States are set last (release) and read first (acquire): a segment that is seen as held has its
   // bytes, one that is seen as summed has its sum.
   const std::unique_ptr<std::atomic<uint8_t>[]> states_;
-  const std::unique_ptr<std::atomic<uint64_t>[]> sums_;
+  const std::unique_ptr<StoredSum[]> sums_;
 
   mutable absl::Mutex mu_;
   Waiters waiters_ ABSL_GUARDED_BY(mu_);

@@ -33,7 +33,7 @@ class TestShard {
   struct Spec {
     std::vector<uint64_t> tensor_bytes = {700'000, 3, 0, 5'000, 262'144};
     uint64_t segment_bytes = 65'536;
-    ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3_64;
+    ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3Leaves;
   };
   explicit TestShard(const Spec& spec);
 

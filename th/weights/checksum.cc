@@ -11,41 +11,121 @@ namespace {
 
 using LittleEndian = std::array<uint8_t, sizeof(SegmentSum)>;
 
+// Sums that are encoded and hashed at once: the leaves of 512 KiB.
+constexpr size_t kSumsAtOnce = 64;
+
 LittleEndian ToLittleEndian(SegmentSum sum) {
   LittleEndian bytes;
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(sum >> (8 * i));
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<uint8_t>(absl::Uint128Low64(sum >> (8 * i)));
+  }
   return bytes;
 }
+
+SegmentSum ToSum(XXH128_hash_t hash) { return absl::MakeUint128(hash.high64, hash.low64); }
 
 bool HasAvx2() {
   static const bool has = th_xxh3_avx2_usable() != 0;
   return has;
 }
 
+SegmentSum Xxh3(const void* data, size_t bytes) {
+  if (!HasAvx2()) return ToSum(XXH3_128bits(data, bytes));
+  XXH128_hash_t hash;
+  th_xxh3_avx2_sum(data, bytes, &hash);
+  return ToSum(hash);
+}
+
+void Append(XXH3_state_t* state, const void* data, size_t bytes) {
+  if (HasAvx2()) return th_xxh3_avx2_update(state, data, bytes);
+  XXH3_128bits_update(state, data, bytes);
+}
+
+SegmentSum SumOf(const XXH3_state_t* state) { return ToSum(XXH3_128bits_digest(state)); }
+
 }  // namespace
 
 struct SegmentHasher::State {
-  XXH3_state_t xxh3;
+  void EndLeaf() {
+    AppendLeaf(SumOf(&leaf));
+    leaf_bytes = 0;
+  }
+  void AppendLeaf(SegmentSum sum) {
+    const LittleEndian encoded = ToLittleEndian(sum);
+    Append(&leaves, encoded.data(), encoded.size());
+  }
+
+  XXH3_state_t leaves;    // over the sums of the leaves that have ended
+  XXH3_state_t leaf;      // the leaf that has begun; valid where leaf_bytes > 0
+  size_t leaf_bytes = 0;  // of the leaf that has begun, below kLeafBytes
 };
 
 SegmentHasher::SegmentHasher() : state_(std::make_unique<State>()) { Reset(); }
 SegmentHasher::~SegmentHasher() = default;
 
-void SegmentHasher::Reset() { XXH3_64bits_reset(&state_->xxh3); }
-
-void SegmentHasher::Update(const void* data, size_t bytes) {
-  if (HasAvx2()) return th_xxh3_avx2_update(&state_->xxh3, data, bytes);
-  XXH3_64bits_update(&state_->xxh3, data, bytes);
+void SegmentHasher::Reset() {
+  XXH3_128bits_reset(&state_->leaves);
+  state_->leaf_bytes = 0;
 }
 
-SegmentSum SegmentHasher::Finish() const { return XXH3_64bits_digest(&state_->xxh3); }
+void SegmentHasher::Update(const void* data, size_t bytes) {
+  const char* rest = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const size_t taken = std::min(bytes, kLeafBytes - state_->leaf_bytes);
+    if (taken == kLeafBytes) {
+      state_->AppendLeaf(Xxh3(rest, taken));
+    } else {
+      if (state_->leaf_bytes == 0) XXH3_128bits_reset(&state_->leaf);
+      Append(&state_->leaf, rest, taken);
+      state_->leaf_bytes += taken;
+      if (state_->leaf_bytes == kLeafBytes) state_->EndLeaf();
+    }
+    rest += taken;
+    bytes -= taken;
+  }
+}
+
+SegmentSum SegmentHasher::Finish() {
+  if (state_->leaf_bytes > 0) state_->EndLeaf();
+  const SegmentSum sum = SumOf(&state_->leaves);
+  Reset();
+  return sum;
+}
 
 SegmentSum SumBytes(const void* data, size_t bytes) {
-  return HasAvx2() ? th_xxh3_avx2_sum(data, bytes) : XXH3_64bits(data, bytes);
+  if (bytes > kSumsAtOnce * kLeafBytes) {
+    SegmentHasher hasher;
+    hasher.Update(data, bytes);
+    return hasher.Finish();
+  }
+  // The common sizes need no state, whose making would cost as much as summing a small segment.
+  std::array<SegmentSum, kSumsAtOnce> leaves;
+  size_t count = 0;
+  for (size_t at = 0; at < bytes; at += kLeafBytes) {
+    leaves[count++] =
+        SumOfLeaf(static_cast<const char*>(data) + at, std::min(kLeafBytes, bytes - at));
+  }
+  return SumOfLeaves(absl::MakeConstSpan(leaves.data(), count));
+}
+
+SegmentSum SumOfLeaf(const void* data, size_t bytes) { return Xxh3(data, bytes); }
+
+SegmentSum SumOfLeaves(absl::Span<const SegmentSum> leaves) {
+  std::array<LittleEndian, kSumsAtOnce> encoded;
+  if (leaves.size() <= encoded.size()) {
+    std::transform(leaves.begin(), leaves.end(), encoded.begin(), ToLittleEndian);
+    return Xxh3(encoded.data(), leaves.size() * sizeof(LittleEndian));
+  }
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  for (const SegmentSum leaf : leaves) {
+    encoded[0] = ToLittleEndian(leaf);
+    Append(&state, encoded.data(), sizeof(LittleEndian));
+  }
+  return SumOf(&state);
 }
 
 Digest RootOfSums(absl::Span<const SegmentSum> sums) {
-  constexpr size_t kSumsAtOnce = 1024;
   std::array<LittleEndian, kSumsAtOnce> encoded;
   DigestBuilder builder;
   while (!sums.empty()) {

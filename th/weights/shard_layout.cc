@@ -1,6 +1,8 @@
 #include "th/weights/shard_layout.h"
 
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -37,31 +39,68 @@ absl::Status CheckLimits(const std::vector<TensorSpec>& tensors) {
   return absl::OkStatus();
 }
 
-bool NameLess(const TensorSpec& a, const TensorSpec& b) { return a.name < b.name; }
+bool SpecLess(const TensorSpec& a, const TensorSpec& b) {
+  return std::tie(a.name, a.slice_begin) < std::tie(b.name, b.slice_begin);
+}
 
-// Sorts small keys first: a TensorSpec is some 250 bytes, too many to swap n log n times.
-std::vector<TensorSpec> SortedByName(std::vector<TensorSpec> tensors) {
-  if (std::is_sorted(tensors.begin(), tensors.end(), NameLess)) return tensors;
-  std::vector<std::pair<absl::string_view, uint32_t>> order;
-  order.reserve(tensors.size());
-  for (const TensorSpec& tensor : tensors) {
-    order.emplace_back(tensor.name, static_cast<uint32_t>(order.size()));
-  }
-  std::sort(order.begin(), order.end());
+// Sorts indices first: a TensorSpec is some 250 bytes, too many to swap n log n times.
+std::vector<TensorSpec> Sorted(std::vector<TensorSpec> tensors) {
+  if (std::is_sorted(tensors.begin(), tensors.end(), SpecLess)) return tensors;
+  std::vector<uint32_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return SpecLess(tensors[a], tensors[b]); });
   std::vector<TensorSpec> sorted;
   sorted.reserve(tensors.size());
-  // Moving one spec leaves the names of those that are still to be moved where they are.
-  for (const auto& [name, index] : order) sorted.push_back(std::move(tensors[index]));
+  for (const uint32_t index : order) sorted.push_back(std::move(tensors[index]));
   return sorted;
 }
 
-absl::Status CheckDistinctNames(const std::vector<TensorSpec>& sorted) {
-  const auto duplicate =
-      std::adjacent_find(sorted.begin(), sorted.end(),
-                         [](const TensorSpec& a, const TensorSpec& b) { return a.name == b.name; });
-  if (duplicate == sorted.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("tensor ", Quoted(duplicate->name), ": two tensors have this name"));
+// Both are boxes of one tensor. A box without bytes overlaps nothing but a box at the same place.
+bool Overlap(const TensorSpec& a, const TensorSpec& b) {
+  if (a.slice_begin == b.slice_begin) return true;
+  for (size_t i = 0; i < a.shape.size(); ++i) {
+    if (a.slice_begin[i] + a.shape[i] <= b.slice_begin[i]) return false;
+    if (b.slice_begin[i] + b.shape[i] <= a.slice_begin[i]) return false;
+  }
+  return true;
+}
+
+// [begin, end): all that have one name.
+absl::Status CheckBoxes(std::vector<TensorSpec>::const_iterator begin,
+                        std::vector<TensorSpec>::const_iterator end) {
+  const auto refused = [&](absl::string_view reason) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(begin->name), ": ", reason));
+  };
+  if (static_cast<uint64_t>(end - begin) > kMaxBoxesOfOneName) {
+    return refused(absl::StrCat(end - begin, " boxes have this name; at most ", kMaxBoxesOfOneName,
+                                " are allowed"));
+  }
+  // First of all of them: only boxes of one tensor have as many dimensions as each other.
+  const bool one_tensor = std::all_of(begin, end, [&](const TensorSpec& box) {
+    return box.dtype == begin->dtype && box.global_shape == begin->global_shape;
+  });
+  if (!one_tensor) return refused("two tensors have this name, and are not boxes of one tensor");
+  for (auto a = begin; a != end; ++a) {
+    const auto b = std::find_if(
+        std::next(a), end, [&](const TensorSpec& candidate) { return Overlap(*a, candidate); });
+    if (b == end) continue;
+    return refused(absl::StrCat("two tensors have this name, and their boxes at ",
+                                ShapeToString(a->slice_begin), " and ",
+                                ShapeToString(b->slice_begin), " overlap"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckNames(const std::vector<TensorSpec>& sorted) {
+  for (auto begin = sorted.begin(); begin != sorted.end();) {
+    const auto end = std::find_if(std::next(begin), sorted.end(), [&](const TensorSpec& tensor) {
+      return tensor.name != begin->name;
+    });
+    if (end - begin > 1) TH_RETURN_IF_ERROR(CheckBoxes(begin, end));
+    begin = end;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -78,7 +117,8 @@ uint64_t DefaultSegmentBytes(uint64_t shard_bytes) {
 
 absl::StatusOr<ShardLayout> ShardLayout::Build(Spec spec) {
   TH_RETURN_IF_ERROR(CheckLimits(spec.tensors));
-  if (spec.checksum != ChecksumAlgorithm::kNone && spec.checksum != ChecksumAlgorithm::kXxh3_64) {
+  if (spec.checksum != ChecksumAlgorithm::kNone &&
+      spec.checksum != ChecksumAlgorithm::kXxh3Leaves) {
     return absl::InvalidArgumentError(
         absl::StrCat("checksum algorithm ", static_cast<int>(spec.checksum), " is unknown"));
   }
@@ -86,9 +126,9 @@ absl::StatusOr<ShardLayout> ShardLayout::Build(Spec spec) {
     TH_ASSIGN_OR_RETURN(tensor, CompleteTensorSpec(std::move(tensor)));
   }
   ShardLayout layout;
-  layout.tensors_ = SortedByName(std::move(spec.tensors));
+  layout.tensors_ = Sorted(std::move(spec.tensors));
   layout.checksum_ = spec.checksum;
-  TH_RETURN_IF_ERROR(CheckDistinctNames(layout.tensors_));
+  TH_RETURN_IF_ERROR(CheckNames(layout.tensors_));
   TH_RETURN_IF_ERROR(layout.LayOutStorages());
   TH_RETURN_IF_ERROR(layout.ChooseSegmentBytes(spec.segment_bytes));
   const std::string encoded = layout.Encode();
@@ -122,11 +162,21 @@ absl::Status ShardLayout::ResolveAlias(uint32_t tensor) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(alias.name), ": alias of ",
                                                    Quoted(alias.alias_of), ", ", reason));
   };
-  const auto owner = std::lower_bound(
+  auto owner = std::lower_bound(
       tensors_.begin(), tensors_.end(), alias.alias_of,
       [](const TensorSpec& candidate, const std::string& name) { return candidate.name < name; });
-  if (owner == tensors_.end() || owner->name != alias.alias_of) {
-    return refused("which the shard does not have");
+  const auto end = std::find_if(owner, tensors_.end(), [&](const TensorSpec& candidate) {
+    return candidate.name != alias.alias_of;
+  });
+  if (owner == end) return refused("which the shard does not have");
+  if (end - owner > 1) {
+    owner = std::find_if(owner, end, [&](const TensorSpec& candidate) {
+      return candidate.slice_begin == alias.slice_begin;
+    });
+    if (owner == end) {
+      return refused(absl::StrCat("which has several boxes, none of them at ",
+                                  ShapeToString(alias.slice_begin)));
+    }
   }
   if (!owner->alias_of.empty()) return refused("which is an alias itself");
   if (owner->bytes != alias.bytes) {

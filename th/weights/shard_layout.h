@@ -3,10 +3,13 @@
 //   TH_ASSIGN_OR_RETURN(ShardLayout layout, ShardLayout::Build({.tensors = specs}));
 //   for (const SegmentPiece& piece : layout.PiecesOf(SegmentIndex(3))) { ... }
 //
-// Tensors are ordered by name (bytewise). Tied names (alias_of) share one storage. The storages
-// laid end to end in that order are the shard's byte stream; segment i is bytes [i * segment_bytes,
-// (i + 1) * segment_bytes) of it, the last one shorter. So large tensors are split and small ones
-// packed, and equal digests mean: equal segments, byte for byte in the same place.
+// Tensors are ordered by name (bytewise), boxes of one name by slice_begin. Boxes of one name have
+// one dtype and global shape and are disjoint: an interleaved QKV or a flat FSDP range is several
+// of them. Tied names (alias_of) share one storage: that of the owner's box with the same
+// slice_begin, or of its only box. The storages laid end to end in that order are the shard's byte
+// stream; segment i is bytes [i * segment_bytes, (i + 1) * segment_bytes) of it, the last one
+// shorter. So large tensors are split and small ones packed, and equal digests mean: equal
+// segments, byte for byte in the same place.
 //
 // Immutable once built; safe to share between threads.
 #ifndef TH_WEIGHTS_SHARD_LAYOUT_H_
@@ -32,8 +35,10 @@ inline constexpr uint64_t kMaxSegmentBytes = uint64_t{64} << 20;
 // The most tensors and the most encoded bytes of one layout.
 inline constexpr uint64_t kMaxTensors = 2'000'000;
 inline constexpr uint64_t kMaxLayoutBytes = uint64_t{64} << 20;
-// The most segments of one layout: the list of their sums stays within 128 MiB.
+// The most segments of one layout: the list of their sums stays within 256 MiB.
 inline constexpr uint64_t kMaxSegments = uint64_t{1} << 24;
+// The most boxes of one name. Each is compared with all others of its name.
+inline constexpr uint64_t kMaxBoxesOfOneName = 256;
 // The most bytes of all names (of tensors and of what they are aliases of) and the most dimensions
 // of all tensors: what a few hostile bytes can make a decoder allocate.
 inline constexpr uint64_t kMaxLayoutNameBytes = uint64_t{64} << 20;
@@ -58,7 +63,7 @@ class ShardLayout {
   struct Spec {
     std::vector<TensorSpec> tensors;  // any order
     uint64_t segment_bytes = 0;       // 0: DefaultSegmentBytes
-    ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3_64;
+    ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3Leaves;
   };
   // A storage: the bytes of one tensor that is nobody's alias.
   struct Storage {
@@ -68,9 +73,9 @@ class ShardLayout {
   };
 
   ShardLayout() = default;  // no tensor, no segment
-  // INVALID_ARGUMENT naming the tensor: what CompleteTensorSpec refuses, a duplicate name, an alias
-  // of an unknown tensor, of an alias or of other size; or naming the limit that is exceeded.
-  // UNIMPLEMENTED for reserved encodings.
+  // INVALID_ARGUMENT naming the tensor: what CompleteTensorSpec refuses, boxes of one name that
+  // overlap or disagree, an alias of an unknown tensor, of an alias or of other size; or naming the
+  // limit that is exceeded.
   static absl::StatusOr<ShardLayout> Build(Spec spec);
 
   // The canonical encoding: what the digest is taken over and what crosses the wire.
@@ -106,7 +111,7 @@ class ShardLayout {
   std::vector<Storage> storages_;
   uint64_t bytes_ = 0;
   uint64_t segment_bytes_ = kMinSegmentBytes;
-  ChecksumAlgorithm checksum_ = ChecksumAlgorithm::kXxh3_64;
+  ChecksumAlgorithm checksum_ = ChecksumAlgorithm::kXxh3Leaves;
   Digest digest_;
 };
 

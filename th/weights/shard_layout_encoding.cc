@@ -1,8 +1,8 @@
-// The canonical encoding of a layout, version 1. Numbers are unsigned LEB128 ("varint") unless they
-// are called a byte; nothing is padded.
+// The canonical encoding of a layout, version 2 (1 had one box a name; no release wrote it).
+// Numbers are unsigned LEB128 ("varint") unless they are called a byte; nothing is padded.
 //
 //   magic          4 bytes "THSL"
-//   version        1 byte, 1
+//   version        1 byte, 2
 //   checksum       1 byte, ChecksumAlgorithm
 //   segment_bytes  varint
 //   tensor_count   varint
@@ -13,7 +13,7 @@
 //     rest         varint and as many bytes, the rest of the name
 //     dimensions   1 byte
 //     shape        a varint a dimension
-//     owner        varint, index of the tensor whose storage it shares; if it is an alias
+//     owner        varint, index of the tensor or box whose storage it shares; if it is an alias
 //     global_shape a varint a dimension; if it is a slice
 //     slice_begin  a varint a dimension; if it is a slice
 //     bytes        varint; if the dtype is opaque
@@ -35,7 +35,7 @@ namespace th {
 namespace {
 
 constexpr char kMagic[] = "THSL";
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 constexpr uint8_t kAliasFlag = 1;
 constexpr uint8_t kSliceFlag = 2;
 // Flags, dtype, shared, rest and dimensions: the least that a tensor takes.

@@ -64,7 +64,7 @@ TEST(ShardLayoutEncodingTest, BytesStayAsTheyAre) {
                        {.name = "ac", .dtype = DType::kF32, .shape = {600}, .alias_of = "ab"}},
            .segment_bytes = 4096}));
   const std::string expected(
-      "THSL\x01\x01\x80\x20\x02"
+      "THSL\x02\x02\x80\x20\x02"
       "\x00\x0c\x00\x02"
       "ab\x02\x02\xac\x02"
       "\x01\x0c\x01\x01"
@@ -96,7 +96,7 @@ TEST(ShardLayoutEncodingTest, NoOtherBytesDecodeToTheSameLayout) {
 }
 
 std::string Head(char tensors) {
-  return absl::StrCat("THSL\x01\x01\x80\x20", std::string(1, tensors));
+  return absl::StrCat("THSL\x02\x02\x80\x20", std::string(1, tensors));
 }
 
 std::string Tensor(char shared, absl::string_view rest) {
@@ -113,7 +113,7 @@ TEST(ShardLayoutEncodingTest, RefusesHostileBytes) {
   const Case cases[] = {
       {"", "wrong first bytes"},
       {"THSM\x01\x01\x80\x20", "wrong first bytes"},
-      {"THSL\x02\x01\x80\x20", "version 2 is unknown"},
+      {"THSL\x01\x02\x80\x20", "version 1 is unknown"},
       {absl::StrCat(Head(1), Tensor(0, "a"), "x"), "1 bytes too many"},
       {Head(100), "100 tensors cannot be in it"},
       {absl::StrCat(Head(2), Tensor(0, "b"), Tensor(0, "a")), "canonical"},
@@ -123,10 +123,10 @@ TEST(ShardLayoutEncodingTest, RefusesHostileBytes) {
       {absl::StrCat(Head(1), "\x04\x02", "abcdef"), "unknown flags"},
       {absl::StrCat(Head(1), Tensor(0, "a").replace(5, 1, "\x11"), std::string(16, '\0')),
        "too many dimensions"},
-      {absl::StrCat("THSL\x01\x01", std::string(9, '\x80'), "\x02"), "a number is too large"},
-      {absl::StrCat("THSL\x01\x01\x80\xa0", absl::string_view("\x00\x01", 2), Tensor(0, "a")),
+      {absl::StrCat("THSL\x02\x02", std::string(9, '\x80'), "\x02"), "a number is too large"},
+      {absl::StrCat("THSL\x02\x02\x80\xa0", absl::string_view("\x00\x01", 2), Tensor(0, "a")),
        "canonical"},
-      {absl::StrCat(absl::string_view("THSL\x01\x01\x00\x01", 8), Tensor(0, "a")), "canonical"},
+      {absl::StrCat(absl::string_view("THSL\x02\x02\x00\x01", 8), Tensor(0, "a")), "canonical"},
   };
   for (const Case& c : cases) {
     EXPECT_THAT(ShardLayout::Decode(c.encoded),
@@ -137,7 +137,7 @@ TEST(ShardLayoutEncodingTest, RefusesHostileBytes) {
 TEST(ShardLayoutEncodingTest, RefusesNamesThatGrowFromFewBytes) {
   // Every name but the first takes seven bytes and stands for a thousand.
   std::string encoded =
-      absl::StrCat("THSL\x01\x01\x80\x20\xf0\xa2\x04", std::string("\0\x02\0\xe7\x07", 5),
+      absl::StrCat("THSL\x02\x02\x80\x20\xf0\xa2\x04", std::string("\0\x02\0\xe7\x07", 5),
                    std::string(999, 'a'), std::string("\x01\x05", 2));
   for (int i = 1; i < 70'000; ++i) encoded += std::string("\0\x02\xe7\x07\0\x01\x05", 7);
   EXPECT_THAT(ShardLayout::Decode(encoded),

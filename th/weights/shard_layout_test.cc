@@ -30,6 +30,30 @@ TensorSpec Alias(std::string name, int64_t bytes, std::string owner) {
   return spec;
 }
 
+TensorSpec Box(std::string name, std::vector<int64_t> begin, std::vector<int64_t> shape,
+               std::vector<int64_t> global_shape) {
+  return {.name = std::move(name),
+          .dtype = DType::kU8,
+          .shape = std::move(shape),
+          .global_shape = std::move(global_shape),
+          .slice_begin = std::move(begin)};
+}
+
+TensorSpec AliasBox(std::string name, std::vector<int64_t> begin, std::vector<int64_t> shape,
+                    std::vector<int64_t> global_shape, std::string owner) {
+  TensorSpec spec =
+      Box(std::move(name), std::move(begin), std::move(shape), std::move(global_shape));
+  spec.alias_of = std::move(owner);
+  return spec;
+}
+
+// Every second row of a tensor of 2 * `count` rows.
+std::vector<TensorSpec> Rows(const std::string& name, int64_t count) {
+  std::vector<TensorSpec> rows;
+  for (int64_t i = 0; i < count; ++i) rows.push_back(Box(name, {2 * i, 0}, {1, 3}, {2 * count, 3}));
+  return rows;
+}
+
 absl::StatusOr<ShardLayout> Layout(std::vector<TensorSpec> tensors, uint64_t segment_bytes = 4096) {
   return ShardLayout::Build({.tensors = std::move(tensors), .segment_bytes = segment_bytes});
 }
@@ -148,6 +172,33 @@ TEST(ShardLayoutTest, AliasesShareOneStorage) {
   EXPECT_EQ(layout.storages()[0].tensor, 1u);
 }
 
+TEST(ShardLayoutTest, BoxesOfOneNameAreOrderedByTheirPlace) {
+  std::vector<TensorSpec> rows = Rows("w", 256);
+  ASSERT_OK_AND_ASSIGN(const ShardLayout layout, Layout(rows));
+  ASSERT_THAT(layout.tensors(), SizeIs(256));
+  for (size_t i = 0; i < 256; ++i) {
+    EXPECT_EQ(layout.tensors()[i].slice_begin, rows[i].slice_begin);
+    EXPECT_EQ(layout.storages()[i].stream_offset, 3 * i);
+  }
+  std::shuffle(rows.begin(), rows.end(), std::mt19937(1));
+  ASSERT_OK_AND_ASSIGN(const ShardLayout again, Layout(rows));
+  EXPECT_EQ(again.digest(), layout.digest());
+  ASSERT_OK_AND_ASSIGN(const ShardLayout decoded, ShardLayout::Decode(layout.Encode()));
+  EXPECT_EQ(decoded.tensors(), layout.tensors());
+}
+
+TEST(ShardLayoutTest, TiedBoxesShareTheStorageOfTheSamePlace) {
+  ASSERT_OK_AND_ASSIGN(const ShardLayout layout, Layout({AliasBox("t", {2, 0}, {1, 4}, {4, 4}, "w"),
+                                                         AliasBox("t", {0, 0}, {1, 4}, {4, 4}, "w"),
+                                                         Box("w", {2, 0}, {1, 4}, {4, 4}),
+                                                         Box("w", {0, 0}, {1, 4}, {4, 4})}));
+  EXPECT_THAT(layout.storages(), SizeIs(2));
+  EXPECT_EQ(layout.StorageOf(0), layout.StorageOf(2));
+  EXPECT_EQ(layout.StorageOf(1), layout.StorageOf(3));
+  ASSERT_OK_AND_ASSIGN(const ShardLayout decoded, ShardLayout::Decode(layout.Encode()));
+  EXPECT_EQ(decoded.digest(), layout.digest());
+}
+
 TEST(ShardLayoutTest, BearsScalarsAndOpaqueBytes) {
   const TensorSpec scalar{.name = "step", .dtype = DType::kI64};
   const TensorSpec opaque{.name = "packed", .dtype = DType::kOpaque, .bytes = 77};
@@ -243,10 +294,9 @@ std::vector<RefusedShard> RefusedShards() {
   constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
   TensorSpec strided = Bytes("s", 4);
   strided.strides = {2};
-  TensorSpec delta = Bytes("d", 4);
-  delta.encoding = TensorEncoding::kXorDelta;
   constexpr int64_t kHuge = std::numeric_limits<int64_t>::max() / 8;
   std::vector<TensorSpec> huge;
+  huge.reserve(20);
   for (int i = 0; i < 20; ++i) huge.push_back(Bytes(absl::StrCat("h", i), kHuge));
   return {
       {"tensor 'a': two tensors have this name",
@@ -254,9 +304,23 @@ std::vector<RefusedShard> RefusedShards() {
        {.tensors = {Bytes("a", 1), Bytes("b", 1), Bytes("a", 2)}}},
       {"a tensor has an empty name", kInvalid, {.tensors = {Bytes("", 1)}}},
       {"tensor 's': strides [2] of shape [4] are not contiguous", kInvalid, {.tensors = {strided}}},
-      {"tensor 'd': encoding 2 is reserved",
-       absl::StatusCode::kUnimplemented,
-       {.tensors = {delta}}},
+      {"tensor 'w': two tensors have this name, and are not boxes of one tensor",
+       kInvalid,
+       {.tensors = {Box("w", {0, 0}, {2, 2}, {4, 4}), Box("w", {2, 0}, {2, 2}, {4, 5})}}},
+      {"tensor 'w': two tensors have this name, and are not boxes of one tensor",
+       kInvalid,
+       {.tensors = {Box("w", {0, 0}, {2, 2}, {4, 4}), Box("w", {1}, {2}, {4})}}},
+      {"tensor 'w': two tensors have this name, and their boxes at [0,1] and [1,0] overlap",
+       kInvalid,
+       {.tensors = {Box("w", {0, 1}, {2, 2}, {4, 4}), Box("w", {1, 0}, {2, 2}, {4, 4})}}},
+      {"tensor 'w': two tensors have this name, and their boxes at [0,0] and [0,0] overlap",
+       kInvalid,
+       {.tensors = {Box("w", {0, 0}, {0, 2}, {4, 4}), Box("w", {0, 0}, {2, 0}, {4, 4})}}},
+      {"tensor 'w': 257 boxes have this name; at most 256", kInvalid, {.tensors = Rows("w", 257)}},
+      {"tensor 't': alias of 'w', which has several boxes, none of them at [1,0]",
+       kInvalid,
+       {.tensors = {Box("w", {0, 0}, {1, 4}, {4, 4}), Box("w", {2, 0}, {1, 4}, {4, 4}),
+                    AliasBox("t", {1, 0}, {1, 4}, {4, 4}, "w")}}},
       {"tensor 'b': alias of 'x', which the shard does not have",
        kInvalid,
        {.tensors = {Bytes("a", 1), Alias("b", 1, "x")}}},
@@ -338,7 +402,7 @@ TEST(FirstDifferenceTest, NamesWhatDiffersBesidesTensors) {
   EXPECT_EQ(FirstDifference(small, large),
             "the segment size is 4096 bytes in the reader's shard, 8192 bytes in the holder's");
   EXPECT_EQ(FirstDifference(small, unsummed),
-            "the checksum algorithm is 1 in the reader's shard, 0 in the holder's");
+            "the checksum algorithm is 2 in the reader's shard, 0 in the holder's");
 }
 
 }  // namespace

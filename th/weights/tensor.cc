@@ -73,19 +73,6 @@ absl::Status CheckName(const TensorSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckReserved(const TensorSpec& spec) {
-  if (spec.encoding != TensorEncoding::kRaw) {
-    return absl::UnimplementedError(absl::StrCat("tensor ", Quoted(spec.name), ": encoding ",
-                                                 static_cast<int>(spec.encoding),
-                                                 " is reserved; only raw bytes are accepted"));
-  }
-  if (!spec.base_version.empty()) {
-    return absl::UnimplementedError(absl::StrCat("tensor ", Quoted(spec.name), ": base_version ",
-                                                 Quoted(spec.base_version), " is reserved"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CompleteBytes(TensorSpec& spec) {
   if (spec.dtype == DType::kOpaque) {
     // Shape and bytes are unrelated, but the shape must still be one.
@@ -196,7 +183,6 @@ absl::StatusOr<uint64_t> BytesOfShape(DType dtype, absl::Span<const int64_t> sha
 
 absl::StatusOr<TensorSpec> CompleteTensorSpec(TensorSpec spec) {
   TH_RETURN_IF_ERROR(CheckName(spec));
-  TH_RETURN_IF_ERROR(CheckReserved(spec));
   if (InfoOf(spec.dtype) == nullptr) return Refused(spec, "its dtype is unknown");
   TH_RETURN_IF_ERROR(CompleteBytes(spec));
   TH_RETURN_IF_ERROR(CompleteStrides(spec));

@@ -53,12 +53,10 @@ int DTypeBits(DType dtype);
 // negative dimension, more than kMaxTensorDimensions, overflow of 63 bits, and kOpaque.
 absl::StatusOr<uint64_t> BytesOfShape(DType dtype, absl::Span<const int64_t> shape);
 
-// How a tensor's bytes are encoded. kRaw only, for now: the others are reserved and refused.
-enum class TensorEncoding : uint8_t { kRaw = 0, kSparseDelta = 1, kXorDelta = 2 };
-
-// A tensor of a shard. `shape` is this shard's part; `global_shape` and `slice_begin` place the
-// part in the whole tensor (equal to `shape` and zeros when the tensor is not split; left empty
-// they are filled in so). Names carry no meaning to TensorHub.
+// A tensor of a shard, or one box of it: a shard may hold several disjoint boxes of one tensor,
+// each with a spec of its own under the same name. `shape` is this shard's part; `global_shape` and
+// `slice_begin` place the part in the whole tensor (equal to `shape` and zeros when the tensor is
+// not split; left empty they are filled in so). Names carry no meaning to TensorHub.
 struct TensorSpec {
   std::string name;
   DType dtype = DType::kOpaque;
@@ -72,8 +70,6 @@ struct TensorSpec {
   std::vector<int64_t> strides;
   // The tensor whose storage this one shares (tied names). Empty: its own.
   std::string alias_of;
-  TensorEncoding encoding = TensorEncoding::kRaw;  // reserved: only kRaw is accepted
-  std::string base_version;                        // reserved: only "" is accepted
 
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
@@ -81,7 +77,7 @@ struct TensorSpec {
 // Fills in what the caller left out (bytes, global_shape, slice_begin) and drops strides that are
 // those of a contiguous tensor. INVALID_ARGUMENT naming the tensor: an empty, overlong or non-UTF-8
 // name, a shape that BytesOfShape refuses, bytes that disagree with it, other strides, a slice
-// outside the global shape. UNIMPLEMENTED for a reserved encoding or base version.
+// outside the global shape.
 absl::StatusOr<TensorSpec> CompleteTensorSpec(TensorSpec spec);
 
 // "[2,3]", "[]" for a scalar.

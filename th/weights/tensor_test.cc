@@ -169,10 +169,6 @@ const RefusedSpec kRefusedSpecs[] = {
      [](TensorSpec& s) {
        s.slice_begin = {kHuge, 0};
      }},
-    {"tensor 'w': encoding 1 is reserved", absl::StatusCode::kUnimplemented,
-     [](TensorSpec& s) { s.encoding = TensorEncoding::kSparseDelta; }},
-    {"tensor 'w': base_version '6' is reserved", absl::StatusCode::kUnimplemented,
-     [](TensorSpec& s) { s.base_version = "6"; }},
 };
 
 class RefusedSpecTest : public ::testing::TestWithParam<RefusedSpec> {};

@@ -12,10 +12,12 @@ int th_xxh3_avx2_usable(void) {
 #endif
 }
 
-uint64_t th_xxh3_avx2_sum(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
+void th_xxh3_avx2_sum(const void* data, size_t bytes, void* hash) {
+  *static_cast<XXH128_hash_t*>(hash) = XXH3_128bits(data, bytes);
+}
 
 void th_xxh3_avx2_update(void* state, const void* data, size_t bytes) {
-  XXH3_64bits_update(static_cast<XXH3_state_t*>(state), data, bytes);
+  XXH3_128bits_update(static_cast<XXH3_state_t*>(state), data, bytes);
 }
 
 }  // extern "C"

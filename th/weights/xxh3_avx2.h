@@ -1,4 +1,4 @@
-// XXH3 as xxhash.h has it, compiled for AVX2: the same sums, about twice as fast as for SSE2.
+// XXH3-128 as xxhash.h has it, compiled for AVX2: the same sums, about twice as fast as for SSE2.
 #ifndef TH_WEIGHTS_XXH3_AVX2_H_
 #define TH_WEIGHTS_XXH3_AVX2_H_
 
@@ -10,8 +10,9 @@ extern "C" {
 
 // Only where this is not 0 may the others be called.
 int th_xxh3_avx2_usable(void);
-uint64_t th_xxh3_avx2_sum(const void* data, size_t bytes);
-// `state` is an XXH3_state_t.
+// `hash` is an XXH128_hash_t.
+void th_xxh3_avx2_sum(const void* data, size_t bytes, void* hash);
+// `state` is an XXH3_state_t that XXH3_128bits_reset has made ready.
 void th_xxh3_avx2_update(void* state, const void* data, size_t bytes);
 
 }  // extern "C"

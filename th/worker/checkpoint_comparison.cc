@@ -43,7 +43,6 @@ class SegmentSummer {
       in_segment_ += taken;
       if (in_segment_ < length) continue;
       sums_.push_back(hasher_.Finish());
-      hasher_.Reset();
       in_segment_ = 0;
     }
   }

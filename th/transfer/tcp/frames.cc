@@ -128,6 +128,7 @@ RawHeader EncodeHeader(const FrameHeader& header) {
   StoreLittle(header.a, 8, &raw[8]);
   StoreLittle(header.b, 8, &raw[16]);
   StoreLittle(header.c, 8, &raw[24]);
+  StoreLittle(header.d, 8, &raw[32]);
   return raw;
 }
 
@@ -139,6 +140,7 @@ absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader& raw) {
   header.a = LoadLittle(&raw[8], 8);
   header.b = LoadLittle(&raw[16], 8);
   header.c = LoadLittle(&raw[24], 8);
+  header.d = LoadLittle(&raw[32], 8);
   if (Load16(&raw[2]) != 0) return Bad("reserved bytes are not zero");
   const bool known = header.type >= FrameType::kHello && header.type <= FrameType::kFinish;
   if (!known && (header.flags & kMayBeSkipped) == 0) {
@@ -202,8 +204,9 @@ RawHeader EncodeSegmentHeader(const SegmentHeader& segment) {
   return EncodeHeader({.type = FrameType::kSegment,
                        .body_bytes = segment.bytes,
                        .a = segment.segment.value,
-                       .b = segment.sum,
-                       .c = segment.generation.value});
+                       .b = absl::Uint128Low64(segment.sum),
+                       .c = segment.generation.value,
+                       .d = absl::Uint128High64(segment.sum)});
 }
 
 absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view body) {
@@ -219,8 +222,8 @@ absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view b
     case FrameType::kAsk:
       return DecodeAsk(header);
     case FrameType::kSegment:
-      return SegmentHeader{SegmentIndex(header.a), header.body_bytes, header.b,
-                           BufferGeneration(header.c)};
+      return SegmentHeader{SegmentIndex(header.a), header.body_bytes,
+                           absl::MakeUint128(header.d, header.b), BufferGeneration(header.c)};
     case FrameType::kAlive:
       return Alive{};
     case FrameType::kClose:

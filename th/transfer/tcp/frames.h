@@ -1,9 +1,10 @@
 // The frames of a TCP data connection: what docs/protocol/data.md draws. Pure: bytes in, values
 // out.
 //
-// Every frame is a header of 32 bytes, little-endian, and a body of header.body_bytes:
+// Every frame is a header of 40 bytes, little-endian, and a body of header.body_bytes:
 //
-//   0 type   1 flags   2 zero (2 bytes)   4 body_bytes (4)   8 a (8)   16 b (8)   24 c (8)
+//   0 type   1 flags   2 zero (2 bytes)   4 body_bytes (4)   8 a (8)   16 b (8)   24 c (8)   32 d
+//   (8)
 //
 // The body of a Segment is its payload and goes straight to its destination; every other body is at
 // most kMaxControlBodyBytes. A frame of an unknown type is skipped when its flag says that it may
@@ -23,13 +24,14 @@
 #include "absl/strings/string_view.h"
 #include "th/protocol/capability.h"
 #include "th/protocol/messages.h"
+#include "th/weights/checksum.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 
 namespace th::tcp {
 
-inline constexpr size_t kFrameHeaderBytes = 32;
+inline constexpr size_t kFrameHeaderBytes = 40;
 inline constexpr uint32_t kMaxControlBodyBytes = 4096;
 inline constexpr size_t kMaxTextBytes = 1024;  // of a reason or a software's name
 inline constexpr uint32_t kDataProtocolVersion = 1;
@@ -55,6 +57,7 @@ struct FrameHeader {
   uint64_t a = 0;
   uint64_t b = 0;
   uint64_t c = 0;
+  uint64_t d = 0;
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 using RawHeader = std::array<uint8_t, kFrameHeaderBytes>;
@@ -91,7 +94,7 @@ struct Ask {
 struct SegmentHeader {
   SegmentIndex segment;
   uint32_t bytes = 0;
-  uint64_t sum = 0;
+  SegmentSum sum = 0;
   BufferGeneration generation;
 };
 struct Alive {};

@@ -70,7 +70,9 @@ TEST(FramesTest, AskCarriesItsRange) {
 }
 
 TEST(FramesTest, SegmentHeaderCarriesSumAndGeneration) {
-  const SegmentHeader header{SegmentIndex(5), 4096, 0x123456789abcdef0, BufferGeneration(7)};
+  const SegmentHeader header{SegmentIndex(5), 4096,
+                             absl::MakeUint128(0xfedcba9876543210, 0x123456789abcdef0),
+                             BufferGeneration(7)};
   ASSERT_OK_AND_ASSIGN(const FrameHeader decoded, DecodeHeader(EncodeSegmentHeader(header)));
   ASSERT_OK_AND_ASSIGN(const Frame frame, DecodeFrame(decoded, ""));
   const SegmentHeader& got = std::get<SegmentHeader>(frame);
@@ -147,13 +149,14 @@ INSTANTIATE_TEST_SUITE_P(
     All, HostileFrameTest,
     ::testing::Values(
         HostileCase{"unknown_type", With(Encode(Alive{}), 0, 99), "unknown type 99"},
-        HostileCase{"type_zero", std::string(32, '\0'), "unknown type 0"},
+        HostileCase{"type_zero", std::string(kFrameHeaderBytes, '\0'), "unknown type 0"},
         HostileCase{"reserved_bytes", With(Encode(Alive{}), 2, 1), "reserved"},
         HostileCase{"huge_control_body", With(Encode(Alive{}), 6, 1), "a body of 65536 bytes"},
         HostileCase{"huge_unknown_body", With(With(With(Encode(Alive{}), 0, 99), 1, 1), 7, 1),
                     "a body of 16777216 bytes"},
         HostileCase{"wrong_magic", With(Encode(Hello{}), 8, 0), "does not speak"},
-        HostileCase{"http", "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n", "bad data frame"},
+        HostileCase{"http", "GET / HTTP/1.1\r\nHost: example.com\r\nAccept: */*\r\n\r\n",
+                    "bad data frame"},
         HostileCase{"short_open", With(Encode(Open{}), 4, 20), "Open is too short"},
         HostileCase{"empty_ask", Encode(Ask{{SegmentIndex(4), SegmentIndex(4)}}), "empty range"},
         HostileCase{"backward_ask", Encode(Ask{{SegmentIndex(5), SegmentIndex(4)}}), "empty range"},
