@@ -29,8 +29,9 @@ constexpr absl::Duration kPhaseTimeout = absl::Seconds(120);
 // Between two looks at signals and at the server, while a phase lasts.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
 constexpr absl::Duration kTellEvery = absl::Seconds(2);
-// A worker's connection, and one for when it comes back before the old one has gone.
-constexpr uint64_t kDescriptorsPerWorker = 2;
+// A worker's one connection. The others are what the process has open beside them, and room for
+// connections that are made again before the old ones have gone.
+constexpr uint64_t kDescriptorsPerWorker = 1;
 constexpr uint64_t kOtherDescriptors = 512;
 // The groups that publish, one version each; all others read.
 constexpr uint32_t kTrainers = 2;

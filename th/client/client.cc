@@ -135,6 +135,23 @@ absl::StatusOr<WeightBuffer> Client::Register(std::vector<Tensor> tensors,
   return WeightBuffer(std::move(buffer));
 }
 
+absl::StatusOr<std::shared_ptr<Controller>> Client::Impl::ConnectedController(
+    absl::Duration timeout) {
+  {
+    absl::MutexLock lock(&mu);
+    if (controller != nullptr) return controller;
+  }
+  // Without the lock: each call waits for its own time only.
+  TH_ASSIGN_OR_RETURN(std::shared_ptr<Controller> connected,
+                      Controller::Connect({.server = server,
+                                           .run = membership->key().run,
+                                           .model = membership->key().model,
+                                           .connect_timeout = timeout}));
+  absl::MutexLock lock(&mu);
+  if (controller == nullptr) controller = std::move(connected);
+  return controller;
+}
+
 namespace {
 
 // Why the version is not there, for the error of a wait.
@@ -152,22 +169,8 @@ absl::StatusOr<VersionInfo> Client::WaitFor(VersionSelector version, absl::Durat
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
   const absl::Time deadline = MonotonicNow() + timeout;
-  std::shared_ptr<Controller> controller;  // shared by the calls that wait at the same time
-  {
-    absl::MutexLock lock(&impl_->mu);
-    controller = impl_->controller;
-  }
-  if (controller == nullptr) {
-    const ModelKey& key = impl_->membership->key();
-    // Without the lock: each call waits for its own time only.
-    TH_ASSIGN_OR_RETURN(
-        controller, Controller::Connect({.server = impl_->server,
-                                         .run = key.run,
-                                         .model = key.model,
-                                         .connect_timeout = std::max(timeout, kReasonTimeout)}));
-    absl::MutexLock lock(&impl_->mu);
-    impl_->controller = controller;  // whoever was first: they are alike
-  }
+  TH_ASSIGN_OR_RETURN(const std::shared_ptr<Controller> controller,
+                      impl_->ConnectedController(std::max(timeout, kReasonTimeout)));
   const absl::Duration left = std::max(deadline - MonotonicNow(), kShortestWait);
   absl::StatusOr<VersionInfo> found = controller->WaitFor(version, left);
   if (found.ok()) return found;

@@ -451,8 +451,13 @@ class Controller {
                                   std::string form = "");
   // NOT_FOUND when the owner has no pin on it.
   absl::Status Release(VersionSelector version, std::string owner, std::string form = "");
-  // The tensors of a shard, by the digest that List and WeightBuffer tell. NOT_FOUND; DATA_LOSS
-  // when what came is another one.
+  // Which shard a streaming reader means (its key is that of the options): what Client::Receive asks
+  // for, at a cost that does not grow with the model's ranks. NOT_FOUND: the rank has no such
+  // buffer; INVALID_ARGUMENT: the version has several shards and no group is named.
+  absl::StatusOr<FoundShard> FindShard(ShardQuery query,
+                                       absl::Duration timeout = absl::Seconds(10));
+  // The tensors of a shard, by the digest that List, FindShard and WeightBuffer tell. NOT_FOUND;
+  // DATA_LOSS when what came is another one.
   absl::StatusOr<ShardLayout> GetLayout(Digest digest, absl::Duration timeout = absl::Seconds(10));
 
  private:

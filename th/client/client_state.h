@@ -6,22 +6,34 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "th/client/call.h"
 #include "th/client/client.h"
 #include "th/client/membership.h"
 #include "th/client/process_guard.h"
+#include "th/weights/shard_layout.h"
 
 namespace th {
 
 struct Client::Impl {
+  // The connection of calls that no membership makes, shared by all of them and kept. Errors of
+  // Controller::Connect.
+  absl::StatusOr<std::shared_ptr<Controller>> ConnectedController(absl::Duration timeout);
+  // The layout, without a call when it is that of the last Receive. Errors of GetLayout.
+  absl::StatusOr<std::shared_ptr<const ShardLayout>> LayoutOf(Controller& asked,
+                                                              const Digest& digest,
+                                                              absl::Duration timeout);
+
   const ProcessGuard guard;
   // Shared with streams that outlive the membership.
   const std::shared_ptr<ControlByteCount> control_bytes = std::make_shared<ControlByteCount>(0);
   std::shared_ptr<Membership> membership;
   std::string server;
   absl::Mutex mu;
-  std::shared_ptr<Controller> controller ABSL_GUARDED_BY(mu);  // made by the first WaitFor
+  std::shared_ptr<Controller> controller ABSL_GUARDED_BY(mu);  // see ConnectedController
+  // Of the last Receive: the next one mostly means the same shard.
+  std::shared_ptr<const ShardLayout> last_received ABSL_GUARDED_BY(mu);
 };
 
 struct WeightBuffer::Impl {

@@ -203,6 +203,15 @@ absl::Status Controller::Release(VersionSelector version, std::string owner, std
   return impl_->Run(ReleasePin{std::move(version), std::move(owner), std::move(form)}, "").status();
 }
 
+absl::StatusOr<FoundShard> Controller::FindShard(ShardQuery query, absl::Duration timeout) {
+  query.key = impl_->key();
+  const FindShardQuery request{Hello(), std::move(query)};
+  TH_ASSIGN_OR_RETURN(const pb::FindShardResponse response,
+                      (impl_->Ask<pb::FindShardRequest, pb::FindShardResponse>(
+                          &Stub::async::FindShard, ToProto(request), timeout)));
+  return FromProto(response);
+}
+
 absl::StatusOr<ShardLayout> Controller::GetLayout(Digest digest, absl::Duration timeout) {
   TH_ASSIGN_OR_RETURN(
       const pb::GetLayoutResponse response,

@@ -8,13 +8,11 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "th/client/client.h"
 #include "th/client/client_state.h"
 #include "th/client/receive_plan.h"
-#include "th/client/shard_choice.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/segment_ring.h"
 
@@ -37,51 +35,6 @@ absl::Status Validate(const ReceiveOptions& options, const TakeSlice& take) {
   }
   if (take == nullptr) return absl::InvalidArgumentError("nobody takes what is received");
   return absl::OkStatus();
-}
-
-// The server's list of one model.
-absl::StatusOr<CatalogModel> ListModel(Controller& controller, const ModelKey& key,
-                                       absl::Duration timeout) {
-  TH_ASSIGN_OR_RETURN(const Catalog catalog, controller.List(timeout));
-  const CatalogModel* model = FindModel(catalog, key);
-  if (model != nullptr) return *model;
-  return absl::NotFoundError(absl::StrCat("the server knows no model ", key.ToString()));
-}
-
-// Where to look a shard up, and until when.
-struct LookUp {
-  Controller& controller;
-  const ModelKey& key;
-  absl::Time deadline;
-  absl::Duration left() const { return TimeForAnswer(deadline); }
-};
-
-// The shard that `version` has alone; or, without that version or a holder of it, why there is
-// none.
-absl::StatusOr<std::variant<Digest, NotAvailableReason>> FindOnlyShard(
-    const LookUp& look_up, const VersionSelector& version, const std::string& form) {
-  const auto resolved = look_up.controller.Resolve(version, look_up.left());
-  if (absl::IsNotFound(resolved.status())) return NotAvailableReason::kNotPublished;
-  TH_RETURN_IF_ERROR(resolved.status());
-  TH_ASSIGN_OR_RETURN(const CatalogModel model,
-                      ListModel(look_up.controller, look_up.key, look_up.left()));
-  const auto shard = ChooseShard(model, {.form = form, .version = resolved->sequence});
-  if (absl::IsNotFound(shard.status())) return NotAvailableReason::kGone;
-  TH_RETURN_IF_ERROR(shard.status());
-  return *shard;
-}
-
-absl::StatusOr<std::variant<Digest, NotAvailableReason>> FindShard(const LookUp& look_up,
-                                                                   const VersionSelector& version,
-                                                                   const ReceiveOptions& options) {
-  if (options.layout.has_value()) return *options.layout;
-  if (options.group.empty()) return FindOnlyShard(look_up, version, options.form);
-  TH_ASSIGN_OR_RETURN(const CatalogModel model,
-                      ListModel(look_up.controller, look_up.key, look_up.left()));
-  TH_ASSIGN_OR_RETURN(
-      const Digest layout,
-      ChooseShard(model, {.form = options.form, .group = options.group, .rank = options.rank}));
-  return layout;
 }
 
 absl::StatusOr<std::shared_ptr<SegmentRing>> MakeRing(std::shared_ptr<const ShardLayout> layout,
@@ -237,21 +190,22 @@ struct Preparation {
   std::shared_ptr<SegmentRing> ring;
 };
 
-// Or why there is nothing to receive.
-absl::StatusOr<std::variant<Preparation, NotAvailableReason>> Prepare(
-    const Controller::Options& server, const ModelKey& key, const VersionSelector& version,
-    const ReceiveOptions& options, absl::Time deadline) {
-  TH_ASSIGN_OR_RETURN(const auto controller, Controller::Connect(server));
-  const LookUp look_up{*controller, key, deadline};
-  TH_ASSIGN_OR_RETURN(const auto shard, FindShard(look_up, version, options));
-  if (const auto* reason = std::get_if<NotAvailableReason>(&shard)) return *reason;
-  TH_ASSIGN_OR_RETURN(ShardLayout found,
-                      controller->GetLayout(std::get<Digest>(shard), look_up.left()));
-  auto layout = std::make_shared<const ShardLayout>(std::move(found));
+absl::StatusOr<Preparation> PlanOf(std::shared_ptr<const ShardLayout> layout,
+                                   const ReceiveOptions& options) {
   TH_ASSIGN_OR_RETURN(ReceivePlan plan,
                       ReceivePlan::Make(layout, options.tensors, options.limit_bytes));
   TH_ASSIGN_OR_RETURN(std::shared_ptr<SegmentRing> ring, MakeRing(layout, plan));
   return Preparation{std::move(layout), std::move(plan), std::move(ring)};
+}
+
+absl::StatusOr<FoundShard> FindShard(Controller& controller, VersionSelector version,
+                                     const ReceiveOptions& options, absl::Time deadline) {
+  if (options.layout.has_value()) return FoundShard{.layout = *options.layout};
+  return controller.FindShard({.selector = std::move(version),
+                               .form = options.form,
+                               .group = options.group,
+                               .rank = Rank(options.rank)},
+                              TimeForAnswer(deadline));
 }
 
 // What the other ranks of the group hear, which may have found something meanwhile.
@@ -260,6 +214,19 @@ absl::Status NothingFound() {
 }
 
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<const ShardLayout>> Client::Impl::LayoutOf(
+    Controller& asked, const Digest& digest, absl::Duration timeout) {
+  {
+    absl::MutexLock lock(&mu);
+    if (last_received != nullptr && last_received->digest() == digest) return last_received;
+  }
+  TH_ASSIGN_OR_RETURN(ShardLayout fetched, asked.GetLayout(digest, timeout));
+  auto layout = std::make_shared<const ShardLayout>(std::move(fetched));
+  absl::MutexLock lock(&mu);
+  last_received = layout;
+  return layout;
+}
 
 absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOptions options,
                                               const TakeSlice& take) {
@@ -274,17 +241,19 @@ absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOp
   };
   if (absl::Status valid = Validate(options, take); !valid.ok()) return fail(valid);
   const absl::Time deadline = MonotonicNow() + options.timeout;
-  auto prepared = Prepare({.server = impl_->server,
-                           .run = membership.key().run,
-                           .model = membership.key().model,
-                           .connect_timeout = TimeForAnswer(deadline)},
-                          membership.key(), version, options, deadline);
-  if (!prepared.ok()) return fail(prepared.status());
-  if (const auto* reason = std::get_if<NotAvailableReason>(&*prepared)) {
+  const auto controller = impl_->ConnectedController(TimeForAnswer(deadline));
+  if (!controller.ok()) return fail(controller.status());
+  const auto shard = FindShard(**controller, version, options, deadline);
+  if (!shard.ok()) return fail(shard.status());
+  if (shard->not_available != NotAvailableReason::kNone) {
     (void)fail(NothingFound());
-    return ReceiveResult{.outcome = UpdateOutcome::kNotAvailable, .reason = *reason};
+    return ReceiveResult{.outcome = UpdateOutcome::kNotAvailable, .reason = shard->not_available};
   }
-  auto& [layout, plan, ring] = std::get<Preparation>(*prepared);
+  auto found = impl_->LayoutOf(**controller, shard->layout, TimeForAnswer(deadline));
+  if (!found.ok()) return fail(found.status());
+  auto prepared = PlanOf(*std::move(found), options);
+  if (!prepared.ok()) return fail(prepared.status());
+  auto& [layout, plan, ring] = *prepared;
   const auto registered =
       membership.RegisterStream(ticket, options.form, layout, ring, deadline - MonotonicNow());
   if (!registered.ok()) return fail(registered.status());

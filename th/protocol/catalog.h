@@ -1,5 +1,5 @@
 // What the server answers to "list" and "describe": a picture of one moment, for people and
-// controllers.
+// controllers. Who asks for one shard gets that alone.
 #ifndef TH_PROTOCOL_CATALOG_H_
 #define TH_PROTOCOL_CATALOG_H_
 
@@ -75,6 +75,21 @@ struct CatalogModel {
 struct Catalog {
   Epoch epoch;
   std::vector<CatalogModel> models;
+};
+
+// Which shard a streaming reader means: that of a rank, or the only one that a version has.
+struct ShardQuery {
+  ModelKey key;
+  VersionSelector selector = LatestVersion{};  // meaningless with a group
+  std::string form = kDefaultForm;
+  std::string group;  // empty: the only shard of the version
+  Rank rank;          // of the group
+};
+
+// The answer: a layout, or why the version has none to receive.
+struct FoundShard {
+  NotAvailableReason not_available = NotAvailableReason::kNone;
+  Digest layout;  // empty unless not_available is kNone
 };
 
 // Null: the server that listed it knows no such model. Lives as long as `catalog`.

@@ -100,7 +100,7 @@ TEST(BuffersTest, ALayoutCrossesOnce) {
   EXPECT_OK(second.Heard<BufferRegistered>().status);
   first.Say(LayoutUpload{first.layout});
   EXPECT_OK(first.Heard<BufferRegistered>().status);
-  EXPECT_TRUE(hub.registry().FindLayout(first.layout.digest()).ok());
+  EXPECT_TRUE(hub.registry().EncodedLayout(first.layout.digest()).ok());
 }
 
 TEST(BuffersTest, WhenTheOneThatWasAskedIsGoneAnotherIsAsked) {
@@ -172,7 +172,7 @@ TEST(BuffersTest, ALayoutIsForgottenWithItsLastUse) {
   TestRank rank(hub, "trainer", 0, 1);
   rank.JoinAndRegister();
   rank.Say(UnregisterBuffer{rank.buffer});
-  EXPECT_THAT(hub.registry().FindLayout(rank.layout.digest()),
+  EXPECT_THAT(hub.registry().EncodedLayout(rank.layout.digest()),
               StatusIs(absl::StatusCode::kNotFound));
 }
 

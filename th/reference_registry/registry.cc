@@ -12,6 +12,7 @@
 #include "th/reference_registry/pause.h"
 #include "th/reference_registry/recovery.h"
 #include "th/reference_registry/roll_back.h"
+#include "th/reference_registry/shard_lookup.h"
 #include "th/reference_registry/state.h"
 #include "th/reference_registry/turn.h"
 
@@ -87,10 +88,20 @@ absl::StatusOr<VersionInfo> Registry::Resolve(const ModelKey& key,
   return (*version)->info;
 }
 
-absl::StatusOr<ShardLayout> Registry::FindLayout(const Digest& digest) const {
-  const ShardLayout* layout = registry::FindLayoutOf(impl_->state, digest);
-  if (layout != nullptr) return *layout;
-  return absl::NotFoundError(absl::StrCat("layout ", digest.ShortHex(), " is unknown"));
+absl::StatusOr<FoundShard> Registry::FindShard(const ShardQuery& query) const {
+  return registry::FindShard(impl_->state, query);
+}
+
+absl::StatusOr<std::shared_ptr<const std::string>> Registry::EncodedLayout(const Digest& digest) {
+  const auto found = impl_->state.layouts.find(digest);
+  if (found == impl_->state.layouts.end() || !found->second.layout.has_value()) {
+    return absl::NotFoundError(absl::StrCat("layout ", digest.ShortHex(), " is unknown"));
+  }
+  registry::LayoutRecord& record = found->second;
+  if (record.encoded == nullptr) {
+    record.encoded = std::make_shared<const std::string>(record.layout->Encode());
+  }
+  return record.encoded;
 }
 
 std::vector<ModelFigures> Registry::Figures() const { return registry::ListFigures(impl_->state); }

@@ -65,8 +65,10 @@ class Registry {
   Catalog List(const std::string& run, const std::string& model, absl::Time now) const;
   // The version that `selector` names right now. NOT_FOUND when none, UNAVAILABLE while recovering.
   absl::StatusOr<VersionInfo> Resolve(const ModelKey& key, const VersionSelector& selector) const;
-  // The layout with this digest. NOT_FOUND.
-  absl::StatusOr<ShardLayout> FindLayout(const Digest& digest) const;
+  // Errors of registry::FindShard (shard_lookup.h). Its work does not grow with the model.
+  absl::StatusOr<FoundShard> FindShard(const ShardQuery& query) const;
+  // The layout with this digest in its canonical encoding, which is made once and shared. NOT_FOUND.
+  absl::StatusOr<std::shared_ptr<const std::string>> EncodedLayout(const Digest& digest);
 
   // Every model, by key. Looks at each rank once and copies nothing of it: for scrapes.
   std::vector<ModelFigures> Figures() const;

@@ -390,6 +390,8 @@ struct Model {
 
 struct LayoutRecord {
   std::optional<ShardLayout> layout;  // none: `asked` was asked for it
+  // Its encoding, from the first time that a controller asked for it.
+  std::shared_ptr<const std::string> encoded;
   WorkerId asked;
   absl::btree_set<BufferAddress> buffers;  // registered with it
   uint32_t shards = 0;                     // of versions

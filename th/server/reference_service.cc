@@ -155,16 +155,28 @@ grpc::ServerUnaryReactor* ReferenceService::Command(grpc::CallbackServerContext*
                  });
 }
 
+grpc::ServerUnaryReactor* ReferenceService::FindShard(grpc::CallbackServerContext* context,
+                                                      const pb::FindShardRequest* request,
+                                                      pb::FindShardResponse* response) {
+  return AskLoop(context, *request, response,
+                 [](const FindShardQuery& query,
+                    RegistryTurn& turn) -> absl::StatusOr<pb::FindShardResponse> {
+                   const absl::StatusOr<FoundShard> found = turn.registry.FindShard(query.shard);
+                   if (!found.ok()) return found.status();
+                   return ToProto(*found);
+                 });
+}
+
 grpc::ServerUnaryReactor* ReferenceService::GetLayout(grpc::CallbackServerContext* context,
                                                       const pb::GetLayoutRequest* request,
                                                       pb::GetLayoutResponse* response) {
   return AskLoop(
       context, *request, response,
       [](const LayoutQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::GetLayoutResponse> {
-        const absl::StatusOr<ShardLayout> layout = turn.registry.FindLayout(query.digest);
+        const auto layout = turn.registry.EncodedLayout(query.digest);
         if (!layout.ok()) return layout.status();
         pb::GetLayoutResponse out;
-        out.set_layout(layout->Encode());
+        out.set_layout(**layout);
         return out;
       });
 }

@@ -36,6 +36,9 @@ class ReferenceService final : public tensorhub::v1::ReferenceServer::CallbackSe
   grpc::ServerUnaryReactor* Command(grpc::CallbackServerContext* context,
                                     const tensorhub::v1::CommandRequest* request,
                                     tensorhub::v1::CommandFinished* response) override;
+  grpc::ServerUnaryReactor* FindShard(grpc::CallbackServerContext* context,
+                                      const tensorhub::v1::FindShardRequest* request,
+                                      tensorhub::v1::FindShardResponse* response) override;
   grpc::ServerUnaryReactor* GetLayout(grpc::CallbackServerContext* context,
                                       const tensorhub::v1::GetLayoutRequest* request,
                                       tensorhub::v1::GetLayoutResponse* response) override;

@@ -108,6 +108,22 @@ TEST_F(ServerTest, AnUnknownLayoutIsNotFound) {
               StatusIs(absl::StatusCode::kNotFound));
 }
 
+TEST_F(ServerTest, AShardIsFoundWithoutAList) {
+  Start();
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  const ShardQuery like_trainer{.key = TestModel(), .group = "trainer"};
+  ASSERT_OK_AND_ASSIGN(
+      const auto response,
+      Call<pb::FindShardResponse>(&Stub::FindShard, FindShardQuery{hello_, like_trainer}));
+  ASSERT_OK_AND_ASSIGN(const FoundShard found, FromProto(response));
+  EXPECT_EQ(found.layout, TestLayout().digest());
+  const ShardQuery only{.key = TestModel()};
+  ASSERT_OK_AND_ASSIGN(const auto none, Call<pb::FindShardResponse>(&Stub::FindShard,
+                                                                    FindShardQuery{hello_, only}));
+  EXPECT_EQ(none.not_available(), pb::NOT_AVAILABLE_REASON_NOT_PUBLISHED);
+}
+
 TEST_F(ServerTest, AListCanLeaveAttributesOut) {
   Start();
   ScriptedWorker trainer(server_->address());

@@ -79,7 +79,8 @@ grpc::Status CallWithGarbage(const std::string& address, const std::string& meth
 
 TEST_F(ServerTest, ACallWithGarbageInPlaceOfProtobufFails) {
   Start();
-  for (const char* method : {"List", "Resolve", "WaitVersion", "Command", "GetLayout"}) {
+  for (const char* method :
+       {"List", "Resolve", "WaitVersion", "Command", "FindShard", "GetLayout"}) {
     const std::string path = absl::StrCat("/tensorhub.v1.ReferenceServer/", method);
     EXPECT_FALSE(CallWithGarbage(server_->address(), path).ok()) << method;
   }

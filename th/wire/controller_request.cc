@@ -50,6 +50,24 @@ pb::GetLayoutRequest ToProto(const LayoutQuery& query) {
   return out;
 }
 
+pb::FindShardRequest ToProto(const FindShardQuery& query) {
+  pb::FindShardRequest out;
+  *out.mutable_hello() = ToProto(query.hello);
+  *out.mutable_key() = ToProto(query.shard.key);
+  *out.mutable_selector() = ToProto(query.shard.selector);
+  out.set_form(query.shard.form);
+  out.set_group(query.shard.group);
+  out.set_rank(query.shard.rank.value);
+  return out;
+}
+
+pb::FindShardResponse ToProto(const FoundShard& found) {
+  pb::FindShardResponse out;
+  out.set_not_available(static_cast<pb::NotAvailableReason>(found.not_available));
+  if (!found.layout.empty()) out.set_layout(DigestToProto(found.layout));
+  return out;
+}
+
 absl::StatusOr<ListQuery> FromProto(const pb::ListRequest& in) {
   FieldReader reader;
   ListQuery out{.omit_attributes = in.omit_attributes()};
@@ -93,6 +111,28 @@ absl::StatusOr<LayoutQuery> FromProto(const pb::GetLayoutRequest& in) {
   LayoutQuery out;
   reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
   reader.Digest("digest", in.digest(), out.digest);
+  return reader.Finish(std::move(out));
+}
+
+absl::StatusOr<FindShardQuery> FromProto(const pb::FindShardRequest& in) {
+  FieldReader reader;
+  FindShardQuery out{.shard = {.rank = Rank(in.rank())}};
+  reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
+  reader.Message("key", in.has_key(), FromProto(in.key()), out.shard.key);
+  reader.Message("selector", in.has_selector(), FromProto(in.selector()), out.shard.selector);
+  reader.Name("form", in.form(), out.shard.form);
+  reader.OptionalName("group", in.group(), out.shard.group);
+  return reader.Finish(std::move(out));
+}
+
+absl::StatusOr<FoundShard> FromProto(const pb::FindShardResponse& in) {
+  FieldReader reader;
+  FoundShard out;
+  reader.Enum("not_available", in.not_available(), NotAvailableReason::kBehindFloor, false,
+              out.not_available);
+  if (out.not_available == NotAvailableReason::kNone) {
+    reader.Digest("layout", in.layout(), out.layout);
+  }
   return reader.Finish(std::move(out));
 }
 

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "th/proto/tensorhub.pb.h"
+#include "th/protocol/catalog.h"
 #include "th/protocol/messages.h"
 #include "th/wire/values.h"
 
@@ -42,17 +43,26 @@ struct LayoutQuery {
   Digest digest;
 };
 
+struct FindShardQuery {
+  ProtocolHello hello;
+  ShardQuery shard;
+};
+
 pb::ListRequest ToProto(const ListQuery& query);
 pb::ResolveRequest ToProto(const ResolveQuery& query);
 pb::WaitVersionRequest ToProto(const WaitQuery& query);
 pb::CommandRequest ToProto(const ControllerCommand& command);
 pb::GetLayoutRequest ToProto(const LayoutQuery& query);
+pb::FindShardRequest ToProto(const FindShardQuery& query);
+pb::FindShardResponse ToProto(const FoundShard& found);
 
 absl::StatusOr<ListQuery> FromProto(const pb::ListRequest& in);
 absl::StatusOr<ResolveQuery> FromProto(const pb::ResolveRequest& in);
 absl::StatusOr<WaitQuery> FromProto(const pb::WaitVersionRequest& in);
 absl::StatusOr<ControllerCommand> FromProto(const pb::CommandRequest& in);
 absl::StatusOr<LayoutQuery> FromProto(const pb::GetLayoutRequest& in);
+absl::StatusOr<FindShardQuery> FromProto(const pb::FindShardRequest& in);
+absl::StatusOr<FoundShard> FromProto(const pb::FindShardResponse& in);
 
 }  // namespace th
 

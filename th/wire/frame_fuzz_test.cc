@@ -78,8 +78,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 8:
       th::FuzzValue<th::pb::EventsRequest>(bytes);
       break;
-    default:
+    case 9:
       th::FuzzValue<th::pb::EventsResponse>(bytes);
+      break;
+    case 10:
+      th::FuzzValue<th::pb::FindShardRequest>(bytes);
+      break;
+    default:
+      th::FuzzValue<th::pb::FindShardResponse>(bytes);
   }
   return 0;
 }

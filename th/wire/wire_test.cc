@@ -145,6 +145,27 @@ TEST(ControllerRequestTest, EveryFieldSurvives) {
   ASSERT_OK_AND_ASSIGN(const LayoutQuery layout,
                        FromProto(ToProto(LayoutQuery{hello, Sha256("x")})));
   EXPECT_TRUE(layout.hello == hello && layout.digest == Sha256("x"));
+  ASSERT_OK_AND_ASSIGN(
+      const FindShardQuery find,
+      FromProto(ToProto(FindShardQuery{
+          hello, {key, VersionSequence(7), "engine", "trainer", Rank(3)}})));
+  EXPECT_TRUE(find.hello == hello && find.shard.key == key);
+  EXPECT_EQ(find.shard.selector, VersionSelector(VersionSequence(7)));
+  EXPECT_EQ(find.shard.form, "engine");
+  EXPECT_EQ(find.shard.group, "trainer");
+  EXPECT_EQ(find.shard.rank, Rank(3));
+}
+
+TEST(ControllerRequestTest, AFoundShardHasALayoutOrAReasonWhyThereIsNone) {
+  ASSERT_OK_AND_ASSIGN(const FoundShard found,
+                       FromProto(ToProto(FoundShard{.layout = Sha256("x")})));
+  EXPECT_EQ(found.layout, Sha256("x"));
+  EXPECT_EQ(found.not_available, NotAvailableReason::kNone);
+  ASSERT_OK_AND_ASSIGN(const FoundShard gone,
+                       FromProto(ToProto(FoundShard{.not_available = NotAvailableReason::kGone})));
+  EXPECT_EQ(gone.not_available, NotAvailableReason::kGone);
+  EXPECT_THAT(FromProto(pb::FindShardResponse()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("layout")));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -535,6 +556,7 @@ TEST(HostileControllerTest, CallsWithoutHelloAreRefused) {
   EXPECT_THAT(FromProto(pb::WaitVersionRequest()), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(FromProto(pb::CommandRequest()), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(FromProto(pb::GetLayoutRequest()), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(FromProto(pb::FindShardRequest()), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 }  // namespace

@@ -43,6 +43,9 @@ void WriteAll(const std::string& folder) {
   Write(folder, "events", 8,
         ToProto(EventsQuery{hello, "r1", "qwen3", EventId::Of(Epoch(7), 12), 3, 100}));
   Write(folder, "recent-events", 9, ToProto(generator.MakeEvents()));
+  Write(folder, "find-shard", 10,
+        ToProto(FindShardQuery{hello, {key, generator.MakeSelector(), "hf", "trainer", Rank(3)}}));
+  Write(folder, "found-shard", 11, ToProto(FoundShard{.layout = Sha256("layout")}));
 }
 
 }  // namespace
