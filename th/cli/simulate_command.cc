@@ -1,10 +1,13 @@
 // th simulate: runs of a simulated fleet at random, each described by its seed, or of a scenario.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,7 +16,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "th/cli/command.h"
+#include "th/cli/runfiles.h"
+#include "th/cli/scratch_folder.h"
 #include "th/cli/simulate_scenario.h"
+#include "th/cli/simulate_soak.h"
 #include "th/simulator/simulator.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
@@ -26,8 +32,10 @@ constexpr absl::Duration kProgressInterval = absl::Seconds(2);
 constexpr uint64_t kMaxSeeds = 100'000'000;
 
 struct SimulateFlags {
+  std::string soak;  // a duration
   uint64_t seeds = 100;
   uint64_t first_seed = 1;
+  const CLI::Option* first_seed_flag = nullptr;  // whether it is given
   std::vector<size_t> without;
   bool trace = false;
   ScenarioFlags scenario;
@@ -187,20 +195,73 @@ ExitStatus RunSimulate(const SimulateFlags& flags) {
   return totals.failed_seeds == 0 ? ExitStatus::kOk : ExitStatus::kFailed;
 }
 
+// A seed that nobody has looked at, with room for a soak after it.
+uint64_t FreshSeed() {
+  std::random_device random;
+  return (uint64_t{random()} << 20) + (uint64_t{1} << 33);
+}
+
+ExitStatus RunSoak(const SimulateFlags& flags) {
+  StopSignals stop = flags.reporter.TakeSignals();
+  absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-soak", "");
+  if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
+  SoakOptions options{
+      .program = OwnPath(),
+      .folder = folder->path(),
+      .first_seed = flags.first_seed_flag->count() > 0 ? flags.first_seed : FreshSeed(),
+      .processes = std::max(1u, std::thread::hardware_concurrency()),
+      .tell = [](const std::string& line) { std::cerr << line << "\n"; },
+      .stopped = [&stop](absl::Duration pause) { return stop.WaitFor(pause); }};
+  absl::ParseDuration(flags.soak, &options.duration);  // IsDuration has looked at it
+  stop.HoldOff();  // from here on there are processes to end, and seeds to report
+  const absl::StatusOr<SoakResult> result = Soak(options);
+  if (!result.ok()) return flags.reporter.Fail(result.status());
+  if (!result->crashes.empty()) folder->Keep();
+  flags.reporter.Report(ToJson(*result), TextOf(*result));
+  if (result->interrupted) return ExitStatus::kInterrupted;
+  return result->good() ? ExitStatus::kOk : ExitStatus::kFailed;
+}
+
+constexpr absl::Duration kLongestSoak = absl::Hours(7 * 24);
+
+CLI::Validator IsSoakTime() {
+  return CLI::Validator(
+      [](const std::string& text) -> std::string {
+        absl::Duration parsed;
+        const bool good = absl::ParseDuration(text, &parsed) && parsed > absl::ZeroDuration() &&
+                          parsed <= kLongestSoak;
+        if (good) return "";
+        return absl::StrCat(text, " is no time from 1s to ", absl::FormatDuration(kLongestSoak),
+                            "; write 90s, 10m or 2h");
+      },
+      "DURATION");
+}
+
 void AddRandomFlags(CLI::App* simulate, SimulateFlags* flags, CLI::Option* file) {
-  simulate->add_option("--seeds", flags->seeds, "how many runs, each of its own seed")
-      ->capture_default_str()
-      ->check(CLI::Range(uint64_t{1}, kMaxSeeds))
-      ->excludes(file);
-  simulate->add_option("--first-seed", flags->first_seed, "the seed of the first run")
-      ->capture_default_str()
-      ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max() - kMaxSeeds))
-      ->excludes(file);
+  CLI::Option* seeds =
+      simulate->add_option("--seeds", flags->seeds, "how many runs, each of its own seed")
+          ->capture_default_str()
+          ->check(CLI::Range(uint64_t{1}, kMaxSeeds))
+          ->excludes(file);
+  flags->first_seed_flag =
+      simulate->add_option("--first-seed", flags->first_seed, "the seed of the first run")
+          ->capture_default_str()
+          ->check(CLI::Range(uint64_t{0}, std::numeric_limits<uint64_t>::max() - kMaxSeeds))
+          ->excludes(file);
+  CLI::Option* without =
+      simulate
+          ->add_option("--without", flags->without,
+                       "faults to leave out, by their places in the schedule from 0: 0,3,7")
+          ->delimiter(',')
+          ->excludes(file);
   simulate
-      ->add_option("--without", flags->without,
-                   "faults to leave out, by their places in the schedule from 0: 0,3,7")
-      ->delimiter(',')
-      ->excludes(file);
+      ->add_option("--soak", flags->soak,
+                   "run seeds for so long (90s, 10m, 2h), in a process for each core: fresh ones, "
+                   "or those from --first-seed on")
+      ->check(IsSoakTime())
+      ->excludes(file)
+      ->excludes(seeds)
+      ->excludes(without);
 }
 
 void AddScenarioFlags(CLI::App* simulate, ScenarioFlags* flags, CLI::Option* file) {
@@ -244,8 +305,13 @@ void AddSimulateCommand(CLI::App* app, ExitStatus* exit) {
   flags->reporter.AddFlag(simulate);
   simulate->callback([flags, exit] {
     flags->scenario.trace = flags->trace;
-    *exit = flags->scenario.file.empty() ? RunSimulate(*flags)
-                                         : SimulateScenario(flags->scenario, flags->reporter);
+    if (!flags->soak.empty()) {
+      *exit = RunSoak(*flags);
+    } else if (flags->scenario.file.empty()) {
+      *exit = RunSimulate(*flags);
+    } else {
+      *exit = SimulateScenario(flags->scenario, flags->reporter);
+    }
   });
 }
 

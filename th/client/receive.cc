@@ -215,8 +215,9 @@ absl::Status NothingFound() {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const ShardLayout>> Client::Impl::LayoutOf(
-    Controller& asked, const Digest& digest, absl::Duration timeout) {
+absl::StatusOr<std::shared_ptr<const ShardLayout>> Client::Impl::LayoutOf(Controller& asked,
+                                                                          const Digest& digest,
+                                                                          absl::Duration timeout) {
   {
     absl::MutexLock lock(&mu);
     if (last_received != nullptr && last_received->digest() == digest) return last_received;

@@ -67,7 +67,8 @@ class Registry {
   absl::StatusOr<VersionInfo> Resolve(const ModelKey& key, const VersionSelector& selector) const;
   // Errors of registry::FindShard (shard_lookup.h). Its work does not grow with the model.
   absl::StatusOr<FoundShard> FindShard(const ShardQuery& query) const;
-  // The layout with this digest in its canonical encoding, which is made once and shared. NOT_FOUND.
+  // The layout with this digest in its canonical encoding, which is made once and shared.
+  // NOT_FOUND.
   absl::StatusOr<std::shared_ptr<const std::string>> EncodedLayout(const Digest& digest);
 
   // Every model, by key. Looks at each rank once and copies nothing of it: for scrapes.

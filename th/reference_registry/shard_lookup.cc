@@ -105,8 +105,7 @@ absl::StatusOr<FoundShard> FindShard(const RegistryState& state, const ShardQuer
   const Model* model = FindModel(state, query.key);
   if (model != nullptr) return LikeRank(state, *model, query);
   if (state.adopting) return TryAgain();
-  return absl::NotFoundError(
-      absl::StrCat("the server knows no model ", query.key.ToString()));
+  return absl::NotFoundError(absl::StrCat("the server knows no model ", query.key.ToString()));
 }
 
 }  // namespace th::registry

@@ -80,9 +80,10 @@ TEST_F(ShardLookupTest, WhatARankHoldsComesBeforeWhatItHasIdle) {
 
 TEST_F(ShardLookupTest, AnUnknownRankIsToldWithTheGroupsThereAre) {
   TestRank trainer = Trainer(hub_, "one");
-  EXPECT_THAT(Find(LikeRank("trainer", 3)).status(),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("trainer/3 has no buffer of form hf; "
-                                                              "these groups have: trainer (1 rank)")));
+  EXPECT_THAT(
+      Find(LikeRank("trainer", 3)).status(),
+      StatusIs(absl::StatusCode::kNotFound, HasSubstr("trainer/3 has no buffer of form hf; "
+                                                      "these groups have: trainer (1 rank)")));
   EXPECT_THAT(Find(LikeRank("trainer", 0, "engine")).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("no group")));
 }

@@ -158,13 +158,13 @@ grpc::ServerUnaryReactor* ReferenceService::Command(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* ReferenceService::FindShard(grpc::CallbackServerContext* context,
                                                       const pb::FindShardRequest* request,
                                                       pb::FindShardResponse* response) {
-  return AskLoop(context, *request, response,
-                 [](const FindShardQuery& query,
-                    RegistryTurn& turn) -> absl::StatusOr<pb::FindShardResponse> {
-                   const absl::StatusOr<FoundShard> found = turn.registry.FindShard(query.shard);
-                   if (!found.ok()) return found.status();
-                   return ToProto(*found);
-                 });
+  return AskLoop(
+      context, *request, response,
+      [](const FindShardQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::FindShardResponse> {
+        const absl::StatusOr<FoundShard> found = turn.registry.FindShard(query.shard);
+        if (!found.ok()) return found.status();
+        return ToProto(*found);
+      });
 }
 
 grpc::ServerUnaryReactor* ReferenceService::GetLayout(grpc::CallbackServerContext* context,

@@ -119,8 +119,8 @@ TEST_F(ServerTest, AShardIsFoundWithoutAList) {
   ASSERT_OK_AND_ASSIGN(const FoundShard found, FromProto(response));
   EXPECT_EQ(found.layout, TestLayout().digest());
   const ShardQuery only{.key = TestModel()};
-  ASSERT_OK_AND_ASSIGN(const auto none, Call<pb::FindShardResponse>(&Stub::FindShard,
-                                                                    FindShardQuery{hello_, only}));
+  ASSERT_OK_AND_ASSIGN(const auto none,
+                       Call<pb::FindShardResponse>(&Stub::FindShard, FindShardQuery{hello_, only}));
   EXPECT_EQ(none.not_available(), pb::NOT_AVAILABLE_REASON_NOT_PUBLISHED);
 }
 

@@ -145,10 +145,9 @@ TEST(ControllerRequestTest, EveryFieldSurvives) {
   ASSERT_OK_AND_ASSIGN(const LayoutQuery layout,
                        FromProto(ToProto(LayoutQuery{hello, Sha256("x")})));
   EXPECT_TRUE(layout.hello == hello && layout.digest == Sha256("x"));
-  ASSERT_OK_AND_ASSIGN(
-      const FindShardQuery find,
-      FromProto(ToProto(FindShardQuery{
-          hello, {key, VersionSequence(7), "engine", "trainer", Rank(3)}})));
+  ASSERT_OK_AND_ASSIGN(const FindShardQuery find,
+                       FromProto(ToProto(FindShardQuery{
+                           hello, {key, VersionSequence(7), "engine", "trainer", Rank(3)}})));
   EXPECT_TRUE(find.hello == hello && find.shard.key == key);
   EXPECT_EQ(find.shard.selector, VersionSelector(VersionSequence(7)));
   EXPECT_EQ(find.shard.form, "engine");
