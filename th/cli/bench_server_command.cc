@@ -74,6 +74,8 @@ void AddBenchServerCommand(CLI::App* bench, ExitStatus* exit) {
   server->add_option("--seconds", flags->seconds, "for how long at that rate")
       ->check(CLI::Range(1u, kMaxSeconds))
       ->capture_default_str();
+  server->add_flag("--receives", flags->options.receives,
+                   "then have every rank look its shard up and receive it as a streaming reader");
   server
       ->add_option("--server-binary", flags->options.server_program,
                    "tensorhub_server, if it is not beside th")

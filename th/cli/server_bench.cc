@@ -1,8 +1,10 @@
 #include "th/cli/server_bench.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -16,6 +18,7 @@
 #include "th/cli/resident_memory.h"
 #include "th/cli/session_fleet.h"
 #include "th/cli/text_table.h"
+#include "th/client/client.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
@@ -35,6 +38,8 @@ constexpr uint64_t kDescriptorsPerWorker = 1;
 constexpr uint64_t kOtherDescriptors = 512;
 // The groups that publish, one version each; all others read.
 constexpr uint32_t kTrainers = 2;
+// Threads that look shards up; each waits for one answer at a time.
+constexpr uint32_t kLookingUp = 8;
 
 VersionLabel LabelOf(uint32_t trainer) {
   return VersionLabel::Parse(absl::StrCat("step-", trainer + 1)).value();
@@ -57,7 +62,8 @@ class Scoreboard {
   absl::Time last_assigned ABSL_GUARDED_BY(mu);
   uint64_t moved ABSL_GUARDED_BY(mu) = 0;  // updates, since the beginning
   absl::Time last_moved ABSL_GUARDED_BY(mu);
-  Latencies updates ABSL_GUARDED_BY(mu);  // at the rate
+  Latencies updates ABSL_GUARDED_BY(mu);      // at the rate
+  uint64_t received ABSL_GUARDED_BY(mu) = 0;  // by streaming readers
 
   void NoteRegistered() {
     absl::MutexLock lock(&mu);
@@ -131,6 +137,8 @@ class ServerBench {
             .on_registered = [this](FleetRank) { board_.NoteRegistered(); },
             .on_assigned = [this](FleetRank rank) { board_.NoteAssigned(rank); },
             .on_done = [this](FleetRank rank, const OperationDone& done) { OnDone(rank, done); },
+            .on_received = [this](FleetRank rank,
+                                  const OperationDone& done) { OnReceived(rank, done); },
             .on_failed =
                 [this](FleetRank rank, const absl::Status& why) {
                   board_.NoteFailure(rank, why.message());
@@ -140,6 +148,7 @@ class ServerBench {
       TH_RETURN_IF_ERROR(Storm(trainer));
     }
     TH_RETURN_IF_ERROR(UpdateAtRate());
+    if (options_.receives) TH_RETURN_IF_ERROR(Receive());
     TH_ASSIGN_OR_RETURN(measured_.server_bytes_end, ResidentBytes(ServerPid()));
     TH_ASSIGN_OR_RETURN(measured_.server_cpu, ProcessorTime(ServerPid()));
     absl::MutexLock lock(&board_.mu);
@@ -274,7 +283,65 @@ class ServerBench {
     return absl::OkStatus();
   }
 
+  absl::Status Receive() {
+    TH_ASSIGN_OR_RETURN(const absl::Duration cpu_before, ProcessorTime(ServerPid()));
+    const absl::Time began = MonotonicNow();
+    TH_RETURN_IF_ERROR(LookUpShards());
+    for (uint32_t group = kTrainers; group < groups_; ++group) {
+      fleet_->Receive(group, LatestVersion{});
+    }
+    TH_RETURN_IF_ERROR(Await(
+        [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return board_.received == readers_; }, kPhaseTimeout,
+        [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+          return absl::StrCat(board_.received, " of ", readers_, " streaming readers have ended");
+        }));
+    measured_.receives = readers_;
+    measured_.receives_took = MonotonicNow() - began;
+    TH_ASSIGN_OR_RETURN(const absl::Duration cpu_after, ProcessorTime(ServerPid()));
+    measured_.server_cpu_receive = (cpu_after - cpu_before) / static_cast<double>(readers_);
+    return absl::OkStatus();
+  }
+
+  // What Client::Receive asks for the first time, for every reader.
+  absl::Status LookUpShards() {
+    std::atomic<uint64_t> next = 0;
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < kLookingUp; ++i) {
+      threads.emplace_back([&] {
+        for (uint64_t reader; (reader = next.fetch_add(1)) < readers_;) {
+          const uint32_t rank = static_cast<uint32_t>(reader % options_.ranks);
+          if (const absl::Status looked = LookUpShard(rank); !looked.ok()) {
+            board_.NoteFailure({kTrainers, rank}, looked.message());
+            return;
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    absl::MutexLock lock(&board_.mu);
+    return board_.failure.empty() ? LookAround() : absl::InternalError(board_.failure);
+  }
+
+  absl::Status LookUpShard(uint32_t rank) {
+    TH_ASSIGN_OR_RETURN(
+        const auto controller,
+        Controller::Connect(
+            {.server = cast_->server_address(), .run = kFleetRun, .model = kFleetModel}));
+    TH_ASSIGN_OR_RETURN(const FoundShard found,
+                        controller->FindShard({.group = FleetGroupName(0), .rank = Rank(rank)}));
+    return controller->GetLayout(found.layout).status();
+  }
+
   // ---- th-control
+
+  void OnReceived(FleetRank rank, const OperationDone& done) {
+    if (!done.status.ok()) return board_.NoteFailure(rank, done.status.message());
+    if (done.outcome != UpdateOutcome::kMoved) {
+      return board_.NoteFailure(rank, "a receive did not come through");
+    }
+    absl::MutexLock lock(&board_.mu);
+    ++board_.received;
+  }
 
   // Starts the groups whose time has come, as far as there are idle ones, and comes again for the
   // next; one that ends calls it too.
@@ -378,6 +445,10 @@ std::string TextOf(const ServerMeasurement& measured) {
   row("server's processor time, join", seconds(measured.server_cpu_join));
   row("server's processor time, an update", millis(measured.server_cpu_update));
   row("server's processor time, in all", seconds(measured.server_cpu));
+  if (measured.receives > 0) {
+    row("streaming readers, all have received after", seconds(measured.receives_took));
+    row("server's processor time, a receive", millis(measured.server_cpu_receive));
+  }
   return absl::StrFormat("%d workers in %d groups of %d; %d updates, every one moved\n%s",
                          measured.workers, measured.groups, measured.ranks, measured.updates_moved,
                          table.ToString());
@@ -411,7 +482,10 @@ json ToJson(const ServerMeasurement& measured) {
           {"server_bytes_at_end", measured.server_bytes_end},
           {"server_cpu_seconds_join", Seconds(measured.server_cpu_join)},
           {"server_cpu_ms_per_update", Millis(measured.server_cpu_update)},
-          {"server_cpu_seconds", Seconds(measured.server_cpu)}};
+          {"server_cpu_seconds", Seconds(measured.server_cpu)},
+          {"receives", measured.receives},
+          {"receives_seconds", Seconds(measured.receives_took)},
+          {"server_cpu_ms_per_receive", Millis(measured.server_cpu_receive)}};
 }
 
 }  // namespace th

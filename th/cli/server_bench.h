@@ -8,6 +8,9 @@
 //   3. The groups update one after the other between the two versions, so many updates a second for
 //      so long, each rank's counted. A rank's update lasts from the moment that the schedule gives
 //      it until its result, which is its whole group's; what begins late is late. Every one moves.
+//   4. With `receives` every rank of those groups looks up its shard of the trainer's, over a
+//      connection of its own, and receives it as a streaming reader: what a step of so many such
+//      readers costs the server.
 //
 // Server and workers share this machine's processors, which the figures include.
 #ifndef TH_CLI_SERVER_BENCH_H_
@@ -36,6 +39,7 @@ struct ServerBenchOptions {
   uint32_t ranks = 8;                           // of a group
   uint32_t rate = 500;                          // updates a second, each rank's counted
   absl::Duration duration = absl::Seconds(10);  // of them
+  bool receives = false;                        // whether phase 4 is run
   // Told now and then, in a line, how far it is; may be empty.
   std::function<void(const std::string&)> progress = nullptr;
   // Asked several times a second; true ends it with CANCELLED. May be empty.
@@ -63,9 +67,12 @@ struct ServerMeasurement {
   double control_bytes_update = 0;   // of one at the rate, heartbeats between included
   uint64_t server_bytes_joined = 0;  // resident memory after the join
   uint64_t server_bytes_end = 0;
-  absl::Duration server_cpu_join;    // processor time of the server
-  absl::Duration server_cpu_update;  // of each update at the rate
-  absl::Duration server_cpu;         // of all
+  absl::Duration server_cpu_join;     // processor time of the server
+  absl::Duration server_cpu_update;   // of each update at the rate
+  absl::Duration server_cpu;          // of all
+  uint64_t receives = 0;              // of streaming readers
+  absl::Duration receives_took;       // from the first look-up until the last has received
+  absl::Duration server_cpu_receive;  // of each receive, its look-up included
 };
 
 // The first failure of any worker, naming it; RESOURCE_EXHAUSTED when this user may not have so

@@ -94,6 +94,16 @@ TEST(ServerBenchTest, AllWorkersJoinAndEveryUpdateMoves) {
   EXPECT_LT(report["control_bytes_per_update"], 4096.0);
 }
 
+TEST(ServerBenchTest, StreamingReadersReceiveWhatTheyLookedUp) {
+  const ProgramRun run =
+      RunProgram({Th(), "bench", "server", "--workers", "12", "--ranks", "3", "--rate", "50",
+                  "--seconds", "1", "--receives", "--json"});
+  ASSERT_EQ(run.status, 0) << run.errors << run.output();
+  const nlohmann::json report = run.json();
+  EXPECT_EQ(report["receives"], 2 * 3);  // of the groups that read
+  EXPECT_GT(report["receives_seconds"], 0.0);
+}
+
 // A signal ends it, and nothing of it stays.
 TEST(ServerBenchTest, ASignalEndsItAndLeavesNoFolderBehind) {
   const std::string scratch = FreshFolder("scratch");

@@ -37,8 +37,8 @@ Digest RootOf(const VersionInfo& version, uint32_t rank) {
 
 SessionOptions SessionOptionsOf(const FleetOptions& options, FleetRank who) {
   SessionOptions session;
-  session.key = {"bench", "model"};
-  session.name = {absl::StrCat("group-", who.group), Rank(who.rank)};
+  session.key = {kFleetRun, kFleetModel};
+  session.name = {FleetGroupName(who.group), Rank(who.rank)};
   session.ranks = options.ranks;
   session.location = {.site = "site",
                       .rack = absl::StrCat("rack-", who.group / kGroupsPerRack),
@@ -49,6 +49,8 @@ SessionOptions SessionOptionsOf(const FleetOptions& options, FleetRank who) {
 }
 
 }  // namespace
+
+std::string FleetGroupName(uint32_t group) { return absl::StrCat("group-", group); }
 
 // What workers and their streams may need after the fleet has gone.
 struct SessionFleet::Shared {
@@ -99,6 +101,16 @@ class SessionFleet::Worker final : public ControlStreamObserver,
                           {.selector = selector, .timeout = shared_->options.update_timeout}, now));
     });
   }
+  void Receive(const VersionSelector& selector) {
+    Enter([&](absl::Time now) {
+      const StreamTicket ticket = session_.BeginStream(now);
+      const absl::StatusOr<BufferId> stream = session_.RegisterStreamBuffer(
+          ticket, kDefaultForm, layout_, SegmentSet::AllOf(layout_->segment_count()), now);
+      FailUnlessOk(stream.status());
+      if (stream.ok()) stream_buffer_ = *stream;
+      stream_selector_ = selector;
+    });
+  }
   void Leave() {
     Enter([this](absl::Time now) { session_.Leave(now); });
   }
@@ -129,6 +141,7 @@ class SessionFleet::Worker final : public ControlStreamObserver,
 
  private:
   struct FillInProgress {
+    BufferId buffer;
     VersionInfo version;
     std::optional<Digest> root;
     bool sourced = false;
@@ -197,8 +210,17 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   }
   void Do(const BufferReady& ready) {
     FailUnlessOk(ready.status);
+    if (ready.buffer == stream_buffer_) return UpdateStream();
     if (!ready.status.ok() || std::exchange(registered_, true)) return;
     if (shared_->events.on_registered != nullptr) shared_->events.on_registered(who_);
+  }
+
+  void UpdateStream() {
+    Enter([this](absl::Time now) {
+      FailUnlessOk(session_.Update(
+          NextCall(), stream_buffer_,
+          {.selector = stream_selector_, .timeout = shared_->options.update_timeout}, now));
+    });
   }
 
   void Do(const StartSealing& order) {
@@ -209,7 +231,7 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   }
 
   void Do(const StartFill& order) {
-    fill_ = {.version = order.version, .root = order.root};
+    fill_ = {.buffer = order.buffer, .version = order.version, .root = order.root};
     CompleteFill();
   }
   void Do(const SetSources& order) {
@@ -229,9 +251,9 @@ class SessionFleet::Worker final : public ControlStreamObserver,
     // The session itself compares it with what the publisher told.
     const Digest root = RootOf(fill.version, who_.rank);
     Enter([&](absl::Time now) {
-      session_.HandleFirstWrite(buffer_, now);
-      session_.HandleAllReceived(buffer_, now);
-      session_.HandleFillComplete(buffer_, root, now);
+      session_.HandleFirstWrite(fill.buffer, now);
+      session_.HandleAllReceived(fill.buffer, now);
+      session_.HandleFillComplete(fill.buffer, root, now);
     });
   }
   void Do(const StopFill& order) {
@@ -240,7 +262,16 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   }
 
   void Do(const OperationDone& done) {
+    if (done.buffer == stream_buffer_) return EndReceive(done);
     if (shared_->events.on_done != nullptr) shared_->events.on_done(who_, done);
+  }
+
+  void EndReceive(const OperationDone& done) {
+    Enter([&](absl::Time now) {
+      session_.EndStream(std::exchange(stream_buffer_, BufferId()),
+                         absl::CancelledError("the receive is over"), now);
+    });
+    if (shared_->events.on_received != nullptr) shared_->events.on_received(who_, done);
   }
 
   // Nobody reads from anybody, and nobody gives commands.
@@ -266,6 +297,8 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   const std::unique_ptr<ControlConnector> connector_;
   WorkerSession session_;
   BufferId buffer_;
+  BufferId stream_buffer_;  // of the receive under way; 0: none
+  VersionSelector stream_selector_;
   bool registered_ = false;
   CallId last_call_;
   std::optional<FillInProgress> fill_;
@@ -338,6 +371,10 @@ void SessionFleet::Publish(uint32_t group, VersionLabel label) {
 
 void SessionFleet::Update(uint32_t group, VersionSelector selector) {
   ForGroup(group, [selector = std::move(selector)](Worker& worker) { worker.Update(selector); });
+}
+
+void SessionFleet::Receive(uint32_t group, VersionSelector selector) {
+  ForGroup(group, [selector = std::move(selector)](Worker& worker) { worker.Receive(selector); });
 }
 
 void SessionFleet::After(absl::Duration delay, std::function<void()> task) {

@@ -32,6 +32,11 @@
 
 namespace th {
 
+// The model that the fleet shares.
+inline constexpr char kFleetRun[] = "bench";
+inline constexpr char kFleetModel[] = "model";
+std::string FleetGroupName(uint32_t group);
+
 // A rank of the fleet.
 struct FleetRank {
   uint32_t group = 0;
@@ -54,6 +59,8 @@ struct FleetEvents {
   std::function<void(FleetRank)> on_assigned;
   // A publish or update has ended, well or not.
   std::function<void(FleetRank, const OperationDone&)> on_done;
+  // A receive has, likewise.
+  std::function<void(FleetRank, const OperationDone&)> on_received;
   // A verb was refused, or its session has ended though nobody left.
   std::function<void(FleetRank, const absl::Status&)> on_failed;
 };
@@ -72,6 +79,8 @@ class SessionFleet {
   // By all ranks of the group.
   void Publish(uint32_t group, VersionLabel label);
   void Update(uint32_t group, VersionSelector selector);
+  // As a streaming reader of the rank's shard (th/client/receive.h), beside what the rank holds.
+  void Receive(uint32_t group, VersionSelector selector);
   // Runs `task` on th-control in so long, unless the fleet ends before.
   void After(absl::Duration delay, std::function<void()> task);
 
