@@ -339,7 +339,10 @@ struct RunCommand {
   Command command;
 };
 
-struct Heartbeat {};
+// Keeps the lease when there is nothing else to say.
+struct Heartbeat {
+  bool ask = false;  // the server answers with Alive at once
+};
 struct Leave {};  // a clean end: what this worker holds is gone for others
 // A notice: this worker leaves in `deadline`, as a spot machine does that is taken back. It gets no
 // new reader and keeps only those who have nobody else.
@@ -465,10 +468,13 @@ struct OffloadReleased {
   BufferId buffer;
 };
 
+// The answer to a heartbeat that asks: nothing but that the server is there.
+struct Alive {};
+
 using ServerMessage =
     std::variant<Joined, Refused, LayoutWanted, BufferRegistered, OperationResolved, AssignSources,
                  RootKnown, OperationFinished, PublicationRefused, GroupChanged, CommandFinished,
-                 OffloadReleased>;
+                 OffloadReleased, Alive>;
 
 }  // namespace th
 

@@ -117,7 +117,9 @@ struct MessageHandler {
     }
     Send(turn, worker, std::move(finished));
   }
-  void operator()(const Heartbeat&) const {}
+  void operator()(const Heartbeat& message) const {
+    if (message.ask) Send(turn, worker, Alive{});
+  }
   void operator()(const Preempt& message) const {
     ApplyOrCount(turn, worker, TakeNotice{worker.id, message});
   }

@@ -22,8 +22,8 @@ namespace th {
 inline bool operator==(const ShardLayout& x, const ShardLayout& y) {
   return x.digest() == y.digest();
 }
-inline bool operator==(const Heartbeat&, const Heartbeat&) { return true; }
 inline bool operator==(const Leave&, const Leave&) { return true; }
+inline bool operator==(const Alive&, const Alive&) { return true; }
 
 TH_WIRE_EQUALITY(ProtocolHello, a, b, c, d)
 TH_WIRE_EQUALITY(HeldVersion, a, b, c, d, e, f, g)
@@ -41,6 +41,7 @@ TH_WIRE_EQUALITY(RankDone, a, b, c)
 TH_WIRE_EQUALITY(RankFailed, a, b, c)
 TH_WIRE_EQUALITY(SourceFailed, a, b, c, d, e)
 TH_WIRE_EQUALITY(SourceSuspected, a, b, c, d)
+TH_WIRE_EQUALITY(Heartbeat, a)
 TH_WIRE_EQUALITY(Preempt, a)
 TH_WIRE_EQUALITY(BufferReset, a)
 TH_WIRE_EQUALITY(UnregisterBuffer, a)

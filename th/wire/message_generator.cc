@@ -38,7 +38,7 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
     case 12:
       return MakeRunCommand();
     case 13:
-      return Heartbeat{};
+      return Heartbeat{Number() % 2 == 0};
     case 14:
       return Leave{};
     case 15:
@@ -97,8 +97,10 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
       return GroupChanged{GroupGeneration(Number()), SomeRank()};
     case 10:
       return CommandFinished{Name(), SomeStatus(), Version(), Lineage(Number())};
-    default:
+    case 11:
       return OffloadReleased{BufferId(SmallNumber())};
+    default:
+      return Alive{};
   }
 }
 

@@ -142,6 +142,7 @@ struct Encode {
   void operator()(const OffloadReleased& in) const {
     frame.mutable_offload_released()->set_buffer(in.buffer.value);
   }
+  void operator()(const Alive&) const { frame.mutable_alive(); }
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -267,6 +268,8 @@ absl::StatusOr<ServerMessage> DecodeMember(const pb::ServerToWorker& in) {
       return Decode(in.group_changed());
     case pb::ServerToWorker::kOffloadReleased:
       return ServerMessage(OffloadReleased{BufferId(in.offload_released().buffer())});
+    case pb::ServerToWorker::kAlive:
+      return ServerMessage(Alive{});
     case pb::ServerToWorker::kCommandFinished:
     case pb::ServerToWorker::MESSAGE_NOT_SET:
       break;

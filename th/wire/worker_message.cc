@@ -237,7 +237,7 @@ struct Encode {
     frame.mutable_unregister_buffer()->set_buffer(in.buffer.value);
   }
   void operator()(const RunCommand& in) const { *frame.mutable_run_command() = ToProto(in); }
-  void operator()(const Heartbeat&) const { frame.mutable_heartbeat(); }
+  void operator()(const Heartbeat& in) const { frame.mutable_heartbeat()->set_ask(in.ask); }
   void operator()(const Leave&) const { frame.mutable_leave(); }
   void operator()(const Preempt& in) const {
     *frame.mutable_preempt()->mutable_deadline() = ToProto(in.deadline);
@@ -426,7 +426,7 @@ absl::StatusOr<WorkerMessage> DecodeMember(const pb::WorkerToServer& in) {
     case pb::WorkerToServer::MESSAGE_NOT_SET:
       break;
   }
-  return WorkerMessage(Heartbeat{});
+  return WorkerMessage(Heartbeat{.ask = in.heartbeat().ask()});
 }
 
 // The name of the member that is set, for the path of an error.

@@ -10,6 +10,7 @@
 #include "th/worker_session/commands.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
+#include "th/worker_session/server_silence.h"
 
 namespace th::session {
 namespace {
@@ -265,6 +266,14 @@ void TickLink(State& state, absl::Time now) {
   if (now >= link.answer_deadline) {
     return GiveUpAttempt(state, absl::DeadlineExceededError("the server did not answer"), now);
   }
+  if (IsServerSilent(state, now)) {
+    // What waits for it has waited since then, not since now.
+    state.link.broken_since = *SilentSince(state);
+    return GiveUpAttempt(
+        state, absl::UnavailableError("the server has gone silent: no answer came to a question"),
+        now);
+  }
+  AskSilentServer(state, now);
   if (state.joined() && now >= HeartbeatAt(state)) state.Send(Heartbeat{}, now);
 }
 
@@ -276,7 +285,7 @@ absl::Time NextLinkDeadline(const State& state) {
   absl::Time next = std::min(link.answer_deadline, state.leaves_at);
   if (!link.ever_joined) next = std::min(next, link.join_deadline);
   if (link.state == LinkState::kBackoff) next = std::min(next, link.retry_at);
-  if (state.joined()) next = std::min(next, HeartbeatAt(state));
+  if (state.joined()) next = std::min({next, HeartbeatAt(state), SilenceDeadline(state)});
   return next;
 }
 

@@ -36,6 +36,11 @@ inline constexpr absl::Duration kMaxOperationTimeout = absl::Hours(24);
 // With the stream broken for this long, an unpublish waits for the server no longer: neither for
 // leave to drain, nor for the end once it has drained.
 inline constexpr absl::Duration kServerAway = absl::Seconds(1);
+// While an unpublish waits for the server: after how long without a word it is asked for one, and
+// how long it has for its answer. Both and the drain lie within the 3 s in which a trainer has its
+// buffer back.
+inline constexpr absl::Duration kAskAfter = absl::Milliseconds(500);
+inline constexpr absl::Duration kAnswerTimeout = absl::Seconds(1);
 // A stream that has not opened, or a join that was not answered, is given up after this long.
 inline constexpr absl::Duration kJoinAnswerTimeout = absl::Seconds(5);
 // Leases outside of this range are taken as its nearer end.
@@ -98,6 +103,8 @@ struct Link {
   absl::Time answer_deadline = absl::InfiniteFuture();  // of this attempt
   absl::Time retry_at = absl::InfiniteFuture();
   absl::Time last_sent;
+  absl::Time heard_at = absl::InfinitePast();  // the server's last message
+  absl::Time asked_at = absl::InfinitePast();  // this rank's last question; see server_silence.h
   absl::Time broken_since = absl::InfiniteFuture();  // while not joined
   uint32_t failed_attempts = 0;
   absl::Status last_failure;

@@ -81,6 +81,7 @@ struct MessageHandler {
   void operator()(const OffloadReleased& message) {
     session::HandleOffloadReleased(state, message);
   }
+  void operator()(const Alive&) {}  // that it was said is all
 };
 
 bool OpensTheMembership(const ServerMessage& message) {
@@ -218,6 +219,7 @@ void WorkerSession::HandleStreamClosed(absl::Status why, absl::Time now) {
 
 void WorkerSession::HandleServerMessage(const ServerMessage& message, absl::Time now) {
   if (!impl_->state.joined() && !OpensTheMembership(message)) return;
+  impl_->state.link.heard_at = now;
   std::visit(MessageHandler{impl_->state, now}, message);
   impl_->Finish(now);
 }

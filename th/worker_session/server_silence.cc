@@ -1,0 +1,43 @@
+#include "th/worker_session/server_silence.h"
+
+#include <algorithm>
+
+namespace th::session {
+
+std::optional<absl::Time> SilentSince(const State& state) {
+  if (!state.joined()) return std::nullopt;
+  std::optional<absl::Time> waits_since;
+  for (const auto& [id, buffer] : state.buffers) {
+    for (const Operation& operation : buffer.operations) {
+      const bool waits = operation.kind() == OperationKind::kUnpublish &&
+                         !operation.verdict.has_value() && !operation.waits_for_offload();
+      if (!waits) continue;
+      waits_since = std::min(waits_since.value_or(operation.started), operation.started);
+    }
+  }
+  if (!waits_since.has_value()) return std::nullopt;
+  return std::max(*waits_since, state.link.heard_at);
+}
+
+absl::Time SilenceDeadline(const State& state) {
+  const std::optional<absl::Time> silent_since = SilentSince(state);
+  if (!silent_since.has_value()) return absl::InfiniteFuture();
+  if (state.link.asked_at < *silent_since) return *silent_since + kAskAfter;
+  return state.link.asked_at + kAnswerTimeout;
+}
+
+void AskSilentServer(State& state, absl::Time now) {
+  const std::optional<absl::Time> silent_since = SilentSince(state);
+  if (!silent_since.has_value() || state.link.asked_at >= *silent_since) return;
+  if (now < *silent_since + kAskAfter) return;
+  state.link.asked_at = now;
+  state.Send(Heartbeat{.ask = true}, now);
+}
+
+bool IsServerSilent(const State& state, absl::Time now) {
+  const std::optional<absl::Time> silent_since = SilentSince(state);
+  return silent_since.has_value() && state.link.asked_at >= *silent_since &&
+         now >= state.link.asked_at + kAnswerTimeout;
+}
+
+}  // namespace th::session
