@@ -62,6 +62,8 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
     } else {
       unpublishes_.erase(operation);  // its group counted anew: the number is another operation's
     }
+  } else if (std::holds_alternative<Leave>(message)) {
+    cluster_->judge().Left(&from);
   } else if (const auto* done = std::get_if<RankDone>(&message)) {
     if (unpublishes_.contains({&from, done->key})) NoteLetGo(from, done->key);
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
