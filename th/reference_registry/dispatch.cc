@@ -84,6 +84,10 @@ struct MessageHandler {
     const absl::Status status = update.ok() ? update->CanApply(turn.state) : update.status();
     if (status.ok()) return update->Apply(turn);
     CountRefusal(turn, worker, status);
+    Buffer* const buffer = FindBuffer(turn.state, AddressOf(message.key.buffer));
+    if (buffer != nullptr && message.kind == OperationKind::kUnpublish) {
+      LetGoAlone(turn, *buffer, message.key.number);
+    }
     Send(
         turn, worker,
         OperationFinished{

@@ -75,10 +75,12 @@ VersionSequence VersionOfSeed(const Replica& seed) {
 // Whether the group is told to make, or is about to lose, a copy of another version: it asks again
 // when that is over, rather than be refused for lack of room.
 bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
-  if (PromiseStands(turn, replica)) return true;
   const auto& replicas = replica.group->replicas;
   return std::any_of(replicas.begin(), replicas.end(), [&](const auto& entry) {
     const Replica& other = entry.second;
+    // Also of another of its buffers: the room is the ranks', and a copy that was asked for has
+    // taken none of it yet.
+    if (PromiseStands(turn, other)) return true;
     if (!other.seed || other.form != replica.form) return false;
     return other.released || (other.unwanted && !IsLastCopyOfRetained(other));
   });

@@ -136,18 +136,6 @@ void TakeAway(Turn& turn, Replica& replica) {
   SetPhase(turn, replica, ReplicaPhase::kIdle);
 }
 
-// Ranks that have drained of themselves, for an unpublish that never began, hold nothing any more.
-void TakeAwayDrained(Turn& turn, Replica& replica, const Transaction& transaction) {
-  bool any = false;
-  for (const auto& [rank, participant] : transaction.participants) {
-    const auto buffer = replica.buffers.find(rank);
-    if (!participant.done || buffer == replica.buffers.end()) continue;
-    ClearContent(turn, *buffer->second);
-    any = true;
-  }
-  if (any) InvalidateReplica(turn, replica);
-}
-
 // Whether its ranks fill since another reign, and it has not begun in this one.
 bool IsAdoptedFill(const Replica& replica, const Transaction& transaction) {
   return transaction.kind == OperationKind::kUpdate && !transaction.begun &&
@@ -155,8 +143,6 @@ bool IsAdoptedFill(const Replica& replica, const Transaction& transaction) {
 }
 
 void Undo(Turn& turn, Replica& replica, const Transaction& transaction) {
-  const bool unpublish = transaction.kind == OperationKind::kUnpublish;
-  if (unpublish && !transaction.begun) return TakeAwayDrained(turn, replica, transaction);
   if (!transaction.begun && !IsAdoptedFill(replica, transaction)) return;
   switch (transaction.kind) {
     case OperationKind::kPublish:
@@ -245,10 +231,10 @@ void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transact
 }
 
 // Its ranks drain all the same, also behind a publish that others have yet to join.
-void NoteLetGo(Replica& replica, const Transaction& unpublish) {
+void LetGoOfAll(Turn& turn, Replica& replica, const Transaction& unpublish) {
   for (const auto& [rank, participant] : unpublish.participants) {
     const auto buffer = replica.buffers.find(rank);
-    if (buffer != replica.buffers.end()) buffer->second->last_let_go = unpublish.number;
+    if (buffer != replica.buffers.end()) LetGoAlone(turn, *buffer->second, unpublish.number);
   }
 }
 
@@ -260,7 +246,7 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
   }
   Undo(turn, replica, transaction);
   if (transaction.kind == OperationKind::kUnpublish && !result.offload_first) {
-    NoteLetGo(replica, transaction);
+    LetGoOfAll(turn, replica, transaction);
   }
   FinishOperation(turn, replica, transaction.number, std::move(result));
 }
@@ -512,6 +498,15 @@ bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number) {
   TakeAway(turn, replica);
   for (const auto& [rank, buffer] : replica.buffers) SendResult(turn, *buffer, result);
   return true;
+}
+
+void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish) {
+  buffer.last_let_go = std::max(buffer.last_let_go, unpublish);
+  Replica& replica = *buffer.replica;
+  if (!buffer.content.has_value() || replica.phase == ReplicaPhase::kFilling) return;
+  if (IsCopiedHere(buffer)) return;  // it drains once the copy is made
+  ClearContent(turn, buffer);
+  if (replica.phase == ReplicaPhase::kHolding) InvalidateReplica(turn, replica);
 }
 
 void RestartNumbering(Group& group) {

@@ -59,6 +59,10 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 // here, and who waits for a copy hears so. False where the group has gone on since.
 bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number);
 
+// A rank hears that its unpublish, or its start of one, went badly: it drains all the same, so
+// nobody is sent to it for what it held before that operation.
+void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish);
+
 // The numbering of all replicas of the group starts again from 1; nothing may be pending.
 void RestartNumbering(Group& group);
 

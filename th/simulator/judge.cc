@@ -101,6 +101,12 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   if (finished.status.ok()) Heard(&successes_, who, operation, Epoch(), what);
 }
 
+void Judge::Left(const SimulatedProcess* who) {
+  for (HeardByOperation* heard : {&resolved_, &results_, &successes_}) {
+    for (auto& [key, told] : *heard) std::erase(told.heard_by, who);
+  }
+}
+
 void Judge::Unregistered(const SimulatedProcess* who, const std::string& buffer) {
   for (HeardByOperation* heard : {&resolved_, &results_, &successes_}) {
     for (auto& [key, told] : *heard) {

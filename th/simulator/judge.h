@@ -52,9 +52,9 @@ class Judge {
 
   // One version a transaction: every rank of a group hears the same version and the same result of
   // an operation. `generation` and `epoch` are those the worker had when it heard. If all who heard
-  // a result are dead, or have unregistered the buffer since, it no longer counts. After a restart
-  // of the server other ranks may hear an error where one had heard a success, but never a
-  // different success.
+  // a result are dead, have left, or have unregistered the buffer since, it no longer counts. After
+  // a restart of the server other ranks may hear an error where one had heard a success, but never
+  // a different success.
   struct GroupOperation {
     ModelKey model;
     std::string group;
@@ -73,6 +73,8 @@ class Judge {
     lying_groups_.insert({group, generation});
   }
   void Unregistered(const SimulatedProcess* who, const std::string& buffer);
+  // The server has heard that it leaves. With the last rank of a group its results are forgotten.
+  void Left(const SimulatedProcess* who);
 
  private:
   // What some ranks have heard, and who.

@@ -1,6 +1,7 @@
 #include "th/simulator/server_watch.h"
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,7 @@ bool WasWithdrawn(const DurableState& durable, const ModelKey& key, const Versio
 void ServerWatch::Began() {
   unpublishes_.clear();
   let_go_.clear();
+  published_.clear();
   failed_at_.clear();
   assigned_.clear();
   resumed_.clear();
@@ -51,12 +53,17 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
     if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);
     if (const auto* buffer = std::get_if<RegisterBuffer>(&message)) NoteHeld(from, buffer->buffer);
   } else if (const auto* start = std::get_if<StartOperation>(&message)) {
+    // What it began before it heard that its group counts anew has a number of the old count.
+    if (start->group_generation < generations_[&from]) return;
     const OperationOf operation = {&from, start->key};
+    if (start->kind == OperationKind::kPublish) NotePublished(from, start->key);
     if (start->kind == OperationKind::kUnpublish) {
       unpublishes_.insert(operation);
     } else {
       unpublishes_.erase(operation);  // its group counted anew: the number is another operation's
     }
+  } else if (std::holds_alternative<Leave>(message)) {
+    cluster_->judge().Left(&from);
   } else if (const auto* done = std::get_if<RankDone>(&message)) {
     if (unpublishes_.contains({&from, done->key})) NoteLetGo(from, done->key);
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
@@ -88,7 +95,17 @@ void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& jo
   }
 }
 
+// A buffer is frozen and readable once its rank has asked to publish.
+void ServerWatch::NotePublished(const SimulatedWorker& worker, const OperationKey& publish) {
+  OperationNumber& last = published_[{&worker, publish.buffer}];
+  last = std::max(last, publish.number);
+  const auto let_go = let_go_.find({&worker, publish.buffer});
+  if (let_go != let_go_.end() && let_go->second < publish.number) let_go_.erase(let_go);
+}
+
 void ServerWatch::NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish) {
+  const auto published = published_.find({&worker, unpublish.buffer});
+  if (published != published_.end() && published->second > unpublish.number) return;
   OperationNumber& last = let_go_[{&worker, unpublish.buffer}];
   last = std::max(last, unpublish.number);
 }
@@ -99,14 +116,15 @@ void ServerWatch::NoteEnd(const SimulatedWorker& to, const OperationFinished& fi
     if (!finished.offload_first) NoteLetGo(to, finished.key);
     return;
   }
-  if (finished.kind != OperationKind::kPublish || !finished.status.ok()) return;
-  const auto last = let_go_.find({&to, finished.key.buffer});
-  if (last != let_go_.end() && last->second < finished.key.number) let_go_.erase(last);
+  const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();
+  if (published) NotePublished(to, finished.key);
 }
 
-// Its operations are numbered from 1 again.
-void ServerWatch::CountAnew(const SimulatedWorker& worker) {
+// In another generation of its group operations are numbered from 1 again.
+void ServerWatch::CountAnew(const SimulatedWorker& worker, GroupGeneration generation) {
+  if (std::exchange(generations_[&worker], generation) == generation) return;
   std::erase_if(unpublishes_, [&](const OperationOf& entry) { return entry.worker == &worker; });
+  std::erase_if(published_, [&](const auto& entry) { return entry.first.worker == &worker; });
   for (auto& [buffer, unpublish] : let_go_) {
     if (buffer.worker == &worker) unpublish = OperationNumber();
   }
@@ -124,8 +142,9 @@ void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
     JudgeFinished(to, *finished);
   } else if (const auto* joined = std::get_if<Joined>(&message)) {
     Tell(to, joined->lineage);
-  } else if (std::holds_alternative<GroupChanged>(message)) {
-    CountAnew(to);
+    CountAnew(to, joined->group_generation);
+  } else if (const auto* changed = std::get_if<GroupChanged>(&message)) {
+    CountAnew(to, changed->group_generation);
   } else if (const auto* command = std::get_if<CommandFinished>(&message)) {
     Tell(to, command->lineage);
   }

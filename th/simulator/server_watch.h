@@ -59,9 +59,10 @@ class ServerWatch {
 
   void NoteSources(const SimulatedWorker& from, const JoinRequest& join);
   void NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& announced);
+  void NotePublished(const SimulatedWorker& worker, const OperationKey& publish);
   void NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish);
   void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
-  void CountAnew(const SimulatedWorker& worker);
+  void CountAnew(const SimulatedWorker& worker, GroupGeneration generation);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
   // Whether the reader fills from it already; then it may end there.
   bool Pulls(const OperationOf& update, const AssignedSource& source) const;
@@ -77,6 +78,7 @@ class ServerWatch {
   std::set<OperationOf> unpublishes_;  // that have not ended
   // Buffers that nobody may be sent to any more, and the unpublish that they let go for.
   std::map<BufferOf, OperationNumber> let_go_;
+  std::map<BufferOf, OperationNumber> published_;  // the last publish that its rank asked for
   std::map<Failure, absl::Time> failed_at_;
   // Which generation a reader was told of, of each source, in an operation that goes on.
   std::map<std::pair<OperationOf, BufferAddress>, BufferGeneration> assigned_;
@@ -85,6 +87,7 @@ class ServerWatch {
   std::set<std::pair<BufferOf, BufferAddress>> resumed_;
   std::map<std::pair<VersionSequence, Digest>, Digest> roots_;           // by version and layout
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
+  std::map<const SimulatedWorker*, GroupGeneration> generations_;        // told to it last
   std::map<std::string, Lineage> told_;                                  // by group
 };
 

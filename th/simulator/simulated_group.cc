@@ -178,7 +178,7 @@ void SimulatedTrainer::Act() {
     if (LastWentWell()) published_steps_.push_back(step_);
     return Pause(absl::Milliseconds(50), absl::Milliseconds(1200));  // rollouts read
   }
-  if (AnyIs(BufferState::kPublished) && kept_) return;
+  if (AnyIs(BufferState::kPublished) && kept_ && newest() > keeps_beyond_) return;
   if (AnyIs(BufferState::kPublished)) {
     return UnpublishAll(random().Between(absl::Milliseconds(100), absl::Seconds(3)));
   }

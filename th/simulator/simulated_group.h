@@ -113,7 +113,10 @@ class SimulatedTrainer : public SimulatedGroup {
   // Somebody else has: it goes on from there once it is started again.
   void WasRolledBackTo(uint64_t step);
   // From its next publish on it lets others read for good.
-  void KeepPublished() { keeps_published_ = true; }
+  void KeepPublished() {
+    keeps_published_ = true;
+    keeps_beyond_ = newest();
+  }
   // What it has published and lets others read; empty: nothing now.
   std::string published_label() const;
   const std::string& published_content() const { return content_; }
@@ -139,6 +142,8 @@ class SimulatedTrainer : public SimulatedGroup {
   std::string content_;
   bool rolls_back_ = true;
   bool keeps_published_ = false;
+  // A label that it has published before may be the version that it was: that is not kept.
+  VersionSequence keeps_beyond_;
   bool resumes_ = false;  // loads the latest version before it goes on
   bool latest_was_publish_ = false;
   bool kept_ = false;                      // the latest publish was begun to be kept

@@ -116,6 +116,7 @@ absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string name, std::st
   TH_RETURN_IF_ERROR(CanAdd(state, name, form, layout.get()));
   Buffer& buffer = NewBuffer(state, std::move(name), std::move(form), std::move(layout));
   buffer.keeps_nothing = true;
+  buffer.received_in = state.membership.group_generation;
   buffer.unwanted = wanted.Complement(buffer.layout->segment_count());
   state.TellServing(buffer);
   Register(state, buffer, now);

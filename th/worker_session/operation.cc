@@ -157,6 +157,9 @@ absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration t
     return absl::FailedPreconditionError(
         absl::StrCat("the server refused the buffer: ", std::string(buffer.refused.message())));
   }
+  if (buffer.keeps_nothing && buffer.received_in != state.membership.group_generation) {
+    return absl::AbortedError("the group counts anew since this receive began; ask again");
+  }
   if (timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError("the timeout has to be positive");
   }

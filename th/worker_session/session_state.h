@@ -235,8 +235,9 @@ struct Buffer {
   bool offload = false;                       // see State::offloads
   bool seed = false;                          // of those, one that seeds its site
   std::string staged_for;                     // the original's name; see State::staged
-  bool keeps_nothing = false;  // a streaming reader's: never published, serves nobody
-  SegmentSet unwanted;         // of such a buffer: what it does not receive
+  bool keeps_nothing = false;   // a streaming reader's: never published, serves nobody
+  SegmentSet unwanted;          // of such a buffer: what it does not receive
+  GroupGeneration received_in;  // of such a buffer: whose n-th receive it is of
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "th/protocol/messages.h"
 #include "th/weights/status_macros.h"
@@ -20,10 +19,6 @@ std::shared_ptr<const ShardLayout> LayoutOfNothing() {
   absl::StatusOr<ShardLayout> layout = ShardLayout::Build({});
   if (!layout.ok()) return nullptr;
   return std::make_shared<const ShardLayout>(*std::move(layout));
-}
-
-std::string PrefixOf(GroupGeneration generation) {
-  return absl::StrCat("stream-", generation.value, ".");
 }
 
 // Whether every rank has its shard.
@@ -59,7 +54,7 @@ void FailUnstarted(Buffer& buffer, const absl::Status& why, absl::Time now) {
 // Whether another rank may ask yet what it came to.
 bool IsAskedAbout(const State& state, const Buffer& buffer) {
   return state.options.ranks > 1 && !state.ending() &&
-         absl::StartsWith(buffer.name, PrefixOf(state.membership.group_generation));
+         buffer.received_in == state.membership.group_generation;
 }
 
 }  // namespace
@@ -85,7 +80,8 @@ absl::StatusOr<BufferId> RegisterStream(State& state, const StreamTicket& ticket
   // What has ended makes room.
   const size_t full = state.buffers.size() < state.limits.max_buffers ? 0 : 1;
   Unkeep(state, state.streams_kept.size() - std::min(full, state.streams_kept.size()), now);
-  return AddStreamBuffer(state, absl::StrCat(PrefixOf(ticket.generation), ticket.number),
+  return AddStreamBuffer(state,
+                         absl::StrCat("stream-", ticket.generation.value, ".", ticket.number),
                          std::move(form), std::move(layout), wanted, now);
 }
 
