@@ -198,7 +198,7 @@ void FillSession::HandleAdmitted(SourceIndex index, absl::Time now) {
 }
 
 bool FillSession::BeginSegment(SourceIndex index, SegmentIndex segment, absl::Time now) {
-  if (TH_MUTATE(kWriteAfterStop, stopping(), false) || !replicator_.BeginSegment(index, segment)) {
+  if (!replicator_.BeginSegment(index, segment)) {
     replicator_.HandleDiscarded(index, segment, now);
     discarded_bytes_ += replicator_.LengthOf(segment);
     return false;
