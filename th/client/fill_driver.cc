@@ -20,15 +20,6 @@ FillCost CostOf(const FillStatus& status) {
   return cost;
 }
 
-std::vector<SourcePace> PacesOf(const FillStatus& status) {
-  std::vector<SourcePace> paces;
-  for (const FillSourceReport& source : status.sources) {
-    if (source.failed || source.replaced) continue;
-    paces.push_back({source.source, source.bytes, source.waited});
-  }
-  return paces;
-}
-
 }  // namespace
 
 FillDriver::FillDriver(const StartFill& order, Parts parts)
@@ -62,23 +53,19 @@ void FillDriver::SetSources(const th::SetSources& order) {
 
 void FillDriver::SetRoot(const Digest& root) { fill().SetRoot(root); }
 
-void FillDriver::Stop() {
-  if (!stopping_.exchange(true)) fill().Stop();
-}
+void FillDriver::Stop() { fill().Stop(); }
 
 void FillDriver::OnFirstWrite() {
   ForeignThreadScope scope;
-  wrote_ = true;
   parts_.session->Enter(
       [this](WorkerSession& session, absl::Time now) { session.HandleFirstWrite(buffer_, now); });
 }
 
-void FillDriver::OnProgress() {
+void FillDriver::OnProgress(FillProgressed progress) {
   ForeignThreadScope scope;
-  if (stopping_) return;
-  const FillStatus status = fill().status();
+  FillReport report{std::move(progress.held), progress.bytes_held, std::move(progress.paces)};
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
-    session.HandleFillProgress(buffer_, {status.held, status.bytes_held, PacesOf(status)}, now);
+    session.HandleFillProgress(buffer_, std::move(report), now);
   });
   if (parts_.progress == nullptr) return;
   parts_.progress->Report([self = shared_from_this()] { return self->Progress(); });
@@ -102,28 +89,23 @@ UpdateProgress FillDriver::Progress() const {
 
 void FillDriver::OnAllReceived() {
   ForeignThreadScope scope;
-  if (stopping_) return;
   parts_.session->Enter(
       [this](WorkerSession& session, absl::Time now) { session.HandleAllReceived(buffer_, now); });
 }
 
 void FillDriver::OnComplete(Digest root) {
   ForeignThreadScope scope;
-  // From here on: as soon as the session knows, the buffer may be told to begin another fill, which
-  // has to wait for the end of this one.
-  if (stopping_.exchange(true)) return;
-  completed_ = true;
+  // It is stopping already: as soon as the session knows, the buffer may be told to begin another
+  // fill, which has to wait for the end of this one.
   FillCost cost = CostOf(fill().status());
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
     session.HandleFillCost(buffer_, std::move(cost));
     session.HandleFillComplete(buffer_, root, now);
   });
-  fill().Stop();  // its sources need not wait for the group's result
 }
 
 void FillDriver::OnFailed(absl::Status why) {
   ForeignThreadScope scope;
-  if (stopping_) return;
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
     session.HandleFillFailed(buffer_, std::move(why), now);
   });
@@ -132,7 +114,6 @@ void FillDriver::OnFailed(absl::Status why) {
 void FillDriver::OnSourceFailed(AssignmentId assignment, BufferAddress source,
                                 SourceFailure failure, std::string detail) {
   ForeignThreadScope scope;
-  if (stopping_) return;
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
     session.HandleSourceFailed(buffer_, assignment, source, failure, std::move(detail), now);
   });
@@ -141,7 +122,6 @@ void FillDriver::OnSourceFailed(AssignmentId assignment, BufferAddress source,
 void FillDriver::OnSourceSuspected(AssignmentId assignment, BufferAddress source,
                                    std::string detail) {
   ForeignThreadScope scope;
-  if (stopping_) return;
   parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
     session.HandleSourceSuspected(buffer_, assignment, source, std::move(detail), now);
   });

@@ -5,7 +5,6 @@
 #ifndef TH_CLIENT_FILL_DRIVER_H_
 #define TH_CLIENT_FILL_DRIVER_H_
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,13 +40,13 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
 
   const VersionInfo& version() const { return version_; }
   OperationKey operation() const { return operation_; }
-  bool stopping() const { return stopping_; }
-  bool wrote() const { return wrote_; }
-  bool completed() const { return completed_; }
+  bool stopping() const { return fill().stopping(); }
+  bool wrote() const { return fill().wrote(); }
+  bool completed() const { return fill().completed(); }
   FillStatus status() const { return fill().status(); }
 
   void OnFirstWrite() override;
-  void OnProgress() override;
+  void OnProgress(FillProgressed progress) override;
   void OnAllReceived() override;
   void OnComplete(Digest root) override;
   void OnFailed(absl::Status why) override;
@@ -68,11 +67,8 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
   Parts parts_;
   // Its first events may come before Start has returned.
   mutable absl::Mutex mu_;
-  std::unique_ptr<Fill> fill_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<FillDriver> self_;  // until OnStopped
-  std::atomic<bool> stopping_{false};
-  std::atomic<bool> wrote_{false};
-  std::atomic<bool> completed_{false};
+  std::shared_ptr<Fill> fill_ ABSL_GUARDED_BY(mu_);  // shared with its own thread
+  std::shared_ptr<FillDriver> self_;                 // until OnStopped
 };
 
 }  // namespace th

@@ -1,5 +1,6 @@
 #include "th/client/fill_driver.h"
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -52,16 +53,27 @@ class FillDriverTest : public ::testing::Test {
 
 // Else a fill that begins as soon as the session has heard of the end overtakes this one's.
 TEST_F(FillDriverTest, ItIsStoppingBeforeTheSessionHearsThatItIsComplete) {
+  // It has everything and the root: it is complete at once.
+  const std::atomic<bool> never{false};
+  buffer_->store()->Publish(BufferGeneration(1));
   StartFill order;
   order.buffer = BufferId(7);
-  order.generation = BufferGeneration(1);
-  const std::shared_ptr<FillDriver> driver = FillDriver::Start(order, parts_);
+  order.generation = BufferGeneration(2);
+  order.resume = buffer_->store()->held();
+  ASSERT_OK_AND_ASSIGN(order.root, buffer_->store()->Seal(never));
+  buffer_->store()->BeginFill(order.generation, order.resume);
+  std::shared_ptr<FillDriver> driver;
+  absl::Notification started;
   bool stopping = false;
-  session_->on_enter = [&] { stopping = driver->stopping(); };
-  driver->OnComplete(Digest());
+  session_->on_enter = [&] {  // of the last event: that it is complete
+    started.WaitForNotification();
+    stopping = driver->stopping();
+  };
+  driver = FillDriver::Start(order, parts_);
+  started.Notify();
+  stopped_.WaitForNotification();
   EXPECT_TRUE(stopping);
   EXPECT_TRUE(driver->completed());
-  stopped_.WaitForNotification();
 }
 
 }  // namespace

@@ -130,10 +130,10 @@ absl::Status Membership::Leave(absl::Duration timeout) {
     return ended_.has_value() && Quiet() && streams_ == 0;
   };
   if (mu_.AwaitWithTimeout(absl::Condition(&ended), timeout)) return absl::OkStatus();
-  // The server need not hear it; the caller's memory must be let go.
+  // The server need not hear it; the caller's memory must be let go (see Withdraw).
   const auto quiet = [this]()
                          ABSL_SHARED_LOCKS_REQUIRED(mu_) { return ended_.has_value() && Quiet(); };
-  mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
+  mu_.Await(absl::Condition(&quiet));
   return absl::DeadlineExceededError(absl::StrCat("left, but the server did not confirm it within ",
                                                   absl::FormatDuration(timeout)));
 }
@@ -224,8 +224,11 @@ void Membership::Withdraw(LocalBuffer& buffer) {
     Silence(buffer);
   });
   absl::MutexLock lock(&mu_);
+  // Without a limit of its own: to return says that the memory is free, and there is no other way
+  // to say that it is not. What is waited for is local and is closed at once, so that only a
+  // process that was itself stopped meanwhile waits for long.
   const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return BufferQuiet(&buffer); };
-  mu_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout);
+  mu_.Await(absl::Condition(&quiet));
   buffers_.erase(buffer.id());
   sealed_.erase(buffer.id());
 }
@@ -267,7 +270,7 @@ absl::Status Membership::Reset(LocalBuffer& buffer) {
   const auto writable = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return session_.buffer_state(buffer.id()) == BufferState::kWritable || session_.ended();
   };
-  if (mu_.AwaitWithTimeout(absl::Condition(&writable), kQuietTimeout)) return absl::OkStatus();
+  if (mu_.AwaitWithTimeout(absl::Condition(&writable), kResetTimeout)) return absl::OkStatus();
   return absl::DeadlineExceededError("readers of the buffer did not let go of it");
 }
 

@@ -45,9 +45,9 @@ namespace th {
 inline constexpr absl::Duration kRegisterTimeout = absl::Seconds(30);
 // A stream that was asked to end is cancelled after this long.
 inline constexpr absl::Duration kStreamFlush = absl::Milliseconds(500);
-// For fills to stop and readers to let go when a buffer or a membership ends. The data plane needs
-// milliseconds; past this the caller's memory may be touched still, but nobody hangs.
-inline constexpr absl::Duration kQuietTimeout = absl::Seconds(10);
+// For readers of a buffer that is reset to let go. The data plane needs milliseconds; past this the
+// caller hears that they have not.
+inline constexpr absl::Duration kResetTimeout = absl::Seconds(10);
 
 class Membership final : public SessionAccess,
                          public HolderDelegate,

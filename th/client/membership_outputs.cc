@@ -111,7 +111,13 @@ void Membership::EndCalls(const absl::Status& status) {
   for (const auto& [id, call] : calls) {
     call->done.status = status;
     call->command.status = status;
-    Finish(call);
+    const BufferPtr buffer = FindBuffer(call->buffer);
+    if (buffer == nullptr) {
+      Finish(call);
+      continue;
+    }
+    // Its fill has been stopped and may still end what it writes just now.
+    buffer->WhenQuiet([self = shared_from_this(), call = call] { self->Finish(call); });
   }
 }
 

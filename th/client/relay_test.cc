@@ -2,7 +2,9 @@
 #include "th/client/client.h"
 
 #include <string>
+#include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -180,6 +182,40 @@ TEST(RelayTest, ABufferMayBeDestroyedWhileItFillsAndWhileItServes) {
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(5));
   EXPECT_FALSE(update.Wait().ok());
   EXPECT_TRUE(rollout.shard.HasContentOf(9));
+}
+
+// The callback may free the memory. The buffer's own reader is let finish meanwhile, which takes a
+// while.
+TEST(RelayTest, NothingLandsInABufferOnceItsUpdateHasEnded) {
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer", TestShard(kSlowBytes), kSlowUplink);
+  Worker one = Worker::Make(server, "rollout-1", TestShard(kSlowBytes), kSlowUplink / 8);
+  Worker two = Worker::Make(server, "rollout-2", TestShard(kSlowBytes), kSlowUplink);
+  trainer.shard.FillWith(9);
+  ASSERT_OK(trainer.PublishAndWait(1));
+  const auto memory = [&one] {
+    std::vector<std::vector<char>> copy;
+    for (size_t i = 0; i < one.shard.tensors.size(); ++i) copy.push_back(one.shard.storage(i));
+    return copy;
+  };
+  std::vector<std::vector<char>> when_done;
+  absl::Notification under_way, done;
+  UpdateOptions options;
+  options.on_progress = [&](const UpdateProgress& progress) {
+    if (progress.bytes_received > 0 && !under_way.HasBeenNotified()) under_way.Notify();
+  };
+  one.buffer.UpdateAsync(Latest(), options, [&](const absl::StatusOr<UpdateResult>& result) {
+    EXPECT_THAT(result.status(), StatusIs(absl::StatusCode::kCancelled));
+    when_done = memory();
+    done.Notify();
+  });
+  ASSERT_TRUE(under_way.WaitForNotificationWithTimeout(kPatience));
+  BackgroundUpdate second(two);
+  ASSERT_TRUE(second.under_way.WaitForNotificationWithTimeout(kPatience));
+  one.buffer = WeightBuffer();
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(when_done == memory()) << "something was written after the end";
+  second.Wait();
 }
 
 }  // namespace

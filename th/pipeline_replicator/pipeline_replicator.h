@@ -181,6 +181,7 @@ class PipelineReplicator {
   // How long something asked of it was outstanding, in all; likewise. With bytes_from: its pace
   // while it was what this fill waited for.
   absl::Duration waited_for(SourceIndex source, absl::Time now) const;
+  uint64_t LengthOf(SegmentIndex segment) const;  // bytes
   // The sum of a held segment, as the publisher made it.
   SegmentSum SumOf(SegmentIndex segment) const { return sums_[segment.value]; }
   const std::vector<SegmentSum>& sums() const { return sums_; }
@@ -195,7 +196,6 @@ class PipelineReplicator {
 
   Source* Find(SourceIndex source);
   const Source* Find(SourceIndex source) const;
-  uint64_t LengthOf(SegmentIndex segment) const;
   void MoveWindow(SegmentIndex begin);
   uint64_t SegmentsPerRequest() const;
   uint32_t RequestsInFlight(const Source& source) const;

@@ -21,8 +21,12 @@ Cluster::Cluster(ClusterSpec spec)
 Cluster::~Cluster() = default;
 
 SimulatedWorker* Cluster::Start(WorkerSpec spec) {
-  workers_.push_back(std::make_unique<SimulatedWorker>(this, std::move(spec),
-                                                       absl::StrCat("w", workers_.size(), ":1")));
+  std::vector<std::string> addresses;
+  for (int endpoint = 1; endpoint <= kSimulatedEndpoints; ++endpoint) {
+    addresses.push_back(absl::StrCat("w", workers_.size(), ":", endpoint));
+  }
+  workers_.push_back(
+      std::make_unique<SimulatedWorker>(this, std::move(spec), std::move(addresses)));
   workers_.back()->Begin();
   return workers_.back().get();
 }

@@ -21,6 +21,7 @@ bool EndsByItself(FaultKind kind) {
     case FaultKind::kImpostor:
     case FaultKind::kRestartBehindCut:
     case FaultKind::kRollBackBehindCut:
+    case FaultKind::kBreakEndpoint:
       return true;
     default:
       return false;
@@ -29,6 +30,21 @@ bool EndsByItself(FaultKind kind) {
 
 bool IsOfServer(FaultKind kind) {
   return kind == FaultKind::kRestartServer || kind == FaultKind::kStopServer;
+}
+
+// `count` faults of the kinds from `first` on, in the order of time.
+std::vector<Fault> Draw(SeededRandom* random, uint64_t count, int first, int kinds,
+                        absl::Duration duration) {
+  std::vector<Fault> faults(count);
+  for (Fault& fault : faults) {
+    fault.at = random->Between(absl::Milliseconds(200), duration);
+    fault.kind = static_cast<FaultKind>(first + static_cast<int>(random->Below(kinds)));
+    fault.target = random->Below(64);
+    fault.lasting = random->Between(kMinFaultLasting, kMaxFaultLasting);
+  }
+  std::sort(faults.begin(), faults.end(),
+            [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  return faults;
 }
 
 }  // namespace
@@ -69,6 +85,8 @@ absl::string_view FaultKindName(FaultKind kind) {
       return "restart the server while cut off is host";
     case FaultKind::kRollBackBehindCut:
       return "roll back and restart the server while cut off is host";
+    case FaultKind::kBreakEndpoint:
+      return "break the first endpoint of worker";
   }
   return "unknown";
 }
@@ -83,16 +101,14 @@ std::string Fault::ToString() const {
 }
 
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration) {
-  std::vector<Fault> faults(kMinFaults + random->Below(kMaxFaults - kMinFaults + 1));
-  for (Fault& fault : faults) {
-    fault.at = random->Between(absl::Milliseconds(200), duration);
-    fault.kind = static_cast<FaultKind>(random->Below(kFaultKinds));
-    fault.target = random->Below(64);
-    fault.lasting = random->Between(kMinFaultLasting, kMaxFaultLasting);
-  }
-  std::sort(faults.begin(), faults.end(),
-            [](const Fault& a, const Fault& b) { return a.at < b.at; });
-  return faults;
+  const uint64_t count = kMinFaults + random->Below(kMaxFaults - kMinFaults + 1);
+  return Draw(random, count, 0, kFaultKinds, duration);
+}
+
+std::vector<Fault> DrawLaterFaults(SeededRandom random, absl::Duration duration) {
+  if (!random.OneIn(3)) return {};
+  const uint64_t count = 1 + random.Below(kMaxLaterFaults);
+  return Draw(&random, count, kFaultKinds, kLaterFaultKinds, duration);
 }
 
 }  // namespace th

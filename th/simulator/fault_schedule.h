@@ -34,8 +34,11 @@ enum class FaultKind : uint8_t {
   // The controller rolls back and the server restarts while a host is cut off; the trainer, which
   // nobody tells, is killed later.
   kRollBackBehindCut,
+  // ---- drawn by DrawLaterFaults
+  kBreakEndpoint,  // the first of a worker's, for a while; the others work
 };
-inline constexpr int kFaultKinds = 17;
+inline constexpr int kFaultKinds = 17;  // that DrawFaults draws
+inline constexpr int kLaterFaultKinds = 1;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {
@@ -51,6 +54,10 @@ inline constexpr uint64_t kMinFaults = 3, kMaxFaults = 10;
 inline constexpr absl::Duration kMinFaultLasting = absl::Milliseconds(50);
 inline constexpr absl::Duration kMaxFaultLasting = absl::Seconds(4);
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
+// Of the kinds that came later, in one run of three: at most kMaxLaterFaults, in the order of time.
+// `random` is a stream of their own, so that the other faults of a seed stay what they were.
+inline constexpr uint64_t kMaxLaterFaults = 3;
+std::vector<Fault> DrawLaterFaults(SeededRandom random, absl::Duration duration);
 
 }  // namespace th
 

@@ -35,6 +35,22 @@ TEST(FaultScheduleTest, KeepsItsLimitsAndHasEveryKindOfFault) {
   EXPECT_EQ(kinds.size(), kFaultKinds);
 }
 
+TEST(FaultScheduleTest, LaterKindsAreDrawnForSomeSeedsAndByThemselves) {
+  uint64_t with = 0;
+  for (uint64_t seed = 0; seed < 99; ++seed) {
+    const std::vector<Fault> faults = DrawLaterFaults(SeededRandom(seed), kDuration);
+    with += faults.empty() ? 0 : 1;
+    EXPECT_LE(faults.size(), kMaxLaterFaults);
+    for (const Fault& fault : faults) {
+      EXPECT_EQ(fault.kind, FaultKind::kBreakEndpoint);
+      EXPECT_LT(fault.at, kDuration);
+      EXPECT_LT(fault.lasting, kMaxFaultLasting);
+    }
+  }
+  EXPECT_GT(with, 20u);
+  EXPECT_LT(with, 50u);
+}
+
 TEST(FaultScheduleTest, ASeedNamesOneScheduleForEver) {
   const std::vector<Fault> faults = Draw(7), again = Draw(7), other = Draw(8);
   ASSERT_EQ(faults.size(), again.size());
@@ -52,6 +68,8 @@ TEST(FaultScheduleTest, SaysWhatWhoAndForHowLong) {
   EXPECT_EQ(fault.ToString(), "3.214 s: kill worker 5");
   fault.kind = FaultKind::kRestartServer;
   EXPECT_EQ(fault.ToString(), "3.214 s: restart the server for 1.200 s");
+  fault.kind = FaultKind::kBreakEndpoint;
+  EXPECT_EQ(fault.ToString(), "3.214 s: break the first endpoint of worker 5 for 1.200 s");
 }
 
 }  // namespace

@@ -91,6 +91,9 @@ RandomRun::RandomRun(const RandomRunSpec& spec)
   groups_have_sites_ = random_.OneIn(2);
   DrawFleet();
   result_.faults = DrawFaults(&random_, kFaultPeriod);
+  const std::vector<Fault> later =
+      DrawLaterFaults(SeededRandom(~spec.seed), kFaultPeriod);  // a stream of their own
+  result_.faults.insert(result_.faults.end(), later.begin(), later.end());
 }
 
 ClusterSpec RandomRun::DrawCluster() {
@@ -299,6 +302,9 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kRollBackBehindCut:
       CutHostFor(fault);
       return cluster_.Post(kAfterCut, [this, fault] { RollBackUnheard(fault); });
+    case FaultKind::kBreakEndpoint:
+      worker->BreakEndpoint();
+      return cluster_.Post(fault.lasting, [worker] { worker->MendEndpoint(); });
   }
 }
 
@@ -355,7 +361,10 @@ void RandomRun::HealEverything() {
     cluster_.HealHost(absl::StrCat("h", host));
     cluster_.SlowHost(absl::StrCat("h", host), 1);
   }
-  for (const auto& worker : cluster_.workers()) worker->Continue();
+  for (const auto& worker : cluster_.workers()) {
+    worker->Continue();
+    worker->MendEndpoint();
+  }
   if (!cluster_.server().alive()) cluster_.server().Start();
   cluster_.server().Continue();
 }

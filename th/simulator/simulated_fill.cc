@@ -1,9 +1,9 @@
 #include "th/simulator/simulated_fill.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "th/simulator/cluster.h"
 #include "th/simulator/simulated_stream.h"
 #include "th/simulator/simulated_worker.h"
@@ -11,25 +11,27 @@
 namespace th {
 namespace {
 
-// A tick that is later than this means that this process did not run: nobody else is blamed for it.
-constexpr absl::Duration kLateTick = absl::Milliseconds(100);
-constexpr absl::Duration kProgressInterval = absl::Milliseconds(50);
-constexpr absl::Duration kQuietProgressInterval = absl::Milliseconds(250);
+using SourceState = FillSession::SourceState;
+
 // A fill that lacks segments and has a source asks for them within this time. Longer than a source
 // that sent a wrong segment is left alone.
 constexpr absl::Duration kMaxAsksNobody = absl::Seconds(3);
 
-PipelineReplicator::Spec CoreSpec(const SimulatedBuffer& buffer, const ClusterSpec& spec,
-                                  const StartFill& start, const SimulatedStream* stream) {
-  PipelineReplicator::Spec core{.segment_count = spec.segment_count,
-                                .segment_bytes = spec.segment_bytes,
-                                .total_bytes = spec.segment_count * spec.segment_bytes,
-                                .already_held = start.resume,
-                                .held_sums = buffer.values()};
-  if (stream == nullptr) return core;
-  core.wanted = stream->spec().wanted;
-  core.window_segments = stream->spec().ring_segments;
-  return core;
+FillSession::Spec SessionSpec(const SimulatedBuffer& buffer, const ClusterSpec& spec,
+                              const StartFill& start, const SimulatedStream* stream) {
+  FillSession::Spec session;
+  session.replicator = {.segment_count = spec.segment_count,
+                        .segment_bytes = spec.segment_bytes,
+                        .total_bytes = spec.segment_count * spec.segment_bytes,
+                        .already_held = start.resume,
+                        .held_sums = buffer.values()};
+  if (stream != nullptr) {
+    session.replicator.wanted = stream->spec().wanted;
+    session.replicator.window_segments = stream->spec().ring_segments;
+  }
+  session.transports = {kSimulatedTransport};
+  session.root = start.root;
+  return session;
 }
 
 }  // namespace
@@ -41,10 +43,8 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
       stream_(stream),
       operation_(start.operation),
       version_(start.version),
-      core_(CoreSpec(*buffer, worker->cluster().spec(), start, stream),
-            worker->cluster().spec().replicator),
-      told_segments_(start.resume.count()),
-      began_at_(worker->now()) {
+      session_(SessionSpec(*buffer, worker->cluster().spec(), start, stream),
+               worker->cluster().spec().replicator, worker->now()) {
   Judge& judge = worker_->cluster().judge();
   for (const SegmentRange& range : start.resume.ranges()) {
     for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
@@ -53,187 +53,93 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
           "resumes a segment that it does not hold", worker_->Name());
     }
   }
-  if (start.root.has_value()) SetRoot(*start.root);
-  Advance();
+  if (session_.PollStartedOver()) buffer_->SetHeld({});
+  CarryOut();
 }
 
-// ---- sources
-
-SimulatedFill::Source* SimulatedFill::FindOpen(TransferId transfer) {
-  for (Source& source : sources_) {
-    if (source.open && source.transfer == transfer) return &source;
-  }
-  return nullptr;
-}
-
-SimulatedFill::Source* SimulatedFill::FindOpen(const AssignedSource& wanted) {
-  for (Source& source : sources_) {
-    // A buffer under another generation is another source: what it holds may differ.
-    if (source.open && !source.let_go && source.assigned.buffer == wanted.buffer &&
-        source.assigned.generation == wanted.generation) {
-      return &source;
-    }
-  }
-  return nullptr;
-}
-
-bool SimulatedFill::has_source() const {
-  return std::any_of(sources_.begin(), sources_.end(),
-                     [](const Source& source) { return source.open && !source.let_go; });
-}
+// ---- the owner
 
 void SimulatedFill::SetSources(const th::SetSources& order) {
-  assignment_ = order.assignment;
-  for (Source& source : sources_) {
-    if (!source.open || source.let_go) continue;
-    const bool named =
-        std::any_of(order.sources.begin(), order.sources.end(),
-                    [&](const AssignedSource& wanted) { return FindOpen(wanted) == &source; });
-    if (!named) LetGo(source);
-  }
-  assigned_ = order.sources;
-  OpenAssigned();
+  session_.SetSources(order.assignment, order.sources, worker_->now());
+  CarryOut();
 }
 
-void SimulatedFill::OpenAssigned() {
-  if (!Busy()) return;
-  for (const AssignedSource& wanted : assigned_) {
-    Source* in_use = FindOpen(wanted);
-    if (in_use == nullptr) {
-      Open(wanted);
-      continue;
-    }
-    in_use->assignment = assignment_;
-    // The server has nobody else: what was corrupt from it can only come from it.
-    if (assigned_.size() == 1) {
-      core_.AllowAgain(in_use->index);
-      Pump(*in_use);
-    }
-  }
-  StartTicking();
+void SimulatedFill::SetRoot(const Digest& root) {
+  session_.SetRoot(root);
+  if (session_.PollStartedOver()) buffer_->SetHeld({});
+  CarryOut();
 }
 
-void SimulatedFill::Open(const AssignedSource& wanted) {
-  Cluster& cluster = worker_->cluster();
-  sources_.push_back({.index = SourceIndex(static_cast<uint32_t>(sources_.size())),
-                      .assigned = wanted,
-                      .assignment = assignment_,
-                      .transfer = cluster.NextTransfer(),
-                      .worker = cluster.FindWorker(wanted.endpoints.front().address),
-                      .opened_at = worker_->now()});
-  Source& source = sources_.back();
-  if (!source.worker->alive()) {  // nobody listens there; its machine says so
-    worker_->Post(absl::Milliseconds(1), [worker = worker_, transfer = source.transfer] {
-      worker->HandleSourceClosed(transfer, "connection refused");
-    });
-    return;
-  }
-  cluster.Carry(*worker_, source.worker, &source.wire,
-                [reader = worker_, to = source.worker, transfer = source.transfer,
-                 capability = wanted.capability, generation = wanted.generation] {
-                  to->HandlePullOpened(reader, transfer, capability, generation);
-                });
-}
-
-void SimulatedFill::LetGo(Source& source) {
-  if (!source.admitted) return Close(source, /*tell=*/true);
-  source.let_go = true;
-  core_.LetGoSource(source.index, worker_->now());
-  worker_->cluster().Carry(
-      *worker_, source.worker, &source.wire,
-      [to = source.worker, transfer = source.transfer] { to->HandlePullFinished(transfer); });
-}
-
-void SimulatedFill::Close(Source& source, bool tell) {
-  source.open = false;
-  core_.RetireSource(source.index);
-  core_.RemoveSource(source.index);
-  if (!tell) return;
-  worker_->cluster().Carry(
-      *worker_, source.worker, &source.wire,
-      [to = source.worker, transfer = source.transfer] { to->HandlePullClosed(transfer); });
-}
-
-void SimulatedFill::CloseAll(bool tell) {
-  for (Source& source : sources_) {
-    if (source.open) Close(source, tell);
-  }
+void SimulatedFill::Stop(bool tell) {
+  tells_sources_ = tell;
+  session_.Stop();
+  CarryOut();
 }
 
 void SimulatedFill::ContinueAll() {
-  for (Source& source : sources_) {
-    if (!source.open) continue;
+  for (Link& link : links_) {
+    if (!link.open) continue;
     worker_->cluster().Carry(
-        *worker_, source.worker, &source.wire,
-        [to = source.worker, transfer = source.transfer] { to->HandlePullContinues(transfer); });
+        *worker_, link.worker, &link.wire,
+        [to = link.worker, transfer = link.transfer] { to->HandlePullContinues(transfer); });
   }
-}
-
-void SimulatedFill::Fail(Source& source, SourceFailure failure, const std::string& detail) {
-  worker_->CountLost();
-  Close(source, /*tell=*/true);
-  // It is not opened again unless the server names it again.
-  std::erase_if(assigned_,
-                [&](const AssignedSource& a) { return a.buffer == source.assigned.buffer; });
-  events_.push_back(FillSourceFailed{source.assignment, source.assigned.buffer, failure, detail});
-  PumpAll();
 }
 
 // ---- what sources say
 
+SimulatedFill::Link* SimulatedFill::FindOpen(TransferId transfer) {
+  const auto found = std::find_if(links_.begin(), links_.end(), [&](const Link& link) {
+    return link.open && link.transfer == transfer;
+  });
+  return found == links_.end() ? nullptr : &*found;
+}
+
 void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& status) {
-  Source* source = FindOpen(transfer);
-  if (source == nullptr) return;
-  if (!status.ok()) {
-    return Fail(
-        *source,
-        absl::IsAborted(status) ? SourceFailure::kGenerationChanged : SourceFailure::kRefused,
-        std::string(status.message()));
+  Link* link = FindOpen(transfer);
+  if (link == nullptr) return;
+  if (status.ok()) {
+    session_.HandleAdmitted(link->source, worker_->now());
+    AskMore(*link);
+  } else {
+    const bool changed = absl::IsAborted(status);
+    CloseLink(*link, changed ? SourceFailure::kGenerationChanged : SourceFailure::kRefused,
+              std::string(status.message()), /*tell=*/false);
   }
-  source->admitted = true;
-  core_.AddSource(source->index, worker_->now(), ReachOf(source->assigned.distance));
-  Pump(*source);
+  CarryOut();
 }
 
 void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segment) {
-  Source* source = FindOpen(transfer);
-  if (source == nullptr) return;
+  Link* link = FindOpen(transfer);
+  if (link == nullptr) return;
   const absl::Time now = worker_->now();
-  ++source->answered;
-  if (!core_.BeginSegment(source->index, segment.index)) {
+  ++link->answered;
+  if (session_.BeginSegment(link->source, segment.index, now)) {
+    JudgeWrite(segment.index);
+    buffer_->Write(segment.index, segment.bytes);
+    using Verdict = PipelineReplicator::SegmentVerdict;
+    const Verdict verdict = session_.HandleSegment(link->source, segment.index, segment.claimed_sum,
+                                                   segment.bytes, now);
+    if (verdict == Verdict::kCorrupt) worker_->CountCorrupt();
+    if (verdict == Verdict::kAccepted) {
+      JudgeAccepted(*link, segment);
+      worker_->CountAccepted(session_.assigned(link->source).name.ToString());
+    }
+    if (session_.PollStartedOver()) {
+      buffer_->SetHeld({});
+    } else if (verdict == Verdict::kAccepted && stream_ != nullptr) {
+      stream_->Arrived(segment.index);
+    } else if (verdict == Verdict::kAccepted) {
+      buffer_->MarkHeld(segment.index);
+    }
+  } else {
     // One that the tail had asked of two sources comes twice; what is on its way at a switch must
     // not.
     worker_->cluster().judge().Expect(
-        !source->let_go || core_.held().Contains(segment.index),
+        !Is(*link, SourceState::kFinishing) || session_.held().Contains(segment.index),
         "throws away what was on its way from a source that was let go", worker_->Name());
-    core_.HandleDiscarded(source->index, segment.index, now);
-    return Pump(*source);
   }
-  if (!std::exchange(wrote_, true)) events_.push_back(FillFirstWrite{});
-  JudgeWrite(segment.index);
-  buffer_->Write(segment.index, segment.bytes);
-  using Verdict = PipelineReplicator::SegmentVerdict;
-  const Verdict verdict =
-      core_.HandleSegment(source->index, segment.index, segment.claimed_sum, segment.bytes, now);
-  if (verdict == Verdict::kCorrupt) worker_->CountCorrupt();
-  if (verdict == Verdict::kAccepted) {
-    JudgeAccepted(*source, segment);
-    worker_->CountAccepted(source->assigned.name.ToString());
-    const bool stands = rounds_seen_ == core_.rounds_restarted();
-    if (stands) Keep(segment.index);
-  }
-  Advance();
-  if (source->open) Pump(*source);
-}
-
-void SimulatedFill::Keep(SegmentIndex segment) {
-  if (stream_ == nullptr) return buffer_->MarkHeld(segment);
-  stream_->Arrived(segment);
-}
-
-void SimulatedFill::HandleHandedOn(SegmentIndex segment) {
-  core_.HandleHandedOn(segment);
-  PumpAll();
+  AskMore(*link);
+  CarryOut();
 }
 
 void SimulatedFill::JudgeWrite(SegmentIndex segment) const {
@@ -245,89 +151,152 @@ void SimulatedFill::JudgeWrite(SegmentIndex segment) const {
                worker_->Name());
 }
 
-void SimulatedFill::JudgeAccepted(const Source& source, const SentSegment& segment) const {
+void SimulatedFill::JudgeAccepted(const Link& link, const SentSegment& segment) const {
   Judge& judge = worker_->cluster().judge();
   const int shard = buffer_->shard();
   if (judge.WasPublished(version_.label, shard, segment.index, segment.bytes)) return;
   judge.Violated(absl::StrCat(worker_->Name(), " accepted a segment of ", version_.ToString(),
-                              " that nobody published, from ", source.worker->Describe()));
+                              " that nobody published, from ", link.worker->Describe()));
 }
 
 void SimulatedFill::HandleAlive(TransferId transfer) {
-  Source* source = FindOpen(transfer);
-  if (source == nullptr) return;
-  source->alive_at = worker_->now();
-  core_.HandleAlive(source->index, worker_->now());
+  Link* link = FindOpen(transfer);
+  if (link == nullptr) return;
+  link->alive_at = worker_->now();
+  session_.HandleAlive(link->source, worker_->now());
 }
 
 void SimulatedFill::HandleClosed(TransferId transfer, const std::string& why) {
-  Source* source = FindOpen(transfer);
-  if (source == nullptr) return;
-  if (source->let_go) {
-    Close(*source, /*tell=*/true);
-    return PumpAll();
-  }
-  Fail(*source, source->admitted ? SourceFailure::kClosed : SourceFailure::kConnect, why);
+  Link* link = FindOpen(transfer);
+  if (link == nullptr) return;
+  const bool answered = !Is(*link, SourceState::kOpening);
+  CloseLink(*link, answered ? SourceFailure::kClosed : SourceFailure::kConnect, why,
+            /*tell=*/false);
+  CarryOut();
 }
 
-void SimulatedFill::SetRoot(const Digest& root) {
-  root_ = root;
-  core_.HandleRoot(root);
-  Advance();
+void SimulatedFill::CloseLink(Link& link, SourceFailure failure, const std::string& why,
+                              bool tell) {
+  link.open = false;
+  if (tell) {
+    worker_->cluster().Carry(
+        *worker_, link.worker, &link.wire,
+        [to = link.worker, transfer = link.transfer] { to->HandlePullClosed(transfer); });
+  }
+  session_.HandleClosed(link.source, failure, why);
 }
 
-// ---- asking
+void SimulatedFill::HandleHandedOn(SegmentIndex segment) {
+  session_.HandleHandedOn(segment);
+  CarryOut();
+}
 
-void SimulatedFill::Pump(Source& source) {
-  while (auto request = core_.PollRequest(source.index, worker_->now())) {
-    source.asked += request->range.end.value - request->range.begin.value;
-    worker_->cluster().Carry(*worker_, source.worker, &source.wire,
-                             [to = source.worker, transfer = source.transfer,
-                              range = request->range] { to->HandlePullAsked(transfer, range); });
+// ---- what the session wants
+
+void SimulatedFill::AskMore(Link& link) {
+  if (!link.open) return;
+  while (const auto range = session_.PollRequest(link.source, worker_->now())) {
+    Do(AskPull{link.source, *range});
   }
 }
 
-void SimulatedFill::PumpAll() {
-  for (Source& source : sources_) {
-    if (source.open && source.admitted && !source.let_go) Pump(source);
+void SimulatedFill::CarryOut() {
+  while (std::optional<FillOutput> output = session_.PollOutput(worker_->now())) {
+    if (const auto* open = std::get_if<OpenPull>(&*output)) {
+      Do(*open);
+    } else if (const auto* ask = std::get_if<AskPull>(&*output)) {
+      Do(*ask);
+    } else if (const auto* finish = std::get_if<FinishPull>(&*output)) {
+      Do(*finish);
+    } else if (const auto* close = std::get_if<ClosePull>(&*output)) {
+      Do(*close);
+    } else {
+      if (const auto* lost = std::get_if<FillSourceFailed>(&*output)) JudgeLoss(*lost);
+      events_.push_back(*std::move(output));
+    }
   }
+  const absl::Time due = session_.NextDeadline();
+  if (due == absl::InfiniteFuture() || std::exchange(ticking_, true)) return;
+  worker_->Post(due - worker_->now(),
+                [worker = worker_, operation = operation_] { worker->HandleFillTick(operation); });
+}
+
+void SimulatedFill::Do(const OpenPull& open) {
+  if (links_.size() <= open.source.value) links_.resize(open.source.value + 1);
+  Cluster& cluster = worker_->cluster();
+  Link& link = links_[open.source.value];
+  link = {.source = open.source,
+          .transfer = cluster.NextTransfer(),
+          .worker = cluster.FindWorker(open.endpoint.address),
+          .open = true,
+          .opened_at = worker_->now()};
+  if (!link.worker->alive()) {  // nobody listens there; its machine says so
+    worker_->Post(absl::Milliseconds(1), [worker = worker_, transfer = link.transfer] {
+      worker->HandleSourceClosed(transfer, "connection refused");
+    });
+    return;
+  }
+  const AssignedSource& assigned = session_.assigned(open.source);
+  cluster.Carry(*worker_, link.worker, &link.wire,
+                [reader = worker_, to = link.worker, transfer = link.transfer,
+                 address = open.endpoint.address, capability = assigned.capability,
+                 generation = assigned.generation] {
+                  to->HandlePullOpened(reader, transfer, address, capability, generation);
+                });
+}
+
+void SimulatedFill::Do(const AskPull& ask) {
+  Link& link = links_[ask.source.value];
+  link.asked += ask.range.count();
+  worker_->cluster().Carry(*worker_, link.worker, &link.wire,
+                           [to = link.worker, transfer = link.transfer, range = ask.range] {
+                             to->HandlePullAsked(transfer, range);
+                           });
+}
+
+void SimulatedFill::Do(const FinishPull& finish) {
+  Link& link = links_[finish.source.value];
+  worker_->cluster().Carry(
+      *worker_, link.worker, &link.wire,
+      [to = link.worker, transfer = link.transfer] { to->HandlePullFinished(transfer); });
+}
+
+void SimulatedFill::Do(const ClosePull& close) {
+  Link& link = links_[close.source.value];
+  if (!link.open) return;
+  CloseLink(link, SourceFailure::kClosed, "closed by the reader", tells_sources_);
 }
 
 // ---- time
 
-void SimulatedFill::StartTicking() {
-  if (std::exchange(ticking_, true)) return;
-  ticked_at_ = worker_->now();
-  worker_->Post(kSimulatedFillTick,
-                [worker = worker_, operation = operation_] { worker->HandleFillTick(operation); });
-}
-
 void SimulatedFill::HandleTick() {
   const absl::Time now = worker_->now();
-  const absl::Duration late = now - ticked_at_ - kSimulatedFillTick;
-  if (late > kLateTick) {
-    core_.HandlePause(late);
-    asks_nobody_since_ = absl::InfiniteFuture();
-  }
   ticking_ = false;
-  ReportLost();
-  ReportProgress();
-  PumpAll();
+  if (now - session_.NextDeadline() > kLateFillTick) asks_nobody_since_ = absl::InfiniteFuture();
+  session_.HandleTick(now);
+  GiveUpUnanswered();
+  CarryOut();
   JudgeAsking();
-  const bool any_open = std::any_of(sources_.begin(), sources_.end(),
-                                    [](const Source& source) { return source.open; });
-  if (any_open && Busy()) StartTicking();
+}
+
+// As a transport does: the session waits for an answer of its pull.
+void SimulatedFill::GiveUpUnanswered() {
+  const absl::Duration patience = worker_->cluster().spec().replicator.silence;
+  for (Link& link : links_) {
+    if (!Is(link, SourceState::kOpening) || worker_->now() - link.opened_at < patience) continue;
+    CloseLink(link, SourceFailure::kConnect, "no answer", /*tell=*/true);
+  }
 }
 
 // Bounded waits: a source is not left idle while it could help.
 void SimulatedFill::JudgeAsking() {
   bool could = false, asks = false;
-  for (const Source& source : sources_) {
-    if (!source.open || !source.admitted) continue;
+  for (const Link& link : links_) {
+    if (!Is(link, SourceState::kAdmitted) && !Is(link, SourceState::kFinishing)) continue;
     could = true;
-    asks |= source.asked > source.answered;
+    asks |= link.asked > link.answered;
   }
-  if (!Busy() || !could || asks) {
+  if (!session_.lacks_segments() || !could || asks) {
     asks_nobody_since_ = absl::InfiniteFuture();
     return;
   }
@@ -339,84 +308,13 @@ void SimulatedFill::JudgeAsking() {
                    "none of its sources for ", absl::FormatDuration(kMaxAsksNobody)));
 }
 
-void SimulatedFill::ReportLost() {
-  const absl::Time now = worker_->now();
-  for (const PipelineReplicator::LostSource& lost : core_.PollLost(now)) {
-    Source& source = SourceOf(lost.source);
-    if (!source.open) continue;
-    if (source.let_go) {
-      Close(source, /*tell=*/true);
-      PumpAll();
-      continue;
-    }
-    const absl::Duration patience = worker_->cluster().spec().replicator.silence;
-    worker_->cluster().judge().Expect(lost.corrupt || now - source.alive_at >= patience,
-                                      "gives up a source that has just said that it is there",
-                                      worker_->Name());
-    Fail(source, lost.corrupt ? SourceFailure::kCorrupt : SourceFailure::kStalled,
-         lost.corrupt
-             ? "sent bytes that do not match their sums"
-             : absl::StrFormat("silent for %.1f s", absl::ToDoubleSeconds(lost.silent_for)));
-  }
-  // The core knows a source from its admission on.
+void SimulatedFill::JudgeLoss(const FillSourceFailed& lost) {
+  worker_->CountLost();
   const absl::Duration patience = worker_->cluster().spec().replicator.silence;
-  for (Source& source : sources_) {
-    if (source.open && !source.admitted && now - source.opened_at >= patience) {
-      Fail(source, SourceFailure::kConnect, "no answer");
-    }
-  }
-}
-
-void SimulatedFill::ReportSuspected() {
-  for (const PipelineReplicator::Suspicion& suspicion : core_.PollSuspected()) {
-    const Source& source = SourceOf(suspicion.source);
-    if (!source.open) continue;
-    events_.push_back(FillSourceSuspected{source.assignment, source.assigned.buffer});
-  }
-}
-
-void SimulatedFill::ReportProgress() {
-  const uint64_t segments = core_.held().count();
-  const absl::Time now = worker_->now();
-  const bool quiet = segments == told_segments_;
-  const absl::Duration pause = quiet ? now - std::max(told_at_, began_at_) - kQuietProgressInterval
-                                     : now - told_at_ - kProgressInterval;
-  if (pause < absl::ZeroDuration()) return;
-  told_segments_ = segments;
-  told_at_ = now;
-  FillReport report{core_.held(), core_.bytes_held()};
-  for (const Source& source : sources_) {
-    if (!source.open) continue;
-    report.paces.push_back({source.assigned.buffer, core_.bytes_from(source.index),
-                            core_.waited_for(source.index, now)});
-  }
-  events_.push_back(FillProgressed{std::move(report)});
-}
-
-// ---- the end
-
-void SimulatedFill::Advance() {
-  const bool restarted = rounds_seen_ != core_.rounds_restarted();
-  rounds_seen_ = core_.rounds_restarted();
-  if (restarted) buffer_->SetHeld({});
-  ReportLost();
-  ReportSuspected();
-  if (core_.failed() && !std::exchange(told_failed_, true)) {
-    CloseAll(/*tell=*/true);
-    events_.push_back(FillFailed{absl::DataLossError("the list of sums is wrong again and again")});
-    return;
-  }
-  if (restarted) {
-    told_received_ = false;
-    OpenAssigned();
-  }
-  if (core_.all_received() && !std::exchange(told_received_, true)) {
-    CloseAll(/*tell=*/true);
-    events_.push_back(FillReceived{});
-  }
-  if (core_.complete() && !std::exchange(told_complete_, true)) {
-    events_.push_back(FillCompleted{root_.value_or(Digest{})});
-  }
+  worker_->cluster().judge().Expect(
+      lost.failure != SourceFailure::kStalled ||
+          worker_->now() - links_[lost.index.value].alive_at >= patience,
+      "gives up a source that has just said that it is there", worker_->Name());
 }
 
 }  // namespace th

@@ -1,21 +1,20 @@
-// The reader's side in a simulation: one fill of one buffer, which drives the pipeline replicator's
-// core as //th/transfer's Fill does, over the simulated network.
+// The reader's side in a simulation: what //th/transfer's Fill is around a FillSession, over the
+// simulated network. It decides nothing itself; it judges what the session decides.
 //
-// What it has to say to the session is in TakeEvents(), which its owner asks for after every call.
+// What it has to say to the worker's session is in TakeEvents(), which its owner asks for after
+// every call.
 #ifndef TH_SIMULATOR_SIMULATED_FILL_H_
 #define TH_SIMULATOR_SIMULATED_FILL_H_
 
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "th/pipeline_replicator/pipeline_replicator.h"
+#include "th/pipeline_replicator/fill_session.h"
 #include "th/protocol/messages.h"
 #include "th/simulator/simulated_process.h"
 #include "th/weights/digest.h"
@@ -28,40 +27,12 @@ class SimulatedBuffer;
 class SimulatedStream;
 class SimulatedWorker;
 
-// How often silence, progress and slow sources are looked at. This and what simulated_fill.cc names
-// are as in th/transfer/fill_state.cc.
-inline constexpr absl::Duration kSimulatedFillTick = absl::Milliseconds(20);
-
 // A segment as it arrives: what its bytes are, and the sum that its source claims for them.
 struct SentSegment {
   SegmentIndex index;
   SegmentSum bytes = 0;
   SegmentSum claimed_sum = 0;
 };
-
-struct FillFirstWrite {};
-struct FillProgressed {
-  FillReport report;
-};
-struct FillReceived {};
-struct FillCompleted {
-  Digest root;
-};
-struct FillFailed {
-  absl::Status why;
-};
-struct FillSourceFailed {
-  AssignmentId assignment;
-  BufferAddress source;
-  SourceFailure failure;
-  std::string detail;
-};
-struct FillSourceSuspected {
-  AssignmentId assignment;
-  BufferAddress source;
-};
-using FillEvent = std::variant<FillFirstWrite, FillProgressed, FillReceived, FillCompleted,
-                               FillFailed, FillSourceFailed, FillSourceSuspected>;
 
 class SimulatedFill {
  public:
@@ -71,14 +42,14 @@ class SimulatedFill {
 
   OperationKey operation() const { return operation_; }
   const VersionInfo& version() const { return version_; }
-  const SegmentSet& held() const { return core_.held(); }
-  bool wrote() const { return wrote_; }
-  bool has_source() const;
+  const SegmentSet& held() const { return session_.held(); }
+  bool wrote() const { return session_.wrote(); }
+  bool has_source() const { return session_.has_source(); }
 
   void SetSources(const th::SetSources& order);
   void SetRoot(const Digest& root);
   // Lets all sources go; their messages find nobody any more. `tell`: the sources hear of it.
-  void CloseAll(bool tell);
+  void Stop(bool tell);
   // After a stop of this process: its sources may send again.
   void ContinueAll();
 
@@ -90,66 +61,50 @@ class SimulatedFill {
   void HandleHandedOn(SegmentIndex segment);
   void HandleTick();
 
-  std::vector<FillEvent> TakeEvents() { return std::exchange(events_, {}); }
+  // Of the session's outputs those that are not about a pull.
+  std::vector<FillOutput> TakeEvents() { return std::exchange(events_, {}); }
   bool has_events() const { return !events_.empty(); }
 
  private:
-  struct Source {
-    SourceIndex index;
-    AssignedSource assigned;
-    AssignmentId assignment;
+  // The pull from one source at one endpoint.
+  struct Link {
+    SourceIndex source;
     TransferId transfer;
-    SimulatedWorker* worker = nullptr;
-    Wire wire;  // to the source
+    SimulatedWorker* worker = nullptr;  // null: none was opened
+    Wire wire;                          // to the source
+    bool open = false;
     absl::Time opened_at;
-    bool open = true;
-    bool admitted = false;
-    bool let_go = false;  // for the sources of a newer assignment: what is on its way still counts
     uint64_t asked = 0, answered = 0;            // segments
     absl::Time alive_at = absl::InfinitePast();  // its latest keep-alive
   };
 
-  Source* FindOpen(TransferId transfer);
-  Source* FindOpen(const AssignedSource& wanted);
-  Source& SourceOf(SourceIndex index) { return sources_[index.value]; }
-  bool Busy() const { return !core_.all_received() && !core_.failed(); }
-  void OpenAssigned();
-  void Open(const AssignedSource& wanted);
-  // Asks it for nothing new and takes what is on its way; it ends by itself.
-  void LetGo(Source& source);
-  void Close(Source& source, bool tell);
-  void Fail(Source& source, SourceFailure failure, const std::string& detail);
-  void Pump(Source& source);
-  void PumpAll();
-  void Keep(SegmentIndex segment);  // it is checked
-  // Tells what has come true, in the order in which it does.
-  void Advance();
-  void ReportLost();
-  void ReportSuspected();
-  void ReportProgress();
+  Link* FindOpen(TransferId transfer);
+  bool Is(const Link& link, FillSession::SourceState state) const {
+    return link.open && session_.state(link.source) == state;
+  }
+  void CloseLink(Link& link, SourceFailure failure, const std::string& why, bool tell);
+  void GiveUpUnanswered();
+  void AskMore(Link& link);
+  void CarryOut();
+  void Do(const OpenPull& open);
+  void Do(const AskPull& ask);
+  void Do(const FinishPull& finish);
+  void Do(const ClosePull& close);
   void JudgeAsking();
+  void JudgeLoss(const FillSourceFailed& lost);
   void JudgeWrite(SegmentIndex segment) const;
-  void JudgeAccepted(const Source& source, const SentSegment& segment) const;
-  void StartTicking();
+  void JudgeAccepted(const Link& link, const SentSegment& segment) const;
 
   SimulatedWorker* const worker_;
   SimulatedBuffer* const buffer_;
   SimulatedStream* const stream_;
   const OperationKey operation_;
   const VersionInfo version_;
-  PipelineReplicator core_;
-  std::optional<Digest> root_;
-  AssignmentId assignment_;
-  std::vector<AssignedSource> assigned_;
-  std::deque<Source> sources_;  // by index; closed ones stay
-  std::vector<FillEvent> events_;
-  bool wrote_ = false, told_received_ = false, told_complete_ = false, told_failed_ = false;
-  uint32_t rounds_seen_ = 0;
-  uint64_t told_segments_ = 0;
-  const absl::Time began_at_;
-  absl::Time told_at_;
+  FillSession session_;
+  std::deque<Link> links_;  // by the session's number
+  std::vector<FillOutput> events_;
+  bool tells_sources_ = true;  // that it closes them
   bool ticking_ = false;
-  absl::Time ticked_at_;
   absl::Time asks_nobody_since_ = absl::InfiniteFuture();
 };
 

@@ -16,10 +16,17 @@ SimulatedServing::Pull* SimulatedServing::Find(TransferId transfer) {
 // ---- admission
 
 void SimulatedServing::Open(SimulatedWorker* reader, TransferId transfer,
-                            const Capability& capability, BufferGeneration generation) {
+                            const std::string& address, const Capability& capability,
+                            BufferGeneration generation) {
   Pull& pull = pulls_[transfer];
   pull.reader = reader;
+  pull.address = address;
   pull.capability = capability;
+  if (broken_.contains(address)) {
+    TellClosed(transfer, pull, "connection refused");
+    pulls_.erase(transfer);
+    return;
+  }
   worker_->mutable_session().HandleAdmission(transfer, capability.claims.source.buffer, capability,
                                              generation, worker_->now());
 }
@@ -199,6 +206,20 @@ void SimulatedServing::BreakAllOf(BufferId buffer) {
   for (TransferId transfer : transfers) {
     TellClosed(transfer, *Find(transfer), "the buffer is gone");
     Drop(transfer);
+  }
+}
+
+void SimulatedServing::Break(const std::string& address) {
+  broken_.insert(address);
+  std::vector<TransferId> transfers;
+  for (const auto& [transfer, pull] : pulls_) {
+    if (pull.address == address) transfers.push_back(transfer);
+  }
+  for (TransferId transfer : transfers) {
+    TellClosed(transfer, *Find(transfer), "connection reset");
+    Drop(transfer);
+    // What the process does then, if it runs.
+    worker_->RunOrHold([worker = worker_, transfer] { worker->HandlePullClosed(transfer); });
   }
 }
 

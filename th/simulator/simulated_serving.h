@@ -33,9 +33,10 @@ class SimulatedServing {
  public:
   explicit SimulatedServing(SimulatedWorker* worker) : worker_(worker) {}  // outlives this
 
-  // A reader asks to be admitted: the session is asked, and answers with Decide.
-  void Open(SimulatedWorker* reader, TransferId transfer, const Capability& capability,
-            BufferGeneration generation);
+  // A reader asks to be admitted, at one of the worker's endpoints: the session is asked, and
+  // answers with Decide.
+  void Open(SimulatedWorker* reader, TransferId transfer, const std::string& address,
+            const Capability& capability, BufferGeneration generation);
   void Decide(const AdmissionDecided& decided);
   // Of a transfer that was admitted; others are ignored, here and below.
   void Ask(TransferId transfer, SegmentRange range);
@@ -54,6 +55,10 @@ class SimulatedServing {
   // The process is gone; `tell`: its machine resets the connections.
   void BreakAll(bool tell);
 
+  // An endpoint that breaks resets its pulls, and takes none until it is mended.
+  void Break(const std::string& address);
+  void Mend(const std::string& address) { broken_.erase(address); }
+
   void FlipNext(SegmentIndex segment) { flips_.insert(segment); }
   // What it sends of `segment` until then is wrong, and so is the sum that it claims for it.
   void Forge(SegmentIndex segment, absl::Time until) { forged_until_[segment] = until; }
@@ -66,6 +71,7 @@ class SimulatedServing {
   };
   struct Pull {
     SimulatedWorker* reader = nullptr;
+    std::string address;
     Capability capability;
     bool admitted = false;
     FlowId flow;
@@ -88,6 +94,7 @@ class SimulatedServing {
   std::map<TransferId, Pull> pulls_;
   SentSegment WhatIsSent(const Pull& pull, const Sending& sent);
 
+  std::set<std::string> broken_;  // endpoints
   std::set<SegmentIndex> flips_;
   std::map<SegmentIndex, absl::Time> forged_until_;
   uint64_t segments_sent_ = 0;

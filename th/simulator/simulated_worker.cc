@@ -11,7 +11,7 @@
 namespace th {
 namespace {
 
-SessionOptions OptionsOf(const WorkerSpec& spec, const std::string& address) {
+SessionOptions OptionsOf(const WorkerSpec& spec, const std::vector<std::string>& addresses) {
   SessionOptions options;
   options.key = spec.key;
   options.name = spec.name;
@@ -19,19 +19,22 @@ SessionOptions OptionsOf(const WorkerSpec& spec, const std::string& address) {
   options.location = spec.location;
   options.spot = spec.spot;
   options.offload_limit_bytes = spec.offload_limit_bytes;
-  options.endpoints = {{.address = address, .transport = "simulated", .site = ""}};
+  for (const std::string& address : addresses) {
+    options.endpoints.push_back({.address = address, .transport = kSimulatedTransport, .site = ""});
+  }
   return options;
 }
 
 }  // namespace
 
-SimulatedWorker::SimulatedWorker(Cluster* cluster, WorkerSpec spec, std::string address)
+SimulatedWorker::SimulatedWorker(Cluster* cluster, WorkerSpec spec,
+                                 std::vector<std::string> addresses)
     : SimulatedProcess(cluster->queue(), spec.location),
       cluster_(cluster),
       spec_(std::move(spec)),
       name_(spec_.name.ToString()),
-      address_(std::move(address)),
-      session_(OptionsOf(spec_, address_), cluster->spec().session, cluster->spec().coverage) {}
+      addresses_(std::move(addresses)),
+      session_(OptionsOf(spec_, addresses_), cluster->spec().session, cluster->spec().coverage) {}
 
 void SimulatedWorker::Begin() {
   session_.Start(now());
@@ -136,7 +139,7 @@ void SimulatedWorker::Preempt(absl::Duration notice) {
 std::string SimulatedWorker::Describe() const {
   const char* life = !alive() ? "dead" : stopped() ? "stopped" : "alive";
   return absl::StrCat(
-      Name(), " (", address_, ") is ", life,
+      Name(), " (", addresses_.front(), ") is ", life,
       ended_.has_value() ? absl::StrCat(", ended: ", ended_->status.ToString()) : "",
       session_.joined() ? ", joined" : ", not joined", ready_ ? "" : ", not registered",
       ", waits for ", pending_calls_, " calls, ", session_.Describe(buffer_id_),
@@ -165,7 +168,7 @@ bool SimulatedWorker::KeepsNothing(BufferId buffer) const {
 void SimulatedWorker::CloseEverything(bool tell) {
   serving_.BreakAll(tell);
   for (auto& [id, holding] : holdings_) {
-    if (holding.fill != nullptr) holding.fill->CloseAll(tell);
+    if (holding.fill != nullptr) holding.fill->Stop(tell);
     holding.fill.reset();
   }
 }
@@ -202,6 +205,10 @@ void SimulatedWorker::BreakStream() {
   RunOrHold([this, broken] {
     HandleStreamClosed(broken, absl::UnavailableError("broken by the network"));
   });
+}
+
+void SimulatedWorker::BreakEndpoint() {
+  if (alive()) serving_.Break(addresses_.front());
 }
 
 void SimulatedWorker::SayFalsely(WorkerMessage message) {
@@ -280,8 +287,9 @@ void SimulatedWorker::HandleChunkDelivered(TransferId transfer) {
 }
 
 void SimulatedWorker::HandlePullOpened(SimulatedWorker* reader, TransferId transfer,
-                                       const Capability& capability, BufferGeneration generation) {
-  serving_.Open(reader, transfer, capability, generation);
+                                       const std::string& address, const Capability& capability,
+                                       BufferGeneration generation) {
+  serving_.Open(reader, transfer, address, capability, generation);
   Settle();
 }
 
@@ -369,7 +377,7 @@ void SimulatedWorker::Settle() {
   for (;;) {
     for (auto& [id, holding] : holdings_) {
       if (holding.fill == nullptr) continue;
-      for (const FillEvent& event : holding.fill->TakeEvents()) Tell(id, event);
+      for (const FillOutput& event : holding.fill->TakeEvents()) Tell(id, event);
     }
     const auto output = session_.PollOutput();
     if (output.has_value()) {
@@ -381,11 +389,12 @@ void SimulatedWorker::Settle() {
   WakeAt(session_.NextDeadline());
 }
 
-void SimulatedWorker::Tell(BufferId buffer, const FillEvent& event) {
+void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
   if (std::holds_alternative<FillFirstWrite>(event)) {
     session_.HandleFirstWrite(buffer, now());
   } else if (auto* progressed = std::get_if<FillProgressed>(&event)) {
-    session_.HandleFillProgress(buffer, progressed->report, now());
+    session_.HandleFillProgress(
+        buffer, {progressed->held, progressed->bytes_held, progressed->paces}, now());
   } else if (std::holds_alternative<FillReceived>(event)) {
     TellWait(buffer, WaitsFor::kSums);
     session_.HandleAllReceived(buffer, now());
@@ -399,8 +408,8 @@ void SimulatedWorker::Tell(BufferId buffer, const FillEvent& event) {
     session_.HandleSourceFailed(buffer, lost->assignment, lost->source, lost->failure, lost->detail,
                                 now());
   } else if (auto* suspected = std::get_if<FillSourceSuspected>(&event)) {
-    session_.HandleSourceSuspected(buffer, suspected->assignment, suspected->source, "a wrong sum",
-                                   now());
+    session_.HandleSourceSuspected(buffer, suspected->assignment, suspected->source,
+                                   suspected->detail, now());
   }
 }
 
@@ -496,7 +505,7 @@ void SimulatedWorker::EndFill(BufferId buffer) {
   const auto found = holdings_.find(buffer);
   if (found == holdings_.end() || found->second.fill == nullptr) return;
   Holding& holding = found->second;
-  holding.fill->CloseAll(/*tell=*/true);
+  holding.fill->Stop(/*tell=*/true);
   if (!holding.fill->wrote()) holding.buffer.SetHeld(std::move(holding.held_before_fill));
   holding.fill.reset();
 }
@@ -521,7 +530,7 @@ void SimulatedWorker::Do(const OperationDone& finished) {
   JudgeDone(finished);
   NoteStreamDone(finished);
   if (finished.buffer == buffer_id_ && state() == BufferState::kWritable) {
-    own_buffer().Write(absl::StrCat("what ", address_, " computes, ", ++writes_));
+    own_buffer().Write(absl::StrCat("what ", addresses_.front(), " computes, ", ++writes_));
   }
   if (on_done != nullptr) on_done(finished);
 }

@@ -43,6 +43,9 @@ enum class WaitsFor : uint8_t {
 
 // Of every worker's own buffer.
 inline constexpr char kSimulatedBufferName[] = "weights";
+// Of every worker's endpoints, and how many it has: readers try one after the other.
+inline constexpr char kSimulatedTransport[] = "simulated";
+inline constexpr int kSimulatedEndpoints = 2;
 
 struct WorkerSpec {
   ModelKey key = {"r1", "qwen3"};
@@ -57,7 +60,8 @@ struct WorkerSpec {
 
 class SimulatedWorker : public SimulatedProcess {
  public:
-  SimulatedWorker(Cluster* cluster, WorkerSpec spec, std::string address);
+  // `addresses`: of its endpoints, in the order in which readers try them.
+  SimulatedWorker(Cluster* cluster, WorkerSpec spec, std::vector<std::string> addresses);
 
   // ---- the caller's part. Each begins a call; `done` has its end. A refused verb is in
   // `refusals`. The buffer is given `content` first and must be writable.
@@ -140,6 +144,9 @@ class SimulatedWorker : public SimulatedProcess {
   void Forge(SegmentIndex segment, absl::Duration lasting) {
     serving_.Forge(segment, now() + lasting);
   }
+  // Its first endpoint resets all pulls and takes none until it is mended; the others work.
+  void BreakEndpoint();
+  void MendEndpoint() { serving_.Mend(addresses_.front()); }
   // To the server, past the session.
   void SayFalsely(WorkerMessage message);
   bool says_falsely() const { return says_falsely_; }
@@ -152,8 +159,8 @@ class SimulatedWorker : public SimulatedProcess {
   void HandleServerMessage(ConnectionId connection, const ServerMessage& message);
   void HandleChunkDelivered(TransferId transfer);  // whether it runs or not: its machine sent it
   // A reader's messages.
-  void HandlePullOpened(SimulatedWorker* reader, TransferId transfer, const Capability& capability,
-                        BufferGeneration generation);
+  void HandlePullOpened(SimulatedWorker* reader, TransferId transfer, const std::string& address,
+                        const Capability& capability, BufferGeneration generation);
   void HandlePullAsked(TransferId transfer, SegmentRange range);
   void HandlePullFinished(TransferId transfer);
   void HandlePullClosed(TransferId transfer);
@@ -213,7 +220,7 @@ class SimulatedWorker : public SimulatedProcess {
   // The fill of an operation. Null: it does not go on.
   SimulatedFill* FindFill(const OperationKey& operation);
   bool AnyFillHasEvents() const;
-  void Tell(BufferId buffer, const FillEvent& event);
+  void Tell(BufferId buffer, const FillOutput& event);
   void TellWait(BufferId buffer, WaitsFor what) const;
   void EndFill(BufferId buffer);
   void CloseEverything(bool tell);
@@ -234,7 +241,7 @@ class SimulatedWorker : public SimulatedProcess {
   Cluster* const cluster_;  // outlives it
   const WorkerSpec spec_;
   const std::string name_;  // "rollout-3/1"
-  const std::string address_;
+  const std::vector<std::string> addresses_;
   ObservedSession session_;
   BufferId buffer_id_;
   OnRetention on_retention_ = OnRetention::kDrop;

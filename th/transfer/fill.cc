@@ -1,40 +1,306 @@
 #include "th/transfer/fill.h"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
 
-#include "th/transfer/fill_state.h"
+#include "th/transfer/monotonic_clock.h"
 
 namespace th {
 namespace {
 
-class FillHandle : public Fill {
- public:
-  explicit FillHandle(std::shared_ptr<FillState> state) : state_(std::move(state)) {}
-  void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) override {
-    state_->SetSources(assignment, std::move(sources));
+FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*>& transports) {
+  const ShardLayout& layout = spec.store->layout();
+  FillSession::Spec session;
+  session.replicator = {.segment_count = layout.segment_count(),
+                        .segment_bytes = layout.segment_bytes(),
+                        .total_bytes = layout.bytes(),
+                        .checksums = layout.checksum() != ChecksumAlgorithm::kNone,
+                        .already_held = spec.resume,
+                        .held_sums = spec.store->sums()};
+  if (spec.ring != nullptr) {
+    session.replicator.wanted = spec.ring->wanted();
+    session.replicator.window_segments = spec.ring->slots();
   }
-  void SetRoot(Digest root) override { state_->SetRoot(root); }
-  void Stop() override { state_->Post(&FillState::StopOnFillThread); }
-  FillStatus status() const override { return state_->status(); }
-
- private:
-  // Shared with what is posted to the fill thread.
-  const std::shared_ptr<FillState> state_;
-};
+  for (const Transport* transport : transports) {
+    session.transports.emplace_back(transport->name());
+  }
+  session.root = spec.root;
+  return session;
+}
 
 }  // namespace
 
-std::unique_ptr<Fill> Fill::Start(FillSpec spec, std::vector<Transport*> transports,
+// Where the bytes of one source go. On data threads.
+class Fill::Sink final : public PullSink {
+ public:
+  Sink(Fill* fill, SourceIndex source) : fill_(fill), source_(source) {}
+  void OnAdmitted(BufferGeneration) override { fill_->Admitted(source_); }
+  bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
+    return fill_->SegmentBegins(source_, segment, iov);
+  }
+  void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override {
+    fill_->SegmentLanded(source_, segment, sent, computed);
+  }
+  void OnAlive() override { fill_->Alive(source_); }
+  void OnClosed(SourceFailure failure, std::string detail) override {
+    fill_->Closed(source_, failure, std::move(detail));
+  }
+
+ private:
+  Fill* const fill_;  // outlives every call, see Fill::links_
+  const SourceIndex source_;
+};
+
+std::shared_ptr<Fill> Fill::Start(FillSpec spec, std::vector<Transport*> transports,
                                   FillObserver* observer) {
-  auto state = std::make_shared<FillState>(std::move(spec), std::move(transports), observer);
-  if (state->ring() != nullptr) {
-    state->ring()->OnRoom([hands_on = std::weak_ptr<FillState>(state)](SegmentIndex end) {
-      if (const auto fill = hands_on.lock()) fill->HandedOn(end);
+  std::shared_ptr<Fill> fill(new Fill(std::move(spec), std::move(transports), observer));
+  if (fill->ring_ != nullptr) {
+    fill->ring_->OnRoom([hands_on = std::weak_ptr<Fill>(fill)](SegmentIndex end) {
+      if (const auto held = hands_on.lock()) held->HandedOn(end);
     });
   }
-  // A resumed fill may have everything already.
-  state->Post(&FillState::AdvanceOnFillThread);
-  return std::make_unique<FillHandle>(std::move(state));
+  absl::MutexLock lock(&fill->mu_);
+  if (fill->session_.PollStartedOver()) fill->store_->ForgetAll();
+  fill->Wake();
+  return fill;
+}
+
+Fill::Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer)
+    : store_(spec.store),
+      ring_(spec.ring),
+      transports_(std::move(transports)),
+      observer_(observer),
+      session_(SessionSpec(spec, transports_), spec.limits, MonotonicNow()) {}
+
+// ---- the owner
+
+void Fill::SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) {
+  absl::MutexLock lock(&mu_);
+  session_.SetSources(assignment, std::move(sources), MonotonicNow());
+  Wake();
+}
+
+void Fill::SetRoot(Digest root) {
+  absl::MutexLock lock(&mu_);
+  session_.SetRoot(root);
+  if (session_.PollStartedOver()) store_->ForgetAll();
+  Wake();
+}
+
+void Fill::Stop() {
+  absl::MutexLock lock(&mu_);
+  session_.Stop();
+  Wake();
+}
+
+FillStatus Fill::status() const {
+  absl::MutexLock lock(&mu_);
+  FillStatus status = session_.status(MonotonicNow());
+  status.reread_bytes += cut_bytes_->load();
+  status.peak_extra_bytes = extra_->peak();
+  return status;
+}
+
+bool Fill::wrote() const {
+  absl::MutexLock lock(&mu_);
+  return session_.wrote();
+}
+
+bool Fill::stopping() const {
+  absl::MutexLock lock(&mu_);
+  return session_.stopping();
+}
+
+bool Fill::completed() const {
+  absl::MutexLock lock(&mu_);
+  return session_.completed();
+}
+
+// ---- data threads, and the consumer's
+
+void Fill::Asking::Send() const {
+  for (const SegmentRange& range : ranges) pull->Ask(range);
+}
+
+Fill::Asking Fill::RequestsOf(SourceIndex source, absl::Time now) {
+  Asking asking;
+  const Link& link = links_[source.value];
+  if (link.pull == nullptr) return asking;  // just being opened: Do(OpenPull) asks
+  while (const auto range = session_.PollRequest(source, now)) asking.ranges.push_back(*range);
+  if (!asking.ranges.empty()) asking.pull = link.pull;
+  return asking;
+}
+
+void Fill::Wake() {
+  if (!session_.has_output() || std::exchange(woken_, true)) return;
+  thread_->Post([self = shared_from_this()] { self->CarryOut(); });
+}
+
+void Fill::Admitted(SourceIndex source) {
+  Asking asking;
+  {
+    absl::MutexLock lock(&mu_);
+    const absl::Time now = MonotonicNow();
+    session_.HandleAdmitted(source, now);
+    asking = RequestsOf(source, now);
+  }
+  asking.Send();
+}
+
+bool Fill::SegmentBegins(SourceIndex source, SegmentIndex segment, std::vector<iovec>* iov) {
+  Asking asking;
+  {
+    absl::MutexLock lock(&mu_);
+    const absl::Time now = MonotonicNow();
+    if (session_.BeginSegment(source, segment, now)) {
+      Wake();
+      if (ring_ != nullptr) {
+        ring_->AppendSlot(segment, iov);
+      } else {
+        store_->AppendPieces(segment, iov);
+      }
+      return true;
+    }
+    asking = RequestsOf(source, now);  // it is answered, if for nothing
+  }
+  asking.Send();
+  return false;
+}
+
+void Fill::SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum sent,
+                         SegmentSum computed) {
+  Asking asking;
+  {
+    absl::MutexLock lock(&mu_);
+    const absl::Time now = MonotonicNow();
+    using Verdict = PipelineReplicator::SegmentVerdict;
+    const Verdict verdict = session_.HandleSegment(source, segment, sent, computed, now);
+    // Under mu_, so that the store never serves what the session has already taken back. Who waits
+    // at the store only posts to its own loop.
+    if (session_.PollStartedOver()) {
+      store_->ForgetAll();
+    } else if (verdict == Verdict::kAccepted && ring_ != nullptr) {
+      ring_->Arrived(segment);
+    } else if (verdict == Verdict::kAccepted) {
+      store_->MarkHeld(segment, sent);
+    }
+    asking = RequestsOf(source, now);
+    Wake();
+  }
+  asking.Send();
+}
+
+void Fill::Alive(SourceIndex source) {
+  absl::MutexLock lock(&mu_);
+  session_.HandleAlive(source, MonotonicNow());
+}
+
+void Fill::Closed(SourceIndex source, SourceFailure failure, std::string detail) {
+  // There, because Do(OpenPull) may not have the pull yet.
+  thread_->Post([self = shared_from_this(), source, failure, detail = std::move(detail)]() mutable {
+    self->ClosedOnFillThread(source, failure, std::move(detail));
+  });
+}
+
+void Fill::HandedOn(SegmentIndex end) {
+  absl::MutexLock lock(&mu_);
+  session_.HandleHandedOn(end);
+  Wake();
+}
+
+// ---- th-fill
+
+void Fill::ClosedOnFillThread(SourceIndex source, SourceFailure failure, std::string detail) {
+  std::shared_ptr<Pull> dead;  // ends outside of the lock
+  {
+    absl::MutexLock lock(&mu_);
+    dead = std::exchange(links_[source.value].pull, nullptr);
+    session_.HandleClosed(source, failure, std::move(detail));
+  }
+  CarryOut();
+}
+
+void Fill::TickOnFillThread() {
+  {
+    absl::MutexLock lock(&mu_);
+    ticking_ = false;
+    session_.HandleTick(MonotonicNow());
+  }
+  CarryOut();
+}
+
+void Fill::CarryOut() {
+  while (std::optional<FillOutput> output = TakeOutput()) {
+    std::visit([this](auto& each) { Do(std::move(each)); }, *output);
+  }
+}
+
+std::optional<FillOutput> Fill::TakeOutput() {
+  absl::MutexLock lock(&mu_);
+  std::optional<FillOutput> output = session_.PollOutput(MonotonicNow());
+  if (output.has_value()) return output;
+  woken_ = false;
+  const absl::Time due = session_.NextDeadline();
+  if (due == absl::InfiniteFuture() || std::exchange(ticking_, true)) return output;
+  thread_->PostAt(due, [self = shared_from_this()] { self->TickOnFillThread(); });
+  return output;
+}
+
+std::shared_ptr<Pull> Fill::PullOf(SourceIndex source) const {
+  absl::MutexLock lock(&mu_);
+  return links_[source.value].pull;
+}
+
+void Fill::Do(OpenPull open) {
+  Sink* sink = nullptr;
+  PullTarget target{.endpoint = open.endpoint,
+                    .layout = store_->shared_layout(),
+                    .extra_bytes = extra_,
+                    .cut_bytes = cut_bytes_};
+  {
+    absl::MutexLock lock(&mu_);
+    const AssignedSource& assigned = session_.assigned(open.source);
+    target.source = assigned.buffer;
+    target.generation = assigned.generation;
+    target.capability = assigned.capability;
+    target.far = assigned.distance == Distance::kOtherSite;
+    if (links_.size() <= open.source.value) links_.resize(open.source.value + 1);
+    Link& link = links_[open.source.value];
+    if (link.sink == nullptr) link.sink = std::make_unique<Sink>(this, open.source);
+    sink = link.sink.get();
+  }
+  const auto transport = std::find_if(transports_.begin(), transports_.end(), [&](Transport* each) {
+    return each->name() == open.endpoint.transport;
+  });
+  std::shared_ptr<Pull> pull = (*transport)->Open(std::move(target), sink);
+  Asking asking;
+  {
+    absl::MutexLock lock(&mu_);
+    links_[open.source.value].pull = std::move(pull);
+    asking = RequestsOf(open.source, MonotonicNow());  // it may be admitted already
+  }
+  asking.Send();
+}
+
+void Fill::Do(AskPull ask) {
+  if (const auto pull = PullOf(ask.source)) pull->Ask(ask.range);
+}
+
+void Fill::Do(FinishPull finish) {
+  if (const auto pull = PullOf(finish.source)) pull->Finish();
+}
+
+void Fill::Do(ClosePull close) {
+  if (const auto pull = PullOf(close.source)) pull->Close();
+}
+
+void Fill::Do(FillSourceFailed lost) {
+  observer_->OnSourceFailed(lost.assignment, lost.source, lost.failure, std::move(lost.detail));
+}
+
+void Fill::Do(FillSourceSuspected suspected) {
+  observer_->OnSourceSuspected(suspected.assignment, suspected.source, std::move(suspected.detail));
 }
 
 }  // namespace th

@@ -1,4 +1,5 @@
-// One fill of one buffer: the PipelineReplicator core driven over transports.
+// One fill of one buffer: a FillSession (//th/pipeline_replicator), which decides, driven over
+// transports, which move the bytes.
 //
 //   auto fill = Fill::Start({.store = store, ...}, transports, observer);
 //   fill->SetSources(assignment, sources);  // again whenever the server assigns anew
@@ -8,55 +9,35 @@
 //
 // Thread-safe. Lost, silent, refusing and corrupting sources are closed and reported; the fill
 // keeps what it has and goes on with what SetSources names.
+//
+// Threads: data threads tell the session of segments and ask for more, each for its own source;
+// everything else that the session wants is carried out on th-fill. Both hold mu_ for the session,
+// and none holds it while it calls an observer or a transport.
 #ifndef TH_TRANSFER_FILL_H_
 #define TH_TRANSFER_FILL_H_
 
+#include <sys/uio.h>
+
+#include <atomic>
 #include <cstdint>
-#include <functional>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/time/time.h"
+#include "absl/synchronization/mutex.h"
+#include "th/pipeline_replicator/fill_session.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
 #include "th/protocol/messages.h"
+#include "th/transfer/extra_bytes.h"
 #include "th/transfer/segment_ring.h"
+#include "th/transfer/task_thread.h"
 #include "th/transfer/transport.h"
 
 namespace th {
-
-// What one source contributed, for results and the demo's table.
-struct FillSourceReport {
-  BufferAddress source;
-  RankName name;
-  std::string peer;               // "tcp 10.0.0.7:4711"
-  std::string transport;          // "tcp"
-  uint64_t bytes = 0;             // accepted
-  uint32_t corrupt_segments = 0;  // any: the source is suspected; too many: it has failed
-  absl::Duration active;          // from the first to the last byte
-  absl::Duration waited;          // something asked of it was outstanding
-  bool failed = false;
-  std::string failure;
-  bool replaced = false;  // let go for the sources of a newer assignment
-  Distance distance = Distance::kSameSite;
-  bool publisher = false;  // not a relay
-};
-struct FillStatus {
-  SegmentSet held;
-  uint64_t bytes_held = 0;
-  uint64_t corrupt_segments = 0;
-  uint32_t reroutes = 0;        // sources that were lost or replaced while bytes were missing
-  uint64_t rerouted_bytes = 0;  // accepted after the first re-route
-  // Received and thrown away, so received again: the part of a segment that had come when its
-  // source was let go, segments that another source had brought meanwhile, and those with a wrong
-  // sum.
-  uint64_t reread_bytes = 0;
-  // The most that this fill has held outside of its destination at one time (extra_bytes.h).
-  uint64_t peak_extra_bytes = 0;
-  std::vector<FillSourceReport> sources;  // in the order of their assignment
-};
 
 // Called on the thread th-fill, which all fills of the process share, one call at a time, never
 // inline from a call into the Fill. Must not block.
@@ -64,20 +45,15 @@ class FillObserver {
  public:
   virtual ~FillObserver() = default;
   virtual void OnFirstWrite() = 0;
-  // At most twenty times a second, and four while nothing arrives; read status().
-  virtual void OnProgress() = 0;
-  // All received and checked; the sources have been let go. Again after a list that was wrong.
+  virtual void OnProgress(FillProgressed progress) = 0;
   virtual void OnAllReceived() = 0;
-  virtual void OnComplete(Digest root) = 0;     // all received, checked, the root agrees
-  virtual void OnFailed(absl::Status why) = 0;  // cannot end well (the list was wrong too often)
+  virtual void OnComplete(Digest root) = 0;
+  virtual void OnFailed(absl::Status why) = 0;
   virtual void OnSourceFailed(AssignmentId assignment, BufferAddress source, SourceFailure failure,
                               std::string detail) = 0;
-  // It sent a corrupt segment and stays in use; the segment waits for another source. SetSources
-  // with a newer assignment gives one, or says (naming this source alone) that there is none. Once
-  // a source and fill.
   virtual void OnSourceSuspected(AssignmentId assignment, BufferAddress source,
                                  std::string detail) = 0;
-  // After Stop(): nothing is written any more and no call follows.
+  // After Stop(), or OnComplete: nothing is written any more and no call follows.
   virtual void OnStopped() = 0;
 };
 
@@ -92,19 +68,84 @@ struct FillSpec {
   std::shared_ptr<SegmentRing> ring;
 };
 
-class Fill {
+// Shared with what is posted to th-fill.
+class Fill final : public std::enable_shared_from_this<Fill> {
  public:
-  // `transports` and `observer` outlive OnStopped.
-  static std::unique_ptr<Fill> Start(FillSpec spec, std::vector<Transport*> transports,
+  // `transports` and `observer` outlive OnStopped, and so does the caller's share of the fill.
+  static std::shared_ptr<Fill> Start(FillSpec spec, std::vector<Transport*> transports,
                                      FillObserver* observer);
-  virtual ~Fill() = default;  // after OnStopped
-  // Sources that are in use already and are named again go on undisturbed. Others are let go
-  // softly: nothing new is asked of them, what they have begun to send is taken, for
-  // ReplicatorLimits::soft_switch at most; the rest is asked of the new ones.
-  virtual void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) = 0;
-  virtual void SetRoot(Digest root) = 0;
-  virtual void Stop() = 0;
-  virtual FillStatus status() const = 0;
+  // As FillSession's.
+  void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources);
+  void SetRoot(Digest root);
+  void Stop();
+  FillStatus status() const;
+  bool wrote() const;
+  // Stop was called, or OnComplete comes or has come: nothing new begins.
+  bool stopping() const;
+  bool completed() const;
+
+ private:
+  class Sink;
+  struct Link {
+    std::unique_ptr<Sink> sink;  // of all pulls from one source, which follow each other
+    std::shared_ptr<Pull> pull;  // shared with the data thread that is just asking; null: none
+  };
+  // What to ask once mu_ is free.
+  struct Asking {
+    std::shared_ptr<Pull> pull;
+    std::vector<SegmentRange> ranges;
+    void Send() const;
+  };
+
+  Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer);
+
+  // ---- data threads, and the consumer's
+  void Admitted(SourceIndex source);
+  bool SegmentBegins(SourceIndex source, SegmentIndex segment, std::vector<iovec>* iov);
+  void SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum sent,
+                     SegmentSum computed);
+  void Alive(SourceIndex source);
+  void Closed(SourceIndex source, SourceFailure failure, std::string detail);
+  void HandedOn(SegmentIndex end);
+
+  Asking RequestsOf(SourceIndex source, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has what the session wants carried out.
+  void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- th-fill
+  void ClosedOnFillThread(SourceIndex source, SourceFailure failure, std::string detail);
+  void TickOnFillThread();
+  void CarryOut();
+  std::optional<FillOutput> TakeOutput();
+  std::shared_ptr<Pull> PullOf(SourceIndex source) const;
+  void Do(OpenPull open);
+  void Do(AskPull ask);
+  void Do(FinishPull finish);
+  void Do(ClosePull close);
+  void Do(FillFirstWrite) { observer_->OnFirstWrite(); }
+  void Do(FillProgressed progress) { observer_->OnProgress(std::move(progress)); }
+  void Do(FillReceived) { observer_->OnAllReceived(); }
+  void Do(FillCompleted completed) { observer_->OnComplete(completed.root); }
+  void Do(FillFailed failed) { observer_->OnFailed(std::move(failed.why)); }
+  void Do(FillSourceFailed lost);
+  void Do(FillSourceSuspected suspected);
+  void Do(FillStopped) { observer_->OnStopped(); }
+
+  const std::shared_ptr<SegmentStore> store_;
+  const std::shared_ptr<SegmentRing> ring_;  // shared with the consumer; null: the store keeps all
+  const std::vector<Transport*> transports_;
+  FillObserver* const observer_;
+  const std::shared_ptr<ExtraBytes> extra_ = std::make_shared<ExtraBytes>();  // with the pulls
+  const std::shared_ptr<std::atomic<uint64_t>> cut_bytes_ =
+      std::make_shared<std::atomic<uint64_t>>(0);  // likewise
+  const std::shared_ptr<TaskThread> thread_ = SharedFillThread();
+
+  mutable absl::Mutex mu_;
+  FillSession session_ ABSL_GUARDED_BY(mu_);
+  // By the session's number. Kept to the end: transports may still call the sinks until OnStopped.
+  std::deque<Link> links_ ABSL_GUARDED_BY(mu_);
+  bool woken_ ABSL_GUARDED_BY(mu_) = false;    // CarryOut is posted
+  bool ticking_ ABSL_GUARDED_BY(mu_) = false;  // so is the next tick
 };
 
 }  // namespace th

@@ -62,7 +62,7 @@ bool TestObserver::calls_after_stopped() const {
 }
 
 void TestObserver::OnFirstWrite() { Note(&first_write_); }
-void TestObserver::OnProgress() { Note(nullptr); }
+void TestObserver::OnProgress(FillProgressed) { Note(nullptr); }
 void TestObserver::OnAllReceived() { Note(&all_received_); }
 void TestObserver::OnStopped() { Note(&stopped_); }
 

@@ -44,7 +44,7 @@ class TestObserver : public FillObserver {
   void OnLoss(std::function<void(const Loss&)> react) { react_ = std::move(react); }
 
   void OnFirstWrite() override;
-  void OnProgress() override;
+  void OnProgress(FillProgressed progress) override;
   void OnAllReceived() override;
   void OnComplete(Digest root) override;
   void OnFailed(absl::Status why) override;
@@ -93,7 +93,7 @@ struct TestNode {
   TestHolder holder;
   TestObserver observer;
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<Fill> fill;
+  std::shared_ptr<Fill> fill;
 };
 
 }  // namespace th::testing

@@ -57,8 +57,11 @@ void SegmentStore::ServeAll(BufferGeneration generation, uint8_t keep) {
 }
 
 void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held) {
-  generation_.store(generation.value);
+  // Invalidate, clear, publish: nobody finds the old content under the new generation, nor a
+  // mixture of both under the old one.
+  generation_.store(kNoGeneration.value);
   absl::MutexLock lock(&mu_);
+  open_.store(false);
   Renew();
   for (uint64_t i = 0; i < segment_count_; ++i) {
     const bool keep = held.Contains(SegmentIndex(i));
@@ -67,6 +70,7 @@ void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held
     const uint8_t summed = states_[i].load(std::memory_order_relaxed) & kSummed;
     states_[i].store(keep ? kHeld | summed : summed, std::memory_order_release);
   }
+  generation_.store(generation.value);
   open_.store(true);
 }
 

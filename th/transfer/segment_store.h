@@ -47,6 +47,7 @@ class SegmentStore {
   // are known stand. (What was begun in between has written nothing.)
   void Republish(BufferGeneration generation);
   // A fill begins: only what `held` names (with its sums still known from before) may be served.
+  // Until that is so, the store is closed and its generation word is kNoGeneration.
   void BeginFill(BufferGeneration generation, const SegmentSet& held);
   // `segment` has arrived and matches `sum`: it may be served, and who waits for it is told.
   void MarkHeld(SegmentIndex segment, SegmentSum sum);
@@ -63,7 +64,9 @@ class SegmentStore {
   SegmentSet held() const;
   std::vector<SegmentSum> sums() const;
 
-  // The buffer's generation word, for readers that could read past the holder's control.
+  // The buffer's generation word, for readers that could read past the holder's control. No buffer
+  // is ever in kNoGeneration.
+  static constexpr BufferGeneration kNoGeneration{0};
   BufferGeneration generation() const { return BufferGeneration(generation_.load()); }
 
   // ---- transport, serving

@@ -111,6 +111,34 @@ TEST_F(SegmentStoreTest, GenerationWordRisesWhenAFillBegins) {
   EXPECT_EQ(store().generation(), BufferGeneration(2));
 }
 
+// A store of many segments takes milliseconds to clear, so that a reader on another thread looks
+// in between.
+TEST(SegmentStoreGenerationTest, WhoSeesTheGenerationOfAFillSeesNothingOfTheContentBefore) {
+  TensorSpec tensor;
+  tensor.name = "w";
+  tensor.dtype = DType::kU8;
+  tensor.shape = {int64_t{1} << 32};
+  ShardLayout::Spec spec;
+  spec.tensors = {tensor};
+  spec.segment_bytes = kMinSegmentBytes;
+  ASSERT_OK_AND_ASSIGN(ShardLayout layout, ShardLayout::Build(std::move(spec)));
+  // No byte of it is touched.
+  SegmentStore store(std::make_shared<const ShardLayout>(std::move(layout)), {});
+  const SegmentIndex last(store.layout().segment_count() - 1);
+  for (uint64_t round = 1; round <= 20; ++round) {
+    const BufferGeneration published(2 * round), filled(2 * round + 1);
+    store.Publish(published);
+    Readiness seen = Readiness::kReady;
+    std::thread reader([&] {
+      while (store.generation() != filled) std::this_thread::yield();
+      seen = store.ReadinessOf(last);
+    });
+    store.BeginFill(filled, {});
+    reader.join();
+    EXPECT_NE(seen, Readiness::kReady) << "round " << round;
+  }
+}
+
 TEST_F(SegmentStoreTest, SealOfAStoreWithoutChecksumsHasAnEmptyRoot) {
   TestShard shard(TestShard::Spec{.checksum = ChecksumAlgorithm::kNone});
   shard.store()->Publish(BufferGeneration(1));

@@ -128,6 +128,8 @@ absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
   if (buffer == nullptr) return absl::InvalidArgumentError("no such buffer");
   for (Operation& operation : buffer->operations) {
     if (operation.detached) continue;
+    // The caller may free the memory once it hears of the end: nothing may land in it by then.
+    StopFillOf(state, *buffer, operation);
     operation.verdict = Verdict{.status = absl::CancelledError("the buffer was unregistered")};
     End(state, *buffer, operation, now);
   }

@@ -112,6 +112,25 @@ TEST(BuffersTest, ABufferIsUnregisteredInTheMiddleOfAnything) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
+// Who hears of the end may free the memory: by then the driver knows that nothing may be written.
+TEST(BuffersTest, TheFillOfABufferThatIsUnregisteredIsStoppedBeforeItsCallEnds) {
+  SessionHarness worker;
+  worker.Join();
+  const BufferId buffer = worker.RegisteredBuffer();
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.Drop();
+  EXPECT_OK(worker.session.UnregisterBuffer(buffer, worker.now));
+  std::vector<std::string> outputs;
+  while (const auto output = worker.session.PollOutput()) {
+    if (const auto* stop = std::get_if<StopFill>(&*output)) {
+      EXPECT_EQ(stop->operation, (OperationKey{buffer, kFirst}));
+      outputs.push_back("stop");
+    }
+    if (std::holds_alternative<OperationDone>(*output)) outputs.push_back("done");
+  }
+  EXPECT_THAT(outputs, ElementsAre("stop", "done"));
+}
+
 TEST(BuffersTest, BuffersHaveTheirOwnNumbers) {
   SessionHarness worker;
   worker.Join();

@@ -224,6 +224,13 @@ absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateReques
   return absl::OkStatus();
 }
 
+void StopFillOf(State& state, const Buffer& buffer, const Operation& operation) {
+  if (operation.kind() != OperationKind::kUpdate) return;
+  const UpdatePhase phase = operation.update.phase;
+  const bool goes_on = phase == UpdatePhase::kFilling || phase == UpdatePhase::kShardDone;
+  if (goes_on) state.Emit(StopFill{buffer.id, operation.key});
+}
+
 void AbandonUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::Time now) {
   Operation* update = FindUpdate(buffer);
   if (update == nullptr) return;

@@ -22,6 +22,8 @@ absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateReques
 // Ends the update under way, if there is one, with `why` unless it has a verdict, and without
 // waiting for the fill to stop: the driver ends that by itself.
 void AbandonUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::Time now);
+// For a buffer that goes: nobody waits for HandleFillStopped.
+void StopFillOf(State& state, const Buffer& buffer, const Operation& operation);
 void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now);
 
 // The server's word. What does not fit the phase is ignored.

@@ -138,7 +138,7 @@ class Done : public FillObserver {
     mu_.Await(absl::Condition(&received_));
   }
   void OnFirstWrite() override {}
-  void OnProgress() override {}
+  void OnProgress(FillProgressed) override {}
   void OnAllReceived() override { Set(&received_); }
   void OnComplete(Digest) override {}
   void OnFailed(absl::Status) override { std::exit(1); }

@@ -1,0 +1,398 @@
+#include "th/pipeline_replicator/fill_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/mutation/mutation.h"
+
+namespace th {
+namespace {
+
+// A buffer under another generation is another source: what it holds may differ.
+bool SameSource(const AssignedSource& a, const AssignedSource& b) {
+  return a.buffer == b.buffer && a.generation == b.generation;
+}
+
+bool Names(const std::vector<AssignedSource>& wanted, const AssignedSource& source) {
+  return std::any_of(wanted.begin(), wanted.end(),
+                     [&](const AssignedSource& each) { return SameSource(each, source); });
+}
+
+std::string NoTransport(const AssignedSource& source) {
+  const auto offered =
+      absl::StrJoin(source.endpoints, ", ", [](std::string* out, const Endpoint& endpoint) {
+        absl::StrAppend(out, endpoint.transport, " ", endpoint.address);
+      });
+  return absl::StrCat("no transport in common: the source offers ",
+                      offered.empty() ? "none" : offered);
+}
+
+// Another endpoint may be better: nobody has answered at this one.
+bool Unreachable(SourceFailure failure) {
+  return failure == SourceFailure::kConnect || failure == SourceFailure::kStalled;
+}
+
+}  // namespace
+
+FillSession::FillSession(Spec spec, ReplicatorLimits limits, absl::Time now)
+    : transports_(std::move(spec.transports)),
+      began_at_(now),
+      replicator_(std::move(spec.replicator), limits),
+      root_(spec.root),
+      progress_bytes_(replicator_.bytes_held()) {
+  if (root_.has_value()) replicator_.HandleRoot(*root_);
+}
+
+// ---- the owner
+
+void FillSession::SetSources(AssignmentId assignment, std::vector<AssignedSource> sources,
+                             absl::Time now) {
+  if (stopping()) return;
+  assignment_ = assignment;
+  for (Source& source : sources_) {
+    if (source.in_use() && !Names(sources, source.assigned)) LetGo(source, now);
+  }
+  assigned_ = std::move(sources);
+  OpenAssigned(now);
+}
+
+void FillSession::SetRoot(const Digest& root) {
+  if (stopping()) return;
+  root_ = root;
+  replicator_.HandleRoot(root);
+  undecided_ = true;
+}
+
+void FillSession::HandleHandedOn(SegmentIndex end) {
+  replicator_.HandleHandedOn(end);
+  ask_all_ = true;
+}
+
+void FillSession::Stop() {
+  if (stopping()) return;
+  life_ = Life::kStopping;
+  // That something was written counts all the same.
+  std::erase_if(outputs_, [](const FillOutput& output) {
+    return !std::holds_alternative<OpenPull>(output) &&
+           !std::holds_alternative<ClosePull>(output) &&
+           !std::holds_alternative<FillFirstWrite>(output);
+  });
+  CloseAll();
+  undecided_ = true;
+}
+
+// ---- sources
+
+FillSession::Source* FillSession::FindInUse(const AssignedSource& wanted) {
+  const auto found = std::find_if(sources_.begin(), sources_.end(), [&](const Source& source) {
+    return source.in_use() && SameSource(source.assigned, wanted);
+  });
+  return found == sources_.end() ? nullptr : &*found;
+}
+
+bool FillSession::has_source() const {
+  return std::any_of(sources_.begin(), sources_.end(),
+                     [](const Source& source) { return source.in_use(); });
+}
+
+bool FillSession::any_open() const {
+  return std::any_of(sources_.begin(), sources_.end(),
+                     [](const Source& source) { return source.state != SourceState::kClosed; });
+}
+
+bool FillSession::lacks_segments() const {
+  return !stopping() && !replicator_.all_received() && !replicator_.failed();
+}
+
+void FillSession::OpenAssigned(absl::Time now) {
+  if (!lacks_segments()) return;
+  // A copy: one that cannot be opened is taken out.
+  const std::vector<AssignedSource> wanted = assigned_;
+  for (const AssignedSource& each : wanted) {
+    Source* const in_use = FindInUse(each);
+    if (in_use == nullptr) {
+      sources_.push_back({.index = SourceIndex(static_cast<uint32_t>(sources_.size())),
+                          .assigned = each,
+                          .assignment = assignment_});
+      Source& source = sources_.back();
+      if (!OpenNextEndpoint(source)) Fail(source, SourceFailure::kConnect, NoTransport(each));
+      continue;
+    }
+    in_use->assignment = assignment_;
+    if (wanted.size() > 1) continue;
+    // The server has nobody else: what was corrupt from it can only come from it.
+    replicator_.AllowAgain(in_use->index);
+    ask_all_ = TH_MUTATE(kAllowAgainAndWait, true, ask_all_);
+  }
+  if (any_open()) tick_at_ = std::min(tick_at_, now + kFillTick);
+}
+
+// False when it has none left that can be opened here.
+bool FillSession::OpenNextEndpoint(Source& source) {
+  const std::vector<Endpoint>& endpoints = source.assigned.endpoints;
+  while (source.next_endpoint < endpoints.size()) {
+    const Endpoint& endpoint = endpoints[source.next_endpoint++];
+    if (std::find(transports_.begin(), transports_.end(), endpoint.transport) ==
+        transports_.end()) {
+      continue;
+    }
+    source.endpoint = endpoint;
+    source.state = SourceState::kOpening;
+    outputs_.push_back(OpenPull{source.index, endpoint});
+    return true;
+  }
+  return false;
+}
+
+void FillSession::LetGo(Source& source, absl::Time now) {
+  source.replaced = true;
+  CountReroute();
+  if (source.state == SourceState::kOpening) return Close(source);
+  source.state = SourceState::kFinishing;
+  replicator_.LetGoSource(source.index, now);
+  outputs_.push_back(FinishPull{source.index});
+}
+
+void FillSession::Close(Source& source) {
+  if (source.state == SourceState::kClosing || source.state == SourceState::kClosed) return;
+  replicator_.RetireSource(source.index);
+  const size_t unopened = std::erase_if(outputs_, [&](const FillOutput& output) {
+    const auto* open = std::get_if<OpenPull>(&output);
+    return open != nullptr && open->source == source.index;
+  });
+  source.state = unopened > 0 ? SourceState::kClosed : SourceState::kClosing;
+  if (unopened == 0) outputs_.push_back(ClosePull{source.index});
+}
+
+void FillSession::CloseAll() {
+  for (Source& source : sources_) Close(source);
+}
+
+void FillSession::Fail(Source& source, SourceFailure failure, std::string detail) {
+  source.failed = true;
+  source.failure = detail;
+  CountReroute();
+  Close(source);
+  // It is not opened again unless the server names it again.
+  std::erase_if(assigned_,
+                [&](const AssignedSource& each) { return each.buffer == source.assigned.buffer; });
+  outputs_.push_back(FillSourceFailed{source.index, source.assignment, source.assigned.buffer,
+                                      failure, std::move(detail)});
+  ask_all_ = true;
+}
+
+void FillSession::CountReroute() {
+  if (!replicator_.all_received()) ++reroutes_;
+}
+
+// ---- the pulls
+
+void FillSession::HandleAdmitted(SourceIndex index, absl::Time now) {
+  Source& source = sources_[index.value];
+  if (source.state != SourceState::kOpening) return;
+  source.state = SourceState::kAdmitted;
+  replicator_.AddSource(index, now, ReachOf(source.assigned.distance));
+}
+
+bool FillSession::BeginSegment(SourceIndex index, SegmentIndex segment, absl::Time now) {
+  if (!replicator_.BeginSegment(index, segment)) {
+    replicator_.HandleDiscarded(index, segment, now);
+    discarded_bytes_ += replicator_.LengthOf(segment);
+    return false;
+  }
+  Source& source = sources_[index.value];
+  source.first_byte = std::min(source.first_byte, now);
+  if (!std::exchange(wrote_, true)) outputs_.push_back(FillFirstWrite{});
+  return true;
+}
+
+PipelineReplicator::SegmentVerdict FillSession::HandleSegment(SourceIndex index,
+                                                              SegmentIndex segment, SegmentSum sent,
+                                                              SegmentSum computed, absl::Time now) {
+  using Verdict = PipelineReplicator::SegmentVerdict;
+  const Verdict verdict = replicator_.HandleSegment(index, segment, sent, computed, now);
+  const bool accepted = verdict == Verdict::kAccepted;
+  if (accepted) {
+    sources_[index.value].last_byte = now;
+    if (reroutes_ > 0) rerouted_bytes_ += replicator_.LengthOf(segment);
+  } else {
+    discarded_bytes_ += replicator_.LengthOf(segment);
+  }
+  if (!accepted || replicator_.all_received() || StartedOver()) undecided_ = true;
+  return verdict;
+}
+
+void FillSession::HandleAlive(SourceIndex source, absl::Time now) {
+  replicator_.HandleAlive(source, now);
+}
+
+void FillSession::HandleClosed(SourceIndex index, SourceFailure failure, std::string detail) {
+  Source& source = sources_[index.value];
+  replicator_.RemoveSource(index);
+  const SourceState before = std::exchange(source.state, SourceState::kClosed);
+  undecided_ = ask_all_ = true;
+  const bool was_in_use = before == SourceState::kOpening || before == SourceState::kAdmitted;
+  if (!was_in_use || !lacks_segments()) return;
+  const bool may_answer_elsewhere = TH_MUTATE(
+      kTryNoOtherEndpoint, before == SourceState::kOpening && Unreachable(failure), false);
+  if (may_answer_elsewhere && OpenNextEndpoint(source)) return;
+  Fail(source, failure, std::move(detail));
+}
+
+// ---- time
+
+void FillSession::HandleTick(absl::Time now) {
+  if (now < tick_at_) return;
+  const absl::Duration late = now - tick_at_;
+  if (late > kLateFillTick) replicator_.HandlePause(late);
+  tick_at_ = lacks_segments() && any_open() ? now + kFillTick : absl::InfiniteFuture();
+  if (stopping()) return;
+  ReportProgress(now);
+  undecided_ = ask_all_ = true;
+}
+
+void FillSession::ReportProgress(absl::Time now) {
+  const uint64_t bytes = replicator_.bytes_held();
+  const bool quiet = bytes == progress_bytes_;
+  const absl::Duration pause =
+      quiet ? now - std::max(progress_at_, began_at_) - kQuietFillProgressInterval
+            : now - progress_at_ - kFillProgressInterval;
+  if (pause < absl::ZeroDuration()) return;
+  progress_bytes_ = bytes;
+  progress_at_ = now;
+  outputs_.push_back(FillProgressed{replicator_.held(), bytes, Paces(now)});
+}
+
+std::vector<SourcePace> FillSession::Paces(absl::Time now) const {
+  std::vector<SourcePace> paces;
+  for (const Source& source : sources_) {
+    if (source.failed || source.replaced) continue;
+    paces.push_back({source.assigned.buffer, replicator_.bytes_from(source.index),
+                     replicator_.waited_for(source.index, now)});
+  }
+  return paces;
+}
+
+// ---- decisions
+
+std::optional<SegmentRange> FillSession::PollRequest(SourceIndex source, absl::Time now) {
+  if (stopping() || sources_[source.value].state != SourceState::kAdmitted) return std::nullopt;
+  const auto request = replicator_.PollRequest(source, now);
+  if (!request.has_value()) return std::nullopt;
+  return request->range;
+}
+
+bool FillSession::PollStartedOver() {
+  return std::exchange(rounds_forgotten_, replicator_.rounds_restarted()) !=
+         replicator_.rounds_restarted();
+}
+
+std::optional<FillOutput> FillSession::PollOutput(absl::Time now) {
+  while (outputs_.empty() && std::exchange(undecided_, false)) Decide(now);
+  if (outputs_.empty() && std::exchange(ask_all_, false)) AskAll(now);
+  if (outputs_.empty()) return std::nullopt;
+  FillOutput output = std::move(outputs_.front());
+  outputs_.pop_front();
+  return output;
+}
+
+void FillSession::AskAll(absl::Time now) {
+  for (const Source& source : sources_) {
+    while (const auto range = PollRequest(source.index, now)) {
+      outputs_.push_back(AskPull{source.index, *range});
+    }
+  }
+}
+
+// At most one step of the stage at a time, and that of a complete fill with no other output: so it
+// is complete exactly when its owner hears it.
+void FillSession::Decide(absl::Time now) {
+  if (life_ == Life::kStopping && !any_open()) {
+    life_ = Life::kStopped;
+    outputs_.push_back(FillStopped{});
+  }
+  if (stopping()) return;
+  ReportLost(now);
+  ReportSuspected();
+  if (stage_ == Stage::kFailed) return;
+  if (replicator_.failed()) {
+    stage_ = Stage::kFailed;
+    CloseAll();
+    outputs_.push_back(FillFailed{absl::DataLossError(
+        "the sources' list of sums disagrees with the version's root again and again")});
+  } else if (StartedOver()) {
+    rounds_opened_ = replicator_.rounds_restarted();
+    stage_ = Stage::kFilling;
+    undecided_ = true;
+    OpenAssigned(now);
+  } else if (replicator_.all_received() && stage_ == Stage::kFilling) {
+    stage_ = Stage::kReceived;
+    undecided_ = true;
+    CloseAll();
+    outputs_.push_back(FillReceived{});
+  } else if (replicator_.complete() && !outputs_.empty()) {
+    undecided_ = true;
+  } else if (replicator_.complete()) {
+    stage_ = Stage::kComplete;
+    const bool whole = !replicator_.receives_a_part();
+    Stop();
+    outputs_.push_front(FillCompleted{whole ? root_.value_or(Digest{}) : Digest{}});
+  }
+}
+
+void FillSession::ReportLost(absl::Time now) {
+  for (const PipelineReplicator::LostSource& lost : replicator_.PollLost(now)) {
+    Source& source = sources_[lost.source.value];
+    if (lost.let_go) {
+      Close(source);
+    } else if (lost.corrupt) {
+      Fail(source, SourceFailure::kCorrupt, "sent bytes that do not match their sums");
+    } else {
+      Fail(source, SourceFailure::kStalled,
+           absl::StrFormat("silent for %.1f s", absl::ToDoubleSeconds(lost.silent_for)));
+    }
+  }
+}
+
+void FillSession::ReportSuspected() {
+  for (const PipelineReplicator::Suspicion& suspicion : replicator_.PollSuspected()) {
+    const Source& source = sources_[suspicion.source.value];
+    if (!source.in_use()) continue;
+    outputs_.push_back(FillSourceSuspected{
+        source.assignment, source.assigned.buffer,
+        absl::StrCat("segment ", suspicion.segment.value, " did not match its sum")});
+  }
+}
+
+FillStatus FillSession::status(absl::Time now) const {
+  FillStatus status{.held = replicator_.held(),
+                    .bytes_held = replicator_.bytes_held(),
+                    .corrupt_segments = replicator_.corrupt_segments(),
+                    .reroutes = reroutes_,
+                    .rerouted_bytes = rerouted_bytes_,
+                    .reread_bytes = discarded_bytes_};
+  for (const Source& source : sources_) {
+    const bool any = source.last_byte > source.first_byte;
+    const Endpoint& at = source.endpoint;
+    status.sources.push_back(
+        {.source = source.assigned.buffer,
+         .name = source.assigned.name,
+         .peer = at.address.empty() ? "" : absl::StrCat(at.transport, " ", at.address),
+         .transport = at.transport,
+         .bytes = replicator_.bytes_from(source.index),
+         .corrupt_segments = replicator_.corrupt_from(source.index),
+         .active = any ? source.last_byte - source.first_byte : absl::ZeroDuration(),
+         .waited = replicator_.waited_for(source.index, now),
+         .failed = source.failed,
+         .failure = source.failure,
+         .replaced = source.replaced,
+         .distance = source.assigned.distance,
+         .publisher = source.assigned.publisher});
+  }
+  return status;
+}
+
+}  // namespace th

@@ -1,0 +1,269 @@
+// All decisions of one fill of one buffer: which assigned source is opened, at which of its
+// endpoints, what is asked of it, when it is let finish, closed or given up; when everything is
+// received, and whether the fill is complete, has failed or has stopped. The PipelineReplicator
+// within decides about segments.
+//
+//   FillSession fill({.replicator = shard, .transports = {"tcp"}}, limits, now);
+//   fill.SetSources(assignment, sources, now);
+//   fill.HandleAdmitted(source, now);  // and what else the pulls and the owner have to say
+//   while (auto range = fill.PollRequest(source, now)) Ask(source, *range);
+//   while (auto output = fill.PollOutput(now)) Do(*output);  // after everything that happens
+//   if (now >= fill.NextDeadline()) fill.HandleTick(now);
+//
+// A source is being opened, at one endpoint after the other while none answers; then admitted; then
+// finishing (it sends what it has begun, because a newer assignment omits it) or closing; then
+// closed, which only its pull can say. Each is a source of its own, even where it is the same
+// buffer as one before.
+//
+// An output is decided on when it is polled: what was polled before Stop has happened. After Stop
+// only sources are closed, and a first write that was not polled yet is still reported.
+//
+// Pure; not thread-safe: the owner serialises calls.
+#ifndef TH_PIPELINE_REPLICATOR_FILL_SESSION_H_
+#define TH_PIPELINE_REPLICATOR_FILL_SESSION_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/pipeline_replicator/pipeline_replicator.h"
+#include "th/protocol/messages.h"
+#include "th/topology/location.h"
+#include "th/weights/digest.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/segments.h"
+
+namespace th {
+
+// How often silence, progress and slow sources are looked at.
+inline constexpr absl::Duration kFillTick = absl::Milliseconds(20);
+// A tick that is later than this means that this process did not run: no source is blamed for it.
+inline constexpr absl::Duration kLateFillTick = absl::Milliseconds(100);
+inline constexpr absl::Duration kFillProgressInterval = absl::Milliseconds(50);
+// While nothing arrives: how long sources have been waited for is news too.
+inline constexpr absl::Duration kQuietFillProgressInterval = absl::Milliseconds(250);
+
+// ---- outputs
+
+// Open a pull from `source` at this endpoint of it. Answered by HandleAdmitted or HandleClosed.
+struct OpenPull {
+  SourceIndex source;
+  Endpoint endpoint;
+};
+struct AskPull {
+  SourceIndex source;
+  SegmentRange range;
+};
+// Let it send what it has begun and no more; HandleClosed follows.
+struct FinishPull {
+  SourceIndex source;
+};
+// End it; HandleClosed follows.
+struct ClosePull {
+  SourceIndex source;
+};
+struct FillFirstWrite {};
+// At most every kFillProgressInterval.
+struct FillProgressed {
+  SegmentSet held;
+  uint64_t bytes_held = 0;
+  std::vector<SourcePace> paces;  // of the sources in use, since each was opened
+};
+// All received and checked; the sources are closed. Again after a list that was wrong.
+struct FillReceived {};
+// All received and checked, the root agrees. The fill stops by itself. No root where it receives
+// but a part.
+struct FillCompleted {
+  Digest root;
+};
+// It cannot end well: the list was wrong too often. Nothing more happens until Stop.
+struct FillFailed {
+  absl::Status why;
+};
+struct FillSourceFailed {
+  SourceIndex index;
+  AssignmentId assignment;  // the newest that named it
+  BufferAddress source;
+  SourceFailure failure = SourceFailure::kClosed;
+  std::string detail;
+};
+// It sent a corrupt segment and stays in use; the segment waits for another source. SetSources with
+// a newer assignment gives one, or says (naming this source alone) that there is none. Once a
+// source.
+struct FillSourceSuspected {
+  AssignmentId assignment;
+  BufferAddress source;
+  std::string detail;
+};
+// Every source is closed, nothing is written any more. The last output.
+struct FillStopped {};
+using FillOutput = std::variant<OpenPull, AskPull, FinishPull, ClosePull, FillFirstWrite,
+                                FillProgressed, FillReceived, FillCompleted, FillFailed,
+                                FillSourceFailed, FillSourceSuspected, FillStopped>;
+
+// ---- what a fill came to
+
+// What one source contributed, for results and the demo's table.
+struct FillSourceReport {
+  BufferAddress source;
+  RankName name;
+  std::string peer;               // "tcp 10.0.0.7:4711"; where it was opened last
+  std::string transport;          // "tcp"
+  uint64_t bytes = 0;             // accepted
+  uint32_t corrupt_segments = 0;  // any: the source is suspected; too many: it has failed
+  absl::Duration active;          // from the first to the last byte
+  absl::Duration waited;          // something asked of it was outstanding
+  bool failed = false;
+  std::string failure;
+  bool replaced = false;  // let go for the sources of a newer assignment
+  Distance distance = Distance::kSameSite;
+  bool publisher = false;  // not a relay
+};
+struct FillStatus {
+  SegmentSet held;
+  uint64_t bytes_held = 0;
+  uint64_t corrupt_segments = 0;
+  uint32_t reroutes = 0;        // sources that were lost or replaced while bytes were missing
+  uint64_t rerouted_bytes = 0;  // accepted after the first re-route
+  // Received and thrown away, so received again: segments that another source had brought meanwhile
+  // and those with a wrong sum; and, as the owner of the pulls knows, the part of a segment that
+  // had come when its source was closed.
+  uint64_t reread_bytes = 0;
+  // The most that the fill has held outside of its destination at one time; the owner knows it.
+  uint64_t peak_extra_bytes = 0;
+  std::vector<FillSourceReport> sources;  // in the order of their assignment
+};
+
+class FillSession {
+ public:
+  struct Spec {
+    PipelineReplicator::Spec replicator;
+    std::vector<std::string> transports;  // whose endpoints can be opened here
+    std::optional<Digest> root;
+  };
+  enum class SourceState : uint8_t { kOpening, kAdmitted, kFinishing, kClosing, kClosed };
+
+  FillSession(Spec spec, ReplicatorLimits limits, absl::Time now);
+
+  // ---- the owner
+  // Sources that are in use already and are named again go on undisturbed. Others are let go
+  // softly: nothing new is asked of them, what they have begun to send is taken, for
+  // ReplicatorLimits::soft_switch at most; the rest is asked of the new ones.
+  void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources, absl::Time now);
+  void SetRoot(const Digest& root);
+  // Everything wanted before `end` was handed on, and its room is free. With a window only.
+  void HandleHandedOn(SegmentIndex end);
+  // Closes all sources; FillStopped follows when they are. Idempotent.
+  void Stop();
+
+  // ---- the pulls, each by the number that OpenPull gave
+  void HandleAdmitted(SourceIndex source, absl::Time now);
+  // Whether the bytes of `segment`, which come next, may be written. False: they are thrown away.
+  bool BeginSegment(SourceIndex source, SegmentIndex segment, absl::Time now);
+  // All of them have landed.
+  PipelineReplicator::SegmentVerdict HandleSegment(SourceIndex source, SegmentIndex segment,
+                                                   SegmentSum sent, SegmentSum computed,
+                                                   absl::Time now);
+  void HandleAlive(SourceIndex source, absl::Time now);
+  // The pull is dead: nothing of it touches the buffer any more.
+  void HandleClosed(SourceIndex source, SourceFailure failure, std::string detail);
+  void HandleTick(absl::Time now);
+
+  // ---- what to do
+  // What to ask of `source` next. To be polled after each event of a source; what time, or the end
+  // of another source, makes possible comes as AskPull.
+  std::optional<SegmentRange> PollRequest(SourceIndex source, absl::Time now);
+  // True once after the list of sums was found wrong: what is served must be forgotten before
+  // anything else happens, also the segment that was accepted just now. After HandleSegment and
+  // SetRoot, and at the beginning.
+  bool PollStartedOver();
+  std::optional<FillOutput> PollOutput(absl::Time now);
+  // PollOutput may have something. False after most segments.
+  bool has_output() const { return !outputs_.empty() || undecided_ || ask_all_; }
+  // When HandleTick is due; InfiniteFuture while nothing depends on time.
+  absl::Time NextDeadline() const { return tick_at_; }
+
+  // ---- state
+  const SegmentSet& held() const { return replicator_.held(); }
+  bool wrote() const { return wrote_; }
+  bool stopping() const { return life_ != Life::kRunning; }  // or stopped
+  bool completed() const { return stage_ == Stage::kComplete; }
+  // Segments are missing, and sources could bring them.
+  bool lacks_segments() const;
+  bool has_source() const;  // one that is opened or admitted
+  SourceState state(SourceIndex source) const { return sources_[source.value].state; }
+  const AssignedSource& assigned(SourceIndex source) const {
+    return sources_[source.value].assigned;
+  }
+  FillStatus status(absl::Time now) const;
+
+ private:
+  struct Source {
+    SourceIndex index;
+    AssignedSource assigned;
+    AssignmentId assignment;
+    SourceState state = SourceState::kClosed;
+    size_t next_endpoint = 0;
+    Endpoint endpoint;  // opened last
+    bool replaced = false;
+    bool failed = false;
+    std::string failure;
+    absl::Time first_byte = absl::InfiniteFuture();
+    absl::Time last_byte = absl::InfinitePast();
+
+    bool in_use() const {
+      return state == SourceState::kOpening || state == SourceState::kAdmitted;
+    }
+  };
+  enum class Stage : uint8_t { kFilling, kReceived, kComplete, kFailed };
+  enum class Life : uint8_t { kRunning, kStopping, kStopped };
+
+  Source* FindInUse(const AssignedSource& wanted);
+  void OpenAssigned(absl::Time now);
+  bool OpenNextEndpoint(Source& source);
+  void LetGo(Source& source, absl::Time now);
+  void Close(Source& source);
+  void CloseAll();
+  void Fail(Source& source, SourceFailure failure, std::string detail);
+  void CountReroute();
+  bool any_open() const;
+  bool StartedOver() const { return rounds_opened_ != replicator_.rounds_restarted(); }
+
+  void Decide(absl::Time now);
+  void ReportLost(absl::Time now);
+  void ReportSuspected();
+  void ReportProgress(absl::Time now);
+  void AskAll(absl::Time now);
+  std::vector<SourcePace> Paces(absl::Time now) const;
+
+  const std::vector<std::string> transports_;
+  const absl::Time began_at_;
+  PipelineReplicator replicator_;
+  std::optional<Digest> root_;
+  AssignmentId assignment_;
+  std::vector<AssignedSource> assigned_;  // but for those that have failed since
+  std::deque<Source> sources_;            // by index; closed ones stay
+  std::deque<FillOutput> outputs_;
+  Stage stage_ = Stage::kFilling;
+  Life life_ = Life::kRunning;
+  bool wrote_ = false;
+  bool undecided_ = true;          // Decide may find something: a resumed fill may have everything
+  bool ask_all_ = false;           // more than one source may have something to be asked
+  uint32_t rounds_forgotten_ = 0;  // started over, as PollStartedOver has said
+  uint32_t rounds_opened_ = 0;     // and for which sources were opened again
+  uint32_t reroutes_ = 0;
+  uint64_t rerouted_bytes_ = 0;
+  uint64_t discarded_bytes_ = 0;  // of whole segments
+  absl::Time tick_at_ = absl::InfiniteFuture();
+  absl::Time progress_at_;
+  uint64_t progress_bytes_ = 0;
+};
+
+}  // namespace th
+
+#endif  // TH_PIPELINE_REPLICATOR_FILL_SESSION_H_
