@@ -189,7 +189,7 @@ TEST(RelayTest, ABufferMayBeDestroyedWhileItFillsAndWhileItServes) {
 TEST(RelayTest, NothingLandsInABufferOnceItsUpdateHasEnded) {
   TestServer server;
   Worker trainer = Worker::Make(server, "trainer", TestShard(kSlowBytes), kSlowUplink);
-  Worker one = Worker::Make(server, "rollout-1", TestShard(kSlowBytes), kSlowUplink / 8);
+  Worker one = Worker::Make(server, "rollout-1", TestShard(kSlowBytes), kSlowUplink);
   Worker two = Worker::Make(server, "rollout-2", TestShard(kSlowBytes), kSlowUplink);
   trainer.shard.FillWith(9);
   ASSERT_OK(trainer.PublishAndWait(1));

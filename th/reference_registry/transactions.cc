@@ -252,17 +252,18 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
 }
 
 // Notes who missed the operation; of them the rank that lags, if any: it missed the operation
-// before too and has asked for that one since, too late. It calls, but one operation behind. A rank
-// that calls nothing is late, and hears all results.
+// before too and has asked for an earlier one since. It calls, but stays behind. A rank that calls
+// nothing is late, and hears all results.
 std::optional<Rank> NoteMissed(Replica& replica, const Transaction& transaction) {
   const OperationNumber number = transaction.number;
   std::optional<Rank> lags;
   for (auto& [rank, buffer] : replica.buffers) {
     if (transaction.participants.contains(rank)) continue;
-    const bool missed_the_one_before =
-        buffer->missed.has_value() && buffer->missed->Next() == number;
-    if (missed_the_one_before && buffer->last_started.Next() == number && !lags) lags = rank;
-    buffer->missed = number;
+    const std::optional<MissedOperation>& before = buffer->missed;
+    const bool calls_behind = before.has_value() && before->number.Next() == number &&
+                              before->last_started < buffer->last_started;
+    if (calls_behind && !lags) lags = rank;
+    buffer->missed = MissedOperation{.number = number, .last_started = buffer->last_started};
   }
   return lags;
 }

@@ -217,6 +217,15 @@ TEST_F(LaggingRankTest, ARankThatCallsNothingHearsAllResults) {
   UpdateWhole(group_);
 }
 
+TEST_F(LaggingRankTest, ARankThatStaysSeveralOperationsBehindLagsToo) {
+  ExpireWithoutTheLast();
+  ExpireWithoutTheLast();
+  group_[1].Update();  // hears how the first ended, when the second has ended too
+  ASSERT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  ExpireWithoutTheLast();
+  EXPECT_EQ(group_[0].Heard<GroupChanged>().rank, group_[1].name);
+}
+
 TEST_F(LaggingRankTest, ARankThatComesInTimeInBetweenDoesNotLag) {
   ExpireWithoutTheLast();
   group_[1].Update();

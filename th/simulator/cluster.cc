@@ -22,7 +22,7 @@ Cluster::~Cluster() = default;
 
 SimulatedWorker* Cluster::Start(WorkerSpec spec) {
   std::vector<std::string> addresses;
-  for (int endpoint = 1; endpoint <= kSimulatedEndpoints; ++endpoint) {
+  for (int endpoint = 1; endpoint <= spec_.endpoints; ++endpoint) {
     addresses.push_back(absl::StrCat("w", workers_.size(), ":", endpoint));
   }
   workers_.push_back(

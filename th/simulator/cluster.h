@@ -54,6 +54,8 @@ struct ClusterSpec {
   // shard.
   uint64_t wire_bytes_per_segment = 0;
   absl::Duration sealing_time = absl::Milliseconds(20);
+  // Of every worker, at least one: readers try one after the other.
+  int endpoints = 1;
   // Registry::CheckInvariants after every so many of its events; it looks at the whole fleet.
   uint32_t check_registry_every = 1;
   // If set, hears what happens, in words: for people who look for the cause of a violation.

@@ -16,6 +16,7 @@ ClusterSpec HarnessSpec() {
       static_cast<double>(spec.segment_bytes) / absl::ToDoubleSeconds(kHarnessSegmentTime);
   spec.fabric.same_site_latency = kHarnessLatency;
   spec.replicator.request_bytes = spec.segment_bytes;
+  spec.endpoints = 2;
   return spec;
 }
 

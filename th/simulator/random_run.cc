@@ -108,6 +108,7 @@ ClusterSpec RandomRun::DrawCluster() {
   spec.sealing_time =
       random_.Between(absl::Milliseconds(5), random_.OneIn(4) ? kSlowSealing : kUsualSealing);
   spec.segment_count = 4 + random_.Below(28);
+  spec.endpoints = 2;
   // A shard takes 0.05 to 1 s over an idle link.
   const double bytes = static_cast<double>(spec.segment_count * spec.segment_bytes);
   spec.fabric.host_rate = bytes * static_cast<double>(1 + random_.Below(20));

@@ -43,9 +43,8 @@ enum class WaitsFor : uint8_t {
 
 // Of every worker's own buffer.
 inline constexpr char kSimulatedBufferName[] = "weights";
-// Of every worker's endpoints, and how many it has: readers try one after the other.
+// Of every worker's endpoints.
 inline constexpr char kSimulatedTransport[] = "simulated";
-inline constexpr int kSimulatedEndpoints = 2;
 
 struct WorkerSpec {
   ModelKey key = {"r1", "qwen3"};
