@@ -34,8 +34,13 @@ enum class FaultKind : uint8_t {
   // The controller rolls back and the server restarts while a host is cut off; the trainer, which
   // nobody tells, is killed later.
   kRollBackBehindCut,
+  // The rank frees its buffer and registers it again, whatever goes on.
+  kRegisterAgain,
+  // All ranks of a group do so, one after the other, without waiting for each other.
+  kRegisterGroupAgain,
 };
-inline constexpr int kFaultKinds = 17;
+inline constexpr int kFaultKinds = 17;  // that DrawFaults draws, the first ones
+inline constexpr int kRegistrationKinds = 2;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {
@@ -51,6 +56,12 @@ inline constexpr uint64_t kMinFaults = 3, kMaxFaults = 10;
 inline constexpr absl::Duration kMinFaultLasting = absl::Milliseconds(50);
 inline constexpr absl::Duration kMaxFaultLasting = absl::Seconds(4);
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
+// The buffers that are registered again, in one run of kSeedsWithoutRegistrations + 1: at most
+// kMaxRegistrations. They are drawn from numbers of their own, so that a seed that was known before
+// them has the same other faults.
+inline constexpr uint64_t kSeedsWithoutRegistrations = 2, kMaxRegistrations = 4;
+inline constexpr absl::Duration kMaxApart = absl::Seconds(2);  // the first rank and the last one
+std::vector<Fault> DrawRegistrations(uint64_t seed, absl::Duration duration);
 
 }  // namespace th
 

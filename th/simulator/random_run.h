@@ -36,7 +36,7 @@ struct RandomRunSpec {
 
 struct RandomRunResult {
   std::vector<std::string> violations;  // with the moment; empty: good
-  std::vector<Fault> faults;            // that were drawn, in the order of time
+  std::vector<Fault> faults;  // that were drawn, in the order of time; registrations after others
   uint64_t faults_happened = 0;
   uint64_t events = 0;           // messages and segments delivered
   uint64_t segments = 0;         // accepted by readers

@@ -34,6 +34,7 @@ void ServerWatch::Began() {
   resumed_.clear();
   roots_.clear();
   claimed_.clear();
+  generations_.clear();
 }
 
 void ServerWatch::Tell(const SimulatedWorker& to, Lineage lineage) {
@@ -51,6 +52,8 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
     if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);
     if (const auto* buffer = std::get_if<RegisterBuffer>(&message)) NoteHeld(from, buffer->buffer);
   } else if (const auto* start = std::get_if<StartOperation>(&message)) {
+    // Said before it has heard that its group counts anew: the server ignores it.
+    if (start->group_generation < generations_[&from]) return;
     const OperationOf operation = {&from, start->key};
     if (start->kind == OperationKind::kUnpublish) {
       unpublishes_.insert(operation);
@@ -105,7 +108,8 @@ void ServerWatch::NoteEnd(const SimulatedWorker& to, const OperationFinished& fi
 }
 
 // Its operations are numbered from 1 again.
-void ServerWatch::CountAnew(const SimulatedWorker& worker) {
+void ServerWatch::CountAnew(const SimulatedWorker& worker, GroupGeneration generation) {
+  generations_[&worker] = generation;
   std::erase_if(unpublishes_, [&](const OperationOf& entry) { return entry.worker == &worker; });
   for (auto& [buffer, unpublish] : let_go_) {
     if (buffer.worker == &worker) unpublish = OperationNumber();
@@ -124,8 +128,9 @@ void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
     JudgeFinished(to, *finished);
   } else if (const auto* joined = std::get_if<Joined>(&message)) {
     Tell(to, joined->lineage);
-  } else if (std::holds_alternative<GroupChanged>(message)) {
-    CountAnew(to);
+    generations_[&to] = joined->group_generation;
+  } else if (const auto* changed = std::get_if<GroupChanged>(&message)) {
+    CountAnew(to, changed->group_generation);
   } else if (const auto* command = std::get_if<CommandFinished>(&message)) {
     Tell(to, command->lineage);
   }

@@ -61,7 +61,7 @@ class ServerWatch {
   void NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& announced);
   void NoteLetGo(const SimulatedWorker& worker, const OperationKey& unpublish);
   void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
-  void CountAnew(const SimulatedWorker& worker);
+  void CountAnew(const SimulatedWorker& worker, GroupGeneration generation);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
   // Whether the reader fills from it already; then it may end there.
   bool Pulls(const OperationOf& update, const AssignedSource& source) const;
@@ -86,6 +86,8 @@ class ServerWatch {
   std::map<std::pair<VersionSequence, Digest>, Digest> roots_;           // by version and layout
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
   std::map<std::string, Lineage> told_;                                  // by group
+  // Of each worker's group, as the worker was told last.
+  std::map<const SimulatedWorker*, GroupGeneration> generations_;
 };
 
 }  // namespace th
