@@ -144,6 +144,10 @@ struct AnnouncedBuffer {
   // Of a streaming reader: what it receives is handed on and not kept, so it is never a source and
   // never a copy.
   bool keeps_nothing = false;
+  // This worker freed a buffer of the same name in this generation of its group, whose numbers it
+  // may have used: the operations of this one are numbered in a later generation. It never changes
+  // while the buffer is registered. 0: there was none.
+  GroupGeneration counts_after;
 };
 
 struct ResumeClaim {  // an earlier membership of this rank that the worker still lives in
@@ -447,8 +451,9 @@ struct PublicationRefused {
   absl::Status status;
 };
 
-// A rank of the group was replaced, or it lags: unfinished operations of this generation have ended
-// (each with its own OperationFinished, ABORTED) and numbering restarts from 1.
+// A rank of the group was replaced, has registered a buffer again, or lags: unfinished operations
+// of the generation before have ended (each with its own OperationFinished, ABORTED) and numbering
+// restarts from 1.
 struct GroupChanged {
   GroupGeneration group_generation;
   RankName rank;

@@ -165,6 +165,16 @@ void AskAnother(Turn& turn, LayoutRecord& record, const Digest& digest) {
   if (other != nullptr) WantLayout(turn, record, digest, *other);
 }
 
+// The next buffer of its name must not hear what its operations came to, under the same numbers.
+void NoteFreed(const Buffer& buffer) {
+  const Replica& replica = *buffer.replica;
+  const bool has_own_name = replica.offload || replica.keeps_nothing;
+  const bool numbered = !replica.results.empty() || !replica.pending.empty() ||
+                        replica.finished != OperationNumber() ||
+                        buffer.last_started != OperationNumber();
+  if (numbered && !has_own_name) replica.group->freed.Add(buffer.name);
+}
+
 bool HasBufferOf(const LayoutRecord& record, WorkerId worker) {
   const auto first = record.buffers.lower_bound({worker, BufferId()});
   return first != record.buffers.end() && first->worker == worker;
@@ -188,6 +198,11 @@ void ReleaseLayout(Turn& turn, const Buffer& buffer) {
 
 absl::Status AnnounceBuffer::CanApply(const RegistryState& state) const {
   const Worker& own = *FindWorker(state, worker);
+  if (announced.counts_after >= kGenerationsEnd) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", announced.buffer_name, " counts after generation ",
+                     announced.counts_after.value, ", beyond all that a group can reach"));
+  }
   TH_RETURN_IF_ERROR(ValidateName("buffer", announced.buffer_name));
   TH_RETURN_IF_ERROR(ValidateName("form", announced.form));
   if (announced.layout.empty() || announced.segment_count > announced.bytes) {
@@ -292,6 +307,7 @@ absl::Status RemoveBuffer::CanApply(const RegistryState& state) const {
 void RemoveBuffer::Apply(Turn& turn) const {
   Buffer& own = *FindBuffer(turn.state, buffer);
   Worker& owner = *own.worker;
+  NoteFreed(own);
   EndOperationsOf(turn, *own.replica,
                   absl::UnavailableError(absl::StrCat("rank ", NameOf(own).ToString(),
                                                       " unregistered buffer ", own.name)));

@@ -55,7 +55,8 @@ struct MessageHandler {
     if (own == worker.buffers.end() || message.keep_retained) return nullptr;
     Replica* replica = own->second.replica;
     auto result = replica->results.find(message.key.number);
-    return result != replica->results.end() && result->second.offload_first ? replica : nullptr;
+    return result != replica->results.end() && result->second.finished.offload_first ? replica
+                                                                                     : nullptr;
   }
 
   void operator()(const JoinRequest&) const {
@@ -141,13 +142,6 @@ void RefuseConnection(Turn& turn, ConnectionId connection, absl::Status status,
   turn.effects.close.push_back(connection);
 }
 
-Numbering NumberingOf(const RegistryState& state, const Group& group, const JoinRequest& request) {
-  if (!request.resume.has_value() || request.resume->group_generation != group.generation) {
-    return Numbering::kOther;
-  }
-  return request.resume->epoch < state.epoch ? Numbering::kOfEarlierReign : Numbering::kOfThisReign;
-}
-
 void HandleJoin(Turn& turn, ConnectionId connection, const JoinRequest& request) {
   const auto join = JoinGroup::Build(turn.state, connection, request);
   const absl::Status status = join.ok() ? join->CanApply(turn.state) : join.status();
@@ -156,7 +150,7 @@ void HandleJoin(Turn& turn, ConnectionId connection, const JoinRequest& request)
     return RefuseConnection(turn, connection, status, RetryAfter(turn.state, request, turn.now));
   }
   Worker& worker = join->Apply(turn);
-  AnnounceAll(turn, worker, request.buffers, NumberingOf(turn.state, *worker.group, request));
+  AnnounceAll(turn, worker, request);
 }
 
 void HandleDeadline(Turn& turn, const Deadline& deadline) {

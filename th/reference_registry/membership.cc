@@ -47,6 +47,10 @@ absl::Status ClaimFitsEpoch(const RegistryState& state, const ResumeClaim& claim
         "this server's epoch is ", state.epoch.value, ", and epoch ", claim.epoch.value,
         " has begun elsewhere: it is not the leader any more; ask another server"));
   }
+  if (claim.group_generation >= kGenerationsEnd) {
+    return absl::InvalidArgumentError(absl::StrCat("generation ", claim.group_generation.value,
+                                                   " is beyond all that a group can reach"));
+  }
   if (claim.worker != WorkerId() && born <= claim.epoch) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "worker ", claim.worker.value, " cannot have joined in epoch ", claim.epoch.value));
@@ -275,17 +279,25 @@ void JoinFresh(Turn& turn, Group& group, Worker& worker) {
                   NewGeneration(turn, group, GroupGeneration()), &worker);
 }
 
+constexpr absl::string_view kCountsOtherwise =
+    "came back counting the group's operations otherwise than those before it";
+
 // A member of an earlier reign comes back under its own name. The first to come back brings its
-// group's numbering along; one that counts otherwise, or finds new processes, starts all over.
+// group's numbering along. One that counts otherwise is told of it where it has missed nothing:
+// it is of a generation before, and no operation has ended in the present one. Else the group
+// begins one above both, and those that come after it have missed nothing.
 void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& claim) {
   const bool is_first = group.seen.empty();
-  const bool has_fresh_ranks = !group.adopted && !is_first;
   group.adopted = true;
   group.seen.insert(worker.name.rank);
   if (is_first) {
     group.generation = claim.group_generation;
-  } else if (has_fresh_ranks || claim.group_generation != group.generation) {
-    BeginGeneration(turn, group, worker.name, kReplaced,
+    return;
+  }
+  const bool missed_nothing = TH_MUTATE(
+      kCountAnewForEveryRank, claim.group_generation < group.generation && !group.has_ended, false);
+  if (claim.group_generation != group.generation && !missed_nothing) {
+    BeginGeneration(turn, group, worker.name, kCountsOtherwise,
                     NewGeneration(turn, group, claim.group_generation), &worker);
   }
 }
@@ -362,6 +374,25 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
 void CountAnew(Turn& turn, Group& group, Rank rank, absl::string_view why) {
   BeginGeneration(turn, group, {group.name, rank}, why,
                   NewGeneration(turn, group, GroupGeneration()), /*except=*/nullptr);
+}
+
+void CountAnewIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) {
+  const bool known = worker.buffers.contains(announced.buffer);
+  const bool has_own_name = announced.offload || announced.keeps_nothing;
+  if (known || has_own_name) return;
+  Group& group = *worker.group;
+  // Its worker may know what this server does not: it freed the one before while there was none.
+  const bool again =
+      TH_MUTATE(kForgetFreedBuffers, group.freed.Contains(announced.buffer_name), false) ||
+      TH_MUTATE(kIgnoreCountsAfter, group.generation <= announced.counts_after, false);
+  if (!again) return;
+  BeginGeneration(turn, group, worker.name,
+                  absl::StrCat("has registered buffer ", announced.buffer_name, " again"),
+                  NewGeneration(turn, group, announced.counts_after), /*except=*/nullptr);
+  // What its group is taken to hold since an earlier reign, this rank does not.
+  const auto replica = group.replicas.find(announced.buffer_name);
+  const bool held = replica != group.replicas.end() && replica->second.phase != ReplicaPhase::kIdle;
+  if (held) InvalidateReplica(turn, replica->second);
 }
 
 void LoseStream(Turn& turn, Worker& worker) {

@@ -68,6 +68,9 @@ inline constexpr absl::string_view kLags = "is an operation behind the others";
 // It unpublished without a server, while its group was told to offload first: what the others hold
 // is no whole replica any more.
 inline constexpr absl::string_view kDrainedAlone = "has unpublished what its group was to offload";
+// It has registered a buffer under a name whose numbers are used in this generation, or were by the
+// buffer that it freed: results of that one are never told to the new one.
+void CountAnewIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announced);
 
 // The lease's time has come: removes the worker, or looks again later when it was heard since.
 void CheckLease(Turn& turn, Worker& worker);

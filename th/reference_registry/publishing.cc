@@ -128,7 +128,13 @@ absl::Status CanPublish(const Replica& replica) {
       std::all_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
         return !entry.second->content.has_value() || entry.second->content->refused;
       });
-  if (refused) return absl::OkStatus();
+  // After a restart a replica counts as holding as soon as one rank says so; where another one came
+  // back without it, it is not whole.
+  const bool lacks_a_rank =
+      replica.phase == ReplicaPhase::kHolding &&
+      std::any_of(replica.buffers.begin(), replica.buffers.end(),
+                  [](const auto& entry) { return !entry.second->content.has_value(); });
+  if (refused || lacks_a_rank) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("buffer ", replica.buffer_name, " of group ",
                                                     replica.group->name, " holds ",
                                                     held->info.ToString(), "; unpublish it first"));

@@ -30,9 +30,10 @@ bool GivesUpPublication(const RegistryState& state, const BufferAddress& address
   if (buffer == nullptr || !buffer->content.has_value()) return false;
   if (!buffer->content->publisher) return false;
   const auto result = buffer->replica->results.find(number);
-  return result != buffer->replica->results.end() &&
-         result->second.kind == OperationKind::kPublish && result->second.status.ok() &&
-         result->second.version.sequence == buffer->content->version;
+  if (result == buffer->replica->results.end()) return false;
+  const FinishedOperation& finished = result->second.finished;
+  return finished.kind == OperationKind::kPublish && finished.status.ok() &&
+         finished.version.sequence == buffer->content->version;
 }
 
 void GiveUpPublication(Turn& turn, Buffer& buffer) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffers.h"
 #include "th/reference_registry/copies.h"
@@ -215,7 +216,7 @@ void EndReceive(Turn& turn, Replica& replica) {
 // waited for by those that others have told to copy first.
 void EndWaitForCopy(Turn& turn, Replica& replica, const FinishedOperation& result) {
   const auto known = replica.results.find(result.number);
-  const bool waits = known != replica.results.end() && known->second.offload_first;
+  const bool waits = known != replica.results.end() && known->second.finished.offload_first;
   if (!waits || result.offload_first || !result.status.ok()) return;
   EndOffloadFirst(turn, replica, result.number);
 }
@@ -287,6 +288,37 @@ bool LetGo(const AnnouncedBuffer& announced) {
          announced.last_finished->kind == OperationKind::kUnpublish;
 }
 
+Numbering NumberingOf(const RegistryState& state, const Group& group, const JoinRequest& request) {
+  if (!request.resume.has_value() || request.resume->group_generation != group.generation) {
+    return Numbering::kOther;
+  }
+  return request.resume->epoch < state.epoch ? Numbering::kOfEarlierReign : Numbering::kOfThisReign;
+}
+
+bool IsAnnounced(const JoinRequest& request, const Buffer& buffer) {
+  return std::any_of(request.buffers.begin(), request.buffers.end(),
+                     [&](const auto& other) { return other.buffer == buffer.address.buffer; });
+}
+
+// Whether another buffer was registered under its name while there was no stream.
+bool IsNameTaken(const JoinRequest& request, const Buffer& buffer) {
+  return std::any_of(request.buffers.begin(), request.buffers.end(),
+                     [&](const auto& other) { return other.buffer_name == buffer.name; });
+}
+
+std::vector<BufferAddress> BuffersThat(const Worker& worker,
+                                       absl::FunctionRef<bool(const Buffer&)> are) {
+  std::vector<BufferAddress> found;
+  for (const auto& [id, buffer] : worker.buffers) {
+    if (are(buffer)) found.push_back(buffer.address);
+  }
+  return found;
+}
+
+void RemoveBuffers(Turn& turn, const std::vector<BufferAddress>& buffers) {
+  for (const BufferAddress& address : buffers) RemoveBuffer{address}.Apply(turn);
+}
+
 }  // namespace
 
 void BeginReign(RegistryState& state, const RegistryStart& start) {
@@ -320,6 +352,7 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
     EndReceiveWithout(turn, worker, announced, status);
     return Send(turn, worker, BufferRegistered{.buffer = announced.buffer, .status = status});
   }
+  CountAnewIfAgain(turn, worker, announced);
   update.Apply(turn);
   Buffer& buffer = worker.buffers.at(announced.buffer);
   // A rank that has not heard the result of its publish yet does not know that it holds something.
@@ -338,19 +371,21 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
   RepeatRelease(turn, buffer);
 }
 
-void AnnounceAll(Turn& turn, Worker& worker, const std::vector<AnnouncedBuffer>& buffers,
-                 Numbering numbering) {
-  for (const AnnouncedBuffer& announced : buffers) {
+void AnnounceAll(Turn& turn, Worker& worker, const JoinRequest& request) {
+  RemoveBuffers(turn, BuffersThat(worker, [&](const Buffer& buffer) {
+                  return !IsAnnounced(request, buffer) && IsNameTaken(request, buffer);
+                }));
+  for (const AnnouncedBuffer& announced : request.buffers) {
+    const bool fits = AnnounceBuffer{worker.id, announced}.CanApply(turn.state).ok();
+    if (fits) CountAnewIfAgain(turn, worker, announced);
+  }
+  const Numbering numbering = NumberingOf(turn.state, *worker.group, request);
+  for (const AnnouncedBuffer& announced : request.buffers) {
     Announce(turn, worker, announced, numbering);
   }
-  std::vector<BufferAddress> unnamed;
-  for (const auto& [id, buffer] : worker.buffers) {
-    const bool named =
-        std::any_of(buffers.begin(), buffers.end(),
-                    [known = id](const AnnouncedBuffer& a) { return a.buffer == known; });
-    if (!named) unnamed.push_back(buffer.address);
-  }
-  for (const BufferAddress& address : unnamed) RemoveBuffer{address}.Apply(turn);
+  RemoveBuffers(turn, BuffersThat(worker, [&](const Buffer& buffer) {
+                  return !IsAnnounced(request, buffer);
+                }));
 }
 
 void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersion>& held) {

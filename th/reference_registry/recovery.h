@@ -30,8 +30,7 @@ enum class Numbering : uint8_t {
 };
 
 // All that a (re)joining worker has.
-void AnnounceAll(Turn& turn, Worker& worker, const std::vector<AnnouncedBuffer>& buffers,
-                 Numbering numbering);
+void AnnounceAll(Turn& turn, Worker& worker, const JoinRequest& request);
 // One buffer, announced for the first time or again.
 void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numbering numbering);
 

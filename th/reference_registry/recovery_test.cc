@@ -1,6 +1,9 @@
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -268,32 +271,80 @@ TEST_F(RestartTest, AFreshRankAmongReturnedOnesBeginsANewGeneration) {
   EXPECT_EQ(pair[0].Heard<GroupChanged>().group_generation, fresh.generation);
 }
 
-TEST_F(RestartTest, RanksThatReturnFromDifferentNumberingsBeginANewOne) {
-  std::vector<TestRank> pair;
-  for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
-  JoinAndRegister(pair);
-  hub_.Restart();
-  TestRank fresh(hub_, "pair", 1, 2);  // before the other one has come back
-  ASSERT_TRUE(fresh.Join());
-  hub_.Restart();
-  ASSERT_TRUE(fresh.Resume({}));
-  const GroupGeneration counted_alone = fresh.generation;
-  ASSERT_TRUE(pair[0].Resume({pair[0].Announced()}));
-  EXPECT_GT(pair[0].generation, counted_alone);
-  EXPECT_EQ(fresh.Heard<GroupChanged>().group_generation, pair[0].generation);
+// Ranks that come back with two numberings: the one that is ahead brings along what ended in it.
+class NumberingsTest : public RestartTest {
+ protected:
+  NumberingsTest() {
+    for (uint32_t rank = 0; rank < 2; ++rank) pair_.emplace_back(hub_, "pair", rank, 2);
+    JoinAndRegister(pair_);
+    hub_.Restart();
+    fresh_ = std::make_unique<TestRank>(hub_, "pair", 1, 2);  // before the other one comes back
+    fresh_->JoinAndRegister();
+  }
+
+  std::vector<TestRank> pair_;
+  std::unique_ptr<TestRank> fresh_;
+};
+
+TEST_F(NumberingsTest, ARankThatHasMissedNothingTakesPartInThePresentOne) {
+  const GroupGeneration present = fresh_->generation;
+  ASSERT_TRUE(pair_[0].Resume({pair_[0].Announced()}));
+  EXPECT_EQ(pair_[0].Heard<GroupChanged>().group_generation, present);
+  EXPECT_TRUE(fresh_->HearsNone<GroupChanged>()) << "nobody else is disturbed";
 }
 
-TEST_F(RestartTest, AReturnedRankAmongFreshOnesBeginsANewGenerationToo) {
-  std::vector<TestRank> pair;
-  for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
-  JoinAndRegister(pair);
+TEST_F(NumberingsTest, ARankThatHasMissedAResultMakesTheGroupBeginANewOne) {
+  StartOperation request = fresh_->UpdateRequest();
+  request.timeout = absl::Seconds(1);
+  fresh_->Start(request);
+  hub_.Advance(absl::Seconds(1));
+  EXPECT_FALSE(fresh_->Finished().status.ok());
+  const GroupGeneration present = fresh_->generation;
+  ASSERT_TRUE(pair_[0].Resume({pair_[0].Announced()}));
+  EXPECT_GT(pair_[0].generation, present);
+  EXPECT_EQ(fresh_->Heard<GroupChanged>().group_generation, pair_[0].generation);
+}
+
+TEST_F(NumberingsTest, ARankThatIsAheadMakesTheGroupBeginANewOne) {
   hub_.Restart();
-  TestRank fresh(hub_, "pair", 1, 2);
-  ASSERT_TRUE(fresh.Join());
-  ASSERT_TRUE(pair[0].Resume({pair[0].Announced()}));
-  EXPECT_GT(pair[0].generation, fresh.generation);
-  EXPECT_FALSE(pair[0].HearsNone<GroupChanged>());
-  EXPECT_EQ(fresh.Heard<GroupChanged>().group_generation, pair[0].generation);
+  ASSERT_TRUE(pair_[0].Resume({pair_[0].Announced()}));
+  const GroupGeneration behind = pair_[0].generation;
+  const GroupGeneration ahead = fresh_->generation;
+  ASSERT_GT(ahead, behind);
+  ASSERT_TRUE(fresh_->Resume({fresh_->Announced()}));
+  EXPECT_GT(fresh_->generation, ahead);
+  EXPECT_EQ(pair_[0].Heard<GroupChanged>().group_generation, fresh_->generation);
+}
+
+// One of eight ranks had not heard that its group counts anew when the server died.
+TEST_F(RestartTest, OneDiscrepancyMakesAGroupCountAnewOnce) {
+  constexpr uint32_t kRanks = 8;
+  for (uint32_t lagging = 0; lagging < kRanks; ++lagging) {
+    SCOPED_TRACE(lagging);
+    const std::string group = absl::StrCat("group-", lagging);
+    std::vector<TestRank> ranks;
+    for (uint32_t rank = 0; rank < kRanks; ++rank) ranks.emplace_back(hub_, group, rank, kRanks);
+    JoinAndRegister(ranks);
+    const GroupGeneration old = ranks[0].generation;
+    ranks[7].Disconnect();
+    TestRank replaced(hub_, group, 7, kRanks);
+    ASSERT_TRUE(replaced.Join());
+    hub_.Restart();
+    uint32_t aborted = 0, told = 0;
+    for (uint32_t i = 0; i < kRanks - 1; ++i) {
+      TestRank& rank = ranks[i];
+      ASSERT_TRUE(rank.Resume({rank.Announced()}, i == lagging ? old : replaced.generation));
+      rank.Update();  // it asks again at once what had not ended
+    }
+    for (TestRank& rank : ranks) {
+      for (const auto& finished : hub_.TakeAll<OperationFinished>(rank.connection)) {
+        aborted += absl::IsAborted(finished.status) ? 1 : 0;
+      }
+      told += static_cast<uint32_t>(hub_.TakeAll<GroupChanged>(rank.connection).size());
+    }
+    EXPECT_LE(aborted, 1u);
+    EXPECT_LE(told, kRanks);
+  }
 }
 
 TEST_F(RestartTest, BytesThatDifferFromTheKnownRootAreRefused) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
+#include "th/reference_registry/floor.h"
 #include "th/reference_registry/holders.h"
 
 namespace th::registry {
@@ -56,29 +57,9 @@ Resolution ResolveLatest(const Model& model, uint32_t back) {
   return Published(version == model.versions.end() ? nullptr : &version->second);
 }
 
-// The floor in a history without what was rolled back since the caller's lineage.
-VersionSequence SurvivingFloor(const Model& model, VersionSequence floor, Lineage lineage) {
-  const Version* version = FindVersion(model, floor);
-  if (version != nullptr && version->phase == VersionPhase::kWithdrawn) {
-    lineage = version->info.lineage;
-  }
-  for (const DurableRollBack& roll_back : model.durable.roll_backs) {
-    if (lineage < roll_back.lineage) floor = std::min(floor, roll_back.to);
-  }
-  return floor;
-}
-
 bool HasForm(const Version& version, const std::string& form) {
   auto found = version.shards.lower_bound(ShardKey{form, Digest()});
   return found != version.shards.end() && found->first.form == form;
-}
-
-Lineage OldestLineage(const Replica& replica) {
-  Lineage oldest = replica.group->model->durable.lineage;
-  for (const auto& [rank, buffer] : replica.buffers) {
-    oldest = std::min(oldest, buffer->worker->lineage);
-  }
-  return oldest;
 }
 
 // Tensors of `reader` that `holder` has just so; both are in canonical order.
@@ -126,8 +107,7 @@ Resolution ResolveFor(const Replica& replica, const VersionSelector& selector,
   const Resolution resolved = ResolveSelector(model, selector);
   if (resolved.version == nullptr) return resolved;
   const Version& version = *resolved.version;
-  floor = SurvivingFloor(model, floor, OldestLineage(replica));
-  if (version.info.sequence < floor) {
+  if (IsBehindFloor(replica, version.info.sequence, floor)) {
     return {.reason = NotAvailableReason::kBehindFloor};
   }
   const NotAvailableReason gone =

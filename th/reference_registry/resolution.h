@@ -22,8 +22,7 @@ struct Resolution {
 Resolution ResolveSelector(const Model& model, const VersionSelector& selector);
 
 // The same, and that `replica` could be filled with it: its form is published, not older than
-// `floor`, and every shard that its ranks need has a holder. A floor of a version that was rolled
-// back counts as the version that it was rolled back to.
+// `floor` (see IsBehindFloor), and every shard that its ranks need has a holder.
 Resolution ResolveFor(const Replica& replica, const VersionSelector& selector,
                       VersionSequence floor);
 

@@ -196,7 +196,8 @@ using MissingVersions = std::map<VersionSequence, Missing>;
 // What groups say they unpublished, with or without a server. Its form is the group's.
 void AddUnpublished(const Group& group, MissingVersions& missing) {
   for (const auto& [buffer_name, replica] : group.replicas) {
-    for (const auto& [number, result] : replica.results) {
+    for (const auto& [number, kept] : replica.results) {
+      const FinishedOperation& result = kept.finished;
       const VersionInfo& version = result.version;
       const bool took_away = result.kind == OperationKind::kUnpublish && result.status.ok();
       if (!took_away || version.sequence == VersionSequence()) continue;

@@ -25,6 +25,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "th/protocol/capability.h"
+#include "th/protocol/freed_names.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry_types.h"
 #include "th/scheduler/comparable_paces.h"
@@ -41,6 +42,9 @@ namespace th::registry {
 inline constexpr uint64_t kMaxQueuedOperations = 8;
 // Results of ended operations that a replica remembers for ranks that ask later.
 inline constexpr size_t kMaxResultsKept = 64;
+// Where the generations of groups end. Nobody comes near it by counting; a claim from beyond it
+// would leave none to go on to.
+inline constexpr GroupGeneration kGenerationsEnd{uint64_t{1} << 63};
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
 // Forms of one model whose readers' paces are compared; with one more all are forgotten.
@@ -260,6 +264,14 @@ struct SeedPromise {
   absl::Time until;
 };
 
+// How an operation ended, for ranks that ask later. Results that name one version share its
+// attributes, of which there may be kMaxAttributesBytes.
+struct KeptResult {
+  FinishedOperation finished;  // without attributes
+  std::shared_ptr<const Attributes> attributes;
+  EventId event;  // empty: it ended in another reign
+};
+
 struct Replica {
   ReplicaId id;
   Group* group = nullptr;
@@ -282,8 +294,7 @@ struct Replica {
   OperationNumber finished;  // every operation up to it has ended
   bool finished_here =
       false;  // some operation ended in this reign and this generation of the group
-  std::map<OperationNumber, FinishedOperation> results;  // at most kMaxResultsKept, the newest
-  std::map<OperationNumber, EventId> result_events;      // of those of `results` that have one
+  std::map<OperationNumber, KeptResult> results;  // at most kMaxResultsKept, the newest
   // All above `finished`; only the one right after it makes progress.
   std::map<OperationNumber, Transaction> pending;
 };
@@ -293,6 +304,8 @@ struct Group {
   std::string name;
   uint32_t ranks = 0;  // what all members say
   GroupGeneration generation{1};
+  FreedNames freed;        // of buffers whose operations were numbered in this generation
+  bool has_ended = false;  // some operation, in this generation
   std::map<Rank, Worker*> members;
   std::set<Rank> seen;                      // ranks that were ever members of this group
   bool adopted = false;                     // some member lived in an earlier reign of the server
@@ -359,6 +372,7 @@ struct ArrivalKey {
 struct Version {
   Model* model = nullptr;
   VersionInfo info;
+  std::weak_ptr<const Attributes> kept_attributes;  // info's, where a KeptResult has them
   VersionPhase phase = VersionPhase::kPublishing;
   // False: known only as the durable high-water mark; nobody has announced it in this reign.
   bool announced = true;

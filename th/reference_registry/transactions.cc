@@ -4,9 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/answer.h"
 #include "th/protocol/operation_kind_name.h"
 #include "th/reference_registry/costs.h"
+#include "th/reference_registry/floor.h"
 #include "th/reference_registry/holders.h"
+#include "tools/mutation/mutation.h"
 
 namespace th::registry {
 namespace {
@@ -41,15 +44,25 @@ std::string Disagreement(const Transaction& transaction, const StartOperation& r
   return "";
 }
 
+// What an update moves to, where that is known.
+std::optional<VersionSequence> TargetOf(const Transaction& transaction) {
+  if (transaction.kind != OperationKind::kUpdate) return std::nullopt;
+  if (transaction.begun) return transaction.version;
+  if (transaction.resolved.has_value()) return transaction.resolved->sequence;
+  return std::nullopt;
+}
+
 // The version that the operation already moves to, when that is another than `resolved`.
 std::optional<VersionSequence> OtherResolution(const Transaction& transaction,
                                                const VersionInfo& resolved) {
-  if (transaction.kind != OperationKind::kUpdate) return std::nullopt;
-  VersionSequence known;
-  if (transaction.resolved.has_value()) known = transaction.resolved->sequence;
-  if (transaction.begun) known = transaction.version;
-  if (known == VersionSequence() || known == resolved.sequence) return std::nullopt;
-  return known;
+  const std::optional<VersionSequence> known = TargetOf(transaction);
+  return known == resolved.sequence ? std::nullopt : known;
+}
+
+// Whether it moves already to what this rank's floor excludes.
+bool IsTooOld(const Replica& replica, const Transaction& transaction, VersionSequence floor) {
+  const std::optional<VersionSequence> target = TargetOf(transaction);
+  return target.has_value() && IsBehindFloor(replica, *target, floor);
 }
 
 Transaction NewTransaction(Turn& turn, const StartOperation& request, Rank first_rank) {
@@ -75,6 +88,14 @@ absl::Status EndedAsAnotherKind(const Buffer& buffer, const FinishedOperation& r
                    OperationKindName(result.kind), ", and ", NameOf(buffer).ToString(),
                    " calls it ", OperationKindName(asked),
                    "; all ranks of a group must call the same operations in the same ", "order"));
+}
+
+absl::Status OlderThanAskedFor(const Buffer& buffer, VersionSequence version,
+                               const StartOperation& request) {
+  return absl::AbortedError(
+      absl::StrCat(NameOf(buffer).ToString(), " asks for nothing older than #",
+                   request.floor.ToString(), ", and operation ", request.key.number.value,
+                   " of its group moves to #", version.ToString(), " already; ask again"));
 }
 
 absl::Status SkipsAhead(const Buffer& buffer, OperationNumber asked, OperationNumber expected) {
@@ -159,15 +180,76 @@ void CountOut(Model& model, VersionSequence version) {
   if (--counted->second == 0) model.under_way.erase(counted);
 }
 
-void RememberResult(Replica& replica, const FinishedOperation& result) {
-  replica.results[result.number] = result;
+void SendFinished(Turn& turn, const Buffer& buffer, const FinishedOperation& result,
+                  EventId event) {
+  const Worker& worker = *buffer.worker;
+  Send(turn, worker,
+       OperationFinished{.key = {buffer.address.buffer, result.number},
+                         .kind = result.kind,
+                         .status = result.status,
+                         .outcome = result.outcome,
+                         .not_available = result.not_available,
+                         .version = result.version,
+                         .lineage = worker.lineage,
+                         .offload_first = result.offload_first,
+                         .seed_copy = result.seed_copy,
+                         .event = event});
+}
+
+// To one rank, for what its group's operation has not done for it.
+void SendError(Turn& turn, const Buffer& buffer, const StartOperation& request,
+               absl::Status status) {
+  SendFinished(turn, buffer,
+               {.number = request.key.number, .kind = request.kind, .status = std::move(status)},
+               EventId());
+}
+
+// One copy of the attributes of a version, however many results name it.
+std::shared_ptr<const Attributes> ShareAttributes(Model& model, VersionInfo& info) {
+  Attributes attributes = std::exchange(info.attributes, {});
+  Version* version = FindVersion(model, info.sequence);
+  const bool known = version != nullptr && version->info.attributes == attributes;
+  std::shared_ptr<const Attributes> shared = known ? version->kept_attributes.lock() : nullptr;
+  if (shared != nullptr && *shared == attributes) return shared;
+  shared = std::make_shared<const Attributes>(std::move(attributes));
+  if (known) version->kept_attributes = shared;
+  return shared;
+}
+
+void RememberResult(Replica& replica, FinishedOperation result, EventId event) {
+  KeptResult& kept = replica.results[result.number];
+  kept.attributes = ShareAttributes(*replica.group->model, result.version);
+  kept.finished = std::move(result);
+  kept.event = event;
   while (replica.results.contains(replica.finished.Next())) {
     replica.finished = replica.finished.Next();
   }
-  while (replica.results.size() > kMaxResultsKept) {
-    replica.result_events.erase(replica.results.begin()->first);
-    replica.results.erase(replica.results.begin());
+  while (replica.results.size() > kMaxResultsKept) replica.results.erase(replica.results.begin());
+}
+
+VersionInfo VersionOf(const KeptResult& kept) {
+  VersionInfo version = kept.finished.version;
+  version.attributes = *kept.attributes;
+  return version;
+}
+
+// Why the result of the operation cannot be that of what this rank asks for; OK: it can.
+absl::Status CheckAnswer(const Buffer& buffer, const FinishedOperation& result,
+                         const StartOperation& request) {
+  const bool names = result.status.ok() && result.outcome != UpdateOutcome::kNotAvailable;
+  if (!names) return absl::OkStatus();
+  const std::string why =
+      TH_MUTATE(kHandOutAnyResult, WhyNoAnswer(request, result.version), std::string());
+  if (!why.empty()) {
+    return absl::AbortedError(absl::StrCat(
+        "the result of operation ", result.number.value, " of buffer ", buffer.name, " ", why,
+        " by ", NameOf(buffer).ToString(), "; nothing was done for this rank, ask again"));
   }
+  const bool update = request.kind == OperationKind::kUpdate;
+  if (!update || !IsBehindFloor(*buffer.replica, result.version.sequence, request.floor)) {
+    return absl::OkStatus();
+  }
+  return OlderThanAskedFor(buffer, result.version.sequence, request);
 }
 
 std::string WhatRankLacks(const Buffer& buffer, const Transaction& transaction,
@@ -307,8 +389,9 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
                                                    " keeps nothing: it can only be updated"));
   }
   if (auto result = replica.results.find(number); result != replica.results.end()) {
-    if (result->second.kind == request.kind) return absl::OkStatus();
-    return EndedAsAnotherKind(*own, result->second, request.kind);
+    const FinishedOperation& finished = result->second.finished;
+    if (finished.kind == request.kind) return absl::OkStatus();
+    return EndedAsAnotherKind(*own, finished, request.kind);
   }
   if (number <= replica.finished) {
     return absl::AbortedError(absl::StrCat(
@@ -334,7 +417,9 @@ void JoinTransaction::Apply(Turn& turn) const {
   const OperationNumber number = request.key.number;
   own.last_started = std::max(own.last_started, number);
   if (auto result = replica.results.find(number); result != replica.results.end()) {
-    const bool unpublished = TookAway(result->second);
+    absl::Status status = CheckAnswer(own, result->second.finished, request);
+    if (!status.ok()) return SendError(turn, own, request, std::move(status));
+    const bool unpublished = TookAway(result->second.finished);
     // Ended in another reign, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
     const bool received = replica.keeps_nothing && HeadOf(replica) == nullptr;
@@ -358,6 +443,12 @@ void JoinTransaction::Apply(Turn& turn) const {
                              NameOf(own).ToString(), " ", disagreement, " as ", first.ToString(),
                              " does; all ranks of a group must ask for the same")));
   }
+  if (IsTooOld(replica, transaction, request.floor)) {
+    return FailOperation(turn, replica, number,
+                         OlderThanAskedFor(own, *TargetOf(transaction), request));
+  }
+  transaction.floor =
+      TH_MUTATE(kIgnoreLaterFloors, std::max(transaction.floor, request.floor), transaction.floor);
   const absl::Duration timeout = std::min(request.timeout, turn.state.limits.max_operation_timeout);
   if (!created) turn.state.deadlines.erase(DeadlineOf(replica, transaction));
   transaction.deadline = std::min(transaction.deadline, turn.now + timeout);
@@ -402,17 +493,18 @@ void BeginWith(Replica& replica, Transaction& transaction, VersionSequence versi
 void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
                      FinishedOperation result) {
   result.number = number;
+  EventId event;
   auto found = replica.pending.find(number);
   if (found != replica.pending.end()) {
     turn.state.deadlines.erase(DeadlineOf(replica, found->second));
     result.kind = found->second.kind;
-    replica.result_events[number] = found->second.event;
+    event = found->second.event;
     for (const auto& [rank, participant] : found->second.participants) {
       auto buffer = replica.buffers.find(rank);
       if (buffer == replica.buffers.end()) continue;
       const std::optional<Fill>& fill = buffer->second->fill;
       if (fill.has_value() && fill->operation == number) ClearFill(turn, *buffer->second);
-      SendResult(turn, *buffer->second, result);
+      SendFinished(turn, *buffer->second, result, event);
     }
     if (found->second.begun) CountOut(*replica.group->model, found->second.version);
     replica.pending.erase(found);
@@ -421,7 +513,8 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
   }
   if (!result.status.ok()) ++turn.state.counters.operations_failed;
   replica.finished_here = true;
-  RememberResult(replica, result);
+  replica.group->has_ended = true;
+  RememberResult(replica, std::move(result), event);
   turn.state.waiting_for_recovery.erase(replica.id);
   replica.group->model->waiting_for_room.erase(replica.id);
   turn.to_evaluate.insert(replica.id);
@@ -491,13 +584,14 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
 }
 
 bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number) {
-  FinishedOperation& result = replica.results.at(number);
+  KeptResult& kept = replica.results.at(number);
+  FinishedOperation& result = kept.finished;
   const bool waits = result.kind == OperationKind::kUnpublish && result.status.ok() &&
                      number == replica.finished && replica.pending.empty();
   if (!waits) return false;
   result.offload_first = false;
   TakeAway(turn, replica);
-  for (const auto& [rank, buffer] : replica.buffers) SendResult(turn, *buffer, result);
+  for (const auto& [rank, buffer] : replica.buffers) SendResult(turn, *buffer, kept);
   return true;
 }
 
@@ -511,10 +605,11 @@ void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish) {
 }
 
 void RestartNumbering(Group& group) {
+  group.freed.Clear();
+  group.has_ended = false;
   for (auto& [name, replica] : group.replicas) {
     replica.finished = OperationNumber();
     replica.results.clear();
-    replica.result_events.clear();
     replica.finished_here = false;
     for (auto& [rank, buffer] : replica.buffers) {
       buffer->last_started = OperationNumber();
@@ -563,21 +658,10 @@ std::vector<Rank> MissingRanks(const Group& group, const Transaction& transactio
   return missing;
 }
 
-void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& result) {
-  Worker& worker = *buffer.worker;
-  const auto& events = buffer.replica->result_events;
-  const auto event = events.find(result.number);
-  Send(turn, worker,
-       OperationFinished{.key = {buffer.address.buffer, result.number},
-                         .kind = result.kind,
-                         .status = result.status,
-                         .outcome = result.outcome,
-                         .not_available = result.not_available,
-                         .version = result.version,
-                         .lineage = worker.lineage,
-                         .offload_first = result.offload_first,
-                         .seed_copy = result.seed_copy,
-                         .event = event == events.end() ? EventId() : event->second});
+void SendResult(Turn& turn, const Buffer& buffer, const KeptResult& kept) {
+  FinishedOperation result = kept.finished;
+  result.version = VersionOf(kept);
+  SendFinished(turn, buffer, result, kept.event);
 }
 
 }  // namespace th::registry

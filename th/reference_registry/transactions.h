@@ -29,7 +29,8 @@ struct JoinTransaction {
   // RESOURCE_EXHAUSTED: more than kMaxQueuedOperations wait. INVALID_ARGUMENT naming both kinds:
   // the operation has ended and was of another kind. ABORTED: its result is forgotten.
   absl::Status CanApply(const RegistryState& state) const;
-  // Joins the rank to the operation, or sends the result that it has. Ranks that disagree end it.
+  // Joins the rank to the operation, or sends the result that it has: ABORTED where that names
+  // another version than this rank asks for. Ranks that disagree end it.
   void Apply(Turn& turn) const;
 };
 
@@ -85,7 +86,7 @@ void WaitForRecovery(Turn& turn, const Replica& replica);
 
 // The ranks of the group without an entry in `transaction`.
 std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction);
-void SendResult(Turn& turn, const Buffer& buffer, const FinishedOperation& result);
+void SendResult(Turn& turn, const Buffer& buffer, const KeptResult& kept);
 
 }  // namespace th::registry
 

@@ -128,6 +128,62 @@ INSTANTIATE_TEST_SUITE_P(
                          VersionSequence::Of(Epoch(2), 1)}),
     [](const auto& param) { return param.param.name; });
 
+// A version, and a group of two whose ranks differ in the oldest one that they accept.
+class FloorTest : public ::testing::Test {
+ protected:
+  FloorTest() : trainer_(Trainer(hub_, "step-1")) {
+    for (uint32_t rank = 0; rank < 2; ++rank) rollout_.emplace_back(hub_, "rollout", rank, 2);
+    JoinAndRegister(rollout_);
+  }
+  StartOperation WithFloor(TestRank& rank, VersionSequence floor) {
+    StartOperation request = rank.UpdateRequest();
+    request.floor = floor;
+    return request;
+  }
+
+  const VersionSequence first_ = VersionSequence::Of(Epoch(1), 1);
+  const VersionSequence later_ = VersionSequence::Of(Epoch(1), 2);
+  RegistryHarness hub_;
+  TestRank trainer_;
+  std::vector<TestRank> rollout_;
+};
+
+TEST_F(FloorTest, ALaterRanksFloorEndsAnUpdateThatMovesToSomethingOlder) {
+  rollout_[0].Start(WithFloor(rollout_[0], first_));
+  rollout_[0].Ready();
+  rollout_[1].Start(WithFloor(rollout_[1], later_));
+  for (TestRank& rank : rollout_) {
+    EXPECT_THAT(rank.Finished().status,
+                StatusIs(absl::StatusCode::kAborted,
+                         AllOf(HasSubstr("rollout/1 asks for nothing older than #1.2"),
+                               HasSubstr("ask again"))));
+  }
+}
+
+TEST_F(FloorTest, TheHighestOneCountsForAnUpdateThatWaits) {
+  hub_.Restart();
+  for (TestRank& rank : rollout_) ASSERT_TRUE(rank.Resume({rank.Announced()}));
+  ASSERT_TRUE(trainer_.Resume({trainer_.Announced()}));
+  rollout_[0].Start(WithFloor(rollout_[0], first_));
+  rollout_[1].Start(WithFloor(rollout_[1], later_));
+  for (int i = 0; i < 6; ++i) {
+    hub_.Advance(absl::Seconds(1));
+    for (TestRank& rank : rollout_) rank.Say(Heartbeat{});
+  }
+  for (TestRank& rank : rollout_) {
+    EXPECT_EQ(rank.Finished().not_available, NotAvailableReason::kBehindFloor);
+  }
+}
+
+TEST_F(FloorTest, ALateRankHearsNoResultThatIsOlder) {
+  UpdateWhole(rollout_);
+  rollout_[0].Start(WithFloor(rollout_[0], first_));
+  EXPECT_EQ(rollout_[0].Finished().outcome, UpdateOutcome::kAlreadyThere);
+  rollout_[1].Start(WithFloor(rollout_[1], later_));
+  EXPECT_THAT(rollout_[1].Finished().status,
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("nothing older than #1.2")));
+}
+
 TEST(UpdatingTest, AFloorThatWasRolledBackDoesNotHoldTheReader) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");

@@ -22,6 +22,7 @@ bool EndsByItself(FaultKind kind) {
     case FaultKind::kRestartBehindCut:
     case FaultKind::kRollBackBehindCut:
     case FaultKind::kBreakEndpoint:
+    case FaultKind::kRegisterGroupAgain:
       return true;
     default:
       return false;
@@ -30,6 +31,11 @@ bool EndsByItself(FaultKind kind) {
 
 bool IsOfServer(FaultKind kind) {
   return kind == FaultKind::kRestartServer || kind == FaultKind::kStopServer;
+}
+
+void SortByTime(std::vector<Fault>& faults) {
+  std::sort(faults.begin(), faults.end(),
+            [](const Fault& a, const Fault& b) { return a.at < b.at; });
 }
 
 // `count` faults of the kinds from `first` on, in the order of time.
@@ -42,10 +48,12 @@ std::vector<Fault> Draw(SeededRandom* random, uint64_t count, int first, int kin
     fault.target = random->Below(64);
     fault.lasting = random->Between(kMinFaultLasting, kMaxFaultLasting);
   }
-  std::sort(faults.begin(), faults.end(),
-            [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  SortByTime(faults);
   return faults;
 }
+
+// Keeps the numbers of the registrations apart from those of the run.
+constexpr uint64_t kRegistrationStream = 0x72656769737465;
 
 }  // namespace
 
@@ -87,6 +95,10 @@ absl::string_view FaultKindName(FaultKind kind) {
       return "roll back and restart the server while cut off is host";
     case FaultKind::kBreakEndpoint:
       return "break the first endpoint of worker";
+    case FaultKind::kRegisterAgain:
+      return "register again the buffer of worker";
+    case FaultKind::kRegisterGroupAgain:
+      return "register again the buffers of group";
   }
   return "unknown";
 }
@@ -109,6 +121,21 @@ std::vector<Fault> DrawLaterFaults(SeededRandom random, absl::Duration duration)
   if (!random.OneIn(3)) return {};
   const uint64_t count = 1 + random.Below(kMaxLaterFaults);
   return Draw(&random, count, kFaultKinds, kLaterFaultKinds, duration);
+}
+
+std::vector<Fault> DrawRegistrations(uint64_t seed, absl::Duration duration) {
+  SeededRandom random = SeededRandom(seed ^ kRegistrationStream).Fork();
+  if (!random.OneIn(kSeedsWithoutRegistrations + 1)) return {};
+  std::vector<Fault> faults(1 + random.Below(kMaxRegistrations));
+  for (Fault& fault : faults) {
+    fault.at = random.Between(absl::Milliseconds(200), duration);
+    const uint64_t kind = random.Below(kRegistrationKinds);
+    fault.kind = kind == 0 ? FaultKind::kRegisterAgain : FaultKind::kRegisterGroupAgain;
+    fault.target = random.Below(64);
+    fault.lasting = random.Between(absl::ZeroDuration(), kMaxApart);
+  }
+  SortByTime(faults);
+  return faults;
 }
 
 }  // namespace th

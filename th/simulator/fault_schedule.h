@@ -36,9 +36,15 @@ enum class FaultKind : uint8_t {
   kRollBackBehindCut,
   // ---- drawn by DrawLaterFaults
   kBreakEndpoint,  // the first of a worker's, for a while; the others work
+  // ---- drawn by DrawRegistrations
+  // The rank frees its buffer and registers it again, whatever goes on.
+  kRegisterAgain,
+  // All ranks of a group do so, one after the other, without waiting for each other.
+  kRegisterGroupAgain,
 };
-inline constexpr int kFaultKinds = 17;  // that DrawFaults draws
+inline constexpr int kFaultKinds = 17;  // that DrawFaults draws, the first ones
 inline constexpr int kLaterFaultKinds = 1;
+inline constexpr int kRegistrationKinds = 2;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {
@@ -58,6 +64,12 @@ std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
 // `random` is a stream of their own, so that the other faults of a seed stay what they were.
 inline constexpr uint64_t kMaxLaterFaults = 3;
 std::vector<Fault> DrawLaterFaults(SeededRandom random, absl::Duration duration);
+// The buffers that are registered again, in one run of kSeedsWithoutRegistrations + 1: at most
+// kMaxRegistrations. They are drawn from numbers of their own, so that a seed that was known before
+// them has the same other faults.
+inline constexpr uint64_t kSeedsWithoutRegistrations = 2, kMaxRegistrations = 4;
+inline constexpr absl::Duration kMaxApart = absl::Seconds(2);  // the first rank and the last one
+std::vector<Fault> DrawRegistrations(uint64_t seed, absl::Duration duration);
 
 }  // namespace th
 

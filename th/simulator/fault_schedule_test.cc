@@ -58,6 +58,25 @@ TEST(FaultScheduleTest, ASeedNamesOneScheduleForEver) {
   EXPECT_NE(faults.front().ToString(), other.front().ToString());
 }
 
+TEST(FaultScheduleTest, RegistrationsAreInSomeSeedsOnlyAndOfBothKinds) {
+  std::set<FaultKind> kinds;
+  uint64_t with = 0;
+  constexpr uint64_t kSeeds = 300;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const std::vector<Fault> faults = DrawRegistrations(seed, kDuration);
+    with += faults.empty() ? 0 : 1;
+    EXPECT_LE(faults.size(), kMaxRegistrations);
+    for (const Fault& fault : faults) {
+      kinds.insert(fault.kind);
+      EXPECT_LT(fault.at, kDuration);
+      EXPECT_LT(fault.lasting, kMaxApart);
+    }
+  }
+  EXPECT_EQ(kinds.size(), kRegistrationKinds);
+  EXPECT_GT(with, kSeeds / 5);
+  EXPECT_LT(with, kSeeds / 2);
+}
+
 TEST(FaultScheduleTest, SaysWhatWhoAndForHowLong) {
   Fault fault{.at = absl::Milliseconds(3214),
               .kind = FaultKind::kStopWorker,

@@ -90,9 +90,12 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   // What an unpublish took away is no part of its result: a new server may not know it.
   const bool unpublish = finished.kind == OperationKind::kUnpublish;
   const VersionSequence version = unpublish ? VersionSequence() : finished.version.sequence;
+  // What failed has no other kind than the rank's own word: ranks that went on alone while there
+  // was no server may have called it differently.
+  const std::string kind = finished.status.ok() ? absl::StrCat("kind ", finished.kind, ", ") : "";
   const std::string what =
-      absl::StrCat("kind ", finished.kind, ", outcome ", finished.outcome, ", #",
-                   version.ToString(), ", ", absl::StatusCodeToString(finished.status.code()),
+      absl::StrCat(kind, "outcome ", finished.outcome, ", #", version.ToString(), ", ",
+                   absl::StatusCodeToString(finished.status.code()),
                    finished.offload_first ? ", offload first" : "");
   // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
   // without the server, which then tells all that this is its end.

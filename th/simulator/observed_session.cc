@@ -31,7 +31,7 @@ absl::StatusOr<BufferId> ObservedSession::RegisterBuffer(std::string buffer_name
   const auto buffer = WorkerSession::RegisterBuffer(std::move(buffer_name), std::move(form),
                                                     std::move(layout), now);
   if (!buffer.ok()) return buffer;
-  if (callers_ == BufferId()) callers_ = *buffer;
+  callers_ = *buffer;
   if (observer_.has_value()) observer_->Registered(*buffer);
   return buffer;
 }

@@ -58,6 +58,8 @@ class RandomRun {
   void Babble(SimulatedWorker* worker, uint64_t messages);
   void StartImpostor(const SimulatedWorker& worker, absl::Duration lasting);
   void RollBackUnheard(const Fault& fault);
+  void RegisterAgain(size_t group, size_t rank);
+  void RegisterGroupAgain(const Fault& fault);
   void LookAtMemory();
   void HealEverything();
   // Of what was published before all was healed.
@@ -94,6 +96,9 @@ RandomRun::RandomRun(const RandomRunSpec& spec)
   const std::vector<Fault> later =
       DrawLaterFaults(SeededRandom(~spec.seed), kFaultPeriod);  // a stream of their own
   result_.faults.insert(result_.faults.end(), later.begin(), later.end());
+  // Behind the others, whose places in the schedule stay as they were.
+  const std::vector<Fault> registrations = DrawRegistrations(spec.seed, kFaultPeriod);
+  result_.faults.insert(result_.faults.end(), registrations.begin(), registrations.end());
 }
 
 ClusterSpec RandomRun::DrawCluster() {
@@ -306,6 +311,10 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kBreakEndpoint:
       worker->BreakEndpoint();
       return cluster_.Post(fault.lasting, [worker] { worker->MendEndpoint(); });
+    case FaultKind::kRegisterAgain:
+      return worker->RunOrHold([worker] { worker->RegisterAgain(); });
+    case FaultKind::kRegisterGroupAgain:
+      return RegisterGroupAgain(fault);
   }
 }
 
@@ -349,6 +358,23 @@ void RandomRun::RollBackUnheard(const Fault& fault) {
     for (SimulatedWorker* rank : trainer_->ranks()) rank->Kill();
   });
   RestartServer(kServerAwayBehindCut);
+}
+
+// The process that has the rank by then.
+void RandomRun::RegisterAgain(size_t group, size_t rank) {
+  SimulatedWorker* const worker = groups_[group]->ranks()[rank];
+  if (healed_) return;  // its group does not register it again once it is kept published
+  worker->RunOrHold([worker] { worker->RegisterAgain(); });
+}
+
+void RandomRun::RegisterGroupAgain(const Fault& fault) {
+  const size_t group = fault.target % groups_.size();
+  const size_t ranks = groups_[group]->ranks().size();
+  for (size_t i = 0; i < ranks; ++i) {
+    const size_t rank = (fault.target + i) % ranks;
+    cluster_.Post(fault.lasting * static_cast<double>(i) / static_cast<double>(ranks),
+                  [this, group, rank] { RegisterAgain(group, rank); });
+  }
 }
 
 void RandomRun::LookAtMemory() {

@@ -36,6 +36,7 @@ void ServerWatch::Began() {
   resumed_.clear();
   roots_.clear();
   claimed_.clear();
+  generations_.clear();
 }
 
 void ServerWatch::Tell(const SimulatedWorker& to, Lineage lineage) {

@@ -89,6 +89,7 @@ class ServerWatch {
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
   std::map<const SimulatedWorker*, GroupGeneration> generations_;        // told to it last
   std::map<std::string, Lineage> told_;                                  // by group
+  // Of each worker's group, as the worker was told last.
 };
 
 }  // namespace th

@@ -86,7 +86,12 @@ struct OutputName {
 }  // namespace
 
 void SessionObserver::Registered(BufferId buffer) {
-  if (callers_ == BufferId()) callers_ = buffer;
+  seen_.erase(callers_);
+  callers_ = buffer;
+  See(buffer);
+}
+
+void SessionObserver::See(BufferId buffer) {
   seen_[buffer] = {session_->buffer_state(buffer), session_->buffer_generation(buffer), false};
 }
 
@@ -158,7 +163,7 @@ void SessionObserver::SawCopyEnd(const Moment& before) {
 
 void SessionObserver::Said(const SessionOutput* output) {
   if (output == nullptr) return waiting_.clear();
-  if (const auto* asked = std::get_if<AllocateOffload>(output)) Registered(asked->copy);
+  if (const auto* asked = std::get_if<AllocateOffload>(output)) See(asked->copy);
   if (const auto* freed = std::get_if<FreeOffload>(output)) seen_.erase(freed->copy);
   if (waiting_.empty()) return;
   const absl::string_view said = std::visit(OutputName{}, *output);

@@ -41,7 +41,8 @@ class SessionObserver {
     std::optional<OperationKind> kind = std::nullopt;
   };
 
-  void Registered(BufferId buffer);  // of the caller's; copies are seen by themselves
+  // The caller's, instead of the one before it; copies are seen by themselves.
+  void Registered(BufferId buffer);
   void FirstWrite(BufferId buffer) { written_[buffer] = true; }
   // Around every event.
   struct Before {
@@ -59,6 +60,7 @@ class SessionObserver {
     BufferGeneration generation;
     bool read = false;
   };
+  void See(BufferId buffer);
   Moment MomentOf(BufferId buffer) const;
   void SawSession(const Event& event, const Moment& before);
   void SawCopyEnd(const Moment& before);

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "th/simulator/cluster.h"
+#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {
@@ -38,14 +39,18 @@ SimulatedWorker::SimulatedWorker(Cluster* cluster, WorkerSpec spec,
 
 void SimulatedWorker::Begin() {
   session_.Start(now());
+  const absl::Status registered = RegisterOwnBuffer();
+  if (!registered.ok()) return cluster_->judge().Violated(std::string(registered.message()));
+  Settle();
+}
+
+absl::Status SimulatedWorker::RegisterOwnBuffer() {
   const std::string name = kSimulatedBufferName;
-  const auto buffer =
-      session_.RegisterBuffer(name, kDefaultForm, cluster_->LayoutOf(spec_.shard), now());
-  if (!buffer.ok()) return cluster_->judge().Violated(std::string(buffer.status().message()));
-  buffer_id_ = *buffer;
+  TH_ASSIGN_OR_RETURN(buffer_id_, session_.RegisterBuffer(name, kDefaultForm,
+                                                          cluster_->LayoutOf(spec_.shard), now()));
   holdings_.try_emplace(buffer_id_, name, spec_.shard, cluster_->spec().segment_count);
   names_[buffer_id_] = name;
-  Settle();
+  return absl::OkStatus();
 }
 
 // ---- the caller
@@ -117,6 +122,22 @@ CallId SimulatedWorker::Command(RunCommand command) {
 void SimulatedWorker::Reset() {
   const absl::Status status = session_.Reset(buffer_id_, now());
   if (!status.ok()) refusals.push_back(status);
+  Settle();
+}
+
+void SimulatedWorker::RegisterAgain() {
+  if (!alive() || ended_.has_value()) return;
+  const BufferId freed = buffer_id_;  // what is on its way to it still has its name in names_
+  EndFill(freed);
+  (void)session_.UnregisterBuffer(freed, now());  // refused when this was tried while it left
+  serving_.BreakAllOf(freed);
+  ready_ = published_falsely_ = false;
+  const absl::Status registered = RegisterOwnBuffer();
+  if (registered.ok()) {
+    holdings_.erase(freed);
+  } else {
+    refusals.push_back(registered);
+  }
   Settle();
 }
 

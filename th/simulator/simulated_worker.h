@@ -91,6 +91,9 @@ class SimulatedWorker : public SimulatedProcess {
   void FailReceive();
   CallId Command(RunCommand command);
   void Reset();
+  // Frees its buffer, whoever reads it, and registers it again: calls that are pending end
+  // CANCELLED, and what it held is gone.
+  void RegisterAgain();
   void TryRebind();  // asks only whether it may; nothing is changed
   void Leave();      // pending calls end CANCELLED
   void Preempt(absl::Duration notice);
@@ -187,6 +190,7 @@ class SimulatedWorker : public SimulatedProcess {
   CallId PublishBytes(const std::string& label, const std::string& content,
                       const std::string& truly, absl::Duration timeout);
   CallId BeginCall(const absl::Status& begun, CallId call);
+  absl::Status RegisterOwnBuffer();
   void Do(const SessionOutput& output);
   void Do(const SendToServer& sent);
   void Do(const BufferReady& registered);

@@ -53,7 +53,8 @@ using OperationNumber = StrongInt<struct OperationNumberTag>;
 // A server-given number of one assignment of sources to one reader buffer; rising within an epoch.
 using AssignmentId = StrongInt<struct AssignmentIdTag>;
 
-// Counts the membership changes of a group: a replaced rank starts the next generation.
+// Counts the numberings of a group: a rank that is replaced, registers a buffer again or lags
+// starts the next generation, in which operations are numbered from 1.
 using GroupGeneration = StrongInt<struct GroupGenerationTag>;
 
 // The generation word of a buffer: bumped before `unpublish` returns and before a fill begins.

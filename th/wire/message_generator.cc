@@ -272,6 +272,7 @@ AnnouncedBuffer MessageGenerator::Announced() {
   out.seed = Coin();
   if (Coin()) out.staged_for = Name();
   out.keeps_nothing = Coin();
+  if (Coin()) out.counts_after = GroupGeneration(Number());
   if (Coin()) out.held = Held();
   if (Coin()) {
     out.last_finished =

@@ -106,6 +106,7 @@ pb::AnnouncedBuffer AnnouncedToProto(const AnnouncedBuffer& buffer) {
   out.set_seed(buffer.seed);
   out.set_staged_for(buffer.staged_for);
   out.set_keeps_nothing(buffer.keeps_nothing);
+  out.set_counts_after(buffer.counts_after.value);
   return out;
 }
 
@@ -117,7 +118,8 @@ absl::StatusOr<AnnouncedBuffer> AnnouncedFromProto(const pb::AnnouncedBuffer& in
                       .generation = BufferGeneration(in.generation()),
                       .offload = in.offload(),
                       .seed = in.seed(),
-                      .keeps_nothing = in.keeps_nothing()};
+                      .keeps_nothing = in.keeps_nothing(),
+                      .counts_after = GroupGeneration(in.counts_after())};
   reader.Name("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Name("form", in.form(), out.form);
   reader.OptionalName("staged_for", in.staged_for(), out.staged_for);

@@ -49,6 +49,7 @@ AnnouncedBuffer AnnouncementOf(const Buffer& buffer) {
   announced.seed = buffer.seed;
   announced.staged_for = buffer.staged_for;
   announced.keeps_nothing = buffer.keeps_nothing;
+  announced.counts_after = buffer.counts_after;
   return announced;
 }
 

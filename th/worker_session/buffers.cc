@@ -10,6 +10,7 @@
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
 #include "th/worker_session/update.h"
+#include "tools/mutation/mutation.h"
 
 namespace th::session {
 namespace {
@@ -43,6 +44,15 @@ Buffer& NewBuffer(State& state, std::string name, std::string form,
   buffer.form = std::move(form);
   buffer.layout = std::move(layout);
   return buffer;
+}
+
+// Copies and streams have names of their own in each generation.
+bool NameComesAgain(const Buffer& buffer) { return !buffer.offload && !buffer.keeps_nothing; }
+
+// Before it is announced: what a buffer of its name was told must not be told to it.
+void CountApart(const State& state, Buffer& buffer) {
+  const bool again = TH_MUTATE(kForgetWhatWasFreed, state.freed.Contains(buffer.name), false);
+  if (again) buffer.counts_after = state.membership.group_generation;
 }
 
 void Register(State& state, Buffer& buffer, absl::Time now) {
@@ -79,6 +89,7 @@ absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string f
                                    std::shared_ptr<const ShardLayout> layout, absl::Time now) {
   TH_RETURN_IF_ERROR(CanAdd(state, name, form, layout.get()));
   Buffer& buffer = NewBuffer(state, std::move(name), std::move(form), std::move(layout));
+  CountApart(state, buffer);
   state.TellServing(buffer);
   Register(state, buffer, now);
   return buffer.id;
@@ -105,6 +116,7 @@ absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, a
   TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
   Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
   copy.staged_for = original.name;
+  CountApart(state, copy);
   state.TellServing(copy);
   Register(state, copy, now);
   return copy.id;
@@ -137,6 +149,7 @@ absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
     state.Send(UnregisterBuffer{id}, now);
     if (state.link.state == LinkState::kJoining) state.link.unregistered_since.push_back(id);
   }
+  if (buffer->told_ready && NameComesAgain(*buffer)) state.freed.Add(buffer->name);
   std::erase_if(state.transfers, [id](const auto& entry) { return entry.second == id; });
   state.offloads.erase(id);
   state.staged.erase(id);

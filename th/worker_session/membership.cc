@@ -61,6 +61,7 @@ void GiveUpJoin(State& state, absl::Time now) {
 void ChangeGroup(State& state, GroupGeneration generation, const absl::Status& why,
                  absl::Time now) {
   state.membership.group_generation = generation;
+  state.freed.Clear();  // no number of this generation has been used
   for (auto& [id, buffer] : state.buffers) {
     OrphanOperations(buffer, why, ErrorCode::kGroupChanged);
     Pump(state, buffer, now);
@@ -160,9 +161,11 @@ void HandleJoined(State& state, const Joined& message, absl::Time now) {
   state.link.last_sent = now;
   state.Emit(SessionJoined{first, message.epoch});
   if (group_changed) {
-    ChangeGroup(state, message.group_generation,
-                absl::AbortedError("the group has begun to count anew while this rank was away"),
-                now);
+    ChangeGroup(
+        state, message.group_generation,
+        absl::AbortedError("the group has begun to count its operations anew while this rank was "
+                           "away; call again"),
+        now);
   }
   state.membership.group_generation = message.group_generation;
   TellWhatTheJoinDidNot(state, now);
@@ -190,8 +193,9 @@ void HandleRefused(State& state, const Refused& message, absl::Time now) {
 void HandleGroupChanged(State& state, const GroupChanged& message, absl::Time now) {
   if (!state.joined() || message.group_generation <= state.membership.group_generation) return;
   ChangeGroup(state, message.group_generation,
-              absl::AbortedError(absl::StrCat("the group counts anew: ", message.rank.ToString(),
-                                              " was replaced or lags behind")),
+              absl::AbortedError(absl::StrCat(
+                  "the group counts its operations anew, for rank ", message.rank.ToString(),
+                  " was replaced, has registered a buffer again or lags behind; call again")),
               now);
   for (auto& [id, buffer] : state.buffers) Reannounce(state, buffer, now);
 }

@@ -104,6 +104,19 @@ Verdict VerdictOf(const OperationFinished& message) {
           .offload_first = message.offload_first};
 }
 
+Verdict Judge(const State& state, const Buffer& buffer, const Operation& operation,
+              const OperationFinished& message) {
+  switch (operation.kind()) {
+    case OperationKind::kPublish:
+      return JudgeFinishedPublish(operation, VerdictOf(message));
+    case OperationKind::kUpdate:
+      return JudgeFinishedUpdate(state, buffer, operation, message);
+    case OperationKind::kUnpublish:
+      break;
+  }
+  return VerdictOf(message);
+}
+
 void HearEndWhileCopying(Buffer& buffer, Operation& operation, const OperationFinished& message) {
   // What others have ended is over; the copy goes on, for they may have kept theirs.
   operation.copies_alone |= EndedWithoutCopy(operation, message);
@@ -117,9 +130,8 @@ void ConcludeAsTold(State& state, Buffer& buffer, Operation& operation,
   if (GaveUpPublication(buffer, operation) && message.status.ok()) {
     SendAbout(state, buffer, BufferReset{buffer.id}, now);
   }
+  Verdict verdict = Judge(state, buffer, operation, message);
   const bool is_update = operation.kind() == OperationKind::kUpdate;
-  Verdict verdict =
-      is_update ? JudgeFinishedUpdate(state, buffer, operation, message) : VerdictOf(message);
   if (is_update && message.seed_copy) WantSeed(state, operation, message);
   Conclude(operation, std::move(verdict));
   // Now, not only when what it began has come to rest: a server that restarts meanwhile hears it

@@ -1,11 +1,14 @@
 #include "th/worker_session/publish.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/answer.h"
 #include "th/weights/status_macros.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/update.h"
+#include "tools/mutation/mutation.h"
 
 namespace th::session {
 namespace {
@@ -49,6 +52,18 @@ void TakeBack(Buffer& buffer, const absl::Status& why, absl::Time now) {
   buffer.lost = why;
 }
 
+// Why the server's word that it is published cannot be about this publish; OK: it is.
+absl::Status CheckAnswer(const Operation& operation, const VersionInfo& answer) {
+  if (answer.sequence == VersionSequence()) {
+    return absl::InternalError("the server gave the version no sequence");
+  }
+  const std::string why =
+      TH_MUTATE(kTakeAnyAnswer, WhyNoAnswer(operation.start, answer), std::string());
+  if (why.empty()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("the server's answer ", why,
+                                          "; nothing was published by this call, call again"));
+}
+
 }  // namespace
 
 absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequest request,
@@ -78,12 +93,14 @@ absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequ
   return absl::OkStatus();
 }
 
+Verdict JudgeFinishedPublish(const Operation& operation, Verdict told) {
+  if (told.status.ok()) told.status = CheckAnswer(operation, told.version);
+  return told;
+}
+
 void PumpPublish(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   if (!operation.verdict.has_value() || operation.detached) return;
   Verdict& verdict = *operation.verdict;
-  if (verdict.status.ok() && verdict.version.sequence == VersionSequence()) {
-    verdict.status = absl::InternalError("the server gave the version no sequence");
-  }
   if (!verdict.status.ok()) SendRankFailed(state, buffer, operation, now);
   if (Unnamed(buffer, operation)) {
     if (verdict.status.ok()) {

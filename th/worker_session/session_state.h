@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/mutability_contract/mutability_contract.h"
+#include "th/protocol/freed_names.h"
 #include "th/protocol/messages.h"
 #include "th/weights/shard_layout.h"
 #include "th/worker_session/error_text.h"
@@ -235,9 +236,10 @@ struct Buffer {
   bool offload = false;                       // see State::offloads
   bool seed = false;                          // of those, one that seeds its site
   std::string staged_for;                     // the original's name; see State::staged
-  bool keeps_nothing = false;   // a streaming reader's: never published, serves nobody
-  SegmentSet unwanted;          // of such a buffer: what it does not receive
-  GroupGeneration received_in;  // of such a buffer: whose n-th receive it is of
+  bool keeps_nothing = false;    // a streaming reader's: never published, serves nobody
+  SegmentSet unwanted;           // of such a buffer: what it does not receive
+  GroupGeneration received_in;   // of such a buffer: whose n-th receive it is of
+  GroupGeneration counts_after;  // see AnnouncedBuffer
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of
@@ -319,6 +321,8 @@ struct State {
   Membership membership;
   std::map<BufferId, Buffer> buffers;
   BufferId next_buffer{1};
+  // In this generation of the group, of buffers whose operations a server may have numbered.
+  FreedNames freed;
   std::map<BufferId, Offload> offloads;  // by the copy; each is one of `buffers` too
   std::vector<SeedWanted> seeds_wanted;  // until PumpOffloads has seen them, in the same event
   std::map<BufferId, Staged> staged;     // likewise

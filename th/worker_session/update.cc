@@ -1,10 +1,12 @@
 #include "th/worker_session/update.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/answer.h"
 #include "th/weights/status_macros.h"
 #include "th/worker_session/operation.h"
 #include "tools/mutation/mutation.h"
@@ -146,6 +148,14 @@ bool OriginalHolds(const State& state, const Buffer& buffer, VersionSequence ver
   return original != nullptr && HoldsPublished(*original, version);
 }
 
+// Why the server's word that the update goes to this version cannot be about it; OK: it can.
+absl::Status CheckAnswer(const Operation& operation, const VersionInfo& answer) {
+  const std::string why = WhyNoAnswer(operation.start, answer);
+  if (why.empty()) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the server's answer ", why, "; this rank has not moved, call again"));
+}
+
 absl::Status StagedIsGone(const VersionInfo& staged, NotAvailableReason reason) {
   return absl::AbortedError(absl::StrCat(staged.ToString(), ", which is staged here, ",
                                          reason == NotAvailableReason::kWithdrawn
@@ -262,6 +272,10 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
                              ", after ", update.resolved->ToString()))});
     return;
   }
+  if (absl::Status answer = CheckAnswer(operation, resolved.version); !answer.ok()) {
+    Conclude(operation, {.status = std::move(answer)});
+    return;
+  }
   update.resolved = resolved.version;
   update.resolved_root = resolved.root;
   update.resolved_at = now;
@@ -339,6 +353,8 @@ Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Oper
     return verdict;
   }
   const VersionSequence sequence = finished.version.sequence;
+  verdict.status = CheckAnswer(operation, finished.version);
+  if (!verdict.status.ok()) return verdict;
   const bool resolved_so = update.resolved.has_value() && update.resolved->sequence == sequence;
   const bool shard_done =
       TH_MUTATE(kCommitBeforeTheShardIsDone, update.phase == UpdatePhase::kShardDone,

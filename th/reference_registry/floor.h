@@ -1,0 +1,17 @@
+// The oldest version that the ranks of a replica accept. Each rank may ask for nothing older than
+// some version that it knows of; the newest of these counts for all.
+#ifndef TH_REFERENCE_REGISTRY_FLOOR_H_
+#define TH_REFERENCE_REGISTRY_FLOOR_H_
+
+#include "th/reference_registry/state.h"
+#include "th/weights/identifiers.h"
+
+namespace th::registry {
+
+// Whether `version` is older than `floor` allows. A floor of a version that was rolled back counts
+// as the version that it was rolled back to.
+bool IsBehindFloor(const Replica& replica, VersionSequence version, VersionSequence floor);
+
+}  // namespace th::registry
+
+#endif  // TH_REFERENCE_REGISTRY_FLOOR_H_
