@@ -87,9 +87,8 @@ class ServerWatch {
   std::set<std::pair<BufferOf, BufferAddress>> resumed_;
   std::map<std::pair<VersionSequence, Digest>, Digest> roots_;           // by version and layout
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
-  std::map<const SimulatedWorker*, GroupGeneration> generations_;        // told to it last
+  std::map<const SimulatedWorker*, GroupGeneration> generations_;        // of its group, told last
   std::map<std::string, Lineage> told_;                                  // by group
-  // Of each worker's group, as the worker was told last.
 };
 
 }  // namespace th
