@@ -284,18 +284,21 @@ constexpr absl::string_view kCountsOtherwise =
 
 // A member of an earlier reign comes back under its own name. The first to come back brings its
 // group's numbering along. One that counts otherwise is told of it where it has missed nothing:
-// it is of a generation before, and no operation has ended in the present one. Else the group
-// begins one above both, and those that come after it have missed nothing.
+// it is of a generation before, others of its kind are there, and no operation has ended in the
+// present one. Else the group begins one above both, and those that come after it have missed
+// nothing. New processes count their calls from the present one on, and it does not: its first
+// return among them ends what they have asked for.
 void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& claim) {
   const bool is_first = group.seen.empty();
-  group.adopted = true;
+  const bool has_others = std::exchange(group.adopted, true);
   group.seen.insert(worker.name.rank);
   if (is_first) {
     group.generation = claim.group_generation;
     return;
   }
-  const bool missed_nothing = TH_MUTATE(
-      kCountAnewForEveryRank, claim.group_generation < group.generation && !group.has_ended, false);
+  const bool missed_nothing =
+      TH_MUTATE(kCountAnewForEveryRank,
+                has_others && claim.group_generation < group.generation && !group.has_ended, false);
   if (claim.group_generation != group.generation && !missed_nothing) {
     BeginGeneration(turn, group, worker.name, kCountsOtherwise,
                     NewGeneration(turn, group, claim.group_generation), &worker);

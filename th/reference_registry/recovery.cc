@@ -121,6 +121,7 @@ void AdoptEdges(Turn& turn, Buffer& buffer, const std::vector<BufferAddress>& so
     buffer.fill->confirmed = buffer.sources_confirmed;
     if (adopted.empty()) turn.to_assign.insert(buffer.address);
   }
+  if (!adopted.empty()) shard.waiting.erase(buffer.address);
   SetSources(turn, shard, buffer.address, std::move(adopted));
   Reindex(turn, buffer);
 }
