@@ -225,8 +225,8 @@ PipelineReplicator::SegmentVerdict FillSession::HandleSegment(SourceIndex index,
   return verdict;
 }
 
-void FillSession::HandleAlive(SourceIndex source, absl::Time now) {
-  replicator_.HandleAlive(source, now);
+void FillSession::HandleAlive(SourceIndex index, absl::Time now) {
+  replicator_.HandleAlive(index, now);
 }
 
 void FillSession::HandleClosed(SourceIndex index, SourceFailure failure, std::string detail) {
@@ -278,9 +278,9 @@ std::vector<SourcePace> FillSession::Paces(absl::Time now) const {
 
 // ---- decisions
 
-std::optional<SegmentRange> FillSession::PollRequest(SourceIndex source, absl::Time now) {
-  if (stopping() || sources_[source.value].state != SourceState::kAdmitted) return std::nullopt;
-  const auto request = replicator_.PollRequest(source, now);
+std::optional<SegmentRange> FillSession::PollRequest(SourceIndex index, absl::Time now) {
+  if (stopping() || sources_[index.value].state != SourceState::kAdmitted) return std::nullopt;
+  const auto request = replicator_.PollRequest(index, now);
   if (!request.has_value()) return std::nullopt;
   return request->range;
 }

@@ -162,22 +162,22 @@ class FillSession {
   void Stop();
 
   // ---- the pulls, each by the number that OpenPull gave
-  void HandleAdmitted(SourceIndex source, absl::Time now);
+  void HandleAdmitted(SourceIndex index, absl::Time now);
   // Whether the bytes of `segment`, which come next, may be written. False: they are thrown away.
-  bool BeginSegment(SourceIndex source, SegmentIndex segment, absl::Time now);
+  bool BeginSegment(SourceIndex index, SegmentIndex segment, absl::Time now);
   // All of them have landed.
-  PipelineReplicator::SegmentVerdict HandleSegment(SourceIndex source, SegmentIndex segment,
+  PipelineReplicator::SegmentVerdict HandleSegment(SourceIndex index, SegmentIndex segment,
                                                    SegmentSum sent, SegmentSum computed,
                                                    absl::Time now);
-  void HandleAlive(SourceIndex source, absl::Time now);
+  void HandleAlive(SourceIndex index, absl::Time now);
   // The pull is dead: nothing of it touches the buffer any more.
-  void HandleClosed(SourceIndex source, SourceFailure failure, std::string detail);
+  void HandleClosed(SourceIndex index, SourceFailure failure, std::string detail);
   void HandleTick(absl::Time now);
 
   // ---- what to do
-  // What to ask of `source` next. To be polled after each event of a source; what time, or the end
-  // of another source, makes possible comes as AskPull.
-  std::optional<SegmentRange> PollRequest(SourceIndex source, absl::Time now);
+  // What to ask of the source next. To be polled after each event of a source; what time, or the
+  // end of another source, makes possible comes as AskPull.
+  std::optional<SegmentRange> PollRequest(SourceIndex index, absl::Time now);
   // True once after the list of sums was found wrong: what is served must be forgotten before
   // anything else happens, also the segment that was accepted just now. After HandleSegment and
   // SetRoot, and at the beginning.
@@ -196,10 +196,8 @@ class FillSession {
   // Segments are missing, and sources could bring them.
   bool lacks_segments() const;
   bool has_source() const;  // one that is opened or admitted
-  SourceState state(SourceIndex source) const { return sources_[source.value].state; }
-  const AssignedSource& assigned(SourceIndex source) const {
-    return sources_[source.value].assigned;
-  }
+  SourceState state(SourceIndex index) const { return sources_[index.value].state; }
+  const AssignedSource& assigned(SourceIndex index) const { return sources_[index.value].assigned; }
   FillStatus status(absl::Time now) const;
 
  private:

@@ -17,7 +17,6 @@ namespace th {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using State = FillSession::SourceState;
 using Verdict = PipelineReplicator::SegmentVerdict;
