@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffers.h"
+#include "th/reference_registry/claims.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/models.h"
 #include "th/reference_registry/retention.h"
@@ -38,18 +39,6 @@ absl::Status CheckFields(const JoinRequest& request, const RegistryLimits& limit
   return absl::InvalidArgumentError(absl::StrCat(request.name.ToString(), " has more than ",
                                                  kMaxEndpoints, " endpoints, or one longer than ",
                                                  kMaxEndpointBytes, " bytes"));
-}
-
-absl::Status ClaimFitsEpoch(const RegistryState& state, const ResumeClaim& claim) {
-  const Epoch born(static_cast<uint32_t>(claim.worker.value >> 32));
-  if (claim.epoch > state.epoch) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this server's epoch is ", state.epoch.value, ", and epoch ", claim.epoch.value,
-        " has begun elsewhere: it is not the leader any more; ask another server"));
-  }
-  if (claim.worker != WorkerId() && born <= claim.epoch) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "worker ", claim.worker.value, " cannot have joined in epoch ", claim.epoch.value));
 }
 
 const Group* FindGroup(const RegistryState& state, const JoinRequest& request) {
@@ -94,9 +83,15 @@ absl::Status MayReplace(const Worker& holder) {
   return absl::OkStatus();
 }
 
+// The member that comes back; null: none that is there.
+Worker* FindReturning(const RegistryState& state, const JoinRequest& request) {
+  if (!request.resume.has_value()) return nullptr;
+  return FindClaimed(state, *request.resume, HolderOfRank(state, request));
+}
+
 absl::Status MayResume(const RegistryState& state, const JoinRequest& request) {
   const ResumeClaim& claim = *request.resume;
-  const Worker* known = FindWorker(state, claim.worker);
+  const Worker* known = FindReturning(state, request);
   if (known != nullptr) {
     if (known->name == request.name && known->group->model->key == request.key) {
       return absl::OkStatus();
@@ -107,12 +102,12 @@ absl::Status MayResume(const RegistryState& state, const JoinRequest& request) {
                      request.key.ToString()));
   }
   const Worker* holder = HolderOfRank(state, request);
-  if (holder != nullptr && holder->id > claim.worker) {
+  if (holder != nullptr && StaysBefore(state, *holder, claim)) {
     return absl::AbortedError(absl::StrCat("worker ", claim.worker.value, " was replaced as rank ",
                                            request.name.ToString(), " by ", DescribeHolder(*holder),
                                            "; join again as a new process"));
   }
-  if (claim.epoch == state.epoch) {
+  if (claim.cluster == state.identity.cluster && claim.reign == state.identity.reign()) {
     return absl::AbortedError(absl::StrCat(
         "the membership of worker ", claim.worker.value, " as rank ", request.name.ToString(),
         " has ended: its lease ran out, it left or it was replaced; join again"));
@@ -185,6 +180,7 @@ Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId
   const DurableModel& durable = group.model->durable;
   worker.lineage = request.resume.has_value() ? KnownLineage(durable, group.name, *request.resume)
                                               : durable.lineage;
+  worker.came_with = request.resume;
   group.members[request.name.rank] = &worker;
   SetLease(turn, worker);
   return worker;
@@ -193,7 +189,7 @@ Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId
 void EndStream(Turn& turn, Worker& worker, absl::Status status) {
   if (!worker.connection.has_value()) return;
   turn.effects.close.push_back(*worker.connection);
-  Send(turn, worker, Refused{.status = std::move(status)});
+  Send(turn, worker, Refused{.status = std::move(status), .epoch = turn.state.epoch});
   LoseStream(turn, worker);
 }
 
@@ -231,6 +227,7 @@ void TakeStream(Turn& turn, Worker& worker, const JoinRequest& request, Connecti
 }
 
 void Greet(Turn& turn, const Worker& worker, const ProtocolHello& hello) {
+  const StateIdentity& identity = turn.state.identity;
   Send(turn, worker,
        Joined{.hello = hello,
               .epoch = turn.state.epoch,
@@ -239,7 +236,10 @@ void Greet(Turn& turn, const Worker& worker, const ProtocolHello& hello) {
               .lineage = worker.lineage,
               .key = DeriveWorkerKey(turn.state.secret, worker.id),
               .lease = turn.state.limits.lease,
-              .progress_interval = turn.state.limits.progress_interval});
+              .progress_interval = turn.state.limits.progress_interval,
+              .cluster = identity.cluster,
+              .reign = identity.reign(),
+              .secret = DeriveMembershipSecret(identity.key, worker.id, identity.reign())});
 }
 
 void TellGroupChanged(Turn& turn, const Group& group, const RankName& cause, const Worker* except) {
@@ -257,6 +257,7 @@ void BeginGeneration(Turn& turn, Group& group, const RankName& cause, absl::stri
                                                     "; all ranks must ask again")));
   RestartNumbering(group);
   group.generation = generation;
+  group.counts_as_in = ReignId();
   TellGroupChanged(turn, group, cause, except);
 }
 
@@ -277,17 +278,27 @@ void JoinFresh(Turn& turn, Group& group, Worker& worker) {
 
 // A member of an earlier reign comes back under its own name. The first to come back brings its
 // group's numbering along; one that counts otherwise, or finds new processes, starts all over.
+// Equal numbers of two states, or of two reigns of which this state knows neither, are no sign of
+// one numbering.
 void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& claim) {
   const bool is_first = group.seen.empty();
   const bool has_fresh_ranks = !group.adopted && !is_first;
+  const ReignId counts_as_in = IsKnown(turn.state, claim) ? ReignId() : claim.reign;
+  const bool counts_alike = claim.group_generation == group.generation &&
+                            TH_MUTATE(kMixNumberings, counts_as_in == group.counts_as_in, true);
   group.adopted = true;
   group.seen.insert(worker.name.rank);
   if (is_first) {
     group.generation = claim.group_generation;
-  } else if (has_fresh_ranks || claim.group_generation != group.generation) {
+    group.counts_as_in = counts_as_in;
+  } else if (has_fresh_ranks || !counts_alike) {
     BeginGeneration(turn, group, worker.name, kReplaced,
                     NewGeneration(turn, group, claim.group_generation), &worker);
   }
+}
+
+WorkerId FreshId(RegistryState& state) {
+  return WorkerId((uint64_t{state.epoch.value} << 32) | state.next_worker_number++);
 }
 
 std::string HowLongSilent(const Turn& turn, const Worker& worker) {
@@ -302,7 +313,7 @@ absl::StatusOr<JoinGroup> JoinGroup::Build(const RegistryState& state, Connectio
   const ProtocolHello own{.min_version = kMinProtocolVersion, .max_version = kProtocolVersion};
   TH_RETURN_IF_ERROR(AgreeOnVersion(own, request.hello).status());
   TH_RETURN_IF_ERROR(CheckFields(request, state.limits));
-  if (request.resume.has_value()) TH_RETURN_IF_ERROR(ClaimFitsEpoch(state, *request.resume));
+  if (request.resume.has_value()) TH_RETURN_IF_ERROR(CheckClaim(state, *request.resume));
   return JoinGroup{.connection = connection, .request = &request};
 }
 
@@ -312,7 +323,7 @@ absl::Status JoinGroup::CanApply(const RegistryState& state) const {
   }
   if (request->resume.has_value()) {
     TH_RETURN_IF_ERROR(MayResume(state, *request));
-    if (FindWorker(state, request->resume->worker) != nullptr) return absl::OkStatus();
+    if (FindReturning(state, *request) != nullptr) return absl::OkStatus();
   } else if (const Worker* holder = HolderOfRank(state, *request)) {
     return MayReplace(*holder);
   }
@@ -322,19 +333,20 @@ absl::Status JoinGroup::CanApply(const RegistryState& state) const {
 Worker& JoinGroup::Apply(Turn& turn) const {
   ++turn.state.counters.joins;
   const bool resumes = request->resume.has_value();
-  Worker* worker = resumes ? FindWorker(turn.state, request->resume->worker) : nullptr;
+  Worker* worker = FindReturning(turn.state, *request);
   const bool known = worker != nullptr;
   if (!known) {
+    // An id that another state gave may be somebody else's here; and who displaces a higher one has
+    // to be the higher one from then on, also after a restart.
+    bool keeps_id = resumes && IsKnown(turn.state, *request->resume);
     if (Worker* old = HolderOfRank(turn.state, *request)) {
+      keeps_id = keeps_id && old->id < request->resume->worker;
       ++turn.state.counters.workers_replaced;
       Note(turn, request->key, {EventKind::kWorkerReplaced, EventId(), old->name.ToString()},
            absl::StrCat("worker ", old->id.value, " by a new process"));
       RemoveWorker(turn, *old, absl::AbortedError("it was replaced by a new process"));
     }
-    const WorkerId id =
-        resumes
-            ? request->resume->worker
-            : WorkerId((uint64_t{turn.state.epoch.value} << 32) | turn.state.next_worker_number++);
+    const WorkerId id = keeps_id ? request->resume->worker : FreshId(turn.state);
     worker = &AddWorker(turn, EnsureGroup(turn, *request), *request, id);
   }
   Group& group = *worker->group;
@@ -351,8 +363,11 @@ Worker& JoinGroup::Apply(Turn& turn) const {
   return *worker;
 }
 
-absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request, absl::Time now) {
-  if (request.resume.has_value()) return absl::InfiniteDuration();
+absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request,
+                          const absl::Status& refusal, absl::Time now) {
+  const bool member = request.resume.has_value();
+  if (member && absl::IsResourceExhausted(refusal)) return kRetryWithoutRoom;
+  if (member) return absl::InfiniteDuration();
   const Worker* holder = HolderOfRank(state, request);
   if (holder == nullptr || !holder->connection.has_value()) return absl::InfiniteDuration();
   if (!IsSilent(state, *holder, now)) return absl::InfiniteDuration();
