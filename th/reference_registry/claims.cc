@@ -53,6 +53,14 @@ bool IsKnown(const RegistryState& state, const ResumeClaim& claim) {
          std::find(reigns.begin(), reigns.end(), claim.reign) != reigns.end();
 }
 
+bool IsUpToDate(const RegistryState& state, const std::optional<ResumeClaim>& came_with,
+                Lineage lineage, const DurableModel& durable) {
+  if (came_with.has_value() && !GivenByThisProcess(state, *came_with)) return false;
+  return std::none_of(
+      durable.roll_backs.begin(), durable.roll_backs.end(),
+      [&](const DurableRollBack& roll_back) { return roll_back.lineage > lineage; });
+}
+
 absl::Status CheckClaim(const RegistryState& state, const ResumeClaim& claim) {
   const bool impossible = claim.worker == WorkerId() || EpochOf(claim.worker.value) > claim.epoch ||
                           EpochOf(claim.group_generation.value) > claim.epoch ||

@@ -8,6 +8,8 @@
 #ifndef TH_REFERENCE_REGISTRY_CLAIMS_H_
 #define TH_REFERENCE_REGISTRY_CLAIMS_H_
 
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
@@ -20,6 +22,12 @@ namespace th::registry {
 inline constexpr absl::Duration kShortestReign = absl::Milliseconds(200);
 
 bool IsKnown(const RegistryState& state, const ResumeClaim& claim);
+
+// Whether a worker of this lineage knows of every roll-back of the model that this state knows, and
+// has what it knows from the process that runs. What this process learns of an earlier lineage then
+// began before the worker came, and is no news to it.
+bool IsUpToDate(const RegistryState& state, const std::optional<ResumeClaim>& came_with,
+                Lineage lineage, const DurableModel& durable);
 
 // INVALID_ARGUMENT: no server can have given it (its numbers contradict each other, or its epoch is
 // beyond kLastEpoch). PERMISSION_DENIED: it is of this cluster and lacks the membership's secret.

@@ -137,6 +137,45 @@ TEST_F(LostStateTest, TheLineageIsLearnedFromClaims) {
   EXPECT_GT(hub_.Command({"key-2", RollBack{LatestVersion{}}}).lineage, back.lineage);
 }
 
+// Its roll-back came before the state was lost, and so before the newcomer.
+TEST_F(LostStateTest, WhoJoinedALostStateIsNotBehindWhatItLearnsLater) {
+  TestRank reader = Rollout(hub_, "reader");
+  reader.lineage = hub_.Command({"key", RollBack{LatestVersion{}}}).lineage;
+  hub_.RestartEmpty();
+  TestRank early = Rollout(hub_, "early");
+  TestRank later = Rollout(hub_, "later");
+  hub_.Advance(registry::kShortestReign);
+  ASSERT_FALSE(reader.Resume({}));  // the server begins again
+  ASSERT_TRUE(ComesBack(early, {early.Announced()}));
+  ASSERT_TRUE(ComesBack(reader, {}));
+  ASSERT_TRUE(ComesBack(later, {later.Announced()}));
+  hub_.Advance(RegistryLimits().recovery_window);
+  for (TestRank* rank : {&early, &later}) {
+    rank->Publish(rank->name.group);
+    EXPECT_OK(rank->Finished().status) << rank->name.group;
+  }
+}
+
+// It was away when the roll-back came that the older state has forgotten.
+TEST_F(LostStateTest, WhoMissedAForgottenRollBackStaysBehindIt) {
+  TestRank reader = Rollout(hub_, "reader");
+  trainer_.Disconnect();
+  const RegistryHarness::SavedState backup = hub_.Save();
+  hub_.Restart();
+  ASSERT_TRUE(ComesBack(reader, {}));
+  hub_.Advance(RegistryLimits().recovery_window);
+  const CommandFinished back = hub_.Command({"key", RollBack{LatestVersion{}}});
+  ASSERT_OK(back.status);
+  reader.lineage = back.lineage;
+  hub_.RestartWith(backup);
+  hub_.Advance(registry::kShortestReign);
+  ASSERT_TRUE(ComesBack(reader, {}));
+  ASSERT_TRUE(ComesBack(trainer_, {trainer_.Announced()}));
+  hub_.Advance(RegistryLimits().recovery_window);
+  trainer_.Publish("step-2");
+  EXPECT_THAT(trainer_.Finished().status, StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
 TEST_F(LostStateTest, AVersionOfAnEpochAfterTheClaimIsNotBelieved) {
   hub_.RestartEmpty(Epoch(1000));
   VersionInfo invented = version_;

@@ -158,15 +158,15 @@ void SetLease(Turn& turn, Worker& worker) {
 
 // What a rank knows that comes back: its group's own roll-backs concern it too, unless the group
 // had begun a new generation by then and this rank is of the one before.
-Lineage KnownLineage(const DurableModel& durable, const std::string& group,
-                     const ResumeClaim& claim) {
+Lineage KnownLineage(const RegistryState& state, const DurableModel& durable,
+                     const std::string& group, const ResumeClaim& claim) {
   Lineage known = claim.lineage;
   for (const DurableRollBack& roll_back : durable.roll_backs) {
     const bool own =
         roll_back.group == group && claim.group_generation >= roll_back.group_generation;
     if (own) known = std::max(known, roll_back.lineage);
   }
-  return known;
+  return IsUpToDate(state, claim, known, durable) ? std::max(known, durable.lineage) : known;
 }
 
 Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId id) {
@@ -178,8 +178,9 @@ Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId
   worker.name = request.name;
   worker.last_heard = turn.now;
   const DurableModel& durable = group.model->durable;
-  worker.lineage = request.resume.has_value() ? KnownLineage(durable, group.name, *request.resume)
-                                              : durable.lineage;
+  worker.lineage = request.resume.has_value()
+                       ? KnownLineage(turn.state, durable, group.name, *request.resume)
+                       : durable.lineage;
   worker.came_with = request.resume;
   group.members[request.name.rank] = &worker;
   SetLease(turn, worker);

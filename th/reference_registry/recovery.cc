@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffers.h"
+#include "th/reference_registry/claims.h"
 #include "th/reference_registry/copies.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/membership.h"
@@ -308,16 +309,27 @@ void LearnHighWater(Turn& turn, Model& model, const ResumeClaim& claim, const Ve
   Persist(turn, model);
 }
 
+// The lineage began with a roll-back that the state has forgotten.
+void LearnLineage(Turn& turn, Model& model, Lineage lineage) {
+  if (TH_MUTATE(kForgetLineage, lineage <= model.durable.lineage, true)) return;
+  for (auto& [name, group] : model.groups) {
+    for (auto& [rank, member] : group.members) {
+      const bool up_to_date =
+          IsUpToDate(turn.state, member->came_with, member->lineage, model.durable);
+      if (up_to_date) member->lineage = std::max(member->lineage, lineage);
+    }
+  }
+  model.durable.lineage = lineage;
+  Persist(turn, model);
+}
+
 }  // namespace
 
 void LearnFrom(Turn& turn, const Worker& worker, const JoinRequest& request) {
   RegistryState& state = turn.state;
   const ResumeClaim& claim = *request.resume;
   Model& model = *worker.group->model;
-  if (TH_MUTATE(kForgetLineage, claim.lineage > model.durable.lineage, false)) {
-    model.durable.lineage = claim.lineage;
-    Persist(turn, model);
-  }
+  LearnLineage(turn, model, claim.lineage);
   for (const AnnouncedBuffer& announced : request.buffers) {
     if (announced.held.has_value()) LearnHighWater(turn, model, claim, announced.held->version);
   }
