@@ -17,8 +17,9 @@
 
 namespace th::registry {
 
-// A reign lasts at least this long before a claim may end it, so that claims of ever higher epochs
-// cannot keep a server busy.
+// A reign that a claim has begun lasts at least this long before another claim may end it, so that
+// claims of ever higher epochs cannot keep a server busy. The first one is heard at once: what is
+// published before it would come before all that the fleet has.
 inline constexpr absl::Duration kShortestReign = absl::Milliseconds(200);
 
 bool IsKnown(const RegistryState& state, const ResumeClaim& claim);

@@ -148,7 +148,9 @@ Numbering NumberingOf(const RegistryState& state, const Group& group, const Join
 // The server's state is older than what the worker has lived in. The worker comes back to a server
 // that has begun again above it.
 void RefuseUntilBegunAgain(Turn& turn, ConnectionId connection, const ResumeClaim& claim) {
-  const absl::Duration left = turn.state.began + kShortestReign - turn.now;
+  const bool begun_by_a_claim = turn.state.identity.of_this_process > 1;
+  const absl::Duration left =
+      begun_by_a_claim ? turn.state.began + kShortestReign - turn.now : absl::ZeroDuration();
   if (left <= absl::ZeroDuration()) turn.effects.outdone_by = claim.epoch;
   RefuseConnection(
       turn, connection,
