@@ -118,6 +118,30 @@ TEST_F(RetentionTest, TheLastReplicaIsOffloadedFirst) {
   EXPECT_EQ(rollout.Fill().buffer, copy.address());
 }
 
+TEST_F(RetentionTest, ALateRankHearsWhatToOffloadFirstWhateverItHasAskedFor) {
+  KeepLatest(2);
+  std::vector<TestRank> pair;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    pair.emplace_back(hub_, "pair", rank, 2);
+    JoinRequest request = pair.back().Request();
+    request.offload_limit_bytes = kRoom;
+    ASSERT_TRUE(pair.back().Join(request));
+    ASSERT_OK(pair.back().Register());
+  }
+  const VersionInfo one = PublishWhole(pair, "one");
+  TestRank next = Roomy("next");
+  const VersionInfo two = Publish(next, "two");
+  AskToUpdate(pair[0]);
+  ASSERT_TRUE(pair[0].Finished().offload_first);
+  StartOperation late = pair[1].UpdateRequest(two.sequence);
+  late.keep_retained = true;
+  pair[1].Start(late);
+  const OperationFinished finished = pair[1].Finished();
+  EXPECT_OK(finished.status);
+  EXPECT_TRUE(finished.offload_first);
+  EXPECT_EQ(finished.version, one);
+}
+
 TEST_F(RetentionTest, ACopyIsListedAsTemporary) {
   KeepLatest(1);
   TestRank trainer = Roomy("trainer");

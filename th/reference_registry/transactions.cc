@@ -236,7 +236,9 @@ VersionInfo VersionOf(const KeptResult& kept) {
 // Why the result of the operation cannot be that of what this rank asks for; OK: it can.
 absl::Status CheckAnswer(const Buffer& buffer, const FinishedOperation& result,
                          const StartOperation& request) {
-  const bool names = result.status.ok() && result.outcome != UpdateOutcome::kNotAvailable;
+  // What has to be offloaded first is what the group holds, not what it asked for.
+  const bool names =
+      result.status.ok() && !result.offload_first && result.outcome != UpdateOutcome::kNotAvailable;
   if (!names) return absl::OkStatus();
   const std::string why =
       TH_MUTATE(kHandOutAnyResult, WhyNoAnswer(request, result.version), std::string());
@@ -415,15 +417,24 @@ void JoinTransaction::Apply(Turn& turn) const {
   Buffer& own = *FindBuffer(turn.state, buffer);
   Replica& replica = *own.replica;
   const OperationNumber number = request.key.number;
+  const bool is_latest_start = own.last_started <= number;
   own.last_started = std::max(own.last_started, number);
   if (auto result = replica.results.find(number); result != replica.results.end()) {
-    absl::Status status = CheckAnswer(own, result->second.finished, request);
+    const FinishedOperation& finished = result->second.finished;
+    absl::Status status = CheckAnswer(own, finished, request);
     if (!status.ok()) return SendError(turn, own, request, std::move(status));
-    const bool unpublished = TookAway(result->second.finished);
+    const bool unpublished = TookAway(finished);
     // Ended in another reign, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
     const bool received = replica.keeps_nothing && HeadOf(replica) == nullptr;
-    if ((unpublished && latest) || received) TakeAway(turn, replica);
+    // Else this rank drains alone, once it has heard.
+    const bool drains =
+        finished.kind == OperationKind::kUnpublish && !finished.offload_first && is_latest_start;
+    if ((unpublished && latest) || received) {
+      TakeAway(turn, replica);
+    } else if (drains) {
+      LetGoAlone(turn, own, number);
+    }
     return SendResult(turn, own, result->second);
   }
   const Rank rank = RankOf(own);

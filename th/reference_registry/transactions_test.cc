@@ -248,6 +248,19 @@ TEST(UnpublishingTest, TheReplicaIsNoSourceFromTheFirstRequestOn) {
   EXPECT_THAT(rollout.Finished().status, StatusIs(absl::StatusCode::kUnavailable));
 }
 
+// It drains all the same, once it has heard.
+TEST(UnpublishingTest, ARankWhoseUnpublishIsRefusedIsNoSource) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  StartOperation ahead = trainer.UnpublishRequest();
+  ahead.key.number = OperationNumber(ahead.key.number.value + 5);
+  trainer.Say(ahead);
+  ASSERT_THAT(trainer.Finished().status, StatusIs(absl::StatusCode::kFailedPrecondition));
+  TestRank rollout = Rollout(hub, "rollout");
+  rollout.Update();
+  EXPECT_EQ(rollout.Finished().not_available, NotAvailableReason::kGone);
+}
+
 TEST(UnpublishingTest, ItEndsWhenAllRanksAreDrained) {
   RegistryHarness hub;
   std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
