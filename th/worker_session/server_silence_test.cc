@@ -17,7 +17,6 @@ class ServerSilenceTest : public ::testing::Test {
   void SetUp() override {
     worker_.Join();
     buffer_ = worker_.RegisteredBuffer();
-    ASSERT_OK(worker_.session.Publish(CallId(1), buffer_, {.label = Label("one")}, worker_.now));
     worker_.PublishNamed(buffer_, OperationNumber(1), Version(7, "one"));
     worker_.Drop();
   }
