@@ -475,6 +475,48 @@ TEST(RecoveryTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack)
   EXPECT_EQ(rollout.Fill().buffer, trainer[1].address());
 }
 
+TEST(RecoveryTest, AShardWhoseHolderIsGoneIsNotAvailableOnceNobodyMayComeBack) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
+  const VersionInfo version = PublishWhole(trainer, "step-1");
+  hub.Restart();
+  ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
+  TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w1"));
+  rollout.JoinAndRegister();
+  rollout.Update();
+  for (int i = 0; i < 4; ++i) {
+    for (TestRank* rank : {&trainer[0], &rollout}) rank->Say(Heartbeat{});
+    hub.Advance(absl::Seconds(2));
+  }
+  OperationFinished finished = rollout.Finished();
+  ASSERT_OK(finished.status) << "it is not sharded otherwise than its publisher";
+  EXPECT_EQ(finished.not_available, NotAvailableReason::kLost);
+  rollout.Update();
+  finished = rollout.Finished();
+  ASSERT_OK(finished.status);
+  EXPECT_EQ(finished.not_available, NotAvailableReason::kLost);
+}
+
+TEST(RecoveryTest, AReaderThatIsShardedOtherwiseHearsSoAfterARestartToo) {
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
+  const VersionInfo version = PublishWhole(trainer, "step-1");
+  hub.Restart();
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(trainer[rank].Resume(
+        {trainer[rank].Holding(version, true, absl::StrCat("step-1w", rank))}));
+  }
+  TestRank other(hub, "rollout", 0, 1, LayoutNamed("another"));
+  other.JoinAndRegister();
+  for (int i = 0; i < 4; ++i) {
+    for (TestRank* rank : {&trainer[0], &trainer[1], &other}) rank->Say(Heartbeat{});
+    hub.Advance(absl::Seconds(2));
+  }
+  other.Update();
+  EXPECT_THAT(other.Finished().status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("must be sharded")));
+}
+
 TEST(RecoveryTest, AFillWhoseUpdateFailsBeforeItBeginsAgainIsNoSource) {
   RegistryHarness hub;
   std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
@@ -497,7 +539,7 @@ TEST(RecoveryTest, AFillWhoseUpdateFailsBeforeItBeginsAgainIsNoSource) {
     hub.Advance(absl::Seconds(2));
   }
   EXPECT_THAT(rollout[0].Finished().status,
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nobody holds its shard")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("nobody holds its shard")));
   EXPECT_EQ(hub.registry().ReplicaPhaseName(TestModel(), "rollout", "weights"), "idle");
 }
 

@@ -1,6 +1,8 @@
 #include "th/reference_registry/resolution.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -60,6 +62,15 @@ Resolution ResolveLatest(const Model& model, uint32_t back) {
 bool HasForm(const Version& version, const std::string& form) {
   auto found = version.shards.lower_bound(ShardKey{form, Digest()});
   return found != version.shards.end() && found->first.form == form;
+}
+
+// Whether every rank of the replica's group has something of the version.
+bool IsWhole(const Replica& replica, VersionSequence version) {
+  return replica.buffers.size() == replica.group->ranks &&
+         std::all_of(replica.buffers.begin(), replica.buffers.end(), [&](const auto& entry) {
+           const std::optional<Content>& content = entry.second->content;
+           return content.has_value() && content->version == version;
+         });
 }
 
 // Tensors of `reader` that `holder` has just so; both are in canonical order.
@@ -133,11 +144,30 @@ std::vector<const Buffer*> RanksWithoutShard(const Replica& replica, const Versi
   return without;
 }
 
+bool HasLostShards(const Version& version, const std::string& form) {
+  if (!version.from_earlier_reign) return false;
+  std::set<ReplicaId> seen;
+  for (const auto& [key, shard] : version.shards) {
+    for (const auto& [address, holder] : shard.holders) {
+      if (key.form != form || !seen.insert(holder->replica->id).second) continue;
+      if (!IsWhole(*holder->replica, version.info.sequence)) return true;
+    }
+  }
+  return seen.empty();
+}
+
 absl::Status NobodyHoldsShardOf(const RegistryState& state, const Buffer& buffer,
                                 const Version& version) {
   std::string text = absl::StrCat(
       "rank ", NameOf(buffer).ToString(), ": nobody holds its shard of ", version.info.ToString(),
       " in form ", buffer.form, " (layout ", buffer.layout.ShortHex(), ")");
+  if (HasLostShards(version, buffer.form)) {
+    return absl::UnavailableError(
+        absl::StrCat(text,
+                     ": a rank that held a part of the version has not come back since the "
+                     "server restarted; update again when it has, or to a version that is "
+                     "published anew"));
+  }
   const ShardLayout* own = FindLayoutOf(state, buffer.layout);
   if (own != nullptr) {
     const ShardLayout* closest = ClosestLayout(state, *own, version, buffer.form);

@@ -149,7 +149,13 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
     return false;
   }
   const std::vector<const Buffer*> without = RanksWithoutShard(replica, *version);
-  if (!without.empty()) {  // before it has begun: the buffers stay as they are
+  // Before it has begun: the buffers stay as they are.
+  if (!without.empty() && !transaction.resolved.has_value() &&
+      HasLostShards(*version, replica.form)) {
+    EndNotAvailable(turn, replica, transaction, NotAvailableReason::kLost);
+    return false;
+  }
+  if (!without.empty()) {
     FailOperation(turn, replica, transaction.number,
                   NobodyHoldsShardOf(turn.state, *without.front(), *version));
     return false;
