@@ -20,9 +20,7 @@ class ServerSilenceTest : public ::testing::Test {
     worker_.PublishNamed(buffer_, OperationNumber(1), Version(7, "one"));
     worker_.Drop();
   }
-  void Unpublish() {
-    ASSERT_OK(worker_.session.Unpublish(CallId(2), buffer_, {}, worker_.now));
-  }
+  void Unpublish() { ASSERT_OK(worker_.session.Unpublish(CallId(2), buffer_, {}, worker_.now)); }
   // The questions among the heartbeats.
   size_t Asked() {
     size_t asked = 0;
