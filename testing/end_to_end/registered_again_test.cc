@@ -180,7 +180,9 @@ TEST_F(RegisteredAgainTest, WhatIsPublishedIsFetchedAndRightInEveryRound) {
     // Kept on this side of kFarthestApart, and different in every round.
     const absl::Duration apart = kFarthestApart * ((round * 7 % 20) / 20.0);
     Publish(round, again, apart);
-    if (round % 3 == 0) ASSERT_OK(cluster_->RestartServer());
+    if (round % 3 == 0) {
+      ASSERT_OK(cluster_->RestartServer());
+    }
     if (round % 4 == 1) reader_[static_cast<size_t>(round / 4 % 2)]->RegisterAgain();
     ExpectFetched(round);
     ExpectNothingElse(round - 1);

@@ -95,9 +95,8 @@ TEST(ServerBenchTest, AllWorkersJoinAndEveryUpdateMoves) {
 }
 
 TEST(ServerBenchTest, StreamingReadersReceiveWhatTheyLookedUp) {
-  const ProgramRun run =
-      RunProgram({Th(), "bench", "server", "--workers", "12", "--ranks", "3", "--rate", "50",
-                  "--seconds", "1", "--receives", "--json"});
+  const ProgramRun run = RunProgram({Th(), "bench", "server", "--workers", "12", "--ranks", "3",
+                                     "--rate", "50", "--seconds", "1", "--receives", "--json"});
   ASSERT_EQ(run.status, 0) << run.errors << run.output();
   const nlohmann::json report = run.json();
   EXPECT_EQ(report["receives"], 2 * 3);  // of the groups that read

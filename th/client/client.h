@@ -452,8 +452,8 @@ class Controller {
                                   std::string form = "");
   // NOT_FOUND when the owner has no pin on it.
   absl::Status Release(VersionSelector version, std::string owner, std::string form = "");
-  // Which shard a streaming reader means (its key is that of the options): what Client::Receive asks
-  // for, at a cost that does not grow with the model's ranks. NOT_FOUND: the rank has no such
+  // Which shard a streaming reader means (its key is that of the options): what Client::Receive
+  // asks for, at a cost that does not grow with the model's ranks. NOT_FOUND: the rank has no such
   // buffer; INVALID_ARGUMENT: the version has several shards and no group is named.
   absl::StatusOr<FoundShard> FindShard(ShardQuery query,
                                        absl::Duration timeout = absl::Seconds(10));

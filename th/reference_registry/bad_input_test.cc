@@ -205,7 +205,7 @@ TEST(BadInputTest, AnOperationNumberThatRepeatsAsAnotherKindIsRefused) {
   EXPECT_OK(stage.reader.Finished().status);
   const std::string before = WhoHoldsWhat(stage.hub);
   const uint64_t refused = stage.hub.registry().counters().messages_refused;
-  stage.reader.Say(StartAs(stage, stage.reader.key(), OperationKind::kUnpublish));
+  stage.reader.Say(StartAs(stage, stage.reader.key(), OperationKind::kPublish));
   EXPECT_EQ(stage.reader.Finished().status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(stage.hub.registry().counters().messages_refused, refused + 1);
   EXPECT_EQ(WhoHoldsWhat(stage.hub), before);

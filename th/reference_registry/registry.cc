@@ -92,7 +92,8 @@ absl::StatusOr<FoundShard> Registry::FindShard(const ShardQuery& query) const {
   return registry::FindShard(impl_->state, query);
 }
 
-absl::StatusOr<std::shared_ptr<const std::string>> Registry::EncodedLayout(const Digest& digest) {
+absl::StatusOr<std::shared_ptr<const std::string>> Registry::EncodedLayout(
+    const Digest& digest) const {
   const auto found = impl_->state.layouts.find(digest);
   if (found == impl_->state.layouts.end() || !found->second.layout.has_value()) {
     return absl::NotFoundError(absl::StrCat("layout ", digest.ShortHex(), " is unknown"));

@@ -70,7 +70,7 @@ class Registry {
   absl::StatusOr<FoundShard> FindShard(const ShardQuery& query) const;
   // The layout with this digest in its canonical encoding, which is made once and shared.
   // NOT_FOUND.
-  absl::StatusOr<std::shared_ptr<const std::string>> EncodedLayout(const Digest& digest);
+  absl::StatusOr<std::shared_ptr<const std::string>> EncodedLayout(const Digest& digest) const;
 
   // Every model, by key. Looks at each rank once and copies nothing of it: for scrapes.
   std::vector<ModelFigures> Figures() const;

@@ -427,12 +427,13 @@ void JoinTransaction::Apply(Turn& turn) const {
     // Ended in another reign, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
     const bool received = replica.keeps_nothing && HeadOf(replica) == nullptr;
-    // Else this rank drains alone, once it has heard.
-    const bool drains =
-        finished.kind == OperationKind::kUnpublish && !finished.offload_first && is_latest_start;
+    // After a bad end this rank drains alone, once it has heard; after a good one it may copy
+    // first.
+    const bool ended_badly = finished.kind == OperationKind::kUnpublish && !finished.status.ok() &&
+                             !finished.offload_first;
     if ((unpublished && latest) || received) {
       TakeAway(turn, replica);
-    } else if (drains) {
+    } else if (ended_badly && is_latest_start) {
       LetGoAlone(turn, own, number);
     }
     return SendResult(turn, own, result->second);

@@ -1,5 +1,6 @@
 #include "th/simulator/observed_session.h"
 
+#include <utility>
 #include <variant>
 
 namespace th {
@@ -96,7 +97,16 @@ ObservedSession::Event ObservedSession::EventOf(const ServerMessage& message) co
   return {"", callers_};
 }
 
+// In another generation of the group a number names another operation.
+void ObservedSession::NoteGeneration(const ServerMessage& message) {
+  GroupGeneration told = generation_;
+  if (const auto* joined = std::get_if<Joined>(&message)) told = joined->group_generation;
+  if (const auto* changed = std::get_if<GroupChanged>(&message)) told = changed->group_generation;
+  if (std::exchange(generation_, told) != told) resolved_.reset();
+}
+
 void ObservedSession::HandleServerMessage(const ServerMessage& message, absl::Time now) {
+  NoteGeneration(message);
   Watch(EventOf(message), [&] { WorkerSession::HandleServerMessage(message, now); });
   const auto* resolved = std::get_if<OperationResolved>(&message);
   if (resolved != nullptr && resolved->key.buffer == callers_) {

@@ -77,12 +77,14 @@ class ObservedSession : public WorkerSession {
     observer_->Saw(event, before);
   }
   Event EventOf(const ServerMessage& message) const;
+  void NoteGeneration(const ServerMessage& message);
 
   std::optional<SessionObserver> observer_;
   BufferId callers_;
   std::map<TransferId, BufferId> readers_;  // of which buffer; only where it is observed
   // What the caller's update goes to, once the server has said so.
   std::optional<std::pair<OperationKey, VersionSequence>> resolved_;
+  GroupGeneration generation_;  // that it was told last
 };
 
 }  // namespace th

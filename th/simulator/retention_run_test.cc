@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -30,6 +31,13 @@ enum class Copies : uint8_t { kAny, kOneAndSlowly };
 
 // How the unpublishes of ranks have ended, and how many did so.
 using UnpublishEnds = std::map<absl::StatusCode, uint64_t>;
+
+// Want of room ends an unpublish at once or when its time is over, by when there was none.
+absl::StatusCode EndOf(const absl::Status& status) {
+  const bool no_room = absl::IsDeadlineExceeded(status) &&
+                       absl::StrContains(status.message(), "it waited for room to offload");
+  return no_room ? absl::StatusCode::kFailedPrecondition : status.code();
+}
 
 // A trainer and some rollouts that keep what is retained, and a trainer's word of the policy.
 class VoluntaryRun {
@@ -83,7 +91,7 @@ class VoluntaryRun {
   void AddUnpublishEnds(UnpublishEnds& ends) const {
     for (const auto& worker : cluster_.workers()) {
       for (const auto& [call, done] : worker->done) {
-        if (done.kind == OperationKind::kUnpublish) ++ends[done.status.code()];
+        if (done.kind == OperationKind::kUnpublish) ++ends[EndOf(done.status)];
       }
     }
   }

@@ -263,6 +263,7 @@ constexpr absl::string_view kRare[] = {
     "unpublish draining | GroupChanged",
     "unpublish drained | OperationFinished, offload first, an error",
     "unpublish drained | GroupChanged",
+    "update asked | OperationResolved, another",
     "update asked | sealed",
     "update copying | PublicationRefused",
     "update copying | GroupChanged",

@@ -22,13 +22,13 @@ std::optional<absl::Time> SilentSince(const State& state) {
 absl::Time SilenceDeadline(const State& state) {
   const std::optional<absl::Time> silent_since = SilentSince(state);
   if (!silent_since.has_value()) return absl::InfiniteFuture();
-  if (state.link.asked_at < *silent_since) return *silent_since + kAskAfter;
+  if (state.link.asked_at == absl::InfinitePast()) return *silent_since + kAskAfter;
   return state.link.asked_at + kAnswerTimeout;
 }
 
 void AskSilentServer(State& state, absl::Time now) {
   const std::optional<absl::Time> silent_since = SilentSince(state);
-  if (!silent_since.has_value() || state.link.asked_at >= *silent_since) return;
+  if (!silent_since.has_value() || state.link.asked_at != absl::InfinitePast()) return;
   if (now < *silent_since + kAskAfter) return;
   state.link.asked_at = now;
   state.Send(Heartbeat{.ask = true}, now);
@@ -36,7 +36,7 @@ void AskSilentServer(State& state, absl::Time now) {
 
 bool IsServerSilent(const State& state, absl::Time now) {
   const std::optional<absl::Time> silent_since = SilentSince(state);
-  return silent_since.has_value() && state.link.asked_at >= *silent_since &&
+  return silent_since.has_value() && state.link.asked_at != absl::InfinitePast() &&
          now >= state.link.asked_at + kAnswerTimeout;
 }
 

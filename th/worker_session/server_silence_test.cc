@@ -17,13 +17,10 @@ class ServerSilenceTest : public ::testing::Test {
   void SetUp() override {
     worker_.Join();
     buffer_ = worker_.RegisteredBuffer();
-    ASSERT_OK(worker_.session.Publish(CallId(1), buffer_, {.label = Label("one")}, worker_.now));
     worker_.PublishNamed(buffer_, OperationNumber(1), Version(7, "one"));
     worker_.Drop();
   }
-  void Unpublish() {
-    ASSERT_OK(worker_.session.Unpublish(CallId(2), buffer_, {}, worker_.now));
-  }
+  void Unpublish() { ASSERT_OK(worker_.session.Unpublish(CallId(2), buffer_, {}, worker_.now)); }
   // The questions among the heartbeats.
   size_t Asked() {
     size_t asked = 0;

@@ -105,7 +105,8 @@ struct Link {
   absl::Time retry_at = absl::InfiniteFuture();
   absl::Time last_sent;
   absl::Time heard_at = absl::InfinitePast();  // the server's last message
-  absl::Time asked_at = absl::InfinitePast();  // this rank's last question; see server_silence.h
+  // Its question that has no answer yet; see server_silence.h.
+  absl::Time asked_at = absl::InfinitePast();
   absl::Time broken_since = absl::InfiniteFuture();  // while not joined
   uint32_t failed_attempts = 0;
   absl::Status last_failure;

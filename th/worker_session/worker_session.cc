@@ -220,6 +220,7 @@ void WorkerSession::HandleStreamClosed(absl::Status why, absl::Time now) {
 void WorkerSession::HandleServerMessage(const ServerMessage& message, absl::Time now) {
   if (!impl_->state.joined() && !OpensTheMembership(message)) return;
   impl_->state.link.heard_at = now;
+  impl_->state.link.asked_at = absl::InfinitePast();
   std::visit(MessageHandler{impl_->state, now}, message);
   impl_->Finish(now);
 }

@@ -74,9 +74,9 @@ class WorkerSession {
   // The driver closes the fill by itself: no StopFill comes. An Update that is under way ends
   // with `why` (an error), for the other ranks too.
   void EndStream(BufferId buffer, const absl::Status& why, absl::Time now);
-  // In every state; pending calls end CANCELLED, that of a fill that goes on after its StopFill. The
-  // driver closes the buffer's readers by itself: no CutReaders come, and what it still reports of
-  // the buffer is ignored.
+  // In every state; pending calls end CANCELLED, that of a fill that goes on after its StopFill.
+  // The driver closes the buffer's readers by itself: no CutReaders come, and what it still reports
+  // of the buffer is ignored.
   absl::Status UnregisterBuffer(BufferId buffer, absl::Time now);
   // The buffer is frozen and readable when this returns; OperationDone tells how it went for the
   // group.
