@@ -308,7 +308,7 @@ class ServerBench {
     std::vector<std::thread> threads;
     for (uint32_t i = 0; i < kLookingUp; ++i) {
       threads.emplace_back([&] {
-        for (uint64_t reader; (reader = next.fetch_add(1)) < readers_;) {
+        for (uint64_t reader = next++; reader < readers_; reader = next++) {
           const uint32_t rank = static_cast<uint32_t>(reader % options_.ranks);
           if (const absl::Status looked = LookUpShard(rank); !looked.ok()) {
             board_.NoteFailure({kTrainers, rank}, looked.message());
