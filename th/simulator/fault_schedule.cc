@@ -21,6 +21,8 @@ bool EndsByItself(FaultKind kind) {
     case FaultKind::kImpostor:
     case FaultKind::kRestartBehindCut:
     case FaultKind::kRollBackBehindCut:
+    case FaultKind::kEmptyState:
+    case FaultKind::kOlderState:
       return true;
     default:
       return false;
@@ -28,7 +30,8 @@ bool EndsByItself(FaultKind kind) {
 }
 
 bool IsOfServer(FaultKind kind) {
-  return kind == FaultKind::kRestartServer || kind == FaultKind::kStopServer;
+  return kind == FaultKind::kRestartServer || kind == FaultKind::kStopServer ||
+         kind == FaultKind::kEmptyState || kind == FaultKind::kOlderState;
 }
 
 }  // namespace
@@ -69,6 +72,10 @@ absl::string_view FaultKindName(FaultKind kind) {
       return "restart the server while cut off is host";
     case FaultKind::kRollBackBehindCut:
       return "roll back and restart the server while cut off is host";
+    case FaultKind::kEmptyState:
+      return "restart the server with an empty state";
+    case FaultKind::kOlderState:
+      return "restart the server with an older state";
   }
   return "unknown";
 }
@@ -92,6 +99,19 @@ std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration) {
   }
   std::sort(faults.begin(), faults.end(),
             [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  return faults;
+}
+
+std::vector<Fault> DrawStateFaults(uint64_t seed, absl::Duration duration) {
+  SeededRandom random(~seed);
+  if (!random.OneIn(kRunsALostState)) return {};
+  std::vector<Fault> faults(1 + random.Below(kMaxStateFaults));
+  for (Fault& fault : faults) {
+    fault.at = random.Between(absl::Milliseconds(200), duration);
+    fault.kind = static_cast<FaultKind>(kFaultKinds + random.Below(kStateFaultKinds));
+    fault.target = random.Below(64);
+    fault.lasting = random.Between(kMinFaultLasting, kMaxFaultLasting / 2);
+  }
   return faults;
 }
 

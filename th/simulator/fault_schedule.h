@@ -34,8 +34,13 @@ enum class FaultKind : uint8_t {
   // The controller rolls back and the server restarts while a host is cut off; the trainer, which
   // nobody tells, is killed later.
   kRollBackBehindCut,
+  // The server is killed, and started after a while with no state, or with the state that it had at
+  // half of the time up to here.
+  kEmptyState,
+  kOlderState,
 };
-inline constexpr int kFaultKinds = 17;
+inline constexpr int kFaultKinds = 17;      // that DrawFaults draws: those before kEmptyState
+inline constexpr int kStateFaultKinds = 2;  // and DrawStateFaults
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {
@@ -51,6 +56,13 @@ inline constexpr uint64_t kMinFaults = 3, kMaxFaults = 10;
 inline constexpr absl::Duration kMinFaultLasting = absl::Milliseconds(50);
 inline constexpr absl::Duration kMaxFaultLasting = absl::Seconds(4);
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
+
+// The server's state is lost in one run of so many, once or twice.
+inline constexpr uint64_t kRunsALostState = 4;
+inline constexpr uint64_t kMaxStateFaults = 2;
+// Faults of the server's state: from a sequence of their own, so that the other faults of a seed
+// are what they were.
+std::vector<Fault> DrawStateFaults(uint64_t seed, absl::Duration duration);
 
 }  // namespace th
 

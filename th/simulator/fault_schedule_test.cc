@@ -42,6 +42,20 @@ TEST(FaultScheduleTest, ASeedNamesOneScheduleForEver) {
   EXPECT_NE(faults.front().ToString(), other.front().ToString());
 }
 
+TEST(FaultScheduleTest, TheServersStateIsLostInSomeRuns) {
+  std::set<FaultKind> kinds;
+  size_t runs = 0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    const std::vector<Fault> faults = DrawStateFaults(seed, kDuration);
+    runs += faults.empty() ? 0 : 1;
+    EXPECT_LE(faults.size(), kMaxStateFaults);
+    for (const Fault& fault : faults) kinds.insert(fault.kind);
+  }
+  EXPECT_EQ(kinds, (std::set<FaultKind>{FaultKind::kEmptyState, FaultKind::kOlderState}));
+  EXPECT_GT(runs, 50u);
+  EXPECT_LT(runs, 200u);
+}
+
 TEST(FaultScheduleTest, SaysWhatWhoAndForHowLong) {
   Fault fault{.at = absl::Milliseconds(3214),
               .kind = FaultKind::kStopWorker,

@@ -55,13 +55,22 @@ void Judge::Moved(const std::string& who, const VersionInfo& version,
                                  " and holds what nobody published as that"));
   }
   const auto name = version.attributes.find(kContentAttribute);
-  const bool named = name != version.attributes.end() && !lied_about_.contains(version.label);
+  const bool named =
+      name != version.attributes.end() && !lied_about_.contains(version.label) && !state_was_lost_;
   const auto first =
       moved_to_.emplace(std::pair(version.sequence, buffer.shard()), named ? name->second : *held)
           .first;
   if (first->second == *held) return;
   Violated(absl::StrCat(who, " moved to ", version.ToString(), " and holds '", *held, "', not '",
                         first->second, "'"));
+}
+
+void Judge::StateLost() {
+  state_was_lost_ = true;
+  moved_to_.clear();
+  resolved_.clear();
+  results_.clear();
+  successes_.clear();
 }
 
 void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,

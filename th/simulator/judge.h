@@ -49,6 +49,11 @@ class Judge {
   void Forged(SegmentSum value) { forged_.insert(value); }
   bool WasForged(SegmentSum value) const { return forged_.contains(value); }
   void Moved(const std::string& who, const VersionInfo& version, const SimulatedBuffer& buffer);
+  // The server has lost its state, or has an older one: it does not know any more to where it was
+  // rolled back, so a label that was published twice may name its first version again, of which
+  // only the label is known. From here on every version has one content still, whichever came
+  // first; and operations of a generation that the server counts for the second time are others.
+  void StateLost();
 
   // One version a transaction: every rank of a group hears the same version and the same result of
   // an operation. `generation` and `epoch` are those the worker had when it heard. If all who heard
@@ -89,6 +94,7 @@ class Judge {
   std::vector<std::string> violations_;
   std::map<VersionLabel, std::set<std::string>> contents_;
   std::set<VersionLabel> lied_about_;
+  bool state_was_lost_ = false;
   std::set<SegmentSum> forged_;
   std::set<std::pair<std::string, uint64_t>> lying_groups_;          // group and generation
   std::map<std::pair<VersionSequence, int>, std::string> moved_to_;  // by version and shard

@@ -55,6 +55,7 @@ class RandomRun {
   void Happen(const Fault& fault);
   void CutHostFor(const Fault& fault);
   void RestartServer(absl::Duration away);
+  void LoseState(const Fault& fault);
   void Babble(SimulatedWorker* worker, uint64_t messages);
   void StartImpostor(const SimulatedWorker& worker, absl::Duration lasting);
   void RollBackUnheard(const Fault& fault);
@@ -91,6 +92,9 @@ RandomRun::RandomRun(const RandomRunSpec& spec)
   groups_have_sites_ = random_.OneIn(2);
   DrawFleet();
   result_.faults = DrawFaults(&random_, kFaultPeriod);
+  for (const Fault& fault : DrawStateFaults(spec.seed, kFaultPeriod)) {
+    result_.faults.push_back(fault);  // after the others, which keep their places
+  }
 }
 
 ClusterSpec RandomRun::DrawCluster() {
@@ -247,6 +251,9 @@ std::string RandomRun::HostOf(const Fault& fault) const {
 }
 
 void RandomRun::Schedule(const Fault& fault) {
+  if (fault.kind == FaultKind::kOlderState) {
+    cluster_.Post(fault.at / 2, [this] { cluster_.server().BackUp(); });
+  }
   cluster_.Post(fault.at, [this, fault] { Happen(fault); });
 }
 
@@ -299,6 +306,9 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kRollBackBehindCut:
       CutHostFor(fault);
       return cluster_.Post(kAfterCut, [this, fault] { RollBackUnheard(fault); });
+    case FaultKind::kEmptyState:
+    case FaultKind::kOlderState:
+      return LoseState(fault);
   }
 }
 
@@ -314,6 +324,16 @@ void RandomRun::RestartServer(absl::Duration away) {
   cluster_.Post(away, [server] {
     if (!server->alive()) server->Start();
   });
+}
+
+void RandomRun::LoseState(const Fault& fault) {
+  SimulatedServer* const server = &cluster_.server();
+  if (!server->alive()) return;
+  RestartServer(fault.lasting);
+  cluster_.judge().StateLost();
+  if (fault.kind == FaultKind::kOlderState) return server->Restore();
+  // By a clock that is behind, or right: epochs of a new state begin with the minutes.
+  server->Wipe(fault.target % 2 == 0 ? Epoch() : Epoch(1'000));
 }
 
 void RandomRun::Babble(SimulatedWorker* worker, uint64_t messages) {

@@ -184,7 +184,8 @@ void ServerWatch::JudgeResolved(const SimulatedWorker& to, const OperationResolv
 void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished) {
   const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();
   const Lineage told = told_[to.spec().name.group];
-  if (published && finished.version.lineage > told && to.buffer_id() == finished.key.buffer) {
+  const bool news = finished.version.lineage > told && !state_was_lost_;
+  if (published && news && to.buffer_id() == finished.key.buffer) {
     cluster_->judge().Violated(absl::StrCat(to.Name(), " publishes ", finished.version.ToString(),
                                             " into lineage ", finished.version.lineage.value,
                                             " and has heard of ", told.value));

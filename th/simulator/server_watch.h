@@ -31,6 +31,9 @@ class ServerWatch {
  public:
   explicit ServerWatch(Cluster* cluster) : cluster_(cluster) {}  // outlives it
 
+  // The server has lost its state, or has an older one. A lineage that it learns from a worker
+  // began before whoever joined since, and is no news to them.
+  void StateLost() { state_was_lost_ = true; }
   void Began();  // a reign
   // In the order in which the server hears and says it. `source_failed`: the message says that a
   // source failed, and the server believes it; a report of an assignment that it has replaced since
@@ -85,7 +88,8 @@ class ServerWatch {
   std::set<std::pair<BufferOf, BufferAddress>> resumed_;
   std::map<std::pair<VersionSequence, Digest>, Digest> roots_;           // by version and layout
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
-  std::map<std::string, Lineage> told_;                                  // by group
+  bool state_was_lost_ = false;
+  std::map<std::string, Lineage> told_;  // by group
 };
 
 }  // namespace th

@@ -34,14 +34,32 @@ SimulatedServer::SimulatedServer(Cluster* cluster)
       cluster_(cluster),
       observer_(cluster->spec().coverage),
       watch_(cluster) {
+  Wipe(Epoch());
+  BackUp();
   Start();
 }
 
 void SimulatedServer::Start() {
   SetAlive(true);
-  identity_.cluster = ClusterId(1);
   identity_.of_this_process = 0;
   BeginReign(epoch_);
+}
+
+void SimulatedServer::BackUp() { backup_ = {epoch_, identity_, durable_}; }
+
+void SimulatedServer::Restore() {
+  watch_.StateLost();
+  epoch_ = backup_.epoch;
+  identity_ = backup_.identity;
+  durable_ = backup_.durable;
+}
+
+void SimulatedServer::Wipe(Epoch epoch) {
+  if (clusters_ > 0) watch_.StateLost();
+  epoch_ = epoch;
+  identity_ = {.cluster = ClusterId(++clusters_)};
+  identity_.key.bytes.fill(static_cast<uint8_t>(clusters_));
+  durable_ = {};
 }
 
 void SimulatedServer::BeginReign(Epoch above) {
@@ -53,7 +71,7 @@ void SimulatedServer::BeginReign(Epoch above) {
   start.epoch = epoch_;
   start.identity = identity_;
   start.durable = durable_;
-  start.recovering = epoch_.value > 1;
+  start.recovering = identity_.reigns.size() > 1;
   start.now = now();
   start.key_seed[0] = epoch_.value;
   watch_.Began();

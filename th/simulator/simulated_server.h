@@ -28,7 +28,12 @@ class SimulatedServer : public SimulatedProcess {
   // The process dies; its machine tells the workers. What was durable stays.
   void Kill();
   void Start();  // after Kill
-  void Stop();   // as by SIGSTOP, until Continue
+  // Copies the state as it is now; the copy replaces it (after Kill, the latest one or what was at
+  // the first start); nothing does, and the next epoch is the one after `epoch`.
+  void BackUp();
+  void Restore();
+  void Wipe(Epoch epoch);
+  void Stop();  // as by SIGSTOP, until Continue
   void Continue();
   // A controller's. UNAVAILABLE while it does not run.
   CommandFinished Command(const ModelKey& key, const RunCommand& command);
@@ -56,6 +61,13 @@ class SimulatedServer : public SimulatedProcess {
   // A worker has lived in that epoch, of which the state knows nothing.
   void BeginAbove(Epoch heard);
 
+  struct State {
+    Epoch epoch;
+    StateIdentity identity;
+    DurableState durable;
+  };
+  State backup_;
+  uint64_t clusters_ = 0;
   Epoch epoch_;
   StateIdentity identity_;
   uint64_t reigns_ = 0;  // over all states, in place of random numbers
