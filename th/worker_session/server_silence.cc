@@ -27,17 +27,15 @@ absl::Time SilenceDeadline(const State& state) {
 }
 
 void AskSilentServer(State& state, absl::Time now) {
-  const std::optional<absl::Time> silent_since = SilentSince(state);
-  if (!silent_since.has_value() || state.link.asked_at != absl::InfinitePast()) return;
-  if (now < *silent_since + kAskAfter) return;
+  const bool asked = state.link.asked_at != absl::InfinitePast();
+  if (asked || now < SilenceDeadline(state)) return;
   state.link.asked_at = now;
   state.Send(Heartbeat{.ask = true}, now);
 }
 
 bool IsServerSilent(const State& state, absl::Time now) {
-  const std::optional<absl::Time> silent_since = SilentSince(state);
-  return silent_since.has_value() && state.link.asked_at != absl::InfinitePast() &&
-         now >= state.link.asked_at + kAnswerTimeout;
+  const bool asked = state.link.asked_at != absl::InfinitePast();
+  return asked && now >= SilenceDeadline(state);
 }
 
 }  // namespace th::session
