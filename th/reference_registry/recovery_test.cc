@@ -25,6 +25,15 @@ FinishedOperation Ended(const OperationFinished& finished) {
           .version = finished.version};
 }
 
+// Lets time pass in which these ranks are heard.
+void PassAlive(RegistryHarness& hub, const std::vector<TestRank*>& ranks, absl::Duration duration) {
+  constexpr absl::Duration kBetween = absl::Seconds(2);  // well within a lease
+  for (absl::Duration passed; passed < duration; passed += kBetween) {
+    for (TestRank* rank : ranks) rank->Say(Heartbeat{});
+    hub.Advance(kBetween);
+  }
+}
+
 // A trainer that has published step-1 and a rollout that fills from it when the server dies.
 class RestartTest : public ::testing::Test {
  protected:
@@ -468,10 +477,7 @@ TEST(RecoveryTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack)
   hub.Advance(absl::Seconds(2));
   EXPECT_TRUE(rollout.HearsNone<OperationFinished>()) << "no word about a layout nobody has yet";
   ASSERT_TRUE(trainer[1].Resume({trainer[1].Holding(version, true, "step-1w1")}));
-  for (int i = 0; i < 2; ++i) {
-    for (TestRank* rank : {&trainer[0], &trainer[1], &rollout}) rank->Say(Heartbeat{});
-    hub.Advance(absl::Seconds(2));
-  }
+  PassAlive(hub, {&trainer[0], &trainer[1], &rollout}, absl::Seconds(4));
   EXPECT_EQ(rollout.Fill().buffer, trainer[1].address());
 }
 
@@ -484,10 +490,7 @@ TEST(RecoveryTest, AShardWhoseHolderIsGoneIsNotAvailableOnceNobodyMayComeBack) {
   TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w1"));
   rollout.JoinAndRegister();
   rollout.Update();
-  for (int i = 0; i < 4; ++i) {
-    for (TestRank* rank : {&trainer[0], &rollout}) rank->Say(Heartbeat{});
-    hub.Advance(absl::Seconds(2));
-  }
+  PassAlive(hub, {&trainer[0], &rollout}, absl::Seconds(8));
   OperationFinished finished = rollout.Finished();
   ASSERT_OK(finished.status) << "it is not sharded otherwise than its publisher";
   EXPECT_EQ(finished.not_available, NotAvailableReason::kLost);
@@ -508,10 +511,7 @@ TEST(RecoveryTest, AReaderThatIsShardedOtherwiseHearsSoAfterARestartToo) {
   }
   TestRank other(hub, "rollout", 0, 1, LayoutNamed("another"));
   other.JoinAndRegister();
-  for (int i = 0; i < 4; ++i) {
-    for (TestRank* rank : {&trainer[0], &trainer[1], &other}) rank->Say(Heartbeat{});
-    hub.Advance(absl::Seconds(2));
-  }
+  PassAlive(hub, {&trainer[0], &trainer[1], &other}, absl::Seconds(8));
   other.Update();
   EXPECT_THAT(other.Finished().status,
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("must be sharded")));
@@ -560,10 +560,7 @@ TEST(RecoveryTest, AFillWhoseGroupHasChangedSinceIsNoSourceOnceAdoptionEnds) {
   replaced.JoinAndRegister();
   rollout[0].number = OperationNumber();
   rollout[0].Update();  // it waits for the other rank
-  for (int i = 0; i < 4; ++i) {
-    for (TestRank* rank : {&rollout[0], &replaced}) rank->Say(Heartbeat{});
-    hub.Advance(absl::Seconds(2));
-  }
+  PassAlive(hub, {&rollout[0], &replaced}, absl::Seconds(8));
   EXPECT_EQ(hub.registry().ReplicaPhaseName(TestModel(), "rollout", "weights"), "idle");
 }
 
