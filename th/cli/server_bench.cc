@@ -302,7 +302,7 @@ class ServerBench {
     return absl::OkStatus();
   }
 
-  // What Client::Receive asks for the first time, for every reader.
+  // Asks for every reader what its first Client::Receive asks for.
   absl::Status LookUpShards() {
     std::atomic<uint64_t> next = 0;
     std::vector<std::thread> threads;

@@ -231,8 +231,8 @@ CLI::Validator IsSoakTime() {
         const bool good = absl::ParseDuration(text, &parsed) && parsed > absl::ZeroDuration() &&
                           parsed <= kLongestSoak;
         if (good) return "";
-        return absl::StrCat(text, " is no time from 1s to ", absl::FormatDuration(kLongestSoak),
-                            "; write 90s, 10m or 2h");
+        return absl::StrCat(text, " is no time above 0 and up to ",
+                            absl::FormatDuration(kLongestSoak), "; write 90s, 10m or 2h");
       },
       "DURATION");
 }

@@ -32,7 +32,7 @@ struct Client::Impl {
   std::string server;
   absl::Mutex mu;
   std::shared_ptr<Controller> controller ABSL_GUARDED_BY(mu);  // see ConnectedController
-  // Of the last Receive: the next one mostly means the same shard.
+  // The layout of the last Receive; the next one mostly means the same shard.
   std::shared_ptr<const ShardLayout> last_received ABSL_GUARDED_BY(mu);
 };
 

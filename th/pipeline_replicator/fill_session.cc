@@ -74,7 +74,7 @@ void FillSession::HandleHandedOn(SegmentIndex end) {
 void FillSession::Stop() {
   if (stopping()) return;
   life_ = Life::kStopping;
-  // That something was written counts all the same.
+  // A first write that happened is reported all the same.
   std::erase_if(outputs_, [](const FillOutput& output) {
     return !std::holds_alternative<OpenPull>(output) &&
            !std::holds_alternative<ClosePull>(output) &&

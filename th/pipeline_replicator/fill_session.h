@@ -108,7 +108,7 @@ using FillOutput = std::variant<OpenPull, AskPull, FinishPull, ClosePull, FillFi
 
 // ---- what a fill came to
 
-// What one source contributed, for results and the demo's table.
+// One source's share of a fill, for results and the demo's table.
 struct FillSourceReport {
   BufferAddress source;
   RankName name;
@@ -163,7 +163,7 @@ class FillSession {
 
   // ---- the pulls, each by the number that OpenPull gave
   void HandleAdmitted(SourceIndex index, absl::Time now);
-  // Whether the bytes of `segment`, which come next, may be written. False: they are thrown away.
+  // True: the bytes of `segment`, which come next, may be written. False: they are thrown away.
   bool BeginSegment(SourceIndex index, SegmentIndex segment, absl::Time now);
   // All of them have landed.
   PipelineReplicator::SegmentVerdict HandleSegment(SourceIndex index, SegmentIndex segment,

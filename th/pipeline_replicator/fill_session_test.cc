@@ -272,7 +272,8 @@ TEST_F(FillSessionTest, ARefusalIsNotTriedElsewhere) {
   EXPECT_THAT(Outputs(), ElementsAre("lost a of assignment 1, 4: not yours"));
 }
 
-// What breaks in mid-fill is reported: the server may know better than this source's next endpoint.
+// A source that breaks in mid-fill is reported: the server may know better than this source's next
+// endpoint.
 TEST_F(FillSessionTest, AnEndpointThatBreaksInMidFillIsReportedAndTheNextTriedOnceNamedAgain) {
   Begin({Source('a', 2)});
   Give(kA, 0);

@@ -1,4 +1,4 @@
-// Whether a result can be the answer to what a rank has asked for. The server looks before it hands
+// The check whether a result can answer what a rank has asked for. The server looks before it hands
 // a saved result to a rank that asks late, and each rank looks again at what it is told: operations
 // are matched by their numbers alone, and a number that has come to mean something else would
 // otherwise give one version's name to another one's bytes.
