@@ -46,11 +46,13 @@ Cluster::~Cluster() {
   std::filesystem::remove_all(folder_, ignored);
 }
 
+std::string Cluster::state_dir() const { return absl::StrCat(folder_, "/state"); }
+
 absl::Status Cluster::StartServer() {
   TH_ASSIGN_OR_RETURN(const std::string program, FindProgram("th/server/tensorhub_server"));
   std::vector<std::string> arguments = {
       program, absl::StrCat("--listen=", server_address_.empty() ? "127.0.0.1:0" : server_address_),
-      absl::StrCat("--state-dir=", folder_, "/state"), "--json"};
+      absl::StrCat("--state-dir=", state_dir()), "--json"};
   arguments.insert(arguments.end(), server_flags_.begin(), server_flags_.end());
   TH_ASSIGN_OR_RETURN(server_,
                       RankProcess::Start({.name = "server", .arguments = std::move(arguments)}));

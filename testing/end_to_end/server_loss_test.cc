@@ -16,6 +16,12 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kUplink = uint64_t{8} << 20;  // 16 MiB in 2 s
 
+// Of a version as it is told: "v1 (#12.1)".
+uint64_t EpochOf(const std::string& version) {
+  const size_t begin = version.find("(#");
+  return begin == std::string::npos ? 0 : std::stoull(version.substr(begin + 2));
+}
+
 class ServerLossTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -68,13 +74,13 @@ TEST_F(ServerLossTest, NewUpdateWorksWithinThreeSecondsOfARestart) {
 }
 
 TEST_F(ServerLossTest, SequenceRisesOverARestart) {
-  const std::string before = (*trainer_->answer())["version"];
+  const uint64_t before = EpochOf((*trainer_->answer())["version"]);
   ASSERT_OK(cluster_->RestartServer());
   ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
   ASSERT_OK(cluster_->Tell({trainer_}, Change(2)));
   ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
   ASSERT_OK(cluster_->Tell({trainer_}, Publish("v2")));
-  EXPECT_THAT((*trainer_->answer())["version"].get<std::string>(), HasSubstr("v2 (#2."));
+  EXPECT_GT(EpochOf((*trainer_->answer())["version"]), before);
   ASSERT_OK(cluster_->Tell({reader_}, Update("latest")));
   ExpectMoved(reader_);
 }

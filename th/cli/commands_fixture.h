@@ -39,6 +39,10 @@ class CommandsTest : public ::testing::Test {
     EXPECT_THAT(publisher->AwaitLine("published"), ::testing::HasSubstr("version=" + label));
     return publisher;
   }
+  // "1.2": how a published version is named by its sequence.
+  std::string SequenceOf(const std::string& label) {
+    return RunTh({"describe", label, "--json"}).json().value("sequence", "");
+  }
 
   RunningServer server_;
 };

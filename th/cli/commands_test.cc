@@ -149,6 +149,7 @@ TEST_F(CommandsTest, ARollBacksKeyIsGoodForOneVersion) {
 TEST_F(CommandsTest, APinOfWhatNobodyHoldsIsShownAsLostAfterARestart) {
   auto first = Publish(MakeModelFolder("first", 1), "step-1");
   EXPECT_EQ(RunTh({"pin", "step-1", "--owner", "eval"}).status, kOk);
+  const std::string lost = "#" + SequenceOf("step-1");
   const auto second =
       StartPublisher(MakeModelFolder("second", 2), "step-2", {"--ranks", "2", "--group", "b"});
   second->AwaitLine("published");
@@ -160,8 +161,8 @@ TEST_F(CommandsTest, APinOfWhatNobodyHoldsIsShownAsLostAfterARestart) {
   RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
   follower.AwaitLine("version=step-2");  // the recovery is over
   EXPECT_THAT(RunTh({"list"}).output(), HasSubstr("LOST, pinned"));
-  EXPECT_THAT(RunTh({"describe", "#1.1"}).output(), HasSubstr("eval"));
-  EXPECT_EQ(RunTh({"release", "#1.1", "--owner", "eval"}).status, kOk);
+  EXPECT_THAT(RunTh({"describe", lost}).output(), HasSubstr("eval"));
+  EXPECT_EQ(RunTh({"release", lost, "--owner", "eval"}).status, kOk);
   EXPECT_THAT(RunTh({"list"}).output(), Not(HasSubstr("LOST")));
 }
 
@@ -175,14 +176,15 @@ TEST_F(CommandsTest, APinIsShownUntilItIsReleased) {
 
 TEST_F(CommandsTest, WhatIsPinnedAndReleasedIsNamedWhateverItWasAskedBy) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  const std::string sequence = SequenceOf("step-1");
   EXPECT_THAT(RunTh({"pin", "latest", "--expires-after", "3600"}).output(),
-              HasSubstr("version step-1 (#1.1) is pinned by th for 1h"));
+              HasSubstr("version step-1 (#" + sequence + ") is pinned by th for 1h"));
   EXPECT_THAT(RunTh({"release", "latest"}).output(),
-              HasSubstr("version step-1 (#1.1) is no longer pinned"));
+              HasSubstr("version step-1 (#" + sequence + ") is no longer pinned"));
   EXPECT_TRUE(RunTh({"pin", "latest", "--json"}).json()["expires_after_seconds"].is_null());
   const nlohmann::json released = RunTh({"release", "latest", "--json"}).json();
   EXPECT_EQ(released["version"], "step-1");
-  EXPECT_EQ(released["sequence"], "1.1");
+  EXPECT_EQ(released["sequence"], sequence);
 }
 
 TEST_F(CommandsTest, RetentionAndPinsMayBeOfOneForm) {
@@ -374,8 +376,9 @@ TEST_F(CommandsTest, AFollowerSaysThatWhatItHoldsWasWithdrawn) {
   const auto second = Publish(MakeModelFolder("second", 2), "step-2");
   RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
   follower.AwaitLine("version=step-2");
+  const std::string withdrawn = "step-2 (#" + SequenceOf("step-2") + ")";
   EXPECT_EQ(RunTh({"rollback", "step-1"}).status, kOk);
-  ASSERT_TRUE(follower.AwaitError("step-2 (#1.2), which is held, was withdrawn by a roll-back"));
+  ASSERT_TRUE(follower.AwaitError(withdrawn + ", which is held, was withdrawn by a roll-back"));
   ASSERT_TRUE(follower.AwaitError("nobody holds the latest version"));
   follower.process().Signal(SIGTERM);
   EXPECT_EQ(follower.Finish().status, kOk);
@@ -437,10 +440,11 @@ TEST_F(CommandsTest, AFollowerKnowsTheFoldersThatItWroteBefore) {
 TEST_F(CommandsTest, AFollowerOverwritesNoOtherModelsFolder) {
   const std::string into = FreshFolder("followed");
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
-  fs::rename(MakeModelFolder("other", 2), into + "/1.1-step-1");
+  const std::string folder = SequenceOf("step-1") + "-step-1";
+  fs::rename(MakeModelFolder("other", 2), into + "/" + folder);
   const ProgramRun run = RunProgram(Against({Worker(), "follow", "--into", into}));
   EXPECT_EQ(run.status, kLocalFiles) << run.errors;
-  EXPECT_THAT(run.errors, HasSubstr("1.1-step-1 is there already and is not version step-1"));
+  EXPECT_THAT(run.errors, HasSubstr(folder + " is there already and is not version step-1"));
 }
 
 TEST_F(CommandsTest, AFollowerSaysInWhichFormsThereIsAVersion) {

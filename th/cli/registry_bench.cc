@@ -258,8 +258,12 @@ class RegistryBench {
     Tell("joining");
     rank_of_connection_.clear();
     ranks_.assign(size_t{groups_} * options_.ranks, FleetRank{});
-    registry_ =
-        std::make_unique<Registry>(RegistryStart{.epoch = Epoch(1), .now = now_}, RegistryLimits{});
+    registry_ = std::make_unique<Registry>(
+        RegistryStart{
+            .epoch = Epoch(1),
+            .identity = {.cluster = ClusterId(1), .reigns = {ReignId(1)}, .of_this_process = 1},
+            .now = now_},
+        RegistryLimits{});
     for (size_t i = 0; i < ranks_.size(); ++i) {
       ranks_[i].group = static_cast<uint32_t>(i / options_.ranks);
       ranks_[i].rank = static_cast<uint32_t>(i % options_.ranks);
@@ -418,7 +422,10 @@ class RegistryBench {
     request.resume = ResumeClaim{.worker = rank.joined.worker,
                                  .epoch = rank.joined.epoch,
                                  .group_generation = rank.joined.group_generation,
-                                 .lineage = rank.joined.lineage};
+                                 .lineage = rank.joined.lineage,
+                                 .cluster = rank.joined.cluster,
+                                 .reign = rank.joined.reign,
+                                 .secret = rank.joined.secret};
     request.buffers = {Announced(rank)};
     request.buffers[0].held = HeldVersion{
         .version = rank.version, .complete = true, .group_committed = true, .root = RootOf(rank)};

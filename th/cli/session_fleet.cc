@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "th/client/grpc_control_stream.h"
+#include "th/client/server_list.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/digest.h"
 #include "th/weights/shard_layout.h"
@@ -73,7 +74,8 @@ class SessionFleet::Worker final : public ControlStreamObserver,
         runtime_(std::move(runtime)),
         who_(who),
         layout_(std::move(layout)),
-        connector_(MakeGrpcConnector(shared_->options.server, std::move(bytes), runtime_)),
+        connector_(MakeGrpcConnector(ServerList::Parse(shared_->options.server).value(),
+                                     std::move(bytes), runtime_)),
         session_(SessionOptionsOf(shared_->options, who),
                  SessionLimits{.join_timeout = shared_->options.join_timeout}) {}
 

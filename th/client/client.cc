@@ -14,6 +14,7 @@
 #include "th/client/grpc_control_stream.h"
 #include "th/client/leave_behind.h"
 #include "th/client/runtime.h"
+#include "th/client/server_list.h"
 #include "th/client/server_probe.h"
 #include "th/client/tensor_binding.h"
 #include "th/transfer/monotonic_clock.h"
@@ -28,7 +29,7 @@ constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
 constexpr absl::Duration kShortestWait = absl::Milliseconds(1);
 
 absl::Status Validate(const ClientOptions& options) {
-  TH_RETURN_IF_ERROR(ParseHostPort(options.server).status());
+  TH_RETURN_IF_ERROR(ServerList::Parse(options.server).status());
   TH_RETURN_IF_ERROR(ValidateName("run", options.run));
   TH_RETURN_IF_ERROR(ValidateName("model", options.model));
   TH_RETURN_IF_ERROR(ValidateName("group", options.group));
@@ -81,14 +82,15 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   if (parts.runtime->callbacks().OnLoop()) {
     return absl::FailedPreconditionError("Join waits: not from a TensorHub callback");
   }
+  TH_ASSIGN_OR_RETURN(ServerList servers, ServerList::Parse(options.server));
   TH_ASSIGN_OR_RETURN(
       parts.data_plane,
       DataPlane::Acquire({options.data_address, options.data_threads,
                           options.connections_per_source, options.uplink_bytes_per_second},
-                         options.server));
+                         servers.first()));
   auto impl = std::make_shared<Impl>();
   impl->server = options.server;
-  parts.connector = MakeGrpcConnector(options.server, impl->control_bytes, parts.runtime);
+  parts.connector = MakeGrpcConnector(servers, impl->control_bytes, parts.runtime);
   parts.limits.join_timeout = options.join_timeout;
   parts.staging_limit_bytes = options.staging_limit_bytes;
   parts.snapshot_limit_bytes = options.snapshot_limit_bytes;
@@ -101,7 +103,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   if (joined.ok()) return std::unique_ptr<Client>(new Client(std::move(impl)));
   (void)impl->membership->Leave(absl::ZeroDuration());
   const std::string why = absl::IsUnavailable(joined)
-                              ? absl::StrCat(": ", WhyNoServer(options.server, kProbeTimeout))
+                              ? absl::StrCat(": ", WhyNoServer(servers.first(), kProbeTimeout))
                               : "";
   return absl::Status(joined.code(),
                       absl::StrCat(joined.message(), "; reference server ", options.server, why));

@@ -77,7 +77,8 @@ struct ReaderReport {
 };
 
 struct ClientOptions {
-  std::string server;  // "host:port" of the reference server
+  // "host:port" of the reference server, or several of one cluster with commas: tried in turn.
+  std::string server;
   std::string run;
   std::string model;
   std::string group;

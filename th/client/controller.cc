@@ -10,6 +10,7 @@
 #include "th/client/leave_behind.h"
 #include "th/client/process_guard.h"
 #include "th/client/runtime.h"
+#include "th/client/server_list.h"
 #include "th/client/server_probe.h"
 #include "th/proto/tensorhub.grpc.pb.h"
 #include "th/transfer/monotonic_clock.h"
@@ -131,25 +132,27 @@ Controller::~Controller() {
 }
 
 absl::StatusOr<std::unique_ptr<Controller>> Controller::Connect(Options options) {
-  TH_RETURN_IF_ERROR(ParseHostPort(options.server).status());
+  TH_ASSIGN_OR_RETURN(const ServerList servers, ServerList::Parse(options.server));
   TH_RETURN_IF_ERROR(ClaimProcess());
   auto impl = std::make_unique<Impl>();
   impl->options = std::move(options);
   impl->runtime = Runtime::Acquire();
   TH_RETURN_IF_ERROR(impl->CanWait());
-  impl->runtime->RunOnControl([&] {
-    impl->channel = MakeChannel(impl->options.server);
-    impl->stub = pb::ReferenceServer::NewStub(impl->channel);
-  });
   const absl::Duration timeout = impl->options.connect_timeout;
   const SignalsBlocked blocked;  // gRPC may start threads here
-  if (!impl->channel->WaitForConnected(absl::ToChronoTime(absl::Now() + timeout))) {
-    const std::string why = WhyNoServer(impl->options.server, kProbeTimeout);
-    return absl::UnavailableError(absl::StrCat("no reference server at ", impl->options.server,
-                                               " within ", absl::FormatDuration(timeout), ": ",
-                                               why));
+  for (const std::string& server : servers.all()) {
+    impl->runtime->RunOnControl([&] {
+      impl->channel = MakeChannel(server);
+      impl->stub = pb::ReferenceServer::NewStub(impl->channel);
+    });
+    const absl::Time until = absl::Now() + timeout / static_cast<double>(servers.all().size());
+    if (impl->channel->WaitForConnected(absl::ToChronoTime(until))) {
+      return std::unique_ptr<Controller>(new Controller(std::move(impl)));
+    }
   }
-  return std::unique_ptr<Controller>(new Controller(std::move(impl)));
+  const std::string why = WhyNoServer(servers.first(), kProbeTimeout);
+  return absl::UnavailableError(absl::StrCat("no reference server at ", impl->options.server,
+                                             " within ", absl::FormatDuration(timeout), ": ", why));
 }
 
 absl::StatusOr<Catalog> Controller::List(absl::Duration timeout) {

@@ -2,7 +2,9 @@
 
 #include <deque>
 #include <optional>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +22,24 @@ namespace {
 
 using Stub = pb::ReferenceServer::Stub;
 
+// How the latest stream goes: noted by gRPC's threads, read on th-control.
+class OutcomeNote {
+ public:
+  void Note(const ServerMessage& message) {
+    absl::MutexLock lock(&mu_);
+    if (std::holds_alternative<Joined>(message)) outcome_.joined = true;
+    if (const auto* refused = std::get_if<Refused>(&message)) outcome_.redirect = refused->redirect;
+  }
+  StreamOutcome outcome() const {
+    absl::MutexLock lock(&mu_);
+    return outcome_;
+  }
+
+ private:
+  mutable absl::Mutex mu_;
+  StreamOutcome outcome_ ABSL_GUARDED_BY(mu_);
+};
+
 // Holds itself until gRPC's OnDone. One write is in flight at a time. The hold of the reactor keeps
 // OnDone away as long as writes may still be started from outside of gRPC's own calls.
 class GrpcControlStream final
@@ -28,8 +48,9 @@ class GrpcControlStream final
  public:
   GrpcControlStream(StreamId id, std::shared_ptr<ControlStreamObserver> observer,
                     std::shared_ptr<Stub> stub, std::shared_ptr<ControlByteCount> bytes,
-                    std::shared_ptr<Runtime> runtime)
+                    std::shared_ptr<Runtime> runtime, std::shared_ptr<OutcomeNote> note)
       : id_(id),
+        note_(std::move(note)),
         runtime_(std::move(runtime)),
         observer_(std::move(observer)),
         stub_(std::move(stub)),
@@ -59,6 +80,7 @@ class GrpcControlStream final
   void EndBecause(absl::Status why) ABSL_LOCKS_EXCLUDED(mu_);
 
   const StreamId id_;
+  const std::shared_ptr<OutcomeNote> note_;  // shared with the connector, which the stream outlives
   const std::shared_ptr<Runtime> runtime_;
   std::shared_ptr<ControlStreamObserver> observer_;
   const std::shared_ptr<Stub> stub_;  // shared with the connector
@@ -143,6 +165,7 @@ void GrpcControlStream::OnReadDone(bool ok) {
         message.status().code(),
         absl::StrCat("the server's message is not understood: ", message.status().message())));
   } else if (message->has_value()) {
+    note_->Note(**message);
     observer_->OnServerMessage(id_, **message);
   }
   StartRead(&incoming_);
@@ -163,21 +186,27 @@ void GrpcControlStream::OnDone(const grpc::Status& status) {
 
 class GrpcConnector final : public ControlConnector {
  public:
-  GrpcConnector(std::string server, std::shared_ptr<ControlByteCount> bytes,
+  GrpcConnector(ServerList servers, std::shared_ptr<ControlByteCount> bytes,
                 std::shared_ptr<Runtime> runtime)
-      : server_(std::move(server)), bytes_(std::move(bytes)), runtime_(std::move(runtime)) {}
+      : servers_(std::move(servers)), bytes_(std::move(bytes)), runtime_(std::move(runtime)) {}
 
   std::shared_ptr<ControlStream> Open(StreamId id,
                                       std::shared_ptr<ControlStreamObserver> observer) override {
-    if (stub_ == nullptr) stub_ = pb::ReferenceServer::NewStub(MakeChannel(server_));
-    auto stream =
-        std::make_shared<GrpcControlStream>(id, std::move(observer), stub_, bytes_, runtime_);
+    const std::string before = servers_.current();
+    if (note_ != nullptr) servers_.MoveAfter(note_->outcome());
+    if (stub_ == nullptr || servers_.current() != before) {
+      stub_ = pb::ReferenceServer::NewStub(MakeChannel(servers_.current()));
+    }
+    note_ = std::make_shared<OutcomeNote>();
+    auto stream = std::make_shared<GrpcControlStream>(id, std::move(observer), stub_, bytes_,
+                                                      runtime_, note_);
     stream->Start(stream);
     return stream;
   }
 
  private:
-  const std::string server_;
+  ServerList servers_;
+  std::shared_ptr<OutcomeNote> note_;  // of the latest stream, shared with it; null: there was none
   const std::shared_ptr<ControlByteCount> bytes_;
   const std::shared_ptr<Runtime> runtime_;
   std::shared_ptr<Stub> stub_;  // shared with the streams
@@ -185,10 +214,10 @@ class GrpcConnector final : public ControlConnector {
 
 }  // namespace
 
-std::unique_ptr<ControlConnector> MakeGrpcConnector(std::string server,
+std::unique_ptr<ControlConnector> MakeGrpcConnector(ServerList servers,
                                                     std::shared_ptr<ControlByteCount> bytes,
                                                     std::shared_ptr<Runtime> runtime) {
-  return std::make_unique<GrpcConnector>(std::move(server), std::move(bytes), std::move(runtime));
+  return std::make_unique<GrpcConnector>(std::move(servers), std::move(bytes), std::move(runtime));
 }
 
 }  // namespace th

@@ -18,6 +18,7 @@ namespace th {
 // What a store held when it was opened.
 struct OpenedState {
   Epoch epoch;  // of the reign that the opening began: durable already, above every one before
+  StateIdentity identity;  // likewise; its last reign is the one that began
   DurableState durable;
   bool reigned_before = false;  // a server with this state ran before
 };
@@ -27,6 +28,10 @@ class DurableStore {
   virtual ~DurableStore() = default;
 
   virtual const OpenedState& opened() const = 0;
+  // Begins a reign of an epoch above `heard`, which a worker has lived in, with this state:
+  // durable, and in opened(), when it returns OK. After an error nothing may be told any more, as
+  // with Write.
+  virtual absl::Status BeginAbove(Epoch heard, const DurableState& state) = 0;
   // Replaces the whole state, all or nothing: a crash at any moment leaves the old or the new one.
   // It survives a power loss when this returns OK. After an error nobody may be told of `state`.
   virtual absl::Status Write(const DurableState& state) = 0;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <limits>
@@ -93,11 +94,20 @@ FileStore::~FileStore() {
 }
 
 absl::Status FileStore::Write(const DurableState& state) {
-  const std::string content = EncodeState({.epoch = opened_.epoch, .durable = state});
+  const std::string content =
+      EncodeState({.epoch = opened_.epoch, .identity = opened_.identity, .durable = state});
   if (content.size() <= options_.max_bytes) return Replace(content);
   return absl::ResourceExhaustedError(absl::StrCat("the state of ", state.models.size(),
                                                    " models has ", content.size(), " bytes, and ",
                                                    directory_, " takes ", options_.max_bytes));
+}
+
+absl::Status FileStore::BeginAbove(Epoch heard, const DurableState& state) {
+  OpenedState next{.epoch = std::max(opened_.epoch, heard).Next(),
+                   .identity = opened_.identity,
+                   .durable = state,
+                   .reigned_before = true};
+  return Reign(std::move(next));
 }
 
 absl::Status FileStore::OpenDirectory() {
@@ -133,25 +143,39 @@ absl::Status FileStore::LoadAndReign() {
   const std::string path = absl::StrCat(directory_, "/", kStateFile);
   TH_ASSIGN_OR_RETURN(const std::optional<std::string> content,
                       ReadFile(directory_fd_, kStateFile, path));
-  StoredState stored;
+  std::optional<StoredState> stored;
   if (content.has_value()) {
     absl::StatusOr<StoredState> decoded = DecodeState(*content);
     if (!decoded.ok()) {
       return absl::Status(
           decoded.status().code(),
           absl::StrCat("state file ", path, " cannot be used: ", decoded.status().message(),
-                       "; restore it from a backup, or move it away to begin without pins, "
-                       "retention and high-water marks"));
+                       "; restore it from a backup, an older one too: what workers hold they tell "
+                       "again. Without any, pins, retention policies and roll-backs are lost"));
     }
     stored = *std::move(decoded);
   }
-  if (stored.epoch.value == std::numeric_limits<uint32_t>::max()) {
+  if (stored.has_value() && stored->epoch.value == std::numeric_limits<uint32_t>::max()) {
     return absl::OutOfRangeError(absl::StrCat("state file ", path, " has no epoch left"));
   }
-  opened_ = {.epoch = stored.epoch.Next(),
-             .durable = std::move(stored.durable),
-             .reigned_before = content.has_value()};
-  return Write(opened_.durable);
+  OpenedState opened{.reigned_before = stored.has_value()};
+  std::optional<Epoch> last;
+  if (stored.has_value()) {
+    last = stored->epoch;
+    opened.identity = std::move(stored->identity);
+    opened.durable = std::move(stored->durable);
+  }
+  opened.epoch = EpochAfter(last, options_.now());
+  if (opened.identity.cluster == ClusterId()) NameCluster(opened.identity, options_.random);
+  return Reign(std::move(opened));
+}
+
+absl::Status FileStore::Reign(OpenedState opened) {
+  BeginReignOf(opened.identity, ReignId(options_.random()));
+  std::swap(opened_, opened);
+  absl::Status written = Write(opened_.durable);
+  if (!written.ok()) std::swap(opened_, opened);
+  return written;
 }
 
 absl::Status FileStore::Replace(const std::string& content) {

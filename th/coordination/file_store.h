@@ -8,13 +8,17 @@
 #define TH_COORDINATION_FILE_STORE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "th/coordination/durable_store.h"
+#include "th/coordination/reign.h"
 #include "th/coordination/state_encoding.h"
 
 namespace th {
@@ -27,6 +31,8 @@ struct FileStoreOptions {
   std::function<absl::Status(WriteStep)> before_step;
   // No larger file is written: it could not be read again.
   size_t max_bytes = kMaxStateBytes;
+  std::function<absl::Time()> now = absl::Now;
+  std::function<uint64_t()> random = RandomFromSystem;
 };
 
 // Not thread-safe. The lock goes when the store does, or its process.
@@ -44,12 +50,15 @@ class FileStore : public DurableStore {
   const OpenedState& opened() const override { return opened_; }
   // RESOURCE_EXHAUSTED beyond max_bytes; the file is as it was.
   absl::Status Write(const DurableState& state) override;
+  absl::Status BeginAbove(Epoch heard, const DurableState& state) override;
 
  private:
   FileStore(std::string directory, FileStoreOptions options);
   absl::Status OpenDirectory();
   absl::Status Lock();
   absl::Status LoadAndReign();
+  // Durable, and in opened_, when it returns OK.
+  absl::Status Reign(OpenedState opened);
   absl::Status Replace(const std::string& content);
   absl::Status WriteNewFile(const std::string& content);
   absl::Status Before(WriteStep step) const;

@@ -10,6 +10,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/civil_time.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -49,9 +51,14 @@ class FileStoreTest : public ::testing::Test {
   void WriteStateFile(const std::string& content) const {
     std::ofstream(StateFile(), std::ios::binary) << content;
   }
+  // By a clock that stands before all epochs: the first one is 1.
+  static FileStoreOptions Early(FileStoreOptions options = {}) {
+    options.now = [] { return absl::UnixEpoch(); };
+    return options;
+  }
   // What a server that starts now would find. Epochs rise by it.
   OpenedState Reopened() const {
-    absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(directory_);
+    absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(directory_, Early());
     EXPECT_OK(store);
     return store.ok() ? (*store)->opened() : OpenedState{};
   }
@@ -60,7 +67,7 @@ class FileStoreTest : public ::testing::Test {
 };
 
 TEST_F(FileStoreTest, FirstOpeningCreatesTheDirectoryAndBeginsTheFirstReign) {
-  ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_ + "/a/b"));
+  ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_ + "/a/b", Early()));
   EXPECT_EQ(store->opened().epoch, Epoch(1));
   EXPECT_FALSE(store->opened().reigned_before);
   EXPECT_TRUE(store->opened().durable.models.empty());
@@ -70,6 +77,54 @@ TEST_F(FileStoreTest, EveryOpeningRaisesTheEpochEvenWithoutAWrite) {
   EXPECT_EQ(Reopened().epoch, Epoch(1));
   EXPECT_EQ(Reopened().epoch, Epoch(2));
   EXPECT_EQ(Reopened().epoch, Epoch(3));
+}
+
+TEST_F(FileStoreTest, AnEpochIsNeverBelowTheMinutesSinceTheStartOf2026) {
+  const FileStoreOptions later{
+      .now = [] { return absl::FromCivil(absl::CivilHour(2026, 1, 1, 5), absl::UTCTimeZone()); }};
+  {
+    ASSERT_OK_AND_ASSIGN(const auto fresh, FileStore::Open(directory_, later));
+    EXPECT_EQ(fresh->opened().epoch, Epoch(300));
+  }
+  EXPECT_EQ(Reopened().epoch, Epoch(301)) << "a clock that goes back";
+}
+
+TEST_F(FileStoreTest, AStateKeepsItsClusterAndKeyAndHasOneMoreReignAtEveryOpening) {
+  const StateIdentity first = Reopened().identity;
+  EXPECT_NE(first.cluster, ClusterId());
+  EXPECT_NE(first.key, ClusterKey{});
+  ASSERT_EQ(first.reigns.size(), 1u);
+  const StateIdentity second = Reopened().identity;
+  EXPECT_EQ(second.cluster, first.cluster);
+  EXPECT_EQ(second.key, first.key);
+  ASSERT_EQ(second.reigns.size(), 2u);
+  EXPECT_EQ(second.reigns[0], first.reign());
+  EXPECT_NE(second.reign(), first.reign());
+  EXPECT_EQ(second.of_this_process, 1u);
+}
+
+TEST_F(FileStoreTest, AnotherStateIsAnotherCluster) {
+  const StateIdentity first = Reopened().identity;
+  std::filesystem::remove(StateFile());
+  const StateIdentity other = Reopened().identity;
+  EXPECT_NE(other.cluster, first.cluster);
+  EXPECT_NE(other.key, first.key);
+}
+
+TEST_F(FileStoreTest, AReignAboveWhatWasHeardIsDurableWithItsState) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_, Early()));
+    ASSERT_OK(store->BeginAbove(Epoch(40), StateWithHighWater(5)));
+    EXPECT_EQ(store->opened().epoch, Epoch(41));
+    EXPECT_EQ(store->opened().identity.of_this_process, 2u);
+    EXPECT_TRUE(store->opened().reigned_before);
+    ASSERT_OK(store->BeginAbove(Epoch(3), StateWithHighWater(5)));
+    EXPECT_EQ(store->opened().epoch, Epoch(42));
+  }
+  const OpenedState opened = Reopened();
+  EXPECT_EQ(opened.epoch, Epoch(43));
+  EXPECT_EQ(opened.durable, StateWithHighWater(5));
+  EXPECT_EQ(opened.identity.reigns.size(), 4u);
 }
 
 TEST_F(FileStoreTest, WhatWasWrittenIsFoundAgain) {
@@ -93,7 +148,7 @@ TEST_F(FileStoreTest, ASecondServerIsRefusedWithPathAndProcess) {
 
 TEST_F(FileStoreTest, ASecondServerDoesNotDisturbTheFirst) {
   {
-    ASSERT_OK_AND_ASSIGN(const auto first, FileStore::Open(directory_));
+    ASSERT_OK_AND_ASSIGN(const auto first, FileStore::Open(directory_, Early()));
     ASSERT_FALSE(FileStore::Open(directory_).ok());
     ASSERT_OK(first->Write(StateWithHighWater(5)));
   }
@@ -115,7 +170,8 @@ TEST_F(FileStoreTest, ADamagedFileIsAnErrorAndStaysAsItIs) {
   WriteStateFile(damaged);
   EXPECT_THAT(
       FileStore::Open(directory_),
-      StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(StateFile()), HasSubstr("checksum"))));
+      StatusIs(absl::StatusCode::kDataLoss, AllOf(HasSubstr(StateFile()), HasSubstr("checksum"),
+                                                  HasSubstr("restore it from a backup"))));
   EXPECT_EQ(ReadStateFile(), damaged);
 }
 
@@ -158,10 +214,10 @@ class CrashTest : public FileStoreTest, public ::testing::WithParamInterface<Wri
  protected:
   void OpenWriteAndCrash() const {
     bool armed = false;
-    auto store = FileStore::Open(directory_, {.before_step = [&](WriteStep step) {
+    auto store = FileStore::Open(directory_, Early({.before_step = [&](WriteStep step) {
                                    if (armed && step == GetParam()) _exit(kCrashed);
                                    return absl::OkStatus();
-                                 }});
+                                 }}));
     armed = true;
     if (store.ok()) (*store)->Write(StateWithHighWater(2)).IgnoreError();
     _exit(0);
@@ -170,7 +226,7 @@ class CrashTest : public FileStoreTest, public ::testing::WithParamInterface<Wri
 
 TEST_P(CrashTest, LeavesTheOldOrTheNewState) {
   {
-    ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_));
+    ASSERT_OK_AND_ASSIGN(const auto store, FileStore::Open(directory_, Early()));
     ASSERT_OK(store->Write(StateWithHighWater(1)));
   }
   ASSERT_EXIT(OpenWriteAndCrash(), ::testing::ExitedWithCode(kCrashed), "");
@@ -184,10 +240,10 @@ TEST_P(CrashTest, LeavesTheOldOrTheNewState) {
 class FailingDiskTest : public FileStoreTest, public ::testing::WithParamInterface<WriteStep> {
  protected:
   FileStoreOptions Failing(bool& armed) const {
-    return {.before_step = [&armed](WriteStep step) {
+    return Early({.before_step = [&armed](WriteStep step) {
       return armed && step == GetParam() ? absl::ErrnoToStatus(ENOSPC, "cannot write")
                                          : absl::OkStatus();
-    }};
+    }});
   }
 };
 

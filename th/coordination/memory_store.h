@@ -2,10 +2,12 @@
 #ifndef TH_COORDINATION_MEMORY_STORE_H_
 #define TH_COORDINATION_MEMORY_STORE_H_
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "th/coordination/durable_store.h"
+#include "th/coordination/reign.h"
 
 namespace th {
 
@@ -14,9 +16,20 @@ class MemoryStore : public DurableStore {
  public:
   explicit MemoryStore(OpenedState opened) : opened_(std::move(opened)) {
     written_ = opened_.durable;
+    if (opened_.identity == StateIdentity{}) {
+      opened_.identity = {.cluster = ClusterId(1), .reigns = {ReignOf(opened_.epoch)}};
+    }
   }
 
   const OpenedState& opened() const override { return opened_; }
+  absl::Status BeginAbove(Epoch heard, const DurableState& state) override {
+    if (!failure_.ok()) return failure_;
+    opened_.epoch = std::max(opened_.epoch, heard).Next();
+    BeginReignOf(opened_.identity, ReignOf(opened_.epoch));
+    opened_.durable = written_ = state;
+    opened_.reigned_before = true;
+    return absl::OkStatus();
+  }
   absl::Status Write(const DurableState& state) override {
     if (!failure_.ok()) return failure_;
     written_ = state;
@@ -29,6 +42,8 @@ class MemoryStore : public DurableStore {
   void FailWith(absl::Status failure) { failure_ = std::move(failure); }
 
  private:
+  static ReignId ReignOf(Epoch epoch) { return ReignId(epoch.value); }
+
   OpenedState opened_;
   DurableState written_;
   absl::Status failure_;

@@ -17,6 +17,18 @@ TEST(MemoryStoreTest, KeepsTheLastWrite) {
   EXPECT_EQ(store.opened().epoch, Epoch(4));
 }
 
+TEST(MemoryStoreTest, BeginsAboveWhatWasHeard) {
+  MemoryStore store({.epoch = Epoch(4)});
+  const StateIdentity before = store.opened().identity;
+  DurableState state;
+  state.models[{"r", "m"}].keep_latest = 2;
+  ASSERT_OK(store.BeginAbove(Epoch(9), state));
+  EXPECT_EQ(store.opened().epoch, Epoch(10));
+  EXPECT_EQ(store.opened().durable, state);
+  EXPECT_EQ(store.opened().identity.cluster, before.cluster);
+  EXPECT_NE(store.opened().identity.reign(), before.reign());
+}
+
 TEST(MemoryStoreTest, AFailedWriteChangesNothing) {
   MemoryStore store({});
   store.FailWith(absl::ResourceExhaustedError("full"));

@@ -1,9 +1,12 @@
 #include "th/coordination/state_encoding.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -60,6 +63,11 @@ Json ModelToJson(const ModelKey& key, const DurableModel& model) {
                                         {"lineage", result.lineage.value}});
   }
   return out;
+}
+
+std::string KeyToText(const ClusterKey& key) {
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size()));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -190,6 +198,31 @@ absl::Status ModelFromJson(const Json& in, DurableState& out) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<ClusterKey> KeyFromText(const std::string& text) {
+  ClusterKey key;
+  const bool hex = text.size() == 2 * key.bytes.size() &&
+                   std::all_of(text.begin(), text.end(), absl::ascii_isxdigit);
+  if (!hex) return absl::DataLossError("cluster_key is no key of 32 bytes");
+  const std::string bytes = absl::HexStringToBytes(text);
+  std::copy(bytes.begin(), bytes.end(), key.bytes.begin());
+  return key;
+}
+
+// A server that knew of no cluster wrote none; its state is given one.
+absl::Status IdentityFromJson(const Json& in, StateIdentity& out) {
+  ObjectReader reader(in);
+  if (!in.contains("cluster")) return absl::OkStatus();
+  out.cluster = ClusterId(reader.Number<uint64_t>("cluster"));
+  for (const Json& reign : reader.Array("reigns")) {
+    if (!reign.is_number_unsigned()) return absl::DataLossError("a reign is no number");
+    out.reigns.emplace_back(reign.get<uint64_t>());
+  }
+  const std::string key = reader.Text("cluster_key");
+  TH_RETURN_IF_ERROR(reader.status());
+  TH_ASSIGN_OR_RETURN(out.key, KeyFromText(key));
+  return absl::OkStatus();
+}
+
 // Checks the first line and leaves the rest in `text`.
 absl::Status CheckHeader(absl::string_view& text) {
   const size_t end = text.find('\n');
@@ -215,7 +248,13 @@ absl::Status CheckHeader(absl::string_view& text) {
 std::string EncodeState(const StoredState& state) {
   Json models = Json::array();
   for (const auto& [key, model] : state.durable.models) models.push_back(ModelToJson(key, model));
-  const Json root = {{"epoch", state.epoch.value}, {"models", std::move(models)}};
+  Json reigns = Json::array();
+  for (const ReignId reign : state.identity.reigns) reigns.push_back(reign.value);
+  const Json root = {{"epoch", state.epoch.value},
+                     {"cluster", state.identity.cluster.value},
+                     {"cluster_key", KeyToText(state.identity.key)},
+                     {"reigns", std::move(reigns)},
+                     {"models", std::move(models)}};
   // Names are UTF-8 by the time they get here; `replace` only keeps the library from throwing.
   const std::string body = root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   return absl::StrCat(kMagic, " ", kStateFormat, " ", Sha256(body).ToHex(), "\n", body);
@@ -231,6 +270,7 @@ absl::StatusOr<StoredState> DecodeState(absl::string_view text) {
     TH_RETURN_IF_ERROR(ModelFromJson(model, state.durable));
   }
   TH_RETURN_IF_ERROR(reader.status());
+  TH_RETURN_IF_ERROR(IdentityFromJson(root, state.identity));
   return state;
 }
 

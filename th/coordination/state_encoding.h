@@ -1,7 +1,7 @@
 // The state file's text: one line with format and checksum, then JSON that a person can read.
 //
 //   tensorhub-state 1 <SHA-256 of everything after this line>
-//   {"epoch": 3, "models": [ … ]}
+//   {"cluster": 77, "cluster_key": "…", "epoch": 3, "models": [ … ], "reigns": [5, 9]}
 #ifndef TH_COORDINATION_STATE_ENCODING_H_
 #define TH_COORDINATION_STATE_ENCODING_H_
 
@@ -22,6 +22,7 @@ inline constexpr size_t kMaxStateBytes = size_t{256} << 20;
 
 struct StoredState {
   Epoch epoch;
+  StateIdentity identity;  // without of_this_process
   DurableState durable;
   friend bool operator==(const StoredState&, const StoredState&) = default;
 };

@@ -15,7 +15,10 @@ using ::th::testing::IsOkAndHolds;
 using ::th::testing::StatusIs;
 
 StoredState Sample() {
-  StoredState state{.epoch = Epoch(7)};
+  StoredState state{
+      .epoch = Epoch(7),
+      .identity = {.cluster = ClusterId(~uint64_t{0}), .reigns = {ReignId(4), ReignId(99)}}};
+  for (uint8_t& byte : state.identity.key.bytes) byte = static_cast<uint8_t>(200 + byte);
   state.durable.models[{"r1", "qwen3"}] = {
       .high_water = VersionSequence::Of(Epoch(6), 41),
       .high_water_label = "schritt-\xc3\xbc",
@@ -42,7 +45,7 @@ TEST(StateEncodingTest, EveryFieldSurvives) {
   EXPECT_THAT(DecodeState(EncodeState(Sample())), IsOkAndHolds(Sample()));
 }
 
-// Before forms and the results of roll-backs were written.
+// Before forms, the results of roll-backs and the cluster were written.
 TEST(StateEncodingTest, WhatAnOlderServerWroteIsRead) {
   StoredState old{.epoch = Epoch(1)};
   old.durable.models[{"r", "m"}] = {.high_water = VersionSequence(1),
@@ -115,6 +118,14 @@ INSTANTIATE_TEST_SUITE_P(
         BadBody{"ModelsNoArray", R"({"epoch": 1, "models": 3})", "models is no array"},
         BadBody{"ModelNoObject", R"({"epoch": 1, "models": [3]})", "no object"},
         BadBody{"ModelWithoutRun", R"({"epoch": 1, "models": [{}]})", "run is missing"},
+        BadBody{"ClusterWithoutKey", R"({"epoch":1,"models":[],"cluster":3,"reigns":[]})",
+                "cluster_key is missing"},
+        BadBody{"ShortKey",
+                R"({"epoch":1,"models":[],"cluster":3,"reigns":[],"cluster_key":"00ff"})",
+                "no key of 32 bytes"},
+        BadBody{"ReignNoNumber",
+                R"({"epoch":1,"models":[],"cluster":3,"reigns":["x"],"cluster_key":""})",
+                "a reign is no number"},
         BadBody{"PinNoObject",
                 R"({"epoch":1,"models":[{"run":"r","model":"m","high_water":1,"lineage":0,
                     "high_water_label":"","keep_latest":0,"pins":[1],"roll_backs":[]}]})",

@@ -1,12 +1,11 @@
 #include "th/protocol/capability.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/hmac.h"
 
 namespace th {
 namespace {
@@ -14,18 +13,6 @@ namespace {
 // Both MACs start with a text of their own, so that neither can ever be taken for the other.
 constexpr char kCapabilityDomain[] = "tensorhub capability 1";
 constexpr char kWorkerKeyDomain[] = "tensorhub worker key 1";
-
-void AppendLittleEndian(uint64_t value, std::string& out) {
-  for (int shift = 0; shift < 64; shift += 8) out.push_back(static_cast<char>(value >> shift));
-}
-
-std::array<uint8_t, 32> HmacSha256(const CapabilityKey& key, const std::string& text) {
-  std::array<uint8_t, 32> mac{};
-  unsigned int length = 0;
-  HMAC(EVP_sha256(), key.bytes.data(), static_cast<int>(key.bytes.size()),
-       reinterpret_cast<const unsigned char*>(text.data()), text.size(), mac.data(), &length);
-  return mac;
-}
 
 std::string Encode(const CapabilityClaims& claims) {
   std::string text(kCapabilityDomain);
@@ -41,7 +28,7 @@ std::string Encode(const CapabilityClaims& claims) {
 
 Capability MintCapability(const CapabilityKey& source_key, const CapabilityClaims& claims) {
   Capability capability{.claims = claims};
-  const std::array<uint8_t, 32> mac = HmacSha256(source_key, Encode(claims));
+  const std::array<uint8_t, 32> mac = HmacSha256(source_key.bytes, Encode(claims));
   std::copy_n(mac.begin(), capability.mac.size(), capability.mac.begin());
   return capability;
 }
@@ -49,7 +36,7 @@ Capability MintCapability(const CapabilityKey& source_key, const CapabilityClaim
 CapabilityKey DeriveWorkerKey(const CapabilityKey& server_secret, WorkerId worker) {
   std::string text(kWorkerKeyDomain);
   AppendLittleEndian(worker.value, text);
-  return CapabilityKey{.bytes = HmacSha256(server_secret, text)};
+  return CapabilityKey{.bytes = HmacSha256(server_secret.bytes, text)};
 }
 
 absl::Status VerifyCapability(const CapabilityKey& source_key, const Capability& capability) {

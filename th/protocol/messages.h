@@ -19,6 +19,7 @@
 #include "th/protocol/capability.h"
 #include "th/protocol/cost.h"
 #include "th/protocol/event.h"
+#include "th/protocol/membership_secret.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
@@ -150,11 +151,16 @@ struct AnnouncedBuffer {
   GroupGeneration counts_after;
 };
 
-struct ResumeClaim {  // an earlier membership of this rank that the worker still lives in
+// An earlier membership of this rank that the worker still lives in: what the last Joined said of
+// it.
+struct ResumeClaim {
   WorkerId worker;
-  Epoch epoch;  // of the server that gave it
+  Epoch epoch;
   GroupGeneration group_generation;
   Lineage lineage;
+  ClusterId cluster;  // 0: of a server that did not say
+  ReignId reign;
+  MembershipSecret secret;
 };
 
 struct JoinRequest {
@@ -372,13 +378,20 @@ struct Joined {
   // The worker is dropped after this long without a message; it should speak thrice as often.
   absl::Duration lease;
   absl::Duration progress_interval;
+  // What the worker resumes with (ResumeClaim).
+  ClusterId cluster;
+  ReignId reign;
+  MembershipSecret secret;
 };
 
 // The end of the stream, with the reason: a refused join, or a worker that was replaced (ABORTED),
-// lost its lease or broke the protocol. Terminal unless `retry_after` is finite.
+// lost its lease or broke the protocol. Terminal unless `retry_after` is finite, or `epoch` is
+// older than the one that the worker has lived in: such a server knows less than the worker.
 struct Refused {
   absl::Status status;
   absl::Duration retry_after = absl::InfiniteDuration();
+  Epoch epoch;           // the server's; 0: it did not say
+  std::string redirect;  // "host:port" of the server to ask instead; empty: none
 };
 
 struct LayoutWanted {

@@ -277,10 +277,7 @@ TEST(BadInputTest, NobodyResumesWithTheTokenOfAnother) {
   Stage stage;
   const uint64_t refused = stage.hub.registry().counters().joins_refused;
   JoinRequest request = stage.idle.Request();
-  request.resume = ResumeClaim{.worker = stage.reader.worker,
-                               .epoch = stage.hub.epoch(),
-                               .group_generation = stage.reader.generation,
-                               .lineage = stage.reader.lineage};
+  request.resume = stage.reader.Claim();
   const ConnectionId stranger = stage.hub.Open();
   stage.hub.Deliver(stranger, request);
   EXPECT_THAT(stage.hub.TakeAll<Refused>(stranger), Not(IsEmpty()));

@@ -64,7 +64,7 @@ class Member {
   void ComeBack() {
     rank_.Disconnect();
     JoinRequest request = Request();
-    request.resume = ResumeClaim{rank_.worker, rank_.joined_epoch, rank_.generation, rank_.lineage};
+    request.resume = rank_.Claim();
     request.buffers = Announcements();
     ASSERT_TRUE(rank_.Join(request)) << rank_.refused.status;
     for (auto& [id, copy] : copies_) copy.rank.connection = rank_.connection;

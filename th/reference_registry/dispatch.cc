@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/buffers.h"
+#include "th/reference_registry/claims.h"
 #include "th/reference_registry/commands.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/operations.h"
@@ -138,18 +139,41 @@ struct MessageHandler {
 void RefuseConnection(Turn& turn, ConnectionId connection, absl::Status status,
                       absl::Duration retry_after) {
   Log(turn, absl::StrCat("stream ", connection.value, " refused: ", status.ToString()));
-  SendToConnection(turn, connection, Refused{std::move(status), retry_after});
+  SendToConnection(
+      turn, connection,
+      Refused{.status = std::move(status), .retry_after = retry_after, .epoch = turn.state.epoch});
   turn.effects.close.push_back(connection);
+}
+
+// The server's state is older than what the worker has lived in. The worker comes back to a server
+// that has begun again above it.
+void RefuseUntilBegunAgain(Turn& turn, ConnectionId connection, const ResumeClaim& claim) {
+  const bool begun_by_a_claim = turn.state.identity.of_this_process > 1;
+  const absl::Duration left =
+      begun_by_a_claim ? turn.state.began + kShortestReign - turn.now : absl::ZeroDuration();
+  if (left <= absl::ZeroDuration()) turn.effects.outdone_by = claim.epoch;
+  RefuseConnection(
+      turn, connection,
+      absl::UnavailableError(absl::StrCat(
+          "this server's epoch is ", turn.state.epoch.value, ", and epoch ", claim.epoch.value,
+          " has begun elsewhere: its state was lost or is older; it begins again")),
+      std::max(left, kRetryBegunAgain));
 }
 
 void HandleJoin(Turn& turn, ConnectionId connection, const JoinRequest& request) {
   const auto join = JoinGroup::Build(turn.state, connection, request);
+  if (join.ok() && request.resume.has_value() && Outdoes(turn.state, *request.resume)) {
+    return RefuseUntilBegunAgain(turn, connection, *request.resume);
+  }
   const absl::Status status = join.ok() ? join->CanApply(turn.state) : join.status();
   if (!status.ok()) {
     ++turn.state.counters.joins_refused;
-    return RefuseConnection(turn, connection, status, RetryAfter(turn.state, request, turn.now));
+    const absl::Duration retry_after = RetryAfter(turn.state, request, status, turn.now);
+    return RefuseConnection(turn, connection, status, retry_after);
   }
   Worker& worker = join->Apply(turn);
+  const bool foreign = request.resume.has_value() && !IsKnown(turn.state, *request.resume);
+  if (foreign) LearnFrom(turn, worker, request);
   AnnounceAll(turn, worker, request);
 }
 

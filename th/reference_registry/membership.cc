@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffers.h"
+#include "th/reference_registry/claims.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/models.h"
 #include "th/reference_registry/retention.h"
@@ -38,22 +39,6 @@ absl::Status CheckFields(const JoinRequest& request, const RegistryLimits& limit
   return absl::InvalidArgumentError(absl::StrCat(request.name.ToString(), " has more than ",
                                                  kMaxEndpoints, " endpoints, or one longer than ",
                                                  kMaxEndpointBytes, " bytes"));
-}
-
-absl::Status ClaimFitsEpoch(const RegistryState& state, const ResumeClaim& claim) {
-  const Epoch born(static_cast<uint32_t>(claim.worker.value >> 32));
-  if (claim.epoch > state.epoch) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this server's epoch is ", state.epoch.value, ", and epoch ", claim.epoch.value,
-        " has begun elsewhere: it is not the leader any more; ask another server"));
-  }
-  if (claim.group_generation >= kGenerationsEnd) {
-    return absl::InvalidArgumentError(absl::StrCat("generation ", claim.group_generation.value,
-                                                   " is beyond all that a group can reach"));
-  }
-  if (claim.worker != WorkerId() && born <= claim.epoch) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "worker ", claim.worker.value, " cannot have joined in epoch ", claim.epoch.value));
 }
 
 const Group* FindGroup(const RegistryState& state, const JoinRequest& request) {
@@ -98,9 +83,15 @@ absl::Status MayReplace(const Worker& holder) {
   return absl::OkStatus();
 }
 
+// The member that comes back; null: none that is there.
+Worker* FindReturning(const RegistryState& state, const JoinRequest& request) {
+  if (!request.resume.has_value()) return nullptr;
+  return FindClaimed(state, *request.resume, HolderOfRank(state, request));
+}
+
 absl::Status MayResume(const RegistryState& state, const JoinRequest& request) {
   const ResumeClaim& claim = *request.resume;
-  const Worker* known = FindWorker(state, claim.worker);
+  const Worker* known = FindReturning(state, request);
   if (known != nullptr) {
     if (known->name == request.name && known->group->model->key == request.key) {
       return absl::OkStatus();
@@ -111,12 +102,12 @@ absl::Status MayResume(const RegistryState& state, const JoinRequest& request) {
                      request.key.ToString()));
   }
   const Worker* holder = HolderOfRank(state, request);
-  if (holder != nullptr && holder->id > claim.worker) {
+  if (holder != nullptr && StaysBefore(state, *holder, claim)) {
     return absl::AbortedError(absl::StrCat("worker ", claim.worker.value, " was replaced as rank ",
                                            request.name.ToString(), " by ", DescribeHolder(*holder),
                                            "; join again as a new process"));
   }
-  if (claim.epoch == state.epoch) {
+  if (claim.cluster == state.identity.cluster && claim.reign == state.identity.reign()) {
     return absl::AbortedError(absl::StrCat(
         "the membership of worker ", claim.worker.value, " as rank ", request.name.ToString(),
         " has ended: its lease ran out, it left or it was replaced; join again"));
@@ -167,15 +158,15 @@ void SetLease(Turn& turn, Worker& worker) {
 
 // What a rank knows that comes back: its group's own roll-backs concern it too, unless the group
 // had begun a new generation by then and this rank is of the one before.
-Lineage KnownLineage(const DurableModel& durable, const std::string& group,
-                     const ResumeClaim& claim) {
+Lineage KnownLineage(const RegistryState& state, const DurableModel& durable,
+                     const std::string& group, const ResumeClaim& claim) {
   Lineage known = claim.lineage;
   for (const DurableRollBack& roll_back : durable.roll_backs) {
     const bool own =
         roll_back.group == group && claim.group_generation >= roll_back.group_generation;
     if (own) known = std::max(known, roll_back.lineage);
   }
-  return known;
+  return IsUpToDate(state, claim, known, durable) ? std::max(known, durable.lineage) : known;
 }
 
 Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId id) {
@@ -187,8 +178,10 @@ Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId
   worker.name = request.name;
   worker.last_heard = turn.now;
   const DurableModel& durable = group.model->durable;
-  worker.lineage = request.resume.has_value() ? KnownLineage(durable, group.name, *request.resume)
-                                              : durable.lineage;
+  worker.lineage = request.resume.has_value()
+                       ? KnownLineage(turn.state, durable, group.name, *request.resume)
+                       : durable.lineage;
+  worker.came_with = request.resume;
   group.members[request.name.rank] = &worker;
   SetLease(turn, worker);
   return worker;
@@ -197,7 +190,7 @@ Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId
 void EndStream(Turn& turn, Worker& worker, absl::Status status) {
   if (!worker.connection.has_value()) return;
   turn.effects.close.push_back(*worker.connection);
-  Send(turn, worker, Refused{.status = std::move(status)});
+  Send(turn, worker, Refused{.status = std::move(status), .epoch = turn.state.epoch});
   LoseStream(turn, worker);
 }
 
@@ -235,6 +228,7 @@ void TakeStream(Turn& turn, Worker& worker, const JoinRequest& request, Connecti
 }
 
 void Greet(Turn& turn, const Worker& worker, const ProtocolHello& hello) {
+  const StateIdentity& identity = turn.state.identity;
   Send(turn, worker,
        Joined{.hello = hello,
               .epoch = turn.state.epoch,
@@ -243,7 +237,10 @@ void Greet(Turn& turn, const Worker& worker, const ProtocolHello& hello) {
               .lineage = worker.lineage,
               .key = DeriveWorkerKey(turn.state.secret, worker.id),
               .lease = turn.state.limits.lease,
-              .progress_interval = turn.state.limits.progress_interval});
+              .progress_interval = turn.state.limits.progress_interval,
+              .cluster = identity.cluster,
+              .reign = identity.reign(),
+              .secret = DeriveMembershipSecret(identity.key, worker.id, identity.reign())});
 }
 
 void TellGroupChanged(Turn& turn, const Group& group, const RankName& cause, const Worker* except) {
@@ -261,6 +258,7 @@ void BeginGeneration(Turn& turn, Group& group, const RankName& cause, absl::stri
                                                     "; all ranks must ask again")));
   RestartNumbering(group);
   group.generation = generation;
+  group.counts_as_in = ReignId();
   TellGroupChanged(turn, group, cause, except);
 }
 
@@ -287,22 +285,31 @@ constexpr absl::string_view kCountsOtherwise =
 // it is of a generation before, others of its kind are there, and no operation has ended in the
 // present one. Else the group begins one above both, and those that come after it have missed
 // nothing. New processes count their calls from the present one on, and it does not: its first
-// return among them ends what they have asked for.
+// return among them ends what they have asked for. Equal numbers of two states, or of two reigns of
+// which this state knows neither, are no sign of one numbering.
 void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& claim) {
   const bool is_first = group.seen.empty();
   const bool has_others = std::exchange(group.adopted, true);
+  const ReignId counts_as_in = IsKnown(turn.state, claim) ? ReignId() : claim.reign;
   group.seen.insert(worker.name.rank);
   if (is_first) {
     group.generation = claim.group_generation;
+    group.counts_as_in = counts_as_in;
     return;
   }
+  const bool counts_alike = has_others && claim.group_generation == group.generation &&
+                            TH_MUTATE(kMixNumberings, counts_as_in == group.counts_as_in, true);
   const bool missed_nothing =
       TH_MUTATE(kCountAnewForEveryRank,
                 has_others && claim.group_generation < group.generation && !group.has_ended, false);
-  if (claim.group_generation != group.generation && !missed_nothing) {
+  if (!counts_alike && !missed_nothing) {
     BeginGeneration(turn, group, worker.name, kCountsOtherwise,
                     NewGeneration(turn, group, claim.group_generation), &worker);
   }
+}
+
+WorkerId FreshId(RegistryState& state) {
+  return WorkerId((uint64_t{state.epoch.value} << 32) | state.next_worker_number++);
 }
 
 std::string HowLongSilent(const Turn& turn, const Worker& worker) {
@@ -317,7 +324,7 @@ absl::StatusOr<JoinGroup> JoinGroup::Build(const RegistryState& state, Connectio
   const ProtocolHello own{.min_version = kMinProtocolVersion, .max_version = kProtocolVersion};
   TH_RETURN_IF_ERROR(AgreeOnVersion(own, request.hello).status());
   TH_RETURN_IF_ERROR(CheckFields(request, state.limits));
-  if (request.resume.has_value()) TH_RETURN_IF_ERROR(ClaimFitsEpoch(state, *request.resume));
+  if (request.resume.has_value()) TH_RETURN_IF_ERROR(CheckClaim(state, *request.resume));
   return JoinGroup{.connection = connection, .request = &request};
 }
 
@@ -327,7 +334,7 @@ absl::Status JoinGroup::CanApply(const RegistryState& state) const {
   }
   if (request->resume.has_value()) {
     TH_RETURN_IF_ERROR(MayResume(state, *request));
-    if (FindWorker(state, request->resume->worker) != nullptr) return absl::OkStatus();
+    if (FindReturning(state, *request) != nullptr) return absl::OkStatus();
   } else if (const Worker* holder = HolderOfRank(state, *request)) {
     return MayReplace(*holder);
   }
@@ -337,19 +344,20 @@ absl::Status JoinGroup::CanApply(const RegistryState& state) const {
 Worker& JoinGroup::Apply(Turn& turn) const {
   ++turn.state.counters.joins;
   const bool resumes = request->resume.has_value();
-  Worker* worker = resumes ? FindWorker(turn.state, request->resume->worker) : nullptr;
+  Worker* worker = FindReturning(turn.state, *request);
   const bool known = worker != nullptr;
   if (!known) {
+    // An id that another state gave may be somebody else's here; and who displaces a higher one has
+    // to be the higher one from then on, also after a restart.
+    bool keeps_id = resumes && IsKnown(turn.state, *request->resume);
     if (Worker* old = HolderOfRank(turn.state, *request)) {
+      keeps_id = keeps_id && old->id < request->resume->worker;
       ++turn.state.counters.workers_replaced;
       Note(turn, request->key, {EventKind::kWorkerReplaced, EventId(), old->name.ToString()},
            absl::StrCat("worker ", old->id.value, " by a new process"));
       RemoveWorker(turn, *old, absl::AbortedError("it was replaced by a new process"));
     }
-    const WorkerId id =
-        resumes
-            ? request->resume->worker
-            : WorkerId((uint64_t{turn.state.epoch.value} << 32) | turn.state.next_worker_number++);
+    const WorkerId id = keeps_id ? request->resume->worker : FreshId(turn.state);
     worker = &AddWorker(turn, EnsureGroup(turn, *request), *request, id);
   }
   Group& group = *worker->group;
@@ -366,8 +374,11 @@ Worker& JoinGroup::Apply(Turn& turn) const {
   return *worker;
 }
 
-absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request, absl::Time now) {
-  if (request.resume.has_value()) return absl::InfiniteDuration();
+absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request,
+                          const absl::Status& refusal, absl::Time now) {
+  const bool member = request.resume.has_value();
+  if (member && absl::IsResourceExhausted(refusal)) return kRetryWithoutRoom;
+  if (member) return absl::InfiniteDuration();
   const Worker* holder = HolderOfRank(state, request);
   if (holder == nullptr || !holder->connection.has_value()) return absl::InfiniteDuration();
   if (!IsSilent(state, *holder, now)) return absl::InfiniteDuration();

@@ -22,9 +22,9 @@ struct JoinGroup {
   ConnectionId connection;
   const JoinRequest* request = nullptr;  // the message, which outlives this
 
-  // INVALID_ARGUMENT naming the field: bad names, rank outside the group, too many endpoints.
-  // FAILED_PRECONDITION: no protocol version in common; a server newer than this one gave the
-  // claimed membership.
+  // INVALID_ARGUMENT naming the field: bad names, rank outside the group, too many endpoints, a
+  // claim that cannot be. FAILED_PRECONDITION: no protocol version in common. PERMISSION_DENIED:
+  // the claim lacks its membership's secret.
   static absl::StatusOr<JoinGroup> Build(const RegistryState& state, ConnectionId connection,
                                          const JoinRequest& request);
   // ALREADY_EXISTS naming the holder: the rank has a live stream. ABORTED: the claimed membership
@@ -36,8 +36,12 @@ struct JoinGroup {
   Worker& Apply(Turn& turn) const;
 };
 
-// When a refused joiner may try again: soon, when the live stream that refuses it has been silent.
-absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request, absl::Time now);
+// A member that comes back and finds no room (see RegistryLimits) has not lost its membership.
+inline constexpr absl::Duration kRetryWithoutRoom = absl::Seconds(1);
+// When a refused joiner may try again: soon, when the live stream that refuses it has been silent,
+// and a member for which there is no room. Infinite: never.
+absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request,
+                          const absl::Status& refusal, absl::Time now);
 
 // The stream has broken; the lease runs on.
 void LoseStream(Turn& turn, Worker& worker);

@@ -60,11 +60,6 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedJoin{"NoCommonProtocol",
                     [](JoinRequest& r) { r.hello = {.min_version = 7, .max_version = 9}; },
                     absl::StatusCode::kFailedPrecondition, "versions 7 to 9"},
-        RefusedJoin{"ClaimFromANewerServer",
-                    [](JoinRequest& r) {
-                      r.resume = ResumeClaim{.worker = WorkerId(1), .epoch = Epoch(9)};
-                    },
-                    absl::StatusCode::kFailedPrecondition, "not the leader any more"},
         RefusedJoin{"ClaimOfTheFuture",
                     [](JoinRequest& r) {
                       r.resume =
@@ -74,12 +69,27 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedJoin{"ClaimOfNobody",
                     [](JoinRequest& r) { r.resume = ResumeClaim{.epoch = Epoch(1)}; },
                     absl::StatusCode::kInvalidArgument, "cannot have joined"},
-        RefusedJoin{"ClaimThatHasEnded",
+        RefusedJoin{"ClaimOfAFutureGroup",
                     [](JoinRequest& r) {
-                      r.resume = ResumeClaim{.worker = WorkerId((uint64_t{1} << 32) | 77),
-                                             .epoch = Epoch(1)};
+                      r.resume =
+                          ResumeClaim{.worker = WorkerId(1),
+                                      .epoch = Epoch(1),
+                                      .group_generation = GroupGeneration(uint64_t{2} << 32)};
                     },
-                    absl::StatusCode::kAborted, "has ended"}),
+                    absl::StatusCode::kInvalidArgument, "cannot have joined"},
+        RefusedJoin{"ClaimOfALineageBeyondAll",
+                    [](JoinRequest& r) {
+                      r.resume = ResumeClaim{.worker = WorkerId(1),
+                                             .epoch = Epoch(1),
+                                             .lineage = Lineage(~uint64_t{0})};
+                    },
+                    absl::StatusCode::kInvalidArgument, "cannot have joined"},
+        RefusedJoin{"ClaimOfAnEpochBeyondAll",
+                    [](JoinRequest& r) {
+                      r.resume =
+                          ResumeClaim{.worker = WorkerId(1), .epoch = Epoch(kLastEpoch.value + 1)};
+                    },
+                    absl::StatusCode::kInvalidArgument, "cannot have begun"}),
     [](const auto& param) { return param.param.name; });
 
 TEST(MembershipTest, JoinedTellsEpochLeaseAndKey) {
@@ -211,13 +221,54 @@ TEST(MembershipTest, AReplacedWorkerCannotResume) {
   EXPECT_THAT(first.refused.status, StatusIs(absl::StatusCode::kAborted, HasSubstr("replaced")));
 }
 
+TEST(MembershipTest, AMembershipThatHasEndedCannotBeResumed) {
+  RegistryHarness hub;
+  TestRank rank(hub, "trainer", 0, 1);
+  ASSERT_TRUE(rank.Join());
+  rank.Disconnect();
+  hub.Advance(RegistryLimits().lease);
+  EXPECT_FALSE(rank.Resume({}));
+  EXPECT_THAT(rank.refused.status, StatusIs(absl::StatusCode::kAborted, HasSubstr("has ended")));
+  EXPECT_EQ(rank.refused.retry_after, absl::InfiniteDuration());
+  EXPECT_EQ(rank.refused.epoch, hub.epoch());
+}
+
+// `List` shows every worker's id.
+TEST(MembershipTest, AWorkerIdWithoutItsSecretTakesNobodyOver) {
+  RegistryHarness hub;
+  TestRank rank(hub, "trainer", 0, 1);
+  ASSERT_TRUE(rank.Join());
+  TestRank stranger = rank;
+  stranger.secret = MembershipSecret{};
+  EXPECT_FALSE(stranger.Resume({}));
+  EXPECT_THAT(stranger.refused.status,
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("secret")));
+  EXPECT_FALSE(hub.IsClosed(rank.connection));
+}
+
+TEST(MembershipTest, AMemberThatFindsNoRoomComesBackLater) {
+  RegistryLimits limits;
+  limits.max_workers = 1;
+  RegistryHarness hub(limits);
+  TestRank first(hub, "a", 0, 1);
+  ASSERT_TRUE(first.Join());
+  hub.Restart();
+  TestRank other(hub, "b", 0, 1);
+  ASSERT_TRUE(other.Join());
+  EXPECT_FALSE(first.Resume({}));
+  EXPECT_THAT(first.refused.status, StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_LT(first.refused.retry_after, absl::Seconds(2));
+  other.Say(Leave{});
+  EXPECT_TRUE(first.Resume({}));
+}
+
 TEST(MembershipTest, AClaimOfAnotherRanksIdentityIsRefused) {
   RegistryHarness hub;
   TestRank first(hub, "trainer", 0, 2);
   TestRank second(hub, "trainer", 1, 2);
   ASSERT_TRUE(first.Join());
-  second.worker = first.worker;
-  second.joined_epoch = first.joined_epoch;
+  second = first;
+  second.name.rank = Rank(1);
   EXPECT_FALSE(second.Resume({}));
   EXPECT_THAT(second.refused.status,
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("trainer/0")));

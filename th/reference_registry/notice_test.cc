@@ -123,10 +123,7 @@ TEST_F(NoticeTest, OneThatIsOnlyHeardWithAJoinMovesReadersToo) {
   ASSERT_EQ(reader.Fill().buffer, relay_.address());
   relay_.Disconnect();
   JoinRequest request = relay_.Request();
-  request.resume = ResumeClaim{.worker = relay_.worker,
-                               .epoch = relay_.joined_epoch,
-                               .group_generation = relay_.generation,
-                               .lineage = relay_.lineage};
+  request.resume = relay_.Claim();
   request.buffers = {relay_.Holding(version_, /*publisher=*/false, "step-1")};
   request.leaves_in = absl::Seconds(30);
   ASSERT_TRUE(relay_.Join(request));

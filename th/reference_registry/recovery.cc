@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffers.h"
+#include "th/reference_registry/claims.h"
 #include "th/reference_registry/copies.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/membership.h"
@@ -320,10 +321,63 @@ void RemoveBuffers(Turn& turn, const std::vector<BufferAddress>& buffers) {
   for (const BufferAddress& address : buffers) RemoveBuffer{address}.Apply(turn);
 }
 
+void OpenWindows(RegistryState& state, absl::Time now) {
+  state.recovering = state.adopting = true;
+  state.deadlines.insert(
+      {.at = now + state.limits.recovery_window, .kind = DeadlineKind::kRecoveryWindow});
+  const absl::Duration adoption = std::max(state.limits.recovery_window, state.limits.lease);
+  state.deadlines.insert({.at = now + adoption, .kind = DeadlineKind::kAdoption});
+}
+
+// Where the state was lost, nobody but its workers knows how far the versions had come.
+void LearnHighWater(Turn& turn, Model& model, const ResumeClaim& claim, const VersionInfo& info) {
+  const bool may_be = !info.label.empty() && info.sequence.epoch() <= claim.epoch &&
+                      info.sequence.epoch() < turn.state.epoch;
+  if (!may_be || info.sequence <= model.durable.high_water) return;
+  for (const DurableRollBack& roll_back : model.durable.roll_backs) {
+    if (info.lineage < roll_back.lineage && info.sequence > roll_back.to) return;
+  }
+  model.durable.high_water = info.sequence;
+  model.durable.high_water_label = info.label.text();
+  Persist(turn, model);
+}
+
+// The lineage began with a roll-back that the state has forgotten.
+void LearnLineage(Turn& turn, Model& model, Lineage lineage) {
+  if (TH_MUTATE(kForgetLineage, lineage <= model.durable.lineage, true)) return;
+  for (auto& [name, group] : model.groups) {
+    for (auto& [rank, member] : group.members) {
+      const bool up_to_date =
+          IsUpToDate(turn.state, member->came_with, member->lineage, model.durable);
+      if (up_to_date) member->lineage = std::max(member->lineage, lineage);
+    }
+  }
+  model.durable.lineage = lineage;
+  Persist(turn, model);
+}
+
 }  // namespace
+
+void LearnFrom(Turn& turn, const Worker& worker, const JoinRequest& request) {
+  RegistryState& state = turn.state;
+  const ResumeClaim& claim = *request.resume;
+  Model& model = *worker.group->model;
+  LearnLineage(turn, model, claim.lineage);
+  for (const AnnouncedBuffer& announced : request.buffers) {
+    if (announced.held.has_value()) LearnHighWater(turn, model, claim, announced.held->version);
+  }
+  const bool first = state.foreign_reigns.size() < kMaxForeignReigns &&
+                     state.foreign_reigns.insert(claim.reign).second;
+  if (!first || state.adopting) return;
+  Log(turn, absl::StrCat("worker ", worker.id.value, " comes from a server whose state this one ",
+                         "has not: the recovery window begins again"));
+  OpenWindows(state, turn.now);
+}
 
 void BeginReign(RegistryState& state, const RegistryStart& start) {
   state.epoch = start.epoch;
+  state.identity = start.identity;
+  state.began = start.now;
   state.last_ended_generation = GroupGeneration(uint64_t{start.epoch.value} << 32);
   state.durable = start.durable;
   for (size_t i = 0; i < state.secret.bytes.size(); ++i) {
@@ -338,12 +392,7 @@ void BeginReign(RegistryState& state, const RegistryStart& start) {
         state.pin_expiries.insert({pin.expires_at, key});
     }
   }
-  if (!start.recovering) return;
-  state.recovering = state.adopting = true;
-  state.deadlines.insert(
-      {.at = start.now + state.limits.recovery_window, .kind = DeadlineKind::kRecoveryWindow});
-  const absl::Duration adoption = std::max(state.limits.recovery_window, state.limits.lease);
-  state.deadlines.insert({.at = start.now + adoption, .kind = DeadlineKind::kAdoption});
+  if (start.recovering) OpenWindows(state, start.now);
 }
 
 void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numbering numbering) {

@@ -112,6 +112,8 @@ absl::string_view Registry::ReplicaPhaseName(const ModelKey& key, const std::str
   return registry::ReplicaPhaseName(impl_->state, key, group, buffer_name);
 }
 
+const DurableState& Registry::durable() const { return impl_->state.durable; }
+
 const RegistryCounters& Registry::counters() const { return impl_->state.counters; }
 
 size_t Registry::worker_count() const { return impl_->state.workers.size(); }

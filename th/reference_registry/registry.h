@@ -6,6 +6,7 @@
 //   for (;;) {                                   // the driver's loop; one thread
 //     RegistryEffects effects = registry.HandleMessage(connection, message, Now());
 //     if (effects.durable) store.Write(*effects.durable);   // before anything of `effects` is sent
+//     if (effects.outdone_by) begin again above that epoch, with registry.durable()
 //     for (auto& out : effects.messages) Send(out.connection, out.message);
 //     for (ConnectionId ended : effects.close) Close(ended);
 //     Sleep until an event comes or registry.NextDeadline(); after a sleep that was far too long
@@ -78,6 +79,9 @@ class Registry {
   // such replica. Cheap, for those who watch a fleet's every step.
   absl::string_view ReplicaPhaseName(const ModelKey& key, const std::string& group,
                                      const std::string& buffer_name) const;
+
+  // What was last asked to be made durable.
+  const DurableState& durable() const;
 
   const RegistryCounters& counters() const;
   size_t worker_count() const;

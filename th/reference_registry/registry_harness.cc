@@ -26,12 +26,34 @@ ModelKey TestModel() { return {.run = "r1", .model = "qwen3"}; }
 
 RegistryHarness::RegistryHarness(RegistryLimits limits, DurableState durable)
     : limits_(limits), durable_(std::move(durable)) {
-  Start(/*recovering=*/false);
+  RestartEmpty();
 }
 
-void RegistryHarness::Start(bool recovering) {
-  epoch_ = epoch_.Next();
+void RegistryHarness::RestartEmpty(Epoch epoch) {
+  SavedState fresh{.epoch = epoch, .durable = std::move(durable_)};
+  if (registry_ != nullptr) fresh.durable = {};
+  fresh.identity.cluster = ClusterId(++drawn_);
+  fresh.identity.key.bytes.fill(static_cast<uint8_t>(drawn_));
+  durable_ = std::move(fresh.durable);
+  identity_ = fresh.identity;
+  mailboxes_.clear();
+  Start(/*recovering=*/false, fresh.epoch);
+}
+
+void RegistryHarness::RestartWith(const SavedState& saved) {
+  identity_ = saved.identity;
+  durable_ = saved.durable;
+  identity_.of_this_process = 0;
+  mailboxes_.clear();
+  Start(/*recovering=*/true, saved.epoch);
+}
+
+void RegistryHarness::Start(bool recovering, Epoch above) {
+  epoch_ = above.Next();
+  identity_.reigns.emplace_back(++drawn_);
+  ++identity_.of_this_process;
   registry_ = std::make_unique<Registry>(RegistryStart{.epoch = epoch_,
+                                                       .identity = identity_,
                                                        .durable = durable_,
                                                        .recovering = recovering,
                                                        .now = now_,
@@ -40,14 +62,14 @@ void RegistryHarness::Start(bool recovering) {
 }
 
 void RegistryHarness::Restart() {
-  mailboxes_.clear();
   log_.push_back("server restarts");
-  Start(/*recovering=*/true);
+  RestartWith(Save());
 }
 
 void RegistryHarness::RestartWithoutRecovery() {
+  identity_.of_this_process = 0;
   mailboxes_.clear();
-  Start(/*recovering=*/false);
+  Start(/*recovering=*/false, epoch_);
 }
 
 ConnectionId RegistryHarness::Open() {
@@ -97,6 +119,10 @@ void RegistryHarness::Route(RegistryEffects effects) {
     mailboxes_[out.connection].push_back(std::move(out.message));
   }
   for (ConnectionId connection : effects.close) closed_[connection] = true;
+  if (effects.outdone_by.has_value()) {
+    log_.push_back("server begins again");
+    Start(/*recovering=*/true, std::max(epoch_, *effects.outdone_by));
+  }
   if (check_state_) {
     EXPECT_OK(registry_->CheckInvariants());
   }
@@ -147,13 +173,26 @@ bool TestRank::Join(JoinRequest request) {
   lineage = joined.lineage;
   capability_key = joined.key;
   joined_epoch = joined.epoch;
+  cluster = joined.cluster;
+  reign = joined.reign;
+  secret = joined.secret;
   return true;
+}
+
+ResumeClaim TestRank::Claim() const {
+  return {.worker = worker,
+          .epoch = joined_epoch,
+          .group_generation = generation,
+          .lineage = lineage,
+          .cluster = cluster,
+          .reign = reign,
+          .secret = secret};
 }
 
 bool TestRank::Resume(std::vector<AnnouncedBuffer> buffers, GroupGeneration claimed) {
   JoinRequest request = Request();
-  request.resume = ResumeClaim{
-      .worker = worker, .epoch = joined_epoch, .group_generation = claimed, .lineage = lineage};
+  request.resume = Claim();
+  request.resume->group_generation = claimed;
   request.buffers = std::move(buffers);
   const bool resumed = Join(std::move(request));
   for (const LayoutWanted& wanted : hub_->TakeAll<LayoutWanted>(connection)) {

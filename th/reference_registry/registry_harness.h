@@ -49,6 +49,18 @@ class RegistryHarness {
   // The same, but nobody was there before: no recovery window.
   void RestartWithoutRecovery();
 
+  // What a copy of the server's state directory has.
+  struct SavedState {
+    Epoch epoch;
+    StateIdentity identity;
+    DurableState durable;
+  };
+  SavedState Save() const { return {epoch_, identity_, durable_}; }
+  // The server dies and starts again with an older state, or another.
+  void RestartWith(const SavedState& saved);
+  // The same, but with none: the first epoch of the new one is the one after `epoch`.
+  void RestartEmpty(Epoch epoch = Epoch(0));
+
   // For fleets so large that checking the whole state after every event would be the test.
   void CheckStateRarely() { check_state_ = false; }
 
@@ -57,6 +69,7 @@ class RegistryHarness {
   const DurableModel& model() { return durable_.models[TestModel()]; }
   absl::Time now() const { return now_; }
   Epoch epoch() const { return epoch_; }
+  const StateIdentity& identity() const { return identity_; }
   bool IsClosed(ConnectionId connection) const { return closed_.contains(connection); }
   Catalog List() { return registry_->List("", "", now_); }
 
@@ -80,7 +93,7 @@ class RegistryHarness {
   std::deque<ServerMessage>& mailbox(ConnectionId connection) { return mailboxes_[connection]; }
 
  private:
-  void Start(bool recovering);
+  void Start(bool recovering, Epoch above);
   void Route(RegistryEffects effects);
   void CheckSaid(const ServerMessage& message);
 
@@ -89,6 +102,8 @@ class RegistryHarness {
   RegistryLimits limits_;
   DurableState durable_;
   Epoch epoch_;
+  StateIdentity identity_;
+  uint64_t drawn_ = 0;  // in place of random numbers
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   ConnectionId last_connection_;
   std::map<ConnectionId, std::deque<ServerMessage>> mailboxes_;
@@ -108,6 +123,8 @@ class TestRank {
   bool Join() { return Join(Request()); }
   // As the process that it was, on a new stream.
   bool Resume(std::vector<AnnouncedBuffer> buffers, GroupGeneration claimed);
+  // What it has heard of its membership.
+  ResumeClaim Claim() const;
   bool Resume(std::vector<AnnouncedBuffer> buffers) {
     return Resume(std::move(buffers), generation);
   }
@@ -170,6 +187,9 @@ class TestRank {
   OperationNumber number;  // of the last operation that was started
   AssignmentId assignment;
   Epoch joined_epoch;
+  ClusterId cluster;
+  ReignId reign;
+  MembershipSecret secret;
   Refused refused;
 
  private:

@@ -89,8 +89,31 @@ struct RegistryLimits {
   SchedulerLimits scheduler;
 };
 
+// The highest epoch that a worker's claim is believed to have lived in. It leaves half of all
+// epochs to the restarts that follow, so that a false claim cannot use them up.
+inline constexpr Epoch kLastEpoch{uint32_t{1} << 31};
+// The most roll-backs that a claim may say to have heard of, for the same reason.
+inline constexpr Lineage kLastLineage{uint64_t{1} << 48};
+
+// The openings of one durable state that it remembers. A membership that none of them confirmed is
+// one of another state.
+inline constexpr size_t kMaxReignsKept = 256;
+
+// Which durable state this is. As durable as the epoch.
+struct StateIdentity {
+  ClusterId cluster;
+  ClusterKey key;
+  // Oldest first, at most kMaxReignsKept; the last one is the present reign.
+  std::vector<ReignId> reigns;
+  // So many of them, the last ones, were begun by the process that runs. Not durable.
+  size_t of_this_process = 0;
+  ReignId reign() const { return reigns.empty() ? ReignId() : reigns.back(); }
+  friend bool operator==(const StateIdentity&, const StateIdentity&) = default;
+};
+
 struct RegistryStart {
-  Epoch epoch;  // already durable, higher than every one before
+  Epoch epoch;                  // already durable, higher than every one before
+  StateIdentity identity = {};  // likewise
   DurableState durable;
   bool recovering =
       false;  // a server with this state ran before: wait recovery_window for announcements
@@ -98,6 +121,9 @@ struct RegistryStart {
   uint64_t key_seed[4] =
       {};  // 256 bits of the driver's randomness; workers' keys are derived from it
 };
+
+// When workers may come back to a server that begins again above a higher epoch.
+inline constexpr absl::Duration kRetryBegunAgain = absl::Milliseconds(50);
 
 struct OutgoingMessage {
   ConnectionId connection;
@@ -117,6 +143,10 @@ struct RegistryEvent {  // for logs and people; never for logic
 };
 
 struct RegistryEffects {
+  // A worker has lived in this epoch, and this server's state knows nothing of it: it was lost, or
+  // is older. The driver makes a higher epoch durable and begins again with a new registry that
+  // recovers; every stream that has joined is closed and comes back.
+  std::optional<Epoch> outdone_by;
   std::optional<DurableState> durable;  // write it (fsync) before any message below leaves
   std::vector<OutgoingMessage> messages;
   std::vector<ConnectionId> close;  // after the messages

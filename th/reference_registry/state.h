@@ -47,6 +47,8 @@ inline constexpr size_t kMaxResultsKept = 64;
 inline constexpr GroupGeneration kGenerationsEnd{uint64_t{1} << 63};
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
+// Reigns of other states whose workers have come here, by which it is known who comes first.
+inline constexpr size_t kMaxForeignReigns = 64;
 // Forms of one model whose readers' paces are compared; with one more all are forgotten.
 inline constexpr size_t kMaxFormsCompared = 64;
 
@@ -199,6 +201,8 @@ struct Worker {
   // The end of its notice; infinite: it has none.
   absl::Time leaves_at = absl::InfiniteFuture();
   Lineage lineage;  // the newest that this worker was told of
+  // What it resumed with when its record was made: tells which of two claims to one rank is later.
+  std::optional<ResumeClaim> came_with;
   std::map<BufferId, Buffer> buffers;
 
   bool leaving() const { return leaves_at != absl::InfiniteFuture(); }
@@ -307,8 +311,10 @@ struct Group {
   FreedNames freed;        // of buffers whose operations were numbered in this generation
   bool has_ended = false;  // some operation, in this generation
   std::map<Rank, Worker*> members;
-  std::set<Rank> seen;                      // ranks that were ever members of this group
-  bool adopted = false;                     // some member lived in an earlier reign of the server
+  std::set<Rank> seen;   // ranks that were ever members of this group
+  bool adopted = false;  // some member lived in an earlier reign of the server
+  // The generation is one of another state, of this reign; 0: it is this state's own.
+  ReignId counts_as_in;
   std::map<std::string, Replica> replicas;  // by buffer name
 };
 
@@ -440,6 +446,9 @@ struct Deadline {
 
 struct RegistryState {
   Epoch epoch;
+  StateIdentity identity;
+  absl::Time began;                  // this reign
+  std::set<ReignId> foreign_reigns;  // heard of, of other states; at most kMaxForeignReigns
   CapabilityKey secret;
   RegistryLimits limits;
   bool recovering = false;  // answers that resolve versions wait

@@ -2,35 +2,25 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <sys/random.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "th/coordination/reign.h"
 
 namespace th {
 namespace {
 
-// 256 bits from the kernel. A server without randomness must not hand out keys.
-void FillWithRandomness(uint64_t (&seed)[4]) {
-  size_t filled = 0;
-  while (filled < sizeof(seed)) {
-    const ssize_t count =
-        getrandom(reinterpret_cast<char*>(seed) + filled, sizeof(seed) - filled, 0);
-    PCHECK(count > 0 || errno == EINTR) << "getrandom";
-    if (count > 0) filled += static_cast<size_t>(count);
-  }
-}
-
 RegistryStart StartOf(const OpenedState& opened, absl::Time now) {
   RegistryStart start{.epoch = opened.epoch,
+                      .identity = opened.identity,
                       .durable = opened.durable,
                       .recovering = opened.reigned_before,
                       .now = now};
-  FillWithRandomness(start.key_seed);
+  for (uint64_t& part : start.key_seed) part = RandomFromSystem();
   return start;
 }
 
@@ -46,12 +36,13 @@ RegistryLoop::RegistryLoop(Options options, ServerMetrics* metrics)
       pulse_interval_(options.pulse_interval),
       metrics_(metrics),
       store_(std::move(options.store)),
-      epoch_(store_->opened().epoch),
+      limits_(options.limits),
+      epoch_(store_->opened().epoch.value),
       first_message_timeout_(options.first_message_timeout),
       close_grace_(options.close_grace),
       on_failure_(std::move(options.on_failure)),
       pause_watch_(now_()),
-      registry_(std::make_unique<Registry>(StartOf(store_->opened(), now_()), options.limits)),
+      registry_(std::make_unique<Registry>(StartOf(store_->opened(), now_()), limits_)),
       heard_until_(now_()),
       thread_([this] { Run(); }),
       pulse_thread_([this] { RunPulse(); }) {}
@@ -146,14 +137,7 @@ void RegistryLoop::RefuseEverybody(absl::Status why, absl::Duration retry_after)
   Post([this, refused = Refused{std::move(why), retry_after}] {
     if (refusing_.has_value()) return;
     refusing_ = refused;
-    std::vector<ConnectionId> everybody;
-    for (const auto& [connection, stream] : streams_) {
-      if (!stream.ending) everybody.push_back(connection);
-    }
-    std::sort(everybody.begin(), everybody.end());
-    for (const ConnectionId connection : everybody) {
-      Refuse(connection, refused.status, refused.retry_after);
-    }
+    RefuseStreams(refused, /*also_silent=*/true);
     check_waits_at_ = absl::InfinitePast();
   });
 }
@@ -385,8 +369,32 @@ void RegistryLoop::OnOpen(ConnectionId connection, std::shared_ptr<StreamPeer> p
 void RegistryLoop::OnMessage(ConnectionId connection, const WorkerMessage& message) {
   if (!Listens(connection) || refusing_.has_value()) return;
   if (std::exchange(streams_[connection].silent, false)) --silent_streams_;
-  Absorb(registry_->HandleMessage(connection, message, now_()));
+  RegistryEffects effects = registry_->HandleMessage(connection, message, now_());
+  const std::optional<Epoch> outdone_by = effects.outdone_by;
+  Absorb(std::move(effects));
   outcome_.read_next.push_back(connection);
+  if (outdone_by.has_value()) BeginAbove(*outdone_by);
+}
+
+void RegistryLoop::BeginAbove(Epoch heard) {
+  if (!failure_.ok()) return;
+  outcome_.durable.reset();  // it is a part of what is written now
+  const absl::Status begun = store_->BeginAbove(heard, registry_->durable());
+  metrics_->durable_writes.fetch_add(1, std::memory_order_relaxed);
+  if (!begun.ok()) {
+    outcome_.messages.clear();  // what is not durable was never said
+    outcome_.close.clear();
+    return Fail(begun);
+  }
+  epoch_ = store_->opened().epoch.value;
+  LOG(WARNING) << "a worker has lived in epoch " << heard << ", and this server's state knows "
+               << "nothing of it: the state was lost or is older. The server goes on in epoch "
+               << epoch() << ", and its workers tell it again what they hold";
+  RefuseStreams({.status = absl::UnavailableError("the server begins again in a higher epoch"),
+                 .retry_after = kRetryBegunAgain},
+                /*also_silent=*/false);
+  registry_ = std::make_unique<Registry>(StartOf(store_->opened(), now_()), limits_);
+  check_waits_at_ = absl::InfinitePast();
 }
 
 void RegistryLoop::OnDisconnect(ConnectionId connection) {
@@ -416,9 +424,24 @@ void RegistryLoop::OnQuestion(Question& question) {
   outcome_.answers.push_back(question(turn));
 }
 
+void RegistryLoop::RefuseStreams(const Refused& refused, bool also_silent) {
+  const absl::flat_hash_set<ConnectionId> closing(outcome_.close.begin(), outcome_.close.end());
+  std::vector<ConnectionId> refused_ones;
+  for (const auto& [connection, stream] : streams_) {
+    const bool open = !stream.ending && !closing.contains(connection);
+    if (open && (also_silent || !stream.silent)) refused_ones.push_back(connection);
+  }
+  std::sort(refused_ones.begin(), refused_ones.end());
+  for (const ConnectionId connection : refused_ones) {
+    Refuse(connection, refused.status, refused.retry_after);
+  }
+}
+
 void RegistryLoop::Refuse(ConnectionId connection, absl::Status why, absl::Duration retry_after) {
   streams_[connection].ending = true;
-  outcome_.messages.push_back({connection, Refused{std::move(why), retry_after}});
+  outcome_.messages.push_back(
+      {connection,
+       Refused{.status = std::move(why), .retry_after = retry_after, .epoch = epoch()}});
   outcome_.close.push_back(connection);
 }
 

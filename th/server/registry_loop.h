@@ -22,6 +22,7 @@
 #ifndef TH_SERVER_REGISTRY_LOOP_H_
 #define TH_SERVER_REGISTRY_LOOP_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -127,7 +128,8 @@ class RegistryLoop {
   RegistryLoop(const RegistryLoop&) = delete;
   RegistryLoop& operator=(const RegistryLoop&) = delete;
 
-  Epoch epoch() const { return epoch_; }
+  // Rises when a worker has lived in a higher one than this server's state knows.
+  Epoch epoch() const { return Epoch(epoch_); }
 
   // The loop keeps `peer` until the stream is closed by either side.
   ConnectionId Open(std::shared_ptr<StreamPeer> peer);
@@ -201,6 +203,8 @@ class RegistryLoop {
   void Commit();
   void Deliver(Outcome outcome);
   void Fail(absl::Status why);
+  // A worker has lived in that epoch: begins a reign above it, as a restart of the server would.
+  void BeginAbove(Epoch heard);
   void OnOpen(ConnectionId connection, std::shared_ptr<StreamPeer> peer);
   void OnMessage(ConnectionId connection, const WorkerMessage& message);
   void OnDisconnect(ConnectionId connection);
@@ -208,6 +212,8 @@ class RegistryLoop {
   // Of a stream that is open and not about to be closed.
   bool Listens(ConnectionId connection) const;
   void Refuse(ConnectionId connection, absl::Status why, absl::Duration retry_after);
+  // Every stream that is open; those that have not said anything yet only if asked for.
+  void RefuseStreams(const Refused& refused, bool also_silent);
   void SendTo(ConnectionId connection, const ServerMessage& message);
   // Lets go of a stream that is ending: what is queued leaves, and it is cut if it does not end
   // then.
@@ -218,7 +224,8 @@ class RegistryLoop {
   const absl::Duration pulse_interval_;
   ServerMetrics* const metrics_;
   const std::unique_ptr<DurableStore> store_;
-  const Epoch epoch_;
+  const RegistryLimits limits_;
+  std::atomic<uint32_t> epoch_;
   const absl::Duration first_message_timeout_;
   const absl::Duration close_grace_;
   const std::function<void(absl::Status)> on_failure_;

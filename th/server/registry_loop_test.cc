@@ -98,11 +98,18 @@ class JournallingStore : public DurableStore {
     journal_->Add("write");
     return result_;
   }
+  absl::Status BeginAbove(Epoch heard, const DurableState& state) override {
+    journal_->Add("begin above");
+    opened_.epoch = heard.Next();
+    opened_.durable = state;
+    return result_;
+  }
 
  private:
   Journal* const journal_;
   const absl::Status result_;
-  const OpenedState opened_{.epoch = Epoch(3)};
+  OpenedState opened_{.epoch = Epoch(3),
+                      .identity = {.cluster = ClusterId(1), .reigns = {ReignId(3)}}};
 };
 
 class RegistryLoopTest : public ::testing::Test {
@@ -141,6 +148,38 @@ TEST_F(RegistryLoopTest, NothingLeavesBeforeItIsDurable) {
   ASSERT_TRUE(journal_.AwaitCount(5));
   EXPECT_THAT(journal_.entries(), ElementsAre("send joined", "read next", "write",
                                               "send command finished", "read next"));
+}
+
+// A worker that has lived in an epoch of which the server's state knows nothing.
+TEST_F(RegistryLoopTest, AHigherEpochIsDurableBeforeEverybodyIsToldToComeBack) {
+  absl::Time now = absl::UnixEpoch();
+  absl::Mutex mutex;
+  options_.now = [&] {
+    absl::MutexLock lock(&mutex);
+    return now;
+  };
+  Start();
+  Join();
+  ASSERT_TRUE(journal_.AwaitCount(2));
+  {
+    absl::MutexLock lock(&mutex);
+    now += absl::Milliseconds(400);
+  }
+  const auto stranger = std::make_shared<FakePeer>(&journal_);
+  loop_->HandleMessage(
+      loop_->Open(stranger),
+      JoinRequest{.hello = {1, 1},
+                  .key = {"r", "m"},
+                  .name = {"rollout", Rank(0)},
+                  .ranks = 1,
+                  .resume = ResumeClaim{.worker = WorkerId(5), .epoch = Epoch(20)}});
+  ASSERT_TRUE(journal_.AwaitCount(7));
+  EXPECT_THAT(journal_.entries(), ElementsAre("send joined", "read next", "begin above",
+                                              "send refused", "send refused", "close", "close"));
+  EXPECT_EQ(loop_->epoch(), Epoch(21));
+  EXPECT_THAT(peer_->refused(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("begins again")));
+  loop_.reset();  // before its clock
 }
 
 // A clock that the test moves.

@@ -42,9 +42,13 @@ class ServerTest : public ::testing::Test {
 
   // A server over what an earlier one has left.
   void Start(OutboundLimits outbound = {}) {
-    absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(state_dir_);
+    absl::StatusOr<std::unique_ptr<FileStore>> store = OpenStore();
     ASSERT_OK(store);
     StartWith(*std::move(store), outbound);
+  }
+  // By a clock that stands before all epochs: the first one is 1.
+  absl::StatusOr<std::unique_ptr<FileStore>> OpenStore() const {
+    return FileStore::Open(state_dir_, {.now = [] { return absl::UnixEpoch(); }});
   }
   void StartWith(std::unique_ptr<DurableStore> store, OutboundLimits outbound = {}) {
     absl::StatusOr<std::unique_ptr<Server>> server =

@@ -1,5 +1,8 @@
 // What a server remembers after a restart, and what it does when it cannot.
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -65,6 +68,75 @@ TEST_F(ServerTest, ARestartRemembersRetention) {
     const absl::StatusOr<Catalog> catalog = List();
     return catalog.ok() && catalog->models.size() == 1 && catalog->models[0].keep_latest == 7;
   }));
+}
+
+// As a session comes back: again and again, with what it was told last.
+class LostStateTest : public ServerTest {
+ protected:
+  std::optional<Joined> ComesBack(const Joined& before) {
+    std::optional<Joined> joined;
+    Eventually([&] {
+      ScriptedWorker worker(server_->address());
+      JoinRequest join = TestJoin("trainer");
+      join.resume = ResumeClaim{.worker = before.worker,
+                                .epoch = before.epoch,
+                                .group_generation = before.group_generation,
+                                .lineage = before.lineage,
+                                .cluster = before.cluster,
+                                .reign = before.reign,
+                                .secret = before.secret};
+      worker.Send(join);
+      const absl::StatusOr<Joined> answer = worker.Expect<Joined>();
+      if (answer.ok()) joined = *answer;
+      return answer.ok();
+    });
+    return joined;
+  }
+  void Restart() {
+    server_.reset();
+    Start();
+  }
+};
+
+TEST_F(LostStateTest, AnOlderStateLearnsAWorkersEpochDurably) {
+  const std::string backup = state_dir_ + "-backup";
+  Start();
+  server_.reset();
+  std::filesystem::copy(state_dir_, backup);
+  for (int i = 0; i < 3; ++i) Restart();
+  Joined before;
+  {
+    ScriptedWorker trainer(server_->address());
+    ASSERT_OK_AND_ASSIGN(before, trainer.Join("trainer"));
+  }
+  server_.reset();
+  std::filesystem::remove_all(state_dir_);
+  std::filesystem::rename(backup, state_dir_);
+  Start();
+  ASSERT_LT(server_->epoch(), before.epoch);
+  const std::optional<Joined> after = ComesBack(before);
+  ASSERT_TRUE(after.has_value());
+  EXPECT_GT(after->epoch, before.epoch);
+  EXPECT_EQ(after->cluster, before.cluster);
+  Restart();
+  EXPECT_GT(server_->epoch(), after->epoch);
+}
+
+TEST_F(LostStateTest, AnEmptyStateTakesAWorkerBackUnderAnIdOfItsOwn) {
+  Start();
+  Joined before;
+  {
+    ScriptedWorker trainer(server_->address());
+    ASSERT_OK_AND_ASSIGN(before, trainer.Join("trainer"));
+  }
+  server_.reset();
+  std::filesystem::remove_all(state_dir_);
+  Start();
+  const std::optional<Joined> after = ComesBack(before);
+  ASSERT_TRUE(after.has_value());
+  EXPECT_NE(after->worker, before.worker);
+  EXPECT_NE(after->cluster, before.cluster);
+  EXPECT_FALSE(after->secret == before.secret);
 }
 
 TEST_F(ServerTest, AStateThatCannotBeWrittenStopsTheServerBeforeItAnswers) {

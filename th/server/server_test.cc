@@ -60,7 +60,7 @@ TEST_F(ServerTest, ShutdownFreesThePortAndTheState) {
   Start();
   const std::string address = server_->address();
   server_.reset();
-  ASSERT_OK_AND_ASSIGN(auto store, FileStore::Open(state_dir_));
+  ASSERT_OK_AND_ASSIGN(auto store, OpenStore());
   EXPECT_OK(Server::Start({.listen = address, .store = std::move(store)}));
 }
 

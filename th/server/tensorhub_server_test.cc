@@ -128,7 +128,8 @@ TEST_F(TensorhubServerTest, AnAddressThatCannotBeAnnouncedIsAnError) {
 
 TEST_F(TensorhubServerTest, SaysWhereItListensAndServes) {
   auto process = StartListening();
-  EXPECT_THAT(HttpGet(Announced("http"), "/healthz"), HasSubstr("ok epoch 1"));
+  EXPECT_THAT(HttpGet(Announced("http"), "/healthz"),
+              HasSubstr(absl::StrCat("ok epoch ", announced_.value("epoch", 0u))));
   ScriptedWorker worker(Announced("address"));
   EXPECT_OK(worker.Join("trainer"));
 }
@@ -166,11 +167,12 @@ INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, ::testing::Values(SIGTERM, SIGINT)
 
 TEST_F(TensorhubServerTest, ARestartAfterKillHasAHigherEpoch) {
   auto first = StartListening();
-  EXPECT_EQ(announced_["epoch"], 1);
+  const uint32_t before = announced_.value("epoch", 0u);
+  EXPECT_GT(before, 0u);
   first->Signal(SIGKILL);
   EXPECT_EQ(first->Wait(), 1000 + SIGKILL);
   auto second = StartListening();
-  EXPECT_EQ(announced_["epoch"], 2);
+  EXPECT_GT(announced_.value("epoch", 0u), before);
 }
 
 TEST_F(TensorhubServerTest, ATakenPortEndsItWithStatus3) {

@@ -1,5 +1,6 @@
 #include "th/simulator/simulated_server.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -38,10 +39,19 @@ SimulatedServer::SimulatedServer(Cluster* cluster)
 
 void SimulatedServer::Start() {
   SetAlive(true);
-  epoch_ = epoch_.Next();
+  identity_.cluster = ClusterId(1);
+  identity_.of_this_process = 0;
+  BeginReign(epoch_);
+}
+
+void SimulatedServer::BeginReign(Epoch above) {
+  epoch_ = above.Next();
+  identity_.reigns.emplace_back(++reigns_);
+  ++identity_.of_this_process;
   cluster_->Trace([&] { return absl::StrCat("server: starts reign ", epoch_.value); });
   RegistryStart start;
   start.epoch = epoch_;
+  start.identity = identity_;
   start.durable = durable_;
   start.recovering = epoch_.value > 1;
   start.now = now();
@@ -175,6 +185,21 @@ void SimulatedServer::CarryOut(RegistryEffects effects) {
     });
     streams_.erase(stream);
   }
+  if (effects.outdone_by.has_value()) BeginAbove(*effects.outdone_by);
+}
+
+void SimulatedServer::BeginAbove(Epoch heard) {
+  for (auto& [connection, stream] : streams_) {
+    SimulatedWorker* worker = stream.worker;
+    cluster_->Carry(*this, worker, &stream.down, [worker, connection = connection, epoch = epoch_] {
+      const absl::Status why = absl::UnavailableError("the server begins again in a higher epoch");
+      worker->HandleServerMessage(
+          connection, Refused{.status = why, .retry_after = kRetryBegunAgain, .epoch = epoch});
+      worker->HandleStreamClosed(connection, why);
+    });
+  }
+  streams_.clear();
+  BeginReign(std::max(epoch_, heard));
 }
 
 void SimulatedServer::HandleWake() {

@@ -51,7 +51,14 @@ class SimulatedServer : public SimulatedProcess {
   void HandleWake() override;
 
   Cluster* const cluster_;  // outlives it
+  // The process that runs begins a reign above `epoch`.
+  void BeginReign(Epoch above);
+  // A worker has lived in that epoch, of which the state knows nothing.
+  void BeginAbove(Epoch heard);
+
   Epoch epoch_;
+  StateIdentity identity_;
+  uint64_t reigns_ = 0;  // over all states, in place of random numbers
   DurableState durable_;
   std::unique_ptr<Registry> registry_;
   ReplicaObserver observer_;

@@ -58,12 +58,16 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
                  Lineage(Number()),
                  {},
                  SomeDuration(),
-                 SomeDuration()};
+                 SomeDuration(),
+                 ClusterId(Number()),
+                 ReignId(Number())};
       for (uint8_t& byte : out.key.bytes) byte = static_cast<uint8_t>(Number());
+      for (uint8_t& byte : out.secret.bytes) byte = static_cast<uint8_t>(Number());
       return out;
     }
     case 1:
-      return Refused{Failure(), Coin() ? SomeDuration() : absl::InfiniteDuration()};
+      return Refused{Failure(), Coin() ? SomeDuration() : absl::InfiniteDuration(),
+                     Epoch(SmallNumber()), Coin() ? "10.0.0.7:7077" : ""};
     case 2:
       return LayoutWanted{SomeDigest()};
     case 3:
@@ -324,7 +328,8 @@ JoinRequest MessageGenerator::Join() {
                   .credentials = RawBytes()};
   if (Coin()) {
     out.resume = ResumeClaim{WorkerId(Number()), Epoch(SmallNumber()), GroupGeneration(Number()),
-                             Lineage(Number())};
+                             Lineage(Number()),  ClusterId(Number()),  ReignId(Number())};
+    for (uint8_t& byte : out.resume->secret.bytes) byte = static_cast<uint8_t>(Number());
   }
   for (uint64_t i = Below(3); i > 0; --i) out.buffers.push_back(Announced());
   if (Coin()) out.leaves_in = SomeDuration();

@@ -79,12 +79,17 @@ struct Encode {
     out.set_capability_key(std::string(in.key.bytes.begin(), in.key.bytes.end()));
     *out.mutable_lease() = ToProto(in.lease);
     *out.mutable_progress_interval() = ToProto(in.progress_interval);
+    out.set_cluster(in.cluster.value);
+    out.set_reign(in.reign.value);
+    out.set_secret(std::string(in.secret.bytes.begin(), in.secret.bytes.end()));
   }
   void operator()(const Refused& in) const {
     *frame.mutable_refused()->mutable_status() = ToProto(in.status);
     if (in.retry_after != absl::InfiniteDuration()) {
       *frame.mutable_refused()->mutable_retry_after() = ToProto(in.retry_after);
     }
+    frame.mutable_refused()->set_epoch(in.epoch.value);
+    frame.mutable_refused()->set_redirect(CleanText(in.redirect, kMaxServerAddressOnWire));
   }
   void operator()(const LayoutWanted& in) const {
     frame.mutable_layout_wanted()->set_layout(DigestToProto(in.layout));
@@ -153,20 +158,24 @@ absl::StatusOr<ServerMessage> Decode(const pb::Joined& in) {
   Joined out{.epoch = Epoch(in.epoch()),
              .worker = WorkerId(in.worker()),
              .group_generation = GroupGeneration(in.group_generation()),
-             .lineage = Lineage(in.lineage())};
+             .lineage = Lineage(in.lineage()),
+             .cluster = ClusterId(in.cluster()),
+             .reign = ReignId(in.reign())};
   reader.Message("hello", in.has_hello(), FromProto(in.hello()), out.hello);
   reader.Bytes("capability_key", in.capability_key(), out.key.bytes);
   reader.Duration("lease", in.has_lease(), in.lease(), out.lease);
   reader.Duration("progress_interval", in.has_progress_interval(), in.progress_interval(),
                   out.progress_interval);
+  if (!in.secret().empty()) reader.Bytes("secret", in.secret(), out.secret.bytes);
   return reader.Finish(ServerMessage(std::move(out)));
 }
 
 absl::StatusOr<ServerMessage> Decode(const pb::Refused& in) {
   FieldReader reader;
-  Refused out{.status = StatusFromProto(in.status())};
+  Refused out{.status = StatusFromProto(in.status()), .epoch = Epoch(in.epoch())};
   reader.Check(in.status().code() != 0, "status", "is OK, which is no refusal");
   reader.DurationOrInfinite("retry_after", in.has_retry_after(), in.retry_after(), out.retry_after);
+  reader.Text("redirect", in.redirect(), kMaxServerAddressOnWire, out.redirect);
   return reader.Finish(ServerMessage(std::move(out)));
 }
 

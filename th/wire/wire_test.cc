@@ -250,6 +250,30 @@ TEST(NextVersionTest, AFrameOfAnUnknownKindIsToBeIgnored) {
   EXPECT_THAT(FromProto(from_server), IsOkAndHolds(Eq(std::nullopt)));
 }
 
+TEST(NextVersionTest, AClaimAndAnAnswerWithoutAClusterAreThoseOfAnOlderPeer) {
+  pb::WorkerToServer join = ToProto(
+      WorkerMessage(JoinRequest{.hello = {1, 1},
+                                .key = {"r", "m"},
+                                .name = {"g", Rank(0)},
+                                .ranks = 1,
+                                .resume = ResumeClaim{.worker = WorkerId(5), .epoch = Epoch(2)}}));
+  join.mutable_join()->mutable_resume()->clear_secret();
+  ASSERT_OK_AND_ASSIGN(const auto message, FromProto(ThroughBytes(join)));
+  const ResumeClaim& claim = *std::get<JoinRequest>(*message).resume;
+  EXPECT_EQ(claim.worker, WorkerId(5));
+  EXPECT_EQ(claim.cluster, ClusterId());
+  EXPECT_TRUE(claim.secret == MembershipSecret{});
+  pb::ServerToWorker joined = ToProto(ServerMessage(Joined{.hello = {1, 1}, .epoch = Epoch(2)}));
+  joined.mutable_joined()->clear_secret();
+  EXPECT_OK(FromProto(ThroughBytes(joined)));
+}
+
+TEST(NextVersionTest, ASecretOfAnotherLengthIsRefused) {
+  pb::ServerToWorker joined = ToProto(ServerMessage(Joined{.hello = {1, 1}, .epoch = Epoch(2)}));
+  joined.mutable_joined()->set_secret("short");
+  EXPECT_THAT(FromProto(joined), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("secret")));
+}
+
 ProtocolHello Speaks(uint32_t min_version, uint32_t max_version) {
   return {.min_version = min_version, .max_version = max_version};
 }

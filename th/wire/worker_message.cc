@@ -158,6 +158,10 @@ struct Encode {
       out.mutable_resume()->set_epoch(in.resume->epoch.value);
       out.mutable_resume()->set_group_generation(in.resume->group_generation.value);
       out.mutable_resume()->set_lineage(in.resume->lineage.value);
+      out.mutable_resume()->set_cluster(in.resume->cluster.value);
+      out.mutable_resume()->set_reign(in.resume->reign.value);
+      const auto& secret = in.resume->secret.bytes;
+      out.mutable_resume()->set_secret(std::string(secret.begin(), secret.end()));
     }
     for (const AnnouncedBuffer& buffer : in.buffers) {
       *out.add_buffers() = AnnouncedToProto(buffer);
@@ -249,6 +253,19 @@ struct Encode {
 // ---------------------------------------------------------------------------------------------
 // The frame's alternatives: from protobuf
 
+// A worker that was given no secret has none to show.
+absl::StatusOr<ResumeClaim> ClaimFromProto(const pb::ResumeClaim& in) {
+  FieldReader reader;
+  ResumeClaim out{.worker = WorkerId(in.worker()),
+                  .epoch = Epoch(in.epoch()),
+                  .group_generation = GroupGeneration(in.group_generation()),
+                  .lineage = Lineage(in.lineage()),
+                  .cluster = ClusterId(in.cluster()),
+                  .reign = ReignId(in.reign())};
+  if (!in.secret().empty()) reader.Bytes("secret", in.secret(), out.secret.bytes);
+  return reader.Finish(out);
+}
+
 absl::StatusOr<WorkerMessage> Decode(const pb::JoinRequest& in) {
   FieldReader reader;
   JoinRequest out{
@@ -261,12 +278,7 @@ absl::StatusOr<WorkerMessage> Decode(const pb::JoinRequest& in) {
               [](const pb::Endpoint& endpoint) { return FromProto(endpoint); });
   reader.Text("credentials", in.credentials(), kMaxCredentialsBytes, out.credentials);
   reader.DurationOrInfinite("leaves_in", in.has_leaves_in(), in.leaves_in(), out.leaves_in);
-  if (in.has_resume()) {
-    out.resume = ResumeClaim{.worker = WorkerId(in.resume().worker()),
-                             .epoch = Epoch(in.resume().epoch()),
-                             .group_generation = GroupGeneration(in.resume().group_generation()),
-                             .lineage = Lineage(in.resume().lineage())};
-  }
+  reader.Message("resume", in.has_resume(), ClaimFromProto(in.resume()), out.resume);
   reader.Each("buffers", in.buffers(), kMaxBuffersOnWire, out.buffers, AnnouncedFromProto);
   return reader.Finish(WorkerMessage(std::move(out)));
 }

@@ -33,8 +33,9 @@ absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
 }
 
 void AddConnectionFlags(CLI::App* app, ConnectionFlags* flags) {
-  app->add_option("--server", flags->server, "HOST:PORT of the reference server")
-      ->check(IsHostPort())
+  app->add_option("--server", flags->server,
+                  "HOST:PORT of the reference server, or several of one cluster with commas")
+      ->check(IsServerList())
       ->capture_default_str();
   app->add_option("--run", flags->run, "the run that the model belongs to")
       ->check(IsName("run"))

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "th/client/data_address.h"
+#include "th/client/server_list.h"
 #include "th/topology/location.h"
 #include "th/weights/version.h"
 
@@ -28,8 +29,9 @@ CLI::Validator IsName(const std::string& what) {
   return Valid("NAME", [what](const std::string& text) { return ValidateName(what, text); });
 }
 
-CLI::Validator IsHostPort() {
-  return Valid("HOST:PORT", [](const std::string& text) { return ParseHostPort(text).status(); });
+CLI::Validator IsServerList() {
+  return Valid("HOST:PORT",
+               [](const std::string& text) { return ServerList::Parse(text).status(); });
 }
 
 CLI::Validator IsLocation() {

@@ -21,7 +21,7 @@ inline constexpr double kMaxTimeoutSeconds = 7 * 86'400;
 // Of a run, a model, a group, an owner: `what` names it in the error.
 CLI::Validator IsName(const std::string& what);
 // Of the reference server.
-CLI::Validator IsHostPort();
+CLI::Validator IsServerList();
 // "site=a,rack=r1,host=n7".
 CLI::Validator IsLocation();
 // Where a data plane listens: a numeric address, perhaps with a port.

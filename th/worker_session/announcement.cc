@@ -67,8 +67,13 @@ JoinRequest JoinRequestOf(const State& state) {
   request.credentials = options.credentials;
   if (!state.link.ever_joined) return request;
   const Membership& membership = state.membership;
-  request.resume = ResumeClaim{membership.worker, membership.epoch, membership.group_generation,
-                               membership.lineage};
+  request.resume = ResumeClaim{.worker = membership.worker,
+                               .epoch = membership.epoch,
+                               .group_generation = membership.group_generation,
+                               .lineage = membership.lineage,
+                               .cluster = membership.cluster,
+                               .reign = membership.reign,
+                               .secret = membership.secret};
   for (const auto& [id, buffer] : state.buffers) request.buffers.push_back(AnnouncementOf(buffer));
   return request;
 }

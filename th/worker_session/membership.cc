@@ -11,6 +11,7 @@
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
 #include "th/worker_session/server_silence.h"
+#include "tools/mutation/mutation.h"
 
 namespace th::session {
 namespace {
@@ -75,19 +76,23 @@ void Adopt(State& state, const Joined& message) {
   membership.worker = message.worker;
   membership.lineage = std::max(membership.lineage, message.lineage);
   membership.key = message.key;
+  membership.cluster = message.cluster;
+  membership.reign = message.reign;
+  membership.secret = message.secret;
   membership.lease = std::clamp(message.lease, kMinLease, kMaxLease);
   membership.progress_interval =
       std::clamp(message.progress_interval, kMinProgressInterval, kMaxProgressInterval);
 }
 
-// A server that may not be ours: empty when it may.
-absl::Status CheckServer(const State& state, const Joined& message) {
-  if (state.link.ever_joined && message.epoch < state.membership.epoch) {
-    return absl::UnavailableError(absl::StrCat("a server of the older reign ", message.epoch.value,
-                                               " answered; this worker was in ",
-                                               state.membership.epoch.value));
-  }
-  return absl::OkStatus();
+// A server that knows less than this worker: it was deposed, or its state was lost or is older.
+// What it says of the membership is not believed, and it is asked again: the claim that it hears
+// raises its epoch. Epoch 0: it does not say.
+absl::Status CheckServer(const State& state, Epoch epoch) {
+  const bool knows_less = state.link.ever_joined && epoch < state.membership.epoch;
+  if (!knows_less) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("a server of the older epoch ", epoch.value,
+                                             " answered; this worker was in ",
+                                             state.membership.epoch.value));
 }
 
 // Long enough to be a notice still, wherever it is between the deadline and the tick that ends it.
@@ -147,7 +152,7 @@ void HandleJoined(State& state, const Joined& message, absl::Time now) {
   const ProtocolHello own{kMinProtocolVersion, kProtocolVersion, 0, state.options.software};
   const auto version = AgreeOnVersion(own, message.hello);
   if (!version.ok()) return EndSession(state, version.status(), ErrorCode::kJoinRefused, now);
-  const absl::Status check = CheckServer(state, message);
+  const absl::Status check = CheckServer(state, message.epoch);
   if (!check.ok()) return GiveUpAttempt(state, check, now);
   const bool first = !state.link.ever_joined;
   const bool group_changed =
@@ -182,6 +187,11 @@ void HandleRefused(State& state, const Refused& message, absl::Time now) {
     state.Emit(CloseStream{});
     BackOff(state, why, std::min(message.retry_after, kMaxRetryAfter), now);
     return;
+  }
+  const absl::Status check =
+      message.epoch == Epoch() ? absl::OkStatus() : CheckServer(state, message.epoch);
+  if (TH_MUTATE(kBelieveAnOlderServer, !check.ok(), false)) {
+    return GiveUpAttempt(state, check, now);
   }
   if (!state.link.ever_joined) return EndSession(state, why, ErrorCode::kJoinRefused, now);
   EndSession(state,

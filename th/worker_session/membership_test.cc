@@ -253,6 +253,48 @@ TEST(MembershipTest, AServerOfAnOlderReignIsLeft) {
   EXPECT_THAT(worker.Take<CloseStream>(), SizeIs(1));
 }
 
+TEST(MembershipTest, AServerOfAnOlderReignEndsNoMembership) {
+  SessionHarness worker;
+  worker.epoch = Epoch(5);
+  worker.Join();
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  worker.session.HandleStreamOpen(worker.now);
+  worker.Drop();
+  worker.Say(Refused{.status = absl::AbortedError("its lease ran out"), .epoch = Epoch(4)});
+  EXPECT_FALSE(worker.session.ended());
+  EXPECT_THAT(worker.Take<CloseStream>(), SizeIs(1));
+  worker.Pass(absl::Seconds(1));
+  EXPECT_THAT(worker.Take<OpenStream>(), SizeIs(1));
+  worker.session.HandleStreamOpen(worker.now);
+  worker.Say(Refused{.status = absl::AbortedError("its lease ran out"), .epoch = Epoch(5)});
+  EXPECT_TRUE(worker.session.ended());
+}
+
+TEST(MembershipTest, AServerWithAnotherStateGivesAnotherIdentity) {
+  SessionHarness worker;
+  worker.Join();
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  worker.session.HandleStreamOpen(worker.now);
+  worker.worker = WorkerId(202);
+  Joined joined = worker.JoinedAnswer(Epoch(2));
+  joined.cluster = ClusterId(9);
+  joined.reign = ReignId(8);
+  joined.secret.bytes.fill(7);
+  worker.Say(joined);
+  EXPECT_EQ(worker.session.worker(), WorkerId(202));
+  worker.Drop();
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  const JoinRequest again = worker.OpenAndHearJoin();
+  ASSERT_TRUE(again.resume.has_value());
+  EXPECT_EQ(again.resume->worker, WorkerId(202));
+  EXPECT_EQ(again.resume->cluster, ClusterId(9));
+  EXPECT_EQ(again.resume->reign, ReignId(8));
+  EXPECT_TRUE(again.resume->secret == joined.secret);
+}
+
 TEST(MembershipTest, AServerOfAnotherProtocolEndsTheSession) {
   SessionHarness worker;
   worker.session.Start(worker.now);

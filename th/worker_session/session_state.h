@@ -117,10 +117,13 @@ struct Link {
 
 struct Membership {
   Epoch epoch;
-  WorkerId worker;
+  WorkerId worker;  // another one when a server without the old one's state takes it back
   GroupGeneration group_generation;
   Lineage lineage;
   CapabilityKey key;
+  ClusterId cluster;
+  ReignId reign;
+  MembershipSecret secret;
   absl::Duration lease = kMaxLease;
   absl::Duration progress_interval = absl::Seconds(1);
 };

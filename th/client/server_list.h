@@ -1,0 +1,59 @@
+// The addresses of one cluster's servers, and which of them a stream is opened to next.
+//
+//   TH_ASSIGN_OR_RETURN(ServerList servers, ServerList::Parse("10.0.0.1:7077,10.0.0.2:7077"));
+//   Connect(servers.current());
+//   servers.MoveAfter({.joined = false});   // nobody answered there
+#ifndef TH_CLIENT_SERVER_LIST_H_
+#define TH_CLIENT_SERVER_LIST_H_
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace th {
+
+// Addresses of one list.
+inline constexpr size_t kMaxServers = 16;
+// Redirects that are followed one after the other; a server that redirects once more counts as one
+// that did not answer.
+inline constexpr size_t kMaxRedirects = 4;
+
+// How a stream to a server went.
+struct StreamOutcome {
+  bool joined = false;
+  std::string redirect = {};  // "host:port", as the server said it; empty: it did not
+};
+
+// A value.
+class ServerList {
+ public:
+  // "host:port", or several with commas. INVALID_ARGUMENT naming the one that is none, or that
+  // there are too many.
+  static absl::StatusOr<ServerList> Parse(absl::string_view text);
+
+  const std::string& first() const { return servers_.front(); }
+  const std::vector<std::string>& all() const { return servers_; }
+  // Where the next stream goes: one of the list, or where a server has sent us.
+  const std::string& current() const { return current_; }
+
+  // After a redirect: there. A server that was joined is tried first again, one that was not comes
+  // after all others. A redirect that is no address counts as no answer.
+  void MoveAfter(const StreamOutcome& outcome);
+
+ private:
+  explicit ServerList(std::vector<std::string> servers)
+      : servers_(std::move(servers)), current_(servers_.front()) {}
+
+  std::vector<std::string> servers_;
+  size_t next_ = 1;
+  size_t redirects_ = 0;  // in a row
+  std::string current_;
+};
+
+}  // namespace th
+
+#endif  // TH_CLIENT_SERVER_LIST_H_

@@ -1,0 +1,73 @@
+#include "th/client/server_list.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+
+namespace th {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::th::testing::StatusIs;
+
+TEST(ServerListTest, OneAddressIsAList) {
+  ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse("a:1"));
+  EXPECT_THAT(servers.all(), ElementsAre("a:1"));
+  servers.MoveAfter({});
+  EXPECT_EQ(servers.current(), "a:1");
+}
+
+TEST(ServerListTest, AddressesAreTriedInTurn) {
+  ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse("a:1,b:2,[::1]:3"));
+  EXPECT_EQ(servers.current(), "a:1");
+  for (const char* next : {"b:2", "[::1]:3", "a:1", "b:2"}) {
+    servers.MoveAfter({.joined = false});
+    EXPECT_EQ(servers.current(), next);
+  }
+}
+
+TEST(ServerListTest, AServerThatWasJoinedIsTriedFirst) {
+  ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse("a:1,b:2"));
+  servers.MoveAfter({.joined = false});
+  servers.MoveAfter({.joined = true});
+  EXPECT_EQ(servers.current(), "b:2");
+}
+
+TEST(ServerListTest, ARedirectIsFollowedAndLeft) {
+  ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse("a:1,b:2"));
+  servers.MoveAfter({.redirect = "c:3"});
+  EXPECT_EQ(servers.current(), "c:3");
+  servers.MoveAfter({.joined = true});
+  EXPECT_EQ(servers.current(), "c:3");
+  servers.MoveAfter({.joined = false});
+  EXPECT_EQ(servers.current(), "b:2");
+}
+
+TEST(ServerListTest, ARedirectThatIsNoAddressIsNotFollowed) {
+  ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse("a:1,b:2"));
+  servers.MoveAfter({.redirect = "nonsense"});
+  EXPECT_EQ(servers.current(), "b:2");
+}
+
+TEST(ServerListTest, ServersThatRedirectInACircleAreLeft) {
+  ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse("a:1,b:2"));
+  for (size_t i = 0; i < kMaxRedirects; ++i) servers.MoveAfter({.redirect = "c:3"});
+  EXPECT_EQ(servers.current(), "c:3");
+  servers.MoveAfter({.redirect = "c:3"});
+  EXPECT_EQ(servers.current(), "b:2");
+}
+
+TEST(ServerListTest, WhatIsNoListIsRefused) {
+  for (const char* text : {"", ",", "a:1,", "a:1,b"}) {
+    EXPECT_THAT(ServerList::Parse(text), StatusIs(absl::StatusCode::kInvalidArgument)) << text;
+  }
+  std::string many = "a:1";
+  for (size_t i = 1; i <= kMaxServers; ++i) absl::StrAppend(&many, ",a:", i);
+  EXPECT_THAT(ServerList::Parse(many),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 16")));
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,31 @@
+// The beginning of a reign: which epoch it has, and how its state's identity goes on.
+#ifndef TH_COORDINATION_REIGN_H_
+#define TH_COORDINATION_REIGN_H_
+
+#include <functional>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "th/reference_registry/registry_types.h"
+#include "th/weights/identifiers.h"
+
+namespace th {
+
+// The epoch of a server that opens a state at `now`: above `stored`, the state's last one (none: a
+// new state), and at least the minutes that have passed since the start of 2026, so that a server
+// whose state was lost or is older rarely begins below the epoch that its workers have lived in.
+// Where the clock is behind, workers' claims raise it (RegistryEffects::outdone_by).
+Epoch EpochAfter(std::optional<Epoch> stored, absl::Time now);
+
+// What a new state is given; `random` gives 64 bits that nobody can guess.
+void NameCluster(StateIdentity& identity, const std::function<uint64_t()>& random);
+
+// The identity goes on with one more reign of this process, or with its first one.
+void BeginReignOf(StateIdentity& identity, ReignId reign);
+
+// 64 bits from the kernel. Aborts without them: a server without randomness must give no secrets.
+uint64_t RandomFromSystem();
+
+}  // namespace th
+
+#endif  // TH_COORDINATION_REIGN_H_

@@ -1,0 +1,47 @@
+#include "th/coordination/reign.h"
+
+#include <cstdint>
+
+#include "absl/time/civil_time.h"
+#include "gtest/gtest.h"
+
+namespace th {
+namespace {
+
+absl::Time StartOf(int year) { return absl::FromCivil(absl::CivilYear(year), absl::UTCTimeZone()); }
+
+TEST(EpochAfterTest, ANewStateBeginsAtTheMinutesOrAtOne) {
+  EXPECT_EQ(EpochAfter(std::nullopt, absl::UnixEpoch()), Epoch(1));
+  EXPECT_EQ(EpochAfter(std::nullopt, StartOf(2026)), Epoch(1));
+  EXPECT_EQ(EpochAfter(std::nullopt, StartOf(2027)), Epoch(365 * 24 * 60));
+}
+
+TEST(EpochAfterTest, AStoredEpochIsPassed) {
+  EXPECT_EQ(EpochAfter(Epoch(0), absl::UnixEpoch()), Epoch(1));
+  EXPECT_EQ(EpochAfter(Epoch(7), absl::UnixEpoch()), Epoch(8));
+  EXPECT_EQ(EpochAfter(Epoch(7), StartOf(2026) + absl::Minutes(9)), Epoch(9));
+  EXPECT_EQ(EpochAfter(Epoch(9), StartOf(2026) + absl::Minutes(9)), Epoch(10));
+}
+
+TEST(EpochAfterTest, AClockBeyondAllUsesUpNoEpochs) {
+  EXPECT_LT(EpochAfter(std::nullopt, absl::InfiniteFuture()), kLastEpoch);
+}
+
+TEST(ReignTest, OnlyTheNewestReignsAreKept) {
+  StateIdentity identity;
+  for (uint64_t i = 1; i <= kMaxReignsKept + 5; ++i) BeginReignOf(identity, ReignId(i));
+  EXPECT_EQ(identity.reigns.size(), kMaxReignsKept);
+  EXPECT_EQ(identity.reigns.front(), ReignId(6));
+  EXPECT_EQ(identity.reign(), ReignId(kMaxReignsKept + 5));
+}
+
+TEST(ReignTest, AClusterIsNeverZero) {
+  uint64_t drawn = 0;
+  StateIdentity identity;
+  NameCluster(identity, [&] { return drawn++; });
+  EXPECT_EQ(identity.cluster, ClusterId(1));
+  EXPECT_EQ(identity.key.bytes[0], 2);
+}
+
+}  // namespace
+}  // namespace th

@@ -1,0 +1,28 @@
+#include "th/protocol/membership_secret.h"
+
+#include "gtest/gtest.h"
+
+namespace th {
+namespace {
+
+ClusterKey KeyOf(uint8_t byte) {
+  ClusterKey key;
+  key.bytes.fill(byte);
+  return key;
+}
+
+TEST(MembershipSecretTest, TheSameMembershipHasTheSameSecret) {
+  EXPECT_TRUE(DeriveMembershipSecret(KeyOf(1), WorkerId(7), ReignId(3)) ==
+              DeriveMembershipSecret(KeyOf(1), WorkerId(7), ReignId(3)));
+}
+
+TEST(MembershipSecretTest, AnotherKeyWorkerOrReignHasAnotherSecret) {
+  const MembershipSecret secret = DeriveMembershipSecret(KeyOf(1), WorkerId(7), ReignId(3));
+  EXPECT_FALSE(secret == DeriveMembershipSecret(KeyOf(2), WorkerId(7), ReignId(3)));
+  EXPECT_FALSE(secret == DeriveMembershipSecret(KeyOf(1), WorkerId(8), ReignId(3)));
+  EXPECT_FALSE(secret == DeriveMembershipSecret(KeyOf(1), WorkerId(7), ReignId(4)));
+  EXPECT_FALSE(secret == MembershipSecret{});
+}
+
+}  // namespace
+}  // namespace th

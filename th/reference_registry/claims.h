@@ -1,0 +1,50 @@
+// Claims: what a worker says of the membership that it still lives in, and how far it is believed.
+//
+// A claim is *known* when this server's durable state has the reign that confirmed it: its worker
+// id and its group's generation mean here what they meant there. It is *foreign* when not: the
+// state was lost, or replaced by another, or is older than what the worker has lived in. A foreign
+// worker is taken back as well, but under a fresh id, and nothing that it counted is compared with
+// what was counted here. docs/decisions/0019-a-server-that-knows-less-learns.md has the reasons.
+#ifndef TH_REFERENCE_REGISTRY_CLAIMS_H_
+#define TH_REFERENCE_REGISTRY_CLAIMS_H_
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+
+namespace th::registry {
+
+// A reign that a claim has begun lasts at least this long before another claim may end it, so that
+// claims of ever higher epochs cannot keep a server busy. The first one is heard at once: what is
+// published before it would come before all that the fleet has.
+inline constexpr absl::Duration kShortestReign = absl::Milliseconds(200);
+
+bool IsKnown(const RegistryState& state, const ResumeClaim& claim);
+
+// Whether a worker of this lineage knows of every roll-back of the model that this state knows, and
+// has what it knows from the process that runs. What this process learns of an earlier lineage then
+// began before the worker came, and is no news to it.
+bool IsUpToDate(const RegistryState& state, const std::optional<ResumeClaim>& came_with,
+                Lineage lineage, const DurableModel& durable);
+
+// INVALID_ARGUMENT: no server can have given it (its numbers contradict each other, or its epoch is
+// beyond kLastEpoch). PERMISSION_DENIED: it is of this cluster and lacks the membership's secret.
+absl::Status CheckClaim(const RegistryState& state, const ResumeClaim& claim);
+
+// Whether the claim shows that this server's epoch has begun, or was passed, elsewhere: its state
+// is older than the claim. It has to begin again above it before it may believe it.
+bool Outdoes(const RegistryState& state, const ResumeClaim& claim);
+
+// The member that the claim is of; null: none is there.
+Worker* FindClaimed(const RegistryState& state, const ResumeClaim& claim, Worker* holder_of_rank);
+
+// Whether the rank is its holder's, who is not the claim's: the holder's membership is the later
+// one.
+bool StaysBefore(const RegistryState& state, const Worker& holder, const ResumeClaim& claim);
+
+}  // namespace th::registry
+
+#endif  // TH_REFERENCE_REGISTRY_CLAIMS_H_
