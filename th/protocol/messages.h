@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/protocol/buffer_role.h"
 #include "th/protocol/capability.h"
 #include "th/protocol/cost.h"
 #include "th/protocol/event.h"
@@ -134,17 +135,9 @@ struct AnnouncedBuffer {
   BufferGeneration generation;
   std::optional<HeldVersion> held;  // readable by others right now
   std::optional<FinishedOperation> last_finished;
-  // A temporary copy in host memory, until OffloadReleased: of a retained version, or with `seed`
-  // of one that the group brings into its site.
-  bool offload = false;
-  bool seed = false;
-  // A temporary copy in spare host memory of the version that the worker's buffer of this name is
-  // to move to next; empty: it is none. Such a buffer never counts as what keeps a retained
-  // version.
+  BufferRole role = BufferRole::kPrimary;
+  // kStaged: the name of the worker's buffer that is to move to what this one holds. Else empty.
   std::string staged_for;
-  // Of a streaming reader: what it receives is handed on and not kept, so it is never a source and
-  // never a copy.
-  bool keeps_nothing = false;
   // This worker freed a buffer of the same name in this generation of its group, whose numbers it
   // may have used: the operations of this one are numbered in a later generation. It never changes
   // while the buffer is registered. 0: there was none.

@@ -168,8 +168,8 @@ bool HasGivenUp(const Buffer& reader, const BufferAddress& source) {
 // not come back since a restart, and feeds others then.
 bool MayYetFeed(const Buffer& holder) {
   return !holder.content->complete && !holder.content->refused &&
-         holder.replica->phase == ReplicaPhase::kFilling && !holder.replica->keeps_nothing &&
-         !holder.sources.empty();
+         holder.replica->phase == ReplicaPhase::kFilling &&
+         holder.replica->role != BufferRole::kStreaming && !holder.sources.empty();
 }
 
 // Whether there is a complete holder that this reader has not given up for good, or may yet be one.

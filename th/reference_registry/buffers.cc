@@ -33,22 +33,19 @@ absl::Status SameAsBefore(const Buffer& known, const AnnouncedBuffer& announced)
 }
 
 absl::Status FitsGroup(const Worker& worker, const AnnouncedBuffer& announced) {
-  if (announced.offload && announced.keeps_nothing) {
-    return absl::InvalidArgumentError(absl::StrCat("buffer ", announced.buffer_name,
-                                                   " is said to be a copy and to keep nothing"));
-  }
   auto replica = worker.group->replicas.find(announced.buffer_name);
   if (replica == worker.group->replicas.end()) return absl::OkStatus();
-  if (replica->second.offload != announced.offload || replica->second.seed != announced.seed ||
-      replica->second.staged_for != announced.staged_for) {
+  if (replica->second.role != announced.role) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "buffer ", announced.buffer_name, " is an offloaded or staged copy at one rank of group ",
-        worker.group->name, " and none at another; choose another name"));
+        "buffer ", announced.buffer_name, " is ", BufferRoleName(announced.role), " at rank ",
+        worker.name.ToString(), " and ", BufferRoleName(replica->second.role),
+        " at another rank; choose another name"));
   }
-  if (replica->second.keeps_nothing != announced.keeps_nothing) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "buffer ", announced.buffer_name, " keeps what it receives at one rank of group ",
-        worker.group->name, " and does not at another; choose another name"));
+  if (replica->second.staged_for != announced.staged_for) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", announced.buffer_name, " is staged for ", announced.staged_for,
+                     " at rank ", worker.name.ToString(), " and for ", replica->second.staged_for,
+                     " at another rank; choose another name"));
   }
   if (replica->second.form == announced.form) return absl::OkStatus();
   const auto& [rank, other] = *replica->second.buffers.begin();
@@ -89,11 +86,9 @@ Replica& EnsureReplica(Turn& turn, Group& group, const AnnouncedBuffer& announce
     replica.group = &group;
     replica.buffer_name = announced.buffer_name;
     replica.form = announced.form;
-    replica.offload = announced.offload;
-    replica.seed = announced.seed;
+    replica.role = announced.role;
     replica.staged_for = announced.staged_for;
-    replica.keeps_nothing = announced.keeps_nothing;
-    if (replica.offload) group.model->offloads.insert(replica.id);
+    if (IsHostCopy(replica.role)) group.model->offloads.insert(replica.id);
     turn.state.replicas[replica.id] = &replica;
   }
   return replica;
@@ -120,7 +115,7 @@ Buffer& AddBuffer(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) 
 bool IsLateRelease(const Buffer& buffer) {
   Replica& replica = *buffer.replica;
   const Transaction* head = HeadOf(replica);
-  return !replica.staged_for.empty() && head != nullptr && head->begun &&
+  return replica.role == BufferRole::kStaged && head != nullptr && head->begun &&
          !head->participants.contains(RankOf(buffer));
 }
 
@@ -168,11 +163,10 @@ void AskAnother(Turn& turn, LayoutRecord& record, const Digest& digest) {
 // The next buffer of its name must not hear what its operations came to, under the same numbers.
 void NoteFreed(const Buffer& buffer) {
   const Replica& replica = *buffer.replica;
-  const bool has_own_name = replica.offload || replica.keeps_nothing;
   const bool numbered = !replica.results.empty() || !replica.pending.empty() ||
                         replica.finished != OperationNumber() ||
                         buffer.last_started != OperationNumber();
-  if (numbered && !has_own_name) replica.group->freed.Add(buffer.name);
+  if (numbered && !HasNameOfItsOwn(replica.role)) replica.group->freed.Add(buffer.name);
 }
 
 bool HasBufferOf(const LayoutRecord& record, WorkerId worker) {
@@ -209,9 +203,11 @@ absl::Status AnnounceBuffer::CanApply(const RegistryState& state) const {
     return absl::InvalidArgumentError(absl::StrCat("buffer ", announced.buffer_name,
                                                    " has no layout, or more segments than bytes"));
   }
-  if (announced.seed && !announced.offload) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("buffer ", announced.buffer_name, " seeds its site and is no copy"));
+  if ((announced.role == BufferRole::kStaged) != !announced.staged_for.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "buffer ", announced.buffer_name, " is ", BufferRoleName(announced.role),
+        announced.staged_for.empty() ? " and does not say for which buffer"
+                                     : ", and only a staged copy is for another buffer"));
   }
   if (const ShardLayout* layout = FindLayoutOf(state, announced.layout)) {
     TH_RETURN_IF_ERROR(SizesAgree(announced, *layout));
@@ -240,11 +236,12 @@ void AnnounceBuffer::Apply(Turn& turn) const {
 void EndReceiveWithout(Turn& turn, const Worker& refused, const AnnouncedBuffer& announced,
                        const absl::Status& why) {
   const auto found = refused.group->replicas.find(announced.buffer_name);
-  if (!announced.keeps_nothing || found == refused.group->replicas.end()) return;
+  if (announced.role != BufferRole::kStreaming || found == refused.group->replicas.end()) return;
   Replica& replica = found->second;
   const bool has_one = replica.buffers.contains(refused.name.rank);
   // It has one operation: a receive.
-  if (!replica.keeps_nothing || has_one || replica.finished != OperationNumber()) return;
+  if (replica.role != BufferRole::kStreaming || has_one || replica.finished != OperationNumber())
+    return;
   const OperationNumber receive = replica.finished.Next();
   const absl::Status status(why.code(),
                             absl::StrCat("rank ", refused.name.ToString(), ": ", why.message()));
@@ -320,7 +317,7 @@ void DetachBuffer(Turn& turn, Buffer& buffer) {
   const Rank rank = RankOf(buffer);
   ClearContent(turn, buffer);
   if (replica.phase != ReplicaPhase::kIdle) InvalidateReplica(turn, replica);
-  if (replica.offload) turn.to_review.insert(replica.group->model->key);
+  if (IsHostCopy(replica.role)) turn.to_review.insert(replica.group->model->key);
   replica.buffers.erase(rank);
   ReleaseLayout(turn, buffer);
   if (!replica.buffers.empty()) return;

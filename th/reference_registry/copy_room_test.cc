@@ -52,6 +52,7 @@ class Member {
     if (!staged_.has_value()) {
       staged_ = Another(kStaged);
       AnnouncedBuffer announced = staged_->Announced();
+      announced.role = BufferRole::kStaged;
       announced.staged_for = rank_.buffer_name;
       Register(*staged_, announced);
     }
@@ -146,11 +147,11 @@ class Member {
     announced.back().last_finished = last_finished_;
     for (const auto& [id, copy] : copies_) {
       announced.push_back(Announcement(copy.rank, copy.held, false));
-      announced.back().offload = true;
-      announced.back().seed = copy.seed;
+      announced.back().role = copy.seed ? BufferRole::kSeed : BufferRole::kOffload;
     }
     if (!staged_.has_value()) return announced;
     announced.push_back(Announcement(*staged_, staged_held_, false));
+    announced.back().role = BufferRole::kStaged;
     announced.back().staged_for = rank_.buffer_name;
     return announced;
   }
@@ -192,8 +193,7 @@ class Member {
   void MakeCopy(const VersionInfo& version, bool seed) {
     TestRank copy = Another(absl::StrCat("weights.copy-", last_buffer_));
     AnnouncedBuffer announced = copy.Announced();
-    announced.offload = true;
-    announced.seed = seed;
+    announced.role = seed ? BufferRole::kSeed : BufferRole::kOffload;
     Register(copy, announced);
     auto& made = copies_.emplace(copy.buffer, Copy{copy, seed && slow_, seed}).first->second;
     made.version = version.sequence;

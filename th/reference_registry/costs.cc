@@ -131,7 +131,7 @@ void CountMoved(Turn& turn, const Replica& replica, const Transaction& transacti
     from_relays += participant.from_relays_bytes;
   }
   // What a group copies to its own host memory to keep it is no copy that anybody was sent.
-  const bool kept = replica.offload && !replica.seed;
+  const bool kept = replica.role == BufferRole::kOffload;
   const auto bytes = static_cast<double>(VersionBytes(replica));
   if (kept || bytes <= 0) return;
   totals.copies_published += static_cast<double>(from_publisher) / bytes;
@@ -142,7 +142,7 @@ void CountFailed(Turn& turn, const Replica& replica, const Transaction& transact
                  const absl::Status& status) {
   ModelTotals& totals = replica.group->model->totals;
   CountFailureKind(transaction.kind, status, totals);
-  const bool offload = replica.offload && transaction.kind == OperationKind::kUpdate;
+  const bool offload = IsHostCopy(replica.role) && transaction.kind == OperationKind::kUpdate;
   if (offload) ++totals.offloads_failed;
   for (const auto& [rank, participant] : transaction.participants) {
     // Those that were done have told the rest themselves.

@@ -102,7 +102,7 @@ TEST_F(CostsTest, ACopyForRetentionIsNoneThatThePublisherSent) {
   copy.buffer_name = "weights.offload-1";
   copy.number = OperationNumber();
   AnnouncedBuffer announced = copy.Announced();
-  announced.offload = true;
+  announced.role = BufferRole::kOffload;
   copy.Say(RegisterBuffer{announced});
   copy.Update();
   copy.Ready();

@@ -20,7 +20,7 @@ const Version* VersionOf(const Buffer& buffer) {
 bool HasOrGets(const Buffer& buffer) {
   const Content& content = *buffer.content;
   const Replica& replica = *buffer.replica;
-  if (content.refused || replica.keeps_nothing) return false;
+  if (content.refused || replica.role == BufferRole::kStreaming) return false;
   const bool gets = replica.phase == ReplicaPhase::kFilling && replica.version == content.version;
   return content.complete || gets;
 }
@@ -29,7 +29,7 @@ bool HasOrGets(const Buffer& buffer) {
 bool IsServing(const Buffer& buffer) {
   if (!buffer.content.has_value() || buffer.content->refused) return false;
   const Replica& replica = *buffer.replica;
-  if (TH_MUTATE(kServeWhatIsNotKept, replica.keeps_nothing, false)) return false;
+  if (TH_MUTATE(kServeWhatIsNotKept, replica.role == BufferRole::kStreaming, false)) return false;
   if (VersionOf(buffer)->phase != VersionPhase::kPublished) return false;
   if (buffer.content->version != replica.version) return false;
   switch (replica.phase) {
@@ -152,14 +152,14 @@ void EndPromise(Arrival& arrival, const Replica& copy) {
 
 void JoinArrivals(Replica& replica) {
   Group& group = *replica.group;
-  if (replica.keeps_nothing || group.members.size() != group.ranks) return;
+  if (replica.role == BufferRole::kStreaming || group.members.size() != group.ranks) return;
   const std::string site = SiteOf(group);
   Version* version = FindVersion(*group.model, replica.version);
   if (site.empty() || version == nullptr) return;
   Arrival& arrival = version->arrivals[{replica.form, site}];
   arrival.filling.insert(replica.id);
   replica.fills_in = site;
-  if (replica.seed) EndPromise(arrival, replica);
+  if (replica.role == BufferRole::kSeed) EndPromise(arrival, replica);
 }
 
 void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
@@ -334,12 +334,12 @@ void Reindex(Turn& turn, Buffer& buffer) {
   CountPromising(buffer, promising);
   CountStaying(turn, buffer,
                promising && candidate && !buffer.worker->spot && !buffer.worker->leaving() &&
-                   buffer.replica->staged_for.empty() &&
+                   buffer.replica->role != BufferRole::kStaged &&
                    buffer.replica->phase == ReplicaPhase::kHolding);
   CountPublisher(turn, buffer, buffer.content->publisher && !buffer.content->refused);
   const bool whole = promising && candidate && !buffer.worker->leaving();
   CountInSite(turn, buffer, whole,
-              whole && !IsTemporary(*buffer.replica) && !buffer.worker->spot &&
+              whole && !IsTemporary(buffer.replica->role) && !buffer.worker->spot &&
                   buffer.replica->phase == ReplicaPhase::kHolding);
   SetIndexed(buffer, candidate ? std::optional(KeyOf(turn, buffer)) : std::nullopt);
   const Replica& replica = *buffer.replica;

@@ -113,7 +113,7 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   if (buffer.indexed.has_value() && buffer.shard->version->phase != VersionPhase::kPublished) {
     return Broken("nothing withdrawn is a source", who);
   }
-  if (buffer.indexed.has_value() && buffer.replica->keeps_nothing) {
+  if (buffer.indexed.has_value() && buffer.replica->role == BufferRole::kStreaming) {
     return Broken("who keeps nothing is no source", who);
   }
   return buffer.fill.has_value() ? CheckFill(state, buffer) : absl::OkStatus();
@@ -244,7 +244,7 @@ absl::Status CheckPhase(const RegistryState& state, const Replica& replica) {
 
 absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
   if (replica.buffers.empty()) return Broken("a replica has a buffer", replica);
-  if (replica.keeps_nothing && replica.phase == ReplicaPhase::kHolding) {
+  if (replica.role == BufferRole::kStreaming && replica.phase == ReplicaPhase::kHolding) {
     return Broken("who keeps nothing holds nothing", replica);
   }
   for (const auto& [number, transaction] : replica.pending) {

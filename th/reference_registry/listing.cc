@@ -90,8 +90,8 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
                         .buffer_name = replica.buffer_name,
                         .form = replica.form,
                         .state = StateName(replica),
-                        .temporary = IsTemporary(replica),
-                        .seed = replica.seed};
+                        .temporary = IsTemporary(replica.role),
+                        .seed = replica.role == BufferRole::kSeed};
   if (!replica.pending.empty()) {
     const Transaction& head = replica.pending.begin()->second;
     listed.event = head.event;
@@ -157,9 +157,9 @@ CatalogVersion ListVersion(const RegistryState& state, const Version& version) {
 // Streams and staged copies are registered without memory while they are idle. A rank may hold what
 // it has staged though its group is none any more.
 bool HasNoMemory(const Replica& replica) {
-  if (replica.keeps_nothing) return true;
+  if (replica.role == BufferRole::kStreaming) return true;
   const auto holds = [](const auto& entry) { return entry.second->content.has_value(); };
-  return !replica.staged_for.empty() &&
+  return replica.role == BufferRole::kStaged &&
          std::none_of(replica.buffers.begin(), replica.buffers.end(), holds);
 }
 

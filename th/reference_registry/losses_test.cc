@@ -47,7 +47,7 @@ class LossesTest : public ::testing::Test {
     AnnouncedBuffer held =
         copy.Holding(one_, /*publisher=*/false, absl::StrCat("one", rank.layout.tensors()[0].name));
     held.held->group_committed = false;
-    held.offload = true;
+    held.role = BufferRole::kOffload;
     EXPECT_TRUE(rank.Resume({drained, held}));
     copy.connection = rank.connection;
     copy.number = OperationNumber();

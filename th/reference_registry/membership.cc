@@ -392,8 +392,7 @@ void CountAnew(Turn& turn, Group& group, Rank rank, absl::string_view why) {
 
 void CountAnewIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) {
   const bool known = worker.buffers.contains(announced.buffer);
-  const bool has_own_name = announced.offload || announced.keeps_nothing;
-  if (known || has_own_name) return;
+  if (known || HasNameOfItsOwn(announced.role)) return;
   Group& group = *worker.group;
   // Its worker may know what this server does not: it freed the one before while there was none.
   const bool again =

@@ -67,7 +67,9 @@ class Fleet {
     }
     for (uint32_t i = 0; i < 2; ++i) agents_.push_back({TestRank(hub_, "solo", i, 2)});
     // In every third fleet one group hands on what it receives.
-    for (size_t i = 4; i < 6; ++i) agents_[i].rank.keeps_nothing = seed % 3 == 0;
+    if (seed % 3 == 0) {
+      for (size_t i = 4; i < 6; ++i) agents_[i].rank.role = BufferRole::kStreaming;
+    }
     for (size_t i = 6; i < agents_.size(); ++i) agents_[i].rank.layout = LayoutNamed("w0");
   }
 
@@ -222,7 +224,7 @@ class Fleet {
   void StartSomething(Agent& agent) {
     TestRank& rank = agent.rank;
     const bool trainer = rank.name.group == "trainer" || rank.name.group == "solo";
-    const bool updates_only = rank.keeps_nothing;
+    const bool updates_only = rank.role == BufferRole::kStreaming;
     // All ranks of a group choose alike, by the number of the operation.
     const uint64_t dice = (rank.number.value * 7 + rank.name.group.size()) % 6;
     StartOperation request = rank.UpdateRequest();
@@ -304,7 +306,8 @@ class Fleet {
     for (const AssignedSource& source : assigned.sources) {
       EXPECT_NE(source.buffer, agent.rank.address());
       for (const Agent& other : agents_) {
-        EXPECT_FALSE(other.rank.keeps_nothing && source.buffer == other.rank.address());
+        EXPECT_FALSE(other.rank.role == BufferRole::kStreaming &&
+                     source.buffer == other.rank.address());
       }
     }
   }
@@ -337,7 +340,7 @@ class Fleet {
       }
     }
     if (moved) agent.committed = true;
-    if (moved && agent.rank.keeps_nothing) Forget(agent);
+    if (moved && agent.rank.role == BufferRole::kStreaming) Forget(agent);
     if (!finished.status.ok() && agent.ready && !agent.committed) Forget(agent);
     agent.last_finished = FinishedOperation{.number = finished.key.number,
                                             .kind = finished.kind,

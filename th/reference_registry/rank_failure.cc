@@ -15,7 +15,7 @@ namespace {
 bool FailsUnstarted(const RegistryState& state, const BufferAddress& address,
                     OperationNumber number) {
   const Buffer* buffer = FindBuffer(state, address);
-  if (buffer == nullptr || !buffer->replica->keeps_nothing) return false;
+  if (buffer == nullptr || buffer->replica->role != BufferRole::kStreaming) return false;
   const Replica& replica = *buffer->replica;
   if (number <= buffer->last_started) return false;
   return replica.results.contains(number) ||

@@ -149,7 +149,7 @@ void SettlePhase(Turn& turn, Buffer& buffer) {
   }
   if (HeadOf(replica) != nullptr && HeadOf(replica)->begun) return;
   const bool whole = AllRanksHold(replica, content.version);
-  if (content.committed && content.complete && !replica.keeps_nothing) {
+  if (content.committed && content.complete && replica.role != BufferRole::kStreaming) {
     const bool other_fill = replica.phase == ReplicaPhase::kFilling;
     if (whole || (turn.state.adopting && replica.group->adopted && !other_fill)) {
       SetPhase(turn, replica, ReplicaPhase::kHolding, content.version);
@@ -229,7 +229,7 @@ void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
   const bool holds = result.status.ok() && result.kind != OperationKind::kUnpublish &&
                      result.outcome != UpdateOutcome::kNotAvailable;
   if (!holds) return;
-  if (replica.keeps_nothing) return EndReceive(turn, replica);
+  if (replica.role == BufferRole::kStreaming) return EndReceive(turn, replica);
   for (auto& [rank, other] : replica.buffers) {
     if (!other->content.has_value() || other->content->version != result.version.sequence) continue;
     if (other->content->complete) other->content->committed = true;

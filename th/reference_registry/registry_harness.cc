@@ -281,7 +281,7 @@ AnnouncedBuffer TestRank::Announced() const {
           .bytes = layout.bytes(),
           .segment_count = layout.segment_count(),
           .generation = buffer_generation,
-          .keeps_nothing = keeps_nothing};
+          .role = role};
 }
 
 AnnouncedBuffer TestRank::Holding(const VersionInfo& version, bool publisher,

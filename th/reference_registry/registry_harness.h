@@ -175,7 +175,7 @@ class TestRank {
   ShardLayout layout;
   std::string form = kDefaultForm;
   std::string buffer_name = "weights";
-  bool keeps_nothing = false;
+  BufferRole role = BufferRole::kPrimary;
   Location location;
   BufferId buffer{1};
   BufferGeneration buffer_generation{1};

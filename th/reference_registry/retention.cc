@@ -96,7 +96,7 @@ bool HasNotice(const Replica& replica) {
 // What was released is about to be freed. A seed copy can be made again; unless it is all that
 // there is of a retained version.
 bool MayMakeRoom(const Replica& copy) {
-  return copy.released || (copy.seed && !IsLastCopyOfRetained(copy));
+  return copy.released || (copy.role == BufferRole::kSeed && !IsLastCopyOfRetained(copy));
 }
 
 // Which copies count as taking room: all, or only those that stay when room has to be made.
@@ -106,7 +106,7 @@ enum class Counted : uint8_t { kAllCopies, kCopiesThatStay };
 uint64_t OffloadedBytes(const Worker& worker, Counted counted, const std::string& begun) {
   uint64_t bytes = 0;
   for (const auto& [id, buffer] : worker.buffers) {
-    if (!buffer.replica->offload || buffer.name == begun) continue;
+    if (!IsHostCopy(buffer.replica->role) || buffer.name == begun) continue;
     if (counted == Counted::kCopiesThatStay && MayMakeRoom(*buffer.replica)) continue;
     bytes += buffer.bytes;
   }
@@ -244,7 +244,8 @@ absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint
 }
 
 const Version* VersionHeldWhole(const Replica& replica) {
-  if (replica.phase != ReplicaPhase::kHolding || !replica.staged_for.empty()) return nullptr;
+  if (replica.phase != ReplicaPhase::kHolding || replica.role == BufferRole::kStaged)
+    return nullptr;
   if (replica.buffers.size() != replica.group->ranks) return nullptr;
   return FindVersion(*replica.group->model, replica.version);
 }

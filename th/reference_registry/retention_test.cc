@@ -61,7 +61,7 @@ class RetentionTest : public ::testing::Test {
         CopyName(rank.buffer_name, CopyFor::kRetention, version.sequence, rank.generation, number);
     copy.number = OperationNumber();
     AnnouncedBuffer announced = copy.Announced();
-    announced.offload = true;
+    announced.role = BufferRole::kOffload;
     copy.Say(RegisterBuffer{announced});
     EXPECT_OK(copy.Heard<BufferRegistered>().status);
     return copy;
@@ -582,7 +582,7 @@ TEST_F(ReleaseTest, ABrokenStreamReleasesNothing) {
   ASSERT_NO_FATAL_FAILURE(Offload());
   copy_->Disconnect();
   AnnouncedBuffer held = copy_->Holding(one_, /*publisher=*/false, "one");
-  held.offload = true;
+  held.role = BufferRole::kOffload;
   ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
   EXPECT_FALSE(IsReleased(*copy_));
   TestRank rollout = Rollout(hub_, "rollout");
@@ -596,7 +596,7 @@ TEST_F(ReleaseTest, ARankThatWasAwayHearsItWhenItIsBack) {
   copy_->Disconnect();
   KeepLatest(0);
   AnnouncedBuffer held = copy_->Holding(one_, /*publisher=*/false, "one");
-  held.offload = true;
+  held.role = BufferRole::kOffload;
   ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
   EXPECT_TRUE(IsReleased(*copy_));
 }
@@ -611,7 +611,7 @@ TEST_F(ReleaseTest, AReleasedCopyThatComesBackIsNoReplicaThatStays) {
   rollout.Done();
   ASSERT_EQ(rollout.Finished().outcome, UpdateOutcome::kMoved);
   AnnouncedBuffer held = copy_->Holding(one_, /*publisher=*/false, "one");
-  held.offload = true;
+  held.role = BufferRole::kOffload;
   ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
   EXPECT_TRUE(IsReleased(*copy_));
   AskToUnpublish(rollout);
@@ -623,7 +623,7 @@ TEST_F(ReleaseTest, ACopyOutlivesTheServer) {
   ASSERT_NO_FATAL_FAILURE(Offload());
   hub_.Restart();
   AnnouncedBuffer held = copy_->Holding(one_, /*publisher=*/false, "one");
-  held.offload = true;
+  held.role = BufferRole::kOffload;
   ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
   for (int second = 0; second < 10; ++second) {  // longer than a lease: nobody else comes back
     hub_.Advance(absl::Seconds(1));

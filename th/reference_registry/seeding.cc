@@ -81,7 +81,7 @@ bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
     // Also of another of its buffers: the room is the ranks', and a copy that was asked for has
     // taken none of it yet.
     if (PromiseStands(turn, other)) return true;
-    if (!other.seed || other.form != replica.form) return false;
+    if (other.role != BufferRole::kSeed || other.form != replica.form) return false;
     return other.released || (other.unwanted && !IsLastCopyOfRetained(other));
   });
 }
@@ -144,7 +144,7 @@ bool IsSettled(const Replica& seed, const std::string& site) {
 }  // namespace
 
 bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, Version& version) {
-  if (transaction.when_seeding == WhenSeeding::kWait || replica.offload) return false;
+  if (transaction.when_seeding == WhenSeeding::kWait || IsHostCopy(replica.role)) return false;
   const std::string site = SiteOf(*replica.group);
   if (site.empty()) return false;
   const ShardKeys lacking = LackingIn(site, replica, version);
@@ -167,11 +167,9 @@ bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, 
 }
 
 void LoseInterestInOthers(Turn& turn, const Replica& replica, VersionSequence version) {
-  const bool asks_for_itself =
-      !replica.offload && !replica.keeps_nothing && replica.staged_for.empty();
-  if (!asks_for_itself || replica.group->model->offloads.empty()) return;
+  if (replica.role != BufferRole::kPrimary || replica.group->model->offloads.empty()) return;
   for (auto& [name, other] : replica.group->replicas) {
-    if (!other.seed || other.unwanted || other.form != replica.form) continue;
+    if (other.role != BufferRole::kSeed || other.unwanted || other.form != replica.form) continue;
     const VersionSequence copied = VersionOfSeed(other);
     if (copied == version || copied == VersionSequence()) continue;
     other.unwanted = true;

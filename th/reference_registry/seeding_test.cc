@@ -104,7 +104,7 @@ class SeedingTest : public ::testing::Test {
   }
   static AnnouncedBuffer AnnouncementOf(const TestRank& copy) {
     AnnouncedBuffer announced = copy.Announced();
-    announced.offload = announced.seed = true;
+    announced.role = BufferRole::kSeed;
     return announced;
   }
   bool IsReleased(const TestRank& copy) {
@@ -518,7 +518,7 @@ TEST_F(SeedingTest, ACopyOutlivesTheServerAndGoesWhenItIsDue) {
   hub_.Restart();
   ASSERT_TRUE(trainer.Resume({trainer.Holding(one, true, "one")}));
   AnnouncedBuffer announced = copy.Holding(one, false, "one");
-  announced.offload = announced.seed = true;
+  announced.role = BufferRole::kSeed;
   AnnouncedBuffer own = first.Announced();
   own.last_finished = FinishedOperation{.number = first.number,
                                         .kind = OperationKind::kUpdate,
@@ -549,17 +549,6 @@ TEST_F(SeedingTest, ACopyOfAWithdrawnVersionGoes) {
   Finish(copy);
   ASSERT_OK(hub_.Command({"back", RollBack{.to = one.sequence}}).status);
   EXPECT_TRUE(IsReleased(copy));
-}
-
-TEST_F(SeedingTest, ASeedThatIsNoCopyIsRefused) {
-  TestRank rank = Member("rank", "west");
-  AnnouncedBuffer announced = rank.Announced();
-  announced.buffer = BufferId(7);
-  announced.buffer_name = "odd";
-  announced.seed = true;
-  rank.Say(RegisterBuffer{announced});
-  EXPECT_THAT(rank.Heard<BufferRegistered>().status,
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is no copy")));
 }
 
 }  // namespace

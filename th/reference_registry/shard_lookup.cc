@@ -18,7 +18,7 @@ constexpr size_t kGroupsLookedAt = 256;
 
 bool HasForm(const Group& group, const std::string& form) {
   for (const auto& [buffer_name, replica] : group.replicas) {
-    if (replica.form == form && !replica.keeps_nothing) return true;
+    if (replica.form == form && replica.role != BufferRole::kStreaming) return true;
   }
   return false;
 }
@@ -59,7 +59,7 @@ absl::StatusOr<FoundShard> LikeRank(const RegistryState& state, const Model& mod
   const auto group = model.groups.find(query.group);
   if (group != model.groups.end()) {
     for (const auto& [buffer_name, replica] : group->second.replicas) {
-      if (replica.form != query.form || replica.keeps_nothing) continue;
+      if (replica.form != query.form || replica.role == BufferRole::kStreaming) continue;
       if (replica.buffers.contains(query.rank) && IsBetter(replica, best)) best = &replica;
     }
   }

@@ -125,7 +125,7 @@ TEST_F(ShardLookupTest, AStreamingReaderIsNobodysModel) {
   TestRank trainer = Trainer(hub_, "one");
   TestRank streamer(hub_, "engine", 0, 1);
   streamer.buffer_name = "stream-1.1";
-  streamer.keeps_nothing = true;
+  streamer.role = BufferRole::kStreaming;
   streamer.JoinAndRegister();
   EXPECT_THAT(Find(LikeRank("engine")).status(), StatusIs(absl::StatusCode::kNotFound));
 }

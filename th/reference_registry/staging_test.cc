@@ -23,6 +23,7 @@ TestRank CopyOf(const TestRank& rank) {
   copy.buffer_name = "weights.staged";
   copy.number = OperationNumber();
   AnnouncedBuffer announced = copy.Announced();
+  announced.role = BufferRole::kStaged;
   announced.staged_for = rank.buffer_name;
   copy.Say(RegisterBuffer{announced});
   EXPECT_OK(copy.Heard<BufferRegistered>().status);
@@ -188,6 +189,33 @@ TEST_F(StagingTest, ASnapshotIsListedAsLongAsItIsPublished) {
   alone.Start(request);
   ASSERT_OK(alone.Finished().status);
   EXPECT_EQ(hub_.List().models[0].versions[0].replicas[0].ranks[0].snapshot_bytes, 4096u);
+}
+
+TEST_F(StagingTest, ABufferIsForAnotherExactlyIfItIsAStagedCopy) {
+  AnnouncedBuffer announced = rollout_[0].Announced();
+  announced.buffer = BufferId(7);
+  announced.buffer_name = "odd";
+  announced.role = BufferRole::kStaged;
+  rollout_[0].Say(RegisterBuffer{announced});
+  EXPECT_THAT(rollout_[0].Heard<BufferRegistered>().status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not say for which")));
+  announced.role = BufferRole::kOffload;
+  announced.staged_for = "weights";
+  rollout_[0].Say(RegisterBuffer{announced});
+  EXPECT_THAT(rollout_[0].Heard<BufferRegistered>().status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("only a staged copy")));
+}
+
+TEST_F(StagingTest, AllRanksStageForTheSameBuffer) {
+  CopyOf(rollout_[0]);
+  AnnouncedBuffer announced = rollout_[1].Announced();
+  announced.buffer = BufferId(2);
+  announced.buffer_name = "weights.staged";
+  announced.role = BufferRole::kStaged;
+  announced.staged_for = "other";
+  rollout_[1].Say(RegisterBuffer{announced});
+  EXPECT_THAT(rollout_[1].Heard<BufferRegistered>().status,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is staged for other")));
 }
 
 }  // namespace

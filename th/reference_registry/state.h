@@ -281,17 +281,13 @@ struct Replica {
   Group* group = nullptr;
   std::string buffer_name;
   std::string form;
-  bool offload = false;   // of copies in host memory; in model->offloads
-  bool seed = false;      // of those, one that seeds its site
-  bool unwanted = false;  // a seed: its group has asked for another version since
-  bool released = false;  // its ranks were told that it may go
-  std::string fills_in;   // the site in whose arrivals it is; only while it is filling
+  BufferRole role = BufferRole::kPrimary;  // host copies are in model->offloads
+  bool unwanted = false;                   // kSeed: its group has asked for another version since
+  bool released = false;                   // its ranks were told that it may go
+  std::string fills_in;  // the site in whose arrivals it is; only while it is filling
   std::optional<SeedPromise> promise;
   uint32_t copies_unused = 0;  // that it was told to make since it last moved
-  // The group's buffer that is to move to what this one holds; empty: it is no staged copy.
-  std::string staged_for;
-  // Of streaming readers, which hand on what they receive: fills, but never holds and feeds nobody.
-  bool keeps_nothing = false;
+  std::string staged_for;      // kStaged: the group's buffer that is to move to what this one holds
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
   VersionSequence version;   // meaningless when idle
@@ -512,11 +508,6 @@ inline bool MayRetain(const DurableModel& durable) {
 // Whether a roll-back withdrew a version of this lineage and place.
 bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage);
 bool IsSealed(const Version& version);
-
-// A copy that its group made beside its buffers: an offloaded or a staged version.
-inline bool IsTemporary(const Replica& replica) {
-  return replica.offload || !replica.staged_for.empty();
-}
 
 RankName NameOf(const Buffer& buffer);
 Rank RankOf(const Buffer& buffer);

@@ -20,7 +20,7 @@ class StreamingTest : public ::testing::Test {
   TestRank Streamer(const std::string& group, uint32_t rank = 0, uint32_t ranks = 1) {
     TestRank streamer(hub_, group, rank, ranks);
     streamer.buffer_name = "stream-1.1";
-    streamer.keeps_nothing = true;
+    streamer.role = BufferRole::kStreaming;
     streamer.JoinAndRegister();
     return streamer;
   }
@@ -115,7 +115,7 @@ TEST_F(StreamingTest, OneRankCannotKeepWhatAnotherHandsOn) {
   keeper.buffer_name = "stream-1.1";
   ASSERT_TRUE(keeper.Join());
   EXPECT_THAT(keeper.Register(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                          HasSubstr("keeps what it receives at one rank")));
+                                          HasSubstr("is the caller's buffer at rank ")));
 }
 
 TEST_F(StreamingTest, OneThatCannotStartEndsItForThoseThatWait) {
@@ -157,7 +157,7 @@ class StreamFormsTest : public StreamingTest {
  protected:
   StreamFormsTest() : second_(hub_, "engine", 1, 2) {
     second_.buffer_name = "stream-1.1";
-    second_.keeps_nothing = true;
+    second_.role = BufferRole::kStreaming;
     second_.form = "fp8";
     EXPECT_TRUE(second_.Join());
   }

@@ -108,7 +108,7 @@ absl::Status SkipsAhead(const Buffer& buffer, OperationNumber asked, OperationNu
 // server resolve the copy's update themselves.
 absl::Status MayBeResolved(const Buffer& buffer, const StartOperation& request) {
   const Replica& replica = *buffer.replica;
-  const bool elsewhere = replica.group->adopted || replica.offload;
+  const bool elsewhere = replica.group->adopted || IsHostCopy(replica.role);
   if (!request.resolved.has_value() || elsewhere) return absl::OkStatus();
   const auto pending = replica.pending.find(request.key.number);
   if (pending != replica.pending.end() && pending->second.begun) return absl::OkStatus();
@@ -305,7 +305,7 @@ bool StaysPublished(const Replica& replica, const Transaction& transaction) {
 void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transaction,
                  const absl::Status& status) {
   CountFailed(turn, replica, transaction, status);
-  const bool offload = replica.offload && transaction.kind == OperationKind::kUpdate;
+  const bool offload = IsHostCopy(replica.role) && transaction.kind == OperationKind::kUpdate;
   Note(turn, replica.group->model->key,
        {offload ? EventKind::kOffloadFailed : EventKind::kOperationFailed, transaction.event,
         replica.group->name},
@@ -385,7 +385,7 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
         absl::StrCat("buffer ", buffer.buffer.value, " is not registered; register it first"));
   }
   const Replica& replica = *own->replica;
-  if (replica.keeps_nothing && request.kind != OperationKind::kUpdate) {
+  if (replica.role == BufferRole::kStreaming && request.kind != OperationKind::kUpdate) {
     return absl::InvalidArgumentError(absl::StrCat("buffer ", own->name, " of ",
                                                    NameOf(*own).ToString(),
                                                    " keeps nothing: it can only be updated"));
@@ -426,7 +426,7 @@ void JoinTransaction::Apply(Turn& turn) const {
     const bool unpublished = TookAway(finished);
     // Ended in another reign, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
-    const bool received = replica.keeps_nothing && HeadOf(replica) == nullptr;
+    const bool received = replica.role == BufferRole::kStreaming && HeadOf(replica) == nullptr;
     // After a bad end this rank drains alone, once it has heard; after a good one it may copy
     // first.
     const bool ended_badly = finished.kind == OperationKind::kUnpublish && !finished.status.ok() &&

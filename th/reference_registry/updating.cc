@@ -70,7 +70,7 @@ void FailLost(Turn& turn, const Buffer& loser, const Transaction& transaction) {
 
 // Every rank has the version, or has handed on all of it.
 void Commit(Turn& turn, Replica& replica, VersionSequence version) {
-  if (replica.keeps_nothing) {
+  if (replica.role == BufferRole::kStreaming) {
     for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
     return SetPhase(turn, replica, ReplicaPhase::kIdle);
   }
@@ -87,8 +87,8 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
     CountMoved(turn, replica, transaction);
     Commit(turn, replica, transaction.version);
     Note(turn, replica.group->model->key,
-         {replica.offload ? EventKind::kOffloadDone : EventKind::kUpdateMoved, transaction.event,
-          replica.group->name},
+         {IsHostCopy(replica.role) ? EventKind::kOffloadDone : EventKind::kUpdateMoved,
+          transaction.event, replica.group->name},
          absl::StrCat(version.info.ToString(), " after ",
                       absl::FormatDuration(turn.now - transaction.started)));
   }

@@ -272,10 +272,8 @@ AnnouncedBuffer MessageGenerator::Announced() {
                       .bytes = Number(),
                       .segment_count = 2000 + Below(100),
                       .generation = BufferGeneration(Number())};
-  out.offload = Coin();
-  out.seed = Coin();
-  if (Coin()) out.staged_for = Name();
-  out.keeps_nothing = Coin();
+  out.role = Choose(BufferRole::kPrimary, BufferRole::kStreaming);
+  if (out.role == BufferRole::kStaged) out.staged_for = Name();
   if (Coin()) out.counts_after = GroupGeneration(Number());
   if (Coin()) out.held = Held();
   if (Coin()) {

@@ -102,10 +102,8 @@ pb::AnnouncedBuffer AnnouncedToProto(const AnnouncedBuffer& buffer) {
   if (buffer.last_finished.has_value()) {
     *out.mutable_last_finished() = FinishedToProto(*buffer.last_finished);
   }
-  out.set_offload(buffer.offload);
-  out.set_seed(buffer.seed);
+  out.set_role(static_cast<pb::BufferRole>(buffer.role));
   out.set_staged_for(buffer.staged_for);
-  out.set_keeps_nothing(buffer.keeps_nothing);
   out.set_counts_after(buffer.counts_after.value);
   return out;
 }
@@ -116,12 +114,10 @@ absl::StatusOr<AnnouncedBuffer> AnnouncedFromProto(const pb::AnnouncedBuffer& in
                       .bytes = in.bytes(),
                       .segment_count = in.segment_count(),
                       .generation = BufferGeneration(in.generation()),
-                      .offload = in.offload(),
-                      .seed = in.seed(),
-                      .keeps_nothing = in.keeps_nothing(),
                       .counts_after = GroupGeneration(in.counts_after())};
   reader.Name("buffer_name", in.buffer_name(), out.buffer_name);
   reader.Name("form", in.form(), out.form);
+  reader.Enum("role", in.role(), BufferRole::kStreaming, true, out.role);
   reader.OptionalName("staged_for", in.staged_for(), out.staged_for);
   reader.Digest("layout", in.layout(), out.layout);
   reader.Check(in.segment_count() <= kMaxSegmentsOnWire, "segment_count", "is too large");

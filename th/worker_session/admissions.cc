@@ -74,7 +74,7 @@ void AskAdmission(State& state, TransferId transfer, BufferId buffer_id,
   if (buffer == nullptr) {
     return Decide(state, transfer, absl::NotFoundError("no such buffer"), BufferGeneration());
   }
-  if (buffer->keeps_nothing) {
+  if (buffer->role == BufferRole::kStreaming) {
     return Decide(state, transfer,
                   absl::UnavailableError("a streaming reader keeps nothing, so it serves nobody"),
                   buffer->contract.generation());

@@ -45,10 +45,8 @@ AnnouncedBuffer AnnouncementOf(const Buffer& buffer) {
   announced.generation = buffer.contract.generation();
   announced.held = HeldBy(buffer);
   announced.last_finished = buffer.last_finished;
-  announced.offload = buffer.offload;
-  announced.seed = buffer.seed;
+  announced.role = buffer.role;
   announced.staged_for = buffer.staged_for;
-  announced.keeps_nothing = buffer.keeps_nothing;
   announced.counts_after = buffer.counts_after;
   return announced;
 }

@@ -46,9 +46,6 @@ Buffer& NewBuffer(State& state, std::string name, std::string form,
   return buffer;
 }
 
-// Copies and streams have names of their own in each generation.
-bool NameComesAgain(const Buffer& buffer) { return !buffer.offload && !buffer.keeps_nothing; }
-
 // Before it is announced: what a buffer of its name was told must not be told to it.
 void CountApart(const State& state, Buffer& buffer) {
   const bool again = TH_MUTATE(kForgetWhatWasFreed, state.freed.Contains(buffer.name), false);
@@ -67,7 +64,7 @@ void Refuse(State& state, Buffer& buffer, const absl::Status& why, absl::Time no
   for (Operation& operation : buffer.operations) {
     Conclude(operation, {.status = why, .server_knows = true});
   }
-  if (!buffer.temporary()) state.Emit(BufferReady{buffer.id, why});
+  if (!IsTemporary(buffer.role)) state.Emit(BufferReady{buffer.id, why});
   Pump(state, buffer, now);
 }
 
@@ -103,8 +100,7 @@ absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original, 
       CopyName(original.name, purpose, version, state.membership.group_generation, number);
   TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
   Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
-  copy.offload = true;
-  copy.seed = seed;
+  copy.role = seed ? BufferRole::kSeed : BufferRole::kOffload;
   state.Emit(AllocateOffload{copy.id, copy.name, copy.layout});
   state.TellServing(copy);
   Register(state, copy, now);
@@ -115,6 +111,7 @@ absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, a
   std::string name = absl::StrCat(original.name, ".staged");
   TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
   Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
+  copy.role = BufferRole::kStaged;
   copy.staged_for = original.name;
   CountApart(state, copy);
   state.TellServing(copy);
@@ -127,7 +124,7 @@ absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string name, std::st
                                          const SegmentSet& wanted, absl::Time now) {
   TH_RETURN_IF_ERROR(CanAdd(state, name, form, layout.get()));
   Buffer& buffer = NewBuffer(state, std::move(name), std::move(form), std::move(layout));
-  buffer.keeps_nothing = true;
+  buffer.role = BufferRole::kStreaming;
   buffer.received_in = state.membership.group_generation;
   buffer.unwanted = wanted.Complement(buffer.layout->segment_count());
   state.TellServing(buffer);
@@ -149,7 +146,7 @@ absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
     state.Send(UnregisterBuffer{id}, now);
     if (state.link.state == LinkState::kJoining) state.link.unregistered_since.push_back(id);
   }
-  if (buffer->told_ready && NameComesAgain(*buffer)) state.freed.Add(buffer->name);
+  if (buffer->told_ready && !HasNameOfItsOwn(buffer->role)) state.freed.Add(buffer->name);
   std::erase_if(state.transfers, [id](const auto& entry) { return entry.second == id; });
   state.offloads.erase(id);
   state.staged.erase(id);
@@ -190,7 +187,7 @@ void HandleBufferRegistered(State& state, const BufferRegistered& message, absl:
   buffer->registered = true;
   buffer->refused = absl::OkStatus();
   const bool told = std::exchange(buffer->told_ready, true);
-  if (!told && !buffer->temporary()) state.Emit(BufferReady{buffer->id, absl::OkStatus()});
+  if (!told && !IsTemporary(buffer->role)) state.Emit(BufferReady{buffer->id, absl::OkStatus()});
   if (buffer->announce_again) Reannounce(state, *buffer, now);
   Pump(state, *buffer, now);
 }

@@ -129,7 +129,7 @@ void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Ti
   Operation* fill = FillOf(buffer);
   if (fill == nullptr) return;
   // Who receives a part of the shard cannot tell its root: each segment matched its own sum.
-  const bool in_part = buffer.keeps_nothing && root == Digest();
+  const bool in_part = buffer.role == BufferRole::kStreaming && root == Digest();
   if (buffer.root.has_value() && *buffer.root != root && !in_part) {
     Conclude(*fill, {.status = absl::DataLossError(
                          absl::StrCat("the shard's root ", root.ShortHex(),

@@ -154,7 +154,7 @@ TEST_F(OffloadTest, TheCopyIsFilledByAnUpdateOfItsOwnThenItAsksAgain) {
   EXPECT_EQ(State(), BufferState::kPublished);
   const auto registered = worker_.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
-  EXPECT_TRUE(registered[0].buffer.offload);
+  EXPECT_EQ(registered[0].buffer.role, BufferRole::kOffload);
   EXPECT_EQ(registered[0].buffer.buffer_name, "weights.offload-7.1.2");
   const BufferId copy = AllocatedCopy();
   const auto update = StartsOf(copy);
@@ -310,7 +310,7 @@ TEST_F(OffloadTest, ACopyIsAnnouncedToTheNextServer) {
   ASSERT_THAT(joins, SizeIs(1));
   ASSERT_THAT(joins[0].buffers, SizeIs(2));
   EXPECT_EQ(joins[0].buffers[1].buffer, copy);
-  EXPECT_TRUE(joins[0].buffers[1].offload);
+  EXPECT_EQ(joins[0].buffers[1].role, BufferRole::kOffload);
   EXPECT_TRUE(joins[0].buffers[1].held.has_value());
 }
 

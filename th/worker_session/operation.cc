@@ -84,7 +84,7 @@ std::string Aftermath(const State& state, const Buffer& buffer, const Operation&
     return absl::StrCat("nothing is staged, buffer unchanged",
                         holds ? absl::StrCat(", still ", original->version.label.text()) : "");
   }
-  if (buffer.keeps_nothing) return "";  // its caller has no buffer
+  if (buffer.role == BufferRole::kStreaming) return "";  // its caller has no buffer
   switch (buffer.contract.state()) {
     case BufferState::kUndefined:
       return "buffer undefined, do not serve";
@@ -157,7 +157,8 @@ absl::Status CanBegin(const State& state, const Buffer& buffer, absl::Duration t
     return absl::FailedPreconditionError(
         absl::StrCat("the server refused the buffer: ", std::string(buffer.refused.message())));
   }
-  if (buffer.keeps_nothing && buffer.received_in != state.membership.group_generation) {
+  if (buffer.role == BufferRole::kStreaming &&
+      buffer.received_in != state.membership.group_generation) {
     return absl::AbortedError("the group counts anew since this receive began; ask again");
   }
   if (timeout <= absl::ZeroDuration()) {
@@ -251,7 +252,8 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   done.outcome = verdict.outcome;
   done.not_available = verdict.not_available;
   done.version = verdict.version;
-  done.buffer_undefined = buffer.staged_for.empty() && operation.kind() == OperationKind::kUpdate &&
+  done.buffer_undefined = buffer.role != BufferRole::kStaged &&
+                          operation.kind() == OperationKind::kUpdate &&
                           buffer.contract.state() == BufferState::kUndefined;
   done.readers_cut = operation.readers_cut;
   done.event = operation.event;

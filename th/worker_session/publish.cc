@@ -15,7 +15,7 @@ namespace {
 
 absl::Status CanPublish(const State& state, const Buffer& buffer, const PublishRequest& request) {
   TH_RETURN_IF_ERROR(CanBegin(state, buffer, request.timeout));
-  if (buffer.keeps_nothing) {
+  if (buffer.role == BufferRole::kStreaming) {
     return absl::FailedPreconditionError("the buffer of a streaming reader keeps nothing");
   }
   if (request.label.empty()) return absl::InvalidArgumentError("a version needs a label");
@@ -121,7 +121,8 @@ void SealPublication(State& state, Buffer& buffer, VersionSequence version,
   if (!frozen || !same || !buffer.publisher) return;
   buffer.root = root;
   for (auto& [id, copy] : state.buffers) {  // a copy that is made without a server
-    if (copy.offload && copy.layout == buffer.layout) LearnRoot(state, copy, version, root);
+    if (IsHostCopy(copy.role) && copy.layout == buffer.layout)
+      LearnRoot(state, copy, version, root);
   }
   SendOrAnnounce(state, buffer, ShardSealed{buffer.id, version, root}, now);
 }

@@ -88,8 +88,7 @@ TEST_F(SeedCopyTest, ACopyIsAnUpdateOfABufferOfItsOwn) {
   EXPECT_THAT(worker_.Take<OperationDone>(), SizeIs(1));  // before the copy has begun
   const auto registered = worker_.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
-  EXPECT_TRUE(registered[0].buffer.offload);
-  EXPECT_TRUE(registered[0].buffer.seed);
+  EXPECT_EQ(registered[0].buffer.role, BufferRole::kSeed);
   EXPECT_EQ(registered[0].buffer.buffer_name, "weights.seed-8.1.2");
   worker_.TakeSent<StartOperation>();
   const BufferId copy = AllocatedCopy();
@@ -153,7 +152,7 @@ TEST_F(SeedCopyTest, AServerThatKnowsNothingHearsOfTheAnswerAndOfTheCopy) {
   ASSERT_THAT(joins[0].buffers, SizeIs(2));
   ASSERT_TRUE(joins[0].buffers[0].last_finished.has_value());
   EXPECT_TRUE(joins[0].buffers[0].last_finished->seed_copy);
-  EXPECT_TRUE(joins[0].buffers[1].seed);
+  EXPECT_EQ(joins[0].buffers[1].role, BufferRole::kSeed);
   EXPECT_TRUE(joins[0].buffers[1].held.has_value());
 }
 

@@ -237,13 +237,11 @@ struct Buffer {
   std::string name;
   std::string form;
   std::shared_ptr<const ShardLayout> layout;  // shared with the client's data plane; immutable
-  bool offload = false;                       // see State::offloads
-  bool seed = false;                          // of those, one that seeds its site
-  std::string staged_for;                     // the original's name; see State::staged
-  bool keeps_nothing = false;    // a streaming reader's: never published, serves nobody
-  SegmentSet unwanted;           // of such a buffer: what it does not receive
-  GroupGeneration received_in;   // of such a buffer: whose n-th receive it is of
-  GroupGeneration counts_after;  // see AnnouncedBuffer
+  BufferRole role = BufferRole::kPrimary;     // see State::offloads, State::staged
+  std::string staged_for;                     // kStaged: the original's name
+  SegmentSet unwanted;                        // kStreaming: what it does not receive
+  GroupGeneration received_in;                // kStreaming: whose n-th receive it is of
+  GroupGeneration counts_after;               // see AnnouncedBuffer
   MutabilityContract contract;
   bool announced = false;       // told to the server on this stream
   bool registered = false;      // and answered: it may be spoken of
@@ -267,9 +265,6 @@ struct Buffer {
   std::list<Operation> operations;  // in order of their numbers; references stay valid
   std::optional<FinishedOperation> last_finished;
   std::optional<ServingChanged> told_serving;
-
-  // Made by the session; the caller knows nothing of it.
-  bool temporary() const { return offload || !staged_for.empty(); }
 };
 
 enum class OffloadPhase : uint8_t { kAllocating, kFilling, kHeld, kReleasing };

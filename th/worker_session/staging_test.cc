@@ -82,7 +82,7 @@ TEST_F(StagedCopyTest, ACopyIsAnnouncedForItsOriginal) {
   ASSERT_THAT(registered, SizeIs(1));
   EXPECT_EQ(registered[0].buffer.staged_for, "weights");
   EXPECT_EQ(registered[0].buffer.buffer_name, "weights.staged");
-  EXPECT_FALSE(registered[0].buffer.offload);
+  EXPECT_EQ(registered[0].buffer.role, BufferRole::kStaged);
 }
 
 TEST_F(StagedCopyTest, MemoryIsAskedForWhenThereIsSomethingToPutIntoIt) {

@@ -71,7 +71,7 @@ class StreamSessionTest : public ::testing::Test {
 
 TEST_F(StreamSessionTest, TheServerHearsThatItKeepsNothing) {
   ASSERT_THAT(announced, SizeIs(1));
-  EXPECT_TRUE(announced[0].buffer.keeps_nothing);
+  EXPECT_EQ(announced[0].buffer.role, BufferRole::kStreaming);
   EXPECT_FALSE(announced[0].buffer.held.has_value());
 }
 
@@ -96,7 +96,7 @@ TEST_F(StreamSessionTest, OneThatFailsBeforeItHasABufferCountsAndTheServerHearsW
   const auto registered = worker.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
   EXPECT_EQ(registered[0].buffer.buffer_name, "stream-1.2");
-  EXPECT_TRUE(registered[0].buffer.keeps_nothing);
+  EXPECT_EQ(registered[0].buffer.role, BufferRole::kStreaming);
   worker.Say(BufferRegistered{registered[0].buffer.buffer, absl::OkStatus()});
   EXPECT_THAT(worker.TakeSent<StartOperation>(), IsEmpty());
   const auto failed = worker.TakeSent<RankFailed>();

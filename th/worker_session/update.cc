@@ -119,12 +119,12 @@ void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Tim
       state.Emit(StartSealing{buffer.id, buffer.version.sequence, buffer.contract.generation()});
     }
   }
-  if (buffer.keeps_nothing) HandOn(buffer);
+  if (buffer.role == BufferRole::kStreaming) HandOn(buffer);
   Reannounce(state, buffer, now);
 }
 
 void Commit(Buffer& buffer) {
-  if (buffer.keeps_nothing) {
+  if (buffer.role == BufferRole::kStreaming) {
     (void)buffer.contract.FillFailed();  // cannot fail: the state is filling
     return HandOn(buffer);
   }
