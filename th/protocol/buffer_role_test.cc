@@ -1,0 +1,38 @@
+#include "th/protocol/buffer_role.h"
+
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace th {
+namespace {
+
+constexpr BufferRole kAllRoles[] = {BufferRole::kPrimary, BufferRole::kOffload, BufferRole::kSeed,
+                                    BufferRole::kStaged, BufferRole::kStreaming};
+
+TEST(BufferRoleTest, EveryRoleHasANameOfItsOwn) {
+  std::set<std::string> names;
+  for (const BufferRole role : kAllRoles) names.emplace(BufferRoleName(role));
+  EXPECT_EQ(names.size(), std::size(kAllRoles));
+}
+
+TEST(BufferRoleTest, OnlyWhatTheSessionMakesIsTemporary) {
+  EXPECT_FALSE(IsTemporary(BufferRole::kPrimary));
+  EXPECT_FALSE(IsTemporary(BufferRole::kStreaming));
+  EXPECT_TRUE(IsTemporary(BufferRole::kOffload));
+  EXPECT_TRUE(IsTemporary(BufferRole::kSeed));
+  EXPECT_TRUE(IsTemporary(BufferRole::kStaged));
+}
+
+TEST(BufferRoleTest, AStagedCopyHasNoOffloadLimitAndComesAgainUnderItsName) {
+  EXPECT_FALSE(IsHostCopy(BufferRole::kStaged));
+  EXPECT_FALSE(HasNameOfItsOwn(BufferRole::kStaged));
+  EXPECT_FALSE(HasNameOfItsOwn(BufferRole::kPrimary));
+  EXPECT_TRUE(HasNameOfItsOwn(BufferRole::kSeed));
+  EXPECT_TRUE(HasNameOfItsOwn(BufferRole::kStreaming));
+}
+
+}  // namespace
+}  // namespace th
