@@ -5,7 +5,8 @@
 // Readers pull. A reader opens a Pull to one source buffer with its capability; the source admits
 // or refuses it once; then the reader asks for ranges of segments and they arrive straight in the
 // destination: what the source holds in the order of the requests, what it has not got yet as it
-// arrives there. While nothing that was asked is there it says that it is alive.
+// arrives there. While nothing that was asked is there it says that it is alive. The list of sums
+// is asked for in the same way, and comes beside the segments.
 #ifndef TH_TRANSFER_TRANSPORT_H_
 #define TH_TRANSFER_TRANSPORT_H_
 
@@ -20,11 +21,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "th/mutability_contract/mutability_contract.h"  // TransferId
 #include "th/protocol/capability.h"
 #include "th/protocol/messages.h"
 #include "th/transfer/extra_bytes.h"
 #include "th/transfer/segment_store.h"
+#include "th/weights/checksum.h"
 #include "th/weights/request_queue.h"
 #include "th/weights/segments.h"
 
@@ -92,7 +95,10 @@ class HolderDelegate {
 class PullSink {
  public:
   virtual ~PullSink() = default;
-  virtual void OnAdmitted(BufferGeneration generation) = 0;
+  // `lists_sums`: the source answers AskSums.
+  virtual void OnAdmitted(BufferGeneration generation, bool lists_sums) = 0;
+  // The next sums of the list that was asked for, in canonical order.
+  virtual void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) = 0;
   // The bytes of `segment` come next. Appends where to put them and returns true, or returns false:
   // the bytes are read and thrown away, and OnSegment is not called.
   virtual bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) = 0;
@@ -109,6 +115,9 @@ class Pull {
  public:
   virtual ~Pull() = default;
   virtual void Ask(SegmentRange range) = 0;
+  // Asks for the sums of all segments, which come as they become known at the source. Once, of a
+  // source that lists them.
+  virtual void AskSums() = 0;
   // Asks the source to send no more segments than it has begun. OnClosed follows once those have
   // arrived; a source that does not know of this goes on with what was asked. Nothing may be asked
   // any more.
