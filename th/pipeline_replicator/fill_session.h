@@ -212,6 +212,7 @@ class FillSession {
   const SegmentSet& held() const { return replicator_.held(); }
   // Of a held segment.
   SegmentSum SumOf(SegmentIndex segment) const { return replicator_.SumOf(segment); }
+  const std::vector<SegmentSum>& sums() const { return replicator_.sums(); }  // by segment
   bool wrote() const { return wrote_; }
   bool stopping() const { return life_ != Life::kRunning; }  // or stopped
   bool completed() const { return stage_ == Stage::kComplete; }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
@@ -50,8 +51,8 @@ class SegmentStore {
   // The same content as before may be served whole again, under another generation: the sums that
   // are known stand. (What was begun in between has written nothing.)
   void Republish(BufferGeneration generation);
-  // The sums of what is held, where they are known: what a fill compares the list of another version
-  // with. To be taken before it begins.
+  // The sums of what is held, where they are known: what a fill compares the list of another
+  // version with. To be taken before it begins.
   struct KnownSums {
     SegmentSet of;
     std::vector<SegmentSum> sums;  // by segment
@@ -92,15 +93,15 @@ class SegmentStore {
   // What a source answers with next: the first segment of `asked` that is ready.
   std::optional<SegmentIndex> FirstReady(const RequestQueue& asked) const;
   // The next sums of `asked`, in order: those that are known, and if `compute` those of segments
-  // that are held, as far as one call may take (kBytesSummedAtOnce). At most `max_count`; empty: the
-  // first one is not known yet.
+  // that are held, as far as one call may take (kBytesSummedAtOnce). At most `max_count`; empty:
+  // the first one is not known yet.
   std::vector<SegmentSum> SumsOf(SegmentRange asked, size_t max_count, bool compute);
   // Calls `wake` (any thread, once, never inline) when a segment of `asked` becomes ready, the sum
   // of `listed` can be had, or the store closes. Returns what takes that back, or 0 when that is so
   // already: then `wake` is never called.
   using WaitId = uint64_t;
-  WaitId NotifyWhenReady(const RequestQueue& asked, std::optional<SegmentIndex> listed,
-                         std::function<void()> wake);
+  WaitId NotifyWhenReady(const RequestQueue& asked, std::function<void()> wake,
+                         std::optional<SegmentIndex> listed = std::nullopt);
   // `wake` is not called any more, unless it is being called just now.
   void CancelNotify(WaitId wait);
   // The bytes and the sum of a ready segment; takes the sum now if nobody has.
@@ -114,8 +115,8 @@ class SegmentStore {
   struct Waiter {
     WaitId id = 0;
     RequestQueue asked;
-    std::optional<SegmentIndex> listed;
     std::function<void()> wake;
+    std::optional<SegmentIndex> listed;
   };
   using Waiters = std::vector<Waiter>;  // one for each connection that has nothing to send
   // A sum in two halves, which the segment's state publishes together.
@@ -137,9 +138,9 @@ class SegmentStore {
 
   SegmentSum Compute(SegmentIndex segment) const;
   bool HasSum(SegmentIndex segment) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  bool IsWoken(const Waiter& waiter) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Takes out those that have something now; to be called with no lock held.
-  std::vector<std::function<void()>> TakeWoken() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<std::function<void()>> TakeWaiters(
+      absl::FunctionRef<bool(const Waiter&)> has_something) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Serves everything; of each segment's state keeps `keep`.
   void ServeAll(BufferGeneration generation, uint8_t keep);
   // Begins another publication or fill: what Seal is at is void.

@@ -88,6 +88,7 @@ absl::Status SourceConnection::HandleFrame(const Frame& frame) {
   if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
   if (const auto* open = std::get_if<Open>(&frame)) return HandleOpen(*open);
   if (const auto* ask = std::get_if<Ask>(&frame)) return HandleAsk(*ask);
+  if (const auto* ask = std::get_if<AskSums>(&frame)) return HandleAskSums(*ask);
   if (std::holds_alternative<Alive>(frame)) return absl::OkStatus();
   if (std::holds_alternative<Close>(frame)) {
     CloseNow();
@@ -199,6 +200,23 @@ absl::Status SourceConnection::HandleAsk(const Ask& ask) {
   return absl::OkStatus();
 }
 
+absl::Status SourceConnection::HandleAskSums(const AskSums& ask) {
+  if (state_ != State::kServing) return absl::InvalidArgumentError("asked before it was admitted");
+  if (std::exchange(sums_taken_, true)) {
+    return absl::InvalidArgumentError("asked for sums a second time");
+  }
+  const uint64_t segment_count = transfer_->store->layout().segment_count();
+  if (ask.range.end.value > segment_count) {
+    return absl::OutOfRangeError(
+        absl::StrCat("asked for sums up to segment ", ask.range.end.value, " of ", segment_count));
+  }
+  sums_asked_ = ask.range;
+  KeepAlive();
+  StopWaiting();
+  Pump();
+  return absl::OkStatus();
+}
+
 // ---- sending
 
 void SourceConnection::Say(std::string frame) {
@@ -282,19 +300,42 @@ void SourceConnection::FillOutbox() {
   }
   // Control frames go alone, so that they never wait for the uplink.
   if (!outbox_.empty() || state_ == State::kEnding || wait_ != 0) return;
+  if ((asks_.empty() && sums_asked_.empty()) || !CheckOpen()) return;
+  // Sums that are known go first: they are small. Those that nobody has taken yet are taken while
+  // there is no segment to send.
+  const bool idle = !transfer_->store->FirstReady(asks_).has_value();
+  if (AppendSums(/*compute=*/idle)) return;
   while (!asks_.empty() && !outbox_.full()) {
     if (!AppendNext()) return;
   }
+  if (outbox_.empty()) WaitForSegments();
+}
+
+// False when the store is closed. The connection ends then, once what was begun is sent.
+bool SourceConnection::CheckOpen() {
+  if (!transfer_->store->closed()) return true;
+  if (outbox_.empty()) CloseWith("the holder serves this buffer no longer");
+  return false;
+}
+
+// A frame of its own, as other words. False when the next sum is not known.
+bool SourceConnection::AppendSums(bool compute) {
+  if (sums_asked_.empty()) return false;
+  SegmentStore& store = *transfer_->store;
+  Sums next{.first = sums_asked_.begin,
+            .sums = store.SumsOf(sums_asked_, kMaxSumsInFrame, compute)};
+  next.generation = store.generation();
+  if (next.sums.empty()) return false;
+  sums_asked_.begin.value += next.sums.size();
+  outbox_.AddControl(Encode(next));
+  return true;
 }
 
 // Appends the next segment asked for that is here. False when there is none yet, or the store
 // closed.
 bool SourceConnection::AppendNext() {
   SegmentStore& store = *transfer_->store;
-  if (store.closed()) {
-    if (outbox_.empty()) CloseWith("the holder serves this buffer no longer");
-    return false;
-  }
+  if (!CheckOpen()) return false;
   const std::optional<SegmentIndex> next = store.FirstReady(asks_);
   if (!next.has_value()) {
     if (outbox_.empty()) WaitForSegments();
@@ -321,7 +362,8 @@ void SourceConnection::WaitForSegments() {
       self->Pump();
     });
   };
-  wait_ = transfer_->store->NotifyWhenReady(asks_, wake);
+  const auto listed = sums_asked_.empty() ? std::nullopt : std::optional(sums_asked_.begin);
+  wait_ = transfer_->store->NotifyWhenReady(asks_, wake, listed);
   if (wait_ == 0) wake();  // one became ready in between
 }
 
@@ -340,7 +382,8 @@ void SourceConnection::WatchFor(uint32_t events) {
 // Says that we live whenever something is owed and nothing was sent for a while: while the owner
 // decides, while a segment has not arrived here, while the uplink is others' at a frame boundary.
 void SourceConnection::KeepAlive() {
-  const bool owes = state_ == State::kDeciding || (state_ == State::kServing && !asks_.empty());
+  const bool owes = state_ == State::kDeciding ||
+                    (state_ == State::kServing && (!asks_.empty() || !sums_asked_.empty()));
   if (!owes || keeping_alive_) return;
   const absl::Time now = MonotonicNow();
   if (now - last_sent_ >= limits_.keep_alive && outbox_.empty()) Say(Encode(Alive{}));
@@ -360,6 +403,7 @@ void SourceConnection::Finish(absl::string_view why) {
   if (state_ >= State::kEnding) return;
   if (state_ != State::kServing) return CloseWith(why);
   asks_.Clear();
+  sums_asked_ = {};
   StopWaiting();
   outbox_.DropUnbegun();
   payload_in_outbox_ = std::min(payload_in_outbox_, outbox_.bytes_left());

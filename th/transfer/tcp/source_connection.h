@@ -51,6 +51,7 @@ class SourceConnection : public EventLoop::Handler,
   absl::Status HandleHello(const Hello& hello);
   absl::Status HandleOpen(const Open& open);
   absl::Status HandleAsk(const Ask& ask);
+  absl::Status HandleAskSums(const AskSums& ask);
   void JoinPull(const Open& open);
   void AskHolder(const Open& open);
   void OnDecided(TransferId transfer, const Admission& admission);
@@ -67,7 +68,9 @@ class SourceConnection : public EventLoop::Handler,
   bool PaysUplink() const { return payload_in_outbox_ > 0 && table_->IsCapped(*transfer_); }
   uint64_t TakeUplink(absl::Time now);
   void FillOutbox();
+  bool CheckOpen();
   bool AppendNext();
+  bool AppendSums(bool compute);
   void WaitForSegments();
   void StopWaiting();
   void WatchFor(uint32_t events);
@@ -96,6 +99,8 @@ class SourceConnection : public EventLoop::Handler,
   std::shared_ptr<ServingTable::Transfer> transfer_;
 
   RequestQueue asks_;
+  SegmentRange sums_asked_;  // that were not sent
+  bool sums_taken_ = false;  // a request for sums, which comes once
   Outbox outbox_;
   std::deque<std::string> controls_;  // for the next frame boundary
   uint64_t payload_in_outbox_ = 0;
