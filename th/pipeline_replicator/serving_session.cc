@@ -51,6 +51,20 @@ absl::Status ServingSession::HandleAsk(SegmentRange range, absl::Time now) {
   return absl::OkStatus();
 }
 
+absl::Status ServingSession::HandleAskSums(SegmentRange range, absl::Time now) {
+  if (ending()) return absl::OkStatus();
+  if (state_ != State::kServing) return absl::InvalidArgumentError("asked before it was admitted");
+  if (asked_for_sums_) return absl::InvalidArgumentError("asked for sums a second time");
+  if (range.end.value > segment_count_) {
+    return absl::OutOfRangeError(
+        absl::StrCat("asked for sums up to segment ", range.end.value, " of ", segment_count_));
+  }
+  if (!owes_answer()) alive_at_ = now + limits_.keep_alive;
+  asked_for_sums_ = true;
+  sums_requested_ = range;
+  return absl::OkStatus();
+}
+
 void ServingSession::HandleFinish(absl::Time now) {
   if (ending()) return;
   if (state_ != State::kServing) return Close("as the reader asked");
@@ -64,6 +78,7 @@ void ServingSession::HandleBroken(std::string why) {
 void ServingSession::HandleClosed() {
   state_ = State::kClosed;
   requests_.Clear();
+  sums_requested_ = {};
   outputs_.clear();
 }
 
@@ -124,10 +139,20 @@ absl::Time ServingSession::NextDeadline() const {
 
 bool ServingSession::owes_answer() const {
   if (TH_MUTATE(kSayNothingWhileDeciding, state_ == State::kDeciding, false)) return true;
-  return state_ == State::kServing && !requests_.empty();
+  return state_ == State::kServing && (!requests_.empty() || !sums_requested_.empty());
 }
 
 // ---- what to do
+
+std::optional<ServingSession::SumsToSend> ServingSession::PollSums(
+    absl::FunctionRef<std::vector<SegmentSum>(SegmentRange asked)> get) {
+  if (state_ != State::kServing || buffer_closed_ || sums_requested_.empty()) return std::nullopt;
+  SumsToSend next{.first = sums_requested_.begin, .sums = get(sums_requested_)};
+  if (next.sums.empty()) return std::nullopt;
+  sums_requested_.begin.value += next.sums.size();
+  sending_ = true;
+  return next;
+}
 
 std::optional<SegmentIndex> ServingSession::PollSegment(
     absl::FunctionRef<bool(SegmentIndex)> ready) {
@@ -155,6 +180,7 @@ void ServingSession::EndWith(ServingOutput last, absl::Time by) {
   state_ = TH_MUTATE(kSendOnAfterTheEnd, State::kEnding, State::kServing);
   close_at_ = by;
   requests_.Clear();
+  sums_requested_ = {};
   Say(std::move(last));
 }
 
