@@ -45,6 +45,8 @@ class TestShard {
   void Corrupt(SegmentIndex segment);
   SegmentSum SumOf(SegmentIndex segment) const;
   Digest Root() const;
+  // As sealing does, of a store that is published.
+  void SumAll() { store_->SumsOf(all(), segment_count(), /*compute=*/true); }
 
   const ShardLayout& layout() const { return *layout_; }
   uint64_t segment_count() const { return layout_->segment_count(); }
