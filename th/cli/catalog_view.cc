@@ -234,6 +234,7 @@ json TotalsToJson(const ModelTotals& totals) {
   }
   return {{"stall_seconds", std::move(stall)},
           {"received", std::move(received)},
+          {"unchanged_bytes", totals.fill.unchanged_bytes},
           {"reread_bytes", totals.fill.reread_bytes},
           {"rerouted_bytes", totals.fill.rerouted_bytes},
           {"reroutes", totals.fill.reroutes},

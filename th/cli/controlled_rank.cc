@@ -58,6 +58,7 @@ json ResultToJson(const UpdateResult& result) {
           {"reason", static_cast<int>(result.reason)},
           {"stall_seconds", absl::ToDoubleSeconds(result.stall())},
           {"bytes", result.bytes_received},
+          {"bytes_unchanged", result.bytes_unchanged},
           {"reroutes", result.reroutes},
           {"rerouted_bytes", result.rerouted_bytes},
           {"reread_bytes", result.reread_bytes},

@@ -159,7 +159,7 @@ struct UnpublishOptions {
 // Of this rank's shard, while it arrives.
 struct UpdateProgress {
   VersionInfo version;
-  uint64_t bytes_received = 0;  // and checked
+  uint64_t bytes_received = 0;  // and checked; what is unchanged counts
   uint64_t bytes_total = 0;
   std::string source;     // "rollout-1/1", or several with commas
   std::string transport;  // "tcp"
@@ -234,6 +234,8 @@ class UpdateResult {
   absl::Duration stall() const { return beside ? absl::ZeroDuration() : seconds(); }
   bool beside = false;  // of Stage: the buffer was in use all the time
   uint64_t bytes_received = 0;
+  // Not received: the buffer had the same bytes from the version before.
+  uint64_t bytes_unchanged = 0;
   uint32_t reroutes = 0;
   uint64_t rerouted_bytes = 0;  // received after the first re-route
   // Received and thrown away, so received again: mostly the part of a segment that had come when

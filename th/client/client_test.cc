@@ -79,6 +79,66 @@ TEST(ClientTest, EachVersionReplacesTheOneBefore) {
   }
 }
 
+// Of 100 tensors one changes: only the segments that it touches move. It begins and ends within a
+// segment, so up to two segments' worth of its neighbours comes along.
+TEST(ClientTest, OfAVersionThatDiffersInOneTensorOnlyThatTensorMoves) {
+  constexpr size_t kTensors = 100, kTensorBytes = 1'000'000;
+  const RegisterOptions segments{.segment_bytes = 16'384};
+  TestServer server;
+  Worker trainer =
+      Worker::Make(Rank(server, "trainer"), TestShard::Of(kTensors, kTensorBytes), segments);
+  Worker rollout =
+      Worker::Make(Rank(server, "rollout"), TestShard::Of(kTensors, kTensorBytes), segments);
+  trainer.shard.FillWith(1);
+  ASSERT_OK(trainer.PublishAndWait(1));
+  ASSERT_OK_AND_ASSIGN(const UpdateResult first, rollout.buffer.Update(Latest()));
+  EXPECT_EQ(first.bytes_received, kTensors * kTensorBytes);
+  EXPECT_EQ(first.bytes_unchanged, 0u);
+  ASSERT_OK(trainer.buffer.Unpublish());
+  char* const changed = static_cast<char*>(trainer.shard.tensors[42].data);
+  for (size_t at = 0; at < kTensorBytes; ++at) changed[at] ^= 1;
+  ASSERT_OK(trainer.PublishAndWait(2));
+  ASSERT_OK_AND_ASSIGN(const UpdateResult second, rollout.buffer.Update(Latest()));
+  EXPECT_TRUE(second.moved());
+  EXPECT_TRUE(rollout.shard.Equals(trainer.shard));
+  EXPECT_LE(second.bytes_received, kTensorBytes * 105 / 100);
+  EXPECT_EQ(second.bytes_received + second.bytes_unchanged, kTensors * kTensorBytes);
+}
+
+TEST(ClientTest, AVersionOfTheSameBytesMovesWithoutAny) {
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer");
+  Worker rollout = Worker::Make(server, "rollout");
+  ASSERT_OK(trainer.PublishAndWait(1));
+  ASSERT_OK(rollout.buffer.Update(Latest()).status());
+  ASSERT_OK(trainer.buffer.Unpublish());
+  ASSERT_OK(trainer.PublishAndWait(2));
+  ASSERT_OK_AND_ASSIGN(const UpdateResult second, rollout.buffer.Update(Latest()));
+  EXPECT_TRUE(second.moved());
+  EXPECT_EQ(second.bytes_received, 0u);
+  EXPECT_EQ(second.bytes_unchanged, rollout.buffer.bytes());
+  // It serves what it holds under the new version.
+  ASSERT_OK(trainer.buffer.Unpublish());
+  Worker other = Worker::Make(server, "other");
+  ASSERT_OK_AND_ASSIGN(const UpdateResult third, other.buffer.Update(Latest()));
+  EXPECT_EQ(third.version(), second.version());
+  EXPECT_TRUE(other.shard.Equals(rollout.shard));
+}
+
+// What its owner may have written since is moved, whatever the sums of before say.
+TEST(ClientTest, ABufferThatWasWritableIsFilledWhole) {
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer");
+  Worker rollout = Worker::Make(server, "rollout");
+  ASSERT_OK(trainer.PublishAndWait(1));
+  ASSERT_OK(rollout.buffer.Update(Latest()).status());
+  ASSERT_OK(rollout.buffer.Unpublish());
+  rollout.shard.FillWith(9);
+  ASSERT_OK_AND_ASSIGN(const UpdateResult again, rollout.buffer.Update(Latest()));
+  EXPECT_EQ(again.bytes_unchanged, 0u);
+  EXPECT_TRUE(rollout.shard.Equals(trainer.shard));
+}
+
 TEST(ClientTest, WithNothingPublishedAnUpdateIsNotAvailableAndTouchesNothing) {
   TestServer server;
   Worker rollout = Worker::Make(server, "rollout");

@@ -10,7 +10,8 @@ namespace th {
 namespace {
 
 FillCost CostOf(const FillStatus& status) {
-  FillCost cost{.rerouted_bytes = status.rerouted_bytes,
+  FillCost cost{.unchanged_bytes = status.bytes_unchanged,
+                .rerouted_bytes = status.rerouted_bytes,
                 .reread_bytes = status.reread_bytes,
                 .reroutes = status.reroutes};
   for (const FillSourceReport& source : status.sources) {
@@ -34,6 +35,7 @@ std::shared_ptr<FillDriver> FillDriver::Start(const StartFill& order, Parts part
   FillSpec spec;
   spec.store = driver->parts_.store;
   spec.resume = order.resume;
+  spec.before = std::move(driver->parts_.before);
   spec.root = order.root;
   spec.ring = driver->parts_.ring;
   absl::MutexLock lock(&driver->mu_);

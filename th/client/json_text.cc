@@ -149,6 +149,7 @@ std::string UpdateResultToJson(const UpdateResult& result) {
                  {"apply", absl::ToDoubleSeconds(result.apply)},
                  {"stall", absl::ToDoubleSeconds(result.stall())}}},
                {"bytes_received", result.bytes_received},
+               {"bytes_unchanged", result.bytes_unchanged},
                {"reroutes", result.reroutes},
                {"rerouted_bytes", result.rerouted_bytes},
                {"reread_bytes", result.reread_bytes},

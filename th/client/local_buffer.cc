@@ -98,6 +98,7 @@ void LocalBuffer::StartFill(th::StartFill order, FillDriver::Parts parts) {
     if (closed_) return parts.on_stopped(nullptr);
     StopSealing();
     before_fill_ = store_->held();
+    if (order.was_published) parts.before = store_->known_sums();
     serving_under_ = order.generation;
     store_->BeginFill(order.generation, order.resume);
     fill_ = FillDriver::Start(order, std::move(parts));

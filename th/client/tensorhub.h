@@ -203,8 +203,8 @@ TH_EXPORT th_status th_await_sealed(th_buffer* buffer, double timeout);
 /* Takes the buffer back; TH_OK: it may be written. */
 TH_EXPORT th_status th_unpublish(th_buffer* buffer, const th_unpublish_options* options);
 /* Moves the buffer, on all ranks of the group, to `version`: "latest", a label, or "#epoch.number".
- * *result: {"outcome", "reason", "version", "event", "seconds", "bytes_received", "reroutes",
- * "sources", ...}. */
+ * *result: {"outcome", "reason", "version", "event", "seconds", "bytes_received",
+ * "bytes_unchanged", "reroutes", "sources", ...}. */
 TH_EXPORT th_status th_update(th_buffer* buffer, const char* version,
                               const th_update_options* options, th_outcome* outcome, char** result);
 

@@ -35,6 +35,7 @@ absl::StatusOr<UpdateResult> ComposeUpdateResult(const Call& call) {
   result.transfer = done.transfer;
   result.verify = done.verify;
   result.apply = done.apply;
+  result.bytes_unchanged = call.fill.bytes_unchanged;
   result.reroutes = call.fill.reroutes;
   result.rerouted_bytes = call.fill.rerouted_bytes;
   result.reread_bytes = call.fill.reread_bytes;

@@ -190,11 +190,17 @@ void FillSession::CountReroute() {
 
 // ---- the pulls
 
-void FillSession::HandleAdmitted(SourceIndex index, absl::Time now) {
+void FillSession::HandleAdmitted(SourceIndex index, absl::Time now, bool lists_sums) {
   Source& source = sources_[index.value];
   if (source.state != SourceState::kOpening) return;
   source.state = SourceState::kAdmitted;
-  replicator_.AddSource(index, now, ReachOf(source.assigned.distance));
+  replicator_.AddSource(index, now, ReachOf(source.assigned.distance), lists_sums);
+}
+
+void FillSession::HandleSums(SourceIndex index, SegmentIndex first,
+                             absl::Span<const SegmentSum> sums, absl::Time now) {
+  replicator_.HandleSums(index, first, sums, now);
+  undecided_ = ask_all_ = true;
 }
 
 bool FillSession::BeginSegment(SourceIndex index, SegmentIndex segment, absl::Time now) {
@@ -278,6 +284,11 @@ std::vector<SourcePace> FillSession::Paces(absl::Time now) const {
 
 // ---- decisions
 
+bool FillSession::PollSums(SourceIndex index, absl::Time now) {
+  if (stopping() || sources_[index.value].state != SourceState::kAdmitted) return false;
+  return replicator_.PollSums(index, now);
+}
+
 std::optional<SegmentRange> FillSession::PollRequest(SourceIndex index, absl::Time now) {
   if (stopping() || sources_[index.value].state != SourceState::kAdmitted) return std::nullopt;
   const auto request = replicator_.PollRequest(index, now);
@@ -301,6 +312,7 @@ std::optional<FillOutput> FillSession::PollOutput(absl::Time now) {
 
 void FillSession::AskAll(absl::Time now) {
   for (const Source& source : sources_) {
+    if (PollSums(source.index, now)) outputs_.push_back(AskPullSums{source.index});
     while (const auto range = PollRequest(source.index, now)) {
       outputs_.push_back(AskPull{source.index, *range});
     }
@@ -322,9 +334,9 @@ void FillSession::Decide(absl::Time now) {
     stage_ = Stage::kFailed;
     CloseAll();
     outputs_.push_back(FillFailed{absl::DataLossError(
-        "the sources' list of sums disagrees with the version's root again and again")});
+        "the sources' lists of sums disagree with the version's root again and again")});
   } else if (StartedOver()) {
-    rounds_opened_ = replicator_.rounds_restarted();
+    rounds_opened_ = rounds();
     stage_ = Stage::kFilling;
     undecided_ = true;
     OpenAssigned(now);
@@ -349,7 +361,7 @@ void FillSession::ReportLost(absl::Time now) {
     if (lost.let_go) {
       Close(source);
     } else if (lost.corrupt) {
-      Fail(source, SourceFailure::kCorrupt, "sent bytes that do not match their sums");
+      Fail(source, SourceFailure::kCorrupt, "sent bytes or sums that are not the version's");
     } else {
       Fail(source, SourceFailure::kStalled,
            absl::StrFormat("silent for %.1f s", absl::ToDoubleSeconds(lost.silent_for)));
@@ -370,6 +382,7 @@ void FillSession::ReportSuspected() {
 FillStatus FillSession::status(absl::Time now) const {
   FillStatus status{.held = replicator_.held(),
                     .bytes_held = replicator_.bytes_held(),
+                    .bytes_unchanged = replicator_.bytes_unchanged(),
                     .corrupt_segments = replicator_.corrupt_segments(),
                     .reroutes = reroutes_,
                     .rerouted_bytes = rerouted_bytes_,

@@ -6,6 +6,7 @@
 //   FillSession fill({.replicator = shard, .transports = {"tcp"}}, limits, now);
 //   fill.SetSources(assignment, sources, now);
 //   fill.HandleAdmitted(source, now);  // and what else the pulls and the owner have to say
+//   if (fill.PollSums(source, now)) AskSums(source);
 //   while (auto range = fill.PollRequest(source, now)) Ask(source, *range);
 //   while (auto output = fill.PollOutput(now)) Do(*output);  // after everything that happens
 //   if (now >= fill.NextDeadline()) fill.HandleTick(now);
@@ -31,9 +32,11 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
 #include "th/protocol/messages.h"
 #include "th/topology/location.h"
+#include "th/weights/checksum.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
@@ -58,6 +61,10 @@ struct OpenPull {
 struct AskPull {
   SourceIndex source;
   SegmentRange range;
+};
+// Ask for the whole list of sums. Answered by HandleSums, as it becomes known there.
+struct AskPullSums {
+  SourceIndex source;
 };
 // Let it send what it has begun and no more; HandleClosed follows.
 struct FinishPull {
@@ -102,9 +109,9 @@ struct FillSourceSuspected {
 };
 // Every source is closed, nothing is written any more. The last output.
 struct FillStopped {};
-using FillOutput = std::variant<OpenPull, AskPull, FinishPull, ClosePull, FillFirstWrite,
-                                FillProgressed, FillReceived, FillCompleted, FillFailed,
-                                FillSourceFailed, FillSourceSuspected, FillStopped>;
+using FillOutput = std::variant<OpenPull, AskPull, AskPullSums, FinishPull, ClosePull,
+                                FillFirstWrite, FillProgressed, FillReceived, FillCompleted,
+                                FillFailed, FillSourceFailed, FillSourceSuspected, FillStopped>;
 
 // ---- what a fill came to
 
@@ -127,6 +134,7 @@ struct FillSourceReport {
 struct FillStatus {
   SegmentSet held;
   uint64_t bytes_held = 0;
+  uint64_t bytes_unchanged = 0;  // of these: they were there before, and were not moved
   uint64_t corrupt_segments = 0;
   uint32_t reroutes = 0;        // sources that were lost or replaced while bytes were missing
   uint64_t rerouted_bytes = 0;  // accepted after the first re-route
@@ -162,7 +170,11 @@ class FillSession {
   void Stop();
 
   // ---- the pulls, each by the number that OpenPull gave
-  void HandleAdmitted(SourceIndex index, absl::Time now);
+  // `lists_sums`: it answers AskPullSums.
+  void HandleAdmitted(SourceIndex index, absl::Time now, bool lists_sums = false);
+  // The next sums of its list, in canonical order.
+  void HandleSums(SourceIndex index, SegmentIndex first, absl::Span<const SegmentSum> sums,
+                  absl::Time now);
   // True: the bytes of `segment`, which come next, may be written. False: they are thrown away.
   bool BeginSegment(SourceIndex index, SegmentIndex segment, absl::Time now);
   // All of them have landed.
@@ -175,13 +187,21 @@ class FillSession {
   void HandleTick(absl::Time now);
 
   // ---- what to do
-  // What to ask of the source next. To be polled after each event of a source; what time, or the
-  // end of another source, makes possible comes as AskPull.
+  // What to ask of the source next: the list of sums, then segments. To be polled after each event
+  // of a source; what time, or the end of another source, makes possible comes as AskPullSums and
+  // AskPull.
+  bool PollSums(SourceIndex index, absl::Time now);
   std::optional<SegmentRange> PollRequest(SourceIndex index, absl::Time now);
   // True once after the list of sums was found wrong: what is served must be forgotten before
-  // anything else happens, also the segment that was accepted just now. After HandleSegment and
-  // SetRoot, and at the beginning.
+  // anything else happens, also the segment that was accepted just now. After HandleSegment,
+  // HandleSums and SetRoot, and at the beginning.
   bool PollStartedOver();
+  // Segments that are held now without having been moved, each once. After the same, and after
+  // PollStartedOver.
+  SegmentSet TakeUnchanged() { return replicator_.TakeUnchanged(); }
+  // Sums that readers of this buffer may be told, each once. After TakeUnchanged; valid until the
+  // next call.
+  PipelineReplicator::ListedSums TakeListed() { return replicator_.TakeListed(); }
   std::optional<FillOutput> PollOutput(absl::Time now);
   // PollOutput may have something. False after most segments.
   bool has_output() const { return !outputs_.empty() || undecided_ || ask_all_; }
@@ -190,10 +210,14 @@ class FillSession {
 
   // ---- state
   const SegmentSet& held() const { return replicator_.held(); }
+  // Of a held segment.
+  SegmentSum SumOf(SegmentIndex segment) const { return replicator_.SumOf(segment); }
+  const std::vector<SegmentSum>& sums() const { return replicator_.sums(); }  // by segment
   bool wrote() const { return wrote_; }
   bool stopping() const { return life_ != Life::kRunning; }  // or stopped
   bool completed() const { return stage_ == Stage::kComplete; }
-  // Segments are missing, and sources could bring them.
+  // Segments are missing (or the list of sums, where the end waits for it), and sources could bring
+  // them.
   bool lacks_segments() const;
   bool has_source() const;  // one that is opened or admitted
   SourceState state(SourceIndex index) const { return sources_[index.value].state; }
@@ -230,7 +254,9 @@ class FillSession {
   void Fail(Source& source, SourceFailure failure, std::string detail);
   void CountReroute();
   bool any_open() const;
-  bool StartedOver() const { return rounds_opened_ != replicator_.rounds_restarted(); }
+  // How often sources may be needed again after everything was received.
+  uint32_t rounds() const { return replicator_.rounds_restarted() + replicator_.lists_rejected(); }
+  bool StartedOver() const { return rounds_opened_ != rounds(); }
 
   void Decide(absl::Time now);
   void ReportLost(absl::Time now);

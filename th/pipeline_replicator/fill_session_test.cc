@@ -61,6 +61,9 @@ struct InWords {
     return absl::StrCat("ask ", o.source.value, " for ", o.range.begin.value, "-",
                         o.range.end.value);
   }
+  std::string operator()(const AskPullSums& o) const {
+    return absl::StrCat("ask ", o.source.value, " for its list");
+  }
   std::string operator()(const FinishPull& o) const {
     return absl::StrCat("finish ", o.source.value);
   }
@@ -427,8 +430,8 @@ TEST_F(FillSessionTest, TooManyWrongSegmentsLoseTheSource) {
   GiveCorrupt(kA, 0);
   GiveCorrupt(kA, 1);
   EXPECT_THAT(Outputs(), ElementsAre("first write", "close 0",
-                                     "lost a of assignment 1, 5: sent bytes that do not match "
-                                     "their sums"));
+                                     "lost a of assignment 1, 5: sent bytes or sums that "
+                                     "are not the version's"));
   EXPECT_EQ(fill_.status(At(0)).reread_bytes, 2 * 1024);
 }
 
@@ -485,8 +488,8 @@ TEST_F(FillSessionTest, AListThatIsWrongAgainAndAgainFailsTheFill) {
     if (round < 2) Outputs();
   }
   EXPECT_THAT(Outputs(), ElementsAre("close 2",
-                                     "lost a of assignment 3, 5: sent bytes that do not match "
-                                     "their sums",
+                                     "lost a of assignment 3, 5: sent bytes or sums that "
+                                     "are not the version's",
                                      "failed: DATA_LOSS"));
   EXPECT_FALSE(fill_.stopping()) << "its owner has to say so";
   fill_.SetSources(AssignmentId(9), {Source('b')}, At(1));

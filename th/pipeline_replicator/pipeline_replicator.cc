@@ -21,6 +21,8 @@ struct PipelineReplicator::Source {
   absl::Time last_asked;
   absl::Time waits_since;  // while there are requests
   RequestQueue requests;
+  bool lists_sums = false;
+  bool owes_list = false;
   SegmentSet corrupted;
   absl::Time withheld_until = absl::InfinitePast();  // what is corrupted is not asked again before
   uint64_t bytes = 0;
@@ -31,6 +33,8 @@ struct PipelineReplicator::Source {
   bool told = false;
 
   bool let_go() const { return let_go_until != absl::InfiniteFuture(); }
+  bool usable() const { return !retired && !let_go() && !too_corrupt; }
+  bool owes() const { return owes_list || !requests.empty(); }
   // False when `segment` was not asked of it.
   bool Answer(SegmentIndex segment) {
     const size_t before = requests.size();
@@ -52,11 +56,15 @@ PipelineReplicator::PipelineReplicator(Spec spec, ReplicatorLimits limits)
       unwanted_(spec_.wanted.has_value() ? spec_.wanted->Complement(spec_.segment_count)
                                          : SegmentSet()),
       held_(spec_.already_held),
-      sums_(spec_.held_sums) {
+      sums_(spec_.held_sums),
+      list_(spec_.segment_count),
+      before_(spec_.checksums ? spec_.before : SegmentSet()) {
   sums_.resize(spec_.segment_count);
   for (const SegmentRange& range : held_.ranges()) {
     for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) bytes_held_ += LengthOf(i);
+    before_.Remove(range);
   }
+  if (spec_.before_sums.size() != spec_.segment_count) before_.Clear();
   resumed_ = !held_.empty();
   SegmentSet settled = unwanted_;
   settled.AddAll(held_);
@@ -68,11 +76,14 @@ PipelineReplicator::~PipelineReplicator() = default;
 
 // ---- sources
 
-void PipelineReplicator::AddSource(SourceIndex source, absl::Time now, SourceReach reach) {
+void PipelineReplicator::AddSource(SourceIndex source, absl::Time now, SourceReach reach,
+                                   bool lists_sums) {
   auto added = std::make_unique<Source>();
   added->index = source;
   added->far = reach == SourceReach::kOtherSite;
   added->added_at = added->last_heard = added->last_asked = now;
+  added->lists_sums = lists_sums;
+  list_was_offered_ |= lists_sums;
   sources_.insert_or_assign(source, std::move(added));
 }
 
@@ -80,6 +91,7 @@ void PipelineReplicator::LetGoSource(SourceIndex source, absl::Time now) {
   Source* leaving = Find(source);
   if (leaving == nullptr || leaving->retired || leaving->let_go()) return;
   leaving->let_go_until = now + limits_.soft_switch;
+  LoseList(*leaving);
   // What is on its way would be asked of another source, and arrive twice.
   TH_MUTATE(kGiveBackWhatIsOnItsWay, static_cast<void>(0), leaving->requests.Clear());
 }
@@ -88,10 +100,12 @@ void PipelineReplicator::RetireSource(SourceIndex source) {
   Source* retired = Find(source);
   if (retired == nullptr) return;
   retired->retired = true;
+  LoseList(*retired);
   TH_MUTATE(kKeepRequestsOfLostSource, retired->requests.Clear(), static_cast<void>(0));
 }
 
 void PipelineReplicator::RemoveSource(SourceIndex source) {
+  if (Source* removed = Find(source)) LoseList(*removed);
   std::erase_if(writing_, [&](const auto& entry) { return entry.second == source; });
   sources_.erase(source);
 }
@@ -135,7 +149,8 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   if (range.empty()) range = TailRange(*asked, now);
   if (range.empty()) return std::nullopt;
   // A source at rest was not silent: its time starts with this request.
-  if (asked->requests.empty()) asked->last_heard = asked->waits_since = now;
+  if (!asked->owes()) asked->last_heard = now;
+  if (asked->requests.empty()) asked->waits_since = now;
   asked->last_asked = now;
   asked->requests.Push(range);
   return Request{range};
@@ -165,6 +180,10 @@ void PipelineReplicator::AllowAgain(SourceIndex source) {
 
 SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) const {
   SegmentSet skip = unwanted_;
+  if (AwaitsList(now)) {
+    if (spec_.window_segments > 0) return SegmentSet::AllOf(spec_.segment_count);
+    skip.AddAll(before_);
+  }
   for (const auto& [index, other] : sources_) {
     for (const SegmentRange& range : other->requests.Unanswered()) skip.Add(range);
   }
@@ -181,8 +200,7 @@ SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) con
 bool PipelineReplicator::CanComeFromAnother(const Source& source, SegmentIndex segment) const {
   return std::any_of(sources_.begin(), sources_.end(), [&](const auto& entry) {
     const Source& other = *entry.second;
-    return &other != &source && !other.retired && !other.let_go() && !other.too_corrupt &&
-           !other.corrupted.Contains(segment);
+    return &other != &source && other.usable() && !other.corrupted.Contains(segment);
   });
 }
 
@@ -242,6 +260,8 @@ bool PipelineReplicator::WantsSegment(SourceIndex source, SegmentIndex segment) 
 bool PipelineReplicator::BeginSegment(SourceIndex source, SegmentIndex segment) {
   if (!WantsSegment(source, segment)) return false;
   writing_.insert_or_assign(segment, source);
+  TH_MUTATE(kTrustBytesThatWereWritten, before_.Remove({segment, segment.Next()}),
+            static_cast<void>(0));
   return true;
 }
 
@@ -273,24 +293,30 @@ PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex
   sender->last_heard = now;
   if (held_.Contains(segment)) return SegmentVerdict::kDuplicate;
   if (wrote) writing_.erase(writer);
-  if (TH_MUTATE(kAcceptAnySum, spec_.checksums && sent != computed, false)) {
+  const bool listed = TH_MUTATE(kTrustSumsThatComeAlong, list_.checked(), false);
+  const SegmentSum expected = listed ? list_.sums()[segment.value] : sent;
+  if (TH_MUTATE(kAcceptAnySum, spec_.checksums && expected != computed, false)) {
     CountCorrupt(*sender, segment, now);
     return SegmentVerdict::kCorrupt;
   }
-  Accept(*sender, segment, sent);
+  Accept(*sender, segment, expected);
   return SegmentVerdict::kAccepted;
 }
 
 void PipelineReplicator::Accept(Source& source, SegmentIndex segment, SegmentSum sum) {
   const uint64_t length = LengthOf(segment);
-  held_.Add(segment);
-  --missing_;
-  sums_[segment.value] = sum;
-  bytes_held_ += length;
+  Hold(segment, sum);
   source.bytes += length;
   accounts_[source.index].bytes += length;
   contributors_.insert(source.index);
   CheckRoot();
+}
+
+void PipelineReplicator::Hold(SegmentIndex segment, SegmentSum sum) {
+  held_.Add(segment);
+  --missing_;
+  sums_[segment.value] = sum;
+  bytes_held_ += LengthOf(segment);
 }
 
 void PipelineReplicator::CountCorrupt(Source& source, SegmentIndex segment, absl::Time now) {
@@ -312,6 +338,132 @@ void PipelineReplicator::HandlePause(absl::Duration pause) {
     source->last_heard += pause;
     source->waits_since += pause;
   }
+  if (list_heard_at_ < absl::InfiniteFuture()) list_heard_at_ += pause;
+}
+
+// ---- the list of sums
+
+bool PipelineReplicator::GivesList(const Source& source) const {
+  return source.lists_sums && source.usable();
+}
+
+// A whole that has neither a root to check the list against nor bytes to compare with it gets
+// nothing from it.
+bool PipelineReplicator::WantsList() const {
+  if (!spec_.checksums || list_.complete() || failed()) return false;
+  return receives_a_part() || (missing_ > 0 && (root_.has_value() || !spec_.before.empty()));
+}
+
+// Not where every source that is there cannot give it.
+bool PipelineReplicator::ListMayCome() const {
+  bool any = false;
+  for (const auto& [index, source] : sources_) {
+    if (GivesList(*source)) return true;
+    any |= source->usable();
+  }
+  return list_was_offered_ && !any;
+}
+
+// What is handed on cannot be taken back: where it can be compared with the root, nothing is asked
+// for before.
+bool PipelineReplicator::AwaitsList(absl::Time now) const {
+  const bool hands_on = spec_.window_segments > 0 && root_.has_value();
+  if (!hands_on && before_.empty()) return false;
+  if (!WantsList() || !ListMayCome()) return false;
+  return hands_on || now - list_heard_at_ < limits_.list_patience;
+}
+
+bool PipelineReplicator::PollSums(SourceIndex source, absl::Time now) {
+  Source* asked = Find(source);
+  if (asked == nullptr || !GivesList(*asked) || !WantsList() || list_.coming()) return false;
+  if (!asked->owes()) asked->last_heard = now;
+  asked->owes_list = true;
+  list_.Ask(source);
+  list_heard_at_ = now;
+  listed_taken_ = 0;
+  return true;
+}
+
+void PipelineReplicator::HandleSums(SourceIndex source, SegmentIndex first,
+                                    absl::Span<const SegmentSum> sums, absl::Time now) {
+  Source* sender = Find(source);
+  if (sender == nullptr) return;
+  sender->last_heard = now;
+  if (!list_.Append(source, first, sums)) return;
+  list_heard_at_ = now;
+  if (list_.complete()) sender->owes_list = false;
+  // Against a root that is known the whole list counts or nothing of it.
+  if (!root_.has_value()) HoldUnchanged({first, SegmentIndex(first.value + sums.size())});
+  CheckList();
+  CheckRoot();
+}
+
+// Whoever is asked next begins anew.
+void PipelineReplicator::LoseList(Source& source) {
+  source.owes_list = false;
+  if (list_.coming() && list_.source() == source.index) list_.Drop();
+}
+
+void PipelineReplicator::CheckList() {
+  if (!root_.has_value() || !list_.complete() || spec_.segment_count == 0) return;
+  if (!list_.Check(*root_)) return RejectList();
+  if (!HoldsOnlyListed()) StartOver();
+  HoldUnchanged({SegmentIndex(0), SegmentIndex(spec_.segment_count)});
+}
+
+bool PipelineReplicator::HoldsOnlyListed() const {
+  for (const SegmentRange& range : held_.ranges()) {
+    for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) {
+      if (sums_[i.value] != list_.sums()[i.value]) return false;
+    }
+  }
+  return true;
+}
+
+void PipelineReplicator::RejectList() {
+  ++list_mismatches_;
+  const SourceIndex culprit = *list_.source();
+  list_.Drop();
+  Blame(culprit);
+  if (std::exchange(list_used_, false)) StartOver();
+}
+
+void PipelineReplicator::Blame(SourceIndex source) {
+  RetireSource(source);
+  if (std::find(culprits_.begin(), culprits_.end(), source) == culprits_.end()) {
+    culprits_.push_back(source);
+  }
+}
+
+// The buffer has the bytes of those among `listed` whose sum is the listed one. Others are asked
+// for from now on.
+void PipelineReplicator::HoldUnchanged(SegmentRange listed) {
+  const SegmentSet before = before_;
+  for (const SegmentRange& range : before.ranges()) {
+    const SegmentIndex end = std::min(range.end, listed.end);
+    for (SegmentIndex i = std::max(range.begin, listed.begin); i < end; i = i.Next()) {
+      const SegmentSum sum = list_.sums()[i.value];
+      if (held_.Contains(i)) continue;
+      if (TH_MUTATE(kTakeWhatWasThere, spec_.before_sums[i.value] != sum, false)) {
+        before_.Remove({i, i.Next()});
+        continue;
+      }
+      Hold(i, sum);
+      unchanged_.Add(i);
+      bytes_unchanged_ += LengthOf(i);
+      list_used_ = true;
+      if (!list_.checked()) contributors_.insert(*list_.source());
+    }
+  }
+}
+
+PipelineReplicator::ListedSums PipelineReplicator::TakeListed() {
+  const bool may = list_.checked() || !root_.has_value();
+  const uint64_t first = listed_taken_;
+  if (!may || first >= list_.sums().size()) return {};
+  listed_taken_ = list_.sums().size();
+  list_used_ = true;
+  return {SegmentIndex(first), absl::MakeConstSpan(list_.sums()).subspan(first)};
 }
 
 // ---- the root
@@ -319,13 +471,15 @@ void PipelineReplicator::HandlePause(absl::Duration pause) {
 void PipelineReplicator::HandleRoot(const Digest& root) {
   root_ = root;
   agreed_ = false;
+  CheckList();
   CheckRoot();
 }
 
 void PipelineReplicator::CheckRoot() {
   if (receives_a_part()) return;
   if (!spec_.checksums || !root_.has_value() || !all_received() || failed()) return;
-  agreed_ = TH_MUTATE(kTrustTheList, RootOfSums(sums_) == *root_, true);
+  // Each segment was compared with a checked list already.
+  agreed_ = list_.checked() || TH_MUTATE(kTrustTheList, RootOfSums(sums_) == *root_, true);
   if (!agreed_) StartOver();
 }
 
@@ -333,13 +487,12 @@ void PipelineReplicator::CheckRoot() {
 // that is the culprit.
 void PipelineReplicator::StartOver() {
   ++root_mismatches_;
-  if (contributors_.size() == 1 && !resumed_) {
-    culprit_ = *contributors_.begin();
-    RetireSource(*culprit_);
-  }
+  if (contributors_.size() == 1 && !resumed_) Blame(*contributors_.begin());
   held_.Clear();
-  bytes_held_ = 0;
-  missing_ = spec_.segment_count;
+  unchanged_.Clear();
+  bytes_held_ = bytes_unchanged_ = 0;
+  missing_ = spec_.segment_count - unwanted_.count();
+  listed_taken_ = 0;
   contributors_.clear();
   resumed_ = false;
 }
@@ -348,14 +501,15 @@ void PipelineReplicator::StartOver() {
 
 std::vector<PipelineReplicator::LostSource> PipelineReplicator::PollLost(absl::Time now) {
   std::vector<LostSource> lost;
-  if (culprit_.has_value()) {
-    if (Source* source = Find(*culprit_)) source->told = true;
-    lost.push_back({.source = *std::exchange(culprit_, std::nullopt), .corrupt = true});
+  for (const SourceIndex culprit : std::exchange(culprits_, {})) {
+    Source* const source = Find(culprit);
+    if (source != nullptr && std::exchange(source->told, true)) continue;
+    lost.push_back({.source = culprit, .corrupt = true});
   }
   for (auto& [index, source] : sources_) {
     if (source->told || source->retired) continue;
     const absl::Duration silent_for = now - source->last_heard;
-    const bool silent = !source->requests.empty() && silent_for >= limits_.silence;
+    const bool silent = source->owes() && silent_for >= limits_.silence;
     const bool done = source->let_go() && (source->requests.empty() || now >= source->let_go_until);
     if (!silent && !done && !source->too_corrupt) continue;
     source->told = true;
@@ -379,30 +533,34 @@ std::vector<PipelineReplicator::Suspicion> PipelineReplicator::PollSuspected() {
 }
 
 absl::Time PipelineReplicator::NextDeadline() const {
-  if (culprit_.has_value()) return absl::InfinitePast();
+  if (!culprits_.empty()) return absl::InfinitePast();
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [index, source] : sources_) {
     if (source->told || source->retired) continue;
     if (source->too_corrupt) return absl::InfinitePast();
     if (source->let_go() && source->requests.empty()) return absl::InfinitePast();
     next = std::min(next, source->let_go_until);
-    if (!source->requests.empty()) next = std::min(next, source->last_heard + limits_.silence);
+    if (source->owes()) next = std::min(next, source->last_heard + limits_.silence);
   }
   return next;
 }
 
 // ---- state
 
-bool PipelineReplicator::all_received() const { return missing_ == 0; }
+bool PipelineReplicator::all_received() const {
+  const bool lacks_list = receives_a_part() && WantsList() && ListMayCome();
+  return missing_ == 0 && TH_MUTATE(kCompleteAPartWithoutList, !lacks_list, true);
+}
 
 bool PipelineReplicator::complete() const {
-  const bool agrees = !spec_.checksums || receives_a_part() || agreed_;
+  const bool part_agrees = list_.checked() || !list_.complete();
+  const bool agrees = !spec_.checksums || (receives_a_part() ? part_agrees : agreed_);
   return all_received() && TH_MUTATE(kCompleteWithoutRoot, agrees, true);
 }
 
 bool PipelineReplicator::failed() const {
   const uint32_t allowed = spec_.window_segments > 0 ? 0 : limits_.root_mismatches;
-  return root_mismatches_ > allowed;
+  return root_mismatches_ > allowed || list_mismatches_ > limits_.root_mismatches;
 }
 
 uint64_t PipelineReplicator::bytes_from(SourceIndex source) const {

@@ -16,6 +16,12 @@
 // source; while there is none it waits for one, for another_source_wait at most, and is then asked
 // from the same. Only one source writes a segment at a time, and none writes one that is held.
 //
+// The list of the version's sums is asked of one source beside the bytes. A list that agrees with
+// the root is the authority from then on: what is received is compared with it, what was received
+// before too, and a segment whose listed sum is that of the bytes that the buffer has from before
+// is held without being moved. Where there are such bytes they are not asked for before the list
+// has told about them.
+//
 // Pure; not thread-safe: the owner serialises calls.
 #ifndef TH_PIPELINE_REPLICATOR_PIPELINE_REPLICATOR_H_
 #define TH_PIPELINE_REPLICATOR_PIPELINE_REPLICATOR_H_
@@ -25,9 +31,12 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "th/pipeline_replicator/sum_list.h"
 #include "th/topology/location.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
@@ -35,9 +44,6 @@
 #include "th/weights/segments.h"
 
 namespace th {
-
-// A source of this fill, numbered by the owner, never reused within the fill.
-using SourceIndex = StrongInt<struct SourceIndexTag, uint32_t>;
 
 struct ReplicatorLimits {
   // Of one pull request, whichever is less. Sources take so many open segments of a reader
@@ -60,8 +66,12 @@ struct ReplicatorLimits {
   // How long a segment that failed its sum waits for another source before the same one is asked
   // again. The owner's word that there is no other ends the wait (AllowAgain).
   absl::Duration another_source_wait = absl::Seconds(1);
-  // Rounds of starting over after the root disagreed with the list.
+  // Rounds of starting over after the root disagreed with what was received, and lists of sums that
+  // disagreed with it.
   uint32_t root_mismatches = 2;
+  // How long bytes that the buffer may have from before wait for the next sums of the list. Later
+  // they are asked for: a list that comes slowly must not cost more than it saves.
+  absl::Duration list_patience = absl::Milliseconds(500);
   // How long a source may sit on a request before an idle, faster one is asked for the same (the
   // tail).
   absl::Duration tail_patience = absl::Milliseconds(50);
@@ -82,8 +92,12 @@ class PipelineReplicator {
     bool checksums = true;              // false: sums are not compared and no root is awaited
     SegmentSet already_held;            // checked before (a resumed fill), with their sums
     std::vector<SegmentSum> held_sums;  // by segment; empty or segment_count long
-    // What is received at all; none: everything. A part cannot be compared with the root: it is
-    // complete once each of its segments has matched its own sum.
+    // Sums of the bytes that the buffer has from before the fill, by segment, and the segments
+    // whose sums are known. Nobody but this fill has written them since.
+    SegmentSet before;
+    std::vector<SegmentSum> before_sums;
+    // What is received at all; none: everything. A part is compared with the list of sums, and that
+    // with the root. Where no source gives the list the segments' own sums have to suffice.
     std::optional<SegmentSet> wanted;
     // The fill hands on what it receives, in canonical order, and keeps this many segments at a
     // time (HandleHandedOn makes room). 0: it keeps all.
@@ -98,10 +112,28 @@ class PipelineReplicator {
   // was requested of it; nothing more is asked or wanted from it, but the segment that it is
   // writing just now stays its own. Removing one gives that back too: call it once nothing of it
   // can touch the buffer any more.
-  void AddSource(SourceIndex source, absl::Time now, SourceReach reach = SourceReach::kNear);
+  // `lists_sums`: it answers a request for the list of sums.
+  void AddSource(SourceIndex source, absl::Time now, SourceReach reach = SourceReach::kNear,
+                 bool lists_sums = false);
   void LetGoSource(SourceIndex source, absl::Time now);
   void RetireSource(SourceIndex source);
   void RemoveSource(SourceIndex source);
+
+  // Whether this source is to be asked for the whole list of sums now. Poll before PollRequest.
+  bool PollSums(SourceIndex source, absl::Time now);
+  // The next sums of the list from `source`, in canonical order.
+  void HandleSums(SourceIndex source, SegmentIndex first, absl::Span<const SegmentSum> sums,
+                  absl::Time now);
+  // Segments that are held now because the buffer had their bytes before; each is told once. After
+  // HandleSums and HandleRoot, and whenever the fill has started over.
+  SegmentSet TakeUnchanged() { return std::exchange(unchanged_, SegmentSet()); }
+  // Sums of the list that may be told to readers of this buffer: of a checked list, and as long as
+  // no root is known of any. Each is told once, in order. Valid until the next call.
+  struct ListedSums {
+    SegmentIndex first;
+    absl::Span<const SegmentSum> sums;
+  };
+  ListedSums TakeListed();
 
   // The next pull request for this source, while its window has room and something is missing.
   // Ranges come in canonical order; several sources get disjoint ones. When nothing is missing but
@@ -120,7 +152,8 @@ class PipelineReplicator {
   enum class SegmentVerdict : uint8_t {
     kAccepted,    // counted; may be served on
     kDuplicate,   // held already: nothing changes (the bytes were equal, both matched their sums)
-    kCorrupt,     // sum mismatch: asked again, elsewhere where possible; the source is suspected
+    kCorrupt,     // not what its sum, or the checked list, says: asked again, elsewhere where
+                  // possible; the source is suspected
     kUnexpected,  // not asked from this source: the owner drops the source
   };
   // Whether the bytes of `segment` from `source` may be written into the buffer now: it was asked,
@@ -144,10 +177,13 @@ class PipelineReplicator {
   void HandleRoot(const Digest& root);
   // How often the fill started over. The owner forgets what it serves whenever this rises.
   uint32_t rounds_restarted() const { return root_mismatches_; }
+  // How often a list of sums disagreed with the root. The next source is asked for its own.
+  uint32_t lists_rejected() const { return list_mismatches_; }
 
   // Sources that are lost by now, or were let go and are done: silent, or with too many corrupt
-  // segments, or the only one behind a list that disagreed with the root (then possibly removed
-  // before). Each is told once and is retired by that; the owner closes and removes it.
+  // segments, the one whose list of sums disagreed with the root, or the only one behind segments
+  // that did (these two possibly removed before). Each is told once and is retired by that; the
+  // owner closes and removes it.
   struct LostSource {
     SourceIndex source;
     bool corrupt = false;
@@ -168,13 +204,16 @@ class PipelineReplicator {
   absl::Time NextDeadline() const;
 
   const SegmentSet& held() const { return held_; }
+  // Of a part also the list of sums, if it can be had.
   bool all_received() const;
-  // All received and, with checksums and the whole shard, the root known and in agreement.
+  // All received and, with checksums, the root known and in agreement.
   bool complete() const;
   bool receives_a_part() const { return !unwanted_.empty(); }
   // The list was wrong too often. The fill cannot end well.
   bool failed() const;
   uint64_t bytes_held() const { return bytes_held_; }
+  // Of these: held without being moved.
+  uint64_t bytes_unchanged() const { return bytes_unchanged_; }
   uint64_t corrupt_segments() const { return corrupt_segments_; }
   uint64_t bytes_from(SourceIndex source) const;    // accepted; kept after the source is gone
   uint32_t corrupt_from(SourceIndex source) const;  // likewise
@@ -182,7 +221,7 @@ class PipelineReplicator {
   // while it was what this fill waited for.
   absl::Duration waited_for(SourceIndex source, absl::Time now) const;
   uint64_t LengthOf(SegmentIndex segment) const;  // bytes
-  // The sum of a held segment, as the publisher made it.
+  // The sum of a held segment, as the publisher made it: the listed one, or that which came along.
   SegmentSum SumOf(SegmentIndex segment) const { return sums_[segment.value]; }
   const std::vector<SegmentSum>& sums() const { return sums_; }
 
@@ -206,6 +245,17 @@ class PipelineReplicator {
   SegmentRange RangeToTakeOver(const Source& slow) const;
   bool TakingOverHelps(const Source& helper, const Source& slow, absl::Time now) const;
   void Accept(Source& source, SegmentIndex segment, SegmentSum sum);
+  void Hold(SegmentIndex segment, SegmentSum sum);
+  bool GivesList(const Source& source) const;
+  bool WantsList() const;
+  bool ListMayCome() const;
+  bool AwaitsList(absl::Time now) const;
+  void LoseList(Source& source);
+  void CheckList();
+  void RejectList();
+  void Blame(SourceIndex source);
+  bool HoldsOnlyListed() const;
+  void HoldUnchanged(SegmentRange listed);
   void CountCorrupt(Source& source, SegmentIndex segment, absl::Time now);
   bool Answer(Source& source, SegmentIndex segment, absl::Time now);
   void CheckRoot();
@@ -229,7 +279,17 @@ class PipelineReplicator {
   // Who the held list comes from: to know the culprit when there was only one.
   std::set<SourceIndex> contributors_;
   bool resumed_ = false;
-  std::optional<SourceIndex> culprit_;
+  std::vector<SourceIndex> culprits_;  // not told yet
+
+  SumList list_;
+  SegmentSet before_;     // bytes from before that the list has not told about
+  SegmentSet unchanged_;  // held by it, and not told yet
+  uint64_t bytes_unchanged_ = 0;
+  uint64_t listed_taken_ = 0;                          // sums that TakeListed has told
+  bool list_used_ = false;                             // by TakeListed, or to hold something
+  bool list_was_offered_ = false;                      // there was a source that gives it
+  absl::Time list_heard_at_ = absl::InfiniteFuture();  // or asked; the future: not yet
+  uint32_t list_mismatches_ = 0;
 };
 
 }  // namespace th

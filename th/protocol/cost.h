@@ -30,6 +30,7 @@ inline constexpr size_t kMaxReceivedKinds = 32;
 // What a fill cost, from whoever received the bytes.
 struct FillCost {
   std::vector<ReceivedBytes> received;  // each kind once
+  uint64_t unchanged_bytes = 0;         // not received: the buffer had them from before
   uint64_t rerouted_bytes = 0;          // received after the first re-route
   uint64_t reread_bytes = 0;            // received and thrown away, so received again
   uint32_t reroutes = 0;                // sources lost or replaced while bytes were missing

@@ -45,13 +45,14 @@ absl::Status CheckReceived(const FillCost& cost, uint64_t shard_bytes) {
   }
   const bool good = shard_bytes <= std::numeric_limits<uint64_t>::max() / kMaxShardsReread &&
                     bytes <= AtMost(shard_bytes, kMaxShardsReceived) &&
-                    cost.rerouted_bytes <= bytes &&
+                    cost.rerouted_bytes <= bytes && cost.unchanged_bytes <= shard_bytes &&
                     cost.reread_bytes <= AtMost(shard_bytes, kMaxShardsReread) &&
                     cost.reroutes <= kMaxReroutesClaimed;
   if (good) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      bytes, " bytes received, ", cost.rerouted_bytes, " of them re-routed, ", cost.reread_bytes,
-      " read again and ", cost.reroutes, " re-routes for a shard of ", shard_bytes, " bytes"));
+      bytes, " bytes received, ", cost.unchanged_bytes, " unchanged, ", cost.rerouted_bytes,
+      " of them re-routed, ", cost.reread_bytes, " read again and ", cost.reroutes,
+      " re-routes for a shard of ", shard_bytes, " bytes"));
 }
 
 absl::Duration& StallOf(ModelTotals& totals, StallPhase cause) {
@@ -63,6 +64,7 @@ void AddUpdate(const RankCost& cost, ModelTotals& totals, Participant& participa
   StallOf(totals, StallPhase::kQueue) += cost.queue;
   StallOf(totals, StallPhase::kTransfer) += cost.transfer;
   StallOf(totals, StallPhase::kVerify) += cost.verify;
+  totals.fill.unchanged_bytes += cost.fill.unchanged_bytes;
   totals.fill.rerouted_bytes += cost.fill.rerouted_bytes;
   totals.fill.reread_bytes += cost.fill.reread_bytes;
   totals.fill.reroutes += cost.fill.reroutes;

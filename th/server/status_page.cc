@@ -241,6 +241,9 @@ void WriteTotals(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
   WriteTotal(out, figures, "tensorhub_reread_bytes_total",
              "Bytes received and thrown away, so received again.",
              [](const ModelTotals& totals) { return totals.fill.reread_bytes; });
+  WriteTotal(out, figures, "tensorhub_unchanged_bytes_total",
+             "Bytes of updates that were not received, as the buffers had them from before.",
+             [](const ModelTotals& totals) { return totals.fill.unchanged_bytes; });
   WriteTotal(out, figures, "tensorhub_rerouted_bytes_total",
              "Bytes received after a fill's first re-route.",
              [](const ModelTotals& totals) { return totals.fill.rerouted_bytes; });

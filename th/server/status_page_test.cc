@@ -15,6 +15,7 @@ using ::testing::Not;
 ModelTotals SampleTotals() {
   ModelTotals totals{.fill = {.received = {{"tcp", Distance::kSameRack, true, 4096},
                                            {"t\"x", Distance::kOtherSite, false, 12}},
+                              .unchanged_bytes = 8,
                               .rerouted_bytes = 5,
                               .reread_bytes = 6,
                               .reroutes = 7},
@@ -98,6 +99,7 @@ TEST(MetricsTest, EachCountOfAModelIsASampleOfItsOwnFamily) {
   const std::string text = RenderMetrics(Sample(), ServerMetrics());
   for (const char* sample : {"tensorhub_reread_bytes_total{run=\"r\\\"1\",model=\"<m>\"} 6\n",
                              "tensorhub_rerouted_bytes_total{run=\"r\\\"1\",model=\"<m>\"} 5\n",
+                             "tensorhub_unchanged_bytes_total{run=\"r\\\"1\",model=\"<m>\"} 8\n",
                              "tensorhub_reroutes_total{run=\"r\\\"1\",model=\"<m>\"} 7\n",
                              "tensorhub_readers_cut_total{run=\"r\\\"1\",model=\"<m>\"} 2\n"}) {
     EXPECT_THAT(text, HasSubstr(sample));

@@ -54,6 +54,9 @@ struct ClusterSpec {
   // shard.
   uint64_t wire_bytes_per_segment = 0;
   absl::Duration sealing_time = absl::Milliseconds(20);
+  // Every rank whose number is a multiple of it is of a release that does not list its sums; 0:
+  // none.
+  uint32_t lists_no_sums_every = 0;
   // Of every worker, at least one: readers try one after the other.
   int endpoints = 1;
   // Registry::CheckInvariants after every so many of its events; it looks at the whole fleet.

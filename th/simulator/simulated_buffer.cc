@@ -2,12 +2,17 @@
 
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace th {
 
 SegmentSum ContentOf(const std::string& content, int shard, SegmentIndex segment) {
-  const std::string text = absl::StrCat(content, "/", shard, "/", segment.value);
+  absl::string_view name = content;
+  const bool frozen = segment.value % 4 == 1;
+  while (frozen && !name.empty() && absl::ascii_isdigit(name.back())) name.remove_suffix(1);
+  const std::string text = absl::StrCat(name, "/", shard, "/", segment.value);
   return SumBytes(text.data(), text.size());
 }
 
@@ -27,7 +32,18 @@ void SimulatedBuffer::Write(const std::string& content) {
   for (uint64_t i = 0; i < segments_.size(); ++i) {
     segments_[i] = ContentOf(content, shard_, SegmentIndex(i));
   }
-  held_ = SegmentSet::AllOf(segments_.size());
+  SetHeld(SegmentSet::AllOf(segments_.size()));
+}
+
+void SimulatedBuffer::SetListed(SegmentIndex first, absl::Span<const SegmentSum> sums) {
+  listed_.resize(first.value);
+  listed_.insert(listed_.end(), sums.begin(), sums.end());
+}
+
+std::optional<SegmentSum> SimulatedBuffer::SumOf(SegmentIndex segment) const {
+  if (held_.Contains(segment)) return segments_[segment.value];
+  if (segment.value < listed_.size()) return listed_[segment.value];
+  return std::nullopt;
 }
 
 bool SimulatedBuffer::Is(const std::string& content) const {

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "th/weights/checksum.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
@@ -20,7 +22,9 @@ namespace th {
 // The attribute of a version under which its publisher names the content.
 inline constexpr char kContentAttribute[] = "content";
 
-// What `segment` of shard number `shard` holds in the content of this name. It is its own sum.
+// What `segment` of shard number `shard` holds in the content of this name. It is its own sum. One
+// segment of four, from the second on, is frozen: contents whose names differ in their last digits
+// alone share it.
 SegmentSum ContentOf(const std::string& content, int shard, SegmentIndex segment);
 
 // The layout of shard number `shard`: one tensor of segment_count times segment_bytes.
@@ -38,7 +42,14 @@ class SimulatedBuffer {
   // A fill writes one segment, which may be served once it is held.
   void Write(SegmentIndex segment, SegmentSum value) { segments_[segment.value] = value; }
   void MarkHeld(SegmentIndex segment) { held_.Add(segment); }
-  void SetHeld(SegmentSet held) { held_ = std::move(held); }
+  void SetHeld(SegmentSet held) {
+    held_ = std::move(held);
+    listed_.clear();
+  }
+  // Sums of what is being filled, from `first` on.
+  void SetListed(SegmentIndex first, absl::Span<const SegmentSum> sums);
+  // None: it is not known yet.
+  std::optional<SegmentSum> SumOf(SegmentIndex segment) const;
 
   const SegmentSet& held() const { return held_; }
   SegmentSum value(SegmentIndex segment) const { return segments_[segment.value]; }
@@ -49,7 +60,8 @@ class SimulatedBuffer {
  private:
   const int shard_;
   std::vector<SegmentSum> segments_;
-  SegmentSet held_;  // received and checked, or the owner's own
+  SegmentSet held_;                 // received and checked, or the owner's own
+  std::vector<SegmentSum> listed_;  // of the first segments
 };
 
 }  // namespace th

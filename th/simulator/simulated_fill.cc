@@ -25,6 +25,10 @@ FillSession::Spec SessionSpec(const SimulatedBuffer& buffer, const ClusterSpec& 
                         .total_bytes = spec.segment_count * spec.segment_bytes,
                         .already_held = start.resume,
                         .held_sums = buffer.values()};
+  if (start.was_published) {
+    session.replicator.before = SegmentSet::AllOf(spec.segment_count);
+    session.replicator.before_sums = buffer.values();
+  }
   if (stream != nullptr) {
     session.replicator.wanted = stream->spec().wanted;
     session.replicator.window_segments = stream->spec().ring_segments;
@@ -53,7 +57,7 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
           "resumes a segment that it does not hold", worker_->Name());
     }
   }
-  if (session_.PollStartedOver()) buffer_->SetHeld({});
+  FollowSession();
   CarryOut();
 }
 
@@ -66,7 +70,7 @@ void SimulatedFill::SetSources(const th::SetSources& order) {
 
 void SimulatedFill::SetRoot(const Digest& root) {
   session_.SetRoot(root);
-  if (session_.PollStartedOver()) buffer_->SetHeld({});
+  FollowSession();
   CarryOut();
 }
 
@@ -98,7 +102,7 @@ void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& stat
   Link* link = FindOpen(transfer);
   if (link == nullptr) return;
   if (status.ok()) {
-    session_.HandleAdmitted(link->source, worker_->now());
+    session_.HandleAdmitted(link->source, worker_->now(), link->worker->lists_sums());
     AskMore(*link);
   } else {
     const bool changed = absl::IsAborted(status);
@@ -106,6 +110,39 @@ void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& stat
               std::string(status.message()), /*tell=*/false);
   }
   CarryOut();
+}
+
+void SimulatedFill::HandleSums(TransferId transfer, SegmentIndex first,
+                               const std::vector<SegmentSum>& sums) {
+  Link* link = FindOpen(transfer);
+  if (link == nullptr) return;
+  link->sums_open -= std::min<uint64_t>(link->sums_open, sums.size());
+  session_.HandleSums(link->source, first, sums, worker_->now());
+  FollowSession();
+  AskMore(*link);
+  CarryOut();
+}
+
+void SimulatedFill::FollowSession() {
+  if (session_.PollStartedOver()) buffer_->SetHeld({});
+  const SegmentSet unchanged = session_.TakeUnchanged();
+  for (const SegmentRange& range : unchanged.ranges()) {
+    for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) {
+      JudgeUnchanged(i);
+      buffer_->MarkHeld(i);
+    }
+  }
+  if (stream_ != nullptr) return;
+  const PipelineReplicator::ListedSums listed = session_.TakeListed();
+  if (!listed.sums.empty()) buffer_->SetListed(listed.first, listed.sums);
+}
+
+void SimulatedFill::JudgeUnchanged(SegmentIndex segment) const {
+  Judge& judge = worker_->cluster().judge();
+  const SegmentSum value = buffer_->value(segment);
+  judge.Expect(value == session_.SumOf(segment) &&
+                   judge.WasPublished(version_.label, buffer_->shard(), segment, value),
+               "holds a segment from before that the version does not have", worker_->Name());
 }
 
 void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segment) {
@@ -124,11 +161,11 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
       JudgeAccepted(*link, segment);
       worker_->CountAccepted(session_.assigned(link->source).name.ToString());
     }
-    if (session_.PollStartedOver()) {
-      buffer_->SetHeld({});
-    } else if (verdict == Verdict::kAccepted && stream_ != nullptr) {
+    FollowSession();
+    const bool held = verdict == Verdict::kAccepted && session_.held().Contains(segment.index);
+    if (held && stream_ != nullptr) {
       stream_->Arrived(segment.index);
-    } else if (verdict == Verdict::kAccepted) {
+    } else if (held) {
       buffer_->MarkHeld(segment.index);
     }
   } else {
@@ -195,6 +232,7 @@ void SimulatedFill::HandleHandedOn(SegmentIndex segment) {
 
 void SimulatedFill::AskMore(Link& link) {
   if (!link.open) return;
+  if (session_.PollSums(link.source, worker_->now())) Do(AskPullSums{link.source});
   while (const auto range = session_.PollRequest(link.source, worker_->now())) {
     Do(AskPull{link.source, *range});
   }
@@ -206,6 +244,8 @@ void SimulatedFill::CarryOut() {
       Do(*open);
     } else if (const auto* ask = std::get_if<AskPull>(&*output)) {
       Do(*ask);
+    } else if (const auto* sums = std::get_if<AskPullSums>(&*output)) {
+      Do(*sums);
     } else if (const auto* finish = std::get_if<FinishPull>(&*output)) {
       Do(*finish);
     } else if (const auto* close = std::get_if<ClosePull>(&*output)) {
@@ -254,6 +294,14 @@ void SimulatedFill::Do(const AskPull& ask) {
                            });
 }
 
+void SimulatedFill::Do(const AskPullSums& ask) {
+  Link& link = links_[ask.source.value];
+  link.sums_open = buffer_->segment_count();
+  worker_->cluster().Carry(
+      *worker_, link.worker, &link.wire,
+      [to = link.worker, transfer = link.transfer] { to->HandlePullAskedSums(transfer); });
+}
+
 void SimulatedFill::Do(const FinishPull& finish) {
   Link& link = links_[finish.source.value];
   worker_->cluster().Carry(
@@ -294,7 +342,7 @@ void SimulatedFill::JudgeAsking() {
   for (const Link& link : links_) {
     if (!Is(link, SourceState::kAdmitted) && !Is(link, SourceState::kFinishing)) continue;
     could = true;
-    asks |= link.asked > link.answered;
+    asks |= link.asked > link.answered || link.sums_open > 0;
   }
   if (!session_.lacks_segments() || !could || asks) {
     asks_nobody_since_ = absl::InfiniteFuture();

@@ -54,6 +54,7 @@ class SimulatedFill {
   void ContinueAll();
 
   void HandleAdmitted(TransferId transfer, const absl::Status& status);
+  void HandleSums(TransferId transfer, SegmentIndex first, const std::vector<SegmentSum>& sums);
   void HandleSegment(TransferId transfer, const SentSegment& segment);
   void HandleAlive(TransferId transfer);
   void HandleClosed(TransferId transfer, const std::string& why);
@@ -75,6 +76,7 @@ class SimulatedFill {
     bool open = false;
     absl::Time opened_at;
     uint64_t asked = 0, answered = 0;            // segments
+    uint64_t sums_open = 0;                      // asked for
     absl::Time alive_at = absl::InfinitePast();  // its latest keep-alive
   };
 
@@ -85,14 +87,17 @@ class SimulatedFill {
   void CloseLink(Link& link, SourceFailure failure, const std::string& why, bool tell);
   void GiveUpUnanswered();
   void AskMore(Link& link);
+  void FollowSession();
   void CarryOut();
   void Do(const OpenPull& open);
   void Do(const AskPull& ask);
+  void Do(const AskPullSums& ask);
   void Do(const FinishPull& finish);
   void Do(const ClosePull& close);
   void JudgeAsking();
   void JudgeLoss(const FillSourceFailed& lost);
   void JudgeWrite(SegmentIndex segment) const;
+  void JudgeUnchanged(SegmentIndex segment) const;
   void JudgeAccepted(const Link& link, const SentSegment& segment) const;
 
   SimulatedWorker* const worker_;

@@ -64,13 +64,39 @@ void SimulatedServing::Ask(TransferId transfer, SegmentRange range) {
   Pump(transfer);
 }
 
+void SimulatedServing::AskSums(TransferId transfer) {
+  Pull* pull = Find(transfer);
+  if (pull == nullptr || pull->finishing) return;
+  const SimulatedBuffer& buffer = *worker_->FindBuffer(pull->buffer());
+  pull->sums_asked = {SegmentIndex(0), SegmentIndex(buffer.segment_count())};
+  Pump(transfer);
+}
+
+// As far as they are known here, beside the segments: they weigh nothing.
+void SimulatedServing::TellSums(TransferId transfer, Pull& pull) {
+  const SimulatedBuffer& buffer = *worker_->FindBuffer(pull.buffer());
+  const SegmentIndex first = pull.sums_asked.begin;
+  std::vector<SegmentSum> sums;
+  for (SegmentIndex& next = pull.sums_asked.begin; next < pull.sums_asked.end; next = next.Next()) {
+    const std::optional<SegmentSum> sum = buffer.SumOf(next);
+    if (!sum.has_value()) break;
+    sums.push_back(IsForged(next) ? *sum ^ 2 : *sum);
+  }
+  if (sums.empty()) return;
+  worker_->cluster().Carry(*worker_, pull.reader, &pull.wire,
+                           [reader = pull.reader, transfer, first, sums = std::move(sums)] {
+                             reader->HandleSums(transfer, first, sums);
+                           });
+}
+
 void SimulatedServing::Pump(TransferId transfer) {
   Pull* pull = Find(transfer);
-  if (pull == nullptr || !pull->admitted || pull->asked.empty() || pull->sending.has_value()) {
-    return;
-  }
+  if (pull == nullptr || !pull->admitted) return;
+  if (pull->asked.empty() && pull->sums_asked.empty()) return;
   StartBeating(transfer, *pull);
   if (pull->reader->stopped()) return;  // takes nothing; HandlePullContinues comes
+  TellSums(transfer, *pull);
+  if (pull->asked.empty() || pull->sending.has_value()) return;
   const SimulatedBuffer& buffer = *worker_->FindBuffer(pull->buffer());
   const auto next = std::find_if(pull->asked.begin(), pull->asked.end(), [&](SegmentIndex segment) {
     return buffer.held().Contains(segment);
@@ -90,7 +116,8 @@ void SimulatedServing::Pump(TransferId transfer) {
 void SimulatedServing::PumpAll() {
   std::vector<TransferId> waiting;
   for (const auto& [transfer, pull] : pulls_) {
-    if (!pull.asked.empty() && !pull.sending.has_value()) waiting.push_back(transfer);
+    const bool waits = !pull.asked.empty() && !pull.sending.has_value();
+    if (waits || !pull.sums_asked.empty()) waiting.push_back(transfer);
   }
   for (TransferId transfer : waiting) Pump(transfer);
 }
@@ -125,14 +152,18 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
 }
 
 SentSegment SimulatedServing::WhatIsSent(const Pull& pull, const Sending& sent) {
-  const auto forged = forged_until_.find(sent.segment);
-  if (forged != forged_until_.end() && worker_->now() < forged->second) {
+  if (IsForged(sent.segment)) {
     const SegmentSum wrong = sent.value ^ 2;
     worker_->cluster().judge().Forged(wrong);
     return {sent.segment, wrong, /*claimed_sum=*/wrong};
   }
   const SegmentSum bytes = flips_.erase(sent.segment) > 0 ? sent.value ^ 1 : sent.value;
   return {sent.segment, bytes, /*claimed_sum=*/sent.value};
+}
+
+bool SimulatedServing::IsForged(SegmentIndex segment) const {
+  const auto forged = forged_until_.find(segment);
+  return forged != forged_until_.end() && worker_->now() < forged->second;
 }
 
 // ---- keep-alives
@@ -148,7 +179,7 @@ void SimulatedServing::Beat(TransferId transfer) {
   Pull* pull = Find(transfer);
   if (pull == nullptr) return;
   pull->beating = false;
-  if (pull->asked.empty() && !pull->sending.has_value()) return;
+  if (pull->asked.empty() && pull->sums_asked.empty() && !pull->sending.has_value()) return;
   const bool moves = pull->sending.has_value() &&
                      worker_->cluster().network().FlowRate(pull->flow, worker_->now()) > 0;
   if (moves) worker_->mutable_session().HandleReaderBytes(transfer, worker_->now());
@@ -186,6 +217,7 @@ void SimulatedServing::Finish(const std::vector<TransferId>& transfers) {
     if (pull == nullptr) continue;
     pull->finishing = true;
     pull->asked.clear();
+    pull->sums_asked = {};
     if (!pull->sending.has_value()) Cut({transfer});
   }
 }

@@ -40,6 +40,7 @@ class SimulatedServing {
   void Decide(const AdmissionDecided& decided);
   // Of a transfer that was admitted; others are ignored, here and below.
   void Ask(TransferId transfer, SegmentRange range);
+  void AskSums(TransferId transfer);
   // The reader let go.
   void Release(TransferId transfer);
   // Sends no more than what is on its way; then as Cut.
@@ -78,6 +79,7 @@ class SimulatedServing {
     Wire wire;  // to the reader
     std::deque<SegmentIndex> asked;
     std::optional<Sending> sending;
+    SegmentRange sums_asked;  // that were not sent
     bool beating = false;
     bool finishing = false;
 
@@ -86,6 +88,8 @@ class SimulatedServing {
 
   Pull* Find(TransferId transfer);
   void Drop(TransferId transfer);
+  void TellSums(TransferId transfer, Pull& pull);
+  bool IsForged(SegmentIndex segment) const;
   void StartBeating(TransferId transfer, Pull& pull);
   void Beat(TransferId transfer);
   void TellClosed(TransferId transfer, Pull& pull, const std::string& why);

@@ -303,6 +303,11 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
 
 // ---- the data plane
 
+bool SimulatedWorker::lists_sums() const {
+  const uint32_t every = cluster_->spec().lists_no_sums_every;
+  return every == 0 || spec_.name.rank.value % every != 0;
+}
+
 void SimulatedWorker::HandleChunkDelivered(TransferId transfer) {
   serving_.HandleChunkDelivered(transfer);
 }
@@ -317,6 +322,8 @@ void SimulatedWorker::HandlePullOpened(SimulatedWorker* reader, TransferId trans
 void SimulatedWorker::HandlePullAsked(TransferId transfer, SegmentRange range) {
   serving_.Ask(transfer, range);
 }
+
+void SimulatedWorker::HandlePullAskedSums(TransferId transfer) { serving_.AskSums(transfer); }
 
 void SimulatedWorker::HandlePullFinished(TransferId transfer) {
   serving_.Finish({transfer});
@@ -333,6 +340,13 @@ void SimulatedWorker::HandlePullContinues(TransferId transfer) { serving_.Pump(t
 void SimulatedWorker::HandlePullAdmitted(TransferId transfer, absl::Status status) {
   ForEachFill([&](SimulatedFill& fill) { fill.HandleAdmitted(transfer, status); });
   Settle();
+}
+
+void SimulatedWorker::HandleSums(TransferId transfer, SegmentIndex first,
+                                 const std::vector<SegmentSum>& sums) {
+  ForEachFill([&](SimulatedFill& fill) { fill.HandleSums(transfer, first, sums); });
+  Settle();
+  serving_.PumpAll();
 }
 
 void SimulatedWorker::HandleSegment(TransferId transfer, const SentSegment& segment) {

@@ -99,6 +99,7 @@ class SimulatedWorker : public SimulatedProcess {
   void Preempt(absl::Duration notice);
 
   const WorkerSpec& spec() const { return spec_; }
+  bool lists_sums() const;  // to its readers
   const std::string& Name() const { return name_; }
   std::string Describe() const;  // for people
   const WorkerSession& session() const { return session_; }
@@ -164,11 +165,13 @@ class SimulatedWorker : public SimulatedProcess {
   void HandlePullOpened(SimulatedWorker* reader, TransferId transfer, const std::string& address,
                         const Capability& capability, BufferGeneration generation);
   void HandlePullAsked(TransferId transfer, SegmentRange range);
+  void HandlePullAskedSums(TransferId transfer);
   void HandlePullFinished(TransferId transfer);
   void HandlePullClosed(TransferId transfer);
   void HandlePullContinues(TransferId transfer);  // the reader takes bytes again
   // A source's messages.
   void HandlePullAdmitted(TransferId transfer, absl::Status status);
+  void HandleSums(TransferId transfer, SegmentIndex first, const std::vector<SegmentSum>& sums);
   void HandleSegment(TransferId transfer, const SentSegment& segment);
   void HandleSourceAlive(TransferId transfer);
   void HandleSourceClosed(TransferId transfer, const std::string& why);

@@ -395,6 +395,53 @@ TEST_P(TransportConformanceTest, AnsweredSegmentsMakeRoomForOthers) {
   EXPECT_FALSE(sink_.closed());
 }
 
+// ---- the list of sums
+
+TEST_P(TransportConformanceTest, TheListOfSumsComesWhenItIsAskedFor) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  EXPECT_TRUE(sink_.lists_sums());
+  pull->AskSums();
+  EXPECT_EQ(RootOfSums(sink_.AwaitSums(published_.segment_count())), published_.Root());
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+TEST_P(TransportConformanceTest, TheListAndSegmentsComeBesideEachOther) {
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->AskSums();
+  pull->Ask(published_.all());
+  sink_.AwaitSums(published_.segment_count());
+  sink_.AwaitSegments(published_.segment_count());
+  EXPECT_TRUE(received_.Equals(published_));
+}
+
+TEST_P(TransportConformanceTest, SumsThatAreNotKnownYetFollowAndHoldUpNoSegment) {
+  published_.store()->Close(BufferGeneration(2));
+  published_.store()->BeginFill(BufferGeneration(1), {});
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->AskSums();
+  pull->Ask({SegmentIndex(1), SegmentIndex(2)});
+  sink_.AwaitAlive(1);
+  const SegmentSum second = published_.SumOf(SegmentIndex(1));
+  published_.store()->MarkHeld(SegmentIndex(1), second);
+  sink_.AwaitSegments(1);
+  published_.store()->SetListed(SegmentIndex(0), std::vector<SegmentSum>{7});
+  EXPECT_THAT(sink_.AwaitSums(2), ElementsAre(7, second));
+}
+
+TEST_P(TransportConformanceTest, AClosedBufferEndsAPullThatAskedForSumsAlone) {
+  published_.store()->Close(BufferGeneration(2));
+  published_.store()->BeginFill(BufferGeneration(1), {});
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->AskSums();
+  sink_.AwaitAlive(1);
+  published_.store()->Close(BufferGeneration(2));
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+}
+
 // ---- several
 
 TEST_P(TransportConformanceTest, SeveralReadersOfOneBufferAllGetIt) {

@@ -12,6 +12,8 @@ namespace th::testing {
 
 class FakeTransport;
 
+constexpr size_t kSumsInStep = 256;
+
 // One pull, both ends of it. The network's thread only, but for `closing`.
 struct FakePull : std::enable_shared_from_this<FakePull> {
   FakeNetwork* network = nullptr;
@@ -30,11 +32,16 @@ struct FakePull : std::enable_shared_from_this<FakePull> {
   bool stepping = false;  // a step is posted, or a segment is awaited
   SegmentStore::WaitId wait = 0;
   RequestQueue asks;
+  SegmentRange sums_asked;  // that are not sent yet
   uint64_t bytes_sent = 0;
 
   void Connect();
   void Decided(Admission admission);
   void Ask(SegmentRange range);
+  void AskSums();
+  void StepSoon();
+  bool owes() const { return !asks.empty() || !sums_asked.empty(); }
+  bool TellSums(bool compute);
   void Step();
   void Move(SegmentIndex segment);
   void AwaitSegments();
@@ -50,6 +57,8 @@ struct FakeNetwork::State {
   std::set<std::shared_ptr<FakePull>> pulls;
   std::map<std::string, std::set<SegmentIndex>> corrupt;
   std::map<std::string, uint64_t> silent_after;
+  std::set<std::string> forged_lists;
+  bool lists_sums = true;
   uint64_t next_address = 0;
 };
 
@@ -92,6 +101,9 @@ class FakePullHandle : public Pull {
   ~FakePullHandle() override { Close(); }
   void Ask(SegmentRange range) override {
     thread_->Post([pull = pull_, range] { pull->Ask(range); });
+  }
+  void AskSums() override {
+    thread_->Post([pull = pull_] { pull->AskSums(); });
   }
   // Whole segments move in one step: nothing is ever half sent.
   void Finish() override {
@@ -156,8 +168,8 @@ void FakePull::Decided(Admission admission) {
   generation = admission.generation;
   admitted = true;
   source->served.fetch_add(1);
-  sink->OnAdmitted(generation);
-  if (!closed && !asks.empty()) Post(&FakePull::Step);
+  sink->OnAdmitted(generation, network->state_->lists_sums);
+  if (!closed && owes()) Post(&FakePull::Step);
 }
 
 void FakePull::Ask(SegmentRange range) {
@@ -165,6 +177,16 @@ void FakePull::Ask(SegmentRange range) {
   const absl::Status may = CheckRequest(range, asks, target.layout->segment_count(), limits);
   if (!may.ok()) return Close(SourceFailure::kClosed, std::string(may.message()));
   asks.Push(range);
+  StepSoon();
+}
+
+void FakePull::AskSums() {
+  if (closed || !sums_asked.empty()) return;
+  sums_asked = {SegmentIndex(0), SegmentIndex(target.layout->segment_count())};
+  StepSoon();
+}
+
+void FakePull::StepSoon() {
   if (wait != 0) {
     store->CancelNotify(std::exchange(wait, 0));
     stepping = false;
@@ -172,10 +194,23 @@ void FakePull::Ask(SegmentRange range) {
   if (admitted && !std::exchange(stepping, true)) Post(&FakePull::Step);
 }
 
+// One step's worth. False when nothing of what is owed is known.
+bool FakePull::TellSums(bool compute) {
+  if (sums_asked.empty()) return false;
+  std::vector<SegmentSum> sums = store->SumsOf(sums_asked, kSumsInStep, compute);
+  if (sums.empty()) return false;
+  const SegmentIndex first = sums_asked.begin;
+  sums_asked.begin.value += sums.size();
+  const auto forged = network->state_->forged_lists.find(target.endpoint.address);
+  if (forged != network->state_->forged_lists.end()) sums[0] ^= 1;
+  sink->OnSums(first, sums);
+  return true;
+}
+
 void FakePull::Step() {
   stepping = false;
   wait = 0;
-  if (closed || asks.empty()) return;
+  if (closed || !owes()) return;
   auto& silent_after = network->state_->silent_after;
   const auto silence = silent_after.find(target.endpoint.address);
   if (silence != silent_after.end() && silence->second == 0) return;
@@ -183,7 +218,13 @@ void FakePull::Step() {
     return Close(SourceFailure::kClosed, "the holder serves this buffer no longer");
   }
   const std::optional<SegmentIndex> segment = store->FirstReady(asks);
-  if (!segment.has_value()) return AwaitSegments();
+  const bool told = TellSums(/*compute=*/!segment.has_value());
+  if (closed) return;
+  if (!segment.has_value()) {
+    if (!told && owes()) return AwaitSegments();
+    if (!std::exchange(stepping, true)) Post(&FakePull::Step);
+    return;
+  }
   if (silence != silent_after.end()) --silence->second;
   asks.Take(*segment);
   Move(*segment);
@@ -192,13 +233,15 @@ void FakePull::Step() {
 
 void FakePull::AwaitSegments() {
   stepping = true;
-  wait = store->NotifyWhenReady(asks, [self = shared_from_this()] { self->Post(&FakePull::Step); });
+  const auto listed = sums_asked.empty() ? std::nullopt : std::optional(sums_asked.begin);
+  wait = store->NotifyWhenReady(
+      asks, [self = shared_from_this()] { self->Post(&FakePull::Step); }, listed);
   if (wait == 0) Post(&FakePull::Step);
   KeepAlive();
 }
 
 void FakePull::KeepAlive() {
-  if (closed || asks.empty() || store->closed() || store->FirstReady(asks).has_value()) return;
+  if (closed || !owes() || store->closed() || store->FirstReady(asks).has_value()) return;
   sink->OnAlive();
   network->thread().PostAt(MonotonicNow() + limits.keep_alive,
                            [self = shared_from_this()] { self->KeepAlive(); });
@@ -334,6 +377,14 @@ void FakeNetwork::CorruptNext(const std::string& address, SegmentIndex segment) 
 
 void FakeNetwork::FallSilentAfter(const std::string& address, uint64_t segments) {
   RunAndWait([&] { state_->silent_after[address] = segments; });
+}
+
+void FakeNetwork::ForgeListOf(const std::string& address) {
+  RunAndWait([&] { state_->forged_lists.insert(address); });
+}
+
+void FakeNetwork::ListNoSums() {
+  RunAndWait([&] { state_->lists_sums = false; });
 }
 
 void FakeNetwork::Kill(const std::string& address) {

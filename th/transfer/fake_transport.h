@@ -36,6 +36,10 @@ class FakeNetwork {
   void CorruptNext(const std::string& address, SegmentIndex segment);
   // Sends no segment beyond this many, and no sign of life, until it is let go on with more.
   void FallSilentAfter(const std::string& address, uint64_t segments);
+  // The list of sums that it sends is wrong.
+  void ForgeListOf(const std::string& address);
+  // No source lists its sums, as those of an older release.
+  void ListNoSums();
   // Dies: what is open breaks, nothing can be opened.
   void Kill(const std::string& address);
 

@@ -17,7 +17,9 @@ FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*
                         .total_bytes = layout.bytes(),
                         .checksums = layout.checksum() != ChecksumAlgorithm::kNone,
                         .already_held = spec.resume,
-                        .held_sums = spec.store->sums()};
+                        .held_sums = spec.store->sums(),
+                        .before = spec.before.of,
+                        .before_sums = spec.before.sums};
   if (spec.ring != nullptr) {
     session.replicator.wanted = spec.ring->wanted();
     session.replicator.window_segments = spec.ring->slots();
@@ -35,7 +37,12 @@ FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*
 class Fill::Sink final : public PullSink {
  public:
   Sink(Fill* fill, SourceIndex source) : fill_(fill), source_(source) {}
-  void OnAdmitted(BufferGeneration) override { fill_->Admitted(source_); }
+  void OnAdmitted(BufferGeneration, bool lists_sums) override {
+    fill_->Admitted(source_, lists_sums);
+  }
+  void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override {
+    fill_->SumsCame(source_, first, sums);
+  }
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
     return fill_->SegmentBegins(source_, segment, iov);
   }
@@ -61,7 +68,7 @@ std::shared_ptr<Fill> Fill::Start(FillSpec spec, std::vector<Transport*> transpo
     });
   }
   absl::MutexLock lock(&fill->mu_);
-  if (fill->session_.PollStartedOver()) fill->store_->ForgetAll();
+  fill->FollowSession();
   fill->Wake();
   return fill;
 }
@@ -84,7 +91,7 @@ void Fill::SetSources(AssignmentId assignment, std::vector<AssignedSource> sourc
 void Fill::SetRoot(Digest root) {
   absl::MutexLock lock(&mu_);
   session_.SetRoot(root);
-  if (session_.PollStartedOver()) store_->ForgetAll();
+  FollowSession();
   Wake();
 }
 
@@ -120,6 +127,7 @@ bool Fill::completed() const {
 // ---- data threads, and the consumer's
 
 void Fill::Asking::Send() const {
+  if (sums) pull->AskSums();
   for (const SegmentRange& range : ranges) pull->Ask(range);
 }
 
@@ -127,9 +135,20 @@ Fill::Asking Fill::RequestsOf(SourceIndex source, absl::Time now) {
   Asking asking;
   const Link& link = links_[source.value];
   if (link.pull == nullptr) return asking;  // just being opened: Do(OpenPull) asks
+  asking.sums = session_.PollSums(source, now);
   while (const auto range = session_.PollRequest(source, now)) asking.ranges.push_back(*range);
-  if (!asking.ranges.empty()) asking.pull = link.pull;
+  if (asking.sums || !asking.ranges.empty()) asking.pull = link.pull;
   return asking;
+}
+
+void Fill::FollowSession() {
+  const bool started_over = session_.PollStartedOver();
+  const SegmentSet unchanged = session_.TakeUnchanged();
+  if (ring_ != nullptr) return;
+  if (started_over) store_->ForgetAll();
+  if (!unchanged.empty()) store_->MarkHeld(unchanged, session_.sums());
+  const PipelineReplicator::ListedSums listed = session_.TakeListed();
+  if (!listed.sums.empty()) store_->SetListed(listed.first, listed.sums);
 }
 
 void Fill::Wake() {
@@ -137,13 +156,26 @@ void Fill::Wake() {
   thread_->Post([self = shared_from_this()] { self->CarryOut(); });
 }
 
-void Fill::Admitted(SourceIndex source) {
+void Fill::Admitted(SourceIndex source, bool lists_sums) {
   Asking asking;
   {
     absl::MutexLock lock(&mu_);
     const absl::Time now = MonotonicNow();
-    session_.HandleAdmitted(source, now);
+    session_.HandleAdmitted(source, now, lists_sums);
     asking = RequestsOf(source, now);
+  }
+  asking.Send();
+}
+
+void Fill::SumsCame(SourceIndex source, SegmentIndex first, absl::Span<const SegmentSum> sums) {
+  Asking asking;
+  {
+    absl::MutexLock lock(&mu_);
+    const absl::Time now = MonotonicNow();
+    session_.HandleSums(source, first, sums, now);
+    FollowSession();
+    asking = RequestsOf(source, now);
+    Wake();
   }
   asking.Send();
 }
@@ -178,12 +210,12 @@ void Fill::SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum se
     const Verdict verdict = session_.HandleSegment(source, segment, sent, computed, now);
     // Under mu_, so that the store never serves what the session has already taken back. Who waits
     // at the store only posts to its own loop.
-    if (session_.PollStartedOver()) {
-      store_->ForgetAll();
-    } else if (verdict == Verdict::kAccepted && ring_ != nullptr) {
+    FollowSession();
+    const bool held = verdict == Verdict::kAccepted && session_.held().Contains(segment);
+    if (held && ring_ != nullptr) {
       ring_->Arrived(segment);
-    } else if (verdict == Verdict::kAccepted) {
-      store_->MarkHeld(segment, sent);
+    } else if (held) {
+      store_->MarkHeld(segment, session_.SumOf(segment));
     }
     asking = RequestsOf(source, now);
     Wake();
@@ -285,6 +317,10 @@ void Fill::Do(OpenPull open) {
 
 void Fill::Do(AskPull ask) {
   if (const auto pull = PullOf(ask.source)) pull->Ask(ask.range);
+}
+
+void Fill::Do(AskPullSums ask) {
+  if (const auto pull = PullOf(ask.source)) pull->AskSums();
 }
 
 void Fill::Do(FinishPull finish) {

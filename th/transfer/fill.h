@@ -60,6 +60,8 @@ class FillObserver {
 struct FillSpec {
   std::shared_ptr<SegmentStore> store;  // BeginFill was called by the owner
   SegmentSet resume;
+  // Of what the store holds from before; empty where somebody may have written it since.
+  SegmentStore::KnownSums before;
   std::optional<Digest> root;
   ReplicatorLimits limits;
   // The fill hands on what it receives: its bytes go here and not into the store, which gives only
@@ -93,6 +95,7 @@ class Fill final : public std::enable_shared_from_this<Fill> {
   // What to ask once mu_ is free.
   struct Asking {
     std::shared_ptr<Pull> pull;
+    bool sums = false;
     std::vector<SegmentRange> ranges;
     void Send() const;
   };
@@ -100,7 +103,8 @@ class Fill final : public std::enable_shared_from_this<Fill> {
   Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer);
 
   // ---- data threads, and the consumer's
-  void Admitted(SourceIndex source);
+  void Admitted(SourceIndex source, bool lists_sums);
+  void SumsCame(SourceIndex source, SegmentIndex first, absl::Span<const SegmentSum> sums);
   bool SegmentBegins(SourceIndex source, SegmentIndex segment, std::vector<iovec>* iov);
   void SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum sent,
                      SegmentSum computed);
@@ -109,6 +113,8 @@ class Fill final : public std::enable_shared_from_this<Fill> {
   void HandedOn(SegmentIndex end);
 
   Asking RequestsOf(SourceIndex source, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What the session has found out about the whole of the shard is so in the store too.
+  void FollowSession() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has what the session wants carried out.
   void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -120,6 +126,7 @@ class Fill final : public std::enable_shared_from_this<Fill> {
   std::shared_ptr<Pull> PullOf(SourceIndex source) const;
   void Do(OpenPull open);
   void Do(AskPull ask);
+  void Do(AskPullSums ask);
   void Do(FinishPull finish);
   void Do(ClosePull close);
   void Do(FillFirstWrite) { observer_->OnFirstWrite(); }

@@ -112,6 +112,78 @@ TEST_F(FillTest, StatusSaysWhoGaveWhat) {
   EXPECT_EQ(status.peak_extra_bytes, a().shard.layout().segment_bytes());
 }
 
+// ---- what the buffer has from before
+
+TEST_F(FillTest, SegmentsThatTheBufferHasFromBeforeAreNotMoved) {
+  a().Publish(1);
+  a().shard.Corrupt(SegmentIndex(7));  // the change of the new version
+  reader().Publish(1);
+  reader().shard.SumAll();
+  Fill& fill = reader().StartFill(Patient(), {}, a().shard.Root(), Before::kPublished);
+  fill.SetSources(kFirst, {a().AsSource()});
+  EXPECT_EQ(reader().observer.AwaitComplete(), a().shard.Root());
+  EXPECT_TRUE(reader().shard.Equals(a().shard));
+  const uint64_t moved = a().shard.layout().segment_bytes();
+  EXPECT_EQ(reader().transport->counters().bytes_received, moved);
+  EXPECT_EQ(fill.status().bytes_unchanged, a().shard.layout().bytes() - moved);
+  EXPECT_EQ(reader().shard.store()->held(), SegmentSet::AllOf(segments())) << "it serves all";
+}
+
+TEST_F(FillTest, TheSameContentMovesNothingAndWritesNothing) {
+  a().Publish(1);
+  reader().Publish(1);
+  reader().shard.SumAll();
+  Fill& fill = reader().StartFill(Patient(), {}, a().shard.Root(), Before::kPublished);
+  fill.SetSources(kFirst, {a().AsSource()});
+  reader().observer.AwaitComplete();
+  EXPECT_FALSE(fill.wrote());
+  EXPECT_EQ(reader().transport->counters().bytes_received, 0);
+}
+
+TEST_F(FillTest, ARelayPassesTheListOnBeforeItHasTheSegments) {
+  a().Publish(1);
+  b().Publish(1);
+  b().shard.SumAll();
+  reader().Publish(1);
+  reader().shard.SumAll();
+  a().shard.Corrupt(SegmentIndex(7));
+  b().StartFill(Patient(), {}, a().shard.Root(), Before::kPublished)
+      .SetSources(kFirst, {a().AsSource()});
+  Fill& fill = reader().StartFill(Patient(), {}, a().shard.Root(), Before::kPublished);
+  fill.SetSources(kFirst, {b().AsSource()});
+  reader().observer.AwaitComplete();
+  EXPECT_TRUE(reader().shard.Equals(a().shard));
+  EXPECT_EQ(fill.status().bytes_unchanged,
+            a().shard.layout().bytes() - a().shard.layout().segment_bytes());
+}
+
+TEST_F(FillTest, AWrongListLosesItsSourceAndNothingIsHeldOnItsWord) {
+  network_.ForgeListOf(a().address());
+  a().Publish(1);
+  b().Publish(1);
+  reader().Publish(1);
+  reader().shard.SumAll();
+  ReplaceLostBy(b());
+  Fill& fill = reader().StartFill(Patient(), {}, b().shard.Root(), Before::kPublished);
+  fill.SetSources(kFirst, {a().AsSource()});
+  reader().observer.AwaitComplete();
+  ASSERT_THAT(reader().observer.losses(), SizeIs(1));
+  EXPECT_EQ(reader().observer.losses()[0].failure, SourceFailure::kCorrupt);
+  EXPECT_EQ(fill.status().bytes_unchanged, b().shard.layout().bytes());
+}
+
+TEST_F(FillTest, OfAnOlderSourceEverythingIsMoved) {
+  network_.ListNoSums();
+  a().Publish(1);
+  reader().Publish(1);
+  reader().shard.SumAll();
+  Fill& fill = reader().StartFill(Patient(), {}, a().shard.Root(), Before::kPublished);
+  fill.SetSources(kFirst, {a().AsSource()});
+  reader().observer.AwaitComplete();
+  EXPECT_EQ(fill.status().bytes_unchanged, 0);
+  EXPECT_EQ(reader().transport->counters().bytes_received, a().shard.layout().bytes());
+}
+
 TEST_F(FillTest, TwoSourcesAtOnceBothContributeAndTheFasterTakesOverTheTail) {
   // a has only five segments itself so far; b has all, but comes later.
   a().shard.FillWith(1);

@@ -119,9 +119,16 @@ void TestNode::Publish(uint64_t seed) {
   shard.store()->Publish(BufferGeneration(1));
 }
 
-Fill& TestNode::StartFill(ReplicatorLimits limits, SegmentSet resume, std::optional<Digest> root) {
+Fill& TestNode::StartFill(ReplicatorLimits limits, SegmentSet resume, std::optional<Digest> root,
+                          Before before) {
+  SegmentStore::KnownSums known;
+  if (before == Before::kPublished) known = shard.store()->known_sums();
   shard.store()->BeginFill(BufferGeneration(1), resume);
-  fill = Fill::Start({.store = shard.store(), .resume = resume, .root = root, .limits = limits},
+  fill = Fill::Start({.store = shard.store(),
+                      .resume = resume,
+                      .before = std::move(known),
+                      .root = root,
+                      .limits = limits},
                      {transport.get()}, &observer);
   return *fill;
 }

@@ -73,6 +73,9 @@ class TestObserver : public FillObserver {
   std::vector<BufferAddress> suspected_ ABSL_GUARDED_BY(mu_);
 };
 
+// Whether a fill may compare what its buffer holds from before.
+enum class Before : uint8_t { kNothing, kPublished };
+
 // One process that holds (or fills) a shard.
 struct TestNode {
   // `worker` names it; its shard is empty until FillWith or a fill.
@@ -82,7 +85,7 @@ struct TestNode {
   void Publish(uint64_t seed);
   // A fill of this node's buffer, which it serves as it arrives.
   Fill& StartFill(ReplicatorLimits limits = {}, SegmentSet resume = {},
-                  std::optional<Digest> root = std::nullopt);
+                  std::optional<Digest> root = std::nullopt, Before before = Before::kNothing);
   void StopFill();
   // How others pull from here.
   AssignedSource AsSource() const;

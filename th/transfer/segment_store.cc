@@ -1,5 +1,6 @@
 #include "th/transfer/segment_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,7 @@ void SegmentStore::ServeAll(BufferGeneration generation, uint8_t keep) {
       const uint8_t kept = states_[i].load(std::memory_order_relaxed) & keep;
       states_[i].store(kHeld | kept, std::memory_order_release);
     }
+    listed_.clear();
     open_.store(true);
     waiters.swap(waiters_);
   }
@@ -63,6 +65,7 @@ void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held
   absl::MutexLock lock(&mu_);
   open_.store(false);
   Renew();
+  listed_.clear();
   for (uint64_t i = 0; i < segment_count_; ++i) {
     const bool keep = held.Contains(SegmentIndex(i));
     // Sums of what may not be served now are kept: a fill that ends without having written leaves
@@ -81,18 +84,64 @@ void SegmentStore::MarkHeld(SegmentIndex segment, SegmentSum sum) {
     absl::MutexLock lock(&mu_);
     sums_[segment.value].Store(sum);
     states_[segment.value].store(kHeld | kSummed, std::memory_order_release);
-    const auto woken = std::partition(waiters_.begin(), waiters_.end(), [&](const Waiter& waiter) {
-      return !waiter.asked.Contains(segment);
+    wakes = TakeWaiters([segment](const Waiter& waiter) {
+      return waiter.asked.Contains(segment) || waiter.listed == segment;
     });
-    for (auto it = woken; it != waiters_.end(); ++it) wakes.push_back(std::move(it->wake));
-    waiters_.erase(woken, waiters_.end());
   }
   for (const auto& wake : wakes) wake();
+}
+
+void SegmentStore::MarkHeld(const SegmentSet& segments, absl::Span<const SegmentSum> sums) {
+  std::vector<std::function<void()>> wakes;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const SegmentRange& range : segments.ranges()) {
+      const uint64_t end = std::min({range.end.value, segment_count_, uint64_t{sums.size()}});
+      for (uint64_t i = range.begin.value; i < end; ++i) {
+        sums_[i].Store(sums[i]);
+        states_[i].store(kHeld | kSummed, std::memory_order_release);
+      }
+    }
+    wakes = TakeWaiters([&](const Waiter& waiter) {
+      const bool listed = waiter.listed.has_value() && segments.Contains(*waiter.listed);
+      return listed || FirstReady(waiter.asked).has_value();
+    });
+  }
+  for (const auto& wake : wakes) wake();
+}
+
+void SegmentStore::SetListed(SegmentIndex first, absl::Span<const SegmentSum> sums) {
+  std::vector<std::function<void()>> wakes;
+  {
+    absl::MutexLock lock(&mu_);
+    if (first.value > listed_.size() || sums.size() > segment_count_ - first.value) return;
+    listed_.resize(first.value);
+    listed_.insert(listed_.end(), sums.begin(), sums.end());
+    wakes = TakeWaiters([end = listed_.size()](const Waiter& waiter) {
+      return waiter.listed.has_value() && waiter.listed->value < end;
+    });
+  }
+  for (const auto& wake : wakes) wake();
+}
+
+bool SegmentStore::HasSum(SegmentIndex segment) const {
+  return segment.value < listed_.size() || ReadinessOf(segment) == Readiness::kReady;
+}
+
+std::vector<std::function<void()>> SegmentStore::TakeWaiters(
+    absl::FunctionRef<bool(const Waiter&)> has_something) {
+  std::vector<std::function<void()>> wakes;
+  const auto woken = std::partition(waiters_.begin(), waiters_.end(),
+                                    [&](const Waiter& waiter) { return !has_something(waiter); });
+  for (auto it = woken; it != waiters_.end(); ++it) wakes.push_back(std::move(it->wake));
+  waiters_.erase(woken, waiters_.end());
+  return wakes;
 }
 
 void SegmentStore::ForgetAll() {
   absl::MutexLock lock(&mu_);
   Renew();
+  listed_.clear();
   for (uint64_t i = 0; i < segment_count_; ++i) states_[i].store(0, std::memory_order_release);
 }
 
@@ -170,6 +219,17 @@ std::vector<SegmentSum> SegmentStore::sums() const {
   return sums;
 }
 
+SegmentStore::KnownSums SegmentStore::known_sums() const {
+  KnownSums known{.of = {}, .sums = std::vector<SegmentSum>(segment_count_)};
+  if (layout_->checksum() == ChecksumAlgorithm::kNone) return known;
+  for (uint64_t i = 0; i < segment_count_; ++i) {
+    if (states_[i].load(std::memory_order_acquire) != (kHeld | kSummed)) continue;
+    known.sums[i] = sums_[i].Load();
+    known.of.Add(SegmentIndex(i));
+  }
+  return known;
+}
+
 // ---- serving
 
 SegmentStore::Readiness SegmentStore::ReadinessOf(SegmentIndex segment) const {
@@ -185,11 +245,13 @@ std::optional<SegmentIndex> SegmentStore::FirstReady(const RequestQueue& asked) 
 }
 
 SegmentStore::WaitId SegmentStore::NotifyWhenReady(const RequestQueue& asked,
-                                                   std::function<void()> wake) {
+                                                   std::function<void()> wake,
+                                                   std::optional<SegmentIndex> listed) {
   absl::MutexLock lock(&mu_);
   if (closed() || FirstReady(asked).has_value()) return 0;
+  if (listed.has_value() && HasSum(*listed)) return 0;
   const WaitId id = next_wait_++;
-  waiters_.push_back({id, asked, std::move(wake)});
+  waiters_.push_back({id, asked, std::move(wake), listed});
   return id;
 }
 
@@ -214,6 +276,28 @@ SegmentSum SegmentStore::SumOf(SegmentIndex segment) {
   sums_[segment.value].Store(sum);
   state.fetch_or(kSummed, std::memory_order_release);
   return sum;
+}
+
+std::vector<SegmentSum> SegmentStore::SumsOf(SegmentRange asked, size_t max_count, bool compute) {
+  std::vector<SegmentSum> sums;
+  {
+    absl::MutexLock lock(&mu_);
+    const uint64_t end = std::min(
+        {asked.end.value, uint64_t{listed_.size()}, asked.begin.value + uint64_t{max_count}});
+    if (asked.begin.value < end) {
+      sums.assign(listed_.begin() + asked.begin.value, listed_.begin() + end);
+    }
+  }
+  uint64_t budget = kBytesSummedAtOnce;
+  for (SegmentIndex i(asked.begin.value + sums.size()); i < asked.end && sums.size() < max_count;
+       i = i.Next()) {
+    if (ReadinessOf(i) != Readiness::kReady) break;
+    const bool known = (states_[i.value].load(std::memory_order_acquire) & kSummed) != 0;
+    if (!known && (!compute || budget == 0)) break;
+    if (!known) budget -= std::min(budget, layout_->SegmentLength(i));
+    sums.push_back(SumOf(i));
+  }
+  return sums;
 }
 
 SegmentSum SegmentStore::Compute(SegmentIndex segment) const {

@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "th/weights/checksum.h"
 #include "th/weights/identifiers.h"
 #include "th/weights/request_queue.h"
@@ -26,6 +28,9 @@
 #include "th/weights/shard_layout.h"
 
 namespace th {
+
+// What one call for sums may have to read. A processor does it in well below a millisecond.
+inline constexpr uint64_t kBytesSummedAtOnce = uint64_t{4} << 20;
 
 class SegmentStore {
  public:
@@ -46,11 +51,23 @@ class SegmentStore {
   // The same content as before may be served whole again, under another generation: the sums that
   // are known stand. (What was begun in between has written nothing.)
   void Republish(BufferGeneration generation);
+  // The sums of what is held, where they are known: what a fill compares the list of another
+  // version with. To be taken before it begins.
+  struct KnownSums {
+    SegmentSet of;
+    std::vector<SegmentSum> sums;  // by segment
+  };
+  KnownSums known_sums() const;
   // A fill begins: only what `held` names (with its sums still known from before) may be served.
   // Until that is so, the store is closed and its generation word is kNoGeneration.
   void BeginFill(BufferGeneration generation, const SegmentSet& held);
   // `segment` has arrived and matches `sum`: it may be served, and who waits for it is told.
   void MarkHeld(SegmentIndex segment, SegmentSum sum);
+  // The bytes of `segments` have been here all the time, and match these sums (by segment).
+  void MarkHeld(const SegmentSet& segments, absl::Span<const SegmentSum> sums);
+  // Sums of what is being filled, from `first` on: readers may be told them before the segments are
+  // here. They follow each other in order; a list that begins anew replaces the one before.
+  void SetListed(SegmentIndex first, absl::Span<const SegmentSum> sums);
   // Takes everything back (a root that disagreed, a reset).
   void ForgetAll();
   // Nothing is served any more, and the generation word says so before anything else does; waiters
@@ -75,11 +92,16 @@ class SegmentStore {
   bool closed() const { return !open_.load(); }
   // What a source answers with next: the first segment of `asked` that is ready.
   std::optional<SegmentIndex> FirstReady(const RequestQueue& asked) const;
-  // Calls `wake` (any thread, once, never inline) when a segment of `asked` becomes ready or the
-  // store closes. Returns what takes that back, or 0 when one is ready or the store closed already:
-  // then `wake` is never called.
+  // The next sums of `asked`, in order: those that are known, and if `compute` those of segments
+  // that are held, as far as one call may take (kBytesSummedAtOnce). At most `max_count`; empty:
+  // the first one is not known yet.
+  std::vector<SegmentSum> SumsOf(SegmentRange asked, size_t max_count, bool compute);
+  // Calls `wake` (any thread, once, never inline) when a segment of `asked` becomes ready, the sum
+  // of `listed` can be had, or the store closes. Returns what takes that back, or 0 when that is so
+  // already: then `wake` is never called.
   using WaitId = uint64_t;
-  WaitId NotifyWhenReady(const RequestQueue& asked, std::function<void()> wake);
+  WaitId NotifyWhenReady(const RequestQueue& asked, std::function<void()> wake,
+                         std::optional<SegmentIndex> listed = std::nullopt);
   // `wake` is not called any more, unless it is being called just now.
   void CancelNotify(WaitId wait);
   // The bytes and the sum of a ready segment; takes the sum now if nobody has.
@@ -94,6 +116,7 @@ class SegmentStore {
     WaitId id = 0;
     RequestQueue asked;
     std::function<void()> wake;
+    std::optional<SegmentIndex> listed;
   };
   using Waiters = std::vector<Waiter>;  // one for each connection that has nothing to send
   // A sum in two halves, which the segment's state publishes together.
@@ -114,6 +137,10 @@ class SegmentStore {
   };
 
   SegmentSum Compute(SegmentIndex segment) const;
+  bool HasSum(SegmentIndex segment) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // Takes out those that have something now; to be called with no lock held.
+  std::vector<std::function<void()>> TakeWaiters(
+      absl::FunctionRef<bool(const Waiter&)> has_something) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Serves everything; of each segment's state keeps `keep`.
   void ServeAll(BufferGeneration generation, uint8_t keep);
   // Begins another publication or fill: what Seal is at is void.
@@ -138,6 +165,7 @@ class SegmentStore {
   WaitId next_wait_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t publication_ ABSL_GUARDED_BY(mu_) = 0;
   bool summing_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<SegmentSum> listed_ ABSL_GUARDED_BY(mu_);  // from the first segment on
 };
 
 }  // namespace th

@@ -247,6 +247,68 @@ TEST_P(WakerTest, WakesWhoWaits) {
 }
 INSTANTIATE_TEST_SUITE_P(All, WakerTest, ::testing::Values(Waker::kClose, Waker::kPublish));
 
+TEST_F(SegmentStoreTest, KnownSumsAreThoseOfWhatIsHeld) {
+  store().Publish(BufferGeneration(1));
+  store().SumOf(SegmentIndex(1));
+  const SegmentStore::KnownSums known = store().known_sums();
+  EXPECT_EQ(known.of, SegmentSet::FromRanges({Only(1)}));
+  EXPECT_EQ(known.sums[1], shard_.SumOf(SegmentIndex(1)));
+  store().BeginFill(BufferGeneration(2), {});
+  EXPECT_TRUE(store().known_sums().of.empty());
+}
+
+TEST_F(SegmentStoreTest, SegmentsThatWereHereAreServedWithTheirSums) {
+  store().BeginFill(BufferGeneration(1), {});
+  int woken = 0;
+  store().NotifyWhenReady(Asked({Only(1)}), [&] { ++woken; });
+  store().MarkHeld(SegmentSet::FromRanges({{SegmentIndex(1), SegmentIndex(3)}}),
+                   std::vector<SegmentSum>{5, 6, 7});
+  EXPECT_EQ(woken, 1);
+  EXPECT_EQ(store().held().ToString(), "[1,3)");
+  EXPECT_EQ(store().SumOf(SegmentIndex(2)), 7);
+}
+
+TEST_F(SegmentStoreTest, SumsAreToldInOrderAsFarAsTheyAreKnown) {
+  store().BeginFill(BufferGeneration(1), {});
+  EXPECT_THAT(store().SumsOf(shard_.all(), 100, true), IsEmpty());
+  store().SetListed(SegmentIndex(0), std::vector<SegmentSum>{1, 2});
+  store().MarkHeld(SegmentIndex(2), 3);
+  store().MarkHeld(SegmentIndex(4), 5);
+  EXPECT_THAT(store().SumsOf(shard_.all(), 100, true), ElementsAre(1, 2, 3));
+  EXPECT_THAT(store().SumsOf(shard_.all(), 2, true), ElementsAre(1, 2));
+  EXPECT_THAT(store().SumsOf({SegmentIndex(1), SegmentIndex(3)}, 100, true), ElementsAre(2, 3));
+  store().ForgetAll();
+  EXPECT_THAT(store().SumsOf(shard_.all(), 100, true), IsEmpty()) << "the list may be wrong";
+}
+
+TEST_F(SegmentStoreTest, SumsThatNobodyHasTakenAreTakenOnDemand) {
+  store().Publish(BufferGeneration(1));
+  EXPECT_THAT(store().SumsOf(shard_.all(), 100, /*compute=*/false), IsEmpty());
+  const std::vector<SegmentSum> sums = store().SumsOf(shard_.all(), 100, /*compute=*/true);
+  ASSERT_EQ(sums.size(), shard_.segment_count());
+  EXPECT_EQ(RootOfSums(sums), shard_.Root());
+}
+
+TEST_F(SegmentStoreTest, WhoWaitsForASumIsToldWhenItIsKnown) {
+  store().BeginFill(BufferGeneration(1), {});
+  int woken = 0;
+  EXPECT_NE(store().NotifyWhenReady(
+                {}, [&] { ++woken; }, SegmentIndex(1)),
+            0);
+  store().SetListed(SegmentIndex(0), std::vector<SegmentSum>{1});
+  EXPECT_EQ(woken, 0);
+  store().SetListed(SegmentIndex(1), std::vector<SegmentSum>{2});
+  EXPECT_EQ(woken, 1);
+  EXPECT_NE(store().NotifyWhenReady(
+                {}, [&] { ++woken; }, SegmentIndex(3)),
+            0);
+  store().MarkHeld(SegmentIndex(3), 4);
+  EXPECT_EQ(woken, 2);
+  EXPECT_EQ(store().NotifyWhenReady(
+                {}, [] { ADD_FAILURE(); }, SegmentIndex(3)),
+            0);
+}
+
 TEST_F(SegmentStoreTest, CancelledWaiterIsNotTold) {
   store().BeginFill(BufferGeneration(1), {});
   const auto wait = store().NotifyWhenReady(Asked({Only(1)}), [] { ADD_FAILURE(); });

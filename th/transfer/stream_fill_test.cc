@@ -129,12 +129,27 @@ TEST_F(StreamFillTest, WrongBytesAreNeverHandedOn) {
   EXPECT_EQ(fill.status().corrupt_segments, 1u);
 }
 
-TEST_F(StreamFillTest, AListThatDisagreesWithTheRootFailsTheWhole) {
-  Fill& fill = Start(SegmentSet::AllOf(segments()), 4);
+TEST_F(StreamFillTest, OfASourceWhoseListDisagreesWithTheRootNothingIsHandedOn) {
+  Fill& fill = Start(SegmentSet::FromRanges({{SegmentIndex(2), SegmentIndex(4)}}), 4);
   b().Publish(2);
   fill.SetRoot(b().shard.Root());
   fill.SetSources(kFirst, {a().AsSource()});
-  for (uint64_t i = 0; i + 1 < segments(); ++i) HandOn(a());
+  reader().observer.AwaitLosses(1);
+  EXPECT_EQ(reader().observer.losses()[0].failure, SourceFailure::kCorrupt);
+  EXPECT_EQ(reader().transport->counters().bytes_received, 0);
+  fill.SetSources(kSecond, {b().AsSource()});
+  HandOn(b());
+  HandOn(b());
+  reader().observer.AwaitComplete();
+}
+
+TEST_F(StreamFillTest, WhatWasHandedOnBeforeThereWasARootFailsTheWhole) {
+  Fill& fill = Start(SegmentSet::AllOf(segments()), 4);
+  fill.SetSources(kFirst, {a().AsSource()});
+  for (uint64_t i = 0; i < segments(); ++i) HandOn(a());
+  reader().observer.AwaitAllReceived();
+  b().Publish(2);
+  fill.SetRoot(b().shard.Root());
   EXPECT_EQ(reader().observer.AwaitFailed().code(), absl::StatusCode::kDataLoss);
   EXPECT_FALSE(reader().observer.complete());
 }

@@ -163,8 +163,16 @@ uint64_t TestHolder::bytes_told() const {
 
 // ---- TestSink
 
-void TestSink::OnAdmitted(BufferGeneration generation) {
+void TestSink::OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) {
   absl::MutexLock lock(&mu_);
+  calls_after_closed_ |= closed_.has_value();
+  EXPECT_EQ(first.value, sums_.size());
+  sums_.insert(sums_.end(), sums.begin(), sums.end());
+}
+
+void TestSink::OnAdmitted(BufferGeneration generation, bool lists_sums) {
+  absl::MutexLock lock(&mu_);
+  lists_sums_ = lists_sums;
   calls_after_closed_ |= closed_.has_value();
   admitted_ = generation;
 }
@@ -212,6 +220,21 @@ void TestSink::AwaitSegments(size_t count) {
   };
   AwaitOrFail(mu_, absl::Condition(&done), "the segments arrive");
   EXPECT_GE(segments_.size(), count) << (closed_ ? closed_->second : "not closed");
+}
+
+std::vector<SegmentSum> TestSink::AwaitSums(size_t count) {
+  absl::MutexLock lock(&mu_);
+  const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return sums_.size() >= count || closed_.has_value();
+  };
+  AwaitOrFail(mu_, absl::Condition(&done), "the sums arrive");
+  EXPECT_GE(sums_.size(), count) << (closed_ ? closed_->second : "not closed");
+  return sums_;
+}
+
+bool TestSink::lists_sums() const {
+  absl::MutexLock lock(&mu_);
+  return lists_sums_;
 }
 
 void TestSink::AwaitAlive(size_t count) {

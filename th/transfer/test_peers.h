@@ -45,6 +45,8 @@ class TestShard {
   void Corrupt(SegmentIndex segment);
   SegmentSum SumOf(SegmentIndex segment) const;
   Digest Root() const;
+  // As sealing does, of a store that is published.
+  void SumAll() { store_->SumsOf(all(), segment_count(), /*compute=*/true); }
 
   const ShardLayout& layout() const { return *layout_; }
   uint64_t segment_count() const { return layout_->segment_count(); }
@@ -111,13 +113,17 @@ class TestSink : public PullSink {
   BufferGeneration AwaitAdmitted();
   void AwaitSegments(size_t count);
   void AwaitAlive(size_t count);
+  // The first sums of the list, at least so many.
+  std::vector<SegmentSum> AwaitSums(size_t count);
+  bool lists_sums() const;
   std::pair<SourceFailure, std::string> AwaitClosed();
   // Each as it landed: whether sent and computed sum agree.
   std::vector<std::pair<SegmentIndex, bool>> segments() const;
   bool calls_after_closed() const;
   bool closed() const;
 
-  void OnAdmitted(BufferGeneration generation) override;
+  void OnAdmitted(BufferGeneration generation, bool lists_sums) override;
+  void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override;
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override;
   void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override;
   void OnAlive() override;
@@ -130,6 +136,8 @@ class TestSink : public PullSink {
   mutable absl::Mutex mu_;
   std::optional<BufferGeneration> admitted_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<SegmentIndex, bool>> segments_ ABSL_GUARDED_BY(mu_);
+  std::vector<SegmentSum> sums_ ABSL_GUARDED_BY(mu_);
+  bool lists_sums_ ABSL_GUARDED_BY(mu_) = false;
   size_t alive_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<std::pair<SourceFailure, std::string>> closed_ ABSL_GUARDED_BY(mu_);
   bool calls_after_closed_ ABSL_GUARDED_BY(mu_) = false;

@@ -5,7 +5,8 @@
 // Readers pull. A reader opens a Pull to one source buffer with its capability; the source admits
 // or refuses it once; then the reader asks for ranges of segments and they arrive straight in the
 // destination: what the source holds in the order of the requests, what it has not got yet as it
-// arrives there. While nothing that was asked is there it says that it is alive.
+// arrives there. While nothing that was asked is there it says that it is alive. The list of sums
+// is asked for in the same way, and comes beside the segments.
 #ifndef TH_TRANSFER_TRANSPORT_H_
 #define TH_TRANSFER_TRANSPORT_H_
 
@@ -20,45 +21,34 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "th/mutability_contract/mutability_contract.h"  // TransferId
+#include "th/pipeline_replicator/serving_session.h"
 #include "th/protocol/capability.h"
 #include "th/protocol/messages.h"
 #include "th/transfer/extra_bytes.h"
 #include "th/transfer/segment_store.h"
-#include "th/weights/request_queue.h"
+#include "th/weights/checksum.h"
 #include "th/weights/segments.h"
 
 namespace th {
 
-struct TransportLimits {
+// What a source allows each of its readers, and beside it what the transport itself does.
+struct TransportLimits : ServingLimits {
   uint32_t data_threads = 2;
   uint32_t connections_per_pull = 2;  // at most; one where a shard is small
   // Likewise from another site, if that is more: on a long way one TCP connection carries no more
   // than its socket buffers in a round trip (6 MB on Linux as it comes: 0.2 GB/s over 30 ms).
   uint32_t connections_per_far_pull = 8;
   uint32_t max_inbound_connections = 4096;
-  // Of one connection at its source: requests that are not answered, and their open segments. For
-  // each segment that it sends the source looks at all that are open: 4,096 are some 10 us.
-  uint32_t max_requests_queued = 64;
-  uint32_t max_segments_queued = 4096;
   absl::Duration connect_timeout = absl::Milliseconds(1000);
-  absl::Duration admission_timeout = absl::Milliseconds(1000);
   // Until it is admitted a reader waits no longer than this for any word of the source (which says
   // that it is alive while its owner decides). Afterwards silence is the fill's business.
   absl::Duration admission_silence = absl::Milliseconds(450);
-  absl::Duration keep_alive = absl::Milliseconds(100);  // while a request waits for upstream
-  // For the segments that a source has begun to send when a transfer is to end, and its reader to
-  // close. Afterwards it is cut.
-  absl::Duration finish_timeout = absl::Milliseconds(1000);
   // Uplink cap of the whole process in bytes a second; 0: none. A token bucket over all transfers.
   uint64_t uplink_bytes_per_second = 0;
   std::string congestion_control;  // TCP: empty for the system's choice per path
 };
-
-// Whether a source takes a request for `range` of its `segment_count` segments while `open` is what
-// the connection has open already. OUT_OF_RANGE, RESOURCE_EXHAUSTED.
-absl::Status CheckRequest(SegmentRange range, const RequestQueue& open, uint64_t segment_count,
-                          const TransportLimits& limits);
 
 // A transfer that a reader asks for, as the holder's owner decides on it.
 struct AdmissionRequest {
@@ -92,7 +82,10 @@ class HolderDelegate {
 class PullSink {
  public:
   virtual ~PullSink() = default;
-  virtual void OnAdmitted(BufferGeneration generation) = 0;
+  // `lists_sums`: the source answers AskSums.
+  virtual void OnAdmitted(BufferGeneration generation, bool lists_sums) = 0;
+  // The next sums of the list that was asked for, in canonical order.
+  virtual void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) = 0;
   // The bytes of `segment` come next. Appends where to put them and returns true, or returns false:
   // the bytes are read and thrown away, and OnSegment is not called.
   virtual bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) = 0;
@@ -109,6 +102,9 @@ class Pull {
  public:
   virtual ~Pull() = default;
   virtual void Ask(SegmentRange range) = 0;
+  // Asks for the sums of all segments, which come as they become known at the source. Once, of a
+  // source that lists them.
+  virtual void AskSums() = 0;
   // Asks the source to send no more segments than it has begun. OnClosed follows once those have
   // arrived; a source that does not know of this goes on with what was asked. Nothing may be asked
   // any more.

@@ -31,6 +31,7 @@ pb::FillCost FillToProto(const FillCost& cost) {
   pb::FillCost out;
   const size_t kinds = std::min(cost.received.size(), kMaxReceivedKinds);
   for (size_t i = 0; i < kinds; ++i) *out.add_received() = ReceivedToProto(cost.received[i]);
+  out.set_unchanged_bytes(cost.unchanged_bytes);
   out.set_rerouted_bytes(cost.rerouted_bytes);
   out.set_reread_bytes(cost.reread_bytes);
   out.set_reroutes(cost.reroutes);
@@ -39,7 +40,8 @@ pb::FillCost FillToProto(const FillCost& cost) {
 
 absl::StatusOr<FillCost> FillFromProto(const pb::FillCost& in) {
   FieldReader reader;
-  FillCost out{.rerouted_bytes = in.rerouted_bytes(),
+  FillCost out{.unchanged_bytes = in.unchanged_bytes(),
+               .rerouted_bytes = in.rerouted_bytes(),
                .reread_bytes = in.reread_bytes(),
                .reroutes = in.reroutes()};
   reader.Each("received", in.received(), kMaxReceivedKinds, out.received, ReceivedFromProto);

@@ -382,7 +382,10 @@ CatalogReplica MessageGenerator::Replica() {
 EventId MessageGenerator::SomeEvent() { return EventId(Coin() ? 0 : Number()); }
 
 FillCost MessageGenerator::SomeFillCost() {
-  FillCost out{.rerouted_bytes = Number(), .reread_bytes = Number(), .reroutes = SmallNumber()};
+  FillCost out{.unchanged_bytes = Number(),
+               .rerouted_bytes = Number(),
+               .reread_bytes = Number(),
+               .reroutes = SmallNumber()};
   for (uint64_t i = Below(4); i > 0; --i) {
     out.received.push_back(
         {Name(), Choose(Distance::kSameDevice, Distance::kOtherSite), Coin(), Number()});

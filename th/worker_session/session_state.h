@@ -157,6 +157,7 @@ struct BeforeUpdate {
   VersionInfo version;
   bool publisher = false;
   bool group_committed = false;
+  bool published = false;
   bool undefined = false;
   std::optional<Digest> root;
   SegmentSet held;

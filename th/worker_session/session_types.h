@@ -115,6 +115,9 @@ struct StartFill {
   BufferGeneration generation;
   SegmentSet resume;
   std::optional<Digest> root;
+  // The buffer was published until this update: it holds the whole of that content still, and
+  // nobody may have written it since.
+  bool was_published = false;
 };
 // Pull from exactly these from now on; transfers from sources not listed are closed.
 struct SetSources {

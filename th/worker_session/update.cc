@@ -49,6 +49,7 @@ void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
   update.before = {.version = buffer.version,
                    .publisher = buffer.publisher,
                    .group_committed = buffer.group_committed,
+                   .published = buffer.contract.state() == BufferState::kPublished,
                    .undefined = buffer.contract.state() == BufferState::kUndefined,
                    .root = buffer.root,
                    .held = buffer.held};
@@ -80,7 +81,8 @@ void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time no
   update.fill_began = true;
   state.TellServing(buffer);
   state.Emit(StartFill{buffer.id, operation.key, buffer.version, buffer.contract.generation(),
-                       buffer.held, buffer.root});
+                       buffer.held, buffer.root,
+                       TH_MUTATE(kCompareWhatMayBeWritten, update.before.published, true)});
   SendReady(state, buffer, operation, now);
   if (update.held_assignment.has_value()) {
     const AssignSources assigned = *std::exchange(update.held_assignment, std::nullopt);

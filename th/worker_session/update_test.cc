@@ -152,6 +152,48 @@ TEST_F(UpdateTest, DrainsReadersBeforeItFills) {
   EXPECT_THAT(worker.TakeSent<ReadyToFill>(), SizeIs(1));
 }
 
+TEST_F(UpdateTest, AFillHearsWhetherTheBufferWasPublishedUntilIt) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  ASSERT_OK(Update());
+  worker.Drop();
+  Resolve(kSecond, kStep2);
+  const auto fills = worker.Take<StartFill>();
+  ASSERT_THAT(fills, SizeIs(1));
+  EXPECT_TRUE(fills[0].was_published);
+}
+
+TEST_F(UpdateTest, WhatItsOwnerMayHaveWrittenWasNotPublished) {
+  ASSERT_OK(Update());
+  worker.Drop();
+  Resolve(kFirst, kStep1);
+  const auto fills = worker.Take<StartFill>();
+  ASSERT_THAT(fills, SizeIs(1));
+  EXPECT_FALSE(fills[0].was_published);
+}
+
+// The buffer had the same bytes: nothing is written, and the version is there all the same.
+TEST_F(UpdateTest, AFillThatWritesNothingCanBeComplete) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  ASSERT_OK(Update());
+  Resolve(kSecond, kStep2, TestRoot(9));
+  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  Finish(kSecond, absl::OkStatus(), UpdateOutcome::kMoved, kStep2);
+  EXPECT_OK(TheDone().status);
+  EXPECT_EQ(State(), BufferState::kPublished);
+  EXPECT_EQ(worker.session.buffer_version(buffer), kStep2);
+}
+
+TEST_F(UpdateTest, AFillThatWroteNothingAndWhoseGroupFailsLeavesTheVersionOfBefore) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  ASSERT_OK(Update());
+  Resolve(kSecond, kStep2, TestRoot(9));
+  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  Finish(kSecond, absl::AbortedError("another rank failed"));
+  worker.session.HandleFillStopped(buffer, worker.now);
+  EXPECT_EQ(State(), BufferState::kPublished);
+  EXPECT_EQ(worker.session.buffer_version(buffer), kStep1);
+}
+
 TEST_F(UpdateTest, ARankThatHasTheVersionMovesNothing) {
   worker.PublishNamed(buffer, kFirst, kStep1);
   ASSERT_OK(Update());

@@ -110,6 +110,7 @@ std::string StallText(const ModelTotals& totals) {
 
 std::string TotalsText(const ModelTotals& totals) {
   return absl::StrCat(StallText(totals), "; received ", FormatBytes(totals.bytes_received()),
+                      ", unchanged ", FormatBytes(totals.fill.unchanged_bytes),
                       absl::StrFormat(", copies %.2f from publishers and %.2f from relays",
                                       totals.copies_published, totals.copies_relayed),
                       "; ", totals.fill.reroutes, " re-routes, ", totals.readers_cut,

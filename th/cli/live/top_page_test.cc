@@ -65,7 +65,7 @@ TEST(TopLinesTest, ThePageAsDrawn) {
 TensorHub, epoch 7, 1 model
 
 run=r1 model=qwen: latest 5 (#7.2)
-stall 3.0 s (transfer 3.0 s); received 4.00 MB, copies 2.00 from publishers and 0.00 from relays; 2 re-routes, 0 readers cut
+stall 3.0 s (transfer 3.0 s); received 4.00 MB, unchanged 0 B, copies 2.00 from publishers and 0.00 from relays; 2 re-routes, 0 readers cut
 VERSION   GROUP    STATE      RANKS   HELD       RATE  FROM       READERS  OPERATION     EVENT
 5 (#7.2)  rollout  filling        1   75 %  1.00 MB/s  trainer/0        0  update 1.2 s  7-12
 5 (#7.2)  trainer  published      1  100 %          -  -                1  -             -

@@ -118,6 +118,25 @@ absl::StatusOr<Frame> DecodeAsk(const FrameHeader& header) {
   return Ask{{SegmentIndex(header.a), SegmentIndex(header.b)}};
 }
 
+absl::StatusOr<Frame> DecodeAskSums(const FrameHeader& header) {
+  if (header.a >= header.b) return Bad("AskSums for an empty range");
+  return AskSums{{SegmentIndex(header.a), SegmentIndex(header.b)}};
+}
+
+absl::StatusOr<Frame> DecodeSums(const FrameHeader& header, absl::string_view body) {
+  if (header.b == 0 || header.b > kMaxSumsInFrame) {
+    return Bad(absl::StrCat("Sums with ", header.b, " sums, which may be 1 to ", kMaxSumsInFrame));
+  }
+  if (body.size() < header.b * kSumBytes) return Bad("Sums is too short");
+  Sums sums{.first = SegmentIndex(header.a), .generation = BufferGeneration(header.c)};
+  Reader reader(body);
+  for (uint64_t i = 0; i < header.b; ++i) {
+    const uint64_t low = reader.Number(8);
+    sums.sums.push_back(absl::MakeUint128(reader.Number(8), low));
+  }
+  return sums;
+}
+
 }  // namespace
 
 RawHeader EncodeHeader(const FrameHeader& header) {
@@ -142,7 +161,7 @@ absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader& raw) {
   header.c = LoadLittle(&raw[24], 8);
   header.d = LoadLittle(&raw[32], 8);
   if (Load16(&raw[2]) != 0) return Bad("reserved bytes are not zero");
-  const bool known = header.type >= FrameType::kHello && header.type <= FrameType::kFinish;
+  const bool known = header.type >= FrameType::kHello && header.type <= FrameType::kSums;
   if (!known && (header.flags & kMayBeSkipped) == 0) {
     return Bad(absl::StrCat("unknown type ", raw[0]));
   }
@@ -200,6 +219,24 @@ std::string Encode(const Finish&) {
   return Framed({.type = FrameType::kFinish, .flags = kMayBeSkipped}, "");
 }
 
+std::string Encode(const AskSums& ask) {
+  return Framed({.type = FrameType::kAskSums, .a = ask.range.begin.value, .b = ask.range.end.value},
+                "");
+}
+
+std::string Encode(const Sums& sums) {
+  Writer body;
+  for (const SegmentSum sum : sums.sums) {
+    body.Number(absl::Uint128Low64(sum), 8);
+    body.Number(absl::Uint128High64(sum), 8);
+  }
+  return Framed({.type = FrameType::kSums,
+                 .a = sums.first.value,
+                 .b = sums.sums.size(),
+                 .c = sums.generation.value},
+                body.Take());
+}
+
 RawHeader EncodeSegmentHeader(const SegmentHeader& segment) {
   return EncodeHeader({.type = FrameType::kSegment,
                        .body_bytes = segment.bytes,
@@ -230,6 +267,10 @@ absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view b
       return Close{std::string(Cut(body))};
     case FrameType::kFinish:
       return Finish{};
+    case FrameType::kAskSums:
+      return DecodeAskSums(header);
+    case FrameType::kSums:
+      return DecodeSums(header, body);
   }
   return Skipped{};
 }
@@ -252,7 +293,7 @@ absl::StatusOr<std::optional<Frame>> FrameParser::Next() {
 ProtocolHello OwnHello() {
   return {.min_version = kMinDataProtocolVersion,
           .max_version = kDataProtocolVersion,
-          .features = 0,
+          .features = kListsSums,
           .software = kSoftware};
 }
 

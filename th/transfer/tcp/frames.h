@@ -18,6 +18,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -47,8 +48,14 @@ enum class FrameType : uint8_t {
   kAlive = 7,
   kClose = 8,
   kFinish = 9,
+  kAskSums = 10,
+  kSums = 11,
 };
 inline constexpr uint8_t kMayBeSkipped = 1;  // a flag
+// A bit of Hello's features: a source with it answers AskSums.
+inline constexpr uint64_t kListsSums = 1;
+inline constexpr size_t kSumBytes = 16;
+inline constexpr size_t kMaxSumsInFrame = kMaxControlBodyBytes / kSumBytes;
 
 struct FrameHeader {
   FrameType type = FrameType::kAlive;  // possibly unknown, when it may be skipped
@@ -104,10 +111,21 @@ struct Close {
 // The reader wants no more segments than the source has begun to send; the source answers with
 // Close. May be skipped.
 struct Finish {};
+// The reader asks for the sums of these segments, once a connection. Only of a source with
+// kListsSums.
+struct AskSums {
+  SegmentRange range;
+};
+// The next ones of these, as they become known: at least one, at most kMaxSumsInFrame.
+struct Sums {
+  SegmentIndex first;
+  BufferGeneration generation;
+  std::vector<SegmentSum> sums;
+};
 struct Skipped {};
 
-using Frame =
-    std::variant<Hello, Open, Admitted, Refused, Ask, SegmentHeader, Alive, Close, Finish, Skipped>;
+using Frame = std::variant<Hello, Open, Admitted, Refused, Ask, SegmentHeader, Alive, Close, Finish,
+                           AskSums, Sums, Skipped>;
 
 std::string Encode(const Hello& hello);
 std::string Encode(const Open& open);
@@ -117,6 +135,8 @@ std::string Encode(const Ask& ask);
 std::string Encode(const Alive& alive);
 std::string Encode(const Close& close);
 std::string Encode(const Finish& finish);
+std::string Encode(const AskSums& ask);
+std::string Encode(const Sums& sums);
 RawHeader EncodeSegmentHeader(const SegmentHeader& segment);
 
 // `body` has header.body_bytes; empty for a Segment. INVALID_ARGUMENT naming the frame. Bodies may

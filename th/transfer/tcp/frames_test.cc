@@ -69,6 +69,28 @@ TEST(FramesTest, AskCarriesItsRange) {
   EXPECT_EQ(RoundTrip<Ask>(Encode(Ask{range})).range, range);
 }
 
+TEST(FramesTest, SumsCarryTheListOfARange) {
+  const SegmentRange range{SegmentIndex(3), SegmentIndex(1'000'000'000'000)};
+  EXPECT_EQ(RoundTrip<AskSums>(Encode(AskSums{range})).range, range);
+  Sums sums{.first = SegmentIndex(3), .generation = BufferGeneration(7)};
+  for (uint64_t i = 0; i < kMaxSumsInFrame; ++i) sums.sums.push_back(absl::MakeUint128(~i, i));
+  const Sums got = RoundTrip<Sums>(Encode(sums));
+  EXPECT_EQ(got.first, sums.first);
+  EXPECT_EQ(got.generation, sums.generation);
+  EXPECT_EQ(got.sums, sums.sums);
+}
+
+TEST(FramesTest, SumsThatAreNotWhatTheySayAreRefused) {
+  const Sums sums{.first = SegmentIndex(3), .sums = {1, 2}};
+  for (const uint8_t count : {0, 3}) {
+    std::string bytes = Encode(sums);
+    bytes[16] = static_cast<char>(count);
+    FrameParser parser;
+    parser.Append(bytes);
+    EXPECT_FALSE(parser.Next().ok()) << int{count};
+  }
+}
+
 TEST(FramesTest, SegmentHeaderCarriesSumAndGeneration) {
   const SegmentHeader header{SegmentIndex(5), 4096,
                              absl::MakeUint128(0xfedcba9876543210, 0x123456789abcdef0),

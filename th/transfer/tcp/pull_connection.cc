@@ -114,6 +114,12 @@ void PullConnection::SendAsk(SegmentRange range) {
   Send(Encode(Ask{range}));
 }
 
+void PullConnection::SendAskSums() {
+  if (state_ != State::kOpen || !lists_sums_ || !sums_asked_.empty()) return;
+  sums_asked_ = {SegmentIndex(0), SegmentIndex(setup_.layout->segment_count())};
+  if (!sums_asked_.empty()) Send(Encode(AskSums{sums_asked_}));
+}
+
 void PullConnection::SendFinish() {
   if (state_ == State::kOpen) return Send(Encode(Finish{}));
   Shut(SourceFailure::kClosed, "finished before it was open");
@@ -252,6 +258,7 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
     if (std::exchange(greeted_, true)) return absl::InvalidArgumentError("a second Hello");
     const absl::Status agreed = AgreeOnVersion(OwnHello(), hello->hello).status();
     if (!agreed.ok()) Shut(SourceFailure::kRefused, std::string(agreed.message()));
+    lists_sums_ = (hello->hello.features & kListsSums) != 0;
     return absl::OkStatus();
   }
   if (const auto* close = std::get_if<Close>(&frame)) {
@@ -267,7 +274,9 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
     if (state_ != State::kOpening) return absl::InvalidArgumentError("admitted twice");
     state_ = State::kOpen;
     generation_ = admitted->generation;
-    owner_->OnConnectionAdmitted(setup_.number, admitted->generation);
+    owner_->OnConnectionAdmitted(setup_.number, admitted->generation, lists_sums_);
+  } else if (const auto* sums = std::get_if<Sums>(&frame)) {
+    return TakeSums(*sums);
   } else if (std::holds_alternative<Alive>(frame)) {
     if (state_ == State::kOpen) owner_->OnConnectionAlive();
   } else if (!std::holds_alternative<Skipped>(frame)) {
@@ -286,6 +295,22 @@ absl::Status PullConnection::TakeSegment(const SegmentHeader& header) {
     return absl::InvalidArgumentError(absl::StrCat("segment ", header.segment.value, " came with ",
                                                    header.bytes, " bytes instead of ", expected));
   }
+  return absl::OkStatus();
+}
+
+absl::Status PullConnection::TakeSums(const Sums& sums) {
+  if (sums.first != sums_asked_.begin || sums.sums.size() > sums_asked_.count()) {
+    return absl::InvalidArgumentError(absl::StrCat("sums from segment ", sums.first.value,
+                                                   " on came, which is not what was asked"));
+  }
+  if (sums.generation != generation_) {
+    Shut(SourceFailure::kGenerationChanged,
+         absl::StrCat("the buffer went from generation ", generation_.value, " to ",
+                      sums.generation.value));
+    return absl::OkStatus();
+  }
+  sums_asked_.begin.value += sums.sums.size();
+  owner_->OnConnectionSums(sums.first, sums.sums);
   return absl::OkStatus();
 }
 

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "th/transfer/tcp/event_loop.h"
 #include "th/transfer/tcp/frames.h"
 #include "th/transfer/tcp/socket.h"
@@ -29,7 +30,9 @@ namespace th::tcp {
 class PullConnectionOwner {
  public:
   virtual ~PullConnectionOwner() = default;
-  virtual void OnConnectionAdmitted(uint32_t connection, BufferGeneration generation) = 0;
+  virtual void OnConnectionAdmitted(uint32_t connection, BufferGeneration generation,
+                                    bool lists_sums) = 0;
+  virtual void OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum> sums) = 0;
   virtual bool OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) = 0;
   // `landed`: its bytes were wanted; else they were thrown away.
   virtual void OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
@@ -59,6 +62,7 @@ class PullConnection : public EventLoop::Handler,
 
   void Start();
   void SendAsk(SegmentRange range);
+  void SendAskSums();
   void SendFinish();
   void Shut(SourceFailure failure, std::string detail, bool said = false);
   void OnReady(uint32_t events) override;
@@ -84,6 +88,7 @@ class PullConnection : public EventLoop::Handler,
   void ConsumeBody(size_t bytes);
   absl::Status HandleHeader();
   absl::Status HandleFrame(const Frame& frame);
+  absl::Status TakeSums(const Sums& sums);
   absl::Status BeginSegment(const SegmentHeader& header);
   // An error unless it was asked, and is as long as it has to be.
   absl::Status TakeSegment(const SegmentHeader& header);
@@ -103,7 +108,9 @@ class PullConnection : public EventLoop::Handler,
   std::string unsent_;
   bool greeted_ = false;
   BufferGeneration generation_;
+  bool lists_sums_ = false;  // as the source's Hello says
   RequestQueue asked_;
+  SegmentRange sums_asked_;  // that have not come
   absl::Time started_at_, heard_at_, told_alive_at_, opening_tick_at_;
 
   RawHeader raw_header_{};

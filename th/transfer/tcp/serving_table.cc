@@ -1,9 +1,6 @@
 #include "th/transfer/tcp/serving_table.h"
 
-#include <iterator>
 #include <utility>
-
-#include "absl/strings/str_cat.h"
 
 namespace th::tcp {
 
@@ -16,163 +13,142 @@ ServingTable::ServingTable(uint64_t uplink_bytes_per_second, absl::Time now)
 
 void ServingTable::AddHolder(WorkerId worker, HolderDelegate* delegate) {
   absl::MutexLock lock(&mu_);
-  // A server that has lost its state may give a number twice: what is under way is still counted.
+  transfers_.AddHolder(worker);
+  // Calls of an earlier one that are under way are still counted.
   Holder& holder = holders_[worker];
   holder.delegate = delegate;
   holder.removed = false;
 }
 
 void ServingTable::RemoveHolder(WorkerId worker) {
-  std::vector<Cut> cuts;
+  Steps steps;
   {
     absl::MutexLock lock(&mu_);
-    const auto it = holders_.find(worker);
-    if (it == holders_.end()) return;
-    it->second.removed = true;
-    for (const auto& [id, transfer] : transfers_) {
-      if (transfer->open.capability.claims.source.worker != worker) continue;
-      transfer->cut_ = true;
-      for (const auto& [connection, cut] : transfer->connections_) cuts.push_back(cut);
-    }
+    const auto found = holders_.find(worker);
+    if (found == holders_.end()) return;
+    found->second.removed = true;
+    transfers_.RemoveHolder(worker);
+    steps = TakeSteps();
   }
-  for (const Cut& cut : cuts) cut(Ending::kNow);
+  for (const auto& step : steps) step();
   absl::MutexLock lock(&mu_);
   const auto quiet = [this, worker]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const Holder& holder = holders_[worker];
-    return holder.calls == 0 && holder.transfers == 0;
+    return holders_[worker].calls == 0 && transfers_.IsQuiet(worker);
   };
   mu_.Await(absl::Condition(&quiet));
-  for (auto asked = asked_.begin(); asked != asked_.end();) {
-    asked = asked->second.holder == worker ? asked_.erase(asked) : std::next(asked);
-  }
+  transfers_.ForgetHolder(worker);
   holders_.erase(worker);
 }
 
-HolderDelegate* ServingTable::Enter(WorkerId worker) {
-  absl::MutexLock lock(&mu_);
-  const auto it = holders_.find(worker);
-  if (it == holders_.end() || it->second.removed) return nullptr;
-  ++it->second.calls;
-  return it->second.delegate;
-}
-
-void ServingTable::Done(WorkerId worker) {
-  absl::MutexLock lock(&mu_);
-  --holders_[worker].calls;
-}
-
-absl::Status ServingTable::Decide(AdmissionRequest request,
-                                  std::function<void(Admission)> decided) {
-  const WorkerId worker = request.capability.claims.source.worker;
-  HolderDelegate* delegate = Enter(worker);
-  if (delegate == nullptr) {
-    return absl::NotFoundError(absl::StrCat("no worker ", worker.value, " serves here"));
-  }
-  const TransferId transfer = request.transfer;
+void ServingTable::EndTransfer(TransferId transfer, ServingEnd end) {
+  Steps steps;
   {
     absl::MutexLock lock(&mu_);
-    asked_.emplace(transfer, Asked{.holder = worker});
+    transfers_.End(transfer, end);
+    steps = TakeSteps();
   }
-  delegate->OnAdmission(std::move(request),
-                        [this, transfer, decided = std::move(decided)](Admission admission) {
-                          if (!admission.status.ok()) Forget(transfer);
-                          decided(std::move(admission));
-                        });
-  Done(worker);
-  return absl::OkStatus();
+  for (const auto& step : steps) step();
 }
 
-void ServingTable::Forget(TransferId transfer) {
-  absl::MutexLock lock(&mu_);
-  asked_.erase(transfer);
-}
+// ---- connections
 
-void ServingTable::ReleaseUnserved(WorkerId worker, TransferId transfer) {
-  Forget(transfer);
-  HolderDelegate* delegate = Enter(worker);
-  if (delegate == nullptr) return;
-  delegate->OnReaderReleased(transfer, 0);
-  Done(worker);
-}
-
-// ---- transfers
-
-std::shared_ptr<ServingTable::Transfer> ServingTable::Begin(TransferId id, const Open& open,
-                                                            const Admission& admission,
-                                                            uint64_t connection, Cut cut) {
-  auto transfer = std::make_shared<Transfer>(id, open, admission);
-  absl::MutexLock lock(&mu_);
-  const auto holder = holders_.find(open.capability.claims.source.worker);
-  if (holder == holders_.end() || holder->second.removed) return nullptr;
-  const auto asked = asked_.find(id);
-  if (asked == asked_.end() || asked->second.cut) return nullptr;
-  asked_.erase(asked);
-  ++holder->second.transfers;
-  transfer->connections_.emplace(connection, std::move(cut));
-  transfers_.emplace(id, transfer);
-  by_nonce_[open.nonce] = id;
-  served_.fetch_add(1);
-  return transfer;
-}
-
-absl::StatusOr<std::shared_ptr<ServingTable::Transfer>> ServingTable::Join(const Open& open,
-                                                                           uint64_t connection,
-                                                                           Cut cut) {
-  absl::MutexLock lock(&mu_);
-  const auto known = by_nonce_.find(open.nonce);
-  const auto it = known == by_nonce_.end() ? transfers_.end() : transfers_.find(known->second);
-  if (it == transfers_.end() || it->second->cut_ ||
-      it->second->open.capability != open.capability) {
-    return absl::PermissionDeniedError("no admitted pull to join");
-  }
-  if (it->second->connections_.size() >= kMaxConnectionsPerTransfer) {
-    return absl::ResourceExhaustedError("too many connections for one pull");
-  }
-  it->second->connections_.emplace(connection, std::move(cut));
-  return it->second;
-}
-
-void ServingTable::Leave(const std::shared_ptr<Transfer>& transfer, uint64_t connection) {
-  Cut dropped;  // destroyed outside of the lock
+void ServingTable::Open(ServingConnection connection, const tcp::Open& open, Tell tell) {
+  AdmissionRequest request{.transfer = NextTransferId(),
+                           .buffer = open.capability.claims.source.buffer,
+                           .capability = open.capability,
+                           .generation = open.generation};
+  Steps steps;
   {
     absl::MutexLock lock(&mu_);
-    const auto it = transfer->connections_.find(connection);
-    if (it == transfer->connections_.end()) return;
-    dropped = std::move(it->second);
-    transfer->connections_.erase(it);
-    if (!transfer->connections_.empty()) return;
-    transfers_.erase(transfer->id);
-    const auto nonce = by_nonce_.find(transfer->open.nonce);
-    if (nonce != by_nonce_.end() && nonce->second == transfer->id) by_nonce_.erase(nonce);
+    tells_[connection] = std::move(tell);
+    transfers_.HandleOpened(connection, request.transfer,
+                            {.joins = open.joins,
+                             .nonce = open.nonce,
+                             .capability = open.capability,
+                             .layout = open.layout});
+    steps = TakeSteps(std::move(request));
   }
-  Release(transfer->open.capability.claims.source.worker, transfer->id,
-          transfer->bytes_sent_.load());
+  for (const auto& step : steps) step();
 }
 
-void ServingTable::Release(WorkerId worker, TransferId transfer, uint64_t bytes) {
-  HolderDelegate* delegate = nullptr;
+void ServingTable::Decided(TransferId transfer, Admission admission) {
+  ServedTransfers::Decision decision{.status = admission.status};
+  if (admission.store != nullptr) decision.layout = admission.store->layout().digest();
+  Steps steps;
   {
     absl::MutexLock lock(&mu_);
-    delegate = holders_[worker].delegate;
+    const ServedTransfers::Opening* const opening = transfers_.FindOpening(transfer);
+    if (opening == nullptr) return;
+    served_.try_emplace(
+        transfer, std::make_shared<Transfer>(transfer, opening->capability.claims, admission));
+    transfers_.HandleDecided(transfer, std::move(decision));
+    steps = TakeSteps();
+    if (transfers_.FindOpening(transfer) == nullptr) served_.erase(transfer);
   }
-  // RemoveHolder waits for the count below: the delegate is still there.
-  delegate->OnReaderReleased(transfer, bytes);
-  absl::MutexLock lock(&mu_);
-  --holders_[worker].transfers;
+  for (const auto& step : steps) step();
 }
 
-void ServingTable::EndTransfer(TransferId transfer, Ending ending) {
-  std::vector<Cut> cuts;
+void ServingTable::Close(ServingConnection connection) {
+  Tell dropped;  // destroyed outside of the lock
+  Steps steps;
   {
     absl::MutexLock lock(&mu_);
-    const auto asked = asked_.find(transfer);
-    if (asked != asked_.end()) asked->second.cut = true;
-    const auto it = transfers_.find(transfer);
-    if (it == transfers_.end()) return;
-    it->second->cut_ = true;
-    for (const auto& [connection, cut] : it->second->connections_) cuts.push_back(cut);
+    const auto found = tells_.find(connection);
+    if (found == tells_.end()) return;
+    dropped = std::move(found->second);
+    tells_.erase(found);
+    transfers_.HandleClosed(connection);
+    steps = TakeSteps();
   }
-  for (const Cut& cut : cuts) cut(ending);
+  for (const auto& step : steps) step();
+}
+
+// ---- what ServedTransfers decides
+
+ServingTable::Steps ServingTable::TakeSteps(AdmissionRequest request) {
+  Steps steps;
+  while (std::optional<ServedTransfersOutput> output = transfers_.PollOutput()) {
+    if (const auto* ask = std::get_if<AskHolder>(&*output)) {
+      steps.push_back(
+          CallHolder(ask->holder, [table = shared_from_this(), request](HolderDelegate& holder) {
+            holder.OnAdmission(request, [table, transfer = request.transfer](Admission admission) {
+              table->Decided(transfer, std::move(admission));
+            });
+          }));
+    } else if (const auto* admit = std::get_if<AdmitConnection>(&*output)) {
+      steps.push_back(TellConnection(admit->connection, served_.at(admit->transfer)));
+    } else if (const auto* refuse = std::get_if<RefuseConnection>(&*output)) {
+      steps.push_back(TellConnection(refuse->connection, refuse->why));
+    } else if (const auto* end = std::get_if<EndConnection>(&*output)) {
+      steps.push_back(TellConnection(end->connection, end->end));
+    } else if (const auto* release = std::get_if<ReleaseTransfer>(&*output)) {
+      auto served = served_.extract(release->transfer);
+      const uint64_t bytes = served.mapped()->bytes_sent_.load();
+      steps.push_back(CallHolder(release->holder,
+                                 [transfer = release->transfer, bytes](HolderDelegate& holder) {
+                                   holder.OnReaderReleased(transfer, bytes);
+                                 }));
+    }
+  }
+  return steps;
+}
+
+std::function<void()> ServingTable::CallHolder(WorkerId worker,
+                                               std::function<void(HolderDelegate&)> call) {
+  Holder& holder = holders_[worker];
+  ++holder.calls;
+  // RemoveHolder waits for the count: the delegate is still there.
+  return [this, worker, delegate = holder.delegate, call = std::move(call)] {
+    call(*delegate);
+    absl::MutexLock lock(&mu_);
+    --holders_[worker].calls;
+  };
+}
+
+std::function<void()> ServingTable::TellConnection(ServingConnection connection, News news) {
+  const auto found = tells_.find(connection);
+  if (found == tells_.end()) return [] {};
+  return [tell = found->second, news = std::move(news)] { tell(news); };
 }
 
 void ServingTable::CountSent(Transfer& transfer, uint64_t payload_bytes, absl::Time now) {
@@ -182,18 +158,32 @@ void ServingTable::CountSent(Transfer& transfer, uint64_t payload_bytes, absl::T
   int64_t told_at = transfer.told_at_ns_.load();
   if (now_ns - told_at < absl::ToInt64Nanoseconds(kReaderBytesInterval)) return;
   if (!transfer.told_at_ns_.compare_exchange_strong(told_at, now_ns)) return;
-  const WorkerId worker = transfer.open.capability.claims.source.worker;
-  HolderDelegate* delegate = Enter(worker);
-  if (delegate == nullptr) return;
-  delegate->OnReaderBytes(transfer.id, total);
-  Done(worker);
+  std::function<void()> report;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto found = holders_.find(transfer.claims.source.worker);
+    if (found == holders_.end() || found->second.removed) return;
+    report = CallHolder(found->first, [id = transfer.id, total](HolderDelegate& holder) {
+      holder.OnReaderBytes(id, total);
+    });
+  }
+  report();
+}
+
+uint64_t ServingTable::transfers_served() const {
+  absl::MutexLock lock(&mu_);
+  return transfers_.served();
+}
+
+uint64_t ServingTable::transfers_refused() const {
+  absl::MutexLock lock(&mu_);
+  return transfers_.refused();
 }
 
 // ---- the uplink
 
 bool ServingTable::IsCapped(const Transfer& transfer) const {
-  const CapabilityClaims& claims = transfer.open.capability.claims;
-  return has_uplink_cap_ && claims.reader != claims.source.worker;
+  return has_uplink_cap_ && transfer.claims.reader != transfer.claims.source.worker;
 }
 
 UplinkBucket::Grant ServingTable::TakeUplink(const Transfer& transfer, uint64_t wanted,

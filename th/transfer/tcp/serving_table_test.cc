@@ -1,31 +1,46 @@
+// What the table adds to ServedTransfers: delegates are called, connections are told, and removing
+// a holder waits. Who is admitted and released is served_transfers_test's.
 #include "th/transfer/tcp/serving_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "testing/status_matchers.h"
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "th/transfer/test_peers.h"
 
 namespace th::tcp {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using ::th::testing::StatusIs;
+using ::th::testing::TestShard;
 
 constexpr WorkerId kHolder(7);
 
-// Admits everybody, or keeps what it is asked.
+// Answers when it is told to.
 class Holder : public HolderDelegate {
  public:
   void OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) override {
-    decide(answer);
     asked.push_back(request.transfer);
+    decides.push_back(std::move(decide));
   }
-  void OnReaderBytes(TransferId, uint64_t) override {}
-  void OnReaderReleased(TransferId transfer, uint64_t) override { released.push_back(transfer); }
+  void OnReaderBytes(TransferId, uint64_t bytes) override { reader_bytes.push_back(bytes); }
+  void OnReaderReleased(TransferId transfer, uint64_t bytes) override {
+    released.push_back(transfer);
+    released_bytes += bytes;
+  }
 
-  Admission answer;
   std::vector<TransferId> asked, released;
+  std::vector<std::function<void(Admission)>> decides;
+  std::vector<uint64_t> reader_bytes;
+  uint64_t released_bytes = 0;
 };
 
 class ServingTableTest : public ::testing::Test {
@@ -33,90 +48,125 @@ class ServingTableTest : public ::testing::Test {
   ServingTableTest() {
     open_.capability.claims.source.worker = kHolder;
     open_.nonce[0] = 1;
-    table_.AddHolder(kHolder, &holder_);
+    open_.layout = shard_.layout().digest();
+    table_->AddHolder(kHolder, &holder_);
   }
 
-  // The holder was asked and said yes; nothing is served yet.
-  void Admit(TransferId transfer) {
-    bool admitted = false;
-    EXPECT_OK(table_.Decide({.transfer = transfer, .capability = open_.capability},
-                            [&](const Admission& a) { admitted = a.status.ok(); }));
-    EXPECT_TRUE(admitted);
+  // Connection `number`, whose news are in `news_`.
+  void OpenAs(uint64_t number, bool joins = false) {
+    open_.joins = joins;
+    table_->Open(ServingConnection(number), open_, [this, number](const ServingTable::News& news) {
+      news_.push_back(absl::StrCat(number, " ", InWords(news)));
+      if (std::holds_alternative<Served>(news)) served_ = std::get<Served>(news);
+      if (std::holds_alternative<ServingEnd>(news) && on_end_ != nullptr) on_end_();
+    });
   }
-  std::shared_ptr<ServingTable::Transfer> Begin(TransferId transfer) {
-    return table_.Begin(transfer, open_, {}, 1, [this](ServingTable::Ending) { ++cuts_; });
+  void Decide(absl::Status status = absl::OkStatus()) {
+    holder_.decides.back()({std::move(status), shard_.store(), BufferGeneration(3)});
+  }
+  void Close(uint64_t number) { table_->Close(ServingConnection(number)); }
+
+  using Served = std::shared_ptr<ServingTable::Transfer>;
+  static std::string InWords(const ServingTable::News& news) {
+    if (const auto* served = std::get_if<Served>(&news)) {
+      return absl::StrCat("admitted under ", (*served)->generation.value);
+    }
+    if (const auto* why = std::get_if<absl::Status>(&news)) {
+      return absl::StrCat("refused: ", absl::StatusCodeToString(why->code()));
+    }
+    return std::get<ServingEnd>(news) == ServingEnd::kNow ? "cut" : "finish";
   }
 
-  ServingTable table_{0, absl::UnixEpoch()};
+  TestShard shard_{TestShard::Spec{}};
+  std::shared_ptr<ServingTable> table_ =
+      std::make_shared<ServingTable>(0, absl::UnixEpoch() + absl::Hours(1));
   Holder holder_;
   Open open_;
-  int cuts_ = 0;
+  std::vector<std::string> news_;
+  Served served_;
+  std::function<void()> on_end_;
 };
 
 TEST_F(ServingTableTest, ATransferIsReleasedWithItsLastConnection) {
-  Admit(TransferId(1));
-  const auto transfer = Begin(TransferId(1));
-  ASSERT_NE(transfer, nullptr);
-  ASSERT_OK(table_.Join(open_, 2, [](ServingTable::Ending) {}).status());
-  table_.Leave(transfer, 1);
+  OpenAs(1);
+  Decide();
+  OpenAs(2, /*joins=*/true);
+  EXPECT_THAT(news_, ElementsAre("1 admitted under 3", "2 admitted under 3"));
+  EXPECT_EQ(served_->store, shard_.store());
+  Close(1);
   EXPECT_THAT(holder_.released, IsEmpty());
-  table_.Leave(transfer, 2);
-  EXPECT_THAT(holder_.released, ElementsAre(TransferId(1)));
+  Close(2);
+  EXPECT_EQ(holder_.released, holder_.asked);
+  EXPECT_EQ(table_->transfers_served(), 1);
 }
 
-TEST_F(ServingTableTest, WhatWasCutBeforeItBeganNeverBegins) {
-  Admit(TransferId(1));
-  table_.EndTransfer(TransferId(1), ServingTable::Ending::kNow);
-  EXPECT_EQ(Begin(TransferId(1)), nullptr);
-  table_.ReleaseUnserved(kHolder, TransferId(1));
-  EXPECT_THAT(holder_.released, ElementsAre(TransferId(1)));
-  EXPECT_EQ(table_.transfers_served(), 0);
-}
-
-TEST_F(ServingTableTest, ACutEndsEveryConnectionAndLetsNoOtherJoin) {
-  Admit(TransferId(1));
-  const auto transfer = Begin(TransferId(1));
-  ASSERT_OK(table_.Join(open_, 2, [this](ServingTable::Ending) { ++cuts_; }).status());
-  table_.EndTransfer(TransferId(1), ServingTable::Ending::kNow);
-  EXPECT_EQ(cuts_, 2);
-  EXPECT_THAT(table_.Join(open_, 3, [](ServingTable::Ending) {}),
-              StatusIs(absl::StatusCode::kPermissionDenied));
-  table_.Leave(transfer, 1);
-  table_.Leave(transfer, 2);
-  EXPECT_THAT(holder_.released, ElementsAre(TransferId(1)));
-}
-
-TEST_F(ServingTableTest, RemovingTheHolderLetsNoConnectionJoinWhileItWaits) {
-  Admit(TransferId(1));
-  const auto transfer = Begin(TransferId(1));
-  // The cut comes from within RemoveHolder: from here to its return the holder is leaving.
-  ASSERT_OK(table_
-                .Join(open_, 2,
-                      [&](ServingTable::Ending) {
-                        EXPECT_THAT(table_.Join(open_, 3, [](ServingTable::Ending) {}),
-                                    StatusIs(absl::StatusCode::kPermissionDenied));
-                        table_.Leave(transfer, 1);
-                        table_.Leave(transfer, 2);
-                      })
-                .status());
-  table_.RemoveHolder(kHolder);
-  EXPECT_THAT(holder_.released, ElementsAre(TransferId(1)));
-}
-
-TEST_F(ServingTableTest, ARefusedOrUnaskedTransferNeverBegins) {
-  holder_.answer.status = absl::PermissionDeniedError("no");
-  EXPECT_OK(table_.Decide({.transfer = TransferId(1), .capability = open_.capability},
-                          [](const Admission&) {}));
-  EXPECT_EQ(Begin(TransferId(1)), nullptr);
-  EXPECT_EQ(Begin(TransferId(2)), nullptr);
+TEST_F(ServingTableTest, ARefusalIsToldAndCounted) {
+  OpenAs(1);
+  Decide(absl::PermissionDeniedError("no"));
+  EXPECT_THAT(news_, ElementsAre("1 refused: PERMISSION_DENIED"));
+  Close(1);
+  EXPECT_THAT(holder_.released, IsEmpty());
+  EXPECT_EQ(table_->transfers_refused(), 1);
 }
 
 TEST_F(ServingTableTest, NobodyIsAskedForAHolderThatIsNotHere) {
   open_.capability.claims.source.worker = WorkerId(8);
-  EXPECT_THAT(table_.Decide({.transfer = TransferId(1), .capability = open_.capability},
-                            [](const Admission&) { ADD_FAILURE(); }),
-              StatusIs(absl::StatusCode::kNotFound));
+  OpenAs(1);
+  EXPECT_THAT(news_, ElementsAre("1 refused: NOT_FOUND"));
   EXPECT_THAT(holder_.asked, IsEmpty());
+}
+
+TEST_F(ServingTableTest, WhatWasCutBeforeItBeganIsReleasedWithoutAByte) {
+  OpenAs(1);
+  table_->EndTransfer(holder_.asked[0], ServingEnd::kNow);
+  Decide();
+  EXPECT_THAT(news_, ElementsAre("1 cut"));
+  EXPECT_EQ(holder_.released, holder_.asked);
+  EXPECT_EQ(table_->transfers_served(), 0);
+}
+
+TEST_F(ServingTableTest, AConnectionThatIsClosedHearsNothing) {
+  OpenAs(1);
+  Close(1);
+  Decide();
+  EXPECT_THAT(news_, IsEmpty());
+  EXPECT_EQ(holder_.released, holder_.asked);
+}
+
+TEST_F(ServingTableTest, RemovingTheHolderLetsNoConnectionJoinWhileItWaits) {
+  OpenAs(1);
+  Decide();
+  news_.clear();
+  // The end comes from within RemoveHolder: from here to its return the holder is leaving.
+  on_end_ = [this] {
+    OpenAs(2, /*joins=*/true);
+    Close(1);
+  };
+  table_->RemoveHolder(kHolder);
+  EXPECT_THAT(news_, ElementsAre("1 cut", "2 refused: PERMISSION_DENIED"));
+  EXPECT_EQ(holder_.released, holder_.asked);
+}
+
+TEST_F(ServingTableTest, WhatAHolderDecidesAfterItsRemovalHasNoEffect) {
+  OpenAs(1);
+  table_->RemoveHolder(kHolder);
+  Decide();
+  EXPECT_THAT(news_, ElementsAre("1 cut"));
+  EXPECT_THAT(holder_.released, IsEmpty());
+}
+
+TEST_F(ServingTableTest, TheHolderHearsOfBytesNowAndThenAndOfAllAtTheEnd) {
+  OpenAs(1);
+  Decide();
+  const absl::Time now = absl::UnixEpoch() + absl::Hours(1);
+  table_->CountSent(*served_, 10, now);
+  table_->CountSent(*served_, 20, now + kReaderBytesInterval - absl::Milliseconds(1));
+  table_->CountSent(*served_, 30, now + kReaderBytesInterval);
+  EXPECT_THAT(holder_.reader_bytes, ElementsAre(10, 60));
+  table_->CountSent(*served_, 40, now + kReaderBytesInterval);
+  Close(1);
+  EXPECT_EQ(holder_.released_bytes, 100);
+  EXPECT_EQ(table_->bytes_sent(), 100);
 }
 
 }  // namespace

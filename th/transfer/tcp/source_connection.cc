@@ -23,12 +23,9 @@ constexpr uint64_t kBytesPerTurn = uint64_t{4} << 20;
 constexpr size_t kRequestBytes = 4096;
 // Reads a turn, so that a peer that floods us with requests cannot hold the loop.
 constexpr int kReadsPerTurn = 16;
-// Control frames that may wait for a frame boundary.
-constexpr size_t kMaxControlsQueued = 16;
-
-uint64_t NextConnectionNumber() {
+ServingConnection NextConnectionNumber() {
   static std::atomic<uint64_t> next{1};
-  return next.fetch_add(1);
+  return ServingConnection(next.fetch_add(1));
 }
 
 }  // namespace
@@ -39,45 +36,42 @@ SourceConnection::SourceConnection(Socket socket, std::shared_ptr<EventLoop> loo
     : socket_(std::move(socket)),
       loop_(std::move(loop)),
       table_(std::move(table)),
-      limits_(limits),
+      congestion_control_(limits.congestion_control),
       gone_(std::move(gone)),
-      number_(NextConnectionNumber()) {}
+      number_(NextConnectionNumber()),
+      session_(limits, MonotonicNow()) {}
 
 void SourceConnection::Start() {
-  TuneConnection(socket_.fd(), limits_.congestion_control);
-  last_sent_ = MonotonicNow();
+  TuneConnection(socket_.fd(), congestion_control_);
   events_ = EPOLLIN | EPOLLRDHUP;
   loop_->Watch(socket_.fd(), events_, shared_from_this());
-  // A peer that does not even say what it wants is not kept.
-  loop_->RunAt(last_sent_ + limits_.admission_timeout, [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (self != nullptr && self->state_ == State::kOpening) self->CloseNow();
-  });
-  Say(Encode(Hello{OwnHello()}));
+  words_.push_back(Encode(Hello{OwnHello()}));
+  Act();
 }
 
 void SourceConnection::OnReady(uint32_t events) {
   if ((events & (EPOLLERR | EPOLLHUP)) != 0) return CloseNow();
   if ((events & (EPOLLIN | EPOLLRDHUP)) != 0) ReadRequests();
-  if (state_ != State::kClosed && (events & EPOLLOUT) != 0) Pump();
+  if ((events & EPOLLOUT) != 0) Act();
 }
 
 // ---- receiving
 
 void SourceConnection::ReadRequests() {
   std::array<char, kRequestBytes> buffer;
-  for (int turn = 0; turn < kReadsPerTurn && state_ != State::kClosed; ++turn) {
+  for (int turn = 0; turn < kReadsPerTurn && !closed_; ++turn) {
     const ssize_t got = recv(socket_.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got <= 0) return CloseNow();
-    if (state_ == State::kEnding) continue;  // nothing it says counts
+    if (session_.ending()) continue;  // nothing it says counts
     parser_.Append(absl::string_view(buffer.data(), static_cast<size_t>(got)));
-    while (state_ < State::kEnding) {
+    while (!session_.ending()) {
       absl::StatusOr<std::optional<Frame>> frame = parser_.Next();
       if (frame.ok() && !frame->has_value()) break;
       const absl::Status handled = frame.ok() ? HandleFrame(**frame) : frame.status();
-      if (!handled.ok()) return CloseWith(handled.message());
+      if (!handled.ok()) session_.HandleBroken(std::string(handled.message()));
+      Act();
     }
   }
 }
@@ -88,13 +82,14 @@ absl::Status SourceConnection::HandleFrame(const Frame& frame) {
   if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
   if (const auto* open = std::get_if<Open>(&frame)) return HandleOpen(*open);
   if (const auto* ask = std::get_if<Ask>(&frame)) return HandleAsk(*ask);
+  if (const auto* ask = std::get_if<AskSums>(&frame)) return HandleAskSums(*ask);
   if (std::holds_alternative<Alive>(frame)) return absl::OkStatus();
   if (std::holds_alternative<Close>(frame)) {
     CloseNow();
     return absl::OkStatus();
   }
-  if (std::holds_alternative<th::tcp::Finish>(frame)) {
-    Finish("as the reader asked");
+  if (std::holds_alternative<Finish>(frame)) {
+    session_.HandleFinish(MonotonicNow());
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError("a frame that readers never send");
@@ -106,120 +101,115 @@ absl::Status SourceConnection::HandleHello(const Hello& hello) {
   return AgreeOnVersion(own, hello.hello).status();
 }
 
-absl::Status SourceConnection::HandleOpen(const Open& open) {
-  if (state_ != State::kOpening) return absl::InvalidArgumentError("a second Open");
+absl::Status SourceConnection::HandleOpen(const tcp::Open& open) {
+  TH_RETURN_IF_ERROR(session_.HandleOpened(MonotonicNow()));
   open_ = open;
-  state_ = State::kDeciding;
-  if (open.joins) {
-    JoinPull(open);
-  } else {
-    AskHolder(open);
-  }
   return absl::OkStatus();
 }
 
-ServingTable::Cut SourceConnection::MakeCut() {
-  return [loop = loop_, weak = weak_from_this()](ServingTable::Ending ending) {
-    loop->Post([weak, ending] {
-      const auto self = weak.lock();
-      if (self == nullptr) return;
-      if (ending == ServingTable::Ending::kAfterSegment) return self->Finish("the holder leaves");
-      self->CloseNow();
+absl::Status SourceConnection::HandleAsk(const Ask& ask) {
+  TH_RETURN_IF_ERROR(session_.HandleAsk(ask.range, MonotonicNow()));
+  StopWaiting();  // this may have arrived
+  return absl::OkStatus();
+}
+
+absl::Status SourceConnection::HandleAskSums(const AskSums& ask) {
+  TH_RETURN_IF_ERROR(session_.HandleAskSums(ask.range, MonotonicNow()));
+  StopWaiting();  // they may be known
+  return absl::OkStatus();
+}
+
+ServingTable::Tell SourceConnection::Teller() {
+  return [loop = loop_, weak = weak_from_this()](ServingTable::News news) {
+    loop->Post([weak, news = std::move(news)] {
+      if (const auto self = weak.lock()) self->HandleNews(news);
     });
   };
 }
 
-void SourceConnection::JoinPull(const Open& open) {
-  absl::StatusOr<std::shared_ptr<ServingTable::Transfer>> transfer =
-      table_->Join(open, number_, MakeCut());
-  if (!transfer.ok()) return Refuse(transfer.status());
-  BeginServing(*std::move(transfer));
-}
-
-void SourceConnection::AskHolder(const Open& open) {
-  const TransferId transfer = NextTransferId();
-  const WorkerId worker = open.capability.claims.source.worker;
-  AdmissionRequest request{.transfer = transfer,
-                           .buffer = open.capability.claims.source.buffer,
-                           .capability = open.capability,
-                           .generation = open.generation};
-  KeepAlive();
-  const absl::Status asked = table_->Decide(
-      request,
-      [loop = loop_, table = table_, self = shared_from_this(), transfer, worker](Admission a) {
-        const bool admitted = a.status.ok();
-        const bool posted =
-            loop->Post([self, transfer, a = std::move(a)] { self->OnDecided(transfer, a); });
-        if (!posted && admitted) table->ReleaseUnserved(worker, transfer);
-      });
-  if (!asked.ok()) Refuse(asked);
-}
-
-absl::Status SourceConnection::CheckAdmission(const Admission& admission) const {
-  if (admission.store == nullptr) return absl::InternalError("admitted without a buffer");
-  if (admission.store->layout().digest() == open_->layout) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the layouts differ: this buffer holds ", admission.store->layout().digest().ShortHex(),
-      ", the reader's is ", open_->layout.ShortHex()));
-}
-
-void SourceConnection::OnDecided(TransferId transfer, const Admission& admission) {
-  const bool admitted = admission.status.ok();
-  const absl::Status decided = admitted ? CheckAdmission(admission) : admission.status;
-  const bool is_deciding = state_ == State::kDeciding;
-  if (is_deciding && decided.ok()) {
-    auto begun = table_->Begin(transfer, *open_, admission, number_, MakeCut());
-    if (begun != nullptr) return BeginServing(std::move(begun));
+void SourceConnection::HandleNews(const ServingTable::News& news) {
+  const absl::Time now = MonotonicNow();
+  if (const auto* transfer = std::get_if<std::shared_ptr<ServingTable::Transfer>>(&news)) {
+    if (closed_) return;
+    transfer_ = *transfer;
+    session_.HandleAdmitted(transfer_->generation, transfer_->store->layout().segment_count(), now);
+  } else if (const auto* why = std::get_if<absl::Status>(&news)) {
+    session_.HandleRefused(*why, now);
+  } else {
+    session_.HandleEnd(std::get<ServingEnd>(news), now);
   }
-  if (admitted) table_->ReleaseUnserved(open_->capability.claims.source.worker, transfer);
-  if (!is_deciding) return;
-  if (!decided.ok()) return Refuse(decided);
-  CloseNow();  // the holder left or cut it meanwhile
+  Act();
 }
 
-void SourceConnection::BeginServing(std::shared_ptr<ServingTable::Transfer> transfer) {
-  transfer_ = std::move(transfer);
-  state_ = State::kServing;
-  Say(Encode(Admitted{transfer_->generation}));
+// ---- what the session decides
+
+void SourceConnection::Act() {
+  while (!closed_) {
+    while (std::optional<ServingOutput> output = session_.PollOutput()) {
+      std::visit([this](const auto& each) { Do(each); }, *output);
+    }
+    Pump();
+    if (!session_.has_output()) return SetTimer();
+  }
 }
 
-void SourceConnection::Refuse(const absl::Status& why) {
-  table_->CountRefused();
-  End(Encode(Refused{why}), limits_.admission_timeout);
+void SourceConnection::Do(const AskToAdmit&) { table_->Open(number_, *open_, Teller()); }
+
+void SourceConnection::Do(const SendAdmitted& admitted) {
+  words_.push_back(Encode(Admitted{admitted.generation}));
 }
 
-absl::Status SourceConnection::HandleAsk(const Ask& ask) {
-  if (state_ != State::kServing) return absl::InvalidArgumentError("asked before it was admitted");
-  const uint64_t segment_count = transfer_->store->layout().segment_count();
-  TH_RETURN_IF_ERROR(CheckRequest(ask.range, asks_, segment_count, limits_));
-  asks_.Push(ask.range);
-  KeepAlive();
-  StopWaiting();  // this may have arrived
-  Pump();
-  return absl::OkStatus();
+void SourceConnection::Do(const SendRefused& refused) {
+  words_.push_back(Encode(Refused{refused.why}));
+}
+
+void SourceConnection::Do(const SendAlive&) { words_.push_back(Encode(Alive{})); }
+
+void SourceConnection::Do(const SendClose& close) {
+  StopWaiting();
+  outbox_.DropUnbegun();
+  payload_in_outbox_ = std::min(payload_in_outbox_, outbox_.bytes_left());
+  words_.push_back(Encode(Close{close.why}));
+}
+
+void SourceConnection::Do(const Disconnect& end) {
+  // Best effort: when the socket is full or a segment is half sent, the reader hears only the end.
+  if (!end.why.empty() && outbox_.empty()) {
+    outbox_.AddControl(Encode(Close{end.why}));
+    outbox_.Send(socket_.fd(), outbox_.bytes_left());
+  }
+  CloseNow();
+}
+
+void SourceConnection::SetTimer() {
+  if (closed_) return;
+  const absl::Time due = session_.NextDeadline();
+  if (due == absl::InfiniteFuture() || (timer_.has_value() && timer_->first <= due)) return;
+  if (timer_.has_value()) loop_->Cancel(*timer_);
+  timer_ = loop_->RunAt(due, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    self->timer_.reset();
+    self->session_.HandleTick(MonotonicNow());
+    self->Act();
+  });
 }
 
 // ---- sending
-
-void SourceConnection::Say(std::string frame) {
-  if (state_ == State::kClosed || controls_.size() >= kMaxControlsQueued) return;
-  controls_.push_back(std::move(frame));
-  Pump();
-}
 
 // Sends until there is nothing to send, the socket or the uplink is full, or the turn is over.
 void SourceConnection::Pump() {
   if (retrying_ || wait_ != 0) {
     // Keep-alives still go out at a frame boundary, past the uplink's cap: they are what tells the
     // reader that we live.
-    if (!outbox_.empty() || controls_.empty()) return;
+    if (!outbox_.empty() || words_.empty()) return;
   }
   uint64_t budget = kBytesPerTurn;
-  while (state_ != State::kClosed) {
+  while (!closed_) {
     if (outbox_.empty()) FillOutbox();
-    if (state_ == State::kClosed || outbox_.empty()) return WatchFor(EPOLLIN | EPOLLRDHUP);
+    if (outbox_.empty()) return WatchFor(EPOLLIN | EPOLLRDHUP);
     if (!SendSome(&budget)) return;
-    if (outbox_.empty() && state_ == State::kEnding && controls_.empty()) {
+    if (outbox_.empty() && session_.ending() && words_.empty()) {
       // No close yet: that could throw the reason away before the reader has read it.
       shutdown(socket_.fd(), SHUT_WR);
       return WatchFor(EPOLLIN | EPOLLRDHUP);
@@ -231,7 +221,7 @@ void SourceConnection::Pump() {
 bool SourceConnection::SendSome(uint64_t* budget) {
   const absl::Time now = MonotonicNow();
   if (*budget == 0) {
-    loop_->Post([self = shared_from_this()] { self->Pump(); });
+    loop_->Post([self = shared_from_this()] { self->Act(); });
     return false;
   }
   const uint64_t allowed = TakeUplink(now);
@@ -251,7 +241,7 @@ bool SourceConnection::SendSome(uint64_t* budget) {
 }
 
 void SourceConnection::NoteSent(uint64_t bytes, absl::Time now) {
-  last_sent_ = now;
+  session_.HandleSent(/*all=*/outbox_.empty() && words_.empty(), now);
   if (payload_in_outbox_ == 0) return;
   const uint64_t payload = std::min(payload_in_outbox_, bytes);
   payload_in_outbox_ = outbox_.empty() ? 0 : payload_in_outbox_ - payload;
@@ -269,33 +259,56 @@ uint64_t SourceConnection::TakeUplink(absl::Time now) {
     const auto self = weak.lock();
     if (self == nullptr) return;
     self->retrying_ = false;
-    self->Pump();
+    self->Act();
   });
   return 0;
 }
 
 void SourceConnection::FillOutbox() {
   payload_in_outbox_ = 0;
-  while (!controls_.empty()) {
-    outbox_.AddControl(std::move(controls_.front()));
-    controls_.pop_front();
+  while (!words_.empty()) {
+    outbox_.AddControl(std::move(words_.front()));
+    words_.pop_front();
   }
-  // Control frames go alone, so that they never wait for the uplink.
-  if (!outbox_.empty() || state_ == State::kEnding || wait_ != 0) return;
-  while (!asks_.empty() && !outbox_.full()) {
-    if (!AppendNext()) return;
-  }
+  // Words go alone, so that they never wait for the uplink.
+  if (!outbox_.empty() || wait_ != 0) return;
+  if (AppendSums() || wait_ != 0) return;
+  while (!outbox_.full() && AppendNext()) continue;
 }
 
-// Appends the next segment asked for that is here. False when there is none yet, or the store
-// closed.
-bool SourceConnection::AppendNext() {
+// Appends the next sums, as words. Those that nobody has taken yet are taken while there is no
+// segment to send. False when there are none to be sent now.
+bool SourceConnection::AppendSums() {
+  if (session_.sums_requested().empty()) return false;
   SegmentStore& store = *transfer_->store;
   if (store.closed()) {
-    if (outbox_.empty()) CloseWith("the holder serves this buffer no longer");
+    session_.HandleBufferClosed();
     return false;
   }
-  const std::optional<SegmentIndex> next = store.FirstReady(asks_);
+  const bool idle = !store.FirstReady(session_.requests()).has_value();
+  const auto next = session_.PollSums([&store, idle](SegmentRange asked) {
+    return store.SumsOf(asked, kMaxSumsInFrame, /*compute=*/idle);
+  });
+  if (!next.has_value()) {
+    if (idle) WaitForSegments();
+    return false;
+  }
+  outbox_.AddControl(
+      Encode(Sums{.first = next->first, .generation = store.generation(), .sums = next->sums}));
+  return true;
+}
+
+// Appends the next segment. False when there is none to be sent now.
+bool SourceConnection::AppendNext() {
+  if (session_.requests().empty()) return false;
+  SegmentStore& store = *transfer_->store;
+  if (store.closed()) {
+    session_.HandleBufferClosed();
+    return false;
+  }
+  const std::optional<SegmentIndex> next = session_.PollSegment([&store](SegmentIndex segment) {
+    return store.ReadinessOf(segment) == SegmentStore::Readiness::kReady;
+  });
   if (!next.has_value()) {
     if (outbox_.empty()) WaitForSegments();
     return false;
@@ -307,7 +320,6 @@ bool SourceConnection::AppendNext() {
                       .generation = store.generation()},
                      store);
   payload_in_outbox_ += bytes;
-  asks_.Take(*next);
   return true;
 }
 
@@ -318,10 +330,12 @@ void SourceConnection::WaitForSegments() {
       const auto self = weak.lock();
       if (self == nullptr || self->wait_count_ != turn) return;
       self->wait_ = 0;
-      self->Pump();
+      self->Act();
     });
   };
-  wait_ = transfer_->store->NotifyWhenReady(asks_, wake);
+  const SegmentRange sums = session_.sums_requested();
+  const auto listed = sums.empty() ? std::nullopt : std::optional(sums.begin);
+  wait_ = transfer_->store->NotifyWhenReady(session_.requests(), wake, listed);
   if (wait_ == 0) wake();  // one became ready in between
 }
 
@@ -332,68 +346,23 @@ void SourceConnection::StopWaiting() {
 }
 
 void SourceConnection::WatchFor(uint32_t events) {
-  if (state_ == State::kClosed || events == events_) return;
+  if (closed_ || events == events_) return;
   events_ = events;
   loop_->Rewatch(socket_.fd(), events);
 }
 
-// Says that we live whenever something is owed and nothing was sent for a while: while the owner
-// decides, while a segment has not arrived here, while the uplink is others' at a frame boundary.
-void SourceConnection::KeepAlive() {
-  const bool owes = state_ == State::kDeciding || (state_ == State::kServing && !asks_.empty());
-  if (!owes || keeping_alive_) return;
-  const absl::Time now = MonotonicNow();
-  if (now - last_sent_ >= limits_.keep_alive && outbox_.empty()) Say(Encode(Alive{}));
-  if (state_ == State::kClosed) return;
-  keeping_alive_ = true;
-  loop_->RunAt(now + limits_.keep_alive, [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (self == nullptr) return;
-    self->keeping_alive_ = false;
-    self->KeepAlive();
-  });
-}
-
 // ---- closing
 
-void SourceConnection::Finish(absl::string_view why) {
-  if (state_ >= State::kEnding) return;
-  if (state_ != State::kServing) return CloseWith(why);
-  asks_.Clear();
-  StopWaiting();
-  outbox_.DropUnbegun();
-  payload_in_outbox_ = std::min(payload_in_outbox_, outbox_.bytes_left());
-  End(Encode(Close{std::string(why)}), limits_.finish_timeout);
-}
-
-void SourceConnection::End(std::string last, absl::Duration in_time) {
-  state_ = State::kEnding;
-  loop_->RunAt(MonotonicNow() + in_time, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->CloseNow();
-  });
-  Say(std::move(last));
-}
-
-void SourceConnection::CloseWith(absl::string_view why) {
-  if (state_ == State::kClosed) return;
-  // Best effort: when the socket is full or a segment is half sent, the reader hears only the end.
-  if (outbox_.empty()) {
-    outbox_.AddControl(Encode(Close{std::string(why)}));
-    outbox_.Send(socket_.fd(), outbox_.bytes_left());
-  }
-  CloseNow();
-}
-
 void SourceConnection::CloseNow() {
-  if (std::exchange(state_, State::kClosed) == State::kClosed) return;
+  if (std::exchange(closed_, true)) return;
   const std::shared_ptr<SourceConnection> self = shared_from_this();  // until the end of this call
+  session_.HandleClosed();
+  if (timer_.has_value()) loop_->Cancel(*timer_);
   loop_->Unwatch(socket_.fd());
   socket_.Close();
-  if (transfer_ != nullptr) {
-    StopWaiting();
-    table_->Leave(transfer_, number_);
-    transfer_.reset();
-  }
+  StopWaiting();
+  transfer_.reset();
+  table_->Close(number_);
   gone_();
 }
 

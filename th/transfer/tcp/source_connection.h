@@ -1,10 +1,6 @@
-// One accepted connection: admits a reader's pull, or joins it, and serves the segments it asks
-// for.
-//
-//   opening -> deciding -> serving -> ending -> closed   (a joining connection is serving at once)
-//
-// One that ends hears nothing any more: it sends what is begun, then why (refused, or finished),
-// and waits for the reader to close. What breaks the rules is closed from wherever it is.
+// One accepted connection: the socket, the frames and the bytes around a ServingSession, which
+// decides everything else. What goes out is either words (control frames), at frame boundaries and
+// past the uplink's cap, or segments straight from the buffer, some at a time.
 //
 // Owned by the loop that watches it; every method runs on that loop unless said otherwise.
 #ifndef TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
@@ -19,13 +15,14 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "th/pipeline_replicator/served_transfers.h"
+#include "th/pipeline_replicator/serving_session.h"
 #include "th/transfer/tcp/event_loop.h"
 #include "th/transfer/tcp/frames.h"
 #include "th/transfer/tcp/outbox.h"
 #include "th/transfer/tcp/serving_table.h"
 #include "th/transfer/tcp/socket.h"
 #include "th/transfer/transport.h"
-#include "th/weights/request_queue.h"
 
 namespace th::tcp {
 
@@ -43,23 +40,27 @@ class SourceConnection : public EventLoop::Handler,
   void OnLoopStops() override { CloseNow(); }
 
  private:
-  enum class State : uint8_t { kOpening, kDeciding, kServing, kEnding, kClosed };
-
   // Receiving.
   void ReadRequests();
   absl::Status HandleFrame(const Frame& frame);
   absl::Status HandleHello(const Hello& hello);
-  absl::Status HandleOpen(const Open& open);
+  absl::Status HandleOpen(const tcp::Open& open);
   absl::Status HandleAsk(const Ask& ask);
-  void JoinPull(const Open& open);
-  void AskHolder(const Open& open);
-  void OnDecided(TransferId transfer, const Admission& admission);
-  absl::Status CheckAdmission(const Admission& admission) const;
-  void Refuse(const absl::Status& why);
-  void BeginServing(std::shared_ptr<ServingTable::Transfer> transfer);
+  absl::Status HandleAskSums(const AskSums& ask);
+  ServingTable::Tell Teller();  // called on any thread
+  void HandleNews(const ServingTable::News& news);
+
+  // Carries out what the session has decided and sends what can be sent. After every event.
+  void Act();
+  void Do(const AskToAdmit& ask);
+  void Do(const SendAdmitted& admitted);
+  void Do(const SendRefused& refused);
+  void Do(const SendAlive& alive);
+  void Do(const SendClose& close);
+  void Do(const Disconnect& end);
+  void SetTimer();
 
   // Sending.
-  void Say(std::string frame);
   void Pump();
   bool SendSome(uint64_t* budget);
   void NoteSent(uint64_t bytes, absl::Time now);
@@ -67,43 +68,37 @@ class SourceConnection : public EventLoop::Handler,
   bool PaysUplink() const { return payload_in_outbox_ > 0 && table_->IsCapped(*transfer_); }
   uint64_t TakeUplink(absl::Time now);
   void FillOutbox();
+  bool AppendSums();
   bool AppendNext();
   void WaitForSegments();
   void StopWaiting();
   void WatchFor(uint32_t events);
-  void KeepAlive();
 
-  // Sends no more than the segment that has begun, says `why`, and lets the reader close.
-  void Finish(absl::string_view why);
-  // `last` is its last word; a reader that does not close in time is closed.
-  void End(std::string last, absl::Duration in_time);
-  void CloseWith(absl::string_view why);
   void CloseNow();
-  ServingTable::Cut MakeCut();
 
   Socket socket_;
   const std::shared_ptr<EventLoop> loop_;
   const std::shared_ptr<ServingTable> table_;
-  const TransportLimits limits_;
+  const std::string congestion_control_;
   const std::function<void()> gone_;
-  const uint64_t number_;  // unique in the process
+  const ServingConnection number_;  // unique in the process
 
-  State state_ = State::kOpening;
+  ServingSession session_;
+  bool closed_ = false;
   bool greeted_ = false;
   uint32_t events_ = 0;
   FrameParser parser_;
-  std::optional<Open> open_;
+  std::optional<tcp::Open> open_;
   std::shared_ptr<ServingTable::Transfer> transfer_;
+  std::optional<EventLoop::TimerId> timer_;  // the session's deadline, or earlier
 
-  RequestQueue asks_;
   Outbox outbox_;
-  std::deque<std::string> controls_;  // for the next frame boundary
+  // For the next frame boundary; the session says at most one Alive beside its other words.
+  std::deque<std::string> words_;
   uint64_t payload_in_outbox_ = 0;
   SegmentStore::WaitId wait_ = 0;  // not 0: nothing that was asked has arrived here
   uint64_t wait_count_ = 0;        // a wake of an earlier wait is not ours
   bool retrying_ = false;          // a timer will pump: the uplink is exhausted
-  bool keeping_alive_ = false;     // a timer will look
-  absl::Time last_sent_;
 };
 
 }  // namespace th::tcp

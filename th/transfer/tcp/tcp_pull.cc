@@ -66,6 +66,14 @@ void PullState::Ask(SegmentRange range) {
   }
 }
 
+// Of the first connection, without which there is no pull.
+void PullState::AskSums() {
+  absl::MutexLock lock(&mu_);
+  if (failure_.has_value() || lanes_.empty() || lanes_[0].connection == nullptr) return;
+  lanes_[0].connection->loop().Post(
+      [connection = lanes_[0].connection] { connection->SendAskSums(); });
+}
+
 // To the connection that owes us least.
 void PullState::AskLocked(SegmentRange range) {
   Lane* least = nullptr;
@@ -82,7 +90,8 @@ void PullState::AskLocked(SegmentRange range) {
 
 // ---- what connections tell
 
-void PullState::OnConnectionAdmitted(uint32_t connection, BufferGeneration generation) {
+void PullState::OnConnectionAdmitted(uint32_t connection, BufferGeneration generation,
+                                     bool lists_sums) {
   if (connection > 0) {
     absl::MutexLock lock(&mu_);
     lanes_[connection].admitted = true;
@@ -90,7 +99,12 @@ void PullState::OnConnectionAdmitted(uint32_t connection, BufferGeneration gener
   }
   AddFurtherLanes(generation);
   absl::MutexLock turn(&sink_turn_);
-  sink_->OnAdmitted(generation);
+  sink_->OnAdmitted(generation, lists_sums);
+}
+
+void PullState::OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum> sums) {
+  absl::MutexLock turn(&sink_turn_);
+  sink_->OnSums(first, sums);
 }
 
 void PullState::AddFurtherLanes(BufferGeneration generation) {

@@ -33,11 +33,14 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
 
   void Start();
   void Ask(SegmentRange range);
+  void AskSums();
   void Finish();
   void Close(SourceFailure failure, std::string detail);
   const std::string& peer() const { return peer_; }
 
-  void OnConnectionAdmitted(uint32_t connection, BufferGeneration generation) override;
+  void OnConnectionAdmitted(uint32_t connection, BufferGeneration generation,
+                            bool lists_sums) override;
+  void OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override;
   bool OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override;
   void OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
                            SegmentSum computed) override;
@@ -88,6 +91,7 @@ class TcpPull : public Pull {
   explicit TcpPull(std::shared_ptr<PullState> state) : state_(std::move(state)) {}
   ~TcpPull() override { Close(); }
   void Ask(SegmentRange range) override { state_->Ask(range); }
+  void AskSums() override { state_->AskSums(); }
   void Finish() override { state_->Finish(); }
   void Close() override { state_->Close(SourceFailure::kClosed, "closed by the reader"); }
   std::string peer() const override { return state_->peer(); }

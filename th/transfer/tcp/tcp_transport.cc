@@ -116,10 +116,10 @@ class Impl : public TcpTransport {
   }
   void RemoveHolder(WorkerId worker) override { table_->RemoveHolder(worker); }
   void FinishTransfer(TransferId transfer) override {
-    table_->EndTransfer(transfer, ServingTable::Ending::kAfterSegment);
+    table_->EndTransfer(transfer, ServingEnd::kAfterSegment);
   }
   void CutTransfer(TransferId transfer) override {
-    table_->EndTransfer(transfer, ServingTable::Ending::kNow);
+    table_->EndTransfer(transfer, ServingEnd::kNow);
   }
   std::unique_ptr<Pull> Open(PullTarget target, PullSink* sink) override;
   Counters counters() const override {
