@@ -13,6 +13,7 @@
 #include "th/reference_registry/source_choice.h"
 #include "th/reference_registry/transactions.h"
 #include "th/scheduler/scheduler.h"
+#include "th/topology/location.h"
 #include "th/weights/identifiers.h"
 #include "tools/mutation/mutation.h"
 
@@ -137,7 +138,8 @@ void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>&
   if (again) NoteReroute(turn, buffer);
 }
 
-// How often one source may fail one fill before it is given up.
+// How often one source may fail one fill, without anything received in between, before it is given
+// up.
 uint32_t MaxTriesOf(SourceFailure failure) {
   switch (failure) {
     case SourceFailure::kConnect:
@@ -302,6 +304,20 @@ void PutOffSlowReader(const Turn& turn, Buffer& reader) {
   if (begins && slow && !OwnWorkerHolds(reader)) fill.asks_at = turn.now + kSlowAsksLater;
 }
 
+// Whether the choice is nearer than all that the reader fills from: what is as near gains it less
+// than a switch costs.
+bool IsNearer(const SchedulerChoice& choice, const Buffer& reader) {
+  const Shard& shard = *reader.shard;
+  const std::vector<BufferAddress>& sources = SourcesOf(shard, reader.address);
+  return !choice.at_limit &&
+         std::all_of(sources.begin(), sources.end(), [&](const BufferAddress& source) {
+           const auto holder = shard.holders.find(source);
+           return holder != shard.holders.end() &&
+                  choice.distance <
+                      DistanceBetween(reader.worker->location, holder->second->worker->location);
+         });
+}
+
 Exclusion& ExclusionOf(Fill& fill, const BufferAddress& source) {
   auto found = std::find_if(fill.exclusions.begin(), fill.exclusions.end(),
                             [&](const Exclusion& e) { return e.source == source; });
@@ -363,10 +379,15 @@ void NoteReport(Turn& turn, const Buffer& reader, EventKind kind, const RankName
                     detail));
 }
 
-void SpendTry(Exclusion& exclusion, SourceFailure failure, absl::Time now) {
+// `received`: segments that the reader has by now. What a source failed before the reader got on is
+// past; wrong bytes are not, whatever came after them.
+void SpendTry(Exclusion& exclusion, SourceFailure failure, uint64_t received, absl::Time now) {
+  if (received > exclusion.received) exclusion.tries = exclusion.wrong;
+  exclusion.received = received;
   exclusion.failure = failure;
   exclusion.slow = false;
   ++exclusion.tries;
+  if (failure == SourceFailure::kCorrupt) ++exclusion.wrong;
   exclusion.retry_at =
       IsSpent(exclusion) ? absl::InfiniteFuture() : now + kRetryPause * exclusion.tries;
 }
@@ -399,9 +420,9 @@ void MoveFill(Turn& turn, Buffer& buffer) {
   const std::vector<SchedulerChoice> choices =
       ChooseSources(turn, buffer, FailedSources(turn, buffer, Failed::kAll));
   if (choices.empty()) return;
-  const BufferAddress& best = choices.front().source;
-  if (FillsFrom(shard, buffer.address, best) || shard.leaving.contains(best)) return;
-  TakeSources(turn, buffer, choices);
+  const SchedulerChoice& best = choices.front();
+  if (FillsFrom(shard, buffer.address, best.source) || shard.leaving.contains(best.source)) return;
+  if (ASourceLeaves(buffer) || IsNearer(best, buffer)) TakeSources(turn, buffer, choices);
 }
 
 std::optional<SchedulerChoice> BestOtherThan(const Turn& turn, const Buffer& reader,
@@ -428,6 +449,13 @@ void LeaveSource(Turn& turn, Buffer& reader, const Buffer& source, absl::Time sl
 
 void RepeatAssignment(Turn& turn, Buffer& buffer) { TellSources(turn, buffer); }
 
+bool ASourceLeaves(const Buffer& reader) {
+  const Shard& shard = *reader.shard;
+  const std::vector<BufferAddress>& sources = SourcesOf(shard, reader.address);
+  return std::any_of(sources.begin(), sources.end(),
+                     [&](const BufferAddress& source) { return shard.leaving.contains(source); });
+}
+
 bool HasHope(const Shard& shard) {
   if (IsUnsealable(shard)) return false;
   if (shard.complete_promising > 0) return true;
@@ -447,7 +475,7 @@ void ReportSourceFailed::Apply(Turn& turn) const {
   const auto found = shard.holders.find(message.source);
   const Buffer* source = found == shard.holders.end() ? nullptr : found->second;
   Exclusion& exclusion = Exclude(reader, message.source, source, message.detail);
-  SpendTry(exclusion, message.failure, turn.now);
+  SpendTry(exclusion, message.failure, reader.content->segments.count(), turn.now);
   reader.fill->grace_ends = absl::InfinitePast();  // it says itself that it lacks something
   const bool excused = turn.now - reader.worker->heard_again_at < kOwnSilenceExcuses;
   if (source != nullptr && IsSourcesFault(message.failure) && !excused) {

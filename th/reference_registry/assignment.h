@@ -3,7 +3,8 @@
 //
 // A source that failed a reader is excluded for that fill. When nobody else is left it is tried
 // again, as often as the failure allows, after a pause; when every try is spent the operation
-// fails, naming source, reason and tries.
+// fails, naming source, reason and tries. Tries recover when the reader gets on: a source that
+// stands still now and then, in a fill of hours, is not one that is gone. Wrong bytes stay counted.
 #ifndef TH_REFERENCE_REGISTRY_ASSIGNMENT_H_
 #define TH_REFERENCE_REGISTRY_ASSIGNMENT_H_
 
@@ -32,9 +33,12 @@ inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 // Gives the reader sources and tells it, or lets it wait, or fails its group's operation when
 // nobody is left to hope for. No effect on a buffer that is not filling.
 void AssignFill(Turn& turn, Buffer& buffer);
-// Gives the reader of a source that leaves another one, where somebody who stays can serve; else it
-// keeps what it has. Nothing to do for a buffer that is not filling or has no source.
+// Gives the reader others, where somebody who stays can serve, if one of its sources leaves or the
+// other is nearer than all of them; else it keeps what it has. Nothing to do for a buffer that is
+// not filling or has no source.
 void MoveFill(Turn& turn, Buffer& buffer);
+// Whether one of the reader's sources has a notice, maybe since the reader was away.
+bool ASourceLeaves(const Buffer& reader);
 // Tells the reader its present sources again, under a new assignment.
 void RepeatAssignment(Turn& turn, Buffer& buffer);
 

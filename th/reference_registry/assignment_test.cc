@@ -186,6 +186,64 @@ INSTANTIATE_TEST_SUITE_P(
                                  "moved on to other weights"}),
     [](const auto& param) { return param.param.name; });
 
+// A reader whose only source fails it time and again, and that may get on in between.
+class TriesTest : public ::testing::Test {
+ protected:
+  TriesTest()
+      : trainer_(hub_, "trainer", 0, 1, LayoutNamed("w", kSegments)),
+        reader_(hub_, "reader", 0, 1, LayoutNamed("w", kSegments)) {
+    trainer_.JoinAndRegister();
+    trainer_.Publish("step-1");
+    version_ = trainer_.Finished().version.sequence;
+    reader_.JoinAndRegister();
+    reader_.Update();
+    source_ = reader_.Fill();
+  }
+
+  // False: the operation has failed.
+  bool IsTriedAgainAfter(SourceFailure failure) {
+    reader_.Report(source_, failure);
+    if (!reader_.HearsNone<OperationFinished>()) return false;
+    hub_.Advance(absl::Seconds(1));
+    for (TestRank* rank : {&trainer_, &reader_}) rank->Say(Heartbeat{});
+    const AssignSources again = reader_.Heard<AssignSources>();
+    reader_.assignment = again.assignment;
+    return again.sources.size() == 1;
+  }
+  void HasReceived(uint64_t segments) {
+    FillProgress progress{.key = reader_.key(), .version = version_};
+    progress.segments.Add({SegmentIndex(0), SegmentIndex(segments)});
+    reader_.Say(progress);
+  }
+
+  static constexpr uint64_t kSegments = 32;
+  RegistryHarness hub_;
+  TestRank trainer_;
+  TestRank reader_;
+  VersionSequence version_;
+  AssignedSource source_;
+};
+
+TEST_F(TriesTest, RecoverWhenTheReaderGetsOn) {
+  for (uint64_t received = 1; received < kSegments; ++received) {
+    HasReceived(received);
+    ASSERT_TRUE(IsTriedAgainAfter(SourceFailure::kStalled)) << "with " << received << " segments";
+  }
+  for (int standing = 2; standing <= 3; ++standing) {
+    ASSERT_TRUE(IsTriedAgainAfter(SourceFailure::kStalled));
+  }
+  EXPECT_FALSE(IsTriedAgainAfter(SourceFailure::kStalled)) << "four in a row without a segment";
+}
+
+TEST_F(TriesTest, AreSpentForGoodByWrongBytes) {
+  HasReceived(1);
+  EXPECT_TRUE(IsTriedAgainAfter(SourceFailure::kCorrupt));
+  HasReceived(2);
+  EXPECT_TRUE(IsTriedAgainAfter(SourceFailure::kStalled));
+  HasReceived(3);
+  EXPECT_FALSE(IsTriedAgainAfter(SourceFailure::kCorrupt));
+}
+
 TEST(AssignmentTest, ANewGenerationOfASourceIsANewSource) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");

@@ -328,6 +328,51 @@ void RefusePublication(Turn& turn, Buffer& buffer) {
   if (buffer.replica->version == version) InvalidateReplica(turn, *buffer.replica);
 }
 
+void SetRoot(Turn& turn, Shard& shard, const Digest& root) {
+  shard.root = root;
+  for (const auto& [address, holder] : shard.holders) {
+    const Transaction* head = HeadOf(*holder->replica);
+    if (head == nullptr || head->kind != OperationKind::kUpdate || !head->begun) continue;
+    if (head->version != shard.version->info.sequence) continue;
+    Send(turn, *holder->worker,
+         RootKnown{.version = shard.version->info.sequence,
+                   .shard = {.layout = shard.key.layout, .root = root}});
+  }
+  CountSeal(turn, *shard.version);
+}
+
+// Whether the buffer's content is what the shard is known to hold; else it is refused.
+bool CompareWithRoot(Turn& turn, Buffer& buffer, const Digest& root) {
+  if (TH_MUTATE(kAcceptAnyRoot, *buffer.shard->root != root, false)) {
+    RefusePublication(turn, buffer);
+    return false;
+  }
+  if (buffer.content->agreed) return true;
+  buffer.content->agreed = true;
+  ServeWhenAllAgree(turn, *buffer.replica);
+  return true;
+}
+
+// Gives the shard its root, and compares with it what its publishers have told before.
+void SettleRoot(Turn& turn, Shard& shard, const Digest& root) {
+  SetRoot(turn, shard, root);
+  for (auto& [address, holder] : shard.holders) {
+    const Content& content = *holder->content;
+    if (!content.sums.has_value() || content.refused) continue;
+    const Digest told = *content.sums;
+    CompareWithRoot(turn, *holder, told);
+  }
+}
+
+// Whether what the buffer says of the shard's root is its own word, and somebody who was told the
+// root by an earlier server may still come back.
+bool MayBeOutdone(const RegistryState& state, const Buffer& buffer) {
+  const ShardLayout* layout = FindLayoutOf(state, buffer.layout);
+  const bool has_sums = layout == nullptr || layout->checksum() != ChecksumAlgorithm::kNone;
+  return state.adopting && buffer.content->publisher && has_sums &&
+         buffer.shard->version->from_earlier_reign;
+}
+
 }  // namespace
 
 void EvaluatePublish(Turn& turn, Replica& replica, Transaction& transaction) {
@@ -354,30 +399,26 @@ void SealShard::Apply(Turn& turn) const {
   AgreeOnRoot(turn, *FindBuffer(turn.state, buffer), message.root);
 }
 
-void SetRoot(Turn& turn, Shard& shard, const Digest& root) {
-  shard.root = root;
-  for (const auto& [address, holder] : shard.holders) {
-    const Transaction* head = HeadOf(*holder->replica);
-    if (head == nullptr || head->kind != OperationKind::kUpdate || !head->begun) continue;
-    if (head->version != shard.version->info.sequence) continue;
-    Send(turn, *holder->worker,
-         RootKnown{.version = shard.version->info.sequence,
-                   .shard = {.layout = shard.key.layout, .root = root}});
-  }
-  CountSeal(turn, *shard.version);
-}
-
 bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root) {
   Shard& shard = *buffer.shard;
-  if (!shard.root.has_value()) SetRoot(turn, shard, root);
-  if (TH_MUTATE(kAcceptAnyRoot, *shard.root != root, false)) {
-    RefusePublication(turn, buffer);
-    return false;
+  if (buffer.content->publisher) buffer.content->sums = root;
+  if (!shard.root.has_value()) {
+    if (MayBeOutdone(turn.state, buffer)) return true;
+    SettleRoot(turn, shard, root);
   }
-  if (buffer.content->agreed) return true;
-  buffer.content->agreed = true;
-  ServeWhenAllAgree(turn, *buffer.replica);
-  return true;
+  return CompareWithRoot(turn, buffer, root);
+}
+
+void SettleRootsAlone(Turn& turn, Version& version) {
+  for (auto& [key, shard] : version.shards) {
+    if (shard.root.has_value()) continue;
+    const auto told =
+        std::find_if(shard.holders.begin(), shard.holders.end(),
+                     [](const auto& holder) { return holder.second->content->sums.has_value(); });
+    if (told == shard.holders.end()) continue;
+    const Digest root = *told->second->content->sums;
+    SettleRoot(turn, shard, root);
+  }
 }
 
 void SealIfNoSums(Turn& turn, Buffer& buffer) {

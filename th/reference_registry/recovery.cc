@@ -279,8 +279,12 @@ void DropStrangers(Turn& turn, Shard& shard) {
   std::sort(strangers.begin(), strangers.end());
   for (const BufferAddress& stranger : strangers)
     DropSource(turn, shard, stranger, /*was_whole=*/true);
+  // Who waited for somebody that might come back is looked at again. Who fills goes on, unless
+  // somebody nearer has come back since its sources were adopted.
   for (const auto& [address, holder] : shard.holders) {
-    if (holder->fill.has_value()) turn.to_assign.insert(address);
+    if (!holder->fill.has_value()) continue;
+    const bool waits = holder->sources.empty() || IsUnsealable(shard);
+    (waits ? turn.to_assign : turn.to_move).insert(address);
   }
 }
 
@@ -476,6 +480,7 @@ void EndAdoption(Turn& turn) {
       for (auto& [buffer_name, replica] : group.replicas) EndReplicaAdoption(turn, replica);
     }
     for (auto& [sequence, version] : model.versions) {
+      SettleRootsAlone(turn, version);
       for (auto& [shard_key, shard] : version.shards) DropStrangers(turn, shard);
     }
   }

@@ -193,6 +193,37 @@ TEST_F(RestartTest, ASourceThatDoesNotComeBackIsReplaced) {
   EXPECT_EQ(rollout_.Heard<AssignSources>().sources.at(0).buffer, second.address());
 }
 
+TEST_F(RestartTest, AFillThatHasLostNothingIsLeftAloneWhenNobodyMayComeBackAnyMore) {
+  TestRank second = Rollout(hub_, "second");
+  second.Update();
+  second.FillWhole();
+  second.Finished();
+  hub_.Restart();
+  ASSERT_TRUE(RolloutResumes());
+  ASSERT_TRUE(TrainerResumes());
+  ASSERT_TRUE(second.Resume({second.Holding(version_, false, "step-1")}));
+  RolloutAsksAgain();
+  PassAlive(hub_, {&trainer_, &rollout_, &second}, RegistryLimits().lease + absl::Seconds(1));
+  EXPECT_TRUE(rollout_.HearsNone<AssignSources>()) << "another holder is no nearer";
+}
+
+TEST_F(RestartTest, AFillIsMovedToANearerSourceThatHasComeBack) {
+  TestRank near(hub_, "near", 0, 1);
+  near.location.host = rollout_.location.host;
+  near.JoinAndRegister();
+  near.Update();
+  near.FillWhole();
+  near.Finished();
+  hub_.Restart();
+  ASSERT_TRUE(RolloutResumes());
+  ASSERT_TRUE(TrainerResumes());
+  ASSERT_TRUE(near.Resume({near.Holding(version_, false, "step-1")}));
+  RolloutAsksAgain();
+  EXPECT_TRUE(rollout_.HearsNone<AssignSources>()) << "others may be nearer yet";
+  PassAlive(hub_, {&trainer_, &rollout_, &near}, RegistryLimits().lease + absl::Seconds(1));
+  EXPECT_EQ(rollout_.Heard<AssignSources>().sources.at(0).buffer, near.address());
+}
+
 TEST_F(RestartTest, ARankThatMissedTheResultGetsItFromTheOthers) {
   std::vector<TestRank> pair;
   for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
@@ -356,6 +387,85 @@ TEST_F(RestartTest, OneDiscrepancyMakesAGroupCountAnewOnce) {
     EXPECT_LE(aborted, 1u);
     EXPECT_LE(told, kRanks);
   }
+}
+
+// Beside the trainer another publisher of step-1 whose bytes differ, and which has not heard what
+// came of that, when the server dies.
+class TwoRootsTest : public RestartTest {
+ protected:
+  TwoRootsTest() : liar_(hub_, "liar", 0, 1), late_(hub_, "late", 0, 1) {
+    liar_.JoinAndRegister();
+    liar_.Publish("step-1");
+    EXPECT_EQ(liar_.Finished().version, version_);
+  }
+
+  bool LiarResumes() { return liar_.Resume({liar_.Holding(version_, true, "a lie")}); }
+  bool ReaderResumes() { return rollout_.Resume({rollout_.Holding(version_, false, "step-1")}); }
+  void LateAsks() {
+    late_.JoinAndRegister();
+    late_.Update();
+    hub_.Advance(RegistryLimits().recovery_window);
+  }
+  void AdoptionEnds(const std::vector<TestRank*>& alive) {
+    PassAlive(hub_, alive, RegistryLimits().lease + absl::Seconds(1));
+  }
+
+  TestRank liar_;
+  TestRank late_;
+};
+
+TEST_F(TwoRootsTest, WhatAReaderWasToldOutdoesAPublisherThatComesFirst) {
+  hub_.Restart();
+  ASSERT_TRUE(LiarResumes());
+  EXPECT_TRUE(liar_.HearsNone<PublicationRefused>());
+  ASSERT_TRUE(ReaderResumes());
+  EXPECT_EQ(liar_.Heard<PublicationRefused>().version, version_.sequence);
+  ASSERT_TRUE(TrainerResumes());
+  EXPECT_TRUE(rollout_.HearsNone<PublicationRefused>());
+  EXPECT_TRUE(trainer_.HearsNone<PublicationRefused>());
+  LateAsks();
+  EXPECT_EQ(late_.Heard<OperationResolved>().root, RootNamed("step-1"));
+}
+
+TEST_F(TwoRootsTest, APublisherThatSumsAfterTheRestartIsOutdoneToo) {
+  hub_.Restart();
+  AnnouncedBuffer unsummed = liar_.Holding(version_, true, "");
+  unsummed.held->root.reset();
+  ASSERT_TRUE(liar_.Resume({unsummed}));
+  liar_.Seal(version_.sequence, "a lie");
+  ASSERT_TRUE(ReaderResumes());
+  EXPECT_EQ(liar_.Heard<PublicationRefused>().version, version_.sequence);
+  EXPECT_TRUE(rollout_.HearsNone<PublicationRefused>());
+}
+
+TEST_F(TwoRootsTest, APublishersWordIsToldToNobodyWhileReadersMayComeBack) {
+  hub_.Restart();
+  ASSERT_TRUE(LiarResumes());
+  LateAsks();
+  EXPECT_EQ(late_.Heard<OperationResolved>().root, std::nullopt);
+  late_.Ready();
+  EXPECT_TRUE(late_.HearsNone<RootKnown>());
+  ASSERT_TRUE(ReaderResumes());
+  EXPECT_EQ(late_.Heard<RootKnown>().shard.root, RootNamed("step-1"));
+}
+
+TEST_F(TwoRootsTest, APublishersWordCountsOnceNobodyMayComeBack) {
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  LateAsks();
+  late_.Fill();
+  EXPECT_TRUE(late_.HearsNone<RootKnown>());
+  AdoptionEnds({&trainer_, &late_});
+  EXPECT_EQ(late_.Heard<RootKnown>().shard.root, RootNamed("step-1"));
+}
+
+TEST_F(TwoRootsTest, OfTwoPublishersAloneTheOlderWorkerIsBelieved) {
+  hub_.Restart();
+  ASSERT_TRUE(LiarResumes());
+  ASSERT_TRUE(TrainerResumes());
+  AdoptionEnds({&trainer_, &liar_});
+  EXPECT_EQ(liar_.Heard<PublicationRefused>().version, version_.sequence);
+  EXPECT_TRUE(trainer_.HearsNone<PublicationRefused>());
 }
 
 TEST_F(RestartTest, BytesThatDifferFromTheKnownRootAreRefused) {

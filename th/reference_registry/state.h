@@ -91,6 +91,7 @@ struct Content {
   bool agreed = true;
   bool replica_agreed = true;
   bool refused = false;
+  std::optional<Digest> sums;  // a publisher's own word of the shard's root, once it has told it
   // Hops up to a complete holder when its sources were assigned: longer than the truth once one
   // above it is complete, shorter once one above it stands at the end of another chain; see
   // SchedulerHolder.
@@ -104,8 +105,10 @@ struct Exclusion {
   RankName name;
   BufferGeneration generation;  // a source that has moved on to another generation is a new source
   SourceFailure failure = SourceFailure::kClosed;
-  bool slow = false;  // it did not fail: the reader left it
-  uint32_t tries = 0;
+  bool slow = false;      // it did not fail: the reader left it
+  uint32_t tries = 0;     // since the reader last got on
+  uint32_t wrong = 0;     // of them, for wrong bytes: those stay spent
+  uint64_t received = 0;  // segments that the reader had at the last one
   absl::Time retry_at = absl::InfiniteFuture();
   std::string detail;
 };
@@ -333,7 +336,9 @@ struct SiteShare {
 struct Shard {
   Version* version = nullptr;
   ShardKey key;
-  std::optional<Digest> root;  // the first publisher's; never changes once set
+  // The first publisher's; after a restart what an earlier server had told readers, see
+  // AgreeOnRoot. Never changes once set.
+  std::optional<Digest> root;
   // Exactly the buffers whose content is of this shard, complete or not.
   absl::btree_map<BufferAddress, Buffer*> holders;
   // Who fills from an address: the mirror of the holders' Buffer::sources. No entry is empty. After

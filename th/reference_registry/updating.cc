@@ -202,14 +202,6 @@ void TellRoot(Turn& turn, const Buffer& buffer, Participant& participant) {
                  .shard = {.layout = buffer.layout, .root = *buffer.shard->root}});
 }
 
-// With a notice that it may have been given while the reader was away.
-bool ASourceLeaves(const Buffer& reader) {
-  const Shard& shard = *reader.shard;
-  const std::vector<BufferAddress>& sources = SourcesOf(shard, reader.address);
-  return std::any_of(sources.begin(), sources.end(),
-                     [&](const BufferAddress& source) { return shard.leaving.contains(source); });
-}
-
 // The rank's fill begins, or goes on after its stream was broken.
 void StartOrResume(Turn& turn, Buffer& buffer, const Transaction& transaction) {
   Version& version = *FindVersion(*buffer.replica->group->model, transaction.version);

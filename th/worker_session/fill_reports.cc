@@ -69,6 +69,10 @@ SegmentSet SettledOf(const Buffer& buffer) {
   return settled;
 }
 
+bool FitsProgress(const Buffer& buffer, const UpdateProgress& update) {
+  return CostOf(SettledOf(buffer), PacesSinceTold(update).size()) <= ProgressBytesLeft(update);
+}
+
 void SendProgress(State& state, Buffer& buffer, Operation& fill, absl::Time now) {
   UpdateProgress& update = fill.update;
   std::vector<SourcePace> paces = PacesSinceTold(update);
@@ -178,6 +182,9 @@ void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::T
   update.failed_sources.push_back(Describe(source->second, failed));
   update.sources.erase(source);
   if (state.joined() && buffer.registered) {
+    // Before it: a source is tried again for longer where the fill gets on.
+    if (update.progress_waits && FitsProgress(buffer, update))
+      SendProgress(state, buffer, *fill, now);
     state.Send(std::move(failed), now);
   } else if (update.untold_failures.size() < kMaxFailedSourcesKept) {
     update.untold_failures.push_back(std::move(failed));
@@ -195,8 +202,7 @@ void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected
 void SendDueProgress(State& state, Buffer& buffer, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr || now < NextProgress(state, buffer)) return;
-  if (CostOf(SettledOf(buffer), PacesSinceTold(fill->update).size()) >
-      ProgressBytesLeft(fill->update)) {
+  if (!FitsProgress(buffer, fill->update)) {
     fill->update.next_progress = now + kProgressRetry;
     return;
   }

@@ -275,6 +275,15 @@ TEST_F(UpdateTest, AFailedSourceIsReportedOnce) {
   EXPECT_EQ(failed[0].detail, "silent for 1.0 s");
 }
 
+TEST_F(UpdateTest, WhatHasArrivedIsToldBeforeThatItsSourceFailed) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.session.HandleFillProgress(buffer, {FirstSegments(2), 2 * kMinSegmentBytes}, worker.now);
+  worker.Drop();
+  worker.session.HandleSourceFailed(buffer, AssignmentId(1), {WorkerId(7), BufferId(1)},
+                                    SourceFailure::kStalled, "", worker.now);
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("FillProgress", "SourceFailed"));
+}
+
 TEST_F(UpdateTest, ASourceThatWasNotAssignedCannotFail) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   worker.session.HandleSourceFailed(buffer, AssignmentId(1), {WorkerId(70), BufferId(1)},
