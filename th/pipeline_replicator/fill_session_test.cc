@@ -425,6 +425,63 @@ TEST_F(FillSessionTest, ATickThatIsNotDueIsNothing) {
   EXPECT_FALSE(fill_.has_output());
 }
 
+// ---- the list of sums
+
+FillSession::Spec Republished() {
+  FillSession::Spec spec;
+  spec.replicator = {
+      .segment_count = kSegments, .segment_bytes = 1024, .total_bytes = kSegments * 1024};
+  spec.replicator.before = SegmentSet::AllOf(kSegments);
+  for (uint64_t i = 0; i < kSegments; ++i) spec.replicator.before_sums.push_back(SumFor(i));
+  spec.replicator.before_sums[3] = 7;
+  spec.transports = {"tcp"};
+  spec.root = Root();
+  return spec;
+}
+std::vector<SegmentSum> WholeList() {
+  std::vector<SegmentSum> sums;
+  for (uint64_t i = 0; i < kSegments; ++i) sums.push_back(SumFor(i));
+  return sums;
+}
+
+TEST_F(FillSessionTest, WhatIsUnchangedIsHeldWithoutAFirstWrite) {
+  FillSession::Spec spec = Republished();
+  spec.replicator.before_sums[3] = SumFor(3);
+  FillSession fill(std::move(spec), Limits(), At(0));
+  fill.SetSources(kFirst, {Source('a')}, At(0));
+  EXPECT_THAT(Outputs(fill, 0), ElementsAre("open 0 at a:1"));
+  fill.HandleAdmitted(kA, At(0), /*lists_sums=*/true);
+  EXPECT_TRUE(fill.PollSums(kA, At(0)));
+  EXPECT_FALSE(fill.PollRequest(kA, At(0)).has_value());
+  fill.HandleSums(kA, S(0), WholeList(), At(1));
+  EXPECT_EQ(fill.TakeUnchanged(), SegmentSet::AllOf(kSegments));
+  EXPECT_THAT(Outputs(fill, 1), ElementsAre("close 0", "received", "complete"));
+  EXPECT_FALSE(fill.wrote());
+  EXPECT_EQ(fill.status(At(1)).bytes_unchanged, kSegments * 1024);
+  EXPECT_EQ(fill.status(At(1)).sources[0].bytes, 0);
+}
+
+TEST_F(FillSessionTest, AWrongListLosesItsSourceAndTheNextOneIsAsked) {
+  FillSession fill(Republished(), Limits(), At(0));
+  fill.SetSources(kFirst, {Source('a'), Source('b')}, At(0));
+  Outputs(fill, 0);
+  fill.HandleAdmitted(kA, At(0), /*lists_sums=*/true);
+  fill.HandleAdmitted(kB, At(0), /*lists_sums=*/true);
+  EXPECT_TRUE(fill.PollSums(kA, At(0)));
+  std::vector<SegmentSum> wrong = WholeList();
+  wrong[3] = 7;
+  fill.HandleSums(kA, S(0), wrong, At(1));
+  EXPECT_FALSE(fill.PollStartedOver()) << "nothing was held on its word";
+  EXPECT_THAT(Outputs(fill, 1),
+              ElementsAre("close 0",
+                          "lost a of assignment 1, 5: sent bytes or sums that are not the "
+                          "version's",
+                          "ask 1 for its list"));
+  fill.HandleSums(kB, S(0), WholeList(), At(2));
+  EXPECT_EQ(fill.TakeUnchanged().count(), kSegments - 1);
+  EXPECT_THAT(Outputs(fill, 2), ElementsAre("ask 1 for 3-4"));
+}
+
 TEST_F(FillSessionTest, TooManyWrongSegmentsLoseTheSource) {
   Begin({Source('a')});
   GiveCorrupt(kA, 0);
@@ -471,8 +528,8 @@ TEST_F(FillSessionTest, AWrongListStartsOverWithoutItsOnlySource) {
   EXPECT_TRUE(fill_.PollStartedOver());
   EXPECT_FALSE(fill_.PollStartedOver());
   EXPECT_TRUE(fill_.held().empty());
-  EXPECT_THAT(Outputs(1), ElementsAre("lost a of assignment 1, 5: sent bytes that do not match "
-                                      "their sums",
+  EXPECT_THAT(Outputs(1), ElementsAre("lost a of assignment 1, 5: sent bytes or sums that "
+                                      "are not the version's",
                                       "open 2 at b:1"));
 }
 

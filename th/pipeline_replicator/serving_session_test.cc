@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "th/weights/checksum.h"
 
 namespace th {
 namespace {
@@ -263,6 +264,57 @@ TEST_F(ServingSessionTest, ACutEndsAConnectionThatIsFinishing) {
   EXPECT_THAT(Outputs(), ElementsAre("close: as the reader asked"));
   session_.HandleEnd(ServingEnd::kNow, At(2));
   EXPECT_THAT(Outputs(), ElementsAre("disconnect: "));
+}
+
+// ---- the list of sums
+
+std::vector<SegmentSum> None(SegmentRange) { return {}; }
+
+TEST_F(ServingSessionTest, SumsAreSentInOrderAsTheyBecomeKnown) {
+  Admit();
+  EXPECT_EQ(session_.HandleAskSums({S(0), S(kSegments)}, At(0)), absl::OkStatus());
+  EXPECT_TRUE(session_.owes_answer());
+  EXPECT_FALSE(session_.PollSums(None).has_value());
+  const auto first = session_.PollSums([](SegmentRange asked) {
+    EXPECT_EQ(asked, (SegmentRange{S(0), S(kSegments)}));
+    return std::vector<SegmentSum>{1, 2, 3};
+  });
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(first->first, S(0));
+  const auto rest = session_.PollSums([](SegmentRange asked) {
+    EXPECT_EQ(asked, (SegmentRange{S(3), S(kSegments)}));
+    return std::vector<SegmentSum>(kSegments - 3, 4);
+  });
+  ASSERT_TRUE(rest.has_value());
+  EXPECT_EQ(rest->first, S(3));
+  EXPECT_FALSE(session_.owes_answer());
+}
+
+TEST_F(ServingSessionTest, SumsThatAreNotKnownAreOwedAndHoldUpNoSegment) {
+  Admit();
+  EXPECT_EQ(session_.HandleAskSums({S(0), S(kSegments)}, At(0)), absl::OkStatus());
+  Ask(1, 2);
+  EXPECT_FALSE(session_.PollSums(None).has_value());
+  EXPECT_EQ(session_.PollSegment(Always), S(1));
+  SendAll(50);
+  EXPECT_THAT(TickAt(150), ElementsAre("alive"));
+}
+
+TEST_F(ServingSessionTest, SumsAreAskedForOnceAndWithinTheShard) {
+  EXPECT_EQ(session_.HandleAskSums({S(0), S(1)}, At(0)).code(), absl::StatusCode::kInvalidArgument);
+  Admit();
+  EXPECT_EQ(session_.HandleAskSums({S(0), S(kSegments + 1)}, At(0)).code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(session_.HandleAskSums({S(0), S(1)}, At(0)), absl::OkStatus());
+  EXPECT_EQ(session_.HandleAskSums({S(1), S(2)}, At(0)).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ServingSessionTest, ASessionThatEndsOwesNoSums) {
+  Admit();
+  EXPECT_EQ(session_.HandleAskSums({S(0), S(kSegments)}, At(0)), absl::OkStatus());
+  session_.HandleFinish(At(1));
+  EXPECT_FALSE(session_.PollSums([](SegmentRange) { return std::vector<SegmentSum>{1}; }));
+  EXPECT_THAT(Outputs(), ElementsAre("close: as the reader asked"));
 }
 
 }  // namespace
