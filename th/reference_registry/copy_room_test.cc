@@ -474,5 +474,46 @@ TEST_F(WaitingForRoomTest, TheRankComesBackWithMoreRoom) {
 
 INSTANTIATE_TEST_SUITE_P(Orders, CopyOrdersTest, ::testing::Range(1u, 401u));
 
+// The group was told to copy what it holds before it moves, and has not registered that copy yet,
+// when it asks for another version beside it.
+TEST(CopyThatWasAskedForTest, HasItsRoomBeforeItIsRegistered) {
+  RegistryHarness hub;
+  TestRank trainer(hub, "trainer", 0, 1), reader(hub, "reader", 0, 1);
+  trainer.location.site = "east";
+  reader.location.site = "west";
+  trainer.JoinAndRegister();
+  trainer.Publish("step-1");
+  trainer.Seal(trainer.Finished().version.sequence, "step-1");
+  JoinRequest join = reader.Request();
+  join.offload_limit_bytes = reader.layout.bytes();
+  ASSERT_TRUE(reader.Join(join));
+  ASSERT_OK(reader.Register());
+  reader.Update();
+  reader.FillWhole();
+  ASSERT_EQ(reader.Finished().outcome, UpdateOutcome::kMoved);
+  ASSERT_OK(hub.Command({"pin", PinVersion{*VersionLabel::Parse("step-1"), "test"}}).status);
+  trainer.Unpublish();
+  trainer.Done();
+  trainer.Publish("step-2");
+  TestRank staged = reader;
+  staged.buffer = BufferId(2);
+  staged.buffer_name = kStaged;
+  staged.number = OperationNumber();
+  AnnouncedBuffer announced = staged.Announced();
+  announced.staged_for = reader.buffer_name;
+  reader.Say(RegisterBuffer{announced});
+
+  StartOperation moves = reader.UpdateRequest();
+  moves.keep_retained = true;
+  reader.Start(moves);
+  ASSERT_TRUE(reader.Finished().offload_first);
+  StartOperation stages = staged.UpdateRequest();
+  stages.when_seeding = WhenSeeding::kCopy;
+  staged.Start(stages);
+  const OperationFinished told = staged.Finished();
+  EXPECT_EQ(told.not_available, NotAvailableReason::kSeeding);
+  EXPECT_FALSE(told.seed_copy);
+}
+
 }  // namespace
 }  // namespace th

@@ -336,7 +336,7 @@ void Reindex(Turn& turn, Buffer& buffer) {
                promising && candidate && !buffer.worker->spot && !buffer.worker->leaving() &&
                    buffer.replica->role != BufferRole::kStaged &&
                    buffer.replica->phase == ReplicaPhase::kHolding);
-  CountPublisher(turn, buffer, buffer.content->publisher && !buffer.content->refused);
+  CountPublisher(turn, buffer, MayTellRoot(*buffer.content));
   const bool whole = promising && candidate && !buffer.worker->leaving();
   CountInSite(turn, buffer, whole,
               whole && !IsTemporary(buffer.replica->role) && !buffer.worker->spot &&
@@ -358,6 +358,10 @@ bool IsSomewhere(const Version& version, const std::string& form) {
     return std::any_of(shard.holders.begin(), shard.holders.end(),
                        [](const auto& holder) { return HasOrGets(*holder.second); });
   });
+}
+
+bool MayTellRoot(const Content& content) {
+  return (content.publisher || content.sums.has_value()) && !content.refused;
 }
 
 bool IsUnsealable(const Shard& shard) { return !shard.root.has_value() && shard.publishers == 0; }

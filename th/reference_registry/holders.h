@@ -57,6 +57,8 @@ bool EveryShardOf(const Version& version, const std::string& form, Predicate is_
 // Whether each shard of the form has a holder that has all of it or is about to, also one that may
 // serve nobody now.
 bool IsSomewhere(const Version& version, const std::string& form);
+// Whether the root of its shard may come from who has it, while it is not known.
+bool MayTellRoot(const Content& content);
 // Whether the shard's root is unknown and nobody is left who could tell it: no reader can complete
 // it.
 bool IsUnsealable(const Shard& shard);

@@ -175,7 +175,7 @@ absl::Status CheckShard(const Shard& shard) {
     leaving += holder->worker->leaving();
     promising += holder->counted_promising;
     staying += holder->counted_staying;
-    publishers += holder->content->publisher && !holder->content->refused;
+    publishers += MayTellRoot(*holder->content);
     candidates += holder->indexed.has_value();
     complete += holder->indexed.has_value() && holder->content->complete;
     if (!holder->counted_whole) continue;

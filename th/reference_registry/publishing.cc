@@ -364,12 +364,17 @@ void SettleRoot(Turn& turn, Shard& shard, const Digest& root) {
   }
 }
 
-// Whether what the buffer says of the shard's root is its own word, and somebody who was told the
-// root by an earlier server may still come back.
+// Whether what the buffer says of the shard's root may be what its own worker has summed: of what
+// it published, or of the copy that it made of that while there was no server.
+bool IsOwnWord(const Buffer& buffer) {
+  return buffer.content->publisher || buffer.replica->role == BufferRole::kOffload;
+}
+
+// Whether somebody who was told the root by an earlier server may still come back and know better.
 bool MayBeOutdone(const RegistryState& state, const Buffer& buffer) {
   const ShardLayout* layout = FindLayoutOf(state, buffer.layout);
   const bool has_sums = layout == nullptr || layout->checksum() != ChecksumAlgorithm::kNone;
-  return state.adopting && buffer.content->publisher && has_sums &&
+  return state.adopting && has_sums && IsOwnWord(buffer) &&
          buffer.shard->version->from_earlier_reign;
 }
 
@@ -401,11 +406,12 @@ void SealShard::Apply(Turn& turn) const {
 
 bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root) {
   Shard& shard = *buffer.shard;
-  if (buffer.content->publisher) buffer.content->sums = root;
-  if (!shard.root.has_value()) {
-    if (MayBeOutdone(turn.state, buffer)) return true;
-    SettleRoot(turn, shard, root);
+  if (IsOwnWord(buffer)) {
+    buffer.content->sums = root;
+    Reindex(turn, buffer);
   }
+  if (!shard.root.has_value() && MayBeOutdone(turn.state, buffer)) return true;
+  if (!shard.root.has_value()) SettleRoot(turn, shard, root);
   return CompareWithRoot(turn, buffer, root);
 }
 

@@ -37,10 +37,10 @@ struct SealShard {
 // `buffer` says that `root` is its shard's: it agrees with the root that is known, makes it known
 // (and those that are filling the shard are told), or is refused (false).
 //
-// Of a version of an earlier reign a reader says what an earlier server had told it; a publisher
-// says what it has summed itself, which that server may have been about to refuse. So while ranks
-// may still come back since a restart, a publisher's word is kept and told to nobody, and a
-// reader's settles it.
+// Of a version of an earlier reign a reader says what an earlier server had told it; a publisher,
+// and the copy that it makes of its own buffer while there is no server, says what it has summed
+// itself, which that server may have been about to refuse. So while ranks may still come back since
+// a restart, such a word is kept and told to nobody, and a reader's settles it.
 bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root);
 // Nobody may come back any more: where no reader has told the root of a shard, its publishers do.
 void SettleRootsAlone(Turn& turn, Version& version);

@@ -459,6 +459,31 @@ TEST_F(TwoRootsTest, APublishersWordCountsOnceNobodyMayComeBack) {
   EXPECT_EQ(late_.Heard<RootKnown>().shard.root, RootNamed("step-1"));
 }
 
+TEST_F(TwoRootsTest, TheCopyThatAPublisherMadeOfItsOwnBufferIsOutdoneToo) {
+  hub_.Restart();
+  AnnouncedBuffer copy = liar_.Holding(version_, false, "a lie");
+  copy.buffer = BufferId(2);
+  copy.buffer_name = "weights.offload-1.1.2";
+  copy.role = BufferRole::kOffload;
+  ASSERT_TRUE(liar_.Resume({liar_.Announced(), copy}));
+  ASSERT_TRUE(ReaderResumes());
+  EXPECT_EQ(liar_.Heard<PublicationRefused>().buffer, copy.buffer);
+  EXPECT_TRUE(rollout_.HearsNone<PublicationRefused>());
+}
+
+TEST_F(TwoRootsTest, ACopyAloneTellsTheRootOnceNobodyMayComeBack) {
+  hub_.Restart();
+  AnnouncedBuffer copy = trainer_.Holding(version_, false, "step-1");
+  copy.buffer = BufferId(2);
+  copy.buffer_name = "weights.offload-1.1.2";
+  copy.role = BufferRole::kOffload;
+  ASSERT_TRUE(trainer_.Resume({trainer_.Announced(), copy}));
+  LateAsks();
+  EXPECT_EQ(late_.Fill().buffer.buffer, copy.buffer);
+  AdoptionEnds({&trainer_, &late_});
+  EXPECT_EQ(late_.Heard<RootKnown>().shard.root, RootNamed("step-1"));
+}
+
 TEST_F(TwoRootsTest, OfTwoPublishersAloneTheOlderWorkerIsBelieved) {
   hub_.Restart();
   ASSERT_TRUE(LiarResumes());

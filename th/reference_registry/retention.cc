@@ -260,6 +260,17 @@ bool IsLastCopyOfRetained(const Replica& replica) {
   return IsLastOfRetained(replica, VersionHeldWhole(replica), Going::kGroup);
 }
 
+bool AwaitsCopy(const Replica& replica) {
+  if (replica.results.empty() || !replica.pending.empty()) return false;
+  const FinishedOperation& last = replica.results.rbegin()->second.finished;
+  if (!last.offload_first || !last.status.ok()) return false;
+  const Group& group = *replica.group;
+  const auto copy =
+      group.replicas.find(CopyName(replica.buffer_name, CopyFor::kRetention, last.version.sequence,
+                                   group.generation, last.number));
+  return copy == group.replicas.end() || copy->second.buffers.size() < group.ranks;
+}
+
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
   if (!transaction.keep_retained) return false;
   if (TH_MUTATE(kTakeAwayTheLastRetained, !TakesLastOfRetained(replica), true)) return false;

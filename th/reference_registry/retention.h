@@ -36,6 +36,10 @@ bool IsRetained(const Version& version, const std::string& form);
 // (Model::waiting_for_room).
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction);
 
+// Whether the last operation was ended so, and some rank has not registered its copy yet: the room
+// that it needs is not taken, and not free either.
+bool AwaitsCopy(const Replica& replica);
+
 // At a turn's end: tells which retained versions have lost their last holder in it. Who fills yet
 // counts as one. Not while ranks may come back after a restart.
 void TellLosses(Turn& turn);

@@ -91,7 +91,8 @@ struct Content {
   bool agreed = true;
   bool replica_agreed = true;
   bool refused = false;
-  std::optional<Digest> sums;  // a publisher's own word of the shard's root, once it has told it
+  // What the worker has summed of its own publication, or of a copy of it, once it has told that.
+  std::optional<Digest> sums;
   // Hops up to a complete holder when its sources were assigned: longer than the truth once one
   // above it is complete, shorter once one above it stands at the end of another chain; see
   // SchedulerHolder.
@@ -357,7 +358,8 @@ struct Shard {
   // Of those, the holders in replicas that hold it whole, neither on spot workers nor on such that
   // leave: see retention.h.
   uint32_t complete_staying = 0;
-  // Holders that published it here: who may still tell its root while it has none.
+  // Holders that published it here, or have told what they summed: from whom its root may come
+  // while it has none.
   uint32_t publishers = 0;
 };
 

@@ -23,6 +23,8 @@ bool EndsByItself(FaultKind kind) {
     case FaultKind::kRollBackBehindCut:
     case FaultKind::kBreakEndpoint:
     case FaultKind::kRegisterGroupAgain:
+    case FaultKind::kStutter:
+    case FaultKind::kSlowServer:
       return true;
     default:
       return false;
@@ -30,7 +32,8 @@ bool EndsByItself(FaultKind kind) {
 }
 
 bool IsOfServer(FaultKind kind) {
-  return kind == FaultKind::kRestartServer || kind == FaultKind::kStopServer;
+  return kind == FaultKind::kRestartServer || kind == FaultKind::kStopServer ||
+         kind == FaultKind::kSlowServer;
 }
 
 void SortByTime(std::vector<Fault>& faults) {
@@ -38,22 +41,52 @@ void SortByTime(std::vector<Fault>& faults) {
             [](const Fault& a, const Fault& b) { return a.at < b.at; });
 }
 
-// `count` faults of the kinds from `first` on, in the order of time.
-std::vector<Fault> Draw(SeededRandom* random, uint64_t count, int first, int kinds,
+// Kinds that are drawn alike.
+struct Kinds {
+  FaultKind first;
+  int count;
+  absl::Duration shortest, longest;  // that they last
+};
+
+// `count` faults, in the order of time.
+std::vector<Fault> Draw(SeededRandom* random, uint64_t count, const Kinds& kinds,
                         absl::Duration duration) {
   std::vector<Fault> faults(count);
   for (Fault& fault : faults) {
     fault.at = random->Between(absl::Milliseconds(200), duration);
-    fault.kind = static_cast<FaultKind>(first + static_cast<int>(random->Below(kinds)));
+    fault.kind = static_cast<FaultKind>(static_cast<int>(kinds.first) +
+                                        static_cast<int>(random->Below(kinds.count)));
     fault.target = random->Below(64);
-    fault.lasting = random->Between(kMinFaultLasting, kMaxFaultLasting);
+    fault.lasting = random->Between(kinds.shortest, kinds.longest);
   }
   SortByTime(faults);
   return faults;
 }
 
-// Keeps the numbers of the registrations apart from those of the run.
-constexpr uint64_t kRegistrationStream = 0x72656769737465;
+struct Family {
+  Kinds kinds;
+  SeededRandom random;  // apart from the numbers of the run, and of the other families
+  uint64_t most;
+};
+
+std::vector<Fault> Draw(Family family, absl::Duration duration) {
+  if (!family.random.OneIn(kSeedsWithoutFamily + 1)) return {};
+  const uint64_t count = 1 + family.random.Below(family.most);
+  return Draw(&family.random, count, family.kinds, duration);
+}
+
+std::vector<Family> FamiliesOf(uint64_t seed) {
+  constexpr uint64_t kRegistrations = 0x72656769737465, kSlowness = 0x736c6f776e657373;
+  return {{{FaultKind::kBreakEndpoint, 1, kMinFaultLasting, kMaxFaultLasting},
+           SeededRandom(~seed),
+           kMaxOfFamily - 1},
+          {{FaultKind::kRegisterAgain, 2, absl::ZeroDuration(), kMaxApart},
+           SeededRandom(seed ^ kRegistrations).Fork(),
+           kMaxOfFamily},
+          {{FaultKind::kStutter, 2, kMinFaultLasting, kMaxFaultLasting},
+           SeededRandom(seed ^ kSlowness).Fork(),
+           kMaxOfFamily}};
+}
 
 }  // namespace
 
@@ -99,6 +132,10 @@ absl::string_view FaultKindName(FaultKind kind) {
       return "register again the buffer of worker";
     case FaultKind::kRegisterGroupAgain:
       return "register again the buffers of group";
+    case FaultKind::kStutter:
+      return "a stutter of worker";
+    case FaultKind::kSlowServer:
+      return "slow turns of the server";
   }
   return "unknown";
 }
@@ -114,28 +151,17 @@ std::string Fault::ToString() const {
 
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration) {
   const uint64_t count = kMinFaults + random->Below(kMaxFaults - kMinFaults + 1);
-  return Draw(random, count, 0, kFaultKinds, duration);
+  return Draw(random, count,
+              {FaultKind::kKillWorker, kFaultKinds, kMinFaultLasting, kMaxFaultLasting}, duration);
 }
 
-std::vector<Fault> DrawLaterFaults(SeededRandom random, absl::Duration duration) {
-  if (!random.OneIn(3)) return {};
-  const uint64_t count = 1 + random.Below(kMaxLaterFaults);
-  return Draw(&random, count, kFaultKinds, kLaterFaultKinds, duration);
-}
-
-std::vector<Fault> DrawRegistrations(uint64_t seed, absl::Duration duration) {
-  SeededRandom random = SeededRandom(seed ^ kRegistrationStream).Fork();
-  if (!random.OneIn(kSeedsWithoutRegistrations + 1)) return {};
-  std::vector<Fault> faults(1 + random.Below(kMaxRegistrations));
-  for (Fault& fault : faults) {
-    fault.at = random.Between(absl::Milliseconds(200), duration);
-    const uint64_t kind = random.Below(kRegistrationKinds);
-    fault.kind = kind == 0 ? FaultKind::kRegisterAgain : FaultKind::kRegisterGroupAgain;
-    fault.target = random.Below(64);
-    fault.lasting = random.Between(absl::ZeroDuration(), kMaxApart);
+std::vector<Fault> DrawLaterFaults(uint64_t seed, absl::Duration duration) {
+  std::vector<Fault> all;
+  for (const Family& family : FamiliesOf(seed)) {
+    const std::vector<Fault> faults = Draw(family, duration);
+    all.insert(all.end(), faults.begin(), faults.end());
   }
-  SortByTime(faults);
-  return faults;
+  return all;
 }
 
 }  // namespace th

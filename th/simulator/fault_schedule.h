@@ -36,15 +36,15 @@ enum class FaultKind : uint8_t {
   kRollBackBehindCut,
   // ---- drawn by DrawLaterFaults
   kBreakEndpoint,  // the first of a worker's, for a while; the others work
-  // ---- drawn by DrawRegistrations
   // The rank frees its buffer and registers it again, whatever goes on.
   kRegisterAgain,
   // All ranks of a group do so, one after the other, without waiting for each other.
   kRegisterGroupAgain,
+  kStutter,     // a worker stands still for a moment again and again, for a while
+  kSlowServer,  // one turn of its loop after the other takes long, for a while
 };
 inline constexpr int kFaultKinds = 17;  // that DrawFaults draws, the first ones
-inline constexpr int kLaterFaultKinds = 1;
-inline constexpr int kRegistrationKinds = 2;
+inline constexpr int kLaterFaultKinds = 5;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {
@@ -60,16 +60,13 @@ inline constexpr uint64_t kMinFaults = 3, kMaxFaults = 10;
 inline constexpr absl::Duration kMinFaultLasting = absl::Milliseconds(50);
 inline constexpr absl::Duration kMaxFaultLasting = absl::Seconds(4);
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
-// Of the kinds that came later, in one run of three: at most kMaxLaterFaults, in the order of time.
-// `random` is a stream of their own, so that the other faults of a seed stay what they were.
-inline constexpr uint64_t kMaxLaterFaults = 3;
-std::vector<Fault> DrawLaterFaults(SeededRandom random, absl::Duration duration);
-// The buffers that are registered again, in one run of kSeedsWithoutRegistrations + 1: at most
-// kMaxRegistrations. They are drawn from numbers of their own, so that a seed that was known before
-// them has the same other faults.
-inline constexpr uint64_t kSeedsWithoutRegistrations = 2, kMaxRegistrations = 4;
+// Of the kinds that came later, family by family (what breaks, what is registered again, what is
+// slow): each in one run of kSeedsWithoutFamily + 1, at most kMaxOfFamily in the order of time. A
+// family is drawn from numbers of its own, so that a seed that was known before it has the same
+// other faults.
+inline constexpr uint64_t kSeedsWithoutFamily = 2, kMaxOfFamily = 4;
 inline constexpr absl::Duration kMaxApart = absl::Seconds(2);  // the first rank and the last one
-std::vector<Fault> DrawRegistrations(uint64_t seed, absl::Duration duration);
+std::vector<Fault> DrawLaterFaults(uint64_t seed, absl::Duration duration);
 
 }  // namespace th
 

@@ -35,20 +35,24 @@ TEST(FaultScheduleTest, KeepsItsLimitsAndHasEveryKindOfFault) {
   EXPECT_EQ(kinds.size(), kFaultKinds);
 }
 
-TEST(FaultScheduleTest, LaterKindsAreDrawnForSomeSeedsAndByThemselves) {
-  uint64_t with = 0;
-  for (uint64_t seed = 0; seed < 99; ++seed) {
-    const std::vector<Fault> faults = DrawLaterFaults(SeededRandom(seed), kDuration);
-    with += faults.empty() ? 0 : 1;
-    EXPECT_LE(faults.size(), kMaxLaterFaults);
+TEST(FaultScheduleTest, LaterKindsAreInSomeSeedsOnlyAndEachIsThere) {
+  std::set<FaultKind> kinds;
+  uint64_t without = 0;
+  constexpr uint64_t kSeeds = 300;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    const std::vector<Fault> faults = DrawLaterFaults(seed, kDuration);
+    without += faults.empty() ? 1 : 0;
+    EXPECT_LE(faults.size(), 3 * kMaxOfFamily);
     for (const Fault& fault : faults) {
-      EXPECT_EQ(fault.kind, FaultKind::kBreakEndpoint);
+      kinds.insert(fault.kind);
+      EXPECT_GE(fault.kind, FaultKind::kBreakEndpoint);
       EXPECT_LT(fault.at, kDuration);
       EXPECT_LT(fault.lasting, kMaxFaultLasting);
     }
   }
-  EXPECT_GT(with, 20u);
-  EXPECT_LT(with, 50u);
+  EXPECT_EQ(kinds.size(), kLaterFaultKinds);
+  EXPECT_GT(without, kSeeds / 6);
+  EXPECT_LT(without, kSeeds / 2);
 }
 
 TEST(FaultScheduleTest, ASeedNamesOneScheduleForEver) {
@@ -56,25 +60,6 @@ TEST(FaultScheduleTest, ASeedNamesOneScheduleForEver) {
   ASSERT_EQ(faults.size(), again.size());
   for (size_t i = 0; i < faults.size(); ++i) EXPECT_EQ(faults[i].ToString(), again[i].ToString());
   EXPECT_NE(faults.front().ToString(), other.front().ToString());
-}
-
-TEST(FaultScheduleTest, RegistrationsAreInSomeSeedsOnlyAndOfBothKinds) {
-  std::set<FaultKind> kinds;
-  uint64_t with = 0;
-  constexpr uint64_t kSeeds = 300;
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const std::vector<Fault> faults = DrawRegistrations(seed, kDuration);
-    with += faults.empty() ? 0 : 1;
-    EXPECT_LE(faults.size(), kMaxRegistrations);
-    for (const Fault& fault : faults) {
-      kinds.insert(fault.kind);
-      EXPECT_LT(fault.at, kDuration);
-      EXPECT_LT(fault.lasting, kMaxApart);
-    }
-  }
-  EXPECT_EQ(kinds.size(), kRegistrationKinds);
-  EXPECT_GT(with, kSeeds / 5);
-  EXPECT_LT(with, kSeeds / 2);
 }
 
 TEST(FaultScheduleTest, SaysWhatWhoAndForHowLong) {

@@ -25,6 +25,12 @@ constexpr absl::Duration kSlowSealing = absl::Milliseconds(900);
 constexpr absl::Duration kBetweenFalseMessages = absl::Milliseconds(60);
 // Once all is healed, until the last of them has arrived.
 constexpr absl::Duration kLastFalseMessage = absl::Milliseconds(120);
+// Of a worker that stutters: longer than its readers bear, and until the next time.
+constexpr absl::Duration kStandsStill = absl::Milliseconds(450);
+constexpr absl::Duration kGoesOn = absl::Milliseconds(150);
+// Of a server whose loop is slow: not so long that it would be taken for a pause.
+constexpr absl::Duration kLongTurn = absl::Milliseconds(400);
+constexpr absl::Duration kBetweenLongTurns = absl::Milliseconds(20);
 // From a cut to what happens behind it, and how long the server is away then.
 constexpr absl::Duration kAfterCut = absl::Milliseconds(20);
 constexpr absl::Duration kServerAwayBehindCut = absl::Milliseconds(100);
@@ -60,6 +66,8 @@ class RandomRun {
   void RollBackUnheard(const Fault& fault);
   void RegisterAgain(size_t group, size_t rank);
   void RegisterGroupAgain(const Fault& fault);
+  void Stutter(SimulatedWorker* worker, absl::Time until);
+  void SlowDownServer(absl::Time until);
   void LookAtMemory();
   void HealEverything();
   // Of what was published before all was healed.
@@ -93,12 +101,9 @@ RandomRun::RandomRun(const RandomRunSpec& spec)
   groups_have_sites_ = random_.OneIn(2);
   DrawFleet();
   result_.faults = DrawFaults(&random_, kFaultPeriod);
-  const std::vector<Fault> later =
-      DrawLaterFaults(SeededRandom(~spec.seed), kFaultPeriod);  // a stream of their own
-  result_.faults.insert(result_.faults.end(), later.begin(), later.end());
   // Behind the others, whose places in the schedule stay as they were.
-  const std::vector<Fault> registrations = DrawRegistrations(spec.seed, kFaultPeriod);
-  result_.faults.insert(result_.faults.end(), registrations.begin(), registrations.end());
+  const std::vector<Fault> later = DrawLaterFaults(spec.seed, kFaultPeriod);
+  result_.faults.insert(result_.faults.end(), later.begin(), later.end());
 }
 
 ClusterSpec RandomRun::DrawCluster() {
@@ -316,6 +321,10 @@ void RandomRun::Happen(const Fault& fault) {
       return worker->RunOrHold([worker] { worker->RegisterAgain(); });
     case FaultKind::kRegisterGroupAgain:
       return RegisterGroupAgain(fault);
+    case FaultKind::kStutter:
+      return Stutter(worker, cluster_.now() + fault.lasting);
+    case FaultKind::kSlowServer:
+      return SlowDownServer(cluster_.now() + fault.lasting);
   }
 }
 
@@ -376,6 +385,20 @@ void RandomRun::RegisterGroupAgain(const Fault& fault) {
     cluster_.Post(fault.lasting * static_cast<double>(i) / static_cast<double>(ranks),
                   [this, group, rank] { RegisterAgain(group, rank); });
   }
+}
+
+void RandomRun::Stutter(SimulatedWorker* worker, absl::Time until) {
+  if (healed_ || cluster_.now() >= until) return;
+  worker->Stop();
+  cluster_.Post(kStandsStill, [worker] { worker->Continue(); });
+  cluster_.Post(kStandsStill + kGoesOn, [this, worker, until] { Stutter(worker, until); });
+}
+
+void RandomRun::SlowDownServer(absl::Time until) {
+  if (healed_ || cluster_.now() >= until) return;
+  cluster_.server().BeginLongTurn();
+  cluster_.Post(kLongTurn, [this] { cluster_.server().EndLongTurn(); });
+  cluster_.Post(kLongTurn + kBetweenLongTurns, [this, until] { SlowDownServer(until); });
 }
 
 void RandomRun::LookAtMemory() {

@@ -63,6 +63,7 @@ void SimulatedServer::BeginReign(Epoch above) {
 
 void SimulatedServer::Kill() {
   SetAlive(false);
+  in_long_turn_ = false;
   registry_.reset();
   for (auto& [connection, stream] : streams_) {
     SimulatedWorker* worker = stream.worker;
@@ -82,7 +83,17 @@ void SimulatedServer::Stop() {
 void SimulatedServer::Continue() {
   if (!stopped()) return;
   SetStopped(false);
-  registry_->HandlePause(now() - stopped_at_, now());
+  if (!std::exchange(in_long_turn_, false)) registry_->HandlePause(now() - stopped_at_, now());
+}
+
+void SimulatedServer::BeginLongTurn() {
+  if (!alive() || stopped()) return;
+  in_long_turn_ = true;
+  SetStopped(true);
+}
+
+void SimulatedServer::EndLongTurn() {
+  if (in_long_turn_) Continue();
 }
 
 CommandFinished SimulatedServer::Command(const ModelKey& key, const RunCommand& command) {

@@ -30,6 +30,9 @@ class SimulatedServer : public SimulatedProcess {
   void Start();  // after Kill
   void Stop();   // as by SIGSTOP, until Continue
   void Continue();
+  // A turn of its loop that takes long: all waits as after Stop, but nobody notices a pause.
+  void BeginLongTurn();
+  void EndLongTurn();  // if one has begun
   // A controller's. UNAVAILABLE while it does not run.
   CommandFinished Command(const ModelKey& key, const RunCommand& command);
 
@@ -64,6 +67,7 @@ class SimulatedServer : public SimulatedProcess {
   ReplicaObserver observer_;
   ServerWatch watch_;
   absl::Time stopped_at_;
+  bool in_long_turn_ = false;
   uint64_t registry_events_ = 0;
   uint64_t connections_ = 0;
   struct Stream {

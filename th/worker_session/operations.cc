@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/operation_kind_name.h"
 #include "th/worker_session/admissions.h"
 #include "th/worker_session/fill_reports.h"
 #include "th/worker_session/operation.h"
@@ -104,8 +105,20 @@ Verdict VerdictOf(const OperationFinished& message) {
           .offload_first = message.offload_first};
 }
 
+// Whether the message can be the end of this operation. What failed has no other kind than the
+// rank's own word.
+bool IsEndOf(const Operation& operation, const OperationFinished& message) {
+  return !message.status.ok() || message.kind == operation.kind();
+}
+
 Verdict Judge(const State& state, const Buffer& buffer, const Operation& operation,
               const OperationFinished& message) {
+  if (!IsEndOf(operation, message)) {
+    return {.status = absl::InternalError(
+                absl::StrCat("the server ended this ", OperationKindName(operation.kind()),
+                             " as an ", OperationKindName(message.kind), "; call again")),
+            .server_knows = true};
+  }
   switch (operation.kind()) {
     case OperationKind::kPublish:
       return JudgeFinishedPublish(operation, VerdictOf(message));
@@ -273,7 +286,8 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   if (operation == nullptr) return;
   if (operation->waits_for_offload()) return HearEndWhileCopying(*buffer, *operation, message);
   NoteEvent(*operation, message.event);
-  if (message.offload_first && message.status.ok() && CanWaitForOffload(*operation)) {
+  if (message.offload_first && message.status.ok() && IsEndOf(*operation, message) &&
+      CanWaitForOffload(*operation)) {
     operation->offload_wanted = message.version;
     operation->copies_alone = false;
     return;

@@ -94,12 +94,25 @@ bool WantsMemory(const Buffer& buffer, const Staged& staged) {
          staged.memory == StagedMemory::kNone;
 }
 
+// Whether what was staged has been taken back since the next stage was asked for: until that is
+// resolved there is nothing to put into the memory, and no server knows of it.
+bool HasIdleMemory(const Buffer& buffer, const Staged& staged) {
+  const Operation* update = FindUpdate(buffer);
+  return staged.memory == StagedMemory::kThere &&
+         buffer.contract.state() == BufferState::kWritable && update != nullptr &&
+         update->update.phase == UpdatePhase::kAsked;
+}
+
 void PumpCopy(State& state, BufferId copy, absl::Time now) {
   Staged& staged = state.staged.at(copy);
   const Buffer& buffer = *state.FindBuffer(copy);
   const BufferState contract = buffer.contract.state();
   switch (staged.phase) {
     case StagedPhase::kFilling:
+      if (HasIdleMemory(buffer, staged)) {
+        staged.memory = StagedMemory::kNone;
+        return state.Emit(FreeOffload{copy});
+      }
       if (!WantsMemory(buffer, staged)) return;
       staged.memory = StagedMemory::kAsked;
       return state.Emit(AllocateOffload{copy, buffer.name, buffer.layout, /*staged=*/true});

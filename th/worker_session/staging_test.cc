@@ -222,6 +222,16 @@ TEST_F(StagedCopyTest, WhatTheServerTakesBackIsFreedAndApplySaysWhy) {
   EXPECT_EQ(Held(), kStep1.sequence);
 }
 
+TEST_F(StagedCopyTest, WhatIsTakenBackWhileTheNextStageIsAskedForIsFreedTillThatIsResolved) {
+  const BufferId copy = StagedCopy();
+  ASSERT_EQ(BegunStage(4), copy);
+  worker_.Say(PublicationRefused{copy, kStep2.sequence, absl::AbortedError("it was rolled back")});
+  EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
+  worker_.Say(OperationResolved{{copy, OperationNumber(2)}, Version(9, "step-3"), std::nullopt});
+  Allocate(copy);
+  EXPECT_THAT(worker_.Take<StartFill>(), SizeIs(1));
+}
+
 TEST_F(StagedCopyTest, WhatIsStagedAlreadyIsStaged) {
   const BufferId copy = StagedCopy();
   ASSERT_EQ(BegunStage(4), copy);

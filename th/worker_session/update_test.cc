@@ -262,6 +262,17 @@ TEST_F(UpdateTest, AnEmptyAssignmentStopsTheTransfers) {
   EXPECT_THAT(sources[0].sources, IsEmpty());
 }
 
+TEST_F(UpdateTest, TheEndOfAnotherKindOfOperationIsNoResult) {
+  worker.UpdateTo(buffer, kFirst, kStep1);
+  worker.Drop();
+  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  worker.Finish({buffer, OperationNumber(2)}, OperationKind::kUnpublish, absl::OkStatus(),
+                UpdateOutcome::kNone, kStep1);
+  const auto done = worker.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kInternal, HasSubstr("as an unpublish")));
+}
+
 TEST_F(UpdateTest, AFailedSourceIsReportedOnce) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   for (int i = 0; i < 2; ++i) {
