@@ -36,6 +36,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A connection of its own: memberships of one process do not wait for each other's layouts.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kHttp2WindowBytes);
+  arguments.SetInt(GRPC_ARG_ENABLE_CHANNELZ, 0);  // its service is not offered
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytesOnWire);
   arguments.SetMaxSendMessageSize(kMaxMessageBytesOnWire);
   return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
