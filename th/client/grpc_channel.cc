@@ -1,17 +1,21 @@
 #include "th/client/grpc_channel.h"
 
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
 #include "grpc/impl/codegen/grpc_types.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "th/client/keep_alive.h"
 #include "th/wire/grpc_callback_queue.h"
 #include "th/wire/limits.h"
 
 namespace th {
 namespace {
 
-// The server permits pings this often (its MIN_RECV_PING_INTERVAL must stay below).
-constexpr int kKeepAliveMs = 10'000;
 constexpr int kKeepAliveTimeoutMs = 5'000;
 // gRPC's own back-off would make a restarted server wait for up to two minutes.
 constexpr int kReconnectFirstMs = 50;
@@ -20,12 +24,18 @@ constexpr int kReconnectMaxMs = 500;
 constexpr int kConnectTimeoutMs = 2'000;
 constexpr int kResolveAgainAfterMs = 1'000;
 
+// Processes that start together count from numbers of their own.
+uint32_t NextChannel() {
+  static std::atomic<uint32_t> next = static_cast<uint32_t>(getpid()) << 8;
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
   KeepGrpcCallbackQueue();
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepAliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(KeepAliveOf(NextChannel())));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectFirstMs);
@@ -36,6 +46,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A connection of its own: memberships of one process do not wait for each other's layouts.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kHttp2WindowBytes);
+  arguments.SetInt(GRPC_ARG_ENABLE_CHANNELZ, 0);  // its service is not offered
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytesOnWire);
   arguments.SetMaxSendMessageSize(kMaxMessageBytesOnWire);
   return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);

@@ -1,4 +1,5 @@
-// One named thread that runs tasks in the order of their posting, and timers.
+// One named thread that runs tasks in the order of their posting, and timers in the order of their
+// times. Where both have something due it takes one of each in turn.
 //
 //   TaskLoop control("th-control");
 //   control.Post([] { ... });

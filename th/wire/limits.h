@@ -12,6 +12,10 @@ namespace th {
 
 // Of one gRPC message, both ways: a layout upload (kMaxLayoutBytes, 64 MiB) with its frame.
 inline constexpr int kMaxMessageBytesOnWire = 80 << 20;
+// What may be under way on one stream before its receiver has taken it, both ways: a large layout
+// (64 MiB) crosses 30 ms in two seconds. Fixed, because gRPC's own estimate of the path (BDP) asks
+// for a ping and its answer with every heartbeat that arrives.
+inline constexpr int kHttp2WindowBytes = 1 << 20;
 // Ranges of one SegmentSet: some 4 KiB. A fill has one range a source, plus one a re-route.
 inline constexpr size_t kMaxRangesOnWire = 1024;
 // Segments of one shard: 4 PiB in the smallest ones. Keeps sums of counts far from overflow.
