@@ -47,7 +47,7 @@ namespace th {
 
 struct ReplicatorLimits {
   // Of one pull request, whichever is less. Sources take so many open segments of a reader
-  // (TransportLimits::max_segments_queued): far_requests_in_flight of these.
+  // (ServingLimits::max_segments_queued): far_requests_in_flight of these.
   uint64_t request_bytes = uint64_t{4} << 20;
   uint64_t request_segments = 128;
   // At one source: so many at first, one more with each that it has answered. A second source is

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -11,7 +11,7 @@ namespace th {
 SegmentSum ContentOf(const std::string& content, int shard, SegmentIndex segment) {
   absl::string_view name = content;
   const bool frozen = segment.value % 4 == 1;
-  while (frozen && !name.empty() && absl::ascii_isdigit(name.back())) name.remove_suffix(1);
+  if (frozen && absl::StrContains(name, '#')) name = name.substr(0, name.find(' '));
   const std::string text = absl::StrCat(name, "/", shard, "/", segment.value);
   return SumBytes(text.data(), text.size());
 }

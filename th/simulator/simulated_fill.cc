@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "th/pipeline_replicator/serving_session.h"
 #include "th/simulator/cluster.h"
 #include "th/simulator/simulated_stream.h"
 #include "th/simulator/simulated_worker.h"
@@ -107,7 +108,7 @@ void SimulatedFill::HandleAdmitted(TransferId transfer, const absl::Status& stat
   } else {
     const bool changed = absl::IsAborted(status);
     CloseLink(*link, changed ? SourceFailure::kGenerationChanged : SourceFailure::kRefused,
-              std::string(status.message()), /*tell=*/false);
+              std::string(status.message()), /*tell=*/true);
   }
   CarryOut();
 }
@@ -200,6 +201,7 @@ void SimulatedFill::HandleAlive(TransferId transfer) {
   Link* link = FindOpen(transfer);
   if (link == nullptr) return;
   link->alive_at = worker_->now();
+  if (Is(*link, SourceState::kOpening)) return;  // its holder decides
   session_.HandleAlive(link->source, worker_->now());
 }
 
@@ -207,8 +209,9 @@ void SimulatedFill::HandleClosed(TransferId transfer, const std::string& why) {
   Link* link = FindOpen(transfer);
   if (link == nullptr) return;
   const bool answered = !Is(*link, SourceState::kOpening);
+  // A source whose last word this is waits for its reader to close; any other hears nothing new.
   CloseLink(*link, answered ? SourceFailure::kClosed : SourceFailure::kConnect, why,
-            /*tell=*/false);
+            /*tell=*/true);
   CarryOut();
 }
 
@@ -331,8 +334,12 @@ void SimulatedFill::HandleTick() {
 void SimulatedFill::GiveUpUnanswered() {
   const absl::Duration patience = worker_->cluster().spec().replicator.silence;
   for (Link& link : links_) {
-    if (!Is(link, SourceState::kOpening) || worker_->now() - link.opened_at < patience) continue;
-    CloseLink(link, SourceFailure::kConnect, "no answer", /*tell=*/true);
+    if (!Is(link, SourceState::kOpening)) continue;
+    const absl::Time now = worker_->now();
+    const bool silent = now - std::max(link.opened_at, link.alive_at) >= patience;
+    if (!silent && now - link.opened_at < ServingLimits{}.admission_timeout) continue;
+    CloseLink(link, SourceFailure::kConnect, silent ? "no answer" : "not admitted in time",
+              /*tell=*/true);
   }
 }
 

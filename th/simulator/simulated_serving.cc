@@ -1,125 +1,279 @@
 #include "th/simulator/simulated_serving.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
+#include <variant>
 
 #include "th/simulator/cluster.h"
 #include "th/simulator/simulated_worker.h"
 
 namespace th {
+namespace {
+
+// A pull has one connection here.
+ServingConnection ConnectionOf(TransferId transfer) { return ServingConnection(transfer.value); }
+TransferId TransferOf(ServingConnection connection) { return TransferId(connection.value); }
+
+PullNonce NonceOf(TransferId transfer) {
+  PullNonce nonce{};
+  std::memcpy(nonce.data(), &transfer.value, sizeof(transfer.value));
+  return nonce;
+}
+
+}  // namespace
 
 SimulatedServing::Pull* SimulatedServing::Find(TransferId transfer) {
   const auto found = pulls_.find(transfer);
   return found == pulls_.end() ? nullptr : &found->second;
 }
 
-// ---- admission
+// ---- what readers say
 
 void SimulatedServing::Open(SimulatedWorker* reader, TransferId transfer,
                             const std::string& address, const Capability& capability,
                             BufferGeneration generation) {
-  Pull& pull = pulls_[transfer];
+  Pull& pull = pulls_.try_emplace(transfer, worker_->now()).first->second;
   pull.reader = reader;
   pull.address = address;
   pull.capability = capability;
+  pull.generation = generation;
   if (broken_.contains(address)) {
     TellClosed(transfer, pull, "connection refused");
     pulls_.erase(transfer);
     return;
   }
-  worker_->mutable_session().HandleAdmission(transfer, capability.claims.source.buffer, capability,
-                                             generation, worker_->now());
+  const WorkerId holder = worker_->session().worker();
+  if (holder != WorkerId()) transfers_.AddHolder(holder);
+  const absl::Status opened = pull.session.HandleOpened(worker_->now());
+  if (!opened.ok()) pull.session.HandleBroken(std::string(opened.message()));
+  Act(transfer);
 }
 
-void SimulatedServing::Decide(const AdmissionDecided& decided) {
-  Pull* pull = Find(decided.transfer);
+void SimulatedServing::Ask(TransferId transfer, SegmentRange range) {
+  Pull* const pull = Find(transfer);
+  if (pull == nullptr || pull->reset) return;
+  const absl::Status asked = pull->session.HandleAsk(range, worker_->now());
+  worker_->cluster().judge().Expect(asked.ok(), "is asked for more than it takes", worker_->Name());
+  if (!asked.ok()) pull->session.HandleBroken(std::string(asked.message()));
+  Act(transfer);
+}
+
+void SimulatedServing::AskSums(TransferId transfer) {
+  Pull* const pull = Find(transfer);
+  if (pull == nullptr || pull->reset) return;
+  const SegmentIndex end(worker_->cluster().spec().segment_count);
+  const absl::Status asked = pull->session.HandleAskSums({SegmentIndex(0), end}, worker_->now());
+  worker_->cluster().judge().Expect(asked.ok(), "is asked for sums that it does not give",
+                                    worker_->Name());
+  if (!asked.ok()) pull->session.HandleBroken(std::string(asked.message()));
+  Act(transfer);
+}
+
+void SimulatedServing::FinishByReader(TransferId transfer) {
+  Pull* const pull = Find(transfer);
+  if (pull == nullptr || pull->reset) return;
+  pull->session.HandleFinish(worker_->now());
+  Act(transfer);
+}
+
+void SimulatedServing::CloseByReader(TransferId transfer) {
+  Pull* const pull = Find(transfer);
   if (pull == nullptr) return;
-  Cluster& cluster = worker_->cluster();
-  if (decided.status.ok()) {
-    cluster.judge().Expect(pull->capability.claims.epoch == worker_->session().epoch(),
-                           "admitted a reader of another epoch", worker_->Name());
-    const BufferState state = worker_->session().buffer_state(pull->buffer());
-    cluster.judge().Expect(state != BufferState::kDraining && state != BufferState::kWritable,
-                           "admitted a reader of a buffer that serves nobody", worker_->Name());
-    cluster.judge().Expect(!worker_->KeepsNothing(pull->buffer()),
-                           "admitted a reader of a receive that keeps nothing", worker_->Name());
-    pull->admitted = true;
-    pull->flow = cluster.OpenFlow(worker_, *pull->reader, decided.transfer);
+  CloseFlow(*pull);
+  pulls_.erase(transfer);
+  transfers_.HandleClosed(ConnectionOf(transfer));
+  CarryOut();
+}
+
+// ---- what the worker's session says
+
+void SimulatedServing::Decide(const AdmissionDecided& decided) {
+  ServedTransfers::Decision decision{.status = decided.status};
+  if (Pull* const pull = Find(decided.transfer)) {
+    pull->generation = decided.generation;
+    const SimulatedBuffer* const buffer = worker_->FindBuffer(pull->buffer());
+    if (buffer != nullptr) {
+      decision.layout = worker_->cluster().LayoutOf(buffer->shard())->digest();
+    }
   }
-  cluster.Carry(*worker_, pull->reader, &pull->wire,
-                [reader = pull->reader, transfer = decided.transfer, status = decided.status] {
-                  reader->HandlePullAdmitted(transfer, status);
-                });
-  if (!decided.status.ok()) pulls_.erase(decided.transfer);
+  transfers_.HandleDecided(decided.transfer, std::move(decision));
+  CarryOut();
+}
+
+void SimulatedServing::End(const std::vector<TransferId>& transfers, ServingEnd end) {
+  for (TransferId transfer : transfers) transfers_.End(transfer, end);
+  CarryOut();
+}
+
+void SimulatedServing::EndAllOf(BufferId buffer) {
+  for (const auto& [transfer, pull] : pulls_) {
+    if (pull.buffer() == buffer) transfers_.End(transfer, ServingEnd::kNow);
+  }
+  CarryOut();
+}
+
+// ---- what ServedTransfers and the sessions decide
+
+void SimulatedServing::CarryOut() {
+  while (const std::optional<ServedTransfersOutput> output = transfers_.PollOutput()) Do(*output);
+}
+
+void SimulatedServing::Do(const ServedTransfersOutput& output) {
+  const absl::Time now = worker_->now();
+  if (const auto* ask = std::get_if<AskHolder>(&output)) {
+    const Pull& pull = *Find(ask->transfer);
+    worker_->mutable_session().HandleAdmission(ask->transfer, pull.buffer(), pull.capability,
+                                               pull.generation, now);
+  } else if (const auto* admit = std::get_if<AdmitConnection>(&output)) {
+    Pull* const pull = Find(admit->transfer);
+    if (pull == nullptr) return;
+    pull->session.HandleAdmitted(pull->generation, worker_->cluster().spec().segment_count, now);
+    Act(admit->transfer);
+  } else if (const auto* refuse = std::get_if<RefuseConnection>(&output)) {
+    Pull* const pull = Find(TransferOf(refuse->connection));
+    if (pull == nullptr) return;
+    pull->session.HandleRefused(refuse->why, now);
+    Act(TransferOf(refuse->connection));
+  } else if (const auto* end = std::get_if<EndConnection>(&output)) {
+    Pull* const pull = Find(TransferOf(end->connection));
+    if (pull == nullptr) return;
+    pull->session.HandleEnd(end->end, now);
+    Act(TransferOf(end->connection));
+  } else if (const auto* release = std::get_if<ReleaseTransfer>(&output)) {
+    worker_->mutable_session().HandleReaderReleased(release->transfer, now);
+  }
+}
+
+void SimulatedServing::Act(TransferId transfer) {
+  for (Pull* pull = Find(transfer); pull != nullptr; pull = Find(transfer)) {
+    if (const std::optional<ServingOutput> output = pull->session.PollOutput()) {
+      Do(transfer, *pull, *output);
+      continue;
+    }
+    SendSums(transfer, *pull);
+    SendNext(transfer, *pull);
+    return SetTimer(transfer, *pull);
+  }
+}
+
+void SimulatedServing::Do(TransferId transfer, Pull& pull, const ServingOutput& output) {
+  SimulatedWorker* const reader = pull.reader;
+  Cluster& cluster = worker_->cluster();
+  if (std::holds_alternative<AskToAdmit>(output)) {
+    transfers_.HandleOpened(ConnectionOf(transfer), transfer,
+                            {.nonce = NonceOf(transfer),
+                             .capability = pull.capability,
+                             .layout = cluster.LayoutOf(reader->spec().shard)->digest()});
+    CarryOut();
+  } else if (std::holds_alternative<SendAdmitted>(output)) {
+    JudgeAdmitted(pull);
+    if (!pull.reset) pull.flow = cluster.OpenFlow(worker_, *reader, transfer);
+    Say(pull, [reader, transfer] { reader->HandlePullAdmitted(transfer, absl::OkStatus()); });
+  } else if (const auto* refused = std::get_if<SendRefused>(&output)) {
+    Say(pull,
+        [reader, transfer, why = refused->why] { reader->HandlePullAdmitted(transfer, why); });
+  } else if (std::holds_alternative<SendAlive>(output)) {
+    Say(pull, [reader, transfer] { reader->HandleSourceAlive(transfer); });
+  } else if (const auto* close = std::get_if<SendClose>(&output)) {
+    if (pull.sending.has_value()) {
+      pull.last_word = *close;
+    } else {
+      Say(pull,
+          [reader, transfer, why = close->why] { reader->HandleSourceClosed(transfer, why); });
+    }
+  } else if (const auto* end = std::get_if<Disconnect>(&output)) {
+    TellClosed(transfer, pull, end->why.empty() ? "the source closed the connection" : end->why);
+    CloseByReader(transfer);
+  }
+}
+
+// A word leaves at once: a socket has room for it.
+void SimulatedServing::Say(Pull& pull, SimulatedEvent word) {
+  if (!pull.reset) {
+    worker_->cluster().Carry(*worker_, pull.reader, &pull.wire, std::move(word));
+  }
+  pull.session.HandleSent(/*all=*/!pull.sending.has_value(), worker_->now());
+}
+
+void SimulatedServing::JudgeAdmitted(const Pull& pull) const {
+  Judge& judge = worker_->cluster().judge();
+  judge.Expect(pull.capability.claims.epoch == worker_->session().epoch(),
+               "admitted a reader of another epoch", worker_->Name());
+  const BufferState state = worker_->session().buffer_state(pull.buffer());
+  judge.Expect(state != BufferState::kDraining && state != BufferState::kWritable,
+               "admitted a reader of a buffer that serves nobody", worker_->Name());
+  judge.Expect(!worker_->KeepsNothing(pull.buffer()),
+               "admitted a reader of a receive that keeps nothing", worker_->Name());
+}
+
+void SimulatedServing::SetTimer(TransferId transfer, Pull& pull) {
+  const absl::Time due = pull.session.NextDeadline();
+  if (due >= pull.timer_at) return;
+  pull.timer_at = due;
+  worker_->Post(std::max(due - worker_->now(), absl::ZeroDuration()), [this, transfer, due] {
+    Pull* const waiting = Find(transfer);
+    if (waiting == nullptr || waiting->timer_at != due) return;
+    waiting->timer_at = absl::InfiniteFuture();
+    waiting->session.HandleTick(worker_->now());
+    Act(transfer);
+    worker_->Settle();
+  });
 }
 
 // ---- segments
 
-void SimulatedServing::Ask(TransferId transfer, SegmentRange range) {
-  Pull* pull = Find(transfer);
-  if (pull == nullptr || pull->finishing) return;
-  for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
-    pull->asked.push_back(segment);
-  }
-  Pump(transfer);
-}
-
-void SimulatedServing::AskSums(TransferId transfer) {
-  Pull* pull = Find(transfer);
-  if (pull == nullptr || pull->finishing) return;
-  const SimulatedBuffer& buffer = *worker_->FindBuffer(pull->buffer());
-  pull->sums_asked = {SegmentIndex(0), SegmentIndex(buffer.segment_count())};
-  Pump(transfer);
-}
-
-// As far as they are known here, beside the segments: they weigh nothing.
-void SimulatedServing::TellSums(TransferId transfer, Pull& pull) {
-  const SimulatedBuffer& buffer = *worker_->FindBuffer(pull.buffer());
-  const SegmentIndex first = pull.sums_asked.begin;
-  std::vector<SegmentSum> sums;
-  for (SegmentIndex& next = pull.sums_asked.begin; next < pull.sums_asked.end; next = next.Next()) {
-    const std::optional<SegmentSum> sum = buffer.SumOf(next);
-    if (!sum.has_value()) break;
-    sums.push_back(IsForged(next) ? *sum ^ 2 : *sum);
-  }
-  if (sums.empty()) return;
-  worker_->cluster().Carry(*worker_, pull.reader, &pull.wire,
-                           [reader = pull.reader, transfer, first, sums = std::move(sums)] {
-                             reader->HandleSums(transfer, first, sums);
-                           });
-}
-
-void SimulatedServing::Pump(TransferId transfer) {
-  Pull* pull = Find(transfer);
-  if (pull == nullptr || !pull->admitted) return;
-  if (pull->asked.empty() && pull->sums_asked.empty()) return;
-  StartBeating(transfer, *pull);
-  if (pull->reader->stopped()) return;  // takes nothing; HandlePullContinues comes
-  TellSums(transfer, *pull);
-  if (pull->asked.empty() || pull->sending.has_value()) return;
-  const SimulatedBuffer& buffer = *worker_->FindBuffer(pull->buffer());
-  const auto next = std::find_if(pull->asked.begin(), pull->asked.end(), [&](SegmentIndex segment) {
-    return buffer.held().Contains(segment);
-  });
-  if (next == pull->asked.end()) return;  // PumpAll when one has arrived
-  const SegmentIndex segment = *next;
-  pull->asked.erase(next);
-  const VersionSequence here = worker_->session().buffer_version(pull->buffer()).sequence;
-  worker_->cluster().judge().Expect(pull->capability.claims.version == here,
-                                    "serves another version than the reader was admitted for",
-                                    worker_->Name());
-  pull->sending = Sending{segment, buffer.value(segment)};
-  Cluster& cluster = worker_->cluster();
-  cluster.network().Send(pull->flow, cluster.wire_bytes_per_segment(), worker_->now());
-}
+void SimulatedServing::Pump(TransferId transfer) { Act(transfer); }
 
 void SimulatedServing::PumpAll() {
   std::vector<TransferId> waiting;
   for (const auto& [transfer, pull] : pulls_) {
-    const bool waits = !pull.asked.empty() && !pull.sending.has_value();
-    if (waits || !pull.sums_asked.empty()) waiting.push_back(transfer);
+    const bool waits = !pull.session.requests().empty() && !pull.sending.has_value();
+    if (waits || !pull.session.sums_requested().empty()) waiting.push_back(transfer);
   }
-  for (TransferId transfer : waiting) Pump(transfer);
+  for (TransferId transfer : waiting) Act(transfer);
+}
+
+// As far as they are known here, beside the segments: they weigh nothing.
+void SimulatedServing::SendSums(TransferId transfer, Pull& pull) {
+  if (!pull.flow.has_value() || pull.reader->stopped()) return;
+  if (pull.session.sums_requested().empty()) return;
+  const SimulatedBuffer& buffer = *worker_->FindBuffer(pull.buffer());
+  const auto next = pull.session.PollSums([&](SegmentRange asked) {
+    std::vector<SegmentSum> sums;
+    for (SegmentIndex i = asked.begin; i < asked.end; i = i.Next()) {
+      const std::optional<SegmentSum> sum = buffer.SumOf(i);
+      if (!sum.has_value()) break;
+      sums.push_back(IsForged(i) ? *sum ^ 2 : *sum);
+    }
+    return sums;
+  });
+  if (!next.has_value()) return;
+  Say(pull, [reader = pull.reader, transfer, sent = *next] {
+    reader->HandleSums(transfer, sent.first, sent.sums);
+  });
+}
+
+bool SimulatedServing::IsForged(SegmentIndex segment) const {
+  const auto forged = forged_until_.find(segment);
+  return forged != forged_until_.end() && worker_->now() < forged->second;
+}
+
+void SimulatedServing::SendNext(TransferId transfer, Pull& pull) {
+  if (!pull.flow.has_value() || pull.sending.has_value()) return;
+  if (pull.reader->stopped()) return;  // takes nothing; HandlePullContinues comes
+  const SimulatedBuffer& buffer = *worker_->FindBuffer(pull.buffer());
+  const std::optional<SegmentIndex> segment = pull.session.PollSegment(
+      [&buffer](SegmentIndex asked) { return buffer.held().Contains(asked); });
+  if (!segment.has_value()) return;  // PumpAll when one has arrived
+  const VersionSequence here = worker_->session().buffer_version(pull.buffer()).sequence;
+  worker_->cluster().judge().Expect(pull.capability.claims.version == here,
+                                    "serves another version than the reader was admitted for",
+                                    worker_->Name());
+  pull.sending = Sending{*segment, buffer.value(*segment)};
+  Cluster& cluster = worker_->cluster();
+  cluster.network().Send(*pull.flow, cluster.wire_bytes_per_segment(), worker_->now());
+  WatchBytes(transfer, pull);
 }
 
 void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
@@ -138,17 +292,17 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
                              reader->HandleSegment(transfer, segment);
                            });
   // What the process does then, if it runs. Not posted: the flow keeps its share of the links.
-  const auto then = [this, transfer] {
-    if (Find(transfer) == nullptr) return;
+  worker_->RunOrHold([this, transfer] {
+    Pull* const sender = Find(transfer);
+    if (sender == nullptr) return;
     worker_->mutable_session().HandleReaderBytes(transfer, worker_->now());
-    if (Find(transfer)->finishing) {
-      Cut({transfer});
-    } else {
-      Pump(transfer);
+    sender->session.HandleSent(/*all=*/!sender->last_word.has_value(), worker_->now());
+    if (const auto word = std::exchange(sender->last_word, std::nullopt)) {
+      Do(transfer, *sender, *word);
     }
+    Act(transfer);
     worker_->Settle();
-  };
-  worker_->RunOrHold(then);
+  });
 }
 
 SentSegment SimulatedServing::WhatIsSent(const Pull& pull, const Sending& sent) {
@@ -161,106 +315,61 @@ SentSegment SimulatedServing::WhatIsSent(const Pull& pull, const Sending& sent) 
   return {sent.segment, bytes, /*claimed_sum=*/sent.value};
 }
 
-bool SimulatedServing::IsForged(SegmentIndex segment) const {
-  const auto forged = forged_until_.find(segment);
-  return forged != forged_until_.end() && worker_->now() < forged->second;
-}
-
-// ---- keep-alives
-
-void SimulatedServing::StartBeating(TransferId transfer, Pull& pull) {
-  if (std::exchange(pull.beating, true)) return;
-  worker_->Post(kSimulatedKeepAlive, [this, transfer] { Beat(transfer); });
-}
-
 // Bytes that move tell the contract that the reader takes them, and the reader that its source is
-// there; a source that waits for its own upstream says so.
-void SimulatedServing::Beat(TransferId transfer) {
-  Pull* pull = Find(transfer);
-  if (pull == nullptr) return;
-  pull->beating = false;
-  if (pull->asked.empty() && pull->sums_asked.empty() && !pull->sending.has_value()) return;
-  const bool moves = pull->sending.has_value() &&
-                     worker_->cluster().network().FlowRate(pull->flow, worker_->now()) > 0;
-  if (moves) worker_->mutable_session().HandleReaderBytes(transfer, worker_->now());
-  if (moves || !pull->sending.has_value()) {
-    worker_->cluster().Carry(
-        *worker_, pull->reader, &pull->wire,
-        [reader = pull->reader, transfer] { reader->HandleSourceAlive(transfer); });
-  }
-  StartBeating(transfer, *pull);
+// there.
+void SimulatedServing::WatchBytes(TransferId transfer, Pull& pull) {
+  if (std::exchange(pull.watches_bytes, true)) return;
+  worker_->Post(kReaderBytesInterval, [this, transfer] {
+    Pull* const sender = Find(transfer);
+    if (sender == nullptr) return;
+    sender->watches_bytes = false;
+    if (!sender->sending.has_value()) return;
+    Cluster& cluster = worker_->cluster();
+    if (cluster.network().FlowRate(*sender->flow, worker_->now()) > 0) {
+      worker_->mutable_session().HandleReaderBytes(transfer, worker_->now());
+      sender->session.HandleSent(/*all=*/false, worker_->now());
+      cluster.Carry(*worker_, sender->reader, &sender->wire,
+                    [reader = sender->reader, transfer] { reader->HandleSourceAlive(transfer); });
+    }
+    WatchBytes(transfer, *sender);
+  });
 }
 
 // ---- the end
 
-void SimulatedServing::Drop(TransferId transfer) {
-  const Pull* pull = Find(transfer);
-  if (pull == nullptr) return;
-  if (pull->admitted) worker_->cluster().CloseFlow(pull->flow);
-  pulls_.erase(transfer);
-}
-
-void SimulatedServing::Release(TransferId transfer) {
-  Drop(transfer);
-  worker_->mutable_session().HandleReaderReleased(transfer, worker_->now());
+void SimulatedServing::CloseFlow(Pull& pull) {
+  if (pull.flow.has_value()) worker_->cluster().CloseFlow(*pull.flow);
+  pull.flow.reset();
+  pull.sending.reset();
 }
 
 void SimulatedServing::TellClosed(TransferId transfer, Pull& pull, const std::string& why) {
+  if (pull.reset) return;
   worker_->cluster().Carry(
       *worker_, pull.reader, &pull.wire,
       [reader = pull.reader, transfer, why] { reader->HandleSourceClosed(transfer, why); });
 }
 
-void SimulatedServing::Finish(const std::vector<TransferId>& transfers) {
-  for (TransferId transfer : transfers) {
-    Pull* const pull = Find(transfer);
-    if (pull == nullptr) continue;
-    pull->finishing = true;
-    pull->asked.clear();
-    pull->sums_asked = {};
-    if (!pull->sending.has_value()) Cut({transfer});
-  }
-}
-
-void SimulatedServing::Cut(const std::vector<TransferId>& transfers) {
-  for (TransferId transfer : transfers) {
-    if (Pull* pull = Find(transfer))
-      TellClosed(transfer, *pull, pull->finishing ? "finished" : "cut at the end of the drain");
-    Release(transfer);
-  }
-}
-
-void SimulatedServing::BreakAllOf(BufferId buffer) {
-  std::vector<TransferId> transfers;
-  for (const auto& [transfer, pull] : pulls_) {
-    if (pull.buffer() == buffer) transfers.push_back(transfer);
-  }
-  for (TransferId transfer : transfers) {
-    TellClosed(transfer, *Find(transfer), "the buffer is gone");
-    Drop(transfer);
-  }
-}
-
 void SimulatedServing::Break(const std::string& address) {
   broken_.insert(address);
-  std::vector<TransferId> transfers;
-  for (const auto& [transfer, pull] : pulls_) {
-    if (pull.address == address) transfers.push_back(transfer);
-  }
-  for (TransferId transfer : transfers) {
-    TellClosed(transfer, *Find(transfer), "connection reset");
-    Drop(transfer);
+  for (auto& [transfer, pull] : pulls_) {
+    if (pull.address != address || pull.reset) continue;
+    TellClosed(transfer, pull, "connection reset");
+    CloseFlow(pull);
+    pull.reset = true;
     // What the process does then, if it runs.
-    worker_->RunOrHold([worker = worker_, transfer] { worker->HandlePullClosed(transfer); });
+    worker_->Post(absl::ZeroDuration(),
+                  [worker = worker_, transfer = transfer] { worker->HandlePullClosed(transfer); });
   }
 }
 
 void SimulatedServing::BreakAll(bool tell) {
   for (auto& [transfer, pull] : pulls_) {
     if (tell) TellClosed(transfer, pull, "connection reset");
-    if (pull.admitted) worker_->cluster().CloseFlow(pull.flow);
+    CloseFlow(pull);
   }
   pulls_.clear();
+  transfers_ = ServedTransfers();
 }
 
 }  // namespace th

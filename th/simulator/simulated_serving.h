@@ -1,11 +1,12 @@
-// The source's side of the pulls from one simulated worker: who was admitted, what they have asked
-// for, which segment is on its way to whom. Segments of one pull go one after the other; a segment
-// that is not here yet is sent as soon as it is.
+// The source's side in a simulation: what //th/transfer's connections and table are around
+// ServingSession and ServedTransfers, over the simulated network. It decides nothing itself; it
+// judges what they decide. Segments of one pull go one after the other.
+//
+// Its owner settles the worker's session after every call.
 #ifndef TH_SIMULATOR_SIMULATED_SERVING_H_
 #define TH_SIMULATOR_SIMULATED_SERVING_H_
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,6 +14,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/pipeline_replicator/served_transfers.h"
+#include "th/pipeline_replicator/serving_session.h"
 #include "th/protocol/capability.h"
 #include "th/simulator/flow_network.h"
 #include "th/simulator/simulated_process.h"
@@ -26,33 +29,28 @@ namespace th {
 struct SentSegment;
 class SimulatedWorker;
 
-// How often a source says that it is there while its reader waits.
-inline constexpr absl::Duration kSimulatedKeepAlive = absl::Milliseconds(100);
-
 class SimulatedServing {
  public:
   explicit SimulatedServing(SimulatedWorker* worker) : worker_(worker) {}  // outlives this
 
-  // A reader asks to be admitted, at one of the worker's endpoints: the session is asked, and
-  // answers with Decide.
+  // A reader connects to one of the worker's endpoints and says what it wants.
   void Open(SimulatedWorker* reader, TransferId transfer, const std::string& address,
             const Capability& capability, BufferGeneration generation);
+  // What the worker's session answers.
   void Decide(const AdmissionDecided& decided);
-  // Of a transfer that was admitted; others are ignored, here and below.
+  // Of a transfer that is not there any more it is ignored, here and below.
   void Ask(TransferId transfer, SegmentRange range);
   void AskSums(TransferId transfer);
-  // The reader let go.
-  void Release(TransferId transfer);
-  // Sends no more than what is on its way; then as Cut.
-  void Finish(const std::vector<TransferId>& transfers);
-  // Closes them, tells their readers and the session.
-  void Cut(const std::vector<TransferId>& transfers);
+  void FinishByReader(TransferId transfer);
+  void CloseByReader(TransferId transfer);
+  // What the worker's session wants.
+  void End(const std::vector<TransferId>& transfers, ServingEnd end);
   // Sends what can be sent now, to one reader or to all (something has arrived here).
   void Pump(TransferId transfer);
   void PumpAll();
   void HandleChunkDelivered(TransferId transfer);
   // The buffer is gone, and the session knows.
-  void BreakAllOf(BufferId buffer);
+  void EndAllOf(BufferId buffer);
   // The process is gone; `tell`: its machine resets the connections.
   void BreakAll(bool tell);
 
@@ -70,34 +68,46 @@ class SimulatedServing {
     SegmentIndex segment;
     SegmentSum value;  // of the bytes when it began
   };
+  // One connection, which is all of its transfer.
   struct Pull {
+    explicit Pull(absl::Time now) : session(ServingLimits{}, now) {}
+
     SimulatedWorker* reader = nullptr;
     std::string address;
     Capability capability;
-    bool admitted = false;
-    FlowId flow;
+    BufferGeneration generation;  // that the reader asks for; then of the admission
+    ServingSession session;
+    absl::Time timer_at = absl::InfiniteFuture();
+    bool reset = false;  // by its machine; the process hears of it when it runs
+    std::optional<FlowId> flow;
     Wire wire;  // to the reader
-    std::deque<SegmentIndex> asked;
     std::optional<Sending> sending;
-    SegmentRange sums_asked;  // that were not sent
-    bool beating = false;
-    bool finishing = false;
+    std::optional<SendClose> last_word;  // for when the segment has been sent
+    bool watches_bytes = false;
 
     BufferId buffer() const { return capability.claims.source.buffer; }
   };
 
   Pull* Find(TransferId transfer);
-  void Drop(TransferId transfer);
-  void TellSums(TransferId transfer, Pull& pull);
+  // What the sessions and the table want, until they are quiet.
+  void Act(TransferId transfer);
+  void CarryOut();
+  void Do(TransferId transfer, Pull& pull, const ServingOutput& output);
+  void Do(const ServedTransfersOutput& output);
+  void Say(Pull& pull, SimulatedEvent word);
+  void JudgeAdmitted(const Pull& pull) const;
+  void SetTimer(TransferId transfer, Pull& pull);
+  void SendNext(TransferId transfer, Pull& pull);
+  void SendSums(TransferId transfer, Pull& pull);
   bool IsForged(SegmentIndex segment) const;
-  void StartBeating(TransferId transfer, Pull& pull);
-  void Beat(TransferId transfer);
+  void WatchBytes(TransferId transfer, Pull& pull);
+  void CloseFlow(Pull& pull);
   void TellClosed(TransferId transfer, Pull& pull, const std::string& why);
-
-  SimulatedWorker* const worker_;
-  std::map<TransferId, Pull> pulls_;
   SentSegment WhatIsSent(const Pull& pull, const Sending& sent);
 
+  SimulatedWorker* const worker_;
+  ServedTransfers transfers_;
+  std::map<TransferId, Pull> pulls_;
   std::set<std::string> broken_;  // endpoints
   std::set<SegmentIndex> flips_;
   std::map<SegmentIndex, absl::Time> forged_until_;

@@ -130,7 +130,7 @@ void SimulatedWorker::RegisterAgain() {
   const BufferId freed = buffer_id_;  // what is on its way to it still has its name in names_
   EndFill(freed);
   (void)session_.UnregisterBuffer(freed, now());  // refused when this was tried while it left
-  serving_.BreakAllOf(freed);
+  serving_.EndAllOf(freed);
   ready_ = published_falsely_ = false;
   const absl::Status registered = RegisterOwnBuffer();
   if (registered.ok()) {
@@ -321,17 +321,18 @@ void SimulatedWorker::HandlePullOpened(SimulatedWorker* reader, TransferId trans
 
 void SimulatedWorker::HandlePullAsked(TransferId transfer, SegmentRange range) {
   serving_.Ask(transfer, range);
+  Settle();
 }
 
 void SimulatedWorker::HandlePullAskedSums(TransferId transfer) { serving_.AskSums(transfer); }
 
 void SimulatedWorker::HandlePullFinished(TransferId transfer) {
-  serving_.Finish({transfer});
+  serving_.FinishByReader(transfer);
   Settle();
 }
 
 void SimulatedWorker::HandlePullClosed(TransferId transfer) {
-  serving_.Release(transfer);
+  serving_.CloseByReader(transfer);
   Settle();
 }
 
@@ -468,9 +469,9 @@ void SimulatedWorker::Do(const SessionOutput& output) {
   } else if (auto* sealing = std::get_if<StartSealing>(&output)) {
     Do(*sealing);
   } else if (auto* cut = std::get_if<CutReaders>(&output)) {
-    serving_.Cut(cut->transfers);
+    serving_.End(cut->transfers, ServingEnd::kNow);
   } else if (auto* finish = std::get_if<FinishReaders>(&output)) {
-    serving_.Finish(finish->transfers);
+    serving_.End(finish->transfers, ServingEnd::kAfterSegment);
   } else if (auto* decided = std::get_if<AdmissionDecided>(&output)) {
     serving_.Decide(*decided);
   } else if (auto* asked = std::get_if<AllocateOffload>(&output)) {

@@ -66,7 +66,7 @@ void SimulatedWorker::Do(const FreeOffload& freed) {
     names_.erase(freed.copy);
   }
   EndFill(freed.copy);
-  serving_.BreakAllOf(freed.copy);
+  serving_.EndAllOf(freed.copy);
   holdings_.erase(found);
 }
 

@@ -75,7 +75,7 @@ void SimulatedWorker::EndStream(BufferId buffer, const absl::Status& why) {
 
 void SimulatedWorker::DropReceive(BufferId buffer) {
   EndFill(buffer);
-  serving_.BreakAllOf(buffer);
+  serving_.EndAllOf(buffer);
   holdings_.erase(buffer);
   --pending_calls_;
 }

@@ -12,7 +12,9 @@ namespace th::testing {
 namespace {
 
 using Readiness = SegmentStore::Readiness;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class SegmentStoreTest : public ::testing::Test {
  protected:

@@ -10,7 +10,7 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "th/pipeline_replicator/serving_session.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/tcp/event_loop.h"
 #include "th/transfer/tcp/serving_table.h"
