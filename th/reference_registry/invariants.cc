@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
@@ -122,29 +121,41 @@ absl::Status CheckEdges(const Shard& shard) {
   return edges == 0 ? absl::OkStatus() : Broken("edges are mirrored", shard);
 }
 
+// Readers that wait for so many of their sources to be reached, in the order of their addresses.
+using Waiting = absl::InlinedVector<std::pair<BufferAddress, size_t>, 16>;
+
+size_t* SourcesLeft(Waiting& waiting, const BufferAddress& reader) {
+  const auto found =
+      std::lower_bound(waiting.begin(), waiting.end(), reader,
+                       [](const auto& entry, const BufferAddress& at) { return entry.first < at; });
+  return found == waiting.end() || found->first != reader ? nullptr : &found->second;
+}
+
+// After CheckEdges: every edge is listed at both of its ends.
 absl::Status CheckAcyclic(const Shard& shard) {
-  if (shard.readers_of.empty()) return absl::OkStatus();  // no edge: CheckEdges has counted them
-  absl::flat_hash_map<BufferAddress, size_t> waiting_for;
-  std::vector<BufferAddress> ready;
+  if (shard.readers_of.empty()) return absl::OkStatus();
+  Waiting waiting;
   for (const auto& [reader, holder] : shard.holders) {
-    if (!holder->sources.empty()) waiting_for[reader] = holder->sources.size();
+    if (!holder->sources.empty()) waiting.emplace_back(reader, holder->sources.size());
   }
+  absl::InlinedVector<BufferAddress, 16> ready;
   for (const auto& [source, readers] : shard.readers_of) {
-    if (!waiting_for.contains(source)) ready.push_back(source);
+    if (SourcesLeft(waiting, source) == nullptr) ready.push_back(source);
   }
   size_t reached = 0;
   while (!ready.empty()) {
     const BufferAddress next = ready.back();
     ready.pop_back();
-    auto readers = shard.readers_of.find(next);
+    const auto readers = shard.readers_of.find(next);
     if (readers == shard.readers_of.end()) continue;
     for (const BufferAddress& reader : readers->second) {
-      if (--waiting_for[reader] != 0) continue;
+      size_t* const left = SourcesLeft(waiting, reader);
+      if (left == nullptr || --*left != 0) continue;
       ++reached;
       ready.push_back(reader);
     }
   }
-  return reached == waiting_for.size() ? absl::OkStatus() : Broken("no cycle of fills", shard);
+  return reached == waiting.size() ? absl::OkStatus() : Broken("no cycle of fills", shard);
 }
 
 // Of the holders of one shard; few sites have any.
@@ -179,10 +190,13 @@ absl::Status CheckShard(const Shard& shard) {
   SharesBySite sites;
   for (const auto& [address, holder] : shard.holders) {
     if (holder->shard != &shard) return Broken("a holder knows its shard", shard);
-    if (holder->worker->leaving() != shard.leaving.contains(address)) {
-      return Broken("who leaves is known to the shard", shard);
+    // That nobody else is listed follows from the sizes, which are compared below.
+    if (holder->worker->leaving()) {
+      ++leaving;
+      if (!shard.leaving.contains(address)) {
+        return Broken("who leaves is known to the shard", shard);
+      }
     }
-    leaving += holder->worker->leaving();
     promising += holder->counted_promising;
     staying += holder->counted_staying;
     publishers += holder->content->publisher && !holder->content->refused;
