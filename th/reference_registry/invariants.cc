@@ -1,13 +1,11 @@
 #include "th/reference_registry/invariants.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
 #include "th/weights/status_macros.h"
@@ -42,10 +40,6 @@ absl::Status CheckWorkers(const RegistryState& state) {
       return Broken("a worker is its group's member", who);
     }
     if (worker->name.rank.value >= worker->group->ranks) return Broken("rank < ranks", who);
-    if (!state.deadlines.contains(Deadline{
-            .at = worker->lease_at, .kind = DeadlineKind::kLease, .buffer = {id, BufferId()}})) {
-      return Broken("every worker has a lease", who);
-    }
     if (!worker->connection.has_value()) continue;
     ++connected;
     auto found = state.connections.find(*worker->connection);
@@ -57,7 +51,7 @@ absl::Status CheckWorkers(const RegistryState& state) {
   return absl::OkStatus();
 }
 
-absl::Status CheckFill(const RegistryState& state, const Buffer& buffer) {
+absl::Status CheckFill(const Buffer& buffer) {
   const RankName& who = buffer.worker->name;
   const Fill& fill = *buffer.fill;
   if (!buffer.content.has_value() || buffer.content->complete) {
@@ -69,16 +63,6 @@ absl::Status CheckFill(const RegistryState& state, const Buffer& buffer) {
   const bool has_sources = !SourcesOf(*buffer.shard, buffer.address).empty();
   if (has_sources == buffer.shard->waiting.contains(buffer.address)) {
     return Broken("who fills has a source or waits for one", who);
-  }
-  if (fill.retry_at != absl::InfiniteFuture() &&
-      !state.deadlines.contains(
-          Deadline{.at = fill.retry_at, .kind = DeadlineKind::kRetry, .buffer = buffer.address})) {
-    return Broken("a retry has its deadline", who);
-  }
-  if (fill.pace.look_at != absl::InfiniteFuture() &&
-      !state.deadlines.contains(Deadline{
-          .at = fill.pace.look_at, .kind = DeadlineKind::kPace, .buffer = buffer.address})) {
-    return Broken("a look at the pace has its deadline", who);
   }
   return absl::OkStatus();
 }
@@ -116,7 +100,7 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   if (buffer.indexed.has_value() && buffer.replica->role == BufferRole::kStreaming) {
     return Broken("who keeps nothing is no source", who);
   }
-  return buffer.fill.has_value() ? CheckFill(state, buffer) : absl::OkStatus();
+  return buffer.fill.has_value() ? CheckFill(buffer) : absl::OkStatus();
 }
 
 absl::Status CheckEdges(const Shard& shard) {
@@ -137,69 +121,110 @@ absl::Status CheckEdges(const Shard& shard) {
   return edges == 0 ? absl::OkStatus() : Broken("edges are mirrored", shard);
 }
 
+// Readers that wait for so many of their sources to be reached, in the order of their addresses.
+using Waiting = absl::InlinedVector<std::pair<BufferAddress, size_t>, 16>;
+
+size_t* SourcesLeft(Waiting& waiting, const BufferAddress& reader) {
+  const auto found =
+      std::lower_bound(waiting.begin(), waiting.end(), reader,
+                       [](const auto& entry, const BufferAddress& at) { return entry.first < at; });
+  return found == waiting.end() || found->first != reader ? nullptr : &found->second;
+}
+
+// After CheckEdges: every edge is listed at both of its ends.
 absl::Status CheckAcyclic(const Shard& shard) {
-  std::map<BufferAddress, size_t> waiting_for;
-  std::vector<BufferAddress> ready;
+  if (shard.readers_of.empty()) return absl::OkStatus();
+  Waiting waiting;
   for (const auto& [reader, holder] : shard.holders) {
-    if (!holder->sources.empty()) waiting_for[reader] = holder->sources.size();
+    if (!holder->sources.empty()) waiting.emplace_back(reader, holder->sources.size());
   }
+  absl::InlinedVector<BufferAddress, 16> ready;
   for (const auto& [source, readers] : shard.readers_of) {
-    if (!waiting_for.contains(source)) ready.push_back(source);
+    if (SourcesLeft(waiting, source) == nullptr) ready.push_back(source);
   }
   size_t reached = 0;
   while (!ready.empty()) {
     const BufferAddress next = ready.back();
     ready.pop_back();
-    auto readers = shard.readers_of.find(next);
+    const auto readers = shard.readers_of.find(next);
     if (readers == shard.readers_of.end()) continue;
     for (const BufferAddress& reader : readers->second) {
-      if (--waiting_for[reader] != 0) continue;
+      size_t* const left = SourcesLeft(waiting, reader);
+      if (left == nullptr || --*left != 0) continue;
       ++reached;
       ready.push_back(reader);
     }
   }
-  return reached == waiting_for.size() ? absl::OkStatus() : Broken("no cycle of fills", shard);
+  return reached == waiting.size() ? absl::OkStatus() : Broken("no cycle of fills", shard);
+}
+
+// Of the holders of one shard; few sites have any.
+using SharesBySite = absl::InlinedVector<std::pair<const std::string*, SiteShare>, 4>;
+
+SiteShare& ShareOf(SharesBySite& shares, const std::string& site) {
+  for (auto& [name, share] : shares) {
+    if (*name == site) return share;
+  }
+  return shares.emplace_back(&site, SiteShare()).second;
+}
+
+size_t ListedIn(const Shard& shard, absl::string_view place) {
+  if (shard.candidates.empty()) return 0;
+  const auto found = shard.candidates.find(place);
+  return found == shard.candidates.end() ? 0 : found->second.size();
+}
+
+// Of a version that nobody holds any more there are many.
+bool IsBare(const Shard& shard) {
+  return shard.holders.empty() && shard.readers_of.empty() && shard.candidates.empty() &&
+         shard.sites.empty() && shard.leaving.empty() && shard.complete_promising == 0 &&
+         shard.complete_staying == 0 && shard.publishers == 0;
 }
 
 absl::Status CheckShard(const Shard& shard) {
+  if (IsBare(shard)) return absl::OkStatus();  // all that is counted below is nothing
   uint32_t promising = 0;
   uint32_t staying = 0;
   uint32_t publishers = 0;
   size_t candidates = 0, complete = 0, leaving = 0;
-  std::map<std::string, SiteShare> sites;
+  SharesBySite sites;
   for (const auto& [address, holder] : shard.holders) {
     if (holder->shard != &shard) return Broken("a holder knows its shard", shard);
-    if (holder->worker->leaving() != shard.leaving.contains(address)) {
-      return Broken("who leaves is known to the shard", shard);
+    // That nobody else is listed follows from the sizes, which are compared below.
+    if (holder->worker->leaving()) {
+      ++leaving;
+      if (!shard.leaving.contains(address)) {
+        return Broken("who leaves is known to the shard", shard);
+      }
     }
-    leaving += holder->worker->leaving();
     promising += holder->counted_promising;
     staying += holder->counted_staying;
     publishers += MayTellRoot(*holder->content);
     candidates += holder->indexed.has_value();
     complete += holder->indexed.has_value() && holder->content->complete;
     if (!holder->counted_whole) continue;
-    SiteShare& share = sites[holder->worker->location.site];
+    SiteShare& share = ShareOf(sites, holder->worker->location.site);
     ++share.whole;
     share.settled += holder->counted_settled;
   }
-  const bool sites_agree = std::equal(sites.begin(), sites.end(), shard.sites.begin(),
-                                      shard.sites.end(), [](const auto& a, const auto& b) {
-                                        return a.first == b.first &&
-                                               a.second.whole == b.second.whole &&
-                                               a.second.settled == b.second.settled;
-                                      });
+  const bool sites_agree = sites.size() == shard.sites.size() &&
+                           std::all_of(sites.begin(), sites.end(), [&](const auto& counted) {
+                             const auto found = shard.sites.find(*counted.first);
+                             return found != shard.sites.end() &&
+                                    found->second.whole == counted.second.whole &&
+                                    found->second.settled == counted.second.settled;
+                           });
   if (!sites_agree) return Broken("whole holders are counted by site", shard);
   if (promising != shard.complete_promising) return Broken("promising holders are counted", shard);
   if (staying != shard.complete_staying) return Broken("holders that stay are counted", shard);
   if (leaving != shard.leaving.size()) return Broken("who leaves is a holder", shard);
   if (publishers != shard.publishers) return Broken("publishers are counted", shard);
-  auto everybody = shard.candidates.find(kEverybody);
-  const size_t indexed = everybody == shard.candidates.end() ? 0 : everybody->second.size();
-  if (indexed != candidates) return Broken("every candidate is in the index once", shard);
-  auto whole = shard.candidates.find(kCompleteOnes);
-  const size_t listed = whole == shard.candidates.end() ? 0 : whole->second.size();
-  if (listed != complete) return Broken("complete candidates are listed", shard);
+  if (ListedIn(shard, kEverybody) != candidates) {
+    return Broken("every candidate is in the index once", shard);
+  }
+  if (ListedIn(shard, kCompleteOnes) != complete) {
+    return Broken("complete candidates are listed", shard);
+  }
   TH_RETURN_IF_ERROR(CheckEdges(shard));
   return CheckAcyclic(shard);
 }
@@ -250,12 +275,6 @@ absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
   for (const auto& [number, transaction] : replica.pending) {
     if (number <= replica.finished) return Broken("what is pending has not ended", replica);
     if (transaction.participants.empty()) return Broken("an operation has a participant", replica);
-    if (!state.deadlines.contains(Deadline{.at = transaction.deadline,
-                                           .kind = DeadlineKind::kOperation,
-                                           .replica = replica.id,
-                                           .operation = number})) {
-      return Broken("every operation has a deadline", replica);
-    }
     const bool head = number == replica.finished.Next();
     if (transaction.begun && !head) return Broken("operations begin in order", replica);
     if (transaction.begun && transaction.kind != OperationKind::kUnpublish &&
@@ -291,16 +310,29 @@ absl::Status CheckWaitingForRoom(const RegistryState& state, const Model& model)
   return absl::OkStatus();
 }
 
-absl::flat_hash_map<VersionSequence, uint32_t> CountUnderWay(const Model& model) {
-  absl::flat_hash_map<VersionSequence, uint32_t> counts;
+bool CountsUnderWay(const Model& model) {
+  absl::InlinedVector<std::pair<VersionSequence, uint32_t>, 8> counts;
   for (const auto& [name, group] : model.groups) {
     for (const auto& [buffer_name, replica] : group.replicas) {
       for (const auto& [number, transaction] : replica.pending) {
-        if (transaction.begun) ++counts[transaction.version];
+        if (!transaction.begun) continue;
+        const VersionSequence version = transaction.version;
+        const auto counted =
+            std::find_if(counts.begin(), counts.end(),
+                         [version](const auto& entry) { return entry.first == version; });
+        if (counted == counts.end()) {
+          counts.emplace_back(version, 1);
+        } else {
+          ++counted->second;
+        }
       }
     }
   }
-  return counts;
+  return counts.size() == model.under_way.size() &&
+         std::all_of(counts.begin(), counts.end(), [&](const auto& entry) {
+           const auto found = model.under_way.find(entry.first);
+           return found != model.under_way.end() && found->second == entry.second;
+         });
 }
 
 absl::Status CheckModel(const RegistryState& state, const Model& model) {
@@ -325,7 +357,7 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
       }
     }
   }
-  if (model.under_way != CountUnderWay(model)) return Broken("operations by version", model);
+  if (!CountsUnderWay(model)) return Broken("operations by version", model);
   TH_RETURN_IF_ERROR(CheckWaitingForRoom(state, model));
   if (model.commands.size() != model.command_order.size()) return Broken("commands", model);
   for (const auto& [name, group] : model.groups) {
@@ -337,33 +369,80 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
   return absl::OkStatus();
 }
 
-// Deadlines that belong to nothing would be work for nobody.
-absl::Status CheckDeadlines(const RegistryState& state) {
-  for (const Deadline& deadline : state.deadlines) {
-    switch (deadline.kind) {
-      case DeadlineKind::kRecoveryWindow:
-      case DeadlineKind::kAdoption:
-        break;
-      case DeadlineKind::kLease:
-        if (!state.workers.contains(deadline.buffer.worker)) return Broken("deadline", "lease");
-        break;
-      case DeadlineKind::kRetry:
-      case DeadlineKind::kPace: {
-        const Buffer* buffer = FindBuffer(state, deadline.buffer);
-        if (buffer == nullptr || !buffer->fill.has_value())
-          return Broken("deadline", "retry or pace");
-        break;
-      }
-      case DeadlineKind::kOperation: {
-        const Replica* replica = FindReplica(state, deadline.replica);
-        if (replica == nullptr || !replica->pending.contains(deadline.operation)) {
-          return Broken("deadline", "operation");
-        }
-        break;
-      }
+// How many deadlines there are, and how many there have to be, of each kind.
+struct DeadlineCount {
+  size_t leases = 0, retries = 0, paces = 0, operations = 0;
+  friend bool operator==(const DeadlineCount&, const DeadlineCount&) = default;
+};
+
+DeadlineCount DeadlinesOwed(const RegistryState& state) {
+  DeadlineCount owed{.leases = state.workers.size()};
+  for (const auto& [id, worker] : state.workers) {
+    for (const auto& [buffer_id, buffer] : worker->buffers) {
+      if (!buffer.fill.has_value()) continue;
+      owed.retries += buffer.fill->retry_at != absl::InfiniteFuture();
+      owed.paces += buffer.fill->pace.look_at != absl::InfiniteFuture();
     }
   }
-  return absl::OkStatus();
+  for (const auto& [id, replica] : state.replicas) owed.operations += replica->pending.size();
+  return owed;
+}
+
+// What the deadline belongs to, with the deadline that this has now. Another one: it has none.
+Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
+  Deadline own{.at = absl::InfiniteFuture(), .kind = deadline.kind};
+  switch (deadline.kind) {
+    case DeadlineKind::kRecoveryWindow:
+    case DeadlineKind::kAdoption:
+      return deadline;
+    case DeadlineKind::kLease:
+      own.buffer.worker = deadline.buffer.worker;
+      if (const Worker* worker = FindWorker(state, deadline.buffer.worker))
+        own.at = worker->lease_at;
+      break;
+    case DeadlineKind::kRetry:
+    case DeadlineKind::kPace: {
+      own.buffer = deadline.buffer;
+      const Buffer* buffer = FindBuffer(state, deadline.buffer);
+      if (buffer == nullptr || !buffer->fill.has_value()) break;
+      const Fill& fill = *buffer->fill;
+      own.at = deadline.kind == DeadlineKind::kRetry ? fill.retry_at : fill.pace.look_at;
+      break;
+    }
+    case DeadlineKind::kOperation: {
+      own.replica = deadline.replica;
+      own.operation = deadline.operation;
+      const Replica* replica = FindReplica(state, deadline.replica);
+      if (replica == nullptr) break;
+      const auto pending = replica->pending.find(deadline.operation);
+      if (pending != replica->pending.end()) own.at = pending->second.deadline;
+      break;
+    }
+  }
+  return own;
+}
+
+// Every worker has a lease, every operation and every fill with a retry or a look at its pace its
+// deadline, and nothing else has one. As no two deadlines are equal, it is enough that each of them
+// is its owner's and that there are as many as owners.
+absl::Status CheckDeadlines(const RegistryState& state) {
+  DeadlineCount found;
+  for (const Deadline& deadline : state.deadlines) {
+    if (!(DeadlineOfOwner(state, deadline) == deadline)) {
+      return Broken("a deadline is its owner's",
+                    absl::StrCat("kind ", static_cast<int>(deadline.kind)));
+    }
+    found.leases += deadline.kind == DeadlineKind::kLease;
+    found.retries += deadline.kind == DeadlineKind::kRetry;
+    found.paces += deadline.kind == DeadlineKind::kPace;
+    found.operations += deadline.kind == DeadlineKind::kOperation;
+  }
+  const DeadlineCount owed = DeadlinesOwed(state);
+  if (found == owed) return absl::OkStatus();
+  return Broken("whatever waits has its deadline",
+                absl::StrCat(found.leases, " of ", owed.leases, " leases, ", found.retries, " of ",
+                             owed.retries, " retries, ", found.paces, " of ", owed.paces,
+                             " looks, ", found.operations, " of ", owed.operations, " operations"));
 }
 
 }  // namespace

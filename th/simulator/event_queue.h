@@ -5,6 +5,7 @@
 #ifndef TH_SIMULATOR_EVENT_QUEUE_H_
 #define TH_SIMULATOR_EVENT_QUEUE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -35,10 +36,11 @@ class EventQueue {
   void AdvanceTo(absl::Time when);
 
  private:
+  // The event is kept apart: what a heap moves about is small.
   struct Entry {
     absl::Time when;
     uint64_t number = 0;
-    SimulatedEvent event;
+    size_t slot = 0;  // of its event
     // A heap's front is its greatest: the earliest here.
     friend bool operator<(const Entry& a, const Entry& b) {
       return a.when != b.when ? a.when > b.when : a.number > b.number;
@@ -48,6 +50,8 @@ class EventQueue {
   absl::Time now_;
   uint64_t posted_ = 0;
   std::vector<Entry> heap_;
+  std::vector<SimulatedEvent> events_;  // by slot
+  std::vector<size_t> free_slots_;
 };
 
 }  // namespace th

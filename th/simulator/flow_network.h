@@ -21,13 +21,15 @@
 #ifndef TH_SIMULATOR_FLOW_NETWORK_H_
 #define TH_SIMULATOR_FLOW_NETWORK_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
-#include <set>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "th/weights/identifiers.h"
 
@@ -64,37 +66,53 @@ class FlowNetwork {
   std::vector<FlowId> TakeDelivered(absl::Time now);
 
  private:
+  struct Flow;
   struct Link {
     std::string name;
     double rate = 0;
     uint64_t bytes = 0;
-    std::set<FlowId> flows;  // that share it
+    std::vector<Flow*> flows;  // that share it, in the order of their ids
+    bool changed = false;      // is in changed_
+    // While rates are shared out: what of it is not shared out yet.
+    double unshared_rate = 0;
+    size_t unshared_flows = 0;  // that have no rate yet
   };
   struct Flow {
+    FlowId id;
     std::vector<LinkId> route;
     bool sending = false;  // has a chunk
     bool sharing = false;  // is counted in its links' `flows`
+    bool toggled = false;  // is in toggled_
     uint64_t chunk = 0;
     double remaining = 0;  // bytes of the chunk, at `since`
     double rate = 0;       // bytes a second
     absl::Time since;
     absl::Time end = absl::InfiniteFuture();
+    // The round of sharing that touched it last, and whether it has no rate in that one yet.
+    uint64_t touched = 0;
+    bool left = false;
   };
 
+  Flow* Find(FlowId id) const;  // null: there is none
   void Settle(absl::Time now);
-  void SetSharing(FlowId id, Flow& flow, bool sharing);
-  // All flows and links that a change of `links` may concern.
-  void CollectTouched(std::set<LinkId>* links, std::set<FlowId>* flows) const;
-  void ShareFairly(const std::set<LinkId>& links, const std::set<FlowId>& flows, absl::Time now);
-  void GiveRate(FlowId id, Flow& flow, double rate, absl::Time now);
-  void SetEnd(FlowId id, Flow& flow);
+  void Toggle(Flow& flow);
+  void Change(LinkId link);
+  void SetSharing(Flow& flow, bool sharing);
+  // Adds to changed_ all links that a change of these may concern. The number of their flows.
+  size_t TouchFlows();
+  void ShareFairly(size_t flows, absl::Time now);
+  Link* FindNarrowest();
+  void GiveRate(Flow& flow, double rate, absl::Time now);
+  void SetEnd(Flow& flow);
 
   std::vector<Link> links_;
-  std::map<FlowId, Flow> flows_;
+  // By pointer, which links and lists keep while the flow lives.
+  absl::flat_hash_map<FlowId, std::unique_ptr<Flow>> flows_;
   uint64_t flows_made_ = 0;
-  std::set<FlowId> toggled_;  // began or ended to send since the rates were settled
-  std::set<LinkId> changed_;
-  std::set<std::pair<absl::Time, FlowId>> ends_;
+  uint64_t rounds_ = 0;          // in which rates were shared out
+  std::vector<Flow*> toggled_;   // began or ended to send since the rates were settled
+  std::vector<LinkId> changed_;  // likewise: have another rate or other flows
+  absl::btree_set<std::pair<absl::Time, FlowId>> ends_;
 };
 
 }  // namespace th

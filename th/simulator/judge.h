@@ -56,11 +56,12 @@ class Judge {
   // a restart of the server other ranks may hear an error where one had heard a success, but never
   // a different success.
   struct GroupOperation {
-    ModelKey model;
-    std::string group;
-    uint64_t generation = 0;
-    std::string buffer;  // its name, the same at all ranks
+    // Numbers first: they tell most operations apart, and are compared faster than names.
     OperationNumber number;
+    uint64_t generation = 0;
+    std::string group;
+    std::string buffer;  // its name, the same at all ranks
+    ModelKey model;
     auto operator<=>(const GroupOperation&) const = default;
   };
   void HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,

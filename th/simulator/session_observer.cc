@@ -6,24 +6,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "th/protocol/operation_kind_name.h"
 
 namespace th {
 namespace {
 
-// "update step-2: filling, 4 of 10 segments from 1 sources" -> "update filling".
-std::string ShortName(absl::string_view text) {
-  if (!absl::StartsWith(text, "update") || absl::EndsWith(text, "copying"))
-    return std::string(text);
-  const size_t colon = text.find(": ");
-  if (colon == absl::string_view::npos) return std::string(text);
-  absl::string_view phase = text.substr(colon + 2);
-  phase = phase.substr(0, phase.find(", "));
-  if (phase == "waiting for an earlier drain") phase = "beginning";
-  if (phase == "there already") phase = "holding";
-  return absl::StrCat("update ", phase);
-}
+// What a buffer that is gone says of itself: no table has a step of it.
+constexpr absl::string_view kNoSuchBuffer = "no such buffer";
 
 bool IsOfKind(absl::string_view operation, absl::string_view kind) {
   return absl::StartsWith(operation, kind) &&
@@ -31,28 +20,33 @@ bool IsOfKind(absl::string_view operation, absl::string_view kind) {
 }
 
 // The operation that an event is about: the one of its kind, else the newest. Empty: none.
-std::string OperationOf(const SessionObserver::Moment& moment, std::optional<OperationKind> kind) {
+absl::string_view OperationOf(const SessionObserver::Moment& moment,
+                              std::optional<OperationKind> kind) {
   if (!kind.has_value()) return moment.operations.empty() ? "" : moment.operations.back();
-  for (const std::string& operation : moment.operations) {
+  for (const absl::string_view operation : moment.operations) {
     if (IsOfKind(operation, OperationKindName(*kind))) return operation;
   }
   return "";
 }
 
 // A phase as the table names it.
-std::string PhaseOf(const SessionObserver::Moment& moment, std::optional<OperationKind> kind) {
-  const std::string operation = OperationOf(moment, kind);
+absl::string_view PhaseOf(const SessionObserver::Moment& moment,
+                          std::optional<OperationKind> kind) {
+  const absl::string_view operation = OperationOf(moment, kind);
   if (operation.empty()) {
     if (moment.state == BufferState::kWritable) return "new";
     const bool read = moment.state == BufferState::kPublished && moment.read;
-    return absl::StrCat(BufferStateName(moment.state), read ? " and read" : "");
+    return read ? "published and read" : BufferStateName(moment.state);
   }
   if (operation == "publish") return "publish asked";
   if (operation == "unpublish") {
     return moment.state == BufferState::kDraining ? "unpublish draining" : "unpublish drained";
   }
-  if (operation == "update filling" || operation == "update stopping") {
-    return absl::StrCat(operation, moment.written ? ", written" : ", not written");
+  if (operation == "update filling") {
+    return moment.written ? "update filling, written" : "update filling, not written";
+  }
+  if (operation == "update stopping") {
+    return moment.written ? "update stopping, written" : "update stopping, not written";
   }
   return operation;
 }
@@ -97,14 +91,9 @@ void SessionObserver::See(BufferId buffer) {
 
 SessionObserver::Moment SessionObserver::MomentOf(BufferId buffer) const {
   Moment moment;
-  const std::string text = session_->Describe(buffer);
-  for (absl::string_view part : absl::StrSplit(text, "; ")) {
-    if (absl::StartsWith(part, "buffer ")) {
-      moment.read = absl::EndsWith(part, " readers");
-    } else {
-      moment.operations.push_back(ShortName(part));
-    }
-  }
+  moment.operations = session_->phases(buffer);
+  if (!session_->has_buffer(buffer)) moment.operations.push_back(kNoSuchBuffer);
+  moment.read = session_->is_read(buffer);
   moment.state = session_->buffer_state(buffer);
   const auto written = written_.find(buffer);
   moment.written = written != written_.end() && written->second;
@@ -143,16 +132,20 @@ void SessionObserver::SawSession(const Event& event, const Moment& before) {
 
 // A copy's own events end what waits for it.
 void SessionObserver::SawCopyEnd(const Moment& before) {
-  for (const char* kind : {"unpublish", "update"}) {
-    const std::string copying = absl::StrCat(kind, " copying");
-    const auto has = [](const Moment& moment, const std::string& operation) {
-      return std::find(moment.operations.begin(), moment.operations.end(), operation) !=
-             moment.operations.end();
-    };
+  struct Copying {
+    absl::string_view copying, asked;
+  };
+  static constexpr Copying kKinds[] = {{"unpublish copying", "unpublish asked"},
+                                       {"update copying", "update asked"}};
+  const auto has = [](const Moment& moment, absl::string_view operation) {
+    return std::find(moment.operations.begin(), moment.operations.end(), operation) !=
+           moment.operations.end();
+  };
+  for (const auto& [copying, asked] : kKinds) {
     if (!has(before, copying)) continue;
     const Moment after = MomentOf(callers_);
     if (has(after, copying)) continue;
-    const bool asks_again = has(after, absl::StrCat(kind, " asked"));
+    const bool asks_again = has(after, asked);
     const bool as_it_was = after.operations.empty() && after.state == BufferState::kPublished;
     if (!asks_again && !as_it_was) continue;
     coverage_->Take(

@@ -28,7 +28,7 @@ class SessionObserver {
 
   // What the session says that it does with a buffer.
   struct Moment {
-    std::vector<std::string> operations;  // "update filling", in the order of their numbers
+    PhaseNames operations;  // "update filling", in the order of their numbers
     BufferState state = BufferState::kWritable;
     bool read = false;     // somebody reads
     bool written = false;  // the fill has

@@ -279,7 +279,11 @@ void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
 }
 
 void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
-  Judge::GroupOperation operation{spec_.key, spec_.name.group, group_generation_, {}, {}};
+  const bool judged = std::holds_alternative<OperationResolved>(message) ||
+                      std::holds_alternative<OperationFinished>(message);
+  if (!judged) return;
+  Judge::GroupOperation operation{
+      .generation = group_generation_, .group = spec_.name.group, .model = spec_.key};
   if (auto* resolved = std::get_if<OperationResolved>(&message)) {
     if (!names_.contains(resolved->key.buffer)) return;
     operation.buffer = NameOf(resolved->key.buffer);

@@ -110,8 +110,23 @@ void TellWhatTheJoinDidNot(State& state, absl::Time now) {
   }
 }
 
+// From 0 to `interval`, evenly among workers whose ids follow each other: multiples of the golden
+// ratio, modulo 1, lie as far apart as they can.
+int64_t PhaseOf(WorkerId worker, int64_t interval) {
+  constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;  // of 2^64
+  const double fraction = static_cast<double>((worker.value * kGoldenRatio) >> 32) / 4294967296.0;
+  return static_cast<int64_t>(static_cast<double>(interval) * fraction);
+}
+
+// A worker speaks at moments of its own, `interval` apart, the last one that keeps its silence
+// within `interval`. Workers that have done something together, a join or an update, would else
+// speak together from then on, and what else a server has to answer would wait behind them.
 absl::Time HeartbeatAt(const State& state) {
-  return state.link.last_sent + state.membership.lease / kHeartbeatsPerLease;
+  const int64_t interval = absl::ToInt64Nanoseconds(state.membership.lease / kHeartbeatsPerLease);
+  const absl::Time latest = state.link.last_sent + absl::Nanoseconds(interval);
+  const int64_t moment = absl::ToUnixNanos(latest) - PhaseOf(state.membership.worker, interval);
+  const int64_t since = moment % interval;
+  return latest - absl::Nanoseconds(since < 0 ? since + interval : since);
 }
 
 }  // namespace

@@ -1,3 +1,6 @@
+#include <memory>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -56,25 +59,47 @@ TEST(MembershipTest, NothingButAnAnswerToTheJoinCountsBeforeIt) {
 }
 
 TEST(MembershipTest, SpeaksThriceInALease) {
-  SessionHarness worker;
+  SessionHarness worker;  // with a lease of 3 s
   worker.Join();
-  worker.Pass(absl::Milliseconds(999));
-  EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
-  worker.Pass(absl::Milliseconds(1));
+  worker.Pass(absl::Seconds(1));
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("Heartbeat"));
   worker.Pass(absl::Seconds(2));
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("Heartbeat", "Heartbeat"));
 }
 
-TEST(MembershipTest, WhatIsSentAnywayIsAHeartbeat) {
+TEST(MembershipTest, WhatIsSentAnywayPutsNoHeartbeatOff) {
   SessionHarness worker;
   worker.Join();
   const BufferId buffer = worker.RegisteredBuffer();
-  worker.Pass(absl::Milliseconds(900));
+  worker.Pass(worker.session.NextDeadline() - worker.now);
+  ASSERT_THAT(worker.TakeSentNames(), ElementsAre("Heartbeat"));
+  worker.Pass(absl::Milliseconds(700));
   ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("a")}, worker.now));
   worker.Drop();
-  worker.Pass(absl::Milliseconds(900));
-  EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
+  worker.Pass(absl::Milliseconds(300));  // an interval after the heartbeat before
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("Heartbeat"));
+}
+
+// What they do together does not make them speak together.
+TEST(MembershipTest, WorkersThatJoinTogetherSpeakOneAfterTheOther) {
+  constexpr int kWorkers = 100;
+  constexpr absl::Duration kPart = absl::Milliseconds(100);  // a tenth of the interval
+  std::vector<std::unique_ptr<SessionHarness>> workers;
+  for (int i = 0; i < kWorkers; ++i) {
+    workers.push_back(std::make_unique<SessionHarness>());
+    workers.back()->worker = WorkerId((uint64_t{4} << 32) + 1 + i);
+    workers.back()->Join();
+    workers.back()->Drop();
+  }
+  for (int part = 0; part < 10; ++part) {
+    size_t spoke = 0;
+    for (const auto& worker : workers) {
+      worker->Pass(kPart);
+      spoke += worker->TakeSentNames().size();
+    }
+    EXPECT_GE(spoke, 7u) << "in part " << part;
+    EXPECT_LE(spoke, 13u) << "in part " << part;
+  }
 }
 
 TEST(MembershipTest, ALeaseThatIsNoneDoesNotSpin) {

@@ -571,5 +571,14 @@ TEST_F(UpdateTest, DescribesHowFarItIs) {
               HasSubstr("update step-1: filling, 4 of 10 segments from 1 sources"));
 }
 
+TEST_F(UpdateTest, NamesThePhaseAsTheTableDoes) {
+  EXPECT_THAT(worker.session.phases(buffer), IsEmpty());
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  EXPECT_THAT(worker.session.phases(buffer), ElementsAre("update filling"));
+  EXPECT_FALSE(worker.session.is_read(buffer));
+  EXPECT_FALSE(worker.session.has_buffer(BufferId(99)));
+  EXPECT_THAT(worker.session.phases(BufferId(99)), IsEmpty());
+}
+
 }  // namespace
 }  // namespace th

@@ -10,6 +10,7 @@
 #include "th/worker_session/membership.h"
 #include "th/worker_session/offload.h"
 #include "th/worker_session/operations.h"
+#include "th/worker_session/phase_names.h"
 #include "th/worker_session/publish.h"
 #include "th/worker_session/session_state.h"
 #include "th/worker_session/staging.h"
@@ -350,10 +351,11 @@ BufferState WorkerSession::buffer_state(BufferId buffer) const {
   return found == nullptr ? BufferState::kWritable : found->contract.state();
 }
 
-VersionInfo WorkerSession::buffer_version(BufferId buffer) const {
+const VersionInfo& WorkerSession::buffer_version(BufferId buffer) const {
+  static const VersionInfo& kNone = *new VersionInfo();
   const session::Buffer* found = impl_->state.FindBuffer(buffer);
   const bool holds = found != nullptr && found->contract.state() != BufferState::kWritable;
-  return holds ? found->version : VersionInfo();
+  return holds ? found->version : kNone;
 }
 
 BufferGeneration WorkerSession::buffer_generation(BufferId buffer) const {
@@ -364,6 +366,20 @@ BufferGeneration WorkerSession::buffer_generation(BufferId buffer) const {
 std::string WorkerSession::Describe(BufferId buffer) const {
   const session::Buffer* found = impl_->state.FindBuffer(buffer);
   return found == nullptr ? "no such buffer" : session::DescribeBuffer(*found);
+}
+
+bool WorkerSession::has_buffer(BufferId buffer) const {
+  return impl_->state.FindBuffer(buffer) != nullptr;
+}
+
+PhaseNames WorkerSession::phases(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  return found == nullptr ? PhaseNames() : session::PhasesOf(*found);
+}
+
+bool WorkerSession::is_read(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  return found != nullptr && found->contract.readers_in_flight() > 0;
 }
 
 }  // namespace th

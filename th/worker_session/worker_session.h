@@ -32,6 +32,7 @@
 #include "th/weights/identifiers.h"
 #include "th/weights/shard_layout.h"
 #include "th/weights/version.h"
+#include "th/worker_session/phase_names.h"
 #include "th/worker_session/session_types.h"
 
 namespace th {
@@ -143,10 +144,15 @@ class WorkerSession {
   Epoch epoch() const;
   WorkerId worker() const;
   BufferState buffer_state(BufferId buffer) const;
-  VersionInfo buffer_version(BufferId buffer) const;
+  const VersionInfo& buffer_version(BufferId buffer) const;  // until the next event
   BufferGeneration buffer_generation(BufferId buffer) const;
   // What the worker is doing with a buffer, for errors: "update step-57: 12 of 40 segments, ...".
   std::string Describe(BufferId buffer) const;
+  // The same for those who watch every step of a session, without making a text: see PhaseNames,
+  // and whether somebody reads the buffer. Nothing of a buffer that does not exist.
+  bool has_buffer(BufferId buffer) const;
+  PhaseNames phases(BufferId buffer) const;
+  bool is_read(BufferId buffer) const;
 
  private:
   struct Impl;
