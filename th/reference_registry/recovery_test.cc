@@ -472,6 +472,7 @@ TEST_F(TwoRootsTest, TheCopyThatAPublisherMadeOfItsOwnBufferIsOutdoneToo) {
 }
 
 TEST_F(TwoRootsTest, ACopyAloneTellsTheRootOnceNobodyMayComeBack) {
+  ASSERT_OK(hub_.Command({"pin", PinVersion{version_.label, "test"}}).status);
   hub_.Restart();
   AnnouncedBuffer copy = trainer_.Holding(version_, false, "step-1");
   copy.buffer = BufferId(2);
@@ -494,7 +495,9 @@ TEST_F(TwoRootsTest, OfTwoPublishersAloneTheOlderWorkerIsBelieved) {
 }
 
 TEST_F(RestartTest, BytesThatDifferFromTheKnownRootAreRefused) {
+  TestRank second = Rollout(hub_, "second");
   hub_.Restart();
+  ASSERT_TRUE(second.Resume({second.Holding(version_, false, "step-1")}));
   ASSERT_TRUE(TrainerResumes());
   ASSERT_TRUE(rollout_.Resume({rollout_.Holding(version_, false, "other bytes")}));
   EXPECT_THAT(rollout_.Heard<PublicationRefused>().status,
