@@ -374,8 +374,8 @@ bool IsOwnWord(const Buffer& buffer) {
 bool MayBeOutdone(const RegistryState& state, const Buffer& buffer) {
   const ShardLayout* layout = FindLayoutOf(state, buffer.layout);
   const bool has_sums = layout == nullptr || layout->checksum() != ChecksumAlgorithm::kNone;
-  return state.adopting && has_sums && IsOwnWord(buffer) &&
-         buffer.shard->version->from_earlier_reign;
+  return TH_MUTATE(kBelieveTheFirstPublisher, state.adopting, false) && has_sums &&
+         IsOwnWord(buffer) && buffer.shard->version->from_earlier_reign;
 }
 
 }  // namespace
