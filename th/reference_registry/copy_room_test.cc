@@ -500,6 +500,7 @@ TEST(CopyThatWasAskedForTest, HasItsRoomBeforeItIsRegistered) {
   staged.buffer_name = kStaged;
   staged.number = OperationNumber();
   AnnouncedBuffer announced = staged.Announced();
+  announced.role = BufferRole::kStaged;
   announced.staged_for = reader.buffer_name;
   reader.Say(RegisterBuffer{announced});
 

@@ -179,7 +179,7 @@ TEST_F(StagingTest, RanksAgreeOnWhatABufferIs) {
   other.buffer_name = "weights.staged";
   other.Say(RegisterBuffer{other.Announced()});
   EXPECT_THAT(other.Heard<BufferRegistered>().status,
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("offloaded or staged copy")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a staged copy at another rank")));
 }
 
 TEST_F(StagingTest, ASnapshotIsListedAsLongAsItIsPublished) {
