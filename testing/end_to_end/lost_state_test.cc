@@ -135,19 +135,18 @@ TEST_P(LostStateTest, WhatWasLearnedIsKeptAndLearnedAgain) {
 
 INSTANTIATE_TEST_SUITE_P(
     States, LostStateTest,
-    ::testing::Values(
-        StateLoss{"Empty", [](const std::string& state_dir,
-                              const std::string&) { fs::remove_all(state_dir); }},
-        StateLoss{"Older",
-                  [](const std::string& state_dir, const std::string& backup) {
-                    fs::remove_all(state_dir);
-                    fs::copy(backup, state_dir);
-                  }},
-        StateLoss{"Another",
-                  [](const std::string& state_dir, const std::string& backup) {
-                    fs::remove_all(state_dir);
-                    fs::copy(backup + "-of-another", state_dir);
-                  }}),
+    ::testing::Values(StateLoss{"Empty", [](const std::string& state_dir,
+                                            const std::string&) { fs::remove_all(state_dir); }},
+                      StateLoss{"Older",
+                                [](const std::string& state_dir, const std::string& backup) {
+                                  fs::remove_all(state_dir);
+                                  fs::copy(backup, state_dir);
+                                }},
+                      StateLoss{"Another",
+                                [](const std::string& state_dir, const std::string& backup) {
+                                  fs::remove_all(state_dir);
+                                  fs::copy(backup + "-of-another", state_dir);
+                                }}),
     [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace

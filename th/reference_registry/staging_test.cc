@@ -178,8 +178,9 @@ TEST_F(StagingTest, RanksAgreeOnWhatABufferIs) {
   other.buffer = BufferId(2);
   other.buffer_name = "weights.staged";
   other.Say(RegisterBuffer{other.Announced()});
-  EXPECT_THAT(other.Heard<BufferRegistered>().status,
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a staged copy at another rank")));
+  EXPECT_THAT(
+      other.Heard<BufferRegistered>().status,
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a staged copy at another rank")));
 }
 
 TEST_F(StagingTest, ASnapshotIsListedAsLongAsItIsPublished) {
