@@ -28,7 +28,7 @@ inline bool operator==(const Alive&, const Alive&) { return true; }
 TH_WIRE_EQUALITY(ProtocolHello, a, b, c, d)
 TH_WIRE_EQUALITY(HeldVersion, a, b, c, d, e, f, g)
 TH_WIRE_EQUALITY(FinishedOperation, a, b, c, d, e, f, g, h)
-TH_WIRE_EQUALITY(AnnouncedBuffer, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
+TH_WIRE_EQUALITY(AnnouncedBuffer, a, b, c, d, e, f, g, h, i, j, k, l)
 TH_WIRE_EQUALITY(ResumeClaim, a, b, c, d, e, f, g)
 TH_WIRE_EQUALITY(JoinRequest, a, b, c, d, e, f, g, h, i, j, k, l)
 TH_WIRE_EQUALITY(RegisterBuffer, a)

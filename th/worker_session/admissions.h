@@ -19,7 +19,7 @@ void AskAdmission(State& state, TransferId transfer, BufferId buffer, const Capa
 // Those of the held ones that can be decided now, or have waited long enough.
 void DecideHeldAdmissions(State& state, absl::Time now);
 absl::Time NextAdmissionDeadline(const State& state);
-// The session is over: nobody is held any longer.
+// The session, or the epoch of their capabilities, is over: nobody is held any longer.
 void RefuseHeldAdmissions(State& state, const absl::Status& why);
 
 void NoteReaderBytes(State& state, TransferId transfer, absl::Time now);

@@ -294,6 +294,13 @@ TEST_F(AdmissionTest, AHeldReaderIsRefusedWhenThePublicationFails) {
   EXPECT_THAT(*Decided(), StatusIs(absl::StatusCode::kUnavailable));
 }
 
+TEST_F(AdmissionTest, AHeldReaderIsRefusedWhenItsEpochEnds) {
+  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("step-1")}, worker.now));
+  EXPECT_EQ(Ask(worker.CapabilityFor(buffer, kStep1.sequence)), std::nullopt);
+  worker.Rejoin(Epoch(6));
+  EXPECT_THAT(*Decided(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("epoch")));
+}
+
 TEST_F(AdmissionTest, WhatWasAdmittedOutlivesTheServer) {
   worker.PublishNamed(buffer, kFirst, kStep1);
   const Capability old = worker.CapabilityFor(buffer, kStep1.sequence);

@@ -71,7 +71,11 @@ void ChangeGroup(State& state, GroupGeneration generation, const absl::Status& w
 
 void Adopt(State& state, const Joined& message) {
   Membership& membership = state.membership;
-  if (message.epoch != membership.epoch) ForgetAssignments(state);
+  if (message.epoch != membership.epoch) {
+    ForgetAssignments(state);
+    RefuseHeldAdmissions(state, absl::UnavailableError(
+                                    "the epoch of the reader's capability ended while it waited"));
+  }
   membership.epoch = message.epoch;
   membership.worker = message.worker;
   membership.lineage = std::max(membership.lineage, message.lineage);
