@@ -111,7 +111,7 @@ class ServedTransfers {
 
   // ---- the holder's owner
   // Void for a transfer that nobody asked for, and a second time.
-  void HandleDecided(TransferId transfer, Decision decision);
+  void HandleDecided(TransferId id, Decision decision);
   // Ends `transfer` for good: one that was not served yet never is, and no connection joins it.
   void End(TransferId transfer, ServingEnd end);
 
@@ -138,7 +138,7 @@ class ServedTransfers {
   using Transfers = std::map<TransferId, Transfer>;
 
   bool Serves(WorkerId holder) const;
-  void Ask(ServingConnection connection, TransferId transfer, Opening opening);
+  void Ask(ServingConnection connection, TransferId id, Opening opening);
   absl::Status Join(ServingConnection connection, const Opening& opening);
   // OK: the transfer may begin.
   static absl::Status Check(const Transfer& transfer, const Decision& decision);
