@@ -244,12 +244,15 @@ void Fill::HandedOn(SegmentIndex end) {
 // ---- th-fill
 
 void Fill::ClosedOnFillThread(SourceIndex source, SourceFailure failure, std::string detail) {
-  std::shared_ptr<Pull> dead;  // ends outside of the lock
+  std::shared_ptr<Pull> dead;
   {
     absl::MutexLock lock(&mu_);
     dead = std::exchange(links_[source.value].pull, nullptr);
     session_.HandleClosed(source, failure, std::move(detail));
   }
+  // It ends outside of the lock, and before the owner may hear that the fill has stopped: the
+  // transport may go from then on.
+  dead.reset();
   CarryOut();
 }
 
