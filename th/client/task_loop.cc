@@ -38,7 +38,6 @@ struct TaskLoop::State {
   void Run(const std::string& name);
   // The next task that is due; empty when the loop has stopped and nothing is posted any more.
   Task Next();
-  Task TakePosted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Task TakeDueTimer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void WaitForWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
@@ -48,15 +47,7 @@ struct TaskLoop::State {
   std::map<std::pair<absl::Time, uint64_t>, Task> timers ABSL_GUARDED_BY(mu);
   uint64_t last_timer ABSL_GUARDED_BY(mu) = 0;
   bool stopping ABSL_GUARDED_BY(mu) = false;
-  bool timer_ran_last ABSL_GUARDED_BY(mu) = false;
 };
-
-TaskLoop::Task TaskLoop::State::TakePosted() {
-  if (posted.empty()) return nullptr;
-  Task task = std::move(posted.front());
-  posted.pop_front();
-  return task;
-}
 
 TaskLoop::Task TaskLoop::State::TakeDueTimer() {
   if (stopping || timers.empty() || timers.begin()->first.first > MonotonicNow()) return nullptr;
@@ -76,16 +67,12 @@ void TaskLoop::State::WaitForWork() {
 TaskLoop::Task TaskLoop::State::Next() {
   absl::MutexLock lock(&mu);
   for (;;) {
-    // In turn: a thousand timers that are due at once do not hold up what is posted, nor the other
-    // way round.
-    if (std::exchange(timer_ran_last, false)) {
-      if (Task task = TakePosted()) return task;
+    if (Task due = TakeDueTimer()) return due;
+    if (!posted.empty()) {
+      Task task = std::move(posted.front());
+      posted.pop_front();
+      return task;
     }
-    if (Task due = TakeDueTimer()) {
-      timer_ran_last = true;
-      return due;
-    }
-    if (Task task = TakePosted()) return task;
     if (stopping) return nullptr;
     WaitForWork();
   }

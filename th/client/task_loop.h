@@ -1,5 +1,4 @@
-// One named thread that runs tasks in the order of their posting, and timers in the order of their
-// times. Where both have something due it takes one of each in turn.
+// One named thread that runs tasks in the order of their posting, and timers.
 //
 //   TaskLoop control("th-control");
 //   control.Post([] { ... });

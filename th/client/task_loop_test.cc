@@ -49,27 +49,6 @@ TEST(TaskLoopTest, TimersFireInTheOrderOfTheirTimes) {
   EXPECT_EQ(fired, (std::vector<int>{1, 2}));
 }
 
-TEST(TaskLoopTest, TimersThatAreDueTogetherDoNotHoldUpWhatIsPosted) {
-  constexpr size_t kTimers = 100;
-  TaskLoop loop("th-test");
-  std::vector<std::string> ran;
-  absl::Notification last;
-  // Within one task nothing else runs: all are due when it ends.
-  loop.Post([&] {
-    for (size_t i = 0; i < kTimers; ++i) {
-      loop.PostAfter(absl::ZeroDuration(), [&] {
-        ran.push_back("timer");
-        if (ran.size() == kTimers + 1) last.Notify();
-      });
-    }
-    loop.Post([&] { ran.push_back("posted"); });
-  });
-  ASSERT_TRUE(last.WaitForNotificationWithTimeout(kLong));
-  ASSERT_EQ(ran.size(), kTimers + 1);
-  EXPECT_EQ(ran[0], "timer");
-  EXPECT_EQ(ran[1], "posted");
-}
-
 TEST(TaskLoopTest, ACancelledTimerDoesNotFire) {
   TaskLoop loop("th-test");
   bool fired = false;
