@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "th/pipeline_replicator/served_transfers.h"
 #include "th/protocol/capability.h"
 #include "th/protocol/messages.h"
 #include "th/weights/checksum.h"
@@ -77,8 +78,6 @@ absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader& raw);
 struct Hello {
   ProtocolHello hello;
 };
-// Chosen by the reader at random; the connections of one pull share it.
-using PullNonce = std::array<uint8_t, 16>;
 // The reader's wish. `joins`: a further connection of a pull that was admitted already.
 struct Open {
   bool joins = false;
