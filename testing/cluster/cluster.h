@@ -59,7 +59,7 @@ class Cluster {
   ~Cluster();
 
   const std::string& server_address() const { return server_address_; }
-  // Of the server; for a test to change while it does not run.
+  // The server's state directory. A test may change it while the server does not run.
   std::string state_dir() const;
   RankProcess* server() { return server_.get(); }
   // SIGKILL.

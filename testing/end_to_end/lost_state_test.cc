@@ -27,8 +27,8 @@ constexpr absl::Duration kLease = absl::Seconds(1);
 
 struct StateLoss {
   const char* name;
-  // What becomes of the state directory, of which a copy was made early at `backup`, and one of
-  // another server's at `backup`-of-another.
+  // Changes the state directory while the server does not run. An early copy of it lies at
+  // `backup`, a copy of another server's at `backup`-of-another.
   void (*change)(const std::string& state_dir, const std::string& backup);
 };
 
@@ -43,7 +43,7 @@ class LostStateTest : public ::testing::TestWithParam<StateLoss> {
       ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Cluster> another, Cluster::Start());
       fs::copy(another->state_dir(), backup_ + "-of-another");
     }
-    // What the copy does not know of.
+    // The copy does not know of these two openings.
     ASSERT_OK(cluster_->RestartServer());
     ASSERT_OK(cluster_->RestartServer());
     ASSERT_OK_AND_ASSIGN(trainer_, Join("trainer", /*load=*/true));
@@ -76,7 +76,7 @@ class LostStateTest : public ::testing::TestWithParam<StateLoss> {
       EXPECT_EQ((*rank->answer())["outcome"], "already there") << rank->name();
     }
   }
-  // What is there is announced, and what is published comes after it.
+  // The versions that are held were announced to the server, and a new one gets a higher sequence.
   void ExpectThatVersionsGoOn(const std::vector<RankProcess*>& ranks) {
     ASSERT_OK_AND_ASSIGN(RankProcess * late, Join("late"));
     ASSERT_OK(cluster_->Tell({late}, Update("v1")));

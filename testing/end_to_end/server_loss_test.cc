@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kUplink = uint64_t{8} << 20;  // 16 MiB in 2 s
 
-// Of a version as it is told: "v1 (#12.1)".
+// The epoch in a version's text, such as "v1 (#12.1)"; 0 where it has none.
 uint64_t EpochOf(const std::string& version) {
   const size_t begin = version.find("(#");
   return begin == std::string::npos ? 0 : std::stoull(version.substr(begin + 2));

@@ -79,7 +79,7 @@ TEST(ClientTest, EachVersionReplacesTheOneBefore) {
   }
 }
 
-// Of 100 tensors one changes: only the segments that it touches move. It begins and ends within a
+// Only the segments that the changed tensor touches move. The tensor begins and ends within a
 // segment, so up to two segments' worth of its neighbours comes along.
 TEST(ClientTest, OfAVersionThatDiffersInOneTensorOnlyThatTensorMoves) {
   constexpr size_t kTensors = 100, kTensorBytes = 1'000'000;
@@ -125,7 +125,7 @@ TEST(ClientTest, AVersionOfTheSameBytesMovesWithoutAny) {
   EXPECT_TRUE(other.shard.Equals(rollout.shard));
 }
 
-// What its owner may have written since is moved, whatever the sums of before say.
+// A buffer that its owner may have written since is received whole, whatever its earlier sums say.
 TEST(ClientTest, ABufferThatWasWritableIsFilledWhole) {
   TestServer server;
   Worker trainer = Worker::Make(server, "trainer");
