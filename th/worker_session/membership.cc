@@ -8,6 +8,7 @@
 #include "th/worker_session/announcement.h"
 #include "th/worker_session/buffers.h"
 #include "th/worker_session/commands.h"
+#include "th/worker_session/even_spread.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
 #include "th/worker_session/server_silence.h"
@@ -114,11 +115,9 @@ void TellWhatTheJoinDidNot(State& state, absl::Time now) {
   }
 }
 
-// From 0 to `interval`, evenly among workers whose ids follow each other: multiples of the golden
-// ratio, modulo 1, lie as far apart as they can.
+// From 0 to `interval`, evenly among workers whose ids follow each other.
 int64_t PhaseOf(WorkerId worker, int64_t interval) {
-  constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;  // of 2^64
-  const double fraction = static_cast<double>((worker.value * kGoldenRatio) >> 32) / 4294967296.0;
+  const double fraction = static_cast<double>(EvenSpread(worker.value)) / 4294967296.0;
   return static_cast<int64_t>(static_cast<double>(interval) * fraction);
 }
 
