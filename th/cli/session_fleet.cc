@@ -82,40 +82,26 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   // ---- th-control
 
   void Join() {
-    Enter([this](absl::Time now) {
-      session_.Start(now);
-      const absl::StatusOr<BufferId> buffer =
-          session_.RegisterBuffer("weights", "hf", layout_, now);
-      if (buffer.ok()) buffer_ = *buffer;
-      FailUnlessOk(buffer.status());
-    });
+    Handle(event::Start{});
+    const SessionAnswer registered = Handle(event::RegisterBuffer{"weights", "hf", layout_});
+    buffer_ = registered.buffer;
+    FailUnlessOk(registered.status);
   }
   void Publish(const VersionLabel& label) {
-    Enter([&](absl::Time now) {
-      FailUnlessOk(session_.Publish(
-          NextCall(), buffer_, {.label = label, .timeout = shared_->options.update_timeout}, now));
-    });
+    const absl::Duration timeout = shared_->options.update_timeout;
+    FailUnlessOk(
+        Handle(event::Publish{NextCall(), buffer_, {.label = label, .timeout = timeout}}).status);
   }
-  void Update(const VersionSelector& selector) {
-    Enter([&](absl::Time now) {
-      FailUnlessOk(
-          session_.Update(NextCall(), buffer_,
-                          {.selector = selector, .timeout = shared_->options.update_timeout}, now));
-    });
-  }
+  void Update(const VersionSelector& selector) { UpdateBuffer(buffer_, selector); }
   void Receive(const VersionSelector& selector) {
-    Enter([&](absl::Time now) {
-      const StreamTicket ticket = session_.BeginStream(now);
-      const absl::StatusOr<BufferId> stream = session_.RegisterStreamBuffer(
-          ticket, kDefaultForm, layout_, SegmentSet::AllOf(layout_->segment_count()), now);
-      FailUnlessOk(stream.status());
-      if (stream.ok()) stream_buffer_ = *stream;
-      stream_selector_ = selector;
-    });
+    const StreamTicket ticket = Handle(event::BeginStream{}).ticket;
+    const SessionAnswer registered = Handle(event::RegisterStreamBuffer{
+        ticket, kDefaultForm, layout_, SegmentSet::AllOf(layout_->segment_count())});
+    FailUnlessOk(registered.status);
+    if (registered.status.ok()) stream_buffer_ = registered.buffer;
+    stream_selector_ = selector;
   }
-  void Leave() {
-    Enter([this](absl::Time now) { session_.Leave(now); });
-  }
+  void Leave() { Handle(event::Leave{}); }
   void Cut() {
     if (last_stream_ != nullptr) last_stream_->Cancel();
   }
@@ -125,7 +111,7 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   void OnServerMessage(StreamId stream, const ServerMessage& message) override {
     runtime_->control().Post([self = shared_from_this(), stream, message] {
       if (stream != self->open_stream_) return;
-      self->Enter([&](absl::Time now) { self->session_.HandleServerMessage(message, now); });
+      self->Handle(event::ServerSaid{message});
     });
   }
 
@@ -138,7 +124,7 @@ class SessionFleet::Worker final : public ControlStreamObserver,
     open_stream_ = {};
     stream_ = nullptr;
     if (why.ok()) why = absl::UnavailableError("the server ended the stream");
-    Enter([&](absl::Time now) { session_.HandleStreamClosed(std::move(why), now); });
+    Handle(event::StreamClosed{std::move(why)});
   }
 
  private:
@@ -150,12 +136,16 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   };
 
   // An event, and all that the session asks for because of it. Within one it only adds to that.
-  template <typename Event>
-  void Enter(const Event& event) {
-    const absl::Time now = MonotonicNow();
-    event(now);
+  SessionAnswer Handle(SessionEvent event) {
+    SessionAnswer answer = session_.Handle(std::move(event), MonotonicNow());
+    Pump();
+    return answer;
+  }
+
+  void Pump() {
     if (std::exchange(pumping_, true)) return;
-    if (session_.NextDeadline() <= now) session_.HandleTick(now);
+    const absl::Time now = MonotonicNow();
+    if (session_.NextDeadline() <= now) session_.Handle(event::Tick{}, now);
     while (std::optional<SessionOutput> output = session_.PollOutput()) {
       std::visit([this](auto& each) { this->Do(each); }, *output);
     }
@@ -172,7 +162,7 @@ class SessionFleet::Worker final : public ControlStreamObserver,
       const std::shared_ptr<Worker> self = weak.lock();
       if (self == nullptr) return;
       if (self->timer_at_ == next) self->timer_at_ = absl::InfiniteFuture();
-      self->Enter([](absl::Time) {});
+      self->Pump();
     });
   }
 
@@ -195,7 +185,7 @@ class SessionFleet::Worker final : public ControlStreamObserver,
     }
     stream_ = connector_->Open(open_stream_, shared_from_this());
     last_stream_ = stream_;
-    Enter([this](absl::Time now) { session_.HandleStreamOpen(now); });
+    Handle(event::StreamOpened{});
   }
   void Do(const CloseStream&) { CloseStreamNow(); }
   void CloseStreamNow() {
@@ -212,24 +202,21 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   }
   void Do(const BufferReady& ready) {
     FailUnlessOk(ready.status);
-    if (ready.buffer == stream_buffer_) return UpdateStream();
+    if (ready.buffer == stream_buffer_) return UpdateBuffer(stream_buffer_, stream_selector_);
     if (!ready.status.ok() || std::exchange(registered_, true)) return;
     if (shared_->events.on_registered != nullptr) shared_->events.on_registered(who_);
   }
 
-  void UpdateStream() {
-    Enter([this](absl::Time now) {
-      FailUnlessOk(session_.Update(
-          NextCall(), stream_buffer_,
-          {.selector = stream_selector_, .timeout = shared_->options.update_timeout}, now));
-    });
+  void UpdateBuffer(BufferId buffer, const VersionSelector& selector) {
+    const absl::Duration timeout = shared_->options.update_timeout;
+    FailUnlessOk(
+        Handle(event::Update{NextCall(), buffer, {.selector = selector, .timeout = timeout}})
+            .status);
   }
 
   void Do(const StartSealing& order) {
     const Digest root = RootOf(session_.buffer_version(buffer_), who_.rank);
-    Enter([&](absl::Time now) {
-      session_.HandleSealed(order.buffer, order.version, order.generation, root, now);
-    });
+    Handle(event::Sealed{order.buffer, order.version, order.generation, root});
   }
 
   void Do(const StartFill& order) {
@@ -252,15 +239,13 @@ class SessionFleet::Worker final : public ControlStreamObserver,
     const FillInProgress fill = *std::exchange(fill_, std::nullopt);
     // The session itself compares it with what the publisher told.
     const Digest root = RootOf(fill.version, who_.rank);
-    Enter([&](absl::Time now) {
-      session_.HandleFirstWrite(fill.buffer, now);
-      session_.HandleAllReceived(fill.buffer, now);
-      session_.HandleFillComplete(fill.buffer, root, now);
-    });
+    Handle(event::FirstWrite{fill.buffer});
+    Handle(event::AllReceived{fill.buffer});
+    Handle(event::FillCompleted{fill.buffer, root});
   }
   void Do(const StopFill& order) {
     fill_.reset();
-    Enter([&](absl::Time now) { session_.HandleFillStopped(order.buffer, now); });
+    Handle(event::FillStopped{order.buffer});
   }
 
   void Do(const OperationDone& done) {
@@ -269,10 +254,8 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   }
 
   void EndReceive(const OperationDone& done) {
-    Enter([&](absl::Time now) {
-      session_.EndStream(std::exchange(stream_buffer_, BufferId()),
-                         absl::CancelledError("the receive is over"), now);
-    });
+    Handle(event::EndStream{std::exchange(stream_buffer_, BufferId()),
+                            absl::CancelledError("the receive is over")});
     if (shared_->events.on_received != nullptr) shared_->events.on_received(who_, done);
   }
 
@@ -284,10 +267,8 @@ class SessionFleet::Worker final : public ControlStreamObserver,
   void Do(const CommandDone&) {}
   // Nobody asks for copies of what is retained.
   void Do(const AllocateOffload& order) {
-    Enter([&](absl::Time now) {
-      session_.HandleOffloadAllocated(order.copy,
-                                      absl::ResourceExhaustedError("the fleet has no memory"), now);
-    });
+    Handle(event::OffloadAllocated{order.copy,
+                                   absl::ResourceExhaustedError("the fleet has no memory")});
   }
   void Do(const FreeOffload&) {}
   void Do(const PublicationLost& lost) { FailUnlessOk(lost.status); }

@@ -185,10 +185,9 @@ absl::StatusOr<VersionInfo> Client::RollBack(VersionSelector to, std::string ide
   if (idempotency_key.empty()) idempotency_key = RandomIdempotencyKey();
   RunCommand command{std::move(idempotency_key), th::RollBack{std::move(to)}};
   const auto call = std::make_shared<Call>();
-  TH_RETURN_IF_ERROR(
-      impl_->membership->Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
-        return session.Command(id, std::move(command), now);
-      }));
+  TH_RETURN_IF_ERROR(impl_->membership->Start(call, [&](CallId id) {
+    return event::Command{id, std::move(command)};
+  }));
   if (!call->Wait(kCommandTimeout)) {
     return absl::DeadlineExceededError("the server did not answer the roll-back");
   }

@@ -59,16 +59,13 @@ void FillDriver::Stop() { fill().Stop(); }
 
 void FillDriver::OnFirstWrite() {
   ForeignThreadScope scope;
-  parts_.session->Enter(
-      [this](WorkerSession& session, absl::Time now) { session.HandleFirstWrite(buffer_, now); });
+  parts_.session->Handle(event::FirstWrite{buffer_});
 }
 
 void FillDriver::OnProgress(FillProgressed progress) {
   ForeignThreadScope scope;
   FillReport report{std::move(progress.held), progress.bytes_held, std::move(progress.paces)};
-  parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
-    session.HandleFillProgress(buffer_, std::move(report), now);
-  });
+  parts_.session->Handle(event::FillProgressed{buffer_, std::move(report)});
   if (parts_.progress == nullptr) return;
   parts_.progress->Report([self = shared_from_this()] { return self->Progress(); });
 }
@@ -91,42 +88,32 @@ UpdateProgress FillDriver::Progress() const {
 
 void FillDriver::OnAllReceived() {
   ForeignThreadScope scope;
-  parts_.session->Enter(
-      [this](WorkerSession& session, absl::Time now) { session.HandleAllReceived(buffer_, now); });
+  parts_.session->Handle(event::AllReceived{buffer_});
 }
 
 void FillDriver::OnComplete(Digest root) {
   ForeignThreadScope scope;
   // It is stopping already: as soon as the session knows, the buffer may be told to begin another
   // fill, which has to wait for the end of this one.
-  FillCost cost = CostOf(fill().status());
-  parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
-    session.HandleFillCost(buffer_, std::move(cost));
-    session.HandleFillComplete(buffer_, root, now);
-  });
+  parts_.session->Handle(event::FillCompleted{buffer_, root, CostOf(fill().status())});
 }
 
 void FillDriver::OnFailed(absl::Status why) {
   ForeignThreadScope scope;
-  parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
-    session.HandleFillFailed(buffer_, std::move(why), now);
-  });
+  parts_.session->Handle(event::FillFailed{buffer_, std::move(why)});
 }
 
 void FillDriver::OnSourceFailed(AssignmentId assignment, BufferAddress source,
                                 SourceFailure failure, std::string detail) {
   ForeignThreadScope scope;
-  parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
-    session.HandleSourceFailed(buffer_, assignment, source, failure, std::move(detail), now);
-  });
+  parts_.session->Handle(
+      event::SourceFailed{buffer_, assignment, source, failure, std::move(detail)});
 }
 
 void FillDriver::OnSourceSuspected(AssignmentId assignment, BufferAddress source,
                                    std::string detail) {
   ForeignThreadScope scope;
-  parts_.session->Enter([&](WorkerSession& session, absl::Time now) {
-    session.HandleSourceSuspected(buffer_, assignment, source, std::move(detail), now);
-  });
+  parts_.session->Handle(event::SourceSuspected{buffer_, assignment, source, std::move(detail)});
 }
 
 void FillDriver::OnStopped() {

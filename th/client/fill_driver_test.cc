@@ -19,10 +19,11 @@ namespace {
 // Has no session; says when somebody comes to tell it something.
 class Doorman : public SessionAccess {
  public:
-  void Enter(absl::FunctionRef<void(WorkerSession&, absl::Time)> /*event*/) override {
-    if (on_enter) on_enter();
+  SessionAnswer Handle(SessionEvent /*event*/) override {
+    if (on_event) on_event();
+    return {};
   }
-  std::function<void()> on_enter;
+  std::function<void()> on_event;
 };
 
 class FillDriverTest : public ::testing::Test {
@@ -65,7 +66,7 @@ TEST_F(FillDriverTest, ItIsStoppingBeforeTheSessionHearsThatItIsComplete) {
   std::shared_ptr<FillDriver> driver;
   absl::Notification started;
   bool stopping = false;
-  session_->on_enter = [&] {  // of the last event: that it is complete
+  session_->on_event = [&] {  // of the last event: that it is complete
     started.WaitForNotification();
     stopping = driver->stopping();
   };

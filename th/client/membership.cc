@@ -45,12 +45,14 @@ Membership::~Membership() = default;
 
 // ---- entering the session
 
-void Membership::Enter(absl::FunctionRef<void(WorkerSession&, absl::Time)> event) {
+SessionAnswer Membership::Handle(SessionEvent event) {
+  SessionAnswer answer;
   {
     absl::MutexLock lock(&mu_);
-    event(session_, MonotonicNow());
+    answer = session_.Handle(std::move(event), MonotonicNow());
   }
   Wake();
+  return answer;
 }
 
 void Membership::Wake() {
@@ -73,7 +75,7 @@ std::vector<SessionOutput> Membership::TakeOutputs() {
   std::vector<SessionOutput> outputs;
   absl::MutexLock lock(&mu_);
   const absl::Time now = MonotonicNow();
-  if (session_.NextDeadline() <= now) session_.HandleTick(now);
+  if (session_.NextDeadline() <= now) session_.Handle(event::Tick{}, now);
   while (std::optional<SessionOutput> output = session_.PollOutput()) {
     outputs.push_back(*std::move(output));
   }
@@ -100,7 +102,7 @@ void Membership::ArmTimer() {
 // ---- the membership's own life
 
 absl::Status Membership::Join() {
-  Enter([](WorkerSession& session, absl::Time now) { session.Start(now); });
+  Handle(event::Start{});
   absl::MutexLock lock(&mu_);
   const auto decided = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return joined_ || ended_.has_value();
@@ -124,7 +126,7 @@ absl::Status Membership::Leave(absl::Duration timeout) {
     absl::MutexLock lock(&mu_);
     left_ = true;
   }
-  Enter([timeout](WorkerSession& session, absl::Time now) { session.Leave(now, timeout); });
+  Handle(event::Leave{timeout});
   absl::MutexLock lock(&mu_);
   const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return ended_.has_value() && Quiet() && streams_ == 0;
@@ -139,9 +141,7 @@ absl::Status Membership::Leave(absl::Duration timeout) {
 }
 
 absl::Status Membership::Preempt(absl::Duration notice) {
-  absl::Status status;
-  Enter([&](WorkerSession& session, absl::Time now) { status = session.Preempt(notice, now); });
-  return status;
+  return Handle(event::Preempt{notice}).status;
 }
 
 bool Membership::AwaitEnded(absl::Duration timeout) const {
@@ -187,11 +187,12 @@ absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string na
   BufferPtr buffer;
   {
     absl::MutexLock lock(&mu_);
-    TH_ASSIGN_OR_RETURN(const BufferId id,
-                        session_.RegisterBuffer(name, form, binding.layout, MonotonicNow()));
+    const SessionAnswer answer =
+        session_.Handle(event::RegisterBuffer{name, form, binding.layout}, MonotonicNow());
+    TH_RETURN_IF_ERROR(answer.status);
     buffer = std::make_shared<LocalBuffer>(
-        LocalBuffer::Spec{id, std::move(form), options, std::move(binding)});
-    buffers_[id] = buffer;
+        LocalBuffer::Spec{answer.buffer, std::move(form), options, std::move(binding)});
+    buffers_[answer.buffer] = buffer;
   }
   Wake();
   TH_RETURN_IF_ERROR(AwaitReady(*buffer, name, kRegisterTimeout));
@@ -210,9 +211,7 @@ absl::Status Membership::AwaitReady(LocalBuffer& buffer, absl::string_view name,
 }
 
 void Membership::Unregister(LocalBuffer& buffer) {
-  Enter([&](WorkerSession& session, absl::Time now) {
-    (void)session.UnregisterBuffer(buffer.id(), now);  // refused when the session has ended
-  });
+  Handle(event::UnregisterBuffer{buffer.id()});  // refused when the session has ended
   runtime_->RunOnControl([this] { Pump(); });
   LetReadersFinish(buffer);
   Withdraw(buffer);
@@ -248,23 +247,23 @@ void Membership::LetReadersFinish(const LocalBuffer& buffer) {
   mu_.AwaitWithTimeout(absl::Condition(&unread), limits_.leave_grace);
 }
 
-absl::Status Membership::Start(const std::shared_ptr<Call>& call, const Verb& verb) {
-  absl::Status status;
+absl::Status Membership::Start(const std::shared_ptr<Call>& call,
+                               absl::FunctionRef<SessionEvent(CallId)> verb) {
+  SessionAnswer answer;
   {
     absl::MutexLock lock(&mu_);
     if (left_) return absl::CancelledError("this client has left");
     last_call_ = last_call_.Next();
-    status = verb(session_, last_call_, MonotonicNow());
-    if (status.ok()) calls_[last_call_] = call;
+    answer = session_.Handle(verb(last_call_), MonotonicNow());
+    if (answer.buffer != BufferId()) call->buffer = answer.buffer;
+    if (answer.status.ok()) calls_[last_call_] = call;
   }
   Wake();
-  return status;
+  return answer.status;
 }
 
 absl::Status Membership::Reset(LocalBuffer& buffer) {
-  absl::Status status;
-  Enter([&](WorkerSession& session, absl::Time now) { status = session.Reset(buffer.id(), now); });
-  TH_RETURN_IF_ERROR(status);
+  TH_RETURN_IF_ERROR(Handle(event::Reset{buffer.id()}).status);
   // Readers of what was checked are being cut.
   absl::MutexLock lock(&mu_);
   const auto writable = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
@@ -332,7 +331,7 @@ void Membership::OnServerMessage(StreamId stream, const ServerMessage& message) 
     if (stream != open_stream_) return;
     const auto* refused = std::get_if<Refused>(&message);
     refusal_ = refused == nullptr ? absl::OkStatus() : refused->status;
-    session_.HandleServerMessage(message, MonotonicNow());
+    session_.Handle(event::ServerSaid{message}, MonotonicNow());
   }
   Wake();
 }
@@ -345,7 +344,7 @@ void Membership::OnStreamClosed(StreamId stream, absl::Status why) {
     open_stream_ = {};
     refusal_ = absl::OkStatus();
     if (why.ok()) why = absl::UnavailableError("the server ended the stream");
-    session_.HandleStreamClosed(std::move(why), MonotonicNow());
+    session_.Handle(event::StreamClosed{std::move(why)}, MonotonicNow());
   }
   Wake();
 }
@@ -362,8 +361,9 @@ void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admiss
           .buffer = request.buffer,
           .decide = std::exchange(decide, nullptr),
           .report = {.event = EventOf(claims), .reader = claims.reader, .version = claims.version}};
-      session_.HandleAdmission(request.transfer, request.buffer, request.capability,
-                               request.generation, MonotonicNow());
+      session_.Handle(event::AdmissionAsked{request.transfer, request.buffer, request.capability,
+                                            request.generation},
+                      MonotonicNow());
     }
   }
   if (decide != nullptr)
@@ -392,17 +392,19 @@ void Membership::OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) 
   ForeignThreadScope scope;
   absl::MutexLock lock(&mu_);
   NoteSent(transfer, bytes_sent_so_far, /*released=*/false);
-  session_.HandleReaderBytes(transfer, MonotonicNow());  // asks for nothing
+  session_.Handle(event::ReaderBytesMoved{transfer}, MonotonicNow());  // asks for nothing
 }
 
 void Membership::OnReaderReleased(TransferId transfer, uint64_t bytes_sent) {
   ForeignThreadScope scope;
-  Enter([&](WorkerSession& session, absl::Time now) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  {
+    absl::MutexLock lock(&mu_);
     NoteSent(transfer, bytes_sent, /*released=*/true);
     const auto waiting = admissions_.find(transfer);
     if (waiting != admissions_.end()) waiting->second.released = true;
-    session.HandleReaderReleased(transfer, now);
-  });
+    session_.Handle(event::ReaderReleased{transfer}, MonotonicNow());
+  }
+  Wake();
 }
 
 }  // namespace th

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -88,7 +89,7 @@ class Membership final : public SessionAccess,
   absl::StatusOr<std::shared_ptr<LocalBuffer>> Register(std::string name, std::string form,
                                                         BindingOptions options,
                                                         TensorBinding binding);
-  // ---- streaming receives (see WorkerSession::BeginStream)
+  // ---- streaming receives (see event::BeginStream)
   StreamTicket BeginStream();
   // A buffer for one update, whose bytes pass through `ring`; to be ended by EndStream. Blocks
   // as Register does, for `timeout` at most.
@@ -102,10 +103,11 @@ class Membership final : public SessionAccess,
   // Returns when nothing touches the buffer's memory any more.
   void Unregister(LocalBuffer& buffer);
 
-  // Runs `verb` on the session under a new call, which ends once, on th-control; never when `verb`
-  // itself is refused, whose error is returned.
-  using Verb = std::function<absl::Status(WorkerSession&, CallId, absl::Time)>;
-  absl::Status Start(const std::shared_ptr<Call>& call, const Verb& verb);
+  // Gives the session `verb` under a new call, which ends once, on th-control; never when `verb`
+  // itself is refused, whose error is returned. `call` is of the buffer that the session answers
+  // with, if it does.
+  absl::Status Start(const std::shared_ptr<Call>& call,
+                     absl::FunctionRef<SessionEvent(CallId)> verb);
   // Blocks until readers of what was checked have let go. What the session refuses;
   // DEADLINE_EXCEEDED.
   absl::Status Reset(LocalBuffer& buffer);
@@ -138,7 +140,7 @@ class Membership final : public SessionAccess,
   DataPlane& data_plane() { return *data_plane_; }
 
   // ---- SessionAccess
-  void Enter(absl::FunctionRef<void(WorkerSession&, absl::Time)> event) override;
+  SessionAnswer Handle(SessionEvent event) override;
 
   // ---- HolderDelegate, on data threads
   void OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) override;

@@ -99,9 +99,7 @@ void Membership::Do(AllocateOffload order) {
       absl::MutexLock lock(&self->mu_);
       self->buffers_[order.copy] = *std::move(buffer);
     }
-    self->Enter([&](WorkerSession& session, absl::Time now) {
-      session.HandleOffloadAllocated(order.copy, made, now);
-    });
+    self->Handle(event::OffloadAllocated{order.copy, made});
   });
 }
 
@@ -120,9 +118,7 @@ VersionInfo Membership::staged_version(BufferId buffer) const {
   return session_.staged_version(buffer);
 }
 
-void Membership::DiscardStaged(BufferId buffer) {
-  Enter([&](WorkerSession& session, absl::Time now) { session.DiscardStaged(buffer, now); });
-}
+void Membership::DiscardStaged(BufferId buffer) { Handle(event::DiscardStaged{buffer}); }
 
 // ---- snapshots
 

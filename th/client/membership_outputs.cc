@@ -20,7 +20,7 @@ void Membership::Do(OpenStream) {
   }
   stream_ = connector_->Open(last_stream_, shared_from_this());
   // The join may be written at once: it waits in gRPC until there is a connection.
-  Enter([](WorkerSession& session, absl::Time now) { session.HandleStreamOpen(now); });
+  Handle(event::StreamOpened{});
 }
 
 void Membership::Do(CloseStream) {
@@ -164,10 +164,13 @@ void Membership::Do(StartSealing order) {
   const BufferPtr buffer = FindBuffer(order.buffer);
   if (buffer == nullptr) return;
   buffer->Seal(runtime_->sealer(), [self = shared_from_this(), order](Digest root) {
-    self->Enter([&](WorkerSession& session, absl::Time now) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      session.HandleSealed(order.buffer, order.version, order.generation, root, now);
+    {
+      absl::MutexLock lock(&self->mu_);
+      self->session_.Handle(event::Sealed{order.buffer, order.version, order.generation, root},
+                            MonotonicNow());
       self->sealed_[order.buffer] = order.generation;
-    });
+    }
+    self->Wake();
   });
 }
 
@@ -210,8 +213,7 @@ void Membership::Do(SetRoot order) {
 
 void Membership::Do(StopFill order) {
   const auto stopped = [self = shared_from_this(), id = order.buffer] {
-    self->Enter(
-        [id](WorkerSession& session, absl::Time now) { session.HandleFillStopped(id, now); });
+    self->Handle(event::FillStopped{id});
   };
   const BufferPtr buffer = FindBuffer(order.buffer);
   if (buffer == nullptr) return stopped();

@@ -9,11 +9,7 @@
 
 namespace th {
 
-StreamTicket Membership::BeginStream() {
-  StreamTicket ticket;
-  Enter([&](WorkerSession& session, absl::Time now) { ticket = session.BeginStream(now); });
-  return ticket;
-}
+StreamTicket Membership::BeginStream() { return Handle(event::BeginStream{}).ticket; }
 
 absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
     const StreamTicket& ticket, std::string form, std::shared_ptr<const ShardLayout> layout,
@@ -22,16 +18,16 @@ absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
   BufferPtr buffer;
   {
     absl::MutexLock lock(&mu_);
-    TH_ASSIGN_OR_RETURN(
-        const BufferId id,
-        session_.RegisterStreamBuffer(ticket, form, layout, ring->wanted(), MonotonicNow()));
+    const SessionAnswer answer = session_.Handle(
+        event::RegisterStreamBuffer{ticket, form, layout, ring->wanted()}, MonotonicNow());
+    TH_RETURN_IF_ERROR(answer.status);
     buffer = std::make_shared<LocalBuffer>(
-        LocalBuffer::Spec{.id = id,
+        LocalBuffer::Spec{.id = answer.buffer,
                           .form = std::move(form),
                           .binding_options = {},
                           .binding = {.layout = std::move(layout), .storages = {}},
                           .ring = std::move(ring)});
-    buffers_[id] = buffer;
+    buffers_[answer.buffer] = buffer;
   }
   Wake();
   TH_RETURN_IF_ERROR(
@@ -40,13 +36,11 @@ absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
 }
 
 void Membership::FailStream(const StreamTicket& ticket, std::string form, const absl::Status& why) {
-  Enter([&](WorkerSession& session, absl::Time now) {
-    session.FailStream(ticket, std::move(form), why, now);
-  });
+  Handle(event::FailStream{ticket, std::move(form), why});
 }
 
 void Membership::EndStream(LocalBuffer& buffer, const absl::Status& why) {
-  Enter([&](WorkerSession& session, absl::Time now) { session.EndStream(buffer.id(), why, now); });
+  Handle(event::EndStream{buffer.id(), why});
   Withdraw(buffer);
 }
 

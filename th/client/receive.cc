@@ -93,8 +93,8 @@ absl::Status StreamReader::StartUpdate(Membership& membership, LocalBuffer& buff
   };
   UpdateRequest request{.selector = std::move(version),
                         .timeout = std::max(left(), absl::Milliseconds(1))};
-  return membership.Start(call_, [&](WorkerSession& session, CallId id, absl::Time now) {
-    return session.Update(id, buffer.id(), std::move(request), now);
+  return membership.Start(call_, [&](CallId id) {
+    return event::Update{id, buffer.id(), std::move(request)};
   });
 }
 

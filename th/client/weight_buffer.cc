@@ -76,10 +76,9 @@ absl::Status WeightBuffer::Publish(absl::string_view label, PublishOptions optio
   const auto call = std::make_shared<Call>();
   call->buffer = impl_->buffer->id();
   const uint64_t bytes_sent_before = impl_->buffer->bytes_sent().load();
-  const absl::Status started =
-      impl_->membership->Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
-        return session.Publish(id, call->buffer, std::move(request), now);
-      });
+  const absl::Status started = impl_->membership->Start(call, [&](CallId id) {
+    return event::Publish{id, call->buffer, std::move(request)};
+  });
   if (!started.ok()) {
     if (snapshot.snapshot_bytes > 0) impl_->membership->DropSnapshot(*impl_->buffer);
     return started;
@@ -135,13 +134,13 @@ absl::StatusOr<std::shared_ptr<Call>> StartUnpublish(Membership& membership, Buf
   const auto call = std::make_shared<Call>();
   call->buffer = buffer;
   call->then = std::move(then);
-  TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
-    return session.Unpublish(id, buffer,
-                             {.drain_timeout = options.drain_timeout,
-                              .timeout = options.timeout,
-                              .on_retention = options.on_retention,
-                              .offload_timeout = options.offload_timeout},
-                             now);
+  TH_RETURN_IF_ERROR(membership.Start(call, [&](CallId id) {
+    return event::Unpublish{id,
+                            buffer,
+                            {.drain_timeout = options.drain_timeout,
+                             .timeout = options.timeout,
+                             .on_retention = options.on_retention,
+                             .offload_timeout = options.offload_timeout}};
   }));
   return call;
 }

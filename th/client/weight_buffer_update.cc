@@ -53,8 +53,8 @@ absl::StatusOr<CallPtr> StartUpdate(Membership& membership, const LocalBuffer& b
                         .on_retention = options.on_retention,
                         .offload_timeout = options.offload_timeout,
                         .when_seeding = options.when_seeding};
-  TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
-    return session.Update(id, buffer.id(), std::move(request), now);
+  TH_RETURN_IF_ERROR(membership.Start(call, [&](CallId id) {
+    return event::Update{id, buffer.id(), std::move(request)};
   }));
   return call;
 }
@@ -68,10 +68,8 @@ absl::StatusOr<CallPtr> StartStage(Membership& membership, const LocalBuffer& bu
                         .floor = options.floor,
                         .timeout = options.timeout,
                         .when_seeding = waits ? WhenSeeding::kWait : WhenSeeding::kSkip};
-  TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
-    const absl::StatusOr<BufferId> copy = session.Stage(id, buffer.id(), std::move(request), now);
-    if (copy.ok()) call->buffer = *copy;
-    return copy.status();
+  TH_RETURN_IF_ERROR(membership.Start(call, [&](CallId id) {
+    return event::Stage{id, buffer.id(), std::move(request)};
   }));
   return call;
 }
@@ -85,8 +83,8 @@ absl::StatusOr<CallPtr> StartApply(Membership& membership, const LocalBuffer& bu
                         .drain_timeout = options.drain_timeout,
                         .on_retention = options.on_retention,
                         .offload_timeout = options.offload_timeout};
-  TH_RETURN_IF_ERROR(membership.Start(call, [&](WorkerSession& session, CallId id, absl::Time now) {
-    return session.Apply(id, buffer.id(), std::move(request), now);
+  TH_RETURN_IF_ERROR(membership.Start(call, [&](CallId id) {
+    return event::Apply{id, buffer.id(), std::move(request)};
   }));
   return call;
 }

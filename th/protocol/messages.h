@@ -39,6 +39,7 @@ struct ProtocolHello {
   uint32_t max_version = 0;
   uint64_t features = 0;  // bits; unknown ones are ignored
   std::string software;   // for logs only
+  friend bool operator==(const ProtocolHello&, const ProtocolHello&) = default;
 };
 inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr uint32_t kMinProtocolVersion = 1;
@@ -100,6 +101,7 @@ struct HeldVersion {
   SegmentSet segments;         // when not complete: what is checked
   // Where it is being filled from right now: edges that a new server adopts before it assigns.
   std::vector<BufferAddress> sources;
+  friend bool operator==(const HeldVersion&, const HeldVersion&) = default;
 };
 
 // The last operation that ended for a buffer, so that a new server can tell the other ranks.
@@ -123,6 +125,7 @@ struct FinishedOperation {
   // Update, not available (kSeeding): each rank copies its shard of `version` into host memory in
   // the background, as the seed of its site, and its buffer stays as it is meanwhile.
   bool seed_copy = false;
+  friend bool operator==(const FinishedOperation&, const FinishedOperation&) = default;
 };
 
 struct AnnouncedBuffer {
@@ -142,6 +145,7 @@ struct AnnouncedBuffer {
   // may have used: the operations of this one are numbered in a later generation. It never changes
   // while the buffer is registered. 0: there was none.
   GroupGeneration counts_after;
+  friend bool operator==(const AnnouncedBuffer&, const AnnouncedBuffer&) = default;
 };
 
 // An earlier membership of this rank that the worker still lives in: what the last Joined said of
@@ -154,6 +158,7 @@ struct ResumeClaim {
   ClusterId cluster;  // 0: of a server that did not say
   ReignId reign;
   MembershipSecret secret;
+  friend bool operator==(const ResumeClaim&, const ResumeClaim&) = default;
 };
 
 struct JoinRequest {
@@ -170,14 +175,19 @@ struct JoinRequest {
   std::vector<AnnouncedBuffer> buffers;  // with resume: everything registered
   // It has a notice and leaves in so long (see Preempt). Infinite: it stays.
   absl::Duration leaves_in = absl::InfiniteDuration();
+  friend bool operator==(const JoinRequest&, const JoinRequest&) = default;
 };
 
 // Answered by BufferRegistered, preceded by LayoutWanted when the server lacks the layout.
 struct RegisterBuffer {
   AnnouncedBuffer buffer;
+  friend bool operator==(const RegisterBuffer&, const RegisterBuffer&) = default;
 };
 struct LayoutUpload {
   ShardLayout layout;
+  friend bool operator==(const LayoutUpload& a, const LayoutUpload& b) {
+    return a.layout.digest() == b.layout.digest();
+  }
 };
 
 // What an unpublish or update does when the buffer is of the last replica of a retained version.
@@ -225,12 +235,14 @@ struct StartOperation {
   WhenSeeding when_seeding = WhenSeeding::kWait;
   // update, sent again after a server restart: what the old server had resolved for this operation
   std::optional<VersionInfo> resolved;
+  friend bool operator==(const StartOperation&, const StartOperation&) = default;
 };
 
 // update: this rank has drained its buffer and can take bytes (or needs none, being there already).
 struct ReadyToFill {
   OperationKey key;
   BufferGeneration generation;
+  friend bool operator==(const ReadyToFill&, const ReadyToFill&) = default;
 };
 
 // publish: the sums are done. Sent again after a re-join as HeldVersion::root.
@@ -238,6 +250,7 @@ struct ShardSealed {
   BufferId buffer;
   VersionSequence version;
   Digest root;
+  friend bool operator==(const ShardSealed&, const ShardSealed&) = default;
 };
 
 // What one source gave a reader since it was told last, and how long the reader had something asked
@@ -257,6 +270,7 @@ struct FillProgress {
   VersionSequence version;
   SegmentSet segments;                 // received and checked
   std::vector<SourcePace> paces = {};  // of sources in use; at most kMaxPacesTold
+  friend bool operator==(const FillProgress&, const FillProgress&) = default;
 };
 
 // update: this rank's shard is received, checked and agrees with the root. unpublish: this rank's
@@ -266,6 +280,7 @@ struct RankDone {
   OperationKey key;
   uint32_t readers_cut = 0;
   RankCost cost;
+  friend bool operator==(const RankDone&, const RankDone&) = default;
 };
 
 // This rank's part ended badly; ends the operation for the whole group, naming this rank.
@@ -273,6 +288,7 @@ struct RankFailed {
   OperationKey key;
   absl::Status status;
   bool buffer_undefined = false;
+  friend bool operator==(const RankFailed&, const RankFailed&) = default;
 };
 
 // A source was lost, stalled, refused the reader or sent wrong bytes. The server excludes it for
@@ -291,6 +307,7 @@ struct SourceFailed {
   BufferAddress source;
   SourceFailure failure = SourceFailure::kClosed;
   std::string detail;
+  friend bool operator==(const SourceFailed&, const SourceFailed&) = default;
 };
 
 // A source sent wrong bytes and is kept for now: the segment is to be fetched again, from another
@@ -302,25 +319,30 @@ struct SourceSuspected {
   AssignmentId assignment;
   BufferAddress source;
   std::string detail;
+  friend bool operator==(const SourceSuspected&, const SourceSuspected&) = default;
 };
 
 // Reset or Rebind ended what the buffer held without an operation.
 struct BufferReset {
   BufferId buffer;
+  friend bool operator==(const BufferReset&, const BufferReset&) = default;
 };
 struct UnregisterBuffer {
   BufferId buffer;
+  friend bool operator==(const UnregisterBuffer&, const UnregisterBuffer&) = default;
 };
 
 // Every other version after `to` is withdrawn. Answered by CommandFinished.
 struct RollBack {
   VersionSelector to;
+  friend bool operator==(const RollBack&, const RollBack&) = default;
 };
 // Keep the `keep_latest` newest complete versions (0: no policy) in a form; an empty form means
 // every form without a policy of its own. Last writer wins. Durable.
 struct SetRetention {
   uint32_t keep_latest = 0;
   std::string form = {};
+  friend bool operator==(const SetRetention&, const SetRetention&) = default;
 };
 // An empty form: every form of the version. An owner may have a pin on each.
 struct PinVersion {
@@ -328,11 +350,13 @@ struct PinVersion {
   std::string owner;
   absl::Duration expires_after = absl::InfiniteDuration();
   std::string form = {};
+  friend bool operator==(const PinVersion&, const PinVersion&) = default;
 };
 struct ReleasePin {  // the pin with exactly this form
   VersionSelector version;
   std::string owner;
   std::string form = {};
+  friend bool operator==(const ReleasePin&, const ReleasePin&) = default;
 };
 using Command = std::variant<RollBack, SetRetention, PinVersion, ReleasePin>;
 // A mutating call that is no group operation. `idempotency_key`: 1 to 128 bytes, the caller's; a
@@ -340,17 +364,23 @@ using Command = std::variant<RollBack, SetRetention, PinVersion, ReleasePin>;
 struct RunCommand {
   std::string idempotency_key;
   Command command;
+  friend bool operator==(const RunCommand&, const RunCommand&) = default;
 };
 
 // Keeps the lease when there is nothing else to say.
 struct Heartbeat {
   bool ask = false;  // the server answers with Alive at once
+  friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
-struct Leave {};  // a clean end: what this worker holds is gone for others
+// A clean end: what this worker holds is gone for others.
+struct Leave {
+  friend bool operator==(const Leave&, const Leave&) = default;
+};
 // A notice: this worker leaves in `deadline`, as a spot machine does that is taken back. It gets no
 // new reader and keeps only those who have nobody else.
 struct Preempt {
   absl::Duration deadline;  // above zero; from the receipt on
+  friend bool operator==(const Preempt&, const Preempt&) = default;
 };
 
 using WorkerMessage =
@@ -414,6 +444,7 @@ struct AssignedSource {
   bool partial = false;  // is itself still filling
   bool publisher = false;
   Capability capability;
+  friend bool operator==(const AssignedSource&, const AssignedSource&) = default;
 };
 
 // Pull from these and from no other; replaces the assignment before it. `sources` empty: none is
@@ -470,6 +501,7 @@ struct CommandFinished {
   absl::Status status;
   VersionInfo version;  // what a roll-back went to, what a pin holds
   Lineage lineage;
+  friend bool operator==(const CommandFinished&, const CommandFinished&) = default;
 };
 
 // Nothing needs this offload buffer any more: others hold its version, it is not retained now, or

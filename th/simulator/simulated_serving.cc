@@ -123,8 +123,8 @@ void SimulatedServing::Do(const ServedTransfersOutput& output) {
   const absl::Time now = worker_->now();
   if (const auto* ask = std::get_if<AskHolder>(&output)) {
     const Pull& pull = *Find(ask->transfer);
-    worker_->mutable_session().HandleAdmission(ask->transfer, pull.buffer(), pull.capability,
-                                               pull.generation, now);
+    worker_->mutable_session().Handle(
+        event::AdmissionAsked{ask->transfer, pull.buffer(), pull.capability, pull.generation}, now);
   } else if (const auto* admit = std::get_if<AdmitConnection>(&output)) {
     Pull* const pull = Find(admit->transfer);
     if (pull == nullptr) return;
@@ -141,7 +141,7 @@ void SimulatedServing::Do(const ServedTransfersOutput& output) {
     pull->session.HandleEnd(end->end, now);
     Act(TransferOf(end->connection));
   } else if (const auto* release = std::get_if<ReleaseTransfer>(&output)) {
-    worker_->mutable_session().HandleReaderReleased(release->transfer, now);
+    worker_->mutable_session().Handle(event::ReaderReleased{release->transfer}, now);
   }
 }
 
@@ -295,7 +295,7 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
   worker_->RunOrHold([this, transfer] {
     Pull* const sender = Find(transfer);
     if (sender == nullptr) return;
-    worker_->mutable_session().HandleReaderBytes(transfer, worker_->now());
+    worker_->mutable_session().Handle(event::ReaderBytesMoved{transfer}, worker_->now());
     sender->session.HandleSent(/*all=*/!sender->last_word.has_value(), worker_->now());
     if (const auto word = std::exchange(sender->last_word, std::nullopt)) {
       Do(transfer, *sender, *word);
@@ -326,7 +326,7 @@ void SimulatedServing::WatchBytes(TransferId transfer, Pull& pull) {
     if (!sender->sending.has_value()) return;
     Cluster& cluster = worker_->cluster();
     if (cluster.network().FlowRate(*sender->flow, worker_->now()) > 0) {
-      worker_->mutable_session().HandleReaderBytes(transfer, worker_->now());
+      worker_->mutable_session().Handle(event::ReaderBytesMoved{transfer}, worker_->now());
       sender->session.HandleSent(/*all=*/false, worker_->now());
       cluster.Carry(*worker_, sender->reader, &sender->wire,
                     [reader = sender->reader, transfer] { reader->HandleSourceAlive(transfer); });

@@ -38,7 +38,7 @@ SimulatedWorker::SimulatedWorker(Cluster* cluster, WorkerSpec spec,
       session_(OptionsOf(spec_, addresses_), cluster->spec().session, cluster->spec().coverage) {}
 
 void SimulatedWorker::Begin() {
-  session_.Start(now());
+  session_.Handle(event::Start{}, now());
   const absl::Status registered = RegisterOwnBuffer();
   if (!registered.ok()) return cluster_->judge().Violated(std::string(registered.message()));
   Settle();
@@ -46,8 +46,10 @@ void SimulatedWorker::Begin() {
 
 absl::Status SimulatedWorker::RegisterOwnBuffer() {
   const std::string name = kSimulatedBufferName;
-  TH_ASSIGN_OR_RETURN(buffer_id_, session_.RegisterBuffer(name, kDefaultForm,
-                                                          cluster_->LayoutOf(spec_.shard), now()));
+  const SessionAnswer registered = session_.Handle(
+      event::RegisterBuffer{name, kDefaultForm, cluster_->LayoutOf(spec_.shard)}, now());
+  TH_RETURN_IF_ERROR(registered.status);
+  buffer_id_ = registered.buffer;
   holdings_.try_emplace(buffer_id_, name, spec_.shard, cluster_->spec().segment_count);
   names_[buffer_id_] = name;
   return absl::OkStatus();
@@ -84,7 +86,8 @@ CallId SimulatedWorker::PublishBytes(const std::string& label, const std::string
   request.attributes = {{kContentAttribute, content}};
   request.timeout = timeout;
   const VersionLabel named = request.label;
-  const absl::Status begun = session_.Publish(call, buffer_id_, std::move(request), now());
+  const absl::Status begun =
+      session_.Handle(event::Publish{call, buffer_id_, std::move(request)}, now()).status;
   if (begun.ok()) {
     cluster_->judge().Published(named, content, truly);
     published_falsely_ = content != truly;
@@ -99,7 +102,8 @@ CallId SimulatedWorker::Update(VersionSelector selector, absl::Duration timeout)
   request.timeout = timeout;
   request.on_retention = on_retention_;
   request.when_seeding = when_seeding_;
-  return BeginCall(session_.Update(call, buffer_id_, std::move(request), now()), call);
+  return BeginCall(
+      session_.Handle(event::Update{call, buffer_id_, std::move(request)}, now()).status, call);
 }
 
 CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout, absl::Duration timeout) {
@@ -111,16 +115,17 @@ CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout, absl::Duration t
   request.drain_timeout = drain_timeout;
   request.timeout = std::max(timeout, drain_timeout);
   request.on_retention = on_retention_;
-  return BeginCall(session_.Unpublish(call, buffer_id_, request, now()), call);
+  return BeginCall(session_.Handle(event::Unpublish{call, buffer_id_, request}, now()).status,
+                   call);
 }
 
 CallId SimulatedWorker::Command(RunCommand command) {
   const CallId call(++calls_);
-  return BeginCall(session_.Command(call, std::move(command), now()), call);
+  return BeginCall(session_.Handle(event::Command{call, std::move(command)}, now()).status, call);
 }
 
 void SimulatedWorker::Reset() {
-  const absl::Status status = session_.Reset(buffer_id_, now());
+  const absl::Status status = session_.Handle(event::Reset{buffer_id_}, now()).status;
   if (!status.ok()) refusals.push_back(status);
   Settle();
 }
@@ -129,7 +134,8 @@ void SimulatedWorker::RegisterAgain() {
   if (!alive() || ended_.has_value()) return;
   const BufferId freed = buffer_id_;  // what is on its way to it still has its name in names_
   EndFill(freed);
-  (void)session_.UnregisterBuffer(freed, now());  // refused when this was tried while it left
+  session_.Handle(event::UnregisterBuffer{freed},
+                  now());  // refused when this was tried while it left
   serving_.EndAllOf(freed);
   ready_ = published_falsely_ = false;
   const absl::Status registered = RegisterOwnBuffer();
@@ -147,12 +153,12 @@ void SimulatedWorker::TryRebind() {
 }
 
 void SimulatedWorker::Leave() {
-  session_.Leave(now());
+  session_.Handle(event::Leave{}, now());
   Settle();
 }
 
 void SimulatedWorker::Preempt(absl::Duration notice) {
-  const absl::Status status = session_.Preempt(notice, now());
+  const absl::Status status = session_.Handle(event::Preempt{notice}, now()).status;
   if (!status.ok()) refusals.push_back(status);
   Settle();
 }
@@ -244,14 +250,14 @@ void SimulatedWorker::SayFalsely(WorkerMessage message) {
 
 void SimulatedWorker::HandleStreamOpen(ConnectionId connection) {
   if (stream_ != connection) return;
-  session_.HandleStreamOpen(now());
+  session_.Handle(event::StreamOpened{}, now());
   Settle();
 }
 
 void SimulatedWorker::HandleStreamClosed(ConnectionId connection, absl::Status why) {
   if (stream_ != connection) return;
   stream_.reset();
-  session_.HandleStreamClosed(std::move(why), now());
+  session_.Handle(event::StreamClosed{std::move(why)}, now());
   Settle();
 }
 
@@ -264,7 +270,7 @@ void SimulatedWorker::HandleServerMessage(ConnectionId connection, const ServerM
       "was replaced while its stream stood", Name());
   NoteGeneration(message);
   JudgeMessage(message);
-  session_.HandleServerMessage(message, now());
+  session_.Handle(event::ServerSaid{message}, now());
   Settle();
 }
 
@@ -431,25 +437,29 @@ void SimulatedWorker::Settle() {
 
 void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
   if (std::holds_alternative<FillFirstWrite>(event)) {
-    session_.HandleFirstWrite(buffer, now());
+    session_.Handle(event::FirstWrite{buffer}, now());
   } else if (auto* progressed = std::get_if<FillProgressed>(&event)) {
-    session_.HandleFillProgress(
-        buffer, {progressed->held, progressed->bytes_held, progressed->paces}, now());
+    session_.Handle(
+        event::FillProgressed{buffer,
+                              {progressed->held, progressed->bytes_held, progressed->paces}},
+        now());
   } else if (std::holds_alternative<FillReceived>(event)) {
     TellWait(buffer, WaitsFor::kSums);
-    session_.HandleAllReceived(buffer, now());
+    session_.Handle(event::AllReceived{buffer}, now());
   } else if (auto* completed = std::get_if<FillCompleted>(&event)) {
-    session_.HandleFillComplete(buffer, completed->root, now());
+    session_.Handle(event::FillCompleted{buffer, completed->root}, now());
   } else if (auto* failed = std::get_if<FillFailed>(&event)) {
-    session_.HandleFillFailed(buffer, failed->why, now());
+    session_.Handle(event::FillFailed{buffer, failed->why}, now());
   } else if (auto* lost = std::get_if<FillSourceFailed>(&event)) {
     const SimulatedFill* fill = holdings_.at(buffer).fill.get();
     if (fill != nullptr && !fill->has_source()) TellWait(buffer, WaitsFor::kSource);
-    session_.HandleSourceFailed(buffer, lost->assignment, lost->source, lost->failure, lost->detail,
-                                now());
+    session_.Handle(
+        event::SourceFailed{buffer, lost->assignment, lost->source, lost->failure, lost->detail},
+        now());
   } else if (auto* suspected = std::get_if<FillSourceSuspected>(&event)) {
-    session_.HandleSourceSuspected(buffer, suspected->assignment, suspected->source,
-                                   suspected->detail, now());
+    session_.Handle(
+        event::SourceSuspected{buffer, suspected->assignment, suspected->source, suspected->detail},
+        now());
   }
 }
 
@@ -469,7 +479,7 @@ void SimulatedWorker::Do(const SessionOutput& output) {
     Do(*root);
   } else if (auto* stop = std::get_if<StopFill>(&output)) {
     EndFill(stop->buffer);
-    session_.HandleFillStopped(stop->buffer, now());
+    session_.Handle(event::FillStopped{stop->buffer}, now());
   } else if (auto* sealing = std::get_if<StartSealing>(&output)) {
     Do(*sealing);
   } else if (auto* cut = std::get_if<CutReaders>(&output)) {
@@ -556,8 +566,8 @@ void SimulatedWorker::Do(const StartSealing& sealing) {
     if (session_.buffer_generation(sealing.buffer) != sealing.generation) return;
     const SimulatedBuffer* buffer = FindBuffer(sealing.buffer);
     if (buffer == nullptr) return;
-    session_.HandleSealed(sealing.buffer, sealing.version, sealing.generation, buffer->Root(),
-                          now());
+    session_.Handle(
+        event::Sealed{sealing.buffer, sealing.version, sealing.generation, buffer->Root()}, now());
     Settle();
   });
 }
@@ -603,7 +613,7 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
 // ---- time
 
 void SimulatedWorker::HandleWake() {
-  if (now() >= session_.NextDeadline()) session_.HandleTick(now());
+  if (now() >= session_.NextDeadline()) session_.Handle(event::Tick{}, now());
   Settle();
 }
 

@@ -12,20 +12,22 @@ CallId SimulatedWorker::Stage(VersionSelector selector, absl::Duration timeout) 
   const CallId call(++calls_);
   UpdateRequest request{.selector = std::move(selector), .timeout = timeout};
   request.when_seeding = when_seeding_;
-  const auto copy = session_.Stage(call, buffer_id_, std::move(request), now());
-  if (copy.ok()) names_[*copy] = absl::StrCat(kSimulatedBufferName, ".staged");
-  return BeginCall(copy.status(), call);
+  const SessionAnswer begun =
+      session_.Handle(event::Stage{call, buffer_id_, std::move(request)}, now());
+  if (begun.status.ok()) names_[begun.buffer] = absl::StrCat(kSimulatedBufferName, ".staged");
+  return BeginCall(begun.status, call);
 }
 
 CallId SimulatedWorker::Apply(absl::Duration timeout) {
   const CallId call(++calls_);
   UpdateRequest request{.timeout = timeout};
   request.on_retention = on_retention_;
-  return BeginCall(session_.Apply(call, buffer_id_, std::move(request), now()), call);
+  return BeginCall(
+      session_.Handle(event::Apply{call, buffer_id_, std::move(request)}, now()).status, call);
 }
 
 void SimulatedWorker::DiscardStaged() {
-  session_.DiscardStaged(buffer_id_, now());
+  session_.Handle(event::DiscardStaged{buffer_id_}, now());
   Settle();
 }
 
@@ -46,8 +48,9 @@ std::vector<BufferId> SimulatedWorker::staged_copies() const {
 void SimulatedWorker::Do(const AllocateOffload& asked) {
   const uint64_t bytes = cluster_->LayoutOf(spec_.shard)->bytes();
   if (asked.staged && bytes > spec_.staging_limit_bytes) {
-    return session_.HandleOffloadAllocated(
-        asked.copy, absl::ResourceExhaustedError("staging_limit_bytes is too small"), now());
+    const absl::Status refused = absl::ResourceExhaustedError("staging_limit_bytes is too small");
+    session_.Handle(event::OffloadAllocated{asked.copy, refused}, now());
+    return;
   }
   Holding& made =
       holdings_.try_emplace(asked.copy, asked.name, spec_.shard, cluster_->spec().segment_count)
@@ -55,7 +58,7 @@ void SimulatedWorker::Do(const AllocateOffload& asked) {
   made.staged = asked.staged;
   names_[asked.copy] = asked.name;
   JudgeCopies();
-  session_.HandleOffloadAllocated(asked.copy, absl::OkStatus(), now());
+  session_.Handle(event::OffloadAllocated{asked.copy, absl::OkStatus()}, now());
 }
 
 void SimulatedWorker::Do(const FreeOffload& freed) {

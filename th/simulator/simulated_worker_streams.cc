@@ -14,33 +14,37 @@ constexpr absl::Duration kMaxRegistration = absl::Seconds(30);
 }  // namespace
 
 void SimulatedWorker::Receive(ReceiveSpec spec) {
-  const StreamTicket ticket = session_.BeginStream(now());
-  const auto buffer = session_.RegisterStreamBuffer(
-      ticket, kDefaultForm, cluster_->LayoutOf(spec_.shard), spec.wanted, now());
-  if (!buffer.ok()) {
-    refusals.push_back(buffer.status());
+  const StreamTicket ticket = session_.Handle(event::BeginStream{}, now()).ticket;
+  const SessionAnswer registered =
+      session_.Handle(event::RegisterStreamBuffer{ticket, kDefaultForm,
+                                                  cluster_->LayoutOf(spec_.shard), spec.wanted},
+                      now());
+  if (!registered.status.ok()) {
+    refusals.push_back(registered.status);
     return Settle();
   }
+  const BufferId buffer = registered.buffer;
   ++pending_calls_;
   const std::string name = absl::StrCat("stream-", ticket.generation.value, ".", ticket.number);
   Holding& holding =
-      holdings_.try_emplace(*buffer, name, spec_.shard, cluster_->spec().segment_count)
+      holdings_.try_emplace(buffer, name, spec_.shard, cluster_->spec().segment_count)
           .first->second;
-  names_[*buffer] = name;
-  holding.stream = std::make_unique<SimulatedStream>(this, *buffer, std::move(spec));
-  Post(kMaxRegistration, [this, id = *buffer] {
-    const SimulatedStream* stream = FindStream(id);
-    if (stream != nullptr && !stream->begun()) GiveUpStream(id);
+  names_[buffer] = name;
+  holding.stream = std::make_unique<SimulatedStream>(this, buffer, std::move(spec));
+  Post(kMaxRegistration, [this, buffer] {
+    const SimulatedStream* stream = FindStream(buffer);
+    if (stream != nullptr && !stream->begun()) GiveUpStream(buffer);
     Settle();
   });
   Settle();
 }
 
 void SimulatedWorker::FailReceive() {
-  const StreamTicket ticket = session_.BeginStream(now());
-  session_.FailStream(ticket, kDefaultForm,
-                      absl::AbortedError("found nothing to receive when it began; ask again"),
-                      now());
+  const StreamTicket ticket = session_.Handle(event::BeginStream{}, now()).ticket;
+  session_.Handle(
+      event::FailStream{ticket, kDefaultForm,
+                        absl::AbortedError("found nothing to receive when it began; ask again")},
+      now());
   Settle();
 }
 
@@ -55,21 +59,25 @@ void SimulatedWorker::BeginStreamUpdate(BufferId buffer, const absl::Status& reg
   if (!registered.ok()) return GiveUpStream(buffer);
   stream->NoteBegun();
   const CallId call(++calls_);
-  const absl::Status begun = session_.Update(
-      call, buffer, {.selector = stream->spec().selector, .timeout = stream->spec().timeout},
-      now());
+  const absl::Status begun = session_
+                                 .Handle(event::Update{call,
+                                                       buffer,
+                                                       {.selector = stream->spec().selector,
+                                                        .timeout = stream->spec().timeout}},
+                                         now())
+                                 .status;
   if (!begun.ok()) EndStream(buffer, begun);
   BeginCall(begun, call);
 }
 
 void SimulatedWorker::GiveUpStream(BufferId buffer) {
-  if (!ended_.has_value()) (void)session_.UnregisterBuffer(buffer, now());
+  if (!ended_.has_value()) session_.Handle(event::UnregisterBuffer{buffer}, now());
   names_.erase(buffer);
   DropReceive(buffer);
 }
 
 void SimulatedWorker::EndStream(BufferId buffer, const absl::Status& why) {
-  session_.EndStream(buffer, why, now());
+  session_.Handle(event::EndStream{buffer, why}, now());
   DropReceive(buffer);
 }
 

@@ -20,7 +20,7 @@ TEST(BuffersTest, ARegistrationIsReadyWhenTheServerSaysSo) {
   SessionHarness worker;
   worker.Join();
   ASSERT_OK_AND_ASSIGN(const BufferId buffer,
-                       worker.session.RegisterBuffer("w", "hf", TestLayout(), worker.now));
+                       worker.BufferOf(event::RegisterBuffer{"w", "hf", TestLayout()}));
   EXPECT_EQ(buffer, BufferId(1));
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("RegisterBuffer"));
   EXPECT_THAT(worker.Take<BufferReady>(), IsEmpty());
@@ -36,9 +36,9 @@ TEST(BuffersTest, ARegistrationIsReadyWhenTheServerSaysSo) {
 
 TEST(BuffersTest, RegistrationsBeforeTheJoinFollowIt) {
   SessionHarness worker;
-  ASSERT_OK(worker.session.RegisterBuffer("w", "hf", TestLayout(), worker.now));
-  worker.session.Start(worker.now);
-  worker.session.HandleStreamOpen(worker.now);
+  ASSERT_OK(worker.BufferOf(event::RegisterBuffer{"w", "hf", TestLayout()}));
+  worker.Handle(event::Start{});
+  worker.Handle(event::StreamOpened{});
   worker.Say(worker.JoinedAnswer(Epoch(1)));
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("JoinRequest", "RegisterBuffer"));
 }
@@ -47,8 +47,8 @@ TEST(BuffersTest, OperationsWaitForTheRegistration) {
   SessionHarness worker;
   worker.Join();
   ASSERT_OK_AND_ASSIGN(const BufferId buffer,
-                       worker.session.RegisterBuffer("w", "hf", TestLayout(), worker.now));
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("a")}, worker.now));
+                       worker.BufferOf(event::RegisterBuffer{"w", "hf", TestLayout()}));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("a")}}).status);
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("RegisterBuffer"));
   worker.Say(BufferRegistered{buffer, absl::OkStatus()});
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("StartOperation"));
@@ -58,8 +58,8 @@ TEST(BuffersTest, ARefusedBufferEndsItsOperationsAndRefusesMore) {
   SessionHarness worker;
   worker.Join();
   ASSERT_OK_AND_ASSIGN(const BufferId buffer,
-                       worker.session.RegisterBuffer("w", "hf", TestLayout(), worker.now));
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("a")}, worker.now));
+                       worker.BufferOf(event::RegisterBuffer{"w", "hf", TestLayout()}));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("a")}}).status);
   worker.Say(BufferRegistered{buffer, absl::InvalidArgumentError("other ranks have form fp8")});
   const auto ready = worker.Take<BufferReady>();
   ASSERT_THAT(ready, SizeIs(1));
@@ -68,7 +68,7 @@ TEST(BuffersTest, ARefusedBufferEndsItsOperationsAndRefusesMore) {
   ASSERT_THAT(done, SizeIs(1));
   EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(worker.session.buffer_state(buffer), BufferState::kWritable);
-  EXPECT_THAT(worker.session.Update(CallId(2), buffer, {}, worker.now),
+  EXPECT_THAT(worker.Handle(event::Update{CallId(2), buffer, {}}).status,
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("form fp8")));
 }
 
@@ -79,7 +79,7 @@ TEST(BuffersTest, BadRegistrationsAreRefused) {
   worker.Join();
   const auto add = [&](const char* name, const char* form,
                        std::shared_ptr<const ShardLayout> layout) {
-    return worker.session.RegisterBuffer(name, form, std::move(layout), worker.now).status();
+    return worker.BufferOf(event::RegisterBuffer{name, form, std::move(layout)}).status();
   };
   EXPECT_THAT(add("", "hf", TestLayout()), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(add("a b", "hf", TestLayout()), StatusIs(absl::StatusCode::kInvalidArgument));
@@ -98,17 +98,17 @@ TEST(BuffersTest, ABufferIsUnregisteredInTheMiddleOfAnything) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   worker.Admit(TransferId(1), buffer, kStep1.sequence);
   worker.Drop();
-  EXPECT_OK(worker.session.UnregisterBuffer(buffer, worker.now));
+  EXPECT_OK(worker.Handle(event::UnregisterBuffer{buffer}).status);
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("UnregisterBuffer"));
   const auto done = worker.Take<OperationDone>();
   ASSERT_THAT(done, SizeIs(1));
   EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kCancelled));
-  worker.session.HandleReaderReleased(TransferId(1), worker.now);
-  worker.session.HandleFillStopped(buffer, worker.now);
-  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Handle(event::ReaderReleased{TransferId(1)});
+  worker.Handle(event::FillStopped{buffer});
+  worker.Handle(event::FirstWrite{buffer});
   worker.Finish({buffer, kFirst}, OperationKind::kUpdate, absl::OkStatus());
   EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
-  EXPECT_THAT(worker.session.UnregisterBuffer(buffer, worker.now),
+  EXPECT_THAT(worker.Handle(event::UnregisterBuffer{buffer}).status,
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
@@ -119,7 +119,7 @@ TEST(BuffersTest, TheFillOfABufferThatIsUnregisteredIsStoppedBeforeItsCallEnds) 
   const BufferId buffer = worker.RegisteredBuffer();
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   worker.Drop();
-  EXPECT_OK(worker.session.UnregisterBuffer(buffer, worker.now));
+  EXPECT_OK(worker.Handle(event::UnregisterBuffer{buffer}).status);
   std::vector<std::string> outputs;
   while (const auto output = worker.session.PollOutput()) {
     if (const auto* stop = std::get_if<StopFill>(&*output)) {
@@ -137,7 +137,7 @@ TEST(BuffersTest, BuffersHaveTheirOwnNumbers) {
   const BufferId first = worker.RegisteredBuffer("first");
   const BufferId second = worker.RegisteredBuffer("second");
   worker.PublishNamed(first, kFirst, kStep1);
-  ASSERT_OK(worker.session.Publish(CallId(2), second, {.label = Label("a")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(2), second, {.label = Label("a")}}).status);
   const auto starts = worker.TakeSent<StartOperation>();
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].key, (OperationKey{second, kFirst}));
@@ -148,7 +148,7 @@ TEST(BuffersTest, ResetOfAPublishedBufferIsRefused) {
   worker.Join();
   const BufferId buffer = worker.RegisteredBuffer();
   worker.PublishNamed(buffer, kFirst, kStep1);
-  EXPECT_THAT(worker.session.Reset(buffer, worker.now),
+  EXPECT_THAT(worker.Handle(event::Reset{buffer}).status,
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("RESET_REFUSED")));
   EXPECT_THAT(worker.session.CanRebind(buffer), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
@@ -164,8 +164,8 @@ class AdmissionTest : public ::testing::Test {
   }
   // The decision on the capability, if there is one by now.
   std::optional<absl::Status> Ask(const Capability& capability, uint64_t transfer = 1) {
-    worker.session.HandleAdmission(TransferId(transfer), buffer, capability,
-                                   worker.session.buffer_generation(buffer), worker.now);
+    worker.Handle(event::AdmissionAsked{TransferId(transfer), buffer, capability,
+                                        worker.session.buffer_generation(buffer)});
     return Decided();
   }
   std::optional<absl::Status> Decided() {
@@ -198,8 +198,8 @@ TEST_P(BadCapabilityTest, IsRefused) {
   worker.PublishNamed(buffer, kFirst, kStep1);
   CapabilityClaims claims = worker.CapabilityFor(buffer, kStep1.sequence).claims;
   GetParam().spoil(claims);
-  worker.session.HandleAdmission(TransferId(1), buffer, MintCapability(TestKey(5), claims),
-                                 worker.session.buffer_generation(buffer), worker.now);
+  worker.Handle(event::AdmissionAsked{TransferId(1), buffer, MintCapability(TestKey(5), claims),
+                                      worker.session.buffer_generation(buffer)});
   const auto decided = worker.Take<AdmissionDecided>();
   ASSERT_THAT(decided, SizeIs(1));
   EXPECT_THAT(decided[0].status, StatusIs(GetParam().code));
@@ -232,21 +232,20 @@ TEST_F(AdmissionTest, AForgedOrAlteredCapabilityIsRefused) {
 
 TEST_F(AdmissionTest, AnotherGenerationIsRefused) {
   worker.PublishNamed(buffer, kFirst, kStep1);
-  worker.session.HandleAdmission(TransferId(1), buffer,
-                                 worker.CapabilityFor(buffer, kStep1.sequence),
-                                 BufferGeneration(99), worker.now);
+  worker.Handle(event::AdmissionAsked{
+      TransferId(1), buffer, worker.CapabilityFor(buffer, kStep1.sequence), BufferGeneration(99)});
   EXPECT_THAT(*Decided(), StatusIs(absl::StatusCode::kAborted));
 }
 
 TEST_F(AdmissionTest, AnUnknownBufferIsRefused) {
-  worker.session.HandleAdmission(TransferId(1), BufferId(9),
-                                 worker.CapabilityFor(BufferId(9), kStep1.sequence),
-                                 BufferGeneration(1), worker.now);
+  worker.Handle(event::AdmissionAsked{TransferId(1), BufferId(9),
+                                      worker.CapabilityFor(BufferId(9), kStep1.sequence),
+                                      BufferGeneration(1)});
   EXPECT_THAT(*Decided(), StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(AdmissionTest, AReaderThatComesBeforeTheNameIsHeldUntilIt) {
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("step-1")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-1")}}).status);
   EXPECT_EQ(Ask(worker.CapabilityFor(buffer, kStep1.sequence)), std::nullopt);
   worker.Pass(absl::Milliseconds(500));
   worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
@@ -255,7 +254,7 @@ TEST_F(AdmissionTest, AReaderThatComesBeforeTheNameIsHeldUntilIt) {
 }
 
 TEST_F(AdmissionTest, AReaderOfAnotherVersionThanTheNamedOneIsRefusedThen) {
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("step-1")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-1")}}).status);
   EXPECT_EQ(Ask(worker.CapabilityFor(buffer, VersionSequence(3))), std::nullopt);
   worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
                 kStep1);
@@ -263,7 +262,7 @@ TEST_F(AdmissionTest, AReaderOfAnotherVersionThanTheNamedOneIsRefusedThen) {
 }
 
 TEST_F(AdmissionTest, AReaderIsNotHeldForEver) {
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("step-1")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-1")}}).status);
   EXPECT_EQ(Ask(worker.CapabilityFor(buffer, kStep1.sequence)), std::nullopt);
   worker.Pass(absl::Milliseconds(999));
   EXPECT_EQ(Decided(), std::nullopt);
@@ -272,30 +271,30 @@ TEST_F(AdmissionTest, AReaderIsNotHeldForEver) {
 }
 
 TEST_F(AdmissionTest, HeldReadersAreLimited) {
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("step-1")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-1")}}).status);
   const Capability capability = worker.CapabilityFor(buffer, kStep1.sequence);
   for (uint64_t i = 1; i <= 256; ++i) EXPECT_EQ(Ask(capability, i), std::nullopt);
   EXPECT_THAT(*Ask(capability, 257), StatusIs(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(AdmissionTest, AHeldReaderThatLeavesIsForgotten) {
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("step-1")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-1")}}).status);
   EXPECT_EQ(Ask(worker.CapabilityFor(buffer, kStep1.sequence)), std::nullopt);
-  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  worker.Handle(event::ReaderReleased{TransferId(1)});
   worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
                 kStep1);
   EXPECT_EQ(Decided(), std::nullopt);
 }
 
 TEST_F(AdmissionTest, AHeldReaderIsRefusedWhenThePublicationFails) {
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("step-1")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-1")}}).status);
   EXPECT_EQ(Ask(worker.CapabilityFor(buffer, kStep1.sequence)), std::nullopt);
   worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::AbortedError("no"));
   EXPECT_THAT(*Decided(), StatusIs(absl::StatusCode::kUnavailable));
 }
 
 TEST_F(AdmissionTest, AHeldReaderIsRefusedWhenItsEpochEnds) {
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("step-1")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-1")}}).status);
   EXPECT_EQ(Ask(worker.CapabilityFor(buffer, kStep1.sequence)), std::nullopt);
   worker.Rejoin(Epoch(6));
   EXPECT_THAT(*Decided(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("epoch")));
@@ -324,10 +323,10 @@ TEST_F(AdmissionTest, AFillingBufferAdmitsReadersOfWhatItFills) {
 
 TEST_F(AdmissionTest, NobodyIsAdmittedBeforeTheJoin) {
   SessionHarness outsider;
-  ASSERT_OK(outsider.session.RegisterBuffer("w", "hf", TestLayout(), outsider.now));
-  outsider.session.HandleAdmission(TransferId(1), BufferId(1),
-                                   outsider.CapabilityFor(BufferId(1), kStep1.sequence),
-                                   BufferGeneration(1), outsider.now);
+  ASSERT_OK(outsider.BufferOf(event::RegisterBuffer{"w", "hf", TestLayout()}));
+  outsider.Handle(event::AdmissionAsked{TransferId(1), BufferId(1),
+                                        outsider.CapabilityFor(BufferId(1), kStep1.sequence),
+                                        BufferGeneration(1)});
   const auto decided = outsider.Take<AdmissionDecided>();
   ASSERT_THAT(decided, SizeIs(1));
   EXPECT_THAT(decided[0].status, StatusIs(absl::StatusCode::kUnavailable));
@@ -338,9 +337,9 @@ TEST_F(AdmissionTest, NobodyIsAdmittedBeforeTheJoin) {
 TEST(CommandsTest, TheAnswerReachesEveryCallWithTheKey) {
   SessionHarness worker;
   worker.Join();
-  ASSERT_OK(worker.session.Command(CallId(1), {"k", RollBack{Label("a")}}, worker.now));
-  ASSERT_OK(worker.session.Command(CallId(2), {"k", RollBack{Label("a")}}, worker.now));
-  ASSERT_OK(worker.session.Command(CallId(3), {"other", SetRetention{2}}, worker.now));
+  ASSERT_OK(worker.Handle(event::Command{CallId(1), {"k", RollBack{Label("a")}}}).status);
+  ASSERT_OK(worker.Handle(event::Command{CallId(2), {"k", RollBack{Label("a")}}}).status);
+  ASSERT_OK(worker.Handle(event::Command{CallId(3), {"other", SetRetention{2}}}).status);
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("RunCommand", "RunCommand", "RunCommand"));
   worker.Say(CommandFinished{"k", absl::OkStatus(), kStep1, Lineage(4)});
   const auto done = worker.Take<CommandDone>();
@@ -353,11 +352,11 @@ TEST(CommandsTest, TheAnswerReachesEveryCallWithTheKey) {
 TEST(CommandsTest, TheLineageOfARollBackIsClaimedAtTheNextJoin) {
   SessionHarness worker;
   worker.Join();
-  ASSERT_OK(worker.session.Command(CallId(1), {"k", RollBack{Label("a")}}, worker.now));
+  ASSERT_OK(worker.Handle(event::Command{CallId(1), {"k", RollBack{Label("a")}}}).status);
   worker.Say(CommandFinished{"k", absl::OkStatus(), kStep1, Lineage(4)});
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   const auto joins = worker.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   EXPECT_EQ(joins[0].resume->lineage, Lineage(4));
@@ -366,7 +365,7 @@ TEST(CommandsTest, TheLineageOfARollBackIsClaimedAtTheNextJoin) {
 TEST(CommandsTest, AnUnansweredCommandEnds) {
   SessionHarness worker;
   worker.Join();
-  ASSERT_OK(worker.session.Command(CallId(1), {"k", SetRetention{2}}, worker.now));
+  ASSERT_OK(worker.Handle(event::Command{CallId(1), {"k", SetRetention{2}}}).status);
   worker.Pass(absl::Seconds(60));
   const auto done = worker.Take<CommandDone>();
   ASSERT_THAT(done, SizeIs(1));
@@ -377,27 +376,28 @@ TEST(CommandsTest, AnUnansweredCommandEnds) {
 TEST(CommandsTest, BadCommandsAreRefused) {
   SessionHarness worker;
   worker.Join();
-  EXPECT_THAT(worker.session.Command(CallId(1), {"", SetRetention{2}}, worker.now),
+  EXPECT_THAT(worker.Handle(event::Command{CallId(1), {"", SetRetention{2}}}).status,
               StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(
-      worker.session.Command(CallId(1), {std::string(129, 'k'), SetRetention{2}}, worker.now),
+      worker.Handle(event::Command{CallId(1), {std::string(129, 'k'), SetRetention{2}}}).status,
       StatusIs(absl::StatusCode::kInvalidArgument));
   for (int i = 0; i < 64; ++i) {
-    ASSERT_OK(worker.session.Command(CallId(i), {std::to_string(i), SetRetention{2}}, worker.now));
+    ASSERT_OK(
+        worker.Handle(event::Command{CallId(i), {std::to_string(i), SetRetention{2}}}).status);
   }
-  EXPECT_THAT(worker.session.Command(CallId(64), {"k", SetRetention{2}}, worker.now),
+  EXPECT_THAT(worker.Handle(event::Command{CallId(64), {"k", SetRetention{2}}}).status,
               StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
 TEST(CommandsTest, CommandsEndWithTheSession) {
   SessionHarness worker;
   worker.Join();
-  ASSERT_OK(worker.session.Command(CallId(1), {"k", SetRetention{2}}, worker.now));
-  worker.session.Leave(worker.now);
+  ASSERT_OK(worker.Handle(event::Command{CallId(1), {"k", SetRetention{2}}}).status);
+  worker.Handle(event::Leave{});
   const auto done = worker.Take<CommandDone>();
   ASSERT_THAT(done, SizeIs(1));
   EXPECT_THAT(done[0].finished.status, StatusIs(absl::StatusCode::kCancelled));
-  EXPECT_THAT(worker.session.Command(CallId(2), {"k2", SetRetention{2}}, worker.now),
+  EXPECT_THAT(worker.Handle(event::Command{CallId(2), {"k2", SetRetention{2}}}).status,
               StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 

@@ -27,7 +27,7 @@ class CostReportTest : public ::testing::Test {
   OperationKey key() const { return {buffer_, kFirst}; }
   void StartUpdate() {
     ASSERT_OK(
-        worker_.session.Update(CallId(1), buffer_, {.timeout = absl::Seconds(60)}, worker_.now));
+        worker_.Handle(event::Update{CallId(1), buffer_, {.timeout = absl::Seconds(60)}}).status);
   }
   void Resolve() {
     worker_.Say(OperationResolved{.key = key(), .version = kStep1, .event = kEvent});
@@ -37,10 +37,7 @@ class CostReportTest : public ::testing::Test {
     assigned.event = event;
     worker_.Say(assigned);
   }
-  void Complete() {
-    worker_.session.HandleFillCost(buffer_, kCost);
-    worker_.session.HandleFillComplete(buffer_, TestRoot(9), worker_.now);
-  }
+  void Complete() { worker_.Handle(event::FillCompleted{buffer_, TestRoot(9), kCost}); }
   RankDone TheRankDone() {
     const auto done = worker_.TakeSent<RankDone>();
     EXPECT_THAT(done, SizeIs(1));
@@ -63,7 +60,7 @@ TEST_F(CostReportTest, AnUpdateTellsItsPhasesAndItsFill) {
   worker_.Pass(absl::Milliseconds(20));
   Assign();
   worker_.Pass(absl::Milliseconds(40));
-  worker_.session.HandleAllReceived(buffer_, worker_.now);
+  worker_.Handle(event::AllReceived{buffer_});
   worker_.Pass(absl::Milliseconds(80));
   Complete();
   const RankCost cost = TheRankDone().cost;
@@ -88,10 +85,11 @@ TEST_F(CostReportTest, WhatIsToldAgainAfterAReconnectIsTheSame) {
 TEST_F(CostReportTest, AnUnpublishTellsItsDrain) {
   worker_.PublishNamed(buffer_, kFirst, kStep1);
   worker_.Admit(TransferId(1), buffer_, kStep1.sequence);
-  ASSERT_OK(worker_.session.Unpublish(CallId(2), buffer_, {.drain_timeout = absl::Seconds(5)},
-                                      worker_.now));
+  ASSERT_OK(
+      worker_.Handle(event::Unpublish{CallId(2), buffer_, {.drain_timeout = absl::Seconds(5)}})
+          .status);
   worker_.Pass(absl::Milliseconds(30));
-  worker_.session.HandleReaderReleased(TransferId(1), worker_.now);
+  worker_.Handle(event::ReaderReleased{TransferId(1)});
   EXPECT_EQ(TheRankDone().cost.queue, absl::Milliseconds(30));
 }
 
@@ -125,12 +123,12 @@ TEST_F(CostReportTest, AServerOfBeforeThatTellsNoneTakesNoneAway) {
 }
 
 TEST_F(CostReportTest, TheCostOfABufferThatFillsNothingIsForgotten) {
-  worker_.session.HandleFillCost(buffer_, kCost);
-  worker_.session.HandleFillCost(BufferId(99), kCost);
+  worker_.Handle(event::FillCompleted{buffer_, TestRoot(9), kCost});
+  worker_.Handle(event::FillCompleted{BufferId(99), TestRoot(9), kCost});
   StartUpdate();
   Resolve();
   Assign();
-  worker_.session.HandleFillComplete(buffer_, TestRoot(9), worker_.now);
+  worker_.Handle(event::FillCompleted{buffer_, TestRoot(9)});
   EXPECT_EQ(TheRankDone().cost.fill, FillCost());
 }
 

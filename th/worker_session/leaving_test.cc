@@ -41,18 +41,18 @@ class LeavingTest : public ::testing::Test {
 
 TEST_F(LeavingTest, ReadersEndTheSegmentUnderWayBeforeTheSessionEnds) {
   PublishToAReader();
-  worker_.session.Leave(worker_.now);
+  worker_.Handle(event::Leave{});
   EXPECT_THAT(Finished(), ElementsAre(kReader));
   EXPECT_THAT(worker_.Take<CutReaders>(), IsEmpty());
   EXPECT_THAT(worker_.TakeSentNames(), ElementsAre("Leave"));
   EXPECT_FALSE(ended());
-  worker_.session.HandleReaderReleased(kReader, worker_.now);
+  worker_.Handle(event::ReaderReleased{kReader});
   EXPECT_TRUE(ended());
 }
 
 TEST_F(LeavingTest, AReaderThatDoesNotEndIsWaitedForNoLongerThanTheGrace) {
   PublishToAReader();
-  worker_.session.Leave(worker_.now);
+  worker_.Handle(event::Leave{});
   worker_.Pass(absl::Milliseconds(499));
   EXPECT_FALSE(ended());
   EXPECT_THAT(worker_.Take<CutReaders>(), IsEmpty());
@@ -62,17 +62,17 @@ TEST_F(LeavingTest, AReaderThatDoesNotEndIsWaitedForNoLongerThanTheGrace) {
 
 TEST_F(LeavingTest, TheCallerMayGrantLess) {
   PublishToAReader();
-  worker_.session.Leave(worker_.now, absl::Milliseconds(100));
+  worker_.Handle(event::Leave{absl::Milliseconds(100)});
   worker_.Pass(absl::Milliseconds(100));
   EXPECT_TRUE(ended());
 }
 
 TEST_F(LeavingTest, NobodyIsAdmittedAnyMore) {
   PublishToAReader();
-  worker_.session.Leave(worker_.now);
-  worker_.session.HandleAdmission(TransferId(8), buffer_,
-                                  worker_.CapabilityFor(buffer_, kStep1.sequence),
-                                  worker_.session.buffer_generation(buffer_), worker_.now);
+  worker_.Handle(event::Leave{});
+  worker_.Handle(event::AdmissionAsked{TransferId(8), buffer_,
+                                       worker_.CapabilityFor(buffer_, kStep1.sequence),
+                                       worker_.session.buffer_generation(buffer_)});
   const auto decided = worker_.Take<AdmissionDecided>();
   ASSERT_THAT(decided, SizeIs(1));
   EXPECT_THAT(decided[0].status, StatusIs(absl::StatusCode::kUnavailable));
@@ -83,19 +83,19 @@ TEST_F(LeavingTest, ReadersOfABufferThatFillsEndTheirSegmentToo) {
   worker_.UpdateToFilling(buffer_, kFirst, kStep1);
   worker_.Admit(kReader, buffer_, kStep1.sequence);
   worker_.Drop();
-  worker_.session.Leave(worker_.now);
+  worker_.Handle(event::Leave{});
   EXPECT_THAT(Finished(), ElementsAre(kReader));
   EXPECT_THAT(worker_.Take<StopFill>(), SizeIs(1));
-  worker_.session.HandleFillStopped(buffer_, worker_.now);
+  worker_.Handle(event::FillStopped{buffer_});
   EXPECT_FALSE(ended());
-  worker_.session.HandleReaderReleased(kReader, worker_.now);
+  worker_.Handle(event::ReaderReleased{kReader});
   EXPECT_TRUE(ended());
 }
 
 // ---- notices
 
 TEST_F(LeavingTest, ANoticeIsToldAndKept) {
-  ASSERT_OK(worker_.session.Preempt(absl::Seconds(30), worker_.now));
+  ASSERT_OK(worker_.Handle(event::Preempt{absl::Seconds(30)}).status);
   const auto told = worker_.TakeSent<Preempt>();
   ASSERT_THAT(told, SizeIs(1));
   EXPECT_EQ(told[0].deadline, absl::Seconds(30));
@@ -109,9 +109,9 @@ TEST_F(LeavingTest, ANoticeIsToldAndKept) {
 }
 
 TEST_F(LeavingTest, TheEarliestOfSeveralNoticesCounts) {
-  ASSERT_OK(worker_.session.Preempt(absl::Seconds(30), worker_.now));
-  ASSERT_OK(worker_.session.Preempt(absl::Seconds(60), worker_.now));
-  ASSERT_OK(worker_.session.Preempt(absl::Seconds(10), worker_.now));
+  ASSERT_OK(worker_.Handle(event::Preempt{absl::Seconds(30)}).status);
+  ASSERT_OK(worker_.Handle(event::Preempt{absl::Seconds(60)}).status);
+  ASSERT_OK(worker_.Handle(event::Preempt{absl::Seconds(10)}).status);
   EXPECT_THAT(worker_.TakeSent<Preempt>(), SizeIs(2));
   worker_.Pass(absl::Seconds(10));
   EXPECT_TRUE(ended());
@@ -120,20 +120,20 @@ TEST_F(LeavingTest, TheEarliestOfSeveralNoticesCounts) {
 TEST_F(LeavingTest, ANoticeInThePastOrTooFarAheadIsRefused) {
   for (const absl::Duration notice :
        {absl::ZeroDuration(), -absl::Seconds(3), absl::Hours(25), absl::InfiniteDuration()}) {
-    EXPECT_THAT(worker_.session.Preempt(notice, worker_.now),
+    EXPECT_THAT(worker_.Handle(event::Preempt{notice}).status,
                 StatusIs(absl::StatusCode::kInvalidArgument));
   }
   EXPECT_THAT(worker_.TakeSent<Preempt>(), IsEmpty());
-  worker_.session.Leave(worker_.now);
-  EXPECT_THAT(worker_.session.Preempt(absl::Seconds(1), worker_.now),
+  worker_.Handle(event::Leave{});
+  EXPECT_THAT(worker_.Handle(event::Preempt{absl::Seconds(1)}).status,
               StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST_F(LeavingTest, AServerThatComesBackHearsOfTheNotice) {
-  ASSERT_OK(worker_.session.Preempt(absl::Seconds(30), worker_.now));
+  ASSERT_OK(worker_.Handle(event::Preempt{absl::Seconds(30)}).status);
   worker_.BreakStream();
   worker_.Pass(absl::Milliseconds(50));
-  worker_.session.HandleStreamOpen(worker_.now);
+  worker_.Handle(event::StreamOpened{});
   const auto joins = worker_.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   EXPECT_EQ(joins[0].leaves_in, absl::Seconds(30) - absl::Milliseconds(50));
@@ -143,7 +143,7 @@ TEST_F(LeavingTest, ANoticeDuringTheJoinIsToldAfterIt) {
   worker_.BreakStream();
   worker_.Pass(absl::Milliseconds(50));
   worker_.OpenAndHearJoin();
-  ASSERT_OK(worker_.session.Preempt(absl::Seconds(30), worker_.now));
+  ASSERT_OK(worker_.Handle(event::Preempt{absl::Seconds(30)}).status);
   worker_.Pass(absl::Seconds(1));
   worker_.Say(worker_.JoinedAnswer(Epoch(1)));
   const auto told = worker_.TakeSent<Preempt>();
@@ -152,7 +152,7 @@ TEST_F(LeavingTest, ANoticeDuringTheJoinIsToldAfterIt) {
 }
 
 TEST_F(LeavingTest, ANoticeThatTheJoinToldIsNotToldAgain) {
-  ASSERT_OK(worker_.session.Preempt(absl::Seconds(30), worker_.now));
+  ASSERT_OK(worker_.Handle(event::Preempt{absl::Seconds(30)}).status);
   worker_.Drop();
   worker_.Rejoin(Epoch(1));
   EXPECT_THAT(worker_.TakeSent<Preempt>(), IsEmpty());
@@ -161,7 +161,7 @@ TEST_F(LeavingTest, ANoticeThatTheJoinToldIsNotToldAgain) {
 TEST_F(LeavingTest, WhoHasNoNoticeStays) {
   worker_.BreakStream();
   worker_.Pass(absl::Milliseconds(50));
-  worker_.session.HandleStreamOpen(worker_.now);
+  worker_.Handle(event::StreamOpened{});
   EXPECT_EQ(worker_.TakeSent<JoinRequest>()[0].leaves_in, absl::InfiniteDuration());
 }
 

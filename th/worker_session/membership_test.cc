@@ -17,10 +17,10 @@ using ::th::testing::StatusIs;
 
 TEST(MembershipTest, TheFirstThingSentIsTheJoin) {
   SessionHarness worker;
-  worker.session.Start(worker.now);
+  worker.Handle(event::Start{});
   EXPECT_THAT(worker.Take<OpenStream>(), SizeIs(1));
   EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   const auto joins = worker.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   EXPECT_EQ(joins[0].key, TestOptions().key);
@@ -33,8 +33,8 @@ TEST(MembershipTest, TheFirstThingSentIsTheJoin) {
 
 TEST(MembershipTest, JoinedTellsTheDriver) {
   SessionHarness worker;
-  worker.session.Start(worker.now);
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::Start{});
+  worker.Handle(event::StreamOpened{});
   worker.Say(worker.JoinedAnswer(Epoch(4)));
   EXPECT_TRUE(worker.session.joined());
   EXPECT_EQ(worker.session.epoch(), Epoch(4));
@@ -47,10 +47,10 @@ TEST(MembershipTest, JoinedTellsTheDriver) {
 
 TEST(MembershipTest, NothingButAnAnswerToTheJoinCountsBeforeIt) {
   SessionHarness worker;
-  worker.session.Start(worker.now);
+  worker.Handle(event::Start{});
   worker.Say(worker.JoinedAnswer(Epoch(4)));  // the stream is not open yet
   EXPECT_FALSE(worker.session.joined());
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   worker.Drop();
   worker.Say(GroupChanged{GroupGeneration(9), {}});
   worker.Say(CommandFinished{"k", absl::OkStatus(), {}, Lineage(3)});
@@ -74,7 +74,7 @@ TEST(MembershipTest, WhatIsSentAnywayPutsNoHeartbeatOff) {
   worker.Pass(worker.session.NextDeadline() - worker.now);
   ASSERT_THAT(worker.TakeSentNames(), ElementsAre("Heartbeat"));
   worker.Pass(absl::Milliseconds(700));
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("a")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("a")}}).status);
   worker.Drop();
   worker.Pass(absl::Milliseconds(300));  // an interval after the heartbeat before
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("Heartbeat"));
@@ -104,8 +104,8 @@ TEST(MembershipTest, WorkersThatJoinTogetherSpeakOneAfterTheOther) {
 
 TEST(MembershipTest, ALeaseThatIsNoneDoesNotSpin) {
   SessionHarness worker;
-  worker.session.Start(worker.now);
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::Start{});
+  worker.Handle(event::StreamOpened{});
   Joined joined = worker.JoinedAnswer(Epoch(1));
   joined.lease = absl::Seconds(-1);
   joined.progress_interval = -absl::InfiniteDuration();
@@ -137,7 +137,7 @@ TEST(MembershipTest, AJoinStartsTheIntervalsOver) {
   worker.Pass(absl::Milliseconds(50));
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(100));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   worker.Say(worker.JoinedAnswer(Epoch(1)));
   worker.Drop();
   worker.BreakStream();
@@ -147,9 +147,9 @@ TEST(MembershipTest, AJoinStartsTheIntervalsOver) {
 
 TEST(MembershipTest, NoServerInTimeEndsTheFirstJoin) {
   SessionHarness worker;
-  worker.session.Start(worker.now);
+  worker.Handle(event::Start{});
   for (int i = 0; i < 40 && !worker.session.ended(); ++i) {
-    worker.session.HandleStreamClosed(absl::UnavailableError("connection refused"), worker.now);
+    worker.Handle(event::StreamClosed{absl::UnavailableError("connection refused")});
     worker.Pass(absl::Seconds(1));
   }
   EXPECT_TRUE(worker.session.ended());
@@ -176,7 +176,7 @@ TEST(MembershipTest, AServerThatDoesNotAnswerIsLeftForAnotherTry) {
   worker.Join();
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   worker.Drop();
   worker.Pass(absl::Seconds(5));
   EXPECT_THAT(worker.Take<CloseStream>(), SizeIs(1));
@@ -186,8 +186,8 @@ TEST(MembershipTest, AServerThatDoesNotAnswerIsLeftForAnotherTry) {
 
 TEST(MembershipTest, ARefusedJoinEndsTheSessionAndSaysWhy) {
   SessionHarness worker;
-  worker.session.Start(worker.now);
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::Start{});
+  worker.Handle(event::StreamOpened{});
   worker.Say(Refused{absl::AlreadyExistsError("rollout-3/1 is held by 10.0.0.9"),
                      absl::InfiniteDuration()});
   EXPECT_TRUE(worker.session.ended());
@@ -201,8 +201,8 @@ TEST(MembershipTest, ARefusedJoinEndsTheSessionAndSaysWhy) {
 
 TEST(MembershipTest, AJoinRefusedForNowIsTriedAgainAfterTheTimeNamed) {
   SessionHarness worker;
-  worker.session.Start(worker.now);
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::Start{});
+  worker.Handle(event::StreamOpened{});
   worker.Drop();
   worker.Say(Refused{absl::UnavailableError("recovering"), absl::Milliseconds(700)});
   EXPECT_FALSE(worker.session.ended());
@@ -228,25 +228,25 @@ TEST(MembershipTest, VerbsOfAnEndedSessionAreRefused) {
   SessionHarness worker;
   worker.Join();
   const BufferId buffer = worker.RegisteredBuffer();
-  worker.session.Leave(worker.now);
-  EXPECT_THAT(worker.session.Publish(CallId(1), buffer, {.label = Label("a")}, worker.now),
+  worker.Handle(event::Leave{});
+  EXPECT_THAT(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("a")}}).status,
               StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(worker.session.Update(CallId(1), buffer, {}, worker.now),
+  EXPECT_THAT(worker.Handle(event::Update{CallId(1), buffer, {}}).status,
               StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(worker.session.RegisterBuffer("b", "hf", TestLayout(), worker.now),
+  EXPECT_THAT(worker.BufferOf(event::RegisterBuffer{"b", "hf", TestLayout()}),
               StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST(MembershipTest, LeaveTellsTheServerAndEndsOnce) {
   SessionHarness worker;
   worker.Join();
-  worker.session.Leave(worker.now);
+  worker.Handle(event::Leave{});
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("Leave"));
   EXPECT_THAT(worker.Take<CloseStream>(), SizeIs(1));
   const auto ended = worker.Take<SessionEnded>();
   ASSERT_THAT(ended, SizeIs(1));
   EXPECT_OK(ended[0].status);
-  worker.session.Leave(worker.now);
+  worker.Handle(event::Leave{});
   worker.Pass(absl::Seconds(10));
   EXPECT_THAT(worker.Take<SessionEnded>(), IsEmpty());
   EXPECT_THAT(worker.Take<SendToServer>(), IsEmpty());
@@ -256,8 +256,8 @@ TEST(MembershipTest, PendingCallsOfALeavingWorkerEndCancelled) {
   SessionHarness worker;
   worker.Join();
   const BufferId buffer = worker.RegisteredBuffer();
-  ASSERT_OK(worker.session.Update(CallId(5), buffer, {}, worker.now));
-  worker.session.Leave(worker.now);
+  ASSERT_OK(worker.Handle(event::Update{CallId(5), buffer, {}}).status);
+  worker.Handle(event::Leave{});
   const auto done = worker.Take<OperationDone>();
   ASSERT_THAT(done, SizeIs(1));
   EXPECT_EQ(done[0].call, CallId(5));
@@ -270,7 +270,7 @@ TEST(MembershipTest, AServerOfAnOlderReignIsLeft) {
   worker.Join();
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   worker.Drop();
   worker.Say(worker.JoinedAnswer(Epoch(4)));
   EXPECT_FALSE(worker.session.joined());
@@ -284,14 +284,14 @@ TEST(MembershipTest, AServerOfAnOlderReignEndsNoMembership) {
   worker.Join();
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   worker.Drop();
   worker.Say(Refused{.status = absl::AbortedError("its lease ran out"), .epoch = Epoch(4)});
   EXPECT_FALSE(worker.session.ended());
   EXPECT_THAT(worker.Take<CloseStream>(), SizeIs(1));
   worker.Pass(absl::Seconds(1));
   EXPECT_THAT(worker.Take<OpenStream>(), SizeIs(1));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   worker.Say(Refused{.status = absl::AbortedError("its lease ran out"), .epoch = Epoch(5)});
   EXPECT_TRUE(worker.session.ended());
 }
@@ -301,7 +301,7 @@ TEST(MembershipTest, AServerWithAnotherStateGivesAnotherIdentity) {
   worker.Join();
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   worker.worker = WorkerId(202);
   Joined joined = worker.JoinedAnswer(Epoch(2));
   joined.cluster = ClusterId(9);
@@ -322,8 +322,8 @@ TEST(MembershipTest, AServerWithAnotherStateGivesAnotherIdentity) {
 
 TEST(MembershipTest, AServerOfAnotherProtocolEndsTheSession) {
   SessionHarness worker;
-  worker.session.Start(worker.now);
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::Start{});
+  worker.Handle(event::StreamOpened{});
   Joined joined = worker.JoinedAnswer(Epoch(1));
   joined.hello.min_version = joined.hello.max_version = kProtocolVersion + 1;
   worker.Say(joined);
@@ -336,7 +336,7 @@ TEST(MembershipTest, ARejoinClaimsTheFormerPlace) {
   worker.Join();
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   const auto joins = worker.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   ASSERT_TRUE(joins[0].resume.has_value());
@@ -350,7 +350,7 @@ TEST(MembershipTest, AChangedGroupEndsWhatIsPendingAndStartsTheNumbersOver) {
   worker.Join();
   const BufferId buffer = worker.RegisteredBuffer();
   worker.PublishNamed(buffer, OperationNumber(1), Version(7, "step-1"));
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {}}).status);
   worker.Drop();
   worker.Say(GroupChanged{GroupGeneration(2), {"rollout-3", Rank(0)}});
   const auto done = worker.Take<OperationDone>();
@@ -362,7 +362,7 @@ TEST(MembershipTest, AChangedGroupEndsWhatIsPendingAndStartsTheNumbersOver) {
   ASSERT_THAT(announced, SizeIs(1));
   ASSERT_TRUE(announced[0].buffer.held.has_value());
   EXPECT_TRUE(announced[0].buffer.held->complete);
-  ASSERT_OK(worker.session.Update(CallId(3), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(3), buffer, {}}).status);
   const auto starts = worker.TakeSent<StartOperation>();
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].key.number, OperationNumber(1));
@@ -373,7 +373,7 @@ TEST(MembershipTest, AnOldWordOfAGroupChangeIsIgnored) {
   SessionHarness worker;
   worker.Join();
   const BufferId buffer = worker.RegisteredBuffer();
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {}}).status);
   worker.Drop();
   worker.Say(GroupChanged{GroupGeneration(1), {"rollout-3", Rank(0)}});
   EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
@@ -383,7 +383,7 @@ TEST(MembershipTest, AGroupThatChangedWhileAwayEndsWhatIsPending) {
   SessionHarness worker;
   worker.Join();
   const BufferId buffer = worker.RegisteredBuffer();
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {}}).status);
   worker.Drop();
   worker.Rejoin(Epoch(1), GroupGeneration(2));
   const auto done = worker.Take<OperationDone>();

@@ -30,8 +30,10 @@ class OffloadAloneTest : public ::testing::Test {
     worker_.Drop();
   }
   void Unpublish() {
-    ASSERT_OK(worker_.session.Unpublish(CallId(2), buffer_, {.on_retention = OnRetention::kOffload},
-                                        worker_.now));
+    ASSERT_OK(
+        worker_
+            .Handle(event::Unpublish{CallId(2), buffer_, {.on_retention = OnRetention::kOffload}})
+            .status);
   }
   void UnpublishWithoutServer() {
     worker_.BreakStream();
@@ -44,11 +46,11 @@ class OffloadAloneTest : public ::testing::Test {
     return asked.empty() ? BufferId() : asked.front().copy;
   }
   void Allocated(BufferId copy, absl::Status status = absl::OkStatus()) {
-    worker_.session.HandleOffloadAllocated(copy, status, worker_.now);
+    worker_.Handle(event::OffloadAllocated{copy, status});
   }
   void Received(BufferId copy) {
-    worker_.session.HandleFirstWrite(copy, worker_.now);
-    worker_.session.HandleFillComplete(copy, TestRoot(1), worker_.now);
+    worker_.Handle(event::FirstWrite{copy});
+    worker_.Handle(event::FillCompleted{copy, TestRoot(1)});
   }
   BufferId CopyThatIsReceived() {
     const BufferId copy = Copy();
@@ -103,8 +105,8 @@ TEST_F(OffloadAloneTest, TheCopyIsFilledFromTheBufferItself) {
   ASSERT_THAT(assigned[0].sources, SizeIs(1));
   const AssignedSource& source = assigned[0].sources[0];
   EXPECT_EQ(source.buffer, (BufferAddress{worker_.worker, buffer_}));
-  worker_.session.HandleAdmission(TransferId(1), buffer_, source.capability, source.generation,
-                                  worker_.now);
+  worker_.Handle(
+      event::AdmissionAsked{TransferId(1), buffer_, source.capability, source.generation});
   const auto admitted = worker_.Take<AdmissionDecided>();
   ASSERT_THAT(admitted, SizeIs(1));
   EXPECT_OK(admitted[0].status);
@@ -180,7 +182,7 @@ TEST_F(OffloadAloneTest, WhatNoServerHasNamedIsNotKept) {
   UnpublishWithoutServer();
   CopyThatIsReceived();
   worker_.Drop();
-  ASSERT_OK(worker_.session.Publish(CallId(3), buffer_, {.label = Label("step-2")}, worker_.now));
+  ASSERT_OK(worker_.Handle(event::Publish{CallId(3), buffer_, {.label = Label("step-2")}}).status);
   Unpublish();
   EXPECT_EQ(Copy(), BufferId());
   EXPECT_EQ(State(buffer_), BufferState::kWritable);
@@ -220,7 +222,7 @@ TEST_F(OffloadAloneTest, LeaveToDrainThatComesMeanwhileEndsTheCopy) {
   const auto stopped = worker_.Take<StopFill>();
   ASSERT_THAT(stopped, SizeIs(1));
   EXPECT_EQ(stopped[0].buffer, copy);
-  worker_.session.HandleFillStopped(copy, worker_.now);
+  worker_.Handle(event::FillStopped{copy});
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
 }
 

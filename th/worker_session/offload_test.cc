@@ -26,12 +26,14 @@ class OffloadTest : public ::testing::Test {
     worker_.PublishNamed(buffer_, OperationNumber(1), kStep1);
   }
   absl::Status Unpublish() {
-    return worker_.session.Unpublish(CallId(2), buffer_, {.on_retention = OnRetention::kOffload},
-                                     worker_.now);
+    return worker_
+        .Handle(event::Unpublish{CallId(2), buffer_, {.on_retention = OnRetention::kOffload}})
+        .status;
   }
   absl::Status Update() {
-    return worker_.session.Update(CallId(2), buffer_, {.on_retention = OnRetention::kOffload},
-                                  worker_.now);
+    return worker_
+        .Handle(event::Update{CallId(2), buffer_, {.on_retention = OnRetention::kOffload}})
+        .status;
   }
   // The server's word on operation `number` of the buffer.
   void OffloadFirst(uint64_t number, OperationKind kind, absl::Status status = absl::OkStatus()) {
@@ -54,12 +56,12 @@ class OffloadTest : public ::testing::Test {
     if (asked.empty()) return BufferId();
     const BufferId copy = asked.front().copy;
     worker_.Say(BufferRegistered{copy, absl::OkStatus()});
-    worker_.session.HandleOffloadAllocated(copy, absl::OkStatus(), worker_.now);
+    worker_.Handle(event::OffloadAllocated{copy, absl::OkStatus()});
     return copy;
   }
   void Receive(BufferId copy) {
-    worker_.session.HandleFirstWrite(copy, worker_.now);
-    worker_.session.HandleFillComplete(copy, TestRoot(1), worker_.now);
+    worker_.Handle(event::FirstWrite{copy});
+    worker_.Handle(event::FillCompleted{copy, TestRoot(1)});
   }
   void FillCopy(BufferId copy, absl::Status status = absl::OkStatus()) {
     const OperationKey key{copy, OperationNumber(1)};
@@ -110,7 +112,7 @@ TEST_F(OffloadTest, AnUnpublishServesOnUntilTheServerLetsItDrain) {
 }
 
 TEST_F(OffloadTest, WithoutRetentionItDrainsAtOnce) {
-  ASSERT_OK(worker_.session.Unpublish(CallId(2), buffer_, {}, worker_.now));
+  ASSERT_OK(worker_.Handle(event::Unpublish{CallId(2), buffer_, {}}).status);
   EXPECT_EQ(State(), BufferState::kWritable);
   EXPECT_FALSE(StartsOf(buffer_).at(0).keep_retained);
 }
@@ -121,11 +123,11 @@ TEST_F(OffloadTest, NothingElseMayBeginMeanwhile) {
                                     HasSubstr("an unpublish of the buffer is in progress")));
   EXPECT_THAT(Update(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                  HasSubstr("an unpublish of the buffer is in progress")));
-  EXPECT_THAT(worker_.session.Reset(buffer_, worker_.now),
+  EXPECT_THAT(worker_.Handle(event::Reset{buffer_}).status,
               StatusIs(absl::StatusCode::kFailedPrecondition));
   // Not even when the publication was lost meanwhile: the leave would take the next one away.
   worker_.Say(PublicationRefused{buffer_, kStep1.sequence, absl::AbortedError("rolled back")});
-  EXPECT_THAT(worker_.session.Publish(CallId(3), buffer_, {.label = Label("step-2")}, worker_.now),
+  EXPECT_THAT(worker_.Handle(event::Publish{CallId(3), buffer_, {.label = Label("step-2")}}).status,
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("an unpublish of the buffer is in progress")));
 }
@@ -198,8 +200,7 @@ TEST_F(OffloadTest, WithoutMemoryTheBufferStaysPublished) {
   ASSERT_OK(Unpublish());
   OffloadFirst(2, OperationKind::kUnpublish);
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
-  worker_.session.HandleOffloadAllocated(copy, absl::ResourceExhaustedError("no memory"),
-                                         worker_.now);
+  worker_.Handle(event::OffloadAllocated{copy, absl::ResourceExhaustedError("no memory")});
   EXPECT_THAT(TheDone().status,
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no memory")));
   EXPECT_EQ(State(), BufferState::kPublished);
@@ -208,9 +209,12 @@ TEST_F(OffloadTest, WithoutMemoryTheBufferStaysPublished) {
 }
 
 TEST_F(OffloadTest, ACopyThatIsNotFilledInTimeLeavesTheBufferPublished) {
-  ASSERT_OK(worker_.session.Unpublish(
-      CallId(2), buffer_,
-      {.on_retention = OnRetention::kOffload, .offload_timeout = absl::Seconds(3)}, worker_.now));
+  ASSERT_OK(worker_
+                .Handle(event::Unpublish{
+                    CallId(2),
+                    buffer_,
+                    {.on_retention = OnRetention::kOffload, .offload_timeout = absl::Seconds(3)}})
+                .status);
   OffloadFirst(2, OperationKind::kUnpublish);
   AllocatedCopy();
   for (int second = 0; second < 6; ++second) worker_.Pass(absl::Seconds(1));
@@ -227,7 +231,7 @@ TEST_F(OffloadTest, AReleasedCopyLetsItsReadersGoFirst) {
   worker_.Say(OffloadReleased{copy});
   EXPECT_EQ(worker_.session.buffer_state(copy), BufferState::kDraining);
   EXPECT_THAT(worker_.Take<FreeOffload>(), IsEmpty());
-  worker_.session.HandleReaderReleased(TransferId(5), worker_.now);
+  worker_.Handle(event::ReaderReleased{TransferId(5)});
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
   EXPECT_THAT(worker_.TakeSent<UnregisterBuffer>(), SizeIs(1));
 }
@@ -254,8 +258,7 @@ TEST_F(OffloadTest, TheOtherRanksHearThatThereIsNoMemory) {
   OffloadFirst(2, OperationKind::kUnpublish);
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
   worker_.Say(BufferRegistered{copy, absl::OkStatus()});
-  worker_.session.HandleOffloadAllocated(copy, absl::ResourceExhaustedError("no memory"),
-                                         worker_.now);
+  worker_.Handle(event::OffloadAllocated{copy, absl::ResourceExhaustedError("no memory")});
   const auto failed = worker_.TakeSent<RankFailed>();
   ASSERT_THAT(failed, SizeIs(1));
   EXPECT_EQ(failed[0].key.buffer, copy);
@@ -267,7 +270,7 @@ TEST_F(OffloadTest, MemoryThatComesAfterTheGroupHasChangedIsGivenBack) {
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
   worker_.Say(GroupChanged{GroupGeneration(2), {"trainer", Rank(1)}});
   worker_.Drop();
-  worker_.session.HandleOffloadAllocated(copy, absl::OkStatus(), worker_.now);
+  worker_.Handle(event::OffloadAllocated{copy, absl::OkStatus()});
   EXPECT_THAT(StartsOf(copy), IsEmpty());
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
 }
@@ -285,18 +288,20 @@ TEST_F(OffloadTest, AfterADrainThatTheServerDidNotBeginItHearsWhatIsHeld) {
 }
 
 TEST_F(OffloadTest, AnUpdateWaitsForItsCopyHoweverLongTheMemoryTakes) {
-  ASSERT_OK(worker_.session.Update(CallId(2), buffer_,
-                                   {.timeout = absl::Seconds(1),
-                                    .on_retention = OnRetention::kOffload,
-                                    .offload_timeout = absl::Seconds(1)},
-                                   worker_.now));
+  ASSERT_OK(worker_
+                .Handle(event::Update{CallId(2),
+                                      buffer_,
+                                      {.timeout = absl::Seconds(1),
+                                       .on_retention = OnRetention::kOffload,
+                                       .offload_timeout = absl::Seconds(1)}})
+                .status);
   OffloadFirst(2, OperationKind::kUpdate);
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
   worker_.Say(BufferRegistered{copy, absl::OkStatus()});
   worker_.Drop();
   for (int second = 0; second < 20; ++second) worker_.Pass(absl::Seconds(1));
   EXPECT_THAT(worker_.Take<OperationDone>(), IsEmpty());
-  worker_.session.HandleOffloadAllocated(copy, absl::OkStatus(), worker_.now);
+  worker_.Handle(event::OffloadAllocated{copy, absl::OkStatus()});
   FillCopy(copy);
   EXPECT_THAT(StartsOf(buffer_), SizeIs(1));
 }
@@ -305,7 +310,7 @@ TEST_F(OffloadTest, ACopyIsAnnouncedToTheNextServer) {
   const BufferId copy = OffloadedCopy();
   worker_.BreakStream();
   worker_.Pass(absl::Milliseconds(50));
-  worker_.session.HandleStreamOpen(worker_.now);
+  worker_.Handle(event::StreamOpened{});
   const auto joins = worker_.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   ASSERT_THAT(joins[0].buffers, SizeIs(2));
@@ -380,7 +385,7 @@ TEST_F(OffloadTest, LeavingEndsTheWait) {
   ASSERT_OK(Unpublish());
   OffloadFirst(2, OperationKind::kUnpublish);
   AllocatedCopy();
-  worker_.session.Leave(worker_.now);
+  worker_.Handle(event::Leave{});
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kCancelled));
   EXPECT_THAT(worker_.Take<SessionEnded>(), SizeIs(1));
 }
@@ -389,7 +394,7 @@ TEST_F(OffloadTest, UnregisteringTheBufferEndsTheWaitAndLeavesTheCopy) {
   ASSERT_OK(Unpublish());
   OffloadFirst(2, OperationKind::kUnpublish);
   const BufferId copy = AllocatedCopy();
-  ASSERT_OK(worker_.session.UnregisterBuffer(buffer_, worker_.now));
+  ASSERT_OK(worker_.Handle(event::UnregisterBuffer{buffer_}).status);
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kCancelled));
   FillCopy(copy);
   EXPECT_EQ(worker_.session.buffer_state(copy), BufferState::kPublished);

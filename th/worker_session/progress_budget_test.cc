@@ -54,13 +54,14 @@ class ProgressBudgetTest : public ::testing::TestWithParam<Arrival> {
  protected:
   void SetUp() override {
     worker_.Join();
-    const auto buffer = worker_.session.RegisterBuffer("weights", "hf", LongLayout(), worker_.now);
+    const auto buffer = worker_.BufferOf(event::RegisterBuffer{"weights", "hf", LongLayout()});
     ASSERT_OK(buffer);
     buffer_ = *buffer;
     worker_.Say(BufferRegistered{buffer_, absl::OkStatus()});
     const OperationKey key{buffer_, kFirst};
     const VersionInfo version = Version(7, "step-1");
-    ASSERT_OK(worker_.session.Update(CallId(1), buffer_, {.timeout = absl::Hours(2)}, worker_.now));
+    ASSERT_OK(
+        worker_.Handle(event::Update{CallId(1), buffer_, {.timeout = absl::Hours(2)}}).status);
     worker_.Say(OperationResolved{key, version, std::nullopt});
     worker_.Say(worker_.Assignment(key, 1, version.sequence, {7}));
     ASSERT_EQ(worker_.session.buffer_state(buffer_), BufferState::kFilling);
@@ -91,8 +92,7 @@ TEST_P(ProgressBudgetTest, IsKeptOverTwoThousandSecondsAndTheEndIsTold) {
   int last = 0;
   for (int second = 1; second < kSeconds; ++second) {
     const SegmentSet held = HeldAt(second);
-    worker_.session.HandleFillProgress(buffer_, {held, held.count() * kMinSegmentBytes},
-                                       worker_.now);
+    worker_.Handle(event::FillProgressed{buffer_, {held, held.count() * kMinSegmentBytes}});
     worker_.Pass(absl::Seconds(1));
     for (const FillProgress& told : worker_.TakeSent<FillProgress>()) {
       bytes += WireBytes(told);
@@ -101,8 +101,8 @@ TEST_P(ProgressBudgetTest, IsKeptOverTwoThousandSecondsAndTheEndIsTold) {
     }
     worker_.Drop();  // heartbeats
   }
-  worker_.session.HandleAllReceived(buffer_, worker_.now);
-  worker_.session.HandleFillComplete(buffer_, TestRoot(9), worker_.now);
+  worker_.Handle(event::AllReceived{buffer_});
+  worker_.Handle(event::FillCompleted{buffer_, TestRoot(9)});
   const auto end = worker_.TakeSent<FillProgress>();
   ASSERT_FALSE(end.empty());
   EXPECT_EQ(end.back().segments, SegmentSet::AllOf(kSegments));

@@ -1,7 +1,7 @@
 // Publish: the buffer is frozen at once, readable when the server has named the version, sealed
 // when its sums are done.
 //
-//   asked ──(OperationFinished OK)──► named ──(HandleSealed)──► sealed
+//   asked ──(OperationFinished OK)──► named ──(event::Sealed)──► sealed
 //     └────(error)──► writable again, and `lost` until the next unpublish has told it
 #ifndef TH_WORKER_SESSION_PUBLISH_H_
 #define TH_WORKER_SESSION_PUBLISH_H_

@@ -25,10 +25,10 @@ class PublishTest : public ::testing::Test {
     buffer = worker.RegisteredBuffer();
   }
   absl::Status Publish(CallId call = CallId(1), const std::string& label = "step-1") {
-    return worker.session.Publish(call, buffer, {.label = Label(label)}, worker.now);
+    return worker.Handle(event::Publish{call, buffer, {.label = Label(label)}}).status;
   }
   absl::Status Unpublish(CallId call = CallId(2), absl::Duration drain = absl::Seconds(5)) {
-    return worker.session.Unpublish(call, buffer, {.drain_timeout = drain}, worker.now);
+    return worker.Handle(event::Unpublish{call, buffer, {.drain_timeout = drain}}).status;
   }
   OperationDone TheDone() {
     const auto done = worker.Take<OperationDone>();
@@ -68,8 +68,7 @@ TEST_F(PublishTest, TheNamedVersionIsServedAndSealed) {
   EXPECT_OK(done.status);
   EXPECT_EQ(done.call, CallId(1));
   EXPECT_EQ(done.version, kStep1);
-  worker.session.HandleSealed(buffer, kStep1.sequence, sealing[0].generation, TestRoot(3),
-                              worker.now);
+  worker.Handle(event::Sealed{buffer, kStep1.sequence, sealing[0].generation, TestRoot(3)});
   const auto sealed = worker.TakeSent<ShardSealed>();
   ASSERT_THAT(sealed, SizeIs(1));
   EXPECT_EQ(sealed[0].root, TestRoot(3));
@@ -80,7 +79,7 @@ TEST_F(PublishTest, SumsOfAnEarlierPublicationAreNotReported) {
   const BufferGeneration old = worker.session.buffer_generation(buffer);
   ASSERT_OK(Unpublish());
   worker.Drop();
-  worker.session.HandleSealed(buffer, kStep1.sequence, old, TestRoot(3), worker.now);
+  worker.Handle(event::Sealed{buffer, kStep1.sequence, old, TestRoot(3)});
   EXPECT_THAT(worker.TakeSent<ShardSealed>(), IsEmpty());
 }
 
@@ -103,8 +102,10 @@ TEST_F(PublishTest, AnAnswerWithoutASequenceIsAnError) {
 }
 
 TEST_F(PublishTest, ASilentServerDoesNotHoldThePublisherForEver) {
-  ASSERT_OK(worker.session.Publish(
-      CallId(1), buffer, {.label = Label("step-1"), .timeout = absl::Seconds(10)}, worker.now));
+  ASSERT_OK(worker
+                .Handle(event::Publish{
+                    CallId(1), buffer, {.label = Label("step-1"), .timeout = absl::Seconds(10)}})
+                .status);
   worker.Pass(absl::Milliseconds(11'999));
   EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
   worker.Drop();
@@ -116,8 +117,10 @@ TEST_F(PublishTest, ASilentServerDoesNotHoldThePublisherForEver) {
 }
 
 TEST_F(PublishTest, ARankThatGaveUpIgnoresTheLateName) {
-  ASSERT_OK(worker.session.Publish(
-      CallId(1), buffer, {.label = Label("step-1"), .timeout = absl::Seconds(1)}, worker.now));
+  ASSERT_OK(worker
+                .Handle(event::Publish{
+                    CallId(1), buffer, {.label = Label("step-1"), .timeout = absl::Seconds(1)}})
+                .status);
   worker.Pass(absl::Seconds(3));
   worker.Drop();
   worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
@@ -137,7 +140,7 @@ TEST_P(BadPublishTest, IsRefusedAndChangesNothing) {
   SessionHarness worker;
   worker.Join();
   const BufferId buffer = worker.RegisteredBuffer();
-  EXPECT_THAT(worker.session.Publish(CallId(1), buffer, GetParam().request, worker.now),
+  EXPECT_THAT(worker.Handle(event::Publish{CallId(1), buffer, GetParam().request}).status,
               StatusIs(GetParam().code, HasSubstr("PUBLISH_REFUSED ")));
   EXPECT_EQ(worker.session.buffer_state(buffer), BufferState::kWritable);
   EXPECT_THAT(worker.Take<SendToServer>(), IsEmpty());
@@ -162,9 +165,9 @@ TEST_F(PublishTest, PublishedTwiceIsRefused) {
 }
 
 TEST_F(PublishTest, UnknownBuffersAreRefused) {
-  EXPECT_THAT(worker.session.Publish(CallId(1), BufferId(99), {.label = Label("a")}, worker.now),
+  EXPECT_THAT(worker.Handle(event::Publish{CallId(1), BufferId(99), {.label = Label("a")}}).status,
               StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(worker.session.Unpublish(CallId(1), BufferId(99), {}, worker.now),
+  EXPECT_THAT(worker.Handle(event::Unpublish{CallId(1), BufferId(99), {}}).status,
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
@@ -194,7 +197,7 @@ TEST_F(PublishTest, UnpublishCutsReadersThatDoNotLetGo) {
   ASSERT_THAT(cut, SizeIs(1));
   EXPECT_THAT(cut[0].transfers, ElementsAre(TransferId(1)));
   EXPECT_THAT(worker.TakeSent<RankDone>(), IsEmpty());
-  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  worker.Handle(event::ReaderReleased{TransferId(1)});
   const auto done = worker.TakeSent<RankDone>();
   ASSERT_THAT(done, SizeIs(1));
   EXPECT_EQ(done[0].readers_cut, 1u);
@@ -207,9 +210,9 @@ TEST_F(PublishTest, AReaderThatTakesBytesHasUntilTheDrainDeadline) {
   worker.Admit(TransferId(1), buffer, kStep1.sequence);
   ASSERT_OK(Unpublish(CallId(2), absl::Seconds(1)));
   worker.Pass(absl::Milliseconds(400));
-  worker.session.HandleReaderBytes(TransferId(1), worker.now);
+  worker.Handle(event::ReaderBytesMoved{TransferId(1)});
   worker.Pass(absl::Milliseconds(400));
-  worker.session.HandleReaderBytes(TransferId(1), worker.now);
+  worker.Handle(event::ReaderBytesMoved{TransferId(1)});
   EXPECT_THAT(worker.Take<CutReaders>(), IsEmpty());
   worker.Pass(absl::Milliseconds(200));
   EXPECT_THAT(worker.Take<CutReaders>(), SizeIs(1));
@@ -223,7 +226,7 @@ TEST_F(PublishTest, AResultBeforeTheDrainEndedWaitsForIt) {
   worker.Finish({buffer, kSecond}, OperationKind::kUnpublish,
                 absl::DeadlineExceededError("rank 0"));
   EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
-  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  worker.Handle(event::ReaderReleased{TransferId(1)});
   EXPECT_THAT(TheDone().status,
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("UNPUBLISH_FAILED")));
   EXPECT_EQ(State(), BufferState::kWritable);
@@ -265,7 +268,7 @@ TEST_F(PublishTest, AnUnpublishThatEndedWithoutTheServerIsToldToTheNext) {
 TEST_F(PublishTest, AServerThatOnlyAnswersQuestionsDoesNotHoldUnpublishForEver) {
   worker.PublishNamed(buffer, kFirst, kStep1);
   ASSERT_OK(
-      worker.session.Unpublish(CallId(2), buffer, {.timeout = absl::Seconds(10)}, worker.now));
+      worker.Handle(event::Unpublish{CallId(2), buffer, {.timeout = absl::Seconds(10)}}).status);
   for (int i = 0; i < 23; ++i) {
     worker.Pass(absl::Milliseconds(500));
     worker.Say(Alive{});
@@ -331,12 +334,10 @@ class SealTest : public PublishTest {
   }
   void ReadOnce() {
     worker.Admit(TransferId(1), buffer, kStep1.sequence);
-    worker.session.HandleReaderReleased(TransferId(1), worker.now);
+    worker.Handle(event::ReaderReleased{TransferId(1)});
     worker.Drop();
   }
-  void Sealed() {
-    worker.session.HandleSealed(buffer, kStep1.sequence, generation, TestRoot(3), worker.now);
-  }
+  void Sealed() { worker.Handle(event::Sealed{buffer, kStep1.sequence, generation, TestRoot(3)}); }
   BufferGeneration generation;
 };
 
@@ -368,9 +369,9 @@ TEST_F(SealTest, WhatNobodyReadOrWhatIsSealedWaitsForNothing) {
   worker.Finish({buffer, kSecond}, OperationKind::kUnpublish, absl::OkStatus());
   worker.PublishNamed(buffer, OperationNumber(3), kStep2);
   generation = worker.session.buffer_generation(buffer);
-  worker.session.HandleSealed(buffer, kStep2.sequence, generation, TestRoot(3), worker.now);
+  worker.Handle(event::Sealed{buffer, kStep2.sequence, generation, TestRoot(3)});
   worker.Admit(TransferId(2), buffer, kStep2.sequence);
-  worker.session.HandleReaderReleased(TransferId(2), worker.now);
+  worker.Handle(event::ReaderReleased{TransferId(2)});
   ASSERT_OK(Unpublish(CallId(4)));
   EXPECT_EQ(State(), BufferState::kWritable);
 }
@@ -378,8 +379,8 @@ TEST_F(SealTest, WhatNobodyReadOrWhatIsSealedWaitsForNothing) {
 // The fill stopped what was summing, and the publisher's readers need the sums.
 TEST_F(SealTest, SummingGoesOnAfterAnUpdateThatWroteNothing) {
   worker.UpdateToFilling(buffer, kSecond, kStep2);
-  worker.session.HandleFillFailed(buffer, absl::UnavailableError("no source"), worker.now);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillFailed{buffer, absl::UnavailableError("no source")});
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_EQ(State(), BufferState::kPublished);
   const auto sealing = worker.Take<StartSealing>();
   ASSERT_THAT(sealing, SizeIs(1));
@@ -390,7 +391,7 @@ TEST_F(SealTest, SummingGoesOnAfterAnUpdateThatWroteNothing) {
 
 TEST_F(SealTest, AnEndedSessionDoesNotWaitForSums) {
   ReadOnce();
-  worker.session.Leave(worker.now);
+  worker.Handle(event::Leave{});
   EXPECT_EQ(State(), BufferState::kWritable);
   EXPECT_TRUE(worker.session.ended());
 }
@@ -443,7 +444,7 @@ TEST_F(PublishTest, AnEndedSessionStopsServing) {
   worker.Say(Refused{absl::AbortedError("replaced"), absl::InfiniteDuration()});
   EXPECT_THAT(worker.Take<CutReaders>(), SizeIs(1));
   EXPECT_EQ(State(), BufferState::kDraining);
-  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  worker.Handle(event::ReaderReleased{TransferId(1)});
   EXPECT_EQ(State(), BufferState::kWritable);
 }
 

@@ -28,7 +28,7 @@ class ReconnectTest : public ::testing::Test {
   AnnouncedBuffer Announced() {
     worker.BreakStream();
     worker.Pass(absl::Milliseconds(50));
-    worker.session.HandleStreamOpen(worker.now);
+    worker.Handle(event::StreamOpened{});
     const auto joins = worker.TakeSent<JoinRequest>();
     EXPECT_THAT(joins, SizeIs(1));
     EXPECT_THAT(joins[0].buffers, SizeIs(1));
@@ -41,8 +41,8 @@ class ReconnectTest : public ::testing::Test {
 
 TEST_F(ReconnectTest, AnnouncesAPublishedVersionWithItsRoot) {
   worker.PublishNamed(buffer, kFirst, kStep1);
-  worker.session.HandleSealed(buffer, kStep1.sequence, worker.session.buffer_generation(buffer),
-                              TestRoot(3), worker.now);
+  worker.Handle(event::Sealed{buffer, kStep1.sequence, worker.session.buffer_generation(buffer),
+                              TestRoot(3)});
   const AnnouncedBuffer announced = Announced();
   EXPECT_EQ(announced.buffer_name, "weights");
   EXPECT_EQ(announced.layout, TestLayout()->digest());
@@ -60,8 +60,10 @@ TEST_F(ReconnectTest, AnnouncesAPublishedVersionWithItsRoot) {
 }
 
 TEST_F(ReconnectTest, APublicationWithoutANameIsNotHeldButAskedAgain) {
-  ASSERT_OK(worker.session.Publish(
-      CallId(1), buffer, {.label = Label("step-1"), .timeout = absl::Seconds(10)}, worker.now));
+  ASSERT_OK(worker
+                .Handle(event::Publish{
+                    CallId(1), buffer, {.label = Label("step-1"), .timeout = absl::Seconds(10)}})
+                .status);
   EXPECT_FALSE(Announced().held.has_value());
   worker.Drop();
   worker.Say(worker.JoinedAnswer(Epoch(1)));
@@ -75,8 +77,8 @@ TEST_F(ReconnectTest, APublicationWithoutANameIsNotHeldButAskedAgain) {
 
 TEST_F(ReconnectTest, AFillGoesOnAndItsEdgesAreAnnounced) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
-  worker.session.HandleFillProgress(buffer, {FirstSegments(4), 4}, worker.now);
+  worker.Handle(event::FirstWrite{buffer});
+  worker.Handle(event::FillProgressed{buffer, {FirstSegments(4), 4}});
   worker.Drop();
   const AnnouncedBuffer announced = Announced();
   ASSERT_TRUE(announced.held.has_value());
@@ -118,7 +120,7 @@ TEST_F(ReconnectTest, AfterABreakOldAssignmentsOfTheSameServerStayOld) {
 
 TEST_F(ReconnectTest, AShardThatIsDoneSaysSoAgain) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   worker.Drop();
   worker.Rejoin(Epoch(2));
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("StartOperation", "ReadyToFill", "RankDone"));
@@ -127,10 +129,10 @@ TEST_F(ReconnectTest, AShardThatIsDoneSaysSoAgain) {
 TEST_F(ReconnectTest, AShardDoneWhileAwayIsToldAfterTheJoin) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   worker.BreakStream();
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   const auto joins = worker.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   EXPECT_TRUE(joins[0].buffers[0].held->complete);
@@ -143,7 +145,7 @@ TEST_F(ReconnectTest, AShardDoneWhileAwayIsToldAfterTheJoin) {
 
 TEST_F(ReconnectTest, ARankThatHasTheVersionSaysSoAgain) {
   worker.PublishNamed(buffer, kFirst, kStep1);
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {}}).status);
   worker.Say(OperationResolved{{buffer, kSecond}, kStep1, std::nullopt});
   worker.Drop();
   worker.Rejoin(Epoch(2));
@@ -152,7 +154,7 @@ TEST_F(ReconnectTest, ARankThatHasTheVersionSaysSoAgain) {
 
 TEST_F(ReconnectTest, ADrainedUnpublishSaysSoAgain) {
   worker.PublishNamed(buffer, kFirst, kStep1);
-  ASSERT_OK(worker.session.Unpublish(CallId(2), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Unpublish{CallId(2), buffer, {}}).status);
   worker.Drop();
   worker.Rejoin(Epoch(1));
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("StartOperation", "RankDone"));
@@ -160,15 +162,15 @@ TEST_F(ReconnectTest, ADrainedUnpublishSaysSoAgain) {
 
 TEST_F(ReconnectTest, AFailureWhileAwayIsToldAfterTheJoin) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Handle(event::FirstWrite{buffer});
   worker.BreakStream();
-  worker.session.HandleFillFailed(buffer, absl::UnavailableError("no source left"), worker.now);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillFailed{buffer, absl::UnavailableError("no source left")});
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_THAT(worker.Take<OperationDone>(), SizeIs(1));
   worker.BreakStream();
   worker.Drop();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   worker.Say(worker.JoinedAnswer(Epoch(2)));
   worker.Drop();
   worker.Say(BufferRegistered{buffer, absl::OkStatus()});
@@ -185,17 +187,17 @@ TEST_F(ReconnectTest, AResultIsAnnouncedBeforeWhatItEndsHasComeToRest) {
   worker.BreakStream();
   worker.Drop();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   const auto joins = worker.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   ASSERT_TRUE(joins[0].buffers[0].last_finished.has_value());
   EXPECT_EQ(joins[0].buffers[0].last_finished->number, kFirst);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_THAT(worker.Take<OperationDone>(), SizeIs(1));
   worker.Say(worker.JoinedAnswer(Epoch(2)));
   worker.Say(BufferRegistered{buffer, absl::OkStatus()});
   worker.Drop();
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {}}).status);
   const auto starts = worker.TakeSent<StartOperation>();
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].key.number, kSecond);
@@ -204,10 +206,10 @@ TEST_F(ReconnectTest, AResultIsAnnouncedBeforeWhatItEndsHasComeToRest) {
 TEST_F(ReconnectTest, ASourceThatFailedWhileAwayIsToldAfterTheJoin) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   worker.BreakStream();
-  worker.session.HandleSourceFailed(buffer, AssignmentId(1), {WorkerId(7), BufferId(1)},
-                                    SourceFailure::kClosed, "", worker.now);
+  worker.Handle(event::SourceFailed{
+      buffer, AssignmentId(1), {WorkerId(7), BufferId(1)}, SourceFailure::kClosed, ""});
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   const auto joins = worker.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   EXPECT_THAT(joins[0].buffers[0].held->sources, IsEmpty());
@@ -217,7 +219,7 @@ TEST_F(ReconnectTest, ASourceThatFailedWhileAwayIsToldAfterTheJoin) {
 }
 
 TEST_F(ReconnectTest, CommandsAreSentAgainUnderTheirKeys) {
-  ASSERT_OK(worker.session.Command(CallId(3), {"key-1", SetRetention{4}}, worker.now));
+  ASSERT_OK(worker.Handle(event::Command{CallId(3), {"key-1", SetRetention{4}}}).status);
   worker.Drop();
   worker.Rejoin(Epoch(2));
   const auto commands = worker.TakeSent<RunCommand>();
@@ -228,7 +230,7 @@ TEST_F(ReconnectTest, CommandsAreSentAgainUnderTheirKeys) {
 TEST_F(ReconnectTest, ABufferRegisteredWhileAwayIsAnnouncedByTheJoinAlone) {
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(50));
-  ASSERT_OK(worker.session.RegisterBuffer("other", "hf", TestLayout(1), worker.now));
+  ASSERT_OK(worker.BufferOf(event::RegisterBuffer{"other", "hf", TestLayout(1)}));
   const JoinRequest join = worker.OpenAndHearJoin();
   ASSERT_THAT(join.buffers, SizeIs(2));
   EXPECT_EQ(join.buffers[1].buffer_name, "other");
@@ -239,8 +241,8 @@ TEST_F(ReconnectTest, ABufferRegisteredWhileAwayIsAnnouncedByTheJoinAlone) {
 TEST_F(ReconnectTest, ABufferRegisteredDuringTheJoinIsRegisteredAfterIt) {
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
-  ASSERT_OK(worker.session.RegisterBuffer("other", "hf", TestLayout(1), worker.now));
+  worker.Handle(event::StreamOpened{});
+  ASSERT_OK(worker.BufferOf(event::RegisterBuffer{"other", "hf", TestLayout(1)}));
   worker.Drop();
   worker.Say(worker.JoinedAnswer(Epoch(1)));
   const auto registered = worker.TakeSent<RegisterBuffer>();
@@ -250,7 +252,7 @@ TEST_F(ReconnectTest, ABufferRegisteredDuringTheJoinIsRegisteredAfterIt) {
 
 TEST_F(ReconnectTest, ABufferUnregisteredDuringTheJoinIsUnregisteredAfterIt) {
   Announced();
-  ASSERT_OK(worker.session.UnregisterBuffer(buffer, worker.now));
+  ASSERT_OK(worker.Handle(event::UnregisterBuffer{buffer}).status);
   EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
   worker.Say(worker.JoinedAnswer(Epoch(1)));
   const auto gone = worker.TakeSent<UnregisterBuffer>();
@@ -260,15 +262,15 @@ TEST_F(ReconnectTest, ABufferUnregisteredDuringTheJoinIsUnregisteredAfterIt) {
 
 TEST_F(ReconnectTest, ANameUnregisteredDuringTheJoinIsFreeBeforeItIsRegisteredAgain) {
   Announced();
-  ASSERT_OK(worker.session.UnregisterBuffer(buffer, worker.now));
-  ASSERT_OK(worker.session.RegisterBuffer("weights", "hf", TestLayout(), worker.now));
+  ASSERT_OK(worker.Handle(event::UnregisterBuffer{buffer}).status);
+  ASSERT_OK(worker.BufferOf(event::RegisterBuffer{"weights", "hf", TestLayout()}));
   worker.Say(worker.JoinedAnswer(Epoch(1)));
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("UnregisterBuffer", "RegisterBuffer"));
 }
 
 TEST_F(ReconnectTest, AJoinThatDoesNotNameABufferNeedsNoWordOfItsEnd) {
   Announced();
-  ASSERT_OK(worker.session.UnregisterBuffer(buffer, worker.now));
+  ASSERT_OK(worker.Handle(event::UnregisterBuffer{buffer}).status);
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(100));
   EXPECT_THAT(worker.OpenAndHearJoin().buffers, IsEmpty());
@@ -286,12 +288,12 @@ TEST_F(ReconnectTest, TheDriverHearsOfTheNewReign) {
 
 TEST_F(ReconnectTest, ABufferThatChangedBeforeItWasKnownAgainIsAnnouncedOnceMore) {
   worker.PublishNamed(buffer, kFirst, kStep1);
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {}}).status);
   worker.Say(OperationResolved{{buffer, kSecond}, kStep2, std::nullopt});
   Announced();
   worker.Say(worker.JoinedAnswer(Epoch(1)));
-  worker.session.HandleFillFailed(buffer, absl::UnavailableError("x"), worker.now);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillFailed{buffer, absl::UnavailableError("x")});
+  worker.Handle(event::FillStopped{buffer});
   worker.Drop();
   worker.Say(BufferRegistered{buffer, absl::OkStatus()});
   const auto again = worker.TakeSent<RegisterBuffer>();
@@ -303,8 +305,8 @@ TEST_F(ReconnectTest, SumsThatWereDoneBeforeTheBufferWasKnownAgainAreAnnouncedOn
   worker.PublishNamed(buffer, kFirst, kStep1);
   Announced();
   worker.Say(worker.JoinedAnswer(Epoch(1)));
-  worker.session.HandleSealed(buffer, kStep1.sequence, worker.session.buffer_generation(buffer),
-                              TestRoot(3), worker.now);
+  worker.Handle(event::Sealed{buffer, kStep1.sequence, worker.session.buffer_generation(buffer),
+                              TestRoot(3)});
   worker.Drop();
   worker.Say(BufferRegistered{buffer, absl::OkStatus()});
   const auto again = worker.TakeSent<RegisterBuffer>();
@@ -313,15 +315,15 @@ TEST_F(ReconnectTest, SumsThatWereDoneBeforeTheBufferWasKnownAgainAreAnnouncedOn
 }
 
 TEST_F(ReconnectTest, AResetBeforeTheBufferWasKnownAgainIsAnnouncedOnceMore) {
-  ASSERT_OK(worker.session.Update(CallId(1), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(1), buffer, {}}).status);
   worker.Say(OperationResolved{{buffer, kFirst}, kStep1, std::nullopt});
-  worker.session.HandleFirstWrite(buffer, worker.now);
-  worker.session.HandleFillFailed(buffer, absl::UnavailableError("x"), worker.now);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FirstWrite{buffer});
+  worker.Handle(event::FillFailed{buffer, absl::UnavailableError("x")});
+  worker.Handle(event::FillStopped{buffer});
   ASSERT_EQ(worker.session.buffer_state(buffer), BufferState::kUndefined);
   Announced();
   worker.Say(worker.JoinedAnswer(Epoch(1)));
-  ASSERT_OK(worker.session.Reset(buffer, worker.now));
+  ASSERT_OK(worker.Handle(event::Reset{buffer}).status);
   worker.Drop();
   worker.Say(BufferRegistered{buffer, absl::OkStatus()});
   const auto again = worker.TakeSent<RegisterBuffer>();
@@ -330,7 +332,7 @@ TEST_F(ReconnectTest, AResetBeforeTheBufferWasKnownAgainIsAnnouncedOnceMore) {
 }
 
 TEST_F(ReconnectTest, TheErrorOfAnUpdateWithoutAServerSaysSo) {
-  ASSERT_OK(worker.session.Update(CallId(1), buffer, {.timeout = absl::Seconds(5)}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(1), buffer, {.timeout = absl::Seconds(5)}}).status);
   worker.BreakStream();
   worker.Pass(absl::Seconds(7));
   const auto done = worker.Take<OperationDone>();

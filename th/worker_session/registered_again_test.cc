@@ -24,7 +24,7 @@ class RegisteredAgainTest : public ::testing::Test {
   // What the server is told of a buffer that is registered now.
   AnnouncedBuffer Register(const std::string& name = "weights") {
     worker.Drop();
-    const auto buffer = worker.session.RegisterBuffer(name, "hf", TestLayout(), worker.now);
+    const auto buffer = worker.BufferOf(event::RegisterBuffer{name, "hf", TestLayout()});
     EXPECT_OK(buffer);
     const auto sent = worker.TakeSent<RegisterBuffer>();
     EXPECT_THAT(sent, SizeIs(1));
@@ -32,7 +32,7 @@ class RegisteredAgainTest : public ::testing::Test {
     return sent.empty() ? AnnouncedBuffer() : sent.front().buffer;
   }
   void Free(const AnnouncedBuffer& buffer) {
-    EXPECT_OK(worker.session.UnregisterBuffer(buffer.buffer, worker.now));
+    EXPECT_OK(worker.Handle(event::UnregisterBuffer{buffer.buffer}).status);
   }
   // What the next join says of the one buffer that there is.
   AnnouncedBuffer AnnouncedAtRejoin() {
@@ -86,7 +86,7 @@ TEST_F(RegisteredAgainTest, SaysSoWhenItHappensWithoutAServer) {
   const AnnouncedBuffer first = Register();
   worker.BreakStream();
   Free(first);
-  ASSERT_OK(worker.session.RegisterBuffer("weights", "hf", TestLayout(), worker.now));
+  ASSERT_OK(worker.BufferOf(event::RegisterBuffer{"weights", "hf", TestLayout()}));
   worker.Pass(absl::Milliseconds(50));
   const JoinRequest join = worker.OpenAndHearJoin();
   ASSERT_THAT(join.buffers, SizeIs(1));
@@ -94,10 +94,10 @@ TEST_F(RegisteredAgainTest, SaysSoWhenItHappensWithoutAServer) {
 }
 
 TEST_F(RegisteredAgainTest, ABufferThatNoServerEverTookLeavesNoName) {
-  const auto refused = worker.session.RegisterBuffer("weights", "hf", TestLayout(), worker.now);
+  const auto refused = worker.BufferOf(event::RegisterBuffer{"weights", "hf", TestLayout()});
   ASSERT_OK(refused);
   worker.Say(BufferRegistered{*refused, absl::AlreadyExistsError("taken")});
-  EXPECT_OK(worker.session.UnregisterBuffer(*refused, worker.now));
+  EXPECT_OK(worker.Handle(event::UnregisterBuffer{*refused}).status);
   EXPECT_EQ(Register().counts_after, GroupGeneration());
 }
 
@@ -105,7 +105,7 @@ TEST_F(RegisteredAgainTest, ABufferThatNoServerEverTookLeavesNoName) {
 
 TEST_F(RegisteredAgainTest, ThePublicationOfAnotherLabelIsNoneOfThisBuffer) {
   const BufferId buffer = Register().buffer;
-  ASSERT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("step-2")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-2")}}).status);
   worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
                 kStep1);
   EXPECT_THAT(TheDone().status,
@@ -122,8 +122,10 @@ TEST_F(RegisteredAgainTest, ThePublicationOfAnotherLabelIsNoneOfThisBuffer) {
 
 TEST_F(RegisteredAgainTest, ADerivedFormIsNotThatOfAnotherVersion) {
   const BufferId buffer = Register().buffer;
-  ASSERT_OK(worker.session.Publish(
-      CallId(1), buffer, {.label = Label("step-2"), .derived_from = kStep1.sequence}, worker.now));
+  ASSERT_OK(worker
+                .Handle(event::Publish{
+                    CallId(1), buffer, {.label = Label("step-2"), .derived_from = kStep1.sequence}})
+                .status);
   worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
                 kStep2);
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kInternal));
@@ -132,7 +134,7 @@ TEST_F(RegisteredAgainTest, ADerivedFormIsNotThatOfAnotherVersion) {
 TEST_F(RegisteredAgainTest, AnUpdateToAnotherVersionThanAskedForIsAnError) {
   const BufferId buffer = Register().buffer;
   worker.PublishNamed(buffer, kFirst, kStep1);
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {.selector = Label("step-2")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {.selector = Label("step-2")}}).status);
   worker.Finish({buffer, OperationNumber(2)}, OperationKind::kUpdate, absl::OkStatus(),
                 UpdateOutcome::kAlreadyThere, kStep1);
   EXPECT_THAT(TheDone().status,
@@ -141,7 +143,7 @@ TEST_F(RegisteredAgainTest, AnUpdateToAnotherVersionThanAskedForIsAnError) {
 
 TEST_F(RegisteredAgainTest, NothingIsFilledWithAnotherVersionThanAskedFor) {
   const BufferId buffer = Register().buffer;
-  ASSERT_OK(worker.session.Update(CallId(1), buffer, {.selector = Label("step-2")}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(1), buffer, {.selector = Label("step-2")}}).status);
   worker.Say(OperationResolved{{buffer, kFirst}, kStep1, std::nullopt});
   EXPECT_THAT(TheDone().status,
               StatusIs(absl::StatusCode::kInternal, HasSubstr("step-2 was asked for")));

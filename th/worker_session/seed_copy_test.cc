@@ -25,9 +25,10 @@ class SeedCopyTest : public ::testing::Test {
     worker_.Drop();
   }
   absl::Status Update(WhenSeeding when = WhenSeeding::kCopy) {
-    return worker_.session.Update(CallId(++calls_), buffer_,
-                                  {.timeout = absl::Seconds(300), .when_seeding = when},
-                                  worker_.now);
+    return worker_
+        .Handle(event::Update{
+            CallId(++calls_), buffer_, {.timeout = absl::Seconds(300), .when_seeding = when}})
+        .status;
   }
   void AnswerSeeding(uint64_t number, bool seed_copy) {
     worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(number)},
@@ -43,15 +44,15 @@ class SeedCopyTest : public ::testing::Test {
     if (asked.empty()) return BufferId();
     const BufferId copy = asked.front().copy;
     worker_.Say(BufferRegistered{copy, absl::OkStatus()});
-    worker_.session.HandleOffloadAllocated(copy, std::move(status), worker_.now);
+    worker_.Handle(event::OffloadAllocated{copy, std::move(status)});
     return copy;
   }
   void FillCopy(BufferId copy, absl::Status status = absl::OkStatus()) {
     const OperationKey key{copy, OperationNumber(1)};
     worker_.Say(OperationResolved{key, kStep2, std::nullopt});
     worker_.Say(worker_.Assignment(key, 1, kStep2.sequence, {7}));
-    worker_.session.HandleFirstWrite(copy, worker_.now);
-    worker_.session.HandleFillComplete(copy, TestRoot(1), worker_.now);
+    worker_.Handle(event::FirstWrite{copy});
+    worker_.Handle(event::FillCompleted{copy, TestRoot(1)});
     worker_.Finish(key, OperationKind::kUpdate, std::move(status), UpdateOutcome::kMoved, kStep2);
   }
   BufferState State(BufferId buffer) { return worker_.session.buffer_state(buffer); }
@@ -146,7 +147,7 @@ TEST_F(SeedCopyTest, AServerThatKnowsNothingHearsOfTheAnswerAndOfTheCopy) {
   worker_.Drop();
   worker_.BreakStream();
   worker_.Pass(absl::Milliseconds(50));
-  worker_.session.HandleStreamOpen(worker_.now);
+  worker_.Handle(event::StreamOpened{});
   const auto joins = worker_.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   ASSERT_THAT(joins[0].buffers, SizeIs(2));

@@ -25,11 +25,13 @@ class ServerAwayTest : public ::testing::Test {
     worker_.Drop();
   }
   absl::Status Publish(int step) {
-    return worker_.session.Publish(CallId(++calls_), buffer_,
-                                   {.label = Label(absl::StrCat("step-", step))}, worker_.now);
+    return worker_
+        .Handle(event::Publish{
+            CallId(++calls_), buffer_, {.label = Label(absl::StrCat("step-", step))}})
+        .status;
   }
   absl::Status Unpublish() {
-    return worker_.session.Unpublish(CallId(++calls_), buffer_, {}, worker_.now);
+    return worker_.Handle(event::Unpublish{CallId(++calls_), buffer_, {}}).status;
   }
   void RunSteps(int steps) {
     for (int step = 1; step <= steps; ++step) {
@@ -51,7 +53,7 @@ TEST_F(ServerAwayTest, AThousandStepsEndAndTheLastPublicationIsNamedWhenItIsBack
   ASSERT_NO_FATAL_FAILURE(RunSteps(kSteps));
   ASSERT_OK(Publish(kSteps + 1));
   worker_.epoch = Epoch(2);
-  worker_.session.HandleStreamOpen(worker_.now);
+  worker_.Handle(event::StreamOpened{});
   worker_.Say(worker_.JoinedAnswer(Epoch(2)));
   worker_.Say(BufferRegistered{buffer_, absl::OkStatus()});
   OperationNumber next(1);

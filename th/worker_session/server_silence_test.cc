@@ -20,7 +20,7 @@ class ServerSilenceTest : public ::testing::Test {
     worker_.PublishNamed(buffer_, OperationNumber(1), Version(7, "one"));
     worker_.Drop();
   }
-  void Unpublish() { ASSERT_OK(worker_.session.Unpublish(CallId(2), buffer_, {}, worker_.now)); }
+  void Unpublish() { ASSERT_OK(worker_.Handle(event::Unpublish{CallId(2), buffer_, {}}).status); }
   // The questions among the heartbeats.
   size_t Asked() {
     size_t asked = 0;
@@ -73,7 +73,7 @@ TEST_F(ServerSilenceTest, NobodyWhoWaitsForNothingAsks) {
 TEST_F(ServerSilenceTest, AWorkerThatWasStoppedItselfAsksBeforeItGivesUp) {
   Unpublish();
   worker_.now += absl::Seconds(20);  // without a tick
-  worker_.session.HandleTick(worker_.now);
+  worker_.Handle(event::Tick{});
   EXPECT_EQ(Asked(), 1u);
   EXPECT_THAT(worker_.Take<CloseStream>(), IsEmpty());
 }

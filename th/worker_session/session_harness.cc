@@ -53,9 +53,22 @@ SegmentSet FirstSegments(uint64_t end) {
 SessionHarness::SessionHarness(SessionOptions options, SessionLimits limits)
     : session(std::move(options), limits) {}
 
-void SessionHarness::Say(const ServerMessage& message) {
-  session.HandleServerMessage(message, now);
+SessionAnswer SessionHarness::Handle(SessionEvent event) {
+  if (!traces_) return session.Handle(std::move(event), now);
+  TracedEvent& line = trace_.emplace_back(TracedEvent{.at = now, .event = event});
+  line.answer = session.Handle(std::move(event), now);
+  while (auto output = session.PollOutput()) line.outputs.push_back(*std::move(output));
+  outputs_.insert(outputs_.end(), line.outputs.begin(), line.outputs.end());
+  return line.answer;
 }
+
+absl::StatusOr<BufferId> SessionHarness::BufferOf(SessionEvent verb) {
+  const SessionAnswer answer = Handle(std::move(verb));
+  if (!answer.status.ok()) return answer.status;
+  return answer.buffer;
+}
+
+void SessionHarness::Say(const ServerMessage& message) { Handle(event::ServerSaid{message}); }
 
 Joined SessionHarness::JoinedAnswer(Epoch of_epoch, GroupGeneration group) const {
   Joined joined;
@@ -70,19 +83,19 @@ Joined SessionHarness::JoinedAnswer(Epoch of_epoch, GroupGeneration group) const
 }
 
 void SessionHarness::Join() {
-  session.Start(now);
-  session.HandleStreamOpen(now);
+  Handle(event::Start{});
+  Handle(event::StreamOpened{});
   Say(JoinedAnswer(epoch));
   ASSERT_TRUE(session.joined());
   Drop();
 }
 
 void SessionHarness::BreakStream() {
-  session.HandleStreamClosed(absl::UnavailableError("connection reset"), now);
+  Handle(event::StreamClosed{absl::UnavailableError("connection reset")});
 }
 
 JoinRequest SessionHarness::OpenAndHearJoin() {
-  session.HandleStreamOpen(now);
+  Handle(event::StreamOpened{});
   const auto joins = TakeSent<JoinRequest>();
   EXPECT_EQ(joins.size(), 1u);
   return joins.empty() ? JoinRequest{} : joins.front();
@@ -113,7 +126,7 @@ void SessionHarness::Finish(OperationKey key, OperationKind kind, absl::Status s
 }
 
 BufferId SessionHarness::RegisteredBuffer(const std::string& name, int layout_seed) {
-  const auto buffer = session.RegisterBuffer(name, "hf", TestLayout(layout_seed), now);
+  const auto buffer = BufferOf(event::RegisterBuffer{name, "hf", TestLayout(layout_seed)});
   EXPECT_OK(buffer);
   Say(BufferRegistered{*buffer, absl::OkStatus()});
   Drop();
@@ -122,19 +135,19 @@ BufferId SessionHarness::RegisteredBuffer(const std::string& name, int layout_se
 
 void SessionHarness::PublishNamed(BufferId buffer, OperationNumber number,
                                   const VersionInfo& version) {
-  ASSERT_OK(session.Publish(CallId(number.value), buffer, {.label = version.label}, now));
+  ASSERT_OK(Handle(event::Publish{CallId(number.value), buffer, {.label = version.label}}).status);
   Finish({buffer, number}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
          version);
   ASSERT_EQ(session.buffer_version(buffer), version);
-  session.HandleSealed(buffer, version.sequence, session.buffer_generation(buffer), TestRoot(1),
-                       now);
+  Handle(event::Sealed{buffer, version.sequence, session.buffer_generation(buffer), TestRoot(1)});
   Drop();
 }
 
 void SessionHarness::UpdateToFilling(BufferId buffer, OperationNumber number,
                                      const VersionInfo& version) {
   const OperationKey key{buffer, number};
-  ASSERT_OK(session.Update(CallId(number.value), buffer, {.timeout = absl::Seconds(60)}, now));
+  ASSERT_OK(
+      Handle(event::Update{CallId(number.value), buffer, {.timeout = absl::Seconds(60)}}).status);
   Say(OperationResolved{key, version, std::nullopt});
   Say(Assignment(key, 1, version.sequence, {7}));
   ASSERT_EQ(session.buffer_state(buffer), BufferState::kFilling);
@@ -143,8 +156,8 @@ void SessionHarness::UpdateToFilling(BufferId buffer, OperationNumber number,
 
 void SessionHarness::UpdateTo(BufferId buffer, OperationNumber number, const VersionInfo& version) {
   UpdateToFilling(buffer, number, version);
-  session.HandleFirstWrite(buffer, now);
-  session.HandleFillComplete(buffer, TestRoot(9), now);
+  Handle(event::FirstWrite{buffer});
+  Handle(event::FillCompleted{buffer, TestRoot(9)});
   Finish({buffer, number}, OperationKind::kUpdate, absl::OkStatus(), UpdateOutcome::kMoved,
          version);
   ASSERT_EQ(session.buffer_state(buffer), BufferState::kPublished);
@@ -162,8 +175,8 @@ Capability SessionHarness::CapabilityFor(BufferId buffer, VersionSequence versio
 }
 
 void SessionHarness::Admit(TransferId transfer, BufferId buffer, VersionSequence version) {
-  session.HandleAdmission(transfer, buffer, CapabilityFor(buffer, version),
-                          session.buffer_generation(buffer), now);
+  Handle(event::AdmissionAsked{transfer, buffer, CapabilityFor(buffer, version),
+                               session.buffer_generation(buffer)});
 }
 
 AssignSources SessionHarness::Assignment(OperationKey key, uint64_t assignment,
@@ -190,7 +203,7 @@ void SessionHarness::Pass(absl::Duration duration) {
     const absl::Time next = session.NextDeadline();
     if (next > until) break;
     now = std::max(now, next);
-    session.HandleTick(now);
+    Handle(event::Tick{});
   }
   now = until;
   EXPECT_GT(session.NextDeadline(), now) << "the session spins";

@@ -3,7 +3,7 @@
 //   SessionHarness worker;
 //   worker.Join();
 //   const BufferId buffer = worker.RegisteredBuffer();
-//   EXPECT_OK(worker.session.Publish(CallId(1), buffer, {.label = Label("step-1")}, worker.now));
+//   EXPECT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-1")}}).status);
 //   EXPECT_EQ(worker.TakeSent<StartOperation>().size(), 1u);
 #ifndef TH_WORKER_SESSION_SESSION_HARNESS_H_
 #define TH_WORKER_SESSION_SESSION_HARNESS_H_
@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
 #include "th/worker_session/worker_session.h"
@@ -31,9 +32,22 @@ SessionOptions TestOptions();
 // Segments [0, end).
 SegmentSet FirstSegments(uint64_t end);
 
+// One line of a trace: what happened, and what the session made of it.
+struct TracedEvent {
+  absl::Time at;
+  SessionEvent event;
+  SessionAnswer answer;
+  std::vector<SessionOutput> outputs;
+};
+
 class SessionHarness {
  public:
   explicit SessionHarness(SessionOptions options = TestOptions(), SessionLimits limits = {});
+
+  // Tells the session of one event, now.
+  SessionAnswer Handle(SessionEvent event);
+  // The same of a verb that makes a buffer.
+  absl::StatusOr<BufferId> BufferOf(SessionEvent verb);
 
   // ---- the server's part
   void Say(const ServerMessage& message);
@@ -66,6 +80,10 @@ class SessionHarness {
   // Lets time pass, ticking at every deadline on the way.
   void Pass(absl::Duration duration);
 
+  // From here on every event goes into trace().
+  void Trace() { traces_ = true; }
+  const std::vector<TracedEvent>& trace() const { return trace_; }
+
   // Everything of one kind that came out and was not taken yet, oldest first.
   template <typename Output>
   std::vector<Output> Take();
@@ -84,6 +102,8 @@ class SessionHarness {
   void Collect();
 
   std::vector<SessionOutput> outputs_;
+  bool traces_ = false;
+  std::vector<TracedEvent> trace_;
 };
 
 const char* MessageName(const WorkerMessage& message);

@@ -53,11 +53,7 @@ void State::Send(WorkerMessage message, absl::Time now) {
 void State::TellServing(Buffer& buffer) {
   const ServingChanged current{buffer.id, buffer.contract.state(), buffer.contract.version(),
                                buffer.contract.generation()};
-  const auto& told = buffer.told_serving;
-  if (told.has_value() && told->state == current.state && told->version == current.version &&
-      told->generation == current.generation) {
-    return;
-  }
+  if (buffer.told_serving == current) return;
   buffer.told_serving = current;
   Emit(current);
 }

@@ -45,8 +45,8 @@ class Scene {
   // ---- the way into the phases
   void Publish() {
     Begin(OperationKind::kPublish, kOld);
-    Accept(worker_.session.Publish(CallId(number_.value), buffer_, {.label = kOld.label},
-                                   worker_.now));
+    Accept(worker_.Handle(event::Publish{CallId(number_.value), buffer_, {.label = kOld.label}})
+               .status);
   }
   void Published() {
     Publish();
@@ -56,11 +56,11 @@ class Scene {
   void Read() { worker_.Admit(kReader, buffer_, kOld.sequence); }
   void Unpublish() {
     Begin(OperationKind::kUnpublish, kOld);
-    Accept(worker_.session.Unpublish(CallId(number_.value), buffer_, {}, worker_.now));
+    Accept(worker_.Handle(event::Unpublish{CallId(number_.value), buffer_, {}}).status);
   }
   void Update(const VersionInfo& target = kNew) {
     Begin(OperationKind::kUpdate, target);
-    Accept(worker_.session.Update(CallId(number_.value), buffer_, {}, worker_.now));
+    Accept(worker_.Handle(event::Update{CallId(number_.value), buffer_, {}}).status);
   }
   void Resolve() { Say(OperationResolved{key(), target_, std::nullopt}); }
   void Fill() {
@@ -86,39 +86,37 @@ class Scene {
     Finish(absl::OkStatus(), update ? UpdateOutcome::kMoved : UpdateOutcome::kNone, target_);
   }
   void Seal() {
-    worker_.session.HandleSealed(buffer_, kOld.sequence, worker_.session.buffer_generation(buffer_),
-                                 TestRoot(1), worker_.now);
+    worker_.Handle(event::Sealed{buffer_, kOld.sequence, worker_.session.buffer_generation(buffer_),
+                                 TestRoot(1)});
   }
-  void Write() { worker_.session.HandleFirstWrite(buffer_, worker_.now); }
+  void Write() { worker_.Handle(event::FirstWrite{buffer_}); }
   void Progress() {
     worker_.now += absl::Milliseconds(250);  // the first one waits for its paces
-    worker_.session.HandleFillProgress(buffer_, {FirstSegments(4), 4 * kMinSegmentBytes},
-                                       worker_.now);
+    worker_.Handle(event::FillProgressed{buffer_, {FirstSegments(4), 4 * kMinSegmentBytes}});
   }
-  void Complete() { worker_.session.HandleFillComplete(buffer_, TestRoot(9), worker_.now); }
-  void Fail() {
-    worker_.session.HandleFillFailed(buffer_, absl::DataLossError("wrong"), worker_.now);
-  }
-  void Stopped() { worker_.session.HandleFillStopped(buffer_, worker_.now); }
-  void ReaderLetGo() { worker_.session.HandleReaderReleased(kReader, worker_.now); }
+  void Complete() { worker_.Handle(event::FillCompleted{buffer_, TestRoot(9)}); }
+  void Fail() { worker_.Handle(event::FillFailed{buffer_, absl::DataLossError("wrong")}); }
+  void Stopped() { worker_.Handle(event::FillStopped{buffer_}); }
+  void ReaderLetGo() { worker_.Handle(event::ReaderReleased{kReader}); }
   void SourceFails(SourceFailure failure) {
-    worker_.session.HandleSourceFailed(buffer_, AssignmentId(assignment_), source(), failure, "",
-                                       worker_.now);
+    worker_.Handle(event::SourceFailed{buffer_, AssignmentId(assignment_), source(), failure, ""});
   }
   void SourceIsSuspected() {
-    worker_.session.HandleSourceSuspected(buffer_, AssignmentId(assignment_), source(), "",
-                                          worker_.now);
+    worker_.Handle(event::SourceSuspected{buffer_, AssignmentId(assignment_), source(), ""});
   }
   // ---- retention
   void AskToUnpublish() {
     Begin(OperationKind::kUnpublish, kOld);
-    Accept(worker_.session.Unpublish(CallId(1), buffer_, {.on_retention = OnRetention::kOffload},
-                                     worker_.now));
+    Accept(
+        worker_
+            .Handle(event::Unpublish{CallId(1), buffer_, {.on_retention = OnRetention::kOffload}})
+            .status);
   }
   void AskToUpdate() {
     Begin(OperationKind::kUpdate, kNew);
-    Accept(worker_.session.Update(CallId(1), buffer_, {.on_retention = OnRetention::kOffload},
-                                  worker_.now));
+    Accept(
+        worker_.Handle(event::Update{CallId(1), buffer_, {.on_retention = OnRetention::kOffload}})
+            .status);
   }
   void OffloadFirst(absl::Status status = absl::OkStatus()) {
     Say(OperationFinished{.key = key(),
@@ -132,28 +130,28 @@ class Scene {
   void Copy() { copy_ = BufferId(buffer_.value + 1); }
   // Memory for the copy that was asked for, or none.
   void Allocate(absl::Status status = absl::OkStatus()) {
-    worker_.session.HandleOffloadAllocated(copy_, std::move(status), worker_.now);
+    worker_.Handle(event::OffloadAllocated{copy_, std::move(status)});
     if (copy_ != BufferId()) Say(BufferRegistered{copy_, absl::OkStatus()});
   }
   void FinishCopy(absl::Status status) {
     const OperationKey copying{copy_, OperationNumber(1)};
     Say(OperationResolved{copying, kOld, std::nullopt});
-    worker_.session.HandleFillComplete(copy_, TestRoot(1), worker_.now);
+    worker_.Handle(event::FillCompleted{copy_, TestRoot(1)});
     worker_.Finish(copying, OperationKind::kUpdate, std::move(status), UpdateOutcome::kMoved, kOld);
-    worker_.session.HandleFillStopped(copy_, worker_.now);
+    worker_.Handle(event::FillStopped{copy_});
   }
   static BufferAddress source() { return {WorkerId(7), BufferId(1)}; }
   OperationKey key() const { return {buffer_, number_}; }
 
   // ---- verbs of the caller, as events: whether they are taken
   absl::Status last_verb() const { return verb_; }
-  void TryReset() { verb_ = worker_.session.Reset(buffer_, worker_.now); }
+  void TryReset() { verb_ = worker_.Handle(event::Reset{buffer_}).status; }
   void TryRebind() { verb_ = worker_.session.CanRebind(buffer_); }
   void TryPublish() {
-    verb_ = worker_.session.Publish(CallId(99), buffer_, {.label = kOther.label}, worker_.now);
+    verb_ = worker_.Handle(event::Publish{CallId(99), buffer_, {.label = kOther.label}}).status;
   }
-  void TryUnpublish() { verb_ = worker_.session.Unpublish(CallId(99), buffer_, {}, worker_.now); }
-  void TryUpdate() { verb_ = worker_.session.Update(CallId(99), buffer_, {}, worker_.now); }
+  void TryUnpublish() { verb_ = worker_.Handle(event::Unpublish{CallId(99), buffer_, {}}).status; }
+  void TryUpdate() { verb_ = worker_.Handle(event::Update{CallId(99), buffer_, {}}).status; }
 
   // ---- what is seen
   // The operations that the caller waits for, as far as they are, and the buffer's state.

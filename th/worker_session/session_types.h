@@ -1,5 +1,6 @@
-// What goes into a worker session and comes out of it, as plain values: options, limits, requests
-// of the caller, and the outputs that the driver carries out.
+// What a worker session is made from and what comes out of it, as plain values: options, limits,
+// requests of the caller, and the outputs that the driver carries out. What goes in is in
+// session_events.h.
 #ifndef TH_WORKER_SESSION_SESSION_TYPES_H_
 #define TH_WORKER_SESSION_SESSION_TYPES_H_
 
@@ -76,7 +77,7 @@ struct UnpublishRequest {
   absl::Duration offload_timeout = kDefaultOffloadTimeout;
 };
 
-// How far one fill is; from the driver at each HandleFillProgress.
+// How far one fill is; from the driver with each FillProgressed.
 struct FillReport {
   SegmentSet held;
   uint64_t bytes_held = 0;
@@ -86,17 +87,25 @@ struct FillReport {
 // ---------------------------------------------------------------------------------------------
 // Outputs: what the driver does.
 
-struct OpenStream {};  // then HandleStreamOpen or HandleStreamClosed
-struct CloseStream {};
+// StreamOpened or StreamClosed follows.
+struct OpenStream {
+  friend bool operator==(const OpenStream&, const OpenStream&) = default;
+};
+struct CloseStream {
+  friend bool operator==(const CloseStream&, const CloseStream&) = default;
+};
 struct SendToServer {
   WorkerMessage message;
+  friend bool operator==(const SendToServer&, const SendToServer&) = default;
 };
 struct SessionJoined {
   bool first;
   Epoch epoch;
+  friend bool operator==(const SessionJoined&, const SessionJoined&) = default;
 };
 struct SessionEnded {
   absl::Status status;
+  friend bool operator==(const SessionEnded&, const SessionEnded&) = default;
 };  // terminal: refused, replaced, left, or no server in time
 
 // The place of one streaming receive among those of its rank, which it takes before anything can
@@ -104,6 +113,7 @@ struct SessionEnded {
 struct StreamTicket {
   GroupGeneration generation;  // of the group that counted it
   uint64_t number = 0;         // from 1
+  friend bool operator==(const StreamTicket&, const StreamTicket&) = default;
 };
 
 // Begin to fill `buffer` with `version`: keep what `resume` says is held already (checked before).
@@ -118,6 +128,7 @@ struct StartFill {
   // The buffer was published until this update: it holds the whole of that content still, and
   // nobody may have written it since.
   bool was_published = false;
+  friend bool operator==(const StartFill&, const StartFill&) = default;
 };
 // Pull from exactly these from now on; transfers from sources not listed are closed.
 struct SetSources {
@@ -125,35 +136,41 @@ struct SetSources {
   OperationKey operation;
   AssignmentId assignment;
   std::vector<AssignedSource> sources;
+  friend bool operator==(const SetSources&, const SetSources&) = default;
 };
 struct SetRoot {
   BufferId buffer;
   VersionSequence version;
   Digest root;
+  friend bool operator==(const SetRoot&, const SetRoot&) = default;
 };
 // The fill ends: close its transfers; nothing is written into the buffer once the driver has
-// answered with HandleFillStopped.
+// answered with FillStopped.
 struct StopFill {
   BufferId buffer;
   OperationKey operation;
+  friend bool operator==(const StopFill&, const StopFill&) = default;
 };
 
-// Sum the buffer's segments in the background, then HandleSealed. Asked at each publish.
+// Sum the buffer's segments in the background, then Sealed. Asked at each publish.
 struct StartSealing {
   BufferId buffer;
   VersionSequence version;
   BufferGeneration generation;
+  friend bool operator==(const StartSealing&, const StartSealing&) = default;
 };
-// Transfers of readers to be closed now; the driver answers each with HandleReaderReleased.
+// Transfers of readers to be closed now; the driver answers each with ReaderReleased.
 struct CutReaders {
   BufferId buffer;
   std::vector<TransferId> transfers;
+  friend bool operator==(const CutReaders&, const CutReaders&) = default;
 };
 // Transfers of readers to be ended where the segment under way ends: this worker leaves. Nothing
-// more is sent of what they have asked for; the driver answers each with HandleReaderReleased as it
+// more is sent of what they have asked for; the driver answers each with ReaderReleased as it
 // ends.
 struct FinishReaders {
   std::vector<TransferId> transfers;
+  friend bool operator==(const FinishReaders&, const FinishReaders&) = default;
 };
 // Serving rules of a buffer changed: what the data plane may admit and serve from here on.
 struct ServingChanged {
@@ -161,32 +178,37 @@ struct ServingChanged {
   BufferState state;
   VersionSequence version;
   BufferGeneration generation;
+  friend bool operator==(const ServingChanged&, const ServingChanged&) = default;
 };
-// The answer to HandleAdmission.
+// The answer to AdmissionAsked.
 struct AdmissionDecided {
   TransferId transfer;
   absl::Status status;
   BufferGeneration generation;
+  friend bool operator==(const AdmissionDecided&, const AdmissionDecided&) = default;
 };
 
 // Make host memory for `copy`, a buffer with this layout that the session has registered itself (an
 // offload, or with `staged` a version that the caller has asked to stage), and answer with
-// HandleOffloadAllocated. It is a buffer like any other from then on.
+// OffloadAllocated. It is a buffer like any other from then on.
 struct AllocateOffload {
   BufferId copy;
   std::string name;  // all ranks of the group give it this one
   std::shared_ptr<const ShardLayout> layout;
   bool staged = false;
+  friend bool operator==(const AllocateOffload&, const AllocateOffload&) = default;
 };
-// The session has unregistered it (see WorkerSession::UnregisterBuffer), or stages nothing in it
+// The session has unregistered it (see event::UnregisterBuffer), or stages nothing in it
 // any more and may ask anew: free its memory.
 struct FreeOffload {
   BufferId copy;
+  friend bool operator==(const FreeOffload&, const FreeOffload&) = default;
 };
 
 struct BufferReady {
   BufferId buffer;
   absl::Status status;
+  friend bool operator==(const BufferReady&, const BufferReady&) = default;
 };  // registered with the server, or refused
 
 // The end of a publish, unpublish, update. Exactly one a call.
@@ -207,10 +229,12 @@ struct OperationDone {
   absl::Duration transfer;  // until all segments were there
   absl::Duration verify;    // until the root agreed
   absl::Duration apply;     // until the group's result
+  friend bool operator==(const OperationDone&, const OperationDone&) = default;
 };
 struct CommandDone {
   CallId call;
   CommandFinished finished;
+  friend bool operator==(const CommandDone&, const CommandDone&) = default;
 };
 // A publication of the past cannot stay (other content, rolled back); told to the caller at the
 // next verb.
@@ -218,6 +242,7 @@ struct PublicationLost {
   BufferId buffer;
   VersionSequence version;
   absl::Status status;
+  friend bool operator==(const PublicationLost&, const PublicationLost&) = default;
 };
 
 using SessionOutput =

@@ -29,8 +29,7 @@ class StagedCopyTest : public ::testing::Test {
   }
   // A Stage whose copy the server knows.
   BufferId BegunStage(uint64_t call = 2) {
-    const absl::StatusOr<BufferId> copy =
-        worker_.session.Stage(CallId(call), buffer_, {}, worker_.now);
+    const absl::StatusOr<BufferId> copy = worker_.BufferOf(event::Stage{CallId(call), buffer_, {}});
     EXPECT_OK(copy.status());
     if (!copy.ok()) return BufferId();
     worker_.Say(BufferRegistered{*copy, absl::OkStatus()});
@@ -44,13 +43,13 @@ class StagedCopyTest : public ::testing::Test {
     ASSERT_THAT(asked, SizeIs(1));
     EXPECT_EQ(asked[0].copy, copy);
     EXPECT_TRUE(asked[0].staged);
-    worker_.session.HandleOffloadAllocated(copy, std::move(status), worker_.now);
+    worker_.Handle(event::OffloadAllocated{copy, std::move(status)});
   }
   void Fill(BufferId copy, absl::Status status = absl::OkStatus()) {
     const OperationKey key{copy, OperationNumber(1)};
     worker_.Say(worker_.Assignment(key, 1, kStep2.sequence, {7}));
-    worker_.session.HandleFirstWrite(copy, worker_.now);
-    worker_.session.HandleFillComplete(copy, TestRoot(1), worker_.now);
+    worker_.Handle(event::FirstWrite{copy});
+    worker_.Handle(event::FillCompleted{copy, TestRoot(1)});
     worker_.Finish(key, OperationKind::kUpdate, std::move(status), UpdateOutcome::kMoved, kStep2);
   }
   BufferId StagedCopy() {
@@ -63,7 +62,7 @@ class StagedCopyTest : public ::testing::Test {
     worker_.Drop();
     return copy;
   }
-  absl::Status Apply() { return worker_.session.Apply(CallId(3), buffer_, {}, worker_.now); }
+  absl::Status Apply() { return worker_.Handle(event::Apply{CallId(3), buffer_, {}}).status; }
   OperationDone TheDone() {
     const auto done = worker_.Take<OperationDone>();
     EXPECT_THAT(done, SizeIs(1));
@@ -77,7 +76,7 @@ class StagedCopyTest : public ::testing::Test {
 };
 
 TEST_F(StagedCopyTest, ACopyIsAnnouncedForItsOriginal) {
-  ASSERT_OK(worker_.session.Stage(CallId(2), buffer_, {}, worker_.now).status());
+  ASSERT_OK(worker_.BufferOf(event::Stage{CallId(2), buffer_, {}}).status());
   const auto registered = worker_.TakeSent<RegisterBuffer>();
   ASSERT_THAT(registered, SizeIs(1));
   EXPECT_EQ(registered[0].buffer.staged_for, "weights");
@@ -139,10 +138,10 @@ TEST_F(StagedCopyTest, AFailureHalfWayLeavesTheBufferAndFreesTheMemory) {
   Resolve(copy);
   Allocate(copy);
   worker_.Say(worker_.Assignment({copy, OperationNumber(1)}, 1, kStep2.sequence, {7}));
-  worker_.session.HandleFirstWrite(copy, worker_.now);
+  worker_.Handle(event::FirstWrite{copy});
   worker_.Finish({copy, OperationNumber(1)}, OperationKind::kUpdate,
                  absl::UnavailableError("rank rollout/1 is gone"));
-  worker_.session.HandleFillStopped(copy, worker_.now);
+  worker_.Handle(event::FillStopped{copy});
   EXPECT_THAT(TheDone().status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("rank rollout/1 is gone")));
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
@@ -161,9 +160,9 @@ TEST_F(StagedCopyTest, ApplyAsksForExactlyWhatIsStagedAndFreesTheCopy) {
   const OperationKey key{buffer_, OperationNumber(2)};
   worker_.Say(OperationResolved{key, kStep2, std::nullopt});
   worker_.Say(worker_.Assignment(key, 1, kStep2.sequence, {worker_.worker.value}));
-  worker_.session.HandleFirstWrite(buffer_, worker_.now);
+  worker_.Handle(event::FirstWrite{buffer_});
   EXPECT_EQ(Staged(), kStep2.sequence) << "it is read now";
-  worker_.session.HandleFillComplete(buffer_, TestRoot(1), worker_.now);
+  worker_.Handle(event::FillCompleted{buffer_, TestRoot(1)});
   worker_.Finish(key, OperationKind::kUpdate, absl::OkStatus(), UpdateOutcome::kMoved, kStep2);
   EXPECT_EQ(Held(), kStep2.sequence);
   EXPECT_EQ(Staged(), VersionSequence());
@@ -175,10 +174,10 @@ TEST_F(StagedCopyTest, ApplyAsksForExactlyWhatIsStagedAndFreesTheCopy) {
 TEST_F(StagedCopyTest, ReadersOfTheCopyLetGoBeforeItsMemoryDoes) {
   const BufferId copy = StagedCopy();
   worker_.Admit(TransferId(1), copy, kStep2.sequence);
-  worker_.session.DiscardStaged(buffer_, worker_.now);
+  worker_.Handle(event::DiscardStaged{buffer_});
   EXPECT_THAT(worker_.TakeSent<BufferReset>(), SizeIs(1));
   EXPECT_THAT(worker_.Take<FreeOffload>(), IsEmpty());
-  worker_.session.HandleReaderReleased(TransferId(1), worker_.now);
+  worker_.Handle(event::ReaderReleased{TransferId(1)});
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
 }
 
@@ -208,7 +207,7 @@ TEST_F(StagedCopyTest, AnotherStageWritesOverTheCopyWhenItsReadersHaveLetGo) {
   const VersionInfo step3 = Version(9, "step-3");
   worker_.Say(OperationResolved{{copy, OperationNumber(2)}, step3, std::nullopt});
   EXPECT_THAT(worker_.Take<StartFill>(), IsEmpty()) << "it has readers still";
-  worker_.session.HandleReaderReleased(TransferId(1), worker_.now);
+  worker_.Handle(event::ReaderReleased{TransferId(1)});
   EXPECT_THAT(worker_.Take<StartFill>(), SizeIs(1));
   EXPECT_THAT(worker_.Take<AllocateOffload>(), IsEmpty()) << "it has its memory";
 }
@@ -243,7 +242,7 @@ TEST_F(StagedCopyTest, WhatIsStagedAlreadyIsStaged) {
 
 TEST_F(StagedCopyTest, ACopyThatWasFreedIsStagedIntoAnew) {
   const BufferId copy = StagedCopy();
-  worker_.session.DiscardStaged(buffer_, worker_.now);
+  worker_.Handle(event::DiscardStaged{buffer_});
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
   ASSERT_EQ(BegunStage(4), copy);
   worker_.Say(OperationResolved{{copy, OperationNumber(2)}, kStep2, std::nullopt});
@@ -253,14 +252,14 @@ TEST_F(StagedCopyTest, ACopyThatWasFreedIsStagedIntoAnew) {
 
 TEST_F(StagedCopyTest, OneStageAtATime) {
   BegunStage();
-  EXPECT_THAT(worker_.session.Stage(CallId(4), buffer_, {}, worker_.now).status(),
+  EXPECT_THAT(worker_.BufferOf(event::Stage{CallId(4), buffer_, {}}).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("a version is being staged already")));
 }
 
 TEST_F(StagedCopyTest, ABufferThatIsUnregisteredTakesItsCopyAlong) {
   StagedCopy();
-  ASSERT_OK(worker_.session.UnregisterBuffer(buffer_, worker_.now));
+  ASSERT_OK(worker_.Handle(event::UnregisterBuffer{buffer_}).status);
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
   EXPECT_THAT(worker_.TakeSent<UnregisterBuffer>(), SizeIs(2));
 }
@@ -268,7 +267,7 @@ TEST_F(StagedCopyTest, ABufferThatIsUnregisteredTakesItsCopyAlong) {
 TEST_F(StagedCopyTest, AStageThatIsDiscardedWaitsForTheMemoryThatItAskedFor) {
   const BufferId copy = BegunStage();
   Resolve(copy);
-  worker_.session.DiscardStaged(buffer_, worker_.now);
+  worker_.Handle(event::DiscardStaged{buffer_});
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kCancelled));
   EXPECT_THAT(worker_.Take<FreeOffload>(), IsEmpty());
   Allocate(copy);

@@ -31,9 +31,9 @@ class StreamSessionTest : public ::testing::Test {
   }
   // The next streaming receive of `session`, as far as its buffer.
   static BufferId Register(SessionHarness& session, int layout_seed = 0) {
-    const StreamTicket ticket = session.session.BeginStream(session.now);
-    const auto registered = session.session.RegisterStreamBuffer(
-        ticket, "hf", TestLayout(layout_seed), SegmentSet::AllOf(kTestSegments), session.now);
+    const StreamTicket ticket = session.Handle(event::BeginStream{}).ticket;
+    const auto registered = session.BufferOf(event::RegisterStreamBuffer{
+        ticket, "hf", TestLayout(layout_seed), SegmentSet::AllOf(kTestSegments)});
     EXPECT_OK(registered.status());
     return registered.ok() ? *registered : BufferId();
   }
@@ -45,12 +45,12 @@ class StreamSessionTest : public ::testing::Test {
     return named.empty() ? "" : named[0].buffer.buffer_name;
   }
   void FailNext(const absl::Status& why) {
-    const StreamTicket ticket = worker.session.BeginStream(worker.now);
-    worker.session.FailStream(ticket, "hf", why, worker.now);
+    const StreamTicket ticket = worker.Handle(event::BeginStream{}).ticket;
+    worker.Handle(event::FailStream{ticket, "hf", why});
   }
   void Receive() {
     worker.UpdateToFilling(buffer, kFirst, kStep1);
-    worker.session.HandleFirstWrite(buffer, worker.now);
+    worker.Handle(event::FirstWrite{buffer});
   }
   void Move() {
     worker.Finish({buffer, kFirst}, OperationKind::kUpdate, absl::OkStatus(), UpdateOutcome::kMoved,
@@ -58,9 +58,9 @@ class StreamSessionTest : public ::testing::Test {
   }
   void ReceiveWhole() {
     Receive();
-    worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+    worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
     Move();
-    worker.session.EndStream(buffer, absl::CancelledError("over"), worker.now);
+    worker.Handle(event::EndStream{buffer, absl::CancelledError("over")});
   }
   BufferState State() { return worker.session.buffer_state(buffer); }
 
@@ -118,10 +118,10 @@ TEST_F(StreamSessionTest, AFailureThatTheServerHasNotHeardIsToldToTheNextOne) {
 }
 
 TEST_F(StreamSessionTest, ATicketOfAnEarlierGenerationIsWorthNothing) {
-  const StreamTicket ticket = worker.session.BeginStream(worker.now);
+  const StreamTicket ticket = worker.Handle(event::BeginStream{}).ticket;
   worker.Rejoin(Epoch(1), GroupGeneration(2));
   EXPECT_THAT(
-      worker.session.RegisterStreamBuffer(ticket, "hf", TestLayout(0), FirstSegments(1), worker.now)
+      worker.BufferOf(event::RegisterStreamBuffer{ticket, "hf", TestLayout(0), FirstSegments(1)})
           .status(),
       StatusIs(absl::StatusCode::kAborted, HasSubstr("ask again")));
   EXPECT_EQ(NameOfNext(), "stream-2.1");
@@ -155,12 +155,12 @@ TEST_F(StreamSessionTest, WhenTheNextOneHasMovedEveryRankHasHeardOfThoseBefore) 
 
 TEST_F(StreamSessionTest, OneOfAnEarlierGenerationIsUnregisteredWhenItEnds) {
   worker.Rejoin(Epoch(1), GroupGeneration(2));
-  worker.session.EndStream(buffer, absl::CancelledError("over"), worker.now);
+  worker.Handle(event::EndStream{buffer, absl::CancelledError("over")});
   EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), SizeIs(1));
 }
 
 TEST_F(StreamSessionTest, OneThatCouldNotBeAskedForFailsForItsGroupToo) {
-  worker.session.EndStream(buffer, absl::ResourceExhaustedError("too many operations"), worker.now);
+  worker.Handle(event::EndStream{buffer, absl::ResourceExhaustedError("too many operations")});
   EXPECT_THAT(worker.TakeSent<StartOperation>(), IsEmpty());
   const auto failed = worker.TakeSent<RankFailed>();
   ASSERT_THAT(failed, SizeIs(1));
@@ -173,8 +173,8 @@ TEST(StreamSession, WhatIsKeptMakesRoomForTheNext) {
   SessionHarness worker(TestOptions(), {.max_buffers = 1});
   worker.Join();
   for (int receive = 0; receive < 2; ++receive) {
-    worker.session.FailStream(worker.session.BeginStream(worker.now), "hf",
-                              absl::NotFoundError("no"), worker.now);
+    worker.Handle(event::FailStream{worker.Handle(event::BeginStream{}).ticket, "hf",
+                                    absl::NotFoundError("no")});
     EXPECT_THAT(worker.TakeSent<RegisterBuffer>(), SizeIs(1)) << receive;
   }
   EXPECT_THAT(worker.TakeSent<UnregisterBuffer>(), SizeIs(1));
@@ -182,8 +182,8 @@ TEST(StreamSession, WhatIsKeptMakesRoomForTheNext) {
 
 TEST_F(StreamSessionTest, OneThatDidNotMoveIsKeptForLateRanks) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
-  worker.session.EndStream(buffer, absl::CancelledError("the engine is full"), worker.now);
+  worker.Handle(event::FirstWrite{buffer});
+  worker.Handle(event::EndStream{buffer, absl::CancelledError("the engine is full")});
   const auto failed = worker.TakeSent<RankFailed>();
   ASSERT_THAT(failed, SizeIs(1));
   EXPECT_THAT(failed[0].status, StatusIs(absl::StatusCode::kCancelled, HasSubstr("full")));
@@ -206,8 +206,8 @@ TEST(StreamSession, AloneInItsGroupItKeepsAndTellsNothing) {
   options.ranks = 1;
   SessionHarness worker(options);
   worker.Join();
-  worker.session.FailStream(worker.session.BeginStream(worker.now), "hf", absl::NotFoundError("no"),
-                            worker.now);
+  worker.Handle(event::FailStream{worker.Handle(event::BeginStream{}).ticket, "hf",
+                                  absl::NotFoundError("no")});
   EXPECT_THAT(worker.TakeSent<RegisterBuffer>(), IsEmpty());
 }
 
@@ -215,7 +215,7 @@ TEST(StreamSession, AloneInItsGroupItKeepsAndTellsNothing) {
 
 TEST_F(StreamSessionTest, WhenTheGroupIsDoneNothingIsThere) {
   Receive();
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   EXPECT_THAT(worker.TakeSent<RankDone>(), SizeIs(1));
   Move();
   const auto done = worker.Take<OperationDone>();
@@ -229,27 +229,27 @@ TEST_F(StreamSessionTest, WhenTheGroupIsDoneNothingIsThere) {
 TEST_F(StreamSessionTest, APartIsDoneWithoutARootToCompare) {
   Receive();
   worker.Say(RootKnown{kStep1.sequence, {TestLayout(0)->digest(), TestRoot(9)}});
-  worker.session.HandleFillComplete(buffer, Digest(), worker.now);
+  worker.Handle(event::FillCompleted{buffer, Digest()});
   EXPECT_THAT(worker.TakeSent<RankDone>(), SizeIs(1));
 }
 
 TEST_F(StreamSessionTest, OfAPartOnlyWhatIsWantedIsMissing) {
   worker.Drop();
-  const StreamTicket ticket = worker.session.BeginStream(worker.now);
-  const auto part = worker.session.RegisterStreamBuffer(ticket, "hf", TestLayout(0),
-                                                        FirstSegments(3), worker.now);
+  const StreamTicket ticket = worker.Handle(event::BeginStream{}).ticket;
+  const auto part =
+      worker.BufferOf(event::RegisterStreamBuffer{ticket, "hf", TestLayout(0), FirstSegments(3)});
   ASSERT_OK(part.status());
   worker.Say(BufferRegistered{*part, absl::OkStatus()});
   worker.UpdateToFilling(*part, kFirst, kStep1);
   worker.Drop();
-  worker.session.HandleFillProgress(*part, {FirstSegments(1), 4096}, worker.now);
+  worker.Handle(event::FillProgressed{*part, {FirstSegments(1), 4096}});
   worker.Pass(absl::Seconds(2));
   const auto told = worker.TakeSent<FillProgress>();
   ASSERT_THAT(told, SizeIs(1));
   EXPECT_EQ(told[0].segments.count(), kTestSegments - 2);
   EXPECT_THAT(worker.session.Describe(*part), HasSubstr("1 of 3 segments"));
-  worker.session.HandleFillFailed(*part, absl::DataLossError("no"), worker.now);
-  worker.session.HandleFillStopped(*part, worker.now);
+  worker.Handle(event::FillFailed{*part, absl::DataLossError("no")});
+  worker.Handle(event::FillStopped{*part});
   const auto done = worker.Take<OperationDone>();
   ASSERT_THAT(done, SizeIs(1));
   EXPECT_THAT(done[0].status,
@@ -259,8 +259,8 @@ TEST_F(StreamSessionTest, OfAPartOnlyWhatIsWantedIsMissing) {
 TEST_F(StreamSessionTest, AWholeWithAnotherRootIsRefused) {
   Receive();
   worker.Say(RootKnown{kStep1.sequence, {TestLayout(0)->digest(), TestRoot(9)}});
-  worker.session.HandleFillComplete(buffer, TestRoot(8), worker.now);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(8)});
+  worker.Handle(event::FillStopped{buffer});
   const auto done = worker.Take<OperationDone>();
   ASSERT_THAT(done, SizeIs(1));
   EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kDataLoss));
@@ -268,8 +268,8 @@ TEST_F(StreamSessionTest, AWholeWithAnotherRootIsRefused) {
 
 TEST_F(StreamSessionTest, AFailureLeavesNothingUndefined) {
   Receive();
-  worker.session.HandleFillFailed(buffer, absl::DataLossError("no"), worker.now);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillFailed{buffer, absl::DataLossError("no")});
+  worker.Handle(event::FillStopped{buffer});
   const auto done = worker.Take<OperationDone>();
   ASSERT_THAT(done, SizeIs(1));
   EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kDataLoss));
@@ -289,7 +289,7 @@ TEST_F(StreamSessionTest, NobodyIsLetIn) {
 }
 
 TEST_F(StreamSessionTest, ItIsNotPublished) {
-  EXPECT_THAT(worker.session.Publish(CallId(1), buffer, {.label = kStep1.label}, worker.now),
+  EXPECT_THAT(worker.Handle(event::Publish{CallId(1), buffer, {.label = kStep1.label}}).status,
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("keeps nothing")));
 }
 

@@ -25,8 +25,8 @@ class UndefinedTest : public ::testing::Test {
     worker.Join();
     buffer = worker.RegisteredBuffer();
     worker.UpdateToFilling(buffer, kFirst, kStep1);
-    worker.session.HandleFirstWrite(buffer, worker.now);
-    worker.session.HandleFillProgress(buffer, {FirstSegments(4), 4}, worker.now);
+    worker.Handle(event::FirstWrite{buffer});
+    worker.Handle(event::FillProgressed{buffer, {FirstSegments(4), 4}});
     FailFillNow(absl::UnavailableError("no source left"));
     worker.Finish({buffer, kFirst}, OperationKind::kUpdate,
                   absl::UnavailableError("rank rollout-3/1: no source left"));
@@ -34,14 +34,14 @@ class UndefinedTest : public ::testing::Test {
     ASSERT_EQ(State(), BufferState::kUndefined);
   }
   absl::Status Update(CallId call = CallId(1)) {
-    return worker.session.Update(call, buffer, {.timeout = absl::Seconds(60)}, worker.now);
+    return worker.Handle(event::Update{call, buffer, {.timeout = absl::Seconds(60)}}).status;
   }
   void Resolve(OperationNumber number, const VersionInfo& version) {
     worker.Say(OperationResolved{{buffer, number}, version, std::nullopt});
   }
   void FailFillNow(const absl::Status& why) {
-    worker.session.HandleFillFailed(buffer, why, worker.now);
-    worker.session.HandleFillStopped(buffer, worker.now);
+    worker.Handle(event::FillFailed{buffer, why});
+    worker.Handle(event::FillStopped{buffer});
   }
   BufferState State() { return worker.session.buffer_state(buffer); }
 
@@ -50,7 +50,7 @@ class UndefinedTest : public ::testing::Test {
 };
 
 TEST_F(UndefinedTest, RefusesToBePublished) {
-  EXPECT_THAT(worker.session.Publish(CallId(2), buffer, {.label = Label("x")}, worker.now),
+  EXPECT_THAT(worker.Handle(event::Publish{CallId(2), buffer, {.label = Label("x")}}).status,
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        ::testing::AllOf(HasSubstr("PUBLISH_REFUSED"), HasSubstr("undefined"),
                                         HasSubstr("reset it"))));
@@ -91,10 +91,10 @@ TEST_F(UndefinedTest, AnotherVersionThatWroteNothingKeepsWhatWasChecked) {
 }
 
 TEST_F(UndefinedTest, ResetLeavesItAndTellsTheServer) {
-  ASSERT_OK(worker.session.Reset(buffer, worker.now));
+  ASSERT_OK(worker.Handle(event::Reset{buffer}).status);
   EXPECT_EQ(State(), BufferState::kWritable);
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("BufferReset"));
-  EXPECT_OK(worker.session.Publish(CallId(2), buffer, {.label = Label("x")}, worker.now));
+  EXPECT_OK(worker.Handle(event::Publish{CallId(2), buffer, {.label = Label("x")}}).status);
 }
 
 TEST_F(UndefinedTest, WhatWasCheckedIsServed) {
@@ -107,7 +107,7 @@ TEST_F(UndefinedTest, WhatWasCheckedIsServed) {
 TEST_F(UndefinedTest, IsAnnouncedAsPartial) {
   worker.BreakStream();
   worker.Pass(absl::Milliseconds(50));
-  worker.session.HandleStreamOpen(worker.now);
+  worker.Handle(event::StreamOpened{});
   const auto joins = worker.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   ASSERT_TRUE(joins[0].buffers[0].held.has_value());
@@ -133,14 +133,14 @@ TEST_P(VerbDuringUpdateTest, IsRefusedInEveryPhase) {
     EXPECT_THAT(GetParam().call(worker, buffer), StatusIs(absl::StatusCode::kFailedPrecondition))
         << phase;
   };
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {}}).status);
   refused("asked");
   worker.Admit(TransferId(1), buffer, kStep1.sequence);
   worker.Say(OperationResolved{{buffer, kSecond}, kStep2, std::nullopt});
   refused("draining");
-  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  worker.Handle(event::ReaderReleased{TransferId(1)});
   refused("filling");
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   refused("shard done");
   worker.Finish({buffer, kSecond}, OperationKind::kUpdate, absl::AbortedError("no"));
   refused("stopping");
@@ -148,29 +148,28 @@ TEST_P(VerbDuringUpdateTest, IsRefusedInEveryPhase) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, VerbDuringUpdateTest,
-    ::testing::Values(VerbDuringUpdate{"Publish",
-                                       [](SessionHarness& worker, BufferId buffer) {
-                                         return worker.session.Publish(
-                                             CallId(9), buffer, {.label = Label("x")}, worker.now);
-                                       }},
-                      VerbDuringUpdate{"Unpublish",
-                                       [](SessionHarness& worker, BufferId buffer) {
-                                         return worker.session.Unpublish(CallId(9), buffer, {},
-                                                                         worker.now);
-                                       }},
-                      VerbDuringUpdate{"Update",
-                                       [](SessionHarness& worker, BufferId buffer) {
-                                         return worker.session.Update(CallId(9), buffer, {},
-                                                                      worker.now);
-                                       }},
-                      VerbDuringUpdate{"Reset",
-                                       [](SessionHarness& worker, BufferId buffer) {
-                                         return worker.session.Reset(buffer, worker.now);
-                                       }},
-                      VerbDuringUpdate{"Rebind",
-                                       [](SessionHarness& worker, BufferId buffer) {
-                                         return worker.session.CanRebind(buffer);
-                                       }}),
+    ::testing::Values(
+        VerbDuringUpdate{
+            "Publish",
+            [](SessionHarness& worker, BufferId buffer) {
+              return worker.Handle(event::Publish{CallId(9), buffer, {.label = Label("x")}}).status;
+            }},
+        VerbDuringUpdate{"Unpublish",
+                         [](SessionHarness& worker, BufferId buffer) {
+                           return worker.Handle(event::Unpublish{CallId(9), buffer, {}}).status;
+                         }},
+        VerbDuringUpdate{"Update",
+                         [](SessionHarness& worker, BufferId buffer) {
+                           return worker.Handle(event::Update{CallId(9), buffer, {}}).status;
+                         }},
+        VerbDuringUpdate{"Reset",
+                         [](SessionHarness& worker, BufferId buffer) {
+                           return worker.Handle(event::Reset{buffer}).status;
+                         }},
+        VerbDuringUpdate{"Rebind",
+                         [](SessionHarness& worker, BufferId buffer) {
+                           return worker.session.CanRebind(buffer);
+                         }}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

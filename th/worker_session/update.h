@@ -1,8 +1,8 @@
 // Update in place: the version is resolved for the group, the buffer drained, filled, and published
 // when every rank has its shard.
 //
-//   asked ─(OperationResolved)─► beginning ─► draining ─(drained)─► filling ─(HandleFillComplete)─►
-//     │                                                                                  shard done
+//   asked ─(OperationResolved)─► beginning ─► draining ─(drained)─► filling ─(FillCompleted)─►
+//     │                                                                             shard done
 //     └─(this rank has it already)─► holding
 //   any of them ─(OperationFinished, or a failure here)─► ended; from filling on through stopping,
 //   so that nothing is written any more when the caller hears the result.
@@ -22,7 +22,7 @@ absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateReques
 // Ends the update under way, if there is one, with `why` unless it has a verdict, and without
 // waiting for the fill to stop: the driver ends that by itself.
 void AbandonUpdate(State& state, Buffer& buffer, const absl::Status& why, absl::Time now);
-// For a buffer that goes: nobody waits for HandleFillStopped.
+// For a buffer that goes: nobody waits for FillStopped.
 void StopFillOf(State& state, const Buffer& buffer, const Operation& operation);
 void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now);
 

@@ -25,7 +25,7 @@ class UpdateTest : public ::testing::Test {
     buffer = worker.RegisteredBuffer();
   }
   absl::Status Update(CallId call = CallId(1)) {
-    return worker.session.Update(call, buffer, {.timeout = absl::Seconds(60)}, worker.now);
+    return worker.Handle(event::Update{call, buffer, {.timeout = absl::Seconds(60)}}).status;
   }
   void Resolve(OperationNumber number, const VersionInfo& version,
                std::optional<Digest> root = std::nullopt) {
@@ -36,8 +36,8 @@ class UpdateTest : public ::testing::Test {
     worker.Finish({buffer, number}, OperationKind::kUpdate, status, outcome, version);
   }
   void FailFillNow(const absl::Status& why) {
-    worker.session.HandleFillFailed(buffer, why, worker.now);
-    worker.session.HandleFillStopped(buffer, worker.now);
+    worker.Handle(event::FillFailed{buffer, why});
+    worker.Handle(event::FillStopped{buffer});
   }
   OperationDone TheDone() {
     const auto done = worker.Take<OperationDone>();
@@ -52,8 +52,10 @@ class UpdateTest : public ::testing::Test {
 
 TEST_F(UpdateTest, AsksTheServerAndTouchesNothing) {
   worker.PublishNamed(buffer, kFirst, kStep1);
-  ASSERT_OK(worker.session.Update(
-      CallId(2), buffer, {.selector = Label("step-2"), .floor = kStep1.sequence}, worker.now));
+  ASSERT_OK(worker
+                .Handle(event::Update{
+                    CallId(2), buffer, {.selector = Label("step-2"), .floor = kStep1.sequence}})
+                .status);
   const auto starts = worker.TakeSent<StartOperation>();
   ASSERT_THAT(starts, SizeIs(1));
   EXPECT_EQ(starts[0].kind, OperationKind::kUpdate);
@@ -99,9 +101,9 @@ TEST_F(UpdateTest, FillsAnEmptyBuffer) {
 
 TEST_F(UpdateTest, MovesWhenTheWholeGroupIsThere) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
-  worker.session.HandleAllReceived(buffer, worker.now);
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FirstWrite{buffer});
+  worker.Handle(event::AllReceived{buffer});
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   EXPECT_THAT(worker.TakeSent<RankDone>(), SizeIs(1));
   EXPECT_EQ(State(), BufferState::kFilling);
   EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
@@ -121,9 +123,9 @@ TEST_F(UpdateTest, ThePhasesAreTimed) {
   worker.Pass(absl::Milliseconds(20));
   worker.Say(worker.Assignment({buffer, kFirst}, 1, kStep1.sequence, {7}));
   worker.Pass(absl::Milliseconds(40));
-  worker.session.HandleAllReceived(buffer, worker.now);
+  worker.Handle(event::AllReceived{buffer});
   worker.Pass(absl::Milliseconds(80));
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   worker.Pass(absl::Milliseconds(160));
   Finish(kFirst, absl::OkStatus(), UpdateOutcome::kMoved, kStep1);
   const OperationDone done = TheDone();
@@ -145,7 +147,7 @@ TEST_F(UpdateTest, DrainsReadersBeforeItFills) {
   EXPECT_THAT(worker.Take<StartFill>(), IsEmpty());
   EXPECT_THAT(worker.Take<SetSources>(), IsEmpty());
   EXPECT_THAT(worker.TakeSent<ReadyToFill>(), IsEmpty());
-  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  worker.Handle(event::ReaderReleased{TransferId(1)});
   EXPECT_EQ(State(), BufferState::kFilling);
   EXPECT_THAT(worker.Take<StartFill>(), SizeIs(1));
   EXPECT_THAT(worker.Take<SetSources>(), SizeIs(1));
@@ -176,7 +178,7 @@ TEST_F(UpdateTest, AFillThatWritesNothingCanBeComplete) {
   worker.PublishNamed(buffer, kFirst, kStep1);
   ASSERT_OK(Update());
   Resolve(kSecond, kStep2, TestRoot(9));
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   Finish(kSecond, absl::OkStatus(), UpdateOutcome::kMoved, kStep2);
   EXPECT_OK(TheDone().status);
   EXPECT_EQ(State(), BufferState::kPublished);
@@ -187,9 +189,9 @@ TEST_F(UpdateTest, AFillThatWroteNothingAndWhoseGroupFailsLeavesTheVersionOfBefo
   worker.PublishNamed(buffer, kFirst, kStep1);
   ASSERT_OK(Update());
   Resolve(kSecond, kStep2, TestRoot(9));
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   Finish(kSecond, absl::AbortedError("another rank failed"));
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_EQ(State(), BufferState::kPublished);
   EXPECT_EQ(worker.session.buffer_version(buffer), kStep1);
 }
@@ -218,10 +220,10 @@ TEST_F(UpdateTest, AlreadyThereNeedsNoResolution) {
 
 TEST_F(UpdateTest, MovedIsNotBelievedWhileThisRankFills) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Handle(event::FirstWrite{buffer});
   Finish(kFirst, absl::OkStatus(), UpdateOutcome::kMoved, kStep1);
   EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   const OperationDone done = TheDone();
   EXPECT_THAT(done.status, StatusIs(absl::StatusCode::kInternal, HasSubstr("UPDATE_FAILED")));
   EXPECT_TRUE(done.buffer_undefined);
@@ -229,9 +231,9 @@ TEST_F(UpdateTest, MovedIsNotBelievedWhileThisRankFills) {
 
 TEST_F(UpdateTest, MovedIsNotBelievedForAnotherVersion) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   Finish(kFirst, absl::OkStatus(), UpdateOutcome::kMoved, kStep2);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kInternal));
 }
 
@@ -265,7 +267,7 @@ TEST_F(UpdateTest, AnEmptyAssignmentStopsTheTransfers) {
 TEST_F(UpdateTest, TheEndOfAnotherKindOfOperationIsNoResult) {
   worker.UpdateTo(buffer, kFirst, kStep1);
   worker.Drop();
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {}}).status);
   worker.Finish({buffer, OperationNumber(2)}, OperationKind::kUnpublish, absl::OkStatus(),
                 UpdateOutcome::kNone, kStep1);
   const auto done = worker.Take<OperationDone>();
@@ -276,8 +278,11 @@ TEST_F(UpdateTest, TheEndOfAnotherKindOfOperationIsNoResult) {
 TEST_F(UpdateTest, AFailedSourceIsReportedOnce) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   for (int i = 0; i < 2; ++i) {
-    worker.session.HandleSourceFailed(buffer, AssignmentId(1), {WorkerId(7), BufferId(1)},
-                                      SourceFailure::kStalled, "silent for 1.0 s", worker.now);
+    worker.Handle(event::SourceFailed{buffer,
+                                      AssignmentId(1),
+                                      {WorkerId(7), BufferId(1)},
+                                      SourceFailure::kStalled,
+                                      "silent for 1.0 s"});
   }
   const auto failed = worker.TakeSent<SourceFailed>();
   ASSERT_THAT(failed, SizeIs(1));
@@ -288,17 +293,17 @@ TEST_F(UpdateTest, AFailedSourceIsReportedOnce) {
 
 TEST_F(UpdateTest, WhatHasArrivedIsToldBeforeThatItsSourceFailed) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFillProgress(buffer, {FirstSegments(2), 2 * kMinSegmentBytes}, worker.now);
+  worker.Handle(event::FillProgressed{buffer, {FirstSegments(2), 2 * kMinSegmentBytes}});
   worker.Drop();
-  worker.session.HandleSourceFailed(buffer, AssignmentId(1), {WorkerId(7), BufferId(1)},
-                                    SourceFailure::kStalled, "", worker.now);
+  worker.Handle(event::SourceFailed{
+      buffer, AssignmentId(1), {WorkerId(7), BufferId(1)}, SourceFailure::kStalled, ""});
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("FillProgress", "SourceFailed"));
 }
 
 TEST_F(UpdateTest, ASourceThatWasNotAssignedCannotFail) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleSourceFailed(buffer, AssignmentId(1), {WorkerId(70), BufferId(1)},
-                                    SourceFailure::kClosed, "", worker.now);
+  worker.Handle(event::SourceFailed{
+      buffer, AssignmentId(1), {WorkerId(70), BufferId(1)}, SourceFailure::kClosed, ""});
   EXPECT_THAT(worker.TakeSent<SourceFailed>(), IsEmpty());
 }
 
@@ -307,7 +312,7 @@ TEST_F(UpdateTest, ASourceThatWasNotAssignedCannotFail) {
 TEST_F(UpdateTest, ProgressIsToldAtMostOnceAnInterval) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   for (uint64_t i = 1; i <= 5; ++i) {
-    worker.session.HandleFillProgress(buffer, {FirstSegments(i), i * kMinSegmentBytes}, worker.now);
+    worker.Handle(event::FillProgressed{buffer, {FirstSegments(i), i * kMinSegmentBytes}});
   }
   worker.Pass(absl::Milliseconds(249));
   EXPECT_THAT(worker.TakeSent<FillProgress>(), IsEmpty()) << "its paces would say nothing yet";
@@ -315,7 +320,7 @@ TEST_F(UpdateTest, ProgressIsToldAtMostOnceAnInterval) {
   auto progress = worker.TakeSent<FillProgress>();
   ASSERT_THAT(progress, SizeIs(1));
   EXPECT_EQ(progress[0].segments, FirstSegments(5));
-  worker.session.HandleFillProgress(buffer, {FirstSegments(6), 6 * kMinSegmentBytes}, worker.now);
+  worker.Handle(event::FillProgressed{buffer, {FirstSegments(6), 6 * kMinSegmentBytes}});
   worker.Pass(absl::Milliseconds(999));
   EXPECT_THAT(worker.TakeSent<FillProgress>(), IsEmpty());
   worker.Pass(absl::Milliseconds(1));
@@ -330,7 +335,7 @@ TEST_F(UpdateTest, PacesAreToldSinceTheLastTime) {
   const BufferAddress source{WorkerId(7), BufferId(1)}, second{WorkerId(8), BufferId(1)};
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   const auto report = [&](std::vector<SourcePace> paces) {
-    worker.session.HandleFillProgress(buffer, {FirstSegments(1), 1, std::move(paces)}, worker.now);
+    worker.Handle(event::FillProgressed{buffer, {FirstSegments(1), 1, std::move(paces)}});
   };
   report({{source, 100, absl::Milliseconds(200)}});
   worker.Pass(absl::Milliseconds(250));
@@ -352,10 +357,10 @@ TEST_F(UpdateTest, PacesAreToldSinceTheLastTime) {
 
 TEST_F(UpdateTest, TheEndOfAFillIsToldAtOnce) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFillProgress(buffer, {FirstSegments(1), 1}, worker.now);
-  worker.session.HandleFillProgress(buffer, {FirstSegments(10), 10}, worker.now);
+  worker.Handle(event::FillProgressed{buffer, {FirstSegments(1), 1}});
+  worker.Handle(event::FillProgressed{buffer, {FirstSegments(10), 10}});
   worker.Drop();
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   EXPECT_THAT(worker.TakeSentNames(), ElementsAre("FillProgress", "RankDone"));
 }
 
@@ -383,7 +388,7 @@ TEST_F(UpdateTest, ARootThatBecameKnownDuringTheDrainIsNotLost) {
   Resolve(kSecond, kStep2);
   worker.Say(RootKnown{kStep2.sequence, {TestLayout()->digest(), TestRoot(9)}});
   worker.Drop();
-  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  worker.Handle(event::ReaderReleased{TransferId(1)});
   const auto fills = worker.Take<StartFill>();
   ASSERT_THAT(fills, SizeIs(1));
   EXPECT_EQ(fills[0].root, TestRoot(9));
@@ -392,12 +397,12 @@ TEST_F(UpdateTest, ARootThatBecameKnownDuringTheDrainIsNotLost) {
 TEST_F(UpdateTest, AShardWithAnotherRootIsNotDone) {
   ASSERT_OK(Update());
   Resolve(kFirst, kStep1, TestRoot(9));
-  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Handle(event::FirstWrite{buffer});
   worker.Drop();
-  worker.session.HandleFillComplete(buffer, TestRoot(8), worker.now);
+  worker.Handle(event::FillCompleted{buffer, TestRoot(8)});
   EXPECT_THAT(worker.TakeSent<RankDone>(), IsEmpty());
   EXPECT_THAT(worker.TakeSent<RankFailed>(), SizeIs(1));
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kDataLoss));
 }
 
@@ -405,15 +410,15 @@ TEST_F(UpdateTest, AShardWithAnotherRootIsNotDone) {
 
 TEST_F(UpdateTest, AFailureAfterTheFirstWriteLeavesTheBufferUndefined) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
-  worker.session.HandleFillProgress(buffer, {FirstSegments(4), 4 * kMinSegmentBytes}, worker.now);
-  worker.session.HandleFillFailed(buffer, absl::UnavailableError("no source left"), worker.now);
+  worker.Handle(event::FirstWrite{buffer});
+  worker.Handle(event::FillProgressed{buffer, {FirstSegments(4), 4 * kMinSegmentBytes}});
+  worker.Handle(event::FillFailed{buffer, absl::UnavailableError("no source left")});
   EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
   EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty()) << "bytes may still land";
   const auto failed = worker.TakeSent<RankFailed>();
   ASSERT_THAT(failed, SizeIs(1));
   EXPECT_TRUE(failed[0].buffer_undefined);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   const OperationDone done = TheDone();
   EXPECT_TRUE(done.buffer_undefined);
   EXPECT_EQ(State(), BufferState::kUndefined);
@@ -449,9 +454,12 @@ TEST_F(UpdateTest, AFailureBeforeTheFirstWriteChangesNothing) {
 
 TEST_F(UpdateTest, AStalledSourceGivesTheErrorItsName) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
-  worker.session.HandleSourceFailed(buffer, AssignmentId(1), {WorkerId(7), BufferId(1)},
-                                    SourceFailure::kStalled, "silent for 1.0 s", worker.now);
+  worker.Handle(event::FirstWrite{buffer});
+  worker.Handle(event::SourceFailed{buffer,
+                                    AssignmentId(1),
+                                    {WorkerId(7), BufferId(1)},
+                                    SourceFailure::kStalled,
+                                    "silent for 1.0 s"});
   FailFillNow(absl::UnavailableError("no source left"));
   EXPECT_THAT(
       TheDone().status,
@@ -463,12 +471,12 @@ TEST_F(UpdateTest, AStalledSourceGivesTheErrorItsName) {
 
 TEST_F(UpdateTest, AnErrorOfTheGroupStopsTheFillFirst) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Handle(event::FirstWrite{buffer});
   Finish(kFirst, absl::UnavailableError("rank rollout-3/0 is gone"));
   EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
   EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
   EXPECT_EQ(State(), BufferState::kFilling);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_EQ(State(), BufferState::kUndefined);
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("rollout-3/0")));
   EXPECT_THAT(worker.TakeSent<RankFailed>(), IsEmpty());
@@ -477,17 +485,17 @@ TEST_F(UpdateTest, AnErrorOfTheGroupStopsTheFillFirst) {
 TEST_F(UpdateTest, AFirstWriteWhileTheFillIsBeingStoppedCounts) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   Finish(kFirst, absl::UnavailableError("rank rollout-3/0 is gone"));
-  worker.session.HandleFirstWrite(buffer, worker.now);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FirstWrite{buffer});
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_EQ(State(), BufferState::kUndefined);
 }
 
 TEST_F(UpdateTest, AnErrorOfTheGroupAfterTheShardIsDoneLeavesItUndefined) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
+  worker.Handle(event::FirstWrite{buffer});
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
   Finish(kFirst, absl::DeadlineExceededError("rank rollout-3/0 is late"));
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_EQ(State(), BufferState::kUndefined);
   EXPECT_THAT(TheDone().status,
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("UPDATE_DEADLINE")));
@@ -502,7 +510,7 @@ TEST_F(UpdateTest, AnErrorDuringTheDrainWaitsForItsEnd) {
   EXPECT_EQ(State(), BufferState::kDraining);
   EXPECT_THAT(worker.Take<OperationDone>(), IsEmpty());
   worker.Drop();
-  worker.session.HandleReaderReleased(TransferId(1), worker.now);
+  worker.Handle(event::ReaderReleased{TransferId(1)});
   EXPECT_EQ(State(), BufferState::kPublished);
   EXPECT_EQ(worker.session.buffer_version(buffer), kStep1);
   EXPECT_THAT(worker.Take<StartFill>(), IsEmpty());
@@ -511,10 +519,10 @@ TEST_F(UpdateTest, AnErrorDuringTheDrainWaitsForItsEnd) {
 
 TEST_F(UpdateTest, EndsByItselfWhenTheServerIsSilent) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Handle(event::FirstWrite{buffer});
   worker.Pass(absl::Seconds(62));
   EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_THAT(TheDone().status,
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("UPDATE_DEADLINE")));
 }
@@ -522,15 +530,15 @@ TEST_F(UpdateTest, EndsByItselfWhenTheServerIsSilent) {
 TEST_F(UpdateTest, AnotherResolutionOfTheSameOperationIsAnError) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   Resolve(kFirst, kStep2);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kAborted, HasSubstr("step-2")));
 }
 
 TEST_F(UpdateTest, AVersionLostInMidFillIsAnError) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Handle(event::FirstWrite{buffer});
   Finish(kFirst, absl::OkStatus(), UpdateOutcome::kNotAvailable);
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   const OperationDone done = TheDone();
   EXPECT_THAT(done.status, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_TRUE(done.buffer_undefined);
@@ -538,12 +546,12 @@ TEST_F(UpdateTest, AVersionLostInMidFillIsAnError) {
 
 TEST_F(UpdateTest, AReplacedWorkerStopsItsFillBeforeItEnds) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFirstWrite(buffer, worker.now);
+  worker.Handle(event::FirstWrite{buffer});
   worker.Say(Refused{absl::AbortedError("replaced"), absl::InfiniteDuration()});
   EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
   EXPECT_THAT(worker.Take<SessionEnded>(), IsEmpty());
   EXPECT_FALSE(worker.session.ended());
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   EXPECT_THAT(TheDone().status,
               StatusIs(absl::StatusCode::kAborted, HasSubstr("MEMBERSHIP_ENDED")));
   EXPECT_THAT(worker.Take<SessionEnded>(), SizeIs(1));
@@ -553,20 +561,20 @@ TEST_F(UpdateTest, AReplacedWorkerStopsItsFillBeforeItEnds) {
 // ---- reports that come too late
 
 TEST_F(UpdateTest, ReportsOfNoFillAreIgnored) {
-  worker.session.HandleFirstWrite(buffer, worker.now);
-  worker.session.HandleFillProgress(buffer, {FirstSegments(3), 3}, worker.now);
-  worker.session.HandleAllReceived(buffer, worker.now);
-  worker.session.HandleFillComplete(buffer, TestRoot(9), worker.now);
-  worker.session.HandleFillFailed(buffer, absl::InternalError("x"), worker.now);
-  worker.session.HandleFillStopped(buffer, worker.now);
-  worker.session.HandleFirstWrite(BufferId(99), worker.now);
+  worker.Handle(event::FirstWrite{buffer});
+  worker.Handle(event::FillProgressed{buffer, {FirstSegments(3), 3}});
+  worker.Handle(event::AllReceived{buffer});
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
+  worker.Handle(event::FillFailed{buffer, absl::InternalError("x")});
+  worker.Handle(event::FillStopped{buffer});
+  worker.Handle(event::FirstWrite{BufferId(99)});
   EXPECT_EQ(State(), BufferState::kWritable);
   EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
 }
 
 TEST_F(UpdateTest, DescribesHowFarItIs) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
-  worker.session.HandleFillProgress(buffer, {FirstSegments(4), 4}, worker.now);
+  worker.Handle(event::FillProgressed{buffer, {FirstSegments(4), 4}});
   EXPECT_THAT(worker.session.Describe(buffer),
               HasSubstr("update step-1: filling, 4 of 10 segments from 1 sources"));
 }

@@ -1,8 +1,11 @@
 #include "th/worker_session/worker_session.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
+#include "absl/status/statusor.h"
 #include "th/worker_session/admissions.h"
 #include "th/worker_session/buffers.h"
 #include "th/worker_session/commands.h"
@@ -89,7 +92,191 @@ bool OpensTheMembership(const ServerMessage& message) {
   return std::holds_alternative<Joined>(message) || std::holds_alternative<Refused>(message);
 }
 
+SessionAnswer AnswerOf(absl::Status status) { return {.status = std::move(status)}; }
+SessionAnswer AnswerOf(StreamTicket ticket) { return {.ticket = ticket}; }
+SessionAnswer AnswerOf(const absl::StatusOr<BufferId>& buffer) {
+  return {.status = buffer.status(), .buffer = buffer.value_or(BufferId())};
+}
+
 }  // namespace
+
+struct WorkerSession::EventHandler {
+  Impl& impl;
+  session::State& state;
+  const absl::Time now;
+
+  // ---- the membership
+
+  void operator()(const event::Start&) { session::StartLink(state, now); }
+  void operator()(const event::Leave& leave) { session::LeaveSession(state, leave.grace, now); }
+  absl::Status operator()(const event::Preempt& preempt) {
+    return session::GiveNotice(state, preempt.notice, now);
+  }
+
+  // ---- verbs
+
+  absl::StatusOr<BufferId> operator()(event::RegisterBuffer& verb) {
+    return session::AddBuffer(state, std::move(verb.name), std::move(verb.form),
+                              std::move(verb.layout), now);
+  }
+  absl::Status operator()(const event::UnregisterBuffer& verb) {
+    session::DiscardStaged(state, verb.buffer, now);
+    const absl::Status removed = session::RemoveBuffer(state, verb.buffer, now);
+    impl.Finish(now);
+    return removed;
+  }
+  absl::Status operator()(event::Publish& verb) {
+    return impl.Call(verb.buffer, now, [&](session::Buffer& found) {
+      return session::BeginPublish(state, found, verb.call, std::move(verb.request), now);
+    });
+  }
+  absl::Status operator()(const event::Unpublish& verb) {
+    return impl.Call(verb.buffer, now, [&](session::Buffer& found) {
+      return session::BeginUnpublish(state, found, verb.call, verb.request, now);
+    });
+  }
+  absl::Status operator()(event::Update& verb) {
+    return impl.Call(verb.buffer, now, [&](session::Buffer& found) {
+      return session::BeginUpdate(state, found, verb.call, std::move(verb.request), now);
+    });
+  }
+  absl::StatusOr<BufferId> operator()(event::Stage& verb) {
+    session::Buffer* original = state.FindBuffer(verb.buffer);
+    if (original == nullptr) return absl::InvalidArgumentError("no such buffer");
+    absl::StatusOr<BufferId> copy =
+        session::BeginStage(state, *original, verb.call, std::move(verb.request), now);
+    impl.Finish(now);
+    return copy;
+  }
+  absl::Status operator()(event::Apply& verb) {
+    return impl.Call(verb.buffer, now, [&](session::Buffer& found) {
+      return session::BeginApply(state, found, verb.call, std::move(verb.request), now);
+    });
+  }
+  void operator()(const event::DiscardStaged& verb) {
+    session::DiscardStaged(state, verb.buffer, now);
+    impl.Finish(now);
+  }
+  absl::Status operator()(const event::Reset& verb) {
+    return impl.Call(verb.buffer, now, [&](session::Buffer& found) {
+      return session::ResetBuffer(state, found, now);
+    });
+  }
+  absl::Status operator()(event::Command& verb) {
+    return session::BeginCommand(state, verb.call, std::move(verb.command), now);
+  }
+
+  // ---- streaming receives
+
+  StreamTicket operator()(const event::BeginStream&) {
+    return session::TakeStreamTicket(state, now);
+  }
+  absl::StatusOr<BufferId> operator()(event::RegisterStreamBuffer& verb) {
+    return session::RegisterStream(state, verb.ticket, std::move(verb.form), std::move(verb.layout),
+                                   verb.wanted, now);
+  }
+  void operator()(event::FailStream& verb) {
+    session::FailStream(state, verb.ticket, std::move(verb.form), verb.why, now);
+    impl.Finish(now);
+  }
+  void operator()(const event::EndStream& verb) {
+    session::EndStream(state, verb.buffer, verb.why, now);
+    impl.Finish(now);
+  }
+
+  // ---- the control stream
+
+  void operator()(const event::StreamOpened&) { session::NoteStreamOpen(state, now); }
+  void operator()(const event::StreamClosed& closed) {
+    session::NoteStreamClosed(state, closed.why, now);
+  }
+  void operator()(const event::ServerSaid& said) {
+    if (!state.joined() && !OpensTheMembership(said.message)) return;
+    state.link.heard_at = now;
+    state.link.asked_at = absl::InfinitePast();
+    std::visit(MessageHandler{state, now}, said.message);
+    impl.Finish(now);
+  }
+
+  // ---- readers of our buffers
+
+  void operator()(const event::AdmissionAsked& asked) {
+    session::AskAdmission(state, asked.transfer, asked.buffer, asked.capability, asked.generation,
+                          now);
+  }
+  void operator()(const event::ReaderBytesMoved& moved) {
+    session::NoteReaderBytes(state, moved.transfer, now);
+  }
+  void operator()(const event::ReaderReleased& released) {
+    session::Buffer* buffer = session::ReleaseReader(state, released.transfer);
+    if (buffer != nullptr) impl.OnBuffer(buffer->id, now, [](session::Buffer&) {});
+    if (buffer == nullptr) impl.Finish(now);
+  }
+
+  // ---- our fills
+
+  void operator()(const event::FirstWrite& write) {
+    impl.OnBuffer(write.buffer, now,
+                  [](session::Buffer& found) { session::NoteFirstWrite(found); });
+  }
+  void operator()(event::FillProgressed& progressed) {
+    impl.OnBuffer(progressed.buffer, now, [&](session::Buffer& found) {
+      session::NoteProgress(state, found, std::move(progressed.report), now);
+    });
+  }
+  void operator()(const event::AllReceived& received) {
+    impl.OnBuffer(received.buffer, now,
+                  [&](session::Buffer& found) { session::NoteAllReceived(state, found, now); });
+  }
+  void operator()(event::FillCompleted& completed) {
+    impl.OnBuffer(completed.buffer, now, [&](session::Buffer& found) {
+      session::NoteFillCost(found, std::move(completed.cost));
+      session::NoteFillComplete(state, found, completed.root, now);
+    });
+  }
+  void operator()(const event::FillFailed& failed) {
+    impl.OnBuffer(failed.buffer, now,
+                  [&](session::Buffer& found) { session::NoteFillFailed(found, failed.why); });
+  }
+  void operator()(const event::FillStopped& stopped) {
+    impl.OnBuffer(stopped.buffer, now,
+                  [](session::Buffer& found) { session::NoteFillStopped(found); });
+  }
+  void operator()(event::SourceFailed& failed) {
+    impl.OnBuffer(failed.buffer, now, [&](session::Buffer& found) {
+      session::NoteSourceFailed(
+          state, found,
+          {{}, failed.assignment, failed.source, failed.failure, std::move(failed.detail)}, now);
+    });
+  }
+  void operator()(event::SourceSuspected& suspected) {
+    impl.OnBuffer(suspected.buffer, now, [&](session::Buffer& found) {
+      session::NoteSourceSuspected(
+          state, found, {{}, suspected.assignment, suspected.source, std::move(suspected.detail)},
+          now);
+    });
+  }
+
+  // ---- memory, sums, time
+
+  void operator()(const event::OffloadAllocated& allocated) {
+    session::NoteOffloadAllocated(state, allocated.copy, allocated.status, now);
+    session::NoteStagedAllocated(state, allocated.copy, allocated.status, now);
+    impl.Finish(now);
+  }
+  void operator()(const event::Sealed& sealed) {
+    impl.OnBuffer(sealed.buffer, now, [&](session::Buffer& found) {
+      session::SealPublication(state, found, sealed.version, sealed.generation, sealed.root, now);
+    });
+  }
+  void operator()(const event::Tick&) {
+    session::TickLink(state, now);
+    session::TickOperations(state, now);
+    session::TickCommands(state, now);
+    session::DecideHeldAdmissions(state, now);
+    impl.Finish(now);
+  }
+};
 
 WorkerSession::WorkerSession(SessionOptions options, SessionLimits limits)
     : impl_(std::make_unique<Impl>()) {
@@ -99,229 +286,18 @@ WorkerSession::WorkerSession(SessionOptions options, SessionLimits limits)
 
 WorkerSession::~WorkerSession() = default;
 
-void WorkerSession::Start(absl::Time now) { session::StartLink(impl_->state, now); }
-
-void WorkerSession::Leave(absl::Time now, absl::Duration grace) {
-  session::LeaveSession(impl_->state, grace, now);
-}
-
-absl::Status WorkerSession::Preempt(absl::Duration notice, absl::Time now) {
-  return session::GiveNotice(impl_->state, notice, now);
-}
-
-// ---- verbs
-
-absl::StatusOr<BufferId> WorkerSession::RegisterBuffer(std::string buffer_name, std::string form,
-                                                       std::shared_ptr<const ShardLayout> layout,
-                                                       absl::Time now) {
-  return session::AddBuffer(impl_->state, std::move(buffer_name), std::move(form),
-                            std::move(layout), now);
-}
-
-StreamTicket WorkerSession::BeginStream(absl::Time now) {
-  return session::TakeStreamTicket(impl_->state, now);
-}
-
-absl::StatusOr<BufferId> WorkerSession::RegisterStreamBuffer(
-    const StreamTicket& ticket, std::string form, std::shared_ptr<const ShardLayout> layout,
-    const SegmentSet& wanted, absl::Time now) {
-  return session::RegisterStream(impl_->state, ticket, std::move(form), std::move(layout), wanted,
-                                 now);
-}
-
-void WorkerSession::FailStream(const StreamTicket& ticket, std::string form,
-                               const absl::Status& why, absl::Time now) {
-  session::FailStream(impl_->state, ticket, std::move(form), why, now);
-  impl_->Finish(now);
-}
-
-void WorkerSession::EndStream(BufferId buffer, const absl::Status& why, absl::Time now) {
-  session::EndStream(impl_->state, buffer, why, now);
-  impl_->Finish(now);
-}
-
-absl::Status WorkerSession::UnregisterBuffer(BufferId buffer, absl::Time now) {
-  session::DiscardStaged(impl_->state, buffer, now);
-  const absl::Status removed = session::RemoveBuffer(impl_->state, buffer, now);
-  impl_->Finish(now);
-  return removed;
-}
-
-absl::Status WorkerSession::Publish(CallId call, BufferId buffer, PublishRequest request,
-                                    absl::Time now) {
-  return impl_->Call(buffer, now, [&](session::Buffer& found) {
-    return session::BeginPublish(impl_->state, found, call, std::move(request), now);
-  });
-}
-
-absl::Status WorkerSession::Unpublish(CallId call, BufferId buffer, UnpublishRequest request,
-                                      absl::Time now) {
-  return impl_->Call(buffer, now, [&](session::Buffer& found) {
-    return session::BeginUnpublish(impl_->state, found, call, request, now);
-  });
-}
-
-absl::Status WorkerSession::Update(CallId call, BufferId buffer, UpdateRequest request,
-                                   absl::Time now) {
-  return impl_->Call(buffer, now, [&](session::Buffer& found) {
-    return session::BeginUpdate(impl_->state, found, call, std::move(request), now);
-  });
-}
-
-absl::StatusOr<BufferId> WorkerSession::Stage(CallId call, BufferId buffer, UpdateRequest request,
-                                              absl::Time now) {
-  session::Buffer* original = impl_->state.FindBuffer(buffer);
-  if (original == nullptr) return absl::InvalidArgumentError("no such buffer");
-  absl::StatusOr<BufferId> copy =
-      session::BeginStage(impl_->state, *original, call, std::move(request), now);
-  impl_->Finish(now);
-  return copy;
-}
-
-absl::Status WorkerSession::Apply(CallId call, BufferId buffer, UpdateRequest request,
-                                  absl::Time now) {
-  return impl_->Call(buffer, now, [&](session::Buffer& found) {
-    return session::BeginApply(impl_->state, found, call, std::move(request), now);
-  });
-}
-
-void WorkerSession::DiscardStaged(BufferId buffer, absl::Time now) {
-  session::DiscardStaged(impl_->state, buffer, now);
-  impl_->Finish(now);
-}
-
-VersionInfo WorkerSession::staged_version(BufferId buffer) const {
-  return session::StagedVersion(impl_->state, buffer);
-}
-
-absl::Status WorkerSession::Reset(BufferId buffer, absl::Time now) {
-  return impl_->Call(buffer, now, [&](session::Buffer& found) {
-    return session::ResetBuffer(impl_->state, found, now);
-  });
-}
-
-absl::Status WorkerSession::CanRebind(BufferId buffer) const {
-  const session::Buffer* found = impl_->state.FindBuffer(buffer);
-  if (found == nullptr) return absl::InvalidArgumentError("no such buffer");
-  return session::CanRebindBuffer(impl_->state, *found);
-}
-
-absl::Status WorkerSession::Command(CallId call, RunCommand command, absl::Time now) {
-  return session::BeginCommand(impl_->state, call, std::move(command), now);
-}
-
-// ---- the control stream
-
-void WorkerSession::HandleStreamOpen(absl::Time now) { session::NoteStreamOpen(impl_->state, now); }
-
-void WorkerSession::HandleStreamClosed(absl::Status why, absl::Time now) {
-  session::NoteStreamClosed(impl_->state, why, now);
-}
-
-void WorkerSession::HandleServerMessage(const ServerMessage& message, absl::Time now) {
-  if (!impl_->state.joined() && !OpensTheMembership(message)) return;
-  impl_->state.link.heard_at = now;
-  impl_->state.link.asked_at = absl::InfinitePast();
-  std::visit(MessageHandler{impl_->state, now}, message);
-  impl_->Finish(now);
-}
-
-// ---- readers of our buffers
-
-void WorkerSession::HandleAdmission(TransferId transfer, BufferId buffer,
-                                    const Capability& capability, BufferGeneration generation,
-                                    absl::Time now) {
-  session::AskAdmission(impl_->state, transfer, buffer, capability, generation, now);
-}
-
-void WorkerSession::HandleReaderBytes(TransferId transfer, absl::Time now) {
-  session::NoteReaderBytes(impl_->state, transfer, now);
-}
-
-void WorkerSession::HandleReaderReleased(TransferId transfer, absl::Time now) {
-  session::Buffer* buffer = session::ReleaseReader(impl_->state, transfer);
-  if (buffer != nullptr) impl_->OnBuffer(buffer->id, now, [](session::Buffer&) {});
-  if (buffer == nullptr) impl_->Finish(now);
-}
-
-// ---- our fills
-
-void WorkerSession::HandleFirstWrite(BufferId buffer, absl::Time now) {
-  impl_->OnBuffer(buffer, now, [](session::Buffer& found) { session::NoteFirstWrite(found); });
-}
-
-void WorkerSession::HandleFillProgress(BufferId buffer, FillReport report, absl::Time now) {
-  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
-    session::NoteProgress(impl_->state, found, std::move(report), now);
-  });
-}
-
-void WorkerSession::HandleAllReceived(BufferId buffer, absl::Time now) {
-  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
-    session::NoteAllReceived(impl_->state, found, now);
-  });
-}
-
-void WorkerSession::HandleFillCost(BufferId buffer, FillCost cost) {
-  session::Buffer* const found = impl_->state.FindBuffer(buffer);
-  if (found != nullptr) session::NoteFillCost(*found, std::move(cost));
-}
-
-void WorkerSession::HandleFillComplete(BufferId buffer, Digest root, absl::Time now) {
-  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
-    session::NoteFillComplete(impl_->state, found, root, now);
-  });
-}
-
-void WorkerSession::HandleFillFailed(BufferId buffer, absl::Status why, absl::Time now) {
-  impl_->OnBuffer(buffer, now,
-                  [&](session::Buffer& found) { session::NoteFillFailed(found, why); });
-}
-
-void WorkerSession::HandleFillStopped(BufferId buffer, absl::Time now) {
-  impl_->OnBuffer(buffer, now, [](session::Buffer& found) { session::NoteFillStopped(found); });
-}
-
-void WorkerSession::HandleSourceFailed(BufferId buffer, AssignmentId assignment,
-                                       BufferAddress source, SourceFailure failure,
-                                       std::string detail, absl::Time now) {
-  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
-    session::NoteSourceFailed(impl_->state, found,
-                              {{}, assignment, source, failure, std::move(detail)}, now);
-  });
-}
-
-void WorkerSession::HandleSourceSuspected(BufferId buffer, AssignmentId assignment,
-                                          BufferAddress source, std::string detail,
-                                          absl::Time now) {
-  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
-    session::NoteSourceSuspected(impl_->state, found, {{}, assignment, source, std::move(detail)},
-                                 now);
-  });
-}
-
-void WorkerSession::HandleSealed(BufferId buffer, VersionSequence version,
-                                 BufferGeneration generation, Digest root, absl::Time now) {
-  impl_->OnBuffer(buffer, now, [&](session::Buffer& found) {
-    session::SealPublication(impl_->state, found, version, generation, root, now);
-  });
-}
-
-void WorkerSession::HandleOffloadAllocated(BufferId copy, absl::Status status, absl::Time now) {
-  session::NoteOffloadAllocated(impl_->state, copy, status, now);
-  session::NoteStagedAllocated(impl_->state, copy, status, now);
-  impl_->Finish(now);
-}
-
-// ---- time
-
-void WorkerSession::HandleTick(absl::Time now) {
-  session::State& state = impl_->state;
-  session::TickLink(state, now);
-  session::TickOperations(state, now);
-  session::TickCommands(state, now);
-  session::DecideHeldAdmissions(state, now);
-  impl_->Finish(now);
+SessionAnswer WorkerSession::Handle(SessionEvent event, absl::Time now) {
+  EventHandler handler{*impl_, impl_->state, now};
+  return std::visit(
+      [&](auto& each) -> SessionAnswer {
+        if constexpr (std::is_void_v<decltype(handler(each))>) {
+          handler(each);
+          return {};
+        } else {
+          return AnswerOf(handler(each));
+        }
+      },
+      event);
 }
 
 absl::Time WorkerSession::NextDeadline() const {
@@ -339,6 +315,16 @@ std::optional<SessionOutput> WorkerSession::PollOutput() {
 }
 
 // ---- what is known
+
+VersionInfo WorkerSession::staged_version(BufferId buffer) const {
+  return session::StagedVersion(impl_->state, buffer);
+}
+
+absl::Status WorkerSession::CanRebind(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  if (found == nullptr) return absl::InvalidArgumentError("no such buffer");
+  return session::CanRebindBuffer(impl_->state, *found);
+}
 
 bool WorkerSession::joined() const { return impl_->state.joined(); }
 bool WorkerSession::ended() const { return impl_->state.link.state == session::LinkState::kEnded; }
