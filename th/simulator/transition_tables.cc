@@ -6,166 +6,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "th/mutability_contract/transitions.h"
+#include "th/worker_session/session_table.h"
 
 namespace th {
 namespace {
-
-struct SessionStep {
-  absl::string_view name;
-  absl::string_view first_output;  // see FirstOutputOfSessionStep
-};
-
-// clang-format off
-constexpr SessionStep kSessionSteps[] = {
-    {"new | GroupChanged", "RegisterBuffer"},
-    {"new | verb Publish", ""},
-    {"new | verb Update", ""},
-    {"new | verb Reset", "BufferReset"},
-    {"new | verb Rebind", "-"},
-    {"published | PublicationRefused", ""},
-    {"published | GroupChanged", "RegisterBuffer"},
-    {"published | sealed", "ShardSealed"},
-    {"published | verb Unpublish", ""},
-    {"published | verb Update", ""},
-    {"published and read | PublicationRefused", ""},
-    {"published and read | GroupChanged", "RegisterBuffer"},
-    {"published and read | sealed", "ShardSealed"},
-    {"published and read | verb Unpublish", ""},
-    {"published and read | verb Update", ""},
-    {"undefined | GroupChanged", "RegisterBuffer"},
-    {"undefined | verb Update", ""},
-    {"undefined | verb Reset", ""},
-    {"undefined | verb Rebind", "-"},
-    {"publish asked | OperationFinished, OK", ""},
-    {"publish asked | OperationFinished, not available", ""},
-    {"publish asked | OperationFinished, an error", ""},
-    {"publish asked | OperationFinished, offload first", ""},
-    {"publish asked | OperationFinished, offload first, an error", ""},
-    {"publish asked | GroupChanged", ""},
-    {"publish asked | verb Unpublish", ""},
-    {"publish asked | verb Update", ""},
-    {"unpublish asked | OperationResolved", ""},
-    {"unpublish asked | OperationResolved, another", ""},
-    {"unpublish asked | OperationFinished, OK", ""},
-    {"unpublish asked | OperationFinished, not available", ""},
-    {"unpublish asked | OperationFinished, an error", ""},
-    {"unpublish asked | OperationFinished, offload first", ""},
-    {"unpublish asked | OperationFinished, offload first, an error", ""},
-    {"unpublish asked | PublicationRefused", ""},
-    {"unpublish asked | GroupChanged", ""},
-    {"unpublish asked | sealed", "ShardSealed"},
-    {"unpublish copying | OperationFinished, OK", ""},
-    {"unpublish copying | OperationFinished, not available", ""},
-    {"unpublish copying | the copy is held", ""},
-    {"unpublish copying | the copy fails", ""},
-    {"unpublish copying | PublicationRefused", ""},
-    {"unpublish copying | GroupChanged", ""},
-    {"unpublish copying | sealed", "ShardSealed"},
-    {"unpublish copying alone | OperationResolved", ""},
-    {"unpublish copying alone | OperationResolved, another", ""},
-    {"unpublish copying alone | OperationFinished, offload first", ""},
-    {"unpublish copying alone | the copy is held", ""},
-    {"unpublish copying alone | the copy fails", ""},
-    {"unpublish copying alone | PublicationRefused", ""},
-    {"unpublish copying alone | GroupChanged", "*StopFill*"},
-    {"unpublish copying alone | sealed", "ShardSealed"},
-    {"unpublish draining | GroupChanged", "RegisterBuffer"},
-    {"unpublish draining | sealed", "ShardSealed"},
-    {"unpublish draining | the last reader lets go", ""},
-    {"unpublish draining | verb Update", ""},
-    {"unpublish drained | OperationFinished, OK", ""},
-    {"unpublish drained | OperationFinished, not available", ""},
-    {"unpublish drained | OperationFinished, an error", ""},
-    {"unpublish drained | OperationFinished, offload first", ""},
-    {"unpublish drained | OperationFinished, offload first, an error", ""},
-    {"unpublish drained | GroupChanged", ""},
-    {"unpublish drained | verb Publish", ""},
-    {"unpublish drained | verb Update", ""},
-    {"update asked | OperationResolved", ""},
-    {"update asked | OperationResolved, another", ""},
-    {"update asked | OperationFinished, OK", ""},
-    {"update asked | OperationFinished, not available", ""},
-    {"update asked | OperationFinished, an error", ""},
-    {"update asked | OperationFinished, offload first", ""},
-    {"update asked | OperationFinished, offload first, an error", ""},
-    {"update asked | PublicationRefused", ""},
-    {"update asked | GroupChanged", ""},
-    {"update asked | sealed", "ShardSealed"},
-    {"update copying | the copy is held", ""},
-    {"update copying | the copy fails", ""},
-    {"update copying | PublicationRefused", ""},
-    {"update copying | GroupChanged", ""},
-    {"update copying | sealed", "ShardSealed"},
-    {"update holding | OperationResolved", "ReadyToFill"},
-    {"update holding | OperationResolved, another", ""},
-    {"update holding | OperationFinished, OK", ""},
-    {"update holding | OperationFinished, not available", ""},
-    {"update holding | OperationFinished, an error", ""},
-    {"update holding | OperationFinished, offload first", ""},
-    {"update holding | OperationFinished, offload first, an error", ""},
-    {"update holding | PublicationRefused", ""},
-    {"update holding | GroupChanged", ""},
-    {"update holding | sealed", "ShardSealed"},
-    {"update beginning | OperationResolved, another", ""},
-    {"update beginning | OperationFinished, OK", ""},
-    {"update beginning | OperationFinished, not available", ""},
-    {"update beginning | OperationFinished, an error", ""},
-    {"update beginning | OperationFinished, offload first", ""},
-    {"update beginning | OperationFinished, offload first, an error", ""},
-    {"update beginning | GroupChanged", ""},
-    {"update beginning | sealed", "ShardSealed"},
-    {"update beginning | the last reader lets go", ""},
-    {"update draining | OperationResolved, another", "RankFailed"},
-    {"update draining | GroupChanged", "RegisterBuffer"},
-    {"update draining | sealed", "ShardSealed"},
-    {"update draining | the last reader lets go", ""},
-    {"update filling, not written | OperationResolved", "ReadyToFill"},
-    {"update filling, not written | OperationResolved, another", ""},
-    {"update filling, not written | AssignSources", "*SetSources*"},
-    {"update filling, not written | RootKnown", "*SetRoot*"},
-    {"update filling, not written | OperationFinished, OK", ""},
-    {"update filling, not written | OperationFinished, not available", ""},
-    {"update filling, not written | OperationFinished, an error", ""},
-    {"update filling, not written | OperationFinished, offload first", ""},
-    {"update filling, not written | OperationFinished, offload first, an error", ""},
-    {"update filling, not written | GroupChanged", ""},
-    {"update filling, not written | progress", "FillProgress"},
-    {"update filling, not written | a source fails", "SourceFailed"},
-    {"update filling, not written | a source is suspected", "SourceSuspected"},
-    {"update filling, not written | the fill is complete", ""},
-    {"update filling, not written | the fill fails", ""},
-    {"update filling, written | OperationResolved", "ReadyToFill"},
-    {"update filling, written | OperationResolved, another", ""},
-    {"update filling, written | AssignSources", "*SetSources*"},
-    {"update filling, written | RootKnown", "*SetRoot*"},
-    {"update filling, written | OperationFinished, OK", ""},
-    {"update filling, written | OperationFinished, not available", ""},
-    {"update filling, written | OperationFinished, an error", ""},
-    {"update filling, written | OperationFinished, offload first", ""},
-    {"update filling, written | OperationFinished, offload first, an error", ""},
-    {"update filling, written | GroupChanged", ""},
-    {"update filling, written | progress", "FillProgress"},
-    {"update filling, written | a source fails", "SourceFailed"},
-    {"update filling, written | a source is suspected", "SourceSuspected"},
-    {"update filling, written | the fill is complete", ""},
-    {"update filling, written | the fill fails", ""},
-    {"update shard done | OperationResolved", "ReadyToFill"},
-    {"update shard done | OperationResolved, another", ""},
-    {"update shard done | RootKnown", "*SetRoot*"},
-    {"update shard done | OperationFinished, OK", ""},
-    {"update shard done | OperationFinished, not available", ""},
-    {"update shard done | OperationFinished, an error", ""},
-    {"update shard done | OperationFinished, offload first", ""},
-    {"update shard done | OperationFinished, offload first, an error", ""},
-    {"update shard done | GroupChanged", ""},
-    {"update stopping, not written | RootKnown", "*SetRoot*"},
-    {"update stopping, not written | GroupChanged", "RegisterBuffer"},
-    {"update stopping, not written | the fill has stopped", ""},
-    {"update stopping, written | RootKnown", "*SetRoot*"},
-    {"update stopping, written | GroupChanged", "RegisterBuffer"},
-    {"update stopping, written | the fill has stopped", ""},
-};
-// clang-format on
 
 constexpr absl::string_view kReplicaPhases[] = {"idle", "publishing", "holding", "filling",
                                                 "draining"};
@@ -313,10 +157,11 @@ std::vector<DrawnTransition> ContractTable() {
   return Named(names);
 }
 
+std::string NameOf(const SessionStep& step) { return absl::StrCat(step.phase, " | ", step.event); }
+
 std::vector<DrawnTransition> SessionTable() {
   std::vector<std::string> names;
-  names.reserve(std::size(kSessionSteps));
-  for (const SessionStep& step : kSessionSteps) names.emplace_back(step.name);
+  for (const SessionStep& step : SessionSteps()) names.push_back(NameOf(step));
   return Named(names);
 }
 
@@ -365,8 +210,11 @@ size_t RareTransitions() { return std::size(kRare); }
 
 absl::string_view FirstOutputOfSessionStep(absl::string_view name) {
   static const auto& outputs = *[] {
-    auto* by_name = new absl::flat_hash_map<absl::string_view, absl::string_view>();
-    for (const SessionStep& step : kSessionSteps) by_name->emplace(step.name, step.first_output);
+    auto* by_name = new absl::flat_hash_map<std::string, absl::string_view>();
+    for (const SessionStep& step : SessionSteps()) {
+      const bool changes = step.becomes != "same";
+      (*by_name)[NameOf(step)] = changes ? "" : step.outputs.substr(0, step.outputs.find(", "));
+    }
     return by_name;
   }();
   const auto found = outputs.find(name);
