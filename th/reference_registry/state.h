@@ -336,6 +336,7 @@ struct Shard {
   // The first publisher's; after a restart what an earlier server had told readers, see
   // AgreeOnRoot. Never changes once set.
   std::optional<Digest> root;
+  RootReceipt receipt;  // of the root, once it is set
   // Exactly the buffers whose content is of this shard, complete or not.
   absl::btree_map<BufferAddress, Buffer*> holders;
   // Who fills from an address: the mirror of the holders' Buffer::sources. No entry is empty. After
