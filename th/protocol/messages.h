@@ -21,6 +21,7 @@
 #include "th/protocol/cost.h"
 #include "th/protocol/event.h"
 #include "th/protocol/membership_secret.h"
+#include "th/protocol/root_receipt.h"
 #include "th/topology/location.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
@@ -101,6 +102,9 @@ struct HeldVersion {
   SegmentSet segments;         // when not complete: what is checked
   // Where it is being filled from right now: edges that a new server adopts before it assigns.
   std::vector<BufferAddress> sources;
+  // What a server has said of the shard's root; a publisher may have summed something else. None:
+  // it has said nothing, or does not give receipts.
+  std::optional<RootReceipt> receipt = {};
   friend bool operator==(const HeldVersion&, const HeldVersion&) = default;
 };
 
@@ -431,8 +435,9 @@ struct BufferRegistered {
 struct OperationResolved {
   OperationKey key;
   VersionInfo version;
-  std::optional<Digest> root;  // of this rank's shard, when sealed
-  EventId event;               // names the operation in what is logged and told
+  std::optional<Digest> root;               // of this rank's shard, when sealed
+  EventId event;                            // names the operation in what is logged and told
+  std::optional<RootReceipt> receipt = {};  // of `root`
 };
 
 struct AssignedSource {
@@ -458,10 +463,12 @@ struct AssignSources {
   EventId event;
 };
 
-// The root of a shard became known (the publisher sealed it).
+// The root of a shard became known (the publisher sealed it). Those who publish the shard hear it
+// too, for the receipt.
 struct RootKnown {
   VersionSequence version;
   SealedShard shard;
+  std::optional<RootReceipt> receipt = {};  // of its root
 };
 
 // The result of an operation, the same for all ranks. After an error of an update each rank knows

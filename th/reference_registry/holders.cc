@@ -115,6 +115,9 @@ void CountPublisher(Turn& turn, Buffer& buffer, bool publisher) {
   buffer.counted_publisher = publisher;
   Shard& shard = *buffer.shard;
   shard.publishers += publisher ? 1 : -1;
+  if (!publisher && !shard.root.has_value()) {
+    turn.to_settle.insert({shard.version->model->key, shard.version->info.sequence});
+  }
   if (!IsUnsealable(shard)) return;
   for (const auto& [address, holder] : shard.holders) {
     if (holder->fill.has_value()) turn.to_assign.insert(address);

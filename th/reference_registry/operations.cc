@@ -50,8 +50,16 @@ void CompleteRank::Apply(Turn& turn) const {
 }
 
 void SettleTurn(Turn& turn) {
-  while (!turn.to_evaluate.empty() || !turn.to_review.empty() || !turn.to_assign.empty() ||
-         !turn.to_move.empty()) {
+  while (!turn.to_settle.empty() || !turn.to_evaluate.empty() || !turn.to_review.empty() ||
+         !turn.to_assign.empty() || !turn.to_move.empty()) {
+    if (!turn.to_settle.empty()) {
+      const auto [key, sequence] = *turn.to_settle.begin();
+      turn.to_settle.erase(turn.to_settle.begin());
+      Model* model = FindModel(turn.state, key);
+      Version* version = model == nullptr ? nullptr : FindVersion(*model, sequence);
+      if (version != nullptr) SettleRootsAlone(turn, *version);
+      continue;
+    }
     // Operations first: a replica that stops being a source must not be assigned in the same turn.
     if (!turn.to_evaluate.empty()) {
       const ReplicaId next = *turn.to_evaluate.begin();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -229,6 +230,13 @@ void Hold(Turn& turn, Replica& replica, Version& version, bool further) {
   for (auto& [rank, buffer] : replica.buffers) SealIfNoSums(turn, *buffer);
 }
 
+// A further publisher hears what the version is known to hold: after a restart it shows that.
+void TellRoots(Turn& turn, const Replica& replica) {
+  for (const auto& [rank, buffer] : replica.buffers) {
+    if (buffer->content.has_value()) TellRoot(turn, *buffer);
+  }
+}
+
 // Ranks that did not wait for the others have let go already: their unpublish behind this publish
 // ended first.
 void ReleaseLetGo(Turn& turn, Replica& replica, OperationNumber publish) {
@@ -282,6 +290,7 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
   ReleaseLetGo(turn, replica, transaction.number);
   TeachLineage(*replica.group);
   FinishOperation(turn, replica, transaction.number, {.version = version->info});
+  if (further) TellRoots(turn, replica);
   return absl::OkStatus();
 }
 
@@ -328,15 +337,25 @@ void RefusePublication(Turn& turn, Buffer& buffer) {
   if (buffer.replica->version == version) InvalidateReplica(turn, *buffer.replica);
 }
 
+bool Fills(const Buffer& buffer) {
+  const Transaction* head = HeadOf(*buffer.replica);
+  return head != nullptr && head->kind == OperationKind::kUpdate && head->begun &&
+         head->version == buffer.content->version;
+}
+
+ReceiptSubject SubjectOf(const Shard& shard) {
+  return {.model = shard.version->model->key,
+          .version = shard.version->info.sequence,
+          .form = shard.key.form,
+          .layout = shard.key.layout};
+}
+
+// Those that fill the shard need the root, and those that have it the receipt.
 void SetRoot(Turn& turn, Shard& shard, const Digest& root) {
   shard.root = root;
+  shard.receipt = MakeRootReceipt(turn.state.identity.key, SubjectOf(shard), root);
   for (const auto& [address, holder] : shard.holders) {
-    const Transaction* head = HeadOf(*holder->replica);
-    if (head == nullptr || head->kind != OperationKind::kUpdate || !head->begun) continue;
-    if (head->version != shard.version->info.sequence) continue;
-    Send(turn, *holder->worker,
-         RootKnown{.version = shard.version->info.sequence,
-                   .shard = {.layout = shard.key.layout, .root = root}});
+    if (Fills(*holder) || holder->content->complete) TellRoot(turn, *holder);
   }
   CountSeal(turn, *shard.version);
 }
@@ -362,6 +381,37 @@ void SettleRoot(Turn& turn, Shard& shard, const Digest& root) {
     const Digest told = *content.sums;
     CompareWithRoot(turn, *holder, told);
   }
+}
+
+WorkerId OldestWorkerOf(const Replica& replica) {
+  WorkerId oldest = replica.buffers.begin()->second->worker->id;
+  for (const auto& [rank, buffer] : replica.buffers) oldest = std::min(oldest, buffer->worker->id);
+  return oldest;
+}
+
+// Whose sums are the shard's: who published the version first comes before further publishers, of
+// others the replica with the oldest worker does, so that one replica decides about all shards. Of
+// its ranks with the same shard the first that has summed it does. Null: nobody has published it.
+const Buffer* FirstPublisher(const Shard& shard) {
+  const auto order = [](const Buffer& publisher) {
+    return std::tuple(!publisher.content->replica_agreed, OldestWorkerOf(*publisher.replica),
+                      !publisher.content->sums.has_value(), publisher.address);
+  };
+  const Buffer* first = nullptr;
+  for (const auto& [address, holder] : shard.holders) {
+    if (!MayTellRoot(*holder->content)) continue;
+    if (first == nullptr || order(*holder) < order(*first)) first = holder;
+  }
+  return first;
+}
+
+// The root is what the first publisher has summed; while that is not known, what others have summed
+// is kept.
+void SettleByFirstPublisher(Turn& turn, Shard& shard) {
+  const Buffer* first = FirstPublisher(shard);
+  if (first == nullptr || !first->content->sums.has_value()) return;
+  const Digest root = *first->content->sums;
+  SettleRoot(turn, shard, root);
 }
 
 // Whether what the buffer says of the shard's root may be what its own worker has summed: of what
@@ -401,29 +451,49 @@ absl::Status SealShard::CanApply(const RegistryState& state) const {
 }
 
 void SealShard::Apply(Turn& turn) const {
-  AgreeOnRoot(turn, *FindBuffer(turn.state, buffer), message.root);
+  Buffer& publisher = *FindBuffer(turn.state, buffer);
+  const bool told_nobody = !publisher.shard->root.has_value();
+  if (AgreeOnRoot(turn, publisher, message.root) && !told_nobody) TellRoot(turn, publisher);
+}
+
+void TellRoot(Turn& turn, const Buffer& buffer) {
+  const Shard& shard = *buffer.shard;
+  if (!shard.root.has_value()) return;
+  Send(turn, *buffer.worker,
+       RootKnown{.version = shard.version->info.sequence,
+                 .shard = {.layout = shard.key.layout, .root = *shard.root},
+                 .receipt = shard.receipt});
+}
+
+bool IsGenuineFor(const RegistryState& state, const Shard& shard, const RootReceipt& receipt) {
+  if (shard.root.has_value()) return receipt == shard.receipt;
+  return TH_MUTATE(kBelieveAnyReceipt, IsGenuine(receipt, state.identity.key, SubjectOf(shard)),
+                   true);
+}
+
+void TakeReceipt(Turn& turn, Shard& shard, const RootReceipt& receipt) {
+  if (!shard.root.has_value()) SettleRoot(turn, shard, receipt.root);
 }
 
 bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root) {
   Shard& shard = *buffer.shard;
-  if (IsOwnWord(buffer)) {
+  const bool own = IsOwnWord(buffer);
+  if (own) {
     buffer.content->sums = root;
     Reindex(turn, buffer);
   }
-  if (!shard.root.has_value() && MayBeOutdone(turn.state, buffer)) return true;
-  if (!shard.root.has_value()) SettleRoot(turn, shard, root);
-  return CompareWithRoot(turn, buffer, root);
+  if (!shard.root.has_value() && !own) SettleRoot(turn, shard, root);
+  if (!shard.root.has_value() && !MayBeOutdone(turn.state, buffer)) {
+    SettleByFirstPublisher(turn, shard);
+  }
+  if (buffer.content->refused) return false;
+  return !shard.root.has_value() || CompareWithRoot(turn, buffer, root);
 }
 
 void SettleRootsAlone(Turn& turn, Version& version) {
+  if (version.from_earlier_reign && turn.state.adopting) return;
   for (auto& [key, shard] : version.shards) {
-    if (shard.root.has_value()) continue;
-    const auto told =
-        std::find_if(shard.holders.begin(), shard.holders.end(),
-                     [](const auto& holder) { return holder.second->content->sums.has_value(); });
-    if (told == shard.holders.end()) continue;
-    const Digest root = *told->second->content->sums;
-    SettleRoot(turn, shard, root);
+    if (!shard.root.has_value()) SettleByFirstPublisher(turn, shard);
   }
 }
 

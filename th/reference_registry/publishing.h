@@ -29,8 +29,9 @@ struct SealShard {
   // FAILED_PRECONDITION: this buffer has not published that version, or its publication was
   // refused.
   absl::Status CanApply(const RegistryState& state) const;
-  // The first root of a shard is the authority. A publisher that differs is told so
-  // (PublicationRefused) and is no source any more.
+  // What the first publisher of the shard has summed is the authority; what a further one has
+  // summed before it is kept until then. A publisher that differs is told so (PublicationRefused)
+  // and is no source any more.
   void Apply(Turn& turn) const;
 };
 
@@ -42,7 +43,15 @@ struct SealShard {
 // itself, which that server may have been about to refuse. So while ranks may still come back since
 // a restart, such a word is kept and told to nobody, and a reader's settles it.
 bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root);
-// Nobody may come back any more: where no reader has told the root of a shard, its publishers do.
+// The worker hears the root of what the buffer holds and its receipt, if the root is known.
+void TellRoot(Turn& turn, const Buffer& buffer);
+
+// Whether a server of this state has told that root of the shard.
+bool IsGenuineFor(const RegistryState& state, const Shard& shard, const RootReceipt& receipt);
+// A genuine receipt settles the shard's root at once: whoever differs is refused.
+void TakeReceipt(Turn& turn, Shard& shard, const RootReceipt& receipt);
+// Where no reader has told the root of a shard, its first publisher does, once it has summed it and
+// nobody who knows better may come back any more.
 void SettleRootsAlone(Turn& turn, Version& version);
 
 // Layouts without checksums have the empty root: nobody needs to tell it.

@@ -333,6 +333,40 @@ TEST_F(FurtherHolderTest, OtherBytesAreRefusedWhenTheySeal) {
   EXPECT_OK(second_.Finished().status) << "what was refused does not stand in the way";
 }
 
+// Whose sums are done first decides nothing.
+class UnsealedFurtherHolderTest : public ::testing::Test {
+ protected:
+  UnsealedFurtherHolderTest() : first_(hub_, "trainer", 0, 1), further_(hub_, "twin", 0, 1) {
+    for (TestRank* rank : {&first_, &further_}) {
+      rank->JoinAndRegister();
+      rank->Publish("step-1");
+      version_ = rank->Finished().version;
+    }
+    further_.Seal(version_.sequence, "other bytes");
+  }
+
+  RegistryHarness hub_;
+  TestRank first_;
+  TestRank further_;
+  VersionInfo version_;
+};
+
+TEST_F(UnsealedFurtherHolderTest, TheFirstPublishersSumsAreTheVersions) {
+  EXPECT_TRUE(further_.HearsNone<PublicationRefused>());
+  first_.Seal(version_.sequence, "step-1");
+  EXPECT_TRUE(first_.HearsNone<PublicationRefused>());
+  EXPECT_EQ(further_.Heard<PublicationRefused>().version, version_.sequence);
+}
+
+TEST_F(UnsealedFurtherHolderTest, AFurtherPublishersSumsAreItWhenTheFirstIsGone) {
+  TestRank rollout = Rollout(hub_, "rollout");
+  rollout.Update();
+  EXPECT_EQ(rollout.Fill().buffer, first_.address());
+  EXPECT_TRUE(rollout.HearsNone<RootKnown>());
+  first_.Say(Leave{});
+  EXPECT_EQ(rollout.Heard<RootKnown>().shard.root, RootNamed("other bytes"));
+}
+
 TEST_F(FurtherHolderTest, OtherLayoutIsRefusedNamingTheTensor) {
   second_.layout = LayoutNamed("v");
   const OperationFinished finished = PublishSecond();

@@ -181,6 +181,20 @@ void EndFalseHolding(Turn& turn, Buffer& buffer) {
   InvalidateReplica(turn, replica);
 }
 
+// What the worker knows of the root of its shard: first what a server has said, then what it has
+// received or summed itself. False: that differs, and the buffer is refused.
+bool SettleRootOf(Turn& turn, Buffer& buffer, const HeldVersion& held) {
+  const bool was_known = buffer.shard->root.has_value();
+  const bool genuine =
+      held.receipt.has_value() && IsGenuineFor(turn.state, *buffer.shard, *held.receipt);
+  if (genuine) TakeReceipt(turn, *buffer.shard, *held.receipt);
+  if (buffer.content->refused) return false;
+  if (held.root.has_value() && !AgreeOnRoot(turn, buffer, *held.root)) return false;
+  const bool lacks_receipt = was_known && !genuine && buffer.content->complete;
+  if (lacks_receipt) TellRoot(turn, buffer);
+  return true;
+}
+
 void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   Version& version = EnsureVersion(*buffer.replica->group->model, held.version);
   const bool known = buffer.content.has_value() &&
@@ -191,7 +205,8 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   }
   Content content = known ? *buffer.content : Content{};
   const Shard* shard = FindShard(version, ShardKeyOf(buffer));
-  const bool sums_known_elsewhere = shard != nullptr && shard->root.has_value();
+  const bool sums_known_elsewhere =
+      held.receipt.has_value() || (shard != nullptr && shard->root.has_value());
   if (!known && held.publisher && !held.root.has_value() && sums_known_elsewhere) {
     content.agreed = content.replica_agreed = false;  // it may yet turn out to differ
   }
@@ -203,7 +218,7 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   SetContent(turn, buffer, version, std::move(content));
   EndFalseHolding(turn, buffer);
   AdoptEdges(turn, buffer, held.complete ? std::vector<BufferAddress>() : held.sources);
-  if (held.root.has_value() && !AgreeOnRoot(turn, buffer, *held.root)) return;
+  if (!SettleRootOf(turn, buffer, held)) return;
   SealIfNoSums(turn, buffer);
   SettlePhase(turn, buffer);
 }

@@ -247,6 +247,11 @@ const Version* VersionHeldWhole(const Replica& replica) {
   if (replica.phase != ReplicaPhase::kHolding || replica.role == BufferRole::kStaged)
     return nullptr;
   if (replica.buffers.size() != replica.group->ranks) return nullptr;
+  const bool differs =
+      std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
+        return entry.second->content.has_value() && entry.second->content->refused;
+      });
+  if (differs) return nullptr;
   return FindVersion(*replica.group->model, replica.version);
 }
 
@@ -281,6 +286,9 @@ bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
                replica.group->generation, transaction.number);
   if (absl::Status room = WillHaveRoom(replica, version, begun); !room.ok()) {
     EndForWantOfRoom(turn, replica, transaction, version, std::move(room));
+  } else if (!MissingRanks(*replica.group, transaction).empty()) {
+    // All ranks make the copy. Where one is an operation behind, this one runs out of time.
+    return true;
   } else if (HasRoom(replica, version, /*copies=*/1, Counted::kAllCopies, begun).ok()) {
     EndWithOffloadFirst(turn, replica, transaction, version);
   } else {

@@ -35,6 +35,16 @@ class RetentionTest : public ::testing::Test {
     EXPECT_OK(rank.Register());
     return rank;
   }
+  std::vector<TestRank> RoomyGroup() {
+    std::vector<TestRank> group = MakeGroup(hub_, "trainer", 2);
+    for (TestRank& rank : group) {
+      JoinRequest request = rank.Request();
+      request.offload_limit_bytes = kRoom;
+      EXPECT_TRUE(rank.Join(request));
+      EXPECT_OK(rank.Register());
+    }
+    return group;
+  }
   VersionInfo Publish(TestRank& rank, const std::string& label) {
     rank.Publish(label);
     const VersionInfo version = rank.Finished().version;
@@ -45,6 +55,12 @@ class RetentionTest : public ::testing::Test {
     StartOperation request = rank.UnpublishRequest();
     request.keep_retained = true;
     rank.Start(request);
+  }
+  // The operation before again, by a rank that has drained meanwhile without a server.
+  static void DrainAlone(TestRank& rank) {
+    StartOperation request = rank.UnpublishRequest();
+    request.key.number = rank.number;
+    rank.Say(request);
   }
   static void AskToUpdate(TestRank& rank) {
     StartOperation request = rank.UpdateRequest();
@@ -131,11 +147,13 @@ TEST_F(RetentionTest, ALateRankHearsWhatToOffloadFirstWhateverItHasAskedFor) {
   const VersionInfo one = PublishWhole(pair, "one");
   TestRank next = Roomy("next");
   const VersionInfo two = Publish(next, "two");
-  AskToUpdate(pair[0]);
+  for (TestRank& rank : pair) AskToUpdate(rank);
   ASSERT_TRUE(pair[0].Finished().offload_first);
+  pair[1].Finished();
   StartOperation late = pair[1].UpdateRequest(two.sequence);
+  late.key.number = pair[1].number;
   late.keep_retained = true;
-  pair[1].Start(late);
+  pair[1].Say(late);
   const OperationFinished finished = pair[1].Finished();
   EXPECT_OK(finished.status);
   EXPECT_TRUE(finished.offload_first);
@@ -320,20 +338,54 @@ TEST_F(RetentionTest, AFormsOwnPolicyCountsForIt) {
   EXPECT_TRUE(IsReleased(copy)) << "only the newest is kept in the default form";
 }
 
+TEST_F(RetentionTest, ACopyWaitsForAllRanksOfTheGroup) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  AskToUnpublish(group[0]);
+  EXPECT_TRUE(group[0].HearsNone<OperationFinished>());
+  AskToUnpublish(group[1]);
+  for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().offload_first);
+}
+
+// The operations of the two ranks never meet; each would wait for the other's copy.
+TEST_F(RetentionTest, ARankThatLagsIsFoundThoughACopyComesFirst) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  for (int behind = 0; behind < 2; ++behind) {
+    StartOperation request = group[0].UnpublishRequest();
+    request.keep_retained = true;
+    request.timeout = absl::Seconds(1);
+    group[0].Start(request);
+    if (behind > 0) AskToUnpublish(group[1]);
+    hub_.Advance(absl::Seconds(1));
+    const OperationFinished finished = group[0].Finished();
+    EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                          HasSubstr("trainer/1 has not started it")));
+    EXPECT_TRUE(finished.offload_first) << "the buffers stay published";
+  }
+  EXPECT_EQ(group[0].Heard<GroupChanged>().rank, group[1].name);
+}
+
+// What a refused rank has is not the version's: no copy of it could be made.
+TEST_F(RetentionTest, AReplicaOfWhichARankWasRefusedIsNotKept) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  for (TestRank& rank : group) rank.Publish("one");
+  const VersionInfo one = group[0].Finished().version;
+  group[0].Seal(one.sequence, "one");
+  group[1].Seal(one.sequence, "one");
+  group[1].Seal(one.sequence, "something else");
+  ASSERT_EQ(group[1].Heard<PublicationRefused>().version, one.sequence);
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) rank.Heard<OperationResolved>();
+}
+
 // ---- with a server that restarts
 
 class RetentionRestartTest : public RetentionTest {
  protected:
-  std::vector<TestRank> RoomyGroup() {
-    std::vector<TestRank> group = MakeGroup(hub_, "trainer", 2);
-    for (TestRank& rank : group) {
-      JoinRequest request = rank.Request();
-      request.offload_limit_bytes = kRoom;
-      EXPECT_TRUE(rank.Join(request));
-      EXPECT_OK(rank.Register());
-    }
-    return group;
-  }
   // What the rank hears of an unpublish whose second is over.
   OperationFinished UnpublishWithinASecond(TestRank& rank, bool keep_retained) {
     StartOperation request = rank.UnpublishRequest();
@@ -368,13 +420,15 @@ TEST_F(RetentionRestartTest, WhatARankHasHeardIsNotDecidedAnew) {
   KeepLatest(1);
   std::vector<TestRank> group = RoomyGroup();
   const VersionInfo one = PublishWhole(group, "one");
-  AskToUnpublish(group[0]);
+  const OperationNumber publish = group[1].number;
+  for (TestRank& rank : group) AskToUnpublish(rank);
   ASSERT_TRUE(group[0].Finished().offload_first);
   hub_.Restart();
-  // The other rank is back first, and nothing is retained any more.
+  // The other rank has not heard it, is back first, and nothing is retained any more.
+  group[1].number = publish;
   AnnouncedBuffer unaware = HoldingStill(group[1], one);
   unaware.last_finished =
-      FinishedOperation{.number = group[1].number, .kind = OperationKind::kPublish, .version = one};
+      FinishedOperation{.number = publish, .kind = OperationKind::kPublish, .version = one};
   ASSERT_TRUE(group[1].Resume({unaware}));
   KeepLatest(0);
   AskToUnpublish(group[1]);
@@ -424,9 +478,9 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy
   KeepLatest(1);
   std::vector<TestRank> group = RoomyGroup();
   PublishWhole(group, "one");
-  AskToUnpublish(group[0]);
-  ASSERT_TRUE(group[0].Finished().offload_first);
-  group[1].Unpublish();
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  DrainAlone(group[1]);
   for (TestRank& rank : group) {
     const OperationFinished finished = rank.Finished();
     EXPECT_OK(finished.status);
@@ -442,12 +496,12 @@ TEST_F(RetentionRestartTest, WhoDrainsAloneLosesNothingThatAnotherGroupHolds) {
   KeepLatest(1);
   std::vector<TestRank> group = RoomyGroup();
   PublishWhole(group, "one");
-  AskToUnpublish(group[0]);
-  ASSERT_TRUE(group[0].Finished().offload_first);
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
   std::vector<TestRank> other = MakeGroup(hub_, "rollout", 2);
   JoinAndRegister(other);
   UpdateWhole(other);
-  group[1].Unpublish();
+  DrainAlone(group[1]);
   EXPECT_OK(group[1].Finished().status);
   EXPECT_THAT(hub_.Log(), Not(HasSubstr("retained version lost")));
 }
@@ -456,10 +510,10 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesAGroupThatHasGoneOnCountA
   KeepLatest(1);
   std::vector<TestRank> group = RoomyGroup();
   PublishWhole(group, "one");
-  AskToUnpublish(group[0]);
-  ASSERT_TRUE(group[0].Finished().offload_first);
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
   group[0].Update();
-  group[1].Unpublish();
+  DrainAlone(group[1]);
   const GroupChanged changed = group[0].Heard<GroupChanged>();
   EXPECT_EQ(changed.rank, group[1].name);
   EXPECT_GT(changed.group_generation, group[0].generation);

@@ -120,6 +120,84 @@ TEST_F(TwoRootsTest, ACopyAloneTellsTheRootOnceNobodyMayComeBack) {
   EXPECT_EQ(late_.Heard<RootKnown>().shard.root, RootNamed("step-1"));
 }
 
+// What a worker announces that has kept the receipt that it heard.
+AnnouncedBuffer With(AnnouncedBuffer holding, const std::optional<RootReceipt>& receipt) {
+  holding.held->receipt = receipt;
+  return holding;
+}
+
+TEST_F(TwoRootsTest, EveryPublisherHearsTheRootAndItsReceipt) {
+  const RootKnown of_trainer = trainer_.Heard<RootKnown>();
+  EXPECT_EQ(of_trainer.shard.root, RootNamed("step-1"));
+  ASSERT_TRUE(of_trainer.receipt.has_value());
+  EXPECT_EQ(of_trainer.receipt->root, RootNamed("step-1"));
+  EXPECT_TRUE(liar_.Heard<RootKnown>().receipt == of_trainer.receipt);
+}
+
+TEST_F(TwoRootsTest, ThePublishersReceiptMakesTheRootKnownAtOnce) {
+  const std::optional<RootReceipt> receipt = trainer_.Heard<RootKnown>().receipt;
+  hub_.Restart();
+  ASSERT_TRUE(trainer_.Resume({With(trainer_.Holding(version_, true, "step-1"), receipt)}));
+  LateAsks();
+  const OperationResolved resolved = late_.Heard<OperationResolved>();
+  EXPECT_EQ(resolved.root, RootNamed("step-1"));
+  EXPECT_TRUE(resolved.receipt == receipt);
+}
+
+TEST_F(TwoRootsTest, AReceiptOutdoesThePublisherThatCameBeforeIt) {
+  const std::optional<RootReceipt> receipt = trainer_.Heard<RootKnown>().receipt;
+  hub_.Restart();
+  ASSERT_TRUE(LiarResumes());
+  ASSERT_TRUE(trainer_.Resume({With(trainer_.Holding(version_, true, "step-1"), receipt)}));
+  EXPECT_EQ(liar_.Heard<PublicationRefused>().version, version_.sequence);
+  EXPECT_TRUE(trainer_.HearsNone<PublicationRefused>());
+}
+
+TEST_F(TwoRootsTest, APublisherThatDiffersFromItsOwnReceiptIsRefusedThoughItComesAlone) {
+  const std::optional<RootReceipt> receipt = liar_.Heard<RootKnown>().receipt;
+  hub_.Restart();
+  ASSERT_TRUE(liar_.Resume({With(liar_.Holding(version_, true, "a lie"), receipt)}));
+  EXPECT_EQ(liar_.Heard<PublicationRefused>().version, version_.sequence);
+  AdoptionEnds({&liar_});
+  ASSERT_TRUE(ReaderResumes());
+  EXPECT_TRUE(rollout_.HearsNone<PublicationRefused>());
+}
+
+TEST_F(TwoRootsTest, APublisherThatSumsAfterTheRestartIsComparedWithItsReceipt) {
+  const std::optional<RootReceipt> receipt = liar_.Heard<RootKnown>().receipt;
+  hub_.Restart();
+  AnnouncedBuffer unsummed = With(liar_.Holding(version_, true, ""), receipt);
+  unsummed.held->root.reset();
+  ASSERT_TRUE(liar_.Resume({unsummed}));
+  EXPECT_TRUE(liar_.HearsNone<PublicationRefused>());
+  LateAsks();
+  EXPECT_EQ(late_.Heard<OperationResolved>().root, RootNamed("step-1"));
+  late_.Ready();
+  EXPECT_TRUE(late_.Heard<AssignSources>().sources.empty());
+  liar_.Seal(version_.sequence, "a lie");
+  EXPECT_EQ(liar_.Heard<PublicationRefused>().version, version_.sequence);
+}
+
+TEST_F(TwoRootsTest, AReceiptThatNoServerOfThisStateMadeProvesNothing) {
+  RootReceipt forged = *liar_.Heard<RootKnown>().receipt;
+  forged.root = RootNamed("a lie");
+  hub_.Restart();
+  ASSERT_TRUE(liar_.Resume({With(liar_.Holding(version_, true, "a lie"), forged)}));
+  LateAsks();
+  EXPECT_EQ(late_.Heard<OperationResolved>().root, std::nullopt);
+  ASSERT_TRUE(ReaderResumes());
+  EXPECT_EQ(liar_.Heard<PublicationRefused>().version, version_.sequence);
+}
+
+TEST_F(TwoRootsTest, WhoComesBackWithoutAReceiptIsGivenOne) {
+  const std::optional<RootReceipt> receipt = trainer_.Heard<RootKnown>().receipt;
+  hub_.Restart();
+  ASSERT_TRUE(trainer_.Resume({With(trainer_.Holding(version_, true, "step-1"), receipt)}));
+  EXPECT_TRUE(rollout_.HearsNone<RootKnown>());
+  ASSERT_TRUE(ReaderResumes());
+  EXPECT_TRUE(rollout_.Heard<RootKnown>().receipt == receipt);
+}
+
 TEST_F(TwoRootsTest, OfTwoPublishersAloneTheOlderWorkerIsBelieved) {
   hub_.Restart();
   ASSERT_TRUE(LiarResumes());
@@ -127,6 +205,52 @@ TEST_F(TwoRootsTest, OfTwoPublishersAloneTheOlderWorkerIsBelieved) {
   AdoptionEnds({&trainer_, &liar_});
   EXPECT_EQ(liar_.Heard<PublicationRefused>().version, version_.sequence);
   EXPECT_TRUE(trainer_.HearsNone<PublicationRefused>());
+}
+
+// Each of the two groups has one worker that is older than its counterpart of the other.
+TEST(TwoPublishersTest, OneOfThemDecidesAboutAllShards) {
+  RegistryHarness hub;
+  std::vector<TestRank> first = MakeGroup(hub, "first", 2);
+  std::vector<TestRank> other = MakeGroup(hub, "other", 2);
+  for (TestRank* rank : {&first[0], &other[1], &other[0], &first[1]}) rank->JoinAndRegister();
+  for (std::vector<TestRank>* group : {&first, &other}) {
+    for (TestRank& rank : *group) rank.Publish("step-1");
+  }
+  const VersionInfo version = first[0].Finished().version;
+  hub.Restart();
+  for (TestRank& rank : first) ASSERT_TRUE(rank.Resume({rank.Holding(version, true, "mine")}));
+  for (TestRank& rank : other) ASSERT_TRUE(rank.Resume({rank.Holding(version, true, "theirs")}));
+  for (int i = 0; i < 3; ++i) {
+    for (TestRank& rank : first) rank.Say(Heartbeat{});
+    for (TestRank& rank : other) rank.Say(Heartbeat{});
+    hub.Advance(absl::Seconds(2));
+  }
+  for (TestRank& rank : first) EXPECT_TRUE(rank.HearsNone<PublicationRefused>());
+  for (TestRank& rank : other) EXPECT_FALSE(rank.HearsNone<PublicationRefused>());
+}
+
+// It is a further publisher, whichever of the two processes is older.
+TEST(TwoPublishersTest, WhoPublishesItAfterTheRestartDecidesNothing) {
+  RegistryHarness hub;
+  TestRank late(hub, "late", 0, 1);
+  late.JoinAndRegister();
+  TestRank trainer(hub, "trainer", 0, 1);
+  trainer.JoinAndRegister();
+  trainer.Publish("step-1");
+  const VersionInfo version = trainer.Finished().version;
+  hub.Restart();
+  ASSERT_TRUE(late.Resume({late.Announced()}));
+  ASSERT_TRUE(trainer.Resume({trainer.Holding(version, true, "step-1")}));
+  hub.Advance(RegistryLimits().recovery_window);
+  late.Publish("step-1");
+  ASSERT_EQ(late.Finished().version.sequence, version.sequence);
+  late.Seal(version.sequence, "a lie");
+  for (int i = 0; i < 3; ++i) {
+    for (TestRank* rank : {&late, &trainer}) rank->Say(Heartbeat{});
+    hub.Advance(absl::Seconds(2));
+  }
+  EXPECT_TRUE(trainer.HearsNone<PublicationRefused>());
+  EXPECT_EQ(late.Heard<PublicationRefused>().version, version.sequence);
 }
 
 }  // namespace

@@ -148,12 +148,6 @@ struct Fill {
   absl::Time asks_at = absl::InfinitePast();  // not given a source before: others come first
 };
 
-// An operation that expired without a rank, and how far that rank's own calls had come by then.
-struct MissedOperation {
-  OperationNumber number;
-  OperationNumber last_started;
-};
-
 struct Buffer {
   BufferAddress address;
   Worker* worker = nullptr;
@@ -168,8 +162,10 @@ struct Buffer {
   OperationNumber last_started;
   // The last unpublish that it drains for of itself: it ended badly here, or before this reign.
   OperationNumber last_let_go;
-  std::optional<MissedOperation> missed;  // the last that expired without this rank
-  bool registration_owed = false;         // BufferRegistered follows when the layout is here
+  // Set when an operation expires without this rank, until the rank comes to one in time: its
+  // last_started when the last one expired.
+  std::optional<OperationNumber> missed_since;
+  bool registration_owed = false;  // BufferRegistered follows when the layout is here
   std::optional<Content> content;
   Shard* shard = nullptr;  // of the content; set exactly when there is content
   std::optional<Fill> fill;
@@ -340,6 +336,7 @@ struct Shard {
   // The first publisher's; after a restart what an earlier server had told readers, see
   // AgreeOnRoot. Never changes once set.
   std::optional<Digest> root;
+  RootReceipt receipt;  // of the root, once it is set
   // Exactly the buffers whose content is of this shard, complete or not.
   absl::btree_map<BufferAddress, Buffer*> holders;
   // Who fills from an address: the mirror of the holders' Buffer::sources. No entry is empty. After

@@ -335,19 +335,17 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
   FinishOperation(turn, replica, transaction.number, std::move(result));
 }
 
-// Notes who missed the operation; of them the rank that lags, if any: it missed the operation
-// before too and has asked for an earlier one since. It calls, but stays behind. A rank that calls
-// nothing is late, and hears all results.
+// Notes who missed the operation; of them the rank that lags, if any: it missed one before too, has
+// come in time to none since, and has asked for an earlier one. It calls, but stays behind. A rank
+// that calls nothing is late, and hears all results.
 std::optional<Rank> NoteMissed(Replica& replica, const Transaction& transaction) {
-  const OperationNumber number = transaction.number;
   std::optional<Rank> lags;
   for (auto& [rank, buffer] : replica.buffers) {
     if (transaction.participants.contains(rank)) continue;
-    const std::optional<MissedOperation>& before = buffer->missed;
-    const bool calls_behind = before.has_value() && before->number.Next() == number &&
-                              before->last_started < buffer->last_started;
+    const bool calls_behind =
+        buffer->missed_since.has_value() && *buffer->missed_since < buffer->last_started;
     if (calls_behind && !lags) lags = rank;
-    buffer->missed = MissedOperation{.number = number, .last_started = buffer->last_started};
+    buffer->missed_since = buffer->last_started;
   }
   return lags;
 }
@@ -447,6 +445,7 @@ void JoinTransaction::Apply(Turn& turn) const {
   transaction.keep_retained &= request.keep_retained;
   transaction.participants.try_emplace(rank);
   transaction.arrivals.insert(rank);
+  own.missed_since.reset();
   if (!disagreement.empty()) {
     const RankName first{replica.group->name, transaction.first_rank};
     return FailOperation(turn, replica, number,
@@ -486,6 +485,7 @@ void JoinTransaction::Apply(Turn& turn) const {
 void TakePart(Turn& turn, Buffer& buffer, OperationNumber number) {
   Replica& replica = *buffer.replica;
   buffer.last_started = number;
+  buffer.missed_since.reset();
   const StartOperation request{.key = {buffer.address.buffer, number},
                                .kind = OperationKind::kUpdate};
   if (!replica.pending.contains(number)) {
@@ -626,7 +626,7 @@ void RestartNumbering(Group& group) {
     for (auto& [rank, buffer] : replica.buffers) {
       buffer->last_started = OperationNumber();
       buffer->last_let_go = OperationNumber();
-      buffer->missed.reset();
+      buffer->missed_since.reset();
     }
   }
 }

@@ -226,6 +226,17 @@ TEST_F(LaggingRankTest, ARankThatStaysSeveralOperationsBehindLagsToo) {
   EXPECT_EQ(group_[0].Heard<GroupChanged>().rank, group_[1].name);
 }
 
+// The others may go on at once from an operation that needs no rank's help.
+TEST_F(LaggingRankTest, ARankThatMissesEverySecondOperationLagsWhereTheOthersEndAtOnce) {
+  ExpireWithoutTheLast();
+  group_[0].Update(*VersionLabel::Parse("step-2"));
+  EXPECT_EQ(group_[0].Finished().not_available, NotAvailableReason::kNotPublished);
+  group_[1].Update();
+  ASSERT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  ExpireWithoutTheLast();
+  EXPECT_EQ(group_[0].Heard<GroupChanged>().rank, group_[1].name);
+}
+
 TEST_F(LaggingRankTest, ARankThatComesInTimeInBetweenDoesNotLag) {
   ExpireWithoutTheLast();
   group_[1].Update();

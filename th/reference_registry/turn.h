@@ -40,6 +40,8 @@ struct Turn {
   // Readers that are ready and have lost their sources or may get some.
   absl::btree_set<BufferAddress> to_assign;
   absl::btree_set<BufferAddress> to_move;  // readers that should have better sources, if there are
+  // Versions of which a publisher has gone before the root of its shard was known.
+  absl::btree_set<std::pair<ModelKey, VersionSequence>> to_settle;
   // Models in which it has changed who stays, what is retained or what room there is for copies.
   absl::btree_set<ModelKey> to_review;
   absl::btree_map<FormLeft, LastHolder> forms_left;

@@ -185,6 +185,7 @@ void TellResolved(Turn& turn, const Buffer& buffer, const Version& version,
                             .event = transaction.event};
   auto shard = version.shards.find(ShardKeyOf(buffer));
   if (shard != version.shards.end()) message.root = shard->second.root;
+  if (message.root.has_value()) message.receipt = shard->second.receipt;
   participant.root_told = message.root.has_value();
   Send(turn, *buffer.worker, std::move(message));
 }
@@ -194,12 +195,10 @@ absl::Status HasItsShard(const RegistryState& state, const Buffer& buffer, const
   return NobodyHoldsShardOf(state, buffer, version);
 }
 
-void TellRoot(Turn& turn, const Buffer& buffer, Participant& participant) {
+void TellRootOnce(Turn& turn, const Buffer& buffer, Participant& participant) {
   if (participant.root_told || !buffer.shard->root.has_value()) return;
   participant.root_told = true;
-  Send(turn, *buffer.worker,
-       RootKnown{.version = buffer.content->version,
-                 .shard = {.layout = buffer.layout, .root = *buffer.shard->root}});
+  TellRoot(turn, buffer);
 }
 
 // The rank's fill begins, or goes on after its stream was broken.
@@ -273,7 +272,7 @@ void BeginFill::Apply(Turn& turn) const {
   if (own.participant->done) return;
   if (same_generation && Holds(reader, own.transaction->version)) return;
   StartOrResume(turn, reader, *own.transaction);
-  TellRoot(turn, reader, *own.participant);
+  TellRootOnce(turn, reader, *own.participant);
 }
 
 absl::Status RecordProgress::CanApply(const RegistryState& state) const {

@@ -75,7 +75,7 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
     case 4:
       return OperationResolved{Key(), Version(),
                                Coin() ? std::optional<Digest>(SomeDigest()) : std::nullopt,
-                               SomeEvent()};
+                               SomeEvent(), Coin() ? std::optional(SomeReceipt()) : std::nullopt};
     case 5: {
       AssignSources out{Key(), AssignmentId(Number()), VersionSequence(Number()), {}, Text()};
       for (uint64_t i = 1 + Below(3); i > 0; --i) out.sources.push_back(Source());
@@ -83,7 +83,9 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
       return out;
     }
     case 6:
-      return RootKnown{VersionSequence(Number()), {SomeDigest(), SomeDigest()}};
+      return RootKnown{VersionSequence(Number()),
+                       {SomeDigest(), SomeDigest()},
+                       Coin() ? std::optional(SomeReceipt()) : std::nullopt};
     case 7:
       return OperationFinished{Key(),
                                Choose(OperationKind::kPublish, OperationKind::kUpdate),
@@ -261,6 +263,13 @@ HeldVersion MessageGenerator::Held() {
   HeldVersion out{Version(), Coin(), Coin(), Coin(), {}, Segments(), {}};
   if (Coin()) out.root = SomeDigest();
   for (uint64_t i = Below(3); i > 0; --i) out.sources.push_back(Buffer());
+  if (Coin()) out.receipt = SomeReceipt();
+  return out;
+}
+
+RootReceipt MessageGenerator::SomeReceipt() {
+  RootReceipt out{.root = SomeDigest()};
+  for (uint8_t& byte : out.code) byte = static_cast<uint8_t>(Number());
   return out;
 }
 

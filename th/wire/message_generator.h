@@ -50,6 +50,7 @@ class MessageGenerator {
   OperationKey Key();
   ProtocolHello Hello();
   HeldVersion Held();
+  RootReceipt SomeReceipt();
   AnnouncedBuffer Announced();
   AssignedSource Source();
   ShardLayout Layout();

@@ -104,6 +104,7 @@ struct Encode {
     *out.mutable_version() = ToProto(in.version);
     if (in.root.has_value()) out.set_root(DigestToProto(*in.root));
     out.set_event(in.event.value);
+    if (in.receipt.has_value()) *out.mutable_receipt() = ToProto(*in.receipt);
   }
   void operator()(const AssignSources& in) const {
     pb::AssignSources& out = *frame.mutable_assign_sources();
@@ -117,6 +118,8 @@ struct Encode {
   void operator()(const RootKnown& in) const {
     frame.mutable_root_known()->set_version(in.version.value);
     *frame.mutable_root_known()->mutable_shard() = ToProto(in.shard);
+    if (in.receipt.has_value())
+      *frame.mutable_root_known()->mutable_receipt() = ToProto(*in.receipt);
   }
   void operator()(const OperationFinished& in) const {
     pb::OperationFinished& out = *frame.mutable_operation_finished();
@@ -192,6 +195,7 @@ absl::StatusOr<ServerMessage> Decode(const pb::OperationResolved& in) {
   reader.Check(in.has_key(), "key", "is missing");
   reader.Message("version", in.has_version(), FromProto(in.version()), out.version);
   if (in.has_root()) reader.Digest("root", in.root(), out.root.emplace());
+  if (in.has_receipt()) reader.Nested("receipt", FromProto(in.receipt()), out.receipt.emplace());
   return reader.Finish(ServerMessage(std::move(out)));
 }
 
@@ -211,6 +215,7 @@ absl::StatusOr<ServerMessage> Decode(const pb::RootKnown& in) {
   FieldReader reader;
   RootKnown out{.version = VersionSequence(in.version())};
   reader.Message("shard", in.has_shard(), FromProto(in.shard()), out.shard);
+  if (in.has_receipt()) reader.Nested("receipt", FromProto(in.receipt()), out.receipt.emplace());
   return reader.Finish(ServerMessage(std::move(out)));
 }
 

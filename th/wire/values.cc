@@ -343,6 +343,21 @@ absl::StatusOr<SegmentSet> FromProto(const pb::SegmentSet& in) {
   return SegmentSet::FromRanges(std::move(ranges));
 }
 
+pb::RootReceipt ToProto(const RootReceipt& receipt) {
+  pb::RootReceipt out;
+  out.set_root(DigestToProto(receipt.root));
+  out.set_code(std::string(receipt.code.begin(), receipt.code.end()));
+  return out;
+}
+
+absl::StatusOr<RootReceipt> FromProto(const pb::RootReceipt& in) {
+  FieldReader reader;
+  RootReceipt out;
+  reader.Digest("root", in.root(), out.root);
+  reader.Bytes("code", in.code(), out.code);
+  return reader.Finish(out);
+}
+
 pb::SealedShard ToProto(const SealedShard& shard) {
   pb::SealedShard out;
   out.set_layout(DigestToProto(shard.layout));

@@ -60,6 +60,8 @@ OperationKey OperationKeyFromProto(const pb::OperationKey& in);
 pb::SegmentSet ToProto(const SegmentSet& segments);
 absl::StatusOr<SegmentSet> FromProto(const pb::SegmentSet& in);
 
+pb::RootReceipt ToProto(const RootReceipt& receipt);
+absl::StatusOr<RootReceipt> FromProto(const pb::RootReceipt& in);
 pb::SealedShard ToProto(const SealedShard& shard);
 absl::StatusOr<SealedShard> FromProto(const pb::SealedShard& in);
 

@@ -274,6 +274,29 @@ TEST(NextVersionTest, ASecretOfAnotherLengthIsRefused) {
   EXPECT_THAT(FromProto(joined), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("secret")));
 }
 
+TEST(NextVersionTest, WhatAnOlderPeerSaysOfRootsHasNoReceipt) {
+  const RootReceipt receipt{.root = Digest{}, .code = {1}};
+  pb::ServerToWorker known = ToProto(ServerMessage(RootKnown{.receipt = receipt}));
+  known.mutable_root_known()->clear_receipt();
+  ASSERT_OK_AND_ASSIGN(const auto from_server, FromProto(ThroughBytes(known)));
+  EXPECT_FALSE(std::get<RootKnown>(*from_server).receipt.has_value());
+  AnnouncedBuffer holder{.buffer = BufferId(1), .buffer_name = "weights", .form = "default"};
+  holder.held = HeldVersion{.root = Digest{}, .receipt = receipt};
+  holder.held->version.label = *VersionLabel::Parse("step-1");
+  pb::WorkerToServer announced = ToProto(WorkerMessage(RegisterBuffer{holder}));
+  ASSERT_OK(FromProto(ThroughBytes(announced)));
+  announced.mutable_register_buffer()->mutable_buffer()->mutable_held()->clear_receipt();
+  ASSERT_OK_AND_ASSIGN(const auto from_worker, FromProto(ThroughBytes(announced)));
+  EXPECT_FALSE(std::get<RegisterBuffer>(*from_worker).buffer.held->receipt.has_value());
+}
+
+TEST(NextVersionTest, AReceiptOfAnotherLengthIsRefused) {
+  pb::ServerToWorker known = ToProto(ServerMessage(RootKnown{.receipt = RootReceipt{}}));
+  known.mutable_root_known()->mutable_receipt()->set_code("short");
+  EXPECT_THAT(FromProto(known),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("receipt.code")));
+}
+
 ProtocolHello Speaks(uint32_t min_version, uint32_t max_version) {
   return {.min_version = min_version, .max_version = max_version};
 }

@@ -26,6 +26,7 @@ pb::HeldVersion HeldToProto(const HeldVersion& held) {
   for (size_t i = 0; i < held.sources.size() && i < kMaxSourcesOnWire; ++i) {
     *out.add_sources() = ToProto(held.sources[i]);
   }
+  if (held.receipt.has_value()) *out.mutable_receipt() = ToProto(*held.receipt);
   return out;
 }
 
@@ -41,6 +42,7 @@ absl::StatusOr<HeldVersion> HeldFromProto(const pb::HeldVersion& in) {
               [](const pb::BufferAddress& source) -> absl::StatusOr<BufferAddress> {
                 return BufferAddressFromProto(source);
               });
+  if (in.has_receipt()) reader.Nested("receipt", FromProto(in.receipt()), out.receipt.emplace());
   return reader.Finish(std::move(out));
 }
 

@@ -24,6 +24,7 @@ std::optional<HeldVersion> HeldBy(const Buffer& buffer) {
   held.publisher = buffer.publisher;
   held.group_committed = buffer.group_committed;
   held.root = buffer.root;
+  held.receipt = ReceiptOf(buffer);
   if (state == BufferState::kPublished) {
     held.complete = true;
   } else {

@@ -105,7 +105,11 @@ void BeginSeed(State& state, const SeedWanted& wanted, absl::Time now) {
 void FillAlone(State& state, Buffer& copy, Operation& update, const Buffer& original,
                absl::Time now) {
   ResolveUpdate(state, copy, update,
-                {.key = update.key, .version = original.version, .root = original.root}, now);
+                {.key = update.key,
+                 .version = original.version,
+                 .root = original.root,
+                 .receipt = ReceiptOf(original)},
+                now);
   Pump(state, copy, now);
 }
 

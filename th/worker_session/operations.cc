@@ -299,6 +299,7 @@ void HandleRoot(State& state, const RootKnown& message) {
   for (auto& [id, buffer] : state.buffers) {
     if (buffer.layout->digest() == message.shard.layout) {
       LearnRoot(state, buffer, message.version, message.shard.root);
+      if (message.receipt.has_value()) LearnReceipt(buffer, message.version, *message.receipt);
     }
   }
 }

@@ -59,6 +59,42 @@ TEST_F(ReconnectTest, AnnouncesAPublishedVersionWithItsRoot) {
   EXPECT_EQ(announced.last_finished->version, kStep1);
 }
 
+RootReceipt ReceiptFor(uint8_t seed) { return {.root = TestRoot(seed), .code = {seed}}; }
+
+TEST_F(ReconnectTest, APublisherAnnouncesTheReceiptThoughItHasSummedSomethingElse) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  worker.session.HandleSealed(buffer, kStep1.sequence, worker.session.buffer_generation(buffer),
+                              TestRoot(3), worker.now);
+  worker.Say(RootKnown{kStep1.sequence, {TestLayout()->digest(), TestRoot(9)}, ReceiptFor(9)});
+  const AnnouncedBuffer announced = Announced();
+  EXPECT_EQ(announced.held->root, TestRoot(3));
+  EXPECT_TRUE(announced.held->receipt == ReceiptFor(9));
+}
+
+TEST_F(ReconnectTest, ARankThatFillsAnnouncesTheReceiptOfWhatItMovesTo) {
+  worker.UpdateTo(buffer, kFirst, kStep1);
+  worker.Say(RootKnown{kStep1.sequence, {TestLayout()->digest(), TestRoot(9)}, ReceiptFor(9)});
+  ASSERT_OK(worker.session.Update(CallId(2), buffer, {.timeout = absl::Seconds(60)}, worker.now));
+  worker.Say(OperationResolved{
+      .key = {buffer, kSecond}, .version = kStep2, .root = TestRoot(4), .receipt = ReceiptFor(4)});
+  const AnnouncedBuffer filling = Announced();
+  EXPECT_EQ(filling.held->version, kStep2);
+  EXPECT_TRUE(filling.held->receipt == ReceiptFor(4));
+}
+
+TEST_F(ReconnectTest, AnUpdateThatEndsBeforeItBeginsLeavesTheReceipt) {
+  worker.UpdateTo(buffer, kFirst, kStep1);
+  worker.Say(RootKnown{kStep1.sequence, {TestLayout()->digest(), TestRoot(9)}, ReceiptFor(9)});
+  ASSERT_OK(worker.session.Update(CallId(2), buffer, {.timeout = absl::Seconds(60)}, worker.now));
+  worker.Say(OperationResolved{
+      .key = {buffer, kSecond}, .version = kStep2, .root = TestRoot(4), .receipt = ReceiptFor(4)});
+  worker.Finish({buffer, kSecond}, OperationKind::kUpdate, absl::AbortedError("another rank"));
+  worker.session.HandleFillStopped(buffer, worker.now);
+  const AnnouncedBuffer announced = Announced();
+  EXPECT_EQ(announced.held->version, kStep1);
+  EXPECT_TRUE(announced.held->receipt == ReceiptFor(9));
+}
+
 TEST_F(ReconnectTest, APublicationWithoutANameIsNotHeldButAskedAgain) {
   ASSERT_OK(worker
                 .Handle(event::Publish{

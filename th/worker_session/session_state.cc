@@ -91,6 +91,17 @@ bool HasPending(const Buffer& buffer) {
                      [](const Operation& operation) { return !operation.detached; });
 }
 
+void KeepReceipt(Buffer& buffer, VersionSequence version, const RootReceipt& receipt) {
+  std::erase_if(buffer.receipts,
+                [&](const auto& kept) { return kept.first != buffer.version.sequence; });
+  buffer.receipts[version] = receipt;
+}
+
+std::optional<RootReceipt> ReceiptOf(const Buffer& buffer) {
+  const auto found = buffer.receipts.find(buffer.version.sequence);
+  return found == buffer.receipts.end() ? std::nullopt : std::optional(found->second);
+}
+
 void ForgetVersion(Buffer& buffer) {
   buffer.version = VersionInfo();
   buffer.publisher = false;

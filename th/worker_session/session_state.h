@@ -254,6 +254,8 @@ struct Buffer {
   bool publisher = false;
   bool group_committed = false;
   std::optional<Digest> root;
+  // What the server has said of the roots of what the buffer has and of what it moves to.
+  std::map<VersionSequence, RootReceipt> receipts;
   SegmentSet held;                  // filling and undefined: what is checked
   bool read_since_publish = false;  // somebody needs this publisher's sums
   absl::Time seal_by;               // how long a drain waits for them
@@ -372,6 +374,11 @@ const Operation* FindAskedUnpublish(const Buffer& buffer);
 bool HasPending(const Buffer& buffer);
 // It holds no version any more.
 void ForgetVersion(Buffer& buffer);
+
+// The server's word about the root of a version that the buffer has or moves to; see RootReceipt.
+void KeepReceipt(Buffer& buffer, VersionSequence version, const RootReceipt& receipt);
+// Of the version that the buffer has now.
+std::optional<RootReceipt> ReceiptOf(const Buffer& buffer);
 
 }  // namespace th::session
 

@@ -266,6 +266,7 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
   if (update.resolved.has_value()) {
     if (update.resolved->sequence == resolved.version.sequence) {
       if (resolved.root) LearnRoot(state, buffer, resolved.version.sequence, *resolved.root);
+      if (resolved.receipt) KeepReceipt(buffer, resolved.version.sequence, *resolved.receipt);
       // What was said before it had begun there was refused.
       return ResendUpdate(state, buffer, operation, now);
     }
@@ -280,6 +281,7 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
   }
   update.resolved = resolved.version;
   update.resolved_root = resolved.root;
+  if (resolved.receipt) KeepReceipt(buffer, resolved.version.sequence, *resolved.receipt);
   update.resolved_at = now;
   if (HoldsPublished(buffer, resolved.version.sequence)) {
     Hold(state, buffer, operation, now);
@@ -333,6 +335,14 @@ void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Dige
   if (!here || !receives || buffer.root == root) return;
   buffer.root = root;
   if (contract == BufferState::kFilling) state.Emit(SetRoot{buffer.id, version, root});
+}
+
+void LearnReceipt(Buffer& buffer, VersionSequence version, const RootReceipt& receipt) {
+  const Operation* update = FindUpdate(buffer);
+  const bool moves_there = update != nullptr && update->update.resolved.has_value() &&
+                           update->update.resolved->sequence == version;
+  const bool has_it = buffer.version.sequence == version && version != VersionSequence();
+  if (moves_there || has_it) KeepReceipt(buffer, version, receipt);
 }
 
 Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Operation& operation,

@@ -39,6 +39,8 @@ void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const Assi
                   absl::Time now);
 // The version is sealed: what its fill must come to.
 void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Digest& root);
+// Keeps the receipt where the buffer has that version, published or received, or moves to it.
+void LearnReceipt(Buffer& buffer, VersionSequence version, const RootReceipt& receipt);
 // What the server's result means for this rank: an outcome that its own phase contradicts is an
 // error.
 Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Operation& operation,
