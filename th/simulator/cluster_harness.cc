@@ -37,14 +37,18 @@ SimulatedWorker* ClusterHarness::JoinRank(const RankName& name, uint32_t ranks) 
   return JoinRank(name, ranks, static_cast<int>(name.rank.value));
 }
 
-SimulatedWorker* ClusterHarness::JoinRank(const RankName& name, uint32_t ranks, int shard) {
+SimulatedWorker* ClusterHarness::StartRank(const RankName& name, uint32_t ranks, int shard) {
   WorkerSpec spec;
   spec.name = name;
   spec.ranks = ranks;
   spec.shard = shard;
   spec.location.host = absl::StrCat("n", cluster_.workers().size());
   spec.offload_limit_bytes = uint64_t{1} << 40;  // room for every copy
-  SimulatedWorker* rank = cluster_.Start(std::move(spec));
+  return cluster_.Start(std::move(spec));
+}
+
+SimulatedWorker* ClusterHarness::JoinRank(const RankName& name, uint32_t ranks, int shard) {
+  SimulatedWorker* rank = StartRank(name, ranks, shard);
   EXPECT_TRUE(RunUntil([&] { return rank->ready() || rank->ended().has_value(); }));
   return rank;
 }

@@ -39,6 +39,10 @@ class ClusterHarness {
   // Returns when the server has agreed, or the rank has ended.
   SimulatedWorker* JoinRank(const RankName& name, uint32_t ranks);
   SimulatedWorker* JoinRank(const RankName& name, uint32_t ranks, int shard);
+  // Returns at once.
+  SimulatedWorker* StartRank(const RankName& name, uint32_t ranks) {
+    return StartRank(name, ranks, static_cast<int>(name.rank.value));
+  }
   std::vector<SimulatedWorker*> JoinGroup(const std::string& group, uint32_t ranks);
 
   CallId Publish(SimulatedWorker* rank, const std::string& label);
@@ -55,6 +59,9 @@ class ClusterHarness {
 
   void KillServer() { cluster_.server().Kill(); }
   void StartServer() { cluster_.server().Start(); }
+  // Its host neither answers nor closes anything.
+  void SilenceServer() { cluster_.CutHost(cluster_.server().location().host); }
+  void EndSilence() { cluster_.HealHost(cluster_.server().location().host); }
   absl::Time now() const { return cluster_.now(); }
   void Run(absl::Duration duration) { cluster_.Run(duration); }
   bool RunUntil(const std::function<bool()>& condition) {
@@ -62,6 +69,8 @@ class ClusterHarness {
   }
 
  private:
+  SimulatedWorker* StartRank(const RankName& name, uint32_t ranks, int shard);
+
   Cluster cluster_;
 };
 

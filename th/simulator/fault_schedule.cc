@@ -25,6 +25,9 @@ bool EndsByItself(FaultKind kind) {
     case FaultKind::kRegisterGroupAgain:
     case FaultKind::kStutter:
     case FaultKind::kSlowServer:
+    case FaultKind::kSilenceServer:
+    case FaultKind::kSilenceAndRestartServer:
+    case FaultKind::kReplaceBehindServer:
       return true;
     default:
       return false;
@@ -33,7 +36,8 @@ bool EndsByItself(FaultKind kind) {
 
 bool IsOfServer(FaultKind kind) {
   return kind == FaultKind::kRestartServer || kind == FaultKind::kStopServer ||
-         kind == FaultKind::kSlowServer;
+         kind == FaultKind::kSlowServer || kind == FaultKind::kSilenceServer ||
+         kind == FaultKind::kSilenceAndRestartServer;
 }
 
 void SortByTime(std::vector<Fault>& faults) {
@@ -67,16 +71,18 @@ struct Family {
   Kinds kinds;
   SeededRandom random;  // apart from the numbers of the run, and of the other families
   uint64_t most;
+  uint64_t seeds_without = kSeedsWithoutFamily;
 };
 
 std::vector<Fault> Draw(Family family, absl::Duration duration) {
-  if (!family.random.OneIn(kSeedsWithoutFamily + 1)) return {};
+  if (!family.random.OneIn(family.seeds_without + 1)) return {};
   const uint64_t count = 1 + family.random.Below(family.most);
   return Draw(&family.random, count, family.kinds, duration);
 }
 
 std::vector<Family> FamiliesOf(uint64_t seed) {
-  constexpr uint64_t kRegistrations = 0x72656769737465, kSlowness = 0x736c6f776e657373;
+  constexpr uint64_t kRegistrations = 0x72656769737465, kSlowness = 0x736c6f776e657373,
+                     kSilence = 0x73696c656e6365, kReplacement = 0x7265706c6163;
   return {{{FaultKind::kBreakEndpoint, 1, kMinFaultLasting, kMaxFaultLasting},
            SeededRandom(~seed),
            kMaxOfFamily - 1},
@@ -85,7 +91,15 @@ std::vector<Family> FamiliesOf(uint64_t seed) {
            kMaxOfFamily},
           {{FaultKind::kStutter, 2, kMinFaultLasting, kMaxFaultLasting},
            SeededRandom(seed ^ kSlowness).Fork(),
-           kMaxOfFamily}};
+           kMaxOfFamily},
+          {{FaultKind::kSilenceServer, 2, kMinFaultLasting, kMaxFaultLasting},
+           SeededRandom(seed ^ kSilence).Fork(),
+           kMaxOfFamily / 2,
+           kSeedsWithoutRareFamily},
+          {{FaultKind::kReplaceBehindServer, 1, kMinFaultLasting, kMaxFaultLasting},
+           SeededRandom(seed ^ kReplacement).Fork(),
+           kMaxOfFamily / 2,
+           kSeedsWithoutRareFamily}};
 }
 
 }  // namespace
@@ -136,6 +150,12 @@ absl::string_view FaultKindName(FaultKind kind) {
       return "a stutter of worker";
     case FaultKind::kSlowServer:
       return "slow turns of the server";
+    case FaultKind::kSilenceServer:
+      return "silence the server's host";
+    case FaultKind::kSilenceAndRestartServer:
+      return "silence the server's host and restart the server";
+    case FaultKind::kReplaceBehindServer:
+      return "stop the server and replace ranks of group";
   }
   return "unknown";
 }

@@ -42,9 +42,14 @@ enum class FaultKind : uint8_t {
   kRegisterGroupAgain,
   kStutter,     // a worker stands still for a moment again and again, for a while
   kSlowServer,  // one turn of its loop after the other takes long, for a while
+  // The server's host neither answers nor closes anything, for a while.
+  kSilenceServer,
+  kSilenceAndRestartServer,  // the same, and the server starts again behind the silence
+  // Ranks of a group are killed one after the other while the server is away, and replaced.
+  kReplaceBehindServer,
 };
 inline constexpr int kFaultKinds = 17;  // that DrawFaults draws, the first ones
-inline constexpr int kLaterFaultKinds = 5;
+inline constexpr int kLaterFaultKinds = 8;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {
@@ -61,10 +66,11 @@ inline constexpr absl::Duration kMinFaultLasting = absl::Milliseconds(50);
 inline constexpr absl::Duration kMaxFaultLasting = absl::Seconds(4);
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
 // Of the kinds that came later, family by family (what breaks, what is registered again, what is
-// slow): each in one run of kSeedsWithoutFamily + 1, at most kMaxOfFamily in the order of time. A
-// family is drawn from numbers of its own, so that a seed that was known before it has the same
-// other faults.
-inline constexpr uint64_t kSeedsWithoutFamily = 2, kMaxOfFamily = 4;
+// slow; whose server is silent, who is replaced meanwhile): each in one run of some
+// (kSeedsWithoutFamily + 1, or kSeedsWithoutRareFamily + 1), at most kMaxOfFamily in the order of
+// time. A family is drawn from numbers of its own, so that a seed that was known before it has the
+// same other faults.
+inline constexpr uint64_t kSeedsWithoutFamily = 2, kSeedsWithoutRareFamily = 3, kMaxOfFamily = 4;
 inline constexpr absl::Duration kMaxApart = absl::Seconds(2);  // the first rank and the last one
 std::vector<Fault> DrawLaterFaults(uint64_t seed, absl::Duration duration);
 

@@ -1,5 +1,7 @@
 // Sessions against a real registry, on a virtual clock: bytes that arrive wrong, and a trainer
 // whose server stays away for long.
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -108,6 +110,59 @@ TEST_F(MishapsTest, AThousandStepsWithoutAServerAreHeardOfWhenItIsBack) {
   EXPECT_THAT(cluster.PublishAll(trainer, "step-1001"), Each(Done()));
   EXPECT_THAT(cluster.UpdateAll(rollout), Each(Moved()));
   ExpectHold(rollout, "step-1001");
+}
+
+// Nothing is closed: only the question that is not answered tells that nobody is there.
+TEST_F(MishapsTest, ATrainerUnpublishesWhileTheServersHostIsSilentAndIsHeardOfAfterwards) {
+  const Ranks trainer = cluster.JoinGroup("trainer", 2),
+              rollout = cluster.JoinGroup("rollout-1", 2);
+  cluster.PublishAll(trainer, "step-1");
+  cluster.SilenceServer();
+  const absl::Time silent_since = cluster.now();
+  EXPECT_THAT(cluster.UnpublishAll(trainer), Each(Done()));
+  EXPECT_LE(cluster.now() - silent_since, absl::Seconds(2));
+  for (SimulatedWorker* rank : trainer) cluster.Publish(rank, "step-2");
+  EXPECT_THAT(cluster.UnpublishAll(trainer), Each(Done()));
+  cluster.EndSilence();
+  EXPECT_THAT(cluster.PublishAll(trainer, "step-3"), Each(Done()));
+  EXPECT_THAT(cluster.UpdateAll(rollout), Each(Moved()));
+  ExpectHold(rollout, "step-3");
+}
+
+TEST_F(MishapsTest, AServerThatRestartsBehindTheSilenceFindsEverybodyAgain) {
+  const Ranks trainer = cluster.JoinGroup("trainer", 2),
+              rollout = cluster.JoinGroup("rollout-1", 2);
+  cluster.PublishAll(trainer, "step-1");
+  cluster.SilenceServer();
+  cluster.KillServer();
+  cluster.StartServer();
+  cluster.Run(absl::Seconds(3));
+  cluster.EndSilence();
+  EXPECT_THAT(cluster.UpdateAll(rollout), Each(Moved()));
+  ExpectHold(rollout, "step-1");
+  for (const SimulatedWorker* rank : rollout) EXPECT_FALSE(rank->ended().has_value());
+}
+
+// Eight ranks, three of which are other processes when the server is back.
+TEST_F(MishapsTest, RanksThatAreReplacedWhileTheServerIsAwayFillAgainAndTheirGroupMoves) {
+  const Ranks trainer = cluster.JoinGroup("trainer", 8);
+  Ranks rollout = cluster.JoinGroup("rollout-1", 8);
+  cluster.PublishAll(trainer, "step-1");
+  EXPECT_THAT(cluster.UpdateAll(rollout), Each(Moved()));
+  cluster.KillServer();
+  for (const uint32_t rank : {1u, 4u, 7u}) {
+    rollout[rank]->Kill();
+    rollout[rank] = cluster.StartRank({"rollout-1", Rank(rank)}, 8);
+  }
+  cluster.Run(absl::Seconds(1));
+  cluster.StartServer();
+  ASSERT_TRUE(cluster.RunUntil([&] {
+    return std::all_of(rollout.begin(), rollout.end(),
+                       [](const SimulatedWorker* rank) { return rank->ready(); });
+  }));
+  cluster.Run(absl::Seconds(2));
+  EXPECT_THAT(cluster.UpdateAll(rollout), Each(Done()));
+  ExpectHold(rollout, "step-1");
 }
 
 }  // namespace

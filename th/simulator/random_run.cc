@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,12 @@ constexpr absl::Duration kBetweenLongTurns = absl::Milliseconds(20);
 // From a cut to what happens behind it, and how long the server is away then.
 constexpr absl::Duration kAfterCut = absl::Milliseconds(20);
 constexpr absl::Duration kServerAwayBehindCut = absl::Milliseconds(100);
+// One run of so many has a group that is grown to 8 ranks or a few more.
+constexpr uint64_t kRunsOfALargeGroup = 4;
+constexpr uint64_t kLargeGroup = 8, kLargerGroups = 5;
+// Groups that can be grown: the trainer, and the rollouts that every run has.
+constexpr uint64_t kGroupsThatCanGrow = 3;
+constexpr uint64_t kGrowth = 0x67726f777468;  // parts its numbers from those of the run
 
 // A fleet that fits one seed: a trainer, now and then a second publisher, some rollouts, on a few
 // hosts in one or two sites.
@@ -51,6 +58,9 @@ class RandomRun {
   void DrawTwin(uint32_t shards);
   void SetRetention(uint32_t keep_latest);
   std::vector<WorkerSpec> DrawRanks(const std::string& group, uint32_t ranks, uint32_t shards);
+  // More of them, where it is the group that is grown; from numbers of its own, so that the rest of
+  // what is drawn stays.
+  void GrowIfDrawn(size_t group, std::vector<WorkerSpec>* ranks, uint32_t shards);
   // Moves them to hosts of one site, drawn for their group.
   void PlaceInOneSite(std::vector<WorkerSpec>* ranks);
   uint64_t bytes_of_shard() const;
@@ -68,6 +78,8 @@ class RandomRun {
   void RegisterGroupAgain(const Fault& fault);
   void Stutter(SimulatedWorker* worker, absl::Time until);
   void SlowDownServer(absl::Time until);
+  void SilenceServer(absl::Duration lasting);
+  void ReplaceBehindServer(const Fault& fault);
   void LookAtMemory();
   void HealEverything();
   // Of what was published before all was healed.
@@ -86,6 +98,8 @@ class RandomRun {
   Cluster cluster_;
   uint32_t sites_ = 1, hosts_ = 1;
   bool groups_have_sites_ = false;  // of their own; else their ranks are anywhere
+  SeededRandom growth_;
+  std::optional<size_t> grown_;  // a group by its place; none: all are small
   std::vector<std::unique_ptr<SimulatedGroup>> groups_;
   MemoryWatch memory_watch_{&cluster_};
   SimulatedTrainer* trainer_ = nullptr;
@@ -97,7 +111,11 @@ class RandomRun {
 };
 
 RandomRun::RandomRun(const RandomRunSpec& spec)
-    : spec_(spec), random_(spec.seed), cluster_(DrawCluster()) {
+    : spec_(spec),
+      random_(spec.seed),
+      cluster_(DrawCluster()),
+      growth_(SeededRandom(spec.seed ^ kGrowth).Fork()) {
+  if (growth_.OneIn(kRunsOfALargeGroup)) grown_ = growth_.Below(kGroupsThatCanGrow);
   groups_have_sites_ = random_.OneIn(2);
   DrawFleet();
   result_.faults = DrawFaults(&random_, kFaultPeriod);
@@ -157,6 +175,20 @@ std::vector<WorkerSpec> RandomRun::DrawRanks(const std::string& group, uint32_t 
   return specs;
 }
 
+void RandomRun::GrowIfDrawn(size_t group, std::vector<WorkerSpec>* ranks, uint32_t shards) {
+  if (grown_ != group) return;
+  const uint64_t at_least = kLargeGroup + growth_.Below(kLargerGroups);
+  const auto grown = static_cast<uint32_t>((at_least + shards - 1) / shards * shards);
+  const size_t drawn = ranks->size();
+  while (ranks->size() < grown) {
+    WorkerSpec spec = (*ranks)[growth_.Below(drawn)];  // its neighbour's place and memory
+    spec.name.rank = Rank(static_cast<uint32_t>(ranks->size()));
+    spec.shard = static_cast<int>(ranks->size() % shards);
+    ranks->push_back(std::move(spec));
+  }
+  for (WorkerSpec& spec : *ranks) spec.ranks = static_cast<uint32_t>(ranks->size());
+}
+
 uint64_t RandomRun::bytes_of_shard() const {
   return cluster_.spec().segment_count * cluster_.spec().segment_bytes;
 }
@@ -188,13 +220,18 @@ void RandomRun::DrawFleet() {
   hosts_ = static_cast<uint32_t>(3 + random_.Below(6));
   const auto shards = static_cast<uint32_t>(1 + random_.Below(3));
   const auto copies = [&] { return static_cast<uint32_t>(1 + random_.Below(2)); };
-  auto trainer = std::make_unique<SimulatedTrainer>(
-      &cluster_, DrawRanks("trainer", shards * copies(), shards), random_.Fork());
+  std::vector<WorkerSpec> trainer_ranks = DrawRanks("trainer", shards * copies(), shards);
+  GrowIfDrawn(0, &trainer_ranks, shards);
+  auto trainer =
+      std::make_unique<SimulatedTrainer>(&cluster_, std::move(trainer_ranks), random_.Fork());
   trainer_ = trainer.get();
   groups_.push_back(std::move(trainer));
   const uint64_t rollouts = 2 + random_.Below(3);
   for (uint64_t i = 1; i <= rollouts; ++i) {
-    DrawRollout(DrawRanks(absl::StrCat("rollout-", i), shards * copies(), shards));
+    std::vector<WorkerSpec> ranks =
+        DrawRanks(absl::StrCat("rollout-", i), shards * copies(), shards);
+    GrowIfDrawn(i, &ranks, shards);
+    DrawRollout(std::move(ranks));
   }
   DrawTwin(shards);
   DrawRetention();
@@ -325,6 +362,13 @@ void RandomRun::Happen(const Fault& fault) {
       return Stutter(worker, cluster_.now() + fault.lasting);
     case FaultKind::kSlowServer:
       return SlowDownServer(cluster_.now() + fault.lasting);
+    case FaultKind::kSilenceServer:
+      return SilenceServer(fault.lasting);
+    case FaultKind::kSilenceAndRestartServer:
+      SilenceServer(fault.lasting);
+      return cluster_.Post(kAfterCut, [this] { RestartServer(kServerAwayBehindCut); });
+    case FaultKind::kReplaceBehindServer:
+      return ReplaceBehindServer(fault);
   }
 }
 
@@ -401,6 +445,27 @@ void RandomRun::SlowDownServer(absl::Time until) {
   cluster_.Post(kLongTurn + kBetweenLongTurns, [this, until] { SlowDownServer(until); });
 }
 
+void RandomRun::SilenceServer(absl::Duration lasting) {
+  const std::string host = cluster_.server().location().host;
+  cluster_.CutHost(host);
+  cluster_.Post(lasting, [this, host] { cluster_.HealHost(host); });
+}
+
+// As a rule it is the large group, where there is one. They die within the time that the server is
+// away, and their framework starts others while it is, or after.
+void RandomRun::ReplaceBehindServer(const Fault& fault) {
+  RestartServer(fault.lasting);
+  const bool large = grown_.has_value() && fault.target % 4 != 0;
+  const size_t group = large ? *grown_ : fault.target % groups_.size();
+  const size_t ranks = groups_[group]->ranks().size();
+  const size_t replaced = 1 + fault.target / 4 % ranks;
+  for (size_t i = 0; i < replaced; ++i) {
+    const size_t rank = (fault.target + i) % ranks;
+    cluster_.Post(fault.lasting * static_cast<double>(i) / static_cast<double>(replaced),
+                  [this, group, rank] { groups_[group]->ranks()[rank]->Kill(); });
+  }
+}
+
 void RandomRun::LookAtMemory() {
   memory_watch_.Look();
   cluster_.Post(kMemoryLook, [this] { LookAtMemory(); });
@@ -412,6 +477,7 @@ void RandomRun::HealEverything() {
     cluster_.HealHost(absl::StrCat("h", host));
     cluster_.SlowHost(absl::StrCat("h", host), 1);
   }
+  cluster_.HealHost(cluster_.server().location().host);
   for (const auto& worker : cluster_.workers()) {
     worker->Continue();
     worker->MendEndpoint();

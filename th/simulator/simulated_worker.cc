@@ -12,6 +12,10 @@
 namespace th {
 namespace {
 
+// How long an unpublish whose readers have gone waits at most while the server says nothing: the
+// session asks after 0.5 s and gives the stream up 1 s later.
+constexpr absl::Duration kMaxSilentWait = absl::Seconds(2);
+
 SessionOptions OptionsOf(const WorkerSpec& spec, const std::vector<std::string>& addresses) {
   SessionOptions options;
   options.key = spec.key;
@@ -110,7 +114,10 @@ CallId SimulatedWorker::Unpublish(absl::Duration drain_timeout, absl::Duration t
   const CallId call(++calls_);
   // A publication that was lost has left its generation already.
   const bool gone = state() == BufferState::kWritable;
-  unpublished_under_[call] = gone ? BufferGeneration() : session_.buffer_generation(buffer_id_);
+  unpublishing_[call] = {
+      .under = gone ? BufferGeneration() : session_.buffer_generation(buffer_id_),
+      .drained_by = now() + drain_timeout,
+      .copies = on_retention_ == OnRetention::kOffload};
   UnpublishRequest request;
   request.drain_timeout = drain_timeout;
   request.timeout = std::max(timeout, drain_timeout);
@@ -222,6 +229,7 @@ void SimulatedWorker::Stop() {
 void SimulatedWorker::Continue() {
   if (!stopped()) return;
   SetStopped(false);
+  heard_at_ = now();
   ForEachFill([&](SimulatedFill& fill) { fill.ContinueAll(); });
 }
 
@@ -250,6 +258,7 @@ void SimulatedWorker::SayFalsely(WorkerMessage message) {
 
 void SimulatedWorker::HandleStreamOpen(ConnectionId connection) {
   if (stream_ != connection) return;
+  heard_at_ = now();
   session_.Handle(event::StreamOpened{}, now());
   Settle();
 }
@@ -257,6 +266,7 @@ void SimulatedWorker::HandleStreamOpen(ConnectionId connection) {
 void SimulatedWorker::HandleStreamClosed(ConnectionId connection, absl::Status why) {
   if (stream_ != connection) return;
   stream_.reset();
+  heard_at_ = now();
   session_.Handle(event::StreamClosed{std::move(why)}, now());
   Settle();
 }
@@ -268,6 +278,7 @@ void SimulatedWorker::HandleServerMessage(ConnectionId connection, const ServerM
       refused == nullptr || !session_.joined() ||
           !absl::StrContains(refused->status.message(), "replaced"),  // not: its lease is over
       "was replaced while its stream stood", Name());
+  heard_at_ = now();
   NoteGeneration(message);
   JudgeMessage(message);
   session_.Handle(event::ServerSaid{message}, now());
@@ -585,13 +596,22 @@ void SimulatedWorker::Do(const OperationDone& finished) {
   if (on_done != nullptr) on_done(finished);
 }
 
+// A rank may end it without the server.
+void SimulatedWorker::JudgeUnpublished(const OperationDone& finished) {
+  const auto ended = unpublishing_.extract(finished.call);
+  if (ended.empty()) return;
+  const Unpublishing& unpublishing = ended.mapped();
+  const absl::Time silent_since = std::max(heard_at_, unpublishing.drained_by);
+  cluster_->judge().Expect(unpublishing.copies || now() - silent_since <= kMaxSilentWait,
+                           "has waited with an unpublish for a server that was silent", Name());
+  cluster_->judge().Expect(
+      !finished.status.ok() || session_.buffer_generation(buffer_id_) > unpublishing.under,
+      "unpublished under the same generation", Name());
+}
+
 void SimulatedWorker::JudgeDone(const OperationDone& finished) {
-  const auto unpublished = unpublished_under_.extract(finished.call);
+  if (finished.kind == OperationKind::kUnpublish) return JudgeUnpublished(finished);
   if (!finished.status.ok()) return;
-  if (finished.kind == OperationKind::kUnpublish) {  // a rank may end it without the server
-    return cluster_->judge().Expect(session_.buffer_generation(buffer_id_) > unpublished.mapped(),
-                                    "unpublished under the same generation", Name());
-  }
   const OperationFinished& last = last_results_[finished.buffer];
   const bool beside = finished.buffer != buffer_id_;
   const bool staged = beside && !KeepsNothing(finished.buffer);

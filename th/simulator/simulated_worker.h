@@ -234,6 +234,7 @@ class SimulatedWorker : public SimulatedProcess {
   void NoteGeneration(const ServerMessage& message);
   void JudgeMessage(const ServerMessage& message);
   void JudgeDone(const OperationDone& finished);
+  void JudgeUnpublished(const OperationDone& finished);
   void JudgeCopies();
   void JudgeStaged(const OperationDone& finished, const OperationFinished& told);
   SimulatedStream* FindStream(BufferId buffer);  // null: it is over
@@ -259,7 +260,14 @@ class SimulatedWorker : public SimulatedProcess {
   std::optional<SessionEnded> ended_;
   std::optional<ConnectionId> stream_;
   uint64_t group_generation_ = 0;
-  std::map<CallId, BufferGeneration> unpublished_under_;  // by calls that have not ended
+  struct Unpublishing {
+    BufferGeneration under;
+    absl::Time drained_by;
+    bool copies = false;  // perhaps
+  };
+  std::map<CallId, Unpublishing> unpublishing_;  // calls that have not ended
+  // The latest moment at which its stream was not silent, or it did not listen.
+  absl::Time heard_at_ = absl::InfinitePast();
   std::map<BufferId, OperationFinished> last_results_;
   OperationKey newest_operation_;
   bool says_falsely_ = false;  // has begun to; until its end
