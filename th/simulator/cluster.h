@@ -59,7 +59,8 @@ struct ClusterSpec {
   uint32_t lists_no_sums_every = 0;
   // Of every worker, at least one: readers try one after the other.
   int endpoints = 1;
-  // Registry::CheckInvariants after every so many of its events; it looks at the whole fleet.
+  // Registry::CheckInvariants runs after every so many of its events and at the end of every epoch.
+  // Each check looks at the whole fleet.
   uint32_t check_registry_every = 1;
   // If set, hears what happens, in words: for people who look for the cause of a violation.
   std::function<void(const std::string&)> trace;

@@ -1,5 +1,5 @@
 // One run at random: a fleet, a network, frameworks that call the verbs, and faults, all drawn from
-// the seed. What must hold is checked after every event; in the end everything is healed, and the
+// the seed. What must hold is checked as the run goes on; in the end everything is healed, and the
 // fleet must get going again and every call must end.
 //
 //   RandomRunResult result = RunAtRandom({.seed = 17});
@@ -27,6 +27,10 @@ inline constexpr absl::Duration kFaultPeriod = absl::Seconds(12);
 inline constexpr absl::Duration kRecoveryLimit = absl::Seconds(90);
 // A fleet that had little to do goes on until so many events have happened, kRecoveryLimit at most.
 inline constexpr uint64_t kMinEventsPerRun = 1'000;
+// The registry's invariants, which look at the whole fleet, are checked after every so many of its
+// events. A run that violates anything is repeated with a check after every event, which names the
+// moment.
+inline constexpr uint32_t kRegistryEventsPerCheck = 16;
 
 struct RandomRunSpec {
   uint64_t seed = 1;

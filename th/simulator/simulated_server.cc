@@ -57,11 +57,13 @@ void SimulatedServer::BeginReign(Epoch above) {
   start.now = now();
   start.key_seed[0] = epoch_.value;
   watch_.Began();
+  CheckRegistry();
   registry_ = std::make_unique<Registry>(start, cluster_->spec().registry);
   WakeAt(registry_->NextDeadline());
 }
 
 void SimulatedServer::Kill() {
+  CheckRegistry();
   SetAlive(false);
   in_long_turn_ = false;
   registry_.reset();
@@ -165,11 +167,14 @@ RegistryEffects SimulatedServer::Hear(Registry& registry, const SimulatedWorker&
 
 void SimulatedServer::RunRegistry(const std::function<RegistryEffects(Registry&)>& event) {
   CarryOut(event(*registry_));
-  if (++registry_events_ % cluster_->spec().check_registry_every == 0) {
-    const absl::Status kept = registry_->CheckInvariants();
-    if (!kept.ok()) cluster_->judge().Violated(std::string(kept.message()));
-  }
+  if (++registry_events_ % cluster_->spec().check_registry_every == 0) CheckRegistry();
   WakeAt(registry_->NextDeadline());
+}
+
+void SimulatedServer::CheckRegistry() {
+  if (registry_ == nullptr) return;
+  const absl::Status kept = registry_->CheckInvariants();
+  if (!kept.ok()) cluster_->judge().Violated(std::string(kept.message()));
 }
 
 void SimulatedServer::CarryOut(RegistryEffects effects) {
