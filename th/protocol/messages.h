@@ -402,7 +402,7 @@ struct Joined {
   GroupGeneration group_generation;
   Lineage lineage;
   CapabilityKey key;
-  // The worker is dropped after this long without a message; it should speak thrice as often.
+  // The worker is dropped after this long without a message; see HeartbeatInterval in lease.h.
   absl::Duration lease;
   absl::Duration progress_interval;
   // What the worker resumes with (ResumeClaim).

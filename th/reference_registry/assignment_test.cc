@@ -3,9 +3,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "th/protocol/lease.h"
+#include "th/reference_registry/heard_until.h"
 #include "th/reference_registry/registry_harness.h"
 
 namespace th {
@@ -66,8 +69,9 @@ TEST_F(FailingSourceTest, SuspicionSendsOtherReadersElsewhere) {
 }
 
 TEST_F(FailingSourceTest, AReaderThatWasSilentItselfBlamesNobody) {
-  for (int half = 0; half < 4; ++half) {
-    hub_.Advance(absl::Milliseconds(500));
+  const absl::Duration silence = SuspectAfter(kDefaultLease) + absl::Milliseconds(1);
+  for (int half = 0; half < 2; ++half) {
+    hub_.Advance(silence / 2);
     trainer_.Say(Heartbeat{});
     relay_.Say(Heartbeat{});
   }
@@ -76,6 +80,28 @@ TEST_F(FailingSourceTest, AReaderThatWasSilentItselfBlamesNobody) {
   TestRank other = Rollout(hub_, "other");
   other.Update();
   EXPECT_EQ(other.Fill().buffer, relay_.address()) << "idle, and no publisher";
+}
+
+TEST_F(FailingSourceTest, AnIdleSourceIsNoLastResortBetweenTwoHeartbeats) {
+  TestRank other = Rollout(hub_, "other");
+  relay_.Say(Heartbeat{});
+  hub_.Advance(HeartbeatInterval(kDefaultLease) + kSlowTurn);
+  trainer_.Say(Heartbeat{});
+  other.Say(Heartbeat{});
+  reader_.Say(Leave{});
+  other.Update();
+  EXPECT_EQ(other.Fill().buffer, relay_.address()) << "idle, and no publisher";
+}
+
+TEST_F(FailingSourceTest, ASourceThatMissesItsHeartbeatIsALastResort) {
+  TestRank other = Rollout(hub_, "other");
+  relay_.Say(Heartbeat{});
+  hub_.Advance(SuspectAfter(kDefaultLease) + absl::Milliseconds(1));
+  trainer_.Say(Heartbeat{});
+  other.Say(Heartbeat{});
+  reader_.Say(Leave{});
+  other.Update();
+  EXPECT_EQ(other.Fill().buffer, trainer_.address());
 }
 
 SourceSuspected Suspicion(const TestRank& reader, const AssignedSource& source) {

@@ -5,6 +5,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "th/protocol/lease.h"
+#include "th/reference_registry/heard_until.h"
 #include "th/reference_registry/registry_harness.h"
 
 namespace th {
@@ -137,6 +139,16 @@ TEST(MembershipTest, AHolderThatHasBeenSilentIsWorthAnotherTry) {
   EXPECT_EQ(second.refused.retry_after, absl::Seconds(2));
   hub.Advance(second.refused.retry_after);
   EXPECT_TRUE(second.Join());
+}
+
+TEST(MembershipTest, AHolderBetweenTwoHeartbeatsIsNotWorthAnotherTry) {
+  RegistryHarness hub;
+  TestRank first(hub, "rollout-3", 0, 1);
+  TestRank second(hub, "rollout-3", 0, 1);
+  ASSERT_TRUE(first.Join());
+  hub.Advance(HeartbeatInterval(kDefaultLease) + kSlowTurn);
+  EXPECT_FALSE(second.Join());
+  EXPECT_EQ(second.refused.retry_after, absl::InfiniteDuration());
 }
 
 TEST(MembershipTest, ABrokenStreamIsReplacedAtOnceUnderAHigherWorkerId) {

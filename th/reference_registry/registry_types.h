@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/protocol/lease.h"
 #include "th/protocol/messages.h"
 #include "th/scheduler/scheduler.h"
 #include "th/weights/identifiers.h"
@@ -69,9 +70,9 @@ struct DurableState {
 };
 
 struct RegistryLimits {
-  absl::Duration lease = absl::Seconds(5);  // silence after which a worker is dropped
-  absl::Duration suspect_after =
-      absl::Seconds(1.5);  // silence after which a source is a last resort
+  absl::Duration lease = kDefaultLease;  // silence after which a worker is dropped
+  // Silence after which a source is a last resort. None: it follows from the lease (SuspectAfter).
+  std::optional<absl::Duration> suspect_after;
   absl::Duration progress_interval = absl::Seconds(1);
   // After a start with durable models: how long answers wait for workers to announce what they
   // hold. Longer than a worker's longest pause between two tries (SessionLimits::reconnect_max), or

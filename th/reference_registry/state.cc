@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/lease.h"
 
 namespace th::registry {
 
@@ -84,7 +85,8 @@ bool IsSuspected(const Worker& worker, absl::Time now) {
 }
 
 bool IsSilent(const RegistryState& state, const Worker& worker, absl::Time now) {
-  return now - worker.last_heard > state.limits.suspect_after;
+  const RegistryLimits& limits = state.limits;
+  return now - worker.last_heard > limits.suspect_after.value_or(SuspectAfter(limits.lease));
 }
 
 void NoteHeard(const RegistryState& state, Worker& worker, absl::Time now) {

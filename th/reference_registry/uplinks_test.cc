@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "th/protocol/lease.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry_harness.h"
 #include "th/reference_registry/registry_types.h"
@@ -84,7 +85,7 @@ TEST_F(UplinksTest, AReaderWhoseStreamBrokeIsNoLoad) {
 }
 
 TEST_F(UplinksTest, ASilentReaderIsNoLoad) {
-  hub_.Advance(RegistryLimits().suspect_after + absl::Milliseconds(1));
+  hub_.Advance(SuspectAfter(kDefaultLease) + absl::Milliseconds(1));
   for (TestRank* rank : {&trainer_, &readers_[0], &readers_[1], &readers_[3], &readers_[4]}) {
     rank->Say(Heartbeat{});
   }

@@ -18,7 +18,10 @@ std::string CheckAddress(const std::string& text) {
   return std::string(ParseListenAddress(text).status().message());
 }
 
-void AddDuration(CLI::App& app, const char* name, absl::Duration& duration, const char* help) {
+// `Duration` is an absl::Duration, or an optional one. `preset` tells what goes without the flag.
+template <typename Duration>
+void AddDuration(CLI::App& app, const char* name, Duration& duration, const char* help,
+                 const std::string& preset) {
   app.add_option_function<std::string>(
          name,
          [&duration, name](const std::string& text) {
@@ -32,8 +35,12 @@ void AddDuration(CLI::App& app, const char* name, absl::Duration& duration, cons
            }
            duration = parsed;
          },
-         absl::StrCat(help, "  [", absl::FormatDuration(duration), "]"))
+         absl::StrCat(help, "  [", preset, "]"))
       ->type_name("DURATION");
+}
+
+void AddDuration(CLI::App& app, const char* name, absl::Duration& duration, const char* help) {
+  AddDuration(app, name, duration, help, absl::FormatDuration(duration));
 }
 
 void AddPolicy(CLI::App& app, SchedulerPolicy& policy) {
@@ -52,12 +59,11 @@ void AddPolicy(CLI::App& app, SchedulerPolicy& policy) {
       ->type_name("POLICY");
 }
 
-// The default of --suspect-after suits a shorter lease too: nobody is suspected then.
-void CheckSuspectAfter(const CLI::App& app, const RegistryLimits& limits) {
-  if (app.count("--suspect-after") == 0 || limits.suspect_after <= limits.lease) return;
+void CheckSuspectAfter(const RegistryLimits& limits) {
+  if (!limits.suspect_after.has_value() || *limits.suspect_after <= limits.lease) return;
   throw CLI::ValidationError(
       "--suspect-after",
-      absl::StrCat(absl::FormatDuration(limits.suspect_after), " is longer than --lease, ",
+      absl::StrCat(absl::FormatDuration(*limits.suspect_after), " is longer than --lease, ",
                    absl::FormatDuration(limits.lease),
                    ": a silent source would be dropped before it is suspected"));
 }
@@ -77,7 +83,7 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
   AddPolicy(app, flags.limits.scheduler.policy);
   AddDuration(app, "--lease", flags.limits.lease, "Silence after which a worker is dropped");
   AddDuration(app, "--suspect-after", flags.limits.suspect_after,
-              "Silence after which a source is a last resort");
+              "Silence after which a source is a last resort", "half the lease");
   AddDuration(app, "--recovery-window", flags.limits.recovery_window,
               "How long a restarted server waits for workers to announce what they hold");
   app.add_option("--max-sources", flags.limits.scheduler.max_sources,
@@ -102,7 +108,7 @@ ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::strin
   // The library reports by exceptions; they end here.
   try {
     app.parse(argc, argv);
-    CheckSuspectAfter(app, parsed.flags.limits);
+    CheckSuspectAfter(parsed.flags.limits);
   } catch (const CLI::ParseError& error) {
     parsed.exit = app.exit(error) == 0 ? ServerExit::kClean : ServerExit::kUsage;
   }

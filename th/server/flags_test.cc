@@ -1,5 +1,6 @@
 #include "th/server/flags.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,7 +77,7 @@ TEST(ServerFlagsTest, ASourceIsSuspectedBeforeItIsDropped) {
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("--suspect-after: 3s is longer than --lease, 2s"));
   EXPECT_FALSE(Parse({"--suspect-after=2s", "--lease=2s"}).exit.has_value());
-  EXPECT_FALSE(Parse({"--lease=1s"}).exit.has_value());  // shorter than the default of the other
+  EXPECT_EQ(Parse({"--lease=60s"}).flags.limits.suspect_after, std::nullopt) << "the lease says it";
 }
 
 struct BadFlag {

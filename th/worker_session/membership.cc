@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/lease.h"
 #include "th/worker_session/admissions.h"
 #include "th/worker_session/announcement.h"
 #include "th/worker_session/buffers.h"
@@ -17,8 +18,6 @@
 namespace th::session {
 namespace {
 
-// A worker speaks this often in a lease.
-constexpr int kHeartbeatsPerLease = 3;
 // The longest that a server can make a refused worker wait.
 constexpr absl::Duration kMaxRetryAfter = absl::Seconds(30);
 // 2^this times reconnect_first is beyond any sensible reconnect_max.
@@ -125,7 +124,7 @@ int64_t PhaseOf(WorkerId worker, int64_t interval) {
 // within `interval`. Workers that have done something together, a join or an update, would else
 // speak together from then on, and what else a server has to answer would wait behind them.
 absl::Time HeartbeatAt(const State& state) {
-  const int64_t interval = absl::ToInt64Nanoseconds(state.membership.lease / kHeartbeatsPerLease);
+  const int64_t interval = absl::ToInt64Nanoseconds(HeartbeatInterval(state.membership.lease));
   const absl::Time latest = state.link.last_sent + absl::Nanoseconds(interval);
   const int64_t moment = absl::ToUnixNanos(latest) - PhaseOf(state.membership.worker, interval);
   const int64_t since = moment % interval;
