@@ -9,9 +9,9 @@ void AddFill(const Buffer& buffer, HeldVersion& held) {
   const Operation* update = FindUpdate(buffer);
   held.segments = buffer.held;
   if (update == nullptr) return;
-  held.complete = update->update.phase == UpdatePhase::kShardDone;
+  held.complete = update->update().phase == UpdatePhase::kShardDone;
   if (held.complete) return;
-  for (const auto& [address, source] : update->update.sources) held.sources.push_back(address);
+  for (const auto& [address, source] : update->update().sources) held.sources.push_back(address);
 }
 
 std::optional<HeldVersion> HeldBy(const Buffer& buffer) {

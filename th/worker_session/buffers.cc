@@ -68,7 +68,7 @@ void Refuse(State& state, Buffer& buffer, const absl::Status& why, absl::Time no
   Pump(state, buffer, now);
 }
 
-std::string DescribeUpdate(const Buffer& buffer, const UpdateProgress& update) {
+std::string DescribeUpdate(const Buffer& buffer, const UpdateOperation& update) {
   std::string text;
   if (update.resolved.has_value()) absl::StrAppend(&text, " ", update.resolved->label.text());
   absl::StrAppend(&text, ": ", UpdatePhaseName(update.phase));
@@ -205,12 +205,12 @@ std::string DescribeBuffer(const Buffer& buffer) {
   for (const Operation& operation : buffer.operations) {
     if (operation.detached) continue;
     absl::StrAppend(&text, OperationKindName(operation.kind()));
-    if (operation.waits_for_offload()) {
-      absl::StrAppend(&text, operation.copies_alone ? " copying alone" : " copying");
+    if (WaitsForCopy(operation)) {
+      absl::StrAppend(&text, CopiesAlone(operation) ? " copying alone" : " copying");
     } else if (operation.kind() == OperationKind::kUnpublish) {
-      absl::StrAppend(&text, operation.draining ? "" : " asked");
+      absl::StrAppend(&text, HasBegunToDrain(operation) ? "" : " asked");
     } else if (operation.kind() == OperationKind::kUpdate) {
-      absl::StrAppend(&text, DescribeUpdate(buffer, operation.update));
+      absl::StrAppend(&text, DescribeUpdate(buffer, operation.update()));
     }
     absl::StrAppend(&text, "; ");
   }

@@ -13,7 +13,7 @@ namespace {
 // The update whose fill goes on. Null: none.
 Operation* FillOf(Buffer& buffer) {
   Operation* update = FindUpdate(buffer);
-  const bool fills = update != nullptr && update->update.phase == UpdatePhase::kFilling &&
+  const bool fills = update != nullptr && update->update().phase == UpdatePhase::kFilling &&
                      !update->verdict.has_value();
   return fills ? update : nullptr;
 }
@@ -31,13 +31,13 @@ uint64_t CostOf(const SegmentSet& segments, size_t paces) {
 // The last two, of a shard that is received whole, always fit.
 constexpr uint64_t kBytesForTheEnd = 2 * (kBytesOfProgress + kBytesOfRange);
 
-uint64_t ProgressBytesLeft(const UpdateProgress& update) {
+uint64_t ProgressBytesLeft(const UpdateOperation& update) {
   const uint64_t spent = update.progress_bytes + kBytesForTheEnd;
   return kMaxProgressBytes - std::min(spent, kMaxProgressBytes);
 }
 
 // Until the next message after one that cost `bytes`.
-absl::Duration ProgressPause(const State& state, const UpdateProgress& update, uint64_t bytes) {
+absl::Duration ProgressPause(const State& state, const UpdateOperation& update, uint64_t bytes) {
   const absl::Duration interval = state.membership.progress_interval;
   const uint64_t left = ProgressBytesLeft(update);
   if (left >= kMaxProgressBytes / 2) return interval;
@@ -46,7 +46,7 @@ absl::Duration ProgressPause(const State& state, const UpdateProgress& update, u
 }
 
 // What each source gave since progress was told last.
-std::vector<SourcePace> PacesSinceTold(const UpdateProgress& update) {
+std::vector<SourcePace> PacesSinceTold(const UpdateOperation& update) {
   std::vector<SourcePace> since;
   for (const SourcePace& pace : update.paces) {
     SourcePace next = pace;
@@ -69,12 +69,12 @@ SegmentSet SettledOf(const Buffer& buffer) {
   return settled;
 }
 
-bool FitsProgress(const Buffer& buffer, const UpdateProgress& update) {
+bool FitsProgress(const Buffer& buffer, const UpdateOperation& update) {
   return CostOf(SettledOf(buffer), PacesSinceTold(update).size()) <= ProgressBytesLeft(update);
 }
 
 void SendProgress(State& state, Buffer& buffer, Operation& fill, absl::Time now) {
-  UpdateProgress& update = fill.update;
+  UpdateOperation& update = fill.update();
   std::vector<SourcePace> paces = PacesSinceTold(update);
   SegmentSet settled = SettledOf(buffer);
   const uint64_t bytes = CostOf(settled, paces.size());
@@ -104,24 +104,24 @@ FailedSource Describe(const AssignedSource& source, const SourceFailed& failed) 
 void NoteFirstWrite(Buffer& buffer) {
   Operation* update = FindUpdate(buffer);
   // Bytes may land until the driver has stopped the fill: they count in `stopping` too.
-  if (update != nullptr && buffer.contract.FirstWrite().ok()) update->update.wrote = true;
+  if (update != nullptr && buffer.contract.FirstWrite().ok()) update->update().wrote = true;
 }
 
 void NoteProgress(State& state, Buffer& buffer, FillReport report, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr) return;
   buffer.held = std::move(report.held);
-  fill->update.bytes_held = report.bytes_held;
-  fill->update.paces = std::move(report.paces);
-  fill->update.progress_waits = true;
+  fill->update().bytes_held = report.bytes_held;
+  fill->update().paces = std::move(report.paces);
+  fill->update().progress_waits = true;
   SendDueProgress(state, buffer, now);
 }
 
 void NoteAllReceived(State& state, Buffer& buffer, absl::Time now) {
   Operation* fill = FillOf(buffer);
-  if (fill == nullptr || fill->update.received_at != absl::InfiniteFuture()) return;
-  fill->update.received_at = now;
-  fill->update.paces.clear();  // nobody is left to judge
+  if (fill == nullptr || fill->update().received_at != absl::InfiniteFuture()) return;
+  fill->update().received_at = now;
+  fill->update().paces.clear();  // nobody is left to judge
   SendProgress(state, buffer, *fill, now);
 }
 
@@ -140,7 +140,7 @@ void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Ti
                                       " is not the published ", buffer.root->ShortHex()))});
     return;
   }
-  UpdateProgress& update = fill->update;
+  UpdateOperation& update = fill->update();
   if (!in_part) {
     buffer.root = root;
     buffer.held = SegmentSet::AllOf(buffer.layout->segment_count());
@@ -165,14 +165,14 @@ void NoteFillFailed(Buffer& buffer, const absl::Status& why) {
 
 void NoteFillStopped(Buffer& buffer) {
   Operation* update = FindUpdate(buffer);
-  if (update == nullptr || update->update.phase != UpdatePhase::kStopping) return;
-  update->update.fill_stopped = true;
+  if (update == nullptr || update->update().phase != UpdatePhase::kStopping) return;
+  update->update().fill_stopped = true;
 }
 
 void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr) return;
-  UpdateProgress& update = fill->update;
+  UpdateOperation& update = fill->update();
   const auto source = update.sources.find(failed.source);
   if (source == update.sources.end()) return;
   failed.key = fill->key;
@@ -193,7 +193,7 @@ void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::T
 
 void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected, absl::Time now) {
   Operation* fill = FillOf(buffer);
-  if (fill == nullptr || fill->update.sources.count(suspected.source) == 0) return;
+  if (fill == nullptr || fill->update().sources.count(suspected.source) == 0) return;
   suspected.key = fill->key;
   suspected.detail.resize(std::min(suspected.detail.size(), kMaxCauseBytes));
   SendAbout(state, buffer, std::move(suspected), now);
@@ -202,8 +202,8 @@ void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected
 void SendDueProgress(State& state, Buffer& buffer, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr || now < NextProgress(state, buffer)) return;
-  if (!FitsProgress(buffer, fill->update)) {
-    fill->update.next_progress = now + kProgressRetry;
+  if (!FitsProgress(buffer, fill->update())) {
+    fill->update().next_progress = now + kProgressRetry;
     return;
   }
   SendProgress(state, buffer, *fill, now);
@@ -211,10 +211,10 @@ void SendDueProgress(State& state, Buffer& buffer, absl::Time now) {
 
 absl::Time NextProgress(const State& state, const Buffer& buffer) {
   const Operation* update = FindUpdate(buffer);
-  const bool waits = update != nullptr && update->update.progress_waits &&
-                     update->update.phase == UpdatePhase::kFilling && state.joined() &&
+  const bool waits = update != nullptr && update->update().progress_waits &&
+                     update->update().phase == UpdatePhase::kFilling && state.joined() &&
                      buffer.registered;
-  return waits ? update->update.next_progress : absl::InfiniteFuture();
+  return waits ? update->update().next_progress : absl::InfiniteFuture();
 }
 
 }  // namespace th::session

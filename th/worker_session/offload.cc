@@ -15,30 +15,40 @@
 namespace th::session {
 namespace {
 
-// The first open operation of any buffer that is so. Null: none.
+// The first open operation of any buffer whose copy is so. Null: none.
 template <typename Predicate>
 Operation* FindOpen(State& state, Predicate is_so) {
   for (auto& [id, buffer] : state.buffers) {
     for (Operation& operation : buffer.operations) {
-      const bool open = !operation.verdict.has_value() || operation.copies_alone;
-      if (open && is_so(operation)) return &operation;
+      const CopyFirst* copy = FindCopyFirst(operation);
+      const bool open = !operation.verdict.has_value() || CopiesAlone(operation);
+      if (copy != nullptr && open && is_so(*copy)) return &operation;
     }
   }
   return nullptr;
 }
 
 Operation* FindWanting(State& state) {
-  return FindOpen(state, [](const Operation& o) { return o.offload_wanted.has_value(); });
+  return FindOpen(state, [](const CopyFirst& first) { return first.wanted.has_value(); });
 }
 
 Operation* WaitingFor(State& state, BufferId copy) {
-  return FindOpen(state, [copy](const Operation& o) { return o.offload == copy; });
+  return FindOpen(state, [copy](const CopyFirst& first) { return first.copy == copy; });
+}
+
+// It waits for no copy any more. Whether it had copied alone.
+bool EndWaiting(Operation& operation) {
+  const bool alone = CopiesAlone(operation);
+  FindCopyFirst(operation)->copy = BufferId();
+  if (operation.kind() == OperationKind::kUnpublish) {
+    operation.unpublish().phase = UnpublishPhase::kAsked;
+  }
+  return alone;
 }
 
 void FailWaiting(State& state, Operation& operation, const absl::Status& why, absl::Time now) {
-  operation.offload = BufferId();
   // What cannot be kept without the server is given up: the ranks could not agree on anything else.
-  if (operation.copies_alone) return Pump(state, *state.FindBuffer(operation.key.buffer), now);
+  if (EndWaiting(operation)) return Pump(state, *state.FindBuffer(operation.key.buffer), now);
   Conclude(operation,
            {.status = absl::Status(why.code(), absl::StrCat("the offload failed: ", why.message())),
             .server_knows = true,
@@ -47,9 +57,8 @@ void FailWaiting(State& state, Operation& operation, const absl::Status& why, ab
 }
 
 void GoOn(State& state, Operation& operation, absl::Time now) {
-  operation.offload = BufferId();
   Buffer& buffer = *state.FindBuffer(operation.key.buffer);
-  if (!operation.copies_alone) AskAgain(buffer, operation, now);
+  if (!EndWaiting(operation)) AskAgain(buffer, operation, now);
   Pump(state, buffer, now);
 }
 
@@ -60,7 +69,8 @@ void Free(State& state, BufferId copy, absl::Time now) {
 
 absl::StatusOr<BufferId> AddCopyFor(State& state, Operation& operation, const Buffer& buffer,
                                     const VersionInfo& version, absl::Time now) {
-  if (++operation.offloads > kMaxOffloadsOfOperation) {
+  CopyFirst& first = *FindCopyFirst(operation);
+  if (++first.tries > kMaxOffloadsOfOperation) {
     return absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
                                            kMaxOffloadsOfOperation, " times"));
   }
@@ -68,7 +78,7 @@ absl::StatusOr<BufferId> AddCopyFor(State& state, Operation& operation, const Bu
                       AddOffloadBuffer(state, buffer, CopyFor::kRetention, version.sequence,
                                        operation.key.number, now));
   state.offloads[copy] = {.version = version,
-                          .timeout = operation.offload_timeout,
+                          .timeout = first.timeout,
                           .generation = state.membership.group_generation};
   return copy;
 }
@@ -77,15 +87,16 @@ absl::StatusOr<BufferId> AddCopyFor(State& state, Operation& operation, const Bu
 // alone.
 void BeginOffload(State& state, Operation& operation, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(operation.key.buffer);
-  const VersionInfo version = *std::exchange(operation.offload_wanted, std::nullopt);
-  if (!operation.copies_alone) {
+  CopyFirst& first = *FindCopyFirst(operation);
+  const VersionInfo version = *std::exchange(first.wanted, std::nullopt);
+  if (!CopiesAlone(operation)) {
     RememberFinished(buffer, operation, {.version = version, .offload_first = true});
   }
   const absl::StatusOr<BufferId> copy = AddCopyFor(state, operation, buffer, version, now);
   if (!copy.ok()) return FailWaiting(state, operation, copy.status(), now);
-  operation.offload = *copy;
+  first.copy = *copy;
   // Its copy's update ends first, if only by its own deadline.
-  operation.timeout_at = now + operation.offload_timeout + 2 * kOperationGrace;
+  operation.timeout_at = now + first.timeout + 2 * kOperationGrace;
 }
 
 // Nobody waits for it. Where it cannot begin the other ranks' copy ends without it, in time.
@@ -141,15 +152,15 @@ void PumpAlone(State& state, BufferId copy, Operation& waiting, absl::Time now) 
   Operation* const update = FindUpdate(buffer);
   if (update == nullptr || update->verdict.has_value()) return;
   const Buffer& original = *state.FindBuffer(waiting.key.buffer);
-  if (update->update.phase == UpdatePhase::kAsked) {
+  if (update->update().phase == UpdatePhase::kAsked) {
     FillAlone(state, buffer, *update, original, now);
   }
   // Also where a server has been back and knew of no source: to it this rank holds nothing any more
   // once another has told an end.
-  const bool has_source = !update->update.sources.empty();
-  if (update->update.phase == UpdatePhase::kFilling && !has_source) {
+  const bool has_source = !update->update().sources.empty();
+  if (update->update().phase == UpdatePhase::kFilling && !has_source) {
     PullFromOriginal(state, buffer, *update, original, now);
-  } else if (update->update.phase == UpdatePhase::kShardDone) {
+  } else if (update->update().phase == UpdatePhase::kShardDone) {
     // Ends when a server is back and has heard of it, not by its own time.
     update->timeout_at = now + kMaxOperationTimeout;
     // A server that is back may still want the whole group's copies first.
@@ -202,8 +213,10 @@ void PumpOffload(State& state, BufferId copy, absl::Time now) {
   }
   Operation* const waiting = WaitingFor(state, copy);
   if (offload.phase == OffloadPhase::kFilling && waiting != nullptr) {
-    waiting->copies_alone |= IsLeftAlone(state, *waiting, now);
-    if (waiting->copies_alone) PumpAlone(state, copy, *waiting, now);
+    if (IsLeftAlone(state, *waiting, now)) {
+      waiting->unpublish().phase = UnpublishPhase::kCopyingAlone;
+    }
+    if (CopiesAlone(*waiting)) PumpAlone(state, copy, *waiting, now);
   }
   if (offload.phase == OffloadPhase::kFilling && offload.filled.has_value()) {
     EndFilling(state, copy, *std::exchange(offload.filled, std::nullopt), now);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
@@ -29,7 +30,7 @@ size_t PendingOf(const State& state) {
   return count;
 }
 
-ErrorCode CodeOfUpdate(const absl::Status& status, const UpdateProgress& update) {
+ErrorCode CodeOfUpdate(const absl::Status& status, const UpdateOperation& update) {
   const bool out_of_sources = status.code() == absl::StatusCode::kDeadlineExceeded ||
                               status.code() == absl::StatusCode::kUnavailable;
   const auto& failed = update.failed_sources;
@@ -63,15 +64,16 @@ ErrorCode CodeOf(const Operation& operation) {
     case OperationKind::kUnpublish:
       return ErrorCode::kUnpublishFailed;
     case OperationKind::kUpdate:
-      return CodeOfUpdate(verdict.status, operation.update);
+      return CodeOfUpdate(verdict.status, operation.update());
   }
   return ErrorCode::kUpdateFailed;
 }
 
 // The version as the caller knows it: its label, or what it asked for.
 std::string VersionText(const Operation& operation) {
-  const VersionInfo& version = operation.update.resolved.has_value() ? *operation.update.resolved
-                                                                     : operation.verdict->version;
+  const UpdateOperation* update = operation.if_update();
+  const bool resolved = update != nullptr && update->resolved.has_value();
+  const VersionInfo& version = resolved ? *update->resolved : operation.verdict->version;
   if (!version.label.empty()) return version.label.text();
   if (!operation.start.label.empty()) return operation.start.label.text();
   return operation.kind() == OperationKind::kUpdate ? ToString(operation.start.selector) : "";
@@ -114,15 +116,32 @@ absl::Status ErrorFor(const State& state, const Buffer& buffer, const Operation&
   if (verdict.status.ok()) return absl::OkStatus();
   ErrorText text = state.Error(CodeOf(operation));
   text.version = VersionText(operation);
-  if (operation.update.fill_began) {
-    text.received = {operation.update.bytes_held, BytesWanted(buffer)};
+  if (const UpdateOperation* update = operation.if_update()) {
+    if (update->fill_began) text.received = {update->bytes_held, BytesWanted(buffer)};
+    text.failed_sources = update->failed_sources;
   }
-  text.failed_sources = operation.update.failed_sources;
   if (text.code != ErrorCode::kUpdateStalled) text.cause = std::string(verdict.status.message());
   text.aftermath = Aftermath(state, buffer, operation);
   text.operation = operation.key.number;
   text.event = operation.event;
   return ComposeStatus(verdict.status.code(), text);
+}
+
+uint32_t ReadersCut(const Operation& operation) {
+  const UnpublishOperation* unpublish = operation.if_unpublish();
+  return unpublish == nullptr ? 0 : unpublish->readers_cut;
+}
+
+std::variant<PublishOperation, UnpublishOperation, UpdateOperation> PartOf(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kPublish:
+      return PublishOperation();
+    case OperationKind::kUnpublish:
+      return UnpublishOperation();
+    case OperationKind::kUpdate:
+      break;
+  }
+  return UpdateOperation();
 }
 
 absl::Duration Between(absl::Time from, absl::Time to) {
@@ -133,7 +152,7 @@ absl::Duration Between(absl::Time from, absl::Time to) {
 // Into what has fields of these names: the caller's result, or what the server is told.
 template <typename Phases>
 void SetPhasesUntilDone(const Operation& operation, absl::Time now, Phases& phases) {
-  const UpdateProgress& update = operation.update;
+  const UpdateOperation& update = operation.update();
   phases.resolve = Between(operation.started, std::min(update.resolved_at, now));
   phases.queue = Between(update.resolved_at, std::min(update.sourced_at, now));
   phases.transfer = Between(update.sourced_at, std::min(update.received_at, now));
@@ -146,7 +165,7 @@ void SetPhases(const Operation& operation, absl::Time now, OperationDone& done) 
     return;
   }
   SetPhasesUntilDone(operation, now, done);
-  done.apply = Between(operation.update.done_at, now);
+  done.apply = Between(operation.update().done_at, now);
 }
 
 }  // namespace
@@ -187,6 +206,7 @@ Operation& Begin(Buffer& buffer, CallId call, StartOperation start, absl::Time n
   operation.call = call;
   operation.started = now;
   operation.timeout_at = now + std::min(start.timeout, kMaxOperationTimeout);
+  operation.part = PartOf(start.kind);
   operation.start = std::move(start);
   operation.start.key = operation.key;
   return operation;
@@ -205,8 +225,9 @@ void SendStart(State& state, const Buffer& buffer, const Operation& operation, a
   StartOperation start = operation.start;
   start.timeout = std::clamp(operation.timeout_at - now, absl::Milliseconds(1), start.timeout);
   start.group_generation = state.membership.group_generation;
-  start.resolved = operation.update.resolved;
-  start.keep_retained &= !operation.draining && !start.resolved.has_value();
+  const UpdateOperation* update = operation.if_update();
+  start.resolved = update != nullptr ? update->resolved : std::nullopt;
+  start.keep_retained &= !HasBegunToDrain(operation) && !start.resolved.has_value();
   SendAbout(state, buffer, std::move(start), now);
 }
 
@@ -219,7 +240,7 @@ void NoteRankDone(Operation& operation, absl::Time now) {
 }
 
 void SendRankDone(State& state, const Buffer& buffer, const Operation& operation, absl::Time now) {
-  SendAbout(state, buffer, RankDone{operation.key, operation.readers_cut, operation.cost}, now);
+  SendAbout(state, buffer, RankDone{operation.key, ReadersCut(operation), operation.cost}, now);
 }
 
 void NoteEvent(Operation& operation, EventId event) {
@@ -230,7 +251,8 @@ void SendRankFailed(State& state, const Buffer& buffer, Operation& operation, ab
   if (!operation.told || operation.orphaned || operation.failure_told) return;
   if (!state.joined() || !buffer.registered) return;
   operation.failure_told = true;
-  const bool undefined = operation.update.wrote || operation.update.before.undefined;
+  const UpdateOperation* update = operation.if_update();
+  const bool undefined = update != nullptr && (update->wrote || update->before.undefined);
   state.Send(RankFailed{operation.key, operation.verdict->status, undefined}, now);
 }
 
@@ -255,7 +277,7 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   done.buffer_undefined = buffer.role != BufferRole::kStaged &&
                           operation.kind() == OperationKind::kUpdate &&
                           buffer.contract.state() == BufferState::kUndefined;
-  done.readers_cut = operation.readers_cut;
+  done.readers_cut = ReadersCut(operation);
   done.event = operation.event;
   SetPhases(operation, now, done);
   NoteStagedEnd(state, buffer, done);

@@ -50,8 +50,9 @@ absl::Status TimeIsUp(const State& state, const Operation& operation) {
   if (!state.joined()) {
     absl::StrAppend(&text,
                     "; the server is away: ", std::string(state.link.last_failure.message()));
-  } else if (!operation.update.why_no_source.empty()) {
-    absl::StrAppend(&text, "; no source: ", operation.update.why_no_source);
+  } else if (const UpdateOperation* update = operation.if_update();
+             update != nullptr && !update->why_no_source.empty()) {
+    absl::StrAppend(&text, "; no source: ", update->why_no_source);
   }
   return absl::DeadlineExceededError(text);
 }
@@ -60,7 +61,7 @@ absl::Status TimeIsUp(const State& state, const Operation& operation) {
 // copy hears of that copy's end.
 bool Expires(const Operation& operation) {
   return operation.kind() != OperationKind::kUnpublish && !operation.verdict.has_value() &&
-         !operation.waits_for_offload();
+         !WaitsForCopy(operation);
 }
 
 absl::Time DeadlineOf(const State& state, const Operation& operation) {
@@ -71,9 +72,9 @@ absl::Time DeadlineOf(const State& state, const Operation& operation) {
 // Whether nothing of it has begun here.
 bool CanWaitForOffload(const Operation& operation) {
   if (operation.verdict.has_value()) return false;
-  if (operation.kind() == OperationKind::kUnpublish) return !operation.draining;
+  if (operation.kind() == OperationKind::kUnpublish) return !HasBegunToDrain(operation);
   return operation.kind() == OperationKind::kUpdate &&
-         operation.update.phase == UpdatePhase::kAsked;
+         operation.update().phase == UpdatePhase::kAsked;
 }
 
 // Whether its group has ended an unpublish that waits for its copy here: another rank had not heard
@@ -85,10 +86,16 @@ bool EndedWithoutCopy(const Operation& operation, const OperationFinished& messa
 
 // The server says that nobody needs the copy. Until its fill has stopped it reads from the buffer
 // like any reader.
-void GiveUpCopy(State& state, Operation& operation) {
-  operation.offload_wanted.reset();
-  const auto copy = state.offloads.find(std::exchange(operation.offload, BufferId()));
+void GiveUpCopy(State& state, CopyFirst& first) {
+  first.wanted.reset();
+  const auto copy = state.offloads.find(std::exchange(first.copy, BufferId()));
   if (copy != state.offloads.end()) copy->second.given_up = true;
+}
+
+void LetDrain(State& state, Operation& operation) {
+  UnpublishOperation& unpublish = operation.unpublish();
+  if (!HasBegunToDrain(operation)) unpublish.phase = UnpublishPhase::kMayDrain;
+  GiveUpCopy(state, unpublish.copy);
 }
 
 // The caller was told that this publish failed, for want of a server, and nothing came after it: a
@@ -132,8 +139,10 @@ Verdict Judge(const State& state, const Buffer& buffer, const Operation& operati
 
 void HearEndWhileCopying(Buffer& buffer, Operation& operation, const OperationFinished& message) {
   // What others have ended is over; the copy goes on, for they may have kept theirs.
-  operation.copies_alone |= EndedWithoutCopy(operation, message);
-  if (!operation.copies_alone) return;
+  if (EndedWithoutCopy(operation, message)) {
+    operation.unpublish().phase = UnpublishPhase::kCopyingAlone;
+  }
+  if (!CopiesAlone(operation)) return;
   NoteEvent(operation, message.event);
   NoteEndWhileCopying(buffer, operation, VerdictOf(message));
 }
@@ -151,7 +160,7 @@ void ConcludeAsTold(State& state, Buffer& buffer, Operation& operation,
   // with the join.
   RememberFinished(buffer, operation, *operation.verdict);
   // It drained without having been let: the server takes it for a holder still.
-  if (message.offload_first && operation.drained) Reannounce(state, buffer, now);
+  if (message.offload_first && HasDrained(operation)) Reannounce(state, buffer, now);
   Pump(state, buffer, now);
 }
 
@@ -171,16 +180,17 @@ Operation* UpdateFor(State& state, const OperationKey& key) {
 // Tells all of one operation, as far as it is.
 void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   operation.told = true;
-  if (!operation.failed_unstarted) SendStart(state, buffer, operation, now);
-  if (operation.drained) {
+  const UpdateOperation* update = operation.if_update();
+  if (update == nullptr || !update->failed_unstarted) SendStart(state, buffer, operation, now);
+  if (HasDrained(operation)) {
     SendRankDone(state, buffer, operation, now);
-  } else if (operation.kind() == OperationKind::kUpdate) {
+  } else if (update != nullptr) {
     ResendUpdate(state, buffer, operation, now);
   }
   // What a server has ended is announced: its start is answered with the saved result.
   const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok() &&
                       !operation.verdict->server_knows;
-  if (failed && !operation.drained) SendRankFailed(state, buffer, operation, now);
+  if (failed && !HasDrained(operation)) SendRankFailed(state, buffer, operation, now);
 }
 
 // In the order of their numbers, and no more at a time than the server queues.
@@ -204,9 +214,11 @@ struct Footprint {
 Footprint FootprintOf(const Buffer& buffer) {
   Footprint footprint{buffer.contract.state(), buffer.contract.generation()};
   for (const Operation& operation : buffer.operations) {
-    footprint.marks += static_cast<size_t>(operation.update.phase);
-    footprint.marks += (operation.verdict.has_value() ? 1 : 0) + (operation.drained ? 1 : 0) +
-                       (operation.detached ? 1 : 0) + (operation.draining ? 1 : 0);
+    if (const UpdateOperation* update = operation.if_update()) {
+      footprint.marks += static_cast<size_t>(update->phase);
+    }
+    footprint.marks += (operation.verdict.has_value() ? 1 : 0) + (HasDrained(operation) ? 1 : 0) +
+                       (operation.detached ? 1 : 0) + (HasBegunToDrain(operation) ? 1 : 0);
   }
   return footprint;
 }
@@ -260,14 +272,13 @@ absl::Time NextOperationDeadline(const State& state) {
 void HandleResolved(State& state, const OperationResolved& message, absl::Time now) {
   Operation* operation = OperationFor(state, message.key);
   if (operation == nullptr) return;
-  if (operation->waits_for_offload() && !operation->copies_alone) return;
+  if (WaitsForCopy(*operation) && !CopiesAlone(*operation)) return;
   NoteEvent(*operation, message.event);
   Buffer& buffer = *state.FindBuffer(message.key.buffer);
   if (operation->kind() == OperationKind::kUpdate) {
     ResolveUpdate(state, buffer, *operation, message, now);
   } else if (operation->kind() == OperationKind::kUnpublish) {
-    operation->let_drain = true;
-    GiveUpCopy(state, *operation);
+    LetDrain(state, *operation);
   }
   Pump(state, buffer, now);
 }
@@ -284,12 +295,14 @@ void HandleFinished(State& state, const OperationFinished& message, absl::Time n
   Buffer* buffer = state.FindBuffer(message.key.buffer);
   Operation* operation = OperationFor(state, message.key);
   if (operation == nullptr) return;
-  if (operation->waits_for_offload()) return HearEndWhileCopying(*buffer, *operation, message);
+  if (WaitsForCopy(*operation)) return HearEndWhileCopying(*buffer, *operation, message);
   NoteEvent(*operation, message.event);
   if (message.offload_first && message.status.ok() && IsEndOf(*operation, message) &&
       CanWaitForOffload(*operation)) {
-    operation->offload_wanted = message.version;
-    operation->copies_alone = false;
+    FindCopyFirst(*operation)->wanted = message.version;
+    if (operation->kind() == OperationKind::kUnpublish) {
+      operation->unpublish().phase = UnpublishPhase::kCopying;
+    }
     return;
   }
   ConcludeAsTold(state, *buffer, *operation, message, now);
@@ -325,9 +338,11 @@ void ForgetTold(State& state) {
 void ForgetAssignments(State& state) {
   for (auto& [id, buffer] : state.buffers) {
     for (Operation& operation : buffer.operations) {
-      operation.update.assignment = AssignmentId();
-      operation.update.held_assignment.reset();
-      operation.update.untold_failures.clear();
+      if (operation.kind() != OperationKind::kUpdate) continue;
+      UpdateOperation& update = operation.update();
+      update.assignment = AssignmentId();
+      update.held_assignment.reset();
+      update.untold_failures.clear();
     }
   }
 }

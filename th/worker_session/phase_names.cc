@@ -25,11 +25,20 @@ absl::string_view NameOfUpdate(UpdatePhase phase) {
   return "update";
 }
 
-absl::string_view NameOfUnpublish(const Operation& operation) {
-  if (operation.waits_for_offload()) {
-    return operation.copies_alone ? "unpublish copying alone" : "unpublish copying";
+absl::string_view NameOfUnpublish(UnpublishPhase phase) {
+  switch (phase) {
+    case UnpublishPhase::kAsked:
+    case UnpublishPhase::kMayDrain:
+      return "unpublish asked";
+    case UnpublishPhase::kCopying:
+      return "unpublish copying";
+    case UnpublishPhase::kCopyingAlone:
+      return "unpublish copying alone";
+    case UnpublishPhase::kDraining:
+    case UnpublishPhase::kDrained:
+      return "unpublish";
   }
-  return operation.draining ? "unpublish" : "unpublish asked";
+  return "unpublish";
 }
 
 absl::string_view NameOf(const Operation& operation) {
@@ -37,10 +46,9 @@ absl::string_view NameOf(const Operation& operation) {
     case OperationKind::kPublish:
       return "publish";
     case OperationKind::kUnpublish:
-      return NameOfUnpublish(operation);
+      return NameOfUnpublish(operation.unpublish().phase);
     case OperationKind::kUpdate:
-      return operation.waits_for_offload() ? "update copying"
-                                           : NameOfUpdate(operation.update.phase);
+      return WaitsForCopy(operation) ? "update copying" : NameOfUpdate(operation.update().phase);
   }
   return "unknown";
 }

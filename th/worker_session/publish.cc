@@ -33,7 +33,7 @@ absl::Status CanPublish(const State& state, const Buffer& buffer, const PublishR
 bool Unnamed(const Buffer& buffer, const Operation& operation) {
   return buffer.contract.state() == BufferState::kPublished &&
          buffer.contract.version() == VersionSequence() &&
-         buffer.contract.generation() == operation.published_under;
+         buffer.contract.generation() == operation.publish().published_under;
 }
 
 void Name(State& state, Buffer& buffer, const VersionInfo& version) {
@@ -89,7 +89,7 @@ absl::Status BeginPublish(State& state, Buffer& buffer, CallId call, PublishRequ
   start.derived_from = request.derived_from;
   start.snapshot_bytes = request.snapshot_bytes;
   Operation& operation = Begin(buffer, call, std::move(start), now);
-  operation.published_under = buffer.contract.generation();
+  operation.publish().published_under = buffer.contract.generation();
   return absl::OkStatus();
 }
 

@@ -1,7 +1,10 @@
 // A session's life as a trace: its events with their times, fed to a fresh session, bring the same
 // answers and outputs.
+#include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +22,9 @@ using ::testing::Not;
 const VersionInfo kOld = Version(7, "step-1");
 const VersionInfo kNew = Version(8, "step-2");
 const VersionInfo kNext = Version(9, "step-3");
+
+// Longer than a rank waits for a server before it copies alone.
+constexpr absl::Duration kAlone = absl::Seconds(5);
 
 SessionOptions WithRoom() {
   SessionOptions options = TestOptions();
@@ -91,7 +97,7 @@ void UnpublishWithACopy(SessionHarness& worker, BufferId buffer) {
       worker.Handle(event::Unpublish{CallId(5), buffer, {.on_retention = OnRetention::kOffload}})
           .status);
   worker.BreakStream();
-  worker.Pass(absl::Minutes(2));  // it copies alone, in vain
+  worker.Pass(kAlone);  // it copies alone, in vain
 }
 
 std::vector<TracedEvent> TraceOfALife() {
@@ -114,11 +120,12 @@ TEST(ReplayTest, TheSameEventsBringTheSameAnswersAndOutputs) {
   EXPECT_THAT(DifferencesOf(TraceOfALife()), IsEmpty());
 }
 
-TEST(ReplayTest, EveryEventThatPutsOutSomethingIsNeeded) {
+TEST(ReplayTest, WithoutAnEventThatPutsOutSomethingTheyDiffer) {
   const std::vector<TracedEvent> trace = TraceOfALife();
   ASSERT_GT(trace.size(), 30u);
   for (size_t left_out = 0; left_out < trace.size(); ++left_out) {
-    if (trace[left_out].outputs.empty()) continue;
+    const bool tick = std::holds_alternative<event::Tick>(trace[left_out].event);
+    if (tick || trace[left_out].outputs.empty()) continue;
     std::vector<TracedEvent> rest = trace;
     rest[left_out].event = event::ReaderBytesMoved{TransferId(99)};
     EXPECT_THAT(DifferencesOf(rest), Not(IsEmpty())) << "without event " << left_out;

@@ -12,7 +12,7 @@ std::optional<absl::Time> SilentSince(const State& state) {
   for (const auto& [id, buffer] : state.buffers) {
     for (const Operation& operation : buffer.operations) {
       const bool waits = operation.kind() == OperationKind::kUnpublish &&
-                         !operation.verdict.has_value() && !operation.waits_for_offload();
+                         !operation.verdict.has_value() && !WaitsForCopy(operation);
       if (!waits) continue;
       waits_since = std::min(waits_since.value_or(operation.started), operation.started);
     }

@@ -21,7 +21,7 @@ template <typename B>
 auto FindAskedUnpublishIn(B& buffer) -> decltype(&buffer.operations.front()) {
   for (auto& operation : buffer.operations) {
     const bool unpublish = operation.kind() == OperationKind::kUnpublish;
-    if (unpublish && !operation.detached && !operation.draining) return &operation;
+    if (unpublish && !operation.detached && !HasBegunToDrain(operation)) return &operation;
   }
   return nullptr;
 }
@@ -85,6 +85,45 @@ const Operation* FindUpdate(const Buffer& buffer) { return FindUpdateIn(buffer);
 
 Operation* FindAskedUnpublish(Buffer& buffer) { return FindAskedUnpublishIn(buffer); }
 const Operation* FindAskedUnpublish(const Buffer& buffer) { return FindAskedUnpublishIn(buffer); }
+
+CopyFirst* FindCopyFirst(Operation& operation) {
+  switch (operation.kind()) {
+    case OperationKind::kPublish:
+      return nullptr;
+    case OperationKind::kUnpublish:
+      return &operation.unpublish().copy;
+    case OperationKind::kUpdate:
+      return &operation.update().copy;
+  }
+  return nullptr;
+}
+
+bool WaitsForCopy(const Operation& operation) {
+  switch (operation.kind()) {
+    case OperationKind::kPublish:
+      return false;
+    case OperationKind::kUnpublish:
+      return operation.unpublish().phase == UnpublishPhase::kCopying || CopiesAlone(operation);
+    case OperationKind::kUpdate:
+      return operation.update().copy.waits();
+  }
+  return false;
+}
+
+bool CopiesAlone(const Operation& operation) {
+  const UnpublishOperation* unpublish = operation.if_unpublish();
+  return unpublish != nullptr && unpublish->phase == UnpublishPhase::kCopyingAlone;
+}
+
+bool HasBegunToDrain(const Operation& operation) {
+  const UnpublishOperation* unpublish = operation.if_unpublish();
+  return unpublish != nullptr && unpublish->phase >= UnpublishPhase::kDraining;
+}
+
+bool HasDrained(const Operation& operation) {
+  const UnpublishOperation* unpublish = operation.if_unpublish();
+  return unpublish != nullptr && unpublish->phase == UnpublishPhase::kDrained;
+}
 
 bool HasPending(const Buffer& buffer) {
   return std::any_of(buffer.operations.begin(), buffer.operations.end(),

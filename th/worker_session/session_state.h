@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -163,8 +164,47 @@ struct BeforeUpdate {
   SegmentSet held;
 };
 
-struct UpdateProgress {
+// The version that has to be copied before an operation takes it away: where a server asks for it,
+// or nobody can say who else holds it.
+struct CopyFirst {
+  std::optional<VersionInfo> wanted;  // until the copy has begun
+  BufferId copy;                      // then, until it is held or has failed; 0: none
+  absl::Duration timeout;
+  uint32_t tries = 0;
+
+  bool waits() const { return wanted.has_value() || copy != BufferId(); }
+};
+
+struct PublishOperation {
+  BufferGeneration published_under;  // what names this publication of the buffer
+};
+
+enum class UnpublishPhase : uint8_t {
+  kAsked,    // waits for the server's leave to drain
+  kCopying,  // the server wants the version copied first
+  // It copies before it drains though no server asked it to: none is there, or one has told an end
+  // that this rank had no part in.
+  kCopyingAlone,
+  kMayDrain,  // the server has given leave
+  kDraining,
+  kDrained,
+};
+
+struct UnpublishOperation {
+  UnpublishPhase phase = UnpublishPhase::kAsked;
+  absl::Duration drain_timeout;
+  CopyFirst copy;
+  // Of the drain, once it has ended.
+  VersionInfo took_away;  // what the buffer held
+  uint32_t readers_cut = 0;
+};
+
+struct UpdateOperation {
   UpdatePhase phase = UpdatePhase::kAsked;
+  CopyFirst copy;                      // while it is asked
+  std::optional<VersionInfo> applies;  // the staged version that it moves in
+  // A streaming reader's: the server hears of its failure alone (see FailStream).
+  bool failed_unstarted = false;
   std::optional<VersionInfo> resolved;
   std::optional<Digest> resolved_root;
   absl::Duration drain_timeout;
@@ -201,34 +241,22 @@ struct Operation {
   bool orphaned = false;  // of an older numbering: the server knows nothing of it
   bool told = false;      // its start, in this membership
   bool failure_told = false;
-  // A streaming reader's: the server hears of its failure alone (see FailStream).
-  bool failed_unstarted = false;
-  // publish: what names this publication of the buffer
-  BufferGeneration published_under;
-  // unpublish
-  bool draining = false;  // else it waits for the server's leave to
-  absl::Duration drain_timeout;
-  bool drained = false;
-  VersionInfo took_away;  // what the buffer held, once it has drained
-  uint32_t readers_cut = 0;
-  // unpublish, update: the version that has to be copied first, then the copy that it waits for.
-  std::optional<VersionInfo> offload_wanted;
-  BufferId offload;
-  absl::Duration offload_timeout;
-  uint32_t offloads = 0;
-  // unpublish: this rank copies before it drains though no server asked it to: none is there, or
-  // one has told an end that this rank had no part in.
-  bool copies_alone = false;
-  bool let_drain = false;  // the server's leave
-  EventId event;           // the newest that a server gave it
-  RankCost cost;           // as RankDone tells it
-  // update
-  std::optional<VersionInfo> applies;  // the staged version that it moves in
-  UpdateProgress update;
+  EventId event;  // the newest that a server gave it
+  RankCost cost;  // as RankDone tells it
+  std::variant<PublishOperation, UnpublishOperation, UpdateOperation> part;  // by its kind
 
   OperationKind kind() const { return start.kind; }
   absl::Time local_deadline() const { return timeout_at + kOperationGrace; }
-  bool waits_for_offload() const { return offload_wanted.has_value() || offload != BufferId(); }
+  // Of an operation of that kind.
+  PublishOperation& publish() { return std::get<PublishOperation>(part); }
+  const PublishOperation& publish() const { return std::get<PublishOperation>(part); }
+  UnpublishOperation& unpublish() { return std::get<UnpublishOperation>(part); }
+  const UnpublishOperation& unpublish() const { return std::get<UnpublishOperation>(part); }
+  UpdateOperation& update() { return std::get<UpdateOperation>(part); }
+  const UpdateOperation& update() const { return std::get<UpdateOperation>(part); }
+  // Of any. Null: it is of another kind.
+  const UnpublishOperation* if_unpublish() const { return std::get_if<UnpublishOperation>(&part); }
+  const UpdateOperation* if_update() const { return std::get_if<UpdateOperation>(&part); }
 };
 
 // ---- buffers
@@ -370,6 +398,15 @@ const Operation* FindUpdate(const Buffer& buffer);
 // The unpublish that waits for the server's leave to drain. Null: none.
 Operation* FindAskedUnpublish(Buffer& buffer);
 const Operation* FindAskedUnpublish(const Buffer& buffer);
+// What it copies first. Null: a publish takes nothing away.
+CopyFirst* FindCopyFirst(Operation& operation);
+// Whether it waits for a copy: for one that is to begin, or is being made.
+bool WaitsForCopy(const Operation& operation);
+// Whether it is an unpublish that waits for a copy which no server has asked for.
+bool CopiesAlone(const Operation& operation);
+// Whether it is an unpublish that drains, or has drained.
+bool HasBegunToDrain(const Operation& operation);
+bool HasDrained(const Operation& operation);
 // Whether the caller waits for anything on this buffer.
 bool HasPending(const Buffer& buffer);
 // It holds no version any more.

@@ -90,7 +90,7 @@ void EndRelease(State& state, BufferId copy, Staged& staged) {
 
 bool WantsMemory(const Buffer& buffer, const Staged& staged) {
   const Operation* update = FindUpdate(buffer);
-  return update != nullptr && update->update.phase == UpdatePhase::kBeginning &&
+  return update != nullptr && update->update().phase == UpdatePhase::kBeginning &&
          staged.memory == StagedMemory::kNone;
 }
 
@@ -100,7 +100,7 @@ bool HasIdleMemory(const Buffer& buffer, const Staged& staged) {
   const Operation* update = FindUpdate(buffer);
   return staged.memory == StagedMemory::kThere &&
          buffer.contract.state() == BufferState::kWritable && update != nullptr &&
-         update->update.phase == UpdatePhase::kAsked;
+         update->update().phase == UpdatePhase::kAsked;
 }
 
 void PumpCopy(State& state, BufferId copy, absl::Time now) {
@@ -159,7 +159,7 @@ absl::Status BeginApply(State& state, Buffer& original, CallId call, UpdateReque
   }
   request.selector = held->version.sequence;
   TH_RETURN_IF_ERROR(BeginUpdate(state, original, call, std::move(request), now));
-  FindUpdate(original)->applies = held->version;
+  FindUpdate(original)->update().applies = held->version;
   return absl::OkStatus();
 }
 

@@ -45,7 +45,7 @@ void FailUnstarted(Buffer& buffer, const absl::Status& why, absl::Time now) {
   StartOperation start;
   start.kind = OperationKind::kUpdate;
   Operation& operation = Begin(buffer, CallId(), std::move(start), now);
-  operation.failed_unstarted = true;
+  operation.update().failed_unstarted = true;
   Conclude(operation, {.status = why});
   RememberFinished(buffer, operation, *operation.verdict);
   operation.detached = true;  // the caller knows

@@ -29,11 +29,12 @@ absl::Status CanUnpublish(const State& state, const Buffer& buffer,
 // The contract is left alone where the publication is lost already: then this operation only keeps
 // the ranks' numbers alike, and tells why.
 void Drain(Buffer& buffer, Operation& operation, absl::Time now) {
-  operation.draining = true;
+  UnpublishOperation& unpublish = operation.unpublish();
+  unpublish.phase = UnpublishPhase::kDraining;
   if (IsLost(buffer)) return;
-  buffer.seal_by = now + operation.drain_timeout;
+  buffer.seal_by = now + unpublish.drain_timeout;
   // Can fail only where it has become lost or undefined meanwhile: then nobody reads it.
-  (void)buffer.contract.Unpublish(now, operation.drain_timeout);
+  (void)buffer.contract.Unpublish(now, unpublish.drain_timeout);
 }
 
 // While joined, only its own deadline counts: the link is not broken.
@@ -44,8 +45,8 @@ absl::Time ServerGivenUpAt(const State& state, const Operation& operation) {
 // Asked, and not answered: until when it waits for the server's leave to drain. Infinite where the
 // end of its copy wakes it.
 absl::Time AskingEndsAt(const State& state, const Operation& operation) {
-  if (operation.waits_for_offload()) {
-    const bool asks = operation.copies_alone && state.joined();
+  if (WaitsForCopy(operation)) {
+    const bool asks = CopiesAlone(operation) && state.joined();
     return asks ? operation.local_deadline() : absl::InfiniteFuture();
   }
   return ServerGivenUpAt(state, operation);
@@ -62,9 +63,11 @@ bool HasRoomForCopy(const State& state, const Buffer& buffer) {
 // Whether a copy is made before it drains though no server has asked for one: nobody can say what
 // is retained, and who else holds it.
 bool MustCopyAlone(const State& state, const Buffer& buffer, const Operation& operation) {
-  const bool keeps = operation.start.keep_retained && !operation.orphaned && !operation.let_drain;
+  const UnpublishOperation& unpublish = operation.unpublish();
+  const bool keeps = operation.start.keep_retained && !operation.orphaned &&
+                     unpublish.phase != UnpublishPhase::kMayDrain;
   const bool failed = operation.verdict.has_value() && !operation.verdict->status.ok();
-  const bool has_tried = operation.offloads > 0;
+  const bool has_tried = unpublish.copy.tries > 0;
   if (!keeps || failed || has_tried || state.options.spot) return false;
   const bool holds_version = buffer.contract.state() == BufferState::kPublished &&
                              buffer.contract.version() != VersionSequence();
@@ -74,18 +77,19 @@ bool MustCopyAlone(const State& state, const Buffer& buffer, const Operation& op
 // Takes the steps up to the drain. True: it drains, or has. A verdict that leaves the buffer
 // published ends it instead.
 bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  if (operation.draining) return true;
-  if (operation.copies_alone && operation.waits_for_offload()) return false;
+  if (HasBegunToDrain(operation)) return true;
+  if (CopiesAlone(operation)) return false;
   const std::optional<Verdict>& verdict = operation.verdict;
   if (verdict.has_value() && verdict->offload_first) {
     End(state, buffer, operation, now);
     return false;
   }
-  const bool answered = verdict.has_value() || operation.let_drain;
+  UnpublishOperation& unpublish = operation.unpublish();
+  const bool answered = verdict.has_value() || unpublish.phase == UnpublishPhase::kMayDrain;
   if (!answered && now < AskingEndsAt(state, operation)) return false;
   if (MustCopyAlone(state, buffer, operation)) {
-    operation.copies_alone = true;
-    operation.offload_wanted = buffer.version;
+    unpublish.phase = UnpublishPhase::kCopyingAlone;
+    unpublish.copy.wanted = buffer.version;
     return false;
   }
   Drain(buffer, operation, now);
@@ -93,9 +97,10 @@ bool AdvanceToDrain(State& state, Buffer& buffer, Operation& operation, absl::Ti
 }
 
 void NoteDrained(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  operation.drained = true;
-  operation.took_away = buffer.version;
-  operation.readers_cut = buffer.drain_cut;
+  UnpublishOperation& unpublish = operation.unpublish();
+  unpublish.phase = UnpublishPhase::kDrained;
+  unpublish.took_away = buffer.version;
+  unpublish.readers_cut = buffer.drain_cut;
   NoteRankDone(operation, now);
   ForgetVersion(buffer);
   if (operation.verdict.has_value() && operation.verdict->server_knows) {
@@ -117,7 +122,7 @@ void ConcludeWithoutServer(Buffer& buffer, Operation& operation) {
     Conclude(earlier, {.status = absl::UnavailableError(
                            "unpublished before the server, which is away, had named the version")});
   }
-  Conclude(operation, {.status = absl::OkStatus(), .version = operation.took_away});
+  Conclude(operation, {.status = absl::OkStatus(), .version = operation.unpublish().took_away});
 }
 
 // A lost publication is told by the unpublish that ends it.
@@ -141,18 +146,19 @@ absl::Status BeginUnpublish(State& state, Buffer& buffer, CallId call,
   start.timeout = request.timeout;
   start.keep_retained = request.on_retention == OnRetention::kOffload;
   Operation& operation = Begin(buffer, call, std::move(start), now);
-  operation.drain_timeout = std::min(request.drain_timeout, request.timeout);
-  operation.offload_timeout = request.offload_timeout;
+  UnpublishOperation& unpublish = operation.unpublish();
+  unpublish.drain_timeout = std::min(request.drain_timeout, request.timeout);
+  unpublish.copy.timeout = request.offload_timeout;
   if (!operation.start.keep_retained) Drain(buffer, operation, now);
   return absl::OkStatus();
 }
 
 void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   if (operation.detached || !AdvanceToDrain(state, buffer, operation, now)) return;
-  if (!operation.drained && buffer.contract.state() != BufferState::kDraining) {
+  if (!HasDrained(operation) && buffer.contract.state() != BufferState::kDraining) {
     NoteDrained(state, buffer, operation, now);
   }
-  if (!operation.drained) return;
+  if (!HasDrained(operation)) return;
   if (!operation.verdict.has_value() && now >= UnpublishWaitsUntil(state, operation)) {
     ConcludeWithoutServer(buffer, operation);
   }
@@ -162,14 +168,17 @@ void PumpUnpublish(State& state, Buffer& buffer, Operation& operation, absl::Tim
 }
 
 void NoteEndWhileCopying(Buffer& buffer, Operation& operation, Verdict answer) {
-  if (answer.offload_first && answer.status.ok()) operation.copies_alone = false;
+  if (answer.offload_first && answer.status.ok()) {
+    operation.unpublish().phase = UnpublishPhase::kCopying;
+  }
   RememberFinished(buffer, operation, answer);
-  if (operation.copies_alone) Conclude(operation, std::move(answer));
+  if (CopiesAlone(operation)) Conclude(operation, std::move(answer));
 }
 
 absl::Time UnpublishWaitsUntil(const State& state, const Operation& operation) {
-  if (!operation.draining && !operation.verdict.has_value()) return AskingEndsAt(state, operation);
-  if (!operation.drained || operation.verdict.has_value()) return absl::InfiniteFuture();
+  const bool concluded = operation.verdict.has_value();
+  if (!HasBegunToDrain(operation) && !concluded) return AskingEndsAt(state, operation);
+  if (!HasDrained(operation) || concluded) return absl::InfiniteFuture();
   return ServerGivenUpAt(state, operation);
 }
 

@@ -36,15 +36,15 @@ void SendReady(State& state, const Buffer& buffer, const Operation& operation, a
 
 // Nothing to move: this rank has the version from before.
 void Hold(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  operation.update.phase = UpdatePhase::kHolding;
-  operation.update.done_at = now;
+  operation.update().phase = UpdatePhase::kHolding;
+  operation.update().done_at = now;
   SendReady(state, buffer, operation, now);
   NoteRankDone(operation, now);
   SendRankDone(state, buffer, operation, now);
 }
 
 void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
-  UpdateProgress& update = operation.update;
+  UpdateOperation& update = operation.update();
   if (buffer.contract.state() == BufferState::kDraining) return;
   update.before = {.version = buffer.version,
                    .publisher = buffer.publisher,
@@ -65,7 +65,7 @@ void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
 
 // A fill of the version that was left unfinished goes on with what was checked.
 void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  UpdateProgress& update = operation.update;
+  UpdateOperation& update = operation.update();
   const bool resumes =
       update.before.undefined && update.before.version.sequence == update.resolved->sequence;
   if (!TH_MUTATE(kResumeAnotherVersion, resumes,
@@ -102,12 +102,12 @@ void HandOn(Buffer& buffer) {
 // The buffer was the update's to fill, and it ends without a result, maybe before a fill was
 // ordered (the drain has ended, and with it the update): the contract says what the buffer is now.
 void GiveUpFilling(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  BeforeUpdate& before = operation.update.before;
+  BeforeUpdate& before = operation.update().before;
   (void)buffer.contract.FillFailed();  // cannot fail: the state is filling
   // Before anything is served again: readers of what is not coming would take it for that.
   std::vector<TransferId> to_cut = buffer.contract.Advance(now).to_cut;
   if (!to_cut.empty()) state.Emit(CutReaders{buffer.id, std::move(to_cut)});
-  if (!operation.update.wrote) {
+  if (!operation.update().wrote) {
     buffer.version = before.version;
     buffer.publisher = before.publisher;
     buffer.group_committed = before.group_committed;
@@ -167,7 +167,7 @@ absl::Status StagedIsGone(const VersionInfo& staged, NotAvailableReason reason) 
 }
 
 void PumpOpen(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  UpdateProgress& update = operation.update;
+  UpdateOperation& update = operation.update();
   if (update.phase == UpdatePhase::kBeginning && HasMemory(state, buffer)) {
     BeginDrain(buffer, operation, now);
   }
@@ -177,13 +177,13 @@ void PumpOpen(State& state, Buffer& buffer, Operation& operation, absl::Time now
 }
 
 void StopFilling(State& state, Buffer& buffer, Operation& operation) {
-  operation.update.phase = UpdatePhase::kStopping;
-  operation.update.sources.clear();
+  operation.update().phase = UpdatePhase::kStopping;
+  operation.update().sources.clear();
   state.Emit(StopFill{buffer.id, operation.key});
 }
 
 void PumpConcluded(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  UpdateProgress& update = operation.update;
+  UpdateOperation& update = operation.update();
   const bool good = operation.verdict->status.ok();
   if (!good && !operation.verdict->server_knows) SendRankFailed(state, buffer, operation, now);
   switch (update.phase) {
@@ -231,14 +231,14 @@ absl::Status BeginUpdate(State& state, Buffer& buffer, CallId call, UpdateReques
   start.keep_retained = request.on_retention == OnRetention::kOffload;
   start.when_seeding = request.when_seeding;
   Operation& operation = Begin(buffer, call, std::move(start), now);
-  operation.update.drain_timeout = std::min(request.drain_timeout, request.timeout);
-  operation.offload_timeout = request.offload_timeout;
+  operation.update().drain_timeout = std::min(request.drain_timeout, request.timeout);
+  operation.update().copy.timeout = request.offload_timeout;
   return absl::OkStatus();
 }
 
 void StopFillOf(State& state, const Buffer& buffer, const Operation& operation) {
   if (operation.kind() != OperationKind::kUpdate) return;
-  const UpdatePhase phase = operation.update.phase;
+  const UpdatePhase phase = operation.update().phase;
   const bool goes_on = phase == UpdatePhase::kFilling || phase == UpdatePhase::kShardDone;
   if (goes_on) state.Emit(StopFill{buffer.id, operation.key});
 }
@@ -261,7 +261,7 @@ void PumpUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time n
 
 void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
                    const OperationResolved& resolved, absl::Time now) {
-  UpdateProgress& update = operation.update;
+  UpdateOperation& update = operation.update();
   if (operation.verdict.has_value()) return;
   if (update.resolved.has_value()) {
     if (update.resolved->sequence == resolved.version.sequence) {
@@ -292,7 +292,7 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
 
 void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
                   absl::Time now) {
-  UpdateProgress& update = operation.update;
+  UpdateOperation& update = operation.update();
   if (operation.verdict.has_value() || !update.resolved.has_value() ||
       update.resolved->sequence != assigned.version || assigned.assignment <= update.assignment) {
     return;
@@ -306,7 +306,7 @@ void AssignUpdate(State& state, Buffer& buffer, Operation& operation, const Assi
 
 void PullFrom(State& state, Buffer& buffer, Operation& operation, const AssignSources& assigned,
               absl::Time now) {
-  UpdateProgress& update = operation.update;
+  UpdateOperation& update = operation.update();
   update.assignment = assigned.assignment;
   update.sources.clear();
   SetSources set{buffer.id, operation.key, assigned.assignment, {}};
@@ -325,9 +325,9 @@ void PullFrom(State& state, Buffer& buffer, Operation& operation, const AssignSo
 
 void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Digest& root) {
   Operation* update = FindUpdate(buffer);
-  if (update != nullptr && update->update.resolved.has_value() &&
-      update->update.resolved->sequence == version) {
-    update->update.resolved_root = root;
+  if (update != nullptr && update->update().resolved.has_value() &&
+      update->update().resolved->sequence == version) {
+    update->update().resolved_root = root;
   }
   const BufferState contract = buffer.contract.state();
   const bool here = buffer.contract.version() == version && version != VersionSequence();
@@ -354,13 +354,13 @@ Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Oper
                   .server_knows = true,
                   .seed_copy = finished.seed_copy};
   if (!finished.status.ok()) return verdict;
-  const UpdateProgress& update = operation.update;
+  const UpdateOperation& update = operation.update();
   const bool filling = update.phase == UpdatePhase::kFilling;
   if (finished.outcome == UpdateOutcome::kNotAvailable) {
     if (filling || update.phase == UpdatePhase::kShardDone) {
       verdict.status = absl::UnavailableError("the version is not available any more");
-    } else if (operation.applies.has_value()) {
-      verdict.status = StagedIsGone(*operation.applies, finished.not_available);
+    } else if (update.applies.has_value()) {
+      verdict.status = StagedIsGone(*update.applies, finished.not_available);
     }
     return verdict;
   }
@@ -392,11 +392,11 @@ void WantSeed(State& state, const Operation& operation, const OperationFinished&
 }
 
 void ResendUpdate(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  const UpdatePhase phase = operation.update.phase;
+  const UpdatePhase phase = operation.update().phase;
   const bool done = phase == UpdatePhase::kHolding || phase == UpdatePhase::kShardDone;
   if (operation.verdict.has_value() || !(done || phase == UpdatePhase::kFilling)) return;
   SendReady(state, buffer, operation, now);
-  for (SourceFailed& failed : std::exchange(operation.update.untold_failures, {})) {
+  for (SourceFailed& failed : std::exchange(operation.update().untold_failures, {})) {
     SendAbout(state, buffer, std::move(failed), now);
   }
   if (done) SendRankDone(state, buffer, operation, now);
