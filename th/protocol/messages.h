@@ -122,8 +122,8 @@ struct FinishedOperation {
   //    shard into an offload buffer, then the group asks again under the next number.
   //  - An error of an unpublish: the buffers stay published and may be unpublished again, in either
   //    way. Some rank has no room for its copy or failed to make it, or the operation ended while
-  //    it waited for room, or its time was over while it waited for its turn or for another rank.
-  //    After an error without this flag the ranks drain all the same.
+  //    it waited for room or for all ranks to ask, or its time was over while it waited for its
+  //    turn. After an error without this flag the ranks drain all the same.
   //  - An error of an update: its status says all.
   bool offload_first = false;
   // Update, not available (kSeeding): each rank copies its shard of `version` into host memory in

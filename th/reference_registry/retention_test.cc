@@ -348,6 +348,21 @@ TEST_F(RetentionTest, ACopyWaitsForAllRanksOfTheGroup) {
   for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().offload_first);
 }
 
+TEST_F(RetentionTest, AnUnpublishThatFailsBeforeAllRanksHaveAskedStaysPublished) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  AskToUnpublish(group[0]);
+  group[1].Publish("two");  // the ranks disagree
+  const OperationFinished finished = group[0].Finished();
+  EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_TRUE(finished.offload_first);
+  std::vector<TestRank> rollout = MakeGroup(hub_, "rollout", 2);
+  JoinAndRegister(rollout);
+  for (TestRank& rank : rollout) rank.Update();
+  EXPECT_EQ(rollout[0].Fill().buffer, group[0].address());
+}
+
 // The operations of the two ranks never meet; each would wait for the other's copy.
 TEST_F(RetentionTest, ARankThatLagsIsFoundThoughACopyComesFirst) {
   KeepLatest(1);

@@ -296,6 +296,14 @@ bool WaitsForRoom(const Replica& replica, OperationNumber number) {
          replica.group->model->waiting_for_room.contains(replica.id);
 }
 
+// Whether it is an unpublish that has its turn, and waits until all ranks have asked: they are to
+// make a copy first.
+bool AwaitsRanks(const Replica& replica, const Transaction& transaction) {
+  return transaction.kind == OperationKind::kUnpublish && transaction.keep_retained &&
+         !transaction.begun && transaction.number == replica.finished.Next() &&
+         replica.phase == ReplicaPhase::kHolding;
+}
+
 // Whether an operation whose time is over has never got as far as asking what is retained.
 bool StaysPublished(const Replica& replica, const Transaction& transaction) {
   const bool asks = transaction.kind == OperationKind::kUnpublish && transaction.keep_retained;
@@ -442,7 +450,7 @@ void JoinTransaction::Apply(Turn& turn) const {
   Transaction& transaction = replica.pending.at(number);
   const std::string disagreement = Disagreement(transaction, request);
   // A rank that has drained without the server cannot wait for an offload.
-  transaction.keep_retained &= request.keep_retained;
+  if (disagreement.empty()) transaction.keep_retained &= request.keep_retained;
   transaction.participants.try_emplace(rank);
   transaction.arrivals.insert(rank);
   own.missed_since.reset();
@@ -535,7 +543,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
 void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::Status status) {
   auto found = replica.pending.find(number);
   if (found == replica.pending.end()) return;
-  const bool stays = WaitsForRoom(replica, number);
+  const bool stays = WaitsForRoom(replica, number) || AwaitsRanks(replica, found->second);
   Fail(turn, replica, found->second, {.status = std::move(status), .offload_first = stays});
 }
 

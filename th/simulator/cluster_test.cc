@@ -374,9 +374,12 @@ TEST_P(HalfOffloadedTest, AnUnpublishThatOneRankEndsWithoutTheServerEndsForAll) 
   cluster.PublishAll(trainer, "step-1");
   for (SimulatedWorker* rank : trainer) rank->SetOnRetention(OnRetention::kOffload);
   const CallId waits = trainer[0]->Unpublish();
+  const CallId drains = trainer[1]->Unpublish();
+  cluster.Run(kHarnessLatency / 2);
+  trainer[1]->Stop();
   ASSERT_TRUE(cluster.RunUntil([&] { return !trainer[0]->copies().empty(); }));
   cluster.KillServer();
-  const CallId drains = trainer[1]->Unpublish();
+  trainer[1]->Continue();
   EXPECT_THAT(cluster.Await({trainer[1]}, {drains}), Each(Done()));
   SimulatedWorker* first = trainer[GetParam()];
   SimulatedWorker* second = trainer[1 - GetParam()];
