@@ -169,6 +169,30 @@ void NoteFreed(const Buffer& buffer) {
   if (numbered && !HasNameOfItsOwn(replica.role)) replica.group->freed.Add(buffer.name);
 }
 
+absl::Status HasRoomFor(const RegistryState& state, const ShardLayout& layout) {
+  const uint64_t limit = state.limits.max_layout_bytes;
+  if (layout.encoded_bytes() <= limit - std::min(limit, state.layout_bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "its layout has ", layout.encoded_bytes(), " bytes; the server keeps ", state.layout_bytes,
+      " bytes of layouts, and max_layout_bytes is ", limit));
+}
+
+// Every buffer that waits for the layout's arrival is refused and removed.
+void RefuseLayout(Turn& turn, const Digest& digest, const absl::Status& why) {
+  LayoutRecord& record = turn.state.layouts[digest];
+  record.asked = WorkerId();
+  std::vector<BufferAddress> refused;
+  for (const BufferAddress& address : record.buffers) {
+    Buffer& buffer = *FindBuffer(turn.state, address);
+    if (!buffer.registration_owed) continue;
+    AnswerRegistration(turn, buffer, why);
+    refused.push_back(address);
+  }
+  for (const BufferAddress& address : refused) RemoveBuffer{address}.Apply(turn);
+}
+
 bool HasBufferOf(const LayoutRecord& record, WorkerId worker) {
   const auto first = record.buffers.lower_bound({worker, BufferId()});
   return first != record.buffers.end() && first->worker == worker;
@@ -179,7 +203,7 @@ void ReleaseLayout(Turn& turn, const Buffer& buffer) {
   LayoutRecord& record = found->second;
   record.buffers.erase(buffer.address);
   if (record.buffers.empty() && record.shards == 0) {
-    turn.state.layouts.erase(found);
+    ForgetLayout(turn.state, buffer.layout);
     return;
   }
   const WorkerId worker = buffer.address.worker;
@@ -259,8 +283,12 @@ absl::Status StoreLayout::CanApply(const RegistryState& state) const {
 }
 
 void StoreLayout::Apply(Turn& turn) const {
+  if (absl::Status room = HasRoomFor(turn.state, *layout); !room.ok()) {
+    return RefuseLayout(turn, layout->digest(), room);
+  }
   LayoutRecord& record = turn.state.layouts[layout->digest()];
   record.layout = *layout;
+  turn.state.layout_bytes += layout->encoded_bytes();
   record.asked = WorkerId();
   std::vector<BufferAddress> wrong;
   for (const BufferAddress& address : record.buffers) {

@@ -75,6 +75,22 @@ TEST(BuffersTest, TooManyBuffersNameTheLimit) {
                                         HasSubstr("max_buffers_per_worker is 1")));
 }
 
+TEST(BuffersTest, LayoutsBeyondTheirBytesAreRefusedUntilOthersAreForgotten) {
+  RegistryLimits limits;
+  limits.max_layout_bytes = LayoutNamed("w0").encoded_bytes();
+  RegistryHarness hub(limits);
+  TestRank first(hub, "trainer", 0, 1);
+  first.JoinAndRegister();
+  TestRank second(hub, "rollout", 0, 1);
+  second.layout = LayoutNamed("w1");
+  second.Join();
+  EXPECT_THAT(second.Register(), StatusIs(absl::StatusCode::kResourceExhausted,
+                                          HasSubstr("max_layout_bytes is ")));
+  EXPECT_THAT(second.Register(), StatusIs(absl::StatusCode::kResourceExhausted));
+  first.Say(UnregisterBuffer{first.buffer});
+  EXPECT_OK(second.Register());
+}
+
 TEST(BuffersTest, RanksThatDisagreeOnTheFormAreNamed) {
   RegistryHarness hub;
   std::vector<TestRank> group = MakeGroup(hub, "trainer", 2);

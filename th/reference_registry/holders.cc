@@ -256,7 +256,7 @@ void EraseVersion(Turn& turn, Version& version) {
   for (const auto& [key, shard] : version.shards) {
     auto layout = turn.state.layouts.find(key.layout);
     if (--layout->second.shards == 0 && layout->second.buffers.empty()) {
-      turn.state.layouts.erase(layout);
+      ForgetLayout(turn.state, key.layout);
     }
   }
   for (const auto& [key, arrival] : version.arrivals) {

@@ -86,6 +86,8 @@ struct RegistryLimits {
   uint32_t max_versions_per_model = 1'000;   // older ones without holder and pin are forgotten
   uint32_t max_commands_remembered = 1'000;  // idempotency keys a model
   uint32_t max_layouts = 50'000;             // distinct ones, of all models
+  // The encoded size of all layouts together. In memory a layout takes about four times as much.
+  uint64_t max_layout_bytes = uint64_t{1} << 30;
   uint32_t max_pins_per_model = 1'000;
   SchedulerLimits scheduler;
 };

@@ -80,6 +80,12 @@ const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest
   return &*found->second.layout;
 }
 
+void ForgetLayout(RegistryState& state, const Digest& digest) {
+  const auto found = state.layouts.find(digest);
+  if (found->second.layout.has_value()) state.layout_bytes -= found->second.layout->encoded_bytes();
+  state.layouts.erase(found);
+}
+
 bool IsSuspected(const Worker& worker, absl::Time now) {
   return now < worker.suspected_until || now < worker.slow_until;
 }

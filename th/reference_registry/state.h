@@ -468,6 +468,7 @@ struct RegistryState {
   absl::flat_hash_map<ConnectionId, Worker*> connections;  // joined ones
   absl::flat_hash_map<ReplicaId, Replica*> replicas;
   absl::flat_hash_map<Digest, LayoutRecord> layouts;  // those with a buffer or a shard
+  uint64_t layout_bytes = 0;  // the encoded size of those that are here; at most max_layout_bytes
 
   // One lease for every worker, one entry for every pending operation and every fill with a retry.
   absl::btree_set<Deadline> deadlines;
@@ -492,6 +493,8 @@ void ForgetModel(RegistryState& state, const Model& model);
 Version* FindVersion(Model& model, VersionSequence version);
 const Version* FindVersion(const Model& model, VersionSequence version);
 const ShardLayout* FindLayoutOf(const RegistryState& state, const Digest& digest);
+// Erases the record of a layout that neither a buffer nor a shard has.
+void ForgetLayout(RegistryState& state, const Digest& digest);
 
 // Whether readers take it after all others of its distance for what other readers told of it.
 bool IsSuspected(const Worker& worker, absl::Time now);

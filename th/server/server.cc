@@ -36,6 +36,10 @@ constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(2);
 constexpr absl::Duration kMinPingInterval = absl::Milliseconds(100);
 // When workers may come back after a clean shutdown; they go on trying.
 constexpr absl::Duration kRetryAfterShutdown = absl::Milliseconds(100);
+// The bytes that one read of a connection asks for. gRPC allocates them ahead, for every connection
+// that waits for its next message; its own default is 8 KiB, and most messages have less than 200
+// bytes.
+constexpr int kReadBytes = 1024;
 // How long the status page waits for the loop.
 constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
 // The newest ones that the page for people shows.
@@ -45,7 +49,7 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-void Configure(grpc::ServerBuilder& builder) {
+void Configure(grpc::ServerBuilder& builder, size_t stream_memory_bytes) {
   KeepGrpcCallbackQueue();
   builder.SetMaxReceiveMessageSize(kMaxMessageBytesOnWire);
   builder.SetMaxSendMessageSize(kMaxMessageBytesOnWire);
@@ -62,7 +66,9 @@ void Configure(grpc::ServerBuilder& builder) {
   // costs at rest counts more than what it could carry at most.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kHttp2WindowBytes);
+  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadBytes);
   builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);  // its service is not offered
+  builder.SetResourceQuota(grpc::ResourceQuota("tensorhub").Resize(stream_memory_bytes));
 }
 
 // What the system says to a listener on `address`.
@@ -78,6 +84,7 @@ absl::Status WhyNotListening(const ListenAddress& address) {
 struct Server::Impl {
   explicit Impl(ServerOptions options)
       : software(options.software),
+        stream_memory_bytes(options.stream_memory_bytes),
         shutdown_grace(options.shutdown_grace),
         loop({.limits = options.limits,
               .store = std::move(options.store),
@@ -98,6 +105,7 @@ struct Server::Impl {
   HttpResponse Page(const std::string& path);
 
   const std::string software;
+  const size_t stream_memory_bytes;
   const absl::Duration shutdown_grace;
   const SteadyClock clock;
   const absl::Time started = clock.Now();
@@ -119,7 +127,7 @@ absl::Status Server::Impl::Listen(ListenAddress listen) {
   if (listen.port != 0) TH_RETURN_IF_ERROR(WhyNotListening(listen));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
-  Configure(builder);
+  Configure(builder, stream_memory_bytes);
   int port = 0;
   builder.AddListeningPort(listen.ToString(), grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);

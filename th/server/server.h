@@ -31,6 +31,9 @@ struct ServerOptions {
   std::unique_ptr<DurableStore> store;    // open
   RegistryLimits limits;
   OutboundLimits outbound;
+  // Of what all connections together have sent and the server has not handled yet, joined or not.
+  // Near it gRPC reads less at a time; beyond it, it ends streams.
+  size_t stream_memory_bytes = size_t{4} << 30;
   std::string software;  // told to peers and shown on the status page
   // How long Shutdown() lets streams and calls end by themselves.
   absl::Duration shutdown_grace = absl::Seconds(2);

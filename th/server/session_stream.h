@@ -9,7 +9,7 @@
 #define TH_SERVER_SESSION_STREAM_H_
 
 #include <cstddef>
-#include <deque>
+#include <list>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
@@ -68,7 +68,7 @@ class SessionStream final
 
   absl::Mutex mutex_;
   grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // null once gRPC is done
-  std::deque<Outbound> outbound_ ABSL_GUARDED_BY(mutex_);         // the first is being written
+  std::list<Outbound> outbound_ ABSL_GUARDED_BY(mutex_);          // the first is being written
   size_t outbound_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

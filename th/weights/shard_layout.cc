@@ -135,6 +135,7 @@ absl::StatusOr<ShardLayout> ShardLayout::Build(Spec spec) {
   if (encoded.size() > kMaxLayoutBytes) {
     return TooMany("bytes of encoded layout", encoded.size(), kMaxLayoutBytes);
   }
+  layout.encoded_bytes_ = encoded.size();
   layout.digest_ = Sha256(encoded);
   return layout;
 }

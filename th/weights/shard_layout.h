@@ -85,6 +85,7 @@ class ShardLayout {
   static absl::StatusOr<ShardLayout> Decode(absl::string_view encoded);
 
   const Digest& digest() const { return digest_; }
+  uint64_t encoded_bytes() const { return encoded_bytes_; }  // what Encode returns
   uint64_t bytes() const { return bytes_; }  // of all storages
   uint64_t segment_bytes() const { return segment_bytes_; }
   uint64_t segment_count() const;
@@ -112,6 +113,7 @@ class ShardLayout {
   uint64_t bytes_ = 0;
   uint64_t segment_bytes_ = kMinSegmentBytes;
   ChecksumAlgorithm checksum_ = ChecksumAlgorithm::kXxh3Leaves;
+  uint64_t encoded_bytes_ = 0;
   Digest digest_;
 };
 
