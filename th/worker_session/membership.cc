@@ -125,7 +125,8 @@ int64_t PhaseOf(WorkerId worker, int64_t interval) {
 // within `interval`. Workers that have done something together, a join or an update, would else
 // speak together from then on, and what else a server has to answer would wait behind them.
 absl::Time HeartbeatAt(const State& state) {
-  const int64_t interval = absl::ToInt64Nanoseconds(state.membership.lease / kHeartbeatsPerLease);
+  // In whole nanoseconds: this is asked after every event, and a Duration divides slowly.
+  const int64_t interval = absl::ToInt64Nanoseconds(state.membership.lease) / kHeartbeatsPerLease;
   const absl::Time latest = state.link.last_sent + absl::Nanoseconds(interval);
   const int64_t moment = absl::ToUnixNanos(latest) - PhaseOf(state.membership.worker, interval);
   const int64_t since = moment % interval;
