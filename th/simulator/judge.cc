@@ -13,8 +13,8 @@ namespace th {
 namespace {
 
 std::string Text(const Judge::GroupOperation& operation) {
-  return absl::StrCat(std::string(operation.group), " generation ", operation.generation, " operation ",
-                      operation.number.value);
+  return absl::StrCat(std::string(operation.group), " generation ", operation.generation,
+                      " operation ", operation.number.value);
 }
 
 }  // namespace
@@ -75,7 +75,8 @@ void Judge::Moved(const std::string& who, const VersionInfo& version,
   const auto name = version.attributes.find(kContentAttribute);
   const bool named = name != version.attributes.end() && !lied_about_.contains(version.label);
   const auto first =
-      moved_to_.emplace(std::pair(version.sequence, buffer.shard()), named ? name->second : held->first)
+      moved_to_
+          .emplace(std::pair(version.sequence, buffer.shard()), named ? name->second : held->first)
           .first;
   if (first->second == held->first) return;
   Violated(absl::StrCat(who, " moved to ", version.ToString(), " and holds '", held->first,
@@ -84,9 +85,8 @@ void Judge::Moved(const std::string& who, const VersionInfo& version,
 
 void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
                   const GroupOperation& operation, Epoch epoch, const Word& word) {
-  const bool lies =
-      !lying_groups_.empty() &&
-      lying_groups_.contains({std::string(operation.group), operation.generation});
+  const bool lies = !lying_groups_.empty() &&
+                    lying_groups_.contains({std::string(operation.group), operation.generation});
   if (lies) return;
   Told& first = (*heard)[{operation, epoch}];
   const bool anybody_knows =

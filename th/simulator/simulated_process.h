@@ -30,9 +30,8 @@ class SimulatedProcess {
   bool stopped() const { return stopped_; }
 
   void Post(absl::Duration delay, SimulatedEvent event) {
-    queue_->Post(delay, [this, slot = posted_.Put(std::move(event))] {
-      RunOrHold(posted_.Take(slot));
-    });
+    queue_->Post(delay,
+                 [this, slot = posted_.Put(std::move(event))] { RunOrHold(posted_.Take(slot)); });
   }
   // Runs `event` now; a stopped process runs it when it goes on, a dead one never.
   void RunOrHold(SimulatedEvent event) {
