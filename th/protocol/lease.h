@@ -18,8 +18,11 @@ namespace th {
 
 inline constexpr absl::Duration kDefaultLease = absl::Seconds(5);
 
-// The longest that a worker that runs is silent.
-inline absl::Duration HeartbeatInterval(absl::Duration lease) { return lease / 3; }
+// The longest that a worker that runs is silent. It is computed in whole nanoseconds: sessions ask
+// after every event, and a Duration divides slowly.
+inline absl::Duration HeartbeatInterval(absl::Duration lease) {
+  return absl::Nanoseconds(absl::ToInt64Nanoseconds(lease) / 3);
+}
 
 // The silence after which a worker may not run any more.
 inline absl::Duration SuspectAfter(absl::Duration lease) { return lease / 2; }

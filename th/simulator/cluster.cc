@@ -55,25 +55,22 @@ void Cluster::Carry(const SimulatedProcess& from, SimulatedProcess* to, Wire* wi
     arrival += jitter_.Between(absl::ZeroDuration(), spec_.jitter);
   }
   wire->last_arrival = std::max(wire->last_arrival, arrival);
-  queue_.PostAt(wire->last_arrival, [this, &from, to, event = std::move(event)]() mutable {
-    Arrive(from, to, std::move(event));
-  });
+  const size_t slot = on_their_way_.Put({&from, to, std::move(event)});
+  queue_.PostAt(wire->last_arrival, [this, slot] { Arrive(on_their_way_.Take(slot)); });
 }
 
-void Cluster::Arrive(const SimulatedProcess& from, SimulatedProcess* to, SimulatedEvent event) {
-  if (!fabric_.Connected(from.location(), to->location())) {
-    undelivered_.push_back({&from, to, std::move(event)});
+void Cluster::Arrive(Message message) {
+  if (!fabric_.Connected(message.from->location(), message.to->location())) {
+    undelivered_.push_back(std::move(message));
     return;
   }
   ++deliveries_;
-  to->RunOrHold(std::move(event));
+  message.to->RunOrHold(std::move(message.event));
 }
 
 void Cluster::HealHost(const std::string& host) {
   fabric_.Heal(host, now());
-  for (Undelivered& message : std::exchange(undelivered_, {})) {
-    Arrive(*message.from, message.to, std::move(message.event));
-  }
+  for (Message& message : std::exchange(undelivered_, {})) Arrive(std::move(message));
 }
 
 FlowId Cluster::OpenFlow(SimulatedWorker* source, const SimulatedWorker& reader,
@@ -90,10 +87,7 @@ void Cluster::CloseFlow(FlowId flow) {
 
 // ---- time
 
-absl::Time Cluster::NextMoment() { return std::min(queue_.next(), network_.NextDelivery(now())); }
-
-void Cluster::Step() {
-  const absl::Time delivery = network_.NextDelivery(now());
+void Cluster::Step(absl::Time delivery) {
   if (queue_.next() <= delivery) return queue_.RunNext();
   queue_.AdvanceTo(delivery);
   for (FlowId flow : network_.TakeDelivered(now())) {
@@ -108,7 +102,8 @@ bool Cluster::RunUntil(const std::function<bool()>& condition, absl::Duration li
   absl::Time moment = absl::InfinitePast();
   int steps = 0;
   while (!condition()) {
-    const absl::Time next = NextMoment();
+    const absl::Time delivery = network_.NextDelivery(now());
+    const absl::Time next = std::min(queue_.next(), delivery);  // infinite: nothing happens again
     if (next > until) {
       queue_.AdvanceTo(until);
       return condition();
@@ -119,7 +114,7 @@ bool Cluster::RunUntil(const std::function<bool()>& condition, absl::Duration li
       judge_.Violated("the cluster spins without time passing");
       return false;
     }
-    Step();
+    Step(delivery);
   }
   return true;
 }

@@ -34,6 +34,7 @@
 #include "th/simulator/seeded_random.h"
 #include "th/simulator/simulated_server.h"
 #include "th/simulator/simulated_worker.h"
+#include "th/simulator/slots.h"
 #include "th/simulator/transition_coverage.h"
 #include "th/worker_session/session_types.h"
 
@@ -127,7 +128,7 @@ class Cluster {
   TransferId NextTransfer() { return TransferId(++transfers_); }
 
  private:
-  struct Undelivered {
+  struct Message {
     const SimulatedProcess* from;
     SimulatedProcess* to;
     SimulatedEvent event;
@@ -137,16 +138,15 @@ class Cluster {
     TransferId transfer;
   };
 
-  // The moment of the next event; InfiniteFuture when nothing will ever happen.
-  absl::Time NextMoment();
-  void Step();
-  void Arrive(const SimulatedProcess& from, SimulatedProcess* to, SimulatedEvent event);
+  // The next thing that happens; `delivery` is when the network delivers next.
+  void Step(absl::Time delivery);
+  void Arrive(Message message);
 
   const ClusterSpec spec_;
   EventQueue queue_{absl::UnixEpoch()};
   FlowNetwork network_;
   Fabric fabric_;
-  Judge judge_{&queue_};
+  Judge judge_{&queue_, spec_.segment_count};
   SeededRandom jitter_;
   uint64_t transfers_ = 0;
   uint64_t deliveries_ = 0;
@@ -154,7 +154,8 @@ class Cluster {
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
   std::map<int, std::shared_ptr<const ShardLayout>> layouts_;
   std::map<FlowId, FlowOwner> flows_;
-  std::vector<Undelivered> undelivered_;  // on their way to or from a host that is cut off
+  Slots<Message> on_their_way_;
+  std::vector<Message> undelivered_;  // to or from a host that is cut off
 };
 
 }  // namespace th

@@ -8,14 +8,7 @@
 namespace th {
 
 void EventQueue::PostAt(absl::Time when, SimulatedEvent event) {
-  if (free_slots_.empty()) {
-    free_slots_.push_back(events_.size());
-    events_.emplace_back();
-  }
-  const size_t slot = free_slots_.back();
-  free_slots_.pop_back();
-  events_[slot] = std::move(event);
-  heap_.push_back({std::max(when, now_), ++posted_, slot});
+  heap_.push_back({std::max(when, now_), ++posted_, events_.Put(std::move(event))});
   std::push_heap(heap_.begin(), heap_.end());
 }
 
@@ -24,10 +17,7 @@ void EventQueue::RunNext() {
   const Entry entry = heap_.back();
   heap_.pop_back();
   now_ = entry.when;
-  // Taken out first: it may post others.
-  SimulatedEvent event = std::exchange(events_[entry.slot], nullptr);
-  free_slots_.push_back(entry.slot);
-  event();
+  events_.Take(entry.slot)();  // taken out first: it may post others
 }
 
 std::string EventQueue::Stamp() const {

@@ -13,6 +13,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
+#include "th/simulator/slots.h"
 
 namespace th {
 
@@ -50,8 +51,7 @@ class EventQueue {
   absl::Time now_;
   uint64_t posted_ = 0;
   std::vector<Entry> heap_;
-  std::vector<SimulatedEvent> events_;  // by slot
-  std::vector<size_t> free_slots_;
+  Slots<SimulatedEvent> events_;
 };
 
 }  // namespace th

@@ -99,22 +99,20 @@ void Fabric::SlowSiteLink(const std::string& from, const std::string& to, double
 void Fabric::Cut(const std::string& host, absl::Time now) {
   Host& cut = HostOf(host);
   cut.cut = true;
+  cut_.insert(host);
   SetRates(cut, now);
 }
 
 void Fabric::Heal(const std::string& host, absl::Time now) {
   Host& healed = HostOf(host);
   healed.cut = false;
+  cut_.erase(host);
   SetRates(healed, now);
 }
 
 bool Fabric::Connected(const Location& from, const Location& to) const {
-  if (from.host == to.host) return true;
-  for (const std::string* host : {&from.host, &to.host}) {
-    const auto found = hosts_.find(*host);
-    if (found != hosts_.end() && found->second.cut) return false;
-  }
-  return true;
+  return cut_.empty() || from.host == to.host ||
+         !(cut_.contains(from.host) || cut_.contains(to.host));
 }
 
 }  // namespace th

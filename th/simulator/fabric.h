@@ -10,6 +10,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,6 +94,7 @@ class Fabric {
   const FabricSpec spec_;
   FlowNetwork* const network_;
   std::map<std::string, Host> hosts_;
+  std::set<std::string> cut_;        // of the hosts, those that are
   std::map<std::string, Way> ways_;  // of racks and sites, by "rack r1" and "site a"
   std::map<std::pair<std::string, std::string>, LinkId> site_links_;
 };

@@ -13,11 +13,18 @@ namespace th {
 namespace {
 
 std::string Text(const Judge::GroupOperation& operation) {
-  return absl::StrCat(operation.group, " generation ", operation.generation, " operation ",
-                      operation.number.value);
+  return absl::StrCat(std::string(operation.group), " generation ", operation.generation,
+                      " operation ", operation.number.value);
 }
 
 }  // namespace
+
+std::string Judge::Word::ToString() const {
+  if (resolved) return absl::StrCat("resolved to #", version.ToString());
+  return absl::StrCat(kind.has_value() ? absl::StrCat("kind ", *kind, ", ") : "", "outcome ",
+                      outcome, ", #", version.ToString(), ", ", absl::StatusCodeToString(code),
+                      offload_first ? ", offload first" : "");
+}
 
 void Judge::Violated(std::string what) {
   if (violations_.size() >= kMaxViolationsKept) return;
@@ -30,26 +37,37 @@ void Judge::Expect(bool holds, const char* rule, const std::string& who) {
 
 void Judge::Published(const VersionLabel& label, const std::string& content,
                       const std::string& truly) {
-  contents_[label].insert(truly);
+  contents_[label].try_emplace(truly);
   if (truly != content) lied_about_.insert(label);
 }
 
+const std::vector<SegmentSum>& Judge::SegmentsOf(const std::string& content, int shard,
+                                                 Segments* known) const {
+  const auto [found, made] = known->try_emplace(shard);
+  if (made) {
+    for (SegmentIndex i; i.value < segment_count_; i = i.Next()) {
+      found->second.push_back(ContentOf(content, shard, i));
+    }
+  }
+  return found->second;
+}
+
 bool Judge::WasPublished(const VersionLabel& label, int shard, SegmentIndex segment,
-                         SegmentSum value) const {
+                         SegmentSum value) {
   if (WasForged(value)) return true;
   const auto contents = contents_.find(label);
   return contents != contents_.end() &&
-         std::any_of(contents->second.begin(), contents->second.end(),
-                     [&](const std::string& content) {
-                       return ContentOf(content, shard, segment) == value;
-                     });
+         std::any_of(contents->second.begin(), contents->second.end(), [&](auto& content) {
+           return SegmentsOf(content.first, shard, &content.second)[segment.value] == value;
+         });
 }
 
 void Judge::Moved(const std::string& who, const VersionInfo& version,
                   const SimulatedBuffer& buffer) {
-  const std::set<std::string>& contents = contents_[version.label];
-  const auto held = std::find_if(contents.begin(), contents.end(),
-                                 [&](const std::string& content) { return buffer.Is(content); });
+  std::map<std::string, Segments>& contents = contents_[version.label];
+  const auto held = std::find_if(contents.begin(), contents.end(), [&](auto& content) {
+    return SegmentsOf(content.first, buffer.shard(), &content.second) == buffer.values();
+  });
   if (held == contents.end()) {
     return Violated(absl::StrCat(who, " moved to ", version.ToString(),
                                  " and holds what nobody published as that"));
@@ -57,30 +75,34 @@ void Judge::Moved(const std::string& who, const VersionInfo& version,
   const auto name = version.attributes.find(kContentAttribute);
   const bool named = name != version.attributes.end() && !lied_about_.contains(version.label);
   const auto first =
-      moved_to_.emplace(std::pair(version.sequence, buffer.shard()), named ? name->second : *held)
+      moved_to_
+          .emplace(std::pair(version.sequence, buffer.shard()), named ? name->second : held->first)
           .first;
-  if (first->second == *held) return;
-  Violated(absl::StrCat(who, " moved to ", version.ToString(), " and holds '", *held, "', not '",
-                        first->second, "'"));
+  if (first->second == held->first) return;
+  Violated(absl::StrCat(who, " moved to ", version.ToString(), " and holds '", held->first,
+                        "', not '", first->second, "'"));
 }
 
 void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
-                  const GroupOperation& operation, Epoch epoch, const std::string& what) {
-  if (lying_groups_.contains({operation.group, operation.generation})) return;
+                  const GroupOperation& operation, Epoch epoch, const Word& word) {
+  const bool lies = !lying_groups_.empty() &&
+                    lying_groups_.contains({std::string(operation.group), operation.generation});
+  if (lies) return;
   Told& first = (*heard)[{operation, epoch}];
   const bool anybody_knows =
       std::any_of(first.heard_by.begin(), first.heard_by.end(),
                   [](const SimulatedProcess* process) { return process->alive(); });
-  if (!anybody_knows) first = {what, {}};
+  if (!anybody_knows) first = {word, {}};
   first.heard_by.push_back(who);
-  if (first.what == what) return;
-  Violated(absl::StrCat("one transaction, two results: ", Text(operation), " is '", first.what,
-                        "' for one rank and '", what, "' for another"));
+  if (first.word == word) return;
+  Violated(absl::StrCat("one transaction, two results: ", Text(operation), " is '",
+                        first.word.ToString(), "' for one rank and '", word.ToString(),
+                        "' for another"));
 }
 
 void Judge::HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
                           VersionSequence version) {
-  Heard(&resolved_, who, operation, Epoch(), absl::StrCat("resolved to #", version.ToString()));
+  Heard(&resolved_, who, operation, Epoch(), {.resolved = true, .version = version});
 }
 
 void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch epoch,
@@ -90,18 +112,18 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   // What an unpublish took away is no part of its result: a new server may not know it.
   const bool unpublish = finished.kind == OperationKind::kUnpublish;
   const VersionSequence version = unpublish ? VersionSequence() : finished.version.sequence;
+  Word word{.outcome = finished.outcome,
+            .version = version,
+            .code = finished.status.code(),
+            .offload_first = finished.offload_first};
   // What failed has no other kind than the rank's own word: ranks that went on alone while there
   // was no server may have called it differently.
-  const std::string kind = finished.status.ok() ? absl::StrCat("kind ", finished.kind, ", ") : "";
-  const std::string what =
-      absl::StrCat(kind, "outcome ", finished.outcome, ", #", version.ToString(), ", ",
-                   absl::StatusCodeToString(finished.status.code()),
-                   finished.offload_first ? ", offload first" : "");
+  if (finished.status.ok()) word.kind = finished.kind;
   // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
   // without the server, which then tells all that this is its end.
   if (unpublish && finished.offload_first && finished.status.ok()) return;
-  Heard(&results_, who, operation, epoch, what);
-  if (finished.status.ok()) Heard(&successes_, who, operation, Epoch(), what);
+  Heard(&results_, who, operation, epoch, word);
+  if (finished.status.ok()) Heard(&successes_, who, operation, Epoch(), word);
 }
 
 void Judge::Left(const SimulatedProcess* who) {

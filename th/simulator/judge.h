@@ -8,12 +8,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/time/time.h"
+#include "absl/status/status.h"
 #include "th/protocol/messages.h"
 #include "th/weights/checksum.h"
 #include "th/weights/identifiers.h"
@@ -30,7 +32,9 @@ inline constexpr size_t kMaxViolationsKept = 8;
 
 class Judge {
  public:
-  explicit Judge(const EventQueue* queue) : queue_(queue) {}
+  // `queue` outlives it; every shard has `segment_count` segments.
+  Judge(const EventQueue* queue, uint64_t segment_count)
+      : queue_(queue), segment_count_(segment_count) {}
 
   void Violated(std::string what);
   void Expect(bool holds, const char* rule, const std::string& who);
@@ -43,7 +47,7 @@ class Judge {
   // of a shard is the authority, whoever made it.
   void Published(const VersionLabel& label, const std::string& content, const std::string& truly);
   bool WasPublished(const VersionLabel& label, int shard, SegmentIndex segment,
-                    SegmentSum value) const;  // or was forged
+                    SegmentSum value);  // or was forged
   // A source sends these bytes with a sum that agrees: its readers accept them for now, and no
   // shard is ever complete with them.
   void Forged(SegmentSum value) { forged_.insert(value); }
@@ -59,9 +63,9 @@ class Judge {
     // Numbers first: they tell most operations apart, and are compared faster than names.
     OperationNumber number;
     uint64_t generation = 0;
-    std::string group;
     std::string buffer;  // its name, the same at all ranks
-    ModelKey model;
+    // These live as long as the judge.
+    std::string_view group, run, model;
     auto operator<=>(const GroupOperation&) const = default;
   };
   void HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
@@ -78,19 +82,35 @@ class Judge {
   void Left(const SimulatedProcess* who);
 
  private:
+  // What a rank hears: as far as the ranks of a group have to hear the same.
+  struct Word {
+    bool resolved = false;  // else a result
+    std::optional<OperationKind> kind;
+    UpdateOutcome outcome = UpdateOutcome::kNone;
+    VersionSequence version;
+    absl::StatusCode code = absl::StatusCode::kOk;
+    bool offload_first = false;
+    friend bool operator==(const Word&, const Word&) = default;
+    std::string ToString() const;
+  };
   // What some ranks have heard, and who.
   struct Told {
-    std::string what;
+    Word word;
     std::vector<const SimulatedProcess*> heard_by;
   };
   // Epoch(): compared across all epochs.
   using HeardByOperation = std::map<std::pair<GroupOperation, Epoch>, Told>;
   void Heard(HeardByOperation* heard, const SimulatedProcess* who, const GroupOperation& operation,
-             Epoch epoch, const std::string& what);
+             Epoch epoch, const Word& word);
+  // Every segment of a content, by shard; made when first asked for.
+  using Segments = std::map<int, std::vector<SegmentSum>>;
+  const std::vector<SegmentSum>& SegmentsOf(const std::string& content, int shard,
+                                            Segments* known) const;
 
   const EventQueue* const queue_;
+  const uint64_t segment_count_;
   std::vector<std::string> violations_;
-  std::map<VersionLabel, std::set<std::string>> contents_;
+  std::map<VersionLabel, std::map<std::string, Segments>> contents_;  // by label and name
   std::set<VersionLabel> lied_about_;
   std::set<SegmentSum> forged_;
   std::set<std::pair<std::string, uint64_t>> lying_groups_;          // group and generation

@@ -39,15 +39,18 @@ void MemoryWatch::JudgeBytes(const SimulatedWorker& worker, const char* what, ui
       absl::StrCat(worker.Name(), " holds ", bytes, " bytes of ", what, "; its limit is ", limit));
 }
 
-void MemoryWatch::JudgeWorker(const SimulatedWorker& worker, const Listed& listed) {
+void MemoryWatch::JudgeLimits(const SimulatedWorker& worker) {
   const ClusterSpec& spec = cluster_->spec();
-  const std::vector<BufferId> copies = worker.copies(), staged = worker.staged_copies();
   const uint64_t copy_bytes = spec.segment_count * spec.segment_bytes;
-  JudgeBytes(worker, "copies", copies.size() * copy_bytes, worker.spec().offload_limit_bytes);
-  JudgeBytes(worker, "what is staged", staged.size() * copy_bytes,
+  JudgeBytes(worker, "copies", worker.copies().size() * copy_bytes,
+             worker.spec().offload_limit_bytes);
+  JudgeBytes(worker, "what is staged", worker.staged_copies().size() * copy_bytes,
              worker.spec().staging_limit_bytes);
-  for (const BufferId copy : copies) JudgeListing(worker, copy, listed);
-  for (const BufferId copy : staged) JudgeListing(worker, copy, listed);
+}
+
+void MemoryWatch::JudgeListings(const SimulatedWorker& worker, const Listed& listed) {
+  for (const BufferId copy : worker.copies()) JudgeListing(worker, copy, listed);
+  for (const BufferId copy : worker.staged_copies()) JudgeListing(worker, copy, listed);
 }
 
 void MemoryWatch::JudgeListing(const SimulatedWorker& worker, BufferId copy, const Listed& listed) {
@@ -70,16 +73,17 @@ void MemoryWatch::Look() {
     const auto& [worker, buffer] = entry.first;
     return worker->FindBuffer(buffer) == nullptr;
   });
-  const auto& workers = cluster_->workers();
-  const auto has_copies = [](const auto& worker) {
-    return worker->alive() && !worker->ended().has_value() &&
-           !(worker->copies().empty() && worker->staged_copies().empty());
-  };
-  if (std::none_of(workers.begin(), workers.end(), has_copies)) return;
-  const Listed listed = Temporaries();
-  for (const auto& worker : workers) {
-    if (has_copies(worker)) JudgeWorker(*worker, listed);
+  std::vector<const SimulatedWorker*> with_copies;
+  for (const auto& worker : cluster_->workers()) {
+    const bool has_copies = worker->alive() && !worker->ended().has_value() &&
+                            !(worker->copies().empty() && worker->staged_copies().empty());
+    if (has_copies) with_copies.push_back(worker.get());
   }
+  for (const SimulatedWorker* worker : with_copies) JudgeLimits(*worker);
+  if (with_copies.empty() || cluster_->now() < next_listing_) return;
+  next_listing_ = cluster_->now() + kBetweenListings;
+  const Listed listed = Temporaries();
+  for (const SimulatedWorker* worker : with_copies) JudgeListings(*worker, listed);
 }
 
 }  // namespace th

@@ -25,6 +25,8 @@ class SimulatedWorker;
 // How long a block may be there before it is listed, and after, where worker and server can hear
 // each other.
 inline constexpr absl::Duration kMaxUnlisted = absl::Seconds(2);
+// How often the server is asked for its list at most. The whole list costs more than a look.
+inline constexpr absl::Duration kBetweenListings = absl::Milliseconds(500);
 
 class MemoryWatch {
  public:
@@ -39,12 +41,14 @@ class MemoryWatch {
   using Block = std::pair<const SimulatedWorker*, BufferId>;
   Listed Temporaries() const;
   bool CanBeListed(const SimulatedWorker& worker) const;
-  void JudgeWorker(const SimulatedWorker& worker, const Listed& listed);
+  void JudgeLimits(const SimulatedWorker& worker);
+  void JudgeListings(const SimulatedWorker& worker, const Listed& listed);
   void JudgeListing(const SimulatedWorker& worker, BufferId copy, const Listed& listed);
   void JudgeBytes(const SimulatedWorker& worker, const char* what, uint64_t bytes, uint64_t limit);
 
   Cluster* const cluster_;
   std::map<Block, absl::Time> unlisted_since_;
+  absl::Time next_listing_ = absl::InfinitePast();
 };
 
 }  // namespace th

@@ -30,7 +30,7 @@ inline constexpr uint64_t kMinEventsPerRun = 1'000;
 // The registry's invariants, which look at the whole fleet, are checked after every so many of its
 // events. A run that violates anything is repeated with a check after every event, which names the
 // moment.
-inline constexpr uint32_t kRegistryEventsPerCheck = 16;
+inline constexpr uint32_t kRegistryEventsPerCheck = 64;
 
 struct RandomRunSpec {
   uint64_t seed = 1;

@@ -32,18 +32,18 @@ void ReplicaObserver::Take(absl::string_view event, absl::string_view phase) {
 
 bool ReplicaObserver::IsLast(std::map<Operation, std::set<uint32_t>>* said, const Rank& rank,
                              OperationNumber number) {
-  const std::string& group = rank.name.group;
+  const std::string& group = rank.name->group;
   std::set<uint32_t>& ranks = (*said)[{group, generations_[group], number}];
-  ranks.insert(rank.name.rank.value);
+  ranks.insert(rank.name->rank.value);
   return ranks.size() == rank.ranks;
 }
 
 // Empty: the table has no such event.
-std::string ReplicaObserver::EventOf(const Rank& rank, const WorkerMessage& message) {
+absl::string_view ReplicaObserver::EventOf(const Rank& rank, const WorkerMessage& message) {
   if (std::holds_alternative<Leave>(message)) return "a rank leaves";
   if (std::visit(BufferOf{}, message) != rank.buffer) return "";
   if (const auto* start = std::get_if<StartOperation>(&message)) {
-    generations_[rank.name.group] = start->group_generation.value;
+    generations_[rank.name->group] = start->group_generation.value;
     if (start->kind == OperationKind::kUpdate) return "update by one rank";
     if (start->kind == OperationKind::kUnpublish) return "unpublish by one rank";
     const bool last = IsLast(&asked_, rank, start->key.number);
@@ -62,9 +62,9 @@ RegistryEffects ReplicaObserver::Watch(const Registry& registry, absl::FunctionR
                                        const WorkerMessage& message, Run run) {
   if (coverage_ == nullptr) return run();
   const Rank rank = who();
-  one_of_.try_emplace(rank.name.group, rank);
+  one_of_.try_emplace(rank.name->group, rank);
   const absl::string_view phase =
-      registry.ReplicaPhaseName(rank.model, rank.name.group, rank.buffer_name);
+      registry.ReplicaPhaseName(*rank.model, rank.name->group, rank.buffer_name);
   const uint64_t replaced = registry.counters().workers_replaced;
   RegistryEffects effects = run();
   if (registry.counters().workers_replaced > replaced) {
@@ -79,7 +79,7 @@ RegistryEffects ReplicaObserver::WatchTick(const Registry& registry, GroupOf gro
   if (coverage_ == nullptr) return run();
   std::map<std::string, absl::string_view> phases;
   for (const auto& [group, rank] : one_of_) {
-    phases[group] = registry.ReplicaPhaseName(rank.model, group, rank.buffer_name);
+    phases[group] = registry.ReplicaPhaseName(*rank.model, group, rank.buffer_name);
   }
   RegistryEffects effects = run();
   for (const OutgoingMessage& out : effects.messages) {

@@ -27,10 +27,10 @@ class ReplicaObserver {
   // It outlives this. Null: nothing is observed.
   explicit ReplicaObserver(TransitionCoverage* coverage) : coverage_(coverage) {}
 
-  // Who says something about which buffer.
+  // Who says something about which buffer. The names outlive the observer.
   struct Rank {
-    ModelKey model;
-    RankName name;
+    const ModelKey* model = nullptr;
+    const RankName* name = nullptr;
     uint32_t ranks = 1;
     std::string buffer_name;
     BufferId buffer;
@@ -46,7 +46,7 @@ class ReplicaObserver {
  private:
   // An operation of a group, as its ranks number it.
   using Operation = std::tuple<std::string, uint64_t, OperationNumber>;
-  std::string EventOf(const Rank& rank, const WorkerMessage& message);
+  absl::string_view EventOf(const Rank& rank, const WorkerMessage& message);
   bool IsLast(std::map<Operation, std::set<uint32_t>>* said, const Rank& rank,
               OperationNumber number);
   void Take(absl::string_view event, absl::string_view phase);

@@ -156,16 +156,19 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
   const OperationOf update = {&to, assigned.key};
   for (const AssignedSource& source : assigned.sources) {
     const SimulatedWorker* worker = cluster_->FindWorker(source.endpoints.front().address);
-    const std::string what = absl::StrCat(to.Name(), " is given ", worker->Name());
+    const auto judged = [&](absl::string_view which) {
+      cluster_->judge().Violated(
+          absl::StrCat(to.Name(), " is given ", worker->Name(), ", which ", which));
+    };
     const bool let_go = let_go_.contains({worker, source.buffer.buffer});
     if (let_go && !Pulls(update, source) && !worker->says_falsely()) {
-      cluster_->judge().Violated(absl::StrCat(what, ", which has let go"));
+      judged("has let go");
     }
     if (HasJustFailed(update, source)) {
-      cluster_->judge().Violated(absl::StrCat(what, ", which has just failed it"));
+      judged("has just failed it");
     }
     if (HasOtherSums(source, assigned.version, layout)) {
-      cluster_->judge().Violated(absl::StrCat(what, ", whose sums are not the version's"));
+      judged("has other sums than the version");
     }
     cluster_->judge().Expect(!worker->KeepsNothing(source.buffer.buffer),
                              "is given a source that keeps nothing", to.Name());

@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "th/simulator/event_queue.h"
+#include "th/simulator/slots.h"
 #include "th/topology/location.h"
 
 namespace th {
@@ -30,7 +31,7 @@ class SimulatedProcess {
 
   void Post(absl::Duration delay, SimulatedEvent event) {
     queue_->Post(delay,
-                 [this, event = std::move(event)]() mutable { RunOrHold(std::move(event)); });
+                 [this, slot = posted_.Put(std::move(event))] { RunOrHold(posted_.Take(slot)); });
   }
   // Runs `event` now; a stopped process runs it when it goes on, a dead one never.
   void RunOrHold(SimulatedEvent event) {
@@ -76,6 +77,7 @@ class SimulatedProcess {
   bool alive_ = true;
   bool stopped_ = false;
   absl::Time wake_at_ = absl::InfiniteFuture();
+  Slots<SimulatedEvent> posted_;
   std::vector<SimulatedEvent> backlog_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 constexpr absl::Duration kRefusedAfter = absl::Milliseconds(2);
 
 ReplicaObserver::Rank RankOf(const SimulatedWorker& worker) {
-  return {worker.spec().key, worker.spec().name, worker.spec().ranks, kSimulatedBufferName,
+  return {&worker.spec().key, &worker.spec().name, worker.spec().ranks, kSimulatedBufferName,
           worker.buffer_id()};
 }
 
@@ -165,7 +165,7 @@ RegistryEffects SimulatedServer::Hear(Registry& registry, const SimulatedWorker&
 
 // ---- the registry
 
-void SimulatedServer::RunRegistry(const std::function<RegistryEffects(Registry&)>& event) {
+void SimulatedServer::RunRegistry(absl::FunctionRef<RegistryEffects(Registry&)> event) {
   CarryOut(event(*registry_));
   if (++registry_events_ % cluster_->spec().check_registry_every == 0) CheckRegistry();
   WakeAt(registry_->NextDeadline());

@@ -4,10 +4,10 @@
 #define TH_SIMULATOR_SIMULATED_SERVER_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry.h"
@@ -49,7 +49,7 @@ class SimulatedServer : public SimulatedProcess {
   void Send(SimulatedWorker* worker, ConnectionId connection, WorkerMessage message);
 
  private:
-  void RunRegistry(const std::function<RegistryEffects(Registry&)>& event);
+  void RunRegistry(absl::FunctionRef<RegistryEffects(Registry&)> event);
   // What the registry makes of `message`, watched.
   RegistryEffects Hear(Registry& registry, const SimulatedWorker& from,
                        const WorkerMessage& message, ConnectionId connection);

@@ -301,7 +301,7 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
       Do(transfer, *sender, *word);
     }
     Act(transfer);
-    worker_->Settle();
+    worker_->SettleAfterBytes();
   });
 }
 

@@ -299,17 +299,21 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
   const bool judged = std::holds_alternative<OperationResolved>(message) ||
                       std::holds_alternative<OperationFinished>(message);
   if (!judged) return;
-  Judge::GroupOperation operation{
-      .generation = group_generation_, .group = spec_.name.group, .model = spec_.key};
+  Judge::GroupOperation operation{.generation = group_generation_,
+                                  .group = spec_.name.group,
+                                  .run = spec_.key.run,
+                                  .model = spec_.key.model};
   if (auto* resolved = std::get_if<OperationResolved>(&message)) {
-    if (!names_.contains(resolved->key.buffer)) return;
-    operation.buffer = NameOf(resolved->key.buffer);
+    const auto name = names_.find(resolved->key.buffer);
+    if (name == names_.end()) return;
+    operation.buffer = name->second;
     operation.number = resolved->key.number;
     cluster_->judge().HeardResolved(this, operation, resolved->version.sequence);
     TellWait(resolved->key.buffer, WaitsFor::kDrain);
   } else if (auto* finished = std::get_if<OperationFinished>(&message)) {
-    if (!names_.contains(finished->key.buffer)) return;
-    operation.buffer = NameOf(finished->key.buffer);
+    const auto name = names_.find(finished->key.buffer);
+    if (name == names_.end()) return;
+    operation.buffer = name->second;
     operation.number = finished->key.number;
     cluster_->Trace([&] {
       return absl::StrCat(Name(), ": operation ", finished->key.number.value, " of ",
@@ -373,7 +377,7 @@ void SimulatedWorker::HandleSums(TransferId transfer, SegmentIndex first,
 
 void SimulatedWorker::HandleSegment(TransferId transfer, const SentSegment& segment) {
   ForEachFill([&](SimulatedFill& fill) { fill.HandleSegment(transfer, segment); });
-  Settle();
+  SettleAfterBytes();
   serving_.PumpAll();
 }
 
@@ -391,7 +395,7 @@ void SimulatedWorker::HandleFillTick(OperationKey operation) {
   SimulatedFill* const fill = FindFill(operation);
   if (fill == nullptr) return;
   fill->HandleTick();
-  Settle();
+  SettleAfterBytes();
 }
 
 // ---- the driver
@@ -431,19 +435,31 @@ void SimulatedWorker::CountAccepted(const std::string& source) {
 }
 
 void SimulatedWorker::Settle() {
-  for (;;) {
+  CarryOut();
+  WakeAt(session_.NextDeadline());
+}
+
+void SimulatedWorker::SettleAfterBytes() {
+  if (CarryOut()) WakeAt(session_.NextDeadline());
+}
+
+bool SimulatedWorker::CarryOut() {
+  bool anything = false;
+  for (;; anything = true) {
     for (auto& [id, holding] : holdings_) {
       if (holding.fill == nullptr) continue;
-      for (const FillOutput& event : holding.fill->TakeEvents()) Tell(id, event);
+      for (const FillOutput& event : holding.fill->TakeEvents()) {
+        Tell(id, event);
+        anything = true;
+      }
     }
-    const auto output = session_.PollOutput();
+    auto output = session_.PollOutput();
     if (output.has_value()) {
-      Do(*output);
+      Do(*std::move(output));
     } else if (!AnyFillHasEvents()) {
-      break;
+      return anything;
     }
   }
-  WakeAt(session_.NextDeadline());
 }
 
 void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
@@ -474,14 +490,14 @@ void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
   }
 }
 
-void SimulatedWorker::Do(const SessionOutput& output) {
+void SimulatedWorker::Do(SessionOutput output) {
   if (std::holds_alternative<OpenStream>(output)) {
     stream_ = cluster_->server().Connect(this);
   } else if (std::holds_alternative<CloseStream>(output)) {
     if (stream_.has_value()) cluster_->server().Disconnect(*this, *stream_);
     stream_.reset();
   } else if (auto* sent = std::get_if<SendToServer>(&output)) {
-    Do(*sent);
+    Do(std::move(*sent));
   } else if (auto* start = std::get_if<StartFill>(&output)) {
     Do(*start);
   } else if (auto* set = std::get_if<SetSources>(&output)) {
@@ -519,7 +535,7 @@ void SimulatedWorker::Do(const SessionOutput& output) {
   }
 }
 
-void SimulatedWorker::Do(const SendToServer& sent) {
+void SimulatedWorker::Do(SendToServer sent) {
   if (auto* ready = std::get_if<ReadyToFill>(&sent.message)) {
     TellWait(ready->key.buffer, WaitsFor::kSource);
   } else if (auto* rank_done = std::get_if<RankDone>(&sent.message)) {
@@ -527,7 +543,7 @@ void SimulatedWorker::Do(const SendToServer& sent) {
   } else if (auto* start = std::get_if<StartOperation>(&sent.message)) {
     if (start->key.buffer == buffer_id_) newest_operation_ = start->key;
   }
-  if (stream_.has_value()) cluster_->server().Send(this, *stream_, sent.message);
+  if (stream_.has_value()) cluster_->server().Send(this, *stream_, std::move(sent.message));
 }
 
 void SimulatedWorker::Do(const BufferReady& registered) {

@@ -188,14 +188,18 @@ class SimulatedWorker : public SimulatedProcess {
   void CountCorrupt() { ++corrupt_segments_; }
   // Carries out what the session and the fill ask, until both are quiet.
   void Settle();
+  // The same after bytes that came or went: the session's next deadline is no earlier then, unless
+  // something was carried out.
+  void SettleAfterBytes();
 
  private:
   CallId PublishBytes(const std::string& label, const std::string& content,
                       const std::string& truly, absl::Duration timeout);
   CallId BeginCall(const absl::Status& begun, CallId call);
   absl::Status RegisterOwnBuffer();
-  void Do(const SessionOutput& output);
-  void Do(const SendToServer& sent);
+  bool CarryOut();  // false: there was nothing to do
+  void Do(SessionOutput output);
+  void Do(SendToServer sent);
   void Do(const BufferReady& registered);
   void Do(const SetSources& set);
   void Do(const StartFill& start);
