@@ -38,7 +38,6 @@ class MemoryWatch {
   using Listed = std::set<std::pair<std::string, std::string>>;
   using Block = std::pair<const SimulatedWorker*, BufferId>;
   Listed Temporaries() const;
-  bool CanBeListed(const SimulatedWorker& worker) const;
   void JudgeWorker(const SimulatedWorker& worker, const Listed& listed);
   void JudgeListing(const SimulatedWorker& worker, BufferId copy, const Listed& listed);
   void JudgeBytes(const SimulatedWorker& worker, const char* what, uint64_t bytes, uint64_t limit);
