@@ -20,7 +20,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/simulator/catalog_watch.h"
 #include "th/simulator/cluster.h"
+#include "th/simulator/server_mishaps.h"
 
 namespace th {
 
@@ -34,7 +36,8 @@ void PrintTo(const OperationDone& done, std::ostream* os);
 class ClusterHarness {
  public:
   ClusterHarness();
-  ~ClusterHarness();  // expects that nothing was violated
+  ~ClusterHarness();  // expects that nothing was violated, but what was taken
+  std::vector<std::string> TakeViolations() { return cluster_.judge().TakeViolations(); }
 
   // Returns when the server has agreed, or the rank has ended.
   SimulatedWorker* JoinRank(const RankName& name, uint32_t ranks);
@@ -61,6 +64,9 @@ class ClusterHarness {
   void StartServer() { cluster_.server().Start(); }
   // Its host neither answers nor closes anything.
   void SilenceServer() { cluster_.CutHost(cluster_.server().location().host); }
+  ServerMishaps& server_mishaps() { return server_mishaps_; }
+  // From time to time.
+  void LookAtCatalog() { catalog_watch_.Look(); }
   void EndSilence() { cluster_.HealHost(cluster_.server().location().host); }
   absl::Time now() const { return cluster_.now(); }
   void Run(absl::Duration duration) { cluster_.Run(duration); }
@@ -72,6 +78,8 @@ class ClusterHarness {
   SimulatedWorker* StartRank(const RankName& name, uint32_t ranks, int shard);
 
   Cluster cluster_;
+  ServerMishaps server_mishaps_{&cluster_};
+  CatalogWatch catalog_watch_{&cluster_};
 };
 
 }  // namespace th

@@ -39,6 +39,8 @@ class Judge {
   void Violated(std::string what);
   void Expect(bool holds, const char* rule, const std::string& who);
   const std::vector<std::string>& violations() const { return violations_; }
+  // For tests of the rules: those that were not taken before.
+  std::vector<std::string> TakeViolations() { return std::exchange(violations_, {}); }
 
   // No torn read. A holder gives the label to what it calls `content`, and truly has the bytes of
   // `truly`. A segment may be accepted on its source's word, so it must be of some content that was
@@ -63,6 +65,9 @@ class Judge {
     // Numbers first: they tell most operations apart, and are compared faster than names.
     OperationNumber number;
     uint64_t generation = 0;
+    // The state of a server that gave the generation its number: a server that lost its state may
+    // give the number again.
+    uint64_t numbered_by = 0;
     std::string buffer;  // its name, the same at all ranks
     // These live as long as the judge.
     std::string_view group, run, model;

@@ -26,12 +26,6 @@ MemoryWatch::Listed MemoryWatch::Temporaries() const {
   return listed;
 }
 
-bool MemoryWatch::CanBeListed(const SimulatedWorker& worker) const {
-  const SimulatedServer& server = cluster_->server();
-  return server.alive() && !server.stopped() && !worker.stopped() && worker.session().joined() &&
-         cluster_->Connected(worker, server);
-}
-
 void MemoryWatch::JudgeBytes(const SimulatedWorker& worker, const char* what, uint64_t bytes,
                              uint64_t limit) {
   if (bytes <= limit) return;
@@ -55,7 +49,7 @@ void MemoryWatch::JudgeListings(const SimulatedWorker& worker, const Listed& lis
 
 void MemoryWatch::JudgeListing(const SimulatedWorker& worker, BufferId copy, const Listed& listed) {
   const bool is_listed = listed.contains({worker.Name(), worker.NameOf(copy)});
-  if (is_listed || !CanBeListed(worker)) {
+  if (is_listed || !cluster_->server().Hears(worker)) {
     unlisted_since_.erase({&worker, copy});
     return;
   }

@@ -40,7 +40,6 @@ class MemoryWatch {
   using Listed = std::set<std::pair<std::string, std::string>>;
   using Block = std::pair<const SimulatedWorker*, BufferId>;
   Listed Temporaries() const;
-  bool CanBeListed(const SimulatedWorker& worker) const;
   void JudgeLimits(const SimulatedWorker& worker);
   void JudgeListings(const SimulatedWorker& worker, const Listed& listed);
   void JudgeListing(const SimulatedWorker& worker, BufferId copy, const Listed& listed);

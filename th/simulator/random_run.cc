@@ -7,9 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "th/simulator/catalog_watch.h"
 #include "th/simulator/cluster.h"
 #include "th/simulator/false_message.h"
 #include "th/simulator/memory_watch.h"
+#include "th/simulator/server_mishaps.h"
 #include "th/simulator/simulated_group.h"
 
 namespace th {
@@ -20,6 +22,7 @@ constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
 constexpr absl::Duration kUsualJitter = absl::Milliseconds(3);
 constexpr absl::Duration kSlowJitter = absl::Milliseconds(60);
 constexpr absl::Duration kMemoryLook = absl::Milliseconds(100);
+constexpr absl::Duration kCatalogLook = absl::Milliseconds(500);
 constexpr absl::Duration kUsualSealing = absl::Milliseconds(30);
 constexpr absl::Duration kSlowSealing = absl::Milliseconds(900);
 // Of a worker that says what is not so.
@@ -29,9 +32,6 @@ constexpr absl::Duration kLastFalseMessage = absl::Milliseconds(120);
 // Of a worker that stutters: longer than its readers bear, and until the next time.
 constexpr absl::Duration kStandsStill = absl::Milliseconds(450);
 constexpr absl::Duration kGoesOn = absl::Milliseconds(150);
-// Of a server whose loop is slow: not so long that it would be taken for a pause.
-constexpr absl::Duration kLongTurn = absl::Milliseconds(400);
-constexpr absl::Duration kBetweenLongTurns = absl::Milliseconds(20);
 // From a cut to what happens behind it, and how long the server is away then.
 constexpr absl::Duration kAfterCut = absl::Milliseconds(20);
 constexpr absl::Duration kServerAwayBehindCut = absl::Milliseconds(100);
@@ -72,17 +72,15 @@ class RandomRun {
   void Schedule(const Fault& fault);
   void Happen(const Fault& fault);
   void CutHostFor(const Fault& fault);
-  void RestartServer(absl::Duration away);
   void Babble(SimulatedWorker* worker, uint64_t messages);
   void StartImpostor(const SimulatedWorker& worker, absl::Duration lasting);
   void RollBackUnheard(const Fault& fault);
   void RegisterAgain(size_t group, size_t rank);
   void RegisterGroupAgain(const Fault& fault);
   void Stutter(SimulatedWorker* worker, absl::Time until);
-  void SlowDownServer(absl::Time until);
-  void SilenceServer(absl::Duration lasting);
   void ReplaceBehindServer(const Fault& fault);
   void LookAtMemory();
+  void LookAtCatalog();
   void HealEverything();
   // Of what was published before all was healed.
   bool LagsBehind(const SimulatedGroup& group) const;
@@ -104,6 +102,8 @@ class RandomRun {
   std::optional<size_t> grown_;  // a group by its place; none: all are small
   std::vector<std::unique_ptr<SimulatedGroup>> groups_;
   MemoryWatch memory_watch_{&cluster_};
+  CatalogWatch catalog_watch_{&cluster_};
+  ServerMishaps server_mishaps_{&cluster_};
   SimulatedTrainer* trainer_ = nullptr;
   std::vector<const SimulatedRollout*> rollouts_;
   SimulatedGroup* twin_ = nullptr;  // null: there is none
@@ -336,7 +336,7 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kFlipBit:
       return worker->FlipNext(SegmentIndex(fault.target % cluster_.spec().segment_count));
     case FaultKind::kRestartServer:
-      return RestartServer(fault.lasting);
+      return server_mishaps_.Restart(fault.lasting);
     case FaultKind::kStopServer:
       if (!server->alive() || server->stopped()) return;
       server->Stop();
@@ -350,7 +350,7 @@ void RandomRun::Happen(const Fault& fault) {
       return StartImpostor(*worker, fault.lasting);
     case FaultKind::kRestartBehindCut:
       CutHostFor(fault);
-      return cluster_.Post(kAfterCut, [this] { RestartServer(kServerAwayBehindCut); });
+      return cluster_.Post(kAfterCut, [this] { server_mishaps_.Restart(kServerAwayBehindCut); });
     case FaultKind::kRollBackBehindCut:
       CutHostFor(fault);
       return cluster_.Post(kAfterCut, [this, fault] { RollBackUnheard(fault); });
@@ -364,12 +364,12 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kStutter:
       return Stutter(worker, cluster_.now() + fault.lasting);
     case FaultKind::kSlowServer:
-      return SlowDownServer(cluster_.now() + fault.lasting);
+      return server_mishaps_.SlowDown(cluster_.now() + fault.lasting);
     case FaultKind::kSilenceServer:
-      return SilenceServer(fault.lasting);
+      return server_mishaps_.Silence(fault.lasting);
     case FaultKind::kSilenceAndRestartServer:
-      SilenceServer(fault.lasting);
-      return cluster_.Post(kAfterCut, [this] { RestartServer(kServerAwayBehindCut); });
+      server_mishaps_.Silence(fault.lasting);
+      return cluster_.Post(kAfterCut, [this] { server_mishaps_.Restart(kServerAwayBehindCut); });
     case FaultKind::kReplaceBehindServer:
       return ReplaceBehindServer(fault);
   }
@@ -378,15 +378,6 @@ void RandomRun::Happen(const Fault& fault) {
 void RandomRun::CutHostFor(const Fault& fault) {
   cluster_.CutHost(HostOf(fault));
   cluster_.Post(fault.lasting, [this, host = HostOf(fault)] { cluster_.HealHost(host); });
-}
-
-void RandomRun::RestartServer(absl::Duration away) {
-  SimulatedServer* const server = &cluster_.server();
-  if (!server->alive()) return;
-  server->Kill();
-  cluster_.Post(away, [server] {
-    if (!server->alive()) server->Start();
-  });
 }
 
 void RandomRun::Babble(SimulatedWorker* worker, uint64_t messages) {
@@ -414,7 +405,7 @@ void RandomRun::RollBackUnheard(const Fault& fault) {
     trainer_->WasRolledBackTo(step);
     for (SimulatedWorker* rank : trainer_->ranks()) rank->Kill();
   });
-  RestartServer(kServerAwayBehindCut);
+  server_mishaps_.Restart(kServerAwayBehindCut);
 }
 
 // The process that has the rank by then.
@@ -441,23 +432,10 @@ void RandomRun::Stutter(SimulatedWorker* worker, absl::Time until) {
   cluster_.Post(kStandsStill + kGoesOn, [this, worker, until] { Stutter(worker, until); });
 }
 
-void RandomRun::SlowDownServer(absl::Time until) {
-  if (healed_ || cluster_.now() >= until) return;
-  cluster_.server().BeginLongTurn();
-  cluster_.Post(kLongTurn, [this] { cluster_.server().EndLongTurn(); });
-  cluster_.Post(kLongTurn + kBetweenLongTurns, [this, until] { SlowDownServer(until); });
-}
-
-void RandomRun::SilenceServer(absl::Duration lasting) {
-  const std::string host = cluster_.server().location().host;
-  cluster_.CutHost(host);
-  cluster_.Post(lasting, [this, host] { cluster_.HealHost(host); });
-}
-
 // As a rule it is the large group, where there is one. They die within the time that the server is
 // away, and their framework starts others while it is, or after.
 void RandomRun::ReplaceBehindServer(const Fault& fault) {
-  RestartServer(fault.lasting);
+  server_mishaps_.Restart(fault.lasting);
   const bool large = grown_.has_value() && fault.target % 4 != 0;
   const size_t group = large ? *grown_ : fault.target % groups_.size();
   const size_t ranks = groups_[group]->ranks().size();
@@ -474,19 +452,22 @@ void RandomRun::LookAtMemory() {
   cluster_.Post(kMemoryLook, [this] { LookAtMemory(); });
 }
 
+void RandomRun::LookAtCatalog() {
+  catalog_watch_.Look();
+  cluster_.Post(kCatalogLook, [this] { LookAtCatalog(); });
+}
+
 void RandomRun::HealEverything() {
   healed_ = true;
   for (uint32_t host = 0; host < hosts_; ++host) {
     cluster_.HealHost(absl::StrCat("h", host));
     cluster_.SlowHost(absl::StrCat("h", host), 1);
   }
-  cluster_.HealHost(cluster_.server().location().host);
   for (const auto& worker : cluster_.workers()) {
     worker->Continue();
     worker->MendEndpoint();
   }
-  if (!cluster_.server().alive()) cluster_.server().Start();
-  cluster_.server().Continue();
+  server_mishaps_.HealAll();
 }
 
 // ---- the end
@@ -552,6 +533,7 @@ RandomRunResult RandomRun::Run() {
   }
   for (const auto& group : groups_) group->Begin();
   LookAtMemory();
+  LookAtCatalog();
   cluster_.Run(kFaultPeriod);
   HealEverything();
   CheckRecovery();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "th/simulator/cluster.h"
@@ -39,6 +40,63 @@ void ServerWatch::Began() {
   generations_.clear();
 }
 
+void ServerWatch::LostWhatIsNotIn(const StateIdentity& identity) {
+  const std::vector<ReignId>& reigns = identity.reigns;
+  std::erase_if(members_, [&](const auto& entry) {
+    return std::find(reigns.begin(), reigns.end(), entry.second) == reigns.end();
+  });
+}
+
+void ServerWatch::NoteJoined(const SimulatedWorker& to, const Joined& joined) {
+  members_[&to] = joined.reign;
+  joined_at_.try_emplace(&to, JoinedAt{.first = cluster_->now()}).first->second.last =
+      cluster_->now();
+  lapsed_.erase(&to);
+}
+
+void ServerWatch::NoteHeard(const SimulatedWorker& from) {
+  const absl::Time before = std::exchange(heard_at_[&from], cluster_->now());
+  if (cluster_->now() - before >= cluster_->spec().registry.lease) lapsed_.insert(&from);
+}
+
+bool ServerWatch::HasRival(const SimulatedWorker& worker) const {
+  bool is_later = false;
+  for (const auto& other : cluster_->workers()) {
+    if (other.get() == &worker) {
+      is_later = true;
+    } else if (other->spec().name == worker.spec().name && (is_later || other->alive())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void ServerWatch::JudgeReplaced(const SimulatedWorker& worker) const {
+  const absl::Time came_back = joined_at_.at(&worker).last;
+  const auto displaces = [&](const auto& entry) {
+    const auto& [other, joined] = entry;
+    return other != &worker && other->spec().name == worker.spec().name &&
+           joined.first > joined_at_.at(&worker).first && joined.first < came_back;
+  };
+  cluster_->judge().Expect(std::any_of(joined_at_.begin(), joined_at_.end(), displaces),
+                           "was replaced while its stream stood", worker.Name());
+}
+
+void ServerWatch::JudgeEnd(const SimulatedWorker& worker) const {
+  if (!joined_at_.contains(&worker) || HasRival(worker)) return;
+  const auto lies = [&](const auto& other) {
+    return other->says_falsely() && other->spec().name.group == worker.spec().name.group;
+  };
+  if (std::any_of(cluster_->workers().begin(), cluster_->workers().end(), lies)) return;
+  const auto heard = heard_at_.find(&worker);
+  const bool silent = heard == heard_at_.end() || lapsed_.contains(&worker) ||
+                      cluster_->now() - heard->second >= cluster_->spec().registry.lease;
+  if (silent && members_.contains(&worker)) return;
+  cluster_->judge().Violated(absl::StrCat(
+      worker.Name(),
+      " is put out, and nobody else is that rank: ", worker.ended()->status.ToString()));
+}
+
 void ServerWatch::Tell(const SimulatedWorker& to, Lineage lineage) {
   Lineage& told = told_[to.spec().name.group];
   told = std::max(told, lineage);
@@ -46,6 +104,7 @@ void ServerWatch::Tell(const SimulatedWorker& to, Lineage lineage) {
 
 void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& message,
                         bool source_failed) {
+  NoteHeard(from);
   const bool announces = std::holds_alternative<JoinRequest>(message) ||
                          std::holds_alternative<RegisterBuffer>(message);
   if (announces) {  // its fills may begin anew; which is not said
@@ -142,6 +201,7 @@ void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
   } else if (const auto* finished = std::get_if<OperationFinished>(&message)) {
     JudgeFinished(to, *finished);
   } else if (const auto* joined = std::get_if<Joined>(&message)) {
+    NoteJoined(to, *joined);
     Tell(to, joined->lineage);
     CountAnew(to, joined->group_generation);
   } else if (const auto* changed = std::get_if<GroupChanged>(&message)) {

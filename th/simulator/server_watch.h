@@ -6,6 +6,10 @@
 // - Nor one that keeps nothing (a streaming reader).
 // - No update is resolved to a version that a roll-back has withdrawn.
 // - Nobody publishes into a lineage that its group has not been told of.
+// - Nobody is replaced while its stream stands, but by a process that had the rank after it before
+//   it came back.
+// - No member is put out while it lives, unless another process has its rank or its lease is over.
+//   The lease of a membership that the server has forgotten is never over.
 //
 // What is broken is told to the cluster's judge. Not thread-safe.
 #ifndef TH_SIMULATOR_SERVER_WATCH_H_
@@ -32,11 +36,18 @@ class ServerWatch {
   explicit ServerWatch(Cluster* cluster) : cluster_(cluster) {}  // outlives it
 
   void Began();  // a reign
+  // The server's disk was replaced: it has forgotten every member that no reign of `identity` has
+  // confirmed.
+  void LostWhatIsNotIn(const StateIdentity& identity);
   // In the order in which the server hears and says it. `source_failed`: the message says that a
   // source failed, and the server believes it; a report of an assignment that it has replaced since
   // is refused.
   void Heard(const SimulatedWorker& from, const WorkerMessage& message, bool source_failed);
   void Said(const SimulatedWorker& to, const ServerMessage& message, const DurableState& durable);
+  // The worker's membership is over, and it has not left.
+  void JudgeEnd(const SimulatedWorker& worker) const;
+  // Its stream stands, and the server says that another process has its rank.
+  void JudgeReplaced(const SimulatedWorker& worker) const;
 
  private:
   struct OperationOf {
@@ -73,6 +84,10 @@ class ServerWatch {
                      const DurableState& durable);
   void JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished);
   void Tell(const SimulatedWorker& to, Lineage lineage);
+  void NoteJoined(const SimulatedWorker& to, const Joined& joined);
+  void NoteHeard(const SimulatedWorker& from);
+  // Another process that has the rank of `worker`, or may have had it since.
+  bool HasRival(const SimulatedWorker& worker) const;
 
   Cluster* const cluster_;
   std::set<OperationOf> unpublishes_;  // that have not ended
@@ -89,6 +104,14 @@ class ServerWatch {
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
   std::map<const SimulatedWorker*, GroupGeneration> generations_;        // of its group, told last
   std::map<std::string, Lineage> told_;                                  // by group
+  std::map<const SimulatedWorker*, ReignId> members_;  // and when they were confirmed last
+  struct JoinedAt {
+    absl::Time first, last;
+  };
+  std::map<const SimulatedWorker*, JoinedAt> joined_at_;
+  std::map<const SimulatedWorker*, absl::Time> heard_at_;
+  std::set<const SimulatedWorker*>
+      lapsed_;  // have been silent for a lease, and not confirmed since
 };
 
 }  // namespace th

@@ -29,6 +29,13 @@ Location ServerLocation(const std::string& site) {
 
 }  // namespace
 
+ServerDisk EmptyDisk(ClusterId cluster) {
+  ServerDisk disk;
+  disk.identity.cluster = cluster;
+  disk.identity.key.bytes.front() = static_cast<uint8_t>(cluster.value);
+  return disk;
+}
+
 SimulatedServer::SimulatedServer(Cluster* cluster)
     : SimulatedProcess(cluster->queue(), ServerLocation(cluster->spec().server_site)),
       cluster_(cluster),
@@ -39,23 +46,31 @@ SimulatedServer::SimulatedServer(Cluster* cluster)
 
 void SimulatedServer::Start() {
   SetAlive(true);
-  identity_.cluster = ClusterId(1);
-  identity_.of_this_process = 0;
-  BeginReign(epoch_);
+  disk_.identity.of_this_process = 0;
+  BeginReign(disk_.epoch);
+}
+
+void SimulatedServer::ReplaceDisk(ServerDisk disk, Epoch passed) {
+  watch_.LostWhatIsNotIn(disk.identity);
+  ++disks_;
+  disk_ = std::move(disk);
+  disk_.epoch = std::max(disk_.epoch, passed);
 }
 
 void SimulatedServer::BeginReign(Epoch above) {
-  epoch_ = above.Next();
-  identity_.reigns.emplace_back(++reigns_);
-  ++identity_.of_this_process;
-  cluster_->Trace([&] { return absl::StrCat("server: starts reign ", epoch_.value); });
+  const bool ran_before = !disk_.identity.reigns.empty();
+  disk_.epoch = above.Next();
+  disk_.identity.reigns.emplace_back(++reigns_);
+  disk_of_reign_[disk_.identity.reign()] = disks_;
+  ++disk_.identity.of_this_process;
+  cluster_->Trace([&] { return absl::StrCat("server: starts reign ", disk_.epoch.value); });
   RegistryStart start;
-  start.epoch = epoch_;
-  start.identity = identity_;
-  start.durable = durable_;
-  start.recovering = epoch_.value > 1;
+  start.epoch = disk_.epoch;
+  start.identity = disk_.identity;
+  start.durable = disk_.durable;
+  start.recovering = ran_before;
   start.now = now();
-  start.key_seed[0] = epoch_.value;
+  start.key_seed[0] = reigns_;
   watch_.Began();
   CheckRegistry();
   registry_ = std::make_unique<Registry>(start, cluster_->spec().registry);
@@ -111,6 +126,11 @@ CommandFinished SimulatedServer::Command(const ModelKey& key, const RunCommand& 
 
 Catalog SimulatedServer::List() const {
   return registry_ == nullptr ? Catalog{} : registry_->List("", "", now());
+}
+
+bool SimulatedServer::Hears(const SimulatedWorker& worker) const {
+  return alive() && !stopped() && !worker.stopped() && worker.session().joined() &&
+         cluster_->Connected(worker, *this);
 }
 
 // ---- streams
@@ -178,7 +198,7 @@ void SimulatedServer::CheckRegistry() {
 }
 
 void SimulatedServer::CarryOut(RegistryEffects effects) {
-  if (effects.durable.has_value()) durable_ = *std::move(effects.durable);
+  if (effects.durable.has_value()) disk_.durable = *std::move(effects.durable);
   for (const RegistryEvent& event : effects.events) {
     cluster_->Trace([&] { return absl::StrCat("server: ", event.LogLine()); });
   }
@@ -186,7 +206,7 @@ void SimulatedServer::CarryOut(RegistryEffects effects) {
     const auto stream = streams_.find(out.connection);
     if (stream == streams_.end()) continue;
     SimulatedWorker* worker = stream->second.worker;
-    watch_.Said(*worker, out.message, durable_);
+    watch_.Said(*worker, out.message, disk_.durable);
     cluster_->Carry(*this, worker, &stream->second.down,
                     [worker, connection = out.connection, message = std::move(out.message)] {
                       worker->HandleServerMessage(connection, message);
@@ -207,15 +227,17 @@ void SimulatedServer::CarryOut(RegistryEffects effects) {
 void SimulatedServer::BeginAbove(Epoch heard) {
   for (auto& [connection, stream] : streams_) {
     SimulatedWorker* worker = stream.worker;
-    cluster_->Carry(*this, worker, &stream.down, [worker, connection = connection, epoch = epoch_] {
-      const absl::Status why = absl::UnavailableError("the server begins again in a higher epoch");
-      worker->HandleServerMessage(
-          connection, Refused{.status = why, .retry_after = kRetryBegunAgain, .epoch = epoch});
-      worker->HandleStreamClosed(connection, why);
-    });
+    cluster_->Carry(
+        *this, worker, &stream.down, [worker, connection = connection, epoch = disk_.epoch] {
+          const absl::Status why =
+              absl::UnavailableError("the server begins again in a higher epoch");
+          worker->HandleServerMessage(
+              connection, Refused{.status = why, .retry_after = kRetryBegunAgain, .epoch = epoch});
+          worker->HandleStreamClosed(connection, why);
+        });
   }
   streams_.clear();
-  BeginReign(std::max(epoch_, heard));
+  BeginReign(std::max(disk_.epoch, heard));
 }
 
 void SimulatedServer::HandleWake() {

@@ -21,6 +21,15 @@ namespace th {
 class Cluster;
 class SimulatedWorker;
 
+// What a server finds on its disk when it starts.
+struct ServerDisk {
+  Epoch epoch;  // the last one that has begun
+  StateIdentity identity;
+  DurableState durable;
+};
+// Of a server that has never run.
+ServerDisk EmptyDisk(ClusterId cluster);
+
 class SimulatedServer : public SimulatedProcess {
  public:
   explicit SimulatedServer(Cluster* cluster);  // starts
@@ -28,7 +37,13 @@ class SimulatedServer : public SimulatedProcess {
   // The process dies; its machine tells the workers. What was durable stays.
   void Kill();
   void Start();  // after Kill
-  void Stop();   // as by SIGSTOP, until Continue
+  const ServerDisk& disk() const { return disk_; }
+  // Before Start: its disk is another one, or as it was at some time before. The epoch that it
+  // begins is above `passed`.
+  void ReplaceDisk(ServerDisk disk, Epoch passed);
+  // Disks are counted; a reign belongs to the one on which it has begun.
+  uint64_t DiskOf(ReignId reign) const { return disk_of_reign_.at(reign); }
+  void Stop();  // as by SIGSTOP, until Continue
   void Continue();
   // A turn of its loop that takes long: all waits as after Stop, but nobody notices a pause.
   void BeginLongTurn();
@@ -40,6 +55,8 @@ class SimulatedServer : public SimulatedProcess {
   // Tells the judge which of the registry's invariants does not hold. The server does it itself
   // after every ClusterSpec::check_registry_every-th event and at the end of an epoch.
   void CheckRegistry();
+  // Both run, and what they say to each other arrives.
+  bool Hears(const SimulatedWorker& worker) const;
 
   // ---- for the workers
   // A stream for `worker`: it hears HandleStreamOpen or HandleStreamClosed under the number.
@@ -47,6 +64,10 @@ class SimulatedServer : public SimulatedProcess {
   // The worker's end is gone: the server hears of it.
   void Disconnect(const SimulatedWorker& worker, ConnectionId connection);
   void Send(SimulatedWorker* worker, ConnectionId connection, WorkerMessage message);
+  // Its membership is over, by no wish of its own.
+  void JudgeEnd(const SimulatedWorker& worker) const { watch_.JudgeEnd(worker); }
+  // It has heard that another process has its rank.
+  void JudgeReplaced(const SimulatedWorker& worker) const { watch_.JudgeReplaced(worker); }
 
  private:
   void RunRegistry(absl::FunctionRef<RegistryEffects(Registry&)> event);
@@ -62,10 +83,10 @@ class SimulatedServer : public SimulatedProcess {
   // A worker has lived in that epoch, of which the state knows nothing.
   void BeginAbove(Epoch heard);
 
-  Epoch epoch_;
-  StateIdentity identity_;
-  uint64_t reigns_ = 0;  // over all states, in place of random numbers
-  DurableState durable_;
+  ServerDisk disk_ = EmptyDisk(ClusterId(1));
+  uint64_t reigns_ = 0;  // over all disks, in place of random numbers
+  uint64_t disks_ = 1;
+  std::map<ReignId, uint64_t> disk_of_reign_;
   std::unique_ptr<Registry> registry_;
   ReplicaObserver observer_;
   ServerWatch watch_;

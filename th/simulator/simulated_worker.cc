@@ -254,6 +254,10 @@ void SimulatedWorker::SayFalsely(WorkerMessage message) {
   cluster_->server().Send(this, *stream_, std::move(message));
 }
 
+void SimulatedWorker::SayUnheardForATest(WorkerMessage message) {
+  cluster_->server().Send(this, *stream_, std::move(message));
+}
+
 // ---- the control stream
 
 void SimulatedWorker::HandleStreamOpen(ConnectionId connection) {
@@ -274,10 +278,9 @@ void SimulatedWorker::HandleStreamClosed(ConnectionId connection, absl::Status w
 void SimulatedWorker::HandleServerMessage(ConnectionId connection, const ServerMessage& message) {
   if (stream_ != connection) return;
   const auto* refused = std::get_if<Refused>(&message);
-  cluster_->judge().Expect(
-      refused == nullptr || !session_.joined() ||
-          !absl::StrContains(refused->status.message(), "replaced"),  // not: its lease is over
-      "was replaced while its stream stood", Name());
+  const bool replaced = refused != nullptr && session_.joined() &&
+                        absl::StrContains(refused->status.message(), "replaced");
+  if (replaced) cluster_->server().JudgeReplaced(*this);
   heard_at_ = now();
   NoteGeneration(message);
   JudgeMessage(message);
@@ -286,9 +289,15 @@ void SimulatedWorker::HandleServerMessage(ConnectionId connection, const ServerM
 }
 
 void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
+  const SimulatedServer& server = cluster_->server();
   if (auto* joined = std::get_if<Joined>(&message)) {
+    if (joined->epoch < session_.epoch()) return;  // the session does not believe it
+    const bool another = reign_ == ReignId() || group_generation_ != joined->group_generation.value;
+    reign_ = joined->reign;
+    if (another) generation_numbered_by_ = server.DiskOf(reign_);
     group_generation_ = joined->group_generation.value;
   } else if (auto* changed = std::get_if<GroupChanged>(&message)) {
+    generation_numbered_by_ = server.DiskOf(reign_);
     group_generation_ = changed->group_generation.value;
   }
   // What it has said may be answered in a later generation.
@@ -300,6 +309,7 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
                       std::holds_alternative<OperationFinished>(message);
   if (!judged) return;
   Judge::GroupOperation operation{.generation = group_generation_,
+                                  .numbered_by = generation_numbered_by_,
                                   .group = spec_.name.group,
                                   .run = spec_.key.run,
                                   .model = spec_.key.model};
@@ -530,6 +540,7 @@ void SimulatedWorker::Do(SessionOutput output) {
     lost_publications.push_back(*lost);
   } else if (auto* end = std::get_if<SessionEnded>(&output)) {
     ended_ = *end;
+    if (!end->status.ok()) cluster_->server().JudgeEnd(*this);
     CloseEverything(/*tell=*/true);
     DropReceives();
   }

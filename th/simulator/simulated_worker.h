@@ -153,6 +153,9 @@ class SimulatedWorker : public SimulatedProcess {
   // To the server, past the session.
   void SayFalsely(WorkerMessage message);
   bool says_falsely() const { return says_falsely_; }
+  // For tests of the judge: what no server has said, and what no session has.
+  void HearForATest(const ServerMessage& message) { HandleServerMessage(*stream_, message); }
+  void SayUnheardForATest(WorkerMessage message);
   OperationKey newest_operation() const { return newest_operation_; }  // of its own buffer
 
   // ---- for the cluster, the server and other workers
@@ -264,6 +267,8 @@ class SimulatedWorker : public SimulatedProcess {
   std::optional<SessionEnded> ended_;
   std::optional<ConnectionId> stream_;
   uint64_t group_generation_ = 0;
+  uint64_t generation_numbered_by_ = 0;  // as in Judge::GroupOperation
+  ReignId reign_;                        // that it has joined last
   struct Unpublishing {
     BufferGeneration under;
     absl::Time drained_by;
