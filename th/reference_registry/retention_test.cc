@@ -152,7 +152,7 @@ TEST_F(RetentionTest, ACopyIsListedAsTemporary) {
   std::vector<std::string> temporary;
   const Catalog catalog = hub_.List();
   for (const CatalogReplica& replica : catalog.models[0].versions[0].replicas) {
-    if (replica.temporary) temporary.push_back(replica.buffer_name);
+    if (IsTemporary(replica.role)) temporary.push_back(replica.buffer_name);
   }
   EXPECT_EQ(temporary, std::vector<std::string>{copy.buffer_name});
 }

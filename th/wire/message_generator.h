@@ -56,6 +56,7 @@ class MessageGenerator {
   JoinRequest Join();
   StartOperation Start();
   CatalogRank OneRank();
+  CatalogPin Pin();
   CatalogReplica Replica();
   EventId SomeEvent();
   FillCost SomeFillCost();
