@@ -25,15 +25,6 @@ FinishedOperation Ended(const OperationFinished& finished) {
           .version = finished.version};
 }
 
-// Lets time pass in which these ranks are heard.
-void PassAlive(RegistryHarness& hub, const std::vector<TestRank*>& ranks, absl::Duration duration) {
-  constexpr absl::Duration kBetween = absl::Seconds(2);  // well within a lease
-  for (absl::Duration passed; passed < duration; passed += kBetween) {
-    for (TestRank* rank : ranks) rank->Say(Heartbeat{});
-    hub.Advance(kBetween);
-  }
-}
-
 // A trainer that has published step-1 and a rollout that fills from it when the server dies.
 class RestartTest : public ::testing::Test {
  protected:
@@ -273,6 +264,20 @@ TEST_F(RestartTest, ARankThatDoesNotComeBackEndsItsGroupsOperationsByName) {
   EXPECT_THAT(pair[0].Finished().status,
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr("pair/1"), HasSubstr("has not come back"))));
+}
+
+// The caller's own word is compared with what its rank says of it.
+TEST_F(RestartTest, AResolutionThatIsNoAnswerToWhatWasAskedIsRefused) {
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  ASSERT_TRUE(rollout_.Resume({rollout_.Announced()}));
+  StartOperation again = rollout_.UpdateRequest(*VersionLabel::Parse("step-7"));
+  again.key.number = OperationNumber(1);
+  again.resolved = version_;
+  rollout_.Start(again);
+  EXPECT_THAT(rollout_.Finished().status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("rollout/0"), HasSubstr("step-7 was asked for"))));
 }
 
 TEST_F(RestartTest, RanksThatWereMovingElsewhereAreToldApart) {

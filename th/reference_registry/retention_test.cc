@@ -14,6 +14,7 @@
 namespace th {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::th::testing::StatusIs;
@@ -140,6 +141,22 @@ TEST_F(RetentionTest, ALateRankHearsWhatToOffloadFirstWhateverItHasAskedFor) {
   EXPECT_OK(finished.status);
   EXPECT_TRUE(finished.offload_first);
   EXPECT_EQ(finished.version, one);
+}
+
+TEST_F(RetentionTest, RanksThatDisagreeOnWhatIsRetainedEndTheirUpdateAndNothingIsTouched) {
+  KeepLatest(1);
+  std::vector<TestRank> trainer = JoinedGroup(hub_, "trainer", 2);
+  PublishWhole(trainer, "one");
+  std::vector<TestRank> pair = JoinedGroup(hub_, "pair", 2);
+  StartOperation keeps = pair[0].UpdateRequest();
+  keeps.keep_retained = true;
+  pair[0].Start(keeps);
+  pair[1].Update();
+  for (TestRank& rank : pair) {
+    EXPECT_THAT(rank.Finished().status,
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("pair/0"), HasSubstr("pair/1"), HasSubstr("retained"))));
+  }
 }
 
 TEST_F(RetentionTest, ACopyIsListedAsTemporary) {
