@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "th/cli/text_table.h"
+#include "th/protocol/buffer_role.h"
 #include "th/protocol/operation_kind_name.h"
 #include "th/worker/quantity.h"
 
@@ -18,16 +19,14 @@ namespace {
 
 using nlohmann::json;
 
-// Somebody counts on it and nobody has it: it must be published again.
-bool IsLost(const CatalogVersion& version) {
-  return !version.withdrawn && !version.pinned_by.empty() && version.replicas.empty();
-}
-
 std::string StateOf(const CatalogVersion& version) {
   if (version.withdrawn) return "withdrawn";
-  if (IsLost(version)) return "LOST";
+  const bool lost = !version.lost_forms.empty();
+  if (lost && version.replicas.empty()) return "LOST";
   if (!version.published) return "publishing";
-  return version.sealed ? "sealed" : "published";
+  const std::string state = version.sealed ? "sealed" : "published";
+  if (!lost) return state;
+  return absl::StrCat(state, ", LOST in form ", absl::StrJoin(version.lost_forms, ", "));
 }
 
 std::string HeldPercent(const CatalogReplica& replica) {
@@ -65,7 +64,7 @@ void AddReplicaRow(const CatalogModel& model, const CatalogVersion* version,
   if (version != nullptr) {
     row[2] = version->info.ToString();
     row[3] = StateOf(*version);
-    if (!version->pinned_by.empty()) row[3] += ", pinned";
+    if (!version->pins.empty()) row[3] += ", pinned";
   }
   if (replica == nullptr) {
     row.insert(row.end(), {"nobody", "", "", "", "", ""});
@@ -115,9 +114,38 @@ std::string DescribeReplica(const CatalogReplica& replica, absl::string_view sta
                             absl::ToDoubleSeconds(replica.operation_since),
                             EventSuffix(replica.event));
   return absl::StrCat("\n", replica.group, " (", state, "), buffer ", replica.buffer_name,
-                      ", form ", replica.form, replica.temporary ? ", temporary" : "",
-                      replica.seed ? ", seeds its site" : "", DescribeSnapshots(replica), under_way,
-                      "\n", RankTable(replica));
+                      ", form ", replica.form, IsTemporary(replica.role) ? ", temporary" : "",
+                      replica.role == BufferRole::kSeed ? ", seeds its site" : "",
+                      DescribeSnapshots(replica), under_way, "\n", RankTable(replica));
+}
+
+// "eval", "eval in form fp8 for another 2h".
+std::string DescribePin(const CatalogPin& pin) {
+  return absl::StrCat(pin.owner, pin.form.empty() ? "" : absl::StrCat(" in form ", pin.form),
+                      pin.expires_in == absl::InfiniteDuration()
+                          ? ""
+                          : absl::StrCat(" for another ", absl::FormatDuration(absl::Trunc(
+                                                              pin.expires_in, absl::Seconds(1)))));
+}
+
+std::string DescribePins(const CatalogVersion& version) {
+  return absl::StrJoin(version.pins, ", ", [](std::string* text, const CatalogPin& pin) {
+    text->append(DescribePin(pin));
+  });
+}
+
+// What to do about a version that is retained and nobody has.
+std::string HintOnLost(const CatalogVersion& version) {
+  std::string text = "nobody holds it";
+  const bool known = !version.lost_forms.front().empty();
+  if (known) absl::StrAppend(&text, " in form ", absl::StrJoin(version.lost_forms, ", "));
+  absl::StrAppend(&text, ": publish it again",
+                  version.pins.empty() ? "" : ", or give it up:", "\n");
+  for (const CatalogPin& pin : version.pins) {
+    absl::StrAppend(&text, "  th release '#", version.info.sequence.ToString(), "' --owner ",
+                    pin.owner, pin.form.empty() ? "" : absl::StrCat(" --form ", pin.form), "\n");
+  }
+  return text;
 }
 
 // "" without a policy.
@@ -156,10 +184,18 @@ json ReplicaToJson(const CatalogReplica& replica) {
   for (const CatalogRank& rank : replica.ranks) ranks.push_back(RankToJson(rank));
   json out = {{"group", replica.group},         {"buffer", replica.buffer_name},
               {"form", replica.form},           {"state", replica.state},
-              {"publisher", replica.publisher}, {"temporary", replica.temporary},
-              {"seed", replica.seed},           {"ranks", std::move(ranks)}};
+              {"publisher", replica.publisher}, {"role", std::string(BufferRoleKey(replica.role))},
+              {"ranks", std::move(ranks)}};
   out.update(OperationToJson(replica));
   return out;
+}
+
+json PinToJson(const CatalogPin& pin) {
+  json listed = {{"owner", pin.owner}, {"form", pin.form}};
+  if (pin.expires_in != absl::InfiniteDuration()) {
+    listed["seconds_until_expiry"] = absl::ToDoubleSeconds(pin.expires_in);
+  }
+  return listed;
 }
 
 json ModelToJson(const CatalogModel& model) {
@@ -274,7 +310,11 @@ std::string CatalogTable(const Catalog& catalog) {
     for (const CatalogReplica& replica : model.idle)
       AddReplicaRow(model, nullptr, &replica, &table);
   }
-  return table.empty() ? "nothing is published and nobody has joined\n" : table.ToString();
+  const std::string text =
+      table.empty() ? "nothing is published and nobody has joined\n" : table.ToString();
+  if (!catalog.recovering) return text;
+  return absl::StrCat(text,
+                      "the server has restarted: ranks may still come back with what they hold\n");
 }
 
 absl::Status CheckNamed(const Catalog& catalog, const ModelKey& asked) {
@@ -293,11 +333,14 @@ absl::Status CheckNamed(const Catalog& catalog, const ModelKey& asked) {
 json ToJson(const Catalog& catalog) {
   json models = json::array();
   for (const CatalogModel& model : catalog.models) models.push_back(ModelToJson(model));
-  return {{"epoch", catalog.epoch.value}, {"models", std::move(models)}};
+  return {{"epoch", catalog.epoch.value},
+          {"recovering", catalog.recovering},
+          {"models", std::move(models)}};
 }
 
 json ToJson(const CatalogVersion& version) {
-  json replicas = json::array(), shards = json::array();
+  json replicas = json::array(), shards = json::array(), pins = json::array();
+  for (const CatalogPin& pin : version.pins) pins.push_back(PinToJson(pin));
   for (const CatalogReplica& replica : version.replicas) replicas.push_back(ReplicaToJson(replica));
   for (const SealedShard& shard : version.shards) {
     shards.push_back({{"layout", shard.layout.ToHex()}, {"root", shard.root.ToHex()}});
@@ -311,7 +354,8 @@ json ToJson(const CatalogVersion& version) {
           {"withdrawn", version.withdrawn},
           {"bytes", version.bytes},
           {"shards", std::move(shards)},
-          {"pinned_by", version.pinned_by},
+          {"pins", std::move(pins)},
+          {"lost_forms", version.lost_forms},
           {"replicas", std::move(replicas)}};
 }
 
@@ -322,18 +366,15 @@ std::string DescribeVersion(const CatalogModel& model, const CatalogVersion& ver
   if (const std::string policy = DescribePolicy(model); !policy.empty()) {
     absl::StrAppend(&text, "policy   ", policy, "\n");
   }
-  if (!version.pinned_by.empty()) {
-    absl::StrAppend(&text, "pinned   by ", absl::StrJoin(version.pinned_by, ", "), "\n");
+  if (!version.pins.empty()) {
+    absl::StrAppend(&text, "pinned   by ", DescribePins(version), "\n");
   }
   if (version.withdrawn) {
     absl::StrAppend(&text,
                     "a roll-back withdrew it, and nobody can move to it; th events tells when, as "
                     "long as the server remembers\n");
   }
-  if (IsLost(version)) {
-    absl::StrAppend(&text, "nobody holds it: publish it again, or th release '#",
-                    version.info.sequence.ToString(), "' for each owner\n");
-  }
+  if (!version.lost_forms.empty()) text.append(HintOnLost(version));
   for (const auto& [key, value] : version.info.attributes) {
     absl::StrAppend(&text, "attribute ", key, "=", FitWidth(value, 80), "\n");
   }

@@ -22,7 +22,8 @@ std::string CatalogTable(const Catalog& catalog);
 // was named. NOT_FOUND naming what was asked for.
 absl::Status CheckNamed(const Catalog& catalog, const ModelKey& asked);
 
-// {"epoch", "models": [{"run", "model", "keep_latest", "versions": [...], "idle": [...]}]}.
+// {"epoch", "recovering", "models": [{"run", "model", "keep_latest", "versions": [...], "idle":
+// [...]}]}.
 nlohmann::json ToJson(const Catalog& catalog);
 
 // One version: attributes, shards and their roots, pins, every replica's ranks and who they fill

@@ -44,7 +44,7 @@ CatalogModel AModel() {
   CatalogModel model{.key = {.run = "r1", .model = "qwen"}};
   CatalogVersion newest = AVersion(2, "step-2");
   newest.info.attributes = {{"loss", "0.5"}};
-  newest.pinned_by = {"eval"};
+  newest.pins = {{.owner = "eval"}};
   newest.shards = {{.layout = Sha256("layout"), .root = Sha256("root")}};
   newest.replicas = {AReplica("trainer", "published", 1000), AReplica("rollout-1", "filling", 999)};
   newest.replicas[0].publisher = true;
@@ -73,18 +73,46 @@ TEST(CatalogTableTest, HasALineAReplicaAndOneForWhoHoldsNothing) {
             "1      -  1.00 kB\n");
 }
 
-TEST(CatalogTableTest, APinOfWhatNobodyHoldsIsLost) {
+TEST(CatalogTableTest, SaysThatTheServerHasRestartedWhileRanksMayComeBack) {
+  EXPECT_THAT(CatalogTable({.recovering = true}), HasSubstr("ranks may still come back"));
+  EXPECT_EQ(ToJson(Catalog{.recovering = true})["recovering"], true);
+}
+
+TEST(CatalogTableTest, WhatIsRetainedAndNobodyHasIsLost) {
   CatalogModel model{.key = {.run = "r1", .model = "qwen"}};
   CatalogVersion& lost = model.versions.emplace_back();  // as after a restart: without a label
   lost.info.sequence = VersionSequence::Of(Epoch(1), 2);
-  lost.pinned_by = {"eval"};
+  lost.pins = {{.owner = "eval"}};
+  lost.lost_forms = {""};
   EXPECT_THAT(CatalogTable({.models = {model}}), HasSubstr("#1.2     LOST, pinned  nobody"));
   EXPECT_THAT(DescribeVersion(model, lost), HasSubstr("LOST\n"));
-  EXPECT_THAT(DescribeVersion(model, lost), HasSubstr("th release '#1.2'"));
+  EXPECT_THAT(DescribeVersion(model, lost), HasSubstr("th release '#1.2' --owner eval\n"));
   EXPECT_EQ(ToJson(lost)["state"], "LOST");
   lost.replicas = {AReplica("trainer", "published", 1000)};
   lost.published = true;
+  lost.lost_forms = {};
   EXPECT_EQ(ToJson(lost)["state"], "published");
+}
+
+TEST(CatalogTableTest, NamesTheFormsThatAreLost) {
+  CatalogModel model = AModel();
+  CatalogVersion& version = model.versions[0];
+  version.pins = {{.owner = "eval", .form = "fp8"}};
+  version.lost_forms = {"fp8"};
+  EXPECT_THAT(CatalogTable({.models = {model}}), HasSubstr("sealed, LOST in form fp8, pinned"));
+  const std::string text = DescribeVersion(model, version);
+  EXPECT_THAT(text, HasSubstr("nobody holds it in form fp8: publish it again"));
+  EXPECT_THAT(text, HasSubstr("th release '#1.2' --owner eval --form fp8\n"));
+  version.pins.clear();  // a policy retains it
+  EXPECT_THAT(DescribeVersion(model, version), HasSubstr("publish it again\n"));
+}
+
+TEST(DescribeVersionTest, TellsWhenPinsExpire) {
+  CatalogModel model = AModel();
+  model.versions[0].pins = {{.owner = "eval", .form = "fp8", .expires_in = absl::Seconds(90)}};
+  EXPECT_THAT(DescribeVersion(model, model.versions[0]),
+              HasSubstr("pinned   by eval in form fp8 for another 1m30s\n"));
+  EXPECT_EQ(ToJson(model.versions[0])["pins"][0]["seconds_until_expiry"], 90);
 }
 
 TEST(CatalogJsonTest, HoldsModelsVersionsReplicasAndRanks) {

@@ -445,7 +445,7 @@ TEST_F(ControllerTest, PinsRetainsAndReleases) {
   EXPECT_EQ(pinned.label.text(), "1");
   ASSERT_OK_AND_ASSIGN(const Catalog catalog, controller->List());
   EXPECT_EQ(catalog.models[0].keep_latest, 3u);
-  EXPECT_EQ(catalog.models[0].versions[0].pinned_by, std::vector<std::string>{"evaluation"});
+  EXPECT_EQ(catalog.models[0].versions[0].pins, std::vector<CatalogPin>{{"evaluation"}});
   EXPECT_OK(controller->Release(Latest(), "evaluation"));
 }
 

@@ -99,6 +99,7 @@ Json ToJson(const CatalogReplica& replica) {
                {"buffer_name", replica.buffer_name},
                {"form", replica.form},
                {"state", replica.state},
+               {"role", std::string(BufferRoleKey(replica.role))},
                {"publisher", replica.publisher}};
   json["ranks"] = Json::array();
   for (const CatalogRank& rank : replica.ranks) json["ranks"].push_back(ToJson(rank));
@@ -111,10 +112,20 @@ Json ToJson(const std::vector<CatalogReplica>& replicas) {
   return json;
 }
 
+Json ToJson(const CatalogPin& pin) {
+  Json json = {{"owner", pin.owner}, {"form", pin.form}};
+  if (pin.expires_in != absl::InfiniteDuration()) {
+    json["expires_in_seconds"] = absl::ToDoubleSeconds(pin.expires_in);
+  }
+  return json;
+}
+
 Json ToJson(const CatalogVersion& version) {
   Json json = {{"version", ToJson(version.info)}, {"published", version.published},
                {"sealed", version.sealed},        {"withdrawn", version.withdrawn},
-               {"bytes", version.bytes},          {"pinned_by", version.pinned_by}};
+               {"bytes", version.bytes},          {"lost_forms", version.lost_forms}};
+  json["pins"] = Json::array();
+  for (const CatalogPin& pin : version.pins) json["pins"].push_back(ToJson(pin));
   json["replicas"] = ToJson(version.replicas);
   return json;
 }
@@ -161,7 +172,7 @@ std::string UpdateResultToJson(const UpdateResult& result) {
 }
 
 std::string CatalogToJson(const Catalog& catalog) {
-  Json json = {{"epoch", catalog.epoch.value}};
+  Json json = {{"epoch", catalog.epoch.value}, {"recovering", catalog.recovering}};
   json["models"] = Json::array();
   for (const CatalogModel& model : catalog.models) json["models"].push_back(ToJson(model));
   return Text(json);

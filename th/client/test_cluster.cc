@@ -110,7 +110,7 @@ std::vector<CatalogReplica> ListedCopies(Controller& controller) {
   for (const CatalogModel& model : catalog->models) {
     for (const CatalogVersion& version : model.versions) {
       for (const CatalogReplica& replica : version.replicas) {
-        if (replica.temporary) copies.push_back(replica);
+        if (IsTemporary(replica.role)) copies.push_back(replica);
       }
     }
   }

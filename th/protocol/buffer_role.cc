@@ -18,4 +18,20 @@ absl::string_view BufferRoleName(BufferRole role) {
   return "of no known role";
 }
 
+absl::string_view BufferRoleKey(BufferRole role) {
+  switch (role) {
+    case BufferRole::kPrimary:
+      return "primary";
+    case BufferRole::kOffload:
+      return "offload";
+    case BufferRole::kSeed:
+      return "seed";
+    case BufferRole::kStaged:
+      return "staged";
+    case BufferRole::kStreaming:
+      return "streaming";
+  }
+  return "unknown";
+}
+
 }  // namespace th

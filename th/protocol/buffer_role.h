@@ -44,6 +44,8 @@ constexpr bool HasNameOfItsOwn(BufferRole role) {
 
 // A noun for error messages: "an offloaded copy".
 absl::string_view BufferRoleName(BufferRole role);
+// One word for listings: "primary", "offload", "seed", "staged" or "streaming".
+absl::string_view BufferRoleKey(BufferRole role);
 
 }  // namespace th
 

@@ -13,9 +13,13 @@ constexpr BufferRole kAllRoles[] = {BufferRole::kPrimary, BufferRole::kOffload, 
                                     BufferRole::kStaged, BufferRole::kStreaming};
 
 TEST(BufferRoleTest, EveryRoleHasANameOfItsOwn) {
-  std::set<std::string> names;
-  for (const BufferRole role : kAllRoles) names.emplace(BufferRoleName(role));
+  std::set<std::string> names, keys;
+  for (const BufferRole role : kAllRoles) {
+    names.emplace(BufferRoleName(role));
+    keys.emplace(BufferRoleKey(role));
+  }
   EXPECT_EQ(names.size(), std::size(kAllRoles));
+  EXPECT_EQ(keys.size(), std::size(kAllRoles));
 }
 
 TEST(BufferRoleTest, OnlyWhatTheSessionMakesIsTemporary) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "th/protocol/buffer_role.h"
 #include "th/protocol/cost.h"
 #include "th/protocol/event.h"
 #include "th/protocol/messages.h"
@@ -38,16 +39,22 @@ struct CatalogReplica {
   std::string group;
   std::string buffer_name;
   std::string form;
+  BufferRole role = BufferRole::kPrimary;
   std::string state;  // "publishing", "published", "filling", "complete", "leaving", "draining"
   bool publisher = false;
-  // A copy in host memory: of a retained version, to seed a site, or a staged version.
-  bool temporary = false;
-  bool seed = false;  // of those, a copy to seed a site
   std::vector<CatalogRank> ranks;
   // The operation that is under way, if any.
   EventId event;
   OperationKind operation = OperationKind::kPublish;  // meaningless without `event`
   absl::Duration operation_since;                     // its first rank asked
+};
+
+// Keeps a version fetchable (see PinVersion).
+struct CatalogPin {
+  std::string owner;
+  std::string form;                                      // empty: every form
+  absl::Duration expires_in = absl::InfiniteDuration();  // infinite: it stays until released
+  friend bool operator==(const CatalogPin&, const CatalogPin&) = default;
 };
 
 struct CatalogVersion {
@@ -57,7 +64,10 @@ struct CatalogVersion {
   bool withdrawn = false;
   uint64_t bytes = 0;  // of the distinct shards, once
   std::vector<SealedShard> shards;
-  std::vector<std::string> pinned_by;
+  std::vector<CatalogPin> pins;
+  // The forms in which the version is retained and nobody holds or receives it; an empty name: the
+  // server does not know its forms. Empty while ranks may come back after a restart.
+  std::vector<std::string> lost_forms;
   std::vector<CatalogReplica> replicas;
 };
 
@@ -74,6 +84,8 @@ struct CatalogModel {
 
 struct Catalog {
   Epoch epoch;
+  // The server has restarted, and ranks that held something before may still come back.
+  bool recovering = false;
   std::vector<CatalogModel> models;
 };
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "th/reference_registry/claims.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/publishing.h"
 #include "th/reference_registry/transactions.h"
@@ -122,6 +125,7 @@ bool IsLateRelease(const Buffer& buffer) {
 // One worker at a time is asked, so that a layout crosses once.
 void WantLayout(Turn& turn, LayoutRecord& record, const Digest& digest, const Worker& from) {
   record.asked = from.id;
+  record.asked_at = turn.now;
   Send(turn, from, LayoutWanted{digest});
 }
 
@@ -212,11 +216,17 @@ void ReleaseLayout(Turn& turn, const Buffer& buffer) {
   }
 }
 
+absl::Status LayoutNeverCame(const Buffer& buffer, absl::Duration waited) {
+  return absl::DeadlineExceededError(absl::StrCat(
+      "rank ", NameOf(buffer).ToString(), " was asked for the layout of buffer ", buffer.name, " ",
+      absl::FormatDuration(waited), " ago and has not sent it; register the buffer again"));
+}
+
 }  // namespace
 
 absl::Status AnnounceBuffer::CanApply(const RegistryState& state) const {
   const Worker& own = *FindWorker(state, worker);
-  if (announced.counts_after >= kGenerationsEnd) {
+  if (!CanHaveCome(announced.counts_after, state.epoch)) {
     return absl::InvalidArgumentError(
         absl::StrCat("buffer ", announced.buffer_name, " counts after generation ",
                      announced.counts_after.value, ", beyond all that a group can reach"));
@@ -356,6 +366,38 @@ void DetachBuffer(Turn& turn, Buffer& buffer) {
   replica.group->model->waiting_for_room.erase(replica.id);
   const std::string name = replica.buffer_name;  // a copy: the record dies next
   replica.group->replicas.erase(name);
+}
+
+namespace {
+
+// Whoever waits for the answer to its registration hears why there is none; another worker that has
+// a buffer of this layout is asked instead.
+void EndLayoutWait(Turn& turn, const Worker& worker, const Digest& digest) {
+  LayoutRecord& record = turn.state.layouts.at(digest);
+  const absl::Duration waited = turn.now - record.asked_at;
+  AskAnother(turn, record, digest);
+  std::vector<BufferAddress> owed;
+  for (const auto& [id, buffer] : worker.buffers) {
+    if (buffer.layout == digest && buffer.registration_owed) owed.push_back(buffer.address);
+  }
+  for (const BufferAddress& address : owed) {
+    Buffer& buffer = *FindBuffer(turn.state, address);
+    AnswerRegistration(turn, buffer, LayoutNeverCame(buffer, waited));
+    RemoveBuffer{address}.Apply(turn);
+  }
+}
+
+}  // namespace
+
+void EndLayoutWaits(Turn& turn, const Worker& worker) {
+  absl::btree_set<Digest> late;
+  for (const auto& [id, buffer] : worker.buffers) {
+    auto found = turn.state.layouts.find(buffer.layout);
+    if (found == turn.state.layouts.end() || found->second.asked != worker.id) continue;
+    if (turn.now - found->second.asked_at < turn.state.limits.layout_timeout) continue;
+    late.insert(buffer.layout);
+  }
+  for (const Digest& digest : late) EndLayoutWait(turn, worker, digest);
 }
 
 void AskOthersForLayouts(Turn& turn, const Worker& worker) {

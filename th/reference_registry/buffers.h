@@ -61,6 +61,11 @@ void DetachBuffer(Turn& turn, Buffer& buffer);
 // Asks another worker for the layouts that `worker` was asked for and has not sent.
 void AskOthersForLayouts(Turn& turn, const Worker& worker);
 
+// The worker lives, and has not sent layouts that it was asked for within
+// RegistryLimits::layout_timeout: its registrations of them end with DEADLINE_EXCEEDED, and others
+// that have such buffers are asked.
+void EndLayoutWaits(Turn& turn, const Worker& worker);
+
 }  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_BUFFERS_H_

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -169,6 +170,31 @@ TEST(BuffersTest, WhoHasAnotherBufferOfTheLayoutIsStillTheOneAsked) {
   second.Say(RegisterBuffer{second.Announced()});
   first.Say(UnregisterBuffer{first.buffer});
   EXPECT_TRUE(second.HearsNone<LayoutWanted>()) << "a layout crosses once";
+}
+
+TEST(BuffersTest, ALayoutThatDoesNotComeEndsTheRegistrationNamingTheRank) {
+  RegistryHarness hub;
+  TestRank rank(hub, "trainer", 0, 1);
+  ASSERT_TRUE(rank.Join());
+  rank.Say(RegisterBuffer{rank.Announced()});
+  PassAlive(hub, {&rank}, RegistryLimits().layout_timeout - absl::Seconds(2));
+  EXPECT_TRUE(rank.HearsNone<BufferRegistered>());
+  PassAlive(hub, {&rank}, RegistryLimits().lease + absl::Seconds(2));
+  EXPECT_THAT(rank.Heard<BufferRegistered>().status,
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("trainer/0"), HasSubstr("layout"))));
+  ASSERT_OK(rank.Register());
+}
+
+TEST(BuffersTest, WhenALayoutDoesNotComeAnotherIsAsked) {
+  RegistryHarness hub;
+  TestRank first(hub, "one", 0, 1), second(hub, "other", 0, 1);
+  ASSERT_TRUE(first.Join());
+  ASSERT_TRUE(second.Join());
+  first.Say(RegisterBuffer{first.Announced()});
+  second.Say(RegisterBuffer{second.Announced()});
+  PassAlive(hub, {&first, &second}, RegistryLimits().layout_timeout + RegistryLimits().lease);
+  EXPECT_EQ(second.Heard<LayoutWanted>().layout, first.layout.digest());
 }
 
 TEST(BuffersTest, AnUploadThatContradictsItsBufferEndsTheRegistration) {

@@ -10,9 +10,9 @@
 namespace th::registry {
 namespace {
 
-constexpr int kEpochBits = 32;  // of a worker id and of a generation, above a counter
+constexpr int kCounterBits = 32;  // of a worker id and of a generation, below the epoch
 
-Epoch EpochOf(uint64_t numbered) { return Epoch(static_cast<uint32_t>(numbered >> kEpochBits)); }
+Epoch EpochOf(uint64_t numbered) { return Epoch(static_cast<uint32_t>(numbered >> kCounterBits)); }
 
 bool GivenByThisProcess(const RegistryState& state, const ResumeClaim& claim) {
   const StateIdentity& identity = state.identity;
@@ -53,6 +53,12 @@ bool IsKnown(const RegistryState& state, const ResumeClaim& claim) {
          std::find(reigns.begin(), reigns.end(), claim.reign) != reigns.end();
 }
 
+bool CanHaveCome(GroupGeneration generation, Epoch epoch) {
+  constexpr uint64_t kCounter = (uint64_t{1} << kCounterBits) - 1;
+  return EpochOf(generation.value) <= epoch &&
+         (generation.value & kCounter) < kGenerationsOfAnEpoch;
+}
+
 bool IsUpToDate(const RegistryState& state, const std::optional<ResumeClaim>& came_with,
                 Lineage lineage, const DurableModel& durable) {
   if (came_with.has_value() && !GivenByThisProcess(state, *came_with)) return false;
@@ -63,7 +69,7 @@ bool IsUpToDate(const RegistryState& state, const std::optional<ResumeClaim>& ca
 
 absl::Status CheckClaim(const RegistryState& state, const ResumeClaim& claim) {
   const bool impossible = claim.worker == WorkerId() || EpochOf(claim.worker.value) > claim.epoch ||
-                          EpochOf(claim.group_generation.value) > claim.epoch ||
+                          !CanHaveCome(claim.group_generation, claim.epoch) ||
                           claim.lineage > kLastLineage;
   if (impossible) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -30,6 +30,9 @@ bool IsKnown(const RegistryState& state, const ResumeClaim& claim);
 bool IsUpToDate(const RegistryState& state, const std::optional<ResumeClaim>& came_with,
                 Lineage lineage, const DurableModel& durable);
 
+// Whether a group can have come to this generation by the end of `epoch`.
+bool CanHaveCome(GroupGeneration generation, Epoch epoch);
+
 // INVALID_ARGUMENT: no server can have given it (its numbers contradict each other, or its epoch is
 // beyond kLastEpoch). PERMISSION_DENIED: it is of this cluster and lacks the membership's secret.
 absl::Status CheckClaim(const RegistryState& state, const ResumeClaim& claim);

@@ -35,6 +35,11 @@ RunCommand Keep(const std::string& key, uint32_t keep_latest) {
   return command;
 }
 
+// Of the newest version of the only model.
+std::vector<CatalogPin> ListedPins(RegistryHarness& hub) {
+  return hub.List().models.at(0).versions.at(0).pins;
+}
+
 TEST(CommandsTest, RetentionIsDurableListedAndTheLastWriterWins) {
   RegistryHarness hub;
   ASSERT_OK(hub.Command(Keep("a", 3)).status);
@@ -77,10 +82,9 @@ TEST(CommandsTest, AnOwnerHasOnePinOnEachForm) {
   RunCommand of_form = Pin("b", "eval");
   std::get<PinVersion>(of_form.command).form = "fp8";
   ASSERT_OK(hub.Command(of_form).status);
-  EXPECT_THAT(hub.List().models.at(0).versions.at(0).pinned_by,
-              ElementsAre("eval", "eval (form fp8)"));
+  EXPECT_THAT(ListedPins(hub), ElementsAre(CatalogPin{"eval"}, CatalogPin{"eval", "fp8"}));
   ASSERT_OK(hub.Command(Release("c", "eval")).status);
-  EXPECT_THAT(hub.List().models.at(0).versions.at(0).pinned_by, ElementsAre("eval (form fp8)"));
+  EXPECT_THAT(ListedPins(hub), ElementsAre(CatalogPin{"eval", "fp8"}));
   EXPECT_THAT(hub.Command(Release("d", "eval")).status, StatusIs(absl::StatusCode::kNotFound));
 }
 
@@ -131,11 +135,11 @@ TEST(CommandsTest, PinsAreDurableListedAndReleased) {
   const CommandFinished pinned = hub.Command(Pin("a", "eval"));
   ASSERT_OK(pinned.status);
   EXPECT_EQ(pinned.version.label.text(), "step-1");
-  EXPECT_THAT(hub.List().models.at(0).versions.at(0).pinned_by, ElementsAre("eval"));
+  EXPECT_THAT(ListedPins(hub), ElementsAre(CatalogPin{"eval"}));
   EXPECT_EQ(hub.model().pins.size(), 1u);
   hub.Restart();
   hub.Advance(absl::Seconds(2));
-  EXPECT_THAT(hub.List().models.at(0).versions.at(0).pinned_by, ElementsAre("eval"));
+  EXPECT_THAT(ListedPins(hub), ElementsAre(CatalogPin{"eval"}));
   ASSERT_OK(hub.Command(Release("b", "eval")).status);
   EXPECT_THAT(hub.model().pins, IsEmpty());
 }

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
+#include "th/reference_registry/retention.h"
 
 namespace th::registry {
 namespace {
@@ -89,9 +89,8 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
   CatalogReplica listed{.group = replica.group->name,
                         .buffer_name = replica.buffer_name,
                         .form = replica.form,
-                        .state = StateName(replica),
-                        .temporary = IsTemporary(replica.role),
-                        .seed = replica.role == BufferRole::kSeed};
+                        .role = replica.role,
+                        .state = StateName(replica)};
   if (!replica.pending.empty()) {
     const Transaction& head = replica.pending.begin()->second;
     listed.event = head.event;
@@ -112,19 +111,21 @@ uint64_t BytesOf(const RegistryState& state, const Shard& shard) {
   return layout == nullptr ? 0 : layout->bytes();
 }
 
-std::vector<std::string> OwnersOfPins(const Model& model, VersionSequence version) {
-  std::vector<std::string> owners;
+std::vector<CatalogPin> PinsOf(const Model& model, VersionSequence version, absl::Time now) {
+  std::vector<CatalogPin> pins;
   for (const DurablePin& pin : model.durable.pins) {
     if (pin.version != version) continue;
-    owners.push_back(pin.form.empty() ? pin.owner
-                                      : absl::StrCat(pin.owner, " (form ", pin.form, ")"));
+    pins.push_back({.owner = pin.owner,
+                    .form = pin.form,
+                    .expires_in = std::max(pin.expires_at - now, absl::ZeroDuration())});
   }
-  return owners;
+  return pins;
 }
 
 // Pinned before a restart, and nobody has announced it since: its number is all that is known.
-void AddForgottenPins(const RegistryState& state, const Model& model, CatalogModel* listed) {
-  if (state.recovering) return;  // who holds it may still come back
+void AddForgottenPins(const RegistryState& state, const Model& model, absl::Time now,
+                      CatalogModel* listed) {
+  if (state.adopting) return;  // who holds it may still come back
   std::set<VersionSequence> forgotten;
   for (const DurablePin& pin : model.durable.pins) {
     if (!model.versions.contains(pin.version)) forgotten.insert(pin.version);
@@ -132,7 +133,8 @@ void AddForgottenPins(const RegistryState& state, const Model& model, CatalogMod
   for (const VersionSequence sequence : forgotten) {
     CatalogVersion& version = listed->versions.emplace_back();
     version.info.sequence = sequence;
-    version.pinned_by = OwnersOfPins(model, sequence);
+    version.pins = PinsOf(model, sequence, now);
+    version.lost_forms = {""};
   }
   std::sort(listed->versions.begin(), listed->versions.end(),
             [](const CatalogVersion& a, const CatalogVersion& b) {
@@ -140,7 +142,7 @@ void AddForgottenPins(const RegistryState& state, const Model& model, CatalogMod
             });
 }
 
-CatalogVersion ListVersion(const RegistryState& state, const Version& version) {
+CatalogVersion ListVersion(const RegistryState& state, const Version& version, absl::Time now) {
   CatalogVersion listed{.info = version.info,
                         .published = version.phase == VersionPhase::kPublished,
                         .sealed = IsSealed(version),
@@ -150,7 +152,8 @@ CatalogVersion ListVersion(const RegistryState& state, const Version& version) {
     if (key.form == version.shards.begin()->first.form) listed.bytes += BytesOf(state, shard);
     if (shard.root.has_value()) listed.shards.push_back({key.layout, *shard.root});
   }
-  listed.pinned_by = OwnersOfPins(*version.model, version.info.sequence);
+  listed.pins = PinsOf(*version.model, version.info.sequence, now);
+  listed.lost_forms = LostForms(state, version);
   return listed;
 }
 
@@ -180,10 +183,10 @@ CatalogModel ListModel(const RegistryState& state, const Model& model, absl::Tim
     }
   }
   for (auto it = model.versions.rbegin(); it != model.versions.rend(); ++it) {
-    listed.versions.push_back(ListVersion(state, it->second));
+    listed.versions.push_back(ListVersion(state, it->second, now));
     listed.versions.back().replicas = std::move(replicas[it->first]);
   }
-  AddForgottenPins(state, model, &listed);
+  AddForgottenPins(state, model, now, &listed);
   return listed;
 }
 
@@ -201,7 +204,7 @@ absl::string_view ReplicaPhaseName(const RegistryState& state, const ModelKey& k
 
 Catalog ListCatalog(const RegistryState& state, const std::string& run, const std::string& model,
                     absl::Time now) {
-  Catalog catalog{.epoch = state.epoch};
+  Catalog catalog{.epoch = state.epoch, .recovering = state.adopting};
   for (const auto& [key, record] : state.models) {
     if (!run.empty() && key.run != run) continue;
     if (!model.empty() && key.model != model) continue;

@@ -96,17 +96,79 @@ TEST(ListingTest, APinOutlivesTheVersionThatNobodyAnnouncesAfterARestart) {
   }
   hub.Restart();
   const auto listed = [&] { return hub.List().models.at(0).versions; };
-  EXPECT_EQ(listed().size(), 1u) << "the window is open: a holder may still come back";
-  hub.Advance(RegistryLimits().recovery_window);
+  EXPECT_EQ(listed().size(), 1u) << "a holder may still come back";
+  EXPECT_TRUE(hub.List().recovering);
+  hub.Advance(RegistryLimits().lease);
+  EXPECT_FALSE(hub.List().recovering);
   const std::vector<CatalogVersion> versions = listed();
   ASSERT_EQ(versions.size(), 2u);
   EXPECT_EQ(versions[0].info.label.text(), "step-2");
   EXPECT_EQ(versions[1].info.sequence, VersionSequence::Of(Epoch(1), 1));
-  EXPECT_THAT(versions[1].pinned_by, ElementsAre("eval"));
+  EXPECT_THAT(versions[1].pins, ElementsAre(CatalogPin{"eval"}));
+  EXPECT_THAT(versions[1].lost_forms, ElementsAre(""));
   EXPECT_THAT(versions[1].replicas, IsEmpty());
   EXPECT_FALSE(versions[1].published);
   ASSERT_OK(hub.Command({"go", ReleasePin{VersionSequence::Of(Epoch(1), 1), "eval"}}).status);
   EXPECT_EQ(listed().size(), 1u);
+}
+
+TEST(ListingTest, MarksWhatARetentionPolicyWasToKeepAndNobodyHas) {
+  RegistryHarness hub;
+  ASSERT_OK(hub.Command({"keep", SetRetention{.keep_latest = 1}}).status);
+  TestRank trainer = Trainer(hub, "step-1");
+  const auto lost = [&] { return hub.List().models.at(0).versions.at(0).lost_forms; };
+  EXPECT_THAT(lost(), IsEmpty());
+  trainer.Unpublish();
+  trainer.Done();
+  EXPECT_THAT(lost(), ElementsAre(kDefaultForm));
+  TestRank again(hub, "trainer-2", 0, 1);
+  again.JoinAndRegister();
+  again.Publish("step-2");
+  again.Finished();
+  const std::vector<CatalogVersion> versions = hub.List().models.at(0).versions;
+  ASSERT_EQ(versions.size(), 2u);
+  EXPECT_THAT(versions[0].lost_forms, IsEmpty());
+  EXPECT_THAT(versions[1].lost_forms, IsEmpty()) << "a newer one is kept in its place";
+}
+
+TEST(ListingTest, MarksTheFormThatIsLost) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  ASSERT_OK(hub.Command({"pin", PinVersion{LatestVersion{}, "eval"}}).status);
+  TestRank derived = trainer;  // another buffer of the same rank
+  derived.buffer = BufferId(2);
+  derived.buffer_name = derived.form = "fp8";
+  derived.layout = LayoutNamed("q");
+  derived.number = OperationNumber();
+  ASSERT_OK(derived.Register());
+  StartOperation publish = derived.PublishRequest("step-1");
+  publish.derived_from = hub.model().high_water;
+  derived.Start(publish);
+  ASSERT_OK(derived.Finished().status);
+  derived.Unpublish();
+  derived.Done();
+  EXPECT_THAT(hub.List().models.at(0).versions.at(0).lost_forms, ElementsAre("fp8"));
+}
+
+TEST(ListingTest, NothingIsLostWhileItsHolderMayComeBackAfterARestart) {
+  RegistryHarness hub;
+  ASSERT_OK(hub.Command({"keep", SetRetention{.keep_latest = 1}}).status);
+  { TestRank trainer = Trainer(hub, "step-1"); }
+  hub.Restart();
+  const auto lost = [&] { return hub.List().models.at(0).versions.at(0).lost_forms; };
+  hub.Advance(RegistryLimits().recovery_window);
+  EXPECT_THAT(lost(), IsEmpty());
+  hub.Advance(RegistryLimits().lease);
+  EXPECT_THAT(lost(), ElementsAre("")) << "its number and label are all that is known";
+}
+
+TEST(ListingTest, TellsWhenAPinExpires) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  ASSERT_OK(hub.Command({"pin", PinVersion{LatestVersion{}, "eval", absl::Seconds(60)}}).status);
+  hub.Advance(absl::Seconds(1));
+  EXPECT_THAT(hub.List().models.at(0).versions.at(0).pins,
+              ElementsAre(CatalogPin{"eval", "", absl::Seconds(59)}));
 }
 
 TEST(ListingTest, FiltersByRunAndModel) {

@@ -449,7 +449,10 @@ void TakeNotice::Apply(Turn& turn) const {
 }
 
 void CheckLease(Turn& turn, Worker& worker) {
-  if (turn.now < worker.last_heard + turn.state.limits.lease) return SetLease(turn, worker);
+  if (turn.now < worker.last_heard + turn.state.limits.lease) {
+    EndLayoutWaits(turn, worker);
+    return SetLease(turn, worker);
+  }
   ++turn.state.counters.leases_expired;
   Group& group = *worker.group;
   ++group.model->totals.leases_expired;

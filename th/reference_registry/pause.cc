@@ -32,6 +32,7 @@ void MovePastPause(RegistryState& state, absl::Duration pause, absl::Time now) {
   for (auto& [id, replica] : state.replicas) {
     for (auto& [number, transaction] : replica->pending) transaction.deadline += pause;
   }
+  for (auto& [digest, record] : state.layouts) record.asked_at += pause;
   absl::btree_set<Deadline> moved;
   for (Deadline deadline : state.deadlines) {
     deadline.at += pause;

@@ -56,6 +56,13 @@ bool SaysWhatOnlyItsPublisherKnows(const Version& version, const Buffer& buffer,
   return shard == version.shards.end() || !shard->second.root.has_value();
 }
 
+// Of a version of this epoch the server knows itself who published it.
+bool ClaimsToHavePublished(const Version& version, const Buffer& buffer, const HeldVersion& held) {
+  if (!held.publisher || version.from_earlier_reign) return false;
+  const std::optional<Content>& content = buffer.content;
+  return !content.has_value() || !content->publisher || content->version != version.info.sequence;
+}
+
 // Why what a worker says it holds cannot be; empty when it can.
 std::string WhyImpossible(const RegistryState& state, const Model& model, const Buffer& buffer,
                           const HeldVersion& held) {
@@ -67,6 +74,9 @@ std::string WhyImpossible(const RegistryState& state, const Model& model, const 
   if (withdrawn) return "it was rolled back, or never published";
   if (known != nullptr && known->phase == VersionPhase::kPublishing) return "it is not published";
   if (known == nullptr && info.sequence.epoch() >= state.epoch) return "it is unknown";
+  if (known != nullptr && ClaimsToHavePublished(*known, buffer, held)) {
+    return "its group has not published it";
+  }
   if (known != nullptr && SaysWhatOnlyItsPublisherKnows(*known, buffer, held)) {
     return "its publisher has not told its sums";
   }

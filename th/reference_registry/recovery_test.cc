@@ -25,15 +25,6 @@ FinishedOperation Ended(const OperationFinished& finished) {
           .version = finished.version};
 }
 
-// Lets time pass in which these ranks are heard.
-void PassAlive(RegistryHarness& hub, const std::vector<TestRank*>& ranks, absl::Duration duration) {
-  constexpr absl::Duration kBetween = absl::Seconds(2);  // well within a lease
-  for (absl::Duration passed; passed < duration; passed += kBetween) {
-    for (TestRank* rank : ranks) rank->Say(Heartbeat{});
-    hub.Advance(kBetween);
-  }
-}
-
 // A trainer that has published step-1 and a rollout that fills from it when the server dies.
 class RestartTest : public ::testing::Test {
  protected:
@@ -275,6 +266,20 @@ TEST_F(RestartTest, ARankThatDoesNotComeBackEndsItsGroupsOperationsByName) {
                        AllOf(HasSubstr("pair/1"), HasSubstr("has not come back"))));
 }
 
+// The caller's own word is compared with what its rank says of it.
+TEST_F(RestartTest, AResolutionThatIsNoAnswerToWhatWasAskedIsRefused) {
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  ASSERT_TRUE(rollout_.Resume({rollout_.Announced()}));
+  StartOperation again = rollout_.UpdateRequest(*VersionLabel::Parse("step-7"));
+  again.key.number = OperationNumber(1);
+  again.resolved = version_;
+  rollout_.Start(again);
+  EXPECT_THAT(rollout_.Finished().status,
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("rollout/0"), HasSubstr("step-7 was asked for"))));
+}
+
 TEST_F(RestartTest, RanksThatWereMovingElsewhereAreToldApart) {
   std::vector<TestRank> pair;
   for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
@@ -480,138 +485,6 @@ TEST(RecoveryTest, WithoutAnEarlierServerNothingWaits) {
   TestRank late = Rollout(hub, "late");
   late.Update();
   EXPECT_EQ(late.Finished().not_available, NotAvailableReason::kLost);
-}
-
-TEST(RecoveryTest, AWholeGroupThatComesBackLateIsASourceWhenItsLastRankIsThere) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  hub.Restart();
-  hub.Advance(absl::Seconds(30));
-  ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
-  TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w0"));
-  rollout.JoinAndRegister();
-  rollout.Update();
-  EXPECT_EQ(rollout.Finished().not_available, NotAvailableReason::kGone);
-  ASSERT_TRUE(trainer[1].Resume({trainer[1].Holding(version, true, "step-1w1")}));
-  rollout.Update();
-  EXPECT_EQ(rollout.Fill().buffer, trainer[0].address());
-}
-
-TEST(RecoveryTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  hub.Restart();
-  ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
-  TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w1"));
-  rollout.JoinAndRegister();
-  rollout.Update();
-  hub.Advance(absl::Seconds(2));
-  EXPECT_TRUE(rollout.HearsNone<OperationFinished>()) << "no word about a layout nobody has yet";
-  ASSERT_TRUE(trainer[1].Resume({trainer[1].Holding(version, true, "step-1w1")}));
-  PassAlive(hub, {&trainer[0], &trainer[1], &rollout}, absl::Seconds(4));
-  EXPECT_EQ(rollout.Fill().buffer, trainer[1].address());
-}
-
-TEST(RecoveryTest, AShardWhoseHolderIsGoneIsNotAvailableOnceNobodyMayComeBack) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  hub.Restart();
-  ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
-  TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w1"));
-  rollout.JoinAndRegister();
-  rollout.Update();
-  PassAlive(hub, {&trainer[0], &rollout}, absl::Seconds(8));
-  OperationFinished finished = rollout.Finished();
-  ASSERT_OK(finished.status) << "it is not sharded otherwise than its publisher";
-  EXPECT_EQ(finished.not_available, NotAvailableReason::kLost);
-  rollout.Update();
-  finished = rollout.Finished();
-  ASSERT_OK(finished.status);
-  EXPECT_EQ(finished.not_available, NotAvailableReason::kLost);
-}
-
-TEST(RecoveryTest, AReaderThatIsShardedOtherwiseHearsSoAfterARestartToo) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  hub.Restart();
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ASSERT_TRUE(trainer[rank].Resume(
-        {trainer[rank].Holding(version, true, absl::StrCat("step-1w", rank))}));
-  }
-  TestRank other(hub, "rollout", 0, 1, LayoutNamed("another"));
-  other.JoinAndRegister();
-  PassAlive(hub, {&trainer[0], &trainer[1], &other}, absl::Seconds(8));
-  other.Update();
-  EXPECT_THAT(other.Finished().status,
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("must be sharded")));
-}
-
-TEST(RecoveryTest, AFillWhoseUpdateFailsBeforeItBeginsAgainIsNoSource) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  std::vector<TestRank> rollout = JoinedGroup(hub, "rollout", 2);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  for (TestRank& rank : rollout) rank.Update();
-  rollout[0].Fill();
-  hub.Restart();
-  ASSERT_TRUE(rollout[0].Resume({rollout[0].Filling(version, {trainer[0].address()})}));
-  ASSERT_TRUE(rollout[1].Resume({rollout[1].Announced()}));
-  for (TestRank& rank : rollout) {
-    StartOperation again = rank.UpdateRequest();
-    again.key.number = OperationNumber(1);
-    again.resolved = version;
-    rank.Start(again);
-  }
-  EXPECT_TRUE(rollout[0].HearsNone<OperationFinished>()) << "the trainer may come back";
-  for (int i = 0; i < 4; ++i) {
-    for (TestRank& rank : rollout) rank.Say(Heartbeat{});
-    hub.Advance(absl::Seconds(2));
-  }
-  EXPECT_THAT(rollout[0].Finished().status,
-              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("nobody holds its shard")));
-  EXPECT_EQ(hub.registry().ReplicaPhaseName(TestModel(), "rollout", "weights"), "idle");
-}
-
-// Its ranks ask for other operations than the one that the fill was announced with.
-TEST(RecoveryTest, AFillWhoseGroupHasChangedSinceIsNoSourceOnceAdoptionEnds) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
-  std::vector<TestRank> rollout = MakeGroup(hub, "rollout", 2);
-  JoinAndRegister(trainer);
-  JoinAndRegister(rollout);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  for (TestRank& rank : rollout) rank.Update();
-  rollout[0].Fill();
-  hub.Restart();
-  ASSERT_TRUE(rollout[0].Resume({rollout[0].Filling(version, {trainer[0].address()})}));
-  ASSERT_EQ(hub.registry().ReplicaPhaseName(TestModel(), "rollout", "weights"), "filling");
-  TestRank replaced(hub, "rollout", 1, 2, LayoutNamed("w1"));
-  replaced.JoinAndRegister();
-  rollout[0].number = OperationNumber();
-  rollout[0].Update();  // it waits for the other rank
-  PassAlive(hub, {&rollout[0], &replaced}, absl::Seconds(8));
-  EXPECT_EQ(hub.registry().ReplicaPhaseName(TestModel(), "rollout", "weights"), "idle");
-}
-
-TEST(RecoveryTest, AnUnfinishedPublishIsPublishedAfresh) {
-  RegistryHarness hub;
-  TestRank first = Trainer(hub, "step-1");
-  std::vector<TestRank> trainer = JoinedGroup(hub, "pair", 2);
-  trainer[0].Publish("step-2");
-  hub.Restart();
-  for (TestRank& rank : trainer) ASSERT_TRUE(rank.Resume({rank.Announced()}));
-  for (TestRank& rank : trainer) {
-    StartOperation again = rank.PublishRequest("step-2");
-    again.key.number = OperationNumber(1);
-    rank.Start(again);
-  }
-  hub.Advance(RegistryLimits().recovery_window);
-  EXPECT_OK(trainer[0].Finished().status);
-  EXPECT_OK(trainer[1].Finished().status);
 }
 
 }  // namespace

@@ -238,7 +238,7 @@ TEST_F(AcrossRestartTest, WhoComesBackFirstMakesNoDifference) {
 
 TEST_F(AcrossRestartTest, AGenerationThatTheServerKnowsNothingOfLocksNobodyOut) {
   AnnouncedBuffer again = Again(trainer_[0]);
-  again.counts_after = GroupGeneration((uint64_t{9} << 32) + 3);
+  again.counts_after = GroupGeneration(trainer_[0].generation.value + 1000);
   trainer_[0].Say(UnregisterBuffer{BufferId(1)});
   trainer_[0].Say(RegisterBuffer{again});
   EXPECT_OK(trainer_[0].Heard<BufferRegistered>().status);
@@ -252,15 +252,33 @@ TEST_F(AcrossRestartTest, AGenerationThatTheServerKnowsNothingOfLocksNobodyOut) 
   PublishWhole(trainer_, "step-3");
 }
 
+// Believed, it would make the group's own claims impossible: its generations would be of an epoch
+// after those that its members have lived in.
 TEST_F(AcrossRestartTest, AGenerationBeyondAllIsRefused) {
   AnnouncedBuffer again = Again(trainer_[0]);
-  again.counts_after = GroupGeneration(~uint64_t{0});
-  trainer_[0].Say(RegisterBuffer{again});
-  EXPECT_THAT(trainer_[0].Heard<BufferRegistered>().status,
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("beyond all")));
+  const uint64_t epoch = hub_.epoch().value;
+  for (const uint64_t generation :
+       {~uint64_t{0}, (epoch + 1) << 32, (epoch << 32) + ~uint32_t{0}}) {
+    again.counts_after = GroupGeneration(generation);
+    trainer_[0].Say(RegisterBuffer{again});
+    EXPECT_THAT(trainer_[0].Heard<BufferRegistered>().status,
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("beyond all")))
+        << generation;
+  }
   hub_.Restart();
   EXPECT_FALSE(trainer_[1].Resume({}, GroupGeneration(~uint64_t{0})));
   EXPECT_THAT(trainer_[1].refused.status, StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(RegisteredAgainTest, AlsoInTheEpochsAfterTheHighestThatAClaimMayName) {
+  hub_.RestartEmpty(kLastEpoch);
+  trainer_ = JoinedGroup(hub_, "trainer", 2);
+  PublishWhole(trainer_, "step-1");
+  AnnouncedBuffer again = trainer_[0].Announced();
+  again.counts_after = trainer_[0].generation;
+  trainer_[0].Say(UnregisterBuffer{trainer_[0].buffer});
+  trainer_[0].Say(RegisterBuffer{again});
+  EXPECT_OK(trainer_[0].Heard<BufferRegistered>().status);
 }
 
 // ---- an answer is compared with what was asked

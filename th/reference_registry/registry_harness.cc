@@ -343,6 +343,14 @@ void UpdateWhole(std::vector<TestRank>& group) {
   }
 }
 
+void PassAlive(RegistryHarness& hub, const std::vector<TestRank*>& ranks, absl::Duration duration) {
+  constexpr absl::Duration kBetween = absl::Seconds(2);  // well within a lease
+  for (absl::Duration passed; passed < duration; passed += kBetween) {
+    for (TestRank* rank : ranks) rank->Say(Heartbeat{});
+    hub.Advance(kBetween);
+  }
+}
+
 TestRank Trainer(RegistryHarness& hub, const std::string& label) {
   TestRank trainer(hub, "trainer", 0, 1);
   trainer.JoinAndRegister();

@@ -205,6 +205,8 @@ std::vector<TestRank> JoinedGroup(RegistryHarness& hub, const std::string& group
 VersionInfo PublishWhole(std::vector<TestRank>& group, const std::string& label);
 // All ranks update to latest, fill and finish.
 void UpdateWhole(std::vector<TestRank>& group);
+// Lets time pass in which these ranks are heard.
+void PassAlive(RegistryHarness& hub, const std::vector<TestRank*>& ranks, absl::Duration duration);
 // One more single-rank group "trainer" that has published and sealed `label` with content `label`.
 TestRank Trainer(RegistryHarness& hub, const std::string& label);
 TestRank Rollout(RegistryHarness& hub, const std::string& group);

@@ -79,6 +79,8 @@ struct RegistryLimits {
   // answers come before those who know better.
   absl::Duration recovery_window = absl::Seconds(1.5);
   absl::Duration max_operation_timeout = absl::Hours(24);
+  // How long a worker has to send a layout that it was asked for. It is looked at once a lease.
+  absl::Duration layout_timeout = absl::Seconds(30);
   uint32_t max_workers = 200'000;
   uint32_t max_ranks = 65'536;  // of one group
   uint32_t max_buffers_per_worker = 64;

@@ -239,6 +239,18 @@ bool IsRetained(const Version& version, const std::string& form) {
          IsRetained(*version.model, version.info.sequence, form);
 }
 
+std::vector<std::string> LostForms(const RegistryState& state, const Version& version) {
+  if (state.adopting) return {};
+  std::set<std::string> forms = FormsOf(version);
+  if (forms.empty()) forms.insert("");
+  std::vector<std::string> lost;
+  for (const std::string& form : forms) {
+    const bool there = !form.empty() && IsSomewhere(version, form);
+    if (!there && IsRetained(version, form)) lost.push_back(form);
+  }
+  return lost;
+}
+
 absl::Status HasRoomForCopy(const Replica& replica, const Version& version, uint64_t copies) {
   return HasRoom(replica, version, copies, Counted::kAllCopies, /*begun=*/"");
 }

@@ -196,6 +196,20 @@ TEST_F(TwoRootsTest, WhoComesBackWithoutAReceiptIsGivenOne) {
   EXPECT_TRUE(rollout_.HearsNone<RootKnown>());
   ASSERT_TRUE(ReaderResumes());
   EXPECT_TRUE(rollout_.Heard<RootKnown>().receipt == receipt);
+
+// Who published in this epoch the server knows itself.
+TEST_F(TwoRootsTest, ARankThatDidNotPublishInThisEpochIsNoPublisher) {
+  TestRank trainer(hub_, "trainer-2", 0, 1), reader(hub_, "reader", 0, 1);
+  trainer.JoinAndRegister();
+  trainer.Publish("step-2");
+  const VersionInfo version = trainer.Finished().version;
+  reader.JoinAndRegister();
+  ASSERT_TRUE(reader.Resume({reader.Holding(version, /*publisher=*/true, "a lie")}));
+  EXPECT_EQ(reader.Heard<PublicationRefused>().version, version.sequence);
+  trainer.Seal(version.sequence, "step-2");
+  EXPECT_TRUE(trainer.HearsNone<PublicationRefused>());
+  LateAsks();
+  EXPECT_EQ(late_.Heard<OperationResolved>().root, RootNamed("step-2"));
 }
 
 TEST_F(TwoRootsTest, OfTwoPublishersAloneTheOlderWorkerIsBelieved) {

@@ -118,7 +118,7 @@ class SeedingTest : public ::testing::Test {
     const Catalog catalog = hub_.List();
     for (const CatalogVersion& version : catalog.models[0].versions) {
       for (const CatalogReplica& replica : version.replicas) {
-        if (replica.seed) seeds.push_back(replica);
+        if (replica.role == BufferRole::kSeed) seeds.push_back(replica);
       }
     }
     return seeds;
@@ -347,7 +347,6 @@ TEST_F(SeedingTest, ACopyIsListedAsASeed) {
   ASSERT_TRUE(ExpectSeeding(first, WhenSeeding::kCopy).seed_copy);
   const TestRank copy = CopyOf(first, one);
   ASSERT_EQ(ListedSeeds().size(), 1u);
-  EXPECT_TRUE(ListedSeeds()[0].temporary);
   EXPECT_EQ(ListedSeeds()[0].buffer_name, copy.buffer_name);
   EXPECT_EQ(ListedSeeds()[0].state, "filling");
 }

@@ -72,7 +72,7 @@ TEST_F(StagingTest, WhatARankHoldsIsListedThoughAnotherHasLostItsOwn) {
     return replica.buffer_name == "weights.staged";
   });
   ASSERT_NE(staged, idle.end());
-  EXPECT_TRUE(staged->temporary);
+  EXPECT_EQ(staged->role, BufferRole::kStaged);
   ASSERT_EQ(staged->ranks.size(), 1u);
   EXPECT_EQ(staged->ranks[0].name, rollout_[1].name);
   copies_[1].Say(BufferReset{copies_[1].buffer});  // and is not when it was let go of
@@ -118,8 +118,10 @@ TEST_F(StagingTest, ACopyIsListedAsTemporary) {
   const Catalog catalog = hub_.List();
   int temporary = 0;
   for (const CatalogReplica& replica : catalog.models[0].versions[0].replicas) {
-    EXPECT_EQ(replica.temporary, replica.buffer_name != "weights") << replica.buffer_name;
-    temporary += replica.temporary;
+    const bool own = replica.buffer_name == "weights";
+    EXPECT_EQ(replica.role, own ? BufferRole::kPrimary : BufferRole::kStaged)
+        << replica.buffer_name;
+    temporary += IsTemporary(replica.role);
   }
   EXPECT_EQ(temporary, 1);
 }

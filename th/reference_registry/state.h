@@ -42,9 +42,9 @@ namespace th::registry {
 inline constexpr uint64_t kMaxQueuedOperations = 8;
 // Results of ended operations that a replica remembers for ranks that ask later.
 inline constexpr size_t kMaxResultsKept = 64;
-// Where the generations of groups end. Nobody comes near it by counting; a claim from beyond it
-// would leave none to go on to.
-inline constexpr GroupGeneration kGenerationsEnd{uint64_t{1} << 63};
+// Generations of groups that one epoch has room for; the epoch is their high half. Nobody comes
+// near it by counting, and half of the room is left to those that follow a false claim.
+inline constexpr uint64_t kGenerationsOfAnEpoch = uint64_t{1} << 31;
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
 // Reigns of other states whose workers have come here, by which it is known who comes first.
@@ -249,6 +249,8 @@ struct Transaction {
   Attributes attributes;
   std::optional<VersionSequence> derived_from;
   bool keep_retained = false;
+  // What its ranks have asked for, of which those that have drained already say nothing.
+  std::optional<bool> asked_to_keep;
   VersionSelector selector = LatestVersion{};
   VersionSequence floor;
   WhenSeeding when_seeding = WhenSeeding::kWait;
@@ -416,6 +418,7 @@ struct Model {
 
 struct LayoutRecord {
   std::optional<ShardLayout> layout;  // none: `asked` was asked for it
+  absl::Time asked_at;                // meaningless without `asked`
   // Its encoding, from the first time that a controller asked for it.
   std::shared_ptr<const std::string> encoded;
   WorkerId asked;

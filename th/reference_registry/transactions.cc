@@ -21,6 +21,14 @@ Deadline DeadlineOf(const Replica& replica, const Transaction& transaction) {
           .operation = transaction.number};
 }
 
+// Whether the rank's caller wants what is retained to be kept; none: its request does not tell. One
+// that has drained without a server waits for no copy any more, whatever was asked, and of an
+// update what it was resolved to says that it may have.
+std::optional<bool> AsksToKeep(const StartOperation& request) {
+  const bool tells = request.kind == OperationKind::kUpdate && !request.resolved.has_value();
+  return tells ? std::optional(request.keep_retained) : std::nullopt;
+}
+
 // How a later rank's request disagrees with the first one's; empty when it does not.
 std::string Disagreement(const Transaction& transaction, const StartOperation& request) {
   if (transaction.kind != request.kind) {
@@ -31,6 +39,10 @@ std::string Disagreement(const Transaction& transaction, const StartOperation& r
     return absl::StrCat("updates to ", ToString(request.selector), ", not to ",
                         ToString(transaction.selector));
   }
+  const bool keeps_otherwise = AsksToKeep(request).has_value() &&
+                               transaction.asked_to_keep.has_value() &&
+                               AsksToKeep(request) != transaction.asked_to_keep;
+  if (keeps_otherwise) return "does not keep, or drop, what is retained";
   if (transaction.when_seeding != request.when_seeding) {
     return "does not wait, skip or copy while the version is being seeded";
   }
@@ -108,8 +120,13 @@ absl::Status SkipsAhead(const Buffer& buffer, OperationNumber asked, OperationNu
 // server resolve the copy's update themselves.
 absl::Status MayBeResolved(const Buffer& buffer, const StartOperation& request) {
   const Replica& replica = *buffer.replica;
-  const bool elsewhere = replica.group->adopted || IsHostCopy(replica.role);
-  if (!request.resolved.has_value() || elsewhere) return absl::OkStatus();
+  if (!request.resolved.has_value()) return absl::OkStatus();
+  if (const std::string why = WhyNoAnswer(request, *request.resolved); !why.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("what operation ", request.key.number.value,
+                                                   " is said to move to ", why, " by ",
+                                                   NameOf(buffer).ToString()));
+  }
+  if (replica.group->adopted || IsHostCopy(replica.role)) return absl::OkStatus();
   const auto pending = replica.pending.find(request.key.number);
   if (pending != replica.pending.end() && pending->second.begun) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -451,6 +468,7 @@ void JoinTransaction::Apply(Turn& turn) const {
   const std::string disagreement = Disagreement(transaction, request);
   // A rank that has drained without the server cannot wait for an offload.
   if (disagreement.empty()) transaction.keep_retained &= request.keep_retained;
+  if (!transaction.asked_to_keep.has_value()) transaction.asked_to_keep = AsksToKeep(request);
   transaction.participants.try_emplace(rank);
   transaction.arrivals.insert(rank);
   own.missed_since.reset();

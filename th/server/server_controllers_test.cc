@@ -88,7 +88,7 @@ TEST_F(ServerTest, ACommandTakesEffectOnce) {
   EXPECT_EQ(first.idempotency_key, "same");
   EXPECT_EQ(again.version.sequence, first.version.sequence);
   ASSERT_OK_AND_ASSIGN(const Catalog catalog, List());
-  EXPECT_EQ(catalog.models[0].versions[0].pinned_by, std::vector<std::string>{"evaluation"});
+  EXPECT_EQ(catalog.models[0].versions[0].pins, std::vector<CatalogPin>{{"evaluation"}});
 }
 
 TEST_F(ServerTest, ALayoutIsHandedOutByItsDigest) {

@@ -13,7 +13,7 @@ MemoryWatch::Listed MemoryWatch::Temporaries() const {
   Listed listed;
   const auto add = [&](const std::vector<CatalogReplica>& replicas) {
     for (const CatalogReplica& replica : replicas) {
-      if (!replica.temporary) continue;
+      if (!IsTemporary(replica.role)) continue;
       for (const CatalogRank& rank : replica.ranks) {
         listed.emplace(rank.name.ToString(), rank.buffer_name);
       }

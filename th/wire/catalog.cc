@@ -64,8 +64,7 @@ pb::CatalogReplica ReplicaToProto(const CatalogReplica& replica) {
   out.set_form(replica.form);
   out.set_state(replica.state);
   out.set_publisher(replica.publisher);
-  out.set_temporary(replica.temporary);
-  out.set_seed(replica.seed);
+  out.set_role(static_cast<pb::BufferRole>(replica.role));
   for (const CatalogRank& rank : replica.ranks) *out.add_ranks() = RankToProto(rank);
   if (replica.event.empty()) return out;
   out.set_event(replica.event.value);
@@ -76,19 +75,36 @@ pb::CatalogReplica ReplicaToProto(const CatalogReplica& replica) {
 
 absl::StatusOr<CatalogReplica> ReplicaFromProto(const pb::CatalogReplica& in) {
   FieldReader reader;
-  CatalogReplica out{.publisher = in.publisher(),
-                     .temporary = in.temporary(),
-                     .seed = in.seed(),
-                     .event = EventId(in.event())};
+  CatalogReplica out{.publisher = in.publisher(), .event = EventId(in.event())};
   reader.Name("group", in.group(), out.group);
   reader.OptionalName("buffer_name", in.buffer_name(), out.buffer_name);
   reader.OptionalName("form", in.form(), out.form);
+  reader.Enum("role", in.role(), BufferRole::kStreaming, true, out.role);
   reader.Prose(in.state(), out.state);
   reader.Each("ranks", in.ranks(), kNoLimit, out.ranks, RankFromProto);
   if (out.event.empty()) return reader.Finish(std::move(out));
   reader.Enum("operation", in.operation(), OperationKind::kUpdate, true, out.operation);
   reader.Duration("operation_since", in.has_operation_since(), in.operation_since(),
                   out.operation_since);
+  return reader.Finish(std::move(out));
+}
+
+pb::CatalogPin PinToProto(const CatalogPin& pin) {
+  pb::CatalogPin out;
+  out.set_owner(CleanText(pin.owner, kMaxNameBytes));
+  out.set_form(pin.form);
+  if (pin.expires_in != absl::InfiniteDuration()) {
+    *out.mutable_expires_in() = ToProto(pin.expires_in);
+  }
+  return out;
+}
+
+absl::StatusOr<CatalogPin> PinFromProto(const pb::CatalogPin& in) {
+  FieldReader reader;
+  CatalogPin out;
+  reader.Prose(in.owner(), out.owner);
+  reader.OptionalName("form", in.form(), out.form);
+  reader.DurationOrInfinite("expires_in", in.has_expires_in(), in.expires_in(), out.expires_in);
   return reader.Finish(std::move(out));
 }
 
@@ -100,9 +116,8 @@ pb::CatalogVersion VersionToProto(const CatalogVersion& version) {
   out.set_withdrawn(version.withdrawn);
   out.set_bytes(version.bytes);
   for (const SealedShard& shard : version.shards) *out.add_shards() = ToProto(shard);
-  for (const std::string& owner : version.pinned_by) {
-    out.add_pinned_by(CleanText(owner, kMaxNameBytes));
-  }
+  for (const CatalogPin& pin : version.pins) *out.add_pins() = PinToProto(pin);
+  for (const std::string& form : version.lost_forms) out.add_lost_forms(form);
   for (const CatalogReplica& replica : version.replicas) {
     *out.add_replicas() = ReplicaToProto(replica);
   }
@@ -115,10 +130,11 @@ absl::StatusOr<CatalogVersion> VersionFromProto(const pb::CatalogVersion& in) {
                      .sealed = in.sealed(),
                      .withdrawn = in.withdrawn(),
                      .bytes = in.bytes()};
-  out.pinned_by.assign(in.pinned_by().begin(), in.pinned_by().end());
+  out.lost_forms.assign(in.lost_forms().begin(), in.lost_forms().end());
   reader.Message("info", in.has_info(), FromProto(in.info()), out.info);
   reader.Each("shards", in.shards(), kNoLimit, out.shards,
               [](const pb::SealedShard& shard) { return FromProto(shard); });
+  reader.Each("pins", in.pins(), kNoLimit, out.pins, PinFromProto);
   reader.Each("replicas", in.replicas(), kNoLimit, out.replicas, ReplicaFromProto);
   return reader.Finish(std::move(out));
 }
@@ -159,13 +175,14 @@ absl::StatusOr<CatalogModel> ModelFromProto(const pb::CatalogModel& in) {
 pb::Catalog ToProto(const Catalog& catalog) {
   pb::Catalog out;
   out.set_epoch(catalog.epoch.value);
+  out.set_recovering(catalog.recovering);
   for (const CatalogModel& model : catalog.models) *out.add_models() = ModelToProto(model);
   return out;
 }
 
 absl::StatusOr<Catalog> FromProto(const pb::Catalog& in) {
   FieldReader reader;
-  Catalog out{.epoch = Epoch(in.epoch())};
+  Catalog out{.epoch = Epoch(in.epoch()), .recovering = in.recovering()};
   reader.Each("models", in.models(), kNoLimit, out.models, ModelFromProto);
   return reader.Finish(std::move(out));
 }

@@ -66,10 +66,10 @@ TH_WIRE_EQUALITY(CommandFinished, a, b, c, d)
 TH_WIRE_EQUALITY(OffloadReleased, a)
 
 TH_WIRE_EQUALITY(CatalogRank, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
-TH_WIRE_EQUALITY(CatalogReplica, a, b, c, d, e, f, g, h, i, j, k)
-TH_WIRE_EQUALITY(CatalogVersion, a, b, c, d, e, f, g, h)
+TH_WIRE_EQUALITY(CatalogReplica, a, b, c, d, e, f, g, h, i, j)
+TH_WIRE_EQUALITY(CatalogVersion, a, b, c, d, e, f, g, h, i)
 TH_WIRE_EQUALITY(CatalogModel, a, b, c, d, e, f, g, h)
-TH_WIRE_EQUALITY(Catalog, a, b)
+TH_WIRE_EQUALITY(Catalog, a, b, c)
 
 TH_WIRE_EQUALITY(RecentEvent, a, b, c, d, e, f, g)
 TH_WIRE_EQUALITY(RecentEvents, a, b, c, d)

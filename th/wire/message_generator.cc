@@ -111,7 +111,7 @@ ServerMessage MessageGenerator::MakeServerMessage(size_t alternative) {
 }
 
 Catalog MessageGenerator::MakeCatalog() {
-  Catalog out{.epoch = Epoch(SmallNumber())};
+  Catalog out{.epoch = Epoch(SmallNumber()), .recovering = Coin()};
   for (uint64_t i = Below(3); i > 0; --i) {
     CatalogModel model{
         {Name(), Name()}, Lineage(Number()), VersionSequence(Number()), SmallNumber(), {}, {}, {}};
@@ -123,6 +123,7 @@ Catalog MessageGenerator::MakeCatalog() {
                                 Coin(),
                                 Number(),
                                 {{SomeDigest(), SomeDigest()}},
+                                {Pin(), Pin()},
                                 {Name(), Name()},
                                 {Replica(), Replica()}});
     }
@@ -378,9 +379,20 @@ CatalogRank MessageGenerator::OneRank() {
           .leaves_in = Coin() ? SomeDuration() : absl::InfiniteDuration()};
 }
 
+CatalogPin MessageGenerator::Pin() {
+  return {.owner = Name(),
+          .form = Coin() ? Name() : "",
+          .expires_in = Coin() ? SomeDuration() : absl::InfiniteDuration()};
+}
+
 CatalogReplica MessageGenerator::Replica() {
-  CatalogReplica out{Name(), Name(), Name(), Text(),
-                     Coin(), Coin(), Coin(), {OneRank(), OneRank()}};
+  CatalogReplica out{Name(),
+                     Name(),
+                     Name(),
+                     Choose(BufferRole::kPrimary, BufferRole::kStreaming),
+                     Text(),
+                     Coin(),
+                     {OneRank(), OneRank()}};
   out.event = SomeEvent();
   if (out.event.empty()) return out;
   out.operation = Choose(OperationKind::kPublish, OperationKind::kUpdate);

@@ -57,6 +57,7 @@ class MessageGenerator {
   JoinRequest Join();
   StartOperation Start();
   CatalogRank OneRank();
+  CatalogPin Pin();
   CatalogReplica Replica();
   EventId SomeEvent();
   FillCost SomeFillCost();

@@ -1,0 +1,160 @@
+// When a copy in host memory of what is retained may go.
+#include "th/reference_registry/copies.h"
+
+#include <optional>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/reference_registry/registry_harness.h"
+#include "th/reference_registry/retention_fixture.h"
+
+namespace th {
+namespace {
+
+class ReleaseTest : public RetentionTest {
+ protected:
+  // A trainer that has unpublished "one", and its copy.
+  void Offload() {
+    trainer_.emplace(Roomy("trainer"));
+    one_ = Publish(*trainer_, "one");
+    AskToUnpublish(*trainer_);
+    ASSERT_TRUE(trainer_->Finished().offload_first);
+    copy_.emplace(Offloaded(*trainer_, one_));
+    ASSERT_FALSE(IsReleased(*copy_));  // the trainer still counts, and may leave
+    AskToUnpublish(*trainer_);
+    ASSERT_OK(FinishUnpublish(*trainer_));
+    ASSERT_FALSE(IsReleased(*copy_));
+  }
+
+  std::optional<TestRank> trainer_;
+  std::optional<TestRank> copy_;
+  VersionInfo one_;
+};
+
+TEST_F(ReleaseTest, AnotherReplicaTakesOver) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  TestRank rollout = Rollout(hub_, "rollout");
+  rollout.Update();
+  rollout.Fill();
+  EXPECT_FALSE(IsReleased(*copy_));
+  rollout.Done();
+  EXPECT_EQ(rollout.Finished().outcome, UpdateOutcome::kMoved);
+  EXPECT_TRUE(IsReleased(*copy_));
+  copy_->Say(UnregisterBuffer{copy_->buffer});
+  EXPECT_EQ(hub_.List().models[0].versions[0].replicas.size(), 1u);
+}
+
+TEST_F(ReleaseTest, ANewerCompleteVersionTakesItsPlace) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  Publish(*trainer_, "two");
+  EXPECT_TRUE(IsReleased(*copy_));
+}
+
+TEST_F(ReleaseTest, ThePolicyIsTakenBack) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  KeepLatest(0);
+  EXPECT_TRUE(IsReleased(*copy_));
+}
+
+TEST_F(ReleaseTest, ThePinIsReleased) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  ASSERT_OK(hub_.Command({"pin", PinVersion{one_.sequence, "me"}}).status);
+  KeepLatest(0);
+  EXPECT_FALSE(IsReleased(*copy_));
+  ASSERT_OK(hub_.Command({"release", ReleasePin{one_.sequence, "me"}}).status);
+  EXPECT_TRUE(IsReleased(*copy_));
+}
+
+TEST_F(ReleaseTest, ThePinExpires) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  ASSERT_OK(hub_.Command({"pin", PinVersion{one_.sequence, "me", absl::Seconds(3)}}).status);
+  KeepLatest(0);
+  hub_.Advance(absl::Seconds(2));
+  EXPECT_FALSE(IsReleased(*copy_));
+  hub_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(IsReleased(*copy_));
+}
+
+TEST_F(ReleaseTest, AVersionThatIsRolledBackNeedsNoCopy) {
+  KeepLatest(2);
+  TestRank base = Roomy("base");
+  Publish(base, "zero");
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  ASSERT_OK(hub_.Command({"back", RollBack{*VersionLabel::Parse("zero")}}).status);
+  EXPECT_TRUE(IsReleased(*copy_));
+}
+
+TEST_F(ReleaseTest, ABrokenStreamReleasesNothing) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  copy_->Disconnect();
+  AnnouncedBuffer held = copy_->Holding(one_, /*publisher=*/false, "one");
+  held.role = BufferRole::kOffload;
+  ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
+  EXPECT_FALSE(IsReleased(*copy_));
+  TestRank rollout = Rollout(hub_, "rollout");
+  rollout.Update();
+  EXPECT_EQ(rollout.Fill().buffer.buffer, copy_->buffer);
+}
+
+TEST_F(ReleaseTest, ARankThatWasAwayHearsItWhenItIsBack) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  copy_->Disconnect();
+  KeepLatest(0);
+  AnnouncedBuffer held = copy_->Holding(one_, /*publisher=*/false, "one");
+  held.role = BufferRole::kOffload;
+  ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
+  EXPECT_TRUE(IsReleased(*copy_));
+}
+
+TEST_F(ReleaseTest, AReleasedCopyThatComesBackIsNoReplicaThatStays) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  TestRank rollout = Roomy("rollout");
+  rollout.Update();
+  rollout.Fill();
+  copy_->Disconnect();
+  rollout.Done();
+  ASSERT_EQ(rollout.Finished().outcome, UpdateOutcome::kMoved);
+  AnnouncedBuffer held = copy_->Holding(one_, /*publisher=*/false, "one");
+  held.role = BufferRole::kOffload;
+  ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
+  EXPECT_TRUE(IsReleased(*copy_));
+  AskToUnpublish(rollout);
+  EXPECT_TRUE(rollout.Finished().offload_first);
+}
+
+TEST_F(ReleaseTest, ACopyOutlivesTheServer) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  hub_.Restart();
+  AnnouncedBuffer held = copy_->Holding(one_, /*publisher=*/false, "one");
+  held.role = BufferRole::kOffload;
+  ASSERT_TRUE(copy_->Resume({trainer_->Announced(), held}));
+  for (int second = 0; second < 10; ++second) {  // longer than a lease: nobody else comes back
+    hub_.Advance(absl::Seconds(1));
+    copy_->Say(Heartbeat{});
+  }
+  EXPECT_FALSE(IsReleased(*copy_));
+  KeepLatest(0);
+  EXPECT_TRUE(IsReleased(*copy_));
+}
+
+TEST_F(ReleaseTest, OfTwoCopiesOneStays) {
+  KeepLatest(1);
+  ASSERT_NO_FATAL_FAILURE(Offload());
+  TestRank other = Roomy("other");
+  TestRank second = Offloaded(other, one_);
+  EXPECT_TRUE(IsReleased(*copy_));
+  EXPECT_FALSE(IsReleased(second));
+}
+
+}  // namespace
+}  // namespace th

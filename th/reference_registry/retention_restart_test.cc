@@ -1,0 +1,187 @@
+// What is retained while the server restarts, and what runs out of time before it was looked at.
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/reference_registry/registry_harness.h"
+#include "th/reference_registry/retention_fixture.h"
+
+namespace th {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::th::testing::StatusIs;
+
+class RetentionRestartTest : public RetentionTest {
+ protected:
+  // What the rank hears of an unpublish whose second is over.
+  OperationFinished UnpublishWithinASecond(TestRank& rank, bool keep_retained) {
+    StartOperation request = rank.UnpublishRequest();
+    request.keep_retained = keep_retained;
+    request.timeout = absl::Seconds(1);
+    rank.Start(request);
+    hub_.Advance(absl::Seconds(1));
+    return rank.Finished();
+  }
+  static AnnouncedBuffer HoldingStill(const TestRank& rank, const VersionInfo& version) {
+    return rank.Holding(version, /*publisher=*/true, version.label.text());
+  }
+  // It has heard that its unpublish waits for a copy.
+  static AnnouncedBuffer WaitingForCopy(const TestRank& rank, const VersionInfo& version) {
+    AnnouncedBuffer waits = HoldingStill(rank, version);
+    waits.last_finished = FinishedOperation{.number = rank.number,
+                                            .kind = OperationKind::kUnpublish,
+                                            .version = version,
+                                            .offload_first = true};
+    return waits;
+  }
+  // It has drained while no server was there.
+  static AnnouncedBuffer DrainedAlone(const TestRank& rank, const VersionInfo& version) {
+    AnnouncedBuffer drained = rank.Announced();
+    drained.last_finished = FinishedOperation{
+        .number = rank.number, .kind = OperationKind::kUnpublish, .version = version};
+    return drained;
+  }
+};
+
+TEST_F(RetentionRestartTest, WhatARankHasHeardIsNotDecidedAnew) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  const VersionInfo one = PublishWhole(group, "one");
+  const OperationNumber publish = group[1].number;
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  ASSERT_TRUE(group[0].Finished().offload_first);
+  hub_.Restart();
+  // The other rank has not heard it, is back first, and nothing is retained any more.
+  group[1].number = publish;
+  AnnouncedBuffer unaware = HoldingStill(group[1], one);
+  unaware.last_finished =
+      FinishedOperation{.number = publish, .kind = OperationKind::kPublish, .version = one};
+  ASSERT_TRUE(group[1].Resume({unaware}));
+  KeepLatest(0);
+  AskToUnpublish(group[1]);
+  hub_.Advance(absl::Seconds(2));  // beyond the recovery window
+  EXPECT_TRUE(group[1].HearsNone<OperationResolved>());
+  ASSERT_TRUE(group[0].Resume({WaitingForCopy(group[0], one)}));
+  EXPECT_TRUE(group[1].Finished().offload_first);
+}
+
+// Back first, it brings the end of the operation along; who waits for a copy hears that end.
+TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackFirstEndsItForItsGroup) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  const VersionInfo one = PublishWhole(group, "one");
+  AskToUnpublish(group[0]);
+  AskToUnpublish(group[1]);
+  ASSERT_TRUE(group[0].Finished().offload_first);
+  hub_.Restart();
+  ASSERT_TRUE(group[1].Resume({DrainedAlone(group[1], one)}));
+  ASSERT_TRUE(group[0].Resume({WaitingForCopy(group[0], one)}));
+  StartOperation again = group[0].UnpublishRequest();
+  again.key.number = group[0].number;
+  again.keep_retained = true;
+  group[0].Start(again);
+  const OperationFinished finished = group[0].Finished();
+  EXPECT_OK(finished.status);
+  EXPECT_FALSE(finished.offload_first);
+}
+
+// A server before this one has heard its end: it does not ask again.
+TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackLastEndsItForItsGroup) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  const VersionInfo one = PublishWhole(group, "one");
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  ASSERT_TRUE(group[0].Finished().offload_first);
+  hub_.Restart();
+  ASSERT_TRUE(group[0].Resume({WaitingForCopy(group[0], one)}));
+  ASSERT_TRUE(group[1].Resume({DrainedAlone(group[1], one)}));
+  const OperationFinished finished = group[0].Finished();
+  EXPECT_OK(finished.status);
+  EXPECT_EQ(finished.key.number, group[0].number);
+  EXPECT_FALSE(finished.offload_first);
+}
+
+TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  DrainAlone(group[1]);
+  for (TestRank& rank : group) {
+    const OperationFinished finished = rank.Finished();
+    EXPECT_OK(finished.status);
+    EXPECT_FALSE(finished.offload_first);
+    EXPECT_TRUE(rank.HearsNone<GroupChanged>());
+  }
+  EXPECT_THAT(hub_.Log(), HasSubstr("retained version lost"));
+  group[0].Update();
+  EXPECT_TRUE(group[0].HearsNone<GroupChanged>()) << "the numbers go on";
+}
+
+TEST_F(RetentionRestartTest, WhoDrainsAloneLosesNothingThatAnotherGroupHolds) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  std::vector<TestRank> other = MakeGroup(hub_, "rollout", 2);
+  JoinAndRegister(other);
+  UpdateWhole(other);
+  DrainAlone(group[1]);
+  EXPECT_OK(group[1].Finished().status);
+  EXPECT_THAT(hub_.Log(), Not(HasSubstr("retained version lost")));
+}
+
+TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesAGroupThatHasGoneOnCountAnew) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  group[0].Update();
+  DrainAlone(group[1]);
+  const GroupChanged changed = group[0].Heard<GroupChanged>();
+  EXPECT_EQ(changed.rank, group[1].name);
+  EXPECT_GT(changed.group_generation, group[0].generation);
+  EXPECT_FALSE(group[1].HearsNone<GroupChanged>());
+}
+
+// ---- what runs out of time before it was looked at takes nothing away
+
+TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeBehindAnotherOperationStaysPublished) {
+  std::vector<TestRank> group = RoomyGroup();
+  group[0].Publish("one");
+  const OperationFinished finished = UnpublishWithinASecond(group[0], /*keep_retained=*/true);
+  EXPECT_THAT(finished.status,
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("waited for operation 1")));
+  EXPECT_TRUE(finished.offload_first);
+}
+
+TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeWhileTheServerRecoversStaysPublished) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  const VersionInfo one = PublishWhole(group, "one");
+  hub_.Restart();
+  AnnouncedBuffer still = HoldingStill(group[0], one);
+  still.last_finished =
+      FinishedOperation{.number = group[0].number, .kind = OperationKind::kPublish, .version = one};
+  ASSERT_TRUE(group[0].Resume({still}));
+  const OperationFinished finished = UnpublishWithinASecond(group[0], /*keep_retained=*/true);
+  EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(finished.offload_first);
+}
+
+TEST_F(RetentionRestartTest, OneThatDoesNotAskToKeepItDrainsAsItSaid) {
+  std::vector<TestRank> group = RoomyGroup();
+  group[0].Publish("one");
+  EXPECT_FALSE(UnpublishWithinASecond(group[0], /*keep_retained=*/false).offload_first);
+}
+
+}  // namespace
+}  // namespace th
