@@ -651,12 +651,11 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
       "is told to ask later, and wanted to wait", Name());
   if (staged) return JudgeStaged(finished, last);
   if (beside) return;
-  // Who lied about its own publication is told that it is there, until its sums are known; and that
-  // it has moved, where it has made the server forget that publication by a false message.
-  const bool own_lie =
-      published_falsely_ && (says_falsely_ || finished.outcome == UpdateOutcome::kAlreadyThere);
-  const bool moved = !own_lie && (finished.outcome == UpdateOutcome::kMoved ||
-                                  finished.outcome == UpdateOutcome::kAlreadyThere);
+  // Who lied about its own publication, and has not filled since, is told that it is there until
+  // its sums are known; or that it has moved, where another rank of its group did not have it any
+  // more.
+  const bool moved = !published_falsely_ && (finished.outcome == UpdateOutcome::kMoved ||
+                                             finished.outcome == UpdateOutcome::kAlreadyThere);
   if (moved) cluster_->judge().Moved(Name(), finished.version, buffer());
 }
 
