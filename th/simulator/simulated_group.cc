@@ -114,7 +114,7 @@ void SimulatedGroup::OnEachRank(OperationKind kind,
       if (!rank->ended().has_value()) verb(rank);
     });
   }
-  act_at_ = cluster_->now() + kStagger;
+  act_at_ = std::max(act_at_, cluster_->now() + kStagger);
 }
 
 void SimulatedGroup::UnpublishAll(absl::Duration drain) {
