@@ -152,7 +152,7 @@ struct UnpublishOptions {
   // offload_limit_bytes; without room FAILED_PRECONDITION naming the rank, the buffer still
   // published, as with DEADLINE_EXCEEDED before anything began. With the server away what it has
   // named is copied where there is room, and goes where there is none. kDrop: it goes, and with it
-  // the version.
+  // the version, also where other ranks of the group ask for kOffload.
   OnRetention on_retention = OnRetention::kOffload;
   absl::Duration offload_timeout = kDefaultOffloadTimeout;  // of a copy, beside `timeout`
 };
@@ -169,7 +169,8 @@ struct UpdateOptions {
   VersionSequence floor;  // nothing older than this
   absl::Duration timeout = absl::Minutes(10);
   absl::Duration drain_timeout = absl::Seconds(5);
-  OnRetention on_retention = OnRetention::kOffload;  // as for Unpublish: what was held before
+  // As for Unpublish: what was held before. All ranks alike: INVALID_ARGUMENT where they disagree.
+  OnRetention on_retention = OnRetention::kOffload;
   absl::Duration offload_timeout = kDefaultOffloadTimeout;
   // Straight into the buffer, even where staging_limit_bytes is set. All ranks alike.
   bool in_place = false;

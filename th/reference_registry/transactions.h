@@ -86,7 +86,6 @@ void WaitForRecovery(Turn& turn, const Replica& replica);
 
 // The ranks of the group without an entry in `transaction`.
 std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction);
-void SendResult(Turn& turn, const Buffer& buffer, const KeptResult& kept);
 
 }  // namespace th::registry
 

@@ -1,0 +1,96 @@
+#include "th/reference_registry/kept_results.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/protocol/answer.h"
+#include "th/reference_registry/floor.h"
+#include "tools/mutation/mutation.h"
+
+namespace th::registry {
+namespace {
+
+// One copy of the attributes of a version, however many results name it.
+std::shared_ptr<const Attributes> ShareAttributes(Model& model, VersionInfo& info) {
+  Attributes attributes = std::exchange(info.attributes, {});
+  Version* version = FindVersion(model, info.sequence);
+  const bool known = version != nullptr && version->info.attributes == attributes;
+  std::shared_ptr<const Attributes> shared = known ? version->kept_attributes.lock() : nullptr;
+  if (shared != nullptr && *shared == attributes) return shared;
+  shared = std::make_shared<const Attributes>(std::move(attributes));
+  if (known) version->kept_attributes = shared;
+  return shared;
+}
+
+VersionInfo VersionOf(const KeptResult& kept) {
+  VersionInfo version = kept.finished.version;
+  version.attributes = *kept.attributes;
+  return version;
+}
+
+}  // namespace
+
+void SendFinished(Turn& turn, const Buffer& buffer, const FinishedOperation& result,
+                  EventId event) {
+  const Worker& worker = *buffer.worker;
+  Send(turn, worker,
+       OperationFinished{.key = {buffer.address.buffer, result.number},
+                         .kind = result.kind,
+                         .status = result.status,
+                         .outcome = result.outcome,
+                         .not_available = result.not_available,
+                         .version = result.version,
+                         .lineage = worker.lineage,
+                         .offload_first = result.offload_first,
+                         .seed_copy = result.seed_copy,
+                         .event = event});
+}
+
+void SendResult(Turn& turn, const Buffer& buffer, const KeptResult& kept) {
+  FinishedOperation result = kept.finished;
+  result.version = VersionOf(kept);
+  SendFinished(turn, buffer, result, kept.event);
+}
+
+void RememberResult(Replica& replica, FinishedOperation result, EventId event) {
+  KeptResult& kept = replica.results[result.number];
+  kept.attributes = ShareAttributes(*replica.group->model, result.version);
+  kept.finished = std::move(result);
+  kept.event = event;
+  while (replica.results.contains(replica.finished.Next())) {
+    replica.finished = replica.finished.Next();
+  }
+  while (replica.results.size() > kMaxResultsKept) replica.results.erase(replica.results.begin());
+}
+
+absl::Status CheckAnswer(const Buffer& buffer, const FinishedOperation& result,
+                         const StartOperation& request) {
+  // What has to be offloaded first is what the group holds, not what it asked for.
+  const bool names =
+      result.status.ok() && !result.offload_first && result.outcome != UpdateOutcome::kNotAvailable;
+  if (!names) return absl::OkStatus();
+  const std::string why =
+      TH_MUTATE(kHandOutAnyResult, WhyNoAnswer(request, result.version), std::string());
+  if (!why.empty()) {
+    return absl::AbortedError(absl::StrCat(
+        "the result of operation ", result.number.value, " of buffer ", buffer.name, " ", why,
+        " by ", NameOf(buffer).ToString(), "; nothing was done for this rank, ask again"));
+  }
+  const bool update = request.kind == OperationKind::kUpdate;
+  if (!update || !IsBehindFloor(*buffer.replica, result.version.sequence, request.floor)) {
+    return absl::OkStatus();
+  }
+  return OlderThanAskedFor(buffer, result.version.sequence, request);
+}
+
+absl::Status OlderThanAskedFor(const Buffer& buffer, VersionSequence version,
+                               const StartOperation& request) {
+  return absl::AbortedError(
+      absl::StrCat(NameOf(buffer).ToString(), " asks for nothing older than #",
+                   request.floor.ToString(), ", and operation ", request.key.number.value,
+                   " of its group moves to #", version.ToString(), " already; ask again"));
+}
+
+}  // namespace th::registry

@@ -1,0 +1,31 @@
+// Results of group operations: how an operation ended is sent to every rank, and kept for ranks
+// that ask later or again. A replica keeps kMaxResultsKept of them.
+#ifndef TH_REFERENCE_REGISTRY_KEPT_RESULTS_H_
+#define TH_REFERENCE_REGISTRY_KEPT_RESULTS_H_
+
+#include "absl/status/status.h"
+#include "th/protocol/event.h"
+#include "th/protocol/messages.h"
+#include "th/reference_registry/state.h"
+#include "th/reference_registry/turn.h"
+#include "th/weights/version.h"
+
+namespace th::registry {
+
+// To the rank of this buffer. `event` names the operation.
+void SendFinished(Turn& turn, const Buffer& buffer, const FinishedOperation& result, EventId event);
+void SendResult(Turn& turn, const Buffer& buffer, const KeptResult& kept);
+
+// Keeps it, and raises `finished` over all operations that have ended.
+void RememberResult(Replica& replica, FinishedOperation result, EventId event);
+
+// Why the result of the operation cannot be that of what this rank asks for; OK: it can.
+absl::Status CheckAnswer(const Buffer& buffer, const FinishedOperation& result,
+                         const StartOperation& request);
+// ABORTED: its group moves to `version`, which is older than this rank accepts.
+absl::Status OlderThanAskedFor(const Buffer& buffer, VersionSequence version,
+                               const StartOperation& request);
+
+}  // namespace th::registry
+
+#endif  // TH_REFERENCE_REGISTRY_KEPT_RESULTS_H_
