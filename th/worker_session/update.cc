@@ -339,8 +339,8 @@ void LearnRoot(State& state, Buffer& buffer, VersionSequence version, const Dige
 
 void LearnReceipt(Buffer& buffer, VersionSequence version, const RootReceipt& receipt) {
   const Operation* update = FindUpdate(buffer);
-  const bool moves_there = update != nullptr && update->update.resolved.has_value() &&
-                           update->update.resolved->sequence == version;
+  const bool moves_there = update != nullptr && update->update().resolved.has_value() &&
+                           update->update().resolved->sequence == version;
   const bool has_it = buffer.version.sequence == version && version != VersionSequence();
   if (moves_there || has_it) KeepReceipt(buffer, version, receipt);
 }
