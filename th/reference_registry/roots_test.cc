@@ -196,6 +196,7 @@ TEST_F(TwoRootsTest, WhoComesBackWithoutAReceiptIsGivenOne) {
   EXPECT_TRUE(rollout_.HearsNone<RootKnown>());
   ASSERT_TRUE(ReaderResumes());
   EXPECT_TRUE(rollout_.Heard<RootKnown>().receipt == receipt);
+}
 
 // Who published in this epoch the server knows itself.
 TEST_F(TwoRootsTest, ARankThatDidNotPublishInThisEpochIsNoPublisher) {
