@@ -1,5 +1,6 @@
-// Equality of messages, for tests. Each names all fields of its struct, so that a field which is
-// added to a message does not compile here until someone has thought of carrying it.
+// Equality of messages, for tests, where they do not have it themselves. All fields of every
+// message are named here, so that a field which is added to one does not compile until someone has
+// thought of carrying it.
 #ifndef TH_WIRE_MESSAGE_EQUALITY_H_
 #define TH_WIRE_MESSAGE_EQUALITY_H_
 
@@ -18,51 +19,55 @@ namespace th {
     };                                                   \
     return tie(x) == tie(y);                             \
   }
+// Of a message that has its own equality: its fields alone.
+#define TH_WIRE_FIELDS(Type, ...)                                \
+  [[maybe_unused]] inline void NameFieldsOf(const Type& value) { \
+    [[maybe_unused]] const auto& [__VA_ARGS__] = value;          \
+  }
 
 inline bool operator==(const ShardLayout& x, const ShardLayout& y) {
   return x.digest() == y.digest();
 }
-inline bool operator==(const Leave&, const Leave&) { return true; }
 inline bool operator==(const Alive&, const Alive&) { return true; }
 
-TH_WIRE_EQUALITY(ProtocolHello, a, b, c, d)
-TH_WIRE_EQUALITY(HeldVersion, a, b, c, d, e, f, g, h)
-TH_WIRE_EQUALITY(FinishedOperation, a, b, c, d, e, f, g, h)
-TH_WIRE_EQUALITY(AnnouncedBuffer, a, b, c, d, e, f, g, h, i, j, k, l)
-TH_WIRE_EQUALITY(ResumeClaim, a, b, c, d, e, f, g)
-TH_WIRE_EQUALITY(JoinRequest, a, b, c, d, e, f, g, h, i, j, k, l)
-TH_WIRE_EQUALITY(RegisterBuffer, a)
-TH_WIRE_EQUALITY(LayoutUpload, a)
-TH_WIRE_EQUALITY(StartOperation, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
-TH_WIRE_EQUALITY(ReadyToFill, a, b)
-TH_WIRE_EQUALITY(ShardSealed, a, b, c)
-TH_WIRE_EQUALITY(FillProgress, a, b, c, d)
-TH_WIRE_EQUALITY(RankDone, a, b, c)
-TH_WIRE_EQUALITY(RankFailed, a, b, c)
-TH_WIRE_EQUALITY(SourceFailed, a, b, c, d, e)
-TH_WIRE_EQUALITY(SourceSuspected, a, b, c, d)
-TH_WIRE_EQUALITY(Heartbeat, a)
-TH_WIRE_EQUALITY(Preempt, a)
-TH_WIRE_EQUALITY(BufferReset, a)
-TH_WIRE_EQUALITY(UnregisterBuffer, a)
-TH_WIRE_EQUALITY(RollBack, a)
-TH_WIRE_EQUALITY(SetRetention, a, b)
-TH_WIRE_EQUALITY(PinVersion, a, b, c, d)
-TH_WIRE_EQUALITY(ReleasePin, a, b, c)
-TH_WIRE_EQUALITY(RunCommand, a, b)
+TH_WIRE_FIELDS(ProtocolHello, a, b, c, d)
+TH_WIRE_FIELDS(HeldVersion, a, b, c, d, e, f, g, h)
+TH_WIRE_FIELDS(FinishedOperation, a, b, c, d, e, f, g, h)
+TH_WIRE_FIELDS(AnnouncedBuffer, a, b, c, d, e, f, g, h, i, j, k, l)
+TH_WIRE_FIELDS(ResumeClaim, a, b, c, d, e, f, g)
+TH_WIRE_FIELDS(JoinRequest, a, b, c, d, e, f, g, h, i, j, k, l)
+TH_WIRE_FIELDS(RegisterBuffer, a)
+TH_WIRE_FIELDS(LayoutUpload, a)
+TH_WIRE_FIELDS(StartOperation, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
+TH_WIRE_FIELDS(ReadyToFill, a, b)
+TH_WIRE_FIELDS(ShardSealed, a, b, c)
+TH_WIRE_FIELDS(FillProgress, a, b, c, d)
+TH_WIRE_FIELDS(RankDone, a, b, c)
+TH_WIRE_FIELDS(RankFailed, a, b, c)
+TH_WIRE_FIELDS(SourceFailed, a, b, c, d, e)
+TH_WIRE_FIELDS(SourceSuspected, a, b, c, d)
+TH_WIRE_FIELDS(Heartbeat, a)
+TH_WIRE_FIELDS(Preempt, a)
+TH_WIRE_FIELDS(BufferReset, a)
+TH_WIRE_FIELDS(UnregisterBuffer, a)
+TH_WIRE_FIELDS(RollBack, a)
+TH_WIRE_FIELDS(SetRetention, a, b)
+TH_WIRE_FIELDS(PinVersion, a, b, c, d)
+TH_WIRE_FIELDS(ReleasePin, a, b, c)
+TH_WIRE_FIELDS(RunCommand, a, b)
 
 TH_WIRE_EQUALITY(Joined, a, b, c, d, e, f, g, h, i, j, k)
 TH_WIRE_EQUALITY(Refused, a, b, c, d)
 TH_WIRE_EQUALITY(LayoutWanted, a)
 TH_WIRE_EQUALITY(BufferRegistered, a, b)
 TH_WIRE_EQUALITY(OperationResolved, a, b, c, d, e)
-TH_WIRE_EQUALITY(AssignedSource, a, b, c, d, e, f, g, h)
+TH_WIRE_FIELDS(AssignedSource, a, b, c, d, e, f, g, h)
 TH_WIRE_EQUALITY(AssignSources, a, b, c, d, e, f)
 TH_WIRE_EQUALITY(RootKnown, a, b, c)
 TH_WIRE_EQUALITY(OperationFinished, a, b, c, d, e, f, g, h, i, j)
 TH_WIRE_EQUALITY(PublicationRefused, a, b, c)
 TH_WIRE_EQUALITY(GroupChanged, a, b)
-TH_WIRE_EQUALITY(CommandFinished, a, b, c, d)
+TH_WIRE_FIELDS(CommandFinished, a, b, c, d)
 TH_WIRE_EQUALITY(OffloadReleased, a)
 
 TH_WIRE_EQUALITY(CatalogRank, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
@@ -75,6 +80,7 @@ TH_WIRE_EQUALITY(RecentEvent, a, b, c, d, e, f, g)
 TH_WIRE_EQUALITY(RecentEvents, a, b, c, d)
 
 #undef TH_WIRE_EQUALITY
+#undef TH_WIRE_FIELDS
 
 }  // namespace th
 

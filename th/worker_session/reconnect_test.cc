@@ -63,8 +63,8 @@ RootReceipt ReceiptFor(uint8_t seed) { return {.root = TestRoot(seed), .code = {
 
 TEST_F(ReconnectTest, APublisherAnnouncesTheReceiptThoughItHasSummedSomethingElse) {
   worker.PublishNamed(buffer, kFirst, kStep1);
-  worker.session.HandleSealed(buffer, kStep1.sequence, worker.session.buffer_generation(buffer),
-                              TestRoot(3), worker.now);
+  worker.Handle(event::Sealed{buffer, kStep1.sequence, worker.session.buffer_generation(buffer),
+                              TestRoot(3)});
   worker.Say(RootKnown{kStep1.sequence, {TestLayout()->digest(), TestRoot(9)}, ReceiptFor(9)});
   const AnnouncedBuffer announced = Announced();
   EXPECT_EQ(announced.held->root, TestRoot(3));
@@ -74,7 +74,7 @@ TEST_F(ReconnectTest, APublisherAnnouncesTheReceiptThoughItHasSummedSomethingEls
 TEST_F(ReconnectTest, ARankThatFillsAnnouncesTheReceiptOfWhatItMovesTo) {
   worker.UpdateTo(buffer, kFirst, kStep1);
   worker.Say(RootKnown{kStep1.sequence, {TestLayout()->digest(), TestRoot(9)}, ReceiptFor(9)});
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {.timeout = absl::Seconds(60)}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {.timeout = absl::Seconds(60)}}).status);
   worker.Say(OperationResolved{
       .key = {buffer, kSecond}, .version = kStep2, .root = TestRoot(4), .receipt = ReceiptFor(4)});
   const AnnouncedBuffer filling = Announced();
@@ -85,11 +85,11 @@ TEST_F(ReconnectTest, ARankThatFillsAnnouncesTheReceiptOfWhatItMovesTo) {
 TEST_F(ReconnectTest, AnUpdateThatEndsBeforeItBeginsLeavesTheReceipt) {
   worker.UpdateTo(buffer, kFirst, kStep1);
   worker.Say(RootKnown{kStep1.sequence, {TestLayout()->digest(), TestRoot(9)}, ReceiptFor(9)});
-  ASSERT_OK(worker.session.Update(CallId(2), buffer, {.timeout = absl::Seconds(60)}, worker.now));
+  ASSERT_OK(worker.Handle(event::Update{CallId(2), buffer, {.timeout = absl::Seconds(60)}}).status);
   worker.Say(OperationResolved{
       .key = {buffer, kSecond}, .version = kStep2, .root = TestRoot(4), .receipt = ReceiptFor(4)});
   worker.Finish({buffer, kSecond}, OperationKind::kUpdate, absl::AbortedError("another rank"));
-  worker.session.HandleFillStopped(buffer, worker.now);
+  worker.Handle(event::FillStopped{buffer});
   const AnnouncedBuffer announced = Announced();
   EXPECT_EQ(announced.held->version, kStep1);
   EXPECT_TRUE(announced.held->receipt == ReceiptFor(9));
