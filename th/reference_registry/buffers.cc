@@ -178,9 +178,9 @@ absl::Status HasRoomFor(const RegistryState& state, const ShardLayout& layout) {
   if (layout.encoded_bytes() <= limit - std::min(limit, state.layout_bytes)) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "its layout has ", layout.encoded_bytes(), " bytes; the server keeps ", state.layout_bytes,
-      " bytes of layouts, and max_layout_bytes is ", limit));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("its layout has ", layout.encoded_bytes(), " bytes; the server keeps ",
+                   state.layout_bytes, " bytes of layouts, and max_layout_bytes is ", limit));
 }
 
 // Every buffer that waits for the layout's arrival is refused and removed.

@@ -85,8 +85,8 @@ TEST(BuffersTest, LayoutsBeyondTheirBytesAreRefusedUntilOthersAreForgotten) {
   TestRank second(hub, "rollout", 0, 1);
   second.layout = LayoutNamed("w1");
   second.Join();
-  EXPECT_THAT(second.Register(), StatusIs(absl::StatusCode::kResourceExhausted,
-                                          HasSubstr("max_layout_bytes is ")));
+  EXPECT_THAT(second.Register(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("max_layout_bytes is ")));
   EXPECT_THAT(second.Register(), StatusIs(absl::StatusCode::kResourceExhausted));
   first.Say(UnregisterBuffer{first.buffer});
   EXPECT_OK(second.Register());

@@ -86,7 +86,7 @@ class ShardLayout {
 
   const Digest& digest() const { return digest_; }
   uint64_t encoded_bytes() const { return encoded_bytes_; }  // what Encode returns
-  uint64_t bytes() const { return bytes_; }  // of all storages
+  uint64_t bytes() const { return bytes_; }                  // of all storages
   uint64_t segment_bytes() const { return segment_bytes_; }
   uint64_t segment_count() const;
   ChecksumAlgorithm checksum() const { return checksum_; }

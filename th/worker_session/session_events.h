@@ -2,8 +2,9 @@
 // SessionOutput. A list of events with their times is a trace: fed to a fresh session with the same
 // options it brings the same answers and outputs.
 //
-//   const SessionAnswer answer = session.Handle(event::Publish{call, buffer, {.label = label}},
-//   now); session.Handle(event::FirstWrite{buffer}, now);
+//   const SessionAnswer answer =
+//       session.Handle(event::Publish{call, buffer, {.label = label}}, now);
+//   session.Handle(event::FirstWrite{buffer}, now);
 #ifndef TH_WORKER_SESSION_SESSION_EVENTS_H_
 #define TH_WORKER_SESSION_SESSION_EVENTS_H_
 
