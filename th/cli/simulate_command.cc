@@ -42,14 +42,6 @@ struct SimulateFlags {
   Reporter reporter;
 };
 
-// A run that violated something, and the same with the fewest faults that still does.
-struct Failure {
-  uint64_t seed = 0;
-  std::string command;
-  std::vector<std::string> violations;
-  std::string shortest_command;
-  std::vector<std::string> faults;  // of the shortest
-};
 // The most failures that are shortened and told in full; the others are counted.
 constexpr size_t kMaxFailuresTold = 20;
 
@@ -59,24 +51,8 @@ struct Totals {
   uint64_t violations = 0;
   uint64_t failed_seeds = 0;  // with one or more of them
   TransitionCoverage coverage;
-  std::vector<Failure> failures;
+  std::vector<FailedRun> failures;
 };
-
-Failure FindSmallestFailure(const RandomRunSpec& spec, const RandomRunResult& result) {
-  const RandomRunSpec shortest = ShortenFaults(spec);
-  return {.seed = spec.seed,
-          .command = CommandFor(spec),
-          .violations = result.violations,
-          .shortest_command = CommandFor(shortest),
-          .faults = FaultsIn(shortest, result)};
-}
-
-void Tell(const Failure& failure) {
-  std::cerr << failure.command << "\nviolates what must hold:\n";
-  for (const std::string& violation : failure.violations) std::cerr << "  " << violation << "\n";
-  std::cerr << "these faults are enough (" << failure.shortest_command << "):\n";
-  for (const std::string& fault : failure.faults) std::cerr << "  " << fault << "\n";
-}
 
 // INVALID_ARGUMENT: the schedule has no fault at a place that is to be left out.
 absl::Status CheckWithout(const RandomRunSpec& spec, const RandomRunResult& result) {
@@ -103,9 +79,8 @@ absl::Status RunSeed(const SimulateFlags& flags, uint64_t seed, Totals* totals) 
   if (result.violations.empty()) return absl::OkStatus();
   totals->violations += result.violations.size();
   if (++totals->failed_seeds > kMaxFailuresTold) return absl::OkStatus();
-  spec.trace = nullptr;
-  totals->failures.push_back(FindSmallestFailure(spec, result));
-  Tell(totals->failures.back());
+  totals->failures.push_back(DescribeFailedRun(spec, result));
+  std::cerr << totals->failures.back().ToString();
   return absl::OkStatus();
 }
 
@@ -140,7 +115,7 @@ bool Interrupted(const SimulateFlags& flags, const Totals& totals) {
 
 nlohmann::json ToJson(const SimulateFlags& flags, const Totals& totals, double seconds) {
   nlohmann::json failures = nlohmann::json::array();
-  for (const Failure& failure : totals.failures) {
+  for (const FailedRun& failure : totals.failures) {
     failures.push_back({{"seed", failure.seed},
                         {"command", failure.command},
                         {"violated", failure.violations},

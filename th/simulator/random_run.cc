@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "th/simulator/catalog_watch.h"
 #include "th/simulator/cluster.h"
 #include "th/simulator/false_message.h"
@@ -570,37 +569,6 @@ RandomRunResult RunAtRandom(const RandomRunSpec& spec) {
     if (result.violations.empty()) return result;
   }
   return RandomRun(spec, /*events_per_check=*/1).Run();
-}
-
-std::string CommandFor(const RandomRunSpec& spec) {
-  const std::string command = absl::StrCat("th simulate --seeds 1 --first-seed ", spec.seed);
-  if (spec.without.empty()) return command;
-  return absl::StrCat(command, " --without ", absl::StrJoin(spec.without, ","));
-}
-
-std::vector<std::string> FaultsIn(const RandomRunSpec& spec, const RandomRunResult& result) {
-  std::vector<std::string> faults;
-  for (size_t i = 0; i < result.faults.size(); ++i) {
-    if (!spec.without.contains(i)) faults.push_back(result.faults[i].ToString());
-  }
-  return faults;
-}
-
-RandomRunSpec ShortenFaults(const RandomRunSpec& spec) {
-  RandomRunSpec shortest = spec;
-  const size_t faults = RunAtRandom(spec).faults.size();
-  for (bool shortened = true; shortened;) {
-    shortened = false;
-    for (size_t fault = faults; fault-- > 0;) {
-      if (shortest.without.contains(fault)) continue;
-      RandomRunSpec shorter = shortest;
-      shorter.without.insert(fault);
-      if (RunAtRandom(shorter).violations.empty()) continue;
-      shortest = std::move(shorter);
-      shortened = true;
-    }
-  }
-  return shortest;
 }
 
 }  // namespace th

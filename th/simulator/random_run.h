@@ -3,7 +3,7 @@
 // fleet must get going again and every call must end.
 //
 //   RandomRunResult result = RunAtRandom({.seed = 17});
-//   if (!result.violations.empty()) Print(ShortenFaults({.seed = 17}));
+//   if (!result.violations.empty()) Print(DescribeFailedRun({.seed = 17}, result).ToString());
 #ifndef TH_SIMULATOR_RANDOM_RUN_H_
 #define TH_SIMULATOR_RANDOM_RUN_H_
 
@@ -52,15 +52,6 @@ struct RandomRunResult {
 };
 
 RandomRunResult RunAtRandom(const RandomRunSpec& spec);
-// The command that repeats the run.
-std::string CommandFor(const RandomRunSpec& spec);
-// The faults that were not left out, in words.
-std::vector<std::string> FaultsIn(const RandomRunSpec& spec, const RandomRunResult& result);
-
-// The spec with as many faults left out as possible while the run still violates something: one
-// fault at a time, from the last (greedy; at most faults * (faults + 1) / 2 runs). The run of
-// `spec` must violate something.
-RandomRunSpec ShortenFaults(const RandomRunSpec& spec);
 
 }  // namespace th
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/under_sanitizer.h"
+#include "th/simulator/failed_run.h"
 
 namespace th {
 namespace {
@@ -17,13 +17,6 @@ using ::testing::IsEmpty;
 
 const uint64_t kSeeds = testing::UnderSanitizer() ? 200 : 2'000;  // no more is to be found out
 constexpr uint64_t kSeedsPerCase = 50;
-
-// What to run, and the faults that are needed.
-std::string HowToSeeIt(const RandomRunSpec& spec, const RandomRunResult& result) {
-  const RandomRunSpec shortest = ShortenFaults(spec);
-  return absl::StrCat(CommandFor(spec), "\nfewest faults: ", CommandFor(shortest), "\n  ",
-                      absl::StrJoin(FaultsIn(shortest, result), "\n  "));
-}
 
 // Of all the seeds that this process has run. A shard's seeds must take every step that is not
 // rare; should they miss one, further seeds are run, so that only a step that is lost fails.
@@ -41,7 +34,7 @@ class Coverage : public ::testing::Environment {
     for (uint64_t seed = 0; seed < kMaxFurtherSeeds && !Missing().empty(); ++seed) {
       const RandomRunSpec spec{.seed = kFirstFurtherSeed + seed};
       const RandomRunResult result = RunAtRandom(spec);
-      EXPECT_THAT(result.violations, IsEmpty()) << HowToSeeIt(spec, result);
+      EXPECT_THAT(result.violations, IsEmpty()) << DescribeFailedRun(spec, result).ToString();
       Add(result);
     }
     std::cout << seeds_ << " seeds took " << coverage_.Summary() << "\n";
@@ -83,7 +76,8 @@ TEST_P(SeedsTest, NothingIsEverViolated) {
   for (uint64_t seed = GetParam(); seed < GetParam() + kSeedsPerCase; ++seed) {
     const RandomRunResult result = RunAtRandom({.seed = seed});
     kCoverage->Add(result);
-    EXPECT_THAT(result.violations, IsEmpty()) << HowToSeeIt({.seed = seed}, result);
+    EXPECT_THAT(result.violations, IsEmpty())
+        << DescribeFailedRun({.seed = seed}, result).ToString();
     EXPECT_GE(result.events, kMinEventsPerRun) << "seed " << seed;
     EXPECT_GE(result.faults_happened, kMinFaults) << "seed " << seed;
     EXPECT_GT(result.segments, 0u) << "seed " << seed;
