@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace th {
@@ -36,6 +37,10 @@ std::string WhyNoAnswer(const StartOperation& asked, const VersionInfo& version)
       return "";
   }
   return "";
+}
+
+bool SaysForgotten(const absl::Status& end) {
+  return absl::IsAborted(end) && absl::StrContains(end.message(), kForgotten);
 }
 
 }  // namespace th

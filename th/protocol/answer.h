@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "th/protocol/messages.h"
 #include "th/weights/version.h"
 
@@ -16,6 +18,12 @@ namespace th {
 // ("names step-1 (#1.1), and 'step-2' was asked for"). Empty: it can. A publish is answered by its
 // own label or the version that it derives from, an update by a version that its selector may name.
 std::string WhyNoAnswer(const StartOperation& asked, const VersionInfo& version);
+
+// How a server says that an operation has ended and that it does not know any more how: ABORTED,
+// in these words.
+inline constexpr absl::string_view kForgotten = "is forgotten";
+// Whether the end of an operation says so: it contradicts no other error.
+bool SaysForgotten(const absl::Status& end);
 
 }  // namespace th
 

@@ -1,5 +1,6 @@
 #include "th/protocol/answer.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -43,6 +44,13 @@ TEST(AnswerTest, AnUpdateIsAnsweredByWhatItsSelectorMayName) {
 
 TEST(AnswerTest, AnUnpublishNamesWhateverWasThere) {
   EXPECT_THAT(WhyNoAnswer({.kind = OperationKind::kUnpublish}, Version("step-1", 1)), IsEmpty());
+}
+
+TEST(AnswerTest, AnEndThatIsForgottenIsToldFromOneThatIsKnown) {
+  EXPECT_TRUE(SaysForgotten(absl::AbortedError(absl::StrCat("its result ", kForgotten))));
+  EXPECT_FALSE(SaysForgotten(absl::AbortedError("a rank was replaced")));
+  EXPECT_FALSE(SaysForgotten(absl::UnavailableError("what was there is forgotten")));
+  EXPECT_FALSE(SaysForgotten(absl::OkStatus()));
 }
 
 }  // namespace

@@ -74,6 +74,8 @@ struct MessageHandler {
     const bool outdated = message.group_generation != GroupGeneration() &&
                           message.group_generation < worker.group->generation;
     if (outdated) {  // sent before its GroupChanged was heard; the worker counts anew by now
+      Buffer* const own = FindBuffer(turn.state, AddressOf(message.key.buffer));
+      if (own != nullptr) NoteLostCall(turn, *own);
       return CountRefusal(turn, worker,
                           absl::AbortedError("a start from before the group's last change"));
     }

@@ -415,7 +415,7 @@ Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
       const Replica* replica = FindReplica(state, deadline.replica);
       if (replica == nullptr) break;
       const auto pending = replica->pending.find(deadline.operation);
-      if (pending != replica->pending.end()) own.at = pending->second.deadline;
+      if (pending != replica->pending.end()) own.at = pending->second.ends_at();
       break;
     }
   }

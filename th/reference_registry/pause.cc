@@ -30,7 +30,10 @@ void MovePastPause(RegistryState& state, absl::Duration pause, absl::Time now) {
   if (pause <= absl::ZeroDuration()) return;
   for (auto& [id, worker] : state.workers) ShiftWorker(*worker, pause, now);
   for (auto& [id, replica] : state.replicas) {
-    for (auto& [number, transaction] : replica->pending) transaction.deadline += pause;
+    for (auto& [number, transaction] : replica->pending) {
+      transaction.deadline += pause;
+      transaction.complete_by += pause;
+    }
   }
   for (auto& [digest, record] : state.layouts) record.asked_at += pause;
   absl::btree_set<Deadline> moved;

@@ -363,6 +363,31 @@ TEST_F(NumberingsTest, ARankThatIsAheadMakesTheGroupBeginANewOne) {
   EXPECT_EQ(pair_[0].Heard<GroupChanged>().group_generation, fresh_->generation);
 }
 
+// Ranks that have called different things while there was no server: what one of them knows to have
+// ended is no result of what the other one waits for.
+TEST_F(RestartTest, AnEndOfAnotherKindIsNoResultForWhoWaits) {
+  std::vector<TestRank> pair;
+  for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
+  JoinAndRegister(pair);
+  hub_.Restart();
+  ASSERT_TRUE(pair[0].Resume({pair[0].Announced()}));
+  pair[0].Publish("step-2");
+  AnnouncedBuffer told = pair[1].Announced();
+  told.last_finished = FinishedOperation{.number = OperationNumber(1),
+                                         .kind = OperationKind::kUpdate,
+                                         .outcome = UpdateOutcome::kNotAvailable,
+                                         .not_available = NotAvailableReason::kNotPublished};
+  ASSERT_TRUE(pair[1].Resume({told}));
+  const OperationFinished refused = pair[0].Finished();
+  EXPECT_EQ(refused.kind, OperationKind::kPublish);
+  EXPECT_THAT(refused.status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                       AllOf(HasSubstr("ended as update"), HasSubstr("publish"))));
+  StartOperation again = pair[1].UpdateRequest();
+  again.key.number = OperationNumber(1);
+  pair[1].Start(again);
+  EXPECT_EQ(pair[1].Finished().not_available, NotAvailableReason::kNotPublished);
+}
+
 // One of eight ranks had not heard that its group counts anew when the server died.
 TEST_F(RestartTest, OneDiscrepancyMakesAGroupCountAnewOnce) {
   constexpr uint32_t kRanks = 8;

@@ -8,6 +8,7 @@
 #ifndef TH_REFERENCE_REGISTRY_STATE_H_
 #define TH_REFERENCE_REGISTRY_STATE_H_
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <deque>
@@ -45,6 +46,9 @@ inline constexpr size_t kMaxResultsKept = 64;
 // Generations of groups that one epoch has room for; the epoch is their high half. Nobody comes
 // near it by counting, and half of the room is left to those that follow a false claim.
 inline constexpr uint64_t kGenerationsOfAnEpoch = uint64_t{1} << 31;
+// A rank that has lost a call to a change of its group calls again within this time where each rank
+// calls for itself. Where one caller waits for all ranks it does not: the group counts anew again.
+inline constexpr absl::Duration kCallsAgainWithin = absl::Seconds(1);
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
 // Reigns of other states whose workers have come here, by which it is known who comes first.
@@ -165,6 +169,9 @@ struct Buffer {
   // Set when an operation expires without this rank, until the rank comes to one in time: its
   // last_started when the last one expired.
   std::optional<OperationNumber> missed_since;
+  // A call of this rank was refused, because the group had counted anew before it came: until the
+  // rank calls again, what the others call is not what it has called.
+  bool lost_call = false;
   bool registration_owed = false;  // BufferRegistered follows when the layout is here
   std::optional<Content> content;
   Shard* shard = nullptr;  // of the content; set exactly when there is content
@@ -243,8 +250,10 @@ struct Transaction {
   uint32_t assignments = 0;  // made in it so far
   absl::Time started;        // its first rank asked
   Rank first_rank;
-  absl::Time deadline;  // the earliest that any of its ranks asked for; in RegistryState::deadlines
-  bool begun = false;   // publish: has a version; update: resolved; unpublish: no source any more
+  absl::Time deadline;  // the earliest that any of its ranks asked for
+  // By when the ranks that have lost a call must have come to it; see kCallsAgainWithin.
+  absl::Time complete_by = absl::InfiniteFuture();
+  bool begun = false;  // publish: has a version; update: resolved; unpublish: no source any more
   VersionLabel label;
   Attributes attributes;
   std::optional<VersionSequence> derived_from;
@@ -259,6 +268,8 @@ struct Transaction {
   std::map<Rank, Participant> participants;
   std::set<Rank> arrivals;  // participants that have asked, or asked again, since the last look
   uint32_t done = 0;        // participants that are
+
+  absl::Time ends_at() const { return std::min(deadline, complete_by); }
 };
 
 // The server's word that this replica's group copies a version into host memory as the seed of its

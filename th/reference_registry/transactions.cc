@@ -16,7 +16,7 @@ namespace th::registry {
 namespace {
 
 Deadline DeadlineOf(const Replica& replica, const Transaction& transaction) {
-  return {.at = transaction.deadline,
+  return {.at = transaction.ends_at(),
           .kind = DeadlineKind::kOperation,
           .replica = replica.id,
           .operation = transaction.number};
@@ -287,6 +287,24 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
   FinishOperation(turn, replica, transaction.number, std::move(result));
 }
 
+// The first rank that has lost a call and has not come to this operation, if any.
+std::optional<Rank> WhoLostACall(const Replica& replica, const Transaction& transaction) {
+  for (const auto& [rank, buffer] : replica.buffers) {
+    if (buffer->lost_call && !transaction.participants.contains(rank)) return rank;
+  }
+  return std::nullopt;
+}
+
+// Ranks that have lost a call have so long to come to the replica's first operation.
+void AwaitLostCalls(Turn& turn, const Replica& replica, Transaction& transaction) {
+  if (transaction.number != replica.finished.Next()) return;
+  const bool awaits = WhoLostACall(replica, transaction).has_value();
+  if (awaits == (transaction.complete_by != absl::InfiniteFuture())) return;
+  turn.state.deadlines.erase(DeadlineOf(replica, transaction));
+  transaction.complete_by = awaits ? turn.now + kCallsAgainWithin : absl::InfiniteFuture();
+  turn.state.deadlines.insert(DeadlineOf(replica, transaction));
+}
+
 // Notes who missed the operation; of them the rank that lags, if any: it missed one before too, has
 // come in time to none since, and has asked for an earlier one. It calls, but stays behind. A rank
 // that calls nothing is late, and hears all results.
@@ -300,6 +318,24 @@ std::optional<Rank> NoteMissed(Replica& replica, const Transaction& transaction)
     buffer->missed_since = buffer->last_started;
   }
   return lags;
+}
+
+// The group has ended the operation as another kind than its ranks call it that wait for it here:
+// their calls are refused, as they would be had they come later.
+void RefuseOtherKind(Turn& turn, Replica& replica, const FinishedOperation& result) {
+  const Transaction& pending = replica.pending.at(result.number);
+  Undo(turn, replica, pending);
+  turn.state.deadlines.erase(DeadlineOf(replica, pending));
+  for (const auto& [rank, participant] : pending.participants) {
+    const Buffer& buffer = *replica.buffers.at(rank);
+    SendFinished(turn, buffer,
+                 {.number = result.number,
+                  .kind = pending.kind,
+                  .status = EndedAsAnotherKind(buffer, result, pending.kind)},
+                 pending.event);
+  }
+  if (pending.begun) CountOut(*replica.group->model, pending.version);
+  replica.pending.erase(result.number);
 }
 
 }  // namespace
@@ -347,8 +383,8 @@ absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
   }
   if (number <= replica.finished) {
     return absl::AbortedError(absl::StrCat(
-        "the result of operation ", number.value, " of ", NameOf(*own).ToString(),
-        " is forgotten: its group has ended ", replica.finished.value, " operations, and the last ",
+        "the result of operation ", number.value, " of ", NameOf(*own).ToString(), " ", kForgotten,
+        ": its group has ended ", replica.finished.value, " operations, and the last ",
         kMaxResultsKept, " of this reign are remembered"));
   }
   const OperationNumber expected = std::max(own->last_started, replica.finished).Next();
@@ -399,6 +435,7 @@ void JoinTransaction::Apply(Turn& turn) const {
   transaction.participants.try_emplace(rank);
   transaction.arrivals.insert(rank);
   own.missed_since.reset();
+  own.lost_call = false;
   if (!disagreement.empty()) {
     const RankName first{replica.group->name, transaction.first_rank};
     return FailOperation(turn, replica, number,
@@ -417,6 +454,7 @@ void JoinTransaction::Apply(Turn& turn) const {
   if (!created) turn.state.deadlines.erase(DeadlineOf(replica, transaction));
   transaction.deadline = std::min(transaction.deadline, turn.now + timeout);
   turn.state.deadlines.insert(DeadlineOf(replica, transaction));
+  AwaitLostCalls(turn, replica, transaction);
   if (request.kind == OperationKind::kPublish) {
     if (request.generation != BufferGeneration()) own.generation = request.generation;
     own.snapshot_bytes = request.snapshot_bytes;
@@ -503,6 +541,8 @@ void FailAllOperations(Turn& turn, Group& group, const absl::Status& status) {
 std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumber number) {
   auto found = replica.pending.find(number);
   if (found == replica.pending.end()) return std::nullopt;
+  const std::optional<Rank> lost_call = WhoLostACall(replica, found->second);
+  if (lost_call.has_value() && turn.now >= found->second.complete_by) return lost_call;
   std::optional<Rank> lags;
   std::string text = absl::StrCat(OperationKindName(found->second.kind), " (operation ",
                                   number.value, ") ran out of time: ");
@@ -531,13 +571,17 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
     FailOperation(turn, replica, replica.pending.begin()->first,
                   absl::AbortedError(absl::StrCat(
                       "the group ended this operation before the server restarted (it is at ",
-                      result.number.value, "), and its result is forgotten")));
+                      result.number.value, "), and its result ", kForgotten)));
   }
   // Its time was over while it waited for those before it: that is what others have heard.
   if (result.number <= replica.finished) return false;
   if (auto found = replica.pending.find(result.number); found != replica.pending.end()) {
     const OperationKind kind = found->second.kind;
-    if (kind == OperationKind::kPublish || !result.status.ok()) Undo(turn, replica, found->second);
+    if (result.status.ok() && result.kind != kind) {
+      RefuseOtherKind(turn, replica, result);
+    } else if (kind == OperationKind::kPublish || !result.status.ok()) {
+      Undo(turn, replica, found->second);
+    }
     if (TookAway(result)) TakeAway(turn, replica);
   }
   replica.finished = OperationNumber(result.number.value - 1);
@@ -580,8 +624,16 @@ void RestartNumbering(Group& group) {
       buffer->last_started = OperationNumber();
       buffer->last_let_go = OperationNumber();
       buffer->missed_since.reset();
+      buffer->lost_call = false;
     }
   }
+}
+
+void NoteLostCall(Turn& turn, Buffer& buffer) {
+  Replica& replica = *buffer.replica;
+  buffer.lost_call = true;
+  const auto first = replica.pending.find(replica.finished.Next());
+  if (first != replica.pending.end()) AwaitLostCalls(turn, replica, first->second);
 }
 
 absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,

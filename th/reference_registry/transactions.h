@@ -49,7 +49,8 @@ void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::S
 // Ends all operations of the group's replicas, each with `status`.
 void FailAllOperations(Turn& turn, Group& group, const absl::Status& status);
 // The operation's time is over: DEADLINE_EXCEEDED naming who is missing and what each lacks. The
-// rank, if any, that lost one of its calls and would stay an operation behind (CountAnew).
+// rank, if any, that lost one of its calls and would stay an operation behind (CountAnew); where it
+// is known to have lost one the operation is left to that.
 std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumber number);
 
 // Takes a result that another reign of the server gave; ends the same operation here with it.
@@ -63,6 +64,9 @@ bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number);
 // A rank hears that its unpublish, or its start of one, went badly: it drains all the same, so
 // nobody is sent to it for what it held before that operation.
 void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish);
+
+// A call of the buffer's rank was refused because its group had counted anew before it came.
+void NoteLostCall(Turn& turn, Buffer& buffer);
 
 // The numbering of all replicas of the group starts again from 1; nothing may be pending.
 void RestartNumbering(Group& group);

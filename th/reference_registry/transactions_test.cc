@@ -245,6 +245,79 @@ TEST_F(LaggingRankTest, ARankThatComesInTimeInBetweenDoesNotLag) {
   EXPECT_TRUE(group_[0].HearsNone<GroupChanged>());
 }
 
+// A start that was on its way when the group counted anew is refused, and its caller told to call
+// again. Who calls for all ranks waits for those whose calls were not refused.
+class LostCallTest : public LaggingRankTest {
+ protected:
+  void CountAnew() {
+    StartOperation late = group_[1].UpdateRequest();
+    group_[1].Say(UnregisterBuffer{group_[1].buffer});
+    group_[1].buffer = BufferId(2);
+    ASSERT_OK(group_[1].Register());
+    HearOfIt();
+    late.key.buffer = group_[1].buffer;
+    late.key.number = OperationNumber(1);
+    late.group_generation = GroupGeneration(group_[1].generation.value - 1);
+    late_ = late;
+  }
+  // How often, by the first rank.
+  size_t HearOfIt() {
+    size_t heard = 0;
+    for (TestRank& rank : group_) {
+      const auto changes = hub_.TakeAll<GroupChanged>(rank.connection);
+      if (changes.empty()) continue;
+      rank.generation = changes.back().group_generation;
+      rank.number = OperationNumber();
+      if (&rank == &group_[0]) heard = changes.size();
+    }
+    return heard;
+  }
+  void LoseTheCall() {
+    group_[1].Start(late_);
+    EXPECT_TRUE(group_[1].HearsNone<OperationFinished>());
+    group_[1].number = OperationNumber();
+  }
+
+  StartOperation late_;
+};
+
+TEST_F(LostCallTest, WhoeverWaitsForTheCallOfARankThatLostItIsToldSoon) {
+  CountAnew();
+  LoseTheCall();
+  group_[0].Update();
+  hub_.Advance(kCallsAgainWithin);
+  EXPECT_EQ(HearOfIt(), 1u);
+  UpdateWhole(group_);
+}
+
+TEST_F(LostCallTest, ItIsAllTheSameWhoComesFirst) {
+  CountAnew();
+  group_[0].Update();
+  LoseTheCall();
+  hub_.Advance(kCallsAgainWithin);
+  EXPECT_EQ(HearOfIt(), 1u);
+  UpdateWhole(group_);
+}
+
+TEST_F(LostCallTest, ARankThatCallsAgainByItselfIsWaitedFor) {
+  CountAnew();
+  LoseTheCall();
+  group_[0].Update();
+  hub_.Advance(kCallsAgainWithin / 2);
+  group_[1].Update();
+  hub_.Advance(kCallsAgainWithin);
+  EXPECT_EQ(HearOfIt(), 0u);
+  for (TestRank& rank : group_) rank.FillWhole();
+  for (TestRank& rank : group_) EXPECT_OK(rank.Finished().status);
+}
+
+TEST_F(LostCallTest, WhoLostNoneHasItsTime) {
+  CountAnew();
+  group_[0].Update();
+  hub_.Advance(2 * kCallsAgainWithin);
+  EXPECT_EQ(HearOfIt(), 0u);
+}
+
 TEST(UnpublishingTest, TheReplicaIsNoSourceFromTheFirstRequestOn) {
   RegistryHarness hub;
   std::vector<TestRank> trainer;

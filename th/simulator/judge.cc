@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "th/protocol/answer.h"
 #include "th/simulator/event_queue.h"
 #include "th/simulator/simulated_buffer.h"
 #include "th/simulator/simulated_process.h"
@@ -95,6 +96,13 @@ void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
   if (!anybody_knows) first = {word, {}};
   first.heard_by.push_back(who);
   if (first.word == word) return;
+  const bool failed =
+      first.word.code != absl::StatusCode::kOk && word.code != absl::StatusCode::kOk;
+  if (failed && word.forgotten) return;
+  if (failed && first.word.forgotten) {
+    first.word = word;
+    return;
+  }
   Violated(absl::StrCat("one transaction, two results: ", Text(operation), " is '",
                         first.word.ToString(), "' for one rank and '", word.ToString(),
                         "' for another"));
@@ -115,7 +123,8 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   Word word{.outcome = finished.outcome,
             .version = version,
             .code = finished.status.code(),
-            .offload_first = finished.offload_first};
+            .offload_first = finished.offload_first,
+            .forgotten = SaysForgotten(finished.status)};
   // What failed has no other kind than the rank's own word: ranks that went on alone while there
   // was no server may have called it differently.
   if (finished.status.ok()) word.kind = finished.kind;

@@ -60,7 +60,7 @@ class Judge {
   // an operation. `generation` and `epoch` are those the worker had when it heard. If all who heard
   // a result are dead, have left, or have unregistered the buffer since, it no longer counts. After
   // a restart of the server other ranks may hear an error where one had heard a success, but never
-  // a different success.
+  // a different success. That the result is forgotten contradicts no other error.
   struct GroupOperation {
     // Numbers first: they tell most operations apart, and are compared faster than names.
     OperationNumber number;
@@ -95,6 +95,7 @@ class Judge {
     VersionSequence version;
     absl::StatusCode code = absl::StatusCode::kOk;
     bool offload_first = false;
+    bool forgotten = false;  // the server does not know the result any more
     friend bool operator==(const Word&, const Word&) = default;
     std::string ToString() const;
   };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -56,6 +57,8 @@ void SimulatedGroup::StartRank(size_t index) {
 void SimulatedGroup::Heard(const SimulatedWorker& rank, const OperationDone& done) {
   const bool well = done.status.ok() && done.outcome != UpdateOutcome::kNotAvailable;
   ++(done.status.ok() ? operations_done_ : operations_failed_);
+  publish_refused_ |=
+      done.kind == OperationKind::kPublish && absl::IsFailedPrecondition(done.status);
   const About about = done.buffer == rank.buffer_id() ? About::kOwn : About::kBeside;
   if (!well || done.kind != latest_kind_ || about != latest_about_) return;
   ++ended_well_;
@@ -169,6 +172,8 @@ void SimulatedTrainer::ActEarly() {
 void SimulatedTrainer::Act() {
   if (roll_back_.has_value()) return FinishRollBack();
   ResetUndefined();
+  // A rank of it does not know of a roll-back: what is valid is loaded, as the error says.
+  resumes_ |= TakePublishRefused();
   if (std::exchange(resumes_, false)) {
     return OnEachRank(OperationKind::kUpdate, [](SimulatedWorker* rank) {
       rank->Update(LatestVersion{}, kShortestOperation);

@@ -76,6 +76,8 @@ class SimulatedGroup {
   bool AllAre(BufferState state) const;
   // Whether the latest operation has ended well on every rank.
   bool LastWentWell() const { return ended_well_ == ranks_.size(); }
+  // Whether a publish was refused for what the group is, not for the moment, since it was asked.
+  bool TakePublishRefused() { return std::exchange(publish_refused_, false); }
 
  private:
   void Poll();
@@ -97,6 +99,7 @@ class SimulatedGroup {
   OperationKind latest_kind_ = OperationKind::kPublish;
   About latest_about_ = About::kOwn;
   size_t ended_well_ = 0;  // ranks, of the latest operation
+  bool publish_refused_ = false;
   VersionSequence newest_;
   uint64_t operations_done_ = 0, operations_failed_ = 0;
 };

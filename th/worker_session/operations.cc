@@ -105,6 +105,15 @@ bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
          !operation.verdict->status.ok() && &operation == &buffer.operations.back();
 }
 
+// Whether it is an update that has ended here before it touched the buffer, which still holds what
+// it held.
+bool EndedUntouched(const Buffer& buffer, const Operation& operation) {
+  const UpdateOperation* update = operation.if_update();
+  return update != nullptr && operation.verdict.has_value() &&
+         (update->phase == UpdatePhase::kAsked || update->phase == UpdatePhase::kBeginning) &&
+         buffer.contract.state() == BufferState::kPublished;
+}
+
 Verdict VerdictOf(const OperationFinished& message) {
   return {.status = message.status,
           .version = message.version,
@@ -152,6 +161,7 @@ void ConcludeAsTold(State& state, Buffer& buffer, Operation& operation,
   if (GaveUpPublication(buffer, operation) && message.status.ok()) {
     SendAbout(state, buffer, BufferReset{buffer.id}, now);
   }
+  const bool untouched = EndedUntouched(buffer, operation) && !message.status.ok();
   Verdict verdict = Judge(state, buffer, operation, message);
   const bool is_update = operation.kind() == OperationKind::kUpdate;
   if (is_update && message.seed_copy) WantSeed(state, operation, message);
@@ -159,8 +169,10 @@ void ConcludeAsTold(State& state, Buffer& buffer, Operation& operation,
   // Now, not only when what it began has come to rest: a server that restarts meanwhile hears it
   // with the join.
   RememberFinished(buffer, operation, *operation.verdict);
-  // It drained without having been let: the server takes it for a holder still.
-  if (message.offload_first && HasDrained(operation)) Reannounce(state, buffer, now);
+  // It drained without having been let: the server takes it for a holder still. Or it holds what
+  // the server took from its group when the update began there.
+  const bool drained_alone = message.offload_first && HasDrained(operation);
+  if (drained_alone || untouched) Reannounce(state, buffer, now);
   Pump(state, buffer, now);
 }
 

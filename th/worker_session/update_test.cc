@@ -527,6 +527,21 @@ TEST_F(UpdateTest, EndsByItselfWhenTheServerIsSilent) {
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("UPDATE_DEADLINE")));
 }
 
+// The server took the version from the group when the update began there, and its end does not say
+// who still has it.
+TEST_F(UpdateTest, WhatItHoldsIsSaidAgainWhenTheServerHadBegunWhatHasEndedHere) {
+  worker.PublishNamed(buffer, kFirst, kStep1);
+  ASSERT_OK(Update());
+  worker.Pass(absl::Seconds(62));
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  Resolve(kSecond, kStep2);
+  worker.Drop();
+  Finish(kSecond, absl::DeadlineExceededError("out of time"));
+  const auto said = worker.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(said, SizeIs(1));
+  EXPECT_EQ(said.front().buffer.held->version, kStep1);
+}
+
 TEST_F(UpdateTest, AnotherResolutionOfTheSameOperationIsAnError) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   Resolve(kFirst, kStep2);
