@@ -17,47 +17,58 @@
 namespace th::registry {
 namespace {
 
-// Whether the rank's caller wants what is retained to be kept; none: its request does not tell. One
-// that has drained without a server waits for no copy any more, whatever was asked, and of an
-// update what it was resolved to says that it may have.
-std::optional<bool> AsksToKeep(const StartOperation& request) {
-  const bool tells = request.kind == OperationKind::kUpdate && !request.resolved.has_value();
-  return tells ? std::optional(request.keep_retained) : std::nullopt;
+// Whether the caller of a rank that updates wants what is retained to be kept; none: the request
+// does not tell. A rank that has drained without a server waits for no copy any more, whatever was
+// asked, and what its update was resolved to says that it may have drained.
+std::optional<bool> AsksToKeep(const StartOperation& update) {
+  return update.resolved.has_value() ? std::nullopt : std::optional(update.keep_retained);
+}
+
+std::string Disagreement(const PublishOperation& publish, const StartOperation& request) {
+  if (publish.label != request.label) {
+    return absl::StrCat("publishes label '", request.label.text(), "', not '", publish.label.text(),
+                        "'");
+  }
+  if (publish.derived_from != request.derived_from) return "derives from another version";
+  if (publish.attributes != request.attributes) return "has other attributes";
+  return "";
+}
+
+std::string Disagreement(const UpdateOperation& update, const StartOperation& request) {
+  if (update.selector != request.selector) {
+    return absl::StrCat("updates to ", ToString(request.selector), ", not to ",
+                        ToString(update.selector));
+  }
+  const std::optional<bool> keeps = AsksToKeep(request);
+  if (keeps.has_value() && update.keep_retained.has_value() && keeps != update.keep_retained) {
+    return "does not keep, or drop, what is retained";
+  }
+  if (update.when_seeding != request.when_seeding) {
+    return "does not wait, skip or copy while the version is being seeded";
+  }
+  return "";
 }
 
 // How a later rank's request disagrees with the first one's; empty when it does not.
 std::string Disagreement(const Transaction& transaction, const StartOperation& request) {
-  if (transaction.kind != request.kind) {
+  if (transaction.kind() != request.kind) {
     return absl::StrCat("calls it ", OperationKindName(request.kind), ", not ",
-                        OperationKindName(transaction.kind));
+                        OperationKindName(transaction.kind()));
   }
-  if (request.kind == OperationKind::kUpdate && transaction.selector != request.selector) {
-    return absl::StrCat("updates to ", ToString(request.selector), ", not to ",
-                        ToString(transaction.selector));
+  if (const UpdateOperation* update = transaction.if_update()) {
+    return Disagreement(*update, request);
   }
-  const bool keeps_otherwise = AsksToKeep(request).has_value() &&
-                               transaction.asked_to_keep.has_value() &&
-                               AsksToKeep(request) != transaction.asked_to_keep;
-  if (keeps_otherwise) return "does not keep, or drop, what is retained";
-  if (transaction.when_seeding != request.when_seeding) {
-    return "does not wait, skip or copy while the version is being seeded";
+  if (const PublishOperation* publish = transaction.if_publish()) {
+    return Disagreement(*publish, request);
   }
-  if (request.kind != OperationKind::kPublish) return "";
-  if (transaction.label != request.label) {
-    return absl::StrCat("publishes label '", request.label.text(), "', not '",
-                        transaction.label.text(), "'");
-  }
-  if (transaction.derived_from != request.derived_from) return "derives from another version";
-  if (transaction.attributes != request.attributes) return "has other attributes";
   return "";
 }
 
 // What an update moves to, where that is known.
 std::optional<VersionSequence> TargetOf(const Transaction& transaction) {
-  if (transaction.kind != OperationKind::kUpdate) return std::nullopt;
-  if (transaction.begun) return transaction.version;
-  if (transaction.resolved.has_value()) return transaction.resolved->sequence;
-  return std::nullopt;
+  const UpdateOperation* update = transaction.if_update();
+  if (update == nullptr || update->phase == UpdatePhase::kAsked) return std::nullopt;
+  return update->phase == UpdatePhase::kAnswered ? update->answer.sequence : transaction.version;
 }
 
 // The version that the operation already moves to, when that is another than `resolved`.
@@ -73,20 +84,47 @@ bool IsTooOld(const Replica& replica, const Transaction& transaction, VersionSeq
   return target.has_value() && IsBehindFloor(replica, *target, floor);
 }
 
+OperationPart NewPart(const StartOperation& request) {
+  switch (request.kind) {
+    case OperationKind::kPublish:
+      return PublishOperation{.label = request.label,
+                              .attributes = request.attributes,
+                              .derived_from = request.derived_from};
+    case OperationKind::kUnpublish:
+      return UnpublishOperation();
+    case OperationKind::kUpdate:
+      break;
+  }
+  return UpdateOperation{
+      .selector = request.selector, .floor = request.floor, .when_seeding = request.when_seeding};
+}
+
 Transaction NewTransaction(Turn& turn, const StartOperation& request, Rank first_rank) {
   return {.number = request.key.number,
-          .kind = request.kind,
           .event = MintEvent(turn.state),
           .started = turn.now,
           .first_rank = first_rank,
           .deadline = absl::InfiniteFuture(),
-          .label = request.label,
-          .attributes = request.attributes,
-          .derived_from = request.derived_from,
-          .keep_retained = request.keep_retained,
-          .selector = request.selector,
-          .floor = request.floor,
-          .when_seeding = request.when_seeding};
+          .part = NewPart(request)};
+}
+
+// What a rank that agrees with the others adds to the operation.
+void AddRequest(Transaction& transaction, const StartOperation& request) {
+  // A rank that has drained without the server cannot wait for an offload.
+  UnpublishOperation* unpublish = transaction.if_unpublish();
+  if (unpublish != nullptr && !request.keep_retained) unpublish->StopKeeping();
+  UpdateOperation* update = transaction.if_update();
+  if (update == nullptr) return;
+  if (!update->keep_retained.has_value()) update->keep_retained = AsksToKeep(request);
+  update->floor =
+      TH_MUTATE(kIgnoreLaterFloors, std::max(update->floor, request.floor), update->floor);
+}
+
+// The rank knows what its update moves to, and nothing that the group knows is against it.
+void TakeAnswer(UpdateOperation& update, const VersionInfo& answer) {
+  if (update.phase == UpdatePhase::kFilling) return;
+  update.phase = UpdatePhase::kAnswered;
+  update.answer = answer;
 }
 
 absl::Status EndedAsAnotherKind(const Buffer& buffer, const FinishedOperation& result,
@@ -116,7 +154,7 @@ absl::Status MayBeResolved(const Buffer& buffer, const StartOperation& request) 
   }
   if (replica.group->adopted || IsHostCopy(replica.role)) return absl::OkStatus();
   const auto pending = replica.pending.find(request.key.number);
-  if (pending != replica.pending.end() && pending->second.begun) return absl::OkStatus();
+  if (pending != replica.pending.end() && pending->second.has_begun()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       NameOf(buffer).ToString(), " says that operation ", request.key.number.value, " moves to ",
       request.resolved->ToString(), ", and no server has resolved it; ask without a version"));
@@ -221,14 +259,10 @@ void JoinTransaction::Apply(Turn& turn) const {
     replica.pending.emplace(number, NewTransaction(turn, request, rank));
   }
   Transaction& transaction = replica.pending.at(number);
-  const std::string disagreement = Disagreement(transaction, request);
-  // A rank that has drained without the server cannot wait for an offload.
-  if (disagreement.empty()) transaction.keep_retained &= request.keep_retained;
-  if (!transaction.asked_to_keep.has_value()) transaction.asked_to_keep = AsksToKeep(request);
-  transaction.participants.try_emplace(rank);
+  transaction.AddParticipant(rank);
   transaction.arrivals.insert(rank);
   own.missed_since.reset();
-  if (!disagreement.empty()) {
+  if (const std::string disagreement = Disagreement(transaction, request); !disagreement.empty()) {
     const RankName first{replica.group->name, transaction.first_rank};
     return FailOperation(turn, replica, number,
                          absl::InvalidArgumentError(absl::StrCat(
@@ -240,8 +274,7 @@ void JoinTransaction::Apply(Turn& turn) const {
     return FailOperation(turn, replica, number,
                          OlderThanAskedFor(own, *TargetOf(transaction), request));
   }
-  transaction.floor =
-      TH_MUTATE(kIgnoreLaterFloors, std::max(transaction.floor, request.floor), transaction.floor);
+  AddRequest(transaction, request);
   const absl::Duration timeout = std::min(request.timeout, turn.state.limits.max_operation_timeout);
   SetDeadline(turn, replica, transaction, std::min(transaction.deadline, turn.now + timeout));
   if (request.kind == OperationKind::kPublish) {
@@ -249,12 +282,10 @@ void JoinTransaction::Apply(Turn& turn) const {
     own.snapshot_bytes = request.snapshot_bytes;
   }
   turn.to_evaluate.insert(replica.id);
-  if (!request.resolved.has_value()) return;
+  UpdateOperation* update = transaction.if_update();
+  if (update == nullptr || !request.resolved.has_value()) return;
   const std::optional<VersionSequence> other = OtherResolution(transaction, *request.resolved);
-  if (!other.has_value()) {
-    transaction.resolved = request.resolved;
-    return;
-  }
+  if (!other.has_value()) return TakeAnswer(*update, *request.resolved);
   FailOperation(turn, replica, number,
                 absl::AbortedError(absl::StrCat(
                     NameOf(own).ToString(), " was moving to ", request.resolved->ToString(),
@@ -271,7 +302,7 @@ void TakePart(Turn& turn, Buffer& buffer, OperationNumber number) {
   if (!replica.pending.contains(number)) {
     replica.pending.emplace(number, NewTransaction(turn, request, RankOf(buffer)));
   }
-  replica.pending.at(number).participants.try_emplace(RankOf(buffer));
+  replica.pending.at(number).AddParticipant(RankOf(buffer));
 }
 
 }  // namespace th::registry

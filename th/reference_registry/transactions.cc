@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "th/protocol/operation_kind_name.h"
@@ -47,20 +48,15 @@ bool IsCopiedHere(const Buffer& buffer) {
 
 // Whether its ranks fill since another reign, and it has not begun in this one.
 bool IsAdoptedFill(const Replica& replica, const Transaction& transaction) {
-  return transaction.kind == OperationKind::kUpdate && !transaction.begun &&
+  return transaction.if_update() != nullptr && !transaction.has_begun() &&
          replica.phase == ReplicaPhase::kFilling && transaction.number == replica.finished.Next();
 }
 
 void Undo(Turn& turn, Replica& replica, const Transaction& transaction) {
-  if (!transaction.begun && !IsAdoptedFill(replica, transaction)) return;
-  switch (transaction.kind) {
-    case OperationKind::kPublish:
-      return UndoPublish(turn, replica, transaction.version);
-    case OperationKind::kUpdate:
-      return UndoUpdate(turn, replica);
-    case OperationKind::kUnpublish:
-      return InvalidateReplica(turn, replica);
-  }
+  if (transaction.is_publishing()) return UndoPublish(turn, replica, transaction.version);
+  if (transaction.is_draining()) return InvalidateReplica(turn, replica);
+  const bool fills = transaction.is_filling() || IsAdoptedFill(replica, transaction);
+  if (fills) UndoUpdate(turn, replica);
 }
 
 void CountOut(Model& model, VersionSequence version) {
@@ -68,10 +64,9 @@ void CountOut(Model& model, VersionSequence version) {
   if (--counted->second == 0) model.under_way.erase(counted);
 }
 
-std::string WhatRankLacks(const Buffer& buffer, const Transaction& transaction,
-                          const Participant& participant) {
-  if (transaction.kind == OperationKind::kUnpublish) return "has not drained its buffer";
-  if (!participant.ready) return "has not drained its buffer";
+std::string WhatRankLacks(const Buffer& buffer, const Participant& participant) {
+  const UpdateParticipant* update = participant.if_update();
+  if (update == nullptr || !update->ready) return "has not drained its buffer";
   const uint64_t held = buffer.content.has_value() ? buffer.content->segments.count() : 0;
   std::string text = absl::StrCat("holds ", held, " of ", buffer.segment_count, " segments");
   const std::vector<BufferAddress> sources = buffer.shard == nullptr
@@ -83,19 +78,22 @@ std::string WhatRankLacks(const Buffer& buffer, const Transaction& transaction,
   return absl::StrCat(text, " and fills from ", NameOf(*source->second).ToString());
 }
 
+// Whether the ranks that have asked have something to do for it. Else they wait for the others.
+bool AwaitsParticipants(const Transaction& transaction) {
+  return transaction.if_unpublish() != nullptr || transaction.is_filling();
+}
+
 // "rank rollout-3/1 holds 3 of 9 segments and has no source; rollout-3/2 has not asked".
 std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
   constexpr int kNamed = 4;
   std::string text;
   int named = 0;
   for (const auto& [rank, participant] : transaction.participants) {
-    if (participant.done || transaction.kind == OperationKind::kPublish) continue;
-    // It waits for the others, not they for it.
-    if (transaction.kind == OperationKind::kUpdate && !transaction.begun) continue;
+    if (participant.done_at().has_value() || !AwaitsParticipants(transaction)) continue;
     if (++named > kNamed) continue;
     const Buffer& buffer = *replica.buffers.at(rank);
     absl::StrAppend(&text, text.empty() ? "" : "; ", "rank ", NameOf(buffer).ToString(), " ",
-                    WhatRankLacks(buffer, transaction, participant));
+                    WhatRankLacks(buffer, participant));
   }
   if (named > kNamed) absl::StrAppend(&text, "; and ", named - kNamed, " more ranks");
   const std::vector<Rank> missing = MissingRanks(*replica.group, transaction);
@@ -110,28 +108,31 @@ bool WaitsForRoom(const Replica& replica, OperationNumber number) {
          replica.group->model->waiting_for_room.contains(replica.id);
 }
 
+// Whether it is an unpublish that has not begun, and may have to offload what is retained first.
+bool KeepsRetained(const Transaction& transaction) {
+  return transaction.if_unpublish() != nullptr && MayOffloadFirst(transaction);
+}
+
 // Whether it is an unpublish that has its turn, and waits until all ranks have asked: they are to
 // make a copy first.
 bool AwaitsRanks(const Replica& replica, const Transaction& transaction) {
-  return transaction.kind == OperationKind::kUnpublish && transaction.keep_retained &&
-         !transaction.begun && transaction.number == replica.finished.Next() &&
+  return KeepsRetained(transaction) && transaction.number == replica.finished.Next() &&
          replica.phase == ReplicaPhase::kHolding;
 }
 
 // Whether an operation whose time is over has never got as far as asking what is retained.
 bool StaysPublished(const Replica& replica, const Transaction& transaction) {
-  const bool asks = transaction.kind == OperationKind::kUnpublish && transaction.keep_retained;
-  return WaitsForRoom(replica, transaction.number) || (asks && !transaction.begun);
+  return WaitsForRoom(replica, transaction.number) || KeepsRetained(transaction);
 }
 
 void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transaction,
                  const absl::Status& status) {
   CountFailed(turn, replica, transaction, status);
-  const bool offload = IsHostCopy(replica.role) && transaction.kind == OperationKind::kUpdate;
+  const bool offload = IsHostCopy(replica.role) && transaction.if_update() != nullptr;
   Note(turn, replica.group->model->key,
        {offload ? EventKind::kOffloadFailed : EventKind::kOperationFailed, transaction.event,
         replica.group->name},
-       absl::StrCat(std::string(OperationKindName(transaction.kind)), " (operation ",
+       absl::StrCat(std::string(OperationKindName(transaction.kind())), " (operation ",
                     transaction.number.value, " of buffer ", replica.buffer_name,
                     "): ", status.ToString()));
 }
@@ -151,7 +152,7 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
     result.version = version->info;
   }
   Undo(turn, replica, transaction);
-  if (transaction.kind == OperationKind::kUnpublish && !result.offload_first) {
+  if (transaction.if_unpublish() != nullptr && !result.offload_first) {
     LetGoOfAll(turn, replica, transaction);
   }
   FinishOperation(turn, replica, transaction.number, std::move(result));
@@ -182,8 +183,8 @@ void SetDeadline(Turn& turn, const Replica& replica, Transaction& transaction, a
 
 void BeginWith(Replica& replica, Transaction& transaction, VersionSequence version) {
   Model& model = *replica.group->model;
-  if (transaction.begun) CountOut(model, transaction.version);
-  transaction.begun = true;
+  if (transaction.has_begun()) CountOut(model, transaction.version);
+  std::visit([](auto& operation) { operation.phase = operation.kBegun; }, transaction.part);
   transaction.version = version;
   ++model.under_way[version];
 }
@@ -195,7 +196,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
   auto found = replica.pending.find(number);
   if (found != replica.pending.end()) {
     turn.state.deadlines.erase(DeadlineOf(replica, found->second));
-    result.kind = found->second.kind;
+    result.kind = found->second.kind();
     event = found->second.event;
     for (const auto& [rank, participant] : found->second.participants) {
       auto buffer = replica.buffers.find(rank);
@@ -204,7 +205,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
       if (fill.has_value() && fill->operation == number) ClearFill(turn, *buffer->second);
       SendFinished(turn, *buffer->second, result, event);
     }
-    if (found->second.begun) CountOut(*replica.group->model, found->second.version);
+    if (found->second.has_begun()) CountOut(*replica.group->model, found->second.version);
     replica.pending.erase(found);
     const Model& model = *replica.group->model;
     if (!model.offloads.empty()) turn.to_review.insert(model.key);
@@ -237,7 +238,7 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
   auto found = replica.pending.find(number);
   if (found == replica.pending.end()) return std::nullopt;
   std::optional<Rank> lags;
-  std::string text = absl::StrCat(OperationKindName(found->second.kind), " (operation ",
+  std::string text = absl::StrCat(OperationKindName(found->second.kind()), " (operation ",
                                   number.value, ") ran out of time: ");
   if (number != replica.finished.Next()) {
     absl::StrAppend(&text, "it waited for operation ", replica.finished.value + 1);
@@ -245,7 +246,7 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
     absl::StrAppend(&text,
                     "it waited for room to offload what is retained: another copy of the group "
                     "is still read or has not been freed");
-  } else if (!found->second.begun && found->second.kind == OperationKind::kUpdate &&
+  } else if (found->second.if_update() != nullptr && !found->second.has_begun() &&
              MissingRanks(*replica.group, found->second).empty()) {
     absl::StrAppend(&text, "the server was still recovering");
   } else {
@@ -269,8 +270,8 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
   // Its time was over while it waited for those before it: that is what others have heard.
   if (result.number <= replica.finished) return false;
   if (auto found = replica.pending.find(result.number); found != replica.pending.end()) {
-    const OperationKind kind = found->second.kind;
-    if (kind == OperationKind::kPublish || !result.status.ok()) Undo(turn, replica, found->second);
+    const bool undoes = found->second.if_publish() != nullptr || !result.status.ok();
+    if (undoes) Undo(turn, replica, found->second);
     if (TookAway(result)) TakeAway(turn, replica);
   }
   replica.finished = OperationNumber(result.number.value - 1);
