@@ -1,8 +1,6 @@
 #include "th/reference_registry/state.h"
 
 #include <algorithm>
-#include <optional>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "th/protocol/lease.h"
@@ -100,42 +98,6 @@ bool IsSilent(const RegistryState& state, const Worker& worker, absl::Time now) 
 void NoteHeard(const RegistryState& state, Worker& worker, absl::Time now) {
   if (IsSilent(state, worker, now)) worker.heard_again_at = now;
   worker.last_heard = now;
-}
-
-std::optional<absl::Time> Participant::done_at() const {
-  if (const auto* unpublish = std::get_if<UnpublishParticipant>(&part)) return unpublish->done_at;
-  if (const auto* update = if_update()) return update->done_at;
-  return std::nullopt;
-}
-
-void UnpublishOperation::StopKeeping() {
-  if (phase == UnpublishPhase::kKeeping) phase = UnpublishPhase::kDropping;
-}
-
-OperationKind Transaction::kind() const {
-  return std::visit([](const auto& operation) { return operation.kKind; }, part);
-}
-
-bool Transaction::has_begun() const {
-  return std::visit([](const auto& operation) { return operation.phase == operation.kBegun; },
-                    part);
-}
-
-void Transaction::AddParticipant(Rank rank) {
-  std::visit(
-      [&]<typename Operation>(const Operation&) {
-        participants.try_emplace(rank, Participant{typename Operation::Part()});
-      },
-      part);
-}
-
-bool MayOffloadFirst(const Transaction& transaction) {
-  if (const UnpublishOperation* unpublish = transaction.if_unpublish()) {
-    return unpublish->phase == UnpublishPhase::kKeeping;
-  }
-  const UpdateOperation* update = transaction.if_update();
-  return update != nullptr && update->phase == UpdatePhase::kAsked &&
-         update->keep_retained.value_or(false);
 }
 
 Transaction* HeadOf(Replica& replica) {
