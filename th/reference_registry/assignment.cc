@@ -82,7 +82,7 @@ Transaction& OperationOf(const Buffer& buffer) {
 
 AssignSources NewAssignment(Turn& turn, Buffer& buffer) {
   Transaction& transaction = OperationOf(buffer);
-  buffer.fill->assignment = AssignmentOf(transaction.event, ++transaction.assignments);
+  buffer.fill->assignment = AssignmentOf(transaction.event, ++transaction.update().assignments);
   buffer.fill->confirmed = false;
   return {.key = {buffer.address.buffer, buffer.fill->operation},
           .assignment = buffer.fill->assignment,

@@ -118,7 +118,7 @@ Buffer& AddBuffer(Turn& turn, Worker& worker, const AnnouncedBuffer& announced) 
 bool IsLateRelease(const Buffer& buffer) {
   Replica& replica = *buffer.replica;
   const Transaction* head = HeadOf(replica);
-  return replica.role == BufferRole::kStaged && head != nullptr && head->begun &&
+  return replica.role == BufferRole::kStaged && head != nullptr && head->has_begun() &&
          !head->participants.contains(RankOf(buffer));
 }
 
@@ -183,18 +183,21 @@ absl::Status HasRoomFor(const RegistryState& state, const ShardLayout& layout) {
                    state.layout_bytes, " bytes of layouts, and max_layout_bytes is ", limit));
 }
 
+// The buffer's registration is answered with `why`, and the buffer removed.
+void RefuseRegistration(Turn& turn, const BufferAddress& address, absl::Status why) {
+  AnswerRegistration(turn, *FindBuffer(turn.state, address), std::move(why));
+  RemoveBuffer{address}.Apply(turn);
+}
+
 // Every buffer that waits for the layout's arrival is refused and removed.
 void RefuseLayout(Turn& turn, const Digest& digest, const absl::Status& why) {
   LayoutRecord& record = turn.state.layouts[digest];
   record.asked = WorkerId();
   std::vector<BufferAddress> refused;
   for (const BufferAddress& address : record.buffers) {
-    Buffer& buffer = *FindBuffer(turn.state, address);
-    if (!buffer.registration_owed) continue;
-    AnswerRegistration(turn, buffer, why);
-    refused.push_back(address);
+    if (FindBuffer(turn.state, address)->registration_owed) refused.push_back(address);
   }
-  for (const BufferAddress& address : refused) RemoveBuffer{address}.Apply(turn);
+  for (const BufferAddress& address : refused) RefuseRegistration(turn, address, why);
 }
 
 bool HasBufferOf(const LayoutRecord& record, WorkerId worker) {
@@ -326,7 +329,7 @@ void ResetContent::Apply(Turn& turn) const {
   Replica& replica = *own.replica;
   const std::string name = NameOf(own).ToString();
   if (IsLateRelease(own)) return ClearContent(turn, own);
-  if (Transaction* head = HeadOf(replica); head != nullptr && head->begun) {
+  if (Transaction* head = HeadOf(replica); head != nullptr && head->has_begun()) {
     FailOperation(turn, replica, head->number,
                   absl::AbortedError(absl::StrCat("rank ", name, " reset its buffer")));
   }
@@ -381,9 +384,8 @@ void EndLayoutWait(Turn& turn, const Worker& worker, const Digest& digest) {
     if (buffer.layout == digest && buffer.registration_owed) owed.push_back(buffer.address);
   }
   for (const BufferAddress& address : owed) {
-    Buffer& buffer = *FindBuffer(turn.state, address);
-    AnswerRegistration(turn, buffer, LayoutNeverCame(buffer, waited));
-    RemoveBuffer{address}.Apply(turn);
+    const Buffer& buffer = *FindBuffer(turn.state, address);
+    RefuseRegistration(turn, address, LayoutNeverCame(buffer, waited));
   }
 }
 

@@ -22,30 +22,31 @@ namespace th::registry {
 // published before it would come before all that the fleet has.
 inline constexpr absl::Duration kShortestReign = absl::Milliseconds(200);
 
+// True when the claim is known: this state has the reign that confirmed it.
 bool IsKnown(const RegistryState& state, const ResumeClaim& claim);
 
-// Whether a worker of this lineage knows of every roll-back of the model that this state knows, and
-// has what it knows from the process that runs. What this process learns of an earlier lineage then
-// began before the worker came, and is no news to it.
+// True when a worker of this lineage knows of every roll-back of the model that this state knows,
+// and has what it knows from the process that runs. What this process learns of an earlier lineage
+// then began before the worker came, and is no news to it.
 bool IsUpToDate(const RegistryState& state, const std::optional<ResumeClaim>& came_with,
                 Lineage lineage, const DurableModel& durable);
 
-// Whether a group can have come to this generation by the end of `epoch`.
+// True when a group can have reached this generation by the end of `epoch`.
 bool CanHaveCome(GroupGeneration generation, Epoch epoch);
 
 // INVALID_ARGUMENT: no server can have given it (its numbers contradict each other, or its epoch is
 // beyond kLastEpoch). PERMISSION_DENIED: it is of this cluster and lacks the membership's secret.
 absl::Status CheckClaim(const RegistryState& state, const ResumeClaim& claim);
 
-// Whether the claim shows that this server's epoch has begun, or was passed, elsewhere: its state
+// True when the claim shows that this server's epoch has begun, or was passed, elsewhere: its state
 // is older than the claim. It has to begin again above it before it may believe it.
 bool Outdoes(const RegistryState& state, const ResumeClaim& claim);
 
-// The member that the claim is of; null: none is there.
+// Returns the member that the claim is of; null when there is none.
 Worker* FindClaimed(const RegistryState& state, const ResumeClaim& claim, Worker* holder_of_rank);
 
-// Whether the rank is its holder's, who is not the claim's: the holder's membership is the later
-// one.
+// True when `holder` keeps the rank that the claim asks for: its membership is the later one.
+// `holder` is not the worker that the claim is of.
 bool StaysBefore(const RegistryState& state, const Worker& holder, const ResumeClaim& claim);
 
 }  // namespace th::registry

@@ -59,7 +59,7 @@ absl::Duration& StallOf(ModelTotals& totals, StallPhase cause) {
   return totals.stall[static_cast<size_t>(cause)];
 }
 
-void AddUpdate(const RankCost& cost, ModelTotals& totals, Participant& participant) {
+void AddUpdate(const RankCost& cost, ModelTotals& totals, UpdateParticipant& participant) {
   StallOf(totals, StallPhase::kResolve) += cost.resolve;
   StallOf(totals, StallPhase::kQueue) += cost.queue;
   StallOf(totals, StallPhase::kTransfer) += cost.transfer;
@@ -108,7 +108,6 @@ absl::Status CheckCost(const RankCost& cost, uint64_t shard_bytes, absl::Duratio
 void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
                    Participant& participant, const RankCost& cost) {
   Model& model = *buffer.replica->group->model;
-  participant.done_at = turn.now;
   const absl::Duration longest = turn.state.limits.max_operation_timeout;
   if (absl::Status good = CheckCost(cost, buffer.bytes, longest); !good.ok()) {
     ++model.totals.claims_refused;
@@ -116,8 +115,8 @@ void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
                 {EventKind::kClaimRefused, transaction.event, NameOf(buffer).ToString()},
                 absl::StrCat("it claims ", std::string(good.message())));
   }
-  if (transaction.kind == OperationKind::kUpdate) {
-    return AddUpdate(cost, model.totals, participant);
+  if (UpdateParticipant* update = participant.if_update()) {
+    return AddUpdate(cost, model.totals, *update);
   }
   ++model.totals.drains;
   StallOf(model.totals, StallPhase::kDrain) += cost.queue;
@@ -128,9 +127,10 @@ void CountMoved(Turn& turn, const Replica& replica, const Transaction& transacti
   ++totals.moves;
   uint64_t from_publisher = 0, from_relays = 0;
   for (const auto& [rank, participant] : transaction.participants) {
-    StallOf(totals, StallPhase::kApply) += turn.now - participant.done_at;
-    from_publisher += participant.from_publisher_bytes;
-    from_relays += participant.from_relays_bytes;
+    const UpdateParticipant& update = participant.update();
+    StallOf(totals, StallPhase::kApply) += turn.now - *update.done_at;
+    from_publisher += update.from_publisher_bytes;
+    from_relays += update.from_relays_bytes;
   }
   // What a group copies to its own host memory to keep it is no copy that anybody was sent.
   const bool kept = replica.role == BufferRole::kOffload;
@@ -143,12 +143,12 @@ void CountMoved(Turn& turn, const Replica& replica, const Transaction& transacti
 void CountFailed(Turn& turn, const Replica& replica, const Transaction& transaction,
                  const absl::Status& status) {
   ModelTotals& totals = replica.group->model->totals;
-  CountFailureKind(transaction.kind, status, totals);
-  const bool offload = IsHostCopy(replica.role) && transaction.kind == OperationKind::kUpdate;
+  CountFailureKind(transaction.kind(), status, totals);
+  const bool offload = IsHostCopy(replica.role) && transaction.if_update() != nullptr;
   if (offload) ++totals.offloads_failed;
   for (const auto& [rank, participant] : transaction.participants) {
     // Those that were done have told the rest themselves.
-    const absl::Time since = participant.done ? participant.done_at : transaction.started;
+    const absl::Time since = participant.done_at().value_or(transaction.started);
     StallOf(totals, StallPhase::kFailed) += turn.now - since;
   }
 }

@@ -10,6 +10,7 @@
 #include "th/reference_registry/buffers.h"
 #include "th/reference_registry/claims.h"
 #include "th/reference_registry/commands.h"
+#include "th/reference_registry/joining.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/operations.h"
 #include "th/reference_registry/pace.h"

@@ -184,11 +184,11 @@ void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& from, absl::Time to
 // With what a buffer's content goes, for people.
 LastHolder HowItGoes(const Buffer& buffer) {
   const Transaction* head = HeadOf(*buffer.replica);
-  const bool drops = buffer.content->complete && head != nullptr && head->begun &&
-                     head->kind != OperationKind::kPublish;
+  const bool drops =
+      buffer.content->complete && head != nullptr && (head->is_filling() || head->is_draining());
   if (drops) {
     return {head->event, buffer.replica->group->name,
-            absl::StrCat("goes with an ", std::string(OperationKindName(head->kind)),
+            absl::StrCat("goes with an ", std::string(OperationKindName(head->kind())),
                          " that drops it")};
   }
   const std::string name = NameOf(buffer).ToString();

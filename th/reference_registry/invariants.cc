@@ -246,8 +246,8 @@ absl::Status CheckArrival(const Replica& replica) {
 absl::Status CheckPhase(const RegistryState& state, const Replica& replica) {
   const auto head = replica.pending.find(replica.finished.Next());
   const auto busy_with = [&](OperationKind kind) {
-    return head != replica.pending.end() && head->second.begun && head->second.kind == kind &&
-           head->second.version == replica.version;
+    return head != replica.pending.end() && head->second.has_begun() &&
+           head->second.kind() == kind && head->second.version == replica.version;
   };
   bool right = true;
   switch (replica.phase) {
@@ -276,8 +276,8 @@ absl::Status CheckReplica(const RegistryState& state, const Replica& replica) {
     if (number <= replica.finished) return Broken("what is pending has not ended", replica);
     if (transaction.participants.empty()) return Broken("an operation has a participant", replica);
     const bool head = number == replica.finished.Next();
-    if (transaction.begun && !head) return Broken("operations begin in order", replica);
-    if (transaction.begun && transaction.kind != OperationKind::kUnpublish &&
+    if (transaction.has_begun() && !head) return Broken("operations begin in order", replica);
+    if ((transaction.is_publishing() || transaction.is_filling()) &&
         FindVersion(std::as_const(*replica.group->model), transaction.version) == nullptr) {
       return Broken("a begun operation's version exists", replica);
     }
@@ -303,8 +303,8 @@ absl::Status CheckWaitingForRoom(const RegistryState& state, const Model& model)
     const Replica* replica = FindReplica(state, id);
     if (replica == nullptr) return Broken("who waits for room is there", model);
     const auto head = replica->pending.find(replica->finished.Next());
-    const bool waits = head != replica->pending.end() && !head->second.begun &&
-                       head->second.keep_retained && replica->group->model == &model;
+    const bool waits = head != replica->pending.end() && MayOffloadFirst(head->second) &&
+                       replica->group->model == &model;
     if (!waits) return Broken("who waits for room has not begun", *replica);
   }
   return absl::OkStatus();
@@ -315,7 +315,7 @@ bool CountsUnderWay(const Model& model) {
   for (const auto& [name, group] : model.groups) {
     for (const auto& [buffer_name, replica] : group.replicas) {
       for (const auto& [number, transaction] : replica.pending) {
-        if (!transaction.begun) continue;
+        if (!transaction.has_begun()) continue;
         const VersionSequence version = transaction.version;
         const auto counted =
             std::find_if(counts.begin(), counts.end(),

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/protocol/answer.h"
+#include "th/protocol/operation_kind_name.h"
 #include "th/reference_registry/floor.h"
 #include "tools/mutation/mutation.h"
 
@@ -83,6 +84,15 @@ absl::Status CheckAnswer(const Buffer& buffer, const FinishedOperation& result,
     return absl::OkStatus();
   }
   return OlderThanAskedFor(buffer, result.version.sequence, request);
+}
+
+absl::Status EndedAsAnotherKind(const Buffer& buffer, const FinishedOperation& result,
+                                OperationKind asked) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("operation ", result.number.value, " of buffer ", buffer.name, " ended as ",
+                   OperationKindName(result.kind), ", and ", NameOf(buffer).ToString(),
+                   " calls it ", OperationKindName(asked),
+                   "; all ranks of a group must call the same operations in the same ", "order"));
 }
 
 absl::Status OlderThanAskedFor(const Buffer& buffer, VersionSequence version,

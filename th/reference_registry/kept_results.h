@@ -22,6 +22,9 @@ void RememberResult(Replica& replica, FinishedOperation result, EventId event);
 // Why the result of the operation cannot be that of what this rank asks for; OK: it can.
 absl::Status CheckAnswer(const Buffer& buffer, const FinishedOperation& result,
                          const StartOperation& request);
+// INVALID_ARGUMENT: it was ended as something else than this rank calls it.
+absl::Status EndedAsAnotherKind(const Buffer& buffer, const FinishedOperation& result,
+                                OperationKind asked);
 // ABORTED: its group moves to `version`, which is older than this rank accepts.
 absl::Status OlderThanAskedFor(const Buffer& buffer, VersionSequence version,
                                const StartOperation& request);

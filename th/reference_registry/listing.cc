@@ -94,7 +94,7 @@ CatalogReplica ListReplica(const Replica& replica, absl::Time now) {
   if (!replica.pending.empty()) {
     const Transaction& head = replica.pending.begin()->second;
     listed.event = head.event;
-    listed.operation = head.kind;
+    listed.operation = head.kind();
     listed.operation_since = now - head.started;
   }
   for (const auto& [rank, buffer] : replica.buffers) {

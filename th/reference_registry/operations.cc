@@ -15,7 +15,7 @@ void EvaluateHead(Turn& turn, Replica& replica) {
   Transaction* head = HeadOf(replica);
   if (head == nullptr) return;
   replica.group->model->waiting_for_room.erase(replica.id);
-  switch (head->kind) {
+  switch (head->kind()) {
     case OperationKind::kPublish:
       return EvaluatePublish(turn, replica, *head);
     case OperationKind::kUnpublish:
@@ -28,7 +28,7 @@ void EvaluateHead(Turn& turn, Replica& replica) {
 absl::Status CompleteRank::CanApply(const RegistryState& state) const {
   const auto own = FindOwnOperation(state, buffer, message.key.number);
   if (!own.ok()) return own.status();
-  switch (own->transaction->kind) {
+  switch (own->transaction->kind()) {
     case OperationKind::kUnpublish:
       return CompleteDrain{buffer, message}.CanApply(state);
     case OperationKind::kUpdate:
@@ -42,7 +42,7 @@ absl::Status CompleteRank::CanApply(const RegistryState& state) const {
 
 void CompleteRank::Apply(Turn& turn) const {
   const auto own = FindOwnOperation(turn.state, buffer, message.key.number);
-  if (own->transaction->kind == OperationKind::kUnpublish) {
+  if (own->transaction->if_unpublish() != nullptr) {
     CompleteDrain{buffer, message}.Apply(turn);
   } else {
     CompleteFill{buffer, message}.Apply(turn);

@@ -17,21 +17,21 @@ namespace th::registry {
 namespace {
 
 // The published version that this operation adds a holder or a form to; null: it makes a new one.
-absl::StatusOr<Version*> ExistingVersion(Model& model, const Transaction& transaction) {
-  if (transaction.derived_from.has_value()) {
-    Version* version = FindVersion(model, *transaction.derived_from);
+absl::StatusOr<Version*> ExistingVersion(Model& model, const PublishOperation& publish) {
+  if (publish.derived_from.has_value()) {
+    Version* version = FindVersion(model, *publish.derived_from);
     if (version == nullptr || version->phase != VersionPhase::kPublished) {
-      return absl::NotFoundError(absl::StrCat("version #", transaction.derived_from->ToString(),
+      return absl::NotFoundError(absl::StrCat("version #", publish.derived_from->ToString(),
                                               ", which this form derives from, is not published"));
     }
-    if (!transaction.label.empty() && transaction.label != version->info.label) {
+    if (!publish.label.empty() && publish.label != version->info.label) {
       return absl::InvalidArgumentError(absl::StrCat("a derived form has its version's label '",
                                                      version->info.label.text(), "', not '",
-                                                     transaction.label.text(), "'; leave it out"));
+                                                     publish.label.text(), "'; leave it out"));
     }
     return version;
   }
-  auto label = model.labels.find(transaction.label.text());
+  auto label = model.labels.find(publish.label.text());
   return label == model.labels.end() ? nullptr : FindVersion(model, label->second);
 }
 
@@ -66,18 +66,18 @@ std::string DescribeMissingLayout(const RegistryState& state, const Version& ver
 }
 
 absl::Status CanAddTo(const RegistryState& state, const Version& version, const Replica& replica,
-                      const Transaction& transaction) {
-  if (!transaction.attributes.empty() && transaction.attributes != version.info.attributes &&
+                      const PublishOperation& publish) {
+  if (!publish.attributes.empty() && publish.attributes != version.info.attributes &&
       version.announced) {
     return LabelInUse(version, "the attributes differ");
   }
-  if (transaction.derived_from.has_value() && !GroupHolds(*replica.group, version.info.sequence)) {
+  if (publish.derived_from.has_value() && !GroupHolds(*replica.group, version.info.sequence)) {
     return absl::FailedPreconditionError(
         absl::StrCat("group ", replica.group->name, " derives a form of ", version.info.ToString(),
                      " without holding it; update a buffer to it first"));
   }
   if (HasForm(version, replica.form)) return absl::OkStatus();
-  if (transaction.derived_from.has_value() || !version.announced || version.shards.empty()) {
+  if (publish.derived_from.has_value() || !version.announced || version.shards.empty()) {
     return absl::OkStatus();
   }
   return LabelInUse(version, absl::StrCat("nobody has published its form '", replica.form,
@@ -109,15 +109,15 @@ absl::Status MakeRoom(Turn& turn, Model& model) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Version*> NewVersion(Turn& turn, Model& model, const Transaction& transaction) {
+absl::StatusOr<Version*> NewVersion(Turn& turn, Model& model, const PublishOperation& publish) {
   TH_RETURN_IF_ERROR(MakeRoom(turn, model));
   const auto sequence = VersionSequence::Of(turn.state.epoch, model.next_version_number++);
   Version& version = model.versions[sequence];
   version.model = &model;
   version.info = {.sequence = sequence,
-                  .label = transaction.label,
+                  .label = publish.label,
                   .lineage = model.durable.lineage,
-                  .attributes = transaction.attributes};
+                  .attributes = publish.attributes};
   return &version;
 }
 
@@ -144,11 +144,11 @@ absl::Status CanPublish(const Replica& replica) {
 absl::Status Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   TH_RETURN_IF_ERROR(CanPublish(replica));
   Model& model = *replica.group->model;
-  TH_ASSIGN_OR_RETURN(Version * version, ExistingVersion(model, transaction));
+  TH_ASSIGN_OR_RETURN(Version * version, ExistingVersion(model, transaction.publish()));
   if (version != nullptr) {
-    TH_RETURN_IF_ERROR(CanAddTo(turn.state, *version, replica, transaction));
+    TH_RETURN_IF_ERROR(CanAddTo(turn.state, *version, replica, transaction.publish()));
   } else {
-    TH_ASSIGN_OR_RETURN(version, NewVersion(turn, model, transaction));
+    TH_ASSIGN_OR_RETURN(version, NewVersion(turn, model, transaction.publish()));
   }
   BeginWith(replica, transaction, version->info.sequence);
   for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
@@ -257,7 +257,7 @@ absl::StatusOr<Version*> VersionToComplete(Turn& turn, Replica& replica, Transac
   const auto label = model.labels.find(begun->info.label.text());
   if (begun->phase != VersionPhase::kPublishing || label == model.labels.end()) return begun;
   Version* first = FindVersion(model, label->second);
-  TH_RETURN_IF_ERROR(CanAddTo(turn.state, *first, replica, transaction));
+  TH_RETURN_IF_ERROR(CanAddTo(turn.state, *first, replica, transaction.publish()));
   EraseVersion(turn, *begun);
   BeginWith(replica, transaction, first->info.sequence);
   return first;
@@ -284,7 +284,7 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
        version->info.ToString());
   if (!version->announced) {
     version->announced = true;
-    version->info.attributes = transaction.attributes;
+    version->info.attributes = transaction.publish().attributes;
   }
   Hold(turn, replica, *version, further);
   ReleaseLetGo(turn, replica, transaction.number);
@@ -296,7 +296,7 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
 
 // Takes the publish as far as it goes. An error ends it.
 absl::Status Advance(Turn& turn, Replica& replica, Transaction& transaction) {
-  if (!transaction.begun) {
+  if (!transaction.has_begun()) {
     for (const auto& [rank, participant] : transaction.participants) {
       TH_RETURN_IF_ERROR(KnowsLineage(*replica.group->model, *replica.buffers.at(rank)));
     }
@@ -339,8 +339,7 @@ void RefusePublication(Turn& turn, Buffer& buffer) {
 
 bool Fills(const Buffer& buffer) {
   const Transaction* head = HeadOf(*buffer.replica);
-  return head != nullptr && head->kind == OperationKind::kUpdate && head->begun &&
-         head->version == buffer.content->version;
+  return head != nullptr && head->is_filling() && head->version == buffer.content->version;
 }
 
 ReceiptSubject SubjectOf(const Shard& shard) {
@@ -452,8 +451,9 @@ absl::Status SealShard::CanApply(const RegistryState& state) const {
 
 void SealShard::Apply(Turn& turn) const {
   Buffer& publisher = *FindBuffer(turn.state, buffer);
-  const bool told_nobody = !publisher.shard->root.has_value();
-  if (AgreeOnRoot(turn, publisher, message.root) && !told_nobody) TellRoot(turn, publisher);
+  // A root that becomes known now is sent to all that hold the shard.
+  const bool was_known = publisher.shard->root.has_value();
+  if (AgreeOnRoot(turn, publisher, message.root) && was_known) TellRoot(turn, publisher);
 }
 
 void TellRoot(Turn& turn, const Buffer& buffer) {

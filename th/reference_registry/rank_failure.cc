@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
+#include "th/reference_registry/joining.h"
 #include "th/reference_registry/kept_results.h"
 #include "th/reference_registry/transactions.h"
 

@@ -1,4 +1,5 @@
 // Which shards and fills of before a restart of the server are there after it, and since when.
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,48 +16,55 @@ namespace {
 using ::testing::HasSubstr;
 using ::th::testing::StatusIs;
 
-TEST(RecoveredFillsTest, AWholeGroupThatComesBackLateIsASourceWhenItsLastRankIsThere) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  hub.Restart();
-  hub.Advance(absl::Seconds(30));
-  ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
-  TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w0"));
-  rollout.JoinAndRegister();
+// A group of two ranks has published a version, and the server has restarted since.
+class PublishedBeforeRestartTest : public ::testing::Test {
+ protected:
+  PublishedBeforeRestartTest() { hub_.Restart(); }
+
+  // The publisher's rank announces what it holds.
+  bool ComesBack(uint32_t rank) {
+    return trainer_[rank].Resume(
+        {trainer_[rank].Holding(version_, true, absl::StrCat("step-1w", rank))});
+  }
+  // A group of one rank that has joined, and whose shard has this layout.
+  TestRank Reader(const std::string& layout) {
+    TestRank reader(hub_, "rollout", 0, 1, LayoutNamed(layout));
+    reader.JoinAndRegister();
+    return reader;
+  }
+
+  RegistryHarness hub_;
+  std::vector<TestRank> trainer_ = JoinedGroup(hub_, "trainer", 2);
+  const VersionInfo version_ = PublishWhole(trainer_, "step-1");
+};
+
+TEST_F(PublishedBeforeRestartTest, AWholeGroupThatComesBackLateIsASourceWhenItsLastRankIsThere) {
+  hub_.Advance(absl::Seconds(30));
+  ASSERT_TRUE(ComesBack(0));
+  TestRank rollout = Reader("w0");
   rollout.Update();
   EXPECT_EQ(rollout.Finished().not_available, NotAvailableReason::kGone);
-  ASSERT_TRUE(trainer[1].Resume({trainer[1].Holding(version, true, "step-1w1")}));
+  ASSERT_TRUE(ComesBack(1));
   rollout.Update();
-  EXPECT_EQ(rollout.Fill().buffer, trainer[0].address());
+  EXPECT_EQ(rollout.Fill().buffer, trainer_[0].address());
 }
 
-TEST(RecoveredFillsTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  hub.Restart();
-  ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
-  TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w1"));
-  rollout.JoinAndRegister();
+TEST_F(PublishedBeforeRestartTest, AShardWhoseHolderIsStillAwayIsWaitedForWhileRanksMayComeBack) {
+  ASSERT_TRUE(ComesBack(0));
+  TestRank rollout = Reader("w1");
   rollout.Update();
-  hub.Advance(absl::Seconds(2));
+  hub_.Advance(absl::Seconds(2));
   EXPECT_TRUE(rollout.HearsNone<OperationFinished>()) << "no word about a layout nobody has yet";
-  ASSERT_TRUE(trainer[1].Resume({trainer[1].Holding(version, true, "step-1w1")}));
-  PassAlive(hub, {&trainer[0], &trainer[1], &rollout}, absl::Seconds(4));
-  EXPECT_EQ(rollout.Fill().buffer, trainer[1].address());
+  ASSERT_TRUE(ComesBack(1));
+  PassAlive(hub_, {&trainer_[0], &trainer_[1], &rollout}, absl::Seconds(4));
+  EXPECT_EQ(rollout.Fill().buffer, trainer_[1].address());
 }
 
-TEST(RecoveredFillsTest, AShardWhoseHolderIsGoneIsNotAvailableOnceNobodyMayComeBack) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  hub.Restart();
-  ASSERT_TRUE(trainer[0].Resume({trainer[0].Holding(version, true, "step-1w0")}));
-  TestRank rollout(hub, "rollout", 0, 1, LayoutNamed("w1"));
-  rollout.JoinAndRegister();
+TEST_F(PublishedBeforeRestartTest, AShardWhoseHolderIsGoneIsNotAvailableOnceNobodyMayComeBack) {
+  ASSERT_TRUE(ComesBack(0));
+  TestRank rollout = Reader("w1");
   rollout.Update();
-  PassAlive(hub, {&trainer[0], &rollout}, absl::Seconds(8));
+  PassAlive(hub_, {&trainer_[0], &rollout}, absl::Seconds(8));
   OperationFinished finished = rollout.Finished();
   ASSERT_OK(finished.status) << "it is not sharded otherwise than its publisher";
   EXPECT_EQ(finished.not_available, NotAvailableReason::kLost);
@@ -66,18 +74,10 @@ TEST(RecoveredFillsTest, AShardWhoseHolderIsGoneIsNotAvailableOnceNobodyMayComeB
   EXPECT_EQ(finished.not_available, NotAvailableReason::kLost);
 }
 
-TEST(RecoveredFillsTest, AReaderThatIsShardedOtherwiseHearsSoAfterARestartToo) {
-  RegistryHarness hub;
-  std::vector<TestRank> trainer = JoinedGroup(hub, "trainer", 2);
-  const VersionInfo version = PublishWhole(trainer, "step-1");
-  hub.Restart();
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    ASSERT_TRUE(trainer[rank].Resume(
-        {trainer[rank].Holding(version, true, absl::StrCat("step-1w", rank))}));
-  }
-  TestRank other(hub, "rollout", 0, 1, LayoutNamed("another"));
-  other.JoinAndRegister();
-  PassAlive(hub, {&trainer[0], &trainer[1], &other}, absl::Seconds(8));
+TEST_F(PublishedBeforeRestartTest, AReaderThatIsShardedOtherwiseHearsSoAfterARestartToo) {
+  for (uint32_t rank = 0; rank < 2; ++rank) ASSERT_TRUE(ComesBack(rank));
+  TestRank other = Reader("another");
+  PassAlive(hub_, {&trainer_[0], &trainer_[1], &other}, absl::Seconds(8));
   other.Update();
   EXPECT_THAT(other.Finished().status,
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("must be sharded")));

@@ -157,7 +157,7 @@ void SettlePhase(Turn& turn, Buffer& buffer) {
     if (content.complete) buffer.content->committed = true;
     return Reindex(turn, buffer);
   }
-  if (HeadOf(replica) != nullptr && HeadOf(replica)->begun) return;
+  if (const Transaction* head = HeadOf(replica); head != nullptr && head->has_begun()) return;
   const bool whole = AllRanksHold(replica, content.version);
   if (content.committed && content.complete && replica.role != BufferRole::kStreaming) {
     const bool other_fill = replica.phase == ReplicaPhase::kFilling;
@@ -175,7 +175,7 @@ void SettlePhase(Turn& turn, Buffer& buffer) {
 void LoseContent(Turn& turn, Buffer& buffer) {
   if (!buffer.content.has_value()) return;
   const Transaction* head = HeadOf(*buffer.replica);
-  const bool draining = head != nullptr && head->begun && head->kind == OperationKind::kUnpublish;
+  const bool draining = head != nullptr && head->is_draining();
   const bool filling = buffer.replica->phase == ReplicaPhase::kFilling;
   buffer.drained_while_away = true;
   ClearContent(turn, buffer);
@@ -283,8 +283,9 @@ void EndGroupAdoption(Turn& turn, Group& group) {
 // change of the group its ranks have others.
 bool FillGoesOn(Replica& replica) {
   const Transaction* head = HeadOf(replica);
-  if (head == nullptr || head->kind != OperationKind::kUpdate) return false;
-  return head->begun || (head->resolved.has_value() && head->resolved->sequence == replica.version);
+  const UpdateOperation* update = head == nullptr ? nullptr : head->if_update();
+  if (update == nullptr || update->phase == UpdatePhase::kAsked) return false;
+  return update->phase == UpdatePhase::kFilling || update->answer.sequence == replica.version;
 }
 
 // Only what the announcements have shown to be whole stays a source.

@@ -165,7 +165,7 @@ void EndWithOffloadFirst(Turn& turn, Replica& replica, const Transaction& transa
   Model& model = *replica.group->model;
   Note(turn, model.key, {EventKind::kOffloadBegun, transaction.event, replica.group->name},
        absl::StrCat(version.info.ToString(), " before its ",
-                    std::string(OperationKindName(transaction.kind))));
+                    std::string(OperationKindName(transaction.kind()))));
   ++turn.state.counters.offloads;
   ++model.totals.offloads;
   FinishOperation(turn, replica, transaction.number,
@@ -289,7 +289,7 @@ bool AwaitsCopy(const Replica& replica) {
 }
 
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {
-  if (!transaction.keep_retained) return false;
+  if (!MayOffloadFirst(transaction)) return false;
   if (TH_MUTATE(kTakeAwayTheLastRetained, !TakesLastOfRetained(replica), true)) return false;
   const Version& version = *FindVersion(*replica.group->model, replica.version);
   // While there was no server its ranks may have begun this very copy.

@@ -40,7 +40,7 @@ void EndOperations(Turn& turn, Model& model, VersionSequence to, const VersionIn
   for (auto& [name, group] : model.groups) {
     for (auto& [buffer_name, replica] : group.replicas) {
       Transaction* head = HeadOf(replica);
-      if (head == nullptr || !head->begun || head->kind == OperationKind::kUnpublish) continue;
+      if (head == nullptr || !(head->is_publishing() || head->is_filling())) continue;
       const Version* version = FindVersion(model, head->version);
       if (version == nullptr || head->version <= to) continue;
       FailOperation(turn, replica, head->number, RolledBack(*version, target));

@@ -68,7 +68,9 @@ bool IsOnItsWay(const Turn& turn, const Replica& replica, const Version& version
 VersionSequence VersionOfSeed(const Replica& seed) {
   if (seed.phase != ReplicaPhase::kIdle) return seed.version;
   if (seed.pending.empty()) return VersionSequence();
-  const auto* exact = std::get_if<VersionSequence>(&seed.pending.begin()->second.selector);
+  const UpdateOperation* update = seed.pending.begin()->second.if_update();
+  if (update == nullptr) return VersionSequence();
+  const auto* exact = std::get_if<VersionSequence>(&update->selector);
   return exact == nullptr ? VersionSequence() : *exact;
 }
 
@@ -145,12 +147,13 @@ bool IsSettled(const Replica& seed, const std::string& site) {
 }  // namespace
 
 bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, Version& version) {
-  if (transaction.when_seeding == WhenSeeding::kWait || IsHostCopy(replica.role)) return false;
+  const WhenSeeding when_seeding = transaction.update().when_seeding;
+  if (when_seeding == WhenSeeding::kWait || IsHostCopy(replica.role)) return false;
   const std::string site = SiteOf(*replica.group);
   if (site.empty()) return false;
   const ShardKeys lacking = LackingIn(site, replica, version);
   if (lacking.empty()) return false;
-  const bool asks_to_copy = transaction.when_seeding == WhenSeeding::kCopy;
+  const bool asks_to_copy = when_seeding == WhenSeeding::kCopy;
   if (IsOnItsWay(turn, replica, version, site, lacking) ||
       (asks_to_copy && WaitsForOwnCopy(turn, replica))) {
     End(turn, replica, transaction, version, /*seed_copy=*/false);

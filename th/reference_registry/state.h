@@ -29,6 +29,7 @@
 #include "th/protocol/freed_names.h"
 #include "th/protocol/messages.h"
 #include "th/reference_registry/registry_types.h"
+#include "th/reference_registry/transaction.h"
 #include "th/scheduler/comparable_paces.h"
 #include "th/scheduler/slow_source.h"
 #include "th/weights/digest.h"
@@ -229,47 +230,6 @@ enum class ReplicaPhase : uint8_t {
   kHolding = 3,
   kFilling = 4,
   kDraining = 5,
-};
-
-struct Participant {
-  bool root_told = false;  // update: it has heard the root of its shard
-  bool ready = false;      // update: its buffer is drained
-  bool done = false;       // update, unpublish: RankDone
-  uint32_t readers_cut = 0;
-  // update: what it says to have received, for the group's copies, and when it was done.
-  uint64_t from_publisher_bytes = 0;
-  uint64_t from_relays_bytes = 0;
-  absl::Time done_at;
-};
-
-// A group operation from its first rank's request to its end.
-struct Transaction {
-  OperationNumber number;
-  OperationKind kind = OperationKind::kPublish;
-  EventId event;
-  uint32_t assignments = 0;  // made in it so far
-  absl::Time started;        // its first rank asked
-  Rank first_rank;
-  absl::Time deadline;  // the earliest that any of its ranks asked for
-  // By when the ranks that have lost a call must have come to it; see kCallsAgainWithin.
-  absl::Time complete_by = absl::InfiniteFuture();
-  bool begun = false;  // publish: has a version; update: resolved; unpublish: no source any more
-  VersionLabel label;
-  Attributes attributes;
-  std::optional<VersionSequence> derived_from;
-  bool keep_retained = false;
-  // What its ranks have asked for, of which those that have drained already say nothing.
-  std::optional<bool> asked_to_keep;
-  VersionSelector selector = LatestVersion{};
-  VersionSequence floor;
-  WhenSeeding when_seeding = WhenSeeding::kWait;
-  std::optional<VersionInfo> resolved;
-  VersionSequence version;  // once begun
-  std::map<Rank, Participant> participants;
-  std::set<Rank> arrivals;  // participants that have asked, or asked again, since the last look
-  uint32_t done = 0;        // participants that are
-
-  absl::Time ends_at() const { return std::min(deadline, complete_by); }
 };
 
 // The server's word that this replica's group copies a version into host memory as the seed of its

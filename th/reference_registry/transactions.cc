@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "th/protocol/answer.h"
 #include "th/protocol/operation_kind_name.h"
 #include "th/reference_registry/costs.h"
-#include "th/reference_registry/floor.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/kept_results.h"
-#include "tools/mutation/mutation.h"
 
 namespace th::registry {
 namespace {
@@ -20,111 +18,6 @@ Deadline DeadlineOf(const Replica& replica, const Transaction& transaction) {
           .kind = DeadlineKind::kOperation,
           .replica = replica.id,
           .operation = transaction.number};
-}
-
-// Whether the rank's caller wants what is retained to be kept; none: its request does not tell. One
-// that has drained without a server waits for no copy any more, whatever was asked, and of an
-// update what it was resolved to says that it may have.
-std::optional<bool> AsksToKeep(const StartOperation& request) {
-  const bool tells = request.kind == OperationKind::kUpdate && !request.resolved.has_value();
-  return tells ? std::optional(request.keep_retained) : std::nullopt;
-}
-
-// How a later rank's request disagrees with the first one's; empty when it does not.
-std::string Disagreement(const Transaction& transaction, const StartOperation& request) {
-  if (transaction.kind != request.kind) {
-    return absl::StrCat("calls it ", OperationKindName(request.kind), ", not ",
-                        OperationKindName(transaction.kind));
-  }
-  if (request.kind == OperationKind::kUpdate && transaction.selector != request.selector) {
-    return absl::StrCat("updates to ", ToString(request.selector), ", not to ",
-                        ToString(transaction.selector));
-  }
-  const bool keeps_otherwise = AsksToKeep(request).has_value() &&
-                               transaction.asked_to_keep.has_value() &&
-                               AsksToKeep(request) != transaction.asked_to_keep;
-  if (keeps_otherwise) return "does not keep, or drop, what is retained";
-  if (transaction.when_seeding != request.when_seeding) {
-    return "does not wait, skip or copy while the version is being seeded";
-  }
-  if (request.kind != OperationKind::kPublish) return "";
-  if (transaction.label != request.label) {
-    return absl::StrCat("publishes label '", request.label.text(), "', not '",
-                        transaction.label.text(), "'");
-  }
-  if (transaction.derived_from != request.derived_from) return "derives from another version";
-  if (transaction.attributes != request.attributes) return "has other attributes";
-  return "";
-}
-
-// What an update moves to, where that is known.
-std::optional<VersionSequence> TargetOf(const Transaction& transaction) {
-  if (transaction.kind != OperationKind::kUpdate) return std::nullopt;
-  if (transaction.begun) return transaction.version;
-  if (transaction.resolved.has_value()) return transaction.resolved->sequence;
-  return std::nullopt;
-}
-
-// The version that the operation already moves to, when that is another than `resolved`.
-std::optional<VersionSequence> OtherResolution(const Transaction& transaction,
-                                               const VersionInfo& resolved) {
-  const std::optional<VersionSequence> known = TargetOf(transaction);
-  return known == resolved.sequence ? std::nullopt : known;
-}
-
-// Whether it moves already to what this rank's floor excludes.
-bool IsTooOld(const Replica& replica, const Transaction& transaction, VersionSequence floor) {
-  const std::optional<VersionSequence> target = TargetOf(transaction);
-  return target.has_value() && IsBehindFloor(replica, *target, floor);
-}
-
-Transaction NewTransaction(Turn& turn, const StartOperation& request, Rank first_rank) {
-  return {.number = request.key.number,
-          .kind = request.kind,
-          .event = MintEvent(turn.state),
-          .started = turn.now,
-          .first_rank = first_rank,
-          .deadline = absl::InfiniteFuture(),
-          .label = request.label,
-          .attributes = request.attributes,
-          .derived_from = request.derived_from,
-          .keep_retained = request.keep_retained,
-          .selector = request.selector,
-          .floor = request.floor,
-          .when_seeding = request.when_seeding};
-}
-
-absl::Status EndedAsAnotherKind(const Buffer& buffer, const FinishedOperation& result,
-                                OperationKind asked) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("operation ", result.number.value, " of buffer ", buffer.name, " ended as ",
-                   OperationKindName(result.kind), ", and ", NameOf(buffer).ToString(),
-                   " calls it ", OperationKindName(asked),
-                   "; all ranks of a group must call the same operations in the same ", "order"));
-}
-
-absl::Status SkipsAhead(const Buffer& buffer, OperationNumber asked, OperationNumber expected) {
-  return absl::FailedPreconditionError(absl::StrCat(NameOf(buffer).ToString(), " starts operation ",
-                                                    asked.value, " of buffer ", buffer.name,
-                                                    ", but its next one is ", expected.value));
-}
-
-// What this server has not begun an earlier one may have resolved, and ranks that copy without a
-// server resolve the copy's update themselves.
-absl::Status MayBeResolved(const Buffer& buffer, const StartOperation& request) {
-  const Replica& replica = *buffer.replica;
-  if (!request.resolved.has_value()) return absl::OkStatus();
-  if (const std::string why = WhyNoAnswer(request, *request.resolved); !why.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("what operation ", request.key.number.value,
-                                                   " is said to move to ", why, " by ",
-                                                   NameOf(buffer).ToString()));
-  }
-  if (replica.group->adopted || IsHostCopy(replica.role)) return absl::OkStatus();
-  const auto pending = replica.pending.find(request.key.number);
-  if (pending != replica.pending.end() && pending->second.begun) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      NameOf(buffer).ToString(), " says that operation ", request.key.number.value, " moves to ",
-      request.resolved->ToString(), ", and no server has resolved it; ask without a version"));
 }
 
 // What a failed publish leaves: nothing of a version that it was to begin.
@@ -144,10 +37,6 @@ void UndoUpdate(Turn& turn, Replica& replica) {
   InvalidateReplica(turn, replica);
 }
 
-bool TookAway(const FinishedOperation& result) {
-  return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.offload_first;
-}
-
 // Whether a copy of its own worker still reads from it: then it has not drained.
 bool IsCopiedHere(const Buffer& buffer) {
   if (buffer.shard == nullptr) return false;
@@ -157,32 +46,17 @@ bool IsCopiedHere(const Buffer& buffer) {
                      [&](const auto& reader) { return reader.worker == buffer.address.worker; });
 }
 
-// What an unpublish leaves that ended without this server's drain: every rank has drained, or does
-// by itself, and says so no more.
-void TakeAway(Turn& turn, Replica& replica) {
-  for (auto& [rank, buffer] : replica.buffers) {
-    if (!IsCopiedHere(*buffer)) ClearContent(turn, *buffer);
-    buffer->drained_while_away = false;
-  }
-  SetPhase(turn, replica, ReplicaPhase::kIdle);
-}
-
 // Whether its ranks fill since another reign, and it has not begun in this one.
 bool IsAdoptedFill(const Replica& replica, const Transaction& transaction) {
-  return transaction.kind == OperationKind::kUpdate && !transaction.begun &&
+  return transaction.if_update() != nullptr && !transaction.has_begun() &&
          replica.phase == ReplicaPhase::kFilling && transaction.number == replica.finished.Next();
 }
 
 void Undo(Turn& turn, Replica& replica, const Transaction& transaction) {
-  if (!transaction.begun && !IsAdoptedFill(replica, transaction)) return;
-  switch (transaction.kind) {
-    case OperationKind::kPublish:
-      return UndoPublish(turn, replica, transaction.version);
-    case OperationKind::kUpdate:
-      return UndoUpdate(turn, replica);
-    case OperationKind::kUnpublish:
-      return InvalidateReplica(turn, replica);
-  }
+  if (transaction.is_publishing()) return UndoPublish(turn, replica, transaction.version);
+  if (transaction.is_draining()) return InvalidateReplica(turn, replica);
+  const bool fills = transaction.is_filling() || IsAdoptedFill(replica, transaction);
+  if (fills) UndoUpdate(turn, replica);
 }
 
 void CountOut(Model& model, VersionSequence version) {
@@ -190,18 +64,9 @@ void CountOut(Model& model, VersionSequence version) {
   if (--counted->second == 0) model.under_way.erase(counted);
 }
 
-// To one rank, for what its group's operation has not done for it.
-void SendError(Turn& turn, const Buffer& buffer, const StartOperation& request,
-               absl::Status status) {
-  SendFinished(turn, buffer,
-               {.number = request.key.number, .kind = request.kind, .status = std::move(status)},
-               EventId());
-}
-
-std::string WhatRankLacks(const Buffer& buffer, const Transaction& transaction,
-                          const Participant& participant) {
-  if (transaction.kind == OperationKind::kUnpublish) return "has not drained its buffer";
-  if (!participant.ready) return "has not drained its buffer";
+std::string WhatRankLacks(const Buffer& buffer, const Participant& participant) {
+  const UpdateParticipant* update = participant.if_update();
+  if (update == nullptr || !update->ready) return "has not drained its buffer";
   const uint64_t held = buffer.content.has_value() ? buffer.content->segments.count() : 0;
   std::string text = absl::StrCat("holds ", held, " of ", buffer.segment_count, " segments");
   const std::vector<BufferAddress> sources = buffer.shard == nullptr
@@ -213,19 +78,22 @@ std::string WhatRankLacks(const Buffer& buffer, const Transaction& transaction,
   return absl::StrCat(text, " and fills from ", NameOf(*source->second).ToString());
 }
 
+// Whether the ranks that have asked have something to do for it. Else they wait for the others.
+bool AwaitsParticipants(const Transaction& transaction) {
+  return transaction.if_unpublish() != nullptr || transaction.is_filling();
+}
+
 // "rank rollout-3/1 holds 3 of 9 segments and has no source; rollout-3/2 has not asked".
 std::string WhoIsLate(const Replica& replica, const Transaction& transaction) {
   constexpr int kNamed = 4;
   std::string text;
   int named = 0;
   for (const auto& [rank, participant] : transaction.participants) {
-    if (participant.done || transaction.kind == OperationKind::kPublish) continue;
-    // It waits for the others, not they for it.
-    if (transaction.kind == OperationKind::kUpdate && !transaction.begun) continue;
+    if (participant.done_at().has_value() || !AwaitsParticipants(transaction)) continue;
     if (++named > kNamed) continue;
     const Buffer& buffer = *replica.buffers.at(rank);
     absl::StrAppend(&text, text.empty() ? "" : "; ", "rank ", NameOf(buffer).ToString(), " ",
-                    WhatRankLacks(buffer, transaction, participant));
+                    WhatRankLacks(buffer, participant));
   }
   if (named > kNamed) absl::StrAppend(&text, "; and ", named - kNamed, " more ranks");
   const std::vector<Rank> missing = MissingRanks(*replica.group, transaction);
@@ -240,28 +108,31 @@ bool WaitsForRoom(const Replica& replica, OperationNumber number) {
          replica.group->model->waiting_for_room.contains(replica.id);
 }
 
+// Whether it is an unpublish that has not begun, and may have to offload what is retained first.
+bool KeepsRetained(const Transaction& transaction) {
+  return transaction.if_unpublish() != nullptr && MayOffloadFirst(transaction);
+}
+
 // Whether it is an unpublish that has its turn, and waits until all ranks have asked: they are to
 // make a copy first.
 bool AwaitsRanks(const Replica& replica, const Transaction& transaction) {
-  return transaction.kind == OperationKind::kUnpublish && transaction.keep_retained &&
-         !transaction.begun && transaction.number == replica.finished.Next() &&
+  return KeepsRetained(transaction) && transaction.number == replica.finished.Next() &&
          replica.phase == ReplicaPhase::kHolding;
 }
 
 // Whether an operation whose time is over has never got as far as asking what is retained.
 bool StaysPublished(const Replica& replica, const Transaction& transaction) {
-  const bool asks = transaction.kind == OperationKind::kUnpublish && transaction.keep_retained;
-  return WaitsForRoom(replica, transaction.number) || (asks && !transaction.begun);
+  return WaitsForRoom(replica, transaction.number) || KeepsRetained(transaction);
 }
 
 void NoteFailure(Turn& turn, const Replica& replica, const Transaction& transaction,
                  const absl::Status& status) {
   CountFailed(turn, replica, transaction, status);
-  const bool offload = IsHostCopy(replica.role) && transaction.kind == OperationKind::kUpdate;
+  const bool offload = IsHostCopy(replica.role) && transaction.if_update() != nullptr;
   Note(turn, replica.group->model->key,
        {offload ? EventKind::kOffloadFailed : EventKind::kOperationFailed, transaction.event,
         replica.group->name},
-       absl::StrCat(std::string(OperationKindName(transaction.kind)), " (operation ",
+       absl::StrCat(std::string(OperationKindName(transaction.kind())), " (operation ",
                     transaction.number.value, " of buffer ", replica.buffer_name,
                     "): ", status.ToString()));
 }
@@ -281,7 +152,7 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
     result.version = version->info;
   }
   Undo(turn, replica, transaction);
-  if (transaction.kind == OperationKind::kUnpublish && !result.offload_first) {
+  if (transaction.if_unpublish() != nullptr && !result.offload_first) {
     LetGoOfAll(turn, replica, transaction);
   }
   FinishOperation(turn, replica, transaction.number, std::move(result));
@@ -293,16 +164,6 @@ std::optional<Rank> WhoLostACall(const Replica& replica, const Transaction& tran
     if (buffer->lost_call && !transaction.participants.contains(rank)) return rank;
   }
   return std::nullopt;
-}
-
-// Ranks that have lost a call have so long to come to the replica's first operation.
-void AwaitLostCalls(Turn& turn, const Replica& replica, Transaction& transaction) {
-  if (transaction.number != replica.finished.Next()) return;
-  const bool awaits = WhoLostACall(replica, transaction).has_value();
-  if (awaits == (transaction.complete_by != absl::InfiniteFuture())) return;
-  turn.state.deadlines.erase(DeadlineOf(replica, transaction));
-  transaction.complete_by = awaits ? turn.now + kCallsAgainWithin : absl::InfiniteFuture();
-  turn.state.deadlines.insert(DeadlineOf(replica, transaction));
 }
 
 // Notes who missed the operation; of them the rank that lags, if any: it missed one before too, has
@@ -330,165 +191,35 @@ void RefuseOtherKind(Turn& turn, Replica& replica, const FinishedOperation& resu
     const Buffer& buffer = *replica.buffers.at(rank);
     SendFinished(turn, buffer,
                  {.number = result.number,
-                  .kind = pending.kind,
-                  .status = EndedAsAnotherKind(buffer, result, pending.kind)},
+                  .kind = pending.kind(),
+                  .status = EndedAsAnotherKind(buffer, result, pending.kind())},
                  pending.event);
   }
-  if (pending.begun) CountOut(*replica.group->model, pending.version);
+  if (pending.has_begun()) CountOut(*replica.group->model, pending.version);
   replica.pending.erase(result.number);
 }
 
 }  // namespace
 
-absl::StatusOr<JoinTransaction> JoinTransaction::Build(const BufferAddress& buffer,
-                                                       const StartOperation& request) {
-  if (request.key.number == OperationNumber()) {
-    return absl::InvalidArgumentError("operations are numbered from 1, and this one is 0");
-  }
-  if (OperationKindName(request.kind) == "unknown") {
-    return absl::InvalidArgumentError(absl::StrCat("operation kind ",
-                                                   static_cast<int>(request.kind),
-                                                   " is none of publish, unpublish, update"));
-  }
-  if (request.timeout <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("a timeout of ",
-                                                   absl::FormatDuration(request.timeout),
-                                                   " gives the operation no time; ask for more"));
-  }
-  if (request.kind == OperationKind::kPublish && request.label.empty() &&
-      !request.derived_from.has_value()) {
-    return absl::InvalidArgumentError("a publish needs a label for its version");
-  }
-  if (absl::Status status = ValidateAttributes(request.attributes); !status.ok()) return status;
-  return JoinTransaction{.buffer = buffer, .request = request};
-}
-
-absl::Status JoinTransaction::CanApply(const RegistryState& state) const {
-  const OperationNumber number = request.key.number;
-  const Buffer* own = FindBuffer(state, buffer);
-  if (own == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat("buffer ", buffer.buffer.value, " is not registered; register it first"));
-  }
-  const Replica& replica = *own->replica;
-  if (replica.role == BufferRole::kStreaming && request.kind != OperationKind::kUpdate) {
-    return absl::InvalidArgumentError(absl::StrCat("buffer ", own->name, " of ",
-                                                   NameOf(*own).ToString(),
-                                                   " keeps nothing: it can only be updated"));
-  }
-  if (auto result = replica.results.find(number); result != replica.results.end()) {
-    const FinishedOperation& finished = result->second.finished;
-    if (finished.kind == request.kind) return absl::OkStatus();
-    return EndedAsAnotherKind(*own, finished, request.kind);
-  }
-  if (number <= replica.finished) {
-    return absl::AbortedError(absl::StrCat(
-        "the result of operation ", number.value, " of ", NameOf(*own).ToString(), " ", kForgotten,
-        ": its group has ended ", replica.finished.value, " operations, and the last ",
-        kMaxResultsKept, " of this reign are remembered"));
-  }
-  const OperationNumber expected = std::max(own->last_started, replica.finished).Next();
-  if (number > expected) {
-    return SkipsAhead(*own, number, expected);
-  }
-  if (number.value > replica.finished.value + kMaxQueuedOperations) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        NameOf(*own).ToString(), " starts operation ", number.value, " while operation ",
-        replica.finished.value + 1, " has not ended; at most ", kMaxQueuedOperations, " may wait"));
-  }
-  return MayBeResolved(*own, request);
-}
-
-void JoinTransaction::Apply(Turn& turn) const {
-  Buffer& own = *FindBuffer(turn.state, buffer);
-  Replica& replica = *own.replica;
-  const OperationNumber number = request.key.number;
-  const bool is_latest_start = own.last_started <= number;
-  own.last_started = std::max(own.last_started, number);
-  if (auto result = replica.results.find(number); result != replica.results.end()) {
-    const FinishedOperation& finished = result->second.finished;
-    absl::Status status = CheckAnswer(own, finished, request);
-    if (!status.ok()) return SendError(turn, own, request, std::move(status));
-    const bool unpublished = TookAway(finished);
-    // Ended in another reign, before this rank had said what it holds.
-    const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;
-    const bool received = replica.role == BufferRole::kStreaming && HeadOf(replica) == nullptr;
-    // After a bad end this rank drains alone, once it has heard; after a good one it may copy
-    // first.
-    const bool ended_badly = finished.kind == OperationKind::kUnpublish && !finished.status.ok() &&
-                             !finished.offload_first;
-    if ((unpublished && latest) || received) {
-      TakeAway(turn, replica);
-    } else if (ended_badly && is_latest_start) {
-      LetGoAlone(turn, own, number);
-    }
-    return SendResult(turn, own, result->second);
-  }
-  const Rank rank = RankOf(own);
-  const bool created = !replica.pending.contains(number);
-  if (created) replica.pending.emplace(number, NewTransaction(turn, request, rank));
-  Transaction& transaction = replica.pending.at(number);
-  const std::string disagreement = Disagreement(transaction, request);
-  // A rank that has drained without the server cannot wait for an offload.
-  if (disagreement.empty()) transaction.keep_retained &= request.keep_retained;
-  if (!transaction.asked_to_keep.has_value()) transaction.asked_to_keep = AsksToKeep(request);
-  transaction.participants.try_emplace(rank);
-  transaction.arrivals.insert(rank);
-  own.missed_since.reset();
-  own.lost_call = false;
-  if (!disagreement.empty()) {
-    const RankName first{replica.group->name, transaction.first_rank};
-    return FailOperation(turn, replica, number,
-                         absl::InvalidArgumentError(absl::StrCat(
-                             "ranks disagree on operation ", number.value, ": ",
-                             NameOf(own).ToString(), " ", disagreement, " as ", first.ToString(),
-                             " does; all ranks of a group must ask for the same")));
-  }
-  if (IsTooOld(replica, transaction, request.floor)) {
-    return FailOperation(turn, replica, number,
-                         OlderThanAskedFor(own, *TargetOf(transaction), request));
-  }
-  transaction.floor =
-      TH_MUTATE(kIgnoreLaterFloors, std::max(transaction.floor, request.floor), transaction.floor);
-  const absl::Duration timeout = std::min(request.timeout, turn.state.limits.max_operation_timeout);
-  if (!created) turn.state.deadlines.erase(DeadlineOf(replica, transaction));
-  transaction.deadline = std::min(transaction.deadline, turn.now + timeout);
+void SetDeadline(Turn& turn, const Replica& replica, Transaction& transaction, absl::Time to) {
+  turn.state.deadlines.erase(DeadlineOf(replica, transaction));
+  transaction.deadline = to;
   turn.state.deadlines.insert(DeadlineOf(replica, transaction));
-  AwaitLostCalls(turn, replica, transaction);
-  if (request.kind == OperationKind::kPublish) {
-    if (request.generation != BufferGeneration()) own.generation = request.generation;
-    own.snapshot_bytes = request.snapshot_bytes;
-  }
-  turn.to_evaluate.insert(replica.id);
-  if (!request.resolved.has_value()) return;
-  const std::optional<VersionSequence> other = OtherResolution(transaction, *request.resolved);
-  if (!other.has_value()) {
-    transaction.resolved = request.resolved;
-    return;
-  }
-  FailOperation(turn, replica, number,
-                absl::AbortedError(absl::StrCat(
-                    NameOf(own).ToString(), " was moving to ", request.resolved->ToString(),
-                    " before the server restarted, and its group now moves to #", other->ToString(),
-                    "; ask again")));
 }
 
-void TakePart(Turn& turn, Buffer& buffer, OperationNumber number) {
-  Replica& replica = *buffer.replica;
-  buffer.last_started = number;
-  buffer.missed_since.reset();
-  const StartOperation request{.key = {buffer.address.buffer, number},
-                               .kind = OperationKind::kUpdate};
-  if (!replica.pending.contains(number)) {
-    replica.pending.emplace(number, NewTransaction(turn, request, RankOf(buffer)));
-  }
-  replica.pending.at(number).participants.try_emplace(RankOf(buffer));
+void AwaitLostCalls(Turn& turn, const Replica& replica, Transaction& transaction) {
+  if (transaction.number != replica.finished.Next()) return;
+  const bool awaits = WhoLostACall(replica, transaction).has_value();
+  if (awaits == (transaction.complete_by != absl::InfiniteFuture())) return;
+  turn.state.deadlines.erase(DeadlineOf(replica, transaction));
+  transaction.complete_by = awaits ? turn.now + kCallsAgainWithin : absl::InfiniteFuture();
+  turn.state.deadlines.insert(DeadlineOf(replica, transaction));
 }
 
 void BeginWith(Replica& replica, Transaction& transaction, VersionSequence version) {
   Model& model = *replica.group->model;
-  if (transaction.begun) CountOut(model, transaction.version);
-  transaction.begun = true;
+  if (transaction.has_begun()) CountOut(model, transaction.version);
+  std::visit([](auto& operation) { operation.phase = operation.kBegun; }, transaction.part);
   transaction.version = version;
   ++model.under_way[version];
 }
@@ -500,7 +231,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
   auto found = replica.pending.find(number);
   if (found != replica.pending.end()) {
     turn.state.deadlines.erase(DeadlineOf(replica, found->second));
-    result.kind = found->second.kind;
+    result.kind = found->second.kind();
     event = found->second.event;
     for (const auto& [rank, participant] : found->second.participants) {
       auto buffer = replica.buffers.find(rank);
@@ -509,7 +240,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
       if (fill.has_value() && fill->operation == number) ClearFill(turn, *buffer->second);
       SendFinished(turn, *buffer->second, result, event);
     }
-    if (found->second.begun) CountOut(*replica.group->model, found->second.version);
+    if (found->second.has_begun()) CountOut(*replica.group->model, found->second.version);
     replica.pending.erase(found);
     const Model& model = *replica.group->model;
     if (!model.offloads.empty()) turn.to_review.insert(model.key);
@@ -544,7 +275,7 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
   const std::optional<Rank> lost_call = WhoLostACall(replica, found->second);
   if (lost_call.has_value() && turn.now >= found->second.complete_by) return lost_call;
   std::optional<Rank> lags;
-  std::string text = absl::StrCat(OperationKindName(found->second.kind), " (operation ",
+  std::string text = absl::StrCat(OperationKindName(found->second.kind()), " (operation ",
                                   number.value, ") ran out of time: ");
   if (number != replica.finished.Next()) {
     absl::StrAppend(&text, "it waited for operation ", replica.finished.value + 1);
@@ -552,7 +283,7 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
     absl::StrAppend(&text,
                     "it waited for room to offload what is retained: another copy of the group "
                     "is still read or has not been freed");
-  } else if (!found->second.begun && found->second.kind == OperationKind::kUpdate &&
+  } else if (found->second.if_update() != nullptr && !found->second.has_begun() &&
              MissingRanks(*replica.group, found->second).empty()) {
     absl::StrAppend(&text, "the server was still recovering");
   } else {
@@ -576,10 +307,11 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
   // Its time was over while it waited for those before it: that is what others have heard.
   if (result.number <= replica.finished) return false;
   if (auto found = replica.pending.find(result.number); found != replica.pending.end()) {
-    const OperationKind kind = found->second.kind;
-    if (result.status.ok() && result.kind != kind) {
+    const bool other_kind = result.status.ok() && result.kind != found->second.kind();
+    const bool undoes = found->second.if_publish() != nullptr || !result.status.ok();
+    if (other_kind) {
       RefuseOtherKind(turn, replica, result);
-    } else if (kind == OperationKind::kPublish || !result.status.ok()) {
+    } else if (undoes) {
       Undo(turn, replica, found->second);
     }
     if (TookAway(result)) TakeAway(turn, replica);
@@ -602,6 +334,18 @@ bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number) {
   TakeAway(turn, replica);
   for (const auto& [rank, buffer] : replica.buffers) SendResult(turn, *buffer, kept);
   return true;
+}
+
+bool TookAway(const FinishedOperation& result) {
+  return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.offload_first;
+}
+
+void TakeAway(Turn& turn, Replica& replica) {
+  for (auto& [rank, buffer] : replica.buffers) {
+    if (!IsCopiedHere(*buffer)) ClearContent(turn, *buffer);
+    buffer->drained_while_away = false;
+  }
+  SetPhase(turn, replica, ReplicaPhase::kIdle);
 }
 
 void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish) {

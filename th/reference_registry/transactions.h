@@ -1,6 +1,6 @@
-// Group transactions: what all three kinds of operation share. Ranks join an operation by its
-// number, operations of a replica end in the order of their numbers, and every rank hears the same
-// result, also when it asks late or again.
+// Group transactions: what all three kinds of operation share from their begin to their end.
+// Operations of a replica end in the order of their numbers, and every rank hears the same result,
+// also when it asks late or again. joining.h has how ranks come to take part.
 #ifndef TH_REFERENCE_REGISTRY_TRANSACTIONS_H_
 #define TH_REFERENCE_REGISTRY_TRANSACTIONS_H_
 
@@ -16,27 +16,11 @@
 
 namespace th::registry {
 
-// A rank's StartOperation. Build checks the message by itself, CanApply against the state.
-struct JoinTransaction {
-  BufferAddress buffer;
-  StartOperation request;
-
-  // INVALID_ARGUMENT: number 0, unknown kind, no time, no label where one is needed, attributes too
-  // large.
-  static absl::StatusOr<JoinTransaction> Build(const BufferAddress& buffer,
-                                               const StartOperation& request);
-  // NOT_FOUND: no such buffer. FAILED_PRECONDITION naming the expected number: skips ahead.
-  // RESOURCE_EXHAUSTED: more than kMaxQueuedOperations wait. INVALID_ARGUMENT naming both kinds:
-  // the operation has ended and was of another kind. ABORTED: its result is forgotten.
-  absl::Status CanApply(const RegistryState& state) const;
-  // Joins the rank to the operation, or sends the result that it has: ABORTED where that names
-  // another version than this rank asks for. Ranks that disagree end it.
-  void Apply(Turn& turn) const;
-};
-
-// The rank joins the update `number` without asking anything of it; it is the first if there is
-// none.
-void TakePart(Turn& turn, Buffer& buffer, OperationNumber number);
+// The operation's time is over at `to`, and no longer when it was before.
+void SetDeadline(Turn& turn, const Replica& replica, Transaction& transaction, absl::Time to);
+// Ranks that have lost a call have kCallsAgainWithin to come to the operation if it is the
+// replica's first; to be called when a rank has come to it.
+void AwaitLostCalls(Turn& turn, const Replica& replica, Transaction& transaction);
 // The operation has begun, and is about this version; or it has turned out to be about another one.
 void BeginWith(Replica& replica, Transaction& transaction, VersionSequence version);
 // Ends an operation: `result` to every rank that takes part, and to those that ask later. What the
@@ -61,6 +45,11 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 // here, and who waits for a copy hears so. False where the group has gone on since.
 bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number);
 
+// Whether it ended an unpublish that took away what the replica held.
+bool TookAway(const FinishedOperation& result);
+// What an unpublish leaves that ended without this server's drain: every rank has drained, or does
+// by itself, and says so no more.
+void TakeAway(Turn& turn, Replica& replica);
 // A rank hears that its unpublish, or its start of one, went badly: it drains all the same, so
 // nobody is sent to it for what it held before that operation.
 void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish);

@@ -67,12 +67,13 @@ void CountReadersCut(Turn& turn, const Buffer& buffer, const Transaction& transa
 }  // namespace
 
 void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction) {
-  if (!transaction.begun) {
+  const UnpublishOperation& unpublish = transaction.unpublish();
+  if (!transaction.has_begun()) {
     if (!MayHold(replica)) {
       return FailOperation(turn, replica, transaction.number, NothingToUnpublish(replica));
     }
     const bool early = turn.state.recovering || SomeRankMayKnow(turn.state, replica, transaction);
-    if (transaction.keep_retained && early) return WaitForRecovery(turn, replica);
+    if (unpublish.phase == UnpublishPhase::kKeeping && early) return WaitForRecovery(turn, replica);
     if (DeferToOffload(turn, replica, transaction)) return;
     BeginWith(replica, transaction, HeldVersionOf(replica));
     SetPhase(turn, replica, ReplicaPhase::kDraining, transaction.version);
@@ -80,19 +81,19 @@ void EvaluateUnpublish(Turn& turn, Replica& replica, Transaction& transaction) {
   for (const Rank rank : std::exchange(transaction.arrivals, {})) {
     Buffer& buffer = *replica.buffers.at(rank);
     // It may have drained while an earlier operation was still under way.
-    if (transaction.participants[rank].done) {
+    if (transaction.participants.at(rank).done_at().has_value()) {
       ClearContent(turn, buffer);
     } else {
       TellToDrain(turn, buffer, transaction);
     }
   }
-  if (transaction.done >= replica.group->ranks) End(turn, replica, transaction);
+  if (unpublish.ranks_done >= replica.group->ranks) End(turn, replica, transaction);
 }
 
 absl::Status CompleteDrain::CanApply(const RegistryState& state) const {
   const auto own = FindOwnOperation(state, buffer, message.key.number);
   if (!own.ok()) return own.status();
-  if (own->transaction->kind == OperationKind::kUnpublish) return absl::OkStatus();
+  if (own->transaction->if_unpublish() != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(NameOf(*own->buffer).ToString(), " has drained for operation ",
                    message.key.number.value, ", which is no unpublish"));
@@ -100,13 +101,15 @@ absl::Status CompleteDrain::CanApply(const RegistryState& state) const {
 
 void CompleteDrain::Apply(Turn& turn) const {
   const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
-  own.participant->readers_cut = message.readers_cut;
-  if (!std::exchange(own.participant->done, true)) {
-    ++own.transaction->done;
+  UnpublishOperation& unpublish = own.transaction->unpublish();
+  UnpublishParticipant& participant = own.participant->unpublish();
+  if (!participant.done_at.has_value()) {
+    participant.done_at = turn.now;
+    ++unpublish.ranks_done;
     CountRankDone(turn, *own.buffer, *own.transaction, *own.participant, message.cost);
     CountReadersCut(turn, *own.buffer, *own.transaction, message.readers_cut);
   }
-  own.transaction->keep_retained = false;  // there is nothing left here to be kept
+  unpublish.StopKeeping();
   own.transaction->arrivals.insert(RankOf(*own.buffer));
   turn.to_evaluate.insert(own.buffer->replica->id);
 }

@@ -57,7 +57,7 @@ void EndNotAvailable(Turn& turn, Replica& replica, const Transaction& transactio
 
 // Whether a rank said that it is done and has lost its shard since.
 bool HasLost(const Buffer& buffer, const Transaction& transaction, const Participant& participant) {
-  return transaction.kind == OperationKind::kUpdate && transaction.begun && participant.done &&
+  return transaction.is_filling() && participant.done_at().has_value() &&
          !Holds(buffer, transaction.version);
 }
 
@@ -113,8 +113,9 @@ bool MustWait(const Turn& turn, const Replica& replica, const Transaction& trans
 // What the operation moves to; null when it has ended or waits.
 Version* ResolveOperation(Turn& turn, Replica& replica, Transaction& transaction) {
   Model& model = *replica.group->model;
-  if (transaction.resolved.has_value()) {
-    Version* version = FindVersion(model, transaction.resolved->sequence);
+  const UpdateOperation& update = transaction.update();
+  if (update.phase == UpdatePhase::kAnswered) {
+    Version* version = FindVersion(model, update.answer.sequence);
     const bool there = version != nullptr && version->phase == VersionPhase::kPublished;
     if (there && ShardsMayCome(turn, replica, *version)) {
       WaitForRecovery(turn, replica);
@@ -122,12 +123,12 @@ Version* ResolveOperation(Turn& turn, Replica& replica, Transaction& transaction
     }
     if (there) return version;
     FailOperation(turn, replica, transaction.number,
-                  absl::AbortedError(absl::StrCat(transaction.resolved->ToString(),
+                  absl::AbortedError(absl::StrCat(update.answer.ToString(),
                                                   " was withdrawn or lost since this update was "
                                                   "resolved to it; ask again")));
     return nullptr;
   }
-  const Resolution resolution = ResolveFor(replica, transaction.selector, transaction.floor);
+  const Resolution resolution = ResolveFor(replica, update.selector, update.floor);
   if (MustWait(turn, replica, transaction, resolution)) {
     WaitForRecovery(turn, replica);
     return nullptr;
@@ -143,6 +144,8 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   Version* version = ResolveOperation(turn, replica, transaction);
   if (version == nullptr) return false;
   transaction.version = version->info.sequence;
+  // What was resolved elsewhere may be under way in some rank: it neither waits nor ends.
+  const bool asked = transaction.update().phase == UpdatePhase::kAsked;
   if (GroupHoldsWhole(replica, transaction.version) ||
       OriginalHoldsWhole(replica, transaction.version)) {
     EndMoved(turn, replica, transaction, UpdateOutcome::kAlreadyThere);
@@ -150,8 +153,7 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   }
   const std::vector<const Buffer*> without = RanksWithoutShard(replica, *version);
   // Before it has begun: the buffers stay as they are.
-  if (!without.empty() && !transaction.resolved.has_value() &&
-      HasLostShards(*version, replica.form)) {
+  if (!without.empty() && asked && HasLostShards(*version, replica.form)) {
     EndNotAvailable(turn, replica, transaction, NotAvailableReason::kLost);
     return false;
   }
@@ -161,25 +163,23 @@ bool Begin(Turn& turn, Replica& replica, Transaction& transaction) {
     return false;
   }
   // What is staged needs no head start, and nobody's buffer is touched for a rank that never comes.
-  const bool staged = !transaction.resolved.has_value() && IsStaged(replica, transaction.version);
+  const bool staged = asked && IsStaged(replica, transaction.version);
   if (staged && !MissingRanks(*replica.group, transaction).empty()) return false;
   LoseInterestInOthers(turn, replica, transaction.version);
-  if (!transaction.resolved.has_value() && EndIfSeeding(turn, replica, transaction, *version)) {
-    return false;
-  }
-  const bool in_use = !transaction.resolved.has_value() && replica.version != transaction.version;
+  if (asked && EndIfSeeding(turn, replica, transaction, *version)) return false;
+  const bool in_use = asked && replica.version != transaction.version;
   if (in_use && DeferToOffload(turn, replica, transaction)) return false;
   BeginWith(replica, transaction, transaction.version);
-  transaction.resolved = version->info;
   SetPhase(turn, replica, ReplicaPhase::kFilling, transaction.version);
-  Note(turn, replica.group->model->key,
-       {EventKind::kUpdateBegan, transaction.event, replica.group->name},
-       absl::StrCat("to ", version->info.ToString(), ", ", ToString(transaction.selector)));
+  Note(
+      turn, replica.group->model->key,
+      {EventKind::kUpdateBegan, transaction.event, replica.group->name},
+      absl::StrCat("to ", version->info.ToString(), ", ", ToString(transaction.update().selector)));
   return true;
 }
 
 void TellResolved(Turn& turn, const Buffer& buffer, const Version& version,
-                  const Transaction& transaction, Participant& participant) {
+                  const Transaction& transaction, UpdateParticipant& participant) {
   OperationResolved message{.key = {buffer.address.buffer, transaction.number},
                             .version = version.info,
                             .event = transaction.event};
@@ -195,7 +195,7 @@ absl::Status HasItsShard(const RegistryState& state, const Buffer& buffer, const
   return NobodyHoldsShardOf(state, buffer, version);
 }
 
-void TellRootOnce(Turn& turn, const Buffer& buffer, Participant& participant) {
+void TellRootOnce(Turn& turn, const Buffer& buffer, UpdateParticipant& participant) {
   if (participant.root_told || !buffer.shard->root.has_value()) return;
   participant.root_told = true;
   TellRoot(turn, buffer);
@@ -225,18 +225,19 @@ void StartOrResume(Turn& turn, Buffer& buffer, const Transaction& transaction) {
 }  // namespace
 
 void EvaluateUpdate(Turn& turn, Replica& replica, Transaction& transaction) {
-  if (!transaction.begun && !Begin(turn, replica, transaction)) return;
+  if (!transaction.has_begun() && !Begin(turn, replica, transaction)) return;
   const Version& version = *FindVersion(*replica.group->model, transaction.version);
   for (const Rank rank : std::exchange(transaction.arrivals, {})) {
     const Buffer& buffer = *replica.buffers.at(rank);
     absl::Status status = HasItsShard(turn.state, buffer, version);
     if (!status.ok()) return FailOperation(turn, replica, transaction.number, status);
-    Participant& participant = transaction.participants[rank];
-    if (!participant.done) TellResolved(turn, buffer, version, transaction, participant);
+    UpdateParticipant& participant = transaction.participants.at(rank).update();
+    const bool done = participant.done_at.has_value();
+    if (!done) TellResolved(turn, buffer, version, transaction, participant);
   }
   const uint32_t needed = TH_MUTATE(kMoveWithoutAllRanks, replica.group->ranks,
                                     static_cast<uint32_t>(transaction.participants.size()));
-  if (transaction.done < needed) return;
+  if (transaction.update().ranks_done < needed) return;
   for (const auto& [rank, participant] : transaction.participants) {
     const Buffer& buffer = *replica.buffers.at(rank);
     if (HasLost(buffer, transaction, participant)) return FailLost(turn, buffer, transaction);
@@ -255,7 +256,7 @@ void EndUpdateThatCountsOn(Turn& turn, Buffer& buffer) {
 absl::Status BeginFill::CanApply(const RegistryState& state) const {
   const auto own = FindOwnOperation(state, buffer, message.key.number);
   if (!own.ok()) return own.status();
-  if (own->transaction->kind != OperationKind::kUpdate || !own->transaction->begun) {
+  if (!own->transaction->is_filling()) {
     return absl::FailedPreconditionError(
         absl::StrCat(NameOf(*own->buffer).ToString(), " is ready to fill in operation ",
                      message.key.number.value, ", which is no resolved update"));
@@ -268,11 +269,12 @@ void BeginFill::Apply(Turn& turn) const {
   Buffer& reader = *own.buffer;
   const bool same_generation = reader.generation == message.generation;
   reader.generation = message.generation;
-  own.participant->ready = true;
-  if (own.participant->done) return;
+  UpdateParticipant& participant = own.participant->update();
+  participant.ready = true;
+  if (participant.done_at.has_value()) return;
   if (same_generation && Holds(reader, own.transaction->version)) return;
   StartOrResume(turn, reader, *own.transaction);
-  TellRootOnce(turn, reader, *own.participant);
+  TellRootOnce(turn, reader, participant);
 }
 
 absl::Status RecordProgress::CanApply(const RegistryState& state) const {
@@ -314,7 +316,7 @@ absl::Status CompleteFill::CanApply(const RegistryState& state) const {
   if (!own.ok()) return own.status();
   const Transaction& transaction = *own->transaction;
   const bool fills = own->buffer->fill.has_value() || Holds(*own->buffer, transaction.version);
-  if (transaction.kind != OperationKind::kUpdate || !transaction.begun || !fills) {
+  if (!transaction.is_filling() || !fills) {
     return absl::FailedPreconditionError(
         absl::StrCat(NameOf(*own->buffer).ToString(), " is done with operation ",
                      message.key.number.value, ", in which it fills nothing"));
@@ -329,9 +331,11 @@ void CompleteFill::Apply(Turn& turn) const {
   reader.content->complete = true;
   reader.content->chain = 0;
   reader.content->segments.Clear();
-  own.participant->ready = true;
-  if (!std::exchange(own.participant->done, true)) {
-    ++own.transaction->done;
+  UpdateParticipant& participant = own.participant->update();
+  participant.ready = true;
+  if (!participant.done_at.has_value()) {
+    participant.done_at = turn.now;
+    ++own.transaction->update().ranks_done;
     CountRankDone(turn, reader, *own.transaction, *own.participant, message.cost);
   }
   Reindex(turn, reader);

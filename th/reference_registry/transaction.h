@@ -1,0 +1,164 @@
+// The state of a group operation as plain data: what its ranks have asked for, and how far it and
+// each of them has come. What only one kind of operation has is in its part; transactions.h and the
+// files of the kinds (publishing.h, unpublishing.h, updating.h) have the rules.
+//
+//   if (const UpdateOperation* update = transaction.if_update()) Use(update->selector);
+//
+// A Transaction is owned by its Replica (state.h). Not thread-safe.
+#ifndef TH_REFERENCE_REGISTRY_TRANSACTION_H_
+#define TH_REFERENCE_REGISTRY_TRANSACTION_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <variant>
+
+#include "absl/time/time.h"
+#include "th/protocol/messages.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/version.h"
+
+namespace th::registry {
+
+// One rank's part of an operation, by its kind.
+
+// Its request is all that a publish needs of a rank.
+struct PublishParticipant {};
+
+struct UnpublishParticipant {
+  std::optional<absl::Time> done_at;  // when its buffer was drained (RankDone)
+};
+
+struct UpdateParticipant {
+  bool ready = false;                 // its buffer is drained (ReadyToFill)
+  bool root_told = false;             // it has heard the root of its shard
+  std::optional<absl::Time> done_at;  // when its shard was there (RankDone)
+  // What the rank claims to have received by then, for the group's copies.
+  uint64_t from_publisher_bytes = 0;
+  uint64_t from_relays_bytes = 0;
+};
+
+struct Participant {
+  std::variant<PublishParticipant, UnpublishParticipant, UpdateParticipant> part;
+
+  // When the rank said that it is done. None: it has not, or takes part in a publish.
+  std::optional<absl::Time> done_at() const;
+  // Of an operation of that kind.
+  UnpublishParticipant& unpublish() { return std::get<UnpublishParticipant>(part); }
+  UpdateParticipant& update() { return std::get<UpdateParticipant>(part); }
+  const UpdateParticipant& update() const { return std::get<UpdateParticipant>(part); }
+  // Of any. Null: it is of another kind.
+  UpdateParticipant* if_update() { return std::get_if<UpdateParticipant>(&part); }
+  const UpdateParticipant* if_update() const { return std::get_if<UpdateParticipant>(&part); }
+};
+
+// One operation's part by its kind. An operation has begun when its phase is kBegun: from then
+// on it is what its replica is busy with, and Transaction::version is set.
+
+enum class PublishPhase : uint8_t {
+  kAsked,
+  kPublishing,  // it has a version, which waits for the other ranks
+};
+
+struct PublishOperation {
+  using Part = PublishParticipant;
+  static constexpr OperationKind kKind = OperationKind::kPublish;
+  static constexpr PublishPhase kBegun = PublishPhase::kPublishing;
+
+  PublishPhase phase = PublishPhase::kAsked;
+  VersionLabel label;
+  Attributes attributes;
+  std::optional<VersionSequence> derived_from;
+};
+
+enum class UnpublishPhase : uint8_t {
+  kKeeping,   // asked; if it would take away the last of a retained version, that is copied first
+  kDropping,  // asked by a rank that keeps nothing, or drained by one already: no copy can be made
+  kDraining,  // the replica is no source any more
+};
+
+struct UnpublishOperation {
+  using Part = UnpublishParticipant;
+  static constexpr OperationKind kKind = OperationKind::kUnpublish;
+  static constexpr UnpublishPhase kBegun = UnpublishPhase::kDraining;
+
+  UnpublishPhase phase = UnpublishPhase::kKeeping;
+  uint32_t ranks_done = 0;
+
+  // A rank does not keep what is retained, or has nothing left to be kept.
+  void StopKeeping();
+};
+
+enum class UpdatePhase : uint8_t {
+  kAsked,     // not resolved yet
+  kAnswered,  // resolved by an earlier server, or by ranks that copy without one: to `answer`
+  kFilling,   // resolved here, and under way
+};
+
+struct UpdateOperation {
+  using Part = UpdateParticipant;
+  static constexpr OperationKind kKind = OperationKind::kUpdate;
+  static constexpr UpdatePhase kBegun = UpdatePhase::kFilling;
+
+  UpdatePhase phase = UpdatePhase::kAsked;
+  VersionSelector selector = LatestVersion{};
+  VersionSequence floor;  // the highest of its ranks'
+  WhenSeeding when_seeding = WhenSeeding::kWait;
+  // Whether its ranks keep what is retained. None: no rank's request has told (see AsksToKeep).
+  std::optional<bool> keep_retained;
+  VersionInfo answer;        // meaningless unless kAnswered
+  uint32_t assignments = 0;  // made in it so far
+  uint32_t ranks_done = 0;
+};
+
+using OperationPart = std::variant<PublishOperation, UnpublishOperation, UpdateOperation>;
+
+// A group operation from its first rank's request to its end.
+struct Transaction {
+  OperationNumber number;
+  EventId event;
+  absl::Time started;  // its first rank asked
+  Rank first_rank;
+  absl::Time deadline;  // the earliest that any of its ranks asked for
+  // By when the ranks that have lost a call must have come to it; see kCallsAgainWithin.
+  absl::Time complete_by = absl::InfiniteFuture();
+  // What it has begun with. Of an update that has not: what it would have moved to when it was
+  // looked at last, for the result of its failure.
+  VersionSequence version;
+  std::map<Rank, Participant> participants;
+  std::set<Rank> arrivals;  // participants that have asked, or asked again, since the last look
+  OperationPart part;       // by its kind
+
+  OperationKind kind() const;
+  // Its time, in RegistryState::deadlines.
+  absl::Time ends_at() const { return std::min(deadline, complete_by); }
+  bool has_begun() const;
+  bool is_publishing() const { return has_begun() && kind() == OperationKind::kPublish; }
+  bool is_draining() const { return has_begun() && kind() == OperationKind::kUnpublish; }
+  bool is_filling() const { return has_begun() && kind() == OperationKind::kUpdate; }
+  // Takes part from here on, if it did not.
+  void AddParticipant(Rank rank);
+  // Of an operation of that kind.
+  PublishOperation& publish() { return std::get<PublishOperation>(part); }
+  const PublishOperation& publish() const { return std::get<PublishOperation>(part); }
+  UnpublishOperation& unpublish() { return std::get<UnpublishOperation>(part); }
+  const UnpublishOperation& unpublish() const { return std::get<UnpublishOperation>(part); }
+  UpdateOperation& update() { return std::get<UpdateOperation>(part); }
+  const UpdateOperation& update() const { return std::get<UpdateOperation>(part); }
+  // Of any. Null: it is of another kind.
+  const PublishOperation* if_publish() const { return std::get_if<PublishOperation>(&part); }
+  UnpublishOperation* if_unpublish() { return std::get_if<UnpublishOperation>(&part); }
+  const UnpublishOperation* if_unpublish() const { return std::get_if<UnpublishOperation>(&part); }
+  UpdateOperation* if_update() { return std::get_if<UpdateOperation>(&part); }
+  const UpdateOperation* if_update() const { return std::get_if<UpdateOperation>(&part); }
+};
+
+// Whether it has not begun, and ends with offload_first rather than take away the last replica of a
+// retained version.
+bool MayOffloadFirst(const Transaction& transaction);
+
+}  // namespace th::registry
+
+#endif  // TH_REFERENCE_REGISTRY_TRANSACTION_H_
