@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::th::registry::kCallsAgainWithin;
 using ::th::testing::StatusIs;
 
 struct RefusedStart {

@@ -105,12 +105,9 @@ bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
          !operation.verdict->status.ok() && &operation == &buffer.operations.back();
 }
 
-// Whether it is an update that has ended here before it touched the buffer, which still holds what
-// it held.
+// Whether it is an update that has ended here and left what the buffer held.
 bool EndedUntouched(const Buffer& buffer, const Operation& operation) {
-  const UpdateOperation* update = operation.if_update();
-  return update != nullptr && operation.verdict.has_value() &&
-         (update->phase == UpdatePhase::kAsked || update->phase == UpdatePhase::kBeginning) &&
+  return operation.kind() == OperationKind::kUpdate && operation.verdict.has_value() &&
          buffer.contract.state() == BufferState::kPublished;
 }
 
