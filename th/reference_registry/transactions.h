@@ -16,7 +16,7 @@
 
 namespace th::registry {
 
-// The operation's time is over at `to`, and no longer when it was before.
+// Moves the end of the operation's time to `to`.
 void SetDeadline(Turn& turn, const Replica& replica, Transaction& transaction, absl::Time to);
 // The operation has begun, and is about this version; or it has turned out to be about another one.
 void BeginWith(Replica& replica, Transaction& transaction, VersionSequence version);
@@ -41,7 +41,7 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 // here, and who waits for a copy hears so. False where the group has gone on since.
 bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number);
 
-// Whether it ended an unpublish that took away what the replica held.
+// True for the result of an unpublish that took away what the replica held.
 bool TookAway(const FinishedOperation& result);
 // What an unpublish leaves that ended without this server's drain: every rank has drained, or does
 // by itself, and says so no more.
