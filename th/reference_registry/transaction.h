@@ -22,7 +22,7 @@
 
 namespace th::registry {
 
-// One rank's part of an operation, by its kind.
+// What only ranks that take part in an operation of one kind have.
 
 // Its request is all that a publish needs of a rank.
 struct PublishParticipant {};
@@ -54,8 +54,9 @@ struct Participant {
   const UpdateParticipant* if_update() const { return std::get_if<UpdateParticipant>(&part); }
 };
 
-// One operation's part by its kind. An operation has begun when its phase is kBegun: from then
-// on it is what its replica is busy with, and Transaction::version is set.
+// What only operations of one kind have. An operation has begun when its phase is kBegun: from then
+// on its replica is busy with it, and Transaction::version is set. Part is what each of its ranks
+// has.
 
 enum class PublishPhase : uint8_t {
   kAsked,
@@ -87,7 +88,7 @@ struct UnpublishOperation {
   UnpublishPhase phase = UnpublishPhase::kKeeping;
   uint32_t ranks_done = 0;
 
-  // A rank does not keep what is retained, or has nothing left to be kept.
+  // Called when a rank does not keep what is retained, or has nothing left to be kept.
   void StopKeeping();
 };
 
@@ -106,7 +107,7 @@ struct UpdateOperation {
   VersionSelector selector = LatestVersion{};
   VersionSequence floor;  // the highest of its ranks'
   WhenSeeding when_seeding = WhenSeeding::kWait;
-  // Whether its ranks keep what is retained. None: no rank's request has told (see AsksToKeep).
+  // All its ranks keep what is retained, or none does. No value: no rank's request has told which.
   std::optional<bool> keep_retained;
   VersionInfo answer;        // meaningless unless kAnswered
   uint32_t assignments = 0;  // made in it so far
@@ -138,7 +139,7 @@ struct Transaction {
   bool is_publishing() const { return has_begun() && kind() == OperationKind::kPublish; }
   bool is_draining() const { return has_begun() && kind() == OperationKind::kUnpublish; }
   bool is_filling() const { return has_begun() && kind() == OperationKind::kUpdate; }
-  // Takes part from here on, if it did not.
+  // The rank takes part from here on, if it did not.
   void AddParticipant(Rank rank);
   // Of an operation of that kind.
   PublishOperation& publish() { return std::get<PublishOperation>(part); }
@@ -155,8 +156,8 @@ struct Transaction {
   const UpdateOperation* if_update() const { return std::get_if<UpdateOperation>(&part); }
 };
 
-// Whether it has not begun, and ends with offload_first rather than take away the last replica of a
-// retained version.
+// True for an operation that has not begun, and that ends with offload_first rather than take away
+// the last replica of a retained version.
 bool MayOffloadFirst(const Transaction& transaction);
 
 }  // namespace th::registry

@@ -16,7 +16,7 @@
 
 namespace th::registry {
 
-// The operation's time is over at `to`, and no longer when it was before.
+// Moves the end of the operation's time to `to`.
 void SetDeadline(Turn& turn, const Replica& replica, Transaction& transaction, absl::Time to);
 // Ranks that have lost a call have kCallsAgainWithin to come to the operation if it is the
 // replica's first; to be called when a rank has come to it.
@@ -45,7 +45,7 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result);
 // here, and who waits for a copy hears so. False where the group has gone on since.
 bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number);
 
-// Whether it ended an unpublish that took away what the replica held.
+// True for the result of an unpublish that took away what the replica held.
 bool TookAway(const FinishedOperation& result);
 // What an unpublish leaves that ended without this server's drain: every rank has drained, or does
 // by itself, and says so no more.
