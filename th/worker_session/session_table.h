@@ -23,8 +23,8 @@ struct SessionStep {
 // In the order in which they are drawn.
 absl::Span<const SessionStep> SessionSteps();
 
-// The same of a copy in host memory, whose phases are those of WorkerSession::Describe: "staged copy
-// filling, memory asked". host_copy_table_test compares them with what a session does.
+// The same of a copy in host memory, whose phases are those of WorkerSession::Describe: "staged
+// copy filling, memory asked". host_copy_table_test compares them with what a session does.
 absl::Span<const SessionStep> HostCopySteps();
 
 }  // namespace th
