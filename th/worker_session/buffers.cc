@@ -92,31 +92,24 @@ absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string f
   return buffer.id;
 }
 
-absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original, CopyFor purpose,
-                                          VersionSequence version, OperationNumber number,
-                                          absl::Time now) {
-  const bool seed = purpose == CopyFor::kSite;
-  std::string name =
-      CopyName(original.name, purpose, version, state.membership.group_generation, number);
+absl::StatusOr<BufferId> AddCopyBuffer(State& state, const Buffer& original, BufferRole role,
+                                       std::string name, HostCopy part, absl::Time now) {
   TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
   Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
-  copy.role = seed ? BufferRole::kSeed : BufferRole::kOffload;
-  state.Emit(AllocateOffload{copy.id, copy.name, copy.layout});
+  copy.role = role;
+  if (role == BufferRole::kStaged) copy.staged_for = original.name;
+  CountApart(state, copy);
+  state.host_copies[copy.id] = std::move(part);
   state.TellServing(copy);
   Register(state, copy, now);
   return copy.id;
 }
 
-absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, absl::Time now) {
-  std::string name = absl::StrCat(original.name, ".staged");
-  TH_RETURN_IF_ERROR(CanAdd(state, name, original.form, original.layout.get()));
-  Buffer& copy = NewBuffer(state, std::move(name), original.form, original.layout);
-  copy.role = BufferRole::kStaged;
-  copy.staged_for = original.name;
-  CountApart(state, copy);
-  state.TellServing(copy);
-  Register(state, copy, now);
-  return copy.id;
+void AskForMemory(State& state, BufferId copy) {
+  state.host_copies.at(copy).memory = CopyMemory::kAsked;
+  const Buffer& buffer = *state.FindBuffer(copy);
+  const bool staged = buffer.role == BufferRole::kStaged;
+  state.Emit(AllocateOffload{copy, buffer.name, buffer.layout, staged});
 }
 
 absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string name, std::string form,
@@ -148,8 +141,7 @@ absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
   }
   if (buffer->told_ready && !HasNameOfItsOwn(buffer->role)) state.freed.Add(buffer->name);
   std::erase_if(state.transfers, [id](const auto& entry) { return entry.second == id; });
-  state.offloads.erase(id);
-  state.staged.erase(id);
+  state.host_copies.erase(id);
   state.buffers.erase(id);
   DecideHeldAdmissions(state, now);
   return absl::OkStatus();

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "th/protocol/copy_name.h"
 #include "th/weights/shard_layout.h"
 #include "th/worker_session/session_state.h"
 
@@ -17,13 +16,12 @@ namespace th::session {
 
 absl::StatusOr<BufferId> AddBuffer(State& state, std::string name, std::string form,
                                    std::shared_ptr<const ShardLayout> layout, absl::Time now);
-// A buffer like `original` for a copy of `version`, which its operation `number` is about; the
-// driver is asked for its memory. The name is the same at all ranks, and never used again.
-absl::StatusOr<BufferId> AddOffloadBuffer(State& state, const Buffer& original, CopyFor purpose,
-                                          VersionSequence version, OperationNumber number,
-                                          absl::Time now);
-// For what `original` is to move to. The driver is not asked for memory yet.
-absl::StatusOr<BufferId> AddStagedBuffer(State& state, const Buffer& original, absl::Time now);
+// A buffer like `original` for a copy in host memory, which becomes one of State::host_copies. The
+// driver is not asked for memory yet. All ranks give the copy the same name.
+absl::StatusOr<BufferId> AddCopyBuffer(State& state, const Buffer& original, BufferRole role,
+                                       std::string name, HostCopy part, absl::Time now);
+// Asks the driver for the memory of one of State::host_copies, which has none.
+void AskForMemory(State& state, BufferId copy);
 // Of a streaming reader: for one update, whose bytes the driver hands on.
 absl::StatusOr<BufferId> AddStreamBuffer(State& state, std::string name, std::string form,
                                          std::shared_ptr<const ShardLayout> layout,

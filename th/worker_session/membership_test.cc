@@ -15,6 +15,14 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::th::testing::StatusIs;
 
+// Joins, loses the server, and opens the next stream once the first interval has passed.
+void LoseServer(SessionHarness& worker) {
+  worker.Join();
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  worker.Handle(event::StreamOpened{});
+}
+
 TEST(MembershipTest, TheFirstThingSentIsTheJoin) {
   SessionHarness worker;
   worker.Handle(event::Start{});
@@ -173,10 +181,7 @@ TEST(MembershipTest, ALostServerIsAwaitedForEver) {
 
 TEST(MembershipTest, AServerThatDoesNotAnswerIsLeftForAnotherTry) {
   SessionHarness worker;
-  worker.Join();
-  worker.BreakStream();
-  worker.Pass(absl::Milliseconds(50));
-  worker.Handle(event::StreamOpened{});
+  LoseServer(worker);
   worker.Drop();
   worker.Pass(absl::Seconds(5));
   EXPECT_THAT(worker.Take<CloseStream>(), SizeIs(1));
@@ -267,10 +272,7 @@ TEST(MembershipTest, PendingCallsOfALeavingWorkerEndCancelled) {
 TEST(MembershipTest, AServerOfAnOlderReignIsLeft) {
   SessionHarness worker;
   worker.epoch = Epoch(5);
-  worker.Join();
-  worker.BreakStream();
-  worker.Pass(absl::Milliseconds(50));
-  worker.Handle(event::StreamOpened{});
+  LoseServer(worker);
   worker.Drop();
   worker.Say(worker.JoinedAnswer(Epoch(4)));
   EXPECT_FALSE(worker.session.joined());
@@ -281,10 +283,7 @@ TEST(MembershipTest, AServerOfAnOlderReignIsLeft) {
 TEST(MembershipTest, AServerOfAnOlderReignEndsNoMembership) {
   SessionHarness worker;
   worker.epoch = Epoch(5);
-  worker.Join();
-  worker.BreakStream();
-  worker.Pass(absl::Milliseconds(50));
-  worker.Handle(event::StreamOpened{});
+  LoseServer(worker);
   worker.Drop();
   worker.Say(Refused{.status = absl::AbortedError("its lease ran out"), .epoch = Epoch(4)});
   EXPECT_FALSE(worker.session.ended());
@@ -298,10 +297,7 @@ TEST(MembershipTest, AServerOfAnOlderReignEndsNoMembership) {
 
 TEST(MembershipTest, AServerWithAnotherStateGivesAnotherIdentity) {
   SessionHarness worker;
-  worker.Join();
-  worker.BreakStream();
-  worker.Pass(absl::Milliseconds(50));
-  worker.Handle(event::StreamOpened{});
+  LoseServer(worker);
   worker.worker = WorkerId(202);
   Joined joined = worker.JoinedAnswer(Epoch(2));
   joined.cluster = ClusterId(9);
@@ -333,10 +329,7 @@ TEST(MembershipTest, AServerOfAnotherProtocolEndsTheSession) {
 
 TEST(MembershipTest, ARejoinClaimsTheFormerPlace) {
   SessionHarness worker;
-  worker.Join();
-  worker.BreakStream();
-  worker.Pass(absl::Milliseconds(50));
-  worker.Handle(event::StreamOpened{});
+  LoseServer(worker);
   const auto joins = worker.TakeSent<JoinRequest>();
   ASSERT_THAT(joins, SizeIs(1));
   ASSERT_TRUE(joins[0].resume.has_value());

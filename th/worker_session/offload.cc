@@ -4,13 +4,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/protocol/capability.h"
+#include "th/protocol/copy_name.h"
 #include "th/topology/location.h"
 #include "th/weights/status_macros.h"
 #include "th/worker_session/buffers.h"
 #include "th/worker_session/operation.h"
 #include "th/worker_session/operations.h"
 #include "th/worker_session/update.h"
-#include "tools/mutation/mutation.h"
 
 namespace th::session {
 namespace {
@@ -46,7 +46,7 @@ bool EndWaiting(Operation& operation) {
   return alone;
 }
 
-void FailWaiting(State& state, Operation& operation, const absl::Status& why, absl::Time now) {
+void FailOperation(State& state, Operation& operation, const absl::Status& why, absl::Time now) {
   // What cannot be kept without the server is given up: the ranks could not agree on anything else.
   if (EndWaiting(operation)) return Pump(state, *state.FindBuffer(operation.key.buffer), now);
   Conclude(operation,
@@ -62,9 +62,22 @@ void GoOn(State& state, Operation& operation, absl::Time now) {
   Pump(state, buffer, now);
 }
 
-void Free(State& state, BufferId copy, absl::Time now) {
-  (void)RemoveBuffer(state, copy, now);  // cannot fail: it is there
-  TH_MUTATE(kKeepReleasedCopies, state.Emit(FreeOffload{copy}), static_cast<void>(0));
+// A copy of `version`, which the operation `number` of `original` is about; its memory is asked
+// for. Its name is never used again.
+absl::StatusOr<BufferId> AddKeptCopy(State& state, const Buffer& original, CopyFor purpose,
+                                     const VersionInfo& version, OperationNumber number,
+                                     absl::Duration timeout, absl::Time now) {
+  const GroupGeneration generation = state.membership.group_generation;
+  const bool seed = purpose == CopyFor::kSite;
+  TH_ASSIGN_OR_RETURN(
+      const BufferId copy,
+      AddCopyBuffer(
+          state, original, seed ? BufferRole::kSeed : BufferRole::kOffload,
+          CopyName(original.name, purpose, version.sequence, generation, number),
+          {.version = version, .part = KeptCopy{.timeout = timeout, .generation = generation}},
+          now));
+  AskForMemory(state, copy);
+  return copy;
 }
 
 absl::StatusOr<BufferId> AddCopyFor(State& state, Operation& operation, const Buffer& buffer,
@@ -74,13 +87,8 @@ absl::StatusOr<BufferId> AddCopyFor(State& state, Operation& operation, const Bu
     return absl::AbortedError(absl::StrCat("whoever else held ", version.ToString(), " left it ",
                                            kMaxOffloadsOfOperation, " times"));
   }
-  TH_ASSIGN_OR_RETURN(const BufferId copy,
-                      AddOffloadBuffer(state, buffer, CopyFor::kRetention, version.sequence,
-                                       operation.key.number, now));
-  state.offloads[copy] = {.version = version,
-                          .timeout = first.timeout,
-                          .generation = state.membership.group_generation};
-  return copy;
+  return AddKeptCopy(state, buffer, CopyFor::kRetention, version, operation.key.number,
+                     first.timeout, now);
 }
 
 // The copy of `operation` begins: the server has ended it with offload_first, or it copies
@@ -93,7 +101,7 @@ void BeginOffload(State& state, Operation& operation, absl::Time now) {
     RememberFinished(buffer, operation, {.version = version, .offload_first = true});
   }
   const absl::StatusOr<BufferId> copy = AddCopyFor(state, operation, buffer, version, now);
-  if (!copy.ok()) return FailWaiting(state, operation, copy.status(), now);
+  if (!copy.ok()) return FailOperation(state, operation, copy.status(), now);
   first.copy = *copy;
   // Its copy's update ends first, if only by its own deadline.
   operation.timeout_at = now + first.timeout + 2 * kOperationGrace;
@@ -103,12 +111,8 @@ void BeginOffload(State& state, Operation& operation, absl::Time now) {
 void BeginSeed(State& state, const SeedWanted& wanted, absl::Time now) {
   const Buffer* original = state.FindBuffer(wanted.original);
   if (original == nullptr) return;
-  const absl::StatusOr<BufferId> copy = AddOffloadBuffer(
-      state, *original, CopyFor::kSite, wanted.version.sequence, wanted.number, now);
-  if (!copy.ok()) return;
-  state.offloads[*copy] = {.version = wanted.version,
-                           .timeout = wanted.timeout,
-                           .generation = state.membership.group_generation};
+  (void)AddKeptCopy(state, *original, CopyFor::kSite, wanted.version, wanted.number, wanted.timeout,
+                    now);
 }
 
 // As the server would have it, which hears of this update when it is back: the group's copies are
@@ -171,31 +175,13 @@ void PumpAlone(State& state, BufferId copy, Operation& waiting, absl::Time now) 
   }
 }
 
-void EndFilling(State& state, BufferId copy, const absl::Status& filled, absl::Time now) {
-  state.offloads.at(copy).phase = OffloadPhase::kHeld;
-  Operation* waiting = WaitingFor(state, copy);
-  if (!filled.ok()) Free(state, copy, now);
-  if (waiting == nullptr) return;
-  if (filled.ok()) {
-    GoOn(state, *waiting, now);
-  } else {
-    FailWaiting(state, *waiting, filled, now);
-  }
-}
-
-void BeginRelease(State& state, BufferId copy, absl::Time now) {
-  state.offloads.at(copy).phase = OffloadPhase::kReleasing;
-  Buffer& buffer = *state.FindBuffer(copy);
-  // Of one that is not published there is nothing to drain.
-  (void)buffer.contract.Unpublish(now, state.limits.drain_timeout);
-  Pump(state, buffer, now);
-}
+absl::Status NobodyWaits() { return absl::AbortedError("nobody waits for this copy any more"); }
 
 void ConcludeGivenUp(State& state, BufferId copy, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(copy);
   Operation* const update = FindUpdate(buffer);
   if (update == nullptr) return;  // it has ended just now
-  Conclude(*update, {.status = absl::AbortedError("nobody waits for this copy any more")});
+  Conclude(*update, {.status = NobodyWaits()});
   Pump(state, buffer, now);
 }
 
@@ -206,68 +192,49 @@ bool IsLeftAlone(const State& state, const Operation& waiting, absl::Time now) {
          now >= state.link.broken_since + kServerAway;
 }
 
-void PumpOffload(State& state, BufferId copy, absl::Time now) {
-  Offload& offload = state.offloads.at(copy);
-  if (offload.phase == OffloadPhase::kFilling && std::exchange(offload.given_up, false)) {
-    ConcludeGivenUp(state, copy, now);
-  }
-  Operation* const waiting = WaitingFor(state, copy);
-  if (offload.phase == OffloadPhase::kFilling && waiting != nullptr) {
-    if (IsLeftAlone(state, *waiting, now)) {
-      waiting->unpublish().phase = UnpublishPhase::kCopyingAlone;
-    }
-    if (CopiesAlone(*waiting)) PumpAlone(state, copy, *waiting, now);
-  }
-  if (offload.phase == OffloadPhase::kFilling && offload.filled.has_value()) {
-    EndFilling(state, copy, *std::exchange(offload.filled, std::nullopt), now);
-    if (!state.offloads.contains(copy)) return;
-  }
-  // One that holds nothing any more (it was refused, its version rolled back) is of no use.
-  const BufferState contract = state.FindBuffer(copy)->contract.state();
-  const bool useless = offload.release_wanted || contract != BufferState::kPublished;
-  if (offload.phase == OffloadPhase::kHeld && useless) BeginRelease(state, copy, now);
-  const bool drained = state.FindBuffer(copy)->contract.state() != BufferState::kDraining;
-  if (offload.phase == OffloadPhase::kReleasing && drained) Free(state, copy, now);
-}
-
 }  // namespace
 
-void NoteOffloadAllocated(State& state, BufferId copy, const absl::Status& status, absl::Time now) {
-  const auto found = state.offloads.find(copy);
-  if (found == state.offloads.end() || found->second.phase != OffloadPhase::kAllocating) return;
-  Offload& offload = found->second;
-  Buffer& buffer = *state.FindBuffer(copy);
-  offload.phase = OffloadPhase::kFilling;
-  if (offload.given_up || offload.generation != state.membership.group_generation) {
-    offload.filled = absl::AbortedError("nobody waits for this copy any more");
-    return;
-  }
-  const absl::Status begun =
-      BeginUpdate(state, buffer, CallId(),
-                  {.selector = offload.version.sequence, .timeout = offload.timeout}, now);
-  if (!begun.ok()) {
-    offload.filled = begun;
-  } else if (!status.ok()) {
-    Conclude(*FindUpdate(buffer), {.status = status});  // the other ranks hear of it
-  }
-  Pump(state, buffer, now);
-}
-
 void HandleOffloadReleased(State& state, const OffloadReleased& message) {
-  const auto found = state.offloads.find(message.buffer);
-  if (found != state.offloads.end()) found->second.release_wanted = true;
+  HostCopy* copy = state.FindHostCopy(message.buffer);
+  if (copy != nullptr && copy->kept() != nullptr) copy->release_wanted = true;
 }
 
-void PumpOffloads(State& state, absl::Time now) {
+void BeginWantedCopies(State& state, absl::Time now) {
   while (Operation* wanting = FindWanting(state)) BeginOffload(state, *wanting, now);
   for (const SeedWanted& wanted : std::exchange(state.seeds_wanted, {})) {
     BeginSeed(state, wanted, now);
   }
-  for (auto it = state.offloads.begin(); it != state.offloads.end();) {
-    const BufferId copy = it->first;
-    ++it;  // before the step, which may remove it
-    PumpOffload(state, copy, now);
+}
+
+void BeginFilling(State& state, Buffer& buffer, HostCopy& copy, absl::Time now) {
+  KeptCopy& kept = *copy.kept();
+  const bool is_stale = kept.given_up || kept.generation != state.membership.group_generation;
+  kept.failed =
+      is_stale ? NobodyWaits()
+               : BeginUpdate(state, buffer, CallId(),
+                             {.selector = copy.version.sequence, .timeout = kept.timeout}, now);
+  copy.phase = kept.failed.ok() ? CopyPhase::kFilling : CopyPhase::kOver;
+}
+
+void PumpFilling(State& state, BufferId copy, absl::Time now) {
+  HostCopy& filling = state.host_copies.at(copy);
+  if (std::exchange(filling.kept()->given_up, false)) ConcludeGivenUp(state, copy, now);
+  Operation* const waiting = WaitingFor(state, copy);
+  if (waiting == nullptr || filling.phase != CopyPhase::kFilling) return;
+  if (IsLeftAlone(state, *waiting, now)) {
+    waiting->unpublish().phase = UnpublishPhase::kCopyingAlone;
   }
+  if (CopiesAlone(*waiting)) PumpAlone(state, copy, *waiting, now);
+}
+
+bool ContinueWaiting(State& state, BufferId copy, absl::Time now) {
+  Operation* const waiting = WaitingFor(state, copy);
+  if (waiting != nullptr) GoOn(state, *waiting, now);
+  return waiting != nullptr;
+}
+
+void FailWaiting(State& state, BufferId copy, const absl::Status& why, absl::Time now) {
+  if (Operation* waiting = WaitingFor(state, copy)) FailOperation(state, *waiting, why, now);
 }
 
 }  // namespace th::session

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/weights/status_macros.h"
 #include "th/worker_session/announcement.h"
-#include "th/worker_session/staged_end.h"
+#include "th/worker_session/copy_end.h"
 
 namespace th::session {
 namespace {
@@ -80,8 +80,8 @@ std::string VersionText(const Operation& operation) {
 }
 
 std::string Aftermath(const State& state, const Buffer& buffer, const Operation& operation) {
-  if (const auto staged = state.staged.find(buffer.id); staged != state.staged.end()) {
-    const Buffer* original = state.FindBuffer(staged->second.original);
+  if (buffer.role == BufferRole::kStaged) {
+    const Buffer* original = OriginalOf(state, buffer.id);
     const bool holds = original != nullptr && original->contract.state() == BufferState::kPublished;
     return absl::StrCat("nothing is staged, buffer unchanged",
                         holds ? absl::StrCat(", still ", original->version.label.text()) : "");
@@ -280,7 +280,7 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   done.readers_cut = ReadersCut(operation);
   done.event = operation.event;
   SetPhases(operation, now, done);
-  NoteStagedEnd(state, buffer, done);
+  NoteCopyEnd(state, buffer, done);
   RememberFinished(buffer, operation, verdict);
   operation.detached = true;
   // What is kept for a server that is away is kept small: it was not published and never will be.
@@ -288,13 +288,9 @@ void End(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
     operation.start.attributes.clear();
   }
   state.TellServing(buffer);
-  if (auto own = state.offloads.find(buffer.id); own != state.offloads.end()) {
-    const bool gone = done.outcome == UpdateOutcome::kNotAvailable;
-    own->second.filled =
-        gone ? absl::UnavailableError("nobody holds the version any more") : std::move(done.status);
-    return;
-  }
-  state.Emit(std::move(done));
+  const HostCopy* copy = state.FindHostCopy(buffer.id);
+  const bool has_caller = copy == nullptr || copy->kept() == nullptr;
+  if (has_caller) state.Emit(std::move(done));
 }
 
 void RememberFinished(Buffer& buffer, const Operation& operation, const Verdict& verdict) {

@@ -88,8 +88,8 @@ bool EndedWithoutCopy(const Operation& operation, const OperationFinished& messa
 // like any reader.
 void GiveUpCopy(State& state, CopyFirst& first) {
   first.wanted.reset();
-  const auto copy = state.offloads.find(std::exchange(first.copy, BufferId()));
-  if (copy != state.offloads.end()) copy->second.given_up = true;
+  HostCopy* copy = state.FindHostCopy(std::exchange(first.copy, BufferId()));
+  if (copy != nullptr) copy->kept()->given_up = true;
 }
 
 void LetDrain(State& state, Operation& operation) {

@@ -53,9 +53,9 @@ class SessionHarness {
   void Say(const ServerMessage& message);
   // Start, the stream, and the server's yes.
   void Join();
-  // A stream that breaks, the next one, and the yes of a server of `epoch`.
   // The stream is open again: what the session says first on it. Fails the test when it is no join.
   JoinRequest OpenAndHearJoin();
+  // A stream that breaks, the next one, and the yes of a server of `next_epoch`.
   void Rejoin(Epoch next_epoch, GroupGeneration group = GroupGeneration(1));
   Joined JoinedAnswer(Epoch of_epoch, GroupGeneration group = GroupGeneration(1)) const;
   void BreakStream();

@@ -44,6 +44,16 @@ const Buffer* State::FindBuffer(BufferId id) const {
   return found == buffers.end() ? nullptr : &found->second;
 }
 
+HostCopy* State::FindHostCopy(BufferId id) {
+  const auto found = host_copies.find(id);
+  return found == host_copies.end() ? nullptr : &found->second;
+}
+
+const HostCopy* State::FindHostCopy(BufferId id) const {
+  const auto found = host_copies.find(id);
+  return found == host_copies.end() ? nullptr : &found->second;
+}
+
 void State::Send(WorkerMessage message, absl::Time now) {
   if (!joined()) return;
   link.last_sent = now;
@@ -128,6 +138,12 @@ bool HasDrained(const Operation& operation) {
 bool HasPending(const Buffer& buffer) {
   return std::any_of(buffer.operations.begin(), buffer.operations.end(),
                      [](const Operation& operation) { return !operation.detached; });
+}
+
+const Buffer* OriginalOf(const State& state, BufferId copy) {
+  const HostCopy* found = state.FindHostCopy(copy);
+  const StagedCopy* staged = found == nullptr ? nullptr : found->staged();
+  return staged == nullptr ? nullptr : state.FindBuffer(staged->original);
 }
 
 void KeepReceipt(Buffer& buffer, VersionSequence version, const RootReceipt& receipt) {

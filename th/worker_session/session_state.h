@@ -68,8 +68,8 @@ inline constexpr size_t kMaxPendingCommands = 64;
 // The longest notice that a worker may give of its leaving.
 inline constexpr absl::Duration kMaxNotice = absl::Hours(24);
 inline constexpr absl::Duration kCommandTimeout = absl::Seconds(60);
-// Of one event: held, over, releasing, idle, removed.
-inline constexpr int kMaxStagedPasses = 5;
+// Of one copy in host memory in one event: held, told to who waits, releasing, idle, removed.
+inline constexpr int kMaxCopySteps = 5;
 // Of one update: failed sources kept for the error, and told again after a reconnect.
 inline constexpr size_t kMaxFailedSourcesKept = 16;
 // Buffers of streaming readers that have ended, by which ranks that come late hear how. A rank that
@@ -266,7 +266,7 @@ struct Buffer {
   std::string name;
   std::string form;
   std::shared_ptr<const ShardLayout> layout;  // shared with the client's data plane; immutable
-  BufferRole role = BufferRole::kPrimary;     // see State::offloads, State::staged
+  BufferRole role = BufferRole::kPrimary;     // see State::host_copies
   std::string staged_for;                     // kStaged: the original's name
   SegmentSet unwanted;                        // kStreaming: what it does not receive
   GroupGeneration received_in;                // kStreaming: whose n-th receive it is of
@@ -298,28 +298,46 @@ struct Buffer {
   std::optional<ServingChanged> told_serving;
 };
 
-enum class OffloadPhase : uint8_t { kAllocating, kFilling, kHeld, kReleasing };
+// ---- copies in host memory; host_copy.h has their steps
 
-struct Offload {
-  VersionInfo version;
+enum class CopyPhase : uint8_t {
+  kIdle,       // holds nothing: waits for its first memory, or for the next Stage
+  kFilling,    // its update is under way
+  kHeld,       // holds the version, and is a source of it
+  kOver,       // its update has ended and left nothing of use
+  kReleasing,  // until its readers have detached and its memory is free
+};
+enum class CopyMemory : uint8_t { kNone, kAsked, kThere };
+
+// What only a kept copy has: one that is made before an operation takes the version away, or to
+// seed the site. It is filled once, then served until it is released.
+struct KeptCopy {
   absl::Duration timeout;      // of its update
   GroupGeneration generation;  // that it was begun in
-  OffloadPhase phase = OffloadPhase::kAllocating;
-  bool release_wanted = false;         // the server knew before this rank that it is held
-  bool given_up = false;               // before it was held
-  std::optional<absl::Status> filled;  // the update's end, until PumpOffloads has seen it
+  bool given_up = false;       // before it was held: nobody waits for it any more
+  absl::Status failed;         // why it came to nothing
 };
 
-enum class StagedPhase : uint8_t { kIdle, kFilling, kHeld, kOver, kReleasing };
-enum class StagedMemory : uint8_t { kNone, kAsked, kThere };
-
-struct Staged {
-  BufferId original;    // may be gone
-  VersionInfo version;  // when held
-  StagedPhase phase = StagedPhase::kIdle;
-  StagedMemory memory = StagedMemory::kNone;
-  bool release_wanted = false;
+// What only a staged copy has. It is filled by each Stage, as long as its original is registered.
+struct StagedCopy {
+  BufferId original;  // may be gone
   absl::Status lost;  // why what was staged could not stay, until another Stage
+};
+
+struct HostCopy {
+  VersionInfo version;  // of a kept copy: what it is made of; of a staged one: what it holds
+  CopyPhase phase = CopyPhase::kIdle;
+  CopyMemory memory = CopyMemory::kNone;
+  // The server (of a kept copy: maybe before this rank knew that it is held) or the caller does not
+  // need it any more.
+  bool release_wanted = false;
+  std::variant<KeptCopy, StagedCopy> part;  // by its buffer's role; never changes its kind
+
+  // Null: it is of the other kind.
+  KeptCopy* kept() { return std::get_if<KeptCopy>(&part); }
+  const KeptCopy* kept() const { return std::get_if<KeptCopy>(&part); }
+  StagedCopy* staged() { return std::get_if<StagedCopy>(&part); }
+  const StagedCopy* staged() const { return std::get_if<StagedCopy>(&part); }
 };
 
 // The server's word that this rank copies its shard as a part of its site's seed.
@@ -353,9 +371,8 @@ struct State {
   BufferId next_buffer{1};
   // In this generation of the group, of buffers whose operations a server may have numbered.
   FreedNames freed;
-  std::map<BufferId, Offload> offloads;  // by the copy; each is one of `buffers` too
-  std::vector<SeedWanted> seeds_wanted;  // until PumpOffloads has seen them, in the same event
-  std::map<BufferId, Staged> staged;     // likewise
+  std::map<BufferId, HostCopy> host_copies;  // by the copy; each is one of `buffers` too
+  std::vector<SeedWanted> seeds_wanted;  // until PumpHostCopies has seen them, in the same event
   // Streaming readers of this generation of the group, for names that its ranks have in common.
   GroupGeneration streams_of;
   uint64_t streams = 0;
@@ -377,6 +394,9 @@ struct State {
   absl::Status CheckMembership() const;
   Buffer* FindBuffer(BufferId id);
   const Buffer* FindBuffer(BufferId id) const;
+  // Null: that buffer is none of `host_copies`.
+  HostCopy* FindHostCopy(BufferId id);
+  const HostCopy* FindHostCopy(BufferId id) const;
 
   void Emit(SessionOutput output) { outbox.push_back(std::move(output)); }
   // To the server if there is one; what it has to know is said again after a join.
@@ -409,6 +429,8 @@ bool HasBegunToDrain(const Operation& operation);
 bool HasDrained(const Operation& operation);
 // Whether the caller waits for anything on this buffer.
 bool HasPending(const Buffer& buffer);
+// The buffer that `copy` is staged for. Null: it is no staged copy, or the buffer is gone.
+const Buffer* OriginalOf(const State& state, BufferId copy);
 // It holds no version any more.
 void ForgetVersion(Buffer& buffer);
 

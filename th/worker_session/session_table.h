@@ -23,6 +23,10 @@ struct SessionStep {
 // In the order in which they are drawn.
 absl::Span<const SessionStep> SessionSteps();
 
+// The same of a copy in host memory, whose phases are those of WorkerSession::Describe: "staged
+// copy filling, memory asked". host_copy_table_test compares them with what a session does.
+absl::Span<const SessionStep> HostCopySteps();
+
 }  // namespace th
 
 #endif  // TH_WORKER_SESSION_SESSION_TABLE_H_

@@ -54,8 +54,8 @@ absl::Time AskingEndsAt(const State& state, const Operation& operation) {
 
 bool HasRoomForCopy(const State& state, const Buffer& buffer) {
   uint64_t bytes = buffer.layout->bytes();
-  for (const auto& [copy, offload] : state.offloads) {
-    bytes += state.FindBuffer(copy)->layout->bytes();
+  for (const auto& [id, copy] : state.host_copies) {
+    if (copy.kept() != nullptr) bytes += state.FindBuffer(id)->layout->bytes();
   }
   return bytes <= state.options.offload_limit_bytes;
 }

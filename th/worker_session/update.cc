@@ -138,15 +138,13 @@ void Commit(Buffer& buffer) {
 
 // A staged copy gets its memory only when there is something to put into it.
 bool HasMemory(const State& state, const Buffer& buffer) {
-  const auto staged = state.staged.find(buffer.id);
-  return staged == state.staged.end() || staged->second.memory == StagedMemory::kThere;
+  const HostCopy* copy = state.FindHostCopy(buffer.id);
+  return copy == nullptr || copy->memory == CopyMemory::kThere;
 }
 
 // The staged copy's original has the version already.
 bool OriginalHolds(const State& state, const Buffer& buffer, VersionSequence version) {
-  const auto staged = state.staged.find(buffer.id);
-  if (staged == state.staged.end()) return false;
-  const Buffer* original = state.FindBuffer(staged->second.original);
+  const Buffer* original = OriginalOf(state, buffer.id);
   return original != nullptr && HoldsPublished(*original, version);
 }
 

@@ -6,10 +6,12 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "th/worker_session/admissions.h"
 #include "th/worker_session/buffers.h"
 #include "th/worker_session/commands.h"
 #include "th/worker_session/fill_reports.h"
+#include "th/worker_session/host_copy.h"
 #include "th/worker_session/membership.h"
 #include "th/worker_session/offload.h"
 #include "th/worker_session/operations.h"
@@ -28,8 +30,7 @@ struct WorkerSession::Impl {
 
   // What comes last in every event.
   void Finish(absl::Time now) {
-    session::PumpOffloads(state, now);
-    session::PumpStaged(state, now);
+    session::PumpHostCopies(state, now);
     session::FinishEnding(state, now);
   }
   // Runs `event` on the buffer, then every step that it made possible.
@@ -260,8 +261,7 @@ struct WorkerSession::EventHandler {
   // ---- memory, sums, time
 
   void operator()(const event::OffloadAllocated& allocated) {
-    session::NoteOffloadAllocated(state, allocated.copy, allocated.status, now);
-    session::NoteStagedAllocated(state, allocated.copy, allocated.status, now);
+    session::NoteCopyAllocated(state, allocated.copy, allocated.status, now);
     impl.Finish(now);
   }
   void operator()(const event::Sealed& sealed) {
@@ -351,7 +351,10 @@ BufferGeneration WorkerSession::buffer_generation(BufferId buffer) const {
 
 std::string WorkerSession::Describe(BufferId buffer) const {
   const session::Buffer* found = impl_->state.FindBuffer(buffer);
-  return found == nullptr ? "no such buffer" : session::DescribeBuffer(*found);
+  if (found == nullptr) return "no such buffer";
+  const session::HostCopy* copy = impl_->state.FindHostCopy(buffer);
+  const std::string of_buffer = session::DescribeBuffer(*found);
+  return copy == nullptr ? of_buffer : absl::StrCat(session::DescribeCopy(*copy), "; ", of_buffer);
 }
 
 bool WorkerSession::has_buffer(BufferId buffer) const {
