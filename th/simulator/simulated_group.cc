@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -166,7 +167,18 @@ void SimulatedTrainer::ActEarly() {
   if (free && random().OneIn(3)) PublishNextStep();
 }
 
+bool SimulatedTrainer::IsRefusedAsRolledBack() const {
+  return std::any_of(ranks().begin(), ranks().end(), [](const SimulatedWorker* rank) {
+    return !rank->done.empty() &&
+           absl::StrContains(rank->done.rbegin()->second.status.message(), "was rolled back since");
+  });
+}
+
 void SimulatedTrainer::Act() {
+  if (restarts_where_rolled_back_ && IsRefusedAsRolledBack()) {
+    for (SimulatedWorker* rank : ranks()) rank->Kill();
+    return;
+  }
   if (roll_back_.has_value()) return FinishRollBack();
   ResetUndefined();
   if (std::exchange(resumes_, false)) {

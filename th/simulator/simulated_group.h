@@ -110,6 +110,9 @@ class SimulatedTrainer : public SimulatedGroup {
   uint64_t APublishedStep(uint64_t choice) const {
     return published_steps_.empty() ? 0 : published_steps_[choice % published_steps_.size()];
   }
+  // From now on a server that has lost its state may know of a roll-back and not where it went: a
+  // group that is refused for it is started again.
+  void RestartWhereRolledBack() { restarts_where_rolled_back_ = true; }
   // Somebody else has: it goes on from there once it is started again.
   void WasRolledBackTo(uint64_t step);
   // From its next publish on it lets others read for good.
@@ -133,6 +136,7 @@ class SimulatedTrainer : public SimulatedGroup {
     CallId call;
     uint64_t to_step;
   };
+  bool IsRefusedAsRolledBack() const;
   void PublishNextStep();
   void RollBackSomewhere();
   void FinishRollBack();
@@ -141,6 +145,7 @@ class SimulatedTrainer : public SimulatedGroup {
   uint64_t contents_ = 0;  // no two publishes have the same one
   std::string content_;
   bool rolls_back_ = true;
+  bool restarts_where_rolled_back_ = false;
   bool keeps_published_ = false;
   // A label that it has published before may be the version that it was: that is not kept.
   VersionSequence keeps_beyond_;
