@@ -14,18 +14,18 @@ namespace th {
 namespace {
 
 // A new state's epochs stay below what a claim may name, whatever the clock says.
-constexpr int64_t kLastMinute = kLastEpoch.value / 2;
+constexpr int64_t kLastSecond = kLastEpoch.value / 2;
 
-int64_t MinutesSinceStartOf2026(absl::Time now) {
+int64_t SecondsSinceStartOf2026(absl::Time now) {
   static const absl::Time start = absl::FromCivil(absl::CivilYear(2026), absl::UTCTimeZone());
-  return std::clamp(absl::ToInt64Minutes(now - start), int64_t{0}, kLastMinute);
+  return std::clamp(absl::ToInt64Seconds(now - start), int64_t{0}, kLastSecond);
 }
 
 }  // namespace
 
 Epoch EpochAfter(std::optional<Epoch> stored, absl::Time now) {
   const Epoch next = stored.has_value() ? stored->Next() : Epoch(1);
-  return std::max(next, Epoch(static_cast<uint32_t>(MinutesSinceStartOf2026(now))));
+  return std::max(next, Epoch(static_cast<uint32_t>(SecondsSinceStartOf2026(now))));
 }
 
 void NameCluster(StateIdentity& identity, const std::function<uint64_t()>& random) {

@@ -12,8 +12,9 @@
 namespace th {
 
 // The epoch of a server that opens a state at `now`: above `stored`, the state's last one (none: a
-// new state), and at least the minutes that have passed since the start of 2026, so that a server
-// whose state was lost or is older rarely begins below the epoch that its workers have lived in.
+// new state), and at least the seconds that have passed since the start of 2026, so that a server
+// whose state was lost or is older rarely begins below the epoch that its workers have lived in, or
+// in that epoch: two servers of one epoch may number two versions alike. Seconds reach to 2060.
 // Where the clock is behind, workers' claims raise it (RegistryEffects::outdone_by).
 Epoch EpochAfter(std::optional<Epoch> stored, absl::Time now);
 

@@ -10,17 +10,23 @@ namespace {
 
 absl::Time StartOf(int year) { return absl::FromCivil(absl::CivilYear(year), absl::UTCTimeZone()); }
 
-TEST(EpochAfterTest, ANewStateBeginsAtTheMinutesOrAtOne) {
+TEST(EpochAfterTest, ANewStateBeginsAtTheSecondsOrAtOne) {
   EXPECT_EQ(EpochAfter(std::nullopt, absl::UnixEpoch()), Epoch(1));
   EXPECT_EQ(EpochAfter(std::nullopt, StartOf(2026)), Epoch(1));
-  EXPECT_EQ(EpochAfter(std::nullopt, StartOf(2027)), Epoch(365 * 24 * 60));
+  EXPECT_EQ(EpochAfter(std::nullopt, StartOf(2027)), Epoch(365 * 24 * 60 * 60));
 }
 
 TEST(EpochAfterTest, AStoredEpochIsPassed) {
   EXPECT_EQ(EpochAfter(Epoch(0), absl::UnixEpoch()), Epoch(1));
   EXPECT_EQ(EpochAfter(Epoch(7), absl::UnixEpoch()), Epoch(8));
-  EXPECT_EQ(EpochAfter(Epoch(7), StartOf(2026) + absl::Minutes(9)), Epoch(9));
-  EXPECT_EQ(EpochAfter(Epoch(9), StartOf(2026) + absl::Minutes(9)), Epoch(10));
+  EXPECT_EQ(EpochAfter(Epoch(7), StartOf(2026) + absl::Seconds(9)), Epoch(9));
+  EXPECT_EQ(EpochAfter(Epoch(9), StartOf(2026) + absl::Seconds(9)), Epoch(10));
+}
+
+// Two servers of one epoch could give one sequence to two versions.
+TEST(EpochAfterTest, TwoStatesThatBeginASecondApartShareNoEpoch) {
+  const absl::Time first = StartOf(2027) + absl::Milliseconds(700);
+  EXPECT_LT(EpochAfter(std::nullopt, first), EpochAfter(std::nullopt, first + absl::Seconds(1)));
 }
 
 TEST(EpochAfterTest, AClockBeyondAllUsesUpNoEpochs) {

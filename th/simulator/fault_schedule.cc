@@ -28,6 +28,8 @@ bool EndsByItself(FaultKind kind) {
     case FaultKind::kSilenceServer:
     case FaultKind::kSilenceAndRestartServer:
     case FaultKind::kReplaceBehindServer:
+    case FaultKind::kLoseState:
+    case FaultKind::kRestoreState:
       return true;
     default:
       return false;
@@ -37,7 +39,8 @@ bool EndsByItself(FaultKind kind) {
 bool IsOfServer(FaultKind kind) {
   return kind == FaultKind::kRestartServer || kind == FaultKind::kStopServer ||
          kind == FaultKind::kSlowServer || kind == FaultKind::kSilenceServer ||
-         kind == FaultKind::kSilenceAndRestartServer;
+         kind == FaultKind::kSilenceAndRestartServer || kind == FaultKind::kLoseState ||
+         kind == FaultKind::kRestoreState;
 }
 
 void SortByTime(std::vector<Fault>& faults) {
@@ -82,7 +85,7 @@ std::vector<Fault> Draw(Family family, absl::Duration duration) {
 
 std::vector<Family> FamiliesOf(uint64_t seed) {
   constexpr uint64_t kRegistrations = 0x72656769737465, kSlowness = 0x736c6f776e657373,
-                     kSilence = 0x73696c656e6365, kReplacement = 0x7265706c6163;
+                     kSilence = 0x73696c656e6365, kReplacement = 0x7265706c6163, kLoss = 0x6c6f7373;
   return {{{FaultKind::kBreakEndpoint, 1, kMinFaultLasting, kMaxFaultLasting},
            SeededRandom(~seed),
            kMaxOfFamily - 1},
@@ -98,6 +101,10 @@ std::vector<Family> FamiliesOf(uint64_t seed) {
            kSeedsWithoutRareFamily},
           {{FaultKind::kReplaceBehindServer, 1, kMinFaultLasting, kMaxFaultLasting},
            SeededRandom(seed ^ kReplacement).Fork(),
+           kMaxOfFamily / 2,
+           kSeedsWithoutRareFamily},
+          {{FaultKind::kLoseState, 2, kMinFaultLasting, kMaxFaultLasting},
+           SeededRandom(seed ^ kLoss).Fork(),
            kMaxOfFamily / 2,
            kSeedsWithoutRareFamily}};
 }
@@ -156,6 +163,10 @@ absl::string_view FaultKindName(FaultKind kind) {
       return "silence the server's host and restart the server";
     case FaultKind::kReplaceBehindServer:
       return "stop the server and replace ranks of group";
+    case FaultKind::kLoseState:
+      return "empty the server's disk and stop the server";
+    case FaultKind::kRestoreState:
+      return "the server's disk is restored, and was last written before";
   }
   return "unknown";
 }

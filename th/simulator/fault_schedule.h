@@ -47,9 +47,11 @@ enum class FaultKind : uint8_t {
   kSilenceAndRestartServer,  // the same, and the server starts again behind the silence
   // Ranks of a group are killed one after the other while the server is away, and replaced.
   kReplaceBehindServer,
+  kLoseState,     // the server restarts after a while, and its disk is empty
+  kRestoreState,  // what is on its disk now is all that it has when it restarts after a while
 };
 inline constexpr int kFaultKinds = 17;  // that DrawFaults draws, the first ones
-inline constexpr int kLaterFaultKinds = 8;
+inline constexpr int kLaterFaultKinds = 10;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {
@@ -66,7 +68,7 @@ inline constexpr absl::Duration kMinFaultLasting = absl::Milliseconds(50);
 inline constexpr absl::Duration kMaxFaultLasting = absl::Seconds(4);
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
 // Of the kinds that came later, family by family (what breaks, what is registered again, what is
-// slow; whose server is silent, who is replaced meanwhile): each in one run of some
+// slow; whose server is silent, who is replaced meanwhile, what the server loses): each in one run of some
 // (kSeedsWithoutFamily + 1, or kSeedsWithoutRareFamily + 1), at most kMaxOfFamily in the order of
 // time. A family is drawn from numbers of its own, so that a seed that was known before it has the
 // same other faults.

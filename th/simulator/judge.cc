@@ -85,11 +85,11 @@ void Judge::Moved(const std::string& who, const VersionInfo& version,
 }
 
 void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
-                  const GroupOperation& operation, Epoch epoch, const Word& word) {
+                  const GroupOperation& operation, ReignId reign, const Word& word) {
   const bool lies = !lying_groups_.empty() &&
                     lying_groups_.contains({std::string(operation.group), operation.generation});
   if (lies) return;
-  Told& first = (*heard)[{operation, epoch}];
+  Told& first = (*heard)[{operation, reign}];
   const bool anybody_knows =
       std::any_of(first.heard_by.begin(), first.heard_by.end(),
                   [](const SimulatedProcess* process) { return process->alive(); });
@@ -110,11 +110,11 @@ void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
 
 void Judge::HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
                           VersionSequence version) {
-  Heard(&resolved_, who, operation, Epoch(), {.resolved = true, .version = version});
+  Heard(&resolved_, who, operation, ReignId(), {.resolved = true, .version = version});
 }
 
-void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch epoch,
-                          const OperationFinished& finished) {
+void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation,
+                          ReignId reign, const OperationFinished& finished) {
   // The start of one rank that does not fit its group's operation is refused to that rank alone.
   if (absl::IsInvalidArgument(finished.status)) return;
   // What an unpublish took away is no part of its result: a new server may not know it.
@@ -131,8 +131,8 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
   // without the server, which then tells all that this is its end.
   if (unpublish && finished.offload_first && finished.status.ok()) return;
-  Heard(&results_, who, operation, epoch, word);
-  if (finished.status.ok()) Heard(&successes_, who, operation, Epoch(), word);
+  Heard(&results_, who, operation, reign, word);
+  if (finished.status.ok()) Heard(&successes_, who, operation, ReignId(), word);
 }
 
 void Judge::Left(const SimulatedProcess* who) {

@@ -57,7 +57,7 @@ class Judge {
   void Moved(const std::string& who, const VersionInfo& version, const SimulatedBuffer& buffer);
 
   // One version a transaction: every rank of a group hears the same version and the same result of
-  // an operation. `generation` and `epoch` are those the worker had when it heard. If all who heard
+  // an operation. `generation` and `reign` are those the worker had when it heard. If all who heard
   // a result are dead, have left, or have unregistered the buffer since, it no longer counts. After
   // a restart of the server other ranks may hear an error where one had heard a success, but never
   // a different success. That the result is forgotten contradicts no other error.
@@ -75,7 +75,7 @@ class Judge {
   };
   void HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
                      VersionSequence version);
-  void HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, Epoch epoch,
+  void HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, ReignId reign,
                      const OperationFinished& finished);
   // A rank of the group says to the server what is not so: what is answered about this generation
   // of the group is no longer compared. Others' answers are.
@@ -104,10 +104,10 @@ class Judge {
     Word word;
     std::vector<const SimulatedProcess*> heard_by;
   };
-  // Epoch(): compared across all epochs.
-  using HeardByOperation = std::map<std::pair<GroupOperation, Epoch>, Told>;
+  // ReignId(): compared across all reigns.
+  using HeardByOperation = std::map<std::pair<GroupOperation, ReignId>, Told>;
   void Heard(HeardByOperation* heard, const SimulatedProcess* who, const GroupOperation& operation,
-             Epoch epoch, const Word& word);
+             ReignId reign, const Word& word);
   // Every segment of a content, by shard; made when first asked for.
   using Segments = std::map<int, std::vector<SegmentSum>>;
   const std::vector<SegmentSum>& SegmentsOf(const std::string& content, int shard,

@@ -371,6 +371,12 @@ void RandomRun::Happen(const Fault& fault) {
       return cluster_.Post(kAfterCut, [this] { server_mishaps_.Restart(kServerAwayBehindCut); });
     case FaultKind::kReplaceBehindServer:
       return ReplaceBehindServer(fault);
+    case FaultKind::kLoseState:
+      trainer_->RestartWhereRolledBack();
+      return server_mishaps_.LoseState(fault.lasting, EpochAfterLoss::kHigher);
+    case FaultKind::kRestoreState:
+      trainer_->RestartWhereRolledBack();
+      return server_mishaps_.RestoreState(fault.lasting, EpochAfterLoss::kHigher);
   }
 }
 

@@ -16,7 +16,7 @@ namespace th {
 class Cluster;
 
 // The first epoch of a server whose disk was replaced, beside the last one that had begun before.
-// As a rule it is higher, for it counts minutes (th/coordination); not where a clock is wrong.
+// As a rule it is higher, for it counts seconds (th/coordination); not where a clock is wrong.
 enum class EpochAfterLoss : uint8_t { kHigher, kEqual, kFromTheDisk };
 
 class ServerMishaps {

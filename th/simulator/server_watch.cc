@@ -40,7 +40,10 @@ void ServerWatch::Began() {
   generations_.clear();
 }
 
-void ServerWatch::LostWhatIsNotIn(const StateIdentity& identity) {
+void ServerWatch::LostWhatIsNotIn(const StateIdentity& identity, const DurableState& forgotten) {
+  for (const auto& [key, model] : forgotten.models) {
+    forgotten_ = std::max(forgotten_, model.lineage);
+  }
   const std::vector<ReignId>& reigns = identity.reigns;
   std::erase_if(members_, [&](const auto& entry) {
     return std::find(reigns.begin(), reigns.end(), entry.second) == reigns.end();
@@ -267,7 +270,8 @@ void ServerWatch::JudgeResolved(const SimulatedWorker& to, const OperationResolv
 void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished) {
   const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();
   const Lineage told = told_[to.spec().name.group];
-  if (published && finished.version.lineage > told && to.buffer_id() == finished.key.buffer) {
+  if (published && finished.version.lineage > std::max(told, forgotten_) &&
+      to.buffer_id() == finished.key.buffer) {
     cluster_->judge().Violated(absl::StrCat(to.Name(), " publishes ", finished.version.ToString(),
                                             " into lineage ", finished.version.lineage.value,
                                             " and has heard of ", told.value));

@@ -38,7 +38,8 @@ class ServerWatch {
   void Began();  // a reign
   // The server's disk was replaced: it has forgotten every member that no reign of `identity` has
   // confirmed.
-  void LostWhatIsNotIn(const StateIdentity& identity);
+  // What it learns again of `forgotten` is no news to those who join then.
+  void LostWhatIsNotIn(const StateIdentity& identity, const DurableState& forgotten);
   // In the order in which the server hears and says it. `source_failed`: the message says that a
   // source failed, and the server believes it; a report of an assignment that it has replaced since
   // is refused.
@@ -104,6 +105,9 @@ class ServerWatch {
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
   std::map<const SimulatedWorker*, GroupGeneration> generations_;        // of its group, told last
   std::map<std::string, Lineage> told_;                                  // by group
+  // The highest that the server knew when it lost its state. What it learns of it anew began before
+  // whoever has joined since.
+  Lineage forgotten_;
   std::map<const SimulatedWorker*, ReignId> members_;  // and when they were confirmed last
   struct JoinedAt {
     absl::Time first, last;

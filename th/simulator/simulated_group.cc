@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -57,8 +57,6 @@ void SimulatedGroup::StartRank(size_t index) {
 void SimulatedGroup::Heard(const SimulatedWorker& rank, const OperationDone& done) {
   const bool well = done.status.ok() && done.outcome != UpdateOutcome::kNotAvailable;
   ++(done.status.ok() ? operations_done_ : operations_failed_);
-  publish_refused_ |=
-      done.kind == OperationKind::kPublish && absl::IsFailedPrecondition(done.status);
   const About about = done.buffer == rank.buffer_id() ? About::kOwn : About::kBeside;
   if (!well || done.kind != latest_kind_ || about != latest_about_) return;
   ++ended_well_;
@@ -169,11 +167,22 @@ void SimulatedTrainer::ActEarly() {
   if (free && random().OneIn(3)) PublishNextStep();
 }
 
+bool SimulatedTrainer::IsRefusedAsRolledBack() const {
+  return std::any_of(ranks().begin(), ranks().end(), [](const SimulatedWorker* rank) {
+    return !rank->done.empty() &&
+           absl::StrContains(rank->done.rbegin()->second.status.message(), "was rolled back since");
+  });
+}
+
 void SimulatedTrainer::Act() {
+  if (restarts_where_rolled_back_ && IsRefusedAsRolledBack()) {
+    for (SimulatedWorker* rank : ranks()) rank->Kill();
+    return;
+  }
   if (roll_back_.has_value()) return FinishRollBack();
   ResetUndefined();
   // A rank of it does not know of a roll-back: what is valid is loaded, as the error says.
-  resumes_ |= TakePublishRefused();
+  resumes_ |= IsRefusedAsRolledBack();
   if (std::exchange(resumes_, false)) {
     return OnEachRank(OperationKind::kUpdate, [](SimulatedWorker* rank) {
       rank->Update(LatestVersion{}, kShortestOperation);

@@ -13,7 +13,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -76,8 +75,6 @@ class SimulatedGroup {
   bool AllAre(BufferState state) const;
   // Whether the latest operation has ended well on every rank.
   bool LastWentWell() const { return ended_well_ == ranks_.size(); }
-  // Whether a publish was refused for what the group is, not for the moment, since it was asked.
-  bool TakePublishRefused() { return std::exchange(publish_refused_, false); }
 
  private:
   void Poll();
@@ -99,7 +96,6 @@ class SimulatedGroup {
   OperationKind latest_kind_ = OperationKind::kPublish;
   About latest_about_ = About::kOwn;
   size_t ended_well_ = 0;  // ranks, of the latest operation
-  bool publish_refused_ = false;
   VersionSequence newest_;
   uint64_t operations_done_ = 0, operations_failed_ = 0;
 };
@@ -113,6 +109,9 @@ class SimulatedTrainer : public SimulatedGroup {
   uint64_t APublishedStep(uint64_t choice) const {
     return published_steps_.empty() ? 0 : published_steps_[choice % published_steps_.size()];
   }
+  // From now on a server that has lost its state may know of a roll-back and not where it went: a
+  // group that is refused for it is started again.
+  void RestartWhereRolledBack() { restarts_where_rolled_back_ = true; }
   // Somebody else has: it goes on from there once it is started again.
   void WasRolledBackTo(uint64_t step);
   // From its next publish on it lets others read for good.
@@ -136,6 +135,7 @@ class SimulatedTrainer : public SimulatedGroup {
     CallId call;
     uint64_t to_step;
   };
+  bool IsRefusedAsRolledBack() const;
   void PublishNextStep();
   void RollBackSomewhere();
   void FinishRollBack();
@@ -144,6 +144,7 @@ class SimulatedTrainer : public SimulatedGroup {
   uint64_t contents_ = 0;  // no two publishes have the same one
   std::string content_;
   bool rolls_back_ = true;
+  bool restarts_where_rolled_back_ = false;
   bool keeps_published_ = false;
   // A label that it has published before may be the version that it was: that is not kept.
   VersionSequence keeps_beyond_;

@@ -51,7 +51,7 @@ void SimulatedServer::Start() {
 }
 
 void SimulatedServer::ReplaceDisk(ServerDisk disk, Epoch passed) {
-  watch_.LostWhatIsNotIn(disk.identity);
+  watch_.LostWhatIsNotIn(disk.identity, disk_.durable);
   ++disks_;
   disk_ = std::move(disk);
   disk_.epoch = std::max(disk_.epoch, passed);

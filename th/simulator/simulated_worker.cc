@@ -331,7 +331,7 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
                           finished->kind, " outcome ", finished->outcome, " #",
                           finished->version.sequence.ToString(), " ", finished->status.ToString());
     });
-    cluster_->judge().HeardFinished(this, operation, session_.epoch(), *finished);
+    cluster_->judge().HeardFinished(this, operation, reign_, *finished);
     last_results_[finished->key.buffer] = *finished;
   }
 }
