@@ -198,8 +198,8 @@ struct AllocateOffload {
   bool staged = false;
   friend bool operator==(const AllocateOffload&, const AllocateOffload&) = default;
 };
-// The session has unregistered it (see event::UnregisterBuffer), or stages nothing in it
-// any more and may ask anew: free its memory.
+// Free the memory of `copy`: the session unregisters it (see event::UnregisterBuffer), or stages
+// nothing in it any more and may ask anew. Not said where no memory could be made.
 struct FreeOffload {
   BufferId copy;
   friend bool operator==(const FreeOffload&, const FreeOffload&) = default;
