@@ -175,8 +175,7 @@ void HandleJoin(Turn& turn, ConnectionId connection, const JoinRequest& request)
     return RefuseConnection(turn, connection, status, retry_after);
   }
   Worker& worker = join->Apply(turn);
-  const bool foreign = request.resume.has_value() && !IsKnown(turn.state, *request.resume);
-  if (foreign) LearnFrom(turn, worker, request);
+  if (request.resume.has_value()) LearnFrom(turn, worker, request);
   AnnounceAll(turn, worker, request);
 }
 

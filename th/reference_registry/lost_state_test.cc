@@ -179,6 +179,52 @@ TEST_F(LostStateTest, WhoMissedAForgottenRollBackStaysBehindIt) {
   EXPECT_THAT(trainer_.Finished().status, StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
+// The backup is of the reign in which they live, and was made before the roll-back.
+TEST_F(LostStateTest, ALabelThatAForgottenRollBackMayHaveFreedNamesAnotherVersion) {
+  trainer_.Unpublish();
+  trainer_.Done();
+  trainer_.Publish("step-2");
+  const VersionInfo second = trainer_.Finished().version;
+  trainer_.Unpublish();
+  trainer_.Done();
+  const RegistryHarness::SavedState backup = hub_.Save();
+  ASSERT_EQ(hub_.model().high_water, second.sequence);
+  const CommandFinished back =
+      hub_.Command({"key", RollBack{VersionLabel::Parse("step-1").value()}});
+  ASSERT_OK(back.status);
+  trainer_.lineage = back.lineage;
+  hub_.RestartWith(backup);
+  hub_.Advance(registry::kShortestReign);
+  ASSERT_TRUE(ComesBack(trainer_, {trainer_.Announced()}));
+  EXPECT_EQ(hub_.model().lineage, back.lineage);
+  hub_.Restart();
+  ASSERT_TRUE(ComesBack(trainer_, {trainer_.Announced()}));
+  hub_.Advance(RegistryLimits().recovery_window);
+  TestRank other(hub_, "other", 0, 1);
+  other.JoinAndRegister();
+  other.Publish("step-2");
+  const OperationFinished published = other.Finished();
+  EXPECT_OK(published.status);
+  EXPECT_GT(published.version.sequence, second.sequence);
+}
+
+TEST_F(LostStateTest, WhoStillHoldsAVersionThatAForgottenRollBackMayHaveWithdrawnKeepsItsLabel) {
+  TestRank reader = Rollout(hub_, "reader");
+  const RegistryHarness::SavedState backup = hub_.Save();
+  const CommandFinished back = hub_.Command({"key", RollBack{LatestVersion{}}});
+  ASSERT_OK(back.status);
+  reader.lineage = back.lineage;
+  hub_.RestartWith(backup);
+  hub_.Advance(registry::kShortestReign);
+  ASSERT_TRUE(ComesBack(reader, {reader.Announced()}));
+  EXPECT_EQ(hub_.model().high_water_label, "");
+  ASSERT_TRUE(TrainerComesBack());
+  EXPECT_TRUE(trainer_.HearsNone<PublicationRefused>());
+  hub_.Advance(RegistryLimits().recovery_window);
+  reader.Update(VersionLabel::Parse("step-1").value());
+  EXPECT_EQ(reader.Fill().name.group, "trainer");
+}
+
 TEST_F(LostStateTest, AVersionOfAnEpochAfterTheClaimIsNotBelieved) {
   hub_.RestartEmpty(Epoch(1000));
   VersionInfo invented = version_;

@@ -372,6 +372,19 @@ void LearnHighWater(Turn& turn, Model& model, const ResumeClaim& claim, const Ve
   Persist(turn, model);
 }
 
+// The latest version may have been withdrawn by a roll-back that the state has forgotten: where
+// nobody has announced it, whoever publishes its label publishes another version. Who comes back
+// with it first gives it the label again.
+void TakeLabelFromTheUnheld(Model& model) {
+  Version* version = FindVersion(model, model.durable.high_water);
+  if (version == nullptr || version->announced) return;
+  const auto label = model.labels.find(version->info.label.text());
+  const bool has_it = label != model.labels.end() && label->second == version->info.sequence;
+  if (has_it) model.labels.erase(label);
+  version->info.label = VersionLabel();
+  model.durable.high_water_label.clear();
+}
+
 // The lineage began with a roll-back that the state has forgotten.
 void LearnLineage(Turn& turn, Model& model, Lineage lineage) {
   if (TH_MUTATE(kForgetLineage, lineage <= model.durable.lineage, true)) return;
@@ -383,6 +396,7 @@ void LearnLineage(Turn& turn, Model& model, Lineage lineage) {
     }
   }
   model.durable.lineage = lineage;
+  TakeLabelFromTheUnheld(model);
   Persist(turn, model);
 }
 
@@ -396,7 +410,7 @@ void LearnFrom(Turn& turn, const Worker& worker, const JoinRequest& request) {
   for (const AnnouncedBuffer& announced : request.buffers) {
     if (announced.held.has_value()) LearnHighWater(turn, model, claim, announced.held->version);
   }
-  const bool first = state.foreign_reigns.size() < kMaxForeignReigns &&
+  const bool first = !IsKnown(state, claim) && state.foreign_reigns.size() < kMaxForeignReigns &&
                      state.foreign_reigns.insert(claim.reign).second;
   if (!first || state.adopting) return;
   Log(turn, absl::StrCat("worker ", worker.id.value, " comes from a server whose state this one ",

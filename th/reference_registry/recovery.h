@@ -22,10 +22,10 @@ namespace th::registry {
 // At the server's start: what is durable comes alive, and when it recovers the deadlines are set.
 void BeginReign(RegistryState& state, const RegistryStart& start);
 
-// A worker has come that this state knows nothing of (see claims.h): it was lost or is older, and
-// others come too. What it says of versions beyond the high-water mark, and of roll-backs, is
-// learned durably; when it is the first of its reign, the recovery window and the adoption begin
-// again.
+// A worker has come back. What it says of versions beyond the high-water mark, and of roll-backs,
+// is learned durably: the state was lost, or is older than its own latest reign. When it is the
+// first of a reign that this state knows nothing of (see claims.h), others come too: the recovery
+// window and the adoption begin again.
 void LearnFrom(Turn& turn, const Worker& worker, const JoinRequest& request);
 
 // Whether a worker's operation numbers mean something here.

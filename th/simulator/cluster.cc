@@ -10,11 +10,15 @@ namespace {
 
 // Events at one moment of the virtual clock before the cluster counts as spinning.
 constexpr int kMaxStepsAtOnce = 200'000;
+constexpr uint64_t kStopping = 0x73746f70;  // parts its numbers from those of the jitter
 
 }  // namespace
 
 Cluster::Cluster(ClusterSpec spec)
-    : spec_(std::move(spec)), fabric_(spec_.fabric, &network_), jitter_(spec_.seed) {
+    : spec_(std::move(spec)),
+      fabric_(spec_.fabric, &network_),
+      jitter_(spec_.seed),
+      stopping_(SeededRandom(spec_.seed ^ kStopping).Fork()) {
   server_ = std::make_unique<SimulatedServer>(this);
 }
 
@@ -121,6 +125,12 @@ bool Cluster::RunUntil(const std::function<bool()>& condition, absl::Duration li
 
 void Cluster::Run(absl::Duration duration) {
   RunUntil([] { return false; }, duration);
+}
+
+absl::Duration Cluster::DrawStoppingTime() {
+  const bool at_once = spec_.stopping_time == absl::ZeroDuration() || stopping_.OneIn(2);
+  return at_once ? absl::ZeroDuration()
+                 : stopping_.Between(absl::ZeroDuration(), spec_.stopping_time);
 }
 
 }  // namespace th

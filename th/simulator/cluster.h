@@ -55,6 +55,9 @@ struct ClusterSpec {
   // shard.
   uint64_t wire_bytes_per_segment = 0;
   absl::Duration sealing_time = absl::Milliseconds(20);
+  // How long what is on its way may go on landing after a fill was told to stop, at most: drawn for
+  // each, as a rule less.
+  absl::Duration stopping_time;
   // Every rank whose number is a multiple of it is of a release that does not list its sums; 0:
   // none.
   uint32_t lists_no_sums_every = 0;
@@ -126,6 +129,8 @@ class Cluster {
   SimulatedWorker* FindWorker(const std::string& address) const;
   std::shared_ptr<const ShardLayout> LayoutOf(int shard);
   TransferId NextTransfer() { return TransferId(++transfers_); }
+  // Of one fill, see ClusterSpec::stopping_time. Zero for every other one.
+  absl::Duration DrawStoppingTime();
 
  private:
   struct Message {
@@ -148,6 +153,7 @@ class Cluster {
   Fabric fabric_;
   Judge judge_{&queue_, spec_.segment_count};
   SeededRandom jitter_;
+  SeededRandom stopping_;
   uint64_t transfers_ = 0;
   uint64_t deliveries_ = 0;
   std::unique_ptr<SimulatedServer> server_;

@@ -9,8 +9,9 @@
 namespace th {
 namespace {
 
-ClusterSpec HarnessSpec() {
+ClusterSpec HarnessSpec(absl::Duration stopping_time) {
   ClusterSpec spec;
+  spec.stopping_time = stopping_time;
   spec.segment_count = kHarnessSegments;
   spec.fabric.host_rate =
       static_cast<double>(spec.segment_bytes) / absl::ToDoubleSeconds(kHarnessSegmentTime);
@@ -27,7 +28,8 @@ void PrintTo(const OperationDone& done, std::ostream* os) {
       << static_cast<int>(done.not_available) << ", " << done.status;
 }
 
-ClusterHarness::ClusterHarness() : cluster_(HarnessSpec()) {}
+ClusterHarness::ClusterHarness(absl::Duration stopping_time)
+    : cluster_(HarnessSpec(stopping_time)) {}
 
 ClusterHarness::~ClusterHarness() {
   EXPECT_THAT(cluster_.judge().violations(), ::testing::IsEmpty());

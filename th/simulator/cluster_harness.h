@@ -35,7 +35,8 @@ void PrintTo(const OperationDone& done, std::ostream* os);
 
 class ClusterHarness {
  public:
-  ClusterHarness();
+  // `stopping_time`: as in ClusterSpec.
+  explicit ClusterHarness(absl::Duration stopping_time = absl::ZeroDuration());
   ~ClusterHarness();  // expects that nothing was violated, but what was taken
   std::vector<std::string> TakeViolations() { return cluster_.judge().TakeViolations(); }
 

@@ -30,6 +30,7 @@ bool EndsByItself(FaultKind kind) {
     case FaultKind::kReplaceBehindServer:
     case FaultKind::kLoseState:
     case FaultKind::kRestoreState:
+    case FaultKind::kFreeInFill:
       return true;
     default:
       return false;
@@ -85,7 +86,8 @@ std::vector<Fault> Draw(Family family, absl::Duration duration) {
 
 std::vector<Family> FamiliesOf(uint64_t seed) {
   constexpr uint64_t kRegistrations = 0x72656769737465, kSlowness = 0x736c6f776e657373,
-                     kSilence = 0x73696c656e6365, kReplacement = 0x7265706c6163, kLoss = 0x6c6f7373;
+                     kSilence = 0x73696c656e6365, kReplacement = 0x7265706c6163, kLoss = 0x6c6f7373,
+                     kFreeing = 0x66726565;
   return {{{FaultKind::kBreakEndpoint, 1, kMinFaultLasting, kMaxFaultLasting},
            SeededRandom(~seed),
            kMaxOfFamily - 1},
@@ -105,6 +107,10 @@ std::vector<Family> FamiliesOf(uint64_t seed) {
            kSeedsWithoutRareFamily},
           {{FaultKind::kLoseState, 2, kMinFaultLasting, kMaxFaultLasting},
            SeededRandom(seed ^ kLoss).Fork(),
+           kMaxOfFamily / 2,
+           kSeedsWithoutRareFamily},
+          {{FaultKind::kFreeInFill, 1, kMinFaultLasting, kMaxFaultLasting},
+           SeededRandom(seed ^ kFreeing).Fork(),
            kMaxOfFamily / 2,
            kSeedsWithoutRareFamily}};
 }
@@ -167,6 +173,8 @@ absl::string_view FaultKindName(FaultKind kind) {
       return "empty the server's disk and stop the server";
     case FaultKind::kRestoreState:
       return "the server's disk is restored, and was last written before";
+    case FaultKind::kFreeInFill:
+      return "free the buffer in mid-fill of rollout";
   }
   return "unknown";
 }

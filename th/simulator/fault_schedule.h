@@ -49,9 +49,12 @@ enum class FaultKind : uint8_t {
   kReplaceBehindServer,
   kLoseState,     // the server restarts after a while, and its disk is empty
   kRestoreState,  // what is on its disk now is all that it has when it restarts after a while
+  // A rank of a rollout frees its buffer and registers it again in the middle of a fill, the first
+  // one within a while.
+  kFreeInFill,
 };
 inline constexpr int kFaultKinds = 17;  // that DrawFaults draws, the first ones
-inline constexpr int kLaterFaultKinds = 10;
+inline constexpr int kLaterFaultKinds = 11;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {
@@ -68,10 +71,10 @@ inline constexpr absl::Duration kMinFaultLasting = absl::Milliseconds(50);
 inline constexpr absl::Duration kMaxFaultLasting = absl::Seconds(4);
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
 // Of the kinds that came later, family by family (what breaks, what is registered again, what is
-// slow; whose server is silent, who is replaced meanwhile, what the server loses): each in one run of some
-// (kSeedsWithoutFamily + 1, or kSeedsWithoutRareFamily + 1), at most kMaxOfFamily in the order of
-// time. A family is drawn from numbers of its own, so that a seed that was known before it has the
-// same other faults.
+// slow; whose server is silent, who is replaced meanwhile, what the server loses, what is freed in
+// the middle of a fill): each in one run of some (kSeedsWithoutFamily + 1, or
+// kSeedsWithoutRareFamily + 1), at most kMaxOfFamily in the order of time. A family is drawn from
+// numbers of its own, so that a seed that was known before it has the same other faults.
 inline constexpr uint64_t kSeedsWithoutFamily = 2, kSeedsWithoutRareFamily = 3, kMaxOfFamily = 4;
 inline constexpr absl::Duration kMaxApart = absl::Seconds(2);  // the first rank and the last one
 std::vector<Fault> DrawLaterFaults(uint64_t seed, absl::Duration duration);

@@ -24,6 +24,7 @@ constexpr absl::Duration kMemoryLook = absl::Milliseconds(100);
 constexpr absl::Duration kCatalogLook = absl::Milliseconds(500);
 constexpr absl::Duration kUsualSealing = absl::Milliseconds(30);
 constexpr absl::Duration kSlowSealing = absl::Milliseconds(900);
+constexpr absl::Duration kLongestStop = absl::Milliseconds(100);
 // Of a worker that says what is not so.
 constexpr absl::Duration kBetweenFalseMessages = absl::Milliseconds(60);
 // Once all is healed, until the last of them has arrived.
@@ -32,6 +33,8 @@ constexpr absl::Duration kLastFalseMessage = absl::Milliseconds(120);
 constexpr absl::Duration kStandsStill = absl::Milliseconds(450);
 constexpr absl::Duration kGoesOn = absl::Milliseconds(150);
 // From a cut to what happens behind it, and how long the server is away then.
+// How often somebody looks whether a fill goes on.
+constexpr absl::Duration kFillLook = absl::Milliseconds(7);
 constexpr absl::Duration kAfterCut = absl::Milliseconds(20);
 constexpr absl::Duration kServerAwayBehindCut = absl::Milliseconds(100);
 // One run of so many has a group that is grown to 8 ranks or a few more.
@@ -78,6 +81,7 @@ class RandomRun {
   void RegisterGroupAgain(const Fault& fault);
   void Stutter(SimulatedWorker* worker, absl::Time until);
   void ReplaceBehindServer(const Fault& fault);
+  void FreeInFill(const Fault& fault, absl::Time until);
   void LookAtMemory();
   void LookAtCatalog();
   void HealEverything();
@@ -139,6 +143,7 @@ ClusterSpec RandomRun::DrawCluster(uint32_t events_per_check) {
       random_.Between(absl::Milliseconds(5), random_.OneIn(4) ? kSlowSealing : kUsualSealing);
   spec.segment_count = 4 + random_.Below(28);
   spec.endpoints = 2;
+  spec.stopping_time = kLongestStop;
   if (spec_.seed % 8 == 0) spec.lists_no_sums_every = 1 + static_cast<uint32_t>(spec_.seed / 8 % 2);
   // A shard takes 0.05 to 1 s over an idle link.
   const double bytes = static_cast<double>(spec.segment_count * spec.segment_bytes);
@@ -377,6 +382,8 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kRestoreState:
       trainer_->RestartWhereRolledBack();
       return server_mishaps_.RestoreState(fault.lasting, EpochAfterLoss::kHigher);
+    case FaultKind::kFreeInFill:
+      return FreeInFill(fault, cluster_.now() + fault.lasting);
   }
 }
 
@@ -450,6 +457,16 @@ void RandomRun::ReplaceBehindServer(const Fault& fault) {
     cluster_.Post(fault.lasting * static_cast<double>(i) / static_cast<double>(replaced),
                   [this, group, rank] { groups_[group]->ranks()[rank]->Kill(); });
   }
+}
+
+// As soon as some of it is there, and not all.
+void RandomRun::FreeInFill(const Fault& fault, absl::Time until) {
+  if (healed_ || cluster_.now() >= until) return;
+  const size_t group = 1 + fault.target % rollouts_.size();  // behind the trainer
+  const size_t rank = fault.target / rollouts_.size() % groups_[group]->ranks().size();
+  const SimulatedWorker& worker = *groups_[group]->ranks()[rank];
+  if (worker.held_fraction() > 0 && worker.held_fraction() < 1) return RegisterAgain(group, rank);
+  cluster_.Post(kFillLook, [this, fault, until] { FreeInFill(fault, until); });
 }
 
 void RandomRun::LookAtMemory() {

@@ -37,6 +37,10 @@ class SimulatedBuffer {
 
   int shard() const { return shard_; }
   uint64_t segment_count() const { return segments_.size(); }
+  // To a fill, which may write until its caller hears that nobody does any more.
+  void Lend() { lent_ = true; }
+  void TakeBack() { lent_ = false; }
+  bool lent() const { return lent_; }
   // The owner writes all of it: from here on it is `content`, all of which may be served.
   void Write(const std::string& content);
   // A fill writes one segment, which may be served once it is held.
@@ -60,6 +64,7 @@ class SimulatedBuffer {
  private:
   const int shard_;
   std::vector<SegmentSum> segments_;
+  bool lent_ = false;
   SegmentSet held_;                 // received and checked, or the owner's own
   std::vector<SegmentSum> listed_;  // of the first segments
 };

@@ -75,9 +75,26 @@ void SimulatedFill::SetRoot(const Digest& root) {
   CarryOut();
 }
 
+void SimulatedFill::BeginStop() {
+  closes_late_ = true;
+  for (Link& link : links_) {
+    const auto sent = link.open ? link.worker->BeingSent(link.transfer) : std::nullopt;
+    const bool begins =
+        sent.has_value() && session_.BeginSegment(link.source, *sent, worker_->now());
+    if (begins) link.landing = sent;
+  }
+  session_.Stop();
+  CarryOut();
+}
+
 void SimulatedFill::Stop(bool tell) {
   tells_sources_ = tell;
   session_.Stop();
+  if (std::exchange(closes_late_, false)) {
+    for (Link& link : links_) {
+      if (link.open) CloseLink(link, SourceFailure::kClosed, "closed by the reader", tell);
+    }
+  }
   CarryOut();
 }
 
@@ -151,7 +168,9 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
   if (link == nullptr) return;
   const absl::Time now = worker_->now();
   ++link->answered;
-  if (session_.BeginSegment(link->source, segment.index, now)) {
+  const bool begun =
+      link->landing == segment.index || session_.BeginSegment(link->source, segment.index, now);
+  if (begun) {
     JudgeWrite(segment.index);
     buffer_->Write(segment.index, segment.bytes);
     using Verdict = PipelineReplicator::SegmentVerdict;
@@ -182,7 +201,12 @@ void SimulatedFill::HandleSegment(TransferId transfer, const SentSegment& segmen
 
 void SimulatedFill::JudgeWrite(SegmentIndex segment) const {
   Judge& judge = worker_->cluster().judge();
-  judge.Expect(worker_->session().buffer_state(operation_.buffer) == BufferState::kFilling,
+  judge.Expect(buffer_->lent(),
+               "a fill writes into memory of which its caller has heard that nobody does any more",
+               worker_->Name());
+  // The session has forgotten a buffer that is being freed; its memory waits for the fill's stop.
+  judge.Expect(worker_->IsBeingFreed(operation_.buffer) ||
+                   worker_->session().buffer_state(operation_.buffer) == BufferState::kFilling,
                "a fill writes into a buffer that is not its own", worker_->Name());
   const SegmentSet& held = stream_ == nullptr ? buffer_->held() : stream_->arrived();
   judge.Expect(!held.Contains(segment), "writes a segment that it holds and serves",
@@ -314,7 +338,7 @@ void SimulatedFill::Do(const FinishPull& finish) {
 
 void SimulatedFill::Do(const ClosePull& close) {
   Link& link = links_[close.source.value];
-  if (!link.open) return;
+  if (!link.open || closes_late_) return;
   CloseLink(link, SourceFailure::kClosed, "closed by the reader", tells_sources_);
 }
 

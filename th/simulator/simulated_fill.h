@@ -45,9 +45,13 @@ class SimulatedFill {
   const SegmentSet& held() const { return session_.held(); }
   bool wrote() const { return session_.wrote(); }
   bool has_source() const { return session_.has_source(); }
+  bool completed() const { return session_.completed(); }
 
   void SetSources(const th::SetSources& order);
   void SetRoot(const Digest& root);
+  // Asks nothing more. What is being written is on its way until Stop, which tells the sources: one
+  // segment of each.
+  void BeginStop();
   // Lets all sources go; their messages find nobody any more. `tell`: the sources hear of it.
   void Stop(bool tell);
   // After a stop of this process: its sources may send again.
@@ -75,6 +79,7 @@ class SimulatedFill {
     Wire wire;                          // to the source
     bool open = false;
     absl::Time opened_at;
+    std::optional<SegmentIndex> landing;         // begun before the stop
     uint64_t asked = 0, answered = 0;            // segments
     uint64_t sums_open = 0;                      // asked for
     absl::Time alive_at = absl::InfinitePast();  // its latest keep-alive
@@ -109,6 +114,7 @@ class SimulatedFill {
   std::deque<Link> links_;  // by the session's number
   std::vector<FillOutput> events_;
   bool tells_sources_ = true;  // that it closes them
+  bool closes_late_ = false;   // between BeginStop and Stop
   bool ticking_ = false;
   absl::Time asks_nobody_since_ = absl::InfiniteFuture();
 };

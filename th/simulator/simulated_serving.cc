@@ -223,6 +223,12 @@ void SimulatedServing::SetTimer(TransferId transfer, Pull& pull) {
 
 // ---- segments
 
+std::optional<SegmentIndex> SimulatedServing::BeingSent(TransferId transfer) const {
+  const auto found = pulls_.find(transfer);
+  if (found == pulls_.end() || !found->second.sending.has_value()) return std::nullopt;
+  return found->second.sending->segment;
+}
+
 void SimulatedServing::Pump(TransferId transfer) { Act(transfer); }
 
 void SimulatedServing::PumpAll() {

@@ -62,6 +62,7 @@ class SimulatedServing {
   // What it sends of `segment` until then is wrong, and so is the sum that it claims for it.
   void Forge(SegmentIndex segment, absl::Time until) { forged_until_[segment] = until; }
   uint64_t segments_sent() const { return segments_sent_; }
+  std::optional<SegmentIndex> BeingSent(TransferId transfer) const;
 
  private:
   struct Sending {

@@ -140,17 +140,18 @@ void SimulatedWorker::Reset() {
 void SimulatedWorker::RegisterAgain() {
   if (!alive() || ended_.has_value()) return;
   const BufferId freed = buffer_id_;  // what is on its way to it still has its name in names_
-  EndFill(freed);
   session_.Handle(event::UnregisterBuffer{freed},
                   now());  // refused when this was tried while it left
   serving_.EndAllOf(freed);
   ready_ = published_falsely_ = false;
   const absl::Status registered = RegisterOwnBuffer();
-  if (registered.ok()) {
-    holdings_.erase(freed);
-  } else {
+  if (!registered.ok()) {
     refusals.push_back(registered);
+    return Settle();
   }
+  holdings_.at(freed).freed = true;
+  CarryOut();  // calls that are pending end
+  FreeMemory(freed);
   Settle();
 }
 
@@ -204,6 +205,8 @@ void SimulatedWorker::CloseEverything(bool tell) {
   for (auto& [id, holding] : holdings_) {
     if (holding.fill != nullptr) holding.fill->Stop(tell);
     holding.fill.reset();
+    holding.stopping = false;
+    holding.when_stopped.clear();
   }
 }
 
@@ -415,25 +418,6 @@ void SimulatedWorker::TellWait(BufferId buffer, WaitsFor what) const {
   if (buffer == buffer_id_ && on_wait != nullptr) on_wait(what);
 }
 
-void SimulatedWorker::ForEachFill(absl::FunctionRef<void(SimulatedFill&)> visit) {
-  for (auto& [id, holding] : holdings_) {
-    if (holding.fill != nullptr) visit(*holding.fill);
-  }
-}
-
-SimulatedFill* SimulatedWorker::FindFill(const OperationKey& operation) {
-  const auto found = holdings_.find(operation.buffer);
-  if (found == holdings_.end() || found->second.fill == nullptr) return nullptr;
-  SimulatedFill* const fill = found->second.fill.get();
-  return fill->operation() == operation ? fill : nullptr;
-}
-
-bool SimulatedWorker::AnyFillHasEvents() const {
-  return std::any_of(holdings_.begin(), holdings_.end(), [](const auto& entry) {
-    return entry.second.fill != nullptr && entry.second.fill->has_events();
-  });
-}
-
 std::string SimulatedWorker::NameOf(BufferId buffer) const {
   const auto found = names_.find(buffer);
   return found == names_.end() ? absl::StrCat(buffer.value) : found->second;
@@ -472,34 +456,6 @@ bool SimulatedWorker::CarryOut() {
   }
 }
 
-void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
-  if (std::holds_alternative<FillFirstWrite>(event)) {
-    session_.Handle(event::FirstWrite{buffer}, now());
-  } else if (auto* progressed = std::get_if<FillProgressed>(&event)) {
-    session_.Handle(
-        event::FillProgressed{buffer,
-                              {progressed->held, progressed->bytes_held, progressed->paces}},
-        now());
-  } else if (std::holds_alternative<FillReceived>(event)) {
-    TellWait(buffer, WaitsFor::kSums);
-    session_.Handle(event::AllReceived{buffer}, now());
-  } else if (auto* completed = std::get_if<FillCompleted>(&event)) {
-    session_.Handle(event::FillCompleted{buffer, completed->root}, now());
-  } else if (auto* failed = std::get_if<FillFailed>(&event)) {
-    session_.Handle(event::FillFailed{buffer, failed->why}, now());
-  } else if (auto* lost = std::get_if<FillSourceFailed>(&event)) {
-    const SimulatedFill* fill = holdings_.at(buffer).fill.get();
-    if (fill != nullptr && !fill->has_source()) TellWait(buffer, WaitsFor::kSource);
-    session_.Handle(
-        event::SourceFailed{buffer, lost->assignment, lost->source, lost->failure, lost->detail},
-        now());
-  } else if (auto* suspected = std::get_if<FillSourceSuspected>(&event)) {
-    session_.Handle(
-        event::SourceSuspected{buffer, suspected->assignment, suspected->source, suspected->detail},
-        now());
-  }
-}
-
 void SimulatedWorker::Do(SessionOutput output) {
   if (std::holds_alternative<OpenStream>(output)) {
     stream_ = cluster_->server().Connect(this);
@@ -515,8 +471,7 @@ void SimulatedWorker::Do(SessionOutput output) {
   } else if (auto* root = std::get_if<SetRoot>(&output)) {
     Do(*root);
   } else if (auto* stop = std::get_if<StopFill>(&output)) {
-    EndFill(stop->buffer);
-    session_.Handle(event::FillStopped{stop->buffer}, now());
+    Do(*stop);
   } else if (auto* sealing = std::get_if<StartSealing>(&output)) {
     Do(*sealing);
   } else if (auto* cut = std::get_if<CutReaders>(&output)) {
@@ -541,6 +496,7 @@ void SimulatedWorker::Do(SessionOutput output) {
   } else if (auto* end = std::get_if<SessionEnded>(&output)) {
     ended_ = *end;
     if (!end->status.ok()) cluster_->server().JudgeEnd(*this);
+    StopAllFills();
     CloseEverything(/*tell=*/true);
     DropReceives();
   }
@@ -565,39 +521,6 @@ void SimulatedWorker::Do(const BufferReady& registered) {
   if (first && ready_ && on_ready != nullptr) on_ready();
 }
 
-void SimulatedWorker::Do(const SetSources& set) {
-  SimulatedFill* const fill = FindFill(set.operation);
-  if (fill == nullptr) return;
-  fill->SetSources(set);
-  TellWait(set.buffer, fill->has_source() ? WaitsFor::kBytes : WaitsFor::kSource);
-}
-
-void SimulatedWorker::Do(const SetRoot& set) {
-  const auto found = holdings_.find(set.buffer);
-  if (found == holdings_.end() || found->second.fill == nullptr) return;
-  SimulatedFill& fill = *found->second.fill;
-  if (fill.version().sequence == set.version) fill.SetRoot(set.root);
-}
-
-void SimulatedWorker::Do(const StartFill& start) {
-  EndFill(start.buffer);
-  if (start.buffer == buffer_id_) published_falsely_ = false;
-  Holding& holding = holdings_.at(start.buffer);
-  holding.held_before_fill = holding.buffer.held();
-  holding.buffer.SetHeld(start.resume);
-  holding.fill =
-      std::make_unique<SimulatedFill>(this, &holding.buffer, start, holding.stream.get());
-}
-
-void SimulatedWorker::EndFill(BufferId buffer) {
-  const auto found = holdings_.find(buffer);
-  if (found == holdings_.end() || found->second.fill == nullptr) return;
-  Holding& holding = found->second;
-  holding.fill->Stop(/*tell=*/true);
-  if (!holding.fill->wrote()) holding.buffer.SetHeld(std::move(holding.held_before_fill));
-  holding.fill.reset();
-}
-
 void SimulatedWorker::Do(const StartSealing& sealing) {
   Post(cluster_->spec().sealing_time, [this, sealing] {
     // Unpublished since, or gone.
@@ -610,11 +533,16 @@ void SimulatedWorker::Do(const StartSealing& sealing) {
   });
 }
 
+// The caller may write or read the buffer next: nothing may land in it any more.
 void SimulatedWorker::Do(const OperationDone& finished) {
+  WhenQuiet(finished.buffer, [this, finished] { HearDone(finished); });
+}
+
+void SimulatedWorker::HearDone(const OperationDone& finished) {
   --pending_calls_;
   const bool first_end = done.emplace(finished.call, finished).second;
   cluster_->judge().Expect(first_end, "a call has ended twice", Name());
-  if (finished.kind == OperationKind::kUpdate) EndFill(finished.buffer);
+  if (finished.kind == OperationKind::kUpdate) TakeBack(finished.buffer);
   JudgeDone(finished);
   NoteStreamDone(finished);
   if (finished.buffer == buffer_id_ && state() == BufferState::kWritable) {

@@ -113,12 +113,18 @@ class SimulatedWorker : public SimulatedProcess {
   std::vector<BufferId> copies() const;
   std::vector<BufferId> staged_copies() const;
   bool KeepsNothing(BufferId buffer) const;  // a streaming receive's
+  // Its owner frees it, and waits until nothing is written into it any more.
+  bool IsBeingFreed(BufferId buffer) const;
   std::string NameOf(BufferId buffer) const;
   uint64_t received() const { return received_; }
   double held_fraction() const;  // of the fill that goes on; 0: none
   // Segments that were accepted, by the name of their source.
   const std::map<std::string, uint64_t>& segments_from() const { return segments_from_; }
   uint64_t segments_sent() const { return serving_.segments_sent(); }
+  // What is on the wire of this transfer, to its reader.
+  std::optional<SegmentIndex> BeingSent(TransferId transfer) const {
+    return serving_.BeingSent(transfer);
+  }
   uint64_t sources_lost() const { return sources_lost_; }
   uint64_t corrupt_segments() const { return corrupt_segments_; }
   bool waits_for_calls() const { return pending_calls_ > 0; }
@@ -156,6 +162,8 @@ class SimulatedWorker : public SimulatedProcess {
   // For tests of the judge: what no server has said, and what no session has.
   void HearForATest(const ServerMessage& message) { HandleServerMessage(*stream_, message); }
   void SayUnheardForATest(WorkerMessage message);
+  // From now on its driver says that a fill has stopped while bytes still land.
+  void AnswerStopsEarlyForATest() { answers_stops_early_ = true; }
   OperationKey newest_operation() const { return newest_operation_; }  // of its own buffer
 
   // ---- for the cluster, the server and other workers
@@ -210,7 +218,9 @@ class SimulatedWorker : public SimulatedProcess {
   void Do(const StartSealing& sealing);
   void Do(const AllocateOffload& asked);
   void Do(const FreeOffload& freed);
+  void Do(const th::StopFill& stop);
   void Do(const OperationDone& finished);
+  void HearDone(const OperationDone& finished);
   // A buffer of this process, and the fill that goes on in it.
   struct Holding {
     Holding(std::string buffer_name, int shard, uint64_t segments)
@@ -221,6 +231,9 @@ class SimulatedWorker : public SimulatedProcess {
     SegmentSet held_before_fill;
     std::unique_ptr<SimulatedStream> stream;  // of a streaming receive
     bool staged = false;
+    bool freed = false;                               // see IsBeingFreed
+    bool stopping = false;                            // its fill was told to stop, and has not yet
+    std::vector<std::function<void()>> when_stopped;  // in this order
 
     bool IsStream() const { return stream != nullptr; }
     bool IsStaged() const { return staged; }
@@ -235,7 +248,15 @@ class SimulatedWorker : public SimulatedProcess {
   bool AnyFillHasEvents() const;
   void Tell(BufferId buffer, const FillOutput& event);
   void TellWait(BufferId buffer, WaitsFor what) const;
+  // Its fill asks nothing more, and has stopped after a while; `then` comes first of what waits for
+  // that.
+  void BeginStop(BufferId buffer, std::function<void()> then);
   void EndFill(BufferId buffer);
+  void StopAllFills();             // of those that stop: now
+  void TakeBack(BufferId buffer);  // its caller has heard that nobody writes it any more
+  // Now, or after the stop of a fill that was told to.
+  void WhenQuiet(BufferId buffer, std::function<void()> task);
+  void FreeMemory(BufferId buffer);
   void CloseEverything(bool tell);
   void HandleWake() override;
   void NoteGeneration(const ServerMessage& message);
@@ -280,6 +301,7 @@ class SimulatedWorker : public SimulatedProcess {
   std::map<BufferId, OperationFinished> last_results_;
   OperationKey newest_operation_;
   bool says_falsely_ = false;  // has begun to; until its end
+  bool answers_stops_early_ = false;
   uint64_t calls_ = 0;
   uint64_t pending_calls_ = 0;
   bool published_falsely_ = false;  // what it holds; until a fill

@@ -34,7 +34,8 @@ void SimulatedWorker::DiscardStaged() {
 std::vector<BufferId> SimulatedWorker::BuffersThat(bool (Holding::*are)() const) const {
   std::vector<BufferId> buffers;
   for (const auto& [id, holding] : holdings_) {
-    if (id != buffer_id_ && (holding.*are)()) buffers.push_back(id);
+    const bool beside = id != buffer_id_ && !holding.freed;
+    if (beside && (holding.*are)()) buffers.push_back(id);
   }
   return buffers;
 }
@@ -68,9 +69,8 @@ void SimulatedWorker::Do(const FreeOffload& freed) {
     cluster_->judge().Unregistered(this, found->second.name);
     names_.erase(freed.copy);
   }
-  EndFill(freed.copy);
   serving_.EndAllOf(freed.copy);
-  holdings_.erase(found);
+  FreeMemory(freed.copy);
 }
 
 // What an arena of the rank's limit could not hold would be refused; the server is to ask for none.

@@ -131,7 +131,7 @@ absl::Status RemoveBuffer(State& state, BufferId id, absl::Time now) {
   for (Operation& operation : buffer->operations) {
     if (operation.detached) continue;
     // The caller may free the memory once it hears of the end: nothing may land in it by then.
-    StopFillOf(state, *buffer, operation);
+    TH_MUTATE(kFillWhatIsFreed, StopFillOf(state, *buffer, operation), static_cast<void>(0));
     operation.verdict = Verdict{.status = absl::CancelledError("the buffer was unregistered")};
     End(state, *buffer, operation, now);
   }

@@ -72,6 +72,15 @@ TEST_F(UndefinedTest, AnotherVersionStartsFromNothing) {
   EXPECT_TRUE(fills[0].resume.empty());
 }
 
+// A server whose state was lost may give a number that another one has given.
+TEST_F(UndefinedTest, AnotherVersionOfTheSameNumberStartsFromNothing) {
+  ASSERT_OK(Update());
+  Resolve(kSecond, Version(7, "step-2"));
+  const auto fills = worker.Take<StartFill>();
+  ASSERT_THAT(fills, SizeIs(1));
+  EXPECT_TRUE(fills[0].resume.empty());
+}
+
 TEST_F(UndefinedTest, AGoodUpdateLeavesIt) {
   worker.UpdateTo(buffer, kSecond, kStep2);
   EXPECT_EQ(worker.session.buffer_version(buffer), kStep2);

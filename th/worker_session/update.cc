@@ -66,8 +66,10 @@ void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
 // A fill of the version that was left unfinished goes on with what was checked.
 void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   UpdateOperation& update = operation.update();
-  const bool resumes =
-      update.before.undefined && update.before.version.sequence == update.resolved->sequence;
+  const VersionInfo& before = update.before.version;
+  // Two servers of one epoch, the state of one of which was lost, may give a number twice.
+  const bool resumes = update.before.undefined && before.sequence == update.resolved->sequence &&
+                       before.label == update.resolved->label;
   if (!TH_MUTATE(kResumeAnotherVersion, resumes,
                  (static_cast<void>(resumes), update.before.undefined))) {
     buffer.held.Clear();
