@@ -30,7 +30,6 @@
 //   held       released or taken back by the server, applied,           releasing
 //              discarded; staged: BufferReset
 //   over       at once; staged: BufferReset                             releasing
-//   over       Stage                                                    filling
 //   releasing  Stage                                                    filling
 //   releasing  drained, and its memory is not being made: FreeOffload   idle
 //              where it has memory
