@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "th/protocol/answer.h"
 #include "th/protocol/operation_kind_name.h"
 #include "th/reference_registry/costs.h"
 #include "th/reference_registry/holders.h"
