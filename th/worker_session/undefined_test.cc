@@ -81,6 +81,14 @@ TEST_F(UndefinedTest, AnotherVersionOfTheSameNumberStartsFromNothing) {
   EXPECT_TRUE(fills[0].resume.empty());
 }
 
+TEST_F(UndefinedTest, AFillDoesNotGoOnForAnotherVersionOfTheSameNumber) {
+  ASSERT_OK(Update());
+  Resolve(kSecond, kStep1);
+  ASSERT_THAT(worker.Take<StartFill>(), SizeIs(1));
+  Resolve(kSecond, Version(7, "step-2"));
+  EXPECT_THAT(worker.Take<StopFill>(), SizeIs(1));
+}
+
 TEST_F(UndefinedTest, AGoodUpdateLeavesIt) {
   worker.UpdateTo(buffer, kSecond, kStep2);
   EXPECT_EQ(worker.session.buffer_version(buffer), kStep2);

@@ -25,9 +25,15 @@ absl::Status CanUpdate(const State& state, const Buffer& buffer, const UpdateReq
   return absl::OkStatus();
 }
 
-bool HoldsPublished(const Buffer& buffer, VersionSequence version) {
+// Two servers of one epoch, the state of one of which was lost, may give a number twice.
+bool IsNumberedAndLabelledAs(const VersionInfo& a, const VersionInfo& b) {
+  return a.sequence == b.sequence && a.label == b.label;
+}
+
+bool HoldsPublished(const Buffer& buffer, const VersionInfo& version) {
   return buffer.contract.state() == BufferState::kPublished &&
-         buffer.contract.version() == version && version != VersionSequence();
+         buffer.contract.version() == version.sequence && version.sequence != VersionSequence() &&
+         buffer.version.label == version.label;
 }
 
 void SendReady(State& state, const Buffer& buffer, const Operation& operation, absl::Time now) {
@@ -66,10 +72,8 @@ void BeginDrain(Buffer& buffer, Operation& operation, absl::Time now) {
 // A fill of the version that was left unfinished goes on with what was checked.
 void BeginFill(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   UpdateOperation& update = operation.update();
-  const VersionInfo& before = update.before.version;
-  // Two servers of one epoch, the state of one of which was lost, may give a number twice.
-  const bool resumes = update.before.undefined && before.sequence == update.resolved->sequence &&
-                       before.label == update.resolved->label;
+  const bool resumes =
+      update.before.undefined && IsNumberedAndLabelledAs(update.before.version, *update.resolved);
   if (!TH_MUTATE(kResumeAnotherVersion, resumes,
                  (static_cast<void>(resumes), update.before.undefined))) {
     buffer.held.Clear();
@@ -145,7 +149,7 @@ bool HasMemory(const State& state, const Buffer& buffer) {
 }
 
 // The staged copy's original has the version already.
-bool OriginalHolds(const State& state, const Buffer& buffer, VersionSequence version) {
+bool OriginalHolds(const State& state, const Buffer& buffer, const VersionInfo& version) {
   const Buffer* original = OriginalOf(state, buffer.id);
   return original != nullptr && HoldsPublished(*original, version);
 }
@@ -264,7 +268,7 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
   UpdateOperation& update = operation.update();
   if (operation.verdict.has_value()) return;
   if (update.resolved.has_value()) {
-    if (update.resolved->sequence == resolved.version.sequence) {
+    if (IsNumberedAndLabelledAs(*update.resolved, resolved.version)) {
       if (resolved.root) LearnRoot(state, buffer, resolved.version.sequence, *resolved.root);
       if (resolved.receipt) KeepReceipt(buffer, resolved.version.sequence, *resolved.receipt);
       // What was said before it had begun there was refused.
@@ -283,7 +287,7 @@ void ResolveUpdate(State& state, Buffer& buffer, Operation& operation,
   update.resolved_root = resolved.root;
   if (resolved.receipt) KeepReceipt(buffer, resolved.version.sequence, *resolved.receipt);
   update.resolved_at = now;
-  if (HoldsPublished(buffer, resolved.version.sequence)) {
+  if (HoldsPublished(buffer, resolved.version)) {
     Hold(state, buffer, operation, now);
   } else {
     update.phase = UpdatePhase::kBeginning;
@@ -364,16 +368,16 @@ Verdict JudgeFinishedUpdate(const State& state, const Buffer& buffer, const Oper
     }
     return verdict;
   }
-  const VersionSequence sequence = finished.version.sequence;
   verdict.status = CheckAnswer(operation, finished.version);
   if (!verdict.status.ok()) return verdict;
-  const bool resolved_so = update.resolved.has_value() && update.resolved->sequence == sequence;
+  const bool resolved_so =
+      update.resolved.has_value() && IsNumberedAndLabelledAs(*update.resolved, finished.version);
   const bool shard_done =
       TH_MUTATE(kCommitBeforeTheShardIsDone, update.phase == UpdatePhase::kShardDone,
                 (filling || update.phase == UpdatePhase::kShardDone));
-  const bool here =
-      HoldsPublished(buffer, sequence) || (resolved_so && shard_done) ||
-      (finished.outcome == UpdateOutcome::kAlreadyThere && OriginalHolds(state, buffer, sequence));
+  const bool here = HoldsPublished(buffer, finished.version) || (resolved_so && shard_done) ||
+                    (finished.outcome == UpdateOutcome::kAlreadyThere &&
+                     OriginalHolds(state, buffer, finished.version));
   if (!here) {
     verdict.status = absl::InternalError(
         absl::StrCat("the server says that the group has moved to ", finished.version.ToString(),
