@@ -1,6 +1,6 @@
-// Random runs that nobody has seen before: their seeds are drawn from the commit, so that a commit
-// always has the same ones, and another one has others. A seed that fails here names a fault which
-// was there before; it is mended, not drawn again.
+// Random runs that nobody has seen before: their seeds follow from BuildVersion(), which names the
+// commit. Trees that are modified share the seeds of "-modified", builds outside of git those of
+// "unknown". A seed that fails shows a bug, perhaps an older one: it is mended, not drawn again.
 #include <cstdint>
 #include <iostream>
 
@@ -16,8 +16,10 @@ namespace {
 
 constexpr uint64_t kSeeds = 2'000;
 constexpr uint64_t kSeedsPerCase = 50;
-// Those of commits begin above all that other tests fix.
-constexpr uint64_t kFirstOfAllCommits = 1'000'000'000;
+// Above every seed that another test fixes.
+constexpr uint64_t kFirstOfAllBuilds = 1'000'000'000;
+// Ranges of kSeeds, one of which a build has, so that ranges never overlap.
+constexpr uint64_t kSeedRanges = 1'000'000'000'000;
 
 // FNV-1a, 64 bits: unlike Abseil's hashes the same in every process.
 uint64_t HashOf(absl::string_view text) {
@@ -30,7 +32,7 @@ uint64_t HashOf(absl::string_view text) {
 }
 
 uint64_t FirstSeed() {
-  return kFirstOfAllCommits + HashOf(BuildVersion()) % 1'000'000'000'000 * kSeeds;
+  return kFirstOfAllBuilds + HashOf(BuildVersion()) % kSeedRanges * kSeeds;
 }
 
 class FreshSeedsTest : public ::testing::TestWithParam<uint64_t> {};

@@ -32,9 +32,10 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
 void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::Status status);
 // Ends all operations of the group's replicas, each with `status`.
 void FailAllOperations(Turn& turn, Group& group, const absl::Status& status);
-// The operation's time is over: DEADLINE_EXCEEDED naming who is missing and what each lacks. The
-// rank, if any, that lost one of its calls and would stay an operation behind (CountAnew); where it
-// is known to have lost one the operation is left to that.
+// The operation's time is over. A rank that has lost a call and has not come by `complete_by` is
+// returned, and the operation is left as it is. Else it ends with DEADLINE_EXCEEDED naming who is
+// missing and what each lacks, and the rank that lags is returned, if any. The group of a rank that
+// is returned has to count anew (CountAnew), which ends what is pending.
 std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumber number);
 
 // Takes a result that another reign of the server gave; ends the same operation here with it.

@@ -1,4 +1,4 @@
-// A random run that violated what must hold, as somebody who has to mend it wants to read it.
+// A random run that violated what must hold: how to repeat it, and the faults that it needs.
 #ifndef TH_SIMULATOR_FAILED_RUN_H_
 #define TH_SIMULATOR_FAILED_RUN_H_
 
@@ -12,18 +12,20 @@ namespace th {
 
 struct FailedRun {
   uint64_t seed = 0;
-  std::string command;  // that repeats the run
+  std::string command;  // repeats the run
   std::vector<std::string> violations;
-  std::string shortest_command;     // with the fewest faults that still violate something
-  std::vector<std::string> faults;  // which these are
+  // Repeats it with faults none of which can be left out: it still violates something, if not the
+  // same, and nothing without any one of them.
+  std::string shortest_command;
+  std::vector<std::string> faults;  // those of `shortest_command`
 
-  // Several lines, each ended.
+  // Lines, each with its end.
   std::string ToString() const;
 };
 
-// `result` is what the run of `spec` gave; it violates something. To find the fewest faults takes
-// faults * (faults + 1) / 2 runs at most: one is left out at a time, from the last, as long as the
-// run still violates something.
+// `result` is what the run of `spec` gave; it violates something. Faults are left out one at a
+// time, from the last, as long as the run still violates something: faults * (faults + 1) / 2 runs
+// at most.
 FailedRun DescribeFailedRun(const RandomRunSpec& spec, const RandomRunResult& result);
 
 }  // namespace th

@@ -105,10 +105,12 @@ bool GaveUpPublication(const Buffer& buffer, const Operation& operation) {
          !operation.verdict->status.ok() && &operation == &buffer.operations.back();
 }
 
-// Whether it is an update that has ended here and left what the buffer held.
+// Whether it is an update that has ended here and left the version that the buffer held. What was
+// published since is the business of that publish, which may be on its way.
 bool EndedUntouched(const Buffer& buffer, const Operation& operation) {
   return operation.kind() == OperationKind::kUpdate && operation.verdict.has_value() &&
-         buffer.contract.state() == BufferState::kPublished;
+         buffer.contract.state() == BufferState::kPublished &&
+         buffer.version.sequence != VersionSequence();
 }
 
 Verdict VerdictOf(const OperationFinished& message) {

@@ -542,6 +542,17 @@ TEST_F(UpdateTest, WhatItHoldsIsSaidAgainWhenTheServerHadBegunWhatHasEndedHere) 
   EXPECT_EQ(said.front().buffer.held->version, kStep1);
 }
 
+// The publish may have been made good already: nothing is said that contradicts it.
+TEST_F(UpdateTest, WhatWasPublishedSinceIsNotSaidAgain) {
+  ASSERT_OK(Update());
+  worker.Pass(absl::Seconds(62));
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  ASSERT_OK(worker.Handle(event::Publish{CallId(2), buffer, {.label = Label("step-2")}}).status);
+  worker.Drop();
+  Finish(kFirst, absl::DeadlineExceededError("out of time"));
+  EXPECT_THAT(worker.TakeSent<RegisterBuffer>(), IsEmpty());
+}
+
 TEST_F(UpdateTest, AnotherResolutionOfTheSameOperationIsAnError) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   Resolve(kFirst, kStep2);
