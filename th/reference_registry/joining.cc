@@ -226,6 +226,7 @@ void JoinTransaction::Apply(Turn& turn) const {
   const OperationNumber number = request.key.number;
   const bool is_latest_start = own.last_started <= number;
   own.last_started = std::max(own.last_started, number);
+  own.lost_call = false;
   if (auto result = replica.results.find(number); result != replica.results.end()) {
     const FinishedOperation& finished = result->second.finished;
     absl::Status status = CheckAnswer(own, finished, request);
@@ -253,7 +254,6 @@ void JoinTransaction::Apply(Turn& turn) const {
   transaction.AddParticipant(rank);
   transaction.arrivals.insert(rank);
   own.missed_since.reset();
-  own.lost_call = false;
   if (const std::string disagreement = Disagreement(transaction, request); !disagreement.empty()) {
     const RankName first{replica.group->name, transaction.first_rank};
     return FailOperation(turn, replica, number,

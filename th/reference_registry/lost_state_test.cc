@@ -225,6 +225,19 @@ TEST_F(LostStateTest, WhoStillHoldsAVersionThatAForgottenRollBackMayHaveWithdraw
   EXPECT_EQ(reader.Fill().name.group, "trainer");
 }
 
+TEST_F(LostStateTest, ALabelThatAHolderHasBroughtBackOutlastsARestart) {
+  TestRank reader = Rollout(hub_, "reader");
+  const RegistryHarness::SavedState backup = hub_.Save();
+  reader.lineage = hub_.Command({"key", RollBack{LatestVersion{}}}).lineage;
+  hub_.RestartWith(backup);
+  hub_.Advance(registry::kShortestReign);
+  ASSERT_TRUE(ComesBack(reader, {reader.Announced()}));
+  ASSERT_EQ(hub_.model().high_water_label, "");
+  ASSERT_TRUE(TrainerComesBack());
+  hub_.Restart();
+  EXPECT_EQ(hub_.model().high_water_label, "step-1");
+}
+
 TEST_F(LostStateTest, AVersionOfAnEpochAfterTheClaimIsNotBelieved) {
   hub_.RestartEmpty(Epoch(1000));
   VersionInfo invented = version_;

@@ -96,7 +96,16 @@ std::string WhyImpossible(const RegistryState& state, const Model& model, const 
   return "";
 }
 
-Version& EnsureVersion(Model& model, const VersionInfo& info) {
+// The high-water mark may have lost its label (TakeLabelFromTheUnheld).
+void KeepLabelOfHighWater(Turn& turn, Model& model, const VersionInfo& info) {
+  const bool lacks_label =
+      info.sequence == model.durable.high_water && model.durable.high_water_label.empty();
+  if (!lacks_label) return;
+  model.durable.high_water_label = info.label.text();
+  Persist(turn, model);
+}
+
+Version& EnsureVersion(Turn& turn, Model& model, const VersionInfo& info) {
   Version& version = model.versions[info.sequence];
   if (version.model == nullptr || !version.announced) {
     version.model = &model;
@@ -105,6 +114,7 @@ Version& EnsureVersion(Model& model, const VersionInfo& info) {
     version.announced = true;
     version.from_earlier_reign = true;
     model.labels[info.label.text()] = info.sequence;
+    KeepLabelOfHighWater(turn, model, info);
   }
   return version;
 }
@@ -206,7 +216,7 @@ bool SettleRootOf(Turn& turn, Buffer& buffer, const HeldVersion& held) {
 }
 
 void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
-  Version& version = EnsureVersion(*buffer.replica->group->model, held.version);
+  Version& version = EnsureVersion(turn, *buffer.replica->group->model, held.version);
   const bool known = buffer.content.has_value() &&
                      buffer.content->version == held.version.sequence &&
                      buffer.content->publisher == held.publisher;
@@ -364,6 +374,9 @@ void LearnHighWater(Turn& turn, Model& model, const ResumeClaim& claim, const Ve
   const bool may_be = !info.label.empty() && info.sequence.epoch() <= claim.epoch &&
                       info.sequence.epoch() < turn.state.epoch;
   if (!may_be || info.sequence <= model.durable.high_water) return;
+  const auto label = model.labels.find(info.label.text());
+  const bool names_another = label != model.labels.end() && label->second != info.sequence;
+  if (names_another) return;
   for (const DurableRollBack& roll_back : model.durable.roll_backs) {
     if (info.lineage < roll_back.lineage && info.sequence > roll_back.to) return;
   }

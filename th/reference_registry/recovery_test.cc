@@ -388,6 +388,34 @@ TEST_F(RestartTest, AnEndOfAnotherKindIsNoResultForWhoWaits) {
   EXPECT_EQ(pair[1].Finished().not_available, NotAvailableReason::kNotPublished);
 }
 
+// As when the unpublish comes later: the rank drains once it hears the error, and does not say so.
+TEST_F(RestartTest, WhoseUnpublishEndedAsAnotherKindIsNoSourceAnyMore) {
+  std::vector<TestRank> pair = MakeGroup(hub_, "pair", 2);
+  JoinAndRegister(pair);
+  const VersionInfo held = PublishWhole(pair, "step-2");
+  hub_.Restart();
+  AnnouncedBuffer behind = pair[0].Holding(held, true, "step-2w0");
+  behind.last_finished = FinishedOperation{
+      .number = OperationNumber(1), .kind = OperationKind::kPublish, .version = held};
+  ASSERT_TRUE(pair[0].Resume({behind}));
+  StartOperation unpublish = pair[0].UnpublishRequest();
+  unpublish.keep_retained = true;
+  pair[0].Start(unpublish);
+  AnnouncedBuffer told = pair[1].Holding(held, true, "step-2w1");
+  told.last_finished = FinishedOperation{.number = unpublish.key.number,
+                                         .kind = OperationKind::kUpdate,
+                                         .outcome = UpdateOutcome::kAlreadyThere,
+                                         .version = held};
+  ASSERT_TRUE(pair[1].Resume({told}));
+  ASSERT_THAT(pair[0].Finished().status, StatusIs(absl::StatusCode::kInvalidArgument));
+  std::vector<TestRank> readers = MakeGroup(hub_, "readers", 2);
+  JoinAndRegister(readers);
+  hub_.Advance(RegistryLimits().recovery_window);
+  for (TestRank& reader : readers) reader.Update(held.label);
+  for (TestRank& reader : readers) reader.Ready();
+  EXPECT_TRUE(readers[0].HearsNone<AssignSources>());
+}
+
 // One of eight ranks had not heard that its group counts anew when the server died.
 TEST_F(RestartTest, OneDiscrepancyMakesAGroupCountAnewOnce) {
   constexpr uint32_t kRanks = 8;

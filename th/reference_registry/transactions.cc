@@ -187,6 +187,7 @@ std::optional<Rank> NoteMissed(Replica& replica, const Transaction& transaction)
 void RefuseOtherKind(Turn& turn, Replica& replica, const FinishedOperation& result) {
   const Transaction& pending = replica.pending.at(result.number);
   Undo(turn, replica, pending);
+  if (pending.if_unpublish() != nullptr) LetGoOfAll(turn, replica, pending);
   turn.state.deadlines.erase(DeadlineOf(replica, pending));
   for (const auto& [rank, participant] : pending.participants) {
     const Buffer& buffer = *replica.buffers.at(rank);
@@ -253,6 +254,7 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
   turn.state.waiting_for_recovery.erase(replica.id);
   replica.group->model->waiting_for_room.erase(replica.id);
   turn.to_evaluate.insert(replica.id);
+  if (Transaction* next = HeadOf(replica)) AwaitLostCalls(turn, replica, *next);
 }
 
 void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::Status status) {

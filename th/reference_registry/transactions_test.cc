@@ -312,6 +312,30 @@ TEST_F(LostCallTest, ARankThatCallsAgainByItselfIsWaitedFor) {
   for (TestRank& rank : group_) EXPECT_OK(rank.Finished().status);
 }
 
+TEST_F(LostCallTest, ItIsAwaitedInTheNextOperationToo) {
+  CountAnew();
+  LoseTheCall();
+  StartOperation first = group_[0].UpdateRequest();
+  first.timeout = kCallsAgainWithin / 2;
+  group_[0].Start(first);
+  group_[0].Update();
+  hub_.Advance(first.timeout);
+  ASSERT_THAT(group_[0].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  hub_.Advance(kCallsAgainWithin);
+  EXPECT_EQ(HearOfIt(), 1u);
+}
+
+TEST_F(LostCallTest, ARankThatHearsASavedResultHasCalledAgain) {
+  CountAnew();
+  ExpireWithoutTheLast();
+  LoseTheCall();
+  group_[1].Update();
+  ASSERT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  group_[0].Update();
+  hub_.Advance(2 * kCallsAgainWithin);
+  EXPECT_EQ(HearOfIt(), 0u);
+}
+
 TEST_F(LostCallTest, WhoLostNoneHasItsTime) {
   CountAnew();
   group_[0].Update();

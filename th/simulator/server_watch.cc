@@ -52,8 +52,9 @@ void ServerWatch::LostWhatIsNotIn(const StateIdentity& identity, const DurableSt
 
 void ServerWatch::NoteJoined(const SimulatedWorker& to, const Joined& joined) {
   members_[&to] = joined.reign;
-  joined_at_.try_emplace(&to, JoinedAt{.first = cluster_->now()}).first->second.last =
-      cluster_->now();
+  const auto [joined_at, fresh] = joined_at_.try_emplace(&to, JoinedAt{.first = cluster_->now()});
+  joined_at->second.last = cluster_->now();
+  if (fresh) Tell(to, forgotten_);
   lapsed_.erase(&to);
 }
 
@@ -270,8 +271,7 @@ void ServerWatch::JudgeResolved(const SimulatedWorker& to, const OperationResolv
 void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished) {
   const bool published = finished.kind == OperationKind::kPublish && finished.status.ok();
   const Lineage told = told_[to.spec().name.group];
-  if (published && finished.version.lineage > std::max(told, forgotten_) &&
-      to.buffer_id() == finished.key.buffer) {
+  if (published && finished.version.lineage > told && to.buffer_id() == finished.key.buffer) {
     cluster_->judge().Violated(absl::StrCat(to.Name(), " publishes ", finished.version.ToString(),
                                             " into lineage ", finished.version.lineage.value,
                                             " and has heard of ", told.value));

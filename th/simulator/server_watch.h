@@ -105,8 +105,8 @@ class ServerWatch {
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
   std::map<const SimulatedWorker*, GroupGeneration> generations_;        // of its group, told last
   std::map<std::string, Lineage> told_;                                  // by group
-  // The highest that the server knew when it lost its state. What it learns of it anew began before
-  // whoever has joined since.
+  // The highest that the server knew when it lost its state. It began before any process that has
+  // joined for the first time since.
   Lineage forgotten_;
   std::map<const SimulatedWorker*, ReignId> members_;  // and when they were confirmed last
   struct JoinedAt {

@@ -65,6 +65,9 @@ void SimulatedWorker::Do(const AllocateOffload& asked) {
 void SimulatedWorker::Do(const FreeOffload& freed) {
   const auto found = holdings_.find(freed.copy);
   if (found == holdings_.end()) return;
+  const SimulatedFill* const fill = found->second.fill.get();
+  cluster_->judge().Expect(fill == nullptr || fill->completed(),
+                           "is told to free memory that a fill still writes", Name());
   if (!found->second.staged) {  // those stay registered
     cluster_->judge().Unregistered(this, found->second.name);
     names_.erase(freed.copy);

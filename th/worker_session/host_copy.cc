@@ -34,6 +34,8 @@ absl::string_view MemoryName(CopyMemory memory) {
       return "no memory";
     case CopyMemory::kAsked:
       return "memory asked";
+    case CopyMemory::kRefused:
+      return "memory refused";
     case CopyMemory::kThere:
       return "memory there";
   }
@@ -53,8 +55,8 @@ bool WantsMemory(const Buffer& buffer, const HostCopy& copy) {
          update->update().phase == UpdatePhase::kBeginning;
 }
 
-// Whether what was held has been taken back since the next Stage: until that is resolved there is
-// nothing to put into the memory, and no server knows of it.
+// True when the next Stage has not resolved and the server has taken back the old version: nothing
+// is in the memory, and no server knows of it.
 bool HasIdleMemory(const Buffer& buffer, const HostCopy& copy) {
   const Operation* update = FindUpdate(buffer);
   return copy.memory == CopyMemory::kThere && buffer.contract.state() == BufferState::kWritable &&
@@ -75,13 +77,13 @@ absl::Status WhyLost(const Buffer& buffer, const HostCopy& copy) {
 void BeginRelease(State& state, Buffer& buffer, HostCopy& copy, absl::Time now) {
   copy.phase = CopyPhase::kReleasing;
   copy.release_wanted = false;
-  const bool stays = copy.staged() != nullptr;
-  if (stays && buffer.contract.state() == BufferState::kUndefined) {
+  const bool stays_registered = copy.staged() != nullptr;
+  if (stays_registered && buffer.contract.state() == BufferState::kUndefined) {
     (void)ResetBuffer(state, buffer, now);  // cannot fail: its update has ended
     return;
   }
   if (buffer.contract.state() != BufferState::kPublished) return;  // there is nothing to drain
-  if (stays) SendOrAnnounce(state, buffer, BufferReset{buffer.id}, now);
+  if (stays_registered) SendOrAnnounce(state, buffer, BufferReset{buffer.id}, now);
   (void)buffer.contract.Unpublish(now, state.limits.drain_timeout);  // cannot fail: published
   Pump(state, buffer, now);
 }
@@ -92,11 +94,26 @@ void Remove(State& state, BufferId id, const HostCopy& copy, absl::Time now) {
   if (!failed.ok()) FailWaiting(state, id, failed, now);
 }
 
+// The other ranks learn from this rank's part of the update that it has no memory, and the part is
+// sent once the buffer is registered. Returns false while the answer to that is awaited.
+bool BeginWithoutMemory(State& state, BufferId id, HostCopy& copy, absl::Time now) {
+  Buffer& buffer = *state.FindBuffer(id);
+  const bool awaits_answer = state.joined() && !buffer.registered && buffer.refused.ok();
+  if (awaits_answer) return false;
+  copy.memory = CopyMemory::kNone;
+  const absl::Status refused = copy.kept()->failed;
+  BeginFilling(state, buffer, copy, now);
+  if (Operation* update = FindUpdate(buffer)) Conclude(*update, {.status = refused});
+  Pump(state, buffer, now);
+  return true;
+}
+
 // ---- the steps of host_copy.h. Each returns whether the next step of the copy may follow.
 
-bool StepIdle(State& state, BufferId id, const HostCopy& copy, absl::Time now) {
-  const bool stays = copy.staged() != nullptr && OriginalOf(state, id) != nullptr;
-  if (stays || copy.memory != CopyMemory::kNone) return false;
+bool StepIdle(State& state, BufferId id, HostCopy& copy, absl::Time now) {
+  if (copy.memory == CopyMemory::kRefused) return BeginWithoutMemory(state, id, copy, now);
+  const bool needed = copy.staged() != nullptr && OriginalOf(state, id) != nullptr;
+  if (needed || copy.memory != CopyMemory::kNone) return false;
   Remove(state, id, copy, now);
   return false;
 }
@@ -162,12 +179,17 @@ std::string DescribeCopy(const HostCopy& copy) {
 void NoteCopyAllocated(State& state, BufferId copy, const absl::Status& status, absl::Time now) {
   HostCopy* found = state.FindHostCopy(copy);
   if (found == nullptr || found->memory != CopyMemory::kAsked) return;
-  found->memory = status.ok() ? CopyMemory::kThere : CopyMemory::kNone;
   Buffer& buffer = *state.FindBuffer(copy);
-  if (found->kept() != nullptr) BeginFilling(state, buffer, *found, now);
-  Operation* update = FindUpdate(buffer);
-  // The other ranks hear of it.
-  if (!status.ok() && update != nullptr) Conclude(*update, {.status = status});
+  if (status.ok()) {
+    found->memory = CopyMemory::kThere;
+    if (found->kept() != nullptr) BeginFilling(state, buffer, *found, now);
+  } else if (found->kept() != nullptr) {
+    found->memory = CopyMemory::kRefused;
+    found->kept()->failed = status;
+  } else {
+    found->memory = CopyMemory::kNone;
+    if (Operation* update = FindUpdate(buffer)) Conclude(*update, {.status = status});
+  }
   Pump(state, buffer, now);
 }
 

@@ -38,7 +38,7 @@ class Scene {
   }
 
   // ---- the way into the phases
-  void Keep() {
+  void KeepUnregistered() {
     version_ = kOld;
     worker_.PublishNamed(buffer_, OperationNumber(1), kOld);
     ASSERT_OK(
@@ -46,6 +46,9 @@ class Scene {
             .Handle(event::Unpublish{CallId(2), buffer_, {.on_retention = OnRetention::kOffload}})
             .status);
     WantCopyFirst();
+  }
+  void Keep() {
+    KeepUnregistered();
     Register();
   }
   void Stage() {
@@ -67,6 +70,7 @@ class Scene {
   void Read() { worker_.Admit(kReader, copy_, version_.sequence); }
 
   // ---- events
+  void Register() { worker_.Say(BufferRegistered{copy_, absl::OkStatus()}); }
   void AnswerMemory(absl::Status status) {
     worker_.Handle(event::OffloadAllocated{copy_, std::move(status)});
   }
@@ -135,7 +139,6 @@ class Scene {
   };
 
   OperationKey key() const { return {copy_, number_}; }
-  void Register() { worker_.Say(BufferRegistered{copy_, absl::OkStatus()}); }
 
   SessionHarness worker_;
   BufferId buffer_;
@@ -153,6 +156,7 @@ struct Named {
 
 std::vector<std::function<void(Scene&)>> Phases() {
   return {
+      [](Scene& s) { s.KeepUnregistered(), s.AnswerMemory(absl::ResourceExhaustedError("none")); },
       [](Scene& s) { s.Keep(); },
       [](Scene& s) { s.Keep(), s.AnswerMemory(absl::OkStatus()); },
       [](Scene& s) { s.Keep(), s.Hold(); },
@@ -170,6 +174,7 @@ std::vector<Named> Events() {
   return {
       {"its memory is there", [](Scene& s) { s.AnswerMemory(absl::OkStatus()); }},
       {"no memory", [](Scene& s) { s.AnswerMemory(absl::ResourceExhaustedError("none")); }},
+      {"BufferRegistered", [](Scene& s) { s.Register(); }},
       {"OperationResolved", [](Scene& s) { s.Resolve(); }},
       {"filled, OperationFinished, OK",
        [](Scene& s) {

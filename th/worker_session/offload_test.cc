@@ -200,6 +200,7 @@ TEST_F(OffloadTest, WithoutMemoryTheBufferStaysPublished) {
   ASSERT_OK(Unpublish());
   OffloadFirst(2, OperationKind::kUnpublish);
   const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
+  worker_.Say(BufferRegistered{copy, absl::OkStatus()});
   worker_.Handle(event::OffloadAllocated{copy, absl::ResourceExhaustedError("no memory")});
   EXPECT_THAT(TheDone().status,
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("no memory")));
@@ -262,6 +263,18 @@ TEST_F(OffloadTest, TheOtherRanksHearThatThereIsNoMemory) {
   const auto failed = worker_.TakeSent<RankFailed>();
   ASSERT_THAT(failed, SizeIs(1));
   EXPECT_EQ(failed[0].key.buffer, copy);
+}
+
+// The driver may refuse at once, before the server has answered.
+TEST_F(OffloadTest, TheOtherRanksHearThatThereIsNoMemoryOnceTheCopyIsRegistered) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
+  worker_.Handle(event::OffloadAllocated{copy, absl::ResourceExhaustedError("no memory")});
+  EXPECT_THAT(worker_.TakeSent<UnregisterBuffer>(), IsEmpty());
+  worker_.Say(BufferRegistered{copy, absl::OkStatus()});
+  EXPECT_THAT(worker_.TakeSent<RankFailed>(), SizeIs(1));
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
 TEST_F(OffloadTest, MemoryThatComesAfterTheGroupHasChangedIsGivenBack) {

@@ -307,7 +307,12 @@ enum class CopyPhase : uint8_t {
   kOver,       // its update has ended and left nothing of use
   kReleasing,  // until its readers have detached and its memory is free
 };
-enum class CopyMemory : uint8_t { kNone, kAsked, kThere };
+enum class CopyMemory : uint8_t {
+  kNone,
+  kAsked,
+  kRefused,  // of a kept copy, until its buffer is registered and the other ranks can be told
+  kThere,
+};
 
 // What only a kept copy has: one that is made before an operation takes the version away, or to
 // seed the site. It is filled once, then served until it is released.
@@ -315,7 +320,7 @@ struct KeptCopy {
   absl::Duration timeout;      // of its update
   GroupGeneration generation;  // that it was begun in
   bool given_up = false;       // before it was held: nobody waits for it any more
-  absl::Status failed;         // why it came to nothing
+  absl::Status failed;         // why it came to nothing, or is about to
 };
 
 // What only a staged copy has. It is filled by each Stage, as long as its original is registered.

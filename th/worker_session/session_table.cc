@@ -155,6 +155,9 @@ constexpr SessionStep kSteps[] = {
 };
 
 constexpr SessionStep kHostCopySteps[] = {
+    {"kept copy idle, memory refused", "BufferRegistered", "(removed)", "StartOperation, RankFailed, UnregisterBuffer, done RESOURCE_EXHAUSTED"},
+    {"kept copy idle, memory refused", "GroupChanged", "same", "RegisterBuffer, done ABORTED, RegisterBuffer"},
+    {"kept copy idle, memory refused", "the original is unregistered", "same", "done CANCELLED, UnregisterBuffer"},
     {"kept copy idle, memory asked", "its memory is there", "kept copy filling, memory there", "StartOperation"},
     {"kept copy idle, memory asked", "no memory", "(removed)", "StartOperation, RankFailed, UnregisterBuffer, done RESOURCE_EXHAUSTED"},
     {"kept copy idle, memory asked", "GroupChanged", "same", "RegisterBuffer, done ABORTED, RegisterBuffer, RegisterBuffer"},
