@@ -22,20 +22,20 @@
 
 namespace th::registry {
 
-// What only ranks that take part in an operation of one kind have.
+// What a rank has as a participant depends on the kind of the operation.
 
-// Its request is all that a publish needs of a rank.
+// A publish needs nothing of a rank but its request.
 struct PublishParticipant {};
 
 struct UnpublishParticipant {
-  std::optional<absl::Time> done_at;  // when its buffer was drained (RankDone)
+  std::optional<absl::Time> done_at;  // when the rank's buffer was drained (RankDone)
 };
 
 struct UpdateParticipant {
-  bool ready = false;                 // its buffer is drained (ReadyToFill)
-  bool root_told = false;             // it has heard the root of its shard
-  std::optional<absl::Time> done_at;  // when its shard was there (RankDone)
-  // What the rank claims to have received by then, for the group's copies.
+  bool ready = false;                 // the rank's buffer is drained (ReadyToFill)
+  bool root_told = false;             // the rank has been sent the root of its shard
+  std::optional<absl::Time> done_at;  // when the rank had its whole shard (RankDone)
+  // Received bytes by the rank's own count at `done_at`; the group's metrics and copies use them.
   uint64_t from_publisher_bytes = 0;
   uint64_t from_relays_bytes = 0;
 };
@@ -43,20 +43,20 @@ struct UpdateParticipant {
 struct Participant {
   std::variant<PublishParticipant, UnpublishParticipant, UpdateParticipant> part;
 
-  // When the rank said that it is done. None: it has not, or takes part in a publish.
+  // When the rank reported RankDone; no value before that, and in a publish.
   std::optional<absl::Time> done_at() const;
-  // Of an operation of that kind.
+  // Requires an operation of that kind.
   UnpublishParticipant& unpublish() { return std::get<UnpublishParticipant>(part); }
   UpdateParticipant& update() { return std::get<UpdateParticipant>(part); }
   const UpdateParticipant& update() const { return std::get<UpdateParticipant>(part); }
-  // Of any. Null: it is of another kind.
+  // Returns null for other kinds.
   UpdateParticipant* if_update() { return std::get_if<UpdateParticipant>(&part); }
   const UpdateParticipant* if_update() const { return std::get_if<UpdateParticipant>(&part); }
 };
 
-// What only operations of one kind have. An operation has begun when its phase is kBegun: from then
-// on its replica is busy with it, and Transaction::version is set. Part is what each of its ranks
-// has.
+// What an operation has depends on its kind, too. An operation has begun when its phase is kBegun:
+// from then on its replica is busy with it, and Transaction::version is set. Part is the type of
+// its participants' parts.
 
 enum class PublishPhase : uint8_t {
   kAsked,
@@ -105,7 +105,7 @@ struct UpdateOperation {
 
   UpdatePhase phase = UpdatePhase::kAsked;
   VersionSelector selector = LatestVersion{};
-  VersionSequence floor;  // the highest of its ranks'
+  VersionSequence floor;  // the highest floor that any rank has asked for
   WhenSeeding when_seeding = WhenSeeding::kWait;
   // All its ranks keep what is retained, or none does. No value: no rank's request has told which.
   std::optional<bool> keep_retained;
@@ -120,20 +120,20 @@ using OperationPart = std::variant<PublishOperation, UnpublishOperation, UpdateO
 struct Transaction {
   OperationNumber number;
   EventId event;
-  absl::Time started;  // its first rank asked
+  absl::Time started;  // when the first rank asked
   Rank first_rank;
-  absl::Time deadline;  // the earliest that any of its ranks asked for
-  // By when the ranks that have lost a call must have come to it; see kCallsAgainWithin.
+  absl::Time deadline;  // the earliest deadline that any rank asked for
+  // Ranks that have lost a call must have joined it by then; see kCallsAgainWithin.
   absl::Time complete_by = absl::InfiniteFuture();
-  // What it has begun with. Of an update that has not: what it would have moved to when it was
-  // looked at last, for the result of its failure.
+  // The version that it has begun with. Before an update begins: the version that it would have
+  // moved to when it was last evaluated, which the result of a failure names.
   VersionSequence version;
   std::map<Rank, Participant> participants;
   std::set<Rank> arrivals;  // participants that have asked, or asked again, since the last look
   OperationPart part;       // by its kind
 
   OperationKind kind() const;
-  // Its time, in RegistryState::deadlines.
+  // The operation's entry in RegistryState::deadlines is at this time.
   absl::Time ends_at() const { return std::min(deadline, complete_by); }
   bool has_begun() const;
   bool is_publishing() const { return has_begun() && kind() == OperationKind::kPublish; }
@@ -141,14 +141,14 @@ struct Transaction {
   bool is_filling() const { return has_begun() && kind() == OperationKind::kUpdate; }
   // The rank takes part from here on, if it did not.
   void AddParticipant(Rank rank);
-  // Of an operation of that kind.
+  // Requires an operation of that kind.
   PublishOperation& publish() { return std::get<PublishOperation>(part); }
   const PublishOperation& publish() const { return std::get<PublishOperation>(part); }
   UnpublishOperation& unpublish() { return std::get<UnpublishOperation>(part); }
   const UnpublishOperation& unpublish() const { return std::get<UnpublishOperation>(part); }
   UpdateOperation& update() { return std::get<UpdateOperation>(part); }
   const UpdateOperation& update() const { return std::get<UpdateOperation>(part); }
-  // Of any. Null: it is of another kind.
+  // Returns null for other kinds.
   const PublishOperation* if_publish() const { return std::get_if<PublishOperation>(&part); }
   UnpublishOperation* if_unpublish() { return std::get_if<UnpublishOperation>(&part); }
   const UnpublishOperation* if_unpublish() const { return std::get_if<UnpublishOperation>(&part); }

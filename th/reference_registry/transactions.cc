@@ -159,17 +159,17 @@ void Fail(Turn& turn, Replica& replica, const Transaction& transaction, Finished
   FinishOperation(turn, replica, transaction.number, std::move(result));
 }
 
-// The first rank that has lost a call and has not come to this operation, if any.
-std::optional<Rank> WhoLostACall(const Replica& replica, const Transaction& transaction) {
+// The first rank that has lost a call and has not joined this operation, if any.
+std::optional<Rank> RankThatLostACall(const Replica& replica, const Transaction& transaction) {
   for (const auto& [rank, buffer] : replica.buffers) {
     if (buffer->lost_call && !transaction.participants.contains(rank)) return rank;
   }
   return std::nullopt;
 }
 
-// Notes who missed the operation; of them the rank that lags, if any: it missed one before too, has
-// come in time to none since, and has asked for an earlier one. It calls, but stays behind. A rank
-// that calls nothing is late, and hears all results.
+// Notes which ranks missed the operation, and returns one of them that lags, if any: it missed an
+// earlier one too, has started some operation since, and joined none before that ended. A rank that
+// has started nothing since is late, but does not lag: it hears all saved results.
 std::optional<Rank> NoteMissed(Replica& replica, const Transaction& transaction) {
   std::optional<Rank> lags;
   for (auto& [rank, buffer] : replica.buffers) {
@@ -182,8 +182,8 @@ std::optional<Rank> NoteMissed(Replica& replica, const Transaction& transaction)
   return lags;
 }
 
-// The group has ended the operation as another kind than its ranks call it that wait for it here:
-// their calls are refused, as they would be had they come later.
+// An earlier server has ended the operation as another kind than the one that its participants here
+// have asked for. Their calls are refused, as they would be if they came later.
 void RefuseOtherKind(Turn& turn, Replica& replica, const FinishedOperation& result) {
   const Transaction& pending = replica.pending.at(result.number);
   Undo(turn, replica, pending);
@@ -211,7 +211,7 @@ void SetDeadline(Turn& turn, const Replica& replica, Transaction& transaction, a
 
 void AwaitLostCalls(Turn& turn, const Replica& replica, Transaction& transaction) {
   if (transaction.number != replica.finished.Next()) return;
-  const bool awaits = WhoLostACall(replica, transaction).has_value();
+  const bool awaits = RankThatLostACall(replica, transaction).has_value();
   if (awaits == (transaction.complete_by != absl::InfiniteFuture())) return;
   turn.state.deadlines.erase(DeadlineOf(replica, transaction));
   transaction.complete_by = awaits ? turn.now + kCallsAgainWithin : absl::InfiniteFuture();
@@ -260,8 +260,9 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
 void FailOperation(Turn& turn, Replica& replica, OperationNumber number, absl::Status status) {
   auto found = replica.pending.find(number);
   if (found == replica.pending.end()) return;
-  const bool stays = WaitsForRoom(replica, number) || AwaitsRanks(replica, found->second);
-  Fail(turn, replica, found->second, {.status = std::move(status), .offload_first = stays});
+  const bool stays_published = WaitsForRoom(replica, number) || AwaitsRanks(replica, found->second);
+  Fail(turn, replica, found->second,
+       {.status = std::move(status), .offload_first = stays_published});
 }
 
 void FailAllOperations(Turn& turn, Group& group, const absl::Status& status) {
@@ -275,7 +276,7 @@ void FailAllOperations(Turn& turn, Group& group, const absl::Status& status) {
 std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumber number) {
   auto found = replica.pending.find(number);
   if (found == replica.pending.end()) return std::nullopt;
-  const std::optional<Rank> lost_call = WhoLostACall(replica, found->second);
+  const std::optional<Rank> lost_call = RankThatLostACall(replica, found->second);
   if (lost_call.has_value() && turn.now >= found->second.complete_by) return lost_call;
   std::optional<Rank> lags;
   std::string text = absl::StrCat(OperationKindName(found->second.kind()), " (operation ",
@@ -293,9 +294,9 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
     absl::StrAppend(&text, WhoIsLate(replica, found->second));
     lags = NoteMissed(replica, found->second);
   }
-  const bool stays = StaysPublished(replica, found->second);
+  const bool stays_published = StaysPublished(replica, found->second);
   Fail(turn, replica, found->second,
-       {.status = absl::DeadlineExceededError(text), .offload_first = stays});
+       {.status = absl::DeadlineExceededError(text), .offload_first = stays_published});
   return lags;
 }
 
@@ -307,7 +308,8 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
                       "the group ended this operation before the server restarted (it is at ",
                       result.number.value, "), and its result ", kForgotten)));
   }
-  // Its time was over while it waited for those before it: that is what others have heard.
+  // Ending those before it may have ended this one: it expired while it waited for them, and other
+  // ranks have heard so.
   if (result.number <= replica.finished) return false;
   if (auto found = replica.pending.find(result.number); found != replica.pending.end()) {
     const bool other_kind = result.status.ok() && result.kind != found->second.kind();
@@ -321,6 +323,7 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
   }
   replica.finished = OperationNumber(result.number.value - 1);
   const OperationNumber number = result.number;
+  // FinishOperation sets `finished_here`, but this operation was finished by an earlier server.
   const bool finished_here = replica.finished_here;
   FinishOperation(turn, replica, number, std::move(result));
   replica.finished_here = finished_here;
