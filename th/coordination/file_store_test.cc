@@ -79,9 +79,10 @@ TEST_F(FileStoreTest, EveryOpeningRaisesTheEpochEvenWithoutAWrite) {
   EXPECT_EQ(Reopened().epoch, Epoch(3));
 }
 
-TEST_F(FileStoreTest, AnEpochIsNeverBelowTheMinutesSinceTheStartOf2026) {
-  const FileStoreOptions later{
-      .now = [] { return absl::FromCivil(absl::CivilHour(2026, 1, 1, 5), absl::UTCTimeZone()); }};
+TEST_F(FileStoreTest, AnEpochIsNeverBelowTheSecondsSinceTheStartOf2026) {
+  const FileStoreOptions later{.now = [] {
+    return absl::FromCivil(absl::CivilMinute(2026, 1, 1, 0, 5), absl::UTCTimeZone());
+  }};
   {
     ASSERT_OK_AND_ASSIGN(const auto fresh, FileStore::Open(directory_, later));
     EXPECT_EQ(fresh->opened().epoch, Epoch(300));

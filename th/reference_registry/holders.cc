@@ -252,6 +252,18 @@ Shard* FindShard(Version& version, const ShardKey& key) {
 
 ShardKey ShardKeyOf(const Buffer& buffer) { return {buffer.form, buffer.layout}; }
 
+void FreeLabel(Version& version) {
+  Model& model = *version.model;
+  const auto label = model.labels.find(version.info.label.text());
+  const bool has_it = label != model.labels.end() && label->second == version.info.sequence;
+  if (has_it) model.labels.erase(label);
+}
+
+void GiveUpLabel(Version& version) {
+  FreeLabel(version);
+  version.info.label = VersionLabel();
+}
+
 void EraseVersion(Turn& turn, Version& version) {
   for (const auto& [key, shard] : version.shards) {
     auto layout = turn.state.layouts.find(key.layout);
@@ -263,10 +275,7 @@ void EraseVersion(Turn& turn, Version& version) {
     for (const ReplicaId id : arrival.filling) FindReplica(turn.state, id)->fills_in.clear();
   }
   Model& model = *version.model;
-  auto label = model.labels.find(version.info.label.text());
-  if (label != model.labels.end() && label->second == version.info.sequence) {
-    model.labels.erase(label);
-  }
+  FreeLabel(version);
   const VersionSequence sequence = version.info.sequence;  // a copy: the record dies next
   model.versions.erase(sequence);
 }

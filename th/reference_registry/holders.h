@@ -25,6 +25,12 @@ Shard& EnsureShard(Turn& turn, Version& version, const ShardKey& key);
 Shard* FindShard(Version& version, const ShardKey& key);
 ShardKey ShardKeyOf(const Buffer& buffer);
 
+// The version's label may name another version from here on. The version keeps it in its info,
+// which a published version must not (GiveUpLabel).
+void FreeLabel(Version& version);
+// The published version has no label any more.
+void GiveUpLabel(Version& version);
+
 // Forgets a version that nobody holds or fills.
 void EraseVersion(Turn& turn, Version& version);
 

@@ -140,6 +140,26 @@ TEST_F(LostStateTest, TheLineageIsLearnedFromClaims) {
   EXPECT_GT(hub_.Command({"key-2", RollBack{LatestVersion{}}}).lineage, back.lineage);
 }
 
+// It fills a version of after the roll-back, and has heard of no end since.
+TEST_F(LostStateTest, TheLineageIsLearnedFromWhatIsBeingFilledToo) {
+  const CommandFinished back = hub_.Command({"key", RollBack{LatestVersion{}}});
+  VersionInfo second = version_;
+  second.sequence = VersionSequence::Of(version_.sequence.epoch(), 2);
+  second.label = *VersionLabel::Parse("step-2");
+  second.lineage = back.lineage;
+  hub_.RestartEmpty(Epoch(1000));
+  ASSERT_TRUE(ComesBack(trainer_, {trainer_.Filling(second, {})}));
+  EXPECT_EQ(hub_.model().lineage, back.lineage);
+}
+
+TEST_F(LostStateTest, ALineageThatCannotBeIsNotLearned) {
+  VersionInfo invented = version_;
+  invented.lineage = Lineage(uint64_t{1} << 60);
+  hub_.RestartEmpty(Epoch(1000));
+  ASSERT_TRUE(ComesBack(trainer_, {trainer_.Filling(invented, {})}));
+  EXPECT_EQ(hub_.model().lineage, Lineage());
+}
+
 // Its roll-back came before the state was lost, and so before the newcomer.
 TEST_F(LostStateTest, WhoJoinedALostStateIsNotBehindWhatItLearnsLater) {
   TestRank reader = Rollout(hub_, "reader");

@@ -16,7 +16,18 @@
 namespace th::registry {
 namespace {
 
+// The version that has the operation's label, and that nobody has brought back since the restart;
+// null: none.
+Version* UnheldVersion(Model& model, const PublishOperation& publish) {
+  const auto label = model.labels.find(publish.label.text());
+  if (label == model.labels.end()) return nullptr;
+  Version* version = FindVersion(model, label->second);
+  return version->announced ? nullptr : version;
+}
+
 // The published version that this operation adds a holder or a form to; null: it makes a new one.
+// Nobody can tell any more whether the bytes are those of a version that nobody has brought back,
+// so it is left alone.
 absl::StatusOr<Version*> ExistingVersion(Model& model, const PublishOperation& publish) {
   if (publish.derived_from.has_value()) {
     Version* version = FindVersion(model, *publish.derived_from);
@@ -32,7 +43,8 @@ absl::StatusOr<Version*> ExistingVersion(Model& model, const PublishOperation& p
     return version;
   }
   auto label = model.labels.find(publish.label.text());
-  return label == model.labels.end() ? nullptr : FindVersion(model, label->second);
+  if (label == model.labels.end() || UnheldVersion(model, publish) != nullptr) return nullptr;
+  return FindVersion(model, label->second);
 }
 
 bool HasForm(const Version& version, const std::string& form) {
@@ -254,9 +266,9 @@ void ReleaseLetGo(Turn& turn, Replica& replica, OperationNumber publish) {
 absl::StatusOr<Version*> VersionToComplete(Turn& turn, Replica& replica, Transaction& transaction) {
   Model& model = *replica.group->model;
   Version* begun = FindVersion(model, transaction.version);
-  const auto label = model.labels.find(begun->info.label.text());
-  if (begun->phase != VersionPhase::kPublishing || label == model.labels.end()) return begun;
-  Version* first = FindVersion(model, label->second);
+  if (begun->phase != VersionPhase::kPublishing) return begun;
+  TH_ASSIGN_OR_RETURN(Version * first, ExistingVersion(model, transaction.publish()));
+  if (first == nullptr) return begun;
   TH_RETURN_IF_ERROR(CanAddTo(turn.state, *first, replica, transaction.publish()));
   EraseVersion(turn, *begun);
   BeginWith(replica, transaction, first->info.sequence);
@@ -279,6 +291,8 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
   const bool further = !is_new && HasForm(*version, replica.form);
   if (further) TH_RETURN_IF_ERROR(CheckFurtherHolder(turn.state, *version, replica));
   Model& model = *replica.group->model;
+  Version* const unheld = UnheldVersion(model, transaction.publish());
+  if (is_new && unheld != nullptr) GiveUpLabel(*unheld);
   if (is_new) MakePublished(turn, model, *version);
   Note(turn, model.key, {EventKind::kPublished, transaction.event, replica.group->name},
        version->info.ToString());
@@ -430,10 +444,10 @@ bool MayBeOutdone(const RegistryState& state, const Buffer& buffer) {
 }  // namespace
 
 void EvaluatePublish(Turn& turn, Replica& replica, Transaction& transaction) {
-  if (turn.state.recovering) {  // a label may be in use by a version that is not announced yet
-    turn.state.waiting_for_recovery.insert(replica.id);
-    return;
-  }
+  Model& model = *replica.group->model;
+  const bool may_be_brought_back =
+      turn.state.adopting && UnheldVersion(model, transaction.publish()) != nullptr;
+  if (turn.state.recovering || may_be_brought_back) return WaitForRecovery(turn, replica);
   const absl::Status status = Advance(turn, replica, transaction);
   if (!status.ok()) FailOperation(turn, replica, transaction.number, status);
 }

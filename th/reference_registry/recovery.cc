@@ -96,6 +96,11 @@ std::string WhyImpossible(const RegistryState& state, const Model& model, const 
   return "";
 }
 
+void EvaluateWaiting(Turn& turn) {
+  for (ReplicaId replica : turn.state.waiting_for_recovery) turn.to_evaluate.insert(replica);
+  turn.state.waiting_for_recovery.clear();
+}
+
 // The high-water mark may have lost its label (TakeLabelFromTheUnheld).
 void KeepLabelOfHighWater(Turn& turn, Model& model, const VersionInfo& info) {
   const bool lacks_label =
@@ -115,6 +120,7 @@ Version& EnsureVersion(Turn& turn, Model& model, const VersionInfo& info) {
     version.from_earlier_reign = true;
     model.labels[info.label.text()] = info.sequence;
     KeepLabelOfHighWater(turn, model, info);
+    EvaluateWaiting(turn);  // a publish under its label may wait for it
   }
   return version;
 }
@@ -369,11 +375,26 @@ void OpenWindows(RegistryState& state, absl::Time now) {
   state.deadlines.insert({.at = now + adoption, .kind = DeadlineKind::kAdoption});
 }
 
+// Whether the version can have been published while the claimed membership lasted.
+bool CanBeOf(const RegistryState& state, const ResumeClaim& claim, const VersionInfo& info) {
+  return !info.label.empty() && info.sequence.epoch() <= claim.epoch &&
+         info.sequence.epoch() < state.epoch && info.lineage <= kLastLineage;
+}
+
+// A reader hears of the roll-back that its version's lineage began with when its update ends.
+Lineage NewestLineage(const RegistryState& state, const JoinRequest& request) {
+  Lineage newest = request.resume->lineage;
+  for (const AnnouncedBuffer& announced : request.buffers) {
+    if (!announced.held.has_value()) continue;
+    const VersionInfo& info = announced.held->version;
+    if (CanBeOf(state, *request.resume, info)) newest = std::max(newest, info.lineage);
+  }
+  return newest;
+}
+
 // Where the state was lost, nobody but its workers knows how far the versions had come.
 void LearnHighWater(Turn& turn, Model& model, const ResumeClaim& claim, const VersionInfo& info) {
-  const bool may_be = !info.label.empty() && info.sequence.epoch() <= claim.epoch &&
-                      info.sequence.epoch() < turn.state.epoch;
-  if (!may_be || info.sequence <= model.durable.high_water) return;
+  if (!CanBeOf(turn.state, claim, info) || info.sequence <= model.durable.high_water) return;
   const auto label = model.labels.find(info.label.text());
   const bool names_another = label != model.labels.end() && label->second != info.sequence;
   if (names_another) return;
@@ -391,10 +412,7 @@ void LearnHighWater(Turn& turn, Model& model, const ResumeClaim& claim, const Ve
 void TakeLabelFromTheUnheld(Model& model) {
   Version* version = FindVersion(model, model.durable.high_water);
   if (version == nullptr || version->announced) return;
-  const auto label = model.labels.find(version->info.label.text());
-  const bool has_it = label != model.labels.end() && label->second == version->info.sequence;
-  if (has_it) model.labels.erase(label);
-  version->info.label = VersionLabel();
+  GiveUpLabel(*version);
   model.durable.high_water_label.clear();
 }
 
@@ -419,7 +437,7 @@ void LearnFrom(Turn& turn, const Worker& worker, const JoinRequest& request) {
   RegistryState& state = turn.state;
   const ResumeClaim& claim = *request.resume;
   Model& model = *worker.group->model;
-  LearnLineage(turn, model, claim.lineage);
+  LearnLineage(turn, model, NewestLineage(state, request));
   for (const AnnouncedBuffer& announced : request.buffers) {
     if (announced.held.has_value()) LearnHighWater(turn, model, claim, announced.held->version);
   }
@@ -510,15 +528,6 @@ void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersio
   TakeContent(turn, buffer, *held);
   EndUpdateThatCountsOn(turn, buffer);
 }
-
-namespace {
-
-void EvaluateWaiting(Turn& turn) {
-  for (ReplicaId replica : turn.state.waiting_for_recovery) turn.to_evaluate.insert(replica);
-  turn.state.waiting_for_recovery.clear();
-}
-
-}  // namespace
 
 void EndRecoveryWindow(Turn& turn) {
   turn.state.recovering = false;

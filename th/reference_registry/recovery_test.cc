@@ -128,15 +128,45 @@ TEST_F(RestartTest, LatestNeverGoesBehindTheHighWaterMark) {
   EXPECT_EQ(late.Heard<OperationResolved>().version, version_);
 }
 
-TEST_F(RestartTest, TheTrainerMayPublishTheLostVersionAgain) {
+// Nobody can tell whether the bytes are the same, so it is another version.
+TEST_F(RestartTest, TheLabelOfALostVersionMayBePublishedAgain) {
   hub_.Restart();
-  hub_.Advance(RegistryLimits().recovery_window);
+  hub_.Advance(RegistryLimits().lease);
   TestRank again(hub_, "trainer", 0, 1);
   again.JoinAndRegister();
   again.Publish("step-1");
   const OperationFinished finished = again.Finished();
   EXPECT_OK(finished.status);
+  EXPECT_GT(finished.version.sequence, version_.sequence);
+  TestRank late = Rollout(hub_, "late");
+  late.Update(VersionSelector(*VersionLabel::Parse("step-1")));
+  EXPECT_EQ(late.Heard<OperationResolved>().version, finished.version);
+}
+
+TEST_F(RestartTest, ALabelThatMayBeBroughtBackIsWaitedFor) {
+  hub_.Restart();
+  TestRank again(hub_, "trainer-2", 0, 1);
+  again.JoinAndRegister();
+  again.Publish("step-1");
+  hub_.Advance(RegistryLimits().recovery_window);
+  EXPECT_TRUE(again.HearsNone<OperationFinished>());
+  ASSERT_TRUE(TrainerResumes());
+  again.Seal(version_.sequence, "step-1");
+  const OperationFinished finished = again.Finished();
+  EXPECT_OK(finished.status);
   EXPECT_EQ(finished.version.sequence, version_.sequence);
+}
+
+TEST_F(RestartTest, ALostVersionThatComesBackAfterItsLabelWasGivenAgainIsRefused) {
+  hub_.Restart();
+  hub_.Advance(RegistryLimits().lease);
+  TestRank again(hub_, "trainer-2", 0, 1);
+  again.JoinAndRegister();
+  again.Publish("step-1");
+  ASSERT_OK(again.Finished().status);
+  ASSERT_TRUE(TrainerResumes());
+  EXPECT_THAT(trainer_.Heard<PublicationRefused>().status,
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("label belongs to another version")));
 }
 
 TEST_F(RestartTest, AnEdgeIsAdoptedBeforeItsSourceIsBackAndKeepsTheGraphAcyclic) {

@@ -52,10 +52,7 @@ void Withdraw(Turn& turn, Version& version, const VersionInfo& target, const Gro
   ++turn.state.counters.versions_withdrawn;
   Model& model = *version.model;
   version.phase = VersionPhase::kWithdrawn;
-  auto label = model.labels.find(version.info.label.text());
-  if (label != model.labels.end() && label->second == version.info.sequence) {
-    model.labels.erase(label);
-  }
+  FreeLabel(version);
   for (auto& [key, shard] : version.shards) {
     for (auto& [address, holder] : shard.holders) {
       Reindex(turn, *holder);

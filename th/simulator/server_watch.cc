@@ -86,16 +86,20 @@ void ServerWatch::JudgeReplaced(const SimulatedWorker& worker) const {
                            "was replaced while its stream stood", worker.Name());
 }
 
+bool ServerWatch::HasLapsed(const SimulatedWorker& worker) const {
+  const auto heard = heard_at_.find(&worker);
+  const bool silent = heard == heard_at_.end() || lapsed_.contains(&worker) ||
+                      cluster_->now() - heard->second >= cluster_->spec().registry.lease;
+  return silent && members_.contains(&worker);
+}
+
 void ServerWatch::JudgeEnd(const SimulatedWorker& worker) const {
   if (!joined_at_.contains(&worker) || HasRival(worker)) return;
+  if (HasLapsed(worker) || put_out_.contains(&worker)) return;
   const auto lies = [&](const auto& other) {
     return other->says_falsely() && other->spec().name.group == worker.spec().name.group;
   };
   if (std::any_of(cluster_->workers().begin(), cluster_->workers().end(), lies)) return;
-  const auto heard = heard_at_.find(&worker);
-  const bool silent = heard == heard_at_.end() || lapsed_.contains(&worker) ||
-                      cluster_->now() - heard->second >= cluster_->spec().registry.lease;
-  if (silent && members_.contains(&worker)) return;
   cluster_->judge().Violated(absl::StrCat(
       worker.Name(),
       " is put out, and nobody else is that rank: ", worker.ended()->status.ToString()));
@@ -210,6 +214,8 @@ void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
     CountAnew(to, joined->group_generation);
   } else if (const auto* changed = std::get_if<GroupChanged>(&message)) {
     CountAnew(to, changed->group_generation);
+  } else if (std::holds_alternative<Refused>(message)) {
+    if (HasLapsed(to)) put_out_.insert(&to);
   } else if (const auto* command = std::get_if<CommandFinished>(&message)) {
     Tell(to, command->lineage);
   }

@@ -87,6 +87,8 @@ class ServerWatch {
   void Tell(const SimulatedWorker& to, Lineage lineage);
   void NoteJoined(const SimulatedWorker& to, const Joined& joined);
   void NoteHeard(const SimulatedWorker& from);
+  // Whether the server that runs has not heard the worker for a lease, and remembers it.
+  bool HasLapsed(const SimulatedWorker& worker) const;
   // Another process that has the rank of `worker`, or may have had it since.
   bool HasRival(const SimulatedWorker& worker) const;
 
@@ -116,6 +118,9 @@ class ServerWatch {
   std::map<const SimulatedWorker*, absl::Time> heard_at_;
   std::set<const SimulatedWorker*>
       lapsed_;  // have been silent for a lease, and not confirmed since
+  // A server has told them that their lease is over, and it was. They may hear it once that server
+  // has lost its state.
+  std::set<const SimulatedWorker*> put_out_;
 };
 
 }  // namespace th
