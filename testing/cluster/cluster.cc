@@ -26,9 +26,18 @@ json UpdateWithin(const std::string& version, absl::Duration timeout) {
 }
 json RollBack(const std::string& to) { return {{"do", "rollback"}, {"to", to}, {"key", ""}}; }
 
-absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(std::vector<std::string> server_flags) {
+namespace {
+
+constexpr size_t kServerHost = 0;
+constexpr size_t kRanksHost = 1;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Cluster>> Cluster::Start(std::vector<std::string> server_flags,
+                                                        const VirtualHosts* hosts) {
   std::unique_ptr<Cluster> cluster(new Cluster());
   cluster->server_flags_ = std::move(server_flags);
+  cluster->hosts_ = hosts;
   const char* base = getenv("TEST_TMPDIR");
   cluster->folder_ = absl::StrCat(base == nullptr ? "/tmp" : base, "/cluster-XXXXXX");
   if (mkdtemp(cluster->folder_.data()) == nullptr) {
@@ -48,14 +57,21 @@ Cluster::~Cluster() {
 
 std::string Cluster::state_dir() const { return absl::StrCat(folder_, "/state"); }
 
+int Cluster::NamespaceOf(size_t host) const {
+  constexpr int kOwn = -1;
+  return hosts_ == nullptr ? kOwn : hosts_->NamespaceOf(host);
+}
+
 absl::Status Cluster::StartServer() {
   TH_ASSIGN_OR_RETURN(const std::string program, FindProgram("th/server/tensorhub_server"));
-  std::vector<std::string> arguments = {
-      program, absl::StrCat("--listen=", server_address_.empty() ? "127.0.0.1:0" : server_address_),
-      absl::StrCat("--state-dir=", state_dir()), "--json"};
+  const std::string host = hosts_ == nullptr ? "127.0.0.1" : VirtualHosts::AddressOf(kServerHost);
+  const std::string listen = server_address_.empty() ? absl::StrCat(host, ":0") : server_address_;
+  std::vector<std::string> arguments = {program, absl::StrCat("--listen=", listen),
+                                        absl::StrCat("--state-dir=", state_dir()), "--json"};
   arguments.insert(arguments.end(), server_flags_.begin(), server_flags_.end());
-  TH_ASSIGN_OR_RETURN(server_,
-                      RankProcess::Start({.name = "server", .arguments = std::move(arguments)}));
+  TH_ASSIGN_OR_RETURN(server_, RankProcess::Start({.name = "server",
+                                                   .arguments = std::move(arguments),
+                                                   .network_namespace = NamespaceOf(kServerHost)}));
   server_->ExpectAnswer();
   stage_->Add(server_.get());
   TH_RETURN_IF_ERROR(Await({server_.get()}, "the server to listen"));
@@ -79,8 +95,10 @@ absl::Status Cluster::RestartServer() {
 absl::StatusOr<RankProcess*> Cluster::StartJoin(const RankOptions& options) {
   TH_ASSIGN_OR_RETURN(const std::string program, FindProgram("th/cli/th"));
   const std::string name = absl::StrCat(options.group, "/", options.rank);
-  TH_ASSIGN_OR_RETURN(
-      auto started, RankProcess::Start({.name = name, .arguments = {program, "controlled-rank"}}));
+  TH_ASSIGN_OR_RETURN(auto started,
+                      RankProcess::Start({.name = name,
+                                          .arguments = {program, "controlled-rank"},
+                                          .network_namespace = NamespaceOf(kRanksHost)}));
   RankProcess* const rank = started.get();
   ranks_.push_back(std::move(started));
   stage_->Add(rank);

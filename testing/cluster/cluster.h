@@ -27,6 +27,7 @@
 #include "nlohmann/json.hpp"
 #include "th/cli/process_stage.h"
 #include "th/cli/rank_process.h"
+#include "th/cli/virtual_hosts.h"
 
 namespace th::testing {
 
@@ -55,7 +56,10 @@ nlohmann::json RollBack(const std::string& to);
 class Cluster {
  public:
   // Starts the server. `server_flags` are added to its command line.
-  static absl::StatusOr<std::unique_ptr<Cluster>> Start(std::vector<std::string> server_flags = {});
+  // With `hosts`, which outlive the cluster, the server runs on the first of them and all ranks on
+  // the second.
+  static absl::StatusOr<std::unique_ptr<Cluster>> Start(std::vector<std::string> server_flags = {},
+                                                        const VirtualHosts* hosts = nullptr);
   ~Cluster();
 
   const std::string& server_address() const { return server_address_; }
@@ -91,10 +95,13 @@ class Cluster {
     std::string source;
   };
   Cluster() = default;
+  // As ChildProcess::Options has it.
+  int NamespaceOf(size_t host) const;
 
   std::string folder_;
   std::string server_address_;  // empty until the first start
   std::vector<std::string> server_flags_;
+  const VirtualHosts* hosts_ = nullptr;
   std::unique_ptr<ProcessStage> stage_;
   std::unique_ptr<RankProcess> server_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;

@@ -1,0 +1,75 @@
+// The server's host goes silent: its interface has no carrier, nothing is closed, and nobody hears
+// a word. Skipped where there are no virtual hosts.
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "testing/cluster/cluster.h"
+#include "testing/status_matchers.h"
+#include "th/cli/virtual_hosts.h"
+
+namespace th::testing {
+namespace {
+
+constexpr size_t kServerHost = 0;
+// A second of patience with the server after the half that it is not asked for, and room for a
+// machine under load.
+constexpr double kLongestUnpublishSeconds = 3.0;
+
+class SilentServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* folder = getenv("TEST_TMPDIR");
+    auto hosts = VirtualHosts::Create(
+        {.rates = {kFastestLink, kFastestLink}, .folder = folder == nullptr ? "/tmp" : folder});
+    if (absl::StartsWith(hosts.status().message(), kNoVirtualHosts)) {
+      GTEST_SKIP() << hosts.status().message();
+    }
+    ASSERT_OK(hosts.status());
+    hosts_ = *std::move(hosts);
+    ASSERT_OK_AND_ASSIGN(cluster_, Cluster::Start({}, hosts_.get()));
+    ASSERT_OK_AND_ASSIGN(trainer_, cluster_->Join({.group = "trainer", .load = true}));
+    ASSERT_OK_AND_ASSIGN(reader_, cluster_->Join({.group = "rollout"}));
+    ASSERT_OK(cluster_->Tell({trainer_}, Publish("v1")));
+  }
+
+  std::unique_ptr<VirtualHosts> hosts_;
+  std::unique_ptr<Cluster> cluster_;
+  RankProcess* trainer_ = nullptr;
+  RankProcess* reader_ = nullptr;
+};
+
+TEST_F(SilentServerTest, HoldsUpNoTrainerAndWhatIsPublishedAfterwardsIsFetched) {
+  ASSERT_OK(hosts_->Cut(kServerHost));
+  ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
+  EXPECT_LE((*trainer_->answer())["seconds"].get<double>(), kLongestUnpublishSeconds);
+  ASSERT_OK(cluster_->Tell({trainer_}, Change(2)));
+  ASSERT_OK(hosts_->Restore(kServerHost));
+  ASSERT_OK(cluster_->Tell({trainer_}, Publish("v2")));
+  ASSERT_OK_AND_ASSIGN(const std::string published, cluster_->SumOf(trainer_));
+  ASSERT_OK(cluster_->Tell({reader_}, Update("v2")));
+  EXPECT_EQ((*reader_->answer())["outcome"], "moved");
+  EXPECT_THAT(cluster_->SumOf(reader_), IsOkAndHolds(published));
+}
+
+TEST_F(SilentServerTest, AReaderGoesOnFilling) {
+  ASSERT_OK_AND_ASSIGN(
+      RankProcess * slow,
+      cluster_->Join({.group = "slow-trainer", .uplink_bytes_per_second = 8 << 20, .load = true}));
+  ASSERT_OK_AND_ASSIGN(const std::string published, cluster_->SumOf(slow));
+  ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
+  ASSERT_OK(cluster_->Tell({slow}, Publish("v2")));
+  reader_->Send(Update("v2"));
+  ASSERT_OK(cluster_->AwaitFraction(reader_, 0.2));
+  ASSERT_OK(hosts_->Cut(kServerHost));
+  ASSERT_OK(cluster_->AwaitFraction(reader_, 0.9));
+  ASSERT_OK(hosts_->Restore(kServerHost));
+  ASSERT_OK(cluster_->Await({reader_}, "the update"));
+  EXPECT_EQ((*reader_->answer())["outcome"], "moved");
+  EXPECT_THAT(cluster_->SumOf(reader_), IsOkAndHolds(published));
+}
+
+}  // namespace
+}  // namespace th::testing
