@@ -50,7 +50,6 @@ void EndOperations(Turn& turn, Model& model, VersionSequence to, const VersionIn
 
 void Withdraw(Turn& turn, Version& version, const VersionInfo& target, const Group* caller) {
   ++turn.state.counters.versions_withdrawn;
-  Model& model = *version.model;
   version.phase = VersionPhase::kWithdrawn;
   FreeLabel(version);
   for (auto& [key, shard] : version.shards) {
