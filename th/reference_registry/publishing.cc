@@ -16,13 +16,16 @@
 namespace th::registry {
 namespace {
 
-// The version that has the operation's label, and that nobody has brought back since the restart;
-// null: none.
-Version* UnheldVersion(Model& model, const PublishOperation& publish) {
+// The version that has the operation's label; null: none.
+Version* LabelledVersion(Model& model, const PublishOperation& publish) {
   const auto label = model.labels.find(publish.label.text());
-  if (label == model.labels.end()) return nullptr;
-  Version* version = FindVersion(model, label->second);
-  return version->announced ? nullptr : version;
+  return label == model.labels.end() ? nullptr : FindVersion(model, label->second);
+}
+
+// Likewise, if nobody has brought it back since the restart.
+Version* UnheldVersion(Model& model, const PublishOperation& publish) {
+  Version* version = LabelledVersion(model, publish);
+  return version == nullptr || version->announced ? nullptr : version;
 }
 
 // The published version that this operation adds a holder or a form to; null: it makes a new one.
@@ -42,9 +45,8 @@ absl::StatusOr<Version*> ExistingVersion(Model& model, const PublishOperation& p
     }
     return version;
   }
-  auto label = model.labels.find(publish.label.text());
-  if (label == model.labels.end() || UnheldVersion(model, publish) != nullptr) return nullptr;
-  return FindVersion(model, label->second);
+  Version* version = LabelledVersion(model, publish);
+  return version == nullptr || !version->announced ? nullptr : version;
 }
 
 bool HasForm(const Version& version, const std::string& form) {
