@@ -47,6 +47,17 @@ bool IsCopiedHere(const Buffer& buffer) {
                      [&](const auto& reader) { return reader.worker == buffer.address.worker; });
 }
 
+// Whether the replica's update has brought what the buffer has. Other ranks may have begun an
+// update after an unpublish that this one has just asked for: then it has what it held before.
+bool IsFilledBeside(const Buffer& buffer, OperationNumber unpublish) {
+  Replica& replica = *buffer.replica;
+  if (replica.phase != ReplicaPhase::kFilling) return false;
+  const Transaction* head = HeadOf(replica);
+  if (head == nullptr || !head->is_filling() || head->number < unpublish) return true;
+  const auto own = head->participants.find(RankOf(buffer));
+  return own != head->participants.end() && own->second.update().ready;
+}
+
 // Whether its ranks fill since another reign, and it has not begun in this one.
 bool IsAdoptedFill(const Replica& replica, const Transaction& transaction) {
   return transaction.if_update() != nullptr && !transaction.has_begun() &&
@@ -357,7 +368,7 @@ void TakeAway(Turn& turn, Replica& replica) {
 void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish) {
   buffer.last_let_go = std::max(buffer.last_let_go, unpublish);
   Replica& replica = *buffer.replica;
-  if (!buffer.content.has_value() || replica.phase == ReplicaPhase::kFilling) return;
+  if (!buffer.content.has_value() || IsFilledBeside(buffer, unpublish)) return;
   if (IsCopiedHere(buffer)) return;  // it drains once the copy is made
   ClearContent(turn, buffer);
   if (replica.phase == ReplicaPhase::kHolding) InvalidateReplica(turn, replica);

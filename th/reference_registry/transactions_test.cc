@@ -343,6 +343,26 @@ TEST_F(LostCallTest, WhoLostNoneHasItsTime) {
   EXPECT_EQ(HearOfIt(), 0u);
 }
 
+// It drains, whatever the others do meanwhile.
+TEST(UnpublishingTest, ARankIsNoSourceAfterItsUnpublishFailedThoughOthersFillAlready) {
+  const Location host{.host = "host-1"};
+  RegistryHarness hub;
+  std::vector<TestRank> trainer = MakeGroup(hub, "trainer", 2);
+  std::vector<TestRank> pair = MakeGroup(hub, "pair", 2);
+  std::vector<TestRank> readers = MakeGroup(hub, "readers", 2);
+  for (TestRank* rank : {&pair[0], &readers[0]}) rank->location = host;
+  for (auto* group : {&trainer, &pair, &readers}) JoinAndRegister(*group);
+  PublishWhole(trainer, "step-1");
+  UpdateWhole(pair);
+  pair[1].Unpublish();
+  pair[1].Say(BufferReset{pair[1].buffer});
+  pair[1].Update();
+  pair[0].Unpublish();
+  ASSERT_THAT(pair[0].Finished().status, StatusIs(absl::StatusCode::kAborted));
+  for (TestRank& reader : readers) reader.Update();
+  EXPECT_EQ(readers[0].Fill().buffer, trainer[0].address()) << "pair[0] is nearer";
+}
+
 TEST(UnpublishingTest, TheReplicaIsNoSourceFromTheFirstRequestOn) {
   RegistryHarness hub;
   std::vector<TestRank> trainer;
