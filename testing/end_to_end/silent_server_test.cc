@@ -1,5 +1,5 @@
-// The server's host goes silent: its interface has no carrier, nothing is closed, and nobody hears
-// a word. Skipped where there are no virtual hosts.
+// The server's host loses its link: no connection closes, and no packet arrives. Skipped where
+// there are no virtual hosts.
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ namespace th::testing {
 namespace {
 
 constexpr size_t kServerHost = 0;
-// A second of patience with the server after the half that it is not asked for, and room for a
+// The worker asks after 0.5 s of silence and waits 1 s for the answer; the rest is slack for a
 // machine under load.
 constexpr double kLongestUnpublishSeconds = 3.0;
 
@@ -41,7 +41,7 @@ class SilentServerTest : public ::testing::Test {
   RankProcess* reader_ = nullptr;
 };
 
-TEST_F(SilentServerTest, HoldsUpNoTrainerAndWhatIsPublishedAfterwardsIsFetched) {
+TEST_F(SilentServerTest, UnpublishEndsWithoutItAndTheNextVersionIsFetched) {
   ASSERT_OK(hosts_->Cut(kServerHost));
   ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
   EXPECT_LE((*trainer_->answer())["seconds"].get<double>(), kLongestUnpublishSeconds);
@@ -59,6 +59,7 @@ TEST_F(SilentServerTest, AReaderGoesOnFilling) {
       RankProcess * slow,
       cluster_->Join({.group = "slow-trainer", .uplink_bytes_per_second = 8 << 20, .load = true}));
   ASSERT_OK_AND_ASSIGN(const std::string published, cluster_->SumOf(slow));
+  // Only the slow trainer is a source of what follows.
   ASSERT_OK(cluster_->Tell({trainer_}, Unpublish()));
   ASSERT_OK(cluster_->Tell({slow}, Publish("v2")));
   reader_->Send(Update("v2"));

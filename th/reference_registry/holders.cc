@@ -264,6 +264,20 @@ void GiveUpLabel(Version& version) {
   version.info.label = VersionLabel();
 }
 
+void TakeLabel(Turn& turn, Version& version) {
+  Model& model = *version.model;
+  const auto [label, is_free] =
+      model.labels.try_emplace(version.info.label.text(), version.info.sequence);
+  const VersionSequence before = label->second;
+  if (is_free || before == version.info.sequence) return;
+  label->second = version.info.sequence;
+  Version& other = model.versions.at(before);
+  other.info.label = VersionLabel();
+  const bool needed =
+      other.announced || before == model.durable.high_water || model.under_way.contains(before);
+  if (!needed) EraseVersion(turn, other);
+}
+
 void EraseVersion(Turn& turn, Version& version) {
   for (const auto& [key, shard] : version.shards) {
     auto layout = turn.state.layouts.find(key.layout);

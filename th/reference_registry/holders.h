@@ -31,6 +31,10 @@ void FreeLabel(Version& version);
 // The published version has no label any more.
 void GiveUpLabel(Version& version);
 
+// The published version takes its label from the version that has it, if any. That one has none any
+// more; where no worker has announced it since the restart and nothing needs it, it is forgotten.
+void TakeLabel(Turn& turn, Version& version);
+
 // Forgets a version that nobody holds or fills.
 void EraseVersion(Turn& turn, Version& version);
 

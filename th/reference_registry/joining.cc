@@ -228,6 +228,7 @@ void JoinTransaction::Apply(Turn& turn) const {
   own.last_started = std::max(own.last_started, number);
   own.lost_call = false;
   if (auto result = replica.results.find(number); result != replica.results.end()) {
+    if (Transaction* head = HeadOf(replica)) AwaitLostCalls(turn, replica, *head);
     const FinishedOperation& finished = result->second.finished;
     absl::Status status = CheckAnswer(own, finished, request);
     if (!status.ok()) return SendError(turn, own, request, std::move(status));

@@ -258,6 +258,22 @@ TEST_F(LostStateTest, ALabelThatAHolderHasBroughtBackOutlastsARestart) {
   EXPECT_EQ(hub_.model().high_water_label, "step-1");
 }
 
+// Its label was given again after the backup was made.
+TEST_F(LostStateTest, AVersionThatTookItsLabelFromOneOfTheBackupIsLearned) {
+  const RegistryHarness::SavedState backup = hub_.Save();
+  hub_.Restart();
+  hub_.Advance(RegistryLimits().lease);
+  TestRank later(hub_, "trainer-2", 0, 1);
+  later.JoinAndRegister();
+  later.Publish("step-1");
+  const VersionInfo second = later.Finished().version;
+  hub_.RestartWith(backup);
+  hub_.Advance(registry::kShortestReign);
+  ASSERT_TRUE(ComesBack(later, {later.Holding(second, true, "other")}));
+  EXPECT_TRUE(later.HearsNone<PublicationRefused>());
+  EXPECT_EQ(hub_.model().high_water, second.sequence);
+}
+
 TEST_F(LostStateTest, AVersionOfAnEpochAfterTheClaimIsNotBelieved) {
   hub_.RestartEmpty(Epoch(1000));
   VersionInfo invented = version_;

@@ -57,7 +57,7 @@ void SettleTurn(Turn& turn) {
       turn.to_settle.erase(turn.to_settle.begin());
       Model* model = FindModel(turn.state, key);
       Version* version = model == nullptr ? nullptr : FindVersion(*model, sequence);
-      if (version != nullptr) SettleRootsAlone(turn, *version);
+      if (version != nullptr) SettleRootsByFirstPublishers(turn, *version);
       continue;
     }
     // Operations first: a replica that stops being a source must not be assigned in the same turn.

@@ -22,15 +22,15 @@ Version* LabelledVersion(Model& model, const PublishOperation& publish) {
   return label == model.labels.end() ? nullptr : FindVersion(model, label->second);
 }
 
-// Likewise, if nobody has brought it back since the restart.
-Version* UnheldVersion(Model& model, const PublishOperation& publish) {
+// Likewise, when no worker has announced that version since the restart.
+Version* UnannouncedVersion(Model& model, const PublishOperation& publish) {
   Version* version = LabelledVersion(model, publish);
   return version == nullptr || version->announced ? nullptr : version;
 }
 
-// The published version that this operation adds a holder or a form to; null: it makes a new one.
-// Nobody can tell any more whether the bytes are those of a version that nobody has brought back,
-// so it is left alone.
+// Returns the published version that this operation adds a holder or a form to; null when it makes
+// a new one. A version that nobody has announced since the restart is not reused, because its bytes
+// cannot be compared.
 absl::StatusOr<Version*> ExistingVersion(Model& model, const PublishOperation& publish) {
   if (publish.derived_from.has_value()) {
     Version* version = FindVersion(model, *publish.derived_from);
@@ -69,8 +69,8 @@ absl::Status LabelInUse(const Version& version, absl::string_view difference) {
 
 std::string DescribeMissingLayout(const RegistryState& state, const Version& version,
                                   const Buffer& buffer) {
-  const std::string who =
-      absl::StrCat("the shard of rank ", NameOf(buffer).ToString(), " has a layout that it lacks");
+  const std::string who = absl::StrCat("the shard of rank ", NameOf(buffer).ToString(),
+                                       " has a layout that the version lacks");
   const ShardLayout* own = FindLayoutOf(state, buffer.layout);
   auto other = version.shards.lower_bound(ShardKey{buffer.form, Digest()});
   if (own == nullptr || other == version.shards.end()) return who;
@@ -81,8 +81,7 @@ std::string DescribeMissingLayout(const RegistryState& state, const Version& ver
 
 absl::Status CanAddTo(const RegistryState& state, const Version& version, const Replica& replica,
                       const PublishOperation& publish) {
-  if (!publish.attributes.empty() && publish.attributes != version.info.attributes &&
-      version.announced) {
+  if (!publish.attributes.empty() && publish.attributes != version.info.attributes) {
     return LabelInUse(version, "the attributes differ");
   }
   if (publish.derived_from.has_value() && !GroupHolds(*replica.group, version.info.sequence)) {
@@ -91,14 +90,12 @@ absl::Status CanAddTo(const RegistryState& state, const Version& version, const 
                      " without holding it; update a buffer to it first"));
   }
   if (HasForm(version, replica.form)) return absl::OkStatus();
-  if (publish.derived_from.has_value() || !version.announced || version.shards.empty()) {
-    return absl::OkStatus();
-  }
+  if (publish.derived_from.has_value() || version.shards.empty()) return absl::OkStatus();
   return LabelInUse(version, absl::StrCat("nobody has published its form '", replica.form,
                                           "'; a further form names the version it derives from"));
 }
 
-// Room for one more version, after the oldest that nobody holds or pins.
+// Erases the oldest versions that are not held, pinned or under way until one more fits.
 absl::Status MakeRoom(Turn& turn, Model& model) {
   const size_t limit = turn.state.limits.max_versions_per_model;
   if (model.versions.size() < limit) return absl::OkStatus();
@@ -204,13 +201,14 @@ absl::Status CoversAllShards(const Version& version, const Replica& replica) {
 
 void MakePublished(Turn& turn, Model& model, Version& version) {
   version.phase = VersionPhase::kPublished;
-  model.labels[version.info.label.text()] = version.info.sequence;
   ++turn.state.counters.versions_published;
   ++model.totals.publishes;
-  if (version.info.sequence <= model.durable.high_water) return;
-  model.durable.high_water = version.info.sequence;
-  model.durable.high_water_label = version.info.label.text();
-  Persist(turn, model);
+  if (version.info.sequence > model.durable.high_water) {
+    model.durable.high_water = version.info.sequence;
+    model.durable.high_water_label = version.info.label.text();
+    Persist(turn, model);
+  }
+  TakeLabel(turn, version);
 }
 
 void CountSeal(Turn& turn, Version& version) {
@@ -251,8 +249,7 @@ void TellRoots(Turn& turn, const Replica& replica) {
   }
 }
 
-// Ranks that did not wait for the others have let go already: their unpublish behind this publish
-// ended first.
+// Clears the ranks whose later unpublish has ended already: they did not wait for this publish.
 void ReleaseLetGo(Turn& turn, Replica& replica, OperationNumber publish) {
   bool any = false;
   for (auto& [rank, buffer] : replica.buffers) {
@@ -286,25 +283,19 @@ absl::Status CheckFurtherHolder(const RegistryState& state, Version& version,
   return absl::OkStatus();
 }
 
-// Every rank has asked.
+// Publishes the version, now that every rank has asked.
 absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
   TH_ASSIGN_OR_RETURN(Version * version, VersionToComplete(turn, replica, transaction));
   const bool is_new = version->phase == VersionPhase::kPublishing;
   const bool further = !is_new && HasForm(*version, replica.form);
   if (further) TH_RETURN_IF_ERROR(CheckFurtherHolder(turn.state, *version, replica));
   Model& model = *replica.group->model;
-  Version* const unheld = UnheldVersion(model, transaction.publish());
-  if (is_new && unheld != nullptr) GiveUpLabel(*unheld);
   if (is_new) MakePublished(turn, model, *version);
   Note(turn, model.key, {EventKind::kPublished, transaction.event, replica.group->name},
        version->info.ToString());
-  if (!version->announced) {
-    version->announced = true;
-    version->info.attributes = transaction.publish().attributes;
-  }
   Hold(turn, replica, *version, further);
   ReleaseLetGo(turn, replica, transaction.number);
-  TeachLineage(*replica.group);
+  NoteLineageKnown(*replica.group);
   FinishOperation(turn, replica, transaction.number, {.version = version->info});
   if (further) TellRoots(turn, replica);
   return absl::OkStatus();
@@ -404,9 +395,9 @@ WorkerId OldestWorkerOf(const Replica& replica) {
   return oldest;
 }
 
-// Whose sums are the shard's: who published the version first comes before further publishers, of
-// others the replica with the oldest worker does, so that one replica decides about all shards. Of
-// its ranks with the same shard the first that has summed it does. Null: nobody has published it.
+// Returns the publisher whose checksums decide the root; null when there is none. The version's
+// first publishing replica precedes further ones, then the replica with the oldest worker, so that
+// one replica decides about all shards. Of its ranks, one that has reported precedes the others.
 const Buffer* FirstPublisher(const Shard& shard) {
   const auto order = [](const Buffer& publisher) {
     return std::tuple(!publisher.content->replica_agreed, OldestWorkerOf(*publisher.replica),
@@ -435,8 +426,9 @@ bool IsOwnWord(const Buffer& buffer) {
   return buffer.content->publisher || buffer.replica->role == BufferRole::kOffload;
 }
 
-// Whether somebody who was told the root by an earlier server may still come back and know better.
-bool MayBeOutdone(const RegistryState& state, const Buffer& buffer) {
+// True while a worker that an earlier server sent the root to may still come back, and overrule
+// this buffer's own checksums.
+bool MayBeOverruled(const RegistryState& state, const Buffer& buffer) {
   const ShardLayout* layout = FindLayoutOf(state, buffer.layout);
   const bool has_sums = layout == nullptr || layout->checksum() != ChecksumAlgorithm::kNone;
   return TH_MUTATE(kBelieveTheFirstPublisher, state.adopting, false) && has_sums &&
@@ -448,7 +440,7 @@ bool MayBeOutdone(const RegistryState& state, const Buffer& buffer) {
 void EvaluatePublish(Turn& turn, Replica& replica, Transaction& transaction) {
   Model& model = *replica.group->model;
   const bool may_be_brought_back =
-      turn.state.adopting && UnheldVersion(model, transaction.publish()) != nullptr;
+      turn.state.adopting && UnannouncedVersion(model, transaction.publish()) != nullptr;
   if (turn.state.recovering || may_be_brought_back) return WaitForRecovery(turn, replica);
   const absl::Status status = Advance(turn, replica, transaction);
   if (!status.ok()) FailOperation(turn, replica, transaction.number, status);
@@ -499,14 +491,14 @@ bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root) {
     Reindex(turn, buffer);
   }
   if (!shard.root.has_value() && !own) SettleRoot(turn, shard, root);
-  if (!shard.root.has_value() && !MayBeOutdone(turn.state, buffer)) {
+  if (!shard.root.has_value() && !MayBeOverruled(turn.state, buffer)) {
     SettleByFirstPublisher(turn, shard);
   }
   if (buffer.content->refused) return false;
   return !shard.root.has_value() || CompareWithRoot(turn, buffer, root);
 }
 
-void SettleRootsAlone(Turn& turn, Version& version) {
+void SettleRootsByFirstPublishers(Turn& turn, Version& version) {
   if (version.from_earlier_reign && turn.state.adopting) return;
   for (auto& [key, shard] : version.shards) {
     if (!shard.root.has_value()) SettleByFirstPublisher(turn, shard);
@@ -520,7 +512,7 @@ void SealIfNoSums(Turn& turn, Buffer& buffer) {
   AgreeOnRoot(turn, buffer, Digest());
 }
 
-void TeachLineage(Group& group) {
+void NoteLineageKnown(Group& group) {
   for (auto& [rank, worker] : group.members) {
     worker->lineage = std::max(worker->lineage, group.model->durable.lineage);
   }

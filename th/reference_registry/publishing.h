@@ -1,9 +1,10 @@
-// Publishing: a version comes to be when the first rank asks, is there for readers when all ranks
-// have asked, and is sealed when the publisher's checksums are known.
+// Publishing. A version is created when the first rank asks to publish it, becomes available to
+// readers when all ranks have asked, and is sealed when the server knows the root of every shard.
 //
-// A label that a published version has already makes the publisher a further holder of that
-// version: its shards must have the same layouts, and it is no source before its sums are known and
-// agree.
+// Publishing under the label of a published version adds a further holder: its shards must have the
+// same layouts, and it becomes a source only once its checksums are known to agree. A version that
+// no worker has announced since the server's restart gives its label up instead, because nobody can
+// tell whether the bytes are the same.
 #ifndef TH_REFERENCE_REGISTRY_PUBLISHING_H_
 #define TH_REFERENCE_REGISTRY_PUBLISHING_H_
 
@@ -14,11 +15,11 @@
 
 namespace th::registry {
 
-// Takes the replica's publish, its first pending operation, as far as it goes. It fails with
-// FAILED_PRECONDITION: an older lineage; the replica holds something already; the version that it
-// derives from is not held by the group. ALREADY_EXISTS naming the difference: the label belongs to
-// other content. NOT_FOUND: derives from an unknown version. INVALID_ARGUMENT: a derived form names
-// another label than its version's. RESOURCE_EXHAUSTED naming the limit.
+// Advances the replica's first pending operation, a publish, until it ends or has to wait. It ends
+// with FAILED_PRECONDITION: a rank has an older lineage; the replica holds something already; the
+// version that it derives from is not held by the group. ALREADY_EXISTS naming the difference: the
+// label belongs to other content. NOT_FOUND: derives from an unknown version. INVALID_ARGUMENT: a
+// derived form names another label than its version's. RESOURCE_EXHAUSTED naming the limit.
 void EvaluatePublish(Turn& turn, Replica& replica, Transaction& transaction);
 
 // The publisher's checksums of one shard are known.
@@ -29,36 +30,34 @@ struct SealShard {
   // FAILED_PRECONDITION: this buffer has not published that version, or its publication was
   // refused.
   absl::Status CanApply(const RegistryState& state) const;
-  // What the first publisher of the shard has summed is the authority; what a further one has
-  // summed before it is kept until then. A publisher that differs is told so (PublicationRefused)
-  // and is no source any more.
+  // The root that the shard's first publisher reports is authoritative. A root that a further
+  // publisher reports earlier is kept until then. A publisher that differs receives
+  // PublicationRefused and stops being a source.
   void Apply(Turn& turn) const;
 };
 
-// `buffer` says that `root` is its shard's: it agrees with the root that is known, makes it known
-// (and those that are filling the shard are told), or is refused (false).
-//
-// Of a version of an earlier reign a reader says what an earlier server had told it; a publisher,
-// and the copy that it makes of its own buffer while there is no server, says what it has summed
-// itself, which that server may have been about to refuse. So while ranks may still come back since
-// a restart, such a word is kept and told to nobody, and a reader's settles it.
+// Handles the report of `buffer` that its shard has `root`. Returns false when the buffer is
+// refused. A reader's report settles an unknown root, because a server has sent the reader that
+// root. A publisher, or its offload copy, reports what it has summed itself: for a version of an
+// earlier reign that report is kept, and settles nothing, until adoption ends.
 bool AgreeOnRoot(Turn& turn, Buffer& buffer, const Digest& root);
-// The worker hears the root of what the buffer holds and its receipt, if the root is known.
+// Sends the buffer's worker the root and its receipt. Does nothing while the root is unknown.
 void TellRoot(Turn& turn, const Buffer& buffer);
 
-// Whether a server of this state has told that root of the shard.
+// True when a server with this state's key has issued `receipt` for the shard. Once the root is
+// known, only that root's receipt counts.
 bool IsGenuineFor(const RegistryState& state, const Shard& shard, const RootReceipt& receipt);
-// A genuine receipt settles the shard's root at once: whoever differs is refused.
+// Settles an unknown root by a genuine receipt, and refuses every publisher that differs.
 void TakeReceipt(Turn& turn, Shard& shard, const RootReceipt& receipt);
-// Where no reader has told the root of a shard, its first publisher does, once it has summed it and
-// nobody who knows better may come back any more.
-void SettleRootsAlone(Turn& turn, Version& version);
+// Settles the roots that no reader has reported by their first publishers, once no worker of an
+// earlier reign can come back any more.
+void SettleRootsByFirstPublishers(Turn& turn, Version& version);
 
 // Layouts without checksums have the empty root: nobody needs to tell it.
 void SealIfNoSums(Turn& turn, Buffer& buffer);
 
-// The group knows the model's lineage from here on.
-void TeachLineage(Group& group);
+// Records that every worker of the group knows the model's current lineage.
+void NoteLineageKnown(Group& group);
 
 }  // namespace th::registry
 

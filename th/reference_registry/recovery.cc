@@ -21,7 +21,7 @@
 namespace th::registry {
 namespace {
 
-void RememberHighWater(Model& model) {
+void AddHighWaterVersion(Model& model) {
   if (model.durable.high_water == VersionSequence()) return;
   Version& version = model.versions[model.durable.high_water];
   version.model = &model;
@@ -56,11 +56,22 @@ bool SaysWhatOnlyItsPublisherKnows(const Version& version, const Buffer& buffer,
   return shard == version.shards.end() || !shard->second.root.has_value();
 }
 
-// Of a version of this epoch the server knows itself who published it.
-bool ClaimsToHavePublished(const Version& version, const Buffer& buffer, const HeldVersion& held) {
+// The server knows who has published a version of its own reign, so a claim that it has not
+// recorded is false.
+bool FalselyClaimsPublication(const Version& version, const Buffer& buffer,
+                              const HeldVersion& held) {
   if (!held.publisher || version.from_earlier_reign) return false;
   const std::optional<Content>& content = buffer.content;
   return !content.has_value() || !content->publisher || content->version != version.info.sequence;
+}
+
+// True when the label names another version and keeps it. A server gives a label again only after a
+// roll-back, or when nobody has brought its version back since a restart: of versions of two epochs
+// the later one has the label.
+bool IsLabelOfAnother(const Model& model, const VersionInfo& info) {
+  const auto label = model.labels.find(info.label.text());
+  if (label == model.labels.end() || label->second == info.sequence) return false;
+  return label->second.epoch() >= info.sequence.epoch();
 }
 
 // Why what a worker says it holds cannot be; empty when it can.
@@ -74,21 +85,18 @@ std::string WhyImpossible(const RegistryState& state, const Model& model, const 
   if (withdrawn) return "it was rolled back, or never published";
   if (known != nullptr && known->phase == VersionPhase::kPublishing) return "it is not published";
   if (known == nullptr && info.sequence.epoch() >= state.epoch) return "it is unknown";
-  if (known != nullptr && ClaimsToHavePublished(*known, buffer, held)) {
+  if (known != nullptr && FalselyClaimsPublication(*known, buffer, held)) {
     return "its group has not published it";
   }
   if (known != nullptr && SaysWhatOnlyItsPublisherKnows(*known, buffer, held)) {
-    return "its publisher has not told its sums";
+    return "its publisher has not reported its checksums";
   }
   if (known != nullptr && !known->info.label.empty() && known->info.label != info.label) {
     return absl::StrCat("its label is '", known->info.label.text(), "'");
   }
-  auto label = model.labels.find(info.label.text());
-  if (label != model.labels.end() && label->second != info.sequence) {
-    return "its label belongs to another version";
-  }
+  if (IsLabelOfAnother(model, info)) return "its label belongs to another version";
   if (info.label.empty() || !ValidateAttributes(info.attributes).ok()) {
-    return "its label or attributes are none";
+    return "its label is empty or its attributes are invalid";
   }
   if (!held.segments.empty() && held.segments.ranges().back().end.value > buffer.segment_count) {
     return "it names segments that its layout lacks";
@@ -101,7 +109,7 @@ void EvaluateWaiting(Turn& turn) {
   turn.state.waiting_for_recovery.clear();
 }
 
-// The high-water mark may have lost its label (TakeLabelFromTheUnheld).
+// The high-water mark may have lost its label (TakeLabelFromUnannounced).
 void KeepLabelOfHighWater(Turn& turn, Model& model, const VersionInfo& info) {
   const bool lacks_label =
       info.sequence == model.durable.high_water && model.durable.high_water_label.empty();
@@ -118,7 +126,7 @@ Version& EnsureVersion(Turn& turn, Model& model, const VersionInfo& info) {
     version.phase = VersionPhase::kPublished;
     version.announced = true;
     version.from_earlier_reign = true;
-    model.labels[info.label.text()] = info.sequence;
+    TakeLabel(turn, version);
     KeepLabelOfHighWater(turn, model, info);
     EvaluateWaiting(turn);  // a publish under its label may wait for it
   }
@@ -198,8 +206,8 @@ void LoseContent(Turn& turn, Buffer& buffer) {
   if (!draining && !filling) InvalidateReplica(turn, *buffer.replica);
 }
 
-// A rank that has less than what its group holds, or another version, said that it was done and was
-// not: nobody holds it.
+// Invalidates the replica when this rank, which had reported that it was done, lacks the group's
+// version or a part of it.
 void EndFalseHolding(Turn& turn, Buffer& buffer) {
   Replica& replica = *buffer.replica;
   const bool has_it = buffer.content->complete && buffer.content->version == replica.version;
@@ -207,8 +215,8 @@ void EndFalseHolding(Turn& turn, Buffer& buffer) {
   InvalidateReplica(turn, replica);
 }
 
-// What the worker knows of the root of its shard: first what a server has said, then what it has
-// received or summed itself. False: that differs, and the buffer is refused.
+// Settles the root with what the worker knows: first the receipt, then the root that it has
+// received or summed. Returns false when that differs, and the buffer is refused.
 bool SettleRootOf(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   const bool was_known = buffer.shard->root.has_value();
   const bool genuine =
@@ -255,8 +263,8 @@ void EndReceive(Turn& turn, Replica& replica) {
   SetPhase(turn, replica, ReplicaPhase::kIdle);
 }
 
-// A rank that has drained without a copy of its own, and has told an earlier server so, is not
-// waited for by those that others have told to copy first.
+// A rank that has drained without a copy has reported that to an earlier server. The ranks that
+// were told to copy first must not wait for it.
 void EndWaitForCopy(Turn& turn, Replica& replica, const FinishedOperation& result) {
   const auto known = replica.results.find(result.number);
   const bool waits = known != replica.results.end() && known->second.finished.offload_first;
@@ -295,8 +303,8 @@ void EndGroupAdoption(Turn& turn, Group& group) {
                                           " has not come back since the server restarted")));
 }
 
-// Whether the operation that the replica's fill was announced with has been sent again: after a
-// change of the group its ranks have others.
+// True when the operation that the fill was announced with has been sent again. After a change of
+// the group's generation its ranks send other operations instead.
 bool FillGoesOn(Replica& replica) {
   const Transaction* head = HeadOf(replica);
   const UpdateOperation* update = head == nullptr ? nullptr : head->if_update();
@@ -307,22 +315,24 @@ bool FillGoesOn(Replica& replica) {
 // Only what the announcements have shown to be whole stays a source.
 void EndReplicaAdoption(Turn& turn, Replica& replica) {
   const bool holding = replica.phase == ReplicaPhase::kHolding;
-  const bool filling = replica.phase == ReplicaPhase::kFilling && !FillGoesOn(replica);
-  if ((holding && !AllRanksHold(replica, replica.version)) || filling) {
+  const bool abandoned_fill = replica.phase == ReplicaPhase::kFilling && !FillGoesOn(replica);
+  if ((holding && !AllRanksHold(replica, replica.version)) || abandoned_fill) {
     InvalidateReplica(turn, replica);
   }
 }
 
-void DropStrangers(Turn& turn, Shard& shard) {
-  std::vector<BufferAddress> strangers;
+void DropMissingSources(Turn& turn, Shard& shard) {
+  std::vector<BufferAddress> missing;
   for (const auto& [source, readers] : shard.readers_of) {
-    if (!shard.holders.contains(source)) strangers.push_back(source);
+    if (!shard.holders.contains(source)) missing.push_back(source);
   }
-  std::sort(strangers.begin(), strangers.end());
-  for (const BufferAddress& stranger : strangers)
-    DropSource(turn, shard, stranger, /*was_whole=*/true);
-  // Who waited for somebody that might come back is looked at again. Who fills goes on, unless
-  // somebody nearer has come back since its sources were adopted.
+  std::sort(missing.begin(), missing.end());
+  for (const BufferAddress& source : missing) DropSource(turn, shard, source, /*was_whole=*/true);
+}
+
+// Readers that waited for a source to come back are assigned now. The others keep their sources
+// unless a nearer one has come back since those were adopted.
+void ReassignFills(Turn& turn, Shard& shard) {
   for (const auto& [address, holder] : shard.holders) {
     if (!holder->fill.has_value()) continue;
     const bool waits = holder->sources.empty() || IsUnsealable(shard);
@@ -376,7 +386,8 @@ void OpenWindows(RegistryState& state, absl::Time now) {
 }
 
 // Whether the version can have been published while the claimed membership lasted.
-bool CanBeOf(const RegistryState& state, const ResumeClaim& claim, const VersionInfo& info) {
+bool CanBeFromMembership(const RegistryState& state, const ResumeClaim& claim,
+                         const VersionInfo& info) {
   return !info.label.empty() && info.sequence.epoch() <= claim.epoch &&
          info.sequence.epoch() < state.epoch && info.lineage <= kLastLineage;
 }
@@ -387,17 +398,16 @@ Lineage NewestLineage(const RegistryState& state, const JoinRequest& request) {
   for (const AnnouncedBuffer& announced : request.buffers) {
     if (!announced.held.has_value()) continue;
     const VersionInfo& info = announced.held->version;
-    if (CanBeOf(state, *request.resume, info)) newest = std::max(newest, info.lineage);
+    if (CanBeFromMembership(state, *request.resume, info)) newest = std::max(newest, info.lineage);
   }
   return newest;
 }
 
 // Where the state was lost, nobody but its workers knows how far the versions had come.
 void LearnHighWater(Turn& turn, Model& model, const ResumeClaim& claim, const VersionInfo& info) {
-  if (!CanBeOf(turn.state, claim, info) || info.sequence <= model.durable.high_water) return;
-  const auto label = model.labels.find(info.label.text());
-  const bool names_another = label != model.labels.end() && label->second != info.sequence;
-  if (names_another) return;
+  if (!CanBeFromMembership(turn.state, claim, info) || info.sequence <= model.durable.high_water)
+    return;
+  if (IsLabelOfAnother(model, info)) return;
   for (const DurableRollBack& roll_back : model.durable.roll_backs) {
     if (info.lineage < roll_back.lineage && info.sequence > roll_back.to) return;
   }
@@ -409,7 +419,7 @@ void LearnHighWater(Turn& turn, Model& model, const ResumeClaim& claim, const Ve
 // The latest version may have been withdrawn by a roll-back that the state has forgotten: where
 // nobody has announced it, whoever publishes its label publishes another version. Who comes back
 // with it first gives it the label again.
-void TakeLabelFromTheUnheld(Model& model) {
+void TakeLabelFromUnannounced(Model& model) {
   Version* version = FindVersion(model, model.durable.high_water);
   if (version == nullptr || version->announced) return;
   GiveUpLabel(*version);
@@ -427,7 +437,7 @@ void LearnLineage(Turn& turn, Model& model, Lineage lineage) {
     }
   }
   model.durable.lineage = lineage;
-  TakeLabelFromTheUnheld(model);
+  TakeLabelFromUnannounced(model);
   Persist(turn, model);
 }
 
@@ -461,7 +471,7 @@ void BeginReign(RegistryState& state, const RegistryStart& start) {
   for (const auto& [key, durable] : start.durable.models) {
     Model& model = EnsureModel(state, key);
     model.durable = durable;
-    RememberHighWater(model);
+    AddHighWaterVersion(model);
     for (const DurablePin& pin : durable.pins) {
       if (pin.expires_at != absl::InfiniteFuture())
         state.pin_expiries.insert({pin.expires_at, key});
@@ -542,8 +552,11 @@ void EndAdoption(Turn& turn) {
       for (auto& [buffer_name, replica] : group.replicas) EndReplicaAdoption(turn, replica);
     }
     for (auto& [sequence, version] : model.versions) {
-      SettleRootsAlone(turn, version);
-      for (auto& [shard_key, shard] : version.shards) DropStrangers(turn, shard);
+      SettleRootsByFirstPublishers(turn, version);
+      for (auto& [shard_key, shard] : version.shards) {
+        DropMissingSources(turn, shard);
+        ReassignFills(turn, shard);
+      }
     }
   }
   EvaluateWaiting(turn);

@@ -1,10 +1,10 @@
-// What a server without memory learns from its workers: buffers and what they hold, versions,
-// roots, who fills from whom, results that another reign gave. The same reconciles a worker that
-// was away for a moment with what the server thought of it.
+// Recovery: what a restarted server learns from its workers (buffers and their content, versions,
+// roots, the edges of the fill graph, results of earlier reigns). The same code reconciles a worker
+// that reconnects.
 //
-// Two deadlines run from a restart. Until the recovery window ends, what must resolve a version
-// waits. Until adoption ends, at the earliest with the lease, ranks may come back with what they
-// held, and what is known in part makes a replica a holder.
+// Two deadlines follow a restart. Until the recovery window ends, operations that must resolve a
+// version wait. Until adoption ends (no earlier than the lease), ranks may bring back content, and
+// a replica counts as a holder when only some of its ranks have come back.
 #ifndef TH_REFERENCE_REGISTRY_RECOVERY_H_
 #define TH_REFERENCE_REGISTRY_RECOVERY_H_
 
@@ -44,10 +44,10 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
 // bytes that differ from what the version is known to hold, are refused (PublicationRefused).
 void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersion>& held);
 
-// What waited for the first of them is answered.
+// Ends the recovery window, and evaluates the operations that waited for it.
 void EndRecoveryWindow(Turn& turn);
-// Whoever has not come back by now is gone: replicas that are not whole are no sources, operations
-// that need a missing rank end, edges to strangers go.
+// Ends adoption: replicas that are not whole stop being sources, operations that need a missing
+// rank end, and edges to sources that have not come back are dropped.
 void EndAdoption(Turn& turn);
 
 }  // namespace th::registry

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::th::testing::IsOkAndHolds;
 using ::th::testing::StatusIs;
 
 FinishedOperation Ended(const OperationFinished& finished) {
@@ -141,6 +142,49 @@ TEST_F(RestartTest, TheLabelOfALostVersionMayBePublishedAgain) {
   TestRank late = Rollout(hub_, "late");
   late.Update(VersionSelector(*VersionLabel::Parse("step-1")));
   EXPECT_EQ(late.Heard<OperationResolved>().version, finished.version);
+}
+
+TEST_F(RestartTest, ALostVersionIsForgottenOnceItsLabelIsGivenAgain) {
+  TestRank second(hub_, "trainer-2", 0, 1);
+  second.JoinAndRegister();
+  second.Publish("step-2");
+  ASSERT_OK(second.Finished().status);
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  hub_.Advance(RegistryLimits().lease);
+  TestRank again(hub_, "trainer-3", 0, 1);
+  again.JoinAndRegister();
+  again.Publish("step-2");
+  ASSERT_OK(again.Finished().status);
+  EXPECT_THAT(hub_.registry().Resolve(TestModel(), LatestVersion{1}), IsOkAndHolds(version_));
+}
+
+// One holder was cut off while the label was given again, and both come back to a third server.
+TEST_F(RestartTest, OfTwoVersionsWithOneLabelTheLaterHasIt) {
+  hub_.Restart();
+  hub_.Advance(RegistryLimits().lease);
+  TestRank later(hub_, "trainer-2", 0, 1);
+  later.JoinAndRegister();
+  later.Publish("step-1");
+  const VersionInfo second = later.Finished().version;
+  TestRank newest(hub_, "trainer-3", 0, 1);
+  newest.JoinAndRegister();
+  newest.Publish("step-2");
+  ASSERT_OK(newest.Finished().status);
+  for (const bool later_first : {false, true}) {
+    SCOPED_TRACE(later_first);
+    hub_.Restart();
+    const auto resume_later = [&] {
+      ASSERT_TRUE(later.Resume({later.Holding(second, true, "other")}));
+      EXPECT_TRUE(later.HearsNone<PublicationRefused>());
+    };
+    if (later_first) resume_later();
+    ASSERT_TRUE(TrainerResumes());
+    EXPECT_EQ(trainer_.HearsNone<PublicationRefused>(), !later_first);
+    if (!later_first) resume_later();
+    hub_.Advance(RegistryLimits().recovery_window);
+    EXPECT_THAT(hub_.registry().Resolve(TestModel(), second.label), IsOkAndHolds(second));
+  }
 }
 
 TEST_F(RestartTest, ALabelThatMayBeBroughtBackIsWaitedFor) {
@@ -418,8 +462,11 @@ TEST_F(RestartTest, AnEndOfAnotherKindIsNoResultForWhoWaits) {
   EXPECT_EQ(pair[1].Finished().not_available, NotAvailableReason::kNotPublished);
 }
 
-// As when the unpublish comes later: the rank drains once it hears the error, and does not say so.
-TEST_F(RestartTest, WhoseUnpublishEndedAsAnotherKindIsNoSourceAnyMore) {
+// The rank drains once it hears the error, and does not say so.
+class BadEndOfUnpublishTest : public RestartTest,
+                              public ::testing::WithParamInterface<FinishedOperation> {};
+
+TEST_P(BadEndOfUnpublishTest, WhoWaitsForItIsNoSourceAnyMore) {
   std::vector<TestRank> pair = MakeGroup(hub_, "pair", 2);
   JoinAndRegister(pair);
   const VersionInfo held = PublishWhole(pair, "step-2");
@@ -432,12 +479,11 @@ TEST_F(RestartTest, WhoseUnpublishEndedAsAnotherKindIsNoSourceAnyMore) {
   unpublish.keep_retained = true;
   pair[0].Start(unpublish);
   AnnouncedBuffer told = pair[1].Holding(held, true, "step-2w1");
-  told.last_finished = FinishedOperation{.number = unpublish.key.number,
-                                         .kind = OperationKind::kUpdate,
-                                         .outcome = UpdateOutcome::kAlreadyThere,
-                                         .version = held};
+  told.last_finished = GetParam();
+  told.last_finished->number = unpublish.key.number;
+  told.last_finished->version = held;
   ASSERT_TRUE(pair[1].Resume({told}));
-  ASSERT_THAT(pair[0].Finished().status, StatusIs(absl::StatusCode::kInvalidArgument));
+  ASSERT_FALSE(pair[0].Finished().status.ok());
   std::vector<TestRank> readers = MakeGroup(hub_, "readers", 2);
   JoinAndRegister(readers);
   hub_.Advance(RegistryLimits().recovery_window);
@@ -445,6 +491,13 @@ TEST_F(RestartTest, WhoseUnpublishEndedAsAnotherKindIsNoSourceAnyMore) {
   for (TestRank& reader : readers) reader.Ready();
   EXPECT_TRUE(readers[0].HearsNone<AssignSources>());
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Ends, BadEndOfUnpublishTest,
+    ::testing::Values(FinishedOperation{.kind = OperationKind::kUpdate,
+                                        .outcome = UpdateOutcome::kAlreadyThere},
+                      FinishedOperation{.kind = OperationKind::kUnpublish,
+                                        .status = absl::DeadlineExceededError("out of time")}));
 
 // One of eight ranks had not heard that its group counts anew when the server died.
 TEST_F(RestartTest, OneDiscrepancyMakesAGroupCountAnewOnce) {
@@ -526,7 +579,7 @@ INSTANTIATE_TEST_SUITE_P(
                      b.held->version.sequence = VersionSequence(5);
                      b.held->version.label = VersionLabel();
                    },
-                   "label or attributes are none"},
+                   "its label is empty"},
         Impossible{"SegmentsBeyondTheLayout",
                    [](AnnouncedBuffer& b) {
                      b.held->complete = false;

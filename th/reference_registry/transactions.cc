@@ -289,6 +289,10 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
   if (found == replica.pending.end()) return std::nullopt;
   const std::optional<Rank> lost_call = RankThatLostACall(replica, found->second);
   if (lost_call.has_value() && turn.now >= found->second.complete_by) return lost_call;
+  if (turn.now < found->second.deadline) {  // who had lost a call is gone
+    AwaitLostCalls(turn, replica, found->second);
+    return std::nullopt;
+  }
   std::optional<Rank> lags;
   std::string text = absl::StrCat(OperationKindName(found->second.kind()), " (operation ",
                                   number.value, ") ran out of time: ");
@@ -298,8 +302,7 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
     absl::StrAppend(&text,
                     "it waited for room to offload what is retained: another copy of the group "
                     "is still read or has not been freed");
-  } else if (found->second.if_update() != nullptr && !found->second.has_begun() &&
-             MissingRanks(*replica.group, found->second).empty()) {
+  } else if (!found->second.has_begun() && MissingRanks(*replica.group, found->second).empty()) {
     absl::StrAppend(&text, "the server was still recovering");
   } else {
     absl::StrAppend(&text, WhoIsLate(replica, found->second));
@@ -329,6 +332,8 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
       RefuseOtherKind(turn, replica, result);
     } else if (undoes) {
       Undo(turn, replica, found->second);
+      const bool drains = found->second.if_unpublish() != nullptr && !result.offload_first;
+      if (drains) LetGoOfAll(turn, replica, found->second);
     }
     if (TookAway(result)) TakeAway(turn, replica);
   }

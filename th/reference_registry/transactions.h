@@ -19,8 +19,8 @@ namespace th::registry {
 // Moves the end of the operation's time to `to`.
 void SetDeadline(Turn& turn, const Replica& replica, Transaction& transaction, absl::Time to);
 // Ranks that have lost a call have kCallsAgainWithin to come to the operation if it is the
-// replica's first. Called when a rank has come to it, has lost a call, or when it becomes the
-// first.
+// replica's first. Called when it becomes the first, and when a rank has joined it, lost a call or
+// called again.
 void AwaitLostCalls(Turn& turn, const Replica& replica, Transaction& transaction);
 // The operation has begun, and is about this version; or it has turned out to be about another one.
 void BeginWith(Replica& replica, Transaction& transaction, VersionSequence version);

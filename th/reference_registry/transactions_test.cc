@@ -336,6 +336,18 @@ TEST_F(LostCallTest, ARankThatHearsASavedResultHasCalledAgain) {
   EXPECT_EQ(HearOfIt(), 0u);
 }
 
+TEST_F(LostCallTest, WhoHeardASavedResultMeanwhileIsWaitedForAsLongAsTheCallLasts) {
+  CountAnew();
+  ExpireWithoutTheLast();
+  LoseTheCall();
+  group_[0].Update();
+  group_[1].Update();
+  ASSERT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+  hub_.Advance(2 * kCallsAgainWithin);
+  EXPECT_TRUE(group_[0].HearsNone<OperationFinished>());
+  EXPECT_EQ(HearOfIt(), 0u);
+}
+
 TEST_F(LostCallTest, WhoLostNoneHasItsTime) {
   CountAnew();
   group_[0].Update();

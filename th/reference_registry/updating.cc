@@ -80,7 +80,7 @@ void Commit(Turn& turn, Replica& replica, VersionSequence version) {
 
 void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, UpdateOutcome outcome) {
   const Version& version = *FindVersion(*replica.group->model, transaction.version);
-  TeachLineage(*replica.group);
+  NoteLineageKnown(*replica.group);
   if (outcome == UpdateOutcome::kMoved) {
     ++turn.state.counters.updates_moved;
     replica.copies_unused = 0;

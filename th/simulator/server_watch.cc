@@ -54,8 +54,9 @@ void ServerWatch::NoteJoined(const SimulatedWorker& to, const Joined& joined) {
   members_[&to] = joined.reign;
   const auto [joined_at, fresh] = joined_at_.try_emplace(&to, JoinedAt{.first = cluster_->now()});
   joined_at->second.last = cluster_->now();
-  if (fresh) Tell(to, forgotten_);
+  if (fresh) NoteLineageSent(to, forgotten_);
   lapsed_.erase(&to);
+  put_out_.erase(&to);
 }
 
 void ServerWatch::NoteHeard(const SimulatedWorker& from) {
@@ -105,7 +106,7 @@ void ServerWatch::JudgeEnd(const SimulatedWorker& worker) const {
       " is put out, and nobody else is that rank: ", worker.ended()->status.ToString()));
 }
 
-void ServerWatch::Tell(const SimulatedWorker& to, Lineage lineage) {
+void ServerWatch::NoteLineageSent(const SimulatedWorker& to, Lineage lineage) {
   Lineage& told = told_[to.spec().name.group];
   told = std::max(told, lineage);
 }
@@ -210,14 +211,15 @@ void ServerWatch::Said(const SimulatedWorker& to, const ServerMessage& message,
     JudgeFinished(to, *finished);
   } else if (const auto* joined = std::get_if<Joined>(&message)) {
     NoteJoined(to, *joined);
-    Tell(to, joined->lineage);
+    NoteLineageSent(to, joined->lineage);
     CountAnew(to, joined->group_generation);
   } else if (const auto* changed = std::get_if<GroupChanged>(&message)) {
     CountAnew(to, changed->group_generation);
-  } else if (std::holds_alternative<Refused>(message)) {
-    if (HasLapsed(to)) put_out_.insert(&to);
+  } else if (const auto* refused = std::get_if<Refused>(&message)) {
+    const bool for_good = refused->retry_after == absl::InfiniteDuration();
+    if (for_good && HasLapsed(to)) put_out_.insert(&to);
   } else if (const auto* command = std::get_if<CommandFinished>(&message)) {
-    Tell(to, command->lineage);
+    NoteLineageSent(to, command->lineage);
   }
 }
 
@@ -226,19 +228,19 @@ void ServerWatch::JudgeSources(const SimulatedWorker& to, const AssignSources& a
   const OperationOf update = {&to, assigned.key};
   for (const AssignedSource& source : assigned.sources) {
     const SimulatedWorker* worker = cluster_->FindWorker(source.endpoints.front().address);
-    const auto judged = [&](absl::string_view which) {
+    const auto violated = [&](absl::string_view which) {
       cluster_->judge().Violated(
           absl::StrCat(to.Name(), " is given ", worker->Name(), ", which ", which));
     };
     const bool let_go = let_go_.contains({worker, source.buffer.buffer});
     if (let_go && !Pulls(update, source) && !worker->says_falsely()) {
-      judged("has let go");
+      violated("has let go");
     }
     if (HasJustFailed(update, source)) {
-      judged("has just failed it");
+      violated("has just failed it");
     }
     if (HasOtherSums(source, assigned.version, layout)) {
-      judged("has other sums than the version");
+      violated("has other sums than the version");
     }
     cluster_->judge().Expect(!worker->KeepsNothing(source.buffer.buffer),
                              "is given a source that keeps nothing", to.Name());
@@ -280,9 +282,9 @@ void ServerWatch::JudgeFinished(const SimulatedWorker& to, const OperationFinish
   if (published && finished.version.lineage > told && to.buffer_id() == finished.key.buffer) {
     cluster_->judge().Violated(absl::StrCat(to.Name(), " publishes ", finished.version.ToString(),
                                             " into lineage ", finished.version.lineage.value,
-                                            " and has heard of ", told.value));
+                                            " and was sent only lineage ", told.value));
   }
-  Tell(to, finished.lineage);
+  NoteLineageSent(to, finished.lineage);
   NoteEnd(to, finished);
   // What the buffer fills next it fills from whom it is told.
   std::erase_if(resumed_, [&](const auto& entry) {

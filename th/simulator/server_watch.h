@@ -1,17 +1,16 @@
-// Watches what a server hears and says, from outside: rules of its answers that no look at its
-// state shows.
+// Checks what the server receives and sends against rules that its state alone cannot show.
 //
 // - A reader is not given a source that was told to drain or said that it has drained, that has
 //   just failed it, or whose sums are known to differ from the version's.
 // - Nor one that keeps nothing (a streaming reader).
 // - No update is resolved to a version that a roll-back has withdrawn.
 // - Nobody publishes into a lineage that its group has not been told of.
-// - Nobody is replaced while its stream stands, but by a process that had the rank after it before
-//   it came back.
-// - No member is put out while it lives, unless another process has its rank or its lease is over.
-//   The lease of a membership that the server has forgotten is never over.
+// - A worker whose stream is up is replaced only by a process that first joined after it, and
+//   before its last join.
+// - A live worker is put out only when another process has its rank or its lease has expired. A
+//   membership that the server has forgotten has no lease to expire.
 //
-// What is broken is told to the cluster's judge. Not thread-safe.
+// The watch reports each broken rule to the cluster's judge. Not thread-safe.
 #ifndef TH_SIMULATOR_SERVER_WATCH_H_
 #define TH_SIMULATOR_SERVER_WATCH_H_
 
@@ -35,7 +34,7 @@ class ServerWatch {
  public:
   explicit ServerWatch(Cluster* cluster) : cluster_(cluster) {}  // outlives it
 
-  void Began();  // a reign
+  void Began();  // a reign: forgets what belongs to the one before
   // The server's disk was replaced: it has forgotten every member that no reign of `identity` has
   // confirmed.
   // What it learns again of `forgotten` is no news to those who join then.
@@ -61,7 +60,7 @@ class ServerWatch {
     BufferId buffer;
     friend auto operator<=>(const BufferOf&, const BufferOf&) = default;
   };
-  // That a source, at that generation of its buffer, failed a reader's update.
+  // A source, at one generation of its buffer, that failed a reader's update.
   struct Failure {
     OperationOf update;
     BufferAddress source;
@@ -76,7 +75,7 @@ class ServerWatch {
   void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
   void CountAnew(const SimulatedWorker& worker, GroupGeneration generation);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
-  // Whether the reader fills from it already; then it may end there.
+  // True when the reader pulls from the source already, and may end there.
   bool Pulls(const OperationOf& update, const AssignedSource& source) const;
   bool HasJustFailed(const OperationOf& update, const AssignedSource& source) const;
   bool HasOtherSums(const AssignedSource& source, VersionSequence version,
@@ -84,7 +83,7 @@ class ServerWatch {
   void JudgeResolved(const SimulatedWorker& to, const OperationResolved& resolved,
                      const DurableState& durable);
   void JudgeFinished(const SimulatedWorker& to, const OperationFinished& finished);
-  void Tell(const SimulatedWorker& to, Lineage lineage);
+  void NoteLineageSent(const SimulatedWorker& to, Lineage lineage);
   void NoteJoined(const SimulatedWorker& to, const Joined& joined);
   void NoteHeard(const SimulatedWorker& from);
   // Whether the server that runs has not heard the worker for a lease, and remembers it.
@@ -94,11 +93,11 @@ class ServerWatch {
 
   Cluster* const cluster_;
   std::set<OperationOf> unpublishes_;  // that have not ended
-  // Buffers that nobody may be sent to any more, and the unpublish that they let go for.
+  // Buffers that must not be assigned any more, each with the unpublish that it has drained for.
   std::map<BufferOf, OperationNumber> let_go_;
   std::map<BufferOf, OperationNumber> published_;  // the last publish that its rank asked for
   std::map<Failure, absl::Time> failed_at_;
-  // Which generation a reader was told of, of each source, in an operation that goes on.
+  // The generation of each source that was sent to a reader, until that operation ends.
   std::map<std::pair<OperationOf, BufferAddress>, BufferGeneration> assigned_;
   // Whom a reader named as the sources of a buffer when it joined in this reign, until the
   // operation that fills it has ended.
@@ -107,10 +106,11 @@ class ServerWatch {
   std::map<std::pair<BufferAddress, VersionSequence>, Digest> claimed_;  // of publishers
   std::map<const SimulatedWorker*, GroupGeneration> generations_;        // of its group, told last
   std::map<std::string, Lineage> told_;                                  // by group
-  // The highest that the server knew when it lost its state. It began before any process that has
-  // joined for the first time since.
+  // The highest lineage that the server knew when it lost its state. Every process that joins for
+  // the first time later counts as knowing it.
   Lineage forgotten_;
-  std::map<const SimulatedWorker*, ReignId> members_;  // and when they were confirmed last
+  // The members that the server remembers, each with the reign that confirmed it last.
+  std::map<const SimulatedWorker*, ReignId> members_;
   struct JoinedAt {
     absl::Time first, last;
   };

@@ -1,5 +1,6 @@
 #include "th/worker_session/host_copy.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -72,8 +73,8 @@ absl::Status WhyLost(const Buffer& buffer, const HostCopy& copy) {
                    "; stage another one"));
 }
 
-// The buffer of a staged copy stays registered, so the server is told that it holds nothing: it
-// gives the copy's readers other sources first, and they go on at once.
+// The buffer of a staged copy stays registered, so BufferReset is sent before draining: the server
+// then gives the copy's readers other sources at once.
 void BeginRelease(State& state, Buffer& buffer, HostCopy& copy, absl::Time now) {
   copy.phase = CopyPhase::kReleasing;
   copy.release_wanted = false;
@@ -94,11 +95,12 @@ void Remove(State& state, BufferId id, const HostCopy& copy, absl::Time now) {
   if (!failed.ok()) FailWaiting(state, id, failed, now);
 }
 
-// The other ranks learn from this rank's part of the update that it has no memory, and the part is
-// sent once the buffer is registered. Returns false while the answer to that is awaited.
+// Begins and fails this rank's part of the update, which tells the other ranks that it has no
+// memory. Returns false while the registration of the buffer is unanswered.
 bool BeginWithoutMemory(State& state, BufferId id, HostCopy& copy, absl::Time now) {
   Buffer& buffer = *state.FindBuffer(id);
-  const bool awaits_answer = state.joined() && !buffer.registered && buffer.refused.ok();
+  const bool awaits_answer =
+      state.joined() && !buffer.registered && buffer.refused.ok() && now < copy.kept()->begins_by;
   if (awaits_answer) return false;
   copy.memory = CopyMemory::kNone;
   const absl::Status refused = copy.kept()->failed;
@@ -108,7 +110,8 @@ bool BeginWithoutMemory(State& state, BufferId id, HostCopy& copy, absl::Time no
   return true;
 }
 
-// ---- the steps of host_copy.h. Each returns whether the next step of the copy may follow.
+// ---- the steps drawn in docs/protocol/session.md. Each returns true when the copy may take
+// another step now; after false the copy may have been removed.
 
 bool StepIdle(State& state, BufferId id, HostCopy& copy, absl::Time now) {
   if (copy.memory == CopyMemory::kRefused) return BeginWithoutMemory(state, id, copy, now);
@@ -176,7 +179,7 @@ std::string DescribeCopy(const HostCopy& copy) {
                       ", ", MemoryName(copy.memory));
 }
 
-void NoteCopyAllocated(State& state, BufferId copy, const absl::Status& status, absl::Time now) {
+void HandleCopyAllocation(State& state, BufferId copy, const absl::Status& status, absl::Time now) {
   HostCopy* found = state.FindHostCopy(copy);
   if (found == nullptr || found->memory != CopyMemory::kAsked) return;
   Buffer& buffer = *state.FindBuffer(copy);
@@ -186,11 +189,20 @@ void NoteCopyAllocated(State& state, BufferId copy, const absl::Status& status, 
   } else if (found->kept() != nullptr) {
     found->memory = CopyMemory::kRefused;
     found->kept()->failed = status;
+    found->kept()->begins_by = now + found->kept()->timeout;
   } else {
     found->memory = CopyMemory::kNone;
     if (Operation* update = FindUpdate(buffer)) Conclude(*update, {.status = status});
   }
   Pump(state, buffer, now);
+}
+
+absl::Time NextCopyDeadline(const State& state) {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [id, copy] : state.host_copies) {
+    if (copy.memory == CopyMemory::kRefused) next = std::min(next, copy.kept()->begins_by);
+  }
+  return next;
 }
 
 void PumpHostCopies(State& state, absl::Time now) {

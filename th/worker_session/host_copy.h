@@ -4,8 +4,8 @@
 //   site.
 // - A staged copy (staging.h) receives what its original is to move to.
 //
-// Beside its phase each copy has memory, or none. docs/protocol/session.md has the steps of both;
-// HostCopySteps (session_table.h) has them as a session shows them.
+// Apart from its phase, each copy has a memory state (CopyMemory). docs/protocol/session.md has the
+// steps of both; HostCopySteps (session_table.h) has them as a session shows them.
 #ifndef TH_WORKER_SESSION_HOST_COPY_H_
 #define TH_WORKER_SESSION_HOST_COPY_H_
 
@@ -20,11 +20,14 @@ namespace th::session {
 // "staged copy filling, memory asked".
 std::string DescribeCopy(const HostCopy& copy);
 
-// The driver's answer to AllocateOffload. An answer that was not asked for is ignored.
-void NoteCopyAllocated(State& state, BufferId copy, const absl::Status& status, absl::Time now);
+// Handles the driver's answer to AllocateOffload. Ignores an answer that no copy waits for.
+void HandleCopyAllocation(State& state, BufferId copy, const absl::Status& status, absl::Time now);
 
-// Begins the kept copies that are wanted, then takes every step that each copy allows now, those
-// that remove buffers among them: after every event, outside of any walk over the buffers.
+// When PumpHostCopies has something to do at the latest, if nothing happens before.
+absl::Time NextCopyDeadline(const State& state);
+
+// Begins the kept copies that are wanted, then lets every copy take the steps that it can take now.
+// Some steps remove buffers, so call it after each event, and never while iterating over them.
 void PumpHostCopies(State& state, absl::Time now);
 
 }  // namespace th::session

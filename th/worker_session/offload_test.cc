@@ -277,6 +277,16 @@ TEST_F(OffloadTest, TheOtherRanksHearThatThereIsNoMemoryOnceTheCopyIsRegistered)
   EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
+TEST_F(OffloadTest, WithoutMemoryTheWaitForTheRegistrationEndsWithTheTimeoutOfTheCopy) {
+  ASSERT_OK(Unpublish());
+  OffloadFirst(2, OperationKind::kUnpublish);
+  const BufferId copy = worker_.Take<AllocateOffload>().at(0).copy;
+  worker_.Handle(event::OffloadAllocated{copy, absl::ResourceExhaustedError("no memory")});
+  EXPECT_THAT(worker_.Take<OperationDone>(), IsEmpty());
+  worker_.Pass(absl::Hours(1));
+  EXPECT_THAT(TheDone().status, StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
 TEST_F(OffloadTest, MemoryThatComesAfterTheGroupHasChangedIsGivenBack) {
   ASSERT_OK(Unpublish());
   OffloadFirst(2, OperationKind::kUnpublish);

@@ -321,6 +321,7 @@ struct KeptCopy {
   GroupGeneration generation;  // that it was begun in
   bool given_up = false;       // before it was held: nobody waits for it any more
   absl::Status failed;         // why it came to nothing, or is about to
+  absl::Time begins_by;        // kRefused: even if the registration is unanswered
 };
 
 // What only a staged copy has. It is filled by each Stage, as long as its original is registered.

@@ -261,7 +261,7 @@ struct WorkerSession::EventHandler {
   // ---- memory, sums, time
 
   void operator()(const event::OffloadAllocated& allocated) {
-    session::NoteCopyAllocated(state, allocated.copy, allocated.status, now);
+    session::HandleCopyAllocation(state, allocated.copy, allocated.status, now);
     impl.Finish(now);
   }
   void operator()(const event::Sealed& sealed) {
@@ -303,7 +303,7 @@ SessionAnswer WorkerSession::Handle(SessionEvent event, absl::Time now) {
 absl::Time WorkerSession::NextDeadline() const {
   const session::State& state = impl_->state;
   return std::min({session::NextLinkDeadline(state), session::NextOperationDeadline(state),
-                   session::NextCommandDeadline(state)});
+                   session::NextCommandDeadline(state), session::NextCopyDeadline(state)});
 }
 
 std::optional<SessionOutput> WorkerSession::PollOutput() {
