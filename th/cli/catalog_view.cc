@@ -136,11 +136,17 @@ std::string DescribePins(const CatalogVersion& version) {
 
 // What to do about a version that is retained and nobody has.
 std::string HintOnLost(const CatalogVersion& version) {
-  std::string text = "nobody holds it";
   const bool known = !version.lost_forms.front().empty();
-  if (known) absl::StrAppend(&text, " in form ", absl::StrJoin(version.lost_forms, ", "));
-  absl::StrAppend(&text, ": publish it again",
-                  version.pins.empty() ? "" : ", or give it up:", "\n");
+  std::string text =
+      known ? absl::StrCat("nobody holds it in form ", absl::StrJoin(version.lost_forms, ", "),
+                           ": publish it again")
+            : "nobody has come back with it since the server restarted: what is published again "
+              "is another version";
+  if (!version.pins.empty()) {
+    absl::StrAppend(&text,
+                    known ? ", or give it up:" : ", to be pinned anew; or give this one up:");
+  }
+  text.push_back('\n');
   for (const CatalogPin& pin : version.pins) {
     absl::StrAppend(&text, "  th release '#", version.info.sequence.ToString(), "' --owner ",
                     pin.owner, pin.form.empty() ? "" : absl::StrCat(" --form ", pin.form), "\n");

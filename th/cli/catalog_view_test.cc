@@ -107,6 +107,15 @@ TEST(CatalogTableTest, NamesTheFormsThatAreLost) {
   EXPECT_THAT(DescribeVersion(model, version), HasSubstr("publish it again\n"));
 }
 
+TEST(CatalogTableTest, SaysThatWhatNobodyHasBroughtBackIsAnotherVersionNow) {
+  CatalogModel model = AModel();
+  CatalogVersion& version = model.versions[0];
+  version.pins = {{.owner = "eval"}};
+  version.lost_forms = {""};
+  EXPECT_THAT(DescribeVersion(model, version),
+              HasSubstr("is another version, to be pinned anew; or give this one up:\n"));
+}
+
 TEST(DescribeVersionTest, TellsWhenPinsExpire) {
   CatalogModel model = AModel();
   model.versions[0].pins = {{.owner = "eval", .form = "fp8", .expires_in = absl::Seconds(90)}};

@@ -148,6 +148,10 @@ nlohmann::json ToJson(const SoakResult& result) {
 }
 
 std::string TextOf(const SoakResult& result) {
+  if (result.seeds == 0 && result.good()) {
+    return absl::StrFormat("%sno seed from %d on has ended",
+                           result.interrupted ? "INTERRUPTED, " : "", result.first_seed);
+  }
   const std::string verdict = result.good() ? "GOOD" : "BAD";
   return absl::StrFormat(
       "%s%s: %d fresh seeds from %d on (before %d), %d failed, %d batches crashed; %.0f a second "
