@@ -187,9 +187,7 @@ void HandleCopyAllocation(State& state, BufferId copy, const absl::Status& statu
     found->memory = CopyMemory::kThere;
     if (found->kept() != nullptr) BeginFilling(state, buffer, *found, now);
   } else if (found->kept() != nullptr) {
-    found->memory = CopyMemory::kRefused;
-    found->kept()->failed = status;
-    found->kept()->begins_by = now + found->kept()->timeout;
+    RefuseMemory(*found, status, now);
   } else {
     found->memory = CopyMemory::kNone;
     if (Operation* update = FindUpdate(buffer)) Conclude(*update, {.status = status});

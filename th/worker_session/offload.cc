@@ -1,5 +1,6 @@
 #include "th/worker_session/offload.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -62,6 +63,14 @@ void GoOn(State& state, Operation& operation, absl::Time now) {
   Pump(state, buffer, now);
 }
 
+// The server may have promised the memory for a seed's copy before it heard of such a copy.
+bool HasCopyMadeAlone(const State& state) {
+  return std::any_of(state.host_copies.begin(), state.host_copies.end(), [](const auto& entry) {
+    const KeptCopy* kept = entry.second.kept();
+    return kept != nullptr && kept->made_alone;
+  });
+}
+
 // A copy of `version`, which the operation `number` of `original` is about; its memory is asked
 // for. Its name is never used again.
 absl::StatusOr<BufferId> AddKeptCopy(State& state, const Buffer& original, CopyFor purpose,
@@ -76,7 +85,14 @@ absl::StatusOr<BufferId> AddKeptCopy(State& state, const Buffer& original, CopyF
           CopyName(original.name, purpose, version.sequence, generation, number),
           {.version = version, .part = KeptCopy{.timeout = timeout, .generation = generation}},
           now));
-  AskForMemory(state, copy);
+  if (seed && HasCopyMadeAlone(state)) {
+    RefuseMemory(state.host_copies.at(copy),
+                 absl::ResourceExhaustedError(
+                     "a copy that was made while the server was away still takes the memory"),
+                 now);
+  } else {
+    AskForMemory(state, copy);
+  }
   return copy;
 }
 
@@ -157,6 +173,7 @@ void PumpAlone(State& state, BufferId copy, Operation& waiting, absl::Time now) 
   if (update == nullptr || update->verdict.has_value()) return;
   const Buffer& original = *state.FindBuffer(waiting.key.buffer);
   if (update->update().phase == UpdatePhase::kAsked) {
+    state.host_copies.at(copy).kept()->made_alone = true;
     FillAlone(state, buffer, *update, original, now);
   }
   // Also where a server has been back and knew of no source: to it this rank holds nothing any more
@@ -204,6 +221,12 @@ void BeginWantedCopies(State& state, absl::Time now) {
   for (const SeedWanted& wanted : std::exchange(state.seeds_wanted, {})) {
     BeginSeed(state, wanted, now);
   }
+}
+
+void RefuseMemory(HostCopy& copy, absl::Status why, absl::Time now) {
+  copy.memory = CopyMemory::kRefused;
+  copy.kept()->failed = std::move(why);
+  copy.kept()->begins_by = now + copy.kept()->timeout;
 }
 
 void BeginFilling(State& state, Buffer& buffer, HostCopy& copy, absl::Time now) {

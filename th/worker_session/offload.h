@@ -27,6 +27,9 @@ void HandleOffloadReleased(State& state, const OffloadReleased& message);
 // Makes buffers for the copies that operations want and for State::seeds_wanted, and asks for their
 // memory.
 void BeginWantedCopies(State& state, absl::Time now);
+// There is no memory for `copy`, which is kept and idle; its update begins, and fails, once the
+// server can hear of it.
+void RefuseMemory(HostCopy& copy, absl::Status why, absl::Time now);
 // The question for the memory of `copy`, which is kept and idle, is answered: begins the update of
 // its `buffer`, or ends it where nobody waits for it any more.
 void BeginFilling(State& state, Buffer& buffer, HostCopy& copy, absl::Time now);

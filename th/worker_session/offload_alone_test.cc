@@ -144,6 +144,31 @@ TEST_F(OffloadAloneTest, AServerThatIsBackEndsTheCopysUpdateAndReleasesIt) {
   EXPECT_THAT(worker_.Take<FreeOffload>(), SizeIs(1));
 }
 
+// The server promised its memory to the seed's copy when it knew of no other.
+TEST_F(OffloadAloneTest, ItsMemoryIsNotTakenForASeedsCopyToo) {
+  UnpublishWithoutServer();
+  const BufferId copy = CopyThatIsReceived();
+  ASSERT_OK(worker_.Handle(event::Update{CallId(3), buffer_, {.when_seeding = WhenSeeding::kCopy}})
+                .status);
+  AServerComesBack();
+  worker_.Drop();
+  worker_.Say(OperationFinished{.key = {buffer_, OperationNumber(3)},
+                                .kind = OperationKind::kUpdate,
+                                .outcome = UpdateOutcome::kNotAvailable,
+                                .not_available = NotAvailableReason::kSeeding,
+                                .version = Version(8, "step-2"),
+                                .seed_copy = true});
+  EXPECT_EQ(Copy(), BufferId());
+  const auto registered = worker_.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(registered, SizeIs(1));
+  const BufferId seed = registered[0].buffer.buffer;
+  EXPECT_NE(seed, copy);
+  worker_.Say(BufferRegistered{seed, absl::OkStatus()});
+  const auto failed = worker_.TakeSent<RankFailed>();
+  ASSERT_THAT(failed, SizeIs(1)) << "the other ranks hear of it";
+  EXPECT_EQ(failed[0].key.buffer, seed);
+}
+
 TEST_F(OffloadAloneTest, ItDrainsWhereThereIsNoRoom) {
   UnpublishWithoutServer();
   Allocated(Copy(), absl::ResourceExhaustedError("full"));

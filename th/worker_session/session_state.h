@@ -320,6 +320,7 @@ struct KeptCopy {
   absl::Duration timeout;      // of its update
   GroupGeneration generation;  // that it was begun in
   bool given_up = false;       // before it was held: nobody waits for it any more
+  bool made_alone = false;     // without the server, which has promised its memory to none
   absl::Status failed;         // why it came to nothing, or is about to
   absl::Time begins_by;        // kRefused: even if the registration is unanswered
 };
