@@ -149,6 +149,7 @@ void SimulatedTrainer::Restarted() {
   kept_ = false;
   roll_back_.reset();
   resumes_ = random().OneIn(2);
+  has_loaded_ = false;
 }
 
 void SimulatedTrainer::WasRolledBackTo(uint64_t step) {
@@ -175,21 +176,25 @@ bool SimulatedTrainer::IsRefusedAsRolledBack() const {
 }
 
 void SimulatedTrainer::Act() {
-  if (restarts_where_rolled_back_ && IsRefusedAsRolledBack()) {
+  // Also where what was loaded did not help: nobody has it any more.
+  if ((restarts_where_rolled_back_ || has_loaded_) && IsRefusedAsRolledBack()) {
     for (SimulatedWorker* rank : ranks()) rank->Kill();
     return;
   }
   if (roll_back_.has_value()) return FinishRollBack();
   ResetUndefined();
   // A rank of it does not know of a roll-back: what is valid is loaded, as the error says.
-  resumes_ |= IsRefusedAsRolledBack();
+  if (IsRefusedAsRolledBack()) resumes_ = has_loaded_ = true;
   if (std::exchange(resumes_, false)) {
     return OnEachRank(OperationKind::kUpdate, [](SimulatedWorker* rank) {
       rank->Update(LatestVersion{}, kShortestOperation);
     });
   }
   if (std::exchange(latest_was_publish_, false)) {
-    if (LastWentWell()) published_steps_.push_back(step_);
+    if (LastWentWell()) {
+      published_steps_.push_back(step_);
+      has_loaded_ = false;
+    }
     return Pause(absl::Milliseconds(50), absl::Milliseconds(1200));  // rollouts read
   }
   if (AnyIs(BufferState::kPublished) && kept_ && newest() > keeps_beyond_) return;

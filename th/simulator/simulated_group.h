@@ -148,7 +148,8 @@ class SimulatedTrainer : public SimulatedGroup {
   bool keeps_published_ = false;
   // A label that it has published before may be the version that it was: that is not kept.
   VersionSequence keeps_beyond_;
-  bool resumes_ = false;  // loads the latest version before it goes on
+  bool resumes_ = false;     // loads the latest version before it goes on
+  bool has_loaded_ = false;  // because a publish was refused, and none has gone well since
   bool latest_was_publish_ = false;
   bool kept_ = false;                      // the latest publish was begun to be kept
   std::vector<uint64_t> published_steps_;  // of this lineage
