@@ -314,7 +314,13 @@ absl::Status Advance(Turn& turn, Replica& replica, Transaction& transaction) {
     TH_RETURN_IF_ERROR(CanTakePart(turn.state, *version, *replica.buffers.at(rank)));
   }
   if (transaction.participants.size() < replica.group->ranks) return absl::OkStatus();
-  return Complete(turn, replica, transaction);
+  // It has its number already, so that it comes before what is published meanwhile.
+  const bool may_be_brought_back =
+      turn.state.adopting &&
+      UnannouncedVersion(*replica.group->model, transaction.publish()) != nullptr;
+  if (!may_be_brought_back) return Complete(turn, replica, transaction);
+  WaitForRecovery(turn, replica);
+  return absl::OkStatus();
 }
 
 void RefuseBuffer(Turn& turn, Buffer& buffer, const absl::Status& status) {
@@ -438,10 +444,8 @@ bool MayBeOverruled(const RegistryState& state, const Buffer& buffer) {
 }  // namespace
 
 void EvaluatePublish(Turn& turn, Replica& replica, Transaction& transaction) {
-  Model& model = *replica.group->model;
-  const bool may_be_brought_back =
-      turn.state.adopting && UnannouncedVersion(model, transaction.publish()) != nullptr;
-  if (turn.state.recovering || may_be_brought_back) return WaitForRecovery(turn, replica);
+  // A label may be in use by a version that is not announced yet.
+  if (turn.state.recovering) return WaitForRecovery(turn, replica);
   const absl::Status status = Advance(turn, replica, transaction);
   if (!status.ok()) FailOperation(turn, replica, transaction.number, status);
 }

@@ -201,6 +201,33 @@ TEST_F(RestartTest, ALabelThatMayBeBroughtBackIsWaitedFor) {
   EXPECT_EQ(finished.version.sequence, version_.sequence);
 }
 
+TEST_F(RestartTest, APublishThatWaitedIsNotNewerThanWhatWasPublishedMeanwhile) {
+  hub_.Restart();
+  TestRank again(hub_, "trainer-2", 0, 1);
+  TestRank other(hub_, "trainer-3", 0, 1);
+  for (TestRank* rank : {&again, &other}) rank->JoinAndRegister();
+  again.Publish("step-1");
+  hub_.Advance(RegistryLimits().recovery_window);
+  other.Publish("step-2");
+  const VersionInfo newest = other.Finished().version;
+  EXPECT_TRUE(again.HearsNone<OperationFinished>());
+  PassAlive(hub_, {&again, &other}, RegistryLimits().lease);
+  EXPECT_OK(again.Finished().status);
+  EXPECT_THAT(hub_.registry().Resolve(TestModel(), LatestVersion{}), IsOkAndHolds(newest));
+}
+
+TEST_F(RestartTest, APublishThatWaitsInVainSaysWhatFor) {
+  hub_.Restart();
+  TestRank again(hub_, "trainer-2", 0, 1);
+  again.JoinAndRegister();
+  StartOperation publish = again.PublishRequest("step-1");
+  publish.timeout = RegistryLimits().lease / 2;
+  again.Start(publish);
+  hub_.Advance(publish.timeout);
+  EXPECT_THAT(again.Finished().status,
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("still recovering")));
+}
+
 TEST_F(RestartTest, ALostVersionThatComesBackAfterItsLabelWasGivenAgainIsRefused) {
   hub_.Restart();
   hub_.Advance(RegistryLimits().lease);

@@ -302,7 +302,8 @@ std::optional<Rank> ExpireOperation(Turn& turn, Replica& replica, OperationNumbe
     absl::StrAppend(&text,
                     "it waited for room to offload what is retained: another copy of the group "
                     "is still read or has not been freed");
-  } else if (!found->second.has_begun() && MissingRanks(*replica.group, found->second).empty()) {
+  } else if ((!found->second.has_begun() || found->second.is_publishing()) &&
+             MissingRanks(*replica.group, found->second).empty()) {
     absl::StrAppend(&text, "the server was still recovering");
   } else {
     absl::StrAppend(&text, WhoIsLate(replica, found->second));
