@@ -31,9 +31,7 @@ uint64_t HashOf(absl::string_view text) {
   return hash;
 }
 
-uint64_t FirstSeed() {
-  return kFirstOfAllBuilds + HashOf(BuildVersion()) % kSeedRanges * kSeeds;
-}
+uint64_t FirstSeed() { return kFirstOfAllBuilds + HashOf(BuildVersion()) % kSeedRanges * kSeeds; }
 
 class FreshSeedsTest : public ::testing::TestWithParam<uint64_t> {};
 
