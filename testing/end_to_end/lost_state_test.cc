@@ -1,11 +1,14 @@
 // A server that is killed and comes back with an empty, an older or another state directory: its
-// fleet comes back by itself, and nobody's process ends.
+// fleet comes back by itself, and nobody's process ends. LOST_STATE_READERS is how many readers it
+// has.
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
@@ -19,11 +22,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kReaders = 4;
+constexpr int kUsualReaders = 4;
 // From the start of the server until everybody is back and can fetch.
 constexpr absl::Duration kBackAfter = absl::Seconds(10);
 // Longer than the time that a member may be silent.
 constexpr absl::Duration kLease = absl::Seconds(1);
+
+int Readers() {
+  const char* const asked = std::getenv("LOST_STATE_READERS");
+  int readers = kUsualReaders;
+  if (asked != nullptr && !absl::SimpleAtoi(asked, &readers)) ADD_FAILURE() << asked;
+  return readers;
+}
 
 struct StateLoss {
   const char* name;
@@ -48,7 +58,8 @@ class LostStateTest : public ::testing::TestWithParam<StateLoss> {
     ASSERT_OK(cluster_->RestartServer());
     ASSERT_OK_AND_ASSIGN(trainer_, Join("trainer", /*load=*/true));
     ASSERT_OK(cluster_->Tell({trainer_}, Publish("v1")));
-    for (int i = 0; i < kReaders; ++i) {
+    const int readers = Readers();
+    for (int i = 0; i < readers; ++i) {
       ASSERT_OK_AND_ASSIGN(RankProcess * reader, Join(absl::StrCat("rollout-", i)));
       readers_.push_back(reader);
     }
