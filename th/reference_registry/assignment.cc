@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kMaxDetailBytes = 200;
 
 bool LacksSegments(const Buffer& buffer) {
-  return buffer.fill.has_value() && buffer.shard != nullptr && !buffer.content->complete;
+  return buffer.fill != nullptr && buffer.shard != nullptr && !buffer.content->complete;
 }
 
 // A source that fills another generation of its buffer now is not the one that failed.
@@ -354,7 +354,7 @@ absl::Status CheckPullsFrom(const RegistryState& state, const BufferAddress& buf
   const auto own = FindOwnOperation(state, buffer, key.number);
   if (!own.ok()) return own.status();
   const Buffer& reader = *own->buffer;
-  if (!reader.fill.has_value() || reader.fill->operation != key.number) {
+  if (reader.fill == nullptr || reader.fill->operation != key.number) {
     return absl::FailedPreconditionError(
         absl::StrCat(NameOf(reader).ToString(), " reports a source while it fills nothing"));
   }

@@ -191,7 +191,7 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
       return;
     case DeadlineKind::kRetry:
       if (Buffer* buffer = FindBuffer(turn.state, deadline.buffer);
-          buffer != nullptr && buffer->fill.has_value()) {
+          buffer != nullptr && buffer->fill != nullptr) {
         buffer->fill->retry_at = absl::InfiniteFuture();
         turn.to_assign.insert(deadline.buffer);
       }

@@ -1,6 +1,7 @@
 #include "th/reference_registry/holders.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -120,7 +121,7 @@ void CountPublisher(Turn& turn, Buffer& buffer, bool publisher) {
   }
   if (!IsUnsealable(shard)) return;
   for (const auto& [address, holder] : shard.holders) {
-    if (holder->fill.has_value()) turn.to_assign.insert(address);
+    if (holder->fill != nullptr) turn.to_assign.insert(address);
   }
 }
 
@@ -297,7 +298,7 @@ void EraseVersion(Turn& turn, Version& version) {
 void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content) {
   Shard& shard = EnsureShard(turn, version, ShardKeyOf(buffer));
   if (buffer.shard != nullptr && buffer.shard != &shard) {
-    std::optional<Fill> fill;  // the one that brings the new content
+    std::unique_ptr<Fill> fill;  // the one that brings the new content
     fill.swap(buffer.fill);
     LeaveShard(turn, buffer);
     buffer.fill.swap(fill);
@@ -418,7 +419,7 @@ void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_
     Buffer* buffer = FindBuffer(turn.state, reader);
     if (buffer == nullptr) continue;
     buffer->sources_confirmed = false;
-    if (!buffer->fill.has_value()) continue;
+    if (buffer->fill == nullptr) continue;
     turn.to_assign.insert(reader);
     if (was_whole) buffer->fill->grace_ends = turn.now + kLastHolderGrace;
   }
@@ -464,7 +465,7 @@ void MoveReadersOf(Turn& turn, const Shard& shard, const BufferAddress& source) 
   if (found == shard.readers_of.end()) return;
   for (const BufferAddress& reader : found->second) {
     const Buffer* buffer = FindBuffer(turn.state, reader);
-    if (buffer != nullptr && buffer->fill.has_value()) turn.to_move.insert(reader);
+    if (buffer != nullptr && buffer->fill != nullptr) turn.to_move.insert(reader);
   }
 }
 
@@ -473,13 +474,13 @@ void MoveReadersOfLeaving(Turn& turn, const Shard& shard) {
 }
 
 void SetRetry(Turn& turn, Buffer& buffer, absl::Time at) {
-  if (!buffer.fill.has_value()) return;
+  if (buffer.fill == nullptr) return;
   MoveDeadline(turn, {.kind = DeadlineKind::kRetry, .buffer = buffer.address},
                buffer.fill->retry_at, at);
 }
 
 void SetLook(Turn& turn, Buffer& buffer, absl::Time at) {
-  if (!buffer.fill.has_value()) return;
+  if (buffer.fill == nullptr) return;
   MoveDeadline(turn, {.kind = DeadlineKind::kPace, .buffer = buffer.address},
                buffer.fill->pace.look_at, at);
 }

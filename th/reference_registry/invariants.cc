@@ -82,7 +82,7 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   }
   if (buffer.shard == nullptr) {
     if (!buffer.sources.empty()) return Broken("who fills from somebody has content", who);
-    return buffer.fill.has_value() ? Broken("a fill has content", who) : absl::OkStatus();
+    return buffer.fill != nullptr ? Broken("a fill has content", who) : absl::OkStatus();
   }
   if (buffer.shard->version->info.sequence != buffer.content->version ||
       !buffer.shard->holders.contains(buffer.address)) {
@@ -100,7 +100,7 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   if (buffer.indexed.has_value() && buffer.replica->role == BufferRole::kStreaming) {
     return Broken("who keeps nothing is no source", who);
   }
-  return buffer.fill.has_value() ? CheckFill(buffer) : absl::OkStatus();
+  return buffer.fill != nullptr ? CheckFill(buffer) : absl::OkStatus();
 }
 
 absl::Status CheckEdges(const Shard& shard) {
@@ -379,7 +379,7 @@ DeadlineCount DeadlinesOwed(const RegistryState& state) {
   DeadlineCount owed{.leases = state.workers.size()};
   for (const auto& [id, worker] : state.workers) {
     for (const auto& [buffer_id, buffer] : worker->buffers) {
-      if (!buffer.fill.has_value()) continue;
+      if (buffer.fill == nullptr) continue;
       owed.retries += buffer.fill->retry_at != absl::InfiniteFuture();
       owed.paces += buffer.fill->pace.look_at != absl::InfiniteFuture();
     }
@@ -404,7 +404,7 @@ Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
     case DeadlineKind::kPace: {
       own.buffer = deadline.buffer;
       const Buffer* buffer = FindBuffer(state, deadline.buffer);
-      if (buffer == nullptr || !buffer->fill.has_value()) break;
+      if (buffer == nullptr || buffer->fill == nullptr) break;
       const Fill& fill = *buffer->fill;
       own.at = deadline.kind == DeadlineKind::kRetry ? fill.retry_at : fill.pace.look_at;
       break;

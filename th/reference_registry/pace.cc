@@ -29,7 +29,7 @@ uint64_t SegmentBytes(const Buffer& buffer) {
 
 // None: it has not told lately what it receives.
 std::optional<double> IntakeOf(const Turn& turn, const Buffer& source) {
-  if (!source.fill.has_value()) return std::nullopt;
+  if (source.fill == nullptr) return std::nullopt;
   const FillPace& pace = source.fill->pace;
   if (turn.now - pace.told_at > 2 * kPaceWindow) return std::nullopt;
   return pace.passing;
@@ -183,7 +183,7 @@ void NotePaces(Turn& turn, Buffer& buffer, const std::vector<SourcePace>& paces)
 }
 
 void LookAgain(Turn& turn, Buffer& buffer) {
-  if (!buffer.fill.has_value() || buffer.shard == nullptr) return;
+  if (buffer.fill == nullptr || buffer.shard == nullptr) return;
   buffer.fill->pace.look_at = absl::InfiniteFuture();
   LookAt(turn, buffer, Look::kAgain);
 }

@@ -20,7 +20,7 @@ void ShiftWorker(Worker& worker, absl::Duration pause, absl::Time now) {
   worker.last_heard = std::min(worker.last_heard + pause, now);
   worker.lease_at += pause;
   for (auto& [id, buffer] : worker.buffers) {
-    if (buffer.fill.has_value()) ShiftFill(*buffer.fill, pause);
+    if (buffer.fill != nullptr) ShiftFill(*buffer.fill, pause);
   }
 }
 

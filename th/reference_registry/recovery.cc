@@ -152,7 +152,7 @@ void AdoptEdges(Turn& turn, Buffer& buffer, const std::vector<BufferAddress>& so
     adopted.push_back(source);
   }
   buffer.sources_confirmed = adopted.size() == sources.size() && !adopted.empty();
-  if (buffer.fill.has_value()) {
+  if (buffer.fill != nullptr) {
     buffer.fill->confirmed = buffer.sources_confirmed;
     if (adopted.empty()) turn.to_assign.insert(buffer.address);
   }
@@ -334,7 +334,7 @@ void DropMissingSources(Turn& turn, Shard& shard) {
 // unless a nearer one has come back since those were adopted.
 void ReassignFills(Turn& turn, Shard& shard) {
   for (const auto& [address, holder] : shard.holders) {
-    if (!holder->fill.has_value()) continue;
+    if (holder->fill == nullptr) continue;
     const bool waits = holder->sources.empty() || IsUnsealable(shard);
     (waits ? turn.to_assign : turn.to_move).insert(address);
   }

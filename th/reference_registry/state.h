@@ -175,8 +175,8 @@ struct Buffer {
   bool lost_call = false;
   bool registration_owed = false;  // BufferRegistered follows when the layout is here
   std::optional<Content> content;
-  Shard* shard = nullptr;  // of the content; set exactly when there is content
-  std::optional<Fill> fill;
+  Shard* shard = nullptr;      // of the content; set exactly when there is content
+  std::unique_ptr<Fill> fill;  // apart: most buffers are idle, and there are as many as workers
   // That it fills from, holders of the shard: the edges of the graph of fills, which has no cycle.
   std::vector<BufferAddress> sources;
   // Of sources announced after a restart, until the operation is sent again.

@@ -249,8 +249,8 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
     for (const auto& [rank, participant] : found->second.participants) {
       auto buffer = replica.buffers.find(rank);
       if (buffer == replica.buffers.end()) continue;
-      const std::optional<Fill>& fill = buffer->second->fill;
-      if (fill.has_value() && fill->operation == number) ClearFill(turn, *buffer->second);
+      const Fill* fill = buffer->second->fill.get();
+      if (fill != nullptr && fill->operation == number) ClearFill(turn, *buffer->second);
       SendFinished(turn, *buffer->second, result, event);
     }
     if (found->second.has_begun()) CountOut(*replica.group->model, found->second.version);

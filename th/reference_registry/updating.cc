@@ -1,6 +1,7 @@
 #include "th/reference_registry/updating.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -206,7 +207,8 @@ void StartOrResume(Turn& turn, Buffer& buffer, const Transaction& transaction) {
   Version& version = *FindVersion(*buffer.replica->group->model, transaction.version);
   const bool resumes = buffer.content.has_value() && !buffer.content->refused &&
                        buffer.content->version == transaction.version && !buffer.content->complete;
-  if (!buffer.fill.has_value()) buffer.fill = Fill{.operation = transaction.number};
+  if (buffer.fill == nullptr)
+    buffer.fill = std::make_unique<Fill>(Fill{.operation = transaction.number});
   buffer.fill->confirmed |= buffer.sources_confirmed;
   buffer.sources_confirmed = false;
   if (!resumes) {
@@ -281,7 +283,7 @@ absl::Status RecordProgress::CanApply(const RegistryState& state) const {
   const auto own = FindOwnOperation(state, buffer, message.key.number);
   if (!own.ok()) return own.status();
   const Buffer& reader = *own->buffer;
-  if (!reader.fill.has_value() || reader.content->version != message.version) {
+  if (reader.fill == nullptr || reader.content->version != message.version) {
     return absl::FailedPreconditionError(absl::StrCat(
         NameOf(reader).ToString(), " does not fill version #", message.version.ToString()));
   }
@@ -315,7 +317,7 @@ absl::Status CompleteFill::CanApply(const RegistryState& state) const {
   const auto own = FindOwnOperation(state, buffer, message.key.number);
   if (!own.ok()) return own.status();
   const Transaction& transaction = *own->transaction;
-  const bool fills = own->buffer->fill.has_value() || Holds(*own->buffer, transaction.version);
+  const bool fills = own->buffer->fill != nullptr || Holds(*own->buffer, transaction.version);
   if (!transaction.is_filling() || !fills) {
     return absl::FailedPreconditionError(
         absl::StrCat(NameOf(*own->buffer).ToString(), " is done with operation ",

@@ -16,7 +16,7 @@ bool GetsOn(const Turn& turn, const Worker& reader) {
 
 // Of what `reader` lacks, the part of each of its sources.
 uint64_t ShareOf(const Buffer& reader) {
-  if (!reader.fill.has_value() || reader.content->complete || reader.sources.empty()) return 0;
+  if (reader.fill == nullptr || reader.content->complete || reader.sources.empty()) return 0;
   const uint64_t segments = std::max<uint64_t>(reader.segment_count, 1);
   const uint64_t held = std::min(reader.content->segments.count(), segments);
   // The last segment may be a shorter one: nothing depends on so little.

@@ -44,7 +44,7 @@ class EventQueue {
     size_t slot = 0;  // of its event
     // A heap's front is its greatest: the earliest here.
     friend bool operator<(const Entry& a, const Entry& b) {
-      return a.when != b.when ? a.when > b.when : a.number > b.number;
+      return a.when > b.when || (a.when == b.when && a.number > b.number);
     }
   };
 

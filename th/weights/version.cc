@@ -21,21 +21,22 @@ constexpr char kSequencePrefix[] = "#";
 // What names and labels have in common.
 absl::Status CheckText(absl::string_view what, absl::string_view text, size_t max_bytes) {
   if (text.empty()) return absl::InvalidArgumentError(absl::StrCat(what, " is empty"));
-  const std::string shown = absl::StrCat(what, " ", Quoted(text));
+  const auto refused = [&](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat(what, " ", Quoted(text), why...));
+  };
   if (text.size() > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(shown, " has ", text.size(), " bytes; at most ", max_bytes, " are allowed"));
+    return refused(" has ", text.size(), " bytes; at most ", max_bytes, " are allowed");
   }
   for (absl::string_view rest = text; !rest.empty();) {
     const std::optional<char32_t> code_point = TakeCodePoint(rest);
     if (!code_point.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat(shown, " is not UTF-8"));
+      return refused(" is not UTF-8");
     }
     if (IsWhiteSpace(*code_point)) {
-      return absl::InvalidArgumentError(absl::StrCat(shown, " contains white space"));
+      return refused(" contains white space");
     }
     if (IsUnprintable(*code_point)) {
-      return absl::InvalidArgumentError(absl::StrCat(shown, " contains an unprintable character"));
+      return refused(" contains an unprintable character");
     }
   }
   return absl::OkStatus();
