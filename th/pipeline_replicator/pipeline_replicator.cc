@@ -184,9 +184,7 @@ SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) con
     if (spec_.window_segments > 0) return SegmentSet::AllOf(spec_.segment_count);
     skip.AddAll(before_);
   }
-  for (const auto& [index, other] : sources_) {
-    for (const SegmentRange& range : other->requests.Unanswered()) skip.Add(range);
-  }
+  for (const auto& [index, other] : sources_) other->requests.AddOpenTo(&skip);
   for (const auto& [segment, writer] : writing_) skip.Add(segment);
   const bool waits = TH_MUTATE(kAskTheCorruptSourceAgainAtOnce, now < source.withheld_until, false);
   for (const SegmentRange& range : source.corrupted.ranges()) {
@@ -224,12 +222,12 @@ SegmentRange PipelineReplicator::TailRange(const Source& helper, absl::Time now)
 // The end of what it was asked last: it comes to that last, unless it is a relay that holds it.
 SegmentRange PipelineReplicator::RangeToTakeOver(const Source& slow) const {
   SegmentSet open;
-  for (const SegmentRange& range : slow.requests.Unanswered()) open.Add(range);
+  slow.requests.AddOpenTo(&open);
+  SegmentSet elsewhere = held_;
   for (const auto& [index, other] : sources_) {
-    if (other.get() == &slow) continue;
-    for (const SegmentRange& range : other->requests.Unanswered()) open.Remove(range);
+    if (other.get() != &slow) other->requests.AddOpenTo(&elsewhere);
   }
-  for (const SegmentRange& range : held_.ranges()) open.Remove(range);
+  for (const SegmentRange& range : elsewhere.ranges()) open.Remove(range);
   for (const auto& [segment, writer] : writing_) open.Remove({segment, segment.Next()});
   if (open.empty()) return {};
   SegmentRange last = open.ranges().back();

@@ -37,12 +37,8 @@ bool RequestQueue::Take(SegmentIndex segment) {
   return true;
 }
 
-std::vector<SegmentRange> RequestQueue::Unanswered() const {
-  std::vector<SegmentRange> open;
-  for (const SegmentSet& request : requests_) {
-    open.insert(open.end(), request.ranges().begin(), request.ranges().end());
-  }
-  return open;
+void RequestQueue::AddOpenTo(SegmentSet* segments) const {
+  for (const SegmentSet& request : requests_) segments->AddAll(request);
 }
 
 void RequestQueue::Clear() {

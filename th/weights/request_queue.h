@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "th/weights/identifiers.h"
@@ -32,8 +31,7 @@ class RequestQueue {
   std::optional<SegmentIndex> First(absl::FunctionRef<bool(SegmentIndex)> ready) const;
   // The earliest request that has `segment` open is answered with it. False: none has.
   bool Take(SegmentIndex segment);
-  // What is open; a segment that was asked twice is there twice.
-  std::vector<SegmentRange> Unanswered() const;
+  void AddOpenTo(SegmentSet* segments) const;
   void Clear();
 
  private:
