@@ -185,7 +185,8 @@ std::string DescribeNotAvailable(const VersionSelector& selector, NotAvailableRe
     case NotAvailableReason::kGone:
       return absl::StrCat("nobody holds ", name, " any more");
     case NotAvailableReason::kLost:
-      return absl::StrCat(name, " was lost: nobody has announced it since the server restarted");
+      return absl::StrCat(name,
+                          " is lost: nobody who would hold it has announced it to this server");
     case NotAvailableReason::kWithdrawn:
       return absl::StrCat(name, " was withdrawn by a roll-back");
     case NotAvailableReason::kBehindFloor:

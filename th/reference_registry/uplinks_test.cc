@@ -120,7 +120,7 @@ class OutstandingBytesTest : public ::testing::Test {
     buffer.content.emplace();
     buffer.content->complete = segments == kSegments;
     buffer.content->segments = SegmentSet::AllOf(segments);
-    if (!sources.empty()) buffer.fill = std::make_unique<Fill>();
+    if (!sources.empty()) buffer.fill = std::make_unique<registry::Fill>();
     for (const BufferAddress& source : sources) shard_.readers_of[source].insert(buffer.address);
     buffer.sources = std::move(sources);
     shard_.holders.emplace(buffer.address, &buffer);
