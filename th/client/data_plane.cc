@@ -116,14 +116,24 @@ absl::Status DataPlane::CheckSame(const DataPlaneOptions& wanted) const {
 absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Acquire(const DataPlaneOptions& options,
                                                               absl::string_view server) {
   Shared& shared = SharedDataPlane();
-  absl::MutexLock lock(&shared.mu);
-  std::weak_ptr<DataPlane>& known = shared.data_planes[std::string(server)];
-  if (auto existing = known.lock()) {
+  const auto find = [&]() -> std::shared_ptr<DataPlane> {
+    const auto known = shared.data_planes.find(std::string(server));
+    return known == shared.data_planes.end() ? nullptr : known->second.lock();
+  };
+  const auto if_same =
+      [&](std::shared_ptr<DataPlane> existing) -> absl::StatusOr<std::shared_ptr<DataPlane>> {
     TH_RETURN_IF_ERROR(existing->CheckSame(options));
     return existing;
+  };
+  {
+    absl::MutexLock lock(&shared.mu);
+    if (auto existing = find()) return if_same(std::move(existing));
   }
+  // Without the lock, as it resolves the server's name: joins to others do not wait for that.
   absl::StatusOr<std::shared_ptr<DataPlane>> opened = Open(options, server);
-  if (opened.ok()) known = *opened;
+  absl::MutexLock lock(&shared.mu);
+  if (auto existing = find()) return if_same(std::move(existing));  // another thread was faster
+  if (opened.ok()) shared.data_planes[std::string(server)] = *opened;
   std::erase_if(shared.data_planes, [](const auto& entry) { return entry.second.expired(); });
   return opened;
 }

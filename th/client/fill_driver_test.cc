@@ -45,6 +45,23 @@ class FillDriverTest : public ::testing::Test {
     buffer_->store()->BeginFill(BufferGeneration(1), SegmentSet());
   }
 
+  // Of the content that the buffer has now, which counts as received.
+  StartFill OrderThatHasEverything() {
+    const std::atomic<bool> never{false};
+    buffer_->store()->Publish(BufferGeneration(1));
+    StartFill order;
+    order.buffer = BufferId(7);
+    order.generation = BufferGeneration(2);
+    order.resume = buffer_->store()->held();
+    const absl::StatusOr<Digest> root = buffer_->store()->Seal(never);
+    EXPECT_OK(root.status());
+    order.root = *root;
+    return order;
+  }
+  void Serve(BufferState state, uint64_t generation) {
+    buffer_->Serve({BufferId(7), state, VersionSequence(3), BufferGeneration(generation)});
+  }
+
   std::vector<uint8_t> memory_ = std::vector<uint8_t>(300'000);
   std::shared_ptr<LocalBuffer> buffer_;
   std::shared_ptr<Doorman> session_ = std::make_shared<Doorman>();
@@ -54,14 +71,7 @@ class FillDriverTest : public ::testing::Test {
 
 // Else a fill that begins as soon as the session has heard of the end overtakes this one's.
 TEST_F(FillDriverTest, ItIsStoppingBeforeTheSessionHearsThatItIsComplete) {
-  // It has everything and the root: it is complete at once.
-  const std::atomic<bool> never{false};
-  buffer_->store()->Publish(BufferGeneration(1));
-  StartFill order;
-  order.buffer = BufferId(7);
-  order.generation = BufferGeneration(2);
-  order.resume = buffer_->store()->held();
-  ASSERT_OK_AND_ASSIGN(order.root, buffer_->store()->Seal(never));
+  const StartFill order = OrderThatHasEverything();  // it is complete at once
   buffer_->store()->BeginFill(order.generation, order.resume);
   std::shared_ptr<FillDriver> driver;
   absl::Notification started;
@@ -75,6 +85,27 @@ TEST_F(FillDriverTest, ItIsStoppingBeforeTheSessionHearsThatItIsComplete) {
   stopped_.WaitForNotification();
   EXPECT_TRUE(stopping);
   EXPECT_TRUE(driver->completed());
+}
+
+TEST_F(FillDriverTest, SumsOfAFillDoNotOutliveAWriteThatFollowsIt) {
+  buffer_->StartFill(OrderThatHasEverything(), parts_);
+  stopped_.WaitForNotification();
+  const std::vector<SegmentSum> received = buffer_->store()->sums();
+  Serve(BufferState::kWritable, 3);  // before this thread has heard that the fill is over
+  buffer_->FillStopped();
+  memory_[0] ^= 1;
+  Serve(BufferState::kPublished, 3);
+  EXPECT_NE(buffer_->store()->SumOf(SegmentIndex(0)), received[0]);
+}
+
+TEST_F(FillDriverTest, WhatWasThrownAwayIsNotResumed) {
+  StartFill order = OrderThatHasEverything();
+  buffer_->store()->ForgetAll();  // as a fill does whose list disagrees with the root
+  buffer_->StartFill(order, parts_);
+  EXPECT_TRUE(buffer_->store()->held().empty());
+  buffer_->Close();
+  stopped_.WaitForNotification();
+  buffer_->FillStopped();
 }
 
 }  // namespace

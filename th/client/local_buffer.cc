@@ -98,6 +98,11 @@ void LocalBuffer::StartFill(th::StartFill order, FillDriver::Parts parts) {
     if (closed_) return parts.on_stopped(nullptr);
     StopSealing();
     before_fill_ = store_->held();
+    // A fill that began anew has thrown away what the session may still count as held.
+    for (const SegmentRange& lacking :
+         before_fill_->Complement(store_->layout().segment_count()).ranges()) {
+      order.resume.Remove(lacking);
+    }
     if (order.was_published) parts.before = store_->known_sums();
     serving_under_ = order.generation;
     store_->BeginFill(order.generation, order.resume);
@@ -135,7 +140,9 @@ void LocalBuffer::Close() {
 void LocalBuffer::FillStopped() {
   last_fill_ = std::exchange(status_taken_, false) ? FillStatus() : fill_->status();
   if (fill_->wrote()) before_fill_.reset();
-  if (fill_->wrote() || fill_->completed()) content_stands_ = fill_->completed();
+  // The buffer may have become writable since the fill completed.
+  const bool stands = fill_->completed() && serving_under_.has_value();
+  if (fill_->wrote() || fill_->completed()) content_stands_ = stands;
   if (!fill_->completed()) serving_under_.reset();
   fill_.reset();
   RunWaiting();

@@ -79,7 +79,6 @@ void Membership::Do(SessionEnded ended) {
   std::vector<BufferPtr> buffers;
   {
     absl::MutexLock lock(&mu_);
-    ended_ = ended.status;
     for (const auto& [id, buffer] : buffers_) buffers.push_back(buffer);
   }
   const absl::Status why =
@@ -87,6 +86,11 @@ void Membership::Do(SessionEnded ended) {
   for (const BufferPtr& buffer : buffers) {
     Silence(*buffer);
     buffer->SetReady(why);
+  }
+  {
+    // Not before: whoever waits for the end may free the buffers' memory.
+    absl::MutexLock lock(&mu_);
+    ended_ = ended.status;
   }
   RefuseAdmissions(why);
   for (const WorkerId holder : std::exchange(holders_, {})) {

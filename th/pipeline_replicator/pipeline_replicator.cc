@@ -36,13 +36,13 @@ struct PipelineReplicator::Source {
   bool usable() const { return !retired && !let_go() && !too_corrupt; }
   bool owes() const { return owes_list || !requests.empty(); }
   // False when `segment` was not asked of it.
-  bool Answer(SegmentIndex segment) {
+  bool TakeRequested(SegmentIndex segment) {
     const size_t before = requests.size();
     if (!requests.Take(segment)) return false;
     if (requests.size() < before) ++requests_answered;
     return true;
   }
-  // Seconds that `amount` bytes take at the rate seen so far.
+  // Seconds that so many bytes take at the rate seen so far.
   double SecondsFor(uint64_t amount, absl::Time now) const {
     if (bytes == 0) return absl::ToDoubleSeconds(absl::InfiniteDuration());
     return absl::ToDoubleSeconds(now - added_at) * static_cast<double>(amount) /
@@ -211,7 +211,7 @@ SegmentRange PipelineReplicator::TailRange(const Source& helper, absl::Time now)
     if (slow.get() == &helper || slow->requests.empty() || slow->let_go()) continue;
     if (!TakingOverHelps(helper, *slow, now)) continue;
     const SegmentRange candidate = RangeToTakeOver(*slow);
-    const double seconds = slow->SecondsFor(slow->requests.segments(), now);
+    const double seconds = SecondsToFinish(*slow, now);
     if (candidate.empty() || seconds <= longest) continue;
     longest = seconds;
     range = candidate;
@@ -237,12 +237,15 @@ SegmentRange PipelineReplicator::RangeToTakeOver(const Source& slow) const {
   return last;
 }
 
+double PipelineReplicator::SecondsToFinish(const Source& source, absl::Time now) const {
+  return source.SecondsFor(source.requests.segments() * spec_.segment_bytes, now);
+}
+
 bool PipelineReplicator::TakingOverHelps(const Source& helper, const Source& slow,
                                          absl::Time now) const {
   if (now - slow.last_asked < limits_.tail_patience) return false;
-  const double slow_seconds = slow.SecondsFor(slow.requests.segments() * spec_.segment_bytes, now);
   const double helper_seconds = helper.SecondsFor(limits_.request_bytes, now);
-  return slow_seconds > 2 * helper_seconds;
+  return SecondsToFinish(slow, now) > 2 * helper_seconds;
 }
 
 // ---- receiving
@@ -272,7 +275,7 @@ bool PipelineReplicator::HandleDiscarded(SourceIndex source, SegmentIndex segmen
 }
 
 bool PipelineReplicator::Answer(Source& source, SegmentIndex segment, absl::Time now) {
-  if (!source.Answer(segment)) return false;
+  if (!source.TakeRequested(segment)) return false;
   if (source.requests.empty()) accounts_[source.index].waited += now - source.waits_since;
   return true;
 }

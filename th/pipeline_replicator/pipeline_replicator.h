@@ -50,14 +50,14 @@ struct ReplicatorLimits {
   // (ServingLimits::max_segments_queued): far_requests_in_flight of these.
   uint64_t request_bytes = uint64_t{4} << 20;
   uint64_t request_segments = 128;
-  // At one source: so many at first, one more with each that it has answered. A second source is
-  // there a moment after the first; had that one been asked for all it may be asked, the two would
-  // send parts that lie far apart, and who reads on from here in order would get half of the rate.
+  // Requests in flight at one source at first; each answer allows one more, up to
+  // requests_in_flight. A second source usually comes a moment after the first: had the first been
+  // asked for all by then, the two would send ranges far apart, and a reader that relays them in
+  // order would get half of the rate.
   uint32_t requests_at_first = 1;
   uint32_t requests_in_flight = 4;
-  // At a source of another site, at once, for there an answer takes its way: 128 MiB under way are
-  // 10 Gbit/s over 100 ms there and back, and 36 Gbit/s over 30 ms; the usual 16 MiB would be 1.3
-  // and 4.5.
+  // Requests in flight at a source of another site, from the start: 128 MiB carry 10 Gbit/s over a
+  // round trip of 100 ms, the 16 MiB of a near source 1.3 Gbit/s.
   uint32_t far_requests_in_flight = 32;
   // A source that has sent neither segment nor keep-alive for this long is lost.
   absl::Duration silence = absl::Milliseconds(400);
@@ -106,13 +106,14 @@ class PipelineReplicator {
   PipelineReplicator(Spec spec, ReplicatorLimits limits);
   ~PipelineReplicator();
 
-  // Sources come and go. Letting one go asks nothing new of it, and what was asked stays its own:
-  // the owner tells it to send no more than it has begun, and removes it when it has. PollLost
-  // names it once it owes nothing, is silent, or soft_switch is over. Retiring one gives back what
-  // was requested of it; nothing more is asked or wanted from it, but the segment that it is
-  // writing just now stays its own. Removing one gives that back too: call it once nothing of it
-  // can touch the buffer any more.
-  // `lists_sums`: it answers a request for the list of sums.
+  // A source leaves in one of three ways:
+  //   LetGoSource   asks nothing more of it; what was asked of it stays its own. The owner tells it
+  //                 to send no more than it has begun. PollLost names it once it owes nothing, is
+  //                 silent, or soft_switch is over.
+  //   RetireSource  gives what was asked of it to the others; the segment that it is writing stays
+  //                 its own.
+  //   RemoveSource  gives that segment back too. Call it once it can write the buffer no more.
+  // `lists_sums`: the source answers a request for the list of sums.
   void AddSource(SourceIndex source, absl::Time now, SourceReach reach = SourceReach::kNear,
                  bool lists_sums = false);
   void LetGoSource(SourceIndex source, absl::Time now);
@@ -135,12 +136,12 @@ class PipelineReplicator {
   };
   ListedSums TakeListed();
 
-  // The next pull request for this source, while its window has room and something is missing.
-  // Ranges come in canonical order; several sources get disjoint ones. When nothing is missing but
-  // requested ranges of a slower source remain, a faster one may ask for them too (the tail).
   struct Request {
     SegmentRange range;
   };
+  // The next pull request for this source, while its window has room and something is missing.
+  // Ranges come in canonical order; several sources get disjoint ones. When nothing is missing but
+  // requested ranges of a slower source remain, a faster one may ask for them too (the tail).
   // Time alone may make something more to be asked (another_source_wait, the tail): poll again.
   std::optional<Request> PollRequest(SourceIndex source, absl::Time now);
   // Everything wanted before `segment` has been handed on, and its room is free. With a window
@@ -217,8 +218,8 @@ class PipelineReplicator {
   uint64_t corrupt_segments() const { return corrupt_segments_; }
   uint64_t bytes_from(SourceIndex source) const;    // accepted; kept after the source is gone
   uint32_t corrupt_from(SourceIndex source) const;  // likewise
-  // How long something asked of it was outstanding, in all; likewise. With bytes_from: its pace
-  // while it was what this fill waited for.
+  // For how long, in all, the source had something to answer; kept after it is gone. bytes_from
+  // divided by this is its pace while this fill waited for it.
   absl::Duration waited_for(SourceIndex source, absl::Time now) const;
   uint64_t LengthOf(SegmentIndex segment) const;  // bytes
   // The sum of a held segment, as the publisher made it: the listed one, or that which came along.
@@ -243,6 +244,7 @@ class PipelineReplicator {
   bool CanComeFromAnother(const Source& source, SegmentIndex segment) const;
   SegmentRange TailRange(const Source& helper, absl::Time now) const;
   SegmentRange RangeToTakeOver(const Source& slow) const;
+  double SecondsToFinish(const Source& source, absl::Time now) const;
   bool TakingOverHelps(const Source& helper, const Source& slow, absl::Time now) const;
   void Accept(Source& source, SegmentIndex segment, SegmentSum sum);
   void Hold(SegmentIndex segment, SegmentSum sum);

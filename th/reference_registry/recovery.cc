@@ -46,8 +46,8 @@ void RefuseHolding(Turn& turn, const Buffer& buffer, const HeldVersion& held, st
                               why, "; reset the buffer and update it"))});
 }
 
-// Of a version that was published in this reign its publisher alone has the sums until it has told
-// them, and nobody has all of it.
+// True when the buffer claims a root or the whole content of a version of this reign whose
+// publisher has not told its sums. Until then nobody but the publisher can have either.
 bool SaysWhatOnlyItsPublisherKnows(const Version& version, const Buffer& buffer,
                                    const HeldVersion& held) {
   if (held.publisher || version.from_earlier_reign) return false;
@@ -170,7 +170,7 @@ bool AllRanksHold(const Replica& replica, VersionSequence version) {
          });
 }
 
-// The replica's phase as far as its ranks' announcements tell it.
+// Sets the replica's phase from what its ranks have announced so far.
 void SettlePhase(Turn& turn, Buffer& buffer) {
   Replica& replica = *buffer.replica;
   const Content& content = *buffer.content;
@@ -190,7 +190,7 @@ void SettlePhase(Turn& turn, Buffer& buffer) {
     }
     return;
   }
-  // A fill that outlived the last reign; its operation is about to be sent again.
+  // The fill began before the server restarted; its rank is about to send the operation again.
   if (turn.state.adopting && replica.group->adopted && !replica.finished_here) {
     SetPhase(turn, replica, ReplicaPhase::kFilling, content.version);
   }
@@ -257,7 +257,7 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   SettlePhase(turn, buffer);
 }
 
-// All ranks have handed on what they received.
+// Ends a streaming receive, whose ranks keep nothing.
 void EndReceive(Turn& turn, Replica& replica) {
   for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
   SetPhase(turn, replica, ReplicaPhase::kIdle);
@@ -312,7 +312,7 @@ bool FillGoesOn(Replica& replica) {
   return update->phase == UpdatePhase::kFilling || update->answer.sequence == replica.version;
 }
 
-// Only what the announcements have shown to be whole stays a source.
+// Invalidates a replica that not all ranks hold, or whose fill does not go on.
 void EndReplicaAdoption(Turn& turn, Replica& replica) {
   const bool holding = replica.phase == ReplicaPhase::kHolding;
   const bool abandoned_fill = replica.phase == ReplicaPhase::kFilling && !FillGoesOn(replica);
@@ -340,8 +340,8 @@ void ReassignFills(Turn& turn, Shard& shard) {
   }
 }
 
-// Whether the rank says that its last operation took away what it held.
-bool LetGo(const AnnouncedBuffer& announced) {
+// True when the buffer is empty because its last operation was an unpublish.
+bool WasUnpublished(const AnnouncedBuffer& announced) {
   return !announced.held.has_value() && announced.last_finished.has_value() &&
          announced.last_finished->kind == OperationKind::kUnpublish;
 }
@@ -358,7 +358,7 @@ bool IsAnnounced(const JoinRequest& request, const Buffer& buffer) {
                      [&](const auto& other) { return other.buffer == buffer.address.buffer; });
 }
 
-// Whether another buffer was registered under its name while there was no stream.
+// True when the request announces another buffer under this buffer's name.
 bool IsNameTaken(const JoinRequest& request, const Buffer& buffer) {
   return std::any_of(request.buffers.begin(), request.buffers.end(),
                      [&](const auto& other) { return other.buffer_name == buffer.name; });
@@ -490,14 +490,15 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
   CountAnewIfAgain(turn, worker, announced);
   update.Apply(turn);
   Buffer& buffer = worker.buffers.at(announced.buffer);
-  // A rank that has not heard the result of its publish yet does not know that it holds something.
+  // The rank has not heard the result of its publish yet: it announces nothing, and holds
+  // something.
   const OperationNumber heard =
       announced.last_finished.has_value() ? announced.last_finished->number : OperationNumber();
   const bool counts_as_here = numbering != Numbering::kOther;
   const bool unaware = counts_as_here && heard < buffer.replica->finished &&
                        buffer.content.has_value() && buffer.content->publisher;
   if (announced.held.has_value() || !unaware) ReconcileContent(turn, buffer, announced.held);
-  if (counts_as_here && LetGo(announced)) {
+  if (counts_as_here && WasUnpublished(announced)) {
     buffer.last_let_go = std::max(buffer.last_let_go, heard);
   }
   if (numbering == Numbering::kOfEarlierReign && announced.last_finished.has_value()) {

@@ -60,8 +60,10 @@ void ServerWatch::NoteJoined(const SimulatedWorker& to, const Joined& joined) {
 }
 
 void ServerWatch::NoteHeard(const SimulatedWorker& from) {
-  const absl::Time before = std::exchange(heard_at_[&from], cluster_->now());
-  if (cluster_->now() - before >= cluster_->spec().registry.lease) lapsed_.insert(&from);
+  const auto [heard_at, first] = heard_at_.try_emplace(&from, cluster_->now());
+  const absl::Duration silence = cluster_->now() - heard_at->second;
+  if (!first && silence >= cluster_->spec().registry.lease) lapsed_.insert(&from);
+  heard_at->second = cluster_->now();
 }
 
 bool ServerWatch::HasRival(const SimulatedWorker& worker) const {
@@ -116,21 +118,14 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   NoteHeard(from);
   const bool announces = std::holds_alternative<JoinRequest>(message) ||
                          std::holds_alternative<RegisterBuffer>(message);
-  if (announces) {  // its fills may begin anew; which is not said
+  if (announces) {
+    // Its fills may begin anew, without saying which: what failed may be given to them again.
     std::erase_if(failed_at_,
                   [&](const auto& entry) { return entry.first.update.worker == &from; });
     if (const auto* join = std::get_if<JoinRequest>(&message)) NoteSources(from, *join);
     if (const auto* buffer = std::get_if<RegisterBuffer>(&message)) NoteHeld(from, buffer->buffer);
   } else if (const auto* start = std::get_if<StartOperation>(&message)) {
-    // What it began before it heard that its group counts anew has a number of the old count.
-    if (start->group_generation < generations_[&from]) return;
-    const OperationOf operation = {&from, start->key};
-    if (start->kind == OperationKind::kPublish) NotePublished(from, start->key);
-    if (start->kind == OperationKind::kUnpublish) {
-      unpublishes_.insert(operation);
-    } else {
-      unpublishes_.erase(operation);  // its group counted anew: the number is another operation's
-    }
+    NoteStart(from, *start);
   } else if (std::holds_alternative<Leave>(message)) {
     cluster_->judge().Left(&from);
   } else if (const auto* done = std::get_if<RankDone>(&message)) {
@@ -145,11 +140,23 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
   }
 }
 
+void ServerWatch::NoteStart(const SimulatedWorker& from, const StartOperation& start) {
+  // What it began before it heard that its group counts anew has a number of the old count.
+  if (start.group_generation < generations_[&from]) return;
+  const OperationOf operation = {&from, start.key};
+  if (start.kind == OperationKind::kPublish) NotePublished(from, start.key);
+  if (start.kind == OperationKind::kUnpublish) {
+    unpublishes_.insert(operation);
+  } else {
+    unpublishes_.erase(operation);  // its group counted anew: the number is another operation's
+  }
+}
+
 void ServerWatch::NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& announced) {
   if (announced.held.has_value()) let_go_.erase({&from, announced.buffer});
 }
 
-// From whom it has pulled since before it joined.
+// Records the sources that the worker has pulled from since before this join.
 void ServerWatch::NoteSources(const SimulatedWorker& from, const JoinRequest& join) {
   std::erase_if(resumed_, [&](const auto& entry) { return entry.first.worker == &from; });
   if (!join.resume.has_value()) {  // another process, with other buffers

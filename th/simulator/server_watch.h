@@ -68,6 +68,7 @@ class ServerWatch {
     friend auto operator<=>(const Failure&, const Failure&) = default;
   };
 
+  void NoteStart(const SimulatedWorker& from, const StartOperation& start);
   void NoteSources(const SimulatedWorker& from, const JoinRequest& join);
   void NoteHeld(const SimulatedWorker& from, const AnnouncedBuffer& announced);
   void NotePublished(const SimulatedWorker& worker, const OperationKey& publish);
@@ -75,7 +76,7 @@ class ServerWatch {
   void NoteEnd(const SimulatedWorker& to, const OperationFinished& finished);
   void CountAnew(const SimulatedWorker& worker, GroupGeneration generation);
   void JudgeSources(const SimulatedWorker& to, const AssignSources& assigned);
-  // True when the reader pulls from the source already, and may end there.
+  // True when the reader pulls from the source already, and may finish that.
   bool Pulls(const OperationOf& update, const AssignedSource& source) const;
   bool HasJustFailed(const OperationOf& update, const AssignedSource& source) const;
   bool HasOtherSums(const AssignedSource& source, VersionSequence version,
@@ -86,9 +87,9 @@ class ServerWatch {
   void NoteLineageSent(const SimulatedWorker& to, Lineage lineage);
   void NoteJoined(const SimulatedWorker& to, const Joined& joined);
   void NoteHeard(const SimulatedWorker& from);
-  // Whether the server that runs has not heard the worker for a lease, and remembers it.
+  // True when the server that runs remembers the worker and has not heard it for a lease.
   bool HasLapsed(const SimulatedWorker& worker) const;
-  // Another process that has the rank of `worker`, or may have had it since.
+  // True when another process of the same rank is alive, or was started after `worker`.
   bool HasRival(const SimulatedWorker& worker) const;
 
   Cluster* const cluster_;

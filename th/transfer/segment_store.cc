@@ -4,8 +4,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/weights/status_macros.h"
 
 namespace th {
+namespace {
+
+absl::Status PublicationEnded() {
+  return absl::CancelledError("the publication ended before it was sealed");
+}
+
+}  // namespace
 
 SegmentStore::SegmentStore(std::shared_ptr<const ShardLayout> layout, std::vector<void*> storages)
     : layout_(std::move(layout)),
@@ -159,42 +167,38 @@ void SegmentStore::Close(BufferGeneration generation) {
 }
 
 absl::StatusOr<Digest> SegmentStore::Seal(const std::atomic<bool>& stop) {
+  if (layout_->checksum() == ChecksumAlgorithm::kNone) return Digest{};
   uint64_t publication = 0;
   {
     absl::MutexLock lock(&mu_);
     publication = publication_;
   }
-  if (layout_->checksum() == ChecksumAlgorithm::kNone) return Digest{};
   for (uint64_t i = 0; i < segment_count_; ++i) {
     if (stop.load()) return absl::CancelledError("sealing was stopped");
-    const uint8_t state = states_[i].load(std::memory_order_acquire);
-    if (state == (kHeld | kSummed)) continue;
-    if (!SealOne(SegmentIndex(i), publication)) {
-      return absl::CancelledError("the publication ended before it was sealed");
-    }
-    if ((state & kHeld) == 0) {
-      return absl::FailedPreconditionError(absl::StrCat("segment ", i, " is not held"));
-    }
+    if (states_[i].load(std::memory_order_acquire) == (kHeld | kSummed)) continue;
+    TH_RETURN_IF_ERROR(SealOne(SegmentIndex(i), publication));
   }
   const std::vector<SegmentSum> all = sums();
   absl::MutexLock lock(&mu_);
-  if (publication != publication_) return absl::CancelledError("the publication ended");
+  if (publication != publication_) return PublicationEnded();
   return RootOfSums(all);
 }
 
-bool SegmentStore::SealOne(SegmentIndex segment, uint64_t publication) {
+absl::Status SegmentStore::SealOne(SegmentIndex segment, uint64_t publication) {
   {
     absl::MutexLock lock(&mu_);
-    if (publication != publication_ || !open_.load()) return false;
-    if ((states_[segment.value].load(std::memory_order_acquire) & kHeld) == 0) return true;
-    // Close, Publish, BeginFill and Rebind wait for this one segment: the owner may write or free
-    // the memory once they have returned.
+    if (publication != publication_ || !open_.load()) return PublicationEnded();
+    if ((states_[segment.value].load(std::memory_order_acquire) & kHeld) == 0) {
+      return absl::FailedPreconditionError(absl::StrCat("segment ", segment.value, " is not held"));
+    }
+    // Rebind and whatever ends the publication wait for this one segment: the owner may write or
+    // free the memory once they have returned.
     summing_ = true;
   }
   SumOf(segment);
   absl::MutexLock lock(&mu_);
   summing_ = false;
-  return publication == publication_;
+  return publication == publication_ ? absl::OkStatus() : PublicationEnded();
 }
 
 SegmentSet SegmentStore::held() const {

@@ -29,7 +29,7 @@
 
 namespace th {
 
-// What one call for sums may have to read. A processor does it in well below a millisecond.
+// The most bytes that one SumsOf call reads to sum them: well below a millisecond of a processor.
 inline constexpr uint64_t kBytesSummedAtOnce = uint64_t{4} << 20;
 
 class SegmentStore {
@@ -68,7 +68,8 @@ class SegmentStore {
   // Sums of what is being filled, from `first` on: readers may be told them before the segments are
   // here. They follow each other in order; a list that begins anew replaces the one before.
   void SetListed(SegmentIndex first, absl::Span<const SegmentSum> sums);
-  // Takes everything back (a root that disagreed, a reset).
+  // Marks every segment missing and forgets its sum (a root that disagreed, a reset). The store
+  // stays open in its generation, and readers keep waiting.
   void ForgetAll();
   // Nothing is served any more, and the generation word says so before anything else does; waiters
   // hear it. On return Seal reads no byte any more either (it waits for the one segment that is
@@ -96,9 +97,9 @@ class SegmentStore {
   // that are held, as far as one call may take (kBytesSummedAtOnce). At most `max_count`; empty:
   // the first one is not known yet.
   std::vector<SegmentSum> SumsOf(SegmentRange asked, size_t max_count, bool compute);
-  // Calls `wake` (any thread, once, never inline) when a segment of `asked` becomes ready, the sum
-  // of `listed` can be had, or the store closes. Returns what takes that back, or 0 when that is so
-  // already: then `wake` is never called.
+  // Calls `wake` once, on another call's thread and never from within this call, when a segment of
+  // `asked` becomes ready, the sum of `listed` can be had, or the store closes. Returns an id for
+  // CancelNotify, or 0 (and never calls `wake`) when one of these is so already.
   using WaitId = uint64_t;
   WaitId NotifyWhenReady(const RequestQueue& asked, std::function<void()> wake,
                          std::optional<SegmentIndex> listed = std::nullopt);
@@ -138,16 +139,18 @@ class SegmentStore {
 
   SegmentSum Compute(SegmentIndex segment) const;
   bool HasSum(SegmentIndex segment) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  // Takes out those that have something now; to be called with no lock held.
+  // Removes the waiters that have something now and returns their calls, to be made once the lock
+  // is released.
   std::vector<std::function<void()>> TakeWaiters(
       absl::FunctionRef<bool(const Waiter&)> has_something) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Serves everything; of each segment's state keeps `keep`.
   void ServeAll(BufferGeneration generation, uint8_t keep);
-  // Begins another publication or fill: what Seal is at is void.
+  // Ends the publication or fill that there was: a running Seal is void. Waits, with the lock
+  // released meanwhile, until Seal has summed the segment that it reads.
   void Renew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NothingIsBeingSummed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !summing_; }
-  // Sums `segment` outside of the lock; false when the publication is over.
-  bool SealOne(SegmentIndex segment, uint64_t publication);
+  // Sums `segment` outside of the lock. CANCELLED when the publication is over.
+  absl::Status SealOne(SegmentIndex segment, uint64_t publication);
 
   const std::shared_ptr<const ShardLayout> layout_;
   const uint64_t segment_count_;

@@ -71,7 +71,9 @@ void ChangeGroup(State& state, GroupGeneration generation, const absl::Status& w
 
 void Adopt(State& state, const Joined& message) {
   Membership& membership = state.membership;
-  if (message.epoch != membership.epoch) {
+  // Servers with copies of one state may share an epoch, never a reign.
+  const bool other_server = message.epoch != membership.epoch || message.reign != membership.reign;
+  if (other_server) {
     ForgetAssignments(state);
     RefuseHeldAdmissions(state, absl::UnavailableError(
                                     "the epoch of the reader's capability ended while it waited"));
@@ -88,9 +90,9 @@ void Adopt(State& state, const Joined& message) {
       std::clamp(message.progress_interval, kMinProgressInterval, kMaxProgressInterval);
 }
 
-// A server that knows less than this worker: it was deposed, or its state was lost or is older.
-// What it says of the membership is not believed, and it is asked again: the claim that it hears
-// raises its epoch. Epoch 0: it does not say.
+// UNAVAILABLE when the server's epoch is older than this worker's: the server was deposed, or its
+// state was lost or is an older copy. The worker leaves the answer and joins again; its claim
+// raises the server's epoch.
 absl::Status CheckServer(const State& state, Epoch epoch) {
   const bool knows_less = state.link.ever_joined && epoch < state.membership.epoch;
   if (!knows_less) return absl::OkStatus();
@@ -205,8 +207,8 @@ void HandleRefused(State& state, const Refused& message, absl::Time now) {
     BackOff(state, why, std::min(message.retry_after, kMaxRetryAfter), now);
     return;
   }
-  const absl::Status check =
-      message.epoch == Epoch() ? absl::OkStatus() : CheckServer(state, message.epoch);
+  const bool names_epoch = message.epoch != Epoch();  // a refusal may leave it out
+  const absl::Status check = names_epoch ? CheckServer(state, message.epoch) : absl::OkStatus();
   if (TH_MUTATE(kBelieveAnOlderServer, !check.ok(), false)) {
     return GiveUpAttempt(state, check, now);
   }

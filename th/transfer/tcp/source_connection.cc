@@ -17,7 +17,7 @@
 namespace th::tcp {
 namespace {
 
-// What one connection may send before its loop turns to the others.
+// What one connection may send, or read to sum it, before its loop turns to the others.
 constexpr uint64_t kBytesPerTurn = uint64_t{4} << 20;
 // Requests are small: what one read takes.
 constexpr size_t kRequestBytes = 4096;
@@ -206,7 +206,7 @@ void SourceConnection::Pump() {
   }
   uint64_t budget = kBytesPerTurn;
   while (!closed_) {
-    if (outbox_.empty()) FillOutbox();
+    if (outbox_.empty()) FillOutbox(&budget);
     if (outbox_.empty()) return WatchFor(EPOLLIN | EPOLLRDHUP);
     if (!SendSome(&budget)) return;
     if (outbox_.empty() && session_.ending() && words_.empty()) {
@@ -264,7 +264,7 @@ uint64_t SourceConnection::TakeUplink(absl::Time now) {
   return 0;
 }
 
-void SourceConnection::FillOutbox() {
+void SourceConnection::FillOutbox(uint64_t* budget) {
   payload_in_outbox_ = 0;
   while (!words_.empty()) {
     outbox_.AddControl(std::move(words_.front()));
@@ -272,13 +272,14 @@ void SourceConnection::FillOutbox() {
   }
   // Words go alone, so that they never wait for the uplink.
   if (!outbox_.empty() || wait_ != 0) return;
-  if (AppendSums() || wait_ != 0) return;
+  if (AppendSums(budget) || wait_ != 0) return;
   while (!outbox_.full() && AppendNext()) continue;
 }
 
 // Appends the next sums, as words. Those that nobody has taken yet are taken while there is no
-// segment to send. False when there are none to be sent now.
-bool SourceConnection::AppendSums() {
+// segment to send, which costs the turn what may be read for them: a list of an unsealed shard may
+// be many gigabytes of it. False when there are none to be sent now.
+bool SourceConnection::AppendSums(uint64_t* budget) {
   if (session_.sums_requested().empty()) return false;
   SegmentStore& store = *transfer_->store;
   if (store.closed()) {
@@ -293,6 +294,7 @@ bool SourceConnection::AppendSums() {
     if (idle) WaitForSegments();
     return false;
   }
+  if (idle) *budget -= std::min(*budget, kBytesSummedAtOnce);
   outbox_.AddControl(
       Encode(Sums{.first = next->first, .generation = store.generation(), .sums = next->sums}));
   return true;

@@ -67,8 +67,8 @@ class SourceConnection : public EventLoop::Handler,
   // Whether what the outbox holds counts against the uplink's cap.
   bool PaysUplink() const { return payload_in_outbox_ > 0 && table_->IsCapped(*transfer_); }
   uint64_t TakeUplink(absl::Time now);
-  void FillOutbox();
-  bool AppendSums();
+  void FillOutbox(uint64_t* budget);
+  bool AppendSums(uint64_t* budget);
   bool AppendNext();
   void WaitForSegments();
   void StopWaiting();

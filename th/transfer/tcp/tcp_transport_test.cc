@@ -108,6 +108,37 @@ TEST(TcpTransportTest, AdvertisedHostsGetThePort) {
   EXPECT_EQ(transport->endpoints()[1].address, absl::StrCat("[fd00::7]:", transport->port()));
 }
 
+// ---- fairness
+
+TEST(TcpTransportTest, AListThatIsStillToBeSummedHoldsUpNoOtherReader) {
+  TransportLimits limits = PatientLimits();
+  limits.data_threads = 1;
+  auto source = NewTransport(limits);
+  auto reader = NewTransport(limits);
+  TestShard published({.tensor_bytes = {uint64_t{192} << 20}, .segment_bytes = 1 << 20});
+  TestShard received({.tensor_bytes = {uint64_t{192} << 20}, .segment_bytes = 1 << 20});
+  TestHolder holder(published.store());
+  source->AddHolder(kHolderWorker, &holder);
+  const PullTarget target =
+      holder.Target(source->endpoints()[0], published.store()->shared_layout());
+  TestSink lister(&received), other(&received);
+  auto list = reader->Open(target, &lister);
+  auto segments = reader->Open(target, &other);
+  lister.AwaitAdmitted();
+  other.AwaitAdmitted();
+  list->AskSums();
+  lister.AwaitSums(1);
+  segments->Ask({SegmentIndex(0), SegmentIndex(1)});
+  other.AwaitSegments(1);
+  EXPECT_LT(lister.AwaitSums(1).size(), published.segment_count());
+  lister.AwaitSums(published.segment_count());
+  list->Close();
+  segments->Close();
+  lister.AwaitClosed();
+  other.AwaitClosed();
+  source->RemoveHolder(kHolderWorker);
+}
+
 // ---- a guest in its host's process
 
 TEST(TcpTransportTest, ThreadsAreAsManyAsAskedNamedAndBlockSignals) {
