@@ -99,10 +99,8 @@ void LocalBuffer::StartFill(th::StartFill order, FillDriver::Parts parts) {
     StopSealing();
     before_fill_ = store_->held();
     // A fill that began anew has thrown away what the session may still count as held.
-    for (const SegmentRange& lacking :
-         before_fill_->Complement(store_->layout().segment_count()).ranges()) {
-      order.resume.Remove(lacking);
-    }
+    const SegmentSet lacking = before_fill_->Complement(store_->layout().segment_count());
+    for (const SegmentRange& range : lacking.ranges()) order.resume.Remove(range);
     if (order.was_published) parts.before = store_->known_sums();
     serving_under_ = order.generation;
     store_->BeginFill(order.generation, order.resume);

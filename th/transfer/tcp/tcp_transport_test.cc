@@ -117,6 +117,7 @@ TEST(TcpTransportTest, AListThatIsStillToBeSummedHoldsUpNoOtherReader) {
   auto reader = NewTransport(limits);
   TestShard published({.tensor_bytes = {uint64_t{192} << 20}, .segment_bytes = 1 << 20});
   TestShard received({.tensor_bytes = {uint64_t{192} << 20}, .segment_bytes = 1 << 20});
+  published.store()->Publish(BufferGeneration(1));  // nothing is summed yet
   TestHolder holder(published.store());
   source->AddHolder(kHolderWorker, &holder);
   const PullTarget target =
