@@ -199,6 +199,7 @@ void SourceConnection::SetTimer() {
 
 // Sends until there is nothing to send, the socket or the uplink is full, or the turn is over.
 void SourceConnection::Pump() {
+  if (resting_) return;
   if (retrying_ || wait_ != 0) {
     // Keep-alives still go out at a frame boundary, past the uplink's cap: they are what tells the
     // reader that we live.
@@ -221,7 +222,11 @@ void SourceConnection::Pump() {
 bool SourceConnection::SendSome(uint64_t* budget) {
   const absl::Time now = MonotonicNow();
   if (*budget == 0) {
-    loop_->Post([self = shared_from_this()] { self->Act(); });
+    resting_ = true;
+    loop_->Post([self = shared_from_this()] {
+      self->resting_ = false;
+      self->Act();
+    });
     return false;
   }
   const uint64_t allowed = TakeUplink(now);

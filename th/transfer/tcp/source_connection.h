@@ -99,6 +99,7 @@ class SourceConnection : public EventLoop::Handler,
   SegmentStore::WaitId wait_ = 0;  // not 0: nothing that was asked has arrived here
   uint64_t wait_count_ = 0;        // a wake of an earlier wait is not ours
   bool retrying_ = false;          // a timer will pump: the uplink is exhausted
+  bool resting_ = false;           // a posted turn will pump: this one is over, whatever is heard
 };
 
 }  // namespace th::tcp
