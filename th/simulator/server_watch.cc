@@ -5,7 +5,9 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "th/simulator/cluster.h"
 #include "th/simulator/simulated_worker.h"
 
@@ -15,6 +17,9 @@ namespace {
 // A source that failed a reader is not given to it again before this, whatever failed. A little
 // less than the server's kRetryPause of 200 ms; both clocks run from what the server heard.
 constexpr absl::Duration kMinRetryPause = absl::Milliseconds(150);
+
+// How an end is told that was of the worker's own time to join.
+constexpr absl::string_view kNoServerAnswered = "SERVER_UNREACHABLE";
 
 bool WasWithdrawn(const DurableState& durable, const ModelKey& key, const VersionInfo& version) {
   const auto model = durable.models.find(key);
@@ -98,6 +103,8 @@ bool ServerWatch::HasLapsed(const SimulatedWorker& worker) const {
 
 void ServerWatch::JudgeEnd(const SimulatedWorker& worker) const {
   if (!joined_at_.contains(&worker) || HasRival(worker)) return;
+  // It has not heard that it joined, and gave up after its own time: nobody has put it out.
+  if (absl::StrContains(worker.ended()->status.message(), kNoServerAnswered)) return;
   if (HasLapsed(worker) || put_out_.contains(&worker)) return;
   const auto lies = [&](const auto& other) {
     return other->says_falsely() && other->spec().name.group == worker.spec().name.group;
