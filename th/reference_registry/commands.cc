@@ -94,17 +94,10 @@ CommandFinished Pin(Turn& turn, const ModelKey& key, const PinVersion& command) 
   if (pin == model.durable.pins.end()) {
     pin = model.durable.pins.insert(
         pin, {.version = info.sequence, .owner = command.owner, .form = command.form});
-  } else {
-    turn.state.pin_expiries.erase({pin->expires_at, key});
   }
   pin->expires_at = turn.now + command.expires_after;
+  ExpectExpiry(turn.state, model);
   Persist(turn, model);
-  // The set has one entry a time and model: what was erased may be another pin's too.
-  for (const DurablePin& each : model.durable.pins) {
-    if (each.expires_at != absl::InfiniteFuture()) {
-      turn.state.pin_expiries.insert({each.expires_at, key});
-    }
-  }
   return {.version = info};
 }
 
@@ -117,6 +110,7 @@ CommandFinished Release(Turn& turn, const ModelKey& key, const ReleasePin& comma
   }
   Model& model = *FindModel(turn.state, key);
   model.durable.pins.erase(FindPin(model.durable, info.sequence, command));
+  ExpectExpiry(turn.state, model);
   Persist(turn, model);
   return {.version = info};
 }
@@ -234,13 +228,11 @@ CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& messa
 void ExpirePins(Turn& turn) {
   auto& expiries = turn.state.pin_expiries;
   while (!expiries.empty() && expiries.begin()->first <= turn.now) {
-    const ModelKey key = expiries.begin()->second;
-    expiries.erase(expiries.begin());
-    Model* model = FindModel(turn.state, key);
-    if (model == nullptr) continue;
-    const size_t expired = std::erase_if(
-        model->durable.pins, [&](const DurablePin& pin) { return pin.expires_at <= turn.now; });
-    if (expired > 0) Persist(turn, *model);
+    Model& model = *FindModel(turn.state, expiries.begin()->second);
+    std::erase_if(model.durable.pins,
+                  [&](const DurablePin& pin) { return pin.expires_at <= turn.now; });
+    ExpectExpiry(turn.state, model);
+    Persist(turn, model);
   }
 }
 

@@ -155,6 +155,19 @@ TEST(CommandsTest, APinExpires) {
   EXPECT_THAT(hub.model().pins, IsEmpty());
 }
 
+TEST(CommandsTest, APinThatIsReleasedLeavesNoDeadline) {
+  RegistryHarness hub;
+  TestRank trainer = Trainer(hub, "step-1");
+  const auto years = absl::Hours(24) * 365;
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_OK(hub.Command(Pin(absl::StrCat("p", i), "eval", years + absl::Hours(i))).status);
+    ASSERT_OK(hub.Command(Pin(absl::StrCat("q", i), "archive", years)).status);
+    ASSERT_OK(hub.Command(Release(absl::StrCat("r", i), "eval")).status);
+    ASSERT_OK(hub.Command(Release(absl::StrCat("s", i), "archive")).status);
+    EXPECT_THAT(hub.model().pins, IsEmpty());  // the registry's invariants look at the deadlines
+  }
+}
+
 TEST(CommandsTest, APinThatIsSetAgainLivesLonger) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -447,6 +448,17 @@ absl::Status CheckDeadlines(const RegistryState& state) {
 
 }  // namespace
 
+// Exactly the models of which some pin ends have an entry, at the first such moment.
+absl::Status CheckPinExpiries(const RegistryState& state) {
+  std::set<std::pair<absl::Time, ModelKey>> expected;
+  for (const auto& [key, model] : state.models) {
+    absl::Time first = absl::InfiniteFuture();
+    for (const DurablePin& pin : model.durable.pins) first = std::min(first, pin.expires_at);
+    if (first != absl::InfiniteFuture()) expected.insert({first, key});
+  }
+  return expected == state.pin_expiries ? absl::OkStatus() : Broken("pins expire when told", "");
+}
+
 absl::Status CheckStateInvariants(const RegistryState& state) {
   TH_RETURN_IF_ERROR(CheckWorkers(state));
   for (const auto& [id, worker] : state.workers) {
@@ -455,6 +467,7 @@ absl::Status CheckStateInvariants(const RegistryState& state) {
     }
   }
   for (const auto& [key, model] : state.models) TH_RETURN_IF_ERROR(CheckModel(state, model));
+  TH_RETURN_IF_ERROR(CheckPinExpiries(state));
   return CheckDeadlines(state);
 }
 

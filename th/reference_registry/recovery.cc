@@ -472,10 +472,7 @@ void BeginReign(RegistryState& state, const RegistryStart& start) {
     Model& model = EnsureModel(state, key);
     model.durable = durable;
     AddHighWaterVersion(model);
-    for (const DurablePin& pin : durable.pins) {
-      if (pin.expires_at != absl::InfiniteFuture())
-        state.pin_expiries.insert({pin.expires_at, key});
-    }
+    ExpectExpiry(state, model);
   }
   if (start.recovering) OpenWindows(state, start.now);
 }

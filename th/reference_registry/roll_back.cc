@@ -104,6 +104,7 @@ VersionInfo RollBackModel::Apply(Turn& turn) const {
   }
   std::erase_if(model.durable.pins,
                 [&](const DurablePin& pin) { return pin.version > target.sequence; });
+  ExpectExpiry(turn.state, model);
   RememberRollBack(model.durable, target.sequence, caller);
   model.durable.high_water = target.sequence;
   model.durable.high_water_label = target.label.text();

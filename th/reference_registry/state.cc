@@ -60,6 +60,7 @@ Model& EnsureModel(RegistryState& state, const ModelKey& key) {
 
 void ForgetModel(RegistryState& state, const Model& model) {
   state.first_version_number = std::max(state.first_version_number, model.next_version_number);
+  state.pin_expiries.erase({model.pins_expire_at, model.key});
   const ModelKey key = model.key;  // a copy: the record dies next
   state.models.erase(key);
 }
@@ -103,6 +104,15 @@ void NoteHeard(const RegistryState& state, Worker& worker, absl::Time now) {
 Transaction* HeadOf(Replica& replica) {
   auto found = replica.pending.find(replica.finished.Next());
   return found == replica.pending.end() ? nullptr : &found->second;
+}
+
+void ExpectExpiry(RegistryState& state, Model& model) {
+  absl::Time first = absl::InfiniteFuture();
+  for (const DurablePin& pin : model.durable.pins) first = std::min(first, pin.expires_at);
+  if (first == model.pins_expire_at) return;
+  state.pin_expiries.erase({model.pins_expire_at, model.key});
+  model.pins_expire_at = first;
+  if (first != absl::InfiniteFuture()) state.pin_expiries.insert({first, model.key});
 }
 
 VersionSequence LatestOf(const Model& model) {

@@ -364,9 +364,10 @@ struct Version {
 
 struct Model {
   ModelKey key;
-  // high_water is at or above every published version.
+  // high_water is at or above every published version. After a change of its pins: ExpectExpiry.
   DurableModel durable;
-  uint32_t next_version_number = 1;  // of this reign; also when its publish fails
+  absl::Time pins_expire_at = absl::InfiniteFuture();  // its entry in RegistryState::pin_expiries
+  uint32_t next_version_number = 1;                    // of this reign; also when its publish fails
   std::map<VersionSequence, Version> versions;
   // How many operations that have begun are about a version: their ends look it up. No entry is 0.
   absl::flat_hash_map<VersionSequence, uint32_t> under_way;
@@ -446,6 +447,7 @@ struct RegistryState {
 
   // One lease for every worker, one entry for every pending operation and every fill with a retry.
   absl::btree_set<Deadline> deadlines;
+  // When the first pin of each model ends, of those that do.
   std::set<std::pair<absl::Time, ModelKey>> pin_expiries;
   absl::btree_set<ReplicaId> waiting_for_recovery;  // their first pending operation waits
   RegistryCounters counters;
@@ -462,6 +464,8 @@ Replica* FindReplica(const RegistryState& state, ReplicaId replica);
 Model* FindModel(RegistryState& state, const ModelKey& key);
 const Model* FindModel(const RegistryState& state, const ModelKey& key);
 Model& EnsureModel(RegistryState& state, const ModelKey& key);
+// The model's pins have changed: the state knows when the first of them ends.
+void ExpectExpiry(RegistryState& state, Model& model);
 // Whatever comes back under its key gives higher sequences.
 void ForgetModel(RegistryState& state, const Model& model);
 Version* FindVersion(Model& model, VersionSequence version);
