@@ -29,6 +29,12 @@ Shared& SharedDataPlane() {
   return *shared;
 }
 
+std::shared_ptr<DataPlane> Known(const Shared& shared, absl::string_view server)
+    ABSL_SHARED_LOCKS_REQUIRED(shared.mu) {
+  const auto known = shared.data_planes.find(std::string(server));
+  return known == shared.data_planes.end() ? nullptr : known->second.lock();
+}
+
 absl::Status Differs(absl::string_view option, const std::string& first,
                      const std::string& wanted) {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -116,10 +122,6 @@ absl::Status DataPlane::CheckSame(const DataPlaneOptions& wanted) const {
 absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Acquire(const DataPlaneOptions& options,
                                                               absl::string_view server) {
   Shared& shared = SharedDataPlane();
-  const auto find = [&]() -> std::shared_ptr<DataPlane> {
-    const auto known = shared.data_planes.find(std::string(server));
-    return known == shared.data_planes.end() ? nullptr : known->second.lock();
-  };
   const auto if_same =
       [&](std::shared_ptr<DataPlane> existing) -> absl::StatusOr<std::shared_ptr<DataPlane>> {
     TH_RETURN_IF_ERROR(existing->CheckSame(options));
@@ -127,12 +129,13 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Acquire(const DataPlaneOpt
   };
   {
     absl::MutexLock lock(&shared.mu);
-    if (auto existing = find()) return if_same(std::move(existing));
+    if (auto existing = Known(shared, server)) return if_same(std::move(existing));
   }
   // Without the lock, as it resolves the server's name: joins to others do not wait for that.
   absl::StatusOr<std::shared_ptr<DataPlane>> opened = Open(options, server);
   absl::MutexLock lock(&shared.mu);
-  if (auto existing = find()) return if_same(std::move(existing));  // another thread was faster
+  if (auto existing = Known(shared, server))
+    return if_same(std::move(existing));  // another thread was faster
   if (opened.ok()) shared.data_planes[std::string(server)] = *opened;
   std::erase_if(shared.data_planes, [](const auto& entry) { return entry.second.expired(); });
   return opened;

@@ -1,8 +1,8 @@
 #include "th/reference_registry/invariants.h"
 
 #include <algorithm>
-#include <string>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
