@@ -134,8 +134,8 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Acquire(const DataPlaneOpt
   // Without the lock, as it resolves the server's name: joins to others do not wait for that.
   absl::StatusOr<std::shared_ptr<DataPlane>> opened = Open(options, server);
   absl::MutexLock lock(&shared.mu);
-  if (auto existing = Known(shared, server))
-    return if_same(std::move(existing));  // another thread was faster
+  // Another thread may have been faster.
+  if (auto existing = Known(shared, server)) return if_same(std::move(existing));
   if (opened.ok()) shared.data_planes[std::string(server)] = *opened;
   std::erase_if(shared.data_planes, [](const auto& entry) { return entry.second.expired(); });
   return opened;
