@@ -18,20 +18,28 @@ class Target:
 
     def __init__(self):
         self.status = "did not build"
+        self.built = False
         self.xml_files = []
         self.log = None
 
+    def was_left_out(self):
+        """It was built beside the tests, but a filter on tags kept it from being run: Bazel announces no summary."""
+        return self.built and self.status == "did not build"
+
 
 def read_events(lines):
-    """{label: Target} of all tests that were asked for."""
+    """{label: Target} of all tests that were to be run."""
     targets = {}
     for line in lines:
         event = json.loads(line)
         key = event["id"]
         if "targetConfigured" in key and event.get("configured", {}).get("testSize"):
             targets.setdefault(key["targetConfigured"]["label"], Target())
-        if "testSummary" in key and "testSummary" in event:  # else: interrupted
-            targets.setdefault(key["testSummary"]["label"], Target()).status = event["testSummary"]["overallStatus"]
+        if "targetCompleted" in key and key["targetCompleted"]["label"] in targets:
+            targets[key["targetCompleted"]["label"]].built = event.get("completed", {}).get("success", False)
+        if "testSummary" in key:
+            summary = event.get("testSummary", {"overallStatus": "INTERRUPTED"})
+            targets.setdefault(key["testSummary"]["label"], Target()).status = summary["overallStatus"]
         if "testResult" in key and "testResult" in event:
             target = targets.setdefault(key["testResult"]["label"], Target())
             for output in event["testResult"].get("testActionOutput", []):
@@ -40,7 +48,7 @@ def read_events(lines):
                     target.xml_files.append(path)
                 if output["name"] == "test.log":
                     target.log = path
-    return targets
+    return {label: target for label, target in targets.items() if not target.was_left_out()}
 
 
 class Counts:

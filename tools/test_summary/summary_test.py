@@ -18,6 +18,10 @@ def configured(label):
     return {"id": {"targetConfigured": {"label": label}}, "configured": {"testSize": "SMALL"}}
 
 
+def completed(label, success):
+    return {"id": {"targetCompleted": {"label": label}}, "completed": {"success": True} if success else {}}
+
+
 def summarized(label, status):
     return {"id": {"testSummary": {"label": label}}, "testSummary": {"overallStatus": status}}
 
@@ -45,13 +49,19 @@ class SummaryTest(unittest.TestCase):
                                           ("//a:t S.DISABLED_Old", "disabled in the source")])
 
     def test_target_that_does_not_build_is_a_failed_case(self):
-        counts = self.counts([configured("//a:t")], 1)
-        self.assertEqual(counts.failed, [("//a:t", "did not build")])
+        for events in [configured("//a:t")], [configured("//a:t"), completed("//a:t", False)]:
+            counts = self.counts(events, 1)
+            self.assertEqual(counts.failed, [("//a:t", "did not build")])
 
     def test_target_that_an_interrupt_ended_is_a_failed_case(self):
         aborted = {"id": {"testSummary": {"label": "//a:t"}}, "aborted": {"reason": "USER_INTERRUPTED"}}
-        counts = self.counts([configured("//a:t"), aborted], 8)
-        self.assertEqual(counts.failed, [("//a:t", "did not build")])
+        counts = self.counts([configured("//a:t"), completed("//a:t", True), aborted], 8)
+        self.assertEqual(counts.failed, [("//a:t", "interrupted")])
+
+    def test_target_that_a_filter_left_out_is_no_case(self):
+        counts = self.counts([configured("//a:left_out"), configured("//a:t"), completed("//a:left_out", True),
+                              completed("//a:t", True), summarized("//a:t", "PASSED")])
+        self.assertEqual(counts.line(), "1 passed, 0 failed, 0 skipped")
 
     def test_crash_after_good_cases_is_a_failed_case(self):
         open(self.xml, "w").close()
