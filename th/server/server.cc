@@ -14,6 +14,7 @@
 #include "grpcpp/ext/health_check_service_server_builder_option.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "th/server/controller_service.h"
 #include "th/server/http_listener.h"
 #include "th/server/listen_address.h"
 #include "th/server/reference_service.h"
@@ -40,6 +41,8 @@ constexpr absl::Duration kRetryAfterShutdown = absl::Milliseconds(100);
 // that waits for its next message; its own default is 8 KiB, and most messages have less than 200
 // bytes.
 constexpr int kReadBytes = 1024;
+// Calls and streams of one connection at once; the peer's gRPC holds others back. A worker has one.
+constexpr int kMaxStreamsOfConnection = 256;
 // How long the status page waits for the loop.
 constexpr absl::Duration kStatusTimeout = absl::Seconds(1);
 // The newest ones that the page for people shows.
@@ -67,6 +70,7 @@ void Configure(grpc::ServerBuilder& builder, size_t stream_memory_bytes) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kHttp2WindowBytes);
   builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsOfConnection);
   builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);  // its service is not offered
   // A connection has one stream, whose headers come once: a table to abbreviate them saves nothing.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_DECODER, 0);
@@ -96,11 +100,12 @@ struct Server::Impl {
               .store = std::move(options.store),
               .on_failure = [this](absl::Status why) { OnFailure(std::move(why)); }},
              &metrics),
-        service(&loop, &metrics,
-                {.min_version = kMinProtocolVersion,
-                 .max_version = kProtocolVersion,
-                 .software = options.software},
-                options.outbound) {}
+        service(&loop, &metrics, options.outbound),
+        controllers(&loop, &metrics,
+                    {.min_version = kMinProtocolVersion,
+                     .max_version = kProtocolVersion,
+                     .software = options.software},
+                    options.calls) {}
 
   absl::Status Listen(ListenAddress listen);
   absl::Status ListenForHttp(const ListenAddress& listen);
@@ -120,6 +125,7 @@ struct Server::Impl {
   absl::Status failure ABSL_GUARDED_BY(failure_mutex);
   RegistryLoop loop;
   ReferenceService service;
+  ControllerService controllers;
   ListenAddress address;
   std::string address_text;
   std::string http_address_text;
@@ -137,6 +143,7 @@ absl::Status Server::Impl::Listen(ListenAddress listen) {
   int port = 0;
   builder.AddListeningPort(listen.ToString(), grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
+  builder.RegisterCallbackGenericService(&controllers);
   grpc_server = builder.BuildAndStart();
   if (grpc_server == nullptr || port == 0) {
     TH_RETURN_IF_ERROR(WhyNotListening(listen));

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "th/coordination/durable_store.h"
 #include "th/reference_registry/registry_types.h"
+#include "th/server/controller_call.h"
 #include "th/server/session_stream.h"
 #include "th/weights/identifiers.h"
 
@@ -31,6 +32,7 @@ struct ServerOptions {
   std::unique_ptr<DurableStore> store;    // open
   RegistryLimits limits;
   OutboundLimits outbound;
+  CallLimits calls;
   // Of what all connections together have sent and the server has not handled yet, joined or not.
   // Near it gRPC reads less at a time; beyond it, it ends streams.
   size_t stream_memory_bytes = size_t{4} << 30;

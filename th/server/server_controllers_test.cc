@@ -75,6 +75,63 @@ TEST_F(ServerTest, AControllerThatHangsUpIsForgotten) {
   EXPECT_TRUE(Eventually([&] { return absl::StrContains(Metrics(), "\ntensorhub_waits 0\n"); }));
 }
 
+// A call that waits for a version which never comes, until it is hung up.
+class EndlessWait {
+ public:
+  EndlessWait(tensorhub::v1::ReferenceServer::Stub* stub, const ProtocolHello& hello)
+      : thread_([this, stub, hello] {
+          pb::ResolveResponse response;
+          stub->WaitVersion(&context_,
+                            ToProto(WaitQuery{hello, TestModel(), LatestVersion{},
+                                              VersionSequence(), kTestDeadline}),
+                            &response);
+        }) {}
+  ~EndlessWait() { HangUp(); }
+  void HangUp() {
+    context_.TryCancel();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::thread thread_;
+};
+
+TEST_F(ServerTest, MoreCallsThanTheLimitAreRefusedUntilOneHasEnded) {
+  call_limits_.max_open = 1;
+  Start();
+  EndlessWait wait(stub_.get(), hello_);
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Metrics(), "\ntensorhub_waits 1\n"); }));
+  EXPECT_THAT(List(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("1 calls")));
+  EXPECT_THAT(Metrics(), HasSubstr("\ntensorhub_calls_refused_total 1\n"));
+  wait.HangUp();
+  EXPECT_TRUE(Eventually([&] { return List().ok(); }));
+}
+
+TEST_F(ServerTest, AnAnswerBeyondTheLimitIsRefusedByItsBytes) {
+  call_limits_.max_answer_bytes = 8;
+  Start();
+  EXPECT_OK(List());  // of no model: no bytes
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  EXPECT_THAT(List(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("of at most 8")));
+}
+
+TEST_F(ServerTest, AnAnswerThatIsReadMakesRoomForTheNext) {
+  Start();
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  ASSERT_OK_AND_ASSIGN(const auto list, Call<pb::Catalog>(&Stub::List, ListQuery{hello_}));
+  server_.reset();
+  call_limits_.max_answer_bytes = list.ByteSizeLong() * 3 / 2;  // one at a time
+  Start();
+  ScriptedWorker again(server_->address());
+  ASSERT_OK(again.JoinAndRegister("trainer"));
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(Eventually([&] { return List().ok(); })) << i;
+  }
+}
+
 TEST_F(ServerTest, ACommandTakesEffectOnce) {
   Start();
   ScriptedWorker trainer(server_->address());

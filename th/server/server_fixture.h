@@ -57,6 +57,7 @@ class ServerTest : public ::testing::Test {
                        .store = std::move(store),
                        .limits = limits_,
                        .outbound = outbound,
+                       .calls = call_limits_,
                        .software = "server_test",
                        .shutdown_grace = kShutdownGrace});
     ASSERT_OK(server);
@@ -112,6 +113,7 @@ class ServerTest : public ::testing::Test {
   const std::string state_dir_;
   const ProtocolHello hello_{.min_version = 1, .max_version = 1, .software = "test"};
   RegistryLimits limits_;
+  CallLimits call_limits_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Stub> stub_;
 };

@@ -77,13 +77,22 @@ grpc::Status CallWithGarbage(const std::string& address, const std::string& meth
   return status;
 }
 
-TEST_F(ServerTest, ACallWithGarbageInPlaceOfProtobufFails) {
+TEST_F(ServerTest, ACallWithGarbageInPlaceOfProtobufIsRefused) {
   Start();
   for (const char* method :
-       {"List", "Resolve", "WaitVersion", "Command", "FindShard", "GetLayout"}) {
+       {"List", "Resolve", "WaitVersion", "Command", "FindShard", "GetLayout", "Events"}) {
     const std::string path = absl::StrCat("/tensorhub.v1.ReferenceServer/", method);
-    EXPECT_FALSE(CallWithGarbage(server_->address(), path).ok()) << method;
+    const grpc::Status status = CallWithGarbage(server_->address(), path);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr(method));
   }
+}
+
+TEST_F(ServerTest, AMethodThatThereIsNotIsUnimplemented) {
+  Start();
+  const grpc::Status status =
+      CallWithGarbage(server_->address(), "/tensorhub.v1.ReferenceServer/Explode");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(ServerTest, AStreamOfGarbageIsEndedAndHarmsNobody) {

@@ -1,0 +1,95 @@
+#include "th/server/controller_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "th/wire/grpc_status.h"
+
+namespace th {
+
+absl::Status OpenCalls::Open() {
+  absl::MutexLock lock(&mutex_);
+  if (open_ >= limits_.max_open) {
+    metrics_->calls_refused.fetch_add(1, std::memory_order_relaxed);
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the server has ", limits_.max_open, " calls whose answers have not left; try again"));
+  }
+  ++open_;
+  return absl::OkStatus();
+}
+
+absl::Status OpenCalls::AddAnswer(size_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  if (bytes > limits_.max_answer_bytes - answer_bytes_) {
+    metrics_->calls_refused.fetch_add(1, std::memory_order_relaxed);
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the answer has ", bytes, " bytes, and ", answer_bytes_, " of at most ",
+                     limits_.max_answer_bytes, " wait for their callers to read; try again"));
+  }
+  answer_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+void OpenCalls::Close(size_t answer_bytes) {
+  absl::MutexLock lock(&mutex_);
+  --open_;
+  answer_bytes_ -= answer_bytes;
+}
+
+ControllerCall::ControllerCall(OpenCalls* open_calls, const Handler* handler)
+    : open_calls_(open_calls), handler_(handler) {
+  const absl::Status opened = open_calls_->Open();
+  counted_ = opened.ok();
+  if (counted_) {
+    StartRead(&request_);
+  } else {
+    Fail(opened);
+  }
+}
+
+void ControllerCall::Answer(const google::protobuf::Message& answer) {
+  const size_t bytes = answer.ByteSizeLong();
+  if (const absl::Status taken = open_calls_->AddAnswer(bytes); !taken.ok()) return Fail(taken);
+  answer_bytes_ = bytes;
+  bool own_buffer = false;
+  const grpc::Status status = grpc::SerializationTraits<google::protobuf::Message>::Serialize(
+      answer, &answer_, &own_buffer);
+  if (!status.ok()) return Finish(status);
+  StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
+}
+
+void ControllerCall::Fail(const absl::Status& why) { Finish(ToGrpcStatus(why)); }
+
+void ControllerCall::OnHangUp(absl::AnyInvocable<void()> hung_up) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!has_hung_up_) {
+      hung_up_ = std::move(hung_up);
+      return;
+    }
+  }
+  hung_up();
+}
+
+void ControllerCall::OnReadDone(bool ok) {
+  if (!ok) return Fail(absl::InvalidArgumentError("the call came without a request"));
+  (*handler_)(*this, request_);
+}
+
+void ControllerCall::OnCancel() {
+  absl::AnyInvocable<void()> hung_up;
+  {
+    absl::MutexLock lock(&mutex_);
+    has_hung_up_ = true;
+    hung_up = std::exchange(hung_up_, nullptr);
+  }
+  if (hung_up) hung_up();
+}
+
+void ControllerCall::OnDone() {
+  if (counted_) open_calls_->Close(answer_bytes_);
+  delete this;
+}
+
+}  // namespace th

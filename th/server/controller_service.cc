@@ -1,0 +1,156 @@
+#include "th/server/controller_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "th/proto/tensorhub.pb.h"
+#include "th/wire/grpc_status.h"
+#include "th/wire/wire.h"
+
+namespace th {
+namespace {
+
+namespace pb = ::tensorhub::v1;
+
+// The request as a value, once both sides have a protocol version in common.
+template <typename Request>
+auto DecodeCall(grpc::ByteBuffer& bytes, const ProtocolHello& own)
+    -> decltype(FromProto(std::declval<Request>())) {
+  Request request;
+  if (!grpc::SerializationTraits<Request>::Deserialize(&bytes, &request).ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the call's request is no ", request.GetTypeName()));
+  }
+  auto query = FromProto(request);
+  if (!query.ok()) return query;
+  const absl::StatusOr<uint32_t> agreed = AgreeOnVersion(own, query->hello);
+  if (!agreed.ok()) return agreed.status();
+  return query;
+}
+
+pb::ResolveResponse ToResponse(const VersionInfo& version) {
+  pb::ResolveResponse response;
+  *response.mutable_version() = ToProto(version);
+  return response;
+}
+
+void OmitAttributes(Catalog& catalog) {
+  for (CatalogModel& model : catalog.models) {
+    for (CatalogVersion& version : model.versions) version.info.attributes.clear();
+  }
+}
+
+}  // namespace
+
+template <typename Request, typename Handle>
+void ControllerService::Serve(absl::string_view method, Handle handle) {
+  handlers_[absl::StrCat("/tensorhub.v1.ReferenceServer/", method)] =
+      [this, handle](ControllerCall& call, grpc::ByteBuffer& request) {
+        auto query = DecodeCall<Request>(request, hello_);
+        if (!query.ok()) return call.Fail(query.status());
+        handle(call, *std::move(query));
+      };
+}
+
+template <typename Request, typename Work>
+void ControllerService::AskLoop(absl::string_view method, Work work) {
+  Serve<Request>(method, [this, work](ControllerCall& call, auto query) {
+    const absl::Status accepted =
+        loop_->Ask([query = std::move(query), &call, work](RegistryTurn& turn) -> Answer {
+          return [result = work(query, turn), &call](const absl::Status& durable) {
+            if (!durable.ok()) return call.Fail(durable);
+            if (!result.ok()) return call.Fail(result.status());
+            call.Answer(*result);
+          };
+        });
+    if (!accepted.ok()) call.Fail(accepted);
+  });
+}
+
+ControllerService::ControllerService(RegistryLoop* loop, ServerMetrics* metrics,
+                                     ProtocolHello hello, CallLimits limits)
+    : loop_(loop), metrics_(metrics), hello_(std::move(hello)), open_calls_(limits, metrics) {
+  AskLoop<pb::ListRequest>(
+      "List", [](const ListQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::Catalog> {
+        Catalog catalog = turn.registry.List(query.run, query.model, turn.now);
+        if (query.omit_attributes) OmitAttributes(catalog);
+        pb::Catalog out = ToProto(catalog);
+        if (out.ByteSizeLong() <= kMaxMessageBytesOnWire) return out;
+        return absl::ResourceExhaustedError(
+            absl::StrCat("the list has more than ", kMaxMessageBytesOnWire,
+                         " bytes; name a run and a model, or leave the attributes out"));
+      });
+  AskLoop<pb::ResolveRequest>(
+      "Resolve",
+      [](const ResolveQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::ResolveResponse> {
+        const absl::StatusOr<VersionInfo> version =
+            turn.registry.Resolve(query.key, query.selector);
+        if (!version.ok()) return version.status();
+        return ToResponse(*version);
+      });
+  ServeWaits();
+  AskLoop<pb::CommandRequest>("Command",
+                              [](const ControllerCommand& command,
+                                 RegistryTurn& turn) -> absl::StatusOr<pb::CommandFinished> {
+                                return ToProto(turn.run_command(command.key, command.command));
+                              });
+  AskLoop<pb::FindShardRequest>(
+      "FindShard",
+      [](const FindShardQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::FindShardResponse> {
+        const absl::StatusOr<FoundShard> found = turn.registry.FindShard(query.shard);
+        if (!found.ok()) return found.status();
+        return ToProto(*found);
+      });
+  AskLoop<pb::GetLayoutRequest>(
+      "GetLayout",
+      [](const LayoutQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::GetLayoutResponse> {
+        const auto layout = turn.registry.EncodedLayout(query.digest);
+        if (!layout.ok()) return layout.status();
+        pb::GetLayoutResponse out;
+        out.set_layout(**layout);
+        return out;
+      });
+  AskLoop<pb::EventsRequest>(
+      "Events",
+      [loop](const EventsQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::EventsResponse> {
+        RecentEvents events =
+            turn.events.Find({.run = query.run,
+                              .model = query.model,
+                              .id = query.id,
+                              .after = query.after,
+                              .limit = query.limit == 0 ? kMaxEventsOfAnswer : query.limit},
+                             turn.now);
+        events.epoch = loop->epoch();
+        return ToProto(events);
+      });
+}
+
+void ControllerService::ServeWaits() {
+  Serve<pb::WaitVersionRequest>("WaitVersion", [this](ControllerCall& call, WaitQuery query) {
+    metrics_->calls.fetch_add(1, std::memory_order_relaxed);
+    const absl::StatusOr<VersionWaitId> wait =
+        loop_->Wait({.key = std::move(query.key),
+                     .selector = std::move(query.selector),
+                     .after = query.after,
+                     .timeout = std::min(query.timeout, kMaxWaitForVersion),
+                     .done = [&call](absl::StatusOr<VersionInfo> version) {
+                       if (!version.ok()) return call.Fail(version.status());
+                       call.Answer(ToResponse(*version));
+                     }});
+    if (!wait.ok()) return call.Fail(wait.status());
+    // A caller that hangs up makes the loop answer at once. The call may have ended by now; it is
+    // there until this handler returns.
+    call.OnHangUp([loop = loop_, id = *wait] { loop->CancelWait(id); });
+  });
+}
+
+grpc::ServerGenericBidiReactor* ControllerService::CreateReactor(
+    grpc::GenericCallbackServerContext* context) {
+  const auto handler = handlers_.find(context->method());
+  if (handler == handlers_.end()) return CallbackGenericService::CreateReactor(context);
+  return new ControllerCall(&open_calls_, &handler->second);
+}
+
+}  // namespace th
