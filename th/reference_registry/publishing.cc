@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
+#include "th/reference_registry/published_again.h"
 #include "th/reference_registry/transactions.h"
 #include "th/weights/status_macros.h"
 #include "tools/mutation/mutation.h"
@@ -58,13 +59,6 @@ bool GroupHolds(const Group& group, VersionSequence version) {
   return std::any_of(group.replicas.begin(), group.replicas.end(), [&](const auto& entry) {
     return entry.second.phase == ReplicaPhase::kHolding && entry.second.version == version;
   });
-}
-
-absl::Status LabelInUse(const Version& version, absl::string_view difference) {
-  return absl::AlreadyExistsError(
-      absl::StrCat("label '", version.info.label.text(), "' belongs to ", version.info.ToString(),
-                   ", and this is other content: ", difference,
-                   "; publish under another label, or roll back first"));
 }
 
 std::string DescribeMissingLayout(const RegistryState& state, const Version& version,
@@ -180,7 +174,9 @@ absl::Status KnowsLineage(const Model& model, const Buffer& buffer) {
 absl::Status CanTakePart(const RegistryState& state, Version& version, const Buffer& buffer) {
   TH_RETURN_IF_ERROR(KnowsLineage(*version.model, buffer));
   const bool further = version.phase == VersionPhase::kPublished && HasForm(version, buffer.form);
-  if (!further || version.from_earlier_reign) return absl::OkStatus();
+  if (!further) return absl::OkStatus();
+  TH_RETURN_IF_ERROR(CanBeCompared(state, version, buffer));
+  if (version.from_earlier_reign) return absl::OkStatus();
   if (FindShard(version, ShardKeyOf(buffer)) != nullptr) return absl::OkStatus();
   return LabelInUse(version, DescribeMissingLayout(state, version, buffer));
 }
@@ -435,10 +431,9 @@ bool IsOwnWord(const Buffer& buffer) {
 // True while a worker that an earlier server sent the root to may still come back, and overrule
 // this buffer's own checksums.
 bool MayBeOverruled(const RegistryState& state, const Buffer& buffer) {
-  const ShardLayout* layout = FindLayoutOf(state, buffer.layout);
-  const bool has_sums = layout == nullptr || layout->checksum() != ChecksumAlgorithm::kNone;
-  return TH_MUTATE(kBelieveTheFirstPublisher, state.adopting, false) && has_sums &&
-         IsOwnWord(buffer) && buffer.shard->version->from_earlier_reign;
+  return TH_MUTATE(kBelieveTheFirstPublisher, state.adopting, false) &&
+         !LacksSums(state, buffer.layout) && IsOwnWord(buffer) &&
+         buffer.shard->version->from_earlier_reign;
 }
 
 }  // namespace
@@ -510,10 +505,8 @@ void SettleRootsByFirstPublishers(Turn& turn, Version& version) {
 }
 
 void SealIfNoSums(Turn& turn, Buffer& buffer) {
-  const ShardLayout* layout = FindLayoutOf(turn.state, buffer.layout);
   const bool publishes = buffer.content.has_value() && buffer.content->publisher;
-  if (!publishes || layout == nullptr || layout->checksum() != ChecksumAlgorithm::kNone) return;
-  AgreeOnRoot(turn, buffer, Digest());
+  if (publishes && LacksSums(turn.state, buffer.layout)) AgreeOnRoot(turn, buffer, Digest());
 }
 
 void NoteLineageKnown(Group& group) {
