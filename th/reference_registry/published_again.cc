@@ -20,7 +20,25 @@ bool MayBeAskedAgain(const RegistryState& state, const Version& version, const R
          !replica.finished_here && !HasPublisher(version, replica.form);
 }
 
+// Whether what the version has in the form can be compared with nothing, and is not to be had.
+bool IsLost(const RegistryState& state, const Version& version, const std::string& form) {
+  bool has_sums = true;
+  for (const auto& [key, shard] : version.shards) {
+    if (key.form != form) continue;
+    if (IsUnsealable(shard)) return true;
+    if (LacksSums(state, key.layout)) has_sums = false;
+  }
+  return !has_sums && !IsSomewhere(version, form);
+}
+
 }  // namespace
+
+bool MayBePublishedAgain(const RegistryState& state, const Version& version,
+                         const Replica& replica) {
+  if (!version.announced) return false;
+  const bool is_lost = TH_MUTATE(kJoinLostVersions, IsLost(state, version, replica.form), false);
+  return !is_lost || MayBeAskedAgain(state, version, replica);
+}
 
 bool LacksSums(const RegistryState& state, const Digest& layout) {
   const ShardLayout* known = FindLayoutOf(state, layout);

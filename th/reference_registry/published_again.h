@@ -10,6 +10,13 @@
 
 namespace th::registry {
 
+// Whether the replica's publication under the version's label may be this version. Otherwise it is
+// another one, because the content that the version had in this form is lost and cannot be
+// compared: its publisher went before its checksums were known; it has none, and nobody has all of
+// it; or nobody has announced the version since the restart.
+bool MayBePublishedAgain(const RegistryState& state, const Version& version,
+                         const Replica& replica);
+
 // Whether shards with this layout have no checksums.
 bool LacksSums(const RegistryState& state, const Digest& layout);
 

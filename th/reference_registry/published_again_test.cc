@@ -1,5 +1,5 @@
 // A label that is published again where nobody can tell whether the bytes are the same: they have
-// no checksums.
+// no checksums, or the checksums of the version before were never known and cannot be any more.
 #include <string>
 #include <vector>
 
@@ -13,7 +13,12 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::th::testing::IsOkAndHolds;
 using ::th::testing::StatusIs;
+
+VersionSelector Named(const std::string& label) {
+  return VersionSelector(*VersionLabel::Parse(label));
+}
 
 // ---- layouts without checksums
 
@@ -100,6 +105,15 @@ TEST_F(UnsummedTest, WhoUnpublishedItIsRefusedWhileOthersHoldIt) {
   EXPECT_THAT(trainer_.Finished().status, StatusIs(absl::StatusCode::kAlreadyExists));
   trainer_.Publish("step-2");
   EXPECT_OK(trainer_.Finished().status);
+}
+
+TEST_F(UnsummedTest, WhatNobodyHoldsAnyMoreIsAnotherVersion) {
+  UnpublishFirst();
+  trainer_.Publish("step-1");
+  const OperationFinished again = trainer_.Finished();
+  ASSERT_OK(again.status);
+  EXPECT_GT(again.version.sequence, version_.sequence);
+  EXPECT_THAT(hub_.registry().Resolve(TestModel(), Named("step-1")), IsOkAndHolds(again.version));
 }
 
 TEST_F(UnsummedTest, AFormThatAnotherGroupHoldsIsRefused) {
@@ -190,6 +204,125 @@ TEST_F(UnsummedRestartTest, APublisherThatComesBackWithItKeepsIt) {
   ASSERT_TRUE(ReaderResumes());
   ASSERT_TRUE(trainer_.Resume({held}));
   EXPECT_TRUE(trainer_.HearsNone<PublicationRefused>());
+}
+
+// ---- checksums that were never known
+
+class NeverSealedTest : public ::testing::Test {
+ protected:
+  NeverSealedTest() {
+    for (TestRank* rank : {&trainer_, &second_, &reader_}) rank->JoinAndRegister();
+    trainer_.Publish("step-1");
+    version_ = trainer_.Finished().version;
+  }
+  void ExpectAnother(const OperationFinished& again) {
+    ASSERT_OK(again.status);
+    EXPECT_GT(again.version.sequence, version_.sequence);
+    EXPECT_THAT(hub_.registry().Resolve(TestModel(), Named("step-1")), IsOkAndHolds(again.version));
+  }
+
+  RegistryHarness hub_;
+  TestRank trainer_{hub_, "trainer", 0, 1};
+  TestRank second_{hub_, "second", 0, 1};
+  TestRank reader_{hub_, "rollout", 0, 1};
+  VersionInfo version_;
+};
+
+TEST_F(NeverSealedTest, WhatNobodyHoldsAnyMoreIsAnotherVersion) {
+  trainer_.Say(Leave{});
+  second_.Publish("step-1");
+  ExpectAnother(second_.Finished());
+}
+
+TEST_F(NeverSealedTest, WhatItsPublisherLetGoIsAnotherVersion) {
+  trainer_.Unpublish();
+  trainer_.Done();
+  ASSERT_OK(trainer_.Finished().status);
+  trainer_.Publish("step-1");
+  ExpectAnother(trainer_.Finished());
+}
+
+// Segments of the one must not be completed with those of the other.
+TEST_F(NeverSealedTest, WhatAReaderHasAPartOfIsAnotherVersion) {
+  reader_.Update();
+  reader_.Fill();
+  trainer_.Say(Leave{});
+  ASSERT_THAT(reader_.Finished().status, StatusIs(absl::StatusCode::kUnavailable));
+  second_.Publish("step-1");
+  ExpectAnother(second_.Finished());
+  reader_.Update();
+  EXPECT_GT(reader_.Heard<OperationResolved>().version.sequence, version_.sequence);
+}
+
+TEST_F(NeverSealedTest, WhatItsPublisherLeavesWhileAnotherBeginsIsAnotherVersion) {
+  std::vector<TestRank> group;
+  for (uint32_t rank = 0; rank < 2; ++rank) group.emplace_back(hub_, "group", rank, 2);
+  JoinAndRegister(group);
+  group[0].Publish("step-1");
+  trainer_.Say(Leave{});
+  group[1].Publish("step-1");
+  ExpectAnother(group[0].Finished());
+  EXPECT_OK(group[1].Finished().status);
+}
+
+TEST_F(NeverSealedTest, WhatItsPublisherStillSumsIsTheSame) {
+  second_.Publish("step-1");
+  EXPECT_EQ(second_.Finished().version, version_);
+}
+
+TEST_F(NeverSealedTest, WhatWasSealedIsComparedThoughNobodyHoldsIt) {
+  trainer_.Seal(version_.sequence, "step-1");
+  trainer_.Say(Leave{});
+  second_.Publish("step-1");
+  EXPECT_EQ(second_.Finished().version, version_);
+  second_.Seal(version_.sequence, "other bytes");
+  EXPECT_THAT(second_.Heard<PublicationRefused>().status,
+              StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+// Its publisher may yet come back with it.
+TEST_F(NeverSealedTest, AfterARestartItIsWaitedFor) {
+  reader_.Update();
+  reader_.Fill();
+  hub_.Restart();
+  ASSERT_TRUE(reader_.Resume({reader_.Filling(version_, {trainer_.address()})}));
+  TestRank again(hub_, "second", 0, 1);
+  again.JoinAndRegister();
+  again.Publish("step-1");
+  hub_.Advance(RegistryLimits().recovery_window);
+  EXPECT_TRUE(again.HearsNone<OperationFinished>());
+  PassAlive(hub_, {&reader_, &again}, RegistryLimits().lease);
+  ExpectAnother(again.Finished());
+}
+
+TEST_F(NeverSealedTest, APublisherThatAsksAgainAfterARestartGetsItsVersion) {
+  reader_.Update();
+  reader_.Fill();
+  hub_.Restart();
+  ASSERT_TRUE(reader_.Resume({reader_.Filling(version_, {trainer_.address()})}));
+  ASSERT_TRUE(trainer_.Resume({trainer_.Announced()}));
+  StartOperation again = trainer_.PublishRequest("step-1");
+  again.key.number = trainer_.number;
+  trainer_.Start(again);
+  hub_.Advance(RegistryLimits().recovery_window);
+  EXPECT_EQ(trainer_.Finished().version, version_);
+}
+
+// Who has a part of the first may come back before anybody who holds the second.
+TEST_F(NeverSealedTest, AfterARestartTheLaterVersionHasTheLabel) {
+  trainer_.Say(Leave{});
+  second_.Publish("step-1");
+  const VersionInfo later = second_.Finished().version;
+  TestRank newest(hub_, "newest", 0, 1);
+  newest.JoinAndRegister();
+  newest.Publish("step-2");
+  ASSERT_OK(newest.Finished().status);
+  hub_.Restart();
+  ASSERT_TRUE(reader_.Resume({reader_.Filling(version_, {})}));
+  ASSERT_TRUE(second_.Resume({second_.Holding(later, true, "step-1")}));
+  EXPECT_TRUE(second_.HearsNone<PublicationRefused>());
+  hub_.Advance(RegistryLimits().recovery_window);
+  EXPECT_THAT(hub_.registry().Resolve(TestModel(), Named("step-1")), IsOkAndHolds(later));
 }
 
 }  // namespace
