@@ -114,6 +114,8 @@ struct RegisterOptions {
   std::string name = "weights";  // all ranks of the group give a buffer the same name
   std::string form = kDefaultForm;
   uint64_t segment_bytes = 0;  // 0: chosen from the shard's size
+  // Content without them is compared with nothing: while somebody else holds a version, publishing
+  // its label again is ALREADY_EXISTS.
   bool checksums = true;
 };
 

@@ -486,9 +486,9 @@ struct OperationFinished {
   EventId event;
 };
 
-// What this buffer published cannot stay: its content differs from what the version is known to
-// hold, or a roll-back withdrew the version. The rank stops serving it and tells its caller at the
-// next verb.
+// What this buffer published or staged cannot stay: its content differs from what the version is
+// known to hold, or a roll-back withdrew the version. The rank stops serving it and tells its
+// caller at the next verb.
 struct PublicationRefused {
   BufferId buffer;
   VersionSequence version;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
+#include "th/reference_registry/published_again.h"
 #include "th/reference_registry/transactions.h"
 #include "th/weights/status_macros.h"
 #include "tools/mutation/mutation.h"
@@ -22,16 +23,11 @@ Version* LabelledVersion(Model& model, const PublishOperation& publish) {
   return label == model.labels.end() ? nullptr : FindVersion(model, label->second);
 }
 
-// Likewise, when no worker has announced that version since the restart.
-Version* UnannouncedVersion(Model& model, const PublishOperation& publish) {
-  Version* version = LabelledVersion(model, publish);
-  return version == nullptr || version->announced ? nullptr : version;
-}
-
 // Returns the published version that this operation adds a holder or a form to; null when it makes
-// a new one. A version that nobody has announced since the restart is not reused, because its bytes
-// cannot be compared.
-absl::StatusOr<Version*> ExistingVersion(Model& model, const PublishOperation& publish) {
+// a new one.
+absl::StatusOr<Version*> ExistingVersion(const RegistryState& state, const Replica& replica,
+                                         const PublishOperation& publish) {
+  Model& model = *replica.group->model;
   if (publish.derived_from.has_value()) {
     Version* version = FindVersion(model, *publish.derived_from);
     if (version == nullptr || version->phase != VersionPhase::kPublished) {
@@ -46,7 +42,16 @@ absl::StatusOr<Version*> ExistingVersion(Model& model, const PublishOperation& p
     return version;
   }
   Version* version = LabelledVersion(model, publish);
-  return version == nullptr || !version->announced ? nullptr : version;
+  return version != nullptr && MayBePublishedAgain(state, *version, replica) ? version : nullptr;
+}
+
+// True while the workers that hold the version of the operation's label may still come back.
+bool MayBeBroughtBack(const RegistryState& state, const Replica& replica,
+                      const PublishOperation& publish) {
+  if (!state.adopting || publish.derived_from.has_value()) return false;
+  const Version* version = LabelledVersion(*replica.group->model, publish);
+  return version != nullptr && version->from_earlier_reign &&
+         !MayBePublishedAgain(state, *version, replica);
 }
 
 bool HasForm(const Version& version, const std::string& form) {
@@ -58,13 +63,6 @@ bool GroupHolds(const Group& group, VersionSequence version) {
   return std::any_of(group.replicas.begin(), group.replicas.end(), [&](const auto& entry) {
     return entry.second.phase == ReplicaPhase::kHolding && entry.second.version == version;
   });
-}
-
-absl::Status LabelInUse(const Version& version, absl::string_view difference) {
-  return absl::AlreadyExistsError(
-      absl::StrCat("label '", version.info.label.text(), "' belongs to ", version.info.ToString(),
-                   ", and this is other content: ", difference,
-                   "; publish under another label, or roll back first"));
 }
 
 std::string DescribeMissingLayout(const RegistryState& state, const Version& version,
@@ -155,7 +153,8 @@ absl::Status CanPublish(const Replica& replica) {
 absl::Status Begin(Turn& turn, Replica& replica, Transaction& transaction) {
   TH_RETURN_IF_ERROR(CanPublish(replica));
   Model& model = *replica.group->model;
-  TH_ASSIGN_OR_RETURN(Version * version, ExistingVersion(model, transaction.publish()));
+  TH_ASSIGN_OR_RETURN(Version * version,
+                      ExistingVersion(turn.state, replica, transaction.publish()));
   if (version != nullptr) {
     TH_RETURN_IF_ERROR(CanAddTo(turn.state, *version, replica, transaction.publish()));
   } else {
@@ -180,7 +179,9 @@ absl::Status KnowsLineage(const Model& model, const Buffer& buffer) {
 absl::Status CanTakePart(const RegistryState& state, Version& version, const Buffer& buffer) {
   TH_RETURN_IF_ERROR(KnowsLineage(*version.model, buffer));
   const bool further = version.phase == VersionPhase::kPublished && HasForm(version, buffer.form);
-  if (!further || version.from_earlier_reign) return absl::OkStatus();
+  if (!further) return absl::OkStatus();
+  TH_RETURN_IF_ERROR(CanBeCompared(state, version, buffer));
+  if (version.from_earlier_reign) return absl::OkStatus();
   if (FindShard(version, ShardKeyOf(buffer)) != nullptr) return absl::OkStatus();
   return LabelInUse(version, DescribeMissingLayout(state, version, buffer));
 }
@@ -261,17 +262,22 @@ void ReleaseLetGo(Turn& turn, Replica& replica, OperationNumber publish) {
 }
 
 // The version that the operation began with, unless another group has published under its label
-// since: then that one.
+// since: then that one; or unless that version has been lost since: then a new one.
 absl::StatusOr<Version*> VersionToComplete(Turn& turn, Replica& replica, Transaction& transaction) {
   Model& model = *replica.group->model;
   Version* begun = FindVersion(model, transaction.version);
-  if (begun->phase != VersionPhase::kPublishing) return begun;
-  TH_ASSIGN_OR_RETURN(Version * first, ExistingVersion(model, transaction.publish()));
-  if (first == nullptr) return begun;
-  TH_RETURN_IF_ERROR(CanAddTo(turn.state, *first, replica, transaction.publish()));
-  EraseVersion(turn, *begun);
-  BeginWith(replica, transaction, first->info.sequence);
-  return first;
+  TH_ASSIGN_OR_RETURN(Version * version,
+                      ExistingVersion(turn.state, replica, transaction.publish()));
+  const bool is_new = begun->phase == VersionPhase::kPublishing;
+  if (version == begun || (version == nullptr && is_new)) return begun;
+  if (version == nullptr) {
+    TH_ASSIGN_OR_RETURN(version, NewVersion(turn, model, transaction.publish()));
+  } else {
+    TH_RETURN_IF_ERROR(CanAddTo(turn.state, *version, replica, transaction.publish()));
+  }
+  if (is_new) EraseVersion(turn, *begun);
+  BeginWith(replica, transaction, version->info.sequence);
+  return version;
 }
 
 absl::Status CheckFurtherHolder(const RegistryState& state, Version& version,
@@ -315,10 +321,8 @@ absl::Status Advance(Turn& turn, Replica& replica, Transaction& transaction) {
   }
   if (transaction.participants.size() < replica.group->ranks) return absl::OkStatus();
   // It has its number already, so that it comes before what is published meanwhile.
-  const bool may_be_brought_back =
-      turn.state.adopting &&
-      UnannouncedVersion(*replica.group->model, transaction.publish()) != nullptr;
-  if (!may_be_brought_back) return Complete(turn, replica, transaction);
+  const bool waits = MayBeBroughtBack(turn.state, replica, transaction.publish());
+  if (!waits) return Complete(turn, replica, transaction);
   WaitForRecovery(turn, replica);
   return absl::OkStatus();
 }
@@ -435,10 +439,9 @@ bool IsOwnWord(const Buffer& buffer) {
 // True while a worker that an earlier server sent the root to may still come back, and overrule
 // this buffer's own checksums.
 bool MayBeOverruled(const RegistryState& state, const Buffer& buffer) {
-  const ShardLayout* layout = FindLayoutOf(state, buffer.layout);
-  const bool has_sums = layout == nullptr || layout->checksum() != ChecksumAlgorithm::kNone;
-  return TH_MUTATE(kBelieveTheFirstPublisher, state.adopting, false) && has_sums &&
-         IsOwnWord(buffer) && buffer.shard->version->from_earlier_reign;
+  return TH_MUTATE(kBelieveTheFirstPublisher, state.adopting, false) &&
+         !LacksSums(state, buffer.layout) && IsOwnWord(buffer) &&
+         buffer.shard->version->from_earlier_reign;
 }
 
 }  // namespace
@@ -510,10 +513,8 @@ void SettleRootsByFirstPublishers(Turn& turn, Version& version) {
 }
 
 void SealIfNoSums(Turn& turn, Buffer& buffer) {
-  const ShardLayout* layout = FindLayoutOf(turn.state, buffer.layout);
   const bool publishes = buffer.content.has_value() && buffer.content->publisher;
-  if (!publishes || layout == nullptr || layout->checksum() != ChecksumAlgorithm::kNone) return;
-  AgreeOnRoot(turn, buffer, Digest());
+  if (publishes && LacksSums(turn.state, buffer.layout)) AgreeOnRoot(turn, buffer, Digest());
 }
 
 void NoteLineageKnown(Group& group) {

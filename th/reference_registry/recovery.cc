@@ -65,13 +65,12 @@ bool FalselyClaimsPublication(const Version& version, const Buffer& buffer,
   return !content.has_value() || !content->publisher || content->version != version.info.sequence;
 }
 
-// True when the label names another version and keeps it. A server gives a label again only after a
-// roll-back, or when nobody has brought its version back since a restart: of versions of two epochs
+// True when the label names another version and keeps it. A server gives a label again only to a
+// later version: after a roll-back, or where the version that had it was lost. So of two versions
 // the later one has the label.
 bool IsLabelOfAnother(const Model& model, const VersionInfo& info) {
   const auto label = model.labels.find(info.label.text());
-  if (label == model.labels.end() || label->second == info.sequence) return false;
-  return label->second.epoch() >= info.sequence.epoch();
+  return label != model.labels.end() && label->second > info.sequence;
 }
 
 // Why what a worker says it holds cannot be; empty when it can.
@@ -403,11 +402,18 @@ Lineage NewestLineage(const RegistryState& state, const JoinRequest& request) {
   return newest;
 }
 
+// Whether the label belongs to a version of the same epoch, or of a later one. A version beyond the
+// high-water mark is not believed then: within an epoch a label is hardly ever given again.
+bool RepeatsLabelOfEpoch(const Model& model, const VersionInfo& info) {
+  const auto label = model.labels.find(info.label.text());
+  return label != model.labels.end() && label->second.epoch() >= info.sequence.epoch();
+}
+
 // Where the state was lost, nobody but its workers knows how far the versions had come.
 void LearnHighWater(Turn& turn, Model& model, const ResumeClaim& claim, const VersionInfo& info) {
   if (!CanBeFromMembership(turn.state, claim, info) || info.sequence <= model.durable.high_water)
     return;
-  if (IsLabelOfAnother(model, info)) return;
+  if (RepeatsLabelOfEpoch(model, info)) return;
   for (const DurableRollBack& roll_back : model.durable.roll_backs) {
     if (info.lineage < roll_back.lineage && info.sequence > roll_back.to) return;
   }

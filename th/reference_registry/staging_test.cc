@@ -126,6 +126,52 @@ TEST_F(StagingTest, ACopyIsListedAsTemporary) {
   EXPECT_EQ(temporary, 1);
 }
 
+// A buffer keeps what is rolled back until it moves. A copy would announce it to a server that has
+// lost the roll-back.
+TEST_F(StagingTest, RanksHearOfARollBackOfWhatTheyHaveStaged) {
+  UpdateWhole(rollout_);
+  const VersionInfo later = PublishWhole(trainer_two_, "step-2");
+  StageWhole();
+  ASSERT_OK(hub_.Command({"back", RollBack{version_.sequence}}).status);
+  for (TestRank& copy : copies_) {
+    const std::vector<PublicationRefused> refused =
+        hub_.TakeAll<PublicationRefused>(copy.connection);
+    ASSERT_EQ(refused.size(), 1u);
+    EXPECT_EQ(refused[0].buffer, copy.buffer);
+    EXPECT_EQ(refused[0].version, later.sequence);
+    EXPECT_THAT(refused[0].status,
+                StatusIs(absl::StatusCode::kAborted,
+                         AllOf(HasSubstr("step-2"), HasSubstr("withdrawn by a roll-back"))));
+  }
+}
+
+TEST_F(StagingTest, TheGroupThatRollsBackHearsOfWhatItHasStagedToo) {
+  UpdateWhole(rollout_);
+  const VersionInfo later = PublishWhole(trainer_two_, "step-2");
+  StageWhole();
+  rollout_[0].Say(RunCommand{"back", RollBack{version_.sequence}});
+  for (TestRank& copy : copies_) {
+    const std::vector<PublicationRefused> refused =
+        hub_.TakeAll<PublicationRefused>(copy.connection);
+    ASSERT_EQ(refused.size(), 1u);
+    EXPECT_EQ(refused[0].version, later.sequence);
+  }
+}
+
+TEST_F(StagingTest, ARankThatFillsItsBufferHearsOfARollBackOnce) {
+  UpdateWhole(rollout_);
+  PublishWhole(trainer_two_, "step-2");
+  for (TestRank& rank : rollout_) copies_.push_back(CopyOf(rank));
+  for (TestRank& copy : copies_) copy.Update();
+  copies_[0].FillWhole();
+  copies_[1].Fill();
+  ASSERT_OK(hub_.Command({"back", RollBack{version_.sequence}}).status);
+  for (TestRank& copy : copies_) {
+    EXPECT_THAT(copy.Finished().status, StatusIs(absl::StatusCode::kAborted));
+    EXPECT_TRUE(copy.HearsNone<PublicationRefused>());
+  }
+}
+
 TEST_F(StagingTest, ACopyDoesNotKeepWhatIsRetained) {
   ASSERT_OK(hub_.Command({"retain", SetRetention{.keep_latest = 1}}).status);
   StageWhole();

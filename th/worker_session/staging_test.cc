@@ -221,6 +221,21 @@ TEST_F(StagedCopyTest, WhatTheServerTakesBackIsFreedAndApplySaysWhy) {
   EXPECT_EQ(Held(), kStep1.sequence);
 }
 
+TEST_F(StagedCopyTest, WhatTheServerTakesBackIsAnnouncedToNoOtherServer) {
+  const BufferId copy = StagedCopy();
+  worker_.Admit(TransferId(1), copy, kStep2.sequence);  // it is still read
+  worker_.Say(PublicationRefused{copy, kStep2.sequence, absl::AbortedError("it was rolled back")});
+  worker_.BreakStream();
+  worker_.Pass(absl::Milliseconds(50));
+  worker_.Handle(event::StreamOpened{});
+  const auto joins = worker_.TakeSent<JoinRequest>();
+  ASSERT_THAT(joins, SizeIs(1));
+  ASSERT_THAT(joins[0].buffers, SizeIs(2));
+  EXPECT_TRUE(joins[0].buffers[0].held.has_value());
+  EXPECT_EQ(joins[0].buffers[1].buffer, copy);
+  EXPECT_FALSE(joins[0].buffers[1].held.has_value());
+}
+
 TEST_F(StagedCopyTest, WhatIsTakenBackWhileTheNextStageIsAskedForIsFreedTillThatIsResolved) {
   const BufferId copy = StagedCopy();
   ASSERT_EQ(BegunStage(4), copy);
