@@ -83,7 +83,7 @@ bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
     // Also of another of its buffers: the room is the ranks', and a copy that was asked for has
     // taken none of it yet.
     if (PromiseStands(turn, other)) return true;
-    if (TH_MUTATE(kPromiseRoomTwice, AwaitsCopy(other), false)) return true;
+    if (TH_MUTATE(kPromiseRoomTwice, AwaitsCopy(turn, other), false)) return true;
     if (other.role != BufferRole::kSeed || other.form != replica.form) return false;
     return other.released || (other.unwanted && !IsLastCopyOfRetained(other));
   });

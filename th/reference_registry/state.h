@@ -50,6 +50,9 @@ inline constexpr uint64_t kGenerationsOfAnEpoch = uint64_t{1} << 31;
 // A rank that has lost a call to a change of its group calls again within this time where each rank
 // calls for itself. Where one caller waits for all ranks it does not: the group counts anew again.
 inline constexpr absl::Duration kCallsAgainWithin = absl::Seconds(1);
+// From the word that a group is to copy what it holds until some rank has registered the copy. The
+// ranks' own time for it is over then, unless their callers have given it more.
+inline constexpr absl::Duration kCopyAwaitedFor = kDefaultOffloadTimeout;
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
 // Reigns of other states whose workers have come here, by which it is known who comes first.
@@ -259,6 +262,8 @@ struct Replica {
   bool released = false;                   // its ranks were told that it may go
   std::string fills_in;  // the site in whose arrivals it is; only while it is filling
   std::optional<SeedPromise> promise;
+  // The copy that its last result asks for has to be registered by then; past: none is awaited.
+  absl::Time copy_awaited_until = absl::InfinitePast();
   uint32_t copies_unused = 0;  // that it was told to make since it last moved
   std::string staged_for;      // kStaged: the group's buffer that is to move to what this one holds
   std::map<Rank, Buffer*> buffers;
