@@ -363,6 +363,7 @@ void DetachBuffer(Turn& turn, Buffer& buffer) {
   replica.buffers.erase(rank);
   ReleaseLayout(turn, buffer);
   if (!replica.buffers.empty()) return;
+  EndPromise(turn, replica);
   if (replica.role == BufferRole::kOffload) StopAwaiting(replica);
   turn.state.replicas.erase(replica.id);
   turn.state.waiting_for_recovery.erase(replica.id);

@@ -119,14 +119,6 @@ void End(Turn& turn, Replica& replica, const Transaction& transaction, const Ver
                    .seed_copy = seed_copy});
 }
 
-void GivePromise(const Turn& turn, const std::string& site, Replica& replica, Version& version) {
-  ++replica.copies_unused;
-  replica.promise = SeedPromise{.version = version.info.sequence,
-                                .generation = replica.group->generation,
-                                .until = turn.now + kSeedPromiseLasts};
-  version.arrivals[{replica.form, site}].promised_by = replica.id;
-}
-
 bool HasReaders(const Replica& replica) {
   return std::any_of(replica.buffers.begin(), replica.buffers.end(), [](const auto& entry) {
     const Buffer& buffer = *entry.second;
@@ -165,7 +157,12 @@ bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, 
     return false;
   }
   LogSeeding(turn, replica, version, "copies", "");
-  GivePromise(turn, site, replica, version);
+  ++replica.copies_unused;
+  GivePromise(turn, replica,
+              {.version = version.info.sequence,
+               .site = site,
+               .generation = replica.group->generation,
+               .until = turn.now + kSeedPromiseLasts});
   End(turn, replica, transaction, version, /*seed_copy=*/true);
   return true;
 }
