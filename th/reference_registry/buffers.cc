@@ -9,6 +9,7 @@
 #include "th/reference_registry/claims.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/publishing.h"
+#include "th/reference_registry/retention.h"
 #include "th/reference_registry/transactions.h"
 #include "th/weights/status_macros.h"
 
@@ -362,6 +363,8 @@ void DetachBuffer(Turn& turn, Buffer& buffer) {
   replica.buffers.erase(rank);
   ReleaseLayout(turn, buffer);
   if (!replica.buffers.empty()) return;
+  EndPromise(turn, replica);
+  if (replica.role == BufferRole::kOffload) StopAwaiting(replica);
   turn.state.replicas.erase(replica.id);
   turn.state.waiting_for_recovery.erase(replica.id);
   turn.to_evaluate.erase(replica.id);

@@ -12,7 +12,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "th/protocol/copy_name.h"
 #include "th/reference_registry/registry_harness.h"
+#include "th/reference_registry/state.h"
 
 namespace th {
 namespace {
@@ -474,46 +476,87 @@ TEST_F(WaitingForRoomTest, TheRankComesBackWithMoreRoom) {
 
 INSTANTIATE_TEST_SUITE_P(Orders, CopyOrdersTest, ::testing::Range(1u, 401u));
 
-// The group was told to copy what it holds before it moves, and has not registered that copy yet,
-// when it asks for another version beside it.
-TEST(CopyThatWasAskedForTest, HasItsRoomBeforeItIsRegistered) {
-  RegistryHarness hub;
-  TestRank trainer(hub, "trainer", 0, 1), reader(hub, "reader", 0, 1);
-  trainer.location.site = "east";
-  reader.location.site = "west";
-  trainer.JoinAndRegister();
-  trainer.Publish("step-1");
-  trainer.Seal(trainer.Finished().version.sequence, "step-1");
-  JoinRequest join = reader.Request();
-  join.offload_limit_bytes = reader.layout.bytes();
-  ASSERT_TRUE(reader.Join(join));
-  ASSERT_OK(reader.Register());
-  reader.Update();
-  reader.FillWhole();
-  ASSERT_EQ(reader.Finished().outcome, UpdateOutcome::kMoved);
-  ASSERT_OK(hub.Command({"pin", PinVersion{*VersionLabel::Parse("step-1"), "test"}}).status);
-  trainer.Unpublish();
-  trainer.Done();
-  trainer.Publish("step-2");
-  TestRank staged = reader;
-  staged.buffer = BufferId(2);
-  staged.buffer_name = kStaged;
-  staged.number = OperationNumber();
-  AnnouncedBuffer announced = staged.Announced();
-  announced.role = BufferRole::kStaged;
-  announced.staged_for = reader.buffer_name;
-  reader.Say(RegisterBuffer{announced});
+// The group is told to copy what it holds before it moves, and asks for another version beside it
+// while it has room for one copy.
+class CopyThatWasAskedForTest : public ::testing::Test {
+ protected:
+  CopyThatWasAskedForTest() : trainer_(hub_, "trainer", 0, 1), reader_(hub_, "reader", 0, 1) {
+    trainer_.location.site = "east";
+    reader_.location.site = "west";
+    trainer_.JoinAndRegister();
+    trainer_.Publish("step-1");
+    trainer_.Seal(trainer_.Finished().version.sequence, "step-1");
+    JoinRequest join = reader_.Request();
+    join.offload_limit_bytes = reader_.layout.bytes();
+    EXPECT_TRUE(reader_.Join(join));
+    EXPECT_OK(reader_.Register());
+    reader_.Update();
+    reader_.FillWhole();
+    held_ = reader_.Finished().version;
+    EXPECT_OK(hub_.Command({"pin", PinVersion{*VersionLabel::Parse("step-1"), "test"}}).status);
+    trainer_.Unpublish();
+    trainer_.Done();
+    trainer_.Publish("step-2");
+  }
+  void AskToMove() {
+    StartOperation moves = reader_.UpdateRequest();
+    moves.keep_retained = true;
+    reader_.Start(moves);
+    ASSERT_TRUE(reader_.Finished().offload_first);
+  }
+  // The copy that it is told to make; its update has begun.
+  TestRank Copy() {
+    TestRank copy = reader_;
+    copy.buffer = BufferId(3);
+    copy.buffer_name = CopyName(reader_.buffer_name, CopyFor::kRetention, held_.sequence,
+                                reader_.generation, reader_.number);
+    copy.number = OperationNumber();
+    AnnouncedBuffer announced = copy.Announced();
+    announced.role = BufferRole::kOffload;
+    copy.Say(RegisterBuffer{announced});
+    copy.Update(held_.sequence);
+    return copy;
+  }
+  // Another of its buffers asks for the newest version.
+  OperationFinished Stage() {
+    TestRank staged = reader_;
+    staged.buffer = BufferId(2);
+    staged.buffer_name = kStaged;
+    staged.number = OperationNumber();
+    AnnouncedBuffer announced = staged.Announced();
+    announced.role = BufferRole::kStaged;
+    announced.staged_for = reader_.buffer_name;
+    reader_.Say(RegisterBuffer{announced});
+    StartOperation stages = staged.UpdateRequest();
+    stages.when_seeding = WhenSeeding::kCopy;
+    staged.Start(stages);
+    return staged.Finished();
+  }
 
-  StartOperation moves = reader.UpdateRequest();
-  moves.keep_retained = true;
-  reader.Start(moves);
-  ASSERT_TRUE(reader.Finished().offload_first);
-  StartOperation stages = staged.UpdateRequest();
-  stages.when_seeding = WhenSeeding::kCopy;
-  staged.Start(stages);
-  const OperationFinished told = staged.Finished();
+  RegistryHarness hub_;
+  TestRank trainer_, reader_;
+  VersionInfo held_;
+};
+
+TEST_F(CopyThatWasAskedForTest, HasItsRoomBeforeItIsRegistered) {
+  AskToMove();
+  const OperationFinished told = Stage();
   EXPECT_EQ(told.not_available, NotAvailableReason::kSeeding);
   EXPECT_FALSE(told.seed_copy);
+}
+
+TEST_F(CopyThatWasAskedForTest, HasNoneOnceItHasFailed) {
+  AskToMove();
+  TestRank copy = Copy();
+  copy.Fail(absl::ResourceExhaustedError("no memory"));
+  copy.Say(UnregisterBuffer{copy.buffer});
+  EXPECT_TRUE(Stage().seed_copy);
+}
+
+TEST_F(CopyThatWasAskedForTest, HasNoneWhenNobodyHasRegisteredItInTime) {
+  AskToMove();
+  PassAlive(hub_, {&trainer_, &reader_}, registry::kCopyAwaitedFor);
+  EXPECT_TRUE(Stage().seed_copy);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "th/reference_registry/buffers.h"
 #include "th/reference_registry/claims.h"
 #include "th/reference_registry/commands.h"
+#include "th/reference_registry/holders.h"
 #include "th/reference_registry/joining.h"
 #include "th/reference_registry/membership.h"
 #include "th/reference_registry/operations.h"
@@ -204,6 +205,9 @@ void HandleDeadline(Turn& turn, const Deadline& deadline) {
         const auto lags = ExpireOperation(turn, *replica, deadline.operation);
         if (lags.has_value()) CountAnew(turn, *replica->group, *lags, kLags);
       }
+      return;
+    case DeadlineKind::kPromise:
+      if (Replica* replica = FindReplica(turn.state, deadline.replica)) EndPromise(turn, *replica);
       return;
   }
 }

@@ -135,35 +135,44 @@ void EraseEdge(Shard& shard, const BufferAddress& reader, const BufferAddress& s
   if (holder != shard.holders.end()) std::erase(holder->second->sources, source);
 }
 
+// Of the promise that the replica has.
+Deadline DeadlineOfPromise(const Replica& replica) {
+  return {.at = replica.promise->until, .kind = DeadlineKind::kPromise, .replica = replica.id};
+}
+
+void EraseIfOver(Version& version, std::map<ArrivalKey, Arrival>::iterator arrival) {
+  const Arrival& on_its_way = arrival->second;
+  const bool over = on_its_way.filling.empty() && on_its_way.promised_by == ReplicaId();
+  if (over) version.arrivals.erase(arrival);
+}
+
 void LeaveArrivals(Replica& replica) {
   if (replica.fills_in.empty()) return;
   Version& version = *FindVersion(*replica.group->model, replica.version);
   auto arrival = version.arrivals.find({replica.form, replica.fills_in});
   arrival->second.filling.erase(replica.id);
-  const bool over = arrival->second.filling.empty() && arrival->second.promised_by == ReplicaId();
-  if (over) version.arrivals.erase(arrival);
+  EraseIfOver(version, arrival);
   replica.fills_in.clear();
 }
 
 // A copy that fills is what its group has promised.
-void EndPromise(Arrival& arrival, const Replica& copy) {
+void KeepPromise(Turn& turn, const Replica& copy) {
   for (auto& [name, replica] : copy.group->replicas) {
-    if (!replica.promise.has_value() || replica.promise->version != copy.version) continue;
-    replica.promise.reset();
-    if (arrival.promised_by == replica.id) arrival.promised_by = ReplicaId();
+    if (replica.promise.has_value() && replica.promise->version == copy.version) {
+      EndPromise(turn, replica);
+    }
   }
 }
 
-void JoinArrivals(Replica& replica) {
+void JoinArrivals(Turn& turn, Replica& replica) {
   Group& group = *replica.group;
   if (replica.role == BufferRole::kStreaming || group.members.size() != group.ranks) return;
   const std::string site = SiteOf(group);
   Version* version = FindVersion(*group.model, replica.version);
   if (site.empty() || version == nullptr) return;
-  Arrival& arrival = version->arrivals[{replica.form, site}];
-  arrival.filling.insert(replica.id);
+  version->arrivals[{replica.form, site}].filling.insert(replica.id);
   replica.fills_in = site;
-  if (replica.role == BufferRole::kSeed) EndPromise(arrival, replica);
+  if (replica.role == BufferRole::kSeed) KeepPromise(turn, replica);
 }
 
 void ReindexAddress(Turn& turn, Shard& shard, const BufferAddress& address) {
@@ -331,8 +340,28 @@ void SetPhase(Turn& turn, Replica& replica, ReplicaPhase phase, VersionSequence 
   LeaveArrivals(replica);
   replica.phase = phase;
   replica.version = version;
-  if (phase == ReplicaPhase::kFilling) JoinArrivals(replica);
+  if (phase == ReplicaPhase::kFilling) JoinArrivals(turn, replica);
   for (auto& [rank, buffer] : replica.buffers) Reindex(turn, *buffer);
+}
+
+void GivePromise(Turn& turn, Replica& replica, const SeedPromise& promise) {
+  EndPromise(turn, replica);
+  replica.promise = promise;
+  turn.state.deadlines.insert(DeadlineOfPromise(replica));
+  Version& version = *FindVersion(*replica.group->model, promise.version);
+  version.arrivals[{replica.form, promise.site}].promised_by = replica.id;
+}
+
+void EndPromise(Turn& turn, Replica& replica) {
+  if (!replica.promise.has_value()) return;
+  turn.state.deadlines.erase(DeadlineOfPromise(replica));
+  const SeedPromise promise = *std::exchange(replica.promise, std::nullopt);
+  Version* version = FindVersion(*replica.group->model, promise.version);
+  if (version == nullptr) return;
+  const auto arrival = version->arrivals.find({replica.form, promise.site});
+  if (arrival == version->arrivals.end() || arrival->second.promised_by != replica.id) return;
+  arrival->second.promised_by = ReplicaId();
+  EraseIfOver(*version, arrival);
 }
 
 void InvalidateReplica(Turn& turn, Replica& replica) {

@@ -336,6 +336,15 @@ bool CountsUnderWay(const Model& model) {
          });
 }
 
+// Whether somebody fills it, and a promise that it names is there.
+bool IsPromised(const RegistryState& state, VersionSequence version, const ArrivalKey& key,
+                const Arrival& arrival) {
+  if (arrival.promised_by == ReplicaId()) return !arrival.filling.empty();
+  const Replica* replica = FindReplica(state, arrival.promised_by);
+  return replica != nullptr && replica->form == key.form && replica->promise.has_value() &&
+         replica->promise->version == version && replica->promise->site == key.site;
+}
+
 absl::Status CheckModel(const RegistryState& state, const Model& model) {
   for (const auto& [sequence, version] : model.versions) {
     if (version.info.sequence != sequence) return Broken("a version has its number", model);
@@ -356,6 +365,9 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
                            replica->version == sequence && replica->form == key.form;
         if (!fills) return Broken("who is on its way into a site fills there", key.site);
       }
+      if (!IsPromised(state, sequence, key, arrival)) {
+        return Broken("what nobody fills has been promised, and stands in a promise", key.site);
+      }
     }
   }
   if (!CountsUnderWay(model)) return Broken("operations by version", model);
@@ -372,7 +384,7 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
 
 // How many deadlines there are, and how many there have to be, of each kind.
 struct DeadlineCount {
-  size_t leases = 0, retries = 0, paces = 0, operations = 0;
+  size_t leases = 0, retries = 0, paces = 0, operations = 0, promises = 0;
   friend bool operator==(const DeadlineCount&, const DeadlineCount&) = default;
 };
 
@@ -385,7 +397,10 @@ DeadlineCount DeadlinesOwed(const RegistryState& state) {
       owed.paces += buffer.fill->pace.look_at != absl::InfiniteFuture();
     }
   }
-  for (const auto& [id, replica] : state.replicas) owed.operations += replica->pending.size();
+  for (const auto& [id, replica] : state.replicas) {
+    owed.operations += replica->pending.size();
+    owed.promises += replica->promise.has_value();
+  }
   return owed;
 }
 
@@ -419,13 +434,19 @@ Deadline DeadlineOfOwner(const RegistryState& state, const Deadline& deadline) {
       if (pending != replica->pending.end()) own.at = pending->second.ends_at();
       break;
     }
+    case DeadlineKind::kPromise: {
+      own.replica = deadline.replica;
+      const Replica* replica = FindReplica(state, deadline.replica);
+      if (replica != nullptr && replica->promise.has_value()) own.at = replica->promise->until;
+      break;
+    }
   }
   return own;
 }
 
-// Every worker has a lease, every operation and every fill with a retry or a look at its pace its
-// deadline, and nothing else has one. As no two deadlines are equal, it is enough that each of them
-// is its owner's and that there are as many as owners.
+// Every worker has a lease, every operation, every promise and every fill with a retry or a look at
+// its pace its deadline, and nothing else has one. As no two deadlines are equal, it is enough that
+// each of them is its owner's and that there are as many as owners.
 absl::Status CheckDeadlines(const RegistryState& state) {
   DeadlineCount found;
   for (const Deadline& deadline : state.deadlines) {
@@ -437,13 +458,15 @@ absl::Status CheckDeadlines(const RegistryState& state) {
     found.retries += deadline.kind == DeadlineKind::kRetry;
     found.paces += deadline.kind == DeadlineKind::kPace;
     found.operations += deadline.kind == DeadlineKind::kOperation;
+    found.promises += deadline.kind == DeadlineKind::kPromise;
   }
   const DeadlineCount owed = DeadlinesOwed(state);
   if (found == owed) return absl::OkStatus();
   return Broken("whatever waits has its deadline",
                 absl::StrCat(found.leases, " of ", owed.leases, " leases, ", found.retries, " of ",
                              owed.retries, " retries, ", found.paces, " of ", owed.paces,
-                             " looks, ", found.operations, " of ", owed.operations, " operations"));
+                             " looks, ", found.operations, " of ", owed.operations, " operations, ",
+                             found.promises, " of ", owed.promises, " promises"));
 }
 
 }  // namespace

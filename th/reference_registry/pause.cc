@@ -34,6 +34,8 @@ void MovePastPause(RegistryState& state, absl::Duration pause, absl::Time now) {
       transaction.deadline += pause;
       transaction.complete_by += pause;
     }
+    replica->copy_awaited_until += pause;
+    if (replica->promise.has_value()) replica->promise->until += pause;
   }
   for (auto& [digest, record] : state.layouts) record.asked_at += pause;
   absl::btree_set<Deadline> moved;

@@ -99,6 +99,15 @@ bool MayMakeRoom(const Replica& copy) {
   return copy.released || (copy.role == BufferRole::kSeed && !IsLastCopyOfRetained(copy));
 }
 
+// "": its last result asks for none.
+std::string NameOfCopyAskedFor(const Replica& replica) {
+  if (replica.results.empty()) return "";
+  const FinishedOperation& last = replica.results.rbegin()->second.finished;
+  if (!last.offload_first || !last.status.ok()) return "";
+  return CopyName(replica.buffer_name, CopyFor::kRetention, last.version.sequence,
+                  replica.group->generation, last.number);
+}
+
 // Which copies count as taking room: all, or only those that stay when room has to be made.
 enum class Counted : uint8_t { kAllCopies, kCopiesThatStay };
 
@@ -277,15 +286,21 @@ bool IsLastCopyOfRetained(const Replica& replica) {
   return IsLastOfRetained(replica, VersionHeldWhole(replica), Going::kGroup);
 }
 
-bool AwaitsCopy(const Replica& replica) {
-  if (replica.results.empty() || !replica.pending.empty()) return false;
-  const FinishedOperation& last = replica.results.rbegin()->second.finished;
-  if (!last.offload_first || !last.status.ok()) return false;
-  const Group& group = *replica.group;
-  const auto copy =
-      group.replicas.find(CopyName(replica.buffer_name, CopyFor::kRetention, last.version.sequence,
-                                   group.generation, last.number));
-  return copy == group.replicas.end() || copy->second.buffers.size() < group.ranks;
+bool AwaitsCopy(const Turn& turn, const Replica& replica) {
+  if (!replica.pending.empty()) return false;
+  const std::string name = NameOfCopyAskedFor(replica);
+  if (name.empty()) return false;
+  const auto copy = replica.group->replicas.find(name);
+  if (copy == replica.group->replicas.end()) return turn.now < replica.copy_awaited_until;
+  return copy->second.results.empty() && copy->second.buffers.size() < replica.group->ranks;
+}
+
+void StopAwaiting(const Replica& copy) {
+  for (auto& [name, replica] : copy.group->replicas) {
+    if (NameOfCopyAskedFor(replica) == copy.buffer_name) {
+      replica.copy_awaited_until = absl::InfinitePast();
+    }
+  }
 }
 
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction) {

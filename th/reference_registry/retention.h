@@ -40,9 +40,12 @@ std::vector<std::string> LostForms(const RegistryState& state, const Version& ve
 // (Model::waiting_for_room).
 bool DeferToOffload(Turn& turn, Replica& replica, Transaction& transaction);
 
-// Whether the last operation was ended so, and some rank has not registered its copy yet: the room
-// that it needs is not taken, and not free either.
-bool AwaitsCopy(const Replica& replica);
+// Whether the last operation was ended so, and some rank has yet to register its copy: the room
+// that it needs is not taken, and not free either. A copy is awaited until its update has ended or
+// nobody has it any more; one that nobody registers, for kCopyAwaitedFor.
+bool AwaitsCopy(const Turn& turn, const Replica& replica);
+// The last rank has unregistered `copy`: whoever awaits it does so no more.
+void StopAwaiting(const Replica& copy);
 
 // At a turn's end: tells which retained versions have lost their last holder in it. Who fills yet
 // counts as one. Not while ranks may come back after a restart.

@@ -83,7 +83,7 @@ bool WaitsForOwnCopy(const Turn& turn, const Replica& replica) {
     // Also of another of its buffers: the room is the ranks', and a copy that was asked for has
     // taken none of it yet.
     if (PromiseStands(turn, other)) return true;
-    if (TH_MUTATE(kPromiseRoomTwice, AwaitsCopy(other), false)) return true;
+    if (TH_MUTATE(kPromiseRoomTwice, AwaitsCopy(turn, other), false)) return true;
     if (other.role != BufferRole::kSeed || other.form != replica.form) return false;
     return other.released || (other.unwanted && !IsLastCopyOfRetained(other));
   });
@@ -117,14 +117,6 @@ void End(Turn& turn, Replica& replica, const Transaction& transaction, const Ver
                    .not_available = NotAvailableReason::kSeeding,
                    .version = version.info,
                    .seed_copy = seed_copy});
-}
-
-void GivePromise(const Turn& turn, const std::string& site, Replica& replica, Version& version) {
-  ++replica.copies_unused;
-  replica.promise = SeedPromise{.version = version.info.sequence,
-                                .generation = replica.group->generation,
-                                .until = turn.now + kSeedPromiseLasts};
-  version.arrivals[{replica.form, site}].promised_by = replica.id;
 }
 
 bool HasReaders(const Replica& replica) {
@@ -165,7 +157,12 @@ bool EndIfSeeding(Turn& turn, Replica& replica, const Transaction& transaction, 
     return false;
   }
   LogSeeding(turn, replica, version, "copies", "");
-  GivePromise(turn, site, replica, version);
+  ++replica.copies_unused;
+  GivePromise(turn, replica,
+              {.version = version.info.sequence,
+               .site = site,
+               .generation = replica.group->generation,
+               .until = turn.now + kSeedPromiseLasts});
   End(turn, replica, transaction, version, /*seed_copy=*/true);
   return true;
 }

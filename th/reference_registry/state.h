@@ -50,6 +50,9 @@ inline constexpr uint64_t kGenerationsOfAnEpoch = uint64_t{1} << 31;
 // A rank that has lost a call to a change of its group calls again within this time where each rank
 // calls for itself. Where one caller waits for all ranks it does not: the group counts anew again.
 inline constexpr absl::Duration kCallsAgainWithin = absl::Seconds(1);
+// From the word that a group is to copy what it holds until some rank has registered the copy. The
+// ranks' own time for it is over then, unless their callers have given it more.
+inline constexpr absl::Duration kCopyAwaitedFor = kDefaultOffloadTimeout;
 // Failed sources that one fill remembers.
 inline constexpr size_t kMaxExclusions = 64;
 // Reigns of other states whose workers have come here, by which it is known who comes first.
@@ -234,9 +237,10 @@ enum class ReplicaPhase : uint8_t {
 
 // The server's word that this replica's group copies a version into host memory as the seed of its
 // site: from the answer until the copy fills. It holds while the group is whole and of that
-// generation, for kSeedPromiseLasts at most.
+// generation, for kSeedPromiseLasts at most; then it goes, with its mention in `site`'s arrivals.
 struct SeedPromise {
   VersionSequence version;
+  std::string site;
   GroupGeneration generation;
   absl::Time until;
 };
@@ -257,8 +261,10 @@ struct Replica {
   BufferRole role = BufferRole::kPrimary;  // host copies are in model->offloads
   bool unwanted = false;                   // kSeed: its group has asked for another version since
   bool released = false;                   // its ranks were told that it may go
-  std::string fills_in;  // the site in whose arrivals it is; only while it is filling
-  std::optional<SeedPromise> promise;
+  std::string fills_in;                // the site in whose arrivals it is; only while it is filling
+  std::optional<SeedPromise> promise;  // its `until` is a deadline in RegistryState::deadlines
+  // The copy that its last result asks for has to be registered by then; past: none is awaited.
+  absl::Time copy_awaited_until = absl::InfinitePast();
   uint32_t copies_unused = 0;  // that it was told to make since it last moved
   std::string staged_for;      // kStaged: the group's buffer that is to move to what this one holds
   std::map<Rank, Buffer*> buffers;
@@ -340,7 +346,7 @@ enum class VersionPhase : uint8_t { kPublishing = 1, kPublished = 2, kWithdrawn 
 // A form of a version on its way into one site: see seeding.h.
 struct Arrival {
   absl::btree_set<ReplicaId> filling;  // replicas of whole groups whose ranks are all in the site
-  ReplicaId promised_by;               // the last that got a SeedPromise; 0: none
+  ReplicaId promised_by;               // the last that got a SeedPromise, which it has; 0: none
 };
 struct ArrivalKey {
   std::string form;
@@ -359,7 +365,7 @@ struct Version {
   bool from_earlier_reign = false;
   bool counted_as_sealed = false;
   std::map<ShardKey, Shard> shards;
-  std::map<ArrivalKey, Arrival> arrivals;  // at most one a form and site
+  std::map<ArrivalKey, Arrival> arrivals;  // at most one a form and site; none is empty
 };
 
 struct Model {
@@ -405,6 +411,7 @@ enum class DeadlineKind : uint8_t {
   kRetry = 4,           // of the fill of `buffer`
   kOperation = 5,       // `operation` of `replica`
   kPace = 6,            // of the fill of `buffer`
+  kPromise = 7,         // of `replica`
 };
 struct Deadline {
   absl::Time at;
@@ -445,7 +452,8 @@ struct RegistryState {
   absl::flat_hash_map<Digest, LayoutRecord> layouts;  // those with a buffer or a shard
   uint64_t layout_bytes = 0;  // the encoded size of those that are here; at most max_layout_bytes
 
-  // One lease for every worker, one entry for every pending operation and every fill with a retry.
+  // One lease for every worker, one entry for every pending operation, every promise of a seed and
+  // every fill with a retry.
   absl::btree_set<Deadline> deadlines;
   // When the first pin of each model ends, of those that do.
   std::set<std::pair<absl::Time, ModelKey>> pin_expiries;

@@ -261,6 +261,8 @@ void FinishOperation(Turn& turn, Replica& replica, OperationNumber number,
   if (!result.status.ok()) ++turn.state.counters.operations_failed;
   replica.finished_here = true;
   replica.group->has_ended = true;
+  const bool asks_for_copy = result.offload_first && result.status.ok();
+  replica.copy_awaited_until = asks_for_copy ? turn.now + kCopyAwaitedFor : absl::InfinitePast();
   RememberResult(replica, std::move(result), event);
   turn.state.waiting_for_recovery.erase(replica.id);
   replica.group->model->waiting_for_room.erase(replica.id);
