@@ -281,18 +281,21 @@ constexpr absl::string_view kCountsOtherwise =
     "came back counting the group's operations otherwise than those before it";
 
 // A member of an earlier reign comes back under its own name. The first to come back brings its
-// group's numbering along. One that counts otherwise is told of it where it has missed nothing:
-// it is of a generation before, others of its kind are there, and no operation has ended in the
-// present one. Else the group begins one above both, and those that come after it have missed
-// nothing. New processes count their calls from the present one on, and it does not: its first
-// return among them ends what they have asked for. Equal numbers of two states, or of two reigns of
-// which this state knows neither, are no sign of one numbering.
+// group's numbering along, unless what has ended in it may have been forgotten here. One that
+// counts otherwise is told of it where it has missed nothing: it is of a generation before, others
+// of its kind are there, and no operation has ended in the present one. Else the group begins one
+// above both, and those that come after it have missed nothing. New processes count their calls
+// from the present one on, and it does not: its first return among them ends what they have asked
+// for. Equal numbers of two states, or of two reigns of which this state knows neither, are no sign
+// of one numbering.
 void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& claim) {
   const bool is_first = group.seen.empty();
   const bool has_others = std::exchange(group.adopted, true);
   const ReignId counts_as_in = IsKnown(turn.state, claim) ? ReignId() : claim.reign;
   group.seen.insert(worker.name.rank);
-  if (is_first) {
+  const bool may_have_ended = TH_MUTATE(
+      kRunForgottenAgain, claim.group_generation <= turn.state.last_forgotten_results, false);
+  if (is_first && !may_have_ended) {
     group.generation = claim.group_generation;
     group.counts_as_in = counts_as_in;
     return;
@@ -434,6 +437,10 @@ void ForgetIfEmpty(Turn& turn, Group& group) {
   if (!group.members.empty()) return;
   Model& model = *group.model;
   turn.state.last_ended_generation = std::max(turn.state.last_ended_generation, group.generation);
+  if (group.adopted && group.has_ended) {
+    turn.state.last_forgotten_results =
+        std::max(turn.state.last_forgotten_results, group.generation);
+  }
   const std::string name = group.name;  // a copy: the record dies next
   model.groups.erase(name);
   ForgetModelIfEmpty(turn, model);

@@ -417,6 +417,32 @@ TEST_F(RestartTest, AFreshRankAmongReturnedOnesBeginsANewGeneration) {
   EXPECT_EQ(pair[0].Heard<GroupChanged>().group_generation, fresh.generation);
 }
 
+// The results of a group go with its last rank. Those that come back later than that may be asking
+// for an operation that has ended without them.
+TEST_F(RestartTest, RanksOfAGroupWhoseResultsAreForgottenCountAnew) {
+  std::vector<TestRank> pair = JoinedGroup(hub_, "pair", 2);
+  hub_.Restart();
+  ASSERT_TRUE(pair[0].Resume({pair[0].Announced()}));
+  pair[0].Update();
+  hub_.Advance(RegistryLimits().lease);  // it waited for the other rank, and is not heard any more
+  ASSERT_FALSE(pair[0].Finished().status.ok());
+  const GroupGeneration forgotten = pair[1].generation;
+  ASSERT_TRUE(pair[1].Resume({pair[1].Announced()}));
+  EXPECT_GT(pair[1].generation, forgotten);
+}
+
+// A group that nobody has heard of since the restart has lost nothing.
+TEST_F(RestartTest, AGroupThatComesBackLateGoesOnCounting) {
+  std::vector<TestRank> pair = JoinedGroup(hub_, "pair", 2);
+  hub_.Restart();
+  hub_.Advance(RegistryLimits().lease * 3);
+  const GroupGeneration before = pair[1].generation;
+  ASSERT_TRUE(pair[1].Resume({pair[1].Announced()}));
+  ASSERT_TRUE(pair[0].Resume({pair[0].Announced()}));
+  EXPECT_EQ(pair[1].generation, before);
+  EXPECT_EQ(pair[0].generation, before);
+}
+
 // Ranks that come back with two numberings: the one that is ahead brings along what ended in it.
 class NumberingsTest : public RestartTest {
  protected:

@@ -443,6 +443,9 @@ struct RegistryState {
   // The highest of any group that is gone, and at least this epoch as the high half: new ones count
   // on from it, so that none is used twice.
   GroupGeneration last_ended_generation;
+  // The highest of an adopted group in which operations have ended here, and which is gone with
+  // their results: whoever comes back to a group that is gone counts anew up to it.
+  GroupGeneration last_forgotten_results;
 
   DurableState durable;  // what was last asked to be written
   std::map<ModelKey, Model> models;
