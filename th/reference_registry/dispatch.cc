@@ -128,6 +128,7 @@ struct MessageHandler {
     Send(turn, worker, std::move(finished));
   }
   void operator()(const Heartbeat& message) const {
+    NoteSettled(turn, worker);
     if (message.ask) Send(turn, worker, Alive{});
   }
   void operator()(const Preempt& message) const {

@@ -417,6 +417,25 @@ TEST_F(RestartTest, AFreshRankAmongReturnedOnesBeginsANewGeneration) {
   EXPECT_EQ(pair[0].Heard<GroupChanged>().group_generation, fresh.generation);
 }
 
+// Its question may be on its way when the server stops waiting for those who do not come back.
+TEST_F(RestartTest, WhatARankKnowsThatHasJustComeBackIsWaitedForUntilItHasSettled) {
+  std::vector<TestRank> pair;
+  for (uint32_t rank = 0; rank < 2; ++rank) pair.emplace_back(hub_, "pair", rank, 2);
+  JoinAndRegister(pair);
+  hub_.Restart();
+  ASSERT_TRUE(TrainerResumes());
+  ASSERT_TRUE(pair[0].Resume({pair[0].Announced()}));
+  pair[0].Update();
+  hub_.Advance(RegistryLimits().lease - absl::Milliseconds(1));
+  ASSERT_TRUE(pair[1].Resume({pair[1].Announced()}));
+  trainer_.Say(Heartbeat{});
+  pair[0].Say(Heartbeat{});
+  hub_.Advance(RegistryLimits().lease / 2);
+  EXPECT_TRUE(pair[0].HearsNone<OperationResolved>());
+  pair[1].Say(Heartbeat{});
+  EXPECT_EQ(pair[0].Heard<OperationResolved>().version, version_);
+}
+
 // The results of a group go with its last rank. Those that come back later than that may be asking
 // for an operation that has ended without them.
 TEST_F(RestartTest, RanksOfAGroupWhoseResultsAreForgottenCountAnew) {

@@ -214,6 +214,9 @@ struct Worker {
   Lineage lineage;  // the newest that this worker was told of
   // What it resumed with when its record was made: tells which of two claims to one rank is later.
   std::optional<ResumeClaim> came_with;
+  // A heartbeat has come since its record was made. A rank that has come back asks for what it
+  // waits for before it has time for one.
+  bool has_settled = false;
   std::map<BufferId, Buffer> buffers;
 
   bool leaving() const { return leaves_at != absl::InfiniteFuture(); }

@@ -10,6 +10,7 @@
 #include "th/reference_registry/costs.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/kept_results.h"
+#include "tools/mutation/mutation.h"
 
 namespace th::registry {
 namespace {
@@ -210,6 +211,14 @@ void RefuseOtherKind(Turn& turn, Replica& replica, const FinishedOperation& resu
   }
   if (pending.has_begun()) CountOut(*replica.group->model, pending.version);
   replica.pending.erase(result.number);
+}
+
+// A rank that has come back asks for what it waits for once its buffer is registered.
+bool MayAskYet(const Replica& replica, const Worker& worker) {
+  if (!worker.came_with.has_value()) return false;
+  const auto buffer = replica.buffers.find(worker.name.rank);
+  const bool owed = buffer != replica.buffers.end() && buffer->second->registration_owed;
+  return owed || TH_MUTATE(kAdoptNoLateQuestions, !worker.has_settled, false);
 }
 
 }  // namespace
@@ -429,11 +438,23 @@ absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
 bool SomeRankMayKnow(const RegistryState& state, const Replica& replica,
                      const Transaction& transaction) {
   const Group& group = *replica.group;
-  return state.adopting && group.adopted && transaction.participants.size() < group.ranks;
+  if (!group.adopted || transaction.participants.size() >= group.ranks) return false;
+  return state.adopting ||
+         std::any_of(group.members.begin(), group.members.end(), [&](const auto& member) {
+           return !transaction.participants.contains(member.first) &&
+                  MayAskYet(replica, *member.second);
+         });
 }
 
 void WaitForRecovery(Turn& turn, const Replica& replica) {
   turn.state.waiting_for_recovery.insert(replica.id);
+}
+
+void NoteSettled(Turn& turn, Worker& worker) {
+  if (std::exchange(worker.has_settled, true)) return;
+  for (auto& [name, replica] : worker.group->replicas) {
+    if (turn.state.waiting_for_recovery.erase(replica.id) != 0) turn.to_evaluate.insert(replica.id);
+  }
 }
 
 std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction) {

@@ -76,8 +76,12 @@ absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,
 // resolved to, or how it ended. Until it asks, or is gone for good, that must not be decided anew.
 bool SomeRankMayKnow(const RegistryState& state, const Replica& replica,
                      const Transaction& transaction);
-// `replica` is evaluated again at the latest at the end of the recovery.
+// `replica` is evaluated again when the recovery ends, and when a rank of its group that has come
+// back has settled.
 void WaitForRecovery(Turn& turn, const Replica& replica);
+// The worker has sent a heartbeat: what it has waited for since before it came back it has asked
+// for.
+void NoteSettled(Turn& turn, Worker& worker);
 
 // The ranks of the group without an entry in `transaction`.
 std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction);
