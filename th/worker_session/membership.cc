@@ -74,7 +74,7 @@ void Adopt(State& state, const Joined& message) {
   // Servers with copies of one state may share an epoch, never a reign.
   const bool other_server = message.epoch != membership.epoch || message.reign != membership.reign;
   if (other_server) {
-    ForgetAssignments(state);
+    NoteOtherServer(state);
     RefuseHeldAdmissions(state, absl::UnavailableError(
                                     "the epoch of the reader's capability ended while it waited"));
   }

@@ -346,9 +346,10 @@ void ForgetTold(State& state) {
   }
 }
 
-void ForgetAssignments(State& state) {
+void NoteOtherServer(State& state) {
   for (auto& [id, buffer] : state.buffers) {
     for (Operation& operation : buffer.operations) {
+      if (operation.kind() == OperationKind::kPublish) operation.publish().outlived_server = true;
       if (operation.kind() != OperationKind::kUpdate) continue;
       UpdateOperation& update = operation.update();
       update.assignment = AssignmentId();

@@ -28,8 +28,9 @@ void HandlePublicationRefused(State& state, const PublicationRefused& message, a
 
 // The stream is gone: what was told in it counts as untold.
 void ForgetTold(State& state);
-// A server that knows nothing of the assignments of the one before.
-void ForgetAssignments(State& state);
+// Another server answers from now on. It knows neither the assignments of the one before nor what a
+// publish that has no name yet holds.
+void NoteOtherServer(State& state);
 
 // Ends every operation of a buffer with `why`; the server is not told, and the numbers restart.
 void OrphanOperations(Buffer& buffer, const absl::Status& why, ErrorCode code);

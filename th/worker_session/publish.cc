@@ -105,6 +105,10 @@ void PumpPublish(State& state, Buffer& buffer, Operation& operation, absl::Time 
   if (Unnamed(buffer, operation)) {
     if (verdict.status.ok()) {
       Name(state, buffer, verdict.version);
+      // The join announced nothing, and this server may have the result from other ranks alone.
+      const bool unannounced =
+          TH_MUTATE(kNameWithoutAnnouncing, operation.publish().outlived_server, false);
+      if (unannounced) Reannounce(state, buffer, now);
     } else {
       TakeBack(buffer, verdict.status, now);
     }

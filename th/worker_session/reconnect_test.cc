@@ -111,6 +111,46 @@ TEST_F(ReconnectTest, APublicationWithoutANameIsNotHeldButAskedAgain) {
   EXPECT_EQ(starts[0].timeout, absl::Milliseconds(9950));
 }
 
+TEST_F(ReconnectTest, APublicationThatAnEarlierServerEndedIsAnnouncedOnceItHasItsName) {
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-1")}}).status);
+  worker.Rejoin(Epoch(2));
+  worker.Drop();
+  worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
+                kStep1);
+  const auto announced = worker.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(announced, SizeIs(1)) << "this server knows of it from other ranks";
+  ASSERT_TRUE(announced[0].buffer.held.has_value());
+  EXPECT_EQ(announced[0].buffer.held->version, kStep1);
+  EXPECT_TRUE(announced[0].buffer.held->complete);
+  EXPECT_TRUE(announced[0].buffer.held->publisher);
+  EXPECT_TRUE(announced[0].buffer.held->group_committed);
+}
+
+TEST_F(ReconnectTest, APublicationThatTheServerBeforeTheBreakEndsIsNotAnnouncedAgain) {
+  ASSERT_OK(worker.Handle(event::Publish{CallId(1), buffer, {.label = Label("step-1")}}).status);
+  worker.Rejoin(Epoch(1));
+  worker.Drop();
+  worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
+                kStep1);
+  EXPECT_THAT(worker.TakeSent<RegisterBuffer>(), IsEmpty());
+}
+
+TEST_F(ReconnectTest, APublicationThatIsGivenUpIsNotAnnounced) {
+  ASSERT_OK(worker
+                .Handle(event::Publish{
+                    CallId(1), buffer, {.label = Label("step-1"), .timeout = absl::Seconds(1)}})
+                .status);
+  worker.BreakStream();
+  worker.Pass(absl::Minutes(1));
+  worker.OpenAndHearJoin();
+  worker.Say(worker.JoinedAnswer(Epoch(2)));
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  worker.Drop();
+  worker.Finish({buffer, kFirst}, OperationKind::kPublish, absl::OkStatus(), UpdateOutcome::kNone,
+                kStep1);
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("BufferReset"));
+}
+
 TEST_F(ReconnectTest, AFillGoesOnAndItsEdgesAreAnnounced) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   worker.Handle(event::FirstWrite{buffer});

@@ -177,6 +177,9 @@ struct CopyFirst {
 
 struct PublishOperation {
   BufferGeneration published_under;  // what names this publication of the buffer
+  // True once another server has taken this worker back since the publish began. That server does
+  // not know that this rank holds the version.
+  bool outlived_server = false;
 };
 
 enum class UnpublishPhase : uint8_t {
