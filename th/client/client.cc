@@ -76,6 +76,7 @@ Client::Client(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   TH_RETURN_IF_ERROR(Validate(options));
+  const absl::Time began = MonotonicNow();
   TH_RETURN_IF_ERROR(ClaimProcess());
   Membership::Parts parts;
   parts.runtime = Runtime::Acquire();
@@ -87,11 +88,13 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
       parts.data_plane,
       DataPlane::Acquire({options.data_address, options.data_threads,
                           options.connections_per_source, options.uplink_bytes_per_second},
-                         servers.first()));
+                         servers.first(), options.join_timeout));
   auto impl = std::make_shared<Impl>();
   impl->server = options.server;
   parts.connector = MakeGrpcConnector(servers, impl->control_bytes, parts.runtime);
-  parts.limits.join_timeout = options.join_timeout;
+  // The look-up of the server's name counts, in steps that look well in an error's text.
+  const absl::Duration looked_up = absl::Trunc(MonotonicNow() - began, absl::Milliseconds(10));
+  parts.limits.join_timeout = std::max(options.join_timeout - looked_up, kShortestWait);
   parts.staging_limit_bytes = options.staging_limit_bytes;
   parts.snapshot_limit_bytes = options.snapshot_limit_bytes;
   if (options.on_reader) {

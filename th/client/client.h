@@ -345,8 +345,9 @@ class WeightBuffer {
 // One rank's membership of a group of a model.
 class Client {
  public:
-  // Connects and joins. UNAVAILABLE after join_timeout without a server; ALREADY_EXISTS when
-  // another live worker holds the rank (it is named); INVALID_ARGUMENT.
+  // Connects and joins. UNAVAILABLE after join_timeout without a server, the look-up of its name
+  // included; ALREADY_EXISTS when another live worker holds the rank (it is named);
+  // INVALID_ARGUMENT.
   static absl::StatusOr<std::unique_ptr<Client>> Join(ClientOptions options);
   // Leaves. Buffers that are still alive end: their calls return CANCELLED.
   ~Client();

@@ -94,18 +94,15 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   return HostPort{std::string(host), std::string(port)};
 }
 
-absl::StatusOr<std::string> LocalAddressTowards(absl::string_view server) {
+absl::StatusOr<std::string> LocalAddressTowards(absl::string_view server, absl::Duration timeout) {
   TH_ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(server));
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(target.host.c_str(), target.port.c_str(), &hints, &found)) {
+  const absl::StatusOr<Addresses> found = ResolveHost(target, SOCK_DGRAM, timeout);
+  if (!found.ok()) {
     return absl::UnavailableError(
-        absl::StrCat("cannot resolve ", Quoted(server), ": ", gai_strerror(error)));
+        absl::StrCat("cannot resolve ", Quoted(server), ": ", found.status().message()));
   }
-  const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
   absl::Status why = absl::UnavailableError("no address");
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+  for (const addrinfo* each = found->get(); each != nullptr; each = each->ai_next) {
     auto source = SourceAddressOf(*each);
     if (source.ok()) return source;
     why = source.status();

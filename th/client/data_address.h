@@ -6,13 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "th/client/name_resolution.h"
 
 namespace th {
-
-struct HostPort {
-  std::string host;  // without brackets
-  std::string port;
-};
 
 // "host:port" or "[v6]:port". INVALID_ARGUMENT saying what is expected.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
@@ -22,9 +19,9 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
 absl::StatusOr<std::string> ParseDataAddress(absl::string_view address);
 
 // The local address of the route to `server` ("host:port"): who reaches the server comes this way.
-// Numeric, without a port. May block on name resolution. UNAVAILABLE when the name cannot be
-// resolved or nothing leads there; INVALID_ARGUMENT.
-absl::StatusOr<std::string> LocalAddressTowards(absl::string_view server);
+// Numeric, without a port. Blocks while the name is resolved, for `timeout` at most. UNAVAILABLE
+// when it cannot be, or nothing leads there; INVALID_ARGUMENT.
+absl::StatusOr<std::string> LocalAddressTowards(absl::string_view server, absl::Duration timeout);
 
 // A stable identity of this machine: its boot id, else its host name.
 std::string MachineIdentity();

@@ -51,11 +51,11 @@ TEST(DataAddressTest, ADataAddressHasAPortOrTheSystemsChoice) {
 }
 
 TEST(DataAddressTest, WhoReachesALoopbackServerComesByLoopback) {
-  EXPECT_THAT(LocalAddressTowards("127.0.0.1:9"), IsOkAndHolds("127.0.0.1"));
+  EXPECT_THAT(LocalAddressTowards("127.0.0.1:9", absl::Seconds(30)), IsOkAndHolds("127.0.0.1"));
 }
 
 TEST(DataAddressTest, ANameThatCannotBeResolvedIsNamed) {
-  const auto address = LocalAddressTowards("no-such-host.invalid:9");
+  const auto address = LocalAddressTowards("no-such-host.invalid:9", absl::Seconds(30));
   EXPECT_THAT(address, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT(std::string(address.status().message()), HasSubstr("no-such-host.invalid"));
 }

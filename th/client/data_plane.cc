@@ -61,11 +61,12 @@ absl::Status CannotListen(const std::string& address, const absl::Status& why) {
 // Nobody can connect to a wildcard: what is advertised then is the address that leads to the
 // server.
 absl::StatusOr<std::vector<std::string>> AdvertisedHosts(const std::string& listen,
-                                                         absl::string_view server) {
+                                                         absl::string_view server,
+                                                         absl::Duration resolve_timeout) {
   if (!absl::StartsWith(listen, "0.0.0.0:") && !absl::StartsWith(listen, "[::]:")) {
     return std::vector<std::string>();
   }
-  TH_ASSIGN_OR_RETURN(std::string host, LocalAddressTowards(server));
+  TH_ASSIGN_OR_RETURN(std::string host, LocalAddressTowards(server, resolve_timeout));
   return std::vector<std::string>{std::move(host)};
 }
 
@@ -78,17 +79,19 @@ DataPlane::DataPlane(DataPlaneOptions options, std::unique_ptr<Transport> transp
       endpoints_(std::move(endpoints)) {}
 
 absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOptions& options,
-                                                           absl::string_view server) {
+                                                           absl::string_view server,
+                                                           absl::Duration resolve_timeout) {
   TH_RETURN_IF_ERROR(CheckBounds("data_threads", options.threads, kMaxDataThreads));
   TH_RETURN_IF_ERROR(CheckBounds("connections_per_source", options.connections_per_source,
                                  kMaxConnectionsPerSource));
   TcpOptions tcp;
   std::string host = options.address;
   if (host.empty()) {
-    TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server));
+    TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server, resolve_timeout));
   }
   TH_ASSIGN_OR_RETURN(tcp.listen_address, ParseDataAddress(host));
-  TH_ASSIGN_OR_RETURN(tcp.advertised_hosts, AdvertisedHosts(tcp.listen_address, server));
+  TH_ASSIGN_OR_RETURN(tcp.advertised_hosts,
+                      AdvertisedHosts(tcp.listen_address, server, resolve_timeout));
   tcp.limits.data_threads = options.threads;
   tcp.limits.connections_per_pull = options.connections_per_source;
   tcp.limits.uplink_bytes_per_second = options.uplink_bytes_per_second;
@@ -120,7 +123,8 @@ absl::Status DataPlane::CheckSame(const DataPlaneOptions& wanted) const {
 }
 
 absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Acquire(const DataPlaneOptions& options,
-                                                              absl::string_view server) {
+                                                              absl::string_view server,
+                                                              absl::Duration resolve_timeout) {
   Shared& shared = SharedDataPlane();
   const auto if_same =
       [&](std::shared_ptr<DataPlane> existing) -> absl::StatusOr<std::shared_ptr<DataPlane>> {
@@ -132,7 +136,7 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Acquire(const DataPlaneOpt
     if (auto existing = Known(shared, server)) return if_same(std::move(existing));
   }
   // Without the lock, as it resolves the server's name: joins to others do not wait for that.
-  absl::StatusOr<std::shared_ptr<DataPlane>> opened = Open(options, server);
+  absl::StatusOr<std::shared_ptr<DataPlane>> opened = Open(options, server, resolve_timeout);
   absl::MutexLock lock(&shared.mu);
   // Another thread may have been faster.
   if (auto existing = Known(shared, server)) return if_same(std::move(existing));

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "th/protocol/messages.h"
 #include "th/transfer/transport.h"
 
@@ -30,9 +31,11 @@ class DataPlane {
  public:
   // The one of this process for `server`. FAILED_PRECONDITION naming the option in which it differs
   // from what the first client of that server asked for; INVALID_ARGUMENT for an option out of its
-  // bounds or an address; what listening comes to.
+  // bounds or an address; UNAVAILABLE when the server's name is not resolved within
+  // `resolve_timeout`; what listening comes to.
   static absl::StatusOr<std::shared_ptr<DataPlane>> Acquire(const DataPlaneOptions& options,
-                                                            absl::string_view server);
+                                                            absl::string_view server,
+                                                            absl::Duration resolve_timeout);
 
   Transport& transport() { return *transport_; }
   // Where others can read our buffers.
@@ -42,7 +45,8 @@ class DataPlane {
   DataPlane(DataPlaneOptions options, std::unique_ptr<Transport> transport,
             std::vector<Endpoint> endpoints);
   static absl::StatusOr<std::shared_ptr<DataPlane>> Open(const DataPlaneOptions& options,
-                                                         absl::string_view server);
+                                                         absl::string_view server,
+                                                         absl::Duration resolve_timeout);
   absl::Status CheckSame(const DataPlaneOptions& wanted) const;
 
   const DataPlaneOptions options_;

@@ -37,8 +37,8 @@ class FillDriverTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(TensorBinding binding, BindTensors({tensor}, {}));
     buffer_ = std::make_shared<LocalBuffer>(LocalBuffer::Spec{
         .id = BufferId(7), .form = "hf", .binding_options = {}, .binding = std::move(binding)});
-    ASSERT_OK_AND_ASSIGN(parts_.data_plane,
-                         DataPlane::Acquire({.address = "127.0.0.1"}, "127.0.0.1:1"));
+    ASSERT_OK_AND_ASSIGN(parts_.data_plane, DataPlane::Acquire({.address = "127.0.0.1"},
+                                                               "127.0.0.1:1", absl::Seconds(30)));
     parts_.session = session_;
     parts_.store = buffer_->store();
     parts_.on_stopped = [this](const std::shared_ptr<FillDriver>&) { stopped_.Notify(); };

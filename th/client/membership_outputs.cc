@@ -53,7 +53,11 @@ void Membership::Do(SessionJoined) {
     absl::MutexLock lock(&mu_);
     worker = session_.worker();
   }
-  if (holders_.insert(worker).second) data_plane_->transport().AddHolder(worker, this);
+  // Where another membership of this process has the number, from another server, that one goes on:
+  // its key does not fit what this one's readers say, so they are refused and go elsewhere.
+  if (!holders_.contains(worker) && data_plane_->transport().AddHolder(worker, this)) {
+    holders_.insert(worker);
+  }
   DropIdleHolders();
   absl::MutexLock lock(&mu_);
   joined_ = true;

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "th/client/data_address.h"
+#include "th/client/name_resolution.h"
 
 namespace th {
 namespace {
@@ -87,14 +88,12 @@ std::string Probe(const addrinfo& to, absl::Duration timeout) {
 std::string WhyNoServer(const std::string& server, absl::Duration timeout) {
   const absl::StatusOr<HostPort> target = ParseHostPort(server);
   if (!target.ok()) return std::string(target.status().message());
-  const addrinfo hints{.ai_socktype = SOCK_STREAM};
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(target->host.c_str(), target->port.c_str(), &hints, &found)) {
-    return absl::StrCat("the host ", target->host, " is not known here (", gai_strerror(error),
+  const absl::StatusOr<Addresses> found = ResolveHost(*target, SOCK_STREAM, timeout);
+  if (!found.ok()) {
+    return absl::StrCat("the host ", target->host, " is not known here (", found.status().message(),
                         "); is the name right?");
   }
-  const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
-  return Probe(*found, timeout);
+  return Probe(**found, timeout);
 }
 
 }  // namespace th

@@ -16,7 +16,7 @@ namespace th {
 inline constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 // Looks the host up, connects, and listens to what answers gRPC's first words, for so long at most
-// each; the look-up takes what the system's resolver takes. Says what was found and what to do.
+// each. Says what was found and what to do.
 // `server`: "host:port". Thread-safe, blocks.
 std::string WhyNoServer(const std::string& server, absl::Duration timeout);
 

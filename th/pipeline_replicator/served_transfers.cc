@@ -11,7 +11,6 @@ namespace th {
 // ---- holders
 
 void ServedTransfers::AddHolder(WorkerId holder) {
-  // A server that has lost its state may give a number twice.
   holders_[holder].removed = false;
 }
 

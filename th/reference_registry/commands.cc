@@ -158,10 +158,19 @@ CommandFinished RestoreResult(const Model& model, const DurableRollBackResult& r
   return finished;
 }
 
+// As it was answered; without attributes where the version is not known any more.
+CommandFinished RestoreResult(const Model& model, CommandFinished kept) {
+  const Version* version = FindVersion(model, kept.version.sequence);
+  if (version != nullptr) kept.version.attributes = version->info.attributes;
+  return kept;
+}
+
 void Remember(Turn& turn, const ModelKey& key, const CommandFinished& finished) {
   Model* model = FindModel(turn.state, key);
   if (model == nullptr) return;
-  model->commands[finished.idempotency_key] = finished;
+  CommandFinished& kept = model->commands[finished.idempotency_key];
+  kept = finished;
+  kept.version.attributes.clear();
   model->command_order.push_back(finished.idempotency_key);
   while (model->command_order.size() > turn.state.limits.max_commands_remembered) {
     model->commands.erase(model->command_order.front());
@@ -210,7 +219,7 @@ CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& messa
   const Model* model = FindModel(turn.state, key);
   if (model != nullptr) {
     auto done = model->commands.find(message.idempotency_key);
-    if (done != model->commands.end()) return done->second;
+    if (done != model->commands.end()) return RestoreResult(*model, done->second);
     const DurableRollBackResult* earlier = FindRollBackResult(*model, message.idempotency_key);
     if (earlier != nullptr) return RestoreResult(*model, *earlier);
   }

@@ -28,7 +28,8 @@ struct ExecuteCommand {
 };
 
 // Looks the result up, or executes and remembers it; that of a roll-back is found after a restart
-// of the server too, as running it twice would withdraw what was published in between. An
+// of the server too, as running it twice would withdraw what was published in between. The
+// attributes of the version that it names are told while the version is known. An
 // UNAVAILABLE or RESOURCE_EXHAUSTED result is not remembered: the caller should try again.
 CommandFinished RunOnce(Turn& turn, const ModelKey& key, const RunCommand& message,
                         const Group* caller);

@@ -211,6 +211,32 @@ TEST(CommandsTest, KeysAreForgottenOldestFirst) {
   EXPECT_EQ(hub.model().keep_latest, 7u) << "the oldest key is forgotten";
 }
 
+// It would keep a megabyte a command otherwise.
+TEST(CommandsTest, ARepeatHasTheAttributesWhileTheVersionIsKnown) {
+  RegistryLimits limits;
+  limits.max_versions_per_model = 2;
+  RegistryHarness hub(limits);
+  TestRank trainer(hub, "trainer", 0, 1);
+  trainer.JoinAndRegister();
+  StartOperation publish = trainer.PublishRequest("step-1");
+  publish.attributes = {{"step", "1"}};
+  trainer.Start(publish);
+  ASSERT_OK(trainer.Finished().status);
+  const VersionInfo pinned = hub.Command(Pin("a", "eval", absl::Seconds(1))).version;
+  EXPECT_EQ(pinned.attributes.at("step"), "1");
+  EXPECT_EQ(hub.Command(Pin("a", "eval")).version, pinned);
+  hub.Advance(absl::Seconds(1));
+  for (const char* label : {"step-2", "step-3"}) {
+    trainer.Unpublish();
+    trainer.Done();
+    trainer.Publish(label);
+  }
+  const CommandFinished again = hub.Command(Pin("a", "eval"));
+  EXPECT_OK(again.status);
+  EXPECT_EQ(again.version.sequence, pinned.sequence);
+  EXPECT_THAT(again.version.attributes, IsEmpty()) << "nobody keeps those of a forgotten version";
+}
+
 TEST(CommandsTest, WhileTheServerRecoversTheCallerIsToTryAgain) {
   RegistryHarness hub;
   TestRank trainer = Trainer(hub, "step-1");

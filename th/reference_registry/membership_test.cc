@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
                     [](JoinRequest& r) {
                       r.resume = ResumeClaim{.worker = WorkerId(1),
                                              .epoch = Epoch(1),
-                                             .lineage = Lineage(~uint64_t{0})};
+                                             .lineage = Lineage(kLastLineage.value + 1)};
                     },
                     absl::StatusCode::kInvalidArgument, "cannot have joined"},
         RefusedJoin{"ClaimOfAnEpochBeyondAll",
@@ -93,6 +93,18 @@ INSTANTIATE_TEST_SUITE_P(
                     },
                     absl::StatusCode::kInvalidArgument, "cannot have begun"}),
     [](const auto& param) { return param.param.name; });
+
+// The claims above have one field each that is beyond what can be.
+TEST(MembershipTest, AClaimUpToEveryBoundIsTaken) {
+  RegistryHarness hub;
+  TestRank rank(hub, "rollout-3", 1, 2);
+  JoinRequest request = rank.Request();
+  request.resume = ResumeClaim{.worker = WorkerId(1),
+                               .epoch = hub.epoch(),
+                               .group_generation = GroupGeneration(hub.epoch().value << 32),
+                               .lineage = kLastLineage};
+  EXPECT_TRUE(rank.Join(request)) << rank.refused.status;
+}
 
 TEST(MembershipTest, JoinedTellsEpochLeaseAndKey) {
   RegistryHarness hub;

@@ -93,17 +93,30 @@ absl::Status CanAddTo(const RegistryState& state, const Version& version, const 
                                           "'; a further form names the version it derives from"));
 }
 
-// Erases the oldest versions that are not held, pinned or under way until one more fits.
-absl::Status MakeRoom(Turn& turn, Model& model) {
-  const size_t limit = turn.state.limits.max_versions_per_model;
-  if (model.versions.size() < limit) return absl::OkStatus();
-  for (auto it = model.versions.begin(); model.versions.size() >= limit;) {
-    if (it == model.versions.end()) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          model.key.ToString(), " has ", model.versions.size(),
-          " versions that are held, pinned or under way, and max_versions_per_model is ", limit,
-          "; unpublish or unpin some"));
-    }
+absl::Status NoRoomForVersion(const RegistryState& state, const Model& model,
+                              uint64_t attribute_bytes) {
+  const RegistryLimits& limits = state.limits;
+  if (model.versions.size() >= limits.max_versions_per_model) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(model.key.ToString(), " has ", model.versions.size(),
+                     " versions that are held, pinned or under way, and max_versions_per_model is ",
+                     limits.max_versions_per_model, "; unpublish or unpin some"));
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("with this version ", model.key.ToString(), " has ", attribute_bytes,
+                   " bytes of attributes of versions that are held, pinned or under way, and "
+                   "max_attribute_bytes_per_model is ",
+                   limits.max_attribute_bytes_per_model, "; unpublish or unpin some, or say less"));
+}
+
+// Erases the oldest versions that are not held, pinned or under way until one more with such
+// attributes fits.
+absl::Status MakeRoom(Turn& turn, Model& model, const Attributes& attributes) {
+  const RegistryLimits& limits = turn.state.limits;
+  uint64_t bytes = AttributeBytesOf(model) + BytesOf(attributes);
+  for (auto it = model.versions.begin(); model.versions.size() >= limits.max_versions_per_model ||
+                                         bytes > limits.max_attribute_bytes_per_model;) {
+    if (it == model.versions.end()) return NoRoomForVersion(turn.state, model, bytes);
     Version& version = (it++)->second;
     const bool held = std::any_of(version.shards.begin(), version.shards.end(),
                                   [](const auto& entry) { return !entry.second.holders.empty(); });
@@ -113,13 +126,15 @@ absl::Status MakeRoom(Turn& turn, Model& model) {
     const bool under_way = version.phase == VersionPhase::kPublishing ||
                            version.info.sequence == model.durable.high_water ||
                            model.under_way.contains(version.info.sequence);
-    if (!held && !pinned && !under_way) EraseVersion(turn, version);
+    if (held || pinned || under_way) continue;
+    bytes -= BytesOf(version.info.attributes);
+    EraseVersion(turn, version);
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Version*> NewVersion(Turn& turn, Model& model, const PublishOperation& publish) {
-  TH_RETURN_IF_ERROR(MakeRoom(turn, model));
+  TH_RETURN_IF_ERROR(MakeRoom(turn, model, publish.attributes));
   const auto sequence = VersionSequence::Of(turn.state.epoch, model.next_version_number++);
   Version& version = model.versions[sequence];
   version.model = &model;

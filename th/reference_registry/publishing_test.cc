@@ -550,5 +550,49 @@ TEST(PublishingTest, OldVersionsWithoutHolderMakeRoomAndTheLimitIsNamed) {
                                                 HasSubstr("max_versions_per_model is 2")));
 }
 
+// Of 60 bytes of attributes.
+void PublishWithAttributes(TestRank& rank, const std::string& label) {
+  StartOperation request = rank.PublishRequest(label);
+  request.attributes = {{"notes", std::string(55, 'x')}};
+  rank.Start(request);
+}
+
+TEST(PublishingTest, AttributesOfAModelAreBoundedAndThoseOfOldVersionsMakeRoom) {
+  RegistryLimits limits;
+  limits.max_attribute_bytes_per_model = 150;
+  RegistryHarness hub(limits);
+  std::vector<TestRank> trainers;
+  for (const char* name : {"first", "second", "third"}) {
+    trainers.emplace_back(hub, name, 0, 1).JoinAndRegister();
+  }
+  PublishWithAttributes(trainers[0], "step-1");
+  PublishWithAttributes(trainers[1], "step-2");
+  ASSERT_OK(trainers[1].Finished().status);
+  PublishWithAttributes(trainers[2], "step-3");
+  EXPECT_THAT(trainers[2].Finished().status,
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("max_attribute_bytes_per_model is 150")));
+  trainers[0].Unpublish();
+  trainers[0].Done();
+  PublishWithAttributes(trainers[2], "step-3");
+  EXPECT_OK(trainers[2].Finished().status);
+}
+
+TEST(PublishingTest, WhoComesBackWithMoreAttributesThanAModelMayHaveIsRefused) {
+  RegistryLimits limits;
+  limits.max_attribute_bytes_per_model = 150;
+  RegistryHarness hub(limits);
+  TestRank trainer(hub, "trainer", 0, 1);
+  trainer.JoinAndRegister();
+  PublishWithAttributes(trainer, "step-1");
+  VersionInfo version = trainer.Finished().version;
+  trainer.Seal(version.sequence, "step-1");
+  hub.Restart();
+  version.attributes["more"] = std::string(150, 'x');
+  ASSERT_TRUE(trainer.Resume({trainer.Holding(version, true, "step-1")}));
+  EXPECT_THAT(trainer.Heard<PublicationRefused>().status.message(),
+              HasSubstr("max_attribute_bytes_per_model is 150"));
+}
+
 }  // namespace
 }  // namespace th

@@ -132,9 +132,17 @@ Version& EnsureVersion(Turn& turn, Model& model, const VersionInfo& info) {
   return version;
 }
 
-bool HasRoomForVersion(const RegistryState& state, const Model& model, VersionSequence version) {
-  return model.versions.contains(version) ||
-         model.versions.size() < state.limits.max_versions_per_model;
+// Why there is no room for a version that is announced; empty: there is.
+std::string WhyNoRoom(const RegistryState& state, const Model& model, const VersionInfo& info) {
+  const RegistryLimits& limits = state.limits;
+  const Version* known = FindVersion(model, info.sequence);
+  if (known != nullptr && known->announced) return "";
+  if (known == nullptr && model.versions.size() >= limits.max_versions_per_model) {
+    return absl::StrCat("max_versions_per_model is ", limits.max_versions_per_model);
+  }
+  const uint64_t bytes = AttributeBytesOf(model) + BytesOf(info.attributes);
+  if (bytes <= limits.max_attribute_bytes_per_model) return "";
+  return absl::StrCat("max_attribute_bytes_per_model is ", limits.max_attribute_bytes_per_model);
 }
 
 void AdoptEdges(Turn& turn, Buffer& buffer, const std::vector<BufferAddress>& sources) {
@@ -534,10 +542,7 @@ void ReconcileContent(Turn& turn, Buffer& buffer, const std::optional<HeldVersio
   }
   const Model& model = *buffer.replica->group->model;
   std::string impossible = WhyImpossible(turn.state, model, buffer, *held);
-  if (impossible.empty() && !HasRoomForVersion(turn.state, model, held->version.sequence)) {
-    impossible =
-        absl::StrCat("max_versions_per_model is ", turn.state.limits.max_versions_per_model);
-  }
+  if (impossible.empty()) impossible = WhyNoRoom(turn.state, model, held->version);
   if (!impossible.empty()) return RefuseHolding(turn, buffer, *held, std::move(impossible));
   TakeContent(turn, buffer, *held);
   EndUpdateThatCountsOn(turn, buffer);

@@ -85,7 +85,9 @@ struct RegistryLimits {
   uint32_t max_ranks = 65'536;  // of one group
   uint32_t max_buffers_per_worker = 64;
   uint32_t max_models = 10'000;
-  uint32_t max_versions_per_model = 1'000;   // older ones without holder and pin are forgotten
+  uint32_t max_versions_per_model = 1'000;  // older ones without holder and pin are forgotten
+  // Keys and values of the attributes of those versions together.
+  uint64_t max_attribute_bytes_per_model = uint64_t{64} << 20;
   uint32_t max_commands_remembered = 1'000;  // idempotency keys a model
   uint32_t max_layouts = 50'000;             // distinct ones, of all models
   // The encoded size of all layouts together. In memory a layout takes about four times as much.

@@ -115,6 +115,12 @@ void ExpectExpiry(RegistryState& state, Model& model) {
   if (first != absl::InfiniteFuture()) state.pin_expiries.insert({first, model.key});
 }
 
+uint64_t AttributeBytesOf(const Model& model) {
+  uint64_t bytes = 0;
+  for (const auto& [sequence, version] : model.versions) bytes += BytesOf(version.info.attributes);
+  return bytes;
+}
+
 VersionSequence LatestOf(const Model& model) {
   for (auto it = model.versions.rbegin(); it != model.versions.rend(); ++it) {
     if (it->second.phase == VersionPhase::kPublished) return it->first;

@@ -389,9 +389,10 @@ struct Model {
   // Their first pending operation has not begun: it waits for room for a copy of what is retained,
   // until the group's seeds have gone. Exactly those that were evaluated so last.
   absl::btree_set<ReplicaId> waiting_for_room;
-  absl::flat_hash_map<std::string, CommandFinished> commands;  // by idempotency key
-  std::deque<std::string> command_order;                       // oldest first; the same keys
-  ModelTotals totals;                                          // see costs.h
+  // By idempotency key. A version in it is without attributes: those are the version's own.
+  absl::flat_hash_map<std::string, CommandFinished> commands;
+  std::deque<std::string> command_order;  // oldest first; the same keys
+  ModelTotals totals;                     // see costs.h
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -497,6 +498,9 @@ void NoteHeard(const RegistryState& state, Worker& worker, absl::Time now);
 
 // The operation that may make progress; null when none is pending.
 Transaction* HeadOf(Replica& replica);
+
+// Of all its versions together.
+uint64_t AttributeBytesOf(const Model& model);
 
 // The highest published version, zero when there is none.
 VersionSequence LatestOf(const Model& model);

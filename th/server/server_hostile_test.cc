@@ -58,14 +58,15 @@ TEST_F(ServerTest, AFrameFromTheFutureIsIgnoredAndCounted) {
   EXPECT_THAT(Metrics(), HasSubstr("\ntensorhub_frames_ignored_total 1\n"));
 }
 
-// Sends bytes that are no protobuf and returns how the call ended.
-grpc::Status CallWithGarbage(const std::string& address, const std::string& method) {
+// Sends `bytes` as the request and returns how the call ended.
+grpc::Status CallWith(const std::string& bytes, const std::string& address,
+                      const std::string& method) {
   grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   SetTestDeadline(context);
   grpc::CompletionQueue queue;
-  const grpc::Slice garbage(std::string("\xff\xff\xff\xff garbage"));
-  const grpc::ByteBuffer request(&garbage, 1);
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
   const auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
   call->StartCall();
   grpc::ByteBuffer response;
@@ -77,12 +78,17 @@ grpc::Status CallWithGarbage(const std::string& address, const std::string& meth
   return status;
 }
 
+const std::string& Garbage() {  // no protobuf
+  static const auto& garbage = *new std::string("\xff\xff\xff\xff garbage");
+  return garbage;
+}
+
 TEST_F(ServerTest, ACallWithGarbageInPlaceOfProtobufIsRefused) {
   Start();
   for (const char* method :
        {"List", "Resolve", "WaitVersion", "Command", "FindShard", "GetLayout", "Events"}) {
     const std::string path = absl::StrCat("/tensorhub.v1.ReferenceServer/", method);
-    const grpc::Status status = CallWithGarbage(server_->address(), path);
+    const grpc::Status status = CallWith(Garbage(), server_->address(), path);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
     EXPECT_THAT(status.error_message(), HasSubstr(method));
   }
@@ -91,14 +97,14 @@ TEST_F(ServerTest, ACallWithGarbageInPlaceOfProtobufIsRefused) {
 TEST_F(ServerTest, AMethodThatThereIsNotIsUnimplemented) {
   Start();
   const grpc::Status status =
-      CallWithGarbage(server_->address(), "/tensorhub.v1.ReferenceServer/Explode");
+      CallWith(Garbage(), server_->address(), "/tensorhub.v1.ReferenceServer/Explode");
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(ServerTest, AStreamOfGarbageIsEndedAndHarmsNobody) {
   Start();
   // gRPC reports it to the server as the end of the stream.
-  CallWithGarbage(server_->address(), "/tensorhub.v1.ReferenceServer/Session");
+  CallWith(Garbage(), server_->address(), "/tensorhub.v1.ReferenceServer/Session");
   EXPECT_TRUE(Eventually([&] { return absl::StrContains(Metrics(), "\ntensorhub_streams 0\n"); }));
   ScriptedWorker worker(server_->address());
   EXPECT_OK(worker.Join("trainer"));

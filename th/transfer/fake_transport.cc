@@ -73,7 +73,7 @@ class FakeTransport : public Transport {
   std::vector<Endpoint> endpoints() const override {
     return {{.address = address_, .transport = "fake"}};
   }
-  void AddHolder(WorkerId worker, HolderDelegate* delegate) override;
+  bool AddHolder(WorkerId worker, HolderDelegate* delegate) override;
   void RemoveHolder(WorkerId worker) override;
   void FinishTransfer(TransferId transfer) override { CutTransfer(transfer); }
   void CutTransfer(TransferId transfer) override;
@@ -307,8 +307,10 @@ void FakeTransport::CloseWhere(const std::function<bool(const FakePull&)>& condi
   }
 }
 
-void FakeTransport::AddHolder(WorkerId worker, HolderDelegate* delegate) {
-  network_->RunAndWait([this, worker, delegate] { holders[worker] = delegate; });
+bool FakeTransport::AddHolder(WorkerId worker, HolderDelegate* delegate) {
+  bool added = false;
+  network_->RunAndWait([&] { added = holders.try_emplace(worker, delegate).second; });
+  return added;
 }
 
 void FakeTransport::RemoveHolder(WorkerId worker) {

@@ -136,7 +136,9 @@ class Transport {
   // Where our buffers can be read. Valid after construction.
   virtual std::vector<Endpoint> endpoints() const = 0;
   // Who decides on transfers from the buffers of `worker`. The delegate outlives its removal.
-  virtual void AddHolder(WorkerId worker, HolderDelegate* delegate) = 0;
+  // False: a delegate decides on them already, and goes on. Two servers that know nothing of each
+  // other may give a number twice.
+  virtual bool AddHolder(WorkerId worker, HolderDelegate* delegate) = 0;
   // Closes its transfers; returns when no call into the delegate is under way or will come. Not to
   // be called on a data thread.
   virtual void RemoveHolder(WorkerId worker) = 0;

@@ -130,9 +130,14 @@ absl::Status ValidateName(absl::string_view what, absl::string_view name) {
   return CheckText(what, name, kMaxNameBytes);
 }
 
-absl::Status ValidateAttributes(const Attributes& attributes) {
+size_t BytesOf(const Attributes& attributes) {
   size_t bytes = 0;
   for (const auto& [key, value] : attributes) bytes += key.size() + value.size();
+  return bytes;
+}
+
+absl::Status ValidateAttributes(const Attributes& attributes) {
+  const size_t bytes = BytesOf(attributes);
   if (bytes <= kMaxAttributesBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("attributes have ", bytes, " bytes; at most ",
                                                  kMaxAttributesBytes, " are allowed"));

@@ -74,6 +74,8 @@ struct VersionInfo {
 // INVALID_ARGUMENT when empty, longer than kMaxNameBytes, not UTF-8 or with white space or control
 // characters. `what` names the thing in the message ("run", "group").
 absl::Status ValidateName(absl::string_view what, absl::string_view name);
+// Of keys and values together.
+size_t BytesOf(const Attributes& attributes);
 // INVALID_ARGUMENT when keys and values exceed kMaxAttributesBytes together.
 absl::Status ValidateAttributes(const Attributes& attributes);
 

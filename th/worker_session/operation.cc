@@ -18,12 +18,6 @@ size_t PendingOf(const Buffer& buffer) {
                                            [](const Operation& o) { return !o.detached; }));
 }
 
-size_t BytesOf(const Attributes& attributes) {
-  size_t bytes = 0;
-  for (const auto& [key, value] : attributes) bytes += key.size() + value.size();
-  return bytes;
-}
-
 size_t PendingOf(const State& state) {
   size_t count = 0;
   for (const auto& [id, buffer] : state.buffers) count += PendingOf(buffer);

@@ -11,13 +11,14 @@ ServingTable::ServingTable(uint64_t uplink_bytes_per_second, absl::Time now)
 
 // ---- holders
 
-void ServingTable::AddHolder(WorkerId worker, HolderDelegate* delegate) {
+bool ServingTable::AddHolder(WorkerId worker, HolderDelegate* delegate) {
   absl::MutexLock lock(&mu_);
+  // Also one that is being removed: its transfers are not released yet.
+  const auto [holder, added] = holders_.try_emplace(worker);
+  if (!added) return false;
+  holder->second.delegate = delegate;
   transfers_.AddHolder(worker);
-  // Calls of an earlier one that are under way are still counted.
-  Holder& holder = holders_[worker];
-  holder.delegate = delegate;
-  holder.removed = false;
+  return true;
 }
 
 void ServingTable::RemoveHolder(WorkerId worker) {

@@ -36,7 +36,8 @@ class ServingTable : public std::enable_shared_from_this<ServingTable> {
 
   ServingTable(uint64_t uplink_bytes_per_second, absl::Time now);
 
-  void AddHolder(WorkerId worker, HolderDelegate* delegate);
+  // See Transport::AddHolder.
+  bool AddHolder(WorkerId worker, HolderDelegate* delegate);
   // See Transport::RemoveHolder.
   void RemoveHolder(WorkerId worker);
   void EndTransfer(TransferId transfer, ServingEnd end);

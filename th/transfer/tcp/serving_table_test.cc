@@ -116,6 +116,23 @@ TEST_F(ServingTableTest, NobodyIsAskedForAHolderThatIsNotHere) {
   EXPECT_THAT(holder_.asked, IsEmpty());
 }
 
+TEST_F(ServingTableTest, ANumberThatIsTakenStaysWithItsHolderUntilThatGoes) {
+  OpenAs(1);
+  Decide();
+  Holder another;
+  EXPECT_FALSE(table_->AddHolder(kHolder, &another));
+  on_end_ = [&] {
+    EXPECT_FALSE(table_->AddHolder(kHolder, &another)) << "the first is told of its readers yet";
+    Close(1);
+  };
+  table_->RemoveHolder(kHolder);
+  EXPECT_EQ(holder_.released, holder_.asked);
+  EXPECT_THAT(another.released, IsEmpty());
+  EXPECT_TRUE(table_->AddHolder(kHolder, &another));
+  OpenAs(2);
+  EXPECT_EQ(another.asked.size(), 1);
+}
+
 TEST_F(ServingTableTest, WhatWasCutBeforeItBeganIsReleasedWithoutAByte) {
   OpenAs(1);
   table_->EndTransfer(holder_.asked[0], ServingEnd::kNow);

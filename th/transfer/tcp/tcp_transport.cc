@@ -112,8 +112,8 @@ class Impl : public TcpTransport {
   absl::string_view name() const override { return "tcp"; }
   std::vector<Endpoint> endpoints() const override { return endpoints_; }
   uint16_t port() const override { return port_; }
-  void AddHolder(WorkerId worker, HolderDelegate* delegate) override {
-    table_->AddHolder(worker, delegate);
+  bool AddHolder(WorkerId worker, HolderDelegate* delegate) override {
+    return table_->AddHolder(worker, delegate);
   }
   void RemoveHolder(WorkerId worker) override { table_->RemoveHolder(worker); }
   void FinishTransfer(TransferId transfer) override {
