@@ -1,7 +1,9 @@
 #include "th/reference_registry/membership.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/buffers.h"
@@ -56,18 +58,6 @@ Worker* HolderOfRank(const RegistryState& state, const JoinRequest& request) {
   return found == group->members.end() ? nullptr : found->second;
 }
 
-absl::Status AgreesOnRanks(const Group& group, const JoinRequest& request) {
-  if (group.ranks == request.ranks) return absl::OkStatus();
-  for (const auto& [rank, worker] : group.members) {
-    if (rank == request.name.rank) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", request.name.ToString(), " says that its group has ", request.ranks,
-                     " ranks, and rank ", worker->name.ToString(), " says ", group.ranks,
-                     "; start all ranks with the same number"));
-  }
-  return absl::OkStatus();  // the only member is the one that is replaced
-}
-
 std::string DescribeHolder(const Worker& holder) {
   return absl::StrCat("worker ", holder.id.value, " at ",
                       holder.endpoints.empty() ? "an unknown address" : holder.endpoints[0].address,
@@ -111,6 +101,28 @@ absl::Status MayResume(const RegistryState& state, const JoinRequest& request) {
     return absl::AbortedError(absl::StrCat(
         "the membership of worker ", claim.worker.value, " as rank ", request.name.ToString(),
         " has ended: its lease ran out, it left or it was replaced; join again"));
+  }
+  return absl::OkStatus();
+}
+
+// Of two sizes of a group the one of the later membership counts: all members of an earlier one
+// give way to a member that comes back, as the holder of a rank does. A new process has to agree
+// with everybody but the holder of its rank. While ranks may still come back, a member that is
+// refused asks again: who refuses it may have to give way to another rank of its group.
+absl::Status AgreesOnRanks(const RegistryState& state, const JoinRequest& request) {
+  const Group* group = FindGroup(state, request);
+  if (group == nullptr || group->ranks == request.ranks) return absl::OkStatus();
+  const bool comes_back = request.resume.has_value() && FindReturning(state, request) == nullptr;
+  for (const auto& [rank, worker] : group->members) {
+    if (rank == request.name.rank) continue;
+    const bool gives_way = comes_back && !StaysBefore(state, *worker, *request.resume);
+    if (TH_MUTATE(kFirstSizeCounts, gives_way, false)) continue;
+    const std::string text =
+        absl::StrCat("rank ", request.name.ToString(), " says that its group has ", request.ranks,
+                     " ranks, and rank ", worker->name.ToString(), " says ", group->ranks,
+                     "; start all ranks with the same number");
+    return comes_back && state.adopting ? absl::UnavailableError(text)
+                                        : absl::FailedPreconditionError(text);
   }
   return absl::OkStatus();
 }
@@ -167,6 +179,32 @@ Lineage KnownLineage(const RegistryState& state, const DurableModel& durable,
     if (own) known = std::max(known, roll_back.lineage);
   }
   return IsUpToDate(state, claim, known, durable) ? std::max(known, durable.lineage) : known;
+}
+
+// The members whose place a new one takes: the holder of its rank, and all where its group is of
+// another size.
+std::vector<Worker*> DisplacedBy(const RegistryState& state, const JoinRequest& request) {
+  std::vector<Worker*> displaced;
+  const Group* group = FindGroup(state, request);
+  if (group == nullptr) return displaced;
+  for (const auto& [rank, worker] : group->members) {
+    if (rank == request.name.rank || group->ranks != request.ranks) displaced.push_back(worker);
+  }
+  return displaced;
+}
+
+// The record of a group of another size goes with its last member.
+void Displace(Turn& turn, Worker& old, const JoinRequest& request) {
+  Group& group = *old.group;
+  const std::string why = old.name == request.name ? "it was replaced by a new process"
+                                                   : absl::StrCat("its group has ", request.ranks,
+                                                                  " ranks now, not ", group.ranks);
+  ++turn.state.counters.workers_replaced;
+  Note(turn, request.key, {EventKind::kWorkerReplaced, EventId(), old.name.ToString()},
+       absl::StrCat("worker ", old.id.value, ": ", why));
+  const bool other_size = group.ranks != request.ranks;
+  RemoveWorker(turn, old, absl::AbortedError(why));
+  if (other_size) ForgetIfEmpty(turn, group);
 }
 
 Worker& AddWorker(Turn& turn, Group& group, const JoinRequest& request, WorkerId id) {
@@ -332,11 +370,9 @@ absl::StatusOr<JoinGroup> JoinGroup::Build(const RegistryState& state, Connectio
 }
 
 absl::Status JoinGroup::CanApply(const RegistryState& state) const {
-  if (const Group* group = FindGroup(state, *request)) {
-    TH_RETURN_IF_ERROR(AgreesOnRanks(*group, *request));
-  }
+  if (request->resume.has_value()) TH_RETURN_IF_ERROR(MayResume(state, *request));
+  TH_RETURN_IF_ERROR(AgreesOnRanks(state, *request));
   if (request->resume.has_value()) {
-    TH_RETURN_IF_ERROR(MayResume(state, *request));
     if (FindReturning(state, *request) != nullptr) return absl::OkStatus();
   } else if (const Worker* holder = HolderOfRank(state, *request)) {
     return MayReplace(*holder);
@@ -353,12 +389,9 @@ Worker& JoinGroup::Apply(Turn& turn) const {
     // An id that another state gave may be somebody else's here; and who displaces a higher one has
     // to be the higher one from then on, also after a restart.
     bool keeps_id = resumes && IsKnown(turn.state, *request->resume);
-    if (Worker* old = HolderOfRank(turn.state, *request)) {
+    for (Worker* old : DisplacedBy(turn.state, *request)) {
       keeps_id = keeps_id && old->id < request->resume->worker;
-      ++turn.state.counters.workers_replaced;
-      Note(turn, request->key, {EventKind::kWorkerReplaced, EventId(), old->name.ToString()},
-           absl::StrCat("worker ", old->id.value, " by a new process"));
-      RemoveWorker(turn, *old, absl::AbortedError("it was replaced by a new process"));
+      Displace(turn, *old, *request);
     }
     const WorkerId id = keeps_id ? request->resume->worker : FreshId(turn.state);
     worker = &AddWorker(turn, EnsureGroup(turn, *request), *request, id);
@@ -381,6 +414,7 @@ absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request
                           const absl::Status& refusal, absl::Time now) {
   const bool member = request.resume.has_value();
   if (member && absl::IsResourceExhausted(refusal)) return kRetryWithoutRoom;
+  if (member && absl::IsUnavailable(refusal)) return kRetryOfOtherSize;
   if (member) return absl::InfiniteDuration();
   const Worker* holder = HolderOfRank(state, request);
   if (holder == nullptr || !holder->connection.has_value()) return absl::InfiniteDuration();

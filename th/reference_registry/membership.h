@@ -29,7 +29,8 @@ struct JoinGroup {
                                          const JoinRequest& request);
   // ALREADY_EXISTS naming the holder: the rank has a live stream. ABORTED: the claimed membership
   // was replaced or has ended. FAILED_PRECONDITION naming both numbers and the rank: the group's
-  // size is another. RESOURCE_EXHAUSTED naming the limit.
+  // size is another. UNAVAILABLE: it is so for a member that comes back, and may be decided
+  // otherwise yet. RESOURCE_EXHAUSTED naming the limit.
   absl::Status CanApply(const RegistryState& state) const;
   // Joined goes to the connection; who was replaced hears Refused. The request's buffers are the
   // caller's to announce.
@@ -38,8 +39,10 @@ struct JoinGroup {
 
 // A member that comes back and finds no room (see RegistryLimits) has not lost its membership.
 inline constexpr absl::Duration kRetryWithoutRoom = absl::Seconds(1);
+// Likewise one whose group is taken to be of another size while ranks may still come back.
+inline constexpr absl::Duration kRetryOfOtherSize = absl::Seconds(1);
 // When a refused joiner may try again: soon, when the live stream that refuses it has been silent,
-// and a member for which there is no room. Infinite: never.
+// and a member of the two kinds above. Infinite: never.
 absl::Duration RetryAfter(const RegistryState& state, const JoinRequest& request,
                           const absl::Status& refusal, absl::Time now);
 
