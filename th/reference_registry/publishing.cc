@@ -114,7 +114,7 @@ absl::Status MakeRoom(Turn& turn, Model& model) {
                     [&](const DurablePin& pin) { return pin.version == version.info.sequence; });
     const bool under_way = version.phase == VersionPhase::kPublishing ||
                            version.info.sequence == model.durable.high_water ||
-                           model.under_way.contains(version.info.sequence);
+                           model.under_way.contains(version.info.sequence) || version.displaced > 0;
     if (!held && !pinned && !under_way) EraseVersion(turn, version);
   }
   return absl::OkStatus();

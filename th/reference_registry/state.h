@@ -175,6 +175,10 @@ struct Buffer {
   bool lost_call = false;
   bool registration_owed = false;  // BufferRegistered follows when the layout is here
   std::optional<Content> content;
+  // The committed content that an update, or a drain for one, took the place of. The rank may still
+  // come back to it: it has written nothing, or the group's update fails first. Forgotten with the
+  // next content that is committed, and when the buffer is known to be empty or undefined.
+  std::unique_ptr<Content> displaced;
   Shard* shard = nullptr;      // of the content; set exactly when there is content
   std::unique_ptr<Fill> fill;  // apart: most buffers are idle, and there are as many as workers
   // That it fills from, holders of the shard: the edges of the graph of fills, which has no cycle.
@@ -358,6 +362,7 @@ struct Version {
   // Published in an earlier reign: shards that nobody has announced yet may be missing below.
   bool from_earlier_reign = false;
   bool counted_as_sealed = false;
+  uint32_t displaced = 0;  // buffers that may come back to it (Buffer::displaced)
   std::map<ShardKey, Shard> shards;
   std::map<ArrivalKey, Arrival> arrivals;  // at most one a form and site
 };

@@ -75,7 +75,7 @@ void Commit(Turn& turn, Replica& replica, VersionSequence version) {
     for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
     return SetPhase(turn, replica, ReplicaPhase::kIdle);
   }
-  for (auto& [rank, buffer] : replica.buffers) buffer->content->committed = true;
+  for (auto& [rank, buffer] : replica.buffers) CommitContent(*buffer);
   SetPhase(turn, replica, ReplicaPhase::kHolding, version);
 }
 
