@@ -221,7 +221,7 @@ TEST_F(DisplacedContentTest, WhoHadNotSummedIsNoSourceUntilItIsCompared) {
   unsummed.Say(RegisterBuffer{announced});
   unsummed.Seal(version.sequence, "other bytes");
   EXPECT_THAT(unsummed.Heard<PublicationRefused>().status,
-              StatusIs(absl::StatusCode::kAborted, HasSubstr("step-3")));
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("step-3")));
 }
 
 }  // namespace

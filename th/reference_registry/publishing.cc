@@ -295,7 +295,6 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
        version->info.ToString());
   Hold(turn, replica, *version, further);
   ReleaseLetGo(turn, replica, transaction.number);
-  NoteLineageKnown(*replica.group);
   FinishOperation(turn, replica, transaction.number, {.version = version->info});
   if (further) TellRoots(turn, replica);
   return absl::OkStatus();
@@ -514,12 +513,6 @@ void SealIfNoSums(Turn& turn, Buffer& buffer) {
   const bool publishes = buffer.content.has_value() && buffer.content->publisher;
   if (!publishes || layout == nullptr || layout->checksum() != ChecksumAlgorithm::kNone) return;
   AgreeOnRoot(turn, buffer, Digest());
-}
-
-void NoteLineageKnown(Group& group) {
-  for (auto& [rank, worker] : group.members) {
-    worker->lineage = std::max(worker->lineage, group.model->durable.lineage);
-  }
 }
 
 }  // namespace th::registry

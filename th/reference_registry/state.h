@@ -497,6 +497,8 @@ inline bool MayRetain(const DurableModel& durable) {
 }
 // Whether a roll-back withdrew a version of this lineage and place.
 bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage);
+// Whether it is what the latest roll-back went to, or was published since.
+bool IsOfPresentLineage(const DurableModel& durable, const VersionInfo& version);
 bool IsSealed(const Version& version);
 
 RankName NameOf(const Buffer& buffer);

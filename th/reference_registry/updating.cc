@@ -81,7 +81,6 @@ void Commit(Turn& turn, Replica& replica, VersionSequence version) {
 
 void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, UpdateOutcome outcome) {
   const Version& version = *FindVersion(*replica.group->model, transaction.version);
-  NoteLineageKnown(*replica.group);
   if (outcome == UpdateOutcome::kMoved) {
     ++turn.state.counters.updates_moved;
     replica.copies_unused = 0;
