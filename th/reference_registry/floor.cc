@@ -8,9 +8,7 @@ namespace {
 // The floor in a history without what was rolled back since the caller's lineage.
 VersionSequence SurvivingFloor(const Model& model, VersionSequence floor, Lineage lineage) {
   const Version* version = FindVersion(model, floor);
-  if (version != nullptr && version->phase == VersionPhase::kWithdrawn) {
-    lineage = version->info.lineage;
-  }
+  if (version != nullptr) lineage = version->info.lineage;
   for (const DurableRollBack& roll_back : model.durable.roll_backs) {
     if (lineage < roll_back.lineage) floor = std::min(floor, roll_back.to);
   }

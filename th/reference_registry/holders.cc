@@ -221,6 +221,22 @@ void NoteIfLast(Turn& turn, const Buffer& buffer) {
       HowItGoes(buffer);
 }
 
+void ForgetDisplaced(Buffer& buffer) {
+  if (buffer.displaced == nullptr) return;
+  --FindVersion(*buffer.replica->group->model, buffer.displaced->version)->displaced;
+  buffer.displaced.reset();
+}
+
+// Content that is not committed takes the place of none: the buffer may come back to what was
+// displaced before.
+void RememberDisplaced(Buffer& buffer) {
+  const bool committed = buffer.content.has_value() && buffer.content->committed;
+  if (!TH_MUTATE(kForgetDisplaced, committed, (static_cast<void>(committed), false))) return;
+  ForgetDisplaced(buffer);
+  buffer.displaced = std::make_unique<Content>(*buffer.content);
+  ++buffer.shard->version->displaced;
+}
+
 // Leaves the shard: no entry of it names the buffer as a holder any more.
 void LeaveShard(Turn& turn, Buffer& buffer) {
   Shard& shard = *buffer.shard;
@@ -306,6 +322,11 @@ void EraseVersion(Turn& turn, Version& version) {
 
 void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content) {
   Shard& shard = EnsureShard(turn, version, ShardKeyOf(buffer));
+  if (content.committed) {
+    ForgetDisplaced(buffer);
+  } else {
+    RememberDisplaced(buffer);
+  }
   if (buffer.shard != nullptr && buffer.shard != &shard) {
     std::unique_ptr<Fill> fill;  // the one that brings the new content
     fill.swap(buffer.fill);
@@ -321,8 +342,19 @@ void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content) {
 }
 
 void ClearContent(Turn& turn, Buffer& buffer) {
+  DisplaceContent(turn, buffer);
+  ForgetDisplaced(buffer);
+}
+
+void DisplaceContent(Turn& turn, Buffer& buffer) {
+  RememberDisplaced(buffer);
   ClearFill(turn, buffer);
   if (buffer.shard != nullptr) LeaveShard(turn, buffer);
+}
+
+void CommitContent(Buffer& buffer) {
+  buffer.content->committed = true;
+  ForgetDisplaced(buffer);
 }
 
 void ClearFill(Turn& turn, Buffer& buffer) {

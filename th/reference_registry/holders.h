@@ -39,10 +39,15 @@ void TakeLabel(Turn& turn, Version& version);
 void EraseVersion(Turn& turn, Version& version);
 
 // Replaces what `buffer` holds. Its readers and its own sources stay when the shard stays.
+// Committed content is displaced by content that is not.
 void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content);
 // Nothing is held any more: its readers lose it as a source and are assigned others at the end of
-// the turn; its own fill ends.
+// the turn; its own fill ends. What was displaced does not come back either.
 void ClearContent(Turn& turn, Buffer& buffer);
+// The same, but the buffer may come back to what was committed last (Buffer::displaced).
+void DisplaceContent(Turn& turn, Buffer& buffer);
+// The operation that brought the content has ended well for the group: nothing else comes back.
+void CommitContent(Buffer& buffer);
 // Ends what is known of a fill: the edges to its sources, its deadline.
 void ClearFill(Turn& turn, Buffer& buffer);
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "th/reference_registry/holders.h"
@@ -80,6 +81,12 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   auto layout = state.layouts.find(buffer.layout);
   if (layout == state.layouts.end() || !layout->second.buffers.contains(buffer.address)) {
     return Broken("a buffer's layout is counted", who);
+  }
+  if (buffer.displaced != nullptr) {
+    const bool committed = buffer.content.has_value() && buffer.content->committed;
+    if (committed || !buffer.displaced->committed) {
+      return Broken("committed content is displaced by what is not", who);
+    }
   }
   if (buffer.shard == nullptr) {
     if (!buffer.sources.empty()) return Broken("who fills from somebody has content", who);
@@ -345,6 +352,24 @@ bool IsPromised(const RegistryState& state, VersionSequence version, const Arriv
          replica->promise->version == version && replica->promise->site == key.site;
 }
 
+bool CountsDisplaced(const Model& model) {
+  absl::flat_hash_map<VersionSequence, uint32_t> counts;
+  for (const auto& [name, group] : model.groups) {
+    for (const auto& [buffer_name, replica] : group.replicas) {
+      for (const auto& [rank, buffer] : replica.buffers) {
+        if (buffer->displaced != nullptr) ++counts[buffer->displaced->version];
+      }
+    }
+  }
+  for (const auto& [sequence, version] : model.versions) {
+    if (version.displaced == 0) continue;
+    const auto counted = counts.find(sequence);
+    if (counted == counts.end() || counted->second != version.displaced) return false;
+    counts.erase(counted);
+  }
+  return counts.empty();
+}
+
 absl::Status CheckModel(const RegistryState& state, const Model& model) {
   for (const auto& [sequence, version] : model.versions) {
     if (version.info.sequence != sequence) return Broken("a version has its number", model);
@@ -370,6 +395,7 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
       }
     }
   }
+  if (!CountsDisplaced(model)) return Broken("displaced content by version", model);
   if (!CountsUnderWay(model)) return Broken("operations by version", model);
   TH_RETURN_IF_ERROR(CheckWaitingForRoom(state, model));
   if (model.commands.size() != model.command_order.size()) return Broken("commands", model);

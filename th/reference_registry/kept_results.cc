@@ -1,5 +1,6 @@
 #include "th/reference_registry/kept_results.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,11 +32,28 @@ VersionInfo VersionOf(const KeptResult& kept) {
   return version;
 }
 
+// Whether the result tells that its rank works with weights of the present lineage, so that what it
+// publishes next follows from them. A copy beside the buffer, or a publish, tells nothing of that.
+bool ShowsPresentLineage(const Buffer& buffer, const FinishedOperation& result) {
+  const bool moved = result.status.ok() && result.kind == OperationKind::kUpdate &&
+                     !result.offload_first && result.outcome != UpdateOutcome::kNotAvailable;
+  const bool primary =
+      TH_MUTATE(kTrainOnCopies, buffer.replica->role == BufferRole::kPrimary, true);
+  const bool holds = buffer.content.has_value() && buffer.content->complete &&
+                     !buffer.content->refused && buffer.content->version == result.version.sequence;
+  const DurableModel& durable = buffer.replica->group->model->durable;
+  return moved && primary && holds &&
+         TH_MUTATE(kTrainOnOldVersions, IsOfPresentLineage(durable, result.version), true);
+}
+
 }  // namespace
 
 void SendFinished(Turn& turn, const Buffer& buffer, const FinishedOperation& result,
                   EventId event) {
-  const Worker& worker = *buffer.worker;
+  Worker& worker = *buffer.worker;
+  if (ShowsPresentLineage(buffer, result)) {
+    worker.lineage = std::max(worker.lineage, worker.group->model->durable.lineage);
+  }
   Send(turn, worker,
        OperationFinished{.key = {buffer.address.buffer, result.number},
                          .kind = result.kind,

@@ -12,7 +12,8 @@
 
 namespace th::registry {
 
-// To the rank of this buffer. `event` names the operation.
+// To the rank of this buffer. `event` names the operation. A result that shows that the rank's own
+// buffer holds a version of the present lineage lifts the roll-back fence of its worker.
 void SendFinished(Turn& turn, const Buffer& buffer, const FinishedOperation& result, EventId event);
 void SendResult(Turn& turn, const Buffer& buffer, const KeptResult& kept);
 

@@ -125,7 +125,7 @@ absl::Status MakeRoom(Turn& turn, Model& model, const Attributes& attributes) {
                     [&](const DurablePin& pin) { return pin.version == version.info.sequence; });
     const bool under_way = version.phase == VersionPhase::kPublishing ||
                            version.info.sequence == model.durable.high_water ||
-                           model.under_way.contains(version.info.sequence);
+                           model.under_way.contains(version.info.sequence) || version.displaced > 0;
     if (held || pinned || under_way) continue;
     bytes -= BytesOf(version.info.attributes);
     EraseVersion(turn, version);
@@ -316,7 +316,6 @@ absl::Status Complete(Turn& turn, Replica& replica, Transaction& transaction) {
        version->info.ToString());
   Hold(turn, replica, *version, further);
   ReleaseLetGo(turn, replica, transaction.number);
-  NoteLineageKnown(*replica.group);
   FinishOperation(turn, replica, transaction.number, {.version = version->info});
   if (further) TellRoots(turn, replica);
   return absl::OkStatus();
@@ -530,12 +529,6 @@ void SettleRootsByFirstPublishers(Turn& turn, Version& version) {
 void SealIfNoSums(Turn& turn, Buffer& buffer) {
   const bool publishes = buffer.content.has_value() && buffer.content->publisher;
   if (publishes && LacksSums(turn.state, buffer.layout)) AgreeOnRoot(turn, buffer, Digest());
-}
-
-void NoteLineageKnown(Group& group) {
-  for (auto& [rank, worker] : group.members) {
-    worker->lineage = std::max(worker->lineage, group.model->durable.lineage);
-  }
 }
 
 }  // namespace th::registry

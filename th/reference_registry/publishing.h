@@ -56,9 +56,6 @@ void SettleRootsByFirstPublishers(Turn& turn, Version& version);
 // Layouts without checksums have the empty root: nobody needs to tell it.
 void SealIfNoSums(Turn& turn, Buffer& buffer);
 
-// Records that every worker of the group knows the model's current lineage.
-void NoteLineageKnown(Group& group);
-
 }  // namespace th::registry
 
 #endif  // TH_REFERENCE_REGISTRY_PUBLISHING_H_

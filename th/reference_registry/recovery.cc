@@ -46,6 +46,18 @@ void RefuseHolding(Turn& turn, const Buffer& buffer, const HeldVersion& held, st
                               why, "; reset the buffer and update it"))});
 }
 
+bool IsOf(const Content& content, const HeldVersion& held) {
+  return content.version == held.version.sequence && content.publisher == held.publisher;
+}
+
+// What the server knows of the content that the worker says it holds, also of content that an
+// update has displaced. Null: nothing.
+const Content* RecordOf(const Buffer& buffer, const HeldVersion& held) {
+  if (buffer.content.has_value() && IsOf(*buffer.content, held)) return &*buffer.content;
+  const Content* displaced = buffer.displaced.get();
+  return displaced != nullptr && held.complete && IsOf(*displaced, held) ? displaced : nullptr;
+}
+
 // True when the buffer claims a root or the whole content of a version of this reign whose
 // publisher has not told its sums. Until then nobody but the publisher can have either.
 bool SaysWhatOnlyItsPublisherKnows(const Version& version, const Buffer& buffer,
@@ -61,8 +73,7 @@ bool SaysWhatOnlyItsPublisherKnows(const Version& version, const Buffer& buffer,
 bool FalselyClaimsPublication(const Version& version, const Buffer& buffer,
                               const HeldVersion& held) {
   if (!held.publisher || version.from_earlier_reign) return false;
-  const std::optional<Content>& content = buffer.content;
-  return !content.has_value() || !content->publisher || content->version != version.info.sequence;
+  return RecordOf(buffer, held) == nullptr;
 }
 
 // True when the label names another version and keeps it. A server gives a label again only to a
@@ -185,7 +196,7 @@ void SettlePhase(Turn& turn, Buffer& buffer) {
     return SetPhase(turn, replica, ReplicaPhase::kDraining, content.version);
   }
   if (replica.phase == ReplicaPhase::kHolding && replica.version == content.version) {
-    if (content.complete) buffer.content->committed = true;
+    if (content.complete) CommitContent(buffer);
     return Reindex(turn, buffer);
   }
   if (const Transaction* head = HeadOf(replica); head != nullptr && head->has_begun()) return;
@@ -209,7 +220,11 @@ void LoseContent(Turn& turn, Buffer& buffer) {
   const bool draining = head != nullptr && head->is_draining();
   const bool filling = buffer.replica->phase == ReplicaPhase::kFilling;
   buffer.drained_while_away = true;
-  ClearContent(turn, buffer);
+  if (draining) {
+    ClearContent(turn, buffer);
+  } else {
+    DisplaceContent(turn, buffer);  // it may drain for an update, which may fail
+  }
   if (!draining && !filling) InvalidateReplica(turn, *buffer.replica);
 }
 
@@ -238,22 +253,23 @@ bool SettleRootOf(Turn& turn, Buffer& buffer, const HeldVersion& held) {
 
 void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   Version& version = EnsureVersion(turn, *buffer.replica->group->model, held.version);
-  const bool known = buffer.content.has_value() &&
-                     buffer.content->version == held.version.sequence &&
-                     buffer.content->publisher == held.publisher;
-  if (known && buffer.content->refused) {
+  const Content* known = RecordOf(buffer, held);
+  if (known != nullptr && known->refused) {
     return RefuseHolding(turn, buffer, held, "it differs from what the version is known to hold");
   }
-  Content content = known ? *buffer.content : Content{};
+  Content content = known != nullptr ? *known : Content{};
   const Shard* shard = FindShard(version, ShardKeyOf(buffer));
   const bool sums_known_elsewhere =
       held.receipt.has_value() || (shard != nullptr && shard->root.has_value());
-  if (!known && held.publisher && !held.root.has_value() && sums_known_elsewhere) {
+  // Of displaced content the root may have become known meanwhile.
+  const bool may_differ = known == nullptr || (known == buffer.displaced.get() && !known->sums);
+  if (may_differ && held.publisher && !held.root.has_value() && sums_known_elsewhere) {
     content.agreed = content.replica_agreed = false;  // it may yet turn out to differ
   }
   content.complete = held.complete;
   content.publisher = held.publisher;
-  content.committed = known ? content.committed : (held.group_committed || held.publisher);
+  content.committed =
+      known != nullptr ? content.committed : (held.group_committed || held.publisher);
   content.segments = held.complete ? SegmentSet() : held.segments;
   if (held.complete) ClearFill(turn, buffer);  // it was completed while the stream was broken
   SetContent(turn, buffer, version, std::move(content));
@@ -288,7 +304,7 @@ void TakeResult(Turn& turn, Buffer& buffer, const FinishedOperation& result) {
   if (replica.role == BufferRole::kStreaming) return EndReceive(turn, replica);
   for (auto& [rank, other] : replica.buffers) {
     if (!other->content.has_value() || other->content->version != result.version.sequence) continue;
-    if (other->content->complete) other->content->committed = true;
+    if (other->content->complete) CommitContent(*other);
   }
   const bool here =
       buffer.content.has_value() && buffer.content->version == result.version.sequence;

@@ -129,6 +129,90 @@ TEST_F(RollBackTest, TheGroupThatAskedGoesOn) {
   EXPECT_GT(again.version.sequence, later_.sequence);
 }
 
+// Of a trainer that lives in the past, in a buffer beside the one that it trains in.
+TestRank CopyOf(const TestRank& rank, BufferRole role) {
+  TestRank copy = rank;
+  copy.buffer = BufferId(2);
+  copy.buffer_name = "weights.copy";
+  copy.role = role;
+  copy.number = OperationNumber();
+  AnnouncedBuffer announced = copy.Announced();
+  if (role == BufferRole::kStaged) announced.staged_for = rank.buffer_name;
+  copy.Say(RegisterBuffer{announced});
+  EXPECT_OK(copy.Heard<BufferRegistered>().status);
+  return copy;
+}
+
+TEST_F(RollBackTest, ACopyLeavesItsGroupInThePast) {
+  for (const BufferRole role : {BufferRole::kStaged, BufferRole::kOffload, BufferRole::kSeed}) {
+    RegistryHarness hub;
+    TestRank target = Trainer(hub, "step-1");
+    TestRank trainer = Rollout(hub, "trainer-2");
+    trainer.Publish("step-2");
+    ASSERT_OK(trainer.Finished().status);
+    ASSERT_OK(hub.Command(To("step-1")).status);
+    TestRank copy = CopyOf(trainer, role);
+    copy.Update();
+    copy.FillWhole();
+    const OperationFinished finished = copy.Finished();
+    ASSERT_OK(finished.status);
+    EXPECT_EQ(finished.lineage, Lineage(0));
+    trainer.Publish("step-3");
+    EXPECT_THAT(trainer.Finished().status, StatusIs(absl::StatusCode::kFailedPrecondition));
+  }
+}
+
+TEST_F(RollBackTest, AnUpdateToTheTargetLeadsIntoThePresent) {
+  ASSERT_OK(hub_.Command(To("step-1")).status);
+  second_.Update();
+  second_.FillWhole();
+  EXPECT_EQ(second_.Finished().lineage, Lineage(1));
+  second_.Unpublish();
+  second_.Done();
+  ASSERT_OK(second_.Finished().status);
+  second_.Publish("step-3");
+  EXPECT_OK(second_.Finished().status);
+}
+
+TEST_F(RollBackTest, AnUpdateToWhatWasPublishedSinceLeadsIntoThePresent) {
+  ASSERT_OK(hub_.Command(To("step-1")).status);
+  TestRank third(hub_, "trainer-3", 0, 1);
+  third.JoinAndRegister();
+  third.Publish("step-3");
+  ASSERT_OK(third.Finished().status);
+  second_.Update();
+  second_.FillWhole();
+  EXPECT_EQ(second_.Finished().lineage, Lineage(1));
+}
+
+TEST_F(RollBackTest, AnUpdateToAVersionBeforeTheTargetLeavesItsGroupInThePast) {
+  TestRank rollout = Rollout(hub_, "rollout");
+  ASSERT_OK(hub_.Command(To("step-2")).status);
+  rollout.Update(VersionSelector(*VersionLabel::Parse("step-1")));
+  rollout.FillWhole();
+  const OperationFinished finished = rollout.Finished();
+  ASSERT_OK(finished.status);
+  EXPECT_EQ(finished.lineage, Lineage(0));
+  rollout.Unpublish();
+  rollout.Done();
+  ASSERT_OK(rollout.Finished().status);
+  rollout.Publish("step-3");
+  EXPECT_THAT(rollout.Finished().status, StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// What is asked for was published after the roll-back, though the rank does not know of that.
+TEST_F(RollBackTest, AFloorOfThePresentHoldsForARankOfThePastToo) {
+  TestRank rollout = Rollout(hub_, "rollout");
+  ASSERT_OK(hub_.Command(To("step-1")).status);
+  TestRank third(hub_, "trainer-3", 0, 1);
+  third.JoinAndRegister();
+  third.Publish("step-3");
+  StartOperation request = rollout.UpdateRequest(VersionSelector(*VersionLabel::Parse("step-1")));
+  request.floor = third.Finished().version.sequence;
+  rollout.Start(request);
+  EXPECT_TRUE(rollout.HearsNone<OperationResolved>());
+}
+
 // The answer was lost with the server, or only one rank has heard it.
 TEST_F(RollBackTest, TheGroupThatAskedGoesOnAfterARestart) {
   second_.Say(To("step-1"));

@@ -136,6 +136,14 @@ bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage) 
   return false;
 }
 
+bool IsOfPresentLineage(const DurableModel& durable, const VersionInfo& version) {
+  if (version.lineage >= durable.lineage) return true;
+  // Where a roll-back that the state has forgotten went to, nobody knows.
+  const bool known =
+      !durable.roll_backs.empty() && durable.roll_backs.back().lineage == durable.lineage;
+  return known && version.sequence == durable.roll_backs.back().to;
+}
+
 bool IsSealed(const Version& version) {
   for (const auto& [key, shard] : version.shards) {
     if (!shard.root.has_value()) return false;

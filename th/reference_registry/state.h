@@ -178,6 +178,10 @@ struct Buffer {
   bool lost_call = false;
   bool registration_owed = false;  // BufferRegistered follows when the layout is here
   std::optional<Content> content;
+  // The committed content that an update, or a drain for one, took the place of. The rank may still
+  // come back to it: it has written nothing, or the group's update fails first. Forgotten with the
+  // next content that is committed, and when the buffer is known to be empty or undefined.
+  std::unique_ptr<Content> displaced;
   Shard* shard = nullptr;      // of the content; set exactly when there is content
   std::unique_ptr<Fill> fill;  // apart: most buffers are idle, and there are as many as workers
   // That it fills from, holders of the shard: the edges of the graph of fills, which has no cycle.
@@ -367,6 +371,7 @@ struct Version {
   // Published in an earlier reign: shards that nobody has announced yet may be missing below.
   bool from_earlier_reign = false;
   bool counted_as_sealed = false;
+  uint32_t displaced = 0;  // buffers that may come back to it (Buffer::displaced)
   std::map<ShardKey, Shard> shards;
   std::map<ArrivalKey, Arrival> arrivals;  // at most one a form and site; none is empty
 };
@@ -510,6 +515,8 @@ inline bool MayRetain(const DurableModel& durable) {
 }
 // Whether a roll-back withdrew a version of this lineage and place.
 bool WasWithdrawn(const Model& model, VersionSequence version, Lineage lineage);
+// Whether it is what the latest roll-back went to, or was published since.
+bool IsOfPresentLineage(const DurableModel& durable, const VersionInfo& version);
 bool IsSealed(const Version& version);
 
 RankName NameOf(const Buffer& buffer);

@@ -29,12 +29,13 @@ void UndoPublish(Turn& turn, Replica& replica, VersionSequence version) {
   if (record != nullptr && record->phase == VersionPhase::kPublishing) EraseVersion(turn, *record);
 }
 
-// What a failed update leaves: whatever the ranks held whole before, and no source.
+// What a failed update leaves: whatever the ranks held whole before, and no source. A rank whose
+// content was displaced says what it has.
 void UndoUpdate(Turn& turn, Replica& replica) {
   for (auto& [rank, buffer] : replica.buffers) {
     ClearFill(turn, *buffer);
     const bool keep = buffer->content.has_value() && buffer->content->committed;
-    if (!keep) ClearContent(turn, *buffer);
+    if (!keep) DisplaceContent(turn, *buffer);
   }
   InvalidateReplica(turn, replica);
 }

@@ -75,13 +75,12 @@ void Commit(Turn& turn, Replica& replica, VersionSequence version) {
     for (auto& [rank, buffer] : replica.buffers) ClearContent(turn, *buffer);
     return SetPhase(turn, replica, ReplicaPhase::kIdle);
   }
-  for (auto& [rank, buffer] : replica.buffers) buffer->content->committed = true;
+  for (auto& [rank, buffer] : replica.buffers) CommitContent(*buffer);
   SetPhase(turn, replica, ReplicaPhase::kHolding, version);
 }
 
 void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, UpdateOutcome outcome) {
   const Version& version = *FindVersion(*replica.group->model, transaction.version);
-  NoteLineageKnown(*replica.group);
   if (outcome == UpdateOutcome::kMoved) {
     ++turn.state.counters.updates_moved;
     replica.copies_unused = 0;
