@@ -10,9 +10,7 @@ namespace th {
 
 // ---- holders
 
-void ServedTransfers::AddHolder(WorkerId holder) {
-  holders_[holder].removed = false;
-}
+void ServedTransfers::AddHolder(WorkerId holder) { holders_[holder].removed = false; }
 
 void ServedTransfers::RemoveHolder(WorkerId holder) {
   const auto found = holders_.find(holder);

@@ -99,10 +99,11 @@ TEST(MembershipTest, AClaimUpToEveryBoundIsTaken) {
   RegistryHarness hub;
   TestRank rank(hub, "rollout-3", 1, 2);
   JoinRequest request = rank.Request();
-  request.resume = ResumeClaim{.worker = WorkerId(1),
-                               .epoch = hub.epoch(),
-                               .group_generation = GroupGeneration(hub.epoch().value << 32),
-                               .lineage = kLastLineage};
+  request.resume =
+      ResumeClaim{.worker = WorkerId(1),
+                  .epoch = hub.epoch(),
+                  .group_generation = GroupGeneration(uint64_t{hub.epoch().value} << 32),
+                  .lineage = kLastLineage};
   EXPECT_TRUE(rank.Join(request)) << rank.refused.status;
 }
 
