@@ -191,7 +191,7 @@ void MoveDeadline(Turn& turn, Deadline deadline, absl::Time& from, absl::Time to
   if (to != absl::InfiniteFuture()) turn.state.deadlines.insert(deadline);
 }
 
-// With what a buffer's content goes, for people.
+// Describes why the buffer's content goes, for people.
 LastHolder HowItGoes(const Buffer& buffer) {
   const Transaction* head = HeadOf(*buffer.replica);
   const bool drops =
@@ -223,18 +223,18 @@ void NoteIfLast(Turn& turn, const Buffer& buffer) {
 
 void ForgetDisplaced(Buffer& buffer) {
   if (buffer.displaced == nullptr) return;
-  --FindVersion(*buffer.replica->group->model, buffer.displaced->version)->displaced;
+  --FindVersion(*buffer.replica->group->model, buffer.displaced->version)->displaced_buffers;
   buffer.displaced.reset();
 }
 
-// Content that is not committed takes the place of none: the buffer may come back to what was
-// displaced before.
+// Moves committed content to Buffer::displaced. Does nothing for content that is not committed, so
+// that what was displaced before stays.
 void RememberDisplaced(Buffer& buffer) {
   const bool committed = buffer.content.has_value() && buffer.content->committed;
   if (!TH_MUTATE(kForgetDisplaced, committed, (static_cast<void>(committed), false))) return;
   ForgetDisplaced(buffer);
   buffer.displaced = std::make_unique<Content>(*buffer.content);
-  ++buffer.shard->version->displaced;
+  ++buffer.shard->version->displaced_buffers;
 }
 
 // Leaves the shard: no entry of it names the buffer as a holder any more.

@@ -35,16 +35,18 @@ void GiveUpLabel(Version& version);
 // more; where no worker has announced it since the restart and nothing needs it, it is forgotten.
 void TakeLabel(Turn& turn, Version& version);
 
-// Forgets a version that nobody holds or fills.
+// Forgets a version that no buffer holds, fills or has displaced.
 void EraseVersion(Turn& turn, Version& version);
 
-// Replaces what `buffer` holds. Its readers and its own sources stay when the shard stays.
-// Committed content is displaced by content that is not.
+// Replaces the content of `buffer`. Its readers and its own sources stay when the shard stays. If
+// the new content is not committed, committed content that it replaces moves to Buffer::displaced;
+// if it is, Buffer::displaced is forgotten.
 void SetContent(Turn& turn, Buffer& buffer, Version& version, Content content);
-// Nothing is held any more: its readers lose it as a source and are assigned others at the end of
-// the turn; its own fill ends. What was displaced does not come back either.
+// Removes the content and Buffer::displaced. Readers lose the buffer as a source and are assigned
+// others at the end of the turn; its own fill ends.
 void ClearContent(Turn& turn, Buffer& buffer);
-// The same, but the buffer may come back to what was committed last (Buffer::displaced).
+// As ClearContent, but keeps committed content in Buffer::displaced: the rank may announce it
+// again.
 void DisplaceContent(Turn& turn, Buffer& buffer);
 // The operation that brought the content has ended well for the group: nothing else comes back.
 void CommitContent(Buffer& buffer);

@@ -85,7 +85,7 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   if (buffer.displaced != nullptr) {
     const bool committed = buffer.content.has_value() && buffer.content->committed;
     if (committed || !buffer.displaced->committed) {
-      return Broken("committed content is displaced by what is not", who);
+      return Broken("displaced content is committed, and its replacement is not", who);
     }
   }
   if (buffer.shard == nullptr) {
@@ -352,7 +352,7 @@ bool IsPromised(const RegistryState& state, VersionSequence version, const Arriv
          replica->promise->version == version && replica->promise->site == key.site;
 }
 
-bool CountsDisplaced(const Model& model) {
+bool DisplacedCountsAgree(const Model& model) {
   absl::flat_hash_map<VersionSequence, uint32_t> counts;
   for (const auto& [name, group] : model.groups) {
     for (const auto& [buffer_name, replica] : group.replicas) {
@@ -362,9 +362,9 @@ bool CountsDisplaced(const Model& model) {
     }
   }
   for (const auto& [sequence, version] : model.versions) {
-    if (version.displaced == 0) continue;
+    if (version.displaced_buffers == 0) continue;
     const auto counted = counts.find(sequence);
-    if (counted == counts.end() || counted->second != version.displaced) return false;
+    if (counted == counts.end() || counted->second != version.displaced_buffers) return false;
     counts.erase(counted);
   }
   return counts.empty();
@@ -395,7 +395,7 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
       }
     }
   }
-  if (!CountsDisplaced(model)) return Broken("displaced content by version", model);
+  if (!DisplacedCountsAgree(model)) return Broken("displaced content by version", model);
   if (!CountsUnderWay(model)) return Broken("operations by version", model);
   TH_RETURN_IF_ERROR(CheckWaitingForRoom(state, model));
   if (model.commands.size() != model.command_order.size()) return Broken("commands", model);

@@ -50,7 +50,7 @@ const Group* FindGroup(const RegistryState& state, const JoinRequest& request) {
   return found == model->groups.end() ? nullptr : &found->second;
 }
 
-// Who has this rank now; null when nobody has.
+// Returns the worker that holds the rank; null when none does.
 Worker* HolderOfRank(const RegistryState& state, const JoinRequest& request) {
   const Group* group = FindGroup(state, request);
   if (group == nullptr) return nullptr;
@@ -73,7 +73,7 @@ absl::Status MayReplace(const Worker& holder) {
   return absl::OkStatus();
 }
 
-// The member that comes back; null: none that is there.
+// Returns the member that the claim is of; null when it has ended or is unknown.
 Worker* FindReturning(const RegistryState& state, const JoinRequest& request) {
   if (!request.resume.has_value()) return nullptr;
   return FindClaimed(state, *request.resume, HolderOfRank(state, request));
@@ -105,11 +105,12 @@ absl::Status MayResume(const RegistryState& state, const JoinRequest& request) {
   return absl::OkStatus();
 }
 
-// Of two sizes of a group the one of the later membership counts: all members of an earlier one
-// give way to a member that comes back, as the holder of a rank does. A new process has to agree
-// with everybody but the holder of its rank. While ranks may still come back, a member that is
-// refused asks again: who refuses it may have to give way to another rank of its group.
-absl::Status AgreesOnRanks(const RegistryState& state, const JoinRequest& request) {
+// Refuses a joiner that states another group size than a member that stays. A member that comes
+// back replaces members with an earlier membership, so only later ones refuse it; a new process is
+// refused by every member but the holder of its rank. While ranks may still come back, the refusal
+// of a member that comes back is UNAVAILABLE: whoever refuses it may be replaced by another rank of
+// its group.
+absl::Status CheckGroupSize(const RegistryState& state, const JoinRequest& request) {
   const Group* group = FindGroup(state, request);
   if (group == nullptr || group->ranks == request.ranks) return absl::OkStatus();
   const bool comes_back = request.resume.has_value() && FindReturning(state, request) == nullptr;
@@ -161,15 +162,16 @@ Deadline LeaseOf(const Worker& worker) {
   return {.at = worker.lease_at, .kind = DeadlineKind::kLease, .buffer = {worker.id, BufferId()}};
 }
 
-// Messages do not move it: it is looked at when it comes, and set again if something was heard.
+// Sets the deadline of the lease after the worker was last heard. Messages do not move the
+// deadline; CheckLease sets it again if the worker was heard since.
 void SetLease(Turn& turn, Worker& worker) {
   turn.state.deadlines.erase(LeaseOf(worker));
   worker.lease_at = worker.last_heard + turn.state.limits.lease;
   turn.state.deadlines.insert(LeaseOf(worker));
 }
 
-// What a rank knows that comes back: its group's own roll-backs concern it too, unless the group
-// had begun a new generation by then and this rank is of the one before.
+// Returns the lineage that a returning rank knows. Roll-backs by its own group count as known,
+// unless the group had begun a newer generation than the rank's by then.
 Lineage KnownLineage(const RegistryState& state, const DurableModel& durable,
                      const std::string& group, const ResumeClaim& claim) {
   Lineage known = claim.lineage;
@@ -181,20 +183,21 @@ Lineage KnownLineage(const RegistryState& state, const DurableModel& durable,
   return IsUpToDate(state, claim, known, durable) ? std::max(known, durable.lineage) : known;
 }
 
-// The members whose place a new one takes: the holder of its rank, and all where its group is of
-// another size.
-std::vector<Worker*> DisplacedBy(const RegistryState& state, const JoinRequest& request) {
-  std::vector<Worker*> displaced;
+// The workers that the joining one replaces: the holder of its rank and, where the group has
+// another size, all members.
+std::vector<Worker*> WorkersReplacedBy(const RegistryState& state, const JoinRequest& request) {
+  std::vector<Worker*> replaced;
   const Group* group = FindGroup(state, request);
-  if (group == nullptr) return displaced;
+  if (group == nullptr) return replaced;
   for (const auto& [rank, worker] : group->members) {
-    if (rank == request.name.rank || group->ranks != request.ranks) displaced.push_back(worker);
+    if (rank == request.name.rank || group->ranks != request.ranks) replaced.push_back(worker);
   }
-  return displaced;
+  return replaced;
 }
 
-// The record of a group of another size goes with its last member.
-void Displace(Turn& turn, Worker& old, const JoinRequest& request) {
+// Removes `old`. If its group has another size than the joiner states, removing the last member
+// also removes the group's record.
+void ReplaceWorker(Turn& turn, Worker& old, const JoinRequest& request) {
   Group& group = *old.group;
   const std::string why = old.name == request.name ? "it was replaced by a new process"
                                                    : absl::StrCat("its group has ", request.ranks,
@@ -232,7 +235,8 @@ void EndStream(Turn& turn, Worker& worker, absl::Status status) {
   LoseStream(turn, worker);
 }
 
-// It leaves in `left`: its readers move where they can, and who has a last replica is told.
+// `leaving` ends in `left`: moves its readers to other sources where that is possible, and warns of
+// last replicas.
 void HearNotice(Turn& turn, Worker& leaving, absl::Duration left) {
   if (!leaving.leaving()) ++turn.state.counters.notices;
   Log(turn, absl::StrCat(leaving.group->model->key.ToString(), " rank=", leaving.name.ToString(),
@@ -281,14 +285,15 @@ void Greet(Turn& turn, const Worker& worker, const ProtocolHello& hello) {
               .secret = DeriveMembershipSecret(identity.key, worker.id, identity.reign())});
 }
 
-void TellGroupChanged(Turn& turn, const Group& group, const RankName& cause, const Worker* except) {
+void SendGroupChanged(Turn& turn, const Group& group, const RankName& cause, const Worker* except) {
   for (const auto& [rank, member] : group.members) {
     if (member == except) continue;
     Send(turn, *member, GroupChanged{.group_generation = group.generation, .rank = cause});
   }
 }
 
-// `cause` does what `why` says: what is under way ends, and counting begins anew.
+// Ends pending operations with ABORTED ("rank <cause> <why>") and starts the numbering from 1 in
+// `generation`. Sends GroupChanged to all members but `except`.
 void BeginGeneration(Turn& turn, Group& group, const RankName& cause, absl::string_view why,
                      GroupGeneration generation, const Worker* except) {
   FailAllOperations(turn, group,
@@ -297,7 +302,7 @@ void BeginGeneration(Turn& turn, Group& group, const RankName& cause, absl::stri
   RestartNumbering(group);
   group.generation = generation;
   group.counts_as_in = ReignId();
-  TellGroupChanged(turn, group, cause, except);
+  SendGroupChanged(turn, group, cause, except);
 }
 
 constexpr absl::string_view kReplaced = "was replaced by a new process";
@@ -318,32 +323,34 @@ void JoinFresh(Turn& turn, Group& group, Worker& worker) {
 constexpr absl::string_view kCountsOtherwise =
     "came back counting the group's operations otherwise than those before it";
 
-// A member of an earlier reign comes back under its own name. The first to come back brings its
-// group's numbering along, unless what has ended in it may have been forgotten here. One that
-// counts otherwise is told of it where it has missed nothing: it is of a generation before, others
-// of its kind are there, and no operation has ended in the present one. Else the group begins one
-// above both, and those that come after it have missed nothing. New processes count their calls
-// from the present one on, and it does not: its first return among them ends what they have asked
-// for. Equal numbers of two states, or of two reigns of which this state knows neither, are no sign
-// of one numbering.
+// Reconciles the group's generation with that of a returning member of an earlier reign:
+//   first member of the group, and no results of its generation can have been forgotten here: the
+//       group takes over its generation;
+//   same generation, numbered by the same state: nothing changes;
+//   older generation, while another member has returned and no operation has ended in the present
+//       generation: nothing changes, and Apply sends it GroupChanged;
+//   otherwise: the group begins a generation above both, and pending operations end with ABORTED.
+// The last case includes the first member to return to a group of new processes: they count from
+// the present generation on, and it does not. Equal generations are the same only if this state
+// knows the reigns of both claims, or both are of the same unknown reign.
 void Adopt(Turn& turn, Group& group, const Worker& worker, const ResumeClaim& claim) {
   const bool is_first = group.seen.empty();
   const bool has_others = std::exchange(group.adopted, true);
   const ReignId counts_as_in = IsKnown(turn.state, claim) ? ReignId() : claim.reign;
   group.seen.insert(worker.name.rank);
-  const bool may_have_ended = TH_MUTATE(
+  const bool results_may_be_forgotten = TH_MUTATE(
       kRunForgottenAgain, claim.group_generation <= turn.state.last_forgotten_results, false);
-  if (is_first && !may_have_ended) {
+  if (is_first && !results_may_be_forgotten) {
     group.generation = claim.group_generation;
     group.counts_as_in = counts_as_in;
     return;
   }
-  const bool counts_alike = has_others && claim.group_generation == group.generation &&
-                            TH_MUTATE(kMixNumberings, counts_as_in == group.counts_as_in, true);
+  const bool same_numbering = has_others && claim.group_generation == group.generation &&
+                              TH_MUTATE(kMixNumberings, counts_as_in == group.counts_as_in, true);
   const bool missed_nothing =
       TH_MUTATE(kCountAnewForEveryRank,
                 has_others && claim.group_generation < group.generation && !group.has_ended, false);
-  if (!counts_alike && !missed_nothing) {
+  if (!same_numbering && !missed_nothing) {
     BeginGeneration(turn, group, worker.name, kCountsOtherwise,
                     NewGeneration(turn, group, claim.group_generation), &worker);
   }
@@ -371,7 +378,7 @@ absl::StatusOr<JoinGroup> JoinGroup::Build(const RegistryState& state, Connectio
 
 absl::Status JoinGroup::CanApply(const RegistryState& state) const {
   if (request->resume.has_value()) TH_RETURN_IF_ERROR(MayResume(state, *request));
-  TH_RETURN_IF_ERROR(AgreesOnRanks(state, *request));
+  TH_RETURN_IF_ERROR(CheckGroupSize(state, *request));
   if (request->resume.has_value()) {
     if (FindReturning(state, *request) != nullptr) return absl::OkStatus();
   } else if (const Worker* holder = HolderOfRank(state, *request)) {
@@ -386,12 +393,12 @@ Worker& JoinGroup::Apply(Turn& turn) const {
   Worker* worker = FindReturning(turn.state, *request);
   const bool known = worker != nullptr;
   if (!known) {
-    // An id that another state gave may be somebody else's here; and who displaces a higher one has
-    // to be the higher one from then on, also after a restart.
+    // The worker keeps its id only if this state gave it and it is higher than those of all workers
+    // that it replaces: the higher id wins a rank (StaysBefore), also after the next restart.
     bool keeps_id = resumes && IsKnown(turn.state, *request->resume);
-    for (Worker* old : DisplacedBy(turn.state, *request)) {
+    for (Worker* old : WorkersReplacedBy(turn.state, *request)) {
       keeps_id = keeps_id && old->id < request->resume->worker;
-      Displace(turn, *old, *request);
+      ReplaceWorker(turn, *old, *request);
     }
     const WorkerId id = keeps_id ? request->resume->worker : FreshId(turn.state);
     worker = &AddWorker(turn, EnsureGroup(turn, *request), *request, id);

@@ -2,7 +2,7 @@
 //
 // A rank joins afresh (a new process) or resumes (the same process on a new stream, after its
 // stream or the server broke). A fresh join takes the place of a member whose stream has broken, at
-// once; a member with a live stream is never displaced by one.
+// once; a member with a live stream is never replaced by one.
 #ifndef TH_REFERENCE_REGISTRY_MEMBERSHIP_H_
 #define TH_REFERENCE_REGISTRY_MEMBERSHIP_H_
 
@@ -29,8 +29,8 @@ struct JoinGroup {
                                          const JoinRequest& request);
   // ALREADY_EXISTS naming the holder: the rank has a live stream. ABORTED: the claimed membership
   // was replaced or has ended. FAILED_PRECONDITION naming both numbers and the rank: the group's
-  // size is another. UNAVAILABLE: it is so for a member that comes back, and may be decided
-  // otherwise yet. RESOURCE_EXHAUSTED naming the limit.
+  // size is another. UNAVAILABLE: likewise, for a member that comes back while ranks may
+  // still come back. RESOURCE_EXHAUSTED naming the limit.
   absl::Status CanApply(const RegistryState& state) const;
   // Joined goes to the connection; who was replaced hears Refused. The request's buffers are the
   // caller's to announce.
@@ -39,7 +39,7 @@ struct JoinGroup {
 
 // A member that comes back and finds no room (see RegistryLimits) has not lost its membership.
 inline constexpr absl::Duration kRetryWithoutRoom = absl::Seconds(1);
-// Likewise one whose group is taken to be of another size while ranks may still come back.
+// A member that comes back and was refused for its group's size, while ranks may still come back.
 inline constexpr absl::Duration kRetryOfOtherSize = absl::Seconds(1);
 // When a refused joiner may try again: soon, when the live stream that refuses it has been silent,
 // and a member of the two kinds above. Infinite: never.

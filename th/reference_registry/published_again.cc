@@ -1,5 +1,6 @@
 #include "th/reference_registry/published_again.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -9,19 +10,29 @@
 namespace th::registry {
 namespace {
 
-bool HasPublisher(const Version& version, const std::string& form) {
-  return !EveryShardOf(version, form, [](const Shard& shard) { return shard.publishers == 0; });
+// "label 'step-1' belongs to step-1 (#1.1)".
+std::string DescribeLabelOwner(const Version& version) {
+  return absl::StrCat("label '", version.info.label.text(), "' belongs to ",
+                      version.info.ToString());
 }
 
-// Whether the replica may ask again for the publication that made the version: an earlier server
-// carried it out, and its ranks have not heard the result. Then nobody else is its publisher.
+bool HasPublisher(const Version& version, const std::string& form) {
+  return std::any_of(version.shards.begin(), version.shards.end(), [&](const auto& entry) {
+    return entry.first.form == form && entry.second.publishers > 0;
+  });
+}
+
+// True when the replica may be repeating the publication that made the version: an earlier server
+// carried it out, and the ranks have not heard the result. The form then has no other publisher.
 bool MayBeAskedAgain(const RegistryState& state, const Version& version, const Replica& replica) {
   return state.adopting && version.from_earlier_reign && replica.group->adopted &&
          !replica.finished_here && !HasPublisher(version, replica.form);
 }
 
-// Whether what the version has in the form can be compared with nothing, and is not to be had.
-bool IsLost(const RegistryState& state, const Version& version, const std::string& form) {
+// True when content published now cannot be compared with what the version has in the form: a shard
+// has no root and no publisher left to tell one, or the form has no checksums and some shard has no
+// holder that has, or is about to have, all of it.
+bool IsIncomparable(const RegistryState& state, const Version& version, const std::string& form) {
   bool has_sums = true;
   for (const auto& [key, shard] : version.shards) {
     if (key.form != form) continue;
@@ -36,8 +47,9 @@ bool IsLost(const RegistryState& state, const Version& version, const std::strin
 bool MayBePublishedAgain(const RegistryState& state, const Version& version,
                          const Replica& replica) {
   if (!version.announced) return false;
-  const bool is_lost = TH_MUTATE(kJoinLostVersions, IsLost(state, version, replica.form), false);
-  return !is_lost || MayBeAskedAgain(state, version, replica);
+  const bool incomparable =
+      TH_MUTATE(kJoinLostVersions, IsIncomparable(state, version, replica.form), false);
+  return !incomparable || MayBeAskedAgain(state, version, replica);
 }
 
 bool LacksSums(const RegistryState& state, const Digest& layout) {
@@ -45,21 +57,21 @@ bool LacksSums(const RegistryState& state, const Digest& layout) {
   return known != nullptr && known->checksum() == ChecksumAlgorithm::kNone;
 }
 
-absl::Status LabelInUse(const Version& version, absl::string_view difference) {
+absl::Status LabelInUseError(const Version& version, absl::string_view difference) {
   return absl::AlreadyExistsError(
-      absl::StrCat("label '", version.info.label.text(), "' belongs to ", version.info.ToString(),
-                   ", and this is other content: ", difference,
+      absl::StrCat(DescribeLabelOwner(version), ", and this is other content: ", difference,
                    "; publish under another label, or roll back first"));
 }
 
-absl::Status CanBeCompared(const RegistryState& state, const Version& version,
-                           const Buffer& buffer) {
+absl::Status CheckComparable(const RegistryState& state, const Version& version,
+                             const Buffer& buffer) {
   const Replica& replica = *buffer.replica;
-  const bool cannot = LacksSums(state, buffer.layout) && IsSomewhere(version, replica.form) &&
-                      !MayBeAskedAgain(state, version, replica);
-  if (!TH_MUTATE(kAgreeWithoutSums, cannot, false)) return absl::OkStatus();
+  const bool would_mix_bytes = LacksSums(state, buffer.layout) &&
+                               IsSomewhere(version, replica.form) &&
+                               !MayBeAskedAgain(state, version, replica);
+  if (!TH_MUTATE(kAgreeWithoutSums, would_mix_bytes, false)) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
-      "label '", version.info.label.text(), "' belongs to ", version.info.ToString(),
+      DescribeLabelOwner(version),
       ", which others hold, and nobody can tell whether this is the same content: the shard of "
       "rank ",
       NameOf(buffer).ToString(),

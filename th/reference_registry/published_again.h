@@ -1,5 +1,5 @@
-// Whether what is published under a label can be the version that has the label already. Contents
-// are compared by the roots of their shards (AgreeOnRoot), so there must be checksums.
+// Decides whether content published under a label in use is the version that has the label.
+// Contents are compared by the roots of their shards (AgreeOnRoot).
 #ifndef TH_REFERENCE_REGISTRY_PUBLISHED_AGAIN_H_
 #define TH_REFERENCE_REGISTRY_PUBLISHED_AGAIN_H_
 
@@ -10,24 +10,24 @@
 
 namespace th::registry {
 
-// Whether the replica's publication under the version's label may be this version. Otherwise it is
-// another one, because the content that the version had in this form is lost and cannot be
-// compared: its publisher went before its checksums were known; it has none, and nobody has all of
-// it; or nobody has announced the version since the restart.
+// True when the replica's publication under the version's label may be this version; its shards are
+// then compared by their roots. False makes it another version: nobody has announced this one since
+// the restart, or its content cannot be compared (IsIncomparable) and the replica does not repeat
+// the publication that made it.
 bool MayBePublishedAgain(const RegistryState& state, const Version& version,
                          const Replica& replica);
 
-// Whether shards with this layout have no checksums.
+// True when the layout is known and has no checksums.
 bool LacksSums(const RegistryState& state, const Digest& layout);
 
 // ALREADY_EXISTS with "label ... belongs to ...", why the content cannot be that version's, and
 // what to do.
-absl::Status LabelInUse(const Version& version, absl::string_view difference);
+absl::Status LabelInUseError(const Version& version, absl::string_view difference);
 
-// Refuses (ALREADY_EXISTS) a further publisher without checksums while somebody holds the version
-// in the buffer's form: readers would mix the bytes of both.
-absl::Status CanBeCompared(const RegistryState& state, const Version& version,
-                           const Buffer& buffer);
+// ALREADY_EXISTS when the buffer has no checksums and every shard of its form has a holder that
+// has, or is about to have, all of it: readers would mix the bytes of two contents.
+absl::Status CheckComparable(const RegistryState& state, const Version& version,
+                             const Buffer& buffer);
 
 }  // namespace th::registry
 

@@ -80,7 +80,7 @@ std::string DescribeMissingLayout(const RegistryState& state, const Version& ver
 absl::Status CanAddTo(const RegistryState& state, const Version& version, const Replica& replica,
                       const PublishOperation& publish) {
   if (!publish.attributes.empty() && publish.attributes != version.info.attributes) {
-    return LabelInUse(version, "the attributes differ");
+    return LabelInUseError(version, "the attributes differ");
   }
   if (publish.derived_from.has_value() && !GroupHolds(*replica.group, version.info.sequence)) {
     return absl::FailedPreconditionError(
@@ -89,8 +89,9 @@ absl::Status CanAddTo(const RegistryState& state, const Version& version, const 
   }
   if (HasForm(version, replica.form)) return absl::OkStatus();
   if (publish.derived_from.has_value() || version.shards.empty()) return absl::OkStatus();
-  return LabelInUse(version, absl::StrCat("nobody has published its form '", replica.form,
-                                          "'; a further form names the version it derives from"));
+  return LabelInUseError(version,
+                         absl::StrCat("nobody has published its form '", replica.form,
+                                      "'; a further form names the version it derives from"));
 }
 
 absl::Status NoRoomForVersion(const RegistryState& state, const Model& model,
@@ -109,8 +110,9 @@ absl::Status NoRoomForVersion(const RegistryState& state, const Model& model,
                    limits.max_attribute_bytes_per_model, "; unpublish or unpin some, or say less"));
 }
 
-// Erases the oldest versions that are not held, pinned or under way until one more with such
-// attributes fits.
+// Erases the oldest versions that are not needed until one more with such attributes fits. A
+// version is needed that is held, pinned, displaced from a buffer, moved to by an operation, being
+// published, or the high-water mark.
 absl::Status MakeRoom(Turn& turn, Model& model, const Attributes& attributes) {
   const RegistryLimits& limits = turn.state.limits;
   uint64_t bytes = AttributeBytesOf(model) + BytesOf(attributes);
@@ -123,10 +125,11 @@ absl::Status MakeRoom(Turn& turn, Model& model, const Attributes& attributes) {
     const bool pinned =
         std::any_of(model.durable.pins.begin(), model.durable.pins.end(),
                     [&](const DurablePin& pin) { return pin.version == version.info.sequence; });
-    const bool under_way = version.phase == VersionPhase::kPublishing ||
-                           version.info.sequence == model.durable.high_water ||
-                           model.under_way.contains(version.info.sequence) || version.displaced > 0;
-    if (held || pinned || under_way) continue;
+    const bool needed = version.phase == VersionPhase::kPublishing ||
+                        version.info.sequence == model.durable.high_water ||
+                        model.under_way.contains(version.info.sequence) ||
+                        version.displaced_buffers > 0;
+    if (held || pinned || needed) continue;
     bytes -= BytesOf(version.info.attributes);
     EraseVersion(turn, version);
   }
@@ -195,10 +198,10 @@ absl::Status CanTakePart(const RegistryState& state, Version& version, const Buf
   TH_RETURN_IF_ERROR(KnowsLineage(*version.model, buffer));
   const bool further = version.phase == VersionPhase::kPublished && HasForm(version, buffer.form);
   if (!further) return absl::OkStatus();
-  TH_RETURN_IF_ERROR(CanBeCompared(state, version, buffer));
+  TH_RETURN_IF_ERROR(CheckComparable(state, version, buffer));
   if (version.from_earlier_reign) return absl::OkStatus();
   if (FindShard(version, ShardKeyOf(buffer)) != nullptr) return absl::OkStatus();
-  return LabelInUse(version, DescribeMissingLayout(state, version, buffer));
+  return LabelInUseError(version, DescribeMissingLayout(state, version, buffer));
 }
 
 // A further holder must have every shard that the version has in its form.
@@ -207,9 +210,9 @@ absl::Status CoversAllShards(const Version& version, const Replica& replica) {
   for (const auto& [rank, buffer] : replica.buffers) own.insert(buffer->layout);
   for (const auto& [key, shard] : version.shards) {
     if (key.form == replica.form && !own.contains(key.layout)) {
-      return LabelInUse(version,
-                        absl::StrCat("group ", replica.group->name, " lacks its shard with layout ",
-                                     key.layout.ShortHex()));
+      return LabelInUseError(
+          version, absl::StrCat("group ", replica.group->name, " lacks its shard with layout ",
+                                key.layout.ShortHex()));
     }
   }
   return absl::OkStatus();

@@ -371,7 +371,7 @@ struct Version {
   // Published in an earlier reign: shards that nobody has announced yet may be missing below.
   bool from_earlier_reign = false;
   bool counted_as_sealed = false;
-  uint32_t displaced = 0;  // buffers that may come back to it (Buffer::displaced)
+  uint32_t displaced_buffers = 0;  // whose Buffer::displaced is of this version
   std::map<ShardKey, Shard> shards;
   std::map<ArrivalKey, Arrival> arrivals;  // at most one a form and site; none is empty
 };

@@ -29,8 +29,8 @@ void UndoPublish(Turn& turn, Replica& replica, VersionSequence version) {
   if (record != nullptr && record->phase == VersionPhase::kPublishing) EraseVersion(turn, *record);
 }
 
-// What a failed update leaves: whatever the ranks held whole before, and no source. A rank whose
-// content was displaced says what it has.
+// Undoes a failed update: ends the fills, displaces content that the operation had not committed,
+// and makes the replica idle. A rank then announces what it still holds.
 void UndoUpdate(Turn& turn, Replica& replica) {
   for (auto& [rank, buffer] : replica.buffers) {
     ClearFill(turn, *buffer);

@@ -1,5 +1,6 @@
 #include "th/server/controller_call.h"
 
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,8 +13,9 @@ absl::Status OpenCalls::Open() {
   absl::MutexLock lock(&mutex_);
   if (open_ >= limits_.max_open) {
     metrics_->calls_refused.fetch_add(1, std::memory_order_relaxed);
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the server has ", limits_.max_open, " calls whose answers have not left; try again"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the server has ", limits_.max_open,
+                     " calls whose answers have not been sent; try again later"));
   }
   ++open_;
   return absl::OkStatus();
@@ -61,15 +63,15 @@ void ControllerCall::Answer(const google::protobuf::Message& answer) {
 
 void ControllerCall::Fail(const absl::Status& why) { Finish(ToGrpcStatus(why)); }
 
-void ControllerCall::OnHangUp(absl::AnyInvocable<void()> hung_up) {
+void ControllerCall::SetCancelCallback(absl::AnyInvocable<void()> on_cancel) {
   {
     absl::MutexLock lock(&mutex_);
-    if (!has_hung_up_) {
-      hung_up_ = std::move(hung_up);
+    if (!cancelled_) {
+      on_cancel_ = std::move(on_cancel);
       return;
     }
   }
-  hung_up();
+  on_cancel();
 }
 
 void ControllerCall::OnReadDone(bool ok) {
@@ -78,13 +80,13 @@ void ControllerCall::OnReadDone(bool ok) {
 }
 
 void ControllerCall::OnCancel() {
-  absl::AnyInvocable<void()> hung_up;
+  absl::AnyInvocable<void()> on_cancel;
   {
     absl::MutexLock lock(&mutex_);
-    has_hung_up_ = true;
-    hung_up = std::exchange(hung_up_, nullptr);
+    cancelled_ = true;
+    on_cancel = std::exchange(on_cancel_, nullptr);
   }
-  if (hung_up) hung_up();
+  if (on_cancel) on_cancel();
 }
 
 void ControllerCall::OnDone() {

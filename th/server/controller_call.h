@@ -20,11 +20,11 @@
 
 namespace th {
 
-// The most that controllers may keep the server busy with at once. What is beyond is refused with
+// Limits on calls in progress, over all controllers. A call beyond them ends with
 // RESOURCE_EXHAUSTED.
 struct CallLimits {
-  size_t max_open = kMaxPendingQuestions + kMaxWaits;  // calls whose answer has not left yet
-  size_t max_answer_bytes = size_t{512} << 20;         // of their answers together
+  size_t max_open = kMaxPendingQuestions + kMaxWaits;  // from the request until the answer is sent
+  size_t max_answer_bytes = size_t{512} << 20;         // of all answers that have not been sent
 };
 
 // The calls of all controllers. Thread-safe.
@@ -33,12 +33,13 @@ class OpenCalls {
   // `metrics`, which counts what is refused, outlives it.
   OpenCalls(CallLimits limits, ServerMetrics* metrics) : limits_(limits), metrics_(metrics) {}
 
-  // RESOURCE_EXHAUSTED: one more is not counted, and must end at once.
+  // Counts one more call. RESOURCE_EXHAUSTED: it is not counted, and Close must not be called for
+  // it.
   absl::Status Open();
-  // An open call answers with so many bytes. RESOURCE_EXHAUSTED: they are not counted, and must not
-  // be sent.
+  // Reserves `bytes` for the answer of an open call. RESOURCE_EXHAUSTED: nothing is reserved; the
+  // answer must not be sent.
   absl::Status AddAnswer(size_t bytes);
-  // Ends a call, whose answer has `answer_bytes` that AddAnswer has taken.
+  // Ends an open call and releases the `answer_bytes` that AddAnswer has reserved for it.
   void Close(size_t answer_bytes);
 
  private:
@@ -49,10 +50,18 @@ class OpenCalls {
   size_t answer_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Belongs to itself until gRPC is done with it. Thread-safe.
+// One unary call, served as bytes: reads the request, calls the handler, sends one answer or one
+// error. gRPC gets it from CreateReactor; it deletes itself in OnDone.
+//
+//   const ControllerCall::Handler echo = [](ControllerCall& call, grpc::ByteBuffer& request) {
+//     call.Answer(Echo(request));
+//   };
+//
+// The handler, or work that it starts, calls exactly one of Answer and Fail, once, on any thread.
+// After that the call may be deleted at any time, but not before the handler has returned.
 class ControllerCall final : public grpc::ServerGenericBidiReactor {
  public:
-  // Must let the call end, by Answer or Fail, exactly once, on any thread, at once or later.
+  // Decodes the request and ends the call, now or later. Must not block.
   using Handler = std::function<void(ControllerCall& call, grpc::ByteBuffer& request)>;
 
   // `open_calls` and `handler` outlive the gRPC server.
@@ -60,9 +69,10 @@ class ControllerCall final : public grpc::ServerGenericBidiReactor {
 
   void Answer(const google::protobuf::Message& answer);
   void Fail(const absl::Status& why);
-  // Calls `hung_up` once, on one of gRPC's threads or inline, if the caller hangs up before the
-  // call has ended.
-  void OnHangUp(absl::AnyInvocable<void()> hung_up);
+  // Sets what is called, at most once, when the caller cancels or disconnects before the answer has
+  // been sent: on one of gRPC's threads, or inline if that has happened already. It may come after
+  // Answer or Fail. To be called in the handler only.
+  void SetCancelCallback(absl::AnyInvocable<void()> on_cancel);
 
   // gRPC's threads.
   void OnReadDone(bool ok) override;
@@ -72,14 +82,14 @@ class ControllerCall final : public grpc::ServerGenericBidiReactor {
  private:
   OpenCalls* const open_calls_;
   const Handler* const handler_;
-  bool counted_ = false;
+  bool counted_ = false;  // in open_calls_
   grpc::ByteBuffer request_;
   grpc::ByteBuffer answer_;
   size_t answer_bytes_ = 0;
 
   absl::Mutex mutex_;
-  bool has_hung_up_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::AnyInvocable<void()> hung_up_ ABSL_GUARDED_BY(mutex_);
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::AnyInvocable<void()> on_cancel_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace th

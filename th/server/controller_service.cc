@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
-#include "th/proto/tensorhub.pb.h"
+#include "th/proto/tensorhub.grpc.pb.h"
 #include "th/wire/grpc_status.h"
 #include "th/wire/wire.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 namespace pb = ::tensorhub::v1;
 
-// The request as a value, once both sides have a protocol version in common.
+// Parses the request and checks that both sides share a protocol version.
 template <typename Request>
 auto DecodeCall(grpc::ByteBuffer& bytes, const ProtocolHello& own)
     -> decltype(FromProto(std::declval<Request>())) {
@@ -46,7 +46,7 @@ void OmitAttributes(Catalog& catalog) {
 
 template <typename Request, typename Handle>
 void ControllerService::Serve(absl::string_view method, Handle handle) {
-  handlers_[absl::StrCat("/tensorhub.v1.ReferenceServer/", method)] =
+  handlers_[absl::StrCat("/", pb::ReferenceServer::service_full_name(), "/", method)] =
       [this, handle](ControllerCall& call, grpc::ByteBuffer& request) {
         auto query = DecodeCall<Request>(request, hello_);
         if (!query.ok()) return call.Fail(query.status());
@@ -71,7 +71,7 @@ void ControllerService::AskLoop(absl::string_view method, Work work) {
 
 ControllerService::ControllerService(RegistryLoop* loop, ServerMetrics* metrics,
                                      ProtocolHello hello, CallLimits limits)
-    : loop_(loop), metrics_(metrics), hello_(std::move(hello)), open_calls_(limits, metrics) {
+    : loop_(loop), hello_(std::move(hello)), open_calls_(limits, metrics) {
   AskLoop<pb::ListRequest>(
       "List", [](const ListQuery& query, RegistryTurn& turn) -> absl::StatusOr<pb::Catalog> {
         Catalog catalog = turn.registry.List(query.run, query.model, turn.now);
@@ -129,7 +129,6 @@ ControllerService::ControllerService(RegistryLoop* loop, ServerMetrics* metrics,
 
 void ControllerService::ServeWaits() {
   Serve<pb::WaitVersionRequest>("WaitVersion", [this](ControllerCall& call, WaitQuery query) {
-    metrics_->calls.fetch_add(1, std::memory_order_relaxed);
     const absl::StatusOr<VersionWaitId> wait =
         loop_->Wait({.key = std::move(query.key),
                      .selector = std::move(query.selector),
@@ -140,9 +139,9 @@ void ControllerService::ServeWaits() {
                        call.Answer(ToResponse(*version));
                      }});
     if (!wait.ok()) return call.Fail(wait.status());
-    // A caller that hangs up makes the loop answer at once. The call may have ended by now; it is
-    // there until this handler returns.
-    call.OnHangUp([loop = loop_, id = *wait] { loop->CancelWait(id); });
+    // CancelWait makes the loop answer at once, and does nothing for a wait that has ended. The
+    // call outlives this handler even if it has been answered by now.
+    call.SetCancelCallback([loop = loop_, id = *wait] { loop->CancelWait(id); });
   });
 }
 

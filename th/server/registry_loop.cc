@@ -111,6 +111,7 @@ absl::StatusOr<VersionWaitId> RegistryLoop::Wait(VersionWait wait) {
     ++pending_waits_;
     id = VersionWaitId(++last_wait_);
   }
+  metrics_->calls.fetch_add(1, std::memory_order_relaxed);
   metrics_->waits.fetch_add(1, std::memory_order_relaxed);
   const bool posted = Post([this, id, wait = std::move(wait)]() mutable {
     const absl::Time deadline = now_() + wait.timeout;
