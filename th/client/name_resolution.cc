@@ -14,7 +14,7 @@
 namespace th {
 namespace {
 
-std::atomic<int> look_ups_under_way{0};
+std::atomic<int> look_ups_left_behind{0};
 
 // Shared by who waits and by the thread that asks: whichever ends last.
 struct LookUp {
@@ -22,6 +22,7 @@ struct LookUp {
   const addrinfo hints;
   absl::Mutex mu;
   std::optional<absl::StatusOr<Addresses>> result ABSL_GUARDED_BY(mu);
+  bool left_behind ABSL_GUARDED_BY(mu) = false;  // nobody waits for the result any more
 };
 
 absl::StatusOr<Addresses> Resolve(const HostPort& target, const addrinfo& hints,
@@ -37,8 +38,8 @@ void StartLookUp(const std::shared_ptr<LookUp>& look_up, const HostResolver& res
   const SignalsBlocked blocked;  // the host's signals are not handled on this thread
   std::thread([look_up, resolver] {
     absl::StatusOr<Addresses> result = Resolve(look_up->target, look_up->hints, resolver);
-    look_ups_under_way.fetch_sub(1);
     absl::MutexLock lock(&look_up->mu);
+    if (look_up->left_behind) look_ups_left_behind.fetch_sub(1);
     look_up->result = std::move(result);
   }).detach();
 }
@@ -55,8 +56,7 @@ absl::StatusOr<Addresses> ResolveHost(const HostPort& target, int socktype, absl
                                       const HostResolver& resolver) {
   const addrinfo numeric{.ai_flags = AI_NUMERICHOST, .ai_socktype = socktype};
   if (auto addresses = Resolve(target, numeric, SystemResolver()); addresses.ok()) return addresses;
-  if (look_ups_under_way.fetch_add(1) >= kMaxLookUpsLeftBehind) {
-    look_ups_under_way.fetch_sub(1);
+  if (look_ups_left_behind.load() >= kMaxLookUpsLeftBehind) {
     return absl::UnavailableError(
         absl::StrCat(kMaxLookUpsLeftBehind, " look-ups of hosts have not been answered yet"));
   }
@@ -70,6 +70,8 @@ absl::StatusOr<Addresses> ResolveHost(const HostPort& target, int socktype, absl
   if (look_up->mu.AwaitWithTimeout(absl::Condition(&answered), timeout)) {
     return *std::move(look_up->result);
   }
+  look_up->left_behind = true;
+  look_ups_left_behind.fetch_add(1);
   return absl::UnavailableError(
       absl::StrCat("the resolver has not answered within ", absl::FormatDuration(timeout)));
 }

@@ -19,7 +19,8 @@ struct HostPort {
   std::string port;
 };
 
-// Look-ups of this process that go on after their time; with more the next is refused.
+// Look-ups of this process that go on after their time. With so many the next is refused; those
+// that callers wait for do not count.
 inline constexpr int kMaxLookUpsLeftBehind = 16;
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;

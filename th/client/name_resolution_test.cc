@@ -3,8 +3,11 @@
 #include <sys/socket.h>
 
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/barrier.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -54,6 +57,23 @@ TEST(NameResolutionTest, AResolverThatDoesNotAnswerHoldsUpNobodyForLong) {
   EXPECT_THAT(ResolveHost({"nowhere", "7"}, SOCK_STREAM, absl::ZeroDuration(), hangs).status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("have not been answered yet")));
   end->Notify();
+}
+
+TEST(NameResolutionTest, LookUpsThatAreWaitedForAreNotCountedAsLeftBehind) {
+  constexpr int kLookUps = kMaxLookUpsLeftBehind + 1;
+  absl::Barrier* all_ask = new absl::Barrier(kLookUps);
+  const HostResolver together = [all_ask](const HostPort&, const addrinfo&, addrinfo**) {
+    if (all_ask->Block()) delete all_ask;
+    return EAI_NONAME;
+  };
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kLookUps; ++i) {
+    callers.emplace_back([&] {
+      EXPECT_THAT(ResolveHost({"nowhere", "7"}, SOCK_STREAM, absl::Seconds(30), together).status(),
+                  StatusIs(absl::StatusCode::kUnavailable, HasSubstr("not known")));
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ void WantLayout(Turn& turn, LayoutRecord& record, const Digest& digest, const Wo
 }
 
 void AnswerRegistration(Turn& turn, Buffer& buffer, absl::Status status) {
-  buffer.registration_owed = false;
+  if (std::exchange(buffer.registration_owed, false)) buffer.worker->heartbeats = 0;
   Send(turn, *buffer.worker,
        BufferRegistered{.buffer = buffer.address.buffer, .status = std::move(status)});
 }

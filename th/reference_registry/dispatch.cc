@@ -128,8 +128,11 @@ struct MessageHandler {
     Send(turn, worker, std::move(finished));
   }
   void operator()(const Heartbeat& message) const {
-    NoteSettled(turn, worker);
-    if (message.ask) Send(turn, worker, Alive{});
+    if (message.ask) {
+      Send(turn, worker, Alive{});
+    } else {
+      NoteHeartbeat(turn, worker);
+    }
   }
   void operator()(const Preempt& message) const {
     ApplyOrCount(turn, worker, TakeNotice{worker.id, message});

@@ -221,12 +221,6 @@ void NoteIfLast(Turn& turn, const Buffer& buffer) {
       HowItGoes(buffer);
 }
 
-void ForgetDisplaced(Buffer& buffer) {
-  if (buffer.displaced == nullptr) return;
-  --FindVersion(*buffer.replica->group->model, buffer.displaced->version)->displaced_buffers;
-  buffer.displaced.reset();
-}
-
 // Moves committed content to Buffer::displaced. Does nothing for content that is not committed, so
 // that what was displaced before stays.
 void RememberDisplaced(Buffer& buffer) {
@@ -258,6 +252,12 @@ void LeaveShard(Turn& turn, Buffer& buffer) {
 }
 
 }  // namespace
+
+void ForgetDisplaced(Buffer& buffer) {
+  if (buffer.displaced == nullptr) return;
+  --FindVersion(*buffer.replica->group->model, buffer.displaced->version)->displaced_buffers;
+  buffer.displaced.reset();
+}
 
 Shard& EnsureShard(Turn& turn, Version& version, const ShardKey& key) {
   auto [it, created] = version.shards.try_emplace(key);
@@ -316,6 +316,7 @@ void EraseVersion(Turn& turn, Version& version) {
   }
   Model& model = *version.model;
   FreeLabel(version);
+  model.attribute_bytes -= MemoryOf(version.info.attributes);
   const VersionSequence sequence = version.info.sequence;  // a copy: the record dies next
   model.versions.erase(sequence);
 }

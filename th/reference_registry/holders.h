@@ -48,6 +48,8 @@ void ClearContent(Turn& turn, Buffer& buffer);
 // As ClearContent, but keeps committed content in Buffer::displaced: the rank may announce it
 // again.
 void DisplaceContent(Turn& turn, Buffer& buffer);
+// Forgets Buffer::displaced: its bytes are gone for good.
+void ForgetDisplaced(Buffer& buffer);
 // The operation that brought the content has ended well for the group: nothing else comes back.
 void CommitContent(Buffer& buffer);
 // Ends what is known of a fill: the edges to its sources, its deadline.

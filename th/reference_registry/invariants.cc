@@ -395,6 +395,11 @@ absl::Status CheckModel(const RegistryState& state, const Model& model) {
       }
     }
   }
+  uint64_t attribute_bytes = 0;
+  for (const auto& [sequence, version] : model.versions) {
+    attribute_bytes += MemoryOf(version.info.attributes);
+  }
+  if (attribute_bytes != model.attribute_bytes) return Broken("bytes of attributes", model);
   if (!DisplacedCountsAgree(model)) return Broken("displaced content by version", model);
   if (!CountsUnderWay(model)) return Broken("operations by version", model);
   TH_RETURN_IF_ERROR(CheckWaitingForRoom(state, model));

@@ -97,12 +97,14 @@ INSTANTIATE_TEST_SUITE_P(
 // The claims above have one field each that is beyond what can be.
 TEST(MembershipTest, AClaimUpToEveryBoundIsTaken) {
   RegistryHarness hub;
+  const Epoch before = hub.epoch();
+  hub.Restart();
   TestRank rank(hub, "rollout-3", 1, 2);
   JoinRequest request = rank.Request();
   request.resume =
       ResumeClaim{.worker = WorkerId(1),
-                  .epoch = hub.epoch(),
-                  .group_generation = GroupGeneration(uint64_t{hub.epoch().value} << 32),
+                  .epoch = before,
+                  .group_generation = GroupGeneration(uint64_t{before.value} << 32),
                   .lineage = kLastLineage};
   EXPECT_TRUE(rank.Join(request)) << rank.refused.status;
 }

@@ -52,6 +52,17 @@ bool MayBePublishedAgain(const RegistryState& state, const Version& version,
   return !incomparable || MayBeAskedAgain(state, version, replica);
 }
 
+absl::Status CheckNotDisplaced(const RegistryState& state, const Version& version,
+                               const Replica& replica) {
+  if (version.displaced_buffers == 0 || MayBePublishedAgain(state, version, replica)) {
+    return absl::OkStatus();
+  }
+  return absl::AlreadyExistsError(
+      absl::StrCat(DescribeLabelOwner(version),
+                   ", whose publisher is updating and may keep it, and this content cannot be "
+                   "compared with it; publish again later, or under another label"));
+}
+
 bool LacksSums(const RegistryState& state, const Digest& layout) {
   const ShardLayout* known = FindLayoutOf(state, layout);
   return known != nullptr && known->checksum() == ChecksumAlgorithm::kNone;

@@ -17,6 +17,11 @@ namespace th::registry {
 bool MayBePublishedAgain(const RegistryState& state, const Version& version,
                          const Replica& replica);
 
+// ALREADY_EXISTS while a rank may come back to the version's content (Buffer::displaced), with
+// which the replica's publication cannot be compared: a new version would take the label from it.
+absl::Status CheckNotDisplaced(const RegistryState& state, const Version& version,
+                               const Replica& replica);
+
 // True when the layout is known and has no checksums.
 bool LacksSums(const RegistryState& state, const Digest& layout);
 

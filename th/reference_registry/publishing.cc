@@ -42,7 +42,9 @@ absl::StatusOr<Version*> ExistingVersion(const RegistryState& state, const Repli
     return version;
   }
   Version* version = LabelledVersion(model, publish);
-  return version != nullptr && MayBePublishedAgain(state, *version, replica) ? version : nullptr;
+  if (version == nullptr) return nullptr;
+  TH_RETURN_IF_ERROR(CheckNotDisplaced(state, *version, replica));
+  return MayBePublishedAgain(state, *version, replica) ? version : nullptr;
 }
 
 // True while the workers that hold the version of the operation's label may still come back.
@@ -115,10 +117,13 @@ absl::Status NoRoomForVersion(const RegistryState& state, const Model& model,
 // published, or the high-water mark.
 absl::Status MakeRoom(Turn& turn, Model& model, const Attributes& attributes) {
   const RegistryLimits& limits = turn.state.limits;
-  uint64_t bytes = AttributeBytesOf(model) + BytesOf(attributes);
-  for (auto it = model.versions.begin(); model.versions.size() >= limits.max_versions_per_model ||
-                                         bytes > limits.max_attribute_bytes_per_model;) {
-    if (it == model.versions.end()) return NoRoomForVersion(turn.state, model, bytes);
+  const uint64_t wanted = MemoryOf(attributes);
+  for (auto it = model.versions.begin();
+       model.versions.size() >= limits.max_versions_per_model ||
+       model.attribute_bytes + wanted > limits.max_attribute_bytes_per_model;) {
+    if (it == model.versions.end()) {
+      return NoRoomForVersion(turn.state, model, model.attribute_bytes + wanted);
+    }
     Version& version = (it++)->second;
     const bool held = std::any_of(version.shards.begin(), version.shards.end(),
                                   [](const auto& entry) { return !entry.second.holders.empty(); });
@@ -129,9 +134,7 @@ absl::Status MakeRoom(Turn& turn, Model& model, const Attributes& attributes) {
                         version.info.sequence == model.durable.high_water ||
                         model.under_way.contains(version.info.sequence) ||
                         version.displaced_buffers > 0;
-    if (held || pinned || needed) continue;
-    bytes -= BytesOf(version.info.attributes);
-    EraseVersion(turn, version);
+    if (!held && !pinned && !needed) EraseVersion(turn, version);
   }
   return absl::OkStatus();
 }
@@ -145,6 +148,7 @@ absl::StatusOr<Version*> NewVersion(Turn& turn, Model& model, const PublishOpera
                   .label = publish.label,
                   .lineage = model.durable.lineage,
                   .attributes = publish.attributes};
+  model.attribute_bytes += MemoryOf(version.info.attributes);
   return &version;
 }
 

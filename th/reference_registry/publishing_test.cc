@@ -550,7 +550,7 @@ TEST(PublishingTest, OldVersionsWithoutHolderMakeRoomAndTheLimitIsNamed) {
                                                 HasSubstr("max_versions_per_model is 2")));
 }
 
-// Of 60 bytes of attributes.
+// Of 60 bytes of attributes, and what a map takes for one.
 void PublishWithAttributes(TestRank& rank, const std::string& label) {
   StartOperation request = rank.PublishRequest(label);
   request.attributes = {{"notes", std::string(55, 'x')}};
@@ -559,7 +559,7 @@ void PublishWithAttributes(TestRank& rank, const std::string& label) {
 
 TEST(PublishingTest, AttributesOfAModelAreBoundedAndThoseOfOldVersionsMakeRoom) {
   RegistryLimits limits;
-  limits.max_attribute_bytes_per_model = 150;
+  limits.max_attribute_bytes_per_model = 300;
   RegistryHarness hub(limits);
   std::vector<TestRank> trainers;
   for (const char* name : {"first", "second", "third"}) {
@@ -571,7 +571,7 @@ TEST(PublishingTest, AttributesOfAModelAreBoundedAndThoseOfOldVersionsMakeRoom) 
   PublishWithAttributes(trainers[2], "step-3");
   EXPECT_THAT(trainers[2].Finished().status,
               StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr("max_attribute_bytes_per_model is 150")));
+                       HasSubstr("max_attribute_bytes_per_model is 300")));
   trainers[0].Unpublish();
   trainers[0].Done();
   PublishWithAttributes(trainers[2], "step-3");
@@ -580,7 +580,7 @@ TEST(PublishingTest, AttributesOfAModelAreBoundedAndThoseOfOldVersionsMakeRoom) 
 
 TEST(PublishingTest, WhoComesBackWithMoreAttributesThanAModelMayHaveIsRefused) {
   RegistryLimits limits;
-  limits.max_attribute_bytes_per_model = 150;
+  limits.max_attribute_bytes_per_model = 300;
   RegistryHarness hub(limits);
   TestRank trainer(hub, "trainer", 0, 1);
   trainer.JoinAndRegister();
@@ -588,10 +588,10 @@ TEST(PublishingTest, WhoComesBackWithMoreAttributesThanAModelMayHaveIsRefused) {
   VersionInfo version = trainer.Finished().version;
   trainer.Seal(version.sequence, "step-1");
   hub.Restart();
-  version.attributes["more"] = std::string(150, 'x');
+  version.attributes["more"] = std::string(300, 'x');
   ASSERT_TRUE(trainer.Resume({trainer.Holding(version, true, "step-1")}));
   EXPECT_THAT(trainer.Heard<PublicationRefused>().status.message(),
-              HasSubstr("max_attribute_bytes_per_model is 150"));
+              HasSubstr("max_attribute_bytes_per_model is 300"));
 }
 
 }  // namespace

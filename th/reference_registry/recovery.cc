@@ -131,8 +131,10 @@ void KeepLabelOfHighWater(Turn& turn, Model& model, const VersionInfo& info) {
 Version& EnsureVersion(Turn& turn, Model& model, const VersionInfo& info) {
   Version& version = model.versions[info.sequence];
   if (version.model == nullptr || !version.announced) {
+    model.attribute_bytes -= MemoryOf(version.info.attributes);
     version.model = &model;
     version.info = info;
+    model.attribute_bytes += MemoryOf(version.info.attributes);
     version.phase = VersionPhase::kPublished;
     version.announced = true;
     version.from_earlier_reign = true;
@@ -151,7 +153,7 @@ std::string WhyNoRoom(const RegistryState& state, const Model& model, const Vers
   if (known == nullptr && model.versions.size() >= limits.max_versions_per_model) {
     return absl::StrCat("max_versions_per_model is ", limits.max_versions_per_model);
   }
-  const uint64_t bytes = AttributeBytesOf(model) + BytesOf(info.attributes);
+  const uint64_t bytes = model.attribute_bytes + MemoryOf(info.attributes);
   if (bytes <= limits.max_attribute_bytes_per_model) return "";
   return absl::StrCat("max_attribute_bytes_per_model is ", limits.max_attribute_bytes_per_model);
 }
@@ -271,6 +273,8 @@ void TakeContent(Turn& turn, Buffer& buffer, const HeldVersion& held) {
   content.committed =
       known != nullptr ? content.committed : (held.group_committed || held.publisher);
   content.segments = held.complete ? SegmentSet() : held.segments;
+  // The rank has written over what an update has displaced.
+  if (!held.complete && buffer.fill == nullptr) ForgetDisplaced(buffer);
   if (held.complete) ClearFill(turn, buffer);  // it was completed while the stream was broken
   SetContent(turn, buffer, version, std::move(content));
   EndFalseHolding(turn, buffer);

@@ -115,10 +115,8 @@ void ExpectExpiry(RegistryState& state, Model& model) {
   if (first != absl::InfiniteFuture()) state.pin_expiries.insert({first, model.key});
 }
 
-uint64_t AttributeBytesOf(const Model& model) {
-  uint64_t bytes = 0;
-  for (const auto& [sequence, version] : model.versions) bytes += BytesOf(version.info.attributes);
-  return bytes;
+uint64_t MemoryOf(const Attributes& attributes) {
+  return BytesOf(attributes) + attributes.size() * kBytesOfAnAttribute;
 }
 
 VersionSequence LatestOf(const Model& model) {

@@ -218,9 +218,9 @@ struct Worker {
   Lineage lineage;  // the newest that this worker was told of
   // What it resumed with when its record was made: tells which of two claims to one rank is later.
   std::optional<ResumeClaim> came_with;
-  // A heartbeat has come since its record was made. A rank that has come back asks for what it
-  // waits for before it has time for one.
-  bool has_settled = false;
+  // Its heartbeats since its record was made, or since it was last told late that a buffer is
+  // registered; see HasSettled in transactions.cc.
+  uint8_t heartbeats = 0;
   std::map<BufferId, Buffer> buffers;
 
   bool leaving() const { return leaves_at != absl::InfiniteFuture(); }
@@ -383,6 +383,7 @@ struct Model {
   absl::Time pins_expire_at = absl::InfiniteFuture();  // its entry in RegistryState::pin_expiries
   uint32_t next_version_number = 1;                    // of this reign; also when its publish fails
   std::map<VersionSequence, Version> versions;
+  uint64_t attribute_bytes = 0;  // MemoryOf those of all versions
   // How many operations that have begun are about a version: their ends look it up. No entry is 0.
   absl::flat_hash_map<VersionSequence, uint32_t> under_way;
   // Labels of the published versions; a withdrawn version's label is free.
@@ -504,8 +505,10 @@ void NoteHeard(const RegistryState& state, Worker& worker, absl::Time now);
 // The operation that may make progress; null when none is pending.
 Transaction* HeadOf(Replica& replica);
 
-// Of all its versions together.
-uint64_t AttributeBytesOf(const Model& model);
+// What an attribute takes beside its text: a node of a map.
+inline constexpr uint64_t kBytesOfAnAttribute = 64;
+// About what the attributes of a version take.
+uint64_t MemoryOf(const Attributes& attributes);
 
 // The highest published version, zero when there is none.
 VersionSequence LatestOf(const Model& model);

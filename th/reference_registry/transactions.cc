@@ -214,12 +214,17 @@ void RefuseOtherKind(Turn& turn, Replica& replica, const FinishedOperation& resu
   replica.pending.erase(result.number);
 }
 
-// A rank that has come back asks for what it waits for once its buffer is registered.
+// A rank that has come back asks for what it waits for once it hears that its buffer is registered.
+// Its first heartbeat may have left just before, its second lies a good part of a lease later.
+constexpr uint8_t kHeartbeatsUntilSettled = 2;
+
+bool HasSettled(const Worker& worker) { return worker.heartbeats >= kHeartbeatsUntilSettled; }
+
 bool MayAskYet(const Replica& replica, const Worker& worker) {
   if (!worker.came_with.has_value()) return false;
   const auto buffer = replica.buffers.find(worker.name.rank);
   const bool owed = buffer != replica.buffers.end() && buffer->second->registration_owed;
-  return owed || TH_MUTATE(kAdoptNoLateQuestions, !worker.has_settled, false);
+  return owed || TH_MUTATE(kAdoptNoLateQuestions, !HasSettled(worker), false);
 }
 
 }  // namespace
@@ -451,8 +456,8 @@ void WaitForRecovery(Turn& turn, const Replica& replica) {
   turn.state.waiting_for_recovery.insert(replica.id);
 }
 
-void NoteSettled(Turn& turn, Worker& worker) {
-  if (std::exchange(worker.has_settled, true)) return;
+void NoteHeartbeat(Turn& turn, Worker& worker) {
+  if (HasSettled(worker) || ++worker.heartbeats < kHeartbeatsUntilSettled) return;
   for (auto& [name, replica] : worker.group->replicas) {
     if (turn.state.waiting_for_recovery.erase(replica.id) != 0) turn.to_evaluate.insert(replica.id);
   }

@@ -79,9 +79,9 @@ bool SomeRankMayKnow(const RegistryState& state, const Replica& replica,
 // `replica` is evaluated again when the recovery ends, and when a rank of its group that has come
 // back has settled.
 void WaitForRecovery(Turn& turn, const Replica& replica);
-// The worker has sent a heartbeat: what it has waited for since before it came back it has asked
-// for.
-void NoteSettled(Turn& turn, Worker& worker);
+// A worker that has come back has settled with its second heartbeat: it has asked by then for what
+// it waits for.
+void NoteHeartbeat(Turn& turn, Worker& worker);
 
 // The ranks of the group without an entry in `transaction`.
 std::vector<Rank> MissingRanks(const Group& group, const Transaction& transaction);

@@ -21,9 +21,9 @@ absl::Status OpenCalls::Open() {
   return absl::OkStatus();
 }
 
-absl::Status OpenCalls::AddAnswer(size_t bytes) {
+absl::Status OpenCalls::AddAnswer(size_t bytes, bool final) {
   absl::MutexLock lock(&mutex_);
-  if (bytes > limits_.max_answer_bytes - answer_bytes_) {
+  if (!final && answer_bytes_ + bytes > limits_.max_answer_bytes) {
     metrics_->calls_refused.fetch_add(1, std::memory_order_relaxed);
     return absl::ResourceExhaustedError(
         absl::StrCat("the answer has ", bytes, " bytes, and ", answer_bytes_, " of at most ",
@@ -41,18 +41,13 @@ void OpenCalls::Close(size_t answer_bytes) {
 
 ControllerCall::ControllerCall(OpenCalls* open_calls, const Handler* handler)
     : open_calls_(open_calls), handler_(handler) {
-  const absl::Status opened = open_calls_->Open();
-  counted_ = opened.ok();
-  if (counted_) {
-    StartRead(&request_);
-  } else {
-    Fail(opened);
-  }
+  StartRead(&request_);
 }
 
-void ControllerCall::Answer(const google::protobuf::Message& answer) {
+void ControllerCall::Send(const google::protobuf::Message& answer, bool final) {
   const size_t bytes = answer.ByteSizeLong();
-  if (const absl::Status taken = open_calls_->AddAnswer(bytes); !taken.ok()) return Fail(taken);
+  if (const absl::Status taken = open_calls_->AddAnswer(bytes, final); !taken.ok())
+    return Fail(taken);
   answer_bytes_ = bytes;
   bool own_buffer = false;
   const grpc::Status status = grpc::SerializationTraits<google::protobuf::Message>::Serialize(
@@ -76,6 +71,9 @@ void ControllerCall::SetCancelCallback(absl::AnyInvocable<void()> on_cancel) {
 
 void ControllerCall::OnReadDone(bool ok) {
   if (!ok) return Fail(absl::InvalidArgumentError("the call came without a request"));
+  // Counted from here on: who never sends a request keeps nobody else out.
+  if (const absl::Status opened = open_calls_->Open(); !opened.ok()) return Fail(opened);
+  counted_ = true;
   (*handler_)(*this, request_);
 }
 

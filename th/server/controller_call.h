@@ -37,8 +37,8 @@ class OpenCalls {
   // it.
   absl::Status Open();
   // Reserves `bytes` for the answer of an open call. RESOURCE_EXHAUSTED: nothing is reserved; the
-  // answer must not be sent.
-  absl::Status AddAnswer(size_t bytes);
+  // answer must not be sent. Never refuses a `final` one, however many bytes there are.
+  absl::Status AddAnswer(size_t bytes, bool final);
   // Ends an open call and releases the `answer_bytes` that AddAnswer has reserved for it.
   void Close(size_t answer_bytes);
 
@@ -57,8 +57,9 @@ class OpenCalls {
 //     call.Answer(Echo(request));
 //   };
 //
-// The handler, or work that it starts, calls exactly one of Answer and Fail, once, on any thread.
-// After that the call may be deleted at any time, but not before the handler has returned.
+// The handler, or work that it starts, calls exactly one of Answer, AnswerEffect and Fail, once, on
+// any thread. After that the call may be deleted at any time, but not before the handler has
+// returned.
 class ControllerCall final : public grpc::ServerGenericBidiReactor {
  public:
   // Decodes the request and ends the call, now or later. Must not block.
@@ -67,7 +68,10 @@ class ControllerCall final : public grpc::ServerGenericBidiReactor {
   // `open_calls` and `handler` outlive the gRPC server.
   ControllerCall(OpenCalls* open_calls, const Handler* handler);
 
-  void Answer(const google::protobuf::Message& answer);
+  void Answer(const google::protobuf::Message& answer) { Send(answer, /*final=*/false); }
+  // Answers a request that has taken effect: the caller must hear so, whatever others have not
+  // read.
+  void AnswerEffect(const google::protobuf::Message& answer) { Send(answer, /*final=*/true); }
   void Fail(const absl::Status& why);
   // Sets what is called, at most once, when the caller cancels or disconnects before the answer has
   // been sent: on one of gRPC's threads, or inline if that has happened already. It may come after
@@ -80,6 +84,8 @@ class ControllerCall final : public grpc::ServerGenericBidiReactor {
   void OnDone() override;
 
  private:
+  void Send(const google::protobuf::Message& answer, bool final);
+
   OpenCalls* const open_calls_;
   const Handler* const handler_;
   bool counted_ = false;  // in open_calls_

@@ -36,6 +36,13 @@ pb::ResolveResponse ToResponse(const VersionInfo& version) {
   return response;
 }
 
+void Answered(ControllerCall& call, const google::protobuf::Message& answer) {
+  call.Answer(answer);
+}
+void Answered(ControllerCall& call, const pb::CommandFinished& answer) {
+  call.AnswerEffect(answer);
+}
+
 void OmitAttributes(Catalog& catalog) {
   for (CatalogModel& model : catalog.models) {
     for (CatalogVersion& version : model.versions) version.info.attributes.clear();
@@ -62,7 +69,7 @@ void ControllerService::AskLoop(absl::string_view method, Work work) {
           return [result = work(query, turn), &call](const absl::Status& durable) {
             if (!durable.ok()) return call.Fail(durable);
             if (!result.ok()) return call.Fail(result.status());
-            call.Answer(*result);
+            Answered(call, *result);
           };
         });
     if (!accepted.ok()) call.Fail(accepted);

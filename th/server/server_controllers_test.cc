@@ -117,6 +117,18 @@ TEST_F(ServerTest, AnAnswerBeyondTheLimitIsRefusedByItsBytes) {
   EXPECT_THAT(List(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("of at most 8")));
 }
 
+// A caller that did not hear of it would do it again.
+TEST_F(ServerTest, WhatHasTakenEffectIsAnsweredBeyondTheLimitToo) {
+  call_limits_.max_answer_bytes = 8;
+  Start();
+  ScriptedWorker trainer(server_->address());
+  ASSERT_OK(trainer.JoinAndRegister("trainer"));
+  ASSERT_OK(trainer.Publish(1, "step-1"));
+  ASSERT_OK_AND_ASSIGN(const CommandFinished pinned,
+                       Command({"pin", PinVersion{LatestVersion{}, "evaluation"}}));
+  EXPECT_OK(pinned.status);
+}
+
 TEST_F(ServerTest, AnAnswerThatIsReadMakesRoomForTheNext) {
   Start();
   ScriptedWorker trainer(server_->address());

@@ -101,6 +101,30 @@ TEST_F(ServerTest, AMethodThatThereIsNotIsUnimplemented) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
+TEST_F(ServerTest, ACallThatNeverSendsItsRequestKeepsNobodyOut) {
+  call_limits_.max_open = 1;
+  Start();
+  grpc::GenericStub stub(
+      grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  SetTestDeadline(context);
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(&context, "/tensorhub.v1.ReferenceServer/List", &queue);
+  call->StartCall(nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_TRUE(ok);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(Eventually([&] { return List().ok(); })) << i;
+  }
+  context.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+}
+
 TEST_F(ServerTest, AStreamOfGarbageIsEndedAndHarmsNobody) {
   Start();
   // gRPC reports it to the server as the end of the stream.
