@@ -97,6 +97,15 @@ TEST_F(DisplacedContentTest, ARankThatWasDoneComesBackWhenAnotherFails) {
   EXPECT_EQ(reader[1].Fill().buffer, trainer[1].address());
 }
 
+TEST_F(DisplacedContentTest, ARankThatIsLeftWithAnUnfinishedBufferDoesNotComeBack) {
+  trainer_.Fill();
+  trainer_.Fail(absl::CancelledError("not now"));
+  trainer_.Say(RegisterBuffer{trainer_.Filling(second_version_, {})});
+  trainer_.Say(RegisterBuffer{Published()});
+  EXPECT_THAT(trainer_.Heard<PublicationRefused>().status,
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("step-1")));
+}
+
 TEST_F(DisplacedContentTest, ARankWhoseStreamBreaksWhileItDrainsComesBack) {
   trainer_.Disconnect();
   AnnouncedBuffer draining = trainer_.Announced();  // what drains is not announced
