@@ -67,6 +67,7 @@ TEST(NameResolutionTest, LookUpsThatAreWaitedForAreNotCountedAsLeftBehind) {
     return EAI_NONAME;
   };
   std::vector<std::thread> callers;
+  callers.reserve(kLookUps);
   for (int i = 0; i < kLookUps; ++i) {
     callers.emplace_back([&] {
       EXPECT_THAT(ResolveHost({"nowhere", "7"}, SOCK_STREAM, absl::Seconds(30), together).status(),
