@@ -101,11 +101,10 @@ TEST(MembershipTest, AClaimUpToEveryBoundIsTaken) {
   hub.Restart();
   TestRank rank(hub, "rollout-3", 1, 2);
   JoinRequest request = rank.Request();
-  request.resume =
-      ResumeClaim{.worker = WorkerId(1),
-                  .epoch = before,
-                  .group_generation = GroupGeneration(uint64_t{before.value} << 32),
-                  .lineage = kLastLineage};
+  request.resume = ResumeClaim{.worker = WorkerId(1),
+                               .epoch = before,
+                               .group_generation = GroupGeneration(uint64_t{before.value} << 32),
+                               .lineage = kLastLineage};
   EXPECT_TRUE(rank.Join(request)) << rank.refused.status;
 }
 
