@@ -343,7 +343,7 @@ bool CountsUnderWay(const Model& model) {
          });
 }
 
-// Whether somebody fills it, and a promise that it names is there.
+// True when somebody fills it; where it names a promise instead, that promise is there.
 bool IsPromised(const RegistryState& state, VersionSequence version, const ArrivalKey& key,
                 const Arrival& arrival) {
   if (arrival.promised_by == ReplicaId()) return !arrival.filling.empty();

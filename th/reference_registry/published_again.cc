@@ -52,11 +52,8 @@ bool MayBePublishedAgain(const RegistryState& state, const Version& version,
   return !incomparable || MayBeAskedAgain(state, version, replica);
 }
 
-absl::Status CheckNotDisplaced(const RegistryState& state, const Version& version,
-                               const Replica& replica) {
-  if (version.displaced_buffers == 0 || MayBePublishedAgain(state, version, replica)) {
-    return absl::OkStatus();
-  }
+absl::Status CheckNotDisplaced(const Version& version) {
+  if (version.displaced_buffers == 0) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat(DescribeLabelOwner(version),
                    ", whose publisher is updating and may keep it, and this content cannot be "

@@ -17,10 +17,9 @@ namespace th::registry {
 bool MayBePublishedAgain(const RegistryState& state, const Version& version,
                          const Replica& replica);
 
-// ALREADY_EXISTS while a rank may come back to the version's content (Buffer::displaced), with
-// which the replica's publication cannot be compared: a new version would take the label from it.
-absl::Status CheckNotDisplaced(const RegistryState& state, const Version& version,
-                               const Replica& replica);
+// ALREADY_EXISTS while a rank may come back to the version's content (Buffer::displaced): another
+// version would take the label from it. To be asked where MayBePublishedAgain is false.
+absl::Status CheckNotDisplaced(const Version& version);
 
 // True when the layout is known and has no checksums.
 bool LacksSums(const RegistryState& state, const Digest& layout);

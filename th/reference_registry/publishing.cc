@@ -42,9 +42,9 @@ absl::StatusOr<Version*> ExistingVersion(const RegistryState& state, const Repli
     return version;
   }
   Version* version = LabelledVersion(model, publish);
-  if (version == nullptr) return nullptr;
-  TH_RETURN_IF_ERROR(CheckNotDisplaced(state, *version, replica));
-  return MayBePublishedAgain(state, *version, replica) ? version : nullptr;
+  if (version == nullptr || MayBePublishedAgain(state, *version, replica)) return version;
+  TH_RETURN_IF_ERROR(CheckNotDisplaced(*version));
+  return nullptr;
 }
 
 // True while the workers that hold the version of the operation's label may still come back.
