@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "th/protocol/answer.h"
 #include "th/simulator/event_queue.h"
 #include "th/simulator/simulated_buffer.h"
@@ -53,39 +54,65 @@ const std::vector<SegmentSum>& Judge::SegmentsOf(const std::string& content, int
   return found->second;
 }
 
-bool Judge::WasPublished(const VersionLabel& label, int shard, SegmentIndex segment,
-                         SegmentSum value) {
-  if (WasForged(value)) return true;
-  const auto contents = contents_.find(label);
-  return contents != contents_.end() &&
-         std::any_of(contents->second.begin(), contents->second.end(), [&](auto& content) {
-           return SegmentsOf(content.first, shard, &content.second)[segment.value] == value;
-         });
+void Judge::HasLabel(const VersionInfo& version) {
+  if (version.label.empty()) return;
+  std::vector<VersionLabel>& labels = labels_[version.sequence];
+  if (std::find(labels.begin(), labels.end(), version.label) == labels.end()) {
+    labels.push_back(version.label);
+  }
 }
 
-void Judge::Moved(const std::string& who, const VersionInfo& version,
-                  const SimulatedBuffer& buffer) {
-  std::map<std::string, Segments>& contents = contents_[version.label];
-  const auto held = std::find_if(contents.begin(), contents.end(), [&](auto& content) {
-    return SegmentsOf(content.first, buffer.shard(), &content.second) == buffer.values();
-  });
-  if (held == contents.end()) {
+absl::Span<const VersionLabel> Judge::LabelsOf(const VersionInfo& version) const {
+  if (!version.label.empty()) return absl::MakeConstSpan(&version.label, 1);
+  const auto labels = labels_.find(version.sequence);
+  return labels == labels_.end() ? absl::Span<const VersionLabel>() : labels->second;
+}
+
+bool Judge::WasPublished(const VersionInfo& version, int shard, SegmentIndex segment,
+                         SegmentSum value) {
+  if (WasForged(value)) return true;
+  for (const VersionLabel& label : LabelsOf(version)) {
+    for (auto& [name, segments] : contents_[label]) {
+      if (SegmentsOf(name, shard, &segments)[segment.value] == value) return true;
+    }
+  }
+  return false;
+}
+
+const std::string* Judge::FindContent(const VersionInfo& version, const SimulatedBuffer& buffer) {
+  for (const VersionLabel& label : LabelsOf(version)) {
+    for (auto& [name, segments] : contents_[label]) {
+      if (SegmentsOf(name, buffer.shard(), &segments) == buffer.values()) return &name;
+    }
+  }
+  return nullptr;
+}
+
+bool Judge::IsLiedAbout(const VersionInfo& version) const {
+  const absl::Span<const VersionLabel> labels = LabelsOf(version);
+  return std::any_of(labels.begin(), labels.end(),
+                     [&](const VersionLabel& label) { return lied_about_.contains(label); });
+}
+
+void Judge::Moved(const std::string& who, const VersionInfo& version, const SimulatedBuffer& buffer,
+                  uint64_t state) {
+  const std::string* const held = FindContent(version, buffer);
+  if (held == nullptr) {
     return Violated(absl::StrCat(who, " moved to ", version.ToString(),
                                  " and holds what nobody published as that"));
   }
   const auto name = version.attributes.find(kContentAttribute);
-  const bool named = name != version.attributes.end() && !lied_about_.contains(version.label);
-  const auto first =
-      moved_to_
-          .emplace(std::pair(version.sequence, buffer.shard()), named ? name->second : held->first)
-          .first;
-  if (first->second == held->first) return;
-  Violated(absl::StrCat(who, " moved to ", version.ToString(), " and holds '", held->first,
-                        "', not '", first->second, "'"));
+  const bool named = name != version.attributes.end() && !IsLiedAbout(version);
+  const ShardOfState shard{state, version.sequence, buffer.shard()};
+  const auto first = moved_to_.emplace(shard, named ? name->second : *held).first;
+  if (first->second == *held) return;
+  Violated(absl::StrCat(who, " moved to ", version.ToString(), " and holds '", *held, "', not '",
+                        first->second, "'"));
 }
 
 void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
-                  const GroupOperation& operation, ReignId reign, const Word& word) {
+                  const GroupOperation& operation, ReignId reign, uint64_t state,
+                  const Word& word) {
   const bool lies = !lying_groups_.empty() &&
                     lying_groups_.contains({std::string(operation.group), operation.generation});
   if (lies) return;
@@ -93,9 +120,12 @@ void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
   const bool anybody_knows =
       std::any_of(first.heard_by.begin(), first.heard_by.end(),
                   [](const SimulatedProcess* process) { return process->alive(); });
-  if (!anybody_knows) first = {word, {}};
+  if (!anybody_knows) first = {word, {}, state};
   first.heard_by.push_back(who);
   if (first.word == word) return;
+  const bool unpublished =
+      first.word.kind == OperationKind::kUnpublish || word.kind == OperationKind::kUnpublish;
+  if (unpublished && first.state != state) return;
   const bool failed =
       first.word.code != absl::StatusCode::kOk && word.code != absl::StatusCode::kOk;
   if (failed && word.forgotten) return;
@@ -110,11 +140,12 @@ void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
 
 void Judge::HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
                           VersionSequence version) {
-  Heard(&resolved_, who, operation, ReignId(), {.resolved = true, .version = version});
+  Heard(&resolved_, who, operation, ReignId(), /*state=*/0, {.resolved = true, .version = version});
 }
 
 void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation,
-                          ReignId reign, const OperationFinished& finished) {
+                          ReignId reign, uint64_t state, const OperationFinished& finished) {
+  HasLabel(finished.version);
   // The start of one rank that does not fit its group's operation is refused to that rank alone.
   if (absl::IsInvalidArgument(finished.status)) return;
   // What an unpublish took away is no part of its result: a new server may not know it.
@@ -131,8 +162,8 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
   // without the server, which then tells all that this is its end.
   if (unpublish && finished.offload_first && finished.status.ok()) return;
-  Heard(&results_, who, operation, reign, word);
-  if (finished.status.ok()) Heard(&successes_, who, operation, ReignId(), word);
+  Heard(&results_, who, operation, reign, state, word);
+  if (finished.status.ok()) Heard(&successes_, who, operation, ReignId(), state, word);
 }
 
 void Judge::Left(const SimulatedProcess* who) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "th/protocol/messages.h"
 #include "th/weights/checksum.h"
 #include "th/weights/identifiers.h"
@@ -46,21 +47,28 @@ class Judge {
   // `truly`. A segment may be accepted on its source's word, so it must be of some content that was
   // given the label. A whole shard must be the content that its version names; of a label about
   // which somebody lied it must be what everybody else has who moved there, because the first root
-  // of a shard is the authority, whoever made it.
+  // of a shard is the authority, whoever made it. A server that has lost its state has lost the
+  // roots too: the first one that it hears then is the authority. `state` tells which it was that
+  // the worker had joined.
   void Published(const VersionLabel& label, const std::string& content, const std::string& truly);
-  bool WasPublished(const VersionLabel& label, int shard, SegmentIndex segment,
+  // A version that has lost its label to a later one is judged by the label that it had.
+  void HasLabel(const VersionInfo& version);
+  bool WasPublished(const VersionInfo& version, int shard, SegmentIndex segment,
                     SegmentSum value);  // or was forged
   // A source sends these bytes with a sum that agrees: its readers accept them for now, and no
   // shard is ever complete with them.
   void Forged(SegmentSum value) { forged_.insert(value); }
   bool WasForged(SegmentSum value) const { return forged_.contains(value); }
-  void Moved(const std::string& who, const VersionInfo& version, const SimulatedBuffer& buffer);
+  void Moved(const std::string& who, const VersionInfo& version, const SimulatedBuffer& buffer,
+             uint64_t state);
 
   // One version a transaction: every rank of a group hears the same version and the same result of
   // an operation. `generation` and `reign` are those the worker had when it heard. If all who heard
   // a result are dead, have left, or have unregistered the buffer since, it no longer counts. After
   // a restart of the server other ranks may hear an error where one had heard a success, but never
-  // a different success. That the result is forgotten contradicts no other error.
+  // a different success. That the result is forgotten contradicts no other error. A rank ends an
+  // unpublish without the server, under a number with which ranks that did hear the server may have
+  // ended something else: a server that has lost its state cannot know, and takes the rank's word.
   struct GroupOperation {
     // Numbers first: they tell most operations apart, and are compared faster than names.
     OperationNumber number;
@@ -75,8 +83,9 @@ class Judge {
   };
   void HeardResolved(const SimulatedProcess* who, const GroupOperation& operation,
                      VersionSequence version);
+  // `state` is the one with which the reign has begun.
   void HeardFinished(const SimulatedProcess* who, const GroupOperation& operation, ReignId reign,
-                     const OperationFinished& finished);
+                     uint64_t state, const OperationFinished& finished);
   // A rank of the group says to the server what is not so: what is answered about this generation
   // of the group is no longer compared. Others' answers are.
   void SaysFalsely(const std::string& group, uint64_t generation) {
@@ -99,28 +108,41 @@ class Judge {
     friend bool operator==(const Word&, const Word&) = default;
     std::string ToString() const;
   };
-  // What some ranks have heard, and who.
+  // What some ranks have heard, who, and from which state of the server first.
   struct Told {
     Word word;
     std::vector<const SimulatedProcess*> heard_by;
+    uint64_t state = 0;
   };
   // ReignId(): compared across all reigns.
   using HeardByOperation = std::map<std::pair<GroupOperation, ReignId>, Told>;
   void Heard(HeardByOperation* heard, const SimulatedProcess* who, const GroupOperation& operation,
-             ReignId reign, const Word& word);
+             ReignId reign, uint64_t state, const Word& word);
   // Every segment of a content, by shard; made when first asked for.
   using Segments = std::map<int, std::vector<SegmentSum>>;
   const std::vector<SegmentSum>& SegmentsOf(const std::string& content, int shard,
                                             Segments* known) const;
+  // By which the version is judged.
+  absl::Span<const VersionLabel> LabelsOf(const VersionInfo& version) const;
+  bool IsLiedAbout(const VersionInfo& version) const;
+  // The name of the content of the version that the buffer holds; null: of none.
+  const std::string* FindContent(const VersionInfo& version, const SimulatedBuffer& buffer);
 
   const EventQueue* const queue_;
   const uint64_t segment_count_;
   std::vector<std::string> violations_;
   std::map<VersionLabel, std::map<std::string, Segments>> contents_;  // by label and name
+  std::map<VersionSequence, std::vector<VersionLabel>> labels_;       // that each version has had
   std::set<VersionLabel> lied_about_;
   std::set<SegmentSum> forged_;
-  std::set<std::pair<std::string, uint64_t>> lying_groups_;          // group and generation
-  std::map<std::pair<VersionSequence, int>, std::string> moved_to_;  // by version and shard
+  std::set<std::pair<std::string, uint64_t>> lying_groups_;  // group and generation
+  struct ShardOfState {
+    uint64_t state = 0;
+    VersionSequence version;
+    int shard = 0;
+    auto operator<=>(const ShardOfState&) const = default;
+  };
+  std::map<ShardOfState, std::string> moved_to_;  // names of contents
   HeardByOperation resolved_, results_, successes_;
 };
 

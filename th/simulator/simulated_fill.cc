@@ -51,10 +51,11 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
       session_(SessionSpec(*buffer, worker->cluster().spec(), start, stream),
                worker->cluster().spec().replicator, worker->now()) {
   Judge& judge = worker_->cluster().judge();
+  judge.HasLabel(version_);
   for (const SegmentRange& range : start.resume.ranges()) {
     for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
       judge.Expect(
-          judge.WasPublished(version_.label, buffer_->shard(), segment, buffer_->value(segment)),
+          judge.WasPublished(version_, buffer_->shard(), segment, buffer_->value(segment)),
           "resumes a segment that it does not hold", worker_->Name());
     }
   }
@@ -159,7 +160,7 @@ void SimulatedFill::JudgeUnchanged(SegmentIndex segment) const {
   Judge& judge = worker_->cluster().judge();
   const SegmentSum value = buffer_->value(segment);
   judge.Expect(value == session_.SumOf(segment) &&
-                   judge.WasPublished(version_.label, buffer_->shard(), segment, value),
+                   judge.WasPublished(version_, buffer_->shard(), segment, value),
                "holds a segment from before that the version does not have", worker_->Name());
 }
 
@@ -216,7 +217,7 @@ void SimulatedFill::JudgeWrite(SegmentIndex segment) const {
 void SimulatedFill::JudgeAccepted(const Link& link, const SentSegment& segment) const {
   Judge& judge = worker_->cluster().judge();
   const int shard = buffer_->shard();
-  if (judge.WasPublished(version_.label, shard, segment.index, segment.bytes)) return;
+  if (judge.WasPublished(version_, shard, segment.index, segment.bytes)) return;
   judge.Violated(absl::StrCat(worker_->Name(), " accepted a segment of ", version_.ToString(),
                               " that nobody published, from ", link.worker->Describe()));
 }

@@ -307,6 +307,8 @@ void SimulatedWorker::NoteGeneration(const ServerMessage& message) {
   if (says_falsely_) cluster_->judge().SaysFalsely(spec_.name.group, group_generation_);
 }
 
+uint64_t SimulatedWorker::state_joined() const { return cluster_->server().DiskOf(reign_); }
+
 void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
   const bool judged = std::holds_alternative<OperationResolved>(message) ||
                       std::holds_alternative<OperationFinished>(message);
@@ -334,7 +336,7 @@ void SimulatedWorker::JudgeMessage(const ServerMessage& message) {
                           finished->kind, " outcome ", finished->outcome, " #",
                           finished->version.sequence.ToString(), " ", finished->status.ToString());
     });
-    cluster_->judge().HeardFinished(this, operation, reign_, *finished);
+    cluster_->judge().HeardFinished(this, operation, reign_, state_joined(), *finished);
     last_results_[finished->key.buffer] = *finished;
   }
 }
@@ -584,7 +586,7 @@ void SimulatedWorker::JudgeDone(const OperationDone& finished) {
   // more.
   const bool moved = !published_falsely_ && (finished.outcome == UpdateOutcome::kMoved ||
                                              finished.outcome == UpdateOutcome::kAlreadyThere);
-  if (moved) cluster_->judge().Moved(Name(), finished.version, buffer());
+  if (moved) cluster_->judge().Moved(Name(), finished.version, buffer(), state_joined());
 }
 
 // ---- time

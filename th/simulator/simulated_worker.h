@@ -261,6 +261,7 @@ class SimulatedWorker : public SimulatedProcess {
   void HandleWake() override;
   void NoteGeneration(const ServerMessage& message);
   void JudgeMessage(const ServerMessage& message);
+  uint64_t state_joined() const;  // of the server; as SimulatedServer::DiskOf
   void JudgeDone(const OperationDone& finished);
   void JudgeUnpublished(const OperationDone& finished);
   void JudgeCopies();

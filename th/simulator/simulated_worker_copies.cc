@@ -95,7 +95,7 @@ void SimulatedWorker::JudgeStaged(const OperationDone& finished, const Operation
   const bool staged = finished.outcome == UpdateOutcome::kMoved;
   const SimulatedBuffer* const where = FindBuffer(staged ? finished.buffer : buffer_id_);
   if (where == nullptr) return cluster_->judge().Violated(Name() + " has staged nothing");
-  cluster_->judge().Moved(Name(), finished.version, *where);
+  cluster_->judge().Moved(Name(), finished.version, *where, state_joined());
 }
 
 }  // namespace th

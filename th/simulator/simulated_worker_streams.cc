@@ -102,7 +102,8 @@ void SimulatedWorker::NoteStreamDone(const OperationDone& finished) {
   }
   cluster_->judge().Expect(stream->whole(), "is told that it has received what it has not", name_);
   const bool part = stream->spec().wanted.count() < cluster_->spec().segment_count;
-  if (!part) cluster_->judge().Moved(name_, finished.version, *FindBuffer(finished.buffer));
+  if (!part)
+    cluster_->judge().Moved(name_, finished.version, *FindBuffer(finished.buffer), state_joined());
   stream->NoteMoved();
   FinishStreamIfTaken(finished.buffer);
 }

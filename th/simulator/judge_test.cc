@@ -1,0 +1,114 @@
+// What the judge lets pass, where a server that has lost its state cannot know better, and what it
+// does not.
+#include "th/simulator/judge.h"
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "th/protocol/messages.h"
+#include "th/simulator/event_queue.h"
+#include "th/simulator/simulated_buffer.h"
+#include "th/simulator/simulated_process.h"
+#include "th/topology/location.h"
+#include "th/weights/identifiers.h"
+#include "th/weights/version.h"
+
+namespace th {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kSegments = 4;
+constexpr uint64_t kState = 1, kStateAfterLoss = 2;
+constexpr ReignId kReign(1), kLaterReign(2);
+
+class Process : public SimulatedProcess {
+ public:
+  explicit Process(EventQueue* queue) : SimulatedProcess(queue, Location()) {}
+
+ private:
+  void HandleWake() override {}
+};
+
+OperationFinished Ended(OperationKind kind, UpdateOutcome outcome = UpdateOutcome::kNone) {
+  OperationFinished finished;
+  finished.kind = kind;
+  finished.outcome = outcome;
+  return finished;
+}
+
+class JudgeTest : public ::testing::Test {
+ protected:
+  void Hear(const Process& rank, ReignId reign, uint64_t state, const OperationFinished& finished) {
+    judge_.HeardFinished(&rank, {.number = OperationNumber(12), .buffer = "weights"}, reign, state,
+                         finished);
+  }
+  void Move(const std::string& content, const VersionInfo& version, uint64_t state) {
+    SimulatedBuffer buffer(0, kSegments);
+    buffer.Write(content);
+    judge_.Moved("rollout-1/0", version, buffer, state);
+  }
+
+  EventQueue queue_{absl::UnixEpoch()};
+  Judge judge_{&queue_, kSegments};
+  const Process first_{&queue_}, second_{&queue_};
+  const VersionLabel label_ = VersionLabel::Parse("step-2").value();
+  const VersionInfo version_{.sequence = VersionSequence::Of(Epoch(1), 2), .label = label_};
+};
+
+TEST_F(JudgeTest, AfterALossOfStateAnUnpublishThatARankEndedAloneStands) {
+  Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
+  Hear(second_, kLaterReign, kStateAfterLoss, Ended(OperationKind::kUnpublish));
+  EXPECT_THAT(judge_.TakeViolations(), IsEmpty());
+}
+
+TEST_F(JudgeTest, AServerThatHasItsStateKnowsThatAnUnpublishWasSomethingElse) {
+  Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
+  Hear(second_, kLaterReign, kState, Ended(OperationKind::kUnpublish));
+  EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
+}
+
+TEST_F(JudgeTest, ALossOfStateChangesNoSuccessfulUpdate) {
+  Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
+  Hear(second_, kLaterReign, kStateAfterLoss, Ended(OperationKind::kUpdate, UpdateOutcome::kMoved));
+  EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
+}
+
+TEST_F(JudgeTest, WithinOneStateALieIsNeverTheVersionBesideTheTruth) {
+  judge_.Published(label_, "the truth", "the truth");
+  judge_.Published(label_, "the truth", "a lie");
+  Move("the truth", version_, kState);
+  EXPECT_THAT(judge_.TakeViolations(), IsEmpty());
+  Move("a lie", version_, kState);
+  EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("holds 'a lie', not 'the truth'")));
+}
+
+TEST_F(JudgeTest, AfterALossOfStateALieMayBeTheVersionAndThenTheTruthIsNot) {
+  judge_.Published(label_, "the truth", "the truth");
+  judge_.Published(label_, "the truth", "a lie");
+  Move("the truth", version_, kState);
+  Move("a lie", version_, kStateAfterLoss);
+  EXPECT_THAT(judge_.TakeViolations(), IsEmpty());
+  Move("the truth", version_, kStateAfterLoss);
+  EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("holds 'the truth', not 'a lie'")));
+}
+
+TEST_F(JudgeTest, AVersionThatHasLostItsLabelIsJudgedByTheOneItHad) {
+  judge_.Published(label_, "the truth", "the truth");
+  const VersionInfo unlabelled{.sequence = version_.sequence};
+  Move("the truth", unlabelled, kState);
+  EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("what nobody published")));
+  judge_.HasLabel(version_);
+  Move("the truth", unlabelled, kState);
+  EXPECT_THAT(judge_.TakeViolations(), IsEmpty());
+  Move("what nobody has published", unlabelled, kState);
+  EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("what nobody published")));
+}
+
+}  // namespace
+}  // namespace th
