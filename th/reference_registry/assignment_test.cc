@@ -27,7 +27,7 @@ class FailingSourceTest : public ::testing::Test {
         reader_(Rollout(hub_, "reader")) {
     relay_.Update();
     relay_.FillWhole();
-    relay_.Finished();
+    version_ = relay_.Finished().version;
     reader_.Update();
     source_ = reader_.Fill();
     EXPECT_EQ(source_.buffer, relay_.address());
@@ -44,6 +44,7 @@ class FailingSourceTest : public ::testing::Test {
   TestRank relay_;
   TestRank reader_;
   AssignedSource source_;
+  VersionInfo version_;
 };
 
 TEST_F(FailingSourceTest, AnotherIsAssignedAtOnce) {
@@ -139,6 +140,17 @@ TEST_F(FailingSourceTest, SuspectingAnotherThanOnesSourceIsRefused) {
   reader_.Say(outdated);
   EXPECT_EQ(hub_.registry().counters().messages_refused, 2u);
   EXPECT_EQ(hub_.registry().counters().sources_suspected, 0u);
+}
+
+// Its readers were cut: what they have open is of a generation that is no more.
+TEST_F(FailingSourceTest, ASourceThatRegistersAnotherGenerationIsAssignedAnew) {
+  relay_.buffer_generation = relay_.buffer_generation.Next();
+  relay_.Say(RegisterBuffer{relay_.Holding(version_, /*publisher=*/false, "step-1")});
+  const AssignedSource again = Next();
+  EXPECT_EQ(again.buffer, relay_.address());
+  EXPECT_EQ(again.generation, relay_.buffer_generation);
+  relay_.Say(RegisterBuffer{relay_.Holding(version_, /*publisher=*/false, "step-1")});
+  EXPECT_TRUE(reader_.HearsNone<AssignSources>()) << "nothing has changed for its readers";
 }
 
 TEST_F(FailingSourceTest, ASourceThatOnlyMovedOnIsNotSuspected) {

@@ -261,7 +261,12 @@ void AnnounceBuffer::Apply(Turn& turn) const {
   Worker& own = *FindWorker(turn.state, worker);
   auto known = own.buffers.find(announced.buffer);
   Buffer& buffer = known == own.buffers.end() ? AddBuffer(turn, own, announced) : known->second;
+  const bool another = buffer.generation != announced.generation;
   buffer.generation = announced.generation;
+  // Who reads the generation before is cut, and is assigned anew before the buffer may drain.
+  if (another && buffer.shard != nullptr) {
+    DropSource(turn, *buffer.shard, buffer.address, /*was_whole=*/false);
+  }
   LayoutRecord& record = turn.state.layouts[announced.layout];
   const bool asked_already = record.asked != WorkerId() && record.asked != worker;
   if (record.layout.has_value() || asked_already) {
