@@ -197,13 +197,19 @@ void SimulatedTrainer::Act() {
     }
     return Pause(absl::Milliseconds(50), absl::Milliseconds(1200));  // rollouts read
   }
-  if (AnyIs(BufferState::kPublished) && kept_ && newest() > keeps_beyond_) return;
+  if (AnyIs(BufferState::kPublished) && kept_ && newest() > keeps_beyond_ && HasLatest()) return;
   if (AnyIs(BufferState::kPublished)) {
     return UnpublishAll(random().Between(absl::Milliseconds(100), absl::Seconds(3)));
   }
   const bool may_roll_back = rolls_back_ && !published_steps_.empty() && !keeps_published_;
   if (may_roll_back && random().OneIn(8)) return RollBackSomewhere();
   PublishNextStep();
+}
+
+bool SimulatedTrainer::HasLatest() const {
+  const auto& models = cluster().server().disk().durable.models;
+  const auto model = models.find(ranks().front()->spec().key);
+  return model == models.end() || newest() >= model->second.high_water;
 }
 
 std::string SimulatedTrainer::published_label() const {

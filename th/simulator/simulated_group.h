@@ -59,7 +59,7 @@ class SimulatedGroup {
   virtual bool restarts_together() const = 0;
   virtual void Restarted() {}  // after ranks were started again
 
-  Cluster& cluster() { return *cluster_; }
+  Cluster& cluster() const { return *cluster_; }
   SeededRandom& random() { return random_; }
   // A verb of each rank, in its own time, within a moment. It may begin several operations; what is
   // waited for, and what LastWentWell() answers for, is the one of `kind` on `about`.
@@ -114,7 +114,7 @@ class SimulatedTrainer : public SimulatedGroup {
   void RestartWhereRolledBack() { restarts_where_rolled_back_ = true; }
   // Somebody else has: it goes on from there once it is started again.
   void WasRolledBackTo(uint64_t step);
-  // From its next publish on it lets others read for good.
+  // From its next publish on it lets others read for good, unless somebody publishes after it.
   void KeepPublished() {
     keeps_published_ = true;
     keeps_beyond_ = newest();
@@ -136,6 +136,7 @@ class SimulatedTrainer : public SimulatedGroup {
     uint64_t to_step;
   };
   bool IsRefusedAsRolledBack() const;
+  bool HasLatest() const;  // of the versions that the server knows
   void PublishNextStep();
   void RollBackSomewhere();
   void FinishRollBack();

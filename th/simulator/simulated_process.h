@@ -6,8 +6,8 @@
 #define TH_SIMULATOR_SIMULATED_PROCESS_H_
 
 #include <algorithm>
+#include <deque>
 #include <utility>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "th/simulator/event_queue.h"
@@ -36,7 +36,7 @@ class SimulatedProcess {
   // Runs `event` now; a stopped process runs it when it goes on, a dead one never.
   void RunOrHold(SimulatedEvent event) {
     if (!alive_) return;
-    if (stopped_) {
+    if (stopped_ || !backlog_.empty()) {
       backlog_.push_back(std::move(event));
     } else {
       event();
@@ -65,20 +65,26 @@ class SimulatedProcess {
   virtual void HandleWake() = 0;
   void SetStopped(bool stopped) {
     stopped_ = stopped;
-    if (stopped) return;
-    for (SimulatedEvent& event : std::exchange(backlog_, {})) {
-      Post(absl::ZeroDuration(), std::move(event));
-    }
+    if (!stopped && !backlog_.empty()) queue_->Post(absl::ZeroDuration(), [this] { RunBacklog(); });
   }
 
  private:
+  // Before all that happens to it from now on.
+  void RunBacklog() {
+    while (!stopped_ && !backlog_.empty()) {
+      SimulatedEvent event = std::move(backlog_.front());
+      backlog_.pop_front();
+      event();
+    }
+  }
+
   EventQueue* const queue_;
   const Location location_;
   bool alive_ = true;
   bool stopped_ = false;
   absl::Time wake_at_ = absl::InfiniteFuture();
   Slots<SimulatedEvent> posted_;
-  std::vector<SimulatedEvent> backlog_;
+  std::deque<SimulatedEvent> backlog_;
 };
 
 // One direction of one connection: what is sent first arrives first.
