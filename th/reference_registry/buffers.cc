@@ -1,6 +1,7 @@
 #include "th/reference_registry/buffers.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/container/btree_set.h"
@@ -261,10 +262,11 @@ void AnnounceBuffer::Apply(Turn& turn) const {
   Worker& own = *FindWorker(turn.state, worker);
   auto known = own.buffers.find(announced.buffer);
   Buffer& buffer = known == own.buffers.end() ? AddBuffer(turn, own, announced) : known->second;
-  const bool another = buffer.generation != announced.generation;
+  const bool moved_on = buffer.generation != announced.generation;
   buffer.generation = announced.generation;
-  // Who reads the generation before is cut, and is assigned anew before the buffer may drain.
-  if (another && buffer.shard != nullptr) {
+  // The worker has cut the readers of the generation before: they are assigned anew while the
+  // buffer still admits them.
+  if (moved_on && buffer.shard != nullptr) {
     DropSource(turn, *buffer.shard, buffer.address, /*was_whole=*/false);
   }
   LayoutRecord& record = turn.state.layouts[announced.layout];
@@ -293,10 +295,14 @@ void EndReceiveWithout(Turn& turn, const Worker& refused, const AnnouncedBuffer&
 }
 
 absl::Status StoreLayout::CanApply(const RegistryState& state) const {
-  auto found = state.layouts.find(layout->digest());
-  if (found == state.layouts.end() || found->second.layout.has_value()) {
+  const auto found = state.layouts.find(layout->digest());
+  const std::string name = layout->digest().ShortHex();
+  if (found == state.layouts.end()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("nobody asked for layout ", layout->digest().ShortHex()));
+        absl::StrCat("no buffer is registered with layout ", name));
+  }
+  if (found->second.layout.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat("the server has layout ", name, " already"));
   }
   return absl::OkStatus();
 }

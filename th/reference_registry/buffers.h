@@ -29,12 +29,11 @@ struct AnnounceBuffer {
 void EndReceiveWithout(Turn& turn, const Worker& refused, const AnnouncedBuffer& announced,
                        const absl::Status& why);
 
-// A layout that somebody was asked for.
+// The layout of registered buffers, whoever sends it: its digest is its name.
 struct StoreLayout {
-  WorkerId worker;
   const ShardLayout* layout = nullptr;  // the message's, which outlives this
 
-  // FAILED_PRECONDITION: nobody was asked for it, or it is here already.
+  // FAILED_PRECONDITION: no registered buffer has it, or the server has it already.
   absl::Status CanApply(const RegistryState& state) const;
   void Apply(Turn& turn) const;
 };

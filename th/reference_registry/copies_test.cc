@@ -147,6 +147,34 @@ TEST_F(ReleaseTest, ACopyOutlivesTheServer) {
   EXPECT_TRUE(IsReleased(*copy_));
 }
 
+// It has not heard how its unpublish ended, and drains when its copy is made, on its new stream.
+TEST_F(ReleaseTest, ARankThatCopiesAloneIsFreeOnceItHasDrained) {
+  trainer_.emplace(Roomy("trainer"));
+  one_ = Publish(*trainer_, "one");
+  hub_.Restart();
+  AnnouncedBuffer held = trainer_->Holding(one_, /*publisher=*/true, "one");
+  held.last_finished = FinishedOperation{.number = trainer_->number, .version = one_};
+  ASSERT_TRUE(trainer_->Resume({held}));
+  StartOperation unpublish = trainer_->UnpublishRequest();
+  unpublish.timeout = absl::Seconds(1);
+  trainer_->Start(unpublish);
+  hub_.Advance(absl::Seconds(2));
+  ASSERT_EQ(trainer_->Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+  trainer_->Disconnect();
+  AnnouncedBuffer copying = trainer_->Filling(one_, {trainer_->address()});
+  copying.buffer = BufferId(101);
+  copying.buffer_name = CopyName("weights", CopyFor::kRetention, one_.sequence,
+                                 trainer_->generation, trainer_->number);
+  copying.role = BufferRole::kOffload;
+  ASSERT_TRUE(trainer_->Resume({held, copying}));
+  DrainAlone(*trainer_);
+  ASSERT_EQ(trainer_->Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+  trainer_->Done();
+  EXPECT_EQ(hub_.registry().counters().messages_refused, 0u);
+  trainer_->Publish("two");
+  EXPECT_OK(trainer_->Finished().status);
+}
+
 TEST_F(ReleaseTest, OfTwoCopiesOneStays) {
   KeepLatest(1);
   ASSERT_NO_FATAL_FAILURE(Offload());

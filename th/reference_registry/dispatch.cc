@@ -70,7 +70,7 @@ struct MessageHandler {
     Announce(turn, worker, message.buffer, Numbering::kOther);
   }
   void operator()(const LayoutUpload& message) const {
-    ApplyOrCount(turn, worker, StoreLayout{worker.id, &message.layout});
+    ApplyOrCount(turn, worker, StoreLayout{&message.layout});
   }
   void operator()(const StartOperation& message) const {
     const bool outdated = message.group_generation != GroupGeneration() &&

@@ -27,7 +27,9 @@ void EvaluateHead(Turn& turn, Replica& replica) {
 
 absl::Status CompleteRank::CanApply(const RegistryState& state) const {
   const auto own = FindOwnOperation(state, buffer, message.key.number);
-  if (!own.ok()) return own.status();
+  if (!own.ok()) {
+    return DrainsLate(state, buffer, message.key.number) ? absl::OkStatus() : own.status();
+  }
   switch (own->transaction->kind()) {
     case OperationKind::kUnpublish:
       return CompleteDrain{buffer, message}.CanApply(state);
@@ -42,6 +44,7 @@ absl::Status CompleteRank::CanApply(const RegistryState& state) const {
 
 void CompleteRank::Apply(Turn& turn) const {
   const auto own = FindOwnOperation(turn.state, buffer, message.key.number);
+  if (!own.ok()) return DropContent(turn, *FindBuffer(turn.state, buffer));
   if (own->transaction->if_unpublish() != nullptr) {
     CompleteDrain{buffer, message}.Apply(turn);
   } else {

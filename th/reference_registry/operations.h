@@ -12,7 +12,7 @@ namespace th::registry {
 // Takes the first pending operation of the replica as far as it goes.
 void EvaluateHead(Turn& turn, Replica& replica);
 
-// RankDone, for whichever operation it names.
+// RankDone, for whichever operation it names, and for an unpublish that has ended meanwhile.
 struct CompleteRank {
   BufferAddress buffer;
   RankDone message;

@@ -38,12 +38,6 @@ bool GivesUpPublication(const RegistryState& state, const BufferAddress& address
          finished.version.sequence == buffer->content->version;
 }
 
-void GiveUpPublication(Turn& turn, Buffer& buffer) {
-  Replica& replica = *buffer.replica;
-  ClearContent(turn, buffer);
-  if (replica.phase == ReplicaPhase::kHolding) InvalidateReplica(turn, replica);
-}
-
 // It takes part, so that it can fail. False: the operation has ended already, and the rank is told
 // how.
 bool JoinUnstarted(Turn& turn, Buffer& buffer, OperationNumber number) {
@@ -69,7 +63,7 @@ absl::Status FailRank::CanApply(const RegistryState& state) const {
 void FailRank::Apply(Turn& turn) const {
   const OperationNumber number = message.key.number;
   if (GivesUpPublication(turn.state, buffer, number)) {
-    return GiveUpPublication(turn, *FindBuffer(turn.state, buffer));
+    return DropContent(turn, *FindBuffer(turn.state, buffer));
   }
   const bool unstarted = FailsUnstarted(turn.state, buffer, number);
   if (unstarted && !JoinUnstarted(turn, *FindBuffer(turn.state, buffer), number)) return;

@@ -390,9 +390,23 @@ void TakeAway(Turn& turn, Replica& replica) {
 
 void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish) {
   buffer.last_let_go = std::max(buffer.last_let_go, unpublish);
-  Replica& replica = *buffer.replica;
-  if (!buffer.content.has_value() || IsFilledBeside(buffer, unpublish)) return;
   if (IsCopiedHere(buffer)) return;  // it drains once the copy is made
+  if (!IsFilledBeside(buffer, unpublish)) DropContent(turn, buffer);
+}
+
+bool DrainsLate(const RegistryState& state, const BufferAddress& address,
+                OperationNumber unpublish) {
+  const Buffer* buffer = FindBuffer(state, address);
+  if (buffer == nullptr || buffer->last_started > unpublish) return false;
+  const auto& results = buffer->replica->results;
+  const auto result = results.find(unpublish);
+  const bool taken = result != results.end() && TookAway(result->second.finished);
+  return (taken || buffer->last_let_go == unpublish) && !IsFilledBeside(*buffer, unpublish);
+}
+
+void DropContent(Turn& turn, Buffer& buffer) {
+  if (!buffer.content.has_value()) return;
+  Replica& replica = *buffer.replica;
   ClearContent(turn, buffer);
   if (replica.phase == ReplicaPhase::kHolding) InvalidateReplica(turn, replica);
 }

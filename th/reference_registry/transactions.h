@@ -55,6 +55,12 @@ void TakeAway(Turn& turn, Replica& replica);
 // A rank hears that its unpublish, or its start of one, went badly: it drains all the same, so
 // nobody is sent to it for what it held before that operation.
 void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish);
+// Whether a rank that says now that it has drained means an unpublish that has ended: it has kept
+// what it held until a copy beside it was made, and nothing was begun since.
+bool DrainsLate(const RegistryState& state, const BufferAddress& address,
+                OperationNumber unpublish);
+// The rank does not hold any more what it held, and with it its group.
+void DropContent(Turn& turn, Buffer& buffer);
 
 // A call of the buffer's rank was refused because its group had counted anew before it came.
 void NoteLostCall(Turn& turn, Buffer& buffer);

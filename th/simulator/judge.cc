@@ -123,6 +123,7 @@ void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
   if (!anybody_knows) first = {word, {}, state};
   first.heard_by.push_back(who);
   if (first.word == word) return;
+  // A server that has lost its state takes the word of a rank that ended an unpublish alone.
   const bool unpublished =
       first.word.kind == OperationKind::kUnpublish || word.kind == OperationKind::kUnpublish;
   if (unpublished && first.state != state) return;
@@ -148,20 +149,20 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   HasLabel(finished.version);
   // The start of one rank that does not fit its group's operation is refused to that rank alone.
   if (absl::IsInvalidArgument(finished.status)) return;
-  // What an unpublish took away is no part of its result: a new server may not know it.
   const bool unpublish = finished.kind == OperationKind::kUnpublish;
-  const VersionSequence version = unpublish ? VersionSequence() : finished.version.sequence;
-  Word word{.outcome = finished.outcome,
-            .version = version,
-            .code = finished.status.code(),
-            .offload_first = finished.offload_first,
-            .forgotten = SaysForgotten(finished.status)};
-  // What failed has no other kind than the rank's own word: ranks that went on alone while there
-  // was no server may have called it differently.
-  if (finished.status.ok()) word.kind = finished.kind;
   // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
   // without the server, which then tells all that this is its end.
   if (unpublish && finished.offload_first && finished.status.ok()) return;
+  Word word{.outcome = finished.outcome,
+            .version = finished.version.sequence,
+            .code = finished.status.code(),
+            .offload_first = finished.offload_first,
+            .forgotten = SaysForgotten(finished.status)};
+  // What an unpublish took away is no part of its result: a new server may not know it.
+  if (unpublish) word.version = VersionSequence();
+  // What failed has no other kind than the rank's own word: ranks that went on alone while there
+  // was no server may have called it differently.
+  if (finished.status.ok()) word.kind = finished.kind;
   Heard(&results_, who, operation, reign, state, word);
   if (finished.status.ok()) Heard(&successes_, who, operation, ReignId(), state, word);
 }

@@ -53,8 +53,8 @@ class Judge {
   void Published(const VersionLabel& label, const std::string& content, const std::string& truly);
   // A version that has lost its label to a later one is judged by the label that it had.
   void HasLabel(const VersionInfo& version);
-  bool WasPublished(const VersionInfo& version, int shard, SegmentIndex segment,
-                    SegmentSum value);  // or was forged
+  // True of forged sums too.
+  bool WasPublished(const VersionInfo& version, int shard, SegmentIndex segment, SegmentSum value);
   // A source sends these bytes with a sum that agrees: its readers accept them for now, and no
   // shard is ever complete with them.
   void Forged(SegmentSum value) { forged_.insert(value); }
@@ -108,7 +108,8 @@ class Judge {
     friend bool operator==(const Word&, const Word&) = default;
     std::string ToString() const;
   };
-  // What some ranks have heard, who, and from which state of the server first.
+  // What some ranks have heard, who, and from which state of the server first; that differs only
+  // where reigns are compared.
   struct Told {
     Word word;
     std::vector<const SimulatedProcess*> heard_by;

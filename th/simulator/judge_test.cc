@@ -79,6 +79,16 @@ TEST_F(JudgeTest, ALossOfStateChangesNoSuccessfulUpdate) {
   EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
 }
 
+TEST_F(JudgeTest, AVersionIsTheContentThatItNames) {
+  judge_.Published(label_, "content 1", "content 1");
+  judge_.Published(label_, "content 2", "content 2");
+  VersionInfo version = version_;
+  version.attributes = {{kContentAttribute, "content 1"}};
+  Move("content 2", version, kState);
+  EXPECT_THAT(judge_.TakeViolations(),
+              ElementsAre(HasSubstr("holds 'content 2', not 'content 1'")));
+}
+
 TEST_F(JudgeTest, WithinOneStateALieIsNeverTheVersionBesideTheTruth) {
   judge_.Published(label_, "the truth", "the truth");
   judge_.Published(label_, "the truth", "a lie");

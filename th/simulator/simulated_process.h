@@ -33,7 +33,8 @@ class SimulatedProcess {
     queue_->Post(delay,
                  [this, slot = posted_.Put(std::move(event))] { RunOrHold(posted_.Take(slot)); });
   }
-  // Runs `event` now; a stopped process runs it when it goes on, a dead one never.
+  // Runs `event` now, unless the process is stopped or has not made up for a stop yet: then in its
+  // turn. A dead process never runs it.
   void RunOrHold(SimulatedEvent event) {
     if (!alive_) return;
     if (stopped_ || !backlog_.empty()) {
@@ -65,11 +66,12 @@ class SimulatedProcess {
   virtual void HandleWake() = 0;
   void SetStopped(bool stopped) {
     stopped_ = stopped;
+    // Not by this class's Post, whose events wait for the backlog.
     if (!stopped && !backlog_.empty()) queue_->Post(absl::ZeroDuration(), [this] { RunBacklog(); });
   }
 
  private:
-  // Before all that happens to it from now on.
+  // Runs what has waited, in order, until nothing is left or the process is stopped again.
   void RunBacklog() {
     while (!stopped_ && !backlog_.empty()) {
       SimulatedEvent event = std::move(backlog_.front());
