@@ -153,6 +153,31 @@ TEST_F(FailingSourceTest, ASourceThatRegistersAnotherGenerationIsAssignedAnew) {
   EXPECT_TRUE(reader_.HearsNone<AssignSources>()) << "nothing has changed for its readers";
 }
 
+// One that has failed spends its tries on the generation that it had.
+TEST_F(FailingSourceTest, ASourceThatWasGivenUpIsAssignedInItsNextGeneration) {
+  trainer_.Disconnect();
+  for (int tries = 1; tries < 4; ++tries) {
+    reader_.Report(source_, SourceFailure::kRefused);
+    hub_.Advance(absl::Seconds(1));
+    ASSERT_EQ(Next().buffer, relay_.address());
+  }
+  reader_.Report(source_, SourceFailure::kRefused);
+  hub_.Advance(absl::Seconds(1));
+  ASSERT_EQ(Next().buffer, BufferAddress()) << "it has no try left";
+  relay_.buffer_generation = relay_.buffer_generation.Next();
+  relay_.Say(RegisterBuffer{relay_.Holding(version_, /*publisher=*/false, "step-1")});
+  EXPECT_EQ(Next().buffer, relay_.address());
+}
+
+TEST_F(FailingSourceTest, AReaderThatHasItAllDoesNotNeedASourceThatMovesOn) {
+  trainer_.Unpublish();
+  trainer_.Done();
+  relay_.buffer_generation = relay_.buffer_generation.Next();
+  relay_.Say(RegisterBuffer{relay_.Announced()});
+  reader_.Done();
+  EXPECT_OK(reader_.Finished().status);
+}
+
 TEST_F(FailingSourceTest, ASourceThatOnlyMovedOnIsNotSuspected) {
   reader_.Report(source_, SourceFailure::kGenerationChanged);
   EXPECT_EQ(Next().buffer, trainer_.address());

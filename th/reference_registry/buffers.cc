@@ -264,10 +264,12 @@ void AnnounceBuffer::Apply(Turn& turn) const {
   Buffer& buffer = known == own.buffers.end() ? AddBuffer(turn, own, announced) : known->second;
   const bool moved_on = buffer.generation != announced.generation;
   buffer.generation = announced.generation;
-  // The worker has cut the readers of the generation before: they are assigned anew while the
-  // buffer still admits them.
   if (moved_on && buffer.shard != nullptr) {
-    DropSource(turn, *buffer.shard, buffer.address, /*was_whole=*/false);
+    // The worker has cut the readers of the generation before: they are assigned anew while the
+    // buffer still admits them, and so are those whom it had refused.
+    const bool was_whole = buffer.content->complete && !buffer.content->refused;
+    DropSource(turn, *buffer.shard, buffer.address, was_whole);
+    WakeWaiting(turn, *buffer.shard);
   }
   LayoutRecord& record = turn.state.layouts[announced.layout];
   const bool asked_already = record.asked != WorkerId() && record.asked != worker;

@@ -124,9 +124,8 @@ void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
   first.heard_by.push_back(who);
   if (first.word == word) return;
   // A server that has lost its state takes the word of a rank that ended an unpublish alone.
-  const bool unpublished =
-      first.word.kind == OperationKind::kUnpublish || word.kind == OperationKind::kUnpublish;
-  if (unpublished && first.state != state) return;
+  const Word& later = first.state < state ? word : first.word;
+  if (first.state != state && later.kind == OperationKind::kUnpublish) return;
   const bool failed =
       first.word.code != absl::StatusCode::kOk && word.code != absl::StatusCode::kOk;
   if (failed && word.forgotten) return;

@@ -73,6 +73,12 @@ TEST_F(JudgeTest, AServerThatHasItsStateKnowsThatAnUnpublishWasSomethingElse) {
   EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
 }
 
+TEST_F(JudgeTest, ALossOfStateMakesNoUpdateOfAnUnpublish) {
+  Hear(first_, kReign, kState, Ended(OperationKind::kUnpublish));
+  Hear(second_, kLaterReign, kStateAfterLoss, Ended(OperationKind::kUpdate, UpdateOutcome::kMoved));
+  EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
+}
+
 TEST_F(JudgeTest, ALossOfStateChangesNoSuccessfulUpdate) {
   Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
   Hear(second_, kLaterReign, kStateAfterLoss, Ended(OperationKind::kUpdate, UpdateOutcome::kMoved));

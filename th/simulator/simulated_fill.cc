@@ -54,9 +54,8 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
   judge.HasLabel(version_);
   for (const SegmentRange& range : start.resume.ranges()) {
     for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
-      judge.Expect(
-          judge.WasPublished(version_, buffer_->shard(), segment, buffer_->value(segment)),
-          "resumes a segment that it does not hold", worker_->Name());
+      judge.Expect(judge.WasPublished(version_, buffer_->shard(), segment, buffer_->value(segment)),
+                   "resumes a segment that it does not hold", worker_->Name());
     }
   }
   FollowSession();

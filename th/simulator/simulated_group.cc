@@ -197,7 +197,7 @@ void SimulatedTrainer::Act() {
     }
     return Pause(absl::Milliseconds(50), absl::Milliseconds(1200));  // rollouts read
   }
-  if (AnyIs(BufferState::kPublished) && kept_ && newest() > keeps_beyond_ && HasLatest()) return;
+  if (AnyIs(BufferState::kPublished) && kept_ && newest() > keeps_beyond_ && !IsOutbid()) return;
   if (AnyIs(BufferState::kPublished)) {
     return UnpublishAll(random().Between(absl::Milliseconds(100), absl::Seconds(3)));
   }
@@ -206,10 +206,13 @@ void SimulatedTrainer::Act() {
   PublishNextStep();
 }
 
-bool SimulatedTrainer::HasLatest() const {
+bool SimulatedTrainer::IsOutbid() const {
+  const auto& workers = cluster().workers();
+  const auto lies = [](const auto& worker) { return worker->says_falsely(); };
+  if (std::none_of(workers.begin(), workers.end(), lies)) return false;
   const auto& models = cluster().server().disk().durable.models;
   const auto model = models.find(ranks().front()->spec().key);
-  return model == models.end() || newest() >= model->second.high_water;
+  return model != models.end() && newest() < model->second.high_water;
 }
 
 std::string SimulatedTrainer::published_label() const {

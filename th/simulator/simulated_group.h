@@ -114,7 +114,7 @@ class SimulatedTrainer : public SimulatedGroup {
   void RestartWhereRolledBack() { restarts_where_rolled_back_ = true; }
   // Somebody else has: it goes on from there once it is started again.
   void WasRolledBackTo(uint64_t step);
-  // From its next publish on it lets others read for good, unless somebody publishes after it.
+  // From its next publish on it lets others read for good, unless a liar publishes after it.
   void KeepPublished() {
     keeps_published_ = true;
     keeps_beyond_ = newest();
@@ -136,7 +136,7 @@ class SimulatedTrainer : public SimulatedGroup {
     uint64_t to_step;
   };
   bool IsRefusedAsRolledBack() const;
-  bool HasLatest() const;  // of the versions that the server knows
+  bool IsOutbid() const;  // somebody who lies has published after it
   void PublishNextStep();
   void RollBackSomewhere();
   void FinishRollBack();

@@ -173,6 +173,8 @@ void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::T
   Operation* fill = FillOf(buffer);
   if (fill == nullptr) return;
   UpdateOperation& update = fill->update();
+  // The fill has not heard of the newest assignment yet, which may name this source again.
+  if (failed.assignment < update.assignment) return;
   const auto source = update.sources.find(failed.source);
   if (source == update.sources.end()) return;
   failed.key = fill->key;
@@ -194,6 +196,7 @@ void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::T
 void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr || fill->update().sources.count(suspected.source) == 0) return;
+  if (suspected.assignment < fill->update().assignment) return;
   suspected.key = fill->key;
   suspected.detail.resize(std::min(suspected.detail.size(), kMaxCauseBytes));
   SendAbout(state, buffer, std::move(suspected), now);

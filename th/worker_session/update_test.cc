@@ -291,6 +291,21 @@ TEST_F(UpdateTest, AFailedSourceIsReportedOnce) {
   EXPECT_EQ(failed[0].detail, "silent for 1.0 s");
 }
 
+// The source was assigned anew, under another generation, before the fill had said that it failed.
+TEST_F(UpdateTest, AFailureUnderAnEarlierAssignmentLeavesTheNewerOne) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.Say(worker.Assignment({buffer, kFirst}, 2, kStep1.sequence, {7}));
+  worker.Drop();
+  const auto fail = [&](uint64_t assignment) {
+    worker.Handle(event::SourceFailed{
+        buffer, AssignmentId(assignment), {WorkerId(7), BufferId(1)}, SourceFailure::kClosed, ""});
+  };
+  fail(1);
+  EXPECT_THAT(worker.TakeSent<SourceFailed>(), IsEmpty());
+  fail(2);
+  EXPECT_THAT(worker.TakeSent<SourceFailed>(), SizeIs(1));
+}
+
 TEST_F(UpdateTest, WhatHasArrivedIsToldBeforeThatItsSourceFailed) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   worker.Handle(event::FillProgressed{buffer, {FirstSegments(2), 2 * kMinSegmentBytes}});
