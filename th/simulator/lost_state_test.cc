@@ -95,6 +95,25 @@ TEST(LostStateRulesTest, WhoIsPutOutWithoutCauseIsNoticed) {
   EXPECT_TRUE(rank->ended().has_value());
 }
 
+// The rival was started before the rank, joined after it, and is dead when the rank hears of it.
+TEST(LostStateRulesTest, WhoHasBeenReplacedByADeadProcessIsPutOutWithCause) {
+  ClusterHarness cluster;
+  const RankName name{"rollout-1", Rank(0)};
+  SimulatedWorker* const rival = cluster.StartRank(name, 1);
+  rival->Stop();
+  SimulatedWorker* const rank = cluster.JoinRank(name, 1);
+  rank->Stop();
+  rank->BreakStream();
+  rival->Continue();
+  cluster.Run(absl::Seconds(2));
+  ASSERT_TRUE(rival->ready());
+  rival->Kill();
+  rank->Continue();
+  cluster.Run(absl::Seconds(2));
+  EXPECT_TRUE(rank->ended().has_value());
+  EXPECT_THAT(cluster.TakeViolations(), IsEmpty());
+}
+
 TEST(LostStateRulesTest, WhoIsReplacedWhileItsStreamStandsIsNoticed) {
   ClusterHarness cluster;
   SimulatedWorker* const rank = cluster.JoinGroup("rollout-1", 1)[0];

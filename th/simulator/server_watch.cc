@@ -72,13 +72,17 @@ void ServerWatch::NoteHeard(const SimulatedWorker& from) {
 }
 
 bool ServerWatch::HasRival(const SimulatedWorker& worker) const {
+  const absl::Time joined = joined_at_.at(&worker).last;
   bool is_later = false;
   for (const auto& other : cluster_->workers()) {
     if (other.get() == &worker) {
       is_later = true;
-    } else if (other->spec().name == worker.spec().name && (is_later || other->alive())) {
-      return true;
+      continue;
     }
+    const auto other_joined = joined_at_.find(other.get());
+    const bool took_over = other_joined != joined_at_.end() && other_joined->second.last > joined;
+    const bool may_have_it = is_later || took_over || other->alive();
+    if (may_have_it && other->spec().name == worker.spec().name) return true;
   }
   return false;
 }

@@ -89,7 +89,8 @@ class ServerWatch {
   void NoteHeard(const SimulatedWorker& from);
   // True when the server that runs remembers the worker and has not heard it for a lease.
   bool HasLapsed(const SimulatedWorker& worker) const;
-  // True when another process of the same rank is alive, or was started after `worker`.
+  // True when another process of the same rank is alive, was started after `worker`, or has joined
+  // after it did.
   bool HasRival(const SimulatedWorker& worker) const;
 
   Cluster* const cluster_;
