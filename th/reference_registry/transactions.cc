@@ -397,11 +397,13 @@ void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish) {
 bool DrainsLate(const RegistryState& state, const BufferAddress& address,
                 OperationNumber unpublish) {
   const Buffer* buffer = FindBuffer(state, address);
-  if (buffer == nullptr || buffer->last_started > unpublish) return false;
+  if (buffer == nullptr || !buffer->content.has_value()) return false;
+  if (unpublish == OperationNumber() || IsFilledBeside(*buffer, unpublish)) return false;
+  if (buffer->last_let_go == unpublish) return buffer->last_started <= unpublish;
   const auto& results = buffer->replica->results;
   const auto result = results.find(unpublish);
-  const bool taken = result != results.end() && TookAway(result->second.finished);
-  return (taken || buffer->last_let_go == unpublish) && !IsFilledBeside(*buffer, unpublish);
+  return result != results.end() && TookAway(result->second.finished) &&
+         buffer->last_started == unpublish;
 }
 
 void DropContent(Turn& turn, Buffer& buffer) {

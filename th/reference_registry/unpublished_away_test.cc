@@ -1,4 +1,5 @@
 // What ranks unpublished while no server was there, as the server that comes hears of it.
+#include <cstdint>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -107,6 +108,20 @@ TEST_F(UnpublishedWithoutServerTest, WhatHasRunOutOfTimeSinceStaysSoForAllRanks)
   trainer_[0].number = OperationNumber(1);
   trainer_[0].Start(trainer_[0].UnpublishRequest());
   EXPECT_EQ(trainer_[0].Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// Only who has begun the unpublish drains for it.
+TEST_F(UnpublishedWithoutServerTest, DoneOfAnUpdateThatWasRefusedTakesNothingAway) {
+  TheFirstResumesUnpublished();
+  TheSecondResumesHolding();
+  trainer_[1].number = OperationNumber(1);
+  trainer_[1].Update();
+  EXPECT_EQ(trainer_[1].Finished().status.code(), absl::StatusCode::kInvalidArgument);
+  const uint64_t refused = hub_.registry().counters().messages_refused;
+  trainer_[1].Done();
+  trainer_[1].number = OperationNumber();
+  trainer_[1].Done();
+  EXPECT_EQ(hub_.registry().counters().messages_refused, refused + 2);
 }
 
 // The rank's numbers are of another numbering: none of its group's operations is meant.

@@ -125,7 +125,13 @@ void Judge::Heard(HeardByOperation* heard, const SimulatedProcess* who,
   if (first.word == word) return;
   // A server that has lost its state takes the word of a rank that ended an unpublish alone.
   const Word& later = first.state < state ? word : first.word;
-  if (first.state != state && later.kind == OperationKind::kUnpublish) return;
+  if (first.state != state && later.kind == OperationKind::kUnpublish) {
+    if (first.state < state) {
+      first.word = word;
+      first.state = state;
+    }
+    return;
+  }
   const bool failed =
       first.word.code != absl::StatusCode::kOk && word.code != absl::StatusCode::kOk;
   if (failed && word.forgotten) return;

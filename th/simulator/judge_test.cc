@@ -65,6 +65,11 @@ TEST_F(JudgeTest, AfterALossOfStateAnUnpublishThatARankEndedAloneStands) {
   Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
   Hear(second_, kLaterReign, kStateAfterLoss, Ended(OperationKind::kUnpublish));
   EXPECT_THAT(judge_.TakeViolations(), IsEmpty());
+  const Process third(&queue_);
+  Hear(third, ReignId(3), kStateAfterLoss,
+       Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
+  EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")))
+      << "the later state has said otherwise";
 }
 
 TEST_F(JudgeTest, AServerThatHasItsStateKnowsThatAnUnpublishWasSomethingElse) {

@@ -99,6 +99,12 @@ FailedSource Describe(const AssignedSource& source, const SourceFailed& failed) 
   return text;
 }
 
+// The fill has not heard of the newest assignment yet, which may name the same source again. None
+// is known where the server is another one than before.
+bool IsOfEarlierAssignment(const UpdateOperation& update, AssignmentId assignment) {
+  return update.assignment != AssignmentId() && assignment != update.assignment;
+}
+
 }  // namespace
 
 void NoteFirstWrite(Buffer& buffer) {
@@ -173,8 +179,7 @@ void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::T
   Operation* fill = FillOf(buffer);
   if (fill == nullptr) return;
   UpdateOperation& update = fill->update();
-  // The fill has not heard of the newest assignment yet, which may name this source again.
-  if (failed.assignment < update.assignment) return;
+  if (IsOfEarlierAssignment(update, failed.assignment)) return;
   const auto source = update.sources.find(failed.source);
   if (source == update.sources.end()) return;
   failed.key = fill->key;
@@ -196,7 +201,7 @@ void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::T
 void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected, absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr || fill->update().sources.count(suspected.source) == 0) return;
-  if (suspected.assignment < fill->update().assignment) return;
+  if (IsOfEarlierAssignment(fill->update(), suspected.assignment)) return;
   suspected.key = fill->key;
   suspected.detail.resize(std::min(suspected.detail.size(), kMaxCauseBytes));
   SendAbout(state, buffer, std::move(suspected), now);

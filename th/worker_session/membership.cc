@@ -190,6 +190,8 @@ void HandleJoined(State& state, const Joined& message, absl::Time now) {
         absl::AbortedError("the group has begun to count its operations anew while this rank was "
                            "away; call again"),
         now);
+    // What has drained since the join was sent is of an operation that is never told.
+    for (auto& [id, buffer] : state.buffers) Reannounce(state, buffer, now);
   }
   state.membership.group_generation = message.group_generation;
   TellWhatTheJoinDidNot(state, now);

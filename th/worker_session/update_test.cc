@@ -301,6 +301,7 @@ TEST_F(UpdateTest, AFailureUnderAnEarlierAssignmentLeavesTheNewerOne) {
         buffer, AssignmentId(assignment), {WorkerId(7), BufferId(1)}, SourceFailure::kClosed, ""});
   };
   fail(1);
+  fail(uint64_t{5000} << 32);  // another server's: its numbers may be higher
   EXPECT_THAT(worker.TakeSent<SourceFailed>(), IsEmpty());
   fail(2);
   EXPECT_THAT(worker.TakeSent<SourceFailed>(), SizeIs(1));
