@@ -63,12 +63,17 @@ void GoOn(State& state, Operation& operation, absl::Time now) {
   Pump(state, buffer, now);
 }
 
-// The server may have promised the memory for a seed's copy before it heard of such a copy.
-bool HasCopyMadeAlone(const State& state) {
-  return std::any_of(state.host_copies.begin(), state.host_copies.end(), [](const auto& entry) {
-    const KeptCopy* kept = entry.second.kept();
-    return kept != nullptr && kept->made_alone;
-  });
+// Whether the server has promised the memory for a seed's copy of `original` to another one: before
+// it heard of a copy that was made alone, or after it has released one that is still here.
+bool IsPromisedTwice(const State& state, const Buffer& original) {
+  bool any = false;
+  for (const auto& [id, copy] : state.host_copies) {
+    const KeptCopy* kept = copy.kept();
+    if (kept == nullptr || copy.memory == CopyMemory::kRefused) continue;
+    if (kept->made_alone) return true;
+    any = true;
+  }
+  return any && !HasRoomForCopy(state, original);
 }
 
 // A copy of `version`, which the operation `number` of `original` is about; its memory is asked
@@ -78,6 +83,7 @@ absl::StatusOr<BufferId> AddKeptCopy(State& state, const Buffer& original, CopyF
                                      absl::Duration timeout, absl::Time now) {
   const GroupGeneration generation = state.membership.group_generation;
   const bool seed = purpose == CopyFor::kSite;
+  const bool promised_twice = seed && IsPromisedTwice(state, original);
   TH_ASSIGN_OR_RETURN(
       const BufferId copy,
       AddCopyBuffer(
@@ -85,10 +91,9 @@ absl::StatusOr<BufferId> AddKeptCopy(State& state, const Buffer& original, CopyF
           CopyName(original.name, purpose, version.sequence, generation, number),
           {.version = version, .part = KeptCopy{.timeout = timeout, .generation = generation}},
           now));
-  if (seed && HasCopyMadeAlone(state)) {
+  if (promised_twice) {
     RefuseMemory(state.host_copies.at(copy),
-                 absl::ResourceExhaustedError(
-                     "a copy that was made while the server was away still takes the memory"),
+                 absl::ResourceExhaustedError("a copy that was made before still takes the memory"),
                  now);
   } else {
     AskForMemory(state, copy);
@@ -210,6 +215,15 @@ bool IsLeftAlone(const State& state, const Operation& waiting, absl::Time now) {
 }
 
 }  // namespace
+
+bool HasRoomForCopy(const State& state, const Buffer& buffer) {
+  uint64_t bytes = buffer.layout->bytes();
+  for (const auto& [id, copy] : state.host_copies) {
+    const bool takes_memory = copy.kept() != nullptr && copy.memory != CopyMemory::kRefused;
+    if (takes_memory) bytes += state.FindBuffer(id)->layout->bytes();
+  }
+  return bytes <= state.options.offload_limit_bytes;
+}
 
 void HandleOffloadReleased(State& state, const OffloadReleased& message) {
   HostCopy* copy = state.FindHostCopy(message.buffer);

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::th::testing::StatusIs;
 
 const VersionInfo kStep1 = Version(7, "step-1");
 const VersionInfo kStep2 = Version(8, "step-2");
@@ -138,6 +139,24 @@ TEST_F(SeedCopyTest, WithoutMemoryTheOtherRanksHearOfItAndNothingIsLeft) {
   EXPECT_FALSE(worker_.session.has_buffer(copy));
   EXPECT_THAT(worker_.Take<FreeOffload>(), IsEmpty()) << "there was none to free";
   EXPECT_EQ(State(buffer_), BufferState::kPublished);
+}
+
+// The server has released the first copy, or knows that it failed, and this rank has not heard.
+TEST_F(SeedCopyTest, WhileAnotherCopyTakesTheMemoryNoneIsAskedFor) {
+  ASSERT_OK(Update());
+  AnswerSeeding(2, /*seed_copy=*/true);
+  FillCopy(AllocatedCopy());
+  worker_.Drop();
+  ASSERT_OK(Update());
+  AnswerSeeding(3, /*seed_copy=*/true);
+  EXPECT_THAT(worker_.Take<AllocateOffload>(), IsEmpty());
+  const auto registered = worker_.TakeSent<RegisterBuffer>();
+  ASSERT_THAT(registered, SizeIs(1));
+  worker_.Say(BufferRegistered{registered[0].buffer.buffer, absl::OkStatus()});
+  const auto failed = worker_.TakeSent<RankFailed>();
+  ASSERT_THAT(failed, SizeIs(1));
+  EXPECT_EQ(failed[0].key.buffer, registered[0].buffer.buffer);
+  EXPECT_THAT(failed[0].status, StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
 TEST_F(SeedCopyTest, AServerThatKnowsNothingHearsOfTheAnswerAndOfTheCopy) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "th/weights/status_macros.h"
+#include "th/worker_session/offload.h"
 #include "th/worker_session/operation.h"
 
 namespace th::session {
@@ -50,14 +51,6 @@ absl::Time AskingEndsAt(const State& state, const Operation& operation) {
     return asks ? operation.local_deadline() : absl::InfiniteFuture();
   }
   return ServerGivenUpAt(state, operation);
-}
-
-bool HasRoomForCopy(const State& state, const Buffer& buffer) {
-  uint64_t bytes = buffer.layout->bytes();
-  for (const auto& [id, copy] : state.host_copies) {
-    if (copy.kept() != nullptr) bytes += state.FindBuffer(id)->layout->bytes();
-  }
-  return bytes <= state.options.offload_limit_bytes;
 }
 
 // Whether a copy is made before it drains though no server has asked for one: nobody can say what
