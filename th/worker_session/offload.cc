@@ -216,15 +216,6 @@ bool IsLeftAlone(const State& state, const Operation& waiting, absl::Time now) {
 
 }  // namespace
 
-bool HasRoomForCopy(const State& state, const Buffer& buffer) {
-  uint64_t bytes = buffer.layout->bytes();
-  for (const auto& [id, copy] : state.host_copies) {
-    const bool takes_memory = copy.kept() != nullptr && copy.memory != CopyMemory::kRefused;
-    if (takes_memory) bytes += state.FindBuffer(id)->layout->bytes();
-  }
-  return bytes <= state.options.offload_limit_bytes;
-}
-
 void HandleOffloadReleased(State& state, const OffloadReleased& message) {
   HostCopy* copy = state.FindHostCopy(message.buffer);
   if (copy != nullptr && copy->kept() != nullptr) copy->release_wanted = true;

@@ -22,9 +22,6 @@ namespace th::session {
 // The server does not need this copy any more. Ignored where it is none, or a staged one.
 void HandleOffloadReleased(State& state, const OffloadReleased& message);
 
-// Whether the kept copies that there are leave room for one of `buffer`.
-bool HasRoomForCopy(const State& state, const Buffer& buffer);
-
 // ---- for host_copy.h
 
 // Makes buffers for the copies that operations want and for State::seeds_wanted, and asks for their

@@ -146,6 +146,15 @@ const Buffer* OriginalOf(const State& state, BufferId copy) {
   return staged == nullptr ? nullptr : state.FindBuffer(staged->original);
 }
 
+bool HasRoomForCopy(const State& state, const Buffer& buffer) {
+  uint64_t bytes = buffer.layout->bytes();
+  for (const auto& [id, copy] : state.host_copies) {
+    const bool takes_memory = copy.kept() != nullptr && copy.memory != CopyMemory::kRefused;
+    if (takes_memory) bytes += state.FindBuffer(id)->layout->bytes();
+  }
+  return bytes <= state.options.offload_limit_bytes;
+}
+
 void KeepReceipt(Buffer& buffer, VersionSequence version, const RootReceipt& receipt) {
   std::erase_if(buffer.receipts,
                 [&](const auto& kept) { return kept.first != buffer.version.sequence; });

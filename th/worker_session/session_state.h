@@ -439,6 +439,8 @@ bool HasBegunToDrain(const Operation& operation);
 bool HasDrained(const Operation& operation);
 // Whether the caller waits for anything on this buffer.
 bool HasPending(const Buffer& buffer);
+// Whether the kept copies that there are leave room for one of `buffer`.
+bool HasRoomForCopy(const State& state, const Buffer& buffer);
 // The buffer that `copy` is staged for. Null: it is no staged copy, or the buffer is gone.
 const Buffer* OriginalOf(const State& state, BufferId copy);
 // It holds no version any more.

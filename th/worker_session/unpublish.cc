@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "th/weights/status_macros.h"
-#include "th/worker_session/offload.h"
 #include "th/worker_session/operation.h"
 
 namespace th::session {
