@@ -293,6 +293,10 @@ absl::StatusOr<Version*> VersionToComplete(Turn& turn, Replica& replica, Transac
   const bool is_new = begun->phase == VersionPhase::kPublishing;
   if (version == begun || (version == nullptr && is_new)) return begun;
   if (version == nullptr) {
+    // It is of the present lineage, which may have begun after the operation.
+    for (const auto& [rank, buffer] : replica.buffers) {
+      TH_RETURN_IF_ERROR(KnowsLineage(model, *buffer));
+    }
     TH_ASSIGN_OR_RETURN(version, NewVersion(turn, model, transaction.publish()));
   } else {
     TH_RETURN_IF_ERROR(CanAddTo(turn.state, *version, replica, transaction.publish()));
