@@ -158,11 +158,11 @@ CatalogVersion ListVersion(const RegistryState& state, const Version& version, a
 }
 
 // Streams and staged copies are registered without memory while they are idle. A rank may hold what
-// it has staged though its group is none any more.
+// it has staged though its group is none any more, or have memory for a Stage that waits.
 bool HasNoMemory(const Replica& replica) {
   if (replica.role == BufferRole::kStreaming) return true;
   const auto holds = [](const auto& entry) { return entry.second->content.has_value(); };
-  return replica.role == BufferRole::kStaged &&
+  return replica.role == BufferRole::kStaged && replica.pending.empty() &&
          std::none_of(replica.buffers.begin(), replica.buffers.end(), holds);
 }
 

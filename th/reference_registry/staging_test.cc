@@ -126,6 +126,23 @@ TEST_F(StagingTest, ACopyIsListedAsTemporary) {
   EXPECT_EQ(temporary, 1);
 }
 
+// The rank has its memory from before a restart.
+TEST_F(StagingTest, ACopyWhoseStageWaitsIsListed) {
+  hub_.Restart();
+  ASSERT_TRUE(rollout_[0].Resume({rollout_[0].Announced()}));
+  TestRank copy = CopyOf(rollout_[0]);
+  const auto is_listed = [&] {
+    const std::vector<CatalogReplica> idle = hub_.List().models.at(0).idle;
+    return std::any_of(idle.begin(), idle.end(), [](const CatalogReplica& replica) {
+      return replica.buffer_name == "weights.staged";
+    });
+  };
+  EXPECT_FALSE(is_listed()) << "it has no memory";
+  copy.Update();
+  ASSERT_TRUE(copy.HearsNone<OperationResolved>());
+  EXPECT_TRUE(is_listed());
+}
+
 // A buffer keeps what is rolled back until it moves. A copy would announce it to a server that has
 // lost the roll-back.
 TEST_F(StagingTest, RanksHearOfARollBackOfWhatTheyHaveStaged) {
