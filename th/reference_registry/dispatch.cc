@@ -6,6 +6,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
+#include "th/protocol/answer.h"
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/buffers.h"
 #include "th/reference_registry/claims.h"
@@ -91,6 +92,7 @@ struct MessageHandler {
     if (status.ok()) return update->Apply(turn);
     CountRefusal(turn, worker, status);
     Buffer* const buffer = FindBuffer(turn.state, AddressOf(message.key.buffer));
+    if (buffer != nullptr && SaysForgotten(status)) NoteLostCall(turn, *buffer);
     if (buffer != nullptr && message.kind == OperationKind::kUnpublish) {
       LetGoAlone(turn, *buffer, message.key.number);
     }

@@ -452,6 +452,26 @@ TEST_F(RestartTest, RanksOfAGroupWhoseResultsAreForgottenCountAnew) {
   EXPECT_GT(pair[1].generation, forgotten);
 }
 
+// It went on alone for many operations less than the other rank: nobody knows how they ended.
+TEST_F(RestartTest, ARankThatAsksForWhatIsForgottenMakesItsGroupCountAnew) {
+  std::vector<TestRank> pair = JoinedGroup(hub_, "pair", 2);
+  hub_.Restart();
+  for (TestRank& rank : pair) {
+    rank.number = OperationNumber(rank.name.rank == Rank(0) ? 5 : 1);
+    AnnouncedBuffer announced = rank.Announced();
+    announced.last_finished =
+        FinishedOperation{.number = rank.number, .kind = OperationKind::kUnpublish};
+    ASSERT_TRUE(rank.Resume({announced}));
+  }
+  hub_.Advance(RegistryLimits().recovery_window);
+  pair[0].Update();
+  pair[1].Update();
+  EXPECT_THAT(pair[1].Finished().status,
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("is forgotten")));
+  PassAlive(hub_, {&pair[0], &pair[1]}, absl::Seconds(2));
+  EXPECT_GT(pair[0].Heard<GroupChanged>().group_generation, pair[0].generation);
+}
+
 // A group that nobody has heard of since the restart has lost nothing.
 TEST_F(RestartTest, AGroupThatComesBackLateGoesOnCounting) {
   std::vector<TestRank> pair = JoinedGroup(hub_, "pair", 2);

@@ -62,7 +62,8 @@ bool DrainsLate(const RegistryState& state, const BufferAddress& address,
 // The rank does not hold any more what it held, and with it its group.
 void DropContent(Turn& turn, Buffer& buffer);
 
-// A call of the buffer's rank was refused because its group had counted anew before it came.
+// A call of the buffer's rank was refused because its group had counted anew before it came, or
+// because the result that it asks for is forgotten.
 void NoteLostCall(Turn& turn, Buffer& buffer);
 
 // The numbering of all replicas of the group starts again from 1; nothing may be pending.
