@@ -67,6 +67,8 @@ void ChangeGroup(State& state, GroupGeneration generation, const absl::Status& w
     OrphanOperations(buffer, why, ErrorCode::kGroupChanged);
     Pump(state, buffer, now);
   }
+  // A buffer may have drained for an operation that the server is never told of now.
+  for (auto& [id, buffer] : state.buffers) Reannounce(state, buffer, now);
 }
 
 void Adopt(State& state, const Joined& message) {
@@ -190,8 +192,6 @@ void HandleJoined(State& state, const Joined& message, absl::Time now) {
         absl::AbortedError("the group has begun to count its operations anew while this rank was "
                            "away; call again"),
         now);
-    // What has drained since the join was sent is of an operation that is never told.
-    for (auto& [id, buffer] : state.buffers) Reannounce(state, buffer, now);
   }
   state.membership.group_generation = message.group_generation;
   TellWhatTheJoinDidNot(state, now);
@@ -228,7 +228,6 @@ void HandleGroupChanged(State& state, const GroupChanged& message, absl::Time no
                   "the group counts its operations anew, for rank ", message.rank.ToString(),
                   " was replaced, has registered a buffer again or lags behind; call again")),
               now);
-  for (auto& [id, buffer] : state.buffers) Reannounce(state, buffer, now);
 }
 
 void EndSession(State& state, absl::Status status, ErrorCode code, absl::Time now) {
