@@ -54,7 +54,7 @@ const std::vector<SegmentSum>& Judge::SegmentsOf(const std::string& content, int
   return found->second;
 }
 
-void Judge::HasLabel(const VersionInfo& version) {
+void Judge::NoteLabel(const VersionInfo& version) {
   if (version.label.empty()) return;
   std::vector<VersionLabel>& labels = labels_[version.sequence];
   if (std::find(labels.begin(), labels.end(), version.label) == labels.end()) {
@@ -151,7 +151,7 @@ void Judge::HeardResolved(const SimulatedProcess* who, const GroupOperation& ope
 
 void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& operation,
                           ReignId reign, uint64_t state, const OperationFinished& finished) {
-  HasLabel(finished.version);
+  NoteLabel(finished.version);
   // The start of one rank that does not fit its group's operation is refused to that rank alone.
   if (absl::IsInvalidArgument(finished.status)) return;
   const bool unpublish = finished.kind == OperationKind::kUnpublish;

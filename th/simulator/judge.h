@@ -52,7 +52,7 @@ class Judge {
   // the worker had joined.
   void Published(const VersionLabel& label, const std::string& content, const std::string& truly);
   // A version that has lost its label to a later one is judged by the label that it had.
-  void HasLabel(const VersionInfo& version);
+  void NoteLabel(const VersionInfo& version);
   // True of forged sums too.
   bool WasPublished(const VersionInfo& version, int shard, SegmentIndex segment, SegmentSum value);
   // A source sends these bytes with a sum that agrees: its readers accept them for now, and no

@@ -124,7 +124,7 @@ TEST_F(JudgeTest, AVersionThatHasLostItsLabelIsJudgedByTheOneItHad) {
   const VersionInfo unlabelled{.sequence = version_.sequence};
   Move("the truth", unlabelled, kState);
   EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("what nobody published")));
-  judge_.HasLabel(version_);
+  judge_.NoteLabel(version_);
   Move("the truth", unlabelled, kState);
   EXPECT_THAT(judge_.TakeViolations(), IsEmpty());
   Move("what nobody has published", unlabelled, kState);

@@ -51,7 +51,7 @@ SimulatedFill::SimulatedFill(SimulatedWorker* worker, SimulatedBuffer* buffer,
       session_(SessionSpec(*buffer, worker->cluster().spec(), start, stream),
                worker->cluster().spec().replicator, worker->now()) {
   Judge& judge = worker_->cluster().judge();
-  judge.HasLabel(version_);
+  judge.NoteLabel(version_);
   for (const SegmentRange& range : start.resume.ranges()) {
     for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
       judge.Expect(judge.WasPublished(version_, buffer_->shard(), segment, buffer_->value(segment)),
