@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "tools/mutation/mutation.h"
 
 namespace th {
@@ -21,24 +20,15 @@ bool Names(const std::vector<AssignedSource>& wanted, const AssignedSource& sour
                      [&](const AssignedSource& each) { return SameSource(each, source); });
 }
 
-std::string NoTransport(const AssignedSource& source) {
-  const auto offered =
-      absl::StrJoin(source.endpoints, ", ", [](std::string* out, const Endpoint& endpoint) {
-        absl::StrAppend(out, endpoint.transport, " ", endpoint.address);
-      });
-  return absl::StrCat("no transport in common: the source offers ",
-                      offered.empty() ? "none" : offered);
-}
-
-// Another endpoint may be better: nobody has answered at this one.
-bool Unreachable(SourceFailure failure) {
-  return failure == SourceFailure::kConnect || failure == SourceFailure::kStalled;
+void PassOver(const Endpoint& endpoint, absl::string_view why, std::string* passed_over) {
+  absl::StrAppend(passed_over, passed_over->empty() ? "" : "; ", endpoint.transport, ": ", why);
 }
 
 }  // namespace
 
 FillSession::FillSession(Spec spec, ReplicatorLimits limits, absl::Time now)
-    : transports_(std::move(spec.transports)),
+    : reach_(std::move(spec.reach)),
+      strict_transport_(spec.strict_transport),
       began_at_(now),
       replicator_(std::move(spec.replicator), limits),
       root_(spec.root),
@@ -118,7 +108,11 @@ void FillSession::OpenAssigned(absl::Time now) {
                           .assigned = each,
                           .assignment = assignment_});
       Source& source = sources_.back();
-      if (!OpenNextEndpoint(source)) Fail(source, SourceFailure::kConnect, NoTransport(each));
+      if (OpenNextEndpoint(source)) continue;
+      Fail(source, SourceFailure::kConnect,
+           absl::StrCat("no transport in common: ", source.passed_over.empty()
+                                                         ? "the source has no endpoint"
+                                                         : source.passed_over));
       continue;
     }
     in_use->assignment = assignment_;
@@ -135,8 +129,8 @@ bool FillSession::OpenNextEndpoint(Source& source) {
   const std::vector<Endpoint>& endpoints = source.assigned.endpoints;
   while (source.next_endpoint < endpoints.size()) {
     const Endpoint& endpoint = endpoints[source.next_endpoint++];
-    if (std::find(transports_.begin(), transports_.end(), endpoint.transport) ==
-        transports_.end()) {
+    if (const absl::Status within = reach_(endpoint); !within.ok()) {
+      PassOver(endpoint, within.message(), &source.passed_over);
       continue;
     }
     source.endpoint = endpoint;
@@ -242,10 +236,31 @@ void FillSession::HandleClosed(SourceIndex index, SourceFailure failure, std::st
   undecided_ = ask_all_ = true;
   const bool was_in_use = before == SourceState::kOpening || before == SourceState::kAdmitted;
   if (!was_in_use || !lacks_segments()) return;
-  const bool may_answer_elsewhere = TH_MUTATE(
-      kTryNoOtherEndpoint, before == SourceState::kOpening && Unreachable(failure), false);
-  if (may_answer_elsewhere && OpenNextEndpoint(source)) return;
+  const bool may_answer_elsewhere =
+      TH_MUTATE(kTryNoOtherEndpoint,
+                before == SourceState::kOpening && MayTryElsewhere(source, failure), false);
+  if (may_answer_elsewhere) {
+    std::string passed_over = source.passed_over;
+    PassOver(source.endpoint, detail, &source.passed_over);
+    if (OpenNextEndpoint(source)) return;
+    source.passed_over = std::move(passed_over);  // the last one failed: it is not passed over
+  }
   Fail(source, failure, std::move(detail));
+}
+
+// Whether the next endpoint may be better than the one at which nobody has answered. One that took
+// the connection and said nothing belongs to a process that stands still: another transport would
+// wait for the same process, another address of this one may lead elsewhere.
+bool FillSession::MayTryElsewhere(const Source& source, SourceFailure failure) const {
+  const std::vector<Endpoint>& endpoints = source.assigned.endpoints;
+  if (source.next_endpoint == endpoints.size()) return false;
+  const bool same_transport =
+      endpoints[source.next_endpoint].transport == source.endpoint.transport;
+  if (failure == SourceFailure::kStalled) {
+    return TH_MUTATE(kWaitForASilentSourceAgain, same_transport, true);
+  }
+  if (failure != SourceFailure::kConnect) return false;
+  return same_transport || TH_MUTATE(kFallBackThoughStrict, !strict_transport_, true);
 }
 
 // ---- time
@@ -395,6 +410,7 @@ FillStatus FillSession::status(absl::Time now) const {
          .name = source.assigned.name,
          .peer = at.address.empty() ? "" : absl::StrCat(at.transport, " ", at.address),
          .transport = at.transport,
+         .passed_over = source.passed_over,
          .bytes = replicator_.bytes_from(source.index),
          .corrupt_segments = replicator_.corrupt_from(source.index),
          .active = any ? source.last_byte - source.first_byte : absl::ZeroDuration(),

@@ -3,7 +3,7 @@
 // received, and whether the fill is complete, has failed or has stopped. The PipelineReplicator
 // within decides about segments.
 //
-//   FillSession fill({.replicator = shard, .transports = {"tcp"}}, limits, now);
+//   FillSession fill({.replicator = shard, .reach = what_transports_say}, limits, now);
 //   fill.SetSources(assignment, sources, now);
 //   fill.HandleAdmitted(source, now);  // and what else the pulls and the owner have to say
 //   if (fill.PollSums(source, now)) AskSums(source);
@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -121,6 +122,8 @@ struct FillSourceReport {
   RankName name;
   std::string peer;               // "tcp 10.0.0.7:4711"; where it was opened last
   std::string transport;          // "tcp"
+  // Why not over the endpoints before it: "same_host: on another host". Empty: it was the first.
+  std::string passed_over;
   uint64_t bytes = 0;             // accepted
   uint32_t corrupt_segments = 0;  // any: the source is suspected; too many: it has failed
   absl::Duration active;          // from the first to the last byte
@@ -151,7 +154,11 @@ class FillSession {
  public:
   struct Spec {
     PipelineReplicator::Spec replicator;
-    std::vector<std::string> transports;  // whose endpoints can be opened here
+    // Whether an endpoint can be opened here: OK, or why not. Pure: the same answer each time.
+    std::function<absl::Status(const Endpoint&)> reach;
+    // A source that cannot be reached over the first of its transports that are within reach is
+    // lost, rather than read over the next one.
+    bool strict_transport = false;
     std::optional<Digest> root;
   };
   enum class SourceState : uint8_t { kOpening, kAdmitted, kFinishing, kClosing, kClosed };
@@ -231,7 +238,8 @@ class FillSession {
     AssignmentId assignment;
     SourceState state = SourceState::kClosed;
     size_t next_endpoint = 0;
-    Endpoint endpoint;  // opened last
+    Endpoint endpoint;        // opened last
+    std::string passed_over;  // why those before it are not used
     bool replaced = false;
     bool failed = false;
     std::string failure;
@@ -248,6 +256,7 @@ class FillSession {
   Source* FindInUse(const AssignedSource& wanted);
   void OpenAssigned(absl::Time now);
   bool OpenNextEndpoint(Source& source);
+  bool MayTryElsewhere(const Source& source, SourceFailure failure) const;
   void LetGo(Source& source, absl::Time now);
   void Close(Source& source);
   void CloseAll();
@@ -265,7 +274,8 @@ class FillSession {
   void AskAll(absl::Time now);
   std::vector<SourcePace> Paces(absl::Time now) const;
 
-  const std::vector<std::string> transports_;
+  const std::function<absl::Status(const Endpoint&)> reach_;
+  const bool strict_transport_;
   const absl::Time began_at_;
   PipelineReplicator replicator_;
   std::optional<Digest> root_;

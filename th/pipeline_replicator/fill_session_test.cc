@@ -91,6 +91,11 @@ struct InWords {
   std::string operator()(const FillStopped&) const { return "stopped"; }
 };
 
+absl::Status OverTcpAlone(const Endpoint& endpoint) {
+  if (endpoint.transport == "tcp") return absl::OkStatus();
+  return absl::FailedPreconditionError("not here");
+}
+
 class FillSessionTest : public ::testing::Test {
  protected:
   static FillSession::Spec SomeShard(std::optional<Digest> root = std::nullopt,
@@ -101,7 +106,7 @@ class FillSessionTest : public ::testing::Test {
                        .total_bytes = kSegments * 1024,
                        .already_held = std::move(held)};
     for (uint64_t i = 0; i < kSegments; ++i) spec.replicator.held_sums.push_back(SumFor(i));
-    spec.transports = {"tcp"};
+    spec.reach = OverTcpAlone;
     spec.root = root;
     return spec;
   }
@@ -238,6 +243,7 @@ TEST_F(FillSessionTest, TheNextEndpointIsTriedWhileNobodyAnswers) {
   Give(kA, 0);
   EXPECT_THAT(Outputs(), ElementsAre("first write"));
   EXPECT_EQ(fill_.status(At(0)).sources[0].peer, "tcp a:3");
+  EXPECT_EQ(fill_.status(At(0)).sources[0].passed_over, "tcp: refused; tcp: no answer");
   EXPECT_EQ(fill_.status(At(0)).reroutes, 0);
 }
 
@@ -263,9 +269,51 @@ TEST_F(FillSessionTest, ASourceWithoutATransportInCommonIsLostWithWhatItOffers) 
   AssignedSource source = Source('a');
   source.endpoints[0].transport = "ibverbs";
   fill_.SetSources(kFirst, {source}, At(0));
-  EXPECT_THAT(Outputs(), ElementsAre("lost a of assignment 1, 1: no transport in common: the "
-                                     "source offers ibverbs a:1"));
+  EXPECT_THAT(Outputs(), ElementsAre("lost a of assignment 1, 1: no transport in common: "
+                                     "ibverbs: not here"));
   EXPECT_EQ(fill_.NextDeadline(), absl::InfiniteFuture());
+}
+
+// Two endpoints within reach, of different transports.
+AssignedSource OfTwoTransports() {
+  AssignedSource source = Source('a', 2);
+  source.endpoints[0].transport = "same_host";
+  return source;
+}
+FillSession OverAnything(bool strict_transport) {
+  FillSession::Spec spec;
+  spec.replicator = {
+      .segment_count = kSegments, .segment_bytes = 1024, .total_bytes = kSegments * 1024};
+  spec.replicator.held_sums.resize(kSegments);
+  spec.reach = [](const Endpoint&) { return absl::OkStatus(); };
+  spec.strict_transport = strict_transport;
+  return FillSession(std::move(spec), ReplicatorLimits(), At(0));
+}
+
+TEST_F(FillSessionTest, AnotherTransportIsTakenWithTheReasonWhereTheFirstDoesNotConnect) {
+  FillSession fill = OverAnything(/*strict_transport=*/false);
+  fill.SetSources(kFirst, {OfTwoTransports()}, At(0));
+  EXPECT_THAT(Outputs(fill, 0), ElementsAre("open 0 at a:1"));
+  fill.HandleClosed(kA, SourceFailure::kConnect, "not permitted");
+  EXPECT_THAT(Outputs(fill, 0), ElementsAre("open 0 at a:2"));
+  EXPECT_EQ(fill.status(At(0)).sources[0].transport, "tcp");
+  EXPECT_EQ(fill.status(At(0)).sources[0].passed_over, "same_host: not permitted");
+}
+
+TEST_F(FillSessionTest, ASourceIsLostRatherThanReadOverASlowerTransportWhereThatIsAsked) {
+  FillSession fill = OverAnything(/*strict_transport=*/true);
+  fill.SetSources(kFirst, {OfTwoTransports()}, At(0));
+  Outputs(fill, 0);
+  fill.HandleClosed(kA, SourceFailure::kConnect, "not permitted");
+  EXPECT_THAT(Outputs(fill, 0), ElementsAre("lost a of assignment 1, 1: not permitted"));
+}
+
+TEST_F(FillSessionTest, ASilentSourceIsNotWaitedForAgainOverAnotherTransport) {
+  FillSession fill = OverAnything(/*strict_transport=*/false);
+  fill.SetSources(kFirst, {OfTwoTransports()}, At(0));
+  Outputs(fill, 0);
+  fill.HandleClosed(kA, SourceFailure::kStalled, "silent");
+  EXPECT_THAT(Outputs(fill, 0), ElementsAre("lost a of assignment 1, 3: silent"));
 }
 
 TEST_F(FillSessionTest, ARefusalIsNotTriedElsewhere) {
@@ -434,7 +482,7 @@ FillSession::Spec Republished() {
   spec.replicator.before = SegmentSet::AllOf(kSegments);
   for (uint64_t i = 0; i < kSegments; ++i) spec.replicator.before_sums.push_back(SumFor(i));
   spec.replicator.before_sums[3] = 7;
-  spec.transports = {"tcp"};
+  spec.reach = OverTcpAlone;
   spec.root = Root();
   return spec;
 }

@@ -34,7 +34,10 @@ FillSession::Spec SessionSpec(const SimulatedBuffer& buffer, const ClusterSpec& 
     session.replicator.wanted = stream->spec().wanted;
     session.replicator.window_segments = stream->spec().ring_segments;
   }
-  session.transports = {kSimulatedTransport};
+  session.reach = [](const Endpoint& endpoint) {
+    if (endpoint.transport == kSimulatedTransport) return absl::OkStatus();
+    return absl::FailedPreconditionError("not simulated");
+  };
   session.root = start.root;
   return session;
 }

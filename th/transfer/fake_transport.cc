@@ -70,6 +70,7 @@ class FakeTransport : public Transport {
   ~FakeTransport() override;
 
   absl::string_view name() const override { return "fake"; }
+  absl::Status Reach(const Endpoint&) const override { return absl::OkStatus(); }
   std::vector<Endpoint> endpoints() const override {
     return {{.address = address_, .transport = "fake"}};
   }

@@ -9,6 +9,12 @@
 namespace th {
 namespace {
 
+Transport* Named(const std::vector<Transport*>& transports, const std::string& name) {
+  const auto found = std::find_if(transports.begin(), transports.end(),
+                                  [&](Transport* each) { return each->name() == name; });
+  return found == transports.end() ? nullptr : *found;
+}
+
 FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*>& transports) {
   const ShardLayout& layout = spec.store->layout();
   FillSession::Spec session;
@@ -24,9 +30,12 @@ FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*
     session.replicator.wanted = spec.ring->wanted();
     session.replicator.window_segments = spec.ring->slots();
   }
-  for (const Transport* transport : transports) {
-    session.transports.emplace_back(transport->name());
-  }
+  session.reach = [transports](const Endpoint& endpoint) {
+    const Transport* const transport = Named(transports, endpoint.transport);
+    if (transport != nullptr) return transport->Reach(endpoint);
+    return absl::FailedPreconditionError("this process does not use it");
+  };
+  session.strict_transport = spec.strict_transport;
   session.root = spec.root;
   return session;
 }
@@ -305,10 +314,8 @@ void Fill::Do(OpenPull open) {
     if (link.sink == nullptr) link.sink = std::make_unique<Sink>(this, open.source);
     sink = link.sink.get();
   }
-  const auto transport = std::find_if(transports_.begin(), transports_.end(), [&](Transport* each) {
-    return each->name() == open.endpoint.transport;
-  });
-  std::shared_ptr<Pull> pull = (*transport)->Open(std::move(target), sink);
+  Transport* const transport = Named(transports_, open.endpoint.transport);
+  std::shared_ptr<Pull> pull = transport->Open(std::move(target), sink);
   Asking asking;
   {
     absl::MutexLock lock(&mu_);

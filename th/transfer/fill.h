@@ -64,6 +64,7 @@ struct FillSpec {
   SegmentStore::KnownSums before;
   std::optional<Digest> root;
   ReplicatorLimits limits;
+  bool strict_transport = false;  // as of FillSession::Spec
   // The fill hands on what it receives: its bytes go here and not into the store, which gives only
   // the layout then and serves nothing. `resume` is empty. Shared with the consumer. OnComplete
   // says no root where the ring wants but a part of the shard.

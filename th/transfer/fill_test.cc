@@ -363,13 +363,13 @@ TEST_F(FillTest, RefusedCapabilityIsReportedAsRefused) {
   EXPECT_EQ(reader().observer.losses()[0].failure, SourceFailure::kRefused);
 }
 
-TEST_F(FillTest, SourceWithoutATransportInCommonIsReportedWithWhatItOffers) {
+TEST_F(FillTest, SourceWithoutATransportInCommonIsReportedWithTheReasons) {
   AssignedSource source = a().AsSource();
   source.endpoints = {{.address = "10.0.0.1:1", .transport = "ibverbs"}};
   reader().StartFill(Patient()).SetSources(kFirst, {source});
   reader().observer.AwaitLosses(1);
   EXPECT_EQ(reader().observer.losses()[0].failure, SourceFailure::kConnect);
-  EXPECT_THAT(reader().observer.losses()[0].detail, HasSubstr("ibverbs 10.0.0.1:1"));
+  EXPECT_THAT(reader().observer.losses()[0].detail, HasSubstr("ibverbs: this process does not use it"));
 }
 
 TEST_F(FillTest, NextEndpointIsTriedWhenTheFirstCannotBeReached) {

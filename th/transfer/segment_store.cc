@@ -1,5 +1,7 @@
 #include "th/transfer/segment_store.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -19,9 +21,25 @@ SegmentStore::SegmentStore(std::shared_ptr<const ShardLayout> layout, std::vecto
     : layout_(std::move(layout)),
       segment_count_(layout_->segment_count()),
       storages_(std::move(storages)),
+      control_(std::make_unique<ControlBlock>()),
       states_(std::make_unique<std::atomic<uint8_t>[]>(segment_count_)),
       sums_(std::make_unique<StoredSum[]>(segment_count_)) {
   storages_.resize(layout_->storages().size());
+  uint64_t life = 0;
+  // Cannot fail for so few bytes once the system has booted.
+  if (getrandom(&life, sizeof(life), 0) < 0) life = reinterpret_cast<uintptr_t>(this);
+  control_->life.store(life);
+}
+
+SegmentStore::~SegmentStore() {
+  control_->life.store(0);
+  control_->generation.store(kNoGeneration.value);
+}
+
+void SegmentStore::SetGeneration(BufferGeneration generation) {
+  control_->generation.store(generation.value);
+  // On some processors a store of this kind orders only what came before it.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 absl::Status SegmentStore::Rebind(std::vector<void*> storages) {
@@ -54,7 +72,7 @@ void SegmentStore::ServeAll(BufferGeneration generation, uint8_t keep) {
   {
     absl::MutexLock lock(&mu_);
     Renew();
-    generation_.store(generation.value);
+    SetGeneration(generation);
     for (uint64_t i = 0; i < segment_count_; ++i) {
       const uint8_t kept = states_[i].load(std::memory_order_relaxed) & keep;
       states_[i].store(kHeld | kept, std::memory_order_release);
@@ -69,7 +87,7 @@ void SegmentStore::ServeAll(BufferGeneration generation, uint8_t keep) {
 void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held) {
   // Invalidate, clear, publish: nobody finds the old content under the new generation, nor a
   // mixture of both under the old one.
-  generation_.store(kNoGeneration.value);
+  SetGeneration(kNoGeneration);
   absl::MutexLock lock(&mu_);
   open_.store(false);
   Renew();
@@ -81,7 +99,7 @@ void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held
     const uint8_t summed = states_[i].load(std::memory_order_relaxed) & kSummed;
     states_[i].store(keep ? kHeld | summed : summed, std::memory_order_release);
   }
-  generation_.store(generation.value);
+  SetGeneration(generation);
   open_.store(true);
 }
 
@@ -155,7 +173,7 @@ void SegmentStore::ForgetAll() {
 
 void SegmentStore::Close(BufferGeneration generation) {
   // First of all: who reads past this store's control compares the word after its bytes.
-  generation_.store(generation.value);
+  SetGeneration(generation);
   Waiters waiters;
   {
     absl::MutexLock lock(&mu_);

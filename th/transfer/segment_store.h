@@ -32,11 +32,21 @@ namespace th {
 // The most bytes that one SumsOf call reads to sum them: well below a millisecond of a processor.
 inline constexpr uint64_t kBytesSummedAtOnce = uint64_t{4} << 20;
 
+// What a reader of another process's memory looks at, after it has read a segment there and before
+// it counts: whether the buffer is still what the reader was admitted to. `life` is a random number
+// for each SegmentStore, so that memory which has become something else is never taken for one. A
+// holder that invalidates writes the generation first, then touches the content.
+struct ControlBlock {
+  std::atomic<uint64_t> generation{0};
+  std::atomic<uint64_t> life{0};
+};
+
 class SegmentStore {
  public:
   // storages[i]: the address of layout->storages()[i], of exactly its bytes (null where it has
   // none).
   SegmentStore(std::shared_ptr<const ShardLayout> layout, std::vector<void*> storages);
+  ~SegmentStore();
 
   const ShardLayout& layout() const { return *layout_; }
   std::shared_ptr<const ShardLayout> shared_layout() const { return layout_; }
@@ -85,7 +95,9 @@ class SegmentStore {
   // The buffer's generation word, for readers that could read past the holder's control. No buffer
   // is ever in kNoGeneration.
   static constexpr BufferGeneration kNoGeneration{0};
-  BufferGeneration generation() const { return BufferGeneration(generation_.load()); }
+  BufferGeneration generation() const { return BufferGeneration(control_->generation.load()); }
+  // Where the word is. Its memory says nothing valid any more once the store is destroyed.
+  const ControlBlock& control() const { return *control_; }
 
   // ---- transport, serving
   enum class Readiness : uint8_t { kReady, kNotYet, kClosed };
@@ -137,6 +149,8 @@ class SegmentStore {
     std::atomic<uint64_t> high_{0};
   };
 
+  // The generation is another from here on, before anything that follows is seen by others.
+  void SetGeneration(BufferGeneration generation);
   SegmentSum Compute(SegmentIndex segment) const;
   bool HasSum(SegmentIndex segment) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Removes the waiters that have something now and returns their calls, to be made once the lock
@@ -156,7 +170,8 @@ class SegmentStore {
   const uint64_t segment_count_;
   // Written by Rebind only, while nothing is served.
   std::vector<void*> storages_;
-  std::atomic<uint64_t> generation_{0};
+  // An allocation of its own, cleared before it is freed.
+  const std::unique_ptr<ControlBlock> control_;
   std::atomic<bool> open_{false};
   // States are set last (release) and read first (acquire): a segment that is seen as held has its
   // bytes, one that is seen as summed has its sum.

@@ -1,4 +1,4 @@
-// The interface that every transport implements (siblings: tcp; later ibverbs, same_host,
+// The interface that every transport implements (siblings: tcp, same_host; later ibverbs,
 // cuda_ipc), and that the in-memory fake implements for tests. conformance_suite.h holds what each
 // must pass.
 //
@@ -135,6 +135,9 @@ class Transport {
   virtual absl::string_view name() const = 0;  // Endpoint::transport
   // Where our buffers can be read. Valid after construction.
   virtual std::vector<Endpoint> endpoints() const = 0;
+  // Whether an endpoint of this transport can be tried from here, by what it says of itself: OK, or
+  // the reason why not ("on another host"). Follows from the endpoint alone, and at once.
+  virtual absl::Status Reach(const Endpoint& endpoint) const = 0;
   // Who decides on transfers from the buffers of `worker`. The delegate outlives its removal.
   // False: a delegate decides on them already, and goes on. Two servers that know nothing of each
   // other may give a number twice.

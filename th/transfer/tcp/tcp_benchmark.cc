@@ -23,10 +23,10 @@
 #include "absl/synchronization/mutex.h"
 #include "th/transfer/fill.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/transfer/tcp/socket.h"
+#include "th/transfer/stream/socket.h"
 #include "th/transfer/tcp/tcp_transport.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 constexpr int kConnections = 2;
@@ -106,18 +106,18 @@ void RunSource(int control, uint64_t bytes) {
   const std::atomic<bool> never{false};
   if (!buffer.store->Seal(never).ok()) std::exit(1);
   AdmitsAll holder(buffer.store);
-  auto transport = *TcpTransport::Create({});
+  auto transport = *NewTcpTransport({});
   transport->AddHolder(kWorker, &holder);
   Socket listener(::socket(AF_INET, SOCK_STREAM, 0));
   const SocketAddress any = *SocketAddress::Parse("127.0.0.1:0");
   if (bind(listener.fd(), any.get(), any.size()) != 0 || listen(listener.fd(), 8) != 0)
     std::exit(1);
-  const uint16_t ports[2] = {transport->port(), SocketAddress::OfSelf(listener.fd()).port()};
+  const uint16_t ports[2] = {SocketAddress::Parse(transport->endpoints()[0].address)->port(), SocketAddress::OfSelf(listener.fd()).port()};
   WriteAll(control, ports, sizeof(ports));
   std::vector<Socket> raw;
   for (int i = 0; i < kConnections; ++i) {
     raw.emplace_back(accept(listener.fd(), nullptr, nullptr));
-    TuneConnection(raw.back().fd(), "");
+    TuneTcpConnection(raw.back().fd(), "");
   }
   for (char go = 0; recv(control, &go, 1, 0) == 1;) {
     InStripes(buffer, [&](int i, char* data, uint64_t n) { WriteAll(raw[i].fd(), data, n); });
@@ -163,7 +163,7 @@ class Done : public FillObserver {
 
 double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(MonotonicNow() - start); }
 
-double RunTransfer(Buffer& buffer, TcpTransport* transport, uint16_t port) {
+double RunTransfer(Buffer& buffer, Transport* transport, uint16_t port) {
   buffer.store->BeginFill(BufferGeneration(1), {});
   Done done;
   const absl::Time start = MonotonicNow();
@@ -192,13 +192,13 @@ void RunReader(int control, uint64_t bytes, int rounds) {
   Buffer buffer(bytes);
   uint16_t ports[2];
   ReadAll(control, ports, sizeof(ports));
-  auto transport = *TcpTransport::Create({});
+  auto transport = *NewTcpTransport({});
   std::vector<Socket> raw;
   for (int i = 0; i < kConnections; ++i) {
     const SocketAddress address = *SocketAddress::Parse("127.0.0.1:" + std::to_string(ports[1]));
     raw.emplace_back(::socket(AF_INET, SOCK_STREAM, 0));
     if (connect(raw.back().fd(), address.get(), address.size()) != 0) std::exit(1);
-    TuneConnection(raw.back().fd(), "");
+    TuneTcpConnection(raw.back().fd(), "");
   }
   std::vector<double> ratios;
   for (int round = 0; round < rounds; ++round) {
@@ -232,6 +232,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace th::tcp
+}  // namespace th::stream
 
-int main(int argc, char** argv) { return th::tcp::Main(argc, argv); }
+int main(int argc, char** argv) { return th::stream::Main(argc, argv); }

@@ -1,6 +1,6 @@
 #include "absl/status/statusor.h"
 #include "th/transfer/conformance_suite.h"
-#include "th/transfer/tcp/socket.h"
+#include "th/transfer/stream/socket.h"
 #include "th/transfer/tcp/tcp_transport.h"
 
 namespace th::testing {
@@ -9,16 +9,16 @@ namespace {
 class TcpWorld : public ConformanceWorld {
  public:
   std::unique_ptr<Transport> NewTransport(const TransportLimits& limits) override {
-    auto transport = TcpTransport::Create({.limits = limits});
+    auto transport = NewTcpTransport({.limits = limits});
     EXPECT_TRUE(transport.ok()) << transport.status();
     return *std::move(transport);
   }
   Endpoint DeadEndpoint() override {
     // A port that was ours a moment ago: nobody listens, and the system does not give it out at
     // once.
-    auto address = tcp::SocketAddress::Parse("127.0.0.1:0");
-    auto socket = tcp::ListenOn(*address);
-    return {.address = tcp::SocketAddress::OfSelf(socket->fd()).ToString()};
+    auto address = stream::SocketAddress::Parse("127.0.0.1:0");
+    auto socket = stream::ListenOn(*address);
+    return {.address = stream::SocketAddress::OfSelf(socket->fd()).ToString()};
   }
 };
 

@@ -11,10 +11,10 @@
 #include "gtest/gtest.h"
 #include "th/transfer/fill.h"
 #include "th/transfer/fill_test_bed.h"
-#include "th/transfer/tcp/raw_peer.h"
+#include "th/transfer/stream/raw_peer.h"
 #include "th/transfer/tcp/tcp_transport.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 using ::testing::ElementsAre;
@@ -48,7 +48,7 @@ ReplicatorLimits Patient() {
 
 std::unique_ptr<TestNode> NewNode(uint64_t worker,
                                   const TransportLimits& limits = PatientLimits()) {
-  auto transport = TcpTransport::Create({.limits = limits});
+  auto transport = NewTcpTransport({.limits = limits});
   EXPECT_TRUE(transport.ok()) << transport.status();
   return std::make_unique<TestNode>(*std::move(transport), WorkerId(worker), SomeShard());
 }
@@ -305,7 +305,7 @@ class TcpSoftSwitchTest : public ::testing::Test {
   static std::unique_ptr<TestNode> NewLargeNode(uint64_t worker, uint64_t uplink) {
     TransportLimits limits = PatientLimits();
     limits.uplink_bytes_per_second = uplink;
-    auto transport = TcpTransport::Create({.limits = limits});
+    auto transport = NewTcpTransport({.limits = limits});
     EXPECT_TRUE(transport.ok()) << transport.status();
     return std::make_unique<TestNode>(*std::move(transport), WorkerId(worker), Large());
   }
@@ -430,7 +430,7 @@ TEST_F(TcpFillTest, SourceThrottledByItsOwnUplinkIsNotBlamed) {
   throttled.uplink_bytes_per_second = 400'000;
   const TestShard::Spec spec{.tensor_bytes = {400'000}, .segment_bytes = 131'072};
   const auto node = [&](uint64_t worker, const TransportLimits& limits) {
-    auto transport = TcpTransport::Create({.limits = limits});
+    auto transport = NewTcpTransport({.limits = limits});
     return std::make_unique<TestNode>(*std::move(transport), WorkerId(worker), spec);
   };
   auto source = node(21, throttled), one = node(22, PatientLimits()),
@@ -489,4 +489,4 @@ TEST(TcpFillChainTest, ExactlyOneSourceIsBlamedWhenAHopInTheMiddleStops) {
 }
 
 }  // namespace
-}  // namespace th::tcp
+}  // namespace th::stream

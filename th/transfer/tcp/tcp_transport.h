@@ -1,14 +1,11 @@
-// The TCP transport: a listener and connections over a few data threads. docs/protocol/data.md
-// draws what crosses the wire.
+// The TCP transport: works everywhere, through a listener of its own.
 //
-//   TH_ASSIGN_OR_RETURN(auto tcp, TcpTransport::Create({.listen_address = "0.0.0.0:0",
-//                                                       .advertised_hosts = {"10.0.0.7"}}));
+//   TH_ASSIGN_OR_RETURN(auto tcp, NewTcpTransport({.listen_address = "0.0.0.0:0",
+//                                                  .advertised_hosts = {"10.0.0.7"}}));
 //   tcp->AddHolder(worker, &delegate);
 //   auto pull = tcp->Open(target, &sink);
 //
-// Threads: limits.data_threads loops named th-data-0.., all signals blocked. Each connection
-// belongs to one of them. Thread-safe. Destroy it on none of its own threads; pulls may outlive it
-// and hear OnClosed before its destructor returns.
+// Threads: limits.data_threads loops named th-data-0.., as of a StreamTransport.
 #ifndef TH_TRANSFER_TCP_TCP_TRANSPORT_H_
 #define TH_TRANSFER_TCP_TCP_TRANSPORT_H_
 
@@ -21,6 +18,8 @@
 
 namespace th {
 
+inline constexpr char kTcpTransport[] = "tcp";
+
 struct TcpOptions {
   // Numeric. Port 0: the system chooses one.
   std::string listen_address = "127.0.0.1:0";
@@ -30,14 +29,14 @@ struct TcpOptions {
   TransportLimits limits;
 };
 
-class TcpTransport : public Transport {
- public:
-  // INVALID_ARGUMENT: an address that is not numeric, a wildcard address without advertised hosts,
-  // no data thread. UNAVAILABLE: cannot listen (naming address and reason). RESOURCE_EXHAUSTED.
-  static absl::StatusOr<std::unique_ptr<TcpTransport>> Create(TcpOptions options);
-  // The port listened on.
-  virtual uint16_t port() const = 0;
-};
+// INVALID_ARGUMENT: an address that is not numeric, a wildcard address without advertised hosts, no
+// data thread. UNAVAILABLE: cannot listen (naming address and reason). RESOURCE_EXHAUSTED.
+absl::StatusOr<std::unique_ptr<Transport>> NewTcpTransport(const TcpOptions& options);
+
+// As every connection of the transport is tuned: no delay, dead peers noticed, the congestion
+// control as named; when empty, cubic on loopback, where pacing ones such as bbr are slow, and the
+// system's choice elsewhere. For probes that want to be compared with it.
+void TuneTcpConnection(int fd, const std::string& congestion_control);
 
 }  // namespace th
 

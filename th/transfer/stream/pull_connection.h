@@ -1,30 +1,37 @@
 // One connection of a pull: connects out, is admitted, asks, and receives segments straight into
-// their destination.
+// their destination, through the socket or out of the source's memory.
 //
 //   connecting -> opening -> open -> closed
 //
+// A segment that is read out of the source's memory counts only if the buffer's ControlBlock, read
+// after the bytes, still says what this reader was admitted to. So a reader that was stopped
+// meanwhile, and whose source has let go of it, takes nothing for the version that is none.
+//
 // Owned by the loop that watches it; every method runs on that loop unless said otherwise.
-#ifndef TH_TRANSFER_TCP_PULL_CONNECTION_H_
-#define TH_TRANSFER_TCP_PULL_CONNECTION_H_
+#ifndef TH_TRANSFER_STREAM_PULL_CONNECTION_H_
+#define TH_TRANSFER_STREAM_PULL_CONNECTION_H_
 
 #include <sys/uio.h>
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "th/transfer/tcp/event_loop.h"
-#include "th/transfer/tcp/frames.h"
-#include "th/transfer/tcp/socket.h"
+#include "th/transfer/stream/event_loop.h"
+#include "th/transfer/stream/frames.h"
+#include "th/transfer/stream/medium.h"
+#include "th/transfer/stream/peer_memory.h"
+#include "th/transfer/stream/socket.h"
 #include "th/transfer/transport.h"
 #include "th/weights/request_queue.h"
 
-namespace th::tcp {
+namespace th::stream {
 
 // What the connections of a pull tell it. Called on their loops.
 class PullConnectionOwner {
@@ -51,6 +58,7 @@ class PullConnection : public EventLoop::Handler,
     uint32_t number = 0;  // within the pull
     SocketAddress address;
     Open open;
+    std::shared_ptr<const Medium> medium;  // of the transport
     std::shared_ptr<const ShardLayout> layout;
     std::shared_ptr<ExtraBytes> extra_bytes;           // of the pull's fill
     std::shared_ptr<std::atomic<uint64_t>> cut_bytes;  // likewise
@@ -88,8 +96,13 @@ class PullConnection : public EventLoop::Handler,
   void ConsumeBody(size_t bytes);
   absl::Status HandleHeader();
   absl::Status HandleFrame(const Frame& frame);
+  absl::Status HandleMemory(const Memory& memory);
+  absl::Status HandleAdmitted(const Admitted& admitted);
   absl::Status TakeSums(const Sums& sums);
   absl::Status BeginSegment(const SegmentHeader& header);
+  absl::Status ReadLocated(const Located& located);
+  bool ReadPieces(const Located& located, SegmentSum* sum);
+  bool SourceStillServes();
   // An error unless it was asked, and is as long as it has to be.
   absl::Status TakeSegment(const SegmentHeader& header);
   void FinishSegment();
@@ -107,6 +120,9 @@ class PullConnection : public EventLoop::Handler,
   uint32_t events_ = 0;
   std::string unsent_;
   bool greeted_ = false;
+  // The source's memory, where segments are read out of it: from the source's Memory frame on.
+  std::optional<PeerMemory> memory_;
+  std::optional<MemoryWord> control_;  // of the admission
   BufferGeneration generation_;
   bool lists_sums_ = false;  // as the source's Hello says
   RequestQueue asked_;
@@ -125,9 +141,10 @@ class PullConnection : public EventLoop::Handler,
   size_t piece_offset_ = 0;
   uint64_t payload_left_ = 0;
   std::vector<iovec> receive_iov_;
+  size_t bytes_read_ = 0;  // out of the source's memory, since the turn began
   uint64_t extra_bytes_told_ = 0;
 };
 
-}  // namespace th::tcp
+}  // namespace th::stream
 
-#endif  // TH_TRANSFER_TCP_PULL_CONNECTION_H_
+#endif  // TH_TRANSFER_STREAM_PULL_CONNECTION_H_

@@ -2,8 +2,8 @@
 // buffer. Gathers some segments at a time, so that bulk costs one system call for many bytes.
 //
 // Not thread-safe: its connection's loop owns it.
-#ifndef TH_TRANSFER_TCP_OUTBOX_H_
-#define TH_TRANSFER_TCP_OUTBOX_H_
+#ifndef TH_TRANSFER_STREAM_OUTBOX_H_
+#define TH_TRANSFER_STREAM_OUTBOX_H_
 
 #include <sys/uio.h>
 
@@ -15,9 +15,9 @@
 
 #include "absl/strings/string_view.h"
 #include "th/transfer/segment_store.h"
-#include "th/transfer/tcp/frames.h"
+#include "th/transfer/stream/frames.h"
 
-namespace th::tcp {
+namespace th::stream {
 
 // A batch ends with the segment that reaches this.
 inline constexpr uint64_t kBatchBytes = uint64_t{1} << 20;
@@ -55,6 +55,6 @@ class Outbox {
   std::vector<iovec> limited_;
 };
 
-}  // namespace th::tcp
+}  // namespace th::stream
 
-#endif  // TH_TRANSFER_TCP_OUTBOX_H_
+#endif  // TH_TRANSFER_STREAM_OUTBOX_H_

@@ -1,47 +1,50 @@
-#include "th/transfer/tcp/tcp_pull.h"
+#include "th/transfer/stream/stream_pull.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 
-namespace th::tcp {
+namespace th::stream {
 
 PullState::PullState(PullTarget target, PullSink* sink, TransportLimits limits, PullNonce nonce,
+                     std::shared_ptr<const Medium> medium,
                      std::vector<std::shared_ptr<EventLoop>> loops, size_t first_loop,
                      std::shared_ptr<std::atomic<uint64_t>> bytes_received)
     : target_(std::move(target)),
       sink_(sink),
       limits_(std::move(limits)),
       nonce_(nonce),
+      medium_(std::move(medium)),
       loops_(std::move(loops)),
       first_loop_(first_loop),
-      peer_(absl::StrCat("tcp ", target_.endpoint.address)),
+      peer_(absl::StrCat(medium_->name(), " ", target_.endpoint.address)),
+      address_(medium_->AddressOf(target_.endpoint)),
       bytes_received_(std::move(bytes_received)) {}
 
 void PullState::Start() {
-  const absl::StatusOr<SocketAddress> address = SocketAddress::Parse(target_.endpoint.address);
-  if (address.ok()) {
+  if (address_.ok()) {
     absl::MutexLock lock(&mu_);
-    AddLane(*address, /*joins=*/false);
+    AddLane(/*joins=*/false);
     return;
   }
   // Told on a loop: never inline.
   loops_[first_loop_ % loops_.size()]->Post(
-      [self = shared_from_this(), why = std::string(address.status().message())] {
+      [self = shared_from_this(), why = std::string(address_.status().message())] {
         self->Close(SourceFailure::kConnect, why);
         self->OnConnectionClosed(0, SourceFailure::kConnect, why, /*said=*/false);
       });
 }
 
-void PullState::AddLane(const SocketAddress& address, bool joins) {
+void PullState::AddLane(bool joins) {
   const auto number = static_cast<uint32_t>(lanes_.size());
   PullConnection::Setup setup{.number = number,
-                              .address = address,
+                              .address = *address_,
                               .open = {.joins = joins,
                                        .nonce = nonce_,
                                        .capability = target_.capability,
                                        .generation = target_.generation,
                                        .layout = target_.layout->digest()},
+                              .medium = medium_,
                               .layout = target_.layout,
                               .extra_bytes = target_.extra_bytes,
                               .cut_bytes = target_.cut_bytes,
@@ -108,7 +111,6 @@ void PullState::OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum
 }
 
 void PullState::AddFurtherLanes(BufferGeneration generation) {
-  const absl::StatusOr<SocketAddress> address = SocketAddress::Parse(target_.endpoint.address);
   absl::MutexLock lock(&mu_);
   generation_ = generation;
   lanes_[0].admitted = true;
@@ -118,7 +120,7 @@ void PullState::AddFurtherLanes(BufferGeneration generation) {
   const uint32_t most =
       target_.far ? std::max(limits_.connections_per_pull, limits_.connections_per_far_pull)
                   : limits_.connections_per_pull;
-  while (lanes_.size() < most) AddLane(*address, /*joins=*/true);
+  while (lanes_.size() < most) AddLane(/*joins=*/true);
 }
 
 bool PullState::OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) {
@@ -206,4 +208,4 @@ void PullState::OnConnectionClosed(uint32_t connection, SourceFailure failure,
   sink_->OnClosed(last.first, last.second);
 }
 
-}  // namespace th::tcp
+}  // namespace th::stream

@@ -1,10 +1,12 @@
-#include "th/transfer/tcp/pull_connection.h"
+#include "th/transfer/stream/pull_connection.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 #include <variant>
 
@@ -12,7 +14,7 @@
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 // What one connection may receive before its loop turns to the others.
@@ -56,11 +58,13 @@ void PullConnection::FinishConnect() {
         SourceFailure::kConnect,
         absl::StrCat("cannot connect to ", setup_.address.ToString(), ": ", ErrnoText(error)));
   }
-  TuneConnection(socket_.fd(), setup_.limits.congestion_control);
+  setup_.medium->Tune(socket_.fd());
   state_ = State::kOpening;
   started_at_ = heard_at_ = MonotonicNow();
-  // The wish follows the greeting at once: a round trip less.
-  Send(Encode(Hello{OwnHello()}) + Encode(setup_.open));
+  // The wish follows the greeting at once, a round trip less, but where it depends on whether the
+  // source's memory can be read.
+  const std::string hello = Encode(Hello{OwnHello()});
+  Send(setup_.medium->reads_memory() ? hello : hello + Encode(setup_.open));
 }
 
 // Bounds the time until the source has admitted us.
@@ -160,6 +164,7 @@ void PullConnection::WatchFor(uint32_t events) {
 void PullConnection::ReadSome() {
   for (size_t budget = kBytesPerTurn; state_ != State::kClosed;) {
     size_t wanted = 0;
+    bytes_read_ = 0;
     const ssize_t got = Receive(&wanted);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -168,8 +173,8 @@ void PullConnection::ReadSome() {
     const auto bytes = static_cast<size_t>(got);
     Consume(bytes);
     // Less than wanted: there was no more, and asking would only hear so. The loop calls again.
-    if (bytes < wanted || bytes >= budget) return;
-    budget -= bytes;
+    if (bytes < wanted || bytes + bytes_read_ >= budget) return;
+    budget -= bytes + bytes_read_;
   }
 }
 
@@ -268,13 +273,13 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
   }
   if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
   if (const auto* segment = std::get_if<SegmentHeader>(&frame)) return BeginSegment(*segment);
+  if (const auto* located = std::get_if<Located>(&frame)) return ReadLocated(*located);
   if (const auto* refused = std::get_if<Refused>(&frame)) {
     Shut(SourceFailure::kRefused, std::string(refused->status.message()));
+  } else if (const auto* memory = std::get_if<Memory>(&frame)) {
+    return HandleMemory(*memory);
   } else if (const auto* admitted = std::get_if<Admitted>(&frame)) {
-    if (state_ != State::kOpening) return absl::InvalidArgumentError("admitted twice");
-    state_ = State::kOpen;
-    generation_ = admitted->generation;
-    owner_->OnConnectionAdmitted(setup_.number, admitted->generation, lists_sums_);
+    return HandleAdmitted(*admitted);
   } else if (const auto* sums = std::get_if<Sums>(&frame)) {
     return TakeSums(*sums);
   } else if (std::holds_alternative<Alive>(frame)) {
@@ -282,6 +287,35 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
   } else if (!std::holds_alternative<Skipped>(frame)) {
     return absl::InvalidArgumentError("a frame that sources never send");
   }
+  return absl::OkStatus();
+}
+
+// Asks to be admitted only where the source's memory can be read: else another transport is better,
+// and nothing has been asked here yet.
+absl::Status PullConnection::HandleMemory(const Memory& memory) {
+  if (!setup_.medium->reads_memory() || memory_.has_value()) {
+    return absl::InvalidArgumentError("its memory, which nobody asked for");
+  }
+  absl::StatusOr<PeerMemory> peer = PeerMemory::Of(socket_.fd());
+  const absl::Status readable = peer.ok() ? peer->Probe(memory.probe) : peer.status();
+  if (!readable.ok()) {
+    Shut(SourceFailure::kConnect, std::string(readable.message()));
+    return absl::OkStatus();
+  }
+  memory_ = *peer;
+  Send(Encode(setup_.open));
+  return absl::OkStatus();
+}
+
+absl::Status PullConnection::HandleAdmitted(const Admitted& admitted) {
+  if (state_ != State::kOpening) return absl::InvalidArgumentError("admitted twice");
+  if (memory_.has_value() && !admitted.control.has_value()) {
+    return absl::InvalidArgumentError("admitted without the place of the control block");
+  }
+  state_ = State::kOpen;
+  generation_ = admitted.generation;
+  control_ = admitted.control;
+  owner_->OnConnectionAdmitted(setup_.number, admitted.generation, lists_sums_);
   return absl::OkStatus();
 }
 
@@ -334,6 +368,67 @@ absl::Status PullConnection::BeginSegment(const SegmentHeader& header) {
   return absl::OkStatus();
 }
 
+// The whole segment at once: the sink is asked, the bytes are read and summed, the source's control
+// block is looked at, and only then they count.
+absl::Status PullConnection::ReadLocated(const Located& located) {
+  if (!memory_.has_value()) return absl::InvalidArgumentError("a place in memory, unasked for");
+  SegmentHeader header{.segment = located.segment,
+                       .bytes = 0,
+                       .sum = located.sum,
+                       .generation = located.generation};
+  uint64_t bytes = 0;
+  for (const Located::Piece& piece : located.pieces) bytes += piece.bytes;
+  header.bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX));
+  TH_RETURN_IF_ERROR(BeginSegment(header));
+  if (state_ != State::kOpen) return absl::OkStatus();
+  const uint64_t taken = landing_ ? bytes : 0;
+  if (bytes > 0) {
+    payload_left_ = 0;  // none of it comes through the socket
+    SegmentSum sum = 0;
+    if (landing_ && !ReadPieces(located, &sum)) return absl::OkStatus();
+    owner_->OnConnectionSegment(setup_.number, segment_, landing_, sum);
+  }
+  if (state_ == State::kOpen) Send(Encode(Landed{.segment = located.segment, .bytes = taken}));
+  return absl::OkStatus();
+}
+
+// Copies the segment to its destination. False when it does not count: the connection is closed.
+bool PullConnection::ReadPieces(const Located& located, SegmentSum* sum) {
+  std::vector<iovec> from;
+  from.reserve(located.pieces.size());
+  for (const Located::Piece& piece : located.pieces) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process.
+    from.push_back({reinterpret_cast<void*>(piece.address), piece.bytes});
+  }
+  const absl::Status read = memory_->Read(from, destination_);
+  bytes_read_ += segment_.bytes;
+  // The bytes before the word: on no processor may the second read be the older one.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!SourceStillServes()) return false;
+  if (!read.ok()) {
+    Shut(SourceFailure::kClosed, std::string(read.message()));
+    return false;
+  }
+  *sum = SumOfLanded();
+  return true;
+}
+
+// False when the buffer is not what this reader was admitted to any more: the connection is closed.
+bool PullConnection::SourceStillServes() {
+  const absl::StatusOr<PeerMemory::Words> words = memory_->ReadWords(control_->address);
+  if (words.ok() && words->first == generation_.value && words->second == control_->value) {
+    return true;
+  }
+  setup_.cut_bytes->fetch_add(segment_.bytes);
+  if (!words.ok()) {
+    Shut(SourceFailure::kClosed, std::string(words.status().message()));
+  } else {
+    Shut(SourceFailure::kGenerationChanged,
+         absl::StrCat("the buffer left generation ", generation_.value, " while it was read"));
+  }
+  return false;
+}
+
 void PullConnection::FinishSegment() {
   owner_->OnConnectionSegment(setup_.number, segment_, landing_, landing_ ? SumOfLanded() : 0);
 }
@@ -380,4 +475,4 @@ void PullConnection::Shut(SourceFailure failure, std::string detail, bool said) 
   owner->OnConnectionClosed(setup_.number, failure, detail, said);
 }
 
-}  // namespace th::tcp
+}  // namespace th::stream

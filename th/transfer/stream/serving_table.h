@@ -2,8 +2,8 @@
 // holders, the buffers that are served, the bytes that went out, and the uplink.
 //
 // Lives as long as a holder may decide, which may be after the transport is gone. Thread-safe.
-#ifndef TH_TRANSFER_TCP_SERVING_TABLE_H_
-#define TH_TRANSFER_TCP_SERVING_TABLE_H_
+#ifndef TH_TRANSFER_STREAM_SERVING_TABLE_H_
+#define TH_TRANSFER_STREAM_SERVING_TABLE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -19,11 +19,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "th/pipeline_replicator/served_transfers.h"
-#include "th/transfer/tcp/frames.h"
-#include "th/transfer/tcp/uplink_bucket.h"
+#include "th/transfer/stream/frames.h"
+#include "th/transfer/stream/uplink_bucket.h"
 #include "th/transfer/transport.h"
 
-namespace th::tcp {
+namespace th::stream {
 
 class ServingTable : public std::enable_shared_from_this<ServingTable> {
  public:
@@ -106,6 +106,6 @@ class ServingTable::Transfer {
   std::atomic<int64_t> told_at_ns_{0};
 };
 
-}  // namespace th::tcp
+}  // namespace th::stream
 
-#endif  // TH_TRANSFER_TCP_SERVING_TABLE_H_
+#endif  // TH_TRANSFER_STREAM_SERVING_TABLE_H_

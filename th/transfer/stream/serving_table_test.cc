@@ -1,6 +1,6 @@
 // What the table adds to ServedTransfers: delegates are called, connections are told, and removing
 // a holder waits. Who is admitted and released is served_transfers_test's.
-#include "th/transfer/tcp/serving_table.h"
+#include "th/transfer/stream/serving_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/transfer/test_peers.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 using ::testing::ElementsAre;
@@ -187,4 +187,4 @@ TEST_F(ServingTableTest, TheHolderHearsOfBytesNowAndThenAndOfAllAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace th::tcp
+}  // namespace th::stream

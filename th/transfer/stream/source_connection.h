@@ -1,10 +1,12 @@
 // One accepted connection: the socket, the frames and the bytes around a ServingSession, which
 // decides everything else. What goes out is either words (control frames), at frame boundaries and
-// past the uplink's cap, or segments straight from the buffer, some at a time.
+// past the uplink's cap, or segments straight from the buffer, some at a time. Over a medium whose
+// readers read this process's memory a segment is no payload but the places where it lies; it has
+// left when the reader says that it has landed.
 //
 // Owned by the loop that watches it; every method runs on that loop unless said otherwise.
-#ifndef TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
-#define TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
+#ifndef TH_TRANSFER_STREAM_SOURCE_CONNECTION_H_
+#define TH_TRANSFER_STREAM_SOURCE_CONNECTION_H_
 
 #include <cstdint>
 #include <deque>
@@ -17,22 +19,23 @@
 #include "absl/time/time.h"
 #include "th/pipeline_replicator/served_transfers.h"
 #include "th/pipeline_replicator/serving_session.h"
-#include "th/transfer/tcp/event_loop.h"
-#include "th/transfer/tcp/frames.h"
-#include "th/transfer/tcp/outbox.h"
-#include "th/transfer/tcp/serving_table.h"
-#include "th/transfer/tcp/socket.h"
+#include "th/transfer/stream/event_loop.h"
+#include "th/transfer/stream/frames.h"
+#include "th/transfer/stream/medium.h"
+#include "th/transfer/stream/outbox.h"
+#include "th/transfer/stream/serving_table.h"
+#include "th/transfer/stream/socket.h"
 #include "th/transfer/transport.h"
 
-namespace th::tcp {
+namespace th::stream {
 
 class SourceConnection : public EventLoop::Handler,
                          public std::enable_shared_from_this<SourceConnection> {
  public:
-  // Shares loop and table, as a holder may decide after the transport is gone. `gone` is called
+  // Shares loop, medium and table, as a holder may decide after the transport is gone. `gone` is called
   // once, when the connection is closed.
   SourceConnection(Socket socket, std::shared_ptr<EventLoop> loop,
-                   std::shared_ptr<ServingTable> table, const TransportLimits& limits,
+                   std::shared_ptr<const Medium> medium, std::shared_ptr<ServingTable> table, const TransportLimits& limits,
                    std::function<void()> gone);
 
   void Start();
@@ -44,9 +47,10 @@ class SourceConnection : public EventLoop::Handler,
   void ReadRequests();
   absl::Status HandleFrame(const Frame& frame);
   absl::Status HandleHello(const Hello& hello);
-  absl::Status HandleOpen(const tcp::Open& open);
+  absl::Status HandleOpen(const stream::Open& open);
   absl::Status HandleAsk(const Ask& ask);
   absl::Status HandleAskSums(const AskSums& ask);
+  absl::Status HandleLanded(const Landed& landed);
   ServingTable::Tell Teller();  // called on any thread
   void HandleNews(const ServingTable::News& news);
 
@@ -70,6 +74,11 @@ class SourceConnection : public EventLoop::Handler,
   void FillOutbox(uint64_t* budget);
   bool AppendSums(uint64_t* budget);
   bool AppendNext();
+  bool MayLocateMore() const;
+  bool Locate(SegmentIndex segment);
+  void ForgetLocated();
+  // Everything that was polled has left: the socket's part, and what the reader had to read itself.
+  bool AllLeft() const { return outbox_.empty() && words_.empty() && located_.empty(); }
   void WaitForSegments();
   void StopWaiting();
   void WatchFor(uint32_t events);
@@ -78,8 +87,8 @@ class SourceConnection : public EventLoop::Handler,
 
   Socket socket_;
   const std::shared_ptr<EventLoop> loop_;
+  const std::shared_ptr<const Medium> medium_;
   const std::shared_ptr<ServingTable> table_;
-  const std::string congestion_control_;
   const std::function<void()> gone_;
   const ServingConnection number_;  // unique in the process
 
@@ -88,7 +97,7 @@ class SourceConnection : public EventLoop::Handler,
   bool greeted_ = false;
   uint32_t events_ = 0;
   FrameParser parser_;
-  std::optional<tcp::Open> open_;
+  std::optional<stream::Open> open_;
   std::shared_ptr<ServingTable::Transfer> transfer_;
   std::optional<EventLoop::TimerId> timer_;  // the session's deadline, or earlier
 
@@ -96,12 +105,14 @@ class SourceConnection : public EventLoop::Handler,
   // For the next frame boundary; the session says at most one Alive beside its other words.
   std::deque<std::string> words_;
   uint64_t payload_in_outbox_ = 0;
+  std::deque<SegmentIndex> located_;  // that the reader has not said to have landed, in order
+  uint64_t bytes_located_ = 0;        // of these
   SegmentStore::WaitId wait_ = 0;  // not 0: nothing that was asked has arrived here
   uint64_t wait_count_ = 0;        // a wake of an earlier wait is not ours
   bool retrying_ = false;          // a timer will pump: the uplink is exhausted
   bool resting_ = false;           // a posted turn will pump: this one is over, whatever is heard
 };
 
-}  // namespace th::tcp
+}  // namespace th::stream
 
-#endif  // TH_TRANSFER_TCP_SOURCE_CONNECTION_H_
+#endif  // TH_TRANSFER_STREAM_SOURCE_CONNECTION_H_

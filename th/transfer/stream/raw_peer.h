@@ -1,7 +1,7 @@
 // Peers that speak the data protocol by hand, to do what no transport of ours would. Blocking
 // sockets.
-#ifndef TH_TRANSFER_TCP_RAW_PEER_H_
-#define TH_TRANSFER_TCP_RAW_PEER_H_
+#ifndef TH_TRANSFER_STREAM_RAW_PEER_H_
+#define TH_TRANSFER_STREAM_RAW_PEER_H_
 
 #include <functional>
 #include <optional>
@@ -12,11 +12,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "th/protocol/messages.h"
-#include "th/transfer/tcp/frames.h"
-#include "th/transfer/tcp/socket.h"
+#include "th/transfer/stream/frames.h"
+#include "th/transfer/stream/socket.h"
 #include "th/transfer/test_peers.h"
 
-namespace th::tcp {
+namespace th::stream {
 
 // One connection, either side.
 class RawConnection {
@@ -79,6 +79,6 @@ class RawSource {
 void ServeShard(RawConnection& connection, const testing::TestShard& shard,
                 const std::function<bool(SegmentIndex)>& sends_corrupt);
 
-}  // namespace th::tcp
+}  // namespace th::stream
 
-#endif  // TH_TRANSFER_TCP_RAW_PEER_H_
+#endif  // TH_TRANSFER_STREAM_RAW_PEER_H_

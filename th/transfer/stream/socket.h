@@ -1,6 +1,6 @@
 // Sockets as the data plane needs them: non-blocking, closed on exec, never raising SIGPIPE.
-#ifndef TH_TRANSFER_TCP_SOCKET_H_
-#define TH_TRANSFER_TCP_SOCKET_H_
+#ifndef TH_TRANSFER_STREAM_SOCKET_H_
+#define TH_TRANSFER_STREAM_SOCKET_H_
 
 #include <sys/socket.h>
 
@@ -11,7 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace th::tcp {
+namespace th::stream {
+
+inline constexpr size_t kMaxUnixNameBytes = 107;
 
 // Owns a file descriptor.
 class Socket {
@@ -32,12 +34,15 @@ class Socket {
   int fd_ = -1;
 };
 
-// A numeric address with its port: "10.0.0.7:4711", "[::1]:0". Never resolves a name, as that
-// blocks.
+// A numeric address with its port: "10.0.0.7:4711", "[::1]:0"; or the name of a Unix socket, which
+// no file stands for: "@tensorhub-1". Never resolves a name, as that blocks.
 class SocketAddress {
  public:
   // INVALID_ARGUMENT saying what is expected.
   static absl::StatusOr<SocketAddress> Parse(absl::string_view text);
+  // Of a Unix socket in the abstract namespace. INVALID_ARGUMENT: no name, or one of more than
+  // kMaxUnixNameBytes.
+  static absl::StatusOr<SocketAddress> OfUnixName(absl::string_view name);
   static SocketAddress OfPeer(int fd);
   static SocketAddress OfSelf(int fd);
 
@@ -62,13 +67,9 @@ absl::StatusOr<Socket> BeginConnect(const SocketAddress& address);
 // The error of a finished connect, 0 when it went well.
 int TakeSocketError(int fd);
 
-// No delay, dead peers noticed, the congestion control: as named; when empty, cubic on loopback,
-// where pacing ones such as bbr are slow, and the system's choice elsewhere.
-void TuneConnection(int fd, const std::string& congestion_control);
-
 // "Connection refused (111)".
 std::string ErrnoText(int error);
 
-}  // namespace th::tcp
+}  // namespace th::stream
 
-#endif  // TH_TRANSFER_TCP_SOCKET_H_
+#endif  // TH_TRANSFER_STREAM_SOCKET_H_

@@ -1,4 +1,4 @@
-#include "th/transfer/tcp/source_connection.h"
+#include "th/transfer/stream/source_connection.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -10,11 +10,13 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "th/transfer/monotonic_clock.h"
+#include "th/transfer/stream/peer_memory.h"
 #include "th/weights/status_macros.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 // What one connection may send, or read to sum it, before its loop turns to the others.
@@ -23,6 +25,16 @@ constexpr uint64_t kBytesPerTurn = uint64_t{4} << 20;
 constexpr size_t kRequestBytes = 4096;
 // Reads a turn, so that a peer that floods us with requests cannot hold the loop.
 constexpr int kReadsPerTurn = 16;
+// What a reader may have to read from this process's memory at one time, a connection: enough that
+// it never waits for the next place, little enough that a transfer ends soon when it is to.
+constexpr uint64_t kMaxBytesLocated = uint64_t{4} << 20;
+constexpr size_t kMaxSegmentsLocated = 64;
+
+MemoryWord ControlWordOf(const SegmentStore& store) {
+  const ControlBlock& control = store.control();
+  return {.address = reinterpret_cast<uintptr_t>(&control), .value = control.life.load()};
+}
+
 ServingConnection NextConnectionNumber() {
   static std::atomic<uint64_t> next{1};
   return ServingConnection(next.fetch_add(1));
@@ -31,27 +43,30 @@ ServingConnection NextConnectionNumber() {
 }  // namespace
 
 SourceConnection::SourceConnection(Socket socket, std::shared_ptr<EventLoop> loop,
+                                   std::shared_ptr<const Medium> medium,
                                    std::shared_ptr<ServingTable> table,
                                    const TransportLimits& limits, std::function<void()> gone)
     : socket_(std::move(socket)),
       loop_(std::move(loop)),
+      medium_(std::move(medium)),
       table_(std::move(table)),
-      congestion_control_(limits.congestion_control),
       gone_(std::move(gone)),
       number_(NextConnectionNumber()),
       session_(limits, MonotonicNow()) {}
 
 void SourceConnection::Start() {
-  TuneConnection(socket_.fd(), congestion_control_);
+  medium_->Tune(socket_.fd());
   events_ = EPOLLIN | EPOLLRDHUP;
   loop_->Watch(socket_.fd(), events_, shared_from_this());
   words_.push_back(Encode(Hello{OwnHello()}));
+  if (medium_->reads_memory()) words_.push_back(Encode(Memory{OwnProbe()}));
   Act();
 }
 
 void SourceConnection::OnReady(uint32_t events) {
-  if ((events & (EPOLLERR | EPOLLHUP)) != 0) return CloseNow();
-  if ((events & (EPOLLIN | EPOLLRDHUP)) != 0) ReadRequests();
+  if ((events & EPOLLERR) != 0) return CloseNow();
+  // What the reader has said before it went counts: a segment that has landed is one.
+  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)) != 0) ReadRequests();
   if ((events & EPOLLOUT) != 0) Act();
 }
 
@@ -64,15 +79,19 @@ void SourceConnection::ReadRequests() {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got <= 0) return CloseNow();
-    if (session_.ending()) continue;  // nothing it says counts
     parser_.Append(absl::string_view(buffer.data(), static_cast<size_t>(got)));
-    while (!session_.ending()) {
+    // Once the session is ending nothing counts but what lands of that which was located before.
+    while (!closed_ && (!session_.ending() || !located_.empty())) {
       absl::StatusOr<std::optional<Frame>> frame = parser_.Next();
       if (frame.ok() && !frame->has_value()) break;
       const absl::Status handled = frame.ok() ? HandleFrame(**frame) : frame.status();
-      if (!handled.ok()) session_.HandleBroken(std::string(handled.message()));
+      if (!handled.ok()) {
+        ForgetLocated();
+        session_.HandleBroken(std::string(handled.message()));
+      }
       Act();
     }
+    if (session_.ending() && located_.empty()) parser_ = FrameParser();
   }
 }
 
@@ -83,6 +102,7 @@ absl::Status SourceConnection::HandleFrame(const Frame& frame) {
   if (const auto* open = std::get_if<Open>(&frame)) return HandleOpen(*open);
   if (const auto* ask = std::get_if<Ask>(&frame)) return HandleAsk(*ask);
   if (const auto* ask = std::get_if<AskSums>(&frame)) return HandleAskSums(*ask);
+  if (const auto* landed = std::get_if<Landed>(&frame)) return HandleLanded(*landed);
   if (std::holds_alternative<Alive>(frame)) return absl::OkStatus();
   if (std::holds_alternative<Close>(frame)) {
     CloseNow();
@@ -101,7 +121,7 @@ absl::Status SourceConnection::HandleHello(const Hello& hello) {
   return AgreeOnVersion(own, hello.hello).status();
 }
 
-absl::Status SourceConnection::HandleOpen(const tcp::Open& open) {
+absl::Status SourceConnection::HandleOpen(const stream::Open& open) {
   TH_RETURN_IF_ERROR(session_.HandleOpened(MonotonicNow()));
   open_ = open;
   return absl::OkStatus();
@@ -117,6 +137,25 @@ absl::Status SourceConnection::HandleAskSums(const AskSums& ask) {
   TH_RETURN_IF_ERROR(session_.HandleAskSums(ask.range, MonotonicNow()));
   StopWaiting();  // they may be known
   return absl::OkStatus();
+}
+
+absl::Status SourceConnection::HandleLanded(const Landed& landed) {
+  if (located_.empty() || located_.front() != landed.segment) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("segment ", landed.segment.value, " has landed, which was not the next one"));
+  }
+  const uint64_t bytes = transfer_->store->layout().SegmentLength(landed.segment);
+  located_.pop_front();
+  bytes_located_ -= bytes;
+  const absl::Time now = MonotonicNow();
+  session_.HandleSent(AllLeft(), now);
+  table_->CountSent(*transfer_, std::min(bytes, landed.bytes), now);
+  return absl::OkStatus();
+}
+
+void SourceConnection::ForgetLocated() {
+  located_.clear();
+  bytes_located_ = 0;
 }
 
 ServingTable::Tell SourceConnection::Teller() {
@@ -156,7 +195,9 @@ void SourceConnection::Act() {
 void SourceConnection::Do(const AskToAdmit&) { table_->Open(number_, *open_, Teller()); }
 
 void SourceConnection::Do(const SendAdmitted& admitted) {
-  words_.push_back(Encode(Admitted{admitted.generation}));
+  Admitted frame{.generation = admitted.generation, .control = std::nullopt};
+  if (medium_->reads_memory()) frame.control = ControlWordOf(*transfer_->store);
+  words_.push_back(Encode(frame));
 }
 
 void SourceConnection::Do(const SendRefused& refused) {
@@ -246,7 +287,7 @@ bool SourceConnection::SendSome(uint64_t* budget) {
 }
 
 void SourceConnection::NoteSent(uint64_t bytes, absl::Time now) {
-  session_.HandleSent(/*all=*/outbox_.empty() && words_.empty(), now);
+  session_.HandleSent(AllLeft(), now);
   if (payload_in_outbox_ == 0) return;
   const uint64_t payload = std::min(payload_in_outbox_, bytes);
   payload_in_outbox_ = outbox_.empty() ? 0 : payload_in_outbox_ - payload;
@@ -307,7 +348,7 @@ bool SourceConnection::AppendSums(uint64_t* budget) {
 
 // Appends the next segment. False when there is none to be sent now.
 bool SourceConnection::AppendNext() {
-  if (session_.requests().empty()) return false;
+  if (session_.requests().empty() || !MayLocateMore()) return false;
   SegmentStore& store = *transfer_->store;
   if (store.closed()) {
     session_.HandleBufferClosed();
@@ -320,6 +361,7 @@ bool SourceConnection::AppendNext() {
     if (outbox_.empty()) WaitForSegments();
     return false;
   }
+  if (medium_->reads_memory() && Locate(*next)) return true;
   const uint64_t bytes = store.layout().SegmentLength(*next);
   outbox_.AddSegment({.segment = *next,
                       .bytes = static_cast<uint32_t>(bytes),
@@ -327,6 +369,31 @@ bool SourceConnection::AppendNext() {
                       .generation = store.generation()},
                      store);
   payload_in_outbox_ += bytes;
+  return true;
+}
+
+// Whether the reader may be told of another segment that it has to read itself.
+bool SourceConnection::MayLocateMore() const {
+  return bytes_located_ < kMaxBytesLocated && located_.size() < kMaxSegmentsLocated;
+}
+
+// Tells the reader where the segment lies. False when it is in too many pieces for that.
+bool SourceConnection::Locate(SegmentIndex segment) {
+  SegmentStore& store = *transfer_->store;
+  std::vector<iovec> pieces;
+  store.AppendPieces(segment, &pieces);
+  if (pieces.size() > kMaxLocatedPieces) return false;
+  Located located{.segment = segment,
+                  .sum = store.SumOf(segment),
+                  .generation = store.generation(),
+                  .pieces = {}};
+  located.pieces.reserve(pieces.size());
+  for (const iovec& piece : pieces) {
+    located.pieces.push_back({reinterpret_cast<uintptr_t>(piece.iov_base), piece.iov_len});
+  }
+  outbox_.AddControl(Encode(located));
+  located_.push_back(segment);
+  bytes_located_ += store.layout().SegmentLength(segment);
   return true;
 }
 
@@ -373,4 +440,4 @@ void SourceConnection::CloseNow() {
   gone_();
 }
 
-}  // namespace th::tcp
+}  // namespace th::stream

@@ -1,4 +1,4 @@
-#include "th/transfer/tcp/frames.h"
+#include "th/transfer/stream/frames.h"
 
 #include <cstring>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "th/weights/shard_layout.h"
 #include "th/weights/status_macros.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 constexpr uint64_t kMagic = 0x3142554852534E54;  // "TNSRHUB1" read as little-endian
@@ -73,6 +73,12 @@ std::string Framed(FrameHeader header, absl::string_view body) {
 
 absl::string_view Cut(absl::string_view text) { return text.substr(0, kMaxTextBytes); }
 
+uint64_t MaxBodyBytes(FrameType type) {
+  if (type == FrameType::kSegment) return kMaxSegmentBytes;
+  if (type == FrameType::kLocated) return kMaxLocatedPieces * kLocatedPieceBytes;
+  return kMaxControlBodyBytes;
+}
+
 absl::Status Bad(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("bad data frame: ", what));
 }
@@ -123,6 +129,33 @@ absl::StatusOr<Frame> DecodeAskSums(const FrameHeader& header) {
   return AskSums{{SegmentIndex(header.a), SegmentIndex(header.b)}};
 }
 
+absl::StatusOr<Frame> DecodeAdmitted(const FrameHeader& header, absl::string_view body) {
+  Admitted admitted{.generation = BufferGeneration(header.c), .control = std::nullopt};
+  if (body.size() < 16) return admitted;
+  Reader reader(body);
+  MemoryWord word{.address = reader.Number(8)};
+  word.value = reader.Number(8);
+  admitted.control = word;
+  return admitted;
+}
+
+absl::StatusOr<Frame> DecodeLocated(const FrameHeader& header, absl::string_view body) {
+  if (body.size() % kLocatedPieceBytes != 0) return Bad("Located ends within a piece");
+  Located located{.segment = SegmentIndex(header.a),
+                  .sum = absl::MakeUint128(header.d, header.b),
+                  .generation = BufferGeneration(header.c),
+                  .pieces = {}};
+  located.pieces.reserve(body.size() / kLocatedPieceBytes);
+  Reader reader(body);
+  for (size_t at = 0; at < body.size(); at += kLocatedPieceBytes) {
+    Located::Piece piece{.address = reader.Number(8)};
+    piece.bytes = reader.Number(8);
+    if (piece.bytes > kMaxSegmentBytes) return Bad("Located with a piece longer than any segment");
+    located.pieces.push_back(piece);
+  }
+  return located;
+}
+
 absl::StatusOr<Frame> DecodeSums(const FrameHeader& header, absl::string_view body) {
   if (header.b == 0 || header.b > kMaxSumsInFrame) {
     return Bad(absl::StrCat("Sums with ", header.b, " sums, which may be 1 to ", kMaxSumsInFrame));
@@ -161,13 +194,11 @@ absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader& raw) {
   header.c = LoadLittle(&raw[24], 8);
   header.d = LoadLittle(&raw[32], 8);
   if (Load16(&raw[2]) != 0) return Bad("reserved bytes are not zero");
-  const bool known = header.type >= FrameType::kHello && header.type <= FrameType::kSums;
+  const bool known = header.type >= FrameType::kHello && header.type <= FrameType::kLanded;
   if (!known && (header.flags & kMayBeSkipped) == 0) {
     return Bad(absl::StrCat("unknown type ", raw[0]));
   }
-  const uint64_t limit =
-      header.type == FrameType::kSegment ? kMaxSegmentBytes : kMaxControlBodyBytes;
-  if (header.body_bytes > limit) {
+  if (header.body_bytes > MaxBodyBytes(header.type)) {
     return Bad(absl::StrCat("a body of ", header.body_bytes, " bytes in a frame of type ", raw[0]));
   }
   return header;
@@ -196,7 +227,12 @@ std::string Encode(const Open& open) {
 }
 
 std::string Encode(const Admitted& admitted) {
-  return Framed({.type = FrameType::kAdmitted, .c = admitted.generation.value}, "");
+  Writer body;
+  if (admitted.control.has_value()) {
+    body.Number(admitted.control->address, 8);
+    body.Number(admitted.control->value, 8);
+  }
+  return Framed({.type = FrameType::kAdmitted, .c = admitted.generation.value}, body.Take());
 }
 
 std::string Encode(const Refused& refused) {
@@ -237,6 +273,29 @@ std::string Encode(const Sums& sums) {
                 body.Take());
 }
 
+std::string Encode(const Memory& memory) {
+  return Framed(
+      {.type = FrameType::kMemory, .a = memory.probe.address, .b = memory.probe.value}, "");
+}
+
+std::string Encode(const Located& located) {
+  Writer body;
+  for (const Located::Piece& piece : located.pieces) {
+    body.Number(piece.address, 8);
+    body.Number(piece.bytes, 8);
+  }
+  return Framed({.type = FrameType::kLocated,
+                 .a = located.segment.value,
+                 .b = absl::Uint128Low64(located.sum),
+                 .c = located.generation.value,
+                 .d = absl::Uint128High64(located.sum)},
+                body.Take());
+}
+
+std::string Encode(const Landed& landed) {
+  return Framed({.type = FrameType::kLanded, .a = landed.segment.value, .b = landed.bytes}, "");
+}
+
 RawHeader EncodeSegmentHeader(const SegmentHeader& segment) {
   return EncodeHeader({.type = FrameType::kSegment,
                        .body_bytes = segment.bytes,
@@ -253,7 +312,7 @@ absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view b
     case FrameType::kOpen:
       return DecodeOpen(header, body);
     case FrameType::kAdmitted:
-      return Admitted{BufferGeneration(header.c)};
+      return DecodeAdmitted(header, body);
     case FrameType::kRefused:
       return DecodeRefused(header, body);
     case FrameType::kAsk:
@@ -271,6 +330,12 @@ absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view b
       return DecodeAskSums(header);
     case FrameType::kSums:
       return DecodeSums(header, body);
+    case FrameType::kMemory:
+      return Memory{{.address = header.a, .value = header.b}};
+    case FrameType::kLocated:
+      return DecodeLocated(header, body);
+    case FrameType::kLanded:
+      return Landed{SegmentIndex(header.a), header.b};
   }
   return Skipped{};
 }
@@ -280,7 +345,9 @@ absl::StatusOr<std::optional<Frame>> FrameParser::Next() {
   RawHeader raw;
   std::memcpy(raw.data(), buffer_.data(), raw.size());
   TH_ASSIGN_OR_RETURN(const FrameHeader header, DecodeHeader(raw));
-  if (header.type == FrameType::kSegment) return Bad("a segment where only requests are expected");
+  if (header.type == FrameType::kSegment || header.type == FrameType::kLocated) {
+    return Bad("a segment where only requests are expected");
+  }
   const size_t bytes = kFrameHeaderBytes + header.body_bytes;
   if (buffer_.size() < bytes) return std::nullopt;
   const absl::string_view body =
@@ -297,4 +364,4 @@ ProtocolHello OwnHello() {
           .software = kSoftware};
 }
 
-}  // namespace th::tcp
+}  // namespace th::stream

@@ -1,4 +1,4 @@
-#include "th/transfer/tcp/event_loop.h"
+#include "th/transfer/stream/event_loop.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 #include "th/transfer/monotonic_clock.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 constexpr int kEventsPerWait = 64;
@@ -191,4 +191,4 @@ void EventLoop::RunPosted() {
   for (auto& task : tasks) task();
 }
 
-}  // namespace th::tcp
+}  // namespace th::stream

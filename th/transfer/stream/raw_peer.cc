@@ -1,4 +1,4 @@
-#include "th/transfer/tcp/raw_peer.h"
+#include "th/transfer/stream/raw_peer.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 void MakeBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK); }
@@ -154,4 +154,4 @@ void ServeShard(RawConnection& connection, const testing::TestShard& shard,
   }
 }
 
-}  // namespace th::tcp
+}  // namespace th::stream

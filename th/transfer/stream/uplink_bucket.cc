@@ -1,8 +1,8 @@
-#include "th/transfer/tcp/uplink_bucket.h"
+#include "th/transfer/stream/uplink_bucket.h"
 
 #include <algorithm>
 
-namespace th::tcp {
+namespace th::stream {
 
 UplinkBucket::UplinkBucket(uint64_t bytes_per_second, absl::Time now)
     : bytes_per_second_(static_cast<double>(bytes_per_second)), refilled_at_(now) {}
@@ -64,4 +64,4 @@ UplinkBucket::Grant UplinkBucket::Take(TransferId transfer, uint64_t wanted, abs
   return {0, retry_at};
 }
 
-}  // namespace th::tcp
+}  // namespace th::stream

@@ -5,9 +5,9 @@
 #include <variant>
 
 #include "testing/fuzz/fuzz_target.h"
-#include "th/transfer/tcp/frames.h"
+#include "th/transfer/stream/frames.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 // More frames than this in one input are looked at in part only.
@@ -50,11 +50,11 @@ void ParseAll(absl::string_view input, size_t chunk) {
 }
 
 }  // namespace
-}  // namespace th::tcp
+}  // namespace th::stream
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view input = th::testing::AsText(data, size);
-  th::tcp::ParseAll(input, size == 0 ? 1 : size);
-  th::tcp::ParseAll(input, 7);
+  th::stream::ParseAll(input, size == 0 ? 1 : size);
+  th::stream::ParseAll(input, 7);
   return 0;
 }

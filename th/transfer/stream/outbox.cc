@@ -1,4 +1,4 @@
-#include "th/transfer/tcp/outbox.h"
+#include "th/transfer/stream/outbox.h"
 
 #include <sys/socket.h>
 
@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 // Most kernels allow 1024 (IOV_MAX).
@@ -78,4 +78,4 @@ void Outbox::Consume(uint64_t bytes) {
   controls_.clear();
 }
 
-}  // namespace th::tcp
+}  // namespace th::stream

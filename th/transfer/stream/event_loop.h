@@ -2,8 +2,8 @@
 //
 // Handlers, timers and closures run on the loop's thread, one at a time, and must not block. The
 // thread is named, has all signals blocked, and ends in Stop().
-#ifndef TH_TRANSFER_TCP_EVENT_LOOP_H_
-#define TH_TRANSFER_TCP_EVENT_LOOP_H_
+#ifndef TH_TRANSFER_STREAM_EVENT_LOOP_H_
+#define TH_TRANSFER_STREAM_EVENT_LOOP_H_
 
 #include <sys/types.h>
 
@@ -23,7 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-namespace th::tcp {
+namespace th::stream {
 
 class EventLoop {
  public:
@@ -93,6 +93,6 @@ class EventLoop {
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-}  // namespace th::tcp
+}  // namespace th::stream
 
-#endif  // TH_TRANSFER_TCP_EVENT_LOOP_H_
+#endif  // TH_TRANSFER_STREAM_EVENT_LOOP_H_

@@ -1,11 +1,11 @@
-#include "th/transfer/tcp/uplink_bucket.h"
+#include "th/transfer/stream/uplink_bucket.h"
 
 #include <map>
 #include <vector>
 
 #include "gtest/gtest.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 constexpr TransferId kA(1), kB(2), kC(3);
@@ -123,4 +123,4 @@ TEST(UplinkBucketTest, BytesOfEveryTransferFlowWellWithinTheSilenceThatReadersBe
 }
 
 }  // namespace
-}  // namespace th::tcp
+}  // namespace th::stream

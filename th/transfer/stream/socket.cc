@@ -1,35 +1,24 @@
-#include "th/transfer/tcp/socket.h"
+#include "th/transfer/stream/socket.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 constexpr int kListenBacklog = 1024;
-// A peer host that answers nothing (or whose reader takes nothing) for so long is given up by TCP.
-constexpr unsigned int kUserTimeoutMs = 30'000;
-constexpr int kKeepAliveIdleSeconds = 10;
-constexpr int kKeepAliveIntervalSeconds = 5;
-constexpr int kKeepAliveProbes = 3;
-// On loopback there is no delay to fill, and what the system would let queue up (megabytes a
-// connection) has left the cache when the reader comes to it.
-constexpr int kLoopbackSendBufferBytes = 256 << 10;
-
-void SetInt(int fd, int level, int option, int value) {
-  setsockopt(fd, level, option, &value, sizeof(value));
-}
 
 }  // namespace
 
@@ -69,6 +58,21 @@ absl::StatusOr<SocketAddress> SocketAddress::Parse(absl::string_view text) {
   return address;
 }
 
+absl::StatusOr<SocketAddress> SocketAddress::OfUnixName(absl::string_view name) {
+  if (name.empty() || name.size() > kMaxUnixNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("a Unix socket's name has 1 to ",
+                                                   kMaxUnixNameBytes, " bytes, not ", name.size()));
+  }
+  SocketAddress address;
+  sockaddr_un unix_address{};
+  unix_address.sun_family = AF_UNIX;
+  // A first byte of zero: the abstract namespace.
+  std::memcpy(unix_address.sun_path + 1, name.data(), name.size());
+  std::memcpy(&address.storage_, &unix_address, sizeof(unix_address));
+  address.size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
 SocketAddress SocketAddress::OfPeer(int fd) {
   SocketAddress address;
   address.size_ = sizeof(address.storage_);
@@ -84,6 +88,12 @@ SocketAddress SocketAddress::OfSelf(int fd) {
 }
 
 std::string SocketAddress::ToString() const {
+  if (family() == AF_UNIX) {
+    const auto* named = reinterpret_cast<const sockaddr_un*>(&storage_);
+    const size_t before = offsetof(sockaddr_un, sun_path) + 1;
+    if (size_ <= before) return "@";
+    return absl::StrCat("@", absl::string_view(named->sun_path + 1, size_ - before));
+  }
   char host[INET6_ADDRSTRLEN] = "?";
   if (family() == AF_INET) {
     const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage_);
@@ -122,13 +132,14 @@ bool SocketAddress::IsWildcard() const {
 
 absl::StatusOr<Socket> ListenOn(const SocketAddress& address) {
   Socket socket(
-      ::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+      ::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const auto failed = [&] {
     return absl::UnavailableError(
         absl::StrCat("cannot listen for data on ", address.ToString(), ": ", ErrnoText(errno)));
   };
   if (!socket.open()) return failed();
-  SetInt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
+  const int one = 1;
+  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
   if (bind(socket.fd(), address.get(), address.size()) != 0) return failed();
   if (listen(socket.fd(), kListenBacklog) != 0) return failed();
   return socket;
@@ -136,7 +147,7 @@ absl::StatusOr<Socket> ListenOn(const SocketAddress& address) {
 
 absl::StatusOr<Socket> BeginConnect(const SocketAddress& address) {
   Socket socket(
-      ::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+      ::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.open()) return absl::UnavailableError(ErrnoText(errno));
   if (connect(socket.fd(), address.get(), address.size()) != 0 && errno != EINPROGRESS) {
     return absl::UnavailableError(ErrnoText(errno));
@@ -151,23 +162,4 @@ int TakeSocketError(int fd) {
   return error;
 }
 
-void TuneConnection(int fd, const std::string& congestion_control) {
-  SetInt(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  SetInt(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  SetInt(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
-  SetInt(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
-  SetInt(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
-  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof(kUserTimeoutMs));
-  std::string chosen = congestion_control;
-  if (SocketAddress::OfPeer(fd).IsLoopback()) {
-    if (chosen.empty()) chosen = "cubic";
-    SetInt(fd, SOL_SOCKET, SO_SNDBUF, kLoopbackSendBufferBytes);
-  }
-  // Where it is not to be had the system's choice stays: slower at worst.
-  if (!chosen.empty()) {
-    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, chosen.data(),
-               static_cast<socklen_t>(chosen.size()));
-  }
-}
-
-}  // namespace th::tcp
+}  // namespace th::stream

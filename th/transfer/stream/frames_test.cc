@@ -1,4 +1,4 @@
-#include "th/transfer/tcp/frames.h"
+#include "th/transfer/stream/frames.h"
 
 #include <cstring>
 #include <string>
@@ -9,7 +9,7 @@
 #include "testing/status_matchers.h"
 #include "th/weights/shard_layout.h"
 
-namespace th::tcp {
+namespace th::stream {
 namespace {
 
 using ::testing::HasSubstr;
@@ -200,4 +200,4 @@ TEST(FramesTest, HeaderEncodesToTheSameBytesAgain) {
 }
 
 }  // namespace
-}  // namespace th::tcp
+}  // namespace th::stream

@@ -1,8 +1,8 @@
-#include "th/transfer/tcp/serving_table.h"
+#include "th/transfer/stream/serving_table.h"
 
 #include <utility>
 
-namespace th::tcp {
+namespace th::stream {
 
 ServingTable::ServingTable(uint64_t uplink_bytes_per_second, absl::Time now)
     : has_uplink_cap_(uplink_bytes_per_second > 0) {
@@ -53,7 +53,7 @@ void ServingTable::EndTransfer(TransferId transfer, ServingEnd end) {
 
 // ---- connections
 
-void ServingTable::Open(ServingConnection connection, const tcp::Open& open, Tell tell) {
+void ServingTable::Open(ServingConnection connection, const stream::Open& open, Tell tell) {
   AdmissionRequest request{.transfer = NextTransferId(),
                            .buffer = open.capability.claims.source.buffer,
                            .capability = open.capability,
@@ -198,4 +198,4 @@ void ServingTable::RefundUplink(uint64_t bytes) {
   bucket_->Refund(bytes);
 }
 
-}  // namespace th::tcp
+}  // namespace th::stream

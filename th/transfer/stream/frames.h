@@ -1,4 +1,4 @@
-// The frames of a TCP data connection: what docs/protocol/data.md draws. Pure: bytes in, values
+// The frames of a data connection: what docs/protocol/data.md draws. Pure: bytes in, values
 // out.
 //
 // Every frame is a header of 40 bytes, little-endian, and a body of header.body_bytes:
@@ -9,8 +9,8 @@
 // The body of a Segment is its payload and goes straight to its destination; every other body is at
 // most kMaxControlBodyBytes. A frame of an unknown type is skipped when its flag says that it may
 // be.
-#ifndef TH_TRANSFER_TCP_FRAMES_H_
-#define TH_TRANSFER_TCP_FRAMES_H_
+#ifndef TH_TRANSFER_STREAM_FRAMES_H_
+#define TH_TRANSFER_STREAM_FRAMES_H_
 
 #include <array>
 #include <cstddef>
@@ -31,10 +31,13 @@
 #include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 
-namespace th::tcp {
+namespace th::stream {
 
 inline constexpr size_t kFrameHeaderBytes = 40;
 inline constexpr uint32_t kMaxControlBodyBytes = 4096;
+// A Located frame with the places of a segment's pieces: 16 bytes each.
+inline constexpr size_t kMaxLocatedPieces = 4096;
+inline constexpr size_t kLocatedPieceBytes = 16;
 inline constexpr size_t kMaxTextBytes = 1024;  // of a reason or a software's name
 inline constexpr uint32_t kDataProtocolVersion = 1;
 inline constexpr uint32_t kMinDataProtocolVersion = 1;
@@ -51,6 +54,9 @@ enum class FrameType : uint8_t {
   kFinish = 9,
   kAskSums = 10,
   kSums = 11,
+  kMemory = 12,
+  kLocated = 13,
+  kLanded = 14,
 };
 inline constexpr uint8_t kMayBeSkipped = 1;  // a flag
 // A bit of Hello's features: a source with it answers AskSums.
@@ -86,8 +92,15 @@ struct Open {
   BufferGeneration generation;
   Digest layout;
 };
+// A word of the source's process: a number whose value names what is there.
+struct MemoryWord {
+  uint64_t address = 0;
+  uint64_t value = 0;
+};
 struct Admitted {
   BufferGeneration generation;
+  // Of a source whose memory is read: where the buffer's ControlBlock is, and its `life`.
+  std::optional<MemoryWord> control;
 };
 struct Refused {
   absl::Status status;
@@ -121,10 +134,34 @@ struct Sums {
   BufferGeneration generation;
   std::vector<SegmentSum> sums;
 };
+// A source whose memory is read names a word of it, before anything else but Hello: who can read it
+// there, with that value, can read the buffers.
+struct Memory {
+  MemoryWord probe;
+};
+// Where a segment lies in the source's memory, instead of its payload. The pieces are in the order
+// of its bytes; the reader says Landed once it reads them no more.
+struct Located {
+  struct Piece {
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+    friend bool operator==(const Piece&, const Piece&) = default;
+  };
+  SegmentIndex segment;
+  SegmentSum sum = 0;
+  BufferGeneration generation;
+  std::vector<Piece> pieces;  // at most kMaxLocatedPieces
+};
+// The reader is done with the segment that was located first of those that it has not answered.
+// `bytes`: what it has taken, 0 where it did not want them any more.
+struct Landed {
+  SegmentIndex segment;
+  uint64_t bytes = 0;
+};
 struct Skipped {};
 
 using Frame = std::variant<Hello, Open, Admitted, Refused, Ask, SegmentHeader, Alive, Close, Finish,
-                           AskSums, Sums, Skipped>;
+                           AskSums, Sums, Memory, Located, Landed, Skipped>;
 
 std::string Encode(const Hello& hello);
 std::string Encode(const Open& open);
@@ -136,6 +173,9 @@ std::string Encode(const Close& close);
 std::string Encode(const Finish& finish);
 std::string Encode(const AskSums& ask);
 std::string Encode(const Sums& sums);
+std::string Encode(const Memory& memory);
+std::string Encode(const Located& located);
+std::string Encode(const Landed& landed);
 RawHeader EncodeSegmentHeader(const SegmentHeader& segment);
 
 // `body` has header.body_bytes; empty for a Segment. INVALID_ARGUMENT naming the frame. Bodies may
@@ -146,8 +186,8 @@ absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view b
 class FrameParser {
  public:
   void Append(absl::string_view bytes) { buffer_.append(bytes.data(), bytes.size()); }
-  // The next whole frame; nullopt: more bytes are needed. An error is final. A Segment is an error:
-  // its payload belongs elsewhere.
+  // The next whole frame; nullopt: more bytes are needed. An error is final. A Segment is an error,
+  // as its payload belongs elsewhere, and so is Located: both come from sources only.
   absl::StatusOr<std::optional<Frame>> Next();
 
  private:
@@ -156,6 +196,6 @@ class FrameParser {
 
 ProtocolHello OwnHello();
 
-}  // namespace th::tcp
+}  // namespace th::stream
 
-#endif  // TH_TRANSFER_TCP_FRAMES_H_
+#endif  // TH_TRANSFER_STREAM_FRAMES_H_

@@ -1,7 +1,7 @@
-// One pull over TCP: a first connection that is admitted, then further ones that join it, and the
-// requests spread over them.
-#ifndef TH_TRANSFER_TCP_TCP_PULL_H_
-#define TH_TRANSFER_TCP_TCP_PULL_H_
+// One pull over a stream transport: a first connection that is admitted, then further ones that
+// join it, and the requests spread over them.
+#ifndef TH_TRANSFER_STREAM_STREAM_PULL_H_
+#define TH_TRANSFER_STREAM_STREAM_PULL_H_
 
 #include <atomic>
 #include <cstdint>
@@ -14,11 +14,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "th/transfer/tcp/event_loop.h"
-#include "th/transfer/tcp/pull_connection.h"
+#include "th/transfer/stream/event_loop.h"
+#include "th/transfer/stream/pull_connection.h"
 #include "th/transfer/transport.h"
 
-namespace th::tcp {
+namespace th::stream {
 
 // Shards below this go over one connection: a second one would not pay for itself.
 inline constexpr uint64_t kMinBytesForMoreConnections = uint64_t{8} << 20;
@@ -28,7 +28,7 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
  public:
   // `bytes_received` outlives the loops. `loops` are used in turn, from `first_loop` on.
   PullState(PullTarget target, PullSink* sink, TransportLimits limits, PullNonce nonce,
-            std::vector<std::shared_ptr<EventLoop>> loops, size_t first_loop,
+            std::shared_ptr<const Medium> medium, std::vector<std::shared_ptr<EventLoop>> loops, size_t first_loop,
             std::shared_ptr<std::atomic<uint64_t>> bytes_received);
 
   void Start();
@@ -57,7 +57,7 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   };
   using Failure = std::pair<SourceFailure, std::string>;
 
-  void AddLane(const SocketAddress& address, bool joins) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddLane(bool joins) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddFurtherLanes(BufferGeneration generation);
   void AskLocked(SegmentRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishLocked(Failure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -68,9 +68,11 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   PullSink* const sink_;  // outlives OnClosed
   const TransportLimits limits_;
   const PullNonce nonce_;
+  const std::shared_ptr<const Medium> medium_;  // of the transport, which may end before
   const std::vector<std::shared_ptr<EventLoop>> loops_;
   const size_t first_loop_;
   const std::string peer_;
+  const absl::StatusOr<SocketAddress> address_;
   const std::shared_ptr<std::atomic<uint64_t>> bytes_received_;
 
   // Held while the sink is called, to serialise the connections' calls; no entry point takes it, so
@@ -86,10 +88,10 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
 };
 
 // The reader's handle.
-class TcpPull : public Pull {
+class StreamPull : public Pull {
  public:
-  explicit TcpPull(std::shared_ptr<PullState> state) : state_(std::move(state)) {}
-  ~TcpPull() override { Close(); }
+  explicit StreamPull(std::shared_ptr<PullState> state) : state_(std::move(state)) {}
+  ~StreamPull() override { Close(); }
   void Ask(SegmentRange range) override { state_->Ask(range); }
   void AskSums() override { state_->AskSums(); }
   void Finish() override { state_->Finish(); }
@@ -101,6 +103,6 @@ class TcpPull : public Pull {
   const std::shared_ptr<PullState> state_;
 };
 
-}  // namespace th::tcp
+}  // namespace th::stream
 
-#endif  // TH_TRANSFER_TCP_TCP_PULL_H_
+#endif  // TH_TRANSFER_STREAM_STREAM_PULL_H_

@@ -10,8 +10,8 @@
 // every waiting transfer flow several times within the silence that readers bear.
 //
 // Pure; not thread-safe: the owner serialises calls.
-#ifndef TH_TRANSFER_TCP_UPLINK_BUCKET_H_
-#define TH_TRANSFER_TCP_UPLINK_BUCKET_H_
+#ifndef TH_TRANSFER_STREAM_UPLINK_BUCKET_H_
+#define TH_TRANSFER_STREAM_UPLINK_BUCKET_H_
 
 #include <cstdint>
 #include <deque>
@@ -19,7 +19,7 @@
 #include "absl/time/time.h"
 #include "th/mutability_contract/mutability_contract.h"  // TransferId
 
-namespace th::tcp {
+namespace th::stream {
 
 class UplinkBucket {
  public:
@@ -61,6 +61,6 @@ class UplinkBucket {
   std::deque<Waiting> queue_;
 };
 
-}  // namespace th::tcp
+}  // namespace th::stream
 
-#endif  // TH_TRANSFER_TCP_UPLINK_BUCKET_H_
+#endif  // TH_TRANSFER_STREAM_UPLINK_BUCKET_H_

@@ -1,0 +1,54 @@
+#include "th/transfer/same_host/same_host_transport.h"
+
+#include <utility>
+#include <vector>
+
+#include "th/transfer/same_host/host_address.h"
+#include "th/transfer/stream/medium.h"
+#include "th/transfer/stream/socket.h"
+#include "th/transfer/stream/stream_transport.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+using same_host::HostAddress;
+using stream::SocketAddress;
+
+class SameHostMedium : public stream::Medium {
+ public:
+  explicit SameHostMedium(HostAddress self) : self_(std::move(self)) {}
+
+  absl::string_view name() const override { return kSameHostTransport; }
+  absl::string_view thread_name() const override { return "th-host"; }
+  absl::Status Reach(const Endpoint& endpoint) const override {
+    TH_ASSIGN_OR_RETURN(const HostAddress source, HostAddress::Parse(endpoint.address));
+    return same_host::CanMeet(self_, source);
+  }
+  absl::StatusOr<SocketAddress> AddressOf(const Endpoint& endpoint) const override {
+    TH_ASSIGN_OR_RETURN(const HostAddress source, HostAddress::Parse(endpoint.address));
+    TH_RETURN_IF_ERROR(same_host::CanMeet(self_, source));
+    return SocketAddress::OfUnixName(source.socket);
+  }
+  void Tune(int fd) const override {}
+  bool reads_memory() const override { return true; }
+
+ private:
+  const HostAddress self_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> NewSameHostTransport(const SameHostOptions& options) {
+  TH_ASSIGN_OR_RETURN(const HostAddress self, HostAddress::OfThisProcess());
+  TH_ASSIGN_OR_RETURN(const SocketAddress address, SocketAddress::OfUnixName(self.socket));
+  TH_ASSIGN_OR_RETURN(stream::Socket listener, stream::ListenOn(address));
+  const std::vector<Endpoint> endpoints = {
+      {.address = self.ToString(), .transport = kSameHostTransport, .site = ""}};
+  TransportLimits limits = options.limits;
+  limits.uplink_bytes_per_second = 0;
+  return stream::StreamTransport::Start(std::make_shared<SameHostMedium>(self),
+                                        std::move(listener), endpoints, limits);
+}
+
+}  // namespace th

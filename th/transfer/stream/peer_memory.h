@@ -1,0 +1,58 @@
+// The memory of the process at the other end of a Unix socket, read without its help
+// (process_vm_readv): one copy, no page of it mapped here.
+//
+//   TH_ASSIGN_OR_RETURN(PeerMemory memory, PeerMemory::Of(socket.fd()));
+//   TH_RETURN_IF_ERROR(memory.Probe(word));  // may it be read at all?
+//   TH_RETURN_IF_ERROR(memory.Read(from, into));
+//
+// Nothing says whose bytes they are: a number of a process may be given out again once it has
+// ended. Whoever reads compares a ControlBlock afterwards.
+//
+// A value; thread-safe.
+#ifndef TH_TRANSFER_STREAM_PEER_MEMORY_H_
+#define TH_TRANSFER_STREAM_PEER_MEMORY_H_
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "th/transfer/stream/frames.h"
+
+namespace th::stream {
+
+// A word of this process, the same until it ends: what its readers probe.
+MemoryWord OwnProbe();
+
+class PeerMemory {
+ public:
+  // UNAVAILABLE: the peer cannot be seen from here (a socket of another kind, another PID
+  // namespace).
+  static absl::StatusOr<PeerMemory> Of(int fd);
+
+  // OK: the word is there and can be read. PERMISSION_DENIED: this process may not read the peer's
+  // memory, with what forbids it and what to do. FAILED_PRECONDITION: another value is there.
+  absl::Status Probe(const MemoryWord& word) const;
+  // Copies the bytes of `from`, in the peer's address space, to `into`; both have the same sum of
+  // lengths. PERMISSION_DENIED as above. NOT_FOUND: an address that is none there, or the process
+  // has ended.
+  absl::Status Read(absl::Span<const iovec> from, absl::Span<const iovec> into) const;
+  // Two words that lie beside each other.
+  struct Words {
+    uint64_t first = 0;
+    uint64_t second = 0;
+  };
+  absl::StatusOr<Words> ReadWords(uint64_t address) const;
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  explicit PeerMemory(pid_t pid) : pid_(pid) {}
+
+  pid_t pid_;
+};
+
+}  // namespace th::stream
+
+#endif  // TH_TRANSFER_STREAM_PEER_MEMORY_H_
