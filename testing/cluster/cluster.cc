@@ -110,6 +110,9 @@ absl::StatusOr<RankProcess*> Cluster::StartJoin(const RankOptions& options) {
   const ShardChoice weights{.model = {.synthetic = "llm", .bytes = options.model_bytes},
                             .shard = options.shard,
                             .shards = options.shards};
+  const bool only_tcp = options.transports.empty() && options.uplink_bytes_per_second > 0;
+  const std::vector<std::string> transports =
+      only_tcp ? std::vector<std::string>{"tcp"} : options.transports;
   rank->Send({{"do", "join"},
               {"server", server_address_},
               {"run", "test"},
@@ -118,6 +121,7 @@ absl::StatusOr<RankProcess*> Cluster::StartJoin(const RankOptions& options) {
               {"rank", options.rank},
               {"ranks", options.ranks},
               {"rate", options.uplink_bytes_per_second},
+              {"transports", transports},
               {"connections", 2},
               {"data_threads", 2},
               {"weights", ToJson(weights)},

@@ -42,6 +42,8 @@ struct RankOptions {
   uint32_t shards = 1;
   uint64_t model_bytes = uint64_t{16} << 20;
   uint64_t uplink_bytes_per_second = 0;
+  // Empty: all that there are; where the uplink is capped, the one that the cap holds back.
+  std::vector<std::string> transports;
   bool load = false;  // has content of its own: a publisher
 };
 

@@ -44,6 +44,7 @@ json SourceToJson(const SourceShare& source) {
   return {{"name", source.name},
           {"peer", source.peer},
           {"transport", source.transport},
+          {"passed_over", source.passed_over},
           {"bytes", source.bytes},
           {"seconds", absl::ToDoubleSeconds(source.active)},
           {"failure", source.failure}};
@@ -96,7 +97,8 @@ ClientOptions OptionsOf(const json& command) {
                        .host = command.value("host", "")},
           .data_threads = command.at("data_threads"),
           .connections_per_source = command.at("connections"),
-          .uplink_bytes_per_second = command.at("rate")};
+          .uplink_bytes_per_second = command.at("rate"),
+          .transports = command.at("transports").get<std::vector<std::string>>()};
 }
 
 }  // namespace

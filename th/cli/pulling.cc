@@ -155,6 +155,7 @@ nlohmann::json ToJson(const PulledModel& pulled) {
       sources.push_back({{"rank", rank},
                          {"name", source.name},
                          {"transport", source.transport},
+                         {"passed_over", source.passed_over},
                          {"bytes", source.bytes}});
     }
   }

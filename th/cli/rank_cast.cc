@@ -98,6 +98,7 @@ nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) co
           {"rack", group.PlacementOf(rank).rack},
           {"site", group.PlacementOf(rank).site},
           {"rate", options_.uplink_bytes_per_second},
+          {"transports", options_.transports},
           {"connections", options_.connections},
           {"data_threads", options_.data_threads},
           {"load", group.load},

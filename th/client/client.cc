@@ -87,7 +87,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   TH_ASSIGN_OR_RETURN(
       parts.data_plane,
       DataPlane::Acquire({options.data_address, options.data_threads,
-                          options.connections_per_source, options.uplink_bytes_per_second},
+                          options.connections_per_source, options.uplink_bytes_per_second,
+                          options.transports, options.strict_transport},
                          servers.first(), options.join_timeout));
   auto impl = std::make_shared<Impl>();
   impl->server = options.server;
@@ -225,8 +226,11 @@ uint64_t Client::control_bytes() const { return impl_->control_bytes->load(); }
 
 std::string Client::data_endpoint() const {
   const std::vector<Endpoint>& endpoints = impl_->membership->data_plane().endpoints();
-  return endpoints.empty() ? "" : endpoints.front().address;
+  // The last one is what reaches from farthest.
+  return endpoints.empty() ? "" : endpoints.back().address;
 }
+
+const std::vector<std::string>& TransportNames() { return KnownTransports(); }
 
 int RuntimeThreadCount() { return TaskLoopThreadCount(); }
 

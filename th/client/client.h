@@ -76,6 +76,9 @@ struct ReaderReport {
   absl::Status refusal;     // kRefused
 };
 
+// The names that ClientOptions::transports may have, the best first.
+const std::vector<std::string>& TransportNames();
+
 struct ClientOptions {
   // "host:port" of the reference server, or several of one cluster with commas: tried in turn.
   std::string server;
@@ -107,7 +110,15 @@ struct ClientOptions {
   std::string data_address = "";  // listen on; empty: the address that reaches the server
   uint32_t data_threads = 2;
   uint32_t connections_per_source = 2;
-  uint64_t uplink_bytes_per_second = 0;  // 0: no cap
+  // Of what goes to other hosts; what readers on this host take is not held back. 0: no cap.
+  uint64_t uplink_bytes_per_second = 0;
+  // How bytes may move, the best first: "same_host" (readers on this host take them out of this
+  // process's memory), "tcp". Each transfer uses the first one that both ends have and that reaches;
+  // SourceShare says which and why. Empty: all that there are.
+  std::vector<std::string> transports;
+  // A source that the first of these does not reach, though both ends are where it should, is lost
+  // rather than read over a slower one.
+  bool strict_transport = false;
 };
 
 struct RegisterOptions {
@@ -213,6 +224,8 @@ struct SourceShare {
   std::string name;  // "rollout-1/1"
   std::string peer;  // "tcp 10.0.0.7:4711"
   std::string transport;
+  // Why not over a better transport that the source has: "same_host: on another host".
+  std::string passed_over;
   uint64_t bytes = 0;
   absl::Duration active;  // from its first byte to its last
   std::string failure;    // why it was left; empty: it was not

@@ -14,6 +14,7 @@
 namespace th {
 namespace {
 
+using ::testing::StartsWith;
 using ::th::testing::kPatience;
 using ::th::testing::Label;
 using ::th::testing::Rank;
@@ -48,8 +49,9 @@ TEST(ClientTest, AResultSaysFromWhomTheBytesCameAndWhereTheTimeWent) {
   const absl::Duration took = MonotonicNow() - begin;
   ASSERT_EQ(result.sources.size(), 1u);
   EXPECT_EQ(result.sources[0].name, "trainer/0");
-  EXPECT_EQ(result.sources[0].transport, "tcp");
-  EXPECT_EQ(result.sources[0].peer, absl::StrCat("tcp ", trainer.client->data_endpoint()));
+  EXPECT_EQ(result.sources[0].transport, "same_host");
+  EXPECT_THAT(result.sources[0].peer, StartsWith("same_host "));
+  EXPECT_EQ(result.sources[0].passed_over, "");
   EXPECT_EQ(result.sources[0].bytes, rollout.buffer.bytes());
   EXPECT_EQ(result.sources[0].failure, "");
   EXPECT_EQ(result.bytes_received, rollout.buffer.bytes());

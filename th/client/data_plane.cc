@@ -1,16 +1,20 @@
 #include "th/client/data_plane.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "th/client/data_address.h"
 #include "th/client/runtime.h"
+#include "th/transfer/same_host/same_host_transport.h"
 #include "th/transfer/tcp/tcp_transport.h"
 #include "th/weights/status_macros.h"
 
@@ -48,6 +52,19 @@ absl::Status CheckBounds(absl::string_view option, uint32_t value, uint32_t max)
       absl::StrCat("option ", option, " is ", value, ", not between 1 and ", max));
 }
 
+// Each once, of those that there are.
+absl::Status CheckTransports(const std::vector<std::string>& wanted) {
+  for (auto each = wanted.begin(); each != wanted.end(); ++each) {
+    if (absl::c_linear_search(KnownTransports(), *each) && std::count(wanted.begin(), each, *each) == 0) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("option transports is ", absl::StrJoin(wanted, ","), ": it names, each once, ",
+                     absl::StrJoin(KnownTransports(), " or ")));
+  }
+  return absl::OkStatus();
+}
+
 std::string Shown(const std::string& text) { return text.empty() ? "unset" : text; }
 
 // Not UNAVAILABLE: that is a server that does not answer.
@@ -72,11 +89,36 @@ absl::StatusOr<std::vector<std::string>> AdvertisedHosts(const std::string& list
 
 }  // namespace
 
-DataPlane::DataPlane(DataPlaneOptions options, std::unique_ptr<Transport> transport,
-                     std::vector<Endpoint> endpoints)
-    : options_(std::move(options)),
-      transport_(std::move(transport)),
-      endpoints_(std::move(endpoints)) {}
+const std::vector<std::string>& KnownTransports() {
+  static const auto* names = new std::vector<std::string>{kSameHostTransport, kTcpTransport};
+  return *names;
+}
+
+std::vector<Transport*> DataPlane::transports() const {
+  std::vector<Transport*> transports;
+  for (const auto& transport : transports_) transports.push_back(transport.get());
+  return transports;
+}
+
+bool DataPlane::AddHolder(WorkerId worker, HolderDelegate* delegate) {
+  // They have the same holders: where one takes it all do.
+  bool added = true;
+  for (const auto& transport : transports_) added &= transport->AddHolder(worker, delegate);
+  return added;
+}
+
+void DataPlane::RemoveHolder(WorkerId worker) {
+  for (const auto& transport : transports_) transport->RemoveHolder(worker);
+}
+
+// Transfers have numbers that are unique in the process: one transport knows it, if any.
+void DataPlane::FinishTransfer(TransferId transfer) {
+  for (const auto& transport : transports_) transport->FinishTransfer(transfer);
+}
+
+void DataPlane::CutTransfer(TransferId transfer) {
+  for (const auto& transport : transports_) transport->CutTransfer(transfer);
+}
 
 absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOptions& options,
                                                            absl::string_view server,
@@ -84,24 +126,52 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
   TH_RETURN_IF_ERROR(CheckBounds("data_threads", options.threads, kMaxDataThreads));
   TH_RETURN_IF_ERROR(CheckBounds("connections_per_source", options.connections_per_source,
                                  kMaxConnectionsPerSource));
-  TcpOptions tcp;
-  std::string host = options.address;
-  if (host.empty()) {
-    TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server, resolve_timeout));
+  TH_RETURN_IF_ERROR(CheckTransports(options.transports));
+  std::shared_ptr<DataPlane> data_plane(
+      new DataPlane(options), [](DataPlane* ended) { DestroySafely([ended] { delete ended; }); });
+  const bool any = options.transports.empty();
+  for (const std::string& transport : any ? KnownTransports() : options.transports) {
+    const absl::Status begun = data_plane->Begin(transport, server, resolve_timeout);
+    if (begun.ok()) continue;
+    // What everybody can do without is a reason to show; TCP, or what was asked for, an error.
+    if (!any || transport == kTcpTransport) return begun;
+    data_plane->absent_[transport] = std::string(begun.message());
   }
-  TH_ASSIGN_OR_RETURN(tcp.listen_address, ParseDataAddress(host));
-  TH_ASSIGN_OR_RETURN(tcp.advertised_hosts,
-                      AdvertisedHosts(tcp.listen_address, server, resolve_timeout));
-  tcp.limits.data_threads = options.threads;
-  tcp.limits.connections_per_pull = options.connections_per_source;
-  tcp.limits.uplink_bytes_per_second = options.uplink_bytes_per_second;
-  const std::string listen = tcp.listen_address;
-  absl::StatusOr<std::unique_ptr<Transport>> transport = TcpTransport::Create(std::move(tcp));
-  if (!transport.ok()) return CannotListen(listen, transport.status());
-  std::vector<Endpoint> endpoints = (*transport)->endpoints();
-  return std::shared_ptr<DataPlane>(
-      new DataPlane(options, *std::move(transport), std::move(endpoints)),
-      [](DataPlane* ended) { DestroySafely([ended] { delete ended; }); });
+  return data_plane;
+}
+
+absl::Status DataPlane::Begin(const std::string& transport, absl::string_view server,
+                              absl::Duration resolve_timeout) {
+  TransportLimits limits;
+  limits.data_threads = options_.threads;
+  limits.connections_per_pull = options_.connections_per_source;
+  limits.uplink_bytes_per_second = options_.uplink_bytes_per_second;
+  if (transport == kSameHostTransport) {
+    absl::StatusOr<std::unique_ptr<Transport>> begun = NewSameHostTransport({.limits = limits});
+    if (!begun.ok()) {
+      return absl::Status(absl::IsUnavailable(begun.status())
+                              ? absl::StatusCode::kFailedPrecondition
+                              : begun.status().code(),
+                          absl::StrCat("transport ", transport, ": ", begun.status().message()));
+    }
+    transports_.push_back(*std::move(begun));
+  } else {
+    TcpOptions tcp{.listen_address = "", .advertised_hosts = {}, .limits = limits};
+    std::string host = options_.address;
+    if (host.empty()) {
+      TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server, resolve_timeout));
+    }
+    TH_ASSIGN_OR_RETURN(tcp.listen_address, ParseDataAddress(host));
+    TH_ASSIGN_OR_RETURN(tcp.advertised_hosts,
+                        AdvertisedHosts(tcp.listen_address, server, resolve_timeout));
+    absl::StatusOr<std::unique_ptr<Transport>> begun = NewTcpTransport(tcp);
+    if (!begun.ok()) return CannotListen(tcp.listen_address, begun.status());
+    transports_.push_back(*std::move(begun));
+  }
+  for (Endpoint& endpoint : transports_.back()->endpoints()) {
+    endpoints_.push_back(std::move(endpoint));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DataPlane::CheckSame(const DataPlaneOptions& wanted) const {
@@ -114,6 +184,14 @@ absl::Status DataPlane::CheckSame(const DataPlaneOptions& wanted) const {
   if (wanted.connections_per_source != options_.connections_per_source) {
     return Differs("connections_per_source", absl::StrCat(options_.connections_per_source),
                    absl::StrCat(wanted.connections_per_source));
+  }
+  if (wanted.transports != options_.transports) {
+    return Differs("transports", Shown(absl::StrJoin(options_.transports, ",")),
+                   Shown(absl::StrJoin(wanted.transports, ",")));
+  }
+  if (wanted.strict_transport != options_.strict_transport) {
+    return Differs("strict_transport", options_.strict_transport ? "true" : "false",
+                   wanted.strict_transport ? "true" : "false");
   }
   if (wanted.uplink_bytes_per_second != options_.uplink_bytes_per_second) {
     return Differs("uplink_bytes_per_second", absl::StrCat(options_.uplink_bytes_per_second),

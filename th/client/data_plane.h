@@ -1,12 +1,14 @@
-// The data transport that all memberships of a process under one reference server share. Made by
+// The data transports that all memberships of a process under one reference server share. Made by
 // the first client of that server, ended with the last. One a server: workers are numbered by their
 // server, so two servers' workers may have the same number.
 #ifndef TH_CLIENT_DATA_PLANE_H_
 #define TH_CLIENT_DATA_PLANE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,7 +24,12 @@ struct DataPlaneOptions {
   uint32_t threads = 2;
   uint32_t connections_per_source = 2;
   uint64_t uplink_bytes_per_second = 0;  // 0: no cap
+  // By name, the best first; empty: all that there are, without those that cannot be had here.
+  std::vector<std::string> transports;
+  bool strict_transport = false;
 };
+// The names that DataPlaneOptions::transports may have, the best first.
+const std::vector<std::string>& KnownTransports();
 inline constexpr uint32_t kMaxDataThreads = 64;
 inline constexpr uint32_t kMaxConnectionsPerSource = 32;
 
@@ -37,21 +44,33 @@ class DataPlane {
                                                             absl::string_view server,
                                                             absl::Duration resolve_timeout);
 
-  Transport& transport() { return *transport_; }
-  // Where others can read our buffers.
+  std::vector<Transport*> transports() const;
+  // Those that were to be used and could not begin: why not, by name.
+  const std::map<std::string, std::string>& absent_transports() const { return absent_; }
+  bool strict_transport() const { return options_.strict_transport; }
+  // Where others can read our buffers, the endpoint that they try first before the others.
   const std::vector<Endpoint>& endpoints() const { return endpoints_; }
 
+  // As of Transport, for all of them.
+  bool AddHolder(WorkerId worker, HolderDelegate* delegate);
+  void RemoveHolder(WorkerId worker);
+  void FinishTransfer(TransferId transfer);
+  void CutTransfer(TransferId transfer);
+
  private:
-  DataPlane(DataPlaneOptions options, std::unique_ptr<Transport> transport,
-            std::vector<Endpoint> endpoints);
+  explicit DataPlane(DataPlaneOptions options) : options_(std::move(options)) {}
+  absl::Status Begin(const std::string& transport, absl::string_view server,
+                     absl::Duration resolve_timeout);
   static absl::StatusOr<std::shared_ptr<DataPlane>> Open(const DataPlaneOptions& options,
                                                          absl::string_view server,
                                                          absl::Duration resolve_timeout);
   absl::Status CheckSame(const DataPlaneOptions& wanted) const;
 
   const DataPlaneOptions options_;
-  const std::unique_ptr<Transport> transport_;
-  const std::vector<Endpoint> endpoints_;
+  // Not changed once the data plane is open.
+  std::vector<std::unique_ptr<Transport>> transports_;
+  std::map<std::string, std::string> absent_;
+  std::vector<Endpoint> endpoints_;
 };
 
 }  // namespace th

@@ -38,9 +38,11 @@ std::shared_ptr<FillDriver> FillDriver::Start(const StartFill& order, Parts part
   spec.before = std::move(driver->parts_.before);
   spec.root = order.root;
   spec.ring = driver->parts_.ring;
+  const DataPlane& data_plane = *driver->parts_.data_plane;
+  spec.strict_transport = data_plane.strict_transport();
+  spec.absent_transports = data_plane.absent_transports();
   absl::MutexLock lock(&driver->mu_);
-  driver->fill_ =
-      Fill::Start(std::move(spec), {&driver->parts_.data_plane->transport()}, driver.get());
+  driver->fill_ = Fill::Start(std::move(spec), data_plane.transports(), driver.get());
   return driver;
 }
 

@@ -314,8 +314,10 @@ TEST(GroupTest, ATransferEndsUndisturbedWhileTheServerRestarts) {
   constexpr uint64_t kUplink = 8'000'000;
   ClientOptions publisher = Rank(server, "trainer");
   publisher.uplink_bytes_per_second = kUplink;
+  publisher.transports = {"tcp"};  // which the cap holds back
   ClientOptions reader = Rank(server, "rollout");
   reader.uplink_bytes_per_second = kUplink;
+  reader.transports = {"tcp"};  // which the cap holds back
   TestShard source(16'000'000), target(16'000'000);
   ASSERT_OK_AND_ASSIGN(auto trainer, Client::Join(publisher));
   ASSERT_OK_AND_ASSIGN(auto rollout, Client::Join(reader));

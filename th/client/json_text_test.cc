@@ -43,13 +43,15 @@ TEST(JsonTextTest, AnUpdateSaysWhatCameOfIt) {
   result.event = EventId::Of(Epoch(7), 12);
   result.transfer = absl::Milliseconds(1500);
   result.verify = absl::Milliseconds(500);
-  result.sources.push_back({"trainer/0", "tcp 10.0.0.7:4711", "tcp", 12, absl::Seconds(1), ""});
+  result.sources.push_back({"trainer/0", "tcp 10.0.0.7:4711", "tcp", "same_host: on another host", 12,
+                            absl::Seconds(1), ""});
   const Json json = Json::parse(UpdateResultToJson(result));
   EXPECT_EQ(json["outcome"], "not_available");
   EXPECT_EQ(json["reason"], "lost");
   EXPECT_EQ(json["event"], "7-12");
   EXPECT_EQ(json["seconds"]["stall"], 2.0);
   EXPECT_EQ(json["sources"][0]["bytes"], 12);
+  EXPECT_EQ(json["sources"][0]["passed_over"], "same_host: on another host");
 }
 
 TEST(JsonTextTest, ACatalogListsModelsVersionsAndRanks) {

@@ -55,7 +55,7 @@ void Membership::Do(SessionJoined) {
   }
   // Where another membership of this process has the number, from another server, that one goes on:
   // its key does not fit what this one's readers say, so they are refused and go elsewhere.
-  if (!holders_.contains(worker) && data_plane_->transport().AddHolder(worker, this)) {
+  if (!holders_.contains(worker) && data_plane_->AddHolder(worker, this)) {
     holders_.insert(worker);
   }
   DropIdleHolders();
@@ -74,7 +74,7 @@ void Membership::DropIdleHolders() {
     }
   }
   for (const WorkerId holder : idle) {
-    data_plane_->transport().RemoveHolder(holder);
+    data_plane_->RemoveHolder(holder);
     holders_.erase(holder);
   }
 }
@@ -98,7 +98,7 @@ void Membership::Do(SessionEnded ended) {
   }
   RefuseAdmissions(why);
   for (const WorkerId holder : std::exchange(holders_, {})) {
-    data_plane_->transport().RemoveHolder(holder);
+    data_plane_->RemoveHolder(holder);
   }
   {
     // Those that were decided on but never began are not released: nobody was left to tell.
@@ -165,7 +165,7 @@ void Membership::Silence(LocalBuffer& buffer) {
       if (served.buffer.get() == &buffer) transfers.push_back(transfer);
     }
   }
-  for (const TransferId transfer : transfers) data_plane_->transport().CutTransfer(transfer);
+  for (const TransferId transfer : transfers) data_plane_->CutTransfer(transfer);
 }
 
 void Membership::Do(StartSealing order) {
@@ -232,13 +232,13 @@ void Membership::Do(StopFill order) {
 
 void Membership::Do(CutReaders order) {
   for (const TransferId transfer : order.transfers) {
-    data_plane_->transport().CutTransfer(transfer);
+    data_plane_->CutTransfer(transfer);
   }
 }
 
 void Membership::Do(FinishReaders order) {
   for (const TransferId transfer : order.transfers) {
-    data_plane_->transport().FinishTransfer(transfer);
+    data_plane_->FinishTransfer(transfer);
   }
 }
 

@@ -154,13 +154,28 @@ TEST(MembershipTest, ALaterClientMustAgreeOnTheDataPlane) {
            {"data_address", [](ClientOptions& o) { o.data_address = ""; }},
            {"data_threads", [](ClientOptions& o) { o.data_threads = 3; }},
            {"connections_per_source", [](ClientOptions& o) { o.connections_per_source = 1; }},
-           {"uplink_bytes_per_second", [](ClientOptions& o) { o.uplink_bytes_per_second = 5; }}}) {
+           {"uplink_bytes_per_second", [](ClientOptions& o) { o.uplink_bytes_per_second = 5; }},
+           {"transports", [](ClientOptions& o) { o.transports = {"tcp"}; }},
+           {"strict_transport", [](ClientOptions& o) { o.strict_transport = true; }}}) {
     ClientOptions options = first;
     options.group = "rollout";
     each.change(options);
     const auto second = Client::Join(options);
     EXPECT_THAT(second, StatusIs(absl::StatusCode::kFailedPrecondition)) << each.option;
     EXPECT_THAT(Message(second.status()), HasSubstr(absl::StrCat("option ", each.option)));
+  }
+}
+
+TEST(MembershipTest, TransportsThatThereAreNotOrTwiceAreRefused) {
+  TestServer server;
+  for (const std::vector<std::string>& transports :
+       std::vector<std::vector<std::string>>{{"carrier_pigeon"}, {"tcp", "same_host", "tcp"}}) {
+    ClientOptions options = Rank(server, "trainer");
+    options.transports = transports;
+    const auto client = Client::Join(options);
+    EXPECT_THAT(client, StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(Message(client.status()),
+                AllOf(HasSubstr("option transports"), HasSubstr("same_host or tcp")));
   }
 }
 

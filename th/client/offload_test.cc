@@ -44,6 +44,7 @@ class OffloadTest : public ::testing::Test {
     ClientOptions options = Rank(server_, std::move(group));
     options.offload_limit_bytes = room;
     options.uplink_bytes_per_second = uplink;
+    if (uplink > 0) options.transports = {"tcp"};  // which the cap holds back
     return Worker::Make(options, std::move(shard));
   }
 

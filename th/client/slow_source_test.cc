@@ -35,6 +35,7 @@ Worker SlowWorker(const TestServer& server, std::string group, TestShard shard) 
   ClientOptions options = th::testing::Rank(server, std::move(group));
   options.server = absl::StrReplaceAll(options.server, {{"127.0.0.1", "localhost"}});
   options.uplink_bytes_per_second = kSlowUplink;
+  options.transports = {"tcp"};  // which the cap holds back
   return Worker::Make(options, std::move(shard));
 }
 

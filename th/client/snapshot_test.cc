@@ -31,6 +31,7 @@ Worker Trainer(const TestServer& server, uint64_t room, TestShard shard = TestSh
   ClientOptions options = Rank(server, "trainer");
   options.snapshot_limit_bytes = room;
   options.uplink_bytes_per_second = uplink;
+  if (uplink > 0) options.transports = {"tcp"};  // which the cap holds back
   return Worker::Make(options, std::move(shard));
 }
 

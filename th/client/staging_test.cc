@@ -74,6 +74,7 @@ class StageAndApplyTest : public ::testing::Test {
     ClientOptions options = Rank(server_, std::move(group));
     options.staging_limit_bytes = room;
     options.uplink_bytes_per_second = uplink;
+    if (uplink > 0) options.transports = {"tcp"};  // which the cap holds back
     return Worker::Make(options, std::move(shard));
   }
   // Two ranks of "rollout" that hold version 1 of two ranks of "trainer", which publish version 2.

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "th/client/client.h"
 #include "th/client/json_text.h"
 #include "th/topology/location.h"
@@ -152,6 +153,8 @@ absl::StatusOr<th::ClientOptions> ReadJoin(const th_join_options& given) {
   }
   options.uplink_bytes_per_second = given.uplink_bytes_per_second;
   options.offload_limit_bytes = given.offload_limit_bytes;
+  options.transports = absl::StrSplit(OrEmpty(given.transports), ',', absl::SkipEmpty());
+  options.strict_transport = given.strict_transport != 0;
   return options;
 }
 

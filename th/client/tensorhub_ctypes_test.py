@@ -27,7 +27,8 @@ class JoinOptions(ctypes.Structure):
         ("ranks", ctypes.c_uint32), ("location", ctypes.c_char_p), ("spot", ctypes.c_int32),
         ("join_timeout", ctypes.c_double), ("data_address", ctypes.c_char_p),
         ("data_threads", ctypes.c_uint32), ("connections_per_source", ctypes.c_uint32),
-        ("uplink_bytes_per_second", ctypes.c_uint64)]
+        ("uplink_bytes_per_second", ctypes.c_uint64), ("offload_limit_bytes", ctypes.c_uint64),
+        ("transports", ctypes.c_char_p), ("strict_transport", ctypes.c_int32)]
 
 
 class Tensor(ctypes.Structure):
@@ -230,7 +231,7 @@ class TensorhubTest(unittest.TestCase):
         th, lib = self.th, self.th.lib
         size = 4000000
         source, target, moved = ((ctypes.c_uint8 * size)() for _ in range(3))
-        fields = {"model": b"slow", "uplink_bytes_per_second": 2000000}
+        fields = {"model": b"slow", "uplink_bytes_per_second": 2000000, "transports": b"tcp"}
         trainer = th.join(self.address, b"trainer", **fields)
         rollout = th.join(self.address, b"rollout", **fields)
         published = th.register(trainer, [tensor(b"w", source)])

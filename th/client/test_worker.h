@@ -30,6 +30,7 @@ struct Worker {
                      uint64_t uplink = 0) {
     ClientOptions options = Rank(server, std::move(group));
     options.uplink_bytes_per_second = uplink;
+    if (uplink > 0) options.transports = {"tcp"};  // which the cap holds back
     return Make(options, std::move(shard));
   }
   static Worker Make(const ClientOptions& options, TestShard shard = TestShard(),

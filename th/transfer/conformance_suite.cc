@@ -1,5 +1,6 @@
 #include "th/transfer/conformance_suite.h"
 
+#include <filesystem>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -14,6 +15,15 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::SizeIs;
+
+namespace {
+
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator descriptors("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(descriptors), end(descriptors)));
+}
+
+}  // namespace
 
 TransportConformanceTest::TransportConformanceTest() {
   // Generous, for machines under load; tests of time-outs shorten what they test.
@@ -442,6 +452,49 @@ TEST_P(TransportConformanceTest, AClosedBufferEndsAPullThatAskedForSumsAlone) {
   EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
 }
 
+// ---- memory
+
+TEST_P(TransportConformanceTest, ThousandsOfSmallTensorsOfOddSizesArrive) {
+  TestShard::Spec spec{.tensor_bytes = {}};
+  // Some segments have a thousand pieces, and some more than any list of places may name.
+  for (uint64_t i = 0; i < 3'000; ++i) spec.tensor_bytes.push_back(i * 7 % 89);
+  for (uint64_t i = 0; i < 20'000; ++i) spec.tensor_bytes.push_back(1 + i % 7);
+  TestShard published(spec), received(spec);
+  TestHolder holder(published.store());
+  TestSink sink(&received);
+  holder.set_worker(WorkerId(77));
+  source_->AddHolder(WorkerId(77), &holder);
+  published.FillWith(5);
+  published.store()->Publish(BufferGeneration(1));
+  auto pull =
+      reader_->Open(holder.Target(SourceEndpoint(), received.store()->shared_layout()), &sink);
+  pull->Ask(published.all());
+  sink.AwaitSegments(published.segment_count());
+  EXPECT_TRUE(received.Equals(published));
+  EXPECT_THAT(sink.segments(), Each(Pair(::testing::_, true)));
+  pull->Close();
+  sink.AwaitClosed();
+  source_->RemoveHolder(WorkerId(77));
+}
+
+TEST_P(TransportConformanceTest, TransfersLeaveNoDescriptorBehind) {
+  const auto read_one = [&] {
+    TestSink sink(&received_);
+    auto pull = Open(&sink);
+    pull->Ask({SegmentIndex(0), SegmentIndex(1)});
+    sink.AwaitSegments(1);
+    pull->Close();
+    sink.AwaitClosed();
+  };
+  read_one();
+  holder_.AwaitReleased(1);
+  const size_t before = OpenDescriptors();
+  constexpr size_t kTransfers = 1'000;
+  for (size_t i = 0; i < kTransfers; ++i) read_one();
+  holder_.AwaitReleased(1 + kTransfers);
+  EXPECT_LE(OpenDescriptors(), before);
+}
+
 // ---- several
 
 TEST_P(TransportConformanceTest, SeveralReadersOfOneBufferAllGetIt) {
@@ -474,6 +527,38 @@ TEST_P(TransportConformanceTest, CountersCountPayload) {
   EXPECT_EQ(reader_->counters().bytes_received, published_.layout().bytes());
   EXPECT_EQ(source_->counters().transfers_served, 1);
   EXPECT_THAT(holder_.bytes_told(), Ge(1));
+}
+
+// ---- a reader that is held
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(HeldReaderConformanceTest);
+
+// As where a reader's process was stopped over the holder's unpublish, and wakes. Without checksums
+// nothing but the transport stands between the reader and what the holder writes next.
+TEST_P(HeldReaderConformanceTest, NothingThatTheHolderWritesOnceItsReaderIsReleasedIsAccepted) {
+  const TestShard::Spec spec{.checksum = ChecksumAlgorithm::kNone};
+  TestShard published(spec), before(spec), received(spec);
+  TestHolder holder(published.store());
+  GatedSink sink(&received);
+  holder.set_worker(WorkerId(77));
+  source_->AddHolder(WorkerId(77), &holder);
+  published.FillWith(5);
+  before.FillWith(5);
+  published.store()->Publish(BufferGeneration(1));
+  auto pull =
+      reader_->Open(holder.Target(SourceEndpoint(), received.store()->shared_layout()), &sink);
+  pull->Ask(published.all());
+  sink.AwaitEntered();
+  published.store()->Close(BufferGeneration(2));
+  source_->CutTransfer(holder.admitted()[0]);
+  holder.AwaitReleased(1);
+  published.FillWith(6);
+  sink.LetGoOn();
+  sink.AwaitClosed();
+  for (const auto& [segment, intact] : sink.segments()) {
+    EXPECT_EQ(received.BytesOf(segment), before.BytesOf(segment)) << segment.value;
+  }
+  source_->RemoveHolder(WorkerId(77));
 }
 
 }  // namespace th::testing

@@ -30,10 +30,12 @@ FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*
     session.replicator.wanted = spec.ring->wanted();
     session.replicator.window_segments = spec.ring->slots();
   }
-  session.reach = [transports](const Endpoint& endpoint) {
+  session.reach = [transports, absent = spec.absent_transports](const Endpoint& endpoint) {
     const Transport* const transport = Named(transports, endpoint.transport);
     if (transport != nullptr) return transport->Reach(endpoint);
-    return absl::FailedPreconditionError("this process does not use it");
+    const auto why = absent.find(endpoint.transport);
+    return absl::FailedPreconditionError(why == absent.end() ? "this process does not use it"
+                                                             : why->second);
   };
   session.strict_transport = spec.strict_transport;
   session.root = spec.root;

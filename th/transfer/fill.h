@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,6 +66,8 @@ struct FillSpec {
   std::optional<Digest> root;
   ReplicatorLimits limits;
   bool strict_transport = false;  // as of FillSession::Spec
+  // Transports that this process was to use and could not begin: why not, by name.
+  std::map<std::string, std::string> absent_transports;
   // The fill hands on what it receives: its bytes go here and not into the store, which gives only
   // the layout then and serves nothing. `resume` is empty. Shared with the consumer. OnComplete
   // says no root where the ring wants but a part of the shard.

@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "th/transfer/segment_store.h"
 #include "th/transfer/transport.h"
@@ -141,6 +142,22 @@ class TestSink : public PullSink {
   size_t alive_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<std::pair<SourceFailure, std::string>> closed_ ABSL_GUARDED_BY(mu_);
   bool calls_after_closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// Holds the data thread that is about to take the first segment until it is let go on.
+class GatedSink : public TestSink {
+ public:
+  using TestSink::TestSink;
+  void AwaitEntered() { entered_.WaitForNotification(); }
+  void LetGoOn() { go_on_.Notify(); }
+  bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
+    if (!entered_.HasBeenNotified()) entered_.Notify();
+    go_on_.WaitForNotification();
+    return TestSink::OnSegmentBegins(segment, iov);
+  }
+
+ private:
+  absl::Notification entered_, go_on_;
 };
 
 // Fails the test and goes on when `condition` does not come true in time. Called with `mu` held.

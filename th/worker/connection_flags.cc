@@ -59,7 +59,9 @@ absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(
                         .join_timeout = connection.connect_timeout(),
                         .data_address = data_address,
                         .data_threads = data_threads,
-                        .uplink_bytes_per_second = uplink_bytes_per_second};
+                        .uplink_bytes_per_second = uplink_bytes_per_second,
+                        .transports = transports,
+                        .strict_transport = strict_transport};
   if (!location.empty()) {
     TH_ASSIGN_OR_RETURN(options.location, ParseLocation(location));
   }
@@ -81,7 +83,17 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   AddRateFlag(app, "--rate", &flags->uplink_bytes_per_second,
-              "cap of the bytes that this process sends a second, like 250MB/s or 1gbit", "none");
+              "cap of the bytes that this process sends to other hosts a second, like 250MB/s or "
+              "1gbit",
+              "none");
+  app->add_option("--transports", flags->transports,
+                  "how weights may move, the best first, with commas: same_host (readers on this "
+                  "host take them out of this process's memory), tcp; by default all that there are")
+      ->delimiter(',')
+      ->check(CLI::IsMember(TransportNames()));
+  app->add_flag("--transport-strict", flags->strict_transport,
+                "a source that the first of its transports that should reach it does not reach is "
+                "an error, rather than read over a slower one");
 }
 
 void AddOffloadFlag(CLI::App* app, MemberFlags* flags) {

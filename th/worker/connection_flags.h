@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -36,6 +37,8 @@ struct MemberFlags {
   std::string data_address;
   uint32_t data_threads = 2;
   uint64_t uplink_bytes_per_second = 0;  // --rate
+  std::vector<std::string> transports;   // empty: all that there are
+  bool strict_transport = false;         // --transport-strict
   uint64_t offload_limit_bytes = 0;
   double preempt_grace_s = 0;
 
@@ -45,7 +48,7 @@ struct MemberFlags {
   absl::StatusOr<ClientOptions> ToClientOptions(const ConnectionFlags& connection) const;
 };
 
-// --group, --location, --data-address, --data-threads, --rate.
+// --group, --location, --data-address, --data-threads, --rate, --transports, --transport-strict.
 void AddMemberFlags(CLI::App* app, MemberFlags* flags);
 
 // --offload-limit, of a process that moves from version to version.

@@ -26,6 +26,7 @@ class SameHostWorld : public ConformanceWorld {
 std::unique_ptr<ConformanceWorld> NewSameHostWorld() { return std::make_unique<SameHostWorld>(); }
 
 INSTANTIATE_TEST_SUITE_P(SameHost, TransportConformanceTest, ::testing::Values(&NewSameHostWorld));
+INSTANTIATE_TEST_SUITE_P(SameHost, HeldReaderConformanceTest, ::testing::Values(&NewSameHostWorld));
 
 }  // namespace
 }  // namespace th::testing

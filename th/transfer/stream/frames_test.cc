@@ -69,6 +69,69 @@ TEST(FramesTest, AskCarriesItsRange) {
   EXPECT_EQ(RoundTrip<Ask>(Encode(Ask{range})).range, range);
 }
 
+TEST(FramesTest, AdmittedSaysWhereTheControlBlockIsWhereMemoryIsRead) {
+  const Admitted plain = RoundTrip<Admitted>(Encode(Admitted{BufferGeneration(5), std::nullopt}));
+  EXPECT_EQ(plain.generation, BufferGeneration(5));
+  EXPECT_FALSE(plain.control.has_value());
+  const Admitted read = RoundTrip<Admitted>(
+      Encode(Admitted{BufferGeneration(5), MemoryWord{.address = 0x7f0012345678, .value = ~0ull}}));
+  ASSERT_TRUE(read.control.has_value());
+  EXPECT_EQ(read.control->address, 0x7f0012345678);
+  EXPECT_EQ(read.control->value, ~0ull);
+}
+
+TEST(FramesTest, MemoryAndLandedCarryTheirNumbers) {
+  const Memory memory = RoundTrip<Memory>(Encode(Memory{{.address = 64, .value = 1ull << 63}}));
+  EXPECT_EQ(memory.probe.address, 64);
+  EXPECT_EQ(memory.probe.value, 1ull << 63);
+  const Landed landed = RoundTrip<Landed>(Encode(Landed{SegmentIndex(7), 262'144}));
+  EXPECT_EQ(landed.segment, SegmentIndex(7));
+  EXPECT_EQ(landed.bytes, 262'144);
+}
+
+// Header and body as a reader takes them: the parser of requests refuses both.
+absl::StatusOr<Frame> DecodeWhole(const std::string& bytes) {
+  absl::StatusOr<FrameHeader> header = DecodeHeader(RawOf(bytes));
+  if (!header.ok()) return header.status();
+  return DecodeFrame(*header, absl::string_view(bytes).substr(kFrameHeaderBytes));
+}
+
+TEST(FramesTest, LocatedCarriesAsManyPiecesAsASegmentMayHaveHere) {
+  Located located{.segment = SegmentIndex(3),
+                  .sum = absl::MakeUint128(5, 6),
+                  .generation = BufferGeneration(7),
+                  .pieces = {}};
+  for (uint64_t i = 0; i < kMaxLocatedPieces; ++i) located.pieces.push_back({~i, i});
+  const auto got = DecodeWhole(Encode(located));
+  ASSERT_OK(got.status());
+  const auto& decoded = std::get<Located>(*got);
+  EXPECT_EQ(decoded.segment, located.segment);
+  EXPECT_EQ(decoded.sum, located.sum);
+  EXPECT_EQ(decoded.generation, located.generation);
+  EXPECT_EQ(decoded.pieces, located.pieces);
+  located.pieces.push_back({1, 1});
+  EXPECT_THAT(DecodeWhole(Encode(located)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a body of")));
+}
+
+TEST(FramesTest, LocatedThatIsCutOrLongerThanASegmentIsRefused) {
+  const std::string whole = Encode(Located{.segment = SegmentIndex(3), .pieces = {{64, 9}}});
+  RawHeader raw = RawOf(whole);
+  raw[4] = 15;  // the length of the body
+  absl::StatusOr<FrameHeader> header = DecodeHeader(raw);
+  ASSERT_OK(header.status());
+  EXPECT_THAT(DecodeFrame(*header, whole.substr(kFrameHeaderBytes, 15)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("within a piece")));
+  EXPECT_THAT(DecodeWhole(Encode(Located{.pieces = {{64, kMaxSegmentBytes + 1}}})),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("longer than any segment")));
+}
+
+TEST(FramesTest, PlacesInMemoryAreNoRequest) {
+  FrameParser parser;
+  parser.Append(Encode(Located{.segment = SegmentIndex(3), .pieces = {{64, 9}}}));
+  EXPECT_THAT(parser.Next(), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 TEST(FramesTest, SumsCarryTheListOfARange) {
   const SegmentRange range{SegmentIndex(3), SegmentIndex(1'000'000'000'000)};
   EXPECT_EQ(RoundTrip<AskSums>(Encode(AskSums{range})).range, range);

@@ -38,8 +38,12 @@ RawConnection::RawConnection(Socket socket) : socket_(std::move(socket)) {
 RawConnection RawConnection::To(const std::string& address) {
   absl::StatusOr<SocketAddress> parsed = SocketAddress::Parse(address);
   EXPECT_TRUE(parsed.ok()) << parsed.status();
-  Socket socket(::socket(parsed->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(connect(socket.fd(), parsed->get(), parsed->size()), 0);
+  return To(*parsed);
+}
+
+RawConnection RawConnection::To(const SocketAddress& address) {
+  Socket socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(socket.fd(), address.get(), address.size()), 0);
   return RawConnection(std::move(socket));
 }
 
@@ -112,8 +116,11 @@ void RawConnection::SendRestOfSegment(const testing::TestShard& shard, SegmentIn
   Send(SegmentFrame(shard, segment).substr(kFrameHeaderBytes + bytes));
 }
 
-RawSource::RawSource(std::function<void(RawConnection&)> serve) {
-  absl::StatusOr<Socket> listener = ListenOn(*SocketAddress::Parse("127.0.0.1:0"));
+RawSource::RawSource(std::function<void(RawConnection&)> serve)
+    : RawSource(*SocketAddress::Parse("127.0.0.1:0"), std::move(serve)) {}
+
+RawSource::RawSource(const SocketAddress& address, std::function<void(RawConnection&)> serve) {
+  absl::StatusOr<Socket> listener = ListenOn(address);
   EXPECT_TRUE(listener.ok()) << listener.status();
   listener_ = *std::move(listener);
   MakeBlocking(listener_.fd());

@@ -24,6 +24,7 @@ class RawConnection {
   explicit RawConnection(Socket socket);
   // Connects to `address`, a transport's endpoint.
   static RawConnection To(const std::string& address);
+  static RawConnection To(const SocketAddress& address);
 
   void Send(const std::string& bytes);
   // The next frame; nullopt at the end of the stream.
@@ -58,7 +59,8 @@ class RawConnection {
 // Listens, and runs `serve` for one connection after the other on a thread of its own.
 class RawSource {
  public:
-  explicit RawSource(std::function<void(RawConnection&)> serve);
+  explicit RawSource(std::function<void(RawConnection&)> serve);  // at a port of loopback
+  RawSource(const SocketAddress& address, std::function<void(RawConnection&)> serve);
   ~RawSource();
   std::string address() const { return address_; }
   // For `serve`: returns when the test is over. Holding the connection open and saying nothing is

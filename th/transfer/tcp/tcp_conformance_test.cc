@@ -25,6 +25,7 @@ class TcpWorld : public ConformanceWorld {
 std::unique_ptr<ConformanceWorld> NewTcpWorld() { return std::make_unique<TcpWorld>(); }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformanceTest, ::testing::Values(&NewTcpWorld));
+INSTANTIATE_TEST_SUITE_P(Tcp, HeldReaderConformanceTest, ::testing::Values(&NewTcpWorld));
 
 }  // namespace
 }  // namespace th::testing

@@ -1,0 +1,347 @@
+#include "th/transfer/same_host/same_host_transport.h"
+
+#include <csignal>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/process_threads.h"
+#include "testing/status_matchers.h"
+#include "th/transfer/same_host/host_address.h"
+#include "th/transfer/stream/frames.h"
+#include "th/transfer/stream/peer_memory.h"
+#include "th/transfer/stream/raw_peer.h"
+#include "th/transfer/stream/socket.h"
+#include "th/transfer/test_peers.h"
+
+namespace th::same_host {
+namespace {
+
+using stream::Admitted;
+using stream::Ask;
+using stream::Close;
+using stream::Encode;
+using stream::Hello;
+using stream::Landed;
+using stream::Located;
+using stream::Memory;
+using stream::MemoryWord;
+using stream::RawConnection;
+using stream::RawSource;
+using stream::SocketAddress;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::th::testing::GatedSink;
+using ::th::testing::kHolderWorker;
+using ::th::testing::kPatience;
+using ::th::testing::StatusIs;
+using ::th::testing::TestHolder;
+using ::th::testing::TestShard;
+using ::th::testing::TestSink;
+using ::th::testing::ThreadsOfThisProcess;
+
+TransportLimits PatientLimits() {
+  TransportLimits limits;
+  limits.connect_timeout = limits.admission_timeout = limits.admission_silence = kPatience;
+  return limits;
+}
+
+std::unique_ptr<Transport> NewTransport(const TransportLimits& limits = PatientLimits()) {
+  auto transport = NewSameHostTransport({.limits = limits});
+  EXPECT_OK(transport.status());
+  return *std::move(transport);
+}
+
+SocketAddress AddressOf(const Endpoint& endpoint) {
+  return *SocketAddress::OfUnixName(HostAddress::Parse(endpoint.address)->socket);
+}
+
+// ---- who can be reached
+
+TEST(SameHostTransportTest, EndpointsOfOtherHostsAreOutOfReachWithTheReason) {
+  const auto transport = NewTransport();
+  Endpoint endpoint = transport->endpoints()[0];
+  EXPECT_EQ(endpoint.transport, kSameHostTransport);
+  EXPECT_OK(transport->Reach(endpoint));
+  endpoint.address = "0000000000000000/1/tensorhub-1-a";
+  EXPECT_THAT(transport->Reach(endpoint),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "on another host"));
+  endpoint.address = "10.0.0.7:4711";
+  EXPECT_THAT(transport->Reach(endpoint), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(SameHostTransportTest, AnEndpointOutOfReachIsAFailureToConnect) {
+  const auto transport = NewTransport();
+  TestShard shard{TestShard::Spec{}};
+  TestHolder holder(shard.store());
+  TestSink sink(&shard);
+  auto pull = transport->Open(holder.Target({.address = "0000000000000000/1/tensorhub-1-a",
+                                             .transport = kSameHostTransport,
+                                             .site = ""},
+                                            shard.store()->shared_layout()),
+                              &sink);
+  EXPECT_THAT(sink.AwaitClosed(), Pair(SourceFailure::kConnect, "on another host"));
+}
+
+// ---- a guest in its host's process
+
+TEST(SameHostTransportTest, ThreadsAreNamedAndBlockSignals) {
+  const auto transport = NewTransport();
+  RawConnection::To(AddressOf(transport->endpoints()[0])).ReceiveA<Hello>();
+  std::vector<std::string> names;
+  for (const auto& [id, thread] : ThreadsOfThisProcess()) {
+    if (thread.name.rfind("th-host-", 0) != 0) continue;
+    names.push_back(thread.name);
+    EXPECT_TRUE(thread.Blocks(SIGTERM)) << thread.name;
+  }
+  EXPECT_THAT(names, Contains("th-host-0"));
+}
+
+TEST(SameHostTransportTest, TheUplinksCapHoldsNobodyBack) {
+  TransportLimits limits = PatientLimits();
+  limits.uplink_bytes_per_second = 1;  // a shard would take days
+  const auto source = NewTransport(limits), reader = NewTransport(limits);
+  TestShard published{TestShard::Spec{}}, received{TestShard::Spec{}};
+  published.FillWith(3);
+  published.store()->Publish(BufferGeneration(1));
+  TestHolder holder(published.store());
+  source->AddHolder(kHolderWorker, &holder);
+  TestSink sink(&received);
+  auto pull = reader->Open(
+      holder.Target(source->endpoints()[0], received.store()->shared_layout()), &sink);
+  pull->Ask(published.all());
+  sink.AwaitSegments(published.segment_count());
+  EXPECT_TRUE(received.Equals(published));
+  pull->Close();
+  sink.AwaitClosed();
+  source->RemoveHolder(kHolderWorker);
+}
+
+// ---- a holder that lets go while it is read
+
+class HeldReaderTest : public ::testing::Test {
+ protected:
+  HeldReaderTest() {
+    published_->FillWith(3);
+    published_->store()->Publish(BufferGeneration(1));
+    source_->AddHolder(kHolderWorker, &holder_);
+    pull_ = reader_->Open(
+        holder_.Target(source_->endpoints()[0], received_.store()->shared_layout()), &sink_);
+    pull_->Ask(published_->all());
+    sink_.AwaitEntered();
+  }
+  ~HeldReaderTest() override {
+    reader_.reset();
+    source_.reset();
+  }
+
+  const TestShard::Spec spec_{.checksum = ChecksumAlgorithm::kNone};
+  std::unique_ptr<TestShard> published_ = std::make_unique<TestShard>(spec_);
+  TestShard received_{spec_};
+  TestHolder holder_{published_->store()};
+  GatedSink sink_{&received_};
+  std::unique_ptr<Transport> source_ = NewTransport(), reader_ = NewTransport();
+  std::unique_ptr<Pull> pull_;
+};
+
+TEST_F(HeldReaderTest, BytesOfAnotherGenerationAreRefusedThoughNobodyEndsTheTransfer) {
+  published_->store()->Close(BufferGeneration(2));
+  published_->FillWith(4);
+  sink_.LetGoOn();
+  EXPECT_THAT(sink_.AwaitClosed(),
+              Pair(SourceFailure::kGenerationChanged, HasSubstr("left generation 1")));
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+TEST_F(HeldReaderTest, BytesOfABufferThatIsBeingFilledAgainAreRefused) {
+  published_->store()->Close(BufferGeneration(2));
+  published_->store()->BeginFill(BufferGeneration(3), {});
+  sink_.LetGoOn();
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kGenerationChanged);
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+TEST_F(HeldReaderTest, WhatStillStandsIsTaken) {
+  sink_.LetGoOn();
+  sink_.AwaitSegments(published_->segment_count());
+  EXPECT_TRUE(received_.Equals(*published_));
+}
+
+// ---- hostile sources
+
+// A source that does what `serve` says once the reader has greeted it.
+class HostileSourceTest : public ::testing::Test {
+ protected:
+  ~HostileSourceTest() override { reader_.reset(); }
+
+  void ServeWith(std::function<void(RawConnection&)> serve) {
+    const HostAddress address = *HostAddress::OfThisProcess();
+    source_ = std::make_unique<RawSource>(*SocketAddress::OfUnixName(address.socket),
+                                          [this, serve = std::move(serve)](RawConnection& reader) {
+                                            reader.ReceiveA<Hello>();
+                                            reader.Send(Encode(Hello{stream::OwnHello()}));
+                                            serve(reader);
+                                            source_->StayQuiet();
+                                          });
+    const Endpoint endpoint{
+        .address = address.ToString(), .transport = kSameHostTransport, .site = ""};
+    pull_ =
+        reader_->Open(holder_.Target(endpoint, received_.store()->shared_layout()), &sink_);
+    pull_->Ask({SegmentIndex(0), SegmentIndex(1)});
+  }
+  // Admits, and answers the first request with `located`.
+  void LocateWith(const MemoryWord& control, Located located) {
+    ServeWith([control, located = std::move(located)](RawConnection& reader) {
+      reader.Send(Encode(Memory{stream::OwnProbe()}));
+      reader.ReceiveA<stream::Open>();
+      reader.Send(Encode(Admitted{BufferGeneration(1), control}));
+      reader.ReceiveA<Ask>();
+      reader.Send(Encode(located));
+    });
+  }
+  MemoryWord TrueControl() const {
+    const ControlBlock& control = shard_.store()->control();
+    return {.address = reinterpret_cast<uintptr_t>(&control), .value = control.life.load()};
+  }
+  Located FirstSegment() const {
+    std::vector<iovec> pieces;
+    shard_.store()->AppendPieces(SegmentIndex(0), &pieces);
+    Located located{.segment = SegmentIndex(0),
+                    .sum = shard_.SumOf(SegmentIndex(0)),
+                    .generation = BufferGeneration(1),
+                    .pieces = {}};
+    for (const iovec& piece : pieces) {
+      located.pieces.push_back({reinterpret_cast<uintptr_t>(piece.iov_base), piece.iov_len});
+    }
+    return located;
+  }
+
+  TestShard shard_ = [] {
+    TestShard shard{TestShard::Spec{}};
+    shard.FillWith(1);
+    shard.store()->Publish(BufferGeneration(1));
+    return shard;
+  }();
+  TestShard received_{TestShard::Spec{}};
+  TestHolder holder_{shard_.store()};
+  TestSink sink_{&received_};
+  std::unique_ptr<Transport> reader_ = NewTransport();
+  std::unique_ptr<Pull> pull_;
+  std::unique_ptr<RawSource> source_;
+};
+
+TEST_F(HostileSourceTest, AnHonestOneIsRead) {
+  LocateWith(TrueControl(), FirstSegment());
+  sink_.AwaitSegments(1);
+  EXPECT_THAT(sink_.segments(), Contains(Pair(SegmentIndex(0), true)));
+}
+
+TEST_F(HostileSourceTest, WhoShowsAnotherProcesssMemoryIsNotEvenAsked) {
+  ServeWith([](RawConnection& reader) {
+    MemoryWord probe = stream::OwnProbe();
+    ++probe.value;
+    reader.Send(Encode(Memory{probe}));
+  });
+  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kConnect, HasSubstr("not the source")));
+}
+
+TEST_F(HostileSourceTest, MemoryThatHasBecomeAnotherBuffersIsRefused) {
+  MemoryWord control = TrueControl();
+  ++control.value;
+  LocateWith(control, FirstSegment());
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kGenerationChanged);
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+TEST_F(HostileSourceTest, AControlBlockThatIsNowhereIsRefused) {
+  LocateWith({.address = 16, .value = 1}, FirstSegment());
+  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kClosed, HasSubstr("cannot be read")));
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+TEST_F(HostileSourceTest, APlaceThatIsNowhereIsRefused) {
+  Located located = FirstSegment();
+  for (Located::Piece& piece : located.pieces) piece.address = 16;
+  LocateWith(TrueControl(), located);
+  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kClosed, HasSubstr("cannot be read")));
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+TEST_F(HostileSourceTest, PlacesOfAnotherLengthThanTheSegmentsAreRefused) {
+  Located located = FirstSegment();
+  ++located.pieces.back().bytes;
+  LocateWith(TrueControl(), located);
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kCorrupt);
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+TEST_F(HostileSourceTest, AnAdmissionWithoutAControlBlockIsRefused) {
+  ServeWith([](RawConnection& reader) {
+    reader.Send(Encode(Memory{stream::OwnProbe()}));
+    reader.ReceiveA<stream::Open>();
+    reader.Send(Encode(Admitted{BufferGeneration(1), std::nullopt}));
+  });
+  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kCorrupt, HasSubstr("control block")));
+}
+
+TEST_F(HostileSourceTest, MemoryThatIsShownTwiceIsRefused) {
+  ServeWith([](RawConnection& reader) {
+    reader.Send(Encode(Memory{stream::OwnProbe()}) + Encode(Memory{stream::OwnProbe()}));
+  });
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kCorrupt);
+}
+
+// ---- hostile readers
+
+class HostileReaderTest : public ::testing::Test {
+ protected:
+  HostileReaderTest() {
+    shard_.FillWith(1);
+    shard_.store()->Publish(BufferGeneration(1));
+    source_->AddHolder(kHolderWorker, &holder_);
+    reader_.SayHelloAndOpen(
+        holder_.Target(source_->endpoints()[0], shard_.store()->shared_layout()));
+    EXPECT_TRUE(reader_.ReceiveA<Admitted>().has_value());
+  }
+  ~HostileReaderTest() override { source_.reset(); }
+
+  TestShard shard_{TestShard::Spec{}};
+  TestHolder holder_{shard_.store()};
+  std::unique_ptr<Transport> source_ = NewTransport();
+  RawConnection reader_ = RawConnection::To(AddressOf(source_->endpoints()[0]));
+};
+
+TEST_F(HostileReaderTest, WhatLandsWithoutHavingBeenLocatedEndsTheTransfer) {
+  reader_.Send(Encode(Landed{SegmentIndex(0), 65'536}));
+  const auto close = reader_.ReceiveA<Close>();
+  ASSERT_TRUE(close.has_value());
+  EXPECT_THAT(close->why, HasSubstr("not the next one"));
+  holder_.AwaitReleased(1);
+  EXPECT_EQ(source_->counters().bytes_sent, 0);
+}
+
+// A reader that never says what has landed is owed no more than the limit, and holds up nobody.
+TEST_F(HostileReaderTest, AReaderThatNeverLandsAnythingIsCutAtOnce) {
+  reader_.Send(Encode(Ask{shard_.all()}));
+  source_->CutTransfer(holder_.admitted()[0]);
+  holder_.AwaitReleased(1);
+  EXPECT_TRUE(reader_.AwaitEnd());
+  EXPECT_EQ(source_->counters().bytes_sent, 0);
+}
+
+TEST_F(HostileReaderTest, MoreBytesThanTheSegmentHasAreNotCounted) {
+  reader_.Send(Encode(Ask{{SegmentIndex(0), SegmentIndex(1)}}));
+  reader_.Send(Encode(Landed{SegmentIndex(0), uint64_t{1} << 60}));
+  reader_.Send(Encode(stream::Finish{}));
+  holder_.AwaitReleased(1);
+  EXPECT_EQ(source_->counters().bytes_sent, 65'536);
+}
+
+}  // namespace
+}  // namespace th::same_host
