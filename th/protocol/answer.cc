@@ -43,4 +43,8 @@ bool SaysForgotten(const absl::Status& end) {
   return absl::IsAborted(end) && absl::StrContains(end.message(), kForgotten);
 }
 
+bool SaysNothingDoneForRank(const absl::Status& end) {
+  return absl::IsAborted(end) && absl::StrContains(end.message(), kNothingDoneForRank);
+}
+
 }  // namespace th

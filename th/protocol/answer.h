@@ -25,6 +25,12 @@ inline constexpr absl::string_view kForgotten = "is forgotten";
 // Whether the end of an operation says so: it contradicts no other error.
 bool SaysForgotten(const absl::Status& end);
 
+// How a server says that an operation ended well for its group, and that its result cannot answer
+// what this rank has asked: ABORTED, in these words.
+inline constexpr absl::string_view kNothingDoneForRank = "nothing was done for this rank";
+// Whether the end of an operation says so: it tells nothing of what the other ranks have heard.
+bool SaysNothingDoneForRank(const absl::Status& end);
+
 }  // namespace th
 
 #endif  // TH_PROTOCOL_ANSWER_H_

@@ -53,5 +53,13 @@ TEST(AnswerTest, AnEndThatIsForgottenIsToldFromOneThatIsKnown) {
   EXPECT_FALSE(SaysForgotten(absl::OkStatus()));
 }
 
+TEST(AnswerTest, AnEndThatDidNothingForOneRankIsToldFromOneOfTheWholeGroup) {
+  EXPECT_TRUE(SaysNothingDoneForRank(absl::AbortedError(
+      absl::StrCat("the result names another version; ", kNothingDoneForRank, ", ask again"))));
+  EXPECT_FALSE(SaysNothingDoneForRank(absl::AbortedError("a rank was replaced")));
+  EXPECT_FALSE(SaysNothingDoneForRank(absl::UnavailableError(kNothingDoneForRank)));
+  EXPECT_FALSE(SaysNothingDoneForRank(absl::OkStatus()));
+}
+
 }  // namespace
 }  // namespace th

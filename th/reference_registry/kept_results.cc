@@ -95,7 +95,7 @@ absl::Status CheckAnswer(const Buffer& buffer, const FinishedOperation& result,
   if (!why.empty()) {
     return absl::AbortedError(absl::StrCat(
         "the result of operation ", result.number.value, " of buffer ", buffer.name, " ", why,
-        " by ", NameOf(buffer).ToString(), "; nothing was done for this rank, ask again"));
+        " by ", NameOf(buffer).ToString(), "; ", kNothingDoneForRank, ", ask again"));
   }
   const bool update = request.kind == OperationKind::kUpdate;
   if (!update || !IsBehindFloor(*buffer.replica, result.version.sequence, request.floor)) {

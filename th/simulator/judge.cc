@@ -154,6 +154,8 @@ void Judge::HeardFinished(const SimulatedProcess* who, const GroupOperation& ope
   NoteLabel(finished.version);
   // The start of one rank that does not fit its group's operation is refused to that rank alone.
   if (absl::IsInvalidArgument(finished.status)) return;
+  // So is a call that comes late, and that the group's result cannot answer.
+  if (SaysNothingDoneForRank(finished.status)) return;
   const bool unpublish = finished.kind == OperationKind::kUnpublish;
   // Who waits for a copy has no result yet: a rank that has not heard of it may end the operation
   // without the server, which then tells all that this is its end.

@@ -66,7 +66,8 @@ class Judge {
   // an operation. `generation` and `reign` are those the worker had when it heard. If all who heard
   // a result are dead, have left, or have unregistered the buffer since, it no longer counts. After
   // a restart of the server other ranks may hear an error where one had heard a success, but never
-  // a different success. That the result is forgotten contradicts no other error. A rank ends an
+  // a different success. That the result is forgotten contradicts no other error. What a rank hears
+  // because the result cannot answer its own call is not compared at all. A rank ends an
   // unpublish without the server, under a number with which ranks that did hear the server may have
   // ended something else: a server that has lost its state cannot know, and takes the rank's word.
   struct GroupOperation {

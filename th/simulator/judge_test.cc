@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "th/protocol/answer.h"
 #include "th/protocol/messages.h"
 #include "th/simulator/event_queue.h"
 #include "th/simulator/simulated_buffer.h"
@@ -87,6 +90,19 @@ TEST_F(JudgeTest, ALossOfStateMakesNoUpdateOfAnUnpublish) {
 TEST_F(JudgeTest, ALossOfStateChangesNoSuccessfulUpdate) {
   Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kNotAvailable));
   Hear(second_, kLaterReign, kStateAfterLoss, Ended(OperationKind::kUpdate, UpdateOutcome::kMoved));
+  EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
+}
+
+// The others have called something else by that number.
+TEST_F(JudgeTest, ARankWhoseCallTheResultCannotAnswerHearsSoAlone) {
+  Hear(first_, kReign, kState, Ended(OperationKind::kUpdate, UpdateOutcome::kAlreadyThere));
+  OperationFinished unfit = Ended(OperationKind::kUpdate);
+  unfit.status = absl::AbortedError(absl::StrCat("the result names step-1; ", kNothingDoneForRank));
+  Hear(second_, kReign, kState, unfit);
+  EXPECT_THAT(judge_.TakeViolations(), IsEmpty());
+  OperationFinished failed = Ended(OperationKind::kUpdate);
+  failed.status = absl::AbortedError("a rank was replaced");
+  Hear(second_, kReign, kState, failed);
   EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("one transaction, two results")));
 }
 

@@ -70,7 +70,7 @@ TEST_F(LiveTest, TopShowsWhoHoldsWhatAndWhatUpdatesCost) {
   EXPECT_EQ(totals["claims_refused"], 0);
   uint64_t received = 0;
   for (const nlohmann::json& one : totals["received"]) {
-    EXPECT_EQ(one["transport"], "tcp");
+    EXPECT_EQ(one["transport"], "same_host");
     EXPECT_EQ(one["source"], "publisher");
     received += one["bytes"].get<uint64_t>();
   }
