@@ -85,9 +85,9 @@ class RelayOnTheSameHostTest : public SameHostTest {
 
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(SameHostTest::SetUp());
-    ASSERT_OK_AND_ASSIGN(trainer_, cluster_->Join({.group = "trainer",
-                                                   .uplink_bytes_per_second = kUplink,
-                                                   .load = true}));
+    ASSERT_OK_AND_ASSIGN(
+        trainer_,
+        cluster_->Join({.group = "trainer", .uplink_bytes_per_second = kUplink, .load = true}));
     ASSERT_OK_AND_ASSIGN(sum_, cluster_->SumOf(trainer_));
     ASSERT_OK(cluster_->Tell({trainer_}, Publish("v1")));
     ASSERT_OK_AND_ASSIGN(relay_, cluster_->Join({.group = "relay"}));

@@ -1,4 +1,5 @@
 // th bench: measurements with their yardstick beside them.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,8 +21,11 @@
 namespace th {
 namespace {
 
+constexpr char kSameHost[] = "same-host";
+
 struct BenchFlags : ProcessFlags {
   std::string transport = "tcp";
+  bool checksums = true;
   std::string synthetic = "llm";
   uint64_t bytes = uint64_t{1} << 30;
   uint64_t tensors = 0;
@@ -30,9 +34,16 @@ struct BenchFlags : ProcessFlags {
 };
 
 void AddFlags(CLI::App* app, BenchFlags* flags) {
-  app->add_option("--transport", flags->transport, "how the bytes move")
-      ->check(CLI::IsMember({"tcp"}))
+  app->add_option("--transport", flags->transport,
+                  "how the bytes move: tcp, beside raw TCP, or same-host (out of the holder's "
+                  "memory), beside memcpy from shared memory")
+      ->check(CLI::IsMember({"tcp", kSameHost}))
       ->capture_default_str();
+  app->add_option_function<std::string>(
+         "--checksum", [flags](const std::string& text) { flags->checksums = text == "on"; },
+         "on: bytes are summed and checked; off: they are not")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->default_str("on");
   AddByteSizeFlag(app, "--bytes", &flags->bytes, "size of the version", "1GiB");
   app->add_option("--readers", flags->readers, "readers that update at once, each in its process")
       ->check(CLI::Range(1, 64))
@@ -58,23 +69,41 @@ absl::StatusOr<TransferBenchOptions> PlanBench(const BenchFlags& flags, const st
   TH_RETURN_IF_ERROR(ShardsOf(model, /*shards=*/1).status());
   TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
   options.cast.model = model;
+  options.cast.transports = {flags.transport == kSameHost ? "same_host" : "tcp"};
+  options.cast.checksums = flags.checksums;
   return options;
+}
+
+std::string ProbeText(const BenchFlags& flags, const TransferMeasurement& measured) {
+  if (flags.transport != kSameHost) {
+    return absl::StrFormat("blocking send and recv, %d connections, %s", flags.connections,
+                           measured.congestion_control);
+  }
+  return absl::StrFormat("memcpy from shared memory, %d threads",
+                         std::min(flags.connections, flags.data_threads));
+}
+
+// iperf3 beside a transfer that crosses no network would say nothing.
+absl::StatusOr<double> IperfBeside(const BenchFlags& flags, uint64_t bytes,
+                                   const HeldSignals& held) {
+  if (flags.transport == kSameHost) return absl::NotFoundError("nothing crosses TCP");
+  return MeasureIperf(bytes, flags.connections, [&held] { return held.Pending(); });
 }
 
 std::string TextOf(const BenchFlags& flags, const TransferMeasurement& measured,
                    const std::string& iperf) {
   const TransferFigures figures = FiguresOf(measured);
   return absl::StrFormat(
-      "%s in %d tensors to %d reader(s) over %s, median of %d rounds\n"
+      "%s in %d tensors to %d reader(s) over %s, checksums %s, median of %d rounds\n"
       "update      %.3f GB/s, the last reader after %.3f s\n"
-      "raw probe   %.3f GB/s (blocking send and recv, %d connections, %s), ratio %.2f\n"
+      "raw probe   %.3f GB/s (%s), ratio %.2f\n"
       "iperf3      %s\n"
       "copies sent by the holder %.2f, extra memory %s, control bytes a rank and round %d, "
       "Publish kept its caller %.3f ms\n",
       FormatBytes(measured.bytes), measured.tensors, flags.readers, flags.transport,
-      measured.rounds.size(), figures.gbytes_per_s, figures.last_reader_seconds,
-      figures.baseline_gbytes_per_s, flags.connections, measured.congestion_control, figures.ratio,
-      iperf, figures.holder_copies_sent, FormatBytes(figures.peak_extra_bytes),
+      flags.checksums ? "on" : "off", measured.rounds.size(), figures.gbytes_per_s,
+      figures.last_reader_seconds, figures.baseline_gbytes_per_s, ProbeText(flags, measured),
+      figures.ratio, iperf, figures.holder_copies_sent, FormatBytes(figures.peak_extra_bytes),
       figures.control_bytes, figures.publish_seconds * 1e3);
 }
 
@@ -90,13 +119,13 @@ ExitStatus RunBench(const BenchFlags& flags) {
   }
   const absl::StatusOr<TransferMeasurement> measured = MeasureTransfer(*options);
   if (!measured.ok()) return FailMeasuring(flags, *folder, measured.status());
-  const absl::StatusOr<double> iperf =
-      MeasureIperf(measured->bytes, flags.connections, [&held] { return held.Pending(); });
+  const absl::StatusOr<double> iperf = IperfBeside(flags, measured->bytes, held);
   if (held.Pending()) {
     return flags.reporter.Fail(absl::CancelledError("interrupted"), ExitStatus::kInterrupted);
   }
   nlohmann::json report = ToJson(*measured);
   report["transport"] = flags.transport;
+  report["checksum"] = flags.checksums ? "on" : "off";
   report["readers"] = flags.readers;
   report["connections"] = flags.connections;
   report["iperf3"] = nullptr;
@@ -119,7 +148,8 @@ void AddBenchCommand(CLI::App* app, ExitStatus* exit) {
   bench->require_subcommand(1);
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* transfer = bench->add_subcommand(
-      "transfer", "a version from one holder to some readers, beside raw TCP over the same memory");
+      "transfer",
+      "a version from one holder to some readers, beside what this machine can do at most");
   AddFlags(transfer, flags.get());
   transfer->callback([flags, exit] { *exit = RunBench(*flags); });
   AddBenchServerCommand(bench, exit);

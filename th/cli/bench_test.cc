@@ -49,6 +49,19 @@ TEST_P(BenchTest, MeasuresVerifiesAndKeepsItsBounds) {
   EXPECT_NE(report["iperf3"].is_number(), report.contains("iperf3_missing")) << report.dump();
 }
 
+TEST(SameHostBenchTest, OnTheSameHostTheYardstickIsMemory) {
+  const ProgramRun run = RunProgram(SmallBench({"--transport", "same-host", "--checksum", "off"}));
+  ASSERT_EQ(run.status, 0) << run.errors << run.output();
+  const nlohmann::json report = run.json();
+  EXPECT_EQ(report["transport"], "same-host");
+  EXPECT_EQ(report["checksum"], "off");
+  EXPECT_EQ(report["verified"], true);
+  EXPECT_GT(report["baseline"], 0);
+  EXPECT_GT(report["ratio"], 0);
+  EXPECT_EQ(report["baseline_congestion_control"], "");
+  EXPECT_EQ(report["iperf3_missing"], "nothing crosses TCP");
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, BenchTest,
                          ::testing::Values(std::vector<std::string>{},
                                            std::vector<std::string>{"--tensors", "2000"}));

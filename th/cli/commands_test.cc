@@ -301,8 +301,8 @@ TEST_F(CommandsTest, AFollowerServesOnWhenTheLatestHasOtherShards) {
 }
 
 TEST_F(CommandsTest, APullWhoseOnlySourceDiesSaysThatNobodyHoldsIt) {
-  const auto publisher =
-      StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "100KB/s", "--transports", "tcp"});  // some 4 s
+  const auto publisher = StartPublisher(MakeModelFolder("model", 1), "step-1",
+                                        {"--rate", "100KB/s", "--transports", "tcp"});  // some 4 s
   publisher->AwaitLine("published");
   RunningProgram pull(Against({Th(), "pull", FreshFolder("pulled") + "/here"}));
   ASSERT_TRUE(pull.AwaitError("from trainer/0"));
@@ -391,8 +391,8 @@ TEST_F(CommandsTest, AFollowerSaysThatWhatItHoldsWasWithdrawn) {
 }
 
 TEST_F(CommandsTest, APullSaysThatItWaitsForTheServer) {
-  const auto publisher =
-      StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "50KB/s", "--transports", "tcp"});  // some 8 s
+  const auto publisher = StartPublisher(MakeModelFolder("model", 1), "step-1",
+                                        {"--rate", "50KB/s", "--transports", "tcp"});  // some 8 s
   publisher->AwaitLine("published");
   RunningProgram pull(
       Against({Th(), "pull", FreshFolder("pulled") + "/here", "--timeout", "3600"}));

@@ -41,12 +41,9 @@ absl::string_view OutcomeName(UpdateOutcome outcome) {
 }
 
 json SourceToJson(const SourceShare& source) {
-  return {{"name", source.name},
-          {"peer", source.peer},
-          {"transport", source.transport},
-          {"passed_over", source.passed_over},
-          {"bytes", source.bytes},
-          {"seconds", absl::ToDoubleSeconds(source.active)},
+  return {{"name", source.name},           {"peer", source.peer},
+          {"transport", source.transport}, {"passed_over", source.passed_over},
+          {"bytes", source.bytes},         {"seconds", absl::ToDoubleSeconds(source.active)},
           {"failure", source.failure}};
 }
 
@@ -131,6 +128,9 @@ ControlledRank::Result ControlledRank::Do(const json& command) {
                                                     {"probe-send", &ControlledRank::ProbeSend},
                                                     {"probe-read", &ControlledRank::ProbeRead},
                                                     {"probe-end", &ControlledRank::ProbeEnd},
+                                                    {"share-copy", &ControlledRank::ShareCopy},
+                                                    {"read-copy", &ControlledRank::ReadCopy},
+                                                    {"drop-copy", &ControlledRank::DropCopy},
                                                     {"leave", &ControlledRank::Leave}};
   const std::string name = command.at("do");
   const auto method = methods.find(name);
@@ -147,7 +147,9 @@ ControlledRank::Result ControlledRank::Join(const json& command) {
   ClientOptions options = OptionsOf(command);
   options.offload_limit_bytes = command.value("copies", uint64_t{0}) * weights_->bytes();
   TH_ASSIGN_OR_RETURN(client_, Client::Join(std::move(options)));
-  TH_ASSIGN_OR_RETURN(buffer_, client_->Register(weights_->tensors()));
+  RegisterOptions registered;
+  registered.checksums = command.value("checksums", true);
+  TH_ASSIGN_OR_RETURN(buffer_, client_->Register(weights_->tensors(), registered));
   return json{{"bytes", buffer_.bytes()}, {"tensors", weights_->tensors().size()}};
 }
 
@@ -286,6 +288,26 @@ ControlledRank::Result ControlledRank::ProbeEnd(const json& command) {
   if (probe_ == nullptr) return absl::FailedPreconditionError("no probe is under way");
   TH_RETURN_IF_ERROR(probe_->Await());
   probe_.reset();
+  return json::object();
+}
+
+ControlledRank::Result ControlledRank::ShareCopy(const json& command) {
+  TH_ASSIGN_OR_RETURN(shared_, SharedCopy::Of(StreamOf(*weights_)));
+  return json{{"path", shared_->path()}};
+}
+
+// What is mapped is not timed: a transport maps once, and copies again and again.
+ControlledRank::Result ControlledRank::ReadCopy(const json& command) {
+  const MemoryStream memory = StreamOf(*weights_);
+  TH_ASSIGN_OR_RETURN(const MappedCopy mapped,
+                      MappedCopy::Open(command.at("path"), memory.bytes()));
+  const absl::Time begin = MonotonicNow();
+  TH_RETURN_IF_ERROR(mapped.CopyTo(memory, command.at("threads")));
+  return json{{"started_s", SecondsOf(begin)}, {"ended_s", SecondsOf(MonotonicNow())}};
+}
+
+ControlledRank::Result ControlledRank::DropCopy(const json& command) {
+  shared_.reset();
   return json::object();
 }
 

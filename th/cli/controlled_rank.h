@@ -46,6 +46,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "th/cli/json_lines.h"
+#include "th/cli/memory_probe.h"
 #include "th/cli/rank_weights.h"
 #include "th/cli/raw_probe.h"
 #include "th/client/client.h"
@@ -80,6 +81,9 @@ class ControlledRank {
   Result ProbeSend(const nlohmann::json& command);
   Result ProbeRead(const nlohmann::json& command);
   Result ProbeEnd(const nlohmann::json& command);
+  Result ShareCopy(const nlohmann::json& command);
+  Result ReadCopy(const nlohmann::json& command);
+  Result DropCopy(const nlohmann::json& command);
   Result Leave(const nlohmann::json& command);
 
   JsonLineWriter* const events_;
@@ -90,6 +94,7 @@ class ControlledRank {
   WeightBuffer buffer_;
   std::optional<MemoryStream> probe_memory_;
   std::unique_ptr<RawProbeSender> probe_;
+  std::unique_ptr<SharedCopy> shared_;
 };
 
 // Answers the commands of stdin on stdout until stdin ends.

@@ -99,6 +99,7 @@ nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) co
           {"site", group.PlacementOf(rank).site},
           {"rate", options_.uplink_bytes_per_second},
           {"transports", options_.transports},
+          {"checksums", options_.checksums},
           {"connections", options_.connections},
           {"data_threads", options_.data_threads},
           {"load", group.load},

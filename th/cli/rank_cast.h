@@ -46,6 +46,7 @@ struct RankCastOptions {
   uint64_t uplink_bytes_per_second = 0;  // of every process; 0: no cap
   // Processes stand for hosts: what moves between them crosses links, or a capped uplink.
   std::vector<std::string> transports = {"tcp"};
+  bool checksums = true;
   uint32_t connections = 2;
   uint32_t data_threads = 2;
   Placement server_placement;

@@ -66,7 +66,8 @@ TEST_P(SignalTest, AWorkerDrainsAndLeaves) {
 
 TEST_P(SignalTest, APublisherLetsAReaderInFlightFinish) {
   const std::string model = MakeModelFolder("model", 1);
-  const auto publisher = StartPublisher(model, "step-1", {"--rate", "200KB/s", "--transports", "tcp"});  // some 2 s
+  const auto publisher =
+      StartPublisher(model, "step-1", {"--rate", "200KB/s", "--transports", "tcp"});  // some 2 s
   publisher->AwaitLine("published");
   const std::string pulled = FreshFolder("pulled") + "/here";
   RunningProgram pull(Against({Th(), "pull", pulled}));
@@ -96,8 +97,8 @@ TEST_P(SignalTest, APublisherEndsCleanlyAtAnyMoment) {
 }
 
 TEST_P(SignalTest, AnInterruptedPullLeavesNothingBehind) {
-  const auto publisher =
-      StartPublisher(MakeModelFolder("model", 1), "step-1", {"--rate", "50KB/s", "--transports", "tcp"});
+  const auto publisher = StartPublisher(MakeModelFolder("model", 1), "step-1",
+                                        {"--rate", "50KB/s", "--transports", "tcp"});
   publisher->AwaitLine("published");
   const std::string parent = FreshFolder("interrupted");
   RunningProgram pull(Against({Th(), "pull", parent + "/here"}));

@@ -116,6 +116,22 @@ class TransferBench {
   // The probe writes into the readers' buffers: they must not be offered to others meanwhile.
   absl::Status Probe(TransferRound* round) {
     if (std::exchange(holds_, false)) TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "unpublish"}}));
+    const bool over_tcp = options_.cast.transports.front() == "tcp";
+    TH_RETURN_IF_ERROR(over_tcp ? ProbeTcp() : ProbeMemory());
+    round->probe_seconds = SpanOf(readers_);
+    return Tell(holder_, {{"do", over_tcp ? "probe-end" : "drop-copy"}});
+  }
+
+  absl::Status ProbeMemory() {
+    TH_RETURN_IF_ERROR(Tell(holder_, {{"do", "share-copy"}}));
+    const std::string path = holder_[0]->answer()->value("path", "");
+    TH_RETURN_IF_ERROR(EvictCaches());
+    // A pull copies on as many threads as it has connections, at most those that there are.
+    const uint32_t threads = std::min(options_.cast.connections, options_.cast.data_threads);
+    return Tell(readers_, {{"do", "read-copy"}, {"path", path}, {"threads", threads}});
+  }
+
+  absl::Status ProbeTcp() {
     TH_RETURN_IF_ERROR(EvictCaches());
     const uint32_t connections = options_.cast.connections;
     TH_RETURN_IF_ERROR(
@@ -124,9 +140,8 @@ class TransferBench {
     const uint32_t port = holder_[0]->answer()->value("port", 0u);
     TH_RETURN_IF_ERROR(
         Tell(readers_, {{"do", "probe-read"}, {"port", port}, {"connections", connections}}));
-    round->probe_seconds = SpanOf(readers_);
     measured_.congestion_control = readers_[0]->answer()->value("congestion_control", "");
-    return Tell(holder_, {{"do", "probe-end"}});
+    return absl::OkStatus();
   }
 
   absl::Status Verify() {

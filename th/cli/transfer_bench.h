@@ -1,10 +1,11 @@
-// How fast a version moves from one holder to some readers, beside what the machine's TCP can do.
+// How fast a version moves from one holder to some readers, beside what the machine can do.
 //
-// The question: which part of the raw speed of blocking send and recv is left when a version is
-// resolved, pulled, checked and committed? Each round publishes other bytes, evicts both sides'
-// caches, and measures the update and the raw probe in turn, in the same processes over the same
-// memory; the order alternates from round to round, and medians count. The first round warms up.
-// A reader's time ends when Update returns: the bytes are in its buffer and checked.
+// The question: which part of the raw speed is left when a version is resolved, pulled, checked and
+// committed? Over TCP that is blocking send and recv over as many connections; on the same host it
+// is memcpy out of shared memory by as many threads. Each round publishes other bytes, evicts both
+// sides' caches, and measures the update and the raw probe in turn, in the same processes over the
+// same memory; the order alternates from round to round, and medians count. The first round warms
+// up. A reader's time ends when Update returns: the bytes are in its buffer and checked.
 #ifndef TH_CLI_TRANSFER_BENCH_H_
 #define TH_CLI_TRANSFER_BENCH_H_
 
@@ -37,8 +38,8 @@ struct TransferRound {
 struct TransferMeasurement {
   uint64_t bytes = 0;  // of the version
   uint64_t tensors = 0;
-  bool verified = false;  // readers have the holder's SHA-256 sums
-  std::string congestion_control;
+  bool verified = false;              // readers have the holder's SHA-256 sums
+  std::string congestion_control;     // of the raw probe; empty: it was no TCP
   std::vector<TransferRound> rounds;  // without the first
 };
 

@@ -86,10 +86,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   TH_ASSIGN_OR_RETURN(ServerList servers, ServerList::Parse(options.server));
   TH_ASSIGN_OR_RETURN(
       parts.data_plane,
-      DataPlane::Acquire({options.data_address, options.data_threads,
-                          options.connections_per_source, options.uplink_bytes_per_second,
-                          options.transports, options.strict_transport},
-                         servers.first(), options.join_timeout));
+      DataPlane::Acquire(
+          {options.data_address, options.data_threads, options.connections_per_source,
+           options.uplink_bytes_per_second, options.transports, options.strict_transport},
+          servers.first(), options.join_timeout));
   auto impl = std::make_shared<Impl>();
   impl->server = options.server;
   parts.connector = MakeGrpcConnector(servers, impl->control_bytes, parts.runtime);

@@ -113,8 +113,8 @@ struct ClientOptions {
   // Of what goes to other hosts; what readers on this host take is not held back. 0: no cap.
   uint64_t uplink_bytes_per_second = 0;
   // How bytes may move, the best first: "same_host" (readers on this host take them out of this
-  // process's memory), "tcp". Each transfer uses the first one that both ends have and that reaches;
-  // SourceShare says which and why. Empty: all that there are.
+  // process's memory), "tcp". Each transfer uses the first one that both ends have and that
+  // reaches; SourceShare says which and why. Empty: all that there are.
   std::vector<std::string> transports;
   // A source that the first of these does not reach, though both ends are where it should, is lost
   // rather than read over a slower one.

@@ -55,7 +55,8 @@ absl::Status CheckBounds(absl::string_view option, uint32_t value, uint32_t max)
 // Each once, of those that there are.
 absl::Status CheckTransports(const std::vector<std::string>& wanted) {
   for (auto each = wanted.begin(); each != wanted.end(); ++each) {
-    if (absl::c_linear_search(KnownTransports(), *each) && std::count(wanted.begin(), each, *each) == 0) {
+    if (absl::c_linear_search(KnownTransports(), *each) &&
+        std::count(wanted.begin(), each, *each) == 0) {
       continue;
     }
     return absl::InvalidArgumentError(

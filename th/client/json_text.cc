@@ -63,12 +63,9 @@ const char* ReasonName(NotAvailableReason reason) {
 }
 
 Json ToJson(const SourceShare& share) {
-  return {{"name", share.name},
-          {"peer", share.peer},
-          {"transport", share.transport},
-          {"passed_over", share.passed_over},
-          {"bytes", share.bytes},
-          {"active_seconds", absl::ToDoubleSeconds(share.active)},
+  return {{"name", share.name},           {"peer", share.peer},
+          {"transport", share.transport}, {"passed_over", share.passed_over},
+          {"bytes", share.bytes},         {"active_seconds", absl::ToDoubleSeconds(share.active)},
           {"failure", share.failure}};
 }
 

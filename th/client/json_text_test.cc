@@ -43,8 +43,8 @@ TEST(JsonTextTest, AnUpdateSaysWhatCameOfIt) {
   result.event = EventId::Of(Epoch(7), 12);
   result.transfer = absl::Milliseconds(1500);
   result.verify = absl::Milliseconds(500);
-  result.sources.push_back({"trainer/0", "tcp 10.0.0.7:4711", "tcp", "same_host: on another host", 12,
-                            absl::Seconds(1), ""});
+  result.sources.push_back({"trainer/0", "tcp 10.0.0.7:4711", "tcp", "same_host: on another host",
+                            12, absl::Seconds(1), ""});
   const Json json = Json::parse(UpdateResultToJson(result));
   EXPECT_EQ(json["outcome"], "not_available");
   EXPECT_EQ(json["reason"], "lost");

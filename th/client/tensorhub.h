@@ -100,7 +100,8 @@ typedef struct th_join_options {
   uint64_t offload_limit_bytes;
   /* How bytes may move, the best first, with commas: "same_host,tcp"; NULL: all that there are. */
   const char* transports;
-  int32_t strict_transport; /* nonzero: the first that should reach a source, or the source is lost */
+  int32_t
+      strict_transport; /* nonzero: the first that should reach a source, or the source is lost */
 } th_join_options;
 #define TH_JOIN_OPTIONS_INIT \
   { sizeof(th_join_options) }

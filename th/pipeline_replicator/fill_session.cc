@@ -111,8 +111,8 @@ void FillSession::OpenAssigned(absl::Time now) {
       if (OpenNextEndpoint(source)) continue;
       Fail(source, SourceFailure::kConnect,
            absl::StrCat("no transport in common: ", source.passed_over.empty()
-                                                         ? "the source has no endpoint"
-                                                         : source.passed_over));
+                                                        ? "the source has no endpoint"
+                                                        : source.passed_over));
       continue;
     }
     in_use->assignment = assignment_;

@@ -120,8 +120,8 @@ using FillOutput = std::variant<OpenPull, AskPull, AskPullSums, FinishPull, Clos
 struct FillSourceReport {
   BufferAddress source;
   RankName name;
-  std::string peer;               // "tcp 10.0.0.7:4711"; where it was opened last
-  std::string transport;          // "tcp"
+  std::string peer;       // "tcp 10.0.0.7:4711"; where it was opened last
+  std::string transport;  // "tcp"
   // Why not over the endpoints before it: "same_host: on another host". Empty: it was the first.
   std::string passed_over;
   uint64_t bytes = 0;             // accepted

@@ -369,7 +369,8 @@ TEST_F(FillTest, SourceWithoutATransportInCommonIsReportedWithTheReasons) {
   reader().StartFill(Patient()).SetSources(kFirst, {source});
   reader().observer.AwaitLosses(1);
   EXPECT_EQ(reader().observer.losses()[0].failure, SourceFailure::kConnect);
-  EXPECT_THAT(reader().observer.losses()[0].detail, HasSubstr("ibverbs: this process does not use it"));
+  EXPECT_THAT(reader().observer.losses()[0].detail,
+              HasSubstr("ibverbs: this process does not use it"));
 }
 
 TEST_F(FillTest, NextEndpointIsTriedWhenTheFirstCannotBeReached) {

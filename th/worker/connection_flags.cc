@@ -86,9 +86,10 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
               "cap of the bytes that this process sends to other hosts a second, like 250MB/s or "
               "1gbit",
               "none");
-  app->add_option("--transports", flags->transports,
-                  "how weights may move, the best first, with commas: same_host (readers on this "
-                  "host take them out of this process's memory), tcp; by default all that there are")
+  app->add_option(
+         "--transports", flags->transports,
+         "how weights may move, the best first, with commas: same_host (readers on this "
+         "host take them out of this process's memory), tcp; by default all that there are")
       ->delimiter(',')
       ->check(CLI::IsMember(TransportNames()));
   app->add_flag("--transport-strict", flags->strict_transport,

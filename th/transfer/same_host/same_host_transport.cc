@@ -47,8 +47,8 @@ absl::StatusOr<std::unique_ptr<Transport>> NewSameHostTransport(const SameHostOp
       {.address = self.ToString(), .transport = kSameHostTransport, .site = ""}};
   TransportLimits limits = options.limits;
   limits.uplink_bytes_per_second = 0;
-  return stream::StreamTransport::Start(std::make_shared<SameHostMedium>(self),
-                                        std::move(listener), endpoints, limits);
+  return stream::StreamTransport::Start(std::make_shared<SameHostMedium>(self), std::move(listener),
+                                        endpoints, limits);
 }
 
 }  // namespace th

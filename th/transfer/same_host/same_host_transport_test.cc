@@ -113,8 +113,8 @@ TEST(SameHostTransportTest, TheUplinksCapHoldsNobodyBack) {
   TestHolder holder(published.store());
   source->AddHolder(kHolderWorker, &holder);
   TestSink sink(&received);
-  auto pull = reader->Open(
-      holder.Target(source->endpoints()[0], received.store()->shared_layout()), &sink);
+  auto pull =
+      reader->Open(holder.Target(source->endpoints()[0], received.store()->shared_layout()), &sink);
   pull->Ask(published.all());
   sink.AwaitSegments(published.segment_count());
   EXPECT_TRUE(received.Equals(published));
@@ -191,8 +191,7 @@ class HostileSourceTest : public ::testing::Test {
                                           });
     const Endpoint endpoint{
         .address = address.ToString(), .transport = kSameHostTransport, .site = ""};
-    pull_ =
-        reader_->Open(holder_.Target(endpoint, received_.store()->shared_layout()), &sink_);
+    pull_ = reader_->Open(holder_.Target(endpoint, received_.store()->shared_layout()), &sink_);
     pull_->Ask({SegmentIndex(0), SegmentIndex(1)});
   }
   // Admits, and answers the first request with `located`.

@@ -274,8 +274,8 @@ std::string Encode(const Sums& sums) {
 }
 
 std::string Encode(const Memory& memory) {
-  return Framed(
-      {.type = FrameType::kMemory, .a = memory.probe.address, .b = memory.probe.value}, "");
+  return Framed({.type = FrameType::kMemory, .a = memory.probe.address, .b = memory.probe.value},
+                "");
 }
 
 std::string Encode(const Located& located) {

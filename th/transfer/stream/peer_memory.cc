@@ -93,9 +93,8 @@ absl::StatusOr<PeerMemory> PeerMemory::Of(int fd) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("the system does not say which process is at the other end: ",
-                     ErrnoText(errno)));
+    return absl::UnavailableError(absl::StrCat(
+        "the system does not say which process is at the other end: ", ErrnoText(errno)));
   }
   if (peer.pid <= 0) {
     return absl::UnavailableError(
@@ -109,8 +108,7 @@ absl::Status PeerMemory::Read(absl::Span<const iovec> from, absl::Span<const iov
   iovec remote[kMaxPiecesPerCall], local[kMaxPiecesPerCall];
   size_t from_piece = 0, from_offset = 0, into_piece = 0, into_offset = 0;
   while (true) {
-    const size_t remotes =
-        NextPieces(from, from_piece, from_offset, absl::MakeSpan(remote));
+    const size_t remotes = NextPieces(from, from_piece, from_offset, absl::MakeSpan(remote));
     const size_t locals = NextPieces(into, into_piece, into_offset, absl::MakeSpan(local));
     if (remotes == 0 || locals == 0) return absl::OkStatus();
     const ssize_t got = process_vm_readv(pid_, local, locals, remote, remotes, 0);
@@ -133,8 +131,8 @@ absl::StatusOr<PeerMemory::Words> PeerMemory::ReadWords(uint64_t address) const 
 absl::Status PeerMemory::Probe(const MemoryWord& word) const {
   TH_ASSIGN_OR_RETURN(const Words words, ReadWords(word.address));
   if (words.first == word.value) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "process ", pid_, " is not the source, or shows other memory than it uses"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("process ", pid_, " is not the source, or shows other memory than it uses"));
 }
 
 }  // namespace th::stream

@@ -372,10 +372,8 @@ absl::Status PullConnection::BeginSegment(const SegmentHeader& header) {
 // block is looked at, and only then they count.
 absl::Status PullConnection::ReadLocated(const Located& located) {
   if (!memory_.has_value()) return absl::InvalidArgumentError("a place in memory, unasked for");
-  SegmentHeader header{.segment = located.segment,
-                       .bytes = 0,
-                       .sum = located.sum,
-                       .generation = located.generation};
+  SegmentHeader header{
+      .segment = located.segment, .bytes = 0, .sum = located.sum, .generation = located.generation};
   uint64_t bytes = 0;
   for (const Located::Piece& piece : located.pieces) bytes += piece.bytes;
   header.bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX));

@@ -131,8 +131,7 @@ bool SocketAddress::IsWildcard() const {
 }
 
 absl::StatusOr<Socket> ListenOn(const SocketAddress& address) {
-  Socket socket(
-      ::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Socket socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const auto failed = [&] {
     return absl::UnavailableError(
         absl::StrCat("cannot listen for data on ", address.ToString(), ": ", ErrnoText(errno)));
@@ -146,8 +145,7 @@ absl::StatusOr<Socket> ListenOn(const SocketAddress& address) {
 }
 
 absl::StatusOr<Socket> BeginConnect(const SocketAddress& address) {
-  Socket socket(
-      ::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  Socket socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.open()) return absl::UnavailableError(ErrnoText(errno));
   if (connect(socket.fd(), address.get(), address.size()) != 0 && errno != EINPROGRESS) {
     return absl::UnavailableError(ErrnoText(errno));

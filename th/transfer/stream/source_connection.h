@@ -32,11 +32,11 @@ namespace th::stream {
 class SourceConnection : public EventLoop::Handler,
                          public std::enable_shared_from_this<SourceConnection> {
  public:
-  // Shares loop, medium and table, as a holder may decide after the transport is gone. `gone` is called
-  // once, when the connection is closed.
+  // Shares loop, medium and table, as a holder may decide after the transport is gone. `gone` is
+  // called once, when the connection is closed.
   SourceConnection(Socket socket, std::shared_ptr<EventLoop> loop,
-                   std::shared_ptr<const Medium> medium, std::shared_ptr<ServingTable> table, const TransportLimits& limits,
-                   std::function<void()> gone);
+                   std::shared_ptr<const Medium> medium, std::shared_ptr<ServingTable> table,
+                   const TransportLimits& limits, std::function<void()> gone);
 
   void Start();
   void OnReady(uint32_t events) override;
@@ -107,10 +107,10 @@ class SourceConnection : public EventLoop::Handler,
   uint64_t payload_in_outbox_ = 0;
   std::deque<SegmentIndex> located_;  // that the reader has not said to have landed, in order
   uint64_t bytes_located_ = 0;        // of these
-  SegmentStore::WaitId wait_ = 0;  // not 0: nothing that was asked has arrived here
-  uint64_t wait_count_ = 0;        // a wake of an earlier wait is not ours
-  bool retrying_ = false;          // a timer will pump: the uplink is exhausted
-  bool resting_ = false;           // a posted turn will pump: this one is over, whatever is heard
+  SegmentStore::WaitId wait_ = 0;     // not 0: nothing that was asked has arrived here
+  uint64_t wait_count_ = 0;           // a wake of an earlier wait is not ours
+  bool retrying_ = false;             // a timer will pump: the uplink is exhausted
+  bool resting_ = false;  // a posted turn will pump: this one is over, whatever is heard
 };
 
 }  // namespace th::stream

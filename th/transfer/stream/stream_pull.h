@@ -28,8 +28,8 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
  public:
   // `bytes_received` outlives the loops. `loops` are used in turn, from `first_loop` on.
   PullState(PullTarget target, PullSink* sink, TransportLimits limits, PullNonce nonce,
-            std::shared_ptr<const Medium> medium, std::vector<std::shared_ptr<EventLoop>> loops, size_t first_loop,
-            std::shared_ptr<std::atomic<uint64_t>> bytes_received);
+            std::shared_ptr<const Medium> medium, std::vector<std::shared_ptr<EventLoop>> loops,
+            size_t first_loop, std::shared_ptr<std::atomic<uint64_t>> bytes_received);
 
   void Start();
   void Ask(SegmentRange range);

@@ -113,8 +113,8 @@ absl::StatusOr<std::unique_ptr<StreamTransport>> StreamTransport::Start(
     TH_ASSIGN_OR_RETURN(auto loop, EventLoop::Start(absl::StrCat(medium->thread_name(), "-", i)));
     loops.push_back(std::move(loop));
   }
-  std::unique_ptr<StreamTransport> transport(new StreamTransport(
-      std::move(medium), std::move(endpoints), limits, std::move(loops)));
+  std::unique_ptr<StreamTransport> transport(
+      new StreamTransport(std::move(medium), std::move(endpoints), limits, std::move(loops)));
   auto accepting = std::make_shared<Listener>(std::move(listener), transport->loops_,
                                               transport->medium_, transport->table_, limits);
   transport->loops_[0]->Post([accepting] { accepting->Start(); });

@@ -112,7 +112,8 @@ void RunSource(int control, uint64_t bytes) {
   const SocketAddress any = *SocketAddress::Parse("127.0.0.1:0");
   if (bind(listener.fd(), any.get(), any.size()) != 0 || listen(listener.fd(), 8) != 0)
     std::exit(1);
-  const uint16_t ports[2] = {SocketAddress::Parse(transport->endpoints()[0].address)->port(), SocketAddress::OfSelf(listener.fd()).port()};
+  const uint16_t ports[2] = {SocketAddress::Parse(transport->endpoints()[0].address)->port(),
+                             SocketAddress::OfSelf(listener.fd()).port()};
   WriteAll(control, ports, sizeof(ports));
   std::vector<Socket> raw;
   for (int i = 0; i < kConnections; ++i) {

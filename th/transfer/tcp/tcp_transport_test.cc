@@ -100,10 +100,9 @@ TEST(TcpTransportTest, PortThatIsTakenIsNamed) {
 }
 
 TEST(TcpTransportTest, AdvertisedHostsGetThePort) {
-  ASSERT_OK_AND_ASSIGN(auto transport,
-                       NewTcpTransport({.listen_address = "0.0.0.0:0",
-                                             .advertised_hosts = {"10.0.0.7", "fd00::7"},
-                                             .limits = PatientLimits()}));
+  ASSERT_OK_AND_ASSIGN(auto transport, NewTcpTransport({.listen_address = "0.0.0.0:0",
+                                                        .advertised_hosts = {"10.0.0.7", "fd00::7"},
+                                                        .limits = PatientLimits()}));
   ASSERT_EQ(transport->endpoints().size(), 2);
   ASSERT_OK_AND_ASSIGN(const SocketAddress first,
                        SocketAddress::Parse(transport->endpoints()[0].address));
