@@ -38,6 +38,7 @@ class ClusterHarness {
   // `stopping_time`: as in ClusterSpec.
   explicit ClusterHarness(absl::Duration stopping_time = absl::ZeroDuration());
   ~ClusterHarness();  // expects that nothing was violated, but what was taken
+  Cluster& cluster() { return cluster_; }
   std::vector<std::string> TakeViolations() { return cluster_.judge().TakeViolations(); }
 
   // Returns when the server has agreed, or the rank has ended.

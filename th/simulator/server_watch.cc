@@ -125,7 +125,7 @@ void ServerWatch::NoteLineageSent(const SimulatedWorker& to, Lineage lineage) {
 }
 
 void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& message,
-                        bool source_failed) {
+                        Outcome outcome) {
   NoteHeard(from);
   const bool announces = std::holds_alternative<JoinRequest>(message) ||
                          std::holds_alternative<RegisterBuffer>(message);
@@ -143,9 +143,11 @@ void ServerWatch::Heard(const SimulatedWorker& from, const WorkerMessage& messag
     if (unpublishes_.contains({&from, done->key})) NoteLetGo(from, done->key);
   } else if (const auto* failed = std::get_if<SourceFailed>(&message)) {
     const auto given = assigned_.find({{&from, failed->key}, failed->source});
-    if (!source_failed || given == assigned_.end()) return;
+    if (!outcome.source_failed || given == assigned_.end()) return;
     failed_at_[{{&from, failed->key}, failed->source, given->second}] = cluster_->now();
   } else if (const auto* sealed = std::get_if<ShardSealed>(&message)) {
+    // A refused one is no publisher's claim: the rank may come to publish the true content.
+    if (outcome.refused) return;
     claimed_.try_emplace({{from.session().worker(), sealed->buffer}, sealed->version},
                          sealed->root);
   }

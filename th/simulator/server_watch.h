@@ -39,10 +39,15 @@ class ServerWatch {
   // confirmed.
   // What it learns again of `forgotten` is no news to those who join then.
   void LostWhatIsNotIn(const StateIdentity& identity, const DurableState& forgotten);
-  // In the order in which the server hears and says it. `source_failed`: the message says that a
-  // source failed, and the server believes it; a report of an assignment that it has replaced since
-  // is refused.
-  void Heard(const SimulatedWorker& from, const WorkerMessage& message, bool source_failed);
+  // What the server made of a message.
+  struct Outcome {
+    bool refused = false;
+    // It says that a source failed, and the server believes it. A report of an assignment that was
+    // replaced since is not believed.
+    bool source_failed = false;
+  };
+  // In the order in which the server hears and says it.
+  void Heard(const SimulatedWorker& from, const WorkerMessage& message, Outcome outcome);
   void Said(const SimulatedWorker& to, const ServerMessage& message, const DurableState& durable);
   // The worker's membership is over, and it has not left.
   void JudgeEnd(const SimulatedWorker& worker) const;

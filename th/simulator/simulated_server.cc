@@ -175,11 +175,13 @@ void SimulatedServer::Send(SimulatedWorker* worker, ConnectionId connection,
 
 RegistryEffects SimulatedServer::Hear(Registry& registry, const SimulatedWorker& from,
                                       const WorkerMessage& message, ConnectionId connection) {
-  const uint64_t failed = registry.counters().sources_failed;
+  const RegistryCounters before = registry.counters();
   RegistryEffects effects = observer_.Watch(
       registry, [&from] { return RankOf(from); }, message,
       [&] { return registry.HandleMessage(connection, message, now()); });
-  watch_.Heard(from, message, registry.counters().sources_failed > failed);
+  watch_.Heard(from, message,
+               {.refused = registry.counters().messages_refused > before.messages_refused,
+                .source_failed = registry.counters().sources_failed > before.sources_failed});
   return effects;
 }
 
