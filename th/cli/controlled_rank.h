@@ -6,8 +6,8 @@
 // version, bytes, total, source} before its answer. Moments (..._s) are seconds of the machine's
 // monotonic clock.
 //
-//   join       server run model group rank ranks rate connections data_threads weights load [host]
-//              [rack] [site] [copies]
+//   join       server run model group rank ranks rate transports connections data_threads weights
+//              load [host] [rack] [site] [copies] [checksums]
 //              -> bytes, tensors: joins and registers the shard, with its content when `load`;
 //                 `copies`: of the shard, that TensorHub may hold in this rank's host memory
 //   change     content              -> the weights become this content (rank_weights.h)
@@ -32,6 +32,10 @@
 //   probe-read port connections [host]
 //                                   -> started_s, ended_s: receives them, raw, into its own memory
 //   probe-end                       -> the sending is over
+//   share-copy                      -> path: the weights are copied into memory that others can map
+//                                      (memory_probe.h)
+//   read-copy  path threads         -> started_s, ended_s: copies them from there into its own
+//   drop-copy                       -> that memory is freed
 //   leave                           -> leaves the group; an update under way ends with CANCELLED,
 //                                      its answer comes first
 //

@@ -303,7 +303,12 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
            {"publish", "--dir", "x", "--label", "l", "--drain", "-1"},
            kUsage,
            "seconds from 0 to 604800"},
-          {"rate", {"follow", "--rate", "0"}, kUsage, "--rate"}});
+          {"rate", {"follow", "--rate", "0"}, kUsage, "--rate"},
+          {"rate of nothing that is capped",
+           {"follow", "--rate", "1MB/s", "--transports", "same_host"},
+           kUsage,
+           "--rate has no effect without tcp"},
+          {"transport", {"follow", "--transports", "pigeon"}, kUsage, "same_host"}});
 }
 
 TEST(UsageTest, AnEmptyValueIsRefusedWhicheverFlagHasIt) {

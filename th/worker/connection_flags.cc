@@ -1,5 +1,6 @@
 #include "th/worker/connection_flags.h"
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "th/topology/location.h"
 #include "th/weights/status_macros.h"
@@ -62,6 +63,11 @@ absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(
                         .uplink_bytes_per_second = uplink_bytes_per_second,
                         .transports = transports,
                         .strict_transport = strict_transport};
+  const bool over_tcp = transports.empty() || absl::c_linear_search(transports, "tcp");
+  if (uplink_bytes_per_second > 0 && !over_tcp) {
+    return absl::InvalidArgumentError(
+        "--rate has no effect without tcp among the --transports: it caps nothing else");
+  }
   if (!location.empty()) {
     TH_ASSIGN_OR_RETURN(options.location, ParseLocation(location));
   }
@@ -83,8 +89,7 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   AddRateFlag(app, "--rate", &flags->uplink_bytes_per_second,
-              "cap of the bytes that this process sends to other hosts a second, like 250MB/s or "
-              "1gbit",
+              "cap of the bytes that this process sends over TCP a second, like 250MB/s or 1gbit",
               "none");
   app->add_option(
          "--transports", flags->transports,
