@@ -130,12 +130,13 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
   TH_RETURN_IF_ERROR(CheckTransports(options.transports));
   std::shared_ptr<DataPlane> data_plane(
       new DataPlane(options), [](DataPlane* ended) { DestroySafely([ended] { delete ended; }); });
-  const bool any = options.transports.empty();
-  for (const std::string& transport : any ? KnownTransports() : options.transports) {
+  const bool use_all = options.transports.empty();
+  for (const std::string& transport : use_all ? KnownTransports() : options.transports) {
     const absl::Status begun = data_plane->Begin(transport, server, resolve_timeout);
     if (begun.ok()) continue;
-    // What everybody can do without is a reason to show; TCP, or what was asked for, an error.
-    if (!any || transport == kTcpTransport) return begun;
+    // A process works without same_host, so its failure is a reason to show. A failure of TCP, or
+    // of a transport that the user has named, is an error.
+    if (!use_all || transport == kTcpTransport) return begun;
     data_plane->absent_[transport] = std::string(begun.message());
   }
   return data_plane;
@@ -153,7 +154,7 @@ absl::Status DataPlane::Begin(const std::string& transport, absl::string_view se
       return absl::Status(absl::IsUnavailable(begun.status())
                               ? absl::StatusCode::kFailedPrecondition
                               : begun.status().code(),
-                          absl::StrCat("transport ", transport, ": ", begun.status().message()));
+                          begun.status().message());
     }
     transports_.push_back(*std::move(begun));
   } else {

@@ -24,8 +24,11 @@ struct DataPlaneOptions {
   uint32_t threads = 2;
   uint32_t connections_per_source = 2;
   uint64_t uplink_bytes_per_second = 0;  // 0: no cap
-  // By name, the best first; empty: all that there are, without those that cannot be had here.
+  // Names of KnownTransports, the first tried first. Empty: all of them; one other than TCP that
+  // cannot begin is left out (absent_transports).
   std::vector<std::string> transports;
+  // A source that the first transport within reach does not connect to is lost instead of being
+  // read over the next one.
   bool strict_transport = false;
 };
 // The names that DataPlaneOptions::transports may have, the best first.

@@ -289,6 +289,23 @@ TEST_F(HostileSourceTest, AnAdmissionWithoutAControlBlockIsRefused) {
   EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kCorrupt, HasSubstr("control block")));
 }
 
+TEST_F(HostileSourceTest, AnAdmissionBeforeTheMemoryIsShownIsRefused) {
+  ServeWith([located = FirstSegment()](RawConnection& reader) {
+    reader.Send(Encode(Admitted{BufferGeneration(1), std::nullopt}) +
+                Encode(Memory{stream::OwnProbe()}) + Encode(located));
+  });
+  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kCorrupt, HasSubstr("before Memory")));
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+TEST_F(HostileSourceTest, APlaceBeforeTheAdmissionIsRefused) {
+  ServeWith([located = FirstSegment()](RawConnection& reader) {
+    reader.Send(Encode(Memory{stream::OwnProbe()}) + Encode(located));
+  });
+  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kCorrupt, HasSubstr("before it was")));
+  EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
 TEST_F(HostileSourceTest, MemoryThatIsShownTwiceIsRefused) {
   ServeWith([](RawConnection& reader) {
     reader.Send(Encode(Memory{stream::OwnProbe()}) + Encode(Memory{stream::OwnProbe()}));

@@ -32,7 +32,9 @@ absl::Status NotPermitted(pid_t pid) {
   const std::string scope = YamaScope();
   std::string why = absl::StrCat("the kernel does not let this process read the memory of process ",
                                  pid, " (process_vm_readv: EPERM)");
-  if (!scope.empty() && scope != "0") {
+  if (scope == "3") {
+    absl::StrAppend(&why, "; kernel.yama.ptrace_scope is 3, until the host boots with another");
+  } else if (!scope.empty() && scope != "0") {
     absl::StrAppend(&why, "; kernel.yama.ptrace_scope is ", scope,
                     ": set it to 0, or give the readers CAP_SYS_PTRACE");
   } else {

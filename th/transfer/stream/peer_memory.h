@@ -5,8 +5,8 @@
 //   TH_RETURN_IF_ERROR(memory.Probe(word));  // may it be read at all?
 //   TH_RETURN_IF_ERROR(memory.Read(from, into));
 //
-// Nothing says whose bytes they are: a number of a process may be given out again once it has
-// ended. Whoever reads compares a ControlBlock afterwards.
+// The kernel may give the number of a process to another one once it has ended, so no read proves
+// whose bytes it has returned: compare the buffer's ControlBlock after each Read.
 //
 // A value; thread-safe.
 #ifndef TH_TRANSFER_STREAM_PEER_MEMORY_H_
@@ -15,6 +15,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -22,7 +24,7 @@
 
 namespace th::stream {
 
-// A word of this process, the same until it ends: what its readers probe.
+// A random word of this process, at the same address until the process ends. Readers probe it.
 MemoryWord OwnProbe();
 
 class PeerMemory {
@@ -36,7 +38,7 @@ class PeerMemory {
   absl::Status Probe(const MemoryWord& word) const;
   // Copies the bytes of `from`, in the peer's address space, to `into`; both have the same sum of
   // lengths. PERMISSION_DENIED as above. NOT_FOUND: an address that is none there, or the process
-  // has ended.
+  // has ended; a part of `into` may be written then.
   absl::Status Read(absl::Span<const iovec> from, absl::Span<const iovec> into) const;
   // Two words that lie beside each other.
   struct Words {

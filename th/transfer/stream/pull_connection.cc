@@ -164,7 +164,7 @@ void PullConnection::WatchFor(uint32_t events) {
 void PullConnection::ReadSome() {
   for (size_t budget = kBytesPerTurn; state_ != State::kClosed;) {
     size_t wanted = 0;
-    bytes_read_ = 0;
+    bytes_copied_ = 0;
     const ssize_t got = Receive(&wanted);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -173,8 +173,8 @@ void PullConnection::ReadSome() {
     const auto bytes = static_cast<size_t>(got);
     Consume(bytes);
     // Less than wanted: there was no more, and asking would only hear so. The loop calls again.
-    if (bytes < wanted || bytes + bytes_read_ >= budget) return;
-    budget -= bytes + bytes_read_;
+    if (bytes < wanted || bytes + bytes_copied_ >= budget) return;
+    budget -= bytes + bytes_copied_;
   }
 }
 
@@ -290,11 +290,11 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
   return absl::OkStatus();
 }
 
-// Asks to be admitted only where the source's memory can be read: else another transport is better,
-// and nothing has been asked here yet.
+// Sends Open only after the probe has succeeded. If it fails the pull ends with kConnect before
+// anything was asked, so that the reader can take another transport.
 absl::Status PullConnection::HandleMemory(const Memory& memory) {
   if (!setup_.medium->reads_memory() || memory_.has_value()) {
-    return absl::InvalidArgumentError("its memory, which nobody asked for");
+    return absl::InvalidArgumentError("Memory a second time, or on a transport without it");
   }
   absl::StatusOr<PeerMemory> peer = PeerMemory::Of(socket_.fd());
   const absl::Status readable = peer.ok() ? peer->Probe(memory.probe) : peer.status();
@@ -309,8 +309,10 @@ absl::Status PullConnection::HandleMemory(const Memory& memory) {
 
 absl::Status PullConnection::HandleAdmitted(const Admitted& admitted) {
   if (state_ != State::kOpening) return absl::InvalidArgumentError("admitted twice");
-  if (memory_.has_value() && !admitted.control.has_value()) {
-    return absl::InvalidArgumentError("admitted without the place of the control block");
+  const bool reads_memory = setup_.medium->reads_memory();
+  if (reads_memory && (!memory_.has_value() || !admitted.control.has_value())) {
+    return absl::InvalidArgumentError(
+        "Admitted before Memory, or without the place of the control block");
   }
   state_ = State::kOpen;
   generation_ = admitted.generation;
@@ -368,10 +370,11 @@ absl::Status PullConnection::BeginSegment(const SegmentHeader& header) {
   return absl::OkStatus();
 }
 
-// The whole segment at once: the sink is asked, the bytes are read and summed, the source's control
-// block is looked at, and only then they count.
+// Takes a whole segment in one step: the sink gives the destination, the bytes are copied, the
+// control block is compared, and then the bytes are summed. The segment counts only if the control
+// block is still that of the admission.
 absl::Status PullConnection::ReadLocated(const Located& located) {
-  if (!memory_.has_value()) return absl::InvalidArgumentError("a place in memory, unasked for");
+  if (!control_.has_value()) return absl::InvalidArgumentError("Located before it was admitted");
   SegmentHeader header{
       .segment = located.segment, .bytes = 0, .sum = located.sum, .generation = located.generation};
   uint64_t bytes = 0;
@@ -399,7 +402,7 @@ bool PullConnection::ReadPieces(const Located& located, SegmentSum* sum) {
     from.push_back({reinterpret_cast<void*>(piece.address), piece.bytes});
   }
   const absl::Status read = memory_->Read(from, destination_);
-  bytes_read_ += segment_.bytes;
+  bytes_copied_ += segment_.bytes;
   // The bytes before the word: on no processor may the second read be the older one.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!SourceStillServes()) return false;

@@ -3,9 +3,10 @@
 //
 //   connecting -> opening -> open -> closed
 //
-// A segment that is read out of the source's memory counts only if the buffer's ControlBlock, read
-// after the bytes, still says what this reader was admitted to. So a reader that was stopped
-// meanwhile, and whose source has let go of it, takes nothing for the version that is none.
+// Where segments are read out of the source's memory, opening includes the probe of that memory. A
+// segment that is copied from there counts only if the buffer's ControlBlock, read after the bytes,
+// still holds the generation and the life of the admission. A reader process that was stopped while
+// its source ended the transfer and wrote the memory anew therefore never accepts the new bytes.
 //
 // Owned by the loop that watches it; every method runs on that loop unless said otherwise.
 #ifndef TH_TRANSFER_STREAM_PULL_CONNECTION_H_
@@ -120,9 +121,8 @@ class PullConnection : public EventLoop::Handler,
   uint32_t events_ = 0;
   std::string unsent_;
   bool greeted_ = false;
-  // The source's memory, where segments are read out of it: from the source's Memory frame on.
-  std::optional<PeerMemory> memory_;
-  std::optional<MemoryWord> control_;  // of the admission
+  std::optional<PeerMemory> memory_;   // set by the source's Memory, once the probe has succeeded
+  std::optional<MemoryWord> control_;  // set at the admission, where memory_ is set
   BufferGeneration generation_;
   bool lists_sums_ = false;  // as the source's Hello says
   RequestQueue asked_;
@@ -141,7 +141,7 @@ class PullConnection : public EventLoop::Handler,
   size_t piece_offset_ = 0;
   uint64_t payload_left_ = 0;
   std::vector<iovec> receive_iov_;
-  size_t bytes_read_ = 0;  // out of the source's memory, since the turn began
+  size_t bytes_copied_ = 0;  // from the source's memory since the last Receive; part of the turn
   uint64_t extra_bytes_told_ = 0;
 };
 
