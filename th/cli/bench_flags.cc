@@ -4,10 +4,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "th/cli/link_classes.h"
 #include "th/cli/runfiles.h"
 #include "th/cli/virtual_hosts.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {
@@ -17,10 +17,11 @@ constexpr int kMostDataThreads = 64;
 
 // Empty: it is one.
 std::string CheckRate(const std::string& text) {
-  const absl::StatusOr<uint64_t> rate = ParseRate(text);
-  if (!rate.ok()) return std::string(rate.status().message());
-  if (*rate >= kSlowestLink && *rate <= kFastestLink) return "";
-  return absl::StrCat("\"", text, "\" is no rate of a virtual link: give from 1mbit to 10gbit");
+  return std::string(ParseLinkRate(text).status().message());
+}
+
+std::string CheckClass(const std::string& text) {
+  return std::string(ParseLinkClass(text).status().message());
 }
 
 }  // namespace
@@ -63,5 +64,7 @@ ExitStatus FailMeasuring(const ProcessFlags& flags, ScratchFolder& folder,
 }
 
 CLI::Validator LinkRate() { return {CheckRate, "RATE"}; }
+
+CLI::Validator LinkClassText() { return {CheckClass, "RATE*HOSTS"}; }
 
 }  // namespace th

@@ -19,10 +19,13 @@ constexpr char kOneHolder[] = "one_holder";
 
 class FanoutBench {
  public:
-  explicit FanoutBench(const FanoutOptions& options) : options_(options) {}
+  explicit FanoutBench(const FanoutOptions& options)
+      : options_(options), readers_(HostsOf(options.classes)) {}
 
   absl::StatusOr<FanoutMeasurement> Run() {
-    measured_.hosts = options_.readers;
+    for (const LinkClass& of_rate : options_.classes) {
+      measured_.classes.push_back({.rate = of_rate.rate, .readers = of_rate.hosts});
+    }
     measured_.holders = options_.holders;
     measured_.disturbance = options_.disturbance;
     TH_RETURN_IF_ERROR(MakeHosts());
@@ -39,8 +42,12 @@ class FanoutBench {
  private:
   absl::Status MakeHosts() {
     VirtualHosts::Options hosts{.folder = options_.cast.folder};
-    hosts.rates.assign(FanoutStage::HostsFor(options_.holders, options_.readers), options_.rate);
-    for (uint32_t i = 1; i <= options_.holders; ++i) hosts.rates[i] = options_.holder_rate;
+    hosts.rates.reserve(FanoutStage::HostsFor(options_.holders, readers_));
+    hosts.rates.push_back(FastestOf(options_.classes).bytes_per_second);
+    hosts.rates.insert(hosts.rates.end(), options_.holders, options_.holder_rate);
+    for (const LinkClass& of_rate : options_.classes) {
+      hosts.rates.insert(hosts.rates.end(), of_rate.hosts, of_rate.bytes_per_second);
+    }
     TH_ASSIGN_OR_RETURN(hosts_, VirtualHosts::Create(std::move(hosts)));
     return absl::OkStatus();
   }
@@ -48,12 +55,12 @@ class FanoutBench {
   absl::Status RunArm(FanoutArm arm) {
     TH_ASSIGN_OR_RETURN(const auto stage, OpenStage(arm));
     measured_.bytes = stage->bytes();
-    const bool with_flow = measured_.flow_seconds.empty();  // the first arm's rounds have it
+    const bool with_flows = measured_.arms.empty();  // the first arm's rounds have them
     for (uint32_t number = 0; number <= options_.rounds; ++number) {
       TH_RETURN_IF_ERROR(stage->PublishNext());
       TH_ASSIGN_OR_RETURN(FanoutRound round, stage->Update());
       TH_RETURN_IF_ERROR(stage->Verify(stage->Readers()));
-      if (with_flow) TH_RETURN_IF_ERROR(MeasureFlow(*stage, number));
+      if (with_flows) TH_RETURN_IF_ERROR(MeasureFlows(*stage, number));
       if (number > 0) arm.rounds.push_back(std::move(round));
     }
     const bool disturbed = arm.name == kOurs && !options_.disturbance.empty();
@@ -62,8 +69,7 @@ class FanoutBench {
   }
 
   absl::StatusOr<std::unique_ptr<FanoutStage>> OpenStage(const FanoutArm& arm) {
-    FanoutStageOptions stage{
-        .cast = options_.cast, .holders = arm.holders, .readers = options_.readers};
+    FanoutStageOptions stage{.cast = options_.cast, .holders = arm.holders, .readers = readers_};
     absl::StrAppend(&stage.cast.folder, "/", arm.name);
     std::error_code error;
     std::filesystem::create_directories(stage.cast.folder, error);
@@ -77,9 +83,14 @@ class FanoutBench {
     return FanoutStage::Open(std::move(stage), hosts_.get(), options_.holders);
   }
 
-  absl::Status MeasureFlow(FanoutStage& stage, uint32_t number) {
-    TH_ASSIGN_OR_RETURN(const double seconds, stage.MeasureFlow());
-    if (number > 0) measured_.flow_seconds.push_back(seconds);
+  // To the first reader of each class.
+  absl::Status MeasureFlows(FanoutStage& stage, uint32_t number) {
+    size_t reader = 0;
+    for (FanoutClass& of_rate : measured_.classes) {
+      TH_ASSIGN_OR_RETURN(const double seconds, stage.MeasureFlow(reader));
+      if (number > 0) of_rate.flow_seconds.push_back(seconds);
+      reader += of_rate.readers;
+    }
     measured_.congestion_control = stage.congestion_control();
     return absl::OkStatus();
   }
@@ -94,6 +105,7 @@ class FanoutBench {
   }
 
   const FanoutOptions options_;
+  const uint32_t readers_;
   std::unique_ptr<VirtualHosts> hosts_;
   FanoutMeasurement measured_;
 };

@@ -3,8 +3,9 @@
 // The question: how much longer than one transfer over one link does it take until the last of N
 // readers, each on a host with a link of its own, has the version; and how often does the trainer
 // send it? Each round publishes other bytes, lets all readers update at once, compares their bytes,
-// and then sends the same bytes over one plain TCP flow between two of the hosts (the ideal). The
-// first round of each arm warms up. An arm is a policy of the server, with its own processes.
+// and then sends the same bytes over one plain TCP flow from a holder to one reader of each class
+// of links. The first round of each arm warms up. An arm is a policy of the server, with its own
+// processes.
 #ifndef TH_CLI_FANOUT_BENCH_H_
 #define TH_CLI_FANOUT_BENCH_H_
 
@@ -14,16 +15,17 @@
 
 #include "absl/status/statusor.h"
 #include "th/cli/fanout_figures.h"
+#include "th/cli/link_classes.h"
 #include "th/cli/rank_cast.h"
 
 namespace th {
 
 struct FanoutOptions {
   RankCastOptions cast;  // its folder exists
-  uint32_t readers = 4;
-  uint64_t rate = 0;  // of a reader's and the server's link, in bytes a second
+  std::vector<LinkClass>
+      classes;  // of the readers, in their order; the server has the fastest link
   uint32_t holders = 1;
-  uint64_t holder_rate = 0;
+  uint64_t holder_rate = 0;           // of a holder's link, in bytes a second
   uint32_t rounds = 3;                // besides the first
   std::vector<std::string> policies;  // "ours", or as tensorhub_server --policy names them
   std::string disturbance;            // "stop", "cut", "leave"; empty: none

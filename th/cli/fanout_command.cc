@@ -1,6 +1,7 @@
-// th bench fanout: a version to many hosts at once, over links of a given rate.
+// th bench fanout: a version to many hosts at once, over links of given rates.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,25 +11,27 @@
 #include "th/cli/fanout_bench.h"
 #include "th/cli/fanout_disturbance.h"
 #include "th/cli/held_signals.h"
+#include "th/cli/link_classes.h"
 #include "th/cli/rank_weights.h"
 #include "th/cli/scratch_folder.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/connection_flags.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {
 
 // Each is a process that holds the whole version.
+constexpr uint32_t kDefaultReaders = 4;
 constexpr uint32_t kMostReaders = 64;
 constexpr uint32_t kMostHolders = 16;
 constexpr uint32_t kMostRounds = 1000;
 
 struct FanoutFlags : ProcessFlags {
-  uint32_t hosts = 4;
+  std::optional<uint32_t> hosts;  // not given: kDefaultReaders, or as `rates` say
   std::string rate = "1gbit";
+  std::vector<std::string> rates;  // empty: all have `rate`
   uint32_t holders = 1;
-  std::string holder_rate;  // empty: as the readers'
+  std::string holder_rate;  // empty: as the fastest readers'
   uint64_t bytes = uint64_t{128} << 20;
   uint32_t rounds = 3;
   std::vector<std::string> policies = {"ours", "direct"};
@@ -39,10 +42,19 @@ void AddFlags(CLI::App* app, FanoutFlags* flags) {
   const CLI::Validator link_rate = LinkRate();
   app->add_option("--hosts", flags->hosts, "readers, each on a virtual host")
       ->check(CLI::Range(1u, kMostReaders))
-      ->capture_default_str();
-  app->add_option("--rate", flags->rate, "of each host's link, each way, like 1gbit or 250mbit")
-      ->check(link_rate)
-      ->capture_default_str();
+      ->default_str(absl::StrCat(kDefaultReaders));
+  CLI::Option* const rate =
+      app->add_option("--rate", flags->rate, "of each host's link, each way, like 1gbit or 250mbit")
+          ->check(link_rate)
+          ->capture_default_str();
+  app->add_option(
+         "--rates", flags->rates,
+         "links of unequal rates instead, each with its number of hosts, with commas, like "
+         "\"1gbit*6,250mbit*2\"; the slowest reader of each rate is shown beside one flow "
+         "over such a link")
+      ->delimiter(',')
+      ->check(LinkClassText())
+      ->excludes(rate);
   AddByteSizeFlag(app, "--bytes", &flags->bytes, "size of the version", "128MiB");
   app->add_option(
          "--policies", flags->policies,
@@ -60,7 +72,8 @@ void AddFlags(CLI::App* app, FanoutFlags* flags) {
          "hosts that hold the version from the start; with several, one alone is measured too")
       ->check(CLI::Range(1u, kMostHolders))
       ->capture_default_str();
-  app->add_option("--holder-rate", flags->holder_rate, "of the holders' links; by default --rate")
+  app->add_option("--holder-rate", flags->holder_rate,
+                  "of the holders' links; by default --rate, or the fastest of --rates")
       ->check(link_rate);
   app->add_option("--disturb", flags->disturbance,
                   "after the rounds of ours as many in which a reader that others read from is "
@@ -69,8 +82,33 @@ void AddFlags(CLI::App* app, FanoutFlags* flags) {
   AddProcessFlags(app, flags);
 }
 
-// What flags cannot have together. OK, or INVALID_ARGUMENT.
-absl::Status CheckFlags(const FanoutFlags& flags) {
+// The readers' links. INVALID_ARGUMENT: --rates that are none, or do not agree with --hosts.
+absl::StatusOr<std::vector<LinkClass>> ClassesOf(const FanoutFlags& flags) {
+  if (flags.rates.empty()) {
+    TH_ASSIGN_OR_RETURN(const uint64_t rate, ParseLinkRate(flags.rate));
+    return std::vector<LinkClass>{{.rate = flags.rate,
+                                   .bytes_per_second = rate,
+                                   .hosts = flags.hosts.value_or(kDefaultReaders)}};
+  }
+  absl::StatusOr<std::vector<LinkClass>> classes = ParseLinkClasses(flags.rates);
+  if (!classes.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--rates: ", classes.status().message()));
+  }
+  const uint32_t hosts = HostsOf(*classes);
+  if (flags.hosts.has_value() && *flags.hosts != hosts) {
+    return absl::InvalidArgumentError(absl::StrCat("--rates has ", hosts,
+                                                   " hosts and --hosts says ", *flags.hosts,
+                                                   ": leave --hosts away, or make them agree"));
+  }
+  if (hosts > kMostReaders) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rates has ", hosts, " hosts: give at most ", kMostReaders));
+  }
+  return classes;
+}
+
+// What flags cannot have together, besides. OK, or INVALID_ARGUMENT.
+absl::Status CheckFlags(const FanoutFlags& flags, const std::vector<LinkClass>& classes) {
   if (flags.policies.empty() || flags.policies.front() != "ours") {
     return absl::InvalidArgumentError(
         "--policies begins with ours: what the others are compared with");
@@ -82,22 +120,25 @@ absl::Status CheckFlags(const FanoutFlags& flags) {
           absl::StrCat("--policies names ", flags.policies[i], " twice"));
     }
   }
-  if (!flags.disturbance.empty() && flags.hosts < 2) {
+  if (!flags.disturbance.empty() && HostsOf(classes) < 2) {
     return absl::InvalidArgumentError(
-        "--disturb needs --hosts of at least 2: one relays to another");
+        "--disturb needs at least 2 readers (--hosts, --rates): one relays to another");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<FanoutOptions> Plan(const FanoutFlags& flags, const std::string& folder) {
-  FanoutOptions options{.readers = flags.hosts,
+std::string HolderRateOf(const FanoutFlags& flags, const std::vector<LinkClass>& classes) {
+  return flags.holder_rate.empty() ? FastestOf(classes).rate : flags.holder_rate;
+}
+
+absl::StatusOr<FanoutOptions> Plan(const FanoutFlags& flags, const std::vector<LinkClass>& classes,
+                                   const std::string& folder) {
+  FanoutOptions options{.classes = classes,
                         .holders = flags.holders,
                         .rounds = flags.rounds,
                         .policies = flags.policies,
                         .disturbance = flags.disturbance};
-  TH_ASSIGN_OR_RETURN(options.rate, ParseRate(flags.rate));
-  TH_ASSIGN_OR_RETURN(options.holder_rate,
-                      ParseRate(flags.holder_rate.empty() ? flags.rate : flags.holder_rate));
+  TH_ASSIGN_OR_RETURN(options.holder_rate, ParseLinkRate(HolderRateOf(flags, classes)));
   const ModelChoice model{.synthetic = "llm", .bytes = flags.bytes};
   TH_RETURN_IF_ERROR(ShardsOf(model, /*shards=*/1).status());
   TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
@@ -106,13 +147,15 @@ absl::StatusOr<FanoutOptions> Plan(const FanoutFlags& flags, const std::string& 
 }
 
 ExitStatus RunFanout(const FanoutFlags& flags) {
-  if (const absl::Status fits = CheckFlags(flags); !fits.ok()) {
+  const absl::StatusOr<std::vector<LinkClass>> classes = ClassesOf(flags);
+  if (!classes.ok()) return flags.reporter.Fail(classes.status(), ExitStatus::kUsage);
+  if (const absl::Status fits = CheckFlags(flags, *classes); !fits.ok()) {
     return flags.reporter.Fail(fits, ExitStatus::kUsage);
   }
   const HeldSignals held;
   absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-bench", flags.keep);
   if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
-  const absl::StatusOr<FanoutOptions> options = Plan(flags, folder->path());
+  const absl::StatusOr<FanoutOptions> options = Plan(flags, *classes, folder->path());
   if (!options.ok()) {
     return flags.reporter.Fail(options.status(), absl::IsInvalidArgument(options.status())
                                                      ? ExitStatus::kUsage
@@ -120,8 +163,7 @@ ExitStatus RunFanout(const FanoutFlags& flags) {
   }
   absl::StatusOr<FanoutMeasurement> measured = MeasureFanout(*options);
   if (!measured.ok()) return FailMeasuring(flags, *folder, measured.status());
-  measured->rate = flags.rate;
-  measured->holder_rate = flags.holder_rate.empty() ? flags.rate : flags.holder_rate;
+  measured->holder_rate = HolderRateOf(flags, *classes);
   flags.reporter.Report(ToJson(*measured), TextOf(*measured));
   return measured->verified ? ExitStatus::kOk : ExitStatus::kFailed;
 }
@@ -132,7 +174,7 @@ void AddBenchFanoutCommand(CLI::App* bench, ExitStatus* exit) {
   auto flags = std::make_shared<FanoutFlags>();
   CLI::App* fanout = bench->add_subcommand(
       "fanout",
-      "a version to many virtual hosts at once over links of a given rate, beside one flow");
+      "a version to many virtual hosts at once over links of given rates, beside one flow");
   AddFlags(fanout, flags.get());
   fanout->callback([flags, exit] { *exit = RunFanout(*flags); });
 }

@@ -30,6 +30,20 @@ json ListOf(const std::vector<DisturbedRound>& rounds, T DisturbedRound::*member
   return list;
 }
 
+// The class whose flow takes longest, which no last reader beats. Null: there is no class.
+const FanoutClass* SlowestClass(const FanoutMeasurement& measured) {
+  const auto slowest = std::max_element(measured.classes.begin(), measured.classes.end(),
+                                        [](const FanoutClass& a, const FanoutClass& b) {
+                                          return Median(a.flow_seconds) < Median(b.flow_seconds);
+                                        });
+  return slowest == measured.classes.end() ? nullptr : &*slowest;
+}
+
+std::vector<double> IdealSecondsOfRounds(const FanoutMeasurement& measured) {
+  const FanoutClass* const slowest = SlowestClass(measured);
+  return slowest == nullptr ? std::vector<double>{} : slowest->flow_seconds;
+}
+
 // {"reader-2/0": {"reader-1/0": 134217728}}.
 json SourcesOf(const std::vector<FanoutReader>& readers) {
   json sources = json::object();
@@ -59,6 +73,13 @@ void AddArm(const FanoutMeasurement& measured, const FanoutArm& arm, json* repor
   keys[arm.name + "_ratio"] = figures.ratio;
   keys[arm.name + "_sources"] =
       SourcesOf(arm.rounds.empty() ? std::vector<FanoutReader>{} : arm.rounds.back().readers);
+  json& classes = keys[arm.name + "_classes"] = json::array();
+  for (const FanoutClassFigures& of_rate : ClassFiguresOf(measured, arm)) {
+    classes.push_back({{"rate", measured.classes[classes.size()].rate},
+                       {"slowest_reader_seconds", of_rate.seconds},
+                       {"slowest_reader_seconds_of_rounds", of_rate.seconds_of_rounds},
+                       {"ratio", of_rate.ratio}});
+  }
   const FanoutArm* const ours = Find(measured, kOurs);
   if (ours == nullptr || arm.name == kOurs) return;
   keys[arm.name + "_over_ours"] = Over(figures.seconds, FiguresOf(measured, *ours).seconds);
@@ -83,6 +104,52 @@ void AddDisturbance(const FanoutMeasurement& measured, json* report) {
   }
 }
 
+json ClassesToJson(const FanoutMeasurement& measured) {
+  json classes = json::array();
+  for (const FanoutClass& of_rate : measured.classes) {
+    classes.push_back({{"rate", of_rate.rate},
+                       {"hosts", of_rate.readers},
+                       {"flow_seconds", Median(of_rate.flow_seconds)},
+                       {"flow_seconds_of_rounds", of_rate.flow_seconds}});
+  }
+  return classes;
+}
+
+// "each on a virtual host with a link of 1gbit", or how many have which.
+std::string LinksText(const FanoutMeasurement& measured) {
+  if (measured.classes.size() == 1) {
+    return absl::StrCat("each on a virtual host with a link of ", measured.classes.front().rate);
+  }
+  return absl::StrCat(
+      "each on a virtual host, links of ",
+      absl::StrJoin(measured.classes, ", ", [](std::string* out, const FanoutClass& of_rate) {
+        absl::StrAppend(out, of_rate.rate, " (", of_rate.readers, ")");
+      }));
+}
+
+// Each class beside one flow over a link of its own rate. Empty where all links are alike: the
+// first table says it then.
+std::string ClassesText(const FanoutMeasurement& measured) {
+  if (measured.classes.size() <= 1) return "";
+  TextTable table({{""},
+                   {"LINK", Align::kRight},
+                   {"READERS", Align::kRight},
+                   {"SLOWEST READER", Align::kRight},
+                   {"ONE FLOW", Align::kRight},
+                   {"OVER FLOW", Align::kRight}});
+  for (const FanoutArm& arm : measured.arms) {
+    const std::vector<FanoutClassFigures> figures = ClassFiguresOf(measured, arm);
+    for (size_t i = 0; i < figures.size(); ++i) {
+      const FanoutClass& of_rate = measured.classes[i];
+      table.AddRow({arm.name, of_rate.rate, absl::StrCat(of_rate.readers),
+                    absl::StrFormat("%.3f s", figures[i].seconds),
+                    absl::StrFormat("%.3f s", Median(of_rate.flow_seconds)),
+                    absl::StrFormat("%.2f", figures[i].ratio)});
+    }
+  }
+  return table.ToString();
+}
+
 std::string DisturbanceText(const FanoutMeasurement& measured) {
   const DisturbanceFigures figures = DisturbanceOf(measured);
   return absl::StrFormat(
@@ -101,7 +168,15 @@ double FanoutRound::last_reader_seconds() const {
   return last;
 }
 
-double IdealSeconds(const FanoutMeasurement& measured) { return Median(measured.flow_seconds); }
+uint32_t FanoutMeasurement::readers() const {
+  uint32_t readers = 0;
+  for (const FanoutClass& of_rate : classes) readers += of_rate.readers;
+  return readers;
+}
+
+double IdealSeconds(const FanoutMeasurement& measured) {
+  return Median(IdealSecondsOfRounds(measured));
+}
 
 FanoutFigures FiguresOf(const FanoutMeasurement& measured, const FanoutArm& arm) {
   FanoutFigures figures;
@@ -123,6 +198,27 @@ FanoutFigures FiguresOf(const FanoutMeasurement& measured, const FanoutArm& arm)
   return figures;
 }
 
+std::vector<FanoutClassFigures> ClassFiguresOf(const FanoutMeasurement& measured,
+                                               const FanoutArm& arm) {
+  std::vector<FanoutClassFigures> all;
+  all.reserve(measured.classes.size());
+  size_t first = 0;  // of the class's readers
+  for (const FanoutClass& of_rate : measured.classes) {
+    FanoutClassFigures& figures = all.emplace_back();
+    for (const FanoutRound& round : arm.rounds) {
+      double slowest = 0;
+      for (size_t i = first; i < std::min(first + of_rate.readers, round.readers.size()); ++i) {
+        slowest = std::max(slowest, round.readers[i].seconds);
+      }
+      figures.seconds_of_rounds.push_back(slowest);
+    }
+    figures.seconds = Median(figures.seconds_of_rounds);
+    figures.ratio = Over(figures.seconds, Median(of_rate.flow_seconds));
+    first += of_rate.readers;
+  }
+  return all;
+}
+
 DisturbanceFigures DisturbanceOf(const FanoutMeasurement& measured) {
   DisturbanceFigures figures;
   const FanoutArm* const ours = Find(measured, kOurs);
@@ -136,16 +232,14 @@ DisturbanceFigures DisturbanceOf(const FanoutMeasurement& measured) {
 }
 
 json ToJson(const FanoutMeasurement& measured) {
-  json report = {{"hosts", measured.hosts},
-                 {"rate", measured.rate},
-                 {"holders", measured.holders},
-                 {"holder_rate", measured.holder_rate},
-                 {"bytes", measured.bytes},
-                 {"rounds", measured.flow_seconds.size()},
-                 {"verified", measured.verified},
-                 {"congestion_control", measured.congestion_control},
-                 {"ideal_seconds", IdealSeconds(measured)},
-                 {"ideal_seconds_of_rounds", measured.flow_seconds}};
+  const std::vector<double> ideal = IdealSecondsOfRounds(measured);
+  json report = {
+      {"hosts", measured.readers()},    {"classes", ClassesToJson(measured)},
+      {"holders", measured.holders},    {"holder_rate", measured.holder_rate},
+      {"bytes", measured.bytes},        {"rounds", ideal.size()},
+      {"verified", measured.verified},  {"congestion_control", measured.congestion_control},
+      {"ideal_seconds", Median(ideal)}, {"ideal_seconds_of_rounds", ideal}};
+  if (measured.classes.size() == 1) report["rate"] = measured.classes.front().rate;
   for (const FanoutArm& arm : measured.arms) AddArm(measured, arm, &report);
   if (!measured.disturbance.empty()) AddDisturbance(measured, &report);
   return report;
@@ -158,8 +252,11 @@ std::string TextOf(const FanoutMeasurement& measured) {
                    {"FIRST READER", Align::kRight},
                    {"OVER IDEAL", Align::kRight},
                    {"COPIES SENT", Align::kRight}});
-  table.AddRow({"one plain TCP flow (ideal)", "1",
-                absl::StrFormat("%.3f s", IdealSeconds(measured)), "", "1.00", "1.00"});
+  const FanoutClass* const slowest = SlowestClass(measured);
+  const bool unequal = measured.classes.size() > 1;
+  table.AddRow({absl::StrCat("one plain TCP flow (ideal",
+                             unequal ? absl::StrCat(", ", slowest->rate) : "", ")"),
+                "1", absl::StrFormat("%.3f s", IdealSeconds(measured)), "", "1.00", "1.00"});
   for (const FanoutArm& arm : measured.arms) {
     const FanoutFigures figures = FiguresOf(measured, arm);
     const auto first =
@@ -169,11 +266,11 @@ std::string TextOf(const FanoutMeasurement& measured) {
          first == figures.per_reader_seconds.end() ? "" : absl::StrFormat("%.3f s", *first),
          absl::StrFormat("%.2f", figures.ratio), absl::StrFormat("%.2f", figures.copies_sent)});
   }
-  return absl::StrCat(FormatBytes(measured.bytes), " to ", measured.hosts,
-                      " reader(s), each on a virtual host with a link of ", measured.rate, " (",
-                      measured.congestion_control, "), ", measured.holders,
-                      " holder(s) with links of ", measured.holder_rate, "; medians of ",
-                      measured.flow_seconds.size(), " rounds\n", table.ToString(),
+  return absl::StrCat(FormatBytes(measured.bytes), " to ", measured.readers(), " reader(s), ",
+                      LinksText(measured), " (", measured.congestion_control, "), ",
+                      measured.holders, " holder(s) with links of ", measured.holder_rate,
+                      "; medians of ", IdealSecondsOfRounds(measured).size(), " rounds\n",
+                      table.ToString(), ClassesText(measured),
                       measured.disturbance.empty() ? "" : DisturbanceText(measured));
 }
 

@@ -46,18 +46,27 @@ struct DisturbedRound {
   std::vector<FanoutReader> others;
 };
 
+// Readers whose links have the same rate.
+struct FanoutClass {
+  std::string rate;  // as it was asked for
+  uint32_t readers = 0;
+  // Of one plain TCP flow of the version's bytes from a holder to a reader of the class, a round
+  // each.
+  std::vector<double> flow_seconds;
+};
+
 struct FanoutMeasurement {
-  uint32_t hosts = 0;  // readers
-  std::string rate;    // of a reader's link, as it was asked for
+  std::vector<FanoutClass> classes;  // at least one; readers come in this order
   uint32_t holders = 1;
   std::string holder_rate;
-  uint64_t bytes = 0;                // of the version
-  bool verified = false;             // after every round all readers had the holder's SHA-256 sums
-  std::string congestion_control;    // of the flow and of the transport
-  std::vector<double> flow_seconds;  // of one plain TCP flow of the same bytes, a round each
-  std::vector<FanoutArm> arms;       // "ours" first
-  std::string disturbance;           // "stop", "cut", "leave"; empty: none
+  uint64_t bytes = 0;              // of the version
+  bool verified = false;           // after every round all readers had the holder's SHA-256 sums
+  std::string congestion_control;  // of the flows and of the transport
+  std::vector<FanoutArm> arms;     // "ours" first
+  std::string disturbance;         // "stop", "cut", "leave"; empty: none
   std::vector<DisturbedRound> disturbed;
+
+  uint32_t readers() const;
 };
 
 // Of one arm.
@@ -69,6 +78,16 @@ struct FanoutFigures {
 };
 FanoutFigures FiguresOf(const FanoutMeasurement& measured, const FanoutArm& arm);
 
+// Of the readers of one class under one arm.
+struct FanoutClassFigures {
+  double seconds = 0;                     // the slowest of them, median of the rounds
+  double ratio = 0;                       // over the median of the class's flow; 0: there is none
+  std::vector<double> seconds_of_rounds;  // the slowest of them
+};
+// In the order of `measured.classes`.
+std::vector<FanoutClassFigures> ClassFiguresOf(const FanoutMeasurement& measured,
+                                               const FanoutArm& arm);
+
 // Of all disturbed rounds, the worst.
 struct DisturbanceFigures {
   double noticed_seconds = 0;
@@ -77,7 +96,8 @@ struct DisturbanceFigures {
 };
 DisturbanceFigures DisturbanceOf(const FanoutMeasurement& measured);
 
-// What one flow over one link takes for the bytes: nobody can have them earlier.
+// What one flow over the slowest link takes for the bytes: the last reader cannot have them
+// earlier.
 double IdealSeconds(const FanoutMeasurement& measured);
 
 // The keys that README.md lists.

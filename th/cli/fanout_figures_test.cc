@@ -8,21 +8,22 @@
 namespace th {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 FanoutReader Reader(const std::string& name, double seconds, const std::string& source) {
   return {.name = name, .seconds = seconds, .sources = {{source, 1000}}};
 }
 
 FanoutMeasurement Measured() {
-  FanoutMeasurement measured{.hosts = 2,
-                             .rate = "1gbit",
-                             .holder_rate = "1gbit",
-                             .bytes = 1000,
-                             .verified = true,
-                             .congestion_control = "cubic",
-                             .flow_seconds = {1.0, 1.2, 0.9}};
+  FanoutMeasurement measured{
+      .classes = {{.rate = "1gbit", .readers = 2, .flow_seconds = {1.0, 1.2, 0.9}}},
+      .holder_rate = "1gbit",
+      .bytes = 1000,
+      .verified = true,
+      .congestion_control = "cubic"};
   FanoutArm ours{.name = "ours"}, direct{.name = "direct"};
   for (const double last : {1.2, 1.5, 1.1}) {
     ours.rounds.push_back({.readers = {Reader("reader-1/0", 1.0, "trainer-1/0"),
@@ -33,6 +34,26 @@ FanoutMeasurement Measured() {
                              .holder_bytes_sent = 2000});
   }
   measured.arms = {ours, direct};
+  return measured;
+}
+
+// One fast reader, two slow ones.
+FanoutMeasurement MeasuredOverUnequalLinks() {
+  FanoutMeasurement measured{
+      .classes = {{.rate = "1gbit", .readers = 1, .flow_seconds = {1.0, 1.0, 1.0}},
+                  {.rate = "250mbit", .readers = 2, .flow_seconds = {4.0, 4.0, 5.0}}},
+      .holder_rate = "1gbit",
+      .bytes = 1000,
+      .verified = true,
+      .congestion_control = "cubic"};
+  FanoutArm ours{.name = "ours"};
+  for (const double last : {4.4, 4.0, 6.0}) {
+    ours.rounds.push_back({.readers = {Reader("reader-1/0", 1.5, "trainer-1/0"),
+                                       Reader("reader-2/0", last, "reader-1/0"),
+                                       Reader("reader-3/0", 3.0, "reader-1/0")},
+                           .holder_bytes_sent = 1000u});
+  }
+  measured.arms = {ours};
   return measured;
 }
 
@@ -48,12 +69,31 @@ TEST(FanoutFiguresTest, TakeTheMedianOfTheLastReaderAndTheMostCopies) {
 }
 
 TEST(FanoutFiguresTest, BearNoRoundAtAll) {
-  const FanoutMeasurement nothing{.arms = {{.name = "ours"}}};
+  const FanoutMeasurement nothing{.classes = {{.rate = "1gbit", .readers = 1}},
+                                  .arms = {{.name = "ours"}}};
   const FanoutFigures figures = FiguresOf(nothing, nothing.arms[0]);
   EXPECT_DOUBLE_EQ(figures.seconds, 0);
   EXPECT_DOUBLE_EQ(figures.ratio, 0);
   EXPECT_DOUBLE_EQ(figures.copies_sent, 0);
   EXPECT_EQ(ToJson(nothing)["ours_seconds"], 0);
+  EXPECT_EQ(ToJson(nothing)["ours_classes"][0]["ratio"], 0);
+}
+
+TEST(FanoutFiguresTest, TakeEachClassesSlowestReaderOverItsOwnFlow) {
+  const FanoutMeasurement measured = MeasuredOverUnequalLinks();
+  const auto classes = ClassFiguresOf(measured, measured.arms[0]);
+  ASSERT_EQ(classes.size(), 2u);
+  EXPECT_DOUBLE_EQ(classes[0].seconds, 1.5);
+  EXPECT_DOUBLE_EQ(classes[0].ratio, 1.5);
+  EXPECT_DOUBLE_EQ(classes[1].seconds, 4.4);
+  EXPECT_DOUBLE_EQ(classes[1].ratio, 1.1);
+  EXPECT_THAT(classes[1].seconds_of_rounds, ElementsAre(4.4, 4.0, 6.0));
+}
+
+TEST(FanoutFiguresTest, MeasureTheLastReaderAgainstAFlowOverTheSlowestLink) {
+  const FanoutMeasurement measured = MeasuredOverUnequalLinks();
+  EXPECT_DOUBLE_EQ(IdealSeconds(measured), 4.0);
+  EXPECT_DOUBLE_EQ(FiguresOf(measured, measured.arms[0]).ratio, 1.1);
 }
 
 TEST(FanoutJsonTest, HasAnArmsKeysUnderItsName) {
@@ -74,6 +114,22 @@ TEST(FanoutJsonTest, HasAnArmsKeysUnderItsName) {
   EXPECT_DOUBLE_EQ(json["direct_over_ours"], 2.0);
   EXPECT_FALSE(json.contains("ours_over_ours"));
   EXPECT_FALSE(json.contains("noticed_seconds"));
+  EXPECT_EQ(json["classes"].size(), 1u);
+  EXPECT_EQ(json["direct_classes"][0]["slowest_reader_seconds"], 2.4);
+}
+
+TEST(FanoutJsonTest, HasEachClassAndNoRateOfAll) {
+  const nlohmann::json json = ToJson(MeasuredOverUnequalLinks());
+  EXPECT_EQ(json["hosts"], 3);
+  EXPECT_FALSE(json.contains("rate"));
+  EXPECT_EQ(json["classes"][1]["rate"], "250mbit");
+  EXPECT_EQ(json["classes"][1]["hosts"], 2);
+  EXPECT_EQ(json["classes"][1]["flow_seconds"], 4.0);
+  EXPECT_EQ(json["classes"][1]["flow_seconds_of_rounds"].size(), 3u);
+  EXPECT_EQ(json["ours_classes"][1]["rate"], "250mbit");
+  EXPECT_EQ(json["ours_classes"][1]["slowest_reader_seconds"], 4.4);
+  EXPECT_EQ(json["ours_classes"][1]["slowest_reader_seconds_of_rounds"].size(), 3u);
+  EXPECT_DOUBLE_EQ(json["ours_classes"][1]["ratio"], 1.1);
 }
 
 TEST(FanoutJsonTest, TellsTheWorstDisturbedRoundAgainstTheUndisturbedMedian) {
@@ -109,6 +165,17 @@ TEST(FanoutTextTest, ShowsThePeersBesideOurs) {
   EXPECT_THAT(text, HasSubstr("ours"));
   EXPECT_THAT(text, HasSubstr("direct"));
   EXPECT_THAT(text, HasSubstr("1.20"));
+  EXPECT_THAT(text, HasSubstr("with a link of 1gbit"));
+  EXPECT_THAT(text, Not(HasSubstr("OVER FLOW"))) << "all links are alike";
+}
+
+TEST(FanoutTextTest, ShowsEachClassBesideItsFlow) {
+  const std::string text = TextOf(MeasuredOverUnequalLinks());
+  EXPECT_THAT(text, HasSubstr("links of 1gbit (1), 250mbit (2)"));
+  EXPECT_THAT(text, HasSubstr("(ideal, 250mbit)"));
+  EXPECT_THAT(text, HasSubstr("OVER FLOW"));
+  EXPECT_THAT(text, ContainsRegex("ours +1gbit +1 +1.500 s +1.000 s +1.50"));
+  EXPECT_THAT(text, ContainsRegex("ours +250mbit +2 +4.400 s +4.000 s +1.10"));
 }
 
 }  // namespace

@@ -134,18 +134,18 @@ absl::Status FanoutStage::Verify(const std::vector<RankProcess*>& readers) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> FanoutStage::MeasureFlow() {
+absl::StatusOr<double> FanoutStage::MeasureFlow(size_t reader) {
   RankProcess* const holder = cast_->RanksOf(holders_).front();
-  RankProcess* const reader = Readers().front();
+  RankProcess* const to = Readers()[reader];
   const std::string address = VirtualHosts::AddressOf(HostOf(holders_.front()));
   // The flow writes into the reader's buffer: it must not be offered to others meanwhile.
-  TH_RETURN_IF_ERROR(Tell({reader}, {{"do", "unpublish"}}));
+  TH_RETURN_IF_ERROR(Tell({to}, {{"do", "unpublish"}}));
   TH_RETURN_IF_ERROR(Tell(
       {holder}, {{"do", "probe-send"}, {"readers", 1}, {"connections", 1}, {"host", address}}));
   const uint32_t port = holder->answer()->value("port", 0u);
-  TH_RETURN_IF_ERROR(Tell(
-      {reader}, {{"do", "probe-read"}, {"port", port}, {"connections", 1}, {"host", address}}));
-  const json& answer = *reader->answer();
+  TH_RETURN_IF_ERROR(
+      Tell({to}, {{"do", "probe-read"}, {"port", port}, {"connections", 1}, {"host", address}}));
+  const json& answer = *to->answer();
   const double seconds = answer.value("ended_s", 0.0) - answer.value("started_s", 0.0);
   congestion_control_ = answer.value("congestion_control", "");
   TH_RETURN_IF_ERROR(Tell({holder}, {{"do", "probe-end"}}));

@@ -54,9 +54,9 @@ class FanoutStage {
   absl::StatusOr<FanoutRound> Update();
   // DATA_LOSS naming the reader whose bytes have other SHA-256 sums than the first holder's.
   absl::Status Verify(const std::vector<RankProcess*>& readers);
-  // Seconds of one plain TCP flow of the version's bytes from the first holder to the first reader,
-  // whose buffer holds no version afterwards.
-  absl::StatusOr<double> MeasureFlow();
+  // Seconds of one plain TCP flow of the version's bytes from the first holder to the reader at
+  // place `reader` of Readers(), whose buffer holds no version afterwards.
+  absl::StatusOr<double> MeasureFlow(size_t reader);
   const std::string& congestion_control() const { return congestion_control_; }  // of the flow
 
   // The parts of an update, for those who interfere with it.

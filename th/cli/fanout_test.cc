@@ -1,5 +1,6 @@
 // `th bench fanout` as it is run, small: every key, and the bounds that hold on any machine.
 // Skipped where there are no virtual hosts.
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -74,6 +75,32 @@ TEST(FanoutTest, TwoHoldersAreMeasuredBesideOne) {
   EXPECT_GE(report["one_holder_seconds"], 0.9 * report["bytes"].get<double>() / 25e6);
   EXPECT_GT(report["one_holder_over_ours"], 0);
   EXPECT_FALSE(report.contains("direct_seconds"));
+}
+
+TEST(FanoutTest, UnequalLinksAreMeasuredEachBesideItsOwnFlow) {
+  const ProgramRun run = RunFanout({"--rates", "400mbit*1,100mbit*2", "--bytes", "16MiB",
+                                    "--rounds", "1", "--policies", "ours"});
+  if (const std::string missing = Missing(run); !missing.empty()) GTEST_SKIP() << missing;
+  ASSERT_EQ(run.status, 0) << run.errors << run.output();
+  const nlohmann::json report = run.json();
+  EXPECT_EQ(report["hosts"], 3);
+  EXPECT_EQ(report["holder_rate"], "400mbit") << "the fastest of them";
+  EXPECT_EQ(report["verified"], true);
+  const double bytes = report["bytes"];
+  // The slow links let no more pass than their rate, and the fast ones are not held to it.
+  const double fastest_over_slow = 0.9 * bytes / 12.5e6;
+  const nlohmann::json &fast = report["classes"][0], &slow = report["classes"][1];
+  EXPECT_EQ(fast["rate"], "400mbit");
+  EXPECT_LT(fast["flow_seconds"], fastest_over_slow);
+  EXPECT_EQ(slow["hosts"], 2);
+  EXPECT_GE(slow["flow_seconds"], fastest_over_slow);
+  EXPECT_EQ(report["ideal_seconds"], slow["flow_seconds"]);
+  EXPECT_GE(report["ours_classes"][1]["slowest_reader_seconds"], fastest_over_slow);
+  EXPECT_GT(report["ours_classes"][0]["ratio"], 0.9);
+  // A fast reader may be the last one: it may read from a slow one.
+  EXPECT_EQ(std::max(report["ours_classes"][0]["slowest_reader_seconds"].get<double>(),
+                     report["ours_classes"][1]["slowest_reader_seconds"].get<double>()),
+            report["ours_seconds"]);
 }
 
 class DisturbedFanoutTest : public ::testing::TestWithParam<std::string> {};
