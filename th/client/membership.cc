@@ -264,13 +264,20 @@ absl::Status Membership::Start(const std::shared_ptr<Call>& call,
 
 absl::Status Membership::Reset(LocalBuffer& buffer) {
   TH_RETURN_IF_ERROR(Handle(event::Reset{buffer.id()}).status);
-  // Readers of what was checked are being cut.
-  absl::MutexLock lock(&mu_);
-  const auto writable = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    return session_.buffer_state(buffer.id()) == BufferState::kWritable || session_.ended();
-  };
-  if (mu_.AwaitWithTimeout(absl::Condition(&writable), kResetTimeout)) return absl::OkStatus();
-  return absl::DeadlineExceededError("readers of the buffer did not let go of it");
+  {
+    // Readers of what was checked are being cut.
+    absl::MutexLock lock(&mu_);
+    const auto writable = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+      return session_.buffer_state(buffer.id()) == BufferState::kWritable || session_.ended();
+    };
+    if (!mu_.AwaitWithTimeout(absl::Condition(&writable), kResetTimeout)) {
+      return absl::DeadlineExceededError("readers of the buffer did not let go of it");
+    }
+  }
+  // The caller may write once this returns: by then the store has left the generation, which is all
+  // that a reader of another process looks at.
+  runtime_->RunOnControl([this] { Pump(); });
+  return absl::OkStatus();
 }
 
 absl::Status Membership::Rebind(LocalBuffer& buffer, const std::vector<void*>& storages) {

@@ -180,7 +180,7 @@ class HostileSourceTest : public ::testing::Test {
  protected:
   ~HostileSourceTest() override { reader_.reset(); }
 
-  void ServeWith(std::function<void(RawConnection&)> serve) {
+  void ServeWith(std::function<void(RawConnection&)> serve, TestSink* sink = nullptr) {
     const HostAddress address = *HostAddress::OfThisProcess();
     source_ = std::make_unique<RawSource>(*SocketAddress::OfUnixName(address.socket),
                                           [this, serve = std::move(serve)](RawConnection& reader) {
@@ -191,18 +191,21 @@ class HostileSourceTest : public ::testing::Test {
                                           });
     const Endpoint endpoint{
         .address = address.ToString(), .transport = kSameHostTransport, .site = ""};
-    pull_ = reader_->Open(holder_.Target(endpoint, received_.store()->shared_layout()), &sink_);
+    pull_ = reader_->Open(holder_.Target(endpoint, received_.store()->shared_layout()),
+                          sink != nullptr ? sink : &sink_);
     pull_->Ask({SegmentIndex(0), SegmentIndex(1)});
   }
   // Admits, and answers the first request with `located`.
-  void LocateWith(const MemoryWord& control, Located located) {
-    ServeWith([control, located = std::move(located)](RawConnection& reader) {
-      reader.Send(Encode(Memory{stream::OwnProbe()}));
-      reader.ReceiveA<stream::Open>();
-      reader.Send(Encode(Admitted{BufferGeneration(1), control}));
-      reader.ReceiveA<Ask>();
-      reader.Send(Encode(located));
-    });
+  void LocateWith(const MemoryWord& control, Located located, TestSink* sink = nullptr) {
+    ServeWith(
+        [control, located = std::move(located)](RawConnection& reader) {
+          reader.Send(Encode(Memory{stream::OwnProbe()}));
+          reader.ReceiveA<stream::Open>();
+          reader.Send(Encode(Admitted{BufferGeneration(1), control}));
+          reader.ReceiveA<Ask>();
+          reader.Send(Encode(located));
+        },
+        sink);
   }
   MemoryWord TrueControl() const {
     const ControlBlock& control = shard_.store()->control();
@@ -258,6 +261,35 @@ TEST_F(HostileSourceTest, MemoryThatHasBecomeAnotherBuffersIsRefused) {
   EXPECT_THAT(sink_.segments(), IsEmpty());
 }
 
+// Takes the bytes of a segment where the source's control block is: the copy overwrites it.
+class OverwritingSink : public TestSink {
+ public:
+  using TestSink::TestSink;
+  void SetDestination(iovec destination) { destination_ = destination; }
+  bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
+    iov->push_back(destination_);
+    return true;
+  }
+
+ private:
+  iovec destination_{};
+};
+
+// What a holder writes while the bytes are being read is seen only by who looks after them.
+TEST_F(HostileSourceTest, TheControlBlockIsLookedAtAfterTheBytes) {
+  std::vector<uint64_t> words(65'536 / sizeof(uint64_t));
+  words[0] = 1;  // the generation
+  words[1] = 7;  // the life
+  OverwritingSink sink(&received_);
+  sink.SetDestination({words.data(), 65'536});
+  const Located located = FirstSegment();
+  const MemoryWord control{.address = reinterpret_cast<uintptr_t>(words.data()), .value = 7};
+  LocateWith(control, located, &sink);
+  EXPECT_EQ(sink.AwaitClosed().first, SourceFailure::kGenerationChanged);
+  EXPECT_THAT(sink.segments(), IsEmpty());
+  reader_.reset();  // before the sink
+}
+
 TEST_F(HostileSourceTest, AControlBlockThatIsNowhereIsRefused) {
   LocateWith({.address = 16, .value = 1}, FirstSegment());
   EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kClosed, HasSubstr("cannot be read")));
@@ -290,11 +322,11 @@ TEST_F(HostileSourceTest, AnAdmissionWithoutAControlBlockIsRefused) {
 }
 
 TEST_F(HostileSourceTest, AnAdmissionBeforeTheMemoryIsShownIsRefused) {
-  ServeWith([located = FirstSegment()](RawConnection& reader) {
-    reader.Send(Encode(Admitted{BufferGeneration(1), std::nullopt}) +
+  ServeWith([located = FirstSegment(), control = TrueControl()](RawConnection& reader) {
+    reader.Send(Encode(Admitted{BufferGeneration(1), control}) +
                 Encode(Memory{stream::OwnProbe()}) + Encode(located));
   });
-  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kCorrupt, HasSubstr("before Memory")));
+  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kCorrupt, HasSubstr("Admitted before Memory")));
   EXPECT_THAT(sink_.segments(), IsEmpty());
 }
 

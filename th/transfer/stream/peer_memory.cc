@@ -36,7 +36,8 @@ absl::Status NotPermitted(pid_t pid) {
     absl::StrAppend(&why, "; kernel.yama.ptrace_scope is 3, until the host boots with another");
   } else if (!scope.empty() && scope != "0") {
     absl::StrAppend(&why, "; kernel.yama.ptrace_scope is ", scope,
-                    ": set it to 0, or give the readers CAP_SYS_PTRACE");
+                    ": set it to 0, or give the readers CAP_SYS_PTRACE; a seccomp filter may "
+                    "forbid it too");
   } else {
     absl::StrAppend(&why,
                     "; both must run as one user in one user namespace, without a seccomp filter "

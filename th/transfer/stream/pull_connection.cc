@@ -309,14 +309,15 @@ absl::Status PullConnection::HandleMemory(const Memory& memory) {
 
 absl::Status PullConnection::HandleAdmitted(const Admitted& admitted) {
   if (state_ != State::kOpening) return absl::InvalidArgumentError("admitted twice");
-  const bool reads_memory = setup_.medium->reads_memory();
-  if (reads_memory && (!memory_.has_value() || !admitted.control.has_value())) {
-    return absl::InvalidArgumentError(
-        "Admitted before Memory, or without the place of the control block");
+  if (setup_.medium->reads_memory()) {
+    if (!memory_.has_value()) return absl::InvalidArgumentError("Admitted before Memory");
+    if (!admitted.control.has_value()) {
+      return absl::InvalidArgumentError("Admitted without the place of the control block");
+    }
+    control_ = admitted.control;
   }
   state_ = State::kOpen;
   generation_ = admitted.generation;
-  control_ = admitted.control;
   owner_->OnConnectionAdmitted(setup_.number, admitted.generation, lists_sums_);
   return absl::OkStatus();
 }
@@ -374,7 +375,9 @@ absl::Status PullConnection::BeginSegment(const SegmentHeader& header) {
 // control block is compared, and then the bytes are summed. The segment counts only if the control
 // block is still that of the admission.
 absl::Status PullConnection::ReadLocated(const Located& located) {
-  if (!control_.has_value()) return absl::InvalidArgumentError("Located before it was admitted");
+  if (!memory_.has_value() || !control_.has_value()) {
+    return absl::InvalidArgumentError("Located before it was admitted, or where no memory is read");
+  }
   SegmentHeader header{
       .segment = located.segment, .bytes = 0, .sum = located.sum, .generation = located.generation};
   uint64_t bytes = 0;

@@ -64,9 +64,9 @@ void SourceConnection::Start() {
 }
 
 void SourceConnection::OnReady(uint32_t events) {
-  if ((events & EPOLLERR) != 0) return CloseNow();
   // What the reader has said before it went counts: a segment that has landed is one.
-  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)) != 0) ReadRequests();
+  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) ReadRequests();
+  if ((events & EPOLLERR) != 0) return CloseNow();
   if ((events & EPOLLOUT) != 0) Act();
 }
 

@@ -424,6 +424,18 @@ INSTANTIATE_TEST_SUITE_P(
         HostileSourceCase{"no_greeting",
                           [](RawConnection& c, const TestShard&) { c.Send(Encode(Admitted{})); },
                           SourceFailure::kCorrupt, "first frame is no Hello"},
+        HostileSourceCase{
+            "places_in_memory",
+            [](RawConnection& connection, const TestShard& shard) {
+              connection.ReceiveA<Open>();
+              connection.Send(Encode(Hello{OwnHello()}));
+              connection.Send(Encode(Admitted{BufferGeneration(1), MemoryWord{.address = 64}}));
+              connection.ReceiveA<Ask>();
+              connection.Send(Encode(Located{.segment = SegmentIndex(0),
+                                             .generation = BufferGeneration(1),
+                                             .pieces = {{64, shard.layout().segment_bytes()}}}));
+            },
+            SourceFailure::kCorrupt, "Located"},
         HostileSourceCase{"admits_twice",
                           [](RawConnection& c, const TestShard&) {
                             c.Admit();
