@@ -326,7 +326,8 @@ TEST_F(HostileSourceTest, AnAdmissionBeforeTheMemoryIsShownIsRefused) {
     reader.Send(Encode(Admitted{BufferGeneration(1), control}) +
                 Encode(Memory{stream::OwnProbe()}) + Encode(located));
   });
-  EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kCorrupt, HasSubstr("Admitted before Memory")));
+  EXPECT_THAT(sink_.AwaitClosed(),
+              Pair(SourceFailure::kCorrupt, HasSubstr("Admitted before Memory")));
   EXPECT_THAT(sink_.segments(), IsEmpty());
 }
 
