@@ -25,7 +25,7 @@ class SameHostTest : public ::testing::Test {
     EXPECT_EQ(result_["outcome"], "moved");
     EXPECT_THAT(cluster_->SumOf(reader), IsOkAndHolds(sum));
   }
-  // What the result says of a source, by its name.
+  // The result's account of the source that has this name; empty: there is none.
   json ShareOf(const std::string& name) const {
     for (const json& source : result_["sources"]) {
       if (source["name"] == name) return source;

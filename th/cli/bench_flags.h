@@ -44,7 +44,7 @@ ExitStatus FailMeasuring(const ProcessFlags& flags, ScratchFolder& folder, const
 
 // Of a flag that gives the rate of a virtual host's link, like 250mbit.
 CLI::Validator LinkRate();
-// Of an entry that ParseLinkClass takes, like 250mbit*2.
+// Takes an entry that ParseLinkClass takes, like 250mbit*2.
 CLI::Validator LinkClassText();
 
 }  // namespace th

@@ -296,7 +296,7 @@ ControlledRank::Result ControlledRank::ShareCopy(const json& command) {
   return json{{"path", shared_->path()}};
 }
 
-// What is mapped is not timed: a transport maps once, and copies again and again.
+// Mapping is not timed: a transport maps once, and copies again and again.
 ControlledRank::Result ControlledRank::ReadCopy(const json& command) {
   const MemoryStream memory = StreamOf(*weights_);
   TH_ASSIGN_OR_RETURN(const MappedCopy mapped,

@@ -107,7 +107,7 @@ absl::StatusOr<std::vector<LinkClass>> ClassesOf(const FanoutFlags& flags) {
   return classes;
 }
 
-// What flags cannot have together, besides. OK, or INVALID_ARGUMENT.
+// Refuses flags that cannot be given together. OK, or INVALID_ARGUMENT.
 absl::Status CheckFlags(const FanoutFlags& flags, const std::vector<LinkClass>& classes) {
   if (flags.policies.empty() || flags.policies.front() != "ours") {
     return absl::InvalidArgumentError(

@@ -50,8 +50,8 @@ struct DisturbedRound {
 struct FanoutClass {
   std::string rate;  // as it was asked for
   uint32_t readers = 0;
-  // Of one plain TCP flow of the version's bytes from a holder to a reader of the class, a round
-  // each.
+  // Seconds of one plain TCP flow of the version's bytes from a holder to a reader of the class; an
+  // entry a round.
   std::vector<double> flow_seconds;
 };
 
@@ -78,7 +78,7 @@ struct FanoutFigures {
 };
 FanoutFigures FiguresOf(const FanoutMeasurement& measured, const FanoutArm& arm);
 
-// Of the readers of one class under one arm.
+// The figures of one class's readers under one arm.
 struct FanoutClassFigures {
   double seconds = 0;                     // the slowest of them, median of the rounds
   double ratio = 0;                       // over the median of the class's flow; 0: there is none
@@ -96,8 +96,8 @@ struct DisturbanceFigures {
 };
 DisturbanceFigures DisturbanceOf(const FanoutMeasurement& measured);
 
-// What one flow over the slowest link takes for the bytes: the last reader cannot have them
-// earlier.
+// The seconds that one flow over the slowest link takes for the bytes: the last reader cannot have
+// them earlier.
 double IdealSeconds(const FanoutMeasurement& measured);
 
 // The keys that README.md lists.

@@ -1,4 +1,4 @@
-// What this host's memory can do: the same bytes, out of memory that two processes share into the
+// The speed of this host's memory: the same bytes, out of memory that two processes share into the
 // reader's own, by plain memcpy on as many threads, without checksums. The yardstick of
 // `th bench transfer --transport same-host`: no transport between processes copies with less.
 //

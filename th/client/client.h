@@ -110,7 +110,7 @@ struct ClientOptions {
   std::string data_address = "";  // listen on; empty: the address that reaches the server
   uint32_t data_threads = 2;
   uint32_t connections_per_source = 2;
-  // Of what goes to other hosts; what readers on this host take is not held back. 0: no cap.
+  // Caps the bytes sent over TCP; readers that use same_host are not held back. 0: no cap.
   uint64_t uplink_bytes_per_second = 0;
   // How bytes may move, the best first: "same_host" (readers on this host take them out of this
   // process's memory), "tcp". Each transfer uses the first one that both ends have and that

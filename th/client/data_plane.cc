@@ -52,7 +52,7 @@ absl::Status CheckBounds(absl::string_view option, uint32_t value, uint32_t max)
       absl::StrCat("option ", option, " is ", value, ", not between 1 and ", max));
 }
 
-// Each once, of those that there are.
+// Each name must be known and may appear once.
 absl::Status CheckTransports(const std::vector<std::string>& wanted) {
   for (auto each = wanted.begin(); each != wanted.end(); ++each) {
     if (absl::c_linear_search(KnownTransports(), *each) &&
@@ -86,6 +86,30 @@ absl::StatusOr<std::vector<std::string>> AdvertisedHosts(const std::string& list
   }
   TH_ASSIGN_OR_RETURN(std::string host, LocalAddressTowards(server, resolve_timeout));
   return std::vector<std::string>{std::move(host)};
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> BeginSameHost(const TransportLimits& limits) {
+  absl::StatusOr<std::unique_ptr<Transport>> begun = NewSameHostTransport({.limits = limits});
+  // Not UNAVAILABLE here either.
+  if (!absl::IsUnavailable(begun.status())) return begun;
+  return absl::FailedPreconditionError(begun.status().message());
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> BeginTcp(const std::string& address,
+                                                    absl::string_view server,
+                                                    absl::Duration resolve_timeout,
+                                                    const TransportLimits& limits) {
+  TcpOptions tcp{.listen_address = "", .advertised_hosts = {}, .limits = limits};
+  std::string host = address;
+  if (host.empty()) {
+    TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server, resolve_timeout));
+  }
+  TH_ASSIGN_OR_RETURN(tcp.listen_address, ParseDataAddress(host));
+  TH_ASSIGN_OR_RETURN(tcp.advertised_hosts,
+                      AdvertisedHosts(tcp.listen_address, server, resolve_timeout));
+  absl::StatusOr<std::unique_ptr<Transport>> begun = NewTcpTransport(tcp);
+  if (!begun.ok()) return CannotListen(tcp.listen_address, begun.status());
+  return begun;
 }
 
 }  // namespace
@@ -148,31 +172,12 @@ absl::Status DataPlane::Begin(const std::string& transport, absl::string_view se
   limits.data_threads = options_.threads;
   limits.connections_per_pull = options_.connections_per_source;
   limits.uplink_bytes_per_second = options_.uplink_bytes_per_second;
-  if (transport == kSameHostTransport) {
-    absl::StatusOr<std::unique_ptr<Transport>> begun = NewSameHostTransport({.limits = limits});
-    if (!begun.ok()) {
-      return absl::Status(absl::IsUnavailable(begun.status())
-                              ? absl::StatusCode::kFailedPrecondition
-                              : begun.status().code(),
-                          begun.status().message());
-    }
-    transports_.push_back(*std::move(begun));
-  } else {
-    TcpOptions tcp{.listen_address = "", .advertised_hosts = {}, .limits = limits};
-    std::string host = options_.address;
-    if (host.empty()) {
-      TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server, resolve_timeout));
-    }
-    TH_ASSIGN_OR_RETURN(tcp.listen_address, ParseDataAddress(host));
-    TH_ASSIGN_OR_RETURN(tcp.advertised_hosts,
-                        AdvertisedHosts(tcp.listen_address, server, resolve_timeout));
-    absl::StatusOr<std::unique_ptr<Transport>> begun = NewTcpTransport(tcp);
-    if (!begun.ok()) return CannotListen(tcp.listen_address, begun.status());
-    transports_.push_back(*std::move(begun));
-  }
-  for (Endpoint& endpoint : transports_.back()->endpoints()) {
-    endpoints_.push_back(std::move(endpoint));
-  }
+  TH_ASSIGN_OR_RETURN(std::unique_ptr<Transport> begun,
+                      transport == kSameHostTransport
+                          ? BeginSameHost(limits)
+                          : BeginTcp(options_.address, server, resolve_timeout, limits));
+  for (Endpoint& endpoint : begun->endpoints()) endpoints_.push_back(std::move(endpoint));
+  transports_.push_back(std::move(begun));
   return absl::OkStatus();
 }
 

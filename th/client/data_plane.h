@@ -48,7 +48,7 @@ class DataPlane {
                                                             absl::Duration resolve_timeout);
 
   std::vector<Transport*> transports() const;
-  // Those that were to be used and could not begin: why not, by name.
+  // The reasons, by name, of the transports that could not begin and were left out.
   const std::map<std::string, std::string>& absent_transports() const { return absent_; }
   bool strict_transport() const { return options_.strict_transport; }
   // Where others can read our buffers, the endpoint that they try first before the others.

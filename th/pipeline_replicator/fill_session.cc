@@ -248,9 +248,9 @@ void FillSession::HandleClosed(SourceIndex index, SourceFailure failure, std::st
   Fail(source, failure, std::move(detail));
 }
 
-// Whether the next endpoint may be better than the one at which nobody has answered. One that took
-// the connection and said nothing belongs to a process that stands still: another transport would
-// wait for the same process, another address of this one may lead elsewhere.
+// True when the next endpoint may be better than the one at which nobody has answered. One that
+// took the connection and said nothing belongs to a process that stands still: another transport
+// would wait for the same process, another address of this one may lead elsewhere.
 bool FillSession::MayTryElsewhere(const Source& source, SourceFailure failure) const {
   const std::vector<Endpoint>& endpoints = source.assigned.endpoints;
   if (source.next_endpoint == endpoints.size()) return false;

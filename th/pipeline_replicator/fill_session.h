@@ -154,7 +154,7 @@ class FillSession {
  public:
   struct Spec {
     PipelineReplicator::Spec replicator;
-    // Whether an endpoint can be opened here: OK, or why not. Pure: the same answer each time.
+    // Says if an endpoint can be opened here: OK, or why not. Pure: the same answer each time.
     std::function<absl::Status(const Endpoint&)> reach;
     // A source that cannot be reached over the first of its transports that are within reach is
     // lost, rather than read over the next one.

@@ -28,7 +28,7 @@ bool SaysForgotten(const absl::Status& end);
 // How a server says that an operation ended well for its group, and that its result cannot answer
 // what this rank has asked: ABORTED, in these words.
 inline constexpr absl::string_view kNothingDoneForRank = "nothing was done for this rank";
-// Whether the end of an operation says so: it tells nothing of what the other ranks have heard.
+// True for the end of an operation that says so. It tells nothing of what other ranks have heard.
 bool SaysNothingDoneForRank(const absl::Status& end);
 
 }  // namespace th

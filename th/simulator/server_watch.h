@@ -39,7 +39,7 @@ class ServerWatch {
   // confirmed.
   // What it learns again of `forgotten` is no news to those who join then.
   void LostWhatIsNotIn(const StateIdentity& identity, const DurableState& forgotten);
-  // What the server made of a message.
+  // The server's verdict on a message.
   struct Outcome {
     bool refused = false;
     // It says that a source failed, and the server believes it. A report of an assignment that was

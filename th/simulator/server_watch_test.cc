@@ -1,4 +1,4 @@
-// What the watch of the server makes of claims that the server takes or refuses.
+// The watch of the server distinguishes claims that the server takes from those that it refuses.
 #include "th/simulator/server_watch.h"
 
 #include <string>

@@ -53,6 +53,25 @@ void TransportConformanceTest::SetMaxSegmentsQueued(uint32_t segments) {
   source_->AddHolder(kHolderWorker, &holder_);
 }
 
+void TransportConformanceTest::ExpectArrives(const TestShard::Spec& spec) {
+  TestShard published(spec), received(spec);
+  TestHolder holder(published.store());
+  TestSink sink(&received);
+  holder.set_worker(WorkerId(77));
+  source_->AddHolder(WorkerId(77), &holder);
+  published.FillWith(5);
+  published.store()->Publish(BufferGeneration(1));
+  auto pull =
+      reader_->Open(holder.Target(SourceEndpoint(), received.store()->shared_layout()), &sink);
+  pull->Ask(published.all());
+  sink.AwaitSegments(published.segment_count());
+  EXPECT_TRUE(received.Equals(published));
+  EXPECT_THAT(sink.segments(), Each(Pair(::testing::_, true)));
+  pull->Close();
+  sink.AwaitClosed();
+  source_->RemoveHolder(WorkerId(77));
+}
+
 TEST_P(TransportConformanceTest, WholeShardArrivesWithThePublishersSums) {
   auto pull = Open(&sink_);
   EXPECT_EQ(sink_.AwaitAdmitted(), BufferGeneration(1));
@@ -112,22 +131,7 @@ TEST_P(TransportConformanceTest, SumsThatTheSourceMadeTravelUnchanged) {
 }
 
 TEST_P(TransportConformanceTest, ShardWithoutChecksumsArrives) {
-  const TestShard::Spec spec{.checksum = ChecksumAlgorithm::kNone};
-  TestShard published(spec), received(spec);
-  TestHolder holder(published.store());
-  TestSink sink(&received);
-  holder.set_worker(WorkerId(77));
-  source_->AddHolder(WorkerId(77), &holder);
-  published.FillWith(5);
-  published.store()->Publish(BufferGeneration(1));
-  auto pull =
-      reader_->Open(holder.Target(SourceEndpoint(), received.store()->shared_layout()), &sink);
-  pull->Ask(published.all());
-  sink.AwaitSegments(published.segment_count());
-  EXPECT_TRUE(received.Equals(published));
-  pull->Close();
-  sink.AwaitClosed();
-  source_->RemoveHolder(WorkerId(77));
+  ExpectArrives({.checksum = ChecksumAlgorithm::kNone});
 }
 
 // ---- cut-through
@@ -459,22 +463,7 @@ TEST_P(TransportConformanceTest, ThousandsOfSmallTensorsOfOddSizesArrive) {
   // Some segments have a thousand pieces, and some more than any list of places may name.
   for (uint64_t i = 0; i < 3'000; ++i) spec.tensor_bytes.push_back(i * 7 % 89);
   for (uint64_t i = 0; i < 20'000; ++i) spec.tensor_bytes.push_back(1 + i % 7);
-  TestShard published(spec), received(spec);
-  TestHolder holder(published.store());
-  TestSink sink(&received);
-  holder.set_worker(WorkerId(77));
-  source_->AddHolder(WorkerId(77), &holder);
-  published.FillWith(5);
-  published.store()->Publish(BufferGeneration(1));
-  auto pull =
-      reader_->Open(holder.Target(SourceEndpoint(), received.store()->shared_layout()), &sink);
-  pull->Ask(published.all());
-  sink.AwaitSegments(published.segment_count());
-  EXPECT_TRUE(received.Equals(published));
-  EXPECT_THAT(sink.segments(), Each(Pair(::testing::_, true)));
-  pull->Close();
-  sink.AwaitClosed();
-  source_->RemoveHolder(WorkerId(77));
+  ExpectArrives(spec);
 }
 
 TEST_P(TransportConformanceTest, TransfersLeaveNoDescriptorBehind) {

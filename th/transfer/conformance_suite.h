@@ -36,6 +36,8 @@ class TransportConformanceTest
   void SetMaxSegmentsQueued(uint32_t segments);
   // A reader's pull from holder_.
   std::unique_ptr<Pull> Open(PullSink* sink);
+  // A shard of its own, published and pulled whole, is received as it is.
+  void ExpectArrives(const TestShard::Spec& spec);
   Endpoint SourceEndpoint() const { return source_->endpoints()[0]; }
 
   TransportLimits limits_;

@@ -32,10 +32,10 @@ namespace th {
 // The most bytes that one SumsOf call reads to sum them: well below a millisecond of a processor.
 inline constexpr uint64_t kBytesSummedAtOnce = uint64_t{4} << 20;
 
-// What a reader of another process's memory looks at, after it has read a segment there and before
-// it counts: whether the buffer is still what the reader was admitted to. `life` is a random number
-// for each SegmentStore, so that memory which has become something else is never taken for one. A
-// holder that invalidates writes the generation first, then touches the content.
+// The words that a reader of another process's memory looks at, after it has read a segment there
+// and before it counts: they say if the buffer is still what the reader was admitted to. `life` is
+// a random number for each SegmentStore, so that memory which has become something else is never
+// taken for one. A holder that invalidates writes the generation first, then touches the content.
 struct ControlBlock {
   std::atomic<uint64_t> generation{0};
   std::atomic<uint64_t> life{0};

@@ -135,8 +135,8 @@ class Transport {
   virtual absl::string_view name() const = 0;  // Endpoint::transport
   // Where our buffers can be read. Valid after construction.
   virtual std::vector<Endpoint> endpoints() const = 0;
-  // Whether an endpoint of this transport can be tried from here, by what it says of itself: OK, or
-  // the reason why not ("on another host"). Follows from the endpoint alone, and at once.
+  // Says if an endpoint of this transport can be tried from here, by its address alone: OK, or the
+  // reason why not ("on another host"). Follows from the endpoint alone, and at once.
   virtual absl::Status Reach(const Endpoint& endpoint) const = 0;
   // Who decides on transfers from the buffers of `worker`. The delegate outlives its removal.
   // False: a delegate decides on them already, and goes on. Two servers that know nothing of each

@@ -20,8 +20,8 @@ struct HostAddress {
   std::string ToString() const;
   // INVALID_ARGUMENT saying what is expected.
   static absl::StatusOr<HostAddress> Parse(absl::string_view text);
-  // Of this process, with a socket name of its own that nobody can guess. UNAVAILABLE: the system
-  // does not say where it is.
+  // The address of this process, with a new socket name that nobody can guess. UNAVAILABLE: the
+  // system does not say where it is.
   static absl::StatusOr<HostAddress> OfThisProcess();
 };
 

@@ -275,7 +275,7 @@ class OverwritingSink : public TestSink {
   iovec destination_{};
 };
 
-// What a holder writes while the bytes are being read is seen only by who looks after them.
+// A write of the holder's while the bytes are being read shows only to a look after them.
 TEST_F(HostileSourceTest, TheControlBlockIsLookedAtAfterTheBytes) {
   std::vector<uint64_t> words(65'536 / sizeof(uint64_t));
   words[0] = 1;  // the generation

@@ -99,7 +99,7 @@ struct MemoryWord {
 };
 struct Admitted {
   BufferGeneration generation;
-  // Of a source whose memory is read: where the buffer's ControlBlock is, and its `life`.
+  // The address of the buffer's ControlBlock, and its `life`: of a source whose memory is read.
   std::optional<MemoryWord> control;
 };
 struct Refused {

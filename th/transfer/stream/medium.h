@@ -1,6 +1,6 @@
-// What a transport over stream sockets (tcp, same_host) does in its own way: which endpoints it
-// reaches, how an endpoint becomes a socket's address, how a socket is tuned, and whether payloads
-// travel through the socket or are read from the source's memory.
+// The part that each transport over stream sockets (tcp, same_host) has for itself: the endpoints
+// that it reaches, how an endpoint becomes a socket's address, how a socket is tuned, and whether
+// payloads travel through the socket or are read from the source's memory.
 //
 // Thread-safe; does not change.
 #ifndef TH_TRANSFER_STREAM_MEDIUM_H_
@@ -23,7 +23,7 @@ class Medium {
   virtual absl::Status Reach(const Endpoint& endpoint) const = 0;
   // INVALID_ARGUMENT saying what is expected.
   virtual absl::StatusOr<SocketAddress> AddressOf(const Endpoint& endpoint) const = 0;
-  // Of a connection that has just been made, by either side.
+  // Sets the options of a connection that either side has just made.
   virtual void Tune(int fd) const = 0;
   // The source tells its readers where segments lie in its memory, and they read them from there
   // (Located); a segment in too many pieces goes through the socket all the same.

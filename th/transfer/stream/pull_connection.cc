@@ -388,16 +388,15 @@ absl::Status PullConnection::ReadLocated(const Located& located) {
   const uint64_t taken = landing_ ? bytes : 0;
   if (bytes > 0) {
     payload_left_ = 0;  // none of it comes through the socket
-    SegmentSum sum = 0;
-    if (landing_ && !ReadPieces(located, &sum)) return absl::OkStatus();
-    owner_->OnConnectionSegment(setup_.number, segment_, landing_, sum);
+    if (landing_ && !ReadPieces(located)) return absl::OkStatus();
+    FinishSegment();
   }
   if (state_ == State::kOpen) Send(Encode(Landed{.segment = located.segment, .bytes = taken}));
   return absl::OkStatus();
 }
 
 // Copies the segment to its destination. False when it does not count: the connection is closed.
-bool PullConnection::ReadPieces(const Located& located, SegmentSum* sum) {
+bool PullConnection::ReadPieces(const Located& located) {
   std::vector<iovec> from;
   from.reserve(located.pieces.size());
   for (const Located::Piece& piece : located.pieces) {
@@ -409,12 +408,9 @@ bool PullConnection::ReadPieces(const Located& located, SegmentSum* sum) {
   // The bytes before the word: on no processor may the second read be the older one.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!SourceStillServes()) return false;
-  if (!read.ok()) {
-    Shut(SourceFailure::kClosed, std::string(read.message()));
-    return false;
-  }
-  *sum = SumOfLanded();
-  return true;
+  if (read.ok()) return true;
+  Shut(SourceFailure::kClosed, std::string(read.message()));
+  return false;
 }
 
 // False when the buffer is not what this reader was admitted to any more: the connection is closed.

@@ -102,7 +102,7 @@ class PullConnection : public EventLoop::Handler,
   absl::Status TakeSums(const Sums& sums);
   absl::Status BeginSegment(const SegmentHeader& header);
   absl::Status ReadLocated(const Located& located);
-  bool ReadPieces(const Located& located, SegmentSum* sum);
+  bool ReadPieces(const Located& located);
   bool SourceStillServes();
   // An error unless it was asked, and is as long as it has to be.
   absl::Status TakeSegment(const SegmentHeader& header);

@@ -40,8 +40,8 @@ class SocketAddress {
  public:
   // INVALID_ARGUMENT saying what is expected.
   static absl::StatusOr<SocketAddress> Parse(absl::string_view text);
-  // Of a Unix socket in the abstract namespace. INVALID_ARGUMENT: no name, or one of more than
-  // kMaxUnixNameBytes.
+  // The address of a Unix socket in the abstract namespace. INVALID_ARGUMENT: no name, or one of
+  // more than kMaxUnixNameBytes.
   static absl::StatusOr<SocketAddress> OfUnixName(absl::string_view name);
   static SocketAddress OfPeer(int fd);
   static SocketAddress OfSelf(int fd);

@@ -25,8 +25,8 @@ constexpr uint64_t kBytesPerTurn = uint64_t{4} << 20;
 constexpr size_t kRequestBytes = 4096;
 // Reads a turn, so that a peer that floods us with requests cannot hold the loop.
 constexpr int kReadsPerTurn = 16;
-// What a reader may have to read from this process's memory at one time, a connection: enough that
-// it never waits for the next place, little enough that a transfer ends soon when it is to.
+// Limits on the segments of one connection that are located and have not landed. A smaller one
+// makes readers wait for the next place, a larger one delays the end of a transfer.
 constexpr uint64_t kMaxBytesLocated = uint64_t{4} << 20;
 constexpr size_t kMaxSegmentsLocated = 64;
 
@@ -64,7 +64,7 @@ void SourceConnection::Start() {
 }
 
 void SourceConnection::OnReady(uint32_t events) {
-  // What the reader has said before it went counts: a segment that has landed is one.
+  // The reader's last frames count after it has hung up: a Landed among them is a segment sent.
   if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) ReadRequests();
   if ((events & EPOLLERR) != 0) return CloseNow();
   if ((events & EPOLLOUT) != 0) Act();
@@ -372,7 +372,7 @@ bool SourceConnection::AppendNext() {
   return true;
 }
 
-// Whether the reader may be told of another segment that it has to read itself.
+// True while the reader may be told of another segment that it has to read itself.
 bool SourceConnection::MayLocateMore() const {
   return bytes_located_ < kMaxBytesLocated && located_.size() < kMaxSegmentsLocated;
 }
