@@ -30,12 +30,9 @@ bool GivesUpPublication(const RegistryState& state, const BufferAddress& address
                         OperationNumber number) {
   const Buffer* buffer = FindBuffer(state, address);
   if (buffer == nullptr || !buffer->content.has_value()) return false;
-  if (!buffer->content->publisher) return false;
-  const auto result = buffer->replica->results.find(number);
-  if (result == buffer->replica->results.end()) return false;
-  const FinishedOperation& finished = result->second.finished;
-  return finished.kind == OperationKind::kPublish && finished.status.ok() &&
-         finished.version.sequence == buffer->content->version;
+  const auto& results = buffer->replica->results;
+  const auto result = results.find(number);
+  return result != results.end() && MadePublisher(result->second.finished, *buffer->content);
 }
 
 // It takes part, so that it can fail. False: the operation has ended already, and the rank is told

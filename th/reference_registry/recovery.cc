@@ -367,6 +367,17 @@ void ReassignFills(Turn& turn, Shard& shard) {
   }
 }
 
+// True when the content is a publication whose result the rank, which has heard the results up to
+// `heard`, has not heard yet. Such a rank cannot name what it holds, so it announces nothing.
+bool IsUnawareOfPublication(const Buffer& buffer, OperationNumber heard) {
+  if (!buffer.content.has_value()) return false;
+  const auto& results = buffer.replica->results;
+  return std::any_of(results.upper_bound(heard), results.end(), [&](const auto& entry) {
+    return TH_MUTATE(kExcuseEverySilence, MadePublisher(entry.second.finished, *buffer.content),
+                     buffer.content->publisher);
+  });
+}
+
 // True when the buffer is empty because its last operation was an unpublish.
 bool WasUnpublished(const AnnouncedBuffer& announced) {
   return !announced.held.has_value() && announced.last_finished.has_value() &&
@@ -521,13 +532,10 @@ void Announce(Turn& turn, Worker& worker, const AnnouncedBuffer& announced, Numb
   CountAnewIfAgain(turn, worker, announced);
   update.Apply(turn);
   Buffer& buffer = worker.buffers.at(announced.buffer);
-  // The rank has not heard the result of its publish yet: it announces nothing, and holds
-  // something.
   const OperationNumber heard =
       announced.last_finished.has_value() ? announced.last_finished->number : OperationNumber();
   const bool counts_as_here = numbering != Numbering::kOther;
-  const bool unaware = counts_as_here && heard < buffer.replica->finished &&
-                       buffer.content.has_value() && buffer.content->publisher;
+  const bool unaware = counts_as_here && IsUnawareOfPublication(buffer, heard);
   if (announced.held.has_value() || !unaware) ReconcileContent(turn, buffer, announced.held);
   if (counts_as_here && WasUnpublished(announced)) {
     buffer.last_let_go = std::max(buffer.last_let_go, heard);

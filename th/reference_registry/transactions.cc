@@ -380,6 +380,11 @@ bool TookAway(const FinishedOperation& result) {
   return result.kind == OperationKind::kUnpublish && result.status.ok() && !result.offload_first;
 }
 
+bool MadePublisher(const FinishedOperation& result, const Content& content) {
+  return content.publisher && result.kind == OperationKind::kPublish && result.status.ok() &&
+         result.version.sequence == content.version;
+}
+
 void TakeAway(Turn& turn, Replica& replica) {
   for (auto& [rank, buffer] : replica.buffers) {
     if (!IsCopiedHere(*buffer)) ClearContent(turn, *buffer);

@@ -49,6 +49,8 @@ bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number);
 
 // True for the result of an unpublish that took away what the replica held.
 bool TookAway(const FinishedOperation& result);
+// True for the result of the publish that `content` is the publication of.
+bool MadePublisher(const FinishedOperation& result, const Content& content);
 // What an unpublish leaves that ended without this server's drain: every rank has drained, or does
 // by itself, and says so no more.
 void TakeAway(Turn& turn, Replica& replica);

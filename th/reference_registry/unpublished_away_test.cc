@@ -48,6 +48,15 @@ class UnpublishedWithoutServerTest : public ::testing::Test {
     }
     for (TestRank& rank : trainer_) rank.Done();
   }
+  void ExpectThatNothingIsHeld() {
+    EXPECT_EQ(hub_.registry().ReplicaPhaseName(TestModel(), "trainer", "weights"), "idle");
+    for (const CatalogReplica& replica : hub_.List().models[0].idle) {
+      if (replica.buffer_name != "weights") continue;
+      for (const CatalogRank& rank : replica.ranks) {
+        EXPECT_EQ(rank.bytes_held, 0u) << rank.name.ToString();
+      }
+    }
+  }
   void ExpectThatTheNextPublishWorks() {
     hub_.Advance(absl::Seconds(2));
     for (TestRank& rank : trainer_) rank.Publish("step-2");
@@ -91,6 +100,25 @@ TEST_F(UnpublishedWithoutServerTest, WhatRanksHaveDrainedIsGoneThoughTheOperatio
     EXPECT_EQ(rank.Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
   }
   ExpectThatTheNextPublishWorks();
+}
+
+// Its stream breaks once it has heard the result, and its group ends another operation meanwhile.
+TEST_F(UnpublishedWithoutServerTest, WhatARankHasDrainedWhileItsGroupWentOnIsGone) {
+  TheFirstResumesUnpublished();
+  TheSecondResumesHolding();
+  StartOperation next = trainer_[0].UpdateRequest();
+  next.timeout = absl::Seconds(1);
+  trainer_[0].Start(next);
+  hub_.Advance(absl::Seconds(1));
+  ASSERT_EQ(trainer_[0].Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+  trainer_[1].Unpublish();
+  ASSERT_OK(trainer_[1].Finished().status);
+  trainer_[1].Disconnect();
+  AnnouncedBuffer drained = trainer_[1].Announced();
+  drained.last_finished =
+      FinishedOperation{.number = OperationNumber(2), .kind = OperationKind::kUnpublish};
+  ASSERT_TRUE(trainer_[1].Resume({drained}));
+  ExpectThatNothingIsHeld();
 }
 
 // The second rank's unpublish waits behind its publish, which the first does not ask for again.
