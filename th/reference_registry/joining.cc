@@ -241,7 +241,7 @@ void JoinTransaction::Apply(Turn& turn) const {
     const bool ended_badly = finished.kind == OperationKind::kUnpublish && !finished.status.ok() &&
                              !finished.offload_first;
     if ((unpublished && latest) || received) {
-      TakeAway(turn, replica);
+      TakeAway(turn, replica, number);
     } else if (ended_badly && is_latest_start) {
       LetGoAlone(turn, own, number);
     }

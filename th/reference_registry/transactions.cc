@@ -40,13 +40,22 @@ void UndoUpdate(Turn& turn, Replica& replica) {
   InvalidateReplica(turn, replica);
 }
 
-// Whether a copy of its own worker still reads from it: then it has not drained.
-bool IsCopiedHere(const Buffer& buffer) {
+// True while another buffer of its own worker reads from it, as a copy does.
+bool IsReadByItsWorker(const Buffer& buffer) {
   if (buffer.shard == nullptr) return false;
   const auto readers = buffer.shard->readers_of.find(buffer.address);
   if (readers == buffer.shard->readers_of.end()) return false;
   return std::any_of(readers->second.begin(), readers->second.end(),
                      [&](const auto& reader) { return reader.worker == buffer.address.worker; });
+}
+
+// True when the rank may still drain for the unpublish, and then reports that it is done: its
+// worker reads from the buffer, to copy it first. A rank that has reported already does not report
+// again.
+bool DrainsYet(const RegistryState& state, const Buffer& buffer, OperationNumber unpublish) {
+  const auto own = FindOwnOperation(state, buffer.address, unpublish);
+  const bool has_drained = own.ok() && own->participant->done_at().has_value();
+  return IsReadByItsWorker(buffer) && TH_MUTATE(kAwaitTheDrained, !has_drained, true);
 }
 
 // Whether the replica's update has brought what the buffer has. Other ranks may have begun an
@@ -353,7 +362,7 @@ bool AdoptResult(Turn& turn, Replica& replica, FinishedOperation result) {
       const bool drains = found->second.if_unpublish() != nullptr && !result.offload_first;
       if (drains) LetGoOfAll(turn, replica, found->second);
     }
-    if (TookAway(result)) TakeAway(turn, replica);
+    if (TookAway(result)) TakeAway(turn, replica, result.number);
   }
   replica.finished = OperationNumber(result.number.value - 1);
   const OperationNumber number = result.number;
@@ -371,7 +380,7 @@ bool EndOffloadFirst(Turn& turn, Replica& replica, OperationNumber number) {
                      number == replica.finished && replica.pending.empty();
   if (!waits) return false;
   result.offload_first = false;
-  TakeAway(turn, replica);
+  TakeAway(turn, replica, number);
   for (const auto& [rank, buffer] : replica.buffers) SendResult(turn, *buffer, kept);
   return true;
 }
@@ -385,9 +394,9 @@ bool MadePublisher(const FinishedOperation& result, const Content& content) {
          result.version.sequence == content.version;
 }
 
-void TakeAway(Turn& turn, Replica& replica) {
+void TakeAway(Turn& turn, Replica& replica, OperationNumber unpublish) {
   for (auto& [rank, buffer] : replica.buffers) {
-    if (!IsCopiedHere(*buffer)) ClearContent(turn, *buffer);
+    if (!DrainsYet(turn.state, *buffer, unpublish)) ClearContent(turn, *buffer);
     buffer->drained_while_away = false;
   }
   SetPhase(turn, replica, ReplicaPhase::kIdle);
@@ -395,7 +404,7 @@ void TakeAway(Turn& turn, Replica& replica) {
 
 void LetGoAlone(Turn& turn, Buffer& buffer, OperationNumber unpublish) {
   buffer.last_let_go = std::max(buffer.last_let_go, unpublish);
-  if (IsCopiedHere(buffer)) return;  // it drains once the copy is made
+  if (DrainsYet(turn.state, buffer, unpublish)) return;
   if (!IsFilledBeside(buffer, unpublish)) DropContent(turn, buffer);
 }
 

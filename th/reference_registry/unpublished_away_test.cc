@@ -38,15 +38,25 @@ class UnpublishedWithoutServerTest : public ::testing::Test {
       ASSERT_TRUE(rank.Resume({holding}));
     }
   }
-  // Each asks to keep what is retained, hears nothing in its time, and drains of itself.
+  // The rank asks to keep what is retained, hears nothing in its time, and drains of itself.
+  static void DrainsOfItself(TestRank& rank) {
+    StartOperation unpublish = rank.UnpublishRequest();
+    unpublish.keep_retained = true;
+    unpublish.timeout = absl::Seconds(1);
+    rank.Start(unpublish);
+    rank.Done();
+  }
   void BothDrainOfThemselves() {
-    for (TestRank& rank : trainer_) {
-      StartOperation unpublish = rank.UnpublishRequest();
-      unpublish.keep_retained = true;
-      unpublish.timeout = absl::Seconds(1);
-      rank.Start(unpublish);
-    }
-    for (TestRank& rank : trainer_) rank.Done();
+    for (TestRank& rank : trainer_) DrainsOfItself(rank);
+  }
+  // The rank's other buffer fills from the one that the rank published.
+  void ResumesReadByItsOwnWorker(TestRank& rank) {
+    AnnouncedBuffer holding = rank.Holding(version_, true, "step-1");
+    holding.last_finished = FinishedOperation{.number = OperationNumber(1), .version = version_};
+    TestRank reader = rank;
+    reader.buffer = BufferId(rank.buffer.value + 1);
+    reader.buffer_name = "evaluated";
+    ASSERT_TRUE(rank.Resume({holding, reader.Filling(version_, {rank.address()})}));
   }
   void ExpectThatNothingIsHeld() {
     EXPECT_EQ(hub_.registry().ReplicaPhaseName(TestModel(), "trainer", "weights"), "idle");
@@ -118,6 +128,31 @@ TEST_F(UnpublishedWithoutServerTest, WhatARankHasDrainedWhileItsGroupWentOnIsGon
   drained.last_finished =
       FinishedOperation{.number = OperationNumber(2), .kind = OperationKind::kUnpublish};
   ASSERT_TRUE(trainer_[1].Resume({drained}));
+  ExpectThatNothingIsHeld();
+}
+
+// A rank that has said that it has drained does not say so again: no reader of its buffer keeps it.
+TEST_F(UnpublishedWithoutServerTest, WhatRanksHaveDrainedIsGoneThoughTheirOwnWorkersReadIt) {
+  for (TestRank& rank : trainer_) ResumesReadByItsOwnWorker(rank);
+  for (TestRank& rank : trainer_) rank.Update();  // waits for the end of the recovery
+  BothDrainOfThemselves();
+  hub_.Advance(absl::Milliseconds(1200));
+  for (TestRank& rank : trainer_) {
+    EXPECT_EQ(rank.Finished().status.code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  ExpectThatNothingIsHeld();
+  ExpectThatTheNextPublishWorks();
+}
+
+TEST_F(UnpublishedWithoutServerTest, WhatARankHasDrainedIsGoneThoughAnotherBringsTheResult) {
+  ResumesReadByItsOwnWorker(trainer_[1]);
+  trainer_[1].Update();  // waits for the end of the recovery
+  DrainsOfItself(trainer_[1]);
+  AnnouncedBuffer drained = trainer_[0].Announced();
+  drained.last_finished =
+      FinishedOperation{.number = OperationNumber(3), .kind = OperationKind::kUnpublish};
+  ASSERT_TRUE(trainer_[0].Resume({drained}));
+  EXPECT_OK(trainer_[1].Finished().status);
   ExpectThatNothingIsHeld();
 }
 
