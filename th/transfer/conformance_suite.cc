@@ -5,6 +5,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
+#include "testing/status_matchers.h"
 
 namespace th::testing {
 
@@ -23,6 +24,12 @@ size_t OpenDescriptors() {
   return static_cast<size_t>(std::distance(begin(descriptors), end(descriptors)));
 }
 
+std::unique_ptr<AttachedMemory> Attached(Transport& transport, const TestShard& shard) {
+  auto attached = transport.Attach(shard.store()->regions());
+  EXPECT_OK(attached.status());
+  return *std::move(attached);
+}
+
 }  // namespace
 
 TransportConformanceTest::TransportConformanceTest() {
@@ -31,6 +38,7 @@ TransportConformanceTest::TransportConformanceTest() {
   limits_.keep_alive = absl::Milliseconds(5);
   source_ = world_->NewTransport(limits_);
   reader_ = world_->NewTransport(limits_);
+  AttachMemory();
   source_->AddHolder(kHolderWorker, &holder_);
   published_.FillWith(1);
   published_.store()->Publish(BufferGeneration(1));
@@ -42,6 +50,12 @@ TransportConformanceTest::~TransportConformanceTest() {
   source_.reset();
 }
 
+void TransportConformanceTest::AttachMemory() {
+  attached_.clear();
+  attached_.push_back(Attached(*source_, published_));
+  attached_.push_back(Attached(*reader_, received_));
+}
+
 std::unique_ptr<Pull> TransportConformanceTest::Open(PullSink* sink) {
   return reader_->Open(holder_.Target(SourceEndpoint(), received_.store()->shared_layout()), sink);
 }
@@ -50,11 +64,14 @@ void TransportConformanceTest::SetMaxSegmentsQueued(uint32_t segments) {
   limits_.max_segments_queued = segments;
   reader_ = world_->NewTransport(limits_);
   source_ = world_->NewTransport(limits_);
+  AttachMemory();
   source_->AddHolder(kHolderWorker, &holder_);
 }
 
 void TransportConformanceTest::ExpectArrives(const TestShard::Spec& spec) {
   TestShard published(spec), received(spec);
+  const auto source_memory = Attached(*source_, published);
+  const auto reader_memory = Attached(*reader_, received);
   TestHolder holder(published.store());
   TestSink sink(&received);
   holder.set_worker(WorkerId(77));

@@ -10,6 +10,7 @@
 #define TH_TRANSFER_CONFORMANCE_SUITE_H_
 
 #include <memory>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "th/transfer/test_peers.h"
@@ -32,6 +33,8 @@ class TransportConformanceTest
   TransportConformanceTest();
   ~TransportConformanceTest() override;
 
+  // Tells both transports of the memory of published_ and received_.
+  void AttachMemory();
   // Anew, both ends with this limit.
   void SetMaxSegmentsQueued(uint32_t segments);
   // A reader's pull from holder_.
@@ -48,6 +51,7 @@ class TransportConformanceTest
   TestShard received_{TestShard::Spec{}};
   TestHolder holder_{published_.store()};
   TestSink sink_{&received_};
+  std::vector<std::unique_ptr<AttachedMemory>> attached_;
 };
 
 class HeldReaderConformanceTest : public TransportConformanceTest {};

@@ -74,6 +74,9 @@ class FakeTransport : public Transport {
   std::vector<Endpoint> endpoints() const override {
     return {{.address = address_, .transport = "fake"}};
   }
+  absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(absl::Span<const MemoryRegion>) override {
+    return std::make_unique<AttachedMemory>();
+  }
   bool AddHolder(WorkerId worker, HolderDelegate* delegate) override;
   void RemoveHolder(WorkerId worker) override;
   void FinishTransfer(TransferId transfer) override { CutTransfer(transfer); }

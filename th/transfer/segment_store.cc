@@ -42,6 +42,16 @@ void SegmentStore::SetGeneration(BufferGeneration generation) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
+std::vector<MemoryRegion> SegmentStore::regions() const {
+  std::vector<MemoryRegion> regions;
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    const uint64_t bytes = layout_->storages()[i].bytes;
+    if (bytes > 0) regions.push_back({.address = storages_[i], .bytes = bytes});
+  }
+  regions.push_back({.address = control_.get(), .bytes = sizeof(ControlBlock)});
+  return regions;
+}
+
 absl::Status SegmentStore::Rebind(std::vector<void*> storages) {
   absl::MutexLock lock(&mu_);
   if (open_.load()) {
@@ -286,6 +296,13 @@ void SegmentStore::CancelNotify(WaitId wait) {
     waiters_.erase(it);
     return;
   }
+}
+
+bool SegmentStore::IsSummed(SegmentIndex segment) const {
+  if (layout_->checksum() == ChecksumAlgorithm::kNone || segment.value >= segment_count_) {
+    return true;
+  }
+  return (states_[segment.value].load(std::memory_order_acquire) & kSummed) != 0;
 }
 
 SegmentSum SegmentStore::SumOf(SegmentIndex segment) {

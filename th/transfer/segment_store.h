@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "th/memory/memory_region.h"
 #include "th/weights/checksum.h"
 #include "th/weights/identifiers.h"
 #include "th/weights/request_queue.h"
@@ -50,6 +51,8 @@ class SegmentStore {
 
   const ShardLayout& layout() const { return *layout_; }
   std::shared_ptr<const ShardLayout> shared_layout() const { return layout_; }
+  // What lies where: the storages that have bytes, and the control block.
+  std::vector<MemoryRegion> regions() const;
   // Other addresses for the same layout. FAILED_PRECONDITION while anything is served or filled,
   // INVALID_ARGUMENT when their number is another.
   absl::Status Rebind(std::vector<void*> storages);
@@ -117,6 +120,8 @@ class SegmentStore {
                          std::optional<SegmentIndex> listed = std::nullopt);
   // `wake` is not called any more, unless it is being called just now.
   void CancelNotify(WaitId wait);
+  // True when the sum of a ready segment is known, or the layout has none.
+  bool IsSummed(SegmentIndex segment) const;
   // The bytes and the sum of a ready segment; takes the sum now if nobody has.
   SegmentSum SumOf(SegmentIndex segment);
   // Where the bytes of any segment lie, to be served or to be filled.

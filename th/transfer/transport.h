@@ -22,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "th/memory/memory_region.h"
 #include "th/mutability_contract/mutability_contract.h"  // TransferId
 #include "th/pipeline_replicator/serving_session.h"
 #include "th/protocol/capability.h"
@@ -128,6 +129,12 @@ struct PullTarget {
   std::shared_ptr<std::atomic<uint64_t>> cut_bytes = std::make_shared<std::atomic<uint64_t>>(0);
 };
 
+// Memory that a transport knows of, for as long as this lives (Transport::Attach).
+class AttachedMemory {
+ public:
+  virtual ~AttachedMemory() = default;
+};
+
 // One transport of one process: its listener and its connections. Thread-safe.
 class Transport {
  public:
@@ -138,6 +145,15 @@ class Transport {
   // Says if an endpoint of this transport can be tried from here, by its address alone: OK, or the
   // reason why not ("on another host"). Follows from the endpoint alone, and at once.
   virtual absl::Status Reach(const Endpoint& endpoint) const = 0;
+  // Tells the transport of memory that transfers will read from or write to: the storages of a
+  // buffer and its control block (SegmentStore::regions). A transport that has to register memory
+  // or to test it does so here, once for all transfers. Memory that no transport was told of works
+  // too, at the price of a copy through the connection. The handle must end before the memory is
+  // unmapped or becomes something else, and after every transfer with it; it may outlive the
+  // transport. RESOURCE_EXHAUSTED, FAILED_PRECONDITION: the memory cannot be registered, with what
+  // to do.
+  virtual absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
+      absl::Span<const MemoryRegion> regions) = 0;
   // Who decides on transfers from the buffers of `worker`. The delegate outlives its removal.
   // False: a delegate decides on them already, and goes on. Two servers that know nothing of each
   // other may give a number twice.

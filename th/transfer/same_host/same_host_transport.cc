@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "th/transfer/same_host/host_address.h"
+#include "th/transfer/same_host/host_memory.h"
 #include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/socket.h"
 #include "th/transfer/stream/stream_transport.h"
@@ -31,10 +32,21 @@ class SameHostMedium : public stream::Medium {
     return SocketAddress::OfUnixName(source.socket);
   }
   void Tune(int fd) const override {}
-  bool reads_memory() const override { return true; }
+  std::unique_ptr<stream::ServedMemory> Serve(int fd) const override {
+    return same_host::ServeHostMemory(fd, unreadable_);
+  }
+  std::unique_ptr<stream::RemoteMemory> Read(int fd, uint32_t) const override {
+    return same_host::ReadHostMemory(fd);
+  }
+  absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
+      absl::Span<const MemoryRegion> regions) const override {
+    return unreadable_->Attach(regions);
+  }
 
  private:
   const HostAddress self_;
+  const std::shared_ptr<same_host::UnreadableMemory> unreadable_ =
+      same_host::UnreadableMemory::New();  // shared with what is attached
 };
 
 }  // namespace

@@ -1,5 +1,9 @@
 #include "th/transfer/same_host/same_host_transport.h"
 
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <memory>
 #include <string>
@@ -12,8 +16,8 @@
 #include "testing/process_threads.h"
 #include "testing/status_matchers.h"
 #include "th/transfer/same_host/host_address.h"
+#include "th/transfer/same_host/peer_memory.h"
 #include "th/transfer/stream/frames.h"
-#include "th/transfer/stream/peer_memory.h"
 #include "th/transfer/stream/raw_peer.h"
 #include "th/transfer/stream/socket.h"
 #include "th/transfer/test_peers.h"
@@ -24,12 +28,12 @@ namespace {
 using stream::Admitted;
 using stream::Ask;
 using stream::Close;
+using stream::ControlPlace;
 using stream::Encode;
 using stream::Hello;
 using stream::Landed;
 using stream::Located;
 using stream::Memory;
-using stream::MemoryWord;
 using stream::RawConnection;
 using stream::RawSource;
 using stream::SocketAddress;
@@ -60,6 +64,27 @@ std::unique_ptr<Transport> NewTransport(const TransportLimits& limits = PatientL
 
 SocketAddress AddressOf(const Endpoint& endpoint) {
   return *SocketAddress::OfUnixName(HostAddress::Parse(endpoint.address)->socket);
+}
+
+// The type of the next frame that brings a segment, as a reader takes frames.
+std::string TypeOfNextSegment(RawConnection& connection, size_t payload) {
+  while (true) {
+    stream::RawHeader raw;
+    if (recv(connection.fd(), raw.data(), raw.size(), MSG_WAITALL) !=
+        ssize_t{stream::kFrameHeaderBytes})
+      return "the end";
+    const auto header = stream::DecodeHeader(raw);
+    if (!header.ok()) return std::string(header.status().message());
+    std::string body(header->body_bytes, '\0');
+    if (!body.empty()) recv(connection.fd(), body.data(), body.size(), MSG_WAITALL);
+    if (header->type == stream::FrameType::kSegment)
+      return body.size() == payload ? "Segment" : "a short Segment";
+    if (header->type == stream::FrameType::kLocated) return "Located";
+  }
+}
+
+std::string WordsOf(const MemoryProbe& probe) {
+  return std::string(reinterpret_cast<const char*>(&probe), sizeof(probe));
 }
 
 // ---- who can be reached
@@ -173,6 +198,46 @@ TEST_F(HeldReaderTest, WhatStillStandsIsTaken) {
   EXPECT_TRUE(received_.Equals(*published_));
 }
 
+// ---- memory that the kernel does not read for others
+
+// A page without permissions stands for what a driver maps: the kernel refuses to read both.
+TEST(SameHostTransportTest, SegmentsOfMemoryThatCannotBeReadComeThroughTheSocket) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto map = [&] {
+    void* const at =
+        mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(at, MAP_FAILED);
+    return static_cast<char*>(at);
+  };
+  std::vector<char*> pages = {map(), map()};
+  const auto layout =
+      TestShard({.tensor_bytes = {page, page}, .segment_bytes = page}).store()->shared_layout();
+  auto store = std::make_shared<SegmentStore>(layout, std::vector<void*>{pages[0], pages[1]});
+  const auto source = NewTransport(), reader = NewTransport();
+  ASSERT_EQ(mprotect(pages[1], page, PROT_NONE), 0);
+  auto attached = source->Attach(store->regions());
+  ASSERT_OK(attached.status());
+  ASSERT_EQ(mprotect(pages[1], page, PROT_READ | PROT_WRITE), 0);
+  TestHolder holder(store);
+  source->AddHolder(kHolderWorker, &holder);
+  store->Publish(BufferGeneration(1));
+  RawConnection connection = RawConnection::To(AddressOf(source->endpoints()[0]));
+  connection.SayHelloAndOpen(holder.Target(source->endpoints()[0], layout));
+  ASSERT_TRUE(connection.ReceiveA<Admitted>().has_value());
+  connection.Send(Encode(Ask{{SegmentIndex(0), SegmentIndex(1)}}));
+  EXPECT_EQ(TypeOfNextSegment(connection, page), "Located");
+  connection.Send(Encode(Landed{SegmentIndex(0), page}));
+  connection.Send(Encode(Ask{{SegmentIndex(1), SegmentIndex(2)}}));
+  EXPECT_EQ(TypeOfNextSegment(connection, page), "Segment");
+  *attached = nullptr;  // the page may be another one's from here on
+  connection.Send(Encode(Ask{{SegmentIndex(1), SegmentIndex(2)}}));
+  EXPECT_EQ(TypeOfNextSegment(connection, page), "Located");
+  connection.Send(Encode(Close{}));
+  holder.AwaitReleased(1);
+  source->RemoveHolder(kHolderWorker);
+  for (char* each : pages) munmap(each, page);
+}
+
 // ---- hostile sources
 
 // A source that does what `serve` says once the reader has greeted it.
@@ -196,10 +261,10 @@ class HostileSourceTest : public ::testing::Test {
     pull_->Ask({SegmentIndex(0), SegmentIndex(1)});
   }
   // Admits, and answers the first request with `located`.
-  void LocateWith(const MemoryWord& control, Located located, TestSink* sink = nullptr) {
+  void LocateWith(const ControlPlace& control, Located located, TestSink* sink = nullptr) {
     ServeWith(
         [control, located = std::move(located)](RawConnection& reader) {
-          reader.Send(Encode(Memory{stream::OwnProbe()}));
+          reader.Send(Encode(Memory{WordsOf(OwnProbe())}));
           reader.ReceiveA<stream::Open>();
           reader.Send(Encode(Admitted{BufferGeneration(1), control}));
           reader.ReceiveA<Ask>();
@@ -207,9 +272,9 @@ class HostileSourceTest : public ::testing::Test {
         },
         sink);
   }
-  MemoryWord TrueControl() const {
+  ControlPlace TrueControl() const {
     const ControlBlock& control = shard_.store()->control();
-    return {.address = reinterpret_cast<uintptr_t>(&control), .value = control.life.load()};
+    return {.address = reinterpret_cast<uintptr_t>(&control), .life = control.life.load()};
   }
   Located FirstSegment() const {
     std::vector<iovec> pieces;
@@ -219,7 +284,8 @@ class HostileSourceTest : public ::testing::Test {
                     .generation = BufferGeneration(1),
                     .pieces = {}};
     for (const iovec& piece : pieces) {
-      located.pieces.push_back({reinterpret_cast<uintptr_t>(piece.iov_base), piece.iov_len});
+      located.pieces.push_back({.address = reinterpret_cast<uintptr_t>(piece.iov_base),
+                                .bytes = static_cast<uint32_t>(piece.iov_len)});
     }
     return located;
   }
@@ -246,16 +312,16 @@ TEST_F(HostileSourceTest, AnHonestOneIsRead) {
 
 TEST_F(HostileSourceTest, WhoShowsAnotherProcesssMemoryIsNotEvenAsked) {
   ServeWith([](RawConnection& reader) {
-    MemoryWord probe = stream::OwnProbe();
+    MemoryProbe probe = OwnProbe();
     ++probe.value;
-    reader.Send(Encode(Memory{probe}));
+    reader.Send(Encode(Memory{WordsOf(probe)}));
   });
   EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kConnect, HasSubstr("not the source")));
 }
 
 TEST_F(HostileSourceTest, MemoryThatHasBecomeAnotherBuffersIsRefused) {
-  MemoryWord control = TrueControl();
-  ++control.value;
+  ControlPlace control = TrueControl();
+  ++control.life;
   LocateWith(control, FirstSegment());
   EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kGenerationChanged);
   EXPECT_THAT(sink_.segments(), IsEmpty());
@@ -283,7 +349,7 @@ TEST_F(HostileSourceTest, TheControlBlockIsLookedAtAfterTheBytes) {
   OverwritingSink sink(&received_);
   sink.SetDestination({words.data(), 65'536});
   const Located located = FirstSegment();
-  const MemoryWord control{.address = reinterpret_cast<uintptr_t>(words.data()), .value = 7};
+  const ControlPlace control{.address = reinterpret_cast<uintptr_t>(words.data()), .life = 7};
   LocateWith(control, located, &sink);
   EXPECT_EQ(sink.AwaitClosed().first, SourceFailure::kGenerationChanged);
   EXPECT_THAT(sink.segments(), IsEmpty());
@@ -291,7 +357,7 @@ TEST_F(HostileSourceTest, TheControlBlockIsLookedAtAfterTheBytes) {
 }
 
 TEST_F(HostileSourceTest, AControlBlockThatIsNowhereIsRefused) {
-  LocateWith({.address = 16, .value = 1}, FirstSegment());
+  LocateWith({.address = 16, .life = 1}, FirstSegment());
   EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kClosed, HasSubstr("cannot be read")));
   EXPECT_THAT(sink_.segments(), IsEmpty());
 }
@@ -314,7 +380,7 @@ TEST_F(HostileSourceTest, PlacesOfAnotherLengthThanTheSegmentsAreRefused) {
 
 TEST_F(HostileSourceTest, AnAdmissionWithoutAControlBlockIsRefused) {
   ServeWith([](RawConnection& reader) {
-    reader.Send(Encode(Memory{stream::OwnProbe()}));
+    reader.Send(Encode(Memory{WordsOf(OwnProbe())}));
     reader.ReceiveA<stream::Open>();
     reader.Send(Encode(Admitted{BufferGeneration(1), std::nullopt}));
   });
@@ -324,7 +390,7 @@ TEST_F(HostileSourceTest, AnAdmissionWithoutAControlBlockIsRefused) {
 TEST_F(HostileSourceTest, AnAdmissionBeforeTheMemoryIsShownIsRefused) {
   ServeWith([located = FirstSegment(), control = TrueControl()](RawConnection& reader) {
     reader.Send(Encode(Admitted{BufferGeneration(1), control}) +
-                Encode(Memory{stream::OwnProbe()}) + Encode(located));
+                Encode(Memory{WordsOf(OwnProbe())}) + Encode(located));
   });
   EXPECT_THAT(sink_.AwaitClosed(),
               Pair(SourceFailure::kCorrupt, HasSubstr("Admitted before Memory")));
@@ -333,7 +399,7 @@ TEST_F(HostileSourceTest, AnAdmissionBeforeTheMemoryIsShownIsRefused) {
 
 TEST_F(HostileSourceTest, APlaceBeforeTheAdmissionIsRefused) {
   ServeWith([located = FirstSegment()](RawConnection& reader) {
-    reader.Send(Encode(Memory{stream::OwnProbe()}) + Encode(located));
+    reader.Send(Encode(Memory{WordsOf(OwnProbe())}) + Encode(located));
   });
   EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kCorrupt, HasSubstr("before it was")));
   EXPECT_THAT(sink_.segments(), IsEmpty());
@@ -341,7 +407,7 @@ TEST_F(HostileSourceTest, APlaceBeforeTheAdmissionIsRefused) {
 
 TEST_F(HostileSourceTest, MemoryThatIsShownTwiceIsRefused) {
   ServeWith([](RawConnection& reader) {
-    reader.Send(Encode(Memory{stream::OwnProbe()}) + Encode(Memory{stream::OwnProbe()}));
+    reader.Send(Encode(Memory{WordsOf(OwnProbe())}) + Encode(Memory{WordsOf(OwnProbe())}));
   });
   EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kCorrupt);
 }
@@ -386,6 +452,7 @@ TEST_F(HostileReaderTest, AReaderThatNeverLandsAnythingIsCutAtOnce) {
 
 TEST_F(HostileReaderTest, MoreBytesThanTheSegmentHasAreNotCounted) {
   reader_.Send(Encode(Ask{{SegmentIndex(0), SegmentIndex(1)}}));
+  EXPECT_EQ(TypeOfNextSegment(reader_, 0), "Located");
   reader_.Send(Encode(Landed{SegmentIndex(0), uint64_t{1} << 60}));
   reader_.Send(Encode(stream::Finish{}));
   holder_.AwaitReleased(1);

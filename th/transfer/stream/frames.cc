@@ -131,11 +131,12 @@ absl::StatusOr<Frame> DecodeAskSums(const FrameHeader& header) {
 
 absl::StatusOr<Frame> DecodeAdmitted(const FrameHeader& header, absl::string_view body) {
   Admitted admitted{.generation = BufferGeneration(header.c), .control = std::nullopt};
-  if (body.size() < 16) return admitted;
+  if (body.size() < kControlPlaceBytes) return admitted;
   Reader reader(body);
-  MemoryWord word{.address = reader.Number(8)};
-  word.value = reader.Number(8);
-  admitted.control = word;
+  ControlPlace control{.address = reader.Number(8)};
+  control.life = reader.Number(8);
+  control.key = static_cast<uint32_t>(reader.Number(4));
+  admitted.control = control;
   return admitted;
 }
 
@@ -149,7 +150,8 @@ absl::StatusOr<Frame> DecodeLocated(const FrameHeader& header, absl::string_view
   Reader reader(body);
   for (size_t at = 0; at < body.size(); at += kLocatedPieceBytes) {
     Located::Piece piece{.address = reader.Number(8)};
-    piece.bytes = reader.Number(8);
+    piece.bytes = static_cast<uint32_t>(reader.Number(4));
+    piece.key = static_cast<uint32_t>(reader.Number(4));
     if (piece.bytes > kMaxSegmentBytes) return Bad("Located with a piece longer than any segment");
     located.pieces.push_back(piece);
   }
@@ -230,7 +232,8 @@ std::string Encode(const Admitted& admitted) {
   Writer body;
   if (admitted.control.has_value()) {
     body.Number(admitted.control->address, 8);
-    body.Number(admitted.control->value, 8);
+    body.Number(admitted.control->life, 8);
+    body.Number(admitted.control->key, 4);
   }
   return Framed({.type = FrameType::kAdmitted, .c = admitted.generation.value}, body.Take());
 }
@@ -274,15 +277,15 @@ std::string Encode(const Sums& sums) {
 }
 
 std::string Encode(const Memory& memory) {
-  return Framed({.type = FrameType::kMemory, .a = memory.probe.address, .b = memory.probe.value},
-                "");
+  return Framed({.type = FrameType::kMemory}, memory.words);
 }
 
 std::string Encode(const Located& located) {
   Writer body;
   for (const Located::Piece& piece : located.pieces) {
     body.Number(piece.address, 8);
-    body.Number(piece.bytes, 8);
+    body.Number(piece.bytes, 4);
+    body.Number(piece.key, 4);
   }
   return Framed({.type = FrameType::kLocated,
                  .a = located.segment.value,
@@ -331,7 +334,7 @@ absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view b
     case FrameType::kSums:
       return DecodeSums(header, body);
     case FrameType::kMemory:
-      return Memory{{.address = header.a, .value = header.b}};
+      return Memory{std::string(body)};
     case FrameType::kLocated:
       return DecodeLocated(header, body);
     case FrameType::kLanded:

@@ -38,6 +38,7 @@ inline constexpr uint32_t kMaxControlBodyBytes = 4096;
 // A Located frame with the places of a segment's pieces: 16 bytes each.
 inline constexpr size_t kMaxLocatedPieces = 4096;
 inline constexpr size_t kLocatedPieceBytes = 16;
+inline constexpr size_t kControlPlaceBytes = 20;
 inline constexpr size_t kMaxTextBytes = 1024;  // of a reason or a software's name
 inline constexpr uint32_t kDataProtocolVersion = 1;
 inline constexpr uint32_t kMinDataProtocolVersion = 1;
@@ -92,15 +93,17 @@ struct Open {
   BufferGeneration generation;
   Digest layout;
 };
-// A word of the source's process: a number whose value names what is there.
-struct MemoryWord {
+// Where the buffer's ControlBlock lies in the source's memory, the key to read it with, and the
+// `life` that it has.
+struct ControlPlace {
   uint64_t address = 0;
-  uint64_t value = 0;
+  uint64_t life = 0;
+  uint32_t key = 0;
+  friend bool operator==(const ControlPlace&, const ControlPlace&) = default;
 };
 struct Admitted {
   BufferGeneration generation;
-  // The address of the buffer's ControlBlock, and its `life`: of a source whose memory is read.
-  std::optional<MemoryWord> control;
+  std::optional<ControlPlace> control;  // of a source whose memory is read
 };
 struct Refused {
   absl::Status status;
@@ -134,17 +137,18 @@ struct Sums {
   BufferGeneration generation;
   std::vector<SegmentSum> sums;
 };
-// A source whose memory is read names a word of it, before anything else but Hello: who can read it
-// there, with that value, can read the buffers.
+// What the two ends of a transport that reads memory tell each other (remote_memory.h): the source
+// right after its Hello, the reader in answer.
 struct Memory {
-  MemoryWord probe;
+  std::string words;  // at most kMaxControlBodyBytes
 };
 // Where a segment lies in the source's memory, instead of its payload. The pieces are in the order
 // of its bytes; the reader says Landed once it reads them no more.
 struct Located {
   struct Piece {
     uint64_t address = 0;
-    uint64_t bytes = 0;
+    uint32_t bytes = 0;
+    uint32_t key = 0;  // to read it with, where the transport has keys
     friend bool operator==(const Piece&, const Piece&) = default;
   };
   SegmentIndex segment;

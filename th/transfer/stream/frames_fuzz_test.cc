@@ -1,5 +1,6 @@
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <variant>
@@ -49,6 +50,29 @@ void ParseAll(absl::string_view input, size_t chunk) {
   }
 }
 
+// As a reader takes frames: a header, then the body that it names, Located among them.
+void DecodeAll(absl::string_view input) {
+  for (int frames = 0; input.size() >= kFrameHeaderBytes && frames < kMaxFrames; ++frames) {
+    RawHeader raw;
+    std::memcpy(raw.data(), input.data(), raw.size());
+    const absl::StatusOr<FrameHeader> header = DecodeHeader(raw);
+    if (!header.ok() || header->type == FrameType::kSegment) return;
+    input.remove_prefix(kFrameHeaderBytes);
+    if (input.size() < header->body_bytes) return;
+    const absl::StatusOr<Frame> frame = DecodeFrame(*header, input.substr(0, header->body_bytes));
+    input.remove_prefix(header->body_bytes);
+    if (!frame.ok()) return;
+    const auto* located = std::get_if<Located>(&*frame);
+    if (located == nullptr) continue;
+    FUZZ_CHECK(located->pieces.size() <= kMaxLocatedPieces);
+    const std::string again = Encode(*located);
+    std::memcpy(raw.data(), again.data(), raw.size());
+    const absl::StatusOr<Frame> decoded =
+        DecodeFrame(*DecodeHeader(raw), absl::string_view(again).substr(kFrameHeaderBytes));
+    FUZZ_CHECK(decoded.ok() && std::get<Located>(*decoded).pieces == located->pieces);
+  }
+}
+
 }  // namespace
 }  // namespace th::stream
 
@@ -56,5 +80,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view input = th::testing::AsText(data, size);
   th::stream::ParseAll(input, size == 0 ? 1 : size);
   th::stream::ParseAll(input, 7);
+  th::stream::DecodeAll(input);
   return 0;
 }

@@ -1,16 +1,23 @@
 // The part that each transport over stream sockets (tcp, same_host) has for itself: the endpoints
-// that it reaches, how an endpoint becomes a socket's address, how a socket is tuned, and whether
-// payloads travel through the socket or are read from the source's memory.
+// that it reaches, how an endpoint becomes a socket's address, how a socket is tuned, and how
+// payloads are read from the source's memory where they do not travel through the socket.
 //
 // Thread-safe; does not change.
 #ifndef TH_TRANSFER_STREAM_MEDIUM_H_
 #define TH_TRANSFER_STREAM_MEDIUM_H_
 
+#include <cstdint>
+#include <memory>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "th/memory/memory_region.h"
 #include "th/protocol/messages.h"
+#include "th/transfer/stream/remote_memory.h"
 #include "th/transfer/stream/socket.h"
+#include "th/transfer/transport.h"
 
 namespace th::stream {
 
@@ -25,9 +32,18 @@ class Medium {
   virtual absl::StatusOr<SocketAddress> AddressOf(const Endpoint& endpoint) const = 0;
   // Sets the options of a connection that either side has just made.
   virtual void Tune(int fd) const = 0;
-  // The source tells its readers where segments lie in its memory, and they read them from there
-  // (Located); a segment in too many pieces goes through the socket all the same.
-  virtual bool reads_memory() const = 0;
+
+  // Payloads travel through the socket unless a medium implements these two; then the source tells
+  // its readers where segments lie in its memory, and they read them from there.
+  // The source's end of an accepted connection.
+  virtual std::unique_ptr<ServedMemory> Serve(int fd) const { return nullptr; }
+  // The reader's end of a connection that has been made, the `number`-th of its pull.
+  virtual std::unique_ptr<RemoteMemory> Read(int fd, uint32_t number) const { return nullptr; }
+  // See Transport::Attach. The handles may outlive the medium.
+  virtual absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
+      absl::Span<const MemoryRegion> regions) const {
+    return std::make_unique<AttachedMemory>();
+  }
 };
 
 }  // namespace th::stream

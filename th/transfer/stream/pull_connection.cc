@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <utility>
@@ -29,7 +28,31 @@ constexpr absl::Duration kOpeningTick = absl::Milliseconds(50);
 // its requests is no source.
 constexpr size_t kMaxUnsentBytes = 64 << 10;
 
+SegmentSum SumOf(absl::Span<const iovec> pieces, ChecksumAlgorithm checksum) {
+  if (checksum == ChecksumAlgorithm::kNone) return 0;
+  if (pieces.size() == 1) return SumBytes(pieces[0].iov_base, pieces[0].iov_len);
+  SegmentHasher hasher;
+  for (const iovec& piece : pieces) hasher.Update(piece.iov_base, piece.iov_len);
+  return hasher.Finish();
+}
+
 }  // namespace
+
+// Hears for a connection that reads of the source's memory have ended.
+class PullConnection::MemoryWatch : public EventLoop::Handler {
+ public:
+  explicit MemoryWatch(std::weak_ptr<PullConnection> connection)
+      : connection_(std::move(connection)) {}
+  void OnReady(uint32_t) override {
+    if (const auto connection = connection_.lock()) connection->FollowReads();
+  }
+  void OnLoopStops() override {
+    if (const auto connection = connection_.lock()) connection->OnLoopStops();
+  }
+
+ private:
+  const std::weak_ptr<PullConnection> connection_;
+};
 
 PullConnection::PullConnection(Setup setup, std::shared_ptr<EventLoop> loop,
                                std::shared_ptr<PullConnectionOwner> owner)
@@ -61,10 +84,15 @@ void PullConnection::FinishConnect() {
   setup_.medium->Tune(socket_.fd());
   state_ = State::kOpening;
   started_at_ = heard_at_ = MonotonicNow();
+  memory_ = setup_.medium->Read(socket_.fd(), setup_.number);
+  if (memory_ != nullptr && memory_->fd() >= 0) {
+    loop_->Watch(memory_->fd(), EPOLLIN, std::make_shared<MemoryWatch>(weak_from_this()));
+  }
   // The wish follows the greeting at once, a round trip less, but where it depends on whether the
   // source's memory can be read.
+  asked_to_open_ = memory_ == nullptr;
   const std::string hello = Encode(Hello{OwnHello()});
-  Send(setup_.medium->reads_memory() ? hello : hello + Encode(setup_.open));
+  Send(asked_to_open_ ? hello + Encode(setup_.open) : hello);
 }
 
 // Bounds the time until the source has admitted us.
@@ -164,7 +192,7 @@ void PullConnection::WatchFor(uint32_t events) {
 void PullConnection::ReadSome() {
   for (size_t budget = kBytesPerTurn; state_ != State::kClosed;) {
     size_t wanted = 0;
-    bytes_copied_ = 0;
+    bytes_read_ = 0;
     const ssize_t got = Receive(&wanted);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -173,8 +201,8 @@ void PullConnection::ReadSome() {
     const auto bytes = static_cast<size_t>(got);
     Consume(bytes);
     // Less than wanted: there was no more, and asking would only hear so. The loop calls again.
-    if (bytes < wanted || bytes + bytes_copied_ >= budget) return;
-    budget -= bytes + bytes_copied_;
+    if (bytes < wanted || bytes + bytes_read_ >= budget) return;
+    budget -= bytes + bytes_read_;
   }
 }
 
@@ -267,13 +295,15 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
     return absl::OkStatus();
   }
   if (const auto* close = std::get_if<Close>(&frame)) {
-    Shut(SourceFailure::kClosed, close->why.empty() ? "the source closed the transfer" : close->why,
+    // A source that says no before anything was asked cannot be read over this transport.
+    Shut(asked_to_open_ ? SourceFailure::kClosed : SourceFailure::kConnect,
+         close->why.empty() ? "the source closed the transfer" : close->why,
          /*said=*/true);
     return absl::OkStatus();
   }
   if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
   if (const auto* segment = std::get_if<SegmentHeader>(&frame)) return BeginSegment(*segment);
-  if (const auto* located = std::get_if<Located>(&frame)) return ReadLocated(*located);
+  if (const auto* located = std::get_if<Located>(&frame)) return StartRead(*located);
   if (const auto* refused = std::get_if<Refused>(&frame)) {
     Shut(SourceFailure::kRefused, std::string(refused->status.message()));
   } else if (const auto* memory = std::get_if<Memory>(&frame)) {
@@ -290,27 +320,27 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
   return absl::OkStatus();
 }
 
-// Sends Open only after the probe has succeeded. If it fails the pull ends with kConnect before
-// anything was asked, so that the reader can take another transport.
+// If the memory cannot be read the pull ends with kConnect before anything was asked, so that the
+// reader can take another transport.
 absl::Status PullConnection::HandleMemory(const Memory& memory) {
-  if (!setup_.medium->reads_memory() || memory_.has_value()) {
+  if (memory_ == nullptr || asked_to_open_) {
     return absl::InvalidArgumentError("Memory a second time, or on a transport without it");
   }
-  absl::StatusOr<PeerMemory> peer = PeerMemory::Of(socket_.fd());
-  const absl::Status readable = peer.ok() ? peer->Probe(memory.probe) : peer.status();
-  if (!readable.ok()) {
-    Shut(SourceFailure::kConnect, std::string(readable.message()));
+  const absl::StatusOr<std::string> answer = memory_->HandleOffer(memory.words);
+  if (absl::IsInvalidArgument(answer.status())) return answer.status();
+  if (!answer.ok()) {
+    Shut(SourceFailure::kConnect, std::string(answer.status().message()));
     return absl::OkStatus();
   }
-  memory_ = *peer;
-  Send(Encode(setup_.open));
+  if (!answer->empty()) Send(Encode(Memory{*answer}));
+  FollowReads();
   return absl::OkStatus();
 }
 
 absl::Status PullConnection::HandleAdmitted(const Admitted& admitted) {
   if (state_ != State::kOpening) return absl::InvalidArgumentError("admitted twice");
-  if (setup_.medium->reads_memory()) {
-    if (!memory_.has_value()) return absl::InvalidArgumentError("Admitted before Memory");
+  if (memory_ != nullptr) {
+    if (!asked_to_open_) return absl::InvalidArgumentError("Admitted before Memory");
     if (!admitted.control.has_value()) {
       return absl::InvalidArgumentError("Admitted without the place of the control block");
     }
@@ -341,9 +371,7 @@ absl::Status PullConnection::TakeSums(const Sums& sums) {
                                                    " on came, which is not what was asked"));
   }
   if (sums.generation != generation_) {
-    Shut(SourceFailure::kGenerationChanged,
-         absl::StrCat("the buffer went from generation ", generation_.value, " to ",
-                      sums.generation.value));
+    ShutForGeneration(sums.generation);
     return absl::OkStatus();
   }
   sums_asked_.begin.value += sums.sums.size();
@@ -354,91 +382,115 @@ absl::Status PullConnection::TakeSums(const Sums& sums) {
 absl::Status PullConnection::BeginSegment(const SegmentHeader& header) {
   TH_RETURN_IF_ERROR(TakeSegment(header));
   if (header.generation != generation_) {
-    Shut(SourceFailure::kGenerationChanged,
-         absl::StrCat("the buffer went from generation ", generation_.value, " to ",
-                      header.generation.value));
+    ShutForGeneration(header.generation);
     return absl::OkStatus();
   }
   segment_ = header;
   destination_.clear();
   piece_ = piece_offset_ = 0;
-  landing_ = owner_->OnConnectionSegmentBegins(header.segment, &destination_);
-  uint64_t room = 0;
-  for (const iovec& piece : destination_) room += piece.iov_len;
-  landing_ = landing_ && room == header.bytes;
+  landing_ = WantsSegment(header, &destination_);
   payload_left_ = header.bytes;
   if (payload_left_ == 0) FinishSegment();
   return absl::OkStatus();
 }
 
-// Takes a whole segment in one step: the sink gives the destination, the bytes are copied, the
-// control block is compared, and then the bytes are summed. The segment counts only if the control
-// block is still that of the admission.
-absl::Status PullConnection::ReadLocated(const Located& located) {
-  if (!memory_.has_value() || !control_.has_value()) {
-    return absl::InvalidArgumentError("Located before it was admitted, or where no memory is read");
-  }
-  SegmentHeader header{
-      .segment = located.segment, .bytes = 0, .sum = located.sum, .generation = located.generation};
-  uint64_t bytes = 0;
-  for (const Located::Piece& piece : located.pieces) bytes += piece.bytes;
-  header.bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX));
-  TH_RETURN_IF_ERROR(BeginSegment(header));
-  if (state_ != State::kOpen) return absl::OkStatus();
-  const uint64_t taken = landing_ ? bytes : 0;
-  if (bytes > 0) {
-    payload_left_ = 0;  // none of it comes through the socket
-    if (landing_ && !ReadPieces(located)) return absl::OkStatus();
-    FinishSegment();
-  }
-  if (state_ == State::kOpen) Send(Encode(Landed{.segment = located.segment, .bytes = taken}));
-  return absl::OkStatus();
-}
-
-// Copies the segment to its destination. False when it does not count: the connection is closed.
-bool PullConnection::ReadPieces(const Located& located) {
-  std::vector<iovec> from;
-  from.reserve(located.pieces.size());
-  for (const Located::Piece& piece : located.pieces) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process.
-    from.push_back({reinterpret_cast<void*>(piece.address), piece.bytes});
-  }
-  const absl::Status read = memory_->Read(from, destination_);
-  bytes_copied_ += segment_.bytes;
-  // The bytes before the word: on no processor may the second read be the older one.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!SourceStillServes()) return false;
-  if (read.ok()) return true;
-  Shut(SourceFailure::kClosed, std::string(read.message()));
-  return false;
-}
-
-// False when the buffer is not what this reader was admitted to any more: the connection is closed.
-bool PullConnection::SourceStillServes() {
-  const absl::StatusOr<PeerMemory::Words> words = memory_->ReadWords(control_->address);
-  if (words.ok() && words->first == generation_.value && words->second == control_->value) {
-    return true;
-  }
-  setup_.cut_bytes->fetch_add(segment_.bytes);
-  if (!words.ok()) {
-    Shut(SourceFailure::kClosed, std::string(words.status().message()));
-  } else {
-    Shut(SourceFailure::kGenerationChanged,
-         absl::StrCat("the buffer left generation ", generation_.value, " while it was read"));
-  }
-  return false;
+// Asks the sink where the segment goes. False: its bytes are for nobody.
+bool PullConnection::WantsSegment(const SegmentHeader& header, std::vector<iovec>* destination) {
+  if (!owner_->OnConnectionSegmentBegins(header.segment, destination)) return false;
+  uint64_t room = 0;
+  for (const iovec& piece : *destination) room += piece.iov_len;
+  return room == header.bytes;
 }
 
 void PullConnection::FinishSegment() {
-  owner_->OnConnectionSegment(setup_.number, segment_, landing_, landing_ ? SumOfLanded() : 0);
+  owner_->OnConnectionSegment(
+      setup_.number, segment_, landing_,
+      landing_ ? SumOf(destination_, setup_.layout->checksum()) : SegmentSum(0));
 }
 
-SegmentSum PullConnection::SumOfLanded() const {
-  if (setup_.layout->checksum() == ChecksumAlgorithm::kNone) return 0;
-  if (destination_.size() == 1) return SumBytes(destination_[0].iov_base, destination_[0].iov_len);
-  SegmentHasher hasher;
-  for (const iovec& piece : destination_) hasher.Update(piece.iov_base, piece.iov_len);
-  return hasher.Finish();
+// ---- out of the source's memory
+
+// A segment that is not wanted is not read. It is answered in its turn all the same.
+absl::Status PullConnection::StartRead(const Located& located) {
+  if (memory_ == nullptr || !control_.has_value()) {
+    return absl::InvalidArgumentError("Located before it was admitted, or where no memory is read");
+  }
+  uint64_t bytes = 0;
+  for (const Located::Piece& piece : located.pieces) bytes += piece.bytes;
+  const SegmentHeader header{.segment = located.segment,
+                             .bytes = static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX)),
+                             .sum = located.sum,
+                             .generation = located.generation};
+  TH_RETURN_IF_ERROR(TakeSegment(header));
+  if (header.generation != generation_) {
+    ShutForGeneration(header.generation);
+    return absl::OkStatus();
+  }
+  Reading reading{.segment = header, .wanted = false, .destination = {}};
+  reading.wanted = WantsSegment(header, &reading.destination);
+  readings_.push_back(std::move(reading));
+  if (readings_.back().wanted) {
+    bytes_read_ += header.bytes;
+    memory_->Start(located.pieces, readings_.back().destination, *control_);
+  }
+  AnswerUnwanted();
+  FollowReads();
+  return absl::OkStatus();
+}
+
+// Takes what has become of the source's memory: it is ready, reads have ended, or it is lost.
+void PullConnection::FollowReads() {
+  while (state_ == State::kOpening || state_ == State::kOpen) {
+    const absl::StatusOr<std::optional<RemoteMemory::Read>> read = memory_->Poll();
+    if (!read.ok()) {
+      return Shut(asked_to_open_ ? SourceFailure::kClosed : SourceFailure::kConnect,
+                  std::string(read.status().message()));
+    }
+    if (!read->has_value()) break;
+    FinishRead(**read);
+  }
+  if (state_ != State::kOpening || asked_to_open_ || !memory_->ready()) return;
+  asked_to_open_ = true;
+  Send(Encode(setup_.open));
+}
+
+// The segment counts only if the control block, read after its bytes, is still that of the
+// admission.
+void PullConnection::FinishRead(const RemoteMemory::Read& read) {
+  absl::Status counts = read.status;
+  SourceFailure failure = SourceFailure::kClosed;
+  if (read.control.has_value()) {
+    if (absl::Status same = CompareControl(*read.control); !same.ok()) {
+      counts = std::move(same);
+      failure = SourceFailure::kGenerationChanged;
+    }
+  }
+  if (!counts.ok()) return Shut(failure, std::string(counts.message()));
+  const Reading reading = std::move(readings_.front());
+  readings_.pop_front();
+  owner_->OnConnectionSegment(setup_.number, reading.segment, /*landed=*/true,
+                              SumOf(reading.destination, setup_.layout->checksum()));
+  if (state_ != State::kOpen) return;
+  Send(Encode(Landed{.segment = reading.segment.segment, .bytes = reading.segment.bytes}));
+  AnswerUnwanted();
+}
+
+void PullConnection::AnswerUnwanted() {
+  while (state_ == State::kOpen && !readings_.empty() && !readings_.front().wanted) {
+    SegmentHeader unread = readings_.front().segment;
+    readings_.pop_front();
+    unread.bytes = 0;
+    owner_->OnConnectionSegment(setup_.number, unread, /*landed=*/false, 0);
+    if (state_ == State::kOpen) Send(Encode(Landed{.segment = unread.segment, .bytes = 0}));
+  }
+}
+
+absl::Status PullConnection::CompareControl(const RemoteMemory::Read::Control& control) const {
+  if (control.generation == generation_.value && control.life == control_->life) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the buffer left generation ", generation_.value, " while it was read"));
 }
 
 void PullConnection::NoteAlive(absl::Time now) {
@@ -453,12 +505,18 @@ void PullConnection::CountExtraBytes() {
     held = sizeof(raw_header_) + unsent_.capacity() + body_.capacity() +
            (destination_.capacity() + receive_iov_.capacity()) * sizeof(iovec);
     if (payload_left_ > 0 && !landing_) held += loop_->scratch().size();
+    for (const Reading& reading : readings_) held += reading.destination.capacity() * sizeof(iovec);
   }
   if (held == extra_bytes_told_) return;
   setup_.extra_bytes->Change(std::exchange(extra_bytes_told_, held), held);
 }
 
 // ---- closing
+
+void PullConnection::ShutForGeneration(BufferGeneration other) {
+  Shut(SourceFailure::kGenerationChanged,
+       absl::StrCat("the buffer went from generation ", generation_.value, " to ", other.value));
+}
 
 void PullConnection::Shut(SourceFailure failure, std::string detail, bool said) {
   if (std::exchange(state_, State::kClosed) == State::kClosed) return;
@@ -467,6 +525,12 @@ void PullConnection::Shut(SourceFailure failure, std::string detail, bool said) 
   if (landing_ && payload_left_ > 0) {
     setup_.cut_bytes->fetch_add(segment_.bytes - payload_left_);
   }
+  for (const Reading& reading : readings_) {
+    if (reading.wanted) setup_.cut_bytes->fetch_add(reading.segment.bytes);
+  }
+  if (memory_ != nullptr && memory_->fd() >= 0) loop_->Unwatch(memory_->fd());
+  memory_ = nullptr;  // nothing is written into a destination any more
+  readings_.clear();
   if (socket_.open()) {
     loop_->Unwatch(socket_.fd());
     socket_.Close();

@@ -3,10 +3,11 @@
 //
 //   connecting -> opening -> open -> closed
 //
-// Where segments are read out of the source's memory, opening includes the probe of that memory. A
-// segment that is copied from there counts only if the buffer's ControlBlock, read after the bytes,
-// still holds the generation and the life of the admission. A reader process that was stopped while
-// its source ended the transfer and wrote the memory anew therefore never accepts the new bytes.
+// Where segments are read out of the source's memory (RemoteMemory), opening includes making that
+// memory readable. A segment that is read from there counts only if the buffer's ControlBlock, read
+// after the bytes, still holds the generation and the life of the admission. A reader process that
+// was stopped while its source ended the transfer and wrote the memory anew therefore never accepts
+// the new bytes.
 //
 // Owned by the loop that watches it; every method runs on that loop unless said otherwise.
 #ifndef TH_TRANSFER_STREAM_PULL_CONNECTION_H_
@@ -16,6 +17,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,7 +29,7 @@
 #include "th/transfer/stream/event_loop.h"
 #include "th/transfer/stream/frames.h"
 #include "th/transfer/stream/medium.h"
-#include "th/transfer/stream/peer_memory.h"
+#include "th/transfer/stream/remote_memory.h"
 #include "th/transfer/stream/socket.h"
 #include "th/transfer/transport.h"
 #include "th/weights/request_queue.h"
@@ -81,6 +83,7 @@ class PullConnection : public EventLoop::Handler,
 
  private:
   enum class State : uint8_t { kConnecting, kOpening, kOpen, kClosed };
+  class MemoryWatch;
 
   void FinishConnect();
   void WatchOpening();
@@ -101,13 +104,17 @@ class PullConnection : public EventLoop::Handler,
   absl::Status HandleAdmitted(const Admitted& admitted);
   absl::Status TakeSums(const Sums& sums);
   absl::Status BeginSegment(const SegmentHeader& header);
-  absl::Status ReadLocated(const Located& located);
-  bool ReadPieces(const Located& located);
-  bool SourceStillServes();
+  absl::Status StartRead(const Located& located);
+  void FollowReads();
+  void FinishRead(const RemoteMemory::Read& read);
+  void AnswerUnwanted();
+  // OK: the buffer is what this reader was admitted to.
+  absl::Status CompareControl(const RemoteMemory::Read::Control& control) const;
   // An error unless it was asked, and is as long as it has to be.
   absl::Status TakeSegment(const SegmentHeader& header);
+  bool WantsSegment(const SegmentHeader& header, std::vector<iovec>* destination);
   void FinishSegment();
-  SegmentSum SumOfLanded() const;
+  void ShutForGeneration(BufferGeneration other);
   void NoteAlive(absl::Time now);
   // Tells what this connection holds beside the destination; after anything that may change it.
   void CountExtraBytes();
@@ -121,8 +128,16 @@ class PullConnection : public EventLoop::Handler,
   uint32_t events_ = 0;
   std::string unsent_;
   bool greeted_ = false;
-  std::optional<PeerMemory> memory_;   // set by the source's Memory, once the probe has succeeded
-  std::optional<MemoryWord> control_;  // set at the admission, where memory_ is set
+  std::unique_ptr<RemoteMemory> memory_;  // null: payloads come through the socket
+  bool asked_to_open_ = false;
+  std::optional<ControlPlace> control_;  // set at the admission, where memory_ is
+  // Located segments that are being read, or wait for those before them, in the source's order.
+  struct Reading {
+    SegmentHeader segment;
+    bool wanted = false;
+    std::vector<iovec> destination;
+  };
+  std::deque<Reading> readings_;
   BufferGeneration generation_;
   bool lists_sums_ = false;  // as the source's Hello says
   RequestQueue asked_;
@@ -141,7 +156,7 @@ class PullConnection : public EventLoop::Handler,
   size_t piece_offset_ = 0;
   uint64_t payload_left_ = 0;
   std::vector<iovec> receive_iov_;
-  size_t bytes_copied_ = 0;  // from the source's memory since the last Receive; part of the turn
+  size_t bytes_read_ = 0;  // of the source's memory since the last Receive; part of the turn
   uint64_t extra_bytes_told_ = 0;
 };
 

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "th/transfer/monotonic_clock.h"
-#include "th/transfer/stream/peer_memory.h"
 #include "th/weights/status_macros.h"
 
 namespace th::stream {
@@ -29,11 +28,6 @@ constexpr int kReadsPerTurn = 16;
 // makes readers wait for the next place, a larger one delays the end of a transfer.
 constexpr uint64_t kMaxBytesLocated = uint64_t{4} << 20;
 constexpr size_t kMaxSegmentsLocated = 64;
-
-MemoryWord ControlWordOf(const SegmentStore& store) {
-  const ControlBlock& control = store.control();
-  return {.address = reinterpret_cast<uintptr_t>(&control), .value = control.life.load()};
-}
 
 ServingConnection NextConnectionNumber() {
   static std::atomic<uint64_t> next{1};
@@ -59,8 +53,18 @@ void SourceConnection::Start() {
   events_ = EPOLLIN | EPOLLRDHUP;
   loop_->Watch(socket_.fd(), events_, shared_from_this());
   words_.push_back(Encode(Hello{OwnHello()}));
-  if (medium_->reads_memory()) words_.push_back(Encode(Memory{OwnProbe()}));
+  served_ = medium_->Serve(socket_.fd());
+  if (served_ != nullptr) OfferMemory();
   Act();
+}
+
+void SourceConnection::OfferMemory() {
+  const absl::StatusOr<std::string> offer = served_->Offer();
+  if (offer.ok()) {
+    words_.push_back(Encode(Memory{*offer}));
+  } else {
+    session_.HandleBroken(std::string(offer.status().message()));
+  }
 }
 
 void SourceConnection::OnReady(uint32_t events) {
@@ -89,8 +93,8 @@ void SourceConnection::ReadRequests() {
         ForgetLocated();
         session_.HandleBroken(std::string(handled.message()));
       }
-      Act();
     }
+    Act();
     if (session_.ending() && located_.empty()) parser_ = FrameParser();
   }
 }
@@ -103,6 +107,7 @@ absl::Status SourceConnection::HandleFrame(const Frame& frame) {
   if (const auto* ask = std::get_if<Ask>(&frame)) return HandleAsk(*ask);
   if (const auto* ask = std::get_if<AskSums>(&frame)) return HandleAskSums(*ask);
   if (const auto* landed = std::get_if<Landed>(&frame)) return HandleLanded(*landed);
+  if (const auto* memory = std::get_if<Memory>(&frame)) return HandleMemory(*memory);
   if (std::holds_alternative<Alive>(frame)) return absl::OkStatus();
   if (std::holds_alternative<Close>(frame)) {
     CloseNow();
@@ -119,6 +124,15 @@ absl::Status SourceConnection::HandleHello(const Hello& hello) {
   if (std::exchange(greeted_, true)) return absl::InvalidArgumentError("a second Hello");
   ProtocolHello own = OwnHello();
   return AgreeOnVersion(own, hello.hello).status();
+}
+
+absl::Status SourceConnection::HandleMemory(const Memory& memory) {
+  if (served_ == nullptr || open_.has_value()) {
+    return absl::InvalidArgumentError("Memory after Open, or on a transport without it");
+  }
+  TH_ASSIGN_OR_RETURN(std::string reply, served_->HandleAnswer(memory.words));
+  if (!reply.empty()) words_.push_back(Encode(Memory{std::move(reply)}));
+  return absl::OkStatus();
 }
 
 absl::Status SourceConnection::HandleOpen(const stream::Open& open) {
@@ -196,8 +210,17 @@ void SourceConnection::Do(const AskToAdmit&) { table_->Open(number_, *open_, Tel
 
 void SourceConnection::Do(const SendAdmitted& admitted) {
   Admitted frame{.generation = admitted.generation, .control = std::nullopt};
-  if (medium_->reads_memory()) frame.control = ControlWordOf(*transfer_->store);
+  if (served_ != nullptr) frame.control = PlaceOfControl();
   words_.push_back(Encode(frame));
+}
+
+ControlPlace SourceConnection::PlaceOfControl() {
+  // The block is never written through the pieces below: they only say where it is.
+  auto* const control = const_cast<ControlBlock*>(&transfer_->store->control());
+  // Without a key no segment has one either, as all are attached together, and none is located.
+  return {.address = reinterpret_cast<uintptr_t>(control),
+          .life = control->life.load(),
+          .key = served_->KeyOf({control, sizeof(*control)}).value_or(0)};
 }
 
 void SourceConnection::Do(const SendRefused& refused) {
@@ -319,7 +342,7 @@ void SourceConnection::FillOutbox(uint64_t* budget) {
   // Words go alone, so that they never wait for the uplink.
   if (!outbox_.empty() || wait_ != 0) return;
   if (AppendSums(budget) || wait_ != 0) return;
-  while (!outbox_.full() && AppendNext()) continue;
+  while (!outbox_.full() && AppendNext(budget) && *budget > 0) continue;
 }
 
 // Appends the next sums, as words. Those that nobody has taken yet are taken while there is no
@@ -346,8 +369,10 @@ bool SourceConnection::AppendSums(uint64_t* budget) {
   return true;
 }
 
-// Appends the next segment. False when there is none to be sent now.
-bool SourceConnection::AppendNext() {
+// Appends the next segment. False when there is none to be sent now. A sum that has to be taken for
+// one that the reader reads itself costs the turn its bytes: the socket, which bounds those that
+// are sent, does not bound these.
+bool SourceConnection::AppendNext(uint64_t* budget) {
   if (session_.requests().empty() || !MayLocateMore()) return false;
   SegmentStore& store = *transfer_->store;
   if (store.closed()) {
@@ -361,8 +386,12 @@ bool SourceConnection::AppendNext() {
     if (outbox_.empty()) WaitForSegments();
     return false;
   }
-  if (medium_->reads_memory() && Locate(*next)) return true;
   const uint64_t bytes = store.layout().SegmentLength(*next);
+  const bool summed = store.IsSummed(*next);
+  if (served_ != nullptr && Locate(*next)) {
+    if (!summed) *budget -= std::min(*budget, bytes);
+    return true;
+  }
   outbox_.AddSegment({.segment = *next,
                       .bytes = static_cast<uint32_t>(bytes),
                       .sum = store.SumOf(*next),
@@ -377,20 +406,26 @@ bool SourceConnection::MayLocateMore() const {
   return bytes_located_ < kMaxBytesLocated && located_.size() < kMaxSegmentsLocated;
 }
 
-// Tells the reader where the segment lies. False when it is in too many pieces for that.
+// Tells the reader where the segment lies. False when it is in too many pieces for that, or the
+// reader cannot read one of them.
 bool SourceConnection::Locate(SegmentIndex segment) {
   SegmentStore& store = *transfer_->store;
   std::vector<iovec> pieces;
   store.AppendPieces(segment, &pieces);
   if (pieces.size() > kMaxLocatedPieces) return false;
-  Located located{.segment = segment,
-                  .sum = store.SumOf(segment),
-                  .generation = store.generation(),
-                  .pieces = {}};
-  located.pieces.reserve(pieces.size());
+  std::vector<Located::Piece> places;
+  places.reserve(pieces.size());
   for (const iovec& piece : pieces) {
-    located.pieces.push_back({reinterpret_cast<uintptr_t>(piece.iov_base), piece.iov_len});
+    const std::optional<uint32_t> key = served_->KeyOf(piece);
+    if (!key.has_value()) return false;
+    places.push_back({.address = reinterpret_cast<uintptr_t>(piece.iov_base),
+                      .bytes = static_cast<uint32_t>(piece.iov_len),
+                      .key = *key});
   }
+  const Located located{.segment = segment,
+                        .sum = store.SumOf(segment),
+                        .generation = store.generation(),
+                        .pieces = std::move(places)};
   outbox_.AddControl(Encode(located));
   located_.push_back(segment);
   bytes_located_ += store.layout().SegmentLength(segment);
@@ -435,6 +470,7 @@ void SourceConnection::CloseNow() {
   loop_->Unwatch(socket_.fd());
   socket_.Close();
   StopWaiting();
+  served_ = nullptr;  // before the transfer is released: nothing is read for it any more
   transfer_.reset();
   table_->Close(number_);
   gone_();

@@ -23,6 +23,7 @@
 #include "th/transfer/stream/frames.h"
 #include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/outbox.h"
+#include "th/transfer/stream/remote_memory.h"
 #include "th/transfer/stream/serving_table.h"
 #include "th/transfer/stream/socket.h"
 #include "th/transfer/transport.h"
@@ -47,6 +48,9 @@ class SourceConnection : public EventLoop::Handler,
   void ReadRequests();
   absl::Status HandleFrame(const Frame& frame);
   absl::Status HandleHello(const Hello& hello);
+  void OfferMemory();
+  absl::Status HandleMemory(const Memory& memory);
+  ControlPlace PlaceOfControl();
   absl::Status HandleOpen(const stream::Open& open);
   absl::Status HandleAsk(const Ask& ask);
   absl::Status HandleAskSums(const AskSums& ask);
@@ -73,7 +77,7 @@ class SourceConnection : public EventLoop::Handler,
   uint64_t TakeUplink(absl::Time now);
   void FillOutbox(uint64_t* budget);
   bool AppendSums(uint64_t* budget);
-  bool AppendNext();
+  bool AppendNext(uint64_t* budget);
   bool MayLocateMore() const;
   bool Locate(SegmentIndex segment);
   void ForgetLocated();
@@ -96,6 +100,7 @@ class SourceConnection : public EventLoop::Handler,
   bool closed_ = false;
   bool greeted_ = false;
   uint32_t events_ = 0;
+  std::unique_ptr<ServedMemory> served_;  // null: payloads go through the socket
   FrameParser parser_;
   std::optional<stream::Open> open_;
   std::shared_ptr<ServingTable::Transfer> transfer_;

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "th/transfer/stream/event_loop.h"
 #include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/serving_table.h"
@@ -39,6 +40,10 @@ class StreamTransport final : public Transport {
   absl::string_view name() const override { return medium_->name(); }
   std::vector<Endpoint> endpoints() const override { return endpoints_; }
   absl::Status Reach(const Endpoint& endpoint) const override { return medium_->Reach(endpoint); }
+  absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
+      absl::Span<const MemoryRegion> regions) override {
+    return medium_->Attach(regions);
+  }
   bool AddHolder(WorkerId worker, HolderDelegate* delegate) override {
     return table_->AddHolder(worker, delegate);
   }

@@ -44,7 +44,6 @@ class TcpMedium : public stream::Medium {
     return SocketAddress::Parse(endpoint.address);
   }
   void Tune(int fd) const override { TuneTcpConnection(fd, congestion_control_); }
-  bool reads_memory() const override { return false; }
 
  private:
   const std::string congestion_control_;

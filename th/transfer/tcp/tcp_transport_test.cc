@@ -429,11 +429,11 @@ INSTANTIATE_TEST_SUITE_P(
             [](RawConnection& connection, const TestShard& shard) {
               connection.ReceiveA<Open>();
               connection.Send(Encode(Hello{OwnHello()}));
-              connection.Send(Encode(Admitted{BufferGeneration(1), MemoryWord{.address = 64}}));
+              connection.Send(Encode(Admitted{BufferGeneration(1), ControlPlace{.address = 64}}));
               connection.ReceiveA<Ask>();
               connection.Send(Encode(Located{.segment = SegmentIndex(0),
                                              .generation = BufferGeneration(1),
-                                             .pieces = {{64, shard.layout().segment_bytes()}}}));
+                                             .pieces = {{64, 65'536}}}));
             },
             SourceFailure::kCorrupt, "Located"},
         HostileSourceCase{"admits_twice",

@@ -1,4 +1,4 @@
-#include "th/transfer/stream/peer_memory.h"
+#include "th/transfer/same_host/peer_memory.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -12,9 +12,10 @@
 #include "testing/status_matchers.h"
 #include "th/transfer/stream/socket.h"
 
-namespace th::stream {
+namespace th::same_host {
 namespace {
 
+using stream::Socket;
 using ::testing::HasSubstr;
 using ::th::testing::StatusIs;
 
@@ -38,9 +39,9 @@ TEST(PeerMemoryTest, ASocketOfAnotherKindHasNoPeerWhoseMemoryIsHere) {
 TEST(PeerMemoryTest, TheOwnProbeIsReadable) { EXPECT_OK(OwnMemory().Probe(OwnProbe())); }
 
 TEST(PeerMemoryTest, AnotherValueThanWasNamedIsRefused) {
-  MemoryWord word = OwnProbe();
-  ++word.value;
-  EXPECT_THAT(OwnMemory().Probe(word),
+  MemoryProbe probe = OwnProbe();
+  ++probe.value;
+  EXPECT_THAT(OwnMemory().Probe(probe),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not the source")));
 }
 
@@ -82,4 +83,4 @@ TEST(PeerMemoryTest, MemoryThatEndsWithinAPieceIsAnError) {
 }
 
 }  // namespace
-}  // namespace th::stream
+}  // namespace th::same_host

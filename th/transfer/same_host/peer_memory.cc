@@ -1,4 +1,4 @@
-#include "th/transfer/stream/peer_memory.h"
+#include "th/transfer/same_host/peer_memory.h"
 
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 #include "th/transfer/stream/socket.h"
 #include "th/weights/status_macros.h"
 
-namespace th::stream {
+namespace th::same_host {
 namespace {
 
 // Most kernels allow 1024 (IOV_MAX) of each side in a call.
@@ -53,7 +53,7 @@ absl::Status ReadFailed(pid_t pid, int error) {
   }
   if (error == ESRCH) return absl::NotFoundError(absl::StrCat("process ", pid, " has ended"));
   return absl::NotFoundError(
-      absl::StrCat("the memory of process ", pid, " cannot be read: ", ErrnoText(error)));
+      absl::StrCat("the memory of process ", pid, " cannot be read: ", stream::ErrnoText(error)));
 }
 
 // Takes `bytes` from the front of pieces that begin at `*piece`, `*offset` bytes into it.
@@ -82,14 +82,14 @@ size_t NextPieces(absl::Span<const iovec> pieces, size_t piece, size_t offset,
 
 }  // namespace
 
-MemoryWord OwnProbe() {
-  static const PeerMemory::Words* const words = [] {
-    auto* made = new PeerMemory::Words;
+MemoryProbe OwnProbe() {
+  static const uint64_t* const word = [] {
+    auto* made = new uint64_t{1};
     // Cannot fail for so few bytes once the system has booted.
-    if (getrandom(&made->first, sizeof(made->first), 0) < 0) made->first = 1;
+    if (getrandom(made, sizeof(*made), 0) < 0) *made = 1;
     return made;
   }();
-  return {.address = reinterpret_cast<uintptr_t>(words), .value = words->first};
+  return {.address = reinterpret_cast<uintptr_t>(word), .value = *word};
 }
 
 absl::StatusOr<PeerMemory> PeerMemory::Of(int fd) {
@@ -97,7 +97,7 @@ absl::StatusOr<PeerMemory> PeerMemory::Of(int fd) {
   socklen_t size = sizeof(peer);
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
     return absl::UnavailableError(absl::StrCat(
-        "the system does not say which process is at the other end: ", ErrnoText(errno)));
+        "the system does not say which process is at the other end: ", stream::ErrnoText(errno)));
   }
   if (peer.pid <= 0) {
     return absl::UnavailableError(
@@ -122,20 +122,24 @@ absl::Status PeerMemory::Read(absl::Span<const iovec> from, absl::Span<const iov
   }
 }
 
-absl::StatusOr<PeerMemory::Words> PeerMemory::ReadWords(uint64_t address) const {
-  Words words;
+absl::StatusOr<PeerMemory::TwoWords> PeerMemory::ReadTwoWords(uint64_t address) const {
+  TwoWords words{};
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process.
   const iovec from{reinterpret_cast<void*>(address), sizeof(words)};
-  const iovec into{&words, sizeof(words)};
+  const iovec into{words.data(), sizeof(words)};
   TH_RETURN_IF_ERROR(Read({&from, 1}, {&into, 1}));
   return words;
 }
 
-absl::Status PeerMemory::Probe(const MemoryWord& word) const {
-  TH_ASSIGN_OR_RETURN(const Words words, ReadWords(word.address));
-  if (words.first == word.value) return absl::OkStatus();
+absl::Status PeerMemory::Probe(const MemoryProbe& probe) const {
+  uint64_t value = 0;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process.
+  const iovec from{reinterpret_cast<void*>(probe.address), sizeof(value)};
+  const iovec into{&value, sizeof(value)};
+  TH_RETURN_IF_ERROR(Read({&from, 1}, {&into, 1}));
+  if (value == probe.value) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("process ", pid_, " is not the source, or shows other memory than it uses"));
 }
 
-}  // namespace th::stream
+}  // namespace th::same_host
