@@ -18,6 +18,7 @@
 #include "th/client/server_probe.h"
 #include "th/client/tensor_binding.h"
 #include "th/transfer/monotonic_clock.h"
+#include "th/transfer/tcp/tcp_transport.h"
 
 namespace th {
 namespace {
@@ -226,8 +227,10 @@ uint64_t Client::control_bytes() const { return impl_->control_bytes->load(); }
 
 std::string Client::data_endpoint() const {
   const std::vector<Endpoint>& endpoints = impl_->membership->data_plane().endpoints();
-  // The last one is what reaches from farthest.
-  return endpoints.empty() ? "" : endpoints.back().address;
+  const auto tcp = std::find_if(endpoints.begin(), endpoints.end(), [](const Endpoint& endpoint) {
+    return endpoint.transport == kTcpTransport;
+  });
+  return tcp == endpoints.end() ? "" : tcp->address;
 }
 
 const std::vector<std::string>& TransportNames() { return KnownTransports(); }

@@ -415,7 +415,8 @@ class Client {
   bool connected() const;
   // Control bytes of this membership, both ways, since the join (messages, without gRPC's framing).
   uint64_t control_bytes() const;
-  // "host:port" of this process's data plane.
+  // "host:port" at which this process's data plane is reached over TCP; empty where it does not use
+  // TCP.
   std::string data_endpoint() const;
 
  private:

@@ -125,6 +125,19 @@ std::vector<Transport*> DataPlane::transports() const {
   return transports;
 }
 
+DataPlaneMemory DataPlane::Attach(absl::Span<const MemoryRegion> regions) {
+  DataPlaneMemory memory;
+  for (const auto& transport : transports_) {
+    absl::StatusOr<std::unique_ptr<AttachedMemory>> attached = transport->Attach(regions);
+    if (attached.ok()) {
+      memory.attached.push_back(*std::move(attached));
+      continue;
+    }
+    memory.refused_by[std::string(transport->name())] = std::string(attached.status().message());
+  }
+  return memory;
+}
+
 bool DataPlane::AddHolder(WorkerId worker, HolderDelegate* delegate) {
   // They have the same holders: where one takes it all do.
   bool added = true;

@@ -14,6 +14,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "th/memory/memory_region.h"
 #include "th/protocol/messages.h"
 #include "th/transfer/transport.h"
 
@@ -36,6 +38,13 @@ const std::vector<std::string>& KnownTransports();
 inline constexpr uint32_t kMaxDataThreads = 64;
 inline constexpr uint32_t kMaxConnectionsPerSource = 32;
 
+// Memory that all transports know of (Transport::Attach), until this ends.
+struct DataPlaneMemory {
+  std::vector<std::unique_ptr<AttachedMemory>> attached;
+  // The reasons, by name, of the transports that could not take it.
+  std::map<std::string, std::string> refused_by;
+};
+
 // Thread-safe.
 class DataPlane {
  public:
@@ -53,6 +62,11 @@ class DataPlane {
   bool strict_transport() const { return options_.strict_transport; }
   // Where others can read our buffers, the endpoint that they try first before the others.
   const std::vector<Endpoint>& endpoints() const { return endpoints_; }
+
+  // Tells all transports of `regions`. One that cannot take them is named in the result; a fill
+  // into this memory passes it over with the reason. Blocks for as long as registering takes (RDMA:
+  // about 0.1 s for 10 GB).
+  DataPlaneMemory Attach(absl::Span<const MemoryRegion> regions);
 
   // As of Transport, for all of them.
   bool AddHolder(WorkerId worker, HolderDelegate* delegate);

@@ -41,6 +41,7 @@ std::shared_ptr<FillDriver> FillDriver::Start(const StartFill& order, Parts part
   const DataPlane& data_plane = *driver->parts_.data_plane;
   spec.strict_transport = data_plane.strict_transport();
   spec.absent_transports = data_plane.absent_transports();
+  spec.absent_transports.merge(driver->parts_.refused_by);
   absl::MutexLock lock(&driver->mu_);
   driver->fill_ = Fill::Start(std::move(spec), data_plane.transports(), driver.get());
   return driver;

@@ -6,6 +6,7 @@
 #define TH_CLIENT_FILL_DRIVER_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -29,6 +30,8 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
     SegmentStore::KnownSums before = {};         // of what it holds from before the fill
     std::shared_ptr<SegmentRing> ring;           // null: the store keeps what is received
     std::shared_ptr<ProgressReporter> progress;  // null: nobody asked
+    // The reasons, by name, of transports that cannot write to the buffer's memory.
+    std::map<std::string, std::string> refused_by = {};
     // On th-fill, once, when nothing is written any more. (Null: the fill never began.)
     std::function<void(std::shared_ptr<FillDriver>)> on_stopped;
   };

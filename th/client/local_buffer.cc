@@ -54,9 +54,22 @@ void LocalBuffer::Serve(const ServingChanged& serving) {
 
 // ---- memory
 
+void LocalBuffer::AttachMemory(std::shared_ptr<DataPlane> data_plane) {
+  data_plane_ = std::move(data_plane);
+  std::vector<MemoryRegion> regions = store_->regions();
+  if (spec_.ring != nullptr) regions.push_back(spec_.ring->region());
+  attached_ = data_plane_->Attach(regions);
+}
+
+void LocalBuffer::DetachMemory() {
+  attached_snapshot_ = {};
+  attached_ = {};
+}
+
 absl::Status LocalBuffer::Rebind(std::vector<void*> storages) {
   TH_RETURN_IF_ERROR(store_->Rebind(storages));
   storages_ = std::move(storages);
+  if (data_plane_ != nullptr) attached_ = data_plane_->Attach(store_->regions());
   return absl::OkStatus();
 }
 
@@ -64,12 +77,14 @@ absl::Status LocalBuffer::BindSnapshot(std::vector<void*> storages, std::shared_
   TH_RETURN_IF_ERROR(store_->Rebind(std::move(storages)));
   snapshot_ = std::move(memory);
   snapshot_bytes_ = layout()->bytes();
+  if (data_plane_ != nullptr) attached_snapshot_ = data_plane_->Attach(store_->regions());
   return absl::OkStatus();
 }
 
 void LocalBuffer::DropSnapshot() {
   if (snapshot_ == nullptr || !store_->Rebind(storages_).ok()) return;
   snapshot_bytes_ = 0;
+  attached_snapshot_ = {};
   snapshot_.reset();
 }
 
@@ -104,6 +119,7 @@ void LocalBuffer::StartFill(th::StartFill order, FillDriver::Parts parts) {
     if (order.was_published) parts.before = store_->known_sums();
     serving_under_ = order.generation;
     store_->BeginFill(order.generation, order.resume);
+    parts.refused_by = attached_.refused_by;
     fill_ = FillDriver::Start(order, std::move(parts));
   });
 }

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/notification.h"
+#include "th/client/data_plane.h"
 #include "th/client/fill_driver.h"
 #include "th/client/task_loop.h"
 #include "th/client/tensor_binding.h"
@@ -55,6 +56,11 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   // Notified once the server has taken the buffer, or refused it; then ready_status says which.
   absl::Notification& ready() { return ready_; }
   const absl::Status& ready_status() const { return ready_status_; }
+
+  // ---- the owner's thread, before the buffer is used and after its last transfer
+  // Tells the transports of the memory; blocks while it is registered.
+  void AttachMemory(std::shared_ptr<DataPlane> data_plane);
+  void DetachMemory();
 
   // ---- th-control
   void SetReady(absl::Status status);
@@ -101,8 +107,11 @@ class LocalBuffer : public std::enable_shared_from_this<LocalBuffer> {
   absl::Notification ready_;
   absl::Status ready_status_;
 
-  std::vector<void*> storages_;     // the caller's
-  std::shared_ptr<void> snapshot_;  // what the store serves instead; shared with nobody
+  std::vector<void*> storages_;            // the caller's
+  std::shared_ptr<void> snapshot_;         // what the store serves instead; shared with nobody
+  std::shared_ptr<DataPlane> data_plane_;  // set by AttachMemory; knows the memory of these two
+  DataPlaneMemory attached_;               // the caller's memory, or the ring's
+  DataPlaneMemory attached_snapshot_;
   bool closed_ = false;
   std::optional<BufferGeneration> serving_under_;  // published or filled under
   bool content_stands_ = false;  // what was published or filled last has not been written since

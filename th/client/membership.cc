@@ -194,6 +194,7 @@ absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string na
         LocalBuffer::Spec{answer.buffer, std::move(form), options, std::move(binding)});
     buffers_[answer.buffer] = buffer;
   }
+  buffer->AttachMemory(data_plane_);
   Wake();
   TH_RETURN_IF_ERROR(AwaitReady(*buffer, name, kRegisterTimeout));
   return buffer;
@@ -222,14 +223,20 @@ void Membership::Withdraw(LocalBuffer& buffer) {
     Pump();
     Silence(buffer);
   });
+  AwaitQuiet(buffer);
+  buffer.DetachMemory();
+  absl::MutexLock lock(&mu_);
+  buffers_.erase(buffer.id());
+  sealed_.erase(buffer.id());
+}
+
+void Membership::AwaitQuiet(const LocalBuffer& buffer) {
   absl::MutexLock lock(&mu_);
   // Without a limit of its own: to return says that the memory is free, and there is no other way
   // to say that it is not. What is waited for is local and is closed at once, so that only a
   // process that was itself stopped meanwhile waits for long.
   const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return BufferQuiet(&buffer); };
   mu_.Await(absl::Condition(&quiet));
-  buffers_.erase(buffer.id());
-  sealed_.erase(buffer.id());
 }
 
 void Membership::LetReadersFinish(const LocalBuffer& buffer) {

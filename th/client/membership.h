@@ -213,6 +213,7 @@ class Membership final : public SessionAccess,
   void Silence(LocalBuffer& buffer);
   // Carries out what is asked, silences the buffer, and forgets it once it is quiet.
   void Withdraw(LocalBuffer& buffer);
+  void AwaitQuiet(const LocalBuffer& buffer);
   bool BufferQuiet(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool Quiet() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void CloseStreamSoon();

@@ -84,11 +84,13 @@ absl::StatusOr<Membership::BufferPtr> Membership::MakeCopyBuffer(
   }
   TensorBinding binding{.layout = order.layout,
                         .storages = StoragesIn(*order.layout, (*memory)->mapping->block.data())};
-  return std::make_shared<LocalBuffer>(LocalBuffer::Spec{.id = order.copy,
-                                                         .form = {},
-                                                         .binding_options = {},
-                                                         .binding = std::move(binding),
-                                                         .memory = *std::move(memory)});
+  auto buffer = std::make_shared<LocalBuffer>(LocalBuffer::Spec{.id = order.copy,
+                                                                .form = {},
+                                                                .binding_options = {},
+                                                                .binding = std::move(binding),
+                                                                .memory = *std::move(memory)});
+  buffer->AttachMemory(data_plane_);
+  return buffer;
 }
 
 void Membership::Do(AllocateOffload order) {

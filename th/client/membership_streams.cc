@@ -29,6 +29,7 @@ absl::StatusOr<Membership::BufferPtr> Membership::RegisterStream(
                           .ring = std::move(ring)});
     buffers_[answer.buffer] = buffer;
   }
+  buffer->AttachMemory(data_plane_);
   Wake();
   TH_RETURN_IF_ERROR(
       AwaitReady(*buffer, "of a streaming reader", std::min(timeout, kRegisterTimeout)));

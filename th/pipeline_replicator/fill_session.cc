@@ -108,6 +108,7 @@ void FillSession::OpenAssigned(absl::Time now) {
                           .assigned = each,
                           .assignment = assignment_});
       Source& source = sources_.back();
+      PutBrokenLast(source);
       if (OpenNextEndpoint(source)) continue;
       Fail(source, SourceFailure::kConnect,
            absl::StrCat("no transport in common: ", source.passed_over.empty()
@@ -122,6 +123,33 @@ void FillSession::OpenAssigned(absl::Time now) {
     ask_all_ = TH_MUTATE(kAllowAgainAndWait, true, ask_all_);
   }
   if (any_open()) tick_at_ = std::min(tick_at_, now + kFillTick);
+}
+
+// Where the transports are the user's choice (strict) their order stays.
+void FillSession::PutBrokenLast(Source& source) const {
+  if (strict_transport_ || broken_.empty()) return;
+  std::vector<Endpoint>& endpoints = source.assigned.endpoints;
+  const auto broken =
+      std::stable_partition(endpoints.begin(), endpoints.end(), [this](const Endpoint& endpoint) {
+        return TH_MUTATE(kStartAtTheBrokenEndpoint, WhyBroken(endpoint) == nullptr, true);
+      });
+  if (broken == endpoints.begin()) return;
+  for (auto each = broken; each != endpoints.end(); ++each) {
+    PassOver(*each, *WhyBroken(*each), &source.passed_over);
+  }
+}
+
+void FillSession::NoteBroken(const Endpoint& endpoint, const std::string& detail) {
+  if (WhyBroken(endpoint) != nullptr) return;
+  if (broken_.size() == kMaxBrokenEndpoints) broken_.pop_front();
+  broken_.push_back({endpoint, detail});
+}
+
+const std::string* FillSession::WhyBroken(const Endpoint& endpoint) const {
+  const auto found =
+      std::find_if(broken_.begin(), broken_.end(),
+                   [&endpoint](const BrokenEndpoint& each) { return each.endpoint == endpoint; });
+  return found == broken_.end() ? nullptr : &found->why;
 }
 
 // False when it has none left that can be opened here.
@@ -236,6 +264,12 @@ void FillSession::HandleClosed(SourceIndex index, SourceFailure failure, std::st
   undecided_ = ask_all_ = true;
   const bool was_in_use = before == SourceState::kOpening || before == SourceState::kAdmitted;
   if (!was_in_use || !lacks_segments()) return;
+  if (failure == SourceFailure::kConnect) NoteBroken(source.endpoint, detail);
+  // Its path has broken, and not the source.
+  const bool path_broke = before == SourceState::kAdmitted && failure == SourceFailure::kConnect;
+  if (TH_MUTATE(kBlameTheSourceForItsPath, path_broke, false) && GoOnElsewhere(source, detail)) {
+    return;
+  }
   const bool may_answer_elsewhere =
       TH_MUTATE(kTryNoOtherEndpoint,
                 before == SourceState::kOpening && MayTryElsewhere(source, failure), false);
@@ -248,14 +282,37 @@ void FillSession::HandleClosed(SourceIndex index, SourceFailure failure, std::st
   Fail(source, failure, std::move(detail));
 }
 
+// Opens another endpoint of `source`, whose path has broken, as a source of its own: the report
+// says what came over each. False when there is none that is within reach and may be used.
+bool FillSession::GoOnElsewhere(Source& source, const std::string& detail) {
+  Source next{.index = SourceIndex(static_cast<uint32_t>(sources_.size())),
+              .assigned = source.assigned,
+              .assignment = source.assignment};
+  PassOver(source.endpoint, detail, &next.passed_over);
+  std::erase_if(next.assigned.endpoints, [&](const Endpoint& endpoint) {
+    const bool other_transport = endpoint.transport != source.endpoint.transport;
+    return WhyBroken(endpoint) != nullptr || (strict_transport_ && other_transport);
+  });
+  sources_.push_back(std::move(next));
+  if (!OpenNextEndpoint(sources_.back())) {
+    sources_.pop_back();
+    return false;
+  }
+  source.failure = detail;
+  CountReroute();
+  return true;
+}
+
 // True when the next endpoint may be better than the one at which nobody has answered. One that
 // took the connection and said nothing belongs to a process that stands still: another transport
 // would wait for the same process, another address of this one may lead elsewhere.
 bool FillSession::MayTryElsewhere(const Source& source, SourceFailure failure) const {
   const std::vector<Endpoint>& endpoints = source.assigned.endpoints;
-  if (source.next_endpoint == endpoints.size()) return false;
-  const bool same_transport =
-      endpoints[source.next_endpoint].transport == source.endpoint.transport;
+  const auto next = std::find_if(
+      endpoints.begin() + static_cast<std::ptrdiff_t>(source.next_endpoint), endpoints.end(),
+      [this](const Endpoint& endpoint) { return reach_(endpoint).ok(); });
+  if (next == endpoints.end()) return false;
+  const bool same_transport = next->transport == source.endpoint.transport;
   if (failure == SourceFailure::kStalled) {
     return TH_MUTATE(kWaitForASilentSourceAgain, same_transport, true);
   }

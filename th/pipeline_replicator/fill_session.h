@@ -44,6 +44,8 @@
 
 namespace th {
 
+// The most endpoints that one fill remembers as broken.
+inline constexpr size_t kMaxBrokenEndpoints = 64;
 // How often silence, progress and slow sources are looked at.
 inline constexpr absl::Duration kFillTick = absl::Milliseconds(20);
 // A tick that is later than this means that this process did not run: no source is blamed for it.
@@ -257,6 +259,10 @@ class FillSession {
   void OpenAssigned(absl::Time now);
   bool OpenNextEndpoint(Source& source);
   bool MayTryElsewhere(const Source& source, SourceFailure failure) const;
+  bool GoOnElsewhere(Source& source, const std::string& detail);
+  void PutBrokenLast(Source& source) const;
+  void NoteBroken(const Endpoint& endpoint, const std::string& detail);
+  const std::string* WhyBroken(const Endpoint& endpoint) const;
   void LetGo(Source& source, absl::Time now);
   void Close(Source& source);
   void CloseAll();
@@ -282,6 +288,13 @@ class FillSession {
   AssignmentId assignment_;
   std::vector<AssignedSource> assigned_;  // but for those that have failed since
   std::deque<Source> sources_;            // by index; closed ones stay
+  // Endpoints that did not connect in this fill, or whose path broke, with the reason; the newest
+  // last. They are tried after a source's others.
+  struct BrokenEndpoint {
+    Endpoint endpoint;
+    std::string why;
+  };
+  std::deque<BrokenEndpoint> broken_;  // at most kMaxBrokenEndpoints
   std::deque<FillOutput> outputs_;
   Stage stage_ = Stage::kFilling;
   Life life_ = Life::kRunning;

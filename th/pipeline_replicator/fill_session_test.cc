@@ -316,6 +316,63 @@ TEST_F(FillSessionTest, ASilentSourceIsNotWaitedForAgainOverAnotherTransport) {
   EXPECT_THAT(Outputs(fill, 0), ElementsAre("lost a of assignment 1, 3: silent"));
 }
 
+// A transport that says kConnect of a pull that was admitted means its path: a queue pair in error,
+// a link that is down. The source itself may be well.
+TEST_F(FillSessionTest, ASourceWhosePathBreaksInMidFillGoesOnOverItsOtherTransport) {
+  FillSession fill = OverAnything(/*strict_transport=*/false);
+  fill.SetSources(kFirst, {OfTwoTransports()}, At(0));
+  Outputs(fill, 0);
+  fill.HandleAdmitted(kA, At(0));
+  ASSERT_EQ(fill.PollRequest(kA, At(0)), (SegmentRange{S(0), S(8)}));
+  ASSERT_TRUE(fill.BeginSegment(kA, S(0), At(0)));
+  fill.HandleSegment(kA, S(0), SumFor(0), SumFor(0), At(0));
+  Outputs(fill, 0);
+  fill.HandleClosed(kA, SourceFailure::kConnect, "the link is down");
+  EXPECT_THAT(Outputs(fill, 1), ElementsAre("open 1 at a:2"));
+  fill.HandleAdmitted(kB, At(1));
+  EXPECT_EQ(fill.PollRequest(kB, At(1)), (SegmentRange{S(1), S(8)}));
+  const FillStatus status = fill.status(At(1));
+  ASSERT_EQ(status.sources.size(), 2);
+  EXPECT_FALSE(status.sources[0].failed);
+  EXPECT_EQ(status.sources[0].failure, "the link is down");
+  EXPECT_EQ(status.sources[1].passed_over, "same_host: the link is down");
+  EXPECT_EQ(status.sources[1].transport, "tcp");
+}
+
+TEST_F(FillSessionTest, ASourceWhosePathBreaksIsLostWhereNoOtherMayBeUsed) {
+  FillSession fill = OverAnything(/*strict_transport=*/true);
+  fill.SetSources(kFirst, {OfTwoTransports()}, At(0));
+  Outputs(fill, 0);
+  fill.HandleAdmitted(kA, At(0));
+  fill.HandleClosed(kA, SourceFailure::kConnect, "the link is down");
+  EXPECT_THAT(Outputs(fill, 1), ElementsAre("lost a of assignment 1, 1: the link is down"));
+}
+
+TEST_F(FillSessionTest, TheNextTryDoesNotBeginWhereThePathBroke) {
+  FillSession fill = OverAnything(/*strict_transport=*/false);
+  fill.SetSources(kFirst, {OfTwoTransports()}, At(0));
+  Outputs(fill, 0);
+  fill.HandleClosed(kA, SourceFailure::kConnect, "not permitted");
+  Outputs(fill, 0);
+  fill.HandleAdmitted(kA, At(0));
+  fill.HandleClosed(kA, SourceFailure::kClosed, "reset");
+  EXPECT_THAT(Outputs(fill, 1), ElementsAre("lost a of assignment 1, 2: reset"));
+  fill.SetSources(kSecond, {OfTwoTransports()}, At(2));
+  EXPECT_THAT(Outputs(fill, 2), ElementsAre("open 1 at a:2"));
+  EXPECT_EQ(fill.status(At(2)).sources[1].passed_over, "same_host: not permitted");
+}
+
+// What a silent process is spared is another transport; an endpoint out of reach between two of the
+// same transport does not count as one.
+TEST_F(FillSessionTest, AnEndpointOutOfReachDoesNotDecideWhereTheNextTryGoes) {
+  AssignedSource source = Source('a', 3);
+  source.endpoints[1].transport = "ibverbs";  // out of reach
+  fill_.SetSources(kFirst, {source}, At(0));
+  Outputs();
+  fill_.HandleClosed(kA, SourceFailure::kStalled, "no answer");
+  EXPECT_THAT(Outputs(), ElementsAre("open 0 at a:3"));
+}
+
 TEST_F(FillSessionTest, ARefusalIsNotTriedElsewhere) {
   fill_.SetSources(kFirst, {Source('a', 2)}, At(0));
   Outputs();

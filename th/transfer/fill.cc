@@ -15,6 +15,17 @@ Transport* Named(const std::vector<Transport*>& transports, const std::string& n
   return found == transports.end() ? nullptr : *found;
 }
 
+// The endpoints in the order of this process's transports; those of others after them.
+void PutInOwnOrder(const std::vector<Transport*>& transports, std::vector<Endpoint>* endpoints) {
+  const auto place = [&](const Endpoint& endpoint) {
+    return std::find_if(transports.begin(), transports.end(),
+                        [&](Transport* each) { return each->name() == endpoint.transport; }) -
+           transports.begin();
+  };
+  std::stable_sort(endpoints->begin(), endpoints->end(),
+                   [&](const Endpoint& a, const Endpoint& b) { return place(a) < place(b); });
+}
+
 FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*>& transports) {
   const ShardLayout& layout = spec.store->layout();
   FillSession::Spec session;
@@ -94,6 +105,7 @@ Fill::Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* obse
 // ---- the owner
 
 void Fill::SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) {
+  for (AssignedSource& source : sources) PutInOwnOrder(transports_, &source.endpoints);
   absl::MutexLock lock(&mu_);
   session_.SetSources(assignment, std::move(sources), MonotonicNow());
   Wake();

@@ -26,6 +26,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "th/memory/memory_region.h"
 #include "th/weights/identifiers.h"
 #include "th/weights/segments.h"
 #include "th/weights/shard_layout.h"
@@ -41,6 +42,9 @@ class SegmentRing {
 
   const SegmentSet& wanted() const { return wanted_; }
   uint64_t slots() const { return slots_; }
+  MemoryRegion region() const {
+    return {.address = memory_.get(), .bytes = slots_ * layout_->segment_bytes()};
+  }
 
   // ---- the fill
   // Where the bytes of a wanted segment go. No other may be asked for.
