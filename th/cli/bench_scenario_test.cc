@@ -133,6 +133,43 @@ end 60s
   }
 }
 
+TEST(BenchScenarioTest, AStagedVersionStallsItsReadersForTheApplyOnly) {
+  const ProgramRun run = RunProgram({Th(), "bench", "scenario", FileOf("staged", R"(
+site a
+hosts t site=a count=2 up=50Mbps down=50Mbps inside=5GB/s
+hosts r site=a count=4 up=50Mbps down=50Mbps inside=5GB/s
+weights rank_bytes=16MiB shards=2 segment=256KiB
+group trainer role=trainer ranks=2 on=t
+group reader role=rollout ranks=2 count=2 on=r
+train trainer first=200ms step=8s write=100ms steps=2
+update reader after=publish stage=yes
+end 60s
+)"),
+                                     "--json"});
+  if (const std::string missing = Missing(run); !missing.empty()) GTEST_SKIP() << missing;
+  ASSERT_EQ(run.status, 0) << run.errors << run.output();
+  const nlohmann::json compared = run.json()["runs"][0];
+  // A shard takes 2.7 s over a link.
+  constexpr double kOverTheLink = 0.9 * 16.7e6 / 6.25e6;
+  for (const char* kind : {"real", "simulated"}) {
+    const nlohmann::json& came = compared[kind];
+    EXPECT_EQ(came["updates_failed"], 0) << kind;
+    ASSERT_THAT(came["updates"], SizeIs(4)) << kind;
+    for (const nlohmann::json& update : came["updates"]) {
+      EXPECT_GE(update["seconds"].get<double>(), kOverTheLink) << kind;
+      EXPECT_GT(update["stall_seconds"].get<double>(), 0) << kind;
+      EXPECT_LT(update["stall_seconds"].get<double>(), kOverTheLink / 2) << kind;
+    }
+    // Four ranks and two versions: without staging eight times that.
+    EXPECT_LT(came["rollout_stall"]["seconds"].get<double>(), 4 * kOverTheLink) << kind;
+    for (const nlohmann::json& rank : came["ranks"]) {
+      if (rank["role"] == "trainer") continue;
+      EXPECT_TRUE(rank["bytes_from"].contains(rank["rank"].get<std::string>()))
+          << kind << ": from its own memory, " << rank.dump();
+    }
+  }
+}
+
 TEST(BenchScenarioTest, RefusesWhatOnlyTheSimulatorHas) {
   const std::string racks = absl::StrCat(kTwoSites, "rack_uplinks rate=1GB/s\n");
   const ProgramRun run = RunProgram({Th(), "bench", "scenario", FileOf("racks", racks), "--json"});

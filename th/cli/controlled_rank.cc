@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "th/cli/resident_memory.h"
@@ -82,6 +83,18 @@ absl::Duration SecondsOr(const json& command, const char* key, absl::Duration ot
 // The same clock in all processes of this machine.
 double SecondsOf(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
 
+// What `verb` came to, with the moments of its call.
+absl::StatusOr<json> Timed(absl::FunctionRef<absl::StatusOr<UpdateResult>()> verb) {
+  const absl::Time begin = MonotonicNow();
+  TH_ASSIGN_OR_RETURN(const UpdateResult result, verb());
+  const absl::Time end = MonotonicNow();
+  json answer = ResultToJson(result);
+  answer["started_s"] = SecondsOf(begin);
+  answer["ended_s"] = SecondsOf(end);
+  answer["seconds"] = absl::ToDoubleSeconds(end - begin);
+  return answer;
+}
+
 ClientOptions OptionsOf(const json& command) {
   return {.server = command.at("server"),
           .run = command.at("run"),
@@ -118,6 +131,8 @@ ControlledRank::Result ControlledRank::Do(const json& command) {
                                                     {"unpublish", &ControlledRank::Unpublish},
                                                     {"rollback", &ControlledRank::RollBack},
                                                     {"update", &ControlledRank::Update},
+                                                    {"stage", &ControlledRank::Stage},
+                                                    {"apply", &ControlledRank::Apply},
                                                     {"sum", &ControlledRank::Sum},
                                                     {"sums", &ControlledRank::Sums},
                                                     {"stats", &ControlledRank::Stats},
@@ -146,6 +161,7 @@ ControlledRank::Result ControlledRank::Join(const json& command) {
   if (command.at("load").get<bool>()) TH_RETURN_IF_ERROR(weights_->Load());
   ClientOptions options = OptionsOf(command);
   options.offload_limit_bytes = command.value("copies", uint64_t{0}) * weights_->bytes();
+  options.staging_limit_bytes = command.value("stages", false) ? weights_->bytes() : 0;
   TH_ASSIGN_OR_RETURN(client_, Client::Join(std::move(options)));
   RegisterOptions registered;
   registered.checksums = command.value("checksums", true);
@@ -191,7 +207,28 @@ ControlledRank::Result ControlledRank::Update(const json& command) {
   UpdateOptions options{.timeout = SecondsOr(command, "timeout_seconds", kUpdateTimeout)};
   TH_ASSIGN_OR_RETURN(options.when_seeding,
                       ParseWhenSeeding(command.value("when_seeding", "wait")));
-  options.on_progress = [events = events_](const UpdateProgress& progress) {
+  options.in_place = command.value("in_place", false);
+  options.on_progress = ProgressWriter();
+  return Timed([&] { return buffer_.Update(selector, std::move(options)); });
+}
+
+ControlledRank::Result ControlledRank::Stage(const json& command) {
+  const std::string version = command.at("version");
+  TH_ASSIGN_OR_RETURN(const VersionSelector selector, ParseVersionSelector(version));
+  StageOptions options{.timeout = SecondsOr(command, "timeout_seconds", kUpdateTimeout)};
+  TH_ASSIGN_OR_RETURN(options.when_seeding,
+                      ParseWhenSeeding(command.value("when_seeding", "wait")));
+  options.on_progress = ProgressWriter();
+  return Timed([&] { return buffer_.Stage(selector, std::move(options)); });
+}
+
+ControlledRank::Result ControlledRank::Apply(const json& command) {
+  const ApplyOptions options{.timeout = SecondsOr(command, "timeout_seconds", kUpdateTimeout)};
+  return Timed([&] { return buffer_.Apply(options); });
+}
+
+std::function<void(const UpdateProgress&)> ControlledRank::ProgressWriter() const {
+  return [events = events_](const UpdateProgress& progress) {
     events->Write({{"event", "progress"},
                    {"at_s", SecondsOf(MonotonicNow())},
                    {"version", progress.version.ToString()},
@@ -199,14 +236,6 @@ ControlledRank::Result ControlledRank::Update(const json& command) {
                    {"total", progress.bytes_total},
                    {"source", progress.source}});
   };
-  const absl::Time begin = MonotonicNow();
-  TH_ASSIGN_OR_RETURN(const UpdateResult result, buffer_.Update(selector, std::move(options)));
-  const absl::Time end = MonotonicNow();
-  json answer = ResultToJson(result);
-  answer["started_s"] = SecondsOf(begin);
-  answer["ended_s"] = SecondsOf(end);
-  answer["seconds"] = absl::ToDoubleSeconds(end - begin);
-  return answer;
 }
 
 ControlledRank::Result ControlledRank::Sum(const json& command) {
@@ -325,7 +354,7 @@ void ControlledRank::LeaveNow() {
 void RunControlledRank() {
   JsonLineWriter out(STDOUT_FILENO);
   ControlledRank rank(&out);
-  std::thread update;  // one at a time; only "leave" does not wait for it
+  std::thread update;  // or stage, or apply: one at a time; only "leave" does not wait for it
   const auto end_update = [&update] {
     if (update.joinable()) update.join();
   };
@@ -335,7 +364,7 @@ void RunControlledRank() {
     const std::string name = command.is_object() ? command.value("do", "") : "";
     if (name == "leave" && update.joinable()) rank.LeaveNow();
     end_update();
-    if (name == "update") {
+    if (name == "update" || name == "stage" || name == "apply") {
       update = std::thread([&rank, &out, command] { out.Write(rank.Answer(command)); });
     } else if (command.is_discarded()) {
       heard = out.Write(ErrorToJson(absl::InvalidArgumentError("no JSON object")));

@@ -2,22 +2,27 @@
 //
 // A command is a line {"do": NAME, ...}; each is answered by one line, in order: what it came to,
 // or
-// {"error": {"code", "message"}}. While an update runs there are lines {"event": "progress", at_s,
-// version, bytes, total, source} before its answer. Moments (..._s) are seconds of the machine's
-// monotonic clock.
+// {"error": {"code", "message"}}. While an update or a stage runs there are lines {"event":
+// "progress", at_s, version, bytes, total, source} before its answer. Moments (..._s) are seconds
+// of the machine's monotonic clock.
 //
 //   join       server run model group rank ranks rate transports connections data_threads weights
-//              load [host] [rack] [site] [copies] [checksums]
+//              load [host] [rack] [site] [copies] [stages]
+//              [checksums]
 //              -> bytes, tensors: joins and registers the shard, with its content when `load`;
-//                 `copies`: of the shard, that TensorHub may hold in this rank's host memory
+//                 `copies`: of the shard, that TensorHub may hold in this rank's host memory;
+//                 `stages`: likewise one, into which versions are staged
 //   change     content              -> the weights become this content (rank_weights.h)
 //   publish    label                -> version, publish_seconds, sealed_seconds
 //   unpublish  [drain_seconds]      -> seconds
 //   rollback   to key               -> version
-//   update     version [timeout_seconds] [when_seeding: wait, skip or copy]
+//   update     version [timeout_seconds] [when_seeding: wait, skip or copy] [in_place]
 //                                   -> outcome, version, event_id, reason, seconds, stall_seconds,
 //                                      started_s, ended_s, bytes, reroutes, rerouted_bytes,
 //                                      reread_bytes, corrupt_segments, peak_extra_bytes, sources
+//   stage      version [timeout_seconds] [when_seeding: wait or skip]
+//                                   -> as update: received beside the weights, which stay
+//   apply      [timeout_seconds]    -> as update: what is staged is moved into the weights
 //   sum                             -> sum, tensors: SHA-256 over all tensors' SHA-256
 //   sums                            -> sums: {name: SHA-256}
 //   stats                           -> bytes_sent, control_bytes, live_bytes, resident_bytes
@@ -36,13 +41,14 @@
 //                                      (memory_probe.h)
 //   read-copy  path threads         -> started_s, ended_s: copies them from there into its own
 //   drop-copy                       -> that memory is freed
-//   leave                           -> leaves the group; an update under way ends with CANCELLED,
-//                                      its answer comes first
+//   leave                           -> leaves the group; an update, a stage or an apply under way
+//                                      ends with CANCELLED, its answer comes first
 //
 // The process ends with its stdin. A rank is used by one thread.
 #ifndef TH_CLI_CONTROLLED_RANK_H_
 #define TH_CLI_CONTROLLED_RANK_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -63,7 +69,8 @@ class ControlledRank {
   explicit ControlledRank(JsonLineWriter* events) : events_(events) {}
   // The answer to a command.
   nlohmann::json Answer(const nlohmann::json& command);
-  // Leaves the group, also while another thread is in Answer with an update, which then ends.
+  // Leaves the group, also while another thread is in Answer with an update, a stage or an
+  // apply, which then ends.
   void LeaveNow();
 
  private:
@@ -75,6 +82,9 @@ class ControlledRank {
   Result Unpublish(const nlohmann::json& command);
   Result RollBack(const nlohmann::json& command);
   Result Update(const nlohmann::json& command);
+  Result Stage(const nlohmann::json& command);
+  Result Apply(const nlohmann::json& command);
+  std::function<void(const UpdateProgress&)> ProgressWriter() const;
   Result Sum(const nlohmann::json& command);
   Result Sums(const nlohmann::json& command);
   Result Stats(const nlohmann::json& command);

@@ -104,6 +104,7 @@ nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) co
           {"data_threads", options_.data_threads},
           {"load", group.load},
           {"copies", group.copies},
+          {"stages", group.stages},
           {"weights",
            ToJson(ShardChoice{
                .model = options_.model, .shard = ShardOf(rank), .shards = options_.shards})}};

@@ -60,6 +60,7 @@ struct GroupChoice {
   Placement placement;
   std::vector<Placement> placements;  // of each rank, where they differ; empty: `placement`
   uint32_t copies = 0;  // of its shard, that TensorHub may hold in each rank's host memory
+  bool stages = false;  // likewise one in which a version is staged
 
   const Placement& PlacementOf(uint32_t rank) const {
     return placements.empty() ? placement : placements[rank];

@@ -35,8 +35,8 @@ const char* ServerPolicyOf(ScenarioPolicy policy) {
 
 }  // namespace
 
-RealCast::RealCast(const Scenario& scenario, RealPlan plan)
-    : scenario_(scenario), plan_(std::move(plan)) {
+RealCast::RealCast(const Scenario& scenario, ScenarioPolicy policy, RealPlan plan)
+    : scenario_(scenario), policy_(policy), plan_(std::move(plan)) {
   for (const ScenarioFamily& family : scenario.families) {
     for (size_t number = 0; number < family.groups.size(); ++number) {
       auto group = std::make_unique<RealGroup>();
@@ -59,9 +59,9 @@ absl::StatusOr<std::unique_ptr<RealCast>> RealCast::Open(const Scenario& scenari
                                                          ScenarioPolicy policy,
                                                          const RealRunOptions& options) {
   TH_ASSIGN_OR_RETURN(RealPlan plan, PlanRealScenario(scenario));
-  std::unique_ptr<RealCast> cast(new RealCast(scenario, std::move(plan)));
+  std::unique_ptr<RealCast> cast(new RealCast(scenario, policy, std::move(plan)));
   TH_RETURN_IF_ERROR(cast->OpenHosts(options.cast.folder));
-  TH_RETURN_IF_ERROR(cast->OpenServer(policy, options.cast));
+  TH_RETURN_IF_ERROR(cast->OpenServer(options.cast));
   return cast;
 }
 
@@ -72,12 +72,12 @@ absl::Status RealCast::OpenHosts(const std::string& folder) {
   return absl::OkStatus();
 }
 
-absl::Status RealCast::OpenServer(ScenarioPolicy policy, RankCastOptions options) {
+absl::Status RealCast::OpenServer(RankCastOptions options) {
   options.model = {.synthetic = "llm", .bytes = scenario_.shard_bytes * scenario_.shards};
   options.shards = scenario_.shards;
   options.server_placement = {.address = VirtualHosts::AddressOf(plan_.server_host),
                               .network_namespace = hosts_->NamespaceOf(plan_.server_host)};
-  const char* const flag = ServerPolicyOf(policy);
+  const char* const flag = ServerPolicyOf(policy_);
   if (flag != nullptr) options.server_flags.push_back(absl::StrCat("--policy=", flag));
   TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(std::move(options)));
   return absl::OkStatus();
@@ -101,6 +101,8 @@ absl::Status RealCast::Start(const std::vector<RealGroup*>& groups) {
     choice.ranks = group->family->ranks;
     choice.load = group->family->role == GroupRole::kTrainer;
     choice.copies = group->family->copies;
+    // With room for it Update stages too, which models of others do not.
+    choice.stages = group->family->stages && policy_ == ScenarioPolicy::kNearest;
     choice.placements.reserve(choice.ranks);
     for (const Location& place : group->family->places[group->number]) {
       choice.placements.push_back(PlacementOf(place));

@@ -86,14 +86,15 @@ class RealCast {
   absl::Status Slow(const std::string& host, double factor);
 
  private:
-  RealCast(const Scenario& scenario, RealPlan plan);
+  RealCast(const Scenario& scenario, ScenarioPolicy policy, RealPlan plan);
   absl::Status OpenHosts(const std::string& folder);
-  absl::Status OpenServer(ScenarioPolicy policy, RankCastOptions options);
+  absl::Status OpenServer(RankCastOptions options);
   Placement PlacementOf(const Location& place) const;
   bool Answered(const RealGroup& group) const;
   void HandOut();
 
   const Scenario& scenario_;
+  const ScenarioPolicy policy_;
   const RealPlan plan_;
   std::unique_ptr<VirtualHosts> hosts_;
   std::unique_ptr<RankCast> cast_;  // ends before its hosts

@@ -32,12 +32,22 @@ bool Broadcasts(ScenarioPolicy policy) {
 
 std::string LabelOf(uint32_t step) { return absl::StrCat("step-", step); }
 
-// What a rollout says to update.
-json UpdateCommand(WhenSeeding when_seeding, absl::Duration timeout) {
-  return {{"do", "update"},
+// What a rollout says to update, straight into its weights, or to stage.
+json UpdateCommand(const char* verb, WhenSeeding when_seeding, absl::Duration timeout) {
+  return {{"do", verb},
           {"version", "latest"},
+          {"in_place", true},
           {"timeout_seconds", absl::ToDoubleSeconds(timeout)},
           {"when_seeding", WhenSeedingName(when_seeding)}};
+}
+
+// The moment at which the first rank's call began.
+double BeginOf(const RealOutcome& outcome) {
+  double began = std::numeric_limits<double>::infinity();
+  for (const json& answer : outcome.answers) {
+    began = std::min(began, answer.value("started_s", 0.0));
+  }
+  return began;
 }
 
 bool IsSeeding(const json& answer) {
@@ -55,8 +65,10 @@ class RealRun {
     const ScenarioUpdates* updates = nullptr;  // null: only when it joins or is told to
     bool wanted = false;                       // to be called again after the call that goes on
     bool in_round = false;                     // of a broadcast that goes on
-    absl::Time waits_since = absl::InfiniteFuture();  // for the other members of it
-    std::string label;                                // of the version that it holds
+    bool works = false;  // has weights, its own or a version: what is staged stands beside them
+    absl::Time waits_since = absl::InfiniteFuture();                  // for the other members of it
+    double staged_since_s = std::numeric_limits<double>::infinity();  // what it applies now
+    std::string label;  // of the version that it holds
   };
 
   absl::Status Prepare(const RealRunOptions& options);
@@ -81,7 +93,11 @@ class RealRun {
            static_cast<int64_t>(reader.group->number) * reader.updates->stagger;
   }
   void Update(Reader* reader);
+  bool Stages(const Reader& reader) const;
+  void HandleStaged(Reader* reader, const RealOutcome& outcome);
   void HandleUpdated(Reader* reader, const RealOutcome& outcome);
+  void EndUpdate(Reader* reader, const RealOutcome& outcome);
+  void CountBytes(Reader* reader, const RealOutcome& outcome);
   void TakeRead(Reader* reader, const RealOutcome& outcome);
   void Poll(Reader* reader);
 
@@ -140,6 +156,7 @@ absl::Status RealRun::Prepare(const RealRunOptions& options) {
     }
     Reader& reader = readers_.emplace_back();
     reader.group = group.get();
+    reader.works = !group->family->joins_later;
     for (const ScenarioUpdates& updates : scenario_.updates) {
       if (updates.family == group->family->name) reader.updates = &updates;
     }
@@ -347,8 +364,30 @@ void RealRun::Update(Reader* reader) {
   // Policies of others know no seeds.
   const bool seeds = policy_ == ScenarioPolicy::kNearest && reader->updates != nullptr;
   const WhenSeeding when_seeding = seeds ? reader->updates->when_seeding : WhenSeeding::kWait;
-  cast_->Call(reader->group, UpdateCommand(when_seeding, scenario_.end),
-              [this, reader](const RealOutcome& outcome) { HandleUpdated(reader, outcome); });
+  if (Stages(*reader)) {
+    cast_->Call(reader->group, UpdateCommand("stage", when_seeding, scenario_.end),
+                [this, reader](const RealOutcome& outcome) { HandleStaged(reader, outcome); });
+  } else {
+    cast_->Call(reader->group, UpdateCommand("update", when_seeding, scenario_.end),
+                [this, reader](const RealOutcome& outcome) { HandleUpdated(reader, outcome); });
+  }
+}
+
+// Who has nothing to work with gains nothing by a copy.
+bool RealRun::Stages(const Reader& reader) const {
+  return policy_ == ScenarioPolicy::kNearest && reader.group->family->stages && reader.works;
+}
+
+// The group has worked on meanwhile: only the apply is a stall.
+void RealRun::HandleStaged(Reader* reader, const RealOutcome& outcome) {
+  const bool staged = outcome.well && outcome.answers.front().value("outcome", "") == "moved";
+  if (!staged) return EndUpdate(reader, outcome);
+  if (!reader->group->CanCall()) return EndUpdate(reader, {.well = false});
+  CountBytes(reader, outcome);
+  reader->staged_since_s = BeginOf(outcome);
+  cast_->Call(reader->group,
+              {{"do", "apply"}, {"timeout_seconds", absl::ToDoubleSeconds(scenario_.end)}},
+              [this, reader](const RealOutcome& applied) { HandleUpdated(reader, applied); });
 }
 
 void RealRun::HandleUpdated(Reader* reader, const RealOutcome& outcome) {
@@ -357,12 +396,17 @@ void RealRun::HandleUpdated(Reader* reader, const RealOutcome& outcome) {
     reader->group->ranks[i].stall.Add(StallCause::kBytes,
                                       absl::Seconds(outcome.answers[i].value("seconds", 0.0)));
   }
+  EndUpdate(reader, outcome);
+}
+
+void RealRun::EndUpdate(Reader* reader, const RealOutcome& outcome) {
   if (!outcome.well) {
     ++run_.result.updates_failed;
     if (reader->group->CanCall() && !Broadcasts(policy_)) reader->wanted = true;
   } else {
     TakeRead(reader, outcome);
   }
+  reader->staged_since_s = std::numeric_limits<double>::infinity();
   LeaveRound(reader);
   if (!std::exchange(reader->wanted, false)) return;
   Post(outcome.well ? absl::ZeroDuration() : kScenarioRetry, /*counts=*/true,
@@ -378,22 +422,15 @@ void RealRun::TakeRead(Reader* reader, const RealOutcome& outcome) {
     }
   }
   if (how != "moved") return;
-  double began = std::numeric_limits<double>::infinity(), ended = 0;
-  for (size_t i = 0; i < outcome.answers.size(); ++i) {
-    const json& answer = outcome.answers[i];
-    began = std::min(began, answer.value("started_s", 0.0));
+  CountBytes(reader, outcome);
+  reader->works = true;
+  const double began = BeginOf(outcome);
+  double ended = 0;
+  for (const json& answer : outcome.answers) {
     ended = std::max(ended, answer.value("ended_s", 0.0));
-    for (const json& source : answer.value("sources", json::array())) {
-      const auto bytes = source.value("bytes", uint64_t{0});
-      const auto place = places_.find(source.value("name", ""));
-      reader->group->ranks[i].bytes_from[source.value("name", "")] += bytes;
-      if (place == places_.end()) continue;
-      const Distance distance =
-          DistanceBetween(*places_.at(reader->group->ranks[i].name), *place->second);
-      run_.result.bytes_over[static_cast<size_t>(distance)] += bytes;
-    }
   }
-  const absl::Duration at = absl::Seconds(began) - (start_ - absl::UnixEpoch());
+  const absl::Duration at =
+      absl::Seconds(std::min(began, reader->staged_since_s)) - (start_ - absl::UnixEpoch());
   const absl::Duration until = absl::Seconds(ended) - (start_ - absl::UnixEpoch());
   for (VersionResult& version : run_.result.versions) {
     // "step-2 (#2)": the label is the first word.
@@ -404,7 +441,22 @@ void RealRun::TakeRead(Reader* reader, const RealOutcome& outcome) {
     version.last_reader = std::max(version.last_reader, until - version.published);
     version.slowest_update = std::max(version.slowest_update, until - at);
   }
-  run_.result.reads.push_back({reader->group->name, reader->label, at, until});
+  run_.result.reads.push_back(
+      {reader->group->name, reader->label, at, until, absl::Seconds(ended - began)});
+}
+
+void RealRun::CountBytes(Reader* reader, const RealOutcome& outcome) {
+  for (size_t i = 0; i < outcome.answers.size(); ++i) {
+    for (const json& source : outcome.answers[i].value("sources", json::array())) {
+      const auto bytes = source.value("bytes", uint64_t{0});
+      const auto place = places_.find(source.value("name", ""));
+      reader->group->ranks[i].bytes_from[source.value("name", "")] += bytes;
+      if (place == places_.end()) continue;
+      const Distance distance =
+          DistanceBetween(*places_.at(reader->group->ranks[i].name), *place->second);
+      run_.result.bytes_over[static_cast<size_t>(distance)] += bytes;
+    }
+  }
 }
 
 void RealRun::Poll(Reader* reader) {
@@ -453,8 +505,11 @@ void RealRun::Join(const ScenarioEvent& event) {
   }
   const bool from_the_start = Now() < scenario_.training.first;
   failed_ = cast_->Start(groups);
-  if (!failed_.ok() || from_the_start) return;
-  for (Reader* reader : joining) Update(reader);
+  if (!failed_.ok()) return;
+  for (Reader* reader : joining) {
+    reader->works = from_the_start;
+    if (!from_the_start) Update(reader);
+  }
 }
 
 void RealRun::HappenToGroup(const ScenarioEvent& event, RealGroup* group) {

@@ -153,7 +153,8 @@ nlohmann::json ResultToJson(const ScenarioResult& result) {
     reads.push_back({{"group", read.group},
                      {"label", read.label},
                      {"began_seconds", Seconds(read.began)},
-                     {"seconds", Seconds(read.ended - read.began)}});
+                     {"seconds", Seconds(read.ended - read.began)},
+                     {"stall_seconds", Seconds(read.stall)}});
   }
   nlohmann::json links = nlohmann::json::array();
   for (const LinkResult& link : result.links) {

@@ -372,7 +372,7 @@ void ScenarioParser::UpdateTimes(ScenarioLine& line, ScenarioUpdates* updates) {
 }
 
 void ScenarioParser::Update(ScenarioLine& line) {
-  const ScenarioFamily* family = KnownFamily(line);
+  ScenarioFamily* family = KnownFamily(line);
   if (family == nullptr) return;
   ScenarioUpdates updates;
   updates.family = family->name;
@@ -382,6 +382,11 @@ void ScenarioParser::Update(ScenarioLine& line) {
   if (updates.when_seeding == WhenSeeding::kCopy && family->copies == 0) {
     line.Fail(
         absl::StrCat("'", family->name, "' has no memory for copies; give its group 'copies'"));
+  }
+  family->stages = line.Choice("stage", {"no", "yes"}, 0) == 1;
+  if (family->stages && updates.when_seeding == WhenSeeding::kCopy) {
+    line.Fail(
+        "'when_seeding=copy' does nothing with 'stage=yes': what is staged is a copy; take skip");
   }
   if (family->role == GroupRole::kTrainer) line.Fail("a trainer publishes, it does not update");
   for (const ScenarioUpdates& other : scenario_.updates) {

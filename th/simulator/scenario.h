@@ -67,6 +67,9 @@ struct ScenarioFamily {
   std::vector<std::vector<Location>> places;  // by group and rank
   bool joins_later = false;                   // an event brings its groups, not the start
   uint32_t copies = 0;                        // of its shard that each rank's host memory holds
+  // Under kNearest its updates receive a version beside the one in use, in host memory of each rank
+  // for one shard, and then apply it. Others know no staging.
+  bool stages = false;
 };
 
 // The trainer's loop: publish, compute while others read, unpublish, write, publish.

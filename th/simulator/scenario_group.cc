@@ -72,7 +72,9 @@ void ScenarioGroup::Start(Member* member, uint32_t rank) {
   spec.shard = static_cast<int>(rank % scenario_->shards);
   spec.location = family_->places[number_][rank];
   spec.spot = family_->role == GroupRole::kSpot;
-  spec.offload_limit_bytes = family_->copies * cluster_->LayoutOf(spec.shard)->bytes();
+  const uint64_t shard_bytes = cluster_->LayoutOf(spec.shard)->bytes();
+  spec.offload_limit_bytes = family_->copies * shard_bytes;
+  spec.staging_limit_bytes = family_->stages ? shard_bytes : 0;
   member->worker = cluster_->Start(std::move(spec));
   Listen(member);
 }

@@ -41,6 +41,9 @@ struct ReadResult {
   std::string group;
   std::string label;
   absl::Duration began, ended;
+  // Of the time between, what was spent in a call that stops the group: all of it, or where the
+  // version was staged the apply alone.
+  absl::Duration stall;
 };
 
 struct VersionResult {

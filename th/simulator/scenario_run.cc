@@ -93,7 +93,9 @@ class ScenarioRun {
     const ScenarioUpdates* updates = nullptr;  // null: only when it joins or is told to
     bool wanted = false;                       // to be called again after the call that goes on
     bool in_round = false;                     // of a broadcast that goes on
+    bool works = false;  // has weights, its own or a version: what is staged stands beside them
     absl::Time began;
+    absl::Time stalled_since;  // of the call that goes on
   };
 
   void MakeGroups();
@@ -112,6 +114,12 @@ class ScenarioRun {
 
   void JoinReader(Reader* reader);
   void Update(Reader* reader);
+  WhenSeeding WhenSeedingOf(const Reader& reader) const;
+  bool Stages(const Reader& reader) const;
+  void UpdateInPlace(Reader* reader);
+  void Stage(Reader* reader);
+  void HandleStaged(Reader* reader, const ScenarioGroup::Outcome& outcome);
+  void Apply(Reader* reader);
   void HandleUpdated(Reader* reader, const ScenarioGroup::Outcome& outcome);
   void CountMove(const Reader& reader, const std::string& label);
   void LeaveRound(Reader* reader);
@@ -296,6 +304,7 @@ void ScenarioRun::LeaveRound(Reader* reader) {
 void ScenarioRun::JoinReader(Reader* reader) {
   reader->group->Join([this, reader] {
     const bool from_the_start = cluster_.now() < absl::UnixEpoch() + scenario_.training.first;
+    reader->works = from_the_start;
     if (!from_the_start) Update(reader);
   });
 }
@@ -308,14 +317,54 @@ void ScenarioRun::Update(Reader* reader) {
     return;
   }
   reader->began = cluster_.now();
-  const bool seeds = policy_ == ScenarioPolicy::kNearest && reader->updates != nullptr;
-  const WhenSeeding when_seeding = seeds ? reader->updates->when_seeding : WhenSeeding::kWait;
+  return Stages(*reader) ? Stage(reader) : UpdateInPlace(reader);
+}
+
+// Policies of others know no seeds.
+WhenSeeding ScenarioRun::WhenSeedingOf(const Reader& reader) const {
+  const bool seeds = policy_ == ScenarioPolicy::kNearest && reader.updates != nullptr;
+  return seeds ? reader.updates->when_seeding : WhenSeeding::kWait;
+}
+
+// Who has nothing to work with gains nothing by a copy.
+bool ScenarioRun::Stages(const Reader& reader) const {
+  return policy_ == ScenarioPolicy::kNearest && reader.group->family().stages && reader.works;
+}
+
+void ScenarioRun::UpdateInPlace(Reader* reader) {
+  reader->stalled_since = cluster_.now();
   reader->group->Call(
       StallCause::kServer, /*counts=*/true,
-      [this, when_seeding](SimulatedWorker* rank) {
+      [this, when_seeding = WhenSeedingOf(*reader)](SimulatedWorker* rank) {
         rank->SetWhenSeeding(when_seeding);
         rank->Update(LatestVersion{}, scenario_.end);
       },
+      [this, reader](const ScenarioGroup::Outcome& outcome) { HandleUpdated(reader, outcome); });
+}
+
+// The group works on meanwhile: its ranks' clocks stand still.
+void ScenarioRun::Stage(Reader* reader) {
+  reader->group->Call(
+      StallCause::kServer, /*counts=*/false,
+      [this, when_seeding = WhenSeedingOf(*reader)](SimulatedWorker* rank) {
+        rank->SetWhenSeeding(when_seeding);
+        rank->Stage(LatestVersion{}, scenario_.end);
+      },
+      [this, reader](const ScenarioGroup::Outcome& outcome) { HandleStaged(reader, outcome); });
+}
+
+void ScenarioRun::HandleStaged(Reader* reader, const ScenarioGroup::Outcome& outcome) {
+  const bool staged = outcome.well && outcome.available && outcome.moved;
+  if (!staged) return HandleUpdated(reader, outcome);
+  if (reader->group->CanCall()) return Apply(reader);
+  HandleUpdated(reader, {.well = false});  // a rank has died meanwhile
+}
+
+void ScenarioRun::Apply(Reader* reader) {
+  reader->stalled_since = cluster_.now();
+  reader->group->Call(
+      StallCause::kServer, /*counts=*/true,
+      [this](SimulatedWorker* rank) { rank->Apply(scenario_.end); },
       [this, reader](const ScenarioGroup::Outcome& outcome) { HandleUpdated(reader, outcome); });
 }
 
@@ -329,6 +378,7 @@ void ScenarioRun::HandleUpdated(Reader* reader, const ScenarioGroup::Outcome& ou
       PostWork(reader->updates->retry, [this, reader] { Update(reader); });
     }
   } else if (outcome.moved) {
+    reader->works = true;
     CountMove(*reader, outcome.label);
   }
   LeaveRound(reader);
@@ -340,7 +390,8 @@ void ScenarioRun::HandleUpdated(Reader* reader, const ScenarioGroup::Outcome& ou
 void ScenarioRun::CountMove(const Reader& reader, const std::string& label) {
   const absl::Duration now = cluster_.now() - absl::UnixEpoch();
   const absl::Duration began = reader.began - absl::UnixEpoch();
-  result_.reads.push_back({reader.group->name(), label, began, now});
+  result_.reads.push_back(
+      {reader.group->name(), label, began, now, cluster_.now() - reader.stalled_since});
   for (VersionResult& version : result_.versions) {
     if (version.label != label) continue;
     ++version.groups;

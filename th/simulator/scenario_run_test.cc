@@ -212,6 +212,94 @@ TEST(ScenarioRunTest, APollingGroupMovesOnceAVersion) {
   EXPECT_EQ(result.reads[1].label, "step-2");
 }
 
+// ---- staging: within a host a shard takes a tenth of a second, over a link a whole one
+
+constexpr double kApply = 0.1;
+constexpr char kStaged[] = "train trainer first=1s\nupdate reader after=publish stage=yes\n";
+
+TEST(ScenarioRunTest, OfAStagedVersionOnlyTheApplyIsAStall) {
+  const ScenarioResult result = RunWell(Fleet(1) + kStaged);
+  EXPECT_NEAR(Seconds(result.RolloutStall().total()), kApply, 2 * kRequests);
+  EXPECT_NEAR(Seconds(result.RolloutStall().of(StallCause::kBytes)), kApply, 2 * kRequests);
+  ASSERT_THAT(result.reads, SizeIs(1));
+  EXPECT_NEAR(Seconds(result.reads[0].stall), kApply, 2 * kRequests);
+  EXPECT_NEAR(Seconds(result.SlowestRead()), 1 + kApply, 2 * kRequests) << "both halves";
+  EXPECT_NEAR(Seconds(result.versions[0].last_reader), 1 + kApply, 2 * kRequests);
+  EXPECT_DOUBLE_EQ(result.CopiesSent(), 1);
+}
+
+TEST(ScenarioRunTest, AnUpdateInPlaceIsAStallAllAlong) {
+  const ScenarioResult result = RunWell(Fleet(1) + kOnce);
+  ASSERT_THAT(result.reads, SizeIs(1));
+  EXPECT_EQ(result.reads[0].stall, result.reads[0].ended - result.reads[0].began);
+}
+
+// What was staged comes from the next one's own memory, and its picture shows both halves.
+TEST(ScenarioRunTest, WhatIsStagedIsReceivedOnceAndMovedInFromTheRanksOwnMemory) {
+  const ScenarioResult result = RunWell(Fleet(1) + kStaged);
+  const RankResult& reader = result.ranks[1];
+  EXPECT_EQ(reader.bytes_from.at("trainer/0"), 1'000'000'000u);
+  EXPECT_EQ(reader.bytes_from.at("reader/0"), 1'000'000'000u);
+  ASSERT_THAT(reader.spans, SizeIs(2));
+  EXPECT_NEAR(Seconds(reader.spans[0].began), 1, kRequests);
+  EXPECT_NEAR(Seconds(reader.spans[1].ended - reader.spans[1].began), kApply, 2 * kRequests);
+}
+
+TEST(ScenarioRunTest, StagedCopiesRelayToTheNextGroup) {
+  const ScenarioResult result = RunWell(Fleet(4) + kStaged);
+  EXPECT_DOUBLE_EQ(result.CopiesSent(), 1);
+  EXPECT_EQ(result.versions[0].groups, 4u);
+  EXPECT_NEAR(Seconds(result.RolloutStall().total()), 4 * kApply, 8 * kRequests);
+}
+
+TEST(ScenarioRunTest, APollingGroupStagesEachVersionOnceAndAsksWithoutAStall) {
+  const ScenarioResult result = RunWell(
+      Fleet(1) + "train trainer first=1s step=10s steps=2\nupdate reader every=300ms stage=yes\n");
+  ASSERT_THAT(result.reads, SizeIs(2));
+  EXPECT_NEAR(Seconds(result.RolloutStall().total()), 2 * kApply, 4 * kRequests);
+}
+
+TEST(ScenarioRunTest, AVersionThatComesWhileOneIsStagedIsStagedNext) {
+  const ScenarioResult result =
+      RunWell(Fleet(1) +
+              "train trainer first=1s step=500ms steps=2\nupdate reader after=publish stage=yes\n");
+  ASSERT_FALSE(result.reads.empty());
+  EXPECT_EQ(result.reads.back().label, "step-2");
+  EXPECT_LT(Seconds(result.RolloutStall().total()), 2 * kApply + 4 * kRequests);
+}
+
+// Who joins, or comes back, has nothing that it could work with meanwhile.
+TEST(ScenarioRunTest, AGroupWithoutWeightsReceivesItsFirstVersionInPlace) {
+  const ScenarioResult joined =
+      RunWell(Fleet(1) +
+              "train trainer first=1s step=10s steps=2\n"
+              "update reader after=publish stage=yes\nat 5s join reader 1\n");
+  ASSERT_THAT(joined.reads, SizeIs(2));
+  EXPECT_NEAR(Seconds(joined.reads[0].stall), 1, 2 * kRequests);
+  EXPECT_NEAR(Seconds(joined.reads[1].stall), kApply, 2 * kRequests);
+  const ScenarioResult replaced = RunWell(Fleet(1) + kStaged + "at 10s replace reader after=1s\n");
+  ASSERT_THAT(replaced.reads, SizeIs(2));
+  EXPECT_NEAR(Seconds(replaced.reads[1].stall), 1, 2 * kRequests);
+}
+
+TEST(ScenarioRunTest, ModelsOfOthersStageNothing) {
+  for (const ScenarioPolicy policy : {ScenarioPolicy::kDirect, ScenarioPolicy::kBroadcast}) {
+    const ScenarioResult staged = RunWell(Fleet(2) + kStaged, policy);
+    const ScenarioResult plain = RunWell(Fleet(2) + kOnce, policy);
+    EXPECT_EQ(staged.RolloutStall().total(), plain.RolloutStall().total());
+  }
+}
+
+TEST(ScenarioRunTest, ARankThatDiesWhileItStagesEndsTheGroupsUpdateAndNobodyElses) {
+  const auto result = RunScenario(Parsed(Fleet(2) + kStaged + "at 1500ms kill reader-1\n"),
+                                  ScenarioPolicy::kNearest, {});
+  ASSERT_THAT(result, IsOk());
+  EXPECT_THAT(result->violations, IsEmpty());
+  EXPECT_EQ(result->updates_failed, 1u);
+  ASSERT_THAT(result->reads, SizeIs(1));
+  EXPECT_NEAR(Seconds(result->RolloutStall().total()), kApply, 2 * kRequests);
+}
+
 // Eight readers in a chain, of which the third sends at a tenth of its rate.
 TEST(ScenarioRunTest, AReaderLeavesASlowUplinkAndNobodyWaitsTwiceAsLong) {
   const ScenarioResult well = RunWell(Fleet(8) + kOnce);

@@ -36,6 +36,26 @@ absl::StatusOr<Scenario> Parse(const std::string& text, const ScenarioOverrides&
   return ParseScenario("f.scenario", text, overrides);
 }
 
+TEST(ScenarioTest, ReadsWhichFamiliesStage) {
+  const std::string fleet = absl::StrCat(kStart, kReaders, kTrain, kEnd);
+  const auto stages = [&](const std::string& update) {
+    const auto scenario = Parse(absl::StrCat(fleet, update));
+    EXPECT_THAT(scenario, IsOk());
+    return scenario.ok() && scenario->families[1].stages;
+  };
+  EXPECT_TRUE(stages("update reader after=publish stage=yes\n"));
+  EXPECT_TRUE(stages("update reader every=1s stage=yes when_seeding=skip\n"));
+  EXPECT_FALSE(stages("update reader after=publish stage=no\n"));
+  EXPECT_FALSE(stages(kUpdate));
+}
+
+TEST(ScenarioTest, ACopyWhileSeedingIsRefusedBesideStaging) {
+  const auto scenario = Parse(
+      absl::StrCat(kStart, "group reader role=rollout ranks=2 count=3 on=h per_host=2 copies=1\n",
+                   kTrain, "update reader after=publish when_seeding=copy stage=yes\n", kEnd));
+  EXPECT_THAT(scenario, StatusIs(StatusCode::kInvalidArgument, HasSubstr("take skip")));
+}
+
 TEST(ScenarioTest, ReadsAFleetAndItsCourse) {
   const auto scenario = Parse(absl::StrCat("let slow=10% n=7\nseed $n\n", kStart, kReaders, kTrain,
                                            "update reader after=publish delay=50ms\n"
@@ -150,6 +170,7 @@ TEST(ScenarioTest, RefusesAnEventOrUpdateThatCannotBe) {
       {"update reader after=publish when_seeding=skip retry=0s", "'retry' is less than 1ms"},
       {"update reader every=1s when_seeding=skip retry=1s", "the key 'retry' is unknown"},
       {"update reader after=publish when_seeding=copy", "'reader' has no memory for copies"},
+      {"update reader after=publish stage=perhaps", "stage 'perhaps' is unknown; known: no, yes"},
       {"group g role=rollout ranks=2 on=h copies=65", "not a whole number from 1 to 64"},
       {"update reader every=1s\nupdate reader every=1s", "the group's updates are given twice"},
       {"at noon kill reader", "the time 'noon' is not a number with a unit"},

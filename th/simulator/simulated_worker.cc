@@ -416,10 +416,6 @@ void SimulatedWorker::HandleFillTick(OperationKey operation) {
 // ---- the driver
 
 // Of the caller's own buffer; while a copy is made the caller waits for the server's leave.
-void SimulatedWorker::TellWait(BufferId buffer, WaitsFor what) const {
-  if (buffer == buffer_id_ && on_wait != nullptr) on_wait(what);
-}
-
 std::string SimulatedWorker::NameOf(BufferId buffer) const {
   const auto found = names_.find(buffer);
   return found == names_.end() ? absl::StrCat(buffer.value) : found->second;

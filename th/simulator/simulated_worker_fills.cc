@@ -56,6 +56,14 @@ void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
   }
 }
 
+// Of the caller's buffer, and of the copy into which it stages.
+void SimulatedWorker::TellWait(BufferId buffer, WaitsFor what) const {
+  if (on_wait == nullptr) return;
+  const auto found = holdings_.find(buffer);
+  const bool staged = found != holdings_.end() && found->second.IsStaged();
+  if (buffer == buffer_id_ || staged) on_wait(what);
+}
+
 void SimulatedWorker::Do(const StartFill& start) {
   EndFill(start.buffer);
   if (start.buffer == buffer_id_) published_falsely_ = false;
