@@ -1,9 +1,13 @@
 #include "th/cli/resident_memory.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -23,6 +27,14 @@ absl::StatusOr<uint64_t> LineInKilobytes(absl::string_view status, absl::string_
   return absl::InvalidArgumentError(absl::StrCat("a process status without ", key));
 }
 
+absl::StatusOr<std::string> ReadProcFile(pid_t pid, absl::string_view name) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/", name));
+  if (!file) return absl::NotFoundError(absl::StrCat("no process ", pid));
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
 }  // namespace
 
 absl::StatusOr<uint64_t> ResidentBytesOfStatus(absl::string_view status) {
@@ -31,12 +43,26 @@ absl::StatusOr<uint64_t> ResidentBytesOfStatus(absl::string_view status) {
   return anonymous + shared;
 }
 
+uint64_t ReadOnlySharedBytesOfSmaps(absl::string_view smaps) {
+  uint64_t bytes = 0;
+  bool counts = false;
+  for (absl::string_view line : absl::StrSplit(smaps, '\n')) {
+    // "7f00a000-7f00b000 r--s 00000000 00:01 1042   /memfd:tensorhub-arena (deleted)", then keys.
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() >= 5 && words[1].size() == 4) {
+      counts = words[1] == "r--s" && absl::StrContains(line, "/memfd:");
+    } else if (counts && absl::StartsWith(line, "Rss:")) {
+      bytes += LineInKilobytes(line, "Rss:").value_or(0);
+    }
+  }
+  return bytes;
+}
+
 absl::StatusOr<uint64_t> ResidentBytes(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
-  if (!file) return absl::NotFoundError(absl::StrCat("no process ", pid));
-  std::stringstream text;
-  text << file.rdbuf();
-  return ResidentBytesOfStatus(text.str());
+  TH_ASSIGN_OR_RETURN(const std::string status, ReadProcFile(pid, "status"));
+  TH_ASSIGN_OR_RETURN(const std::string smaps, ReadProcFile(pid, "smaps"));
+  TH_ASSIGN_OR_RETURN(const uint64_t resident, ResidentBytesOfStatus(status));
+  return resident - std::min(resident, ReadOnlySharedBytesOfSmaps(smaps));
 }
 
 }  // namespace th

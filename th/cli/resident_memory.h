@@ -15,8 +15,12 @@ namespace th {
 // Bytes of pages that hold data of its own: anonymous and shared memory, without files. `status` is
 // the text of /proc/<pid>/status. INVALID_ARGUMENT when the lines are not there.
 absl::StatusOr<uint64_t> ResidentBytesOfStatus(absl::string_view status);
+// Bytes of pages of shared memory that the process has mapped for reading alone: another process's,
+// which a reader of the same host copies from. `smaps` is the text of /proc/<pid>/smaps.
+uint64_t ReadOnlySharedBytesOfSmaps(absl::string_view smaps);
 
-// Of a running process. NOT_FOUND when there is none.
+// Of a running process: its own pages, without those that it has mapped of others. NOT_FOUND when
+// there is none.
 absl::StatusOr<uint64_t> ResidentBytes(pid_t pid);
 
 }  // namespace th

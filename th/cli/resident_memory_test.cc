@@ -38,5 +38,19 @@ TEST(ResidentMemoryTest, KnowsNoProcessThatIsNotThere) {
   EXPECT_THAT(ResidentBytes(-5), StatusIs(absl::StatusCode::kNotFound));
 }
 
+TEST(ResidentMemoryTest, PagesThatAreMappedOfAnotherProcessAreCounted) {
+  EXPECT_EQ(ReadOnlySharedBytesOfSmaps(
+                "7f1-7f2 r--s 00000000 00:01 1042   /memfd:tensorhub-arena (deleted)\n"
+                "Size:    2048 kB\nRss:     1024 kB\nPss:      512 kB\n"
+                "7f3-7f4 rw-s 00000000 00:01 1043   /memfd:tensorhub-arena (deleted)\n"
+                "Rss:      100 kB\n"
+                "7f5-7f6 r--s 00000000 08:01 7      /usr/share/locale\n"
+                "Rss:       10 kB\n"
+                "7f7-7f8 r--s 00000000 00:01 1044   /memfd:tensorhub-arena (deleted)\n"
+                "Rss:        1 kB\n"),
+            1025u << 10);
+  EXPECT_EQ(ReadOnlySharedBytesOfSmaps(""), 0);
+}
+
 }  // namespace
 }  // namespace th

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "th/memory/shared_memory.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -54,8 +55,8 @@ int Populate(std::byte* begin, uint64_t bytes, uint32_t threads) {
   return failed == errors.end() ? 0 : *failed;
 }
 
-// Anonymous memory that begins at a multiple of kArenaAlignment; null when the system has none.
-std::byte* MapAligned(uint64_t bytes) {
+// Private memory that begins at a multiple of kArenaAlignment; null when the system has none.
+std::byte* MapPrivate(uint64_t bytes) {
   const uint64_t padded = bytes + kArenaAlignment;
   void* raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -69,13 +70,23 @@ std::byte* MapAligned(uint64_t bytes) {
   return base + skip;
 }
 
+// Memory that readers of this host can map; private memory where the system gives no such file.
+std::byte* Map(uint64_t bytes) {
+  const absl::StatusOr<std::byte*> shared = MapSharedMemory(bytes);
+  return shared.ok() ? *shared : MapPrivate(bytes);
+}
+
+void Unmap(std::byte* data, uint64_t bytes) {
+  if (!UnmapSharedMemory(data)) munmap(data, bytes);
+}
+
 // The same with every page backed; null, and errno says why, when the system has none.
 std::byte* MapBacked(uint64_t bytes, uint32_t threads) {
-  std::byte* const data = MapAligned(bytes);
+  std::byte* const data = Map(bytes);
   if (data == nullptr) return nullptr;
   const int error = Populate(data, bytes, threads);
   if (error == 0) return data;
-  munmap(data, bytes);
+  Unmap(data, bytes);
   errno = error;
   return nullptr;
 }
@@ -146,7 +157,7 @@ absl::Status HostArena::Reserve(uint64_t bytes, uint64_t rounded) {
 void HostArena::TrimUntil(uint64_t room) {
   while (!free_.empty() && mapped_ + room > options_.limit_bytes) {
     const auto largest = std::prev(free_.end());
-    munmap(largest->second, largest->first);
+    Unmap(largest->second, largest->first);
     mapped_ -= largest->first;
     free_.erase(largest);
   }
@@ -161,7 +172,7 @@ void HostArena::GiveBack(std::byte* data, uint64_t mapped_bytes) {
 void HostArena::Trim() {
   absl::MutexLock lock(&mu_);
   for (const auto& [bytes, data] : free_) {
-    munmap(data, bytes);
+    Unmap(data, bytes);
     mapped_ -= bytes;
   }
   free_.clear();

@@ -1,4 +1,5 @@
-// Blocks of pre-faulted host memory for weights, reused, under one byte limit.
+// Blocks of pre-faulted host memory for weights, reused, under one byte limit. Where the system
+// allows it they are memory that readers of this host can map (shared_memory.h).
 //
 //   HostArena arena({.limit_bytes = uint64_t{8} << 30});
 //   TH_ASSIGN_OR_RETURN(HostBlock block, arena.Allocate(layout.bytes()));
@@ -17,11 +18,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "th/memory/arena_alignment.h"
 
 namespace th {
 
-// Blocks are whole multiples of this and begin at one.
-inline constexpr uint64_t kArenaAlignment = uint64_t{2} << 20;
 // The most threads of one Allocate.
 inline constexpr uint32_t kMaxPrefaultThreads = 16;
 

@@ -1,9 +1,12 @@
 #include "th/transfer/test_peers.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "th/memory/arena_alignment.h"
+#include "th/memory/shared_memory.h"
 #include "th/weights/shard_layout.h"
 
 namespace th::testing {
@@ -19,6 +22,30 @@ CapabilityKey SomeKey() {
 
 void AwaitOrFail(absl::Mutex& mu, const absl::Condition& condition, const char* what) {
   if (!mu.AwaitWithTimeout(condition, kPatience)) ADD_FAILURE() << "never happened: " << what;
+}
+
+// ---- TestMemory
+
+TestMemory::TestMemory(size_t bytes) : bytes_(bytes) {
+  if (bytes == 0) return;
+  if (!shared_ || bytes < kMinSharedBytes) {
+    data_ = new char[bytes]();
+    return;
+  }
+  const size_t blocks = (bytes + kArenaAlignment - 1) / kArenaAlignment;
+  absl::StatusOr<std::byte*> mapped = MapSharedMemory(blocks * kArenaAlignment);
+  EXPECT_TRUE(mapped.ok()) << mapped.status();
+  data_ = reinterpret_cast<char*>(*mapped);
+}
+
+TestMemory::~TestMemory() {
+  if (!UnmapSharedMemory(reinterpret_cast<std::byte*>(data_))) delete[] data_;
+}
+
+TestMemory& TestMemory::operator=(TestMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
 }
 
 // ---- TestShard

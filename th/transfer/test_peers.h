@@ -3,6 +3,7 @@
 #ifndef TH_TRANSFER_TEST_PEERS_H_
 #define TH_TRANSFER_TEST_PEERS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -27,6 +28,31 @@ inline constexpr absl::Duration kPatience = absl::Seconds(20);
 inline constexpr WorkerId kHolderWorker(41);
 inline constexpr WorkerId kReaderWorker(42);
 inline constexpr BufferId kBuffer(7);
+
+// The bytes of one storage, zeroed. A value that can be moved.
+class TestMemory {
+ public:
+  explicit TestMemory(size_t bytes);
+  ~TestMemory();
+  TestMemory(TestMemory&& other) noexcept { *this = std::move(other); }
+  TestMemory& operator=(TestMemory&& other) noexcept;
+  // Storages of kMinSharedBytes and more are in memory that other processes can map, from now on.
+  static void Share(bool shared) { shared_ = shared; }
+  static constexpr size_t kMinSharedBytes = 64 << 10;
+
+  char* data() const { return data_; }
+  char* begin() const { return data_; }
+  char* end() const { return data_ + bytes_; }
+  char& operator[](size_t i) const { return data_[i]; }
+  friend bool operator==(const TestMemory& a, const TestMemory& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  inline static bool shared_ = false;
+  char* data_ = nullptr;
+  size_t bytes_ = 0;
+};
 
 // A shard in memory of its own. Bytes are a function of `seed` and their place.
 class TestShard {
@@ -57,7 +83,7 @@ class TestShard {
 
  private:
   std::shared_ptr<const ShardLayout> layout_;
-  std::vector<std::vector<char>> memory_;
+  std::vector<TestMemory> memory_;
   std::shared_ptr<SegmentStore> store_;
 };
 

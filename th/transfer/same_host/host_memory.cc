@@ -15,12 +15,20 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "th/memory/shared_memory.h"
 #include "th/transfer/same_host/peer_memory.h"
+#include "th/transfer/same_host/stream_copy.h"
 #include "th/transfer/stream/socket.h"
 #include "th/weights/status_macros.h"
 
 namespace th::same_host {
 namespace {
+
+// The most ranges that one offer names: what a frame of control holds beside the probe.
+constexpr size_t kMaxOfferedRanges =
+    (stream::kMaxControlBodyBytes - sizeof(MemoryProbe)) / sizeof(OfferedRange);
+// The key of a piece that lies in no offered range.
+constexpr uint32_t kNoRange = 0;
 
 // ---- what cannot be read
 
@@ -85,6 +93,21 @@ class Unreadable final : public UnreadableMemory, public std::enable_shared_from
   std::vector<MemoryRegion> regions_ ABSL_GUARDED_BY(mu_);  // almost always empty
 };
 
+// Both have the same sum of lengths.
+void CopyPieces(absl::Span<const iovec> from, absl::Span<const iovec> into) {
+  size_t piece = 0, offset = 0;
+  for (const iovec& to : into) {
+    for (size_t done = 0; done < to.iov_len;) {
+      const size_t bytes = std::min(to.iov_len - done, from[piece].iov_len - offset);
+      StreamCopy(static_cast<char*>(to.iov_base) + done,
+                 static_cast<const char*>(from[piece].iov_base) + offset, bytes);
+      done += bytes;
+      offset += bytes;
+      if (offset == from[piece].iov_len) ++piece, offset = 0;
+    }
+  }
+}
+
 // ---- the source's end
 
 class ServedHostMemory final : public stream::ServedMemory {
@@ -106,16 +129,37 @@ class ServedHostMemory final : public stream::ServedMemory {
                        ": run both as one user, or the reader as root"));
     }
     const MemoryProbe probe = OwnProbe();
-    return std::string(reinterpret_cast<const char*>(&probe), sizeof(probe));
+    std::string offer(reinterpret_cast<const char*>(&probe), sizeof(probe));
+    for (const SharedMemoryRange& range : AllSharedMemory()) {
+      if (offered_.size() == kMaxOfferedRanges) break;
+      offered_.push_back(range);
+      const OfferedRange words{.address = reinterpret_cast<uintptr_t>(range.address),
+                               .bytes = range.bytes,
+                               .id = range.id,
+                               .inode = range.inode,
+                               .file_descriptor = static_cast<uint64_t>(range.file_descriptor)};
+      offer.append(reinterpret_cast<const char*>(&words), sizeof(words));
+    }
+    return offer;
   }
   absl::StatusOr<std::string> HandleAnswer(absl::string_view) override {
     return absl::InvalidArgumentError("Memory from a reader, which has nothing to answer here");
   }
+  // Of a piece in an offered range: one more than the range's place in the offer. Else kNoRange.
   std::optional<uint32_t> KeyOf(const iovec& piece) override {
-    return unreadable_->Overlaps(piece) ? std::nullopt : std::optional<uint32_t>(0);
+    if (unreadable_->Overlaps(piece)) return std::nullopt;
+    if (offered_.empty()) return kNoRange;
+    // Looked up anew each time: by now another range may lie at the same address.
+    const auto range = FindSharedMemory(piece.iov_base, piece.iov_len);
+    if (!range.has_value()) return kNoRange;
+    for (size_t i = 0; i < offered_.size(); ++i) {
+      if (offered_[i].id == range->id) return static_cast<uint32_t>(i + 1);
+    }
+    return kNoRange;
   }
 
  private:
+  std::vector<SharedMemoryRange> offered_;
   const int fd_;
   const std::shared_ptr<const UnreadableMemory> unreadable_;
 };
@@ -124,7 +168,8 @@ class ServedHostMemory final : public stream::ServedMemory {
 
 class RemoteHostMemory final : public stream::RemoteMemory {
  public:
-  explicit RemoteHostMemory(int fd) : fd_(fd) {}
+  RemoteHostMemory(int fd, std::shared_ptr<MappedMemory> mapped)
+      : fd_(fd), mapped_(std::move(mapped)) {}
 
   absl::StatusOr<std::string> HandleOffer(absl::string_view offer) override {
     MemoryProbe probe;
@@ -136,6 +181,11 @@ class RemoteHostMemory final : public stream::RemoteMemory {
     const absl::Status readable = peer.Probe(probe);
     if (!readable.ok()) return readable;
     peer_ = peer;
+    offer.remove_prefix(sizeof(probe));
+    for (; offer.size() >= sizeof(OfferedRange); offer.remove_prefix(sizeof(OfferedRange))) {
+      ranges_.emplace_back();
+      std::memcpy(&ranges_.back().offered, offer.data(), sizeof(OfferedRange));
+    }
     return std::string();
   }
   bool ready() const override { return peer_.has_value(); }
@@ -143,13 +193,8 @@ class RemoteHostMemory final : public stream::RemoteMemory {
 
   void Start(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into,
              const stream::ControlPlace& control) override {
-    std::vector<iovec> pieces;
-    pieces.reserve(from.size());
-    for (const stream::Located::Piece& piece : from) {
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process.
-      pieces.push_back({reinterpret_cast<void*>(piece.address), piece.bytes});
-    }
-    Read read{.status = peer_->Read(pieces, into), .control = std::nullopt};
+    Read read{.status = absl::OkStatus(), .control = std::nullopt};
+    if (!CopyFromMapped(from, into)) read.status = CopyFromProcess(from, into);
     // The bytes before the control block: on no processor may the second read be the older one.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const absl::StatusOr<PeerMemory::TwoWords> words = peer_->ReadTwoWords(control.address);
@@ -168,8 +213,53 @@ class RemoteHostMemory final : public stream::RemoteMemory {
   }
 
  private:
+  // A range of the source's shared memory; mapped when a segment first lies in it.
+  struct Range {
+    OfferedRange offered;
+    std::shared_ptr<const MappedRange> mapped;
+    bool tried = false;
+  };
+
+  // The place of the piece here; null when it is not in a range that can be mapped.
+  const std::byte* PlaceOf(const stream::Located::Piece& piece) {
+    if (piece.key == kNoRange || piece.key > ranges_.size()) return nullptr;
+    Range& range = ranges_[piece.key - 1];
+    if (!std::exchange(range.tried, true)) range.mapped = mapped_->Map(peer_->pid(), range.offered);
+    if (range.mapped == nullptr || piece.address < range.offered.address) return nullptr;
+    const uint64_t offset = piece.address - range.offered.address;
+    if (offset > range.mapped->bytes() || piece.bytes > range.mapped->bytes() - offset) {
+      return nullptr;
+    }
+    return range.mapped->data() + offset;
+  }
+
+  // False, with nothing copied: not all of it is mapped.
+  bool CopyFromMapped(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into) {
+    places_.clear();
+    for (const stream::Located::Piece& piece : from) {
+      const std::byte* const place = PlaceOf(piece);
+      if (place == nullptr) return false;
+      places_.push_back({const_cast<std::byte*>(place), piece.bytes});
+    }
+    CopyPieces(places_, into);
+    return true;
+  }
+
+  absl::Status CopyFromProcess(absl::Span<const stream::Located::Piece> from,
+                               absl::Span<const iovec> into) {
+    places_.clear();
+    for (const stream::Located::Piece& piece : from) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process.
+      places_.push_back({reinterpret_cast<void*>(piece.address), piece.bytes});
+    }
+    return peer_->Read(places_, into);
+  }
+
   const int fd_;
-  std::optional<PeerMemory> peer_;  // once the probe has succeeded
+  const std::shared_ptr<MappedMemory> mapped_;  // of the transport
+  std::optional<PeerMemory> peer_;              // once the probe has succeeded
+  std::vector<Range> ranges_;
+  std::vector<iovec> places_;  // of the segment that is being copied
   std::deque<Read> ended_;
 };
 
@@ -187,8 +277,8 @@ std::unique_ptr<stream::ServedMemory> ServeHostMemory(
   return std::make_unique<ServedHostMemory>(fd, std::move(unreadable));
 }
 
-std::unique_ptr<stream::RemoteMemory> ReadHostMemory(int fd) {
-  return std::make_unique<RemoteHostMemory>(fd);
+std::unique_ptr<stream::RemoteMemory> ReadHostMemory(int fd, std::shared_ptr<MappedMemory> mapped) {
+  return std::make_unique<RemoteHostMemory>(fd, std::move(mapped));
 }
 
 }  // namespace th::same_host

@@ -1,6 +1,7 @@
-// Both ends of the source's memory for readers of its host (remote_memory.h): the source names a
-// word of its process, the reader probes it, and then copies segments with process_vm_readv, each
-// within its Start.
+// Both ends of the source's memory for readers of its host (remote_memory.h). The source names a
+// word of its process, which the reader probes, and the ranges of its shared memory. The reader
+// copies segments within Start: out of a mapping where they lie in such a range and it can be
+// mapped (a third faster), else with process_vm_readv.
 #ifndef TH_TRANSFER_SAME_HOST_HOST_MEMORY_H_
 #define TH_TRANSFER_SAME_HOST_HOST_MEMORY_H_
 
@@ -9,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "th/memory/memory_region.h"
+#include "th/transfer/same_host/mapped_memory.h"
 #include "th/transfer/stream/remote_memory.h"
 #include "th/transfer/transport.h"
 
@@ -29,7 +31,8 @@ class UnreadableMemory {
 // `fd`: the accepted, or the connected, Unix socket.
 std::unique_ptr<stream::ServedMemory> ServeHostMemory(
     int fd, std::shared_ptr<const UnreadableMemory> unreadable);
-std::unique_ptr<stream::RemoteMemory> ReadHostMemory(int fd);
+// `mapped` is shared with the transport's other connections.
+std::unique_ptr<stream::RemoteMemory> ReadHostMemory(int fd, std::shared_ptr<MappedMemory> mapped);
 
 }  // namespace th::same_host
 

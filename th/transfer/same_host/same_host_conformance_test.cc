@@ -23,10 +23,20 @@ class SameHostWorld : public ConformanceWorld {
   }
 };
 
+// Shards lie in memory that the reader can map, but for small storages.
+class MappedWorld : public SameHostWorld {
+ public:
+  MappedWorld() { TestMemory::Share(true); }
+  ~MappedWorld() override { TestMemory::Share(false); }
+};
+
+std::unique_ptr<ConformanceWorld> NewMappedWorld() { return std::make_unique<MappedWorld>(); }
 std::unique_ptr<ConformanceWorld> NewSameHostWorld() { return std::make_unique<SameHostWorld>(); }
 
 INSTANTIATE_TEST_SUITE_P(SameHost, TransportConformanceTest, ::testing::Values(&NewSameHostWorld));
 INSTANTIATE_TEST_SUITE_P(SameHost, HeldReaderConformanceTest, ::testing::Values(&NewSameHostWorld));
+INSTANTIATE_TEST_SUITE_P(Mapped, TransportConformanceTest, ::testing::Values(&NewMappedWorld));
+INSTANTIATE_TEST_SUITE_P(Mapped, HeldReaderConformanceTest, ::testing::Values(&NewMappedWorld));
 
 }  // namespace
 }  // namespace th::testing

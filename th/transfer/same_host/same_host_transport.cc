@@ -36,7 +36,7 @@ class SameHostMedium : public stream::Medium {
     return same_host::ServeHostMemory(fd, unreadable_);
   }
   std::unique_ptr<stream::RemoteMemory> Read(int fd, uint32_t) const override {
-    return same_host::ReadHostMemory(fd);
+    return same_host::ReadHostMemory(fd, mapped_);
   }
   absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) const override {
@@ -47,6 +47,8 @@ class SameHostMedium : public stream::Medium {
   const HostAddress self_;
   const std::shared_ptr<same_host::UnreadableMemory> unreadable_ =
       same_host::UnreadableMemory::New();  // shared with what is attached
+  const std::shared_ptr<same_host::MappedMemory> mapped_ =
+      std::make_shared<same_host::MappedMemory>();  // shared with the pulls
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,7 +16,10 @@
 #include "gtest/gtest.h"
 #include "testing/process_threads.h"
 #include "testing/status_matchers.h"
+#include "th/memory/arena_alignment.h"
+#include "th/memory/shared_memory.h"
 #include "th/transfer/same_host/host_address.h"
+#include "th/transfer/same_host/mapped_memory.h"
 #include "th/transfer/same_host/peer_memory.h"
 #include "th/transfer/stream/frames.h"
 #include "th/transfer/stream/raw_peer.h"
@@ -38,6 +42,7 @@ using stream::RawConnection;
 using stream::RawSource;
 using stream::SocketAddress;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -238,6 +243,34 @@ TEST(SameHostTransportTest, SegmentsOfMemoryThatCannotBeReadComeThroughTheSocket
   for (char* each : pages) munmap(each, page);
 }
 
+// ---- memory that the reader can map
+
+// The source's own mapping is closed to everybody: only who has mapped the file can read it.
+TEST(SameHostTransportTest, SharedMemoryOfTheSourceIsReadThroughAMapping) {
+  ASSERT_OK_AND_ASSIGN(std::byte* const data, MapSharedMemory(kArenaAlignment));
+  std::memset(data, 'a', kArenaAlignment);
+  TestShard received({.tensor_bytes = {kArenaAlignment}});
+  const auto layout = received.store()->shared_layout();
+  const auto store = std::make_shared<SegmentStore>(layout, std::vector<void*>{data});
+  const auto source = NewTransport(), reader = NewTransport();
+  TestHolder holder(store);
+  source->AddHolder(kHolderWorker, &holder);
+  store->Publish(BufferGeneration(1));
+  store->SumsOf({SegmentIndex(0), SegmentIndex(layout->segment_count())}, layout->segment_count(),
+                /*compute=*/true);
+  ASSERT_EQ(mprotect(data, kArenaAlignment, PROT_NONE), 0);
+  TestSink sink(&received);
+  auto pull = reader->Open(holder.Target(source->endpoints()[0], layout), &sink);
+  pull->Ask(received.all());
+  sink.AwaitSegments(layout->segment_count());
+  EXPECT_EQ(received.BytesOf(SegmentIndex(0)), std::string(65'536, 'a'));
+  EXPECT_THAT(sink.segments(), Each(Pair(::testing::_, true)));
+  pull->Close();
+  sink.AwaitClosed();
+  source->RemoveHolder(kHolderWorker);
+  EXPECT_TRUE(UnmapSharedMemory(data));
+}
+
 // ---- hostile sources
 
 // A source that does what `serve` says once the reader has greeted it.
@@ -368,6 +401,39 @@ TEST_F(HostileSourceTest, APlaceThatIsNowhereIsRefused) {
   LocateWith(TrueControl(), located);
   EXPECT_THAT(sink_.AwaitClosed(), Pair(SourceFailure::kClosed, HasSubstr("cannot be read")));
   EXPECT_THAT(sink_.segments(), IsEmpty());
+}
+
+// A key of no range, and a place outside of its range: read out of the process as if without one.
+TEST_F(HostileSourceTest, AKeyThatMakesNoSenseLeadsNowhere) {
+  Located located = FirstSegment();
+  for (Located::Piece& piece : located.pieces) piece.key = 4'000'000'000;
+  LocateWith(TrueControl(), located);
+  sink_.AwaitSegments(1);
+  EXPECT_THAT(sink_.segments(), Contains(Pair(SegmentIndex(0), true)));
+}
+
+TEST_F(HostileSourceTest, APlaceBesideItsRangeIsNotReadThroughTheMapping) {
+  ASSERT_OK_AND_ASSIGN(std::byte* const data, MapSharedMemory(kArenaAlignment));
+  const SharedMemoryRange range = *FindSharedMemory(data, 1);
+  const OfferedRange words{.address = reinterpret_cast<uintptr_t>(data),
+                           .bytes = range.bytes,
+                           .id = range.id,
+                           .inode = range.inode,
+                           .file_descriptor = static_cast<uint64_t>(range.file_descriptor)};
+  const std::string offer =
+      WordsOf(OwnProbe()) + std::string(reinterpret_cast<const char*>(&words), sizeof(words));
+  Located located = FirstSegment();
+  for (Located::Piece& piece : located.pieces) piece.key = 1;
+  ServeWith([offer, located, control = TrueControl()](RawConnection& reader) {
+    reader.Send(Encode(Memory{offer}));
+    reader.ReceiveA<stream::Open>();
+    reader.Send(Encode(Admitted{BufferGeneration(1), control}));
+    reader.ReceiveA<Ask>();
+    reader.Send(Encode(located));
+  });
+  sink_.AwaitSegments(1);
+  EXPECT_THAT(sink_.segments(), Contains(Pair(SegmentIndex(0), true)));
+  EXPECT_TRUE(UnmapSharedMemory(data));
 }
 
 TEST_F(HostileSourceTest, PlacesOfAnotherLengthThanTheSegmentsAreRefused) {

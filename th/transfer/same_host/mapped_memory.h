@@ -1,0 +1,76 @@
+// Shared memory of other processes of this host (th/memory/shared_memory.h), mapped read-only into
+// this one: what readers copy from without a system call. A mapping costs about as much as a third
+// of the copy that it serves, so it is kept for the next transfer.
+//
+//   MappedMemory mapped;
+//   const auto range = mapped.Map(pid, offered);   // null: it cannot be mapped; read it otherwise
+//   memcpy(to, range->data() + offset, bytes);
+//
+// What is kept and not in use costs addresses, not memory: the owner takes its pages back when it
+// frees them. Those of an owner that has ended are given up with the next Map, and beyond
+// kMaxIdleMappings the longest unused.
+//
+// Thread-safe. Mappings may outlive it.
+#ifndef TH_TRANSFER_SAME_HOST_MAPPED_MEMORY_H_
+#define TH_TRANSFER_SAME_HOST_MAPPED_MEMORY_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace th::same_host {
+
+inline constexpr size_t kMaxIdleMappings = 16;
+
+// A range as its owner names it.
+struct OfferedRange {
+  uint64_t address = 0;  // in the owner
+  uint64_t bytes = 0;
+  uint64_t id = 0;
+  uint64_t inode = 0;
+  uint64_t file_descriptor = 0;  // of the owner's
+};
+
+class MappedRange {
+ public:
+  MappedRange(const std::byte* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
+  ~MappedRange();
+  MappedRange(const MappedRange&) = delete;
+  MappedRange& operator=(const MappedRange&) = delete;
+  const std::byte* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  const std::byte* const data_;
+  const uint64_t bytes_;
+};
+
+class MappedMemory {
+ public:
+  // Null where the kernel does not let this process open the owner's file, or the file is not the
+  // one that was offered, or its size is not sealed: touching it might end in a signal.
+  std::shared_ptr<const MappedRange> Map(pid_t owner, const OfferedRange& offered);
+
+ private:
+  struct Kept {
+    uint64_t id = 0;
+    pid_t owner = 0;
+    std::shared_ptr<const MappedRange> range;
+  };
+  // Gives up what is not in use of owners that have ended, and of the others the longest unused
+  // beyond the limit.
+  void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  absl::Mutex mu_;
+  std::list<Kept> kept_ ABSL_GUARDED_BY(mu_);  // the last used first
+};
+
+}  // namespace th::same_host
+
+#endif  // TH_TRANSFER_SAME_HOST_MAPPED_MEMORY_H_
