@@ -156,7 +156,8 @@ start_machine() {
     -serial "file:$scratch/console" -device virtio-rng-pci -device virtio-serial-pci
     -chardev "file,id=output,path=/proc/self/fd/1" -device "virtserialport,chardev=output,name=output"
   )
-  exec timeout --foreground --kill-after=5 "$overall" setpriv --pdeathsig KILL \
+  # However this script ends, what it has started ends with it.
+  exec setpriv --pdeathsig KILL timeout --foreground --kill-after=5 "$overall" setpriv --pdeathsig KILL \
     "$qemu" "${machine_type[@]}" -smp "$processors" -m "$memory_mib" "${nothing_else[@]}" "${boot[@]}" "${files[@]}" "${ports[@]}"
 }
 
@@ -174,11 +175,17 @@ show_failure() {
 
 exec {output}< <(start_machine </dev/null 2>"$scratch/qemu_errors")
 machine=$!
-if ! read -rt "$boot_seconds" first_line <&"$output" || [[ $first_line != up ]]; then
-  show_failure "the machine did not come up within $boot_seconds s"
+read_status=0
+read -rt "$boot_seconds" first_line <&"$output" || read_status=$?
+if ((read_status > 128)); then
+  show_failure "the machine did not boot within $boot_seconds s; on a busy host raise --boot-seconds"
+  exit "$machine_failed"
+elif [[ $first_line != up ]]; then
+  show_failure "the machine ended before it had booted"
   exit "$machine_failed"
 fi
-cat <&"$output"
+cat <&"$output" &
+wait "$!" # in this way a signal ends it at once
 wait "$machine" || true
 machine=""
 

@@ -44,11 +44,13 @@ expect_status 7 -- bash -c 'echo "to standard output"; echo "to standard error" 
 expect_line '^to standard output$'
 expect_line '^to standard error$'
 
-# A machine that does not boot is a failure, and shows its console.
+# A machine that does not boot is a failure, and shows its console; one that takes too long is ended.
 printf 'this is no archive' >"$TEST_TMPDIR/bad_initrd"
 expect_status 125 --initrd "$TEST_TMPDIR/bad_initrd" --boot-seconds 100 "$samples/passes"
-expect_line '^rxe_machine: the machine did not come up'
+expect_line '^rxe_machine: the machine ended before it had booted$'
 expect_line 'Kernel panic'
+expect_status 125 --boot-seconds 1 "$samples/passes"
+expect_line '^rxe_machine: the machine did not boot within 1 s'
 
 # A machine that ends in the middle of a test, too, and the tests that it did not come to have failed.
 expect_status 125 -- bash -c 'echo 1 >/proc/sys/kernel/sysrq; echo c >/proc/sysrq-trigger'
