@@ -1,0 +1,49 @@
+// A CUDA driver without a GPU, for tests: a libcuda.so.1 whose devices are host memory. The code
+// under test opens it as it opens the real one, by path.
+//
+//   ASSERT_OK_AND_ASSIGN(auto driver, CudaDriver::Load(FakeCuda::Path()));
+//   FakeCuda fake;
+//   fake.Fail("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);   // the next call
+//
+// It keeps devices with UUIDs, allocations with buffer ids, mappings, streams that work later and
+// in order, events, our kernels by name (compiled for the host from the same source), and handles
+// that other processes open. A device address is no host address: touching it crashes the test.
+//
+// Environment of a process: TH_FAKE_CUDA_DEVICES (default 2; 0: cuInit finds no device),
+// TH_FAKE_CUDA_INIT_ERROR (what cuInit returns, as a number).
+//
+// What it does not imitate: that cuMemFree waits for streams, that null streams wait for others,
+// limits of real devices, speed.
+#ifndef TESTING_FAKE_CUDA_FAKE_CUDA_H_
+#define TESTING_FAKE_CUDA_FAKE_CUDA_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <string>
+
+namespace th::testing {
+
+// Controls the fake of this process. Thread-safe.
+class FakeCuda {
+ public:
+  // Where the test finds the library; for targets with //testing/fake_cuda:libcuda_fake.so in
+  // `data`.
+  static std::string Path();
+
+  FakeCuda();
+
+  // The next `times` calls of `function` ("cuMemAlloc") fail, after `skipped` that do not.
+  void Fail(const std::string& function, CUresult result, int skipped = 0, int times = 1) const;
+  // While held, streams begin nothing.
+  void HoldStreams(bool held) const;
+  // Contexts, allocations, mappings, streams, events and modules that nobody has given back.
+  uint64_t live() const;
+
+ private:
+  void* const library_;
+};
+
+}  // namespace th::testing
+
+#endif  // TESTING_FAKE_CUDA_FAKE_CUDA_H_

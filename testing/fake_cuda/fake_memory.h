@@ -1,0 +1,122 @@
+// The memory of the fake's devices: files without a name, so that another process can map an
+// allocation.
+//
+// A device address is reserved in the process but may not be touched: code that takes it for host
+// memory crashes, as it would beside a GPU. The fake itself reads and writes the same bytes at an
+// alias.
+//
+// Thread-safe. Part of the fake driver, which lives until the process ends.
+#ifndef TESTING_FAKE_CUDA_FAKE_MEMORY_H_
+#define TESTING_FAKE_CUDA_FAKE_MEMORY_H_
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "th/memory/cuda/kernels/host_warp.h"
+
+namespace th::testing {
+
+// Bytes of each device. Only what is written takes memory.
+inline constexpr uint64_t kDeviceBytes = uint64_t{64} << 30;
+// What a mapping's address and size are multiples of.
+inline constexpr uint64_t kMappingGranularity = uint64_t{2} << 20;
+inline constexpr uint64_t kAllocationGranularity = 512;
+// Addresses for reservations and for what other processes export.
+inline constexpr uint64_t kReservedBytes = uint64_t{256} << 30;
+
+// Free and used ranges of one address space.
+class RangeAllocator {
+ public:
+  RangeAllocator(uint64_t begin, uint64_t bytes) { free_[begin] = bytes; }
+  std::optional<uint64_t> Take(uint64_t bytes, uint64_t alignment);
+  void Give(uint64_t begin, uint64_t bytes);
+
+ private:
+  std::map<uint64_t, uint64_t> free_;  // {begin: bytes}
+};
+
+// Bytes of a device's file, in use until the last mapping and handle of them is gone.
+struct Physical {
+  int device = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+class FakeMemory : public kernels::DeviceMemoryOnHost {
+ public:
+  enum class Kind : uint8_t { kPlain, kMapped, kImported, kPinnedHost };
+  struct Allocation {
+    Kind kind;
+    uint64_t address;
+    uint64_t bytes;
+    int device;
+    uint64_t buffer_id;                        // never given twice in a process
+    bool accessible;                           // kMapped: cuMemSetAccess has been called
+    std::shared_ptr<const Physical> physical;  // kMapped only
+  };
+
+  explicit FakeMemory(int devices);
+
+  CUresult Allocate(int device, uint64_t bytes, uint64_t* address);
+  CUresult Free(uint64_t address);
+  CUresult AllocateHost(uint64_t bytes, void** address);
+  CUresult FreeHost(void* address);
+
+  CUresult Reserve(uint64_t bytes, uint64_t* address);
+  CUresult Unreserve(uint64_t address, uint64_t bytes);
+  std::shared_ptr<const Physical> Create(int device, uint64_t bytes);  // nullptr: no memory
+  CUresult Map(uint64_t address, uint64_t bytes, std::shared_ptr<const Physical> physical);
+  CUresult Unmap(uint64_t address, uint64_t bytes);
+  CUresult SetAccess(uint64_t address, uint64_t bytes);
+
+  CUresult Export(uint64_t address, CUipcMemHandle* handle) const;
+  CUresult Import(const CUipcMemHandle& handle, int device, uint64_t* address);
+  CUresult CloseImport(uint64_t address);
+
+  // The allocation that `address` lies in.
+  std::optional<Allocation> FindAllocation(uint64_t address) const;
+  // Whether all of a range is device memory that may be accessed, of one or more adjacent
+  // allocations.
+  bool IsDeviceMemory(uint64_t address, uint64_t bytes) const;
+  // Where device memory or pinned memory lies for the fake; other addresses are the host's own.
+  std::byte* Alias(uint64_t address) const;
+  std::byte* Find(uint64_t address, uint64_t bytes) const override;
+
+  // Allocations, mappings, imports and pinned memory that nobody has freed.
+  uint64_t live() const;
+
+ private:
+  bool IsDeviceAddress(uint64_t address) const {
+    return address >= base_ && address - base_ < span_;
+  }
+  uint64_t WindowOf(int device) const {
+    return base_ + static_cast<uint64_t>(device) * kDeviceBytes;
+  }
+  void Hide(uint64_t address, uint64_t bytes);
+  std::optional<uint64_t> TakePhysical(int device, uint64_t bytes, uint64_t alignment);
+  void Release(const Physical& physical);
+
+  const int devices_;
+  uint64_t base_ = 0;  // of all device addresses
+  uint64_t span_ = 0;
+  uint64_t alias_ = 0;                    // where base_ is for the fake itself
+  std::vector<int> files_;                // by device
+  std::mutex physical_mu_;                // taken last
+  std::vector<RangeAllocator> physical_;  // by device: offsets in its file
+  mutable std::mutex mu_;
+  RangeAllocator addresses_;  // for reservations and imports
+  std::map<uint64_t, Allocation> allocations_;
+  std::map<uint64_t, uint64_t> reservations_;
+  uint64_t next_buffer_id_ = 1;
+};
+
+}  // namespace th::testing
+
+#endif  // TESTING_FAKE_CUDA_FAKE_MEMORY_H_

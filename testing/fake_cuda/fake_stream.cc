@@ -1,0 +1,91 @@
+#include "testing/fake_cuda/fake_stream.h"
+
+#include <utility>
+
+namespace th::testing {
+
+void Gate::Hold(bool held) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  held_ = held;
+  opened_.notify_all();
+}
+
+void Gate::Pass() {
+  std::unique_lock<std::mutex> lock(mu_);
+  opened_.wait(lock, [this] { return !held_; });
+}
+
+uint64_t FakeEvent::Record() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return ++recorded_;
+}
+
+uint64_t FakeEvent::last_record() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return recorded_;
+}
+
+void FakeEvent::Happened(uint64_t record) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (record > happened_) happened_ = record;
+  happened_changed_.notify_all();
+}
+
+bool FakeEvent::has_happened() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return happened_ >= recorded_;
+}
+
+void FakeEvent::Wait(uint64_t record) const {
+  std::unique_lock<std::mutex> lock(mu_);
+  happened_changed_.wait(lock, [&] { return happened_ >= record; });
+}
+
+FakeStream::FakeStream(Gate* gate) : gate_(gate), thread_([this] { Run(); }) {}
+
+FakeStream::~FakeStream() {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    ending_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void FakeStream::Add(Work work) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  work_.push_back(std::move(work));
+  ++added_;
+  changed_.notify_all();
+}
+
+CUresult FakeStream::Synchronize() {
+  std::unique_lock<std::mutex> lock(mu_);
+  const uint64_t target = added_;
+  changed_.wait(lock, [&] { return done_ >= target; });
+  return error_;
+}
+
+CUresult FakeStream::error() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return error_;
+}
+
+void FakeStream::Run() {
+  std::unique_lock<std::mutex> lock(mu_);
+  for (;;) {
+    changed_.wait(lock, [this] { return ending_ || !work_.empty(); });
+    if (work_.empty()) return;
+    const Work work = std::move(work_.front());
+    work_.pop_front();
+    lock.unlock();
+    gate_->Pass();
+    const CUresult result = work();
+    lock.lock();
+    if (error_ == CUDA_SUCCESS) error_ = result;
+    ++done_;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace th::testing
