@@ -1,0 +1,116 @@
+// GPU memory that others have allocated, registered by pointer.
+//
+//   TH_ASSIGN_OR_RETURN(const MemoryRegion region, ClassifyRegion(*devices, tensor.data(),
+//   tensor.bytes())); if (region.kind == MemoryKind::kDevice) {
+//     TH_ASSIGN_OR_RETURN(std::unique_ptr<DeviceMemory> memory,
+//                         DeviceMemory::Register(*devices, tensor.data(), tensor.bytes()));
+//     {
+//       TH_ASSIGN_OR_RETURN(const DeviceMemory::Use use, memory->BeginUse());
+//       ... the GPU reads or writes [memory->address(), + memory->bytes()) ...
+//       TH_RETURN_IF_ERROR(memory->Verify());  // it was the registered memory to the end
+//     }
+//     ... before the owner frees or unmaps it, or lets its engine sleep:
+//     TH_RETURN_IF_ERROR(memory->Revoke(absl::Seconds(10)));
+//   }
+//
+// An address says nothing about whose memory it is: engines unmap their weights while they sleep
+// and map others at the same address. So memory is known by the allocations that it lies in, whose
+// ids the driver never gives twice. Nothing keeps an owner from freeing what is registered; a use
+// that begins later is refused, and bytes of a use that was under way are refused by Verify().
+#ifndef TH_MEMORY_CUDA_DEVICE_MEMORY_H_
+#define TH_MEMORY_CUDA_DEVICE_MEMORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "th/memory/cuda/device.h"
+#include "th/memory/memory_region.h"
+
+namespace th {
+
+// The most allocations that one range may span: 128 GiB in mappings of 2 MiB.
+inline constexpr size_t kMaxAllocationsPerRange = 65536;
+
+// One allocation, or one mapping of virtual memory management.
+struct DeviceAllocation {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  uint64_t buffer_id = 0;  // the driver's, never given to another allocation of this process
+  friend bool operator==(const DeviceAllocation&, const DeviceAllocation&) = default;
+};
+
+// What kind of memory [pointer, pointer + bytes) is. What the driver does not know, and what the
+// host can read too (pinned and managed memory), is kHost; this function does not find out if it is
+// shared. INVALID_ARGUMENT: a range that is device memory at its beginning only, or of several
+// devices; RESOURCE_EXHAUSTED: of more than kMaxAllocationsPerRange allocations.
+absl::StatusOr<MemoryRegion> ClassifyRegion(const CudaDevices& devices, const void* pointer,
+                                            uint64_t bytes);
+
+// Thread-safe.
+class DeviceMemory {
+ public:
+  // While it lives, Revoke() waits.
+  class Use {
+   public:
+    explicit Use(DeviceMemory* memory) : memory_(memory) {}
+    ~Use() {
+      if (memory_ != nullptr) memory_->EndUse();
+    }
+    Use(Use&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+    Use& operator=(Use&&) = delete;
+
+   private:
+    DeviceMemory* memory_;
+  };
+
+  // Finds all allocations of a range. INVALID_ARGUMENT: the range is empty, or not all of it is
+  // memory of one device; RESOURCE_EXHAUSTED as above. `devices` outlives the memory.
+  static absl::StatusOr<std::unique_ptr<DeviceMemory>> Register(const CudaDevices& devices,
+                                                                const void* pointer,
+                                                                uint64_t bytes);
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  CudaDevice& device() const { return *device_; }
+  uint64_t address() const { return address_; }
+  uint64_t bytes() const { return bytes_; }
+  // In order of address, adjacent.
+  absl::Span<const DeviceAllocation> allocations() const { return allocations_; }
+  MemoryRegion region() const;
+
+  // FAILED_PRECONDITION: it was revoked, or is not the memory that was registered any more
+  // (Verify).
+  absl::StatusOr<Use> BeginUse();
+  // FAILED_PRECONDITION: some of the range has been freed, unmapped or mapped anew since. What was
+  // read from it in the meantime is of unknown origin.
+  absl::Status Verify() const;
+  // Refuses uses from now on, and waits for those under way. DEADLINE_EXCEEDED: some are, and the
+  // memory must not be freed yet; the call may be repeated.
+  absl::Status Revoke(absl::Duration timeout);
+
+ private:
+  DeviceMemory(CudaDevice* device, uint64_t address, uint64_t bytes,
+               std::vector<DeviceAllocation> allocations)
+      : device_(device), address_(address), bytes_(bytes), allocations_(std::move(allocations)) {}
+  void EndUse();
+
+  CudaDevice* const device_;
+  const uint64_t address_;
+  const uint64_t bytes_;
+  const std::vector<DeviceAllocation> allocations_;
+  absl::Mutex mu_;
+  uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
+  bool revoked_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace th
+
+#endif  // TH_MEMORY_CUDA_DEVICE_MEMORY_H_

@@ -1,0 +1,213 @@
+#include "th/memory/cuda/device_sums.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/numeric/int128.h"
+#include "absl/strings/str_cat.h"
+#include "th/memory/cuda/kernels/arguments.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+
+static_assert(kLeafBytes == kernels::kLeafBytes);
+
+struct DeviceSums::Resources {
+  CudaDevice* device;
+  std::unique_ptr<DeviceKernels> kernels;
+  CudaStream stream;
+  DeviceBuffer scratch;
+  DeviceList<kernels::LeafRun> runs;
+  DeviceList<kernels::CopyPiece> pieces;
+  DeviceList<kernels::Sum128> sums;
+};
+
+// One call of Sum(): leaves are listed until a list is full, and then summed.
+class DeviceSums::Work {
+ public:
+  explicit Work(Resources* resources) : resources_(*resources) {}
+
+  absl::Status AddSegment(absl::Span<const DevicePiece> pieces);
+  absl::StatusOr<std::vector<SegmentSum>> Finish();
+
+ private:
+  // The bytes of pieces from one place on.
+  struct Cursor {
+    absl::Span<const DevicePiece> pieces;
+    uint64_t offset = 0;  // in the first piece
+
+    void SkipEmpty() {
+      while (!pieces.empty() && offset == pieces[0].bytes) Next();
+    }
+    void Next() {
+      pieces.remove_prefix(1);
+      offset = 0;
+    }
+    uint64_t address() const { return pieces[0].address() + offset; }
+    uint64_t left_in_piece() const { return pieces[0].bytes - offset; }
+  };
+
+  bool HasRoom() const {
+    return run_count_ < resources_.runs.items().size() &&
+           leaf_count_ < resources_.sums.items().size() &&
+           scratch_used_ + kLeafBytes <= resources_.scratch.bytes() &&
+           piece_count_ + kLeafBytes <= resources_.pieces.items().size();
+  }
+  void AddRun(uint64_t address, uint64_t bytes);
+  uint64_t AddWholeLeaves(Cursor* cursor, bool ends_segment);
+  void GatherLeaf(Cursor* cursor);
+  absl::Status Flush();
+
+  Resources& resources_;
+  uint64_t run_count_ = 0;
+  uint64_t leaf_count_ = 0;
+  uint64_t piece_count_ = 0;
+  uint64_t scratch_used_ = 0;
+  std::vector<uint64_t> segment_leaves_;  // leaves of each segment, in order
+  std::vector<SegmentSum> leaf_sums_;     // of all segments, in order
+};
+
+// A run goes on in the one before if that one ends with a whole leaf where this one begins.
+void DeviceSums::Work::AddRun(uint64_t address, uint64_t bytes) {
+  const uint64_t leaves = (bytes + kLeafBytes - 1) / kLeafBytes;
+  kernels::LeafRun* before = run_count_ == 0 ? nullptr : &resources_.runs.items()[run_count_ - 1];
+  if (before != nullptr && before->address + before->bytes == address &&
+      before->bytes % kLeafBytes == 0) {
+    before->bytes += bytes;
+  } else {
+    resources_.runs.items()[run_count_++] = {address, bytes, leaf_count_};
+  }
+  leaf_count_ += leaves;
+}
+
+// The leaves at the cursor that lie in its piece as a whole, as many as there is room for. How many
+// there were.
+uint64_t DeviceSums::Work::AddWholeLeaves(Cursor* cursor, bool ends_segment) {
+  const uint64_t room = resources_.sums.items().size() - leaf_count_;
+  uint64_t leaves = std::min(cursor->left_in_piece() / kLeafBytes, room);
+  uint64_t bytes = leaves * kLeafBytes;
+  const uint64_t rest = cursor->left_in_piece() - bytes;
+  if (ends_segment && rest > 0 && rest < kLeafBytes && leaves < room) {
+    ++leaves;
+    bytes += rest;
+  }
+  if (leaves == 0) return 0;
+  AddRun(cursor->address(), bytes);
+  cursor->offset += bytes;
+  return leaves;
+}
+
+// The leaf at the cursor, out of as many pieces as it takes.
+void DeviceSums::Work::GatherLeaf(Cursor* cursor) {
+  const uint64_t begin = scratch_used_;
+  while (!cursor->pieces.empty() && scratch_used_ - begin < kLeafBytes) {
+    const uint64_t bytes = std::min(cursor->left_in_piece(), kLeafBytes - (scratch_used_ - begin));
+    if (bytes > 0) {
+      resources_.pieces.items()[piece_count_++] = {cursor->address(), bytes, scratch_used_};
+      scratch_used_ += bytes;
+      cursor->offset += bytes;
+    }
+    cursor->SkipEmpty();
+  }
+  AddRun(resources_.scratch.address() + begin, scratch_used_ - begin);
+}
+
+absl::Status DeviceSums::Work::AddSegment(absl::Span<const DevicePiece> pieces) {
+  Cursor cursor = {pieces};
+  uint64_t leaves = 0;
+  for (cursor.SkipEmpty(); !cursor.pieces.empty(); cursor.SkipEmpty()) {
+    if (!HasRoom()) TH_RETURN_IF_ERROR(Flush());
+    const bool ends_segment =
+        std::all_of(cursor.pieces.begin() + 1, cursor.pieces.end(),
+                    [](const DevicePiece& piece) { return piece.bytes == 0; });
+    uint64_t added = AddWholeLeaves(&cursor, ends_segment);
+    if (added == 0) {
+      GatherLeaf(&cursor);
+      added = 1;
+    }
+    leaves += added;
+  }
+  segment_leaves_.push_back(leaves);
+  return absl::OkStatus();
+}
+
+absl::Status DeviceSums::Work::Flush() {
+  if (leaf_count_ == 0) return absl::OkStatus();
+  const CudaStream& stream = resources_.stream;
+  if (piece_count_ > 0) {
+    TH_RETURN_IF_ERROR(resources_.pieces.ToDevice(stream, piece_count_));
+    TH_RETURN_IF_ERROR(resources_.kernels->Gather(
+        stream,
+        {resources_.pieces.address(), piece_count_, resources_.scratch.address(), scratch_used_}));
+  }
+  TH_RETURN_IF_ERROR(resources_.runs.ToDevice(stream, run_count_));
+  TH_RETURN_IF_ERROR(resources_.kernels->SumLeaves(
+      stream, {resources_.runs.address(), run_count_, leaf_count_, resources_.sums.address()}));
+  TH_RETURN_IF_ERROR(resources_.sums.ToHost(stream, leaf_count_));
+  TH_RETURN_IF_ERROR(stream.Synchronize());
+  for (const kernels::Sum128& sum : resources_.sums.items().subspan(0, leaf_count_)) {
+    leaf_sums_.push_back(absl::MakeUint128(sum.high, sum.low));
+  }
+  run_count_ = leaf_count_ = piece_count_ = scratch_used_ = 0;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<SegmentSum>> DeviceSums::Work::Finish() {
+  TH_RETURN_IF_ERROR(Flush());
+  std::vector<SegmentSum> sums;
+  absl::Span<const SegmentSum> left = leaf_sums_;
+  for (const uint64_t leaves : segment_leaves_) {
+    sums.push_back(SumOfLeaves(left.subspan(0, leaves)));
+    left.remove_prefix(leaves);
+  }
+  return sums;
+}
+
+DeviceSums::DeviceSums(std::unique_ptr<Resources> resources) : resources_(std::move(resources)) {}
+
+DeviceSums::~DeviceSums() {
+  // After a failure a copy into our lists may be under way still.
+  static_cast<void>(resources_->stream.Synchronize().ok());
+}
+
+absl::StatusOr<std::unique_ptr<DeviceSums>> DeviceSums::Create(CudaDevice* device,
+                                                               Options options) {
+  if (options.leaves == 0 || options.gathered_leaves == 0 || options.gathered_pieces < kLeafBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sums on a device work on at least one leaf, one gathered leaf and ",
+                     kLeafBytes, " pieces at once"));
+  }
+  TH_ASSIGN_OR_RETURN(auto kernels, DeviceKernels::Load(device));
+  TH_ASSIGN_OR_RETURN(CudaStream stream, CudaStream::Create(device));
+  TH_ASSIGN_OR_RETURN(DeviceBuffer scratch,
+                      DeviceBuffer::Allocate(device, options.gathered_leaves * kLeafBytes));
+  TH_ASSIGN_OR_RETURN(auto runs, DeviceList<kernels::LeafRun>::Create(device, options.leaves));
+  TH_ASSIGN_OR_RETURN(auto pieces,
+                      DeviceList<kernels::CopyPiece>::Create(device, options.gathered_pieces));
+  TH_ASSIGN_OR_RETURN(auto sums, DeviceList<kernels::Sum128>::Create(device, options.leaves));
+  return std::unique_ptr<DeviceSums>(new DeviceSums(std::make_unique<Resources>(
+      Resources{device, std::move(kernels), std::move(stream), std::move(scratch), std::move(runs),
+                std::move(pieces), std::move(sums)})));
+}
+
+absl::StatusOr<std::vector<SegmentSum>> DeviceSums::Sum(
+    absl::Span<const std::vector<DevicePiece>> segments) {
+  std::vector<DevicePiece> all;
+  for (const std::vector<DevicePiece>& pieces : segments)
+    all.insert(all.end(), pieces.begin(), pieces.end());
+  TH_ASSIGN_OR_RETURN(const PiecesUse use, PiecesUse::Begin(*resources_->device, all));
+  Work work(resources_.get());
+  absl::Status added;
+  for (const std::vector<DevicePiece>& pieces : segments) {
+    if (added.ok()) added = work.AddSegment(pieces);
+  }
+  absl::StatusOr<std::vector<SegmentSum>> sums = added.ok() ? work.Finish() : added;
+  // The memory is in use until the device has ended, whatever has failed.
+  const absl::Status ended = resources_->stream.Synchronize();
+  TH_RETURN_IF_ERROR(sums.status());
+  TH_RETURN_IF_ERROR(ended);
+  TH_RETURN_IF_ERROR(use.Verify());
+  return sums;
+}
+
+}  // namespace th
