@@ -204,9 +204,10 @@ absl::StatusOr<std::vector<SegmentSum>> DeviceSums::Sum(
   absl::StatusOr<std::vector<SegmentSum>> sums = added.ok() ? work.Finish() : added;
   // The memory is in use until the device has ended, whatever has failed.
   const absl::Status ended = resources_->stream.Synchronize();
+  // Memory that was freed meanwhile explains every other failure.
+  TH_RETURN_IF_ERROR(use.Verify());
   TH_RETURN_IF_ERROR(sums.status());
   TH_RETURN_IF_ERROR(ended);
-  TH_RETURN_IF_ERROR(use.Verify());
   return sums;
 }
 

@@ -41,9 +41,10 @@ absl::Status PieceCopier::Copy(absl::Span<const DevicePiece> pieces, DevicePiece
   }
   const absl::Status copied = CopyAll(pieces, packed.address(), kernel);
   const absl::Status ended = stream_.Synchronize();
+  // Memory that was freed meanwhile explains every other failure.
+  TH_RETURN_IF_ERROR(use.Verify());
   TH_RETURN_IF_ERROR(copied);
-  TH_RETURN_IF_ERROR(ended);
-  return use.Verify();
+  return ended;
 }
 
 absl::Status PieceCopier::CopyAll(absl::Span<const DevicePiece> pieces, uint64_t packed,

@@ -57,9 +57,10 @@ absl::Status StagingRing::Read(DeviceMemory& memory, uint64_t offset, uint64_t b
   const absl::Status read = ReadParts(Cut(memory.address() + offset, bytes), consume);
   // Whatever has failed, no copy into the ring is under way when the next transfer begins.
   const absl::Status ended = stream_.Synchronize();
+  // Memory that was freed meanwhile explains every other failure.
+  TH_RETURN_IF_ERROR(memory.Verify());
   TH_RETURN_IF_ERROR(read);
-  TH_RETURN_IF_ERROR(ended);
-  return memory.Verify();
+  return ended;
 }
 
 // As many copies as there are slots are under way; a slot is used anew once its bytes are consumed.
@@ -87,9 +88,10 @@ absl::Status StagingRing::Write(DeviceMemory& memory, uint64_t offset, uint64_t 
   TH_ASSIGN_OR_RETURN(const DeviceMemory::Use use, memory.BeginUse());
   const absl::Status written = WriteParts(Cut(memory.address() + offset, bytes), produce);
   const absl::Status ended = stream_.Synchronize();
+  // Memory that was freed meanwhile explains every other failure.
+  TH_RETURN_IF_ERROR(memory.Verify());
   TH_RETURN_IF_ERROR(written);
-  TH_RETURN_IF_ERROR(ended);
-  return memory.Verify();
+  return ended;
 }
 
 absl::Status StagingRing::WriteParts(absl::Span<const Part> parts, Produce produce) {
