@@ -1,0 +1,256 @@
+// How near do the kernels come to the GPU's memory bandwidth, and the staging ring to a pinned
+// copy? The peers are the driver's own copies, in the same run. Times are of whole calls, with all
+// that the host does for them.
+//
+//   gpu_benchmark --bytes 1073741824 --json
+//
+// Exit status 0 if every goal is reached; 1 if not, or if there is no GPU.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "th/memory/cuda/device.h"
+#include "th/memory/cuda/device_memory.h"
+#include "th/memory/cuda/device_pieces.h"
+#include "th/memory/cuda/device_sums.h"
+#include "th/memory/cuda/driver.h"
+#include "th/memory/cuda/piece_copier.h"
+#include "th/memory/cuda/staging_ring.h"
+#include "th/memory/cuda/stream.h"
+#include "th/weights/checksum.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+constexpr uint64_t kSegmentBytes = uint64_t{256} << 10;
+// Tensors of this many bytes, and as much between them: odd, so that nothing is aligned.
+constexpr uint64_t kTinyTensorBytes = 17'611;
+
+struct Options {
+  std::string driver = std::string(kCudaLibrary);
+  int device = 0;
+  uint64_t bytes = uint64_t{1} << 30;
+  int runs = 11;
+  bool json = false;
+};
+
+struct Row {
+  std::string what;
+  double gbytes_per_s = 0;  // of weights
+  std::string baseline;     // empty: it is one
+  double ratio = 0;
+  double goal = 0;
+};
+
+using Measured = std::function<absl::Status()>;
+
+// The median of some runs, after one that is not counted.
+absl::StatusOr<double> MedianSeconds(int runs, const Measured& measured) {
+  TH_RETURN_IF_ERROR(measured());
+  std::vector<double> seconds;
+  for (int i = 0; i < runs; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    TH_RETURN_IF_ERROR(measured());
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + runs / 2, seconds.end());
+  return seconds[runs / 2];
+}
+
+class Benchmark {
+ public:
+  explicit Benchmark(Options options) : options_(std::move(options)) {}
+
+  absl::StatusOr<std::vector<Row>> Run() {
+    TH_RETURN_IF_ERROR(SetUp());
+    TH_RETURN_IF_ERROR(MeasureCopies());
+    TH_RETURN_IF_ERROR(MeasureKernels());
+    TH_RETURN_IF_ERROR(MeasureStaging());
+    return rows_;
+  }
+  const CudaDevice& device() const { return *device_; }
+
+ private:
+  absl::Status SetUp();
+  absl::Status MeasureCopies();
+  absl::Status MeasureKernels();
+  absl::Status MeasureStaging();
+  // `traffic`: how often the weights' bytes cross the memory (a copy reads and writes them). The
+  // goal is a part of `baseline`, itself in GB/s of traffic.
+  absl::StatusOr<double> Measure(const std::string& what, uint64_t bytes, const Measured& measured);
+  absl::Status Compare(const std::string& what, uint64_t bytes, double traffic,
+                       const std::string& baseline, double baseline_gbytes_per_s, double goal,
+                       const Measured& measured);
+
+  const Options options_;
+  std::unique_ptr<CudaDevices> devices_;
+  CudaDevice* device_ = nullptr;
+  std::unique_ptr<CudaStream> stream_;
+  std::unique_ptr<DeviceBuffer> source_buffer_;
+  std::unique_ptr<DeviceBuffer> target_buffer_;
+  std::unique_ptr<DeviceMemory> source_;
+  std::unique_ptr<DeviceMemory> target_;
+  double memory_bandwidth_ = 0;  // GB/s read and written
+  std::vector<Row> rows_;
+};
+
+absl::Status Benchmark::SetUp() {
+  TH_ASSIGN_OR_RETURN(const CudaDriver* driver, CudaDriver::Load(options_.driver));
+  TH_ASSIGN_OR_RETURN(devices_, CudaDevices::Open(driver));
+  TH_ASSIGN_OR_RETURN(device_, devices_->ByIndex(options_.device));
+  TH_ASSIGN_OR_RETURN(CudaStream stream, CudaStream::Create(device_));
+  TH_ASSIGN_OR_RETURN(DeviceBuffer source, DeviceBuffer::Allocate(device_, options_.bytes));
+  TH_ASSIGN_OR_RETURN(DeviceBuffer target, DeviceBuffer::Allocate(device_, options_.bytes));
+  stream_ = std::make_unique<CudaStream>(std::move(stream));
+  source_buffer_ = std::make_unique<DeviceBuffer>(std::move(source));
+  target_buffer_ = std::make_unique<DeviceBuffer>(std::move(target));
+  TH_ASSIGN_OR_RETURN(source_,
+                      DeviceMemory::Register(*devices_, source_buffer_->pointer(), options_.bytes));
+  TH_ASSIGN_OR_RETURN(target_,
+                      DeviceMemory::Register(*devices_, target_buffer_->pointer(), options_.bytes));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> Benchmark::Measure(const std::string& what, uint64_t bytes,
+                                          const Measured& measured) {
+  TH_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(options_.runs, measured));
+  const double rate = static_cast<double>(bytes) / seconds / 1e9;
+  rows_.push_back({what, rate, "", 0, 0});
+  return rate;
+}
+
+absl::Status Benchmark::Compare(const std::string& what, uint64_t bytes, double traffic,
+                                const std::string& baseline, double baseline_gbytes_per_s,
+                                double goal, const Measured& measured) {
+  TH_ASSIGN_OR_RETURN(const double rate, Measure(what, bytes, measured));
+  rows_.back().baseline = baseline;
+  rows_.back().ratio = rate * traffic / baseline_gbytes_per_s;
+  rows_.back().goal = goal;
+  return absl::OkStatus();
+}
+
+absl::Status Benchmark::MeasureCopies() {
+  TH_ASSIGN_OR_RETURN(
+      const double copied, Measure("copy on the device", options_.bytes, [&]() -> absl::Status {
+        TH_RETURN_IF_ERROR(
+            stream_->CopyOnDevice(target_->address(), source_->address(), options_.bytes));
+        return stream_->Synchronize();
+      }));
+  memory_bandwidth_ = 2 * copied;
+  return absl::OkStatus();
+}
+
+absl::Status Benchmark::MeasureKernels() {
+  const std::string bandwidth = "memory bandwidth";
+  TH_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceSums> sums, DeviceSums::Create(device_, {}));
+  std::vector<std::vector<DevicePiece>> segments;
+  for (uint64_t at = 0; at < options_.bytes; at += kSegmentBytes) {
+    segments.push_back({{source_.get(), at, std::min(kSegmentBytes, options_.bytes - at)}});
+  }
+  TH_RETURN_IF_ERROR(Compare("sums of segments", options_.bytes, 1, bandwidth, memory_bandwidth_,
+                             0.5, [&] { return sums->Sum(segments).status(); }));
+
+  std::vector<DevicePiece> tensors;
+  for (uint64_t at = 1; at + kTinyTensorBytes <= options_.bytes; at += 2 * kTinyTensorBytes) {
+    tensors.push_back({source_.get(), at, kTinyTensorBytes});
+  }
+  const uint64_t tiny_bytes = tensors.size() * kTinyTensorBytes;
+  TH_ASSIGN_OR_RETURN(const std::unique_ptr<PieceCopier> copier, PieceCopier::Create(device_, {}));
+  const DevicePiece packed = {target_.get(), 0, tiny_bytes};
+  TH_RETURN_IF_ERROR(Compare("gather of odd tensors", tiny_bytes, 2, bandwidth, memory_bandwidth_,
+                             0.5, [&] { return copier->Gather(tensors, packed); }));
+  TH_RETURN_IF_ERROR(Compare("scatter of odd tensors", tiny_bytes, 2, bandwidth, memory_bandwidth_,
+                             0.5, [&] { return copier->Scatter(packed, tensors); }));
+  std::vector<DevicePiece> aligned;
+  for (uint64_t at = 0; at + 16'384 <= options_.bytes; at += 32'768)
+    aligned.push_back({source_.get(), at, 16'384});
+  const DevicePiece aligned_packed = {target_.get(), 0, aligned.size() * 16'384};
+  return Compare("gather of aligned tensors", aligned_packed.bytes, 2, bandwidth, memory_bandwidth_,
+                 0.5, [&] { return copier->Gather(aligned, aligned_packed); });
+}
+
+absl::Status Benchmark::MeasureStaging() {
+  TH_ASSIGN_OR_RETURN(const std::unique_ptr<StagingRing> ring, StagingRing::Create(device_, {}));
+  TH_ASSIGN_OR_RETURN(const PinnedBuffer pinned, PinnedBuffer::Allocate(device_, options_.bytes));
+  TH_ASSIGN_OR_RETURN(
+      const double to_host,
+      Measure("pinned copy to the host", options_.bytes, [&]() -> absl::Status {
+        TH_RETURN_IF_ERROR(stream_->CopyToHost(pinned.data(), source_->address(), options_.bytes));
+        return stream_->Synchronize();
+      }));
+  TH_RETURN_IF_ERROR(
+      Compare("staged to the host", options_.bytes, 1, "pinned copy", to_host, 0.9, [&] {
+        return ring->Read(*source_, 0, options_.bytes,
+                          [](absl::Span<const std::byte>) { return absl::OkStatus(); });
+      }));
+  TH_ASSIGN_OR_RETURN(const double to_device,
+                      Measure("pinned copy to the device", options_.bytes, [&]() -> absl::Status {
+                        TH_RETURN_IF_ERROR(stream_->CopyToDevice(source_->address(), pinned.data(),
+                                                                 options_.bytes));
+                        return stream_->Synchronize();
+                      }));
+  return Compare("staged to the device", options_.bytes, 1, "pinned copy", to_device, 0.9, [&] {
+    return ring->Write(*source_, 0, options_.bytes,
+                       [](absl::Span<std::byte>) { return absl::OkStatus(); });
+  });
+}
+
+void Print(const CudaDevice& device, const std::vector<Row>& rows, bool json) {
+  if (!json) std::printf("%s, %s\n", device.name().c_str(), device.uuid().c_str());
+  for (const Row& row : rows) {
+    if (json) {
+      std::printf(
+          "{\"device\":\"%s\",\"what\":\"%s\",\"gbytes_per_s\":%.3f,\"baseline\":\"%s\",\"ratio\":%"
+          ".3f,\"goal\":%.2f}\n",
+          device.name().c_str(), row.what.c_str(), row.gbytes_per_s, row.baseline.c_str(),
+          row.ratio, row.goal);
+    } else if (row.baseline.empty()) {
+      std::printf("%-28s %9.2f GB/s\n", row.what.c_str(), row.gbytes_per_s);
+    } else {
+      std::printf("%-28s %9.2f GB/s  %.2f of %s, goal %.2f%s\n", row.what.c_str(), row.gbytes_per_s,
+                  row.ratio, row.baseline.c_str(), row.goal,
+                  row.ratio < row.goal ? ": NOT REACHED" : "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace th
+
+int main(int argc, char** argv) {
+  th::Options options;
+  bool judge = true;
+  CLI::App app("Kernels and staging beside the driver's own copies, on one GPU.");
+  app.add_option("--driver", options.driver, "the CUDA driver's library")->capture_default_str();
+  app.add_option("--device", options.device, "its index in this process")->capture_default_str();
+  app.add_option("--bytes", options.bytes, "weights; twice as much device memory is taken")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{1} << 20, uint64_t{1} << 36));
+  app.add_option("--runs", options.runs, "of which the median counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  app.add_flag("--json", options.json, "a JSON object a line");
+  app.add_flag("--judge,!--no-judge", judge, "fail if a goal is not reached");
+  CLI11_PARSE(app, argc, argv);
+  th::Benchmark benchmark(options);
+  const absl::StatusOr<std::vector<th::Row>> rows = benchmark.Run();
+  if (!rows.ok()) {
+    std::fprintf(stderr, "gpu_benchmark: %s\n", rows.status().ToString().c_str());
+    return 1;
+  }
+  th::Print(benchmark.device(), *rows, options.json);
+  const bool reached = std::all_of(rows->begin(), rows->end(),
+                                   [](const th::Row& row) { return row.ratio >= row.goal; });
+  return reached || !judge ? 0 : 1;
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# tools/gpu_check without a GPU: it says so and fails; and on the fake driver, where it does all that it does on one.
+set -euo pipefail
+
+check=tools/gpu_check
+fake=$PWD/testing/fake_cuda/libcuda_fake.so
+binaries=$PWD/th/memory/cuda
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail() {
+  echo "FAILED: $*" >&2
+  cat "$scratch/out" >&2
+  exit 1
+}
+
+# expect STATUS TEXT ARGUMENT...: the check ends with the status and says the text.
+expect() {
+  local wanted=$1 text=$2 status=0
+  shift 2
+  "$check" "$@" >"$scratch/out" 2>&1 || status=$?
+  ((status == wanted)) || fail "exit status $status instead of $wanted: gpu_check $*"
+  grep -qF -- "$text" "$scratch/out" || fail "'$text' is not said: gpu_check $*"
+}
+
+expect 2 "there is no $scratch/gpu_test" --binaries "$scratch"
+expect 2 "there is no CUDA driver (/nowhere/libcuda.so.1" --binaries "$binaries" --driver /nowhere/libcuda.so.1
+TH_FAKE_CUDA_INIT_ERROR=100 expect 2 "CUDA_ERROR_NO_DEVICE (100)" --binaries "$binaries" --driver "$fake"
+TH_FAKE_CUDA_DEVICES=0 expect 2 "CUDA_ERROR_NO_DEVICE (100)" --binaries "$binaries" --driver "$fake"
+expect 2 "unknown option --other" --other
+expect 0 "gpu_check: passed" --binaries "$binaries" --driver "$fake" --bytes 1048576 --runs 1 --no-judge
+grep -q "sums of segments .* of memory bandwidth, goal 0.50" "$scratch/out" || fail "no figure of the sums"
+echo passed
