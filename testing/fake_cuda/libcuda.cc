@@ -55,7 +55,9 @@ CUresult AddCopy(CUstream stream, uint64_t to, bool to_device, uint64_t from, bo
   if (!valid()) return CUDA_ERROR_INVALID_VALUE;
   on->Add([=] {
     if (!valid()) return CUDA_ERROR_ILLEGAL_ADDRESS;
-    std::memmove(Driver().memory().Alias(to), Driver().memory().Alias(from), bytes);
+    if (bytes > 0) {
+      std::memmove(Driver().memory().Alias(to), Driver().memory().Alias(from), bytes);
+    }
     return CUDA_SUCCESS;
   });
   return CUDA_SUCCESS;
