@@ -29,5 +29,5 @@ TH_FAKE_CUDA_INIT_ERROR=100 expect 2 "CUDA_ERROR_NO_DEVICE (100)" --binaries "$b
 TH_FAKE_CUDA_DEVICES=0 expect 2 "CUDA_ERROR_NO_DEVICE (100)" --binaries "$binaries" --driver "$fake"
 expect 2 "unknown option --other" --other
 expect 0 "gpu_check: passed" --binaries "$binaries" --driver "$fake" --bytes 1048576 --runs 1 --no-judge
-grep -q "sums of segments .* of memory bandwidth, goal 0.50" "$scratch/out" || fail "no figure of the sums"
+grep -q "kernel: sums .* of memory bandwidth, goal 0.50" "$scratch/out" || fail "no figure of the sums"
 echo passed

@@ -26,26 +26,25 @@ CudaDevice::Scope::~Scope() {
 
 CudaDevice::~CudaDevice() {
   const absl::MutexLock lock(&mu_);
-  if (context_ != nullptr) driver_.DevicePrimaryCtxRelease(index_);
+  if (context_ != nullptr) driver_.DevicePrimaryCtxRelease(handle_);
 }
 
 absl::Status CudaDevice::ReadIdentity() {
-  CUdevice handle = 0;
   std::array<char, 256> name = {};
   std::array<char, 32> pci_address = {};
   CUuuid uuid = {};
   size_t bytes = 0;
-  TH_RETURN_IF_ERROR(Status(driver_.DeviceGet(&handle, index_), "open it"));
+  TH_RETURN_IF_ERROR(Status(driver_.DeviceGet(&handle_, index_), "open it"));
   TH_RETURN_IF_ERROR(
-      Status(driver_.DeviceGetName(name.data(), name.size(), handle), "read its name"));
-  TH_RETURN_IF_ERROR(Status(driver_.DeviceGetUuid(&uuid, handle), "read its UUID"));
+      Status(driver_.DeviceGetName(name.data(), name.size(), handle_), "read its name"));
+  TH_RETURN_IF_ERROR(Status(driver_.DeviceGetUuid(&uuid, handle_), "read its UUID"));
   TH_RETURN_IF_ERROR(
-      Status(driver_.DeviceGetPciBusId(pci_address.data(), pci_address.size(), handle),
+      Status(driver_.DeviceGetPciBusId(pci_address.data(), pci_address.size(), handle_),
              "read its address"));
-  TH_RETURN_IF_ERROR(Status(driver_.DeviceTotalMem(&bytes, handle), "read its memory's size"));
+  TH_RETURN_IF_ERROR(Status(driver_.DeviceTotalMem(&bytes, handle_), "read its memory's size"));
   TH_RETURN_IF_ERROR(
       Status(driver_.DeviceGetAttribute(&multiprocessors_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-                                        handle),
+                                        handle_),
              "count its multiprocessors"));
   name_ = name.data();
   uuid_ = FormatUuid(uuid);
@@ -59,7 +58,7 @@ absl::StatusOr<CudaDevice::Scope> CudaDevice::Enter() {
   {
     const absl::MutexLock lock(&mu_);
     if (context_ == nullptr) {
-      TH_RETURN_IF_ERROR(Status(driver_.DevicePrimaryCtxRetain(&context_, index_), "use it"));
+      TH_RETURN_IF_ERROR(Status(driver_.DevicePrimaryCtxRetain(&context_, handle_), "use it"));
     }
     context = context_;
   }

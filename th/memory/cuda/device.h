@@ -72,6 +72,7 @@ class CudaDevice {
 
   const CudaDriver& driver_;
   const int index_;
+  CUdevice handle_ = 0;
   std::string uuid_;
   std::string pci_address_;
   std::string name_;

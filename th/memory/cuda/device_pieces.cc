@@ -33,7 +33,8 @@ absl::StatusOr<PiecesUse> PiecesUse::Begin(const CudaDevice& device,
           absl::StrCat("a piece of ", piece.bytes, " bytes at offset ", piece.offset,
                        " of registered memory of ", memory.bytes(), " bytes"));
     }
-    use.memories_.push_back(piece.memory);
+    if (use.memories_.empty() || use.memories_.back() != piece.memory)
+      use.memories_.push_back(piece.memory);
   }
   std::sort(use.memories_.begin(), use.memories_.end());
   use.memories_.erase(std::unique(use.memories_.begin(), use.memories_.end()), use.memories_.end());

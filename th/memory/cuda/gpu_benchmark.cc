@@ -17,12 +17,15 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "th/memory/cuda/device.h"
 #include "th/memory/cuda/device_memory.h"
 #include "th/memory/cuda/device_pieces.h"
 #include "th/memory/cuda/device_sums.h"
 #include "th/memory/cuda/driver.h"
+#include "th/memory/cuda/kernels/arguments.h"
 #include "th/memory/cuda/piece_copier.h"
 #include "th/memory/cuda/staging_ring.h"
 #include "th/memory/cuda/stream.h"
@@ -33,8 +36,9 @@ namespace th {
 namespace {
 
 constexpr uint64_t kSegmentBytes = uint64_t{256} << 10;
-// Tensors of this many bytes, and as much between them: odd, so that nothing is aligned.
-constexpr uint64_t kTinyTensorBytes = 17'611;
+constexpr uint64_t kAlignedTensorBytes = uint64_t{16} << 10;
+constexpr uint64_t kOddTensorBytes =
+    17'611;  // so that source and destination are aligned differently
 
 struct Options {
   std::string driver = std::string(kCudaLibrary);
@@ -76,6 +80,7 @@ class Benchmark {
     TH_RETURN_IF_ERROR(SetUp());
     TH_RETURN_IF_ERROR(MeasureCopies());
     TH_RETURN_IF_ERROR(MeasureKernels());
+    TH_RETURN_IF_ERROR(MeasureCalls());
     TH_RETURN_IF_ERROR(MeasureStaging());
     return rows_;
   }
@@ -85,13 +90,20 @@ class Benchmark {
   absl::Status SetUp();
   absl::Status MeasureCopies();
   absl::Status MeasureKernels();
+  absl::Status MeasureCalls();
+  std::vector<DevicePiece> Tensors(uint64_t tensor_bytes) const;
   absl::Status MeasureStaging();
-  // `traffic`: how often the weights' bytes cross the memory (a copy reads and writes them). The
-  // goal is a part of `baseline`, itself in GB/s of traffic.
   absl::StatusOr<double> Measure(const std::string& what, uint64_t bytes, const Measured& measured);
-  absl::Status Compare(const std::string& what, uint64_t bytes, double traffic,
-                       const std::string& baseline, double baseline_gbytes_per_s, double goal,
+  // What the stream was asked for, once it is done.
+  absl::Status Ended(const absl::Status& asked) const {
+    return asked.ok() ? stream_->Synchronize() : asked;
+  }
+  // Against the memory's bandwidth. `traffic`: how often the weights' bytes cross it (a copy reads
+  // and writes them).
+  absl::Status Compare(const std::string& what, uint64_t bytes, double traffic, double goal,
                        const Measured& measured);
+  absl::Status CompareWith(const Row& baseline, const std::string& what, double goal,
+                           const Measured& measured);
 
   const Options options_;
   std::unique_ptr<CudaDevices> devices_;
@@ -131,76 +143,111 @@ absl::StatusOr<double> Benchmark::Measure(const std::string& what, uint64_t byte
 }
 
 absl::Status Benchmark::Compare(const std::string& what, uint64_t bytes, double traffic,
-                                const std::string& baseline, double baseline_gbytes_per_s,
                                 double goal, const Measured& measured) {
   TH_ASSIGN_OR_RETURN(const double rate, Measure(what, bytes, measured));
-  rows_.back().baseline = baseline;
-  rows_.back().ratio = rate * traffic / baseline_gbytes_per_s;
+  rows_.back().baseline = "memory bandwidth";
+  rows_.back().ratio = rate * traffic / memory_bandwidth_;
+  rows_.back().goal = goal;
+  return absl::OkStatus();
+}
+
+absl::Status Benchmark::CompareWith(const Row& baseline, const std::string& what, double goal,
+                                    const Measured& measured) {
+  const Row before = baseline;
+  TH_ASSIGN_OR_RETURN(const double rate, Measure(what, options_.bytes, measured));
+  rows_.back().baseline = before.what;
+  rows_.back().ratio = rate / before.gbytes_per_s;
   rows_.back().goal = goal;
   return absl::OkStatus();
 }
 
 absl::Status Benchmark::MeasureCopies() {
   TH_ASSIGN_OR_RETURN(
-      const double copied, Measure("copy on the device", options_.bytes, [&]() -> absl::Status {
-        TH_RETURN_IF_ERROR(
-            stream_->CopyOnDevice(target_->address(), source_->address(), options_.bytes));
-        return stream_->Synchronize();
+      const double copied, Measure("copy on the device", options_.bytes, [&] {
+        return Ended(stream_->CopyOnDevice(target_->address(), source_->address(), options_.bytes));
       }));
   memory_bandwidth_ = 2 * copied;
   return absl::OkStatus();
 }
 
+// The kernels alone, their lists being on the device: what they are to be compared with is the
+// memory.
 absl::Status Benchmark::MeasureKernels() {
-  const std::string bandwidth = "memory bandwidth";
+  TH_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceKernels> kernels, DeviceKernels::Load(device_));
+  TH_ASSIGN_OR_RETURN(const auto runs, DeviceList<kernels::LeafRun>::Create(device_, 1));
+  const uint64_t leaves = (options_.bytes + kLeafBytes - 1) / kLeafBytes;
+  TH_ASSIGN_OR_RETURN(const auto sums, DeviceList<kernels::Sum128>::Create(device_, leaves));
+  runs.items()[0] = {source_->address(), options_.bytes, 0};
+  TH_RETURN_IF_ERROR(runs.ToDevice(*stream_, 1));
+  TH_RETURN_IF_ERROR(Compare("kernel: sums", options_.bytes, 1, 0.5, [&] {
+    return Ended(kernels->SumLeaves(*stream_, {runs.address(), 1, leaves, sums.address()}));
+  }));
+  for (const uint64_t tensor_bytes : {kAlignedTensorBytes, kOddTensorBytes}) {
+    const absl::string_view kind = tensor_bytes == kOddTensorBytes ? "odd" : "aligned";
+    const std::vector<DevicePiece> tensors = Tensors(tensor_bytes);
+    TH_ASSIGN_OR_RETURN(const auto list,
+                        DeviceList<kernels::CopyPiece>::Create(device_, tensors.size()));
+    uint64_t packed = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      list.items()[i] = {tensors[i].address(), tensor_bytes, packed};
+      packed += tensor_bytes;
+    }
+    TH_RETURN_IF_ERROR(list.ToDevice(*stream_, tensors.size()));
+    const kernels::CopyPiecesArguments arguments = {list.address(), tensors.size(),
+                                                    target_->address(), packed};
+    TH_RETURN_IF_ERROR(Compare(absl::StrCat("kernel: gather, ", kind), packed, 2, 0.5,
+                               [&] { return Ended(kernels->Gather(*stream_, arguments)); }));
+    TH_RETURN_IF_ERROR(Compare(absl::StrCat("kernel: scatter, ", kind), packed, 2, 0.5,
+                               [&] { return Ended(kernels->Scatter(*stream_, arguments)); }));
+  }
+  return absl::OkStatus();
+}
+
+// Whole calls, with lists that the host makes, and sums that it folds.
+absl::Status Benchmark::MeasureCalls() {
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<DeviceSums> sums, DeviceSums::Create(device_, {}));
   std::vector<std::vector<DevicePiece>> segments;
   for (uint64_t at = 0; at < options_.bytes; at += kSegmentBytes) {
     segments.push_back({{source_.get(), at, std::min(kSegmentBytes, options_.bytes - at)}});
   }
-  TH_RETURN_IF_ERROR(Compare("sums of segments", options_.bytes, 1, bandwidth, memory_bandwidth_,
-                             0.5, [&] { return sums->Sum(segments).status(); }));
-
-  std::vector<DevicePiece> tensors;
-  for (uint64_t at = 1; at + kTinyTensorBytes <= options_.bytes; at += 2 * kTinyTensorBytes) {
-    tensors.push_back({source_.get(), at, kTinyTensorBytes});
-  }
-  const uint64_t tiny_bytes = tensors.size() * kTinyTensorBytes;
+  TH_RETURN_IF_ERROR(Compare("call: sums of segments", options_.bytes, 1, 0,
+                             [&] { return sums->Sum(segments).status(); }));
+  const std::vector<DevicePiece> tensors = Tensors(kOddTensorBytes);
+  const uint64_t bytes = tensors.size() * kOddTensorBytes;
+  TH_RETURN_IF_ERROR(Compare("call: sums of odd tensors", bytes, 1, 0,
+                             [&] { return sums->Sum({tensors}).status(); }));
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<PieceCopier> copier, PieceCopier::Create(device_, {}));
-  const DevicePiece packed = {target_.get(), 0, tiny_bytes};
-  TH_RETURN_IF_ERROR(Compare("gather of odd tensors", tiny_bytes, 2, bandwidth, memory_bandwidth_,
-                             0.5, [&] { return copier->Gather(tensors, packed); }));
-  TH_RETURN_IF_ERROR(Compare("scatter of odd tensors", tiny_bytes, 2, bandwidth, memory_bandwidth_,
-                             0.5, [&] { return copier->Scatter(packed, tensors); }));
-  std::vector<DevicePiece> aligned;
-  for (uint64_t at = 0; at + 16'384 <= options_.bytes; at += 32'768)
-    aligned.push_back({source_.get(), at, 16'384});
-  const DevicePiece aligned_packed = {target_.get(), 0, aligned.size() * 16'384};
-  return Compare("gather of aligned tensors", aligned_packed.bytes, 2, bandwidth, memory_bandwidth_,
-                 0.5, [&] { return copier->Gather(aligned, aligned_packed); });
+  return Compare("call: gather of odd tensors", bytes, 2, 0, [&] {
+    return copier->Gather(tensors, {target_.get(), 0, bytes});
+  });
+}
+
+// Tensors with as many bytes between them as they have.
+std::vector<DevicePiece> Benchmark::Tensors(uint64_t tensor_bytes) const {
+  std::vector<DevicePiece> tensors;
+  for (uint64_t at = tensor_bytes % 2; at + tensor_bytes <= options_.bytes;
+       at += 2 * tensor_bytes) {
+    tensors.push_back({source_.get(), at, tensor_bytes});
+  }
+  return tensors;
 }
 
 absl::Status Benchmark::MeasureStaging() {
   TH_ASSIGN_OR_RETURN(const std::unique_ptr<StagingRing> ring, StagingRing::Create(device_, {}));
   TH_ASSIGN_OR_RETURN(const PinnedBuffer pinned, PinnedBuffer::Allocate(device_, options_.bytes));
-  TH_ASSIGN_OR_RETURN(
-      const double to_host,
-      Measure("pinned copy to the host", options_.bytes, [&]() -> absl::Status {
-        TH_RETURN_IF_ERROR(stream_->CopyToHost(pinned.data(), source_->address(), options_.bytes));
-        return stream_->Synchronize();
-      }));
+  TH_RETURN_IF_ERROR(Measure("pinned copy to the host", options_.bytes, [&] {
+                       return Ended(
+                           stream_->CopyToHost(pinned.data(), source_->address(), options_.bytes));
+                     }).status());
+  TH_RETURN_IF_ERROR(CompareWith(rows_.back(), "staged to the host", 0.9, [&] {
+    return ring->Read(*source_, 0, options_.bytes,
+                      [](absl::Span<const std::byte>) { return absl::OkStatus(); });
+  }));
   TH_RETURN_IF_ERROR(
-      Compare("staged to the host", options_.bytes, 1, "pinned copy", to_host, 0.9, [&] {
-        return ring->Read(*source_, 0, options_.bytes,
-                          [](absl::Span<const std::byte>) { return absl::OkStatus(); });
-      }));
-  TH_ASSIGN_OR_RETURN(const double to_device,
-                      Measure("pinned copy to the device", options_.bytes, [&]() -> absl::Status {
-                        TH_RETURN_IF_ERROR(stream_->CopyToDevice(source_->address(), pinned.data(),
-                                                                 options_.bytes));
-                        return stream_->Synchronize();
-                      }));
-  return Compare("staged to the device", options_.bytes, 1, "pinned copy", to_device, 0.9, [&] {
+      Measure("pinned copy to the device", options_.bytes, [&] {
+        return Ended(stream_->CopyToDevice(source_->address(), pinned.data(), options_.bytes));
+      }).status());
+  return CompareWith(rows_.back(), "staged to the device", 0.9, [&] {
     return ring->Write(*source_, 0, options_.bytes,
                        [](absl::Span<std::byte>) { return absl::OkStatus(); });
   });

@@ -12,7 +12,7 @@ absl::StatusOr<PointerAttributes> GetPointerAttributes(const CudaDriver& driver,
   unsigned managed = 0;
   int device = -1;
   unsigned long long buffer_id = 0;  // NOLINT(google-runtime-int): the driver's type
-  bool has_ipc_handle = false;
+  unsigned has_ipc_handle = 0;       // as large as any boolean that the driver writes
   std::array<CUpointer_attribute, 5> names = {
       CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_BUFFER_ID,
@@ -23,7 +23,7 @@ absl::StatusOr<PointerAttributes> GetPointerAttributes(const CudaDriver& driver,
       driver, driver.PointerGetAttributes(names.size(), names.data(), values.data(), address),
       absl::StrCat("find out what memory is at 0x", absl::Hex(address))));
   if (type != CU_MEMORYTYPE_DEVICE || managed != 0) return PointerAttributes{};
-  return PointerAttributes{true, device, buffer_id, has_ipc_handle};
+  return PointerAttributes{true, device, buffer_id, has_ipc_handle != 0};
 }
 
 }  // namespace th

@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<ImportedAllocation>> ImportAllocation(const CudaD
   size_t bytes = 0;
   TH_RETURN_IF_ERROR(device->Status(device->driver().MemGetAddressRange(&base, &bytes, address),
                                     "find an opened allocation"));
-  if (base != address || bytes < decoded.bytes) {
+  if (decoded.bytes > bytes || address - base > bytes - decoded.bytes) {
     return absl::InvalidArgumentError(absl::StrCat("another process announced ", decoded.bytes,
                                                    " bytes of device memory, and its handle is of ",
                                                    bytes));
