@@ -100,7 +100,7 @@ MemoryRegion DeviceMemory::region() const {
   return {reinterpret_cast<void*>(address_), bytes_, MemoryKind::kDevice, device_->pci_address()};
 }
 
-absl::StatusOr<DeviceMemory::Use> DeviceMemory::BeginUse() {
+absl::StatusOr<DeviceMemory::Use> DeviceMemory::BeginUse(uint64_t offset, uint64_t bytes) {
   {
     const absl::MutexLock lock(&mu_);
     if (revoked_) {
@@ -111,14 +111,26 @@ absl::StatusOr<DeviceMemory::Use> DeviceMemory::BeginUse() {
     ++uses_;
   }
   Use use(this);
-  TH_RETURN_IF_ERROR(Verify());
+  TH_RETURN_IF_ERROR(Verify(offset, bytes));
   return use;
 }
 
-absl::Status DeviceMemory::Verify() const {
-  for (const DeviceAllocation& allocation : allocations_) {
+absl::Status DeviceMemory::CheckRange(uint64_t offset, uint64_t bytes) const {
+  if (offset <= bytes_ && bytes <= bytes_ - offset) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(bytes, " bytes at offset ", offset,
+                                                 " of registered memory of ", bytes_, " bytes"));
+}
+
+absl::Status DeviceMemory::Verify(uint64_t offset, uint64_t bytes) const {
+  const uint64_t begin = address_ + offset;
+  auto next = std::partition_point(allocations_.begin(), allocations_.end(),
+                                   [begin](const DeviceAllocation& allocation) {
+                                     return allocation.address + allocation.bytes <= begin;
+                                   });
+  for (; next != allocations_.end() && next->address < begin + bytes; ++next) {
+    const DeviceAllocation& allocation = *next;
     // The part of the allocation that is ours must still be in it.
-    const uint64_t at = std::max(allocation.address, address_);
+    const uint64_t at = std::max(allocation.address, begin);
     TH_ASSIGN_OR_RETURN(const PointerAttributes pointer,
                         GetPointerAttributes(device_->driver(), at));
     if (pointer.is_device_memory && pointer.buffer_id == allocation.buffer_id) continue;

@@ -88,10 +88,16 @@ class DeviceMemory {
 
   // FAILED_PRECONDITION: it was revoked, or is not the memory that was registered any more
   // (Verify).
-  absl::StatusOr<Use> BeginUse();
+  absl::StatusOr<Use> BeginUse() { return BeginUse(0, bytes_); }
   // FAILED_PRECONDITION: some of the range has been freed, unmapped or mapped anew since. What was
   // read from it in the meantime is of unknown origin.
-  absl::Status Verify() const;
+  absl::Status Verify() const { return Verify(0, bytes_); }
+  // The same of bytes [offset, offset + bytes) alone, which asks the driver for fewer allocations.
+  // They are part of the memory (CheckRange).
+  absl::StatusOr<Use> BeginUse(uint64_t offset, uint64_t bytes);
+  absl::Status Verify(uint64_t offset, uint64_t bytes) const;
+  // INVALID_ARGUMENT: these bytes are not part of the memory.
+  absl::Status CheckRange(uint64_t offset, uint64_t bytes) const;
   // Refuses uses from now on, and waits for those under way. DEADLINE_EXCEEDED: some are, and the
   // memory must not be freed yet; the call may be repeated.
   absl::Status Revoke(absl::Duration timeout);

@@ -28,25 +28,28 @@ absl::StatusOr<PiecesUse> PiecesUse::Begin(const CudaDevice& device,
           absl::StrCat("a piece of GPU ", memory.device().pci_address(), " where those of GPU ",
                        device.pci_address(), " are worked on"));
     }
-    if (piece.offset > memory.bytes() || piece.bytes > memory.bytes() - piece.offset) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a piece of ", piece.bytes, " bytes at offset ", piece.offset,
-                       " of registered memory of ", memory.bytes(), " bytes"));
+    TH_RETURN_IF_ERROR(memory.CheckRange(piece.offset, piece.bytes));
+    const uint64_t end = piece.offset + piece.bytes;
+    // Pieces of one memory commonly follow each other.
+    if (!use.spans_.empty() && use.spans_.back().memory == piece.memory) {
+      Span& span = use.spans_.back();
+      span = {span.memory, std::min(span.begin, piece.offset), std::max(span.end, end)};
+    } else {
+      use.spans_.push_back({piece.memory, piece.offset, end});
     }
-    if (use.memories_.empty() || use.memories_.back() != piece.memory)
-      use.memories_.push_back(piece.memory);
   }
-  std::sort(use.memories_.begin(), use.memories_.end());
-  use.memories_.erase(std::unique(use.memories_.begin(), use.memories_.end()), use.memories_.end());
-  for (DeviceMemory* memory : use.memories_) {
-    TH_ASSIGN_OR_RETURN(DeviceMemory::Use begun, memory->BeginUse());
+  for (const Span& span : use.spans_) {
+    TH_ASSIGN_OR_RETURN(DeviceMemory::Use begun,
+                        span.memory->BeginUse(span.begin, span.end - span.begin));
     use.uses_.push_back(std::move(begun));
   }
   return use;
 }
 
 absl::Status PiecesUse::Verify() const {
-  for (const DeviceMemory* memory : memories_) TH_RETURN_IF_ERROR(memory->Verify());
+  for (const Span& span : spans_) {
+    TH_RETURN_IF_ERROR(span.memory->Verify(span.begin, span.end - span.begin));
+  }
   return absl::OkStatus();
 }
 

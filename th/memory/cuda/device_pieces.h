@@ -35,7 +35,13 @@ class PiecesUse {
   absl::Status Verify() const;
 
  private:
-  std::vector<DeviceMemory*> memories_;
+  // What the pieces of one memory span.
+  struct Span {
+    DeviceMemory* memory;
+    uint64_t begin;
+    uint64_t end;
+  };
+  std::vector<Span> spans_;
   std::vector<DeviceMemory::Use> uses_;
 };
 

@@ -37,9 +37,7 @@ absl::Status StagingRing::CheckRange(const DeviceMemory& memory, uint64_t offset
                                                    " through a staging ring of GPU ",
                                                    stream_.device().pci_address()));
   }
-  if (offset <= memory.bytes() && bytes <= memory.bytes() - offset) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      bytes, " bytes at offset ", offset, " of registered memory of ", memory.bytes(), " bytes"));
+  return memory.CheckRange(offset, bytes);
 }
 
 std::vector<StagingRing::Part> StagingRing::Cut(uint64_t address, uint64_t bytes) const {
@@ -53,12 +51,12 @@ std::vector<StagingRing::Part> StagingRing::Cut(uint64_t address, uint64_t bytes
 absl::Status StagingRing::Read(DeviceMemory& memory, uint64_t offset, uint64_t bytes,
                                Consume consume) {
   TH_RETURN_IF_ERROR(CheckRange(memory, offset, bytes));
-  TH_ASSIGN_OR_RETURN(const DeviceMemory::Use use, memory.BeginUse());
+  TH_ASSIGN_OR_RETURN(const DeviceMemory::Use use, memory.BeginUse(offset, bytes));
   const absl::Status read = ReadParts(Cut(memory.address() + offset, bytes), consume);
   // Whatever has failed, no copy into the ring is under way when the next transfer begins.
   const absl::Status ended = stream_.Synchronize();
   // Memory that was freed meanwhile explains every other failure.
-  TH_RETURN_IF_ERROR(memory.Verify());
+  TH_RETURN_IF_ERROR(memory.Verify(offset, bytes));
   TH_RETURN_IF_ERROR(read);
   return ended;
 }
@@ -85,11 +83,11 @@ absl::Status StagingRing::ReadParts(absl::Span<const Part> parts, Consume consum
 absl::Status StagingRing::Write(DeviceMemory& memory, uint64_t offset, uint64_t bytes,
                                 Produce produce) {
   TH_RETURN_IF_ERROR(CheckRange(memory, offset, bytes));
-  TH_ASSIGN_OR_RETURN(const DeviceMemory::Use use, memory.BeginUse());
+  TH_ASSIGN_OR_RETURN(const DeviceMemory::Use use, memory.BeginUse(offset, bytes));
   const absl::Status written = WriteParts(Cut(memory.address() + offset, bytes), produce);
   const absl::Status ended = stream_.Synchronize();
   // Memory that was freed meanwhile explains every other failure.
-  TH_RETURN_IF_ERROR(memory.Verify());
+  TH_RETURN_IF_ERROR(memory.Verify(offset, bytes));
   TH_RETURN_IF_ERROR(written);
   return ended;
 }
