@@ -77,7 +77,7 @@ void RangeAllocator::Give(uint64_t begin, uint64_t bytes) {
   free_[begin] = bytes;
 }
 
-FakeMemory::FakeMemory(int devices) : devices_(devices), addresses_(0, 0) {
+FakeMemory::FakeMemory(int devices) : addresses_(0, 0) {
   const uint64_t windows = static_cast<uint64_t>(devices) * kDeviceBytes;
   span_ = windows + kReservedBytes;
   base_ = RoundUp(ReserveAddresses(span_ + kMappingGranularity), kMappingGranularity);

@@ -103,7 +103,6 @@ class FakeMemory : public kernels::DeviceMemoryOnHost {
   std::optional<uint64_t> TakePhysical(int device, uint64_t bytes, uint64_t alignment);
   void Release(const Physical& physical);
 
-  const int devices_;
   uint64_t base_ = 0;  // of all device addresses
   uint64_t span_ = 0;
   uint64_t alias_ = 0;                    // where base_ is for the fake itself

@@ -3,10 +3,10 @@
 #include <cuda.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +34,12 @@ FakeDriver& Driver() { return FakeDriver::Get(); }
   } while (false)
 #define NEEDS_CONTEXT() \
   if (Driver().current_device() < 0) return CUDA_ERROR_INVALID_CONTEXT
+
+// The devices that were current before, on this thread.
+std::vector<int>& ContextStack() {
+  thread_local std::vector<int> stack;
+  return stack;
+}
 
 bool IsDevice(CUdevice device) { return device >= 0 && device < Driver().devices(); }
 
@@ -205,13 +211,6 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
   return Driver().ReleaseContext(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
-
-namespace {
-std::vector<int>& ContextStack() {
-  thread_local std::vector<int> stack;
-  return stack;
-}
-}  // namespace
 
 CUresult cuCtxPushCurrent(CUcontext context) {
   BEGIN("cuCtxPushCurrent");
