@@ -91,7 +91,9 @@ struct FileSystemSize {
 
 struct MemoryFacts {
   std::optional<FileSystemSize> shared_memory;  // /dev/shm; absent: it is not there
-  std::string transparent_huge_pages;           // "always", "madvise", "never"
+  // "always", "madvise", "never"; of shared memory also "within_size", "advise", "deny", "force".
+  std::string transparent_huge_pages;
+  std::string shared_huge_pages;
 };
 
 struct TcpFacts {

@@ -202,6 +202,8 @@ HostFacts ReadFileFacts(const HostFiles& files) {
   facts.process = ReadProcess(files);
   facts.memory.transparent_huge_pages =
       ChosenWord(files.Line("/sys/kernel/mm/transparent_hugepage/enabled"));
+  facts.memory.shared_huge_pages =
+      ChosenWord(files.Line("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
   facts.tcp = ReadTcp(files);
   facts.clock.source =
       files.Line("/sys/devices/system/clocksource/clocksource0/current_clocksource");

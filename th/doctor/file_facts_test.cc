@@ -147,6 +147,8 @@ TEST_F(FileFactsTest, ReadsTcpMemoryAndClock) {
   File("/proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t33554432");
   File("/proc/sys/net/ipv4/tcp_wmem", "4096\t16384\t4194304");
   File("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never");
+  File("/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+       "always within_size advise [never] deny force");
   File("/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc");
   File("/sys/class/net/eth0/mtu", "9000");
   const HostFacts facts = Read();
@@ -155,6 +157,7 @@ TEST_F(FileFactsTest, ReadsTcpMemoryAndClock) {
   EXPECT_EQ(facts.tcp.max_receive_bytes, 33'554'432u);
   EXPECT_EQ(facts.tcp.max_send_bytes, 4'194'304u);
   EXPECT_EQ(facts.memory.transparent_huge_pages, "madvise");
+  EXPECT_EQ(facts.memory.shared_huge_pages, "never");
   EXPECT_EQ(facts.clock.source, "tsc");
   EXPECT_THAT(facts.net_device_mtu, ElementsAre(Pair("eth0", 9000u)));
 }

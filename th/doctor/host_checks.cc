@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -162,18 +163,34 @@ Finding CheckSharedMemory(const MemoryFacts& memory) {
 
 Finding CheckHugePages(const MemoryFacts& memory) {
   Finding finding = {.check = "huge-pages"};
-  const std::string& mode = memory.transparent_huge_pages;
-  if (mode == "always" || mode == "madvise") {
-    finding.found = absl::StrCat("transparent huge pages: ", mode);
-    finding.means = "TensorHub's arenas take them";
+  const std::string& own = memory.transparent_huge_pages;
+  const std::string& shared = memory.shared_huge_pages;
+  if (own.empty()) {
+    finding.verdict = Verdict::kNote;
+    finding.found = "the kernel has no transparent huge pages";
+    finding.means = "memory consists of small pages: filling and registering it takes longer";
+    finding.advice = "nothing on this kernel";
+    return finding;
+  }
+  finding.found = absl::StrCat("transparent huge pages: ", own,
+                               "; of shared memory: ", shared.empty() ? "not shown" : shared);
+  std::vector<std::string> commands;
+  if (own == "never") {
+    commands.push_back("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
+  }
+  if (shared.empty() || shared == "never" || shared == "deny") {
+    commands.push_back("echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  }
+  if (commands.empty()) {
+    finding.means = "TensorHub's arenas, which are shared memory, take them";
     return finding;
   }
   finding.verdict = Verdict::kNote;
-  finding.found = mode.empty() ? "the kernel has no transparent huge pages"
-                               : absl::StrCat("transparent huge pages: ", mode);
-  finding.means = "arenas consist of small pages: filling and registering them takes longer";
-  finding.advice = mode.empty() ? "nothing on this kernel"
-                                : "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+  finding.means = own == "never"
+                      ? "memory consists of small pages: filling and registering it takes longer"
+                      : "arenas, which are shared memory, consist of small pages: filling and "
+                        "registering them takes longer";
+  finding.advice = absl::StrCat("as root: ", absl::StrJoin(commands, "; "));
   return finding;
 }
 

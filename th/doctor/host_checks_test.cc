@@ -109,11 +109,20 @@ TEST(SharedMemoryTest, ItMustBeThereAndHaveRoom) {
                Verdict::kNote, "1.05 MB free", "remove");
 }
 
-TEST(HugePagesTest, NeverIsANote) {
-  ExpectOk(CheckHugePages({.transparent_huge_pages = "always"}));
-  ExpectOk(CheckHugePages({.transparent_huge_pages = "madvise"}));
-  ExpectAdvice(CheckHugePages({.transparent_huge_pages = "never"}), Verdict::kNote, "never",
-               "echo madvise");
+TEST(HugePagesTest, BothKindsOfMemoryShouldHaveThem) {
+  ExpectOk(CheckHugePages({.transparent_huge_pages = "always", .shared_huge_pages = "always"}));
+  ExpectOk(CheckHugePages({.transparent_huge_pages = "madvise", .shared_huge_pages = "advise"}));
+  const Finding never =
+      CheckHugePages({.transparent_huge_pages = "never", .shared_huge_pages = "never"});
+  ExpectAdvice(never, Verdict::kNote, "never", "hugepage/enabled");
+  ExpectAdvice(never, Verdict::kNote, "never", "hugepage/shmem_enabled");
+  for (const char* shared : {"never", "deny", ""}) {
+    const Finding finding =
+        CheckHugePages({.transparent_huge_pages = "madvise", .shared_huge_pages = shared});
+    ExpectAdvice(finding, Verdict::kNote, "madvise", "hugepage/shmem_enabled");
+    EXPECT_THAT(finding.advice, Not(HasSubstr("hugepage/enabled")));
+    EXPECT_THAT(finding.means, HasSubstr("arenas"));
+  }
   ExpectAdvice(CheckHugePages({}), Verdict::kNote, "has no", "nothing");
 }
 

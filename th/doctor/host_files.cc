@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -13,15 +14,24 @@
 #include "absl/strings/str_split.h"
 
 namespace th::doctor {
+namespace {
+
+// Most files have a line, and a device with a thousand addresses has two thousand files.
+constexpr size_t kPieceBytes = 4096;
+
+}  // namespace
 
 std::string HostFiles::OnDisk(absl::string_view path) const { return absl::StrCat(root_, path); }
 
 std::string HostFiles::Content(absl::string_view path) const {
   std::ifstream file(OnDisk(path), std::ios::binary);
-  std::string content(kMaxBytes, '\0');
+  std::string content;
+  std::array<char, kPieceBytes> piece;
   // A file of sysfs may open and then refuse to be read: that leaves nothing.
-  file.read(content.data(), static_cast<std::streamsize>(content.size()));
-  content.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  while (content.size() < kMaxBytes &&
+         (file.read(piece.data(), piece.size()) || file.gcount() > 0)) {
+    content.append(piece.data(), static_cast<size_t>(file.gcount()));
+  }
   return std::string(absl::StripAsciiWhitespace(content));
 }
 

@@ -20,7 +20,7 @@ namespace th::doctor {
 
 class HostFiles {
  public:
-  static constexpr size_t kMaxBytes = 1 << 20;  // of a file; the rest is not read
+  static constexpr size_t kMaxBytes = 1 << 20;  // of a file; what is beyond is not read
 
   // `root` comes before every path: empty for this host itself.
   explicit HostFiles(std::string root) : root_(std::move(root)) {}
