@@ -79,6 +79,7 @@ std::string Join(const std::vector<std::string>& words) { return absl::StrJoin(w
 template <typename Items, typename NameOf>
 std::string Names(const Items& items, NameOf name_of) {
   std::vector<std::string> names;
+  names.reserve(items.size());
   for (const auto& item : items) names.push_back(name_of(item));
   return Join(names);
 }
