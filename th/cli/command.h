@@ -22,6 +22,7 @@ void AddPullCommand(CLI::App* app, ExitStatus* exit);
 void AddVerifyCommand(CLI::App* app, ExitStatus* exit);
 void AddRollBackCommand(CLI::App* app, ExitStatus* exit);
 void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, release
+void AddDoctorCommand(CLI::App* app, ExitStatus* exit);
 void AddBenchCommand(CLI::App* app, ExitStatus* exit);
 void AddBenchRegistryCommand(CLI::App* bench, ExitStatus* exit);  // below `th bench`
 void AddBenchServerCommand(CLI::App* bench, ExitStatus* exit);    // likewise

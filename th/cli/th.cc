@@ -75,8 +75,8 @@ int main(int argc, char** argv) {
   for (const auto add :
        {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand, &th::AddPullCommand,
         &th::AddVerifyCommand, &th::AddRollBackCommand, &th::AddTopCommand, &th::AddEventsCommand,
-        &th::AddRetentionCommands, &th::AddBenchCommand, &th::AddSimulateCommand,
-        &th::AddControlledRankCommand, &AddHelpCommand}) {
+        &th::AddRetentionCommands, &th::AddDoctorCommand, &th::AddBenchCommand,
+        &th::AddSimulateCommand, &th::AddControlledRankCommand, &AddHelpCommand}) {
     add(&app, &exit);
   }
   return th::RunCommandLine(&app, argc, argv, &exit, [argc, argv](const std::string& why) {

@@ -49,6 +49,7 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"retain", {"retain", "--help"}, kOk, "count"},
                 {"top", {"top", "--help"}, kOk, "--interval"},
                 {"events", {"events", "--help"}, kOk, "--follow"},
+                {"doctor", {"doctor", "--help"}, kOk, "--to"},
                 {"bench", {"bench", "transfer", "--help"}, kOk, "--readers"},
                 {"bench of a server", {"bench", "server", "--help"}, kOk, "--rate"},
                 {"bench of the registry", {"bench", "registry", "--help"}, kOk, "--samples"},
@@ -80,6 +81,22 @@ TEST(UsageTest, SimulateRunsItsSeedsAndSaysHowItWent) {
     EXPECT_EQ(covered["taken"].get<size_t>() + covered["not_taken"].size(), covered["possible"])
         << table;
   }
+}
+
+// What it finds depends on the machine; that its status says so does not.
+TEST(UsageTest, DoctorEndsAsItFindsTheHost) {
+  const ProgramRun run = RunProgram({Th(), "doctor", "--json"});
+  ASSERT_TRUE(run.json().is_object()) << run.output() << run.errors;
+  EXPECT_EQ(run.status, run.json()["problems"] == 0 ? kOk : kFailed);
+  EXPECT_GE(run.json()["checks"].size(), 10u);
+}
+
+TEST(UsageTest, DoctorNamesAPeerThatDoesNotAnswer) {
+  const ProgramRun run = RunProgram({Th(), "doctor", "--to", "no-such-host.invalid:1"});
+  EXPECT_EQ(run.status, kFailed);
+  EXPECT_THAT(run.output(), HasSubstr("no-such-host.invalid:1"));
+  Expect(Th(), {{"no port", {"doctor", "--to", "node7"}, kUsage, "expected HOST:PORT"},
+                {"no time", {"doctor", "--connect-timeout", "0"}, kUsage, "--connect-timeout"}});
 }
 
 // Stopped between two seeds, it reports those that have run.

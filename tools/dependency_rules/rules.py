@@ -19,6 +19,7 @@ ORDER = [
     "th/server",
     "th/client",
     "th/worker",
+    "th/doctor",
     "th/cli",
 ]
 
