@@ -1,10 +1,10 @@
 """Where a peer is installed: a virtual environment of its own, below a folder that is kept.
 
-  environment.install(home, "ray", (["ray==2.60.0", "numpy==2.4.6"],), print)
+  environment.install(home, "ray", "requirements/ray.txt", print)
   subprocess.run([environment.python_of(home, "ray"), "-c", "import ray"])
 
-An environment that was installed with the same steps is used again. One that was not finished, or was made with other
-steps, is made anew. Two processes must not install the same peer below the same folder at once.
+An environment that was installed from the same requirements is used again. One that was not finished, or was made from
+others, is made anew. Two processes must not install the same peer below the same folder at once.
 """
 import json
 import pathlib
@@ -26,14 +26,20 @@ def python_of(home, name):
     return pathlib.Path(home) / name / "bin" / "python"
 
 
-def stamp_of(steps):
+def stamp_of(requirements):
     """What a finished environment says of itself: the same text exactly when the same would be installed."""
-    return json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], "steps": [list(step) for step in steps]}, indent=1)
+    text = pathlib.Path(requirements).read_text(encoding="ascii")
+    return json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], "requirements": text.split()}, indent=1)
 
 
-def is_installed(home, name, steps):
+def is_installed(home, name, requirements):
     stamp = pathlib.Path(home) / name / STAMP
-    return stamp.is_file() and stamp.read_text(encoding="utf-8") == stamp_of(steps)
+    return stamp.is_file() and stamp.read_text(encoding="utf-8") == stamp_of(requirements)
+
+
+def pinned_version(requirements, package):
+    """Of the text of a file of requirements. KeyError: `package` is not in it."""
+    return dict(line.split("==", 1) for line in requirements.split())[package]
 
 
 def last_words(text):
@@ -54,9 +60,10 @@ def run(command):
         raise InstallError(last_words(result.stdout))
 
 
-def install(home, name, steps, progress):
-    """Makes the environment if it is not there. `progress` takes a line of text. Raises InstallError."""
-    if is_installed(home, name, steps):
+def install(home, name, requirements, progress):
+    """Makes the environment if it is not there. `requirements` is a file with every distribution, pinned: nothing else is
+    installed. `progress` takes a line of text. Raises InstallError."""
+    if is_installed(home, name, requirements):
         return
     folder = pathlib.Path(home) / name
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +73,6 @@ def install(home, name, steps, progress):
     progress("installing %s into %s" % (name, folder))
     # Debian's venv comes without pip; the machine's own pip installs into it.
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
-    for step in steps:
-        run([sys.executable, "-m", "pip", "--python", str(python_of(home, name)), "install", "--quiet", "--only-binary=:all:",
-             *step])
-    (folder / STAMP).write_text(stamp_of(steps), encoding="utf-8")
+    run([sys.executable, "-m", "pip", "--python", str(python_of(home, name)), "install", "--quiet", "--no-deps",
+         "--only-binary=:all:", "--requirement", str(requirements)])
+    (folder / STAMP).write_text(stamp_of(requirements), encoding="utf-8")

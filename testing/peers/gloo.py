@@ -11,16 +11,8 @@ GROUP_TIMEOUT = datetime.timedelta(seconds=60)
 class Gloo(peer.Peer):
     name = "gloo"
     title = "gloo broadcast"
-    # torch's wheel links CUDA's libraries for the CPU too, and PyPI has no other wheel: torch without what it declares,
-    # and then what it links.
-    requirements = (
-        ["--no-deps", "torch==2.13.0"],
-        ["numpy==2.4.6", "filelock", "typing_extensions", "sympy", "networkx", "jinja2", "fsspec"],
-        ["--no-deps", "nvidia-cudnn-cu13==9.20.0.48", "nvidia-cusparselt-cu13==0.8.1", "nvidia-nccl-cu13==2.29.7",
-         "nvidia-nvshmem-cu13==3.4.5", "nvidia-cublas==13.1.1.3", "nvidia-cuda-cupti==13.0.85",
-         "nvidia-cuda-nvrtc==13.0.88", "nvidia-cuda-runtime==13.0.96", "nvidia-cufft==12.0.0.61",
-         "nvidia-cufile==1.15.1.6", "nvidia-curand==10.4.0.35", "nvidia-cusparse==12.6.3.3", "nvidia-nvjitlink==13.5.37"],
-    )
+    # Its wheel links CUDA's libraries for the CPU too, and PyPI has no other; what it declares besides is left out.
+    package = "torch"
     setting = {"tcp": "asynchronous broadcasts of 16 MiB, one connection a pair"}
 
     def environment(self, shape):

@@ -6,7 +6,7 @@ from testing.peers import peer
 class Mooncake(peer.Peer):
     name = "mooncake"
     title = "Mooncake transfer engine"
-    requirements = (["mooncake-transfer-engine-non-cuda==0.3.13.post1", "numpy==2.4.6"],)
+    package = "mooncake-transfer-engine-non-cuda"
     setting = {"tcp": "protocol tcp, P2PHANDSHAKE, one request, a lane a stream, slices of 4 MiB"}
 
     def environment(self, shape):

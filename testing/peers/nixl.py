@@ -14,8 +14,8 @@ class Nixl(peer.Peer):
     name = "nixl"
     title = "NIXL read (UCX)"
     transports = peer.TRANSPORTS
-    # It declares torch, which its Python interface does not import.
-    requirements = (["--no-deps", "nixl-cu12==1.5.1"], ["numpy==2.4.6"])
+    # It declares torch too, which its Python interface does not import.
+    package = "nixl-cu12"
     setting = {"tcp": "UCX_TLS=tcp, segments of 256 KiB, 16 descriptors, 200 us between looks",
                "same_host": "UCX chooses (CMA), 64 descriptors"}
 

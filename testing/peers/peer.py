@@ -22,7 +22,8 @@ import sys
 from testing.peers import environment
 from testing.peers import processes
 
-ROOT = pathlib.Path(os.path.abspath(__file__)).parent.parent.parent
+HERE = pathlib.Path(os.path.abspath(__file__)).parent
+ROOT = HERE.parent.parent
 TRANSPORTS = ("tcp", "same_host")
 
 MAX_READERS = 64
@@ -98,11 +99,6 @@ class Run:
         return cls(**fields)
 
 
-def pinned_versions(requirements):
-    """The versions in steps of pip, in their order."""
-    return [argument.split("==", 1)[1] for step in requirements for argument in step if "==" in argument]
-
-
 class Peer:
     """What all peers share. A peer is a subclass that says who it is and how its processes are started; its module is
     run by itself, in the Python that has what it needs, for each run (see `run`).
@@ -110,7 +106,7 @@ class Peer:
     name         on the command line and in JSON
     title        in tables
     transports   which of TRANSPORTS it can be compared over
-    requirements steps of pip, each a list of arguments; versions are pinned, the peer's own first. Empty: nothing is
+    package      the distribution that it is; requirements/NAME.txt pins that and all that it needs. Empty: nothing is
                  installed
     memory       how often the bytes lie in memory during a run with R readers: memory[0] + memory[1] * R
     most_bytes   the most that a reader receives in one run; more is cut to it, and the table says so. 0: no limit
@@ -120,7 +116,7 @@ class Peer:
     name = ""
     title = ""
     transports = ("tcp",)
-    requirements = ()
+    package = ""
     memory = (1, 1)
     most_bytes = 0
     discards = False
@@ -128,20 +124,24 @@ class Peer:
 
     def version(self, home):
         """Of what is installed below `home`, for the table."""
-        return pinned_versions(self.requirements)[0]
+        return environment.pinned_version(self.requirements().read_text(encoding="ascii"), self.package)
+
+    def requirements(self):
+        """The file that says what is installed."""
+        return HERE / "requirements" / (self.name + ".txt")
 
     def prepare(self, home, progress):
         """Installs what is missing below `home`; `progress` takes one line of text at a time. Raises Unavailable."""
-        if not self.requirements:
+        if not self.package:
             return
         try:
-            environment.install(pathlib.Path(home), self.name, self.requirements, progress)
+            environment.install(home, self.name, self.requirements(), progress)
         except environment.InstallError as error:
             raise Unavailable(str(error)) from error
 
     def python(self, home):
         """The Python of its processes."""
-        return str(environment.python_of(pathlib.Path(home), self.name)) if self.requirements else sys.executable
+        return str(environment.python_of(home, self.name)) if self.package else sys.executable
 
     def environment(self, shape):
         """Environment variables of its processes, besides those that this process has."""

@@ -70,8 +70,10 @@ class CatalogTest(unittest.TestCase):
             with self.subTest(each.name):
                 self.assertTrue(each.title)
                 self.assertEqual(set(each.setting), set(each.transports))
-                if each.requirements:
+                if each.package:
                     self.assertRegex(each.version("/"), r"^\d+\.\d+")
+                    for line in each.requirements().read_text(encoding="ascii").splitlines():
+                        self.assertRegex(line, r"^[\w-]+==\d[\w.]*$")
                 for transport in each.transports:
                     each.environment(peer.Shape(1, transport=transport))
 
@@ -217,17 +219,29 @@ class LastLineTest(unittest.TestCase):
 
 
 class EnvironmentTest(unittest.TestCase):
-    STEPS = (["a==1"], ["--no-deps", "b==2"])
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.home = pathlib.Path(folder.name)
+
+    def requirements(self, text):
+        path = self.home / "requirements.txt"
+        path.write_text(text, encoding="ascii")
+        return path
 
     def test_is_installed_when_the_same_was_finished(self):
-        with tempfile.TemporaryDirectory() as home:
-            self.assertFalse(environment.is_installed(home, "x", self.STEPS))
-            folder = pathlib.Path(home) / "x"
-            folder.mkdir()
-            (folder / environment.STAMP).write_text(environment.stamp_of(self.STEPS), encoding="utf-8")
-            self.assertTrue(environment.is_installed(home, "x", self.STEPS))
-            self.assertFalse(environment.is_installed(home, "x", (["a==2"],)))
-            environment.install(home, "x", self.STEPS, self.fail)  # does nothing
+        requirements = self.requirements("a==1\nb==2\n")
+        self.assertFalse(environment.is_installed(self.home, "x", requirements))
+        (self.home / "x").mkdir()
+        (self.home / "x" / environment.STAMP).write_text(environment.stamp_of(requirements), encoding="utf-8")
+        self.assertTrue(environment.is_installed(self.home, "x", requirements))
+        environment.install(self.home, "x", requirements, self.fail)  # does nothing
+        self.assertFalse(environment.is_installed(self.home, "x", self.requirements("a==1\nb==3\n")))
+
+    def test_the_version_is_the_one_that_is_pinned(self):
+        self.assertEqual(environment.pinned_version("a==1\nb-c==2.0.post1\n", "b-c"), "2.0.post1")
+        with self.assertRaises(KeyError):
+            environment.pinned_version("a==1\n", "b")
 
     def test_an_error_is_what_pip_said_last(self):
         self.assertEqual(environment.last_words("Looking\nERROR: No matching distribution\nnotice: update\n"),
@@ -242,16 +256,19 @@ class EnvironmentTest(unittest.TestCase):
             environment.run(["/nowhere"])
 
     def test_a_peer_that_cannot_be_installed_is_unavailable(self):
-        class Impossible(peer.Peer):
-            name = "impossible"
-            requirements = (["--no-index", "--find-links", "/nowhere", "tensorhub-has-no-such-package==1"],)
+        requirements = self.requirements("--no-index\ntensorhub-has-no-such-package==1\n")
 
-        with tempfile.TemporaryDirectory() as home:
-            said = []
-            with self.assertRaises(peer.Unavailable):
-                Impossible().prepare(home, said.append)
-            self.assertTrue(said)
-            self.assertFalse(environment.is_installed(home, "impossible", Impossible.requirements))
+        class Impossible(peer.Peer):
+            name, package = "impossible", "tensorhub-has-no-such-package"
+
+            def requirements(self):
+                return requirements
+
+        said = []
+        with self.assertRaises(peer.Unavailable):
+            Impossible().prepare(self.home, said.append)
+        self.assertTrue(said)
+        self.assertFalse(environment.is_installed(self.home, "impossible", requirements))
 
 
 class RecordingWorker(fleet.Worker):

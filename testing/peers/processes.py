@@ -12,7 +12,7 @@ import tempfile
 
 PR_SET_CHILD_SUBREAPER = 36
 # How much of what a process said is kept for an error's text.
-ERROR_TAIL_CHARACTERS = 300
+ERROR_CHARACTERS = 300
 
 
 class ProcessError(Exception):
@@ -143,6 +143,6 @@ def error_of(lines, errors):
             continue
         if isinstance(answer, dict) and "error" in answer:
             error = answer["error"]
-            return str(error.get("message", error) if isinstance(error, dict) else error)[-ERROR_TAIL_CHARACTERS:]
+            return str(error.get("message", error) if isinstance(error, dict) else error)[:ERROR_CHARACTERS]
     said = [line for line in errors.strip().splitlines() if line.strip()]
-    return said[-1].strip()[-ERROR_TAIL_CHARACTERS:] if said else ""
+    return said[-1].strip()[:ERROR_CHARACTERS] if said else ""

@@ -27,7 +27,7 @@ class RayStore(peer.Peer):
     name = "ray"
     title = "Ray object store"
     transports = ("same_host",)
-    requirements = (["ray==2.60.0", "numpy==2.4.6"],)
+    package = "ray"
     memory = (1 + STORED_VERSIONS, 1)
     setting = {"same_host": "one put, then get and copy into the reader's own memory"}
 

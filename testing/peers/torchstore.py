@@ -26,18 +26,9 @@ DRIVER_NAME = "libcuda.so.1"
 class Torchstore(peer.Peer):
     name = "torchstore"
     title = "torchstore put + get"
-    requirements = (
-        ["--no-deps", "torchstore==0.1.2", "torchmonarch==0.1.2", "torch==2.9.0", "pygtrie", "portpicker"],
-        ["numpy==2.4.6", "filelock", "typing_extensions", "sympy", "networkx", "jinja2", "fsspec", "pyzmq", "requests",
-         "pyre-extensions", "cloudpickle", "lark", "tabulate", "opentelemetry-api", "clusterscope", "psutil"],
-        ["--no-deps", "nvidia-cuda-nvrtc-cu12==12.8.93", "nvidia-cuda-runtime-cu12==12.8.90",
-         "nvidia-cuda-cupti-cu12==12.8.90", "nvidia-cudnn-cu12==9.10.2.21", "nvidia-cublas-cu12==12.8.4.1",
-         "nvidia-cufft-cu12==11.3.3.83", "nvidia-curand-cu12==10.3.9.90", "nvidia-cusparse-cu12==12.5.8.93",
-         "nvidia-cusparselt-cu12==0.7.1", "nvidia-nccl-cu12==2.27.5", "nvidia-nvshmem-cu12==3.3.20",
-         "nvidia-nvjitlink-cu12==12.8.93", "nvidia-cufile-cu12==1.13.1.3"],
-    )
+    package = "torchstore"
     memory = (6, 4)
-    most_bytes = 256 << 20
+    most_bytes = 64 << 20
     setting = {"tcp": "put and get timed; Monarch's calls carry the bytes, as there is no RDMA"}
 
     def environment(self, shape):

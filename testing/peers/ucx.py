@@ -56,7 +56,7 @@ class Ucx(peer.Peer):
     name = "ucx"
     title = "UCX get"
     transports = peer.TRANSPORTS
-    requirements = (["--no-deps", "libucx-cu12==1.18.1"],)
+    package = "libucx-cu12"
     setting = {"tcp": "UCX_TLS=tcp, segments of 256 KiB, a get a stream; the holder sleeps when idle, readers yield",
                "same_host": "UCX_TLS=sm (CMA), a get a stream; the holder sleeps when idle, readers yield"}
 
