@@ -7,7 +7,7 @@
 import dataclasses
 from xml.sax import saxutils
 
-WIDTH, LABEL_WIDTH, VALUE_WIDTH = 760, 230, 120
+WIDTH, LABEL_WIDTH, VALUE_WIDTH = 760, 260, 100
 BAR_HEIGHT, BAR_STEP, GROUP_STEP, TITLE_HEIGHT, MARGIN = 14, 22, 30, 34, 12
 OURS, OTHERS, SPREAD, INK, GROUND = "#1f6f8b", "#b9c3ca", "#4a4f54", "#222222", "#ffffff"
 # A bar this many times as long as the longest of ours is cut, and says so, so that the others can be told apart.
@@ -87,6 +87,6 @@ class Chart:
         if not cut:
             parts.append(element("line", x1=round(low, 1), x2=round(high, 1), y1=middle, y2=middle, stroke=SPREAD,
                                  stroke_width=1.5))
-        value = "%s %s%s" % (number(bar.value), self.unit, " (longer than drawn)" if cut else "")
+        value = "%s %s%s" % (number(bar.value), self.unit, ", cut" if cut else "")
         parts.append(element("text", value, x=round(max(end, high), 1) + 6, y=y + 11, font_size=12, fill=INK))
         return parts
