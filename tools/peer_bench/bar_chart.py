@@ -1,4 +1,4 @@
-"""A bar chart as SVG: groups of horizontal bars, each with its spread. Pure.
+"""A bar chart as SVG: groups of horizontal bars, each bar with its spread, each group with a scale of its own. Pure.
 
   chart = Chart(title="1 GiB over TCP", unit="s", groups=[
       Group("1 reader", [Bar("TensorHub", 0.13, 0.12, 0.15, is_ours=True), Bar("UCX", 0.21, 0.20, 0.42)])])
@@ -29,6 +29,12 @@ class Group:
     title: str
     bars: list
 
+    def limit(self):
+        """The value at the right end of its scale."""
+        most = max((bar.high for bar in self.bars), default=0)
+        ours = max((bar.high for bar in self.bars if bar.is_ours), default=0)
+        return (min(most, LONGEST_OVER_OURS * ours) if ours > 0 else most) or 1.0
+
 
 def element(name, text="", **attributes):
     """An XML element; `_` in an attribute's name stands for `-`."""
@@ -47,18 +53,10 @@ class Chart:
     unit: str
     groups: list
 
-    def limit(self):
-        """The value at the right end of the scale."""
-        bars = [bar for group in self.groups for bar in group.bars]
-        most = max((bar.high for bar in bars), default=0)
-        ours = max((bar.high for bar in bars if bar.is_ours), default=0)
-        return (min(most, LONGEST_OVER_OURS * ours) if ours > 0 else most) or 1.0
-
     def height(self):
         return (TITLE_HEIGHT + sum(GROUP_STEP + BAR_STEP * len(group.bars) for group in self.groups) + 2 * MARGIN)
 
     def svg(self):
-        scale = (WIDTH - LABEL_WIDTH - VALUE_WIDTH) / self.limit()
         parts = [element("rect", width=WIDTH, height=self.height(), fill=GROUND),
                  element("text", self.title, x=MARGIN, y=MARGIN + 14, font_size=16, font_weight="bold", fill=INK)]
         y = MARGIN + TITLE_HEIGHT
@@ -66,27 +64,28 @@ class Chart:
             parts.append(element("text", group.title, x=MARGIN, y=y + 12, font_size=13, font_weight="bold", fill=INK))
             y += GROUP_STEP - 8
             for bar in group.bars:
-                parts += self.drawn(bar, y, scale)
+                parts += drawn(bar, y, group.limit(), self.unit)
                 y += BAR_STEP
             y += 8
         return ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
                 'font-family="sans-serif" role="img">\n%s\n%s\n</svg>\n' %
                 (WIDTH, self.height(), WIDTH, self.height(), element("title", self.title), "\n".join(parts)))
 
-    def drawn(self, bar, y, scale):
-        """The elements of one bar whose upper edge is at `y`."""
-        limit = self.limit()
-        cut = bar.value > limit
-        end = LABEL_WIDTH + min(bar.value, limit) * scale
-        middle = y + BAR_HEIGHT / 2
-        low, high = (LABEL_WIDTH + min(value, limit) * scale for value in (bar.low, bar.high))
-        parts = [element("text", bar.label, x=LABEL_WIDTH - 8, y=y + 11, font_size=12, text_anchor="end", fill=INK,
-                         font_weight="bold" if bar.is_ours else "normal"),
-                 element("rect", x=LABEL_WIDTH, y=y, width=round(end - LABEL_WIDTH, 1), height=BAR_HEIGHT,
-                         fill=OURS if bar.is_ours else OTHERS)]
-        if not cut:
-            parts.append(element("line", x1=round(low, 1), x2=round(high, 1), y1=middle, y2=middle, stroke=SPREAD,
-                                 stroke_width=1.5))
-        value = "%s %s%s" % (number(bar.value), self.unit, ", cut" if cut else "")
-        parts.append(element("text", value, x=round(max(end, high), 1) + 6, y=y + 11, font_size=12, fill=INK))
-        return parts
+
+def drawn(bar, y, limit, unit):
+    """The elements of one bar whose upper edge is at `y`; `limit` is at the right end of the scale."""
+    scale = (WIDTH - LABEL_WIDTH - VALUE_WIDTH) / limit
+    cut = bar.value > limit
+    end = LABEL_WIDTH + min(bar.value, limit) * scale
+    middle = y + BAR_HEIGHT / 2
+    low, high = (LABEL_WIDTH + min(value, limit) * scale for value in (bar.low, bar.high))
+    parts = [element("text", bar.label, x=LABEL_WIDTH - 8, y=y + 11, font_size=12, text_anchor="end", fill=INK,
+                     font_weight="bold" if bar.is_ours else "normal"),
+             element("rect", x=LABEL_WIDTH, y=y, width=round(end - LABEL_WIDTH, 1), height=BAR_HEIGHT,
+                     fill=OURS if bar.is_ours else OTHERS)]
+    if not cut:
+        parts.append(element("line", x1=round(low, 1), x2=round(high, 1), y1=middle, y2=middle, stroke=SPREAD,
+                             stroke_width=1.5))
+    value = "%s %s%s" % (number(bar.value), unit, ", cut" if cut else "")
+    parts.append(element("text", value, x=round(max(end, high), 1) + 6, y=y + 11, font_size=12, fill=INK))
+    return parts

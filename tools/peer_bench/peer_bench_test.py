@@ -250,6 +250,11 @@ class BarChartTest(unittest.TestCase):
         self.assertAlmostEqual(second / first, bar_chart.LONGEST_OVER_OURS, places=1)
         self.assertIn("100 s, cut", self.texts(svg))
 
+    def test_each_group_has_its_own_scale(self):
+        groups = [bar_chart.Group("g", [bar_chart.Bar("a", value, value, value)]) for value in (1, 50)]
+        first, second = self.bars_of(xml.etree.ElementTree.fromstring(bar_chart.Chart("t", "s", groups).svg()))
+        self.assertEqual(first, second)
+
     def test_the_spread_lies_where_its_values_are(self):
         svg = self.drawn(bar_chart.Bar("a", 2, 1, 4))
         line = next(svg.iter("{http://www.w3.org/2000/svg}line"))
