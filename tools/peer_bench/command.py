@@ -36,6 +36,7 @@ SIZE = re.compile(r"^(\d+)(B|KiB|MiB|GiB)?$")
 FEWEST_BYTES = 16 << 20
 SHIFTS = {None: 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
 DEFAULT = "default"
+PLACES = ("--th", "--out", "--cache")
 
 
 def byte_size(text):
@@ -126,7 +127,14 @@ def congestions_of(options):
 
 
 def command_line(arguments):
-    return " ".join(["tools/bench"] + [argument for argument in arguments if argument != "--json"])
+    """How the page says that it was made: without what names places on this machine."""
+    kept, skipped = ["tools/bench"], False
+    for argument in arguments:
+        name = argument.split("=", 1)[0]
+        if not skipped and argument != "--json" and name not in PLACES:
+            kept.append(argument or "''")
+        skipped = argument in PLACES
+    return " ".join(kept)
 
 
 def measure(options, th, progress, arguments):

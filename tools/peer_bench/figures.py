@@ -28,11 +28,6 @@ class Setting:
         return readers + (", " + self.congestion if self.congestion else "")
 
 
-def gbytes_per_s(sample):
-    """Of each reader: the bytes of the version over the last reader's seconds."""
-    return sample.bytes / sample.seconds / 1e9
-
-
 def ratio_to_ours(sample):
     """Our rate over this contender's, in the same round: above 1 ours is faster. None without ours."""
     if sample.ours_seconds is None:
@@ -66,7 +61,7 @@ def row(setting, contender, samples, failures):
     readers = cpu_per_gb(samples, setting.readers, "readers_cpu_seconds")
     result.update(bytes=samples[0].bytes, last_reader_seconds=statistics.median(seconds), seconds_min=min(seconds),
                   seconds_max=max(seconds), last_reader_seconds_of_rounds=seconds,
-                  gbytes_per_s=statistics.median(gbytes_per_s(sample) for sample in samples),
+                  gbytes_per_s=samples[0].bytes / statistics.median(seconds) / 1e9,
                   ratio=statistics.median(ratios) if ratios else None, ratio_min=min(ratios, default=None),
                   ratio_max=max(ratios, default=None), cpu_seconds_per_gb=summed(holder, readers),
                   holder_cpu_seconds_per_gb=holder, readers_cpu_seconds_per_gb=readers)

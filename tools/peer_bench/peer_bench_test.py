@@ -30,7 +30,7 @@ class FiguresTest(unittest.TestCase):
         row = figures.row(SETTING, FACTS, [sample(0.4, 0.1), sample(0.3, 0.1), sample(0.6, 0.3)], [])
         self.assertEqual(row["last_reader_seconds"], 0.4)
         self.assertEqual((row["seconds_min"], row["seconds_max"]), (0.3, 0.6))
-        self.assertAlmostEqual(row["gbytes_per_s"], 2.5)
+        self.assertAlmostEqual(row["gbytes_per_s"], 2.5)  # 1 GB in 0.4 s
         self.assertAlmostEqual(row["ratio"], 3.0)
         self.assertAlmostEqual(row["ratio_min"], 2.0)
         self.assertAlmostEqual(row["ratio_max"], 4.0)
@@ -288,6 +288,8 @@ class CommandLineTest(unittest.TestCase):
 
     def test_the_page_tells_how_it_was_made(self):
         self.assertEqual(command.command_line(["--bytes", "1GiB", "--json"]), "tools/bench --bytes 1GiB")
+        self.assertEqual(command.command_line(["--th", "/x", "--only", "", "--out=/y", "--cache", "/z", "--rounds", "2"]),
+                         "tools/bench --only '' --rounds 2")
 
     def test_a_peer_that_cannot_be_had_is_named_and_the_rest_goes_on(self):
         class Missing(peer.Peer):
