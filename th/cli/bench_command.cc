@@ -21,7 +21,8 @@
 namespace th {
 namespace {
 
-constexpr char kSameHost[] = "same-host";
+constexpr char kSameHost[] = "same_host";
+constexpr char kSameHostOnCommandLine[] = "same-host";  // its other spelling
 
 struct BenchFlags : ProcessFlags {
   std::string transport = "tcp";
@@ -34,11 +35,15 @@ struct BenchFlags : ProcessFlags {
 };
 
 void AddFlags(CLI::App* app, BenchFlags* flags) {
-  app->add_option("--transport", flags->transport,
-                  "how the bytes move: tcp, beside raw TCP, or same-host (out of the holder's "
-                  "memory), beside memcpy from shared memory")
-      ->check(CLI::IsMember({"tcp", kSameHost}))
-      ->capture_default_str();
+  app->add_option_function<std::string>(
+         "--transport",
+         [flags](const std::string& text) {
+           flags->transport = text == kSameHostOnCommandLine ? kSameHost : text;
+         },
+         "how the bytes move: tcp, beside raw TCP, or same_host (same-host; out of the holder's "
+         "memory), beside memcpy from shared memory")
+      ->check(CLI::IsMember({"tcp", kSameHost, kSameHostOnCommandLine}))
+      ->default_str(flags->transport);
   app->add_option_function<std::string>(
          "--checksum", [flags](const std::string& text) { flags->checksums = text == "on"; },
          "on: bytes are summed and checked; off: they are not")
@@ -69,7 +74,7 @@ absl::StatusOr<TransferBenchOptions> PlanBench(const BenchFlags& flags, const st
   TH_RETURN_IF_ERROR(ShardsOf(model, /*shards=*/1).status());
   TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
   options.cast.model = model;
-  options.cast.transports = {flags.transport == kSameHost ? "same_host" : "tcp"};
+  options.cast.transports = {flags.transport};
   options.cast.checksums = flags.checksums;
   return options;
 }
@@ -98,13 +103,16 @@ std::string TextOf(const BenchFlags& flags, const TransferMeasurement& measured,
       "update      %.3f GB/s, the last reader after %.3f s\n"
       "raw probe   %.3f GB/s (%s), ratio %.2f\n"
       "iperf3      %s\n"
-      "copies sent by the holder %.2f, extra memory %s, control bytes a rank and round %d, "
-      "Publish kept its caller %.3f ms\n",
+      "processor   %.3f s a GB received: the holder %.3f, the readers %.3f\n"
+      "copies sent by the holder %.2f, extra memory %s (resident %s), control bytes a rank and "
+      "round %d, Publish kept its caller %.3f ms\n",
       FormatBytes(measured.bytes), measured.tensors, flags.readers, flags.transport,
       flags.checksums ? "on" : "off", measured.rounds.size(), figures.gbytes_per_s,
       figures.last_reader_seconds, figures.baseline_gbytes_per_s, ProbeText(flags, measured),
-      figures.ratio, iperf, figures.holder_copies_sent, FormatBytes(figures.peak_extra_bytes),
-      figures.control_bytes, figures.publish_seconds * 1e3);
+      figures.ratio, iperf, figures.holder_cpu_seconds_per_gb + figures.readers_cpu_seconds_per_gb,
+      figures.holder_cpu_seconds_per_gb, figures.readers_cpu_seconds_per_gb,
+      figures.holder_copies_sent, FormatBytes(figures.peak_extra_bytes),
+      FormatBytes(figures.rss_growth_bytes), figures.control_bytes, figures.publish_seconds * 1e3);
 }
 
 ExitStatus RunBench(const BenchFlags& flags) {

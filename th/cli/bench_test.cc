@@ -42,6 +42,10 @@ TEST_P(BenchTest, MeasuresVerifiesAndKeepsItsBounds) {
   EXPECT_GT(report["control_bytes"], 0);
   EXPECT_LE(report["control_bytes"], 65536);
   EXPECT_TRUE(report["peak_extra_bytes"].is_number_unsigned());
+  EXPECT_GT(report["holder_cpu_seconds_per_gb"], 0);
+  EXPECT_GT(report["readers_cpu_seconds_per_gb"], 0);
+  EXPECT_GE(report["rss_growth_mib"], 0);
+  EXPECT_LE(report["rss_growth_mib"], 64);  // of a version of 16 MiB
   EXPECT_THAT(report["last_reader_seconds_of_rounds"], SizeIs(2));
   EXPECT_THAT(report["baseline_seconds_of_rounds"], SizeIs(2));
   EXPECT_TRUE(report["baseline_congestion_control"].is_string());
@@ -49,11 +53,15 @@ TEST_P(BenchTest, MeasuresVerifiesAndKeepsItsBounds) {
   EXPECT_NE(report["iperf3"].is_number(), report.contains("iperf3_missing")) << report.dump();
 }
 
-TEST(SameHostBenchTest, OnTheSameHostTheYardstickIsMemory) {
-  const ProgramRun run = RunProgram(SmallBench({"--transport", "same-host", "--checksum", "off"}));
+class SameHostBenchTest : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Spellings, SameHostBenchTest, ::testing::Values("same_host", "same-host"));
+
+TEST_P(SameHostBenchTest, TheYardstickIsMemory) {
+  const ProgramRun run = RunProgram(SmallBench({"--transport", GetParam(), "--checksum", "off"}));
   ASSERT_EQ(run.status, 0) << run.errors << run.output();
   const nlohmann::json report = run.json();
-  EXPECT_EQ(report["transport"], "same-host");
+  EXPECT_EQ(report["transport"], "same_host");
   EXPECT_EQ(report["checksum"], "off");
   EXPECT_EQ(report["verified"], true);
   EXPECT_GT(report["baseline"], 0);

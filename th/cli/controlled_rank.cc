@@ -140,6 +140,8 @@ ControlledRank::Result ControlledRank::Do(const json& command) {
                                                     {"hoard", &ControlledRank::Hoard},
                                                     {"copy", &ControlledRank::Copy},
                                                     {"evict", &ControlledRank::Evict},
+                                                    {"meter-start", &ControlledRank::MeterStart},
+                                                    {"meter-read", &ControlledRank::MeterRead},
                                                     {"probe-send", &ControlledRank::ProbeSend},
                                                     {"probe-read", &ControlledRank::ProbeRead},
                                                     {"probe-end", &ControlledRank::ProbeEnd},
@@ -291,6 +293,18 @@ ControlledRank::Result ControlledRank::Evict(const json& command) {
   for (uint64_t& word : other) word = value = value * 6364136223846793005u + 1;
   for (uint64_t word : other) value ^= word;
   return json{{"value", value}};  // so that the reading is not optimised away
+}
+
+ControlledRank::Result ControlledRank::MeterStart(const json& command) {
+  TH_ASSIGN_OR_RETURN(meter_, ProcessMeter::Start());
+  return json::object();
+}
+
+ControlledRank::Result ControlledRank::MeterRead(const json& command) {
+  if (!meter_.has_value()) return absl::FailedPreconditionError("meter-start comes first");
+  TH_ASSIGN_OR_RETURN(const ProcessCost cost, meter_->Read());
+  return json{{"cpu_seconds", absl::ToDoubleSeconds(cost.processor)},
+              {"growth_bytes", cost.growth_bytes}};
 }
 
 ControlledRank::Result ControlledRank::ProbeSend(const json& command) {

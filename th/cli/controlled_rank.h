@@ -31,6 +31,9 @@
 //   copy                            -> seconds: the weights are copied into spare memory, which it
 //                                      keeps for the next copy
 //   evict      bytes                -> caches hold none of the weights any more
+//   meter-start                     -> from here on what this process uses is metered
+//                                      (process_meter.h)
+//   meter-read                      -> cpu_seconds, growth_bytes: since then
 //   probe-send readers connections [host]
 //                                   -> port: sends the weights, raw (raw_probe.h), to so many
 //                                      readers
@@ -57,6 +60,7 @@
 #include "nlohmann/json.hpp"
 #include "th/cli/json_lines.h"
 #include "th/cli/memory_probe.h"
+#include "th/cli/process_meter.h"
 #include "th/cli/rank_weights.h"
 #include "th/cli/raw_probe.h"
 #include "th/client/client.h"
@@ -92,6 +96,8 @@ class ControlledRank {
   Result Hoard(const nlohmann::json& command);
   Result Copy(const nlohmann::json& command);
   Result Evict(const nlohmann::json& command);
+  Result MeterStart(const nlohmann::json& command);
+  Result MeterRead(const nlohmann::json& command);
   Result ProbeSend(const nlohmann::json& command);
   Result ProbeRead(const nlohmann::json& command);
   Result ProbeEnd(const nlohmann::json& command);
@@ -106,6 +112,7 @@ class ControlledRank {
   std::vector<char> copy_;
   std::unique_ptr<Client> client_;
   WeightBuffer buffer_;
+  std::optional<ProcessMeter> meter_;
   std::optional<MemoryStream> probe_memory_;
   std::unique_ptr<RawProbeSender> probe_;
   std::unique_ptr<SharedCopy> shared_;

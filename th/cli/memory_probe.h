@@ -1,6 +1,6 @@
 // The speed of this host's memory: the same bytes, out of memory that two processes share into the
 // reader's own, by plain memcpy on as many threads, without checksums. The yardstick of
-// `th bench transfer --transport same-host`: no transport between processes copies with less.
+// `th bench transfer --transport same_host`: no transport between processes copies with less.
 //
 //   TH_ASSIGN_OR_RETURN(auto shared, SharedCopy::Of(holders_memory));     // in one process
 //   TH_ASSIGN_OR_RETURN(auto mapped, MappedCopy::Open(path, bytes));      // in the other

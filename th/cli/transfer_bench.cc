@@ -19,6 +19,7 @@ using nlohmann::json;
 constexpr absl::Duration kStepTimeout = absl::Minutes(10);
 constexpr char kHolder[] = "holder";
 
+constexpr double kBytesPerMebibyte = 1 << 20;
 constexpr uint64_t kFewestEvictBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostEvictBytes = uint64_t{512} << 20;
 
@@ -30,6 +31,12 @@ double SpanOf(const std::vector<RankProcess*>& ranks) {
     last = std::max(last, rank->answer()->value("ended_s", 0.0));
   }
   return last - first;
+}
+
+double SumOf(const std::vector<RankProcess*>& ranks, const char* key) {
+  double sum = 0;
+  for (RankProcess* rank : ranks) sum += rank->answer()->value(key, 0.0);
+  return sum;
 }
 
 uint64_t Most(const std::vector<RankProcess*>& ranks, const char* key) {
@@ -51,6 +58,7 @@ class TransferBench {
     holder_ = cast_->RanksOf(kHolder);
     measured_.bytes = holder_[0]->answer()->value("bytes", uint64_t{0});
     measured_.tensors = holder_[0]->answer()->value("tensors", uint64_t{0});
+    measured_.readers = options_.readers;
     for (const GroupChoice& group : groups) {
       if (group.name != kHolder) readers_.push_back(cast_->RanksOf(group.name).front());
     }
@@ -101,6 +109,7 @@ class TransferBench {
 
   absl::Status Update(TransferRound* round) {
     TH_RETURN_IF_ERROR(EvictCaches());
+    TH_RETURN_IF_ERROR(Tell(all_, {{"do", "meter-start"}}));
     TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "update"}, {"version", "latest"}}));
     for (RankProcess* reader : readers_) {
       if (reader->answer()->value("outcome", "") == "moved") continue;
@@ -110,6 +119,14 @@ class TransferBench {
     round->update_seconds = SpanOf(readers_);
     round->peak_extra_bytes = Most(readers_, "peak_extra_bytes");
     holds_ = true;
+    return ReadMeters(round);
+  }
+
+  absl::Status ReadMeters(TransferRound* round) {
+    TH_RETURN_IF_ERROR(Tell(all_, {{"do", "meter-read"}}));
+    round->holder_cpu_seconds = SumOf(holder_, "cpu_seconds");
+    round->readers_cpu_seconds = SumOf(readers_, "cpu_seconds");
+    round->rss_growth_bytes = Most(all_, "growth_bytes");
     return absl::OkStatus();
   }
 
@@ -178,6 +195,13 @@ double GigabytesPerSecond(uint64_t bytes, double seconds) {
   return seconds > 0 ? static_cast<double>(bytes) / seconds / 1e9 : 0;
 }
 
+// The median's share of each of the GB that all readers together received.
+double PerGigabyte(const TransferMeasurement& measurement, std::vector<double> seconds) {
+  const double gigabytes =
+      static_cast<double>(measurement.bytes) * static_cast<double>(measurement.readers) / 1e9;
+  return gigabytes > 0 ? Median(std::move(seconds)) / gigabytes : 0;
+}
+
 std::vector<double> All(const std::vector<TransferRound>& rounds, double TransferRound::*field) {
   std::vector<double> values;
   values.reserve(rounds.size());
@@ -215,7 +239,12 @@ TransferFigures FiguresOf(const TransferMeasurement& measurement) {
     figures.publish_seconds = std::max(figures.publish_seconds, round.publish_seconds);
     figures.peak_extra_bytes = std::max(figures.peak_extra_bytes, round.peak_extra_bytes);
     figures.control_bytes = std::max(figures.control_bytes, round.control_bytes);
+    figures.rss_growth_bytes = std::max(figures.rss_growth_bytes, round.rss_growth_bytes);
   }
+  figures.holder_cpu_seconds_per_gb =
+      PerGigabyte(measurement, All(measurement.rounds, &TransferRound::holder_cpu_seconds));
+  figures.readers_cpu_seconds_per_gb =
+      PerGigabyte(measurement, All(measurement.rounds, &TransferRound::readers_cpu_seconds));
   return figures;
 }
 
@@ -232,6 +261,11 @@ json ToJson(const TransferMeasurement& measurement) {
       {"holder_copies_sent", figures.holder_copies_sent},
       {"peak_extra_bytes", figures.peak_extra_bytes},
       {"control_bytes", figures.control_bytes},
+      {"rss_growth_mib", static_cast<double>(figures.rss_growth_bytes) / kBytesPerMebibyte},
+      {"cpu_seconds_per_gb",
+       figures.holder_cpu_seconds_per_gb + figures.readers_cpu_seconds_per_gb},
+      {"holder_cpu_seconds_per_gb", figures.holder_cpu_seconds_per_gb},
+      {"readers_cpu_seconds_per_gb", figures.readers_cpu_seconds_per_gb},
       {"publish_seconds", figures.publish_seconds},
       {"baseline", figures.baseline_gbytes_per_s},
       {"baseline_seconds_of_rounds", All(measurement.rounds, &TransferRound::probe_seconds)},

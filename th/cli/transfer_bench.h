@@ -33,11 +33,17 @@ struct TransferRound {
   uint64_t holder_bytes_sent = 0;
   uint64_t peak_extra_bytes = 0;  // of any reader
   uint64_t control_bytes = 0;     // of any rank, from one round's publish to the next one's
+  // Processor time during the update, of the holder's process and of all readers'.
+  double holder_cpu_seconds = 0;
+  double readers_cpu_seconds = 0;
+  // The most that was resident in any rank's process during the update, beyond what was before.
+  uint64_t rss_growth_bytes = 0;
 };
 
 struct TransferMeasurement {
   uint64_t bytes = 0;  // of the version
   uint64_t tensors = 0;
+  uint32_t readers = 1;
   bool verified = false;              // readers have the holder's SHA-256 sums
   std::string congestion_control;     // of the raw probe; empty: it was no TCP
   std::vector<TransferRound> rounds;  // without the first
@@ -58,6 +64,10 @@ struct TransferFigures {
   double publish_seconds = 0;  // the worst
   uint64_t peak_extra_bytes = 0;
   uint64_t control_bytes = 0;
+  uint64_t rss_growth_bytes = 0;  // the worst
+  // Processor seconds of each side for a GB (1e9 bytes) that a reader received, all readers' added.
+  double holder_cpu_seconds_per_gb = 0;
+  double readers_cpu_seconds_per_gb = 0;
 };
 TransferFigures FiguresOf(const TransferMeasurement& measurement);
 nlohmann::json ToJson(const TransferMeasurement& measurement);

@@ -8,21 +8,29 @@ namespace th {
 namespace {
 
 TransferMeasurement Measured() {
-  TransferMeasurement measured{
-      .bytes = 1'000'000'000, .tensors = 7, .verified = true, .congestion_control = "cubic"};
+  TransferMeasurement measured{.bytes = 1'000'000'000,
+                               .tensors = 7,
+                               .readers = 2,
+                               .verified = true,
+                               .congestion_control = "cubic"};
   measured.rounds = {
       {.update_seconds = 0.5,
        .probe_seconds = 0.2,
        .publish_seconds = 0.0001,
        .holder_bytes_sent = 1'000'000'000,
        .peak_extra_bytes = 5,
-       .control_bytes = 900},
+       .control_bytes = 900,
+       .holder_cpu_seconds = 0.2,
+       .readers_cpu_seconds = 0.8,
+       .rss_growth_bytes = 3 << 19},
       {.update_seconds = 0.25,
        .probe_seconds = 0.2,
        .publish_seconds = 0.0003,
        .holder_bytes_sent = 1'200'000'000,
        .peak_extra_bytes = 0,
-       .control_bytes = 1000},
+       .control_bytes = 1000,
+       .holder_cpu_seconds = 0.4,
+       .readers_cpu_seconds = 0.4},
       {.update_seconds = 0.2, .probe_seconds = 0.1, .holder_bytes_sent = 1'000'000'000}};
   return measured;
 }
@@ -44,23 +52,34 @@ TEST(TransferFiguresTest, TakeMediansOfTimesAndTheWorstOfCosts) {
   EXPECT_DOUBLE_EQ(figures.publish_seconds, 0.0003);
   EXPECT_EQ(figures.peak_extra_bytes, 5u);
   EXPECT_EQ(figures.control_bytes, 1000u);
+  EXPECT_EQ(figures.rss_growth_bytes, 3u << 19);
+}
+
+TEST(TransferFiguresTest, ProcessorTimeIsOfAGigabyteThatAReaderReceived) {
+  const TransferFigures figures = FiguresOf(Measured());  // two readers of 1 GB
+  EXPECT_DOUBLE_EQ(figures.holder_cpu_seconds_per_gb, 0.1);
+  EXPECT_DOUBLE_EQ(figures.readers_cpu_seconds_per_gb, 0.2);
 }
 
 TEST(TransferFiguresTest, BearNoRoundAtAll) {
   const TransferFigures figures = FiguresOf({.bytes = 10});
   EXPECT_DOUBLE_EQ(figures.gbytes_per_s, 0);
   EXPECT_DOUBLE_EQ(figures.ratio, 0);
+  EXPECT_DOUBLE_EQ(figures.readers_cpu_seconds_per_gb, 0);
 }
 
 TEST(TransferJsonTest, HasTheDocumentedKeys) {
   const nlohmann::json json = ToJson(Measured());
   for (const char* key :
        {"gbytes_per_s", "peak_extra_bytes", "baseline", "ratio", "last_reader_seconds",
-        "holder_copies_sent", "control_bytes", "verified", "publish_seconds"}) {
+        "holder_copies_sent", "control_bytes", "verified", "publish_seconds", "rss_growth_mib",
+        "cpu_seconds_per_gb", "holder_cpu_seconds_per_gb", "readers_cpu_seconds_per_gb"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(json["last_reader_seconds_of_rounds"].size(), 3u);
   EXPECT_EQ(json["baseline"], 5.0);
+  EXPECT_EQ(json["rss_growth_mib"], 1.5);
+  EXPECT_NEAR(json["cpu_seconds_per_gb"].get<double>(), 0.3, 1e-9);
 }
 
 TEST(DefaultEvictBytesTest, IsMoreThanASmallCacheAndNotAllMemory) {
