@@ -275,6 +275,12 @@ bool RdmaDevice::MakesHandle(const GidEntry& gid) const {
   return true;
 }
 
+bool RdmaDevice::IsPortActive() const {
+  ibv_port_attr attributes{};
+  return verbs_->query_port(context_, port_, &attributes) == 0 &&
+         attributes.state == IBV_PORT_ACTIVE;
+}
+
 std::string RdmaDevice::ToString() const {
   return absl::StrCat(name_, " port ", int{port_}, ", ", LinkName(link_), " ", GidText(gid_.gid),
                       ", MTU ", 128 << static_cast<int>(mtu_));

@@ -86,6 +86,8 @@ class RdmaDevice {
   uint16_t lid() const { return lid_; }
   ibv_mtu mtu() const { return mtu_; }
   const Limits& limits() const { return limits_; }
+  // Whether its port carries traffic now; one call of the driver.
+  bool IsPortActive() const;
   // "rxe0 port 1, RoCEv2 10.0.0.1, MTU 4096".
   std::string ToString() const;
 

@@ -58,6 +58,23 @@ ReadPlan PlanReads(absl::Span<const KeyedRange> from, absl::Span<const KeyedRang
   return plan;
 }
 
+std::vector<KeyedRange> Slice(absl::Span<const KeyedRange> ranges, uint64_t offset,
+                              uint64_t bytes) {
+  std::vector<KeyedRange> slice;
+  for (const KeyedRange& range : ranges) {
+    if (bytes == 0) break;
+    if (offset >= range.bytes) {
+      offset -= range.bytes;
+      continue;
+    }
+    const uint64_t taken = std::min(bytes, range.bytes - offset);
+    slice.push_back({range.address + offset, taken, range.key});
+    bytes -= taken;
+    offset = 0;
+  }
+  return slice;
+}
+
 SignalPlan::SignalPlan(uint32_t depth) : every_(std::clamp(depth / 4, 1U, kSignalEvery)) {}
 
 bool SignalPlan::Next(bool last_of_batch) {

@@ -44,6 +44,9 @@ struct ReadPlan {
 ReadPlan PlanReads(absl::Span<const KeyedRange> from, absl::Span<const KeyedRange> into,
                    const ReadLimits& limits);
 
+// The part of `ranges` that begins `offset` bytes into them, of `bytes`, or what there is of it.
+std::vector<KeyedRange> Slice(absl::Span<const KeyedRange> ranges, uint64_t offset, uint64_t bytes);
+
 // Which READs of a queue pair ask for a completion: the last one of each batch, and one in
 // `every`, so that the places of those before it in the send queue become free.
 class SignalPlan {

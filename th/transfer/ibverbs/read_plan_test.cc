@@ -98,6 +98,13 @@ TEST(PlanReadsTest, EveryByteGoesToItsPlace) {
   }
 }
 
+TEST(SliceTest, TakesAPartOfSeveralRanges) {
+  const std::vector<KeyedRange> ranges = {{100, 10, 1}, {200, 0, 1}, {300, 10, 2}};
+  EXPECT_THAT(Slice(ranges, 4, 8), ElementsAre(KeyedRange{104, 6, 1}, KeyedRange{300, 2, 2}));
+  EXPECT_THAT(Slice(ranges, 10, 100), ElementsAre(KeyedRange{300, 10, 2}));
+  EXPECT_THAT(Slice(ranges, 20, 1), ElementsAre());
+}
+
 TEST(SignalPlanTest, OneInSoManyAndTheLastOfABatch) {
   SignalPlan plan(128);
   EXPECT_EQ(plan.every(), 16U);
