@@ -297,8 +297,7 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
   if (const auto* close = std::get_if<Close>(&frame)) {
     // A source that says no before anything was asked cannot be read over this transport.
     Shut(asked_to_open_ ? SourceFailure::kClosed : SourceFailure::kConnect,
-         close->why.empty() ? "the source closed the transfer" : close->why,
-         /*said=*/true);
+         close->why.empty() ? "the source closed the transfer" : close->why, ConnectionEnd::kSaid);
     return absl::OkStatus();
   }
   if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
@@ -444,7 +443,7 @@ void PullConnection::FollowReads() {
     const absl::StatusOr<std::optional<RemoteMemory::Read>> read = memory_->Poll();
     if (!read.ok()) {
       return Shut(asked_to_open_ ? SourceFailure::kClosed : SourceFailure::kConnect,
-                  std::string(read.status().message()));
+                  std::string(read.status().message()), ConnectionEnd::kMemoryLost);
     }
     if (!read->has_value()) break;
     FinishRead(**read);
@@ -518,7 +517,7 @@ void PullConnection::ShutForGeneration(BufferGeneration other) {
        absl::StrCat("the buffer went from generation ", generation_.value, " to ", other.value));
 }
 
-void PullConnection::Shut(SourceFailure failure, std::string detail, bool said) {
+void PullConnection::Shut(SourceFailure failure, std::string detail, ConnectionEnd end) {
   if (std::exchange(state_, State::kClosed) == State::kClosed) return;
   const std::shared_ptr<PullConnection> self = shared_from_this();  // until the end of this call
   CountExtraBytes();
@@ -536,7 +535,7 @@ void PullConnection::Shut(SourceFailure failure, std::string detail, bool said) 
     socket_.Close();
   }
   const std::shared_ptr<PullConnectionOwner> owner = std::exchange(owner_, nullptr);
-  owner->OnConnectionClosed(setup_.number, failure, detail, said);
+  owner->OnConnectionClosed(setup_.number, failure, detail, end);
 }
 
 }  // namespace th::stream
