@@ -1,4 +1,5 @@
 #include <memory>
+#include <string>
 
 #include "gtest/gtest.h"
 #include "th/transfer/conformance_suite.h"
@@ -11,7 +12,9 @@ namespace {
 class IbverbsWorld : public ConformanceWorld {
  public:
   std::unique_ptr<Transport> NewTransport(const TransportLimits& limits) override {
-    auto transport = NewIbverbsTransport({.limits = limits});
+    // Transports take the two devices in turn, so that the ends of a transfer have one each.
+    const std::string device = next_++ % 2 == 0 ? "rxe0" : "rxe1";
+    auto transport = NewIbverbsTransport({.devices = {device}, .limits = limits});
     EXPECT_TRUE(transport.ok()) << transport.status();
     return *std::move(transport);
   }
@@ -21,6 +24,9 @@ class IbverbsWorld : public ConformanceWorld {
             .transport = kIbverbsTransport,
             .site = ""};
   }
+
+ private:
+  int next_ = 0;
 };
 
 std::unique_ptr<ConformanceWorld> NewIbverbsWorld() { return std::make_unique<IbverbsWorld>(); }

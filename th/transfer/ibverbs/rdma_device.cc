@@ -254,6 +254,7 @@ absl::Status RdmaDevice::TakeGid() {
         ": give its network interface an IPv4 address, and let the driver use RoCEv2"));
   }
   std::vector<std::string> tried;
+  tried.reserve(usable.size());
   for (const GidEntry& entry : usable) tried.push_back(GidText(entry.gid));
   return absl::FailedPreconditionError(
       absl::StrCat("port ", int{port_}, " has no GID that an address handle can be made with",
