@@ -1,5 +1,6 @@
 #include "th/transfer/stream/pull_connection.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -441,16 +442,21 @@ absl::Status PullConnection::StartRead(const Located& located) {
 void PullConnection::FollowReads() {
   while (state_ == State::kOpening || state_ == State::kOpen) {
     const absl::StatusOr<std::optional<RemoteMemory::Read>> read = memory_->Poll();
-    if (!read.ok()) {
-      return Shut(asked_to_open_ ? SourceFailure::kClosed : SourceFailure::kConnect,
-                  std::string(read.status().message()), ConnectionEnd::kMemoryLost);
-    }
+    if (!read.ok()) return LoseMemory(std::string(read.status().message()));
     if (!read->has_value()) break;
     FinishRead(**read);
   }
   if (state_ != State::kOpening || asked_to_open_ || !memory_->ready()) return;
   asked_to_open_ = true;
   Send(Encode(setup_.open));
+}
+
+// The path to the memory has broken, which is no failure of the source, unless it has just gone:
+// then its memory goes with its socket, and either may be seen first.
+void PullConnection::LoseMemory(std::string detail) {
+  pollfd socket{.fd = socket_.fd(), .events = POLLRDHUP, .revents = 0};
+  if (poll(&socket, 1, 0) > 0) return Shut(SourceFailure::kClosed, std::move(detail));
+  Shut(SourceFailure::kConnect, std::move(detail), ConnectionEnd::kMemoryLost);
 }
 
 // The segment counts only if the control block, read after its bytes, is still that of the

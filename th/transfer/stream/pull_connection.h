@@ -112,6 +112,7 @@ class PullConnection : public EventLoop::Handler,
   absl::Status BeginSegment(const SegmentHeader& header);
   absl::Status StartRead(const Located& located);
   void FollowReads();
+  void LoseMemory(std::string detail);
   void FinishRead(const RemoteMemory::Read& read);
   void AnswerUnwanted();
   // OK: the buffer is what this reader was admitted to.
