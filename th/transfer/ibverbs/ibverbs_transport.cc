@@ -98,7 +98,14 @@ FabricAddress KindsOf(const Fabric& fabric) {
 
 }  // namespace
 
+absl::Status HasRdma() {
+  const ibverbs::RdmaSubsystem seen = ibverbs::LookAtRdmaSubsystem();
+  if (seen.device_in_kernel) return absl::OkStatus();
+  return absl::UnavailableError(ibverbs::WhyNoDevice(seen));
+}
+
 absl::StatusOr<std::unique_ptr<Transport>> NewIbverbsTransport(const IbverbsOptions& options) {
+  TH_RETURN_IF_ERROR(HasRdma());
   TH_ASSIGN_OR_RETURN(auto verbs, ibverbs::VerbsLibrary::Load());
   TH_ASSIGN_OR_RETURN(ibverbs::RdmaDevices devices,
                       ibverbs::OpenRdmaDevices(verbs, options.devices));

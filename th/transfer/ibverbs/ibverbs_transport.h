@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "th/transfer/ibverbs/rdma_memory.h"
 #include "th/transfer/transport.h"
@@ -45,6 +46,10 @@ struct IbverbsOptions {
   // Counts the READs of connections that have ended. Null: nobody asks.
   std::shared_ptr<ibverbs::ReadCounters> counters;
 };
+
+// UNAVAILABLE: the kernel has no RDMA device, and what to do. OK says nothing about whether one can
+// be used. Neither loads the library nor opens anything.
+absl::Status HasRdma();
 
 // UNAVAILABLE: no libibverbs, no device that can be used, with the reason of each; or cannot
 // listen. NOT_FOUND: a named device is not there. RESOURCE_EXHAUSTED: nothing can be registered, or

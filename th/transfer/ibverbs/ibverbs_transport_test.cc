@@ -24,6 +24,7 @@
 #include "th/transfer/fill.h"
 #include "th/transfer/fill_test_bed.h"
 #include "th/transfer/monotonic_clock.h"
+#include "th/transfer/tcp/tcp_transport.h"
 #include "th/transfer/test_peers.h"
 
 namespace th::testing {
@@ -216,7 +217,7 @@ TEST_F(IbverbsTransportTest, OnlyDeviceThatFailsEndsThePull) {
   const auto [failure, detail] = sink_->AwaitClosed();
   EXPECT_LT(MonotonicNow() - start, absl::Seconds(2));
   Shell("tc qdisc del dev v3 root");
-  EXPECT_EQ(failure, SourceFailure::kClosed);
+  EXPECT_EQ(failure, SourceFailure::kConnect);  // so that the fill goes on over another transport
   EXPECT_THAT(detail, HasSubstr("rxe3"));
   holder_->AwaitReleased(1);
 }
@@ -337,6 +338,49 @@ TEST(IbverbsFillTest, FourReadersOfWhichTwoReadFromTheOthers) {
   EXPECT_EQ(nodes[0]->transport->counters().bytes_sent, 2 * nodes[0]->shard.layout().bytes());
   for (auto& node : nodes) node->StopFill();
   memory.clear();
+}
+
+TEST(IbverbsFillTest, FabricThatBreaksIsLeftForTcp) {
+  TestShard published(OneTensor(16 << 20)), received(OneTensor(16 << 20));
+  published.FillWith(1);
+  published.store()->Publish(BufferGeneration(1));
+  TestHolder holder(published.store());
+  const auto source = NewTransport({"rxe0"}), reader = NewTransport({"rxe3"});
+  const auto source_tcp = NewTcpTransport({}), reader_tcp = NewTcpTransport({});
+  ASSERT_THAT(source_tcp, IsOk());
+  ASSERT_THAT(reader_tcp, IsOk());
+  source->AddHolder(kHolderWorker, &holder);
+  (*source_tcp)->AddHolder(kHolderWorker, &holder);
+  const auto source_memory = Attached(*source, published);
+  const auto reader_memory = Attached(*reader, received);
+  AssignedSource both;
+  both.buffer = {kHolderWorker, kBuffer};
+  both.endpoints = {source->endpoints()[0], (*source_tcp)->endpoints()[0]};
+  both.generation = BufferGeneration(1);
+  both.capability = holder.Mint();
+
+  TestObserver observer;
+  ReplicatorLimits patient;
+  patient.silence = kPatience;
+  received.store()->BeginFill(BufferGeneration(1), {});
+  auto fill = Fill::Start({.store = received.store(), .limits = patient},
+                          {reader.get(), reader_tcp->get()}, &observer);
+  fill->SetRoot(published.Root());
+  fill->SetSources(AssignmentId(1), {both});
+  observer.AwaitFirstWrite();
+  Shell("tc qdisc add dev v3 root netem loss 100%");
+  observer.AwaitComplete();
+  Shell("tc qdisc del dev v3 root");
+  EXPECT_TRUE(received.Equals(published));
+  EXPECT_TRUE(observer.losses().empty());
+  const FillStatus status = fill->status();
+  ASSERT_EQ(status.sources.size(), 2U);
+  EXPECT_THAT(status.sources[1].passed_over, HasSubstr("rxe3"));
+  EXPECT_GT(status.sources[1].bytes, 0U);
+  fill->Stop();
+  observer.AwaitStopped();
+  source->RemoveHolder(kHolderWorker);
+  (*source_tcp)->RemoveHolder(kHolderWorker);
 }
 
 }  // namespace

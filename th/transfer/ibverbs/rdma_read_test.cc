@@ -93,7 +93,7 @@ absl::Status WaitForTag(QueuePair* pair, uint64_t tag) {
   return absl::OkStatus();
 }
 
-class VerbsTest : public ::testing::Test {
+class RdmaReadTest : public ::testing::Test {
  protected:
   void SetUp() override {
     devices_ = TwoDevices();
@@ -139,7 +139,7 @@ class VerbsTest : public ::testing::Test {
   std::unique_ptr<QueuePair> source_, reader_;
 };
 
-TEST_F(VerbsTest, ReadsOddPiecesToTheirPlaces) {
+TEST_F(RdmaReadTest, ReadsOddPiecesToTheirPlaces) {
   constexpr size_t kBytes = size_t{64} << 20;
   constexpr uint32_t kDepth = 32;
   Bytes from(kBytes), into(kBytes);
@@ -166,7 +166,7 @@ TEST_F(VerbsTest, ReadsOddPiecesToTheirPlaces) {
   EXPECT_FALSE(reader_->waiting_since().has_value());
 }
 
-TEST_F(VerbsTest, BatchesCompleteInTheirOrder) {
+TEST_F(RdmaReadTest, BatchesCompleteInTheirOrder) {
   Bytes from(1 << 20), into(1 << 20);
   Attach(from, into);
   Connect();
@@ -182,7 +182,7 @@ TEST_F(VerbsTest, BatchesCompleteInTheirOrder) {
   EXPECT_TRUE(std::is_sorted(tags.begin(), tags.end()));
 }
 
-TEST_F(VerbsTest, ReadOnlyMemoryCanBeRead) {
+TEST_F(RdmaReadTest, ReadOnlyMemoryCanBeRead) {
   constexpr size_t kBytes = 1 << 16;
   void* const mapped =
       mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -206,7 +206,7 @@ TEST_F(VerbsTest, ReadOnlyMemoryCanBeRead) {
   munmap(mapped, kBytes);
 }
 
-TEST_F(VerbsTest, WrongKeyIsNamed) {
+TEST_F(RdmaReadTest, WrongKeyIsNamed) {
   Bytes from(4096), into(4096);
   Attach(from, into);
   Connect();
@@ -220,7 +220,7 @@ TEST_F(VerbsTest, WrongKeyIsNamed) {
       StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr(key), HasSubstr("not registered"))));
 }
 
-TEST_F(VerbsTest, DetachedMemoryCannotBeRead) {
+TEST_F(RdmaReadTest, DetachedMemoryCannotBeRead) {
   Bytes from(4096, 1), into(4096);
   Attach(from, into);
   Connect();
@@ -231,7 +231,7 @@ TEST_F(VerbsTest, DetachedMemoryCannotBeRead) {
   EXPECT_EQ(std::count(into.begin(), into.end(), 1), 0);
 }
 
-TEST_F(VerbsTest, NoByteLandsOnceTheReadersPairIsDestroyed) {
+TEST_F(RdmaReadTest, NoByteLandsOnceTheReadersPairIsDestroyed) {
   constexpr size_t kBytes = size_t{16} << 20;
   Bytes from(kBytes, 0x11), into(kBytes);
   Attach(from, into);
@@ -255,7 +255,7 @@ TEST_F(VerbsTest, NoByteLandsOnceTheReadersPairIsDestroyed) {
   EXPECT_EQ(static_cast<size_t>(std::count(into.begin(), into.end(), 0xee)), kBytes);
 }
 
-TEST_F(VerbsTest, NothingIsReadOnceTheSourcesPairIsDestroyed) {
+TEST_F(RdmaReadTest, NothingIsReadOnceTheSourcesPairIsDestroyed) {
   constexpr size_t kBytes = size_t{16} << 20;
   Bytes from(kBytes, 0x11), into(kBytes);
   Attach(from, into);
@@ -274,7 +274,7 @@ TEST_F(VerbsTest, NothingIsReadOnceTheSourcesPairIsDestroyed) {
   EXPECT_EQ(std::count(into.begin(), into.end(), 0x22), 0);
 }
 
-TEST_F(VerbsTest, PeerThatIsNoneIsRefused) {
+TEST_F(RdmaReadTest, PeerThatIsNoneIsRefused) {
   auto pair = QueuePair::Create(devices_[1], {});
   ASSERT_THAT(pair, IsOk());
   QueuePairAddress peer = (*pair)->address();
@@ -291,7 +291,7 @@ TEST_F(VerbsTest, PeerThatIsNoneIsRefused) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no route from")));
 }
 
-TEST_F(VerbsTest, ThousandRoundsLeakNothing) {
+TEST_F(RdmaReadTest, ThousandRoundsLeakNothing) {
   Bytes from(64 << 10, 3), into(64 << 10);
   const std::string before = KernelResources();
   ASSERT_THAT(before, HasSubstr("qp"));
@@ -337,7 +337,7 @@ struct Offer {
   while (true) pause();
 }
 
-TEST(VerbsBetweenProcessesTest, KilledPeerIsNoticed) {
+TEST(RdmaBetweenProcessesTest, KilledPeerIsNoticed) {
   constexpr size_t kBytes = size_t{32} << 20;
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -389,7 +389,7 @@ TEST(VerbsBetweenProcessesTest, KilledPeerIsNoticed) {
   _exit(write(fd, heard.data(), heard.size()) == static_cast<ssize_t>(heard.size()) ? 0 : 3);
 }
 
-TEST(VerbsBetweenProcessesTest, LockedMemoryTooLowSaysTheLimitAndWhatToDo) {
+TEST(RdmaBetweenProcessesTest, LockedMemoryTooLowSaysTheLimitAndWhatToDo) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   const pid_t child = fork();
