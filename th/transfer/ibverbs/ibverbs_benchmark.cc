@@ -83,8 +83,10 @@ class AdmitsAll : public HolderDelegate {
 
 std::unique_ptr<Transport> Begin(const Arguments& arguments, const std::string& device,
                                  std::shared_ptr<ReadCounters> counters) {
-  auto transport = NewIbverbsTransport(
-      {.devices = {device}, .limits = LimitsFor(arguments), .counters = std::move(counters)});
+  auto transport = NewIbverbsTransport({.devices = {device},
+                                        .limits = LimitsFor(arguments),
+                                        .deadlines = {.probe = kPatience, .read = kPatience},
+                                        .counters = std::move(counters)});
   if (transport.ok()) return *std::move(transport);
   std::fprintf(stderr, "%s\n", transport.status().ToString().c_str());
   std::exit(1);

@@ -14,7 +14,10 @@ class IbverbsWorld : public ConformanceWorld {
   std::unique_ptr<Transport> NewTransport(const TransportLimits& limits) override {
     // Transports take the two devices in turn, so that the ends of a transfer have one each.
     const std::string device = next_++ % 2 == 0 ? "rxe0" : "rxe1";
-    auto transport = NewIbverbsTransport({.devices = {device}, .limits = limits});
+    auto transport = NewIbverbsTransport(
+        {.devices = {device},
+         .limits = limits,
+         .deadlines = {.probe = kPatience, .read = kPatience}});  // an emulated machine is slow
     EXPECT_TRUE(transport.ok()) << transport.status();
     return *std::move(transport);
   }

@@ -109,9 +109,9 @@ absl::StatusOr<std::unique_ptr<Transport>> NewIbverbsTransport(const IbverbsOpti
   TH_ASSIGN_OR_RETURN(auto verbs, ibverbs::VerbsLibrary::Load());
   TH_ASSIGN_OR_RETURN(ibverbs::RdmaDevices devices,
                       ibverbs::OpenRdmaDevices(verbs, options.devices));
-  TH_ASSIGN_OR_RETURN(auto fabric,
-                      Fabric::Of(std::move(devices.usable),
-                                 {.max_bytes = options.max_registered_bytes}, options.counters));
+  TH_ASSIGN_OR_RETURN(auto fabric, Fabric::Of(std::move(devices.usable),
+                                              {.max_bytes = options.max_registered_bytes},
+                                              options.deadlines, options.counters));
   TH_ASSIGN_OR_RETURN(TcpListener listener,
                       ListenForPeers(options.listen_address, options.advertised_hosts));
   FabricAddress self = KindsOf(*fabric);

@@ -43,6 +43,7 @@ struct IbverbsOptions {
   // Attach.
   uint64_t max_registered_bytes = uint64_t{1} << 40;
   TransportLimits limits;
+  ibverbs::FabricDeadlines deadlines;
   // Counts the READs of connections that have ended. Null: nobody asks.
   std::shared_ptr<ibverbs::ReadCounters> counters;
 };

@@ -1,12 +1,13 @@
-// Transfers over the RDMA devices of this machine: four that reach each other, on interfaces v0 to
-// v3 of one network, as in the Soft-RoCE machine. The first two are the sources', the others the
-// readers'.
+// Transfers over the RDMA devices of this machine: four that reach each other, on interfaces nic0
+// to nic3 of one network, as in the Soft-RoCE machine. The first two are the sources', the others
+// the readers'.
 #include "th/transfer/ibverbs/ibverbs_transport.h"
 
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
@@ -34,6 +35,9 @@ using ibverbs::ReadCounters;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kSegmentBytes = 65'536;
+// Of tests in which a fabric fails.
+constexpr absl::Duration kShort = absl::Seconds(1);
+
 // An emulated machine may stand still for longer than readers wait by default.
 TransportLimits PatientLimits() {
   TransportLimits limits;
@@ -42,9 +46,12 @@ TransportLimits PatientLimits() {
 }
 
 std::unique_ptr<Transport> NewTransport(std::vector<std::string> devices,
-                                        std::shared_ptr<ReadCounters> counters = nullptr) {
-  auto transport = NewIbverbsTransport(
-      {.devices = std::move(devices), .limits = PatientLimits(), .counters = std::move(counters)});
+                                        std::shared_ptr<ReadCounters> counters = nullptr,
+                                        absl::Duration deadline = kPatience) {
+  auto transport = NewIbverbsTransport({.devices = std::move(devices),
+                                        .limits = PatientLimits(),
+                                        .deadlines = {.probe = deadline, .read = deadline},
+                                        .counters = std::move(counters)});
   EXPECT_THAT(transport, IsOk());
   return *std::move(transport);
 }
@@ -55,8 +62,13 @@ std::unique_ptr<AttachedMemory> Attached(Transport& transport, const TestShard& 
   return *std::move(attached);
 }
 
-// "ip link set v3 down": the machine is the test's own.
-void Shell(const std::string& command) { ASSERT_EQ(std::system(command.c_str()), 0) << command; }
+// "tc qdisc ...": the machine is the test's own.
+void Shell(const std::string& command) {
+  // BusyBox, whose sh may be the one of system(3), has a tc of its own.
+  const std::string line =
+      absl::StrCat("exec bash -c 'PATH=/usr/sbin:/usr/bin:/sbin; ", command, "'");
+  ASSERT_EQ(std::system(line.c_str()), 0) << command;
+}
 
 std::string OutputOf(const std::string& command) {
   FILE* const from = popen(command.c_str(), "r");
@@ -89,7 +101,7 @@ class IbverbsTransportTest : public ::testing::Test {
     holder_ = std::make_unique<TestHolder>(published_->store());
     sink_ = std::make_unique<TestSink>(received_.get());
     source_ = NewTransport(std::move(source_devices));
-    reader_ = NewTransport(std::move(reader_devices), counters_);
+    reader_ = NewTransport(std::move(reader_devices), counters_, deadline_);
     source_->AddHolder(kHolderWorker, holder_.get());
   }
   void TearDown() override {
@@ -113,16 +125,26 @@ class IbverbsTransportTest : public ::testing::Test {
     pull_ = nullptr;
     holder_->AwaitReleased(1);
   }
+  // Asks for segments [begin, end), some ahead of what has come, so that each connection has its
+  // share.
+  void Read(uint64_t begin, uint64_t end) {
+    constexpr uint64_t kStep = 8, kAhead = 48;
+    for (uint64_t i = begin; i < end; i += kStep) {
+      if (i > begin + kAhead) sink_->AwaitSegments(i - kAhead);
+      pull_->Ask({SegmentIndex(i), SegmentIndex(std::min(i + kStep, end))});
+    }
+    sink_->AwaitSegments(end);
+  }
   // The whole shard arrives.
   void ExpectArrives() {
     Open();
     sink_->AwaitAdmitted();
-    pull_->Ask(published_->all());
-    sink_->AwaitSegments(published_->segment_count());
+    Read(0, published_->segment_count());
     Close();
     EXPECT_TRUE(received_->Equals(*published_));
   }
 
+  absl::Duration deadline_ = kPatience;  // of the reader's READs
   const std::shared_ptr<ReadCounters> counters_ = std::make_shared<ReadCounters>();
   std::unique_ptr<TestShard> published_, received_;
   std::unique_ptr<TestHolder> holder_;
@@ -188,23 +210,22 @@ TEST_F(IbverbsTransportTest, ConnectionsOfAPullTakeTheDevicesInTurn) {
 }
 
 TEST_F(IbverbsTransportTest, DeviceThatFailsInMidTransferIsLostAlone) {
+  deadline_ = kShort;
   Begin(OneTensor(16 << 20));
   AttachSource();
   AttachReader();
   Open();
   sink_->AwaitAdmitted();
-  for (uint64_t i = 0; i < published_->segment_count(); i += 16) {
-    pull_->Ask({SegmentIndex(i), SegmentIndex(i + 16)});
-  }
-  sink_->AwaitSegments(64);
-  Shell("tc qdisc add dev v3 root netem loss 100%");
-  sink_->AwaitSegments(published_->segment_count());
-  Shell("tc qdisc del dev v3 root");
+  Read(0, 96);
+  Shell("tc qdisc add dev nic3 root netem loss 100%");
+  Read(96, published_->segment_count());
+  Shell("tc qdisc del dev nic3 root");
   Close();
   EXPECT_TRUE(received_->Equals(*published_));
 }
 
 TEST_F(IbverbsTransportTest, OnlyDeviceThatFailsEndsThePull) {
+  deadline_ = kShort;
   Begin(OneTensor(16 << 20), {"rxe0"}, {"rxe3"});
   AttachSource();
   AttachReader();
@@ -212,23 +233,24 @@ TEST_F(IbverbsTransportTest, OnlyDeviceThatFailsEndsThePull) {
   sink_->AwaitAdmitted();
   pull_->Ask(published_->all());
   sink_->AwaitSegments(32);
-  Shell("tc qdisc add dev v3 root netem loss 100%");
+  Shell("tc qdisc add dev nic3 root netem loss 100%");
   const absl::Time start = MonotonicNow();
   const auto [failure, detail] = sink_->AwaitClosed();
-  EXPECT_LT(MonotonicNow() - start, absl::Seconds(2));
-  Shell("tc qdisc del dev v3 root");
+  EXPECT_LT(MonotonicNow() - start, 3 * kShort);
+  Shell("tc qdisc del dev nic3 root");
   EXPECT_EQ(failure, SourceFailure::kConnect);  // so that the fill goes on over another transport
   EXPECT_THAT(detail, HasSubstr("rxe3"));
   holder_->AwaitReleased(1);
 }
 
 TEST_F(IbverbsTransportTest, PortsWithoutAWayBetweenThemAreAFailureToConnect) {
+  deadline_ = kShort;
   Begin(OneTensor(1 << 20), {"rxe0"}, {"rxe3"});
   AttachSource();
-  Shell("tc qdisc add dev v3 root netem loss 100%");
+  Shell("tc qdisc add dev nic3 root netem loss 100%");
   Open();
   const auto [failure, detail] = sink_->AwaitClosed();
-  Shell("tc qdisc del dev v3 root");
+  Shell("tc qdisc del dev nic3 root");
   EXPECT_EQ(failure, SourceFailure::kConnect);  // so that the fill takes another transport
   EXPECT_THAT(detail, HasSubstr("rxe3"));
   pull_ = nullptr;
@@ -312,7 +334,7 @@ TEST(IbverbsProcessTest, KilledSourceIsNoticedByItsConnection) {
 
 TEST(IbverbsFillTest, FourReadersOfWhichTwoReadFromTheOthers) {
   const TestShard::Spec spec = OneTensor(6 << 20);
-  const std::array<const char*, 5> devices = {"rxe0", "rxe1", "rxe2", "rxe3", "rxe1"};
+  const std::array<const char*, 5> devices = {"rxe0", "rxe1", "rxe2", "rxe3", "rxe0"};
   std::vector<std::unique_ptr<TestNode>> nodes;
   std::vector<std::unique_ptr<AttachedMemory>> memory;
   for (size_t i = 0; i < devices.size(); ++i) {
@@ -345,7 +367,7 @@ TEST(IbverbsFillTest, FabricThatBreaksIsLeftForTcp) {
   published.FillWith(1);
   published.store()->Publish(BufferGeneration(1));
   TestHolder holder(published.store());
-  const auto source = NewTransport({"rxe0"}), reader = NewTransport({"rxe3"});
+  const auto source = NewTransport({"rxe0"}), reader = NewTransport({"rxe3"}, nullptr, kShort);
   const auto source_tcp = NewTcpTransport({}), reader_tcp = NewTcpTransport({});
   ASSERT_THAT(source_tcp, IsOk());
   ASSERT_THAT(reader_tcp, IsOk());
@@ -368,9 +390,9 @@ TEST(IbverbsFillTest, FabricThatBreaksIsLeftForTcp) {
   fill->SetRoot(published.Root());
   fill->SetSources(AssignmentId(1), {both});
   observer.AwaitFirstWrite();
-  Shell("tc qdisc add dev v3 root netem loss 100%");
+  Shell("tc qdisc add dev nic3 root netem loss 100%");
   observer.AwaitComplete();
-  Shell("tc qdisc del dev v3 root");
+  Shell("tc qdisc del dev nic3 root");
   EXPECT_TRUE(received.Equals(published));
   EXPECT_TRUE(observer.losses().empty());
   const FillStatus status = fill->status();

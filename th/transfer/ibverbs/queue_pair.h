@@ -13,8 +13,8 @@
 // After Destroy has returned the device touches no memory for this pair any more: at the reader no
 // byte lands, at the source no byte is read. A READ that is under way at the other end fails there.
 //
-// A peer that does not answer is noticed by the device within about half a second (kRetries times
-// kAckTimeout), and by the owner through waiting_since().
+// A peer that does not answer is noticed by the device after some two seconds (kRetries times
+// kAckTimeout; adapters may take more), and by the owner through waiting_since().
 //
 // Not thread-safe; any thread, one at a time.
 #ifndef TH_TRANSFER_IBVERBS_QUEUE_PAIR_H_

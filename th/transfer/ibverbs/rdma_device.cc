@@ -157,6 +157,7 @@ std::string MemlockAdvice(uint64_t bytes) {
 // ---- RdmaDevice
 
 RdmaDevice::~RdmaDevice() {
+  if (!IsOurs()) return;
   if (domain_ != nullptr) verbs_->dealloc_pd(domain_);
   verbs_->close_device(context_);
 }

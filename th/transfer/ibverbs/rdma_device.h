@@ -15,6 +15,9 @@
 #ifndef TH_TRANSFER_IBVERBS_RDMA_DEVICE_H_
 #define TH_TRANSFER_IBVERBS_RDMA_DEVICE_H_
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -86,6 +89,9 @@ class RdmaDevice {
   uint16_t lid() const { return lid_; }
   ibv_mtu mtu() const { return mtu_; }
   const Limits& limits() const { return limits_; }
+  // False in a process that was forked from the one that has opened it: what it holds is the
+  // parent's, and the child must leave it there.
+  bool IsOurs() const { return getpid() == process_; }
   // Whether its port carries traffic now; one call of the driver.
   bool IsPortActive() const;
   // "rxe0 port 1, RoCEv2 10.0.0.1, MTU 4096".
@@ -103,6 +109,7 @@ class RdmaDevice {
   const std::shared_ptr<const VerbsLibrary> verbs_;
   ibv_context* const context_;
   const std::string name_;
+  const pid_t process_ = getpid();
   ibv_pd* domain_ = nullptr;
   uint8_t port_ = 0;
   LinkLayer link_ = LinkLayer::kInfiniBand;

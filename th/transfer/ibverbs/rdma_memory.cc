@@ -400,7 +400,8 @@ void RemoteRdmaMemory::FinishCheck(uint64_t check) {
 absl::Status RemoteRdmaMemory::WatchDeadline() {
   const std::optional<absl::Time> since = pair_->waiting_since();
   if (!since.has_value()) return absl::OkStatus();
-  const absl::Duration allowed = state_ == State::kProbing ? kProbeDeadline : kReadDeadline;
+  const FabricDeadlines& deadlines = fabric_->deadlines();
+  const absl::Duration allowed = state_ == State::kProbing ? deadlines.probe : deadlines.read;
   const absl::Duration left = *since + allowed - MonotonicNow();
   if (left <= absl::ZeroDuration()) {
     return absl::UnavailableError(absl::StrCat("the source's memory does not answer over RDMA (",
@@ -417,10 +418,11 @@ absl::Status RemoteRdmaMemory::WatchDeadline() {
 
 absl::StatusOr<std::shared_ptr<const Fabric>> Fabric::Of(
     std::vector<std::shared_ptr<const RdmaDevice>> devices, RegistrationCache::Options options,
-    std::shared_ptr<ReadCounters> counters) {
+    FabricDeadlines deadlines, std::shared_ptr<ReadCounters> counters) {
   std::shared_ptr<Fabric> fabric(new Fabric);
   fabric->devices_ = std::move(devices);
   fabric->memory_ = std::make_shared<RegistrationCache>(fabric->devices_, options);
+  fabric->deadlines_ = deadlines;
   fabric->counters_ = counters != nullptr ? std::move(counters) : std::make_shared<ReadCounters>();
   for (const auto& device : fabric->devices_) {
     TH_ASSIGN_OR_RETURN(auto word, RegisteredBuffer::Make(device, kWordBytes));

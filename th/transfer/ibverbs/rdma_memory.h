@@ -1,9 +1,9 @@
 // Both ends of a connection whose payloads are read over RDMA: what stream::Medium asks for.
 //
-//   TH_ASSIGN_OR_RETURN(std::shared_ptr<const Fabric> fabric, Fabric::Of(devices, {}));
-//   fabric->memory().Attach(ranges);
-//   ServeRdmaMemory(fabric);    // the source's end of an accepted connection
-//   ReadRdmaMemory(fabric, 0);  // the reader's end of the first connection of a pull
+//   TH_ASSIGN_OR_RETURN(std::shared_ptr<const Fabric> fabric, Fabric::Of(devices, {}, {},
+//   nullptr)); fabric->memory().Attach(ranges); ServeRdmaMemory(fabric);    // the source's end of
+//   an accepted connection ReadRdmaMemory(fabric, 0);  // the reader's end of the first connection
+//   of a pull
 //
 // handshake.h says how the two find a pair of devices. Each connection has a queue pair of its own,
 // which ends with its objects here: with the source's the reader reads nothing more, with the
@@ -36,13 +36,15 @@
 namespace th::ibverbs {
 
 inline constexpr size_t kBounceBytes = size_t{1} << 20;
-// A queue pair that is to be used reads the source's word within this. Less than
-// TransportLimits::admission_silence, so that another transport is tried, and more than the device
-// takes to send again a packet that was lost (67 ms).
-inline constexpr absl::Duration kProbeDeadline = absl::Milliseconds(350);
-// READs of which none has landed for so long have failed, whatever the device says: it gives up by
-// itself after about half a second.
-inline constexpr absl::Duration kReadDeadline = absl::Seconds(1);
+
+struct FabricDeadlines {
+  // A queue pair that is to be used reads the source's word within this. Less than
+  // TransportLimits::admission_silence, so that another transport is tried, and more than the
+  // device takes to send again a packet that was lost (268 ms).
+  absl::Duration probe = absl::Milliseconds(350);
+  // READs of which none has landed for so long have failed. Devices give up later by themselves.
+  absl::Duration read = absl::Seconds(1);
+};
 
 // What was read over the queue pairs of a transport that have ended.
 struct ReadCounters {
@@ -58,7 +60,7 @@ class Fabric {
   // RESOURCE_EXHAUSTED: not even a page can be registered, with what to do.
   static absl::StatusOr<std::shared_ptr<const Fabric>> Of(
       std::vector<std::shared_ptr<const RdmaDevice>> devices, RegistrationCache::Options options,
-      std::shared_ptr<ReadCounters> counters);
+      FabricDeadlines deadlines, std::shared_ptr<ReadCounters> counters);
 
   const std::vector<std::shared_ptr<const RdmaDevice>>& devices() const { return devices_; }
   // The places in devices() of those whose port is active now.
@@ -66,6 +68,7 @@ class Fabric {
   const std::shared_ptr<RegistrationCache>& memory() const { return memory_; }
   // A random word of this process, for readers to prove that they can read its memory.
   const RegisteredBuffer& word(size_t device) const { return *words_[device]; }
+  const FabricDeadlines& deadlines() const { return deadlines_; }
   ReadCounters& counters() const { return *counters_; }
 
  private:
@@ -74,6 +77,7 @@ class Fabric {
   std::vector<std::shared_ptr<const RdmaDevice>> devices_;
   std::shared_ptr<RegistrationCache> memory_;  // shared with the handles of Attach
   std::vector<std::unique_ptr<RegisteredBuffer>> words_;
+  FabricDeadlines deadlines_;
   std::shared_ptr<ReadCounters> counters_;  // with who asked for them
 };
 

@@ -31,6 +31,7 @@ absl::StatusOr<std::unique_ptr<RegisteredBuffer>> RegisteredBuffer::Make(
 }
 
 RegisteredBuffer::~RegisteredBuffer() {
+  if (!device_->IsOurs()) return;
   device_->verbs().dereg_mr(region_);
   munmap(data_, bytes_);
 }

@@ -66,7 +66,9 @@ std::vector<MemoryRange> MergeRanges(std::vector<MemoryRange> ranges, uint64_t p
 // ---- Registration
 
 RegistrationCache::Registration::~Registration() {
-  for (size_t i = 0; i < regions_.size(); ++i) devices_[i]->verbs().dereg_mr(regions_[i]);
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    if (devices_[i]->IsOurs()) devices_[i]->verbs().dereg_mr(regions_[i]);
+  }
 }
 
 absl::Status RegistrationCache::Registration::Register() {

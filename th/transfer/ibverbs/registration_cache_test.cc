@@ -1,9 +1,12 @@
 #include "th/transfer/ibverbs/registration_cache.h"
 
 #include <arpa/inet.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -168,6 +171,21 @@ TEST_F(RegistrationCacheTest, ReadOnlyMemoryIsRegisteredForPeersAlone) {
   ASSERT_THAT(attachment, IsOk());
   EXPECT_FALSE(cache.Find(At(0x10000), 0x800, 0)->writable);
   cache.Detach(*attachment);
+}
+
+TEST_F(RegistrationCacheTest, ForkedChildLeavesTheParentsRegistrationsAlone) {
+  auto cache = std::make_unique<RegistrationCache>(devices_, RegistrationCache::Options());
+  ASSERT_THAT(cache->Attach(std::vector<MemoryRange>{{0x10000, 0x800}}), IsOk());
+  const size_t registered = fake_.registered.size();
+  const pid_t child = fork();
+  if (child == 0) {
+    cache.reset();
+    devices_.clear();
+    _exit(fake_.registered.size() == registered && fake_.open_contexts == 2 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(RegistrationCacheTest, MemoryThatIsNotThereIsRefused) {
