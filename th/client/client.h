@@ -110,11 +110,13 @@ struct ClientOptions {
   std::string data_address = "";  // listen on; empty: the address that reaches the server
   uint32_t data_threads = 2;
   uint32_t connections_per_source = 2;
-  // Caps the bytes sent over TCP; readers that use same_host are not held back. 0: no cap.
+  // Caps the bytes sent over TCP; readers that use same_host are not held back, and ibverbs is not
+  // used beside it. 0: no cap.
   uint64_t uplink_bytes_per_second = 0;
   // How bytes may move, the best first: "same_host" (readers on this host take them out of this
-  // process's memory), "tcp". Each transfer uses the first one that both ends have and that
-  // reaches; SourceShare says which and why. Empty: all that there are.
+  // process's memory), "ibverbs" (RDMA, where both hosts have it), "tcp". Each transfer uses the
+  // first one that both ends have and that reaches; SourceShare says which and why. Empty: all that
+  // there are.
   std::vector<std::string> transports;
   // A source that the first of these does not reach, though both ends are where it should, is lost
   // rather than read over a slower one.

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "th/client/data_address.h"
 #include "th/client/runtime.h"
+#include "th/transfer/ibverbs/ibverbs_transport.h"
 #include "th/transfer/same_host/same_host_transport.h"
 #include "th/transfer/tcp/tcp_transport.h"
 #include "th/weights/status_macros.h"
@@ -88,34 +89,69 @@ absl::StatusOr<std::vector<std::string>> AdvertisedHosts(const std::string& list
   return std::vector<std::string>{std::move(host)};
 }
 
-absl::StatusOr<std::unique_ptr<Transport>> BeginSameHost(const TransportLimits& limits) {
-  absl::StatusOr<std::unique_ptr<Transport>> begun = NewSameHostTransport({.limits = limits});
-  // Not UNAVAILABLE here either.
+// Not UNAVAILABLE either: a machine without what a transport needs is not a server that is away.
+absl::StatusOr<std::unique_ptr<Transport>> NotHere(
+    absl::StatusOr<std::unique_ptr<Transport>> begun) {
   if (!absl::IsUnavailable(begun.status())) return begun;
   return absl::FailedPreconditionError(begun.status().message());
+}
+
+// Where peers connect to.
+struct Listening {
+  std::string address;
+  std::vector<std::string> advertised_hosts;
+};
+absl::StatusOr<Listening> WhereToListen(const std::string& address, absl::string_view server,
+                                        absl::Duration resolve_timeout) {
+  Listening listening;
+  std::string host = address;
+  if (host.empty()) {
+    TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server, resolve_timeout));
+  }
+  TH_ASSIGN_OR_RETURN(listening.address, ParseDataAddress(host));
+  TH_ASSIGN_OR_RETURN(listening.advertised_hosts,
+                      AdvertisedHosts(listening.address, server, resolve_timeout));
+  return listening;
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> BeginTcp(const std::string& address,
                                                     absl::string_view server,
                                                     absl::Duration resolve_timeout,
                                                     const TransportLimits& limits) {
-  TcpOptions tcp{.listen_address = "", .advertised_hosts = {}, .limits = limits};
-  std::string host = address;
-  if (host.empty()) {
-    TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server, resolve_timeout));
-  }
-  TH_ASSIGN_OR_RETURN(tcp.listen_address, ParseDataAddress(host));
-  TH_ASSIGN_OR_RETURN(tcp.advertised_hosts,
-                      AdvertisedHosts(tcp.listen_address, server, resolve_timeout));
-  absl::StatusOr<std::unique_ptr<Transport>> begun = NewTcpTransport(tcp);
-  if (!begun.ok()) return CannotListen(tcp.listen_address, begun.status());
+  TH_ASSIGN_OR_RETURN(const Listening listening, WhereToListen(address, server, resolve_timeout));
+  absl::StatusOr<std::unique_ptr<Transport>> begun =
+      NewTcpTransport({.listen_address = listening.address,
+                       .advertised_hosts = listening.advertised_hosts,
+                       .limits = limits});
+  if (!begun.ok()) return CannotListen(listening.address, begun.status());
   return begun;
+}
+
+// Its TCP connections go to the same host as those of TCP, and a port that the system chooses.
+absl::StatusOr<std::unique_ptr<Transport>> BeginIbverbs(const std::string& address,
+                                                        absl::string_view server,
+                                                        absl::Duration resolve_timeout,
+                                                        const TransportLimits& limits) {
+  if (limits.uplink_bytes_per_second > 0) {
+    return absl::InvalidArgumentError(
+        "option uplink_bytes_per_second: adapters that read this process's memory over RDMA do not "
+        "keep to it; leave ibverbs out of the option transports, or the cap unset");
+  }
+  // Asked before the way to the server, as most machines have none.
+  if (const absl::Status has = HasRdma(); !has.ok()) return NotHere(has);
+  TH_ASSIGN_OR_RETURN(const Listening listening, WhereToListen(address, server, resolve_timeout));
+  const size_t port = listening.address.rfind(':');
+  return NewIbverbsTransport(
+      {.listen_address = absl::StrCat(listening.address.substr(0, port), ":0"),
+       .advertised_hosts = listening.advertised_hosts,
+       .limits = limits});
 }
 
 }  // namespace
 
 const std::vector<std::string>& KnownTransports() {
-  static const auto* names = new std::vector<std::string>{kSameHostTransport, kTcpTransport};
+  static const auto* names =
+      new std::vector<std::string>{kSameHostTransport, kIbverbsTransport, kTcpTransport};
   return *names;
 }
 
@@ -171,8 +207,8 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
   for (const std::string& transport : use_all ? KnownTransports() : options.transports) {
     const absl::Status begun = data_plane->Begin(transport, server, resolve_timeout);
     if (begun.ok()) continue;
-    // A process works without same_host, so its failure is a reason to show. A failure of TCP, or
-    // of a transport that the user has named, is an error.
+    // A process works without same_host and ibverbs, so their failures are reasons to show. A
+    // failure of TCP, or of a transport that the user has named, is an error.
     if (!use_all || transport == kTcpTransport) return begun;
     data_plane->absent_[transport] = std::string(begun.message());
   }
@@ -185,10 +221,15 @@ absl::Status DataPlane::Begin(const std::string& transport, absl::string_view se
   limits.data_threads = options_.threads;
   limits.connections_per_pull = options_.connections_per_source;
   limits.uplink_bytes_per_second = options_.uplink_bytes_per_second;
-  TH_ASSIGN_OR_RETURN(std::unique_ptr<Transport> begun,
-                      transport == kSameHostTransport
-                          ? BeginSameHost(limits)
-                          : BeginTcp(options_.address, server, resolve_timeout, limits));
+  absl::StatusOr<std::unique_ptr<Transport>> tried;
+  if (transport == kSameHostTransport) {
+    tried = NotHere(NewSameHostTransport({.limits = limits}));
+  } else if (transport == kIbverbsTransport) {
+    tried = BeginIbverbs(options_.address, server, resolve_timeout, limits);
+  } else {
+    tried = BeginTcp(options_.address, server, resolve_timeout, limits);
+  }
+  TH_ASSIGN_OR_RETURN(std::unique_ptr<Transport> begun, std::move(tried));
   for (Endpoint& endpoint : begun->endpoints()) endpoints_.push_back(std::move(endpoint));
   transports_.push_back(std::move(begun));
   return absl::OkStatus();

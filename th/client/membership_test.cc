@@ -18,6 +18,7 @@
 #include "testing/status_matchers.h"
 #include "th/client/client.h"
 #include "th/client/test_cluster.h"
+#include "th/transfer/ibverbs/ibverbs_transport.h"
 #include "th/transfer/monotonic_clock.h"
 
 namespace th {
@@ -175,8 +176,23 @@ TEST(MembershipTest, TransportsThatThereAreNotOrTwiceAreRefused) {
     const auto client = Client::Join(options);
     EXPECT_THAT(client, StatusIs(absl::StatusCode::kInvalidArgument));
     EXPECT_THAT(Message(client.status()),
-                AllOf(HasSubstr("option transports"), HasSubstr("same_host or tcp")));
+                AllOf(HasSubstr("option transports"), HasSubstr("same_host or ibverbs or tcp")));
   }
+}
+
+TEST(MembershipTest, RdmaThatIsNamedAndNotThereIsRefusedWithTheReason) {
+  TestServer server;
+  ClientOptions options = Rank(server, "trainer");
+  options.transports = {"ibverbs", "tcp"};
+  options.uplink_bytes_per_second = 1'000'000;
+  const auto capped = Client::Join(options);
+  EXPECT_THAT(capped, StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Message(capped.status()), HasSubstr("uplink_bytes_per_second"));
+  if (HasRdma().ok()) GTEST_SKIP() << "this machine has an RDMA device";
+  options.uplink_bytes_per_second = 0;
+  const auto without = Client::Join(options);
+  EXPECT_THAT(without, StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(Message(without.status()), HasSubstr("RDMA device"));
 }
 
 TEST(MembershipTest, TheDataPlaneListensOnTheWayToTheServer) {

@@ -98,7 +98,7 @@ typedef struct th_join_options {
   uint64_t uplink_bytes_per_second; /* 0: no cap */
   /* Host memory for copies of retained versions whose last replica would go with this rank. */
   uint64_t offload_limit_bytes;
-  /* How bytes may move, the best first, with commas: "same_host,tcp"; NULL: all that there are. */
+  /* How bytes may move, the best first, with commas: "same_host,ibverbs,tcp"; NULL: all. */
   const char* transports;
   int32_t
       strict_transport; /* nonzero: the first that should reach a source, or the source is lost */

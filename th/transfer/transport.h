@@ -1,4 +1,4 @@
-// The interface that every transport implements (siblings: tcp, same_host; later ibverbs,
+// The interface that every transport implements (siblings: tcp, same_host, ibverbs; later
 // cuda_ipc), and that the in-memory fake implements for tests. conformance_suite.h holds what each
 // must pass.
 //

@@ -94,7 +94,8 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
   app->add_option(
          "--transports", flags->transports,
          "how weights may move, the best first, with commas: same_host (readers on this "
-         "host take them out of this process's memory), tcp; by default all that there are")
+         "host take them out of this process's memory), ibverbs (RDMA), tcp; by default all that "
+         "there are")
       ->delimiter(',')
       ->check(CLI::IsMember(TransportNames()));
   app->add_flag("--transport-strict", flags->strict_transport,

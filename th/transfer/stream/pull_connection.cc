@@ -1,5 +1,6 @@
 #include "th/transfer/stream/pull_connection.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -297,8 +298,7 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
   if (const auto* close = std::get_if<Close>(&frame)) {
     // A source that says no before anything was asked cannot be read over this transport.
     Shut(asked_to_open_ ? SourceFailure::kClosed : SourceFailure::kConnect,
-         close->why.empty() ? "the source closed the transfer" : close->why,
-         /*said=*/true);
+         close->why.empty() ? "the source closed the transfer" : close->why, ConnectionEnd::kSaid);
     return absl::OkStatus();
   }
   if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
@@ -442,16 +442,21 @@ absl::Status PullConnection::StartRead(const Located& located) {
 void PullConnection::FollowReads() {
   while (state_ == State::kOpening || state_ == State::kOpen) {
     const absl::StatusOr<std::optional<RemoteMemory::Read>> read = memory_->Poll();
-    if (!read.ok()) {
-      return Shut(asked_to_open_ ? SourceFailure::kClosed : SourceFailure::kConnect,
-                  std::string(read.status().message()));
-    }
+    if (!read.ok()) return LoseMemory(std::string(read.status().message()));
     if (!read->has_value()) break;
     FinishRead(**read);
   }
   if (state_ != State::kOpening || asked_to_open_ || !memory_->ready()) return;
   asked_to_open_ = true;
   Send(Encode(setup_.open));
+}
+
+// The path to the memory has broken, which is no failure of the source, unless it has just gone:
+// then its memory goes with its socket, and either may be seen first.
+void PullConnection::LoseMemory(std::string detail) {
+  pollfd socket{.fd = socket_.fd(), .events = POLLRDHUP, .revents = 0};
+  if (poll(&socket, 1, 0) > 0) return Shut(SourceFailure::kClosed, std::move(detail));
+  Shut(SourceFailure::kConnect, std::move(detail), ConnectionEnd::kMemoryLost);
 }
 
 // The segment counts only if the control block, read after its bytes, is still that of the
@@ -518,7 +523,7 @@ void PullConnection::ShutForGeneration(BufferGeneration other) {
        absl::StrCat("the buffer went from generation ", generation_.value, " to ", other.value));
 }
 
-void PullConnection::Shut(SourceFailure failure, std::string detail, bool said) {
+void PullConnection::Shut(SourceFailure failure, std::string detail, ConnectionEnd end) {
   if (std::exchange(state_, State::kClosed) == State::kClosed) return;
   const std::shared_ptr<PullConnection> self = shared_from_this();  // until the end of this call
   CountExtraBytes();
@@ -536,7 +541,7 @@ void PullConnection::Shut(SourceFailure failure, std::string detail, bool said) 
     socket_.Close();
   }
   const std::shared_ptr<PullConnectionOwner> owner = std::exchange(owner_, nullptr);
-  owner->OnConnectionClosed(setup_.number, failure, detail, said);
+  owner->OnConnectionClosed(setup_.number, failure, detail, end);
 }
 
 }  // namespace th::stream

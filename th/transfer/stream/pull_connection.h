@@ -36,6 +36,13 @@
 
 namespace th::stream {
 
+// How a connection has ended.
+enum class ConnectionEnd : uint8_t {
+  kBroken,      // by an error, or because it was told to
+  kSaid,        // the source has said that it sends no more, after whole segments
+  kMemoryLost,  // the source's memory cannot be read over it any more; its socket was well
+};
+
 // What the connections of a pull tell it. Called on their loops.
 class PullConnectionOwner {
  public:
@@ -49,9 +56,8 @@ class PullConnectionOwner {
                                    SegmentSum computed) = 0;
   virtual void OnConnectionAlive() = 0;
   // The last call of this connection; it touches no memory of the sink any more.
-  // `said`: the source has said that it sends no more, after whole segments.
   virtual void OnConnectionClosed(uint32_t connection, SourceFailure failure,
-                                  const std::string& detail, bool said) = 0;
+                                  const std::string& detail, ConnectionEnd end) = 0;
 };
 
 class PullConnection : public EventLoop::Handler,
@@ -75,7 +81,7 @@ class PullConnection : public EventLoop::Handler,
   void SendAsk(SegmentRange range);
   void SendAskSums();
   void SendFinish();
-  void Shut(SourceFailure failure, std::string detail, bool said = false);
+  void Shut(SourceFailure failure, std::string detail, ConnectionEnd end = ConnectionEnd::kBroken);
   void OnReady(uint32_t events) override;
   void OnLoopStops() override { Shut(SourceFailure::kClosed, "the transport was shut down"); }
 
@@ -106,6 +112,7 @@ class PullConnection : public EventLoop::Handler,
   absl::Status BeginSegment(const SegmentHeader& header);
   absl::Status StartRead(const Located& located);
   void FollowReads();
+  void LoseMemory(std::string detail);
   void FinishRead(const RemoteMemory::Read& read);
   void AnswerUnwanted();
   // OK: the buffer is what this reader was admitted to.

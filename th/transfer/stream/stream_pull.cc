@@ -31,7 +31,7 @@ void PullState::Start() {
   loops_[first_loop_ % loops_.size()]->Post(
       [self = shared_from_this(), why = std::string(address_.status().message())] {
         self->Close(SourceFailure::kConnect, why);
-        self->OnConnectionClosed(0, SourceFailure::kConnect, why, /*said=*/false);
+        self->OnConnectionClosed(0, SourceFailure::kConnect, why, ConnectionEnd::kBroken);
       });
 }
 
@@ -73,6 +73,7 @@ void PullState::Ask(SegmentRange range) {
 void PullState::AskSums() {
   absl::MutexLock lock(&mu_);
   if (failure_.has_value() || lanes_.empty() || lanes_[0].connection == nullptr) return;
+  sums_outstanding_ = target_.layout->segment_count();
   lanes_[0].connection->loop().Post(
       [connection = lanes_[0].connection] { connection->SendAskSums(); });
 }
@@ -82,10 +83,12 @@ void PullState::AskLocked(SegmentRange range) {
   Lane* least = nullptr;
   for (Lane& lane : lanes_) {
     if (lane.connection == nullptr || !lane.admitted) continue;
-    if (least == nullptr || lane.segments_outstanding < least->segments_outstanding) least = &lane;
+    if (least == nullptr || lane.outstanding.segments() < least->outstanding.segments()) {
+      least = &lane;
+    }
   }
   if (least == nullptr) return;  // it is closing
-  least->segments_outstanding += range.count();
+  least->outstanding.Push(range);
   least->was_used = true;
   least->connection->loop().Post(
       [connection = least->connection, range] { connection->SendAsk(range); });
@@ -106,6 +109,10 @@ void PullState::OnConnectionAdmitted(uint32_t connection, BufferGeneration gener
 }
 
 void PullState::OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum> sums) {
+  {
+    absl::MutexLock lock(&mu_);
+    sums_outstanding_ -= std::min<uint64_t>(sums_outstanding_, sums.size());
+  }
   absl::MutexLock turn(&sink_turn_);
   sink_->OnSums(first, sums);
 }
@@ -133,7 +140,7 @@ void PullState::OnConnectionSegment(uint32_t connection, const SegmentHeader& he
   bytes_received_->fetch_add(header.bytes);
   {
     absl::MutexLock lock(&mu_);
-    --lanes_[connection].segments_outstanding;
+    lanes_[connection].outstanding.Take(header.segment);
   }
   if (!landed) return;
   absl::MutexLock turn(&sink_turn_);
@@ -178,13 +185,28 @@ void PullState::CloseLocked(Failure failure) {
   }
 }
 
+bool PullState::MoveToOthers(Lane& lane) {
+  if (failure_.has_value() || !lane.admitted) return false;
+  // The list of sums cannot go on elsewhere: another connection would begin it anew.
+  if (&lane == &lanes_[0] && sums_outstanding_ > 0) return false;
+  const bool others = std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& other) {
+    return other.connection != nullptr && other.admitted;
+  });
+  if (!others) return false;
+  SegmentSet owed;
+  lane.outstanding.AddOpenTo(&owed);
+  lane.outstanding.Clear();
+  for (const SegmentRange& range : owed.ranges()) AskLocked(range);
+  return true;
+}
+
 bool PullState::AllClosed() const {
   return std::all_of(lanes_.begin(), lanes_.end(),
                      [](const Lane& lane) { return lane.connection == nullptr; });
 }
 
 void PullState::OnConnectionClosed(uint32_t connection, SourceFailure failure,
-                                   const std::string& detail, bool said) {
+                                   const std::string& detail, ConnectionEnd end) {
   Failure last;
   {
     absl::MutexLock lock(&mu_);
@@ -193,8 +215,10 @@ void PullState::OnConnectionClosed(uint32_t connection, SourceFailure failure,
       lane.connection = nullptr;
       // A further connection that could not be had costs nothing but speed.
       const bool needed = connection == 0 || lane.was_used;
-      // What is on its way on the others counts, where the source ends in good order.
-      if (needed && said) {
+      if (end == ConnectionEnd::kMemoryLost && MoveToOthers(lane)) {
+        // One of several devices, or its way to the source's, has failed.
+      } else if (needed && end == ConnectionEnd::kSaid) {
+        // What is on its way on the others counts, where the source ends in good order.
         FinishLocked({failure, detail});
       } else if (needed) {
         CloseLocked({failure, detail});

@@ -17,6 +17,7 @@
 #include "th/transfer/stream/event_loop.h"
 #include "th/transfer/stream/pull_connection.h"
 #include "th/transfer/transport.h"
+#include "th/weights/request_queue.h"
 
 namespace th::stream {
 
@@ -46,13 +47,13 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
                            SegmentSum computed) override;
   void OnConnectionAlive() override;
   void OnConnectionClosed(uint32_t connection, SourceFailure failure, const std::string& detail,
-                          bool said) override;
+                          ConnectionEnd end) override;
 
  private:
   struct Lane {
     std::shared_ptr<PullConnection> connection;  // null once closed
     bool admitted = false;
-    uint64_t segments_outstanding = 0;
+    RequestQueue outstanding;  // asked of it, and not answered
     bool was_used = false;
   };
   using Failure = std::pair<SourceFailure, std::string>;
@@ -62,6 +63,8 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   void AskLocked(SegmentRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishLocked(Failure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(Failure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Asks the other connections for what this one owes. False: there is none that could answer.
+  bool MoveToOthers(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllClosed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const PullTarget target_;
@@ -82,6 +85,7 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
   std::vector<SegmentRange> early_asks_ ABSL_GUARDED_BY(mu_);  // before the admission
   std::optional<BufferGeneration> generation_ ABSL_GUARDED_BY(mu_);
+  uint64_t sums_outstanding_ ABSL_GUARDED_BY(mu_) = 0;   // of the first connection
   std::optional<Failure> failure_ ABSL_GUARDED_BY(mu_);  // why it ends: nothing is asked any more
   bool closing_ ABSL_GUARDED_BY(mu_) = false;            // every connection was told to close
   bool told_closed_ ABSL_GUARDED_BY(mu_) = false;

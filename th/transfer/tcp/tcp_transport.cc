@@ -6,11 +6,10 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/socket.h"
 #include "th/transfer/stream/stream_transport.h"
+#include "th/transfer/tcp/tcp_listener.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -49,24 +48,6 @@ class TcpMedium : public stream::Medium {
   const std::string congestion_control_;
 };
 
-absl::StatusOr<std::vector<Endpoint>> EndpointsOf(const TcpOptions& options,
-                                                  const SocketAddress& bound) {
-  std::vector<Endpoint> endpoints;
-  for (const std::string& host : options.advertised_hosts) {
-    const std::string shown = absl::StrContains(host, ":") ? absl::StrCat("[", host, "]") : host;
-    endpoints.push_back({.address = absl::StrCat(shown, ":", bound.port())});
-    TH_RETURN_IF_ERROR(SocketAddress::Parse(endpoints.back().address).status());
-  }
-  if (!endpoints.empty()) return endpoints;
-  if (bound.IsWildcard()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("listening on every address (", bound.ToString(),
-                     ") needs to be told under which others reach this machine"));
-  }
-  endpoints.push_back({.address = bound.ToString()});
-  return endpoints;
-}
-
 }  // namespace
 
 void TuneTcpConnection(int fd, const std::string& congestion_control) {
@@ -89,12 +70,12 @@ void TuneTcpConnection(int fd, const std::string& congestion_control) {
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> NewTcpTransport(const TcpOptions& options) {
-  TH_ASSIGN_OR_RETURN(const SocketAddress wanted, SocketAddress::Parse(options.listen_address));
-  TH_ASSIGN_OR_RETURN(stream::Socket listener, stream::ListenOn(wanted));
-  TH_ASSIGN_OR_RETURN(std::vector<Endpoint> endpoints,
-                      EndpointsOf(options, SocketAddress::OfSelf(listener.fd())));
+  TH_ASSIGN_OR_RETURN(TcpListener listener,
+                      ListenForPeers(options.listen_address, options.advertised_hosts));
+  std::vector<Endpoint> endpoints;
+  for (const std::string& address : listener.addresses) endpoints.push_back({.address = address});
   return stream::StreamTransport::Start(
-      std::make_shared<TcpMedium>(options.limits.congestion_control), std::move(listener),
+      std::make_shared<TcpMedium>(options.limits.congestion_control), std::move(listener.socket),
       std::move(endpoints), options.limits);
 }
 

@@ -1,0 +1,55 @@
+#!/bin/bash
+# beside_perftest.sh [BENCHMARK]: transfers over RDMA beside ib_read_bw over the same two devices, alternating, in MB/s
+# (10^6 bytes); for the Soft-RoCE machine. Fails if the median of the ratios is below MIN_RATIO_PERCENT.
+set -euo pipefail
+
+benchmark=${1:-$(dirname "$0")/ibverbs_benchmark}
+readonly MIB=32 PAIRS=3 MIN_RATIO_PERCENT=90
+# Of ib_read_bw's server, so that two runs never meet.
+port=18515
+
+# perftest takes a number of a GID; the kernel gives it to the GID of the IPv4 address as it likes.
+gid_index() {
+  local file
+  for file in /sys/class/infiniband/"$1"/ports/1/gids/*; do
+    if [[ $(<"$file") == *:ffff:0a00:* ]]; then
+      echo "${file##*/}"
+      return
+    fi
+  done
+  return 1
+}
+
+# It counts in 2^20 bytes.
+perftest_rate() {
+  port=$((port + 1))
+  local -a options=(--size 1048576 --iters "$MIB" --ib-port 1 --port "$port")
+  ib_read_bw "${options[@]}" --ib-dev rxe0 --gid-index "$(gid_index rxe0)" >/dev/null &
+  local server=$!
+  local tries=100
+  until netstat -ltn | grep -q ":$port "; do
+    ((tries-- > 0)) && kill -0 "$server"
+    sleep 0.1
+  done
+  ib_read_bw "${options[@]}" --ib-dev rxe1 --gid-index "$(gid_index rxe1)" 10.0.0.1 |
+    awk '$1 == 1048576 {printf "%.1f\n", $4 * 1.048576}'
+  wait "$server"
+}
+
+our_rate() {
+  "$benchmark" rxe0 rxe1 "$MIB" 1 off "$1" | awk 'NR == 1 {print $1}'
+}
+
+ratios=()
+for ((pair = 0; pair < PAIRS; ++pair)); do
+  perftest_rate >"$TEST_TMPDIR/rate"
+  theirs=$(<"$TEST_TMPDIR/rate")
+  ours=$(our_rate 1)
+  both=$(our_rate 2)
+  ratio=$(awk -v a="$ours" -v b="$theirs" 'BEGIN {printf "%d", 100 * a / b}')
+  ratios+=("$ratio")
+  echo "ib_read_bw $theirs MB/s, a transfer $ours MB/s over one connection, $both over two: $ratio %"
+done
+median=$(printf '%s\n' "${ratios[@]}" | sort -n | sed -n "$((PAIRS / 2 + 1))p")
+echo "median $median % over one connection"
+((median >= MIN_RATIO_PERCENT))

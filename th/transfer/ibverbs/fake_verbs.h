@@ -1,0 +1,61 @@
+// A libibverbs for tests of what is decided without an adapter: devices as a test describes them,
+// registrations that are only counted. Nothing can be read over it.
+//
+//   FakeVerbs fake;
+//   fake.devices = {{.name = "fake0"}};
+//   auto devices = OpenRdmaDevices(fake.library(), {});
+//
+// One at a time: the functions of a library have no room for whose they are. Not thread-safe.
+#ifndef TH_TRANSFER_IBVERBS_FAKE_VERBS_H_
+#define TH_TRANSFER_IBVERBS_FAKE_VERBS_H_
+
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "th/transfer/ibverbs/rdma_device.h"
+#include "th/transfer/ibverbs/registration_cache.h"
+#include "th/transfer/ibverbs/verbs_library.h"
+
+namespace th::ibverbs {
+
+struct FakeRdmaDevice {
+  std::string name;
+  int open_error = 0;
+  ibv_transport_type transport = IBV_TRANSPORT_IB;
+  ibv_port_state port = IBV_PORT_ACTIVE;
+  uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
+  std::vector<GidEntry> gids;
+  std::vector<uint32_t> bad_gids;  // indices that no address handle can be made with
+};
+
+class FakeVerbs {
+ public:
+  FakeVerbs();
+  ~FakeVerbs();
+  FakeVerbs(const FakeVerbs&) = delete;
+  FakeVerbs& operator=(const FakeVerbs&) = delete;
+
+  std::shared_ptr<const VerbsLibrary> library() const { return library_; }
+
+  std::vector<FakeRdmaDevice> devices;
+  // The next registrations with write access fail with this errno.
+  int write_registration_error = 0;
+  // All do, from the one of this number on.
+  int registration_error = 0;
+  size_t registrations_before_error = 0;
+
+  std::vector<MemoryRange> registered;  // alive, in the order of registration
+  size_t registrations = 0;             // ever
+  size_t open_contexts = 0;
+  size_t open_domains = 0;
+
+ private:
+  const std::shared_ptr<VerbsLibrary> library_;
+};
+
+}  // namespace th::ibverbs
+
+#endif  // TH_TRANSFER_IBVERBS_FAKE_VERBS_H_

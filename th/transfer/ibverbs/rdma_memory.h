@@ -1,0 +1,91 @@
+// Both ends of a connection whose payloads are read over RDMA: what stream::Medium asks for.
+//
+//   TH_ASSIGN_OR_RETURN(std::shared_ptr<const Fabric> fabric, Fabric::Of(devices, {}, {},
+//   nullptr)); fabric->memory().Attach(ranges); ServeRdmaMemory(fabric);    // the source's end of
+//   an accepted connection ReadRdmaMemory(fabric, 0);  // the reader's end of the first connection
+//   of a pull
+//
+// handshake.h says how the two find a pair of devices. Each connection has a queue pair of its own,
+// which ends with its objects here: with the source's the reader reads nothing more, with the
+// reader's nothing lands any more.
+//
+// The reader reads the control block after the bytes: it posts that READ when the bytes have
+// landed, as adapters may fetch what two outstanding READs ask for in either order. Segments that
+// have landed meanwhile share one.
+//
+// A destination that is not registered is written through a registered buffer of kBounceBytes, a
+// copy more. Memory of the source that is not registered has no key, and comes through the socket.
+#ifndef TH_TRANSFER_IBVERBS_RDMA_MEMORY_H_
+#define TH_TRANSFER_IBVERBS_RDMA_MEMORY_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "th/transfer/ibverbs/handshake.h"
+#include "th/transfer/ibverbs/queue_pair.h"
+#include "th/transfer/ibverbs/rdma_device.h"
+#include "th/transfer/ibverbs/registered_buffer.h"
+#include "th/transfer/ibverbs/registration_cache.h"
+#include "th/transfer/stream/remote_memory.h"
+
+namespace th::ibverbs {
+
+inline constexpr size_t kBounceBytes = size_t{1} << 20;
+
+struct FabricDeadlines {
+  // A queue pair that is to be used reads the source's word within this. Less than
+  // TransportLimits::admission_silence, so that another transport is tried, and more than the
+  // device takes to send again a packet that was lost (268 ms).
+  absl::Duration probe = absl::Milliseconds(350);
+  // READs of which none has landed for so long have failed. Devices give up later by themselves.
+  absl::Duration read = absl::Seconds(1);
+};
+
+// What was read over the queue pairs of a transport that have ended.
+struct ReadCounters {
+  std::atomic<uint64_t> posted{0};
+  std::atomic<uint64_t> signalled{0};
+  std::atomic<uint32_t> most_outstanding{0};  // of one queue pair
+  std::atomic<uint64_t> bounced_bytes{0};
+};
+
+// What all connections of a transport share. Thread-safe; does not change but for its cache.
+class Fabric {
+ public:
+  // RESOURCE_EXHAUSTED: not even a page can be registered, with what to do.
+  static absl::StatusOr<std::shared_ptr<const Fabric>> Of(
+      std::vector<std::shared_ptr<const RdmaDevice>> devices, RegistrationCache::Options options,
+      FabricDeadlines deadlines, std::shared_ptr<ReadCounters> counters);
+
+  const std::vector<std::shared_ptr<const RdmaDevice>>& devices() const { return devices_; }
+  // The places in devices() of those whose port is active now.
+  std::vector<size_t> ActiveDevices() const;
+  const std::shared_ptr<RegistrationCache>& memory() const { return memory_; }
+  // A random word of this process, for readers to prove that they can read its memory.
+  const RegisteredBuffer& word(size_t device) const { return *words_[device]; }
+  const FabricDeadlines& deadlines() const { return deadlines_; }
+  ReadCounters& counters() const { return *counters_; }
+
+ private:
+  Fabric() = default;
+
+  std::vector<std::shared_ptr<const RdmaDevice>> devices_;
+  std::shared_ptr<RegistrationCache> memory_;  // shared with the handles of Attach
+  std::vector<std::unique_ptr<RegisteredBuffer>> words_;
+  FabricDeadlines deadlines_;
+  std::shared_ptr<ReadCounters> counters_;  // with who asked for them
+};
+
+std::unique_ptr<stream::ServedMemory> ServeRdmaMemory(std::shared_ptr<const Fabric> fabric);
+// `number`: of the connection within its pull.
+std::unique_ptr<stream::RemoteMemory> ReadRdmaMemory(std::shared_ptr<const Fabric> fabric,
+                                                     uint32_t number);
+
+}  // namespace th::ibverbs
+
+#endif  // TH_TRANSFER_IBVERBS_RDMA_MEMORY_H_

@@ -1,0 +1,67 @@
+// How bytes in a peer's memory become RDMA READs into this process's memory, and which of them are
+// signalled. Pure.
+//
+//   const ReadPlan plan = PlanReads(from, into, {.max_pieces = 30, .max_bytes = 1 << 20});
+//
+// A READ takes one contiguous range of the peer's memory and scatters it over several pieces of
+// ours. Ranges that follow each other under one key become one READ; what is longer than a READ may
+// be, or goes to more pieces, is split.
+#ifndef TH_TRANSFER_IBVERBS_READ_PLAN_H_
+#define TH_TRANSFER_IBVERBS_READ_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace th::ibverbs {
+
+// A piece of memory under the key that its registration has (at the peer: the remote key).
+struct KeyedRange {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  uint32_t key = 0;
+
+  friend bool operator==(const KeyedRange&, const KeyedRange&) = default;
+};
+
+struct ReadLimits {
+  uint32_t max_pieces = 1;  // of a READ; at least 1
+  uint32_t max_bytes = 0;   // of a READ; at least 1
+};
+
+struct PlannedRead {
+  KeyedRange from;
+  size_t first_piece = 0;  // in ReadPlan::pieces
+  uint32_t piece_count = 0;
+};
+struct ReadPlan {
+  std::vector<PlannedRead> reads;
+  std::vector<KeyedRange> pieces;  // of all reads, in order
+};
+
+// `from` and `into` have the same sum of bytes; what is longer is left out.
+ReadPlan PlanReads(absl::Span<const KeyedRange> from, absl::Span<const KeyedRange> into,
+                   const ReadLimits& limits);
+
+// The part of `ranges` that begins `offset` bytes into them, of `bytes`, or what there is of it.
+std::vector<KeyedRange> Slice(absl::Span<const KeyedRange> ranges, uint64_t offset, uint64_t bytes);
+
+// Which READs of a queue pair ask for a completion: the last one of each batch, and one in
+// `every`, so that the places of those before it in the send queue become free.
+class SignalPlan {
+ public:
+  // `depth`: the places of the send queue.
+  explicit SignalPlan(uint32_t depth);
+  // To be called for each READ in the order of posting.
+  bool Next(bool last_of_batch);
+  uint32_t every() const { return every_; }
+
+ private:
+  const uint32_t every_;
+  uint32_t unsignalled_ = 0;  // since the last signalled one
+};
+
+}  // namespace th::ibverbs
+
+#endif  // TH_TRANSFER_IBVERBS_READ_PLAN_H_

@@ -1,0 +1,125 @@
+#include "th/transfer/ibverbs/read_plan.h"
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace th::ibverbs {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr ReadLimits kLimits = {.max_pieces = 4, .max_bytes = 1000};
+
+std::vector<KeyedRange> From(const ReadPlan& plan) {
+  std::vector<KeyedRange> from;
+  for (const PlannedRead& read : plan.reads) from.push_back(read.from);
+  return from;
+}
+
+TEST(PlanReadsTest, OneRangeIsScatteredOverSeveralPieces) {
+  const ReadPlan plan = PlanReads({{100, 60, 7}}, {{5000, 10, 1}, {6000, 50, 2}}, kLimits);
+  EXPECT_THAT(From(plan), ElementsAre(KeyedRange{100, 60, 7}));
+  EXPECT_THAT(plan.pieces, ElementsAre(KeyedRange{5000, 10, 1}, KeyedRange{6000, 50, 2}));
+}
+
+TEST(PlanReadsTest, RangesThatFollowEachOtherAreOneRead) {
+  const ReadPlan plan = PlanReads({{100, 60, 7}, {160, 40, 7}}, {{5000, 100, 1}}, kLimits);
+  EXPECT_THAT(From(plan), ElementsAre(KeyedRange{100, 100, 7}));
+  EXPECT_THAT(plan.pieces, ElementsAre(KeyedRange{5000, 100, 1}));
+}
+
+TEST(PlanReadsTest, AnotherKeyOrAGapIsAnotherRead) {
+  const ReadPlan plan =
+      PlanReads({{100, 60, 7}, {160, 40, 8}, {201, 9, 8}}, {{5000, 109, 1}}, kLimits);
+  EXPECT_THAT(From(plan),
+              ElementsAre(KeyedRange{100, 60, 7}, KeyedRange{160, 40, 8}, KeyedRange{201, 9, 8}));
+}
+
+TEST(PlanReadsTest, LongReadsAreSplit) {
+  const ReadPlan plan = PlanReads({{0, 2500, 7}}, {{5000, 2500, 1}}, kLimits);
+  EXPECT_THAT(From(plan), ElementsAre(KeyedRange{0, 1000, 7}, KeyedRange{1000, 1000, 7},
+                                      KeyedRange{2000, 500, 7}));
+}
+
+TEST(PlanReadsTest, TooManyPiecesAreSplit) {
+  std::vector<KeyedRange> into;
+  for (uint64_t i = 0; i < 9; ++i) into.push_back({5000 + i * 100, 10, 1});
+  const ReadPlan plan = PlanReads({{0, 90, 7}}, into, kLimits);
+  EXPECT_THAT(From(plan),
+              ElementsAre(KeyedRange{0, 40, 7}, KeyedRange{40, 40, 7}, KeyedRange{80, 10, 7}));
+}
+
+TEST(PlanReadsTest, EmptyPiecesAreNoReads) {
+  EXPECT_TRUE(PlanReads({{100, 0, 7}}, {{5000, 0, 1}}, kLimits).reads.empty());
+  const ReadPlan plan =
+      PlanReads({{100, 0, 7}, {100, 5, 7}}, {{1, 0, 1}, {5000, 5, 1}, {2, 0, 1}}, kLimits);
+  EXPECT_THAT(From(plan), ElementsAre(KeyedRange{100, 5, 7}));
+}
+
+// Whatever the pieces, every byte of the source goes to its place, within the limits.
+TEST(PlanReadsTest, EveryByteGoesToItsPlace) {
+  std::mt19937_64 random(20260101);
+  const auto cut = [&random](uint64_t total, uint64_t base) {
+    std::vector<KeyedRange> pieces;
+    for (uint64_t at = base; total > 0;) {
+      const uint64_t bytes = std::min<uint64_t>(total, random() % 700);
+      pieces.push_back({at, bytes, static_cast<uint32_t>(random() % 2)});
+      at += bytes + random() % 3;
+      total -= bytes;
+    }
+    return pieces;
+  };
+  const auto addresses = [](const std::vector<KeyedRange>& pieces) {
+    std::vector<uint64_t> all;
+    for (const KeyedRange& piece : pieces) {
+      for (uint64_t i = 0; i < piece.bytes; ++i) all.push_back(piece.address + i);
+    }
+    return all;
+  };
+  for (int round = 0; round < 200; ++round) {
+    const uint64_t total = random() % 10'000;
+    const auto from = cut(total, 0), into = cut(total, uint64_t{1} << 32);
+    const ReadPlan plan = PlanReads(from, into, kLimits);
+    ASSERT_EQ(addresses(From(plan)), addresses(from));
+    ASSERT_EQ(addresses(plan.pieces), addresses(into));
+    for (const PlannedRead& read : plan.reads) {
+      ASSERT_LE(read.from.bytes, kLimits.max_bytes);
+      ASSERT_LE(read.piece_count, kLimits.max_pieces);
+      uint64_t bytes = 0;
+      for (uint32_t i = 0; i < read.piece_count; ++i) {
+        bytes += plan.pieces[read.first_piece + i].bytes;
+      }
+      ASSERT_EQ(bytes, read.from.bytes);
+    }
+  }
+}
+
+TEST(SliceTest, TakesAPartOfSeveralRanges) {
+  const std::vector<KeyedRange> ranges = {{100, 10, 1}, {200, 0, 1}, {300, 10, 2}};
+  EXPECT_THAT(Slice(ranges, 4, 8), ElementsAre(KeyedRange{104, 6, 1}, KeyedRange{300, 2, 2}));
+  EXPECT_THAT(Slice(ranges, 10, 100), ElementsAre(KeyedRange{300, 10, 2}));
+  EXPECT_THAT(Slice(ranges, 20, 1), ElementsAre());
+}
+
+TEST(SignalPlanTest, OneInSoManyAndTheLastOfABatch) {
+  SignalPlan plan(128);
+  EXPECT_EQ(plan.every(), 16U);
+  for (int i = 1; i < 16; ++i) EXPECT_FALSE(plan.Next(false)) << i;
+  EXPECT_TRUE(plan.Next(false));
+  EXPECT_FALSE(plan.Next(false));
+  EXPECT_TRUE(plan.Next(true));
+  for (int i = 1; i < 16; ++i) EXPECT_FALSE(plan.Next(false)) << i;
+  EXPECT_TRUE(plan.Next(false));
+}
+
+TEST(SignalPlanTest, ShortQueuesSignalMoreOften) {
+  EXPECT_EQ(SignalPlan(1).every(), 1U);
+  EXPECT_EQ(SignalPlan(8).every(), 2U);
+}
+
+}  // namespace
+}  // namespace th::ibverbs

@@ -1,0 +1,195 @@
+#include "th/transfer/ibverbs/registration_cache.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/transfer/stream/socket.h"
+#include "th/weights/status_macros.h"
+
+namespace th::ibverbs {
+namespace {
+
+using stream::ErrnoText;
+
+constexpr unsigned kReadByPeers = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING;
+
+ibv_mr* RegisterWith(const RdmaDevice& device, const MemoryRange& range, unsigned access) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): ranges are compared as numbers.
+  void* const begin = reinterpret_cast<void*>(range.begin);
+  const VerbsLibrary& verbs = device.verbs();
+  if (verbs.reg_mr_iova2 != nullptr) {
+    return verbs.reg_mr_iova2(device.domain(), begin, range.bytes, range.begin, access);
+  }
+  return verbs.reg_mr(device.domain(), begin, range.bytes,
+                      static_cast<int>(access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE}));
+}
+
+absl::Status RegistrationFailed(const RdmaDevice& device, const MemoryRange& range, int error) {
+  const std::string where = absl::StrCat(device.name(), " cannot register the memory at 0x",
+                                         absl::Hex(range.begin), ": ");
+  if (error == ENOMEM) {
+    return absl::ResourceExhaustedError(absl::StrCat(where, MemlockAdvice(range.bytes)));
+  }
+  if (error == EFAULT) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "some of its ", range.bytes,
+                     " bytes are not mapped, or are of a device or file that cannot be locked"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(where, ErrnoText(error)));
+}
+
+}  // namespace
+
+std::vector<MemoryRange> MergeRanges(std::vector<MemoryRange> ranges, uint64_t page_bytes) {
+  std::erase_if(ranges, [](const MemoryRange& range) { return range.bytes == 0; });
+  std::sort(ranges.begin(), ranges.end(),
+            [](const MemoryRange& a, const MemoryRange& b) { return a.begin < b.begin; });
+  std::vector<MemoryRange> merged;
+  for (const MemoryRange& range : ranges) {
+    if (!merged.empty()) {
+      MemoryRange& last = merged.back();
+      const uint64_t last_page = (last.end() - 1) / page_bytes;
+      if (range.begin / page_bytes <= last_page + 1) {
+        last.bytes = std::max(last.end(), range.end()) - last.begin;
+        continue;
+      }
+    }
+    merged.push_back(range);
+  }
+  return merged;
+}
+
+// ---- Registration
+
+RegistrationCache::Registration::~Registration() {
+  for (size_t i = 0; i < regions_.size(); ++i) {
+    if (devices_[i]->IsOurs()) devices_[i]->verbs().dereg_mr(regions_[i]);
+  }
+}
+
+absl::Status RegistrationCache::Registration::Register() {
+  for (const auto& device : devices_) {
+    if (range_.bytes > device->limits().max_registration_bytes) {
+      return absl::ResourceExhaustedError(absl::StrCat(device->name(), " registers at most ",
+                                                       device->limits().max_registration_bytes,
+                                                       " bytes at once, not ", range_.bytes));
+    }
+    ibv_mr* region = nullptr;
+    if (writable_) region = RegisterWith(*device, range_, kReadByPeers | IBV_ACCESS_LOCAL_WRITE);
+    if (region == nullptr && (!writable_ || errno == EFAULT)) {
+      // Memory that is mapped read-only can still be read by peers.
+      region = RegisterWith(*device, range_, kReadByPeers);
+      writable_ = false;
+    }
+    if (region == nullptr) return RegistrationFailed(*device, range_, errno);
+    regions_.push_back(region);
+  }
+  return absl::OkStatus();
+}
+
+// ---- RegistrationCache
+
+RegistrationCache::RegistrationCache(std::vector<std::shared_ptr<const RdmaDevice>> devices,
+                                     Options options)
+    : devices_(std::move(devices)), options_(options) {}
+
+RegistrationCache::Shared RegistrationCache::FindSame(const MemoryRange& range) const {
+  const absl::ReaderMutexLock lock(&mu_);
+  const auto at = by_range_.find({range.begin, range.bytes});
+  return at == by_range_.end() ? nullptr : at->second.lock();
+}
+
+absl::StatusOr<std::vector<RegistrationCache::Shared>> RegistrationCache::RegisterAll(
+    absl::Span<const MemoryRange> merged) {
+  const Counters before = counters();
+  uint64_t bytes = before.bytes;
+  size_t count = before.registrations;
+  std::vector<Shared> registrations;
+  registrations.reserve(merged.size());
+  for (const MemoryRange& range : merged) {
+    if (Shared same = FindSame(range); same != nullptr) {
+      registrations.push_back(std::move(same));
+      continue;
+    }
+    bytes += range.bytes;
+    if (bytes > options_.max_bytes) {
+      return absl::ResourceExhaustedError(absl::StrCat("registering ", range.bytes,
+                                                       " more bytes exceeds the limit of ",
+                                                       options_.max_bytes, " registered bytes"));
+    }
+    if (++count > options_.max_registrations) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the memory lies in more than ", options_.max_registrations,
+                       " separate places: allocate tensors side by side"));
+    }
+    auto registration = std::make_shared<Registration>(range, devices_);
+    TH_RETURN_IF_ERROR(registration->Register());
+    registrations.push_back(std::move(registration));
+  }
+  return registrations;
+}
+
+absl::StatusOr<uint64_t> RegistrationCache::Attach(absl::Span<const MemoryRange> ranges) {
+  static const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::vector<MemoryRange> merged = MergeRanges({ranges.begin(), ranges.end()}, page_bytes);
+  const absl::MutexLock changing(&changing_);
+  TH_ASSIGN_OR_RETURN(std::vector<Shared> registrations, RegisterAll(merged));
+  const absl::MutexLock lock(&mu_);
+  for (const Shared& registration : registrations) {
+    const MemoryRange& range = registration->range();
+    if (by_range_.try_emplace({range.begin, range.bytes}, registration).second) {
+      bytes_ += range.bytes;
+      longest_ = std::max(longest_, range.bytes);
+    }
+  }
+  const uint64_t attachment = next_attachment_++;
+  attachments_.emplace(attachment, std::move(registrations));
+  return attachment;
+}
+
+void RegistrationCache::Detach(uint64_t attachment) {
+  const absl::MutexLock changing(&changing_);
+  std::vector<Shared> registrations;  // deregistered once mu_ is released
+  {
+    const absl::MutexLock lock(&mu_);
+    const auto at = attachments_.find(attachment);
+    if (at == attachments_.end()) return;
+    registrations = std::move(at->second);
+    attachments_.erase(at);
+    for (const Shared& registration : registrations) {
+      if (registration.use_count() > 1) continue;
+      const MemoryRange& range = registration->range();
+      by_range_.erase({range.begin, range.bytes});
+      bytes_ -= range.bytes;
+    }
+    if (by_range_.empty()) longest_ = 0;
+  }
+}
+
+std::optional<RegistrationCache::Keys> RegistrationCache::Find(const void* address, uint64_t bytes,
+                                                               size_t device) const {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  const absl::ReaderMutexLock lock(&mu_);
+  // The range that begins last before `begin` holds it, unless attachments overlap.
+  for (auto at = by_range_.upper_bound({begin, UINT64_MAX}); at != by_range_.begin();) {
+    --at;
+    const auto& [first, length] = at->first;
+    const uint64_t offset = begin - first;
+    if (offset >= longest_) break;
+    if (offset > length || bytes > length - offset) continue;
+    // Held while it is in the map: Detach takes it out under the lock before it lets go.
+    if (const Shared registration = at->second.lock()) return registration->keys(device);
+  }
+  return std::nullopt;
+}
+
+RegistrationCache::Counters RegistrationCache::counters() const {
+  const absl::ReaderMutexLock lock(&mu_);
+  return {.attachments = attachments_.size(), .registrations = by_range_.size(), .bytes = bytes_};
+}
+
+}  // namespace th::ibverbs
