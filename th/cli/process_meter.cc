@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "th/cli/resident_memory.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -30,11 +31,19 @@ absl::StatusOr<uint64_t> LineInBytes(absl::string_view status, absl::string_view
   return absl::InvalidArgumentError(absl::StrCat("a process status without ", key));
 }
 
-absl::StatusOr<ResidentPeak> OwnResidentPeak() {
-  std::ifstream file("/proc/self/status");
+std::string TextOf(const char* path) {
+  std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
-  const absl::StatusOr<ResidentPeak> peak = ResidentPeakOfStatus(text.str());
+  return text.str();
+}
+
+uint64_t BytesOfOthers() { return ReadOnlySharedBytesOfSmaps(TextOf("/proc/self/smaps")); }
+
+uint64_t Difference(uint64_t later, uint64_t earlier) { return std::max(later, earlier) - earlier; }
+
+absl::StatusOr<ResidentPeak> OwnResidentPeak() {
+  const absl::StatusOr<ResidentPeak> peak = ResidentPeakOfStatus(TextOf("/proc/self/status"));
   if (!peak.ok()) return absl::UnavailableError(peak.status().message());
   return *peak;
 }
@@ -62,15 +71,18 @@ absl::StatusOr<ProcessMeter> ProcessMeter::Start() {
         "this kernel does not let a process forget its peak of resident memory "
         "(/proc/self/clear_refs)");
   }
+  const uint64_t others_bytes = BytesOfOthers();
   TH_ASSIGN_OR_RETURN(const ResidentPeak peak, OwnResidentPeak());
-  return ProcessMeter(OwnProcessorTime(), peak.now_bytes);
+  return ProcessMeter(others_bytes, peak.now_bytes, OwnProcessorTime());
 }
 
 absl::StatusOr<ProcessCost> ProcessMeter::Read() const {
   const absl::Duration processor = OwnProcessorTime() - processor_;
   TH_ASSIGN_OR_RETURN(const ResidentPeak peak, OwnResidentPeak());
-  return ProcessCost{.processor = processor,
-                     .growth_bytes = std::max(peak.peak_bytes, resident_bytes_) - resident_bytes_};
+  const uint64_t growth_bytes = Difference(peak.peak_bytes, resident_bytes_);
+  return ProcessCost{
+      .processor = processor,
+      .growth_bytes = Difference(growth_bytes, Difference(BytesOfOthers(), others_bytes_))};
 }
 
 }  // namespace th

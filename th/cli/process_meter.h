@@ -19,12 +19,14 @@
 namespace th {
 
 struct ProcessCost {
-  absl::Duration processor;   // of all threads, their own and the kernel's for them
-  uint64_t growth_bytes = 0;  // the most that was resident at once, beyond what was at the start
+  absl::Duration processor;  // of all threads, their own and the kernel's for them
+  // The most that was resident at once beyond what was at the start. Shared memory of others that
+  // was mapped meanwhile, to be read alone, does not count as long as it stays mapped
+  // (resident_memory.h); files do.
+  uint64_t growth_bytes = 0;
 };
 
-// Resident memory, of the text of /proc/<pid>/status: files and shared memory that are mapped
-// count.
+// Resident memory of all kinds, of the text of /proc/<pid>/status.
 struct ResidentPeak {
   uint64_t now_bytes = 0;
   uint64_t peak_bytes = 0;
@@ -40,11 +42,12 @@ class ProcessMeter {
   absl::StatusOr<ProcessCost> Read() const;
 
  private:
-  ProcessMeter(absl::Duration processor, uint64_t resident_bytes)
-      : processor_(processor), resident_bytes_(resident_bytes) {}
+  ProcessMeter(uint64_t others_bytes, uint64_t resident_bytes, absl::Duration processor)
+      : others_bytes_(others_bytes), resident_bytes_(resident_bytes), processor_(processor) {}
 
-  absl::Duration processor_;
+  uint64_t others_bytes_;
   uint64_t resident_bytes_;
+  absl::Duration processor_;
 };
 
 }  // namespace th

@@ -1,5 +1,8 @@
 #include "th/cli/process_meter.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstring>
 #include <memory>
 
@@ -39,6 +42,19 @@ TEST(ProcessMeterTest, SeesMemoryThatWasFreedMeanwhile) {
   ASSERT_OK_AND_ASSIGN(const ProcessCost cost, meter.Read());
   EXPECT_GE(cost.growth_bytes, kBlockBytes / 2);
   EXPECT_LE(cost.growth_bytes, kBlockBytes * 2);
+}
+
+TEST(ProcessMeterTest, SharedMemoryOfOthersIsNotItsOwn) {
+  const int fd = memfd_create("other", MFD_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(ftruncate(fd, kBlockBytes), 0);
+  ASSERT_OK_AND_ASSIGN(const ProcessMeter meter, ProcessMeter::Start());
+  void* const mapped = mmap(nullptr, kBlockBytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  ASSERT_OK_AND_ASSIGN(const ProcessCost cost, meter.Read());
+  EXPECT_LE(cost.growth_bytes, kBlockBytes / 4);
+  munmap(mapped, kBlockBytes);
+  close(fd);
 }
 
 TEST(ProcessMeterTest, ForgetsWhatWasBefore) {

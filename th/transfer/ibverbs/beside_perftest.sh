@@ -5,7 +5,7 @@ set -euo pipefail
 
 benchmark=${1:-$(dirname "$0")/ibverbs_benchmark}
 # The goal is 90; single pairs of an emulated machine on two busy cores were seen between 69 and 224.
-readonly MIB=32 PAIRS=5 MIN_RATIO_PERCENT=70
+readonly MIB=32 PAIRS=5 MIN_RATIO_PERCENT=70 PERFTEST_ATTEMPTS=10
 # Of ib_read_bw's server, so that two runs never meet.
 port=18515
 
@@ -23,19 +23,29 @@ gid_index() {
 
 # With our timeout of the device and as many bytes on their way. With its own (67 ms, 128 MiB) it was slower there: it asks a
 # busy peer again for what that is sending. It counts in 2^20 bytes.
-perftest_rate() {
+perftest_once() {
   port=$((port + 1))
   local -a options=(--size 1048576 --iters "$MIB" --qp-timeout 16 --tx-depth 4 --ib-port 1 --port "$port")
   ib_read_bw "${options[@]}" --ib-dev rxe0 --gid-index "$(gid_index rxe0)" >/dev/null &
-  local server=$!
-  local tries=100
+  local server=$! tries=100 rate
   until netstat -ltn | grep -q ":$port "; do
-    ((tries-- > 0)) && kill -0 "$server"
+    ((tries-- > 0)) && kill -0 "$server" || return 1
     sleep 0.1
   done
-  ib_read_bw "${options[@]}" --ib-dev rxe1 --gid-index "$(gid_index rxe1)" 10.0.0.1 |
-    awk '$1 == 1048576 {printf "%.1f\n", $4 * 1.048576}'
-  wait "$server"
+  rate=$(ib_read_bw "${options[@]}" --ib-dev rxe1 --gid-index "$(gid_index rxe1)" 10.0.0.1 |
+    awk '$1 == 1048576 {printf "%.1f\n", $4 * 1.048576}')
+  wait "$server" && [[ $rate ]] && echo "$rate"
+}
+
+# perftest measures the processor's clock first, and gives up ("Can't produce a report") where a busy emulated one makes it
+# too uneven: that says nothing of RDMA, so it is asked again.
+perftest_rate() {
+  local attempt
+  for ((attempt = 0; attempt < PERFTEST_ATTEMPTS; ++attempt)); do
+    if perftest_once; then return; fi
+  done
+  echo "ib_read_bw has failed $PERFTEST_ATTEMPTS times in a row" >&2
+  return 1
 }
 
 our_rate() {
