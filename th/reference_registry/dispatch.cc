@@ -22,6 +22,7 @@
 #include "th/reference_registry/roll_back.h"
 #include "th/reference_registry/transactions.h"
 #include "th/reference_registry/updating.h"
+#include "tools/mutation/mutation.h"
 
 namespace th::registry {
 namespace {
@@ -52,15 +53,30 @@ struct MessageHandler {
     ApplyOrCount(turn, worker, Update{AddressOf(message.key.buffer), message});
   }
 
-  // The replica of a rank that, without a server, did not wait for the copy that its group was told
-  // to make first. Null: this rank is no such one.
-  Replica* DrainedInsteadOfOffloading(const StartOperation& message) const {
-    auto own = worker.buffers.find(message.key.buffer);
-    if (own == worker.buffers.end() || message.keep_retained) return nullptr;
-    Replica* replica = own->second.replica;
-    auto result = replica->results.find(message.key.number);
-    return result != replica->results.end() && result->second.finished.offload_first ? replica
-                                                                                     : nullptr;
+  // The buffer whose operation of that key has ended with the word that its group is to copy what
+  // it holds first. Null: there is none.
+  Buffer* FindToldToCopy(const OperationKey& key) const {
+    auto own = worker.buffers.find(key.buffer);
+    if (own == worker.buffers.end()) return nullptr;
+    const auto& results = own->second.replica->results;
+    auto result = results.find(key.number);
+    const bool told = result != results.end() && result->second.finished.offload_first;
+    return told ? &own->second : nullptr;
+  }
+  // A rank has gone on without the copy that its group was told to make. True: those that wait for
+  // it have heard the end of the unpublish. False: the group has gone on too, and counts anew.
+  bool EndWithoutCopy(Buffer& own, OperationKind kind, OperationNumber number) const {
+    const bool ends =
+        kind == OperationKind::kUnpublish && EndOffloadFirst(turn, *own.replica, number);
+    if (!ends) CountAnew(turn, *worker.group, worker.name.rank, kDrainedAlone);
+    return ends;
+  }
+  // A rank whose time was over before it heard that its group is to copy first has drained: there
+  // will never be a copy of its own.
+  bool HasDrainedInsteadOfCopying(const Buffer& own, OperationNumber number) const {
+    const FinishedOperation& told = own.replica->results.at(number).finished;
+    return TH_MUTATE(kAwaitCopiesOfTheDrained,
+                     told.kind == OperationKind::kUnpublish && told.status.ok(), false);
   }
 
   void operator()(const JoinRequest&) const {
@@ -82,10 +98,10 @@ struct MessageHandler {
       return CountRefusal(turn, worker,
                           absl::AbortedError("a start from before the group's last change"));
     }
-    if (Replica* replica = DrainedInsteadOfOffloading(message)) {
-      const bool ends = message.kind == OperationKind::kUnpublish &&
-                        EndOffloadFirst(turn, *replica, message.key.number);
-      if (!ends) return CountAnew(turn, *worker.group, worker.name.rank, kDrainedAlone);
+    Buffer* const told = FindToldToCopy(message.key);
+    if (told != nullptr && !message.keep_retained &&
+        !EndWithoutCopy(*told, message.kind, message.key.number)) {
+      return;
     }
     const auto update = JoinTransaction::Build(AddressOf(message.key.buffer), message);
     const absl::Status status = update.ok() ? update->CanApply(turn.state) : update.status();
@@ -103,7 +119,15 @@ struct MessageHandler {
   }
   void operator()(const ReadyToFill& message) const { ApplyOperation<BeginFill>(message); }
   void operator()(const FillProgress& message) const { ApplyOperation<RecordProgress>(message); }
-  void operator()(const RankDone& message) const { ApplyOperation<CompleteRank>(message); }
+  void operator()(const RankDone& message) const {
+    Buffer* const told = FindToldToCopy(message.key);
+    if (told == nullptr || !HasDrainedInsteadOfCopying(*told, message.key.number)) {
+      return ApplyOperation<CompleteRank>(message);
+    }
+    if (EndWithoutCopy(*told, OperationKind::kUnpublish, message.key.number)) {
+      DropContent(turn, *told);
+    }
+  }
   void operator()(const RankFailed& message) const { ApplyOperation<FailRank>(message); }
   void operator()(const SourceFailed& message) const {
     ApplyOperation<ReportSourceFailed>(message);

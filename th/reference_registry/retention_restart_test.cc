@@ -152,6 +152,59 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesAGroupThatHasGoneOnCountA
   EXPECT_FALSE(group[1].HearsNone<GroupChanged>());
 }
 
+// ---- its stream stands: it was stopped, say, and its time for the unpublish was over when it woke
+
+TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingEndsItForThoseThatWaitForACopy) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  group[1].Done();
+  for (TestRank& rank : group) {
+    const OperationFinished finished = rank.Finished();
+    EXPECT_OK(finished.status);
+    EXPECT_FALSE(finished.offload_first);
+    EXPECT_EQ(finished.key.number, group[0].number);
+    EXPECT_TRUE(rank.HearsNone<GroupChanged>());
+  }
+  EXPECT_EQ(hub_.registry().ReplicaPhaseName(TestModel(), "trainer", "weights"), "idle");
+  EXPECT_THAT(hub_.Log(), HasSubstr("retained version lost"));
+  PublishWhole(group, "two");
+}
+
+TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingHoldsNothingThoughItsWorkerReads) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  const VersionInfo one = PublishWhole(group, "one");
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  std::vector<TestRank> copies;
+  for (TestRank& rank : group) {
+    copies.push_back(RegisteredCopy(rank, one, rank.number));
+    copies.back().Update(one.sequence);
+  }
+  for (TestRank& copy : copies) copy.Ready();
+  group[1].Done();
+  EXPECT_EQ(group[1].Finished().key.number, group[1].number);
+  for (const CatalogReplica& replica : hub_.List().models[0].idle) {
+    if (replica.buffer_name != "weights") continue;
+    EXPECT_GT(replica.ranks[0].bytes_held, 0u) << "it copies yet";
+    EXPECT_EQ(replica.ranks[1].bytes_held, 0u);
+  }
+}
+
+TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingMakesAGroupThatWentOnCountAnew) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  PublishWhole(group, "one");
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  group[0].Update();
+  group[1].Done();
+  EXPECT_EQ(group[0].Heard<GroupChanged>().rank, group[1].name);
+}
+
 // ---- what runs out of time before it was looked at takes nothing away
 
 TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeBehindAnotherOperationStaysPublished) {
