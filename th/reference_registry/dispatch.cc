@@ -109,6 +109,9 @@ struct MessageHandler {
     CountRefusal(turn, worker, status);
     Buffer* const buffer = FindBuffer(turn.state, AddressOf(message.key.buffer));
     if (buffer != nullptr && SaysForgotten(status)) NoteLostCall(turn, *buffer);
+    const bool ended_otherwise =
+        buffer != nullptr && buffer->replica->results.contains(message.key.number);
+    if (ended_otherwise) NoteOtherCall(*buffer);
     if (buffer != nullptr && message.kind == OperationKind::kUnpublish) {
       LetGoAlone(turn, *buffer, message.key.number);
     }

@@ -231,7 +231,10 @@ void JoinTransaction::Apply(Turn& turn) const {
     if (Transaction* head = HeadOf(replica)) AwaitLostCalls(turn, replica, *head);
     const FinishedOperation& finished = result->second.finished;
     absl::Status status = CheckAnswer(own, finished, request);
-    if (!status.ok()) return SendError(turn, own, request, std::move(status));
+    if (!status.ok()) {
+      NoteOtherCall(own);
+      return SendError(turn, own, request, std::move(status));
+    }
     const bool unpublished = TookAway(finished);
     // Ended in another reign, before this rank had said what it holds.
     const bool latest = number == replica.finished && replica.phase == ReplicaPhase::kHolding;

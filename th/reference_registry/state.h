@@ -170,8 +170,9 @@ struct Buffer {
   OperationNumber last_started;
   // The last unpublish that it drains for of itself: it ended badly here, or before this reign.
   OperationNumber last_let_go;
-  // Set when an operation expires without this rank, until the rank comes to one in time: its
-  // last_started when the last one expired.
+  // Set when an operation expires without this rank, or a call of the rank is none of its group's
+  // operations, until the rank comes to one in time: its last_started when the last one expired, or
+  // at that call.
   std::optional<OperationNumber> missed_since;
   // A call of this rank was refused, because the group had counted anew before it came: until the
   // rank calls again, what the others call is not what it has called.

@@ -189,9 +189,15 @@ std::optional<Rank> RankThatLostACall(const Replica& replica, const Transaction&
   return std::nullopt;
 }
 
+// A call of the rank was none of the operations of its group: as if one had expired without it.
+void NoteCallBeside(Buffer& buffer) {
+  if (!buffer.missed_since.has_value()) buffer.missed_since = buffer.last_started;
+}
+
 // Notes which ranks missed the operation, and returns one of them that lags, if any: it missed an
-// earlier one too, has started some operation since, and joined none before that ended. A rank that
-// has started nothing since is late, but does not lag: it hears all saved results.
+// earlier one too or has lost a call, has started some operation since, and joined none before that
+// ended. A rank that has started nothing since is late, but does not lag: it hears all saved
+// results.
 std::optional<Rank> NoteMissed(Replica& replica, const Transaction& transaction) {
   std::optional<Rank> lags;
   for (auto& [rank, buffer] : replica.buffers) {
@@ -446,8 +452,13 @@ void RestartNumbering(Group& group) {
 void NoteLostCall(Turn& turn, Buffer& buffer) {
   Replica& replica = *buffer.replica;
   buffer.lost_call = true;
+  if (TH_MUTATE(kForgetLostCalls, true, false)) NoteCallBeside(buffer);
   const auto first = replica.pending.find(replica.finished.Next());
   if (first != replica.pending.end()) AwaitLostCalls(turn, replica, first->second);
+}
+
+void NoteOtherCall(Buffer& buffer) {
+  if (TH_MUTATE(kForgetOtherCalls, true, false)) NoteCallBeside(buffer);
 }
 
 absl::StatusOr<OwnOperation> FindOwnOperation(const RegistryState& state,

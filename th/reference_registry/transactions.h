@@ -67,6 +67,9 @@ void DropContent(Turn& turn, Buffer& buffer);
 // A call of the buffer's rank was refused because its group had counted anew before it came, or
 // because the result that it asks for is forgotten.
 void NoteLostCall(Turn& turn, Buffer& buffer);
+// The operation that the buffer's rank has called has ended, and its result cannot answer the call:
+// the others have called something else by that number.
+void NoteOtherCall(Buffer& buffer);
 
 // The numbering of all replicas of the group starts again from 1; nothing may be pending.
 void RestartNumbering(Group& group);

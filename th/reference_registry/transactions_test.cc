@@ -246,6 +246,45 @@ TEST_F(LaggingRankTest, ARankThatComesInTimeInBetweenDoesNotLag) {
   EXPECT_TRUE(group_[0].HearsNone<GroupChanged>());
 }
 
+// What the group's result cannot answer is another call than the others', so the rank is behind.
+class OtherCallTest : public LaggingRankTest {
+ protected:
+  OtherCallTest() {
+    UpdateWhole(group_);
+    group_[0].Update();
+    EXPECT_EQ(group_[0].Finished().outcome, UpdateOutcome::kAlreadyThere);
+  }
+  void CallOnBehindTheOthers() {
+    for (TestRank& rank : group_) {
+      rank.Update();
+      EXPECT_EQ(rank.Finished().outcome, UpdateOutcome::kAlreadyThere);
+    }
+  }
+};
+
+TEST_F(OtherCallTest, ARankThatHasCalledForAnotherVersionLagsOnceAnOperationExpiresWithoutIt) {
+  group_[1].Update(*VersionLabel::Parse("step-2"));
+  ASSERT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kAborted));
+  CallOnBehindTheOthers();
+  ExpireWithoutTheLast(group_[0].UnpublishRequest());
+  EXPECT_EQ(group_[0].Heard<GroupChanged>().rank, group_[1].name);
+}
+
+TEST_F(OtherCallTest, ARankThatHasCalledItByAnotherKindLagsOnceAnOperationExpiresWithoutIt) {
+  group_[1].Publish("step-2");
+  ASSERT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kInvalidArgument));
+  CallOnBehindTheOthers();
+  ExpireWithoutTheLast(group_[0].UnpublishRequest());
+  EXPECT_EQ(group_[0].Heard<GroupChanged>().rank, group_[1].name);
+}
+
+TEST_F(OtherCallTest, ARankThatCallsNothingSinceDoesNotLag) {
+  group_[1].Update(*VersionLabel::Parse("step-2"));
+  ASSERT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kAborted));
+  ExpireWithoutTheLast(group_[0].UnpublishRequest());
+  EXPECT_TRUE(group_[0].HearsNone<GroupChanged>());
+}
+
 // A start that was on its way when the group counted anew is refused, and its caller told to call
 // again. Who calls for all ranks waits for those whose calls were not refused.
 class LostCallTest : public LaggingRankTest {
@@ -345,6 +384,35 @@ TEST_F(LostCallTest, WhoHeardASavedResultMeanwhileIsWaitedForAsLongAsTheCallLast
   ASSERT_THAT(group_[1].Finished().status, StatusIs(absl::StatusCode::kDeadlineExceeded));
   hub_.Advance(2 * kCallsAgainWithin);
   EXPECT_TRUE(group_[0].HearsNone<OperationFinished>());
+  EXPECT_EQ(HearOfIt(), 0u);
+}
+
+// One caller waits for all ranks: from the lost call on the rank hears of each operation what the
+// others heard before, and nobody notices as long as operations end at once.
+TEST_F(LostCallTest, ARankThatHasHeardSavedResultsSinceLagsOnceAnOperationExpiresWithoutIt) {
+  CountAnew();
+  group_[0].Update(*VersionLabel::Parse("step-2"));
+  LoseTheCall();
+  ASSERT_EQ(group_[0].Finished().not_available, NotAvailableReason::kNotPublished);
+  for (int behind = 0; behind < 2; ++behind) {
+    group_[0].Update(*VersionLabel::Parse("step-2"));
+    group_[1].Update(*VersionLabel::Parse("step-2"));
+    for (TestRank& rank : group_) {
+      ASSERT_EQ(rank.Finished().not_available, NotAvailableReason::kNotPublished);
+    }
+  }
+  ExpireWithoutTheLast();
+  EXPECT_EQ(HearOfIt(), 1u);
+  UpdateWhole(group_);
+}
+
+TEST_F(LostCallTest, ARankThatHasCaughtUpSinceDoesNotLag) {
+  CountAnew();
+  group_[0].Update(*VersionLabel::Parse("step-2"));
+  LoseTheCall();
+  group_[1].Update(*VersionLabel::Parse("step-2"));
+  UpdateWhole(group_);
+  ExpireWithoutTheLast(group_[0].UnpublishRequest());
   EXPECT_EQ(HearOfIt(), 0u);
 }
 
