@@ -69,6 +69,8 @@ void LocalBuffer::DetachMemory() {
 absl::Status LocalBuffer::Rebind(std::vector<void*> storages) {
   TH_RETURN_IF_ERROR(store_->Rebind(storages));
   storages_ = std::move(storages);
+  // What was registered goes first: new memory at the same address must not be taken for it.
+  attached_ = {};
   if (data_plane_ != nullptr) attached_ = data_plane_->Attach(store_->regions());
   return absl::OkStatus();
 }

@@ -92,7 +92,7 @@ void Membership::Do(SessionEnded ended) {
     buffer->SetReady(why);
   }
   {
-    // Not before: whoever waits for the end may free the buffers' memory.
+    // Not before: whoever waits for the end may free the buffers' memory, once they are unregistered.
     absl::MutexLock lock(&mu_);
     ended_ = ended.status;
   }

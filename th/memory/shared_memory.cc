@@ -22,6 +22,7 @@ namespace {
 constexpr char kFileName[] = "tensorhub-arena";  // as /proc/<pid>/maps shows it
 
 struct Ranges {
+  const pid_t process = getpid();
   absl::Mutex mu;
   std::map<const std::byte*, SharedMemoryRange> by_address ABSL_GUARDED_BY(mu);
 };
@@ -105,9 +106,11 @@ bool UnmapSharedMemory(std::byte* data) {
     range = found->second;
     ranges.by_address.erase(found);
   }
-  // Whoever else has mapped them keeps no page of them.
-  fallocate(range.file_descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-            static_cast<off_t>(range.bytes));
+  // Whoever else has mapped them keeps no page of them. A forked child only leaves its parent's.
+  if (getpid() == AllRanges().process) {
+    fallocate(range.file_descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+              static_cast<off_t>(range.bytes));
+  }
   munmap(range.address, range.bytes);
   close(range.file_descriptor);
   return true;

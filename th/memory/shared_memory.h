@@ -8,7 +8,7 @@
 // A process that has mapped a range keeps its address range after UnmapSharedMemory, and not the
 // pages: they go back to the system at once, and read as zeros there.
 //
-// Thread-safe. Ranges are the process's; a forked child shares their pages.
+// Thread-safe. A forked child shares its parent's pages, and leaves them to it when it unmaps.
 #ifndef TH_MEMORY_SHARED_MEMORY_H_
 #define TH_MEMORY_SHARED_MEMORY_H_
 

@@ -2,10 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -92,13 +98,37 @@ TEST(SharedMemoryTest, WhatIsNoRangeIsNotUnmapped) {
   EXPECT_FALSE(UnmapSharedMemory(data));
 }
 
-// Descriptors, addresses and pages all go back: a leak of any would end this.
-TEST(SharedMemoryTest, ManyRangesOneAfterTheOther) {
-  for (int i = 0; i < 5000; ++i) {
+size_t LinesOf(const char* file) {
+  std::ifstream in(file);
+  return static_cast<size_t>(std::count(std::istreambuf_iterator<char>(in), {}, '\n'));
+}
+
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator descriptors("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(descriptors), end(descriptors)));
+}
+
+TEST(SharedMemoryTest, ManyRangesLeaveNoDescriptorAndNoMapping) {
+  const size_t descriptors = OpenDescriptors(), mappings = LinesOf("/proc/self/maps");
+  for (int i = 0; i < 500; ++i) {
     ASSERT_OK_AND_ASSIGN(std::byte* const data, MapSharedMemory(kArenaAlignment));
     data[0] = std::byte{1};
     ASSERT_TRUE(UnmapSharedMemory(data));
   }
+  EXPECT_EQ(OpenDescriptors(), descriptors);
+  EXPECT_LE(LinesOf("/proc/self/maps"), mappings + 10);  // the heap may have grown
+}
+
+TEST(SharedMemoryTest, AForkedChildThatUnmapsLeavesItsParentThePages) {
+  ASSERT_OK_AND_ASSIGN(std::byte* const data, MapSharedMemory(kBytes));
+  data[5000] = std::byte{7};
+  const pid_t child = fork();
+  if (child == 0) _exit(UnmapSharedMemory(data) ? 0 : 1);
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(data[5000], std::byte{7});
+  EXPECT_TRUE(UnmapSharedMemory(data));
 }
 
 }  // namespace

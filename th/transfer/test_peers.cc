@@ -207,6 +207,7 @@ void TestSink::OnAdmitted(BufferGeneration generation, bool lists_sums) {
 bool TestSink::OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) {
   absl::MutexLock lock(&mu_);
   calls_after_closed_ |= closed_.has_value();
+  ++begun_;
   if (discard_.Contains(segment)) return false;
   into_->store()->AppendPieces(segment, iov);
   return true;
@@ -238,6 +239,12 @@ BufferGeneration TestSink::AwaitAdmitted() {
   AwaitOrFail(mu_, absl::Condition(&done), "the pull is admitted");
   if (!admitted_.has_value()) ADD_FAILURE() << "closed: " << (closed_ ? closed_->second : "");
   return admitted_.value_or(BufferGeneration(0));
+}
+
+void TestSink::AwaitBegun(size_t count) {
+  absl::MutexLock lock(&mu_);
+  const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return begun_ >= count; };
+  AwaitOrFail(mu_, absl::Condition(&done), "the segments begin");
 }
 
 void TestSink::AwaitSegments(size_t count) {

@@ -138,6 +138,7 @@ class TestSink : public PullSink {
   void Discard(SegmentIndex segment) { discard_.Add(segment); }
 
   BufferGeneration AwaitAdmitted();
+  void AwaitBegun(size_t count);  // OnSegmentBegins
   void AwaitSegments(size_t count);
   void AwaitAlive(size_t count);
   // The first sums of the list, at least so many.
@@ -165,6 +166,7 @@ class TestSink : public PullSink {
   std::vector<std::pair<SegmentIndex, bool>> segments_ ABSL_GUARDED_BY(mu_);
   std::vector<SegmentSum> sums_ ABSL_GUARDED_BY(mu_);
   bool lists_sums_ ABSL_GUARDED_BY(mu_) = false;
+  size_t begun_ ABSL_GUARDED_BY(mu_) = 0;
   size_t alive_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<std::pair<SourceFailure, std::string>> closed_ ABSL_GUARDED_BY(mu_);
   bool calls_after_closed_ ABSL_GUARDED_BY(mu_) = false;

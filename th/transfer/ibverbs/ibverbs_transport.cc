@@ -59,8 +59,8 @@ class IbverbsMedium final : public stream::Medium {
   std::unique_ptr<stream::ServedMemory> Serve(int /*fd*/) const override {
     return ibverbs::ServeRdmaMemory(fabric_);
   }
-  std::unique_ptr<stream::RemoteMemory> Read(int /*fd*/, uint32_t number) const override {
-    return ibverbs::ReadRdmaMemory(fabric_, number);
+  std::unique_ptr<stream::RemoteMemory> Read(const ReadSetup& setup) const override {
+    return ibverbs::ReadRdmaMemory(fabric_, setup.number);
   }
   absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) const override;

@@ -94,13 +94,14 @@ class Unreadable final : public UnreadableMemory, public std::enable_shared_from
 };
 
 // Both have the same sum of lengths.
-void CopyPieces(absl::Span<const iovec> from, absl::Span<const iovec> into) {
+template <typename Copy>
+void CopyPieces(absl::Span<const iovec> from, absl::Span<const iovec> into, Copy copy) {
   size_t piece = 0, offset = 0;
   for (const iovec& to : into) {
     for (size_t done = 0; done < to.iov_len;) {
       const size_t bytes = std::min(to.iov_len - done, from[piece].iov_len - offset);
-      StreamCopy(static_cast<char*>(to.iov_base) + done,
-                 static_cast<const char*>(from[piece].iov_base) + offset, bytes);
+      copy(static_cast<char*>(to.iov_base) + done,
+           static_cast<const char*>(from[piece].iov_base) + offset, bytes);
       done += bytes;
       offset += bytes;
       if (offset == from[piece].iov_len) ++piece, offset = 0;
@@ -168,8 +169,12 @@ class ServedHostMemory final : public stream::ServedMemory {
 
 class RemoteHostMemory final : public stream::RemoteMemory {
  public:
-  RemoteHostMemory(int fd, std::shared_ptr<MappedMemory> mapped)
-      : fd_(fd), mapped_(std::move(mapped)) {}
+  ~RemoteHostMemory() override {
+    ranges_.clear();
+    mapped_->Trim();
+  }
+  RemoteHostMemory(const stream::Medium::ReadSetup& setup, std::shared_ptr<MappedMemory> mapped)
+      : fd_(setup.fd), summed_(setup.summed), mapped_(std::move(mapped)) {}
 
   absl::StatusOr<std::string> HandleOffer(absl::string_view offer) override {
     MemoryProbe probe;
@@ -181,6 +186,8 @@ class RemoteHostMemory final : public stream::RemoteMemory {
     const absl::Status readable = peer.Probe(probe);
     if (!readable.ok()) return readable;
     peer_ = peer;
+    // Files of another user are not mapped: what he does to them must not end this process.
+    if (peer.user() != geteuid()) return std::string();
     offer.remove_prefix(sizeof(probe));
     for (; offer.size() >= sizeof(OfferedRange); offer.remove_prefix(sizeof(OfferedRange))) {
       ranges_.emplace_back();
@@ -195,17 +202,11 @@ class RemoteHostMemory final : public stream::RemoteMemory {
              const stream::ControlPlace& control) override {
     Read read{.status = absl::OkStatus(), .control = std::nullopt};
     if (!CopyFromMapped(from, into)) read.status = CopyFromProcess(from, into);
-    // The bytes before the control block: on no processor may the second read be the older one.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    const absl::StatusOr<PeerMemory::TwoWords> words = peer_->ReadTwoWords(control.address);
-    if (words.ok()) {
-      read.control = Read::Control{.generation = (*words)[0], .life = (*words)[1]};
-    } else if (read.status.ok()) {
-      read.status = words.status();
-    }
-    ended_.push_back(std::move(read));
+    control_address_ = control.address;
+    copied_.push_back(std::move(read));
   }
   absl::StatusOr<std::optional<Read>> Poll() override {
+    if (ended_.empty() && !copied_.empty()) ReadControl();
     if (ended_.empty()) return std::optional<Read>();
     std::optional<Read> read = std::move(ended_.front());
     ended_.pop_front();
@@ -219,6 +220,21 @@ class RemoteHostMemory final : public stream::RemoteMemory {
     std::shared_ptr<const MappedRange> mapped;
     bool tried = false;
   };
+
+  // One look at the control block for all that has been copied.
+  void ReadControl() {
+    // The bytes before the control block: on no processor may the second read be the older one.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const absl::StatusOr<PeerMemory::TwoWords> words = peer_->ReadTwoWords(control_address_);
+    for (Read& read : copied_) {
+      if (words.ok()) {
+        read.control = Read::Control{.generation = (*words)[0], .life = (*words)[1]};
+      } else if (read.status.ok()) {
+        read.status = words.status();
+      }
+    }
+    ended_.swap(copied_);
+  }
 
   // The place of the piece here; null when it is not in a range that can be mapped.
   const std::byte* PlaceOf(const stream::Located::Piece& piece) {
@@ -241,7 +257,12 @@ class RemoteHostMemory final : public stream::RemoteMemory {
       if (place == nullptr) return false;
       places_.push_back({const_cast<std::byte*>(place), piece.bytes});
     }
-    CopyPieces(places_, into);
+    // What is summed next is better left in the cache.
+    if (summed_) {
+      CopyPieces(places_, into, [](char* to, const char* at, size_t n) { std::memcpy(to, at, n); });
+    } else {
+      CopyPieces(places_, into, &StreamCopy);
+    }
     return true;
   }
 
@@ -256,10 +277,13 @@ class RemoteHostMemory final : public stream::RemoteMemory {
   }
 
   const int fd_;
+  const bool summed_;
   const std::shared_ptr<MappedMemory> mapped_;  // of the transport
   std::optional<PeerMemory> peer_;              // once the probe has succeeded
   std::vector<Range> ranges_;
-  std::vector<iovec> places_;  // of the segment that is being copied
+  std::vector<iovec> places_;     // of the segment that is being copied
+  uint64_t control_address_ = 0;  // the same for all reads of a connection
+  std::deque<Read> copied_;       // and not compared yet
   std::deque<Read> ended_;
 };
 
@@ -277,8 +301,9 @@ std::unique_ptr<stream::ServedMemory> ServeHostMemory(
   return std::make_unique<ServedHostMemory>(fd, std::move(unreadable));
 }
 
-std::unique_ptr<stream::RemoteMemory> ReadHostMemory(int fd, std::shared_ptr<MappedMemory> mapped) {
-  return std::make_unique<RemoteHostMemory>(fd, std::move(mapped));
+std::unique_ptr<stream::RemoteMemory> ReadHostMemory(const stream::Medium::ReadSetup& setup,
+                                                     std::shared_ptr<MappedMemory> mapped) {
+  return std::make_unique<RemoteHostMemory>(setup, std::move(mapped));
 }
 
 }  // namespace th::same_host

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "th/memory/memory_region.h"
 #include "th/transfer/same_host/mapped_memory.h"
+#include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/remote_memory.h"
 #include "th/transfer/transport.h"
 
@@ -32,7 +33,8 @@ class UnreadableMemory {
 std::unique_ptr<stream::ServedMemory> ServeHostMemory(
     int fd, std::shared_ptr<const UnreadableMemory> unreadable);
 // `mapped` is shared with the transport's other connections.
-std::unique_ptr<stream::RemoteMemory> ReadHostMemory(int fd, std::shared_ptr<MappedMemory> mapped);
+std::unique_ptr<stream::RemoteMemory> ReadHostMemory(const stream::Medium::ReadSetup& setup,
+                                                     std::shared_ptr<MappedMemory> mapped);
 
 }  // namespace th::same_host
 

@@ -1,13 +1,18 @@
 #include "th/transfer/same_host/mapped_memory.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "th/transfer/stream/socket.h"
@@ -27,7 +32,11 @@ bool IsOfferedAndSealed(int fd, const OfferedRange& offered) {
   struct stat file {};
   if (fstat(fd, &file) != 0 || !IsOffered(file, offered)) return false;
   const int seals = fcntl(fd, F_GET_SEALS);
-  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return false;
+  // Pages of other file systems may be gone for good (those of hugetlbfs, once there is no
+  // reserve).
+  struct statfs system {};
+  return fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
 std::shared_ptr<const MappedRange> MapFile(pid_t owner, const OfferedRange& offered) {
@@ -43,13 +52,25 @@ std::shared_ptr<const MappedRange> MapFile(pid_t owner, const OfferedRange& offe
   return std::make_shared<MappedRange>(static_cast<const std::byte*>(mapped), offered.bytes);
 }
 
-bool HasEnded(pid_t process) { return kill(process, 0) != 0 && errno == ESRCH; }
+// Readable once the process has ended, whether its parent has taken note or not; not open where the
+// kernel has no such descriptors.
+std::shared_ptr<const stream::Socket> WatchProcess(pid_t process) {
+  return std::make_shared<const stream::Socket>(
+      static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+}
+
+bool HasEnded(const stream::Socket& process, pid_t number) {
+  if (!process.open()) return kill(number, 0) != 0 && errno == ESRCH;
+  pollfd watched{.fd = process.fd(), .events = POLLIN, .revents = 0};
+  return poll(&watched, 1, 0) > 0;
+}
 
 }  // namespace
 
 MappedRange::~MappedRange() { munmap(const_cast<std::byte*>(data_), bytes_); }
 
 std::shared_ptr<const MappedRange> MappedMemory::Map(pid_t owner, const OfferedRange& offered) {
+  Trim();
   absl::MutexLock lock(&mu_);
   const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& each) {
     return each.id == offered.id && each.owner == owner && each.range->bytes() == offered.bytes;
@@ -60,17 +81,23 @@ std::shared_ptr<const MappedRange> MappedMemory::Map(pid_t owner, const OfferedR
   }
   std::shared_ptr<const MappedRange> range = MapFile(owner, offered);
   if (range == nullptr) return nullptr;
-  kept_.push_front({.id = offered.id, .owner = owner, .range = range});
-  Trim();
+  kept_.push_front(
+      {.id = offered.id, .owner = owner, .process = WatchProcess(owner), .range = range});
   return range;
 }
 
 void MappedMemory::Trim() {
+  std::list<Kept> dropped;  // unmapped outside of the lock: that takes a tenth of a second a GB
+  absl::MutexLock lock(&mu_);
   size_t idle = 0;
-  kept_.remove_if([&idle](const Kept& each) {
-    if (each.range.use_count() > 1) return false;
-    return ++idle > kMaxIdleMappings || HasEnded(each.owner);
-  });
+  for (auto each = kept_.begin(); each != kept_.end();) {
+    const auto next = std::next(each);
+    const bool in_use = each->range.use_count() > 1;
+    if (!in_use && (++idle > kMaxIdleMappings || HasEnded(*each->process, each->owner))) {
+      dropped.splice(dropped.end(), kept_, each);
+    }
+    each = next;
+  }
 }
 
 }  // namespace th::same_host

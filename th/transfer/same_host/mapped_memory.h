@@ -6,9 +6,10 @@
 //   const auto range = mapped.Map(pid, offered);   // null: it cannot be mapped; read it otherwise
 //   memcpy(to, range->data() + offset, bytes);
 //
-// What is kept and not in use costs addresses, not memory: the owner takes its pages back when it
-// frees them. Those of an owner that has ended are given up with the next Map, and beyond
-// kMaxIdleMappings the longest unused.
+// What is kept and not in use costs addresses, not memory, while the owner lives: it takes its
+// pages back when it frees them. Of an owner that was killed nobody does; Trim, which transports
+// call whenever something happens on them, gives such mappings up, and beyond kMaxIdleMappings the
+// longest unused.
 //
 // Thread-safe. Mappings may outlive it.
 #ifndef TH_TRANSFER_SAME_HOST_MAPPED_MEMORY_H_
@@ -23,6 +24,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "th/transfer/stream/socket.h"
 
 namespace th::same_host {
 
@@ -54,18 +56,20 @@ class MappedRange {
 class MappedMemory {
  public:
   // Null where the kernel does not let this process open the owner's file, or the file is not the
-  // one that was offered, or its size is not sealed: touching it might end in a signal.
+  // one that was offered, or its size is not sealed or its pages are reserved ones: touching it
+  // might end in a signal.
   std::shared_ptr<const MappedRange> Map(pid_t owner, const OfferedRange& offered);
+  // Gives up what is not in use of owners that have ended, and of the others the longest unused
+  // beyond the limit.
+  void Trim();
 
  private:
   struct Kept {
     uint64_t id = 0;
     pid_t owner = 0;
+    std::shared_ptr<const stream::Socket> process;  // a descriptor of the owner's process
     std::shared_ptr<const MappedRange> range;
   };
-  // Gives up what is not in use of owners that have ended, and of the others the longest unused
-  // beyond the limit.
-  void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Mutex mu_;
   std::list<Kept> kept_ ABSL_GUARDED_BY(mu_);  // the last used first

@@ -104,7 +104,7 @@ absl::StatusOr<PeerMemory> PeerMemory::Of(int fd) {
         "the source's process cannot be seen from here: it is in another PID namespace (let the "
         "containers of a host share one)");
   }
-  return PeerMemory(peer.pid);
+  return PeerMemory(peer.pid, peer.uid);
 }
 
 absl::Status PeerMemory::Read(absl::Span<const iovec> from, absl::Span<const iovec> into) const {

@@ -50,11 +50,13 @@ class PeerMemory {
   absl::StatusOr<TwoWords> ReadTwoWords(uint64_t address) const;
 
   pid_t pid() const { return pid_; }
+  uid_t user() const { return user_; }
 
  private:
-  explicit PeerMemory(pid_t pid) : pid_(pid) {}
+  PeerMemory(pid_t pid, uid_t user) : pid_(pid), user_(user) {}
 
   pid_t pid_;
+  uid_t user_;
 };
 
 }  // namespace th::same_host

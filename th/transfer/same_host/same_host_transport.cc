@@ -23,6 +23,7 @@ class SameHostMedium : public stream::Medium {
   absl::string_view name() const override { return kSameHostTransport; }
   absl::string_view thread_name() const override { return "th-host"; }
   absl::Status Reach(const Endpoint& endpoint) const override {
+    mapped_->Trim();
     TH_ASSIGN_OR_RETURN(const HostAddress source, HostAddress::Parse(endpoint.address));
     return same_host::CanMeet(self_, source);
   }
@@ -35,8 +36,8 @@ class SameHostMedium : public stream::Medium {
   std::unique_ptr<stream::ServedMemory> Serve(int fd) const override {
     return same_host::ServeHostMemory(fd, unreadable_);
   }
-  std::unique_ptr<stream::RemoteMemory> Read(int fd, uint32_t) const override {
-    return same_host::ReadHostMemory(fd, mapped_);
+  std::unique_ptr<stream::RemoteMemory> Read(const ReadSetup& setup) const override {
+    return same_host::ReadHostMemory(setup, mapped_);
   }
   absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) const override {

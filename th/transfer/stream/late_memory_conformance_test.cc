@@ -15,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/transfer/conformance_suite.h"
@@ -41,6 +42,12 @@ class LateMemory final : public RemoteMemory {
     }
     thread_.join();
     close(event_);
+  }
+
+  // While held no copy begins.
+  static void Hold(bool hold) {
+    absl::MutexLock lock(&hold_mu_);
+    hold_ = hold;
   }
 
   absl::StatusOr<std::string> HandleOffer(absl::string_view offer) override {
@@ -70,6 +77,9 @@ class LateMemory final : public RemoteMemory {
   }
 
  private:
+  static inline absl::Mutex hold_mu_;
+  static inline bool hold_ ABSL_GUARDED_BY(hold_mu_) = false;
+
   struct Task {
     bool makes_ready = false;
     std::vector<Located::Piece> from;
@@ -93,7 +103,13 @@ class LateMemory final : public RemoteMemory {
         task = std::move(asked_.front());
         asked_.pop_front();
       }
-      if (!task.makes_ready) Copy(task);
+      if (!task.makes_ready) {
+        {
+          absl::MutexLock lock(&hold_mu_, absl::Condition(
+                                              +[](bool* hold) { return !*hold; }, &hold_));
+        }
+        Copy(task);
+      }
       absl::MutexLock lock(&mu_);
       ended_.push_back(std::move(task));
       const uint64_t one = 1;
@@ -151,7 +167,7 @@ class LateMedium final : public Medium {
   }
   void Tune(int) const override {}
   std::unique_ptr<ServedMemory> Serve(int) const override { return std::make_unique<OwnMemory>(); }
-  std::unique_ptr<RemoteMemory> Read(int, uint32_t) const override {
+  std::unique_ptr<RemoteMemory> Read(const ReadSetup&) const override {
     return std::make_unique<LateMemory>();
   }
 };
@@ -183,6 +199,31 @@ std::unique_ptr<testing::ConformanceWorld> NewLateWorld() { return std::make_uni
 
 namespace th::testing {
 
+// A soft end: what the source had located before its last word is read, counted and answered.
+class LateMemoryTest : public TransportConformanceTest {};
+
+TEST_P(LateMemoryTest, WhatIsBeingReadWhenTheSourceSaysItsLastWordCounts) {
+  limits_.data_threads = 1;  // so that what the source says reaches the reader in its order
+  SetMaxSegmentsQueued(limits_.max_segments_queued);
+  stream::LateMemory::Hold(true);
+  auto pull = Open(&sink_);
+  sink_.AwaitAdmitted();
+  pull->Ask({SegmentIndex(0), SegmentIndex(4)});
+  sink_.AwaitBegun(4);
+  source_->FinishTransfer(holder_.admitted()[0]);
+  // Once this one is admitted the last word has come.
+  TestSink second(&received_);
+  auto another = Open(&second);
+  second.AwaitAdmitted();
+  stream::LateMemory::Hold(false);
+  EXPECT_EQ(sink_.AwaitClosed().first, SourceFailure::kClosed);
+  EXPECT_THAT(sink_.segments(), ::testing::SizeIs(4));
+  holder_.AwaitReleased(1);
+  another->Close();
+  second.AwaitClosed();
+}
+
+INSTANTIATE_TEST_SUITE_P(LateMemory, LateMemoryTest, ::testing::Values(&stream::NewLateWorld));
 INSTANTIATE_TEST_SUITE_P(LateMemory, TransportConformanceTest,
                          ::testing::Values(&stream::NewLateWorld));
 INSTANTIATE_TEST_SUITE_P(LateMemory, HeldReaderConformanceTest,

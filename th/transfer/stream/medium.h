@@ -37,8 +37,13 @@ class Medium {
   // its readers where segments lie in its memory, and they read them from there.
   // The source's end of an accepted connection.
   virtual std::unique_ptr<ServedMemory> Serve(int fd) const { return nullptr; }
-  // The reader's end of a connection that has been made, the `number`-th of its pull.
-  virtual std::unique_ptr<RemoteMemory> Read(int fd, uint32_t number) const { return nullptr; }
+  // The reader's end of a connection that has been made.
+  struct ReadSetup {
+    int fd = -1;
+    uint32_t number = 0;  // of the connection, within its pull
+    bool summed = false;  // what is read is summed right away
+  };
+  virtual std::unique_ptr<RemoteMemory> Read(const ReadSetup& setup) const { return nullptr; }
   // See Transport::Attach. The handles may outlive the medium.
   virtual absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) const {

@@ -21,6 +21,10 @@ namespace {
 constexpr size_t kBytesPerTurn = size_t{4} << 20;
 // Pieces of memory one call scatters to.
 constexpr size_t kPiecesPerCall = 512;
+// What is read of the source's memory before the control block is compared and the source is told:
+// both once for several segments. More would make the source wait for its window of located
+// segments (kMaxBytesLocated), and what landed leave the cache before it is summed.
+constexpr size_t kBytesUnfollowed = size_t{1} << 20;
 // The sink hears of life this often at most while a segment trickles in.
 constexpr absl::Duration kAliveInterval = absl::Milliseconds(50);
 // How often an opening connection is looked after.
@@ -85,7 +89,9 @@ void PullConnection::FinishConnect() {
   setup_.medium->Tune(socket_.fd());
   state_ = State::kOpening;
   started_at_ = heard_at_ = MonotonicNow();
-  memory_ = setup_.medium->Read(socket_.fd(), setup_.number);
+  memory_ = setup_.medium->Read({.fd = socket_.fd(),
+                                 .number = setup_.number,
+                                 .summed = setup_.layout->checksum() != ChecksumAlgorithm::kNone});
   if (memory_ != nullptr && memory_->fd() >= 0) {
     loop_->Watch(memory_->fd(), EPOLLIN, std::make_shared<MemoryWatch>(weak_from_this()));
   }
@@ -129,6 +135,12 @@ void PullConnection::WatchOpening() {
 }
 
 void PullConnection::OnReady(uint32_t events) {
+  if (last_word_.has_value()) {
+    // Only what was located before it is still read, and answered.
+    if ((events & (EPOLLERR | EPOLLHUP)) != 0) return ShutAsSaid();
+    if ((events & EPOLLOUT) != 0) Flush();
+    return;
+  }
   if (state_ == State::kConnecting) {
     if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return;
     FinishConnect();
@@ -159,12 +171,16 @@ void PullConnection::SendFinish() {
 }
 
 void PullConnection::Send(std::string bytes) {
+  Queue(std::move(bytes));
+  if (state_ != State::kClosed) Flush();
+}
+
+void PullConnection::Queue(std::string bytes) {
   if (unsent_.size() + bytes.size() > kMaxUnsentBytes) {
     return Shut(SourceFailure::kStalled, "the source takes no requests");
   }
   unsent_ += bytes;
   CountExtraBytes();
-  Flush();
 }
 
 void PullConnection::Flush() {
@@ -183,6 +199,8 @@ void PullConnection::Flush() {
 }
 
 void PullConnection::WatchFor(uint32_t events) {
+  // After its last word a source is not listened to: the end of its stream would wake us for ever.
+  if (last_word_.has_value()) events &= ~uint32_t{EPOLLIN | EPOLLRDHUP};
   if (state_ == State::kClosed || events == events_) return;
   events_ = events;
   loop_->Rewatch(socket_.fd(), events);
@@ -191,18 +209,20 @@ void PullConnection::WatchFor(uint32_t events) {
 // ---- receiving
 
 void PullConnection::ReadSome() {
-  for (size_t budget = kBytesPerTurn; state_ != State::kClosed;) {
+  for (size_t budget = kBytesPerTurn; state_ != State::kClosed && !last_word_.has_value();) {
     size_t wanted = 0;
     bytes_read_ = 0;
     const ssize_t got = Receive(&wanted);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (got < 0) return Shut(SourceFailure::kClosed, ErrnoText(errno));
+    const int error = errno;
+    if (got <= 0) FollowReads();  // what was read before the end counts
+    if (state_ == State::kClosed || (got < 0 && (error == EAGAIN || error == EWOULDBLOCK))) return;
+    if (got < 0) return Shut(SourceFailure::kClosed, ErrnoText(error));
     if (got == 0) return Shut(SourceFailure::kClosed, "the source closed the connection");
     const auto bytes = static_cast<size_t>(got);
     Consume(bytes);
     // Less than wanted: there was no more, and asking would only hear so. The loop calls again.
-    if (bytes < wanted || bytes + bytes_read_ >= budget) return;
+    if (bytes < wanted || bytes + bytes_read_ >= budget) return FollowReads();
     budget -= bytes + bytes_read_;
   }
 }
@@ -296,9 +316,9 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
     return absl::OkStatus();
   }
   if (const auto* close = std::get_if<Close>(&frame)) {
-    // A source that says no before anything was asked cannot be read over this transport.
-    Shut(asked_to_open_ ? SourceFailure::kClosed : SourceFailure::kConnect,
-         close->why.empty() ? "the source closed the transfer" : close->why, ConnectionEnd::kSaid);
+    last_word_ = close->why.empty() ? "the source closed the transfer" : close->why;
+    FollowReads();  // what was located before counts
+    if (readings_.empty()) ShutAsSaid();
     return absl::OkStatus();
   }
   if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
@@ -431,21 +451,27 @@ absl::Status PullConnection::StartRead(const Located& located) {
   readings_.push_back(std::move(reading));
   if (readings_.back().wanted) {
     bytes_read_ += header.bytes;
+    bytes_unfollowed_ += header.bytes;
     memory_->Start(located.pieces, readings_.back().destination, *control_);
   }
   AnswerUnwanted();
-  FollowReads();
+  if (bytes_unfollowed_ >= kBytesUnfollowed) FollowReads();
   return absl::OkStatus();
 }
 
-// Takes what has become of the source's memory: it is ready, reads have ended, or it is lost.
+// Takes what has become of the source's memory: it is ready, reads have ended, or it is lost. Once
+// a turn, and for each kBytesUnfollowed that were started in it.
 void PullConnection::FollowReads() {
+  if (memory_ == nullptr) return;
+  bytes_unfollowed_ = 0;
   while (state_ == State::kOpening || state_ == State::kOpen) {
     const absl::StatusOr<std::optional<RemoteMemory::Read>> read = memory_->Poll();
     if (!read.ok()) return LoseMemory(std::string(read.status().message()));
     if (!read->has_value()) break;
     FinishRead(**read);
   }
+  if (state_ == State::kOpen) Flush();
+  if (last_word_.has_value() && readings_.empty()) return ShutAsSaid();
   if (state_ != State::kOpening || asked_to_open_ || !memory_->ready()) return;
   asked_to_open_ = true;
   Send(Encode(setup_.open));
@@ -454,6 +480,7 @@ void PullConnection::FollowReads() {
 // The path to the memory has broken, which is no failure of the source, unless it has just gone:
 // then its memory goes with its socket, and either may be seen first.
 void PullConnection::LoseMemory(std::string detail) {
+  if (last_word_.has_value()) return ShutAsSaid();
   pollfd socket{.fd = socket_.fd(), .events = POLLRDHUP, .revents = 0};
   if (poll(&socket, 1, 0) > 0) return Shut(SourceFailure::kClosed, std::move(detail));
   Shut(SourceFailure::kConnect, std::move(detail), ConnectionEnd::kMemoryLost);
@@ -476,7 +503,7 @@ void PullConnection::FinishRead(const RemoteMemory::Read& read) {
   owner_->OnConnectionSegment(setup_.number, reading.segment, /*landed=*/true,
                               SumOf(reading.destination, setup_.layout->checksum()));
   if (state_ != State::kOpen) return;
-  Send(Encode(Landed{.segment = reading.segment.segment, .bytes = reading.segment.bytes}));
+  Queue(Encode(Landed{.segment = reading.segment.segment, .bytes = reading.segment.bytes}));
   AnswerUnwanted();
 }
 
@@ -486,7 +513,7 @@ void PullConnection::AnswerUnwanted() {
     readings_.pop_front();
     unread.bytes = 0;
     owner_->OnConnectionSegment(setup_.number, unread, /*landed=*/false, 0);
-    if (state_ == State::kOpen) Send(Encode(Landed{.segment = unread.segment, .bytes = 0}));
+    if (state_ == State::kOpen) Queue(Encode(Landed{.segment = unread.segment, .bytes = 0}));
   }
 }
 
@@ -517,6 +544,12 @@ void PullConnection::CountExtraBytes() {
 }
 
 // ---- closing
+
+// A source that says no before anything was asked cannot be read over this transport.
+void PullConnection::ShutAsSaid() {
+  Shut(asked_to_open_ ? SourceFailure::kClosed : SourceFailure::kConnect, *last_word_,
+       ConnectionEnd::kSaid);
+}
 
 void PullConnection::ShutForGeneration(BufferGeneration other) {
   Shut(SourceFailure::kGenerationChanged,

@@ -94,6 +94,7 @@ class PullConnection : public EventLoop::Handler,
   void FinishConnect();
   void WatchOpening();
   void Send(std::string bytes);
+  void Queue(std::string bytes);  // for the next Flush
   void Flush();
   void WatchFor(uint32_t events);
 
@@ -121,6 +122,7 @@ class PullConnection : public EventLoop::Handler,
   absl::Status TakeSegment(const SegmentHeader& header);
   bool WantsSegment(const SegmentHeader& header, std::vector<iovec>* destination);
   void FinishSegment();
+  void ShutAsSaid();
   void ShutForGeneration(BufferGeneration other);
   void NoteAlive(absl::Time now);
   // Tells what this connection holds beside the destination; after anything that may change it.
@@ -145,6 +147,8 @@ class PullConnection : public EventLoop::Handler,
     std::vector<iovec> destination;
   };
   std::deque<Reading> readings_;
+  // The source's Close, which came while these are being read: the connection ends after them.
+  std::optional<std::string> last_word_;
   BufferGeneration generation_;
   bool lists_sums_ = false;  // as the source's Hello says
   RequestQueue asked_;
@@ -163,7 +167,8 @@ class PullConnection : public EventLoop::Handler,
   size_t piece_offset_ = 0;
   uint64_t payload_left_ = 0;
   std::vector<iovec> receive_iov_;
-  size_t bytes_read_ = 0;  // of the source's memory since the last Receive; part of the turn
+  size_t bytes_unfollowed_ = 0;  // of reads that were started since the last FollowReads
+  size_t bytes_read_ = 0;        // of the source's memory since the last Receive; part of the turn
   uint64_t extra_bytes_told_ = 0;
 };
 
