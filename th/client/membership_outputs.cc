@@ -92,7 +92,7 @@ void Membership::Do(SessionEnded ended) {
     buffer->SetReady(why);
   }
   {
-    // Not before: whoever waits for the end may free the buffers' memory, once they are unregistered.
+    // Not before: whoever waits for the end may unregister the buffers and free their memory.
     absl::MutexLock lock(&mu_);
     ended_ = ended.status;
   }
