@@ -15,12 +15,14 @@ Transport* Named(const std::vector<Transport*>& transports, const std::string& n
   return found == transports.end() ? nullptr : *found;
 }
 
-// The endpoints in the order of this process's transports; those of others after them.
+// The endpoints in the order of this process's transports. Those of transports that it does not use
+// come first: they are passed over at once, and the result says why.
 void PutInOwnOrder(const std::vector<Transport*>& transports, std::vector<Endpoint>* endpoints) {
   const auto place = [&](const Endpoint& endpoint) {
-    return std::find_if(transports.begin(), transports.end(),
-                        [&](Transport* each) { return each->name() == endpoint.transport; }) -
-           transports.begin();
+    const auto found = std::find_if(transports.begin(), transports.end(), [&](Transport* each) {
+      return each->name() == endpoint.transport;
+    });
+    return found == transports.end() ? -1 : found - transports.begin();
   };
   std::stable_sort(endpoints->begin(), endpoints->end(),
                    [&](const Endpoint& a, const Endpoint& b) { return place(a) < place(b); });

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 namespace th::ibverbs {
 namespace {
@@ -24,12 +25,18 @@ const FakeRdmaDevice& DescriptionOf(ibv_context* context) {
   return *reinterpret_cast<Device*>(context->device)->described;
 }
 
+// The devices themselves live as long as the process, as contexts point to them.
+Device* NewDevice() {
+  static auto* const all = new std::vector<std::unique_ptr<Device>>;
+  return all->emplace_back(std::make_unique<Device>()).get();
+}
+
 ibv_device** GetDeviceList(int* count) {
   *count = static_cast<int>(current->devices.size());
   if (*count == 0) return nullptr;
   auto** const list = new ibv_device*[current->devices.size() + 1]();
   for (size_t i = 0; i < current->devices.size(); ++i) {
-    auto* const device = new Device;
+    Device* const device = NewDevice();
     device->described = &current->devices[i];
     device->shown.transport_type = device->described->transport;
     std::strncpy(device->shown.dev_name, "uverbs0", sizeof(device->shown.dev_name) - 1);
@@ -38,7 +45,6 @@ ibv_device** GetDeviceList(int* count) {
   return list;
 }
 
-// The devices themselves live as long as the process, as contexts point to them.
 void FreeDeviceList(ibv_device** list) { delete[] list; }
 
 const char* GetDeviceName(ibv_device* device) {
