@@ -171,7 +171,7 @@ class RemoteHostMemory final : public stream::RemoteMemory {
  public:
   ~RemoteHostMemory() override {
     ranges_.clear();
-    mapped_->Trim();
+    mapped_->TrimSoon();
   }
   RemoteHostMemory(const stream::Medium::ReadSetup& setup, std::shared_ptr<MappedMemory> mapped)
       : fd_(setup.fd), summed_(setup.summed), mapped_(std::move(mapped)) {}

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "th/transfer/stream/socket.h"
@@ -70,7 +71,6 @@ bool HasEnded(const stream::Socket& process, pid_t number) {
 MappedRange::~MappedRange() { munmap(const_cast<std::byte*>(data_), bytes_); }
 
 std::shared_ptr<const MappedRange> MappedMemory::Map(pid_t owner, const OfferedRange& offered) {
-  Trim();
   absl::MutexLock lock(&mu_);
   const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& each) {
     return each.id == offered.id && each.owner == owner && each.range->bytes() == offered.bytes;
@@ -86,9 +86,17 @@ std::shared_ptr<const MappedRange> MappedMemory::Map(pid_t owner, const OfferedR
   return range;
 }
 
+void MappedMemory::TrimSoon() {
+  absl::MutexLock lock(&mu_);
+  if (kept_.empty() || std::exchange(trims_, true)) return;
+  if (unmapper_ == nullptr) unmapper_ = std::make_unique<TaskThread>("th-unmap");
+  unmapper_->Post([this] { Trim(); });
+}
+
 void MappedMemory::Trim() {
   std::list<Kept> dropped;  // unmapped outside of the lock: that takes a tenth of a second a GB
   absl::MutexLock lock(&mu_);
+  trims_ = false;
   size_t idle = 0;
   for (auto each = kept_.begin(); each != kept_.end();) {
     const auto next = std::next(each);

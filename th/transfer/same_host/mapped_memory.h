@@ -7,11 +7,13 @@
 //   memcpy(to, range->data() + offset, bytes);
 //
 // What is kept and not in use costs addresses, not memory, while the owner lives: it takes its
-// pages back when it frees them. Of an owner that was killed nobody does; Trim, which transports
-// call whenever something happens on them, gives such mappings up, and beyond kMaxIdleMappings the
-// longest unused.
+// pages back when it frees them. Of an owner that was killed nobody does; Trim gives such mappings
+// up, and beyond kMaxIdleMappings the longest unused. Transports call TrimSoon whenever something
+// happens on them: to unmap takes a tenth of a second a GB, which neither a data thread nor a fill
+// has.
 //
-// Thread-safe. Mappings may outlive it.
+// Thread-safe. Mappings may outlive it. The thread `th-unmap` begins with the first TrimSoon that
+// finds a mapping.
 #ifndef TH_TRANSFER_SAME_HOST_MAPPED_MEMORY_H_
 #define TH_TRANSFER_SAME_HOST_MAPPED_MEMORY_H_
 
@@ -25,6 +27,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "th/transfer/stream/socket.h"
+#include "th/transfer/task_thread.h"
 
 namespace th::same_host {
 
@@ -62,6 +65,8 @@ class MappedMemory {
   // Gives up what is not in use of owners that have ended, and of the others the longest unused
   // beyond the limit.
   void Trim();
+  // The same, on a thread of its own.
+  void TrimSoon();
 
  private:
   struct Kept {
@@ -73,6 +78,9 @@ class MappedMemory {
 
   absl::Mutex mu_;
   std::list<Kept> kept_ ABSL_GUARDED_BY(mu_);  // the last used first
+  bool trims_ ABSL_GUARDED_BY(mu_) = false;    // a Trim is posted and has not begun
+  // Destroyed first: its task uses the rest.
+  std::unique_ptr<TaskThread> unmapper_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace th::same_host

@@ -23,7 +23,7 @@ class SameHostMedium : public stream::Medium {
   absl::string_view name() const override { return kSameHostTransport; }
   absl::string_view thread_name() const override { return "th-host"; }
   absl::Status Reach(const Endpoint& endpoint) const override {
-    mapped_->Trim();
+    mapped_->TrimSoon();
     TH_ASSIGN_OR_RETURN(const HostAddress source, HostAddress::Parse(endpoint.address));
     return same_host::CanMeet(self_, source);
   }
