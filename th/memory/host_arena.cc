@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "th/memory/aligned_mapping.h"
 #include "th/memory/shared_memory.h"
 #include "th/weights/status_macros.h"
 
@@ -55,25 +56,10 @@ int Populate(std::byte* begin, uint64_t bytes, uint32_t threads) {
   return failed == errors.end() ? 0 : *failed;
 }
 
-// Private memory that begins at a multiple of kArenaAlignment; null when the system has none.
-std::byte* MapPrivate(uint64_t bytes) {
-  const uint64_t padded = bytes + kArenaAlignment;
-  void* raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return nullptr;
-  std::byte* const base = static_cast<std::byte*>(raw);
-  const uint64_t skip =
-      (kArenaAlignment - reinterpret_cast<uintptr_t>(raw) % kArenaAlignment) % kArenaAlignment;
-  if (skip > 0) munmap(base, skip);
-  munmap(base + skip + bytes, padded - skip - bytes);
-  madvise(base + skip, bytes, MADV_HUGEPAGE);  // only advice: failure costs speed
-  return base + skip;
-}
-
 // Memory that readers of this host can map; private memory where the system gives no such file.
 std::byte* Map(uint64_t bytes) {
   const absl::StatusOr<std::byte*> shared = MapSharedMemory(bytes);
-  return shared.ok() ? *shared : MapPrivate(bytes);
+  return shared.ok() ? *shared : MapAligned(kNoFile, bytes);
 }
 
 void Unmap(std::byte* data, uint64_t bytes) {

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "th/memory/arena_alignment.h"
+#include "th/memory/aligned_mapping.h"
 
 namespace th {
 namespace {
@@ -56,27 +56,6 @@ absl::StatusOr<SharedMemoryRange> CreateFile(uint64_t bytes) {
   }
   range.inode = file.st_ino;
   return range;
-}
-
-// Maps the file at a multiple of kArenaAlignment. Null: the system has no such addresses.
-std::byte* MapAligned(int file_descriptor, uint64_t bytes) {
-  const uint64_t padded = bytes + kArenaAlignment;
-  void* const raw =
-      mmap(nullptr, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return nullptr;
-  std::byte* const base = static_cast<std::byte*>(raw);
-  const uint64_t skip =
-      (kArenaAlignment - reinterpret_cast<uintptr_t>(raw) % kArenaAlignment) % kArenaAlignment;
-  void* const mapped =
-      mmap(base + skip, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file_descriptor, 0);
-  if (mapped == MAP_FAILED) {
-    munmap(base, padded);
-    return nullptr;
-  }
-  if (skip > 0) munmap(base, skip);
-  munmap(base + skip + bytes, padded - skip - bytes);
-  madvise(base + skip, bytes, MADV_HUGEPAGE);  // only advice: failure costs speed
-  return base + skip;
 }
 
 }  // namespace
