@@ -1,17 +1,12 @@
 #include "th/cli/process_meter.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
-#include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "th/cli/resident_memory.h"
 #include "th/weights/status_macros.h"
 
@@ -21,29 +16,15 @@ namespace {
 // proc(5): writing it to clear_refs sets the peak to what is resident now.
 constexpr char kForgetPeak[] = "5";
 
-absl::StatusOr<uint64_t> LineInBytes(absl::string_view status, absl::string_view key) {
-  for (absl::string_view line : absl::StrSplit(status, '\n')) {
-    if (!absl::ConsumePrefix(&line, key)) continue;
-    uint64_t kilobytes = 0;
-    if (absl::ConsumeSuffix(&line, "kB") && absl::SimpleAtoi(line, &kilobytes))
-      return kilobytes << 10;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("a process status without ", key));
+uint64_t BytesOfOthers() {
+  return ReadOnlySharedBytesOfSmaps(ReadProcFile(getpid(), "smaps").value_or(""));
 }
-
-std::string TextOf(const char* path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-uint64_t BytesOfOthers() { return ReadOnlySharedBytesOfSmaps(TextOf("/proc/self/smaps")); }
 
 uint64_t Difference(uint64_t later, uint64_t earlier) { return std::max(later, earlier) - earlier; }
 
 absl::StatusOr<ResidentPeak> OwnResidentPeak() {
-  const absl::StatusOr<ResidentPeak> peak = ResidentPeakOfStatus(TextOf("/proc/self/status"));
+  const absl::StatusOr<ResidentPeak> peak =
+      ResidentPeakOfStatus(ReadProcFile(getpid(), "status").value_or(""));
   if (!peak.ok()) return absl::UnavailableError(peak.status().message());
   return *peak;
 }
@@ -58,8 +39,8 @@ absl::Duration OwnProcessorTime() {
 
 absl::StatusOr<ResidentPeak> ResidentPeakOfStatus(absl::string_view status) {
   ResidentPeak peak;
-  TH_ASSIGN_OR_RETURN(peak.now_bytes, LineInBytes(status, "VmRSS:"));
-  TH_ASSIGN_OR_RETURN(peak.peak_bytes, LineInBytes(status, "VmHWM:"));
+  TH_ASSIGN_OR_RETURN(peak.now_bytes, BytesOfLine(status, "VmRSS:"));
+  TH_ASSIGN_OR_RETURN(peak.peak_bytes, BytesOfLine(status, "VmHWM:"));
   return peak;
 }
 

@@ -15,17 +15,6 @@
 #include "th/weights/status_macros.h"
 
 namespace th {
-namespace {
-
-absl::StatusOr<uint64_t> LineInKilobytes(absl::string_view status, absl::string_view key) {
-  for (absl::string_view line : absl::StrSplit(status, '\n')) {
-    if (!absl::ConsumePrefix(&line, key)) continue;
-    uint64_t kilobytes = 0;
-    if (absl::ConsumeSuffix(&line, "kB") && absl::SimpleAtoi(line, &kilobytes))
-      return kilobytes << 10;
-  }
-  return absl::InvalidArgumentError(absl::StrCat("a process status without ", key));
-}
 
 absl::StatusOr<std::string> ReadProcFile(pid_t pid, absl::string_view name) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/", name));
@@ -35,11 +24,19 @@ absl::StatusOr<std::string> ReadProcFile(pid_t pid, absl::string_view name) {
   return text.str();
 }
 
-}  // namespace
+absl::StatusOr<uint64_t> BytesOfLine(absl::string_view text, absl::string_view key) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::ConsumePrefix(&line, key)) continue;
+    uint64_t kilobytes = 0;
+    if (absl::ConsumeSuffix(&line, "kB") && absl::SimpleAtoi(line, &kilobytes))
+      return kilobytes << 10;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("a process status without ", key));
+}
 
 absl::StatusOr<uint64_t> ResidentBytesOfStatus(absl::string_view status) {
-  TH_ASSIGN_OR_RETURN(const uint64_t anonymous, LineInKilobytes(status, "RssAnon:"));
-  TH_ASSIGN_OR_RETURN(const uint64_t shared, LineInKilobytes(status, "RssShmem:"));
+  TH_ASSIGN_OR_RETURN(const uint64_t anonymous, BytesOfLine(status, "RssAnon:"));
+  TH_ASSIGN_OR_RETURN(const uint64_t shared, BytesOfLine(status, "RssShmem:"));
   return anonymous + shared;
 }
 
@@ -52,7 +49,7 @@ uint64_t ReadOnlySharedBytesOfSmaps(absl::string_view smaps) {
     if (words.size() >= 5 && words[1].size() == 4) {
       counts = words[1] == "r--s" && absl::StrContains(line, "/memfd:");
     } else if (counts && absl::StartsWith(line, "Rss:")) {
-      bytes += LineInKilobytes(line, "Rss:").value_or(0);
+      bytes += BytesOfLine(line, "Rss:").value_or(0);
     }
   }
   return bytes;

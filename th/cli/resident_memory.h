@@ -12,6 +12,12 @@
 
 namespace th {
 
+// The text of /proc/<pid>/`name`. NOT_FOUND when there is no such process.
+absl::StatusOr<std::string> ReadProcFile(pid_t pid, absl::string_view name);
+// The bytes that the line beginning with `key` ("VmRSS:") tells in kB, of the text of
+// /proc/<pid>/status or of a line of smaps. INVALID_ARGUMENT when it is not there.
+absl::StatusOr<uint64_t> BytesOfLine(absl::string_view text, absl::string_view key);
+
 // Bytes of pages that hold data of its own: anonymous and shared memory, without files. `status` is
 // the text of /proc/<pid>/status. INVALID_ARGUMENT when the lines are not there.
 absl::StatusOr<uint64_t> ResidentBytesOfStatus(absl::string_view status);
