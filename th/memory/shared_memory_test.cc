@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -15,11 +14,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "testing/open_descriptors.h"
 #include "testing/status_matchers.h"
 #include "th/memory/arena_alignment.h"
 
 namespace th {
 namespace {
+
+using ::th::testing::OpenDescriptors;
 
 constexpr uint64_t kBytes = 2 * kArenaAlignment;
 
@@ -101,11 +103,6 @@ TEST(SharedMemoryTest, WhatIsNoRangeIsNotUnmapped) {
 size_t LinesOf(const char* file) {
   std::ifstream in(file);
   return static_cast<size_t>(std::count(std::istreambuf_iterator<char>(in), {}, '\n'));
-}
-
-size_t OpenDescriptors() {
-  const std::filesystem::directory_iterator descriptors("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(descriptors), end(descriptors)));
 }
 
 TEST(SharedMemoryTest, ManyRangesLeaveNoDescriptorAndNoMapping) {

@@ -1,10 +1,10 @@
 #include "th/transfer/conformance_suite.h"
 
-#include <filesystem>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
+#include "testing/open_descriptors.h"
 #include "testing/status_matchers.h"
 
 namespace th::testing {
@@ -18,11 +18,6 @@ using ::testing::Pair;
 using ::testing::SizeIs;
 
 namespace {
-
-size_t OpenDescriptors() {
-  const std::filesystem::directory_iterator descriptors("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(descriptors), end(descriptors)));
-}
 
 std::unique_ptr<AttachedMemory> Attached(Transport& transport, const TestShard& shard) {
   auto attached = transport.Attach(shard.store()->regions());
