@@ -6,31 +6,22 @@
 //
 // Source and reader are two processes. Prints a line a round, then the median, in MB/s, and how the
 // READs were posted.
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
-#include "th/transfer/fill.h"
 #include "th/transfer/ibverbs/ibverbs_transport.h"
-#include "th/transfer/monotonic_clock.h"
+#include "th/transfer/two_process_benchmark.h"
 
 namespace th::ibverbs {
 namespace {
 
-constexpr WorkerId kWorker(1);
-constexpr BufferId kBuffer(1);
 // An emulated machine may stand still for longer than a fill waits by default.
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
@@ -49,37 +40,9 @@ TransportLimits LimitsFor(const Arguments& arguments) {
   return limits;
 }
 
-struct Buffer {
-  explicit Buffer(const Arguments& arguments) {
-    data = static_cast<char*>(mmap(nullptr, arguments.bytes, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
-    TensorSpec tensor;
-    tensor.name = "weights";
-    tensor.dtype = DType::kU8;
-    tensor.shape = {static_cast<int64_t>(arguments.bytes)};
-    layout = std::make_shared<const ShardLayout>(
-        *ShardLayout::Build({.tensors = {tensor},
-                             .checksum = arguments.checksum ? ChecksumAlgorithm::kXxh3Leaves
-                                                            : ChecksumAlgorithm::kNone}));
-    store = std::make_shared<SegmentStore>(layout, std::vector<void*>{data});
-  }
-  char* data = nullptr;
-  std::shared_ptr<const ShardLayout> layout;
-  std::shared_ptr<SegmentStore> store;
-};
-
-class AdmitsAll : public HolderDelegate {
- public:
-  explicit AdmitsAll(std::shared_ptr<SegmentStore> store) : store_(std::move(store)) {}
-  void OnAdmission(AdmissionRequest, std::function<void(Admission)> decide) override {
-    decide({.store = store_, .generation = BufferGeneration(1)});
-  }
-  void OnReaderBytes(TransferId, uint64_t) override {}
-  void OnReaderReleased(TransferId, uint64_t) override {}
-
- private:
-  const std::shared_ptr<SegmentStore> store_;
-};
+ChecksumAlgorithm ChecksumOf(const Arguments& arguments) {
+  return arguments.checksum ? ChecksumAlgorithm::kXxh3Leaves : ChecksumAlgorithm::kNone;
+}
 
 std::unique_ptr<Transport> Begin(const Arguments& arguments, const std::string& device,
                                  std::shared_ptr<ReadCounters> counters) {
@@ -94,88 +57,35 @@ std::unique_ptr<Transport> Begin(const Arguments& arguments, const std::string& 
 
 // Serves until the reader closes its end of `control`.
 void RunSource(int control, const Arguments& arguments) {
-  Buffer buffer(arguments);
-  for (uint64_t i = 0; i < arguments.bytes; i += sizeof(uint64_t)) {
-    const uint64_t value = i * 0x9E3779B97F4A7C15;
-    std::memcpy(buffer.data + i, &value, sizeof(value));
-  }
-  buffer.store->Publish(BufferGeneration(1));
-  const std::atomic<bool> never{false};
-  if (!buffer.store->Seal(never).ok()) std::exit(1);
-  AdmitsAll holder(buffer.store);
+  BenchmarkShard shard(arguments.bytes, ChecksumOf(arguments));
+  shard.Write();
+  shard.Publish();
+  AdmitsAll holder(shard.store);
   auto transport = Begin(arguments, arguments.source_device, nullptr);
-  const auto memory = transport->Attach(buffer.store->regions());
+  const auto memory = transport->Attach(shard.store->regions());
   if (!memory.ok()) std::exit(1);
-  transport->AddHolder(kWorker, &holder);
+  transport->AddHolder(kBenchmarkWorker, &holder);
   const std::string address = transport->endpoints()[0].address;
   if (write(control, address.data(), address.size()) < 0) std::exit(1);
   char end = 0;
   while (read(control, &end, 1) == 1) continue;
-  transport->RemoveHolder(kWorker);
-}
-
-class Done : public FillObserver {
- public:
-  void Await(bool Done::*flag) {
-    absl::MutexLock lock(&mu_);
-    mu_.Await(absl::Condition(&(this->*flag)));
-  }
-  void OnFirstWrite() override {}
-  void OnProgress(FillProgressed) override {}
-  void OnAllReceived() override { Set(&received); }
-  void OnComplete(Digest) override {}
-  void OnFailed(absl::Status) override { std::exit(1); }
-  void OnSourceFailed(AssignmentId, BufferAddress, SourceFailure, std::string detail) override {
-    std::fprintf(stderr, "lost: %s\n", detail.c_str());
-    std::exit(1);
-  }
-  void OnSourceSuspected(AssignmentId, BufferAddress, std::string detail) override {
-    std::fprintf(stderr, "suspected: %s\n", detail.c_str());
-    std::exit(1);
-  }
-  void OnStopped() override { Set(&stopped); }
-
-  bool received = false, stopped = false;  // under mu_
-
- private:
-  void Set(bool* flag) {
-    absl::MutexLock lock(&mu_);
-    *flag = true;
-  }
-  absl::Mutex mu_;
-};
-
-double RunTransfer(Buffer& buffer, Transport* transport, const std::string& address) {
-  buffer.store->BeginFill(BufferGeneration(1), {});
-  Done done;
-  ReplicatorLimits patient;
-  patient.silence = kPatience;
-  const absl::Time start = MonotonicNow();
-  auto fill = Fill::Start({.store = buffer.store, .limits = patient}, {transport}, &done);
-  AssignedSource source;
-  source.buffer = {kWorker, kBuffer};
-  source.endpoints = {{.address = address, .transport = kIbverbsTransport, .site = ""}};
-  source.generation = BufferGeneration(1);
-  source.capability.claims.source = source.buffer;
-  fill->SetSources(AssignmentId(1), {source});
-  done.Await(&Done::received);
-  const double seconds = absl::ToDoubleSeconds(MonotonicNow() - start);
-  fill->Stop();
-  done.Await(&Done::stopped);
-  return seconds;
+  transport->RemoveHolder(kBenchmarkWorker);
 }
 
 void RunReader(int control, const Arguments& arguments) {
-  Buffer buffer(arguments);
+  BenchmarkShard shard(arguments.bytes, ChecksumOf(arguments));
   const auto counters = std::make_shared<ReadCounters>();
   auto transport = Begin(arguments, arguments.reader_device, counters);
-  const auto memory = transport->Attach(buffer.store->regions());
+  const auto memory = transport->Attach(shard.store->regions());
   if (!memory.ok()) std::exit(1);
   char address[256] = {};
   if (read(control, address, sizeof(address) - 1) <= 0) std::exit(1);
+  const Endpoint source{.address = address, .transport = kIbverbsTransport, .site = ""};
+  ReplicatorLimits patient;
+  patient.silence = kPatience;
   std::vector<double> rates;
   for (int round = 0; round < arguments.rounds; ++round) {
-    const double seconds = RunTransfer(buffer, transport.get(), address);
+    const double seconds = SecondsToReceive(shard, transport.get(), source, patient);
     rates.push_back(static_cast<double>(arguments.bytes) / seconds / 1e6);
     std::printf("%.1f MB/s\n", rates.back());
   }
@@ -197,19 +107,8 @@ int Main(int argc, char** argv) {
   arguments.checksum = argc > 5 && std::string(argv[5]) == "on";
   arguments.connections = argc > 6 ? static_cast<uint32_t>(std::atoi(argv[6])) : 2;
   if (arguments.bytes == 0 || arguments.rounds <= 0) return 64;
-  int control[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, control) != 0) return 1;
-  const pid_t source = fork();
-  if (source == 0) {
-    close(control[0]);
-    RunSource(control[1], arguments);
-    std::exit(0);
-  }
-  close(control[1]);
-  RunReader(control[0], arguments);
-  close(control[0]);
-  waitpid(source, nullptr, 0);
-  return 0;
+  return RunInTwoProcesses([&](int control) { RunSource(control, arguments); },
+                           [&](int control) { RunReader(control, arguments); });
 }
 
 }  // namespace
