@@ -12,8 +12,8 @@
 // Environment of a process: TH_FAKE_CUDA_DEVICES (default 2; 0: cuInit finds no device),
 // TH_FAKE_CUDA_INIT_ERROR (what cuInit returns, as a number).
 //
-// What it does not imitate: that cuMemFree waits for streams, that null streams wait for others,
-// limits of real devices, speed.
+// The fake does not imitate that cuMemFree waits for streams, that null streams wait for others,
+// the limits of real devices, or their speed.
 #ifndef TESTING_FAKE_CUDA_FAKE_CUDA_H_
 #define TESTING_FAKE_CUDA_FAKE_CUDA_H_
 

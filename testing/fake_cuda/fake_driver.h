@@ -1,4 +1,4 @@
-// What the fake driver of a process holds: the state behind the functions of libcuda.
+// The state of a process's fake driver, behind the functions of libcuda.
 #ifndef TESTING_FAKE_CUDA_FAKE_DRIVER_H_
 #define TESTING_FAKE_CUDA_FAKE_DRIVER_H_
 
@@ -28,7 +28,7 @@ class FakeDriver {
 
   // The next `times` calls of `function` fail with `result`, from the one after `skipped`.
   void Fail(const std::string& function, CUresult result, int skipped, int times);
-  // What a call of `function` comes to before it does anything.
+  // Every function of the driver calls this first; an error is the function's result.
   CUresult Begin(const char* function);
   CUresult Initialize();
 

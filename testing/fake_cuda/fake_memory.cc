@@ -13,7 +13,7 @@
 namespace th::testing {
 namespace {
 
-// What a CUipcMemHandle holds: where another process finds the memory's file.
+// The content of a CUipcMemHandle: it says where another process finds the memory's file.
 struct Exported {
   static constexpr uint64_t kMagic = 0x7468666b63756461;
   uint64_t magic;
@@ -124,7 +124,7 @@ std::optional<uint64_t> FakeMemory::TakePhysical(int device, uint64_t bytes, uin
   return physical_[device].Take(bytes, alignment);
 }
 
-// What is freed is gone: whoever reads the same memory later sees other bytes.
+// Freed bytes are gone: whoever reads the same memory later sees others.
 void FakeMemory::Release(const Physical& physical) {
   if (fallocate(files_[physical.device], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                 static_cast<off_t>(physical.offset), static_cast<off_t>(physical.bytes)) != 0) {

@@ -25,7 +25,7 @@ namespace th::testing {
 
 // Bytes of each device. Only what is written takes memory.
 inline constexpr uint64_t kDeviceBytes = uint64_t{64} << 30;
-// What a mapping's address and size are multiples of.
+// A mapping's address and size are multiples of the first, an allocation's of the second.
 inline constexpr uint64_t kMappingGranularity = uint64_t{2} << 20;
 inline constexpr uint64_t kAllocationGranularity = 512;
 // Addresses for reservations and for what other processes export.
@@ -82,7 +82,7 @@ class FakeMemory : public kernels::DeviceMemoryOnHost {
 
   // The allocation that `address` lies in.
   std::optional<Allocation> FindAllocation(uint64_t address) const;
-  // Whether all of a range is device memory that may be accessed, of one or more adjacent
+  // True when all of a range is device memory that may be accessed, of one or more adjacent
   // allocations.
   bool IsDeviceMemory(uint64_t address, uint64_t bytes) const;
   // Where device memory or pinned memory lies for the fake; other addresses are the host's own.

@@ -47,7 +47,7 @@ class FakeEvent {
 
 class FakeStream {
  public:
-  // What a step of work comes to.
+  // A step of work; it returns what the step came to.
   using Work = std::function<CUresult()>;
 
   explicit FakeStream(Gate* gate);

@@ -1,4 +1,4 @@
-// What is so on a host, as plain values: gathered by file_facts.h, system_facts.h and
+// Facts of a host as plain values: gathered by file_facts.h, system_facts.h and
 // route_facts.h, judged by the *_checks.h. A fact that could not be had is absent or empty.
 #ifndef TH_DOCTOR_FACTS_H_
 #define TH_DOCTOR_FACTS_H_

@@ -1,4 +1,4 @@
-// What one check came to.
+// The result of one check.
 #ifndef TH_DOCTOR_FINDING_H_
 #define TH_DOCTOR_FINDING_H_
 

@@ -1,5 +1,5 @@
-// What a host allows its processes: reading each other's memory, shared memory, descriptors, huge
-// pages, GPUs, time. Pure.
+// Checks of what a host allows its processes: reading each other's memory, shared memory,
+// descriptors, huge pages, GPUs, time. Pure.
 #ifndef TH_DOCTOR_HOST_CHECKS_H_
 #define TH_DOCTOR_HOST_CHECKS_H_
 

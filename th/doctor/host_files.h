@@ -35,7 +35,7 @@ class HostFiles {
   // The last part of what a symbolic link names.
   std::string LinkName(absl::string_view path) const;
   bool Exists(absl::string_view path) const;
-  // Whether this process may read and write the file.
+  // True when this process may read and write the file.
   bool Usable(absl::string_view path) const;
 
  private:

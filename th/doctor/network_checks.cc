@@ -14,9 +14,9 @@ namespace {
 
 using Outcome = RouteFacts::Outcome;
 
-// What Linux allows by itself; somebody has lowered what is below.
+// Linux allows this by itself; a lower limit was set by somebody.
 constexpr uint64_t kUsualBufferBytes = 4 << 20;
-// Of a link between two sites of one region.
+// A usual round trip between two sites of one region.
 constexpr int64_t kExampleRoundTripMs = 10;
 constexpr uint32_t kEthernetMtu = 1500;
 

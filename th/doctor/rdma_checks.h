@@ -1,4 +1,4 @@
-// Whether weights can go to other hosts by RDMA. Pure.
+// Checks that say if weights can go to other hosts by RDMA. Pure.
 #ifndef TH_DOCTOR_RDMA_CHECKS_H_
 #define TH_DOCTOR_RDMA_CHECKS_H_
 
@@ -18,7 +18,8 @@ std::vector<Finding> CheckRdma(const HostFacts& facts);
 // The name of a device's fabric if TensorHub cannot use it ("AWS EFA"), else empty.
 std::string UnsupportedFabric(const RdmaDevice& device);
 
-// What a packet over RoCE carries at most where the network device's MTU is `net_mtu`: 256 to 4096.
+// The most bytes that a packet over RoCE carries where the network device's MTU is `net_mtu`: 256
+// to 4096.
 uint32_t RoceMtu(uint32_t net_mtu);
 
 }  // namespace th::doctor

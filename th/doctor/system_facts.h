@@ -22,7 +22,7 @@ void AskCudaLibrary(const std::string& library, GpuFacts* gpu);
 // Absent: there is no such file system.
 std::optional<FileSystemSize> SizeOf(const std::string& folder);
 
-// Whether the kernel lets this process read memory as the transport same_host does; 0 or an errno.
+// Tries to read memory as the transport same_host does. 0 where the kernel allows it, or an errno.
 int TryReadingMemory();
 
 // `clock`'s synchronised and max_error_us, as the kernel knows them.

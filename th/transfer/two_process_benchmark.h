@@ -1,5 +1,5 @@
-// What benchmarks of one transport share: a source and a reader in two processes, one shard, and
-// the time that a fill takes to receive it. A benchmark that cannot go on prints why and exits.
+// The common part of the transports' benchmarks: a source and a reader in two processes, one shard,
+// and the time that a fill takes to receive it. A benchmark that cannot go on prints why and exits.
 //
 //   return RunInTwoProcesses([](int control) { /* the source */ }, [](int control) {
 //     BenchmarkShard shard(bytes, ChecksumAlgorithm::kXxh3Leaves);

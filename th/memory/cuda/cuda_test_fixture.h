@@ -1,4 +1,4 @@
-// What the tests of this package share: a driver, its devices, and memory as trainers and engines
+// The fixture of this package's tests: a driver, its devices, and memory as trainers and engines
 // have it.
 #ifndef TH_MEMORY_CUDA_CUDA_TEST_FIXTURE_H_
 #define TH_MEMORY_CUDA_CUDA_TEST_FIXTURE_H_
@@ -24,7 +24,7 @@ namespace th {
 
 // The library that the tests run on: the fake, or what TH_TEST_CUDA_DRIVER names.
 std::string TestDriverPath();
-// Whether that is the fake.
+// True when that driver is the fake.
 bool IsFakeDriver();
 
 // Bytes that follow from the seed.

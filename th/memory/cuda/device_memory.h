@@ -47,10 +47,10 @@ struct DeviceAllocation {
   friend bool operator==(const DeviceAllocation&, const DeviceAllocation&) = default;
 };
 
-// What kind of memory [pointer, pointer + bytes) is. What the driver does not know, and what the
-// host can read too (pinned and managed memory), is kHost; this function does not find out if it is
-// shared. INVALID_ARGUMENT: a range that is device memory at its beginning only, or of several
-// devices; RESOURCE_EXHAUSTED: of more than kMaxAllocationsPerRange allocations.
+// Says what kind of memory [pointer, pointer + bytes) is. Memory that the driver does not know, or
+// that the host can read too (pinned and managed memory), is kHost; this function does not find out
+// if it is shared. INVALID_ARGUMENT: a range that is device memory at its beginning only, or of
+// several devices; RESOURCE_EXHAUSTED: of more than kMaxAllocationsPerRange allocations.
 absl::StatusOr<MemoryRegion> ClassifyRegion(const CudaDevices& devices, const void* pointer,
                                             uint64_t bytes);
 

@@ -35,7 +35,7 @@ class PiecesUse {
   absl::Status Verify() const;
 
  private:
-  // What the pieces of one memory span.
+  // The range that the pieces of one memory span.
   struct Span {
     DeviceMemory* memory;
     uint64_t begin;

@@ -25,8 +25,8 @@ namespace th {
 
 class DeviceSums {
  public:
-  // What is worked on at once; device and pinned memory follow from it (32 MiB of scratch and 7 MiB
-  // of lists by default).
+  // Limits on the work at one time; device and pinned memory follow from them (32 MiB of scratch
+  // and 7 MiB of lists by default).
   struct Options {
     uint64_t leaves = 65536;  // 512 MiB
     uint64_t gathered_leaves = 4096;

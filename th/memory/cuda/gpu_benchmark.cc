@@ -94,7 +94,7 @@ class Benchmark {
   std::vector<DevicePiece> Tensors(uint64_t tensor_bytes) const;
   absl::Status MeasureStaging();
   absl::StatusOr<double> Measure(const std::string& what, uint64_t bytes, const Measured& measured);
-  // What the stream was asked for, once it is done.
+  // Waits until the stream has done what it was asked for; the first error of the two.
   absl::Status Ended(const absl::Status& asked) const {
     return asked.ok() ? stream_->Synchronize() : asked;
   }

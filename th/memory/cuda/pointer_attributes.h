@@ -1,4 +1,4 @@
-// What the driver knows of a pointer.
+// The driver's knowledge of a pointer.
 #ifndef TH_MEMORY_CUDA_POINTER_ATTRIBUTES_H_
 #define TH_MEMORY_CUDA_POINTER_ATTRIBUTES_H_
 
@@ -13,7 +13,7 @@ struct PointerAttributes {
   bool is_device_memory = false;  // which the host cannot read: no managed memory
   int device_index = -1;          // where is_device_memory
   uint64_t buffer_id = 0;         // where is_device_memory
-  // Whether another process can open it by cuIpcGetMemHandle: not memory that was mapped.
+  // True when another process can open it by cuIpcGetMemHandle; memory that was mapped cannot be.
   bool has_ipc_handle = false;
 };
 

@@ -52,7 +52,7 @@ absl::StatusOr<RegistrationCache::Found> RegistrationCache::Find(const void* poi
     }
   }
   TH_ASSIGN_OR_RETURN(std::shared_ptr<DeviceMemory> memory, RegisterWhole(pointer, bytes));
-  // What it replaces is stale, or a part of it.
+  // A registration that this one replaces is stale, or is a part of it.
   replaced_.erase(std::remove_if(replaced_.begin(), replaced_.end(),
                                  [](const std::weak_ptr<DeviceMemory>& replaced) {
                                    return replaced.expired();

@@ -26,7 +26,7 @@
 
 namespace th {
 
-// What the exported bytes say. A value.
+// An exported allocation, decoded. A value.
 struct ExportedAllocation {
   CUipcMemHandle handle = {};
   std::string device_uuid;

@@ -11,7 +11,7 @@ namespace {
 
 FakeVerbs* current = nullptr;
 
-// What the library hands out, with what stands behind it.
+// A device as the library hands it out, with its description.
 struct Device {
   ibv_device shown{};  // first: the two are cast into each other
   const FakeRdmaDevice* described = nullptr;

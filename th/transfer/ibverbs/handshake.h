@@ -1,4 +1,4 @@
-// What the two ends of a connection tell each other (stream::Memory) until a queue pair joins them.
+// The messages by which the two ends of a connection (stream::Memory) come to a queue pair.
 // Pure; the decoders take bytes from outside and are fuzzed.
 //
 //   source                                         reader

@@ -34,7 +34,7 @@ namespace th {
 inline constexpr char kIbverbsTransport[] = "ibverbs";
 
 struct IbverbsOptions {
-  // Of the TCP connections, as of TcpOptions.
+  // The TCP connections' addresses, as in TcpOptions.
   std::string listen_address = "127.0.0.1:0";
   std::vector<std::string> advertised_hosts;
   // Names of the devices to use ("mlx5_0"). Empty: all that can be used.

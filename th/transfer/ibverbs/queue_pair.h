@@ -36,7 +36,7 @@
 
 namespace th::ibverbs {
 
-// What the other end needs to know of a queue pair.
+// All that the other end needs to know of a queue pair.
 struct QueuePairAddress {
   Gid gid{};
   uint32_t number = 0;        // 24 bits
@@ -106,7 +106,7 @@ class QueuePair {
     ReadPlan plan;
     size_t next = 0;  // of plan.reads, to be posted
   };
-  // Of the send queue, in order.
+  // An entry of the send queue.
   struct Place {
     KeyedRange from;
     std::optional<uint64_t> tag;  // of the batch whose last READ it is

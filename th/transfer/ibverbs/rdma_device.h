@@ -46,7 +46,7 @@ struct GidEntry {
 // The entries that peers may reach a port by, the best first. Pure.
 std::vector<GidEntry> UsableGids(LinkLayer link, absl::Span<const GidEntry> entries);
 
-// What the kernel shows of its RDMA subsystem.
+// The kernel's RDMA subsystem, as sysfs shows it.
 struct RdmaSubsystem {
   bool device_in_kernel = false;  // /sys/class/infiniband has an entry
   bool verbs_module = false;      // ib_uverbs is loaded
@@ -57,7 +57,7 @@ RdmaSubsystem LookAtRdmaSubsystem(const std::string& root = "");
 // Why no device was found, and what to do. Pure.
 std::string WhyNoDevice(const RdmaSubsystem& seen);
 
-// What this process may lock and why that was too little to register `bytes`, and what to do.
+// Says what this process may lock, that it was too little to register `bytes`, and what to do.
 std::string MemlockAdvice(uint64_t bytes);
 
 class RdmaDevice {
@@ -92,7 +92,7 @@ class RdmaDevice {
   // False in a process that was forked from the one that has opened it: what it holds is the
   // parent's, and the child must leave it there.
   bool IsOurs() const { return getpid() == process_; }
-  // Whether its port carries traffic now; one call of the driver.
+  // True when its port carries traffic now; one call of the driver.
   bool IsPortActive() const;
   // "rxe0 port 1, RoCEv2 10.0.0.1, MTU 4096".
   std::string ToString() const;

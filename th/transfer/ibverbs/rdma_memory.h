@@ -46,7 +46,7 @@ struct FabricDeadlines {
   absl::Duration read = absl::Seconds(1);
 };
 
-// What was read over the queue pairs of a transport that have ended.
+// The READs of a transport's queue pairs that have ended.
 struct ReadCounters {
   std::atomic<uint64_t> posted{0};
   std::atomic<uint64_t> signalled{0};
@@ -54,7 +54,8 @@ struct ReadCounters {
   std::atomic<uint64_t> bounced_bytes{0};
 };
 
-// What all connections of a transport share. Thread-safe; does not change but for its cache.
+// The devices and the registered memory that all connections of a transport share. Thread-safe;
+// does not change but for its cache.
 class Fabric {
  public:
   // RESOURCE_EXHAUSTED: not even a page can be registered, with what to do.

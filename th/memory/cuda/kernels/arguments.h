@@ -1,5 +1,5 @@
-// What the kernels are given and what they write: plain structures of one layout for host and
-// device. Addresses are those of the device.
+// Arguments and results of the kernels: plain structures of one layout for host and device.
+// Addresses are those of the device.
 #ifndef TH_MEMORY_CUDA_KERNELS_ARGUMENTS_H_
 #define TH_MEMORY_CUDA_KERNELS_ARGUMENTS_H_
 

@@ -206,7 +206,7 @@ TH_KERNEL Sum128 OfShort(const ShortInput<Warp>& in) {
 // A stripe is four columns of two words. Within a block the stripes' shares of a column are only
 // added up, so lanes take them in any order.
 
-// What 16 bytes of a stripe add to the two accumulators of their column.
+// Returns what 16 bytes of a stripe add to the two accumulators of their column.
 TH_KERNEL Pair Share(Pair words, Pair keys) {
   const uint64_t even = words.even ^ keys.even;
   const uint64_t odd = words.odd ^ keys.odd;
