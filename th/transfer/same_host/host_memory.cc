@@ -12,9 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "th/memory/shared_memory.h"
 #include "th/transfer/same_host/peer_memory.h"
 #include "th/transfer/same_host/stream_copy.h"
@@ -48,50 +46,6 @@ bool CanRead(const MemoryRegion& region) {
   const ssize_t got = process_vm_readv(getpid(), &into, 1, from, 2, 0);
   return got == sizeof(ends) || (got < 0 && errno != EFAULT);
 }
-
-class Unreadable final : public UnreadableMemory, public std::enable_shared_from_this<Unreadable> {
- public:
-  std::unique_ptr<AttachedMemory> Attach(absl::Span<const MemoryRegion> regions) override {
-    std::vector<MemoryRegion> found;
-    for (const MemoryRegion& region : regions) {
-      if (region.bytes == 0) continue;
-      if (region.kind == MemoryKind::kDevice || !CanRead(region)) found.push_back(region);
-    }
-    if (found.empty()) return std::make_unique<AttachedMemory>();
-    absl::MutexLock lock(&mu_);
-    regions_.insert(regions_.end(), found.begin(), found.end());
-    return std::make_unique<Handle>(shared_from_this(), std::move(found));
-  }
-
-  bool Overlaps(const iovec& piece) const override {
-    absl::ReaderMutexLock lock(&mu_);
-    return std::any_of(regions_.begin(), regions_.end(),
-                       [&](const MemoryRegion& region) { return Overlap(region, piece); });
-  }
-
- private:
-  class Handle final : public AttachedMemory {
-   public:
-    Handle(std::shared_ptr<Unreadable> owner, std::vector<MemoryRegion> regions)
-        : owner_(std::move(owner)), regions_(std::move(regions)) {}
-    ~Handle() override { owner_->Forget(regions_); }
-
-   private:
-    const std::shared_ptr<Unreadable> owner_;
-    const std::vector<MemoryRegion> regions_;
-  };
-
-  // Each once: another buffer may have attached the same memory.
-  void Forget(const std::vector<MemoryRegion>& regions) {
-    absl::MutexLock lock(&mu_);
-    for (const MemoryRegion& region : regions) {
-      regions_.erase(std::find(regions_.begin(), regions_.end(), region));
-    }
-  }
-
-  mutable absl::Mutex mu_;
-  std::vector<MemoryRegion> regions_ ABSL_GUARDED_BY(mu_);  // almost always empty
-};
 
 // Both have the same sum of lengths.
 template <typename Copy>
@@ -294,7 +248,41 @@ static_assert(offsetof(ControlBlock, generation) == 0 &&
 
 }  // namespace
 
-std::shared_ptr<UnreadableMemory> UnreadableMemory::New() { return std::make_shared<Unreadable>(); }
+class UnreadableMemory::Handle final : public AttachedMemory {
+ public:
+  Handle(std::shared_ptr<UnreadableMemory> owner, std::vector<MemoryRegion> regions)
+      : owner_(std::move(owner)), regions_(std::move(regions)) {}
+  ~Handle() override { owner_->Forget(regions_); }
+
+ private:
+  const std::shared_ptr<UnreadableMemory> owner_;  // may outlive the transport
+  const std::vector<MemoryRegion> regions_;
+};
+
+std::unique_ptr<AttachedMemory> UnreadableMemory::Attach(absl::Span<const MemoryRegion> regions) {
+  std::vector<MemoryRegion> found;
+  for (const MemoryRegion& region : regions) {
+    if (region.bytes == 0) continue;
+    if (region.kind == MemoryKind::kDevice || !CanRead(region)) found.push_back(region);
+  }
+  if (found.empty()) return std::make_unique<AttachedMemory>();
+  absl::MutexLock lock(&mu_);
+  regions_.insert(regions_.end(), found.begin(), found.end());
+  return std::make_unique<Handle>(shared_from_this(), std::move(found));
+}
+
+bool UnreadableMemory::Overlaps(const iovec& piece) const {
+  absl::ReaderMutexLock lock(&mu_);
+  return std::any_of(regions_.begin(), regions_.end(),
+                     [&](const MemoryRegion& region) { return Overlap(region, piece); });
+}
+
+void UnreadableMemory::Forget(const std::vector<MemoryRegion>& regions) {
+  absl::MutexLock lock(&mu_);
+  for (const MemoryRegion& region : regions) {
+    regions_.erase(std::find(regions_.begin(), regions_.end(), region));
+  }
+}
 
 std::unique_ptr<stream::ServedMemory> ServeHostMemory(
     int fd, std::shared_ptr<const UnreadableMemory> unreadable) {

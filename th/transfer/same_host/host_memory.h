@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "th/memory/memory_region.h"
 #include "th/transfer/same_host/mapped_memory.h"
@@ -21,12 +23,19 @@ namespace th::same_host {
 // mappings of devices (VM_PFNMAP, VM_IO), as some drivers make them for pinned memory. Each
 // attached region is tried once at its first and its last byte. Thread-safe; shared with the
 // handles of Attach.
-class UnreadableMemory {
+class UnreadableMemory : public std::enable_shared_from_this<UnreadableMemory> {
  public:
-  static std::shared_ptr<UnreadableMemory> New();
-  virtual ~UnreadableMemory() = default;
-  virtual std::unique_ptr<AttachedMemory> Attach(absl::Span<const MemoryRegion> regions) = 0;
-  virtual bool Overlaps(const iovec& piece) const = 0;
+  // Only of one that a shared_ptr owns.
+  std::unique_ptr<AttachedMemory> Attach(absl::Span<const MemoryRegion> regions);
+  bool Overlaps(const iovec& piece) const;
+
+ private:
+  class Handle;
+  // Each region once: another buffer may have attached the same memory.
+  void Forget(const std::vector<MemoryRegion>& regions);
+
+  mutable absl::Mutex mu_;
+  std::vector<MemoryRegion> regions_ ABSL_GUARDED_BY(mu_);  // almost always empty
 };
 
 // `fd`: the accepted, or the connected, Unix socket.

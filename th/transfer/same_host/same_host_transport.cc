@@ -47,7 +47,7 @@ class SameHostMedium : public stream::Medium {
  private:
   const HostAddress self_;
   const std::shared_ptr<same_host::UnreadableMemory> unreadable_ =
-      same_host::UnreadableMemory::New();  // shared with what is attached
+      std::make_shared<same_host::UnreadableMemory>();  // shared with what is attached
   const std::shared_ptr<same_host::MappedMemory> mapped_ =
       std::make_shared<same_host::MappedMemory>();  // shared with the pulls
 };
