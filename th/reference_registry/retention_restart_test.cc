@@ -18,6 +18,16 @@ using ::th::testing::StatusIs;
 
 class RetentionRestartTest : public RetentionTest {
  protected:
+  // A group with room for copies that has published "one", which is retained, wants to unpublish
+  // it, and has heard in every rank that it copies it first.
+  std::vector<TestRank> GroupToldToCopyFirst() {
+    KeepLatest(1);
+    std::vector<TestRank> group = RoomyGroup();
+    PublishWhole(group, "one");
+    for (TestRank& rank : group) AskToUnpublish(rank);
+    for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().offload_first);
+    return group;
+  }
   // What the rank hears of an unpublish whose second is over.
   OperationFinished UnpublishWithinASecond(TestRank& rank, bool keep_retained) {
     StartOperation request = rank.UnpublishRequest();
@@ -107,11 +117,7 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneAndIsBackLastEndsItForItsGroup
 }
 
 TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy) {
-  KeepLatest(1);
-  std::vector<TestRank> group = RoomyGroup();
-  PublishWhole(group, "one");
-  for (TestRank& rank : group) AskToUnpublish(rank);
-  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  std::vector<TestRank> group = GroupToldToCopyFirst();
   DrainAlone(group[1]);
   for (TestRank& rank : group) {
     const OperationFinished finished = rank.Finished();
@@ -125,11 +131,7 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneEndsItForThoseThatWaitForACopy
 }
 
 TEST_F(RetentionRestartTest, WhoDrainsAloneLosesNothingThatAnotherGroupHolds) {
-  KeepLatest(1);
-  std::vector<TestRank> group = RoomyGroup();
-  PublishWhole(group, "one");
-  for (TestRank& rank : group) AskToUnpublish(rank);
-  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  std::vector<TestRank> group = GroupToldToCopyFirst();
   std::vector<TestRank> other = MakeGroup(hub_, "rollout", 2);
   JoinAndRegister(other);
   UpdateWhole(other);
@@ -139,11 +141,7 @@ TEST_F(RetentionRestartTest, WhoDrainsAloneLosesNothingThatAnotherGroupHolds) {
 }
 
 TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesAGroupThatHasGoneOnCountAnew) {
-  KeepLatest(1);
-  std::vector<TestRank> group = RoomyGroup();
-  PublishWhole(group, "one");
-  for (TestRank& rank : group) AskToUnpublish(rank);
-  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  std::vector<TestRank> group = GroupToldToCopyFirst();
   group[0].Update();
   DrainAlone(group[1]);
   const GroupChanged changed = group[0].Heard<GroupChanged>();
@@ -155,11 +153,7 @@ TEST_F(RetentionRestartTest, ARankThatDrainedAloneMakesAGroupThatHasGoneOnCountA
 // ---- its stream stands: it was stopped, say, and its time for the unpublish was over when it woke
 
 TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingEndsItForThoseThatWaitForACopy) {
-  KeepLatest(1);
-  std::vector<TestRank> group = RoomyGroup();
-  PublishWhole(group, "one");
-  for (TestRank& rank : group) AskToUnpublish(rank);
-  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  std::vector<TestRank> group = GroupToldToCopyFirst();
   group[1].Done();
   for (TestRank& rank : group) {
     const OperationFinished finished = rank.Finished();
@@ -195,11 +189,7 @@ TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingHoldsNothingThou
 }
 
 TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingMakesAGroupThatWentOnCountAnew) {
-  KeepLatest(1);
-  std::vector<TestRank> group = RoomyGroup();
-  PublishWhole(group, "one");
-  for (TestRank& rank : group) AskToUnpublish(rank);
-  for (TestRank& rank : group) ASSERT_TRUE(rank.Finished().offload_first);
+  std::vector<TestRank> group = GroupToldToCopyFirst();
   group[0].Update();
   group[1].Done();
   EXPECT_EQ(group[0].Heard<GroupChanged>().rank, group[1].name);
