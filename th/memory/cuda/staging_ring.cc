@@ -48,17 +48,23 @@ std::vector<StagingRing::Part> StagingRing::Cut(uint64_t address, uint64_t bytes
   return parts;
 }
 
-absl::Status StagingRing::Read(DeviceMemory& memory, uint64_t offset, uint64_t bytes,
-                               Consume consume) {
+absl::Status StagingRing::Move(DeviceMemory& memory, uint64_t offset, uint64_t bytes,
+                               absl::FunctionRef<absl::Status(absl::Span<const Part>)> move) {
   TH_RETURN_IF_ERROR(CheckRange(memory, offset, bytes));
   TH_ASSIGN_OR_RETURN(const DeviceMemory::Use use, memory.BeginUse(offset, bytes));
-  const absl::Status read = ReadParts(Cut(memory.address() + offset, bytes), consume);
-  // Whatever has failed, no copy into the ring is under way when the next transfer begins.
+  const absl::Status moved = move(Cut(memory.address() + offset, bytes));
+  // Whatever has failed, no copy of the ring is under way when the next transfer begins.
   const absl::Status ended = stream_.Synchronize();
   // Memory that was freed meanwhile explains every other failure.
   TH_RETURN_IF_ERROR(memory.Verify(offset, bytes));
-  TH_RETURN_IF_ERROR(read);
+  TH_RETURN_IF_ERROR(moved);
   return ended;
+}
+
+absl::Status StagingRing::Read(DeviceMemory& memory, uint64_t offset, uint64_t bytes,
+                               Consume consume) {
+  return Move(memory, offset, bytes,
+              [&](absl::Span<const Part> parts) { return ReadParts(parts, consume); });
 }
 
 // As many copies as there are slots are under way; a slot is used anew once its bytes are consumed.
@@ -82,14 +88,8 @@ absl::Status StagingRing::ReadParts(absl::Span<const Part> parts, Consume consum
 
 absl::Status StagingRing::Write(DeviceMemory& memory, uint64_t offset, uint64_t bytes,
                                 Produce produce) {
-  TH_RETURN_IF_ERROR(CheckRange(memory, offset, bytes));
-  TH_ASSIGN_OR_RETURN(const DeviceMemory::Use use, memory.BeginUse(offset, bytes));
-  const absl::Status written = WriteParts(Cut(memory.address() + offset, bytes), produce);
-  const absl::Status ended = stream_.Synchronize();
-  // Memory that was freed meanwhile explains every other failure.
-  TH_RETURN_IF_ERROR(memory.Verify(offset, bytes));
-  TH_RETURN_IF_ERROR(written);
-  return ended;
+  return Move(memory, offset, bytes,
+              [&](absl::Span<const Part> parts) { return WriteParts(parts, produce); });
 }
 
 absl::Status StagingRing::WriteParts(absl::Span<const Part> parts, Produce produce) {

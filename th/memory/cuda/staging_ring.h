@@ -82,6 +82,9 @@ class StagingRing {
         slot_bytes_(slot_bytes) {}
   absl::Status CheckRange(const DeviceMemory& memory, uint64_t offset, uint64_t bytes) const;
   Slot& SlotOf(uint64_t part) { return slots_[part % slots_.size()]; }
+  // Runs `move` over the parts of the range while it is used, and verifies it afterwards.
+  absl::Status Move(DeviceMemory& memory, uint64_t offset, uint64_t bytes,
+                    absl::FunctionRef<absl::Status(absl::Span<const Part>)> move);
   absl::Status ReadParts(absl::Span<const Part> parts, Consume consume);
   absl::Status WriteParts(absl::Span<const Part> parts, Produce produce);
   std::vector<Part> Cut(uint64_t address, uint64_t bytes) const;
