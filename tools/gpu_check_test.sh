@@ -4,9 +4,12 @@ set -euo pipefail
 
 check=tools/gpu_check
 fake=$PWD/testing/fake_cuda/libcuda_fake.so
-binaries=$PWD/th/memory/cuda
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+binaries=$scratch/binaries
+mkdir "$binaries"
+ln -s "$PWD/th/memory/cuda/gpu_test" "$PWD/th/memory/cuda/gpu_benchmark" \
+  "$PWD/th/transfer/cuda_ipc/cuda_ipc_benchmark" "$binaries/"
 
 fail() {
   echo "FAILED: $*" >&2
@@ -30,4 +33,7 @@ TH_FAKE_CUDA_DEVICES=0 expect 2 "CUDA_ERROR_NO_DEVICE (100)" --binaries "$binari
 expect 2 "unknown option --other" --other
 expect 0 "gpu_check: passed" --binaries "$binaries" --driver "$fake" --bytes 1048576 --runs 1 --no-judge
 grep -q "kernel: sums .* of memory bandwidth, goal 0.50" "$scratch/out" || fail "no figure of the sums"
+for way in "same device" "peer access"; do
+  grep -q "cuda_ipc, $way .* of the driver's copy" "$scratch/out" || fail "no figure of a transfer: $way"
+done
 echo passed

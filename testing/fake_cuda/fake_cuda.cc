@@ -43,6 +43,29 @@ void FakeCuda::HoldStreams(bool held) const {
   Find<void(int)>(library_, "th_fake_cuda_hold_streams")(held ? 1 : 0);
 }
 
+void FakeCuda::AwaitHeld() const { Find<void()>(library_, "th_fake_cuda_await_held")(); }
+
 uint64_t FakeCuda::live() const { return Find<uint64_t()>(library_, "th_fake_cuda_live")(); }
+
+uint64_t FakeCuda::imports() const { return Find<uint64_t()>(library_, "th_fake_cuda_imports")(); }
+
+std::byte* FakeCuda::AliasOf(void* device_address) const {
+  return static_cast<std::byte*>(
+      Find<void*(void*)>(library_, "th_fake_cuda_alias")(device_address));
+}
+
+uint64_t FakeCuda::flushes() const { return Find<uint64_t()>(library_, "th_fake_cuda_flushes")(); }
+
+void FakeCuda::OrderWrites(int ordering) const {
+  Find<void(int)>(library_, "th_fake_cuda_order_writes")(ordering);
+}
+
+void FakeCuda::RefusePeers(bool refused) const {
+  Find<void(int)>(library_, "th_fake_cuda_refuse_peers")(refused ? 1 : 0);
+}
+
+void FakeCuda::AllowOwnImports(bool allowed) const {
+  Find<void(int)>(library_, "th_fake_cuda_allow_own_imports")(allowed ? 1 : 0);
+}
 
 }  // namespace th::testing

@@ -10,7 +10,8 @@
 // that other processes open. A device address is no host address: touching it crashes the test.
 //
 // Environment of a process: TH_FAKE_CUDA_DEVICES (default 2; 0: cuInit finds no device),
-// TH_FAKE_CUDA_INIT_ERROR (what cuInit returns, as a number).
+// TH_FAKE_CUDA_INIT_ERROR (what cuInit returns, as a number), TH_FAKE_CUDA_REFUSE_PEERS (set:
+// RefusePeers).
 //
 // The fake does not imitate that cuMemFree waits for streams, that null streams wait for others,
 // the limits of real devices, or their speed.
@@ -19,6 +20,7 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -37,8 +39,25 @@ class FakeCuda {
   void Fail(const std::string& function, CUresult result, int skipped = 0, int times = 1) const;
   // While held, streams begin nothing.
   void HoldStreams(bool held) const;
+  // Returns once a stream has something to do that it may not begin.
+  void AwaitHeld() const;
   // Contexts, allocations, mappings, streams, events and modules that nobody has given back.
   uint64_t live() const;
+  // Memory of other processes that is open or mapped in this one.
+  uint64_t imports() const;
+  // Where the bytes at a device address lie for the host. For what stands in for an adapter of the
+  // network, which reaches device memory past the processor.
+  std::byte* AliasOf(void* device_address) const;
+  // The calls of cuFlushGPUDirectRDMAWrites.
+  uint64_t flushes() const;
+  // What devices say that they order of adapters' writes: a CUGPUDirectRDMAWritesOrdering, NONE by
+  // default.
+  void OrderWrites(int ordering) const;
+  // Devices do not reach each other, from now on.
+  void RefusePeers(bool refused) const;
+  // Unlike the driver, the fake opens what this very process has exported, from now on: tests have
+  // both ends of a transfer in one process.
+  void AllowOwnImports(bool allowed) const;
 
  private:
   void* const library_;

@@ -35,6 +35,7 @@ FakeDriver::FakeDriver()
   if (const char* text = std::getenv("TH_FAKE_CUDA_INIT_ERROR")) {
     faults_["cuInit"] = {static_cast<CUresult>(std::atoi(text)), 0, 1 << 30};
   }
+  memory_->RefusePeers(std::getenv("TH_FAKE_CUDA_REFUSE_PEERS") != nullptr);
 }
 
 void FakeDriver::Fail(const std::string& function, CUresult result, int skipped, int times) {

@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -36,6 +37,12 @@ class FakeDriver {
   int devices() const { return devices_; }
   FakeMemory& memory() { return *memory_; }
   Gate& gate() { return gate_; }
+
+  // A CUGPUDirectRDMAWritesOrdering.
+  int writes_ordering() const { return writes_ordering_; }
+  void OrderWrites(int ordering) { writes_ordering_ = ordering; }
+  uint64_t flushes() const { return flushes_; }
+  void CountFlush() { ++flushes_; }
 
   // Contexts are named after their devices. -1: none is current.
   int& current_device();
@@ -72,6 +79,8 @@ class FakeDriver {
 
   const int devices_;
   Gate gate_;
+  std::atomic<int> writes_ordering_{CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE};
+  std::atomic<uint64_t> flushes_{0};
   std::unique_ptr<FakeMemory> memory_;
   mutable std::mutex mu_;
   bool initialized_ = false;

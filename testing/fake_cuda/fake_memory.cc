@@ -2,8 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,8 +24,12 @@ struct Exported {
   int32_t file;
   uint64_t offset;
   uint64_t bytes;
+  int32_t device;
 };
 static_assert(sizeof(Exported) <= sizeof(CUipcMemHandle));
+
+// The name of a Physical's file begins so; the number of its device follows.
+constexpr char kPhysicalName[] = "fake_cuda_mapped_";
 
 uint64_t RoundUp(uint64_t bytes, uint64_t granularity) {
   return (bytes + granularity - 1) / granularity * granularity;
@@ -181,11 +188,45 @@ CUresult FakeMemory::Unreserve(uint64_t address, uint64_t bytes) {
   return CUDA_SUCCESS;
 }
 
-std::shared_ptr<const Physical> FakeMemory::Create(int device, uint64_t bytes) {
+std::shared_ptr<const Physical> FakeMemory::Create(int device, uint64_t bytes, bool exportable) {
   const std::optional<uint64_t> offset = TakePhysical(device, bytes, kMappingGranularity);
   if (!offset) return nullptr;
-  return {new Physical{device, *offset, bytes}, [this](const Physical* physical) {
+  // The name is what tells another process which device it is of.
+  const std::string name = kPhysicalName + std::to_string(device);
+  const int file = memfd_create(name.c_str(), MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) {
+    Die("fake_cuda: no file for mapped memory");
+  }
+  return {new Physical{device, *offset, bytes, file, exportable}, [this](const Physical* physical) {
+            close(physical->file);
             Release(*physical);
+            delete physical;
+          }};
+}
+
+CUresult FakeMemory::ExportPhysical(const Physical& physical, int* descriptor) const {
+  if (!physical.exportable) return CUDA_ERROR_INVALID_VALUE;
+  *descriptor = fcntl(physical.file, F_DUPFD_CLOEXEC, 0);
+  return *descriptor < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+
+std::shared_ptr<const Physical> FakeMemory::ImportPhysical(int descriptor) {
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  std::array<char, 256> target = {};
+  struct stat file = {};
+  if (readlink(link.c_str(), target.data(), target.size() - 1) < 0 ||
+      fstat(descriptor, &file) != 0) {
+    return nullptr;
+  }
+  const std::string prefix = "/memfd:" + std::string(kPhysicalName);
+  const std::string name(target.data());
+  if (name.rfind(prefix, 0) != 0) return nullptr;
+  const int device = std::atoi(name.c_str() + prefix.size());
+  const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return nullptr;
+  return {new Physical{device, 0, static_cast<uint64_t>(file.st_size), own, true, true},
+          [](const Physical* physical) {
+            close(physical->file);
             delete physical;
           }};
 }
@@ -204,7 +245,7 @@ CUresult FakeMemory::Map(uint64_t address, uint64_t bytes,
   if (overlapped != allocations_.end() && overlapped->first < address + bytes) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  MapFile(address - base_ + alias_, bytes, files_[physical->device], physical->offset);
+  MapFile(address - base_ + alias_, bytes, physical->file, 0);
   const int device = physical->device;
   allocations_[address] = {Kind::kMapped,      address, bytes, device, next_buffer_id_++, false,
                            std::move(physical)};
@@ -233,11 +274,12 @@ void FakeMemory::Hide(uint64_t address, uint64_t bytes) {
   }
 }
 
-CUresult FakeMemory::SetAccess(uint64_t address, uint64_t bytes) {
+CUresult FakeMemory::SetAccess(uint64_t address, uint64_t bytes, int device) {
   const std::lock_guard<std::mutex> lock(mu_);
   for (uint64_t at = address; at < address + bytes;) {
     const auto found = allocations_.find(at);
     if (found == allocations_.end()) return CUDA_ERROR_INVALID_VALUE;
+    if (!Reaches(device, found->second.device)) return CUDA_ERROR_INVALID_DEVICE;
     found->second.accessible = true;
     at += found->second.bytes;
   }
@@ -250,8 +292,10 @@ CUresult FakeMemory::Export(uint64_t address, CUipcMemHandle* handle) const {
   const std::optional<Allocation> allocation = FindAllocation(address);
   // As the driver: the handle is of a whole allocation, and mappings have handles of another kind.
   if (!allocation || allocation->kind != Kind::kPlain) return CUDA_ERROR_INVALID_VALUE;
-  const Exported exported = {Exported::kMagic, getpid(), files_[allocation->device],
-                             allocation->address - WindowOf(allocation->device), allocation->bytes};
+  const Exported exported = {
+      Exported::kMagic,           getpid(),
+      files_[allocation->device], allocation->address - WindowOf(allocation->device),
+      allocation->bytes,          allocation->device};
   std::memset(handle, 0, sizeof(*handle));
   std::memcpy(handle, &exported, sizeof(exported));
   return CUDA_SUCCESS;
@@ -264,7 +308,8 @@ CUresult FakeMemory::Import(const CUipcMemHandle& handle, int device, uint64_t* 
       exported.bytes > kDeviceBytes - exported.offset) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (exported.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  if (exported.process == getpid() && !own_imports_allowed_) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!Reaches(device, exported.device)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   const std::string path =
       "/proc/" + std::to_string(exported.process) + "/fd/" + std::to_string(exported.file);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
@@ -302,6 +347,34 @@ CUresult FakeMemory::CloseImport(uint64_t address) {
 }
 
 // ---- looking up ----
+
+CUresult FakeMemory::ExportRange(uint64_t address, uint64_t bytes, int* descriptor) const {
+  constexpr uint64_t kHostPage = 4096;
+  if (bytes == 0 || address % kHostPage != 0 || bytes % kHostPage != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // The first allocation may begin within the page.
+  std::optional<Allocation> first;
+  for (uint64_t at = address; !first && at < address + bytes; at += kAllocationGranularity) {
+    first = FindAllocation(at);
+  }
+  if (!first || first->kind == Kind::kPinnedHost) return CUDA_ERROR_INVALID_VALUE;
+  int file = -1;
+  uint64_t offset = 0;
+  if (first->kind == Kind::kPlain) {
+    file = files_[first->device];
+    offset = address - WindowOf(first->device);
+  } else if (first->kind == Kind::kMapped && address == first->address && bytes == first->bytes) {
+    file = first->physical->file;
+  } else {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  // Opened anew: a position of its own.
+  *descriptor = open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_RDWR | O_CLOEXEC);
+  if (*descriptor < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  return lseek(*descriptor, static_cast<off_t>(offset), SEEK_SET) < 0 ? CUDA_ERROR_OPERATING_SYSTEM
+                                                                      : CUDA_SUCCESS;
+}
 
 std::optional<FakeMemory::Allocation> FakeMemory::FindAllocation(uint64_t address) const {
   const std::lock_guard<std::mutex> lock(mu_);
@@ -342,6 +415,16 @@ std::byte* FakeMemory::Find(uint64_t address, uint64_t bytes) const {
 uint64_t FakeMemory::live() const {
   const std::lock_guard<std::mutex> lock(mu_);
   return allocations_.size() + reservations_.size();
+}
+
+uint64_t FakeMemory::imports() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return static_cast<uint64_t>(
+      std::count_if(allocations_.begin(), allocations_.end(), [](const auto& entry) {
+        const Allocation& allocation = entry.second;
+        return allocation.kind == Kind::kImported ||
+               (allocation.physical != nullptr && allocation.physical->imported);
+      }));
 }
 
 }  // namespace th::testing

@@ -11,6 +11,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -42,11 +43,15 @@ class RangeAllocator {
   std::map<uint64_t, uint64_t> free_;  // {begin: bytes}
 };
 
-// Bytes of a device's file, in use until the last mapping and handle of them is gone.
+// The bytes that cuMemCreate makes are in use until the last mapping and handle of them is gone, in
+// whatever process. They lie in a file of their own; a descriptor for other processes is one of it.
 struct Physical {
   int device = 0;
-  uint64_t offset = 0;
+  uint64_t offset = 0;  // in the device's file, where the bytes are counted as taken
   uint64_t bytes = 0;
+  int file = -1;
+  bool exportable = false;
+  bool imported = false;  // another process's: `offset` means nothing
 };
 
 class FakeMemory : public kernels::DeviceMemoryOnHost {
@@ -71,14 +76,29 @@ class FakeMemory : public kernels::DeviceMemoryOnHost {
 
   CUresult Reserve(uint64_t bytes, uint64_t* address);
   CUresult Unreserve(uint64_t address, uint64_t bytes);
-  std::shared_ptr<const Physical> Create(int device, uint64_t bytes);  // nullptr: no memory
+  // nullptr: no memory.
+  std::shared_ptr<const Physical> Create(int device, uint64_t bytes, bool exportable);
+  // A descriptor of the memory for other processes.
+  CUresult ExportPhysical(const Physical& physical, int* descriptor) const;
+  // nullptr: the descriptor is not one of those.
+  std::shared_ptr<const Physical> ImportPhysical(int descriptor);
   CUresult Map(uint64_t address, uint64_t bytes, std::shared_ptr<const Physical> physical);
   CUresult Unmap(uint64_t address, uint64_t bytes);
-  CUresult SetAccess(uint64_t address, uint64_t bytes);
+  CUresult SetAccess(uint64_t address, uint64_t bytes, int device);
+
+  // As on a host without NVLink whose platform does not let devices reach each other.
+  void RefusePeers(bool refused) { peers_refused_ = refused; }
+  bool Reaches(int device, int peer) const { return device == peer || !peers_refused_; }
+  // The driver refuses to open a process's own handles. Tests in one process may.
+  void AllowOwnImports(bool allowed) { own_imports_allowed_ = allowed; }
 
   CUresult Export(uint64_t address, CUipcMemHandle* handle) const;
   CUresult Import(const CUipcMemHandle& handle, int device, uint64_t* address);
   CUresult CloseImport(uint64_t address);
+
+  // A descriptor in place of a DMA-BUF: of the file that has the bytes, and its position is where
+  // the range begins in it. NOT_SUPPORTED of memory that does not lie in one file side by side.
+  CUresult ExportRange(uint64_t address, uint64_t bytes, int* descriptor) const;
 
   // The allocation that `address` lies in.
   std::optional<Allocation> FindAllocation(uint64_t address) const;
@@ -91,6 +111,8 @@ class FakeMemory : public kernels::DeviceMemoryOnHost {
 
   // Allocations, mappings, imports and pinned memory that nobody has freed.
   uint64_t live() const;
+  // The number of allocations of other processes that are open or mapped here.
+  uint64_t imports() const;
 
  private:
   bool IsDeviceAddress(uint64_t address) const {
@@ -114,6 +136,8 @@ class FakeMemory : public kernels::DeviceMemoryOnHost {
   std::map<uint64_t, Allocation> allocations_;
   std::map<uint64_t, uint64_t> reservations_;
   uint64_t next_buffer_id_ = 1;
+  std::atomic<bool> peers_refused_{false};
+  std::atomic<bool> own_imports_allowed_{false};
 };
 
 }  // namespace th::testing

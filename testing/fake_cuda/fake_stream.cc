@@ -7,12 +7,20 @@ namespace th::testing {
 void Gate::Hold(bool held) {
   const std::lock_guard<std::mutex> lock(mu_);
   held_ = held;
-  opened_.notify_all();
+  changed_.notify_all();
 }
 
 void Gate::Pass() {
   std::unique_lock<std::mutex> lock(mu_);
-  opened_.wait(lock, [this] { return !held_; });
+  ++waiting_;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return !held_; });
+  --waiting_;
+}
+
+void Gate::AwaitHeld() {
+  std::unique_lock<std::mutex> lock(mu_);
+  changed_.wait(lock, [this] { return held_ && waiting_ > 0; });
 }
 
 uint64_t FakeEvent::Record() {

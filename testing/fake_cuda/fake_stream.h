@@ -22,11 +22,14 @@ class Gate {
  public:
   void Hold(bool held);
   void Pass();
+  // Until a stream that has something to do is held.
+  void AwaitHeld();
 
  private:
   std::mutex mu_;
-  std::condition_variable opened_;
+  std::condition_variable changed_;
   bool held_ = false;
+  int waiting_ = 0;  // streams in Pass
 };
 
 class FakeEvent {

@@ -142,6 +142,9 @@ CUresult cuGetErrorName(CUresult error, const char** name) {
     case CUDA_ERROR_INVALID_VALUE:
       *name = "CUDA_ERROR_INVALID_VALUE";
       return CUDA_SUCCESS;
+    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
+      *name = "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED";
+      return CUDA_SUCCESS;
     default:
       *name = nullptr;
       return CUDA_ERROR_INVALID_VALUE;
@@ -192,8 +195,26 @@ CUresult cuDeviceTotalMem(size_t* bytes, CUdevice device) {
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   BEGIN("cuDeviceGetAttribute");
   if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-  if (attribute != CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) return CUDA_ERROR_INVALID_VALUE;
-  *value = 1;
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+    case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+      *value = 1;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+      *value = Driver().writes_ordering();
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS:
+      *value = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult cuDeviceCanAccessPeer(int* reaches, CUdevice device, CUdevice peer) {
+  BEGIN("cuDeviceCanAccessPeer");
+  if (!IsDevice(device) || !IsDevice(peer)) return CUDA_ERROR_INVALID_DEVICE;
+  *reaches = device != peer && Driver().memory().Reaches(device, peer) ? 1 : 0;
   return CUDA_SUCCESS;
 }
 
@@ -296,6 +317,18 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstr
   return AddCopy(stream, to, true, from, true, bytes);
 }
 
+// Copies between devices that do not reach each other too, as the driver does, through the host.
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                           CUcontext from_context, size_t bytes, CUstream stream) {
+  BEGIN("cuMemcpyPeerAsync");
+  NEEDS_CONTEXT();
+  for (CUcontext const context : {to_context, from_context}) {
+    const int device = static_cast<int>(AddressOf(context)) - 1;
+    if (!IsDevice(device) || !Driver().HasContext(device)) return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  return AddCopy(stream, to, true, from, true, bytes);
+}
+
 // ---- virtual memory management ----
 
 CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*,
@@ -325,8 +358,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
   BEGIN("cuMemCreate");
   if (bytes == 0 || bytes % th::testing::kMappingGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
   if (!IsDevice(properties->location.id)) return CUDA_ERROR_INVALID_DEVICE;
-  std::shared_ptr<const Physical> physical =
-      Driver().memory().Create(properties->location.id, bytes);
+  std::shared_ptr<const Physical> physical = Driver().memory().Create(
+      properties->location.id, bytes,
+      (properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0);
   if (physical == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = Driver().AddPhysical(std::move(physical));
   return CUDA_SUCCESS;
@@ -351,9 +385,72 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   return Driver().memory().Unmap(address, bytes);
 }
 
-CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc*, size_t) {
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
+                        size_t count) {
   BEGIN("cuMemSetAccess");
-  return Driver().memory().SetAccess(address, bytes);
+  if (count != 1 || !IsDevice(access->location.id)) return CUDA_ERROR_INVALID_VALUE;
+  return Driver().memory().SetAccess(address, bytes, access->location.id);
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  BEGIN("cuMemRetainAllocationHandle");
+  const auto allocation = Driver().memory().FindAllocation(AddressOf(address));
+  if (!allocation || allocation->physical == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *handle = Driver().AddPhysical(allocation->physical);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                CUmemGenericAllocationHandle handle) {
+  BEGIN("cuMemGetAllocationPropertiesFromHandle");
+  const std::shared_ptr<const Physical> physical = Driver().FindPhysical(handle);
+  if (physical == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *properties = {};
+  properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties->location = {CU_MEM_LOCATION_TYPE_DEVICE, physical->device};
+  properties->requestedHandleTypes =
+      physical->exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type,
+                                      unsigned long long) {  // NOLINT(google-runtime-int)
+  BEGIN("cuMemExportToShareableHandle");
+  const std::shared_ptr<const Physical> physical = Driver().FindPhysical(handle);
+  if (physical == nullptr || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return Driver().memory().ExportPhysical(*physical, static_cast<int*>(out));
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* descriptor,
+                                        CUmemAllocationHandleType type) {
+  BEGIN("cuMemImportFromShareableHandle");
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  std::shared_ptr<const Physical> physical =
+      Driver().memory().ImportPhysical(static_cast<int>(AddressOf(descriptor)));
+  if (physical == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *handle = Driver().AddPhysical(std::move(physical));
+  return CUDA_SUCCESS;
+}
+
+// ---- adapters of the network ----
+
+CUresult cuMemGetHandleForAddressRange(void* out, CUdeviceptr address, size_t bytes,
+                                       CUmemRangeHandleType type,
+                                       unsigned long long flags) {  // NOLINT(google-runtime-int)
+  BEGIN("cuMemGetHandleForAddressRange");
+  if (type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  return Driver().memory().ExportRange(address, bytes, static_cast<int*>(out));
+}
+
+CUresult cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget,
+                                    CUflushGPUDirectRDMAWritesScope) {
+  BEGIN("cuFlushGPUDirectRDMAWrites");
+  NEEDS_CONTEXT();
+  Driver().CountFlush();
+  return CUDA_SUCCESS;
 }
 
 // ---- streams and events ----
@@ -520,6 +617,22 @@ void th_fake_cuda_fail(const char* function, int result, int skipped, int times)
 
 void th_fake_cuda_hold_streams(int held) { Driver().gate().Hold(held != 0); }
 
+void th_fake_cuda_await_held() { Driver().gate().AwaitHeld(); }
+
 uint64_t th_fake_cuda_live() { return Driver().live(); }
+
+uint64_t th_fake_cuda_imports() { return Driver().memory().imports(); }
+
+void* th_fake_cuda_alias(void* address) { return Driver().memory().Alias(AddressOf(address)); }
+
+uint64_t th_fake_cuda_flushes() { return Driver().flushes(); }
+
+void th_fake_cuda_order_writes(int ordering) { Driver().OrderWrites(ordering); }
+
+void th_fake_cuda_refuse_peers(int refused) { Driver().memory().RefusePeers(refused != 0); }
+
+void th_fake_cuda_allow_own_imports(int allowed) {
+  Driver().memory().AllowOwnImports(allowed != 0);
+}
 
 }  // extern "C"

@@ -2,16 +2,20 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/fake_cuda/fake_cuda.h"
 #include "th/cli/program_run.h"
 
 namespace th {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 std::vector<std::string> SmallBench(const std::vector<std::string>& more) {
@@ -68,6 +72,86 @@ TEST_P(SameHostBenchTest, TheYardstickIsMemory) {
   EXPECT_GT(report["ratio"], 0);
   EXPECT_EQ(report["baseline_congestion_control"], "");
   EXPECT_EQ(report["iperf3_missing"], "nothing crosses TCP");
+}
+
+// The processes of a benchmark find `library` as the CUDA driver.
+void UseAsCudaDriver(const std::string& library) {
+  const std::string folder = FreshFolder("driver");
+  std::filesystem::create_symlink(std::filesystem::canonical(library), folder + "/libcuda.so.1");
+  setenv("LD_LIBRARY_PATH", folder.c_str(), /*replace=*/1);
+}
+
+class CudaBenchTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  ~CudaBenchTest() override {
+    unsetenv("LD_LIBRARY_PATH");
+    unsetenv("TH_FAKE_CUDA_DEVICES");
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Devices, CudaBenchTest, ::testing::Values("1", "3"));
+
+TEST_P(CudaBenchTest, TheYardstickIsTheDriversCopy) {
+  UseAsCudaDriver(testing::FakeCuda::Path());
+  setenv("TH_FAKE_CUDA_DEVICES", GetParam().c_str(), /*replace=*/1);
+  // The fake takes a second to sum as many MiB as the other benchmarks move.
+  const ProgramRun run = RunProgram({Th(), "bench", "transfer", "--json", "--transport", "cuda",
+                                     "--bytes", "2MiB", "--tensors", "50", "--rounds", "2"});
+  ASSERT_EQ(run.status, 0) << run.errors << run.output();
+  const nlohmann::json report = run.json();
+  EXPECT_EQ(report["transport"], "cuda_ipc");
+  EXPECT_EQ(report["verified"], true);
+  EXPECT_EQ(report["tensors"], 50);
+  for (const char* key : {"gbytes_per_s", "baseline", "ratio", "last_reader_seconds"}) {
+    EXPECT_GT(report[key], 0) << key;
+  }
+  EXPECT_FALSE(report.contains("baseline_missing"));
+  EXPECT_THAT(report["baseline_seconds_of_rounds"], SizeIs(2));
+  EXPECT_EQ(report["holder_copies_sent"], 1.0);
+  EXPECT_GE(report["rss_growth_mib"], 0);
+  EXPECT_EQ(report["iperf3_missing"], "nothing crosses TCP");
+}
+
+TEST_F(CudaBenchTest, ADriverWithoutAGpuIsNamed) {
+  UseAsCudaDriver(testing::FakeCuda::Path());
+  setenv("TH_FAKE_CUDA_DEVICES", "0", /*replace=*/1);
+  const ProgramRun run = RunProgram(SmallBench({"--transport", "cuda_ipc"}));
+  EXPECT_EQ(run.status, 1) << run.output();
+  const std::string message = run.json()["error"]["message"];
+  EXPECT_EQ(run.json()["error"]["code"], "FAILED_PRECONDITION");
+  EXPECT_THAT(message, HasSubstr("--transport cuda: "));
+  EXPECT_THAT(message, HasSubstr("CUDA_ERROR_NO_DEVICE"));
+  EXPECT_THAT(message, HasSubstr("th doctor says of gpus: CUDA's driver library shows no GPU"));
+}
+
+TEST_F(CudaBenchTest, AMachineWithoutADriverIsToldSo) {
+  // Whatever the machine has: this library is no driver.
+  const std::string library = ::testing::TempDir() + "/no_driver.so";
+  std::ofstream(library) << "nothing";
+  UseAsCudaDriver(library);
+  const ProgramRun run = RunProgram(SmallBench({"--transport", "cuda"}));
+  EXPECT_EQ(run.status, 1) << run.output();
+  const std::string message = run.json()["error"]["message"];
+  EXPECT_THAT(message, HasSubstr("--transport cuda: there is no CUDA driver"));
+  EXPECT_THAT(message, HasSubstr("th doctor says of gpus: "));
+}
+
+// bench_rdma_test measures where there are devices.
+TEST(RdmaBenchTest, AMachineWithoutADeviceIsToldSo) {
+  std::error_code none;
+  if (std::filesystem::directory_iterator("/sys/class/infiniband", none) !=
+      std::filesystem::directory_iterator()) {
+    GTEST_SKIP() << "this machine has an RDMA device";
+  }
+  for (const char* name : {"rdma", "ibverbs"}) {
+    const ProgramRun run = RunProgram(SmallBench({"--transport", name}));
+    EXPECT_EQ(run.status, 1) << run.output();
+    const std::string message = run.json()["error"]["message"];
+    EXPECT_EQ(run.json()["error"]["code"], "FAILED_PRECONDITION");
+    EXPECT_THAT(message, HasSubstr("--transport rdma: the kernel has no RDMA device"));
+    EXPECT_THAT(message, HasSubstr("th doctor says of rdma-devices: none"));
+    EXPECT_THAT(message, HasSubstr("to do: "));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, BenchTest,

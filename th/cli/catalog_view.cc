@@ -1,6 +1,7 @@
 #include "th/cli/catalog_view.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,13 @@ std::vector<std::string> Addresses(const CatalogRank& rank) {
   return addresses;
 }
 
+// How the group's bytes came: "tcp (same_host: on another host)".
+std::string OverTransports(const CatalogReplica& replica) {
+  TransportsUsed used;
+  for (const CatalogRank& rank : replica.ranks) used.Add(rank.transports);
+  return used.ToString();
+}
+
 std::string Dash(std::string text) { return text.empty() ? "-" : std::move(text); }
 
 void AddReplicaRow(const CatalogModel& model, const CatalogVersion* version,
@@ -67,12 +75,13 @@ void AddReplicaRow(const CatalogModel& model, const CatalogVersion* version,
     if (!version->pins.empty()) row[3] += ", pinned";
   }
   if (replica == nullptr) {
-    row.insert(row.end(), {"nobody", "", "", "", "", ""});
+    row.insert(row.end(), {"nobody", "", "", "", "", "", ""});
   } else {
-    row.insert(row.end(),
-               {replica->group, replica->form, version == nullptr ? "idle" : RoleOf(*replica),
-                absl::StrCat(replica->ranks.size()),
-                version == nullptr ? "-" : HeldPercent(*replica), FormatBytes(AllBytes(*replica))});
+    row.insert(
+        row.end(),
+        {replica->group, replica->form, version == nullptr ? "idle" : RoleOf(*replica),
+         absl::StrCat(replica->ranks.size()), version == nullptr ? "-" : HeldPercent(*replica),
+         FormatBytes(AllBytes(*replica)), Dash(OverTransports(*replica))});
   }
   table->AddRow(std::move(row));
 }
@@ -83,6 +92,7 @@ std::string RankTable(const CatalogReplica& replica) {
                    {"HELD", Align::kRight},
                    {"OF", Align::kRight},
                    {"FROM"},
+                   {"OVER"},
                    {"READERS", Align::kRight},
                    {"ADDRESS"},
                    {"LOCATION"},
@@ -90,8 +100,8 @@ std::string RankTable(const CatalogReplica& replica) {
   for (const CatalogRank& rank : replica.ranks) {
     table.AddRow({rank.name.ToString(), rank.layout.ShortHex(), FormatBytes(rank.bytes_held),
                   FormatBytes(rank.bytes), Dash(absl::StrJoin(Names(rank.sources), ", ")),
-                  absl::StrCat(rank.readers), Dash(absl::StrJoin(Addresses(rank), ", ")),
-                  Dash(rank.location.ToString()),
+                  Dash(rank.transports.ToString()), absl::StrCat(rank.readers),
+                  Dash(absl::StrJoin(Addresses(rank), ", ")), Dash(rank.location.ToString()),
                   rank.connected
                       ? absl::StrFormat("%.1f s ago", absl::ToDoubleSeconds(rank.since_heard))
                       : "disconnected"});
@@ -166,6 +176,15 @@ std::string DescribePolicy(const CatalogModel& model) {
   return absl::StrJoin(parts, ", ");
 }
 
+json PassedOverToJson(const std::vector<PassedOver>& passed_over) {
+  json listed = json::array();
+  for (const PassedOver& one : passed_over) {
+    listed.push_back(
+        {{"transport", one.transport}, {"reason", one.reason}, {"sources", one.sources}});
+  }
+  return listed;
+}
+
 json RankToJson(const CatalogRank& rank) {
   json listed = {{"rank", rank.name.ToString()},
                  {"worker", rank.worker.value},
@@ -178,7 +197,9 @@ json RankToJson(const CatalogRank& rank) {
                  {"readers", rank.readers},
                  {"sources", Names(rank.sources)},
                  {"endpoints", Addresses(rank)},
-                 {"location", rank.location.ToString()}};
+                 {"location", rank.location.ToString()},
+                 {"transports", rank.transports.names},
+                 {"passed_over", PassedOverToJson(rank.transports.passed_over)}};
   if (rank.leaves_in != absl::InfiniteDuration()) {
     listed["seconds_until_leave"] = absl::ToDoubleSeconds(rank.leaves_in);
   }
@@ -276,6 +297,7 @@ json TotalsToJson(const ModelTotals& totals) {
   }
   return {{"stall_seconds", std::move(stall)},
           {"received", std::move(received)},
+          {"passed_over", PassedOverToJson(totals.fill.passed_over)},
           {"unchanged_bytes", totals.fill.unchanged_bytes},
           {"reread_bytes", totals.fill.reread_bytes},
           {"rerouted_bytes", totals.fill.rerouted_bytes},
@@ -305,7 +327,8 @@ std::string CatalogTable(const Catalog& catalog) {
                    {"HOLDS"},
                    {"RANKS", Align::kRight},
                    {"HELD", Align::kRight},
-                   {"BYTES", Align::kRight}});
+                   {"BYTES", Align::kRight},
+                   {"OVER"}});
   for (const CatalogModel& model : catalog.models) {
     for (const CatalogVersion& version : model.versions) {
       for (const CatalogReplica& replica : version.replicas) {

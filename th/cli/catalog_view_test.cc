@@ -49,6 +49,8 @@ CatalogModel AModel() {
   newest.replicas = {AReplica("trainer", "published", 1000), AReplica("rollout-1", "filling", 999)};
   newest.replicas[0].publisher = true;
   newest.replicas[1].ranks[0].sources = {{.group = "trainer", .rank = Rank(0)}};
+  newest.replicas[1].ranks[0].transports = {.names = {"tcp"},
+                                            .passed_over = {{"same_host", "on another host"}}};
   CatalogVersion withdrawn = AVersion(1, "step-1");
   withdrawn.withdrawn = true;
   model.versions = {newest, withdrawn};
@@ -63,14 +65,14 @@ TEST(CatalogTableTest, SaysWhenThereIsNothing) {
 TEST(CatalogTableTest, HasALineAReplicaAndOneForWhoHoldsNothing) {
   EXPECT_EQ(CatalogTable({.models = {AModel()}}),
             "RUN  MODEL  VERSION        STATE           GROUP      FORM  HOLDS                 "
-            "RANKS   HELD    BYTES\n"
+            "RANKS   HELD    BYTES  OVER\n"
             "r1   qwen   step-2 (#1.2)  sealed, pinned  trainer    hf    published, publisher      "
-            "1  100 %  1.00 kB\n"
+            "1  100 %  1.00 kB  -\n"
             "r1   qwen   step-2 (#1.2)  sealed, pinned  rollout-1  hf    filling                   "
-            "1   99 %  1.00 kB\n"
+            "1   99 %  1.00 kB  tcp (same_host: on another host)\n"
             "r1   qwen   step-1 (#1.1)  withdrawn       nobody\n"
             "r1   qwen   -              -               rollout-2  hf    idle                      "
-            "1      -  1.00 kB\n");
+            "1      -  1.00 kB  -\n");
 }
 
 TEST(CatalogTableTest, SaysThatTheServerHasRestartedWhileRanksMayComeBack) {
@@ -131,7 +133,10 @@ TEST(CatalogJsonTest, HoldsModelsVersionsReplicasAndRanks) {
   EXPECT_EQ(model["run"], "r1");
   EXPECT_EQ(model["versions"][0]["label"], "step-2");
   EXPECT_EQ(model["versions"][0]["attributes"]["loss"], "0.5");
-  EXPECT_EQ(model["versions"][0]["replicas"][1]["ranks"][0]["sources"][0], "trainer/0");
+  const nlohmann::json& filling = model["versions"][0]["replicas"][1]["ranks"][0];
+  EXPECT_EQ(filling["sources"][0], "trainer/0");
+  EXPECT_EQ(filling["transports"][0], "tcp");
+  EXPECT_EQ(filling["passed_over"][0]["reason"], "on another host");
   EXPECT_EQ(model["versions"][1]["withdrawn"], true);
   EXPECT_EQ(model["idle"][0]["group"], "rollout-2");
 }

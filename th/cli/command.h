@@ -19,6 +19,7 @@ namespace th {
 void AddListCommand(CLI::App* app, ExitStatus* exit);
 void AddDescribeCommand(CLI::App* app, ExitStatus* exit);
 void AddPullCommand(CLI::App* app, ExitStatus* exit);
+void AddAttachCommand(CLI::App* app, ExitStatus* exit);
 void AddVerifyCommand(CLI::App* app, ExitStatus* exit);
 void AddRollBackCommand(CLI::App* app, ExitStatus* exit);
 void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, release

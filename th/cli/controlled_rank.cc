@@ -148,6 +148,7 @@ ControlledRank::Result ControlledRank::Do(const json& command) {
                                                     {"share-copy", &ControlledRank::ShareCopy},
                                                     {"read-copy", &ControlledRank::ReadCopy},
                                                     {"drop-copy", &ControlledRank::DropCopy},
+                                                    {"copy-gpu", &ControlledRank::CopyGpu},
                                                     {"leave", &ControlledRank::Leave}};
   const std::string name = command.at("do");
   const auto method = methods.find(name);
@@ -161,18 +162,42 @@ ControlledRank::Result ControlledRank::Join(const json& command) {
   TH_ASSIGN_OR_RETURN(ShardChoice choice, ShardChoiceFromJson(command.at("weights")));
   TH_ASSIGN_OR_RETURN(weights_, RankWeights::Allocate(std::move(choice)));
   if (command.at("load").get<bool>()) TH_RETURN_IF_ERROR(weights_->Load());
+  if (command.contains("gpu")) {
+    // Before the client: a process has its GPUs' memory for weights once the driver is loaded.
+    TH_ASSIGN_OR_RETURN(on_gpu_, DeviceWeights::Allocate(weights_->tensors(), command.at("gpu")));
+    TH_RETURN_IF_ERROR(Upload());
+  }
   ClientOptions options = OptionsOf(command);
   options.offload_limit_bytes = command.value("copies", uint64_t{0}) * weights_->bytes();
   options.staging_limit_bytes = command.value("stages", false) ? weights_->bytes() : 0;
   TH_ASSIGN_OR_RETURN(client_, Client::Join(std::move(options)));
   RegisterOptions registered;
   registered.checksums = command.value("checksums", true);
-  TH_ASSIGN_OR_RETURN(buffer_, client_->Register(weights_->tensors(), registered));
+  TH_ASSIGN_OR_RETURN(buffer_, client_->Register(Registered(), registered));
   return json{{"bytes", buffer_.bytes()}, {"tensors", weights_->tensors().size()}};
+}
+
+const std::vector<Tensor>& ControlledRank::Registered() const {
+  return on_gpu_ == nullptr ? weights_->tensors() : on_gpu_->tensors();
+}
+
+absl::Status ControlledRank::Download() {
+  return on_gpu_ == nullptr ? absl::OkStatus() : on_gpu_->Download();
+}
+
+absl::Status ControlledRank::Upload() {
+  return on_gpu_ == nullptr ? absl::OkStatus() : on_gpu_->Upload();
+}
+
+absl::Status ControlledRank::RefuseOnGpu(const json& command) const {
+  if (on_gpu_ == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(command.at("do").get<std::string>(),
+                                                    " takes weights in host memory, not on a GPU"));
 }
 
 ControlledRank::Result ControlledRank::Change(const json& command) {
   weights_->ChangeTo(command.at("content"));
+  TH_RETURN_IF_ERROR(Upload());
   return json::object();
 }
 
@@ -241,11 +266,13 @@ std::function<void(const UpdateProgress&)> ControlledRank::ProgressWriter() cons
 }
 
 ControlledRank::Result ControlledRank::Sum(const json& command) {
+  TH_RETURN_IF_ERROR(Download());
   const TensorSums sums = weights_->Sum();
   return json{{"sum", Combine(sums).ToHex()}, {"tensors", sums.size()}};
 }
 
 ControlledRank::Result ControlledRank::Sums(const json& command) {
+  TH_RETURN_IF_ERROR(Download());
   json sums = json::object();
   for (const auto& [name, sum] : weights_->Sum()) sums[name] = sum.ToHex();
   return json{{"sums", std::move(sums)}};
@@ -260,11 +287,14 @@ ControlledRank::Result ControlledRank::Stats(const json& command) {
 }
 
 ControlledRank::Result ControlledRank::Scribble(const json& command) {
+  TH_RETURN_IF_ERROR(Download());
   weights_->Scribble();
+  TH_RETURN_IF_ERROR(Upload());
   return json::object();
 }
 
 ControlledRank::Result ControlledRank::Hoard(const json& command) {
+  TH_RETURN_IF_ERROR(RefuseOnGpu(command));
   for (const Tensor& tensor : weights_->tensors()) {
     if (!tensor.alias_of.empty()) continue;
     const auto* from = static_cast<const char*>(tensor.data);
@@ -274,6 +304,7 @@ ControlledRank::Result ControlledRank::Hoard(const json& command) {
 }
 
 ControlledRank::Result ControlledRank::Copy(const json& command) {
+  TH_RETURN_IF_ERROR(RefuseOnGpu(command));
   copy_.resize(weights_->bytes());  // the memory is there before the time counts
   const absl::Time begin = MonotonicNow();
   char* to = copy_.data();
@@ -308,6 +339,7 @@ ControlledRank::Result ControlledRank::MeterRead(const json& command) {
 }
 
 ControlledRank::Result ControlledRank::ProbeSend(const json& command) {
+  TH_RETURN_IF_ERROR(RefuseOnGpu(command));
   probe_memory_.emplace(StreamOf(*weights_));
   TH_ASSIGN_OR_RETURN(probe_, RawProbeSender::Start(&*probe_memory_,
                                                     {.readers = command.at("readers"),
@@ -317,6 +349,7 @@ ControlledRank::Result ControlledRank::ProbeSend(const json& command) {
 }
 
 ControlledRank::Result ControlledRank::ProbeRead(const json& command) {
+  TH_RETURN_IF_ERROR(RefuseOnGpu(command));
   const MemoryStream memory = StreamOf(*weights_);
   const absl::Time begin = MonotonicNow();
   TH_ASSIGN_OR_RETURN(const std::string congestion_control,
@@ -335,12 +368,14 @@ ControlledRank::Result ControlledRank::ProbeEnd(const json& command) {
 }
 
 ControlledRank::Result ControlledRank::ShareCopy(const json& command) {
+  TH_RETURN_IF_ERROR(RefuseOnGpu(command));
   TH_ASSIGN_OR_RETURN(shared_, SharedCopy::Of(StreamOf(*weights_)));
   return json{{"path", shared_->path()}};
 }
 
 // Mapping is not timed: a transport maps once, and copies again and again.
 ControlledRank::Result ControlledRank::ReadCopy(const json& command) {
+  TH_RETURN_IF_ERROR(RefuseOnGpu(command));
   const MemoryStream memory = StreamOf(*weights_);
   TH_ASSIGN_OR_RETURN(const MappedCopy mapped,
                       MappedCopy::Open(command.at("path"), memory.bytes()));
@@ -352,6 +387,12 @@ ControlledRank::Result ControlledRank::ReadCopy(const json& command) {
 ControlledRank::Result ControlledRank::DropCopy(const json& command) {
   shared_.reset();
   return json::object();
+}
+
+ControlledRank::Result ControlledRank::CopyGpu(const json& command) {
+  if (on_gpu_ == nullptr) return absl::FailedPreconditionError("the weights are not on a GPU");
+  TH_ASSIGN_OR_RETURN(const DeviceWeights::CopyTime time, on_gpu_->CopyFromGpu(command.at("from")));
+  return json{{"started_s", SecondsOf(time.begin)}, {"ended_s", SecondsOf(time.end)}};
 }
 
 ControlledRank::Result ControlledRank::Leave(const json& command) {

@@ -7,11 +7,12 @@
 // of the machine's monotonic clock.
 //
 //   join       server run model group rank ranks rate transports connections data_threads weights
-//              load [host] [rack] [site] [copies] [stages]
+//              load [host] [rack] [site] [copies] [stages] [gpu]
 //              [checksums]
 //              -> bytes, tensors: joins and registers the shard, with its content when `load`;
 //                 `copies`: of the shard, that TensorHub may hold in this rank's host memory;
-//                 `stages`: likewise one, into which versions are staged
+//                 `stages`: likewise one, into which versions are staged; `gpu`: the index of the
+//                 GPU that has the weights, which are in host memory without
 //   change     content              -> the weights become this content (rank_weights.h)
 //   publish    label                -> version, publish_seconds, sealed_seconds
 //   unpublish  [drain_seconds]      -> seconds
@@ -44,6 +45,8 @@
 //                                      (memory_probe.h)
 //   read-copy  path threads         -> started_s, ended_s: copies them from there into its own
 //   drop-copy                       -> that memory is freed
+//   copy-gpu   from                 -> started_s, ended_s: the driver copies as many bytes over the
+//                                      weights from other memory of the GPU `from`
 //   leave                           -> leaves the group; an update, a stage or an apply under way
 //                                      ends with CANCELLED, its answer comes first
 //
@@ -56,8 +59,10 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
+#include "th/cli/device_weights.h"
 #include "th/cli/json_lines.h"
 #include "th/cli/memory_probe.h"
 #include "th/cli/process_meter.h"
@@ -104,10 +109,19 @@ class ControlledRank {
   Result ShareCopy(const nlohmann::json& command);
   Result ReadCopy(const nlohmann::json& command);
   Result DropCopy(const nlohmann::json& command);
+  Result CopyGpu(const nlohmann::json& command);
   Result Leave(const nlohmann::json& command);
+
+  // What the client has registered.
+  const std::vector<Tensor>& Registered() const;
+  // Host memory has what the GPU has, or the other way round; nothing to do without a GPU.
+  absl::Status Download();
+  absl::Status Upload();
+  absl::Status RefuseOnGpu(const nlohmann::json& command) const;
 
   JsonLineWriter* const events_;
   std::optional<RankWeights> weights_;
+  std::unique_ptr<DeviceWeights> on_gpu_;  // null: the weights are in host memory
   std::vector<char> hoarded_;
   std::vector<char> copy_;
   std::unique_ptr<Client> client_;

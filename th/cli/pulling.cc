@@ -71,13 +71,6 @@ std::optional<absl::StatusOr<GroupUpdate>> Await(
   }
 }
 
-// Unlike that of any other pull, on this machine or another.
-std::string PullGroupName() {
-  char host[65] = {};
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat("pull-", host, "-", getpid());
-}
-
 absl::Status NobodyHoldsIt(absl::string_view why) {
   return absl::NotFoundError(absl::StrCat(
       why,
@@ -91,6 +84,12 @@ absl::Status CheckMoved(const UpdateResult& result) {
 }
 
 }  // namespace
+
+std::string PullGroupName() {
+  char host[65] = {};
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat("pull-", host, "-", getpid());
+}
 
 void AddPullFlags(CLI::App* app, PullFlags* flags) {
   AddConnectionFlags(app, &flags->connection);

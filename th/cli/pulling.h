@@ -26,6 +26,9 @@ struct PullFlags {
   std::string form = kDefaultForm;
   double timeout_s = 3600;
 };
+// A group's name unlike that of any other such process, on this machine or another.
+std::string PullGroupName();
+
 // --version, --form, --timeout and those of connection and member.
 void AddPullFlags(CLI::App* app, PullFlags* flags);
 

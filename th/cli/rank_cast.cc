@@ -87,27 +87,29 @@ absl::Status RankCast::StartProcess(const GroupChoice& group, uint32_t rank) {
 }
 
 nlohmann::json RankCast::JoinCommand(const GroupChoice& group, uint32_t rank) const {
-  return {{"do", "join"},
-          {"server", server_address_},
-          {"run", "demo"},
-          {"model", options_.model_name},
-          {"group", group.name},
-          {"rank", rank},
-          {"ranks", group.ranks},
-          {"host", group.PlacementOf(rank).host},
-          {"rack", group.PlacementOf(rank).rack},
-          {"site", group.PlacementOf(rank).site},
-          {"rate", options_.uplink_bytes_per_second},
-          {"transports", options_.transports},
-          {"checksums", options_.checksums},
-          {"connections", options_.connections},
-          {"data_threads", options_.data_threads},
-          {"load", group.load},
-          {"copies", group.copies},
-          {"stages", group.stages},
-          {"weights",
-           ToJson(ShardChoice{
-               .model = options_.model, .shard = ShardOf(rank), .shards = options_.shards})}};
+  nlohmann::json command = {{"do", "join"},
+                            {"server", server_address_},
+                            {"run", "demo"},
+                            {"model", options_.model_name},
+                            {"group", group.name},
+                            {"rank", rank},
+                            {"ranks", group.ranks},
+                            {"host", group.PlacementOf(rank).host},
+                            {"rack", group.PlacementOf(rank).rack},
+                            {"site", group.PlacementOf(rank).site},
+                            {"rate", options_.uplink_bytes_per_second},
+                            {"transports", options_.transports},
+                            {"checksums", options_.checksums},
+                            {"connections", options_.connections},
+                            {"data_threads", options_.data_threads},
+                            {"load", group.load},
+                            {"copies", group.copies},
+                            {"stages", group.stages},
+                            {"weights", ToJson(ShardChoice{.model = options_.model,
+                                                           .shard = ShardOf(rank),
+                                                           .shards = options_.shards})}};
+  if (group.gpu.has_value()) command["gpu"] = *group.gpu;
+  return command;
 }
 
 void RankCast::Kill(const std::string& group) {

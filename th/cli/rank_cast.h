@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,8 +60,9 @@ struct GroupChoice {
   bool load = false;  // with the model's content; else zeros, to be received
   Placement placement;
   std::vector<Placement> placements;  // of each rank, where they differ; empty: `placement`
-  uint32_t copies = 0;  // of its shard, that TensorHub may hold in each rank's host memory
-  bool stages = false;  // likewise one in which a version is staged
+  uint32_t copies = 0;          // of its shard, that TensorHub may hold in each rank's host memory
+  bool stages = false;          // likewise one in which a version is staged
+  std::optional<uint32_t> gpu;  // the index of the one that has the weights; none: host memory
 
   const Placement& PlacementOf(uint32_t rank) const {
     return placements.empty() ? placement : placements[rank];

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,9 +52,9 @@ class TransferBench {
 
   absl::StatusOr<TransferMeasurement> Run() {
     TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(options_.cast));
-    std::vector<GroupChoice> groups = {{.name = kHolder, .load = true}};
+    std::vector<GroupChoice> groups = {{.name = kHolder, .load = true, .gpu = GpuOf(0)}};
     for (uint32_t i = 1; i <= options_.readers; ++i)
-      groups.push_back({.name = absl::StrCat("reader-", i)});
+      groups.push_back({.name = absl::StrCat("reader-", i), .gpu = GpuOf(i)});
     TH_RETURN_IF_ERROR(cast_->Start(groups));
     holder_ = cast_->RanksOf(kHolder);
     measured_.bytes = holder_[0]->answer()->value("bytes", uint64_t{0});
@@ -68,6 +69,13 @@ class TransferBench {
   }
 
  private:
+  // The first process is the holder's.
+  std::optional<uint32_t> GpuOf(uint32_t process) const {
+    if (options_.gpus == 0) return std::nullopt;
+    if (process == 0 || options_.gpus == 1) return 0;
+    return 1 + (process - 1) % (options_.gpus - 1);
+  }
+
   absl::Status Tell(const std::vector<RankProcess*>& ranks, const json& command) {
     return cast_->stage().Tell(ranks, command, kStepTimeout);
   }
@@ -133,10 +141,39 @@ class TransferBench {
   // The probe writes into the readers' buffers: they must not be offered to others meanwhile.
   absl::Status Probe(TransferRound* round) {
     if (std::exchange(holds_, false)) TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "unpublish"}}));
-    const bool over_tcp = options_.cast.transports.front() == "tcp";
-    TH_RETURN_IF_ERROR(over_tcp ? ProbeTcp() : ProbeMemory());
-    round->probe_seconds = SpanOf(readers_);
-    return Tell(holder_, {{"do", over_tcp ? "probe-end" : "drop-copy"}});
+    switch (options_.baseline) {
+      case TransferBaseline::kTcp:
+        TH_RETURN_IF_ERROR(ProbeTcp());
+        round->probe_seconds = SpanOf(readers_);
+        return Tell(holder_, {{"do", "probe-end"}});
+      case TransferBaseline::kSharedMemory:
+        TH_RETURN_IF_ERROR(ProbeMemory());
+        round->probe_seconds = SpanOf(readers_);
+        return Tell(holder_, {{"do", "drop-copy"}});
+      case TransferBaseline::kGpuCopy:
+        TH_RETURN_IF_ERROR(Tell(readers_, {{"do", "copy-gpu"}, {"from", *GpuOf(0)}}));
+        round->probe_seconds = SpanOf(readers_);
+        return absl::OkStatus();
+      case TransferBaseline::kRdma:
+        return ProbeRdma(round);
+    }
+    return absl::InternalError("no such baseline");
+  }
+
+  // A program of others may be missing or fail: what we measure ourselves counts all the same.
+  absl::Status ProbeRdma(TransferRound* round) {
+    if (!measured_.baseline_missing.empty()) return absl::OkStatus();
+    const absl::StatusOr<double> rate = MeasurePerftest(
+        {.paths = options_.rdma_paths, .readers = options_.readers, .bytes = measured_.bytes},
+        options_.interrupted);
+    if (absl::IsCancelled(rate.status())) return rate.status();
+    if (rate.ok()) {
+      round->probe_seconds = static_cast<double>(measured_.bytes) / (*rate * 1e9);
+    } else {
+      measured_.baseline_missing = std::string(rate.status().message());
+      if (absl::IsNotFound(rate.status())) measured_.baseline_missing += " (Debian: perftest)";
+    }
+    return absl::OkStatus();
   }
 
   absl::Status ProbeMemory() {
@@ -226,8 +263,10 @@ TransferFigures FiguresOf(const TransferMeasurement& measurement) {
   TransferFigures figures;
   figures.last_reader_seconds = Median(All(measurement.rounds, &TransferRound::update_seconds));
   figures.gbytes_per_s = GigabytesPerSecond(measurement.bytes, figures.last_reader_seconds);
-  figures.baseline_gbytes_per_s = GigabytesPerSecond(
-      measurement.bytes, Median(All(measurement.rounds, &TransferRound::probe_seconds)));
+  if (measurement.baseline_missing.empty()) {
+    figures.baseline_gbytes_per_s = GigabytesPerSecond(
+        measurement.bytes, Median(All(measurement.rounds, &TransferRound::probe_seconds)));
+  }
   if (figures.baseline_gbytes_per_s > 0)
     figures.ratio = figures.gbytes_per_s / figures.baseline_gbytes_per_s;
   for (const TransferRound& round : measurement.rounds) {
@@ -250,7 +289,7 @@ TransferFigures FiguresOf(const TransferMeasurement& measurement) {
 
 json ToJson(const TransferMeasurement& measurement) {
   const TransferFigures figures = FiguresOf(measurement);
-  return {
+  json report = {
       {"bytes", measurement.bytes},
       {"tensors", measurement.tensors},
       {"rounds", measurement.rounds.size()},
@@ -271,6 +310,12 @@ json ToJson(const TransferMeasurement& measurement) {
       {"baseline_seconds_of_rounds", All(measurement.rounds, &TransferRound::probe_seconds)},
       {"baseline_congestion_control", measurement.congestion_control},
       {"ratio", figures.ratio}};
+  if (!measurement.baseline_missing.empty()) {
+    report["baseline"] = report["ratio"] = nullptr;
+    report["baseline_seconds_of_rounds"] = json::array();
+    report["baseline_missing"] = measurement.baseline_missing;
+  }
+  return report;
 }
 
 uint64_t DefaultEvictBytes() {

@@ -2,28 +2,46 @@
 //
 // The question: which part of the raw speed is left when a version is resolved, pulled, checked and
 // committed? Over TCP that is blocking send and recv over as many connections; on the same host it
-// is memcpy out of shared memory by as many threads. Each round publishes other bytes, evicts both
+// is memcpy out of shared memory by as many threads; between GPUs the driver's own copy; over RDMA
+// ib_read_bw over the same devices, if it is there. Each round publishes other bytes, evicts both
 // sides' caches, and measures the update and the raw probe in turn, in the same processes over the
-// same memory; the order alternates from round to round, and medians count. The first round warms
-// up. A reader's time ends when Update returns: the bytes are in its buffer and checked.
+// same memory (ib_read_bw has processes of its own); the order alternates from round to round, and
+// medians count. The first round warms up. A reader's time ends when Update returns: the bytes are
+// in its buffer and checked.
 #ifndef TH_CLI_TRANSFER_BENCH_H_
 #define TH_CLI_TRANSFER_BENCH_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
+#include "th/cli/perftest.h"
 #include "th/cli/rank_cast.h"
 
 namespace th {
+
+enum class TransferBaseline : uint8_t {
+  kTcp,           // raw_probe.h
+  kSharedMemory,  // memory_probe.h
+  kGpuCopy,       // the driver's copy from the holder's GPU to each reader's
+  kRdma           // perftest.h, between processes of its own
+};
 
 struct TransferBenchOptions {
   RankCastOptions cast;
   uint32_t readers = 1;
   uint32_t rounds = 5;  // besides the first
   uint64_t evict_bytes = 0;
+  TransferBaseline baseline = TransferBaseline::kTcp;
+  // The GPUs of this machine that the weights are on: the holder's on the first, those of the
+  // readers on the others in turn, or all on the only one. 0: in host memory.
+  uint32_t gpus = 0;
+  std::vector<RdmaPath> rdma_paths;  // with kRdma, those of a pull
+  // Asked while a program of others runs as the baseline, true to end it; may be empty.
+  std::function<bool()> interrupted;
 };
 
 struct TransferRound {
@@ -46,6 +64,7 @@ struct TransferMeasurement {
   uint32_t readers = 1;
   bool verified = false;              // readers have the holder's SHA-256 sums
   std::string congestion_control;     // of the raw probe; empty: it was no TCP
+  std::string baseline_missing;       // why there is none; empty: there is
   std::vector<TransferRound> rounds;  // without the first
 };
 
@@ -58,8 +77,8 @@ double Median(std::vector<double> values);
 struct TransferFigures {
   double gbytes_per_s = 0;  // bytes of the version over the last reader's seconds
   double last_reader_seconds = 0;
-  double baseline_gbytes_per_s = 0;
-  double ratio = 0;
+  double baseline_gbytes_per_s = 0;  // 0: there is none
+  double ratio = 0;                  // 0: likewise
   double holder_copies_sent = 0;
   double publish_seconds = 0;  // the worst
   uint64_t peak_extra_bytes = 0;

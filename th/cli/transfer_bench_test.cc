@@ -55,6 +55,21 @@ TEST(TransferFiguresTest, TakeMediansOfTimesAndTheWorstOfCosts) {
   EXPECT_EQ(figures.rss_growth_bytes, 3u << 19);
 }
 
+TEST(TransferFiguresTest, WithoutABaselineThereIsNoRatio) {
+  TransferMeasurement measured = Measured();
+  EXPECT_DOUBLE_EQ(ToJson(measured)["ratio"], 0.8);
+  EXPECT_FALSE(ToJson(measured).contains("baseline_missing"));
+  measured.baseline_missing = "ib_read_bw is not installed";
+  EXPECT_DOUBLE_EQ(FiguresOf(measured).baseline_gbytes_per_s, 0);
+  EXPECT_DOUBLE_EQ(FiguresOf(measured).ratio, 0);
+  const nlohmann::json report = ToJson(measured);
+  EXPECT_TRUE(report["baseline"].is_null());
+  EXPECT_TRUE(report["ratio"].is_null());
+  EXPECT_TRUE(report["baseline_seconds_of_rounds"].empty());
+  EXPECT_EQ(report["baseline_missing"], "ib_read_bw is not installed");
+  EXPECT_GT(report["gbytes_per_s"], 0);
+}
+
 TEST(TransferFiguresTest, ProcessorTimeIsOfAGigabyteThatAReaderReceived) {
   const TransferFigures figures = FiguresOf(Measured());  // two readers of 1 GB
   EXPECT_DOUBLE_EQ(figures.holder_cpu_seconds_per_gb, 0.1);

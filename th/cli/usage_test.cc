@@ -40,6 +40,7 @@ TEST(UsageTest, EveryCommandHelps) {
                 {"list", {"list", "--help"}, kOk, "--server"},
                 {"describe", {"describe", "--help"}, kOk, "--json"},
                 {"pull", {"pull", "--help"}, kOk, "--version"},
+                {"attach", {"attach", "--help"}, kOk, "--verify"},
                 {"how a version is named", {"pull", "--help"}, kOk, "latest-K"},
                 {"verify", {"verify", "--help"}, kOk, "--bytes"},
                 {"demo", {"demo", "--help"}, kOk, "--rollout-ranks"},
@@ -112,6 +113,16 @@ TEST(UsageTest, SimulateReportsWhatHasRunWhenASignalComes) {
     EXPECT_GT(run.json()["seeds"], 0);
     EXPECT_LT(run.json()["seeds"], 100'000'000);
   }
+}
+
+// Each slip would be taken for the flag itself.
+TEST(UsageTest, AValueOfAFlagThatTakesNoneIsRefusedByName) {
+  Expect(Th(),
+         {{"seconds to hold", {"attach", "--hold=3"}, kUsage, "--hold: takes no value"},
+          {"no verification", {"attach", "--verify=no"}, kUsage, "--verify: takes no value"},
+          {"below bench", {"bench", "server", "--receives=4"}, kUsage, "--receives: takes no"},
+          {"pages", {"top", "--once=2"}, kUsage, "--once: takes no value"}});
+  Expect(Worker(), {{"in stages", {"follow", "--stage=2"}, kUsage, "--stage: takes no value"}});
 }
 
 std::string ScenarioFile(const std::string& name, const std::string& more) {
@@ -334,6 +345,10 @@ TEST(UsageTest, AValueThatIsNoneIsAUsageErrorThatSaysHowToWriteIt) {
            {"follow", "--rate", "1MB/s", "--transports", "same_host"},
            kUsage,
            "--rate has no effect without tcp"},
+          {"RDMA that is not used",
+           {"follow", "--rdma-devices", "mlx5_0", "--transports", "tcp"},
+           kUsage,
+           "no effect without ibverbs"},
           {"transport", {"follow", "--transports", "pigeon"}, kUsage, "same_host"}});
 }
 

@@ -17,6 +17,7 @@
 #include "th/client/server_list.h"
 #include "th/client/server_probe.h"
 #include "th/client/tensor_binding.h"
+#include "th/memory/cuda/cuda_memory_devices.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/tcp/tcp_transport.h"
 
@@ -89,7 +90,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
       parts.data_plane,
       DataPlane::Acquire(
           {options.data_address, options.data_threads, options.connections_per_source,
-           options.uplink_bytes_per_second, options.transports, options.strict_transport},
+           options.uplink_bytes_per_second, options.transports, options.strict_transport,
+           options.attach_limit_bytes, options.rdma_devices, options.rdma_registered_limit_bytes},
           servers.first(), options.join_timeout));
   auto impl = std::make_shared<Impl>();
   impl->server = options.server;
@@ -134,6 +136,7 @@ absl::StatusOr<WeightBuffer> Client::Register(std::vector<Tensor> tensors,
   TH_RETURN_IF_ERROR(ValidateName("form", options.form));
   const BindingOptions binding_options{options.segment_bytes, options.checksums};
   TH_ASSIGN_OR_RETURN(TensorBinding binding, BindTensors(std::move(tensors), binding_options));
+  TH_RETURN_IF_ERROR(FindDeviceMemory(ProcessMemoryDevices().get(), &binding));
   auto buffer = std::make_shared<WeightBuffer::Impl>();
   buffer->membership = impl_->membership;
   TH_ASSIGN_OR_RETURN(buffer->buffer,

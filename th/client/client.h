@@ -52,6 +52,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "th/client/attach.h"
 #include "th/client/receive.h"
 #include "th/client/tensor.h"
 #include "th/protocol/catalog.h"
@@ -74,6 +75,9 @@ struct ReaderReport {
   VersionSequence version;
   uint64_t bytes_sent = 0;  // kReleased
   absl::Status refusal;     // kRefused
+  // kReleased: why this process ended the transfer at once, as when the reader takes no bytes while
+  // others wait; empty: it did not.
+  std::string why_ended;
 };
 
 // The names that ClientOptions::transports may have, the best first.
@@ -110,14 +114,27 @@ struct ClientOptions {
   std::string data_address = "";  // listen on; empty: the address that reaches the server
   uint32_t data_threads = 2;
   uint32_t connections_per_source = 2;
-  // Caps the bytes sent over TCP; readers that use same_host are not held back, and ibverbs is not
-  // used beside it. 0: no cap.
+  // Caps the bytes sent over TCP; readers that use cuda_ipc or same_host are not held back, and
+  // ibverbs is not used beside it. 0: no cap.
   uint64_t uplink_bytes_per_second = 0;
-  // How bytes may move, the best first: "same_host" (readers on this host take them out of this
-  // process's memory), "ibverbs" (RDMA, where both hosts have it), "tcp". Each transfer uses the
-  // first one that both ends have and that reaches; SourceShare says which and why. Empty: all that
-  // there are.
+  // How bytes may move, the best first: "cuda_ipc" (GPUs of this host take them out of each other's
+  // memory, where both processes have some and had loaded the CUDA driver when they joined, or
+  // name this), "same_host" (readers on this host take them out of this process's memory),
+  // "ibverbs" (RDMA, where both hosts have it), "tcp". Each transfer uses the first one that both
+  // ends have and that reaches; SourceShare says which and why. Empty: all that there are.
   std::vector<std::string> transports;
+  // Readers of this host may use versions where they lie in arenas of TensorHub's in this process
+  // (Client::Attach). Such an arena stays theirs when it is to be written again: the most bytes
+  // that readers may have attached or been left so; beyond it they are refused. 0: nobody attaches.
+  // Empty: a quarter of the host's memory.
+  std::optional<uint64_t> attach_limit_bytes;
+  // The RDMA devices ("mlx5_0") that ibverbs uses; empty: all that can be used. If any is
+  // named, Join fails where ibverbs cannot begin.
+  std::vector<std::string> rdma_devices;
+  // Memory of hosts and GPUs that ibverbs registers with them, over all buffers of the process. One
+  // beyond it is served over the next transport, and received through a small buffer that is
+  // registered (host memory) or staged (GPU memory). Empty: 1 TiB.
+  std::optional<uint64_t> rdma_registered_limit_bytes;
   // A source that the first of these does not reach, though both ends are where it should, is lost
   // rather than read over a slower one.
   bool strict_transport = false;
@@ -156,6 +173,11 @@ struct PublishOptions {
   // goes on in place: see PublishResult::snapshot_bytes, or WeightBuffer::snapshot_bytes.
   Snapshot snapshot = Snapshot::kNone;
   bool snapshot_or_in_place = false;
+  // Tensors in GPU memory: Publish returns once what this CUevent (torch: Event.cuda_event) of
+  // their GPU has recorded by now has happened, so that what a stream is still writing is never
+  // read. Within `timeout` (DEADLINE_EXCEEDED). INVALID_ARGUMENT where no tensor lies on a GPU.
+  // Without it the caller sees to that itself (torch.cuda.synchronize).
+  std::optional<uintptr_t> after_cuda_event;
   // Reserved: parts of a version (base, lora/x, draft). Anything but empty is UNIMPLEMENTED.
   std::string component;
 };
@@ -332,10 +354,41 @@ class WeightBuffer {
                    ResultCallback<UpdateResult> done);
   void UnpublishAsync(UnpublishOptions options, std::function<void(absl::Status)> done);
 
-  // Other addresses for the same tensors (the allocator moved them). Only while writable: an
-  // undefined buffer is to be Reset first, with which the caller answers for what it holds.
-  // INVALID_ARGUMENT naming the tensor that is another; FAILED_PRECONDITION.
+  // Other addresses for the same tensors (the allocator moved them). Only while writable, or
+  // asleep: then it wakes the buffer. An undefined buffer is to be Reset first, with which the
+  // caller answers for what it holds. INVALID_ARGUMENT naming the tensor that is another;
+  // FAILED_PRECONDITION; DEADLINE_EXCEEDED names a GPU that still uses the memory where it lies
+  // now, and nothing has changed: call again. After OK that memory may be freed.
   absl::Status Rebind(const std::vector<Tensor>& tensors);
+
+  // For an engine that gives the memory of its tensors back for a while:
+  //
+  //     TH_RETURN_IF_ERROR(weights.Sleep());   // on all ranks, like Unpublish
+  //     engine.Sleep();                        // frees or unmaps the memory
+  //     ...
+  //     engine.WakeUp();                       // maps it again, at the same addresses
+  //     TH_RETURN_IF_ERROR(weights.Wake());
+  //     TH_RETURN_IF_ERROR(weights.Update(Latest()).status());
+  //
+  // Sleep takes the buffer back, as Unpublish does with these options, where it is published or
+  // holds a version, and withdraws its memory from all transports. OK means that the memory may be
+  // freed, unmapped or become something else; after an error it may not. It stays registered with
+  // the server, and Publish, Update, Stage, Apply and Unpublish are FAILED_PRECONDITION until it
+  // wakes. What Unpublish returns; FAILED_PRECONDITION while another verb is under way, or where
+  // the buffer is undefined: Reset it first. DEADLINE_EXCEEDED names the GPU that still reads the
+  // memory: call Sleep again, which waits for it again. Sleep of a buffer that is asleep does
+  // nothing else.
+  absl::Status Sleep(UnpublishOptions options = {});
+  // The tensors lie where they lay when it fell asleep (else Rebind, which wakes it too), and are
+  // registered anew. The buffer is writable, whatever its bytes are now; it holds no version.
+  // FAILED_PRECONDITION: it is not asleep, or names the tensor that was GPU memory and is none now,
+  // or another thread's Sleep or Rebind is under way. What Register returns for memory. Also after
+  // a Sleep that ran out of time, for memory that was not given back: the next Sleep or Rebind
+  // waits for what still uses it.
+  absl::Status Wake();
+  // True from the Sleep that has withdrawn the memory until Wake or Rebind. Only OK of Sleep says
+  // that the memory may be freed: a GPU may still read that of a buffer that is asleep.
+  bool asleep() const;
   // An update failed after its first write: what the buffer holds is a mixture. Left by a good
   // Update, or by Reset, with which the caller answers for the content.
   bool undefined() const;
@@ -347,6 +400,9 @@ class WeightBuffer {
   Digest layout_digest() const;
   // Of host memory that the buffer is published from; 0: it is in place, or not published.
   uint64_t snapshot_bytes() const;
+  // How its GPU memory is registered with transports, or why it is staged, for logs: "ibverbs:
+  // memory of GPU 0000:3b:00.0 registered by DMA-BUF with mlx5_0". Empty: nothing to say.
+  std::vector<std::string> gpu_registrations() const;
   // Bytes that this buffer has sent to readers since its registration.
   uint64_t bytes_sent() const;
 
@@ -390,6 +446,17 @@ class Client {
   // back, no source left, deadline), which say what was taken; the error of `take`.
   absl::StatusOr<ReceiveResult> Receive(VersionSelector version, ReceiveOptions options,
                                         const TakeSlice& take);
+
+  // Uses one shard of a version where it lies: in the memory of a holder on this host, mapped
+  // read-only into this process. No byte is copied, so it takes no time that grows with the size
+  // (verify_bytes apart). What is attached never changes and stays as long as the result lives,
+  // whatever becomes of the holder, which goes on in other memory. This client is no source for it
+  // and no replica of it. A group transaction as Update is, and counted with the calls of Receive.
+  // OK: it is attached, the list of sums agrees with the version's root; or outcome kNotAvailable.
+  // FAILED_PRECONDITION naming each holder and why: none can be attached (none on this host, its
+  // tensors lie in memory that is not TensorHub's, its limit, it is still receiving itself).
+  // NOT_FOUND, INVALID_ARGUMENT as of Receive; then those of Update. With verify_bytes DATA_LOSS.
+  absl::StatusOr<AttachResult> Attach(VersionSelector version, AttachOptions options = {});
 
   // Every later version is withdrawn; readers move back at their next Update. Returns the version
   // gone back to. `idempotency_key` empty: one is made.

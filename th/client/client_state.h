@@ -12,6 +12,7 @@
 #include "th/client/client.h"
 #include "th/client/membership.h"
 #include "th/client/process_guard.h"
+#include "th/client/shard_search.h"
 #include "th/weights/shard_layout.h"
 
 namespace th {
@@ -24,6 +25,10 @@ struct Client::Impl {
   absl::StatusOr<std::shared_ptr<const ShardLayout>> LayoutOf(Controller& asked,
                                                               const Digest& digest,
                                                               absl::Duration timeout);
+
+  // Errors of the two before, and of Controller::FindShard.
+  absl::StatusOr<ShardToRead> FindShard(const VersionSelector& version, const ShardChoice& choice,
+                                        absl::Time deadline);
 
   const ProcessGuard guard;
   // Shared with streams that outlive the membership.

@@ -14,6 +14,8 @@
 #include "absl/synchronization/mutex.h"
 #include "th/client/data_address.h"
 #include "th/client/runtime.h"
+#include "th/memory/cuda/cuda_memory_devices.h"
+#include "th/transfer/cuda_ipc/cuda_ipc_transport.h"
 #include "th/transfer/ibverbs/ibverbs_transport.h"
 #include "th/transfer/same_host/same_host_transport.h"
 #include "th/transfer/tcp/tcp_transport.h"
@@ -67,7 +69,31 @@ absl::Status CheckTransports(const std::vector<std::string>& wanted) {
   return absl::OkStatus();
 }
 
+// What says how to use RDMA would be of no effect without it.
+absl::Status CheckRdma(const DataPlaneOptions& wanted) {
+  const auto without = [&](absl::string_view option) {
+    return absl::InvalidArgumentError(absl::StrCat("option ", option,
+                                                   " has no effect without ibverbs among the "
+                                                   "transports, which are ",
+                                                   absl::StrJoin(wanted.transports, ",")));
+  };
+  if (wanted.rdma_registered_limit_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "option rdma_registered_limit_bytes is 0: nothing could be registered; leave ibverbs out "
+        "of the option transports");
+  }
+  if (wanted.transports.empty() || absl::c_linear_search(wanted.transports, kIbverbsTransport)) {
+    return absl::OkStatus();
+  }
+  if (!wanted.rdma_devices.empty()) return without("rdma_devices");
+  if (wanted.rdma_registered_limit_bytes.has_value()) return without("rdma_registered_limit_bytes");
+  return absl::OkStatus();
+}
+
 std::string Shown(const std::string& text) { return text.empty() ? "unset" : text; }
+std::string Shown(std::optional<uint64_t> bytes) {
+  return bytes.has_value() ? absl::StrCat(*bytes) : "the default";
+}
 
 // Not UNAVAILABLE: that is a server that does not answer.
 absl::Status CannotListen(const std::string& address, const absl::Status& why) {
@@ -128,7 +154,7 @@ absl::StatusOr<std::unique_ptr<Transport>> BeginTcp(const std::string& address,
 }
 
 // Its TCP connections go to the same host as those of TCP, and a port that the system chooses.
-absl::StatusOr<std::unique_ptr<Transport>> BeginIbverbs(const std::string& address,
+absl::StatusOr<std::unique_ptr<Transport>> BeginIbverbs(const DataPlaneOptions& options,
                                                         absl::string_view server,
                                                         absl::Duration resolve_timeout,
                                                         const TransportLimits& limits) {
@@ -139,19 +165,47 @@ absl::StatusOr<std::unique_ptr<Transport>> BeginIbverbs(const std::string& addre
   }
   // Asked before the way to the server, as most machines have none.
   if (const absl::Status has = HasRdma(); !has.ok()) return NotHere(has);
-  TH_ASSIGN_OR_RETURN(const Listening listening, WhereToListen(address, server, resolve_timeout));
+  TH_ASSIGN_OR_RETURN(const Listening listening,
+                      WhereToListen(options.address, server, resolve_timeout));
   const size_t port = listening.address.rfind(':');
   return NewIbverbsTransport(
       {.listen_address = absl::StrCat(listening.address.substr(0, port), ":0"),
        .advertised_hosts = listening.advertised_hosts,
+       .devices = options.rdma_devices,
+       .max_registered_bytes =
+           options.rdma_registered_limit_bytes.value_or(kDefaultMaxRegisteredBytes),
        .limits = limits});
+}
+
+// The error of devices that the user has named.
+absl::StatusOr<std::unique_ptr<Transport>> WithNamedDevices(
+    const std::vector<std::string>& devices, absl::StatusOr<std::unique_ptr<Transport>> begun) {
+  if (begun.ok() || devices.empty()) return begun;
+  return absl::Status(begun.status().code(),
+                      absl::StrCat("option rdma_devices is ", absl::StrJoin(devices, ","), ": ",
+                                   begun.status().message()));
+}
+
+// A process that has not loaded the CUDA driver by now has it loaded only where it names the
+// transport: what a GPU's driver does in a process, such as to what it forks, is its owner's
+// affair.
+absl::StatusOr<std::unique_ptr<Transport>> BeginCudaIpc(bool only_if_loaded,
+                                                        const TransportLimits& limits) {
+  const std::shared_ptr<CudaMemoryDevices> devices = ProcessMemoryDevices();
+  if (devices == nullptr && only_if_loaded) {
+    return absl::UnavailableError(
+        "this process has loaded no CUDA driver, or that found no GPU, when it joined");
+  }
+  CudaIpcOptions options{.limits = limits};
+  if (devices != nullptr) options.driver = devices->devices().driver().path;
+  return NewCudaIpcTransport(options);
 }
 
 }  // namespace
 
 const std::vector<std::string>& KnownTransports() {
-  static const auto* names =
-      new std::vector<std::string>{kSameHostTransport, kIbverbsTransport, kTcpTransport};
+  static const auto* names = new std::vector<std::string>{kCudaIpcTransport, kSameHostTransport,
+                                                          kIbverbsTransport, kTcpTransport};
   return *names;
 }
 
@@ -161,11 +215,23 @@ std::vector<Transport*> DataPlane::transports() const {
   return transports;
 }
 
+std::vector<std::string> DataPlaneMemory::Describe() const {
+  std::vector<std::string> lines;
+  for (const auto* const each : {&registered_by, &refused_by}) {
+    for (const auto& [transport, what] : *each) {
+      lines.push_back(absl::StrCat(transport, ": ", what));
+    }
+  }
+  return lines;
+}
+
 DataPlaneMemory DataPlane::Attach(absl::Span<const MemoryRegion> regions) {
   DataPlaneMemory memory;
   for (const auto& transport : transports_) {
     absl::StatusOr<std::unique_ptr<AttachedMemory>> attached = transport->Attach(regions);
     if (attached.ok()) {
+      std::string how = (*attached)->how();
+      if (!how.empty()) memory.registered_by[std::string(transport->name())] = std::move(how);
       memory.attached.push_back(*std::move(attached));
       continue;
     }
@@ -201,15 +267,18 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
   TH_RETURN_IF_ERROR(CheckBounds("connections_per_source", options.connections_per_source,
                                  kMaxConnectionsPerSource));
   TH_RETURN_IF_ERROR(CheckTransports(options.transports));
+  TH_RETURN_IF_ERROR(CheckRdma(options));
   std::shared_ptr<DataPlane> data_plane(
       new DataPlane(options), [](DataPlane* ended) { DestroySafely([ended] { delete ended; }); });
   const bool use_all = options.transports.empty();
   for (const std::string& transport : use_all ? KnownTransports() : options.transports) {
     const absl::Status begun = data_plane->Begin(transport, server, resolve_timeout);
     if (begun.ok()) continue;
-    // A process works without same_host and ibverbs, so their failures are reasons to show. A
-    // failure of TCP, or of a transport that the user has named, is an error.
-    if (!use_all || transport == kTcpTransport) return begun;
+    // A process works without cuda_ipc, same_host and ibverbs, so their failures are reasons to
+    // show. A failure of TCP, or of a transport that the user has named, or whose devices, is an
+    // error.
+    const bool asked_for = transport == kIbverbsTransport && !options.rdma_devices.empty();
+    if (!use_all || asked_for || transport == kTcpTransport) return begun;
     data_plane->absent_[transport] = std::string(begun.message());
   }
   return data_plane;
@@ -222,10 +291,15 @@ absl::Status DataPlane::Begin(const std::string& transport, absl::string_view se
   limits.connections_per_pull = options_.connections_per_source;
   limits.uplink_bytes_per_second = options_.uplink_bytes_per_second;
   absl::StatusOr<std::unique_ptr<Transport>> tried;
-  if (transport == kSameHostTransport) {
-    tried = NotHere(NewSameHostTransport({.limits = limits}));
+  if (transport == kCudaIpcTransport) {
+    tried = NotHere(BeginCudaIpc(options_.transports.empty(), limits));
+  } else if (transport == kSameHostTransport) {
+    tried = NotHere(NewSameHostTransport(
+        {.limits = limits,
+         .attach_limit_bytes = options_.attach_limit_bytes.value_or(DefaultAttachLimitBytes())}));
   } else if (transport == kIbverbsTransport) {
-    tried = BeginIbverbs(options_.address, server, resolve_timeout, limits);
+    tried = WithNamedDevices(options_.rdma_devices,
+                             BeginIbverbs(options_, server, resolve_timeout, limits));
   } else {
     tried = BeginTcp(options_.address, server, resolve_timeout, limits);
   }
@@ -253,6 +327,18 @@ absl::Status DataPlane::CheckSame(const DataPlaneOptions& wanted) const {
   if (wanted.strict_transport != options_.strict_transport) {
     return Differs("strict_transport", options_.strict_transport ? "true" : "false",
                    wanted.strict_transport ? "true" : "false");
+  }
+  if (wanted.attach_limit_bytes != options_.attach_limit_bytes) {
+    return Differs("attach_limit_bytes", Shown(options_.attach_limit_bytes),
+                   Shown(wanted.attach_limit_bytes));
+  }
+  if (wanted.rdma_devices != options_.rdma_devices) {
+    return Differs("rdma_devices", Shown(absl::StrJoin(options_.rdma_devices, ",")),
+                   Shown(absl::StrJoin(wanted.rdma_devices, ",")));
+  }
+  if (wanted.rdma_registered_limit_bytes != options_.rdma_registered_limit_bytes) {
+    return Differs("rdma_registered_limit_bytes", Shown(options_.rdma_registered_limit_bytes),
+                   Shown(wanted.rdma_registered_limit_bytes));
   }
   if (wanted.uplink_bytes_per_second != options_.uplink_bytes_per_second) {
     return Differs("uplink_bytes_per_second", absl::StrCat(options_.uplink_bytes_per_second),

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,13 @@ struct DataPlaneOptions {
   // A source that the first transport within reach does not connect to is lost instead of being
   // read over the next one.
   bool strict_transport = false;
+  // Becomes SameHostOptions::attach_limit_bytes; empty for that one's default.
+  std::optional<uint64_t> attach_limit_bytes;
+  // Become IbverbsOptions::devices and max_registered_bytes; empty for the defaults of those.
+  // Devices are named for a transport that is used: where it cannot begin with them that is an
+  // error.
+  std::vector<std::string> rdma_devices;
+  std::optional<uint64_t> rdma_registered_limit_bytes;
 };
 // The names that DataPlaneOptions::transports may have, the best first.
 const std::vector<std::string>& KnownTransports();
@@ -43,6 +51,11 @@ struct DataPlaneMemory {
   std::vector<std::unique_ptr<AttachedMemory>> attached;
   // The reasons, by name, of the transports that could not take it.
   std::map<std::string, std::string> refused_by;
+  // How each registered memory of GPUs, by name.
+  std::map<std::string, std::string> registered_by;
+
+  // "ibverbs: memory of GPU ... registered by DMA-BUF with mlx5_0", and each refusal likewise.
+  std::vector<std::string> Describe() const;
 };
 
 // Thread-safe.

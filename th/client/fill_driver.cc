@@ -15,6 +15,7 @@ FillCost CostOf(const FillStatus& status) {
                 .reread_bytes = status.reread_bytes,
                 .reroutes = status.reroutes};
   for (const FillSourceReport& source : status.sources) {
+    for (const PassedOver& one : source.passed_over) AddPassedOver(one, cost.passed_over);
     if (source.bytes == 0) continue;
     AddReceived({source.transport, source.distance, source.publisher, source.bytes}, cost.received);
   }
@@ -32,22 +33,34 @@ FillDriver::FillDriver(const StartFill& order, Parts parts)
 std::shared_ptr<FillDriver> FillDriver::Start(const StartFill& order, Parts parts) {
   std::shared_ptr<FillDriver> driver(new FillDriver(order, std::move(parts)));
   driver->self_ = driver;
-  FillSpec spec;
-  spec.store = driver->parts_.store;
-  spec.resume = order.resume;
-  spec.before = std::move(driver->parts_.before);
-  spec.root = order.root;
-  spec.ring = driver->parts_.ring;
-  const DataPlane& data_plane = *driver->parts_.data_plane;
-  spec.strict_transport = data_plane.strict_transport();
-  spec.absent_transports = data_plane.absent_transports();
-  spec.absent_transports.merge(driver->parts_.refused_by);
   absl::MutexLock lock(&driver->mu_);
-  driver->fill_ = Fill::Start(std::move(spec), data_plane.transports(), driver.get());
+  driver->fill_ = driver->MakeFill(order);
   return driver;
 }
 
-Fill& FillDriver::fill() const {
+std::shared_ptr<FillControl> FillDriver::MakeFill(const StartFill& order) {
+  const DataPlane& data_plane = *parts_.data_plane;
+  std::map<std::string, std::string> absent = data_plane.absent_transports();
+  absent.merge(parts_.refused_by);
+  if (parts_.mapping != nullptr) {
+    return MappingFill::Start({.layout = parts_.store->shared_layout(),
+                               .root = order.root,
+                               .target = parts_.mapping,
+                               .absent_transports = std::move(absent)},
+                              data_plane.transports(), this);
+  }
+  FillSpec spec;
+  spec.store = parts_.store;
+  spec.resume = order.resume;
+  spec.before = std::move(parts_.before);
+  spec.root = order.root;
+  spec.ring = parts_.ring;
+  spec.strict_transport = data_plane.strict_transport();
+  spec.absent_transports = std::move(absent);
+  return Fill::Start(std::move(spec), data_plane.transports(), this);
+}
+
+FillControl& FillDriver::fill() const {
   absl::MutexLock lock(&mu_);
   return *fill_;
 }
@@ -67,7 +80,8 @@ void FillDriver::OnFirstWrite() {
 
 void FillDriver::OnProgress(FillProgressed progress) {
   ForeignThreadScope scope;
-  FillReport report{std::move(progress.held), progress.bytes_held, std::move(progress.paces)};
+  FillReport report{std::move(progress.held), progress.bytes_held, std::move(progress.paces),
+                    std::move(progress.transports)};
   parts_.session->Handle(event::FillProgressed{buffer_, std::move(report)});
   if (parts_.progress == nullptr) return;
   parts_.progress->Report([self = shared_from_this()] { return self->Progress(); });
@@ -106,11 +120,10 @@ void FillDriver::OnFailed(absl::Status why) {
   parts_.session->Handle(event::FillFailed{buffer_, std::move(why)});
 }
 
-void FillDriver::OnSourceFailed(AssignmentId assignment, BufferAddress source,
-                                SourceFailure failure, std::string detail) {
+void FillDriver::OnSourceFailed(FillSourceFailed lost) {
   ForeignThreadScope scope;
-  parts_.session->Handle(
-      event::SourceFailed{buffer_, assignment, source, failure, std::move(detail)});
+  parts_.session->Handle(event::SourceFailed{buffer_, lost.assignment, lost.source, lost.failure,
+                                             std::move(lost.detail), std::move(lost.endpoint)});
 }
 
 void FillDriver::OnSourceSuspected(AssignmentId assignment, BufferAddress source,

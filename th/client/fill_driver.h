@@ -16,6 +16,7 @@
 #include "th/client/progress_reporter.h"
 #include "th/client/session_access.h"
 #include "th/transfer/fill.h"
+#include "th/transfer/mapping_fill.h"
 #include "th/worker_session/session_types.h"
 
 namespace th {
@@ -29,6 +30,7 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
     std::shared_ptr<SegmentStore> store;
     SegmentStore::KnownSums before = {};         // of what it holds from before the fill
     std::shared_ptr<SegmentRing> ring;           // null: the store keeps what is received
+    std::shared_ptr<MappingTarget> mapping;      // not null: nothing is received, it is mapped
     std::shared_ptr<ProgressReporter> progress;  // null: nobody asked
     // The reasons, by name, of transports that cannot write to the buffer's memory.
     std::map<std::string, std::string> refused_by = {};
@@ -54,8 +56,7 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
   void OnAllReceived() override;
   void OnComplete(Digest root) override;
   void OnFailed(absl::Status why) override;
-  void OnSourceFailed(AssignmentId assignment, BufferAddress source, SourceFailure failure,
-                      std::string detail) override;
+  void OnSourceFailed(FillSourceFailed lost) override;
   void OnSourceSuspected(AssignmentId assignment, BufferAddress source,
                          std::string detail) override;
   void OnStopped() override;
@@ -63,7 +64,8 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
  private:
   FillDriver(const StartFill& order, Parts parts);
   UpdateProgress Progress() const;
-  Fill& fill() const;
+  FillControl& fill() const;
+  std::shared_ptr<FillControl> MakeFill(const StartFill& order);
 
   const BufferId buffer_;
   const OperationKey operation_;
@@ -71,8 +73,8 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
   Parts parts_;
   // Its first events may come before Start has returned.
   mutable absl::Mutex mu_;
-  std::shared_ptr<Fill> fill_ ABSL_GUARDED_BY(mu_);  // shared with its own thread
-  std::shared_ptr<FillDriver> self_;                 // until OnStopped
+  std::shared_ptr<FillControl> fill_ ABSL_GUARDED_BY(mu_);  // shared with its own thread
+  std::shared_ptr<FillDriver> self_;                        // until OnStopped
 };
 
 }  // namespace th

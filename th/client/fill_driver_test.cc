@@ -12,6 +12,7 @@
 #include "testing/status_matchers.h"
 #include "th/client/data_plane.h"
 #include "th/client/local_buffer.h"
+#include "th/client/one_tensor.h"
 
 namespace th {
 namespace {
@@ -29,12 +30,7 @@ class Doorman : public SessionAccess {
 class FillDriverTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    Tensor tensor;
-    tensor.name = "w";
-    tensor.dtype = DType::kU8;
-    tensor.shape = {static_cast<int64_t>(memory_.size())};
-    tensor.data = memory_.data();
-    ASSERT_OK_AND_ASSIGN(TensorBinding binding, BindTensors({tensor}, {}));
+    ASSERT_OK_AND_ASSIGN(TensorBinding binding, testing::BindOneTensor(memory_));
     buffer_ = std::make_shared<LocalBuffer>(LocalBuffer::Spec{
         .id = BufferId(7), .form = "hf", .binding_options = {}, .binding = std::move(binding)});
     ASSERT_OK_AND_ASSIGN(parts_.data_plane, DataPlane::Acquire({.address = "127.0.0.1"},

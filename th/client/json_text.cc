@@ -89,6 +89,8 @@ Json ToJson(const CatalogRank& rank) {
   }
   json["sources"] = Json::array();
   for (const RankName& source : rank.sources) json["sources"].push_back(source.ToString());
+  json["transports"] = rank.transports.names;
+  json["passed_over"] = DescribePassedOver(rank.transports.passed_over);
   return json;
 }
 
@@ -166,6 +168,21 @@ std::string UpdateResultToJson(const UpdateResult& result) {
                {"peak_extra_bytes", result.peak_extra_bytes}};
   json["sources"] = Json::array();
   for (const SourceShare& share : result.sources) json["sources"].push_back(ToJson(share));
+  return Text(json);
+}
+
+std::string AttachResultToJson(const AttachResult& result) {
+  Json json = {{"outcome", OutcomeName(result.outcome)}, {"reason", ReasonName(result.reason)}};
+  if (!result.attached()) {
+    json["version"] = nullptr;
+    return Text(json);
+  }
+  const AttachedVersion& version = *result.version;
+  json["version"] = ToJson(version.version());
+  json["layout"] = version.layout().digest().ToHex();
+  json["source"] = version.source();
+  json["tensors"] = version.size();
+  json["bytes"] = version.layout().bytes();
   return Text(json);
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "th/client/attach.h"
 #include "th/client/client.h"
 #include "th/protocol/catalog.h"
 #include "th/weights/version.h"
@@ -17,6 +18,7 @@ namespace th {
 std::string VersionToJson(const VersionInfo& version);
 std::string UpdateResultToJson(const UpdateResult& result);
 std::string CatalogToJson(const Catalog& catalog);
+std::string AttachResultToJson(const AttachResult& result);
 
 // From an object whose values are strings; "" is no attribute. INVALID_ARGUMENT for anything else.
 absl::StatusOr<Attributes> AttributesFromJson(absl::string_view text);

@@ -54,6 +54,15 @@ TEST(JsonTextTest, AnUpdateSaysWhatCameOfIt) {
   EXPECT_EQ(json["sources"][0]["passed_over"], "same_host: on another host");
 }
 
+TEST(JsonTextTest, AnAttachThatFoundNothingSaysWhy) {
+  const Json json = Json::parse(AttachResultToJson({.outcome = UpdateOutcome::kNotAvailable,
+                                                    .reason = NotAvailableReason::kNotPublished,
+                                                    .version = {}}));
+  EXPECT_EQ(json["outcome"], "not_available");
+  EXPECT_EQ(json["reason"], "not_published");
+  EXPECT_TRUE(json["version"].is_null());
+}
+
 TEST(JsonTextTest, ACatalogListsModelsVersionsAndRanks) {
   Catalog catalog;
   catalog.epoch = Epoch(3);

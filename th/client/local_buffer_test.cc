@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "th/client/one_tensor.h"
 
 namespace th {
 namespace {
@@ -20,12 +21,7 @@ class LocalBufferTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::iota(memory_.begin(), memory_.end(), 0);
-    Tensor tensor;
-    tensor.name = "w";
-    tensor.dtype = DType::kU8;
-    tensor.shape = {static_cast<int64_t>(memory_.size())};
-    tensor.data = memory_.data();
-    ASSERT_OK_AND_ASSIGN(TensorBinding binding, BindTensors({tensor}, {}));
+    ASSERT_OK_AND_ASSIGN(TensorBinding binding, testing::BindOneTensor(memory_));
     buffer_ = std::make_shared<LocalBuffer>(LocalBuffer::Spec{
         .id = kBuffer, .form = "hf", .binding_options = {}, .binding = std::move(binding)});
   }

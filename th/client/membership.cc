@@ -33,11 +33,12 @@ Membership::Membership(Parts parts)
       limits_(parts.limits),
       staging_limit_bytes_(parts.staging_limit_bytes),
       offload_arena_(std::make_shared<HostArena>(HostArena::Options{
-          .limit_bytes = ArenaBytesFor(options_.offload_limit_bytes, limits_.max_buffers)})),
-      staging_arena_(std::make_shared<HostArena>(
-          HostArena::Options{.limit_bytes = parts.staging_limit_bytes})),
-      snapshot_arena_(std::make_shared<HostArena>(
-          HostArena::Options{.limit_bytes = parts.snapshot_limit_bytes})),
+          .limit_bytes = ArenaBytesFor(options_.offload_limit_bytes, limits_.max_buffers),
+          .readers_may = ReadersMay::kAttach})),
+      staging_arena_(std::make_shared<HostArena>(HostArena::Options{
+          .limit_bytes = parts.staging_limit_bytes, .readers_may = ReadersMay::kAttach})),
+      snapshot_arena_(std::make_shared<HostArena>(HostArena::Options{
+          .limit_bytes = parts.snapshot_limit_bytes, .readers_may = ReadersMay::kAttach})),
       readers_(std::move(parts.readers)),
       session_(std::move(parts.options), parts.limits) {}
 
@@ -51,17 +52,17 @@ SessionAnswer Membership::Handle(SessionEvent event) {
     absl::MutexLock lock(&mu_);
     answer = session_.Handle(std::move(event), MonotonicNow());
   }
-  Wake();
+  SchedulePump();
   return answer;
 }
 
-void Membership::Wake() {
-  if (woken_.exchange(true)) return;
+void Membership::SchedulePump() {
+  if (pump_scheduled_.exchange(true)) return;
   runtime_->control().Post([self = shared_from_this()] { self->Pump(); });
 }
 
 void Membership::Pump() {
-  woken_ = false;
+  pump_scheduled_ = false;
   for (std::vector<SessionOutput> outputs = TakeOutputs(); !outputs.empty();
        outputs = TakeOutputs()) {
     for (SessionOutput& output : outputs) {
@@ -95,7 +96,7 @@ void Membership::ArmTimer() {
   if (next == absl::InfiniteFuture()) return;
   timer_ = runtime_->control().PostAfter(next - MonotonicNow(), [self = shared_from_this()] {
     self->timer_at_ = absl::InfiniteFuture();
-    self->Wake();
+    self->SchedulePump();
   });
 }
 
@@ -146,15 +147,17 @@ absl::Status Membership::Preempt(absl::Duration notice) {
 
 bool Membership::AwaitEnded(absl::Duration timeout) const {
   absl::MutexLock lock(&mu_);
-  const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return ended_.has_value(); };
+  const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return HasLetGo(); };
   return mu_.AwaitWithTimeout(absl::Condition(&ended), timeout);
 }
 
 absl::Status Membership::status() const {
   absl::MutexLock lock(&mu_);
   if (left_) return absl::CancelledError("this client has left");
-  return ended_.value_or(absl::OkStatus());
+  return HasLetGo() ? *ended_ : absl::OkStatus();
 }
+
+bool Membership::HasLetGo() const { return ended_.has_value() && renewals_.empty(); }
 
 absl::Status Membership::CanWait() const {
   if (runtime_->callbacks().OnLoop()) {
@@ -166,10 +169,52 @@ absl::Status Membership::CanWait() const {
   return left_ ? absl::CancelledError("this client has left") : absl::OkStatus();
 }
 
-bool Membership::Quiet() const { return fills_.empty() && served_.empty() && admissions_.empty(); }
+bool Membership::Quiet() const {
+  return fills_.empty() && renewals_.empty() && served_.empty() && admissions_.empty();
+}
 
 bool Membership::BufferQuiet(const LocalBuffer* buffer) const {
-  return fills_.count(buffer) == 0 && !IsRead(buffer);
+  return fills_.count(buffer) == 0 && renewals_.count(buffer) == 0 && !IsRead(buffer);
+}
+
+LocalBuffer::RunBeside Membership::RunsBeside() {
+  return [weak = weak_from_this()](BufferPtr buffer, std::function<void()> work,
+                                   std::function<void()> then) {
+    if (const auto self = weak.lock()) {
+      self->RunBeside(std::move(buffer), std::move(work), std::move(then));
+    }
+  };
+}
+
+void Membership::RunBeside(BufferPtr buffer, std::function<void()> work,
+                           std::function<void()> then) {
+  absl::MutexLock lock(&mu_);
+  renewals_.insert(buffer.get());
+  if (renewer_ == nullptr) renewer_ = std::make_unique<TaskThread>("th-arena");
+  renewer_->Post([self = shared_from_this(), buffer = std::move(buffer), work = std::move(work),
+                  then = std::move(then)]() mutable {
+    work();
+    // Nothing ends on this thread: it would wait for itself.
+    const std::shared_ptr<Runtime> runtime = self->runtime_;
+    runtime->control().Post(
+        [self = std::move(self), buffer = std::move(buffer), then = std::move(then)] {
+          then();
+          {
+            absl::MutexLock renewed(&self->mu_);
+            self->renewals_.erase(self->renewals_.find(buffer.get()));
+          }
+          self->FinishIfSilenced();
+        });
+  });
+}
+
+void Membership::AwaitRenewed(const LocalBuffer& buffer) const {
+  if (runtime_->control().OnLoop()) return;  // which ends them
+  absl::MutexLock lock(&mu_);
+  const auto renewed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return renewals_.count(&buffer) == 0;
+  };
+  mu_.Await(absl::Condition(&renewed));
 }
 
 bool Membership::IsRead(const LocalBuffer* buffer) const {
@@ -191,11 +236,12 @@ absl::StatusOr<std::shared_ptr<LocalBuffer>> Membership::Register(std::string na
         session_.Handle(event::RegisterBuffer{name, form, binding.layout}, MonotonicNow());
     TH_RETURN_IF_ERROR(answer.status);
     buffer = std::make_shared<LocalBuffer>(
-        LocalBuffer::Spec{answer.buffer, std::move(form), options, std::move(binding)});
+        LocalBuffer::Spec{answer.buffer, std::move(form), options, std::move(binding)},
+        RunsBeside());
     buffers_[answer.buffer] = buffer;
   }
   buffer->AttachMemory(data_plane_);
-  Wake();
+  SchedulePump();
   TH_RETURN_IF_ERROR(AwaitReady(*buffer, name, kRegisterTimeout));
   return buffer;
 }
@@ -224,10 +270,13 @@ void Membership::Withdraw(LocalBuffer& buffer) {
     Silence(buffer);
   });
   AwaitQuiet(buffer);
+  // Without a limit of its own, as AwaitQuiet: what is waited for is one copy or sum that a device
+  // has begun.
   buffer.DetachMemory();
+  static_cast<void>(RevokeDevices(buffer.device_sides(), absl::InfiniteDuration()).ok());
   absl::MutexLock lock(&mu_);
   buffers_.erase(buffer.id());
-  sealed_.erase(buffer.id());
+  asleep_.erase(buffer.id());
 }
 
 void Membership::AwaitQuiet(const LocalBuffer& buffer) {
@@ -257,68 +306,84 @@ void Membership::LetReadersFinish(const LocalBuffer& buffer) {
 absl::Status Membership::Start(const std::shared_ptr<Call>& call,
                                absl::FunctionRef<SessionEvent(CallId)> verb) {
   SessionAnswer answer;
+  bool is_over = false;
   {
     absl::MutexLock lock(&mu_);
     if (left_) return absl::CancelledError("this client has left");
+    TH_RETURN_IF_ERROR(CheckAwake(call->buffer));
     last_call_ = last_call_.Next();
     answer = session_.Handle(verb(last_call_), MonotonicNow());
     if (answer.buffer != BufferId()) call->buffer = answer.buffer;
     if (answer.status.ok()) calls_[last_call_] = call;
+    is_over = session_.ending();
   }
-  Wake();
-  return answer.status;
-}
-
-absl::Status Membership::Reset(LocalBuffer& buffer) {
-  TH_RETURN_IF_ERROR(Handle(event::Reset{buffer.id()}).status);
-  {
-    // Readers of what was checked are being cut.
-    absl::MutexLock lock(&mu_);
-    const auto writable = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-      return session_.buffer_state(buffer.id()) == BufferState::kWritable || session_.ended();
-    };
-    if (!mu_.AwaitWithTimeout(absl::Condition(&writable), kResetTimeout)) {
-      return absl::DeadlineExceededError("readers of the buffer did not let go of it");
-    }
-  }
-  // The caller may write once this returns: by then the store has left the generation, which is all
-  // that a reader of another process looks at.
-  runtime_->RunOnControl([this] { Pump(); });
+  SchedulePump();
+  if (answer.status.ok() || !is_over) return answer.status;
+  if (call->then == nullptr) return AwaitSilenced(answer.status);
+  runtime_->control().Post([self = shared_from_this(), call, refused = answer.status] {
+    self->FinishOnceSilenced(call, refused);
+  });
   return absl::OkStatus();
 }
 
-absl::Status Membership::Rebind(LocalBuffer& buffer, const std::vector<void*>& storages) {
-  absl::Status status;
-  // On th-control, so that no order for a fill comes between the check and the change.
-  runtime_->RunOnControl([&] {
-    status = CanChangeMemory(buffer);
-    if (status.ok()) status = buffer.Rebind(storages);
-  });
-  return status;
+namespace {
+
+absl::Status NotSilenced(const absl::Status& refused) {
+  return absl::Status(
+      refused.code(),
+      absl::StrCat(refused.message(), "; memory of this client's buffers is still in use after ",
+                   absl::FormatDuration(kDeviceTime),
+                   ": it must not be written or freed before its buffer is destroyed"));
 }
 
-absl::Status Membership::CanChangeMemory(const LocalBuffer& buffer) {
-  Pump();
+}  // namespace
+
+absl::Status Membership::AwaitSilenced(const absl::Status& refused) const {
+  if (runtime_->control().OnLoop()) return refused;  // which cuts them
   absl::MutexLock lock(&mu_);
-  if (session_.buffer_state(buffer.id()) != BufferState::kUndefined) {
-    return session_.CanRebind(buffer.id());
-  }
-  return absl::FailedPreconditionError(
-      "the buffer is undefined: it holds parts of two versions; reset it first, answering for its "
-      "content, or update it");
+  const auto silenced = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return HasLetGo(); };
+  const bool in_time = mu_.AwaitWithTimeout(absl::Condition(&silenced), kDeviceTime);
+  return in_time ? refused : NotSilenced(refused);
 }
 
-bool Membership::AwaitSealed(BufferId buffer, absl::Duration timeout) const {
+void Membership::FinishOnceSilenced(const std::shared_ptr<Call>& call,
+                                    const absl::Status& refused) {
+  call->done.status = call->command.status = refused;
+  refused_calls_.push_back(call);
+  FinishIfSilenced();
+  if (refused_calls_.empty()) return;
+  // Nothing is left to do where the membership is gone: it has let go.
+  runtime_->control().PostAfter(kDeviceTime, [weak = weak_from_this(), call] {
+    const auto self = weak.lock();
+    if (self == nullptr || std::erase(self->refused_calls_, call) == 0) return;
+    call->done.status = call->command.status = NotSilenced(call->done.status);
+    self->Finish(call);
+  });
+}
+
+void Membership::FinishIfSilenced() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!HasLetGo()) return;
+  }
+  for (const std::shared_ptr<Call>& call : std::exchange(refused_calls_, {})) Finish(call);
+}
+
+bool Membership::PublishesOwn(BufferId buffer) const {
+  absl::MutexLock lock(&mu_);
+  return session_.publishes_own(buffer);
+}
+
+bool Membership::AwaitSealed(const LocalBuffer& buffer, absl::Duration timeout) const {
   absl::MutexLock lock(&mu_);
   const auto sealed = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    const auto found = sealed_.find(buffer);
-    return session_.ended() || session_.buffer_state(buffer) != BufferState::kPublished ||
-           (found != sealed_.end() && session_.joined() &&
-            found->second == session_.buffer_generation(buffer));
+    return session_.publishes_own(buffer.id()) && session_.has_root(buffer.id());
   };
-  if (!mu_.AwaitWithTimeout(absl::Condition(&sealed), timeout)) return false;
-  const auto found = sealed_.find(buffer);
-  return found != sealed_.end() && found->second == session_.buffer_generation(buffer);
+  const auto decided = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return session_.ended() || !session_.publishes_own(buffer.id()) || !buffer.seal_status().ok() ||
+           (sealed() && session_.joined());
+  };
+  return mu_.AwaitWithTimeout(absl::Condition(&decided), timeout) && sealed();
 }
 
 bool Membership::connected() const {
@@ -347,7 +412,7 @@ void Membership::OnServerMessage(StreamId stream, const ServerMessage& message) 
     refusal_ = refused == nullptr ? absl::OkStatus() : refused->status;
     session_.Handle(event::ServerSaid{message}, MonotonicNow());
   }
-  Wake();
+  SchedulePump();
 }
 
 void Membership::OnStreamClosed(StreamId stream, absl::Status why) {
@@ -360,7 +425,7 @@ void Membership::OnStreamClosed(StreamId stream, absl::Status why) {
     if (why.ok()) why = absl::UnavailableError("the server ended the stream");
     session_.Handle(event::StreamClosed{std::move(why)}, MonotonicNow());
   }
-  Wake();
+  SchedulePump();
 }
 
 // ---- readers of our buffers
@@ -382,20 +447,26 @@ void Membership::OnAdmission(AdmissionRequest request, std::function<void(Admiss
   }
   if (decide != nullptr)
     return decide({absl::UnavailableError("this holder has left"), nullptr, {}});
-  Wake();
+  SchedulePump();
 }
 
-void Membership::NoteSent(TransferId transfer, uint64_t bytes, bool released) {
+void Membership::NoteSent(TransferId transfer, uint64_t bytes) {
   const auto found = served_.find(transfer);
   if (found == served_.end()) return;
   ServedTransfer& served = found->second;
   if (bytes > served.bytes) served.buffer->bytes_sent() += bytes - served.bytes;
   served.bytes = bytes;
-  if (!released) return;
-  served.report.what = ReaderReport::What::kReleased;
-  served.report.bytes_sent = bytes;
-  Report(std::move(served.report));
-  served_.erase(found);
+}
+
+void Membership::NoteReleased(TransferId transfer, uint64_t bytes, const std::string& why) {
+  NoteSent(transfer, bytes);
+  auto served = served_.extract(transfer);
+  if (served.empty()) return;
+  ReaderReport& report = served.mapped().report;
+  report.what = ReaderReport::What::kReleased;
+  report.bytes_sent = bytes;
+  report.why_ended = why;
+  Report(std::move(report));
 }
 
 void Membership::Report(ReaderReport report) const {
@@ -405,20 +476,21 @@ void Membership::Report(ReaderReport report) const {
 void Membership::OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) {
   ForeignThreadScope scope;
   absl::MutexLock lock(&mu_);
-  NoteSent(transfer, bytes_sent_so_far, /*released=*/false);
+  NoteSent(transfer, bytes_sent_so_far);
   session_.Handle(event::ReaderBytesMoved{transfer}, MonotonicNow());  // asks for nothing
 }
 
-void Membership::OnReaderReleased(TransferId transfer, uint64_t bytes_sent) {
+void Membership::OnReaderReleased(TransferId transfer, uint64_t bytes_sent,
+                                  const std::string& why) {
   ForeignThreadScope scope;
   {
     absl::MutexLock lock(&mu_);
-    NoteSent(transfer, bytes_sent, /*released=*/true);
+    NoteReleased(transfer, bytes_sent, why);
     const auto waiting = admissions_.find(transfer);
     if (waiting != admissions_.end()) waiting->second.released = true;
     session_.Handle(event::ReaderReleased{transfer}, MonotonicNow());
   }
-  Wake();
+  SchedulePump();
 }
 
 }  // namespace th

@@ -2,9 +2,11 @@
 // happens.
 //
 // Threads. `mu_` guards the session; verbs of the user, frames from the server (gRPC's threads) and
-// events of the data plane (its threads) each enter the session under it, for microseconds, and
-// never call out meanwhile. What the session then asks for is carried out in its order on
-// th-control, with no lock held. Lock order: mu_ before nothing.
+// events of the data plane (its threads) each enter the session under it, for microseconds; no
+// callback runs meanwhile. What the session then asks for is carried out in its order on
+// th-control, with no lock held. Lock order: tasks are posted under mu_, and buffers asked for
+// their seal_status(), so it comes before the locks of TaskLoop's and TaskThread's queues and of
+// that status, and before no other.
 //
 // Lifetime: shared by the client, its buffers, open streams and fills. After Leave (or any other
 // end of the session) it becomes quiet: no thread touches the caller's memory any more.
@@ -37,6 +39,7 @@
 #include "th/client/session_access.h"
 #include "th/client/tensor_binding.h"
 #include "th/memory/host_arena.h"
+#include "th/transfer/task_thread.h"
 #include "th/transfer/transport.h"
 #include "th/worker_session/worker_session.h"
 
@@ -90,31 +93,58 @@ class Membership final : public SessionAccess,
                                                         BindingOptions options,
                                                         TensorBinding binding);
   // ---- streaming receives (see event::BeginStream)
+  // Where what is received goes: one of them is set.
+  struct StreamInto {
+    std::shared_ptr<SegmentRing> ring;       // all that it wants passes through it
+    std::shared_ptr<MappingTarget> mapping;  // nothing is received: the shard is used where it lies
+  };
   StreamTicket BeginStream();
-  // A buffer for one update, whose bytes pass through `ring`; to be ended by EndStream. Blocks
-  // as Register does, for `timeout` at most.
+  // A buffer for one update, which keeps no byte; to be ended by EndStream. Blocks as Register
+  // does, for `timeout` at most.
   absl::StatusOr<std::shared_ptr<LocalBuffer>> RegisterStream(
       const StreamTicket& ticket, std::string form, std::shared_ptr<const ShardLayout> layout,
-      std::shared_ptr<SegmentRing> ring, absl::Duration timeout);
+      StreamInto into, absl::Duration timeout);
   void FailStream(const StreamTicket& ticket, std::string form, const absl::Status& why);
-  // Returns when nothing touches the ring any more.
+  // Returns when nothing touches the ring, or the target, any more.
   void EndStream(LocalBuffer& buffer, const absl::Status& why);
 
   // Returns when nothing touches the buffer's memory any more.
   void Unregister(LocalBuffer& buffer);
 
   // Gives the session `verb` under a new call, which ends once, on th-control; never when `verb`
-  // itself is refused, whose error is returned. `call` is of the buffer that the session answers
-  // with, if it does.
+  // itself is refused, whose error is returned. Blocks, for kDeviceTime at most, where that is
+  // because the session is over; but a call with a `then` ends with that error instead. `call` is
+  // of the buffer that the session answers with, if it does.
   absl::Status Start(const std::shared_ptr<Call>& call,
                      absl::FunctionRef<SessionEvent(CallId)> verb);
+  // If the session takes the buffer for writable, waits until it is so for the caller: its readers,
+  // and those of other processes, which look at the store's generation alone, have been cut, and
+  // AwaitRenewed has returned. In any other state it returns at once.
+  void AwaitWritable(const LocalBuffer& buffer);
   // Blocks until readers of what was checked have let go. What the session refuses;
   // DEADLINE_EXCEEDED.
   absl::Status Reset(LocalBuffer& buffer);
-  // FAILED_PRECONDITION while anything is served from or filled into the buffer.
-  absl::Status Rebind(LocalBuffer& buffer, const std::vector<void*>& storages);
-  // Whether the sums of the buffer's present publication were sent to the server, within `timeout`.
-  bool AwaitSealed(BufferId buffer, absl::Duration timeout) const;
+  // The caller's memory of the buffer; no regions where all of it is the host's.
+  StorageMemory MemoryOf(const LocalBuffer& buffer);
+  // The addresses of the same.
+  std::vector<void*> StoragesOf(const LocalBuffer& buffer);
+  // kYes: the memory lies at other addresses than before. kNo: it is there again.
+  enum class Moved : uint8_t { kNo, kYes };
+  // Wakes the buffer too. FAILED_PRECONDITION while anything is served from or filled into it.
+  // DEADLINE_EXCEEDED, of memory that has moved: a GPU still uses the memory before, and nothing
+  // has changed.
+  absl::Status Rebind(LocalBuffer& buffer, const TensorBinding& binding, Moved moved);
+  // Withdraws the buffer's memory from the data plane; no verb of it begins before Rebind.
+  // FAILED_PRECONDITION as Rebind; DEADLINE_EXCEEDED: a GPU still reads it, and IsAsleep says
+  // whether the buffer has fallen asleep all the same.
+  absl::Status Sleep(LocalBuffer& buffer);
+  bool IsAsleep(BufferId buffer) const;
+  // True if the buffer serves what was published from it, so that its sums are made here.
+  bool PublishesOwn(BufferId buffer) const;
+  // Waits up to `timeout`; true if the server, which is there, has the sums of the buffer's own
+  // present publication. Returns at once where it will never have them. False while the server is
+  // away, whatever it knew.
+  bool AwaitSealed(const LocalBuffer& buffer, absl::Duration timeout) const;
 
   // Whether the server knows of this membership now.
   bool connected() const;
@@ -145,7 +175,7 @@ class Membership final : public SessionAccess,
   // ---- HolderDelegate, on data threads
   void OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) override;
   void OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) override;
-  void OnReaderReleased(TransferId transfer, uint64_t bytes_sent) override;
+  void OnReaderReleased(TransferId transfer, uint64_t bytes_sent, const std::string& why) override;
 
   // ---- ControlStreamObserver: messages on gRPC's threads, the end on th-control
   void OnServerMessage(StreamId stream, const ServerMessage& message) override;
@@ -165,7 +195,7 @@ class Membership final : public SessionAccess,
     bool released = false;  // the reader has gone meanwhile
   };
 
-  void Wake();
+  void SchedulePump();
   // ---- th-control: membership.cc
   void Pump();
   std::vector<SessionOutput> TakeOutputs();
@@ -194,12 +224,35 @@ class Membership final : public SessionAccess,
   void Do(const PublicationLost&) {}  // the session tells it with the next unpublish
 
   // On th-seal: backing every page takes its time.
-  absl::StatusOr<BufferPtr> MakeCopyBuffer(const AllocateOffload& order) const;
+  absl::StatusOr<BufferPtr> MakeCopyBuffer(const AllocateOffload& order);
   // On th-control: whether the buffer's memory may be changed for another now.
   absl::Status CanChangeMemory(const LocalBuffer& buffer);
+  absl::Status CheckCanRebind(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // Closes the buffer to verbs, until ReleaseMemory, once its memory may be changed for another and
+  // nothing of it is under way on th-arena. FAILED_PRECONDITION. `asleep_too`: one that is asleep
+  // is closed as it is.
+  absl::Status ClaimMemory(const LocalBuffer& buffer, bool asleep_too);
+  void ReleaseMemory(const LocalBuffer& buffer);
 
   // Until the server has taken the buffer; unregisters what it refuses.
   absl::Status AwaitReady(LocalBuffer& buffer, absl::string_view name, absl::Duration timeout);
+  // What LocalBuffer's constructor takes.
+  LocalBuffer::RunBeside RunsBeside();
+  void RunBeside(BufferPtr buffer, std::function<void()> work, std::function<void()> then);
+  // Until the buffer's memory is not being copied for its owner, nor read by a GPU that still works
+  // for readers of what it held: at most kDeviceTime a GPU (local_buffer.cc).
+  void AwaitRenewed(const LocalBuffer& buffer) const;
+  // Waits before a verb is refused because the session is over, as who hears that may write: until
+  // the session has cut all its readers, for kDeviceTime at most. Returns `refused`, after that
+  // time with the word that memory is still in use.
+  absl::Status AwaitSilenced(const absl::Status& refused) const;
+  // The same for a call that nobody waits for: it ends then. On th-control.
+  void FinishOnceSilenced(const std::shared_ptr<Call>& call, const absl::Status& refused);
+  void FinishIfSilenced();
+  // OK: a verb may begin. FAILED_PRECONDITION: the buffer is asleep, or its memory is being
+  // changed.
+  absl::Status CheckAwake(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  absl::Status CheckUnclaimed(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   BufferPtr FindBuffer(BufferId id) const;
   std::shared_ptr<Call> TakeCall(CallId id);
   void Finish(const std::shared_ptr<Call>& call);
@@ -214,11 +267,15 @@ class Membership final : public SessionAccess,
   // Carries out what is asked, silences the buffer, and forgets it once it is quiet.
   void Withdraw(LocalBuffer& buffer);
   void AwaitQuiet(const LocalBuffer& buffer);
+  // The session has ended, and what readers have attached is left to them: who hears of the end may
+  // write.
+  bool HasLetGo() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool BufferQuiet(const LocalBuffer* buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool Quiet() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   void CloseStreamSoon();
   void Report(ReaderReport report) const;
-  void NoteSent(TransferId transfer, uint64_t bytes, bool released)
+  void NoteSent(TransferId transfer, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteReleased(TransferId transfer, uint64_t bytes, const std::string& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<Runtime> runtime_;
@@ -232,26 +289,32 @@ class Membership final : public SessionAccess,
   const std::shared_ptr<HostArena> staging_arena_;
   const std::shared_ptr<HostArena> snapshot_arena_;
   const std::shared_ptr<ReaderReporter> readers_;  // null: nobody asked
-  std::atomic<bool> woken_{false};
+  std::atomic<bool> pump_scheduled_{false};
 
   mutable absl::Mutex mu_;
   WorkerSession session_ ABSL_GUARDED_BY(mu_);
   CallId last_call_ ABSL_GUARDED_BY(mu_);
   std::map<CallId, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mu_);
   std::map<BufferId, BufferPtr> buffers_ ABSL_GUARDED_BY(mu_);
+  std::set<BufferId> asleep_ ABSL_GUARDED_BY(mu_);
+  std::set<BufferId> claimed_ ABSL_GUARDED_BY(mu_);  // see ClaimMemory
   std::map<TransferId, ServedTransfer> served_ ABSL_GUARDED_BY(mu_);
   std::map<TransferId, WaitingAdmission> admissions_ ABSL_GUARDED_BY(mu_);
-  std::multiset<const LocalBuffer*> fills_ ABSL_GUARDED_BY(mu_);  // that have not stopped
-  std::map<BufferId, BufferGeneration> sealed_ ABSL_GUARDED_BY(mu_);
-  StreamId open_stream_ ABSL_GUARDED_BY(mu_);  // 0: none
-  size_t streams_ ABSL_GUARDED_BY(mu_) = 0;    // that have not closed
+  std::multiset<const LocalBuffer*> fills_ ABSL_GUARDED_BY(mu_);     // that have not stopped
+  std::multiset<const LocalBuffer*> renewals_ ABSL_GUARDED_BY(mu_);  // see RunBeside
+  StreamId open_stream_ ABSL_GUARDED_BY(mu_);                        // 0: none
+  size_t streams_ ABSL_GUARDED_BY(mu_) = 0;                          // that have not closed
   bool joined_ ABSL_GUARDED_BY(mu_) = false;
   bool left_ ABSL_GUARDED_BY(mu_) = false;  // by the caller
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mu_);
   // The server's last word, where that was a refusal after which the session tries again.
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
 
+  // `th-arena`, begun when readers have first attached what is to be written.
+  std::unique_ptr<TaskThread> renewer_ ABSL_GUARDED_BY(mu_);
+
   // ---- th-control only
+  std::vector<std::shared_ptr<Call>> refused_calls_;  // see FinishOnceSilenced
   StreamId last_stream_;
   std::shared_ptr<ControlStream> stream_;
   std::set<WorkerId> holders_;

@@ -62,20 +62,27 @@ absl::Status NoRoom(absl::string_view option, const absl::Status& why) {
                       absl::StrCat("no room under ", option, ": ", why.message(), "; raise it"));
 }
 
-void CopyStorages(const ShardLayout& layout, const std::vector<void*>& from,
-                  const std::vector<void*>& to) {
+// `memory` says which of `from` is device memory; nothing is said where none is.
+absl::Status CopyStorages(const ShardLayout& layout, const std::vector<void*>& from,
+                          const StorageMemory& memory, const std::vector<void*>& to) {
+  std::vector<DeviceCopy> copies;
   for (size_t i = 0; i < from.size(); ++i) {
     const uint64_t bytes = layout.storages()[i].bytes;
-    if (bytes > 0) std::memcpy(to[i], from[i], bytes);
+    if (bytes == 0) continue;
+    if (memory.device != nullptr && memory.regions[i].kind == MemoryKind::kDevice) {
+      copies.push_back({i, 0, bytes, static_cast<std::byte*>(to[i])});
+    } else {
+      std::memcpy(to[i], from[i], bytes);
+    }
   }
+  return copies.empty() ? absl::OkStatus() : memory.device->CopyToHost(copies);
 }
 
 }  // namespace
 
 // ---- offloaded and staged versions
 
-absl::StatusOr<Membership::BufferPtr> Membership::MakeCopyBuffer(
-    const AllocateOffload& order) const {
+absl::StatusOr<Membership::BufferPtr> Membership::MakeCopyBuffer(const AllocateOffload& order) {
   const std::shared_ptr<HostArena>& arena = order.staged ? staging_arena_ : offload_arena_;
   absl::StatusOr<std::shared_ptr<CopyMemory>> memory =
       TakeMemory(runtime_, arena, order.layout->bytes(), /*reused=*/false);
@@ -88,7 +95,8 @@ absl::StatusOr<Membership::BufferPtr> Membership::MakeCopyBuffer(
                                                                 .form = {},
                                                                 .binding_options = {},
                                                                 .binding = std::move(binding),
-                                                                .memory = *std::move(memory)});
+                                                                .memory = *std::move(memory)},
+                                              RunsBeside());
   buffer->AttachMemory(data_plane_);
   return buffer;
 }
@@ -112,7 +120,6 @@ void Membership::Do(FreeOffload order) {
   Silence(*buffer);
   absl::MutexLock lock(&mu_);
   buffers_.erase(order.copy);
-  sealed_.erase(order.copy);
 }
 
 VersionInfo Membership::staged_version(BufferId buffer) const {
@@ -126,10 +133,16 @@ void Membership::DiscardStaged(BufferId buffer) { Handle(event::DiscardStaged{bu
 
 absl::Status Membership::TakeSnapshot(LocalBuffer& buffer) {
   absl::Status status;
+  {
+    absl::MutexLock lock(&mu_);
+    TH_RETURN_IF_ERROR(CheckAwake(buffer.id()));
+  }
   std::vector<void*> from;
+  StorageMemory from_memory;
   runtime_->RunOnControl([&] {
     status = CanChangeMemory(buffer);
     from = buffer.storages();
+    from_memory = buffer.memory();
   });
   TH_RETURN_IF_ERROR(status);
   const ShardLayout& layout = *buffer.layout();
@@ -137,7 +150,7 @@ absl::Status Membership::TakeSnapshot(LocalBuffer& buffer) {
       TakeMemory(runtime_, snapshot_arena_, layout.bytes(), /*reused=*/true);
   if (!memory.ok()) return NoRoom("snapshot_limit_bytes", memory.status());
   std::vector<void*> to = StoragesIn(layout, (*memory)->mapping->block.data());
-  CopyStorages(layout, from, to);
+  TH_RETURN_IF_ERROR(CopyStorages(layout, from, from_memory, to));
   runtime_->RunOnControl([&] {
     status = CanChangeMemory(buffer);
     if (status.ok()) status = buffer.BindSnapshot(std::move(to), *std::move(memory));

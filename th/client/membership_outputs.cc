@@ -108,6 +108,7 @@ void Membership::Do(SessionEnded ended) {
   }
   CloseStreamSoon();
   EndCalls(why);
+  FinishIfSilenced();
 }
 
 void Membership::EndCalls(const absl::Status& status) {
@@ -171,14 +172,15 @@ void Membership::Silence(LocalBuffer& buffer) {
 void Membership::Do(StartSealing order) {
   const BufferPtr buffer = FindBuffer(order.buffer);
   if (buffer == nullptr) return;
-  buffer->Seal(runtime_->sealer(), [self = shared_from_this(), order](Digest root) {
+  buffer->Seal(runtime_->SealerOf(buffer->gpu()), [self = shared_from_this(),
+                                                   order](const absl::StatusOr<Digest>& root) {
     {
-      absl::MutexLock lock(&self->mu_);
-      self->session_.Handle(event::Sealed{order.buffer, order.version, order.generation, root},
+      absl::MutexLock lock(&self->mu_);  // whoever waits looks again, also where it has failed
+      if (!root.ok()) return;
+      self->session_.Handle(event::Sealed{order.buffer, order.version, order.generation, *root},
                             MonotonicNow());
-      self->sealed_[order.buffer] = order.generation;
     }
-    self->Wake();
+    self->SchedulePump();
   });
 }
 
@@ -192,6 +194,7 @@ void Membership::Do(StartFill order) {
   parts.session = shared_from_this();
   parts.store = buffer->store();
   parts.ring = buffer->ring();
+  parts.mapping = buffer->mapping();
   parts.on_stopped = [self = shared_from_this(), buffer](std::shared_ptr<FillDriver> driver) {
     // The driver ends on th-control: th-fill must not be the last to hold it.
     self->runtime_->control().Post([self, buffer, driver = std::move(driver)] {
@@ -293,6 +296,10 @@ void Membership::Do(OperationDone done) {
   // The caller may write or read the buffer next: nothing may land in it any more.
   buffer->WhenQuiet([self = shared_from_this(), call, buffer = buffer.get()] {
     if (call->done.kind == OperationKind::kUpdate) call->fill = buffer->TakeFillStatus();
+    // Of memory that the caller may free next it has to know what still reads it.
+    if (call->done.kind == OperationKind::kUnpublish && call->done.status.ok()) {
+      call->done.status = buffer->device_status();
+    }
     self->Finish(call);
   });
 }

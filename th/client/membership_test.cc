@@ -157,6 +157,9 @@ TEST(MembershipTest, ALaterClientMustAgreeOnTheDataPlane) {
            {"connections_per_source", [](ClientOptions& o) { o.connections_per_source = 1; }},
            {"uplink_bytes_per_second", [](ClientOptions& o) { o.uplink_bytes_per_second = 5; }},
            {"transports", [](ClientOptions& o) { o.transports = {"tcp"}; }},
+           {"rdma_devices", [](ClientOptions& o) { o.rdma_devices = {"mlx5_0"}; }},
+           {"rdma_registered_limit_bytes",
+            [](ClientOptions& o) { o.rdma_registered_limit_bytes = 4096; }},
            {"strict_transport", [](ClientOptions& o) { o.strict_transport = true; }}}) {
     ClientOptions options = first;
     options.group = "rollout";
@@ -176,7 +179,8 @@ TEST(MembershipTest, TransportsThatThereAreNotOrTwiceAreRefused) {
     const auto client = Client::Join(options);
     EXPECT_THAT(client, StatusIs(absl::StatusCode::kInvalidArgument));
     EXPECT_THAT(Message(client.status()),
-                AllOf(HasSubstr("option transports"), HasSubstr("same_host or ibverbs or tcp")));
+                AllOf(HasSubstr("option transports"),
+                      HasSubstr("cuda_ipc or same_host or ibverbs or tcp")));
   }
 }
 
@@ -193,6 +197,37 @@ TEST(MembershipTest, RdmaThatIsNamedAndNotThereIsRefusedWithTheReason) {
   const auto without = Client::Join(options);
   EXPECT_THAT(without, StatusIs(absl::StatusCode::kFailedPrecondition));
   EXPECT_THAT(Message(without.status()), HasSubstr("RDMA device"));
+}
+
+TEST(MembershipTest, OptionsOfRdmaHaveNoEffectWithoutIt) {
+  TestServer server;
+  ClientOptions options = Rank(server, "trainer");
+  options.transports = {"same_host", "tcp"};
+  options.rdma_devices = {"mlx5_0"};
+  EXPECT_THAT(Client::Join(options).status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                       HasSubstr("rdma_devices has no effect")));
+  options.rdma_devices.clear();
+  options.rdma_registered_limit_bytes = 1 << 20;
+  EXPECT_THAT(Client::Join(options).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("rdma_registered_limit_bytes has no effect without ibverbs")));
+  options.transports.clear();
+  options.rdma_registered_limit_bytes = 0;
+  EXPECT_THAT(
+      Client::Join(options).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rdma_registered_limit_bytes is 0")));
+}
+
+// Where RDMA is not named it is left out with a reason; who names its devices wants it.
+TEST(MembershipTest, RdmaDevicesThatAreNamedAndNotThereAreAnError) {
+  TestServer server;
+  ClientOptions options = Rank(server, "trainer");
+  options.rdma_devices = {"no_such_0"};
+  const absl::Status joined = Client::Join(options).status();
+  EXPECT_FALSE(joined.ok());
+  EXPECT_NE(joined.code(), absl::StatusCode::kUnavailable) << "that is a server that is away";
+  EXPECT_THAT(Message(joined),
+              AllOf(HasSubstr("option rdma_devices is no_such_0: "), HasSubstr("RDMA device")));
 }
 
 TEST(MembershipTest, TheDataPlaneListensOnTheWayToTheServer) {

@@ -13,19 +13,12 @@
 #include "th/client/client.h"
 #include "th/client/client_state.h"
 #include "th/client/receive_plan.h"
+#include "th/client/shard_search.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/segment_ring.h"
 
 namespace th {
 namespace {
-
-// Of one answer of the server while the shard is looked up.
-constexpr absl::Duration kLongestAnswer = absl::Seconds(10);
-
-// What is left until `deadline` for one of them.
-absl::Duration TimeForAnswer(absl::Time deadline) {
-  return std::clamp(deadline - MonotonicNow(), absl::Milliseconds(1), kLongestAnswer);
-}
 
 absl::Status Validate(const ReceiveOptions& options, const TakeSlice& take) {
   TH_RETURN_IF_ERROR(ValidateName("form", options.form));
@@ -198,36 +191,7 @@ absl::StatusOr<Preparation> PlanOf(std::shared_ptr<const ShardLayout> layout,
   return Preparation{std::move(layout), std::move(plan), std::move(ring)};
 }
 
-absl::StatusOr<FoundShard> FindShard(Controller& controller, VersionSelector version,
-                                     const ReceiveOptions& options, absl::Time deadline) {
-  if (options.layout.has_value()) return FoundShard{.layout = *options.layout};
-  return controller.FindShard({.selector = std::move(version),
-                               .form = options.form,
-                               .group = options.group,
-                               .rank = Rank(options.rank)},
-                              TimeForAnswer(deadline));
-}
-
-// What the other ranks of the group hear, which may have found something meanwhile.
-absl::Status NothingFound() {
-  return absl::AbortedError("found nothing to receive when it began; ask again");
-}
-
 }  // namespace
-
-absl::StatusOr<std::shared_ptr<const ShardLayout>> Client::Impl::LayoutOf(Controller& asked,
-                                                                          const Digest& digest,
-                                                                          absl::Duration timeout) {
-  {
-    absl::MutexLock lock(&mu);
-    if (last_received != nullptr && last_received->digest() == digest) return last_received;
-  }
-  TH_ASSIGN_OR_RETURN(ShardLayout fetched, asked.GetLayout(digest, timeout));
-  auto layout = std::make_shared<const ShardLayout>(std::move(fetched));
-  absl::MutexLock lock(&mu);
-  last_received = layout;
-  return layout;
-}
 
 absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOptions options,
                                               const TakeSlice& take) {
@@ -242,21 +206,18 @@ absl::StatusOr<ReceiveResult> Client::Receive(VersionSelector version, ReceiveOp
   };
   if (absl::Status valid = Validate(options, take); !valid.ok()) return fail(valid);
   const absl::Time deadline = MonotonicNow() + options.timeout;
-  const auto controller = impl_->ConnectedController(TimeForAnswer(deadline));
-  if (!controller.ok()) return fail(controller.status());
-  const auto shard = FindShard(**controller, version, options, deadline);
+  auto shard = impl_->FindShard(
+      version, {options.form, options.layout, options.group, options.rank}, deadline);
   if (!shard.ok()) return fail(shard.status());
   if (shard->not_available != NotAvailableReason::kNone) {
     (void)fail(NothingFound());
     return ReceiveResult{.outcome = UpdateOutcome::kNotAvailable, .reason = shard->not_available};
   }
-  auto found = impl_->LayoutOf(**controller, shard->layout, TimeForAnswer(deadline));
-  if (!found.ok()) return fail(found.status());
-  auto prepared = PlanOf(*std::move(found), options);
+  auto prepared = PlanOf(std::move(shard->layout), options);
   if (!prepared.ok()) return fail(prepared.status());
   auto& [layout, plan, ring] = *prepared;
-  const auto registered =
-      membership.RegisterStream(ticket, options.form, layout, ring, deadline - MonotonicNow());
+  const auto registered = membership.RegisterStream(
+      ticket, options.form, layout, {.ring = ring, .mapping = nullptr}, deadline - MonotonicNow());
   if (!registered.ok()) return fail(registered.status());
   const std::shared_ptr<LocalBuffer>& buffer = *registered;
   StreamReader reader(std::move(plan), layout, ring, deadline);

@@ -2,6 +2,7 @@
 #include "th/client/client.h"
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -46,6 +47,23 @@ TEST(RelayTest, AReaderIsASourceForTheNextOne) {
   EXPECT_TRUE(two.shard.HasContentOf(4));
 }
 
+// Its sums were the publisher's to make.
+TEST(RelayTest, AReaderThatWasASourceIsTakenBackWithoutWaitingForSums) {
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer");
+  Worker one = Worker::Make(server, "rollout-1");
+  Worker two = Worker::Make(server, "rollout-2");
+  trainer.shard.FillWith(4);
+  ASSERT_OK(trainer.PublishAndWait(1));
+  ASSERT_OK(one.buffer.Update(Latest()).status());
+  ASSERT_OK(trainer.buffer.Unpublish());
+  ASSERT_OK(two.buffer.Update(Latest()).status());
+  ASSERT_GT(one.buffer.bytes_sent(), 0u);
+  const absl::Time start = MonotonicNow();
+  ASSERT_OK(one.buffer.Unpublish({.drain_timeout = kPatience}));
+  EXPECT_LT(MonotonicNow() - start, kPatience / 2);
+}
+
 TEST(RelayTest, AReaderThatIsStillFillingIsASource) {
   TestServer server;
   Worker trainer = Worker::Make(server, "trainer", TestShard(kSlowBytes), kSlowUplink);
@@ -86,6 +104,42 @@ TEST(RelayTest, AReaderGoesOnFromAnotherSourceWhenItsOwnLeaves) {
   EXPECT_GE(update.result->sources.size(), 2u);
   EXPECT_GT(update.result->rerouted_bytes, 0u);
   EXPECT_TRUE(rollout.shard.HasContentOf(3));
+}
+
+TEST(RelayTest, WhatAnUpdateIsReadOverIsListedWhileItIsUnderWay) {
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer", TestShard(kSlowBytes), kSlowUplink);
+  Worker rollout = Worker::Make(server, "rollout", TestShard(kSlowBytes), kSlowUplink);
+  ASSERT_OK_AND_ASSIGN(auto controller, Controller::Connect({server.address(), "run", "model"}));
+  trainer.shard.FillWith(3);
+  ASSERT_OK(trainer.PublishAndWait(1));
+  BackgroundUpdate update(rollout);
+  std::string listed_over;
+  while (!update.done.HasBeenNotified() && listed_over.empty()) {
+    ASSERT_OK_AND_ASSIGN(const Catalog catalog, controller->List());
+    for (const CatalogReplica& replica : catalog.models.at(0).versions.at(0).replicas) {
+      if (replica.state == "filling") listed_over = replica.ranks.at(0).transports.ToString();
+    }
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(listed_over, "tcp");
+  ASSERT_OK(update.Wait().status());
+}
+
+TEST(RelayTest, ABufferThatIsBeingUpdatedDoesNotFallAsleep) {
+  TestServer server;
+  Worker trainer = Worker::Make(server, "trainer", TestShard(kSlowBytes), kSlowUplink);
+  Worker rollout = Worker::Make(server, "rollout", TestShard(kSlowBytes), kSlowUplink);
+  trainer.shard.FillWith(3);
+  ASSERT_OK(trainer.PublishAndWait(1));
+  BackgroundUpdate update(rollout);
+  ASSERT_TRUE(update.under_way.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_THAT(rollout.buffer.Sleep(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_FALSE(rollout.buffer.asleep());
+  ASSERT_OK(update.Wait().status());
+  EXPECT_TRUE(rollout.shard.HasContentOf(3));
+  EXPECT_OK(rollout.buffer.Sleep()) << "it holds a version, which it gives up";
+  EXPECT_TRUE(rollout.buffer.asleep());
 }
 
 // ---- taking back

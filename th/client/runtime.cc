@@ -49,6 +49,12 @@ std::shared_ptr<Runtime> Runtime::Acquire() {
   return runtime;
 }
 
+TaskLoop& Runtime::SealerOf(const std::string& gpu) {
+  if (gpu.empty()) return sealer_;
+  absl::MutexLock lock(&mu_);
+  return gpu_sealers_.try_emplace(gpu, "th-seal-gpu").first->second;
+}
+
 void Runtime::RunOnControl(const std::function<void()>& task) {
   if (control_.OnLoop()) return task();
   absl::Notification done;

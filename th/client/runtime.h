@@ -3,7 +3,8 @@
 //
 //   th-control   carries out what the sessions ask for, runs timers; all gRPC objects are made here
 //   th-callback  the only thread that runs the user's functions
-//   th-seal      sums published buffers
+//   th-seal      sums published buffers of host memory, makes and gives back copies
+//   th-seal-gpu  sums those of one GPU; a thread each, begun with the first
 //
 // The data plane adds its own (data_plane.h), gRPC its own as well; all of them have all signals
 // blocked. Thread-safe.
@@ -11,8 +12,12 @@
 #define TH_CLIENT_RUNTIME_H_
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "th/client/task_loop.h"
 
 namespace th {
@@ -25,6 +30,9 @@ class Runtime {
   TaskLoop& control() { return control_; }
   TaskLoop& callbacks() { return callbacks_; }
   TaskLoop& sealer() { return sealer_; }
+  // For buffers whose sums a GPU takes; empty: sealer(). A GPU that hangs holds up nothing but
+  // them.
+  TaskLoop& SealerOf(const std::string& gpu);
 
   // Runs `task` on th-control and returns when it has run. Not for th-control's own tasks' locks:
   // hold none. On th-control it runs inline.
@@ -36,6 +44,8 @@ class Runtime {
 
   TaskLoop callbacks_{"th-callback"};
   TaskLoop sealer_{"th-seal"};
+  absl::Mutex mu_;
+  std::map<std::string, TaskLoop> gpu_sealers_ ABSL_GUARDED_BY(mu_);  // one a GPU of the process
   TaskLoop control_{"th-control"};  // last: its tasks post to the others
 };
 

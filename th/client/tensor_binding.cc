@@ -163,4 +163,27 @@ absl::StatusOr<TensorBinding> BindTensors(std::vector<Tensor> tensors, BindingOp
   return binding;
 }
 
+absl::Status FindDeviceMemory(MemoryDevices* devices, TensorBinding* binding) {
+  if (devices == nullptr) return absl::OkStatus();
+  const ShardLayout& layout = *binding->layout;
+  std::vector<MemoryRegion> regions;
+  regions.reserve(binding->storages.size());
+  bool any = false;
+  for (size_t i = 0; i < binding->storages.size(); ++i) {
+    const ShardLayout::Storage& storage = layout.storages()[i];
+    const auto region = devices->Classify(binding->storages[i], storage.bytes);
+    if (!region.ok()) {
+      return absl::Status(region.status().code(),
+                          absl::StrCat("tensor ", Quoted(layout.tensors()[storage.tensor].name),
+                                       ": ", region.status().message()));
+    }
+    any |= region->kind == MemoryKind::kDevice;
+    regions.push_back(*region);
+  }
+  if (!any) return absl::OkStatus();
+  TH_ASSIGN_OR_RETURN(binding->device, devices->Register(regions));
+  binding->regions = std::move(regions);
+  return absl::OkStatus();
+}
+
 }  // namespace th

@@ -12,8 +12,11 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "th/client/tensor.h"
+#include "th/memory/device_side.h"
+#include "th/memory/memory_region.h"
 #include "th/weights/shard_layout.h"
 
 namespace th {
@@ -26,11 +29,20 @@ struct BindingOptions {
 struct TensorBinding {
   std::shared_ptr<const ShardLayout> layout;  // shared: transfers outlive the registration
   std::vector<void*> storages;                // by index into layout->storages()
+  // Where there is device memory among them (FindDeviceMemory): what kind each is, and the device's
+  // side of them. Empty and null where all of it is the host's.
+  std::vector<MemoryRegion> regions;
+  std::shared_ptr<DeviceSide> device;  // shared with the store
 };
 
 // INVALID_ARGUMENT naming the tensor, or both: what ShardLayout::Build refuses, bytes without an
 // address, an alias that lies elsewhere than its owner, overlapping storages.
 absl::StatusOr<TensorBinding> BindTensors(std::vector<Tensor> tensors, BindingOptions options);
+
+// Finds out which of the storages are device memory, and registers those. Without devices (null)
+// all of it is the host's. INVALID_ARGUMENT naming the tensor: it lies in device memory in part, or
+// on several devices; RESOURCE_EXHAUSTED.
+absl::Status FindDeviceMemory(MemoryDevices* devices, TensorBinding* binding);
 
 }  // namespace th
 

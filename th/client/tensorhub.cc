@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "th/client/attach.h"
 #include "th/client/client.h"
 #include "th/client/json_text.h"
 #include "th/topology/location.h"
@@ -23,6 +24,9 @@ struct th_client {
 };
 struct th_buffer {
   th::WeightBuffer buffer;
+};
+struct th_attached {
+  th::AttachedVersion version;
 };
 
 namespace {
@@ -155,6 +159,11 @@ absl::StatusOr<th::ClientOptions> ReadJoin(const th_join_options& given) {
   options.offload_limit_bytes = given.offload_limit_bytes;
   options.transports = absl::StrSplit(OrEmpty(given.transports), ',', absl::SkipEmpty());
   options.strict_transport = given.strict_transport != 0;
+  options.snapshot_limit_bytes = given.snapshot_limit_bytes;
+  options.rdma_devices = absl::StrSplit(OrEmpty(given.rdma_devices), ',', absl::SkipEmpty());
+  if (given.rdma_registered_limit_bytes != 0) {
+    options.rdma_registered_limit_bytes = given.rdma_registered_limit_bytes;
+  }
   return options;
 }
 
@@ -187,6 +196,16 @@ absl::StatusOr<th::WhenSeeding> ReadWhenSeeding(int32_t given) {
   }
 }
 
+absl::StatusOr<th::UnpublishOptions> ReadUnpublish(const th_unpublish_options* given) {
+  th_unpublish_options read;
+  TH_RETURN_IF_ERROR(ReadOptions(given, read));
+  th::UnpublishOptions options;
+  TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
+  TH_RETURN_IF_ERROR(ReadSeconds(read.drain_timeout, "drain_timeout", options.drain_timeout));
+  TH_RETURN_IF_ERROR(ReadRetention(read, options));
+  return options;
+}
+
 absl::StatusOr<th::UpdateOptions> ReadUpdate(const th_update_options* given) {
   th_update_options read;
   TH_RETURN_IF_ERROR(ReadOptions(given, read));
@@ -206,9 +225,48 @@ absl::StatusOr<th::PublishOptions> ReadPublish(const th_publish_options* given) 
   th::PublishOptions options;
   TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
   TH_ASSIGN_OR_RETURN(options.attributes, th::AttributesFromJson(OrEmpty(read.attributes)));
+  if (read.snapshot != 0) options.snapshot = th::Snapshot::kHost;
   if (read.derived_from == nullptr) return options;
   TH_ASSIGN_OR_RETURN(options.derived_from, ReadSequence(read.derived_from, "derived_from"));
   return options;
+}
+
+absl::StatusOr<th::AttachOptions> ReadAttach(const th_attach_options* given) {
+  th_attach_options read;
+  TH_RETURN_IF_ERROR(ReadOptions(given, read));
+  th::AttachOptions options;
+  if (read.form != nullptr) options.form = read.form;
+  options.group = OrEmpty(read.group);
+  options.rank = read.rank;
+  if (read.layout != nullptr) {
+    TH_ASSIGN_OR_RETURN(options.layout, th::Digest::FromHex(read.layout));
+  }
+  options.verify_bytes = read.verify != 0;
+  TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", options.timeout));
+  return options;
+}
+
+// Into as much of the caller's struct as it has: its library may be older or newer.
+absl::Status Fill(const th::AttachedTensor& found, th_attached_tensor* tensor) {
+  TH_RETURN_IF_ERROR(Needed(tensor, "tensor"));
+  if (tensor->struct_size < sizeof(size_t)) {
+    return absl::InvalidArgumentError("struct_size of the tensor is not set; use the _INIT macro");
+  }
+  const th::TensorSpec& spec = *found.spec;
+  // Names of types are literals, and so end with NUL.
+  const char* const dtype =
+      spec.dtype == th::DType::kOpaque ? "" : th::DTypeName(spec.dtype).data();
+  th_attached_tensor made{.struct_size = tensor->struct_size,
+                          .name = spec.name.c_str(),
+                          .dtype = dtype,
+                          .shape = spec.shape.data(),
+                          .dimensions = spec.shape.size(),
+                          .bytes = spec.bytes,
+                          .data = found.data,
+                          .global_shape = spec.global_shape.data(),
+                          .slice_begin = spec.slice_begin.data()};
+  std::memcpy(tensor, &made, std::min(tensor->struct_size, sizeof(made)));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -341,13 +399,23 @@ th_status th_await_sealed(th_buffer* buffer, double timeout) {
 th_status th_unpublish(th_buffer* buffer, const th_unpublish_options* options) {
   return Guarded([&]() -> absl::Status {
     TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
-    th_unpublish_options read;
-    TH_RETURN_IF_ERROR(ReadOptions(options, read));
-    th::UnpublishOptions unpublish;
-    TH_RETURN_IF_ERROR(ReadSeconds(read.timeout, "timeout", unpublish.timeout));
-    TH_RETURN_IF_ERROR(ReadSeconds(read.drain_timeout, "drain_timeout", unpublish.drain_timeout));
-    TH_RETURN_IF_ERROR(ReadRetention(read, unpublish));
+    TH_ASSIGN_OR_RETURN(const th::UnpublishOptions unpublish, ReadUnpublish(options));
     return buffer->buffer.Unpublish(unpublish);
+  });
+}
+
+th_status th_buffer_sleep(th_buffer* buffer, const th_unpublish_options* options) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    TH_ASSIGN_OR_RETURN(const th::UnpublishOptions unpublish, ReadUnpublish(options));
+    return buffer->buffer.Sleep(unpublish);
+  });
+}
+
+th_status th_buffer_wake(th_buffer* buffer) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(buffer, "buffer"));
+    return buffer->buffer.Wake();
   });
 }
 
@@ -396,6 +464,61 @@ th_status th_buffer_version(th_buffer* buffer, char** version) {
 
 uint64_t th_buffer_bytes(th_buffer* buffer) {
   return buffer == nullptr ? 0 : buffer->buffer.bytes();
+}
+
+// ---- attached versions
+
+th_status th_attach(th_client* client, const char* version, const th_attach_options* options,
+                    th_attached** attached, char** result) {
+  return Guarded([&]() -> absl::Status {
+    if (result != nullptr) *result = nullptr;
+    TH_RETURN_IF_ERROR(Needed(attached, "attached"));
+    *attached = nullptr;
+    TH_RETURN_IF_ERROR(Needed(client, "client"));
+    TH_RETURN_IF_ERROR(Needed(version, "version"));
+    TH_ASSIGN_OR_RETURN(th::VersionSelector selector, th::ParseVersionSelector(version));
+    TH_ASSIGN_OR_RETURN(th::AttachOptions wanted, ReadAttach(options));
+    TH_ASSIGN_OR_RETURN(th::AttachResult made,
+                        client->client->Attach(std::move(selector), std::move(wanted)));
+    TH_RETURN_IF_ERROR(Give(th::AttachResultToJson(made), result));
+    if (made.attached()) *attached = new th_attached{*std::move(made.version)};
+    return absl::OkStatus();
+  });
+}
+
+void th_attached_free(th_attached* attached) { delete attached; }
+
+size_t th_attached_size(const th_attached* attached) {
+  return attached == nullptr ? 0 : attached->version.size();
+}
+
+th_status th_attached_at(const th_attached* attached, size_t index, th_attached_tensor* tensor) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(attached, "attached"));
+    if (index >= attached->version.size()) {
+      return absl::OutOfRangeError(
+          absl::StrCat("tensor ", index, " of ", attached->version.size()));
+    }
+    return Fill(attached->version.tensor(index), tensor);
+  });
+}
+
+th_status th_attached_find(const th_attached* attached, const char* name,
+                           th_attached_tensor* tensor) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(attached, "attached"));
+    TH_RETURN_IF_ERROR(Needed(name, "name"));
+    const th::AttachedTensor found = attached->version.Find(name);
+    if (found.spec == nullptr) return absl::NotFoundError(absl::StrCat("no tensor ", name));
+    return Fill(found, tensor);
+  });
+}
+
+th_status th_attached_verify(const th_attached* attached) {
+  return Guarded([&]() -> absl::Status {
+    TH_RETURN_IF_ERROR(Needed(attached, "attached"));
+    return attached->version.Verify();
+  });
 }
 
 // ---- the catalog

@@ -26,10 +26,21 @@
  * Strings are UTF-8 and NUL-terminated. Those returned through `char**` are JSON, the caller's to
  * free with th_string_free; where the parameter is NULL none is made. Times are in seconds.
  *
+ * Reading where it lies. On a holder's host th_attach maps a published version read-only, without a
+ * copy, where the holder's memory is an arena of TensorHub (a snapshot, say):
+ *
+ *   th_attached* shard = NULL;
+ *   th_attached_tensor w = TH_ATTACHED_TENSOR_INIT;
+ *   if (th_attach(hub, "latest", NULL, &shard, NULL) == TH_OK && shard != NULL &&
+ *       th_attached_find(shard, "embedding.weight", &w) == TH_OK) use(w.data, w.bytes);
+ *   th_attached_free(shard);
+ *
  * Threads. All functions may be called on any thread. Handles are not counted: a handle must not be
  * used during or after its free. Free buffers before their client, or after; calls on a buffer
  * whose client is gone return TH_CANCELLED. After a fork every call in the child returns
- * TH_FAILED_PRECONDITION. The functions block (releasing Python's GIL, as ctypes does, is enough).
+ * TH_FAILED_PRECONDITION; what was attached stays readable there, and keeps the holder's pages
+ * until the child ends too. The functions block (releasing Python's GIL, as ctypes does, is
+ * enough).
  */
 #ifndef TH_CLIENT_TENSORHUB_H_
 #define TH_CLIENT_TENSORHUB_H_
@@ -77,8 +88,9 @@ typedef enum th_outcome {
   TH_NOT_AVAILABLE = 3  /* the buffers are untouched; the JSON says why */
 } th_outcome;
 
-typedef struct th_client th_client; /* one rank's membership of a group of a model */
-typedef struct th_buffer th_buffer; /* a registered set of tensors */
+typedef struct th_client th_client;     /* one rank's membership of a group of a model */
+typedef struct th_buffer th_buffer;     /* a registered set of tensors */
+typedef struct th_attached th_attached; /* a version's shard, mapped where its holder has it */
 
 typedef struct th_join_options {
   size_t struct_size;
@@ -98,10 +110,18 @@ typedef struct th_join_options {
   uint64_t uplink_bytes_per_second; /* 0: no cap */
   /* Host memory for copies of retained versions whose last replica would go with this rank. */
   uint64_t offload_limit_bytes;
-  /* How bytes may move, the best first, with commas: "same_host,ibverbs,tcp"; NULL: all. */
+  /* How bytes may move, the best first, with commas: "cuda_ipc,same_host,ibverbs,tcp"; NULL:
+     all. */
   const char* transports;
-  int32_t
-      strict_transport; /* nonzero: the first that should reach a source, or the source is lost */
+  int32_t strict_transport; /* nonzero: never another than the first that should reach a source */
+  /* Host memory for snapshots (th_publish_options), kept for the next ones; 0: none are made. */
+  uint64_t snapshot_limit_bytes;
+  /* Of the data plane: the RDMA devices that ibverbs uses, with commas: "mlx5_0,mlx5_1"; NULL: all
+   * that can be used. If any is named th_join fails where ibverbs cannot begin with them. */
+  const char* rdma_devices;
+  /* Likewise: memory of the host and of GPUs that ibverbs registers with them, over all buffers of
+   * the process; what is beyond it is served over the next transport. 0: 1 TiB. */
+  uint64_t rdma_registered_limit_bytes;
 } th_join_options;
 #define TH_JOIN_OPTIONS_INIT \
   { sizeof(th_join_options) }
@@ -137,6 +157,9 @@ typedef struct th_publish_options {
   /* "#epoch.number": the version that the group holds in another buffer and of which this one holds
    * a derived form (fused, quantised); the label is that version's. NULL: not derived. */
   const char* derived_from;
+  /* Nonzero: a copy is published, which th_publish makes before it returns, and the buffer may be
+   * written again at once. RESOURCE_EXHAUSTED without room. Readers of this host may attach it. */
+  int32_t snapshot;
 } th_publish_options;
 #define TH_PUBLISH_OPTIONS_INIT \
   { sizeof(th_publish_options) }
@@ -170,6 +193,36 @@ typedef struct th_update_options {
 } th_update_options;
 #define TH_UPDATE_OPTIONS_INIT \
   { sizeof(th_update_options) }
+
+typedef struct th_attach_options {
+  size_t struct_size;
+  const char* form; /* NULL: "hf" */
+  /* Whose shard: that of rank `rank` of `group`. NULL: the only shard that there is. */
+  const char* group;
+  uint32_t rank;
+  /* The shard by the digest of its layout (th_attach's "layout"), in place of group and rank: the
+   * server is asked one question less. NULL: not known. */
+  const char* layout;
+  int32_t verify; /* nonzero: as th_attached_verify, before th_attach returns */
+  double timeout; /* of the attach, without the reading of `verify`; 0: 60 */
+} th_attach_options;
+#define TH_ATTACH_OPTIONS_INIT \
+  { sizeof(th_attach_options) }
+
+/* One tensor of an attached version. All pointers are good until th_attached_free. */
+typedef struct th_attached_tensor {
+  size_t struct_size;
+  const char* name;
+  const char* dtype;    /* as th_tensor; "" for opaque bytes */
+  const int64_t* shape; /* this shard's part */
+  size_t dimensions;
+  uint64_t bytes;
+  const void* data; /* to be read only: a write is a SIGSEGV; NULL for an empty tensor */
+  const int64_t* global_shape;
+  const int64_t* slice_begin;
+} th_attached_tensor;
+#define TH_ATTACHED_TENSOR_INIT \
+  { sizeof(th_attached_tensor) }
 
 /* TH_ABI_VERSION of the library that is loaded. */
 TH_EXPORT uint32_t th_abi_version(void);
@@ -212,10 +265,21 @@ TH_EXPORT th_status th_unpublish(th_buffer* buffer, const th_unpublish_options* 
 TH_EXPORT th_status th_update(th_buffer* buffer, const char* version,
                               const th_update_options* options, th_outcome* outcome, char** result);
 
-/* Other addresses for the same tensors. Only while writable; th_buffer_reset an undefined one
- * first.
- */
+/* Other addresses for the same tensors. Only while writable, or asleep: then it wakes the buffer;
+ * th_buffer_reset an undefined one first. TH_OK: the old memory may be freed.
+ * TH_DEADLINE_EXCEEDED names a GPU that still uses it, and nothing has changed: call this again. */
 TH_EXPORT th_status th_rebind(th_buffer* buffer, const th_tensor* tensors, size_t count);
+/* For an engine that gives the tensors' memory back for a while. Takes the buffer back as
+ * th_unpublish does, if it holds a version, and withdraws its memory from all transports. TH_OK:
+ * the memory may be freed or unmapped; after an error it may not. TH_DEADLINE_EXCEEDED names the
+ * GPU that still reads it: call this again. Until the buffer wakes th_publish, th_unpublish and
+ * th_update are TH_FAILED_PRECONDITION. */
+TH_EXPORT th_status th_buffer_sleep(th_buffer* buffer, const th_unpublish_options* options);
+/* The memory is there again, at the same addresses (at others: th_rebind, which wakes it too). The
+ * buffer is writable and holds no version. TH_FAILED_PRECONDITION: it is not asleep, or the text
+ * names the tensor that was GPU memory and is none now. */
+TH_EXPORT th_status th_buffer_wake(th_buffer* buffer);
+
 /* Nonzero: an update failed after its first write; do not serve. */
 TH_EXPORT int32_t th_buffer_undefined(th_buffer* buffer);
 /* Leaves "undefined": the caller answers for the content. */
@@ -223,6 +287,29 @@ TH_EXPORT th_status th_buffer_reset(th_buffer* buffer);
 /* What the buffer holds: as th_await_published, or null when it holds nothing. */
 TH_EXPORT th_status th_buffer_version(th_buffer* buffer, char** version);
 TH_EXPORT uint64_t th_buffer_bytes(th_buffer* buffer);
+
+/* Maps `version` ("latest", a label, or "#epoch.number") as a holder on this host has it.
+ * *attached: NULL where the version is not available, with TH_OK. *result: {"outcome", "reason",
+ * "version", "layout", "source", "tensors", "bytes"}. TH_FAILED_PRECONDITION: no holder of it can
+ * be attached, with the reason of each. TH_DATA_LOSS: `verify` has found other bytes. */
+TH_EXPORT th_status th_attach(th_client* client, const char* version,
+                              const th_attach_options* options, th_attached** attached,
+                              char** result);
+/* Unmaps it; after that the holder may use the pages again. NULL is ignored. It may outlive its
+ * client, and the holder. */
+TH_EXPORT void th_attached_free(th_attached* attached);
+/* How many tensors it has; 0 for NULL. */
+TH_EXPORT size_t th_attached_size(const th_attached* attached);
+/* The tensor at `index` of th_attached_size, by name in ascending order. As much of *tensor is
+ * written as its struct_size says. TH_OUT_OF_RANGE: there is none. */
+TH_EXPORT th_status th_attached_at(const th_attached* attached, size_t index,
+                                   th_attached_tensor* tensor);
+/* The first tensor of that name; th_attached_at visits all where a shard has several boxes of one.
+ * TH_NOT_FOUND: it has none. */
+TH_EXPORT th_status th_attached_find(const th_attached* attached, const char* name,
+                                     th_attached_tensor* tensor);
+/* Reads all bytes and compares them with the publisher's sums; TH_DATA_LOSS. */
+TH_EXPORT th_status th_attached_verify(const th_attached* attached);
 
 /* What the server knows: the models of `run` (NULL: all) named `model` (NULL: all), as JSON. */
 TH_EXPORT th_status th_list(const char* server, const char* run, const char* model, double timeout,

@@ -16,7 +16,7 @@ except ImportError:
 LIBRARY, SERVER = sys.argv[1:3]
 
 OK, CANCELLED, INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS = 0, 1, 3, 5, 6
-FAILED_PRECONDITION, UNAVAILABLE = 9, 14
+FAILED_PRECONDITION, OUT_OF_RANGE, UNAVAILABLE = 9, 11, 14
 MOVED, NOT_AVAILABLE = 1, 3
 
 
@@ -28,7 +28,9 @@ class JoinOptions(ctypes.Structure):
         ("join_timeout", ctypes.c_double), ("data_address", ctypes.c_char_p),
         ("data_threads", ctypes.c_uint32), ("connections_per_source", ctypes.c_uint32),
         ("uplink_bytes_per_second", ctypes.c_uint64), ("offload_limit_bytes", ctypes.c_uint64),
-        ("transports", ctypes.c_char_p), ("strict_transport", ctypes.c_int32)]
+        ("transports", ctypes.c_char_p), ("strict_transport", ctypes.c_int32),
+        ("snapshot_limit_bytes", ctypes.c_uint64), ("rdma_devices", ctypes.c_char_p),
+        ("rdma_registered_limit_bytes", ctypes.c_uint64)]
 
 
 class Tensor(ctypes.Structure):
@@ -43,7 +45,8 @@ class Tensor(ctypes.Structure):
 
 class PublishOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("attributes", ctypes.c_char_p),
-                ("timeout", ctypes.c_double), ("derived_from", ctypes.c_char_p)]
+                ("timeout", ctypes.c_double), ("derived_from", ctypes.c_char_p),
+                ("snapshot", ctypes.c_int32)]
 
 
 class UpdateOptions(ctypes.Structure):
@@ -57,7 +60,25 @@ class RegisterOptions(ctypes.Structure):
                 ("no_checksums", ctypes.c_int32)]
 
 
-# What a caller that was compiled against an older header has.
+class AttachOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("form", ctypes.c_char_p),
+                ("group", ctypes.c_char_p), ("rank", ctypes.c_uint32), ("layout", ctypes.c_char_p),
+                ("verify", ctypes.c_int32), ("timeout", ctypes.c_double)]
+
+
+class AttachedTensor(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("name", ctypes.c_char_p),
+                ("dtype", ctypes.c_char_p), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("dimensions", ctypes.c_size_t), ("bytes", ctypes.c_uint64),
+                ("data", ctypes.c_void_p), ("global_shape", ctypes.POINTER(ctypes.c_int64)),
+                ("slice_begin", ctypes.POINTER(ctypes.c_int64))]
+
+
+# What callers that were compiled against an older header have.
+class OldJoinOptions(ctypes.Structure):
+    _fields_ = JoinOptions._fields_[:-2]
+
+
 class OldUpdateOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("timeout", ctypes.c_double)]
 
@@ -74,7 +95,8 @@ class Library:
         self.lib.th_last_error.restype = ctypes.c_char_p
         self.lib.th_status_name.restype = ctypes.c_char_p
         self.lib.th_buffer_bytes.restype = ctypes.c_uint64
-        for name in ("th_client_free", "th_buffer_free", "th_string_free"):
+        self.lib.th_attached_size.restype = ctypes.c_size_t
+        for name in ("th_client_free", "th_buffer_free", "th_string_free", "th_attached_free"):
             getattr(self.lib, name).restype = None
 
     def error(self):
@@ -171,6 +193,19 @@ class TensorhubTest(unittest.TestCase):
         th.check(lib.th_unpublish(published, None))
         moved = (ctypes.c_uint8 * 300000)()
         th.check(lib.th_rebind(published, ctypes.byref(tensor(b"w", moved)), ctypes.c_size_t(1)))
+
+        self.assertEqual(lib.th_buffer_wake(published), FAILED_PRECONDITION)
+        th.check(lib.th_buffer_sleep(weights, None))
+        self.assertEqual(lib.th_publish(weights, b"2", None), FAILED_PRECONDITION)
+        self.assertIn("asleep", th.error())
+        ctypes.memset(target, 0xA5, 300000)  # an engine that was away has other bytes there
+        th.check(lib.th_buffer_wake(weights))
+        self.assertEqual(th.text(lib.th_buffer_version, weights), None)
+        ctypes.memset(moved, 0x17, 300000)
+        th.check(lib.th_publish(published, b"step-58", None))
+        th.text(lib.th_await_published, published)
+        th.check(lib.th_update(weights, b"latest", None, ctypes.byref(outcome), None))
+        self.assertEqual(bytes(target), bytes(moved))
         for buffer in (published, weights):
             lib.th_buffer_free(buffer)
         for client in (trainer, rollout):
@@ -253,6 +288,98 @@ class TensorhubTest(unittest.TestCase):
         for client in (trainer, rollout):
             lib.th_client_free(client)
 
+    def publish_snapshot(self, model):
+        """A publisher of two tensors of ones and twos; its client, buffer and memory."""
+        th = self.th
+        trainer = th.join(self.address, b"trainer", model=model, snapshot_limit_bytes=1 << 20)
+        memory = [(ctypes.c_uint8 * size)(*[value] * size) for value, size in ((2, 7), (1, 70000))]
+        names = [b"b", b"a"]
+        buffer = th.register(trainer, [tensor(n, m) for n, m in zip(names, memory)])
+        options = make(PublishOptions, snapshot=1)
+        th.check(th.lib.th_publish(buffer, b"1", ctypes.byref(options)))
+        th.text(th.lib.th_await_published, buffer)
+        return trainer, buffer, memory
+
+    def attach(self, client, version=b"latest", **fields):
+        """The handle and the result of th_attach."""
+        attached = ctypes.c_void_p()
+        options = ctypes.byref(make(AttachOptions, **fields)) if fields else None
+        result = self.th.text(self.th.lib.th_attach, client, version, options,
+                              ctypes.byref(attached))
+        return attached, result
+
+    def test_attaches_what_a_holder_of_this_host_has(self):
+        th, lib = self.th, self.th.lib
+        trainer, published, memory = self.publish_snapshot(b"attached")
+        engine = th.join(self.address, b"engine", model=b"attached")
+        attached, result = self.attach(engine, group=b"trainer", verify=1)
+        self.assertEqual(result["outcome"], "moved")
+        self.assertEqual(result["version"]["label"], "1")
+        self.assertEqual(result["source"], "trainer/0")
+        self.assertEqual((result["tensors"], result["bytes"]), (2, 70007))
+        self.assertEqual(lib.th_attached_size(attached), 2)
+        at = make(AttachedTensor)
+        th.check(lib.th_attached_at(attached, ctypes.c_size_t(0), ctypes.byref(at)))
+        self.assertEqual((at.name, at.dtype, at.dimensions, at.shape[0], at.slice_begin[0]),
+                         (b"a", b"U8", 1, 70000, 0))
+        self.assertEqual(ctypes.string_at(at.data, at.bytes), b"\1" * 70000)
+        again, _ = self.attach(engine, layout=result["layout"].encode())
+        # The holder goes on, and ends; what is attached stays as it was.
+        th.check(lib.th_unpublish(published, None))
+        ctypes.memset(memory[1], 9, 70000)
+        th.check(lib.th_publish(published, b"2", ctypes.byref(make(PublishOptions, snapshot=1))))
+        th.text(lib.th_await_published, published)
+        newer, _ = self.attach(engine, b"2")
+        th.check(lib.th_attached_find(newer, b"a", ctypes.byref(at)))
+        self.assertEqual(ctypes.string_at(at.data, 1), b"\x09")
+        lib.th_buffer_free(published)
+        for client in (trainer, engine):
+            lib.th_client_free(client)
+        th.check(lib.th_attached_find(again, b"b", ctypes.byref(at)))
+        self.assertEqual(ctypes.string_at(at.data, at.bytes), b"\2" * 7)
+        for each in (attached, again, newer):
+            th.check(lib.th_attached_verify(each))
+            lib.th_attached_free(each)
+
+    def test_says_why_nothing_is_attached(self):
+        th, lib = self.th, self.th.lib
+        trainer, published, _ = self.publish_snapshot(b"refused")
+        engine = th.join(self.address, b"engine", model=b"refused")
+        attached, result = self.attach(engine, b"9")
+        self.assertIsNone(attached.value)
+        self.assertEqual((result["outcome"], result["version"]), ("not_available", None))
+        self.assertEqual(result["reason"], "not_published")
+        plain = th.join(self.address, b"plain", model=b"refused")
+        memory = (ctypes.c_uint8 * 8)()  # no arena
+        in_place = th.register(plain, [tensor(b"w", memory)])
+        th.check(lib.th_publish(in_place, b"2", None))
+        th.text(lib.th_await_published, in_place)
+        self.assertEqual(lib.th_attach(engine, b"2", None, ctypes.byref(attached), None),
+                         FAILED_PRECONDITION)
+        self.assertIn("plain/0: it lies in memory that readers cannot attach", th.error())
+        self.assertEqual(lib.th_attach(engine, None, None, ctypes.byref(attached), None),
+                         INVALID_ARGUMENT)
+        self.assertEqual(lib.th_attach(engine, b"1", None, None, None), INVALID_ARGUMENT)
+        bad = make(AttachOptions, layout=b"no digest")
+        self.assertEqual(
+            lib.th_attach(engine, b"1", ctypes.byref(bad), ctypes.byref(attached), None),
+            INVALID_ARGUMENT)
+        attached, _ = self.attach(engine, b"1")
+        at = make(AttachedTensor)
+        self.assertEqual(lib.th_attached_at(attached, ctypes.c_size_t(2), ctypes.byref(at)),
+                         OUT_OF_RANGE)
+        self.assertEqual(lib.th_attached_find(attached, b"c", ctypes.byref(at)), NOT_FOUND)
+        self.assertEqual(
+            lib.th_attached_find(attached, b"a", ctypes.byref(AttachedTensor())), INVALID_ARGUMENT)
+        self.assertEqual(lib.th_attached_verify(None), INVALID_ARGUMENT)
+        self.assertEqual(lib.th_attached_size(None), 0)
+        lib.th_attached_free(attached)
+        lib.th_attached_free(None)
+        for buffer in (published, in_place):
+            lib.th_buffer_free(buffer)
+        for client in (trainer, engine, plain):
+            lib.th_client_free(client)
+
     def test_errors_are_codes_with_a_text(self):
         th, lib = self.th, self.th.lib
         client = ctypes.c_void_p()
@@ -281,6 +408,33 @@ class TensorhubTest(unittest.TestCase):
         lib.th_buffer_free(registered)
         lib.th_client_free(first)
         lib.th_client_free(None)
+
+    def refusal_of(self, **fields):
+        """The error of a join with these options."""
+        client = ctypes.c_void_p()
+        options = make(JoinOptions, server=self.address, run=b"run", model=b"model", group=b"rdma",
+                       **fields)
+        self.assertNotEqual(self.th.lib.th_join(ctypes.byref(options), ctypes.byref(client)), OK)
+        self.assertIsNone(client.value)
+        return self.th.error()
+
+    def test_options_of_rdma_reach_the_data_plane(self):
+        self.assertIn("option rdma_devices is no_such_0,no_such_1: ",
+                      self.refusal_of(rdma_devices=b"no_such_0,no_such_1"))
+        self.assertIn("rdma_devices has no effect without ibverbs",
+                      self.refusal_of(rdma_devices=b"no_such_0", transports=b"tcp"))
+        self.assertIn("rdma_registered_limit_bytes has no effect without ibverbs",
+                      self.refusal_of(rdma_registered_limit_bytes=4096, transports=b"tcp"))
+
+    def test_a_caller_without_the_options_of_rdma_has_their_defaults(self):
+        th, client = self.th, ctypes.c_void_p()
+        fields = {"server": self.address, "run": b"run", "model": b"model"}
+        old = make(OldJoinOptions, group=b"old", transports=b"tcp", **fields)
+        # What lies behind a caller's struct is none of the library's.
+        padded = (ctypes.c_uint8 * ctypes.sizeof(JoinOptions))(*[0xff] * ctypes.sizeof(JoinOptions))
+        ctypes.memmove(padded, ctypes.byref(old), ctypes.sizeof(old))
+        th.check(th.lib.th_join(ctypes.byref(padded), ctypes.byref(client)))
+        th.lib.th_client_free(client)
 
     def test_has_the_abi_version_of_its_header(self):
         self.assertEqual(self.th.lib.th_abi_version(), 1)

@@ -13,7 +13,7 @@ SourceShare ShareOf(const FillSourceReport& report) {
   share.name = report.name.ToString();
   share.peer = report.peer;
   share.transport = report.transport;
-  share.passed_over = report.passed_over;
+  share.passed_over = DescribePassedOver(report.passed_over);
   share.bytes = report.bytes;
   share.distance = report.distance;
   share.active = report.active;

@@ -1,11 +1,13 @@
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "th/client/client.h"
 #include "th/client/client_state.h"
 #include "th/client/leave_behind.h"
 #include "th/client/tensor_binding.h"
 #include "th/client/verb_checks.h"
+#include "th/memory/cuda/cuda_memory_devices.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/utf8.h"
 
@@ -39,6 +41,25 @@ absl::Status WeightBuffer::Publish(int64_t step, PublishOptions options) {
 
 namespace {
 
+// Waits for the GPU to have written what is to be published.
+absl::Status AwaitDevice(Membership& membership, LocalBuffer& buffer,
+                         const PublishOptions& options) {
+  if (!options.after_cuda_event.has_value()) return absl::OkStatus();
+  TH_RETURN_IF_ERROR(membership.CanWait());
+  const StorageMemory memory = membership.MemoryOf(buffer);
+  const auto of_device = absl::c_find_if(memory.regions, [](const MemoryRegion& region) {
+    return region.kind == MemoryKind::kDevice;
+  });
+  if (of_device == memory.regions.end()) {
+    return absl::InvalidArgumentError(
+        "option after_cuda_event: none of the buffer's tensors is GPU memory");
+  }
+  const absl::Status waited = ProcessMemoryDevices()->AwaitEvent(
+      of_device->device, *options.after_cuda_event, options.timeout);
+  if (waited.ok()) return waited;
+  return absl::Status(waited.code(), absl::StrCat("option after_cuda_event: ", waited.message()));
+}
+
 // The tensors are the caller's again when it returns OK with bytes; without bytes it is published
 // in place.
 absl::StatusOr<PublishResult> MakeSnapshot(Membership& membership, LocalBuffer& buffer,
@@ -69,6 +90,7 @@ absl::Status WeightBuffer::Publish(absl::string_view label, PublishOptions optio
   request.attributes = std::move(options.attributes);
   request.derived_from = options.derived_from;
   request.timeout = options.timeout;
+  TH_RETURN_IF_ERROR(AwaitDevice(*impl_->membership, *impl_->buffer, options));
   absl::MutexLock one_snapshot(&impl_->snapshot_mu);
   TH_ASSIGN_OR_RETURN(const PublishResult snapshot,
                       MakeSnapshot(*impl_->membership, *impl_->buffer, options));
@@ -115,10 +137,15 @@ absl::StatusOr<PublishResult> WeightBuffer::AwaitPublished() {
 
 absl::Status WeightBuffer::AwaitSealed(absl::Duration timeout) {
   TH_RETURN_IF_ERROR(AwaitPublished().status());
-  if (impl_->membership->AwaitSealed(impl_->buffer->id(), timeout)) return absl::OkStatus();
+  if (impl_->membership->AwaitSealed(*impl_->buffer, timeout)) return absl::OkStatus();
   TH_RETURN_IF_ERROR(impl_->membership->status());
+  TH_RETURN_IF_ERROR(impl_->buffer->seal_status());
   if (impl_->membership->buffer_state(impl_->buffer->id()) != BufferState::kPublished) {
     return absl::FailedPreconditionError("the buffer is not published any more");
+  }
+  if (!impl_->membership->PublishesOwn(impl_->buffer->id())) {
+    return absl::FailedPreconditionError(
+        "the buffer holds what another replica has published, who makes the sums");
   }
   return absl::DeadlineExceededError(absl::StrCat(
       "the sums were not done within ", absl::FormatDuration(timeout), "; sealing goes on"));
@@ -128,21 +155,25 @@ absl::Status WeightBuffer::AwaitSealed(absl::Duration timeout) {
 
 namespace {
 
-absl::StatusOr<std::shared_ptr<Call>> StartUnpublish(Membership& membership, BufferId buffer,
+absl::StatusOr<std::shared_ptr<Call>> StartUnpublish(Membership& membership,
+                                                     const LocalBuffer& buffer,
                                                      const UnpublishOptions& options,
                                                      std::function<void(Call&)> then) {
   const auto call = std::make_shared<Call>();
-  call->buffer = buffer;
+  call->buffer = buffer.id();
   call->then = std::move(then);
-  TH_RETURN_IF_ERROR(membership.Start(call, [&](CallId id) {
+  const absl::Status started = membership.Start(call, [&](CallId id) {
     return event::Unpublish{id,
-                            buffer,
+                            buffer.id(),
                             {.drain_timeout = options.drain_timeout,
                              .timeout = options.timeout,
                              .on_retention = options.on_retention,
                              .offload_timeout = options.offload_timeout}};
-  }));
-  return call;
+  });
+  if (started.ok()) return call;
+  // Who hears that nothing is published may write, also after an unpublish that ran out of time.
+  membership.AwaitWritable(buffer);
+  return started;
 }
 
 }  // namespace
@@ -152,11 +183,12 @@ absl::Status WeightBuffer::Unpublish(UnpublishOptions options) {
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
   if (impl_->HasReaders()) {
-    // Without the publisher's root nobody could complete what was read so far.
-    (void)impl_->membership->AwaitSealed(impl_->buffer->id(), options.drain_timeout);
+    // Without the publisher's root nobody could complete what was read so far. Returns at once
+    // where another has published it.
+    (void)impl_->membership->AwaitSealed(*impl_->buffer, options.drain_timeout);
   }
   TH_ASSIGN_OR_RETURN(const std::shared_ptr<Call> call,
-                      StartUnpublish(*impl_->membership, impl_->buffer->id(), options, nullptr));
+                      StartUnpublish(*impl_->membership, *impl_->buffer, options, nullptr));
   if (!call->Wait(LongestWait(options))) return Unanswered("unpublish");
   return call->done.status;
 }
@@ -165,7 +197,7 @@ void WeightBuffer::UnpublishAsync(UnpublishOptions options,
                                   std::function<void(absl::Status)> done) {
   absl::Status refused = impl_ == nullptr ? NoBuffer() : impl_->guard.Check();
   if (!refused.ok()) return done(refused);  // there is no thread to run it on
-  refused = StartUnpublish(*impl_->membership, impl_->buffer->id(), options, [done](Call& call) {
+  refused = StartUnpublish(*impl_->membership, *impl_->buffer, options, [done](Call& call) {
               done(call.done.status);
             }).status();
   if (refused.ok()) return;
@@ -179,13 +211,62 @@ absl::Status WeightBuffer::Rebind(const std::vector<Tensor>& tensors) {
   TH_RETURN_IF_ERROR(impl_->guard.Check());
   TH_RETURN_IF_ERROR(impl_->membership->CanWait());
   LocalBuffer& buffer = *impl_->buffer;
-  TH_ASSIGN_OR_RETURN(const TensorBinding binding, BindTensors(tensors, buffer.binding_options()));
+  TH_ASSIGN_OR_RETURN(TensorBinding binding, BindTensors(tensors, buffer.binding_options()));
   if (binding.layout->digest() != buffer.layout()->digest()) {
     return absl::InvalidArgumentError(
         absl::StrCat("other tensors than those registered: ",
                      FirstDifference(*binding.layout, *buffer.layout())));
   }
-  return impl_->membership->Rebind(buffer, binding.storages);
+  TH_RETURN_IF_ERROR(FindDeviceMemory(ProcessMemoryDevices().get(), &binding));
+  return impl_->membership->Rebind(buffer, binding, Membership::Moved::kYes);
+}
+
+absl::Status WeightBuffer::Sleep(UnpublishOptions options) {
+  if (impl_ == nullptr) return NoBuffer();
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  Membership& membership = *impl_->membership;
+  if (membership.buffer_state(impl_->buffer->id()) == BufferState::kPublished) {
+    TH_RETURN_IF_ERROR(Unpublish(options));
+  }
+  return membership.Sleep(*impl_->buffer);
+}
+
+namespace {
+
+// GPU memory that is not mapped looks like memory of the host, which would be touched.
+absl::Status CheckIsMapped(const StorageMemory& before, const TensorBinding& now) {
+  for (size_t i = 0; i < before.regions.size(); ++i) {
+    if (before.regions[i].kind != MemoryKind::kDevice) continue;
+    if (!now.regions.empty() && now.regions[i].kind == MemoryKind::kDevice) continue;
+    const ShardLayout& layout = *now.layout;
+    return absl::FailedPreconditionError(
+        absl::StrCat("tensor ", Quoted(layout.tensors()[layout.storages()[i].tensor].name),
+                     " lay in memory of GPU ", before.regions[i].device,
+                     " and does not now: map it again before the buffer wakes"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status WeightBuffer::Wake() {
+  if (impl_ == nullptr) return NoBuffer();
+  TH_RETURN_IF_ERROR(impl_->guard.Check());
+  TH_RETURN_IF_ERROR(impl_->membership->CanWait());
+  LocalBuffer& buffer = *impl_->buffer;
+  if (!asleep()) return absl::FailedPreconditionError("the buffer is not asleep");
+  const StorageMemory before = impl_->membership->MemoryOf(buffer);
+  TensorBinding binding{.layout = buffer.layout(),
+                        .storages = impl_->membership->StoragesOf(buffer)};
+  TH_RETURN_IF_ERROR(FindDeviceMemory(ProcessMemoryDevices().get(), &binding));
+  TH_RETURN_IF_ERROR(CheckIsMapped(before, binding));
+  return impl_->membership->Rebind(buffer, binding, Membership::Moved::kNo);
+}
+
+bool WeightBuffer::asleep() const {
+  if (impl_ == nullptr || impl_->guard.forked()) return false;
+  return impl_->membership->IsAsleep(impl_->buffer->id());
 }
 
 bool WeightBuffer::undefined() const {
@@ -215,6 +296,11 @@ Digest WeightBuffer::layout_digest() const {
 
 uint64_t WeightBuffer::snapshot_bytes() const {
   return impl_ == nullptr ? 0 : impl_->buffer->snapshot_bytes();
+}
+
+std::vector<std::string> WeightBuffer::gpu_registrations() const {
+  if (impl_ == nullptr) return {};
+  return impl_->buffer->gpu_registrations();
 }
 
 uint64_t WeightBuffer::bytes_sent() const {

@@ -63,6 +63,7 @@ absl::StatusOr<CallPtr> StartStage(Membership& membership, const LocalBuffer& bu
                                    VersionSelector version, const StageOptions& options,
                                    Then then) {
   const CallPtr call = NewCall(membership, options.on_progress, std::move(then));
+  call->buffer = buffer.id();  // until it is known which buffer it is staged in
   const bool waits = options.when_seeding == WhenSeeding::kWait;
   UpdateRequest request{.selector = std::move(version),
                         .floor = options.floor,

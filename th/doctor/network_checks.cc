@@ -19,6 +19,7 @@ constexpr uint64_t kUsualBufferBytes = 4 << 20;
 // A usual round trip between two sites of one region.
 constexpr int64_t kExampleRoundTripMs = 10;
 constexpr uint32_t kEthernetMtu = 1500;
+constexpr uint32_t kLargestPacket = 65535;  // of IPv4
 
 Finding Unreached(const RouteFacts& route) {
   Finding finding = {.check = "connect", .verdict = Verdict::kProblem};
@@ -58,14 +59,17 @@ std::string RoundTrip(uint32_t microseconds) {
 Finding CheckPathMtu(const RouteFacts& route, const HostFacts& facts) {
   Finding finding = {.check = "path-mtu"};
   const auto device = facts.net_device_mtu.find(route.net_device);
+  // Loopback's MTU is larger than any packet may be.
+  const uint32_t device_mtu =
+      device == facts.net_device_mtu.end() ? 0 : std::min(device->second, kLargestPacket);
   finding.found = absl::StrCat(route.path_mtu, " bytes a packet to ", route.target);
   if (route.path_mtu == 0) {
     finding.found = absl::StrCat("not known to ", route.target);
     finding.means = "the kernel does not say";
-  } else if (device != facts.net_device_mtu.end() && route.path_mtu < device->second) {
+  } else if (route.path_mtu < device_mtu) {
     finding.verdict = Verdict::kNote;
     finding.means = absl::StrCat("something on the way carries smaller packets than ",
-                                 route.net_device, " (", device->second, ")");
+                                 route.net_device, " (", device_mtu, ")");
     finding.advice = "set the MTU of all hosts and switches on the way to the same value";
   } else if (route.path_mtu < kEthernetMtu) {
     finding.verdict = Verdict::kNote;

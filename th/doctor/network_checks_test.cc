@@ -73,6 +73,12 @@ TEST(RouteTest, APathThatCarriesLessThanTheDeviceIsANote) {
   EXPECT_THAT(finding.means, HasSubstr("eth0 (9000)"));
 }
 
+TEST(RouteTest, ADeviceThatCouldCarryMoreThanAPacketMayHaveIsFine) {
+  RouteFacts loopback = Connected();
+  loopback.path_mtu = 65535;
+  EXPECT_EQ(CheckRoute(loopback, HostWithMtu(65536))[1].verdict, Verdict::kOk);
+}
+
 TEST(RouteTest, ATunnelIsANote) {
   RouteFacts route = Connected();
   route.path_mtu = 1450;

@@ -7,7 +7,8 @@
 namespace th {
 
 // For all options of `app` and of its subcommands, which must be there already: an empty value is
-// a usage error, as it is a slip of a script; integers are decimal, 010 is 10. Not thread-safe.
+// a usage error, as it is a slip of a script; integers are decimal, 010 is 10; a value, unless
+// it is true, is a usage error of a flag that takes none (--hold=3). Not thread-safe.
 void CheckEveryValue(CLI::App& app);
 
 }  // namespace th

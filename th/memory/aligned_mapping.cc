@@ -8,7 +8,7 @@
 
 namespace th {
 
-std::byte* MapAligned(int file_descriptor, uint64_t bytes) {
+std::byte* MapAligned(int file_descriptor, uint64_t bytes, MappingAccess access) {
   constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   const uint64_t padded = bytes + kArenaAlignment;
   void* const raw = mmap(nullptr, padded, PROT_NONE, kReserved, -1, 0);
@@ -17,7 +17,8 @@ std::byte* MapAligned(int file_descriptor, uint64_t bytes) {
   const uint64_t skip =
       (kArenaAlignment - reinterpret_cast<uintptr_t>(raw) % kArenaAlignment) % kArenaAlignment;
   const int flags = (file_descriptor == kNoFile ? kReserved : MAP_SHARED) | MAP_FIXED;
-  if (mmap(base + skip, bytes, PROT_READ | PROT_WRITE, flags, file_descriptor, 0) == MAP_FAILED) {
+  const int protection = access == MappingAccess::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
+  if (mmap(base + skip, bytes, protection, flags, file_descriptor, 0) == MAP_FAILED) {
     const int error = errno;
     munmap(base, padded);
     errno = error;

@@ -5,6 +5,11 @@
 //   TH_ASSIGN_OR_RETURN(HostBlock block, arena.Allocate(layout.bytes()));
 //   ... block.data(), block.bytes() ...       // goes back to the arena with the handle
 //
+// Of an arena with ReadersMay::kAttach a published version may be used by readers of this host
+// where it lies. A block that has been attached is not used again when it goes back: its pages are
+// left to the readers, and do not count here any more. Nor is one that RenewSharedMemory has made
+// private: readers could not attach it, and its pages would be those of the old file.
+//
 // Thread-safe. The arena outlives its blocks.
 #ifndef TH_MEMORY_HOST_ARENA_H_
 #define TH_MEMORY_HOST_ARENA_H_
@@ -19,11 +24,10 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "th/memory/arena_alignment.h"
+#include "th/memory/page_backing.h"
+#include "th/memory/shared_memory.h"
 
 namespace th {
-
-// The most threads of one Allocate.
-inline constexpr uint32_t kMaxPrefaultThreads = 16;
 
 class HostArena;
 
@@ -35,16 +39,20 @@ class HostBlock {
   HostBlock(HostBlock&& other) noexcept { *this = std::move(other); }
   HostBlock& operator=(HostBlock&& other) noexcept;
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return mapping_.data; }
   uint64_t bytes() const { return bytes_; }  // as asked for
 
  private:
   friend class HostArena;
-  HostBlock(HostArena* arena, std::byte* data, uint64_t bytes, uint64_t mapped_bytes)
-      : arena_(arena), data_(data), bytes_(bytes), mapped_bytes_(mapped_bytes) {}
+  struct Mapping {
+    std::byte* data = nullptr;
+    MemoryBacking memory = MemoryBacking::kPrivate;  // as it was mapped
+  };
+  HostBlock(HostArena* arena, Mapping mapping, uint64_t bytes, uint64_t mapped_bytes)
+      : arena_(arena), mapping_(mapping), bytes_(bytes), mapped_bytes_(mapped_bytes) {}
 
   HostArena* arena_ = nullptr;
-  std::byte* data_ = nullptr;
+  Mapping mapping_;
   uint64_t bytes_ = 0;
   uint64_t mapped_bytes_ = 0;
 };
@@ -53,7 +61,10 @@ class HostArena {
  public:
   struct Options {
     uint64_t limit_bytes = 0;       // of everything mapped, in use or kept for reuse; required
-    uint32_t prefault_threads = 2;  // while Allocate runs; 1 to kMaxPrefaultThreads
+    uint32_t prefault_threads = 2;  // while Allocate runs; 1 to kMaxBackingThreads
+    // kAttach: each block holds the tensors of one buffer, and nothing else that is written while
+    // that buffer is taken back by Unpublish or Update (RenewSharedMemory copies the block then).
+    ReadersMay readers_may = ReadersMay::kCopy;
   };
   explicit HostArena(Options options) : options_(options) {}
   ~HostArena();
@@ -72,7 +83,10 @@ class HostArena {
 
  private:
   friend class HostBlock;
-  void GiveBack(std::byte* data, uint64_t mapped_bytes);
+  using Mapping = HostBlock::Mapping;
+  static Mapping Map(uint64_t bytes, ReadersMay readers_may);
+  Mapping MapBacked(uint64_t bytes) const;
+  void GiveBack(const Mapping& mapping, uint64_t mapped_bytes);
   // A block that is kept for reuse; one without data: none fits.
   HostBlock TakeFree(uint64_t bytes, uint64_t rounded) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Counts a block as in use that is about to be mapped. RESOURCE_EXHAUSTED: beyond the limit.
@@ -81,7 +95,7 @@ class HostArena {
 
   const Options options_;
   mutable absl::Mutex mu_;
-  std::multimap<uint64_t, std::byte*> free_ ABSL_GUARDED_BY(mu_);  // by mapped bytes
+  std::multimap<uint64_t, Mapping> free_ ABSL_GUARDED_BY(mu_);  // by mapped bytes
   uint64_t mapped_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t in_use_ ABSL_GUARDED_BY(mu_) = 0;  // of mapped_
 };

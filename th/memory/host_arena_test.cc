@@ -8,9 +8,11 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
+#include "th/memory/shared_memory.h"
 
 namespace th {
 namespace {
@@ -90,6 +92,22 @@ TEST(HostArenaTest, TrimReturnsWhatIsKept) {
   { ASSERT_OK_AND_ASSIGN(HostBlock block, arena.Allocate(4 * kMiB)); }
   arena.Trim();
   EXPECT_EQ(arena.bytes_mapped(), 0u);
+}
+
+// Its pages are those of the readers' file, and nobody could attach it.
+TEST(HostArenaTest, BlockThatWasMadePrivateIsNotUsedAgain) {
+  HostArena arena({.limit_bytes = 16 * kMiB, .readers_may = ReadersMay::kAttach});
+  ASSERT_OK_AND_ASSIGN(HostBlock block, arena.Allocate(4 * kMiB));
+  {
+    ASSERT_OK_AND_ASSIGN(const OfferedToReaders offer,
+                         OfferToReaders(block.data(), block.bytes(), 16 * kMiB));
+    ASSERT_EQ(RenewSharedMemory(block.data(), absl::ZeroDuration()), Renewal::kPrivate);
+  }
+  block = HostBlock();
+  EXPECT_EQ(arena.bytes_in_use(), 0u);
+  EXPECT_EQ(arena.bytes_mapped(), 0u);
+  ASSERT_OK_AND_ASSIGN(const HostBlock next, arena.Allocate(4 * kMiB));
+  EXPECT_OK(OfferToReaders(next.data(), next.bytes(), 16 * kMiB).status());
 }
 
 TEST(HostArenaTest, ThreadsShareOneLimit) {

@@ -13,9 +13,8 @@
 namespace th {
 
 enum class MemoryKind : uint8_t {
-  kHost,        // private to this process
-  kSharedHost,  // mapped shared: another process of the host can map the same pages
-  kDevice,      // of a GPU: `address` is a device pointer, which the host must not dereference
+  kHost,    // arenas among them: shared_memory.h tells which those are, whenever it is asked
+  kDevice,  // of a GPU: `address` is a device pointer, which the host must not dereference
 };
 
 struct MemoryRegion {

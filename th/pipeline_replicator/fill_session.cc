@@ -20,8 +20,9 @@ bool Names(const std::vector<AssignedSource>& wanted, const AssignedSource& sour
                      [&](const AssignedSource& each) { return SameSource(each, source); });
 }
 
-void PassOver(const Endpoint& endpoint, absl::string_view why, std::string* passed_over) {
-  absl::StrAppend(passed_over, passed_over->empty() ? "" : "; ", endpoint.transport, ": ", why);
+void PassOver(const Endpoint& endpoint, absl::string_view why,
+              std::vector<PassedOver>& passed_over) {
+  AddPassedOver({endpoint.transport, std::string(why)}, passed_over);
 }
 
 }  // namespace
@@ -94,7 +95,8 @@ bool FillSession::any_open() const {
 }
 
 bool FillSession::lacks_segments() const {
-  return !stopping() && !replicator_.all_received() && !replicator_.failed();
+  return !stopping() && !replicator_.all_received() && !replicator_.failed() &&
+         !buffer_lost_.has_value();
 }
 
 void FillSession::OpenAssigned(absl::Time now) {
@@ -113,7 +115,7 @@ void FillSession::OpenAssigned(absl::Time now) {
       Fail(source, SourceFailure::kConnect,
            absl::StrCat("no transport in common: ", source.passed_over.empty()
                                                         ? "the source has no endpoint"
-                                                        : source.passed_over));
+                                                        : DescribePassedOver(source.passed_over)));
       continue;
     }
     in_use->assignment = assignment_;
@@ -135,7 +137,7 @@ void FillSession::PutBrokenLast(Source& source) const {
       });
   if (broken == endpoints.begin()) return;
   for (auto each = broken; each != endpoints.end(); ++each) {
-    PassOver(*each, *WhyBroken(*each), &source.passed_over);
+    PassOver(*each, *WhyBroken(*each), source.passed_over);
   }
 }
 
@@ -158,7 +160,7 @@ bool FillSession::OpenNextEndpoint(Source& source) {
   while (source.next_endpoint < endpoints.size()) {
     const Endpoint& endpoint = endpoints[source.next_endpoint++];
     if (const absl::Status within = reach_(endpoint); !within.ok()) {
-      PassOver(endpoint, within.message(), &source.passed_over);
+      PassOver(endpoint, within.message(), source.passed_over);
       continue;
     }
     source.endpoint = endpoint;
@@ -202,7 +204,7 @@ void FillSession::Fail(Source& source, SourceFailure failure, std::string detail
   std::erase_if(assigned_,
                 [&](const AssignedSource& each) { return each.buffer == source.assigned.buffer; });
   outputs_.push_back(FillSourceFailed{source.index, source.assignment, source.assigned.buffer,
-                                      failure, std::move(detail)});
+                                      failure, std::move(detail), source.endpoint});
   ask_all_ = true;
 }
 
@@ -241,7 +243,12 @@ PipelineReplicator::SegmentVerdict FillSession::HandleSegment(SourceIndex index,
                                                               SegmentIndex segment, SegmentSum sent,
                                                               SegmentSum computed, absl::Time now) {
   using Verdict = PipelineReplicator::SegmentVerdict;
+  const uint64_t landed = replicator_.landed();
   const Verdict verdict = replicator_.HandleSegment(index, segment, sent, computed, now);
+  if (replicator_.landed() < landed) {
+    --under_way_;
+    undecided_ = ask_all_ = true;  // its window has room again; it may be what Stop waits for
+  }
   const bool accepted = verdict == Verdict::kAccepted;
   if (accepted) {
     sources_[index.value].last_byte = now;
@@ -251,6 +258,33 @@ PipelineReplicator::SegmentVerdict FillSession::HandleSegment(SourceIndex index,
   }
   if (!accepted || replicator_.all_received() || StartedOver()) undecided_ = true;
   return verdict;
+}
+
+bool FillSession::HandleLanded(SourceIndex index, SegmentIndex segment, absl::Time now) {
+  if (!replicator_.HandleLanded(index, segment, now)) return false;
+  ++under_way_;
+  return true;
+}
+
+void FillSession::HandleLandedLost(absl::Status why) {
+  --under_way_;
+  HandleBufferLost(std::move(why));
+}
+
+void FillSession::HandleBufferLost(absl::Status why) {
+  if (!buffer_lost_.has_value()) buffer_lost_ = std::move(why);
+  undecided_ = true;
+}
+
+void FillSession::HandleNoRoom(SourceIndex index, SegmentIndex segment, absl::Time now) {
+  replicator_.HandleDiscarded(index, segment, now);
+  discarded_bytes_ += replicator_.LengthOf(segment);
+  no_room_ = true;
+}
+
+void FillSession::HandleRoom() {
+  no_room_ = false;
+  ask_all_ = true;
 }
 
 void FillSession::HandleAlive(SourceIndex index, absl::Time now) {
@@ -274,8 +308,8 @@ void FillSession::HandleClosed(SourceIndex index, SourceFailure failure, std::st
       TH_MUTATE(kTryNoOtherEndpoint,
                 before == SourceState::kOpening && MayTryElsewhere(source, failure), false);
   if (may_answer_elsewhere) {
-    std::string passed_over = source.passed_over;
-    PassOver(source.endpoint, detail, &source.passed_over);
+    std::vector<PassedOver> passed_over = source.passed_over;
+    PassOver(source.endpoint, detail, source.passed_over);
     if (OpenNextEndpoint(source)) return;
     source.passed_over = std::move(passed_over);  // the last one failed: it is not passed over
   }
@@ -288,7 +322,7 @@ bool FillSession::GoOnElsewhere(Source& source, const std::string& detail) {
   Source next{.index = SourceIndex(static_cast<uint32_t>(sources_.size())),
               .assigned = source.assigned,
               .assignment = source.assignment};
-  PassOver(source.endpoint, detail, &next.passed_over);
+  PassOver(source.endpoint, detail, next.passed_over);
   std::erase_if(next.assigned.endpoints, [&](const Endpoint& endpoint) {
     const bool other_transport = endpoint.transport != source.endpoint.transport;
     return WhyBroken(endpoint) != nullptr || (strict_transport_ && other_transport);
@@ -341,15 +375,25 @@ void FillSession::ReportProgress(absl::Time now) {
   if (pause < absl::ZeroDuration()) return;
   progress_bytes_ = bytes;
   progress_at_ = now;
-  outputs_.push_back(FillProgressed{replicator_.held(), bytes, Paces(now)});
+  outputs_.push_back(FillProgressed{replicator_.held(), bytes, Paces(now), Transports()});
 }
 
 std::vector<SourcePace> FillSession::Paces(absl::Time now) const {
   std::vector<SourcePace> paces;
   for (const Source& source : sources_) {
     if (source.failed || source.replaced) continue;
-    paces.push_back({source.assigned.buffer, replicator_.bytes_from(source.index),
-                     replicator_.waited_for(source.index, now)});
+    const SourcePace pace{source.assigned.buffer, replicator_.bytes_from(source.index),
+                          replicator_.waited_for(source.index, now)};
+    // One whose path broke goes on over another as a source of its own.
+    const auto before = std::find_if(paces.begin(), paces.end(), [&](const SourcePace& each) {
+      return each.source == pace.source;
+    });
+    if (before == paces.end()) {
+      paces.push_back(pace);
+    } else {
+      before->bytes += pace.bytes;
+      before->waited += pace.waited;
+    }
   }
   return paces;
 }
@@ -362,7 +406,9 @@ bool FillSession::PollSums(SourceIndex index, absl::Time now) {
 }
 
 std::optional<SegmentRange> FillSession::PollRequest(SourceIndex index, absl::Time now) {
-  if (stopping() || sources_[index.value].state != SourceState::kAdmitted) return std::nullopt;
+  if (stopping() || no_room_ || sources_[index.value].state != SourceState::kAdmitted) {
+    return std::nullopt;
+  }
   const auto request = replicator_.PollRequest(index, now);
   if (!request.has_value()) return std::nullopt;
   return request->range;
@@ -394,7 +440,7 @@ void FillSession::AskAll(absl::Time now) {
 // At most one step of the stage at a time, and that of a complete fill with no other output: so it
 // is complete exactly when its owner hears it.
 void FillSession::Decide(absl::Time now) {
-  if (life_ == Life::kStopping && !any_open()) {
+  if (life_ == Life::kStopping && !any_open() && under_way_ == 0) {
     life_ = Life::kStopped;
     outputs_.push_back(FillStopped{});
   }
@@ -402,11 +448,11 @@ void FillSession::Decide(absl::Time now) {
   ReportLost(now);
   ReportSuspected();
   if (stage_ == Stage::kFailed) return;
-  if (replicator_.failed()) {
+  if (replicator_.failed() || buffer_lost_.has_value()) {
     stage_ = Stage::kFailed;
     CloseAll();
-    outputs_.push_back(FillFailed{absl::DataLossError(
-        "the sources' lists of sums disagree with the version's root again and again")});
+    outputs_.push_back(FillFailed{buffer_lost_.value_or(absl::DataLossError(
+        "the sources' lists of sums disagree with the version's root again and again"))});
   } else if (StartedOver()) {
     rounds_opened_ = rounds();
     stage_ = Stage::kFilling;
@@ -439,6 +485,17 @@ void FillSession::ReportLost(absl::Time now) {
            absl::StrFormat("silent for %.1f s", absl::ToDoubleSeconds(lost.silent_for)));
     }
   }
+}
+
+TransportsUsed FillSession::Transports() const {
+  TransportsUsed used;
+  for (const Source& source : sources_) {
+    TransportsUsed of_source{.passed_over = source.passed_over};
+    const bool is_read = source.in_use() || replicator_.bytes_from(source.index) > 0;
+    if (is_read) of_source.names.push_back(source.endpoint.transport);
+    used.Add(of_source);
+  }
+  return used;
 }
 
 void FillSession::ReportSuspected() {

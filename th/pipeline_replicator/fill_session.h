@@ -35,6 +35,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
+#include "th/protocol/cost.h"
 #include "th/protocol/messages.h"
 #include "th/topology/location.h"
 #include "th/weights/checksum.h"
@@ -83,6 +84,7 @@ struct FillProgressed {
   SegmentSet held;
   uint64_t bytes_held = 0;
   std::vector<SourcePace> paces;  // of the sources in use, since each was opened
+  TransportsUsed transports;      // of all sources that are in use or have given bytes
 };
 // All received and checked; the sources are closed. Again after a list that was wrong.
 struct FillReceived {};
@@ -91,7 +93,8 @@ struct FillReceived {};
 struct FillCompleted {
   Digest root;
 };
-// It cannot end well: the list was wrong too often. Nothing more happens until Stop.
+// It cannot end well: the list was wrong too often, or the buffer's memory is lost. Nothing more
+// happens until Stop.
 struct FillFailed {
   absl::Status why;
 };
@@ -101,6 +104,7 @@ struct FillSourceFailed {
   BufferAddress source;
   SourceFailure failure = SourceFailure::kClosed;
   std::string detail;
+  Endpoint endpoint;  // where it was opened last; empty: none of its endpoints is within reach
 };
 // It sent a corrupt segment and stays in use; the segment waits for another source. SetSources with
 // a newer assignment gives one, or says (naming this source alone) that there is none. Once a
@@ -124,8 +128,8 @@ struct FillSourceReport {
   RankName name;
   std::string peer;       // "tcp 10.0.0.7:4711"; where it was opened last
   std::string transport;  // "tcp"
-  // Why not over the endpoints before it: "same_host: on another host". Empty: it was the first.
-  std::string passed_over;
+  // The endpoints before it, and why not over these. Empty: it was the first.
+  std::vector<PassedOver> passed_over;
   uint64_t bytes = 0;             // accepted
   uint32_t corrupt_segments = 0;  // any: the source is suspected; too many: it has failed
   absl::Duration active;          // from the first to the last byte
@@ -190,6 +194,21 @@ class FillSession {
   PipelineReplicator::SegmentVerdict HandleSegment(SourceIndex index, SegmentIndex segment,
                                                    SegmentSum sent, SegmentSum computed,
                                                    absl::Time now);
+  // The same in two steps, where the bytes have to go on from where they landed (into a GPU's
+  // memory): they have landed, and no longer need their source; then HandleSegment, once they are
+  // in the buffer or have been found wrong, also after HandleClosed. FillStopped waits for it.
+  // False: the segment was not begun, and HandleSegment must not follow.
+  bool HandleLanded(SourceIndex index, SegmentIndex segment, absl::Time now);
+  // A landed segment is given up, because the fill is being stopped.
+  void HandleLandedDropped() { --under_way_, undecided_ = true; }
+  // A landed segment could not be brought into the buffer, whose memory is lost. The fill fails.
+  void HandleLandedLost(absl::Status why);
+  // The same of none in particular.
+  void HandleBufferLost(absl::Status why);
+  // There is no place where `segment`, which comes next, could land: its bytes are thrown away, and
+  // it is asked for again. Nothing is asked for before HandleRoom.
+  void HandleNoRoom(SourceIndex index, SegmentIndex segment, absl::Time now);
+  void HandleRoom();
   void HandleAlive(SourceIndex index, absl::Time now);
   // The pull is dead: nothing of it touches the buffer any more.
   void HandleClosed(SourceIndex index, SourceFailure failure, std::string detail);
@@ -240,8 +259,8 @@ class FillSession {
     AssignmentId assignment;
     SourceState state = SourceState::kClosed;
     size_t next_endpoint = 0;
-    Endpoint endpoint;        // opened last
-    std::string passed_over;  // why those before it are not used
+    Endpoint endpoint;                    // opened last
+    std::vector<PassedOver> passed_over;  // those before it, which are not used
     bool replaced = false;
     bool failed = false;
     std::string failure;
@@ -279,6 +298,7 @@ class FillSession {
   void ReportProgress(absl::Time now);
   void AskAll(absl::Time now);
   std::vector<SourcePace> Paces(absl::Time now) const;
+  TransportsUsed Transports() const;
 
   const std::function<absl::Status(const Endpoint&)> reach_;
   const bool strict_transport_;
@@ -299,7 +319,10 @@ class FillSession {
   Stage stage_ = Stage::kFilling;
   Life life_ = Life::kRunning;
   bool wrote_ = false;
+  uint64_t under_way_ = 0;  // segments that have landed and are not in the buffer yet
+  std::optional<absl::Status> buffer_lost_;  // and not told yet
   bool undecided_ = true;          // Decide may find something: a resumed fill may have everything
+  bool no_room_ = false;           // since HandleNoRoom
   bool ask_all_ = false;           // more than one source may have something to be asked
   uint32_t rounds_forgotten_ = 0;  // started over, as PollStartedOver has said
   uint32_t rounds_opened_ = 0;     // and for which sources were opened again

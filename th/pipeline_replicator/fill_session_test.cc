@@ -243,7 +243,8 @@ TEST_F(FillSessionTest, TheNextEndpointIsTriedWhileNobodyAnswers) {
   Give(kA, 0);
   EXPECT_THAT(Outputs(), ElementsAre("first write"));
   EXPECT_EQ(fill_.status(At(0)).sources[0].peer, "tcp a:3");
-  EXPECT_EQ(fill_.status(At(0)).sources[0].passed_over, "tcp: refused; tcp: no answer");
+  EXPECT_EQ(DescribePassedOver(fill_.status(At(0)).sources[0].passed_over),
+            "tcp: refused; tcp: no answer");
   EXPECT_EQ(fill_.status(At(0)).reroutes, 0);
 }
 
@@ -253,7 +254,10 @@ TEST_F(FillSessionTest, ASourceThatAnswersAtNoEndpointIsLostForTheLastReason) {
   fill_.HandleClosed(kA, SourceFailure::kConnect, "refused");
   Outputs();
   fill_.HandleClosed(kA, SourceFailure::kStalled, "no answer");
-  EXPECT_THAT(Outputs(), ElementsAre("lost a of assignment 1, 3: no answer"));
+  const std::optional<FillOutput> lost = fill_.PollOutput(At(0));
+  ASSERT_TRUE(lost.has_value() && std::holds_alternative<FillSourceFailed>(*lost));
+  EXPECT_EQ(std::get<FillSourceFailed>(*lost).detail, "no answer");
+  EXPECT_EQ(std::get<FillSourceFailed>(*lost).endpoint.address, "a:2");
   EXPECT_EQ(fill_.state(kA), State::kClosed);
   EXPECT_FALSE(fill_.has_source());
 }
@@ -297,7 +301,8 @@ TEST_F(FillSessionTest, AnotherTransportIsTakenWithTheReasonWhereTheFirstDoesNot
   fill.HandleClosed(kA, SourceFailure::kConnect, "not permitted");
   EXPECT_THAT(Outputs(fill, 0), ElementsAre("open 0 at a:2"));
   EXPECT_EQ(fill.status(At(0)).sources[0].transport, "tcp");
-  EXPECT_EQ(fill.status(At(0)).sources[0].passed_over, "same_host: not permitted");
+  EXPECT_EQ(DescribePassedOver(fill.status(At(0)).sources[0].passed_over),
+            "same_host: not permitted");
 }
 
 TEST_F(FillSessionTest, ASourceIsLostRatherThanReadOverASlowerTransportWhereThatIsAsked) {
@@ -335,8 +340,35 @@ TEST_F(FillSessionTest, ASourceWhosePathBreaksInMidFillGoesOnOverItsOtherTranspo
   ASSERT_EQ(status.sources.size(), 2);
   EXPECT_FALSE(status.sources[0].failed);
   EXPECT_EQ(status.sources[0].failure, "the link is down");
-  EXPECT_EQ(status.sources[1].passed_over, "same_host: the link is down");
+  EXPECT_EQ(DescribePassedOver(status.sources[1].passed_over), "same_host: the link is down");
   EXPECT_EQ(status.sources[1].transport, "tcp");
+}
+
+TEST_F(FillSessionTest, ASourceWhosePathBrokeHasOnePace) {
+  FillSession fill = OverAnything(/*strict_transport=*/false);
+  fill.SetSources(kFirst, {OfTwoTransports()}, At(0));
+  Outputs(fill, 0);
+  const auto give = [&](SourceIndex source, uint64_t segment) {
+    ASSERT_TRUE(fill.BeginSegment(source, S(segment), At(segment)));
+    fill.HandleSegment(source, S(segment), SumFor(segment), SumFor(segment), At(segment));
+  };
+  fill.HandleAdmitted(kA, At(0));
+  ASSERT_TRUE(fill.PollRequest(kA, At(0)).has_value());
+  give(kA, 0);
+  fill.HandleClosed(kA, SourceFailure::kConnect, "the link is down");
+  Outputs(fill, 0);
+  fill.HandleAdmitted(kB, At(0));
+  ASSERT_TRUE(fill.PollRequest(kB, At(0)).has_value());
+  give(kB, 1);
+  fill.HandleTick(At(60));
+  std::optional<FillProgressed> told;
+  while (const std::optional<FillOutput> output = fill.PollOutput(At(60))) {
+    if (const auto* progress = std::get_if<FillProgressed>(&*output)) told = *progress;
+  }
+  ASSERT_TRUE(told.has_value());
+  ASSERT_EQ(told->paces.size(), 1);
+  EXPECT_EQ(told->paces[0].bytes, 2048);
+  EXPECT_EQ(told->transports.ToString(), "same_host, tcp (same_host: the link is down)");
 }
 
 TEST_F(FillSessionTest, ASourceWhosePathBreaksIsLostWhereNoOtherMayBeUsed) {
@@ -359,7 +391,8 @@ TEST_F(FillSessionTest, TheNextTryDoesNotBeginWhereThePathBroke) {
   EXPECT_THAT(Outputs(fill, 1), ElementsAre("lost a of assignment 1, 2: reset"));
   fill.SetSources(kSecond, {OfTwoTransports()}, At(2));
   EXPECT_THAT(Outputs(fill, 2), ElementsAre("open 1 at a:2"));
-  EXPECT_EQ(fill.status(At(2)).sources[1].passed_over, "same_host: not permitted");
+  EXPECT_EQ(DescribePassedOver(fill.status(At(2)).sources[1].passed_over),
+            "same_host: not permitted");
 }
 
 // What a silent process is spared is another transport; an endpoint out of reach between two of the
@@ -672,6 +705,7 @@ TEST_F(FillSessionTest, ProgressIsReportedWithThePacesOfTheSourcesInUse) {
   EXPECT_EQ(told.bytes_held, 1024);
   ASSERT_EQ(told.paces.size(), 1);
   EXPECT_EQ(told.paces[0].bytes, 1024);
+  EXPECT_EQ(told.transports.ToString(), "tcp");
   Give(kA, 1);
   fill_.HandleTick(At(40));
   EXPECT_THAT(Outputs(40), IsEmpty()) << "too soon";

@@ -133,9 +133,22 @@ uint64_t PipelineReplicator::SegmentsPerRequest() const {
   return std::min(wanted, limits_.request_segments);
 }
 
+uint32_t PipelineReplicator::MostInFlight(const Source& source) const {
+  return source.far ? limits_.far_requests_in_flight : limits_.requests_in_flight;
+}
+
 uint32_t PipelineReplicator::RequestsInFlight(const Source& source) const {
   if (source.far) return limits_.far_requests_in_flight;
   return std::min(limits_.requests_in_flight, limits_.requests_at_first + source.requests_answered);
+}
+
+// The requests that what has landed from `source`, and waits for its verdict, would be.
+uint64_t PipelineReplicator::RequestsLanded(SourceIndex source) const {
+  if (landed_.empty()) return 0;
+  const auto segments = std::count_if(landed_.begin(), landed_.end(), [source](const auto& entry) {
+    return entry.second == source;
+  });
+  return static_cast<uint64_t>(segments) / SegmentsPerRequest();
 }
 
 std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(SourceIndex source,
@@ -143,9 +156,12 @@ std::optional<PipelineReplicator::Request> PipelineReplicator::PollRequest(Sourc
   Source* asked = Find(source);
   if (asked == nullptr || asked->retired || asked->let_go()) return std::nullopt;
   if (asked->too_corrupt || failed()) return std::nullopt;
-  if (asked->requests.size() >= RequestsInFlight(*asked)) return std::nullopt;
+  const uint64_t in_flight = asked->requests.size() + RequestsLanded(source);
+  if (in_flight >= MostInFlight(*asked)) return std::nullopt;
   SegmentRange range = held_.FirstMissing(SegmentIndex(0), window_end_.value, SegmentsPerRequest(),
                                           SkipFor(*asked, now));
+  const bool given_back = asked->requests.AsksAbove(range.begin);
+  if (!given_back && in_flight >= RequestsInFlight(*asked)) return std::nullopt;
   if (range.empty()) range = TailRange(*asked, now);
   if (range.empty()) return std::nullopt;
   // A source at rest was not silent: its time starts with this request.
@@ -186,6 +202,7 @@ SegmentSet PipelineReplicator::SkipFor(const Source& source, absl::Time now) con
   }
   for (const auto& [index, other] : sources_) other->requests.AddOpenTo(&skip);
   for (const auto& [segment, writer] : writing_) skip.Add(segment);
+  for (const auto& [segment, writer] : landed_) skip.Add(segment);
   const bool waits = TH_MUTATE(kAskTheCorruptSourceAgainAtOnce, now < source.withheld_until, false);
   for (const SegmentRange& range : source.corrupted.ranges()) {
     for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) {
@@ -255,6 +272,7 @@ bool PipelineReplicator::WantsSegment(SourceIndex source, SegmentIndex segment) 
   if (sender == nullptr || sender->retired || !sender->requests.Contains(segment)) return false;
   const auto writer = writing_.find(segment);
   if (writer != writing_.end() && writer->second != source) return false;
+  if (landed_.contains(segment)) return false;
   return TH_MUTATE(kWriteHeldSegmentAgain, !held_.Contains(segment), true);
 }
 
@@ -280,36 +298,55 @@ bool PipelineReplicator::Answer(Source& source, SegmentIndex segment, absl::Time
   return true;
 }
 
+bool PipelineReplicator::HandleLanded(SourceIndex source, SegmentIndex segment, absl::Time now) {
+  const auto writer = writing_.find(segment);
+  if (writer == writing_.end() || writer->second != source) return false;
+  writing_.erase(writer);
+  landed_.insert_or_assign(segment, source);
+  if (Source* sender = Find(source)) {
+    sender->last_heard = now;
+    Answer(*sender, segment, now);
+  }
+  return true;
+}
+
 PipelineReplicator::SegmentVerdict PipelineReplicator::HandleSegment(SourceIndex source,
                                                                      SegmentIndex segment,
                                                                      SegmentSum sent,
                                                                      SegmentSum computed,
                                                                      absl::Time now) {
+  const auto landed = landed_.find(segment);
+  const bool has_landed = landed != landed_.end() && landed->second == source;
   Source* sender = Find(source);
-  if (sender == nullptr || segment.value >= spec_.segment_count) return SegmentVerdict::kUnexpected;
+  if (segment.value >= spec_.segment_count) return SegmentVerdict::kUnexpected;
+  if (sender == nullptr && !has_landed) return SegmentVerdict::kUnexpected;
   const auto writer = writing_.find(segment);
   const bool wrote = writer != writing_.end() && writer->second == source;
-  const bool answered = Answer(*sender, segment, now);
-  if (!answered && !wrote) return SegmentVerdict::kUnexpected;
-  sender->last_heard = now;
+  if (has_landed) {
+    landed_.erase(landed);
+  } else {
+    const bool answered = Answer(*sender, segment, now);
+    if (!answered && !wrote) return SegmentVerdict::kUnexpected;
+    sender->last_heard = now;
+  }
   if (held_.Contains(segment)) return SegmentVerdict::kDuplicate;
   if (wrote) writing_.erase(writer);
   const bool listed = TH_MUTATE(kTrustSumsThatComeAlong, list_.checked(), false);
   const SegmentSum expected = listed ? list_.sums()[segment.value] : sent;
   if (TH_MUTATE(kAcceptAnySum, spec_.checksums && expected != computed, false)) {
-    CountCorrupt(*sender, segment, now);
+    CountCorrupt(source, segment, now);
     return SegmentVerdict::kCorrupt;
   }
-  Accept(*sender, segment, expected);
+  Accept(source, segment, expected);
   return SegmentVerdict::kAccepted;
 }
 
-void PipelineReplicator::Accept(Source& source, SegmentIndex segment, SegmentSum sum) {
+void PipelineReplicator::Accept(SourceIndex source, SegmentIndex segment, SegmentSum sum) {
   const uint64_t length = LengthOf(segment);
   Hold(segment, sum);
-  source.bytes += length;
-  accounts_[source.index].bytes += length;
-  contributors_.insert(source.index);
+  if (Source* sender = Find(source)) sender->bytes += length;
+  accounts_[source].bytes += length;
+  contributors_.insert(source);
   CheckRoot();
 }
 
@@ -320,12 +357,14 @@ void PipelineReplicator::Hold(SegmentIndex segment, SegmentSum sum) {
   bytes_held_ += LengthOf(segment);
 }
 
-void PipelineReplicator::CountCorrupt(Source& source, SegmentIndex segment, absl::Time now) {
+void PipelineReplicator::CountCorrupt(SourceIndex source, SegmentIndex segment, absl::Time now) {
   ++corrupt_segments_;
-  source.corrupted.Add(segment);
-  source.withheld_until = now + limits_.another_source_wait;
-  const uint32_t count = ++accounts_[source.index].corrupt_segments;
-  if (count >= limits_.corrupt_segments_per_source) source.too_corrupt = true;
+  const uint32_t count = ++accounts_[source].corrupt_segments;
+  Source* sender = Find(source);
+  if (sender == nullptr) return;  // it has gone since this landed
+  sender->corrupted.Add(segment);
+  sender->withheld_until = now + limits_.another_source_wait;
+  if (count >= limits_.corrupt_segments_per_source) sender->too_corrupt = true;
 }
 
 void PipelineReplicator::HandleAlive(SourceIndex source, absl::Time now) {

@@ -6,15 +6,19 @@
 //   while (auto request = fill.PollRequest(SourceIndex(0), now)) Send(*request);  // windowed
 //   // bytes come
 //   if (!fill.BeginSegment(source, index)) fill.HandleDiscarded(source, index, now);
-//   // bytes landed
+//   // bytes landed, where they are to stay
+//   switch (fill.HandleSegment(source, index, sum_received, sum_computed, now)) ...
+//   // or on their way there (into a GPU's memory), and later in place
+//   fill.HandleLanded(source, index, now);
 //   switch (fill.HandleSegment(source, index, sum_received, sum_computed, now)) ...
 //   // all checked and the root agrees
 //   if (fill.complete()) ...
 //
 // States of a segment: missing -> requested (of one source) -> being written -> received and
-// checked. A segment whose sum does not match goes back to missing and is asked from another
-// source; while there is none it waits for one, for another_source_wait at most, and is then asked
-// from the same. Only one source writes a segment at a time, and none writes one that is held.
+// checked; between these two it may have landed, which needs its source no more. A segment whose
+// sum does not match goes back to missing and is asked from another source; while there is none it
+// waits for one, for another_source_wait at most, and is then asked from the same. Only one source
+// writes a segment at a time, and none writes one that is held.
 //
 // The list of the version's sums is asked of one source beside the bytes. A list that agrees with
 // the root is the authority from then on: what is received is compared with it, what was received
@@ -53,7 +57,9 @@ struct ReplicatorLimits {
   // Requests in flight at one source at first; each answer allows one more, up to
   // requests_in_flight. A second source usually comes a moment after the first: had the first been
   // asked for all by then, the two would send ranges far apart, and a reader that relays them in
-  // order would get half of the rate.
+  // order would get half of the rate. What another source has given back, and lies below what is
+  // asked already, is asked for at once, up to requests_in_flight: whoever reads from this reader
+  // waits for that.
   uint32_t requests_at_first = 1;
   uint32_t requests_in_flight = 4;
   // Requests in flight at a source of another site, from the start: 128 MiB carry 10 Gbit/s over a
@@ -168,6 +174,12 @@ class PipelineReplicator {
   bool HandleDiscarded(SourceIndex source, SegmentIndex segment, absl::Time now);
   SegmentVerdict HandleSegment(SourceIndex source, SegmentIndex segment, SegmentSum sent,
                                SegmentSum computed, absl::Time now);
+  // All bytes of a segment that was begun are here and no longer depend on `source`, but not yet in
+  // the buffer. HandleSegment follows with the verdict, also after the source has been removed. Up
+  // to then they count as being asked of the source, as far as its window goes. False: it was not
+  // begun.
+  bool HandleLanded(SourceIndex source, SegmentIndex segment, absl::Time now);
+  uint64_t landed() const { return landed_.size(); }
   // Part of a segment arrived, or the source said that it waits for its own upstream.
   void HandleAlive(SourceIndex source, absl::Time now);
   // This process itself did not run for so long (stopped, starved): no source is blamed for that.
@@ -238,6 +250,7 @@ class PipelineReplicator {
   const Source* Find(SourceIndex source) const;
   void MoveWindow(SegmentIndex begin);
   uint64_t SegmentsPerRequest() const;
+  uint32_t MostInFlight(const Source& source) const;
   uint32_t RequestsInFlight(const Source& source) const;
   // What `source` must not be asked for now: asked or being written elsewhere, or bad from here.
   SegmentSet SkipFor(const Source& source, absl::Time now) const;
@@ -246,7 +259,8 @@ class PipelineReplicator {
   SegmentRange RangeToTakeOver(const Source& slow) const;
   double SecondsToFinish(const Source& source, absl::Time now) const;
   bool TakingOverHelps(const Source& helper, const Source& slow, absl::Time now) const;
-  void Accept(Source& source, SegmentIndex segment, SegmentSum sum);
+  void Accept(SourceIndex source, SegmentIndex segment, SegmentSum sum);
+  uint64_t RequestsLanded(SourceIndex source) const;
   void Hold(SegmentIndex segment, SegmentSum sum);
   bool GivesList(const Source& source) const;
   bool WantsList() const;
@@ -258,7 +272,7 @@ class PipelineReplicator {
   void Blame(SourceIndex source);
   bool HoldsOnlyListed() const;
   void HoldUnchanged(SegmentRange listed);
-  void CountCorrupt(Source& source, SegmentIndex segment, absl::Time now);
+  void CountCorrupt(SourceIndex source, SegmentIndex segment, absl::Time now);
   bool Answer(Source& source, SegmentIndex segment, absl::Time now);
   void CheckRoot();
   void StartOver();
@@ -273,6 +287,7 @@ class PipelineReplicator {
   uint64_t bytes_held_ = 0;
   std::map<SourceIndex, std::unique_ptr<Source>> sources_;
   std::map<SegmentIndex, SourceIndex> writing_;
+  std::map<SegmentIndex, SourceIndex> landed_;
   std::map<SourceIndex, Account> accounts_;
   uint64_t corrupt_segments_ = 0;
   std::optional<Digest> root_;

@@ -83,6 +83,28 @@ TEST(FirstRequestsTest, ASourceIsAskedForMoreAsItAnswers) {
   EXPECT_THAT(ask(kA), ElementsAre(R(16, 20))) << "two at once are the limit";
 }
 
+// A source that has what was asked of it later would send that first, or a relay nothing at all.
+TEST(FirstRequestsTest, WhatAnotherSourceGaveBackIsAskedAtOnce) {
+  ReplicatorLimits limits = SmallRequests();
+  limits.requests_at_first = 1;
+  PipelineReplicator fill(SpecOf(kSegments), limits);
+  const auto ask = [&](SourceIndex source) {
+    std::vector<SegmentRange> asked;
+    while (auto request = fill.PollRequest(source, At(0))) asked.push_back(request->range);
+    return asked;
+  };
+  fill.AddSource(kA, At(0));
+  ask(kA);
+  for (uint64_t i = 0; i < 4; ++i) fill.HandleSegment(kA, S(i), SumFor(i), SumFor(i), At(0));
+  ASSERT_THAT(ask(kA), ElementsAre(R(4, 8), R(8, 12)));
+  fill.LetGoSource(kA, At(0));
+  fill.AddSource(kB, At(0));
+  ASSERT_THAT(ask(kB), ElementsAre(R(12, 16)));
+  fill.HandleSegment(kA, S(4), SumFor(4), SumFor(4), At(0));
+  fill.RemoveSource(kA);
+  EXPECT_THAT(ask(kB), ElementsAre(R(5, 9), R(9, 12))) << "what comes next awaits an answer";
+}
+
 TEST_F(PipelineReplicatorTest, AnswersOutOfOrderOpenTheWindowToo) {
   fill_.AddSource(kA, At(0));
   Ask(kA);

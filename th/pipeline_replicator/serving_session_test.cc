@@ -154,13 +154,13 @@ TEST_F(ServingSessionTest, RequestsAreLimited) {
 
 // ---- what is sent next
 
-TEST_F(ServingSessionTest, WhatIsReadyIsSentInTheOrderOfTheRequests) {
+TEST_F(ServingSessionTest, TheLowestThatIsReadyIsSentFirst) {
   Admit();
   Ask(4, 6);
   Ask(0, 2);
-  EXPECT_EQ(session_.PollSegment([](SegmentIndex s) { return s != S(4); }), S(5));
-  EXPECT_EQ(session_.PollSegment([](SegmentIndex s) { return s != S(4); }), S(0));
-  EXPECT_EQ(session_.PollSegment(Always), S(4));
+  EXPECT_EQ(session_.PollSegment([](SegmentIndex s) { return s > S(4); }), S(5));
+  EXPECT_EQ(session_.PollSegment(Always), S(0));
+  EXPECT_EQ(session_.PollSegment([](SegmentIndex s) { return s != S(1); }), S(4));
   EXPECT_EQ(session_.PollSegment(Never), std::nullopt);
   EXPECT_EQ(session_.requests().segments(), 1);
 }

@@ -32,6 +32,7 @@ struct CatalogRank {
   uint64_t snapshot_bytes = 0;    // of host memory that it is published from, not in place
   // Until the end of its notice (see Preempt). Infinite: it has none.
   absl::Duration leaves_in = absl::InfiniteDuration();
+  TransportsUsed transports;  // by the last update; empty for what it published
 };
 
 // A group that holds, fills or publishes one version in one form.

@@ -2,12 +2,20 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace th {
 namespace {
 
 bool SameKind(const ReceivedBytes& a, const ReceivedBytes& b) {
   return a.transport == b.transport && a.distance == b.distance && a.publisher == b.publisher;
+}
+
+void AddName(const std::string& name, std::vector<std::string>& to) {
+  if (std::find(to.begin(), to.end(), name) == to.end()) to.push_back(name);
 }
 
 }  // namespace
@@ -47,6 +55,54 @@ void AddReceived(const ReceivedBytes& received, std::vector<ReceivedBytes>& to) 
   } else {
     found->bytes += received.bytes;
   }
+}
+
+void AddPassedOver(const PassedOver& passed_over, std::vector<PassedOver>& to) {
+  PassedOver kind = passed_over;
+  kind.reason.resize(std::min(kind.reason.size(), kMaxPassedOverReasonBytes));
+  const auto find = [&] {
+    return std::find_if(to.begin(), to.end(), [&](const PassedOver& one) {
+      return one.transport == kind.transport && one.reason == kind.reason;
+    });
+  };
+  auto found = find();
+  // The last place is for "other".
+  if (found == to.end() && to.size() + 1 >= kMaxPassedOverKinds) {
+    kind.transport = kind.reason = "other";
+    found = find();
+  }
+  if (found == to.end()) {
+    to.push_back(std::move(kind));
+  } else {
+    found->sources += passed_over.sources;
+  }
+}
+
+std::string DescribePassedOver(absl::Span<const PassedOver> passed_over) {
+  return absl::StrJoin(passed_over, "; ", [](std::string* text, const PassedOver& one) {
+    absl::StrAppend(text, one.transport, ": ", one.reason);
+  });
+}
+
+TransportsUsed TransportsUsed::Of(const FillCost& cost) {
+  TransportsUsed of_fill;
+  for (const ReceivedBytes& received : cost.received) AddName(received.transport, of_fill.names);
+  for (const PassedOver& one : cost.passed_over) AddPassedOver(one, of_fill.passed_over);
+  return of_fill;
+}
+
+void TransportsUsed::Add(const TransportsUsed& other) {
+  for (const std::string& name : other.names) AddName(name, names);
+  for (const PassedOver& one : other.passed_over) AddPassedOver(one, passed_over);
+}
+
+std::string TransportsUsed::ToString() const {
+  if (names.empty()) return "";
+  std::vector<std::string> sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  const std::string reasons = DescribePassedOver(passed_over);
+  return absl::StrCat(absl::StrJoin(sorted, ", "),
+                      reasons.empty() ? "" : absl::StrCat(" (", reasons, ")"));
 }
 
 }  // namespace th

@@ -12,9 +12,14 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "th/topology/location.h"
 
 namespace th {
+
+// A transport's name, of a joining worker's endpoint and in what fills tell: a rank is read over
+// what others have joined with.
+inline constexpr size_t kMaxTransportNameBytes = 64;
 
 // Bytes received over one transport, from one distance, from the publisher or from a relay.
 struct ReceivedBytes {
@@ -27,9 +32,23 @@ struct ReceivedBytes {
 // Of one claim, and in one model's totals; further ones are added to those of transport "other".
 inline constexpr size_t kMaxReceivedKinds = 32;
 
+// A transport that sources announce and their reader did not use, and why: "same_host", "on another
+// host".
+struct PassedOver {
+  std::string transport;
+  std::string reason;
+  uint64_t sources = 1;  // that were read over another transport, or not at all
+  friend bool operator==(const PassedOver&, const PassedOver&) = default;
+};
+// Of one claim, and in one model's totals; further ones are added to "other".
+inline constexpr size_t kMaxPassedOverKinds = 16;
+// A longer reason is cut.
+inline constexpr size_t kMaxPassedOverReasonBytes = 160;
+
 // What a fill cost, from whoever received the bytes.
 struct FillCost {
   std::vector<ReceivedBytes> received;  // each kind once
+  std::vector<PassedOver> passed_over;  // each transport and reason once
   uint64_t unchanged_bytes = 0;         // not received: the buffer had them from before
   uint64_t rerouted_bytes = 0;          // received after the first re-route
   uint64_t reread_bytes = 0;            // received and thrown away, so received again
@@ -97,6 +116,25 @@ struct ModelTotals {
 
 // Adds what was received to a list that holds each kind once, within kMaxReceivedKinds.
 void AddReceived(const ReceivedBytes& received, std::vector<ReceivedBytes>& to);
+// Adds to a list that holds each transport and reason once, within kMaxPassedOverKinds.
+void AddPassedOver(const PassedOver& passed_over, std::vector<PassedOver>& to);
+// "same_host: on another host; ibverbs: no device"; "" when there are none.
+std::string DescribePassedOver(absl::Span<const PassedOver> passed_over);
+
+// Of one FillProgress; what is passed over is bounded as in a cost.
+inline constexpr size_t kMaxTransportsTold = 8;
+
+// How what a rank or a group of them holds came to it, or comes while it is filled.
+struct TransportsUsed {
+  std::vector<std::string> names;       // that carried bytes, or are about to; each once
+  std::vector<PassedOver> passed_over;  // each transport and reason once
+
+  static TransportsUsed Of(const FillCost& cost);
+  void Add(const TransportsUsed& other);
+  // "tcp (same_host: on another host)"; "" when nothing carried any bytes.
+  std::string ToString() const;
+  friend bool operator==(const TransportsUsed&, const TransportsUsed&) = default;
+};
 
 }  // namespace th
 

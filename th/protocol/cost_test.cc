@@ -32,6 +32,39 @@ TEST(AddReceivedTest, InventedTransportsCostNoMoreThanTheLimitAndLoseNoByte) {
   EXPECT_EQ(bytes, 1000u);
 }
 
+TEST(AddPassedOverTest, EachTransportAndReasonIsKeptOnce) {
+  std::vector<PassedOver> all;
+  AddPassedOver({"same_host", "on another host"}, all);
+  AddPassedOver({"ibverbs", "no device"}, all);
+  AddPassedOver({"same_host", "on another host", 3}, all);
+  EXPECT_THAT(all, ElementsAre(PassedOver{"same_host", "on another host", 4},
+                               PassedOver{"ibverbs", "no device", 1}));
+  EXPECT_EQ(DescribePassedOver(all), "same_host: on another host; ibverbs: no device");
+}
+
+TEST(AddPassedOverTest, InventedReasonsCostNoMoreThanTheLimitAndLoseNoSource) {
+  std::vector<PassedOver> all;
+  for (int i = 0; i < 1000; ++i)
+    AddPassedOver({"tcp", absl::StrCat(i, std::string(999, '!'))}, all);
+  EXPECT_EQ(all.size(), kMaxPassedOverKinds);
+  uint64_t sources = 0;
+  for (const PassedOver& one : all) {
+    sources += one.sources;
+    EXPECT_LE(one.reason.size(), kMaxPassedOverReasonBytes);
+  }
+  EXPECT_EQ(sources, 1000u);
+  EXPECT_EQ(all.back().transport, "other");
+}
+
+TEST(TransportsUsedTest, NamesWhatCarriedBytesAndWhatDidNot) {
+  TransportsUsed used{.names = {}, .passed_over = {{"same_host", "on another host"}}};
+  EXPECT_EQ(used.ToString(), "");
+  EXPECT_EQ(TransportsUsed({.names = {"tcp"}, .passed_over = {}}).ToString(), "tcp");
+  used.names = {"tcp"};
+  used.Add({.names = {"tcp", "ibverbs"}, .passed_over = {{"same_host", "on another host"}}});
+  EXPECT_EQ(used.ToString(), "ibverbs, tcp (same_host: on another host)");
+}
+
 TEST(ModelTotalsTest, SumsOverCausesAndKinds) {
   ModelTotals totals;
   totals.stall[static_cast<size_t>(StallPhase::kVerify)] = absl::Seconds(2);

@@ -274,6 +274,9 @@ struct FillProgress {
   VersionSequence version;
   SegmentSet segments;                 // received and checked
   std::vector<SourcePace> paces = {};  // of sources in use; at most kMaxPacesTold
+  // What its sources are read over so far, those that have given nothing yet included. For people
+  // alone: no decision hangs on it. Absent: as it was told last.
+  std::optional<TransportsUsed> transports = std::nullopt;
   friend bool operator==(const FillProgress&, const FillProgress&) = default;
 };
 

@@ -12,6 +12,7 @@
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/source_choice.h"
 #include "th/reference_registry/transactions.h"
+#include "th/scheduler/link_rate.h"
 #include "th/scheduler/scheduler.h"
 #include "th/topology/location.h"
 #include "th/weights/identifiers.h"
@@ -116,6 +117,17 @@ void NoteReroute(Turn& turn, const Buffer& buffer) {
        absl::StrCat("fills ", shard.version->info.ToString(), " from ", names, " now"));
 }
 
+// Those behind slower links that fill from a source of `reader` look for another place.
+void LetSlowerOnesLook(Turn& turn, const Buffer& reader) {
+  const Shard& shard = *reader.shard;
+  for (const BufferAddress& source : SourcesOf(shard, reader.address)) {
+    for (Buffer* const other : ReadersOf(shard, source)) {
+      const bool slower = IsSlower(other->worker->link.limit(), reader.worker->link.limit());
+      if (slower) SetLook(turn, *other, turn.now);
+    }
+  }
+}
+
 void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>& choices) {
   Shard& shard = *buffer.shard;
   std::vector<BufferAddress> sources;
@@ -130,6 +142,7 @@ void TakeSources(Turn& turn, Buffer& buffer, const std::vector<SchedulerChoice>&
   buffer.content->chain = chain;
   SetSources(turn, shard, buffer.address, std::move(sources));
   Reindex(turn, buffer);
+  LetSlowerOnesLook(turn, buffer);
   ++turn.state.counters.assignments;
   // Who only waited for a first source is not re-routed.
   const bool waited = buffer.fill->told_empty && buffer.fill->exclusions.empty();
@@ -258,7 +271,7 @@ void FailForWantOfSources(Turn& turn, Buffer& buffer) {
 bool IsPutOff(const Turn& turn, const Fill& fill) { return turn.now < fill.asks_at; }
 
 std::string WhyEmpty(const Turn& turn, const Buffer& buffer, bool may_be_fed) {
-  if (IsPutOff(turn, *buffer.fill)) return "its uplink is slow: others are given sources first";
+  if (IsPutOff(turn, *buffer.fill)) return "its link is slow: others are given sources first";
   if (!may_be_fed) return "the last holder is gone";
   if (!buffer.fill->exclusions.empty()) {
     return absl::StrCat("waiting to try again: ", DescribeFailures(*buffer.fill));
@@ -297,11 +310,20 @@ bool OwnWorkerHolds(const Buffer& reader) {
 
 // Nobody should stand behind a slow uplink: of readers that ask at once it is to be the last in the
 // chain.
-void PutOffSlowReader(const Turn& turn, Buffer& reader) {
+void PutOffSlowReader(Turn& turn, Buffer& reader) {
   Fill& fill = *reader.fill;
   const bool begins = fill.assignment == AssignmentId() && fill.asks_at == absl::InfinitePast();
-  const bool slow = turn.now < reader.worker->slow_until;
-  if (begins && slow && !OwnWorkerHolds(reader)) fill.asks_at = turn.now + kSlowAsksLater;
+  if (!begins || OwnWorkerHolds(reader)) return;
+  if (reader.worker->link.ForgetOld(turn.now)) ReindexAround(turn, *reader.worker);
+  const LinkRate& link = reader.worker->link;
+  if (turn.now < reader.worker->slow_until) {
+    fill.asks_at = turn.now + kSlowAsksLater;
+  } else if (link.limit().has_value()) {
+    const absl::Duration takes = absl::Seconds(static_cast<double>(reader.bytes) / *link.limit());
+    const double unproved = absl::FDivDuration(link.UnprovedFor(turn.now), kLinkRateLasts);
+    const double part = 1 - kUnprovedAskEarlier * std::min(1.0, unproved);
+    fill.asks_at = turn.now + std::min(kSlowAsksLater, takes * kSlowAsksLaterPart) * part;
+  }
 }
 
 // Whether the choice is nearer than all that the reader fills from: what is as near gains it less
@@ -425,11 +447,20 @@ void MoveFill(Turn& turn, Buffer& buffer) {
   if (ASourceLeaves(buffer) || IsNearer(best, buffer)) TakeSources(turn, buffer, choices);
 }
 
+std::vector<SchedulerChoice> ChoicesBeside(const Turn& turn, const Buffer& reader,
+                                           const std::vector<BufferAddress>& without) {
+  std::vector<BufferAddress> excluded = FailedSources(turn, reader, Failed::kAll);
+  excluded.insert(excluded.end(), without.begin(), without.end());
+  return ChooseSources(turn, reader, std::move(excluded));
+}
+
+void GiveSources(Turn& turn, Buffer& reader, const std::vector<SchedulerChoice>& choices) {
+  TakeSources(turn, reader, choices);
+}
+
 std::optional<SchedulerChoice> BestOtherThan(const Turn& turn, const Buffer& reader,
                                              const BufferAddress& source) {
-  std::vector<BufferAddress> excluded = FailedSources(turn, reader, Failed::kAll);
-  excluded.push_back(source);
-  const std::vector<SchedulerChoice> choices = ChooseSources(turn, reader, std::move(excluded));
+  const std::vector<SchedulerChoice> choices = ChoicesBeside(turn, reader, {source});
   if (choices.empty()) return std::nullopt;
   return choices.front();
 }

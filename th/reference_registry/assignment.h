@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -27,6 +28,12 @@ inline constexpr absl::Duration kSuspicionLasts = absl::Seconds(10);
 inline constexpr absl::Duration kOwnSilenceExcuses = absl::Seconds(1);
 // How long a reader whose own uplink is slow lets others ask first.
 inline constexpr absl::Duration kSlowAsksLater = absl::Milliseconds(100);
+// One whose link is known to be slow waits this part of the time that its shard takes over it, and
+// no longer than that: so the slower of two waits longer.
+inline constexpr double kSlowAsksLaterPart = 0.01;
+// Less by up to this part, the longer its limit is unproved: of those alike each goes first in
+// turn.
+inline constexpr double kUnprovedAskEarlier = 0.25;
 // Before a failed source is tried again for want of another; times the tries so far.
 inline constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 
@@ -45,6 +52,12 @@ void RepeatAssignment(Turn& turn, Buffer& buffer);
 // Who `reader` would pull from if it left `source`; none when there is nobody.
 std::optional<SchedulerChoice> BestOtherThan(const Turn& turn, const Buffer& reader,
                                              const BufferAddress& source);
+// What `reader` would be given if it were assigned anew, without those that failed it and
+// `without`; best first.
+std::vector<SchedulerChoice> ChoicesBeside(const Turn& turn, const Buffer& reader,
+                                           const std::vector<BufferAddress>& without);
+// The reader, which is filling, has these sources from now on, and is told.
+void GiveSources(Turn& turn, Buffer& reader, const std::vector<SchedulerChoice>& choices);
 // `reader` leaves `source`, which did not fail: it is excluded without a try spent, and other
 // readers get it after all others of its distance until `slow_until`. Others are assigned at the
 // end of the turn.

@@ -35,6 +35,10 @@ absl::Status CheckReceived(const FillCost& cost, uint64_t shard_bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(cost.received.size(), " kinds of sources, at most ", kMaxReceivedKinds));
   }
+  if (cost.passed_over.size() > kMaxPassedOverKinds) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        cost.passed_over.size(), " transports passed over, at most ", kMaxPassedOverKinds));
+  }
   uint64_t bytes = 0;
   for (const ReceivedBytes& received : cost.received) {
     if (received.transport.empty() || received.transport.size() > kMaxTransportNameBytes) {
@@ -68,6 +72,7 @@ void AddUpdate(const RankCost& cost, ModelTotals& totals, UpdateParticipant& par
   totals.fill.rerouted_bytes += cost.fill.rerouted_bytes;
   totals.fill.reread_bytes += cost.fill.reread_bytes;
   totals.fill.reroutes += cost.fill.reroutes;
+  for (const PassedOver& one : cost.fill.passed_over) AddPassedOver(one, totals.fill.passed_over);
   for (const ReceivedBytes& received : cost.fill.received) {
     AddReceived(received, totals.fill.received);
     (received.publisher ? participant.from_publisher_bytes : participant.from_relays_bytes) +=
@@ -100,6 +105,22 @@ void CountFailureKind(OperationKind kind, const absl::Status& status, ModelTotal
 
 }  // namespace
 
+absl::Status CheckTransports(const TransportsUsed& used) {
+  const auto is_name = [](const std::string& name) {
+    return !name.empty() && name.size() <= kMaxTransportNameBytes;
+  };
+  const bool good =
+      used.names.size() <= kMaxTransportsTold && used.passed_over.size() <= kMaxPassedOverKinds &&
+      std::all_of(used.names.begin(), used.names.end(), is_name) &&
+      std::all_of(used.passed_over.begin(), used.passed_over.end(), [&](const PassedOver& one) {
+        return is_name(one.transport) && one.reason.size() <= kMaxPassedOverReasonBytes;
+      });
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("too many transports (", used.names.size(), " used, ", used.passed_over.size(),
+                   " passed over), or one without a name or with a long text"));
+}
+
 absl::Status CheckCost(const RankCost& cost, uint64_t shard_bytes, absl::Duration longest) {
   const absl::Status seconds = CheckSeconds(cost, longest);
   return seconds.ok() ? CheckReceived(cost.fill, shard_bytes) : seconds;
@@ -116,6 +137,7 @@ void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
                 absl::StrCat("it claims ", std::string(good.message())));
   }
   if (UpdateParticipant* update = participant.if_update()) {
+    buffer.content->transports = TransportsUsed::Of(cost.fill);
     return AddUpdate(cost, model.totals, *update);
   }
   ++model.totals.drains;

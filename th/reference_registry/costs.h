@@ -16,7 +16,9 @@ inline constexpr uint64_t kMaxShardsReceived = 16;
 // What it threw away: every source may send it up to a segment in vain.
 inline constexpr uint64_t kMaxShardsReread = 64;
 inline constexpr uint32_t kMaxReroutesClaimed = 1'000'000;
-inline constexpr size_t kMaxTransportNameBytes = 32;
+
+// OK for what one fill may be read over; INVALID_ARGUMENT naming what is absurd.
+absl::Status CheckTransports(const TransportsUsed& used);
 
 // OK when a rank with `shard_bytes` may have had such a cost in an operation of at most `longest`;
 // INVALID_ARGUMENT naming what is absurd.

@@ -2,9 +2,12 @@
 
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -73,8 +76,12 @@ INSTANTIATE_TEST_SUITE_P(
         Absurd{"ManyReroutes", [](RankCost& c) { c.fill.reroutes = 1'000'001; }, "re-routes"},
         Absurd{"ManyKinds", [](RankCost& c) { c.fill.received.resize(33, c.fill.received[0]); },
                "33 kinds"},
+        Absurd{"ManyPassedOver", [](RankCost& c) { c.fill.passed_over.resize(17); },
+               "17 transports passed over"},
         Absurd{"LongTransport",
-               [](RankCost& c) { c.fill.received[0].transport = std::string(33, 'x'); },
+               [](RankCost& c) {
+                 c.fill.received[0].transport = std::string(kMaxTransportNameBytes + 1, 'x');
+               },
                "transport"},
         Absurd{"NoTransport", [](RankCost& c) { c.fill.received[0].transport.clear(); },
                "transport"}),
@@ -91,6 +98,15 @@ class CostsTest : public ::testing::Test {
   }
   void Done(RankCost cost) { rollout_.Say(RankDone{rollout_.key(), 0, std::move(cost)}); }
   ModelTotals totals() { return hub_.List().models.at(0).totals; }
+  // The rollout's rank, as the newest version's holder.
+  CatalogRank Listed() {
+    const Catalog catalog = hub_.List();
+    for (const CatalogReplica& replica : catalog.models.at(0).versions.at(0).replicas) {
+      if (replica.group == "rollout") return replica.ranks.at(0);
+    }
+    ADD_FAILURE() << "the rollout is not listed";
+    return {};
+  }
 
   RegistryHarness hub_;
   TestRank trainer_, rollout_;
@@ -129,6 +145,57 @@ TEST_F(CostsTest, AClaimIsAddedUpByCauseAndKind) {
   EXPECT_EQ(totals.publishes, 1u);
   EXPECT_NEAR(totals.copies_published, 0.25, 0.01);
   EXPECT_NEAR(totals.copies_relayed, 0.75, 0.01);
+}
+
+TEST_F(CostsTest, TransportsAndWhyOthersWereNotUsedAreListedAndNoted) {
+  RankCost cost = GoodCost();
+  cost.fill.received = {{"tcp", Distance::kSameRack, true, 1},
+                        {"tcp", Distance::kSameHost, false, 2},
+                        {"ibverbs", Distance::kSameRack, false, 3}};
+  cost.fill.rerouted_bytes = 0;
+  cost.fill.passed_over = {{"same_host", "on another host", 2}};
+  Done(cost);
+  EXPECT_EQ(totals().fill.passed_over, cost.fill.passed_over);
+  EXPECT_THAT(hub_.Log(), HasSubstr("over ibverbs, tcp (same_host: on another host)"));
+  EXPECT_THAT(Listed().transports.names, ElementsAre("tcp", "ibverbs"));
+  EXPECT_EQ(Listed().transports.passed_over, cost.fill.passed_over);
+  // What it holds next came over what brought that.
+  trainer_.Unpublish();
+  trainer_.Done();
+  trainer_.Publish("step-2");
+  rollout_.Update();
+  rollout_.Ready();
+  Done({.fill = {.received = {{"same_host", Distance::kSameHost, true, 3}}}});
+  EXPECT_THAT(Listed().transports.names, ElementsAre("same_host"));
+  EXPECT_TRUE(Listed().transports.passed_over.empty());
+}
+
+TEST_F(CostsTest, WhatAFillIsReadOverIsListedWhileItGoesOn) {
+  const auto say = [&](std::optional<TransportsUsed> transports) {
+    rollout_.Say(FillProgress{
+        rollout_.key(), hub_.model().high_water, SegmentSet(), {}, std::move(transports)});
+  };
+  say(TransportsUsed{.names = {"tcp"}, .passed_over = {{"same_host", "on another host"}}});
+  EXPECT_EQ(Listed().transports.ToString(), "tcp (same_host: on another host)");
+  say(std::nullopt);
+  EXPECT_EQ(Listed().transports.ToString(), "tcp (same_host: on another host)");
+  say(TransportsUsed{.names = {"tcp", "ibverbs"}});
+  EXPECT_EQ(Listed().transports.ToString(), "ibverbs, tcp");
+  const uint64_t refused = hub_.registry().counters().messages_refused;
+  const std::string longest(kMaxTransportNameBytes, 'x');  // that a source can have joined with
+  say(TransportsUsed{.names = {longest}, .passed_over = {{longest, "no"}}});
+  EXPECT_EQ(Listed().transports.ToString(), absl::StrCat(longest, " (", longest, ": no)"));
+  EXPECT_EQ(hub_.registry().counters().messages_refused, refused);
+  say(TransportsUsed{.names = {"tcp", "ibverbs"}});
+  say(TransportsUsed{.names = {""}});
+  say(TransportsUsed{.names = {std::string(kMaxTransportNameBytes + 1, 'x')}});
+  say(TransportsUsed{.names = std::vector<std::string>(9, "tcp")});
+  say(TransportsUsed{.passed_over = std::vector<PassedOver>(17, {"tcp", "no"})});
+  say(TransportsUsed{.passed_over = {{"tcp", std::string(161, 'x')}}});
+  EXPECT_EQ(hub_.registry().counters().messages_refused, refused + 5);
+  EXPECT_EQ(Listed().transports.ToString(), "ibverbs, tcp");
+  Done({.fill = {.received = {{"same_host", Distance::kSameHost, true, 3}}}});
+  EXPECT_EQ(Listed().transports.ToString(), "same_host");
 }
 
 TEST_F(CostsTest, AnAbsurdClaimIsCountedAsRefusedAndTheUpdateMovesAllTheSame) {

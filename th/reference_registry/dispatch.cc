@@ -78,6 +78,13 @@ struct MessageHandler {
     return TH_MUTATE(kAwaitCopiesOfTheDrained,
                      told.kind == OperationKind::kUnpublish && told.status.ok(), false);
   }
+  // Likewise of a rank that failed before it heard that. The others would wait for a copy that it
+  // takes no part in until their own time for it is over.
+  bool OthersAwaitItsCopy(const Buffer& own, OperationNumber number) const {
+    const Replica& replica = *own.replica;
+    return replica.results.at(number).finished.status.ok() && number == replica.finished &&
+           replica.buffers.size() > 1;
+  }
 
   void operator()(const JoinRequest&) const {
     CountRefusal(turn, worker,
@@ -131,7 +138,13 @@ struct MessageHandler {
       DropContent(turn, *told);
     }
   }
-  void operator()(const RankFailed& message) const { ApplyOperation<FailRank>(message); }
+  void operator()(const RankFailed& message) const {
+    const Buffer* const told = FindToldToCopy(message.key);
+    if (told == nullptr || !OthersAwaitItsCopy(*told, message.key.number)) {
+      return ApplyOperation<FailRank>(message);
+    }
+    CountAnew(turn, *worker.group, worker.name.rank, kFailedAlone);
+  }
   void operator()(const SourceFailed& message) const {
     ApplyOperation<ReportSourceFailed>(message);
   }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/protocol/operation_kind_name.h"
+#include "th/reference_registry/uplinks.h"
 #include "th/scheduler/scheduler.h"
 #include "tools/mutation/mutation.h"
 
@@ -44,18 +45,6 @@ bool IsServing(const Buffer& buffer) {
       return TH_MUTATE(kServeWhileDraining, false, replica.phase == ReplicaPhase::kDraining);
   }
   return false;
-}
-
-CandidateKey KeyOf(const Turn& turn, const Buffer& buffer) {
-  const Content& content = *buffer.content;
-  const uint32_t chain = content.complete ? 0 : content.chain;
-  return {.comes_last = buffer.worker->leaving() ||
-                        ComesLast(turn.state.limits.scheduler, content.publisher, chain),
-          .suspected = IsSuspected(*buffer.worker, turn.now),
-          .readers = ReaderCount(*buffer.shard, buffer.address),
-          .publisher = content.publisher,
-          .buffer = buffer.address,
-          .complete = content.complete};
 }
 
 // Null: it was not there, or is not to be.
@@ -430,7 +419,7 @@ void Reindex(Turn& turn, Buffer& buffer) {
   CountInSite(turn, buffer, whole,
               whole && !IsTemporary(buffer.replica->role) && !buffer.worker->spot &&
                   buffer.replica->phase == ReplicaPhase::kHolding);
-  SetIndexed(buffer, candidate ? std::optional(KeyOf(turn, buffer)) : std::nullopt);
+  SetIndexed(buffer, candidate ? std::optional(KeyOf(turn.state, buffer, turn.now)) : std::nullopt);
   const Replica& replica = *buffer.replica;
   const bool only_read = replica.unwanted && !replica.released;
   if (only_read && ReaderCount(*buffer.shard, buffer.address) == 0) {
@@ -440,6 +429,26 @@ void Reindex(Turn& turn, Buffer& buffer) {
 
 void ReindexAll(Turn& turn, Worker& worker) {
   for (auto& [id, buffer] : worker.buffers) Reindex(turn, buffer);
+}
+
+void ReindexAround(Turn& turn, Worker& worker) {
+  ReindexAll(turn, worker);
+  for (const auto& [id, buffer] : worker.buffers) {
+    if (buffer.shard == nullptr) continue;
+    for (const BufferAddress& source : buffer.sources) ReindexAddress(turn, *buffer.shard, source);
+  }
+}
+
+CandidateKey KeyOf(const RegistryState& state, const Buffer& buffer, absl::Time now) {
+  const Content& content = *buffer.content;
+  const uint32_t chain = content.complete ? 0 : content.chain;
+  return {.comes_last = buffer.worker->leaving() ||
+                        ComesLast(state.limits.scheduler, content.publisher, chain),
+          .suspected = IsSuspected(*buffer.worker, now),
+          .readers = ReadersThatStay(buffer, buffer),
+          .publisher = content.publisher,
+          .buffer = buffer.address,
+          .complete = content.complete};
 }
 
 bool IsSomewhere(const Version& version, const std::string& form) {
@@ -486,6 +495,25 @@ void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_
     if (was_whole) buffer->fill->grace_ends = turn.now + kLastHolderGrace;
   }
   ReindexAddress(turn, shard, source);
+}
+
+Buffer* HolderAt(const Shard& shard, const BufferAddress& address) {
+  const auto found = shard.holders.find(address);
+  return found == shard.holders.end() ? nullptr : found->second;
+}
+
+std::vector<Buffer*> ReadersOf(const Shard& shard, const BufferAddress& source) {
+  std::vector<Buffer*> readers;
+  const auto found = shard.readers_of.find(source);
+  if (found == shard.readers_of.end()) return readers;
+  for (const BufferAddress& address : found->second) {
+    if (Buffer* const reader = HolderAt(shard, address)) readers.push_back(reader);
+  }
+  return readers;
+}
+
+Distance DistanceTo(const Buffer& reader, const Buffer& source) {
+  return DistanceBetween(reader.worker->location, source.worker->location);
 }
 
 const std::vector<BufferAddress>& SourcesOf(const Shard& shard, const BufferAddress& reader) {

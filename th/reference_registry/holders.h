@@ -67,6 +67,11 @@ void InvalidateReplica(Turn& turn, Replica& replica);
 // Call after a change of anything that candidacy depends on (connection, suspicion, content).
 void Reindex(Turn& turn, Buffer& buffer);
 void ReindexAll(Turn& turn, Worker& worker);
+// After a change of the worker's link: that counts in its own places among the candidates and in
+// those of the sources that its buffers have.
+void ReindexAround(Turn& turn, Worker& worker);
+// Its place among the candidates, if it is one. `now` decides only whether it is suspected.
+CandidateKey KeyOf(const RegistryState& state, const Buffer& buffer, absl::Time now);
 bool IsCandidate(const Buffer& buffer);
 // Whether there is a shard of the form, and `is_so` of each.
 template <typename Predicate>
@@ -95,6 +100,11 @@ inline constexpr absl::Duration kLastHolderGrace = absl::Seconds(1);
 // Takes `source` from all its readers; those with a fill are assigned others at the end of the
 // turn, or have the grace when there is none.
 void DropSource(Turn& turn, Shard& shard, const BufferAddress& source, bool was_whole);
+// Null: nobody holds the shard there.
+Buffer* HolderAt(const Shard& shard, const BufferAddress& address);
+// The holders that fill from `source`.
+std::vector<Buffer*> ReadersOf(const Shard& shard, const BufferAddress& source);
+Distance DistanceTo(const Buffer& reader, const Buffer& source);
 // None of an address that is no holder. Valid until its edges change.
 const std::vector<BufferAddress>& SourcesOf(const Shard& shard, const BufferAddress& reader);
 bool FillsFrom(const Shard& shard, const BufferAddress& reader, const BufferAddress& source);

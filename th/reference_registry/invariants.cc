@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "th/reference_registry/holders.h"
 #include "th/weights/status_macros.h"
 
@@ -69,6 +70,14 @@ absl::Status CheckFill(const Buffer& buffer) {
   return absl::OkStatus();
 }
 
+// Of a candidate. A suspicion ends with time alone: the place is that of a suspected one until the
+// buffer is next indexed.
+bool IsInItsPlace(const RegistryState& state, const Buffer& buffer) {
+  CandidateKey key = KeyOf(state, buffer, absl::InfinitePast());
+  key.suspected = buffer.indexed->suspected;
+  return key == *buffer.indexed;
+}
+
 absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   const RankName& who = buffer.worker->name;
   const auto slot = buffer.replica->buffers.find(RankOf(buffer));
@@ -101,6 +110,9 @@ absl::Status CheckBuffer(const RegistryState& state, const Buffer& buffer) {
   }
   if (IsCandidate(buffer) != buffer.indexed.has_value()) {
     return Broken("the candidates are exactly those that may serve", who);
+  }
+  if (buffer.indexed.has_value() && !IsInItsPlace(state, buffer)) {
+    return Broken("a candidate is in its place", who);
   }
   if (buffer.indexed.has_value() && buffer.shard->version->phase != VersionPhase::kPublished) {
     return Broken("nothing withdrawn is a source", who);

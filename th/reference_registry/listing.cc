@@ -69,20 +69,23 @@ bool IsPublisher(const Buffer& buffer) {
 
 CatalogRank ListRank(const Buffer& buffer, absl::Time now) {
   const Worker& worker = *buffer.worker;
-  return {.name = worker.name,
-          .worker = worker.id,
-          .buffer_name = buffer.name,
-          .location = worker.location,
-          .endpoints = worker.endpoints,
-          .layout = buffer.layout,
-          .bytes = buffer.bytes,
-          .bytes_held = BytesHeld(buffer),
-          .connected = worker.connection.has_value(),
-          .since_heard = now - worker.last_heard,
-          .readers = buffer.shard == nullptr ? 0 : ReaderCount(*buffer.shard, buffer.address),
-          .sources = SourceNames(buffer),
-          .snapshot_bytes = IsPublisher(buffer) ? buffer.snapshot_bytes : 0,
-          .leaves_in = std::max(worker.leaves_at - now, absl::ZeroDuration())};
+  CatalogRank listed{
+      .name = worker.name,
+      .worker = worker.id,
+      .buffer_name = buffer.name,
+      .location = worker.location,
+      .endpoints = worker.endpoints,
+      .layout = buffer.layout,
+      .bytes = buffer.bytes,
+      .bytes_held = BytesHeld(buffer),
+      .connected = worker.connection.has_value(),
+      .since_heard = now - worker.last_heard,
+      .readers = buffer.shard == nullptr ? 0 : ReaderCount(*buffer.shard, buffer.address),
+      .sources = SourceNames(buffer),
+      .snapshot_bytes = IsPublisher(buffer) ? buffer.snapshot_bytes : 0,
+      .leaves_in = std::max(worker.leaves_at - now, absl::ZeroDuration())};
+  if (buffer.content.has_value()) listed.transports = buffer.content->transports;
+  return listed;
 }
 
 CatalogReplica ListReplica(const Replica& replica, absl::Time now) {

@@ -33,9 +33,13 @@ absl::Status CheckFields(const JoinRequest& request, const RegistryLimits& limit
   }
   bool long_address = request.endpoints.size() > kMaxEndpoints;
   for (const Endpoint& endpoint : request.endpoints) {
-    long_address |= endpoint.address.size() > kMaxEndpointBytes ||
-                    endpoint.transport.size() > kMaxEndpointBytes ||
-                    endpoint.site.size() > kMaxEndpointBytes;
+    long_address |=
+        endpoint.address.size() > kMaxEndpointBytes || endpoint.site.size() > kMaxEndpointBytes;
+    if (endpoint.transport.size() > kMaxTransportNameBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(request.name.ToString(), " has an endpoint whose transport has a name of ",
+                       endpoint.transport.size(), " bytes, at most ", kMaxTransportNameBytes));
+    }
   }
   if (!long_address) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(request.name.ToString(), " has more than ",

@@ -75,6 +75,9 @@ inline constexpr absl::string_view kLags = "is an operation behind the others";
 // It unpublished without a server, while its group was told to offload first: what the others hold
 // is no whole replica any more.
 inline constexpr absl::string_view kDrainedAlone = "has unpublished what its group was to offload";
+// Its part of an operation failed before it heard that its group was told to offload first: the
+// others' copy would wait for it in vain.
+inline constexpr absl::string_view kFailedAlone = "has failed what its group was to offload for";
 // It has registered a buffer under a name whose numbers are used in this generation, or were by the
 // buffer that it freed: results of that one are never told to the new one.
 void CountAnewIfAgain(Turn& turn, Worker& worker, const AnnouncedBuffer& announced);

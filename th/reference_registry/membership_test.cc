@@ -59,6 +59,11 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedJoin{"LongEndpoint",
                     [](JoinRequest& r) { r.endpoints[0].address = std::string(257, 'x'); },
                     absl::StatusCode::kInvalidArgument, "256 bytes"},
+        RefusedJoin{"LongTransport",
+                    [](JoinRequest& r) {
+                      r.endpoints[0].transport = std::string(kMaxTransportNameBytes + 1, 'x');
+                    },
+                    absl::StatusCode::kInvalidArgument, "a name of 65 bytes, at most 64"},
         RefusedJoin{"NoCommonProtocol",
                     [](JoinRequest& r) { r.hello = {.min_version = 7, .max_version = 9}; },
                     absl::StatusCode::kFailedPrecondition, "versions 7 to 9"},
@@ -93,6 +98,14 @@ INSTANTIATE_TEST_SUITE_P(
                     },
                     absl::StatusCode::kInvalidArgument, "cannot have begun"}),
     [](const auto& param) { return param.param.name; });
+
+TEST(MembershipTest, ATransportWithTheLongestNameIsTaken) {
+  RegistryHarness hub;
+  TestRank rank(hub, "rollout-3", 1, 2);
+  JoinRequest request = rank.Request();
+  request.endpoints[0].transport = std::string(kMaxTransportNameBytes, 'x');
+  EXPECT_TRUE(rank.Join(request)) << rank.refused.status;
+}
 
 // The claims above have one field each that is beyond what can be.
 TEST(MembershipTest, AClaimUpToEveryBoundIsTaken) {

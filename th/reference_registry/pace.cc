@@ -8,7 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "th/reference_registry/assignment.h"
 #include "th/reference_registry/holders.h"
+#include "th/reference_registry/link_order.h"
 #include "th/scheduler/comparable_paces.h"
+#include "th/scheduler/link_rate.h"
 #include "th/scheduler/scheduler.h"
 #include "th/scheduler/slow_source.h"
 #include "th/topology/location.h"
@@ -16,12 +18,10 @@
 namespace th::registry {
 namespace {
 
-enum class Look { kAtReport, kAgain };  // kAgain: takes what is remembered, asks for no more
+// For so long the last reader of a chain is looked at before its link is taken for a slow one.
+constexpr absl::Duration kWaitedAtTheEnd = absl::Milliseconds(600);
 
-Buffer* HolderAt(const Shard& shard, const BufferAddress& address) {
-  auto found = shard.holders.find(address);
-  return found == shard.holders.end() ? nullptr : found->second;
-}
+enum class Look { kAtReport, kAgain };  // kAgain: takes what is remembered, asks for no more
 
 uint64_t SegmentBytes(const Buffer& buffer) {
   return buffer.segment_count == 0 ? 0 : buffer.bytes / buffer.segment_count;
@@ -35,10 +35,6 @@ std::optional<double> IntakeOf(const Turn& turn, const Buffer& source) {
   return pace.passing;
 }
 
-Distance DistanceTo(const Buffer& reader, const Buffer& source) {
-  return DistanceBetween(reader.worker->location, source.worker->location);
-}
-
 ComparablePaces& PacesOf(Buffer& buffer) {
   auto& paces = buffer.replica->group->model->paces;
   if (paces.size() >= kMaxFormsCompared && !paces.contains(buffer.form)) paces.clear();
@@ -49,6 +45,8 @@ std::optional<double> Comparable(const Turn& turn, Buffer& reader, Distance dist
   const ComparablePaces& paces = PacesOf(reader);
   auto best = paces.BestOfOthers(distance, reader.address.worker, turn.now);
   if (!best.has_value() && look == Look::kAgain) best = paces.BestRemembered(distance, turn.now);
+  const std::optional<double> limit = reader.worker->link.limit();
+  if (best.has_value() && limit.has_value()) return std::min(*best, *limit);
   return best;
 }
 
@@ -78,22 +76,81 @@ bool OtherWouldBeFaster(const Turn& turn, const Buffer& reader, const Buffer& so
                                   .intake = IntakeOf(turn, other)});
 }
 
+// True if the source held what the reader lacked during the whole measurement. One that is behind
+// its reader, which has been moved there, is not slow: it has nothing for it yet.
+bool WasAhead(const Turn& turn, const Buffer& reader, const FillPace::OfSource& told) {
+  const Buffer* source = HolderAt(*reader.shard, told.report.source);
+  if (source == nullptr || source->content->complete) return source != nullptr;
+  const uint64_t segment_bytes = SegmentBytes(reader);
+  const double received = source->fill == nullptr ? 0 : source->fill->pace.passing;
+  const double had = static_cast<double>(ExpectedBytes(turn, *source)) -
+                     received * absl::ToDoubleSeconds(told.report.waited);
+  const double reader_had = static_cast<double>(segment_bytes * reader.content->segments.count()) -
+                            static_cast<double>(told.report.bytes);
+  const double on_its_way = static_cast<double>(kSegmentsInPassing * segment_bytes);
+  return std::max(0.0, had) + on_its_way >= reader_had;
+}
+
 // Whether the reader is no better off since it left a source: then that one was not to blame.
 bool IsSlowItself(const Turn& turn, const Buffer& reader) {
   const FillPace& pace = reader.fill->pace;
-  const bool measured = std::any_of(pace.sources.begin(), pace.sources.end(), [](const auto& one) {
-    return one.report.waited >= kLeastWaited;
-  });
+  const auto is_telling = [&](const FillPace::OfSource& one) {
+    return one.report.waited >= kLeastWaited && WasAhead(turn, reader, one);
+  };
+  const bool measured = std::any_of(pace.sources.begin(), pace.sources.end(), is_telling);
   return measured && turn.now - pace.left_at < kJudgedFor && pace.most < kFasterBy * pace.pace_then;
+}
+
+// True if what the reader gets of the source says something about the reader's own link: within a
+// host nothing does, and what sites are connected by is shared.
+bool IsOverItsLink(const Buffer& reader, const Buffer& source) {
+  const Distance distance = DistanceTo(reader, source);
+  return distance > Distance::kSameHost && distance < Distance::kOtherSite;
+}
+
+// What a reader has got at least while another one was looked at, from `began` on, if it got
+// `ceiling` before that; 0 where the two looks hardly meet.
+double PaceSince(const FillPace& pace, const FillPace::OfSource& told, absl::Time began,
+                 double ceiling) {
+  const absl::Duration before =
+      std::max(absl::ZeroDuration(), began - (pace.told_at - told.report.waited));
+  const absl::Duration since = told.report.waited - before;
+  if (since < kLeastWaited) return 0;
+  const double bytes =
+      static_cast<double>(told.report.bytes) - ceiling * absl::ToDoubleSeconds(before);
+  return bytes / absl::ToDoubleSeconds(since);
+}
+
+// True if another reader of the source gets kFasterBy as much of it at the same time.
+bool AnotherGetsMore(const Buffer& reader, const FillPace::OfSource& told, double comparable) {
+  if (reader.sources.size() > 1) return false;
+  const absl::Time began = reader.fill->pace.told_at - told.report.waited;
+  const std::vector<Buffer*> readers = ReadersOf(*reader.shard, told.report.source);
+  return std::any_of(readers.begin(), readers.end(), [&](const Buffer* other) {
+    if (other == &reader || other->fill == nullptr) return false;
+    const FillPace& pace = other->fill->pace;
+    return std::any_of(pace.sources.begin(), pace.sources.end(), [&](const auto& one) {
+      const double ceiling = std::max(comparable, one.pace.least);
+      return one.report.source == told.report.source &&
+             PaceSince(pace, one, began, ceiling) >= told.pace.most * kFasterBy;
+    });
+  });
 }
 
 void BlameReader(Turn& turn, Buffer& reader) {
   reader.worker->slow_reader_until = turn.now + kReaderSlowLasts;
   reader.fill->pace.left_at = absl::InfinitePast();  // judged once
-  Buffer* left = HolderAt(*reader.shard, reader.fill->pace.left);
-  if (left == nullptr) return;
-  left->worker->slow_until = absl::InfinitePast();
-  ReindexAll(turn, *left->worker);
+  if (Buffer* left = HolderAt(*reader.shard, reader.fill->pace.left)) {
+    left->worker->slow_until = absl::InfinitePast();
+    left->worker->doubted_at = absl::InfinitePast();
+    ReindexAll(turn, *left->worker);
+  }
+  const std::vector<BufferAddress>& sources = reader.sources;
+  const bool over_link = std::all_of(sources.begin(), sources.end(), [&](const auto& address) {
+    const Buffer* source = HolderAt(*reader.shard, address);
+    return source != nullptr && IsOverItsLink(reader, *source);
+  });
+  if (over_link) NoteLimitedLink(turn, reader, reader.fill->pace.most);
 }
 
 void Leave(Turn& turn, Buffer& reader, const Buffer& source, const SlowSourceEvidence& evidence) {
@@ -108,25 +165,58 @@ void Leave(Turn& turn, Buffer& reader, const Buffer& source, const SlowSourceEvi
                       evidence.comparable.value_or(0) / kMegabyte));
 }
 
-// Leaves the slowest source if it is to be left.
+// It left a source of late, which has to show first what that was good for.
+bool MayLeave(const Turn& turn, const Buffer& reader) {
+  return turn.now >= reader.worker->slow_reader_until &&
+         turn.now - reader.fill->pace.left_at >= kLeaveEvery;
+}
+
+// The pace drops from the source to the reader. `again`: as it did for the one before it there.
+void Act(Turn& turn, Buffer& reader, Buffer& source, const SlowSourceEvidence& evidence,
+         bool again) {
+  const bool over_link = IsOverItsLink(reader, source);
+  const bool slow = JudgeSource(evidence) == SourceVerdict::kLeave && MayLeave(turn, reader) &&
+                    OtherWouldBeFaster(turn, reader, source, evidence);
+  if (slow && again) {
+    ForgetLimits(turn, *reader.shard, evidence.source.most);
+    return Leave(turn, reader, source, evidence);
+  }
+  if (over_link && StepAside(turn, reader, source, evidence.source.most)) return;
+  if (slow) return Leave(turn, reader, source, evidence);
+  // At the end of a chain it costs nothing to take its own link for the slow one.
+  if (over_link && evidence.waited >= kWaitedAtTheEnd && !HoldsBackOthers(reader)) {
+    NoteLimitedLink(turn, reader, evidence.source.most);
+  }
+}
+
+// Leaves the slowest source if it is to be left, or changes places.
 void LookAt(Turn& turn, Buffer& reader, Look look) {
+  if (Overtake(turn, reader)) return;
+  MakeWay(turn, reader);
   FillPace& pace = reader.fill->pace;
   const auto slowest =
       std::min_element(pace.sources.begin(), pace.sources.end(),
                        [](const auto& a, const auto& b) { return a.pace.most < b.pace.most; });
-  const bool may_leave =
-      turn.now >= reader.worker->slow_reader_until && turn.now - pace.left_at >= kLeaveEvery;
-  if (slowest == pace.sources.end() || !may_leave) return;
-  const Buffer* source = HolderAt(*reader.shard, slowest->report.source);
+  if (slowest == pace.sources.end()) return;
+  Buffer* source = HolderAt(*reader.shard, slowest->report.source);
   const bool has_it = FillsFrom(*reader.shard, reader.address, slowest->report.source);
   if (source == nullptr || !has_it) return;  // it has moved since it told
+  if (!WasAhead(turn, reader, *slowest)) return;
   const SlowSourceEvidence evidence = EvidenceOf(turn, reader, *source, *slowest, look);
-  const SourceVerdict verdict = JudgeSource(evidence);
+  const bool over_link = evidence.waited >= kLeastWaited && IsOverItsLink(reader, *source);
+  if (over_link && AnotherGetsMore(reader, *slowest, evidence.comparable.value_or(0))) {
+    return NoteLimitedLink(turn, reader, pace.most);
+  }
+  const bool again = over_link && ConcludeTrial(turn, reader, *source, evidence.source.most);
+  const SourceVerdict verdict = JudgeSource(evidence, kHeldBackFraction);
   if (verdict == SourceVerdict::kUnknown && look == Look::kAtReport) {
     return SetLook(turn, reader, turn.now + kLookAgain);
   }
-  if (verdict != SourceVerdict::kLeave) return;
-  if (OtherWouldBeFaster(turn, reader, *source, evidence)) Leave(turn, reader, *source, evidence);
+  if (verdict == SourceVerdict::kLeave) return Act(turn, reader, *source, evidence, again);
+  // Who gets more than all others holds none of them back.
+  const bool alike =
+      evidence.comparable.has_value() && pace.passing <= *evidence.comparable * kLinksAlike;
+  if (over_link && alike) TryAnother(turn, reader, *source, evidence.source.most);
 }
 
 // With what was told before of the same source, as long as that is too few segments to say much.
@@ -163,6 +253,7 @@ void Record(Turn& turn, Buffer& buffer, const std::vector<SourcePace>& paces) {
     PacesOf(buffer).Note(DistanceTo(buffer, *source), buffer.address.worker, pace.least, turn.now);
   }
   if (!all.empty()) own.passing = PassingPace(least, segment_bytes, longest);
+  if (longest >= kLeastWaited) NoteReceived(turn, buffer, least);
   own.sources = std::move(all);
   own.told_at = turn.now;
 }

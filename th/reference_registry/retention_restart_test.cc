@@ -195,6 +195,57 @@ TEST_F(RetentionRestartTest, ARankThatHasDrainedInsteadOfCopyingMakesAGroupThatW
   EXPECT_EQ(group[0].Heard<GroupChanged>().rank, group[1].name);
 }
 
+// ---- its time for an update was over when it woke
+
+class FailedInsteadOfCopyingTest : public RetentionRestartTest {
+ protected:
+  // A group that is about to leave "one", which is retained, for "two", and has heard in every rank
+  // that it copies "one" first.
+  std::vector<TestRank> GroupToldToCopyBeforeItMoves() {
+    KeepLatest(2);
+    std::vector<TestRank> group = RoomyGroup();
+    one_ = PublishWhole(group, "one");
+    others_ = MakeGroup(hub_, "other", 2);
+    JoinAndRegister(others_);
+    PublishWhole(others_, "two");
+    for (TestRank& rank : group) AskToUpdate(rank);
+    for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().offload_first);
+    return group;
+  }
+
+  VersionInfo one_;
+  std::vector<TestRank> others_;
+};
+
+TEST_F(FailedInsteadOfCopyingTest, ARankMakesThoseThatWaitForItsCopyCountAnew) {
+  std::vector<TestRank> group = GroupToldToCopyBeforeItMoves();
+  TestRank copy = RegisteredCopy(group[0], one_, group[0].number);
+  copy.Update(one_.sequence);
+  group[1].Fail(absl::DeadlineExceededError("no end after 1s"));
+  for (TestRank& rank : group) EXPECT_EQ(rank.Heard<GroupChanged>().rank, group[1].name);
+  EXPECT_THAT(hub_.Log(), HasSubstr("has failed what its group was to offload for"));
+}
+
+TEST_F(FailedInsteadOfCopyingTest, OfAGroupThatHasGoneOnNothingIsCountedAnew) {
+  std::vector<TestRank> group = GroupToldToCopyBeforeItMoves();
+  const OperationNumber told = group[1].number;
+  UpdateWhole(group);
+  group[1].Say(RankFailed{{group[1].buffer, told}, absl::DeadlineExceededError("no end"), false});
+  for (TestRank& rank : group) EXPECT_TRUE(rank.HearsNone<GroupChanged>());
+}
+
+TEST_F(FailedInsteadOfCopyingTest, NobodyWaitsInAGroupOfOneRank) {
+  KeepLatest(2);
+  TestRank alone = Roomy("trainer");
+  Publish(alone, "one");
+  TestRank other = Roomy("other");
+  Publish(other, "two");
+  AskToUpdate(alone);
+  ASSERT_TRUE(alone.Finished().offload_first);
+  alone.Fail(absl::DeadlineExceededError("no end after 1s"));
+  EXPECT_TRUE(alone.HearsNone<GroupChanged>());
+}
+
 // ---- what runs out of time before it was looked at takes nothing away
 
 TEST_F(RetentionRestartTest, AnUnpublishThatRunsOutOfTimeBehindAnotherOperationStaysPublished) {

@@ -16,8 +16,8 @@ namespace {
 // Room that spares a snapshot most of its growing.
 constexpr size_t kUsualSnapshot = 32;
 
-// What the scheduler is told of a candidate, which stands under that key in the shard's index.
-SchedulerHolder HolderOf(const Turn& turn, const CandidateKey& key, const Buffer& buffer) {
+// What the scheduler is told of a candidate for `reader`.
+SchedulerHolder HolderOf(const Turn& turn, const Buffer& buffer, const Buffer& reader) {
   const Content& content = *buffer.content;
   const Worker& worker = *buffer.worker;
   return {.buffer = buffer.address,
@@ -28,8 +28,9 @@ SchedulerHolder HolderOf(const Turn& turn, const CandidateKey& key, const Buffer
           .leaving = worker.leaving(),
           .segments_held = content.complete ? buffer.segment_count : content.segments.count(),
           .segments = buffer.segment_count,
-          .readers = key.readers,
-          .outstanding_bytes = OutstandingBytes(turn, worker),
+          .readers = ReadersThatStay(buffer, reader),
+          .outstanding_bytes = OutstandingBytes(turn, worker, reader),
+          .link_limit = worker.link.limit(),
           .chain = content.complete ? 0 : content.chain};
 }
 
@@ -53,16 +54,18 @@ class SourceSearch {
  public:
   SourceSearch(const Turn& turn, const Buffer& reader, std::vector<BufferAddress> excluded)
       : turn_(turn),
+        reader_(reader),
         shard_(*reader.shard),
         demand_{.reader = reader.address,
                 .location = reader.worker->location,
                 .bytes = reader.bytes,
-                .excluded = std::move(excluded)},
+                .excluded = std::move(excluded),
+                .link_limit = reader.worker->link.limit()},
         fills_(shard_),
         paths_(fills_, reader.address) {
     snapshot_.holders.reserve(kUsualSnapshot);
     for (const auto& [id, own] : reader.worker->buffers) {
-      if (own.shard == &shard_ && own.indexed.has_value()) Add(*own.indexed, own);
+      if (own.shard == &shard_ && own.indexed.has_value()) Add(own);
     }
   }
 
@@ -73,7 +76,7 @@ class SourceSearch {
     room += demand_.excluded.size() + 1;  // the reader may be one of them
     for (const auto& [key, holder] : found->second) {
       if (room-- == 0) break;
-      Add(key, *holder);
+      Add(*holder);
     }
   }
 
@@ -82,11 +85,14 @@ class SourceSearch {
   }
 
  private:
-  void Add(const CandidateKey& key, const Buffer& holder) {
-    if (seen_.insert(&holder).second) snapshot_.holders.push_back(HolderOf(turn_, key, holder));
+  void Add(const Buffer& holder) {
+    if (seen_.insert(&holder).second) {
+      snapshot_.holders.push_back(HolderOf(turn_, holder, reader_));
+    }
   }
 
   const Turn& turn_;
+  const Buffer& reader_;
   const Shard& shard_;
   const SchedulerDemand demand_;
   const FillsOf fills_;

@@ -31,6 +31,7 @@
 #include "th/reference_registry/registry_types.h"
 #include "th/reference_registry/transaction.h"
 #include "th/scheduler/comparable_paces.h"
+#include "th/scheduler/link_rate.h"
 #include "th/scheduler/slow_source.h"
 #include "th/weights/digest.h"
 #include "th/weights/identifiers.h"
@@ -105,7 +106,8 @@ struct Content {
   // above it is complete, shorter once one above it stands at the end of another chain; see
   // SchedulerHolder.
   uint32_t chain = 0;
-  SegmentSet segments;  // when not complete
+  SegmentSet segments;        // when not complete
+  TransportsUsed transports;  // as the rank told with its progress, and when it was done
 };
 
 // A source that failed this reader during this fill.
@@ -199,6 +201,15 @@ struct Buffer {
   bool counted_whole = false, counted_settled = false;  // in shard->sites, of its worker's site
 };
 
+// What is known of the first reader below a worker that has the whole shard, and gets no less than
+// anybody: see TryAnother in link_order.h.
+struct FirstReader {
+  VersionSequence version;               // the last for which something was noted
+  absl::Time at = absl::InfinitePast();  // of the last trial's end
+  uint32_t trials = 0;                   // in turn, in which another got no more in its place
+  double best = 0;  // what one is known to get there, in bytes a second; 0: not known
+};
+
 struct Worker {
   WorkerId id;
   Group* group = nullptr;
@@ -214,6 +225,11 @@ struct Worker {
   absl::Time suspected_until = absl::InfinitePast();    // a reader reported one of its buffers
   absl::Time slow_until = absl::InfinitePast();         // a reader left it for being slow
   absl::Time slow_reader_until = absl::InfinitePast();  // it was no better off with another source
+  LinkRate link;                                        // of what it receives; see link_order.h
+  // The last reader that stepped aside below this worker, which may have been the one to blame.
+  BufferAddress doubted_by;
+  absl::Time doubted_at = absl::InfinitePast();
+  FirstReader first_reader;
   // The end of its notice; infinite: it has none.
   absl::Time leaves_at = absl::InfiniteFuture();
   Lineage lineage;  // the newest that this worker was told of

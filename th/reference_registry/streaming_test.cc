@@ -47,6 +47,33 @@ TEST_F(StreamingTest, ItIsAssignedASourceAndEndsAsItBegan) {
   EXPECT_EQ(catalog.models[0].versions[0].replicas[0].group, "trainer");
 }
 
+TEST_F(StreamingTest, ItsSourceComesWithTheVersion) {
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank streamer = Streamer("engine");
+  streamer.Update();
+  const AssignSources assigned = streamer.Heard<AssignSources>();
+  ASSERT_EQ(assigned.sources.size(), 1u);
+  EXPECT_EQ(assigned.sources.front().buffer, trainer.address());
+  streamer.Ready();
+  EXPECT_TRUE(streamer.HearsNone<AssignSources>()) << "it has it already";
+  streamer.Done();
+  EXPECT_EQ(streamer.Finished().outcome, UpdateOutcome::kMoved);
+}
+
+TEST_F(StreamingTest, OneThatComesBackInMidFillHearsItsSourceAgain) {
+  TestRank trainer = Trainer(hub_, "one");
+  TestRank streamer = Streamer("engine");
+  streamer.Update();
+  const VersionInfo version = streamer.Heard<OperationResolved>().version;
+  streamer.Heard<AssignSources>();  // and its stream breaks before it has said that it is ready
+  ASSERT_TRUE(streamer.Resume({streamer.Filling(version, {})}));
+  StartOperation again = streamer.UpdateRequest();
+  again.key.number = streamer.number;
+  again.resolved = version;
+  streamer.Start(again);
+  EXPECT_EQ(streamer.Fill().buffer, trainer.address());
+}
+
 TEST_F(StreamingTest, WhileItFillsItIsNobodysSource) {
   TestRank trainer = Trainer(hub_, "one");
   TestRank streamer = Streamer("engine");
@@ -251,6 +278,7 @@ class StreamingRestartTest : public StreamingTest {
     again.key.number = waits_.number;
     again.resolved = moved_.version;
     waits_.Start(again);
+    EXPECT_TRUE(waits_.HearsNone<AssignSources>()) << "it has all of it";
     waits_.FillWhole();
   }
   void ExpectMoved() {

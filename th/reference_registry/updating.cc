@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -79,18 +80,27 @@ void Commit(Turn& turn, Replica& replica, VersionSequence version) {
   SetPhase(turn, replica, ReplicaPhase::kHolding, version);
 }
 
+// " over tcp (same_host: on another host)": what brought the group's bytes; "" when none came.
+std::string OverTransports(const Replica& replica) {
+  TransportsUsed used;
+  for (const auto& [rank, buffer] : replica.buffers) used.Add(buffer->content->transports);
+  const std::string transports = used.ToString();
+  return transports.empty() ? "" : absl::StrCat(" over ", transports);
+}
+
 void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, UpdateOutcome outcome) {
   const Version& version = *FindVersion(*replica.group->model, transaction.version);
   if (outcome == UpdateOutcome::kMoved) {
     ++turn.state.counters.updates_moved;
     replica.copies_unused = 0;
     CountMoved(turn, replica, transaction);
+    const std::string over = OverTransports(replica);
     Commit(turn, replica, transaction.version);
     Note(turn, replica.group->model->key,
          {IsHostCopy(replica.role) ? EventKind::kOffloadDone : EventKind::kUpdateMoved,
           transaction.event, replica.group->name},
          absl::StrCat(version.info.ToString(), " after ",
-                      absl::FormatDuration(turn.now - transaction.started)));
+                      absl::FormatDuration(turn.now - transaction.started), over));
   }
   FinishOperation(turn, replica, transaction.number, {.outcome = outcome, .version = version.info});
 }
@@ -223,18 +233,31 @@ void StartOrResume(Turn& turn, Buffer& buffer, const Transaction& transaction) {
   if (ASourceLeaves(buffer)) turn.to_move.insert(buffer.address);
 }
 
+// A streaming reader has nothing to drain and nobody reads from it, so its fill waits for no
+// ReadyToFill: it gets its sources along with the version. One that comes back in mid-fill does
+// wait: its ReadyToFill says in which generation it goes on.
+void BeginAtOnce(Turn& turn, Buffer& buffer, const Transaction& transaction,
+                 UpdateParticipant& participant) {
+  participant.began_at_once = !buffer.content.has_value();
+  if (!participant.began_at_once) return;
+  participant.ready = true;
+  StartOrResume(turn, buffer, transaction);
+}
+
 }  // namespace
 
 void EvaluateUpdate(Turn& turn, Replica& replica, Transaction& transaction) {
   if (!transaction.has_begun() && !Begin(turn, replica, transaction)) return;
   const Version& version = *FindVersion(*replica.group->model, transaction.version);
   for (const Rank rank : std::exchange(transaction.arrivals, {})) {
-    const Buffer& buffer = *replica.buffers.at(rank);
+    Buffer& buffer = *replica.buffers.at(rank);
     absl::Status status = HasItsShard(turn.state, buffer, version);
     if (!status.ok()) return FailOperation(turn, replica, transaction.number, status);
     UpdateParticipant& participant = transaction.participants.at(rank).update();
     const bool done = participant.done_at.has_value();
-    if (!done) TellResolved(turn, buffer, version, transaction, participant);
+    if (done) continue;
+    TellResolved(turn, buffer, version, transaction, participant);
+    if (replica.role == BufferRole::kStreaming) BeginAtOnce(turn, buffer, transaction, participant);
   }
   const uint32_t needed = TH_MUTATE(kMoveWithoutAllRanks, replica.group->ranks,
                                     static_cast<uint32_t>(transaction.participants.size()));
@@ -273,6 +296,9 @@ void BeginFill::Apply(Turn& turn) const {
   UpdateParticipant& participant = own.participant->update();
   participant.ready = true;
   if (participant.done_at.has_value()) return;
+  if (std::exchange(participant.began_at_once, false)) {
+    return TellRootOnce(turn, reader, participant);
+  }
   if (same_generation && Holds(reader, own.transaction->version)) return;
   StartOrResume(turn, reader, *own.transaction);
   TellRootOnce(turn, reader, participant);
@@ -303,12 +329,13 @@ absl::Status RecordProgress::CanApply(const RegistryState& state) const {
                                                    " names more bytes of a source than its ",
                                                    reader.bytes, ", or too many sources"));
   }
-  return absl::OkStatus();
+  return message.transports.has_value() ? CheckTransports(*message.transports) : absl::OkStatus();
 }
 
 void RecordProgress::Apply(Turn& turn) const {
   Buffer& reader = *FindBuffer(turn.state, buffer);
   reader.content->segments = message.segments;
+  if (message.transports.has_value()) reader.content->transports = *message.transports;
   NotePaces(turn, reader, message.paces);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "th/scheduler/link_rate.h"
 #include "th/weights/segments.h"
 #include "tools/mutation/mutation.h"
 
@@ -23,9 +24,13 @@ uint64_t ShareOf(const Buffer& reader) {
   return reader.bytes / segments * (segments - held) / reader.sources.size();
 }
 
+bool MakesWayFor(const Buffer& other, const Buffer& reader) {
+  return IsSlower(other.worker->link.limit(), reader.worker->link.limit());
+}
+
 }  // namespace
 
-uint64_t OutstandingBytes(const Turn& turn, const Worker& worker) {
+uint64_t OutstandingBytes(const Turn& turn, const Worker& worker, const Buffer& reader) {
   uint64_t bytes = 0;
   for (const auto& [id, buffer] : worker.buffers) {
     if (buffer.shard == nullptr) continue;
@@ -33,12 +38,25 @@ uint64_t OutstandingBytes(const Turn& turn, const Worker& worker) {
     const auto readers = shard.readers_of.find(buffer.address);
     if (readers == shard.readers_of.end()) continue;
     for (const BufferAddress& address : readers->second) {
-      const auto reader = shard.holders.find(address);
-      if (reader == shard.holders.end() || reader->second->worker == &worker) continue;
-      if (GetsOn(turn, *reader->second->worker)) bytes += ShareOf(*reader->second);
+      const auto other = shard.holders.find(address);
+      if (other == shard.holders.end() || other->second->worker == &worker) continue;
+      if (MakesWayFor(*other->second, reader)) continue;
+      if (GetsOn(turn, *other->second->worker)) bytes += ShareOf(*other->second);
     }
   }
   return bytes;
+}
+
+uint32_t ReadersThatStay(const Buffer& source, const Buffer& reader) {
+  const Shard& shard = *source.shard;
+  const auto readers = shard.readers_of.find(source.address);
+  if (readers == shard.readers_of.end()) return 0;
+  uint32_t count = 0;
+  for (const BufferAddress& address : readers->second) {
+    const auto other = shard.holders.find(address);
+    if (other == shard.holders.end() || !MakesWayFor(*other->second, reader)) ++count;
+  }
+  return count;
 }
 
 }  // namespace th::registry

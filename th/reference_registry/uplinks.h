@@ -12,8 +12,12 @@ namespace th::registry {
 // The bytes that the worker's uplink has still to send: over those who fill from any of its
 // buffers, what each lacks by its last progress, divided among its sources. Who reads within the
 // worker uses no uplink. Who is silent, has lost its stream or was reported as a source takes
-// nothing: it may never go on, and has its sources only until that is known. O(its readers).
-uint64_t OutstandingBytes(const Turn& turn, const Worker& worker);
+// nothing: it may never go on, and has its sources only until that is known. Nor does who has a
+// slower link than `reader`, for whom this is asked: it would make way. O(its readers).
+uint64_t OutstandingBytes(const Turn& turn, const Worker& worker, const Buffer& reader);
+
+// Of those that fill from `source` the ones that would not make way for `reader`.
+uint32_t ReadersThatStay(const Buffer& source, const Buffer& reader);
 
 }  // namespace th::registry
 

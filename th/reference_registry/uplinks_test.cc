@@ -126,14 +126,19 @@ class OutstandingBytesTest : public ::testing::Test {
     shard_.holders.emplace(buffer.address, &buffer);
     return buffer;
   }
-  uint64_t OutstandingOf(const registry::Worker& worker) {
-    return registry::OutstandingBytes({.state = state_, .effects = effects_, .now = now_}, worker);
+  uint64_t OutstandingOf(const registry::Worker& worker) { return OutstandingFor(reader_, worker); }
+  uint64_t OutstandingFor(const registry::Worker& reader, const registry::Worker& worker) {
+    registry::Buffer asks;
+    asks.worker = const_cast<registry::Worker*>(&reader);
+    return registry::OutstandingBytes({.state = state_, .effects = effects_, .now = now_}, worker,
+                                      asks);
   }
 
   const absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   registry::RegistryState state_;
   RegistryEffects effects_;
   registry::Shard shard_;
+  registry::Worker reader_;
   std::list<registry::Worker> workers_;  // whose buffers point at them
 };
 

@@ -18,6 +18,7 @@ struct Preference {
   bool leaving = false;
   bool crosses = false;  // over to another site
   bool at_limit = false;
+  bool slower = false;
   Distance distance = Distance::kSameDevice;
   bool suspected = false;
   uint64_t load = 0;
@@ -59,6 +60,12 @@ uint64_t LoadOf(const SchedulerHolder& holder, uint64_t shard_bytes) {
   return holder.outstanding_bytes / unit + (holder.outstanding_bytes % unit == 0 ? 0 : 1);
 }
 
+// Rule 4. Within a host the two share their link.
+bool HoldsBack(const Candidate& candidate, const SchedulerDemand& demand) {
+  return candidate.distance > Distance::kSameHost &&
+         IsSlower(candidate.holder->link_limit, demand.link_limit);
+}
+
 // The rules 3 to 7.
 Preference PreferenceOfNearest(const Candidate& candidate, const SchedulerDemand& demand,
                                const SchedulerLimits& limits) {
@@ -69,6 +76,7 @@ Preference PreferenceOfNearest(const Candidate& candidate, const SchedulerDemand
           .crosses = TH_MUTATE(kCrossRatherThanWaitInLine,
                                candidate.distance == Distance::kOtherSite, false),
           .at_limit = at_limit && !IsOwn(holder, demand.reader),
+          .slower = TH_MUTATE(kReadFromSlowerLinks, HoldsBack(candidate, demand), false),
           .distance = TH_MUTATE(kIgnoreDistance, candidate.distance, Distance::kSameSite),
           .suspected = holder.suspected,
           .load = LoadOf(holder, demand.bytes),
@@ -142,6 +150,7 @@ std::vector<SchedulerChoice> ToChoices(const std::vector<Candidate>& chosen) {
     choices.push_back({.source = candidate.holder->buffer,
                        .distance = candidate.distance,
                        .at_limit = candidate.preference.at_limit || candidate.preference.leaving,
+                       .slower = candidate.preference.slower,
                        .chain = candidate.chain});
   }
   return choices;

@@ -17,7 +17,10 @@
 //     only if nobody in its own site can feed it, so that a version comes into a site once, by the
 //     first that asks there. Of those of one side, holders at a limit (max_readers_per_source,
 //     max_chain) come last, but for another buffer of the reader's own worker.
-//  4. Near before far (topology distance); another buffer of its own worker is nearest.
+//  4. A holder behind a slower link than the reader's comes after all others, but for one of the
+//     reader's own host: whoever stands below it gets no more than it does. So a chain goes from
+//     fast links to slow ones, and slow readers end it. Then near before far (topology distance);
+//     another buffer of its own worker is nearest.
 //  5. Sources that are suspected, slow or silent come after all others of their distance.
 //     Less loaded before more loaded: the load is what is outstanding on the holder's uplink, in
 //     quarters of the shard, rounded up. Less than that is no difference: what readers lack is
@@ -34,11 +37,13 @@
 #define TH_SCHEDULER_SCHEDULER_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "th/scheduler/fill_paths.h"
+#include "th/scheduler/link_rate.h"
 #include "th/topology/location.h"
 #include "th/weights/identifiers.h"
 
@@ -55,9 +60,12 @@ struct SchedulerHolder {
   bool leaving = false;    // its worker has a notice
   uint64_t segments_held = 0;
   uint64_t segments = 0;  // of the shard; 0: not known
-  uint32_t readers = 0;   // assigned to it now
+  // Assigned to it now. Those behind a slower link than the demand's reader count neither here nor
+  // in what is outstanding: they make way for a faster one.
+  uint32_t readers = 0;
   // That its worker's uplink has still to send to those who read from it and get on.
   uint64_t outstanding_bytes = 0;
+  std::optional<double> link_limit;  // see LinkRate
   // Hops up to a complete holder, as noted when its sources were assigned. Since then one above it
   // may have moved to the end of another chain: a note that is too short is found out before it is
   // taken. Or one above it has completed: a note that is too long makes it come later than it need
@@ -74,6 +82,7 @@ struct SchedulerDemand {
   Location location;
   uint64_t bytes = 0;                   // of the shard; 0: not known
   std::vector<BufferAddress> excluded;  // failed this fill before
+  std::optional<double> link_limit;     // see LinkRate
 };
 
 // How a source is chosen. All but the first are models of how others move weights, to compare with;
@@ -104,6 +113,7 @@ struct SchedulerChoice {
   BufferAddress source;
   Distance distance = Distance::kSameSite;
   bool at_limit = false;  // rule 3: only those at a limit, that leave or of other sites were left
+  bool slower = false;    // rule 4
   uint32_t chain = 0;     // hops from it up to a complete holder
   friend bool operator==(const SchedulerChoice&, const SchedulerChoice&) = default;
 };

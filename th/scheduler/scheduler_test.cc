@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -560,6 +561,57 @@ TEST(ScheduleTest, RandomReassignmentsNeverCloseACycle) {
       ASSERT_TRUE(IsAcyclic(holders)) << "seed " << seed << " step " << step;
     }
   }
+}
+
+// ---- links
+
+Held Behind(double rate, Held holder) {
+  holder.link_limit = rate;
+  return holder;
+}
+
+std::vector<uint64_t> ChosenBehind(std::optional<double> limit, const std::vector<Held>& holders) {
+  const SchedulerDemand demand{
+      .reader = At(kReader), .location = OnHost("here"), .bytes = kShardBytes, .link_limit = limit};
+  std::vector<uint64_t> workers;
+  for (const SchedulerChoice& choice : ChoicesOf(holders, demand, AtOnce(1))) {
+    workers.push_back(choice.source.worker.value);
+  }
+  return workers;
+}
+
+TEST(LinkLimitTest, AHolderBehindASlowerLinkComesLastEvenIfItIsIdleAndNearer) {
+  Held loaded = Complete(1, "far");
+  loaded.where.rack = "another";
+  loaded.readers = 1;
+  loaded.outstanding_bytes = kShardBytes;
+  const Held slow = Behind(25, Filling(2, {1}));
+  EXPECT_THAT(ChosenBehind(std::nullopt, {loaded, slow}), ElementsAre(1));
+  EXPECT_THAT(ChosenBehind(100, {loaded, slow}), ElementsAre(1));
+  EXPECT_THAT(ChosenBehind(std::nullopt, {With(loaded, Away), slow}), ElementsAre(2))
+      << "there is nobody else";
+}
+
+TEST(LinkLimitTest, AReaderBehindALinkAsSlowTakesIt) {
+  Held loaded = Complete(1);
+  loaded.readers = 1;
+  loaded.outstanding_bytes = kShardBytes;
+  const Held slow = Behind(25, Filling(2, {1}));
+  EXPECT_THAT(ChosenBehind(25, {loaded, slow}), ElementsAre(2));
+  EXPECT_THAT(ChosenBehind(10, {loaded, slow}), ElementsAre(2));
+  EXPECT_THAT(ChosenBehind(30, {loaded, slow}), ElementsAre(2)) << "about as slow";
+}
+
+TEST(LinkLimitTest, AHolderOfTheReadersOwnHostSharesItsLink) {
+  const Held slow = Behind(25, Filling(2, {1}, "here"));
+  EXPECT_THAT(ChosenBehind(std::nullopt, {Complete(1), slow}), ElementsAre(2));
+}
+
+TEST(LinkLimitTest, AVersionStillComesIntoASiteOnce) {
+  Held far = Complete(1);
+  far.where.site = "s2";
+  const Held slow = Behind(25, Filling(2, {1}));
+  EXPECT_THAT(ChosenBehind(std::nullopt, {far, slow}), ElementsAre(2));
 }
 
 }  // namespace

@@ -18,15 +18,14 @@ double PassingPace(double least, uint64_t segment_bytes, absl::Duration waited) 
   return std::max(0.0, least - in_passing / absl::ToDoubleSeconds(waited));
 }
 
-SourceVerdict JudgeSource(const SlowSourceEvidence& evidence) {
+SourceVerdict JudgeSource(const SlowSourceEvidence& evidence, double fraction) {
   if (evidence.waited < kLeastWaited) return SourceVerdict::kKeep;
   const double worth = absl::ToDoubleSeconds(kWorthLeaving);
   if (static_cast<double>(evidence.bytes_missing) <= evidence.source.most * worth) {
     return SourceVerdict::kKeep;
   }
   if (!evidence.comparable.has_value()) return SourceVerdict::kUnknown;
-  const double enough =
-      *evidence.comparable * TH_MUTATE(kLeaveWhoIsHardlySlower, kSlowFraction, 1.0);
+  const double enough = *evidence.comparable * TH_MUTATE(kLeaveWhoIsHardlySlower, fraction, 1.0);
   const double uplink = evidence.source.most * std::max(1u, evidence.source_readers);
   const bool shares = TH_MUTATE(kBlameASharedUplink, uplink >= enough, false);
   if (evidence.reader_most >= enough || shares) return SourceVerdict::kKeep;

@@ -29,6 +29,9 @@ namespace th {
 
 inline constexpr double kSlowFraction = 0.4;  // below a half: two may share an uplink
 inline constexpr double kFasterBy = 1.5;
+// A reader that gets less than this of what others do, of a source that has more, may change places
+// with its own readers: that costs less than leaving.
+inline constexpr double kHeldBackFraction = 0.7;
 // Shorter looks at a source say more about requests and segments than about its pace.
 inline constexpr absl::Duration kLeastWaited = absl::Milliseconds(150);
 inline constexpr absl::Duration kWorthLeaving = absl::Milliseconds(300);
@@ -66,7 +69,9 @@ enum class SourceVerdict : uint8_t {
   kUnknown = 2,  // look again when others have told their pace
   kLeave = 3,    // if another would be faster
 };
-SourceVerdict JudgeSource(const SlowSourceEvidence& evidence);
+// `fraction`: of what comparable readers get, below which a reader is held back; at most
+// kHeldBackFraction.
+SourceVerdict JudgeSource(const SlowSourceEvidence& evidence, double fraction = kSlowFraction);
 
 struct OtherSource {
   uint32_t readers = 0;  // of its uplink, without this one

@@ -52,6 +52,12 @@ TEST(ServerFlagsTest, AnEmptyValueIsAUsageErrorOfAnyFlag) {
   }
 }
 
+TEST(ServerFlagsTest, AFlagThatTakesNoValueIsGivenNone) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Parse({"--json=3"}).exit, ServerExit::kUsage);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("--json: takes no value"));
+}
+
 TEST(ServerFlagsTest, AnIntegerIsDecimal) {
   EXPECT_EQ(Parse({"--max-sources", "010"}).flags.limits.scheduler.max_sources, 10u);
 }

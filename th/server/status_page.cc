@@ -205,6 +205,21 @@ void WriteReceived(MetricsWriter& out, const std::vector<ModelFigures>& figures)
   }
 }
 
+void WritePassedOver(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
+  constexpr char kName[] = "tensorhub_transports_passed_over_total";
+  out.Family(kName, "counter",
+             "Sources of updates that were read over another transport, though they announce this "
+             "one, by reason.");
+  for (const ModelFigures& model : figures) {
+    for (const PassedOver& one : model.totals.fill.passed_over) {
+      out.Sample(kName,
+                 absl::StrCat(LabelsOf(model.key), ",transport=\"", LabelValue(one.transport),
+                              "\",reason=\"", LabelValue(one.reason), "\""),
+                 one.sources);
+    }
+  }
+}
+
 void WriteCopies(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
   constexpr char kName[] = "tensorhub_copies_sent_total";
   out.Family(
@@ -236,6 +251,7 @@ void WriteFailures(MetricsWriter& out, const std::vector<ModelFigures>& figures)
 void WriteTotals(MetricsWriter& out, const std::vector<ModelFigures>& figures) {
   WriteStall(out, figures);
   WriteReceived(out, figures);
+  WritePassedOver(out, figures);
   WriteCopies(out, figures);
   WriteFailures(out, figures);
   WriteTotal(out, figures, "tensorhub_reread_bytes_total",

@@ -15,6 +15,7 @@ using ::testing::Not;
 ModelTotals SampleTotals() {
   ModelTotals totals{.fill = {.received = {{"tcp", Distance::kSameRack, true, 4096},
                                            {"t\"x", Distance::kOtherSite, false, 12}},
+                              .passed_over = {{"same_host", "on another \"host\"", 9}},
                               .unchanged_bytes = 8,
                               .rerouted_bytes = 5,
                               .reread_bytes = 6,

@@ -70,7 +70,7 @@ absl::Span<const VersionLabel> Judge::LabelsOf(const VersionInfo& version) const
 
 bool Judge::WasPublished(const VersionInfo& version, int shard, SegmentIndex segment,
                          SegmentSum value) {
-  if (WasForged(value)) return true;
+  if (WasForged(version.sequence, shard, value)) return true;
   for (const VersionLabel& label : LabelsOf(version)) {
     for (auto& [name, segments] : contents_[label]) {
       if (SegmentsOf(name, shard, &segments)[segment.value] == value) return true;
@@ -92,6 +92,21 @@ bool Judge::IsLiedAbout(const VersionInfo& version) const {
   const absl::Span<const VersionLabel> labels = LabelsOf(version);
   return std::any_of(labels.begin(), labels.end(),
                      [&](const VersionLabel& label) { return lied_about_.contains(label); });
+}
+
+bool Judge::WasForged(VersionSequence version, int shard, SegmentSum value) const {
+  const auto forged = forged_.find({version, shard});
+  return forged != forged_.end() && forged->second.contains(value);
+}
+
+bool Judge::IsDisputed(const VersionInfo& version, int shard) const {
+  const absl::Span<const VersionLabel> labels = LabelsOf(version);
+  const ShardOfVersion place{version.sequence, shard};
+  return forged_.contains(place) || false_roots_.contains(place) ||
+         std::any_of(labels.begin(), labels.end(), [&](const VersionLabel& label) {
+           const auto contents = contents_.find(label);
+           return contents != contents_.end() && contents->second.size() > 1;
+         });
 }
 
 void Judge::Moved(const std::string& who, const VersionInfo& version, const SimulatedBuffer& buffer,

@@ -53,12 +53,20 @@ class Judge {
   void Published(const VersionLabel& label, const std::string& content, const std::string& truly);
   // A version that has lost its label to a later one is judged by the label that it had.
   void NoteLabel(const VersionInfo& version);
-  // True of forged sums too.
+  // True of sums too that are forged for the version.
   bool WasPublished(const VersionInfo& version, int shard, SegmentIndex segment, SegmentSum value);
-  // A source sends these bytes with a sum that agrees: its readers accept them for now, and no
-  // shard is ever complete with them.
-  void Forged(SegmentSum value) { forged_.insert(value); }
-  bool WasForged(SegmentSum value) const { return forged_.contains(value); }
+  // A source sends these bytes of the version, or says that they are its, with a sum that agrees:
+  // its readers accept them for now, hand them on, and no shard is ever complete with them.
+  void Forged(VersionSequence version, int shard, SegmentSum value) {
+    forged_[{version, shard}].insert(value);
+  }
+  bool WasForged(VersionSequence version, int shard, SegmentSum value) const;
+  // A rank tells the server a false root of its shard.
+  void SaysFalseRoot(VersionSequence version, int shard) { false_roots_.insert({version, shard}); }
+  // True if sources have different bytes of the shard, or say so, or the server may have a false
+  // root of it: only then may a fill of it throw away what it has. Forgeries and lies about other
+  // shards and versions excuse nothing.
+  bool IsDisputed(const VersionInfo& version, int shard) const;
   void Moved(const std::string& who, const VersionInfo& version, const SimulatedBuffer& buffer,
              uint64_t state);
 
@@ -136,7 +144,9 @@ class Judge {
   std::map<VersionLabel, std::map<std::string, Segments>> contents_;  // by label and name
   std::map<VersionSequence, std::vector<VersionLabel>> labels_;       // that each version has had
   std::set<VersionLabel> lied_about_;
-  std::set<SegmentSum> forged_;
+  using ShardOfVersion = std::pair<VersionSequence, int>;
+  std::map<ShardOfVersion, std::set<SegmentSum>> forged_;
+  std::set<ShardOfVersion> false_roots_;
   std::set<std::pair<std::string, uint64_t>> lying_groups_;  // group and generation
   struct ShardOfState {
     uint64_t state = 0;

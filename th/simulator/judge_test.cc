@@ -62,6 +62,8 @@ class JudgeTest : public ::testing::Test {
   const Process first_{&queue_}, second_{&queue_};
   const VersionLabel label_ = VersionLabel::Parse("step-2").value();
   const VersionInfo version_{.sequence = VersionSequence::Of(Epoch(1), 2), .label = label_};
+  const VersionInfo later_{.sequence = VersionSequence::Of(Epoch(1), 3),
+                           .label = VersionLabel::Parse("step-3").value()};
 };
 
 TEST_F(JudgeTest, AfterALossOfStateAnUnpublishThatARankEndedAloneStands) {
@@ -145,6 +147,35 @@ TEST_F(JudgeTest, AVersionThatHasLostItsLabelIsJudgedByTheOneItHad) {
   EXPECT_THAT(judge_.TakeViolations(), IsEmpty());
   Move("what nobody has published", unlabelled, kState);
   EXPECT_THAT(judge_.TakeViolations(), ElementsAre(HasSubstr("what nobody published")));
+}
+
+TEST_F(JudgeTest, WhatEverySourceHasIsNotDisputed) {
+  judge_.Published(label_, "content 1", "content 1");
+  EXPECT_FALSE(judge_.IsDisputed(version_, 0));
+  judge_.Published(label_, "content 1", "a lie");
+  EXPECT_TRUE(judge_.IsDisputed(version_, 0));
+}
+
+TEST_F(JudgeTest, AForgeryDisputesItsShardOfItsVersionAlone) {
+  judge_.Forged(version_.sequence, /*shard=*/1, 7);
+  EXPECT_TRUE(judge_.IsDisputed(version_, 1));
+  EXPECT_FALSE(judge_.IsDisputed(version_, 0));
+  EXPECT_FALSE(judge_.IsDisputed(later_, 1));
+  EXPECT_TRUE(judge_.WasPublished(version_, 1, SegmentIndex(2), 7));
+  EXPECT_FALSE(judge_.WasPublished(version_, 0, SegmentIndex(2), 7));
+  EXPECT_FALSE(judge_.WasPublished(later_, 1, SegmentIndex(2), 7));
+}
+
+TEST_F(JudgeTest, AFalseRootDisputesItsShardOfItsVersionAlone) {
+  judge_.SaysFalseRoot(version_.sequence, /*shard=*/1);
+  EXPECT_TRUE(judge_.IsDisputed(version_, 1));
+  EXPECT_FALSE(judge_.IsDisputed(version_, 0));
+  EXPECT_FALSE(judge_.IsDisputed(later_, 1));
+}
+
+TEST_F(JudgeTest, AGroupThatSaysOtherThingsThatAreNotSoDisputesNothing) {
+  judge_.SaysFalsely("rollout-1", 1);
+  EXPECT_FALSE(judge_.IsDisputed(version_, 0));
 }
 
 }  // namespace

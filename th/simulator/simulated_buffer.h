@@ -50,12 +50,19 @@ class SimulatedBuffer {
     held_ = std::move(held);
     listed_.clear();
   }
+  // A fill throws away all that it has received, while others may still read it.
+  void StartOver() {
+    SetHeld({});
+    ++rounds_;
+  }
   // Sums of what is being filled, from `first` on.
   void SetListed(SegmentIndex first, absl::Span<const SegmentSum> sums);
   // None: it is not known yet.
   std::optional<SegmentSum> SumOf(SegmentIndex segment) const;
 
   const SegmentSet& held() const { return held_; }
+  // Rises with each StartOver.
+  uint64_t rounds() const { return rounds_; }
   SegmentSum value(SegmentIndex segment) const { return segments_[segment.value]; }
   const std::vector<SegmentSum>& values() const { return segments_; }
   bool Is(const std::string& content) const;
@@ -67,6 +74,7 @@ class SimulatedBuffer {
   bool lent_ = false;
   SegmentSet held_;                 // received and checked, or the owner's own
   std::vector<SegmentSum> listed_;  // of the first segments
+  uint64_t rounds_ = 0;
 };
 
 }  // namespace th

@@ -145,7 +145,12 @@ void SimulatedFill::HandleSums(TransferId transfer, SegmentIndex first,
 }
 
 void SimulatedFill::FollowSession() {
-  if (session_.PollStartedOver()) buffer_->SetHeld({});
+  if (session_.PollStartedOver()) {
+    Judge& judge = worker_->cluster().judge();
+    judge.Expect(judge.IsDisputed(version_, buffer_->shard()),
+                 "starts over though all sources have the same", worker_->Name());
+    buffer_->StartOver();
+  }
   const SegmentSet unchanged = session_.TakeUnchanged();
   for (const SegmentRange& range : unchanged.ranges()) {
     for (SegmentIndex i = range.begin; i < range.end; i = i.Next()) {

@@ -250,7 +250,7 @@ void SimulatedServing::SendSums(TransferId transfer, Pull& pull) {
     for (SegmentIndex i = asked.begin; i < asked.end; i = i.Next()) {
       const std::optional<SegmentSum> sum = buffer.SumOf(i);
       if (!sum.has_value()) break;
-      sums.push_back(IsForged(i) ? *sum ^ 2 : *sum);
+      sums.push_back(IsForged(i) ? ForgeryOf(pull, *sum) : *sum);
     }
     return sums;
   });
@@ -258,6 +258,13 @@ void SimulatedServing::SendSums(TransferId transfer, Pull& pull) {
   Say(pull, [reader = pull.reader, transfer, sent = *next] {
     reader->HandleSums(transfer, sent.first, sent.sums);
   });
+}
+
+SegmentSum SimulatedServing::ForgeryOf(const Pull& pull, SegmentSum sum) const {
+  const SegmentSum forgery = sum ^ 2;
+  worker_->cluster().judge().Forged(pull.capability.claims.version,
+                                    worker_->FindBuffer(pull.buffer())->shard(), forgery);
+  return forgery;
 }
 
 bool SimulatedServing::IsForged(SegmentIndex segment) const {
@@ -276,7 +283,7 @@ void SimulatedServing::SendNext(TransferId transfer, Pull& pull) {
   worker_->cluster().judge().Expect(pull.capability.claims.version == here,
                                     "serves another version than the reader was admitted for",
                                     worker_->Name());
-  pull.sending = Sending{*segment, buffer.value(*segment)};
+  pull.sending = Sending{*segment, buffer.value(*segment), buffer.rounds()};
   Cluster& cluster = worker_->cluster();
   cluster.network().Send(*pull.flow, cluster.wire_bytes_per_segment(), worker_->now());
   WatchBytes(transfer, pull);
@@ -288,11 +295,11 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
   const Sending sent = *std::exchange(pull->sending, std::nullopt);
   ++segments_sent_;
   const SimulatedBuffer& buffer = *worker_->FindBuffer(pull->buffer());
-  // The contract: nobody writes a segment while it is read.
-  // A forged one that was received here may be written again: the publisher's sums refute it.
-  Judge& judge = worker_->cluster().judge();
-  judge.Expect(buffer.value(sent.segment) == sent.value || judge.WasForged(sent.value),
-               "wrote a segment that a reader was reading", worker_->Name());
+  // The contract: nobody writes a segment while it is read. A fill that has started over does: what
+  // it had handed on is refuted by the version's root, and so will it be at whoever received it.
+  const bool started_over = buffer.rounds() != sent.round;
+  worker_->cluster().judge().Expect(buffer.value(sent.segment) == sent.value || started_over,
+                                    "wrote a segment that a reader was reading", worker_->Name());
   worker_->cluster().Carry(*worker_, pull->reader, &pull->wire,
                            [reader = pull->reader, transfer, segment = WhatIsSent(*pull, sent)] {
                              reader->HandleSegment(transfer, segment);
@@ -313,8 +320,7 @@ void SimulatedServing::HandleChunkDelivered(TransferId transfer) {
 
 SentSegment SimulatedServing::WhatIsSent(const Pull& pull, const Sending& sent) {
   if (IsForged(sent.segment)) {
-    const SegmentSum wrong = sent.value ^ 2;
-    worker_->cluster().judge().Forged(wrong);
+    const SegmentSum wrong = ForgeryOf(pull, sent.value);
     return {sent.segment, wrong, /*claimed_sum=*/wrong};
   }
   const SegmentSum bytes = flips_.erase(sent.segment) > 0 ? sent.value ^ 1 : sent.value;

@@ -67,7 +67,8 @@ class SimulatedServing {
  private:
   struct Sending {
     SegmentIndex segment;
-    SegmentSum value;  // of the bytes when it began
+    SegmentSum value;    // of the bytes when it began
+    uint64_t round = 0;  // of the buffer's fill then
   };
   // One connection, which is all of its transfer.
   struct Pull {
@@ -101,6 +102,7 @@ class SimulatedServing {
   void SendNext(TransferId transfer, Pull& pull);
   void SendSums(TransferId transfer, Pull& pull);
   bool IsForged(SegmentIndex segment) const;
+  SegmentSum ForgeryOf(const Pull& pull, SegmentSum sum) const;
   void WatchBytes(TransferId transfer, Pull& pull);
   void CloseFlow(Pull& pull);
   void TellClosed(TransferId transfer, Pull& pull, const std::string& why);

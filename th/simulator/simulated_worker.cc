@@ -254,6 +254,9 @@ void SimulatedWorker::SayFalsely(WorkerMessage message) {
   cluster_->Trace([&] { return absl::StrCat(Name(), ": says what is not so: ", message.index()); });
   says_falsely_ = true;
   cluster_->judge().SaysFalsely(spec_.name.group, group_generation_);
+  if (const auto* sealed = std::get_if<ShardSealed>(&message)) {
+    cluster_->judge().SaysFalseRoot(sealed->version, buffer().shard());
+  }
   cluster_->server().Send(this, *stream_, std::move(message));
 }
 

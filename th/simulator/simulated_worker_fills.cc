@@ -32,10 +32,10 @@ void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
   if (std::holds_alternative<FillFirstWrite>(event)) {
     session_.Handle(event::FirstWrite{buffer}, now());
   } else if (auto* progressed = std::get_if<FillProgressed>(&event)) {
-    session_.Handle(
-        event::FillProgressed{buffer,
-                              {progressed->held, progressed->bytes_held, progressed->paces}},
-        now());
+    session_.Handle(event::FillProgressed{buffer,
+                                          {progressed->held, progressed->bytes_held,
+                                           progressed->paces, progressed->transports}},
+                    now());
   } else if (std::holds_alternative<FillReceived>(event)) {
     TellWait(buffer, WaitsFor::kSums);
     session_.Handle(event::AllReceived{buffer}, now());
@@ -46,9 +46,9 @@ void SimulatedWorker::Tell(BufferId buffer, const FillOutput& event) {
   } else if (auto* lost = std::get_if<FillSourceFailed>(&event)) {
     const SimulatedFill* fill = holdings_.at(buffer).fill.get();
     if (fill != nullptr && !fill->has_source()) TellWait(buffer, WaitsFor::kSource);
-    session_.Handle(
-        event::SourceFailed{buffer, lost->assignment, lost->source, lost->failure, lost->detail},
-        now());
+    session_.Handle(event::SourceFailed{buffer, lost->assignment, lost->source, lost->failure,
+                                        lost->detail, lost->endpoint},
+                    now());
   } else if (auto* suspected = std::get_if<FillSourceSuspected>(&event)) {
     session_.Handle(
         event::SourceSuspected{buffer, suspected->assignment, suspected->source, suspected->detail},

@@ -1,5 +1,5 @@
-// What every transport must do, whatever carries its bytes. A transport passes by instantiating the
-// suite in a test of its own:
+// These tests state what every transport must do, whatever carries its bytes. A transport passes by
+// instantiating the suite in a test of its own:
 //
 //   INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformanceTest, ::testing::Values(&NewTcpWorld));
 //   INSTANTIATE_TEST_SUITE_P(Tcp, HeldReaderConformanceTest, ::testing::Values(&NewTcpWorld));
@@ -9,6 +9,7 @@
 #ifndef TH_TRANSFER_CONFORMANCE_SUITE_H_
 #define TH_TRANSFER_CONFORMANCE_SUITE_H_
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,8 @@ class ConformanceWorld {
   virtual std::unique_ptr<Transport> NewTransport(const TransportLimits& limits) = 0;
   // An endpoint of this transport at which nobody listens.
   virtual Endpoint DeadEndpoint() = 0;
+  // The transfers that a test makes to see that they leave nothing behind.
+  virtual size_t many_transfers() const { return 1'000; }
 };
 
 class TransportConformanceTest

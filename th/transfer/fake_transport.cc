@@ -166,7 +166,7 @@ void FakePull::Decided(Admission admission) {
   }
   const bool fits = admission.store->layout().digest() == target.layout->digest();
   if (closed || !fits) {
-    if (delegate != nullptr) delegate->OnReaderReleased(transfer, 0);
+    if (delegate != nullptr) delegate->OnReaderReleased(transfer, 0, /*why=*/"");
     return Close(SourceFailure::kRefused, "the layouts differ");
   }
   store = admission.store;
@@ -290,7 +290,7 @@ void FakePull::Close(SourceFailure failure, std::string detail) {
   if (!admitted) return;
   store->CancelNotify(wait);  // the store would keep this pull, which keeps the store
   store.reset();
-  delegate->OnReaderReleased(transfer, bytes_sent);
+  delegate->OnReaderReleased(transfer, bytes_sent, /*why=*/"");
 }
 
 // ---- FakeTransport

@@ -9,12 +9,6 @@
 namespace th {
 namespace {
 
-Transport* Named(const std::vector<Transport*>& transports, const std::string& name) {
-  const auto found = std::find_if(transports.begin(), transports.end(),
-                                  [&](Transport* each) { return each->name() == name; });
-  return found == transports.end() ? nullptr : *found;
-}
-
 // The endpoints in the order of this process's transports. Those of transports that it does not use
 // come first: they are passed over at once, and the result says why.
 void PutInOwnOrder(const std::vector<Transport*>& transports, std::vector<Endpoint>* endpoints) {
@@ -44,7 +38,7 @@ FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*
     session.replicator.window_segments = spec.ring->slots();
   }
   session.reach = [transports, absent = spec.absent_transports](const Endpoint& endpoint) {
-    const Transport* const transport = Named(transports, endpoint.transport);
+    const Transport* const transport = FindTransport(transports, endpoint.transport);
     if (transport != nullptr) return transport->Reach(endpoint);
     const auto why = absent.find(endpoint.transport);
     return absl::FailedPreconditionError(why == absent.end() ? "this process does not use it"
@@ -68,7 +62,11 @@ class Fill::Sink final : public PullSink {
     fill_->SumsCame(source_, first, sums);
   }
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
-    return fill_->SegmentBegins(source_, segment, iov);
+    return fill_->SegmentBegins(source_, segment, /*can_write=*/nullptr, iov);
+  }
+  bool OnSegmentBeginsInPlace(SegmentIndex segment, CanWrite can_write,
+                              std::vector<iovec>* iov) override {
+    return fill_->SegmentBegins(source_, segment, &can_write, iov);
   }
   void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override {
     fill_->SegmentLanded(source_, segment, sent, computed);
@@ -92,9 +90,27 @@ std::shared_ptr<Fill> Fill::Start(FillSpec spec, std::vector<Transport*> transpo
     });
   }
   absl::MutexLock lock(&fill->mu_);
-  fill->FollowSession();
-  fill->Wake();
+  fill->ApplyToStore();
+  if (fill->staging_ == nullptr) {
+    fill->Wake();
+  } else {
+    fill->PrepareSlots();
+  }
   return fill;
+}
+
+// Nothing that the session wants is carried out before there are slots: what came would be thrown
+// away.
+void Fill::PrepareSlots() {
+  woken_ = true;
+  staging_->Post([self = shared_from_this()] {
+    absl::Status prepared = self->staging_->PrepareLanding(*self->store_);
+    if (!prepared.ok()) {
+      absl::MutexLock lock(&self->mu_);
+      self->session_.HandleBufferLost(std::move(prepared));
+    }
+    self->thread_->Post([self] { self->CarryOut(); });
+  });
 }
 
 Fill::Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer)
@@ -102,6 +118,7 @@ Fill::Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* obse
       ring_(spec.ring),
       transports_(std::move(transports)),
       observer_(observer),
+      staging_(ring_ == nullptr && store_->device() != nullptr ? SharedDeviceStaging() : nullptr),
       session_(SessionSpec(spec, transports_), spec.limits, MonotonicNow()) {}
 
 // ---- the owner
@@ -116,7 +133,7 @@ void Fill::SetSources(AssignmentId assignment, std::vector<AssignedSource> sourc
 void Fill::SetRoot(Digest root) {
   absl::MutexLock lock(&mu_);
   session_.SetRoot(root);
-  FollowSession();
+  ApplyToStore();
   Wake();
 }
 
@@ -166,7 +183,7 @@ Fill::Asking Fill::RequestsOf(SourceIndex source, absl::Time now) {
   return asking;
 }
 
-void Fill::FollowSession() {
+void Fill::ApplyToStore() {
   const bool started_over = session_.PollStartedOver();
   const SegmentSet unchanged = session_.TakeUnchanged();
   if (ring_ != nullptr) return;
@@ -198,19 +215,22 @@ void Fill::SumsCame(SourceIndex source, SegmentIndex first, absl::Span<const Seg
     absl::MutexLock lock(&mu_);
     const absl::Time now = MonotonicNow();
     session_.HandleSums(source, first, sums, now);
-    FollowSession();
+    ApplyToStore();
     asking = RequestsOf(source, now);
     Wake();
   }
   asking.Send();
 }
 
-bool Fill::SegmentBegins(SourceIndex source, SegmentIndex segment, std::vector<iovec>* iov) {
+bool Fill::SegmentBegins(SourceIndex source, SegmentIndex segment,
+                         const PullSink::CanWrite* can_write, std::vector<iovec>* iov) {
   Asking asking;
   {
     absl::MutexLock lock(&mu_);
     const absl::Time now = MonotonicNow();
-    if (session_.BeginSegment(source, segment, now)) {
+    if (LandsInSlot(segment) && !LandsInPlace(segment, can_write)) {
+      if (BeginInSlot(source, segment, iov, now)) return true;
+    } else if (session_.BeginSegment(source, segment, now)) {
       Wake();
       if (ring_ != nullptr) {
         ring_->AppendSlot(segment, iov);
@@ -231,21 +251,121 @@ void Fill::SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum se
   {
     absl::MutexLock lock(&mu_);
     const absl::Time now = MonotonicNow();
-    using Verdict = PipelineReplicator::SegmentVerdict;
-    const Verdict verdict = session_.HandleSegment(source, segment, sent, computed, now);
-    // Under mu_, so that the store never serves what the session has already taken back. Who waits
-    // at the store only posts to its own loop.
-    FollowSession();
-    const bool held = verdict == Verdict::kAccepted && session_.held().Contains(segment);
-    if (held && ring_ != nullptr) {
-      ring_->Arrived(segment);
-    } else if (held) {
-      store_->MarkHeld(segment, session_.SumOf(segment));
+    std::shared_ptr<StagingSlot> slot = LandsInSlot(segment) ? TakeSlot(source, segment) : nullptr;
+    if (slot != nullptr && session_.HandleLanded(source, segment, now)) {
+      staging_->Post([self = shared_from_this(),
+                      landed = Landed{source, segment, sent, computed, std::move(slot)}] {
+        self->PutInPlace(landed);
+      });
+    } else {
+      if (slot != nullptr) extra_->Change(slot->size(), 0);
+      Arrived(source, segment, sent, computed, now);
     }
     asking = RequestsOf(source, now);
     Wake();
   }
   asking.Send();
+}
+
+void Fill::Arrived(SourceIndex source, SegmentIndex segment, SegmentSum sent, SegmentSum computed,
+                   absl::Time now) {
+  using Verdict = PipelineReplicator::SegmentVerdict;
+  const Verdict verdict = session_.HandleSegment(source, segment, sent, computed, now);
+  // Under mu_, so that the store never serves what the session has already taken back. Who waits
+  // at the store only posts to its own loop.
+  ApplyToStore();
+  const bool held = verdict == Verdict::kAccepted && session_.held().Contains(segment);
+  if (held && ring_ != nullptr) {
+    ring_->Arrived(segment);
+  } else if (held) {
+    store_->MarkHeld(segment, session_.SumOf(segment));
+  }
+}
+
+// ---- segments that do not all lie in host memory
+
+bool Fill::LandsInPlace(SegmentIndex segment, const PullSink::CanWrite* can_write) const {
+  if (can_write == nullptr) return false;
+  std::vector<iovec> place;
+  store_->AppendPieces(segment, &place);
+  return (*can_write)(place);
+}
+
+bool Fill::BeginInSlot(SourceIndex source, SegmentIndex segment, std::vector<iovec>* iov,
+                       absl::Time now) {
+  const uint64_t bytes = store_->layout().SegmentLength(segment);
+  std::shared_ptr<StagingSlot> slot = std::exchange(kept_slot_, nullptr);
+  if (slot == nullptr) slot = staging_->TryTakeLandingSlot(store_->layout());
+  if (slot == nullptr) {
+    session_.HandleNoRoom(source, segment, now);
+    AwaitSlot();
+    return false;
+  }
+  if (!session_.BeginSegment(source, segment, now)) return false;
+  Wake();
+  iov->push_back({slot->bytes(bytes).data(), bytes});
+  extra_->Change(0, slot->size());
+  landing_[{source.value, segment.value}] = std::move(slot);
+  return true;
+}
+
+// Others may have taken the slots that the fill had prepared, or had them given up for ones of
+// another size.
+void Fill::AwaitSlot() {
+  if (std::exchange(awaits_slot_, true)) return;
+  staging_->AwaitLandingSlot(
+      {.store = store_,
+       .wanted = weak_from_this(),
+       .done = [weak = weak_from_this()](absl::StatusOr<std::shared_ptr<StagingSlot>> slot) {
+         if (const auto self = weak.lock()) self->SlotCame(std::move(slot));
+       }});
+}
+
+void Fill::SlotCame(absl::StatusOr<std::shared_ptr<StagingSlot>> slot) {
+  absl::MutexLock lock(&mu_);
+  awaits_slot_ = false;
+  if (!slot.ok()) {
+    session_.HandleBufferLost(slot.status());
+  } else {
+    if (!session_.stopping()) kept_slot_ = *std::move(slot);
+    session_.HandleRoom();
+  }
+  Wake();
+}
+
+std::shared_ptr<StagingSlot> Fill::TakeSlot(SourceIndex source, SegmentIndex segment) {
+  const auto found = landing_.find({source.value, segment.value});
+  if (found == landing_.end()) return nullptr;
+  std::shared_ptr<StagingSlot> slot = std::move(found->second);
+  landing_.erase(found);
+  return slot;
+}
+
+// Segments that were landing from a source that has ended do not arrive.
+void Fill::ForgetLanding(SourceIndex source) {
+  const auto begin = landing_.lower_bound({source.value, 0});
+  const auto end = landing_.lower_bound({source.value + 1, 0});
+  for (auto it = begin; it != end; ++it) extra_->Change(it->second->size(), 0);
+  landing_.erase(begin, end);
+}
+
+// Bytes that are wrong by their own sum are not worth a copy.
+void Fill::PutInPlace(const Landed& landed) {
+  const uint64_t bytes = store_->layout().SegmentLength(landed.segment);
+  const bool summed = store_->layout().checksum() != ChecksumAlgorithm::kNone;
+  const bool wrong = summed && landed.sent != landed.computed;
+  absl::Status in_place;
+  if (!wrong && !stopping()) in_place = store_->CopyIn(landed.segment, landed.slot->bytes(bytes));
+  extra_->Change(landed.slot->size(), 0);
+  absl::MutexLock lock(&mu_);
+  if (!in_place.ok()) {
+    session_.HandleLandedLost(std::move(in_place));
+  } else if (session_.stopping()) {
+    session_.HandleLandedDropped();
+  } else {
+    Arrived(landed.source, landed.segment, landed.sent, landed.computed, MonotonicNow());
+  }
+  Wake();
 }
 
 void Fill::Alive(SourceIndex source) {
@@ -273,6 +393,7 @@ void Fill::ClosedOnFillThread(SourceIndex source, SourceFailure failure, std::st
   {
     absl::MutexLock lock(&mu_);
     dead = std::exchange(links_[source.value].pull, nullptr);
+    ForgetLanding(source);
     session_.HandleClosed(source, failure, std::move(detail));
   }
   // It ends outside of the lock, and before the owner may hear that the fill has stopped: the
@@ -299,6 +420,7 @@ void Fill::CarryOut() {
 std::optional<FillOutput> Fill::TakeOutput() {
   absl::MutexLock lock(&mu_);
   std::optional<FillOutput> output = session_.PollOutput(MonotonicNow());
+  if (session_.stopping()) kept_slot_ = nullptr;
   if (output.has_value()) return output;
   woken_ = false;
   const absl::Time due = session_.NextDeadline();
@@ -330,7 +452,7 @@ void Fill::Do(OpenPull open) {
     if (link.sink == nullptr) link.sink = std::make_unique<Sink>(this, open.source);
     sink = link.sink.get();
   }
-  Transport* const transport = Named(transports_, open.endpoint.transport);
+  Transport* const transport = FindTransport(transports_, open.endpoint.transport);
   std::shared_ptr<Pull> pull = transport->Open(std::move(target), sink);
   Asking asking;
   {
@@ -357,9 +479,12 @@ void Fill::Do(ClosePull close) {
   if (const auto pull = PullOf(close.source)) pull->Close();
 }
 
-void Fill::Do(FillSourceFailed lost) {
-  observer_->OnSourceFailed(lost.assignment, lost.source, lost.failure, std::move(lost.detail));
+void Fill::Do(FillCompleted completed) {
+  if (ring_ == nullptr) store_->MarkComplete();
+  observer_->OnComplete(completed.root);
 }
+
+void Fill::Do(FillSourceFailed lost) { observer_->OnSourceFailed(std::move(lost)); }
 
 void Fill::Do(FillSourceSuspected suspected) {
   observer_->OnSourceSuspected(suspected.assignment, suspected.source, std::move(suspected.detail));

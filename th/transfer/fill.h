@@ -10,9 +10,15 @@
 // Thread-safe. Lost, silent, refusing and corrupting sources are closed and reported; the fill
 // keeps what it has and goes on with what SetSources names.
 //
+// Segments of which a part lies in device memory land in a pinned slot (DeviceStaging) and are
+// copied to their place from there. They count, and may be served, once they are in place and the
+// memory was the registered one to the end; if it was not, the fill fails. While there is no slot
+// for them nothing is asked for.
+//
 // Threads: data threads tell the session of segments and ask for more, each for its own source;
-// everything else that the session wants is carried out on th-fill. Both hold mu_ for the session,
-// and none holds it while it calls an observer or a transport.
+// what has landed in a slot is copied on th-land, which tells the session so; everything else that
+// the session wants is carried out on th-fill. All hold mu_ for the session, and none holds it
+// while it calls an observer, a transport or a device.
 #ifndef TH_TRANSFER_FILL_H_
 #define TH_TRANSFER_FILL_H_
 
@@ -25,14 +31,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "th/pipeline_replicator/fill_session.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
 #include "th/protocol/messages.h"
+#include "th/transfer/device_staging.h"
 #include "th/transfer/extra_bytes.h"
 #include "th/transfer/segment_ring.h"
 #include "th/transfer/task_thread.h"
@@ -50,8 +59,7 @@ class FillObserver {
   virtual void OnAllReceived() = 0;
   virtual void OnComplete(Digest root) = 0;
   virtual void OnFailed(absl::Status why) = 0;
-  virtual void OnSourceFailed(AssignmentId assignment, BufferAddress source, SourceFailure failure,
-                              std::string detail) = 0;
+  virtual void OnSourceFailed(FillSourceFailed lost) = 0;
   virtual void OnSourceSuspected(AssignmentId assignment, BufferAddress source,
                                  std::string detail) = 0;
   // After Stop(), or OnComplete: nothing is written any more and no call follows.
@@ -74,21 +82,34 @@ struct FillSpec {
   std::shared_ptr<SegmentRing> ring;
 };
 
+// The owner's side of a fill, whatever fills the buffer. Thread-safe.
+class FillControl {
+ public:
+  virtual ~FillControl() = default;
+  // The sources to pull from; replaces the assignment before it (FillSession::SetSources).
+  virtual void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) = 0;
+  virtual void SetRoot(Digest root) = 0;
+  virtual void Stop() = 0;
+  virtual FillStatus status() const = 0;
+  virtual bool wrote() const = 0;
+  // Stop was called, or OnComplete comes or has come: nothing new begins.
+  virtual bool stopping() const = 0;
+  virtual bool completed() const = 0;
+};
+
 // Shared with what is posted to th-fill.
-class Fill final : public std::enable_shared_from_this<Fill> {
+class Fill final : public FillControl, public std::enable_shared_from_this<Fill> {
  public:
   // `transports` and `observer` outlive OnStopped, and so does the caller's share of the fill.
   static std::shared_ptr<Fill> Start(FillSpec spec, std::vector<Transport*> transports,
                                      FillObserver* observer);
-  // As FillSession's.
-  void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources);
-  void SetRoot(Digest root);
-  void Stop();
-  FillStatus status() const;
-  bool wrote() const;
-  // Stop was called, or OnComplete comes or has come: nothing new begins.
-  bool stopping() const;
-  bool completed() const;
+  void SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) override;
+  void SetRoot(Digest root) override;
+  void Stop() override;
+  FillStatus status() const override;
+  bool wrote() const override;
+  bool stopping() const override;
+  bool completed() const override;
 
  private:
   class Sink;
@@ -96,7 +117,7 @@ class Fill final : public std::enable_shared_from_this<Fill> {
     std::unique_ptr<Sink> sink;  // of all pulls from one source, which follow each other
     std::shared_ptr<Pull> pull;  // shared with the data thread that is just asking; null: none
   };
-  // What to ask once mu_ is free.
+  // A request that is sent once mu_ is free.
   struct Asking {
     std::shared_ptr<Pull> pull;
     bool sums = false;
@@ -109,17 +130,47 @@ class Fill final : public std::enable_shared_from_this<Fill> {
   // ---- data threads, and the consumer's
   void Admitted(SourceIndex source, bool lists_sums);
   void SumsCame(SourceIndex source, SegmentIndex first, absl::Span<const SegmentSum> sums);
-  bool SegmentBegins(SourceIndex source, SegmentIndex segment, std::vector<iovec>* iov);
+  // `can_write`: device memory too, so that they need no slot; null: none.
+  bool SegmentBegins(SourceIndex source, SegmentIndex segment, const PullSink::CanWrite* can_write,
+                     std::vector<iovec>* iov);
   void SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum sent,
                      SegmentSum computed);
   void Alive(SourceIndex source);
   void Closed(SourceIndex source, SourceFailure failure, std::string detail);
   void HandedOn(SegmentIndex end);
 
+  // ---- segments that land in a slot first
+  // A segment whose bytes have been received into `slot`, with the sums as of OnSegment.
+  struct Landed {
+    SourceIndex source;
+    SegmentIndex segment;
+    SegmentSum sent = 0;
+    SegmentSum computed = 0;
+    std::shared_ptr<StagingSlot> slot;  // shared with nobody
+  };
+  // False: no slot is free, or the segment is not wanted.
+  bool BeginInSlot(SourceIndex source, SegmentIndex segment, std::vector<iovec>* iov,
+                   absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<StagingSlot> TakeSlot(SourceIndex source, SegmentIndex segment)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetLanding(SourceIndex source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PrepareSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Nothing is asked for until there is a slot.
+  void AwaitSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SlotCame(absl::StatusOr<std::shared_ptr<StagingSlot>> slot);  // on th-land
+  void PutInPlace(const Landed& landed);                             // on th-land
+  void Arrived(SourceIndex source, SegmentIndex segment, SegmentSum sent, SegmentSum computed,
+               absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool LandsInPlace(SegmentIndex segment, const PullSink::CanWrite* can_write) const;
+  bool LandsInSlot(SegmentIndex segment) const {
+    return staging_ != nullptr && store_->PlaceOf(segment) != SegmentStore::Place::kHost;
+  }
+
   Asking RequestsOf(SourceIndex source, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What the session has found out about the whole of the shard is so in the store too.
-  void FollowSession() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Has what the session wants carried out.
+  // Applies to the store what the session has concluded about the whole shard: segments that are
+  // unchanged, sums that were listed, or that the fill starts over.
+  void ApplyToStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Posts CarryOut if the session has output and it is not posted yet.
   void Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- th-fill
@@ -136,7 +187,7 @@ class Fill final : public std::enable_shared_from_this<Fill> {
   void Do(FillFirstWrite) { observer_->OnFirstWrite(); }
   void Do(FillProgressed progress) { observer_->OnProgress(std::move(progress)); }
   void Do(FillReceived) { observer_->OnAllReceived(); }
-  void Do(FillCompleted completed) { observer_->OnComplete(completed.root); }
+  void Do(FillCompleted completed);
   void Do(FillFailed failed) { observer_->OnFailed(std::move(failed.why)); }
   void Do(FillSourceFailed lost);
   void Do(FillSourceSuspected suspected);
@@ -150,11 +201,19 @@ class Fill final : public std::enable_shared_from_this<Fill> {
   const std::shared_ptr<std::atomic<uint64_t>> cut_bytes_ =
       std::make_shared<std::atomic<uint64_t>>(0);  // likewise
   const std::shared_ptr<TaskThread> thread_ = SharedFillThread();
+  const std::shared_ptr<DeviceStaging> staging_;  // of the process; null: all is host memory
 
   mutable absl::Mutex mu_;
   FillSession session_ ABSL_GUARDED_BY(mu_);
   // By the session's number. Kept to the end: transports may still call the sinks until OnStopped.
   std::deque<Link> links_ ABSL_GUARDED_BY(mu_);
+  // Where segments are landing, by the source and the segment's number.
+  std::map<std::pair<uint32_t, uint64_t>, std::shared_ptr<StagingSlot>> landing_
+      ABSL_GUARDED_BY(mu_);
+  // For the next segment, whoever else takes the others meanwhile. Null: AwaitSlot was not called,
+  // or it is used.
+  std::shared_ptr<StagingSlot> kept_slot_ ABSL_GUARDED_BY(mu_);
+  bool awaits_slot_ ABSL_GUARDED_BY(mu_) = false;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;    // CarryOut is posted
   bool ticking_ ABSL_GUARDED_BY(mu_) = false;  // so is the next tick
 };

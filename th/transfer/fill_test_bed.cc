@@ -1,6 +1,8 @@
 #include "th/transfer/fill_test_bed.h"
 
+#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
+#include "th/weights/request_queue.h"
 
 namespace th::testing {
 
@@ -80,10 +82,9 @@ void TestObserver::OnFailed(absl::Status why) {
   why_ = std::move(why);
 }
 
-void TestObserver::OnSourceFailed(AssignmentId assignment, BufferAddress source,
-                                  SourceFailure failure, std::string detail) {
+void TestObserver::OnSourceFailed(FillSourceFailed lost) {
   Note(nullptr);
-  const Loss loss{assignment, source, failure, std::move(detail)};
+  const Loss loss{lost.assignment, lost.source, lost.failure, std::move(lost.detail)};
   {
     absl::MutexLock lock(&mu_);
     losses_.push_back(loss);
@@ -119,6 +120,18 @@ void TestNode::Publish(uint64_t seed) {
   shard.store()->Publish(BufferGeneration(1));
 }
 
+void TestNode::PublishFirst(uint64_t count) {
+  shard.FillWith(1);
+  shard.store()->BeginFill(BufferGeneration(1), {});
+  Hold(0, count);
+}
+
+void TestNode::Hold(uint64_t begin, uint64_t end) {
+  for (uint64_t i = begin; i < end; ++i) {
+    shard.store()->MarkHeld(SegmentIndex(i), shard.SumOf(SegmentIndex(i)));
+  }
+}
+
 Fill& TestNode::StartFill(ReplicatorLimits limits, SegmentSet resume, std::optional<Digest> root,
                           Before before) {
   SegmentStore::KnownSums known;
@@ -148,6 +161,61 @@ AssignedSource TestNode::AsSource() const {
   source.generation = BufferGeneration(1);
   source.capability = holder.Mint();
   return source;
+}
+
+void AwaitHeld(SegmentStore& store, uint64_t count) {
+  for (SegmentSet held = store.held(); held.count() < count; held = store.held()) {
+    RequestQueue missing;
+    const SegmentSet lacking = held.Complement(store.layout().segment_count());
+    for (const SegmentRange& range : lacking.ranges()) missing.Push(range);
+    // Shared with the store, which may call it after this has given up.
+    const auto another = std::make_shared<absl::Notification>();
+    const bool ready = store.NotifyWhenReady(missing, [another] { another->Notify(); }) == 0;
+    if (!store.closed() && (ready || another->WaitForNotificationWithTimeout(kPatience))) continue;
+    ADD_FAILURE() << "held: " << held.count() << " segments, not " << count;
+    return;
+  }
+}
+
+TransportLimits PatientFillLimits() {
+  TransportLimits limits = PatientLimits();
+  limits.keep_alive = absl::Milliseconds(20);
+  return limits;
+}
+
+ReplicatorLimits PatientReplicatorLimits() {
+  ReplicatorLimits limits;
+  limits.silence = kPatience;
+  return limits;
+}
+
+void ExpectEachByteArrives(TestNode& source, TestNode& reader, const ReplicatorLimits& limits) {
+  source.Publish(1);
+  const bool summed = source.shard.layout().checksum() != ChecksumAlgorithm::kNone;
+  Fill& fill = reader.StartFill(limits, {}, summed ? source.shard.Root() : Digest{});
+  fill.SetSources(AssignmentId(1), {source.AsSource()});
+  reader.observer.AwaitComplete();
+  EXPECT_TRUE(reader.shard.Equals(source.shard));
+  EXPECT_EQ(fill.status().reread_bytes, 0);
+  reader.StopFill();
+  source.holder.AwaitReleased(1);
+}
+
+void ExpectRelayHandsOnWhatHasNotAllArrived(TestNode& source, TestNode& relay, TestNode& reader,
+                                            const ReplicatorLimits& limits) {
+  constexpr uint64_t kFirst = 10;
+  source.PublishFirst(kFirst);
+  const Digest root = source.shard.Root();
+  relay.StartFill(limits, {}, root).SetSources(AssignmentId(1), {source.AsSource()});
+  reader.StartFill(limits, {}, root).SetSources(AssignmentId(1), {relay.AsSource()});
+  // They came through the relay, which has not got the others either.
+  AwaitHeld(*reader.shard.store(), kFirst);
+  EXPECT_EQ(relay.shard.store()->held().count(), kFirst);
+  source.Hold(kFirst, source.shard.segment_count());
+  relay.observer.AwaitComplete();
+  reader.observer.AwaitComplete();
+  EXPECT_TRUE(relay.shard.Equals(source.shard));
+  EXPECT_TRUE(reader.shard.Equals(source.shard));
 }
 
 }  // namespace th::testing

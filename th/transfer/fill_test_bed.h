@@ -48,8 +48,7 @@ class TestObserver : public FillObserver {
   void OnAllReceived() override;
   void OnComplete(Digest root) override;
   void OnFailed(absl::Status why) override;
-  void OnSourceFailed(AssignmentId assignment, BufferAddress source, SourceFailure failure,
-                      std::string detail) override;
+  void OnSourceFailed(FillSourceFailed lost) override;
   void OnSourceSuspected(AssignmentId assignment, BufferAddress source,
                          std::string detail) override;
   void OnStopped() override;
@@ -73,7 +72,7 @@ class TestObserver : public FillObserver {
   std::vector<BufferAddress> suspected_ ABSL_GUARDED_BY(mu_);
 };
 
-// Whether a fill may compare what its buffer holds from before.
+// The content from before that a fill may compare with the list of sums.
 enum class Before : uint8_t { kNothing, kPublished };
 
 // One process that holds (or fills) a shard.
@@ -83,6 +82,10 @@ struct TestNode {
   ~TestNode();
 
   void Publish(uint64_t seed);
+  // Holds the bytes of seed 1 in its first `count` segments, as a relay that waits for the others.
+  void PublishFirst(uint64_t count);
+  // Holds its segments from `begin` up to `end` too, which are in memory since PublishFirst.
+  void Hold(uint64_t begin, uint64_t end);
   // A fill of this node's buffer, which it serves as it arrives.
   Fill& StartFill(ReplicatorLimits limits = {}, SegmentSet resume = {},
                   std::optional<Digest> root = std::nullopt, Before before = Before::kNothing);
@@ -98,6 +101,22 @@ struct TestNode {
   std::unique_ptr<Transport> transport;
   std::shared_ptr<Fill> fill;
 };
+
+// Until the store holds at least `count` segments.
+void AwaitHeld(SegmentStore& store, uint64_t count);
+
+// PatientLimits for the sources of fills: signs of life come often.
+TransportLimits PatientFillLimits();
+// A fill with these loses no source by its silence on a loaded machine.
+ReplicatorLimits PatientReplicatorLimits();
+
+// Publishes at `source`, and expects that a fill of `reader` brings each byte, none of them twice.
+void ExpectEachByteArrives(TestNode& source, TestNode& reader, const ReplicatorLimits& limits);
+
+// Publishes some segments at `source` and the others once the first have come to `reader`, whose
+// only source is `relay`; expects that each byte arrives at both.
+void ExpectRelayHandsOnWhatHasNotAllArrived(TestNode& source, TestNode& relay, TestNode& reader,
+                                            const ReplicatorLimits& limits);
 
 }  // namespace th::testing
 

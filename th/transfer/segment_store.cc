@@ -3,9 +3,13 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -25,6 +29,16 @@ SegmentStore::SegmentStore(std::shared_ptr<const ShardLayout> layout, std::vecto
       states_(std::make_unique<std::atomic<uint8_t>[]>(segment_count_)),
       sums_(std::make_unique<StoredSum[]>(segment_count_)) {
   storages_.resize(layout_->storages().size());
+  BeginLife();
+}
+
+SegmentStore::SegmentStore(std::shared_ptr<const ShardLayout> layout, StorageMemory memory)
+    : SegmentStore(std::move(layout), std::vector<void*>()) {
+  memory.regions.resize(storages_.size());
+  Bind(std::move(memory));
+}
+
+void SegmentStore::BeginLife() {
   uint64_t life = 0;
   // Cannot fail for so few bytes once the system has booted.
   if (getrandom(&life, sizeof(life), 0) < 0) life = reinterpret_cast<uintptr_t>(this);
@@ -46,31 +60,111 @@ std::vector<MemoryRegion> SegmentStore::regions() const {
   std::vector<MemoryRegion> regions;
   for (size_t i = 0; i < storages_.size(); ++i) {
     const uint64_t bytes = layout_->storages()[i].bytes;
-    if (bytes > 0) regions.push_back({.address = storages_[i], .bytes = bytes});
+    if (bytes == 0) continue;
+    regions.push_back({.address = storages_[i], .bytes = bytes});
+    if (regions_.empty()) continue;
+    regions.back().kind = regions_[i].kind;
+    regions.back().device = regions_[i].device;
   }
   regions.push_back({.address = control_.get(), .bytes = sizeof(ControlBlock)});
   return regions;
 }
 
 absl::Status SegmentStore::Rebind(std::vector<void*> storages) {
+  StorageMemory memory;
+  memory.regions.reserve(storages.size());
+  for (void* const storage : storages) memory.regions.push_back({.address = storage});
+  return Rebind(std::move(memory));
+}
+
+absl::Status SegmentStore::Rebind(StorageMemory memory) {
   absl::MutexLock lock(&mu_);
   if (open_.load()) {
     return absl::FailedPreconditionError("the buffer is being served or filled: cannot rebind");
   }
-  if (storages.size() != layout_->storages().size()) {
+  if (memory.regions.size() != layout_->storages().size()) {
     return absl::InvalidArgumentError(absl::StrCat("the layout has ", layout_->storages().size(),
-                                                   " storages, not ", storages.size()));
+                                                   " storages, not ", memory.regions.size()));
   }
-  mu_.Await(absl::Condition(this, &SegmentStore::NothingIsBeingSummed));
-  storages_ = std::move(storages);
+  if (lingering_ > 0) return StillReading();
+  mu_.Await(absl::Condition(this, &SegmentStore::NoHostMemoryIsBeingRead));
+  Bind(std::move(memory));
   return absl::OkStatus();
+}
+
+void SegmentStore::Bind(StorageMemory memory) {
+  for (size_t i = 0; i < storages_.size(); ++i) storages_[i] = memory.regions[i].address;
+  const bool on_device =
+      std::any_of(memory.regions.begin(), memory.regions.end(),
+                  [](const MemoryRegion& region) { return region.kind == MemoryKind::kDevice; });
+  regions_.clear();
+  places_.clear();
+  device_ = std::move(memory.device);
+  if (!on_device) return;
+  regions_ = std::move(memory.regions);
+  std::vector<Place> places;
+  places.reserve(segment_count_);
+  for (uint64_t i = 0; i < segment_count_; ++i) places.push_back(FindPlace(SegmentIndex(i)));
+  places_ = std::move(places);
+}
+
+SegmentStore::Place SegmentStore::FindPlace(SegmentIndex segment) const {
+  const MemoryRegion* first = nullptr;
+  bool host = false;
+  for (const SegmentPiece& piece : layout_->PiecesOf(segment)) {
+    const MemoryRegion& region = regions_[piece.storage];
+    if (region.kind != MemoryKind::kDevice) {
+      host = true;
+    } else if (first == nullptr) {
+      first = &region;
+    } else if (region.device != first->device) {
+      return Place::kMixed;
+    }
+  }
+  if (first == nullptr) return Place::kHost;
+  return host ? Place::kMixed : Place::kDevice;
+}
+
+std::vector<MemoryRegion> SegmentStore::PiecesOf(SegmentIndex segment) const {
+  std::vector<MemoryRegion> pieces;
+  for (const SegmentPiece& piece : layout_->PiecesOf(segment)) {
+    MemoryRegion region{.address = static_cast<char*>(storages_[piece.storage]) + piece.offset,
+                        .bytes = piece.bytes};
+    if (!regions_.empty()) {
+      region.kind = regions_[piece.storage].kind;
+      region.device = regions_[piece.storage].device;
+    }
+    pieces.push_back(std::move(region));
+  }
+  return pieces;
 }
 
 // ---- owner
 
 void SegmentStore::Renew() {
   ++publication_;
-  mu_.Await(absl::Condition(this, &SegmentStore::NothingIsBeingSummed));
+  lingering_ += std::exchange(reading_devices_, 0);
+  mu_.Await(absl::Condition(this, &SegmentStore::NoHostMemoryIsBeingRead));
+}
+
+absl::Status SegmentStore::AwaitDevices(absl::Duration timeout) const {
+  absl::MutexLock lock(&mu_);
+  const auto read = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return lingering_ == 0; };
+  if (mu_.AwaitWithTimeout(absl::Condition(&read), timeout)) return absl::OkStatus();
+  return StillReading();
+}
+
+absl::Status SegmentStore::StillReading() const {
+  std::set<std::string> devices;
+  for (const MemoryRegion& region : regions_) {
+    if (region.kind == MemoryKind::kDevice) devices.insert(region.device);
+  }
+  return absl::DeadlineExceededError(absl::StrCat(
+      "GPU ", absl::StrJoin(devices, ", "),
+      " has not ended what it copies or sums out of the buffer: do not write or free the memory "
+      "before it has. To wait on, reset the buffer; a GPU that stays so hangs, and its processes "
+      "have "
+      "to end"));
 }
 
 void SegmentStore::Publish(BufferGeneration generation) { ServeAll(generation, 0); }
@@ -88,6 +182,7 @@ void SegmentStore::ServeAll(BufferGeneration generation, uint8_t keep) {
       states_[i].store(kHeld | kept, std::memory_order_release);
     }
     listed_.clear();
+    complete_.store(true);
     open_.store(true);
     waiters.swap(waiters_);
   }
@@ -100,6 +195,7 @@ void SegmentStore::BeginFill(BufferGeneration generation, const SegmentSet& held
   SetGeneration(kNoGeneration);
   absl::MutexLock lock(&mu_);
   open_.store(false);
+  complete_.store(false);
   Renew();
   listed_.clear();
   for (uint64_t i = 0; i < segment_count_; ++i) {
@@ -160,8 +256,11 @@ void SegmentStore::SetListed(SegmentIndex first, absl::Span<const SegmentSum> su
   for (const auto& wake : wakes) wake();
 }
 
+// Sums of host memory are taken when they are asked for.
 bool SegmentStore::HasSum(SegmentIndex segment) const {
-  return segment.value < listed_.size() || ReadinessOf(segment) == Readiness::kReady;
+  if (segment.value < listed_.size()) return true;
+  if (ReadinessOf(segment) != Readiness::kReady) return false;
+  return PlaceOf(segment) == Place::kHost || IsSummed(segment);
 }
 
 std::vector<std::function<void()>> SegmentStore::TakeWaiters(
@@ -176,6 +275,7 @@ std::vector<std::function<void()>> SegmentStore::TakeWaiters(
 
 void SegmentStore::ForgetAll() {
   absl::MutexLock lock(&mu_);
+  complete_.store(false);
   Renew();
   listed_.clear();
   for (uint64_t i = 0; i < segment_count_; ++i) states_[i].store(0, std::memory_order_release);
@@ -188,6 +288,7 @@ void SegmentStore::Close(BufferGeneration generation) {
   {
     absl::MutexLock lock(&mu_);
     open_.store(false);
+    complete_.store(false);
     Renew();
     waiters.swap(waiters_);
   }
@@ -196,15 +297,14 @@ void SegmentStore::Close(BufferGeneration generation) {
 
 absl::StatusOr<Digest> SegmentStore::Seal(const std::atomic<bool>& stop) {
   if (layout_->checksum() == ChecksumAlgorithm::kNone) return Digest{};
-  uint64_t publication = 0;
-  {
-    absl::MutexLock lock(&mu_);
-    publication = publication_;
-  }
-  for (uint64_t i = 0; i < segment_count_; ++i) {
+  const uint64_t publication = this->publication();
+  for (SegmentIndex i(0); i.value < segment_count_;) {
     if (stop.load()) return absl::CancelledError("sealing was stopped");
-    if (states_[i].load(std::memory_order_acquire) == (kHeld | kSummed)) continue;
-    TH_RETURN_IF_ERROR(SealOne(SegmentIndex(i), publication));
+    if (states_[i.value].load(std::memory_order_acquire) == (kHeld | kSummed)) {
+      i = i.Next();
+    } else {
+      TH_ASSIGN_OR_RETURN(i, SealFrom(i, publication));
+    }
   }
   const std::vector<SegmentSum> all = sums();
   absl::MutexLock lock(&mu_);
@@ -212,21 +312,108 @@ absl::StatusOr<Digest> SegmentStore::Seal(const std::atomic<bool>& stop) {
   return RootOfSums(all);
 }
 
-absl::Status SegmentStore::SealOne(SegmentIndex segment, uint64_t publication) {
+absl::Status SegmentStore::TakeSum(SegmentIndex segment) {
+  const uint64_t publication = this->publication();
+  if (ReadinessOf(segment) != Readiness::kReady) return PublicationEnded();
+  if (IsSummed(segment)) return absl::OkStatus();
+  const absl::Status summed = SealFrom(segment, publication).status();
+  return summed.ok() || ReadinessOf(segment) == Readiness::kReady ? summed : PublicationEnded();
+}
+
+uint64_t SegmentStore::publication() const {
+  absl::MutexLock lock(&mu_);
+  return publication_;
+}
+
+absl::Status SegmentStore::BeginReading(SegmentIndex segment, uint64_t publication) {
+  if (publication != publication_ || !open_.load()) return PublicationEnded();
+  if ((states_[segment.value].load(std::memory_order_acquire) & kHeld) == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("segment ", segment.value, " is not held"));
+  }
+  ++(PlaceOf(segment) == Place::kHost ? reading_host_ : reading_devices_);
+  return absl::OkStatus();
+}
+
+absl::Status SegmentStore::EndReading(SegmentIndex segment, uint64_t publication) {
+  const bool ended = publication != publication_;
+  --(PlaceOf(segment) == Place::kHost ? reading_host_ : ended ? lingering_ : reading_devices_);
+  return ended ? PublicationEnded() : absl::OkStatus();
+}
+
+absl::StatusOr<SegmentIndex> SegmentStore::SealFrom(SegmentIndex segment, uint64_t publication) {
+  SegmentRange range{segment, segment.Next()};
   {
     absl::MutexLock lock(&mu_);
-    if (publication != publication_ || !open_.load()) return PublicationEnded();
-    if ((states_[segment.value].load(std::memory_order_acquire) & kHeld) == 0) {
-      return absl::FailedPreconditionError(absl::StrCat("segment ", segment.value, " is not held"));
-    }
-    // Rebind and whatever ends the publication wait for this one segment: the owner may write or
-    // free the memory once they have returned.
-    summing_ = true;
+    TH_RETURN_IF_ERROR(BeginReading(segment, publication));
+    if (PlaceOf(segment) == Place::kDevice) range = SummedTogether(segment);
   }
-  SumOf(segment);
-  absl::MutexLock lock(&mu_);
-  summing_ = false;
-  return publication == publication_ ? absl::OkStatus() : PublicationEnded();
+  // Memory is bound anew only once this has been read.
+  if (PlaceOf(segment) == Place::kHost) {
+    SumOf(segment);
+    absl::MutexLock lock(&mu_);
+    TH_RETURN_IF_ERROR(EndReading(segment, publication));
+    return range.end;
+  }
+  const absl::StatusOr<std::vector<SegmentSum>> sums = SumOnDevice(range);
+  {
+    absl::MutexLock lock(&mu_);
+    TH_RETURN_IF_ERROR(EndReading(segment, publication));
+    TH_RETURN_IF_ERROR(sums.status());
+    for (uint64_t i = 0; i < range.count(); ++i) {
+      StoreSum(SegmentIndex(range.begin.value + i), (*sums)[i]);
+    }
+  }
+  WakeListeners();
+  return range.end;
+}
+
+// The segments from `first` on that a device sums in one go.
+SegmentRange SegmentStore::SummedTogether(SegmentIndex first) const {
+  SegmentRange range{first, first.Next()};
+  const uint64_t most = std::max<uint64_t>(1, kDeviceBytesSummedAtOnce / layout_->segment_bytes());
+  while (range.end.value < segment_count_ && range.count() < most &&
+         PlaceOf(range.end) == Place::kDevice &&
+         states_[range.end.value].load(std::memory_order_acquire) == kHeld) {
+    range.end = range.end.Next();
+  }
+  return range;
+}
+
+// Of segments that lie on a device, or of one that lies in several kinds of memory, which is summed
+// on the host.
+absl::StatusOr<std::vector<SegmentSum>> SegmentStore::SumOnDevice(SegmentRange segments) {
+  if (PlaceOf(segments.begin) == Place::kMixed) {
+    std::vector<std::byte> packed(layout_->SegmentLength(segments.begin));
+    TH_RETURN_IF_ERROR(CopyPieces(segments.begin, absl::MakeSpan(packed)));
+    return std::vector<SegmentSum>{SumBytes(packed.data(), packed.size())};
+  }
+  std::vector<std::vector<DeviceRun>> runs;
+  runs.reserve(segments.count());
+  for (SegmentIndex i = segments.begin; i < segments.end; i = i.Next()) {
+    std::vector<DeviceRun> of_segment;
+    for (const SegmentPiece& piece : layout_->PiecesOf(i)) {
+      of_segment.push_back({piece.storage, piece.offset, piece.bytes});
+    }
+    runs.push_back(std::move(of_segment));
+  }
+  return device_->Sum(runs);
+}
+
+void SegmentStore::StoreSum(SegmentIndex segment, SegmentSum sum) {
+  sums_[segment.value].Store(sum);
+  states_[segment.value].fetch_or(kSummed, std::memory_order_release);
+}
+
+// A listener that waits for a sum that only a device can take is told once it is known.
+void SegmentStore::WakeListeners() {
+  std::vector<std::function<void()>> wakes;
+  {
+    absl::MutexLock lock(&mu_);
+    wakes = TakeWaiters([this](const Waiter& waiter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return waiter.listed.has_value() && HasSum(*waiter.listed);
+    });
+  }
+  for (const auto& wake : wakes) wake();
 }
 
 SegmentSet SegmentStore::held() const {
@@ -311,9 +498,9 @@ SegmentSum SegmentStore::SumOf(SegmentIndex segment) {
   if ((state.load(std::memory_order_acquire) & kSummed) != 0) {
     return sums_[segment.value].Load();
   }
+  if (PlaceOf(segment) != Place::kHost) return 0;  // only Seal and CopyOut can take it
   const SegmentSum sum = Compute(segment);
-  sums_[segment.value].Store(sum);
-  state.fetch_or(kSummed, std::memory_order_release);
+  StoreSum(segment, sum);
   return sum;
 }
 
@@ -332,7 +519,7 @@ std::vector<SegmentSum> SegmentStore::SumsOf(SegmentRange asked, size_t max_coun
        i = i.Next()) {
     if (ReadinessOf(i) != Readiness::kReady) break;
     const bool known = (states_[i.value].load(std::memory_order_acquire) & kSummed) != 0;
-    if (!known && (!compute || budget == 0)) break;
+    if (!known && (!compute || budget == 0 || PlaceOf(i) != Place::kHost)) break;
     if (!known) budget -= std::min(budget, layout_->SegmentLength(i));
     sums.push_back(SumOf(i));
   }
@@ -354,6 +541,77 @@ void SegmentStore::AppendPieces(SegmentIndex segment, std::vector<iovec>* iov) c
   for (const SegmentPiece& piece : layout_->PiecesOf(segment)) {
     iov->push_back({static_cast<char*>(storages_[piece.storage]) + piece.offset, piece.bytes});
   }
+}
+
+// ---- through the host's memory
+
+std::vector<DeviceCopy> SegmentStore::CopiesOf(
+    SegmentIndex segment, std::byte* host,
+    absl::FunctionRef<void(void* address, std::byte* packed, uint64_t bytes)> in_host_memory)
+    const {
+  std::vector<DeviceCopy> copies;
+  for (const SegmentPiece& piece : layout_->PiecesOf(segment)) {
+    if (!regions_.empty() && regions_[piece.storage].kind == MemoryKind::kDevice) {
+      copies.push_back({piece.storage, piece.offset, piece.bytes, host});
+    } else {
+      in_host_memory(static_cast<char*>(storages_[piece.storage]) + piece.offset, host,
+                     piece.bytes);
+    }
+    host += piece.bytes;
+  }
+  return copies;
+}
+
+absl::Status SegmentStore::CopyPieces(SegmentIndex segment, absl::Span<std::byte> to) const {
+  const std::vector<DeviceCopy> copies =
+      CopiesOf(segment, to.data(), [](const void* address, std::byte* packed, uint64_t bytes) {
+        std::memcpy(packed, address, bytes);
+      });
+  return copies.empty() ? absl::OkStatus() : device_->CopyToHost(copies);
+}
+
+absl::StatusOr<SegmentStore::CopiedOut> SegmentStore::CopyOut(SegmentIndex segment,
+                                                              absl::Span<std::byte> to) {
+  if (segment.value >= segment_count_ || to.size() != layout_->SegmentLength(segment)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("segment ", segment.value, " does not have ", to.size(), " bytes"));
+  }
+  uint64_t publication = 0;
+  CopiedOut copied;
+  {
+    absl::MutexLock lock(&mu_);
+    publication = publication_;
+    const absl::Status begun = BeginReading(segment, publication);
+    if (!begun.ok()) return absl::CancelledError(begun.message());
+    copied.generation = generation();
+  }
+  const absl::Status read = CopyPieces(segment, to);
+  const bool sums = layout_->checksum() != ChecksumAlgorithm::kNone;
+  const bool takes_sum = read.ok() && sums && !IsSummed(segment);
+  if (takes_sum) copied.sum = SumBytes(to.data(), to.size());
+  {
+    absl::MutexLock lock(&mu_);
+    TH_RETURN_IF_ERROR(EndReading(segment, publication));
+    TH_RETURN_IF_ERROR(read);
+    if (takes_sum) StoreSum(segment, copied.sum);
+    if (sums) copied.sum = sums_[segment.value].Load();
+  }
+  if (takes_sum) WakeListeners();
+  return copied;
+}
+
+absl::Status SegmentStore::CopyIn(SegmentIndex segment, absl::Span<const std::byte> from) {
+  if (segment.value >= segment_count_ || from.size() != layout_->SegmentLength(segment)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("segment ", segment.value, " does not have ", from.size(), " bytes"));
+  }
+  // The copies only read it.
+  auto* const host = const_cast<std::byte*>(from.data());
+  const std::vector<DeviceCopy> copies =
+      CopiesOf(segment, host, [](void* address, const std::byte* packed, uint64_t bytes) {
+        std::memcpy(address, packed, bytes);
+      });
+  return copies.empty() ? absl::OkStatus() : device_->CopyToDevice(copies);
 }
 
 }  // namespace th

@@ -4,6 +4,10 @@
 // A store is written by one fill at a time or published whole; readers wait on it for segments that
 // have not arrived yet (cut-through). Thread-safe. The memory is the caller's and outlives every
 // admitted transfer (the mutability contract sees to that).
+//
+// Some or all of the storages may be device memory. The store never dereferences it: sums and bytes
+// of segments that have a byte there (PlaceOf) go through a DeviceSide, in calls that block until
+// the device is done and so do not belong on event loops (Seal, CopyOut, CopyIn).
 #ifndef TH_TRANSFER_SEGMENT_STORE_H_
 #define TH_TRANSFER_SEGMENT_STORE_H_
 
@@ -21,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "th/memory/device_side.h"
 #include "th/memory/memory_region.h"
 #include "th/weights/checksum.h"
 #include "th/weights/identifiers.h"
@@ -32,6 +37,9 @@ namespace th {
 
 // The most bytes that one SumsOf call reads to sum them: well below a millisecond of a processor.
 inline constexpr uint64_t kBytesSummedAtOnce = uint64_t{4} << 20;
+// The bytes of device memory that Seal sums in one go, which whoever ends the publication waits
+// for: some 0.1 ms of a GPU's memory bandwidth, beside which asking it weighs little.
+inline constexpr uint64_t kDeviceBytesSummedAtOnce = uint64_t{256} << 20;
 
 // The words that a reader of another process's memory looks at, after it has read a segment there
 // and before it counts: they say if the buffer is still what the reader was admitted to. `life` is
@@ -42,20 +50,36 @@ struct ControlBlock {
   std::atomic<uint64_t> life{0};
 };
 
+// Where the storages of a layout lie.
+struct StorageMemory {
+  // regions[i]: of layout->storages()[i], of exactly its bytes (a null address where it has none).
+  std::vector<MemoryRegion> regions;
+  // Of the same list; null only where none of them is device memory. Shared with whoever revokes
+  // it.
+  std::shared_ptr<DeviceSide> device;
+};
+
 class SegmentStore {
  public:
-  // storages[i]: the address of layout->storages()[i], of exactly its bytes (null where it has
-  // none).
+  // Where a segment's bytes lie.
+  enum class Place : uint8_t { kHost, kDevice, kMixed };  // kDevice: all on one
+
+  // storages[i]: the address in host memory of layout->storages()[i], of exactly its bytes (null
+  // where it has none).
   SegmentStore(std::shared_ptr<const ShardLayout> layout, std::vector<void*> storages);
+  // Memory of any kind.
+  SegmentStore(std::shared_ptr<const ShardLayout> layout, StorageMemory memory);
   ~SegmentStore();
 
   const ShardLayout& layout() const { return *layout_; }
   std::shared_ptr<const ShardLayout> shared_layout() const { return layout_; }
-  // What lies where: the storages that have bytes, and the control block.
+  // The memory of the store: the storages that have bytes, with their kind, and the control block.
   std::vector<MemoryRegion> regions() const;
   // Other addresses for the same layout. FAILED_PRECONDITION while anything is served or filled,
-  // INVALID_ARGUMENT when their number is another.
+  // INVALID_ARGUMENT when their number is another; DEADLINE_EXCEEDED at once where AwaitDevices
+  // would have to wait.
   absl::Status Rebind(std::vector<void*> storages);
+  absl::Status Rebind(StorageMemory memory);
 
   // ---- owner
   // Everything may be served from now on; sums are made by Seal, or on demand just before a segment
@@ -85,13 +109,22 @@ class SegmentStore {
   // stays open in its generation, and readers keep waiting.
   void ForgetAll();
   // Nothing is served any more, and the generation word says so before anything else does; waiters
-  // hear it. On return Seal reads no byte any more either (it waits for the one segment that is
-  // being summed).
+  // hear it. On return Seal and CopyOut read no byte of host memory any more either (it waits for
+  // what is being summed just now); what devices read is AwaitDevices' matter.
   void Close(BufferGeneration generation);
+  // Waits for what devices were still reading, to sum or copy it, when the last publication or fill
+  // ended. What they read does not count any more, but until this has returned OK the memory must
+  // not be written or freed. DEADLINE_EXCEEDED: names the devices; the call may be repeated.
+  absl::Status AwaitDevices(absl::Duration timeout) const;
   // Sums what is not summed yet, in order; stops early (CANCELLED) when `stop` becomes true or the
-  // store was closed or re-published meanwhile; FAILED_PRECONDITION when a segment is not held.
-  // Call on a thread of its own. Returns the root: empty when the layout takes no checksums.
+  // store was closed or re-published meanwhile; FAILED_PRECONDITION when a segment is not held, or
+  // its device memory is not what was registered any more. Call on a thread of its own. Returns the
+  // root: empty when the layout takes no checksums.
   absl::StatusOr<Digest> Seal(const std::atomic<bool>& stop);
+  // The fill has ended well: all segments are here, and their sums are those of the version's root.
+  void MarkComplete() { complete_.store(true); }
+  // True from Publish or MarkComplete on, until what is here may become something else.
+  bool complete() const { return complete_.load(); }
   SegmentSet held() const;
   std::vector<SegmentSum> sums() const;
 
@@ -106,11 +139,11 @@ class SegmentStore {
   enum class Readiness : uint8_t { kReady, kNotYet, kClosed };
   Readiness ReadinessOf(SegmentIndex segment) const;
   bool closed() const { return !open_.load(); }
-  // What a source answers with next: the first segment of `asked` that is ready.
+  // The first segment of `asked` that is ready, which a source answers with next.
   std::optional<SegmentIndex> FirstReady(const RequestQueue& asked) const;
   // The next sums of `asked`, in order: those that are known, and if `compute` those of segments
-  // that are held, as far as one call may take (kBytesSummedAtOnce). At most `max_count`; empty:
-  // the first one is not known yet.
+  // that are held in host memory, as far as one call may take (kBytesSummedAtOnce). At most
+  // `max_count`; empty: the first one is not known yet.
   std::vector<SegmentSum> SumsOf(SegmentRange asked, size_t max_count, bool compute);
   // Calls `wake` once, on another call's thread and never from within this call, when a segment of
   // `asked` becomes ready, the sum of `listed` can be had, or the store closes. Returns an id for
@@ -122,10 +155,35 @@ class SegmentStore {
   void CancelNotify(WaitId wait);
   // True when the sum of a ready segment is known, or the layout has none.
   bool IsSummed(SegmentIndex segment) const;
-  // The bytes and the sum of a ready segment; takes the sum now if nobody has.
+  // The sum of a ready segment; takes it now if nobody has, which works in host memory only: before
+  // others IsSummed is to be asked.
   SegmentSum SumOf(SegmentIndex segment);
-  // Where the bytes of any segment lie, to be served or to be filled.
+  // Where the bytes of any segment lie, to be served or to be filled. Pieces in device memory are
+  // not to be dereferenced: see PlaceOf.
   void AppendPieces(SegmentIndex segment, std::vector<iovec>* iov) const;
+  Place PlaceOf(SegmentIndex segment) const {
+    return places_.empty() ? Place::kHost : places_[segment.value];
+  }
+  // The device's side of the memory; null where all of it is the host's.
+  const std::shared_ptr<DeviceSide>& device() const { return device_; }
+  // The pieces with their kind and device, in order.
+  std::vector<MemoryRegion> PiecesOf(SegmentIndex segment) const;
+
+  // Has the device sum a ready segment, and those behind it that can be summed along; blocks.
+  // CANCELLED: the publication ended meanwhile, or the segment is not held; errors of DeviceSide.
+  absl::Status TakeSum(SegmentIndex segment);
+
+  // ---- segments out of and into any memory through the host's; blocks until the device is done
+  struct CopiedOut {
+    BufferGeneration generation;  // that the bytes are of
+    SegmentSum sum = 0;           // the publisher's; taken of the copy if nobody has
+  };
+  // Copies a ready segment into `to`, of its length. CANCELLED: the publication ended meanwhile, or
+  // the segment is not held; errors of DeviceSide: nothing of `to` counts.
+  absl::StatusOr<CopiedOut> CopyOut(SegmentIndex segment, absl::Span<std::byte> to);
+  // Writes the bytes of a segment that is being filled. Once it has returned OK they are there. The
+  // fill that calls it sees to it that nobody reads or writes them meanwhile.
+  absl::Status CopyIn(SegmentIndex segment, absl::Span<const std::byte> from);
 
  private:
   // Of a segment; bits.
@@ -165,19 +223,53 @@ class SegmentStore {
   // Serves everything; of each segment's state keeps `keep`.
   void ServeAll(BufferGeneration generation, uint8_t keep);
   // Ends the publication or fill that there was: a running Seal is void. Waits, with the lock
-  // released meanwhile, until Seal has summed the segment that it reads.
+  // released meanwhile, until the segment of host memory that Seal reads just now has been read,
+  // which a processor does in the time of a sum. For devices, which may take any time, AwaitDevices
+  // waits.
   void Renew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool NothingIsBeingSummed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !summing_; }
-  // Sums `segment` outside of the lock. CANCELLED when the publication is over.
-  absl::Status SealOne(SegmentIndex segment, uint64_t publication);
+  bool NoHostMemoryIsBeingRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return reading_host_ == 0;
+  }
+  absl::Status StillReading() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // The bytes of a held segment are read outside of the lock until EndReading: Rebind and whatever
+  // ends the publication, or AwaitDevices after it, wait for that, as the owner may write or free
+  // the memory afterwards. CANCELLED: the publication is over.
+  absl::Status BeginReading(SegmentIndex segment, uint64_t publication)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // CANCELLED: the publication has ended meanwhile.
+  absl::Status EndReading(SegmentIndex segment, uint64_t publication)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t publication() const;
+  // Sums `segment` outside of the lock, and along with it those behind it that its device can sum
+  // in the same go. Returns the first one behind these. CANCELLED when the publication is over.
+  absl::StatusOr<SegmentIndex> SealFrom(SegmentIndex segment, uint64_t publication);
+  SegmentRange SummedTogether(SegmentIndex first) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::vector<SegmentSum>> SumOnDevice(SegmentRange segments);
+  void StoreSum(SegmentIndex segment, SegmentSum sum);
+  void WakeListeners();
+
+  void BeginLife();
+  void Bind(StorageMemory memory);
+  Place FindPlace(SegmentIndex segment) const;
+  // The pieces of a segment in device memory, copied from or to a packed segment at `host`; those
+  // in host memory are handed to `in_host_memory`, with their place in the packed segment.
+  std::vector<DeviceCopy> CopiesOf(
+      SegmentIndex segment, std::byte* host,
+      absl::FunctionRef<void(void* address, std::byte* packed, uint64_t bytes)> in_host_memory)
+      const;
+  absl::Status CopyPieces(SegmentIndex segment, absl::Span<std::byte> to) const;
 
   const std::shared_ptr<const ShardLayout> layout_;
   const uint64_t segment_count_;
   // Written by Rebind only, while nothing is served.
   std::vector<void*> storages_;
+  std::vector<MemoryRegion> regions_;   // by storage; empty where all is host memory
+  std::vector<Place> places_;           // by segment; empty where all is host memory
+  std::shared_ptr<DeviceSide> device_;  // shared with whoever revokes it
   // An allocation of its own, cleared before it is freed.
   const std::unique_ptr<ControlBlock> control_;
   std::atomic<bool> open_{false};
+  std::atomic<bool> complete_{false};
   // States are set last (release) and read first (acquire): a segment that is seen as held has its
   // bytes, one that is seen as summed has its sum.
   const std::unique_ptr<std::atomic<uint8_t>[]> states_;
@@ -187,7 +279,11 @@ class SegmentStore {
   Waiters waiters_ ABSL_GUARDED_BY(mu_);
   WaitId next_wait_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t publication_ ABSL_GUARDED_BY(mu_) = 0;
-  bool summing_ ABSL_GUARDED_BY(mu_) = false;
+  // Segments, or lists of segments, that are read: of host memory, with a device, and with a device
+  // of a publication that has ended.
+  uint32_t reading_host_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t reading_devices_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t lingering_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<SegmentSum> listed_ ABSL_GUARDED_BY(mu_);  // from the first segment on
 };
 

@@ -86,7 +86,7 @@ TEST_F(SegmentStoreTest, SumsStandAfterAFillOfOtherContentThatWroteNothing) {
   EXPECT_EQ(store().sums(), published);
 }
 
-// What was checked of an unfinished version, after a fruitless fill of another one.
+// The checked segments of an unfinished version survive a fruitless fill of another one.
 TEST_F(SegmentStoreTest, SumsOfCheckedSegmentsStandAfterAFillOfOtherContentThatWroteNothing) {
   store().BeginFill(BufferGeneration(1), {});
   store().MarkHeld(SegmentIndex(2), 77);
@@ -125,7 +125,7 @@ TEST(SegmentStoreGenerationTest, WhoSeesTheGenerationOfAFillSeesNothingOfTheCont
   spec.segment_bytes = kMinSegmentBytes;
   ASSERT_OK_AND_ASSIGN(ShardLayout layout, ShardLayout::Build(std::move(spec)));
   // No byte of it is touched.
-  SegmentStore store(std::make_shared<const ShardLayout>(std::move(layout)), {});
+  SegmentStore store(std::make_shared<const ShardLayout>(std::move(layout)), std::vector<void*>());
   const SegmentIndex last(store.layout().segment_count() - 1);
   for (uint64_t round = 1; round <= 20; ++round) {
     const BufferGeneration published(2 * round), filled(2 * round + 1);
@@ -232,7 +232,7 @@ TEST_F(SegmentStoreTest, AnyOfTheSegmentsWakesWhoWaitsForThem) {
   EXPECT_EQ(store().NotifyWhenReady(some, [] { ADD_FAILURE(); }), 0) << "some are there";
 }
 
-TEST_F(SegmentStoreTest, WhatIsReadyIsOfferedInTheOrderInWhichItWasAsked) {
+TEST_F(SegmentStoreTest, OfWhatIsReadyTheLowestIsOfferedWheneverItWasAsked) {
   const RequestQueue asked = Asked({Only(4), {SegmentIndex(0), SegmentIndex(3)}});
   EXPECT_EQ(store().FirstReady(asked), std::nullopt) << "it is closed";
   store().BeginFill(BufferGeneration(1), {});
@@ -241,7 +241,7 @@ TEST_F(SegmentStoreTest, WhatIsReadyIsOfferedInTheOrderInWhichItWasAsked) {
   store().MarkHeld(SegmentIndex(1), 1);
   EXPECT_EQ(store().FirstReady(asked), SegmentIndex(1));
   store().MarkHeld(SegmentIndex(4), 1);
-  EXPECT_EQ(store().FirstReady(asked), SegmentIndex(4));
+  EXPECT_EQ(store().FirstReady(asked), SegmentIndex(1));
 }
 
 enum class Waker { kClose, kPublish };
@@ -333,6 +333,22 @@ TEST_F(SegmentStoreTest, ForgetAllTakesEverythingBackAndGoesOnWaiting) {
   store().ForgetAll();
   EXPECT_EQ(store().ReadinessOf(SegmentIndex(1)), Readiness::kNotYet);
   EXPECT_TRUE(store().held().empty());
+}
+
+// All segments of a fill may be here before its list of sums is known to be the version's.
+TEST_F(SegmentStoreTest, WhatAFillHasReceivedIsCompleteOnceTheFillSaysSo) {
+  EXPECT_FALSE(store().complete());
+  store().Publish(BufferGeneration(1));
+  EXPECT_TRUE(store().complete());
+  store().BeginFill(BufferGeneration(2), SegmentSet::AllOf(store().layout().segment_count()));
+  EXPECT_FALSE(store().complete());
+  store().MarkComplete();
+  EXPECT_TRUE(store().complete());
+  store().ForgetAll();
+  EXPECT_FALSE(store().complete());
+  store().MarkComplete();
+  store().Close(BufferGeneration(3));
+  EXPECT_FALSE(store().complete());
 }
 
 TEST_F(SegmentStoreTest, RebindIsRefusedWhileAnythingIsServed) {

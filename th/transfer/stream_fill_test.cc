@@ -41,9 +41,8 @@ class StreamFillTest : public ::testing::Test {
     ring_ = std::make_shared<SegmentRing>(reader().shard.store()->shared_layout(), wanted, slots,
                                           memory_);
     reader().shard.store()->BeginFill(BufferGeneration(1), SegmentSet());
-    ReplicatorLimits patient;
+    ReplicatorLimits patient = PatientReplicatorLimits();
     patient.request_bytes = 65'536;
-    patient.silence = kPatience;
     reader().fill = Fill::Start({.store = reader().shard.store(), .limits = patient, .ring = ring_},
                                 {reader().transport.get()}, &reader().observer);
     return *reader().fill;

@@ -22,13 +22,15 @@ namespace th {
 class TaskThread {
  public:
   explicit TaskThread(std::string name);
-  // Ends it after the task at hand; tasks that were not due yet are dropped. Possible on the thread
-  // itself too.
+  // Ends the thread after the running task. Tasks that have not begun are destroyed without being
+  // run, due or not. May be called on the thread itself.
   ~TaskThread();
   TaskThread(const TaskThread&) = delete;
   TaskThread& operator=(const TaskThread&) = delete;
 
-  // In order, never inline. Tasks must not block.
+  // Runs `task` after those that were posted before it, never inline. A task may block only where
+  // nothing else that the thread is given is urgent; tasks of th-fill, which all fills share, must
+  // not.
   void Post(std::function<void()> task) { PostAt(absl::InfinitePast(), std::move(task)); }
   // `when` on MonotonicNow's clock; in order of their times.
   void PostAt(absl::Time when, std::function<void()> task);

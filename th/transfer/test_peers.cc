@@ -1,6 +1,7 @@
 #include "th/transfer/test_peers.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -20,14 +21,24 @@ CapabilityKey SomeKey() {
 
 }  // namespace
 
+TransportLimits PatientLimits() {
+  TransportLimits limits;
+  limits.connect_timeout = limits.admission_timeout = limits.admission_silence = kPatience;
+  return limits;
+}
+
 void AwaitOrFail(absl::Mutex& mu, const absl::Condition& condition, const char* what) {
   if (!mu.AwaitWithTimeout(condition, kPatience)) ADD_FAILURE() << "never happened: " << what;
 }
 
 // ---- TestMemory
 
-TestMemory::TestMemory(size_t bytes) : bytes_(bytes) {
+TestMemory::TestMemory(size_t bytes, TestDevice* device) : bytes_(bytes), device_(device) {
   if (bytes == 0) return;
+  if (device_ != nullptr) {
+    data_ = static_cast<char*>(device_->Allocate(bytes));
+    return;
+  }
   if (!shared_ || bytes < kMinSharedBytes) {
     data_ = new char[bytes]();
     return;
@@ -39,13 +50,31 @@ TestMemory::TestMemory(size_t bytes) : bytes_(bytes) {
 }
 
 TestMemory::~TestMemory() {
+  if (device_ != nullptr) {
+    if (data_ != nullptr) device_->Free(data_);
+    return;
+  }
   if (!UnmapSharedMemory(reinterpret_cast<std::byte*>(data_))) delete[] data_;
 }
 
 TestMemory& TestMemory::operator=(TestMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(device_, other.device_);
   return *this;
+}
+
+std::string TestMemory::Read(size_t offset, size_t bytes) const {
+  if (device_ == nullptr || bytes == 0) return std::string(data_ + offset, bytes);
+  std::string read(bytes, 0);
+  device_->Read(data_ + offset, absl::MakeSpan(read.data(), read.size()));
+  return read;
+}
+
+void TestMemory::Write(size_t offset, absl::Span<const char> bytes) const {
+  if (bytes.empty()) return;
+  if (device_ != nullptr) return device_->Write(data_ + offset, bytes);
+  std::memcpy(data_ + offset, bytes.data(), bytes.size());
 }
 
 // ---- TestShard
@@ -62,35 +91,52 @@ TestShard::TestShard(const Spec& spec) {
   absl::StatusOr<ShardLayout> built = ShardLayout::Build(std::move(layout));
   EXPECT_TRUE(built.ok()) << built.status();
   layout_ = std::make_shared<const ShardLayout>(*std::move(built));
-  std::vector<void*> storages;
+  StorageMemory memory;
   for (const ShardLayout::Storage& storage : layout_->storages()) {
-    memory_.emplace_back(storage.bytes);
+    const bool on_host = spec.every_other_on_host && memory_.size() % 2 == 0;
+    const TestMemory& added = memory_.emplace_back(storage.bytes, on_host ? nullptr : spec.device);
+    MemoryRegion region{.address = added.data(), .bytes = storage.bytes};
+    if (added.device() != nullptr && storage.bytes > 0) {
+      region.kind = MemoryKind::kDevice;
+      region.device = added.device()->pci_address();
+    }
+    memory.regions.push_back(std::move(region));
   }
-  for (auto& memory : memory_) storages.push_back(memory.data());
-  store_ = std::make_shared<SegmentStore>(layout_, std::move(storages));
+  if (spec.device != nullptr) {
+    auto registered = spec.device->devices()->Register(memory.regions);
+    EXPECT_TRUE(registered.ok()) << registered.status();
+    device_side_ = *std::move(registered);
+    memory.device = device_side_;
+  }
+  store_ = std::make_shared<SegmentStore>(layout_, std::move(memory));
 }
 
 void TestShard::FillWith(uint64_t seed) {
   uint64_t state = seed * 0x9E3779B97F4A7C15 + 1;
-  for (auto& memory : memory_) {
-    for (char& byte : memory) {
+  for (const TestMemory& memory : memory_) {
+    std::string bytes(memory.size(), 0);
+    for (char& byte : bytes) {
       state = state * 6364136223846793005 + 1442695040888963407;
       byte = static_cast<char>(state >> 56);
     }
+    memory.Write(0, bytes);
   }
 }
 
 std::string TestShard::BytesOf(SegmentIndex segment) const {
   std::string bytes;
   for (const SegmentPiece& piece : layout_->PiecesOf(segment)) {
-    bytes.append(memory_[piece.storage].data() + piece.offset, piece.bytes);
+    bytes += memory_[piece.storage].Read(piece.offset, piece.bytes);
   }
   return bytes;
 }
 
 void TestShard::Corrupt(SegmentIndex segment) {
   const SegmentPieces pieces = layout_->PiecesOf(segment);
-  memory_[pieces[0].storage][pieces[0].offset] ^= 4;
+  const TestMemory& memory = memory_[pieces[0].storage];
+  std::string byte = memory.Read(pieces[0].offset, 1);
+  byte[0] ^= 4;
+  memory.Write(pieces[0].offset, byte);
 }
 
 SegmentSum TestShard::SumOf(SegmentIndex segment) const {
@@ -102,6 +148,12 @@ Digest TestShard::Root() const {
   std::vector<SegmentSum> sums;
   for (uint64_t i = 0; i < segment_count(); ++i) sums.push_back(SumOf(SegmentIndex(i)));
   return RootOfSums(sums);
+}
+
+void TestShard::SumAll() {
+  const std::atomic<bool> never{false};
+  const auto root = store_->Seal(never);
+  EXPECT_TRUE(root.ok()) << root.status();
 }
 
 // ---- TestHolder
@@ -161,9 +213,15 @@ void TestHolder::OnReaderBytes(TransferId, uint64_t bytes_sent_so_far) {
   bytes_told_ = std::max(bytes_told_, bytes_sent_so_far);
 }
 
-void TestHolder::OnReaderReleased(TransferId transfer, uint64_t) {
+void TestHolder::OnReaderReleased(TransferId transfer, uint64_t, const std::string& why) {
   absl::MutexLock lock(&mu_);
   released_.push_back(transfer);
+  if (!why.empty()) whys_.push_back(why);
+}
+
+std::vector<std::string> TestHolder::whys() const {
+  absl::MutexLock lock(&mu_);
+  return whys_;
 }
 
 void TestHolder::AwaitReleased(size_t count) {
@@ -171,6 +229,12 @@ void TestHolder::AwaitReleased(size_t count) {
   const auto enough = [&]()
                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return released_.size() >= count; };
   AwaitOrFail(mu_, absl::Condition(&enough), "a reader is released");
+}
+
+void TestHolder::AwaitBytesTold() {
+  absl::MutexLock lock(&mu_);
+  const auto told = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return bytes_told_ > 0; };
+  AwaitOrFail(mu_, absl::Condition(&told), "bytes that the source tells of");
 }
 
 std::vector<TransferId> TestHolder::admitted() const {
@@ -209,11 +273,44 @@ bool TestSink::OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) {
   calls_after_closed_ |= closed_.has_value();
   ++begun_;
   if (discard_.Contains(segment)) return false;
-  into_->store()->AppendPieces(segment, iov);
+  SegmentStore& store = *into_->store();
+  if (store.PlaceOf(segment) == SegmentStore::Place::kHost) {
+    store.AppendPieces(segment, iov);
+    return true;
+  }
+  absl::MutexLock landing_lock(&landing_mu_);
+  std::string& landing = landing_[segment];
+  landing.resize(store.layout().SegmentLength(segment));
+  iov->push_back({landing.data(), landing.size()});
+  return true;
+}
+
+bool TestSink::OnSegmentBeginsInPlace(SegmentIndex segment, CanWrite can_write,
+                                      std::vector<iovec>* iov) {
+  std::vector<iovec> place;
+  into_->store()->AppendPieces(segment, &place);
+  const bool on_device = into_->store()->PlaceOf(segment) != SegmentStore::Place::kHost;
+  if (on_device && !can_write(place)) return OnSegmentBegins(segment, iov);
+  absl::MutexLock lock(&mu_);
+  calls_after_closed_ |= closed_.has_value();
+  ++begun_;
+  if (discard_.Contains(segment)) return false;
+  *iov = std::move(place);
+  absl::MutexLock landing_lock(&landing_mu_);
+  landing_.erase(segment);
   return true;
 }
 
 void TestSink::OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) {
+  {
+    absl::MutexLock landing_lock(&landing_mu_);
+    if (const auto landed = landing_.find(segment); landed != landing_.end()) {
+      const auto* const bytes = reinterpret_cast<const std::byte*>(landed->second.data());
+      const absl::Status copied =
+          into_->store()->CopyIn(segment, absl::MakeConstSpan(bytes, landed->second.size()));
+      EXPECT_TRUE(copied.ok()) << copied;
+    }
+  }
   absl::MutexLock lock(&mu_);
   calls_after_closed_ |= closed_.has_value();
   segments_.emplace_back(segment, sent == computed);
@@ -292,6 +389,11 @@ std::vector<std::pair<SegmentIndex, bool>> TestSink::segments() const {
 bool TestSink::calls_after_closed() const {
   absl::MutexLock lock(&mu_);
   return calls_after_closed_;
+}
+
+size_t TestSink::alive() const {
+  absl::MutexLock lock(&mu_);
+  return alive_;
 }
 
 bool TestSink::closed() const {

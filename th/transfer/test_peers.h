@@ -1,5 +1,5 @@
-// What tests of transports and fills share: shards with known bytes, a holder that serves one, and
-// a sink that receives one.
+// The peers in tests of transports and fills: shards with known bytes, a holder that serves one,
+// and a sink that receives one.
 #ifndef TH_TRANSFER_TEST_PEERS_H_
 #define TH_TRANSFER_TEST_PEERS_H_
 
@@ -17,7 +17,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "th/memory/device_side.h"
 #include "th/transfer/segment_store.h"
+#include "th/transfer/test_device.h"
 #include "th/transfer/transport.h"
 
 namespace th::testing {
@@ -32,7 +35,8 @@ inline constexpr BufferId kBuffer(7);
 // The bytes of one storage, zeroed. A value that can be moved.
 class TestMemory {
  public:
-  explicit TestMemory(size_t bytes);
+  // On the device, if there is one: then only device(), Read and Write may be used.
+  explicit TestMemory(size_t bytes, TestDevice* device = nullptr);
   ~TestMemory();
   TestMemory(TestMemory&& other) noexcept { *this = std::move(other); }
   TestMemory& operator=(TestMemory&& other) noexcept;
@@ -41,17 +45,19 @@ class TestMemory {
   static constexpr size_t kMinSharedBytes = 64 << 10;
 
   char* data() const { return data_; }
-  char* begin() const { return data_; }
-  char* end() const { return data_ + bytes_; }
-  char& operator[](size_t i) const { return data_[i]; }
+  size_t size() const { return bytes_; }
+  TestDevice* device() const { return device_; }
+  std::string Read(size_t offset, size_t bytes) const;
+  void Write(size_t offset, absl::Span<const char> bytes) const;
   friend bool operator==(const TestMemory& a, const TestMemory& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+    return a.Read(0, a.size()) == b.Read(0, b.size());
   }
 
  private:
   inline static bool shared_ = false;
   char* data_ = nullptr;
   size_t bytes_ = 0;
+  TestDevice* device_ = nullptr;
 };
 
 // A shard in memory of its own. Bytes are a function of `seed` and their place.
@@ -61,7 +67,14 @@ class TestShard {
     std::vector<uint64_t> tensor_bytes = {700'000, 3, 0, 5'000, 262'144};
     uint64_t segment_bytes = 65'536;
     ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3Leaves;
+    // Where the storages lie; null: in host memory. It outlives the shard.
+    TestDevice* device = default_device;
+    bool every_other_on_host = default_every_other_on_host;  // the first, the third and so on
   };
+  // Where shards lie whose spec does not say.
+  inline static TestDevice* default_device = nullptr;
+  inline static bool default_every_other_on_host = false;
+
   explicit TestShard(const Spec& spec);
 
   void FillWith(uint64_t seed);
@@ -73,17 +86,21 @@ class TestShard {
   SegmentSum SumOf(SegmentIndex segment) const;
   Digest Root() const;
   // As sealing does, of a store that is published.
-  void SumAll() { store_->SumsOf(all(), segment_count(), /*compute=*/true); }
+  void SumAll();
 
   const ShardLayout& layout() const { return *layout_; }
   uint64_t segment_count() const { return layout_->segment_count(); }
   const std::shared_ptr<SegmentStore>& store() const { return store_; }
-  // The store, as one that holds segments of another shard's bytes: for relays.
+  // The device's side of the store; null where all is in host memory.
+  const std::shared_ptr<DeviceSide>& device_side() const { return device_side_; }
+  // Gives the memory back under the store's feet.
+  void FreeMemory() { memory_.clear(); }
   SegmentRange all() const { return {SegmentIndex(0), SegmentIndex(segment_count())}; }
 
  private:
   std::shared_ptr<const ShardLayout> layout_;
   std::vector<TestMemory> memory_;
+  std::shared_ptr<DeviceSide> device_side_;
   std::shared_ptr<SegmentStore> store_;
 };
 
@@ -93,7 +110,7 @@ class TestHolder : public HolderDelegate {
   explicit TestHolder(std::shared_ptr<SegmentStore> store,
                       BufferGeneration generation = BufferGeneration(1));
 
-  // What a reader needs to pull from this holder at `endpoint`.
+  // The target with which a reader pulls from this holder at `endpoint`.
   PullTarget Target(const Endpoint& endpoint, std::shared_ptr<const ShardLayout> layout) const;
   Capability Mint() const;
 
@@ -104,13 +121,16 @@ class TestHolder : public HolderDelegate {
   void AwaitUndecided(size_t count);
 
   void AwaitReleased(size_t count);
+  void AwaitBytesTold();  // of any transfer
   std::vector<TransferId> admitted() const;
   std::vector<TransferId> released() const;
+  // Why the source ended transfers at once, one for each.
+  std::vector<std::string> whys() const;
   uint64_t bytes_told() const;
 
   void OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) override;
   void OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) override;
-  void OnReaderReleased(TransferId transfer, uint64_t bytes_sent) override;
+  void OnReaderReleased(TransferId transfer, uint64_t bytes_sent, const std::string& why) override;
 
  private:
   Admission Decide(const AdmissionRequest& request);
@@ -126,6 +146,7 @@ class TestHolder : public HolderDelegate {
       ABSL_GUARDED_BY(mu_);
   std::vector<TransferId> admitted_ ABSL_GUARDED_BY(mu_);
   std::vector<TransferId> released_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> whys_ ABSL_GUARDED_BY(mu_);
   uint64_t bytes_told_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
@@ -141,6 +162,7 @@ class TestSink : public PullSink {
   void AwaitBegun(size_t count);  // OnSegmentBegins
   void AwaitSegments(size_t count);
   void AwaitAlive(size_t count);
+  size_t alive() const;
   // The first sums of the list, at least so many.
   std::vector<SegmentSum> AwaitSums(size_t count);
   bool lists_sums() const;
@@ -153,6 +175,8 @@ class TestSink : public PullSink {
   void OnAdmitted(BufferGeneration generation, bool lists_sums) override;
   void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override;
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override;
+  bool OnSegmentBeginsInPlace(SegmentIndex segment, CanWrite can_write,
+                              std::vector<iovec>* iov) override;
   void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override;
   void OnAlive() override;
   void OnClosed(SourceFailure failure, std::string detail) override;
@@ -160,6 +184,10 @@ class TestSink : public PullSink {
  private:
   const TestShard* const into_;
   SegmentSet discard_;
+  // Of segments that are not all in host memory: they land here first. By data threads, each its
+  // own segment.
+  absl::Mutex landing_mu_;
+  std::map<SegmentIndex, std::string> landing_ ABSL_GUARDED_BY(landing_mu_);
 
   mutable absl::Mutex mu_;
   std::optional<BufferGeneration> admitted_ ABSL_GUARDED_BY(mu_);
@@ -183,10 +211,20 @@ class GatedSink : public TestSink {
     go_on_.WaitForNotification();
     return TestSink::OnSegmentBegins(segment, iov);
   }
+  bool OnSegmentBeginsInPlace(SegmentIndex segment, CanWrite can_write,
+                              std::vector<iovec>* iov) override {
+    if (!entered_.HasBeenNotified()) entered_.Notify();
+    go_on_.WaitForNotification();
+    return TestSink::OnSegmentBeginsInPlace(segment, can_write, iov);
+  }
 
  private:
   absl::Notification entered_, go_on_;
 };
+
+// A machine that is busy, or emulated, may stand still for longer than a reader waits by default to
+// be connected and admitted.
+TransportLimits PatientLimits();
 
 // Fails the test and goes on when `condition` does not come true in time. Called with `mu` held.
 void AwaitOrFail(absl::Mutex& mu, const absl::Condition& condition, const char* what)

@@ -1,4 +1,4 @@
-// The interface that every transport implements (siblings: tcp, same_host, ibverbs; later
+// The interface that every transport implements (siblings: tcp, same_host, ibverbs,
 // cuda_ipc), and that the in-memory fake implements for tests. conformance_suite.h holds what each
 // must pass.
 //
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -28,13 +29,14 @@
 #include "th/protocol/capability.h"
 #include "th/protocol/messages.h"
 #include "th/transfer/extra_bytes.h"
+#include "th/transfer/mapped_shard.h"
 #include "th/transfer/segment_store.h"
 #include "th/weights/checksum.h"
 #include "th/weights/segments.h"
 
 namespace th {
 
-// What a source allows each of its readers, and beside it what the transport itself does.
+// Limits on each reader of a source, and beside them those of the transport itself.
 struct TransportLimits : ServingLimits {
   uint32_t data_threads = 2;
   uint32_t connections_per_pull = 2;  // at most; one where a shard is small
@@ -46,6 +48,10 @@ struct TransportLimits : ServingLimits {
   // Until it is admitted a reader waits no longer than this for any word of the source (which says
   // that it is alive while its owner decides). Afterwards silence is the fill's business.
   absl::Duration admission_silence = absl::Milliseconds(450);
+  // A reader that copies by itself what lies in the source's memory (cuda_ipc) does not take the
+  // source, which has nothing to say meanwhile, for silent: until no copy has ended for so long. A
+  // process's first copy may load kernels onto a busy GPU, which takes seconds.
+  absl::Duration own_copy_timeout = absl::Seconds(30);
   // Uplink cap of the whole process in bytes a second; 0: none. A token bucket over all transfers.
   uint64_t uplink_bytes_per_second = 0;
   std::string congestion_control;  // TCP: empty for the system's choice per path
@@ -75,8 +81,10 @@ class HolderDelegate {
   virtual void OnAdmission(AdmissionRequest request, std::function<void(Admission)> decide) = 0;
   // At most ten times a second a transfer: the reader takes bytes.
   virtual void OnReaderBytes(TransferId transfer, uint64_t bytes_sent_so_far) = 0;
-  // The transfer is over, whoever ended it; nothing is read from the buffer for it any more.
-  virtual void OnReaderReleased(TransferId transfer, uint64_t bytes_sent) = 0;
+  // The transfer is over, whoever ended it; nothing is read from the buffer for it any more. `why`
+  // says why the source ended it at once, as when its reader takes no bytes; empty: it did not.
+  virtual void OnReaderReleased(TransferId transfer, uint64_t bytes_sent,
+                                const std::string& why) = 0;
 };
 
 // Where a pull's bytes go. Called on a data thread, serialised a pull, never inline from Open/Ask.
@@ -90,10 +98,21 @@ class PullSink {
   // The bytes of `segment` come next. Appends where to put them and returns true, or returns false:
   // the bytes are read and thrown away, and OnSegment is not called.
   virtual bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) = 0;
+  // The same where the transport writes to memory of any kind: a sink whose destination is device
+  // memory may name that, instead of host memory from which it would have to copy.
+  // It may not name memory that `can_write` says no to.
+  using CanWrite = absl::FunctionRef<bool(absl::Span<const iovec> into)>;
+  virtual bool OnSegmentBeginsInPlace(SegmentIndex segment, CanWrite can_write,
+                                      std::vector<iovec>* iov) {
+    return OnSegmentBegins(segment, iov);
+  }
   // All of its bytes landed. `sent` is the publisher's sum that came along, `computed` that of what
   // landed (taken while it is in cache).
   virtual void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) = 0;
   virtual void OnAlive() = 0;
+  // The answer to AskMapping: the shard, or why this source's cannot be mapped. OnClosed may come
+  // instead. The shard outlives the pull.
+  virtual void OnMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) {}
   // The last call: the pull is dead and no memory of the sink is touched any more.
   virtual void OnClosed(SourceFailure failure, std::string detail) = 0;
 };
@@ -106,6 +125,9 @@ class Pull {
   // Asks for the sums of all segments, which come as they become known at the source. Once, of a
   // source that lists them.
   virtual void AskSums() = 0;
+  // Asks to use the whole shard where it lies in the source's memory. Once, of a transport that
+  // maps().
+  virtual void AskMapping() {}
   // Asks the source to send no more segments than it has begun. OnClosed follows once those have
   // arrived; a source that does not know of this goes on with what was asked. Nothing may be asked
   // any more.
@@ -122,6 +144,8 @@ struct PullTarget {
   Capability capability;
   std::shared_ptr<const ShardLayout> layout;
   bool far = false;  // in another site
+  // Nothing is asked but sums and a mapping, for which one connection is enough.
+  bool to_map = false;
   // Counts what the pull holds beside its destination. Shared with the pull until it is dead.
   std::shared_ptr<ExtraBytes> extra_bytes = std::make_shared<ExtraBytes>();
   // Counts what had arrived of segments that were wanted and not complete when the pull was closed.
@@ -133,6 +157,8 @@ struct PullTarget {
 class AttachedMemory {
  public:
   virtual ~AttachedMemory() = default;
+  // How GPU memory was registered, for logs; empty where there is nothing to say.
+  virtual std::string how() const { return ""; }
 };
 
 // One transport of one process: its listener and its connections. Thread-safe.
@@ -145,6 +171,8 @@ class Transport {
   // Says if an endpoint of this transport can be tried from here, by its address alone: OK, or the
   // reason why not ("on another host"). Follows from the endpoint alone, and at once.
   virtual absl::Status Reach(const Endpoint& endpoint) const = 0;
+  // True if a shard may be used in the source's memory over it (Pull::AskMapping).
+  virtual bool maps() const { return false; }
   // Tells the transport of memory that transfers will read from or write to: the storages of a
   // buffer and its control block (SegmentStore::regions). A transport that has to register memory
   // or to test it does so here, once for all transfers. Memory that no transport was told of works
@@ -154,7 +182,7 @@ class Transport {
   // to do.
   virtual absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) = 0;
-  // Who decides on transfers from the buffers of `worker`. The delegate outlives its removal.
+  // Lets `delegate` decide on transfers from the buffers of `worker`; it outlives its removal.
   // False: a delegate decides on them already, and goes on. Two servers that know nothing of each
   // other may give a number twice.
   virtual bool AddHolder(WorkerId worker, HolderDelegate* delegate) = 0;
@@ -174,6 +202,9 @@ class Transport {
   };
   virtual Counters counters() const = 0;
 };
+
+// The one of that name; null: this process does not use it.
+Transport* FindTransport(absl::Span<Transport* const> transports, absl::string_view name);
 
 }  // namespace th
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,20 +21,37 @@ namespace th {
 namespace {
 
 constexpr BufferId kBuffer(1);
+constexpr uint64_t kFirstName = 100'000'000;
 
-char* MapBacked(uint64_t bytes) {
-  return static_cast<char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+std::vector<iovec> Allocate(uint64_t bytes, uint64_t tensors) {
+  if (tensors == 1) {
+    return {{mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0),
+             bytes}};
+  }
+  std::vector<iovec> allocated;
+  for (uint64_t i = 0; i < tensors; ++i) {
+    const uint64_t size = i + 1 < tensors ? bytes / tensors : bytes - bytes / tensors * i;
+    allocated.push_back({std::memset(new char[size], 0, size), size});
+  }
+  return allocated;
 }
 
-std::shared_ptr<SegmentStore> StoreOf(char* data, uint64_t bytes, ChecksumAlgorithm checksum) {
-  TensorSpec tensor;
-  tensor.name = "weights";
-  tensor.dtype = DType::kU8;
-  tensor.shape = {static_cast<int64_t>(bytes)};
-  auto layout = std::make_shared<const ShardLayout>(
-      *ShardLayout::Build({.tensors = {tensor}, .checksum = checksum}));
-  return std::make_shared<SegmentStore>(std::move(layout), std::vector<void*>{data});
+std::shared_ptr<SegmentStore> StoreOf(const std::vector<iovec>& tensors,
+                                      ChecksumAlgorithm checksum) {
+  ShardLayout::Spec spec{.checksum = checksum};
+  std::vector<void*> data;
+  for (const iovec& each : tensors) {
+    TensorSpec tensor;
+    // As wide as the others: the layout goes by names.
+    tensor.name = "weights." + std::to_string(kFirstName + data.size());
+    tensor.dtype = DType::kU8;
+    tensor.shape = {static_cast<int64_t>(each.iov_len)};
+    spec.tensors.push_back(std::move(tensor));
+    data.push_back(each.iov_base);
+  }
+  auto layout = std::make_shared<const ShardLayout>(*ShardLayout::Build(std::move(spec)));
+  return std::make_shared<SegmentStore>(std::move(layout), std::move(data));
 }
 
 class EndOfFill : public FillObserver {
@@ -45,8 +63,8 @@ class EndOfFill : public FillObserver {
   void OnAllReceived() override { Set(&received_); }
   void OnComplete(Digest) override {}
   void OnFailed(absl::Status) override { std::exit(1); }
-  void OnSourceFailed(AssignmentId, BufferAddress, SourceFailure, std::string detail) override {
-    std::fprintf(stderr, "lost: %s\n", detail.c_str());
+  void OnSourceFailed(FillSourceFailed lost) override {
+    std::fprintf(stderr, "lost: %s\n", lost.detail.c_str());
     std::exit(1);
   }
   void OnSourceSuspected(AssignmentId, BufferAddress, std::string detail) override {
@@ -70,13 +88,18 @@ class EndOfFill : public FillObserver {
 
 }  // namespace
 
-BenchmarkShard::BenchmarkShard(uint64_t size, ChecksumAlgorithm checksum)
-    : bytes(size), data(MapBacked(size)), store(StoreOf(data, size, checksum)) {}
+BenchmarkShard::BenchmarkShard(uint64_t size, ChecksumAlgorithm checksum, uint64_t tensors)
+    : bytes(size),
+      tensors(Allocate(size, tensors)),
+      data(tensors == 1 ? static_cast<char*>(this->tensors[0].iov_base) : nullptr),
+      store(StoreOf(this->tensors, checksum)) {}
 
 void BenchmarkShard::Write() {
-  for (uint64_t i = 0; i < bytes; i += sizeof(uint64_t)) {
-    const uint64_t value = i * 0x9E3779B97F4A7C15;
-    std::memcpy(data + i, &value, sizeof(value));
+  for (const iovec& tensor : tensors) {
+    for (uint64_t i = 0; i + sizeof(uint64_t) <= tensor.iov_len; i += sizeof(uint64_t)) {
+      const uint64_t value = (reinterpret_cast<uintptr_t>(&tensor) + i) * 0x9E3779B97F4A7C15;
+      std::memcpy(static_cast<char*>(tensor.iov_base) + i, &value, sizeof(value));
+    }
   }
 }
 
@@ -86,12 +109,12 @@ void BenchmarkShard::Publish() {
   if (!store->Seal(never).ok()) std::exit(1);
 }
 
-double SecondsToReceive(BenchmarkShard& into, Transport* transport, const Endpoint& source,
-                        const ReplicatorLimits& limits) {
-  into.store->BeginFill(BufferGeneration(1), {});
+double SecondsToReceive(const std::shared_ptr<SegmentStore>& into, Transport* transport,
+                        const Endpoint& source, const ReplicatorLimits& limits) {
+  into->BeginFill(BufferGeneration(1), {});
   EndOfFill end;
   const absl::Time start = MonotonicNow();
-  auto fill = Fill::Start({.store = into.store, .limits = limits}, {transport}, &end);
+  auto fill = Fill::Start({.store = into, .limits = limits}, {transport}, &end);
   AssignedSource assigned;
   assigned.buffer = {kBenchmarkWorker, kBuffer};
   assigned.endpoints = {source};

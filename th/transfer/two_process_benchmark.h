@@ -3,14 +3,17 @@
 //
 //   return RunInTwoProcesses([](int control) { /* the source */ }, [](int control) {
 //     BenchmarkShard shard(bytes, ChecksumAlgorithm::kXxh3Leaves);
-//     const double seconds = SecondsToReceive(shard, transport.get(), endpoint, {});
+//     const double seconds = SecondsToReceive(shard.store, transport.get(), endpoint, {});
 //   });
 #ifndef TH_TRANSFER_TWO_PROCESS_BENCHMARK_H_
 #define TH_TRANSFER_TWO_PROCESS_BENCHMARK_H_
 
+#include <sys/uio.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "th/transfer/fill.h"
@@ -20,16 +23,18 @@ namespace th {
 
 inline constexpr WorkerId kBenchmarkWorker(1);
 
-// One tensor in memory whose pages are backed.
+// Memory whose pages are backed: of one tensor, or of so many equal ones (the last takes what is
+// left), each allocated by itself.
 struct BenchmarkShard {
-  BenchmarkShard(uint64_t size, ChecksumAlgorithm checksum);
+  BenchmarkShard(uint64_t size, ChecksumAlgorithm checksum, uint64_t tensors = 1);
   // Content that differs from place to place.
   void Write();
   // Serves it, all sums taken.
   void Publish();
 
   const uint64_t bytes;
-  char* const data;
+  const std::vector<iovec> tensors;  // never freed
+  char* const data;                  // of the only tensor; null where there are several
   const std::shared_ptr<SegmentStore> store;
 };
 
@@ -41,7 +46,7 @@ class AdmitsAll : public HolderDelegate {
     decide({.store = store_, .generation = BufferGeneration(1)});
   }
   void OnReaderBytes(TransferId, uint64_t) override {}
-  void OnReaderReleased(TransferId, uint64_t) override {}
+  void OnReaderReleased(TransferId, uint64_t, const std::string&) override {}
 
  private:
   const std::shared_ptr<SegmentStore> store_;
@@ -49,8 +54,8 @@ class AdmitsAll : public HolderDelegate {
 
 // From the start of a fill of `into`, whose one source kBenchmarkWorker is at `source`, until all
 // of it has been received.
-double SecondsToReceive(BenchmarkShard& into, Transport* transport, const Endpoint& source,
-                        const ReplicatorLimits& limits);
+double SecondsToReceive(const std::shared_ptr<SegmentStore>& into, Transport* transport,
+                        const Endpoint& source, const ReplicatorLimits& limits);
 
 // Runs `source` in a child process and `reader` in this one, each with its end of a socket to the
 // other; the source's reads as ended once the reader has returned. Returns the exit status.

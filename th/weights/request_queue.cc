@@ -3,6 +3,21 @@
 #include <algorithm>
 
 namespace th {
+namespace {
+
+// The lowest segment of `open` that is `ready` and below `end`, if there is an end.
+std::optional<SegmentIndex> LowestBelow(const SegmentSet& open, std::optional<SegmentIndex> end,
+                                        absl::FunctionRef<bool(SegmentIndex)> ready) {
+  for (const SegmentRange& range : open.ranges()) {
+    for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
+      if (end.has_value() && segment >= *end) return std::nullopt;
+      if (ready(segment)) return segment;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 void RequestQueue::Push(SegmentRange range) {
   if (range.empty()) return;
@@ -16,15 +31,19 @@ bool RequestQueue::Contains(SegmentIndex segment) const {
                      [&](const SegmentSet& open) { return open.Contains(segment); });
 }
 
+bool RequestQueue::AsksAbove(SegmentIndex segment) const {
+  return std::any_of(requests_.begin(), requests_.end(), [&](const SegmentSet& open) {
+    return open.ranges().back().end > segment.Next();
+  });
+}
+
 std::optional<SegmentIndex> RequestQueue::First(absl::FunctionRef<bool(SegmentIndex)> ready) const {
+  std::optional<SegmentIndex> lowest;
   for (const SegmentSet& request : requests_) {
-    for (const SegmentRange& range : request.ranges()) {
-      for (SegmentIndex segment = range.begin; segment < range.end; segment = segment.Next()) {
-        if (ready(segment)) return segment;
-      }
-    }
+    const std::optional<SegmentIndex> lower = LowestBelow(request, lowest, ready);
+    if (lower.has_value()) lowest = lower;
   }
-  return std::nullopt;
+  return lowest;
 }
 
 bool RequestQueue::Take(SegmentIndex segment) {

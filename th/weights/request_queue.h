@@ -1,6 +1,8 @@
 // What was asked of one source and not answered yet, for both of its ends. A source answers with
 // whatever has arrived: waiting for the first segment asked would stall every relay below one whose
-// source was replaced.
+// source was replaced. Of what has arrived it answers with the lowest segment, whenever that was
+// asked: a reader asks late for a low one that another source has given back, and those that read
+// from that reader wait for it.
 //
 // Pure; not thread-safe. First takes time in the segments that are open, all else in the requests.
 #ifndef TH_WEIGHTS_REQUEST_QUEUE_H_
@@ -27,7 +29,9 @@ class RequestQueue {
   // The open segments; one that was asked twice counts twice.
   uint64_t segments() const { return segments_; }
   bool Contains(SegmentIndex segment) const;
-  // The first open segment that is `ready`, in the order of the requests, each in canonical order.
+  // Whether a higher segment than this one is open.
+  bool AsksAbove(SegmentIndex segment) const;
+  // The lowest open segment that is `ready`.
   std::optional<SegmentIndex> First(absl::FunctionRef<bool(SegmentIndex)> ready) const;
   // The earliest request that has `segment` open is answered with it. False: none has.
   bool Take(SegmentIndex segment);

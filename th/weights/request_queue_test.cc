@@ -35,10 +35,20 @@ class RequestQueueTest : public ::testing::Test {
   RequestQueue queue_;
 };
 
-TEST_F(RequestQueueTest, TheFirstThatIsReadyComesInTheOrderOfTheRequests) {
-  EXPECT_THAT(queue_.First(AnyOf(SegmentSet::AllOf(9))), Optional(SegmentIndex(4)));
-  EXPECT_THAT(queue_.First(AnyOf(Held({Range(0, 4), Range(5, 9)}))), Optional(SegmentIndex(5)));
+TEST_F(RequestQueueTest, TheLowestThatIsReadyComesFirstWheneverItWasAsked) {
+  EXPECT_THAT(queue_.First(AnyOf(SegmentSet::AllOf(9))), Optional(SegmentIndex(0)));
+  EXPECT_THAT(queue_.First(AnyOf(Held({Range(2, 4), Range(5, 9)}))), Optional(SegmentIndex(5)));
   EXPECT_THAT(queue_.First(AnyOf(Held({Range(1, 4)}))), Optional(SegmentIndex(1)));
+  queue_.Push(Range(3, 8));
+  EXPECT_THAT(queue_.First(AnyOf(Held({Range(5, 8)}))), Optional(SegmentIndex(5)));
+}
+
+TEST_F(RequestQueueTest, ItKnowsWhetherAHigherSegmentIsOpen) {
+  EXPECT_TRUE(queue_.AsksAbove(SegmentIndex(4)));
+  EXPECT_FALSE(queue_.AsksAbove(SegmentIndex(5)));
+  queue_.Take(SegmentIndex(5));
+  EXPECT_FALSE(queue_.AsksAbove(SegmentIndex(4)));
+  EXPECT_TRUE(queue_.AsksAbove(SegmentIndex(3)));
 }
 
 TEST_F(RequestQueueTest, WhatWasNotAskedIsNotOffered) {

@@ -33,6 +33,10 @@ pb::CatalogRank RankToProto(const CatalogRank& rank) {
   if (rank.leaves_in != absl::InfiniteDuration()) {
     *out.mutable_leaves_in() = ToProto(rank.leaves_in);
   }
+  for (const std::string& transport : rank.transports.names) {
+    out.add_transports(CleanText(transport, kMaxTransportNameBytes));
+  }
+  for (const PassedOver& one : rank.transports.passed_over) *out.add_passed_over() = ToProto(one);
   return out;
 }
 
@@ -54,6 +58,10 @@ absl::StatusOr<CatalogRank> RankFromProto(const pb::CatalogRank& in) {
   reader.Each("sources", in.sources(), kMaxSourcesOnWire, out.sources,
               [](const pb::RankName& source) { return FromProto(source); });
   reader.DurationOrInfinite("leaves_in", in.has_leaves_in(), in.leaves_in(), out.leaves_in);
+  reader.Each("transports", in.transports(), kMaxReceivedKinds, out.transports.names,
+              [](const std::string& name) -> absl::StatusOr<std::string> { return name; });
+  reader.Each("passed_over", in.passed_over(), kMaxPassedOverKinds, out.transports.passed_over,
+              [](const pb::PassedOver& one) { return FromProto(one); });
   return reader.Finish(std::move(out));
 }
 

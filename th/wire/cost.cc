@@ -11,7 +11,7 @@ namespace {
 
 pb::ReceivedBytes ReceivedToProto(const ReceivedBytes& received) {
   pb::ReceivedBytes out;
-  out.set_transport(CleanText(received.transport, kMaxTransportBytesOnWire));
+  out.set_transport(CleanText(received.transport, kMaxTransportNameBytes));
   out.set_distance(static_cast<pb::Distance>(static_cast<int>(received.distance) + 1));
   out.set_publisher(received.publisher);
   out.set_bytes(received.bytes);
@@ -21,7 +21,7 @@ pb::ReceivedBytes ReceivedToProto(const ReceivedBytes& received) {
 absl::StatusOr<ReceivedBytes> ReceivedFromProto(const pb::ReceivedBytes& in) {
   FieldReader reader;
   ReceivedBytes out{.publisher = in.publisher(), .bytes = in.bytes()};
-  reader.Text("transport", in.transport(), kMaxTransportBytesOnWire, out.transport);
+  reader.Text("transport", in.transport(), kMaxTransportNameBytes, out.transport);
   reader.Check(in.distance() != pb::DISTANCE_UNSPECIFIED, "distance", "is missing");
   reader.Enum("distance", in.distance() - 1, Distance::kOtherSite, false, out.distance);
   return reader.Finish(std::move(out));
@@ -31,6 +31,8 @@ pb::FillCost FillToProto(const FillCost& cost) {
   pb::FillCost out;
   const size_t kinds = std::min(cost.received.size(), kMaxReceivedKinds);
   for (size_t i = 0; i < kinds; ++i) *out.add_received() = ReceivedToProto(cost.received[i]);
+  const size_t passed_over = std::min(cost.passed_over.size(), kMaxPassedOverKinds);
+  for (size_t i = 0; i < passed_over; ++i) *out.add_passed_over() = ToProto(cost.passed_over[i]);
   out.set_unchanged_bytes(cost.unchanged_bytes);
   out.set_rerouted_bytes(cost.rerouted_bytes);
   out.set_reread_bytes(cost.reread_bytes);
@@ -45,6 +47,8 @@ absl::StatusOr<FillCost> FillFromProto(const pb::FillCost& in) {
                .reread_bytes = in.reread_bytes(),
                .reroutes = in.reroutes()};
   reader.Each("received", in.received(), kMaxReceivedKinds, out.received, ReceivedFromProto);
+  reader.Each("passed_over", in.passed_over(), kMaxPassedOverKinds, out.passed_over,
+              [](const pb::PassedOver& one) { return FromProto(one); });
   return reader.Finish(std::move(out));
 }
 
@@ -72,6 +76,43 @@ absl::StatusOr<FailureCount> FailureFromProto(const pb::FailureCount& in) {
 }
 
 }  // namespace
+
+pb::PassedOver ToProto(const PassedOver& passed_over) {
+  pb::PassedOver out;
+  out.set_transport(CleanText(passed_over.transport, kMaxTransportNameBytes));
+  out.set_reason(CleanText(passed_over.reason, kMaxPassedOverReasonBytes));
+  out.set_sources(passed_over.sources);
+  return out;
+}
+
+absl::StatusOr<PassedOver> FromProto(const pb::PassedOver& in) {
+  FieldReader reader;
+  PassedOver out{.sources = in.sources()};
+  reader.Text("transport", in.transport(), kMaxTransportNameBytes, out.transport);
+  reader.Prose(in.reason(), out.reason);
+  return reader.Finish(std::move(out));
+}
+
+pb::TransportsUsed ToProto(const TransportsUsed& used) {
+  pb::TransportsUsed out;
+  const size_t names = std::min(used.names.size(), kMaxTransportsTold);
+  for (size_t i = 0; i < names; ++i) {
+    out.add_names(CleanText(used.names[i], kMaxTransportNameBytes));
+  }
+  const size_t passed_over = std::min(used.passed_over.size(), kMaxPassedOverKinds);
+  for (size_t i = 0; i < passed_over; ++i) *out.add_passed_over() = ToProto(used.passed_over[i]);
+  return out;
+}
+
+absl::StatusOr<TransportsUsed> FromProto(const pb::TransportsUsed& in) {
+  FieldReader reader;
+  TransportsUsed out;
+  reader.Each("names", in.names(), kMaxTransportsTold, out.names,
+              [](const std::string& name) -> absl::StatusOr<std::string> { return name; });
+  reader.Each("passed_over", in.passed_over(), kMaxPassedOverKinds, out.passed_over,
+              [](const pb::PassedOver& one) { return FromProto(one); });
+  return reader.Finish(std::move(out));
+}
 
 pb::RankCost ToProto(const RankCost& cost) {
   pb::RankCost out;

@@ -14,6 +14,12 @@ namespace th {
 pb::RankCost ToProto(const RankCost& cost);
 absl::StatusOr<RankCost> FromProto(const pb::RankCost& in);
 
+pb::PassedOver ToProto(const PassedOver& passed_over);
+absl::StatusOr<PassedOver> FromProto(const pb::PassedOver& in);
+
+pb::TransportsUsed ToProto(const TransportsUsed& used);
+absl::StatusOr<TransportsUsed> FromProto(const pb::TransportsUsed& in);
+
 pb::CatalogTotals ToProto(const ModelTotals& totals);
 absl::StatusOr<ModelTotals> FromProto(const pb::CatalogTotals& in);
 

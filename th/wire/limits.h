@@ -25,7 +25,6 @@ inline constexpr size_t kMaxBuffersOnWire = 1024;
 inline constexpr size_t kMaxEndpointsOnWire = 64;
 inline constexpr size_t kMaxNicsOnWire = 64;
 inline constexpr size_t kMaxSourcesOnWire = 1024;
-inline constexpr size_t kMaxTransportBytesOnWire = 64;
 inline constexpr size_t kMaxServerAddressOnWire = 256;  // "host:port"
 inline constexpr size_t kMaxIdempotencyKeyOnWire = 128;
 inline constexpr size_t kMaxCredentialsBytes = size_t{64} << 10;

@@ -22,7 +22,7 @@ WorkerMessage MessageGenerator::MakeWorkerMessage(size_t alternative) {
     case 5:
       return ShardSealed{BufferId(SmallNumber()), VersionSequence(Number()), SomeDigest()};
     case 6:
-      return FillProgress{Key(), VersionSequence(Number()), Segments(), Paces()};
+      return FillProgress{Key(), VersionSequence(Number()), Segments(), Paces(), SomeTransports()};
     case 7:
       return RankDone{Key(), SmallNumber(), SomeCost()};
     case 8:
@@ -376,7 +376,8 @@ CatalogRank MessageGenerator::OneRank() {
           .readers = SmallNumber(),
           .sources = {SomeRank()},
           .snapshot_bytes = Number(),
-          .leaves_in = Coin() ? SomeDuration() : absl::InfiniteDuration()};
+          .leaves_in = Coin() ? SomeDuration() : absl::InfiniteDuration(),
+          .transports = {{Name()}, {SomePassedOver()}}};
 }
 
 CatalogPin MessageGenerator::Pin() {
@@ -402,6 +403,16 @@ CatalogReplica MessageGenerator::Replica() {
 
 EventId MessageGenerator::SomeEvent() { return EventId(Coin() ? 0 : Number()); }
 
+std::optional<TransportsUsed> MessageGenerator::SomeTransports() {
+  if (Coin()) return std::nullopt;
+  TransportsUsed used;
+  for (uint64_t i = Below(kMaxTransportsTold + 1); i > 0; --i) used.names.push_back(Name());
+  for (uint64_t i = Below(3); i > 0; --i) used.passed_over.push_back(SomePassedOver());
+  return used;
+}
+
+PassedOver MessageGenerator::SomePassedOver() { return {Name(), Name(), Number()}; }
+
 FillCost MessageGenerator::SomeFillCost() {
   FillCost out{.unchanged_bytes = Number(),
                .rerouted_bytes = Number(),
@@ -411,6 +422,7 @@ FillCost MessageGenerator::SomeFillCost() {
     out.received.push_back(
         {Name(), Choose(Distance::kSameDevice, Distance::kOtherSite), Coin(), Number()});
   }
+  for (uint64_t i = Below(3); i > 0; --i) out.passed_over.push_back(SomePassedOver());
   return out;
 }
 

@@ -60,6 +60,8 @@ class MessageGenerator {
   CatalogPin Pin();
   CatalogReplica Replica();
   EventId SomeEvent();
+  PassedOver SomePassedOver();
+  std::optional<TransportsUsed> SomeTransports();
   FillCost SomeFillCost();
   RankCost SomeCost();
   ModelTotals SomeTotals();

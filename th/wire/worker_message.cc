@@ -207,6 +207,7 @@ struct Encode {
       if (static_cast<size_t>(out.paces_size()) == kMaxPacesTold) break;
       *out.add_paces() = PaceToProto(pace);
     }
+    if (in.transports.has_value()) *out.mutable_transports() = ToProto(*in.transports);
   }
   void operator()(const RankDone& in) const {
     *frame.mutable_rank_done()->mutable_key() = ToProto(in.key);
@@ -344,6 +345,9 @@ absl::StatusOr<WorkerMessage> Decode(const pb::FillProgress& in) {
   reader.Check(in.has_key(), "key", "is missing");
   reader.Nested("segments", FromProto(in.segments()), out.segments);
   reader.Each("paces", in.paces(), kMaxPacesTold, out.paces, PaceFromProto);
+  if (in.has_transports()) {
+    reader.Nested("transports", FromProto(in.transports()), out.transports.emplace());
+  }
   return reader.Finish(WorkerMessage(std::move(out)));
 }
 

@@ -15,8 +15,9 @@ using OnUsageError = std::function<void(const std::string& why)>;
 
 // The status to exit with: what the subcommand's callback left in `*exit`, 0 after --help and
 // --version, kUsage (having said why on stderr, and to `on_usage_error`) when the line is wrong. An
-// empty value is wrong for every option, and integers are decimal: 010 is 10. What went well but
-// could not be written to stdout is kLocalFiles, unless who read it has gone.
+// empty value is wrong for every option, and any value but true for a flag that takes none;
+// integers are decimal: 010 is 10. What went well but could not be written to stdout is
+// kLocalFiles, unless who read it has gone.
 int RunCommandLine(CLI::App* app, int argc, char** argv, const ExitStatus* exit,
                    const OnUsageError& on_usage_error = nullptr);
 

@@ -28,8 +28,10 @@ Outcome RunWith(std::vector<std::string> arguments) {
   command->add_option("--dir", dir, "where")->required();
   unsigned count = 1;
   command->add_option("--count", count, "how many")->check(CLI::Range(1u, 20u));
+  bool fast = false;
+  command->add_flag("--fast", fast, "hurries");
   command->callback([&] {
-    std::cout << "count " << count << "\n";
+    std::cout << "count " << count << (fast ? " fast" : "") << "\n";
     exit = ExitStatus::kNotThere;
   });
   arguments.insert(arguments.begin(), "program");
@@ -75,6 +77,19 @@ TEST(RunCommandLineTest, IntegersAreDecimal) {
   }
   EXPECT_EQ(RunWith({"go", "--dir", "x", "--count", "000"}).status, 2);
   EXPECT_EQ(RunWith({"go", "--dir", "x", "--count", "021"}).status, 2);
+}
+
+TEST(RunCommandLineTest, AFlagThatTakesNoValueIsGivenNone) {
+  for (const char* flag : {"--fast", "--fast=true"}) {
+    EXPECT_THAT(RunWith({"go", "--dir", "x", flag}).output, HasSubstr("count 1 fast\n")) << flag;
+  }
+  EXPECT_THAT(RunWith({"go", "--dir", "x"}).output, HasSubstr("count 1\n"));
+  for (const char* value : {"3", "1", "0", "false", "soon"}) {
+    const Outcome outcome = RunWith({"go", "--dir", "x", std::string("--fast=") + value});
+    EXPECT_EQ(outcome.status, 2) << value;
+    EXPECT_THAT(outcome.errors,
+                HasSubstr(std::string("--fast: takes no value: leave out =") + value));
+  }
 }
 
 TEST(RunCommandLineTest, WhatIsUnknownIsNamedEvenIfSomethingIsMissingToo) {

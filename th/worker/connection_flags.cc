@@ -26,6 +26,21 @@ CLI::Option* AddQuantityFlag(CLI::App* app, const std::string& name, uint64_t* v
   return option->default_str(shown_default);
 }
 
+void AddOptionalByteSizeFlag(CLI::App* app, const std::string& name, std::optional<uint64_t>* bytes,
+                             const std::string& help) {
+  app->add_option_function<std::string>(
+         name,
+         [name, bytes](const std::string& text) {
+           const absl::StatusOr<uint64_t> parsed = ParseByteSize(text);
+           if (!parsed.ok()) {
+             throw CLI::ValidationError(name, std::string(parsed.status().message()));
+           }
+           *bytes = *parsed;
+         },
+         help)
+      ->type_name("BYTES");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Controller>> ConnectionFlags::Connect() const {
@@ -62,11 +77,20 @@ absl::StatusOr<ClientOptions> MemberFlags::ToClientOptions(
                         .data_threads = data_threads,
                         .uplink_bytes_per_second = uplink_bytes_per_second,
                         .transports = transports,
+                        .attach_limit_bytes = attach_limit_bytes,
+                        .rdma_devices = rdma_devices,
+                        .rdma_registered_limit_bytes = rdma_registered_limit_bytes,
                         .strict_transport = strict_transport};
   const bool over_tcp = transports.empty() || absl::c_linear_search(transports, "tcp");
   if (uplink_bytes_per_second > 0 && !over_tcp) {
     return absl::InvalidArgumentError(
         "--rate has no effect without tcp among the --transports: it caps nothing else");
+  }
+  const bool over_rdma = transports.empty() || absl::c_linear_search(transports, "ibverbs");
+  if ((!rdma_devices.empty() || rdma_registered_limit_bytes.has_value()) && !over_rdma) {
+    return absl::InvalidArgumentError(
+        "--rdma-devices and --rdma-registered-limit have no effect without ibverbs among the "
+        "--transports");
   }
   if (!location.empty()) {
     TH_ASSIGN_OR_RETURN(options.location, ParseLocation(location));
@@ -93,11 +117,24 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
               "none");
   app->add_option(
          "--transports", flags->transports,
-         "how weights may move, the best first, with commas: same_host (readers on this "
-         "host take them out of this process's memory), ibverbs (RDMA), tcp; by default all that "
-         "there are")
+         "how weights may move, the best first, with commas: cuda_ipc (GPUs of this host take them "
+         "out of each other's memory), same_host (readers on this host take them out of this "
+         "process's memory), ibverbs (RDMA), tcp; by default all that there are")
       ->delimiter(',')
       ->check(CLI::IsMember(TransportNames()));
+  AddOptionalByteSizeFlag(
+      app, "--attach-limit", &flags->attach_limit_bytes,
+      "arenas of this process, like 20GiB, that readers of this host may use where they lie and "
+      "keep when it writes anew; 0: none; by default a quarter of the host's memory");
+  app->add_option(
+         "--rdma-devices", flags->rdma_devices,
+         "the RDMA devices that ibverbs uses, with commas, like mlx5_0,mlx5_1, and an error "
+         "if one is not there; by default all that can be used")
+      ->delimiter(',');
+  AddOptionalByteSizeFlag(app, "--rdma-registered-limit", &flags->rdma_registered_limit_bytes,
+                          "memory of this process, like 200GiB, that ibverbs may register with "
+                          "RDMA devices; by default "
+                          "1TiB");
   app->add_flag("--transport-strict", flags->strict_transport,
                 "a source that the first of its transports that should reach it does not reach is "
                 "an error, rather than read over a slower one");

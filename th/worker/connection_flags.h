@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,11 @@ struct MemberFlags {
   uint64_t uplink_bytes_per_second = 0;  // --rate
   std::vector<std::string> transports;   // empty: all that there are
   bool strict_transport = false;         // --transport-strict
+  // --attach-limit; empty: the default of ClientOptions.
+  std::optional<uint64_t> attach_limit_bytes;
+  std::vector<std::string> rdma_devices;  // --rdma-devices; empty: all that can be used
+  // --rdma-registered-limit; empty: the default of ClientOptions.
+  std::optional<uint64_t> rdma_registered_limit_bytes;
   uint64_t offload_limit_bytes = 0;
   double preempt_grace_s = 0;
 
@@ -48,7 +54,8 @@ struct MemberFlags {
   absl::StatusOr<ClientOptions> ToClientOptions(const ConnectionFlags& connection) const;
 };
 
-// --group, --location, --data-address, --data-threads, --rate, --transports, --transport-strict.
+// --group, --location, --data-address, --data-threads, --rate, --transports, --transport-strict,
+// --attach-limit, --rdma-devices, --rdma-registered-limit.
 void AddMemberFlags(CLI::App* app, MemberFlags* flags);
 
 // --offload-limit, of a process that moves from version to version.

@@ -34,7 +34,11 @@ absl::StatusOr<ModelMemory> ModelMemory::Allocate(std::vector<ShardLayout> layou
 absl::Status ModelMemory::AllocateWhole() {
   std::vector<TensorSpec> specs;
   for (const WholeTensor& tensor : whole_) specs.push_back(tensor.spec);
-  TH_ASSIGN_OR_RETURN(whole_memory_, TensorMemory::Allocate(std::move(specs)));
+  // Each shard is a buffer of its own, so that several in one arena are not attached.
+  const ReadersMay readers_may = layouts_.size() == 1 ? ReadersMay::kAttach : ReadersMay::kCopy;
+  TH_ASSIGN_OR_RETURN(
+      whole_memory_,
+      TensorMemory::Allocate(std::move(specs), TensorPlacement::kOneArena, readers_may));
   return absl::OkStatus();
 }
 

@@ -26,7 +26,9 @@ constexpr absl::Duration kPreemptMargin = absl::Seconds(2);
 
 absl::StatusOr<TensorMemory> ReadShard(const CheckpointFolder& folder,
                                        std::vector<TensorSpec> tensors) {
-  TH_ASSIGN_OR_RETURN(TensorMemory memory, TensorMemory::Allocate(std::move(tensors)));
+  TH_ASSIGN_OR_RETURN(
+      TensorMemory memory,
+      TensorMemory::Allocate(std::move(tensors), TensorPlacement::kOneArena, ReadersMay::kAttach));
   for (const Tensor& tensor : memory.tensors()) {
     if (!tensor.alias_of.empty() || tensor.bytes == 0) continue;
     TH_RETURN_IF_ERROR(folder.Read(tensor.name, tensor.data));

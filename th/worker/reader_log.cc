@@ -20,6 +20,7 @@ std::string DescribeReader(const std::string& rank, const ReaderReport& report) 
       break;
     case ReaderReport::What::kReleased:
       absl::StrAppend(&text, "let go after ", FormatBytes(report.bytes_sent));
+      if (!report.why_ended.empty()) absl::StrAppend(&text, ": ", report.why_ended);
       break;
   }
   return absl::StrCat(text, EventSuffix(report.event));

@@ -23,5 +23,13 @@ TEST(DescribeReaderTest, NamesSourceReaderVersionAndEvent) {
             "trainer/0: reader 9 of #7.2 let go after 4.54 MB event=7-12");
 }
 
+TEST(DescribeReaderTest, SaysWhyAReaderWasCut) {
+  ReaderReport cut = AReport(ReaderReport::What::kReleased);
+  cut.why_ended = "the reader took no bytes for 1.5s";
+  EXPECT_EQ(DescribeReader("trainer/0", cut),
+            "trainer/0: reader 9 of #7.2 let go after 4.54 MB: the reader took no bytes for 1.5s "
+            "event=7-12");
+}
+
 }  // namespace
 }  // namespace th

@@ -23,7 +23,8 @@ bool NeedsMemory(const Tensor& tensor) { return tensor.alias_of.empty() && tenso
 }  // namespace
 
 struct TensorMemory::Blocks {
-  explicit Blocks(uint64_t arena_bytes) : arena({.limit_bytes = arena_bytes}) {}
+  Blocks(uint64_t arena_bytes, ReadersMay readers_may)
+      : arena({.limit_bytes = arena_bytes, .readers_may = readers_may}) {}
 
   absl::Status PlaceInArena(uint64_t bytes, std::vector<Tensor>* tensors) {
     if (bytes == 0) return absl::OkStatus();
@@ -57,7 +58,8 @@ struct TensorMemory::Blocks {
 };
 
 absl::StatusOr<TensorMemory> TensorMemory::Allocate(std::vector<TensorSpec> tensors,
-                                                    TensorPlacement placement) {
+                                                    TensorPlacement placement,
+                                                    ReadersMay readers_may) {
   TensorMemory memory;
   uint64_t arena_bytes = 0;
   for (TensorSpec& spec : tensors) {
@@ -67,7 +69,7 @@ absl::StatusOr<TensorMemory> TensorMemory::Allocate(std::vector<TensorSpec> tens
     memory.bytes_ += tensor.bytes;
     arena_bytes += RoundUp(tensor.bytes, kTensorAlignment);
   }
-  memory.blocks_ = std::make_shared<Blocks>(RoundUp(arena_bytes, kArenaAlignment));
+  memory.blocks_ = std::make_shared<Blocks>(RoundUp(arena_bytes, kArenaAlignment), readers_may);
   TH_RETURN_IF_ERROR(placement == TensorPlacement::kOneArena
                          ? memory.blocks_->PlaceInArena(arena_bytes, &memory.tensors_)
                          : memory.blocks_->PlaceSeparately(&memory.tensors_));

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "th/client/client.h"
+#include "th/memory/shared_memory.h"
 #include "th/weights/tensor.h"
 
 namespace th {
@@ -25,10 +26,12 @@ enum class TensorPlacement {
 
 class TensorMemory {
  public:
-  // An alias shares the memory of the tensor it names. INVALID_ARGUMENT: what CompleteTensorSpec
-  // refuses, an alias of a tensor that is not there. RESOURCE_EXHAUSTED: no memory.
+  // `readers_may`: kAttach for the tensors of one buffer (HostArena::Options). An alias shares the
+  // memory of the tensor it names. INVALID_ARGUMENT: what CompleteTensorSpec refuses, an alias of a
+  // tensor that is not there. RESOURCE_EXHAUSTED: no memory.
   static absl::StatusOr<TensorMemory> Allocate(
-      std::vector<TensorSpec> tensors, TensorPlacement placement = TensorPlacement::kOneArena);
+      std::vector<TensorSpec> tensors, TensorPlacement placement = TensorPlacement::kOneArena,
+      ReadersMay readers_may = ReadersMay::kCopy);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
   // Of the storages: what a reader would receive.

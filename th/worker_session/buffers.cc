@@ -181,6 +181,7 @@ void HandleBufferRegistered(State& state, const BufferRegistered& message, absl:
   const bool told = std::exchange(buffer->told_ready, true);
   if (!told && !IsTemporary(buffer->role)) state.Emit(BufferReady{buffer->id, absl::OkStatus()});
   if (buffer->announce_again) Reannounce(state, *buffer, now);
+  TellWhatFollowsTheStart(state, *buffer, now);
   Pump(state, *buffer, now);
 }
 

@@ -1,6 +1,8 @@
 #include "th/worker_session/fill_reports.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,7 @@ constexpr uint64_t kBytesOfProgress = 56;
 constexpr uint64_t kBytesOfRange = 8;
 constexpr uint64_t kMaxRangesTold = 1024;
 constexpr uint64_t kBytesOfPace = 40;
+constexpr uint64_t kBytesOfFraming = 3;  // of a nested message or text of up to 16 KiB
 uint64_t CostOf(const SegmentSet& segments, size_t paces) {
   return kBytesOfProgress + kBytesOfRange * std::min(segments.ranges().size(), kMaxRangesTold) +
          kBytesOfPace * paces;
@@ -73,30 +76,49 @@ bool FitsProgress(const Buffer& buffer, const UpdateOperation& update) {
   return CostOf(SettledOf(buffer), PacesSinceTold(update).size()) <= ProgressBytesLeft(update);
 }
 
+uint64_t CostOf(const TransportsUsed& transports) {
+  uint64_t bytes = kBytesOfFraming;
+  for (const std::string& name : transports.names) bytes += kBytesOfFraming + name.size();
+  for (const PassedOver& one : transports.passed_over) {
+    bytes += 4 * kBytesOfFraming + one.transport.size() + one.reason.size();
+  }
+  return bytes;
+}
+
+// What the server has not heard of them, where that costs little of what is left.
+std::optional<TransportsUsed> TransportsToTell(const State& state, const Buffer& buffer,
+                                               const UpdateOperation& update) {
+  const bool is_heard = state.joined() && buffer.registered;
+  if (!is_heard || update.transports == update.transports_told) return std::nullopt;
+  if (CostOf(update.transports) > ProgressBytesLeft(update) / 4) return std::nullopt;
+  return update.transports;
+}
+
 void SendProgress(State& state, Buffer& buffer, Operation& fill, absl::Time now) {
   UpdateOperation& update = fill.update();
-  std::vector<SourcePace> paces = PacesSinceTold(update);
-  SegmentSet settled = SettledOf(buffer);
-  const uint64_t bytes = CostOf(settled, paces.size());
+  FillProgress progress{fill.key, buffer.version.sequence, SettledOf(buffer),
+                        PacesSinceTold(update)};
+  uint64_t bytes = CostOf(progress.segments, progress.paces.size());
   update.paces_told = update.paces;
   update.progress_waits = false;
   update.progress_bytes += bytes;
+  progress.transports = TransportsToTell(state, buffer, update);
+  if (progress.transports.has_value()) {
+    update.transports_told = *progress.transports;
+    bytes += CostOf(*progress.transports);
+    update.progress_bytes += CostOf(*progress.transports);
+  }
   update.next_progress = now + ProgressPause(state, update, bytes);
-  SendAbout(state, buffer,
-            FillProgress{fill.key, buffer.version.sequence, std::move(settled), std::move(paces)},
-            now);
+  SendAbout(state, buffer, std::move(progress), now);
 }
 
-FailedSource Describe(const AssignedSource& source, const SourceFailed& failed) {
-  FailedSource text;
-  text.name = source.name;
-  if (!source.endpoints.empty()) {
-    text.transport = source.endpoints.front().transport;
-    text.address = source.endpoints.front().address;
-  }
-  text.failure = failed.failure;
-  text.detail = failed.detail.substr(0, kMaxCauseBytes);
-  return text;
+FailedSource Describe(const RankName& source, const Endpoint& endpoint,
+                      const SourceFailed& failed) {
+  return {.name = source,
+          .transport = endpoint.transport,
+          .address = endpoint.address,
+          .failure = failed.failure,
+          .detail = failed.detail.substr(0, kMaxCauseBytes)};
 }
 
 // The fill has not heard of the newest assignment yet, which may name the same source again. None
@@ -119,6 +141,7 @@ void NoteProgress(State& state, Buffer& buffer, FillReport report, absl::Time no
   buffer.held = std::move(report.held);
   fill->update().bytes_held = report.bytes_held;
   fill->update().paces = std::move(report.paces);
+  fill->update().transports = std::move(report.transports);
   fill->update().progress_waits = true;
   SendDueProgress(state, buffer, now);
 }
@@ -157,7 +180,8 @@ void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Ti
   update.done_at = now;
   update.phase = UpdatePhase::kShardDone;
   update.sources.clear();
-  SendProgress(state, buffer, *fill, now);
+  // Nobody reads from a streaming reader: that it is done says all.
+  if (buffer.role != BufferRole::kStreaming) SendProgress(state, buffer, *fill, now);
   NoteRankDone(*fill, now);
   SendRankDone(state, buffer, *fill, now);
 }
@@ -175,7 +199,8 @@ void NoteFillStopped(Buffer& buffer) {
   update->update().fill_stopped = true;
 }
 
-void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::Time now) {
+void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, const Endpoint& endpoint,
+                      absl::Time now) {
   Operation* fill = FillOf(buffer);
   if (fill == nullptr) return;
   UpdateOperation& update = fill->update();
@@ -186,7 +211,7 @@ void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::T
   if (update.failed_sources.size() >= kMaxFailedSourcesKept) {
     update.failed_sources.erase(update.failed_sources.begin());
   }
-  update.failed_sources.push_back(Describe(source->second, failed));
+  update.failed_sources.push_back(Describe(source->second.name, endpoint, failed));
   update.sources.erase(source);
   if (state.joined() && buffer.registered) {
     // Before it: a source is tried again for longer where the fill gets on.

@@ -19,7 +19,9 @@ void NoteFillCost(Buffer& buffer, FillCost cost);
 void NoteFillComplete(State& state, Buffer& buffer, const Digest& root, absl::Time now);
 void NoteFillFailed(Buffer& buffer, const absl::Status& why);
 void NoteFillStopped(Buffer& buffer);
-void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, absl::Time now);
+// `endpoint`: where it was read, for the error text.
+void NoteSourceFailed(State& state, Buffer& buffer, SourceFailed failed, const Endpoint& endpoint,
+                      absl::Time now);
 // Without a server nobody hears of it: the fill asks the same source again after a while.
 void NoteSourceSuspected(State& state, Buffer& buffer, SourceSuspected suspected, absl::Time now);
 

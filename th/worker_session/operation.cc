@@ -210,6 +210,12 @@ void SendAbout(State& state, const Buffer& buffer, WorkerMessage message, absl::
   if (buffer.registered) state.Send(std::move(message), now);
 }
 
+bool MayBeAskedAbout(const State& state, const Buffer& buffer) {
+  if (buffer.registered) return true;
+  return buffer.role == BufferRole::kStreaming && buffer.announced && !buffer.told_ready &&
+         state.options.ranks == 1;
+}
+
 void SendOrAnnounce(State& state, Buffer& buffer, WorkerMessage message, absl::Time now) {
   buffer.announce_again |= !buffer.registered;
   SendAbout(state, buffer, std::move(message), now);
@@ -222,7 +228,7 @@ void SendStart(State& state, const Buffer& buffer, const Operation& operation, a
   const UpdateOperation* update = operation.if_update();
   start.resolved = update != nullptr ? update->resolved : std::nullopt;
   start.keep_retained &= !HasBegunToDrain(operation) && !start.resolved.has_value();
-  SendAbout(state, buffer, std::move(start), now);
+  if (MayBeAskedAbout(state, buffer)) state.Send(std::move(start), now);
 }
 
 void NoteRankDone(Operation& operation, absl::Time now) {

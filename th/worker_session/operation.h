@@ -21,6 +21,10 @@ Operation& Begin(Buffer& buffer, CallId call, StartOperation start, absl::Time n
 // To the server about `buffer`, once it knows the buffer in this membership; else what is said is
 // said again after the join.
 void SendAbout(State& state, const Buffer& buffer, WorkerMessage message, absl::Time now);
+// Returns whether the server takes a StartOperation of the buffer. That of a streaming reader that
+// is alone in its group follows its registration at once, without the answer: a registration that
+// is refused ends the operation too, and no other rank has to hear of it.
+bool MayBeAskedAbout(const State& state, const Buffer& buffer);
 // Likewise what changes the buffer and is never said again: a buffer that was announced before it
 // changed is announced once more.
 void SendOrAnnounce(State& state, Buffer& buffer, WorkerMessage message, absl::Time now);

@@ -188,14 +188,11 @@ Operation* UpdateFor(State& state, const OperationKey& key) {
   return is_update ? operation : nullptr;
 }
 
-// Tells all of one operation, as far as it is.
-void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
-  operation.told = true;
-  const UpdateOperation* update = operation.if_update();
-  if (update == nullptr || !update->failed_unstarted) SendStart(state, buffer, operation, now);
+// Tells how far the operation is, which its start does not say.
+void TellProgress(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   if (HasDrained(operation)) {
     SendRankDone(state, buffer, operation, now);
-  } else if (update != nullptr) {
+  } else if (operation.if_update() != nullptr) {
     ResendUpdate(state, buffer, operation, now);
   }
   // What a server has ended is announced: its start is answered with the saved result.
@@ -204,9 +201,18 @@ void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
   if (failed && !HasDrained(operation)) SendRankFailed(state, buffer, operation, now);
 }
 
+// Tells all of one operation. Of one whose start goes ahead of the answer to the registration the
+// rest follows that answer (TellWhatFollowsTheStart).
+void Tell(State& state, Buffer& buffer, Operation& operation, absl::Time now) {
+  operation.told = true;
+  const UpdateOperation* update = operation.if_update();
+  if (update == nullptr || !update->failed_unstarted) SendStart(state, buffer, operation, now);
+  if (buffer.registered) TellProgress(state, buffer, operation, now);
+}
+
 // In the order of their numbers, and no more at a time than the server queues.
 void TellOperations(State& state, Buffer& buffer, absl::Time now) {
-  if (!state.joined() || !buffer.registered) return;
+  if (!state.joined() || !MayBeAskedAbout(state, buffer)) return;
   size_t ahead = 0;
   for (Operation& operation : buffer.operations) {
     if (operation.orphaned) continue;
@@ -251,6 +257,12 @@ void Pump(State& state, Buffer& buffer, absl::Time now) {
   TellOperations(state, buffer, now);
   state.TellServing(buffer);
   DecideHeldAdmissions(state, now);
+}
+
+void TellWhatFollowsTheStart(State& state, Buffer& buffer, absl::Time now) {
+  for (Operation& operation : buffer.operations) {
+    if (operation.told && !operation.orphaned) TellProgress(state, buffer, operation, now);
+  }
 }
 
 void PumpAll(State& state, absl::Time now) {
@@ -342,6 +354,7 @@ void ForgetTold(State& state) {
     for (Operation& operation : buffer.operations) {
       operation.told = TH_MUTATE(kForgetUnfinishedOperations, false, operation.told);
       operation.failure_told = false;
+      if (operation.kind() == OperationKind::kUpdate) operation.update().transports_told = {};
     }
   }
 }

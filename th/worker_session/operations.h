@@ -14,6 +14,9 @@ namespace th::session {
 // yet (or not any more), goes on with drains, operations, admissions that waited. Called after each
 // event that touched the buffer.
 void Pump(State& state, Buffer& buffer, absl::Time now);
+// Tells how far the operations are whose starts went ahead of the answer to the buffer's
+// registration, which has just come: until then nothing else could be said of them.
+void TellWhatFollowsTheStart(State& state, Buffer& buffer, absl::Time now);
 void PumpAll(State& state, absl::Time now);
 
 // Ends what nobody ended in time, sends progress that is due, goes on with drains.

@@ -185,6 +185,7 @@ struct SourceFailed {
   BufferAddress source;
   SourceFailure failure;
   std::string detail;
+  Endpoint endpoint = {.address = "", .transport = ""};  // where it was read; empty: nowhere
 };
 // It sent a corrupt segment and stays in use. The server answers with a newer SetSources.
 struct SourceSuspected {

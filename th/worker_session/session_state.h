@@ -226,6 +226,8 @@ struct UpdateOperation {
   bool progress_waits = false;
   std::vector<SourcePace> paces;       // as the driver reported them last: since each was opened
   std::vector<SourcePace> paces_told;  // the same when progress was told last
+  TransportsUsed transports;           // as the driver reported them last
+  TransportsUsed transports_told;      // to this server
   uint64_t progress_bytes = 0;         // that the progress told so far has cost
   absl::Time resolved_at = absl::InfiniteFuture();
   absl::Time sourced_at = absl::InfiniteFuture();

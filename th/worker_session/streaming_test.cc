@@ -12,6 +12,7 @@
 namespace th {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -209,6 +210,83 @@ TEST(StreamSession, AloneInItsGroupItKeepsAndTellsNothing) {
   worker.Handle(event::FailStream{worker.Handle(event::BeginStream{}).ticket, "hf",
                                   absl::NotFoundError("no")});
   EXPECT_THAT(worker.TakeSent<RegisterBuffer>(), IsEmpty());
+}
+
+class LoneStreamSessionTest : public ::testing::Test {
+ protected:
+  static SessionOptions Alone() {
+    SessionOptions options = TestOptions();
+    options.ranks = 1;
+    return options;
+  }
+  void SetUp() override {
+    worker.Join();
+    worker.Drop();
+    const StreamTicket ticket = worker.Handle(event::BeginStream{}).ticket;
+    buffer = *worker.BufferOf(
+        event::RegisterStreamBuffer{ticket, "hf", TestLayout(0), SegmentSet::AllOf(kTestSegments)});
+  }
+  void Update() { worker.Handle(event::Update{CallId(1), buffer, UpdateRequest{}}); }
+
+  SessionHarness worker{Alone()};
+  BufferId buffer;
+};
+
+TEST_F(LoneStreamSessionTest, TheUpdateFollowsTheRegistrationAtOnce) {
+  Update();
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("RegisterBuffer", "StartOperation"));
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  EXPECT_THAT(worker.TakeSent<StartOperation>(), IsEmpty()) << "it was told";
+}
+
+TEST_F(LoneStreamSessionTest, ARegistrationThatIsRefusedEndsTheUpdate) {
+  Update();
+  worker.Say(BufferRegistered{buffer, absl::ResourceExhaustedError("full")});
+  const auto done = worker.Take<OperationDone>();
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("full")));
+}
+
+// The server may have to be sent the layout before it answers the registration.
+TEST_F(LoneStreamSessionTest, WhatHappensBeforeTheRegistrationIsAnsweredIsToldThen) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.Handle(event::FirstWrite{buffer});
+  worker.Handle(event::FillCompleted{buffer, TestRoot(9)});
+  EXPECT_THAT(worker.TakeSentNames(), IsEmpty());
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  EXPECT_THAT(worker.TakeSentNames(), ElementsAre("ReadyToFill", "RankDone"));
+}
+
+TEST_F(LoneStreamSessionTest, AFailureBeforeTheRegistrationIsAnsweredIsToldThen) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  worker.Handle(event::FillFailed{buffer, absl::DataLossError("no")});
+  worker.Handle(event::FillStopped{buffer});
+  EXPECT_THAT(worker.TakeSent<RankFailed>(), IsEmpty());
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  EXPECT_THAT(worker.TakeSent<RankFailed>(), SizeIs(1));
+}
+
+TEST_F(LoneStreamSessionTest, OneThatComesBackWaitsForItsRegistration) {
+  Update();
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  worker.BreakStream();
+  worker.Pass(absl::Milliseconds(50));
+  worker.Drop();
+  ASSERT_THAT(worker.OpenAndHearJoin().buffers, SizeIs(1));
+  worker.Say(worker.JoinedAnswer(Epoch(2)));
+  worker.Handle(event::Tick{});
+  EXPECT_THAT(worker.TakeSent<StartOperation>(), IsEmpty());
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  EXPECT_THAT(worker.TakeSent<StartOperation>(), SizeIs(1));
+}
+
+TEST_F(StreamSessionTest, InAGroupTheUpdateWaitsForTheRegistration) {
+  buffer = Register(worker);
+  worker.Drop();
+  worker.Handle(event::Update{CallId(1), buffer, UpdateRequest{}});
+  EXPECT_THAT(worker.TakeSent<StartOperation>(), IsEmpty());
+  worker.Say(BufferRegistered{buffer, absl::OkStatus()});
+  EXPECT_THAT(worker.TakeSent<StartOperation>(), SizeIs(1));
 }
 
 // ---- its one update

@@ -319,9 +319,12 @@ void PullFrom(State& state, Buffer& buffer, Operation& operation, const AssignSo
     if (!update.sources.emplace(source.buffer, source).second) continue;
     set.sources.push_back(source);
   }
-  if (!set.sources.empty() && update.sourced_at == absl::InfiniteFuture()) {
-    update.sourced_at = now;
-    update.next_progress = now + std::min(kFirstProgress, state.membership.progress_interval);
+  if (!set.sources.empty()) {
+    // The server moves readers by what they get: it is told soon what that is from these sources.
+    const absl::Time soon = now + std::min(kFirstProgress, state.membership.progress_interval);
+    const bool first = update.sourced_at == absl::InfiniteFuture();
+    update.next_progress = first ? soon : std::min(update.next_progress, soon);
+    if (first) update.sourced_at = now;
   }
   update.why_no_source = set.sources.empty() ? assigned.why_empty : "";
   state.Emit(std::move(set));

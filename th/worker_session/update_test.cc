@@ -1,4 +1,10 @@
 // Update of one rank: phases, failures at each of them, resume.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -371,6 +377,49 @@ TEST_F(UpdateTest, PacesAreToldSinceTheLastTime) {
   EXPECT_THAT(progress[0].paces, ElementsAre(SourcePace{second, 3, absl::Milliseconds(20)}));
 }
 
+TEST_F(UpdateTest, TransportsAreToldWithProgressWhenTheyAreOthersThanBefore) {
+  const TransportsUsed tcp{.names = {"tcp"}, .passed_over = {{"same_host", "on another host"}}};
+  const TransportsUsed both{.names = {"tcp", "ibverbs"}, .passed_over = tcp.passed_over};
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  const auto reported = [&](const TransportsUsed& used) {
+    worker.Handle(event::FillProgressed{buffer, {FirstSegments(1), 1, {}, used}});
+    worker.Pass(absl::Seconds(1));
+    const auto progress = worker.TakeSent<FillProgress>();
+    EXPECT_THAT(progress, SizeIs(1));
+    return progress.at(0).transports;
+  };
+  EXPECT_EQ(reported(tcp), tcp);
+  EXPECT_EQ(reported(tcp), std::nullopt);
+  EXPECT_EQ(reported(both), both);
+  worker.Rejoin(Epoch(2));
+  worker.Drop();
+  EXPECT_EQ(reported(both), both) << "the new server has not heard";
+}
+
+TEST_F(UpdateTest, LongReasonsOfTransportsDoNotHoldProgressUp) {
+  worker.UpdateToFilling(buffer, kFirst, kStep1);
+  TransportsUsed used;
+  for (size_t i = 0; i < kMaxPassedOverKinds; ++i) {
+    used.passed_over.push_back(
+        {absl::StrCat("transport-", i), std::string(kMaxPassedOverReasonBytes, 'x')});
+  }
+  size_t reports = 0, reports_with_transports = 0;
+  for (uint64_t i = 0; i < 30; ++i) {
+    used.names = {i % 2 == 0 ? "tcp" : "ibverbs"};
+    worker.Handle(event::FillProgressed{buffer, {FirstSegments(1), 1, {}, used}});
+    worker.Pass(absl::Seconds(1));
+    for (const FillProgress& progress : worker.TakeSent<FillProgress>()) {
+      ++reports;
+      if (progress.transports.has_value()) ++reports_with_transports;
+    }
+  }
+  EXPECT_GE(reports, 5);
+  EXPECT_GE(reports_with_transports, 3);
+  constexpr size_t kBudgetBytes = 32 << 10;  // of an update's progress
+  EXPECT_LE(reports_with_transports,
+            kBudgetBytes / (kMaxPassedOverKinds * kMaxPassedOverReasonBytes));
+}
+
 TEST_F(UpdateTest, TheEndOfAFillIsToldAtOnce) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   worker.Handle(event::FillProgressed{buffer, {FirstSegments(1), 1}});
@@ -468,20 +517,21 @@ TEST_F(UpdateTest, AFailureBeforeTheFirstWriteChangesNothing) {
   EXPECT_TRUE(announced[0].buffer.held->publisher);
 }
 
-TEST_F(UpdateTest, AStalledSourceGivesTheErrorItsName) {
+TEST_F(UpdateTest, AStalledSourceGivesTheErrorItsNameAndWhereItWasRead) {
   worker.UpdateToFilling(buffer, kFirst, kStep1);
   worker.Handle(event::FirstWrite{buffer});
   worker.Handle(event::SourceFailed{buffer,
                                     AssignmentId(1),
                                     {WorkerId(7), BufferId(1)},
                                     SourceFailure::kStalled,
-                                    "silent for 1.0 s"});
+                                    "silent for 1.0 s",
+                                    {.address = "rxe0 10.1.0.7", .transport = "ibverbs"}});
   FailFillNow(absl::UnavailableError("no source left"));
   EXPECT_THAT(
       TheDone().status,
       StatusIs(absl::StatusCode::kUnavailable,
                "UPDATE_STALLED run=r1 model=qwen3 version=step-1 rank=rollout-3/1: 0.0 of "
-               "40.0 KiB received; source rollout-7/1 (tcp 10.0.0.7:4711) silent for 1.0 s; "
+               "40.0 KiB received; source rollout-7/1 (ibverbs rxe0 10.1.0.7) silent for 1.0 s; "
                "buffer undefined, do not serve; operation 1"));
 }
 

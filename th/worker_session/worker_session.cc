@@ -247,7 +247,8 @@ struct WorkerSession::EventHandler {
     impl.OnBuffer(failed.buffer, now, [&](session::Buffer& found) {
       session::NoteSourceFailed(
           state, found,
-          {{}, failed.assignment, failed.source, failed.failure, std::move(failed.detail)}, now);
+          {{}, failed.assignment, failed.source, failed.failure, std::move(failed.detail)},
+          failed.endpoint, now);
     });
   }
   void operator()(event::SourceSuspected& suspected) {
@@ -327,6 +328,7 @@ absl::Status WorkerSession::CanRebind(BufferId buffer) const {
 }
 
 bool WorkerSession::joined() const { return impl_->state.joined(); }
+bool WorkerSession::ending() const { return impl_->state.ending(); }
 bool WorkerSession::ended() const { return impl_->state.link.state == session::LinkState::kEnded; }
 absl::Status WorkerSession::end_status() const { return impl_->state.end_status; }
 Epoch WorkerSession::epoch() const { return impl_->state.membership.epoch; }
@@ -347,6 +349,16 @@ const VersionInfo& WorkerSession::buffer_version(BufferId buffer) const {
 BufferGeneration WorkerSession::buffer_generation(BufferId buffer) const {
   const session::Buffer* found = impl_->state.FindBuffer(buffer);
   return found == nullptr ? BufferGeneration() : found->contract.generation();
+}
+
+bool WorkerSession::publishes_own(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  return found != nullptr && found->publisher && found->contract.state() == BufferState::kPublished;
+}
+
+bool WorkerSession::has_root(BufferId buffer) const {
+  const session::Buffer* found = impl_->state.FindBuffer(buffer);
+  return found != nullptr && found->root.has_value();
 }
 
 std::string WorkerSession::Describe(BufferId buffer) const {

@@ -50,12 +50,18 @@ class WorkerSession {
   // ---- what is known
   bool joined() const;
   bool ended() const;
+  // It has ended, or does so when its last readers have let go: nothing can be begun in it.
+  bool ending() const;
   absl::Status end_status() const;
   Epoch epoch() const;
   WorkerId worker() const;
   BufferState buffer_state(BufferId buffer) const;
   const VersionInfo& buffer_version(BufferId buffer) const;  // until the next event
   BufferGeneration buffer_generation(BufferId buffer) const;
+  // Whether what the buffer serves was published from it, and so is summed here.
+  bool publishes_own(BufferId buffer) const;
+  // Whether the root of what the buffer holds is known here.
+  bool has_root(BufferId buffer) const;
   // What is staged for a buffer. An empty sequence: nothing.
   VersionInfo staged_version(BufferId buffer) const;
   // Whether the buffer's memory may be changed for another now. FAILED_PRECONDITION, and why not.

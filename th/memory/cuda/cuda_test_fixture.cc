@@ -83,8 +83,11 @@ struct MappedMemory::Functions {
 // Calls a function of the driver that only tests use.
 #define DRIVER(function) functions_->Find(&function, #function)
 
-MappedMemory::MappedMemory(CudaDevice* device, uint32_t mappings)
-    : device_(device), mappings_(mappings), functions_(new Functions(device->driver().path)) {
+MappedMemory::MappedMemory(CudaDevice* device, uint32_t mappings, bool exportable)
+    : device_(device),
+      mappings_(mappings),
+      exportable_(exportable),
+      functions_(new Functions(device->driver().path)) {
   const absl::StatusOr<CudaDevice::Scope> scope = device_->Enter();
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -98,14 +101,20 @@ MappedMemory::MappedMemory(CudaDevice* device, uint32_t mappings)
 }
 
 MappedMemory::~MappedMemory() {
-  if (mapped_) Unmap();
+  Unmap();
   Must(DRIVER(cuMemAddressFree)(address_, bytes()));
 }
 
 void MappedMemory::Unmap() {
+  for (uint32_t i = 0; i < mappings_; ++i) {
+    if (mapped_[i]) UnmapOne(i);
+  }
+}
+
+void MappedMemory::UnmapOne(uint32_t mapping) {
   const absl::StatusOr<CudaDevice::Scope> scope = device_->Enter();
-  Must(DRIVER(cuMemUnmap)(address_, bytes()));
-  mapped_ = false;
+  Must(DRIVER(cuMemUnmap)(address_ + mapping * mapping_bytes_, mapping_bytes_));
+  mapped_[mapping] = false;
 }
 
 void MappedMemory::Map() {
@@ -113,6 +122,7 @@ void MappedMemory::Map() {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_->index()};
+  if (exportable_) properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   for (uint32_t i = 0; i < mappings_; ++i) {
     CUmemGenericAllocationHandle handle = 0;
     Must(DRIVER(cuMemCreate)(&handle, mapping_bytes_, &properties, 0));
@@ -123,7 +133,7 @@ void MappedMemory::Map() {
   access.location = properties.location;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   Must(DRIVER(cuMemSetAccess)(address_, bytes(), &access, 1));
-  mapped_ = true;
+  mapped_.assign(mappings_, true);
 }
 
 #undef DRIVER

@@ -52,7 +52,8 @@ class CudaTest : public ::testing::Test {
 // them.
 class MappedMemory {
  public:
-  MappedMemory(CudaDevice* device, uint32_t mappings);
+  // `exportable`: other processes can import it.
+  MappedMemory(CudaDevice* device, uint32_t mappings, bool exportable = false);
   ~MappedMemory();
   MappedMemory(const MappedMemory&) = delete;
   MappedMemory& operator=(const MappedMemory&) = delete;
@@ -62,16 +63,18 @@ class MappedMemory {
   uint64_t mapping_bytes() const { return mapping_bytes_; }
   uint64_t bytes() const { return mapping_bytes_ * mappings_; }
   void Unmap();  // the engine sleeps
-  void Map();    // it wakes: other memory at the same address
+  void UnmapOne(uint32_t mapping);
+  void Map();  // it wakes: other memory at the same address
 
  private:
   struct Functions;
   CudaDevice* const device_;
   const uint32_t mappings_;
+  const bool exportable_;
   const std::unique_ptr<Functions> functions_;
   uint64_t mapping_bytes_ = 0;
   uint64_t address_ = 0;
-  bool mapped_ = false;
+  std::vector<bool> mapped_;  // by mapping
 };
 
 }  // namespace th

@@ -53,15 +53,31 @@ absl::Status CudaDevice::ReadIdentity() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<CudaDevice::Scope> CudaDevice::Enter() {
-  CUcontext context = nullptr;
-  {
-    const absl::MutexLock lock(&mu_);
-    if (context_ == nullptr) {
-      TH_RETURN_IF_ERROR(Status(driver_.DevicePrimaryCtxRetain(&context_, handle_), "use it"));
-    }
-    context = context_;
+absl::StatusOr<CUcontext> CudaDevice::Context() {
+  const absl::MutexLock lock(&mu_);
+  if (context_ == nullptr) {
+    TH_RETURN_IF_ERROR(Status(driver_.DevicePrimaryCtxRetain(&context_, handle_), "use it"));
   }
+  return context_;
+}
+
+absl::StatusOr<bool> CudaDevice::Reaches(const CudaDevice& other) const {
+  if (&other == this) return true;
+  int reaches = 0;
+  TH_RETURN_IF_ERROR(Status(driver_.DeviceCanAccessPeer(&reaches, handle_, other.handle_),
+                            absl::StrCat("find out if it reaches GPU ", other.index())));
+  return reaches != 0;
+}
+
+absl::StatusOr<int> CudaDevice::Attribute(CUdevice_attribute attribute) const {
+  int value = 0;
+  TH_RETURN_IF_ERROR(Status(driver_.DeviceGetAttribute(&value, attribute, handle_),
+                            absl::StrCat("read its attribute ", static_cast<int>(attribute))));
+  return value;
+}
+
+absl::StatusOr<CudaDevice::Scope> CudaDevice::Enter() {
+  TH_ASSIGN_OR_RETURN(CUcontext const context, Context());
   TH_RETURN_IF_ERROR(Status(driver_.CtxPushCurrent(context), "use it"));
   return Scope(&driver_);
 }

@@ -62,6 +62,13 @@ class CudaDevice {
   // Makes the device's primary context current, which CUDA's runtime and torch use too; the first
   // call creates it if nobody has. Errors of CudaStatus.
   absl::StatusOr<Scope> Enter();
+  // The primary context, which Enter makes current. Errors of CudaStatus.
+  absl::StatusOr<CUcontext> Context();
+  // Errors of CudaStatus: INVALID_ARGUMENT where the driver does not know the attribute.
+  absl::StatusOr<int> Attribute(CUdevice_attribute attribute) const;
+  // True where kernels and copies of this device reach the memory of `other` without the host:
+  // NVLink, or PCIe where the platform lets them. Errors of CudaStatus.
+  absl::StatusOr<bool> Reaches(const CudaDevice& other) const;
 
   // CudaStatus, with the device's name in the text.
   absl::Status Status(CUresult result, absl::string_view what) const;

@@ -1,7 +1,9 @@
 #include "th/memory/cuda/device_memory.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "th/memory/cuda/pointer_attributes.h"
@@ -101,18 +103,14 @@ MemoryRegion DeviceMemory::region() const {
 }
 
 absl::StatusOr<DeviceMemory::Use> DeviceMemory::BeginUse(uint64_t offset, uint64_t bytes) {
-  {
-    const absl::MutexLock lock(&mu_);
-    if (revoked_) {
-      return absl::FailedPreconditionError(absl::StrCat(Text({address_, bytes_}), " of GPU ",
-                                                        device_->pci_address(),
-                                                        " have been revoked by their owner"));
-    }
-    ++uses_;
+  std::optional<Use> use = uses_.Begin({offset, offset + bytes});
+  if (!use.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat(Text({address_, bytes_}), " of GPU ",
+                                                      device_->pci_address(),
+                                                      " have been revoked by their owner"));
   }
-  Use use(this);
   TH_RETURN_IF_ERROR(Verify(offset, bytes));
-  return use;
+  return *std::move(use);
 }
 
 absl::Status DeviceMemory::CheckRange(uint64_t offset, uint64_t bytes) const {
@@ -145,18 +143,21 @@ absl::Status DeviceMemory::Verify(uint64_t offset, uint64_t bytes) const {
 }
 
 absl::Status DeviceMemory::Revoke(absl::Duration timeout) {
-  const absl::MutexLock lock(&mu_);
-  revoked_ = true;
-  const auto unused = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return uses_ == 0; };
-  if (mu_.AwaitWithTimeout(absl::Condition(&unused), timeout)) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat(
-      Text({address_, bytes_}), " of GPU ", device_->pci_address(), " are still in use by ", uses_,
-      " transfers after ", absl::FormatDuration(timeout), ": they must not be freed yet"));
+  return StillInUse(uses_.Revoke(timeout), timeout);
 }
 
-void DeviceMemory::EndUse() {
-  const absl::MutexLock lock(&mu_);
-  --uses_;
+absl::Status DeviceMemory::AwaitUses(uint64_t address, uint64_t bytes, absl::Duration timeout) {
+  const uint64_t begin = std::max(address, address_);
+  const uint64_t end = std::min(address + bytes, address_ + bytes_);
+  if (begin >= end) return absl::OkStatus();
+  return StillInUse(uses_.Await({begin - address_, end - address_}, timeout), timeout);
+}
+
+absl::Status DeviceMemory::StillInUse(uint64_t uses, absl::Duration timeout) const {
+  if (uses == 0) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(
+      Text({address_, bytes_}), " of GPU ", device_->pci_address(), " are still in use by ", uses,
+      " transfers after ", absl::FormatDuration(timeout), ": they must not be freed yet"));
 }
 
 }  // namespace th

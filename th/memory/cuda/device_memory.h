@@ -25,13 +25,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "th/memory/cuda/device.h"
+#include "th/memory/cuda/use_count.h"
 #include "th/memory/memory_region.h"
 
 namespace th {
@@ -58,18 +57,7 @@ absl::StatusOr<MemoryRegion> ClassifyRegion(const CudaDevices& devices, const vo
 class DeviceMemory {
  public:
   // While it lives, Revoke() waits.
-  class Use {
-   public:
-    explicit Use(DeviceMemory* memory) : memory_(memory) {}
-    ~Use() {
-      if (memory_ != nullptr) memory_->EndUse();
-    }
-    Use(Use&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
-    Use& operator=(Use&&) = delete;
-
-   private:
-    DeviceMemory* memory_;
-  };
+  using Use = UseCount::Use;
 
   // Finds all allocations of a range. INVALID_ARGUMENT: the range is empty, or not all of it is
   // memory of one device; RESOURCE_EXHAUSTED as above. `devices` outlives the memory.
@@ -98,23 +86,26 @@ class DeviceMemory {
   absl::Status Verify(uint64_t offset, uint64_t bytes) const;
   // INVALID_ARGUMENT: these bytes are not part of the memory.
   absl::Status CheckRange(uint64_t offset, uint64_t bytes) const;
+  bool in_use() const { return uses_.any(); }
   // Refuses uses from now on, and waits for those under way. DEADLINE_EXCEEDED: some are, and the
   // memory must not be freed yet; the call may be repeated.
   absl::Status Revoke(absl::Duration timeout);
+  // Waits for the uses under way of those bytes of the range, by addresses, that are part of this
+  // memory, and refuses none. DEADLINE_EXCEEDED as of Revoke.
+  absl::Status AwaitUses(uint64_t address, uint64_t bytes, absl::Duration timeout);
 
  private:
   DeviceMemory(CudaDevice* device, uint64_t address, uint64_t bytes,
                std::vector<DeviceAllocation> allocations)
       : device_(device), address_(address), bytes_(bytes), allocations_(std::move(allocations)) {}
-  void EndUse();
+  // OK where there are no uses.
+  absl::Status StillInUse(uint64_t uses, absl::Duration timeout) const;
 
   CudaDevice* const device_;
   const uint64_t address_;
   const uint64_t bytes_;
   const std::vector<DeviceAllocation> allocations_;
-  absl::Mutex mu_;
-  uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
-  bool revoked_ ABSL_GUARDED_BY(mu_) = false;
+  UseCount uses_;
 };
 
 }  // namespace th

@@ -49,6 +49,11 @@ absl::StatusOr<std::unique_ptr<CudaDriver>> Open(const std::string& path) {
   TH_RETURN_IF_ERROR(Find(library, TH_CUDA_NAME(function), path, &driver->member));
   TH_CUDA_FUNCTIONS(TH_CUDA_FIND)
 #undef TH_CUDA_FIND
+#define TH_CUDA_FIND_LATER(member, function) \
+  driver->member =                           \
+      reinterpret_cast<decltype(driver->member)>(dlsym(library, TH_CUDA_NAME(function)));
+  TH_CUDA_LATER_FUNCTIONS(TH_CUDA_FIND_LATER)
+#undef TH_CUDA_FIND_LATER
 #undef TH_CUDA_NAME
   const CUresult started = driver->Init(0);
   if (started == CUDA_SUCCESS) return driver;
@@ -88,6 +93,13 @@ absl::StatusOr<const CudaDriver*> CudaDriver::Load(absl::string_view path) {
     TH_ASSIGN_OR_RETURN(driver, Open(std::string(path)));
   }
   return driver.get();
+}
+
+bool CudaDriver::IsLoaded(absl::string_view path) {
+  void* const library = dlopen(std::string(path).c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return false;
+  dlclose(library);  // gives back the count of this call alone
+  return true;
 }
 
 absl::Status CudaStatus(const CudaDriver& driver, CUresult result, absl::string_view what) {

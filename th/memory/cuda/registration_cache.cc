@@ -53,15 +53,10 @@ absl::StatusOr<RegistrationCache::Found> RegistrationCache::Find(const void* poi
   }
   TH_ASSIGN_OR_RETURN(std::shared_ptr<DeviceMemory> memory, RegisterWhole(pointer, bytes));
   // A registration that this one replaces is stale, or is a part of it.
-  replaced_.erase(std::remove_if(replaced_.begin(), replaced_.end(),
-                                 [](const std::weak_ptr<DeviceMemory>& replaced) {
-                                   return replaced.expired();
-                                 }),
-                  replaced_.end());
   for (const std::shared_ptr<DeviceMemory>& replaced :
        Overlapping(memory->address(), memory->bytes())) {
     registrations_.erase(replaced->address());
-    replaced_.push_back(replaced);
+    AddApart(replaced);
   }
   if (registrations_.size() >= options_.max_registrations) {
     return absl::ResourceExhaustedError(
@@ -73,6 +68,22 @@ absl::StatusOr<RegistrationCache::Found> RegistrationCache::Find(const void* poi
   return Found{memory, address - memory->address()};
 }
 
+absl::StatusOr<std::shared_ptr<DeviceMemory>> RegistrationCache::RegisterApart(const void* pointer,
+                                                                               uint64_t bytes) {
+  TH_ASSIGN_OR_RETURN(std::shared_ptr<DeviceMemory> memory, RegisterWhole(pointer, bytes));
+  const absl::MutexLock lock(&mu_);
+  AddApart(memory);
+  return memory;
+}
+
+void RegistrationCache::AddApart(const std::shared_ptr<DeviceMemory>& memory) {
+  // Only where the list would grow: thousands may be added one after the other.
+  if (apart_.size() == apart_.capacity()) {
+    std::erase_if(apart_, [](const std::weak_ptr<DeviceMemory>& each) { return each.expired(); });
+  }
+  apart_.push_back(memory);
+}
+
 absl::Status RegistrationCache::Revoke(const void* pointer, uint64_t bytes,
                                        absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
@@ -81,8 +92,8 @@ absl::Status RegistrationCache::Revoke(const void* pointer, uint64_t bytes,
     const absl::MutexLock lock(&mu_);
     const auto address = reinterpret_cast<uint64_t>(pointer);
     revoked = Overlapping(address, bytes);
-    for (const std::weak_ptr<DeviceMemory>& replaced : replaced_) {
-      const std::shared_ptr<DeviceMemory> memory = replaced.lock();
+    for (const std::weak_ptr<DeviceMemory>& each : apart_) {
+      const std::shared_ptr<DeviceMemory> memory = each.lock();
       if (memory == nullptr) continue;
       const bool apart =
           memory->address() >= address + bytes || address >= memory->address() + memory->bytes();
@@ -96,6 +107,33 @@ absl::Status RegistrationCache::Revoke(const void* pointer, uint64_t bytes,
     if (found != registrations_.end() && found->second == memory) registrations_.erase(found);
   }
   return absl::OkStatus();
+}
+
+absl::Status RegistrationCache::AwaitUses(absl::Span<const MemoryRegion> regions,
+                                          absl::Duration timeout) const {
+  const absl::Time deadline = absl::Now() + timeout;
+  std::vector<std::shared_ptr<DeviceMemory>> all;
+  {
+    const absl::MutexLock lock(&mu_);
+    for (const auto& [address, memory] : registrations_) all.push_back(memory);
+    for (const std::weak_ptr<DeviceMemory>& each : apart_) {
+      if (std::shared_ptr<DeviceMemory> memory = each.lock()) all.push_back(std::move(memory));
+    }
+  }
+  std::erase_if(all, [](const auto& memory) { return !memory->in_use(); });
+  for (const std::shared_ptr<DeviceMemory>& memory : all) {
+    for (const MemoryRegion& region : regions) {
+      TH_RETURN_IF_ERROR(memory->AwaitUses(reinterpret_cast<uint64_t>(region.address), region.bytes,
+                                           std::max(deadline - absl::Now(), absl::ZeroDuration())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void RegistrationCache::DropUnused() {
+  const absl::MutexLock lock(&mu_);
+  // Only Find hands out shares, under the lock: a count of one stays so.
+  std::erase_if(registrations_, [](const auto& entry) { return entry.second.use_count() == 1; });
 }
 
 size_t RegistrationCache::size() const {

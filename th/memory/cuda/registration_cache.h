@@ -24,8 +24,10 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "th/memory/cuda/device.h"
 #include "th/memory/cuda/device_memory.h"
+#include "th/memory/memory_region.h"
 
 namespace th {
 
@@ -47,9 +49,20 @@ class RegistrationCache {
   // The registration of all allocations that the range lies in. Errors of DeviceMemory::Register;
   // RESOURCE_EXHAUSTED also where there are max_registrations already.
   absl::StatusOr<Found> Find(const void* pointer, uint64_t bytes);
+  // A registration of exactly the allocations that the range lies in, where Find may know a larger
+  // one. The cache does not keep it and never finds it, but Revoke waits for its uses too. Errors
+  // of DeviceMemory::Register.
+  absl::StatusOr<std::shared_ptr<DeviceMemory>> RegisterApart(const void* pointer, uint64_t bytes);
   // Revokes and forgets every registration that has a byte of the range. DEADLINE_EXCEEDED: one is
   // in use still; the call may be repeated, and finds it again.
   absl::Status Revoke(const void* pointer, uint64_t bytes, absl::Duration timeout);
+  // Waits for the uses under way of these regions alone, in every registration there is, and
+  // refuses none: others may own memory beside them, in the same registrations. DEADLINE_EXCEEDED
+  // names one.
+  absl::Status AwaitUses(absl::Span<const MemoryRegion> regions, absl::Duration timeout) const;
+
+  // Forgets the registrations that nobody but the cache has.
+  void DropUnused();
 
   size_t size() const;
 
@@ -61,14 +74,15 @@ class RegistrationCache {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<std::shared_ptr<DeviceMemory>> RegisterWhole(const void* pointer,
                                                               uint64_t bytes) const;
+  void AddApart(const std::shared_ptr<DeviceMemory>& memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CudaDevices& devices_;
   const Options options_;
   mutable absl::Mutex mu_;
   Registrations registrations_ ABSL_GUARDED_BY(mu_);
-  // Taken out of the cache by a larger one or as stale, and perhaps in use still: Revoke waits for
-  // them too.
-  std::vector<std::weak_ptr<DeviceMemory>> replaced_ ABSL_GUARDED_BY(mu_);
+  // Registered apart, or taken out of the cache by a larger one or as stale, and perhaps in use
+  // still: Revoke waits for them too.
+  std::vector<std::weak_ptr<DeviceMemory>> apart_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace th

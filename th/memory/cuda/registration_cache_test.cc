@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -84,6 +85,25 @@ TEST_F(RegistrationCacheTest, ARangeOverMoreMappingsReplacesThatOfFewerWhoseUses
   EXPECT_OK(cache_->Revoke(mapped.pointer(), mapped.bytes(), absl::Seconds(10)));
 }
 
+TEST_F(RegistrationCacheTest, WhatIsRegisteredApartIsOfItsOwnMappingsAndItsUsesAreWaitedFor) {
+  const MappedMemory mapped(device_, 2);
+  ASSERT_OK_AND_ASSIGN(const RegistrationCache::Found both,
+                       cache_->Find(mapped.pointer(), mapped.bytes()));
+  ASSERT_OK_AND_ASSIGN(std::shared_ptr<DeviceMemory> one,
+                       cache_->RegisterApart(mapped.pointer(), 1000));
+  EXPECT_EQ(one->bytes(), mapped.mapping_bytes());
+  EXPECT_THAT(one->allocations(), SizeIs(1));
+  ASSERT_OK_AND_ASSIGN(const RegistrationCache::Found again, cache_->Find(mapped.pointer(), 1000));
+  EXPECT_EQ(again.memory, both.memory) << "the cache goes on with what it has";
+  {
+    ASSERT_OK_AND_ASSIGN(const DeviceMemory::Use use, one->BeginUse());
+    EXPECT_THAT(cache_->Revoke(mapped.pointer(), mapped.bytes(), absl::ZeroDuration()),
+                StatusIs(absl::StatusCode::kDeadlineExceeded));
+  }
+  EXPECT_OK(cache_->Revoke(mapped.pointer(), mapped.bytes(), absl::Seconds(10)));
+  EXPECT_FALSE(one->BeginUse().ok());
+}
+
 TEST_F(RegistrationCacheTest, RevokedMemoryIsForgottenOnceNobodyUsesIt) {
   const DeviceBuffer buffer = Filled(PatternBytes(1 << 20, 1));
   const DeviceBuffer other = Filled(PatternBytes(1 << 20, 2));
@@ -103,6 +123,21 @@ TEST_F(RegistrationCacheTest, RevokedMemoryIsForgottenOnceNobodyUsesIt) {
   // It is still there, so it may be registered anew.
   ASSERT_OK_AND_ASSIGN(const RegistrationCache::Found anew, cache_->Find(buffer.pointer(), 100));
   EXPECT_OK(anew.memory->BeginUse());
+}
+
+TEST_F(RegistrationCacheTest, UsesOfARegionAreWaitedForAndThoseBesideItAreNot) {
+  const DeviceBuffer buffer = Filled(PatternBytes(1 << 20, 1));
+  ASSERT_OK_AND_ASSIGN(const RegistrationCache::Found found, cache_->Find(buffer.pointer(), 100));
+  const MemoryRegion region = {buffer.pointer(), 100, MemoryKind::kDevice, device_->pci_address()};
+  std::optional<DeviceMemory::Use> within, beside;
+  within.emplace(*found.memory->BeginUse(50, 100));
+  EXPECT_THAT(cache_->AwaitUses({{region}}, absl::ZeroDuration()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(device_->pci_address())));
+  std::thread waiting([&] { EXPECT_OK(cache_->AwaitUses({{region}}, absl::InfiniteDuration())); });
+  within.reset();
+  waiting.join();
+  beside.emplace(*found.memory->BeginUse(100, 100));
+  EXPECT_OK(cache_->AwaitUses({{region}}, absl::ZeroDuration())) << "beside the region";
 }
 
 TEST_F(RegistrationCacheTest, RegistrationsHaveALimit) {

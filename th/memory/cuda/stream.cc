@@ -67,6 +67,17 @@ absl::Status CudaStream::CopyOnDevice(uint64_t to, uint64_t from, uint64_t bytes
       absl::StrCat("copy ", bytes, " bytes from 0x", absl::Hex(from), " to 0x", absl::Hex(to)));
 }
 
+absl::Status CudaStream::CopyFromPeer(uint64_t to, CudaDevice& peer, uint64_t from,
+                                      uint64_t bytes) const {
+  TH_ASSIGN_OR_RETURN(CUcontext const own_context, device_->Context());
+  TH_ASSIGN_OR_RETURN(CUcontext const peer_context, peer.Context());
+  TH_ASSIGN_OR_RETURN(const CudaDevice::Scope scope, device_->Enter());
+  return device_->Status(
+      device_->driver().MemcpyPeerAsync(to, own_context, from, peer_context, bytes, stream_),
+      absl::StrCat("copy ", bytes, " bytes from 0x", absl::Hex(from), " of GPU ",
+                   peer.pci_address(), " to 0x", absl::Hex(to)));
+}
+
 absl::Status CudaStream::Record(const CudaEvent& event) const {
   TH_ASSIGN_OR_RETURN(const CudaDevice::Scope scope, device_->Enter());
   return device_->Status(device_->driver().EventRecord(event.handle(), stream_), "record an event");

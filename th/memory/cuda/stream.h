@@ -65,6 +65,9 @@ class CudaStream {
   absl::Status CopyToHost(void* to, uint64_t from, uint64_t bytes) const;
   absl::Status CopyToDevice(uint64_t to, const void* from, uint64_t bytes) const;
   absl::Status CopyOnDevice(uint64_t to, uint64_t from, uint64_t bytes) const;
+  // From memory of another device: directly where this one reaches it, else through memory of the
+  // driver's in the host.
+  absl::Status CopyFromPeer(uint64_t to, CudaDevice& peer, uint64_t from, uint64_t bytes) const;
   absl::Status Record(const CudaEvent& event) const;
   absl::Status WaitFor(CUevent event) const;
   absl::Status Launch(CUfunction kernel, uint32_t blocks, uint32_t block_threads,

@@ -132,6 +132,15 @@ ibv_mr* RegisterRegion(ibv_pd* domain, void* address, size_t bytes, uint64_t /*r
   return &region->shown;
 }
 
+ibv_mr* RegisterDmaBuf(ibv_pd* domain, uint64_t /*offset*/, size_t bytes, uint64_t remote_address,
+                       int /*file_descriptor*/, int access) {
+  errno = current->dma_buf_registration_error;
+  if (errno != 0) return nullptr;
+  ++current->dma_buf_registrations;
+  return RegisterRegion(domain, reinterpret_cast<void*>(remote_address), bytes, remote_address,
+                        static_cast<unsigned>(access));
+}
+
 int DeregisterRegion(ibv_mr* shown) {
   auto* const region = reinterpret_cast<Region*>(shown);
   auto& registered = current->registered;
@@ -169,6 +178,7 @@ FakeVerbs::FakeVerbs() : library_(std::make_shared<VerbsLibrary>()) {
   library_->alloc_pd = AllocDomain;
   library_->dealloc_pd = DeallocDomain;
   library_->reg_mr_iova2 = RegisterRegion;
+  library_->reg_dmabuf_mr = RegisterDmaBuf;
   library_->dereg_mr = DeregisterRegion;
   library_->create_ah = CreateHandle;
   library_->destroy_ah = DestroyHandle;

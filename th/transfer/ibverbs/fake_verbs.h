@@ -47,8 +47,14 @@ class FakeVerbs {
   int registration_error = 0;
   size_t registrations_before_error = 0;
 
+  // Those by DMA-BUF fail with this errno.
+  int dma_buf_registration_error = 0;
+  // As of a library before version 34.
+  void LeaveOutDmaBuf() { library_->reg_dmabuf_mr = nullptr; }
+
   std::vector<MemoryRange> registered;  // alive, in the order of registration
   size_t registrations = 0;             // ever
+  size_t dma_buf_registrations = 0;     // of these
   size_t open_contexts = 0;
   size_t open_domains = 0;
 

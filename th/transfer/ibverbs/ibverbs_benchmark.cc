@@ -1,8 +1,10 @@
 // Question: how fast is a transfer over RDMA between two devices of this machine, beside ib_read_bw
-// over the same two?
+// over the same two? And what do many tensors, each allocated by itself, cost beside one of the
+// same bytes?
 //
 //   bazel build //th/transfer/ibverbs:ibverbs_benchmark
 //   ibverbs_benchmark SOURCE_DEVICE READER_DEVICE [MiB] [rounds] [checksum: on|off] [connections]
+//                     [tensors]
 //
 // Source and reader are two processes. Prints a line a round, then the median, in MB/s, and how the
 // READs were posted.
@@ -31,6 +33,7 @@ struct Arguments {
   int rounds = 0;
   bool checksum = false;
   uint32_t connections = 0;
+  uint64_t tensors = 1;
 };
 
 TransportLimits LimitsFor(const Arguments& arguments) {
@@ -57,7 +60,7 @@ std::unique_ptr<Transport> Begin(const Arguments& arguments, const std::string& 
 
 // Serves until the reader closes its end of `control`.
 void RunSource(int control, const Arguments& arguments) {
-  BenchmarkShard shard(arguments.bytes, ChecksumOf(arguments));
+  BenchmarkShard shard(arguments.bytes, ChecksumOf(arguments), arguments.tensors);
   shard.Write();
   shard.Publish();
   AdmitsAll holder(shard.store);
@@ -73,7 +76,7 @@ void RunSource(int control, const Arguments& arguments) {
 }
 
 void RunReader(int control, const Arguments& arguments) {
-  BenchmarkShard shard(arguments.bytes, ChecksumOf(arguments));
+  BenchmarkShard shard(arguments.bytes, ChecksumOf(arguments), arguments.tensors);
   const auto counters = std::make_shared<ReadCounters>();
   auto transport = Begin(arguments, arguments.reader_device, counters);
   const auto memory = transport->Attach(shard.store->regions());
@@ -85,7 +88,7 @@ void RunReader(int control, const Arguments& arguments) {
   patient.silence = kPatience;
   std::vector<double> rates;
   for (int round = 0; round < arguments.rounds; ++round) {
-    const double seconds = SecondsToReceive(shard, transport.get(), source, patient);
+    const double seconds = SecondsToReceive(shard.store, transport.get(), source, patient);
     rates.push_back(static_cast<double>(arguments.bytes) / seconds / 1e6);
     std::printf("%.1f MB/s\n", rates.back());
   }
@@ -106,7 +109,11 @@ int Main(int argc, char** argv) {
   arguments.rounds = argc > 4 ? std::atoi(argv[4]) : 5;
   arguments.checksum = argc > 5 && std::string(argv[5]) == "on";
   arguments.connections = argc > 6 ? static_cast<uint32_t>(std::atoi(argv[6])) : 2;
-  if (arguments.bytes == 0 || arguments.rounds <= 0) return 64;
+  arguments.tensors = argc > 7 ? std::strtoull(argv[7], nullptr, 10) : 1;
+  if (arguments.bytes == 0 || arguments.rounds <= 0 || arguments.tensors == 0 ||
+      arguments.tensors > arguments.bytes) {
+    return 64;
+  }
   return RunInTwoProcesses([&](int control) { RunSource(control, arguments); },
                            [&](int control) { RunReader(control, arguments); });
 }

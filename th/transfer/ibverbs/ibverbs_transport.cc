@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "th/transfer/ibverbs/fabric_address.h"
+#include "th/transfer/ibverbs/gpu_registrations.h"
 #include "th/transfer/ibverbs/rdma_device.h"
 #include "th/transfer/ibverbs/registration_cache.h"
 #include "th/transfer/ibverbs/verbs_library.h"
@@ -21,6 +22,7 @@ namespace {
 
 using ibverbs::Fabric;
 using ibverbs::FabricAddress;
+using ibverbs::GpuRegistrations;
 using ibverbs::MemoryRange;
 using ibverbs::RegistrationCache;
 using stream::SocketAddress;
@@ -29,11 +31,21 @@ class RegisteredMemory final : public AttachedMemory {
  public:
   RegisteredMemory(std::shared_ptr<RegistrationCache> cache, uint64_t attachment)
       : cache_(std::move(cache)), attachment_(attachment) {}
-  ~RegisteredMemory() override { cache_->Detach(attachment_); }
+  ~RegisteredMemory() override {
+    cache_->Detach(attachment_);
+    if (gpus_ != nullptr) gpus_->Detach(of_gpus_.number);
+  }
+  void Add(std::shared_ptr<GpuRegistrations> gpus, GpuRegistrations::Attached attached) {
+    gpus_ = std::move(gpus);
+    of_gpus_ = std::move(attached);
+  }
+  std::string how() const override { return of_gpus_.how; }
 
  private:
   const std::shared_ptr<RegistrationCache> cache_;  // may outlive the transport
   const uint64_t attachment_;
+  std::shared_ptr<GpuRegistrations> gpus_;  // likewise; null: no memory of a GPU
+  GpuRegistrations::Attached of_gpus_;
 };
 
 class IbverbsMedium final : public stream::Medium {
@@ -60,7 +72,7 @@ class IbverbsMedium final : public stream::Medium {
     return ibverbs::ServeRdmaMemory(fabric_);
   }
   std::unique_ptr<stream::RemoteMemory> Read(const ReadSetup& setup) const override {
-    return ibverbs::ReadRdmaMemory(fabric_, setup.number);
+    return ibverbs::ReadRdmaMemory(fabric_, {.number = setup.number, .summed = setup.summed});
   }
   absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) const override;
@@ -75,15 +87,21 @@ absl::StatusOr<std::unique_ptr<AttachedMemory>> IbverbsMedium::Attach(
     absl::Span<const MemoryRegion> regions) const {
   std::vector<MemoryRange> ranges;
   ranges.reserve(regions.size());
+  bool any_of_gpus = false;
   for (const MemoryRegion& region : regions) {
     if (region.kind == MemoryKind::kDevice) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("memory of the GPU ", region.device, " is not registered for RDMA"));
+      any_of_gpus |= region.bytes > 0;
+    } else {
+      ranges.push_back({reinterpret_cast<uintptr_t>(region.address), region.bytes});
     }
-    ranges.push_back({reinterpret_cast<uintptr_t>(region.address), region.bytes});
   }
   TH_ASSIGN_OR_RETURN(const uint64_t attachment, fabric_->memory()->Attach(ranges));
-  return std::make_unique<RegisteredMemory>(fabric_->memory(), attachment);
+  auto memory = std::make_unique<RegisteredMemory>(fabric_->memory(), attachment);
+  if (any_of_gpus) {
+    TH_ASSIGN_OR_RETURN(GpuRegistrations::Attached of_gpus, fabric_->gpu_memory()->Attach(regions));
+    memory->Add(fabric_->gpu_memory(), std::move(of_gpus));
+  }
+  return memory;
 }
 
 FabricAddress KindsOf(const Fabric& fabric) {
@@ -105,13 +123,18 @@ absl::Status HasRdma() {
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> NewIbverbsTransport(const IbverbsOptions& options) {
-  TH_RETURN_IF_ERROR(HasRdma());
-  TH_ASSIGN_OR_RETURN(auto verbs, ibverbs::VerbsLibrary::Load());
+  std::shared_ptr<const ibverbs::VerbsLibrary> verbs = options.verbs;
+  if (verbs == nullptr) {
+    TH_RETURN_IF_ERROR(HasRdma());
+    TH_ASSIGN_OR_RETURN(verbs, ibverbs::VerbsLibrary::Load());
+  }
   TH_ASSIGN_OR_RETURN(ibverbs::RdmaDevices devices,
                       ibverbs::OpenRdmaDevices(verbs, options.devices));
   TH_ASSIGN_OR_RETURN(auto fabric, Fabric::Of(std::move(devices.usable),
-                                              {.max_bytes = options.max_registered_bytes},
-                                              options.deadlines, options.counters));
+                                              {.max_registered_bytes = options.max_registered_bytes,
+                                               .deadlines = options.deadlines,
+                                               .counters = options.counters,
+                                               .gpus = options.gpus}));
   TH_ASSIGN_OR_RETURN(TcpListener listener,
                       ListenForPeers(options.listen_address, options.advertised_hosts));
   FabricAddress self = KindsOf(*fabric);

@@ -6,6 +6,9 @@
 //                                                          .advertised_hosts = {"10.0.0.7"}}));
 //   TH_ASSIGN_OR_RETURN(auto memory, ibverbs->Attach(store->regions()));  // registers it
 //
+// GPU memory is registered too where the machine can (gpu_registrations.h): the adapter reads it
+// and writes it without the host. Attach says which way, or why it cannot.
+//
 // InfiniBand and RoCEv2, several devices at once: the connections of a pull take them in turn. A
 // machine without libibverbs, a device or an active port hears which of them is missing, and what
 // to do.
@@ -26,12 +29,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "th/memory/cuda/cuda_memory_devices.h"
+#include "th/transfer/ibverbs/gpu_registrations.h"
 #include "th/transfer/ibverbs/rdma_memory.h"
+#include "th/transfer/ibverbs/verbs_library.h"
 #include "th/transfer/transport.h"
 
 namespace th {
 
 inline constexpr char kIbverbsTransport[] = "ibverbs";
+
+inline constexpr uint64_t kDefaultMaxRegisteredBytes = uint64_t{1} << 40;
 
 struct IbverbsOptions {
   // The TCP connections' addresses, as in TcpOptions.
@@ -39,13 +47,17 @@ struct IbverbsOptions {
   std::vector<std::string> advertised_hosts;
   // Names of the devices to use ("mlx5_0"). Empty: all that can be used.
   std::vector<std::string> devices;
-  // Registered memory of the process, over all its buffers. A buffer beyond it is refused by
-  // Attach.
-  uint64_t max_registered_bytes = uint64_t{1} << 40;
+  // Registered memory of the process, hosts' and GPUs', over all its buffers. A buffer beyond it is
+  // refused by Attach.
+  uint64_t max_registered_bytes = kDefaultMaxRegisteredBytes;
   TransportLimits limits;
   ibverbs::FabricDeadlines deadlines;
   // Counts the READs of connections that have ended. Null: nobody asks.
   std::shared_ptr<ibverbs::ReadCounters> counters;
+  // Whose memory may be registered: those of this process, once somebody has loaded a CUDA driver.
+  ibverbs::FindGpus gpus = &ProcessMemoryDevices;
+  // For tests. Null: the library of this machine.
+  std::shared_ptr<const ibverbs::VerbsLibrary> verbs;
 };
 
 // UNAVAILABLE: the kernel has no RDMA device, and what to do. OK says nothing about whether one can

@@ -55,7 +55,8 @@ QueuePair::QueuePair(std::shared_ptr<const RdmaDevice> device, const Options& op
       options_(options),
       depth_(std::clamp(options.depth, 1U, device_->limits().max_queue_depth)),
       limits_{.max_pieces = std::min(device_->limits().max_scatter_pieces, kMaxPiecesPerRead),
-              .max_bytes = std::min(options.max_read_bytes, device_->limits().max_read_bytes)},
+              .max_bytes = std::min(options.max_read_bytes, device_->limits().max_read_bytes),
+              .max_gap_bytes = std::min(options.max_gap_bytes, kMaxGapBytes)},
       signals_(depth_) {}
 
 // ---- set-up
@@ -76,6 +77,7 @@ absl::Status QueuePair::Prepare() {
   };
   const bool reads = options_.role == Role::kReader;
   if (reads) {
+    TH_ASSIGN_OR_RETURN(discard_, RegisteredBuffer::Make(device_, kMaxGapBytes));
     channel_ = verbs.create_comp_channel(device_->context());
     if (channel_ == nullptr) return no_room("completion channel");
     const int flags = fcntl(channel_->fd, F_GETFL);
@@ -196,7 +198,10 @@ absl::Status QueuePair::Post(uint64_t tag, absl::Span<const KeyedRange> from,
                              absl::Span<const KeyedRange> into, absl::Time now) {
   TH_RETURN_IF_ERROR(failed_);
   if (!connected_) return absl::FailedPreconditionError("the queue pair is not connected");
-  waiting_.push_back({.tag = tag, .plan = PlanReads(from, into, limits_), .next = 0});
+  if (discard_ == nullptr) return absl::FailedPreconditionError("a source's end reads nothing");
+  waiting_.push_back({.tag = tag,
+                      .plan = PlanReads(from, into, limits_, discard_->Range(0, kMaxGapBytes)),
+                      .next = 0});
   if (waiting_.back().plan.reads.empty()) {
     waiting_.pop_back();
     return absl::InvalidArgumentError("a READ of no bytes");

@@ -33,6 +33,7 @@
 #include "absl/types/span.h"
 #include "th/transfer/ibverbs/rdma_device.h"
 #include "th/transfer/ibverbs/read_plan.h"
+#include "th/transfer/ibverbs/registered_buffer.h"
 
 namespace th::ibverbs {
 
@@ -50,6 +51,10 @@ struct QueuePairAddress {
   friend bool operator==(const QueuePairAddress&, const QueuePairAddress&) = default;
 };
 
+// The most that torch's allocator of device memory leaves between tensors that follow each other;
+// others leave less. On Soft-RoCE a READ costs more than so many bytes; no adapter was measured.
+inline constexpr uint32_t kMaxGapBytes = 512;
+
 class QueuePair {
  public:
   enum class Role : uint8_t { kReader, kSource };
@@ -59,6 +64,9 @@ class QueuePair {
     uint32_t depth = 128;
     // A longer READ is split.
     uint32_t max_read_bytes = uint32_t{1} << 20;
+    // Between ranges of the peer that are not further apart the gap is read along, and thrown away.
+    // At most kMaxGapBytes.
+    uint32_t max_gap_bytes = kMaxGapBytes;
   };
   struct Counters {
     uint64_t reads_posted = 0;
@@ -128,7 +136,8 @@ class QueuePair {
   const Options options_;
   const uint32_t depth_;
   const ReadLimits limits_;
-  ibv_comp_channel* channel_ = nullptr;  // the reader's
+  std::unique_ptr<RegisteredBuffer> discard_;  // the reader's, for gaps; what is in it says nothing
+  ibv_comp_channel* channel_ = nullptr;        // the reader's
   ibv_cq* completions_ = nullptr;
   ibv_qp* pair_ = nullptr;
   QueuePairAddress address_;

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include "th/transfer/ibverbs/read_plan.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/segment_store.h"
+#include "th/transfer/stream/bell.h"
 #include "th/transfer/stream/socket.h"
 #include "th/weights/status_macros.h"
 
@@ -35,6 +37,13 @@ std::vector<OfferedDevice> Shown(const Fabric& fabric, const std::vector<size_t>
     shown.push_back({.link = device.link(), .gid = device.gid().gid});
   }
   return shown;
+}
+
+const void* FirstByte(absl::Span<const iovec> into) {
+  for (const iovec& piece : into) {
+    if (piece.iov_len > 0) return piece.iov_base;
+  }
+  return nullptr;
 }
 
 absl::Status NoActivePort(absl::string_view whose) {
@@ -76,8 +85,22 @@ class ServedRdmaMemory final : public stream::ServedMemory {
   std::optional<uint32_t> KeyOf(const iovec& piece) override {
     if (pair_ == nullptr) return std::nullopt;
     const auto keys = fabric_->memory()->Find(piece.iov_base, piece.iov_len, device_);
-    if (!keys.has_value()) return std::nullopt;
-    return keys->remote_key;
+    if (keys.has_value()) return keys->remote_key;
+    const auto of_gpu = fabric_->gpu_memory()->Find(piece.iov_base, piece.iov_len, device_);
+    if (of_gpu.has_value()) return of_gpu->remote_key;
+    return std::nullopt;
+  }
+  bool serves_devices() const override { return fabric_->gpu_memory()->count() > 0; }
+  // Memory that was to be registered and is not would go through the socket, slower than its reader
+  // is told.
+  absl::Status CheckServes(absl::Span<const MemoryRegion> regions) override {
+    for (const MemoryRegion& region : regions) {
+      if (region.bytes == 0) continue;
+      TH_RETURN_IF_ERROR(region.kind == MemoryKind::kDevice
+                             ? fabric_->gpu_memory()->WhyStaged(region)
+                             : fabric_->memory()->WhyRefused(region.address, region.bytes));
+    }
+    return absl::OkStatus();
   }
 
  private:
@@ -125,20 +148,29 @@ class Alarm {
 
 class RemoteRdmaMemory final : public stream::RemoteMemory {
  public:
-  RemoteRdmaMemory(std::shared_ptr<const Fabric> fabric, uint32_t number)
-      : fabric_(std::move(fabric)), number_(number) {}
+  RemoteRdmaMemory(std::shared_ptr<const Fabric> fabric, const ReadOptions& options)
+      : fabric_(std::move(fabric)), options_(options) {}
   ~RemoteRdmaMemory() override;
 
   absl::StatusOr<std::string> HandleOffer(absl::string_view offer) override;
   bool ready() const override { return state_ == State::kReady; }
   int fd() const override { return alarm_.fd(); }
+  bool writes_devices() const override { return fabric_->gpu_memory()->count() > 0; }
+  bool CanWrite(absl::Span<const iovec> into) override;
+  // The source has nothing to say while the reader's GPU finishes what its adapter has written.
+  bool copying() const override {
+    return std::any_of(items_.begin(), items_.end(),
+                       [](const Item& item) { return item.step == Step::kOnGpu; });
+  }
   void Start(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into,
              const stream::ControlPlace& control) override;
   absl::StatusOr<std::optional<Read>> Poll() override;
+  bool End() override;
 
  private:
   enum class State : uint8_t { kOffered, kRequested, kProbing, kReady };
-  enum class Step : uint8_t { kReading, kLanded, kChecking, kDone };
+  // kOnGpu: of those in GPU memory, once the control block was read.
+  enum class Step : uint8_t { kReading, kLanded, kChecking, kOnGpu, kDone };
   struct Item {
     uint64_t number = 0;
     std::vector<KeyedRange> from;
@@ -148,16 +180,29 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
     bool bounced = false;
     uint64_t bytes_bounced = 0;  // copied to `into`
     Step step = Step::kReading;
-    uint64_t check = 0;  // which control READ comes after its bytes
+    uint64_t check = 0;                   // which control READ comes after its bytes
+    std::shared_ptr<GpuLanding> landing;  // of one in GPU memory
     Read read;
+  };
+  // A destination in GPU memory, as CanWrite has found it.
+  struct GpuDestination {
+    const void* begin = nullptr;  // of its first piece
+    std::vector<KeyedRange> keyed;
+    std::vector<DevicePiece> pieces;
+    std::vector<std::shared_ptr<DeviceMemory>> memories;
   };
   // Tags of the queue pair.
   static constexpr uint64_t kCheckTag = uint64_t{1} << 63;
   static constexpr uint64_t kProbeTag = kCheckTag - 1;
 
+  void CountReads() const;
   absl::StatusOr<std::string> Request(const DeviceOffer& offer);
   absl::Status Probe(const PairReply& reply);
   absl::Status FinishProbe();
+  // Begins the use of a destination in GPU memory.
+  absl::Status PrepareLanding(GpuDestination destination, Item* item);
+  void Fail(Item* item, absl::Status why);
+  void TakeLandings();
   // The keys of `into`; empty: some of it is not registered.
   std::vector<KeyedRange> KeysOf(absl::Span<const iovec> into) const;
   absl::Status Progress();
@@ -169,8 +214,11 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
   absl::Status WatchDeadline();
 
   const std::shared_ptr<const Fabric> fabric_;
-  const uint32_t number_;
+  const ReadOptions options_;
   Alarm alarm_;
+  // Shared with landings, which ring it on their thread.
+  const std::shared_ptr<const stream::Bell> bell_ = std::make_shared<const stream::Bell>();
+  std::optional<GpuDestination> found_;  // by the last CanWrite, until the next Start
   State state_ = State::kOffered;
   size_t device_ = 0;
   uint64_t word_ = 0;
@@ -178,6 +226,7 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
   std::unique_ptr<RegisteredBuffer> bounce_;
   std::unique_ptr<QueuePair> pair_;  // destroyed before the buffers it writes to
 
+  std::optional<absl::Time> give_up_at_;  // what a GPU has not ended; set by the first End
   absl::Status failed_;
   std::deque<Item> items_;  // that Poll has not returned, in the order of Start
   uint64_t next_item_ = 0;
@@ -188,7 +237,30 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
 };
 
 RemoteRdmaMemory::~RemoteRdmaMemory() {
-  if (pair_ == nullptr) return;
+  if (RemoteRdmaMemory::End()) return;
+  // Of a transport that is going: there is no loop to come back on.
+  for (const Item& item : items_) {
+    if (item.landing == nullptr) continue;
+    static_cast<void>(item.landing->AwaitEnd(*give_up_at_ - MonotonicNow()));
+  }
+}
+
+bool RemoteRdmaMemory::End() {
+  if (!give_up_at_.has_value()) {
+    give_up_at_ = MonotonicNow() + fabric_->deadlines().landing;
+    if (pair_ != nullptr) CountReads();
+    pair_ = nullptr;  // no byte lands any more
+  }
+  alarm_.Clear();
+  bell_->Clear();
+  bool ended = true;
+  for (const Item& item : items_) {
+    if (item.landing != nullptr && !item.landing->Cancel()) ended = false;
+  }
+  return ended || MonotonicNow() >= *give_up_at_;
+}
+
+void RemoteRdmaMemory::CountReads() const {
   ReadCounters& counters = fabric_->counters();
   counters.posted += pair_->counters().reads_posted;
   counters.signalled += pair_->counters().reads_signalled;
@@ -202,7 +274,7 @@ RemoteRdmaMemory::~RemoteRdmaMemory() {
 // ---- becoming ready
 
 absl::StatusOr<std::string> RemoteRdmaMemory::HandleOffer(absl::string_view offer) {
-  if (!alarm_.valid()) {
+  if (!alarm_.valid() || !bell_->valid()) {
     return absl::ResourceExhaustedError("no descriptor for the completions of a queue pair");
   }
   if (state_ == State::kOffered) {
@@ -221,12 +293,13 @@ absl::StatusOr<std::string> RemoteRdmaMemory::Request(const DeviceOffer& offer) 
   const std::vector<size_t> active = fabric_->ActiveDevices();
   if (active.empty()) return NoActivePort("this process's");
   TH_ASSIGN_OR_RETURN(const DeviceChoice choice,
-                      ChooseDevices(Shown(*fabric_, active), offer.devices, number_));
+                      ChooseDevices(Shown(*fabric_, active), offer.devices, options_.number));
   device_ = active[choice.own];
   const auto& device = fabric_->devices()[device_];
   TH_ASSIGN_OR_RETURN(slots_, RegisteredBuffer::Make(device, kWordBytes));
   TH_ASSIGN_OR_RETURN(pair_, QueuePair::Create(device, {}));
   alarm_.Add(pair_->completion_fd());
+  alarm_.Add(bell_->fd());
   state_ = State::kRequested;
   return Encode(PairRequest{static_cast<uint8_t>(choice.offered), pair_->address()});
 }
@@ -267,6 +340,62 @@ std::vector<KeyedRange> RemoteRdmaMemory::KeysOf(absl::Span<const iovec> into) c
   return keyed;
 }
 
+// All of it lies in registered memory of one GPU. What lies in the host too, or on several, would
+// have to be summed in parts.
+bool RemoteRdmaMemory::CanWrite(absl::Span<const iovec> into) {
+  GpuDestination destination;
+  for (const iovec& piece : into) {
+    if (piece.iov_len == 0) continue;
+    auto found = fabric_->gpu_memory()->Find(piece.iov_base, piece.iov_len, device_);
+    if (!found.has_value()) return false;
+    if (destination.begin == nullptr) destination.begin = piece.iov_base;
+    destination.keyed.push_back(
+        {reinterpret_cast<uintptr_t>(piece.iov_base), piece.iov_len, found->local_key});
+    destination.pieces.push_back({found->memory.get(), found->offset, piece.iov_len});
+    if (&found->memory->device() != &destination.pieces.front().memory->device()) return false;
+    if (destination.memories.empty() || destination.memories.back() != found->memory) {
+      destination.memories.push_back(std::move(found->memory));
+    }
+  }
+  if (destination.begin == nullptr) return false;
+  found_ = std::move(destination);
+  return true;
+}
+
+absl::Status RemoteRdmaMemory::PrepareLanding(GpuDestination destination, Item* item) {
+  TH_ASSIGN_OR_RETURN(PiecesUse use, PiecesUse::Begin(destination.pieces.front().memory->device(),
+                                                      destination.pieces));
+  item->landing =
+      std::make_shared<GpuLanding>(GpuLanding::Spec{.gpus = fabric_->gpu_memory()->gpus(),
+                                                    .memories = std::move(destination.memories),
+                                                    .pieces = std::move(destination.pieces),
+                                                    .use = std::move(use),
+                                                    .summed = options_.summed,
+                                                    .on_end = [bell = bell_] { bell->Ring(); }});
+  return absl::OkStatus();
+}
+
+// The destination is at fault, and no source.
+void RemoteRdmaMemory::Fail(Item* item, absl::Status why) {
+  item->step = Step::kDone;
+  item->read = {.status = std::move(why), .control = std::nullopt, .lost = true};
+}
+
+// Takes the segments in GPU memory that the landings' thread is done with.
+void RemoteRdmaMemory::TakeLandings() {
+  bell_->Clear();
+  for (Item& item : items_) {
+    if (item.step != Step::kOnGpu || !item.landing->ended()) continue;
+    if (!item.landing->status().ok()) {
+      Fail(&item, item.landing->status());
+      continue;
+    }
+    item.read.sum = item.landing->sum();
+    item.step = Step::kDone;
+    fabric_->counters().gpu_bytes += item.bytes;
+  }
+}
+
 void RemoteRdmaMemory::Start(absl::Span<const stream::Located::Piece> from,
                              absl::Span<const iovec> into, const stream::ControlPlace& control) {
   items_.emplace_back();
@@ -279,7 +408,17 @@ void RemoteRdmaMemory::Start(absl::Span<const stream::Located::Piece> from,
     item.from.push_back({piece.address, piece.bytes, piece.key});
     item.bytes += piece.bytes;
   }
+  std::optional<GpuDestination> found = std::exchange(found_, std::nullopt);
+  const bool on_gpu = found.has_value() && !into.empty() && found->begin == FirstByte(into);
   if (!failed_.ok()) return;
+  if (on_gpu) {
+    std::vector<KeyedRange> keyed = std::move(found->keyed);
+    if (absl::Status prepared = PrepareLanding(*std::move(found), &item); !prepared.ok()) {
+      return Fail(&item, std::move(prepared));
+    }
+    failed_ = pair_->Post(item.number, item.from, keyed, MonotonicNow());
+    return;
+  }
   if (item.bytes == 0) {
     item.step = Step::kLanded;
     failed_ = CheckLanded();
@@ -292,6 +431,7 @@ void RemoteRdmaMemory::Start(absl::Span<const stream::Located::Piece> from,
 }
 
 absl::StatusOr<std::optional<stream::RemoteMemory::Read>> RemoteRdmaMemory::Poll() {
+  if (!items_.empty()) TakeLandings();
   if (items_.empty() || items_.front().step != Step::kDone) {
     if (failed_.ok() && pair_ != nullptr && state_ >= State::kProbing) failed_ = Progress();
   }
@@ -391,8 +531,13 @@ void RemoteRdmaMemory::FinishCheck(uint64_t check) {
   ++checks_done_;
   for (Item& item : items_) {
     if (item.step != Step::kChecking || item.check != check) continue;
-    item.step = Step::kDone;
     item.read.control = Read::Control{.generation = words[0], .life = words[1]};
+    if (item.landing == nullptr) {
+      item.step = Step::kDone;
+    } else {
+      item.step = Step::kOnGpu;
+      fabric_->gpu_landings().Submit(item.landing);
+    }
   }
 }
 
@@ -417,13 +562,19 @@ absl::Status RemoteRdmaMemory::WatchDeadline() {
 // ---- Fabric
 
 absl::StatusOr<std::shared_ptr<const Fabric>> Fabric::Of(
-    std::vector<std::shared_ptr<const RdmaDevice>> devices, RegistrationCache::Options options,
-    FabricDeadlines deadlines, std::shared_ptr<ReadCounters> counters) {
+    std::vector<std::shared_ptr<const RdmaDevice>> devices, FabricOptions options) {
   std::shared_ptr<Fabric> fabric(new Fabric);
   fabric->devices_ = std::move(devices);
-  fabric->memory_ = std::make_shared<RegistrationCache>(fabric->devices_, options);
-  fabric->deadlines_ = deadlines;
-  fabric->counters_ = counters != nullptr ? std::move(counters) : std::make_shared<ReadCounters>();
+  const auto budget = std::make_shared<RegistrationBudget>(options.max_registered_bytes);
+  fabric->memory_ = std::make_shared<RegistrationCache>(
+      fabric->devices_, RegistrationCache::Options{.budget = budget});
+  if (options.gpus == nullptr) options.gpus = [] { return nullptr; };
+  fabric->gpu_memory_ =
+      std::make_shared<GpuRegistrations>(fabric->devices_, std::move(options.gpus), budget);
+  fabric->gpu_landings_ = std::make_unique<GpuLandings>();
+  fabric->deadlines_ = options.deadlines;
+  fabric->counters_ =
+      options.counters != nullptr ? options.counters : std::make_shared<ReadCounters>();
   for (const auto& device : fabric->devices_) {
     TH_ASSIGN_OR_RETURN(auto word, RegisteredBuffer::Make(device, kWordBytes));
     // Cannot fail for so few bytes once the system has booted; any value will do.
@@ -446,8 +597,8 @@ std::unique_ptr<stream::ServedMemory> ServeRdmaMemory(std::shared_ptr<const Fabr
 }
 
 std::unique_ptr<stream::RemoteMemory> ReadRdmaMemory(std::shared_ptr<const Fabric> fabric,
-                                                     uint32_t number) {
-  return std::make_unique<RemoteRdmaMemory>(std::move(fabric), number);
+                                                     const ReadOptions& options) {
+  return std::make_unique<RemoteRdmaMemory>(std::move(fabric), options);
 }
 
 }  // namespace th::ibverbs

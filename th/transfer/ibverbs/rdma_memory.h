@@ -1,9 +1,9 @@
 // Both ends of a connection whose payloads are read over RDMA: what stream::Medium asks for.
 //
-//   TH_ASSIGN_OR_RETURN(std::shared_ptr<const Fabric> fabric, Fabric::Of(devices, {}, {},
-//   nullptr)); fabric->memory().Attach(ranges); ServeRdmaMemory(fabric);    // the source's end of
-//   an accepted connection ReadRdmaMemory(fabric, 0);  // the reader's end of the first connection
-//   of a pull
+//   TH_ASSIGN_OR_RETURN(std::shared_ptr<const Fabric> fabric, Fabric::Of(devices, {}));
+//   fabric->memory()->Attach(ranges);
+//   ServeRdmaMemory(fabric);      // the source's end of an accepted connection
+//   ReadRdmaMemory(fabric, {});   // the reader's end of the first connection of a pull
 //
 // handshake.h says how the two find a pair of devices. Each connection has a queue pair of its own,
 // which ends with its objects here: with the source's the reader reads nothing more, with the
@@ -13,8 +13,14 @@
 // landed, as adapters may fetch what two outstanding READs ask for in either order. Segments that
 // have landed meanwhile share one.
 //
-// A destination that is not registered is written through a registered buffer of kBounceBytes, a
-// copy more. Memory of the source that is not registered has no key, and comes through the socket.
+// Memory of GPUs that is registered is read and written where it lies. What has landed there is
+// flushed and summed on the GPU, by a thread that waits for it (gpu_landings.h), and counts when
+// that has ended. GPU memory that is not registered is staged by the ends of the transfer, as over
+// any transport.
+//
+// A destination of the host that is not registered is written through a registered buffer of
+// kBounceBytes, a copy more. Memory of the source that nobody attached has no key, and
+// comes through the socket; a source whose memory was refused does not serve it (CheckServes).
 #ifndef TH_TRANSFER_IBVERBS_RDMA_MEMORY_H_
 #define TH_TRANSFER_IBVERBS_RDMA_MEMORY_H_
 
@@ -26,6 +32,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "th/transfer/ibverbs/gpu_landings.h"
+#include "th/transfer/ibverbs/gpu_registrations.h"
 #include "th/transfer/ibverbs/handshake.h"
 #include "th/transfer/ibverbs/queue_pair.h"
 #include "th/transfer/ibverbs/rdma_device.h"
@@ -44,6 +52,10 @@ struct FabricDeadlines {
   absl::Duration probe = absl::Milliseconds(350);
   // READs of which none has landed for so long have failed. Devices give up later by themselves.
   absl::Duration read = absl::Seconds(1);
+  // A reader that is closed waits so long for its GPU to end what it flushes and sums, which takes
+  // some ms unless it is busy; as long as a buffer's owner waits for a GPU. Then it is given up:
+  // the GPU only reads the destination, which nothing writes once the queue pair is destroyed.
+  absl::Duration landing = absl::Seconds(10);
 };
 
 // The READs of a transport's queue pairs that have ended.
@@ -52,6 +64,16 @@ struct ReadCounters {
   std::atomic<uint64_t> signalled{0};
   std::atomic<uint32_t> most_outstanding{0};  // of one queue pair
   std::atomic<uint64_t> bounced_bytes{0};
+  std::atomic<uint64_t> gpu_bytes{0};  // that landed in GPU memory, and count
+};
+
+struct FabricOptions {
+  // Registered bytes of host and GPU memory together.
+  uint64_t max_registered_bytes = uint64_t{1} << 40;
+  FabricDeadlines deadlines;
+  std::shared_ptr<ReadCounters> counters;  // with who asks for them; null: nobody does
+  // Whose memory may be registered. Empty: no GPU's.
+  FindGpus gpus;
 };
 
 // The devices and the registered memory that all connections of a transport share. Thread-safe;
@@ -60,13 +82,14 @@ class Fabric {
  public:
   // RESOURCE_EXHAUSTED: not even a page can be registered, with what to do.
   static absl::StatusOr<std::shared_ptr<const Fabric>> Of(
-      std::vector<std::shared_ptr<const RdmaDevice>> devices, RegistrationCache::Options options,
-      FabricDeadlines deadlines, std::shared_ptr<ReadCounters> counters);
+      std::vector<std::shared_ptr<const RdmaDevice>> devices, FabricOptions options);
 
   const std::vector<std::shared_ptr<const RdmaDevice>>& devices() const { return devices_; }
   // The places in devices() of those whose port is active now.
   std::vector<size_t> ActiveDevices() const;
   const std::shared_ptr<RegistrationCache>& memory() const { return memory_; }
+  const std::shared_ptr<GpuRegistrations>& gpu_memory() const { return gpu_memory_; }
+  GpuLandings& gpu_landings() const { return *gpu_landings_; }
   // A random word of this process, for readers to prove that they can read its memory.
   const RegisteredBuffer& word(size_t device) const { return *words_[device]; }
   const FabricDeadlines& deadlines() const { return deadlines_; }
@@ -76,16 +99,22 @@ class Fabric {
   Fabric() = default;
 
   std::vector<std::shared_ptr<const RdmaDevice>> devices_;
-  std::shared_ptr<RegistrationCache> memory_;  // shared with the handles of Attach
+  // Shared with the handles of Attach.
+  std::shared_ptr<RegistrationCache> memory_;
+  std::shared_ptr<GpuRegistrations> gpu_memory_;
+  std::unique_ptr<GpuLandings> gpu_landings_;
   std::vector<std::unique_ptr<RegisteredBuffer>> words_;
   FabricDeadlines deadlines_;
   std::shared_ptr<ReadCounters> counters_;  // with who asked for them
 };
 
 std::unique_ptr<stream::ServedMemory> ServeRdmaMemory(std::shared_ptr<const Fabric> fabric);
-// `number`: of the connection within its pull.
+struct ReadOptions {
+  uint32_t number = 0;  // of the connection within its pull
+  bool summed = false;  // what lands in GPU memory is summed there
+};
 std::unique_ptr<stream::RemoteMemory> ReadRdmaMemory(std::shared_ptr<const Fabric> fabric,
-                                                     uint32_t number);
+                                                     const ReadOptions& options);
 
 }  // namespace th::ibverbs
 

@@ -36,7 +36,7 @@ using ::testing::HasSubstr;
 using ::th::testing::IsOk;
 using ::th::testing::StatusIs;
 
-// What a software device may take for a test's bytes, on a busy machine.
+// The time that a software device may take for a test's bytes, on a busy machine.
 constexpr absl::Duration kPatience = absl::Seconds(60);
 // A peer that is gone is noticed by the device within this: 7 times 268 ms, and what the emulation
 // adds.
@@ -165,6 +165,27 @@ TEST_F(RdmaReadTest, ReadsOddPiecesToTheirPlaces) {
   EXPECT_EQ(counters.most_outstanding, kDepth);
   EXPECT_LE(counters.reads_signalled, counters.reads_posted / (kDepth / 4) + 1);
   EXPECT_FALSE(reader_->waiting_since().has_value());
+}
+
+// Tensors that an allocator has placed one after another, in another order than the reader's.
+TEST_F(RdmaReadTest, ShortGapsAreReadAlongAndLandNowhere) {
+  constexpr size_t kTensors = 2000, kTensorBytes = 1000, kStride = kTensorBytes + 16;
+  Bytes from(kTensors * kStride), into(kTensors * kStride, 0xAB);
+  FillWithPattern(from.data(), from.size());
+  Attach(from, into);
+  Connect();
+  std::vector<KeyedRange> sources, pieces;
+  for (size_t i = 0; i < kTensors; ++i) {
+    sources.push_back(From(from, (i ^ 1) * kStride, kTensorBytes));
+    pieces.push_back(Into(into, i * kStride, kTensorBytes));
+  }
+  ASSERT_THAT(reader_->Post(1, sources, pieces, MonotonicNow()), IsOk());
+  ASSERT_THAT(WaitForTag(reader_.get(), 1), IsOk());
+  for (size_t i = 0; i < kTensors; ++i) {
+    ASSERT_EQ(std::memcmp(&into[i * kStride], &from[(i ^ 1) * kStride], kTensorBytes), 0) << i;
+    for (size_t at = kTensorBytes; at < kStride; ++at) ASSERT_EQ(into[i * kStride + at], 0xAB) << i;
+  }
+  EXPECT_LT(reader_->counters().reads_posted, kTensors / 4);
 }
 
 TEST_F(RdmaReadTest, BatchesCompleteInTheirOrder) {
@@ -315,7 +336,7 @@ TEST_F(RdmaReadTest, ThousandRoundsLeakNothing) {
 
 // ---- between processes
 
-// What a source in a process of its own tells its reader.
+// The words of a source in a process of its own to its reader.
 struct Offer {
   QueuePairAddress address;
   KeyedRange range;

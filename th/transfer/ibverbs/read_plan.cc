@@ -1,51 +1,43 @@
 #include "th/transfer/ibverbs/read_plan.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 namespace th::ibverbs {
 namespace {
 
-// At most one READ in so many asks for a completion; each costs the processor an event.
+// At least one READ in so many asks for a completion, so that places of the send queue become free.
+// A completion costs the processor an event.
 constexpr uint32_t kSignalEvery = 16;
 
-}  // namespace
+// Bytes that lie together at both ends.
+struct Move {
+  KeyedRange from;
+  uint64_t into = 0;
+  uint32_t into_key = 0;
 
-ReadPlan PlanReads(absl::Span<const KeyedRange> from, absl::Span<const KeyedRange> into,
-                   const ReadLimits& limits) {
-  ReadPlan plan;
-  PlannedRead* open = nullptr;  // the READ that grows
+  bool operator<(const Move& other) const {
+    return std::tie(from.key, from.address) < std::tie(other.from.key, other.from.address);
+  }
+};
+
+std::vector<Move> MovesOf(absl::Span<const KeyedRange> from, absl::Span<const KeyedRange> into) {
+  std::vector<Move> moves;
+  moves.reserve(std::max(from.size(), into.size()));
   size_t source = 0, piece = 0;
   uint64_t source_offset = 0, piece_offset = 0;
   while (source < from.size() && piece < into.size()) {
     const KeyedRange& remote = from[source];
     const KeyedRange& local = into[piece];
-    const uint64_t remote_address = remote.address + source_offset;
-    const bool follows = open != nullptr && open->from.key == remote.key &&
-                         open->from.address + open->from.bytes == remote_address &&
-                         open->from.bytes < limits.max_bytes &&
-                         open->piece_count < limits.max_pieces;
-    const uint64_t room = follows ? limits.max_bytes - open->from.bytes : limits.max_bytes;
-    const uint64_t bytes =
-        std::min({remote.bytes - source_offset, local.bytes - piece_offset, room});
+    const uint64_t bytes = std::min(remote.bytes - source_offset, local.bytes - piece_offset);
     if (bytes > 0) {
-      if (!follows) {
-        plan.reads.push_back({.from = {remote_address, 0, remote.key},
-                              .first_piece = plan.pieces.size(),
-                              .piece_count = 0});
-        open = &plan.reads.back();
-      }
-      open->from.bytes += bytes;
-      KeyedRange* const last = open->piece_count > 0 ? &plan.pieces.back() : nullptr;
-      if (last != nullptr && last->key == local.key &&
-          last->address + last->bytes == local.address + piece_offset) {
-        last->bytes += bytes;
-      } else {
-        plan.pieces.push_back({local.address + piece_offset, bytes, local.key});
-        ++open->piece_count;
-      }
-      source_offset += bytes;
-      piece_offset += bytes;
+      moves.push_back({.from = {remote.address + source_offset, bytes, remote.key},
+                       .into = local.address + piece_offset,
+                       .into_key = local.key});
     }
+    source_offset += bytes;
+    piece_offset += bytes;
     if (source_offset == remote.bytes) {
       ++source;
       source_offset = 0;
@@ -55,7 +47,73 @@ ReadPlan PlanReads(absl::Span<const KeyedRange> from, absl::Span<const KeyedRang
       piece_offset = 0;
     }
   }
-  return plan;
+  return moves;
+}
+
+class Planner {
+ public:
+  Planner(const ReadLimits& limits, const KeyedRange& discard)
+      : limits_(limits), discard_(discard) {}
+
+  void Add(const Move& move) {
+    for (uint64_t done = 0; done < move.from.bytes;) {
+      const KeyedRange from = {move.from.address + done, move.from.bytes - done, move.from.key};
+      if (!Joins(from)) {
+        plan_.reads.push_back({.from = {from.address, 0, from.key},
+                               .first_piece = plan_.pieces.size(),
+                               .piece_count = 0});
+      }
+      PlannedRead& read = plan_.reads.back();
+      const uint64_t gap = from.address - read.from.address - read.from.bytes;
+      if (gap > 0) Append({discard_.address, gap, discard_.key});
+      const uint64_t bytes = std::min(from.bytes, limits_.max_bytes - read.from.bytes);
+      Append({move.into + done, bytes, move.into_key});
+      done += bytes;
+    }
+  }
+  ReadPlan Take() { return std::move(plan_); }
+
+ private:
+  // True when the READ that was planned last can grow to `from`.
+  bool Joins(const KeyedRange& from) const {
+    if (plan_.reads.empty()) return false;
+    const PlannedRead& last = plan_.reads.back();
+    const uint64_t end = last.from.address + last.from.bytes;
+    if (from.key != last.from.key || from.address < end) return false;
+    const uint64_t gap = from.address - end;
+    return gap <= limits_.max_gap_bytes && last.from.bytes + gap < limits_.max_bytes &&
+           last.piece_count + (gap > 0 ? 2 : 1) <= limits_.max_pieces;
+  }
+
+  void Append(const KeyedRange& piece) {
+    PlannedRead& read = plan_.reads.back();
+    read.from.bytes += piece.bytes;
+    if (read.piece_count > 0) {
+      KeyedRange& last = plan_.pieces.back();
+      if (last.key == piece.key && last.address + last.bytes == piece.address) {
+        last.bytes += piece.bytes;
+        return;
+      }
+    }
+    plan_.pieces.push_back(piece);
+    ++read.piece_count;
+  }
+
+  const ReadLimits& limits_;
+  const KeyedRange& discard_;
+  ReadPlan plan_;
+};
+
+}  // namespace
+
+ReadPlan PlanReads(absl::Span<const KeyedRange> from, absl::Span<const KeyedRange> into,
+                   const ReadLimits& limits, const KeyedRange& discard) {
+  std::vector<Move> moves = MovesOf(from, into);
+  // By where they lie at the peer: a layout goes by names, an allocator by time.
+  if (!std::is_sorted(moves.begin(), moves.end())) std::sort(moves.begin(), moves.end());
+  Planner planner(limits, discard);
+  for (const Move& move : moves) planner.Add(move);
+  return planner.Take();
 }
 
 std::vector<KeyedRange> Slice(absl::Span<const KeyedRange> ranges, uint64_t offset,

@@ -1,14 +1,20 @@
-// How bytes in a peer's memory become RDMA READs into this process's memory, and which of them are
-// signalled. Pure.
+// Plans RDMA READs: maps bytes of a peer's memory onto memory of this process, and chooses which
+// READs are signalled. Pure.
 //
 //   const ReadPlan plan = PlanReads(from, into, {.max_pieces = 30, .max_bytes = 1 << 20});
 //
 // A READ takes one contiguous range of the peer's memory and scatters it over several pieces of
-// ours. Ranges that follow each other under one key become one READ; what is longer than a READ may
-// be, or goes to more pieces, is split.
+// ours. Ranges that follow each other under one key become one READ, whatever their order in the
+// list; what is longer than a READ may be, or goes to more pieces, is split.
+//
+// Tensors that an allocator has placed one after another have small gaps between them. Such a gap
+// is read along, into memory that nobody looks at: a READ for each tensor costs more than the bytes
+// of the gaps do. Two ranges under one key lie in one registration, so what is between them may be
+// read too.
 #ifndef TH_TRANSFER_IBVERBS_READ_PLAN_H_
 #define TH_TRANSFER_IBVERBS_READ_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,12 +32,13 @@ struct KeyedRange {
 };
 
 struct ReadLimits {
-  uint32_t max_pieces = 1;  // of a READ; at least 1
-  uint32_t max_bytes = 0;   // of a READ; at least 1
+  uint32_t max_pieces = 1;     // of a READ; at least 1
+  uint32_t max_bytes = 0;      // of a READ; at least 1
+  uint32_t max_gap_bytes = 0;  // longer gaps between ranges are not read along; 0: none are
 };
 
 struct PlannedRead {
-  KeyedRange from;
+  KeyedRange from;         // with its gaps
   size_t first_piece = 0;  // in ReadPlan::pieces
   uint32_t piece_count = 0;
 };
@@ -40,11 +47,12 @@ struct ReadPlan {
   std::vector<KeyedRange> pieces;  // of all reads, in order
 };
 
-// `from` and `into` have the same sum of bytes; what is longer is left out.
+// `from` and `into` should cover the same number of bytes; what the longer one has beyond that is
+// ignored. `discard` takes the gaps and has at least max_gap_bytes.
 ReadPlan PlanReads(absl::Span<const KeyedRange> from, absl::Span<const KeyedRange> into,
-                   const ReadLimits& limits);
+                   const ReadLimits& limits, const KeyedRange& discard = {});
 
-// The part of `ranges` that begins `offset` bytes into them, of `bytes`, or what there is of it.
+// `bytes` bytes of `ranges` from `offset` on; fewer where they end before.
 std::vector<KeyedRange> Slice(absl::Span<const KeyedRange> ranges, uint64_t offset, uint64_t bytes);
 
 // Which READs of a queue pair ask for a completion: the last one of each batch, and one in

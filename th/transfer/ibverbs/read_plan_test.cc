@@ -1,6 +1,8 @@
 #include "th/transfer/ibverbs/read_plan.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -39,6 +41,44 @@ TEST(PlanReadsTest, AnotherKeyOrAGapIsAnotherRead) {
               ElementsAre(KeyedRange{100, 60, 7}, KeyedRange{160, 40, 8}, KeyedRange{201, 9, 8}));
 }
 
+TEST(PlanReadsTest, AShortGapIsReadAlongAndThrownAway) {
+  constexpr ReadLimits kWithGaps = {.max_pieces = 5, .max_bytes = 1000, .max_gap_bytes = 16};
+  const KeyedRange discard = {9000, 16, 5};
+  const ReadPlan plan = PlanReads({{100, 60, 7}, {176, 40, 7}, {226, 9, 7}},
+                                  {{5000, 60, 1}, {6000, 49, 1}}, kWithGaps, discard);
+  EXPECT_THAT(From(plan), ElementsAre(KeyedRange{100, 135, 7}));
+  EXPECT_THAT(plan.pieces,
+              ElementsAre(KeyedRange{5000, 60, 1}, KeyedRange{9000, 16, 5}, KeyedRange{6000, 40, 1},
+                          KeyedRange{9000, 10, 5}, KeyedRange{6040, 9, 1}));
+}
+
+TEST(PlanReadsTest, AGapThatIsLongOrDoesNotFitIsAnotherRead) {
+  const KeyedRange discard = {9000, 16, 5};
+  const std::vector<KeyedRange> from = {{100, 60, 7}, {176, 40, 7}};
+  const std::vector<KeyedRange> into = {{5000, 100, 1}};
+  const auto reads = [&](const ReadLimits& limits) {
+    return PlanReads(from, into, limits, discard).reads.size();
+  };
+  EXPECT_EQ(reads({.max_pieces = 3, .max_bytes = 77, .max_gap_bytes = 16}), 2U);
+  EXPECT_EQ(From(PlanReads(from, into, {.max_pieces = 3, .max_bytes = 77, .max_gap_bytes = 16},
+                           discard))[0],
+            (KeyedRange{100, 77, 7}))
+      << "as much as the READ takes";
+  EXPECT_EQ(reads({.max_pieces = 3, .max_bytes = 1000, .max_gap_bytes = 16}), 1U);
+  EXPECT_EQ(reads({.max_pieces = 3, .max_bytes = 1000, .max_gap_bytes = 15}), 2U);
+  EXPECT_EQ(reads({.max_pieces = 2, .max_bytes = 1000, .max_gap_bytes = 16}), 2U);
+  EXPECT_EQ(reads({.max_pieces = 3, .max_bytes = 76, .max_gap_bytes = 16}), 2U)
+      << "a READ ends with bytes that are wanted";
+}
+
+TEST(PlanReadsTest, RangesAreTakenInTheOrderOfTheirAddresses) {
+  const ReadPlan plan =
+      PlanReads({{160, 40, 7}, {50, 5, 8}, {100, 60, 7}}, {{5000, 105, 1}}, kLimits);
+  EXPECT_THAT(From(plan), ElementsAre(KeyedRange{100, 100, 7}, KeyedRange{50, 5, 8}));
+  EXPECT_THAT(plan.pieces, ElementsAre(KeyedRange{5045, 60, 1}, KeyedRange{5000, 40, 1},
+                                       KeyedRange{5040, 5, 1}));
+}
+
 TEST(PlanReadsTest, LongReadsAreSplit) {
   const ReadPlan plan = PlanReads({{0, 2500, 7}}, {{5000, 2500, 1}}, kLimits);
   EXPECT_THAT(From(plan), ElementsAre(KeyedRange{0, 1000, 7}, KeyedRange{1000, 1000, 7},
@@ -60,17 +100,21 @@ TEST(PlanReadsTest, EmptyPiecesAreNoReads) {
   EXPECT_THAT(From(plan), ElementsAre(KeyedRange{100, 5, 7}));
 }
 
-// Whatever the pieces, every byte of the source goes to its place, within the limits.
+// Whatever the pieces, every byte of the source goes to its place and none to another, within the
+// limits.
 TEST(PlanReadsTest, EveryByteGoesToItsPlace) {
+  constexpr ReadLimits kGaps = {.max_pieces = 4, .max_bytes = 1000, .max_gap_bytes = 2};
+  const KeyedRange discard = {uint64_t{1} << 40, 2, 9};
   std::mt19937_64 random(20260101);
   const auto cut = [&random](uint64_t total, uint64_t base) {
     std::vector<KeyedRange> pieces;
     for (uint64_t at = base; total > 0;) {
       const uint64_t bytes = std::min<uint64_t>(total, random() % 700);
       pieces.push_back({at, bytes, static_cast<uint32_t>(random() % 2)});
-      at += bytes + random() % 3;
+      at += bytes + random() % 4;
       total -= bytes;
     }
+    std::shuffle(pieces.begin(), pieces.end(), random);
     return pieces;
   };
   const auto addresses = [](const std::vector<KeyedRange>& pieces) {
@@ -83,18 +127,28 @@ TEST(PlanReadsTest, EveryByteGoesToItsPlace) {
   for (int round = 0; round < 200; ++round) {
     const uint64_t total = random() % 10'000;
     const auto from = cut(total, 0), into = cut(total, uint64_t{1} << 32);
-    const ReadPlan plan = PlanReads(from, into, kLimits);
-    ASSERT_EQ(addresses(From(plan)), addresses(from));
-    ASSERT_EQ(addresses(plan.pieces), addresses(into));
+    std::map<uint64_t, uint64_t> wanted, planned;  // by the place, the byte of the source
+    const auto from_bytes = addresses(from), into_bytes = addresses(into);
+    for (uint64_t i = 0; i < total; ++i) wanted[into_bytes[i]] = from_bytes[i];
+    const ReadPlan plan = PlanReads(from, into, kGaps, discard);
     for (const PlannedRead& read : plan.reads) {
-      ASSERT_LE(read.from.bytes, kLimits.max_bytes);
-      ASSERT_LE(read.piece_count, kLimits.max_pieces);
+      ASSERT_LE(read.from.bytes, kGaps.max_bytes);
+      ASSERT_LE(read.piece_count, kGaps.max_pieces);
       uint64_t bytes = 0;
       for (uint32_t i = 0; i < read.piece_count; ++i) {
-        bytes += plan.pieces[read.first_piece + i].bytes;
+        const KeyedRange& piece = plan.pieces[read.first_piece + i];
+        if (piece.key == discard.key) {
+          ASSERT_LE(piece.bytes, discard.bytes);
+          ASSERT_EQ(piece.address, discard.address);
+        }
+        for (uint64_t at = 0; piece.key != discard.key && at < piece.bytes; ++at) {
+          planned[piece.address + at] = read.from.address + bytes + at;
+        }
+        bytes += piece.bytes;
       }
       ASSERT_EQ(bytes, read.from.bytes);
     }
+    ASSERT_EQ(planned, wanted);
   }
 }
 

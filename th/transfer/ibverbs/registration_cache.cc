@@ -69,9 +69,12 @@ RegistrationCache::Registration::~Registration() {
   for (size_t i = 0; i < regions_.size(); ++i) {
     if (devices_[i]->IsOurs()) devices_[i]->verbs().dereg_mr(regions_[i]);
   }
+  if (budgeted_) budget_.Give(range_.bytes);
 }
 
 absl::Status RegistrationCache::Registration::Register() {
+  TH_RETURN_IF_ERROR(budget_.Take(range_.bytes));
+  budgeted_ = true;
   for (const auto& device : devices_) {
     if (range_.bytes > device->limits().max_registration_bytes) {
       return absl::ResourceExhaustedError(absl::StrCat(device->name(), " registers at most ",
@@ -95,19 +98,21 @@ absl::Status RegistrationCache::Registration::Register() {
 
 RegistrationCache::RegistrationCache(std::vector<std::shared_ptr<const RdmaDevice>> devices,
                                      Options options)
-    : devices_(std::move(devices)), options_(options) {}
+    : devices_(std::move(devices)), options_([&options] {
+        if (options.budget == nullptr) {
+          options.budget = std::make_shared<RegistrationBudget>(UINT64_MAX);
+        }
+        return std::move(options);
+      }()) {}
 
 RegistrationCache::Shared RegistrationCache::FindSame(const MemoryRange& range) const {
   const absl::ReaderMutexLock lock(&mu_);
-  const auto at = by_range_.find({range.begin, range.bytes});
-  return at == by_range_.end() ? nullptr : at->second.lock();
+  return table_.FindSame({range.begin, range.bytes});
 }
 
 absl::StatusOr<std::vector<RegistrationCache::Shared>> RegistrationCache::RegisterAll(
     absl::Span<const MemoryRange> merged) {
-  const Counters before = counters();
-  uint64_t bytes = before.bytes;
-  size_t count = before.registrations;
+  size_t count = counters().registrations;
   std::vector<Shared> registrations;
   registrations.reserve(merged.size());
   for (const MemoryRange& range : merged) {
@@ -115,18 +120,12 @@ absl::StatusOr<std::vector<RegistrationCache::Shared>> RegistrationCache::Regist
       registrations.push_back(std::move(same));
       continue;
     }
-    bytes += range.bytes;
-    if (bytes > options_.max_bytes) {
-      return absl::ResourceExhaustedError(absl::StrCat("registering ", range.bytes,
-                                                       " more bytes exceeds the limit of ",
-                                                       options_.max_bytes, " registered bytes"));
-    }
     if (++count > options_.max_registrations) {
       return absl::ResourceExhaustedError(
           absl::StrCat("the memory lies in more than ", options_.max_registrations,
                        " separate places: allocate tensors side by side"));
     }
-    auto registration = std::make_shared<Registration>(range, devices_);
+    auto registration = std::make_shared<Registration>(range, devices_, options_.budget.get());
     TH_RETURN_IF_ERROR(registration->Register());
     registrations.push_back(std::move(registration));
   }
@@ -137,59 +136,62 @@ absl::StatusOr<uint64_t> RegistrationCache::Attach(absl::Span<const MemoryRange>
   static const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const std::vector<MemoryRange> merged = MergeRanges({ranges.begin(), ranges.end()}, page_bytes);
   const absl::MutexLock changing(&changing_);
-  TH_ASSIGN_OR_RETURN(std::vector<Shared> registrations, RegisterAll(merged));
+  const absl::StatusOr<std::vector<Shared>> registrations = RegisterAll(merged);
+  if (!merged.empty()) RememberTried(merged, registrations.status());
+  TH_RETURN_IF_ERROR(registrations.status());
   const absl::MutexLock lock(&mu_);
-  for (const Shared& registration : registrations) {
-    const MemoryRange& range = registration->range();
-    if (by_range_.try_emplace({range.begin, range.bytes}, registration).second) {
-      bytes_ += range.bytes;
-      longest_ = std::max(longest_, range.bytes);
-    }
+  return table_.Add(*registrations);
+}
+
+void RegistrationCache::RememberTried(absl::Span<const MemoryRange> merged,
+                                      const absl::Status& tried) {
+  const MemoryRange around{.begin = merged.front().begin,
+                           .bytes = merged.back().end() - merged.front().begin};
+  const absl::MutexLock lock(&mu_);
+  // Where it is registered now this is not asked; between its ranges others may be refused still.
+  std::erase_if(refused_, [&](const Refusal& refusal) { return refusal.around == around; });
+  if (tried.ok()) return;
+  if (refused_.size() == kMaxRefusals) refused_.pop_front();
+  refused_.push_back({around, tried});
+}
+
+absl::Status RegistrationCache::WhyRefused(const void* address, uint64_t bytes) const {
+  if (Find(address, bytes, 0).has_value()) return absl::OkStatus();
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  const absl::ReaderMutexLock lock(&mu_);
+  for (auto refusal = refused_.rbegin(); refusal != refused_.rend(); ++refusal) {
+    const MemoryRange& around = refusal->around;
+    if (begin >= around.begin && begin + bytes <= around.end()) return refusal->why;
   }
-  const uint64_t attachment = next_attachment_++;
-  attachments_.emplace(attachment, std::move(registrations));
-  return attachment;
+  return absl::OkStatus();
 }
 
 void RegistrationCache::Detach(uint64_t attachment) {
   const absl::MutexLock changing(&changing_);
-  std::vector<Shared> registrations;  // deregistered once mu_ is released
-  {
-    const absl::MutexLock lock(&mu_);
-    const auto at = attachments_.find(attachment);
-    if (at == attachments_.end()) return;
-    registrations = std::move(at->second);
-    attachments_.erase(at);
-    for (const Shared& registration : registrations) {
-      if (registration.use_count() > 1) continue;
-      const MemoryRange& range = registration->range();
-      by_range_.erase({range.begin, range.bytes});
-      bytes_ -= range.bytes;
-    }
-    if (by_range_.empty()) longest_ = 0;
-  }
+  std::vector<Shared> ended;  // deregistered once mu_ is released
+  const absl::MutexLock lock(&mu_);
+  ended = table_.Remove(attachment);
 }
 
 std::optional<RegistrationCache::Keys> RegistrationCache::Find(const void* address, uint64_t bytes,
                                                                size_t device) const {
-  const auto begin = reinterpret_cast<uintptr_t>(address);
+  const auto begin = reinterpret_cast<uint64_t>(address);
+  // Throughout: Detach takes a registration out under the lock before it ends.
   const absl::ReaderMutexLock lock(&mu_);
   // The range that begins last before `begin` holds it, unless attachments overlap.
-  for (auto at = by_range_.upper_bound({begin, UINT64_MAX}); at != by_range_.begin();) {
-    --at;
-    const auto& [first, length] = at->first;
-    const uint64_t offset = begin - first;
-    if (offset >= longest_) break;
-    if (offset > length || bytes > length - offset) continue;
-    // Held while it is in the map: Detach takes it out under the lock before it lets go.
-    if (const Shared registration = at->second.lock()) return registration->keys(device);
-  }
-  return std::nullopt;
+  const Registration* const found = table_.FindAt(begin, [begin, bytes](const Registration& each) {
+    const uint64_t offset = begin - each.key().first;
+    return offset <= each.bytes() && bytes <= each.bytes() - offset;
+  });
+  if (found == nullptr) return std::nullopt;
+  return found->keys(device);
 }
 
 RegistrationCache::Counters RegistrationCache::counters() const {
   const absl::ReaderMutexLock lock(&mu_);
-  return {.attachments = attachments_.size(), .registrations = by_range_.size(), .bytes = bytes_};
+  return {.attachments = table_.attachments(),
+          .registrations = table_.registrations(),
+          .bytes = table_.bytes()};
 }
 
 }  // namespace th::ibverbs

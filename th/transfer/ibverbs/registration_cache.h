@@ -1,7 +1,7 @@
 // Memory that the devices may read and write: whole ranges registered once, found again for any
 // piece of them.
 //
-//   RegistrationCache cache(devices, {.max_bytes = uint64_t{64} << 30});
+//   RegistrationCache cache(devices, {.budget = budget});
 //   TH_ASSIGN_OR_RETURN(const uint64_t attachment, cache.Attach(ranges));
 //   const auto found = cache.Find(piece.iov_base, piece.iov_len, /*device=*/0);
 //   // post READs with found->local_key, or tell the peer found->remote_key
@@ -22,10 +22,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -34,7 +33,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "th/transfer/ibverbs/attachment_table.h"
 #include "th/transfer/ibverbs/rdma_device.h"
+#include "th/transfer/ibverbs/registration_budget.h"
 
 namespace th::ibverbs {
 
@@ -52,9 +53,13 @@ std::vector<MemoryRange> MergeRanges(std::vector<MemoryRange> ranges, uint64_t p
 
 class RegistrationCache {
  public:
+  // The reasons of older refusals are forgotten: WhyRefused returns OK for them.
+  static constexpr size_t kMaxRefusals = 256;
+
   struct Options {
-    // Registered bytes in all, each range counted once whatever the number of devices.
-    uint64_t max_bytes = uint64_t{1} << 40;
+    // Registered bytes in all, each range counted once whatever the number of devices. Shared with
+    // whoever registers other memory; null: one of the cache's own, without a limit.
+    std::shared_ptr<RegistrationBudget> budget;
     // Registrations in all: adapters have a table of them.
     size_t max_registrations = 65536;
   };
@@ -83,19 +88,26 @@ class RegistrationCache {
   // The keys of a registration that holds all of [address, address + bytes).
   std::optional<Keys> Find(const void* address, uint64_t bytes, size_t device) const;
 
+  // Why memory that was to be registered is not: the refusal of the latest attachment that lay
+  // around it. OK: it is registered, or nobody has tried.
+  absl::Status WhyRefused(const void* address, uint64_t bytes) const;
+
   Counters counters() const;
 
  private:
   // One range, registered with every device; deregistered when it is destroyed.
   class Registration {
    public:
-    Registration(MemoryRange range, absl::Span<const std::shared_ptr<const RdmaDevice>> devices)
-        : range_(range), devices_(devices) {}
+    Registration(MemoryRange range, absl::Span<const std::shared_ptr<const RdmaDevice>> devices,
+                 RegistrationBudget* budget)
+        : range_(range), devices_(devices), budget_(*budget) {}
     ~Registration();
     Registration(const Registration&) = delete;
     Registration& operator=(const Registration&) = delete;
+    using Key = std::pair<uint64_t, uint64_t>;  // where it begins, how many bytes it has
     absl::Status Register();
-    const MemoryRange& range() const { return range_; }
+    Key key() const { return {range_.begin, range_.bytes}; }
+    uint64_t bytes() const { return range_.bytes; }
     Keys keys(size_t device) const {
       return {regions_[device]->lkey, regions_[device]->rkey, writable_};
     }
@@ -103,13 +115,21 @@ class RegistrationCache {
    private:
     const MemoryRange range_;
     const absl::Span<const std::shared_ptr<const RdmaDevice>> devices_;  // of the cache
+    RegistrationBudget& budget_;                                         // of the cache
+    bool budgeted_ = false;
     bool writable_ = true;
     std::vector<ibv_mr*> regions_;
   };
-  // Shared by the attachments whose merged ranges are the same.
-  using Shared = std::shared_ptr<const Registration>;
-  using RangeKey = std::pair<uintptr_t, uint64_t>;  // begin, bytes
+  using Shared = AttachmentTable<Registration>::Shared;
 
+  // An attachment that failed: from its first byte to its last.
+  struct Refusal {
+    MemoryRange around;
+    absl::Status why;
+  };
+
+  // `tried` says what came of the attachment of `merged`, which is not empty.
+  void RememberTried(absl::Span<const MemoryRange> merged, const absl::Status& tried);
   Shared FindSame(const MemoryRange& range) const;
   absl::StatusOr<std::vector<Shared>> RegisterAll(absl::Span<const MemoryRange> merged);
 
@@ -118,11 +138,8 @@ class RegistrationCache {
 
   absl::Mutex changing_ ABSL_ACQUIRED_BEFORE(mu_);  // held by Attach and Detach throughout
   mutable absl::Mutex mu_;
-  uint64_t next_attachment_ ABSL_GUARDED_BY(mu_) = 1;
-  std::unordered_map<uint64_t, std::vector<Shared>> attachments_ ABSL_GUARDED_BY(mu_);
-  std::map<RangeKey, std::weak_ptr<const Registration>> by_range_ ABSL_GUARDED_BY(mu_);
-  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t longest_ ABSL_GUARDED_BY(mu_) = 0;  // no range in by_range_ is longer
+  AttachmentTable<Registration> table_ ABSL_GUARDED_BY(mu_);
+  std::deque<Refusal> refused_ ABSL_GUARDED_BY(mu_);  // the oldest first
 };
 
 }  // namespace th::ibverbs

@@ -22,6 +22,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::th::testing::IsOk;
 using ::th::testing::StatusIs;
 
@@ -141,11 +142,33 @@ TEST_F(RegistrationCacheTest, MemoryMappedAnewIsRegisteredAnew) {
 }
 
 TEST_F(RegistrationCacheTest, BoundOnBytesIsNamed) {
-  RegistrationCache cache(devices_, {.max_bytes = 0x1000});
+  RegistrationCache cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0x1000)});
   EXPECT_THAT(cache.Attach(std::vector<MemoryRange>{{0x10000, 0x800}, {0x20000, 0x801}}),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("4096")));
   EXPECT_THAT(fake_.registered, IsEmpty());
   EXPECT_EQ(cache.counters().bytes, 0U);
+}
+
+TEST_F(RegistrationCacheTest, WhyMemoryWasRefusedIsKnownUntilItIsRegistered) {
+  RegistrationCache cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0x3000)});
+  const std::vector<MemoryRange> buffer = {{0x10000, 0x2000}, {0x20000, 0x2000}};
+  const auto limit = StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("limit of 12288"));
+  EXPECT_THAT(cache.Attach(buffer), limit);
+  EXPECT_THAT(cache.WhyRefused(At(0x20000), 0x2000), limit);
+  EXPECT_THAT(cache.WhyRefused(At(0x30000), 0x2000), IsOk()) << "nobody has tried";
+  ASSERT_OK_AND_ASSIGN(const uint64_t other, cache.Attach({{0x20000, 0x2000}}));
+  EXPECT_THAT(cache.WhyRefused(At(0x20000), 0x2000), IsOk());
+  EXPECT_THAT(cache.WhyRefused(At(0x10000), 0x2000), limit);
+  cache.Detach(other);
+}
+
+TEST_F(RegistrationCacheTest, OnlyTheLatestRefusalsAreRemembered) {
+  RegistrationCache cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0)});
+  for (size_t i = 0; i <= RegistrationCache::kMaxRefusals; ++i) {
+    EXPECT_THAT(cache.Attach({{0x10000 * (i + 1), 0x1000}}), Not(IsOk()));
+  }
+  EXPECT_THAT(cache.WhyRefused(At(0x10000), 0x1000), IsOk());
+  EXPECT_THAT(cache.WhyRefused(At(0x20000), 0x1000), Not(IsOk()));
 }
 
 TEST_F(RegistrationCacheTest, BoundOnRegistrationsIsNamed) {

@@ -57,6 +57,7 @@ absl::StatusOr<std::shared_ptr<const VerbsLibrary>> VerbsLibrary::Load(const std
   find.Required("ibv_dealloc_pd", kSince11, &verbs->dealloc_pd);
   find.Required("ibv_reg_mr", kSince11, &verbs->reg_mr);
   find.Optional("ibv_reg_mr_iova2", "IBVERBS_1.8", &verbs->reg_mr_iova2);
+  find.Optional("ibv_reg_dmabuf_mr", "IBVERBS_1.12", &verbs->reg_dmabuf_mr);
   find.Required("ibv_dereg_mr", kSince11, &verbs->dereg_mr);
   find.Required("ibv_create_ah", kSince11, &verbs->create_ah);
   find.Required("ibv_destroy_ah", kSince11, &verbs->destroy_ah);

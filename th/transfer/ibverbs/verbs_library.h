@@ -45,6 +45,9 @@ struct VerbsLibrary {
   // As reg_mr, with flags that the kernel may ignore. Null in a library before version 28.
   ibv_mr* (*reg_mr_iova2)(ibv_pd* domain, void* address, size_t bytes, uint64_t remote_address,
                           unsigned int access) = nullptr;
+  // Of another device's memory; `offset` is in the DMA-BUF. Null in a library before version 34.
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t remote_address,
+                           int file_descriptor, int access) = nullptr;
   int (*dereg_mr)(ibv_mr* region) = nullptr;
   ibv_ah* (*create_ah)(ibv_pd* domain, ibv_ah_attr* attributes) = nullptr;
   int (*destroy_ah)(ibv_ah* handle) = nullptr;

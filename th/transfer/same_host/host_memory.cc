@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/memory/shared_memory.h"
 #include "th/transfer/same_host/peer_memory.h"
+#include "th/transfer/same_host/shard_mapping.h"
 #include "th/transfer/same_host/stream_copy.h"
 #include "th/transfer/stream/socket.h"
 #include "th/weights/status_macros.h"
@@ -22,9 +23,6 @@
 namespace th::same_host {
 namespace {
 
-// The most ranges that one offer names: what a frame of control holds beside the probe.
-constexpr size_t kMaxOfferedRanges =
-    (stream::kMaxControlBodyBytes - sizeof(MemoryProbe)) / sizeof(OfferedRange);
 // The key of a piece that lies in no offered range.
 constexpr uint32_t kNoRange = 0;
 
@@ -47,28 +45,16 @@ bool CanRead(const MemoryRegion& region) {
   return got == sizeof(ends) || (got < 0 && errno != EFAULT);
 }
 
-// Both have the same sum of lengths.
-template <typename Copy>
-void CopyPieces(absl::Span<const iovec> from, absl::Span<const iovec> into, Copy copy) {
-  size_t piece = 0, offset = 0;
-  for (const iovec& to : into) {
-    for (size_t done = 0; done < to.iov_len;) {
-      const size_t bytes = std::min(to.iov_len - done, from[piece].iov_len - offset);
-      copy(static_cast<char*>(to.iov_base) + done,
-           static_cast<const char*>(from[piece].iov_base) + offset, bytes);
-      done += bytes;
-      offset += bytes;
-      if (offset == from[piece].iov_len) ++piece, offset = 0;
-    }
-  }
-}
-
 // ---- the source's end
 
 class ServedHostMemory final : public stream::ServedMemory {
  public:
-  ServedHostMemory(int fd, std::shared_ptr<const UnreadableMemory> unreadable)
-      : fd_(fd), unreadable_(std::move(unreadable)) {}
+  ServedHostMemory(int fd, std::shared_ptr<const UnreadableMemory> unreadable,
+                   const HostServingLimits& limits)
+      : max_ranges_((limits.offer_bytes - sizeof(MemoryProbe)) / sizeof(OfferedRange)),
+        attach_limit_bytes_(limits.attached_bytes),
+        fd_(fd),
+        unreadable_(std::move(unreadable)) {}
 
   // Addresses of this process are told only to those who could read its memory anyway.
   absl::StatusOr<std::string> Offer() override {
@@ -86,7 +72,7 @@ class ServedHostMemory final : public stream::ServedMemory {
     const MemoryProbe probe = OwnProbe();
     std::string offer(reinterpret_cast<const char*>(&probe), sizeof(probe));
     for (const SharedMemoryRange& range : AllSharedMemory()) {
-      if (offered_.size() == kMaxOfferedRanges) break;
+      if (offered_.size() == max_ranges_) break;
       offered_.push_back(range);
       const OfferedRange words{.address = reinterpret_cast<uintptr_t>(range.address),
                                .bytes = range.bytes,
@@ -112,9 +98,17 @@ class ServedHostMemory final : public stream::ServedMemory {
     }
     return kNoRange;
   }
+  absl::StatusOr<std::string> Map(absl::Span<const Run> runs) override {
+    TH_ASSIGN_OR_RETURN(PinnedOffer pinned, OfferShard(runs, attach_limit_bytes_));
+    pins_ = std::move(pinned.pins);
+    return pinned.offer.Encode();
+  }
 
  private:
+  const size_t max_ranges_;  // beside the probe
+  const uint64_t attach_limit_bytes_;
   std::vector<SharedMemoryRange> offered_;
+  std::vector<std::shared_ptr<const void>> pins_;  // of what the reader is mapping
   const int fd_;
   const std::shared_ptr<const UnreadableMemory> unreadable_;
 };
@@ -147,6 +141,10 @@ class RemoteHostMemory final : public stream::RemoteMemory {
       ranges_.emplace_back();
       std::memcpy(&ranges_.back().offered, offer.data(), sizeof(OfferedRange));
     }
+    std::vector<OfferedRange> offered;
+    offered.reserve(ranges_.size());
+    for (const Range& range : ranges_) offered.push_back(range.offered);
+    mapped_->KeepOnly(peer.pid(), offered);
     return std::string();
   }
   bool ready() const override { return peer_.has_value(); }
@@ -155,7 +153,7 @@ class RemoteHostMemory final : public stream::RemoteMemory {
   void Start(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into,
              const stream::ControlPlace& control) override {
     Read read{.status = absl::OkStatus(), .control = std::nullopt};
-    if (!CopyFromMapped(from, into)) read.status = CopyFromProcess(from, into);
+    if (!CopyFromMapped(from, into, &read)) read.status = CopyFromProcess(from, into);
     control_address_ = control.address;
     copied_.push_back(std::move(read));
   }
@@ -165,6 +163,25 @@ class RemoteHostMemory final : public stream::RemoteMemory {
     std::optional<Read> read = std::move(ended_.front());
     ended_.pop_front();
     return read;
+  }
+
+  absl::StatusOr<MappedInPlace> Map(absl::string_view words,
+                                    const stream::ControlPlace& control) override {
+    // As of ranges that are copied from.
+    if (peer_->user() != geteuid()) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("the source runs as user ", peer_->user(), ", this process as user ",
+                       geteuid(), ": memory is used in place within one user only"));
+    }
+    TH_ASSIGN_OR_RETURN(const ShardOffer offer, ShardOffer::Decode(words));
+    MappedInPlace mapped;
+    TH_ASSIGN_OR_RETURN(mapped.shard, MapShard(peer_->pid(), offer));
+    // The leases before the control block: an owner that has raised the generation meanwhile either
+    // finds the leases or is found out here.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    TH_ASSIGN_OR_RETURN(const PeerMemory::TwoWords now, peer_->ReadTwoWords(control.address));
+    mapped.control = {.generation = now[0], .life = now[1]};
+    return mapped;
   }
 
  private:
@@ -204,18 +221,18 @@ class RemoteHostMemory final : public stream::RemoteMemory {
   }
 
   // False, with nothing copied: not all of it is mapped.
-  bool CopyFromMapped(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into) {
+  bool CopyFromMapped(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into,
+                      Read* read) {
     places_.clear();
     for (const stream::Located::Piece& piece : from) {
       const std::byte* const place = PlaceOf(piece);
       if (place == nullptr) return false;
       places_.push_back({const_cast<std::byte*>(place), piece.bytes});
     }
-    // What is summed next is better left in the cache.
     if (summed_) {
-      CopyPieces(places_, into, [](char* to, const char* at, size_t n) { std::memcpy(to, at, n); });
+      read->sum = StreamCopyAndSum(places_, into, &hasher_);
     } else {
-      CopyPieces(places_, into, &StreamCopy);
+      StreamCopyPieces(places_, into);
     }
     return true;
   }
@@ -235,7 +252,8 @@ class RemoteHostMemory final : public stream::RemoteMemory {
   const std::shared_ptr<MappedMemory> mapped_;  // of the transport
   std::optional<PeerMemory> peer_;              // once the probe has succeeded
   std::vector<Range> ranges_;
-  std::vector<iovec> places_;     // of the segment that is being copied
+  std::vector<iovec> places_;  // of the segment that is being copied
+  SegmentHasher hasher_;
   uint64_t control_address_ = 0;  // the same for all reads of a connection
   std::deque<Read> copied_;       // and not compared yet
   std::deque<Read> ended_;
@@ -251,8 +269,18 @@ static_assert(offsetof(ControlBlock, generation) == 0 &&
 class UnreadableMemory::Handle final : public AttachedMemory {
  public:
   Handle(std::shared_ptr<UnreadableMemory> owner, std::vector<MemoryRegion> regions)
-      : owner_(std::move(owner)), regions_(std::move(regions)) {}
-  ~Handle() override { owner_->Forget(regions_); }
+      : owner_(std::move(owner)), regions_(std::move(regions)) {
+    absl::MutexLock lock(&owner_->mu_);
+    owner_->handles_.insert(this);
+  }
+  ~Handle() override {
+    absl::MutexLock lock(&owner_->mu_);
+    owner_->handles_.erase(this);
+  }
+  bool Overlaps(const iovec& piece) const {
+    return std::any_of(regions_.begin(), regions_.end(),
+                       [&](const MemoryRegion& region) { return Overlap(region, piece); });
+  }
 
  private:
   const std::shared_ptr<UnreadableMemory> owner_;  // may outlive the transport
@@ -266,27 +294,18 @@ std::unique_ptr<AttachedMemory> UnreadableMemory::Attach(absl::Span<const Memory
     if (region.kind == MemoryKind::kDevice || !CanRead(region)) found.push_back(region);
   }
   if (found.empty()) return std::make_unique<AttachedMemory>();
-  absl::MutexLock lock(&mu_);
-  regions_.insert(regions_.end(), found.begin(), found.end());
   return std::make_unique<Handle>(shared_from_this(), std::move(found));
 }
 
 bool UnreadableMemory::Overlaps(const iovec& piece) const {
   absl::ReaderMutexLock lock(&mu_);
-  return std::any_of(regions_.begin(), regions_.end(),
-                     [&](const MemoryRegion& region) { return Overlap(region, piece); });
-}
-
-void UnreadableMemory::Forget(const std::vector<MemoryRegion>& regions) {
-  absl::MutexLock lock(&mu_);
-  for (const MemoryRegion& region : regions) {
-    regions_.erase(std::find(regions_.begin(), regions_.end(), region));
-  }
+  return std::any_of(handles_.begin(), handles_.end(),
+                     [&](const Handle* handle) { return handle->Overlaps(piece); });
 }
 
 std::unique_ptr<stream::ServedMemory> ServeHostMemory(
-    int fd, std::shared_ptr<const UnreadableMemory> unreadable) {
-  return std::make_unique<ServedHostMemory>(fd, std::move(unreadable));
+    int fd, std::shared_ptr<const UnreadableMemory> unreadable, const HostServingLimits& limits) {
+  return std::make_unique<ServedHostMemory>(fd, std::move(unreadable), limits);
 }
 
 std::unique_ptr<stream::RemoteMemory> ReadHostMemory(const stream::Medium::ReadSetup& setup,

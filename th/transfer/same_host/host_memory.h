@@ -5,8 +5,9 @@
 #ifndef TH_TRANSFER_SAME_HOST_HOST_MEMORY_H_
 #define TH_TRANSFER_SAME_HOST_HOST_MEMORY_H_
 
+#include <cstdint>
 #include <memory>
-#include <vector>
+#include <set>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -31,16 +32,18 @@ class UnreadableMemory : public std::enable_shared_from_this<UnreadableMemory> {
 
  private:
   class Handle;
-  // Each region once: another buffer may have attached the same memory.
-  void Forget(const std::vector<MemoryRegion>& regions);
 
   mutable absl::Mutex mu_;
-  std::vector<MemoryRegion> regions_ ABSL_GUARDED_BY(mu_);  // almost always empty
+  std::set<const Handle*> handles_ ABSL_GUARDED_BY(mu_);  // almost always none
 };
 
+struct HostServingLimits {
+  uint64_t attached_bytes = 0;                        // see SameHostOptions::attach_limit_bytes
+  size_t offer_bytes = stream::kMaxControlBodyBytes;  // of the first words to the reader
+};
 // `fd`: the accepted, or the connected, Unix socket.
 std::unique_ptr<stream::ServedMemory> ServeHostMemory(
-    int fd, std::shared_ptr<const UnreadableMemory> unreadable);
+    int fd, std::shared_ptr<const UnreadableMemory> unreadable, const HostServingLimits& limits);
 // `mapped` is shared with the transport's other connections.
 std::unique_ptr<stream::RemoteMemory> ReadHostMemory(const stream::Medium::ReadSetup& setup,
                                                      std::shared_ptr<MappedMemory> mapped);

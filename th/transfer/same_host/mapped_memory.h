@@ -6,11 +6,11 @@
 //   const auto range = mapped.Map(pid, offered);   // null: it cannot be mapped; read it otherwise
 //   memcpy(to, range->data() + offset, bytes);
 //
-// What is kept and not in use costs addresses, not memory, while the owner lives: it takes its
-// pages back when it frees them. Of an owner that was killed nobody does; Trim gives such mappings
-// up, and beyond kMaxIdleMappings the longest unused. Transports call TrimSoon whenever something
-// happens on them: to unmap takes a tenth of a second a GB, which neither a data thread nor a fill
-// has.
+// A mapping that is kept and not in use costs addresses, not memory, while the owner lives: it
+// takes its pages back when it frees them. Of an owner that was killed nobody does; Trim gives such
+// mappings up, and beyond kMaxIdleMappings the longest unused. Transports call TrimSoon whenever
+// something happens on them: to unmap takes a tenth of a second a GB, which neither a data thread
+// nor a fill has.
 //
 // Thread-safe. Mappings may outlive it. The thread `th-unmap` begins with the first TrimSoon that
 // finds a mapping.
@@ -26,7 +26,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "th/transfer/stream/socket.h"
+#include "absl/types/span.h"
+#include "th/transfer/same_host/process_watch.h"
 #include "th/transfer/task_thread.h"
 
 namespace th::same_host {
@@ -56,14 +57,21 @@ class MappedRange {
   const uint64_t bytes_;
 };
 
+// Maps the owner's file for reading. Null where the kernel does not let this process open it, or
+// the file is not the one that was offered, or its size is not sealed or its pages are reserved
+// ones: touching it might end in a signal.
+std::shared_ptr<const MappedRange> MapOffered(pid_t owner, const OfferedRange& offered);
+
 class MappedMemory {
  public:
-  // Null where the kernel does not let this process open the owner's file, or the file is not the
-  // one that was offered, or its size is not sealed or its pages are reserved ones: touching it
-  // might end in a signal.
+  // As MapOffered, or the mapping that is kept.
   std::shared_ptr<const MappedRange> Map(pid_t owner, const OfferedRange& offered);
-  // Gives up what is not in use of owners that have ended, and of the others the longest unused
-  // beyond the limit.
+  // The owner offers these now: others of it are given up by the next Trim. The pages of one that
+  // it has left to readers who use them in place (th/memory/shared_memory.h) would stay for as long
+  // as they are mapped here.
+  void KeepOnly(pid_t owner, absl::Span<const OfferedRange> offered);
+  // Gives up what is not in use of owners that have ended, what its owner does not offer, and of
+  // the others the longest unused beyond the limit.
   void Trim();
   // The same, on a thread of its own.
   void TrimSoon();
@@ -71,9 +79,9 @@ class MappedMemory {
  private:
   struct Kept {
     uint64_t id = 0;
-    pid_t owner = 0;
-    std::shared_ptr<const stream::Socket> process;  // a descriptor of the owner's process
+    std::unique_ptr<const ProcessWatch> owner;
     std::shared_ptr<const MappedRange> range;
+    bool stale = false;  // its owner does not offer it any more
   };
 
   absl::Mutex mu_;

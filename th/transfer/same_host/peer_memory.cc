@@ -51,7 +51,7 @@ absl::Status ReadFailed(pid_t pid, int error) {
   if (error == ENOSYS) {
     return absl::PermissionDeniedError("this kernel has no process_vm_readv");
   }
-  if (error == ESRCH) return absl::NotFoundError(absl::StrCat("process ", pid, " has ended"));
+  if (error == ESRCH) return absl::AbortedError(absl::StrCat("process ", pid, " has ended"));
   return absl::NotFoundError(
       absl::StrCat("the memory of process ", pid, " cannot be read: ", stream::ErrnoText(error)));
 }

@@ -42,8 +42,9 @@ class PeerMemory {
   // memory, with what forbids it and what to do. FAILED_PRECONDITION: another value is there.
   absl::Status Probe(const MemoryProbe& probe) const;
   // Copies the bytes of `from`, in the peer's address space, to `into`; both have the same sum of
-  // lengths. PERMISSION_DENIED as above. NOT_FOUND: an address that is none there, or the process
-  // has ended; a part of `into` may be written then.
+  // lengths. PERMISSION_DENIED as above. NOT_FOUND: an address that is none there. ABORTED: the
+  // process has ended, though its sockets may still be open for a moment. After an error a part of
+  // `into` may be written.
   absl::Status Read(absl::Span<const iovec> from, absl::Span<const iovec> into) const;
   // Two words that lie beside each other.
   using TwoWords = std::array<uint64_t, 2>;

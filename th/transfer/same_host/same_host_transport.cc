@@ -1,5 +1,7 @@
 #include "th/transfer/same_host/same_host_transport.h"
 
+#include <unistd.h>
+
 #include <utility>
 #include <vector>
 
@@ -18,7 +20,8 @@ using stream::SocketAddress;
 
 class SameHostMedium : public stream::Medium {
  public:
-  explicit SameHostMedium(HostAddress self) : self_(std::move(self)) {}
+  SameHostMedium(HostAddress self, uint64_t attach_limit_bytes)
+      : self_(std::move(self)), attach_limit_bytes_(attach_limit_bytes) {}
 
   absl::string_view name() const override { return kSameHostTransport; }
   absl::string_view thread_name() const override { return "th-host"; }
@@ -34,8 +37,9 @@ class SameHostMedium : public stream::Medium {
   }
   void Tune(int fd) const override {}
   std::unique_ptr<stream::ServedMemory> Serve(int fd) const override {
-    return same_host::ServeHostMemory(fd, unreadable_);
+    return same_host::ServeHostMemory(fd, unreadable_, {.attached_bytes = attach_limit_bytes_});
   }
+  bool maps() const override { return true; }
   std::unique_ptr<stream::RemoteMemory> Read(const ReadSetup& setup) const override {
     return same_host::ReadHostMemory(setup, mapped_);
   }
@@ -46,6 +50,7 @@ class SameHostMedium : public stream::Medium {
 
  private:
   const HostAddress self_;
+  const uint64_t attach_limit_bytes_;
   const std::shared_ptr<same_host::UnreadableMemory> unreadable_ =
       std::make_shared<same_host::UnreadableMemory>();  // shared with what is attached
   const std::shared_ptr<same_host::MappedMemory> mapped_ =
@@ -53,6 +58,12 @@ class SameHostMedium : public stream::Medium {
 };
 
 }  // namespace
+
+uint64_t DefaultAttachLimitBytes() {
+  constexpr uint64_t kPart = 4;
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / kPart;
+}
 
 absl::StatusOr<std::unique_ptr<Transport>> NewSameHostTransport(const SameHostOptions& options) {
   TH_ASSIGN_OR_RETURN(const HostAddress self, HostAddress::OfThisProcess());
@@ -62,8 +73,9 @@ absl::StatusOr<std::unique_ptr<Transport>> NewSameHostTransport(const SameHostOp
       {.address = self.ToString(), .transport = kSameHostTransport, .site = ""}};
   TransportLimits limits = options.limits;
   limits.uplink_bytes_per_second = 0;
-  return stream::StreamTransport::Start(std::make_shared<SameHostMedium>(self), std::move(listener),
-                                        endpoints, limits);
+  return stream::StreamTransport::Start(
+      std::make_shared<SameHostMedium>(self, options.attach_limit_bytes), std::move(listener),
+      endpoints, limits);
 }
 
 }  // namespace th

@@ -18,6 +18,7 @@
 #ifndef TH_TRANSFER_SAME_HOST_SAME_HOST_TRANSPORT_H_
 #define TH_TRANSFER_SAME_HOST_SAME_HOST_TRANSPORT_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -27,8 +28,15 @@ namespace th {
 
 inline constexpr char kSameHostTransport[] = "same_host";
 
+// A quarter of the host's memory: what readers may keep of it beside what their owners hold.
+uint64_t DefaultAttachLimitBytes();
+
 struct SameHostOptions {
   TransportLimits limits;
+  // Of arenas of this process that readers use where they lie, together with those that this
+  // process has left to them: each may cost as much again once it is written anew. Readers beyond
+  // it are refused. 0: nobody attaches.
+  uint64_t attach_limit_bytes = DefaultAttachLimitBytes();
 };
 
 // INVALID_ARGUMENT: no data thread. UNAVAILABLE: the system does not say which host or network

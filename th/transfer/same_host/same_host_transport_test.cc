@@ -48,18 +48,12 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::th::testing::GatedSink;
 using ::th::testing::kHolderWorker;
-using ::th::testing::kPatience;
+using ::th::testing::PatientLimits;
 using ::th::testing::StatusIs;
 using ::th::testing::TestHolder;
 using ::th::testing::TestShard;
 using ::th::testing::TestSink;
 using ::th::testing::ThreadsOfThisProcess;
-
-TransportLimits PatientLimits() {
-  TransportLimits limits;
-  limits.connect_timeout = limits.admission_timeout = limits.admission_silence = kPatience;
-  return limits;
-}
 
 std::unique_ptr<Transport> NewTransport(const TransportLimits& limits = PatientLimits()) {
   auto transport = NewSameHostTransport({.limits = limits});

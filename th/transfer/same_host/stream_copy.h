@@ -3,12 +3,26 @@
 #ifndef TH_TRANSFER_SAME_HOST_STREAM_COPY_H_
 #define TH_TRANSFER_SAME_HOST_STREAM_COPY_H_
 
+#include <sys/uio.h>
+
 #include <cstddef>
+
+#include "absl/types/span.h"
+#include "th/weights/checksum.h"
 
 namespace th::same_host {
 
 // Like memcpy. All of it is seen by others once the call has returned.
 void StreamCopy(char* to, const char* from, size_t bytes);
+
+// Copies the pieces of `from` to those of `into`, which have the same sum of lengths.
+void StreamCopyPieces(absl::Span<const iovec> from, absl::Span<const iovec> into);
+
+// Does that, and returns the sum of the bytes as a segment's. They are summed on their way, in a
+// small buffer in the cache: to sum them where they have been copied to would read all of them from
+// memory again. `hasher` is new, or has finished.
+SegmentSum StreamCopyAndSum(absl::Span<const iovec> from, absl::Span<const iovec> into,
+                            SegmentHasher* hasher);
 
 }  // namespace th::same_host
 

@@ -1,9 +1,15 @@
 #include "th/transfer/same_host/stream_copy.h"
 
+#include <sys/uio.h>
+
+#include <algorithm>
 #include <cstdint>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
+#include "th/weights/checksum.h"
 
 namespace th::same_host {
 namespace {
@@ -24,6 +30,43 @@ TEST(StreamCopyTest, CopiesWhatMemcpyCopies) {
       }
     }
   }
+}
+
+// `memory` cut into pieces of 0 to `most` bytes.
+std::vector<iovec> Pieces(std::string& memory, size_t most, std::mt19937& random) {
+  std::vector<iovec> pieces;
+  for (size_t at = 0; at < memory.size();) {
+    const size_t bytes = std::min<size_t>(random() % (most + 1), memory.size() - at);
+    pieces.push_back({&memory[at], bytes});
+    at += bytes;
+  }
+  return pieces;
+}
+
+TEST(StreamCopyTest, PiecesArriveAndAreSummedAsOneSegment) {
+  std::mt19937 random(7);
+  SegmentHasher hasher;
+  for (const size_t bytes : {1, 8191, 8192, 8193, 16'384, 70'000, 262'144}) {
+    std::string from(bytes, '\0');
+    for (char& each : from) each = static_cast<char>(random());
+    for (const size_t most_from : {100, 5'000, 300'000}) {
+      for (const size_t most_into : {77, 20'000, 300'000}) {
+        std::string copied(bytes, '!'), summed(bytes, '!');
+        const std::vector<iovec> source = Pieces(from, most_from, random);
+        StreamCopyPieces(source, Pieces(copied, most_into, random));
+        EXPECT_EQ(copied, from);
+        EXPECT_EQ(StreamCopyAndSum(source, Pieces(summed, most_into, random), &hasher),
+                  SumBytes(from.data(), from.size()))
+            << bytes << " bytes in pieces of up to " << most_from;
+        EXPECT_EQ(summed, from);
+      }
+    }
+  }
+}
+
+TEST(StreamCopyTest, ASegmentWithoutBytesHasTheSumOfNone) {
+  SegmentHasher hasher;
+  EXPECT_EQ(StreamCopyAndSum({}, {}, &hasher), SumBytes(nullptr, 0));
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ absl::string_view Cut(absl::string_view text) { return text.substr(0, kMaxTextBy
 uint64_t MaxBodyBytes(FrameType type) {
   if (type == FrameType::kSegment) return kMaxSegmentBytes;
   if (type == FrameType::kLocated) return kMaxLocatedPieces * kLocatedPieceBytes;
+  if (type == FrameType::kMapping) return kMaxMappingBytes;
   return kMaxControlBodyBytes;
 }
 
@@ -117,6 +118,13 @@ absl::StatusOr<Frame> DecodeRefused(const FrameHeader& header, absl::string_view
   const bool known = header.a >= 1 && header.a <= 16;
   const auto code = known ? static_cast<absl::StatusCode>(header.a) : absl::StatusCode::kUnknown;
   return Refused{absl::Status(code, Cut(body))};
+}
+
+absl::StatusOr<Frame> DecodeMapping(const FrameHeader& header, absl::string_view body) {
+  if (header.a == 0) return Mapping{absl::OkStatus(), std::string(body)};
+  const auto code =
+      header.a <= 16 ? static_cast<absl::StatusCode>(header.a) : absl::StatusCode::kUnknown;
+  return Mapping{absl::Status(code, Cut(body)), ""};
 }
 
 absl::StatusOr<Frame> DecodeAsk(const FrameHeader& header) {
@@ -196,7 +204,7 @@ absl::StatusOr<FrameHeader> DecodeHeader(const RawHeader& raw) {
   header.c = LoadLittle(&raw[24], 8);
   header.d = LoadLittle(&raw[32], 8);
   if (Load16(&raw[2]) != 0) return Bad("reserved bytes are not zero");
-  const bool known = header.type >= FrameType::kHello && header.type <= FrameType::kLanded;
+  const bool known = header.type >= FrameType::kHello && header.type <= FrameType::kMapping;
   if (!known && (header.flags & kMayBeSkipped) == 0) {
     return Bad(absl::StrCat("unknown type ", raw[0]));
   }
@@ -299,6 +307,14 @@ std::string Encode(const Landed& landed) {
   return Framed({.type = FrameType::kLanded, .a = landed.segment.value, .b = landed.bytes}, "");
 }
 
+std::string Encode(const AskMapping&) { return Framed({.type = FrameType::kAskMapping}, ""); }
+
+std::string Encode(const Mapping& mapping) {
+  const bool ok = mapping.status.ok();
+  return Framed({.type = FrameType::kMapping, .a = static_cast<uint64_t>(mapping.status.code())},
+                ok ? absl::string_view(mapping.words) : Cut(mapping.status.message()));
+}
+
 RawHeader EncodeSegmentHeader(const SegmentHeader& segment) {
   return EncodeHeader({.type = FrameType::kSegment,
                        .body_bytes = segment.bytes,
@@ -339,6 +355,10 @@ absl::StatusOr<Frame> DecodeFrame(const FrameHeader& header, absl::string_view b
       return DecodeLocated(header, body);
     case FrameType::kLanded:
       return Landed{SegmentIndex(header.a), header.b};
+    case FrameType::kAskMapping:
+      return AskMapping{};
+    case FrameType::kMapping:
+      return DecodeMapping(header, body);
   }
   return Skipped{};
 }
@@ -348,7 +368,8 @@ absl::StatusOr<std::optional<Frame>> FrameParser::Next() {
   RawHeader raw;
   std::memcpy(raw.data(), buffer_.data(), raw.size());
   TH_ASSIGN_OR_RETURN(const FrameHeader header, DecodeHeader(raw));
-  if (header.type == FrameType::kSegment || header.type == FrameType::kLocated) {
+  if (header.type == FrameType::kSegment || header.type == FrameType::kLocated ||
+      header.type == FrameType::kMapping) {
     return Bad("a segment where only requests are expected");
   }
   const size_t bytes = kFrameHeaderBytes + header.body_bytes;
@@ -363,7 +384,7 @@ absl::StatusOr<std::optional<Frame>> FrameParser::Next() {
 ProtocolHello OwnHello() {
   return {.min_version = kMinDataProtocolVersion,
           .max_version = kDataProtocolVersion,
-          .features = kListsSums,
+          .features = kListsSums | kAnswersAskMapping,
           .software = kSoftware};
 }
 

@@ -58,10 +58,16 @@ enum class FrameType : uint8_t {
   kMemory = 12,
   kLocated = 13,
   kLanded = 14,
+  kAskMapping = 15,
+  kMapping = 16,
 };
 inline constexpr uint8_t kMayBeSkipped = 1;  // a flag
 // A bit of Hello's features: a source with it answers AskSums.
 inline constexpr uint64_t kListsSums = 1;
+// Likewise of AskMapping.
+inline constexpr uint64_t kAnswersAskMapping = 2;
+// The most that a Mapping says: the places of a shard whose every tensor lies by itself.
+inline constexpr uint32_t kMaxMappingBytes = 4 << 20;
 inline constexpr size_t kSumBytes = 16;
 inline constexpr size_t kMaxSumsInFrame = kMaxControlBodyBytes / kSumBytes;
 
@@ -137,8 +143,8 @@ struct Sums {
   BufferGeneration generation;
   std::vector<SegmentSum> sums;
 };
-// What the two ends of a transport that reads memory tell each other (remote_memory.h): the source
-// right after its Hello, the reader in answer.
+// The words of the two ends of a transport that reads memory (remote_memory.h): the source says
+// them right after its Hello, the reader in answer.
 struct Memory {
   std::string words;  // at most kMaxControlBodyBytes
 };
@@ -162,10 +168,18 @@ struct Landed {
   SegmentIndex segment;
   uint64_t bytes = 0;
 };
+// The reader wants to use the whole shard where it lies in the source's memory. Only of a source
+// with kAnswersAskMapping, and of one at a time.
+struct AskMapping {};
+// The answer: where that is, or why it cannot be.
+struct Mapping {
+  absl::Status status;
+  std::string words;  // when OK, as ServedMemory::Map says them (remote_memory.h)
+};
 struct Skipped {};
 
 using Frame = std::variant<Hello, Open, Admitted, Refused, Ask, SegmentHeader, Alive, Close, Finish,
-                           AskSums, Sums, Memory, Located, Landed, Skipped>;
+                           AskSums, Sums, Memory, Located, Landed, AskMapping, Mapping, Skipped>;
 
 std::string Encode(const Hello& hello);
 std::string Encode(const Open& open);
@@ -180,6 +194,8 @@ std::string Encode(const Sums& sums);
 std::string Encode(const Memory& memory);
 std::string Encode(const Located& located);
 std::string Encode(const Landed& landed);
+std::string Encode(const AskMapping& ask);
+std::string Encode(const Mapping& mapping);
 RawHeader EncodeSegmentHeader(const SegmentHeader& segment);
 
 // `body` has header.body_bytes; empty for a Segment. INVALID_ARGUMENT naming the frame. Bodies may
@@ -191,7 +207,7 @@ class FrameParser {
  public:
   void Append(absl::string_view bytes) { buffer_.append(bytes.data(), bytes.size()); }
   // The next whole frame; nullopt: more bytes are needed. An error is final. A Segment is an error,
-  // as its payload belongs elsewhere, and so is Located: both come from sources only.
+  // as its payload belongs elsewhere, and so are Located and Mapping: they come from sources only.
   absl::StatusOr<std::optional<Frame>> Next();
 
  private:

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::th::testing::StatusIs;
 
-// What a parser makes of the bytes of one frame.
+// Parses the bytes of one frame.
 template <typename T>
 T RoundTrip(const std::string& bytes) {
   FrameParser parser;

@@ -44,6 +44,8 @@ class Medium {
     bool summed = false;  // what is read is summed right away
   };
   virtual std::unique_ptr<RemoteMemory> Read(const ReadSetup& setup) const { return nullptr; }
+  // See Transport::maps.
+  virtual bool maps() const { return false; }
   // See Transport::Attach. The handles may outlive the medium.
   virtual absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) const {

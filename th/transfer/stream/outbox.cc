@@ -21,12 +21,24 @@ void Outbox::AddControl(std::string frame) {
   bytes_left_ += kept.size();
 }
 
-void Outbox::AddSegment(const SegmentHeader& header, SegmentStore& store) {
+void Outbox::BeginSegment(const SegmentHeader& header) {
   headers_.push_back(EncodeSegmentHeader(header));
   segments_.push_back(iov_.size());
   iov_.push_back({headers_.back().data(), kFrameHeaderBytes});
-  store.AppendPieces(header.segment, &iov_);
   bytes_left_ += kFrameHeaderBytes + header.bytes;
+}
+
+void Outbox::AddSegment(const SegmentHeader& header, SegmentStore& store) {
+  BeginSegment(header);
+  store.AppendPieces(header.segment, &iov_);
+}
+
+void Outbox::AddSegment(const SegmentHeader& header, absl::Span<const std::byte> bytes,
+                        std::shared_ptr<const void> keep) {
+  BeginSegment(header);
+  // It is only read.
+  iov_.push_back({const_cast<std::byte*>(bytes.data()), bytes.size()});
+  kept_.push_back(std::move(keep));
 }
 
 void Outbox::DropUnbegun() {
@@ -38,6 +50,7 @@ void Outbox::DropUnbegun() {
   for (size_t i = *first; i < iov_.size(); ++i) bytes_left_ -= iov_[i].iov_len;
   iov_.resize(*first);
   segments_.erase(first, segments_.end());
+  if (bytes_left_ == 0) Clear();
 }
 
 Outbox::Sent Outbox::Send(int fd, uint64_t limit) {
@@ -70,12 +83,16 @@ void Outbox::Consume(uint64_t bytes) {
     bytes -= take;
     if (piece.iov_len == 0) ++first_;
   }
-  if (bytes_left_ > 0) return;
+  if (bytes_left_ == 0) Clear();
+}
+
+void Outbox::Clear() {
   iov_.clear();
   first_ = 0;
   headers_.clear();
   segments_.clear();
   controls_.clear();
+  kept_.clear();
 }
 
 }  // namespace th::stream

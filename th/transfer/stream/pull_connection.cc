@@ -11,35 +11,33 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "th/transfer/monotonic_clock.h"
+#include "th/transfer/stream/stall_watch.h"
 #include "th/weights/status_macros.h"
 
 namespace th::stream {
 namespace {
 
-// What one connection may receive before its loop turns to the others.
+// Limits the bytes that one connection receives before its loop turns to the others.
 constexpr size_t kBytesPerTurn = size_t{4} << 20;
 // Pieces of memory one call scatters to.
 constexpr size_t kPiecesPerCall = 512;
-// What is read of the source's memory before the control block is compared and the source is told:
-// both once for several segments. More would make the source wait for its window of located
-// segments (kMaxBytesLocated), and what landed leave the cache before it is summed.
+// Limits the bytes that are read of the source's memory before the control block is compared and
+// the source is told: both once for several segments. More would make the source wait for its
+// window of located segments (ServedMemory::Window), and what landed leave the cache before it is
+// summed.
 constexpr size_t kBytesUnfollowed = size_t{1} << 20;
 // The sink hears of life this often at most while a segment trickles in.
 constexpr absl::Duration kAliveInterval = absl::Milliseconds(50);
+// How often a closed connection whose destinations a GPU still writes is looked after, beside what
+// its memory says by itself.
+constexpr absl::Duration kEndTick = absl::Milliseconds(50);
 // How often an opening connection is looked after.
 constexpr absl::Duration kOpeningTick = absl::Milliseconds(50);
 // Requests that wait in this process for a socket to take them: a source that does not even read
 // its requests is no source.
 constexpr size_t kMaxUnsentBytes = 64 << 10;
-
-SegmentSum SumOf(absl::Span<const iovec> pieces, ChecksumAlgorithm checksum) {
-  if (checksum == ChecksumAlgorithm::kNone) return 0;
-  if (pieces.size() == 1) return SumBytes(pieces[0].iov_base, pieces[0].iov_len);
-  SegmentHasher hasher;
-  for (const iovec& piece : pieces) hasher.Update(piece.iov_base, piece.iov_len);
-  return hasher.Finish();
-}
 
 }  // namespace
 
@@ -165,6 +163,16 @@ void PullConnection::SendAskSums() {
   if (!sums_asked_.empty()) Send(Encode(AskSums{sums_asked_}));
 }
 
+void PullConnection::SendAskMapping() {
+  if (state_ != State::kOpen || mapping_asked_) return;
+  if (!answers_ask_mapping_ || memory_ == nullptr) {
+    return owner_->OnConnectionMapped(absl::UnimplementedError(
+        "the source runs a release that lets nobody use its memory in place"));
+  }
+  mapping_asked_ = true;
+  Send(Encode(AskMapping{}));
+}
+
 void PullConnection::SendFinish() {
   if (state_ == State::kOpen) return Send(Encode(Finish{}));
   Shut(SourceFailure::kClosed, "finished before it was open");
@@ -217,8 +225,8 @@ void PullConnection::ReadSome() {
     const int error = errno;
     if (got <= 0) FollowReads();  // what was read before the end counts
     if (state_ == State::kClosed || (got < 0 && (error == EAGAIN || error == EWOULDBLOCK))) return;
-    if (got < 0) return Shut(SourceFailure::kClosed, ErrnoText(error));
-    if (got == 0) return Shut(SourceFailure::kClosed, "the source closed the connection");
+    if (got <= 0)
+      return ShutByEnd(got == 0 ? "the source closed the connection" : ErrnoText(error));
     const auto bytes = static_cast<size_t>(got);
     Consume(bytes);
     // Less than wanted: there was no more, and asking would only hear so. The loop calls again.
@@ -227,7 +235,7 @@ void PullConnection::ReadSome() {
   }
 }
 
-// One call for the rest of a segment and the header of the next one.
+// One call for the rest of a segment, or of a frame, and the header of the next one.
 ssize_t PullConnection::Receive(size_t* wanted) {
   receive_iov_.clear();
   if (body_left_ > 0) {
@@ -244,7 +252,7 @@ ssize_t PullConnection::Receive(size_t* wanted) {
     receive_iov_.push_back({scratch.data(), std::min<uint64_t>(scratch.size(), payload_left_)});
   }
   for (const iovec& piece : receive_iov_) *wanted += piece.iov_len;
-  if (body_left_ == 0 && *wanted == payload_left_) {
+  if (*wanted == body_left_ + payload_left_) {
     receive_iov_.push_back({raw_header_.data() + header_have_, kFrameHeaderBytes - header_have_});
     *wanted += receive_iov_.back().iov_len;
   }
@@ -256,8 +264,18 @@ ssize_t PullConnection::Receive(size_t* wanted) {
 }
 
 void PullConnection::Consume(size_t bytes) {
-  heard_at_ = MonotonicNow();
-  if (body_left_ > 0) return ConsumeBody(bytes);
+  const absl::Time now = MonotonicNow();
+  if (payload_left_ > 0 || !asked_.empty())
+    longest_pause_ = std::max(longest_pause_, now - heard_at_);
+  heard_at_ = now;
+  if (body_left_ > 0) {
+    const size_t body = std::min<size_t>(bytes, body_left_);
+    ConsumeBody(body);
+    // Nothing counts behind the source's last word.
+    const bool goes_on = state_ != State::kClosed && !last_word_.has_value();
+    if (bytes > body && goes_on) ConsumeHeader(bytes - body);
+    return;
+  }
   const size_t payload = std::min<uint64_t>(bytes, payload_left_);
   if (payload > 0) ConsumePayload(payload);
   if (bytes > payload && state_ != State::kClosed) ConsumeHeader(bytes - payload);
@@ -313,12 +331,13 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
     const absl::Status agreed = AgreeOnVersion(OwnHello(), hello->hello).status();
     if (!agreed.ok()) Shut(SourceFailure::kRefused, std::string(agreed.message()));
     lists_sums_ = (hello->hello.features & kListsSums) != 0;
+    answers_ask_mapping_ = (hello->hello.features & kAnswersAskMapping) != 0;
     return absl::OkStatus();
   }
   if (const auto* close = std::get_if<Close>(&frame)) {
     last_word_ = close->why.empty() ? "the source closed the transfer" : close->why;
     FollowReads();  // what was located before counts
-    if (readings_.empty()) ShutAsSaid();
+    if (!ReadsAreUnderWay()) ShutAsSaid();
     return absl::OkStatus();
   }
   if (!greeted_) return absl::InvalidArgumentError("the first frame is no Hello");
@@ -332,6 +351,8 @@ absl::Status PullConnection::HandleFrame(const Frame& frame) {
     return HandleAdmitted(*admitted);
   } else if (const auto* sums = std::get_if<Sums>(&frame)) {
     return TakeSums(*sums);
+  } else if (const auto* mapping = std::get_if<Mapping>(&frame)) {
+    return TakeMapping(*mapping);
   } else if (std::holds_alternative<Alive>(frame)) {
     if (state_ == State::kOpen) owner_->OnConnectionAlive();
   } else if (!std::holds_alternative<Skipped>(frame)) {
@@ -364,7 +385,8 @@ absl::Status PullConnection::HandleAdmitted(const Admitted& admitted) {
     if (!admitted.control.has_value()) {
       return absl::InvalidArgumentError("Admitted without the place of the control block");
     }
-    control_ = admitted.control;
+    reads_.emplace(memory_.get(), LocatedReads::Admission{*admitted.control, admitted.generation},
+                   setup_.layout->checksum());
   }
   state_ = State::kOpen;
   generation_ = admitted.generation;
@@ -399,6 +421,31 @@ absl::Status PullConnection::TakeSums(const Sums& sums) {
   return absl::OkStatus();
 }
 
+// The shard counts only if the control block, read once nobody would write it any more, is still
+// that of the admission.
+absl::Status PullConnection::TakeMapping(const Mapping& mapping) {
+  if (!std::exchange(mapping_asked_, false)) {
+    return absl::InvalidArgumentError("Mapping, which was not asked");
+  }
+  if (!mapping.status.ok()) {
+    owner_->OnConnectionMapped(mapping.status);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<RemoteMemory::MappedInPlace> mapped =
+      memory_->Map(mapping.words, reads_->control());
+  if (absl::IsInvalidArgument(mapped.status())) return mapped.status();
+  if (!mapped.ok()) {
+    owner_->OnConnectionMapped(mapped.status());
+    return absl::OkStatus();
+  }
+  if (const absl::Status same = reads_->CheckControl(mapped->control); !same.ok()) {
+    Shut(SourceFailure::kGenerationChanged, std::string(same.message()));
+    return absl::OkStatus();
+  }
+  owner_->OnConnectionMapped(std::move(mapped->shard));
+  return absl::OkStatus();
+}
+
 absl::Status PullConnection::BeginSegment(const SegmentHeader& header) {
   TH_RETURN_IF_ERROR(TakeSegment(header));
   if (header.generation != generation_) {
@@ -408,15 +455,16 @@ absl::Status PullConnection::BeginSegment(const SegmentHeader& header) {
   segment_ = header;
   destination_.clear();
   piece_ = piece_offset_ = 0;
-  landing_ = WantsSegment(header, &destination_);
+  landing_ = WantsSegment(header, /*writer=*/nullptr, &destination_);
   payload_left_ = header.bytes;
   if (payload_left_ == 0) FinishSegment();
   return absl::OkStatus();
 }
 
 // Asks the sink where the segment goes. False: its bytes are for nobody.
-bool PullConnection::WantsSegment(const SegmentHeader& header, std::vector<iovec>* destination) {
-  if (!owner_->OnConnectionSegmentBegins(header.segment, destination)) return false;
+bool PullConnection::WantsSegment(const SegmentHeader& header, RemoteMemory* writer,
+                                  std::vector<iovec>* destination) {
+  if (!owner_->OnConnectionSegmentBegins(header.segment, writer, destination)) return false;
   uint64_t room = 0;
   for (const iovec& piece : *destination) room += piece.iov_len;
   return room == header.bytes;
@@ -430,9 +478,8 @@ void PullConnection::FinishSegment() {
 
 // ---- out of the source's memory
 
-// A segment that is not wanted is not read. It is answered in its turn all the same.
 absl::Status PullConnection::StartRead(const Located& located) {
-  if (memory_ == nullptr || !control_.has_value()) {
+  if (!reads_.has_value()) {
     return absl::InvalidArgumentError("Located before it was admitted, or where no memory is read");
   }
   uint64_t bytes = 0;
@@ -446,15 +493,17 @@ absl::Status PullConnection::StartRead(const Located& located) {
     ShutForGeneration(header.generation);
     return absl::OkStatus();
   }
-  Reading reading{.segment = header, .wanted = false, .destination = {}};
-  reading.wanted = WantsSegment(header, &reading.destination);
-  readings_.push_back(std::move(reading));
-  if (readings_.back().wanted) {
+  RemoteMemory* const writer = memory_->writes_devices() ? memory_.get() : nullptr;
+  std::vector<iovec> into;
+  if (WantsSegment(header, writer, &into)) {
     bytes_read_ += header.bytes;
     bytes_unfollowed_ += header.bytes;
-    memory_->Start(located.pieces, readings_.back().destination, *control_);
+    reads_->Start(header, located.pieces, std::move(into), heard_at_);
+    WatchCopies();
+  } else {
+    reads_->Skip(header);
   }
-  AnswerUnwanted();
+  AnswerSkipped();
   if (bytes_unfollowed_ >= kBytesUnfollowed) FollowReads();
   return absl::OkStatus();
 }
@@ -463,6 +512,7 @@ absl::Status PullConnection::StartRead(const Located& located) {
 // a turn, and for each kBytesUnfollowed that were started in it.
 void PullConnection::FollowReads() {
   if (memory_ == nullptr) return;
+  if (state_ == State::kClosed) return FollowEnd();
   bytes_unfollowed_ = 0;
   while (state_ == State::kOpening || state_ == State::kOpen) {
     const absl::StatusOr<std::optional<RemoteMemory::Read>> read = memory_->Poll();
@@ -471,7 +521,8 @@ void PullConnection::FollowReads() {
     FinishRead(**read);
   }
   if (state_ == State::kOpen) Flush();
-  if (last_word_.has_value() && readings_.empty()) return ShutAsSaid();
+  if (state_ == State::kOpen && memory_ != nullptr) WatchCopies();
+  if (last_word_.has_value() && !ReadsAreUnderWay()) return ShutAsSaid();
   if (state_ != State::kOpening || asked_to_open_ || !memory_->ready()) return;
   asked_to_open_ = true;
   Send(Encode(setup_.open));
@@ -486,43 +537,55 @@ void PullConnection::LoseMemory(std::string detail) {
   Shut(SourceFailure::kConnect, std::move(detail), ConnectionEnd::kMemoryLost);
 }
 
-// The segment counts only if the control block, read after its bytes, is still that of the
-// admission.
 void PullConnection::FinishRead(const RemoteMemory::Read& read) {
-  absl::Status counts = read.status;
-  SourceFailure failure = SourceFailure::kClosed;
-  if (read.control.has_value()) {
-    if (absl::Status same = CompareControl(*read.control); !same.ok()) {
-      counts = std::move(same);
-      failure = SourceFailure::kGenerationChanged;
-    }
+  using Cause = LocatedReads::Failure::Cause;
+  auto ended = reads_->Finish(read, MonotonicNow());
+  if (auto* failure = std::get_if<LocatedReads::Failure>(&ended)) {
+    if (failure->cause == Cause::kMemoryLost) return LoseMemory(std::move(failure->detail));
+    const bool changed = failure->cause == Cause::kGeneration;
+    return Shut(changed ? SourceFailure::kGenerationChanged : SourceFailure::kClosed,
+                std::move(failure->detail));
   }
-  if (!counts.ok()) return Shut(failure, std::string(counts.message()));
-  const Reading reading = std::move(readings_.front());
-  readings_.pop_front();
-  owner_->OnConnectionSegment(setup_.number, reading.segment, /*landed=*/true,
-                              SumOf(reading.destination, setup_.layout->checksum()));
+  AnswerRead(std::get<LocatedReads::Answer>(ended));
+  AnswerSkipped();
+}
+
+void PullConnection::AnswerRead(const LocatedReads::Answer& answer) {
+  owner_->OnConnectionSegment(setup_.number, answer.segment, answer.landed, answer.computed);
   if (state_ != State::kOpen) return;
-  Queue(Encode(Landed{.segment = reading.segment.segment, .bytes = reading.segment.bytes}));
-  AnswerUnwanted();
+  Queue(Encode(Landed{.segment = answer.segment.segment, .bytes = answer.segment.bytes}));
 }
 
-void PullConnection::AnswerUnwanted() {
-  while (state_ == State::kOpen && !readings_.empty() && !readings_.front().wanted) {
-    SegmentHeader unread = readings_.front().segment;
-    readings_.pop_front();
-    unread.bytes = 0;
-    owner_->OnConnectionSegment(setup_.number, unread, /*landed=*/false, 0);
-    if (state_ == State::kOpen) Queue(Encode(Landed{.segment = unread.segment, .bytes = 0}));
+void PullConnection::AnswerSkipped() {
+  while (state_ == State::kOpen) {
+    const std::optional<LocatedReads::Answer> skipped = reads_->TakeSkipped();
+    if (!skipped.has_value()) return;
+    AnswerRead(*skipped);
   }
 }
 
-absl::Status PullConnection::CompareControl(const RemoteMemory::Read::Control& control) const {
-  if (control.generation == generation_.value && control.life == control_->life) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat("the buffer left generation ", generation_.value, " while it was read"));
+// Sources say nothing while what they have located is read.
+void PullConnection::WatchCopies() {
+  if (watching_copies_ || !memory_->copying()) return;
+  watching_copies_ = true;
+  loop_->RunAt(MonotonicNow() + kAliveInterval, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    self->watching_copies_ = false;
+    self->HandleCopyTick();
+  });
+}
+
+void PullConnection::HandleCopyTick() {
+  if (state_ != State::kOpen || !memory_->copying()) return;
+  const absl::Time now = MonotonicNow();
+  if (!OwnCopiesExcuseSilence(now)) return;
+  NoteAlive(now);
+  WatchCopies();
+}
+
+bool PullConnection::OwnCopiesExcuseSilence(absl::Time now) const {
+  return reads_.has_value() && now - reads_->moved_at() < setup_.limits.own_copy_timeout;
 }
 
 void PullConnection::NoteAlive(absl::Time now) {
@@ -537,7 +600,7 @@ void PullConnection::CountExtraBytes() {
     held = sizeof(raw_header_) + unsent_.capacity() + body_.capacity() +
            (destination_.capacity() + receive_iov_.capacity()) * sizeof(iovec);
     if (payload_left_ > 0 && !landing_) held += loop_->scratch().size();
-    for (const Reading& reading : readings_) held += reading.destination.capacity() * sizeof(iovec);
+    if (reads_.has_value()) held += reads_->extra_bytes();
   }
   if (held == extra_bytes_told_) return;
   setup_.extra_bytes->Change(std::exchange(extra_bytes_told_, held), held);
@@ -545,9 +608,28 @@ void PullConnection::CountExtraBytes() {
 
 // ---- closing
 
-// A source that says no before anything was asked cannot be read over this transport.
+// The source, or what lies between, has ended the connection without a word. In the middle of a
+// segment a source cannot say why; where it may have been this reader's standing still, that is
+// told.
+void PullConnection::ShutByEnd(std::string how) {
+  if (payload_left_ > 0) {
+    absl::StrAppend(&how, " in the middle of segment ", segment_.segment.value);
+    // That which the end has ended counts too.
+    const absl::Duration pause = std::max(longest_pause_, MonotonicNow() - heard_at_);
+    if (pause >= kStalledTime + kKeptTime) {
+      absl::StrAppend(&how, "; this process took none of its bytes for ",
+                      absl::FormatDuration(absl::Trunc(pause, kStallTick)),
+                      ", and a source cuts readers that so keep its staging slots from others");
+    }
+  }
+  Shut(SourceFailure::kClosed, std::move(how));
+}
+
+// A source that says no before it has admitted us cannot be read over this transport, where that
+// depends on its memory.
 void PullConnection::ShutAsSaid() {
-  Shut(asked_to_open_ ? SourceFailure::kClosed : SourceFailure::kConnect, *last_word_,
+  const bool cannot = !asked_to_open_ || (memory_ != nullptr && state_ == State::kOpening);
+  Shut(cannot ? SourceFailure::kConnect : SourceFailure::kClosed, *last_word_,
        ConnectionEnd::kSaid);
 }
 
@@ -563,18 +645,46 @@ void PullConnection::Shut(SourceFailure failure, std::string detail, ConnectionE
   if (landing_ && payload_left_ > 0) {
     setup_.cut_bytes->fetch_add(segment_.bytes - payload_left_);
   }
-  for (const Reading& reading : readings_) {
-    if (reading.wanted) setup_.cut_bytes->fetch_add(reading.segment.bytes);
-  }
-  if (memory_ != nullptr && memory_->fd() >= 0) loop_->Unwatch(memory_->fd());
-  memory_ = nullptr;  // nothing is written into a destination any more
-  readings_.clear();
+  if (reads_.has_value()) setup_.cut_bytes->fetch_add(reads_->bytes_under_way());
+  to_tell_ = Told{failure, std::move(detail), end};
   if (socket_.open()) {
     loop_->Unwatch(socket_.fd());
     socket_.Close();
   }
+  owner_->OnConnectionShut(setup_.number);
+  FollowEnd();
+}
+
+void PullConnection::FollowEnd() {
+  if (memory_ == nullptr || memory_->End()) return TellClosed();
+  if (std::exchange(watching_end_, true)) return;
+  loop_->RunAt(MonotonicNow() + kEndTick, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    self->watching_end_ = false;
+    if (!self->to_tell_.has_value()) return;
+    // Its owner would take the wait for the source's silence, and blame the source.
+    const absl::Time now = MonotonicNow();
+    if (self->OwnCopiesExcuseSilence(now)) self->NoteAlive(now);
+    self->FollowEnd();
+  });
+}
+
+void PullConnection::TellClosed() {
+  if (!to_tell_.has_value()) return;
+  const Told told = *std::exchange(to_tell_, std::nullopt);
+  if (memory_ != nullptr && memory_->fd() >= 0) loop_->Unwatch(memory_->fd());
+  memory_ = nullptr;  // nothing is written into a destination any more
+  reads_.reset();     // which kept the lists of the destinations until then
   const std::shared_ptr<PullConnectionOwner> owner = std::exchange(owner_, nullptr);
-  owner->OnConnectionClosed(setup_.number, failure, detail, end);
+  owner->OnConnectionClosed(setup_.number, told.failure, told.detail, told.end);
+}
+
+// There is nothing that the loop would be kept from: what a GPU still writes is waited for.
+void PullConnection::OnLoopStops() {
+  const std::shared_ptr<PullConnection> self = shared_from_this();
+  Shut(SourceFailure::kClosed, "the transport was shut down");
+  TellClosed();
 }
 
 }  // namespace th::stream

@@ -3,11 +3,12 @@
 //
 //   connecting -> opening -> open -> closed
 //
+// Where a GPU of this process is still at a destination when the connection is closed, its owner
+// is told once that has ended: the loop does not wait for it, but looks again now and then. Until
+// then the owner hears that this process is alive, and asks this connection for nothing more.
+//
 // Where segments are read out of the source's memory (RemoteMemory), opening includes making that
-// memory readable. A segment that is read from there counts only if the buffer's ControlBlock, read
-// after the bytes, still holds the generation and the life of the admission. A reader process that
-// was stopped while its source ended the transfer and wrote the memory anew therefore never accepts
-// the new bytes.
+// memory readable; LocatedReads decides which of what is read counts.
 //
 // Owned by the loop that watches it; every method runs on that loop unless said otherwise.
 #ifndef TH_TRANSFER_STREAM_PULL_CONNECTION_H_
@@ -17,17 +18,18 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "th/transfer/stream/event_loop.h"
 #include "th/transfer/stream/frames.h"
+#include "th/transfer/stream/located_reads.h"
 #include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/remote_memory.h"
 #include "th/transfer/stream/socket.h"
@@ -43,18 +45,23 @@ enum class ConnectionEnd : uint8_t {
   kMemoryLost,  // the source's memory cannot be read over it any more; its socket was well
 };
 
-// What the connections of a pull tell it. Called on their loops.
+// Hears the connections of a pull, on their loops.
 class PullConnectionOwner {
  public:
   virtual ~PullConnectionOwner() = default;
   virtual void OnConnectionAdmitted(uint32_t connection, BufferGeneration generation,
                                     bool lists_sums) = 0;
   virtual void OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum> sums) = 0;
-  virtual bool OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) = 0;
+  // `writer`: the bytes can be written to device memory too, where it can; null: they cannot.
+  virtual bool OnConnectionSegmentBegins(SegmentIndex segment, RemoteMemory* writer,
+                                         std::vector<iovec>* iov) = 0;
   // `landed`: its bytes were wanted; else they were thrown away.
   virtual void OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
                                    SegmentSum computed) = 0;
   virtual void OnConnectionAlive() = 0;
+  virtual void OnConnectionMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) = 0;
+  // It answers no request any more; what it owes is told of with OnConnectionClosed.
+  virtual void OnConnectionShut(uint32_t connection) = 0;
   // The last call of this connection; it touches no memory of the sink any more.
   virtual void OnConnectionClosed(uint32_t connection, SourceFailure failure,
                                   const std::string& detail, ConnectionEnd end) = 0;
@@ -80,10 +87,11 @@ class PullConnection : public EventLoop::Handler,
   void Start();
   void SendAsk(SegmentRange range);
   void SendAskSums();
+  void SendAskMapping();
   void SendFinish();
   void Shut(SourceFailure failure, std::string detail, ConnectionEnd end = ConnectionEnd::kBroken);
   void OnReady(uint32_t events) override;
-  void OnLoopStops() override { Shut(SourceFailure::kClosed, "the transport was shut down"); }
+  void OnLoopStops() override;
 
   EventLoop& loop() { return *loop_; }  // any thread
 
@@ -110,21 +118,32 @@ class PullConnection : public EventLoop::Handler,
   absl::Status HandleMemory(const Memory& memory);
   absl::Status HandleAdmitted(const Admitted& admitted);
   absl::Status TakeSums(const Sums& sums);
+  absl::Status TakeMapping(const Mapping& mapping);
   absl::Status BeginSegment(const SegmentHeader& header);
   absl::Status StartRead(const Located& located);
   void FollowReads();
   void LoseMemory(std::string detail);
   void FinishRead(const RemoteMemory::Read& read);
-  void AnswerUnwanted();
-  // OK: the buffer is what this reader was admitted to.
-  absl::Status CompareControl(const RemoteMemory::Read::Control& control) const;
+  bool ReadsAreUnderWay() const { return reads_.has_value() && !reads_->empty(); }
+  void AnswerRead(const LocatedReads::Answer& answer);
+  void AnswerSkipped();
+  // Tells the sink of life while this process copies by itself.
+  void WatchCopies();
+  void HandleCopyTick();
+  // True while what this process itself is at counts as the source's sign of life.
+  bool OwnCopiesExcuseSilence(absl::Time now) const;
   // An error unless it was asked, and is as long as it has to be.
   absl::Status TakeSegment(const SegmentHeader& header);
-  bool WantsSegment(const SegmentHeader& header, std::vector<iovec>* destination);
+  bool WantsSegment(const SegmentHeader& header, RemoteMemory* writer,
+                    std::vector<iovec>* destination);
   void FinishSegment();
+  void ShutByEnd(std::string how);
   void ShutAsSaid();
   void ShutForGeneration(BufferGeneration other);
   void NoteAlive(absl::Time now);
+  // Tells the owner that it is closed, once no GPU of this process writes for it any more.
+  void FollowEnd();
+  void TellClosed();
   // Tells what this connection holds beside the destination; after anything that may change it.
   void CountExtraBytes();
 
@@ -139,20 +158,25 @@ class PullConnection : public EventLoop::Handler,
   bool greeted_ = false;
   std::unique_ptr<RemoteMemory> memory_;  // null: payloads come through the socket
   bool asked_to_open_ = false;
-  std::optional<ControlPlace> control_;  // set at the admission, where memory_ is
-  // Located segments that are being read, or wait for those before them, in the source's order.
-  struct Reading {
-    SegmentHeader segment;
-    bool wanted = false;
-    std::vector<iovec> destination;
+  std::optional<LocatedReads> reads_;  // of memory_, from the admission on
+  // What the owner is told once the memory has ended; the connection is closed.
+  struct Told {
+    SourceFailure failure;
+    std::string detail;
+    ConnectionEnd end;
   };
-  std::deque<Reading> readings_;
+  std::optional<Told> to_tell_;
+  bool watching_end_ = false;     // a timer will look at it
+  bool watching_copies_ = false;  // a timer will look at them
   // The source's Close, which came while these are being read: the connection ends after them.
   std::optional<std::string> last_word_;
   BufferGeneration generation_;
-  bool lists_sums_ = false;  // as the source's Hello says
+  bool lists_sums_ = false;           // as the source's Hello says
+  bool answers_ask_mapping_ = false;  // likewise
+  bool mapping_asked_ = false;        // and not answered
   RequestQueue asked_;
-  SegmentRange sums_asked_;  // that have not come
+  SegmentRange sums_asked_;       // that have not come
+  absl::Duration longest_pause_;  // that has ended, in which nothing was heard of what was asked
   absl::Time started_at_, heard_at_, told_alive_at_, opening_tick_at_;
 
   RawHeader raw_header_{};

@@ -19,6 +19,7 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -26,7 +27,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "th/memory/memory_region.h"
+#include "th/transfer/mapped_shard.h"
 #include "th/transfer/stream/frames.h"
+#include "th/weights/checksum.h"
 
 namespace th::stream {
 
@@ -43,9 +47,36 @@ class ServedMemory {
   // The key under which the reader may read these bytes; nullopt: it cannot, and they go through
   // the socket.
   virtual std::optional<uint32_t> KeyOf(const iovec& piece) = 0;
+
+  // Bytes of the shard's stream that lie side by side.
+  struct Run {
+    uint64_t stream_offset = 0;
+    iovec memory{};
+  };
+  // Returns what the reader needs to use the runs where they lie, at most kMaxMappingBytes; or why
+  // it cannot. From then on until this ends, the memory is not written before it has been seen
+  // whether the reader uses it.
+  virtual absl::StatusOr<std::string> Map(absl::Span<const Run> runs) {
+    return absl::UnimplementedError("this transport maps no memory of the source");
+  }
+  // True: pieces may lie in device memory.
+  virtual bool serves_devices() const { return false; }
+  // Limits what the reader may have to read at one time; the last segment may exceed `bytes`. Less,
+  // and it waits for the next place; more, and a transfer that is to end takes longer.
+  struct Window {
+    uint64_t bytes = uint64_t{4} << 20;
+    size_t segments = 64;
+  };
+  virtual Window window() const { return {}; }
+  // OK: the memory of the buffer that the reader has been admitted to can be read over this
+  // connection. An error is told to the reader, which takes another transport.
+  virtual absl::Status CheckServes(absl::Span<const MemoryRegion> regions) {
+    return absl::OkStatus();
+  }
 };
 
-// The reader's end. Once it is destroyed nothing is written into any destination any more.
+// The reader's end. Once it is destroyed nothing is written into any destination any more: the
+// destructor waits for what is, which End lets its owner find out without blocking.
 class RemoteMemory {
  public:
   // One Start that has ended.
@@ -58,17 +89,29 @@ class RemoteMemory {
       uint64_t life = 0;
     };
     std::optional<Control> control;
+    // Of what has landed, where this end has summed it: it must where a destination is no host
+    // memory.
+    std::optional<SegmentSum> sum = std::nullopt;
+    // True where `status` says nothing against the source: its memory cannot be read from here.
+    bool lost = false;
   };
 
   virtual ~RemoteMemory() = default;
-  // What the source says. Returns the answer (empty: none), or why its memory cannot be read from
-  // here: INVALID_ARGUMENT where the words make no sense.
+  // The source has said `offer`. Returns the answer (empty: none), or why its memory cannot be read
+  // from here: INVALID_ARGUMENT where the words make no sense.
   virtual absl::StatusOr<std::string> HandleOffer(absl::string_view offer) = 0;
   // True once the source's memory has been seen to be readable.
   virtual bool ready() const = 0;
   // Becomes readable when Poll may have something new. -1: Poll says all right after HandleOffer
   // and Start.
   virtual int fd() const = 0;
+  // True: destinations may lie in device memory, if CanWrite says so.
+  virtual bool writes_devices() const { return false; }
+  // True while this process itself copies what was started, or its GPU finishes that, without the
+  // source's help: then the source's silence is none.
+  virtual bool copying() const { return false; }
+  // True if a destination that is not all host memory can be written. Asked just before Start.
+  virtual bool CanWrite(absl::Span<const iovec> into) { return writes_devices(); }
   // Begins to copy `from` (in the source's address space) to `into`, which have the same sum of
   // lengths and stay valid until the end of it, and then to read the control block. Only once
   // ready.
@@ -77,6 +120,21 @@ class RemoteMemory {
   // The next read that has ended, in the order of Start; nullopt: none yet. An error: the source's
   // memory cannot be read any more, or could not be made ready.
   virtual absl::StatusOr<std::optional<Read>> Poll() = 0;
+  // Gives up what was started and has not ended; nothing but End is called afterwards. True:
+  // nothing is written into any destination any more. False: a GPU of this process is still at it,
+  // which cannot be stopped; fd() becomes readable when that may be over, and this is to be asked
+  // again.
+  virtual bool End() { return true; }
+
+  // The shard that ServedMemory::Map has named, in this process's memory, and the control block as
+  // it was once nobody would write the shard any more. INVALID_ARGUMENT: the words make no sense.
+  struct MappedInPlace {
+    std::shared_ptr<const MappedShard> shard;  // shared with whoever uses it
+    Read::Control control;
+  };
+  virtual absl::StatusOr<MappedInPlace> Map(absl::string_view words, const ControlPlace& control) {
+    return absl::UnimplementedError("this transport maps no memory of the source");
+  }
 };
 
 }  // namespace th::stream

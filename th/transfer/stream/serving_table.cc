@@ -124,10 +124,11 @@ ServingTable::Steps ServingTable::TakeSteps(AdmissionRequest request) {
       steps.push_back(TellConnection(end->connection, end->end));
     } else if (const auto* release = std::get_if<ReleaseTransfer>(&*output)) {
       auto served = served_.extract(release->transfer);
-      const uint64_t bytes = served.mapped()->bytes_sent_.load();
+      Transfer& transfer = *served.mapped();
       steps.push_back(CallHolder(release->holder,
-                                 [transfer = release->transfer, bytes](HolderDelegate& holder) {
-                                   holder.OnReaderReleased(transfer, bytes);
+                                 [id = transfer.id, bytes = transfer.bytes_sent_.load(),
+                                  why = std::move(transfer.why_ended_)](HolderDelegate& holder) {
+                                   holder.OnReaderReleased(id, bytes, why);
                                  }));
     }
   }
@@ -169,6 +170,11 @@ void ServingTable::CountSent(Transfer& transfer, uint64_t payload_bytes, absl::T
     });
   }
   report();
+}
+
+void ServingTable::NoteWhyEnded(Transfer& transfer, const std::string& why) {
+  absl::MutexLock lock(&mu_);
+  if (transfer.why_ended_.empty()) transfer.why_ended_ = why;
 }
 
 uint64_t ServingTable::transfers_served() const {

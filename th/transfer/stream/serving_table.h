@@ -1,5 +1,5 @@
-// What the connections of a process share: a ServedTransfers behind a lock, the delegates of the
-// holders, the buffers that are served, the bytes that went out, and the uplink.
+// The state that the connections of a process share: a ServedTransfers behind a lock, the delegates
+// of the holders, the buffers that are served, the bytes that went out, and the uplink.
 //
 // Lives as long as a holder may decide, which may be after the transport is gone. Thread-safe.
 #ifndef TH_TRANSFER_STREAM_SERVING_TABLE_H_
@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -29,7 +30,7 @@ class ServingTable : public std::enable_shared_from_this<ServingTable> {
  public:
   // Shared by the connections of one transfer that is served.
   class Transfer;
-  // What a connection hears, for its session: that it is admitted, refused, or to end.
+  // News for a connection's session: it is admitted, refused, or to end.
   using News = std::variant<std::shared_ptr<Transfer>, absl::Status, ServingEnd>;
   // May be called on any thread; it posts.
   using Tell = std::function<void(News)>;
@@ -49,8 +50,11 @@ class ServingTable : public std::enable_shared_from_this<ServingTable> {
   void Close(ServingConnection connection);
   // `payload_bytes` went out: tells the holder now and then.
   void CountSent(Transfer& transfer, uint64_t payload_bytes, absl::Time now);
+  // One of its connections is closed by the source because of `why`, which its holder hears when
+  // the transfer is released; the first one counts.
+  void NoteWhyEnded(Transfer& transfer, const std::string& why);
 
-  // Whether its bytes count against the uplink: not those of a worker that copies from itself.
+  // True if its bytes count against the uplink: not those of a worker that copies from itself.
   bool IsCapped(const Transfer& transfer) const;
   UplinkBucket::Grant TakeUplink(const Transfer& transfer, uint64_t wanted, absl::Time now);
   void RefundUplink(uint64_t bytes);
@@ -65,7 +69,7 @@ class ServingTable : public std::enable_shared_from_this<ServingTable> {
     uint32_t calls = 0;  // under way
     bool removed = false;
   };
-  // What is to be done once the lock is released.
+  // Calls to be made once the lock is released.
   using Steps = std::vector<std::function<void()>>;
 
   void Decided(TransferId transfer, Admission admission);
@@ -104,6 +108,7 @@ class ServingTable::Transfer {
   friend class ServingTable;
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<int64_t> told_at_ns_{0};
+  std::string why_ended_;  // under the table's lock
 };
 
 }  // namespace th::stream

@@ -1,5 +1,5 @@
-// What the table adds to ServedTransfers: delegates are called, connections are told, and removing
-// a holder waits. Who is admitted and released is served_transfers_test's.
+// Tests of what the table adds to ServedTransfers: delegates are called, connections are told, and
+// removing a holder waits. Who is admitted and released is served_transfers_test's.
 #include "th/transfer/stream/serving_table.h"
 
 #include <gmock/gmock.h>
@@ -32,15 +32,17 @@ class Holder : public HolderDelegate {
     decides.push_back(std::move(decide));
   }
   void OnReaderBytes(TransferId, uint64_t bytes) override { reader_bytes.push_back(bytes); }
-  void OnReaderReleased(TransferId transfer, uint64_t bytes) override {
+  void OnReaderReleased(TransferId transfer, uint64_t bytes, const std::string& why) override {
     released.push_back(transfer);
     released_bytes += bytes;
+    whys.push_back(why);
   }
 
   std::vector<TransferId> asked, released;
   std::vector<std::function<void(Admission)>> decides;
   std::vector<uint64_t> reader_bytes;
   uint64_t released_bytes = 0;
+  std::vector<std::string> whys;
 };
 
 class ServingTableTest : public ::testing::Test {
@@ -170,6 +172,17 @@ TEST_F(ServingTableTest, WhatAHolderDecidesAfterItsRemovalHasNoEffect) {
   Decide();
   EXPECT_THAT(news_, ElementsAre("1 cut"));
   EXPECT_THAT(holder_.released, IsEmpty());
+}
+
+TEST_F(ServingTableTest, TheHolderHearsOnceWhyATransferWasEndedAndWhatCameFirst) {
+  OpenAs(1);
+  Decide();
+  OpenAs(2, /*joins=*/true);
+  table_->NoteWhyEnded(*served_, "it takes no bytes");
+  Close(1);
+  table_->NoteWhyEnded(*served_, "its other connection neither");
+  Close(2);
+  EXPECT_THAT(holder_.whys, ElementsAre("it takes no bytes"));
 }
 
 TEST_F(ServingTableTest, TheHolderHearsOfBytesNowAndThenAndOfAllAtTheEnd) {

@@ -18,16 +18,37 @@
 namespace th::stream {
 namespace {
 
-// What one connection may send, or read to sum it, before its loop turns to the others.
+// Limits the bytes that one connection sends, or reads to sum them, before its loop turns to the
+// others.
 constexpr uint64_t kBytesPerTurn = uint64_t{4} << 20;
 // Requests are small: what one read takes.
 constexpr size_t kRequestBytes = 4096;
 // Reads a turn, so that a peer that floods us with requests cannot hold the loop.
 constexpr int kReadsPerTurn = 16;
-// Limits on the segments of one connection that are located and have not landed. A smaller one
-// makes readers wait for the next place, a larger one delays the end of a transfer.
-constexpr uint64_t kMaxBytesLocated = uint64_t{4} << 20;
-constexpr size_t kMaxSegmentsLocated = 64;
+
+// Limits the sums that one call sends: the list of most shards (DefaultSegmentBytes).
+constexpr uint64_t kSumBytesPerCall = uint64_t{96} << 10;
+
+// All bytes of the shard, what lies side by side as one run. By storage, not by segment: a shard
+// has thousands of segments, and few tensors in most cases.
+std::vector<ServedMemory::Run> RunsOf(const SegmentStore& store) {
+  std::vector<ServedMemory::Run> runs;
+  const std::vector<MemoryRegion> regions = store.regions();
+  auto region = regions.begin();  // one of each storage that has bytes, in their order
+  for (const ShardLayout::Storage& storage : store.layout().storages()) {
+    if (storage.bytes == 0) continue;
+    const iovec piece{(region++)->address, storage.bytes};
+    if (!runs.empty()) {
+      iovec& last = runs.back().memory;
+      if (static_cast<char*>(last.iov_base) + last.iov_len == piece.iov_base) {
+        last.iov_len += piece.iov_len;
+        continue;
+      }
+    }
+    runs.push_back({.stream_offset = storage.stream_offset, .memory = piece});
+  }
+  return runs;
+}
 
 ServingConnection NextConnectionNumber() {
   static std::atomic<uint64_t> next{1};
@@ -49,6 +70,9 @@ SourceConnection::SourceConnection(Socket socket, std::shared_ptr<EventLoop> loo
       session_(limits, MonotonicNow()) {}
 
 void SourceConnection::Start() {
+  staging_ = OutgoingStaging::Create(loop_, [weak = weak_from_this()](const absl::Status& status) {
+    if (const auto self = weak.lock()) self->HandleStaging(status);
+  });
   medium_->Tune(socket_.fd());
   events_ = EPOLLIN | EPOLLRDHUP;
   loop_->Watch(socket_.fd(), events_, shared_from_this());
@@ -108,6 +132,7 @@ absl::Status SourceConnection::HandleFrame(const Frame& frame) {
   if (const auto* ask = std::get_if<AskSums>(&frame)) return HandleAskSums(*ask);
   if (const auto* landed = std::get_if<Landed>(&frame)) return HandleLanded(*landed);
   if (const auto* memory = std::get_if<Memory>(&frame)) return HandleMemory(*memory);
+  if (std::holds_alternative<AskMapping>(frame)) return HandleAskMapping();
   if (std::holds_alternative<Alive>(frame)) return absl::OkStatus();
   if (std::holds_alternative<Close>(frame)) {
     CloseNow();
@@ -161,10 +186,41 @@ absl::Status SourceConnection::HandleLanded(const Landed& landed) {
   const uint64_t bytes = transfer_->store->layout().SegmentLength(landed.segment);
   located_.pop_front();
   bytes_located_ -= bytes;
+  stall_.HandleTaken();
   const absl::Time now = MonotonicNow();
   session_.HandleSent(AllLeft(), now);
   table_->CountSent(*transfer_, std::min(bytes, landed.bytes), now);
   return absl::OkStatus();
+}
+
+absl::Status SourceConnection::HandleAskMapping() {
+  if (transfer_ == nullptr) return absl::InvalidArgumentError("AskMapping before Admitted");
+  if (std::exchange(asked_mapping_, true)) {
+    return absl::InvalidArgumentError("asked for a mapping a second time");
+  }
+  absl::StatusOr<std::string> words = MapShard();
+  words_.push_back(Encode(Mapping{words.status(), words.ok() ? *std::move(words) : ""}));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> SourceConnection::MapShard() {
+  if (served_ == nullptr) {
+    return absl::UnimplementedError("this transport maps no memory of the source");
+  }
+  const SegmentStore& store = *transfer_->store;
+  if (store.closed()) return absl::UnavailableError("the source takes its buffer back");
+  if (store.device() != nullptr) {
+    return absl::FailedPreconditionError(
+        "the version lies in the memory of a GPU, which the host cannot map; publish a snapshot of "
+        "it, or update a buffer");
+  }
+  // A fill that has not checked the whole may begin anew in these pages.
+  if (!store.complete()) {
+    return absl::UnavailableError(absl::StrCat("the source is still receiving the version itself (",
+                                               store.held().count(), " of ",
+                                               store.layout().segment_count(), " segments)"));
+  }
+  return served_->Map(RunsOf(store));
 }
 
 void SourceConnection::ForgetLocated() {
@@ -202,13 +258,19 @@ void SourceConnection::Act() {
       std::visit([this](const auto& each) { Do(each); }, *output);
     }
     Pump();
-    if (!session_.has_output()) return SetTimer();
+    if (session_.has_output()) continue;
+    SetTimer();
+    return WatchStall();
   }
 }
 
 void SourceConnection::Do(const AskToAdmit&) { table_->Open(number_, *open_, Teller()); }
 
 void SourceConnection::Do(const SendAdmitted& admitted) {
+  if (served_ != nullptr) {
+    const absl::Status serves = served_->CheckServes(transfer_->store->regions());
+    if (!serves.ok()) return session_.HandleBroken(std::string(serves.message()));
+  }
   Admitted frame{.generation = admitted.generation, .control = std::nullopt};
   if (served_ != nullptr) frame.control = PlaceOfControl();
   words_.push_back(Encode(frame));
@@ -237,6 +299,7 @@ void SourceConnection::Do(const SendClose& close) {
 }
 
 void SourceConnection::Do(const Disconnect& end) {
+  if (!end.why.empty() && transfer_ != nullptr) table_->NoteWhyEnded(*transfer_, end.why);
   // Best effort: when the socket is full or a segment is half sent, the reader hears only the end.
   if (!end.why.empty() && outbox_.empty()) {
     outbox_.AddControl(Encode(Close{end.why}));
@@ -257,6 +320,41 @@ void SourceConnection::SetTimer() {
     self->session_.HandleTick(MonotonicNow());
     self->Act();
   });
+}
+
+// True if nothing can leave before the reader takes something.
+bool SourceConnection::AwaitsReader() const {
+  return (events_ & EPOLLOUT) != 0 || (!located_.empty() && !MayLocateMore());
+}
+
+void SourceConnection::WatchStall() {
+  if (closed_ || watching_stall_ || !AwaitsReader()) return;
+  if (staging_->empty() && !outbox_.keeps_copies()) return;
+  const absl::Time now = MonotonicNow();
+  stall_.HandleFull(now);
+  watching_stall_ = true;
+  loop_->RunAt(now + kStallTick, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    self->watching_stall_ = false;
+    self->HandleStall();
+  });
+}
+
+void SourceConnection::HandleStall() {
+  // The socket takes bytes long before epoll says so, and a reader may have spoken while this
+  // process did not run.
+  ReadRequests();
+  Act();
+  if (closed_ || !watching_stall_) return;
+  const absl::Time now = MonotonicNow();
+  const StallWatch::Step step = stall_.HandleTick(now, staging_->IsSlotAwaited());
+  if (step == StallWatch::Step::kGiveBack) staging_->Drop();
+  if (step != StallWatch::Step::kCut || !outbox_.keeps_copies()) return;
+  outbox_.DropUnbegun();
+  Do(Disconnect{absl::StrCat("the reader took no bytes for ",
+                             absl::FormatDuration(absl::Trunc(stall_.StalledFor(now), kStallTick)),
+                             " and kept staging slots that others wait for")});
 }
 
 // ---- sending
@@ -311,6 +409,7 @@ bool SourceConnection::SendSome(uint64_t* budget) {
 
 void SourceConnection::NoteSent(uint64_t bytes, absl::Time now) {
   session_.HandleSent(AllLeft(), now);
+  stall_.HandleTaken();
   if (payload_in_outbox_ == 0) return;
   const uint64_t payload = std::min(payload_in_outbox_, bytes);
   payload_in_outbox_ = outbox_.empty() ? 0 : payload_in_outbox_ - payload;
@@ -341,13 +440,15 @@ void SourceConnection::FillOutbox(uint64_t* budget) {
   }
   // Words go alone, so that they never wait for the uplink.
   if (!outbox_.empty() || wait_ != 0) return;
-  if (AppendSums(budget) || wait_ != 0) return;
+  bool sums = false;
+  while (outbox_.bytes_left() < kSumBytesPerCall && AppendSums(budget)) sums = true;
+  if (sums || wait_ != 0) return;
   while (!outbox_.full() && AppendNext(budget) && *budget > 0) continue;
 }
 
-// Appends the next sums, as words. Those that nobody has taken yet are taken while there is no
-// segment to send, which costs the turn what may be read for them: a list of an unsealed shard may
-// be many gigabytes of it. False when there are none to be sent now.
+// Appends the next sums, as words. Those that nobody has taken yet are taken while there is nothing
+// else to send, which costs the turn what may be read for them: a list of an unsealed shard may be
+// many gigabytes of it. False when there are none to be sent now.
 bool SourceConnection::AppendSums(uint64_t* budget) {
   if (session_.sums_requested().empty()) return false;
   SegmentStore& store = *transfer_->store;
@@ -355,15 +456,17 @@ bool SourceConnection::AppendSums(uint64_t* budget) {
     session_.HandleBufferClosed();
     return false;
   }
-  const bool idle = !store.FirstReady(session_.requests()).has_value();
-  const auto next = session_.PollSums([&store, idle](SegmentRange asked) {
-    return store.SumsOf(asked, kMaxSumsInFrame, /*compute=*/idle);
+  const bool idle = outbox_.empty() && !store.FirstReady(session_.requests()).has_value();
+  const auto next = session_.PollSums([&store, idle, budget](SegmentRange asked) {
+    std::vector<SegmentSum> known = store.SumsOf(asked, kMaxSumsInFrame, /*compute=*/false);
+    if (!known.empty() || !idle) return known;
+    *budget -= std::min(*budget, kBytesSummedAtOnce);
+    return store.SumsOf(asked, kMaxSumsInFrame, /*compute=*/true);
   });
   if (!next.has_value()) {
     if (idle) WaitForSegments();
     return false;
   }
-  if (idle) *budget -= std::min(*budget, kBytesSummedAtOnce);
   outbox_.AddControl(
       Encode(Sums{.first = next->first, .generation = store.generation(), .sums = next->sums}));
   return true;
@@ -379,18 +482,32 @@ bool SourceConnection::AppendNext(uint64_t* budget) {
     session_.HandleBufferClosed();
     return false;
   }
-  const std::optional<SegmentIndex> next = session_.PollSegment([&store](SegmentIndex segment) {
-    return store.ReadinessOf(segment) == SegmentStore::Readiness::kReady;
-  });
+  if (store.device() != nullptr) StageAhead();
+  const uint64_t not_located = not_located_.count();
+  Places places;
+  const std::optional<SegmentIndex> next = session_.PollSegment(
+      [this, &places](SegmentIndex segment) { return MayLeave(segment, &places); });
+  if (not_located_.count() > not_located) StageAhead();
   if (!next.has_value()) {
-    if (outbox_.empty()) WaitForSegments();
+    // The copies that are under way call back.
+    if (outbox_.empty() && staging_->empty()) WaitForSegments();
     return false;
+  }
+  if (staging_->IsStaged(*next)) {
+    SendStaged(*next);
+    return true;
   }
   const uint64_t bytes = store.layout().SegmentLength(*next);
   const bool summed = store.IsSummed(*next);
-  if (served_ != nullptr && Locate(*next)) {
+  if (served_ != nullptr && !places.has_value()) places = PlacesOf(*next);
+  if (places.has_value()) {
+    Locate(*next, *std::move(places));
     if (!summed) *budget -= std::min(*budget, bytes);
     return true;
+  }
+  if (store.PlaceOf(*next) != SegmentStore::Place::kHost) {
+    session_.HandleBroken("memory of the buffer is not what it was registered as any more");
+    return false;
   }
   outbox_.AddSegment({.segment = *next,
                       .bytes = static_cast<uint32_t>(bytes),
@@ -401,27 +518,78 @@ bool SourceConnection::AppendNext(uint64_t* budget) {
   return true;
 }
 
-// True while the reader may be told of another segment that it has to read itself.
-bool SourceConnection::MayLocateMore() const {
-  return bytes_located_ < kMaxBytesLocated && located_.size() < kMaxSegmentsLocated;
+// True of a segment that is not all in host memory, unless the reader reads it where it lies.
+bool SourceConnection::LeavesFromACopy(SegmentIndex segment) const {
+  const SegmentStore& store = *transfer_->store;
+  if (store.PlaceOf(segment) == SegmentStore::Place::kHost) return false;
+  return served_ == nullptr || !served_->serves_devices() || not_located_.Contains(segment);
 }
 
-// Tells the reader where the segment lies. False when it is in too many pieces for that, or the
-// reader cannot read one of them.
-bool SourceConnection::Locate(SegmentIndex segment) {
-  SegmentStore& store = *transfer_->store;
+// True once the segment can go out: it is in host memory, its copy is there, or the reader can read
+// it in device memory, at `places` then.
+bool SourceConnection::MayLeave(SegmentIndex segment, Places* places) {
+  const SegmentStore& store = *transfer_->store;
+  places->reset();
+  if (store.ReadinessOf(segment) != SegmentStore::Readiness::kReady) return false;
+  if (store.PlaceOf(segment) == SegmentStore::Place::kHost || staging_->IsStaged(segment))
+    return true;
+  if (LeavesFromACopy(segment) || !store.IsSummed(segment)) return false;
+  *places = PlacesOf(segment);
+  if (places->has_value()) return true;
+  not_located_.Add(segment);
+  return false;
+}
+
+void SourceConnection::StageAhead() {
+  staging_->StageAhead(transfer_->store, session_.requests(),
+                       [this](SegmentIndex segment) { return LeavesFromACopy(segment); });
+}
+
+void SourceConnection::HandleStaging(const absl::Status& status) {
+  if (closed_) return;
+  if (!status.ok()) session_.HandleBroken(std::string(status.message()));
+  Act();
+}
+
+void SourceConnection::SendStaged(SegmentIndex segment) {
+  const StagedSegment staged = staging_->Take(segment);
+  // The generation is the one that the bytes were copied in, whatever the store's is by now.
+  outbox_.AddSegment({.segment = segment,
+                      .bytes = static_cast<uint32_t>(staged.bytes.size()),
+                      .sum = staged.copied.sum,
+                      .generation = staged.copied.generation},
+                     staged.bytes, staged.slot);
+  payload_in_outbox_ += staged.bytes.size();
+}
+
+// True while the reader may be told of another segment that it has to read itself.
+bool SourceConnection::MayLocateMore() const {
+  if (served_ == nullptr) return true;
+  const ServedMemory::Window window = served_->window();
+  return bytes_located_ < window.bytes && located_.size() < window.segments;
+}
+
+// Where the reader finds the segment's bytes. Nullopt when it is in too many pieces for that, or
+// the reader cannot read one of them.
+SourceConnection::Places SourceConnection::PlacesOf(SegmentIndex segment) {
   std::vector<iovec> pieces;
-  store.AppendPieces(segment, &pieces);
-  if (pieces.size() > kMaxLocatedPieces) return false;
+  transfer_->store->AppendPieces(segment, &pieces);
+  if (pieces.size() > kMaxLocatedPieces) return std::nullopt;
   std::vector<Located::Piece> places;
   places.reserve(pieces.size());
   for (const iovec& piece : pieces) {
     const std::optional<uint32_t> key = served_->KeyOf(piece);
-    if (!key.has_value()) return false;
+    if (!key.has_value()) return std::nullopt;
     places.push_back({.address = reinterpret_cast<uintptr_t>(piece.iov_base),
                       .bytes = static_cast<uint32_t>(piece.iov_len),
                       .key = *key});
   }
+  return places;
+}
+
+// Tells the reader where the segment lies.
+void SourceConnection::Locate(SegmentIndex segment, std::vector<Located::Piece> places) {
+  SegmentStore& store = *transfer_->store;
   const Located located{.segment = segment,
                         .sum = store.SumOf(segment),
                         .generation = store.generation(),
@@ -429,7 +597,6 @@ bool SourceConnection::Locate(SegmentIndex segment) {
   outbox_.AddControl(Encode(located));
   located_.push_back(segment);
   bytes_located_ += store.layout().SegmentLength(segment);
-  return true;
 }
 
 void SourceConnection::WaitForSegments() {
@@ -470,6 +637,7 @@ void SourceConnection::CloseNow() {
   loop_->Unwatch(socket_.fd());
   socket_.Close();
   StopWaiting();
+  staging_->Drop();
   served_ = nullptr;  // before the transfer is released: nothing is read for it any more
   transfer_.reset();
   table_->Close(number_);

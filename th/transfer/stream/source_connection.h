@@ -2,7 +2,9 @@
 // decides everything else. What goes out is either words (control frames), at frame boundaries and
 // past the uplink's cap, or segments straight from the buffer, some at a time. Over a medium whose
 // readers read this process's memory a segment is no payload but the places where it lies; it has
-// left when the reader says that it has landed.
+// left when the reader says that it has landed. A segment that is not all in host memory leaves as
+// payload, from a copy in pinned memory, of which some are made ahead (OutgoingStaging), unless the
+// readers of the medium reach device memory.
 //
 // Owned by the loop that watches it; every method runs on that loop unless said otherwise.
 #ifndef TH_TRANSFER_STREAM_SOURCE_CONNECTION_H_
@@ -14,8 +16,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "th/pipeline_replicator/served_transfers.h"
 #include "th/pipeline_replicator/serving_session.h"
@@ -23,9 +27,11 @@
 #include "th/transfer/stream/frames.h"
 #include "th/transfer/stream/medium.h"
 #include "th/transfer/stream/outbox.h"
+#include "th/transfer/stream/outgoing_staging.h"
 #include "th/transfer/stream/remote_memory.h"
 #include "th/transfer/stream/serving_table.h"
 #include "th/transfer/stream/socket.h"
+#include "th/transfer/stream/stall_watch.h"
 #include "th/transfer/transport.h"
 
 namespace th::stream {
@@ -44,6 +50,9 @@ class SourceConnection : public EventLoop::Handler,
   void OnLoopStops() override { CloseNow(); }
 
  private:
+  // Where a reader finds the bytes of a segment; null: it cannot read them.
+  using Places = std::optional<std::vector<Located::Piece>>;
+
   // Receiving.
   void ReadRequests();
   absl::Status HandleFrame(const Frame& frame);
@@ -55,6 +64,8 @@ class SourceConnection : public EventLoop::Handler,
   absl::Status HandleAsk(const Ask& ask);
   absl::Status HandleAskSums(const AskSums& ask);
   absl::Status HandleLanded(const Landed& landed);
+  absl::Status HandleAskMapping();
+  absl::StatusOr<std::string> MapShard();
   ServingTable::Tell Teller();  // called on any thread
   void HandleNews(const ServingTable::News& news);
 
@@ -68,18 +79,30 @@ class SourceConnection : public EventLoop::Handler,
   void Do(const Disconnect& end);
   void SetTimer();
 
+  // Slots that are kept for a reader that takes nothing.
+  bool AwaitsReader() const;
+  void WatchStall();
+  void HandleStall();
+
   // Sending.
   void Pump();
   bool SendSome(uint64_t* budget);
   void NoteSent(uint64_t bytes, absl::Time now);
-  // Whether what the outbox holds counts against the uplink's cap.
+  // True if the content of the outbox counts against the uplink's cap.
   bool PaysUplink() const { return payload_in_outbox_ > 0 && table_->IsCapped(*transfer_); }
   uint64_t TakeUplink(absl::Time now);
   void FillOutbox(uint64_t* budget);
   bool AppendSums(uint64_t* budget);
   bool AppendNext(uint64_t* budget);
+  bool MayLeave(SegmentIndex segment, Places* places);
+  bool LeavesFromACopy(SegmentIndex segment) const;
+  // Has the next segments copied to the host that do not lie there, or summed where they lie.
+  void StageAhead();
+  void HandleStaging(const absl::Status& status);
+  void SendStaged(SegmentIndex segment);
   bool MayLocateMore() const;
-  bool Locate(SegmentIndex segment);
+  Places PlacesOf(SegmentIndex segment);
+  void Locate(SegmentIndex segment, std::vector<Located::Piece> places);
   void ForgetLocated();
   // Everything that was polled has left: the socket's part, and what the reader had to read itself.
   bool AllLeft() const { return outbox_.empty() && words_.empty() && located_.empty(); }
@@ -99,12 +122,15 @@ class SourceConnection : public EventLoop::Handler,
   ServingSession session_;
   bool closed_ = false;
   bool greeted_ = false;
+  bool asked_mapping_ = false;
   uint32_t events_ = 0;
   std::unique_ptr<ServedMemory> served_;  // null: payloads go through the socket
   FrameParser parser_;
   std::optional<stream::Open> open_;
   std::shared_ptr<ServingTable::Transfer> transfer_;
   std::optional<EventLoop::TimerId> timer_;  // the session's deadline, or earlier
+  StallWatch stall_;
+  bool watching_stall_ = false;  // a timer will look at it
 
   Outbox outbox_;
   // For the next frame boundary; the session says at most one Alive beside its other words.
@@ -112,10 +138,13 @@ class SourceConnection : public EventLoop::Handler,
   uint64_t payload_in_outbox_ = 0;
   std::deque<SegmentIndex> located_;  // that the reader has not said to have landed, in order
   uint64_t bytes_located_ = 0;        // of these
-  SegmentStore::WaitId wait_ = 0;     // not 0: nothing that was asked has arrived here
-  uint64_t wait_count_ = 0;           // a wake of an earlier wait is not ours
-  bool retrying_ = false;             // a timer will pump: the uplink is exhausted
-  bool resting_ = false;  // a posted turn will pump: this one is over, whatever is heard
+  std::shared_ptr<OutgoingStaging> staging_;  // shared with what it has begun; set by Start
+  // In device memory that the reader cannot read where it lies, though it might: they go as copies.
+  SegmentSet not_located_;
+  SegmentStore::WaitId wait_ = 0;  // not 0: nothing that was asked has arrived here
+  uint64_t wait_count_ = 0;        // a wake of an earlier wait is not ours
+  bool retrying_ = false;          // a timer will pump: the uplink is exhausted
+  bool resting_ = false;           // a posted turn will pump: this one is over, whatever is heard
 };
 
 }  // namespace th::stream

@@ -1,6 +1,8 @@
 #include "th/transfer/stream/stream_pull.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -78,20 +80,51 @@ void PullState::AskSums() {
       [connection = lanes_[0].connection] { connection->SendAskSums(); });
 }
 
-// To the connection that owes us least.
-void PullState::AskLocked(SegmentRange range) {
+// Of the first connection too.
+void PullState::AskMapping() {
+  absl::MutexLock lock(&mu_);
+  if (failure_.has_value() || lanes_.empty() || lanes_[0].connection == nullptr) return;
+  lanes_[0].connection->loop().Post(
+      [connection = lanes_[0].connection] { connection->SendAskMapping(); });
+}
+
+// Among those with less than so many requests open. Null: there is none.
+PullState::Lane* PullState::LaneThatOwesLeast(size_t max_requests) {
   Lane* least = nullptr;
   for (Lane& lane : lanes_) {
-    if (lane.connection == nullptr || !lane.admitted) continue;
+    if (!lane.CanBeAsked() || lane.outstanding.size() >= max_requests) continue;
     if (least == nullptr || lane.outstanding.segments() < least->outstanding.segments()) {
       least = &lane;
     }
   }
-  if (least == nullptr) return;  // it is closing
-  least->outstanding.Push(range);
-  least->was_used = true;
-  least->connection->loop().Post(
-      [connection = least->connection, range] { connection->SendAsk(range); });
+  return least;
+}
+
+void PullState::AskOf(Lane& lane, SegmentRange range) {
+  lane.outstanding.Push(range);
+  lane.was_used = true;
+  lane.connection->loop().Post(
+      [connection = lane.connection, range] { connection->SendAsk(range); });
+}
+
+void PullState::AskLocked(SegmentRange range) {
+  Lane* const least = LaneThatOwesLeast(std::numeric_limits<size_t>::max());
+  if (least != nullptr) return AskOf(*least, range);
+  moved_.Add(range);  // another connection may be admitted, else the pull is closing
+}
+
+// What one connection owed may be in many pieces, each of which is a request: those wait here for
+// others to be answered. The reader itself asks for no more than the other half of what a source
+// takes a connection (NoSourceIsAskedForMoreThanSourcesTake in fill_test.cc).
+void PullState::AskMoved() {
+  const size_t max_requests = std::max<size_t>(limits_.max_requests_queued / 2, 1);
+  while (!moved_.empty() && !failure_.has_value()) {
+    Lane* const least = LaneThatOwesLeast(max_requests);
+    if (least == nullptr) return;
+    const SegmentRange range = moved_.ranges().front();
+    moved_.Remove(range);
+    AskOf(*least, range);
+  }
 }
 
 // ---- what connections tell
@@ -101,6 +134,7 @@ void PullState::OnConnectionAdmitted(uint32_t connection, BufferGeneration gener
   if (connection > 0) {
     absl::MutexLock lock(&mu_);
     lanes_[connection].admitted = true;
+    AskMoved();
     return;
   }
   AddFurtherLanes(generation);
@@ -124,14 +158,20 @@ void PullState::AddFurtherLanes(BufferGeneration generation) {
   for (const SegmentRange& range : early_asks_) AskLocked(range);
   early_asks_.clear();
   if (target_.layout->bytes() < kMinBytesForMoreConnections || failure_.has_value()) return;
+  if (target_.to_map) return;
   const uint32_t most =
       target_.far ? std::max(limits_.connections_per_pull, limits_.connections_per_far_pull)
                   : limits_.connections_per_pull;
   while (lanes_.size() < most) AddLane(/*joins=*/true);
 }
 
-bool PullState::OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) {
+bool PullState::OnConnectionSegmentBegins(SegmentIndex segment, RemoteMemory* writer,
+                                          std::vector<iovec>* iov) {
   absl::MutexLock turn(&sink_turn_);
+  if (writer != nullptr) {
+    return sink_->OnSegmentBeginsInPlace(
+        segment, [writer](absl::Span<const iovec> into) { return writer->CanWrite(into); }, iov);
+  }
   return sink_->OnSegmentBegins(segment, iov);
 }
 
@@ -141,6 +181,7 @@ void PullState::OnConnectionSegment(uint32_t connection, const SegmentHeader& he
   {
     absl::MutexLock lock(&mu_);
     lanes_[connection].outstanding.Take(header.segment);
+    AskMoved();
   }
   if (!landed) return;
   absl::MutexLock turn(&sink_turn_);
@@ -150,6 +191,11 @@ void PullState::OnConnectionSegment(uint32_t connection, const SegmentHeader& he
 void PullState::OnConnectionAlive() {
   absl::MutexLock turn(&sink_turn_);
   sink_->OnAlive();
+}
+
+void PullState::OnConnectionMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) {
+  absl::MutexLock turn(&sink_turn_);
+  sink_->OnMapped(std::move(shard));
 }
 
 // ---- closing
@@ -189,20 +235,23 @@ bool PullState::MoveToOthers(Lane& lane) {
   if (failure_.has_value() || !lane.admitted) return false;
   // The list of sums cannot go on elsewhere: another connection would begin it anew.
   if (&lane == &lanes_[0] && sums_outstanding_ > 0) return false;
-  const bool others = std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& other) {
-    return other.connection != nullptr && other.admitted;
-  });
+  const bool others = std::any_of(lanes_.begin(), lanes_.end(),
+                                  [](const Lane& other) { return other.CanBeAsked(); });
   if (!others) return false;
-  SegmentSet owed;
-  lane.outstanding.AddOpenTo(&owed);
+  lane.outstanding.AddOpenTo(&moved_);
   lane.outstanding.Clear();
-  for (const SegmentRange& range : owed.ranges()) AskLocked(range);
+  AskMoved();
   return true;
 }
 
 bool PullState::AllClosed() const {
   return std::all_of(lanes_.begin(), lanes_.end(),
                      [](const Lane& lane) { return lane.connection == nullptr; });
+}
+
+void PullState::OnConnectionShut(uint32_t connection) {
+  const absl::MutexLock lock(&mu_);
+  lanes_[connection].shut = true;
 }
 
 void PullState::OnConnectionClosed(uint32_t connection, SourceFailure failure,

@@ -4,6 +4,7 @@
 #define TH_TRANSFER_STREAM_STREAM_PULL_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "th/transfer/stream/pull_connection.h"
 #include "th/transfer/transport.h"
 #include "th/weights/request_queue.h"
+#include "th/weights/segments.h"
 
 namespace th::stream {
 
@@ -35,6 +37,7 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   void Start();
   void Ask(SegmentRange range);
   void AskSums();
+  void AskMapping();
   void Finish();
   void Close(SourceFailure failure, std::string detail);
   const std::string& peer() const { return peer_; }
@@ -42,17 +45,22 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   void OnConnectionAdmitted(uint32_t connection, BufferGeneration generation,
                             bool lists_sums) override;
   void OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override;
-  bool OnConnectionSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override;
+  bool OnConnectionSegmentBegins(SegmentIndex segment, RemoteMemory* writer,
+                                 std::vector<iovec>* iov) override;
   void OnConnectionSegment(uint32_t connection, const SegmentHeader& header, bool landed,
                            SegmentSum computed) override;
   void OnConnectionAlive() override;
+  void OnConnectionMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) override;
+  void OnConnectionShut(uint32_t connection) override;
   void OnConnectionClosed(uint32_t connection, SourceFailure failure, const std::string& detail,
                           ConnectionEnd end) override;
 
  private:
   struct Lane {
+    bool CanBeAsked() const { return connection != nullptr && admitted && !shut; }
     std::shared_ptr<PullConnection> connection;  // null once closed
     bool admitted = false;
+    bool shut = false;         // it answers nothing any more, and may be closed later
     RequestQueue outstanding;  // asked of it, and not answered
     bool was_used = false;
   };
@@ -60,7 +68,11 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
 
   void AddLane(bool joins) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddFurtherLanes(BufferGeneration generation);
+  // Of the connection that owes least; where none can be asked now, of the next that can.
   void AskLocked(SegmentRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AskMoved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AskOf(Lane& lane, SegmentRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Lane* LaneThatOwesLeast(size_t max_requests) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishLocked(Failure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(Failure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks the other connections for what this one owes. False: there is none that could answer.
@@ -84,6 +96,9 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   absl::Mutex mu_;
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
   std::vector<SegmentRange> early_asks_ ABSL_GUARDED_BY(mu_);  // before the admission
+  // Owed by connections that have ended, or asked while none could answer, and not asked of another
+  // one yet.
+  SegmentSet moved_ ABSL_GUARDED_BY(mu_);
   std::optional<BufferGeneration> generation_ ABSL_GUARDED_BY(mu_);
   uint64_t sums_outstanding_ ABSL_GUARDED_BY(mu_) = 0;   // of the first connection
   std::optional<Failure> failure_ ABSL_GUARDED_BY(mu_);  // why it ends: nothing is asked any more
@@ -98,6 +113,7 @@ class StreamPull : public Pull {
   ~StreamPull() override { Close(); }
   void Ask(SegmentRange range) override { state_->Ask(range); }
   void AskSums() override { state_->AskSums(); }
+  void AskMapping() override { state_->AskMapping(); }
   void Finish() override { state_->Finish(); }
   void Close() override { state_->Close(SourceFailure::kClosed, "closed by the reader"); }
   std::string peer() const override { return state_->peer(); }

@@ -40,6 +40,7 @@ class StreamTransport final : public Transport {
   absl::string_view name() const override { return medium_->name(); }
   std::vector<Endpoint> endpoints() const override { return endpoints_; }
   absl::Status Reach(const Endpoint& endpoint) const override { return medium_->Reach(endpoint); }
+  bool maps() const override { return medium_->maps(); }
   absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) override {
     return medium_->Attach(regions);

@@ -1,5 +1,6 @@
 #include "absl/status/statusor.h"
 #include "th/transfer/conformance_suite.h"
+#include "th/transfer/cuda_test_device.h"
 #include "th/transfer/stream/socket.h"
 #include "th/transfer/tcp/tcp_transport.h"
 
@@ -22,10 +23,34 @@ class TcpWorld : public ConformanceWorld {
   }
 };
 
+// Shards lie in the memory of a GPU, but for every other storage if `mixed`.
+template <bool mixed>
+class DeviceWorld : public TcpWorld {
+ public:
+  DeviceWorld() {
+    TestShard::default_device = &device_;
+    TestShard::default_every_other_on_host = mixed;
+  }
+  ~DeviceWorld() override {
+    TestShard::default_device = nullptr;
+    TestShard::default_every_other_on_host = false;
+  }
+
+ private:
+  CudaTestDevice device_;
+};
+
+std::unique_ptr<ConformanceWorld> NewDeviceWorld() {
+  return std::make_unique<DeviceWorld<false>>();
+}
+std::unique_ptr<ConformanceWorld> NewMixedWorld() { return std::make_unique<DeviceWorld<true>>(); }
 std::unique_ptr<ConformanceWorld> NewTcpWorld() { return std::make_unique<TcpWorld>(); }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, TransportConformanceTest, ::testing::Values(&NewTcpWorld));
 INSTANTIATE_TEST_SUITE_P(Tcp, HeldReaderConformanceTest, ::testing::Values(&NewTcpWorld));
+INSTANTIATE_TEST_SUITE_P(Device, TransportConformanceTest, ::testing::Values(&NewDeviceWorld));
+INSTANTIATE_TEST_SUITE_P(Device, HeldReaderConformanceTest, ::testing::Values(&NewDeviceWorld));
+INSTANTIATE_TEST_SUITE_P(Mixed, TransportConformanceTest, ::testing::Values(&NewMixedWorld));
 
 }  // namespace
 }  // namespace th::testing

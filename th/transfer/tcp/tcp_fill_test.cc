@@ -22,6 +22,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::th::testing::kPatience;
+using ::th::testing::PatientFillLimits;
+using ::th::testing::PatientReplicatorLimits;
 using ::th::testing::TestNode;
 using ::th::testing::TestObserver;
 using ::th::testing::TestShard;
@@ -32,22 +34,14 @@ TestShard::Spec SomeShard() {
   return {.tensor_bytes = {3'000'000, 3, 0, 5'000, 262'144}, .segment_bytes = 65'536};
 }
 
-TransportLimits PatientLimits() {
-  TransportLimits limits;
-  limits.connect_timeout = limits.admission_timeout = limits.admission_silence = kPatience;
-  limits.keep_alive = absl::Milliseconds(20);
-  return limits;
-}
-
 ReplicatorLimits Patient() {
-  ReplicatorLimits limits;
+  ReplicatorLimits limits = PatientReplicatorLimits();
   limits.request_bytes = 4 * 65'536;
-  limits.silence = kPatience;
   return limits;
 }
 
 std::unique_ptr<TestNode> NewNode(uint64_t worker,
-                                  const TransportLimits& limits = PatientLimits()) {
+                                  const TransportLimits& limits = PatientFillLimits()) {
   auto transport = NewTcpTransport({.limits = limits});
   EXPECT_TRUE(transport.ok()) << transport.status();
   return std::make_unique<TestNode>(*std::move(transport), WorkerId(worker), SomeShard());
@@ -303,7 +297,7 @@ class TcpSoftSwitchTest : public ::testing::Test {
     return {.tensor_bytes = {10'000'000, 5'000}, .segment_bytes = 524'288};
   }
   static std::unique_ptr<TestNode> NewLargeNode(uint64_t worker, uint64_t uplink) {
-    TransportLimits limits = PatientLimits();
+    TransportLimits limits = PatientFillLimits();
     limits.uplink_bytes_per_second = uplink;
     auto transport = NewTcpTransport({.limits = limits});
     EXPECT_TRUE(transport.ok()) << transport.status();
@@ -426,15 +420,15 @@ TEST_F(TcpFillTest, ResumedFillMovesOnlyWhatIsMissing) {
 
 // A cap far below what the silence seems to allow: 330 ms a segment, shared by two readers.
 TEST_F(TcpFillTest, SourceThrottledByItsOwnUplinkIsNotBlamed) {
-  TransportLimits throttled = PatientLimits();
+  TransportLimits throttled = PatientFillLimits();
   throttled.uplink_bytes_per_second = 400'000;
   const TestShard::Spec spec{.tensor_bytes = {400'000}, .segment_bytes = 131'072};
   const auto node = [&](uint64_t worker, const TransportLimits& limits) {
     auto transport = NewTcpTransport({.limits = limits});
     return std::make_unique<TestNode>(*std::move(transport), WorkerId(worker), spec);
   };
-  auto source = node(21, throttled), one = node(22, PatientLimits()),
-       two = node(23, PatientLimits());
+  auto source = node(21, throttled), one = node(22, PatientFillLimits()),
+       two = node(23, PatientFillLimits());
   source->Publish(1);
   ReplicatorLimits limits;
   limits.silence = absl::Milliseconds(400);

@@ -13,12 +13,14 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/process_threads.h"
 #include "testing/status_matchers.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/stream/raw_peer.h"
+#include "th/transfer/stream/stall_watch.h"
 #include "th/transfer/test_peers.h"
 
 namespace th::stream {
@@ -28,19 +30,14 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
+using ::th::testing::GatedSink;
 using ::th::testing::kHolderWorker;
-using ::th::testing::kPatience;
+using ::th::testing::PatientLimits;
 using ::th::testing::StatusIs;
 using ::th::testing::TestHolder;
 using ::th::testing::TestShard;
 using ::th::testing::TestSink;
 using ::th::testing::ThreadsOfThisProcess;
-
-TransportLimits PatientLimits() {
-  TransportLimits limits;
-  limits.connect_timeout = limits.admission_timeout = limits.admission_silence = kPatience;
-  return limits;
-}
 
 std::unique_ptr<Transport> NewTransport(const TransportLimits& limits) {
   auto transport = NewTcpTransport({.limits = limits});
@@ -242,6 +239,17 @@ INSTANTIATE_TEST_SUITE_P(
         HostileWordsCase{"future_version", Encode(Hello{{.min_version = 7, .max_version = 9}}),
                          "7"}),
     [](const auto& info) { return info.param.name; });
+
+// Its answer may have megabytes, and waits for who does not read.
+TEST_F(HostileReaderTest, MappingIsAskedForOnce) {
+  RawConnection peer = Connect();
+  peer.SayHelloAndOpen(Target());
+  ASSERT_TRUE(peer.ReceiveA<Admitted>().has_value());
+  peer.Send(Encode(AskMapping{}) + Encode(AskMapping{}));
+  const std::optional<Close> close = peer.ReceiveA<Close>();
+  ASSERT_TRUE(close.has_value());
+  EXPECT_THAT(close->why, HasSubstr("asked for a mapping a second time"));
+}
 
 TEST_F(HostileReaderTest, ReaderThatNeverSpeaksIsClosed) {
   TransportLimits limits = PatientLimits();
@@ -496,6 +504,30 @@ INSTANTIATE_TEST_SUITE_P(
                           },
                           SourceFailure::kClosed, "closed the connection"}),
     [](const auto& info) { return info.param.name; });
+
+// The pause is under way when the source goes: what the reader took came before it.
+TEST(TcpTransportTest, AReaderThatStoodStillWhenItsSourceWentSaysSo) {
+  const TestShard shard({}), received({});
+  const TestHolder holder(shard.store());
+  RawSource source([&](RawConnection& connection) {
+    connection.Admit();
+    connection.ReceiveA<Ask>();
+    connection.SendPartOfSegment(shard, SegmentIndex(0), 0);
+    shutdown(connection.fd(), SHUT_WR);
+    connection.AwaitEnd();
+  });
+  const auto reader = NewTransport(PatientLimits());
+  GatedSink sink(&received);
+  const auto pull = reader->Open(
+      holder.Target({.address = source.address()}, shard.store()->shared_layout()), &sink);
+  pull->Ask({SegmentIndex(0), SegmentIndex(1)});
+  sink.AwaitEntered();
+  absl::SleepFor(kStalledTime + kKeptTime);  // what the reader tells of
+  sink.LetGoOn();
+  const auto [failure, detail] = sink.AwaitClosed();
+  EXPECT_EQ(failure, SourceFailure::kClosed);
+  EXPECT_THAT(detail, HasSubstr("in the middle of segment 0; this process took none of its bytes"));
+}
 
 TEST(TcpTransportTest, EndpointThatIsNoNumericAddressIsAFailureToConnect) {
   TestShard shard{TestShard::Spec{}};

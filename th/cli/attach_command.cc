@@ -1,0 +1,159 @@
+// th attach: whether, and how fast, a version can be used where a holder on this host has it.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "th/cli/command.h"
+#include "th/cli/pulling.h"
+#include "th/transfer/monotonic_clock.h"
+#include "th/weights/status_macros.h"
+#include "th/worker/quantity.h"
+
+namespace th {
+namespace {
+
+struct AttachFlags {
+  PullFlags pull;
+  std::string shard;
+  bool verify = false;
+  bool hold = false;
+  Reporter reporter;
+};
+
+// Limits the versions that an error names.
+constexpr size_t kMaxVersionsNamed = 8;
+
+// "trainer/0", or empty for the only shard that there is.
+absl::StatusOr<AttachOptions> ToAttachOptions(const AttachFlags& flags) {
+  AttachOptions options{.form = flags.pull.form, .timeout = absl::Seconds(flags.pull.timeout_s)};
+  if (flags.shard.empty()) return options;
+  const std::vector<std::string> parts = absl::StrSplit(flags.shard, '/');
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &options.rank)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shard ", flags.shard, ": expected GROUP/RANK, like trainer/0"));
+  }
+  options.group = parts[0];
+  TH_RETURN_IF_ERROR(ValidateName("group", options.group));
+  return options;
+}
+
+// "; held are step-3, step-2", the newest first.
+std::string NameHeldVersions(const Catalog& catalog) {
+  std::vector<std::string> held;
+  for (const CatalogModel& model : catalog.models) {
+    for (const CatalogVersion& version : model.versions) {
+      if (version.published && !version.withdrawn && !version.replicas.empty()) {
+        held.push_back(version.info.label.text());
+      }
+    }
+  }
+  if (held.empty()) return "; no version of the model is held by anybody";
+  const size_t more = held.size() - std::min(held.size(), kMaxVersionsNamed);
+  held.resize(held.size() - more);
+  return absl::StrCat("; held are ", absl::StrJoin(held, ", "),
+                      more == 0 ? "" : absl::StrCat(" and ", more, " older ones"));
+}
+
+// Why nothing was attached: the version is unknown, withdrawn or gone, or its holder has just left.
+absl::Status WhyNothing(const PullFlags& flags, const VersionSelector& selector) {
+  TH_ASSIGN_OR_RETURN(const auto controller, flags.connection.Connect());
+  const absl::Status resolved = controller->Resolve(selector).status();
+  if (!resolved.ok() && !absl::IsNotFound(resolved)) return resolved;
+  TH_ASSIGN_OR_RETURN(const Catalog catalog, controller->List());
+  return absl::NotFoundError(absl::StrCat(
+      resolved.ok()
+          ? absl::StrCat("nobody holds ", ToString(selector), " in form ", flags.form, " now")
+          : std::string(resolved.message()),
+      NameHeldVersions(catalog)));
+}
+
+struct Attached {
+  AttachedVersion version;
+  absl::Duration attach;
+  absl::Duration verify;  // where it was asked for
+};
+
+absl::StatusOr<Attached> Attach(const AttachFlags& flags, const VersionSelector& selector,
+                                const AttachOptions& options) {
+  TH_ASSIGN_OR_RETURN(ClientOptions client,
+                      flags.pull.member.ToClientOptions(flags.pull.connection));
+  if (client.group.empty()) client.group = PullGroupName();
+  client.spot = true;
+  TH_ASSIGN_OR_RETURN(const auto hub, Client::Join(std::move(client)));
+  const absl::Time begin = MonotonicNow();
+  TH_ASSIGN_OR_RETURN(AttachResult result, hub->Attach(selector, options));
+  const absl::Time attached = MonotonicNow();
+  if (!result.attached()) return WhyNothing(flags.pull, selector);
+  if (flags.verify) TH_RETURN_IF_ERROR(result.version->Verify());
+  return Attached{.version = *std::move(result.version),
+                  .attach = attached - begin,
+                  .verify = MonotonicNow() - attached};
+}
+
+// Keeps the version attached until a signal, whatever its holder does meanwhile.
+ExitStatus Hold(const AttachFlags& flags, const AttachedVersion& version, StopSignals& stop) {
+  stop.HoldOff();
+  stop.Wait();
+  if (!flags.verify) return ExitStatus::kOk;
+  if (absl::Status same = version.Verify(); !same.ok()) return flags.reporter.Fail(same);
+  flags.reporter.Report({{"verified_at_end", true}},
+                        "at the end too all bytes are those that were published");
+  return ExitStatus::kOk;
+}
+
+ExitStatus RunAttach(const AttachFlags& flags) {
+  StopSignals stop = flags.reporter.TakeSignals();
+  const absl::StatusOr<VersionSelector> selector = ParseVersionSelector(flags.pull.version);
+  if (!selector.ok()) return flags.reporter.Fail(selector.status(), ExitStatus::kUsage);
+  const absl::StatusOr<AttachOptions> options = ToAttachOptions(flags);
+  if (!options.ok()) return flags.reporter.Fail(options.status(), ExitStatus::kUsage);
+  const absl::StatusOr<Attached> attached = Attach(flags, *selector, *options);
+  if (!attached.ok()) return flags.reporter.Fail(ExplainJoin(attached.status()));
+  const AttachedVersion& version = attached->version;
+  const double milliseconds = absl::ToDoubleMilliseconds(attached->attach);
+  nlohmann::json report = {{"version", version.version().label.text()},
+                           {"sequence", version.version().sequence.ToString()},
+                           {"source", version.source()},
+                           {"tensors", version.size()},
+                           {"bytes", version.layout().bytes()},
+                           {"attach_ms", milliseconds}};
+  std::string text =
+      absl::StrFormat("version %s: %d tensors, %s in the memory of %s, attached in %.2f ms",
+                      version.version().ToString(), version.size(),
+                      FormatBytes(version.layout().bytes()), version.source(), milliseconds);
+  if (flags.verify) {
+    report["verify_seconds"] = absl::ToDoubleSeconds(attached->verify);
+    absl::StrAppendFormat(&text, "; all bytes are those that were published (%.2f s)",
+                          absl::ToDoubleSeconds(attached->verify));
+  }
+  flags.reporter.Report(report, text);
+  return flags.hold ? Hold(flags, version, stop) : ExitStatus::kOk;
+}
+
+}  // namespace
+
+void AddAttachCommand(CLI::App* app, ExitStatus* exit) {
+  auto flags = std::make_shared<AttachFlags>();
+  CLI::App* attach = app->add_subcommand(
+      "attach", "try to use a version where a holder on this host has it, without a copy");
+  AddPullFlags(attach, &flags->pull);
+  attach->add_option("--shard", flags->shard,
+                     "whose shard, like trainer/0; by default the only one that there is");
+  attach->add_flag("--verify", flags->verify,
+                   "read all bytes and compare them with the publisher's sums");
+  attach->add_flag("--hold", flags->hold,
+                   "keep it attached until a signal (SIGINT, SIGTERM); with --verify its bytes are "
+                   "compared again then");
+  flags->reporter.AddFlag(attach);
+  attach->callback([flags, exit] { *exit = RunAttach(*flags); });
+}
+
+}  // namespace th

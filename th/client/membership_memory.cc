@@ -1,0 +1,154 @@
+// A buffer's memory: when the caller may write it, and how it is changed for another or given back.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "th/client/membership.h"
+#include "th/memory/device_side.h"
+#include "th/transfer/monotonic_clock.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+// Limits the renewals that a change of memory waits for: another one begins only where the buffer
+// was published again meanwhile.
+constexpr int kMaxRenewalsAwaited = 8;
+
+}  // namespace
+
+void Membership::AwaitWritable(const LocalBuffer& buffer) {
+  if (runtime_->control().OnLoop()) return;  // which makes it so
+  if (buffer_state(buffer.id()) != BufferState::kWritable) return;
+  runtime_->RunOnControl([this] { Pump(); });
+  AwaitRenewed(buffer);
+}
+
+absl::Status Membership::Reset(LocalBuffer& buffer) {
+  TH_RETURN_IF_ERROR(Handle(event::Reset{buffer.id()}).status);
+  {
+    // Readers of what was checked are being cut.
+    absl::MutexLock lock(&mu_);
+    const auto writable = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+      return session_.buffer_state(buffer.id()) == BufferState::kWritable || session_.ended();
+    };
+    if (!mu_.AwaitWithTimeout(absl::Condition(&writable), kResetTimeout)) {
+      return absl::DeadlineExceededError("readers of the buffer did not let go of it");
+    }
+  }
+  AwaitWritable(buffer);
+  return buffer.device_status();
+}
+
+absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, bool asleep_too) {
+  for (int attempt = 0; attempt < kMaxRenewalsAwaited; ++attempt) {
+    AwaitRenewed(buffer);  // the caller may free the memory next
+    absl::Status can;
+    bool is_renewed = false;
+    // On th-control, so that no order for a fill comes between the check and the claim.
+    runtime_->RunOnControl([&] {
+      Pump();  // which may begin another renewal
+      absl::MutexLock lock(&mu_);
+      can = CheckUnclaimed(buffer.id());
+      const bool as_it_is = asleep_too && asleep_.contains(buffer.id());
+      if (can.ok() && !as_it_is) can = CheckCanRebind(buffer.id());
+      is_renewed = renewals_.count(&buffer) > 0;
+      if (can.ok() && !is_renewed) claimed_.insert(buffer.id());
+    });
+    if (!can.ok() || !is_renewed) return can;
+  }
+  return absl::FailedPreconditionError(
+      "the buffer was published and taken back again and again meanwhile, by another thread");
+}
+
+void Membership::ReleaseMemory(const LocalBuffer& buffer) {
+  absl::MutexLock lock(&mu_);
+  claimed_.erase(buffer.id());
+}
+
+absl::Status Membership::Rebind(LocalBuffer& buffer, const TensorBinding& binding, Moved moved) {
+  TH_RETURN_IF_ERROR(ClaimMemory(buffer, /*asleep_too=*/false));
+  const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
+  std::vector<std::shared_ptr<DeviceSide>> before;
+  runtime_->RunOnControl([&] { before = buffer.device_sides(); });
+  // Not on th-control: a GPU that does not end would hold up all clients of the process.
+  absl::Status rebound =
+      moved == Moved::kYes ? RevokeDevices(before, kDeviceTime) : absl::OkStatus();
+  if (rebound.ok()) {
+    runtime_->RunOnControl([&] {
+      rebound = buffer.Rebind(binding);
+      if (!rebound.ok()) return;
+      absl::MutexLock lock(&mu_);
+      asleep_.erase(buffer.id());
+    });
+  }
+  if (rebound.ok() || IsAsleep(buffer.id())) return rebound;
+  // It goes on where it is.
+  if (const auto device = MemoryOf(buffer).device; device != nullptr) device->Restore();
+  return rebound;
+}
+
+// One that is asleep runs through here again: its GPU may not have ended when it fell asleep.
+absl::Status Membership::Sleep(LocalBuffer& buffer) {
+  AwaitWritable(buffer);
+  TH_RETURN_IF_ERROR(ClaimMemory(buffer, /*asleep_too=*/true));
+  const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
+  absl::Status unread;
+  std::vector<std::shared_ptr<DeviceSide>> sides;
+  runtime_->RunOnControl([&] {
+    unread = buffer.device_status();
+    if (!unread.ok()) return;
+    buffer.DetachMemory();
+    sides = buffer.device_sides();
+    absl::MutexLock lock(&mu_);
+    asleep_.insert(buffer.id());
+  });
+  TH_RETURN_IF_ERROR(unread);
+  return RevokeDevices(sides, kDeviceTime);
+}
+
+bool Membership::IsAsleep(BufferId buffer) const {
+  absl::MutexLock lock(&mu_);
+  return asleep_.contains(buffer);
+}
+
+absl::Status Membership::CheckUnclaimed(BufferId buffer) const {
+  if (!claimed_.contains(buffer)) return absl::OkStatus();
+  return absl::FailedPreconditionError("another thread is changing the buffer's memory");
+}
+
+absl::Status Membership::CheckAwake(BufferId buffer) const {
+  TH_RETURN_IF_ERROR(CheckUnclaimed(buffer));
+  if (!asleep_.contains(buffer)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the buffer is asleep: its memory may be gone; Wake it once the memory is there again");
+}
+
+StorageMemory Membership::MemoryOf(const LocalBuffer& buffer) {
+  StorageMemory memory;
+  runtime_->RunOnControl([&] { memory = buffer.memory(); });
+  return memory;
+}
+
+std::vector<void*> Membership::StoragesOf(const LocalBuffer& buffer) {
+  std::vector<void*> storages;
+  runtime_->RunOnControl([&] { storages = buffer.storages(); });
+  return storages;
+}
+
+absl::Status Membership::CanChangeMemory(const LocalBuffer& buffer) {
+  Pump();
+  absl::MutexLock lock(&mu_);
+  return CheckCanRebind(buffer.id());
+}
+
+absl::Status Membership::CheckCanRebind(BufferId buffer) const {
+  if (session_.buffer_state(buffer) != BufferState::kUndefined) return session_.CanRebind(buffer);
+  return absl::FailedPreconditionError(
+      "the buffer is undefined: it holds parts of two versions; reset it first, answering for its "
+      "content, or update it");
+}
+
+}  // namespace th

@@ -1,0 +1,165 @@
+// Memory of a buffer that a GPU is slow to let go of: Sleep, Wake and Rebind.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/client/call.h"
+#include "th/client/data_plane.h"
+#include "th/client/grpc_control_stream.h"
+#include "th/client/local_buffer.h"
+#include "th/client/membership.h"
+#include "th/client/one_tensor.h"
+#include "th/client/runtime.h"
+#include "th/client/server_list.h"
+#include "th/client/tensor_binding.h"
+#include "th/client/test_cluster.h"
+#include "th/memory/device_side.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+using ::testing::HasSubstr;
+using ::th::testing::StatusIs;
+using ::th::testing::TestServer;
+
+constexpr char kGpu[] = "0000:07:00.0";
+
+// Of a GPU that is told when it uses the memory; nothing waits.
+class UsedSide : public testing::IdleSide {
+ public:
+  absl::Status Revoke(absl::Duration timeout) override {
+    TH_RETURN_IF_ERROR(IdleSide::Revoke(timeout));
+    if (while_revoked != nullptr) while_revoked();
+    return used ? absl::DeadlineExceededError(kGpu) : absl::OkStatus();
+  }
+
+  bool used = false;
+  std::function<void()> while_revoked;
+};
+
+class MembershipMemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Membership::Parts parts;
+    parts.runtime = Runtime::Acquire();
+    ASSERT_OK_AND_ASSIGN(ServerList servers, ServerList::Parse(server_.address()));
+    ASSERT_OK_AND_ASSIGN(parts.data_plane,
+                         DataPlane::Acquire({}, servers.first(), absl::Seconds(10)));
+    parts.connector =
+        MakeGrpcConnector(servers, std::make_shared<ControlByteCount>(0), parts.runtime);
+    parts.options.key = {"run", "model"};
+    parts.options.name = {"rollout", Rank(0)};
+    parts.options.ranks = 1;
+    parts.options.endpoints = parts.data_plane->endpoints();
+    membership_ = std::make_shared<Membership>(std::move(parts));
+    ASSERT_OK(membership_->Join());
+    ASSERT_OK_AND_ASSIGN(buffer_, membership_->Register("weights", "hf", {}, BindingTo(here_)));
+  }
+  void TearDown() override {
+    here_.side->used = false;
+    membership_->Unregister(*buffer_);
+    EXPECT_OK(membership_->Leave(absl::Seconds(10)));
+  }
+
+  struct Place {
+    std::vector<uint8_t> memory = std::vector<uint8_t>(300'000);
+    std::shared_ptr<UsedSide> side = std::make_shared<UsedSide>();
+  };
+  static TensorBinding BindingTo(Place& place) {
+    absl::StatusOr<TensorBinding> binding =
+        testing::BindOneTensorOfGpu(place.memory, kGpu, place.side);
+    EXPECT_OK(binding.status());
+    return *std::move(binding);
+  }
+  absl::Status Move(Place& place) {
+    return membership_->Rebind(*buffer_, BindingTo(place), Membership::Moved::kYes);
+  }
+  absl::Status Wake(Place& place) {
+    return membership_->Rebind(*buffer_, BindingTo(place), Membership::Moved::kNo);
+  }
+  bool asleep() { return membership_->IsAsleep(buffer_->id()); }
+  absl::Status Publish() {
+    const auto call = std::make_shared<Call>();
+    call->buffer = buffer_->id();
+    return membership_->Start(call, [&](CallId id) {
+      return event::Publish{id, buffer_->id(), {.label = VersionLabel::FromStep(1)}};
+    });
+  }
+
+  TestServer server_;
+  Place here_, there_;
+  std::shared_ptr<Membership> membership_;
+  std::shared_ptr<LocalBuffer> buffer_;
+};
+
+TEST_F(MembershipMemoryTest, SleepIsAskedAgainUntilTheGpuHasEnded) {
+  here_.side->used = true;
+  EXPECT_THAT(membership_->Sleep(*buffer_),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(kGpu)));
+  EXPECT_TRUE(asleep());
+  EXPECT_THAT(membership_->Sleep(*buffer_), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  here_.side->used = false;
+  EXPECT_OK(membership_->Sleep(*buffer_));
+}
+
+TEST_F(MembershipMemoryTest, RebindThatAGpuHoldsUpChangesNothing) {
+  here_.side->used = true;
+  EXPECT_THAT(Move(there_), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(kGpu)));
+  EXPECT_FALSE(asleep());
+  EXPECT_EQ(membership_->StoragesOf(*buffer_), std::vector<void*>{here_.memory.data()});
+  EXPECT_FALSE(here_.side->revoked) << "it goes on where it is";
+  here_.side->used = false;
+  ASSERT_OK(Move(there_));
+  EXPECT_EQ(membership_->StoragesOf(*buffer_), std::vector<void*>{there_.memory.data()});
+  EXPECT_TRUE(here_.side->revoked);
+}
+
+TEST_F(MembershipMemoryTest, RebindOfWhatIsAsleepLeavesItAsleepWhileAGpuHoldsItUp) {
+  here_.side->used = true;
+  EXPECT_THAT(membership_->Sleep(*buffer_), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(Move(there_), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_TRUE(asleep());
+  EXPECT_TRUE(here_.side->revoked);
+  here_.side->used = false;
+  ASSERT_OK(Move(there_));
+  EXPECT_FALSE(asleep());
+}
+
+TEST_F(MembershipMemoryTest, WakesWhereItLayThoughAGpuHasNotEndedAndSleepsOnceItHas) {
+  here_.side->used = true;
+  EXPECT_THAT(membership_->Sleep(*buffer_), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  Place again;
+  ASSERT_OK(Wake(again));
+  EXPECT_FALSE(asleep());
+  EXPECT_FALSE(again.side->revoked);
+  EXPECT_THAT(membership_->Sleep(*buffer_), StatusIs(absl::StatusCode::kDeadlineExceeded))
+      << "it uses the memory by what it knew before";
+  here_.side->used = false;
+  EXPECT_OK(membership_->Sleep(*buffer_));
+  EXPECT_TRUE(again.side->revoked);
+}
+
+TEST_F(MembershipMemoryTest, NothingBeginsWhileTheMemoryIsBeingChanged) {
+  const auto refused =
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("another thread is changing"));
+  here_.side->while_revoked = [&] {
+    here_.side->while_revoked = nullptr;
+    EXPECT_THAT(Publish(), refused);
+    EXPECT_THAT(membership_->Sleep(*buffer_), refused);
+    EXPECT_THAT(Move(there_), refused);
+  };
+  ASSERT_OK(Move(there_));
+  EXPECT_OK(membership_->Sleep(*buffer_));
+}
+
+}  // namespace
+}  // namespace th

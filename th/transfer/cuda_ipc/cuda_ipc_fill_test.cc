@@ -1,0 +1,171 @@
+// Fills over cuda_ipc: bytes land where they belong on a GPU, without a slot; and fills that go on
+// over another transport where the GPU's memory cannot be imported.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "testing/fake_cuda/fake_cuda.h"
+#include "testing/status_matchers.h"
+#include "th/transfer/cuda_ipc/cuda_ipc_transport.h"
+#include "th/transfer/cuda_test_device.h"
+#include "th/transfer/device_fill_test_bed.h"
+#include "th/transfer/fill.h"
+#include "th/transfer/fill_test_bed.h"
+#include "th/transfer/tcp/tcp_transport.h"
+
+namespace th::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr AssignmentId kFirst(1);
+
+class CudaIpcFillTest : public DeviceFillTestBed {
+ protected:
+  CudaIpcFillTest() { fake_.AllowOwnImports(true); }
+  ~CudaIpcFillTest() override {
+    fake_.Fail("cuIpcOpenMemHandle", CUDA_SUCCESS, 0, 0);
+    fake_.HoldStreams(false);
+  }
+
+  std::unique_ptr<TestNode> NewNode(uint64_t worker, Memory memory,
+                                    ChecksumAlgorithm checksum = ChecksumAlgorithm::kXxh3Leaves,
+                                    const TransportLimits& limits = PatientFillLimits()) {
+    auto transport = NewCudaIpcTransport({.driver = CudaTestDevice::DriverPath(),
+                                          .limits = limits,
+                                          .exports = {.release_timeout = kPatience},
+                                          .imports = {.import_own = true},
+                                          .counters = counters_});
+    EXPECT_TRUE(transport.ok()) << transport.status();
+    auto node = std::make_unique<TestNode>(*std::move(transport), WorkerId(worker),
+                                           SpecIn(memory, checksum));
+    Attach(*node);
+    return node;
+  }
+
+  const std::shared_ptr<cuda_ipc::CopyCounters> counters_ =
+      std::make_shared<cuda_ipc::CopyCounters>();
+  // A process that has GPU memory reads over this transport, wherever the bytes go.
+  TestShard anything_{{.tensor_bytes = {1}, .device = &device_}};
+};
+
+class EveryWayTest : public CudaIpcFillTest,
+                     public ::testing::WithParamInterface<std::tuple<Memory, Memory>> {};
+
+TEST_P(EveryWayTest, EachByteArrives) {
+  const auto [from, into] = GetParam();
+  for (const auto checksum : {ChecksumAlgorithm::kXxh3Leaves, ChecksumAlgorithm::kNone}) {
+    const auto source = NewNode(11, from, checksum);
+    const auto reader = NewNode(12, into, checksum);
+    Attach(*reader->transport, anything_);
+    ExpectEachByteArrives(*source, *reader, PatientReplicatorLimits());
+    attached_.clear();
+  }
+  EXPECT_EQ(fake_.imports(), 0) << "what is detached is closed";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, EveryWayTest,
+    ::testing::Combine(::testing::Values(Memory::kHost, Memory::kDevice, Memory::kMixed),
+                       ::testing::Values(Memory::kHost, Memory::kDevice, Memory::kOtherDevice,
+                                         Memory::kMixed)));
+
+TEST_F(CudaIpcFillTest, ARelayHandsOnWhatHasNotAllArrived) {
+  const auto source = NewNode(11, Memory::kDevice);
+  const auto relay = NewNode(12, Memory::kDevice), reader = NewNode(13, Memory::kOtherDevice);
+  ExpectRelayHandsOnWhatHasNotAllArrived(*source, *relay, *reader, PatientReplicatorLimits());
+  EXPECT_EQ(counters_->same_device_bytes, source->shard.layout().bytes());
+  EXPECT_EQ(counters_->peer_access_bytes, source->shard.layout().bytes());
+}
+
+TEST_F(CudaIpcFillTest, ASegmentThatIsWrongIsRefused) {
+  const auto source = NewNode(11, Memory::kDevice), reader = NewNode(12, Memory::kDevice);
+  source->Publish(1);
+  source->shard.SumAll();
+  source->shard.Corrupt(SegmentIndex(4));
+  reader->StartFill(PatientReplicatorLimits(), {}, source->shard.Root())
+      .SetSources(kFirst, {source->AsSource()});
+  reader->observer.AwaitLosses(1);
+  EXPECT_EQ(reader->observer.losses()[0].failure, SourceFailure::kCorrupt);
+  EXPECT_FALSE(reader->shard.store()->held().Contains(SegmentIndex(4)));
+}
+
+TEST_F(CudaIpcFillTest, ASourceIsSilentOnlyWhereTheCopyTakesTooLong) {
+  TransportLimits impatient = PatientFillLimits();
+  impatient.own_copy_timeout = absl::Milliseconds(100);
+  const auto source = NewNode(11, Memory::kDevice);
+  const auto patient_reader = NewNode(12, Memory::kDevice);
+  const auto reader = NewNode(13, Memory::kDevice, ChecksumAlgorithm::kXxh3Leaves, impatient);
+  source->Publish(1);
+  source->shard.SumAll();
+  ExpectThatOnlyImpatienceBlamesTheSource(*source, *patient_reader, *reader);
+}
+
+// Without them a reader whose copies take longer than its source may be silent would lose it.
+TEST_F(CudaIpcFillTest, WhileCopiesAreUnderWayThereAreSignsOfLifeThatNoSourceSends) {
+  TransportLimits silent = PatientFillLimits();
+  silent.keep_alive = absl::Hours(1);
+  const auto source = NewNode(11, Memory::kDevice, ChecksumAlgorithm::kXxh3Leaves, silent);
+  const auto reader = NewNode(12, Memory::kDevice);
+  source->Publish(1);
+  source->shard.SumAll();
+  TestSink sink(&reader->shard);
+  fake_.HoldStreams(true);
+  const auto pull =
+      reader->transport->Open(source->holder.Target(source->transport->endpoints()[0],
+                                                    source->shard.store()->shared_layout()),
+                              &sink);
+  pull->Ask(reader->shard.all());
+  sink.AwaitAlive(3);
+  EXPECT_THAT(sink.segments(), IsEmpty());
+  fake_.HoldStreams(false);
+  sink.AwaitSegments(reader->shard.segment_count());
+  pull->Close();
+  sink.AwaitClosed();
+}
+
+// Imports that begin to fail in the middle: the source is not lost.
+TEST_F(CudaIpcFillTest, AFillGoesOnOverAnotherTransportWhereMemoryCannotBeImported) {
+  const auto source = NewNode(11, Memory::kDevice), reader = NewNode(12, Memory::kDevice);
+  source->Publish(1);
+  const auto new_tcp = [] {
+    auto tcp = NewTcpTransport({.limits = PatientFillLimits()});
+    EXPECT_TRUE(tcp.ok()) << tcp.status();
+    return *std::move(tcp);
+  };
+  const auto source_tcp = new_tcp(), reader_tcp = new_tcp();
+  source_tcp->AddHolder(source->worker, &source->holder);
+  Attach(*source_tcp, source->shard);
+  Attach(*reader_tcp, reader->shard);
+  AssignedSource assigned = source->AsSource();
+  assigned.endpoints.push_back(source_tcp->endpoints()[0]);
+  fake_.Fail("cuIpcOpenMemHandle", CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, /*skipped=*/1, 1000);
+  const auto fill = Fill::Start({.store = reader->shard.store(),
+                                 .root = source->shard.Root(),
+                                 .limits = PatientReplicatorLimits()},
+                                {reader->transport.get(), reader_tcp.get()}, &reader->observer);
+  reader->shard.store()->BeginFill(BufferGeneration(1), {});
+  fill->SetSources(kFirst, {assigned});
+  reader->observer.AwaitComplete();
+  EXPECT_TRUE(reader->shard.Equals(source->shard));
+  EXPECT_THAT(reader->observer.losses(), IsEmpty());
+  const FillStatus status = fill->status();
+  ASSERT_EQ(status.sources.size(), 2);  // one for each endpoint that was read from
+  EXPECT_THAT(status.sources[1].passed_over,
+              ElementsAre(Field(&PassedOver::reason, HasSubstr("PEER_ACCESS_UNSUPPORTED"))));
+  fill->Stop();
+  reader->observer.AwaitStopped();
+  source_tcp->RemoveHolder(source->worker);
+}
+
+}  // namespace
+}  // namespace th::testing

@@ -1,0 +1,477 @@
+#include "th/transfer/cuda_ipc/device_copier.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/memory/cuda/device_memory.h"
+#include "th/memory/cuda/device_pieces.h"
+#include "th/transfer/cuda_ipc/device_engine.h"
+#include "th/weights/status_macros.h"
+
+namespace th::cuda_ipc {
+namespace {
+
+using stream::Located;
+
+// A piece of the destination: bytes of a device, where `memory` is set, or of the host.
+struct Target {
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  std::shared_ptr<DeviceMemory> memory;
+  uint64_t offset = 0;  // in `memory`
+  CudaDevice* device() const { return memory == nullptr ? nullptr : &memory->device(); }
+};
+
+struct PeerMove {
+  DeviceMove move;
+  CudaDevice* from = nullptr;
+};
+
+// The copies of one segment, by who does them.
+struct Plan {
+  explicit Plan(std::shared_ptr<CopyJob> planned) : job(std::move(planned)) {}
+
+  std::shared_ptr<CopyJob> job;
+  absl::Status status;
+  std::optional<SegmentSum> sum;
+  std::vector<Target> targets;
+  std::vector<ImportedRange> imported;  // kept until the copies are done
+  struct Moves {
+    std::vector<DeviceMove> here;  // within what the device reaches
+    std::vector<PeerMove> from_peers;
+    std::vector<DeviceMove> from_host;
+    std::vector<DeviceMove> to_host;
+  };
+  std::map<CudaDevice*, Moves> moves;     // by the device that copies
+  std::vector<DeviceMove> between_hosts;  // `from` in the source's process
+  std::vector<PiecesUse> uses;            // of the destination
+
+  // The pieces of the destination that lie on a device, in order.
+  std::vector<DevicePiece> PiecesOn(const CudaDevice* device) const {
+    std::vector<DevicePiece> pieces;
+    for (const Target& target : targets) {
+      if (target.device() == device)
+        pieces.push_back({target.memory.get(), target.offset, target.bytes});
+    }
+    return pieces;
+  }
+  // The device that all of the destination lies on; null: on several, or (in part) in the host.
+  CudaDevice* OnlyDevice() const {
+    CudaDevice* const first = targets.empty() ? nullptr : targets.front().device();
+    const bool only = std::all_of(targets.begin(), targets.end(), [first](const Target& target) {
+      return target.device() == first;
+    });
+    return only ? first : nullptr;
+  }
+};
+
+using Engines = std::map<CudaDevice*, std::unique_ptr<DeviceEngine>>;
+
+}  // namespace
+
+// ---- a job
+
+CopyJob::CopyJob(Spec spec) : spec_(std::move(spec)) {
+  for (const iovec& piece : spec_.into) bytes_ += piece.iov_len;
+}
+
+bool CopyJob::Begin() {
+  const absl::MutexLock lock(&mu_);
+  if (state_ != State::kWaiting) return false;
+  state_ = State::kRunning;
+  return true;
+}
+
+// Under the lock, so that nobody who awaits it goes on before on_end has returned.
+void CopyJob::End(absl::Status status, std::optional<SegmentSum> sum) {
+  const absl::MutexLock lock(&mu_);
+  status_ = std::move(status);
+  sum_ = sum;
+  state_ = State::kEnded;
+  std::exchange(spec_.on_end, nullptr)();
+}
+
+bool CopyJob::Cancel() {
+  const absl::MutexLock lock(&mu_);
+  if (state_ == State::kWaiting) {
+    status_ = absl::CancelledError("the copy was cancelled before it had begun");
+    state_ = State::kEnded;
+    spec_.on_end = nullptr;
+  }
+  return state_ == State::kEnded;
+}
+
+void CopyJob::AwaitEnd() {
+  const absl::MutexLock lock(&mu_);
+  const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return state_ == State::kEnded; };
+  mu_.Await(absl::Condition(&ended));
+}
+
+bool CopyJob::ended() const {
+  const absl::MutexLock lock(&mu_);
+  return state_ == State::kEnded;
+}
+
+// ---- jobs that are done together
+
+class CopyBatch {
+ public:
+  CopyBatch(const MemoryKinds& kinds, Engines& engines, CopyCounters& counters)
+      : kinds_(kinds), engines_(engines), counters_(counters) {}
+
+  void Run(std::vector<std::shared_ptr<CopyJob>> jobs) {
+    for (std::shared_ptr<CopyJob>& job : jobs) {
+      if (!job->Begin()) continue;
+      plans_.push_back(std::make_unique<Plan>(std::move(job)));
+      plans_.back()->status = Prepare(*plans_.back());
+    }
+    CopyBetweenHosts();
+    for (CudaDevice* const device : Devices()) CopyWith(device);
+    for (const auto& plan : plans_) VerifyUses(*plan);
+    SumOnDevices();
+    for (std::unique_ptr<Plan>& plan : plans_) {
+      if (plan->status.ok() && WantsSum(*plan)) SumInHost(*plan);
+      End(std::move(plan));
+    }
+  }
+
+ private:
+  absl::Status Prepare(Plan& plan);
+  absl::Status FindTargets(Plan& plan);
+  absl::Status Add(Plan& plan, const Located::Piece& from, const Target& target,
+                   uint64_t target_offset);
+  absl::Status AddFromDevice(Plan& plan, const Located::Piece& from, uint64_t to,
+                             const Target& target);
+  std::vector<CudaDevice*> Devices() const;
+  absl::StatusOr<DeviceEngine*> EngineOf(CudaDevice* device);
+  void CopyBetweenHosts();
+  void CopyWith(CudaDevice* device);
+  absl::Status Ask(DeviceEngine& engine, CudaDevice* device);
+  void VerifyUses(Plan& plan);
+  bool WantsSum(const Plan& plan) const { return plan.job->spec_.summed && !plan.sum.has_value(); }
+  void SumOnDevices();
+  void SumInHost(Plan& plan);
+  absl::Status HashTarget(const Target& target, SegmentHasher* hasher);
+  void FailAll(CudaDevice* device, const absl::Status& status);
+  static void End(std::unique_ptr<Plan> plan);
+
+  const MemoryKinds& kinds_;
+  Engines& engines_;
+  CopyCounters& counters_;
+  std::vector<std::unique_ptr<Plan>> plans_;
+};
+
+// ---- planning
+
+absl::Status CopyBatch::FindTargets(Plan& plan) {
+  std::shared_ptr<DeviceMemory> last;  // pieces commonly lie in one allocation
+  for (const iovec& piece : plan.job->spec_.into) {
+    if (piece.iov_len == 0) continue;
+    Target target{.address = reinterpret_cast<uint64_t>(piece.iov_base),
+                  .bytes = piece.iov_len,
+                  .memory = nullptr};
+    const bool in_last = last != nullptr && target.address >= last->address() &&
+                         last->CheckRange(target.address - last->address(), target.bytes).ok();
+    if (!in_last) {
+      TH_ASSIGN_OR_RETURN(target.memory, kinds_.RegistrationOf(piece));
+      if (target.memory != nullptr) last = target.memory;
+    } else {
+      target.memory = last;
+    }
+    if (target.memory != nullptr) target.offset = target.address - target.memory->address();
+    plan.targets.push_back(std::move(target));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CopyBatch::Prepare(Plan& plan) {
+  TH_RETURN_IF_ERROR(FindTargets(plan));
+  size_t at = 0;
+  uint64_t offset = 0;  // in targets[at]
+  for (const Located::Piece& piece : plan.job->spec_.from) {
+    for (uint64_t done = 0; done < piece.bytes;) {
+      const Target& target = plan.targets[at];
+      const uint64_t bytes = std::min(piece.bytes - done, target.bytes - offset);
+      const Located::Piece part{
+          .address = piece.address + done, .bytes = static_cast<uint32_t>(bytes), .key = piece.key};
+      TH_RETURN_IF_ERROR(Add(plan, part, target, offset));
+      done += bytes;
+      offset += bytes;
+      if (offset == target.bytes) ++at, offset = 0;
+    }
+  }
+  std::vector<CudaDevice*> written;
+  for (const Target& target : plan.targets) {
+    CudaDevice* const device = target.device();
+    if (device == nullptr || std::count(written.begin(), written.end(), device) > 0) continue;
+    written.push_back(device);
+    TH_ASSIGN_OR_RETURN(PiecesUse use, PiecesUse::Begin(*device, plan.PiecesOn(device)));
+    plan.uses.push_back(std::move(use));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CopyBatch::Add(Plan& plan, const Located::Piece& from, const Target& target,
+                            uint64_t target_offset) {
+  const uint64_t to = target.address + target_offset;
+  if ((from.key & kDeviceKey) != 0) return AddFromDevice(plan, from, to, target);
+  const DeviceMove move{.to = to, .from = from.address, .bytes = from.bytes};
+  counters_.host_bytes += from.bytes;
+  if (target.device() == nullptr) {
+    plan.between_hosts.push_back(move);
+  } else {
+    plan.moves[target.device()].from_host.push_back(move);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CopyBatch::AddFromDevice(Plan& plan, const Located::Piece& from, uint64_t to,
+                                      const Target& target) {
+  CudaDevice* const device = target.device();
+  std::vector<ImportedRange> ranges;
+  TH_RETURN_IF_ERROR(plan.job->spec_.source->Find(from.key & ~kDeviceKey, from.address, from.bytes,
+                                                  device, &ranges));
+  for (ImportedRange& range : ranges) {
+    const DeviceMove move{.to = to,
+                          .from = range.address,
+                          .bytes = range.bytes,
+                          .to_memory = target.memory.get(),
+                          .from_memory = range.import.get()};
+    CudaDevice& owner = range.import->device();
+    if (device == nullptr) {
+      counters_.host_bytes += range.bytes;
+      plan.moves[&owner].to_host.push_back(move);
+    } else if (range.import->path() == CopyPath::kStaged) {
+      counters_.staged_bytes += range.bytes;
+      plan.moves[device].from_peers.push_back({move, &owner});
+    } else {
+      const bool same = range.import->path() == CopyPath::kSameDevice;
+      (same ? counters_.same_device_bytes : counters_.peer_access_bytes) += range.bytes;
+      plan.moves[device].here.push_back(move);
+    }
+    to += range.bytes;
+    // One that many pieces lie in is kept once.
+    const bool known = !plan.imported.empty() && plan.imported.back().import == range.import;
+    if (!known) plan.imported.push_back(std::move(range));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<CudaDevice*> CopyBatch::Devices() const {
+  std::vector<CudaDevice*> devices;
+  for (const auto& plan : plans_) {
+    for (const auto& [device, moves] : plan->moves) {
+      if (std::count(devices.begin(), devices.end(), device) == 0) devices.push_back(device);
+    }
+  }
+  return devices;
+}
+
+// ---- copying
+
+absl::StatusOr<DeviceEngine*> CopyBatch::EngineOf(CudaDevice* device) {
+  std::unique_ptr<DeviceEngine>& engine = engines_[device];
+  if (engine == nullptr) {
+    TH_ASSIGN_OR_RETURN(engine, DeviceEngine::Create(device));
+  }
+  return engine.get();
+}
+
+void CopyBatch::FailAll(CudaDevice* device, const absl::Status& status) {
+  engines_.erase(device);  // a stream that has failed does nothing any more
+  for (const auto& plan : plans_) {
+    if (plan->status.ok() && plan->moves.count(device) > 0) plan->status = status;
+  }
+}
+
+void CopyBatch::CopyBetweenHosts() {
+  for (const auto& plan : plans_) {
+    if (!plan->status.ok() || plan->between_hosts.empty()) continue;
+    std::vector<iovec> from, into;
+    for (const DeviceMove& move : plan->between_hosts) {
+      // NOLINTBEGIN(performance-no-int-to-ptr): an address of another process, and one of this.
+      from.push_back({reinterpret_cast<void*>(move.from), move.bytes});
+      into.push_back({reinterpret_cast<void*>(move.to), move.bytes});
+      // NOLINTEND(performance-no-int-to-ptr)
+    }
+    plan->status = plan->job->spec_.process.Read(from, into);
+  }
+}
+
+void CopyBatch::CopyWith(CudaDevice* device) {
+  const absl::StatusOr<DeviceEngine*> engine = EngineOf(device);
+  if (!engine.ok()) return FailAll(device, engine.status());
+  const absl::Status asked = Ask(**engine, device);
+  // Whatever was asked for: nothing is written once the jobs have ended.
+  const absl::Status done = (*engine)->Wait();
+  ++counters_.waits;
+  if (!asked.ok() || !done.ok()) FailAll(device, asked.ok() ? done : asked);
+}
+
+absl::Status CopyBatch::Ask(DeviceEngine& engine, CudaDevice* device) {
+  std::vector<DeviceMove> here;
+  for (const auto& plan : plans_) {
+    const auto moves = plan->moves.find(device);
+    if (!plan->status.ok() || moves == plan->moves.end()) continue;
+    here.insert(here.end(), moves->second.here.begin(), moves->second.here.end());
+    for (const PeerMove& move : moves->second.from_peers) {
+      TH_RETURN_IF_ERROR(engine.CopyFromPeer(move.move, *move.from));
+    }
+  }
+  uint64_t packed = 0;
+  TH_RETURN_IF_ERROR(engine.Copy(here, &packed));
+  counters_.packed_pieces += packed;
+  for (const auto& plan : plans_) {
+    const auto moves = plan->moves.find(device);
+    if (!plan->status.ok() || moves == plan->moves.end()) continue;
+    if (!moves->second.from_host.empty()) {
+      TH_RETURN_IF_ERROR(engine.FromHost(plan->job->spec_.process, moves->second.from_host));
+    }
+    if (!moves->second.to_host.empty()) TH_RETURN_IF_ERROR(engine.ToHost(moves->second.to_host));
+  }
+  return absl::OkStatus();
+}
+
+// Memory that its owner has freed or mapped anew meanwhile explains any other failure.
+void CopyBatch::VerifyUses(Plan& plan) {
+  for (const PiecesUse& use : plan.uses) {
+    if (absl::Status verified = use.Verify(); !verified.ok()) plan.status = std::move(verified);
+  }
+  plan.imported.clear();
+}
+
+// ---- summing
+
+void CopyBatch::SumOnDevices() {
+  std::map<CudaDevice*, std::vector<Plan*>> summed;
+  for (const auto& plan : plans_) {
+    CudaDevice* const device = plan->OnlyDevice();
+    if (plan->status.ok() && WantsSum(*plan) && device != nullptr) {
+      summed[device].push_back(plan.get());
+    }
+  }
+  for (const auto& [device, plans] : summed) {
+    std::vector<std::vector<DevicePiece>> segments;
+    for (const Plan* const plan : plans) segments.push_back(plan->PiecesOn(device));
+    const absl::StatusOr<DeviceEngine*> engine = EngineOf(device);
+    const absl::StatusOr<std::vector<SegmentSum>> sums =
+        engine.ok() ? (*engine)->Sum(segments) : engine.status();
+    for (size_t i = 0; i < plans.size(); ++i) {
+      if (sums.ok()) {
+        plans[i]->sum = (*sums)[i];
+      } else {
+        plans[i]->status = sums.status();
+      }
+    }
+  }
+}
+
+// Of a segment that lies in the host in part, or on several devices.
+void CopyBatch::SumInHost(Plan& plan) {
+  SegmentHasher hasher;
+  for (const Target& target : plan.targets) {
+    plan.status = HashTarget(target, &hasher);
+    if (!plan.status.ok()) return;
+  }
+  plan.sum = hasher.Finish();
+}
+
+absl::Status CopyBatch::HashTarget(const Target& target, SegmentHasher* hasher) {
+  if (target.memory == nullptr) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): host memory of this process.
+    hasher->Update(reinterpret_cast<const void*>(target.address), target.bytes);
+    return absl::OkStatus();
+  }
+  TH_ASSIGN_OR_RETURN(const DeviceMemory::Use use,
+                      target.memory->BeginUse(target.offset, target.bytes));
+  TH_ASSIGN_OR_RETURN(DeviceEngine* const engine, EngineOf(target.device()));
+  std::vector<std::byte> bytes(std::min(target.bytes, kBounceBytes));
+  for (uint64_t done = 0; done < target.bytes;) {
+    const uint64_t part = std::min(target.bytes - done, kBounceBytes);
+    const DeviceMove move{.to = reinterpret_cast<uint64_t>(bytes.data()),
+                          .from = target.address + done,
+                          .bytes = part};
+    TH_RETURN_IF_ERROR(engine->ToHost({&move, 1}));
+    hasher->Update(bytes.data(), part);
+    done += part;
+  }
+  return target.memory->Verify(target.offset, target.bytes);
+}
+
+// ---- the end
+
+// What the plan uses and keeps is given back before anybody hears of the end.
+void CopyBatch::End(std::unique_ptr<Plan> plan) {
+  const std::shared_ptr<CopyJob> job = std::move(plan->job);
+  absl::Status status = std::move(plan->status);
+  const std::optional<SegmentSum> sum = plan->sum;
+  plan = nullptr;
+  job->End(std::move(status), sum);
+}
+
+// ---- threads
+
+class DeviceCopier::Lane {
+ public:
+  Lane(std::shared_ptr<const CudaDevices> devices, std::shared_ptr<const MemoryKinds> kinds,
+       std::shared_ptr<CopyCounters> counters, uint32_t number)
+      : devices_(std::move(devices)),
+        kinds_(std::move(kinds)),
+        counters_(std::move(counters)),
+        thread_(std::make_unique<TaskThread>(absl::StrCat("th-cuda-copy-", number))) {}
+  ~Lane() { thread_ = nullptr; }
+
+  void Submit(std::shared_ptr<CopyJob> job) {
+    const absl::MutexLock lock(&mu_);
+    waiting_.push_back(std::move(job));
+    if (!std::exchange(posted_, true)) thread_->Post([this] { Run(); });
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      std::vector<std::shared_ptr<CopyJob>> batch;
+      {
+        const absl::MutexLock lock(&mu_);
+        uint64_t bytes = 0;
+        while (!waiting_.empty() && bytes < kBatchBytes) {
+          bytes += waiting_.front()->bytes_;
+          batch.push_back(std::move(waiting_.front()));
+          waiting_.pop_front();
+        }
+        if (batch.empty()) {
+          posted_ = false;
+          return;
+        }
+      }
+      CopyBatch(*kinds_, engines_, *counters_).Run(std::move(batch));
+    }
+  }
+
+  const std::shared_ptr<const CudaDevices> devices_;  // whatever the engines stand on
+  const std::shared_ptr<const MemoryKinds> kinds_;
+  const std::shared_ptr<CopyCounters> counters_;
+  Engines engines_;  // the thread's
+  absl::Mutex mu_;
+  std::deque<std::shared_ptr<CopyJob>> waiting_ ABSL_GUARDED_BY(mu_);
+  bool posted_ ABSL_GUARDED_BY(mu_) = false;
+  std::unique_ptr<TaskThread> thread_;  // ends before the rest
+};
+
+DeviceCopier::DeviceCopier(std::shared_ptr<const CudaDevices> devices,
+                           std::shared_ptr<const MemoryKinds> kinds,
+                           std::shared_ptr<CopyCounters> counters, uint32_t lanes) {
+  for (uint32_t i = 0; i < lanes; ++i) {
+    lanes_.push_back(std::make_unique<Lane>(devices, kinds, counters, i));
+  }
+}
+
+DeviceCopier::~DeviceCopier() = default;
+
+void DeviceCopier::Submit(uint32_t lane, std::shared_ptr<CopyJob> job) {
+  lanes_[lane % lanes_.size()]->Submit(std::move(job));
+}
+
+}  // namespace th::cuda_ipc

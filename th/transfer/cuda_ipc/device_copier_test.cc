@@ -1,0 +1,153 @@
+#include "th/transfer/cuda_ipc/device_copier.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+#include "testing/status_matchers.h"
+#include "th/memory/cuda/cuda_test_fixture.h"
+#include "th/transfer/stream/socket.h"
+
+namespace th::cuda_ipc {
+namespace {
+
+using ::th::testing::StatusIs;
+
+constexpr uint32_t kBytes = 5000;
+
+// The peer of both ends is this very process.
+same_host::PeerMemory OwnMemory() {
+  int ends[2] = {-1, -1};
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const stream::Socket one(ends[0]), other(ends[1]);
+  auto memory = same_host::PeerMemory::Of(one.fd());
+  EXPECT_OK(memory.status());
+  return *memory;
+}
+
+class DeviceCopierTest : public CudaTest {
+ protected:
+  // Of host memory, the source's and this process's.
+  struct Copy {
+    std::vector<std::byte> from = PatternBytes(kBytes, 1);
+    std::vector<std::byte> into = std::vector<std::byte>(kBytes);
+    iovec piece{into.data(), kBytes};
+    std::shared_ptr<CopyJob> job;
+  };
+
+  void SetUp() override {
+    CudaTest::SetUp();
+    const std::shared_ptr<const CudaDevices> devices(devices_.get(), [](auto*) {});
+    kinds_ = std::make_shared<MemoryKinds>(devices);
+    copier_ = std::make_unique<DeviceCopier>(devices, kinds_, std::make_shared<CopyCounters>(),
+                                             /*lanes=*/1);
+  }
+  // Into host memory, unless it says where.
+  static std::unique_ptr<Copy> NewCopy(std::function<void()> on_end, void* into = nullptr) {
+    auto copy = std::make_unique<Copy>();
+    if (into != nullptr) copy->piece.iov_base = into;
+    const auto address = reinterpret_cast<uint64_t>(copy->from.data());
+    copy->job = std::make_shared<CopyJob>(
+        CopyJob::Spec{.from = {{.address = address, .bytes = kBytes, .key = 0}},
+                      .into = absl::MakeConstSpan(&copy->piece, 1),
+                      .source = nullptr,
+                      .process = OwnMemory(),
+                      .on_end = std::move(on_end)});
+    return copy;
+  }
+
+  std::shared_ptr<MemoryKinds> kinds_;
+  std::unique_ptr<DeviceCopier> copier_;
+};
+
+TEST_F(DeviceCopierTest, JobIsDoneWhenItSaysSo) {
+  absl::Notification done;
+  const auto copy = NewCopy([&] { done.Notify(); });
+  copier_->Submit(0, copy->job);
+  done.WaitForNotification();
+  EXPECT_TRUE(copy->job->ended());
+  EXPECT_OK(copy->job->status());
+  EXPECT_EQ(copy->into, copy->from);
+  EXPECT_TRUE(copy->job->Cancel());
+  EXPECT_OK(copy->job->status()) << "it had ended before";
+}
+
+// Its owner may free it, or count what is registered.
+TEST_F(DeviceCopierTest, NothingUsesTheDestinationWhenAJobSaysThatItIsDone) {
+  const DeviceBuffer into = Filled(std::vector<std::byte>(kBytes));
+  size_t unused = 0;
+  absl::Notification done;
+  const auto copy = NewCopy(
+      [&] {
+        unused = kinds_->registrations()->size();
+        kinds_->registrations()->DropUnused();
+        unused -= kinds_->registrations()->size();
+        done.Notify();
+      },
+      into.pointer());
+  copier_->Submit(0, copy->job);
+  done.WaitForNotification();
+  copy->job->Cancel();
+  EXPECT_OK(copy->job->status());
+  EXPECT_EQ(unused, 1);
+  EXPECT_EQ(ReadDevice(into.address(), kBytes), copy->from);
+}
+
+// It may be the last to hold a descriptor, and the copier keeps the job until the lane goes on.
+TEST_F(DeviceCopierTest, AJobThatHasEndedHoldsNothingOfWhoWaitedForIt) {
+  absl::Notification first_ends, go_on;
+  std::weak_ptr<int> of_first, of_second;
+  const auto held_by = [](std::weak_ptr<int>* weak) {
+    auto held = std::make_shared<int>(0);
+    *weak = held;
+    return held;
+  };
+  const auto first = NewCopy([&, held = held_by(&of_first)] {
+    first_ends.Notify();
+    go_on.WaitForNotification();
+  });
+  copier_->Submit(0, first->job);
+  first_ends.WaitForNotification();
+  const auto second = NewCopy([held = held_by(&of_second)] {});
+  copier_->Submit(0, second->job);
+  second->job->Cancel();
+  EXPECT_TRUE(of_second.expired()) << "cancelled before it has begun";
+  EXPECT_FALSE(of_first.expired());
+  go_on.Notify();
+  first->job->Cancel();
+  EXPECT_TRUE(of_first.expired());
+}
+
+TEST_F(DeviceCopierTest, JobThatIsCancelledWhileItWaitsIsCancelledAndCopiesNothing) {
+  absl::Notification first_ends, go_on;
+  const auto first = NewCopy([&] {
+    first_ends.Notify();
+    go_on.WaitForNotification();
+  });
+  copier_->Submit(0, first->job);
+  first_ends.WaitForNotification();  // the lane is held up
+  bool told = false;
+  const auto second = NewCopy([&] { told = true; });
+  copier_->Submit(0, second->job);
+  EXPECT_TRUE(second->job->Cancel());
+  EXPECT_TRUE(second->job->ended());
+  EXPECT_THAT(second->job->status(), StatusIs(absl::StatusCode::kCancelled));
+  go_on.Notify();
+  // The third one's end comes after the lane has passed the second.
+  absl::Notification done;
+  const auto third = NewCopy([&] { done.Notify(); });
+  copier_->Submit(0, third->job);
+  done.WaitForNotification();
+  EXPECT_TRUE(third->job->Cancel());
+  EXPECT_FALSE(told);
+  EXPECT_EQ(second->into, std::vector<std::byte>(kBytes));
+  EXPECT_THAT(second->job->status(), StatusIs(absl::StatusCode::kCancelled));
+}
+
+}  // namespace
+}  // namespace th::cuda_ipc

@@ -1,0 +1,187 @@
+#include "th/transfer/cuda_ipc/device_engine.h"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "th/weights/status_macros.h"
+
+namespace th::cuda_ipc {
+namespace {
+
+constexpr DeviceSums::Options kSums{
+    .leaves = 32768, .gathered_leaves = 2048, .gathered_pieces = 65536};
+
+// Moves that go on from each other on both sides, within the same memory, are one.
+std::vector<DeviceMove> Merged(absl::Span<const DeviceMove> moves) {
+  std::vector<DeviceMove> merged;
+  merged.reserve(moves.size());
+  for (const DeviceMove& move : moves) {
+    DeviceMove* const last = merged.empty() ? nullptr : &merged.back();
+    if (last != nullptr && last->from_memory == move.from_memory &&
+        last->to_memory == move.to_memory && last->from + last->bytes == move.from &&
+        last->to + last->bytes == move.to) {
+      last->bytes += move.bytes;
+    } else {
+      merged.push_back(move);
+    }
+  }
+  return merged;
+}
+
+// The first moves of `*moves`, cut so that they have at most `max_bytes` together, are taken off.
+std::vector<DeviceMove> TakeUpTo(uint64_t max_bytes, size_t max_moves,
+                                 absl::Span<const DeviceMove>* moves, uint64_t* offset) {
+  std::vector<DeviceMove> taken;
+  for (uint64_t left = max_bytes; left > 0 && !moves->empty() && taken.size() < max_moves;) {
+    const DeviceMove& move = moves->front();
+    const uint64_t bytes = std::min(left, move.bytes - *offset);
+    taken.push_back({.to = move.to + *offset, .from = move.from + *offset, .bytes = bytes});
+    left -= bytes;
+    *offset += bytes;
+    if (*offset < move.bytes) continue;
+    moves->remove_prefix(1);
+    *offset = 0;
+  }
+  return taken;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceEngine>> DeviceEngine::Create(CudaDevice* device) {
+  TH_ASSIGN_OR_RETURN(CudaStream stream, CudaStream::Create(device));
+  return std::unique_ptr<DeviceEngine>(new DeviceEngine(device, std::move(stream)));
+}
+
+DeviceEngine::~DeviceEngine() { static_cast<void>(stream_.Synchronize().ok()); }
+
+// ---- within the device
+
+absl::Status DeviceEngine::Copy(absl::Span<const DeviceMove> moves, uint64_t* packed) {
+  const std::vector<DeviceMove> merged = Merged(moves);
+  std::vector<DeviceMove> small, large;
+  for (const DeviceMove& move : merged) {
+    (move.bytes < kSmallPieceBytes ? small : large).push_back(move);
+  }
+  TH_RETURN_IF_ERROR(CopyEach(large));
+  if (small.size() < kMinPackedPieces) return CopyEach(small);
+  if (!std::exchange(packing_tried_, true)) {
+    if (absl::StatusOr<Packing> made = MakePacking(); made.ok()) packing_.emplace(*std::move(made));
+  }
+  if (!packing_.has_value()) return CopyEach(small);
+  *packed += small.size();
+  return CopyPacked(small);
+}
+
+absl::Status DeviceEngine::CopyEach(absl::Span<const DeviceMove> moves) {
+  for (const DeviceMove& move : moves) {
+    TH_RETURN_IF_ERROR(stream_.CopyOnDevice(move.to, move.from, move.bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DeviceEngine::Packing> DeviceEngine::MakePacking() const {
+  TH_ASSIGN_OR_RETURN(auto kernels, DeviceKernels::Load(device_));
+  TH_ASSIGN_OR_RETURN(DeviceBuffer scratch, DeviceBuffer::Allocate(device_, kScratchBytes));
+  TH_ASSIGN_OR_RETURN(auto from, DeviceList<kernels::CopyPiece>::Create(device_, kListPieces));
+  TH_ASSIGN_OR_RETURN(auto to, DeviceList<kernels::CopyPiece>::Create(device_, kListPieces));
+  return Packing{std::move(kernels), std::move(scratch), std::move(from), std::move(to)};
+}
+
+absl::Status DeviceEngine::CopyPacked(absl::Span<const DeviceMove> moves) {
+  uint64_t offset = 0;
+  for (bool first = true; !moves.empty(); first = false) {
+    // The lists are written anew only when the device has read them.
+    if (!first) TH_RETURN_IF_ERROR(Wait());
+    const std::vector<DeviceMove> chunk =
+        TakeUpTo(packing_->scratch.bytes(), kListPieces, &moves, &offset);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < chunk.size(); ++i) {
+      packing_->from.items()[i] = {chunk[i].from, chunk[i].bytes, bytes};
+      packing_->to.items()[i] = {chunk[i].to, chunk[i].bytes, bytes};
+      bytes += chunk[i].bytes;
+    }
+    TH_RETURN_IF_ERROR(packing_->from.ToDevice(stream_, chunk.size()));
+    TH_RETURN_IF_ERROR(packing_->to.ToDevice(stream_, chunk.size()));
+    const uint64_t scratch = packing_->scratch.address();
+    TH_RETURN_IF_ERROR(packing_->kernels->Gather(
+        stream_, {packing_->from.address(), chunk.size(), scratch, bytes}));
+    TH_RETURN_IF_ERROR(packing_->kernels->Scatter(
+        stream_, {packing_->to.address(), chunk.size(), scratch, bytes}));
+  }
+  return Wait();
+}
+
+absl::Status DeviceEngine::CopyFromPeer(const DeviceMove& move, CudaDevice& peer) {
+  return stream_.CopyFromPeer(move.to, peer, move.from, move.bytes);
+}
+
+// ---- from and to the host
+
+absl::StatusOr<std::byte*> DeviceEngine::Bounce() {
+  if (!bounce_.has_value()) {
+    TH_ASSIGN_OR_RETURN(PinnedBuffer buffer, PinnedBuffer::Allocate(device_, kBounceBytes));
+    bounce_.emplace(std::move(buffer));
+  }
+  return bounce_->data();
+}
+
+absl::Status DeviceEngine::FromHost(const same_host::PeerMemory& process,
+                                    absl::Span<const DeviceMove> moves) {
+  TH_ASSIGN_OR_RETURN(std::byte* const bounce, Bounce());
+  uint64_t offset = 0;
+  while (!moves.empty()) {
+    const std::vector<DeviceMove> chunk = TakeUpTo(kBounceBytes, moves.size(), &moves, &offset);
+    std::vector<iovec> from;
+    uint64_t bytes = 0;
+    for (const DeviceMove& move : chunk) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process.
+      from.push_back({reinterpret_cast<void*>(move.from), move.bytes});
+      bytes += move.bytes;
+    }
+    const iovec into{bounce, bytes};
+    TH_RETURN_IF_ERROR(process.Read(from, {&into, 1}));
+    uint64_t at = 0;
+    for (const DeviceMove& move : chunk) {
+      TH_RETURN_IF_ERROR(stream_.CopyToDevice(move.to, bounce + at, move.bytes));
+      at += move.bytes;
+    }
+    TH_RETURN_IF_ERROR(Wait());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceEngine::ToHost(absl::Span<const DeviceMove> moves) {
+  TH_ASSIGN_OR_RETURN(std::byte* const bounce, Bounce());
+  uint64_t offset = 0;
+  while (!moves.empty()) {
+    const std::vector<DeviceMove> chunk = TakeUpTo(kBounceBytes, moves.size(), &moves, &offset);
+    uint64_t at = 0;
+    for (const DeviceMove& move : chunk) {
+      TH_RETURN_IF_ERROR(stream_.CopyToHost(bounce + at, move.from, move.bytes));
+      at += move.bytes;
+    }
+    TH_RETURN_IF_ERROR(Wait());
+    at = 0;
+    for (const DeviceMove& move : chunk) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): host memory of this process.
+      std::memcpy(reinterpret_cast<void*>(move.to), bounce + at, move.bytes);
+      at += move.bytes;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// ---- sums
+
+absl::StatusOr<std::vector<SegmentSum>> DeviceEngine::Sum(
+    absl::Span<const std::vector<DevicePiece>> segments) {
+  if (sums_ == nullptr) {
+    TH_ASSIGN_OR_RETURN(sums_, DeviceSums::Create(device_, kSums));
+  }
+  return sums_->Sum(segments);
+}
+
+}  // namespace th::cuda_ipc

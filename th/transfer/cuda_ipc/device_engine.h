@@ -1,0 +1,86 @@
+// The means by which one thread copies and sums on one GPU: a stream, kernels, scratch and pinned
+// memory of fixed sizes, each made when it is first needed.
+//
+// Not thread-safe. After an error it is of no use any more.
+#ifndef TH_TRANSFER_CUDA_IPC_DEVICE_ENGINE_H_
+#define TH_TRANSFER_CUDA_IPC_DEVICE_ENGINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "th/memory/cuda/device.h"
+#include "th/memory/cuda/device_pieces.h"
+#include "th/memory/cuda/device_sums.h"
+#include "th/memory/cuda/stream.h"
+#include "th/transfer/same_host/peer_memory.h"
+
+namespace th::cuda_ipc {
+
+// Pieces that are smaller are packed by kernels where there are several.
+inline constexpr uint64_t kSmallPieceBytes = uint64_t{64} << 10;
+inline constexpr size_t kMinPackedPieces = 8;
+// Limits on what is packed at a time: device memory, and entries of 24 bytes in two lists.
+inline constexpr uint64_t kScratchBytes = uint64_t{8} << 20;
+inline constexpr uint64_t kListPieces = 32768;
+// Pinned memory through which bytes go from and to the host.
+inline constexpr uint64_t kBounceBytes = uint64_t{4} << 20;
+
+struct DeviceMove {
+  uint64_t to = 0;
+  uint64_t from = 0;
+  uint64_t bytes = 0;  // more than 0
+  // Whose memory it is: the driver copies within allocations only.
+  const void* to_memory = nullptr;
+  const void* from_memory = nullptr;
+};
+
+class DeviceEngine {
+ public:
+  static absl::StatusOr<std::unique_ptr<DeviceEngine>> Create(CudaDevice* device);
+  ~DeviceEngine();
+
+  // Asks for copies between memory that the device reaches. `packed`: adds how many pieces the
+  // kernels copy.
+  absl::Status Copy(absl::Span<const DeviceMove> moves, uint64_t* packed);
+  // Asks for a copy from another device's memory.
+  absl::Status CopyFromPeer(const DeviceMove& move, CudaDevice& peer);
+  // Each blocks until the bytes are there. `from` of host memory is an address of `process`, `to`
+  // of host memory one of this process.
+  absl::Status FromHost(const same_host::PeerMemory& process, absl::Span<const DeviceMove> moves);
+  absl::Status ToHost(absl::Span<const DeviceMove> moves);
+  // Until all that was asked for is done.
+  absl::Status Wait() const { return stream_.Synchronize(); }
+
+  absl::StatusOr<std::vector<SegmentSum>> Sum(absl::Span<const std::vector<DevicePiece>> segments);
+
+ private:
+  struct Packing {
+    std::unique_ptr<DeviceKernels> kernels;
+    DeviceBuffer scratch;
+    DeviceList<kernels::CopyPiece> from, to;
+  };
+
+  DeviceEngine(CudaDevice* device, CudaStream stream)
+      : device_(device), stream_(std::move(stream)) {}
+  absl::Status CopyEach(absl::Span<const DeviceMove> moves);
+  absl::Status CopyPacked(absl::Span<const DeviceMove> moves);
+  absl::StatusOr<Packing> MakePacking() const;
+  absl::StatusOr<std::byte*> Bounce();
+
+  CudaDevice* const device_;
+  const CudaStream stream_;
+  bool packing_tried_ = false;
+  std::optional<Packing> packing_;  // none: the device has no room, or not our kernels
+  std::optional<PinnedBuffer> bounce_;
+  std::unique_ptr<DeviceSums> sums_;
+};
+
+}  // namespace th::cuda_ipc
+
+#endif  // TH_TRANSFER_CUDA_IPC_DEVICE_ENGINE_H_

@@ -1,0 +1,284 @@
+#include "th/transfer/device_staging.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+// A page: pinned memory comes in pages anyway.
+constexpr uint64_t kSmallestSlotBytes = 4096;
+
+uint64_t SlotSize(uint64_t bytes) { return std::bit_ceil(std::max(bytes, kSmallestSlotBytes)); }
+
+// All segments of a shard take slots of one size, the short last one too.
+uint64_t SlotBytes(const ShardLayout& layout) {
+  return std::min(layout.segment_bytes(), layout.bytes());
+}
+
+// Whoever asked is kept while `done` is called, and may have gone since it was last looked for.
+template <typename Request, typename Answer>
+void AnswerIfWanted(const Request& request, Answer answer) {
+  const std::shared_ptr<const void> wanted = request.wanted.lock();
+  if (wanted != nullptr) request.done(std::move(answer));
+}
+
+}  // namespace
+
+// ---- StagingPool
+
+std::shared_ptr<StagingSlot> StagingPool::TryTake(uint64_t bytes) {
+  absl::MutexLock lock(&mu_);
+  return Share(TakeFree(SlotSize(bytes)));
+}
+
+absl::StatusOr<std::shared_ptr<StagingSlot>> StagingPool::Take(DeviceSide& device, uint64_t bytes) {
+  const uint64_t size = SlotSize(bytes);
+  std::vector<std::unique_ptr<StagingSlot>> given_up;  // ends outside of the lock
+  {
+    absl::MutexLock lock(&mu_);
+    if (std::unique_ptr<StagingSlot> slot = TakeFree(size)) return Share(std::move(slot));
+    while (pinned_bytes_ + size > max_bytes_ && !free_.empty()) {
+      const auto largest = std::prev(free_.end());
+      pinned_bytes_ -= largest->first;
+      given_up.push_back(std::move(largest->second.back()));
+      largest->second.pop_back();
+      if (largest->second.empty()) free_.erase(largest);
+    }
+    if (pinned_bytes_ + size > max_bytes_) return std::shared_ptr<StagingSlot>();
+    pinned_bytes_ += size;
+  }
+  given_up.clear();
+  absl::StatusOr<std::unique_ptr<PinnedMemory>> memory = Pin(device, size);
+  if (memory.ok()) return Share(std::make_unique<StagingSlot>(*std::move(memory)));
+  absl::MutexLock lock(&mu_);
+  pinned_bytes_ -= size;
+  return memory.status();
+}
+
+// Free slots are given up before a device's refusal counts.
+absl::StatusOr<std::unique_ptr<PinnedMemory>> StagingPool::Pin(DeviceSide& device, uint64_t size) {
+  absl::StatusOr<std::unique_ptr<PinnedMemory>> memory = device.AllocatePinned(size);
+  if (memory.ok()) return memory;
+  std::map<uint64_t, std::vector<std::unique_ptr<StagingSlot>>> given_up;
+  {
+    absl::MutexLock lock(&mu_);
+    given_up.swap(free_);
+    for (const auto& [bytes, slots] : given_up) pinned_bytes_ -= bytes * slots.size();
+  }
+  if (given_up.empty()) return memory;
+  given_up.clear();
+  return device.AllocatePinned(size);
+}
+
+uint64_t StagingPool::pinned_bytes() const {
+  absl::MutexLock lock(&mu_);
+  return pinned_bytes_;
+}
+
+std::unique_ptr<StagingSlot> StagingPool::TakeFree(uint64_t size) {
+  const auto found = free_.find(size);
+  if (found == free_.end()) return nullptr;
+  std::unique_ptr<StagingSlot> slot = std::move(found->second.back());
+  found->second.pop_back();
+  if (found->second.empty()) free_.erase(found);
+  return slot;
+}
+
+std::shared_ptr<StagingSlot> StagingPool::Share(std::unique_ptr<StagingSlot> slot) {
+  if (slot == nullptr) return nullptr;
+  return {slot.release(), [pool = shared_from_this()](StagingSlot* ended) {
+            pool->GiveBack(std::unique_ptr<StagingSlot>(ended));
+          }};
+}
+
+void StagingPool::GiveBack(std::unique_ptr<StagingSlot> slot) {
+  {
+    absl::MutexLock lock(&mu_);
+    const uint64_t size = slot->size();
+    free_[size].push_back(std::move(slot));
+  }
+  freed_();
+}
+
+// ---- DeviceStaging
+
+std::shared_ptr<DeviceStaging> DeviceStaging::Create(const Limits& limits) {
+  std::shared_ptr<DeviceStaging> staging(new DeviceStaging);
+  staging->outgoing_pool_ = std::make_shared<StagingPool>(
+      limits.outgoing_bytes, [weak = std::weak_ptr<DeviceStaging>(staging)] {
+        if (const auto self = weak.lock()) self->PostCopy();
+      });
+  staging->landing_pool_ = std::make_shared<StagingPool>(
+      limits.landing_bytes, [weak = std::weak_ptr<DeviceStaging>(staging)] {
+        if (const auto self = weak.lock()) self->PostSlotRequest();
+      });
+  return staging;
+}
+
+void DeviceStaging::CopyOut(CopyRequest request) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto same = std::find_if(
+        copy_queues_.begin(), copy_queues_.end(), [&](const std::deque<CopyRequest>& queue) {
+          const std::weak_ptr<const void>& wanted = queue.front().wanted;
+          return !wanted.owner_before(request.wanted) && !request.wanted.owner_before(wanted);
+        });
+    if (same == copy_queues_.end()) {
+      copy_queues_.emplace_back().push_back(std::move(request));
+    } else {
+      same->push_back(std::move(request));
+    }
+  }
+  PostCopy();
+}
+
+bool DeviceStaging::IsOutgoingSlotAwaited() const {
+  absl::MutexLock lock(&mu_);
+  return first_lacks_slot_ && std::any_of(copy_queues_.begin(), copy_queues_.end(),
+                                          [](const std::deque<CopyRequest>& queue) {
+                                            return !queue.front().wanted.expired();
+                                          });
+}
+
+void DeviceStaging::TakeSum(SumRequest request) {
+  stage_thread_.Post([request = std::move(request)] {
+    if (request.wanted.expired()) return;
+    AnswerIfWanted(request, request.store->TakeSum(request.segment));
+  });
+}
+
+void DeviceStaging::PostCopy() {
+  stage_thread_.Post([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->CopyFirst();
+  });
+}
+
+// The request whose turn it is; null: there is none. It stays in place, as th-stage alone removes
+// requests.
+const DeviceStaging::CopyRequest* DeviceStaging::DropUnwantedAndFindFirst() {
+  std::deque<CopyRequest> unwanted;  // ends outside of the lock
+  absl::MutexLock lock(&mu_);
+  while (!copy_queues_.empty()) {
+    if (!copy_queues_.front().front().wanted.expired()) return &copy_queues_.front().front();
+    unwanted.push_back(TakeFirst());
+  }
+  first_lacks_slot_ = false;
+  return nullptr;
+}
+
+// Whoever has asked for more waits behind the others.
+DeviceStaging::CopyRequest DeviceStaging::TakeFirst() {
+  std::deque<CopyRequest> queue = std::move(copy_queues_.front());
+  copy_queues_.pop_front();
+  CopyRequest next = std::move(queue.front());
+  queue.pop_front();
+  if (!queue.empty()) copy_queues_.push_back(std::move(queue));
+  return next;
+}
+
+// One at a time, so that the thread can end between two. Where no slot is free the next one that
+// comes back posts this again.
+void DeviceStaging::CopyFirst() {
+  const CopyRequest* const first = DropUnwantedAndFindFirst();
+  if (first == nullptr) return;
+  absl::StatusOr<std::shared_ptr<StagingSlot>> slot =
+      outgoing_pool_->Take(*first->device, SlotBytes(first->store->layout()));
+  std::optional<CopyRequest> next;
+  {
+    absl::MutexLock lock(&mu_);
+    first_lacks_slot_ = slot.ok() && *slot == nullptr;
+    if (first_lacks_slot_) return;
+    next = TakeFirst();
+  }
+  PostCopy();
+  if (next->wanted.expired()) return;  // it has ended while the slot was taken
+  AnswerIfWanted(*next, CopyInto(*next, std::move(slot)));
+}
+
+absl::StatusOr<StagedSegment> DeviceStaging::CopyInto(
+    const CopyRequest& request, absl::StatusOr<std::shared_ptr<StagingSlot>> slot) {
+  TH_RETURN_IF_ERROR(slot.status());
+  const uint64_t bytes = request.store->layout().SegmentLength(request.segment);
+  TH_ASSIGN_OR_RETURN(const SegmentStore::CopiedOut copied,
+                      request.store->CopyOut(request.segment, (*slot)->bytes(bytes)));
+  return StagedSegment{.copied = copied, .slot = *slot, .bytes = (*slot)->bytes(bytes)};
+}
+
+absl::Status DeviceStaging::PrepareLanding(const SegmentStore& store) {
+  const ShardLayout& layout = store.layout();
+  const uint64_t slot_bytes = SlotBytes(layout);
+  const uint64_t useful = std::min(layout.segment_count(), kLandingBytesPerFill / slot_bytes);
+  std::vector<std::shared_ptr<StagingSlot>> slots;
+  while (slots.size() < std::max(useful, kMinLandingSlots)) {
+    absl::StatusOr<std::shared_ptr<StagingSlot>> slot =
+        landing_pool_->Take(*store.device(), slot_bytes);
+    if (!slot.ok()) return slots.empty() ? slot.status() : absl::OkStatus();
+    if (*slot == nullptr) break;  // other fills have them, and give them back
+    slots.push_back(*std::move(slot));
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<StagingSlot> DeviceStaging::TryTakeLandingSlot(const ShardLayout& layout) {
+  return landing_pool_->TryTake(SlotBytes(layout));
+}
+
+void DeviceStaging::AwaitLandingSlot(SlotRequest request) {
+  {
+    absl::MutexLock lock(&mu_);
+    slot_requests_.push_back(std::move(request));
+  }
+  PostSlotRequest();
+}
+
+// Whenever a slot comes back: one that did while AnswerSlotRequest looked must not be missed.
+void DeviceStaging::PostSlotRequest() {
+  land_thread_.Post([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->AnswerSlotRequest();
+  });
+}
+
+absl::StatusOr<std::shared_ptr<StagingSlot>> DeviceStaging::PrepareOne(const SegmentStore& store) {
+  TH_RETURN_IF_ERROR(PrepareLanding(store));
+  return landing_pool_->Take(*store.device(), SlotBytes(store.layout()));
+}
+
+void DeviceStaging::AnswerSlotRequest() {
+  SlotRequest next;
+  {
+    absl::MutexLock lock(&mu_);
+    if (slot_requests_.empty()) return;
+    next = std::move(slot_requests_.front());
+    slot_requests_.pop_front();
+  }
+  if (next.wanted.expired()) return PostSlotRequest();
+  absl::StatusOr<std::shared_ptr<StagingSlot>> slot = PrepareOne(*next.store);
+  const bool may_come_back = landing_pool_->pinned_bytes() > 0;
+  const bool waits_for_a_slot = slot.ok() ? *slot == nullptr : may_come_back;
+  if (waits_for_a_slot) {
+    // In front of the later ones, which wait too: they must not take every slot before it.
+    absl::MutexLock lock(&mu_);
+    slot_requests_.push_front(std::move(next));
+    return;
+  }
+  PostSlotRequest();
+  AnswerIfWanted(next, std::move(slot));
+}
+
+std::shared_ptr<DeviceStaging> SharedDeviceStaging(const DeviceStaging::Limits& limits) {
+  // Never destroyed: transfers may still be there while statics go.
+  static absl::Mutex* const mu = new absl::Mutex;
+  static auto* const shared = new std::weak_ptr<DeviceStaging>;
+  absl::MutexLock lock(mu);
+  std::shared_ptr<DeviceStaging> staging = shared->lock();
+  if (staging == nullptr) {
+    staging = DeviceStaging::Create(limits);
+    *shared = staging;
+  }
+  return staging;
+}
+
+}  // namespace th

@@ -1,0 +1,103 @@
+#include "th/transfer/ibverbs/gpu_landings.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "th/memory/cuda/gpu_direct.h"
+
+namespace th::ibverbs {
+
+// ---- one segment
+
+bool GpuLanding::Begin() {
+  const absl::MutexLock lock(&mu_);
+  if (state_ != State::kWaiting) return false;
+  state_ = State::kRunning;
+  return true;
+}
+
+// The landings' thread may keep the landing itself for longer.
+std::function<void()> GpuLanding::GiveUpSpec() { return std::exchange(spec_, Spec()).on_end; }
+
+// Under the lock, so that nobody who awaits it goes on before on_end has returned.
+void GpuLanding::End(absl::Status status, std::optional<SegmentSum> sum) {
+  const absl::MutexLock lock(&mu_);
+  status_ = std::move(status);
+  sum_ = sum;
+  state_ = State::kEnded;
+  GiveUpSpec()();
+}
+
+bool GpuLanding::Cancel() {
+  const absl::MutexLock lock(&mu_);
+  if (state_ == State::kWaiting) {
+    status_ = absl::CancelledError("the landing was cancelled before it had begun");
+    state_ = State::kEnded;
+    GiveUpSpec();
+  }
+  return state_ == State::kEnded;
+}
+
+bool GpuLanding::AwaitEnd(absl::Duration timeout) const {
+  const absl::MutexLock lock(&mu_);
+  const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return state_ == State::kEnded; };
+  return mu_.AwaitWithTimeout(absl::Condition(&ended), timeout);
+}
+
+bool GpuLanding::ended() const {
+  const absl::MutexLock lock(&mu_);
+  return state_ == State::kEnded;
+}
+
+// ---- all of them
+
+void GpuLandings::Submit(std::shared_ptr<GpuLanding> landing) {
+  const absl::MutexLock lock(&mu_);
+  waiting_.push_back(std::move(landing));
+  if (waiting_.size() > 1) return;  // taken along with the first one
+  if (!thread_.has_value()) thread_.emplace("th-rdma-gpu");
+  thread_->Post([this] { RunWaiting(); });
+}
+
+void GpuLandings::RunWaiting() {
+  Batch batch;
+  {
+    const absl::MutexLock lock(&mu_);
+    batch.swap(waiting_);
+  }
+  std::map<CudaDevice*, Batch> by_device;
+  for (std::shared_ptr<GpuLanding>& landing : batch) {
+    if (landing->Begin()) by_device[&landing->device()].push_back(std::move(landing));
+  }
+  for (const auto& [device, landings] : by_device) RunOnDevice(*device, landings);
+}
+
+// The flush comes after the completions of all bytes, and before any kernel.
+void GpuLandings::RunOnDevice(CudaDevice& device, const Batch& batch) {
+  const absl::Status flushed = FlushRemoteWrites(device);
+  std::vector<std::vector<DevicePiece>> segments;
+  for (const auto& landing : batch) {
+    if (landing->spec_.summed) segments.push_back(landing->spec_.pieces);
+  }
+  absl::StatusOr<std::vector<SegmentSum>> sums = std::vector<SegmentSum>();
+  if (flushed.ok() && !segments.empty()) sums = batch[0]->spec_.gpus->Sum(device, segments);
+  size_t next = 0;
+  for (const auto& landing : batch) {
+    const GpuLanding::Spec& spec = landing->spec_;
+    absl::Status status = flushed;
+    std::optional<SegmentSum> sum;
+    if (status.ok() && spec.summed && sums.ok()) sum = (*sums)[next++];
+    if (status.ok() && spec.summed && !sums.ok()) {
+      // One of the segments is at fault, not all of them.
+      const auto alone = spec.gpus->Sum(device, {spec.pieces});
+      status = alone.status();
+      if (alone.ok()) sum = alone->front();
+    }
+    // Memory that was freed meanwhile explains every other failure.
+    if (absl::Status still = spec.use.Verify(); !still.ok()) status = std::move(still);
+    landing->End(std::move(status), sum);
+  }
+}
+
+}  // namespace th::ibverbs
