@@ -49,6 +49,14 @@ FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*
   return session;
 }
 
+// As the owner of the buffer attaches it.
+std::shared_ptr<const std::vector<MemoryRegion>> DestinationOf(const SegmentStore& store,
+                                                               const SegmentRing* ring) {
+  auto regions = std::make_shared<std::vector<MemoryRegion>>(store.regions());
+  if (ring != nullptr) regions->push_back(ring->region());
+  return regions;
+}
+
 }  // namespace
 
 // Where the bytes of one source go. On data threads.
@@ -118,6 +126,7 @@ Fill::Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* obse
       ring_(spec.ring),
       transports_(std::move(transports)),
       observer_(observer),
+      into_(DestinationOf(*store_, ring_.get())),
       staging_(ring_ == nullptr && store_->device() != nullptr ? SharedDeviceStaging() : nullptr),
       session_(SessionSpec(spec, transports_), spec.limits, MonotonicNow()) {}
 
@@ -438,6 +447,7 @@ void Fill::Do(OpenPull open) {
   Sink* sink = nullptr;
   PullTarget target{.endpoint = open.endpoint,
                     .layout = store_->shared_layout(),
+                    .into = into_,
                     .extra_bytes = extra_,
                     .cut_bytes = cut_bytes_};
   {

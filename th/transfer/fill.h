@@ -38,6 +38,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "th/memory/memory_region.h"
 #include "th/pipeline_replicator/fill_session.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
 #include "th/protocol/messages.h"
@@ -197,6 +198,7 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   const std::shared_ptr<SegmentRing> ring_;  // shared with the consumer; null: the store keeps all
   const std::vector<Transport*> transports_;
   FillObserver* const observer_;
+  const std::shared_ptr<const std::vector<MemoryRegion>> into_;               // with the pulls
   const std::shared_ptr<ExtraBytes> extra_ = std::make_shared<ExtraBytes>();  // with the pulls
   const std::shared_ptr<std::atomic<uint64_t>> cut_bytes_ =
       std::make_shared<std::atomic<uint64_t>>(0);  // likewise

@@ -146,6 +146,9 @@ struct PullTarget {
   bool far = false;  // in another site
   // Nothing is asked but sums and a mapping, for which one connection is enough.
   bool to_map = false;
+  // The memory of the destination, as Attach was told of it: a transport then uses no registration
+  // of other memory that overlaps with it. Shared with the pull; null: unknown.
+  std::shared_ptr<const std::vector<MemoryRegion>> into = nullptr;
   // Counts what the pull holds beside its destination. Shared with the pull until it is dead.
   std::shared_ptr<ExtraBytes> extra_bytes = std::make_shared<ExtraBytes>();
   // Counts what had arrived of segments that were wanted and not complete when the pull was closed.

@@ -84,9 +84,9 @@ class ServedRdmaMemory final : public stream::ServedMemory {
 
   std::optional<uint32_t> KeyOf(const iovec& piece) override {
     if (pair_ == nullptr) return std::nullopt;
-    const auto keys = fabric_->memory()->Find(piece.iov_base, piece.iov_len, device_);
+    const auto keys = fabric_->memory()->Find(piece.iov_base, piece.iov_len, device_, owner_);
     if (keys.has_value()) return keys->remote_key;
-    const auto of_gpu = fabric_->gpu_memory()->Find(piece.iov_base, piece.iov_len, device_);
+    const auto of_gpu = fabric_->gpu_memory()->Find(piece.iov_base, piece.iov_len, device_, owner_);
     if (of_gpu.has_value()) return of_gpu->remote_key;
     return std::nullopt;
   }
@@ -94,11 +94,12 @@ class ServedRdmaMemory final : public stream::ServedMemory {
   // Memory that was to be registered and is not would go through the socket, slower than its reader
   // is told.
   absl::Status CheckServes(absl::Span<const MemoryRegion> regions) override {
+    owner_ = OwnerOf(regions);
     for (const MemoryRegion& region : regions) {
       if (region.bytes == 0) continue;
       TH_RETURN_IF_ERROR(region.kind == MemoryKind::kDevice
-                             ? fabric_->gpu_memory()->WhyStaged(region)
-                             : fabric_->memory()->WhyRefused(region.address, region.bytes));
+                             ? fabric_->gpu_memory()->WhyStaged(region, owner_)
+                             : fabric_->memory()->WhyRefused(region.address, region.bytes, owner_));
     }
     return absl::OkStatus();
   }
@@ -106,6 +107,7 @@ class ServedRdmaMemory final : public stream::ServedMemory {
  private:
   const std::shared_ptr<const Fabric> fabric_;
   std::vector<size_t> offered_;  // places in fabric_->devices()
+  MemoryOwner owner_;            // of the buffer that the reader was admitted to
   size_t device_ = 0;
   std::unique_ptr<QueuePair> pair_;
 };
@@ -333,7 +335,8 @@ std::vector<KeyedRange> RemoteRdmaMemory::KeysOf(absl::Span<const iovec> into) c
   keyed.reserve(into.size());
   for (const iovec& piece : into) {
     if (piece.iov_len == 0) continue;
-    const auto keys = fabric_->memory()->Find(piece.iov_base, piece.iov_len, device_);
+    const auto keys =
+        fabric_->memory()->Find(piece.iov_base, piece.iov_len, device_, options_.into);
     if (!keys.has_value() || !keys->writable) return {};
     keyed.push_back({reinterpret_cast<uintptr_t>(piece.iov_base), piece.iov_len, keys->local_key});
   }
@@ -346,7 +349,7 @@ bool RemoteRdmaMemory::CanWrite(absl::Span<const iovec> into) {
   GpuDestination destination;
   for (const iovec& piece : into) {
     if (piece.iov_len == 0) continue;
-    auto found = fabric_->gpu_memory()->Find(piece.iov_base, piece.iov_len, device_);
+    auto found = fabric_->gpu_memory()->Find(piece.iov_base, piece.iov_len, device_, options_.into);
     if (!found.has_value()) return false;
     if (destination.begin == nullptr) destination.begin = piece.iov_base;
     destination.keyed.push_back(

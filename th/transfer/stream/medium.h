@@ -42,6 +42,8 @@ class Medium {
     int fd = -1;
     uint32_t number = 0;  // of the connection, within its pull
     bool summed = false;  // what is read is summed right away
+    // The destination's, as Attach was told of it, for the time of the call; empty: unknown.
+    absl::Span<const MemoryRegion> into = {};
   };
   virtual std::unique_ptr<RemoteMemory> Read(const ReadSetup& setup) const { return nullptr; }
   // See Transport::maps.

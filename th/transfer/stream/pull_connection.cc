@@ -87,9 +87,11 @@ void PullConnection::FinishConnect() {
   setup_.medium->Tune(socket_.fd());
   state_ = State::kOpening;
   started_at_ = heard_at_ = MonotonicNow();
-  memory_ = setup_.medium->Read({.fd = socket_.fd(),
-                                 .number = setup_.number,
-                                 .summed = setup_.layout->checksum() != ChecksumAlgorithm::kNone});
+  Medium::ReadSetup reading{.fd = socket_.fd(),
+                            .number = setup_.number,
+                            .summed = setup_.layout->checksum() != ChecksumAlgorithm::kNone};
+  if (setup_.into != nullptr) reading.into = *setup_.into;
+  memory_ = setup_.medium->Read(reading);
   if (memory_ != nullptr && memory_->fd() >= 0) {
     loop_->Watch(memory_->fd(), EPOLLIN, std::make_shared<MemoryWatch>(weak_from_this()));
   }

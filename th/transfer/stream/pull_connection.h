@@ -76,8 +76,9 @@ class PullConnection : public EventLoop::Handler,
     Open open;
     std::shared_ptr<const Medium> medium;  // of the transport
     std::shared_ptr<const ShardLayout> layout;
-    std::shared_ptr<ExtraBytes> extra_bytes;           // of the pull's fill
-    std::shared_ptr<std::atomic<uint64_t>> cut_bytes;  // likewise
+    std::shared_ptr<const std::vector<MemoryRegion>> into;  // as of PullTarget
+    std::shared_ptr<ExtraBytes> extra_bytes;                // of the pull's fill
+    std::shared_ptr<std::atomic<uint64_t>> cut_bytes;       // likewise
     TransportLimits limits;
   };
   // Shares its owner until it is closed.

@@ -48,6 +48,7 @@ void PullState::AddLane(bool joins) {
                                        .layout = target_.layout->digest()},
                               .medium = medium_,
                               .layout = target_.layout,
+                              .into = target_.into,
                               .extra_bytes = target_.extra_bytes,
                               .cut_bytes = target_.cut_bytes,
                               .limits = limits_};
