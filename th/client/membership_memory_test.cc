@@ -1,13 +1,17 @@
-// Memory of a buffer that a GPU is slow to let go of: Sleep, Wake and Rebind.
+// Memory of a buffer that is being used: by a GPU that is slow to let go of it, by a snapshot that
+// is being taken.
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -42,8 +46,13 @@ class UsedSide : public testing::IdleSide {
     return used ? absl::DeadlineExceededError(kGpu) : absl::OkStatus();
   }
 
+  absl::Status CopyToHost(absl::Span<const DeviceCopy> copies) override {
+    if (while_copied != nullptr) while_copied();
+    return IdleSide::CopyToHost(copies);
+  }
+
   bool used = false;
-  std::function<void()> while_revoked;
+  std::function<void()> while_revoked, while_copied;
 };
 
 class MembershipMemoryTest : public ::testing::Test {
@@ -60,6 +69,7 @@ class MembershipMemoryTest : public ::testing::Test {
     parts.options.name = {"rollout", Rank(0)};
     parts.options.ranks = 1;
     parts.options.endpoints = parts.data_plane->endpoints();
+    parts.snapshot_limit_bytes = uint64_t{1} << 20;
     membership_ = std::make_shared<Membership>(std::move(parts));
     ASSERT_OK(membership_->Join());
     ASSERT_OK_AND_ASSIGN(buffer_, membership_->Register("weights", "hf", {}, BindingTo(here_)));
@@ -100,6 +110,9 @@ class MembershipMemoryTest : public ::testing::Test {
   std::shared_ptr<Membership> membership_;
   std::shared_ptr<LocalBuffer> buffer_;
 };
+
+// Longer than what nothing holds up takes.
+constexpr absl::Duration kHeldUp = absl::Milliseconds(300);
 
 TEST_F(MembershipMemoryTest, SleepIsAskedAgainUntilTheGpuHasEnded) {
   here_.side->used = true;
@@ -159,6 +172,63 @@ TEST_F(MembershipMemoryTest, NothingBeginsWhileTheMemoryIsBeingChanged) {
   };
   ASSERT_OK(Move(there_));
   EXPECT_OK(membership_->Sleep(*buffer_));
+}
+
+TEST_F(MembershipMemoryTest, NothingChangesTheMemoryWhileASnapshotIsTaken) {
+  const auto refused =
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("taking a snapshot"));
+  int copied = 0;
+  here_.side->while_copied = [&] {
+    ++copied;
+    EXPECT_THAT(membership_->Sleep(*buffer_), refused);
+    EXPECT_THAT(Move(there_), refused);
+    EXPECT_THAT(Publish(), refused);
+    EXPECT_THAT(membership_->TakeSnapshot(*buffer_), refused);
+  };
+  ASSERT_OK(membership_->TakeSnapshot(*buffer_));
+  EXPECT_EQ(copied, 1);
+  EXPECT_FALSE(here_.side->revoked);
+  EXPECT_OK(Publish());
+}
+
+TEST_F(MembershipMemoryTest, NothingChangesTheMemoryBetweenASnapshotAndItsPublication) {
+  const auto refused =
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("publishing a snapshot"));
+  ASSERT_OK(membership_->TakeSnapshot(*buffer_));
+  EXPECT_THAT(Move(there_), refused);
+  EXPECT_THAT(membership_->Sleep(*buffer_), refused);
+  membership_->DropSnapshot(*buffer_);
+  EXPECT_OK(Move(there_));
+}
+
+TEST_F(MembershipMemoryTest, OfABufferThatIsAsleepNoSnapshotIsTaken) {
+  here_.side->while_copied = [] { ADD_FAILURE() << "its memory may be gone"; };
+  ASSERT_OK(membership_->Sleep(*buffer_));
+  EXPECT_THAT(membership_->TakeSnapshot(*buffer_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("asleep")));
+}
+
+TEST_F(MembershipMemoryTest, WhoeverEndsTheBufferOrLeavesWaitsForItsSnapshot) {
+  const std::vector<std::function<void()>> ends = {
+      [&] { static_cast<void>(membership_->Leave(absl::Seconds(10)).ok()); },
+      [&] { membership_->Unregister(*buffer_); },
+  };
+  std::vector<std::thread> ending;
+  std::vector<absl::Notification> ended(ends.size());
+  here_.side->while_copied = [&] {
+    for (size_t i = 0; i < ends.size(); ++i) {
+      ending.emplace_back([&, i] {
+        ends[i]();
+        ended[i].Notify();
+      });
+    }
+    for (absl::Notification& each : ended) {
+      EXPECT_FALSE(each.WaitForNotificationWithTimeout(kHeldUp));
+    }
+    EXPECT_FALSE(here_.side->revoked);
+  };
+  static_cast<void>(membership_->TakeSnapshot(*buffer_).ok());
+  for (std::thread& each : ending) each.join();
 }
 
 }  // namespace
