@@ -457,6 +457,22 @@ TEST_F(StuckGpuTest, NothingIsPublishedIsHeardWhenTheGpuHasEnded) {
   taking_back.join();
 }
 
+TEST_F(StuckGpuTest, AsynchronousUnpublishThatIsRefusedTellsSoLikewiseAndHoldsUpNobody) {
+  std::thread taking_back = TakingBack();
+  absl::Status refused;
+  absl::Notification told;
+  EXPECT_TRUE(ReturnsWhileStuck(kSoon, [&] {
+    worker_.buffer.UnpublishAsync({}, [&](absl::Status status) {
+      refused = std::move(status);
+      told.Notify();
+    });
+    EXPECT_FALSE(told.WaitForNotificationWithTimeout(kHeldUp));
+  }));
+  told.WaitForNotification();
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition));
+  taking_back.join();
+}
+
 TEST_F(StuckGpuTest, EndOfTheSessionIsHeardWhenTheGpuHasEnded) {
   EndSession();
   absl::Status refused;

@@ -121,6 +121,9 @@ class Membership final : public SessionAccess,
   // and those of other processes, which look at the store's generation alone, have been cut, and
   // AwaitRenewed has returned. In any other state it returns at once.
   void AwaitWritable(const LocalBuffer& buffer);
+  // The same for a caller that does not wait: `then` runs on th-control when AwaitWritable would
+  // have returned.
+  void WhenWritable(std::shared_ptr<LocalBuffer> buffer, std::function<void()> then);
   // Blocks until readers of what was checked have let go. What the session refuses;
   // DEADLINE_EXCEEDED.
   absl::Status Reset(LocalBuffer& buffer);

@@ -26,6 +26,16 @@ void Membership::AwaitWritable(const LocalBuffer& buffer) {
   AwaitRenewed(buffer);
 }
 
+void Membership::WhenWritable(std::shared_ptr<LocalBuffer> buffer, std::function<void()> then) {
+  runtime_->control().Post(
+      [self = shared_from_this(), buffer = std::move(buffer), then = std::move(then)]() mutable {
+        if (self->buffer_state(buffer->id()) != BufferState::kWritable) return then();
+        self->Pump();
+        // `then` keeps the membership, without which what is awaited would not be told.
+        buffer->WhenQuiet([self, then = std::move(then)] { then(); });
+      });
+}
+
 absl::Status Membership::Reset(LocalBuffer& buffer) {
   TH_RETURN_IF_ERROR(Handle(event::Reset{buffer.id()}).status);
   {
