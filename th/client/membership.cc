@@ -278,6 +278,7 @@ void Membership::Withdraw(LocalBuffer& buffer) {
   // device has begun.
   buffer.DetachMemory();
   static_cast<void>(RevokeDevices(buffer.device_sides(), absl::InfiniteDuration()).ok());
+  static_cast<void>(buffer.store()->AwaitDevices(absl::InfiniteDuration()).ok());
   absl::MutexLock lock(&mu_);
   buffers_.erase(buffer.id());
   asleep_.erase(buffer.id());

@@ -26,6 +26,7 @@
 #include "th/client/tensor_binding.h"
 #include "th/client/test_cluster.h"
 #include "th/memory/device_side.h"
+#include "th/transfer/segment_store.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -206,6 +207,25 @@ TEST_F(MembershipMemoryTest, OfABufferThatIsAsleepNoSnapshotIsTaken) {
   ASSERT_OK(membership_->Sleep(*buffer_));
   EXPECT_THAT(membership_->TakeSnapshot(*buffer_),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("asleep")));
+}
+
+// As a transport does whose fill has given a GPU up.
+TEST_F(MembershipMemoryTest, MemoryThatAGpuStillWritesForAnUpdateThatHasFailedIsNotGivenBack) {
+  const auto in_use = StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(kGpu));
+  auto write = SegmentStore::BeginDeviceWrite(buffer_->store(), kGpu);
+  EXPECT_THAT(Move(there_), in_use);
+  EXPECT_EQ(membership_->StoragesOf(*buffer_), std::vector<void*>{here_.memory.data()});
+  EXPECT_THAT(membership_->Sleep(*buffer_), in_use);
+  EXPECT_FALSE(asleep());
+  absl::Notification ended;
+  std::thread ending([&] {
+    membership_->Unregister(*buffer_);
+    ended.Notify();
+  });
+  // Other verbs give up after kDeviceTime; the memory is freed next.
+  EXPECT_FALSE(ended.WaitForNotificationWithTimeout(kDeviceTime + kHeldUp));
+  write = nullptr;
+  ending.join();
 }
 
 TEST_F(MembershipMemoryTest, WhoeverEndsTheBufferOrLeavesWaitsForItsSnapshot) {

@@ -167,7 +167,8 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
   void Start(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into,
              const stream::ControlPlace& control) override;
   absl::StatusOr<std::optional<Read>> Poll() override;
-  bool End() override;
+  std::string devices() const override;
+  bool End(bool hangs) override;
 
  private:
   enum class State : uint8_t { kOffered, kRequested, kProbing, kReady };
@@ -239,7 +240,7 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
 };
 
 RemoteRdmaMemory::~RemoteRdmaMemory() {
-  if (RemoteRdmaMemory::End()) return;
+  if (RemoteRdmaMemory::End(/*hangs=*/false)) return;
   // Of a transport that is going: there is no loop to come back on.
   for (const Item& item : items_) {
     if (item.landing == nullptr) continue;
@@ -247,7 +248,14 @@ RemoteRdmaMemory::~RemoteRdmaMemory() {
   }
 }
 
-bool RemoteRdmaMemory::End() {
+std::string RemoteRdmaMemory::devices() const {
+  const auto at_it = std::find_if(items_.begin(), items_.end(),
+                                  [](const Item& item) { return item.step == Step::kOnGpu; });
+  return at_it == items_.end() ? "" : at_it->landing->device_name();
+}
+
+// A GPU that hangs only reads the destination: its use keeps the memory.
+bool RemoteRdmaMemory::End(bool hangs) {
   if (!give_up_at_.has_value()) {
     give_up_at_ = MonotonicNow() + fabric_->deadlines().landing;
     if (pair_ != nullptr) CountReads();
@@ -259,6 +267,7 @@ bool RemoteRdmaMemory::End() {
   for (const Item& item : items_) {
     if (item.landing != nullptr && !item.landing->Cancel()) ended = false;
   }
+  if (hangs) give_up_at_ = absl::InfinitePast();
   return ended || MonotonicNow() >= *give_up_at_;
 }
 
