@@ -43,6 +43,10 @@ void FakeCuda::HoldStreams(bool held) const {
   Find<void(int)>(library_, "th_fake_cuda_hold_streams")(held ? 1 : 0);
 }
 
+void FakeCuda::HoldStreamsOf(int device, bool held) const {
+  Find<void(int, int)>(library_, "th_fake_cuda_hold_streams_of")(device, held ? 1 : 0);
+}
+
 void FakeCuda::AwaitHeld() const { Find<void()>(library_, "th_fake_cuda_await_held")(); }
 
 uint64_t FakeCuda::live() const { return Find<uint64_t()>(library_, "th_fake_cuda_live")(); }

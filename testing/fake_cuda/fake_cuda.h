@@ -39,6 +39,8 @@ class FakeCuda {
   void Fail(const std::string& function, CUresult result, int skipped = 0, int times = 1) const;
   // While held, streams begin nothing.
   void HoldStreams(bool held) const;
+  // The same of those of one device, by its index: the others go on.
+  void HoldStreamsOf(int device, bool held) const;
   // Returns once a stream has something to do that it may not begin.
   void AwaitHeld() const;
   // Contexts, allocations, mappings, streams, events and modules that nobody has given back.

@@ -31,7 +31,9 @@ FakeDriver& FakeDriver::Get() {
 }
 
 FakeDriver::FakeDriver()
-    : devices_(DevicesFromEnvironment()), memory_(std::make_unique<FakeMemory>(devices_)) {
+    : devices_(DevicesFromEnvironment()),
+      gate_(devices_),
+      memory_(std::make_unique<FakeMemory>(devices_)) {
   if (const char* text = std::getenv("TH_FAKE_CUDA_INIT_ERROR")) {
     faults_["cuInit"] = {static_cast<CUresult>(std::atoi(text)), 0, 1 << 30};
   }
@@ -95,7 +97,7 @@ bool FakeDriver::HasContext(int device) {
 }
 
 CUstream FakeDriver::AddStream() {
-  auto stream = std::make_shared<FakeStream>(&gate_);
+  auto stream = std::make_shared<FakeStream>(&gate_, current_device());
   const std::lock_guard<std::mutex> lock(mu_);
   const uint64_t handle = NextHandle();
   streams_[handle] = std::move(stream);
@@ -119,7 +121,7 @@ std::shared_ptr<FakeStream> FakeDriver::FindStream(CUstream stream) {
   const int device = current_device();
   if (device < 0) return nullptr;
   std::shared_ptr<FakeStream>& own = default_streams_[device];
-  if (own == nullptr) own = std::make_shared<FakeStream>(&gate_);
+  if (own == nullptr) own = std::make_shared<FakeStream>(&gate_, device);
   return own;
 }
 

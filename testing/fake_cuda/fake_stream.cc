@@ -1,26 +1,37 @@
 #include "testing/fake_cuda/fake_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace th::testing {
 
-void Gate::Hold(bool held) {
+void Gate::Hold(int device, bool held) {
   const std::lock_guard<std::mutex> lock(mu_);
-  held_ = held;
+  devices_.at(static_cast<size_t>(device)).held = held;
   changed_.notify_all();
 }
 
-void Gate::Pass() {
-  std::unique_lock<std::mutex> lock(mu_);
-  ++waiting_;
+void Gate::HoldAll(bool held) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  for (Device& device : devices_) device.held = held;
   changed_.notify_all();
-  changed_.wait(lock, [this] { return !held_; });
-  --waiting_;
+}
+
+void Gate::Pass(int device) {
+  std::unique_lock<std::mutex> lock(mu_);
+  Device& own = devices_.at(static_cast<size_t>(device));
+  ++own.waiting;
+  changed_.notify_all();
+  changed_.wait(lock, [&own] { return !own.held; });
+  --own.waiting;
 }
 
 void Gate::AwaitHeld() {
   std::unique_lock<std::mutex> lock(mu_);
-  changed_.wait(lock, [this] { return held_ && waiting_ > 0; });
+  changed_.wait(lock, [this] {
+    return std::any_of(devices_.begin(), devices_.end(),
+                       [](const Device& device) { return device.held && device.waiting > 0; });
+  });
 }
 
 uint64_t FakeEvent::Record() {
@@ -49,7 +60,8 @@ void FakeEvent::Wait(uint64_t record) const {
   happened_changed_.wait(lock, [&] { return happened_ >= record; });
 }
 
-FakeStream::FakeStream(Gate* gate) : gate_(gate), thread_([this] { Run(); }) {}
+FakeStream::FakeStream(Gate* gate, int device)
+    : gate_(gate), device_(device), thread_([this] { Run(); }) {}
 
 FakeStream::~FakeStream() {
   {
@@ -87,7 +99,7 @@ void FakeStream::Run() {
     const Work work = std::move(work_.front());
     work_.pop_front();
     lock.unlock();
-    gate_->Pass();
+    gate_->Pass(device_);
     const CUresult result = work();
     lock.lock();
     if (error_ == CUDA_SUCCESS) error_ = result;

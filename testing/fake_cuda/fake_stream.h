@@ -8,28 +8,35 @@
 #include <cuda.h>
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace th::testing {
 
-// While it is held, no stream begins anything. One for all streams.
+// While a device is held, none of its streams begins anything. One for all streams.
 class Gate {
  public:
-  void Hold(bool held);
-  void Pass();
+  explicit Gate(int devices) : devices_(static_cast<size_t>(devices)) {}
+  void Hold(int device, bool held);
+  void HoldAll(bool held);
+  void Pass(int device);
   // Until a stream that has something to do is held.
   void AwaitHeld();
 
  private:
+  struct Device {
+    bool held = false;
+    int waiting = 0;  // streams in Pass
+  };
   std::mutex mu_;
   std::condition_variable changed_;
-  bool held_ = false;
-  int waiting_ = 0;  // streams in Pass
+  std::vector<Device> devices_;
 };
 
 class FakeEvent {
@@ -53,7 +60,7 @@ class FakeStream {
   // A step of work; it returns what the step came to.
   using Work = std::function<CUresult()>;
 
-  explicit FakeStream(Gate* gate);
+  FakeStream(Gate* gate, int device);
   // Does what was asked for first.
   ~FakeStream();
   FakeStream(const FakeStream&) = delete;
@@ -68,6 +75,7 @@ class FakeStream {
   void Run();
 
   Gate* const gate_;
+  const int device_;
   mutable std::mutex mu_;
   std::condition_variable changed_;
   std::deque<Work> work_;

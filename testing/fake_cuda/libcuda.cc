@@ -615,7 +615,9 @@ void th_fake_cuda_fail(const char* function, int result, int skipped, int times)
   Driver().Fail(function, static_cast<CUresult>(result), skipped, times);
 }
 
-void th_fake_cuda_hold_streams(int held) { Driver().gate().Hold(held != 0); }
+void th_fake_cuda_hold_streams(int held) { Driver().gate().HoldAll(held != 0); }
+
+void th_fake_cuda_hold_streams_of(int device, int held) { Driver().gate().Hold(device, held != 0); }
 
 void th_fake_cuda_await_held() { Driver().gate().AwaitHeld(); }
 

@@ -325,9 +325,9 @@ class WeightBuffer {
   // Moves the buffer (on all ranks) to a version. An answer "not available" is no error. Where
   // staging_limit_bytes is set the version is staged first: a transfer that fails leaves the buffer
   // as it was. After an error see undefined(). DEADLINE_EXCEEDED naming the rank or source that was
-  // waited for; UNAVAILABLE: no source was left; ABORTED: the version was withdrawn, a rank of the
-  // group replaced; FAILED_PRECONDITION: another verb is under way, or no room to keep what is
-  // retained; CANCELLED: this client has left.
+  // waited for, or the GPU that hangs; UNAVAILABLE: no source was left; ABORTED: the version was
+  // withdrawn, a rank of the group replaced; FAILED_PRECONDITION: another verb is under way, or no
+  // room to keep what is retained; CANCELLED: this client has left.
   absl::StatusOr<UpdateResult> Update(VersionSelector version, UpdateOptions options = {});
   // Receives a version into spare host memory while the buffer stays as it is, in use and served:
   // on all ranks, as an operation of the group. moved(): it is staged, until it is applied,

@@ -368,6 +368,37 @@ TEST_F(DeviceBufferTest, PublishWaitsForAnEventOfTheGpu) {
   EXPECT_TRUE(received.HasContentOf(1));
 }
 
+TEST_F(DeviceBufferTest, UpdateIntoAGpuThatHangsFailsAndNamesItAndThoseOfAnotherGoOn) {
+  const FakeCuda fake;
+  fake.AllowOwnImports(true);
+  int64_t step = 0;
+  for (const char* transport : {"tcp", "cuda_ipc"}) {
+    DeviceShard trained(&other_device_), received(&device_), beside(&other_device_);
+    Worker trainer = Join("trainer", trained, {transport});
+    Worker rollout = Join("rollout", received, {transport});
+    Worker other = Join("other", beside, {transport});
+    trained.FillWith(++step);
+    Publish(trainer, step);
+    ASSERT_OK(trainer.buffer.AwaitSealed(absl::Seconds(20)));
+    fake.HoldStreamsOf(0, true);
+    absl::StatusOr<UpdateResult> updated = absl::UnknownError("not yet");
+    std::thread updating([&] { updated = rollout.buffer.Update(Latest()); });
+    fake.AwaitHeld();
+    EXPECT_OK(other.buffer.Update(Latest()).status());
+    EXPECT_TRUE(beside.HasContentOf(step));
+    updating.join();
+    EXPECT_THAT(updated.status(),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         AllOf(HasSubstr(absl::StrCat("GPU ", device_.pci_address())),
+                               HasSubstr("its processes have to end"))));
+    EXPECT_TRUE(rollout.buffer.undefined());
+    fake.HoldStreams(false);
+    ASSERT_OK(rollout.buffer.Update(Latest()).status()) << "it has ended after all";
+    EXPECT_TRUE(received.HasContentOf(step));
+    ASSERT_OK(trainer.buffer.Unpublish());
+  }
+}
+
 // A published buffer whose GPU does not end what it sums out of it, and one in host memory beside.
 class StuckGpuTest : public DeviceBufferTest {
  protected:
@@ -453,6 +484,22 @@ TEST_F(StuckGpuTest, NothingIsPublishedIsHeardWhenTheGpuHasEnded) {
   std::thread taking_back = TakingBack();
   absl::Status refused;
   EXPECT_FALSE(ReturnsWhileStuck(kHeldUp, [&] { refused = worker_.buffer.Unpublish(); }));
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition));
+  taking_back.join();
+}
+
+TEST_F(StuckGpuTest, AsynchronousUnpublishThatIsRefusedTellsSoLikewiseAndHoldsUpNobody) {
+  std::thread taking_back = TakingBack();
+  absl::Status refused;
+  absl::Notification told;
+  EXPECT_TRUE(ReturnsWhileStuck(kSoon, [&] {
+    worker_.buffer.UnpublishAsync({}, [&](absl::Status status) {
+      refused = std::move(status);
+      told.Notify();
+    });
+    EXPECT_FALSE(told.WaitForNotificationWithTimeout(kHeldUp));
+  }));
+  told.WaitForNotification();
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition));
   taking_back.join();
 }

@@ -35,11 +35,6 @@
 
 namespace th {
 
-// How long a GPU may take to end what it copies or sums out of memory that is not published any
-// more: at most kDeviceBytesSummedAtOnce, some ms unless it is busy. Longer, and the call that ends
-// the publication, and others of this process beside it, are answered late.
-inline constexpr absl::Duration kDeviceTime = absl::Seconds(10);
-
 // Revokes all of them, and waits until nothing uses them, for `timeout` at most in all:
 // DEADLINE_EXCEEDED names one that is in use. On a thread that may wait.
 absl::Status RevokeDevices(absl::Span<const std::shared_ptr<DeviceSide>> sides,

@@ -170,7 +170,11 @@ absl::Status Membership::CanWait() const {
 }
 
 bool Membership::Quiet() const {
-  return fills_.empty() && renewals_.empty() && served_.empty() && admissions_.empty();
+  const bool any_copied = std::any_of(claimed_.begin(), claimed_.end(), [](const auto& entry) {
+    return entry.second == Claim::kSnapshot;
+  });
+  return fills_.empty() && renewals_.empty() && served_.empty() && admissions_.empty() &&
+         !any_copied;
 }
 
 bool Membership::BufferQuiet(const LocalBuffer* buffer) const {
@@ -269,23 +273,29 @@ void Membership::Withdraw(LocalBuffer& buffer) {
     Pump();
     Silence(buffer);
   });
-  AwaitQuiet(buffer);
-  // Without a limit of its own, as AwaitQuiet: what is waited for is one copy or sum that a device
-  // has begun.
+  AwaitQuietAndClaim(buffer);
+  // Without a limit of its own, as AwaitQuietAndClaim: what is waited for is one copy or sum that a
+  // device has begun.
   buffer.DetachMemory();
   static_cast<void>(RevokeDevices(buffer.device_sides(), absl::InfiniteDuration()).ok());
+  static_cast<void>(buffer.store()->AwaitDevices(absl::InfiniteDuration()).ok());
   absl::MutexLock lock(&mu_);
   buffers_.erase(buffer.id());
   asleep_.erase(buffer.id());
+  claimed_.erase(buffer.id());
 }
 
-void Membership::AwaitQuiet(const LocalBuffer& buffer) {
+void Membership::AwaitQuietAndClaim(const LocalBuffer& buffer) {
   absl::MutexLock lock(&mu_);
   // Without a limit of its own: to return says that the memory is free, and there is no other way
   // to say that it is not. What is waited for is local and is closed at once, so that only a
-  // process that was itself stopped meanwhile waits for long.
-  const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return BufferQuiet(&buffer); };
+  // process that was itself stopped meanwhile waits for long; but for a snapshot, which takes the
+  // time of its copy, and a change of memory, which takes kDeviceTime at most.
+  const auto quiet = [&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return BufferQuiet(&buffer) && CheckUnclaimed(buffer.id()).ok();
+  };
   mu_.Await(absl::Condition(&quiet));
+  claimed_[buffer.id()] = Claim::kWithdraw;
 }
 
 void Membership::LetReadersFinish(const LocalBuffer& buffer) {

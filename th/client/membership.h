@@ -121,6 +121,9 @@ class Membership final : public SessionAccess,
   // and those of other processes, which look at the store's generation alone, have been cut, and
   // AwaitRenewed has returned. In any other state it returns at once.
   void AwaitWritable(const LocalBuffer& buffer);
+  // The same for a caller that does not wait: `then` runs on th-control when AwaitWritable would
+  // have returned.
+  void WhenWritable(std::shared_ptr<LocalBuffer> buffer, std::function<void()> then);
   // Blocks until readers of what was checked have let go. What the session refuses;
   // DEADLINE_EXCEEDED.
   absl::Status Reset(LocalBuffer& buffer);
@@ -154,9 +157,9 @@ class Membership final : public SessionAccess,
   // An empty sequence: nothing is staged for the buffer.
   VersionInfo staged_version(BufferId buffer) const;
   void DiscardStaged(BufferId buffer);
-  // Copies the buffer's bytes to host memory, from which it is published next. On return the
-  // caller's memory may be written. FAILED_PRECONDITION when the buffer is not writable,
-  // RESOURCE_EXHAUSTED without room.
+  // Copies the buffer's bytes to host memory, from which it is published next; its memory is
+  // claimed meanwhile. On return the caller's memory may be written. FAILED_PRECONDITION when the
+  // buffer is not writable, RESOURCE_EXHAUSTED without room.
   absl::Status TakeSnapshot(LocalBuffer& buffer);
   // Back to the caller's memory, when the publication was refused.
   void DropSnapshot(LocalBuffer& buffer);
@@ -228,10 +231,17 @@ class Membership final : public SessionAccess,
   // On th-control: whether the buffer's memory may be changed for another now.
   absl::Status CanChangeMemory(const LocalBuffer& buffer);
   absl::Status CheckCanRebind(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // What a buffer's memory is claimed for, by one thread at a time.
+  enum class Claim : uint8_t {
+    kRebind,    // it is changed for another, which also wakes the buffer
+    kSleep,     // it is withdrawn from the data plane
+    kSnapshot,  // this thread reads it
+    kWithdraw,  // the buffer ends
+  };
   // Closes the buffer to verbs, until ReleaseMemory, once its memory may be changed for another and
-  // nothing of it is under way on th-arena. FAILED_PRECONDITION. `asleep_too`: one that is asleep
-  // is closed as it is.
-  absl::Status ClaimMemory(const LocalBuffer& buffer, bool asleep_too);
+  // nothing of it is under way on th-arena. FAILED_PRECONDITION. One that is asleep is closed for
+  // kSleep as it is, and not for kSnapshot.
+  absl::Status ClaimMemory(const LocalBuffer& buffer, Claim claim);
   void ReleaseMemory(const LocalBuffer& buffer);
 
   // Until the server has taken the buffer; unregisters what it refuses.
@@ -253,6 +263,9 @@ class Membership final : public SessionAccess,
   // changed.
   absl::Status CheckAwake(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   absl::Status CheckUnclaimed(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  absl::Status CheckNotAsleep(BufferId buffer) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  absl::Status CheckMayClaim(const LocalBuffer& buffer, Claim claim) const
+      ABSL_SHARED_LOCKS_REQUIRED(mu_);
   BufferPtr FindBuffer(BufferId id) const;
   std::shared_ptr<Call> TakeCall(CallId id);
   void Finish(const std::shared_ptr<Call>& call);
@@ -266,7 +279,8 @@ class Membership final : public SessionAccess,
   void Silence(LocalBuffer& buffer);
   // Carries out what is asked, silences the buffer, and forgets it once it is quiet.
   void Withdraw(LocalBuffer& buffer);
-  void AwaitQuiet(const LocalBuffer& buffer);
+  // Claims the buffer for its end, once nothing touches its memory and nobody else has claimed it.
+  void AwaitQuietAndClaim(const LocalBuffer& buffer);
   // The session has ended, and what readers have attached is left to them: who hears of the end may
   // write.
   bool HasLetGo() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
@@ -297,7 +311,7 @@ class Membership final : public SessionAccess,
   std::map<CallId, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mu_);
   std::map<BufferId, BufferPtr> buffers_ ABSL_GUARDED_BY(mu_);
   std::set<BufferId> asleep_ ABSL_GUARDED_BY(mu_);
-  std::set<BufferId> claimed_ ABSL_GUARDED_BY(mu_);  // see ClaimMemory
+  std::map<BufferId, Claim> claimed_ ABSL_GUARDED_BY(mu_);  // see ClaimMemory
   std::map<TransferId, ServedTransfer> served_ ABSL_GUARDED_BY(mu_);
   std::map<TransferId, WaitingAdmission> admissions_ ABSL_GUARDED_BY(mu_);
   std::multiset<const LocalBuffer*> fills_ ABSL_GUARDED_BY(mu_);     // that have not stopped

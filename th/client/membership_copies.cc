@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "th/client/membership.h"
@@ -131,26 +132,24 @@ void Membership::DiscardStaged(BufferId buffer) { Handle(event::DiscardStaged{bu
 
 // ---- snapshots
 
+// Nothing changes the caller's memory, takes it away or writes it while it is copied; whoever
+// leaves or unregisters waits.
 absl::Status Membership::TakeSnapshot(LocalBuffer& buffer) {
-  absl::Status status;
-  {
-    absl::MutexLock lock(&mu_);
-    TH_RETURN_IF_ERROR(CheckAwake(buffer.id()));
-  }
+  TH_RETURN_IF_ERROR(ClaimMemory(buffer, Claim::kSnapshot));
+  const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
   std::vector<void*> from;
   StorageMemory from_memory;
   runtime_->RunOnControl([&] {
-    status = CanChangeMemory(buffer);
     from = buffer.storages();
     from_memory = buffer.memory();
   });
-  TH_RETURN_IF_ERROR(status);
   const ShardLayout& layout = *buffer.layout();
   absl::StatusOr<std::shared_ptr<CopyMemory>> memory =
       TakeMemory(runtime_, snapshot_arena_, layout.bytes(), /*reused=*/true);
   if (!memory.ok()) return NoRoom("snapshot_limit_bytes", memory.status());
   std::vector<void*> to = StoragesIn(layout, (*memory)->mapping->block.data());
   TH_RETURN_IF_ERROR(CopyStorages(layout, from, from_memory, to));
+  absl::Status status;
   runtime_->RunOnControl([&] {
     status = CanChangeMemory(buffer);
     if (status.ok()) status = buffer.BindSnapshot(std::move(to), *std::move(memory));

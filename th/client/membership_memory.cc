@@ -26,6 +26,16 @@ void Membership::AwaitWritable(const LocalBuffer& buffer) {
   AwaitRenewed(buffer);
 }
 
+void Membership::WhenWritable(std::shared_ptr<LocalBuffer> buffer, std::function<void()> then) {
+  runtime_->control().Post(
+      [self = shared_from_this(), buffer = std::move(buffer), then = std::move(then)]() mutable {
+        if (self->buffer_state(buffer->id()) != BufferState::kWritable) return then();
+        self->Pump();
+        // `then` keeps the membership, without which what is awaited would not be told.
+        buffer->WhenQuiet([self, then = std::move(then)] { then(); });
+      });
+}
+
 absl::Status Membership::Reset(LocalBuffer& buffer) {
   TH_RETURN_IF_ERROR(Handle(event::Reset{buffer.id()}).status);
   {
@@ -42,7 +52,7 @@ absl::Status Membership::Reset(LocalBuffer& buffer) {
   return buffer.device_status();
 }
 
-absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, bool asleep_too) {
+absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, Claim claim) {
   for (int attempt = 0; attempt < kMaxRenewalsAwaited; ++attempt) {
     AwaitRenewed(buffer);  // the caller may free the memory next
     absl::Status can;
@@ -51,16 +61,24 @@ absl::Status Membership::ClaimMemory(const LocalBuffer& buffer, bool asleep_too)
     runtime_->RunOnControl([&] {
       Pump();  // which may begin another renewal
       absl::MutexLock lock(&mu_);
-      can = CheckUnclaimed(buffer.id());
-      const bool as_it_is = asleep_too && asleep_.contains(buffer.id());
-      if (can.ok() && !as_it_is) can = CheckCanRebind(buffer.id());
+      can = CheckMayClaim(buffer, claim);
       is_renewed = renewals_.count(&buffer) > 0;
-      if (can.ok() && !is_renewed) claimed_.insert(buffer.id());
+      if (can.ok() && !is_renewed) claimed_[buffer.id()] = claim;
     });
     if (!can.ok() || !is_renewed) return can;
   }
   return absl::FailedPreconditionError(
       "the buffer was published and taken back again and again meanwhile, by another thread");
+}
+
+absl::Status Membership::CheckMayClaim(const LocalBuffer& buffer, Claim claim) const {
+  TH_RETURN_IF_ERROR(CheckUnclaimed(buffer.id()));
+  if (claim == Claim::kSleep && asleep_.contains(buffer.id())) return absl::OkStatus();
+  if (claim == Claim::kSnapshot) TH_RETURN_IF_ERROR(CheckNotAsleep(buffer.id()));
+  TH_RETURN_IF_ERROR(CheckCanRebind(buffer.id()));
+  if (buffer.snapshot_bytes() == 0) return absl::OkStatus();
+  // Between a snapshot and its publication.
+  return absl::FailedPreconditionError("another thread is publishing a snapshot of the buffer");
 }
 
 void Membership::ReleaseMemory(const LocalBuffer& buffer) {
@@ -69,7 +87,7 @@ void Membership::ReleaseMemory(const LocalBuffer& buffer) {
 }
 
 absl::Status Membership::Rebind(LocalBuffer& buffer, const TensorBinding& binding, Moved moved) {
-  TH_RETURN_IF_ERROR(ClaimMemory(buffer, /*asleep_too=*/false));
+  TH_RETURN_IF_ERROR(ClaimMemory(buffer, Claim::kRebind));
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
   std::vector<std::shared_ptr<DeviceSide>> before;
   runtime_->RunOnControl([&] { before = buffer.device_sides(); });
@@ -93,7 +111,7 @@ absl::Status Membership::Rebind(LocalBuffer& buffer, const TensorBinding& bindin
 // One that is asleep runs through here again: its GPU may not have ended when it fell asleep.
 absl::Status Membership::Sleep(LocalBuffer& buffer) {
   AwaitWritable(buffer);
-  TH_RETURN_IF_ERROR(ClaimMemory(buffer, /*asleep_too=*/true));
+  TH_RETURN_IF_ERROR(ClaimMemory(buffer, Claim::kSleep));
   const absl::Cleanup release = [&] { ReleaseMemory(buffer); };
   absl::Status unread;
   std::vector<std::shared_ptr<DeviceSide>> sides;
@@ -115,12 +133,26 @@ bool Membership::IsAsleep(BufferId buffer) const {
 }
 
 absl::Status Membership::CheckUnclaimed(BufferId buffer) const {
-  if (!claimed_.contains(buffer)) return absl::OkStatus();
+  const auto claimed = claimed_.find(buffer);
+  if (claimed == claimed_.end()) return absl::OkStatus();
+  switch (claimed->second) {
+    case Claim::kRebind:
+    case Claim::kSleep:
+      break;
+    case Claim::kSnapshot:
+      return absl::FailedPreconditionError("another thread is taking a snapshot of the buffer");
+    case Claim::kWithdraw:
+      return absl::FailedPreconditionError("another thread is ending the buffer");
+  }
   return absl::FailedPreconditionError("another thread is changing the buffer's memory");
 }
 
 absl::Status Membership::CheckAwake(BufferId buffer) const {
   TH_RETURN_IF_ERROR(CheckUnclaimed(buffer));
+  return CheckNotAsleep(buffer);
+}
+
+absl::Status Membership::CheckNotAsleep(BufferId buffer) const {
   if (!asleep_.contains(buffer)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "the buffer is asleep: its memory may be gone; Wake it once the memory is there again");

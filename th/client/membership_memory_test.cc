@@ -1,13 +1,17 @@
-// Memory of a buffer that a GPU is slow to let go of: Sleep, Wake and Rebind.
+// Memory of a buffer that is being used: by a GPU that is slow to let go of it, by a snapshot that
+// is being taken.
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -22,6 +26,7 @@
 #include "th/client/tensor_binding.h"
 #include "th/client/test_cluster.h"
 #include "th/memory/device_side.h"
+#include "th/transfer/segment_store.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -42,8 +47,13 @@ class UsedSide : public testing::IdleSide {
     return used ? absl::DeadlineExceededError(kGpu) : absl::OkStatus();
   }
 
+  absl::Status CopyToHost(absl::Span<const DeviceCopy> copies) override {
+    if (while_copied != nullptr) while_copied();
+    return IdleSide::CopyToHost(copies);
+  }
+
   bool used = false;
-  std::function<void()> while_revoked;
+  std::function<void()> while_revoked, while_copied;
 };
 
 class MembershipMemoryTest : public ::testing::Test {
@@ -60,6 +70,7 @@ class MembershipMemoryTest : public ::testing::Test {
     parts.options.name = {"rollout", Rank(0)};
     parts.options.ranks = 1;
     parts.options.endpoints = parts.data_plane->endpoints();
+    parts.snapshot_limit_bytes = uint64_t{1} << 20;
     membership_ = std::make_shared<Membership>(std::move(parts));
     ASSERT_OK(membership_->Join());
     ASSERT_OK_AND_ASSIGN(buffer_, membership_->Register("weights", "hf", {}, BindingTo(here_)));
@@ -100,6 +111,9 @@ class MembershipMemoryTest : public ::testing::Test {
   std::shared_ptr<Membership> membership_;
   std::shared_ptr<LocalBuffer> buffer_;
 };
+
+// Longer than what nothing holds up takes.
+constexpr absl::Duration kHeldUp = absl::Milliseconds(300);
 
 TEST_F(MembershipMemoryTest, SleepIsAskedAgainUntilTheGpuHasEnded) {
   here_.side->used = true;
@@ -159,6 +173,82 @@ TEST_F(MembershipMemoryTest, NothingBeginsWhileTheMemoryIsBeingChanged) {
   };
   ASSERT_OK(Move(there_));
   EXPECT_OK(membership_->Sleep(*buffer_));
+}
+
+TEST_F(MembershipMemoryTest, NothingChangesTheMemoryWhileASnapshotIsTaken) {
+  const auto refused =
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("taking a snapshot"));
+  int copied = 0;
+  here_.side->while_copied = [&] {
+    ++copied;
+    EXPECT_THAT(membership_->Sleep(*buffer_), refused);
+    EXPECT_THAT(Move(there_), refused);
+    EXPECT_THAT(Publish(), refused);
+    EXPECT_THAT(membership_->TakeSnapshot(*buffer_), refused);
+  };
+  ASSERT_OK(membership_->TakeSnapshot(*buffer_));
+  EXPECT_EQ(copied, 1);
+  EXPECT_FALSE(here_.side->revoked);
+  EXPECT_OK(Publish());
+}
+
+TEST_F(MembershipMemoryTest, NothingChangesTheMemoryBetweenASnapshotAndItsPublication) {
+  const auto refused =
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("publishing a snapshot"));
+  ASSERT_OK(membership_->TakeSnapshot(*buffer_));
+  EXPECT_THAT(Move(there_), refused);
+  EXPECT_THAT(membership_->Sleep(*buffer_), refused);
+  membership_->DropSnapshot(*buffer_);
+  EXPECT_OK(Move(there_));
+}
+
+TEST_F(MembershipMemoryTest, OfABufferThatIsAsleepNoSnapshotIsTaken) {
+  here_.side->while_copied = [] { ADD_FAILURE() << "its memory may be gone"; };
+  ASSERT_OK(membership_->Sleep(*buffer_));
+  EXPECT_THAT(membership_->TakeSnapshot(*buffer_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("asleep")));
+}
+
+// As a transport does whose fill has given a GPU up.
+TEST_F(MembershipMemoryTest, MemoryThatAGpuStillWritesForAnUpdateThatHasFailedIsNotGivenBack) {
+  const auto in_use = StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(kGpu));
+  auto write = SegmentStore::BeginDeviceWrite(buffer_->store(), kGpu);
+  EXPECT_THAT(Move(there_), in_use);
+  EXPECT_EQ(membership_->StoragesOf(*buffer_), std::vector<void*>{here_.memory.data()});
+  EXPECT_THAT(membership_->Sleep(*buffer_), in_use);
+  EXPECT_FALSE(asleep());
+  absl::Notification ended;
+  std::thread ending([&] {
+    membership_->Unregister(*buffer_);
+    ended.Notify();
+  });
+  // Other verbs give up after kDeviceTime; the memory is freed next.
+  EXPECT_FALSE(ended.WaitForNotificationWithTimeout(kDeviceTime + kHeldUp));
+  write = nullptr;
+  ending.join();
+}
+
+TEST_F(MembershipMemoryTest, WhoeverEndsTheBufferOrLeavesWaitsForItsSnapshot) {
+  const std::vector<std::function<void()>> ends = {
+      [&] { static_cast<void>(membership_->Leave(absl::Seconds(10)).ok()); },
+      [&] { membership_->Unregister(*buffer_); },
+  };
+  std::vector<std::thread> ending;
+  std::vector<absl::Notification> ended(ends.size());
+  here_.side->while_copied = [&] {
+    for (size_t i = 0; i < ends.size(); ++i) {
+      ending.emplace_back([&, i] {
+        ends[i]();
+        ended[i].Notify();
+      });
+    }
+    for (absl::Notification& each : ended) {
+      EXPECT_FALSE(each.WaitForNotificationWithTimeout(kHeldUp));
+    }
+    EXPECT_FALSE(here_.side->revoked);
+  };
+  static_cast<void>(membership_->TakeSnapshot(*buffer_).ok());
+  for (std::thread& each : ending) each.join();
 }
 
 }  // namespace

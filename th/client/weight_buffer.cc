@@ -162,18 +162,15 @@ absl::StatusOr<std::shared_ptr<Call>> StartUnpublish(Membership& membership,
   const auto call = std::make_shared<Call>();
   call->buffer = buffer.id();
   call->then = std::move(then);
-  const absl::Status started = membership.Start(call, [&](CallId id) {
+  TH_RETURN_IF_ERROR(membership.Start(call, [&](CallId id) {
     return event::Unpublish{id,
                             buffer.id(),
                             {.drain_timeout = options.drain_timeout,
                              .timeout = options.timeout,
                              .on_retention = options.on_retention,
                              .offload_timeout = options.offload_timeout}};
-  });
-  if (started.ok()) return call;
-  // Who hears that nothing is published may write, also after an unpublish that ran out of time.
-  membership.AwaitWritable(buffer);
-  return started;
+  }));
+  return call;
 }
 
 }  // namespace
@@ -187,10 +184,13 @@ absl::Status WeightBuffer::Unpublish(UnpublishOptions options) {
     // where another has published it.
     (void)impl_->membership->AwaitSealed(*impl_->buffer, options.drain_timeout);
   }
-  TH_ASSIGN_OR_RETURN(const std::shared_ptr<Call> call,
-                      StartUnpublish(*impl_->membership, *impl_->buffer, options, nullptr));
-  if (!call->Wait(LongestWait(options))) return Unanswered("unpublish");
-  return call->done.status;
+  const absl::StatusOr<std::shared_ptr<Call>> call =
+      StartUnpublish(*impl_->membership, *impl_->buffer, options, nullptr);
+  // Who hears that nothing is published may write, also after an unpublish that ran out of time.
+  if (!call.ok()) impl_->membership->AwaitWritable(*impl_->buffer);
+  TH_RETURN_IF_ERROR(call.status());
+  if (!(*call)->Wait(LongestWait(options))) return Unanswered("unpublish");
+  return (*call)->done.status;
 }
 
 void WeightBuffer::UnpublishAsync(UnpublishOptions options,
@@ -201,7 +201,10 @@ void WeightBuffer::UnpublishAsync(UnpublishOptions options,
               done(call.done.status);
             }).status();
   if (refused.ok()) return;
-  impl_->membership->runtime().callbacks().Post([done, refused] { done(refused); });
+  // As for an Unpublish that is refused, but the caller goes on meanwhile.
+  impl_->membership->WhenWritable(impl_->buffer, [membership = impl_->membership, done, refused] {
+    membership->runtime().callbacks().Post([done, refused] { done(refused); });
+  });
 }
 
 // ---- the buffer itself

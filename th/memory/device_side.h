@@ -32,6 +32,11 @@
 
 namespace th {
 
+// How long a GPU may take to end what it was given, some ms unless it is busy. Longer, and it is
+// taken for one that hangs: whoever has asked for it goes on without it, and who owns the memory
+// may not have it back before it has ended.
+inline constexpr absl::Duration kDeviceTime = absl::Seconds(10);
+
 // Bytes [offset, offset + bytes) of a registered region, by its place in the list that was
 // registered.
 struct DeviceRun {

@@ -273,6 +273,33 @@ TEST_F(RetentionTest, ACopyWaitsForAllRanksOfTheGroup) {
   for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().offload_first);
 }
 
+TEST_F(RetentionTest, ARankWithoutMemoryForItsCopyEndsThoseOfItsGroupWhichStaysPublished) {
+  KeepLatest(1);
+  std::vector<TestRank> group = RoomyGroup();
+  const VersionInfo one = PublishWhole(group, "one");
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  std::vector<TestRank> copies;
+  for (TestRank& rank : group) {
+    ASSERT_TRUE(rank.Finished().offload_first);
+    copies.push_back(RegisteredCopy(rank, one, rank.number));
+  }
+  for (TestRank& copy : copies) copy.Update(one.sequence);
+  copies[0].FillWhole();
+  copies[1].Fail(absl::ResourceExhaustedError("no memory"));
+  for (TestRank& copy : copies) {
+    EXPECT_THAT(copy.Finished().status, StatusIs(absl::StatusCode::kResourceExhausted,
+                                                 HasSubstr("rank trainer/1: no memory")));
+    copy.Say(UnregisterBuffer{copy.buffer});
+  }
+  std::vector<TestRank> rollout = JoinedGroup(hub_, "rollout", 2);
+  for (TestRank& rank : rollout) rank.Update();
+  EXPECT_EQ(rollout[0].Fill().buffer, group[0].address());
+  for (TestRank& rank : rollout) rank.Fail(absl::CancelledError("enough"));
+  // Half a copy counts for nothing.
+  for (TestRank& rank : group) AskToUnpublish(rank);
+  for (TestRank& rank : group) EXPECT_TRUE(rank.Finished().offload_first);
+}
+
 TEST_F(RetentionTest, AnUnpublishThatFailsBeforeAllRanksHaveAskedStaysPublished) {
   KeepLatest(1);
   std::vector<TestRank> group = RoomyGroup();

@@ -26,8 +26,11 @@ const uint64_t kSeeds = testing::UnderSanitizer() ? 10 : 60;  // no more is to b
 constexpr absl::Duration kRun = absl::Seconds(20);
 constexpr uint64_t kOffloadLimitBytes = uint64_t{1} << 40;
 
-// How much every rank may copy, and how fast.
-enum class Copies : uint8_t { kAny, kOneAndSlowly };
+// How much every rank may copy, and how fast; kOftenRefused: as much as it likes, but now and then
+// the host has no memory for a copy of which it had said that there would be some.
+enum class Copies : uint8_t { kAny, kOneAndSlowly, kOftenRefused };
+// Another number for each rank, so that it is mostly one of a group that is refused.
+constexpr uint64_t kFewestCopiesPerRefusal = 2;
 
 // How the unpublishes of ranks have ended, and how many did so.
 using UnpublishEnds = std::map<absl::StatusCode, uint64_t>;
@@ -134,6 +137,9 @@ class VoluntaryRun {
       spec.location.host = absl::StrCat("h", random_.Below(4));
       spec.offload_limit_bytes =
           copies_ == Copies::kOneAndSlowly ? shard_bytes_ : kOffloadLimitBytes;
+      if (copies_ == Copies::kOftenRefused) {
+        spec.copies_refused_every = kFewestCopiesPerRefusal + rank;
+      }
       specs.push_back(std::move(spec));
     }
     return specs;
@@ -188,6 +194,21 @@ TEST(RetentionRunTest, WithRoomForOneSlowCopyNothingIsLostEither) {
   }
   EXPECT_GE(ends[absl::StatusCode::kOk], kSeeds);
   EXPECT_GE(ends[absl::StatusCode::kFailedPrecondition], kSeeds) << "else there was always room";
+  EXPECT_THAT(ends, SizeIs(2));
+}
+
+// One rank cannot make the copy that the server has asked its group for: that ends the copies of
+// all ranks, the buffers stay published, and the next try may do.
+TEST(RetentionRunTest, AGroupOfWhichARankHasNoMemoryForItsCopyLosesNothing) {
+  UnpublishEnds ends;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    VoluntaryRun run(seed, Copies::kOftenRefused);
+    run.Run();
+    ASSERT_THAT(run.violations(), IsEmpty()) << "seed " << seed;
+    run.AddUnpublishEnds(ends);
+  }
+  EXPECT_GE(ends[absl::StatusCode::kOk], kSeeds);
+  EXPECT_GE(ends[absl::StatusCode::kResourceExhausted], kSeeds) << "else nothing was refused";
   EXPECT_THAT(ends, SizeIs(2));
 }
 

@@ -55,6 +55,8 @@ struct WorkerSpec {
   bool spot = false;
   uint64_t offload_limit_bytes = 0;
   uint64_t staging_limit_bytes = 0;
+  // Of copies under offload_limit_bytes each so many-th finds no memory after all; 0: none does.
+  uint64_t copies_refused_every = 0;
 };
 
 class SimulatedWorker : public SimulatedProcess {
@@ -304,6 +306,7 @@ class SimulatedWorker : public SimulatedProcess {
   bool says_falsely_ = false;  // has begun to; until its end
   bool answers_stops_early_ = false;
   uint64_t calls_ = 0;
+  uint64_t copies_asked_ = 0;  // see WorkerSpec::copies_refused_every
   uint64_t pending_calls_ = 0;
   bool published_falsely_ = false;  // what it holds; until a fill
   uint64_t writes_ = 0;             // of its owner, to tell what it writes apart

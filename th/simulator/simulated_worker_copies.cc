@@ -53,6 +53,12 @@ void SimulatedWorker::Do(const AllocateOffload& asked) {
     session_.Handle(event::OffloadAllocated{asked.copy, refused}, now());
     return;
   }
+  const bool counts = !asked.staged && spec_.copies_refused_every > 0;
+  if (counts && ++copies_asked_ % spec_.copies_refused_every == 0) {
+    const absl::Status refused = absl::ResourceExhaustedError("the host has no memory left");
+    session_.Handle(event::OffloadAllocated{asked.copy, refused}, now());
+    return;
+  }
   Holding& made =
       holdings_.try_emplace(asked.copy, asked.name, spec_.shard, cluster_->spec().segment_count)
           .first->second;

@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/fake_cuda/fake_cuda.h"
@@ -54,10 +56,12 @@ class DeviceFillTest : public DeviceFillTestBed {
     return node;
   }
 
-  // Returns once th-land has done all that it was given before.
+  // Returns once the threads of the landings have done all that they were given before.
   void PassLanding() {
-    absl::Notification passed;
-    staging_->Post([&] { passed.Notify(); });
+    absl::Notification pinned, passed;
+    staging_->PostPinning([&] { pinned.Notify(); });
+    staging_->Post(device_.pci_address(), [&] { passed.Notify(); });
+    pinned.WaitForNotification();
     passed.WaitForNotification();
   }
 
@@ -70,6 +74,17 @@ class DeviceFillTest : public DeviceFillTestBed {
                        .wanted = wanted,
                        .done = [&](const absl::Status&) { passed.Notify(); }});
     passed.WaitForNotification();
+  }
+
+  // A fill that takes a GPU that has done nothing for a second for one that hangs.
+  std::shared_ptr<Fill> StartHasty(TestNode& reader, Digest root, TestObserver& observer) {
+    EXPECT_OK(staging_->PrepareLanding(*reader.shard.store()));
+    reader.shard.store()->BeginFill(BufferGeneration(2), {});
+    return Fill::Start({.store = reader.shard.store(),
+                        .root = root,
+                        .limits = Patient(),
+                        .device_time = absl::Seconds(1)},
+                       {reader.transport.get()}, &observer);
   }
 
   // A shard whose two segments fill all that may be pinned.
@@ -196,6 +211,57 @@ TEST_F(DeviceFillTest, StopWaitsForTheDeviceAndNothingIsWrittenAfterwards) {
   PassLanding();
   EXPECT_EQ(reader->shard.BytesOf(SegmentIndex(0)), before);
   EXPECT_FALSE(reader->observer.calls_after_stopped());
+}
+
+// Two readers of one process; the GPU of the first hangs.
+TEST_F(DeviceFillTest, AGpuThatHangsFailsItsFillAloneWhichStopsWithoutIt) {
+  const auto source = NewNode(11, Memory::kHost);
+  const auto reader = NewNode(12, Memory::kDevice), other = NewNode(13, Memory::kOtherDevice);
+  source->Publish(1);
+  fake_.HoldStreamsOf(0, true);
+  const auto fill = StartHasty(*reader, source->shard.Root(), reader->observer);
+  fill->SetSources(kFirst, {source->AsSource()});
+  fake_.AwaitHeld();
+  other->StartFill(Patient(), {}, source->shard.Root()).SetSources(kFirst, {source->AsSource()});
+  other->observer.AwaitComplete();
+  EXPECT_TRUE(other->shard.Equals(source->shard));
+
+  EXPECT_THAT(reader->observer.AwaitFailed(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr(absl::StrCat("GPU ", device_.pci_address()))));
+  EXPECT_THAT(reader->observer.losses(), ::testing::IsEmpty());
+  fill->Stop();
+  reader->observer.AwaitStopped();
+  SegmentStore& store = *reader->shard.store();
+  EXPECT_THAT(store.AwaitDevices(absl::ZeroDuration()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(device_.pci_address())));
+  EXPECT_EQ(store.held().count(), 0);
+  fake_.HoldStreams(false);
+  EXPECT_OK(store.AwaitDevices(kPatience));
+  PassLanding();
+  EXPECT_EQ(store.held().count(), 0) << "nothing counts any more";
+  EXPECT_FALSE(reader->observer.calls_after_stopped());
+  TestObserver of_next;
+  const auto next = StartHasty(*reader, source->shard.Root(), of_next);
+  next->SetSources(kSecond, {source->AsSource()});
+  of_next.AwaitComplete();
+  EXPECT_TRUE(reader->shard.Equals(source->shard));
+  of_next.AwaitStopped();
+}
+
+// The user's own deadline comes first.
+TEST_F(DeviceFillTest, AFillThatIsStoppedWaitsForAGpuThatHangsNoLongerThanItMayTake) {
+  const auto source = NewNode(11, Memory::kHost), reader = NewNode(12, Memory::kDevice);
+  source->Publish(1);
+  fake_.HoldStreams(true);
+  const auto fill = StartHasty(*reader, source->shard.Root(), reader->observer);
+  fill->SetSources(kFirst, {source->AsSource()});
+  fake_.AwaitHeld();
+  fill->Stop();
+  reader->observer.AwaitStopped();
+  EXPECT_FALSE(reader->shard.store()->AwaitDevices(absl::ZeroDuration()).ok());
+  fake_.HoldStreams(false);
+  EXPECT_OK(reader->shard.store()->AwaitDevices(kPatience));
 }
 
 TEST_F(DeviceFillTest, FillGoesOnWhereAllSlotsWereTaken) {

@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "absl/time/time.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -26,25 +27,29 @@ void DeviceFillTestBed::Attach(Transport& transport, const TestShard& shard) {
   attached_.push_back(*std::move(attached));
 }
 
-void DeviceFillTestBed::ExpectThatOnlyImpatienceBlamesTheSource(TestNode& source, TestNode& patient,
-                                                                TestNode& impatient) {
+void DeviceFillTestBed::ExpectThatOnlyImpatienceGivesTheGpuUp(TestNode& source, TestNode& patient,
+                                                              TestNode& impatient) {
   constexpr AssignmentId kAssignment(1);
-  // Until the first write the source's own signs of life are all there is, on a loaded machine too.
-  ReplicatorLimits limits;
-  limits.silence = absl::Seconds(1);
   const Digest root = source.shard.Root();
   fake_.HoldStreams(true);
-  patient.StartFill(PatientReplicatorLimits(), {}, root)
-      .SetSources(kAssignment, {source.AsSource()});
-  impatient.StartFill(limits, {}, root).SetSources(kAssignment, {source.AsSource()});
+  for (TestNode* const reader : {&patient, &impatient}) {
+    reader->StartFill(PatientReplicatorLimits(), {}, root)
+        .SetSources(kAssignment, {source.AsSource()});
+  }
   patient.observer.AwaitFirstWrite();
-  impatient.observer.AwaitFirstWrite();
-  impatient.observer.AwaitLosses(1);
+  EXPECT_THAT(impatient.observer.AwaitFailed(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       ::testing::HasSubstr(absl::StrCat("GPU ", device_.pci_address()))));
+  impatient.StopFill();  // which does not wait for it
   fake_.HoldStreams(false);
-  EXPECT_EQ(impatient.observer.losses()[0].failure, SourceFailure::kStalled);
   patient.observer.AwaitComplete();
-  EXPECT_THAT(patient.observer.losses(), ::testing::IsEmpty());
   EXPECT_TRUE(patient.shard.Equals(source.shard));
+  for (const TestNode* const reader : {&patient, &impatient}) {
+    EXPECT_THAT(reader->observer.losses(), ::testing::IsEmpty());
+  }
+  // It has ended after all.
+  EXPECT_OK(impatient.shard.store()->AwaitDevices(kPatience));
+  EXPECT_FALSE(impatient.observer.calls_after_stopped());
 }
 
 }  // namespace th::testing

@@ -32,9 +32,10 @@ class DeviceFillTestBed : public ::testing::Test {
   void Attach(Transport& transport, const TestShard& shard);
   void Attach(TestNode& node) { Attach(*node.transport, node.shard); }
   // Fills two nodes from `source`, which is published, while the GPUs stand still: `impatient`,
-  // with an own_copy_timeout of some 100 ms, takes its source for silent, `patient` does not.
-  void ExpectThatOnlyImpatienceBlamesTheSource(TestNode& source, TestNode& patient,
-                                               TestNode& impatient);
+  // with an own_copy_timeout of some 100 ms, gives its GPU up and ends, `patient` does not. Neither
+  // blames the source.
+  void ExpectThatOnlyImpatienceGivesTheGpuUp(TestNode& source, TestNode& patient,
+                                             TestNode& impatient);
 
   const FakeCuda fake_;
   CudaTestDevice device_;

@@ -207,6 +207,11 @@ absl::StatusOr<StagedSegment> DeviceStaging::CopyInto(
   return StagedSegment{.copied = copied, .slot = *slot, .bytes = (*slot)->bytes(bytes)};
 }
 
+void DeviceStaging::Post(const std::string& devices, std::function<void()> task) {
+  absl::MutexLock lock(&gpu_threads_mu_);
+  gpu_threads_.try_emplace(devices, "th-land-gpu").first->second.Post(std::move(task));
+}
+
 absl::Status DeviceStaging::PrepareLanding(const SegmentStore& store) {
   const ShardLayout& layout = store.layout();
   const uint64_t slot_bytes = SlotBytes(layout);

@@ -13,14 +13,15 @@
 //   // Null: it asks for nothing until it has one.
 //   staging->AwaitLandingSlot({.store = store, .wanted = self, .done = [](auto slot) { ... }});
 //   ... bytes land in the slot ...
-//   staging->Post([=] { store->CopyIn(segment, slot->bytes(n)); ... });
+//   staging->Post(store->device_names(), [=] { store->CopyIn(segment, slot->bytes(n)); ... });
 //
 // Slots go back when the last share of them ends. Each direction has a bound of its own, so that
 // readers that take nothing, and so keep their slots, never hold up what is received. Whoever keeps
 // slots for such a reader gives them back once others wait (IsOutgoingSlotAwaited).
 //
-// Thread-safe. Threads: th-stage copies out and takes sums, th-land runs what Post was given and
-// pins the slots that are awaited; either blocks on the device and on nothing else.
+// Thread-safe. Threads: th-stage copies out and takes sums, th-land pins slots, and th-land-gpu,
+// one for each GPU, runs what Post was given, so that a GPU that hangs holds up the landings of no
+// other; each blocks on the device and on nothing else.
 #ifndef TH_TRANSFER_DEVICE_STAGING_H_
 #define TH_TRANSFER_DEVICE_STAGING_H_
 
@@ -31,6 +32,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -153,8 +155,11 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   // Prepares slots anew, in the order of the calls; again with each slot that comes back until
   // there is one. Returns at once.
   void AwaitLandingSlot(SlotRequest request);
-  // Runs `task`, which may block on the device, on th-land, in order.
-  void Post(std::function<void()> task) { land_thread_.Post(std::move(task)); }
+  // Runs `task`, which may block on these devices (SegmentStore::device_names), on their thread, in
+  // order. A GPU that stands by itself and beside others has two.
+  void Post(const std::string& devices, std::function<void()> task);
+  // The same of one that pins slots, on th-land.
+  void PostPinning(std::function<void()> task) { land_thread_.Post(std::move(task)); }
 
   uint64_t outgoing_bytes() const { return outgoing_pool_->pinned_bytes(); }
   uint64_t landing_bytes() const { return landing_pool_->pinned_bytes(); }
@@ -181,6 +186,9 @@ class DeviceStaging : public std::enable_shared_from_this<DeviceStaging> {
   std::shared_ptr<StagingPool> landing_pool_;
   TaskThread stage_thread_;
   TaskThread land_thread_;
+  absl::Mutex gpu_threads_mu_;
+  // By what Post was given; at most one for each set of GPUs that buffers lie on. They end first.
+  std::map<std::string, TaskThread> gpu_threads_ ABSL_GUARDED_BY(gpu_threads_mu_);
 };
 
 // The process's. The first caller makes it, with its `limits`; it ends with its last owner.

@@ -125,7 +125,7 @@ class DeviceStagingTest : public ::testing::Test {
   // Until th-land has come to what was posted.
   void PassLanding() {
     absl::Notification passed;
-    staging_->Post([&] { passed.Notify(); });
+    staging_->PostPinning([&] { passed.Notify(); });
     passed.WaitForNotification();
   }
   // The same of th-stage.

@@ -262,6 +262,23 @@ TEST_F(DeviceStoreTest, CloseIsFollowedByAWaitForTheCopyUnderWay) {
   EXPECT_THAT(copied, StatusIs(absl::StatusCode::kCancelled));
 }
 
+TEST_F(DeviceStoreTest, WhatADeviceWritesIsAwaitedWhoeverHasGivenItUp) {
+  const auto in_use =
+      StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("GPU 0000:07:00.0 has not ended"));
+  const auto shard = Shard();
+  SegmentStore& store = *shard->store();
+  store.BeginFill(kFirst, {});
+  auto write = SegmentStore::BeginDeviceWrite(shard->store(), "0000:07:00.0");
+  auto same = SegmentStore::BeginDeviceWrite(shard->store(), "0000:07:00.0");
+  EXPECT_THAT(store.AwaitDevices(absl::ZeroDuration()), in_use);
+  write = nullptr;
+  store.Close(BufferGeneration(2));
+  EXPECT_THAT(store.AwaitDevices(absl::ZeroDuration()), in_use);
+  EXPECT_THAT(store.Rebind(std::vector<void*>(store.layout().storages().size())), in_use);
+  same = nullptr;
+  EXPECT_OK(store.AwaitDevices(absl::ZeroDuration()));
+}
+
 TEST_F(DeviceStoreTest, RebindGoesFromTheHostToADeviceAndBack) {
   TestShard host(TestShard::Spec{});
   const auto shard = Shard();

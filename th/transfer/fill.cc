@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "th/transfer/hung_device.h"
 #include "th/transfer/monotonic_clock.h"
 
 namespace th {
@@ -49,6 +50,14 @@ FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*
   return session;
 }
 
+// As the owner of the buffer attaches it.
+std::shared_ptr<const std::vector<MemoryRegion>> DestinationOf(const SegmentStore& store,
+                                                               const SegmentRing* ring) {
+  auto regions = std::make_shared<std::vector<MemoryRegion>>(store.regions());
+  if (ring != nullptr) regions->push_back(ring->region());
+  return regions;
+}
+
 }  // namespace
 
 // Where the bytes of one source go. On data threads.
@@ -72,6 +81,7 @@ class Fill::Sink final : public PullSink {
     fill_->SegmentLanded(source_, segment, sent, computed);
   }
   void OnAlive() override { fill_->Alive(source_); }
+  void OnDeviceHangs(absl::Status why) override { fill_->DeviceHangs(std::move(why)); }
   void OnClosed(SourceFailure failure, std::string detail) override {
     fill_->Closed(source_, failure, std::move(detail));
   }
@@ -102,15 +112,21 @@ std::shared_ptr<Fill> Fill::Start(FillSpec spec, std::vector<Transport*> transpo
 // Nothing that the session wants is carried out before there are slots: what came would be thrown
 // away.
 void Fill::PrepareSlots() {
-  woken_ = true;
-  staging_->Post([self = shared_from_this()] {
-    absl::Status prepared = self->staging_->PrepareLanding(*self->store_);
-    if (!prepared.ok()) {
-      absl::MutexLock lock(&self->mu_);
-      self->session_.HandleBufferLost(std::move(prepared));
-    }
-    self->thread_->Post([self] { self->CarryOut(); });
+  woken_ = preparing_ = true;
+  device_moved_at_ = MonotonicNow();
+  WatchDevice();
+  staging_->PostPinning([self = shared_from_this()] {
+    self->SlotsPrepared(self->staging_->PrepareLanding(*self->store_));
   });
+}
+
+void Fill::SlotsPrepared(absl::Status prepared) {
+  {
+    absl::MutexLock lock(&mu_);
+    preparing_ = false;
+    if (!prepared.ok()) session_.HandleBufferLost(std::move(prepared));
+  }
+  thread_->Post([self = shared_from_this()] { self->CarryOut(); });
 }
 
 Fill::Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* observer)
@@ -118,7 +134,9 @@ Fill::Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* obse
       ring_(spec.ring),
       transports_(std::move(transports)),
       observer_(observer),
+      into_(DestinationOf(*store_, ring_.get())),
       staging_(ring_ == nullptr && store_->device() != nullptr ? SharedDeviceStaging() : nullptr),
+      device_time_(spec.device_time),
       session_(SessionSpec(spec, transports_), spec.limits, MonotonicNow()) {}
 
 // ---- the owner
@@ -252,11 +270,15 @@ void Fill::SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum se
     absl::MutexLock lock(&mu_);
     const absl::Time now = MonotonicNow();
     std::shared_ptr<StagingSlot> slot = LandsInSlot(segment) ? TakeSlot(source, segment) : nullptr;
-    if (slot != nullptr && session_.HandleLanded(source, segment, now)) {
-      staging_->Post([self = shared_from_this(),
-                      landed = Landed{source, segment, sent, computed, std::move(slot)}] {
-        self->PutInPlace(landed);
-      });
+    if (slot != nullptr && device_given_up_) {
+      // It does not get to its place any more.
+      extra_->Change(slot->size(), 0);
+    } else if (slot != nullptr && session_.HandleLanded(source, segment, now)) {
+      if (!DeviceOwes()) device_moved_at_ = now;
+      landed_.push_back({source, segment, sent, computed, std::move(slot)});
+      WatchDevice();
+      staging_->Post(store_->device_names(),
+                     [self = shared_from_this()] { self->PutNextInPlace(); });
     } else {
       if (slot != nullptr) extra_->Change(slot->size(), 0);
       Arrived(source, segment, sent, computed, now);
@@ -350,27 +372,85 @@ void Fill::ForgetLanding(SourceIndex source) {
 }
 
 // Bytes that are wrong by their own sum are not worth a copy.
-void Fill::PutInPlace(const Landed& landed) {
+absl::Status Fill::CopyIn(const Landed& landed) {
   const uint64_t bytes = store_->layout().SegmentLength(landed.segment);
   const bool summed = store_->layout().checksum() != ChecksumAlgorithm::kNone;
   const bool wrong = summed && landed.sent != landed.computed;
-  absl::Status in_place;
-  if (!wrong && !stopping()) in_place = store_->CopyIn(landed.segment, landed.slot->bytes(bytes));
+  if (wrong || stopping()) return absl::OkStatus();
+  return store_->CopyIn(landed.segment, landed.slot->bytes(bytes));
+}
+
+void Fill::PutNextInPlace() {
+  Landed landed;
+  {
+    absl::MutexLock lock(&mu_);
+    if (landed_.empty()) return;  // they were given up
+    landed = std::move(landed_.front());
+    landed_.pop_front();
+    placing_ = true;
+    device_moved_at_ = MonotonicNow();
+  }
+  absl::Status in_place = CopyIn(landed);
   extra_->Change(landed.slot->size(), 0);
   absl::MutexLock lock(&mu_);
+  placing_ = false;
+  if (device_given_up_) return;  // it has ended after all, when nobody waited any more
+  device_moved_at_ = MonotonicNow();
   if (!in_place.ok()) {
     session_.HandleLandedLost(std::move(in_place));
   } else if (session_.stopping()) {
     session_.HandleLandedDropped();
   } else {
-    Arrived(landed.source, landed.segment, landed.sent, landed.computed, MonotonicNow());
+    Arrived(landed.source, landed.segment, landed.sent, landed.computed, device_moved_at_);
   }
   Wake();
+}
+
+// ---- a device that hangs
+
+void Fill::WatchDevice() {
+  if (std::exchange(watching_device_, true)) return;
+  const absl::Time due = device_moved_at_ + device_time_;
+  thread_->PostAt(due, [weak = weak_from_this(), due] {
+    if (const auto self = weak.lock()) self->LookAtDevice(due);
+  });
+}
+
+void Fill::LookAtDevice(absl::Time due) {
+  {
+    absl::MutexLock lock(&mu_);
+    watching_device_ = false;
+    if (device_given_up_ || !DeviceOwes()) return;
+    const absl::Time now = MonotonicNow();
+    // This process did not run, and so did not see what the device has done.
+    if (now - due > kLateFillTick) device_moved_at_ = now;
+    if (now - device_moved_at_ < device_time_) return WatchDevice();
+    GiveUpDevice();
+  }
+  CarryOut();
+}
+
+// Stopping does not wait for what the device still has either. The slot of what it copies just now
+// stays in use until it ends.
+void Fill::GiveUpDevice() {
+  device_given_up_ = true;
+  const size_t given_up = landed_.size() + (placing_ ? 1 : 0);
+  for (const Landed& landed : landed_) extra_->Change(landed.slot->size(), 0);
+  landed_.clear();
+  session_.HandleBufferLost(
+      HungDevice(store_->device_names(), "copies into the buffer", device_time_));
+  for (size_t i = 0; i < given_up; ++i) session_.HandleLandedDropped();
 }
 
 void Fill::Alive(SourceIndex source) {
   absl::MutexLock lock(&mu_);
   session_.HandleAlive(source, MonotonicNow());
+}
+
+void Fill::DeviceHangs(absl::Status why) {
+  absl::MutexLock lock(&mu_);
+  session_.HandleBufferLost(std::move(why));
+  Wake();
 }
 
 void Fill::Closed(SourceIndex source, SourceFailure failure, std::string detail) {
@@ -438,6 +518,11 @@ void Fill::Do(OpenPull open) {
   Sink* sink = nullptr;
   PullTarget target{.endpoint = open.endpoint,
                     .layout = store_->shared_layout(),
+                    .into = into_,
+                    .begin_device_write =
+                        [store = store_](std::string device) {
+                          return SegmentStore::BeginDeviceWrite(store, std::move(device));
+                        },
                     .extra_bytes = extra_,
                     .cut_bytes = cut_bytes_};
   {

@@ -15,9 +15,12 @@
 // memory was the registered one to the end; if it was not, the fill fails. While there is no slot
 // for them nothing is asked for.
 //
+// A device that has ended nothing for FillSpec::device_time hangs: the fill fails, naming it, and
+// does not wait for it. What it still writes SegmentStore::AwaitDevices waits for.
+//
 // Threads: data threads tell the session of segments and ask for more, each for its own source;
-// what has landed in a slot is copied on th-land, which tells the session so; everything else that
-// the session wants is carried out on th-fill. All hold mu_ for the session, and none holds it
+// what has landed in a slot is copied on th-land-gpu, which tells the session so; everything else
+// that the session wants is carried out on th-fill. All hold mu_ for the session, and none holds it
 // while it calls an observer, a transport or a device.
 #ifndef TH_TRANSFER_FILL_H_
 #define TH_TRANSFER_FILL_H_
@@ -38,6 +41,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "th/memory/device_side.h"
+#include "th/memory/memory_region.h"
 #include "th/pipeline_replicator/fill_session.h"
 #include "th/pipeline_replicator/pipeline_replicator.h"
 #include "th/protocol/messages.h"
@@ -62,7 +68,8 @@ class FillObserver {
   virtual void OnSourceFailed(FillSourceFailed lost) = 0;
   virtual void OnSourceSuspected(AssignmentId assignment, BufferAddress source,
                                  std::string detail) = 0;
-  // After Stop(), or OnComplete: nothing is written any more and no call follows.
+  // After Stop(), or OnComplete: nothing is written any more, but by a device that hangs
+  // (SegmentStore::AwaitDevices), and no call follows.
   virtual void OnStopped() = 0;
 };
 
@@ -80,6 +87,7 @@ struct FillSpec {
   // the layout then and serves nothing. `resume` is empty. Shared with the consumer. OnComplete
   // says no root where the ring wants but a part of the shard.
   std::shared_ptr<SegmentRing> ring;
+  absl::Duration device_time = kDeviceTime;
 };
 
 // The owner's side of a fill, whatever fills the buffer. Thread-safe.
@@ -136,6 +144,7 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   void SegmentLanded(SourceIndex source, SegmentIndex segment, SegmentSum sent,
                      SegmentSum computed);
   void Alive(SourceIndex source);
+  void DeviceHangs(absl::Status why);
   void Closed(SourceIndex source, SourceFailure failure, std::string detail);
   void HandedOn(SegmentIndex end);
 
@@ -155,10 +164,20 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetLanding(SourceIndex source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PrepareSlots() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SlotsPrepared(absl::Status prepared);  // on th-land
   // Nothing is asked for until there is a slot.
   void AwaitSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SlotCame(absl::StatusOr<std::shared_ptr<StagingSlot>> slot);  // on th-land
-  void PutInPlace(const Landed& landed);                             // on th-land
+  void PutNextInPlace();                                             // on th-land-gpu
+  absl::Status CopyIn(const Landed& landed);
+  // True while something of this fill is to be done on the devices' threads.
+  bool DeviceOwes() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return preparing_ || placing_ || !landed_.empty();
+  }
+  // Has LookAtDevice called while it owes something.
+  void WatchDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LookAtDevice(absl::Time due);  // on th-fill
+  void GiveUpDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Arrived(SourceIndex source, SegmentIndex segment, SegmentSum sent, SegmentSum computed,
                absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool LandsInPlace(SegmentIndex segment, const PullSink::CanWrite* can_write) const;
@@ -197,11 +216,13 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   const std::shared_ptr<SegmentRing> ring_;  // shared with the consumer; null: the store keeps all
   const std::vector<Transport*> transports_;
   FillObserver* const observer_;
+  const std::shared_ptr<const std::vector<MemoryRegion>> into_;               // with the pulls
   const std::shared_ptr<ExtraBytes> extra_ = std::make_shared<ExtraBytes>();  // with the pulls
   const std::shared_ptr<std::atomic<uint64_t>> cut_bytes_ =
       std::make_shared<std::atomic<uint64_t>>(0);  // likewise
   const std::shared_ptr<TaskThread> thread_ = SharedFillThread();
   const std::shared_ptr<DeviceStaging> staging_;  // of the process; null: all is host memory
+  const absl::Duration device_time_;
 
   mutable absl::Mutex mu_;
   FillSession session_ ABSL_GUARDED_BY(mu_);
@@ -214,6 +235,14 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   // or it is used.
   std::shared_ptr<StagingSlot> kept_slot_ ABSL_GUARDED_BY(mu_);
   bool awaits_slot_ ABSL_GUARDED_BY(mu_) = false;
+  // In the order in which they go to their place; without the one that is on its way there.
+  std::deque<Landed> landed_ ABSL_GUARDED_BY(mu_);
+  bool placing_ ABSL_GUARDED_BY(mu_) = false;    // one is on its way
+  bool preparing_ ABSL_GUARDED_BY(mu_) = false;  // slots
+  // When something of this was done last, or the first was asked for after a rest.
+  absl::Time device_moved_at_ ABSL_GUARDED_BY(mu_);
+  bool watching_device_ ABSL_GUARDED_BY(mu_) = false;  // LookAtDevice is posted
+  bool device_given_up_ ABSL_GUARDED_BY(mu_) = false;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;    // CarryOut is posted
   bool ticking_ ABSL_GUARDED_BY(mu_) = false;  // so is the next tick
 };

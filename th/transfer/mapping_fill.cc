@@ -412,12 +412,15 @@ void MappingFill::Tick() {
   }
 }
 
+// The earliest that is wanted; what else is due later is scheduled anew by that one.
 void MappingFill::ScheduleTick(absl::Time due) {
-  if (std::exchange(ticking_, true)) return;
+  if (ticking_ && tick_due_ <= due) return;
+  ticking_ = true;
   tick_due_ = due;
-  thread_->PostAt(due, [self = shared_from_this()] {
+  thread_->PostAt(due, [self = shared_from_this(), tick = ++last_tick_] {
     {
       absl::MutexLock lock(&self->mu_);
+      if (tick != self->last_tick_) return;  // an earlier one has taken its place
       self->ticking_ = false;
     }
     self->Tick();  // another source may be under way by now

@@ -17,6 +17,7 @@
 #ifndef TH_TRANSFER_MAPPING_FILL_H_
 #define TH_TRANSFER_MAPPING_FILL_H_
 
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
@@ -42,7 +43,8 @@ namespace th {
 
 // For the server to name another source than those that refused.
 inline constexpr absl::Duration kOtherSourceWait = absl::Milliseconds(300);
-// A source that owes an answer and says nothing for so long is given up.
+// A source that owes an answer and says nothing for so long is given up. With the ticks at which it
+// is looked at less than the half second in which lost sources are noticed.
 inline constexpr absl::Duration kMappingSilence = absl::Milliseconds(400);
 
 struct MappedContent {
@@ -153,6 +155,7 @@ class MappingFill final : public FillControl, public std::enable_shared_from_thi
   bool reported_stopped_ ABSL_GUARDED_BY(mu_) = false;
   bool ticking_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time tick_due_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_tick_ ABSL_GUARDED_BY(mu_) = 0;  // the number of the one that counts
   std::optional<Digest> root_ ABSL_GUARDED_BY(mu_);
   AssignmentId assignment_ ABSL_GUARDED_BY(mu_);
   std::vector<AssignedSource> sources_ ABSL_GUARDED_BY(mu_);          // that were not tried yet

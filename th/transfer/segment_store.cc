@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -86,7 +87,7 @@ absl::Status SegmentStore::Rebind(StorageMemory memory) {
     return absl::InvalidArgumentError(absl::StrCat("the layout has ", layout_->storages().size(),
                                                    " storages, not ", memory.regions.size()));
   }
-  if (lingering_ > 0) return StillReading();
+  if (IsUsedByDevices()) return StillInUse();
   mu_.Await(absl::Condition(this, &SegmentStore::NoHostMemoryIsBeingRead));
   Bind(std::move(memory));
   return absl::OkStatus();
@@ -99,9 +100,15 @@ void SegmentStore::Bind(StorageMemory memory) {
                   [](const MemoryRegion& region) { return region.kind == MemoryKind::kDevice; });
   regions_.clear();
   places_.clear();
+  device_names_.clear();
   device_ = std::move(memory.device);
   if (!on_device) return;
   regions_ = std::move(memory.regions);
+  std::set<absl::string_view> devices;
+  for (const MemoryRegion& region : regions_) {
+    if (region.kind == MemoryKind::kDevice) devices.insert(region.device);
+  }
+  device_names_ = absl::StrJoin(devices, ", ");
   std::vector<Place> places;
   places.reserve(segment_count_);
   for (uint64_t i = 0; i < segment_count_; ++i) places.push_back(FindPlace(SegmentIndex(i)));
@@ -149,22 +156,31 @@ void SegmentStore::Renew() {
 
 absl::Status SegmentStore::AwaitDevices(absl::Duration timeout) const {
   absl::MutexLock lock(&mu_);
-  const auto read = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return lingering_ == 0; };
-  if (mu_.AwaitWithTimeout(absl::Condition(&read), timeout)) return absl::OkStatus();
-  return StillReading();
+  const auto unused = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !IsUsedByDevices(); };
+  if (mu_.AwaitWithTimeout(absl::Condition(&unused), timeout)) return absl::OkStatus();
+  return StillInUse();
 }
 
-absl::Status SegmentStore::StillReading() const {
-  std::set<std::string> devices;
-  for (const MemoryRegion& region : regions_) {
-    if (region.kind == MemoryKind::kDevice) devices.insert(region.device);
-  }
+absl::Status SegmentStore::StillInUse() const {
+  const std::set<std::string> writing(writing_.begin(), writing_.end());
   return absl::DeadlineExceededError(absl::StrCat(
-      "GPU ", absl::StrJoin(devices, ", "),
-      " has not ended what it copies or sums out of the buffer: do not write or free the memory "
-      "before it has. To wait on, reset the buffer; a GPU that stays so hangs, and its processes "
-      "have "
-      "to end"));
+      "GPU ", lingering_ > 0 ? device_names_ : absl::StrJoin(writing, ", "),
+      " has not ended what it copies or sums out of the buffer, or copies into it: do not write or "
+      "free the memory before it has. To wait on, reset the buffer; a GPU that stays so hangs, and "
+      "its processes have to end"));
+}
+
+std::shared_ptr<const void> SegmentStore::BeginDeviceWrite(std::shared_ptr<SegmentStore> store,
+                                                           std::string device) {
+  const void* const any = store.get();  // nobody looks at it
+  {
+    absl::MutexLock lock(&store->mu_);
+    store->writing_.insert(device);
+  }
+  return {any, [store = std::move(store), device = std::move(device)](const void*) {
+            absl::MutexLock lock(&store->mu_);
+            store->writing_.erase(store->writing_.find(device));
+          }};
 }
 
 void SegmentStore::Publish(BufferGeneration generation) { ServeAll(generation, 0); }
@@ -611,7 +627,16 @@ absl::Status SegmentStore::CopyIn(SegmentIndex segment, absl::Span<const std::by
       CopiesOf(segment, host, [](void* address, const std::byte* packed, uint64_t bytes) {
         std::memcpy(address, packed, bytes);
       });
-  return copies.empty() ? absl::OkStatus() : device_->CopyToDevice(copies);
+  if (copies.empty()) return absl::OkStatus();
+  std::multiset<std::string>::iterator writing;
+  {
+    absl::MutexLock lock(&mu_);
+    writing = writing_.insert(device_names_);
+  }
+  absl::Status written = device_->CopyToDevice(copies);
+  absl::MutexLock lock(&mu_);
+  writing_.erase(writing);
+  return written;
 }
 
 }  // namespace th

@@ -18,6 +18,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -113,8 +115,9 @@ class SegmentStore {
   // what is being summed just now); what devices read is AwaitDevices' matter.
   void Close(BufferGeneration generation);
   // Waits for what devices were still reading, to sum or copy it, when the last publication or fill
-  // ended. What they read does not count any more, but until this has returned OK the memory must
-  // not be written or freed. DEADLINE_EXCEEDED: names the devices; the call may be repeated.
+  // ended, and for what they write, be it for a fill that has given it up. Neither counts any more,
+  // but until this has returned OK the memory must not be written or freed. DEADLINE_EXCEEDED:
+  // names the devices; the call may be repeated.
   absl::Status AwaitDevices(absl::Duration timeout) const;
   // Sums what is not summed yet, in order; stops early (CANCELLED) when `stop` becomes true or the
   // store was closed or re-published meanwhile; FAILED_PRECONDITION when a segment is not held, or
@@ -184,6 +187,13 @@ class SegmentStore {
   // Writes the bytes of a segment that is being filled. Once it has returned OK they are there. The
   // fill that calls it sees to it that nobody reads or writes them meanwhile.
   absl::Status CopyIn(SegmentIndex segment, absl::Span<const std::byte> from);
+  // A transport has `device` write into the memory by itself, for as long as what is returned
+  // lives, which keeps the store.
+  static std::shared_ptr<const void> BeginDeviceWrite(std::shared_ptr<SegmentStore> store,
+                                                      std::string device);
+
+  // The devices that the memory lies on: "0000:07:00.0, 0000:08:00.0". Empty: all is the host's.
+  const std::string& device_names() const { return device_names_; }
 
  private:
   // Of a segment; bits.
@@ -230,7 +240,10 @@ class SegmentStore {
   bool NoHostMemoryIsBeingRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return reading_host_ == 0;
   }
-  absl::Status StillReading() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  bool IsUsedByDevices() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return lingering_ > 0 || !writing_.empty();
+  }
+  absl::Status StillInUse() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // The bytes of a held segment are read outside of the lock until EndReading: Rebind and whatever
   // ends the publication, or AwaitDevices after it, wait for that, as the owner may write or free
   // the memory afterwards. CANCELLED: the publication is over.
@@ -265,6 +278,7 @@ class SegmentStore {
   std::vector<void*> storages_;
   std::vector<MemoryRegion> regions_;   // by storage; empty where all is host memory
   std::vector<Place> places_;           // by segment; empty where all is host memory
+  std::string device_names_;            // of these
   std::shared_ptr<DeviceSide> device_;  // shared with whoever revokes it
   // An allocation of its own, cleared before it is freed.
   const std::unique_ptr<ControlBlock> control_;
@@ -284,7 +298,8 @@ class SegmentStore {
   uint32_t reading_host_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t reading_devices_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t lingering_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<SegmentSum> listed_ ABSL_GUARDED_BY(mu_);  // from the first segment on
+  std::multiset<std::string> writing_ ABSL_GUARDED_BY(mu_);  // the device of each write
+  std::vector<SegmentSum> listed_ ABSL_GUARDED_BY(mu_);      // from the first segment on
 };
 
 }  // namespace th

@@ -30,21 +30,24 @@ constexpr uint64_t kShardBytes = 48 << 20;
 enum class Carrier : uint8_t { kTcp, kSameHost };
 
 // A slow reader takes a segment this often: well within the time in which one is taken for stopped.
-constexpr absl::Duration kPace = absl::Milliseconds(125);
+constexpr int64_t kPaceMs = 125;
+constexpr absl::Duration kPace = absl::Milliseconds(kPaceMs);
 
 // Takes segments slowly until it is let go on.
-class SlowSink : public TestSink {
+template <int64_t kEachMs>
+class PacedSink : public TestSink {
  public:
   using TestSink::TestSink;
   void LetGoOn() { go_on_.Notify(); }
   bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
-    go_on_.WaitForNotificationWithTimeout(kPace);
+    go_on_.WaitForNotificationWithTimeout(absl::Milliseconds(kEachMs));
     return TestSink::OnSegmentBegins(segment, iov);
   }
 
  private:
   absl::Notification go_on_;
 };
+using SlowSink = PacedSink<kPaceMs>;
 
 template <typename Sink>
 struct ReaderWith {
@@ -73,9 +76,12 @@ class StoppedReadersTest : public ::testing::Test {
 
   // The source's slots are `slots` segments of `segment_bytes`.
   void Serve(Carrier carrier, uint64_t segment_bytes, uint64_t slots) {
+    Serve(carrier, {.tensor_bytes = {kShardBytes}, .segment_bytes = segment_bytes}, slots);
+  }
+  void Serve(Carrier carrier, const TestShard::Spec& spec, uint64_t slots) {
     carrier_ = carrier;
-    staging_ = SharedDeviceStaging({.outgoing_bytes = slots * segment_bytes});
-    spec_ = {.tensor_bytes = {kShardBytes}, .segment_bytes = segment_bytes};
+    staging_ = SharedDeviceStaging({.outgoing_bytes = slots * spec.segment_bytes});
+    spec_ = spec;
     TestShard::Spec on_device = spec_;
     on_device.device = &device_;
     source_ = std::make_unique<TestShard>(on_device);
@@ -97,6 +103,14 @@ class StoppedReadersTest : public ::testing::Test {
     reader->sink.AwaitAdmitted();
     reader->pull->Ask({SegmentIndex(0), SegmentIndex(count)});
     return reader;
+  }
+  // Until the first slot is taken.
+  void AwaitSlotTaken() {
+    const absl::Time last = absl::Now() + kPatience;
+    while (staging_->outgoing_bytes() == 0 && absl::Now() < last) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    EXPECT_GT(staging_->outgoing_bytes(), 0);
   }
   // Until a segment waits for a slot, which all of them are in use.
   void AwaitShortage() {
@@ -199,6 +213,33 @@ TEST_F(StoppedReadersTest, ASlowReaderIsNotCutBesideAStoppedOne) {
   stopped->sink.LetGoOn();
   Close(*slow);
   Close(*stopped);
+}
+
+// What it reads by itself, out of the source's memory, are bytes that it takes, too.
+TEST_F(StoppedReadersTest, AReaderThatIsSlowToReadWhatWasLocatedIsNotCut) {
+  constexpr uint64_t kSegmentBytes = 512 << 10;
+  // In the host's memory: located all at once, as they are less than a reader may be told of.
+  constexpr uint64_t kLocated = 7;
+  // The reader says what it has read of these once a MiB, so each second one.
+  constexpr int64_t kEachMs = 320;
+  EXPECT_GT(kLocated * absl::Milliseconds(kEachMs), kStalledTime + 1.5 * kKeptTime);
+  Serve(Carrier::kSameHost,
+        {.tensor_bytes = {kLocated * kSegmentBytes, 2 * kSegmentBytes},
+         .segment_bytes = kSegmentBytes,
+         .every_other_on_host = true},
+        /*slots=*/1);
+  // The slot holds the first segment of the GPU, which the socket does not take whole.
+  const auto slow = StartReader<PacedSink<kEachMs>>(kLocated + 1);
+  AwaitSlotTaken();
+  const auto other = StartReader(kLocated + 2);
+  other->sink.LetGoOn();
+  AwaitShortage();
+  slow->sink.AwaitSegments(kLocated + 1);
+  other->sink.AwaitSegments(kLocated + 2);
+  EXPECT_TRUE(other->shard.Equals(*source_));
+  EXPECT_THAT(holder_->whys(), ::testing::IsEmpty());
+  Close(*slow);
+  Close(*other);
 }
 
 }  // namespace

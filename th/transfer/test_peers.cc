@@ -24,6 +24,7 @@ CapabilityKey SomeKey() {
 TransportLimits PatientLimits() {
   TransportLimits limits;
   limits.connect_timeout = limits.admission_timeout = limits.admission_silence = kPatience;
+  limits.own_copy_timeout = 3 * kPatience;
   return limits;
 }
 

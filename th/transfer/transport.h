@@ -23,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "th/memory/device_side.h"
 #include "th/memory/memory_region.h"
 #include "th/mutability_contract/mutability_contract.h"  // TransferId
 #include "th/pipeline_replicator/serving_session.h"
@@ -48,10 +49,11 @@ struct TransportLimits : ServingLimits {
   // Until it is admitted a reader waits no longer than this for any word of the source (which says
   // that it is alive while its owner decides). Afterwards silence is the fill's business.
   absl::Duration admission_silence = absl::Milliseconds(450);
-  // A reader that copies by itself what lies in the source's memory (cuda_ipc) does not take the
-  // source, which has nothing to say meanwhile, for silent: until no copy has ended for so long. A
-  // process's first copy may load kernels onto a busy GPU, which takes seconds.
-  absl::Duration own_copy_timeout = absl::Seconds(30);
+  // A reader whose own GPU copies what lies in the source's memory (cuda_ipc), or is at what has
+  // landed there (ibverbs), does not take the source, which has nothing to say meanwhile, for
+  // silent. Once none of it has ended for so long the GPU hangs, and is given up. A process's first
+  // copy may load kernels onto a busy GPU, which takes seconds.
+  absl::Duration own_copy_timeout = kDeviceTime;
   // Uplink cap of the whole process in bytes a second; 0: none. A token bucket over all transfers.
   uint64_t uplink_bytes_per_second = 0;
   std::string congestion_control;  // TCP: empty for the system's choice per path
@@ -113,7 +115,11 @@ class PullSink {
   // The answer to AskMapping: the shard, or why this source's cannot be mapped. OnClosed may come
   // instead. The shard outlives the pull.
   virtual void OnMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) {}
-  // The last call: the pull is dead and no memory of the sink is touched any more.
+  // A GPU of this process has not ended for too long what the transport has given it: neither the
+  // source nor the way there is at fault. `why` names it.
+  virtual void OnDeviceHangs(absl::Status why) {}
+  // The last call: the pull is dead and no memory of the sink is touched any more, but by a device
+  // that hangs (PullTarget::begin_device_write).
   virtual void OnClosed(SourceFailure failure, std::string detail) = 0;
 };
 
@@ -146,6 +152,13 @@ struct PullTarget {
   bool far = false;  // in another site
   // Nothing is asked but sums and a mapping, for which one connection is enough.
   bool to_map = false;
+  // The memory of the destination, as Attach was told of it: a transport then uses no registration
+  // of other memory that overlaps with it. Shared with the pull; null: unknown.
+  std::shared_ptr<const std::vector<MemoryRegion>> into = nullptr;
+  // Tells the destination's owner that a device writes there, which the transport has asked to, for
+  // as long as what it returns lives, also after OnClosed where the device hangs. On any thread.
+  // Null: nobody wants to know.
+  std::function<std::shared_ptr<const void>(std::string device)> begin_device_write = nullptr;
   // Counts what the pull holds beside its destination. Shared with the pull until it is dead.
   std::shared_ptr<ExtraBytes> extra_bytes = std::make_shared<ExtraBytes>();
   // Counts what had arrived of segments that were wanted and not complete when the pull was closed.

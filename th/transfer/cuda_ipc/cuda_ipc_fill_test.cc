@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -99,7 +101,7 @@ TEST_F(CudaIpcFillTest, ASegmentThatIsWrongIsRefused) {
   EXPECT_FALSE(reader->shard.store()->held().Contains(SegmentIndex(4)));
 }
 
-TEST_F(CudaIpcFillTest, ASourceIsSilentOnlyWhereTheCopyTakesTooLong) {
+TEST_F(CudaIpcFillTest, AGpuThatTakesTooLongIsGivenUpAndNoSourceIsBlamed) {
   TransportLimits impatient = PatientFillLimits();
   impatient.own_copy_timeout = absl::Milliseconds(100);
   const auto source = NewNode(11, Memory::kDevice);
@@ -107,7 +109,67 @@ TEST_F(CudaIpcFillTest, ASourceIsSilentOnlyWhereTheCopyTakesTooLong) {
   const auto reader = NewNode(13, Memory::kDevice, ChecksumAlgorithm::kXxh3Leaves, impatient);
   source->Publish(1);
   source->shard.SumAll();
-  ExpectThatOnlyImpatienceBlamesTheSource(*source, *patient_reader, *reader);
+  ExpectThatOnlyImpatienceGivesTheGpuUp(*source, *patient_reader, *reader);
+}
+
+// The fill ends without it, its memory stays in use.
+TEST_F(CudaIpcFillTest, WhatAGpuThatWasGivenUpStillWritesIsAwaitedByTheOwner) {
+  TransportLimits impatient = PatientFillLimits();
+  impatient.own_copy_timeout = absl::Milliseconds(100);
+  for (const Memory into : {Memory::kDevice, Memory::kHost}) {
+    const auto source = NewNode(11, Memory::kDevice);
+    const auto reader = NewNode(12, into, ChecksumAlgorithm::kXxh3Leaves, impatient);
+    Attach(*reader->transport, anything_);
+    source->Publish(1);
+    source->shard.SumAll();
+    const Digest root = source->shard.Root();
+    fake_.HoldStreams(true);
+    reader->StartFill(PatientReplicatorLimits(), {}, root).SetSources(kFirst, {source->AsSource()});
+    EXPECT_THAT(reader->observer.AwaitFailed(), StatusIs(absl::StatusCode::kDeadlineExceeded));
+    reader->StopFill();
+    const auto in_use = StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                 HasSubstr(absl::StrCat("GPU ", device_.pci_address())));
+    SegmentStore& store = *reader->shard.store();
+    EXPECT_THAT(store.AwaitDevices(absl::ZeroDuration()), in_use);
+    store.Close(BufferGeneration(9));
+    EXPECT_THAT(store.Rebind(std::vector<void*>(store.layout().storages().size())), in_use);
+    fake_.HoldStreams(false);
+    EXPECT_OK(store.AwaitDevices(kPatience));
+    if (into == Memory::kHost) {
+      const std::string zeros(store.layout().SegmentLength(SegmentIndex(0)), 0);
+      EXPECT_EQ(reader->shard.BytesOf(SegmentIndex(0)), zeros) << "it is not written any more";
+    }
+    EXPECT_FALSE(reader->observer.calls_after_stopped());
+    attached_.clear();
+  }
+}
+
+// Readers of one process, each with a GPU of its own.
+TEST_F(CudaIpcFillTest, AGpuThatHangsHoldsUpNoOther) {
+  const auto source = NewNode(11, Memory::kHost);
+  const auto reader = NewNode(12, Memory::kDevice);
+  source->Publish(1);
+  source->shard.SumAll();
+  TestShard other(SpecIn(Memory::kOtherDevice));
+  Attach(*reader->transport, other);
+  TestObserver observer;
+  fake_.HoldStreamsOf(0, true);
+  reader->StartFill(PatientReplicatorLimits(), {}, source->shard.Root())
+      .SetSources(kFirst, {source->AsSource()});
+  reader->observer.AwaitFirstWrite();
+  fake_.AwaitHeld();
+  other.store()->BeginFill(BufferGeneration(2), {});
+  const auto beside = Fill::Start(
+      {.store = other.store(), .root = source->shard.Root(), .limits = PatientReplicatorLimits()},
+      {reader->transport.get()}, &observer);
+  beside->SetSources(kFirst, {source->AsSource()});
+  observer.AwaitComplete();
+  EXPECT_TRUE(other.Equals(source->shard));
+  EXPECT_FALSE(reader->observer.complete());
+  observer.AwaitStopped();
+  fake_.HoldStreams(false);
+  reader->observer.AwaitComplete();
+  EXPECT_TRUE(reader->shard.Equals(source->shard));
 }
 
 // Without them a reader whose copies take longer than its source may be silent would lose it.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -116,11 +117,12 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
   RemoteCudaMemory(const stream::Medium::ReadSetup& setup, std::shared_ptr<SharedDevices> shared)
       : fd_(setup.fd),
         summed_(setup.summed),
+        begin_device_write_(setup.begin_device_write),
         shared_(std::move(shared)),
         lane_(shared_->NextLane()),
         host_(same_host::ReadHostMemory(setup, shared_->mapped())) {}
   ~RemoteCudaMemory() override {
-    if (RemoteCudaMemory::End()) return;
+    if (RemoteCudaMemory::End(/*hangs=*/false)) return;
     for (const Item& item : items_) {
       if (item.job != nullptr) item.job->AwaitEnd();
     }
@@ -153,19 +155,32 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
                        [](const Item& item) { return item.job != nullptr && !item.job->ended(); });
   }
 
+  std::string devices() const override {
+    const auto at_it = std::find_if(items_.begin(), items_.end(), [](const Item& item) {
+      return item.job != nullptr && !item.job->ended();
+    });
+    return at_it == items_.end() ? "" : at_it->devices;
+  }
+
   void Start(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into,
              const stream::ControlPlace& control) override {
     control_address_ = control.address;
     items_.emplace_back();
     if (IsOfHost(from, into)) return host_->Start(from, into, control);
+    const CudaDevice* const device = CopyingDevice(from, into);
+    std::string name = device == nullptr ? "of the source" : device->pci_address();
+    std::shared_ptr<const void> write;
+    if (begin_device_write_ != nullptr) write = begin_device_write_(name);
+    items_.back().devices = std::move(name);
     items_.back().job =
         std::make_shared<CopyJob>(CopyJob::Spec{.from = {from.begin(), from.end()},
-                                                .into = into,
+                                                .into = {into.begin(), into.end()},
                                                 .source = source_,
                                                 .process = *process_,
                                                 .summed = summed_,
-                                                .on_end = [bell = bell_] { bell->Ring(); }});
-    shared_->copier().Submit(lane_, items_.back().job);
+                                                .on_end = [bell = bell_] { bell->Ring(); },
+                                                .device_write = std::move(write)});
+    shared_->copier().Submit(device, lane_, items_.back().job);
   }
 
   absl::StatusOr<std::optional<Read>> Poll() override {
@@ -186,19 +201,21 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
     items_.pop_front();
     return std::optional<Read>(std::move(read));
   }
-  bool End() override {
+  bool End(bool hangs) override {
     bell_->Clear();
-    bool ended = true;
-    for (const Item& item : items_) {
-      if (item.job != nullptr && !item.job->Cancel()) ended = false;
-    }
-    return ended;
+    std::erase_if(items_, [hangs](const Item& item) {
+      if (item.job == nullptr || item.job->Cancel()) return true;
+      if (hangs) item.job->GiveUp();
+      return hangs;
+    });
+    return items_.empty();
   }
 
  private:
   // A segment that was started. Those without a job are same_host's, in its order.
   struct Item {
     std::shared_ptr<CopyJob> job;
+    std::string devices;  // that it waits for
     // The source's control block, read after the bytes.
     absl::StatusOr<Read::Control> control = absl::UnavailableError("not read");
   };
@@ -211,6 +228,21 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
       if (shared_->kinds()->IsDevice(piece)) return false;
     }
     return true;
+  }
+
+  // The device that will copy; of several the first. Null: it is not known before the memory is
+  // imported.
+  const CudaDevice* CopyingDevice(absl::Span<const stream::Located::Piece> from,
+                                  absl::Span<const iovec> into) const {
+    for (const iovec& piece : into) {
+      if (!shared_->kinds()->IsDevice(piece)) continue;
+      const auto registration = shared_->kinds()->RegistrationOf(piece);
+      if (registration.ok() && *registration != nullptr) return &(*registration)->device();
+    }
+    for (const stream::Located::Piece& piece : from) {
+      if ((piece.key & kDeviceKey) != 0) return source_->DeviceOf(piece.key & ~kDeviceKey);
+    }
+    return nullptr;
   }
 
   absl::StatusOr<std::optional<Read>> PollHost() {
@@ -239,6 +271,8 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
 
   const int fd_;
   const bool summed_;
+  // As of PullTarget; null: nobody wants to know.
+  const std::function<std::shared_ptr<const void>(std::string device)> begin_device_write_;
   const std::shared_ptr<SharedDevices> shared_;
   const uint32_t lane_;
   const std::unique_ptr<stream::RemoteMemory> host_;

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "th/memory/cuda/device_memory.h"
 #include "th/memory/cuda/device_pieces.h"
@@ -90,6 +91,7 @@ void CopyJob::End(absl::Status status, std::optional<SegmentSum> sum) {
   status_ = std::move(status);
   sum_ = sum;
   state_ = State::kEnded;
+  spec_.device_write = nullptr;
   std::exchange(spec_.on_end, nullptr)();
 }
 
@@ -98,9 +100,20 @@ bool CopyJob::Cancel() {
   if (state_ == State::kWaiting) {
     status_ = absl::CancelledError("the copy was cancelled before it had begun");
     state_ = State::kEnded;
+    spec_.device_write = nullptr;
     spec_.on_end = nullptr;
   }
   return state_ == State::kEnded;
+}
+
+void CopyJob::GiveUp() {
+  const absl::MutexLock lock(&writing_);
+  given_up_ = true;
+}
+
+void CopyJob::WriteHost(absl::FunctionRef<void()> write) {
+  const absl::MutexLock lock(&writing_);
+  if (!given_up_) write();
 }
 
 void CopyJob::AwaitEnd() {
@@ -329,7 +342,10 @@ absl::Status CopyBatch::Ask(DeviceEngine& engine, CudaDevice* device) {
     if (!moves->second.from_host.empty()) {
       TH_RETURN_IF_ERROR(engine.FromHost(plan->job->spec_.process, moves->second.from_host));
     }
-    if (!moves->second.to_host.empty()) TH_RETURN_IF_ERROR(engine.ToHost(moves->second.to_host));
+    if (moves->second.to_host.empty()) continue;
+    CopyJob& job = *plan->job;
+    TH_RETURN_IF_ERROR(engine.ToHost(
+        moves->second.to_host, [&job](absl::FunctionRef<void()> write) { job.WriteHost(write); }));
   }
   return absl::OkStatus();
 }
@@ -393,7 +409,8 @@ absl::Status CopyBatch::HashTarget(const Target& target, SegmentHasher* hasher) 
     const DeviceMove move{.to = reinterpret_cast<uint64_t>(bytes.data()),
                           .from = target.address + done,
                           .bytes = part};
-    TH_RETURN_IF_ERROR(engine->ToHost({&move, 1}));
+    TH_RETURN_IF_ERROR(
+        engine->ToHost({&move, 1}, [](absl::FunctionRef<void()> write) { write(); }));
     hasher->Update(bytes.data(), part);
     done += part;
   }
@@ -462,16 +479,22 @@ class DeviceCopier::Lane {
 
 DeviceCopier::DeviceCopier(std::shared_ptr<const CudaDevices> devices,
                            std::shared_ptr<const MemoryKinds> kinds,
-                           std::shared_ptr<CopyCounters> counters, uint32_t lanes) {
-  for (uint32_t i = 0; i < lanes; ++i) {
-    lanes_.push_back(std::make_unique<Lane>(devices, kinds, counters, i));
-  }
-}
+                           std::shared_ptr<CopyCounters> counters, uint32_t lanes)
+    : devices_(std::move(devices)),
+      kinds_(std::move(kinds)),
+      counters_(std::move(counters)),
+      lanes_of_each_(lanes) {}
 
 DeviceCopier::~DeviceCopier() = default;
 
-void DeviceCopier::Submit(uint32_t lane, std::shared_ptr<CopyJob> job) {
-  lanes_[lane % lanes_.size()]->Submit(std::move(job));
+void DeviceCopier::Submit(const CudaDevice* device, uint32_t lane, std::shared_ptr<CopyJob> job) {
+  const absl::MutexLock lock(&mu_);
+  std::unique_ptr<Lane>& own = lanes_[{device, lane % lanes_of_each_}];
+  if (own == nullptr) {
+    const auto number = static_cast<uint32_t>(lanes_.size() - 1);
+    own = std::make_unique<Lane>(devices_, kinds_, counters_, number);
+  }
+  own->Submit(std::move(job));
 }
 
 }  // namespace th::cuda_ipc

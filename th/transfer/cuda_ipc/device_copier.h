@@ -4,10 +4,13 @@
 //
 //   DeviceCopier copier(devices, kinds, counters, /*lanes=*/2);
 //   auto job = std::make_shared<CopyJob>(CopyJob::Spec{..., .on_end = [bell] { bell->Ring(); }});
-//   copier.Submit(lane, job);
+//   copier.Submit(device, lane, job);
 //   ... once the bell has rung: job->status(), job->sum() ...
 //   if (job->Cancel()) ...;  // nothing is written into the destination any more
 //   job->AwaitEnd();         // the same, for whoever may wait for a GPU
+//   job->GiveUp();           // of a GPU that hangs: it is left to write what it will
+//
+// A GPU that hangs holds up only what is copied by it.
 //
 // Within a device many small pieces are gathered and scattered by two kernels through scratch
 // memory; larger ones are copied one by one. Jobs that wait are done together: the device is
@@ -24,11 +27,14 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
@@ -61,7 +67,7 @@ class CopyJob {
  public:
   struct Spec {
     std::vector<stream::Located::Piece> from;
-    absl::Span<const iovec> into;  // stays valid until the job has ended
+    std::vector<iovec> into;
     std::shared_ptr<SourceImports> source;
     same_host::PeerMemory process;
     bool summed = false;
@@ -69,6 +75,8 @@ class CopyJob {
     // for a job that was cancelled before it had begun. What it holds is given up when the job
     // ends, though the copier may keep the job for longer.
     std::function<void()> on_end;
+    // Kept for as long as the destination may be written: until the job has ended.
+    std::shared_ptr<const void> device_write = nullptr;
   };
   explicit CopyJob(Spec spec);
 
@@ -77,7 +85,12 @@ class CopyJob {
   bool Cancel();
   // Without a limit: a device that hangs may write as long as it does.
   void AwaitEnd();
+  // On return nothing is written into memory of the host any more. A device that is at it still may
+  // write its own, and the job ends when it does, which nobody hears.
+  void GiveUp();
   bool ended() const;
+  // Runs `write`, which writes memory of the host, unless the job was given up.
+  void WriteHost(absl::FunctionRef<void()> write);
   // Once it has ended.
   const absl::Status& status() const { return status_; }
   std::optional<SegmentSum> sum() const { return sum_; }
@@ -89,10 +102,13 @@ class CopyJob {
   bool Begin();
   void End(absl::Status status, std::optional<SegmentSum> sum);
 
-  Spec spec_;  // as it was made, but for on_end, which mu_ guards
+  Spec spec_;  // as it was made, but for on_end and device_write, which mu_ guards
   uint64_t bytes_ = 0;
   mutable absl::Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kWaiting;
+  // Held while memory of the host is written, which takes a millisecond at most.
+  absl::Mutex writing_;
+  bool given_up_ ABSL_GUARDED_BY(writing_) = false;
   // Written before the end, and read after it.
   absl::Status status_;
   std::optional<SegmentSum> sum_;
@@ -103,6 +119,7 @@ class DeviceCopier {
   // Beyond this a batch takes no more jobs: the first ones' ends wait for the last.
   static constexpr uint64_t kBatchBytes = uint64_t{64} << 20;
 
+  // `lanes` of each device.
   DeviceCopier(std::shared_ptr<const CudaDevices> devices, std::shared_ptr<const MemoryKinds> kinds,
                std::shared_ptr<CopyCounters> counters, uint32_t lanes);
   // Waits for what has begun, and for what is queued behind it in its lane. A job that has not
@@ -110,13 +127,21 @@ class DeviceCopier {
   // cancelled.
   ~DeviceCopier();
 
-  // Jobs of one lane are begun in order. Lanes share threads.
-  void Submit(uint32_t lane, std::shared_ptr<CopyJob> job);
+  // Jobs of one lane are begun in order. Lanes of a device share threads. `device`: the one that
+  // copies; null: it is not known.
+  void Submit(const CudaDevice* device, uint32_t lane, std::shared_ptr<CopyJob> job);
 
  private:
   class Lane;
 
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  const std::shared_ptr<const CudaDevices> devices_;
+  const std::shared_ptr<const MemoryKinds> kinds_;
+  const std::shared_ptr<CopyCounters> counters_;
+  const uint32_t lanes_of_each_;
+  absl::Mutex mu_;
+  // Begun with the first job.
+  std::map<std::pair<const CudaDevice*, uint32_t>, std::unique_ptr<Lane>> lanes_
+      ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace th::cuda_ipc

@@ -9,6 +9,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
+#include "testing/fake_cuda/fake_cuda.h"
 #include "testing/status_matchers.h"
 #include "th/memory/cuda/cuda_test_fixture.h"
 #include "th/transfer/stream/socket.h"
@@ -54,7 +55,7 @@ class DeviceCopierTest : public CudaTest {
     const auto address = reinterpret_cast<uint64_t>(copy->from.data());
     copy->job = std::make_shared<CopyJob>(
         CopyJob::Spec{.from = {{.address = address, .bytes = kBytes, .key = 0}},
-                      .into = absl::MakeConstSpan(&copy->piece, 1),
+                      .into = {copy->piece},
                       .source = nullptr,
                       .process = OwnMemory(),
                       .on_end = std::move(on_end)});
@@ -68,7 +69,7 @@ class DeviceCopierTest : public CudaTest {
 TEST_F(DeviceCopierTest, JobIsDoneWhenItSaysSo) {
   absl::Notification done;
   const auto copy = NewCopy([&] { done.Notify(); });
-  copier_->Submit(0, copy->job);
+  copier_->Submit(device_, 0, copy->job);
   done.WaitForNotification();
   EXPECT_TRUE(copy->job->ended());
   EXPECT_OK(copy->job->status());
@@ -90,7 +91,7 @@ TEST_F(DeviceCopierTest, NothingUsesTheDestinationWhenAJobSaysThatItIsDone) {
         done.Notify();
       },
       into.pointer());
-  copier_->Submit(0, copy->job);
+  copier_->Submit(device_, 0, copy->job);
   done.WaitForNotification();
   copy->job->Cancel();
   EXPECT_OK(copy->job->status());
@@ -111,10 +112,10 @@ TEST_F(DeviceCopierTest, AJobThatHasEndedHoldsNothingOfWhoWaitedForIt) {
     first_ends.Notify();
     go_on.WaitForNotification();
   });
-  copier_->Submit(0, first->job);
+  copier_->Submit(device_, 0, first->job);
   first_ends.WaitForNotification();
   const auto second = NewCopy([held = held_by(&of_second)] {});
-  copier_->Submit(0, second->job);
+  copier_->Submit(device_, 0, second->job);
   second->job->Cancel();
   EXPECT_TRUE(of_second.expired()) << "cancelled before it has begun";
   EXPECT_FALSE(of_first.expired());
@@ -123,17 +124,80 @@ TEST_F(DeviceCopierTest, AJobThatHasEndedHoldsNothingOfWhoWaitedForIt) {
   EXPECT_TRUE(of_first.expired());
 }
 
+TEST_F(DeviceCopierTest, AGpuThatHangsHoldsUpNothingThatAnotherCopies) {
+  const testing::FakeCuda fake;
+  ASSERT_OK_AND_ASSIGN(CudaDevice* const other, devices_->ByIndex(1));
+  const DeviceBuffer into = Filled(std::vector<std::byte>(kBytes));
+  ASSERT_OK_AND_ASSIGN(const DeviceBuffer into_other, DeviceBuffer::Allocate(other, kBytes));
+  absl::Notification hung_ends, other_ends;
+  fake.HoldStreamsOf(0, true);
+  const auto hung = NewCopy([&] { hung_ends.Notify(); }, into.pointer());
+  const auto beside = NewCopy([&] { other_ends.Notify(); }, into_other.pointer());
+  copier_->Submit(device_, 0, hung->job);
+  fake.AwaitHeld();
+  copier_->Submit(other, 0, beside->job);
+  other_ends.WaitForNotification();
+  EXPECT_FALSE(hung->job->ended());
+  fake.HoldStreams(false);
+  hung_ends.WaitForNotification();
+  EXPECT_TRUE(hung->job->Cancel());
+  EXPECT_OK(hung->job->status());
+  EXPECT_TRUE(beside->job->Cancel());
+  EXPECT_OK(beside->job->status());
+}
+
+// Of one that was given up nobody hears; its owner still has to wait for the device.
+TEST_F(DeviceCopierTest, WhatADeviceWritesIsKnownUntilItHasEnded) {
+  const testing::FakeCuda fake;
+  const DeviceBuffer into = Filled(std::vector<std::byte>(kBytes));
+  std::weak_ptr<int> write;
+  absl::Notification ended;
+  auto copy = NewCopy([&] { ended.Notify(); }, into.pointer());
+  CopyJob::Spec spec{.from = {{.address = reinterpret_cast<uint64_t>(copy->from.data()),
+                               .bytes = kBytes,
+                               .key = 0}},
+                     .into = {copy->piece},
+                     .source = nullptr,
+                     .process = OwnMemory(),
+                     .on_end = [&] { ended.Notify(); }};
+  {
+    auto kept = std::make_shared<int>(0);
+    write = kept;
+    spec.device_write = std::move(kept);
+  }
+  auto job = std::make_shared<CopyJob>(std::move(spec));
+  fake.HoldStreams(true);
+  copier_->Submit(device_, 0, job);
+  fake.AwaitHeld();
+  EXPECT_FALSE(job->Cancel());
+  job->GiveUp();
+  job = nullptr;
+  EXPECT_FALSE(write.expired());
+  fake.HoldStreams(false);
+  ended.WaitForNotification();
+  EXPECT_TRUE(write.expired());
+}
+
+TEST_F(DeviceCopierTest, WhatWasGivenUpWritesNoMemoryOfTheHost) {
+  auto copy = NewCopy([] {});
+  bool written = false;
+  copy->job->WriteHost([&] { written = true; });
+  EXPECT_TRUE(written);
+  copy->job->GiveUp();
+  copy->job->WriteHost([] { ADD_FAILURE() << "it is its owner's again"; });
+}
+
 TEST_F(DeviceCopierTest, JobThatIsCancelledWhileItWaitsIsCancelledAndCopiesNothing) {
   absl::Notification first_ends, go_on;
   const auto first = NewCopy([&] {
     first_ends.Notify();
     go_on.WaitForNotification();
   });
-  copier_->Submit(0, first->job);
+  copier_->Submit(device_, 0, first->job);
   first_ends.WaitForNotification();  // the lane is held up
   bool told = false;
   const auto second = NewCopy([&] { told = true; });
-  copier_->Submit(0, second->job);
+  copier_->Submit(device_, 0, second->job);
   EXPECT_TRUE(second->job->Cancel());
   EXPECT_TRUE(second->job->ended());
   EXPECT_THAT(second->job->status(), StatusIs(absl::StatusCode::kCancelled));
@@ -141,7 +205,7 @@ TEST_F(DeviceCopierTest, JobThatIsCancelledWhileItWaitsIsCancelledAndCopiesNothi
   // The third one's end comes after the lane has passed the second.
   absl::Notification done;
   const auto third = NewCopy([&] { done.Notify(); });
-  copier_->Submit(0, third->job);
+  copier_->Submit(device_, 0, third->job);
   done.WaitForNotification();
   EXPECT_TRUE(third->job->Cancel());
   EXPECT_FALSE(told);

@@ -153,7 +153,7 @@ absl::Status DeviceEngine::FromHost(const same_host::PeerMemory& process,
   return absl::OkStatus();
 }
 
-absl::Status DeviceEngine::ToHost(absl::Span<const DeviceMove> moves) {
+absl::Status DeviceEngine::ToHost(absl::Span<const DeviceMove> moves, WriteHost write_host) {
   TH_ASSIGN_OR_RETURN(std::byte* const bounce, Bounce());
   uint64_t offset = 0;
   while (!moves.empty()) {
@@ -164,12 +164,14 @@ absl::Status DeviceEngine::ToHost(absl::Span<const DeviceMove> moves) {
       at += move.bytes;
     }
     TH_RETURN_IF_ERROR(Wait());
-    at = 0;
-    for (const DeviceMove& move : chunk) {
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): host memory of this process.
-      std::memcpy(reinterpret_cast<void*>(move.to), bounce + at, move.bytes);
-      at += move.bytes;
-    }
+    write_host([&chunk, bounce] {
+      const std::byte* next = bounce;
+      for (const DeviceMove& move : chunk) {
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): host memory of this process.
+        std::memcpy(reinterpret_cast<void*>(move.to), next, move.bytes);
+        next += move.bytes;
+      }
+    });
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -53,7 +54,9 @@ class DeviceEngine {
   // Each blocks until the bytes are there. `from` of host memory is an address of `process`, `to`
   // of host memory one of this process.
   absl::Status FromHost(const same_host::PeerMemory& process, absl::Span<const DeviceMove> moves);
-  absl::Status ToHost(absl::Span<const DeviceMove> moves);
+  // Writes to memory of the host are made in `write_host`, by what it is given, or not at all.
+  using WriteHost = absl::FunctionRef<void(absl::FunctionRef<void()> write)>;
+  absl::Status ToHost(absl::Span<const DeviceMove> moves, WriteHost write_host);
   // Until all that was asked for is done.
   absl::Status Wait() const { return stream_.Synchronize(); }
 

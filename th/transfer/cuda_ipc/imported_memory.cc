@@ -67,6 +67,13 @@ absl::Status SourceImports::Find(uint32_t slot, uint64_t address, uint64_t bytes
   return absl::OkStatus();
 }
 
+CudaDevice* SourceImports::DeviceOf(uint32_t slot) const {
+  const absl::StatusOr<SharedAllocation> shared = table_->Read(slot);
+  if (!shared.ok()) return nullptr;
+  const absl::StatusOr<CudaDevice*> device = devices_->ByUuid(shared->exported.device_uuid);
+  return device.ok() ? *device : nullptr;
+}
+
 absl::StatusOr<std::shared_ptr<const Import>> SourceImports::FindOne(uint32_t slot,
                                                                      CudaDevice* device) {
   const Place place(slot, device);

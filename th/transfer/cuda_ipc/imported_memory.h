@@ -92,6 +92,9 @@ class SourceImports {
   // ImportAllocation return.
   absl::Status Find(uint32_t slot, uint64_t address, uint64_t bytes, CudaDevice* device,
                     std::vector<ImportedRange>* ranges);
+  // The device that the allocation of this slot lies on; null: it is not shared (any more), or this
+  // process does not see its device.
+  CudaDevice* DeviceOf(uint32_t slot) const;
   // False once the source process has ended.
   bool alive() const { return alive_; }
 

@@ -2,8 +2,8 @@
 //
 //   AttachmentTable<Registration> table;
 //   std::shared_ptr<const Registration> same = table.FindSame(key);  // else it is registered anew
-//   const uint64_t attachment = table.Add({same});
-//   const Registration* found = table.FindAt(address, [](const Registration& each) { ... });
+//   const uint64_t attachment = table.Add({same}, owner);
+//   const Registration* found = table.FindAt(address, owner, [](const Registration& each) { ... });
 //   table.Remove(attachment);  // what no other attachment has ends with the result
 //
 // A Registration has a Key, which begins with the address of its memory and says of two whether
@@ -16,11 +16,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "th/transfer/ibverbs/memory_owner.h"
 
 namespace th::ibverbs {
 
@@ -37,9 +40,12 @@ class AttachmentTable {
   }
 
   // Returns the number of a new attachment, which has these: each is the one that FindSame has
-  // found for its key, or none was found. No two of them have the same key.
-  uint64_t Add(const std::vector<Shared>& registrations) {
-    std::vector<Key>& keys = attachments_[++last_attachment_];
+  // found for its key, or none was found. They are in order of their addresses, and do not overlap.
+  uint64_t Add(const std::vector<Shared>& registrations, MemoryOwner owner = {}) {
+    Attachment& attachment = attachments_[++last_attachment_];
+    attachment.owner = owner;
+    owned_.emplace(owner, last_attachment_);
+    std::vector<Key>& keys = attachment.keys;
     keys.reserve(registrations.size());
     for (const Shared& registration : registrations) {
       keys.push_back(registration->key());
@@ -58,7 +64,10 @@ class AttachmentTable {
     std::vector<Shared> ended;
     const auto removed = attachments_.extract(attachment);
     if (removed.empty()) return ended;
-    for (const Key& key : removed.mapped()) {
+    const auto [first, last] = owned_.equal_range(removed.mapped().owner);
+    owned_.erase(std::find_if(
+        first, last, [attachment](const auto& owned) { return owned.second == attachment; }));
+    for (const Key& key : removed.mapped().keys) {
       const auto at = entries_.find(key);
       if (--at->second.attachments > 0) continue;
       bytes_ -= at->second.registration->bytes();
@@ -69,10 +78,13 @@ class AttachmentTable {
     return ended;
   }
 
-  // Of the registrations that begin at `address` or less than the longest one's bytes before it,
-  // the nearest that `fits`; null: none does. Valid until Remove.
+  // Of the registrations of this owner's attachments that begin at `address` or before it, and of
+  // no owner in particular of all that begin less than the longest one's bytes before it, the
+  // nearest that `fits`; null: none does. Valid until Remove; an owner's own stays as long as one
+  // of its attachments does.
   template <typename Fits>
-  const Registration* FindAt(uint64_t address, Fits fits) const {
+  const Registration* FindAt(uint64_t address, MemoryOwner owner, Fits fits) const {
+    if (owner != MemoryOwner()) return FindOwn(address, owner, fits);
     for (auto at = entries_.upper_bound(address); at != entries_.begin();) {
       --at;
       if (address - at->first.first >= longest_) break;
@@ -86,6 +98,10 @@ class AttachmentTable {
   uint64_t bytes() const { return bytes_; }  // of the registrations
 
  private:
+  struct Attachment {
+    std::vector<Key> keys;  // in order
+    MemoryOwner owner;
+  };
   struct Entry {
     Shared registration;  // with callers of FindSame and Remove
     size_t attachments = 0;
@@ -96,8 +112,21 @@ class AttachmentTable {
     bool operator()(uint64_t address, const Key& key) const { return address < key.first; }
   };
 
+  template <typename Fits>
+  const Registration* FindOwn(uint64_t address, MemoryOwner owner, Fits fits) const {
+    for (auto [at, last] = owned_.equal_range(owner); at != last; ++at) {
+      const std::vector<Key>& keys = attachments_.at(at->second).keys;
+      const auto behind = std::upper_bound(keys.begin(), keys.end(), address, ByAddress());
+      if (behind == keys.begin()) continue;
+      const Registration& nearest = *entries_.find(*std::prev(behind))->second.registration;
+      if (fits(nearest)) return &nearest;
+    }
+    return nullptr;
+  }
+
   std::map<Key, Entry, ByAddress> entries_;
-  std::unordered_map<uint64_t, std::vector<Key>> attachments_;
+  std::unordered_map<uint64_t, Attachment> attachments_;
+  std::multimap<MemoryOwner, uint64_t> owned_;  // the attachments of each
   uint64_t last_attachment_ = 0;
   uint64_t bytes_ = 0;
   uint64_t longest_ = 0;  // no registration is longer

@@ -27,7 +27,7 @@ Table::Shared New(uint64_t begin, uint64_t end) {
 }
 
 const Range* FindAround(const Table& table, uint64_t address) {
-  return table.FindAt(address, [address](const Range& each) { return address < each.end; });
+  return table.FindAt(address, {}, [address](const Range& each) { return address < each.end; });
 }
 
 TEST(AttachmentTableTest, WhatTwoAttachmentsHaveEndsWithTheLast) {
@@ -63,16 +63,38 @@ TEST(AttachmentTableTest, TheNearestThatFitsIsFound) {
   EXPECT_EQ(FindAround(table, 100), nullptr);
 }
 
+TEST(AttachmentTableTest, AnOwnerFindsWhatItsOwnAttachmentsHave) {
+  constexpr MemoryOwner kWide(1), kNarrow(2), kNobody(3);
+  const auto find = [](const Table& table, uint64_t address, MemoryOwner owner) {
+    return table.FindAt(address, owner,
+                        [address](const Range& each) { return address < each.end; });
+  };
+  Table table;
+  table.Add({New(0, 5), New(10, 100), New(200, 300)}, kWide);
+  const uint64_t narrow = table.Add({New(40, 50)}, kNarrow);
+  EXPECT_EQ(find(table, 45, kWide)->begin, 10u);
+  EXPECT_EQ(find(table, 45, kNarrow)->begin, 40u);
+  EXPECT_EQ(find(table, 4, kWide)->begin, 0u);
+  EXPECT_EQ(find(table, 60, kNarrow), nullptr);
+  EXPECT_EQ(find(table, 150, kWide), nullptr);
+  EXPECT_EQ(find(table, 45, kNobody), nullptr);
+  const uint64_t again = table.Add({table.FindSame({40, 50})}, kNarrow);
+  table.Remove(narrow);
+  EXPECT_EQ(find(table, 45, kNarrow)->begin, 40u) << "another attachment of the same owner";
+  table.Remove(again);
+  EXPECT_EQ(find(table, 45, kNarrow), nullptr);
+}
+
 TEST(AttachmentTableTest, NothingIsLookedAtThatIsTooFarAway) {
   Table table;
   table.Add({New(10, 12), New(50, 60)});
   int looked_at = 0;
-  table.FindAt(65, [&](const Range&) {
+  table.FindAt(65, {}, [&](const Range&) {
     ++looked_at;
     return false;
   });
   EXPECT_EQ(looked_at, 0);
-  table.FindAt(59, [&](const Range&) {
+  table.FindAt(59, {}, [&](const Range&) {
     ++looked_at;
     return false;
   });

@@ -1,7 +1,6 @@
 #include "th/transfer/ibverbs/gpu_landings.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "th/memory/cuda/gpu_direct.h"
@@ -54,23 +53,20 @@ bool GpuLanding::ended() const {
 
 void GpuLandings::Submit(std::shared_ptr<GpuLanding> landing) {
   const absl::MutexLock lock(&mu_);
-  waiting_.push_back(std::move(landing));
-  if (waiting_.size() > 1) return;  // taken along with the first one
-  if (!thread_.has_value()) thread_.emplace("th-rdma-gpu");
-  thread_->Post([this] { RunWaiting(); });
+  OfDevice& of_device = devices_[landing->device_];
+  of_device.waiting.push_back(std::move(landing));
+  if (of_device.waiting.size() > 1) return;  // taken along with the first one
+  of_device.thread.Post([this, &of_device] { RunWaiting(of_device); });
 }
 
-void GpuLandings::RunWaiting() {
+void GpuLandings::RunWaiting(OfDevice& of_device) {
   Batch batch;
   {
     const absl::MutexLock lock(&mu_);
-    batch.swap(waiting_);
+    batch.swap(of_device.waiting);
   }
-  std::map<CudaDevice*, Batch> by_device;
-  for (std::shared_ptr<GpuLanding>& landing : batch) {
-    if (landing->Begin()) by_device[&landing->device()].push_back(std::move(landing));
-  }
-  for (const auto& [device, landings] : by_device) RunOnDevice(*device, landings);
+  std::erase_if(batch, [](const auto& landing) { return !landing->Begin(); });
+  if (!batch.empty()) RunOnDevice(*batch.front()->device_, batch);
 }
 
 // The flush comes after the completions of all bytes, and before any kernel.

@@ -1,6 +1,7 @@
 // Finishes segments that an adapter has written into GPU memory: flushes the writes, so that
 // kernels see them, has the GPU sum the bytes, and checks that the memory is still what was
-// registered. All of it waits for the GPU, so it runs on a thread of its own.
+// registered. All of it waits for the GPU, so it runs on a thread of its own, one for each GPU: one
+// that hangs holds up the landings of no other.
 //
 //   auto landing = std::make_shared<GpuLanding>(GpuLanding::Spec{..., .on_end = [] { Ring(); }});
 //   landings.Submit(landing);          // once the READs of its bytes have completed
@@ -18,8 +19,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -49,13 +52,17 @@ class GpuLanding {
     // landing. Not of one that was cancelled before it had begun.
     std::function<void()> on_end;
   };
-  explicit GpuLanding(Spec spec) : spec_(std::move(spec)) {}
+  explicit GpuLanding(Spec spec)
+      : spec_(std::move(spec)),
+        device_(&spec_.pieces.front().memory->device()),
+        device_name_(device_->pci_address()) {}
 
   // Ends it if it has not begun. True: it has ended; false: the GPU is at it.
   bool Cancel();
   // False: it has not ended within `timeout`.
   bool AwaitEnd(absl::Duration timeout) const;
   bool ended() const;
+  const std::string& device_name() const { return device_name_; }
   // Once it has ended.
   const absl::Status& status() const { return status_; }
   std::optional<SegmentSum> sum() const { return sum_; }
@@ -63,7 +70,6 @@ class GpuLanding {
  private:
   friend class GpuLandings;
   enum class State : uint8_t { kWaiting, kRunning, kEnded };
-  CudaDevice& device() const { return spec_.pieces.front().memory->device(); }
   bool Begin();
   void End(absl::Status status, std::optional<SegmentSum> sum);
   // Ends the use of the pieces and all else that it was made with, before anybody hears of the end.
@@ -71,6 +77,8 @@ class GpuLanding {
 
   // The landings' thread reads it without the lock between Begin and End.
   Spec spec_;
+  CudaDevice* const device_;  // kept by spec_, until the end
+  const std::string device_name_;
   mutable absl::Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kWaiting;
   // Written before kEnded; read by callers once ended() only.
@@ -85,12 +93,15 @@ class GpuLandings {
 
  private:
   using Batch = std::vector<std::shared_ptr<GpuLanding>>;
-  void RunWaiting();
+  struct OfDevice {
+    Batch waiting;
+    TaskThread thread{"th-rdma-gpu"};  // ends before the rest
+  };
+  void RunWaiting(OfDevice& of_device);
   static void RunOnDevice(CudaDevice& device, const Batch& batch);
 
   absl::Mutex mu_;
-  Batch waiting_ ABSL_GUARDED_BY(mu_);
-  std::optional<TaskThread> thread_ ABSL_GUARDED_BY(mu_);  // begun with the first one
+  std::map<CudaDevice*, OfDevice> devices_ ABSL_GUARDED_BY(mu_);  // each begun with the first one
 };
 
 }  // namespace th::ibverbs

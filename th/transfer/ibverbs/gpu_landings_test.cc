@@ -112,6 +112,22 @@ TEST_F(GpuLandingsTest, WhatWaitsIsDoneTogetherEachOnItsGpu) {
   EXPECT_EQ(waiting[2]->sum(), SumBytes(other.bytes.data(), kBytes));
 }
 
+TEST_F(GpuLandingsTest, AGpuThatHangsHoldsUpNoOther) {
+  Segment hung(device_, 1), other(other_device_, 2);
+  fake_.HoldStreamsOf(0, true);
+  const auto landing = hung.Landing(), beside = other.Landing();
+  landings_.Submit(landing);
+  fake_.AwaitHeld();
+  landings_.Submit(beside);
+  other.ended.WaitForNotification();
+  EXPECT_OK(beside->status());
+  EXPECT_FALSE(landing->ended());
+  EXPECT_EQ(landing->device_name(), device_.pci_address());
+  fake_.HoldStreams(false);
+  hung.ended.WaitForNotification();
+  EXPECT_OK(landing->status());
+}
+
 TEST_F(GpuLandingsTest, AFlushThatFailsIsTheLandingsFailure) {
   Segment segment(device_, 1);
   fake_.Fail("cuFlushGPUDirectRDMAWrites", CUDA_ERROR_UNKNOWN);

@@ -266,7 +266,7 @@ void GpuRegistrations::RememberTried(std::shared_ptr<const DeviceMemory> memory,
 }
 
 absl::StatusOr<GpuRegistrations::Attached> GpuRegistrations::Attach(
-    absl::Span<const MemoryRegion> regions) {
+    absl::Span<const MemoryRegion> regions, MemoryOwner owner) {
   const std::shared_ptr<CudaMemoryDevices> gpus = find_gpus_();
   TH_ASSIGN_OR_RETURN(const std::vector<Range> ranges, AllocationsOf(regions, gpus.get()));
   const absl::MutexLock changing(&changing_);
@@ -281,7 +281,7 @@ absl::StatusOr<GpuRegistrations::Attached> GpuRegistrations::Attach(
   std::set<std::string> ways;
   for (const Shared& registration : registrations) ways.insert(registration->How());
   const absl::MutexLock lock(&mu_);
-  Attached attached{.number = table_->Add(registrations), .how = absl::StrJoin(ways, "; ")};
+  Attached attached{.number = table_->Add(registrations, owner), .how = absl::StrJoin(ways, "; ")};
   count_ = table_->registrations();
   return attached;
 }
@@ -295,14 +295,16 @@ void GpuRegistrations::Detach(uint64_t attachment) {
 }
 
 std::optional<GpuRegistrations::Found> GpuRegistrations::Find(const void* address, uint64_t bytes,
-                                                              size_t adapter) const {
+                                                              size_t adapter,
+                                                              MemoryOwner owner) const {
   if (count_ == 0) return std::nullopt;
   const auto begin = reinterpret_cast<uint64_t>(address);
   // Throughout, so that no registration outlives its Detach here.
   const absl::ReaderMutexLock lock(&mu_);
-  const Registration* const found = table_->FindAt(begin, [begin, bytes](const Registration& each) {
-    return each.Covers(begin, bytes) && each.IsStill(begin, bytes);
-  });
+  const Registration* const found =
+      table_->FindAt(begin, owner, [begin, bytes](const Registration& each) {
+        return each.Covers(begin, bytes) && each.IsStill(begin, bytes);
+      });
   if (found == nullptr) return std::nullopt;
   const ibv_mr& region = found->region(adapter);
   return Found{.local_key = region.lkey,
@@ -311,8 +313,8 @@ std::optional<GpuRegistrations::Found> GpuRegistrations::Find(const void* addres
                .offset = begin - found->memory()->address()};
 }
 
-absl::Status GpuRegistrations::WhyStaged(const MemoryRegion& region) const {
-  if (Find(region.address, region.bytes, 0).has_value()) return absl::OkStatus();
+absl::Status GpuRegistrations::WhyStaged(const MemoryRegion& region, MemoryOwner owner) const {
+  if (Find(region.address, region.bytes, 0, owner).has_value()) return absl::OkStatus();
   const auto begin = reinterpret_cast<uint64_t>(region.address);
   const absl::ReaderMutexLock lock(&mu_);
   for (auto refusal = refused_.rbegin(); refusal != refused_.rend(); ++refusal) {

@@ -2,9 +2,9 @@
 // once with every adapter, found again for any piece of them.
 //
 //   GpuRegistrations gpus(adapters, &ProcessMemoryDevices, budget);
-//   TH_ASSIGN_OR_RETURN(const GpuRegistrations::Attached attached, gpus.Attach(regions));
+//   TH_ASSIGN_OR_RETURN(const GpuRegistrations::Attached attached, gpus.Attach(regions, owner));
 //   attached.how;   // "memory of GPU 0000:3b:00.0 registered by DMA-BUF with mlx5_0, mlx5_1"
-//   const auto found = gpus.Find(piece.iov_base, piece.iov_len, /*adapter=*/0);
+//   const auto found = gpus.Find(piece.iov_base, piece.iov_len, /*adapter=*/0, owner);
 //   gpus.Detach(attached.number);   // before any of the memory is freed or unmapped
 //
 // Each adapter is tried with a DMA-BUF of the memory, which the CUDA driver makes, and then with
@@ -16,7 +16,8 @@
 // slept, is not found, whoever has forgotten to detach it. Allocations that one tensor spans
 // (mappings side by side, as torch's expandable segments have them) are one registration.
 // Attachments share a registration if its allocations are the same; otherwise each has its own, so
-// that none keeps an allocation registered in which it has no byte.
+// that none keeps an allocation registered in which it has no byte. Whoever transfers a buffer
+// names its owner (memory_owner.h) and gets no key that another buffer may withdraw.
 //
 // Thread-safe. Attach and Detach take as long as the kernel does; Find asks the driver about an
 // allocation once a millisecond at most.
@@ -42,6 +43,7 @@
 #include "th/memory/cuda/device_memory.h"
 #include "th/memory/memory_region.h"
 #include "th/transfer/ibverbs/attachment_table.h"
+#include "th/transfer/ibverbs/memory_owner.h"
 #include "th/transfer/ibverbs/rdma_device.h"
 #include "th/transfer/ibverbs/registration_budget.h"
 
@@ -76,17 +78,19 @@ class GpuRegistrations {
   // the process has loaded no CUDA driver; RESOURCE_EXHAUSTED: the budget, or a bound of an
   // adapter; INVALID_ARGUMENT: the driver knows no allocation at a region. On an error nothing that
   // this call registered stays.
-  absl::StatusOr<Attached> Attach(absl::Span<const MemoryRegion> regions);
+  absl::StatusOr<Attached> Attach(absl::Span<const MemoryRegion> regions, MemoryOwner owner = {});
   // Deregisters what no other attachment shares. Unknown numbers are ignored.
   void Detach(uint64_t attachment);
 
-  // The registration that holds all of [address, address + bytes), while it is still that memory.
-  std::optional<Found> Find(const void* address, uint64_t bytes, size_t adapter) const;
+  // The registration of the owner's that holds all of [address, address + bytes), while it is still
+  // that memory; of anybody's where the owner is nobody in particular.
+  std::optional<Found> Find(const void* address, uint64_t bytes, size_t adapter,
+                            MemoryOwner owner = {}) const;
 
   // Why the region's memory is not registered: the refusal of the latest registration that was to
-  // hold all of it. OK: the region is registered, or nobody has tried with the memory that lies
-  // there now. Only the latest kMaxRefusals are known.
-  absl::Status WhyStaged(const MemoryRegion& region) const;
+  // hold all of it. OK: Find finds the region, or nobody has tried with the memory that lies there
+  // now. Only the latest kMaxRefusals are known.
+  absl::Status WhyStaged(const MemoryRegion& region, MemoryOwner owner = {}) const;
 
   // The GPUs whose memory Find finds; null: none.
   std::shared_ptr<CudaMemoryDevices> gpus() const { return find_gpus_(); }

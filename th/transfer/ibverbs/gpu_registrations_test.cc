@@ -285,6 +285,26 @@ TEST_F(GpuRegistrationsTest, MappingsThatATensorSpansAreOneRegistration) {
   gpus_->Detach(attached.number);
 }
 
+TEST_F(GpuRegistrationsTest, AnOwnersKeyOutlivesTheOverlappingRegistrationOfAnother) {
+  constexpr MemoryOwner kBoth(1), kOne(2);
+  MappedMemory mapped(cuda_device(), 2);
+  const auto at = [&](uint64_t offset) {
+    return reinterpret_cast<void*>(mapped.address() + offset);
+  };
+  ASSERT_OK_AND_ASSIGN(const auto both,
+                       gpus_->Attach({RegionOf(mapped.pointer(), mapped.bytes())}, kBoth));
+  // Of the second mapping alone: closer to what lies there.
+  void* const piece = at(mapped.mapping_bytes() + 100);
+  ASSERT_OK_AND_ASSIGN(const auto one, gpus_->Attach({RegionOf(piece, 100)}, kOne));
+  const uint32_t key = gpus_->Find(piece, 8, 0, kBoth)->remote_key;
+  EXPECT_NE(gpus_->Find(piece, 8, 0, kOne)->remote_key, key);
+  EXPECT_FALSE(gpus_->Find(mapped.pointer(), 8, 0, kOne).has_value());
+  gpus_->Detach(one.number);
+  ASSERT_TRUE(gpus_->Find(piece, 8, 0, kBoth).has_value());
+  EXPECT_EQ(gpus_->Find(piece, 8, 0, kBoth)->remote_key, key);
+  gpus_->Detach(both.number);
+}
+
 // B's owner frees it while A's registration goes on: the device must be able to take B back.
 TEST_F(GpuRegistrationsTest, ATensorInOneMappingDoesNotShareTheRegistrationOfTwo) {
   MappedMemory mapped(cuda_device(), 2);

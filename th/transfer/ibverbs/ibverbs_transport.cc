@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "th/transfer/ibverbs/fabric_address.h"
 #include "th/transfer/ibverbs/gpu_registrations.h"
+#include "th/transfer/ibverbs/memory_owner.h"
 #include "th/transfer/ibverbs/rdma_device.h"
 #include "th/transfer/ibverbs/registration_cache.h"
 #include "th/transfer/ibverbs/verbs_library.h"
@@ -23,7 +24,9 @@ namespace {
 using ibverbs::Fabric;
 using ibverbs::FabricAddress;
 using ibverbs::GpuRegistrations;
+using ibverbs::MemoryOwner;
 using ibverbs::MemoryRange;
+using ibverbs::OwnerOf;
 using ibverbs::RegistrationCache;
 using stream::SocketAddress;
 
@@ -72,7 +75,10 @@ class IbverbsMedium final : public stream::Medium {
     return ibverbs::ServeRdmaMemory(fabric_);
   }
   std::unique_ptr<stream::RemoteMemory> Read(const ReadSetup& setup) const override {
-    return ibverbs::ReadRdmaMemory(fabric_, {.number = setup.number, .summed = setup.summed});
+    return ibverbs::ReadRdmaMemory(
+        fabric_, {.number = setup.number,
+                  .summed = setup.summed,
+                  .into = setup.into.empty() ? MemoryOwner() : OwnerOf(setup.into)});
   }
   absl::StatusOr<std::unique_ptr<AttachedMemory>> Attach(
       absl::Span<const MemoryRegion> regions) const override;
@@ -95,10 +101,12 @@ absl::StatusOr<std::unique_ptr<AttachedMemory>> IbverbsMedium::Attach(
       ranges.push_back({reinterpret_cast<uintptr_t>(region.address), region.bytes});
     }
   }
-  TH_ASSIGN_OR_RETURN(const uint64_t attachment, fabric_->memory()->Attach(ranges));
+  const MemoryOwner owner = OwnerOf(regions);
+  TH_ASSIGN_OR_RETURN(const uint64_t attachment, fabric_->memory()->Attach(ranges, owner));
   auto memory = std::make_unique<RegisteredMemory>(fabric_->memory(), attachment);
   if (any_of_gpus) {
-    TH_ASSIGN_OR_RETURN(GpuRegistrations::Attached of_gpus, fabric_->gpu_memory()->Attach(regions));
+    TH_ASSIGN_OR_RETURN(GpuRegistrations::Attached of_gpus,
+                        fabric_->gpu_memory()->Attach(regions, owner));
     memory->Add(fabric_->gpu_memory(), std::move(of_gpus));
   }
   return memory;

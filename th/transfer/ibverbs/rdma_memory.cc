@@ -84,9 +84,9 @@ class ServedRdmaMemory final : public stream::ServedMemory {
 
   std::optional<uint32_t> KeyOf(const iovec& piece) override {
     if (pair_ == nullptr) return std::nullopt;
-    const auto keys = fabric_->memory()->Find(piece.iov_base, piece.iov_len, device_);
+    const auto keys = fabric_->memory()->Find(piece.iov_base, piece.iov_len, device_, owner_);
     if (keys.has_value()) return keys->remote_key;
-    const auto of_gpu = fabric_->gpu_memory()->Find(piece.iov_base, piece.iov_len, device_);
+    const auto of_gpu = fabric_->gpu_memory()->Find(piece.iov_base, piece.iov_len, device_, owner_);
     if (of_gpu.has_value()) return of_gpu->remote_key;
     return std::nullopt;
   }
@@ -94,11 +94,12 @@ class ServedRdmaMemory final : public stream::ServedMemory {
   // Memory that was to be registered and is not would go through the socket, slower than its reader
   // is told.
   absl::Status CheckServes(absl::Span<const MemoryRegion> regions) override {
+    owner_ = OwnerOf(regions);
     for (const MemoryRegion& region : regions) {
       if (region.bytes == 0) continue;
       TH_RETURN_IF_ERROR(region.kind == MemoryKind::kDevice
-                             ? fabric_->gpu_memory()->WhyStaged(region)
-                             : fabric_->memory()->WhyRefused(region.address, region.bytes));
+                             ? fabric_->gpu_memory()->WhyStaged(region, owner_)
+                             : fabric_->memory()->WhyRefused(region.address, region.bytes, owner_));
     }
     return absl::OkStatus();
   }
@@ -106,6 +107,7 @@ class ServedRdmaMemory final : public stream::ServedMemory {
  private:
   const std::shared_ptr<const Fabric> fabric_;
   std::vector<size_t> offered_;  // places in fabric_->devices()
+  MemoryOwner owner_;            // of the buffer that the reader was admitted to
   size_t device_ = 0;
   std::unique_ptr<QueuePair> pair_;
 };
@@ -165,7 +167,8 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
   void Start(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into,
              const stream::ControlPlace& control) override;
   absl::StatusOr<std::optional<Read>> Poll() override;
-  bool End() override;
+  std::string devices() const override;
+  bool End(bool hangs) override;
 
  private:
   enum class State : uint8_t { kOffered, kRequested, kProbing, kReady };
@@ -237,7 +240,7 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
 };
 
 RemoteRdmaMemory::~RemoteRdmaMemory() {
-  if (RemoteRdmaMemory::End()) return;
+  if (RemoteRdmaMemory::End(/*hangs=*/false)) return;
   // Of a transport that is going: there is no loop to come back on.
   for (const Item& item : items_) {
     if (item.landing == nullptr) continue;
@@ -245,7 +248,14 @@ RemoteRdmaMemory::~RemoteRdmaMemory() {
   }
 }
 
-bool RemoteRdmaMemory::End() {
+std::string RemoteRdmaMemory::devices() const {
+  const auto at_it = std::find_if(items_.begin(), items_.end(),
+                                  [](const Item& item) { return item.step == Step::kOnGpu; });
+  return at_it == items_.end() ? "" : at_it->landing->device_name();
+}
+
+// A GPU that hangs only reads the destination: its use keeps the memory.
+bool RemoteRdmaMemory::End(bool hangs) {
   if (!give_up_at_.has_value()) {
     give_up_at_ = MonotonicNow() + fabric_->deadlines().landing;
     if (pair_ != nullptr) CountReads();
@@ -257,6 +267,7 @@ bool RemoteRdmaMemory::End() {
   for (const Item& item : items_) {
     if (item.landing != nullptr && !item.landing->Cancel()) ended = false;
   }
+  if (hangs) give_up_at_ = absl::InfinitePast();
   return ended || MonotonicNow() >= *give_up_at_;
 }
 
@@ -333,7 +344,8 @@ std::vector<KeyedRange> RemoteRdmaMemory::KeysOf(absl::Span<const iovec> into) c
   keyed.reserve(into.size());
   for (const iovec& piece : into) {
     if (piece.iov_len == 0) continue;
-    const auto keys = fabric_->memory()->Find(piece.iov_base, piece.iov_len, device_);
+    const auto keys =
+        fabric_->memory()->Find(piece.iov_base, piece.iov_len, device_, options_.into);
     if (!keys.has_value() || !keys->writable) return {};
     keyed.push_back({reinterpret_cast<uintptr_t>(piece.iov_base), piece.iov_len, keys->local_key});
   }
@@ -346,7 +358,7 @@ bool RemoteRdmaMemory::CanWrite(absl::Span<const iovec> into) {
   GpuDestination destination;
   for (const iovec& piece : into) {
     if (piece.iov_len == 0) continue;
-    auto found = fabric_->gpu_memory()->Find(piece.iov_base, piece.iov_len, device_);
+    auto found = fabric_->gpu_memory()->Find(piece.iov_base, piece.iov_len, device_, options_.into);
     if (!found.has_value()) return false;
     if (destination.begin == nullptr) destination.begin = piece.iov_base;
     destination.keyed.push_back(

@@ -35,6 +35,7 @@
 #include "th/transfer/ibverbs/gpu_landings.h"
 #include "th/transfer/ibverbs/gpu_registrations.h"
 #include "th/transfer/ibverbs/handshake.h"
+#include "th/transfer/ibverbs/memory_owner.h"
 #include "th/transfer/ibverbs/queue_pair.h"
 #include "th/transfer/ibverbs/rdma_device.h"
 #include "th/transfer/ibverbs/registered_buffer.h"
@@ -112,6 +113,7 @@ std::unique_ptr<stream::ServedMemory> ServeRdmaMemory(std::shared_ptr<const Fabr
 struct ReadOptions {
   uint32_t number = 0;  // of the connection within its pull
   bool summed = false;  // what lands in GPU memory is summed there
+  MemoryOwner into;     // whose memory the destinations are; unset: any that is registered
 };
 std::unique_ptr<stream::RemoteMemory> ReadRdmaMemory(std::shared_ptr<const Fabric> fabric,
                                                      const ReadOptions& options);

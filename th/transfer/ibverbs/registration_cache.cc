@@ -132,7 +132,8 @@ absl::StatusOr<std::vector<RegistrationCache::Shared>> RegistrationCache::Regist
   return registrations;
 }
 
-absl::StatusOr<uint64_t> RegistrationCache::Attach(absl::Span<const MemoryRange> ranges) {
+absl::StatusOr<uint64_t> RegistrationCache::Attach(absl::Span<const MemoryRange> ranges,
+                                                   MemoryOwner owner) {
   static const auto page_bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const std::vector<MemoryRange> merged = MergeRanges({ranges.begin(), ranges.end()}, page_bytes);
   const absl::MutexLock changing(&changing_);
@@ -140,7 +141,7 @@ absl::StatusOr<uint64_t> RegistrationCache::Attach(absl::Span<const MemoryRange>
   if (!merged.empty()) RememberTried(merged, registrations.status());
   TH_RETURN_IF_ERROR(registrations.status());
   const absl::MutexLock lock(&mu_);
-  return table_.Add(*registrations);
+  return table_.Add(*registrations, owner);
 }
 
 void RegistrationCache::RememberTried(absl::Span<const MemoryRange> merged,
@@ -155,8 +156,9 @@ void RegistrationCache::RememberTried(absl::Span<const MemoryRange> merged,
   refused_.push_back({around, tried});
 }
 
-absl::Status RegistrationCache::WhyRefused(const void* address, uint64_t bytes) const {
-  if (Find(address, bytes, 0).has_value()) return absl::OkStatus();
+absl::Status RegistrationCache::WhyRefused(const void* address, uint64_t bytes,
+                                           MemoryOwner owner) const {
+  if (Find(address, bytes, 0, owner).has_value()) return absl::OkStatus();
   const auto begin = reinterpret_cast<uintptr_t>(address);
   const absl::ReaderMutexLock lock(&mu_);
   for (auto refusal = refused_.rbegin(); refusal != refused_.rend(); ++refusal) {
@@ -174,15 +176,16 @@ void RegistrationCache::Detach(uint64_t attachment) {
 }
 
 std::optional<RegistrationCache::Keys> RegistrationCache::Find(const void* address, uint64_t bytes,
-                                                               size_t device) const {
+                                                               size_t device,
+                                                               MemoryOwner owner) const {
   const auto begin = reinterpret_cast<uint64_t>(address);
   // Throughout: Detach takes a registration out under the lock before it ends.
   const absl::ReaderMutexLock lock(&mu_);
-  // The range that begins last before `begin` holds it, unless attachments overlap.
-  const Registration* const found = table_.FindAt(begin, [begin, bytes](const Registration& each) {
-    const uint64_t offset = begin - each.key().first;
-    return offset <= each.bytes() && bytes <= each.bytes() - offset;
-  });
+  const Registration* const found =
+      table_.FindAt(begin, owner, [begin, bytes](const Registration& each) {
+        const uint64_t offset = begin - each.key().first;
+        return offset <= each.bytes() && bytes <= each.bytes() - offset;
+      });
   if (found == nullptr) return std::nullopt;
   return found->keys(device);
 }

@@ -2,8 +2,8 @@
 // piece of them.
 //
 //   RegistrationCache cache(devices, {.budget = budget});
-//   TH_ASSIGN_OR_RETURN(const uint64_t attachment, cache.Attach(ranges));
-//   const auto found = cache.Find(piece.iov_base, piece.iov_len, /*device=*/0);
+//   TH_ASSIGN_OR_RETURN(const uint64_t attachment, cache.Attach(ranges, owner));
+//   const auto found = cache.Find(piece.iov_base, piece.iov_len, /*device=*/0, owner);
 //   // post READs with found->local_key, or tell the peer found->remote_key
 //   cache.Detach(attachment);  // before any of the memory is unmapped
 //
@@ -13,8 +13,10 @@
 // unmap them, and what is mapped there later would be another page than the device knows.
 //
 // Two attachments share a registration if their merged ranges are the same; otherwise each has its
-// own. The memory must stay mapped, at the same pages, from Attach until Detach returns. Bytes
-// between two merged ranges can be read by peers that hold the key.
+// own, also where they overlap: what one of them has ends with it. So whoever transfers a buffer
+// names its owner (memory_owner.h) and gets no key that another buffer may withdraw. The memory
+// must stay mapped, at the same pages, from Attach until Detach returns. Bytes between two merged
+// ranges can be read by peers that hold the key.
 //
 // Thread-safe. Attach and Detach take as long as the kernel pins pages; Find never waits for them.
 #ifndef TH_TRANSFER_IBVERBS_REGISTRATION_CACHE_H_
@@ -34,6 +36,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "th/transfer/ibverbs/attachment_table.h"
+#include "th/transfer/ibverbs/memory_owner.h"
 #include "th/transfer/ibverbs/rdma_device.h"
 #include "th/transfer/ibverbs/registration_budget.h"
 
@@ -81,16 +84,18 @@ class RegistrationCache {
   // Registers `ranges` with every device. RESOURCE_EXHAUSTED: a bound of Options, of the device or
   // of the process's locked memory, with the figures and what to do. INVALID_ARGUMENT: a range that
   // is not mapped, or no ordinary memory. On an error nothing stays registered.
-  absl::StatusOr<uint64_t> Attach(absl::Span<const MemoryRange> ranges);
+  absl::StatusOr<uint64_t> Attach(absl::Span<const MemoryRange> ranges, MemoryOwner owner = {});
   // Deregisters what no other attachment shares. Unknown numbers are ignored.
   void Detach(uint64_t attachment);
 
-  // The keys of a registration that holds all of [address, address + bytes).
-  std::optional<Keys> Find(const void* address, uint64_t bytes, size_t device) const;
+  // The keys of a registration of the owner's that holds all of [address, address + bytes); of any
+  // where the owner is nobody in particular.
+  std::optional<Keys> Find(const void* address, uint64_t bytes, size_t device,
+                           MemoryOwner owner = {}) const;
 
   // Why memory that was to be registered is not: the refusal of the latest attachment that lay
-  // around it. OK: it is registered, or nobody has tried.
-  absl::Status WhyRefused(const void* address, uint64_t bytes) const;
+  // around it. OK: Find finds it, or nobody has tried.
+  absl::Status WhyRefused(const void* address, uint64_t bytes, MemoryOwner owner = {}) const;
 
   Counters counters() const;
 

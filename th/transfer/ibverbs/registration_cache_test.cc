@@ -130,6 +130,22 @@ TEST_F(RegistrationCacheTest, OverlappingAttachmentsHaveTheirOwn) {
   cache.Detach(*small);
 }
 
+TEST_F(RegistrationCacheTest, AnOwnersKeyOutlivesTheOverlappingRegistrationOfAnother) {
+  constexpr MemoryOwner kLarge(1), kSmall(2);
+  RegistrationCache cache(devices_, {});
+  const auto large = cache.Attach(std::vector<MemoryRange>{{0x10000, 0x40000}}, kLarge);
+  const auto small = cache.Attach(std::vector<MemoryRange>{{0x20000, 0x1000}}, kSmall);
+  ASSERT_THAT(small, IsOk());
+  const auto find = [&cache](MemoryOwner owner) { return cache.Find(At(0x20800), 8, 0, owner); };
+  ASSERT_TRUE(find(kLarge).has_value() && find(kSmall).has_value());
+  const uint32_t key = find(kLarge)->remote_key;
+  EXPECT_NE(find(kSmall)->remote_key, key);
+  cache.Detach(*small);
+  EXPECT_EQ(find(kLarge)->remote_key, key);
+  EXPECT_FALSE(find(kSmall).has_value());
+  cache.Detach(*large);
+}
+
 TEST_F(RegistrationCacheTest, MemoryMappedAnewIsRegisteredAnew) {
   RegistrationCache cache(devices_, {});
   const std::vector<MemoryRange> ranges = {{0x10000, 0x4000}};
@@ -159,6 +175,7 @@ TEST_F(RegistrationCacheTest, WhyMemoryWasRefusedIsKnownUntilItIsRegistered) {
   ASSERT_OK_AND_ASSIGN(const uint64_t other, cache.Attach({{0x20000, 0x2000}}));
   EXPECT_THAT(cache.WhyRefused(At(0x20000), 0x2000), IsOk());
   EXPECT_THAT(cache.WhyRefused(At(0x10000), 0x2000), limit);
+  EXPECT_THAT(cache.WhyRefused(At(0x20000), 0x2000, MemoryOwner(1)), limit) << "another has it";
   cache.Detach(other);
 }
 

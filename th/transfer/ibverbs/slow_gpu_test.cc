@@ -97,13 +97,13 @@ class SlowGpuTest : public DeviceFillTestBed {
   ibverbs::FakeVerbs verbs_;
 };
 
-TEST_F(SlowGpuTest, ASourceIsSilentOnlyWhereTheGpuTakesTooLong) {
+TEST_F(SlowGpuTest, AGpuThatTakesTooLongIsGivenUpAndNoSourceIsBlamed) {
   TransportLimits impatient = PatientFillLimits();
   impatient.own_copy_timeout = absl::Milliseconds(100);
   const auto source = PublishedSource();
   const auto patient_reader = NewNode(12, &device_, NewTransport());
   const auto reader = NewNode(13, &device_, NewTransport(impatient));
-  ExpectThatOnlyImpatienceBlamesTheSource(*source, *patient_reader, *reader);
+  ExpectThatOnlyImpatienceGivesTheGpuUp(*source, *patient_reader, *reader);
 }
 
 // Without them a reader whose GPU takes longer than its source may be silent would lose the source.

@@ -89,6 +89,8 @@ class LocatedReads {
   uint64_t extra_bytes() const;
   // When a read ended last, or the first one began after a rest.
   absl::Time moved_at() const { return moved_at_; }
+  // In a time of this length nobody has looked whether one has ended.
+  void HandlePause(absl::Duration pause) { moved_at_ += pause; }
 
  private:
   struct Reading {

@@ -80,7 +80,7 @@ class NearMemory final : public RemoteMemory {
     ended_.pop_front();
     return std::make_optional(std::move(read));
   }
-  bool End() override {
+  bool End(bool /*hangs*/) override {
     if (second_ == nullptr) return true;
     if (!second_->asked_to_end.HasBeenNotified()) second_->asked_to_end.Notify();
     return second_->ends;

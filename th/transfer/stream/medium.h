@@ -7,7 +7,9 @@
 #define TH_TRANSFER_STREAM_MEDIUM_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,6 +44,10 @@ class Medium {
     int fd = -1;
     uint32_t number = 0;  // of the connection, within its pull
     bool summed = false;  // what is read is summed right away
+    // The destination's, as Attach was told of it, for the time of the call; empty: unknown.
+    absl::Span<const MemoryRegion> into = {};
+    // As of PullTarget.
+    std::function<std::shared_ptr<const void>(std::string device)> begin_device_write = nullptr;
   };
   virtual std::unique_ptr<RemoteMemory> Read(const ReadSetup& setup) const { return nullptr; }
   // See Transport::maps.

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "th/transfer/hung_device.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/stream/stall_watch.h"
 #include "th/weights/status_macros.h"
@@ -33,6 +34,8 @@ constexpr absl::Duration kAliveInterval = absl::Milliseconds(50);
 // How often a closed connection whose destinations a GPU still writes is looked after, beside what
 // its memory says by itself.
 constexpr absl::Duration kEndTick = absl::Milliseconds(50);
+// A tick that is later than this means that this process did not run.
+constexpr absl::Duration kLateTick = absl::Milliseconds(100);
 // How often an opening connection is looked after.
 constexpr absl::Duration kOpeningTick = absl::Milliseconds(50);
 // Requests that wait in this process for a socket to take them: a source that does not even read
@@ -87,9 +90,12 @@ void PullConnection::FinishConnect() {
   setup_.medium->Tune(socket_.fd());
   state_ = State::kOpening;
   started_at_ = heard_at_ = MonotonicNow();
-  memory_ = setup_.medium->Read({.fd = socket_.fd(),
-                                 .number = setup_.number,
-                                 .summed = setup_.layout->checksum() != ChecksumAlgorithm::kNone});
+  Medium::ReadSetup reading{.fd = socket_.fd(),
+                            .number = setup_.number,
+                            .summed = setup_.layout->checksum() != ChecksumAlgorithm::kNone};
+  if (setup_.into != nullptr) reading.into = *setup_.into;
+  reading.begin_device_write = setup_.begin_device_write;
+  memory_ = setup_.medium->Read(reading);
   if (memory_ != nullptr && memory_->fd() >= 0) {
     loop_->Watch(memory_->fd(), EPOLLIN, std::make_shared<MemoryWatch>(weak_from_this()));
   }
@@ -568,10 +574,12 @@ void PullConnection::AnswerSkipped() {
 void PullConnection::WatchCopies() {
   if (watching_copies_ || !memory_->copying()) return;
   watching_copies_ = true;
-  loop_->RunAt(MonotonicNow() + kAliveInterval, [weak = weak_from_this()] {
+  const absl::Time due = MonotonicNow() + kAliveInterval;
+  loop_->RunAt(due, [weak = weak_from_this(), due] {
     const auto self = weak.lock();
     if (self == nullptr) return;
     self->watching_copies_ = false;
+    self->ForgivePause(due, MonotonicNow());
     self->HandleCopyTick();
   });
 }
@@ -579,9 +587,16 @@ void PullConnection::WatchCopies() {
 void PullConnection::HandleCopyTick() {
   if (state_ != State::kOpen || !memory_->copying()) return;
   const absl::Time now = MonotonicNow();
-  if (!OwnCopiesExcuseSilence(now)) return;
+  if (!OwnCopiesExcuseSilence(now)) {
+    return owner_->OnConnectionDeviceHangs(HungDevice(
+        memory_->devices(), "copies or sums for the buffer", setup_.limits.own_copy_timeout));
+  }
   NoteAlive(now);
   WatchCopies();
+}
+
+void PullConnection::ForgivePause(absl::Time due, absl::Time now) {
+  if (reads_.has_value() && now - due > kLateTick) reads_->HandlePause(now - due);
 }
 
 bool PullConnection::OwnCopiesExcuseSilence(absl::Time now) const {
@@ -656,15 +671,18 @@ void PullConnection::Shut(SourceFailure failure, std::string detail, ConnectionE
 }
 
 void PullConnection::FollowEnd() {
-  if (memory_ == nullptr || memory_->End()) return TellClosed();
+  const bool hangs = reads_.has_value() && !OwnCopiesExcuseSilence(MonotonicNow());
+  if (memory_ == nullptr || memory_->End(hangs)) return TellClosed();
   if (std::exchange(watching_end_, true)) return;
-  loop_->RunAt(MonotonicNow() + kEndTick, [weak = weak_from_this()] {
+  const absl::Time due = MonotonicNow() + kEndTick;
+  loop_->RunAt(due, [weak = weak_from_this(), due] {
     const auto self = weak.lock();
     if (self == nullptr) return;
     self->watching_end_ = false;
     if (!self->to_tell_.has_value()) return;
     // Its owner would take the wait for the source's silence, and blame the source.
     const absl::Time now = MonotonicNow();
+    self->ForgivePause(due, now);
     if (self->OwnCopiesExcuseSilence(now)) self->NoteAlive(now);
     self->FollowEnd();
   });

@@ -5,7 +5,9 @@
 //
 // Where a GPU of this process is still at a destination when the connection is closed, its owner
 // is told once that has ended: the loop does not wait for it, but looks again now and then. Until
-// then the owner hears that this process is alive, and asks this connection for nothing more.
+// then the owner hears that this process is alive, and asks this connection for nothing more. A GPU
+// that has ended nothing for TransportLimits::own_copy_timeout hangs: the owner is told, and a
+// connection that is closed does not wait for it.
 //
 // Where segments are read out of the source's memory (RemoteMemory), opening includes making that
 // memory readable; LocatedReads decides which of what is read counts.
@@ -18,6 +20,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,6 +63,7 @@ class PullConnectionOwner {
                                    SegmentSum computed) = 0;
   virtual void OnConnectionAlive() = 0;
   virtual void OnConnectionMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) = 0;
+  virtual void OnConnectionDeviceHangs(absl::Status why) = 0;
   // It answers no request any more; what it owes is told of with OnConnectionClosed.
   virtual void OnConnectionShut(uint32_t connection) = 0;
   // The last call of this connection; it touches no memory of the sink any more.
@@ -76,6 +80,9 @@ class PullConnection : public EventLoop::Handler,
     Open open;
     std::shared_ptr<const Medium> medium;  // of the transport
     std::shared_ptr<const ShardLayout> layout;
+    // As of PullTarget.
+    std::shared_ptr<const std::vector<MemoryRegion>> into;
+    std::function<std::shared_ptr<const void>(std::string device)> begin_device_write;
     std::shared_ptr<ExtraBytes> extra_bytes;           // of the pull's fill
     std::shared_ptr<std::atomic<uint64_t>> cut_bytes;  // likewise
     TransportLimits limits;
@@ -130,6 +137,8 @@ class PullConnection : public EventLoop::Handler,
   // Tells the sink of life while this process copies by itself.
   void WatchCopies();
   void HandleCopyTick();
+  // The time in which this process did not run, and saw no copy end, does not count.
+  void ForgivePause(absl::Time due, absl::Time now);
   // True while what this process itself is at counts as the source's sign of life.
   bool OwnCopiesExcuseSilence(absl::Time now) const;
   // An error unless it was asked, and is as long as it has to be.

@@ -75,8 +75,9 @@ class ServedMemory {
   }
 };
 
-// The reader's end. Once it is destroyed nothing is written into any destination any more: the
-// destructor waits for what is, which End lets its owner find out without blocking.
+// The reader's end. Once it is destroyed nothing is written into any destination any more, but by a
+// GPU that was given up: the destructor waits for what is, which End lets its owner find out
+// without blocking.
 class RemoteMemory {
  public:
   // One Start that has ended.
@@ -120,11 +121,14 @@ class RemoteMemory {
   // The next read that has ended, in the order of Start; nullopt: none yet. An error: the source's
   // memory cannot be read any more, or could not be made ready.
   virtual absl::StatusOr<std::optional<Read>> Poll() = 0;
+  // The devices that copying() waits for, for messages: "0000:07:00.0".
+  virtual std::string devices() const { return ""; }
   // Gives up what was started and has not ended; nothing but End is called afterwards. True:
   // nothing is written into any destination any more. False: a GPU of this process is still at it,
   // which cannot be stopped; fd() becomes readable when that may be over, and this is to be asked
-  // again.
-  virtual bool End() { return true; }
+  // again. With `hangs` the GPU is left to itself and the answer is true: the owner of the
+  // destination knows of its writes (ReadSetup::begin_device_write).
+  virtual bool End(bool hangs) { return true; }
 
   // The shard that ServedMemory::Map has named, in this process's memory, and the control block as
   // it was once nobody would write the shard any more. INVALID_ARGUMENT: the words make no sense.

@@ -48,6 +48,8 @@ void PullState::AddLane(bool joins) {
                                        .layout = target_.layout->digest()},
                               .medium = medium_,
                               .layout = target_.layout,
+                              .into = target_.into,
+                              .begin_device_write = target_.begin_device_write,
                               .extra_bytes = target_.extra_bytes,
                               .cut_bytes = target_.cut_bytes,
                               .limits = limits_};
@@ -196,6 +198,11 @@ void PullState::OnConnectionAlive() {
 void PullState::OnConnectionMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) {
   absl::MutexLock turn(&sink_turn_);
   sink_->OnMapped(std::move(shard));
+}
+
+void PullState::OnConnectionDeviceHangs(absl::Status why) {
+  absl::MutexLock turn(&sink_turn_);
+  sink_->OnDeviceHangs(std::move(why));
 }
 
 // ---- closing

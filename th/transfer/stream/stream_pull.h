@@ -51,6 +51,7 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
                            SegmentSum computed) override;
   void OnConnectionAlive() override;
   void OnConnectionMapped(absl::StatusOr<std::shared_ptr<const MappedShard>> shard) override;
+  void OnConnectionDeviceHangs(absl::Status why) override;
   void OnConnectionShut(uint32_t connection) override;
   void OnConnectionClosed(uint32_t connection, SourceFailure failure, const std::string& detail,
                           ConnectionEnd end) override;
