@@ -199,7 +199,7 @@ TEST_F(RetentionTest, WithoutRoomItFailsAndStaysASource) {
   EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kFailedPrecondition,
                                         HasSubstr("rank trainer/0 has no room to offload its ")));
   EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kFailedPrecondition,
-                                        HasSubstr("its offload limit is 10 bytes")));
+                                        HasSubstr("its offload limit is 10B")));
   EXPECT_TRUE(finished.offload_first);
   TestRank rollout = Rollout(hub_, "rollout");
   rollout.Update();
