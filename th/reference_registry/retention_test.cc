@@ -8,6 +8,7 @@
 #include "testing/status_matchers.h"
 #include "th/reference_registry/registry_harness.h"
 #include "th/reference_registry/retention_fixture.h"
+#include "th/weights/byte_size.h"
 
 namespace th {
 namespace {
@@ -221,7 +222,7 @@ TEST_F(RetentionTest, CopiesOfEarlierOffloadsTakeRoom) {
   AskToUnpublish(trainer);
   EXPECT_THAT(trainer.Finished().status,
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr(absl::StrCat("of which ", bytes, " are taken"))));
+                       HasSubstr(absl::StrCat("of which ", ByteSizeText(bytes), " are taken"))));
 }
 
 TEST_F(RetentionTest, WhoeverDropsItTakesTheLastReplicaAway) {
