@@ -1,11 +1,10 @@
 // th attach: whether, and how fast, a version can be used where a holder on this host has it.
-#include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,24 +15,24 @@
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/quantity.h"
+#include "th/worker/version_shards.h"
 
 namespace th {
 namespace {
 
 struct AttachFlags {
-  PullFlags pull;
+  PullFlags pull{.command = "attach"};
   std::string shard;
   bool verify = false;
   bool hold = false;
   Reporter reporter;
 };
 
-// Limits the versions that an error names.
-constexpr size_t kMaxVersionsNamed = 8;
+constexpr char kSameHost[] = "same_host";
 
 // "trainer/0", or empty for the only shard that there is.
 absl::StatusOr<AttachOptions> ToAttachOptions(const AttachFlags& flags) {
-  AttachOptions options{.form = flags.pull.form, .timeout = absl::Seconds(flags.pull.timeout_s)};
+  AttachOptions options{.form = flags.pull.form, .timeout = flags.pull.timeout};
   if (flags.shard.empty()) return options;
   const std::vector<std::string> parts = absl::StrSplit(flags.shard, '/');
   if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &options.rank)) {
@@ -45,34 +44,46 @@ absl::StatusOr<AttachOptions> ToAttachOptions(const AttachFlags& flags) {
   return options;
 }
 
-// "; held are step-3, step-2", the newest first.
-std::string NameHeldVersions(const Catalog& catalog) {
-  std::vector<std::string> held;
-  for (const CatalogModel& model : catalog.models) {
-    for (const CatalogVersion& version : model.versions) {
-      if (version.published && !version.withdrawn && !version.replicas.empty()) {
-        held.push_back(version.info.label.text());
-      }
-    }
-  }
-  if (held.empty()) return "; no version of the model is held by anybody";
-  const size_t more = held.size() - std::min(held.size(), kMaxVersionsNamed);
-  held.resize(held.size() - more);
-  return absl::StrCat("; held are ", absl::StrJoin(held, ", "),
-                      more == 0 ? "" : absl::StrCat(" and ", more, " older ones"));
+// Attaching maps memory of this host, which one transport can.
+absl::Status CheckTransports(const std::vector<std::string>& transports) {
+  if (transports.empty() || absl::c_linear_search(transports, kSameHost)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--transports ", absl::StrJoin(transports, ","),
+                   " leaves out same_host, over which alone memory can be used in place: name it "
+                   "too, or leave --transports out; th pull reads over the others"));
 }
 
-// Why nothing was attached: the version is unknown, withdrawn or gone, or its holder has just left.
+// Why nothing was attached although the call went well: the version is unknown, withdrawn or gone.
 absl::Status WhyNothing(const PullFlags& flags, const VersionSelector& selector) {
   TH_ASSIGN_OR_RETURN(const auto controller, flags.connection.Connect());
-  const absl::Status resolved = controller->Resolve(selector).status();
-  if (!resolved.ok() && !absl::IsNotFound(resolved)) return resolved;
+  const absl::StatusOr<VersionInfo> version = controller->Resolve(selector);
+  if (version.ok()) {
+    return WhyNotRead(*controller, flags, *version,
+                      absl::NotFoundError("it was held by nobody a moment ago"));
+  }
+  if (!absl::IsNotFound(version.status())) return version.status();
   TH_ASSIGN_OR_RETURN(const Catalog catalog, controller->List());
-  return absl::NotFoundError(absl::StrCat(
-      resolved.ok()
-          ? absl::StrCat("nobody holds ", ToString(selector), " in form ", flags.form, " now")
-          : std::string(resolved.message()),
-      NameHeldVersions(catalog)));
+  return absl::NotFoundError(
+      absl::StrCat(version.status().message(), "; ",
+                   NameHeldVersions(catalog, flags.connection.key(), flags.form)));
+}
+
+// What an attach that failed means: the server may know that the holder has gone.
+absl::Status Explain(const AttachFlags& flags, const VersionSelector& selector,
+                     const absl::Status& failed) {
+  if (absl::IsInvalidArgument(failed)) {  // the flags were good
+    return absl::FailedPreconditionError(absl::StrCat(
+        failed.message(), flags.shard.empty()
+                              ? "; name the shard with --shard GROUP/RANK, like --shard trainer/0"
+                              : ""));
+  }
+  if (!absl::IsUnavailable(failed) && !absl::IsFailedPrecondition(failed)) return failed;
+  TH_ASSIGN_OR_RETURN(const auto controller, flags.pull.connection.Connect());
+  const absl::StatusOr<VersionInfo> version = controller->Resolve(selector);
+  if (!version.ok()) return absl::IsNotFound(version.status()) ? version.status() : failed;
+  const absl::Status why = WhyNotRead(*controller, flags.pull, *version, failed);
+  // Who holds it has said why not.
+  return absl::IsFailedPrecondition(failed) && !absl::IsNotFound(why) ? failed : why;
 }
 
 struct Attached {
@@ -83,17 +94,16 @@ struct Attached {
 
 absl::StatusOr<Attached> Attach(const AttachFlags& flags, const VersionSelector& selector,
                                 const AttachOptions& options) {
-  TH_ASSIGN_OR_RETURN(ClientOptions client,
-                      flags.pull.member.ToClientOptions(flags.pull.connection));
-  if (client.group.empty()) client.group = PullGroupName();
-  client.spot = true;
-  TH_ASSIGN_OR_RETURN(const auto hub, Client::Join(std::move(client)));
+  TH_ASSIGN_OR_RETURN(ClientOptions client, ReaderOptions(flags.pull));
+  const auto hub = Client::Join(std::move(client));
+  if (!hub.ok()) return ExplainJoin(hub.status());
   const absl::Time begin = MonotonicNow();
-  TH_ASSIGN_OR_RETURN(AttachResult result, hub->Attach(selector, options));
+  absl::StatusOr<AttachResult> result = (*hub)->Attach(selector, options);
   const absl::Time attached = MonotonicNow();
-  if (!result.attached()) return WhyNothing(flags.pull, selector);
-  if (flags.verify) TH_RETURN_IF_ERROR(result.version->Verify());
-  return Attached{.version = *std::move(result.version),
+  if (!result.ok()) return Explain(flags, selector, result.status());
+  if (!result->attached()) return WhyNothing(flags.pull, selector);
+  if (flags.verify) TH_RETURN_IF_ERROR(result->version->Verify());
+  return Attached{.version = *std::move(result->version),
                   .attach = attached - begin,
                   .verify = MonotonicNow() - attached};
 }
@@ -115,8 +125,13 @@ ExitStatus RunAttach(const AttachFlags& flags) {
   if (!selector.ok()) return flags.reporter.Fail(selector.status(), ExitStatus::kUsage);
   const absl::StatusOr<AttachOptions> options = ToAttachOptions(flags);
   if (!options.ok()) return flags.reporter.Fail(options.status(), ExitStatus::kUsage);
+  absl::Status usable = CheckTransports(flags.pull.member.transports);
+  usable.Update(ReaderOptions(flags.pull).status());
+  if (!usable.ok()) return flags.reporter.Fail(usable, ExitStatus::kUsage);
   const absl::StatusOr<Attached> attached = Attach(flags, *selector, *options);
-  if (!attached.ok()) return flags.reporter.Fail(ExplainJoin(attached.status()));
+  if (!attached.ok()) {
+    return flags.reporter.Fail(attached.status(), ExitStatusOfJoin(attached.status()));
+  }
   const AttachedVersion& version = attached->version;
   const double milliseconds = absl::ToDoubleMilliseconds(attached->attach);
   nlohmann::json report = {{"version", version.version().label.text()},

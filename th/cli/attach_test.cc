@@ -33,7 +33,7 @@ class AttachCommandTest : public CommandsTest {
 
 TEST_F(AttachCommandTest, AVersionIsUsedWhereItsHolderHasIt) {
   const auto publisher = PublishOneShard(1, "step-1");
-  const ProgramRun run = RunTh({"attach", "--verify", "--json"});
+  const ProgramRun run = RunTh({"attach", "--verify", "--json", "--transports", "same-host"});
   ASSERT_EQ(run.status, kOk) << run.errors;
   EXPECT_EQ(run.json()["version"], "step-1");
   EXPECT_EQ(run.json()["source"], "trainer/0");
@@ -74,14 +74,38 @@ TEST_F(AttachCommandTest, WithoutAnyVersionItSaysSo) {
   EXPECT_THAT(run.errors, HasSubstr("no version of the model is held by anybody"));
 }
 
-TEST_F(AttachCommandTest, OverATransportThatMapsNothingItIsRefusedWithTheReason) {
-  const auto publisher = PublishOneShard(1, "step-1");
-  const ProgramRun run = RunTh({"attach", "--transports", "tcp"});
+// Its reason is in the error once: it is what the source did and why the attach was given up.
+TEST_F(AttachCommandTest, AHolderThatLetsNothingBeMappedIsNamedWithTheReasonOnce) {
+  const auto publisher = StartPublisher(MakeModelFolder("trainer", 1), "step-1",
+                                        {"--ranks", "1", "--transports", "tcp"});
+  publisher->AwaitLine("published");
+  const ProgramRun run = RunTh({"attach"});
+  EXPECT_EQ(run.status, kFailed);
+  const std::string why = "it has no transport over which memory can be used in place";
+  EXPECT_THAT(run.errors, HasSubstr("no holder of the version can be attached: trainer/0: " + why));
+  EXPECT_EQ(run.errors.find(why), run.errors.rfind(why)) << run.errors;
+}
+
+// Its lease lasts, so the server counts it among the holders for a while.
+TEST_F(AttachCommandTest, AVersionWhoseHolderWasJustKilledIsHeldByNobody) {
+  const auto other = PublishOneShard(1, "step-1");
+  const auto publisher = PublishOneShard(2, "step-2", "second");
+  publisher->process().Signal(SIGKILL);
+  EXPECT_EQ(publisher->Finish().status, -1);
+  const ProgramRun run = RunTh({"attach", "--json"});
+  EXPECT_EQ(run.status, kNotThere) << run.errors;
+  EXPECT_EQ(run.json()["error"]["code"], "NOT_FOUND");
+  EXPECT_THAT(run.errors,
+              AllOf(HasSubstr("nobody holds version step-2"), HasSubstr("held is step-1")));
+}
+
+TEST_F(AttachCommandTest, OfSeveralShardsTheFlagThatNamesOneIsNamed) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  const ProgramRun run = RunTh({"attach"});
   EXPECT_EQ(run.status, kFailed);
   EXPECT_THAT(run.errors,
-              AllOf(HasSubstr("no holder of the version can be attached"),
-                    HasSubstr("trainer/0: this reader has no transport over which memory "
-                              "can be used in place")));
+              AllOf(HasSubstr("has 2 shards in form hf"), HasSubstr("trainer (2 ranks)"),
+                    HasSubstr("--shard GROUP/RANK, like --shard trainer/0")));
 }
 
 // A process that plays several ranks has their shards side by side in one arena, where the copy
@@ -89,7 +113,7 @@ TEST_F(AttachCommandTest, OverATransportThatMapsNothingItIsRefusedWithTheReason)
 TEST_F(AttachCommandTest, MemoryThatIsNoArenaOfItsOwnIsRefusedWithTheReason) {
   auto publisher = StartPublisher(MakeModelFolder("model", 1), "step-1");
   publisher->AwaitLine("published");
-  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "50ms"}));
   follower.AwaitLine("version=step-1");
   publisher->process().Signal(SIGTERM);
   EXPECT_EQ(publisher->Finish().status, kOk);

@@ -1,7 +1,7 @@
 // th bench: measurements with their yardstick beside them.
 #include <algorithm>
 #include <cstdint>
-#include <map>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +14,7 @@
 #include "th/cli/device_weights.h"
 #include "th/cli/held_signals.h"
 #include "th/cli/iperf.h"
+#include "th/cli/memory_need.h"
 #include "th/cli/perftest.h"
 #include "th/cli/rank_weights.h"
 #include "th/cli/scratch_folder.h"
@@ -21,27 +22,13 @@
 #include "th/doctor/doctor.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/flag_checks.h"
 #include "th/worker/quantity.h"
 
 namespace th {
 namespace {
 
 constexpr char kTcp[] = "tcp", kSameHost[] = "same_host", kRdma[] = "ibverbs", kCuda[] = "cuda_ipc";
-
-// What the command line calls them, and as which transports they are known elsewhere.
-const std::map<std::string, std::string>& TransportNames() {
-  static const auto& names = *new std::map<std::string, std::string>{
-      {"tcp", kTcp},          {"same-host", kSameHost}, {"rdma", kRdma}, {"cuda", kCuda},
-      {kSameHost, kSameHost}, {kRdma, kRdma},           {kCuda, kCuda}};
-  return names;
-}
-
-std::vector<std::string> NamesOf(const std::map<std::string, std::string>& names) {
-  std::vector<std::string> listed;
-  listed.reserve(names.size());
-  for (const auto& [name, transport] : names) listed.push_back(name);
-  return listed;
-}
 
 struct BenchFlags : ProcessFlags {
   std::string transport = "tcp";
@@ -54,15 +41,14 @@ struct BenchFlags : ProcessFlags {
 };
 
 void AddFlags(CLI::App* app, BenchFlags* flags) {
-  app->add_option_function<std::string>(
-         "--transport",
-         [flags](const std::string& text) { flags->transport = TransportNames().at(text); },
+  app->add_option(
+         "--transport", flags->transport,
          "how the bytes move: tcp, beside raw TCP; same-host (same_host; out of the holder's "
          "memory), beside memcpy from shared memory; rdma (ibverbs; between two processes over "
          "this machine's devices), beside ib_read_bw; cuda (cuda_ipc; from GPU 0 to the other "
          "GPUs in turn, or within the only one), beside the driver's copy")
-      ->check(CLI::IsMember(NamesOf(TransportNames())))
-      ->default_str(flags->transport);
+      ->transform(IsTransport())
+      ->capture_default_str();
   app->add_option_function<std::string>(
          "--checksum", [flags](const std::string& text) { flags->checksums = text == "on"; },
          "on: bytes are summed and checked; off: they are not")
@@ -122,6 +108,12 @@ absl::StatusOr<TransferBenchOptions> PlanBench(const BenchFlags& flags, const st
   const ModelChoice model{
       .synthetic = flags.synthetic, .bytes = flags.bytes, .tensors = flags.tensors};
   TH_RETURN_IF_ERROR(ShardsOf(model, /*shards=*/1).status());
+  if (flags.transport != kCuda) {  // whose weights are in GPU memory
+    // The yardstick of same_host has a copy of its own.
+    const uint64_t copies = uint64_t{1} + flags.readers + (flags.transport == kSameHost ? 1 : 0);
+    TH_RETURN_IF_ERROR(
+        CheckMemory({.version_bytes = flags.bytes, .copies = copies}, AvailableMemory()));
+  }
   TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
   options.cast.model = model;
   options.cast.transports = {flags.transport};
@@ -191,8 +183,10 @@ ExitStatus RunBench(const BenchFlags& flags) {
   absl::StatusOr<TransferBenchOptions> options = PlanBench(flags, folder->path());
   if (!options.ok()) return flags.reporter.Fail(options.status(), StatusOfPlan(options.status()));
   options->interrupted = [&held] { return held.Pending(); };
+  options->progress = [](const std::string& line) { fprintf(stderr, "%s\n", line.c_str()); };
   const absl::StatusOr<TransferMeasurement> measured = MeasureTransfer(*options);
   if (!measured.ok()) return FailMeasuring(flags, *folder, measured.status());
+  if (flags.transport == kTcp) options->progress("iperf3 over the same connections");
   const absl::StatusOr<double> iperf = IperfBeside(flags, measured->bytes, held);
   if (held.Pending()) {
     return flags.reporter.Fail(absl::CancelledError("interrupted"), ExitStatus::kInterrupted);

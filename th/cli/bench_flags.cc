@@ -1,8 +1,10 @@
 #include "th/cli/bench_flags.h"
 
+#include <cstdint>
 #include <cstdio>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "th/cli/link_classes.h"
 #include "th/cli/runfiles.h"
@@ -18,6 +20,12 @@ constexpr int kMostDataThreads = 64;
 // Empty: it is one.
 std::string CheckRate(const std::string& text) {
   return std::string(ParseLinkRate(text).status().message());
+}
+
+std::string CheckReaders(const std::string& text) {
+  int64_t readers = 0;
+  if (!absl::SimpleAtoi(text, &readers)) return absl::StrCat("\"", text, "\" is no number");
+  return std::string(CheckFanoutReaders(readers).message());
 }
 
 std::string CheckClass(const std::string& text) {
@@ -64,6 +72,8 @@ ExitStatus FailMeasuring(const ProcessFlags& flags, ScratchFolder& folder,
 }
 
 CLI::Validator LinkRate() { return {CheckRate, "RATE"}; }
+
+CLI::Validator FanoutReaders() { return {CheckReaders, ""}; }
 
 CLI::Validator LinkClassText() { return {CheckClass, "RATE*HOSTS"}; }
 

@@ -44,6 +44,8 @@ ExitStatus FailMeasuring(const ProcessFlags& flags, ScratchFolder& folder, const
 
 // Of a flag that gives the rate of a virtual host's link, like 250mbit.
 CLI::Validator LinkRate();
+// Of a flag that gives the number of readers of a fan-out.
+CLI::Validator FanoutReaders();
 // Takes an entry that ParseLinkClass takes, like 250mbit*2.
 CLI::Validator LinkClassText();
 

@@ -15,6 +15,7 @@
 namespace th {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -53,6 +54,10 @@ TEST_P(BenchTest, MeasuresVerifiesAndKeepsItsBounds) {
   EXPECT_THAT(report["last_reader_seconds_of_rounds"], SizeIs(2));
   EXPECT_THAT(report["baseline_seconds_of_rounds"], SizeIs(2));
   EXPECT_TRUE(report["baseline_congestion_control"].is_string());
+  // A line a round on stderr, and none of them in what a program reads.
+  EXPECT_THAT(run.errors, AllOf(HasSubstr("4 reader(s)"), HasSubstr("warm-up: update "),
+                                HasSubstr("round 2 of 2: update ")));
+  EXPECT_THAT(run.lines, SizeIs(1));
   // The peer beside it, or why there is none.
   EXPECT_NE(report["iperf3"].is_number(), report.contains("iperf3_missing")) << report.dump();
 }

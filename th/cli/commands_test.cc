@@ -18,6 +18,7 @@ namespace th {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -82,7 +83,7 @@ TEST_F(CommandsTest, APublishedFolderIsListedDescribedPulledAndVerified) {
 // Its process ends: who counted on it would let go of the copy that outlives it.
 TEST_F(CommandsTest, APullIsNoHolderOfWhatIsRetained) {
   RunningProgram follower(
-      Against({Worker(), "follow", "--poll", "0.05", "--offload-limit", "1MiB"}));
+      Against({Worker(), "follow", "--poll", "50ms", "--offload-limit", "1MiB"}));
   auto first = Publish(MakeModelFolder("model", 1), "step-1");
   follower.AwaitLine("version=step-1");
   ASSERT_EQ(RunTh({"pin", "step-1"}).status, kOk);
@@ -159,7 +160,7 @@ TEST_F(CommandsTest, APinOfWhatNobodyHoldsIsShownAsLostAfterARestart) {
   first.reset();
   server_.Start();
   ASSERT_TRUE(second->AwaitError("the server is back"));
-  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "50ms"}));
   follower.AwaitLine("version=step-2");  // the recovery is over
   ProgramRun listed = RunTh({"list"});
   while (absl::StrContains(listed.output(), "ranks may still come back")) {
@@ -183,7 +184,7 @@ TEST_F(CommandsTest, APinIsShownUntilItIsReleased) {
 TEST_F(CommandsTest, WhatIsPinnedAndReleasedIsNamedWhateverItWasAskedBy) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   const std::string sequence = SequenceOf("step-1");
-  EXPECT_THAT(RunTh({"pin", "latest", "--expires-after", "3600"}).output(),
+  EXPECT_THAT(RunTh({"pin", "latest", "--expires-after", "1h"}).output(),
               HasSubstr("version step-1 (#" + sequence + ") is pinned by th for 1h"));
   EXPECT_THAT(RunTh({"release", "latest"}).output(),
               HasSubstr("version step-1 (#" + sequence + ") is no longer pinned"));
@@ -259,7 +260,7 @@ TEST_F(CommandsTest, RanksMayBePlayedByDifferentProcesses) {
 
 TEST_F(CommandsTest, ARankThatNeverComesIsNamed) {
   const ProgramRun run = StartPublisher(MakeModelFolder("model", 1), "step-1",
-                                        {"--ranks", "2", "--rank", "0", "--timeout", "0.5"})
+                                        {"--ranks", "2", "--rank", "0", "--timeout", "500ms"})
                              ->Finish();
   EXPECT_EQ(run.status, kFailed) << run.errors;
   EXPECT_THAT(run.errors, HasSubstr("trainer/1"));
@@ -267,7 +268,7 @@ TEST_F(CommandsTest, ARankThatNeverComesIsNamed) {
 
 TEST_F(CommandsTest, AFollowerWritesEachVersionAndServesItOn) {
   const std::string model = MakeModelFolder("model", 1), into = FreshFolder("followed");
-  RunningProgram follower(Against({Worker(), "follow", "--into", into, "--poll", "0.05"}));
+  RunningProgram follower(Against({Worker(), "follow", "--into", into, "--poll", "50ms"}));
   ASSERT_TRUE(follower.AwaitError("waiting for a version"));
   auto publisher = Publish(model, "step-1");
   const std::string line = follower.AwaitLine("version=step-1");
@@ -285,7 +286,7 @@ TEST_F(CommandsTest, AFollowerWritesEachVersionAndServesItOn) {
 
 TEST_F(CommandsTest, AFollowerServesOnWhenTheLatestHasOtherShards) {
   const std::string model = MakeModelFolder("model", 1);
-  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "50ms"}));
   auto publisher = Publish(model, "step-1");
   follower.AwaitLine("version=step-1");
   auto other =
@@ -309,12 +310,62 @@ TEST_F(CommandsTest, APullWhoseOnlySourceDiesSaysThatNobodyHoldsIt) {
   publisher->process().Signal(SIGKILL);
   const ProgramRun run = pull.Finish();
   EXPECT_EQ(run.status, kNotThere) << run.errors;
-  EXPECT_THAT(run.errors, HasSubstr("step-1"));
+  EXPECT_THAT(run.errors, AllOf(HasSubstr("nobody holds version step-1"),
+                                HasSubstr("have step-1 published again")));
+}
+
+TEST_F(CommandsTest, APullWhoseSourceIsStoppedSaysThatItIsHeldAndSilent) {
+  // Whoever is silent stays a holder.
+  RunningProgram server({Server(), "--listen=127.0.0.1:0", "--json", "--lease=1h",
+                         "--state-dir=" + FreshFolder("state")});
+  const std::string address = ParseLine(server.AwaitLine("address"))["address"];
+  RunningProgram publisher({Worker(), "publish", "--dir", MakeModelFolder("model", 1), "--label",
+                            "step-1", "--rate", "50KB/s", "--transports", "tcp",  // some 8 s
+                            "--server", address});
+  publisher.AwaitLine("published");
+  RunningProgram pull({Th(), "pull", FreshFolder("pulled") + "/here", "--server", address});
+  ASSERT_TRUE(pull.AwaitError("from trainer/0"));
+  publisher.process().Signal(SIGSTOP);
+  const ProgramRun run = pull.Finish();
+  EXPECT_EQ(run.status, kFailed) << run.errors;
+  EXPECT_THAT(run.errors, AllOf(HasSubstr("UPDATE_STALLED"), HasSubstr("SIGSTOP"),
+                                Not(HasSubstr("nobody holds"))));
+}
+
+TEST_F(CommandsTest, APullWithoutATransportInCommonNamesThoseOfTheHolder) {
+  const auto publisher = StartPublisher(MakeModelFolder("model", 1), "step-1",
+                                        {"--ranks", "2", "--transports", "tcp"});
+  publisher->AwaitLine("published");
+  const ProgramRun run =
+      RunTh({"pull", FreshFolder("pulled") + "/here", "--transports", "same-host", "--json"});
+  EXPECT_EQ(run.status, kFailed) << run.errors;
+  EXPECT_EQ(run.json()["error"]["code"], "FAILED_PRECONDITION");
+  EXPECT_THAT(run.errors,
+              AllOf(HasSubstr("no transport in common"),
+                    HasSubstr("trainer holds it and can be read over tcp: leave --transports out"),
+                    Not(HasSubstr("nobody holds"))));
+}
+
+TEST_F(CommandsTest, AnUnknownLabelIsRefusedWithThoseThatAreHeld) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  const ProgramRun run = RunTh({"pull", FreshFolder("none"), "--version", "step-9"});
+  EXPECT_EQ(run.status, kNotThere);
+  EXPECT_THAT(run.errors, HasSubstr("held is step-1"));
+}
+
+// What it would be without is a machine that has no adapter.
+TEST_F(CommandsTest, RdmaThatIsNamedAndNotThereIsRefusedWithTheFlag) {
+  const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
+  const ProgramRun run =
+      RunTh({"pull", FreshFolder("pulled") + "/here", "--transports", "rdma,tcp"});
+  if (run.status == kOk) GTEST_SKIP() << "this machine has an RDMA device";
+  EXPECT_EQ(run.status, kFailed);
+  EXPECT_THAT(run.errors, HasSubstr("leave ibverbs out of --transports to do without it"));
 }
 
 TEST_F(CommandsTest, TheLastHolderOfWhatIsRetainedSaysWhatItsEndLoses) {
   auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
-  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "50ms"}));
   follower.AwaitLine("version=step-1");
   EXPECT_EQ(RunTh({"retain", "1"}).status, kOk);
   publisher->process().Signal(SIGTERM);
@@ -334,7 +385,8 @@ TEST_F(CommandsTest, AFollowerServesOnWhatItMayNotLetGo) {
   const std::string model = MakeModelFolder("model", 1);
   auto publisher = Publish(model, "step-1");
   EXPECT_EQ(RunTh({"retain", "2"}).status, kOk);
-  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.02", "--offload-limit", "10"}));
+  RunningProgram follower(
+      Against({Worker(), "follow", "--poll", "20ms", "--offload-limit", "10B"}));
   ASSERT_TRUE(follower.AwaitError("too small for any copy"));
   follower.AwaitLine("version=step-1");
   publisher->process().Signal(SIGTERM);
@@ -354,18 +406,18 @@ TEST_F(CommandsTest, AFollowerServesOnWhatItMayNotLetGo) {
 TEST_F(CommandsTest, AStagingLimitWithoutRoomForAShardIsSaidAtOnce) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
   for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--stage"}}) {
-    std::vector<std::string> follow = {Worker(), "follow", "--staging-limit", "1000"};
+    std::vector<std::string> follow = {Worker(), "follow", "--staging-limit", "1000B"};
     follow.insert(follow.end(), more.begin(), more.end());
     const ProgramRun run = RunProgram(Against(std::move(follow)));
     EXPECT_EQ(run.status, kFailed) << run.errors;
-    EXPECT_THAT(run.errors, HasSubstr("--staging-limit is 1000 bytes for each rank"));
+    EXPECT_THAT(run.errors, HasSubstr("--staging-limit is 1000B for each rank"));
     EXPECT_THAT(RunTh({"events"}).output(), Not(HasSubstr("follower")));
   }
 }
 
 TEST_F(CommandsTest, AFollowerSaysWhenTheServerGoesAndComesBack) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
-  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "50ms"}));
   follower.AwaitLine("version=step-1");
   server_.Kill();
   ASSERT_TRUE(follower.AwaitError("the server is away"));
@@ -380,7 +432,7 @@ TEST_F(CommandsTest, AFollowerSaysThatWhatItHoldsWasWithdrawn) {
   first->process().Signal(SIGTERM);
   EXPECT_EQ(first->Finish().status, kOk);
   const auto second = Publish(MakeModelFolder("second", 2), "step-2");
-  RunningProgram follower(Against({Worker(), "follow", "--poll", "0.05"}));
+  RunningProgram follower(Against({Worker(), "follow", "--poll", "50ms"}));
   follower.AwaitLine("version=step-2");
   const std::string withdrawn = "step-2 (#" + SequenceOf("step-2") + ")";
   EXPECT_EQ(RunTh({"rollback", "step-1"}).status, kOk);
@@ -394,8 +446,7 @@ TEST_F(CommandsTest, APullSaysThatItWaitsForTheServer) {
   const auto publisher = StartPublisher(MakeModelFolder("model", 1), "step-1",
                                         {"--rate", "50KB/s", "--transports", "tcp"});  // some 8 s
   publisher->AwaitLine("published");
-  RunningProgram pull(
-      Against({Th(), "pull", FreshFolder("pulled") + "/here", "--timeout", "3600"}));
+  RunningProgram pull(Against({Th(), "pull", FreshFolder("pulled") + "/here", "--timeout", "1h"}));
   ASSERT_TRUE(pull.AwaitError("from trainer/0"));
   server_.Kill();
   ASSERT_TRUE(pull.AwaitError("is away since"));
@@ -420,7 +471,7 @@ TEST_F(CommandsTest, RetentionOfAModelWithoutVersionsSaysSo) {
 TEST_F(CommandsTest, AFollowerKnowsTheFoldersThatItWroteBefore) {
   const std::string into = FreshFolder("followed");
   const std::vector<std::string> follow =
-      Against({Worker(), "follow", "--into", into, "--poll", "0.05"});
+      Against({Worker(), "follow", "--into", into, "--poll", "50ms"});
   const auto first = Publish(MakeModelFolder("first", 1), "step-1");
   {
     RunningProgram follower(follow);
@@ -455,7 +506,7 @@ TEST_F(CommandsTest, AFollowerOverwritesNoOtherModelsFolder) {
 
 TEST_F(CommandsTest, AFollowerSaysInWhichFormsThereIsAVersion) {
   const auto publisher = Publish(MakeModelFolder("model", 1), "step-1");
-  RunningProgram follower(Against({Worker(), "follow", "--form", "fused", "--poll", "0.05"}));
+  RunningProgram follower(Against({Worker(), "follow", "--form", "fused", "--poll", "50ms"}));
   ASSERT_TRUE(follower.AwaitError("in form fused"));
   ASSERT_TRUE(follower.AwaitError("hf"));
   follower.process().Signal(SIGTERM);
@@ -505,7 +556,7 @@ TEST_F(CommandsTest, ARankThatLivesIsNamedToWhoWantsItHoweverLongItIsSilent) {
   for (std::vector<std::string> second : {publish,
                                           {Th(), "pull", FreshFolder("taken") + "/here", "--server",
                                            address, "--group", "g", "--model", "m"}}) {
-    second.insert(second.end(), {"--connect-timeout", "0.5"});
+    second.insert(second.end(), {"--connect-timeout", "500ms"});
     const ProgramRun run = RunProgram(second);
     EXPECT_EQ(run.status, kFailed) << run.errors;
     EXPECT_THAT(run.errors, HasSubstr("rank g/0 is held by worker"));
@@ -522,7 +573,7 @@ TEST_F(CommandsTest, WhatAnswersWhereNoServerDoesIsNamed) {
        {std::vector<std::string>{Th(), "list"},
         {Worker(), "publish", "--dir", model, "--label", "1"}}) {
     std::vector<std::string> command = arguments;
-    command.insert(command.end(), {"--connect-timeout", "0.3", "--server", http});
+    command.insert(command.end(), {"--connect-timeout", "300ms", "--server", http});
     const ProgramRun run = RunProgram(command);
     EXPECT_EQ(run.status, kUnreachable) << run.errors;
     EXPECT_THAT(run.errors, HasSubstr(http));
@@ -548,7 +599,7 @@ TEST_F(CommandsTest, ADataAddressThatIsTakenIsNoServerThatIsAway) {
       StartPublisher(model, "step-2", {"--group", "other", "--data-address", server_.address()})
           ->Finish();
   EXPECT_EQ(taken.status, kFailed) << taken.errors;
-  EXPECT_THAT(taken.errors, HasSubstr("data_address"));
+  EXPECT_THAT(taken.errors, HasSubstr("--data-address: cannot listen on"));
   const ProgramRun pull =
       RunTh({"pull", FreshFolder("taken"), "--data-address", server_.address()});
   EXPECT_EQ(pull.status, kFailed) << pull.errors;

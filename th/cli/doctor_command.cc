@@ -8,20 +8,20 @@
 #include "absl/time/time.h"
 #include "th/cli/command.h"
 #include "th/doctor/doctor.h"
-#include "th/worker/flag_checks.h"
+#include "th/worker/connection_flags.h"
 
 namespace th {
 namespace {
 
 struct DoctorFlags {
   std::string to;
-  double connect_timeout_s = 3;
+  absl::Duration connect_timeout = absl::Seconds(3);
   Reporter reporter;
 };
 
 ExitStatus RunDoctor(const DoctorFlags& flags) {
   const StopSignals stop = flags.reporter.TakeSignals();
-  doctor::ExamineOptions options = {.connect_timeout = absl::Seconds(flags.connect_timeout_s)};
+  doctor::ExamineOptions options = {.connect_timeout = flags.connect_timeout};
   if (!flags.to.empty()) {
     const absl::StatusOr<doctor::HostAndPort> to = doctor::ParseHostAndPort(flags.to);
     if (!to.ok()) return flags.reporter.Fail(to.status(), ExitStatus::kUsage);
@@ -44,11 +44,8 @@ void AddDoctorCommand(CLI::App* app, ExitStatus* exit) {
   doctor->add_option("--to", flags->to,
                      "HOST:PORT of a server or source that this host should reach: the way to it "
                      "is examined too");
-  doctor
-      ->add_option("--connect-timeout", flags->connect_timeout_s,
-                   "seconds for a connection to it, for each of its addresses")
-      ->check(IsSeconds(kMinTimeoutSeconds, kMaxTimeoutSeconds))
-      ->capture_default_str();
+  AddDurationFlag(doctor, "--connect-timeout", &flags->connect_timeout, kTimeouts,
+                  "the time, like 3s, for a connection to each of its addresses");
   flags->reporter.AddFlag(doctor);
   doctor->callback([flags, exit] { *exit = RunDoctor(*flags); });
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "th/cli/fanout_disturbance.h"
 #include "th/cli/fanout_stage.h"
 #include "th/cli/virtual_hosts.h"
@@ -53,6 +54,10 @@ class FanoutBench {
   }
 
   absl::Status RunArm(FanoutArm arm) {
+    if (options_.progress) {
+      options_.progress(absl::StrFormat("%s: starting a server, %d holder(s) and %d reader(s)",
+                                        arm.name, arm.holders, readers_));
+    }
     TH_ASSIGN_OR_RETURN(const auto stage, OpenStage(arm));
     measured_.bytes = stage->bytes();
     const bool with_flows = measured_.arms.empty();  // the first arm's rounds have them
@@ -61,11 +66,22 @@ class FanoutBench {
       TH_ASSIGN_OR_RETURN(FanoutRound round, stage->Update());
       TH_RETURN_IF_ERROR(stage->Verify(stage->Readers()));
       if (with_flows) TH_RETURN_IF_ERROR(MeasureFlows(*stage, number));
+      Say(arm.name, number,
+          absl::StrFormat("the last reader after %.3f s", round.last_reader_seconds()));
       if (number > 0) arm.rounds.push_back(std::move(round));
     }
     const bool disturbed = arm.name == kOurs && !options_.disturbance.empty();
     measured_.arms.push_back(std::move(arm));
     return disturbed ? Disturb(*stage) : absl::OkStatus();
+  }
+
+  // Round 0 warms up.
+  void Say(const std::string& arm, uint32_t number, const std::string& came_to) {
+    if (!options_.progress) return;
+    options_.progress(absl::StrCat(
+        arm,
+        number == 0 ? ", warm-up" : absl::StrFormat(", round %d of %d", number, options_.rounds),
+        ": ", came_to));
   }
 
   absl::StatusOr<std::unique_ptr<FanoutStage>> OpenStage(const FanoutArm& arm) {
@@ -100,6 +116,7 @@ class FanoutBench {
       TH_RETURN_IF_ERROR(stage.PublishNext());
       TH_ASSIGN_OR_RETURN(DisturbedRound round, RunDisturbed(stage, options_.disturbance));
       measured_.disturbed.push_back(std::move(round));
+      Say(absl::StrCat("disturbed (", options_.disturbance, ")"), number + 1, "done");
     }
     return absl::OkStatus();
   }

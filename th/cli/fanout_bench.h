@@ -10,6 +10,7 @@
 #define TH_CLI_FANOUT_BENCH_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct FanoutOptions {
   uint32_t rounds = 3;                // besides the first
   std::vector<std::string> policies;  // "ours", or as tensorhub_server --policy names them
   std::string disturbance;            // "stop", "cut", "leave"; empty: none
+  // A line when an arm's processes are started and one after each round; may be empty.
+  std::function<void(const std::string& line)> progress;
 };
 
 // With several holders there is also an arm "one_holder": ours, with one. CANCELLED after SIGINT or

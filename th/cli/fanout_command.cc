@@ -1,5 +1,6 @@
 // th bench fanout: a version to many hosts at once, over links of given rates.
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "th/cli/fanout_disturbance.h"
 #include "th/cli/held_signals.h"
 #include "th/cli/link_classes.h"
+#include "th/cli/memory_need.h"
 #include "th/cli/rank_weights.h"
 #include "th/cli/scratch_folder.h"
 #include "th/weights/status_macros.h"
@@ -22,7 +24,6 @@ namespace {
 
 // Each is a process that holds the whole version.
 constexpr uint32_t kDefaultReaders = 4;
-constexpr uint32_t kMostReaders = 64;
 constexpr uint32_t kMostHolders = 16;
 constexpr uint32_t kMostRounds = 1000;
 
@@ -41,7 +42,7 @@ struct FanoutFlags : ProcessFlags {
 void AddFlags(CLI::App* app, FanoutFlags* flags) {
   const CLI::Validator link_rate = LinkRate();
   app->add_option("--hosts", flags->hosts, "readers, each on a virtual host")
-      ->check(CLI::Range(1u, kMostReaders))
+      ->check(FanoutReaders())
       ->default_str(absl::StrCat(kDefaultReaders));
   CLI::Option* const rate =
       app->add_option("--rate", flags->rate, "of each host's link, each way, like 1gbit or 250mbit")
@@ -95,14 +96,13 @@ absl::StatusOr<std::vector<LinkClass>> ClassesOf(const FanoutFlags& flags) {
     return absl::InvalidArgumentError(absl::StrCat("--rates: ", classes.status().message()));
   }
   const uint32_t hosts = HostsOf(*classes);
+  if (const absl::Status fits = CheckFanoutReaders(hosts); !fits.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--rates: ", fits.message()));
+  }
   if (flags.hosts.has_value() && *flags.hosts != hosts) {
     return absl::InvalidArgumentError(absl::StrCat("--rates has ", hosts,
                                                    " hosts and --hosts says ", *flags.hosts,
                                                    ": leave --hosts away, or make them agree"));
-  }
-  if (hosts > kMostReaders) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--rates has ", hosts, " hosts: give at most ", kMostReaders));
   }
   return classes;
 }
@@ -133,14 +133,19 @@ std::string HolderRateOf(const FanoutFlags& flags, const std::vector<LinkClass>&
 
 absl::StatusOr<FanoutOptions> Plan(const FanoutFlags& flags, const std::vector<LinkClass>& classes,
                                    const std::string& folder) {
-  FanoutOptions options{.classes = classes,
-                        .holders = flags.holders,
-                        .rounds = flags.rounds,
-                        .policies = flags.policies,
-                        .disturbance = flags.disturbance};
+  FanoutOptions options{
+      .classes = classes,
+      .holders = flags.holders,
+      .rounds = flags.rounds,
+      .policies = flags.policies,
+      .disturbance = flags.disturbance,
+      .progress = [](const std::string& line) { fprintf(stderr, "%s\n", line.c_str()); }};
   TH_ASSIGN_OR_RETURN(options.holder_rate, ParseLinkRate(HolderRateOf(flags, classes)));
   const ModelChoice model{.synthetic = "llm", .bytes = flags.bytes};
   TH_RETURN_IF_ERROR(ShardsOf(model, /*shards=*/1).status());
+  TH_RETURN_IF_ERROR(CheckMemory(
+      {.version_bytes = flags.bytes, .copies = uint64_t{flags.holders} + HostsOf(classes)},
+      AvailableMemory()));
   TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
   options.cast.model = model;
   return options;

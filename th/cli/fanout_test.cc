@@ -16,6 +16,7 @@
 namespace th {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // Why this machine has no virtual hosts, as the command says; empty when it did not say so.
@@ -42,6 +43,8 @@ TEST(FanoutTest, MeasuresBothPoliciesBesideOneFlowAndNeverBeatsTheLinks) {
   EXPECT_EQ(report["rate"], "400mbit");
   EXPECT_EQ(report["verified"], true);
   EXPECT_EQ(report["rounds"], 2);
+  EXPECT_THAT(run.errors, HasSubstr("direct, round 2 of 2: the last reader after "));
+  EXPECT_THAT(run.lines, SizeIs(1)) << "progress is on stderr";
   const double bytes = report["bytes"];
   EXPECT_NEAR(bytes, 16 << 20, 4096);  // of so many whole tensors
   // No link lets more pass than its rate, but for a first burst.

@@ -18,11 +18,17 @@ constexpr char kExample[] = "like 250mbit*2";
 
 }  // namespace
 
-absl::StatusOr<uint64_t> ParseLinkRate(const std::string& text) {
-  TH_ASSIGN_OR_RETURN(const uint64_t rate, ParseRate(text));
-  if (rate >= kSlowestLink && rate <= kFastestLink) return rate;
+absl::Status CheckFanoutReaders(int64_t readers) {
+  if (readers >= 1 && readers <= kMostFanoutReaders) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is no rate of a virtual link: give from 1mbit to 10gbit"));
+      absl::StrCat("a fan-out has 1 to ", kMostFanoutReaders, " readers, not ", readers));
+}
+
+absl::StatusOr<uint64_t> ParseLinkRate(const std::string& text) {
+  const absl::StatusOr<uint64_t> rate = ParseRate(text);
+  if (rate.ok() && *rate >= kSlowestLink && *rate <= kFastestLink) return *rate;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\" is no rate of a virtual link: give 1mbit to 10gbit, like 250mbit"));
 }
 
 absl::StatusOr<LinkClass> ParseLinkClass(absl::string_view text) {
@@ -35,11 +41,16 @@ absl::StatusOr<LinkClass> ParseLinkClass(absl::string_view text) {
   }
   parsed.bytes_per_second = *rate;
   if (times == absl::string_view::npos) return parsed;
-  const bool counted = absl::SimpleAtoi(text.substr(times + 1), &parsed.hosts);
-  if (counted && parsed.hosts >= 1 && parsed.hosts <= kMaxVirtualHosts) return parsed;
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" gives no number of hosts from 1 to ", kMaxVirtualHosts,
-                   " after the *; write it ", kExample));
+  int64_t hosts = 0;
+  if (!absl::SimpleAtoi(text.substr(times + 1), &hosts)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" gives no number of hosts after the *; write it ", kExample));
+  }
+  if (const absl::Status fits = CheckFanoutReaders(hosts); !fits.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\": ", fits.message()));
+  }
+  parsed.hosts = static_cast<uint32_t>(hosts);
+  return parsed;
 }
 
 absl::StatusOr<std::vector<LinkClass>> ParseLinkClasses(const std::vector<std::string>& entries) {

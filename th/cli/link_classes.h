@@ -14,10 +14,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace th {
+
+// Each is a process that holds the whole version.
+inline constexpr uint32_t kMostFanoutReaders = 64;
+
+// OK, or INVALID_ARGUMENT naming the numbers of readers that a fan-out can have.
+absl::Status CheckFanoutReaders(int64_t readers);
 
 // Hosts whose links have the same rate, each way.
 struct LinkClass {

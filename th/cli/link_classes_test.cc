@@ -28,16 +28,17 @@ TEST(LinkClassesTest, AreReadInTheirOrderAndCounted) {
 
 TEST(LinkClassesTest, RefuseWhatIsNoRateOrNoNumberOfHostsAndSayHowToWriteIt) {
   const std::vector<std::pair<std::string, std::string>> refused = {
-      {"", "write it like"},
+      {"", "like 250mbit*2"},
       {"6*1gbit", "like 250mbit*2"},
       {"1gbit*", "like 250mbit*2"},
-      {"1gbit*0", "from 1 to 200"},
-      {"1gbit*-1", "from 1 to 200"},
-      {"1gbit*201", "from 1 to 200"},
-      {"1gbit*4294967297", "from 1 to 200"},
-      {"1gbit*2*2", "from 1 to 200"},
-      {"1gbit*two", "from 1 to 200"},
+      {"1gbit*0", "a fan-out has 1 to 64 readers, not 0"},
+      {"1gbit*-1", "a fan-out has 1 to 64 readers, not -1"},
+      {"1gbit*65", "a fan-out has 1 to 64 readers, not 65"},
+      {"1gbit*4294967297", "a fan-out has 1 to 64 readers"},
+      {"1gbit*2*2", "no number of hosts after the *"},
+      {"1gbit*two", "no number of hosts after the *"},
       {"none*2", "1mbit to 10gbit"},
+      {"5*2", "1mbit to 10gbit"},
       {"100gbit*2", "1mbit to 10gbit"}};
   for (const auto& [text, says] : refused) {
     EXPECT_THAT(ParseLinkClass(text), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(says)))

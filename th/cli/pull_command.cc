@@ -23,13 +23,17 @@ ExitStatus RunPull(const PullCommandFlags& flags) {
   StopSignals stop = flags.reporter.TakeSignals();
   const absl::StatusOr<VersionSelector> selector = ParseVersionSelector(flags.pull.version);
   if (!selector.ok()) return flags.reporter.Fail(selector.status(), ExitStatus::kUsage);
+  const absl::Status options = ReaderOptions(flags.pull).status();
+  if (!options.ok()) return flags.reporter.Fail(options, ExitStatus::kUsage);
   const absl::StatusOr<FoundVersion> found = FindVersion(flags.pull);
   if (!found.ok()) return flags.reporter.Fail(found.status());
   // Before a byte moves.
   const absl::Status can_save = CheckCanSave(flags.folder, found->shards.bytes);
   if (!can_save.ok()) return flags.reporter.Fail(can_save, ExitStatus::kLocalFiles);
   const absl::StatusOr<PulledModel> pulled = Pull(flags.pull, *found, &stop);
-  if (!pulled.ok()) return flags.reporter.Fail(ExplainJoin(pulled.status()));
+  if (!pulled.ok()) {
+    return flags.reporter.Fail(pulled.status(), ExitStatusOfJoin(pulled.status()));
+  }
   const absl::Status saved = SaveModel(pulled->model, found->shards.version, flags.folder, &stop);
   if (!saved.ok()) {
     return flags.reporter.Fail(

@@ -7,14 +7,16 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "th/cli/command.h"
 #include "th/cli/progress_screen.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/flag_checks.h"
 
 namespace th {
 namespace {
@@ -57,7 +59,7 @@ std::string TimeOfDay(absl::Time time) {
 std::optional<absl::StatusOr<GroupUpdate>> Await(
     PendingResult<absl::StatusOr<GroupUpdate>>& pending, const StopSignals& stop,
     const ReaderGroup& readers, const PullFlags& flags, PullScreen& screen) {
-  const absl::Time until = absl::Now() + absl::Seconds(flags.timeout_s);
+  const absl::Time until = absl::Now() + flags.timeout;
   bool away = false;
   for (;;) {
     std::optional<absl::StatusOr<GroupUpdate>> update = pending.AwaitFor(kServerPoll);
@@ -71,24 +73,101 @@ std::optional<absl::StatusOr<GroupUpdate>> Await(
   }
 }
 
-absl::Status NobodyHoldsIt(absl::string_view why) {
-  return absl::NotFoundError(absl::StrCat(
-      why,
-      "; th list shows which versions are held: take one by its name (--version), or have "
-      "this one published again"));
+std::string Groups(const std::vector<std::string>& groups) { return absl::StrJoin(groups, ", "); }
+
+// " event=7-1234" of an error's text; empty: it names none.
+absl::string_view EventOf(absl::string_view text) {
+  const size_t event = text.rfind(" event=");
+  return event == absl::string_view::npos ? "" : text.substr(event);
 }
 
-absl::Status CheckMoved(const UpdateResult& result) {
+absl::Status NobodyHolds(const PullFlags& flags, const Catalog& catalog, const VersionInfo& version,
+                         const VersionHolders& holders, absl::string_view event) {
+  const std::string gone =
+      holders.disconnected.empty()
+          ? ""
+          : absl::StrCat(
+                ": ", Groups(holders.disconnected),
+                holders.disconnected.size() == 1 ? ", which did, has" : ", which did, have",
+                " lost the server");
+  const std::string held = NameHeldVersions(catalog, flags.connection.key(), flags.form);
+  const absl::string_view others =
+      absl::StartsWith(held, "held") ? ": take one of these (--version), or have " : ": have ";
+  return absl::NotFoundError(absl::StrCat("nobody holds version ", version.ToString(), " in form ",
+                                          flags.form, " now", gone, "; ", held, others,
+                                          version.label.text(), " published again", event));
+}
+
+// Code words and causes in the text of an update's error (th/client/client.h).
+constexpr absl::string_view kStalled = "UPDATE_STALLED";
+constexpr absl::string_view kNothingInCommon = "no transport in common";
+
+// What to do about sources that are there and could not be read.
+std::string WayOut(absl::string_view failed, const VersionHolders& holders) {
+  const std::string who = Groups(holders.connected);
+  if (absl::StartsWith(failed, kStalled)) {
+    return absl::StrCat(
+        who,
+        " holds it, is connected to the server and sends nothing: is a process of it stopped "
+        "(SIGSTOP, a debugger), or its host overloaded? Let it go on, or have another group hold "
+        "the version, and ask again");
+  }
+  if (absl::StrContains(failed, kNothingInCommon)) {
+    return absl::StrCat(who, " holds it and can be read over ",
+                        absl::StrJoin(holders.transports, ", "),
+                        ": leave --transports out, or name one of these that this host has");
+  }
+  return absl::StrCat(who,
+                      " holds it, and could not be read from here: th describe shows its "
+                      "addresses, th doctor --to ADDRESS examines the way to one");
+}
+
+absl::Status CheckMoved(const PullFlags& flags, const FoundVersion& found,
+                        const UpdateResult& result) {
   if (result.moved() || result.already_there()) return absl::OkStatus();
-  return NobodyHoldsIt("the version is no longer available: nobody holds it now");
+  return WhyNotRead(*found.controller, flags, found.shards.version,
+                    absl::NotFoundError("the version is no longer available"));
+}
+
+// The error of an update that has not moved.
+absl::Status Explain(const PullFlags& flags, const FoundVersion& found,
+                     const absl::Status& update) {
+  const bool stalled = absl::StartsWith(update.message(), kStalled);
+  if (absl::IsUnavailable(update) || stalled) {
+    return WhyNotRead(*found.controller, flags, found.shards.version, update);
+  }
+  // The flags were good.
+  if (absl::IsInvalidArgument(update)) return absl::FailedPreconditionError(update.message());
+  return update;
 }
 
 }  // namespace
 
-std::string PullGroupName() {
-  char host[65] = {};
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat("pull-", host, "-", getpid());
+absl::StatusOr<ClientOptions> ReaderOptions(const PullFlags& flags) {
+  TH_ASSIGN_OR_RETURN(ClientOptions options, flags.member.ToClientOptions(flags.connection));
+  if (options.group.empty()) {
+    char host[65] = {};
+    gethostname(host, sizeof(host) - 1);
+    options.group = absl::StrCat(flags.command, "-", host, "-", getpid());
+  }
+  options.spot = true;  // it ends once it has read
+  return options;
+}
+
+absl::Status WhyNotRead(Controller& controller, const PullFlags& flags, const VersionInfo& version,
+                        const absl::Status& failed) {
+  const absl::StatusOr<Catalog> catalog = controller.List();
+  if (!catalog.ok()) {
+    return absl::UnavailableError(absl::StrCat(
+        failed.message(), "; and the server does not answer: ", catalog.status().message()));
+  }
+  const VersionHolders holders =
+      FindHolders(*catalog, flags.connection.key(), version.sequence, flags.form);
+  if (holders.connected.empty()) {
+    return NobodyHolds(flags, *catalog, version, holders, EventOf(failed.message()));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(failed.message(), "; ", WayOut(failed.message(), holders)));
 }
 
 void AddPullFlags(CLI::App* app, PullFlags* flags) {
@@ -96,18 +175,23 @@ void AddPullFlags(CLI::App* app, PullFlags* flags) {
   AddMemberFlags(app, &flags->member);
   app->add_option("--version", flags->version, kVersionHelp)->capture_default_str();
   app->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
-  app->add_option("--timeout", flags->timeout_s, "seconds for the whole transfer")
-      ->check(IsSeconds(kMinTimeoutSeconds, kMaxTimeoutSeconds))
-      ->capture_default_str();
+  AddDurationFlag(app, "--timeout", &flags->timeout, kTimeouts,
+                  "the time, like 10m, for the whole transfer");
 }
 
 absl::StatusOr<FoundVersion> FindVersion(const PullFlags& flags) {
   TH_ASSIGN_OR_RETURN(const VersionSelector selector, ParseVersionSelector(flags.version));
   TH_ASSIGN_OR_RETURN(auto controller, flags.connection.Connect());
-  TH_ASSIGN_OR_RETURN(const VersionInfo version, controller->Resolve(selector));
+  const absl::StatusOr<VersionInfo> version = controller->Resolve(selector);
+  if (!version.ok() && !absl::IsNotFound(version.status())) return version.status();
   TH_ASSIGN_OR_RETURN(const Catalog catalog, controller->List());
+  if (!version.ok()) {
+    return absl::NotFoundError(
+        absl::StrCat(version.status().message(), "; ",
+                     NameHeldVersions(catalog, flags.connection.key(), flags.form)));
+  }
   TH_ASSIGN_OR_RETURN(VersionShards shards, FindVersionShards(catalog, flags.connection.key(),
-                                                              version.sequence, flags.form));
+                                                              version->sequence, flags.form));
   return FoundVersion{.controller = std::move(controller), .shards = std::move(shards)};
 }
 
@@ -117,10 +201,10 @@ absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& fou
                       FetchLayouts(*found.controller, found.shards));
   TH_ASSIGN_OR_RETURN(ModelMemory model, ModelMemory::Allocate(std::move(layouts)));
   ReaderGroupOptions options{.buffer_name = found.shards.buffer_name, .form = found.shards.form};
-  TH_ASSIGN_OR_RETURN(options.client, flags.member.ToClientOptions(flags.connection));
-  if (options.client.group.empty()) options.client.group = PullGroupName();
-  options.client.spot = true;  // it ends once it has read: what is retained must not rely on it
-  TH_ASSIGN_OR_RETURN(const auto readers, ReaderGroup::Join(options, model));
+  TH_ASSIGN_OR_RETURN(options.client, ReaderOptions(flags));
+  const auto joined = ReaderGroup::Join(options, model);
+  if (!joined.ok()) return ExplainJoin(joined.status());
+  ReaderGroup* const readers = joined->get();
 
   stop->HoldOff();
   // Shared with the callback, which TensorHub may hold a little longer than the update takes.
@@ -129,7 +213,7 @@ absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& fou
   const absl::Time begin = MonotonicNow();
   readers->UpdateAsync(
       found.shards.version.sequence,
-      {.timeout = absl::Seconds(flags.timeout_s),
+      {.timeout = flags.timeout,
        .on_progress = [screen](uint32_t rank,
                                const UpdateProgress& progress) { screen->Show(rank, progress); }},
       pending.Callback());
@@ -139,10 +223,8 @@ absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& fou
   // Nobody is to fill from a process that is about to end.
   (void)readers->Leave();
   if (!update) return absl::CancelledError("interrupted; nothing was written");
-  // The server is there, the sources are not: nobody holds it any more.
-  if (absl::IsUnavailable(update->status())) return NobodyHoldsIt(update->status().message());
-  TH_RETURN_IF_ERROR(update->status());
-  TH_RETURN_IF_ERROR(CheckMoved((*update)->first()));
+  if (!update->ok()) return Explain(flags, found, update->status());
+  TH_RETURN_IF_ERROR(CheckMoved(flags, found, (*update)->first()));
   TH_RETURN_IF_ERROR(model.Gather());
   return PulledModel{.model = std::move(model), .update = **std::move(update), .seconds = seconds};
 }

@@ -24,28 +24,40 @@ struct PullFlags {
   MemberFlags member;
   std::string version = "latest";
   std::string form = kDefaultForm;
-  double timeout_s = 3600;
+  absl::Duration timeout = absl::Hours(1);
+  std::string command = "pull";  // begins the name of its group where --group gives none
 };
-// A group's name unlike that of any other such process, on this machine or another.
-std::string PullGroupName();
 
 // --version, --form, --timeout and those of connection and member.
 void AddPullFlags(CLI::App* app, PullFlags* flags);
+
+// How the process joins: as a group of its own unless --group names one ("pull-n7-4711": unlike
+// that of any other such process, on this machine or another), on which what is retained must not
+// rely. INVALID_ARGUMENT, a usage error: see MemberFlags.
+absl::StatusOr<ClientOptions> ReaderOptions(const PullFlags& flags);
 
 // A version as it is to be pulled.
 struct FoundVersion {
   std::unique_ptr<Controller> controller;
   VersionShards shards;
 };
-// Errors of Connect and Resolve; NOT_FOUND.
+// Errors of Connect and Resolve; NOT_FOUND, naming the versions that are held.
 absl::StatusOr<FoundVersion> FindVersion(const PullFlags& flags);
+
+// Why nothing could be read of a version although the server answers, `failed` being what the call
+// came to: NOT_FOUND when nobody holds it any more, else FAILED_PRECONDITION with what to do about
+// a source that sends nothing, or that nothing in common leads to. UNAVAILABLE: the server does not
+// answer either.
+absl::Status WhyNotRead(Controller& controller, const PullFlags& flags, const VersionInfo& version,
+                        const absl::Status& failed);
 
 struct PulledModel {
   ModelMemory model;  // gathered
   GroupUpdate update;
   absl::Duration seconds;  // from the call of Update to its end
 };
-// With a progress line on stderr. CANCELLED after a signal; errors of joining and of the update.
+// With a progress line on stderr. CANCELLED after a signal; errors of ReaderOptions and joining
+// (ExitStatusOfJoin), and of the update as WhyNotRead tells them.
 absl::StatusOr<PulledModel> Pull(const PullFlags& flags, const FoundVersion& found,
                                  StopSignals* stop);
 

@@ -21,7 +21,7 @@ std::string InForm(const std::string& form) {
   return form.empty() ? "" : absl::StrCat(" in form ", form);
 }
 
-constexpr double kMaxPinSeconds = 366 * 86'400;
+constexpr DurationRange kPinTimes = {absl::ZeroDuration(), absl::Hours(366 * 24)};
 
 struct RetentionFlags {
   ConnectionFlags connection;
@@ -29,7 +29,7 @@ struct RetentionFlags {
   std::string version;
   std::string owner = "th";
   std::string form;
-  double expires_after_s = 0;
+  absl::Duration expires_after;  // zero: never
   bool create = false;
   Reporter reporter;
 };
@@ -83,7 +83,7 @@ ExitStatus RunPin(const RetentionFlags& flags) {
   auto controller = flags.connection.Connect();
   if (!controller.ok()) return flags.reporter.Fail(controller.status());
   const absl::Duration expires =
-      flags.expires_after_s > 0 ? absl::Seconds(flags.expires_after_s) : absl::InfiniteDuration();
+      flags.expires_after > absl::ZeroDuration() ? flags.expires_after : absl::InfiniteDuration();
   const absl::StatusOr<VersionInfo> pinned =
       (*controller)->Pin(*version, flags.owner, expires, flags.form);
   if (!pinned.ok()) return flags.reporter.Fail(pinned.status());
@@ -95,11 +95,14 @@ ExitStatus RunPin(const RetentionFlags& flags) {
           {"sequence", pinned->sequence.ToString()},
           {"owner", flags.owner},
           {"form", flags.form},
-          {"expires_after_seconds",
-           flags.expires_after_s > 0 ? nlohmann::json(flags.expires_after_s) : nlohmann::json()}},
-         absl::StrCat(
-             "version ", pinned->ToString(), " is pinned", InForm(flags.form), " by ", flags.owner,
-             flags.expires_after_s > 0 ? absl::StrCat(" for ", absl::FormatDuration(expires)) : ""),
+          {"expires_after_seconds", expires < absl::InfiniteDuration()
+                                        ? nlohmann::json(absl::ToDoubleSeconds(expires))
+                                        : nlohmann::json()}},
+         absl::StrCat("version ", pinned->ToString(), " is pinned", InForm(flags.form), " by ",
+                      flags.owner,
+                      expires < absl::InfiniteDuration()
+                          ? absl::StrCat(" for ", absl::FormatDuration(expires))
+                          : ""),
          note);
   return ExitStatus::kOk;
 }
@@ -169,9 +172,8 @@ void AddRetentionCommands(CLI::App* app, ExitStatus* exit) {
   auto pin_flags = std::make_shared<RetentionFlags>();
   CLI::App* pin = AddCommand(app, "pin", "keep one version fetchable", &RunPin, pin_flags, exit);
   AddVersionAndOwner(pin, pin_flags.get());
-  pin->add_option("--expires-after", pin_flags->expires_after_s, "seconds; 0: never")
-      ->check(IsSeconds(0, kMaxPinSeconds))
-      ->capture_default_str();
+  AddDurationFlag(pin, "--expires-after", &pin_flags->expires_after, kPinTimes,
+                  "the time after which it is no longer pinned, like 12h; 0: never");
 
   auto release_flags = std::make_shared<RetentionFlags>();
   CLI::App* release = AddCommand(app, "release", "undo a pin", &RunRelease, release_flags, exit);

@@ -124,7 +124,7 @@ TEST_P(SignalTest, ACommandThatWaitsForTheServerSaysThatItWasInterrupted) {
                                                     {"verify", MakeModelFolder("m", 1)}}) {
     std::vector<std::string> command = {Th()};
     command.insert(command.end(), arguments.begin(), arguments.end());
-    command.insert(command.end(), {"--connect-timeout", "60", "--json"});
+    command.insert(command.end(), {"--connect-timeout", "60s", "--json"});
     RunningProgram waiting(Against(std::move(command)));
     ASSERT_TRUE(AwaitCaughtSignals(waiting.process().pid())) << arguments[0];
     waiting.process().Signal(GetParam());

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "th/weights/status_macros.h"
 
 namespace th {
@@ -51,6 +52,8 @@ class TransferBench {
   explicit TransferBench(const TransferBenchOptions& options) : options_(options) {}
 
   absl::StatusOr<TransferMeasurement> Run() {
+    Say(absl::StrFormat("starting a server, a holder and %d reader(s), which make the weights",
+                        options_.readers));
     TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(options_.cast));
     std::vector<GroupChoice> groups = {{.name = kHolder, .load = true, .gpu = GpuOf(0)}};
     for (uint32_t i = 1; i <= options_.readers; ++i)
@@ -98,8 +101,23 @@ class TransferBench {
     for (const auto& [name, bytes] : after.control) {
       round.control_bytes = std::max(round.control_bytes, bytes - before.control.at(name));
     }
+    SayRound(number, round);
     if (number > 0) measured_.rounds.push_back(round);
     return absl::OkStatus();
+  }
+
+  void Say(const std::string& line) {
+    if (options_.progress) options_.progress(line);
+  }
+
+  // Round 0 warms up.
+  void SayRound(uint32_t number, const TransferRound& round) {
+    std::string line = number == 0 ? std::string("warm-up")
+                                   : absl::StrFormat("round %d of %d", number, options_.rounds);
+    absl::StrAppendFormat(&line, ": update %.3f s", round.update_seconds);
+    if (round.probe_seconds > 0)
+      absl::StrAppendFormat(&line, ", raw probe %.3f s", round.probe_seconds);
+    Say(line);
   }
 
   // Other bytes every time: what an earlier round left would not pass for this one's.

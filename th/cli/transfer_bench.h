@@ -40,6 +40,8 @@ struct TransferBenchOptions {
   // readers on the others in turn, or all on the only one. 0: in host memory.
   uint32_t gpus = 0;
   std::vector<RdmaPath> rdma_paths;  // with kRdma, those of a pull
+  // A line when the processes are started and one after each round; may be empty.
+  std::function<void(const std::string& line)> progress;
   // Asked while a program of others runs as the baseline, true to end it; may be empty.
   std::function<bool()> interrupted;
 };

@@ -17,7 +17,7 @@ namespace th {
 namespace {
 
 struct VerifyFlags {
-  PullFlags pull;
+  PullFlags pull{.command = "verify"};
   std::string folder;
   std::string other;
   bool bytes = false;
@@ -112,6 +112,8 @@ ExitStatus RunVerify(const VerifyFlags& flags) {
   }
   const absl::StatusOr<VersionSelector> selector = ParseVersionSelector(flags.pull.version);
   if (!selector.ok()) return flags.reporter.Fail(selector.status(), ExitStatus::kUsage);
+  const absl::Status options = ReaderOptions(flags.pull).status();
+  if (!options.ok()) return flags.reporter.Fail(options, ExitStatus::kUsage);
   const absl::StatusOr<FoundVersion> found = FindVersion(flags.pull);
   if (!found.ok()) return flags.reporter.Fail(found.status());
   return Report(flags, flags.bytes ? CompareBytes(*folder, flags, *found, &stop)

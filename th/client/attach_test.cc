@@ -247,7 +247,7 @@ TEST_F(AttachTest, BeyondTheLimitReadersAreRefused) {
   ASSERT_OK(trainer.buffer.Unpublish());
   ASSERT_OK(trainer.PublishAndWait(2));
   EXPECT_THAT(WhyNot(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                 AllOf(HasSubstr("trainer/0"), HasSubstr("limit of 5242880"))));
+                                 AllOf(HasSubstr("trainer/0"), HasSubstr("limit of 5MiB"))));
   first.reset();
   EXPECT_TRUE(ArenaShard::IsContentOf(1, Attach()));
 }
@@ -255,7 +255,7 @@ TEST_F(AttachTest, BeyondTheLimitReadersAreRefused) {
 TEST_F(AttachTest, WithoutALimitNobodyAttaches) {
   limit_ = 0;
   Holder trainer = Trainer(1);
-  EXPECT_THAT(WhyNot(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("limit of 0")));
+  EXPECT_THAT(WhyNot(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("limit of 0B")));
 }
 
 TEST_F(AttachTest, WhatIsNotThereIsNotAvailable) {

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "th/client/client_state.h"
 #include "th/client/data_address.h"
@@ -20,6 +22,7 @@
 #include "th/memory/cuda/cuda_memory_devices.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/tcp/tcp_transport.h"
+#include "th/worker_session/error_text.h"
 
 namespace th {
 namespace {
@@ -60,6 +63,24 @@ SessionOptions SessionOptionsOf(ClientOptions& options, const DataPlane& data_pl
   session.credentials = std::move(options.credentials);
   session.software = "libtensorhub";
   return session;
+}
+
+// The error of a join, with what is found at the server's address where nobody answered there.
+absl::Status NotJoined(const ClientOptions& options, const std::string& server,
+                       const absl::Status& joined) {
+  const absl::string_view text = joined.message();
+  if (!absl::StartsWith(text, ErrorCodeName(ErrorCode::kServerUnreachable))) {
+    return absl::Status(joined.code(), absl::StrCat(text, "; reference server ", options.server));
+  }
+  const std::string why = WhyNoServer(server, kProbeTimeout);
+  if (why == kServerAnswers) {  // what the attempts came to says more
+    return absl::Status(joined.code(),
+                        absl::StrCat(text, "; reference server ", options.server, ": ", why));
+  }
+  const absl::string_view who = text.substr(0, text.find(": "));
+  return absl::Status(joined.code(),
+                      absl::StrCat(who, ": no reference server at ", options.server, " within ",
+                                   absl::FormatDuration(options.join_timeout), ": ", why));
 }
 
 }  // namespace
@@ -109,11 +130,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Join(ClientOptions options) {
   const absl::Status joined = impl->membership->Join();
   if (joined.ok()) return std::unique_ptr<Client>(new Client(std::move(impl)));
   (void)impl->membership->Leave(absl::ZeroDuration());
-  const std::string why = absl::IsUnavailable(joined)
-                              ? absl::StrCat(": ", WhyNoServer(servers.first(), kProbeTimeout))
-                              : "";
-  return absl::Status(joined.code(),
-                      absl::StrCat(joined.message(), "; reference server ", options.server, why));
+  return NotJoined(options, servers.first(), joined);
 }
 
 Client::~Client() {

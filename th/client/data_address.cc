@@ -28,6 +28,14 @@ absl::Status BadAddress(absl::string_view address) {
       absl::StrCat("server address ", Quoted(address), " is not of the form host:port"));
 }
 
+constexpr int64_t kMostPort = 65535;
+
+// What else is wrong with the address comes first.
+absl::Status BadPort(absl::string_view whose, absl::string_view address, int64_t port) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      whose, " address ", Quoted(address), " has the port ", port, ": ports are 1 to ", kMostPort));
+}
+
 // The address that a datagram to `to` would leave from; nothing is sent.
 absl::StatusOr<std::string> SourceAddressOf(const addrinfo& to) {
   const int fd = socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -67,12 +75,13 @@ absl::StatusOr<std::string> ParseDataAddress(absl::string_view address) {
   const bool has_port =
       colon != absl::string_view::npos && !bare_v6 && !absl::EndsWith(address, "]");
   std::string host(has_port ? address.substr(0, colon) : address);
-  uint32_t port = 0;
+  int64_t port = 0;
   if (has_port && !absl::SimpleAtoi(address.substr(colon + 1), &port)) return bad;
   if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) {
     host = host.substr(1, host.size() - 2);
   }
-  if (host.empty() || port > 65535 || !IsNumericHost(host)) return bad;
+  if (host.empty() || !IsNumericHost(host)) return bad;
+  if (port < 0 || port > kMostPort) return BadPort("data", address, port);
   return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]:", port)
                                       : absl::StrCat(host, ":", port);
 }
@@ -87,10 +96,9 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   } else if (host.find(':') != absl::string_view::npos) {
     return BadAddress(address);
   }
-  int number = 0;
-  if (host.empty() || !absl::SimpleAtoi(port, &number) || number < 1 || number > 65535) {
-    return BadAddress(address);
-  }
+  int64_t number = 0;
+  if (host.empty() || !absl::SimpleAtoi(port, &number)) return BadAddress(address);
+  if (number < 1 || number > kMostPort) return BadPort("server", address, number);
   return HostPort{std::string(host), std::string(port)};
 }
 

@@ -36,6 +36,14 @@ TEST(DataAddressTest, RefusesWhatIsNoHostAndPort) {
   }
 }
 
+TEST(DataAddressTest, APortThatCannotBeIsNamed) {
+  EXPECT_THAT(ParseHostPort("host:99999"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has the port 99999: ports are 1 to 65535")));
+  EXPECT_THAT(ParseDataAddress("10.0.0.7:65536"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has the port 65536")));
+}
+
 TEST(DataAddressTest, ADataAddressHasAPortOrTheSystemsChoice) {
   const std::pair<const char*, const char*> cases[] = {
       {"10.0.0.7", "10.0.0.7:0"}, {"10.0.0.7:4711", "10.0.0.7:4711"},

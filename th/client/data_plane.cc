@@ -177,6 +177,13 @@ absl::StatusOr<std::unique_ptr<Transport>> BeginIbverbs(const DataPlaneOptions& 
        .limits = limits});
 }
 
+// The error of a transport that the user has named and this machine does not have.
+absl::Status WithWayOut(const std::string& transport, const absl::Status& begun) {
+  if (!absl::IsFailedPrecondition(begun)) return begun;
+  return absl::Status(begun.code(), absl::StrCat(begun.message(), "; leave ", transport,
+                                                 " out of the option transports to do without it"));
+}
+
 // The error of devices that the user has named.
 absl::StatusOr<std::unique_ptr<Transport>> WithNamedDevices(
     const std::vector<std::string>& devices, absl::StatusOr<std::unique_ptr<Transport>> begun) {
@@ -278,7 +285,8 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
     // show. A failure of TCP, or of a transport that the user has named, or whose devices, is an
     // error.
     const bool asked_for = transport == kIbverbsTransport && !options.rdma_devices.empty();
-    if (!use_all || asked_for || transport == kTcpTransport) return begun;
+    if (!use_all && transport != kTcpTransport) return WithWayOut(transport, begun);
+    if (asked_for || transport == kTcpTransport) return begun;
     data_plane->absent_[transport] = std::string(begun.message());
   }
   return data_plane;

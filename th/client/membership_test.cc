@@ -196,7 +196,9 @@ TEST(MembershipTest, RdmaThatIsNamedAndNotThereIsRefusedWithTheReason) {
   options.uplink_bytes_per_second = 0;
   const auto without = Client::Join(options);
   EXPECT_THAT(without, StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(Message(without.status()), HasSubstr("RDMA device"));
+  EXPECT_THAT(Message(without.status()),
+              AllOf(HasSubstr("RDMA device"),
+                    HasSubstr("leave ibverbs out of the option transports to do without it")));
 }
 
 TEST(MembershipTest, OptionsOfRdmaHaveNoEffectWithoutIt) {

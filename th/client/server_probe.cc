@@ -60,7 +60,7 @@ std::string Judge(absl::string_view answer) {
            "--http)? The address for workers and commands is that of --listen";
   }
   if (answer.size() > kFrameTypeAt && answer[kFrameTypeAt] == kSettingsFrame) {
-    return "a gRPC server answers there now; try again";
+    return std::string(kServerAnswers);
   }
   return "what listens there does not speak gRPC; is the port right?";
 }

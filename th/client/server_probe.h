@@ -8,12 +8,16 @@
 
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace th {
 
 // Long beside what a server takes, short beside what its caller has waited.
 inline constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
+
+// What WhyNoServer says of a server that answers by now.
+inline constexpr absl::string_view kServerAnswers = "a gRPC server answers there now; try again";
 
 // Looks the host up, connects, and listens to what answers gRPC's first words, for so long at most
 // each. Says what was found and what to do.

@@ -111,8 +111,9 @@ void TryAddress(const addrinfo& address, absl::Duration timeout, RouteFacts* rou
 }  // namespace
 
 absl::StatusOr<HostAndPort> ParseHostAndPort(const std::string& text) {
-  const absl::Status wrong = absl::InvalidArgumentError(
-      absl::StrCat("expected HOST:PORT, as in node7:7077 or [fd00::7]:7077, not '", text, "'"));
+  const absl::Status wrong = absl::InvalidArgumentError(absl::StrCat(
+      "expected HOST:PORT with a port from 1 to 65535, as in node7:7077 or [fd00::7]:7077, not '",
+      text, "'"));
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0) return wrong;
   HostAndPort parsed = {.host = text.substr(0, colon), .port = text.substr(colon + 1)};

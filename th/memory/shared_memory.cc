@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "th/memory/aligned_mapping.h"
 #include "th/memory/page_backing.h"
+#include "th/weights/byte_size.h"
 
 namespace th {
 namespace {
@@ -229,9 +230,9 @@ absl::StatusOr<OfferedToReaders> OfferToReaders(const void* address, uint64_t by
     if (range.lease.number != lease && ranges.HasReaders(range)) others += range.bytes;
   }
   if (found->bytes > limit_bytes || others > limit_bytes - found->bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("readers have attached ", others, " bytes of other arenas of the source, and ",
-                     found->bytes, " more would exceed its limit of ", limit_bytes, " bytes"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "readers have attached ", ByteSizeText(others), " of other arenas of the source, and ",
+        ByteSizeText(found->bytes), " more would exceed its limit of ", ByteSizeText(limit_bytes)));
   }
   ++ranges.pins[lease];
   std::shared_ptr<const void> pin(nullptr, [lease](const void*) {

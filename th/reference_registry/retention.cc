@@ -12,6 +12,7 @@
 #include "th/protocol/operation_kind_name.h"
 #include "th/reference_registry/holders.h"
 #include "th/reference_registry/transactions.h"
+#include "th/weights/byte_size.h"
 #include "tools/mutation/mutation.h"
 
 namespace th::registry {
@@ -129,11 +130,11 @@ absl::Status HasRoom(const Replica& replica, const Version& version, uint64_t co
     const uint64_t used = OffloadedBytes(worker, counted, begun);
     const uint64_t room = worker.offload_limit_bytes - std::min(used, worker.offload_limit_bytes);
     if (room / copies >= buffer->bytes) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", NameOf(*buffer).ToString(), " has no room to offload ",
-                     copies == 1 ? "its " : absl::StrCat(copies, " times its "), buffer->bytes,
-                     " bytes of ", version.info.ToString(), ": its offload limit is ",
-                     worker.offload_limit_bytes, " bytes, of which ", used, " are taken"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", NameOf(*buffer).ToString(), " has no room to offload ",
+        copies == 1 ? "its " : absl::StrCat(copies, " times its "), ByteSizeText(buffer->bytes),
+        " of ", version.info.ToString(), ": its offload limit is ",
+        ByteSizeText(worker.offload_limit_bytes), ", of which ", ByteSizeText(used), " are taken"));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include "testing/status_matchers.h"
 #include "th/reference_registry/registry_harness.h"
 #include "th/reference_registry/retention_fixture.h"
+#include "th/weights/byte_size.h"
 
 namespace th {
 namespace {
@@ -199,7 +200,7 @@ TEST_F(RetentionTest, WithoutRoomItFailsAndStaysASource) {
   EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kFailedPrecondition,
                                         HasSubstr("rank trainer/0 has no room to offload its ")));
   EXPECT_THAT(finished.status, StatusIs(absl::StatusCode::kFailedPrecondition,
-                                        HasSubstr("its offload limit is 10 bytes")));
+                                        HasSubstr("its offload limit is 10B")));
   EXPECT_TRUE(finished.offload_first);
   TestRank rollout = Rollout(hub_, "rollout");
   rollout.Update();
@@ -221,7 +222,7 @@ TEST_F(RetentionTest, CopiesOfEarlierOffloadsTakeRoom) {
   AskToUnpublish(trainer);
   EXPECT_THAT(trainer.Finished().status,
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr(absl::StrCat("of which ", bytes, " are taken"))));
+                       HasSubstr(absl::StrCat("of which ", ByteSizeText(bytes), " are taken"))));
 }
 
 TEST_F(RetentionTest, WhoeverDropsItTakesTheLastReplicaAway) {

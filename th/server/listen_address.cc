@@ -66,10 +66,10 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view text) {
     address = {std::string(host), static_cast<uint16_t>(port)};
   }
   if (good) return address;
-  return absl::InvalidArgumentError(
-      absl::StrCat(Quoted(text),
-                   " is no address to listen on; give HOST:PORT, such as 127.0.0.1:7077 (port 0: "
-                   "the system chooses)"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      Quoted(text),
+      " is no address to listen on; give HOST:PORT, such as 127.0.0.1:7077, with a port up to "
+      "65535 (0: the system chooses)"));
 }
 
 absl::StatusOr<BoundSocket> BindAndListen(const ListenAddress& address) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "th/weights/byte_size.h"
 #include "th/weights/status_macros.h"
 #include "th/weights/utf8.h"
 
@@ -199,9 +200,9 @@ absl::StatusOr<SyntheticKind> ParseSyntheticKind(absl::string_view text) {
 
 absl::StatusOr<std::vector<TensorSpec>> SyntheticModel(SyntheticKind kind, uint64_t bytes) {
   if (bytes < kMinSyntheticBytes || bytes > kMaxSyntheticBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a synthetic model of ", bytes,
-                                                   " bytes; it must be ", kMinSyntheticBytes,
-                                                   " to ", kMaxSyntheticBytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a synthetic model has ", ByteSizeText(kMinSyntheticBytes), " to ",
+        ByteSizeText(kMaxSyntheticBytes), ", and ", ExactByteSizeText(bytes), " were asked for"));
   }
   return BuildModel(kind == SyntheticKind::kLlm ? kLlmFamily : kMoeFamily, bytes);
 }

@@ -96,7 +96,7 @@ TEST(SyntheticModelTest, MoeHasManySmallScaledTensors) {
 TEST(SyntheticModelTest, RefusesSizesThatMakeNoModel) {
   for (const uint64_t bytes : {uint64_t{0}, kMinSyntheticBytes - 1, kMaxSyntheticBytes + 1}) {
     EXPECT_THAT(SyntheticModel(SyntheticKind::kLlm, bytes),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("must be 16777216 to")));
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has 16MiB to 8TiB")));
   }
 }
 

@@ -15,10 +15,33 @@
 namespace th {
 namespace {
 
+// The command as it was called: "th bench fanout".
+std::string CalledCommand(const CLI::App& app) {
+  std::string called = app.get_name();
+  for (const CLI::App* command = &app; !command->get_subcommands().empty();) {
+    command = command->get_subcommands().front();
+    absl::StrAppend(&called, " ", command->get_name());
+  }
+  return called;
+}
+
+std::string WhatIsUnknown(const CLI::App& app) {
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  const std::string called = CalledCommand(app);
+  return absl::StrCat(called, " takes no ", absl::StrJoin(unknown, " "), "; ", called,
+                      " --help lists what it takes");
+}
+
 int ParseAndRun(CLI::App* app, int argc, char** argv, const ExitStatus* exit,
                 const OnUsageError& on_usage_error) {
   try {
     app->parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    // The library names them from the last to the first.
+    const std::string why = WhatIsUnknown(*app);
+    std::cerr << why << "\n";
+    if (on_usage_error) on_usage_error(why);
+    return static_cast<int>(ExitStatus::kUsage);
   } catch (const CLI::ParseError& error) {
     // CLI11 prints help and version for its own "errors", and what is wrong for the others.
     if (app->exit(error) == 0) return 0;

@@ -21,6 +21,7 @@ struct Outcome {
 // A program with one command that needs --dir, says --count and ends with kNotThere.
 Outcome RunWith(std::vector<std::string> arguments) {
   CLI::App app("a program");
+  app.name("program");
   app.require_subcommand(1);
   ExitStatus exit = ExitStatus::kOk;
   std::string dir;
@@ -90,6 +91,11 @@ TEST(RunCommandLineTest, AFlagThatTakesNoValueIsGivenNone) {
     EXPECT_THAT(outcome.errors,
                 HasSubstr(std::string("--fast: takes no value: leave out =") + value));
   }
+}
+
+TEST(RunCommandLineTest, WhatIsUnknownIsNamedInItsOrderWithTheCommand) {
+  EXPECT_EQ(RunWith({"go", "--dir", "x", "--cuont", "3"}).errors,
+            "program go takes no --cuont 3; program go --help lists what it takes\n");
 }
 
 TEST(RunCommandLineTest, WhatIsUnknownIsNamedEvenIfSomethingIsMissingToo) {

@@ -20,9 +20,8 @@ struct ConnectionFlags {
   std::string server = "127.0.0.1:7077";
   std::string run = "default";
   std::string model = "default";
-  double connect_timeout_s = 5;
+  absl::Duration connect_timeout = absl::Seconds(5);
 
-  absl::Duration connect_timeout() const { return absl::Seconds(connect_timeout_s); }
   ModelKey key() const { return {.run = run, .model = model}; }
   // UNAVAILABLE naming the address when no server answers in time.
   absl::StatusOr<std::unique_ptr<Controller>> Connect() const;
@@ -46,11 +45,10 @@ struct MemberFlags {
   // --rdma-registered-limit; empty: the default of ClientOptions.
   std::optional<uint64_t> rdma_registered_limit_bytes;
   uint64_t offload_limit_bytes = 0;
-  double preempt_grace_s = 0;
+  absl::Duration preempt_grace;
 
-  absl::Duration preempt_grace() const { return absl::Seconds(preempt_grace_s); }
-
-  // INVALID_ARGUMENT: a location that is none.
+  // INVALID_ARGUMENT, a usage error that names the flags: those that have no effect together, or
+  // exclude each other; a location that is none.
   absl::StatusOr<ClientOptions> ToClientOptions(const ConnectionFlags& connection) const;
 };
 
@@ -64,8 +62,21 @@ void AddOffloadFlag(CLI::App* app, MemberFlags* flags);
 // --preempt-grace, of a process that goes on until a signal.
 void AddPreemptFlag(CLI::App* app, MemberFlags* flags);
 
-// The error of a join, with the flag that leads out of it.
+// The error of a join as who wrote the flags reads it: with the flag that leads out of it, and
+// flags where the client names its options.
 absl::Status ExplainJoin(const absl::Status& joined);
+
+// Both ends included.
+struct DurationRange {
+  absl::Duration least;
+  absl::Duration most;
+};
+// Of one call or transfer: who waits for longer has something else in mind.
+inline constexpr DurationRange kTimeouts = {absl::Milliseconds(1), absl::Hours(7 * 24)};
+
+// Takes what ParseTimeSpan takes, within `range`; what `value` has is the default.
+CLI::Option* AddDurationFlag(CLI::App* app, const std::string& name, absl::Duration* value,
+                             const DurationRange& range, const std::string& help);
 
 // Parses while CLI11 does: a flag's value that ParseByteSize or ParseRate refuses is a usage error.
 CLI::Option* AddByteSizeFlag(CLI::App* app, const std::string& name, uint64_t* bytes,

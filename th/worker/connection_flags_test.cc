@@ -50,10 +50,50 @@ TEST(MemberFlagsTest, TheyHaveNoEffectWithoutIbverbs) {
     arguments.insert(arguments.end(), flag.begin(), flag.end());
     EXPECT_THAT(OptionsOf(arguments),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("no effect without ibverbs among the --transports")));
+                         HasSubstr(flag[0] + " has no effect without ibverbs among the")));
     arguments[1] = "ibverbs,tcp";
     EXPECT_OK(OptionsOf(arguments).status());
   }
+}
+
+TEST(MemberFlagsTest, EveryTransportOfTheClientIsTakenUnderBothNames) {
+  for (const std::string& name : TransportNames()) {
+    ASSERT_OK_AND_ASSIGN(const ClientOptions options, OptionsOf({"--transports", name}));
+    EXPECT_THAT(options.transports, ElementsAre(name));
+  }
+  ASSERT_OK_AND_ASSIGN(const ClientOptions options,
+                       OptionsOf({"--transports", "cuda,same-host,rdma,tcp"}));
+  EXPECT_THAT(options.transports, ElementsAre("cuda_ipc", "same_host", "ibverbs", "tcp"));
+}
+
+TEST(MemberFlagsTest, ARateCannotCapWhatAdaptersRead) {
+  EXPECT_THAT(
+      OptionsOf({"--rate", "1MB/s", "--transports", "rdma,tcp"}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("leave ibverbs out of --transports")));
+  EXPECT_OK(OptionsOf({"--rate", "1MB/s"}).status()) << "where all may be used ibverbs is left out";
+}
+
+TEST(ExplainJoinTest, NamesFlagsWhereTheClientNamesItsOptions) {
+  const absl::Status joined = ExplainJoin(absl::FailedPreconditionError(
+      "option data_address: cannot listen; leave ibverbs out of the option transports"));
+  EXPECT_EQ(joined.message(), "--data-address: cannot listen; leave ibverbs out of --transports");
+  EXPECT_TRUE(absl::IsFailedPrecondition(joined));
+}
+
+TEST(MemberFlagsTest, ADurationIsTakenWithItsUnitWithinItsBounds) {
+  CLI::App app("a program");
+  ConnectionFlags flags;
+  AddConnectionFlags(&app, &flags);
+  const auto parse = [&app](const std::string& value) {
+    std::vector<std::string> arguments = {value, "--connect-timeout"};  // as CLI11 takes a list
+    app.parse(arguments);
+  };
+  parse("1m30s");
+  EXPECT_EQ(flags.connect_timeout, absl::Seconds(90));
+  for (const char* refused : {"5", "0", "2h", "soon", "-1s"}) {
+    EXPECT_THROW(parse(refused), CLI::ValidationError) << refused;
+  }
+  EXPECT_EQ(flags.connect_timeout, absl::Seconds(90));
 }
 
 TEST(MemberFlagsTest, ALimitThatIsNoSizeIsRefusedWithItsName) {

@@ -17,4 +17,8 @@ ExitStatus ExitStatusOf(const absl::Status& status) {
   }
 }
 
+ExitStatus ExitStatusOfJoin(const absl::Status& joined) {
+  return absl::IsInvalidArgument(joined) ? ExitStatus::kUsage : ExitStatusOf(joined);
+}
+
 }  // namespace th

@@ -18,6 +18,8 @@ enum class ExitStatus : int {
 
 // What the status of a call to the server means for the exit status.
 ExitStatus ExitStatusOf(const absl::Status& status);
+// The same of Client::Join, which calls INVALID_ARGUMENT what the flags say, alone or together.
+ExitStatus ExitStatusOfJoin(const absl::Status& joined);
 
 }  // namespace th
 

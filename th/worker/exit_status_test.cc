@@ -21,6 +21,12 @@ TEST(ExitStatusTest, FollowsTheStatusOfTheCall) {
   for (const auto& [status, exit] : cases) EXPECT_EQ(ExitStatusOf(status), exit) << status;
 }
 
+TEST(ExitStatusTest, AJoinThatTheFlagsSpoilIsAUsageError) {
+  EXPECT_EQ(ExitStatusOfJoin(absl::InvalidArgumentError("")), ExitStatus::kUsage);
+  EXPECT_EQ(ExitStatusOfJoin(absl::UnavailableError("")), ExitStatus::kUnreachable);
+  EXPECT_EQ(ExitStatusOfJoin(absl::FailedPreconditionError("")), ExitStatus::kFailed);
+}
+
 TEST(ExitStatusTest, KeepsTheDocumentedNumbers) {
   EXPECT_EQ(static_cast<int>(ExitStatus::kFailed), 1);
   EXPECT_EQ(static_cast<int>(ExitStatus::kUsage), 2);

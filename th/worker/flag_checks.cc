@@ -4,9 +4,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "th/client/data_address.h"
 #include "th/client/server_list.h"
 #include "th/topology/location.h"
@@ -22,6 +21,15 @@ CLI::Validator Valid(const std::string& shown,
       [check = std::move(check)](std::string& text) { return std::string(check(text).message()); },
       shown);
 }
+
+struct TransportSpelling {
+  absl::string_view spelling;
+  absl::string_view name;
+};
+constexpr TransportSpelling kTransportSpellings[] = {
+    {"tcp", "tcp"},         {"same_host", "same_host"}, {"same-host", "same_host"},
+    {"ibverbs", "ibverbs"}, {"rdma", "ibverbs"},        {"cuda_ipc", "cuda_ipc"},
+    {"cuda", "cuda_ipc"},   {"cuda-ipc", "cuda_ipc"}};
 
 }  // namespace
 
@@ -42,16 +50,19 @@ CLI::Validator IsDataAddress() {
   return Valid("ADDRESS", [](const std::string& text) { return ParseDataAddress(text).status(); });
 }
 
-CLI::Validator IsSeconds(double least, double most) {
-  const std::string range = absl::StrFormat("%.15g to %.15g", least, most);
-  return Valid("in " + range, [=](const std::string& text) {
-    double seconds = 0;
-    const bool within =
-        absl::SimpleAtod(text, &seconds) && seconds >= least && seconds <= most;  // not a NaN
-    return within ? absl::OkStatus()
-                  : absl::InvalidArgumentError(
-                        absl::StrFormat("\"%s\" is no number of seconds from %s", text, range));
-  });
+CLI::Validator IsTransport() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        for (const TransportSpelling& each : kTransportSpellings) {
+          if (text != each.spelling) continue;
+          text = std::string(each.name);
+          return "";
+        }
+        return absl::StrCat("\"", text,
+                            "\" is no transport; there are tcp, same_host (or same-host), ibverbs "
+                            "(or rdma), cuda_ipc (or cuda)");
+      },
+      "TRANSPORT");
 }
 
 }  // namespace th

@@ -2,7 +2,7 @@
 // that says how to write it. RunCommandLine refuses an empty value before.
 //
 //   app->add_option("--owner", owner, "in whose name")->check(IsName("owner"));
-//   app->add_option("--poll", poll_s, "seconds between two looks")->check(IsSeconds(0.01, 3600));
+//   app->add_option("--transports", names, "...")->delimiter(',')->transform(IsTransport());
 //
 // Thread-safety: pure functions.
 #ifndef TH_WORKER_FLAG_CHECKS_H_
@@ -14,10 +14,6 @@
 
 namespace th {
 
-// Of one call or transfer: who waits for longer has something else in mind.
-inline constexpr double kMinTimeoutSeconds = 0.001;
-inline constexpr double kMaxTimeoutSeconds = 7 * 86'400;
-
 // Of a run, a model, a group, an owner: `what` names it in the error.
 CLI::Validator IsName(const std::string& what);
 // Of the reference server.
@@ -26,8 +22,9 @@ CLI::Validator IsServerList();
 CLI::Validator IsLocation();
 // Where a data plane listens: a numeric address, perhaps with a port.
 CLI::Validator IsDataAddress();
-// A number of seconds, perhaps with a fraction, both ends included.
-CLI::Validator IsSeconds(double least, double most);
+// The name of a transport, which becomes the one that the client knows: same_host (same-host),
+// ibverbs (rdma), cuda_ipc (cuda, cuda-ipc), tcp. Of transform(), as it changes the value.
+CLI::Validator IsTransport();
 
 }  // namespace th
 

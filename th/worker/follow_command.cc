@@ -13,7 +13,7 @@
 #include "th/protocol/when_seeding_name.h"
 #include "th/worker/command.h"
 #include "th/worker/connection_flags.h"
-#include "th/worker/flag_checks.h"
+#include "th/worker/exit_status.h"
 #include "th/worker/follower.h"
 #include "th/worker/quantity.h"
 #include "th/worker/stop_signals.h"
@@ -26,8 +26,8 @@ struct FollowFlags {
   MemberFlags member{.group = "follower"};
   std::string into;
   std::string form = kDefaultForm;
-  double poll_s = 1;
-  double timeout_s = 3600;
+  absl::Duration poll = absl::Seconds(1);
+  absl::Duration timeout = absl::Hours(1);
   bool stage = false;
   uint64_t staging_limit_bytes = 0;
   std::string when_seeding = "wait";
@@ -84,11 +84,11 @@ ExitStatus RunFollow(const FollowFlags& flags) {
                      .client = *client,
                      .form = flags.form,
                      .into = flags.into,
-                     .poll = absl::Seconds(flags.poll_s),
-                     .timeout = absl::Seconds(flags.timeout_s),
+                     .poll = flags.poll,
+                     .timeout = flags.timeout,
                      .stage = flags.stage,
                      .when_seeding = ParseWhenSeeding(flags.when_seeding).value(),  // checked
-                     .preempt_grace = flags.member.preempt_grace()},
+                     .preempt_grace = flags.member.preempt_grace},
                     &stop);
   const absl::Status status = follower.Run(&Tell);
   if (status.ok()) return ExitStatus::kOk;
@@ -104,12 +104,10 @@ void AddFollowCommand(CLI::App* app, ExitStatus* exit) {
       "follow", "move to every latest version and serve it on, until SIGTERM or SIGINT");
   follow->add_option("--into", flags->into, "write each version as a folder in this one");
   follow->add_option("--form", flags->form, "the form of the weights")->capture_default_str();
-  follow->add_option("--poll", flags->poll_s, "seconds between two looks for a newer version")
-      ->check(IsSeconds(0.01, 3600))
-      ->capture_default_str();
-  follow->add_option("--timeout", flags->timeout_s, "seconds for one update")
-      ->check(IsSeconds(kMinTimeoutSeconds, kMaxTimeoutSeconds))
-      ->capture_default_str();
+  AddDurationFlag(follow, "--poll", &flags->poll, {absl::Milliseconds(10), absl::Hours(1)},
+                  "the time, like 500ms, between two looks for a newer version");
+  AddDurationFlag(follow, "--timeout", &flags->timeout, kTimeouts,
+                  "the time, like 10m, for one update");
   CLI::Option* limit = AddByteSizeFlag(follow, "--staging-limit", &flags->staging_limit_bytes,
                                        "host memory of each rank for a version that is received "
                                        "beside the one it serves, like 20GiB; without --stage too: "

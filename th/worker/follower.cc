@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "th/protocol/catalog.h"
+#include "th/weights/byte_size.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/quantity.h"
 #include "th/worker/retention_losses.h"
@@ -51,17 +52,18 @@ absl::Status CheckStagingLimit(uint64_t limit_bytes, const std::vector<ShardLayo
   const uint64_t largest = LargestOf(layouts);
   if (limit_bytes == 0 || limit_bytes >= largest) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "--staging-limit is ", limit_bytes, " bytes for each rank, and the largest shard has ",
-      largest, ": no version could ever be staged; give at least ", largest));
+      "--staging-limit is ", ByteSizeText(limit_bytes),
+      " for each rank, and the largest shard has ", ByteSizeText(largest),
+      ": no version could ever be staged; give at least ", ExactByteSizeText(largest)));
 }
 
 // Who copies nothing for want of room gains nothing by the limit that it was given.
 void WarnOfVainLimit(uint64_t offload_limit_bytes, const std::vector<ShardLayout>& layouts) {
   const uint64_t largest = LargestOf(layouts);
   if (offload_limit_bytes == 0 || offload_limit_bytes >= largest) return;
-  LOG(WARNING) << "--offload-limit of " << FormatBytes(offload_limit_bytes)
-               << " is too small for any copy: a shard has " << FormatBytes(largest)
-               << "; it is as if there were none";
+  LOG(WARNING) << "--offload-limit of " << ByteSizeText(offload_limit_bytes)
+               << " is too small for any copy: a shard has " << ByteSizeText(largest)
+               << "; it is as if there were none; give at least " << ExactByteSizeText(largest);
 }
 
 absl::string_view WhyNotAvailable(NotAvailableReason reason) {

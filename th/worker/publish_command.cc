@@ -17,7 +17,7 @@
 #include "th/transfer/monotonic_clock.h"
 #include "th/worker/command.h"
 #include "th/worker/connection_flags.h"
-#include "th/worker/flag_checks.h"
+#include "th/worker/exit_status.h"
 #include "th/worker/publisher.h"
 #include "th/worker/quantity.h"
 #include "th/worker/retention_losses.h"
@@ -40,8 +40,8 @@ struct PublishFlags {
   uint32_t ranks = 1;
   uint32_t shards = 0;
   std::optional<uint32_t> rank;
-  double timeout_s = 60;
-  double drain_s = 30;
+  absl::Duration timeout = absl::Seconds(60);
+  absl::Duration drain = absl::Seconds(30);
 };
 
 ExitStatus Fail(const absl::Status& status, ExitStatus exit) {
@@ -76,14 +76,14 @@ absl::StatusOr<PublisherOptions> OptionsOf(const PublishFlags& flags) {
 }
 
 void LeaveInOrder(const PublishFlags& flags, Publisher& publisher) {
-  if (const absl::Duration grace = flags.member.preempt_grace(); grace > absl::ZeroDuration()) {
+  if (const absl::Duration grace = flags.member.preempt_grace; grace > absl::ZeroDuration()) {
     LOG(INFO) << "leaving in " << absl::FormatDuration(grace) << "; readers move to other sources";
     const absl::Status left = publisher.Preempt(absl::Now() + grace);
     LOG_IF(WARNING, !left.ok()) << "leaving: " << left.message();
     return;
   }
   LOG(INFO) << "draining; " << FormatBytes(publisher.bytes_sent()) << " were sent to readers";
-  const absl::Status drained = publisher.Drain(absl::Seconds(flags.drain_s));
+  const absl::Status drained = publisher.Drain(flags.drain);
   LOG_IF(WARNING, !drained.ok()) << "draining: " << drained.message();
 }
 
@@ -108,7 +108,7 @@ std::optional<absl::StatusOr<VersionInfo>> Publish(const PublishFlags& flags,
                                                    Publisher& publisher, StopSignals& stop) {
   PendingResult<absl::StatusOr<VersionInfo>> pending(&stop);
   std::thread publishing([&, done = pending.Callback()] {
-    done(publisher.Publish(flags.label, attributes, absl::Seconds(flags.timeout_s)));
+    done(publisher.Publish(flags.label, attributes, flags.timeout));
   });
   std::optional<absl::StatusOr<VersionInfo>> version = pending.Await();
   if (!version) publisher.Abandon();
@@ -138,7 +138,7 @@ ExitStatus PublishAndHold(const PublishFlags& flags, const Attributes& attribute
     return ExitStatus::kOk;
   }
   if (!version->ok()) return Fail(version->status(), ExitStatusOf(version->status()));
-  const absl::Status sealed = AwaitSealed(publisher, absl::Seconds(flags.timeout_s), stop);
+  const absl::Status sealed = AwaitSealed(publisher, flags.timeout, stop);
   if (!sealed.ok()) return Fail(sealed, ExitStatus::kFailed);
   if (stop.requested()) return Drain(flags, publisher);
   // For scripts: the one line of stdout.
@@ -156,7 +156,7 @@ ExitStatus RunPublish(const PublishFlags& flags) {
   const absl::StatusOr<std::unique_ptr<Publisher>> publisher = Publisher::Load(*options);
   if (!publisher.ok()) return Fail(publisher.status(), ExitStatus::kLocalFiles);
   if (const absl::Status joined = (*publisher)->Join(); !joined.ok()) {
-    return Fail(ExplainJoin(joined), ExitStatusOf(joined));
+    return Fail(ExplainJoin(joined), ExitStatusOfJoin(joined));
   }
   LOG(INFO) << absl::StrJoin((*publisher)->ranks(), ", ") << " hold "
             << FormatBytes((*publisher)->bytes()) << " of " << flags.folder;
@@ -181,15 +181,10 @@ void AddPublishCommand(CLI::App* app, ExitStatus* exit) {
   publish->add_option("--rank", flags->rank, "play only this rank of the group");
   publish->add_option("--shards", flags->shards, "distinct shards; 0: one a rank")
       ->capture_default_str();
-  publish
-      ->add_option("--timeout", flags->timeout_s, "seconds for all ranks of the group to publish")
-      ->check(IsSeconds(kMinTimeoutSeconds, kMaxTimeoutSeconds))
-      ->capture_default_str();
-  publish
-      ->add_option("--drain", flags->drain_s,
-                   "seconds that readers in flight have to finish at the end")
-      ->check(IsSeconds(0, kMaxTimeoutSeconds))
-      ->capture_default_str();
+  AddDurationFlag(publish, "--timeout", &flags->timeout, kTimeouts,
+                  "the time, like 60s, for all ranks of the group to publish");
+  AddDurationFlag(publish, "--drain", &flags->drain, {absl::ZeroDuration(), kTimeouts.most},
+                  "the time, like 30s, that readers in flight have to finish at the end");
   AddConnectionFlags(publish, &flags->connection);
   AddMemberFlags(publish, &flags->member);
   AddPreemptFlag(publish, &flags->member);

@@ -25,8 +25,7 @@ struct Unit {
 
 constexpr double kKi = 1024, kMi = kKi * 1024, kGi = kMi * 1024, kTi = kGi * 1024;
 
-constexpr std::array<Unit, 14> kByteUnits = {{{"", 1},
-                                              {"b", 1},
+constexpr std::array<Unit, 13> kByteUnits = {{{"b", 1},
                                               {"k", kKi},
                                               {"kib", kKi},
                                               {"kb", 1e3},
@@ -73,6 +72,8 @@ absl::StatusOr<uint64_t> Scale(double number, double factor) {
 
 absl::StatusOr<uint64_t> ScaleByUnit(absl::string_view text, bool bits_too) {
   TH_ASSIGN_OR_RETURN(const auto split, SplitNumber(text));
+  if (split.second.empty() && split.first == 0) return 0;
+  if (split.second.empty()) return absl::InvalidArgumentError("has no unit");
   const Unit* unit = FindUnit(kByteUnits, split.second);
   if (unit == nullptr && bits_too) unit = FindUnit(kBitUnits, split.second);
   if (unit == nullptr) {
@@ -86,13 +87,15 @@ absl::Status Explain(absl::string_view text, const absl::Status& why, absl::stri
       absl::StrCat("\"", text, "\" ", why.message(), "; write it like ", examples));
 }
 
+constexpr char kSizeExamples[] = "4GiB, 512MiB, 250MB or 4096B";
 constexpr char kRateExamples[] = "250MB/s, 100MiB/s, 1gbit or none";
+constexpr char kDurationExamples[] = "500ms, 30s, 10m or 1h30m";
 
 }  // namespace
 
 absl::StatusOr<uint64_t> ParseByteSize(absl::string_view text) {
   absl::StatusOr<uint64_t> bytes = ScaleByUnit(text, /*bits_too=*/false);
-  if (!bytes.ok()) return Explain(text, bytes.status(), "4GiB, 512MiB, 250MB or 4096");
+  if (!bytes.ok()) return Explain(text, bytes.status(), kSizeExamples);
   return bytes;
 }
 
@@ -105,6 +108,18 @@ absl::StatusOr<uint64_t> ParseRate(absl::string_view text) {
   if (*rate == 0)
     return Explain(text, absl::InvalidArgumentError("lets nothing pass"), kRateExamples);
   return rate;
+}
+
+absl::StatusOr<absl::Duration> ParseTimeSpan(absl::string_view text) {
+  absl::Duration parsed;
+  if (absl::ParseDuration(absl::StripAsciiWhitespace(text), &parsed) &&
+      parsed >= absl::ZeroDuration() && parsed < absl::InfiniteDuration()) {
+    return parsed;
+  }
+  double number = 0;
+  const bool bare = absl::SimpleAtod(text, &number) && std::isfinite(number) && number > 0;
+  return Explain(text, absl::InvalidArgumentError(bare ? "has no unit" : "is no duration"),
+                 kDurationExamples);
 }
 
 absl::StatusOr<Attributes> ParseAttributes(const std::vector<std::string>& pairs) {

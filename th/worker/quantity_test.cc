@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -25,8 +26,8 @@ struct Case {
 
 TEST(ParseByteSizeTest, TakesEveryDocumentedUnitInAnyCase) {
   const std::vector<Case> cases = {{"0", 0},
-                                   {"4096", 4096},
                                    {"12B", 12},
+                                   {"4096 b", 4096},
                                    {"1k", 1024},
                                    {"1KiB", 1024},
                                    {"1kb", 1000},
@@ -53,6 +54,16 @@ TEST(ParseByteSizeTest, RefusesWhatIsNoSizeAndSaysHowToWriteIt) {
   }
 }
 
+// Whoever writes 20 means gigabytes, and whoever writes 4096 means bytes.
+TEST(ParseByteSizeTest, ABareNumberIsRefusedWithAnExample) {
+  for (const char* text : {"20", "4096", "1.5", " 7 "}) {
+    EXPECT_THAT(ParseByteSize(text),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("has no unit"), HasSubstr("write it like 4GiB"))))
+        << text;
+  }
+}
+
 TEST(ParseRateTest, TakesBytesAndBits) {
   const std::vector<Case> cases = {{"none", 0},
                                    {"None", 0},
@@ -70,6 +81,36 @@ TEST(ParseRateTest, TakesBytesAndBits) {
 TEST(ParseRateTest, RefusesARateOfNothingAndWhatIsNoRate) {
   for (const char* text : {"0", "0MB/s", "1bit", "fast", "", "/s", "1gbit/h"}) {
     EXPECT_THAT(ParseRate(text), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1gbit")))
+        << text;
+  }
+}
+
+TEST(ParseRateTest, ABareNumberIsRefusedWithAnExample) {
+  for (const char* text : {"5", "5/s", "0.5"}) {
+    EXPECT_THAT(ParseRate(text),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("has no unit"), HasSubstr("write it like 250MB/s"))))
+        << text;
+  }
+}
+
+TEST(ParseTimeSpanTest, TakesUnitsAndZero) {
+  EXPECT_THAT(ParseTimeSpan("0"), IsOkAndHolds(absl::ZeroDuration()));
+  EXPECT_THAT(ParseTimeSpan("500ms"), IsOkAndHolds(absl::Milliseconds(500)));
+  EXPECT_THAT(ParseTimeSpan("1.5h"), IsOkAndHolds(absl::Minutes(90)));
+  EXPECT_THAT(ParseTimeSpan(" 1h30m "), IsOkAndHolds(absl::Minutes(90)));
+}
+
+TEST(ParseTimeSpanTest, RefusesABareNumberAndWhatIsNoDuration) {
+  for (const char* text : {"60", "0.5", "1e3"}) {
+    EXPECT_THAT(ParseTimeSpan(text),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("has no unit"), HasSubstr("write it like 500ms, 30s"))))
+        << text;
+  }
+  for (const char* text : {"", "soon", "-1s", "inf", "nan", "2d", "5 s"}) {
+    EXPECT_THAT(ParseTimeSpan(text), StatusIs(absl::StatusCode::kInvalidArgument,
+                                              AllOf(HasSubstr(text), HasSubstr("is no duration"))))
         << text;
   }
 }

@@ -32,7 +32,7 @@ std::vector<std::string> LossesOf(const RecentEvents& events, absl::string_view 
 RetentionLosses::RetentionLosses(const ConnectionFlags& connection, std::string group)
     : group_(std::move(group)) {
   ConnectionFlags soon = connection;
-  soon.connect_timeout_s = std::min(soon.connect_timeout_s, absl::ToDoubleSeconds(kPatience));
+  soon.connect_timeout = std::min(soon.connect_timeout, kPatience);
   absl::StatusOr<std::unique_ptr<Controller>> controller = soon.Connect();
   if (!controller.ok()) return;
   absl::StatusOr<RecentEvents> before = (*controller)->Events(0, {}, kPatience);

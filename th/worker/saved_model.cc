@@ -1,5 +1,8 @@
 #include "th/worker/saved_model.h"
 
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -14,6 +17,26 @@
 namespace th {
 
 namespace fs = std::filesystem;
+namespace {
+
+// Makes a folder beside the one to come and removes it, as who writes that one will: modes, owners
+// and read-only file systems together decide whether that can be done.
+absl::Status CheckWritable(const std::string& folder, const fs::path& parent) {
+  std::string probe = (parent / ".th-can-write-XXXXXX").string();
+  if (mkdtemp(probe.data()) == nullptr) {
+    const int why = errno;
+    return absl::Status(
+        absl::ErrnoToStatusCode(why),
+        absl::StrCat("cannot write ", folder, ": no folder can be made in ", parent.string(), " (",
+                     strerror(why),
+                     "); name another place, or have this one's mode or owner changed"));
+  }
+  std::error_code error;
+  fs::remove(probe, error);
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status CheckCanSave(const std::string& folder, uint64_t bytes) {
   std::error_code error;
@@ -40,7 +63,7 @@ absl::Status CheckCanSave(const std::string& folder, uint64_t bytes) {
         absl::StrCat("cannot write ", folder, ": ", FormatBytes(bytes), " are needed and ",
                      FormatBytes(space.available), " are free; make room or name another disk"));
   }
-  return absl::OkStatus();
+  return CheckWritable(folder, parent);
 }
 
 absl::StatusOr<bool> IsSaved(const ModelMemory& model, const VersionInfo& version,

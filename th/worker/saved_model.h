@@ -15,7 +15,8 @@ namespace th {
 
 // That `folder` can take so many bytes: it does not exist or is empty (else ALREADY_EXISTS), and
 // its file system has room (else RESOURCE_EXHAUSTED naming both figures). NOT_FOUND: no such
-// parent.
+// parent. PERMISSION_DENIED or what else the system says: no folder can be made there, as one is
+// tried.
 absl::Status CheckCanSave(const std::string& folder, uint64_t bytes);
 
 // Whether `folder` has this version's whole tensors already, byte by byte. ALREADY_EXISTS naming

@@ -1,5 +1,7 @@
 #include "th/worker/saved_model.h"
 
+#include <linux/capability.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -54,6 +56,36 @@ TEST(CheckCanSaveTest, RefusesWhatIsThere) {
 TEST(CheckCanSaveTest, RefusesAParentThatIsNotThere) {
   EXPECT_THAT(CheckCanSave("/no/such/parent/folder", 1),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/no/such/parent")));
+}
+
+// Modes mean nothing to a process that may override them.
+class WithoutOverride {
+ public:
+  WithoutOverride() {
+    syscall(SYS_capget, &header_, before_);
+    __user_cap_data_struct without[2] = {before_[0], before_[1]};
+    without[0].effective &= ~(1u << CAP_DAC_OVERRIDE);
+    syscall(SYS_capset, &header_, without);
+  }
+  ~WithoutOverride() { syscall(SYS_capset, &header_, before_); }
+
+ private:
+  __user_cap_header_struct header_ = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct before_[2] = {};
+};
+
+TEST(CheckCanSaveTest, RefusesAParentThatNothingCanBeWrittenInto) {
+  const std::string parent = Fresh("locked");
+  fs::create_directory(parent);
+  EXPECT_OK(CheckCanSave(parent + "/here", 1));
+  EXPECT_TRUE(fs::is_empty(parent)) << "what was tried is gone";
+  fs::permissions(parent, fs::perms::owner_read | fs::perms::owner_exec);
+  {
+    const WithoutOverride plain_user;
+    EXPECT_THAT(CheckCanSave(parent + "/here", 1),
+                StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr(parent + "/here")));
+  }
+  fs::permissions(parent, fs::perms::owner_all);
 }
 
 TEST(CheckCanSaveTest, SaysHowMuchIsMissingOnAFullDisk) {

@@ -25,8 +25,16 @@ absl::StatusOr<const CatalogVersion*> FindVersion(const Catalog& catalog, const 
       absl::StrCat(key.ToString(), " has no version #", sequence.ToString()));
 }
 
+// Limits the versions that an error names.
+constexpr size_t kMaxVersionsNamed = 8;
+
 bool IsWhole(const CatalogReplica& replica) {
   return replica.state == "published" || replica.state == "complete";
+}
+
+bool IsConnected(const CatalogReplica& replica) {
+  return std::all_of(replica.ranks.begin(), replica.ranks.end(),
+                     [](const CatalogRank& rank) { return rank.connected; });
 }
 
 // The publisher's is there first and is what the others were filled from.
@@ -100,6 +108,46 @@ absl::StatusOr<VersionShards> FindVersionShards(const Catalog& catalog, const Mo
     found.bytes += rank.bytes;
   }
   return found;
+}
+
+VersionHolders FindHolders(const Catalog& catalog, const ModelKey& key, VersionSequence sequence,
+                           absl::string_view form) {
+  VersionHolders holders;
+  const absl::StatusOr<const CatalogVersion*> version = FindVersion(catalog, key, sequence);
+  if (!version.ok()) return holders;
+  for (const CatalogReplica& replica : (*version)->replicas) {
+    if (replica.form != form || !IsWhole(replica)) continue;
+    if (!IsConnected(replica)) {
+      holders.disconnected.push_back(replica.group);
+      continue;
+    }
+    holders.connected.push_back(replica.group);
+    for (const CatalogRank& rank : replica.ranks) {
+      for (const Endpoint& endpoint : rank.endpoints) holders.transports.insert(endpoint.transport);
+    }
+  }
+  return holders;
+}
+
+std::string NameHeldVersions(const Catalog& catalog, const ModelKey& key, absl::string_view form) {
+  std::vector<std::string> held;
+  if (const CatalogModel* model = FindModel(catalog, key); model != nullptr) {
+    for (const CatalogVersion& version : model->versions) {
+      const bool offered = version.published && !version.withdrawn;
+      if (!offered || FindHolders(catalog, key, version.info.sequence, form).connected.empty()) {
+        continue;
+      }
+      held.push_back(version.info.label.text());
+    }
+  }
+  if (held.empty()) {
+    return absl::StrCat("no version of the model is held by anybody in form ", form);
+  }
+  const size_t more = held.size() - std::min(held.size(), kMaxVersionsNamed);
+  held.resize(held.size() - more);
+  return absl::StrCat(held.size() == 1 && more == 0 ? "held is " : "held are ",
+                      absl::StrJoin(held, ", "),
+                      more == 0 ? "" : absl::StrCat(" and ", more, " older ones"));
 }
 
 }  // namespace th

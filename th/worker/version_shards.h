@@ -3,6 +3,7 @@
 #define TH_WORKER_VERSION_SHARDS_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,20 @@ struct VersionShards {
 // what to do then).
 absl::StatusOr<VersionShards> FindVersionShards(const Catalog& catalog, const ModelKey& key,
                                                 VersionSequence sequence, absl::string_view form);
+
+// Who has the whole of a version in a form, by group.
+struct VersionHolders {
+  std::vector<std::string> connected;     // to the server, in every rank
+  std::vector<std::string> disconnected;  // a rank has lost the server and may come back
+  std::set<std::string> transports;       // over which the connected ones can be read
+};
+VersionHolders FindHolders(const Catalog& catalog, const ModelKey& key, VersionSequence sequence,
+                           absl::string_view form);
+
+// The labels of the versions that somebody holds whole in that form and that are on offer, the
+// newest first, for an error: "held are step-3, step-2 and 4 older ones", or "no version of the
+// model is held by anybody in form hf".
+std::string NameHeldVersions(const Catalog& catalog, const ModelKey& key, absl::string_view form);
 
 }  // namespace th
 

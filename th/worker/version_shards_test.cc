@@ -11,7 +11,9 @@
 namespace th {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using testing::StatusIs;
 
@@ -89,6 +91,61 @@ TEST(FindVersionShardsTest, NamesWhatIsNotThere) {
   EXPECT_THAT(
       FindVersionShards(WithReplicas({Replica("t", "published", {kLeft})}), kKey, kFirst, "fused"),
       StatusIs(absl::StatusCode::kNotFound, HasSubstr("\"fused\"")));
+}
+
+CatalogReplica Offering(CatalogReplica replica, const std::string& transport) {
+  for (CatalogRank& rank : replica.ranks) rank.endpoints.push_back({.transport = transport});
+  return replica;
+}
+
+TEST(FindHoldersTest, TellsWhoIsConnectedAndOverWhatTheyCanBeRead) {
+  CatalogReplica lost = Offering(Replica("lost", "complete", {kLeft, kRight}), "ibverbs");
+  lost.ranks[1].connected = false;
+  CatalogReplica other_form = Replica("fused", "complete", {kLeft});
+  other_form.form = "fused";
+  const Catalog catalog = WithReplicas({Offering(Replica("trainer", "published", {kLeft}), "tcp"),
+                                        lost, other_form, Replica("filling", "filling", {kLeft})});
+  const VersionHolders holders = FindHolders(catalog, kKey, kFirst, "hf");
+  EXPECT_THAT(holders.connected, ElementsAre("trainer"));
+  EXPECT_THAT(holders.disconnected, ElementsAre("lost"));
+  EXPECT_THAT(holders.transports, ElementsAre("tcp"));
+}
+
+TEST(FindHoldersTest, OfAVersionThatIsNotThereThereAreNone) {
+  EXPECT_THAT(FindHolders({}, kKey, kFirst, "hf").connected, IsEmpty());
+}
+
+// Versions 1 to `count`, the newest first, as the server lists them.
+Catalog WithVersions(uint64_t count) {
+  Catalog catalog{.models = {{.key = kKey}}};
+  for (uint64_t number = count; number > 0; --number) {
+    CatalogVersion version{.published = true,
+                           .replicas = {Replica("trainer", "published", {kLeft})}};
+    version.info = {.sequence = VersionSequence::Of(Epoch(1), number),
+                    .label = *VersionLabel::Parse("step-" + std::to_string(number))};
+    catalog.models[0].versions.push_back(version);
+  }
+  return catalog;
+}
+
+TEST(NameHeldVersionsTest, NamesTheNewestAndCountsTheRest) {
+  EXPECT_EQ(NameHeldVersions(WithVersions(2), kKey, "hf"), "held are step-2, step-1");
+  EXPECT_EQ(NameHeldVersions(WithVersions(10), kKey, "hf"),
+            "held are step-10, step-9, step-8, step-7, step-6, step-5, step-4, step-3 and 2 older "
+            "ones");
+}
+
+TEST(NameHeldVersionsTest, LeavesOutWhatNobodyCanHave) {
+  Catalog catalog = WithVersions(4);
+  std::vector<CatalogVersion>& versions = catalog.models[0].versions;
+  versions[0].withdrawn = true;
+  versions[1].replicas[0].ranks[0].connected = false;
+  versions[2].replicas.clear();
+  EXPECT_EQ(NameHeldVersions(catalog, kKey, "hf"), "held is step-1");
+  EXPECT_EQ(NameHeldVersions(catalog, kKey, "fp8"),
+            "no version of the model is held by anybody in form fp8");
+  EXPECT_EQ(NameHeldVersions({}, kKey, "hf"),
+            "no version of the model is held by anybody in form hf");
 }
 
 }  // namespace

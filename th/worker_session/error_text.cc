@@ -1,7 +1,9 @@
 #include "th/worker_session/error_text.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -27,8 +29,9 @@ std::string What(const FailedSource& source) {
   return source.detail.empty() ? std::string(SourceFailureName(source.failure)) : source.detail;
 }
 
-// Each once, the latest first; with how often the first one was tried.
-std::string SourcesText(const std::vector<FailedSource>& sources) {
+// Each once, the latest first; with how often the first one was tried. What the cause tells of the
+// latest is left to the cause. May be empty.
+std::string SourcesText(const std::vector<FailedSource>& sources, absl::string_view cause) {
   const FailedSource& last = sources.back();
   std::vector<const FailedSource*> others;
   size_t tries = 0;
@@ -42,9 +45,11 @@ std::string SourcesText(const std::vector<FailedSource>& sources) {
       others.push_back(&*source);
     }
   }
+  const bool told = !last.detail.empty() && absl::StrContains(cause, last.detail);
+  if (told && last.address.empty() && others.empty()) return "";
   std::string text = absl::StrCat("source ", last.name.ToString());
   if (!last.address.empty()) absl::StrAppend(&text, " (", last.transport, " ", last.address, ")");
-  absl::StrAppend(&text, " ", What(last));
+  if (!told) absl::StrAppend(&text, " ", What(last));
   if (tries > 1) absl::StrAppend(&text, ", tried ", tries, " times");
   if (others.empty()) return text;
   std::vector<std::string> named;
@@ -104,8 +109,12 @@ absl::string_view SourceFailureName(SourceFailure failure) {
 std::string Compose(const ErrorText& text) {
   std::vector<std::string> parts;
   if (text.received.has_value()) parts.push_back(ReceivedText(*text.received));
-  if (!text.failed_sources.empty()) parts.push_back(SourcesText(text.failed_sources));
-  if (!text.cause.empty()) parts.push_back(text.cause.substr(0, kMaxCauseBytes));
+  const std::string cause = text.cause.substr(0, kMaxCauseBytes);
+  if (!text.failed_sources.empty()) {
+    std::string sources = SourcesText(text.failed_sources, cause);
+    if (!sources.empty()) parts.push_back(std::move(sources));
+  }
+  if (!cause.empty()) parts.push_back(cause);
   if (!text.aftermath.empty()) parts.push_back(text.aftermath);
   if (text.operation.has_value()) {
     parts.push_back(absl::StrCat("operation ", text.operation->value));

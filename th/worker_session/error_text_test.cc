@@ -64,6 +64,21 @@ TEST(ErrorTextTest, GoldenFailedUpdateWithOneSource) {
       "fire; buffer unchanged, still step-56; operation 12");
 }
 
+// An error that the session gives up with says itself what the source did.
+TEST(ErrorTextTest, WhatTheCauseTellsOfASourceIsToldOnce) {
+  ErrorText text = OfUpdate(ErrorCode::kUpdateFailed);
+  text.failed_sources = {Source("trainer", "10.0.0.1:4711", "it has no transport for that")};
+  text.cause = "no holder can be attached: trainer/1: it has no transport for that";
+  EXPECT_EQ(Compose(text),
+            "UPDATE_FAILED run=r1 model=qwen3 version=step-57 rank=rollout-3/1: source trainer/1 "
+            "(tcp 10.0.0.1:4711); no holder can be attached: trainer/1: it has no transport for "
+            "that; operation 12");
+  text.failed_sources = {Source("trainer", "", "it has no transport for that")};
+  EXPECT_EQ(Compose(text),
+            "UPDATE_FAILED run=r1 model=qwen3 version=step-57 rank=rollout-3/1: no holder can be "
+            "attached: trainer/1: it has no transport for that; operation 12");
+}
+
 TEST(ErrorTextTest, GoldenRefusedJoin) {
   ErrorText text;
   text.code = ErrorCode::kJoinRefused;

@@ -22,7 +22,7 @@ class Ours:
         self.plain = None  # the Sample of the plain probe beside the last run
 
     def command(self, shape):
-        return [self.th, "bench", "transfer", "--json", "--transport", shape.transport, "--bytes", str(shape.bytes),
+        return [self.th, "bench", "transfer", "--json", "--transport", shape.transport, "--bytes", "%dB" % shape.bytes,
                 "--readers", str(shape.readers), "--rounds", "1", "--connections", str(shape.streams), *self.flags]
 
     def run(self, shape):

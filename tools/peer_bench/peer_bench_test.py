@@ -110,7 +110,7 @@ class ContendersTest(unittest.TestCase):
 
     def test_the_command_has_the_shape(self):
         words = contenders.Ours("th", "ours", "T", ["--checksum", "off"]).command(peer.Shape(5, 3, 4, "same_host"))
-        for flag, value in (("--bytes", "5"), ("--readers", "3"), ("--connections", "4"), ("--transport", "same_host"),
+        for flag, value in (("--bytes", "5B"), ("--readers", "3"), ("--connections", "4"), ("--transport", "same_host"),
                             ("--rounds", "1"), ("--checksum", "off")):
             self.assertEqual(words[words.index(flag) + 1], value)
 

@@ -3,28 +3,27 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "glog/logging.h"
 #include "th/cli/catalog_view.h"
 #include "th/cli/command.h"
 #include "th/cli/live/event_lines.h"
 #include "th/cli/live/live_commands.h"
 #include "th/worker/connection_flags.h"
-#include "th/worker/flag_checks.h"
 #include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {
 
 constexpr absl::Duration kAskTimeout = absl::Seconds(2);
-constexpr double kMinIntervalSeconds = 0.05;
-constexpr double kMaxIntervalSeconds = 3600;
+constexpr DurationRange kIntervals = {absl::Milliseconds(50), absl::Hours(1)};
 
 struct EventsFlags {
   ConnectionFlags connection{.run = "", .model = ""};
   Reporter reporter;
   std::string id;
   bool follow = false;
-  double interval_s = 0.5;
+  absl::Duration interval = absl::Milliseconds(500);
 };
 
 // False when nobody reads any more.
@@ -55,7 +54,7 @@ void Follow(Controller& controller, const EventsFlags& flags, EventId id, StopSi
     epoch = events->epoch;
     after = events->last;
     if (!PrintNew(*events, flags.reporter)) return;
-  } while (!stop.WaitFor(absl::Seconds(flags.interval_s)));
+  } while (!stop.WaitFor(flags.interval));
 }
 
 // NOT_FOUND: nothing happened to whoever is named, and nobody knows it. Who has left may have
@@ -103,9 +102,8 @@ void AddEventsCommand(CLI::App* app, ExitStatus* exit) {
   events->add_option("--id", flags->id,
                      "of one operation alone, by the id in logs and errors (event=7-1234)");
   events->add_flag("--follow", flags->follow, "go on with what happens, a line an event");
-  events->add_option("--interval", flags->interval_s, "seconds between two questions of --follow")
-      ->check(IsSeconds(kMinIntervalSeconds, kMaxIntervalSeconds))
-      ->capture_default_str();
+  AddDurationFlag(events, "--interval", &flags->interval, kIntervals,
+                  "the time between two questions of --follow, like 500ms");
   flags->reporter.AddFlag(events);
   events->callback([flags, exit] { *exit = RunEvents(*flags); });
 }

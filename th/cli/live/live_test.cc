@@ -82,7 +82,7 @@ TEST_F(LiveTest, TopShowsWhoHoldsWhatAndWhatUpdatesCost) {
 
 TEST_F(LiveTest, TopInAPipePrintsPagesUntilASignal) {
   const auto publisher = Publish();
-  RunningProgram top(Against({Th(), "top", "--interval", "0.1"}));
+  RunningProgram top(Against({Th(), "top", "--interval", "100ms"}));
   EXPECT_THAT(top.AwaitLine("TensorHub, epoch"), Not(HasSubstr("\x1b")));
   EXPECT_THAT(top.AwaitLine("TensorHub, epoch"), HasSubstr("1 model"));  // and again
   top.process().Signal(SIGINT);
@@ -90,7 +90,7 @@ TEST_F(LiveTest, TopInAPipePrintsPagesUntilASignal) {
 }
 
 TEST_F(LiveTest, EventsGoOnWhileTheyAreFollowed) {
-  RunningProgram events(Against({Th(), "events", "--follow", "--interval", "0.05", "--json"}));
+  RunningProgram events(Against({Th(), "events", "--follow", "--interval", "50ms", "--json"}));
   const auto publisher = Publish();
   const nlohmann::json published =
       nlohmann::json::parse(events.AwaitLine("published"), nullptr, false);

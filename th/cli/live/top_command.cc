@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "glog/logging.h"
 #include "th/cli/catalog_view.h"
 #include "th/cli/command.h"
@@ -15,7 +16,6 @@
 #include "th/cli/live/terminal_page.h"
 #include "th/cli/live/top_page.h"
 #include "th/worker/connection_flags.h"
-#include "th/worker/flag_checks.h"
 #include "th/worker/stop_signals.h"
 
 namespace th {
@@ -23,13 +23,12 @@ namespace {
 
 // A server that is away is asked again at the next refresh.
 constexpr absl::Duration kListTimeout = absl::Seconds(2);
-constexpr double kMinIntervalSeconds = 0.1;
-constexpr double kMaxIntervalSeconds = 3600;
+constexpr DurationRange kIntervals = {absl::Milliseconds(100), absl::Hours(1)};
 
 struct TopFlags {
   ConnectionFlags connection{.run = "", .model = ""};
   Reporter reporter;
-  double interval_s = 1;
+  absl::Duration interval = absl::Seconds(1);
   bool once = false;
 };
 
@@ -73,7 +72,7 @@ void Refresh(Controller& controller, const TopFlags& flags, StopSignals& stop) {
       LOG(WARNING) << AwayLines(catalog.status()).front();
     }
     if (!read) return;
-  } while (!stop.WaitFor(absl::Seconds(flags.interval_s)));
+  } while (!stop.WaitFor(flags.interval));
 }
 
 ExitStatus RunTop(const TopFlags& flags) {
@@ -101,9 +100,8 @@ void AddTopCommand(CLI::App* app, ExitStatus* exit) {
   CLI::App* top = app->add_subcommand(
       "top", "live: who holds and fills what, from whom, how fast, and what stalls cost so far");
   AddConnectionFlags(top, &flags->connection);
-  top->add_option("--interval", flags->interval_s, "seconds between two refreshes")
-      ->check(IsSeconds(kMinIntervalSeconds, kMaxIntervalSeconds))
-      ->capture_default_str();
+  AddDurationFlag(top, "--interval", &flags->interval, kIntervals,
+                  "the time between two refreshes, like 500ms");
   top->add_flag("--once", flags->once, "one page, without rates, and the end");
   flags->reporter.AddFlag(top);
   top->callback([flags, exit] { *exit = RunTop(*flags); });

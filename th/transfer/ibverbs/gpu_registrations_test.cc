@@ -353,7 +353,8 @@ TEST_F(GpuRegistrationsTest, TheBudgetIsThatOfHostMemoryToo) {
   void* const memory = device_.Allocate(6000);
   EXPECT_THAT(gpus_->Attach({RegionOf(memory, 1)}),
               StatusIs(absl::StatusCode::kResourceExhausted,
-                       AllOf(HasSubstr("10000 registered bytes"), HasSubstr("5000 are in use"))));
+                       AllOf(HasSubstr("limit of 9.8KiB of registered memory"),
+                             HasSubstr("4.9KiB are in use"))));
   EXPECT_THAT(verbs_.registered, IsEmpty());
   device_.Free(memory);
 }

@@ -46,7 +46,7 @@ TEST(RefusedMemoryTest, IsNotServedThroughTheSocket) {
   pull->Ask(into.all());
   const auto [failure, why] = sink.AwaitClosed();
   EXPECT_EQ(failure, SourceFailure::kConnect);
-  EXPECT_THAT(why, HasSubstr("exceeds the limit of 4096 registered bytes"));
+  EXPECT_THAT(why, HasSubstr("exceeds the limit of 4KiB of registered memory"));
   EXPECT_THAT(sink.segments(), IsEmpty());
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "th/weights/byte_size.h"
 
 namespace th::ibverbs {
 
@@ -26,8 +27,10 @@ class RegistrationBudget {
     const absl::MutexLock lock(&mu_);
     if (bytes > max_bytes_ - used_) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "registering ", bytes, " more bytes exceeds the limit of ", max_bytes_,
-          " registered bytes (max_registered_bytes), of which ", used_, " are in use"));
+          "registering ", ByteSizeText(bytes), " more exceeds the limit of ",
+          ByteSizeText(max_bytes_),
+          " of registered memory (rdma_registered_limit_bytes, --rdma-registered-limit), of which ",
+          ByteSizeText(used_), " are in use"));
     }
     used_ += bytes;
     return absl::OkStatus();

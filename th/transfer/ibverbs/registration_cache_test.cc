@@ -160,7 +160,7 @@ TEST_F(RegistrationCacheTest, MemoryMappedAnewIsRegisteredAnew) {
 TEST_F(RegistrationCacheTest, BoundOnBytesIsNamed) {
   RegistrationCache cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0x1000)});
   EXPECT_THAT(cache.Attach(std::vector<MemoryRange>{{0x10000, 0x800}, {0x20000, 0x801}}),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("4096")));
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("limit of 4KiB")));
   EXPECT_THAT(fake_.registered, IsEmpty());
   EXPECT_EQ(cache.counters().bytes, 0U);
 }
@@ -168,7 +168,7 @@ TEST_F(RegistrationCacheTest, BoundOnBytesIsNamed) {
 TEST_F(RegistrationCacheTest, WhyMemoryWasRefusedIsKnownUntilItIsRegistered) {
   RegistrationCache cache(devices_, {.budget = std::make_shared<RegistrationBudget>(0x3000)});
   const std::vector<MemoryRange> buffer = {{0x10000, 0x2000}, {0x20000, 0x2000}};
-  const auto limit = StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("limit of 12288"));
+  const auto limit = StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("limit of 12KiB"));
   EXPECT_THAT(cache.Attach(buffer), limit);
   EXPECT_THAT(cache.WhyRefused(At(0x20000), 0x2000), limit);
   EXPECT_THAT(cache.WhyRefused(At(0x30000), 0x2000), IsOk()) << "nobody has tried";
