@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/cli/rank_weights.h"
-#include "th/cli/runfiles.h"
+#include "th/processes/runfiles.h"
 #include "th/weights/status_macros.h"
 
 namespace th::testing {

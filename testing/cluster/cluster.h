@@ -27,7 +27,7 @@
 #include "nlohmann/json.hpp"
 #include "th/cli/process_stage.h"
 #include "th/cli/rank_process.h"
-#include "th/cli/virtual_hosts.h"
+#include "th/processes/virtual_hosts.h"
 
 namespace th::testing {
 

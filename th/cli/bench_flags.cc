@@ -5,8 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "th/cli/link_classes.h"
-#include "th/cli/runfiles.h"
-#include "th/cli/virtual_hosts.h"
+#include "th/processes/runfiles.h"
+#include "th/processes/virtual_hosts.h"
 #include "th/weights/status_macros.h"
 
 namespace th {

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "th/cli/command.h"
 #include "th/cli/rank_cast.h"
-#include "th/cli/scratch_folder.h"
+#include "th/processes/scratch_folder.h"
 #include "th/worker/exit_status.h"
 
 namespace th {

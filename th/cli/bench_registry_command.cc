@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "th/cli/command.h"
-#include "th/cli/held_signals.h"
 #include "th/cli/registry_bench.h"
+#include "th/processes/held_signals.h"
 
 namespace th {
 namespace {

@@ -8,10 +8,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "th/cli/command.h"
-#include "th/cli/held_signals.h"
-#include "th/cli/runfiles.h"
-#include "th/cli/scratch_folder.h"
 #include "th/cli/server_bench.h"
+#include "th/processes/held_signals.h"
+#include "th/processes/runfiles.h"
+#include "th/processes/scratch_folder.h"
 
 namespace th {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "th/cli/resident_memory.h"
+#include "th/processes/resident_memory.h"
 #include "th/protocol/when_seeding_name.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"

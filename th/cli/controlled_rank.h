@@ -64,11 +64,11 @@
 #include "nlohmann/json.hpp"
 #include "th/cli/device_weights.h"
 #include "th/cli/json_lines.h"
-#include "th/cli/memory_probe.h"
-#include "th/cli/process_meter.h"
 #include "th/cli/rank_weights.h"
-#include "th/cli/raw_probe.h"
 #include "th/client/client.h"
+#include "th/processes/memory_probe.h"
+#include "th/processes/process_meter.h"
+#include "th/processes/raw_probe.h"
 
 namespace th {
 

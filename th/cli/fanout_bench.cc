@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "th/cli/fanout_disturbance.h"
 #include "th/cli/fanout_stage.h"
-#include "th/cli/virtual_hosts.h"
+#include "th/processes/virtual_hosts.h"
 #include "th/weights/status_macros.h"
 
 namespace th {

@@ -10,10 +10,10 @@
 #include "th/cli/command.h"
 #include "th/cli/fanout_bench.h"
 #include "th/cli/fanout_disturbance.h"
-#include "th/cli/held_signals.h"
 #include "th/cli/link_classes.h"
 #include "th/cli/rank_weights.h"
-#include "th/cli/scratch_folder.h"
+#include "th/processes/held_signals.h"
+#include "th/processes/scratch_folder.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/connection_flags.h"
 

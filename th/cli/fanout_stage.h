@@ -23,7 +23,7 @@
 #include "nlohmann/json.hpp"
 #include "th/cli/fanout_figures.h"
 #include "th/cli/rank_cast.h"
-#include "th/cli/virtual_hosts.h"
+#include "th/processes/virtual_hosts.h"
 
 namespace th {
 

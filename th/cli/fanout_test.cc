@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "th/cli/program_run.h"
-#include "th/cli/virtual_hosts.h"
+#include "th/processes/virtual_hosts.h"
 
 namespace th {
 namespace {

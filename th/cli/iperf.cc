@@ -9,9 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/child_process.h"
-#include "th/cli/search_path.h"
-#include "th/cli/tool_process.h"
+#include "th/processes/child_process.h"
+#include "th/processes/search_path.h"
+#include "th/processes/tool_process.h"
 #include "th/weights/status_macros.h"
 
 namespace th {

@@ -16,8 +16,8 @@
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
 #include "th/cli/json_lines.h"
-#include "th/cli/runfiles.h"
 #include "th/memory/checkpoint_writer.h"
+#include "th/processes/runfiles.h"
 
 namespace th {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
-#include "th/cli/child_process.h"
+#include "th/processes/child_process.h"
 
 namespace th {
 

@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/child_process.h"
+#include "th/processes/child_process.h"
 
 namespace th {
 

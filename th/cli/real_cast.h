@@ -25,7 +25,7 @@
 #include "th/cli/rank_cast.h"
 #include "th/cli/real_run.h"
 #include "th/cli/real_scenario.h"
-#include "th/cli/virtual_hosts.h"
+#include "th/processes/virtual_hosts.h"
 #include "th/simulator/simulator.h"
 
 namespace th {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "th/cli/virtual_hosts.h"
+#include "th/processes/virtual_hosts.h"
 #include "th/simulator/simulator.h"
 
 namespace th {

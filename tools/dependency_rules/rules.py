@@ -16,6 +16,7 @@ ORDER = [
     "th/memory",
     "th/transfer",
     "th/coordination",
+    "th/processes",
     "th/server",
     "th/client",
     "th/worker",
