@@ -15,8 +15,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "th/cli/command.h"
 #include "th/cli/rank_cast.h"
+#include "th/cli/reporter.h"
 #include "th/processes/scratch_folder.h"
 #include "th/worker/exit_status.h"
 

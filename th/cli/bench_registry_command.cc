@@ -5,8 +5,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
 #include "th/cli/registry_bench.h"
+#include "th/cli/reporter.h"
 #include "th/processes/held_signals.h"
 
 namespace th {

@@ -1,5 +1,5 @@
 // th controlled-rank: a process of th demo and th bench. Hidden: people have no use for it.
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
 #include "th/cli/controlled_rank.h"
 
 namespace th {

@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
 #include "th/cli/demo_report.h"
 #include "th/cli/demo_scene.h"
 #include "th/cli/progress_screen.h"
+#include "th/cli/reporter.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/runfiles.h"
 #include "th/processes/scratch_folder.h"

@@ -6,7 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
+#include "th/cli/reporter.h"
 #include "th/doctor/doctor.h"
 #include "th/worker/flag_checks.h"
 

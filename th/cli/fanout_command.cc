@@ -7,11 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/cli/bench_flags.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
 #include "th/cli/fanout_bench.h"
 #include "th/cli/fanout_disturbance.h"
 #include "th/cli/link_classes.h"
 #include "th/cli/rank_weights.h"
+#include "th/cli/reporter.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/scratch_folder.h"
 #include "th/weights/status_macros.h"

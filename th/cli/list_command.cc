@@ -2,7 +2,8 @@
 #include <memory>
 
 #include "th/cli/catalog_view.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
+#include "th/cli/reporter.h"
 #include "th/worker/connection_flags.h"
 #include "th/worker/stop_signals.h"
 

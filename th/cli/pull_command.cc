@@ -5,8 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
 #include "th/cli/pulling.h"
+#include "th/cli/reporter.h"
 #include "th/worker/quantity.h"
 #include "th/worker/saved_model.h"
 

@@ -3,9 +3,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
+#include "th/cli/reporter.h"
 #include "th/cli/rollback_outcome.h"
 #include "th/worker/connection_flags.h"
+#include "th/worker/flag_checks.h"
 #include "th/worker/stop_signals.h"
 
 namespace th {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "th/cli/command.h"
+#include "th/cli/reporter.h"
 #include "th/cli/scenario_report.h"
 #include "th/simulator/simulator.h"
 #include "th/worker/exit_status.h"

@@ -9,8 +9,9 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "glog/logging.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
 #include "th/cli/live/live_commands.h"
+#include "th/cli/reporter.h"
 #include "th/version/version.h"
 #include "th/worker/command_line.h"
 

@@ -18,6 +18,9 @@ namespace th {
 inline constexpr double kMinTimeoutSeconds = 0.001;
 inline constexpr double kMaxTimeoutSeconds = 7 * 86'400;
 
+// How a user names a version (ParseVersionSelector), for the flag's help.
+inline constexpr char kVersionHelp[] = "a label, latest, latest-K (K before it) or #E.N";
+
 // Of a run, a model, a group, an owner: `what` names it in the error.
 CLI::Validator IsName(const std::string& what);
 // Of the reference server.

@@ -5,9 +5,9 @@
 
 #include "glog/logging.h"
 #include "th/cli/catalog_view.h"
-#include "th/cli/command.h"
 #include "th/cli/live/event_lines.h"
 #include "th/cli/live/live_commands.h"
+#include "th/cli/reporter.h"
 #include "th/worker/connection_flags.h"
 #include "th/worker/flag_checks.h"
 #include "th/worker/stop_signals.h"

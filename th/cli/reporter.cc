@@ -1,4 +1,4 @@
-#include "th/cli/command.h"
+#include "th/cli/reporter.h"
 
 #include <cstdio>
 

@@ -1,0 +1,34 @@
+// The subcommands of th, and how they are registered.
+//
+// A subcommand is a file with one function that adds it to the application; its callback leaves how
+// it ended in `*exit`.
+#ifndef TH_CLI_COMMANDS_H_
+#define TH_CLI_COMMANDS_H_
+
+#include "CLI/CLI.hpp"
+#include "th/worker/exit_status.h"
+
+namespace th {
+
+void AddListCommand(CLI::App* app, ExitStatus* exit);
+void AddDescribeCommand(CLI::App* app, ExitStatus* exit);
+void AddPullCommand(CLI::App* app, ExitStatus* exit);
+void AddAttachCommand(CLI::App* app, ExitStatus* exit);
+void AddVerifyCommand(CLI::App* app, ExitStatus* exit);
+void AddRollBackCommand(CLI::App* app, ExitStatus* exit);
+void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, release
+void AddDoctorCommand(CLI::App* app, ExitStatus* exit);
+void AddBenchCommand(CLI::App* app, ExitStatus* exit);
+void AddBenchRegistryCommand(CLI::App* bench, ExitStatus* exit);  // below `th bench`
+void AddBenchServerCommand(CLI::App* bench, ExitStatus* exit);    // likewise
+void AddBenchFanoutCommand(CLI::App* bench, ExitStatus* exit);    // likewise
+void AddBenchScenarioCommand(CLI::App* bench, ExitStatus* exit);  // likewise
+void AddBenchModelCommand(CLI::App* bench, ExitStatus* exit);     // likewise
+void AddSimulateCommand(CLI::App* app, ExitStatus* exit);
+void AddDemoCommand(CLI::App* app, ExitStatus* exit);
+void AddControlledRankCommand(CLI::App* app,
+                              ExitStatus* exit);  // hidden: a process of demo and bench
+
+}  // namespace th
+
+#endif  // TH_CLI_COMMANDS_H_

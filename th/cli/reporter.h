@@ -1,0 +1,42 @@
+// How a subcommand reports: its result, what went wrong, and that a signal ended it.
+#ifndef TH_CLI_REPORTER_H_
+#define TH_CLI_REPORTER_H_
+
+#include <atomic>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "nlohmann/json.hpp"
+#include "th/worker/exit_status.h"
+#include "th/worker/stop_signals.h"
+
+namespace th {
+
+// Prints {"error": {"code", "message"}} on a line of stdout.
+void PrintErrorObject(const absl::Status& status);
+
+// How a command tells its result: for people, or as one JSON object on the last line of stdout.
+class Reporter {
+ public:
+  // --json. The reporter outlives the parse.
+  void AddFlag(CLI::App* app);
+  bool json() const { return json_; }
+
+  // Prints `object` with --json, else `text`.
+  void Report(const nlohmann::json& object, const std::string& text) const;
+  // Says what went wrong on stderr, with --json as {"error": {"code", "message"}} on stdout too.
+  ExitStatus Fail(const absl::Status& status) const { return Fail(status, ExitStatusOf(status)); }
+  ExitStatus Fail(const absl::Status& status, ExitStatus exit) const;
+
+  // The signals of a command, whose end at once is reported as CANCELLED, with kInterrupted.
+  StopSignals TakeSignals() const;
+
+ private:
+  bool json_ = false;
+  mutable std::atomic<bool> reported_ = false;  // by whichever thread
+};
+
+}  // namespace th
+
+#endif  // TH_CLI_REPORTER_H_
