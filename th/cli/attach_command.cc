@@ -13,10 +13,10 @@
 #include "absl/strings/str_split.h"
 #include "th/cli/commands.h"
 #include "th/cli/pulling.h"
-#include "th/cli/reporter.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/reporter.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

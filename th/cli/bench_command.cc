@@ -15,14 +15,14 @@
 #include "th/cli/iperf.h"
 #include "th/cli/perftest.h"
 #include "th/cli/rank_weights.h"
-#include "th/cli/reporter.h"
 #include "th/cli/transfer_bench.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/reporter.h"
 #include "th/doctor/doctor.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/scratch_folder.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/connection_flags.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "th/cli/rank_cast.h"
-#include "th/cli/reporter.h"
+#include "th/command_line/exit_status.h"
+#include "th/command_line/reporter.h"
 #include "th/processes/scratch_folder.h"
-#include "th/worker/exit_status.h"
 
 namespace th {
 

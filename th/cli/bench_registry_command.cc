@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "th/cli/commands.h"
 #include "th/cli/registry_bench.h"
-#include "th/cli/reporter.h"
+#include "th/command_line/reporter.h"
 #include "th/processes/held_signals.h"
 
 namespace th {

@@ -6,7 +6,7 @@
 #define TH_CLI_COMMANDS_H_
 
 #include "CLI/CLI.hpp"
-#include "th/worker/exit_status.h"
+#include "th/command_line/exit_status.h"
 
 namespace th {
 

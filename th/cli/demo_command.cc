@@ -13,14 +13,14 @@
 #include "th/cli/commands.h"
 #include "th/cli/demo_report.h"
 #include "th/cli/demo_scene.h"
-#include "th/cli/progress_screen.h"
-#include "th/cli/reporter.h"
+#include "th/command_line/progress_screen.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/reporter.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/runfiles.h"
 #include "th/processes/scratch_folder.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/connection_flags.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

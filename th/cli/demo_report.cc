@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "th/cli/text_table.h"
-#include "th/worker/quantity.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/text_table.h"
 
 namespace th {
 namespace {

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "th/command_line/quantity.h"
 #include "th/processes/resident_memory.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

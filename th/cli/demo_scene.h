@@ -20,8 +20,8 @@
 #include "th/cli/demo_report.h"
 #include "th/cli/demo_truth.h"
 #include "th/cli/demo_victim.h"
-#include "th/cli/progress_screen.h"
 #include "th/cli/rank_cast.h"
+#include "th/command_line/progress_screen.h"
 
 namespace th {
 

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "th/cli/commands.h"
-#include "th/cli/reporter.h"
+#include "th/command_line/reporter.h"
 #include "th/doctor/doctor.h"
 #include "th/worker/flag_checks.h"
 

@@ -12,7 +12,7 @@
 #include "th/cli/fanout_disturbance.h"
 #include "th/cli/link_classes.h"
 #include "th/cli/rank_weights.h"
-#include "th/cli/reporter.h"
+#include "th/command_line/reporter.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/scratch_folder.h"
 #include "th/weights/status_macros.h"

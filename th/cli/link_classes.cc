@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "th/command_line/quantity.h"
 #include "th/processes/virtual_hosts.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "th/cli/real_run.h"
-#include "th/cli/text_table.h"
 #include "th/cli/transfer_bench.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/text_table.h"
 #include "th/weights/shard_layout.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
-#include "th/cli/json_lines.h"
+#include "th/command_line/json_lines.h"
 #include "th/memory/checkpoint_writer.h"
 #include "th/processes/runfiles.h"
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "th/cli/commands.h"
 #include "th/cli/pulling.h"
-#include "th/cli/reporter.h"
-#include "th/worker/quantity.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/reporter.h"
 #include "th/worker/saved_model.h"
 
 namespace th {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "th/cli/progress_screen.h"
+#include "th/command_line/progress_screen.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/flag_checks.h"

@@ -1,7 +1,7 @@
 #include "th/cli/rank_process.h"
 
 #include "absl/strings/str_cat.h"
-#include "th/cli/json_lines.h"
+#include "th/command_line/json_lines.h"
 #include "th/weights/status_macros.h"
 
 namespace th {

@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
+#include "th/command_line/quantity.h"
 #include "th/memory/checkpoint_folder.h"
 #include "th/weights/shard_partition.h"
 #include "th/weights/status_macros.h"
 #include "th/weights/synthetic.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

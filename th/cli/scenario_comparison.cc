@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "th/cli/scenario_report.h"
-#include "th/cli/text_table.h"
+#include "th/command_line/text_table.h"
 
 namespace th {
 namespace {

@@ -8,9 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "th/cli/text_table.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/text_table.h"
 #include "th/topology/location.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/text_table.h"
+#include "th/command_line/text_table.h"
 #include "th/simulator/simulator.h"
 
 namespace th {

@@ -16,10 +16,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "th/command_line/stop_signals.h"
 #include "th/simulator/simulator.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "th/cli/reporter.h"
 #include "th/cli/scenario_report.h"
+#include "th/command_line/exit_status.h"
+#include "th/command_line/reporter.h"
 #include "th/simulator/simulator.h"
-#include "th/worker/exit_status.h"
 
 namespace th {
 

@@ -11,9 +11,9 @@
 #include "glog/logging.h"
 #include "th/cli/commands.h"
 #include "th/cli/live/live_commands.h"
-#include "th/cli/reporter.h"
+#include "th/command_line/reporter.h"
+#include "th/command_line/run_command_line.h"
 #include "th/version/version.h"
-#include "th/worker/command_line.h"
 
 namespace {
 

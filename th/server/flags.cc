@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "th/flag_values/flag_values.h"
+#include "th/command_line/flag_values.h"
 #include "th/scheduler/scheduler.h"
 #include "th/server/listen_address.h"
 

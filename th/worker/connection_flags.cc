@@ -2,10 +2,10 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "th/command_line/quantity.h"
 #include "th/topology/location.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/flag_checks.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

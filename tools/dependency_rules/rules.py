@@ -17,6 +17,7 @@ ORDER = [
     "th/transfer",
     "th/coordination",
     "th/processes",
+    "th/command_line",
     "th/server",
     "th/client",
     "th/worker",
@@ -28,8 +29,6 @@ ORDER = [
 USED_ONLY_BY = {
     # The commit changes with every commit, and everything above it is linked again.
     "th/version": ["th/server", "th/worker", "th/cli"],
-    # What the binaries have in common before they are server or client.
-    "th/flag_values": ["th/server", "th/worker"],
 }
 
 # No socket, thread, lock, clock, random source, RPC or hardware: a decision must follow from its inputs alone.
@@ -96,13 +95,13 @@ IMPURE_CODE = {
 # subfolders, to //testing, or to one package by its name.
 ALSO_VISIBLE = {
     "//th/client:tensorhub": "the C interface's header, public like the C++ one",
-    "//th/proto:tensorhub_proto": "the schema itself; the facade is the generated code",
-    "//th/proto:tensorhub_cc_proto": "messages without the service, for code that must not link gRPC's",
+    "//th/command_line:quantity": "how sizes and durations are written, the same in all commands",
     "//th/proto:tensorhub_cc_grpc": "messages with the service",
+    "//th/proto:tensorhub_cc_proto": "messages without the service, for code that must not link gRPC's",
+    "//th/proto:tensorhub_proto": "the schema itself; the facade is the generated code",
     "//th/transfer:monotonic_clock": "one clock for the data plane, the client's timers and what the commands measure",
     "//th/wire:grpc_callback_queue": "for whoever makes gRPC channels and servers, not for users of the facade",
     "//th/wire:grpc_status": "drags gRPC in, which users of the facade need not",
-    "//th/worker:quantity": "how sizes and durations are written, the same in all commands",
 }
 
 # Where the facade is not a target named after the folder.

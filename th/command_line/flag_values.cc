@@ -1,4 +1,4 @@
-#include "th/flag_values/flag_values.h"
+#include "th/command_line/flag_values.h"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "th/worker/command_line.h"
+#include "th/command_line/run_command_line.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "th/flag_values/flag_values.h"
+#include "th/command_line/flag_values.h"
 
 namespace th {
 namespace {

@@ -1,6 +1,6 @@
 // What holds for the value of every flag of TensorHub's binaries, before the flag's own checks.
-#ifndef TH_FLAG_VALUES_FLAG_VALUES_H_
-#define TH_FLAG_VALUES_FLAG_VALUES_H_
+#ifndef TH_COMMAND_LINE_FLAG_VALUES_H_
+#define TH_COMMAND_LINE_FLAG_VALUES_H_
 
 #include "CLI/CLI.hpp"
 
@@ -13,4 +13,4 @@ void CheckEveryValue(CLI::App& app);
 
 }  // namespace th
 
-#endif  // TH_FLAG_VALUES_FLAG_VALUES_H_
+#endif  // TH_COMMAND_LINE_FLAG_VALUES_H_

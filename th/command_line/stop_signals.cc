@@ -1,4 +1,4 @@
-#include "th/worker/stop_signals.h"
+#include "th/command_line/stop_signals.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "th/cli/progress_screen.h"
+#include "th/command_line/progress_screen.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -8,8 +8,8 @@
 //   screen.Clear();                          // the readers' lines stay as they are
 //
 // `now` is any clock that only moves forward. Not thread-safe.
-#ifndef TH_CLI_PROGRESS_SCREEN_H_
-#define TH_CLI_PROGRESS_SCREEN_H_
+#ifndef TH_COMMAND_LINE_PROGRESS_SCREEN_H_
+#define TH_COMMAND_LINE_PROGRESS_SCREEN_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -81,4 +81,4 @@ size_t TerminalColumns(FILE* out);
 
 }  // namespace th
 
-#endif  // TH_CLI_PROGRESS_SCREEN_H_
+#endif  // TH_COMMAND_LINE_PROGRESS_SCREEN_H_

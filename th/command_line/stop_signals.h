@@ -12,8 +12,8 @@
 // whoever sends it twice does not want to wait for a drain. One stop may come as several signals:
 // `timeout` signals the process and its group, a terminal's Ctrl-C a script's children and the
 // script, which passes it on. What comes within kOneStop of the first is of the same stop.
-#ifndef TH_WORKER_STOP_SIGNALS_H_
-#define TH_WORKER_STOP_SIGNALS_H_
+#ifndef TH_COMMAND_LINE_STOP_SIGNALS_H_
+#define TH_COMMAND_LINE_STOP_SIGNALS_H_
 
 #include <csignal>
 #include <functional>
@@ -144,4 +144,4 @@ class PendingResult {
 
 }  // namespace th
 
-#endif  // TH_WORKER_STOP_SIGNALS_H_
+#endif  // TH_COMMAND_LINE_STOP_SIGNALS_H_

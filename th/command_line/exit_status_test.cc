@@ -1,4 +1,4 @@
-#include "th/worker/exit_status.h"
+#include "th/command_line/exit_status.h"
 
 #include <utility>
 #include <vector>

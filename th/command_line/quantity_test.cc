@@ -1,4 +1,4 @@
-#include "th/worker/quantity.h"
+#include "th/command_line/quantity.h"
 
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-#include "th/cli/json_lines.h"
+#include "th/command_line/json_lines.h"
 
 #include <unistd.h>
 

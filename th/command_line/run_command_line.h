@@ -1,12 +1,12 @@
 // Parses the command line of th and tensorhub_worker and runs the subcommand.
-#ifndef TH_WORKER_COMMAND_LINE_H_
-#define TH_WORKER_COMMAND_LINE_H_
+#ifndef TH_COMMAND_LINE_RUN_COMMAND_LINE_H_
+#define TH_COMMAND_LINE_RUN_COMMAND_LINE_H_
 
 #include <functional>
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "th/worker/exit_status.h"
+#include "th/command_line/exit_status.h"
 
 namespace th {
 
@@ -23,4 +23,4 @@ int RunCommandLine(CLI::App* app, int argc, char** argv, const ExitStatus* exit,
 
 }  // namespace th
 
-#endif  // TH_WORKER_COMMAND_LINE_H_
+#endif  // TH_COMMAND_LINE_RUN_COMMAND_LINE_H_

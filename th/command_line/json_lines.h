@@ -1,6 +1,6 @@
 // JSON objects, one a line: how a controlling process and its children speak.
-#ifndef TH_CLI_JSON_LINES_H_
-#define TH_CLI_JSON_LINES_H_
+#ifndef TH_COMMAND_LINE_JSON_LINES_H_
+#define TH_COMMAND_LINE_JSON_LINES_H_
 
 #include <cstdio>
 #include <string>
@@ -34,4 +34,4 @@ class JsonLineWriter {
 
 }  // namespace th
 
-#endif  // TH_CLI_JSON_LINES_H_
+#endif  // TH_COMMAND_LINE_JSON_LINES_H_

@@ -1,6 +1,6 @@
 // How th and tensorhub_worker end, as scripts see it. The tables in the READMEs are this one.
-#ifndef TH_WORKER_EXIT_STATUS_H_
-#define TH_WORKER_EXIT_STATUS_H_
+#ifndef TH_COMMAND_LINE_EXIT_STATUS_H_
+#define TH_COMMAND_LINE_EXIT_STATUS_H_
 
 #include "absl/status/status.h"
 
@@ -21,4 +21,4 @@ ExitStatus ExitStatusOf(const absl::Status& status);
 
 }  // namespace th
 
-#endif  // TH_WORKER_EXIT_STATUS_H_
+#endif  // TH_COMMAND_LINE_EXIT_STATUS_H_

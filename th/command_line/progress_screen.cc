@@ -1,4 +1,4 @@
-#include "th/cli/progress_screen.h"
+#include "th/command_line/progress_screen.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "th/cli/text_table.h"
-#include "th/worker/quantity.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/text_table.h"
 
 namespace th {
 namespace {

@@ -1,4 +1,4 @@
-#include "th/cli/text_table.h"
+#include "th/command_line/text_table.h"
 
 #include "gtest/gtest.h"
 

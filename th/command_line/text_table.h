@@ -5,8 +5,8 @@
 //   std::cout << table.ToString();
 //
 // Not thread-safe.
-#ifndef TH_CLI_TEXT_TABLE_H_
-#define TH_CLI_TEXT_TABLE_H_
+#ifndef TH_COMMAND_LINE_TEXT_TABLE_H_
+#define TH_COMMAND_LINE_TEXT_TABLE_H_
 
 #include <string>
 #include <vector>
@@ -42,4 +42,4 @@ std::string FitWidth(absl::string_view text, size_t width);
 
 }  // namespace th
 
-#endif  // TH_CLI_TEXT_TABLE_H_
+#endif  // TH_COMMAND_LINE_TEXT_TABLE_H_

@@ -1,6 +1,6 @@
 // How a subcommand reports: its result, what went wrong, and that a signal ended it.
-#ifndef TH_CLI_REPORTER_H_
-#define TH_CLI_REPORTER_H_
+#ifndef TH_COMMAND_LINE_REPORTER_H_
+#define TH_COMMAND_LINE_REPORTER_H_
 
 #include <atomic>
 #include <string>
@@ -8,8 +8,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
-#include "th/worker/exit_status.h"
-#include "th/worker/stop_signals.h"
+#include "th/command_line/exit_status.h"
+#include "th/command_line/stop_signals.h"
 
 namespace th {
 
@@ -39,4 +39,4 @@ class Reporter {
 
 }  // namespace th
 
-#endif  // TH_CLI_REPORTER_H_
+#endif  // TH_COMMAND_LINE_REPORTER_H_

@@ -4,8 +4,8 @@
 //   TH_ASSIGN_OR_RETURN(const uint64_t bytes_per_second, ParseRate("1gbit"));
 //
 // Thread-safety: pure functions.
-#ifndef TH_WORKER_QUANTITY_H_
-#define TH_WORKER_QUANTITY_H_
+#ifndef TH_COMMAND_LINE_QUANTITY_H_
+#define TH_COMMAND_LINE_QUANTITY_H_
 
 #include <cstdint>
 #include <string>
@@ -37,4 +37,4 @@ std::string FormatRate(uint64_t bytes_per_second);
 
 }  // namespace th
 
-#endif  // TH_WORKER_QUANTITY_H_
+#endif  // TH_COMMAND_LINE_QUANTITY_H_

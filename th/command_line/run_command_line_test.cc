@@ -1,4 +1,4 @@
-#include "th/worker/command_line.h"
+#include "th/command_line/run_command_line.h"
 
 #include <iostream>
 #include <string>

@@ -1,4 +1,4 @@
-#include "th/cli/reporter.h"
+#include "th/command_line/reporter.h"
 
 #include <cstdio>
 
