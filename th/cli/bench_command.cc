@@ -16,13 +16,13 @@
 #include "th/cli/perftest.h"
 #include "th/cli/rank_weights.h"
 #include "th/cli/transfer_bench.h"
+#include "th/client_flags/connection_flags.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/reporter.h"
 #include "th/doctor/doctor.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/scratch_folder.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/connection_flags.h"
 
 namespace th {
 namespace {

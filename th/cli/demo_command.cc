@@ -13,6 +13,7 @@
 #include "th/cli/commands.h"
 #include "th/cli/demo_report.h"
 #include "th/cli/demo_scene.h"
+#include "th/client_flags/connection_flags.h"
 #include "th/command_line/progress_screen.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/reporter.h"
@@ -20,7 +21,6 @@
 #include "th/processes/runfiles.h"
 #include "th/processes/scratch_folder.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/connection_flags.h"
 
 namespace th {
 namespace {

@@ -7,9 +7,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "th/cli/commands.h"
+#include "th/client_flags/flag_checks.h"
 #include "th/command_line/reporter.h"
 #include "th/doctor/doctor.h"
-#include "th/worker/flag_checks.h"
 
 namespace th {
 namespace {

@@ -12,11 +12,11 @@
 #include "th/cli/fanout_disturbance.h"
 #include "th/cli/link_classes.h"
 #include "th/cli/rank_weights.h"
+#include "th/client_flags/connection_flags.h"
 #include "th/command_line/reporter.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/scratch_folder.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/connection_flags.h"
 
 namespace th {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "th/cli/catalog_view.h"
 #include "th/cli/commands.h"
+#include "th/client_flags/connection_flags.h"
 #include "th/command_line/reporter.h"
 #include "th/command_line/stop_signals.h"
-#include "th/worker/connection_flags.h"
 
 namespace th {
 namespace {

@@ -19,12 +19,12 @@
 #include "th/cli/real_scenario.h"
 #include "th/cli/scenario_comparison.h"
 #include "th/cli/simulate_scenario.h"
+#include "th/client_flags/connection_flags.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/reporter.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/scratch_folder.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/connection_flags.h"
 
 namespace th {
 namespace {

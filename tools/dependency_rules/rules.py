@@ -20,6 +20,7 @@ ORDER = [
     "th/command_line",
     "th/server",
     "th/client",
+    "th/client_flags",
     "th/worker",
     "th/doctor",
     "th/cli",

@@ -13,10 +13,10 @@
 #include "th/cli/live/live_commands.h"
 #include "th/cli/live/terminal_page.h"
 #include "th/cli/live/top_page.h"
+#include "th/client_flags/connection_flags.h"
+#include "th/client_flags/flag_checks.h"
 #include "th/command_line/reporter.h"
 #include "th/command_line/stop_signals.h"
-#include "th/worker/connection_flags.h"
-#include "th/worker/flag_checks.h"
 
 namespace th {
 namespace {

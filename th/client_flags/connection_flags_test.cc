@@ -1,4 +1,4 @@
-#include "th/worker/connection_flags.h"
+#include "th/client_flags/connection_flags.h"
 
 #include <algorithm>
 #include <cstdint>

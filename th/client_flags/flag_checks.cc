@@ -1,4 +1,4 @@
-#include "th/worker/flag_checks.h"
+#include "th/client_flags/flag_checks.h"
 
 #include <functional>
 #include <utility>

@@ -1,11 +1,11 @@
-#include "th/worker/connection_flags.h"
+#include "th/client_flags/connection_flags.h"
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "th/client_flags/flag_checks.h"
 #include "th/command_line/quantity.h"
 #include "th/topology/location.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/flag_checks.h"
 
 namespace th {
 namespace {

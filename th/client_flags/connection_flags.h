@@ -1,6 +1,6 @@
 // The flags that name a server, a run and a model: the same in every binary.
-#ifndef TH_WORKER_CONNECTION_FLAGS_H_
-#define TH_WORKER_CONNECTION_FLAGS_H_
+#ifndef TH_CLIENT_FLAGS_CONNECTION_FLAGS_H_
+#define TH_CLIENT_FLAGS_CONNECTION_FLAGS_H_
 
 #include <cstdint>
 #include <memory>
@@ -75,4 +75,4 @@ void AddRateFlag(CLI::App* app, const std::string& name, uint64_t* bytes_per_sec
 
 }  // namespace th
 
-#endif  // TH_WORKER_CONNECTION_FLAGS_H_
+#endif  // TH_CLIENT_FLAGS_CONNECTION_FLAGS_H_

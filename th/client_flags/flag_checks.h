@@ -5,8 +5,8 @@
 //   app->add_option("--poll", poll_s, "seconds between two looks")->check(IsSeconds(0.01, 3600));
 //
 // Thread-safety: pure functions.
-#ifndef TH_WORKER_FLAG_CHECKS_H_
-#define TH_WORKER_FLAG_CHECKS_H_
+#ifndef TH_CLIENT_FLAGS_FLAG_CHECKS_H_
+#define TH_CLIENT_FLAGS_FLAG_CHECKS_H_
 
 #include <string>
 
@@ -34,4 +34,4 @@ CLI::Validator IsSeconds(double least, double most);
 
 }  // namespace th
 
-#endif  // TH_WORKER_FLAG_CHECKS_H_
+#endif  // TH_CLIENT_FLAGS_FLAG_CHECKS_H_
