@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "th/cli/rank_weights.h"
+#include "th/controlled_rank/rank_weights.h"
 #include "th/processes/runfiles.h"
 #include "th/weights/status_macros.h"
 

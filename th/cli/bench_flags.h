@@ -15,9 +15,9 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "th/cli/rank_cast.h"
 #include "th/command_line/exit_status.h"
 #include "th/command_line/reporter.h"
+#include "th/controlled_rank/rank_cast.h"
 #include "th/processes/scratch_folder.h"
 
 namespace th {

@@ -1,6 +1,6 @@
 // th controlled-rank: a process of th demo and th bench. Hidden: people have no use for it.
 #include "th/cli/commands.h"
-#include "th/cli/controlled_rank.h"
+#include "th/controlled_rank/controlled_rank.h"
 
 namespace th {
 

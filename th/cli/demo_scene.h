@@ -19,9 +19,9 @@
 #include "th/cli/demo_memory.h"
 #include "th/cli/demo_report.h"
 #include "th/cli/demo_truth.h"
-#include "th/cli/demo_victim.h"
-#include "th/cli/rank_cast.h"
 #include "th/command_line/progress_screen.h"
+#include "th/controlled_rank/rank_cast.h"
+#include "th/controlled_rank/victim.h"
 
 namespace th {
 

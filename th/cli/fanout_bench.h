@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "th/cli/fanout_figures.h"
 #include "th/cli/link_classes.h"
-#include "th/cli/rank_cast.h"
+#include "th/controlled_rank/rank_cast.h"
 
 namespace th {
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "th/cli/demo_victim.h"
 #include "th/cli/fanout_figures.h"
 #include "th/cli/fanout_stage.h"
+#include "th/controlled_rank/victim.h"
 
 namespace th {
 

@@ -22,7 +22,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "th/cli/fanout_figures.h"
-#include "th/cli/rank_cast.h"
+#include "th/controlled_rank/rank_cast.h"
 #include "th/processes/virtual_hosts.h"
 
 namespace th {

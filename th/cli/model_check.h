@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "th/cli/link_model.h"
-#include "th/cli/rank_cast.h"
+#include "th/controlled_rank/rank_cast.h"
 #include "th/simulator/simulator.h"
 
 namespace th {

@@ -21,10 +21,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/process_stage.h"
-#include "th/cli/rank_cast.h"
 #include "th/cli/real_run.h"
 #include "th/cli/real_scenario.h"
+#include "th/controlled_rank/process_stage.h"
+#include "th/controlled_rank/rank_cast.h"
 #include "th/processes/virtual_hosts.h"
 #include "th/simulator/simulator.h"
 

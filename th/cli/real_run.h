@@ -17,7 +17,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "th/cli/rank_cast.h"
+#include "th/controlled_rank/rank_cast.h"
 #include "th/simulator/simulator.h"
 
 namespace th {

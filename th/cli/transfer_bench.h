@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "th/cli/perftest.h"
-#include "th/cli/rank_cast.h"
+#include "th/controlled_rank/rank_cast.h"
 
 namespace th {
 

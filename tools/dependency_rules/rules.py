@@ -23,6 +23,7 @@ ORDER = [
     "th/client_flags",
     "th/worker",
     "th/doctor",
+    "th/controlled_rank",
     "th/cli",
 ]
 

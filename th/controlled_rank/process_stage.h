@@ -6,8 +6,8 @@
 //   TH_RETURN_IF_ERROR(stage->AwaitAnswers({rank.get()}, absl::Seconds(10), "join"));
 //
 // Not thread-safe; one a process (it takes SIGINT and SIGTERM).
-#ifndef TH_CLI_PROCESS_STAGE_H_
-#define TH_CLI_PROCESS_STAGE_H_
+#ifndef TH_CONTROLLED_RANK_PROCESS_STAGE_H_
+#define TH_CONTROLLED_RANK_PROCESS_STAGE_H_
 
 #include <csignal>
 #include <memory>
@@ -19,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/rank_process.h"
+#include "th/controlled_rank/rank_process.h"
 
 namespace th {
 
@@ -57,4 +57,4 @@ class ProcessStage {
 
 }  // namespace th
 
-#endif  // TH_CLI_PROCESS_STAGE_H_
+#endif  // TH_CONTROLLED_RANK_PROCESS_STAGE_H_

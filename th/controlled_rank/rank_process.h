@@ -7,8 +7,8 @@
 //   if (rank->answer().ok()) Use((*rank->answer())["bytes"]);
 //
 // Not thread-safe.
-#ifndef TH_CLI_RANK_PROCESS_H_
-#define TH_CLI_RANK_PROCESS_H_
+#ifndef TH_CONTROLLED_RANK_RANK_PROCESS_H_
+#define TH_CONTROLLED_RANK_RANK_PROCESS_H_
 
 #include <functional>
 #include <memory>
@@ -56,4 +56,4 @@ class RankProcess {
 
 }  // namespace th
 
-#endif  // TH_CLI_RANK_PROCESS_H_
+#endif  // TH_CONTROLLED_RANK_RANK_PROCESS_H_

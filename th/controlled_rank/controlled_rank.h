@@ -51,8 +51,8 @@
 //                                      ends with CANCELLED, its answer comes first
 //
 // The process ends with its stdin. A rank is used by one thread.
-#ifndef TH_CLI_CONTROLLED_RANK_H_
-#define TH_CLI_CONTROLLED_RANK_H_
+#ifndef TH_CONTROLLED_RANK_CONTROLLED_RANK_H_
+#define TH_CONTROLLED_RANK_CONTROLLED_RANK_H_
 
 #include <functional>
 #include <memory>
@@ -62,10 +62,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/device_weights.h"
-#include "th/cli/rank_weights.h"
 #include "th/client/client.h"
 #include "th/command_line/json_lines.h"
+#include "th/controlled_rank/device_weights.h"
+#include "th/controlled_rank/rank_weights.h"
 #include "th/processes/memory_probe.h"
 #include "th/processes/process_meter.h"
 #include "th/processes/raw_probe.h"
@@ -137,4 +137,4 @@ void RunControlledRank();
 
 }  // namespace th
 
-#endif  // TH_CLI_CONTROLLED_RANK_H_
+#endif  // TH_CONTROLLED_RANK_CONTROLLED_RANK_H_

@@ -1,7 +1,7 @@
 // Which group a demo kills or a benchmark disturbs, and when: one that is part-way and that others
 // read from.
-#ifndef TH_CLI_DEMO_VICTIM_H_
-#define TH_CLI_DEMO_VICTIM_H_
+#ifndef TH_CONTROLLED_RANK_VICTIM_H_
+#define TH_CONTROLLED_RANK_VICTIM_H_
 
 #include <cstdint>
 #include <optional>
@@ -43,4 +43,4 @@ std::vector<std::string> SplitSources(const std::string& sources);
 
 }  // namespace th
 
-#endif  // TH_CLI_DEMO_VICTIM_H_
+#endif  // TH_CONTROLLED_RANK_VICTIM_H_

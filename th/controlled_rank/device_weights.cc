@@ -1,4 +1,4 @@
-#include "th/cli/device_weights.h"
+#include "th/controlled_rank/device_weights.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "th/cli/controlled_rank.h"
+#include "th/controlled_rank/controlled_rank.h"
 
 #include <unistd.h>
 

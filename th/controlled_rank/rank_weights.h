@@ -5,8 +5,8 @@
 // Content 0 is the model's own; content n is made from it by a change that reaches all bytes (but 1
 // of 256, by chance) and can be taken back, so that no copy is kept. Ranks with the same shard get
 // the same bytes for the same content.
-#ifndef TH_CLI_RANK_WEIGHTS_H_
-#define TH_CLI_RANK_WEIGHTS_H_
+#ifndef TH_CONTROLLED_RANK_RANK_WEIGHTS_H_
+#define TH_CONTROLLED_RANK_RANK_WEIGHTS_H_
 
 #include <cstdint>
 #include <string>
@@ -81,4 +81,4 @@ class RankWeights {
 
 }  // namespace th
 
-#endif  // TH_CLI_RANK_WEIGHTS_H_
+#endif  // TH_CONTROLLED_RANK_RANK_WEIGHTS_H_

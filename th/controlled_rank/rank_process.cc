@@ -1,4 +1,4 @@
-#include "th/cli/rank_process.h"
+#include "th/controlled_rank/rank_process.h"
 
 #include "absl/strings/str_cat.h"
 #include "th/command_line/json_lines.h"

@@ -1,4 +1,4 @@
-#include "th/cli/rank_cast.h"
+#include "th/controlled_rank/rank_cast.h"
 
 #include <csignal>
 #include <utility>

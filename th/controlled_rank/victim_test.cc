@@ -1,4 +1,4 @@
-#include "th/cli/demo_victim.h"
+#include "th/controlled_rank/victim.h"
 
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "th/cli/process_stage.h"
+#include "th/controlled_rank/process_stage.h"
 
 #include <poll.h>
 #include <sys/signalfd.h>

@@ -1,4 +1,4 @@
-#include "th/cli/rank_weights.h"
+#include "th/controlled_rank/rank_weights.h"
 
 #include <cstdint>
 #include <cstring>

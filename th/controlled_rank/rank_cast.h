@@ -10,8 +10,8 @@
 // that the system chooses, and end with this one. They run in this machine's network, or each group
 // on a virtual host of its own (virtual_hosts.h). Not thread-safe; one a process (see
 // ProcessStage).
-#ifndef TH_CLI_RANK_CAST_H_
-#define TH_CLI_RANK_CAST_H_
+#ifndef TH_CONTROLLED_RANK_RANK_CAST_H_
+#define TH_CONTROLLED_RANK_RANK_CAST_H_
 
 #include <cstdint>
 #include <map>
@@ -23,9 +23,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "th/cli/process_stage.h"
-#include "th/cli/rank_process.h"
-#include "th/cli/rank_weights.h"
+#include "th/controlled_rank/process_stage.h"
+#include "th/controlled_rank/rank_process.h"
+#include "th/controlled_rank/rank_weights.h"
 
 namespace th {
 
@@ -110,4 +110,4 @@ class RankCast {
 
 }  // namespace th
 
-#endif  // TH_CLI_RANK_CAST_H_
+#endif  // TH_CONTROLLED_RANK_RANK_CAST_H_

@@ -8,8 +8,8 @@
 //
 // One allocation of the GPU, each tensor at a multiple of 512 bytes in it, as torch's allocator
 // places them. Not thread-safe.
-#ifndef TH_CLI_DEVICE_WEIGHTS_H_
-#define TH_CLI_DEVICE_WEIGHTS_H_
+#ifndef TH_CONTROLLED_RANK_DEVICE_WEIGHTS_H_
+#define TH_CONTROLLED_RANK_DEVICE_WEIGHTS_H_
 
 #include <memory>
 #include <string>
@@ -61,4 +61,4 @@ class DeviceWeights {
 
 }  // namespace th
 
-#endif  // TH_CLI_DEVICE_WEIGHTS_H_
+#endif  // TH_CONTROLLED_RANK_DEVICE_WEIGHTS_H_
