@@ -93,12 +93,12 @@ absl::Status Cluster::RestartServer() {
 }
 
 absl::StatusOr<RankProcess*> Cluster::StartJoin(const RankOptions& options) {
-  TH_ASSIGN_OR_RETURN(const std::string program, FindProgram("th/cli/th"));
+  TH_ASSIGN_OR_RETURN(const std::string program, FindProgram(kControlledRank));
   const std::string name = absl::StrCat(options.group, "/", options.rank);
-  TH_ASSIGN_OR_RETURN(auto started,
-                      RankProcess::Start({.name = name,
-                                          .arguments = {program, "controlled-rank"},
-                                          .network_namespace = NamespaceOf(kRanksHost)}));
+  TH_ASSIGN_OR_RETURN(
+      auto started,
+      RankProcess::Start(
+          {.name = name, .arguments = {program}, .network_namespace = NamespaceOf(kRanksHost)}));
   RankProcess* const rank = started.get();
   ranks_.push_back(std::move(started));
   stage_->Add(rank);

@@ -8,9 +8,9 @@
 //   ASSERT_OK(cluster->RunUntil([&] { return cluster->FractionOf(reader) > 0.3; }, "30 %
 //   received")); trainer->process().Signal(SIGKILL);
 //
-// A rank is `th controlled-rank`, spoken to in JSON lines (th/controlled_rank/controlled_rank.h).
-// Every wait ends after kPatience with an error that says what was awaited. Not thread-safe; one a
-// process.
+// A rank is the program controlled_rank, spoken to in JSON lines
+// (th/controlled_rank/controlled_rank.h). Every wait ends after kPatience with an error that says
+// what was awaited. Not thread-safe; one a process.
 #ifndef TESTING_CLUSTER_CLUSTER_H_
 #define TESTING_CLUSTER_CLUSTER_H_
 

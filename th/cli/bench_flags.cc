@@ -1,6 +1,7 @@
 #include "th/cli/bench_flags.h"
 
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -42,7 +43,8 @@ void AddProcessFlags(CLI::App* app, ProcessFlags* flags) {
 }
 
 absl::StatusOr<RankCastOptions> CastOf(const ProcessFlags& flags, const std::string& folder) {
-  RankCastOptions cast{.th_program = OwnPath(),
+  TH_ASSIGN_OR_RETURN(std::string rank_program, FindProgram(kControlledRank));
+  RankCastOptions cast{.rank_program = std::move(rank_program),
                        .server_program = flags.server_binary,
                        .folder = folder,
                        .connections = flags.connections,

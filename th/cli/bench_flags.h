@@ -35,7 +35,7 @@ struct ProcessFlags {
 void AddProcessFlags(CLI::App* app, ProcessFlags* flags);
 
 // Programs, folder and threads of a cast; model, shards and places are the caller's to add.
-// NOT_FOUND when there is no tensorhub_server beside th and none was given.
+// NOT_FOUND when there is no controlled_rank beside th, or no tensorhub_server and none was given.
 absl::StatusOr<RankCastOptions> CastOf(const ProcessFlags& flags, const std::string& folder);
 
 // Reports `why`, and how th then ends. Keeps the folder, and names it, where its logs say more: not

@@ -26,8 +26,6 @@ void AddBenchScenarioCommand(CLI::App* bench, ExitStatus* exit);  // likewise
 void AddBenchModelCommand(CLI::App* bench, ExitStatus* exit);     // likewise
 void AddSimulateCommand(CLI::App* app, ExitStatus* exit);
 void AddDemoCommand(CLI::App* app, ExitStatus* exit);
-void AddControlledRankCommand(CLI::App* app,
-                              ExitStatus* exit);  // hidden: a process of demo and bench
 
 }  // namespace th
 

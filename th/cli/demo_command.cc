@@ -113,7 +113,8 @@ absl::StatusOr<DemoSceneOptions> PlanScene(const DemoFlags& flags, const std::st
                            .rollouts = flags.rollouts,
                            .rollout_ranks = flags.rollout_ranks,
                            .sabotage = flags.sabotage};
-  options.cast = {.th_program = OwnPath(),
+  TH_ASSIGN_OR_RETURN(std::string rank_program, FindProgram(kControlledRank));
+  options.cast = {.rank_program = std::move(rank_program),
                   .server_program = flags.server_binary,
                   .folder = folder,
                   .shards = flags.shards};

@@ -73,11 +73,11 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(kFooter);
   th::ExitStatus exit = th::ExitStatus::kOk;
-  for (const auto add : {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand,
-                         &th::AddPullCommand, &th::AddAttachCommand, &th::AddVerifyCommand,
-                         &th::AddRollBackCommand, &th::AddTopCommand, &th::AddEventsCommand,
-                         &th::AddRetentionCommands, &th::AddDoctorCommand, &th::AddBenchCommand,
-                         &th::AddSimulateCommand, &th::AddControlledRankCommand, &AddHelpCommand}) {
+  for (const auto add :
+       {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand, &th::AddPullCommand,
+        &th::AddAttachCommand, &th::AddVerifyCommand, &th::AddRollBackCommand, &th::AddTopCommand,
+        &th::AddEventsCommand, &th::AddRetentionCommands, &th::AddDoctorCommand,
+        &th::AddBenchCommand, &th::AddSimulateCommand, &AddHelpCommand}) {
     add(&app, &exit);
   }
   return th::RunCommandLine(&app, argc, argv, &exit, [argc, argv](const std::string& why) {

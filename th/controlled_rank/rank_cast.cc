@@ -77,7 +77,7 @@ absl::Status RankCast::StartProcess(const GroupChoice& group, uint32_t rank) {
       auto process,
       RankProcess::Start(
           {.name = name,
-           .arguments = {options_.th_program, "controlled-rank"},
+           .arguments = {options_.rank_program},
            .log_path = absl::StrCat(options_.folder, "/", group.name, "-", rank, ".log"),
            .network_namespace = group.PlacementOf(rank).network_namespace}));
   stage_->Add(process.get());

@@ -38,7 +38,7 @@ struct Placement {
 };
 
 struct RankCastOptions {
-  std::string th_program;      // runs `controlled-rank`
+  std::string rank_program;    // controlled_rank
   std::string server_program;  // tensorhub_server
   std::string folder;          // for state and logs; exists
   std::string model_name = "model";

@@ -23,6 +23,9 @@
 
 namespace th {
 
+// The program, as FindProgram (th/processes/runfiles.h) takes it.
+inline constexpr char kControlledRank[] = "th/controlled_rank/controlled_rank";
+
 class RankProcess {
  public:
   static absl::StatusOr<std::unique_ptr<RankProcess>> Start(ChildProcess::Options options);
