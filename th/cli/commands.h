@@ -19,13 +19,7 @@ void AddRollBackCommand(CLI::App* app, ExitStatus* exit);
 void AddRetentionCommands(CLI::App* app, ExitStatus* exit);  // retain, pin, release
 void AddDoctorCommand(CLI::App* app, ExitStatus* exit);
 void AddBenchCommand(CLI::App* app, ExitStatus* exit);
-void AddBenchRegistryCommand(CLI::App* bench, ExitStatus* exit);  // below `th bench`
-void AddBenchServerCommand(CLI::App* bench, ExitStatus* exit);    // likewise
-void AddBenchFanoutCommand(CLI::App* bench, ExitStatus* exit);    // likewise
-void AddBenchScenarioCommand(CLI::App* bench, ExitStatus* exit);  // likewise
-void AddBenchModelCommand(CLI::App* bench, ExitStatus* exit);     // likewise
 void AddSimulateCommand(CLI::App* app, ExitStatus* exit);
-void AddDemoCommand(CLI::App* app, ExitStatus* exit);
 
 }  // namespace th
 

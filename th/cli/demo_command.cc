@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "th/cli/commands.h"
+#include "th/cli/demo_command.h"
 #include "th/cli/demo_report.h"
 #include "th/cli/demo_scene.h"
 #include "th/client_flags/connection_flags.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "th/cli/bench_commands.h"
 #include "th/cli/bench_flags.h"
-#include "th/cli/commands.h"
 #include "th/cli/fanout_bench.h"
 #include "th/cli/fanout_disturbance.h"
 #include "th/cli/link_classes.h"

@@ -11,11 +11,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/cli/bench_flags.h"
-#include "th/cli/commands.h"
 #include "th/cli/link_model.h"
 #include "th/cli/model_check.h"
 #include "th/cli/real_run.h"
 #include "th/cli/real_scenario.h"
+#include "th/cli/scenario_commands.h"
 #include "th/cli/scenario_comparison.h"
 #include "th/cli/simulate_scenario.h"
 #include "th/client_flags/connection_flags.h"

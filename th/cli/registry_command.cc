@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "th/cli/commands.h"
+#include "th/cli/bench_commands.h"
 #include "th/cli/registry_bench.h"
 #include "th/command_line/reporter.h"
 #include "th/processes/held_signals.h"

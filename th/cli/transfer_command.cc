@@ -1,4 +1,4 @@
-// th bench: measurements with their yardstick beside them.
+// th bench transfer: the speed of an update, with its yardstick beside it.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "th/cli/bench_commands.h"
 #include "th/cli/bench_flags.h"
-#include "th/cli/commands.h"
 #include "th/cli/iperf.h"
 #include "th/cli/perftest.h"
 #include "th/cli/transfer_bench.h"
@@ -218,20 +218,13 @@ ExitStatus RunBench(const BenchFlags& flags) {
 
 }  // namespace
 
-void AddBenchCommand(CLI::App* app, ExitStatus* exit) {
-  CLI::App* bench = app->add_subcommand("bench", "measure, with a yardstick beside each figure");
-  bench->require_subcommand(1);
+void AddBenchTransferCommand(CLI::App* bench, ExitStatus* exit) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* transfer = bench->add_subcommand(
       "transfer",
       "a version from one holder to some readers, beside what this machine can do at most");
   AddFlags(transfer, flags.get());
   transfer->callback([flags, exit] { *exit = RunBench(*flags); });
-  AddBenchServerCommand(bench, exit);
-  AddBenchRegistryCommand(bench, exit);
-  AddBenchFanoutCommand(bench, exit);
-  AddBenchScenarioCommand(bench, exit);
-  AddBenchModelCommand(bench, exit);
 }
 
 }  // namespace th
