@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "th/cli/program_run.h"
+#include "testing/program_run/program_run.h"
 #include "th/processes/virtual_hosts.h"
 
 namespace th {

@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/program_run/program_run.h"
 #include "testing/status_matchers.h"
 #include "testing/under_sanitizer.h"
-#include "th/cli/program_run.h"
 #include "th/memory/checkpoint_writer.h"
 
 namespace th {

@@ -4,8 +4,8 @@
 //   const ProgramRun run = RunProgram({Th(), "list", "--json"});
 //   EXPECT_EQ(run.status, 3);
 //   EXPECT_THAT(run.errors, HasSubstr("127.0.0.1:1"));
-#ifndef TH_CLI_PROGRAM_RUN_H_
-#define TH_CLI_PROGRAM_RUN_H_
+#ifndef TESTING_PROGRAM_RUN_PROGRAM_RUN_H_
+#define TESTING_PROGRAM_RUN_PROGRAM_RUN_H_
 
 #include <memory>
 #include <optional>
@@ -81,4 +81,4 @@ std::string MakeModelFolder(const std::string& name, int seed);
 
 }  // namespace th
 
-#endif  // TH_CLI_PROGRAM_RUN_H_
+#endif  // TESTING_PROGRAM_RUN_PROGRAM_RUN_H_

@@ -1,4 +1,4 @@
-#include "th/cli/program_run.h"
+#include "testing/program_run/program_run.h"
 
 #include <poll.h>
 #include <unistd.h>
