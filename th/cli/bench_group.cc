@@ -1,5 +1,5 @@
 // th bench: measurements with their yardstick beside them.
-#include "th/cli/bench_commands.h"
+#include "th/bench/bench_commands.h"
 #include "th/cli/commands.h"
 #include "th/cli/scenario_commands.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "th/cli/transfer_bench.h"
+#include "th/bench/transfer_bench.h"
 
 namespace th {
 namespace {

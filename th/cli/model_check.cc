@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "th/bench/transfer_bench.h"
 #include "th/cli/real_run.h"
-#include "th/cli/transfer_bench.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/text_table.h"
 #include "th/weights/shard_layout.h"

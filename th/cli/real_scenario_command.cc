@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "th/cli/bench_flags.h"
+#include "th/bench/bench_flags.h"
 #include "th/cli/link_model.h"
 #include "th/cli/model_check.h"
 #include "th/cli/real_run.h"

@@ -24,6 +24,7 @@ ORDER = [
     "th/worker",
     "th/doctor",
     "th/controlled_rank",
+    "th/bench",
     "th/cli",
 ]
 
