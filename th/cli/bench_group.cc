@@ -1,7 +1,7 @@
 // th bench: measurements with their yardstick beside them.
 #include "th/bench/bench_commands.h"
 #include "th/cli/commands.h"
-#include "th/cli/scenario_commands.h"
+#include "th/scenario_runs/scenario_commands.h"
 
 namespace th {
 

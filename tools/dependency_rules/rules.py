@@ -25,6 +25,7 @@ ORDER = [
     "th/doctor",
     "th/controlled_rank",
     "th/bench",
+    "th/scenario_runs",
     "th/cli",
 ]
 

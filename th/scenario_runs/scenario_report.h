@@ -1,6 +1,6 @@
 // What simulated scenarios came to, for people and for scripts. Pure: equal runs give equal texts.
-#ifndef TH_CLI_SCENARIO_REPORT_H_
-#define TH_CLI_SCENARIO_REPORT_H_
+#ifndef TH_SCENARIO_RUNS_SCENARIO_REPORT_H_
+#define TH_SCENARIO_RUNS_SCENARIO_REPORT_H_
 
 #include <string>
 #include <vector>
@@ -37,4 +37,4 @@ nlohmann::json ScenarioToJson(const std::vector<ScenarioRunReport>& runs, bool r
 
 }  // namespace th
 
-#endif  // TH_CLI_SCENARIO_REPORT_H_
+#endif  // TH_SCENARIO_RUNS_SCENARIO_REPORT_H_

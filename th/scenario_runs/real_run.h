@@ -11,8 +11,8 @@
 // readers wait until the last one has the version; for `snapshot-broadcast` the trainer copies its
 // weights in memory first, and waits for the ring only when it wants to write before it is done.
 // Each rank's update is one stall, for `bytes`: what it waited for in it is not looked into.
-#ifndef TH_CLI_REAL_RUN_H_
-#define TH_CLI_REAL_RUN_H_
+#ifndef TH_SCENARIO_RUNS_REAL_RUN_H_
+#define TH_SCENARIO_RUNS_REAL_RUN_H_
 
 #include <string>
 
@@ -42,4 +42,4 @@ absl::StatusOr<RealRunResult> RunScenarioForReal(const Scenario& scenario, Scena
 
 }  // namespace th
 
-#endif  // TH_CLI_REAL_RUN_H_
+#endif  // TH_SCENARIO_RUNS_REAL_RUN_H_

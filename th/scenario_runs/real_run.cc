@@ -1,4 +1,4 @@
-#include "th/cli/real_run.h"
+#include "th/scenario_runs/real_run.h"
 
 #include <algorithm>
 #include <csignal>
@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/real_cast.h"
 #include "th/protocol/when_seeding_name.h"
+#include "th/scenario_runs/real_cast.h"
 #include "th/topology/location.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"

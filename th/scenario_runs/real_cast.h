@@ -7,8 +7,8 @@
 //   TH_RETURN_IF_ERROR(cast->RunUntil(moment));   // hands out the answers that come
 //
 // Not thread-safe; one a process (see ProcessStage).
-#ifndef TH_CLI_REAL_CAST_H_
-#define TH_CLI_REAL_CAST_H_
+#ifndef TH_SCENARIO_RUNS_REAL_CAST_H_
+#define TH_SCENARIO_RUNS_REAL_CAST_H_
 
 #include <cstdint>
 #include <functional>
@@ -21,11 +21,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/real_run.h"
-#include "th/cli/real_scenario.h"
 #include "th/controlled_rank/process_stage.h"
 #include "th/controlled_rank/rank_cast.h"
 #include "th/processes/virtual_hosts.h"
+#include "th/scenario_runs/real_run.h"
+#include "th/scenario_runs/real_scenario.h"
 #include "th/simulator/simulator.h"
 
 namespace th {
@@ -103,4 +103,4 @@ class RealCast {
 
 }  // namespace th
 
-#endif  // TH_CLI_REAL_CAST_H_
+#endif  // TH_SCENARIO_RUNS_REAL_CAST_H_

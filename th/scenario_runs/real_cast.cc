@@ -1,4 +1,4 @@
-#include "th/cli/real_cast.h"
+#include "th/scenario_runs/real_cast.h"
 
 #include <algorithm>
 #include <csignal>

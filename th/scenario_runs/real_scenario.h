@@ -5,8 +5,8 @@
 //   TH_ASSIGN_OR_RETURN(const RealPlan plan, PlanRealScenario(scenario));
 //   VirtualHosts::Create({.rates = plan.rates, .second_site = plan.second_site, ...});
 //   plan.host_of.at("r-3")     // the place of its virtual host
-#ifndef TH_CLI_REAL_SCENARIO_H_
-#define TH_CLI_REAL_SCENARIO_H_
+#ifndef TH_SCENARIO_RUNS_REAL_SCENARIO_H_
+#define TH_SCENARIO_RUNS_REAL_SCENARIO_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -43,4 +43,4 @@ absl::StatusOr<RealPlan> PlanRealScenario(const Scenario& scenario);
 
 }  // namespace th
 
-#endif  // TH_CLI_REAL_SCENARIO_H_
+#endif  // TH_SCENARIO_RUNS_REAL_SCENARIO_H_

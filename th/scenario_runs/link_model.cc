@@ -1,4 +1,4 @@
-#include "th/cli/link_model.h"
+#include "th/scenario_runs/link_model.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,8 +5,8 @@
 //
 //   TH_ASSIGN_OR_RETURN(const ModelCheck check, CheckModel({.cast = ..., .rate = 31'250'000}));
 //   check.Within()    // the largest relative difference of what was predicted
-#ifndef TH_CLI_MODEL_CHECK_H_
-#define TH_CLI_MODEL_CHECK_H_
+#ifndef TH_SCENARIO_RUNS_MODEL_CHECK_H_
+#define TH_SCENARIO_RUNS_MODEL_CHECK_H_
 
 #include <cstdint>
 #include <string>
@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/link_model.h"
 #include "th/controlled_rank/rank_cast.h"
+#include "th/scenario_runs/link_model.h"
 #include "th/simulator/simulator.h"
 
 namespace th {
@@ -71,4 +71,4 @@ std::string TextOf(const ModelCheck& check);
 
 }  // namespace th
 
-#endif  // TH_CLI_MODEL_CHECK_H_
+#endif  // TH_SCENARIO_RUNS_MODEL_CHECK_H_

@@ -5,8 +5,8 @@
 //                              .seconds = {{1, 2.244}, {2, 2.266}, {4, 2.294}}};
 //   const LinkModel model = FitLinkModel(measured, simulate);
 //   RunScenario(OnRealLinks(scenario, model), ScenarioPolicy::kNearest, {});
-#ifndef TH_CLI_LINK_MODEL_H_
-#define TH_CLI_LINK_MODEL_H_
+#ifndef TH_SCENARIO_RUNS_LINK_MODEL_H_
+#define TH_SCENARIO_RUNS_LINK_MODEL_H_
 
 #include <cstdint>
 #include <functional>
@@ -56,4 +56,4 @@ LinkModel FitLinkModel(const FanoutTimes& measured, uint64_t segment_bytes,
 
 }  // namespace th
 
-#endif  // TH_CLI_LINK_MODEL_H_
+#endif  // TH_SCENARIO_RUNS_LINK_MODEL_H_

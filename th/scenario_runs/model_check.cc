@@ -1,4 +1,4 @@
-#include "th/cli/model_check.h"
+#include "th/scenario_runs/model_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "th/bench/transfer_bench.h"
-#include "th/cli/real_run.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/text_table.h"
+#include "th/scenario_runs/real_run.h"
 #include "th/weights/shard_layout.h"
 #include "th/weights/status_macros.h"
 

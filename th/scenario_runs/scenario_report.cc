@@ -1,4 +1,4 @@
-#include "th/cli/scenario_report.h"
+#include "th/scenario_runs/scenario_report.h"
 
 #include <algorithm>
 #include <map>

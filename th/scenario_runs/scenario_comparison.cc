@@ -1,4 +1,4 @@
-#include "th/cli/scenario_comparison.h"
+#include "th/scenario_runs/scenario_comparison.h"
 
 #include <string>
 #include <utility>
@@ -7,8 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "th/cli/scenario_report.h"
 #include "th/command_line/text_table.h"
+#include "th/scenario_runs/scenario_report.h"
 
 namespace th {
 namespace {

@@ -1,4 +1,4 @@
-#include "th/cli/scenario_comparison.h"
+#include "th/scenario_runs/scenario_comparison.h"
 
 #include "absl/time/time.h"
 #include "gmock/gmock.h"

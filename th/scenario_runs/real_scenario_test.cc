@@ -1,4 +1,4 @@
-#include "th/cli/real_scenario.h"
+#include "th/scenario_runs/real_scenario.h"
 
 #include <string>
 

@@ -2,8 +2,8 @@
 //
 //   std::vector<ComparedRun> runs = {{real, simulated}, ...};   // a policy each
 //   std::cout << ComparisonTable(runs) << ComparisonToJson(runs).dump();
-#ifndef TH_CLI_SCENARIO_COMPARISON_H_
-#define TH_CLI_SCENARIO_COMPARISON_H_
+#ifndef TH_SCENARIO_RUNS_SCENARIO_COMPARISON_H_
+#define TH_SCENARIO_RUNS_SCENARIO_COMPARISON_H_
 
 #include <string>
 #include <vector>
@@ -26,4 +26,4 @@ nlohmann::json ComparisonToJson(const std::vector<ComparedRun>& runs);
 
 }  // namespace th
 
-#endif  // TH_CLI_SCENARIO_COMPARISON_H_
+#endif  // TH_SCENARIO_RUNS_SCENARIO_COMPARISON_H_

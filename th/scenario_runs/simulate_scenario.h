@@ -1,7 +1,7 @@
 // th simulate SCENARIO: runs of a scenario file, one for each policy and each setting of the
 // variables that are swept.
-#ifndef TH_CLI_SIMULATE_SCENARIO_H_
-#define TH_CLI_SIMULATE_SCENARIO_H_
+#ifndef TH_SCENARIO_RUNS_SIMULATE_SCENARIO_H_
+#define TH_SCENARIO_RUNS_SIMULATE_SCENARIO_H_
 
 #include <cstddef>
 #include <functional>
@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "th/cli/scenario_report.h"
 #include "th/command_line/exit_status.h"
 #include "th/command_line/reporter.h"
+#include "th/scenario_runs/scenario_report.h"
 #include "th/simulator/simulator.h"
 
 namespace th {
@@ -52,4 +52,4 @@ ExitStatus SimulateScenario(const ScenarioFlags& flags, const Reporter& reporter
 
 }  // namespace th
 
-#endif  // TH_CLI_SIMULATE_SCENARIO_H_
+#endif  // TH_SCENARIO_RUNS_SIMULATE_SCENARIO_H_

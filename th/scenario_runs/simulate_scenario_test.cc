@@ -1,4 +1,4 @@
-#include "th/cli/simulate_scenario.h"
+#include "th/scenario_runs/simulate_scenario.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "th/cli/model_check.h"
+#include "th/scenario_runs/model_check.h"
 
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
-#include "th/cli/link_model.h"
+#include "th/scenario_runs/link_model.h"
 #include "th/simulator/simulator.h"
 
 namespace th {
