@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "glog/logging.h"
 #include "th/cli/commands.h"
-#include "th/cli/demo_command.h"
 #include "th/cli/live/live_commands.h"
 #include "th/command_line/reporter.h"
 #include "th/command_line/run_command_line.h"
+#include "th/demo/demo_command.h"
 #include "th/version/version.h"
 
 namespace {

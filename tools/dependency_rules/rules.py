@@ -26,6 +26,7 @@ ORDER = [
     "th/controlled_rank",
     "th/bench",
     "th/scenario_runs",
+    "th/demo",
     "th/cli",
 ]
 

@@ -1,8 +1,8 @@
 // What a run of the demo came to, and how it is told: the table, the verdict, the JSON object.
 //
 // Plain data and pure functions; the scene (demo_scene.h) fills it in.
-#ifndef TH_CLI_DEMO_REPORT_H_
-#define TH_CLI_DEMO_REPORT_H_
+#ifndef TH_DEMO_DEMO_REPORT_H_
+#define TH_DEMO_DEMO_REPORT_H_
 
 #include <cstdint>
 #include <optional>
@@ -82,4 +82,4 @@ nlohmann::json ToJson(const DemoReport& report);
 
 }  // namespace th
 
-#endif  // TH_CLI_DEMO_REPORT_H_
+#endif  // TH_DEMO_DEMO_REPORT_H_

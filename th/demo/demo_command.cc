@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "th/cli/demo_command.h"
-#include "th/cli/demo_report.h"
-#include "th/cli/demo_scene.h"
 #include "th/client_flags/connection_flags.h"
 #include "th/command_line/progress_screen.h"
 #include "th/command_line/quantity.h"
 #include "th/command_line/reporter.h"
+#include "th/demo/demo_command.h"
+#include "th/demo/demo_report.h"
+#include "th/demo/demo_scene.h"
 #include "th/processes/held_signals.h"
 #include "th/processes/runfiles.h"
 #include "th/processes/scratch_folder.h"

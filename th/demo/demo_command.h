@@ -1,6 +1,6 @@
 // `th demo`.
-#ifndef TH_CLI_DEMO_COMMAND_H_
-#define TH_CLI_DEMO_COMMAND_H_
+#ifndef TH_DEMO_DEMO_COMMAND_H_
+#define TH_DEMO_DEMO_COMMAND_H_
 
 #include "CLI/CLI.hpp"
 #include "th/command_line/exit_status.h"
@@ -11,4 +11,4 @@ void AddDemoCommand(CLI::App* app, ExitStatus* exit);
 
 }  // namespace th
 
-#endif  // TH_CLI_DEMO_COMMAND_H_
+#endif  // TH_DEMO_DEMO_COMMAND_H_

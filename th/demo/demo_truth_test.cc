@@ -1,4 +1,4 @@
-#include "th/cli/demo_truth.h"
+#include "th/demo/demo_truth.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -5,8 +5,8 @@
 // much a process's own pages have grown since all its buffers were there and faulted in. Growth up
 // to ResidentNoise() is the allocator's, gRPC's and the threads' stacks; beyond it all of it
 // counts.
-#ifndef TH_CLI_DEMO_MEMORY_H_
-#define TH_CLI_DEMO_MEMORY_H_
+#ifndef TH_DEMO_DEMO_MEMORY_H_
+#define TH_DEMO_DEMO_MEMORY_H_
 
 #include <cstdint>
 #include <map>
@@ -47,4 +47,4 @@ class DemoMemory {
 
 }  // namespace th
 
-#endif  // TH_CLI_DEMO_MEMORY_H_
+#endif  // TH_DEMO_DEMO_MEMORY_H_

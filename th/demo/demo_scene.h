@@ -5,8 +5,8 @@
 // rejoins; the trainer unpublishes, and a late joiner is filled by rollouts alone; version 3; then
 // the trainer resumes from a checkpoint: it rolls back to version 2 and publishes another
 // version 3.
-#ifndef TH_CLI_DEMO_SCENE_H_
-#define TH_CLI_DEMO_SCENE_H_
+#ifndef TH_DEMO_DEMO_SCENE_H_
+#define TH_DEMO_DEMO_SCENE_H_
 
 #include <cstdint>
 #include <map>
@@ -16,12 +16,12 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "th/cli/demo_memory.h"
-#include "th/cli/demo_report.h"
-#include "th/cli/demo_truth.h"
 #include "th/command_line/progress_screen.h"
 #include "th/controlled_rank/rank_cast.h"
 #include "th/controlled_rank/victim.h"
+#include "th/demo/demo_memory.h"
+#include "th/demo/demo_report.h"
+#include "th/demo/demo_truth.h"
 
 namespace th {
 
@@ -88,4 +88,4 @@ class DemoScene {
 
 }  // namespace th
 
-#endif  // TH_CLI_DEMO_SCENE_H_
+#endif  // TH_DEMO_DEMO_SCENE_H_

@@ -1,4 +1,4 @@
-#include "th/cli/demo_memory.h"
+#include "th/demo/demo_memory.h"
 
 #include "gtest/gtest.h"
 

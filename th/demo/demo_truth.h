@@ -1,7 +1,7 @@
 // What the bytes of each version are: SHA-256 sums that the demo takes from the trainer's own
 // tensors before it publishes, and compares every reader's final bytes with. Pure.
-#ifndef TH_CLI_DEMO_TRUTH_H_
-#define TH_CLI_DEMO_TRUTH_H_
+#ifndef TH_DEMO_DEMO_TRUTH_H_
+#define TH_DEMO_DEMO_TRUTH_H_
 
 #include <cstdint>
 #include <map>
@@ -38,4 +38,4 @@ class DemoTruth {
 
 }  // namespace th
 
-#endif  // TH_CLI_DEMO_TRUTH_H_
+#endif  // TH_DEMO_DEMO_TRUTH_H_

@@ -1,4 +1,4 @@
-#include "th/cli/demo_scene.h"
+#include "th/demo/demo_scene.h"
 
 #include <algorithm>
 #include <set>

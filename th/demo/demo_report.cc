@@ -1,4 +1,4 @@
-#include "th/cli/demo_report.h"
+#include "th/demo/demo_report.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "th/cli/demo_truth.h"
+#include "th/demo/demo_truth.h"
 
 #include "absl/strings/str_cat.h"
 
