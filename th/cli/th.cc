@@ -1,5 +1,4 @@
 // The command th.
-#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <memory>
@@ -7,7 +6,6 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/status.h"
 #include "glog/logging.h"
 #include "th/cli/commands.h"
 #include "th/cli/live/live_commands.h"
@@ -55,11 +53,6 @@ void AddHelpCommand(CLI::App* app, th::ExitStatus* exit) {
   });
 }
 
-// Whoever asked for JSON reads a slip of the command line as JSON too.
-bool AsksForJson(int argc, char** argv) {
-  return std::find(argv, argv + argc, std::string("--json")) != argv + argc;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -81,7 +74,5 @@ int main(int argc, char** argv) {
         &th::AddBenchCommand, &th::AddSimulateCommand, &AddHelpCommand}) {
     add(&app, &exit);
   }
-  return th::RunCommandLine(&app, argc, argv, &exit, [argc, argv](const std::string& why) {
-    if (AsksForJson(argc, argv)) th::PrintErrorObject(absl::InvalidArgumentError(why));
-  });
+  return th::RunCommandLine(&app, argc, argv, &exit, th::UsageErrorAsJson(argc, argv));
 }

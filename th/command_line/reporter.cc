@@ -1,5 +1,6 @@
 #include "th/command_line/reporter.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -18,12 +19,17 @@ void PrintLine(FILE* out, const std::string& text) {
   fflush(out);
 }
 
-}  // namespace
-
 void PrintErrorObject(const absl::Status& status) {
   PrintLine(stdout, Dump({{"error",
                            {{"code", absl::StatusCodeToString(status.code())},
                             {"message", std::string(status.message())}}}}));
+}
+
+}  // namespace
+
+OnUsageError UsageErrorAsJson(int argc, char** argv) {
+  if (std::find(argv, argv + argc, std::string("--json")) == argv + argc) return nullptr;
+  return [](const std::string& why) { PrintErrorObject(absl::InvalidArgumentError(why)); };
 }
 
 void Reporter::AddFlag(CLI::App* app) {

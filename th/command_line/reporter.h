@@ -9,12 +9,14 @@
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
 #include "th/command_line/exit_status.h"
+#include "th/command_line/run_command_line.h"
 #include "th/command_line/stop_signals.h"
 
 namespace th {
 
-// Prints {"error": {"code", "message"}} on a line of stdout.
-void PrintErrorObject(const absl::Status& status);
+// For RunCommandLine: whoever asked for --json reads a slip of the line as {"error": {"code",
+// "message"}} on a line of stdout too. `argv` outlives the parse.
+OnUsageError UsageErrorAsJson(int argc, char** argv);
 
 // How a command tells its result: for people, or as one JSON object on the last line of stdout.
 class Reporter {

@@ -1,4 +1,5 @@
 // The demo as a newcomer runs it, small: real processes, one killed, every key of its JSON object.
+// As the program of tools/demo, and on other models as `th demo`.
 #include <poll.h>
 
 #include <csignal>
@@ -14,6 +15,7 @@
 #include "testing/status_matchers.h"
 #include "testing/under_sanitizer.h"
 #include "th/memory/checkpoint_writer.h"
+#include "th/processes/runfiles.h"
 
 namespace th {
 namespace {
@@ -28,7 +30,9 @@ const std::vector<std::string> kSmall = {"demo",  "--synthetic", "llm",  "--byte
                                          "16MiB", "--rate",      "4MB/s"};
 
 std::vector<std::string> SmallDemo(const std::vector<std::string>& more) {
-  std::vector<std::string> arguments = {Th()};
+  const absl::StatusOr<std::string> program = FindProgram("th/demo/th_demo");
+  EXPECT_OK(program);
+  std::vector<std::string> arguments = {program.value_or("")};
   arguments.insert(arguments.end(), kSmall.begin(), kSmall.end());
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
