@@ -30,10 +30,25 @@ ORDER = [
     "th/cli",
 ]
 
+# The packages of tests' things, each with the highest package that it may use; None: none. Only tests of that package and
+# of those above it may use it in turn. A program that is only run (`data`) counts for nothing: it is not linked.
+TESTING = {
+    "testing": None,
+    "testing/binaries": None,
+    "testing/cluster": "th/controlled_rank",
+    "testing/end_to_end": "th/controlled_rank",
+    "testing/fake_cuda": "th/memory",
+    "testing/fresh_seeds": "th/simulator",
+    "testing/fuzz": None,
+    "testing/peers": None,
+    "testing/program_run": "th/command_line",
+    "testing/rxe_machine": None,
+}
+
 # Outside of the order, with the packages that may depend on them.
 USED_ONLY_BY = {
     # The commit changes with every commit, and everything above it is linked again.
-    "th/version": ["th/server", "th/worker", "th/cli"],
+    "th/version": ["th/server", "th/worker", "th/cli", "testing/fresh_seeds"],
 }
 
 # No socket, thread, lock, clock, random source, RPC or hardware: a decision must follow from its inputs alone.
