@@ -55,6 +55,8 @@ absl::StatusOr<RankCastOptions> CastOf(const ProcessFlags& flags, const std::str
   return cast;
 }
 
+absl::StatusOr<std::string> FindPolicyServer() { return FindProgram("th/bench/policy_server"); }
+
 ExitStatus FailMeasuring(const ProcessFlags& flags, ScratchFolder& folder,
                          const absl::Status& why) {
   if (absl::IsCancelled(why)) return flags.reporter.Fail(why, ExitStatus::kInterrupted);

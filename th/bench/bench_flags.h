@@ -38,6 +38,10 @@ void AddProcessFlags(CLI::App* app, ProcessFlags* flags);
 // NOT_FOUND when there is no controlled_rank beside th, or no tensorhub_server and none was given.
 absl::StatusOr<RankCastOptions> CastOf(const ProcessFlags& flags, const std::string& folder);
 
+// The server that chooses sources as other systems do (policy_flag.h). NOT_FOUND when it is not
+// beside th.
+absl::StatusOr<std::string> FindPolicyServer();
+
 // Reports `why`, and how th then ends. Keeps the folder, and names it, where its logs say more: not
 // after an interruption, nor where there are no virtual hosts and so nothing has run.
 ExitStatus FailMeasuring(const ProcessFlags& flags, ScratchFolder& folder, const absl::Status& why);

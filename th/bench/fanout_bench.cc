@@ -78,6 +78,7 @@ class FanoutBench {
           absl::StrCat("cannot make ", stage.cast.folder, ": ", error.message()));
     }
     if (arm.name != kOurs && arm.name != kOneHolder) {
+      stage.cast.server_program = options_.policy_server;
       stage.cast.server_flags.push_back(absl::StrCat("--policy=", arm.name));
     }
     return FanoutStage::Open(std::move(stage), hosts_.get(), options_.holders);

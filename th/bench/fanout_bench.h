@@ -27,7 +27,8 @@ struct FanoutOptions {
   uint32_t holders = 1;
   uint64_t holder_rate = 0;           // of a holder's link, in bytes a second
   uint32_t rounds = 3;                // besides the first
-  std::vector<std::string> policies;  // "ours", or as tensorhub_server --policy names them
+  std::vector<std::string> policies;  // "ours", or as policy_server --policy names them
+  std::string policy_server;          // serves the others; empty where there are none
   std::string disturbance;            // "stop", "cut", "leave"; empty: none
 };
 

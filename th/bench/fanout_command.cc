@@ -144,6 +144,9 @@ absl::StatusOr<FanoutOptions> Plan(const FanoutFlags& flags, const std::vector<L
   TH_RETURN_IF_ERROR(ShardsOf(model, /*shards=*/1).status());
   TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
   options.cast.model = model;
+  if (flags.policies.size() > 1) {
+    TH_ASSIGN_OR_RETURN(options.policy_server, FindPolicyServer());
+  }
   return options;
 }
 

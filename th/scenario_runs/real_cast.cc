@@ -16,7 +16,7 @@ using nlohmann::json;
 // What one step outside of the scenario's time may take.
 constexpr absl::Duration kStepTimeout = absl::Minutes(2);
 
-// Of tensorhub_server --policy; nullptr: its own.
+// Of policy_server --policy; nullptr: the shipped server's own.
 const char* ServerPolicyOf(ScenarioPolicy policy) {
   switch (policy) {
     case ScenarioPolicy::kNearest:
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<RealCast>> RealCast::Open(const Scenario& scenari
   TH_ASSIGN_OR_RETURN(RealPlan plan, PlanRealScenario(scenario));
   std::unique_ptr<RealCast> cast(new RealCast(scenario, policy, std::move(plan)));
   TH_RETURN_IF_ERROR(cast->OpenHosts(options.cast.folder));
-  TH_RETURN_IF_ERROR(cast->OpenServer(options.cast));
+  TH_RETURN_IF_ERROR(cast->OpenServer(options));
   return cast;
 }
 
@@ -72,13 +72,17 @@ absl::Status RealCast::OpenHosts(const std::string& folder) {
   return absl::OkStatus();
 }
 
-absl::Status RealCast::OpenServer(RankCastOptions options) {
+absl::Status RealCast::OpenServer(const RealRunOptions& run) {
+  RankCastOptions options = run.cast;
   options.model = {.synthetic = "llm", .bytes = scenario_.shard_bytes * scenario_.shards};
   options.shards = scenario_.shards;
   options.server_placement = {.address = VirtualHosts::AddressOf(plan_.server_host),
                               .network_namespace = hosts_->NamespaceOf(plan_.server_host)};
   const char* const flag = ServerPolicyOf(policy_);
-  if (flag != nullptr) options.server_flags.push_back(absl::StrCat("--policy=", flag));
+  if (flag != nullptr) {
+    options.server_program = run.policy_server;
+    options.server_flags.push_back(absl::StrCat("--policy=", flag));
+  }
   TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(std::move(options)));
   return absl::OkStatus();
 }

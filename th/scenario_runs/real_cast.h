@@ -88,7 +88,7 @@ class RealCast {
  private:
   RealCast(const Scenario& scenario, ScenarioPolicy policy, RealPlan plan);
   absl::Status OpenHosts(const std::string& folder);
-  absl::Status OpenServer(RankCastOptions options);
+  absl::Status OpenServer(const RealRunOptions& run);
   Placement PlacementOf(const Location& place) const;
   bool Answered(const RealGroup& group) const;
   void HandOut();

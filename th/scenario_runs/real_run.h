@@ -6,7 +6,7 @@
 //                       RunScenarioForReal(scenario, ScenarioPolicy::kNearest, {.cast = ...}));
 //   run.result.RolloutStall().total()
 //
-// Policies other than `nearest` are models of others, made of what is here (tensorhub_server
+// Policies other than `nearest` are models of others, made of what is here (policy_server
 // --policy, and who waits for whom): `broadcast` is a static ring in which the trainer and all
 // readers wait until the last one has the version; for `snapshot-broadcast` the trainer copies its
 // weights in memory first, and waits for the ring only when it wants to write before it is done.
@@ -24,6 +24,7 @@ namespace th {
 
 struct RealRunOptions {
   RankCastOptions cast;  // programs and folder, which exists; model, shards and places are chosen
+  std::string policy_server;  // serves policies other than `nearest`
   // One plain TCP flow of a shard's bytes first, from the trainer's first rank to the first reader
   // that is there from the start.
   bool measure_flow = false;

@@ -66,17 +66,29 @@ absl::Status CheckPolicies(const Scenario& scenario, const std::vector<ScenarioP
   return absl::OkStatus();
 }
 
-absl::StatusOr<ComparedRun> Compare(const Scenario& scenario, ScenarioPolicy policy,
-                                    RankCastOptions cast) {
-  fprintf(stderr, "%s\n", std::string(ScenarioPolicyName(policy)).c_str());
-  absl::StrAppend(&cast.folder, "/", ScenarioPolicyName(policy));
-  std::error_code error;
-  std::filesystem::create_directories(cast.folder, error);
-  if (error) {
-    return absl::UnavailableError(absl::StrCat("cannot make ", cast.folder, ": ", error.message()));
+absl::StatusOr<RealRunOptions> PlanRuns(const ScenarioBenchFlags& flags,
+                                        const std::vector<ScenarioPolicy>& policies,
+                                        const std::string& folder) {
+  RealRunOptions options;
+  TH_ASSIGN_OR_RETURN(options.cast, CastOf(flags, folder));
+  const bool only_ours = policies == std::vector{ScenarioPolicy::kNearest};
+  if (!only_ours) {
+    TH_ASSIGN_OR_RETURN(options.policy_server, FindPolicyServer());
   }
-  TH_ASSIGN_OR_RETURN(RealRunResult real,
-                      RunScenarioForReal(scenario, policy, {.cast = std::move(cast)}));
+  return options;
+}
+
+absl::StatusOr<ComparedRun> Compare(const Scenario& scenario, ScenarioPolicy policy,
+                                    RealRunOptions options) {
+  fprintf(stderr, "%s\n", std::string(ScenarioPolicyName(policy)).c_str());
+  std::string& folder = options.cast.folder;
+  absl::StrAppend(&folder, "/", ScenarioPolicyName(policy));
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat("cannot make ", folder, ": ", error.message()));
+  }
+  TH_ASSIGN_OR_RETURN(RealRunResult real, RunScenarioForReal(scenario, policy, options));
   TH_ASSIGN_OR_RETURN(ScenarioResult simulated,
                       RunScenario(OnRealLinks(scenario, LinkModel()), policy, {}));
   return ComparedRun{std::move(real.result), std::move(simulated)};
@@ -97,12 +109,12 @@ ExitStatus RunScenarioBench(const ScenarioBenchFlags& flags) {
   const HeldSignals held;
   absl::StatusOr<ScratchFolder> folder = ScratchFolder::Make("th-bench", flags.keep);
   if (!folder.ok()) return flags.reporter.Fail(folder.status(), ExitStatus::kLocalFiles);
-  const absl::StatusOr<RankCastOptions> cast = CastOf(flags, folder->path());
-  if (!cast.ok()) return flags.reporter.Fail(cast.status(), ExitStatus::kLocalFiles);
+  const absl::StatusOr<RealRunOptions> options = PlanRuns(flags, *policies, folder->path());
+  if (!options.ok()) return flags.reporter.Fail(options.status(), ExitStatus::kLocalFiles);
   std::vector<ComparedRun> runs;
   runs.reserve(policies->size());
   for (ScenarioPolicy policy : *policies) {
-    absl::StatusOr<ComparedRun> run = Compare(*scenario, policy, *cast);
+    absl::StatusOr<ComparedRun> run = Compare(*scenario, policy, *options);
     if (!run.ok()) return FailRunning(flags, *folder, run.status());
     runs.push_back(*std::move(run));
   }

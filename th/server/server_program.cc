@@ -1,4 +1,5 @@
-// The reference server's binary. See README.md for its flags and exit statuses.
+#include "th/server/server_program.h"
+
 #include <unistd.h>
 
 #include <csignal>
@@ -14,7 +15,6 @@
 #include "glog/logging.h"
 #include "th/coordination/file_store.h"
 #include "th/server/announcement.h"
-#include "th/server/flags.h"
 #include "th/server/server.h"
 #include "th/version/version.h"
 
@@ -77,9 +77,8 @@ int Run(const ServerFlags& flags, const sigset_t& signals) {
 }
 
 }  // namespace
-}  // namespace th
 
-int main(int argc, char** argv) {
+int RunServerProgram(int argc, char** argv, const AddServerFlags& more_flags) {
   // gRPC's experiment reads at least 8 KiB at a time, and every connection that waits for its next
   // message holds as much; without it kReadBytes counts (server.cc). Who sets the variable decides.
   constexpr int kNotOverwritten = 0;
@@ -92,9 +91,11 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  const th::ParsedFlags parsed = th::ParseServerFlags(argc, argv, th::BuildVersion());
+  const ParsedFlags parsed = ParseServerFlags(argc, argv, BuildVersion(), more_flags);
   if (parsed.exit.has_value()) return static_cast<int>(*parsed.exit);
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  return th::Run(parsed.flags, signals);
+  return Run(parsed.flags, signals);
 }
+
+}  // namespace th
