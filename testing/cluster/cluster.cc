@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "th/cli/rank_weights.h"
-#include "th/cli/runfiles.h"
+#include "th/controlled_rank/rank_weights.h"
+#include "th/processes/runfiles.h"
 #include "th/weights/status_macros.h"
 
 namespace th::testing {
@@ -93,12 +93,12 @@ absl::Status Cluster::RestartServer() {
 }
 
 absl::StatusOr<RankProcess*> Cluster::StartJoin(const RankOptions& options) {
-  TH_ASSIGN_OR_RETURN(const std::string program, FindProgram("th/cli/th"));
+  TH_ASSIGN_OR_RETURN(const std::string program, FindProgram(kControlledRank));
   const std::string name = absl::StrCat(options.group, "/", options.rank);
-  TH_ASSIGN_OR_RETURN(auto started,
-                      RankProcess::Start({.name = name,
-                                          .arguments = {program, "controlled-rank"},
-                                          .network_namespace = NamespaceOf(kRanksHost)}));
+  TH_ASSIGN_OR_RETURN(
+      auto started,
+      RankProcess::Start(
+          {.name = name, .arguments = {program}, .network_namespace = NamespaceOf(kRanksHost)}));
   RankProcess* const rank = started.get();
   ranks_.push_back(std::move(started));
   stage_->Add(rank);

@@ -8,8 +8,9 @@
 //   ASSERT_OK(cluster->RunUntil([&] { return cluster->FractionOf(reader) > 0.3; }, "30 %
 //   received")); trainer->process().Signal(SIGKILL);
 //
-// A rank is `th controlled-rank`, spoken to in JSON lines (th/cli/controlled_rank.h). Every wait
-// ends after kPatience with an error that says what was awaited. Not thread-safe; one a process.
+// A rank is the program controlled_rank, spoken to in JSON lines
+// (th/controlled_rank/controlled_rank.h). Every wait ends after kPatience with an error that says
+// what was awaited. Not thread-safe; one a process.
 #ifndef TESTING_CLUSTER_CLUSTER_H_
 #define TESTING_CLUSTER_CLUSTER_H_
 
@@ -25,9 +26,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
-#include "th/cli/process_stage.h"
-#include "th/cli/rank_process.h"
-#include "th/cli/virtual_hosts.h"
+#include "th/controlled_rank/process_stage.h"
+#include "th/controlled_rank/rank_process.h"
+#include "th/processes/virtual_hosts.h"
 
 namespace th::testing {
 

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "testing/process_threads.h"
+#include "testing/program_run/program_run.h"
 #include "testing/status_matchers.h"
-#include "th/cli/program_run.h"
 #include "th/client/client.h"
 
 namespace th {

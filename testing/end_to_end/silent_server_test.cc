@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "testing/cluster/cluster.h"
 #include "testing/status_matchers.h"
-#include "th/cli/virtual_hosts.h"
+#include "th/processes/virtual_hosts.h"
 
 namespace th::testing {
 namespace {

@@ -10,11 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
 #include "th/cli/pulling.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/reporter.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/quantity.h"
 #include "th/worker/version_shards.h"
 
 namespace th {

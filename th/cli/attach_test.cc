@@ -6,9 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/program_run/program_run.h"
 #include "th/cli/commands_fixture.h"
-#include "th/cli/json_lines.h"
-#include "th/cli/program_run.h"
+#include "th/command_line/json_lines.h"
 
 namespace th {
 namespace {

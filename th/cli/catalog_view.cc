@@ -10,10 +10,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "th/cli/text_table.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/text_table.h"
 #include "th/protocol/buffer_role.h"
 #include "th/protocol/operation_kind_name.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

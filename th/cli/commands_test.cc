@@ -10,9 +10,9 @@
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/program_run/program_run.h"
 #include "th/cli/commands_fixture.h"
-#include "th/cli/json_lines.h"
-#include "th/cli/program_run.h"
+#include "th/command_line/json_lines.h"
 
 namespace th {
 namespace {

@@ -6,9 +6,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "th/cli/catalog_view.h"
-#include "th/cli/command.h"
-#include "th/worker/connection_flags.h"
-#include "th/worker/stop_signals.h"
+#include "th/cli/commands.h"
+#include "th/client_flags/connection_flags.h"
+#include "th/client_flags/flag_checks.h"
+#include "th/command_line/reporter.h"
+#include "th/command_line/stop_signals.h"
 
 namespace th {
 namespace {

@@ -6,9 +6,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
+#include "th/client_flags/connection_flags.h"
+#include "th/command_line/reporter.h"
 #include "th/doctor/doctor.h"
-#include "th/worker/connection_flags.h"
 
 namespace th {
 namespace {

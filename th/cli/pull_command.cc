@@ -5,9 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
 #include "th/cli/pulling.h"
-#include "th/worker/quantity.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/reporter.h"
 #include "th/worker/saved_model.h"
 
 namespace th {

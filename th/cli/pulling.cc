@@ -13,8 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "th/cli/command.h"
-#include "th/cli/progress_screen.h"
+#include "th/client_flags/flag_checks.h"
+#include "th/command_line/progress_screen.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 

@@ -11,10 +11,10 @@
 #include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 #include "th/client/client.h"
-#include "th/worker/connection_flags.h"
+#include "th/client_flags/connection_flags.h"
+#include "th/command_line/stop_signals.h"
 #include "th/worker/model_memory.h"
 #include "th/worker/reader_group.h"
-#include "th/worker/stop_signals.h"
 #include "th/worker/version_shards.h"
 
 namespace th {

@@ -14,8 +14,8 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/program_run/program_run.h"
 #include "th/cli/commands_fixture.h"
-#include "th/cli/program_run.h"
 #include "th/transfer/monotonic_clock.h"
 
 namespace th {

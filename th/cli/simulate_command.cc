@@ -15,15 +15,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "th/cli/command.h"
-#include "th/cli/runfiles.h"
-#include "th/cli/scratch_folder.h"
-#include "th/cli/simulate_scenario.h"
+#include "th/cli/commands.h"
 #include "th/cli/simulate_soak.h"
+#include "th/command_line/reporter.h"
+#include "th/command_line/stop_signals.h"
+#include "th/processes/runfiles.h"
+#include "th/processes/scratch_folder.h"
+#include "th/scenario_runs/simulate_scenario.h"
 #include "th/simulator/simulator.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
-#include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {

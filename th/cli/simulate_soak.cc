@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "th/cli/child_process.h"
-#include "th/cli/json_lines.h"
+#include "th/command_line/json_lines.h"
+#include "th/processes/child_process.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/weights/status_macros.h"
 

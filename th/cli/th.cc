@@ -1,5 +1,4 @@
 // The command th.
-#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <memory>
@@ -7,12 +6,13 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/status.h"
 #include "glog/logging.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
 #include "th/cli/live/live_commands.h"
+#include "th/command_line/reporter.h"
+#include "th/command_line/run_command_line.h"
+#include "th/demo/demo_command.h"
 #include "th/version/version.h"
-#include "th/worker/command_line.h"
 
 namespace {
 
@@ -53,11 +53,6 @@ void AddHelpCommand(CLI::App* app, th::ExitStatus* exit) {
   });
 }
 
-// Whoever asked for JSON reads a slip of the command line as JSON too.
-bool AsksForJson(int argc, char** argv) {
-  return std::find(argv, argv + argc, std::string("--json")) != argv + argc;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -72,14 +67,12 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(kFooter);
   th::ExitStatus exit = th::ExitStatus::kOk;
-  for (const auto add : {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand,
-                         &th::AddPullCommand, &th::AddAttachCommand, &th::AddVerifyCommand,
-                         &th::AddRollBackCommand, &th::AddTopCommand, &th::AddEventsCommand,
-                         &th::AddRetentionCommands, &th::AddDoctorCommand, &th::AddBenchCommand,
-                         &th::AddSimulateCommand, &th::AddControlledRankCommand, &AddHelpCommand}) {
+  for (const auto add :
+       {&th::AddDemoCommand, &th::AddListCommand, &th::AddDescribeCommand, &th::AddPullCommand,
+        &th::AddAttachCommand, &th::AddVerifyCommand, &th::AddRollBackCommand, &th::AddTopCommand,
+        &th::AddEventsCommand, &th::AddRetentionCommands, &th::AddDoctorCommand,
+        &th::AddBenchCommand, &th::AddSimulateCommand, &AddHelpCommand}) {
     add(&app, &exit);
   }
-  return th::RunCommandLine(&app, argc, argv, &exit, [argc, argv](const std::string& why) {
-    if (AsksForJson(argc, argv)) th::PrintErrorObject(absl::InvalidArgumentError(why));
-  });
+  return th::RunCommandLine(&app, argc, argv, &exit, th::UsageErrorAsJson(argc, argv));
 }

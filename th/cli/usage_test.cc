@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "th/cli/program_run.h"
+#include "testing/program_run/program_run.h"
 
 namespace th {
 namespace {

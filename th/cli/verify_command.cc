@@ -7,8 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "th/cli/command.h"
+#include "th/cli/commands.h"
 #include "th/cli/pulling.h"
+#include "th/command_line/reporter.h"
 #include "th/memory/checkpoint_folder.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/checkpoint_comparison.h"

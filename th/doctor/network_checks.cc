@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "th/worker/quantity.h"
+#include "th/command_line/quantity.h"
 
 namespace th::doctor {
 namespace {

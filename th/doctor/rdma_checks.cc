@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "th/worker/quantity.h"
+#include "th/command_line/quantity.h"
 
 namespace th::doctor {
 namespace {

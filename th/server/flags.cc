@@ -3,12 +3,9 @@
 #include <string>
 #include <utility>
 
-#include "CLI/CLI.hpp"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "th/flag_values/flag_values.h"
-#include "th/scheduler/scheduler.h"
+#include "th/command_line/flag_values.h"
 #include "th/server/listen_address.h"
 
 namespace th {
@@ -43,22 +40,6 @@ void AddDuration(CLI::App& app, const char* name, absl::Duration& duration, cons
   AddDuration(app, name, duration, help, absl::FormatDuration(duration));
 }
 
-void AddPolicy(CLI::App& app, SchedulerPolicy& policy) {
-  app.add_option_function<std::string>(
-         "--policy",
-         [&policy](const std::string& text) {
-           const absl::StatusOr<SchedulerPolicy> parsed = ParseSchedulerPolicy(text);
-           if (!parsed.ok()) {
-             throw CLI::ValidationError("--policy", std::string(parsed.status().message()));
-           }
-           policy = *parsed;
-         },
-         absl::StrCat("How sources are chosen: nearest, or direct, chain or random, which model "
-                      "other systems to compare with  [",
-                      SchedulerPolicyName(policy), "]"))
-      ->type_name("POLICY");
-}
-
 void CheckSuspectAfter(const RegistryLimits& limits) {
   if (!limits.suspect_after.has_value() || *limits.suspect_after <= limits.lease) return;
   throw CLI::ValidationError(
@@ -80,7 +61,6 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
   app.add_option("--port-file", flags.port_file, "Write the port here once listening")
       ->type_name("FILE");
   app.add_flag("--json", flags.json, "Say where it listens as one JSON object");
-  AddPolicy(app, flags.limits.scheduler.policy);
   AddDuration(app, "--lease", flags.limits.lease, "Silence after which a worker is dropped");
   AddDuration(app, "--suspect-after", flags.limits.suspect_after,
               "Silence after which a source is a last resort", "half the lease");
@@ -98,12 +78,14 @@ void AddFlags(CLI::App& app, ServerFlags& flags) {
 
 }  // namespace
 
-ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::string& version) {
+ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::string& version,
+                             const AddServerFlags& more_flags) {
   ParsedFlags parsed;
   CLI::App app("The reference server of TensorHub: knows who holds which version of the weights.",
                "tensorhub_server");
   app.set_version_flag("--version", absl::StrCat("tensorhub_server ", version));
   AddFlags(app, parsed.flags);
+  if (more_flags) more_flags(app, parsed.flags);
   CheckEveryValue(app);
   // The library reports by exceptions; they end here.
   try {

@@ -2,9 +2,11 @@
 #ifndef TH_SERVER_FLAGS_H_
 #define TH_SERVER_FLAGS_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "CLI/CLI.hpp"
 #include "th/reference_registry/registry_types.h"
 
 namespace th {
@@ -31,8 +33,12 @@ struct ParsedFlags {
   std::optional<ServerExit> exit;  // set: end with this, everything has been printed
 };
 
+// Adds flags of a server that is not the shipped one. Both outlive the parse.
+using AddServerFlags = std::function<void(CLI::App& app, ServerFlags& flags)>;
+
 // Prints help and `version` on stdout, errors on stderr.
-ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::string& version);
+ParsedFlags ParseServerFlags(int argc, const char* const* argv, const std::string& version,
+                             const AddServerFlags& more_flags = nullptr);
 
 }  // namespace th
 

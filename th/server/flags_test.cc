@@ -29,7 +29,7 @@ TEST(ServerFlagsTest, EveryFlagIsTaken) {
   const ParsedFlags parsed =
       Parse({"--listen=0.0.0.0:0", "--http", "127.0.0.1:0", "--state-dir=/s", "--port-file=/p",
              "--json", "--lease=7s", "--suspect-after=2s", "--recovery-window=250ms",
-             "--max-sources=3", "--max-readers-per-source=9", "--policy=direct"});
+             "--max-sources=3", "--max-readers-per-source=9"});
   EXPECT_FALSE(parsed.exit.has_value());
   EXPECT_EQ(parsed.flags.listen, "0.0.0.0:0");
   EXPECT_EQ(parsed.flags.http, "127.0.0.1:0");
@@ -41,7 +41,7 @@ TEST(ServerFlagsTest, EveryFlagIsTaken) {
   EXPECT_EQ(parsed.flags.limits.recovery_window, absl::Milliseconds(250));
   EXPECT_EQ(parsed.flags.limits.scheduler.max_sources, 3u);
   EXPECT_EQ(parsed.flags.limits.scheduler.max_readers_per_source, 9u);
-  EXPECT_EQ(parsed.flags.limits.scheduler.policy, SchedulerPolicy::kDirect);
+  EXPECT_EQ(parsed.flags.limits.scheduler.policy, SchedulerPolicy::kNearest);
 }
 
 TEST(ServerFlagsTest, AnEmptyValueIsAUsageErrorOfAnyFlag) {
@@ -110,8 +110,7 @@ INSTANTIATE_TEST_SUITE_P(ServerFlags, BadFlagTest,
                                            BadFlag{"--lease=inf", "inf"},
                                            BadFlag{"--max-sources=0", "--max-sources"},
                                            BadFlag{"--max-sources=x", "--max-sources"},
-                                           BadFlag{"--policy=1", "'1' is no policy"},
-                                           BadFlag{"--policy=Direct", "'Direct' is no policy"}));
+                                           BadFlag{"--policy=direct", "--policy"}));
 
 }  // namespace
 }  // namespace th

@@ -4,7 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
-#include "th/worker/exit_status.h"
+#include "th/command_line/exit_status.h"
 
 namespace th {
 

@@ -10,13 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
+#include "th/client_flags/connection_flags.h"
+#include "th/command_line/exit_status.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/stop_signals.h"
 #include "th/protocol/when_seeding_name.h"
 #include "th/worker/command.h"
-#include "th/worker/connection_flags.h"
-#include "th/worker/exit_status.h"
 #include "th/worker/follower.h"
-#include "th/worker/quantity.h"
-#include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {

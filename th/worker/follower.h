@@ -18,11 +18,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "th/client/client.h"
-#include "th/worker/connection_flags.h"
+#include "th/client_flags/connection_flags.h"
+#include "th/command_line/stop_signals.h"
 #include "th/worker/model_memory.h"
 #include "th/worker/reader_group.h"
 #include "th/worker/said_once.h"
-#include "th/worker/stop_signals.h"
 
 namespace th {
 

@@ -14,14 +14,14 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "glog/logging.h"
+#include "th/client_flags/connection_flags.h"
+#include "th/command_line/exit_status.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/stop_signals.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/worker/command.h"
-#include "th/worker/connection_flags.h"
-#include "th/worker/exit_status.h"
 #include "th/worker/publisher.h"
-#include "th/worker/quantity.h"
 #include "th/worker/retention_losses.h"
-#include "th/worker/stop_signals.h"
 
 namespace th {
 namespace {

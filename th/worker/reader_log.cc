@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
-#include "th/worker/quantity.h"
+#include "th/command_line/quantity.h"
 
 namespace th {
 

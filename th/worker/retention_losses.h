@@ -16,8 +16,8 @@
 
 #include "absl/strings/string_view.h"
 #include "th/client/client.h"
+#include "th/client_flags/connection_flags.h"
 #include "th/protocol/event.h"
-#include "th/worker/connection_flags.h"
 
 namespace th {
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "th/command_line/quantity.h"
 #include "th/memory/checkpoint_folder.h"
 #include "th/memory/checkpoint_writer.h"
 #include "th/weights/status_macros.h"
 #include "th/worker/checkpoint_comparison.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 

@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "th/command_line/stop_signals.h"
 #include "th/weights/version.h"
 #include "th/worker/model_memory.h"
-#include "th/worker/stop_signals.h"
 
 namespace th {
 

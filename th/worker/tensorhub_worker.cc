@@ -3,10 +3,10 @@
 
 #include "CLI/CLI.hpp"
 #include "glog/logging.h"
+#include "th/command_line/exit_status.h"
+#include "th/command_line/run_command_line.h"
 #include "th/version/version.h"
 #include "th/worker/command.h"
-#include "th/worker/command_line.h"
-#include "th/worker/exit_status.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Checks the packages of th/ against rules.py: order, purity, visibility and shape. See README.md.
+"""Checks the packages of th/ and testing/ against rules.py: order, purity, visibility and shape. See README.md.
 
   tools/dependency_rules/check.py [ROOT]      one line a violation; exit status 1 if there is one
 
@@ -102,27 +102,32 @@ def globbed(folder, include, exclude=()):
 
 
 class Tree:
-    """All targets below th/ of one checkout."""
+    """All targets below th/ and testing/ of one checkout."""
 
     def __init__(self, root):
         self.root = pathlib.Path(root)
         self.targets = {}
         self.packages = []
-        for path in sorted(self.root.glob("th/**/BUILD.bazel")):
+        other_workspaces = {path.parent for path in self.root.glob("testing/**/WORKSPACE")}
+        for path in sorted([*self.root.glob("th/**/BUILD.bazel"), *self.root.glob("testing/**/BUILD.bazel")]):
             package = str(path.parent.relative_to(self.root))
-            if package == "th":
+            if package == "th" or other_workspaces & {path.parent, *path.parents}:
                 continue
             self.packages.append(package)
             for target in read_build_file(path, package):
                 self.targets[target.label] = target
 
     def shipped(self):
-        return [t for t in self.targets.values() if not t.is_test]
+        return [t for t in self.targets.values() if not t.is_test and not is_testing(t.package)]
 
 
 def group_of(package):
     """The entry of the tables that a package belongs to: 'th/transfer/tcp' -> 'th/transfer'."""
     return "/".join(package.split("/")[:2])
+
+
+def is_testing(package):
+    return package.split("/")[0] == "testing"
 
 
 def package_of(label):
@@ -135,6 +140,15 @@ def matches(label, patterns):
 
 # ---- order ---------------------------------------------------------------------------------------------------------
 
+KNOWN = {*rules.ORDER, *rules.TESTING, *rules.USED_ONLY_BY}
+
+
+def level_of(group):
+    """How high it stands in the order; what stands on no package of th/ is below them all."""
+    highest = rules.TESTING.get(group, group)
+    return -1 if highest is None else rules.ORDER.index(highest)
+
+
 def may_depend(user, used):
     """None if group `user` may depend on group `used`, else why not."""
     if user == used:
@@ -144,40 +158,40 @@ def may_depend(user, used):
             return None
         return "only %s may use %s" % (", ".join(rules.USED_ONLY_BY[used]), used)
     if user in rules.USED_ONLY_BY:
-        return "%s depends on nothing in th/" % user
-    if rules.ORDER.index(used) > rules.ORDER.index(user):
+        return None if is_testing(used) else "%s depends on nothing in th/" % user
+    if level_of(used) > level_of(user):
         return "%s is above %s in the order of packages" % (used, user)
     return None
 
 
 def check_order(tree):
-    known = set(rules.ORDER) | set(rules.USED_ONLY_BY)
     for package in tree.packages:
-        if group_of(package) not in known:
+        if group_of(package) not in KNOWN:
             yield "%s: the package is in no table of tools/dependency_rules/rules.py" % package
     for target in tree.targets.values():
         user = group_of(target.package)
         for dep in target.deps:
             package = package_of(dep)
-            if package and package.startswith("th/") and user in known and group_of(package) in known:
+            if package and user in KNOWN and group_of(package) in KNOWN:
                 reason = may_depend(user, group_of(package))
                 if reason:
                     yield "%s -> %s: %s" % (target.label, dep, reason)
-            elif package and package.startswith("testing") and not target.is_test:
+            if package and is_testing(package) and not is_testing(user) and not target.is_test:
                 yield "%s -> %s: only tests may depend on //testing" % (target.label, dep)
 
 
-INCLUDE = re.compile(r'^\s*#\s*include\s+"(th/[^"]+)/[^"/]+"', re.M)
+INCLUDE = re.compile(r'^\s*#\s*include\s+"((?:th|testing)(?:/[^"]+)?)/[^"/]+"', re.M)
 
 
 def check_includes(tree):
     """An include that the BUILD file hides behind a longer path counts like a dependency."""
-    known = set(rules.ORDER) | set(rules.USED_ONLY_BY)
-    for target in tree.shipped():
+    for target in tree.targets.values():
+        if target.is_test and not is_testing(target.package):
+            continue
         for path, text in sources_of(tree, target):
             for included in set(INCLUDE.findall(text)):
                 user, used = group_of(target.package), group_of(included)
-                if user in known and used in known:
+                if user in KNOWN and used in KNOWN:
                     reason = may_depend(user, used)
                     if reason:
                         yield "%s includes a header of %s: %s" % (path, included, reason)
@@ -255,6 +269,8 @@ def check_purity_of_sources(tree):
 
 def check_shape(tree):
     for package in tree.packages:
+        if is_testing(package):
+            continue
         if not (tree.root / package / "README.md").is_file():
             yield "%s: there is no README.md" % package
         facade = rules.FACADES.get(package, "//%s:%s" % (package, package.rsplit("/", 1)[-1]))
@@ -270,7 +286,7 @@ def check_visibility(tree):
         is_facade = target.name == target.package.rsplit("/", 1)[-1]
         if target.is_test or is_facade or target.kind in ("cc_binary", "cc_shared_object", "filegroup"):
             continue
-        if target.label in rules.ALSO_VISIBLE:
+        if is_testing(target.package) or target.label in rules.ALSO_VISIBLE:
             continue
         for shown_to in target.visibility:
             if shown_to in EVERYBODY:

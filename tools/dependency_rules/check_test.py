@@ -26,6 +26,15 @@ cc_library(
     deps = ["//th/scheduler", "//th/version", "@com_github_grpc_grpc//:grpc++"],
 )
 """
+CLUSTER = """
+cc_library(
+    name = "cluster",
+    testonly = True,
+    hdrs = ["cluster.h"],
+    data = ["//th/cli:th"],
+    deps = ["//testing:status_matchers", "//th/controlled_rank:rank_process"],
+)
+"""
 GOOD = {
     "th/BUILD.bazel": "",
     "th/weights/BUILD.bazel": WEIGHTS,
@@ -41,6 +50,11 @@ GOOD = {
     "th/server/BUILD.bazel": SERVER,
     "th/server/README.md": "server",
     "th/wire/README.md": "wire",
+    "testing/BUILD.bazel": 'cc_library(name = "status_matchers", testonly = True, visibility = ["//visibility:public"])',
+    "testing/cluster/BUILD.bazel": CLUSTER,
+    "testing/cluster/cluster.h": "",
+    "testing/other_workspace/WORKSPACE": "",
+    "testing/other_workspace/BUILD.bazel": 'cc_binary(name = "rollout", deps = ["@tensorhub//th/client"])',
 }
 
 
@@ -51,7 +65,9 @@ class CheckTest(unittest.TestCase):
         paths = {"weights": "th/weights/BUILD.bazel", "scheduler": "th/scheduler/BUILD.bazel",
                  "server": "th/server/BUILD.bazel", "source": "th/weights/segments.cc",
                  "header": "th/scheduler/scheduler.h", "wire": "th/wire/BUILD.bazel",
-                 "wire_source": "th/wire/wire.cc", "readme": "th/weights/README.md"}
+                 "wire_source": "th/wire/wire.cc", "readme": "th/weights/README.md",
+                 "cluster": "testing/cluster/BUILD.bazel", "cluster_header": "testing/cluster/cluster.h",
+                 "new_testing": "testing/theatre/BUILD.bazel"}
         files = dict(GOOD)
         files.update({paths[key]: content for key, content in changed.items()})
         with tempfile.TemporaryDirectory() as root:
@@ -118,12 +134,35 @@ class CheckTest(unittest.TestCase):
 
     def test_version_in_a_library_below_the_binaries_is_named(self):
         found = self.violations(scheduler=SCHEDULER.replace('"//th/weights"', '"//th/version"'))
-        self.assertIn("//th/scheduler:scheduler -> //th/version:version: only th/server, th/worker, th/cli may use "
-                      "th/version", found)
+        self.assertIn("//th/scheduler:scheduler -> //th/version:version: only th/server, th/worker, th/cli, "
+                      "testing/fresh_seeds may use th/version", found)
 
     def test_testing_in_a_shipped_target_is_named(self):
         found = self.violations(server=SERVER.replace("//th/scheduler", "//testing:clock"))
         self.assertEqual(found, ["//th/server:server -> //testing:clock: only tests may depend on //testing"])
+
+    def test_testing_that_reaches_above_its_place_is_named(self):
+        for wrong in ["//th/cli:json_lines", "//th/demo"]:
+            with self.subTest(wrong):
+                [found] = self.violations(cluster=CLUSTER.replace("//th/controlled_rank:rank_process", wrong))
+                self.assertTrue(found.startswith("//testing/cluster:cluster -> %s" % wrong), found)
+                self.assertIn("is above testing/cluster in the order of packages", found)
+
+    def test_include_in_testing_of_a_package_above_is_named(self):
+        self.assertEqual(
+            self.violations(cluster_header='#include "th/cli/json_lines.h"\n'),
+            ["testing/cluster/cluster.h includes a header of th/cli: th/cli is above testing/cluster in the order of packages"])
+
+    def test_test_below_what_it_uses_of_testing_is_named(self):
+        self.assertEqual(
+            self.violations(weights=WEIGHTS.replace("//testing:status_matchers", "//testing/cluster")),
+            ["//th/weights:segments_test -> //testing/cluster:cluster: testing/cluster is above th/weights in the order of "
+             "packages"])
+
+    def test_unknown_package_of_testing_is_named(self):
+        self.assertEqual(
+            self.violations(new_testing='cc_library(name = "theatre", testonly = True)'),
+            ["testing/theatre: the package is in no table of tools/dependency_rules/rules.py"])
 
     def test_missing_readme_is_named(self):
         self.assertEqual(self.violations(readme=None), ["th/weights: there is no README.md"])

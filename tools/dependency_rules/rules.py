@@ -16,19 +16,39 @@ ORDER = [
     "th/memory",
     "th/transfer",
     "th/coordination",
+    "th/processes",
+    "th/command_line",
     "th/server",
     "th/client",
+    "th/client_flags",
     "th/worker",
     "th/doctor",
+    "th/controlled_rank",
+    "th/bench",
+    "th/scenario_runs",
+    "th/demo",
     "th/cli",
 ]
+
+# The packages of tests' things, each with the highest package that it may use; None: none. Only tests of that package and
+# of those above it may use it in turn. A program that is only run (`data`) counts for nothing: it is not linked.
+TESTING = {
+    "testing": None,
+    "testing/binaries": None,
+    "testing/cluster": "th/controlled_rank",
+    "testing/end_to_end": "th/controlled_rank",
+    "testing/fake_cuda": "th/memory",
+    "testing/fresh_seeds": "th/simulator",
+    "testing/fuzz": None,
+    "testing/peers": None,
+    "testing/program_run": "th/command_line",
+    "testing/rxe_machine": None,
+}
 
 # Outside of the order, with the packages that may depend on them.
 USED_ONLY_BY = {
     # The commit changes with every commit, and everything above it is linked again.
-    "th/version": ["th/server", "th/worker", "th/cli"],
-    # What the binaries have in common before they are server or client.
-    "th/flag_values": ["th/server", "th/worker"],
+    "th/version": ["th/server", "th/worker", "th/cli", "testing/fresh_seeds"],
 }
 
 # No socket, thread, lock, clock, random source, RPC or hardware: a decision must follow from its inputs alone.
@@ -95,13 +115,13 @@ IMPURE_CODE = {
 # subfolders, to //testing, or to one package by its name.
 ALSO_VISIBLE = {
     "//th/client:tensorhub": "the C interface's header, public like the C++ one",
-    "//th/proto:tensorhub_proto": "the schema itself; the facade is the generated code",
-    "//th/proto:tensorhub_cc_proto": "messages without the service, for code that must not link gRPC's",
+    "//th/command_line:quantity": "how sizes and durations are written, the same in all commands",
     "//th/proto:tensorhub_cc_grpc": "messages with the service",
+    "//th/proto:tensorhub_cc_proto": "messages without the service, for code that must not link gRPC's",
+    "//th/proto:tensorhub_proto": "the schema itself; the facade is the generated code",
     "//th/transfer:monotonic_clock": "one clock for the data plane, the client's timers and what the commands measure",
     "//th/wire:grpc_callback_queue": "for whoever makes gRPC channels and servers, not for users of the facade",
     "//th/wire:grpc_status": "drags gRPC in, which users of the facade need not",
-    "//th/worker:quantity": "how sizes and durations are written, the same in all commands",
 }
 
 # Where the facade is not a target named after the folder.

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "th/cli/text_table.h"
+#include "th/command_line/text_table.h"
 
 namespace th {
 namespace {

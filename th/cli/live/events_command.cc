@@ -6,11 +6,11 @@
 #include "absl/time/time.h"
 #include "glog/logging.h"
 #include "th/cli/catalog_view.h"
-#include "th/cli/command.h"
 #include "th/cli/live/event_lines.h"
 #include "th/cli/live/live_commands.h"
-#include "th/worker/connection_flags.h"
-#include "th/worker/stop_signals.h"
+#include "th/client_flags/connection_flags.h"
+#include "th/command_line/reporter.h"
+#include "th/command_line/stop_signals.h"
 
 namespace th {
 namespace {

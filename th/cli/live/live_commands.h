@@ -3,7 +3,7 @@
 #define TH_CLI_LIVE_LIVE_COMMANDS_H_
 
 #include "CLI/CLI.hpp"
-#include "th/worker/exit_status.h"
+#include "th/command_line/exit_status.h"
 
 namespace th {
 

@@ -10,8 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "testing/program_run/program_run.h"
 #include "th/cli/commands_fixture.h"
-#include "th/cli/program_run.h"
 
 namespace th {
 namespace {

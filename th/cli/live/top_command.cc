@@ -10,13 +10,13 @@
 #include "absl/time/time.h"
 #include "glog/logging.h"
 #include "th/cli/catalog_view.h"
-#include "th/cli/command.h"
 #include "th/cli/live/fill_rates.h"
 #include "th/cli/live/live_commands.h"
 #include "th/cli/live/terminal_page.h"
 #include "th/cli/live/top_page.h"
-#include "th/worker/connection_flags.h"
-#include "th/worker/stop_signals.h"
+#include "th/client_flags/connection_flags.h"
+#include "th/command_line/reporter.h"
+#include "th/command_line/stop_signals.h"
 
 namespace th {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "th/cli/catalog_view.h"
-#include "th/cli/text_table.h"
+#include "th/command_line/quantity.h"
+#include "th/command_line/text_table.h"
 #include "th/protocol/operation_kind_name.h"
-#include "th/worker/quantity.h"
 
 namespace th {
 namespace {

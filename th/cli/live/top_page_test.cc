@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "th/cli/text_table.h"
+#include "th/command_line/text_table.h"
 
 namespace th {
 namespace {

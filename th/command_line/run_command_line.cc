@@ -1,0 +1,87 @@
+#include "th/command_line/run_command_line.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "th/command_line/flag_values.h"
+
+namespace th {
+namespace {
+
+// The command as it was called: "th bench fanout".
+std::string CalledCommand(const CLI::App& app) {
+  std::string called = app.get_name();
+  for (const CLI::App* command = &app; !command->get_subcommands().empty();) {
+    command = command->get_subcommands().front();
+    absl::StrAppend(&called, " ", command->get_name());
+  }
+  return called;
+}
+
+std::string WhatIsUnknown(const CLI::App& app) {
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  const std::string called = CalledCommand(app);
+  return absl::StrCat(called, " takes no ", absl::StrJoin(unknown, " "), "; ", called,
+                      " --help lists what it takes");
+}
+
+int ParseAndRun(CLI::App* app, int argc, char** argv, const ExitStatus* exit,
+                const OnUsageError& on_usage_error) {
+  try {
+    app->parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    // The library names them from the last to the first.
+    const std::string why = WhatIsUnknown(*app);
+    std::cerr << why << "\n";
+    if (on_usage_error) on_usage_error(why);
+    return static_cast<int>(ExitStatus::kUsage);
+  } catch (const CLI::ParseError& error) {
+    // CLI11 prints help and version for its own "errors", and what is wrong for the others.
+    if (app->exit(error) == 0) return 0;
+    // It may have complained of what is missing first; what it does not know is the likelier slip.
+    const std::vector<std::string> unknown = app->remaining(/*recurse=*/true);
+    std::string why = error.what();
+    if (!unknown.empty()) {
+      const std::string names = absl::StrCat("not known here: ", absl::StrJoin(unknown, " "));
+      std::cerr << names << "\n";
+      absl::StrAppend(&why, "; ", names);
+    }
+    if (on_usage_error) on_usage_error(why);
+    return static_cast<int>(ExitStatus::kUsage);
+  }
+  return static_cast<int>(*exit);
+}
+
+// Who reads it has gone: `th events --follow | head` has seen enough.
+bool NobodyReadsOutput() {
+  pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
+}
+
+bool OutputIsWritten() {
+  std::cout.flush();
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  return written || NobodyReadsOutput();
+}
+
+}  // namespace
+
+int RunCommandLine(CLI::App* app, int argc, char** argv, const ExitStatus* exit,
+                   const OnUsageError& on_usage_error) {
+  CheckEveryValue(*app);
+  const int status = ParseAndRun(app, argc, argv, exit, on_usage_error);
+  if (OutputIsWritten()) return status;
+  std::cerr << app->get_name()
+            << ": stdout cannot be written (its disk is full, or it is closed); what was to be "
+               "said there is lost\n";
+  return status == 0 ? static_cast<int>(ExitStatus::kLocalFiles) : status;
+}
+
+}  // namespace th

@@ -1,0 +1,41 @@
+#include "th/demo/demo_truth.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace th {
+
+std::vector<std::string> DemoTruth::Set(const std::string& version,
+                                        const std::vector<ShardSum>& trainer) {
+  std::vector<std::string> differences;
+  for (const ShardSum& rank : trainer) truth_.erase({version, rank.shard});
+  for (const ShardSum& rank : trainer) {
+    const auto [known, added] = truth_.try_emplace({version, rank.shard}, rank);
+    if (added || known->second.sum == rank.sum) continue;
+    differences.push_back(absl::StrCat("version ", version, ": ", rank.rank, " and ",
+                                       known->second.rank,
+                                       " hold the same shard with different bytes"));
+  }
+  return differences;
+}
+
+std::vector<std::string> DemoTruth::Compare(const std::string& version,
+                                            const std::vector<ShardSum>& readers) {
+  std::vector<std::string> differences;
+  for (const ShardSum& reader : readers) {
+    const auto known = truth_.find({version, reader.shard});
+    if (known == truth_.end()) {
+      differences.push_back(absl::StrCat("version ", version, ": the trainer has no sum of shard ",
+                                         reader.shard, " to compare ", reader.rank, " with"));
+      continue;
+    }
+    ++shards_compared_;
+    tensors_compared_ += reader.tensors;
+    if (reader.sum == known->second.sum) continue;
+    differences.push_back(absl::StrCat("version ", version, ": ", reader.rank,
+                                       " differs from the trainer's tensors (SHA-256 ", reader.sum,
+                                       ", not ", known->second.sum, ")"));
+  }
+  return differences;
+}
+
+}  // namespace th

@@ -1,0 +1,41 @@
+// What the bytes of each version are: SHA-256 sums that the demo takes from the trainer's own
+// tensors before it publishes, and compares every reader's final bytes with. Pure.
+#ifndef TH_DEMO_DEMO_TRUTH_H_
+#define TH_DEMO_DEMO_TRUTH_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace th {
+
+// A rank's sum over all its tensors' sums.
+struct ShardSum {
+  std::string rank;  // "trainer/2"
+  uint32_t shard = 0;
+  std::string sum;  // hex
+  uint64_t tensors = 0;
+};
+
+class DemoTruth {
+ public:
+  // The trainer's ranks, for one version. Differences: ranks with the same shard that disagree.
+  std::vector<std::string> Set(const std::string& version, const std::vector<ShardSum>& trainer);
+  // A line a reader that differs, or whose version or shard the trainer never had.
+  std::vector<std::string> Compare(const std::string& version,
+                                   const std::vector<ShardSum>& readers);
+
+  uint64_t shards_compared() const { return shards_compared_; }
+  uint64_t tensors_compared() const { return tensors_compared_; }
+
+ private:
+  std::map<std::pair<std::string, uint32_t>, ShardSum> truth_;  // by version and shard
+  uint64_t shards_compared_ = 0;
+  uint64_t tensors_compared_ = 0;
+};
+
+}  // namespace th
+
+#endif  // TH_DEMO_DEMO_TRUTH_H_

@@ -1,0 +1,203 @@
+#include "th/scenario_runs/real_cast.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "th/transfer/monotonic_clock.h"
+#include "th/weights/status_macros.h"
+
+namespace th {
+namespace {
+
+using nlohmann::json;
+
+// What one step outside of the scenario's time may take.
+constexpr absl::Duration kStepTimeout = absl::Minutes(2);
+
+// Of policy_server --policy; nullptr: the shipped server's own.
+const char* ServerPolicyOf(ScenarioPolicy policy) {
+  switch (policy) {
+    case ScenarioPolicy::kNearest:
+      return nullptr;
+    case ScenarioPolicy::kDirect:
+      return "direct";
+    case ScenarioPolicy::kRandom:
+      return "random";
+    case ScenarioPolicy::kChain:
+    case ScenarioPolicy::kBroadcast:
+    case ScenarioPolicy::kSnapshotBroadcast:
+      return "chain";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+RealCast::RealCast(const Scenario& scenario, ScenarioPolicy policy, RealPlan plan)
+    : scenario_(scenario), policy_(policy), plan_(std::move(plan)) {
+  for (const ScenarioFamily& family : scenario.families) {
+    for (size_t number = 0; number < family.groups.size(); ++number) {
+      auto group = std::make_unique<RealGroup>();
+      group->family = &family;
+      group->number = number;
+      group->name = family.groups[number];
+      for (uint32_t rank = 0; rank < family.ranks; ++rank) {
+        RankResult& result = group->ranks.emplace_back();
+        result.name = absl::StrCat(group->name, "/", rank);
+        result.group = group->name;
+        result.role = family.role;
+        result.host = family.places[number][rank].host;
+      }
+      groups_.push_back(std::move(group));
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<RealCast>> RealCast::Open(const Scenario& scenario,
+                                                         ScenarioPolicy policy,
+                                                         const RealRunOptions& options) {
+  TH_ASSIGN_OR_RETURN(RealPlan plan, PlanRealScenario(scenario));
+  std::unique_ptr<RealCast> cast(new RealCast(scenario, policy, std::move(plan)));
+  TH_RETURN_IF_ERROR(cast->OpenHosts(options.cast.folder));
+  TH_RETURN_IF_ERROR(cast->OpenServer(options));
+  return cast;
+}
+
+absl::Status RealCast::OpenHosts(const std::string& folder) {
+  TH_ASSIGN_OR_RETURN(
+      hosts_, VirtualHosts::Create(
+                  {.rates = plan_.rates, .folder = folder, .second_site = plan_.second_site}));
+  return absl::OkStatus();
+}
+
+absl::Status RealCast::OpenServer(const RealRunOptions& run) {
+  RankCastOptions options = run.cast;
+  options.model = {.synthetic = "llm", .bytes = scenario_.shard_bytes * scenario_.shards};
+  options.shards = scenario_.shards;
+  options.server_placement = {.address = VirtualHosts::AddressOf(plan_.server_host),
+                              .network_namespace = hosts_->NamespaceOf(plan_.server_host)};
+  const char* const flag = ServerPolicyOf(policy_);
+  if (flag != nullptr) {
+    options.server_program = run.policy_server;
+    options.server_flags.push_back(absl::StrCat("--policy=", flag));
+  }
+  TH_ASSIGN_OR_RETURN(cast_, RankCast::Open(std::move(options)));
+  return absl::OkStatus();
+}
+
+Placement RealCast::PlacementOf(const Location& place) const {
+  const size_t host = plan_.host_of.at(place.host);
+  return {.address = VirtualHosts::AddressOf(host),
+          .host = place.host,
+          .site = place.site,
+          .rack = place.rack,
+          .network_namespace = hosts_->NamespaceOf(host)};
+}
+
+absl::Status RealCast::Start(const std::vector<RealGroup*>& groups) {
+  std::vector<GroupChoice> choices;
+  choices.reserve(groups.size());
+  for (RealGroup* group : groups) {
+    GroupChoice& choice = choices.emplace_back();
+    choice.name = group->name;
+    choice.ranks = group->family->ranks;
+    choice.load = group->family->role == GroupRole::kTrainer;
+    choice.copies = group->family->copies;
+    // With room for it Update stages too, which models of others do not.
+    choice.stages = group->family->stages && policy_ == ScenarioPolicy::kNearest;
+    choice.placements.reserve(choice.ranks);
+    for (const Location& place : group->family->places[group->number]) {
+      choice.placements.push_back(PlacementOf(place));
+    }
+  }
+  TH_RETURN_IF_ERROR(cast_->Start(choices));
+  for (RealGroup* group : groups) group->joined = true;
+  return absl::OkStatus();
+}
+
+// ---- calls
+
+void RealCast::Call(RealGroup* group, const json& command,
+                    std::function<void(const RealOutcome&)> done) {
+  group->done = std::move(done);
+  for (RankProcess* rank : RanksOf(*group)) rank->Send(command);
+}
+
+bool RealCast::Answered(const RealGroup& group) const {
+  const std::vector<RankProcess*> ranks = RanksOf(group);
+  return std::all_of(ranks.begin(), ranks.end(), [](RankProcess* r) { return r->answered(); });
+}
+
+void RealCast::HandOut() {
+  for (const auto& group : groups_) {
+    if (!group->calling() || !Answered(*group)) continue;
+    RealOutcome outcome{.well = true};
+    for (RankProcess* rank : RanksOf(*group)) {
+      const absl::StatusOr<json>& answer = rank->answer();
+      outcome.answers.push_back(answer.ok() ? *answer : json());
+      if (answer.ok() || !outcome.well) continue;
+      outcome.well = false;
+      outcome.error = answer.status().ToString();
+    }
+    std::exchange(group->done, nullptr)(outcome);
+  }
+}
+
+absl::Status RealCast::RunUntil(absl::Time moment) {
+  const auto any_answered = [this] {
+    return std::any_of(groups_.begin(), groups_.end(),
+                       [this](const auto& group) { return group->calling() && Answered(*group); });
+  };
+  const absl::Status ran =
+      cast_->stage().RunUntil(any_answered, moment - MonotonicNow(), "the scenario");
+  if (!ran.ok() && !absl::IsDeadlineExceeded(ran)) return ran;
+  HandOut();
+  return absl::OkStatus();
+}
+
+absl::Status RealCast::Tell(const RealGroup& group, const json& command) {
+  return cast_->stage().Tell(RanksOf(group), command, kStepTimeout);
+}
+
+absl::StatusOr<double> RealCast::MeasureFlow(const RealGroup& from, const RealGroup& to) {
+  RankProcess* const sender = RanksOf(from).front();
+  RankProcess* const reader = RanksOf(to).front();
+  const std::string address =
+      VirtualHosts::AddressOf(plan_.host_of.at(from.family->places[from.number][0].host));
+  ProcessStage& stage = cast_->stage();
+  TH_RETURN_IF_ERROR(stage.Tell(
+      {sender}, {{"do", "probe-send"}, {"readers", 1}, {"connections", 1}, {"host", address}},
+      kStepTimeout));
+  const uint32_t port = sender->answer()->value("port", 0u);
+  TH_RETURN_IF_ERROR(stage.Tell(
+      {reader}, {{"do", "probe-read"}, {"port", port}, {"connections", 1}, {"host", address}},
+      kStepTimeout));
+  const double seconds =
+      reader->answer()->value("ended_s", 0.0) - reader->answer()->value("started_s", 0.0);
+  TH_RETURN_IF_ERROR(stage.Tell({sender}, {{"do", "probe-end"}}, kStepTimeout));
+  return seconds;
+}
+
+// ---- events
+
+void RealCast::Signal(const RealGroup& group, std::optional<uint32_t> rank, int signal) {
+  const std::vector<RankProcess*> ranks = RanksOf(group);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!rank.has_value() || *rank == i) ranks[i]->process().Signal(signal);
+  }
+}
+
+absl::Status RealCast::Cut(const std::string& host) { return hosts_->Cut(plan_.host_of.at(host)); }
+
+absl::Status RealCast::Restore(const std::string& host) {
+  return hosts_->Restore(plan_.host_of.at(host));
+}
+
+absl::Status RealCast::Slow(const std::string& host, double factor) {
+  const auto rate = static_cast<uint64_t>(static_cast<double>(plan_.rate_of.at(host)) * factor);
+  return hosts_->SetRate(plan_.host_of.at(host), rate);
+}
+
+}  // namespace th

@@ -1,0 +1,101 @@
+#include "th/server/server_program.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "glog/logging.h"
+#include "th/coordination/file_store.h"
+#include "th/server/announcement.h"
+#include "th/server/server.h"
+#include "th/version/version.h"
+
+namespace th {
+namespace {
+
+// How often a server that waits for a signal looks whether it has failed.
+constexpr absl::Duration kFailureLook = absl::Milliseconds(20);
+
+int Fail(ServerExit exit, const absl::Status& why) {
+  std::cerr << "tensorhub_server: " << why.message() << std::endl;
+  return static_cast<int>(exit);
+}
+
+// Waits for a signal or for the server to fail; then shuts it down. A second signal ends the
+// process at once.
+int ServeUntilSignalled(Server& server, const sigset_t& signals) {
+  absl::Status failure;
+  const timespec none{};
+  while (failure.ok() && sigtimedwait(&signals, nullptr, &none) < 0) {
+    failure = server.WaitForFailure(kFailureLook);
+  }
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  server.Shutdown();
+  return failure.ok() ? static_cast<int>(ServerExit::kClean) : Fail(ServerExit::kState, failure);
+}
+
+// UNAVAILABLE: nobody could learn where it listens.
+absl::Status Announce(const Server& server, const ServerFlags& flags) {
+  std::error_code error;
+  const std::string state_dir = std::filesystem::canonical(flags.state_dir, error).string();
+  std::cout << AnnouncementLine({.address = server.address(),
+                                 .http_address = server.http_address(),
+                                 .epoch = server.epoch(),
+                                 .state_dir = error ? flags.state_dir : state_dir,
+                                 .pid = getpid()},
+                                flags.json)
+            << std::endl;
+  if (std::cout.good()) return absl::OkStatus();
+  return absl::UnavailableError("stdout cannot be written, where the address is announced");
+}
+
+int Run(const ServerFlags& flags, const sigset_t& signals) {
+  absl::StatusOr<std::unique_ptr<FileStore>> store = FileStore::Open(flags.state_dir);
+  if (!store.ok()) return Fail(ServerExit::kState, store.status());
+  absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start({.listen = flags.listen,
+                     .http_listen = flags.http,
+                     .store = *std::move(store),
+                     .limits = flags.limits,
+                     .software = "tensorhub_server " + BuildVersion()});
+  if (!server.ok()) return Fail(ServerExit::kCannotListen, server.status());
+  if (!flags.port_file.empty()) {
+    const absl::Status written = WritePortFile(flags.port_file, (*server)->port());
+    if (!written.ok()) return Fail(ServerExit::kUsage, written);
+  }
+  const absl::Status announced = Announce(**server, flags);
+  if (!announced.ok()) return Fail(ServerExit::kUsage, announced);
+  return ServeUntilSignalled(**server, signals);
+}
+
+}  // namespace
+
+int RunServerProgram(int argc, char** argv, const AddServerFlags& more_flags) {
+  // gRPC's experiment reads at least 8 KiB at a time, and every connection that waits for its next
+  // message holds as much; without it kReadBytes counts (server.cc). Who sets the variable decides.
+  constexpr int kNotOverwritten = 0;
+  setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", kNotOverwritten);
+
+  // Before any thread starts, so that all of them inherit it and only main() takes signals.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  const ParsedFlags parsed = ParseServerFlags(argc, argv, BuildVersion(), more_flags);
+  if (parsed.exit.has_value()) return static_cast<int>(*parsed.exit);
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  return Run(parsed.flags, signals);
+}
+
+}  // namespace th
