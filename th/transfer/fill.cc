@@ -147,6 +147,7 @@ FillStatus Fill::status() const {
   absl::MutexLock lock(&mu_);
   FillStatus status = session_.status(MonotonicNow());
   status.reread_bytes += cut_bytes_->load();
+  status.packing_overhead_bytes = packing_overhead_bytes_->load();
   status.peak_extra_bytes = extra_->peak();
   return status;
 }
@@ -439,7 +440,8 @@ void Fill::Do(OpenPull open) {
   PullTarget target{.endpoint = open.endpoint,
                     .layout = store_->shared_layout(),
                     .extra_bytes = extra_,
-                    .cut_bytes = cut_bytes_};
+                    .cut_bytes = cut_bytes_,
+                    .packing_overhead_bytes = packing_overhead_bytes_};
   {
     absl::MutexLock lock(&mu_);
     const AssignedSource& assigned = session_.assigned(open.source);
