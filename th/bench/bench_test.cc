@@ -47,6 +47,8 @@ TEST_P(BenchTest, MeasuresVerifiesAndKeepsItsBounds) {
   EXPECT_GT(report["control_bytes"], 0);
   EXPECT_LE(report["control_bytes"], 65536);
   EXPECT_TRUE(report["peak_extra_bytes"].is_number_unsigned());
+  EXPECT_EQ(report["packing_overhead_bytes"], 0)
+      << "over a socket nothing comes beside the segments";
   EXPECT_GT(report["holder_cpu_seconds_per_gb"], 0);
   EXPECT_GT(report["readers_cpu_seconds_per_gb"], 0);
   EXPECT_GE(report["rss_growth_mib"], 0);
@@ -73,6 +75,7 @@ TEST_P(SameHostBenchTest, TheYardstickIsMemory) {
   EXPECT_EQ(report["transport"], "same_host");
   EXPECT_EQ(report["checksum"], "off");
   EXPECT_EQ(report["verified"], true);
+  EXPECT_EQ(report["packing_overhead_bytes"], 0);
   EXPECT_GT(report["baseline"], 0);
   EXPECT_GT(report["ratio"], 0);
   EXPECT_EQ(report["baseline_congestion_control"], "");

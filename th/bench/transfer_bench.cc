@@ -144,6 +144,7 @@ class TransferBench {
     }
     round->update_seconds = SpanOf(readers_);
     round->peak_extra_bytes = Most(readers_, "peak_extra_bytes");
+    round->packing_overhead_bytes = Most(readers_, "packing_overhead_bytes");
     holds_ = true;
     return ReadMeters(round);
   }
@@ -295,6 +296,8 @@ TransferFigures FiguresOf(const TransferMeasurement& measurement) {
     }
     figures.publish_seconds = std::max(figures.publish_seconds, round.publish_seconds);
     figures.peak_extra_bytes = std::max(figures.peak_extra_bytes, round.peak_extra_bytes);
+    figures.packing_overhead_bytes =
+        std::max(figures.packing_overhead_bytes, round.packing_overhead_bytes);
     figures.control_bytes = std::max(figures.control_bytes, round.control_bytes);
     figures.rss_growth_bytes = std::max(figures.rss_growth_bytes, round.rss_growth_bytes);
   }
@@ -317,6 +320,7 @@ json ToJson(const TransferMeasurement& measurement) {
       {"last_reader_seconds_of_rounds", All(measurement.rounds, &TransferRound::update_seconds)},
       {"holder_copies_sent", figures.holder_copies_sent},
       {"peak_extra_bytes", figures.peak_extra_bytes},
+      {"packing_overhead_bytes", figures.packing_overhead_bytes},
       {"control_bytes", figures.control_bytes},
       {"rss_growth_mib", static_cast<double>(figures.rss_growth_bytes) / kBytesPerMebibyte},
       {"cpu_seconds_per_gb",

@@ -52,7 +52,9 @@ struct TransferRound {
   double publish_seconds = 0;  // how long Publish kept its caller, the slowest rank
   uint64_t holder_bytes_sent = 0;
   uint64_t peak_extra_bytes = 0;  // of any reader
-  uint64_t control_bytes = 0;     // of any rank, from one round's publish to the next one's
+  // What any reader received beside the version and threw away.
+  uint64_t packing_overhead_bytes = 0;
+  uint64_t control_bytes = 0;  // of any rank, from one round's publish to the next one's
   // Processor time during the update, of the holder's process and of all readers'.
   double holder_cpu_seconds = 0;
   double readers_cpu_seconds = 0;
@@ -84,6 +86,7 @@ struct TransferFigures {
   double holder_copies_sent = 0;
   double publish_seconds = 0;  // the worst
   uint64_t peak_extra_bytes = 0;
+  uint64_t packing_overhead_bytes = 0;  // the worst
   uint64_t control_bytes = 0;
   uint64_t rss_growth_bytes = 0;  // the worst
   // Processor seconds of each side for a GB (1e9 bytes) that a reader received, all readers' added.

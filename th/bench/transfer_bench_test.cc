@@ -19,6 +19,7 @@ TransferMeasurement Measured() {
        .publish_seconds = 0.0001,
        .holder_bytes_sent = 1'000'000'000,
        .peak_extra_bytes = 5,
+       .packing_overhead_bytes = 70,
        .control_bytes = 900,
        .holder_cpu_seconds = 0.2,
        .readers_cpu_seconds = 0.8,
@@ -51,6 +52,7 @@ TEST(TransferFiguresTest, TakeMediansOfTimesAndTheWorstOfCosts) {
   EXPECT_DOUBLE_EQ(figures.holder_copies_sent, 1.2);
   EXPECT_DOUBLE_EQ(figures.publish_seconds, 0.0003);
   EXPECT_EQ(figures.peak_extra_bytes, 5u);
+  EXPECT_EQ(figures.packing_overhead_bytes, 70u);
   EXPECT_EQ(figures.control_bytes, 1000u);
   EXPECT_EQ(figures.rss_growth_bytes, 3u << 19);
 }
@@ -88,12 +90,14 @@ TEST(TransferJsonTest, HasTheDocumentedKeys) {
   for (const char* key :
        {"gbytes_per_s", "peak_extra_bytes", "baseline", "ratio", "last_reader_seconds",
         "holder_copies_sent", "control_bytes", "verified", "publish_seconds", "rss_growth_mib",
-        "cpu_seconds_per_gb", "holder_cpu_seconds_per_gb", "readers_cpu_seconds_per_gb"}) {
+        "cpu_seconds_per_gb", "holder_cpu_seconds_per_gb", "readers_cpu_seconds_per_gb",
+        "packing_overhead_bytes"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(json["last_reader_seconds_of_rounds"].size(), 3u);
   EXPECT_EQ(json["baseline"], 5.0);
   EXPECT_EQ(json["rss_growth_mib"], 1.5);
+  EXPECT_EQ(json["packing_overhead_bytes"], 70u);
   EXPECT_NEAR(json["cpu_seconds_per_gb"].get<double>(), 0.3, 1e-9);
 }
 

@@ -165,6 +165,7 @@ std::string UpdateResultToJson(const UpdateResult& result) {
                {"rerouted_bytes", result.rerouted_bytes},
                {"reread_bytes", result.reread_bytes},
                {"corrupt_segments", result.corrupt_segments},
+               {"packing_overhead_bytes", result.packing_overhead_bytes},
                {"peak_extra_bytes", result.peak_extra_bytes}};
   json["sources"] = Json::array();
   for (const SourceShare& share : result.sources) json["sources"].push_back(ToJson(share));

@@ -41,6 +41,7 @@ absl::StatusOr<UpdateResult> ComposeUpdateResult(const Call& call) {
   result.rerouted_bytes = call.fill.rerouted_bytes;
   result.reread_bytes = call.fill.reread_bytes;
   result.corrupt_segments = call.fill.corrupt_segments;
+  result.packing_overhead_bytes = call.fill.packing_overhead_bytes;
   for (const FillSourceReport& report : call.fill.sources) {
     result.bytes_received += report.bytes;
     result.sources.push_back(ShareOf(report));

@@ -63,6 +63,7 @@ json ResultToJson(const UpdateResult& result) {
           {"reread_bytes", result.reread_bytes},
           {"corrupt_segments", result.corrupt_segments},
           {"peak_extra_bytes", result.peak_extra_bytes},
+          {"packing_overhead_bytes", result.packing_overhead_bytes},
           {"sources", std::move(sources)}};
 }
 

@@ -20,7 +20,8 @@
 //   update     version [timeout_seconds] [when_seeding: wait, skip or copy] [in_place]
 //                                   -> outcome, version, event_id, reason, seconds, stall_seconds,
 //                                      started_s, ended_s, bytes, reroutes, rerouted_bytes,
-//                                      reread_bytes, corrupt_segments, peak_extra_bytes, sources
+//                                      reread_bytes, corrupt_segments, peak_extra_bytes,
+//                                      packing_overhead_bytes, sources
 //   stage      version [timeout_seconds] [when_seeding: wait or skip]
 //                                   -> as update: received beside the weights, which stay
 //   apply      [timeout_seconds]    -> as update: what is staged is moved into the weights

@@ -151,6 +151,9 @@ struct FillStatus {
   // and those with a wrong sum; and, as the owner of the pulls knows, the part of a segment that
   // had come when its source was closed.
   uint64_t reread_bytes = 0;
+  // Received beside the segments and thrown away: what lies between tensors of a source that are
+  // read together. The owner knows it.
+  uint64_t packing_overhead_bytes = 0;
   // The most that the fill has held outside of its destination at one time; the owner knows it.
   uint64_t peak_extra_bytes = 0;
   std::vector<FillSourceReport> sources;  // in the order of their assignment

@@ -165,6 +165,7 @@ FillStatus Fill::status() const {
   absl::MutexLock lock(&mu_);
   FillStatus status = session_.status(MonotonicNow());
   status.reread_bytes += cut_bytes_->load();
+  status.packing_overhead_bytes = packing_overhead_bytes_->load();
   status.peak_extra_bytes = extra_->peak();
   return status;
 }
@@ -524,7 +525,8 @@ void Fill::Do(OpenPull open) {
                           return SegmentStore::BeginDeviceWrite(store, std::move(device));
                         },
                     .extra_bytes = extra_,
-                    .cut_bytes = cut_bytes_};
+                    .cut_bytes = cut_bytes_,
+                    .packing_overhead_bytes = packing_overhead_bytes_};
   {
     absl::MutexLock lock(&mu_);
     const AssignedSource& assigned = session_.assigned(open.source);

@@ -219,7 +219,10 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   const std::shared_ptr<const std::vector<MemoryRegion>> into_;               // with the pulls
   const std::shared_ptr<ExtraBytes> extra_ = std::make_shared<ExtraBytes>();  // with the pulls
   const std::shared_ptr<std::atomic<uint64_t>> cut_bytes_ =
-      std::make_shared<std::atomic<uint64_t>>(0);  // likewise
+      std::make_shared<std::atomic<uint64_t>>(0);
+  const std::shared_ptr<std::atomic<uint64_t>> packing_overhead_bytes_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
+  // likewise
   const std::shared_ptr<TaskThread> thread_ = SharedFillThread();
   const std::shared_ptr<DeviceStaging> staging_;  // of the process; null: all is host memory
   const absl::Duration device_time_;

@@ -45,7 +45,10 @@ struct TransportLimits : ServingLimits {
   // than its socket buffers in a round trip (6 MB on Linux as it comes: 0.2 GB/s over 30 ms).
   uint32_t connections_per_far_pull = 8;
   uint32_t max_inbound_connections = 4096;
-  absl::Duration connect_timeout = absl::Milliseconds(1000);
+  // Less than the second after which Linux sends a lost SYN again, which would not be waited for. A
+  // host that has gone is given up within a second: a broken path to it is noticed first
+  // (FabricDeadlines::read), then its other endpoints are tried.
+  absl::Duration connect_timeout = absl::Milliseconds(600);
   // Until it is admitted a reader waits no longer than this for any word of the source (which says
   // that it is alive while its owner decides). Afterwards silence is the fill's business.
   absl::Duration admission_silence = absl::Milliseconds(450);
@@ -164,6 +167,10 @@ struct PullTarget {
   // Counts what had arrived of segments that were wanted and not complete when the pull was closed.
   // Shared like the one before.
   std::shared_ptr<std::atomic<uint64_t>> cut_bytes = std::make_shared<std::atomic<uint64_t>>(0);
+  // Counts what came beside the segments, from between the tensors of the source, and was thrown
+  // away. Of a segment no later than OnSegment. Shared like the ones before.
+  std::shared_ptr<std::atomic<uint64_t>> packing_overhead_bytes =
+      std::make_shared<std::atomic<uint64_t>>(0);
 };
 
 // Memory that a transport knows of, for as long as this lives (Transport::Attach).

@@ -68,12 +68,13 @@ int CloseDevice(ibv_context* context) {
   return 0;
 }
 
-int QueryDevice(ibv_context* /*context*/, ibv_device_attr* attributes) {
-  attributes->max_qp_wr = 1024;
+int QueryDevice(ibv_context* context, ibv_device_attr* attributes) {
+  const FakeRdmaDevice& device = DescriptionOf(context);
+  attributes->max_qp_wr = device.max_queue_depth;
   attributes->max_sge = 30;
-  attributes->max_cqe = 4096;
-  attributes->max_qp_rd_atom = 16;
-  attributes->max_qp_init_rd_atom = 16;
+  attributes->max_cqe = device.max_completions;
+  attributes->max_qp_rd_atom = device.max_reads_answered;
+  attributes->max_qp_init_rd_atom = device.max_reads_started;
   attributes->max_mr_size = UINT64_MAX;
   attributes->phys_port_cnt = 1;
   return 0;
@@ -82,7 +83,7 @@ int QueryDevice(ibv_context* /*context*/, ibv_device_attr* attributes) {
 int QueryPort(ibv_context* context, uint8_t /*port*/, ibv_port_attr* attributes) {
   attributes->state = DescriptionOf(context).port;
   attributes->link_layer = DescriptionOf(context).link_layer;
-  attributes->active_mtu = IBV_MTU_1024;
+  attributes->active_mtu = DescriptionOf(context).mtu;
   attributes->max_msg_sz = uint32_t{1} << 31;
   return 0;
 }
@@ -129,7 +130,14 @@ ibv_mr* RegisterRegion(ibv_pd* domain, void* address, size_t bytes, uint64_t /*r
   region->shown.pd = domain;
   region->shown.lkey = region->shown.rkey = static_cast<uint32_t>(++current->registrations);
   current->registered.push_back(region->range);
+  current->access.push_back(access);
   return &region->shown;
+}
+
+// As of a library that knows no optional flags.
+ibv_mr* RegisterPlainly(ibv_pd* domain, void* address, size_t bytes, int access) {
+  return RegisterRegion(domain, address, bytes, reinterpret_cast<uint64_t>(address),
+                        static_cast<unsigned>(access));
 }
 
 ibv_mr* RegisterDmaBuf(ibv_pd* domain, uint64_t /*offset*/, size_t bytes, uint64_t remote_address,
@@ -177,6 +185,7 @@ FakeVerbs::FakeVerbs() : library_(std::make_shared<VerbsLibrary>()) {
   library_->query_gid_table = QueryGidTable;
   library_->alloc_pd = AllocDomain;
   library_->dealloc_pd = DeallocDomain;
+  library_->reg_mr = RegisterPlainly;
   library_->reg_mr_iova2 = RegisterRegion;
   library_->reg_dmabuf_mr = RegisterDmaBuf;
   library_->dereg_mr = DeregisterRegion;

@@ -29,6 +29,11 @@ struct FakeRdmaDevice {
   uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
   std::vector<GidEntry> gids;
   std::vector<uint32_t> bad_gids;  // indices that no address handle can be made with
+  ibv_mtu mtu = IBV_MTU_1024;
+  int max_queue_depth = 1024;
+  int max_completions = 4096;
+  int max_reads_started = 16;
+  int max_reads_answered = 16;
 };
 
 class FakeVerbs {
@@ -49,10 +54,13 @@ class FakeVerbs {
 
   // Those by DMA-BUF fail with this errno.
   int dma_buf_registration_error = 0;
+  // As of a library before version 28: registrations know no optional flags.
+  void LeaveOutOptionalFlags() { library_->reg_mr_iova2 = nullptr; }
   // As of a library before version 34.
   void LeaveOutDmaBuf() { library_->reg_dmabuf_mr = nullptr; }
 
   std::vector<MemoryRange> registered;  // alive, in the order of registration
+  std::vector<unsigned> access;         // of every registration, also those that have ended
   size_t registrations = 0;             // ever
   size_t dma_buf_registrations = 0;     // of these
   size_t open_contexts = 0;

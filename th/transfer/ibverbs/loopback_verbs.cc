@@ -1,6 +1,7 @@
 #include "th/transfer/ibverbs/loopback_verbs.h"
 
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -35,19 +38,33 @@ struct Channel {
   ibv_comp_channel shown{};  // its descriptor is an eventfd
   Queue* queue = nullptr;
 };
+// A READ that is posted: its pieces are the caller's only until then.
+struct PostedRead {
+  ibv_send_wr request{};
+  std::vector<ibv_sge> pieces;
+};
 struct Pair {
   ibv_qp shown{};
   uint32_t peer = 0;
+  LoopbackPair asked;
+  std::deque<PostedRead> unanswered;  // the first ones of a silent device
 };
 
 // The functions of a library have no room for whose they are.
 struct Fabric {
-  ibv_context* (*open_device)(ibv_device* device) = nullptr;  // of the fake
+  // Of the fake.
+  ibv_context* (*open_device)(ibv_device* device) = nullptr;
+  int (*query_device)(ibv_context* context, ibv_device_attr* attributes) = nullptr;
+  const char* (*name_of)(ibv_device* device) = nullptr;
   testing::FakeCuda cuda;
   absl::Mutex mu;
   std::map<uint32_t, Region*> regions ABSL_GUARDED_BY(mu);  // by key
   std::map<uint32_t, Pair*> pairs ABSL_GUARDED_BY(mu);      // by number
   bool broken ABSL_GUARDED_BY(mu) = false;
+  std::set<std::string> silent ABSL_GUARDED_BY(mu);  // devices
+  pid_t other_process ABSL_GUARDED_BY(mu) = 0;
+  size_t queues ABSL_GUARDED_BY(mu) = 0;
+  size_t channels ABSL_GUARDED_BY(mu) = 0;
   uint32_t last_key ABSL_GUARDED_BY(mu) = 0;
   uint32_t last_pair ABSL_GUARDED_BY(mu) = 0;
 };
@@ -103,12 +120,16 @@ std::byte* Reach(const std::map<uint32_t, Region*>& regions, uint32_t key, uint6
 
 ibv_comp_channel* CreateChannel(ibv_context* context) {
   auto* const channel = new Channel;
+  const absl::MutexLock lock(&TheFabric().mu);
+  ++TheFabric().channels;
   channel->shown.context = context;
   channel->shown.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   return &channel->shown;
 }
 
 int DestroyChannel(ibv_comp_channel* shown) {
+  const absl::MutexLock lock(&TheFabric().mu);
+  --TheFabric().channels;
   close(shown->fd);
   delete reinterpret_cast<Channel*>(shown);
   return 0;
@@ -116,7 +137,14 @@ int DestroyChannel(ibv_comp_channel* shown) {
 
 ibv_cq* CreateQueue(ibv_context* context, int entries, void* /*user*/, ibv_comp_channel* channel,
                     int /*vector*/) {
+  ibv_device_attr limits{};
+  if (TheFabric().query_device(context, &limits) != 0 || entries < 1 || entries > limits.max_cqe) {
+    errno = EINVAL;
+    return nullptr;
+  }
   auto* const queue = new Queue;
+  const absl::MutexLock lock(&TheFabric().mu);
+  ++TheFabric().queues;
   queue->shown.context = context;
   queue->shown.channel = channel;
   queue->shown.cqe = entries;
@@ -125,6 +153,8 @@ ibv_cq* CreateQueue(ibv_context* context, int entries, void* /*user*/, ibv_comp_
 }
 
 int DestroyQueue(ibv_cq* shown) {
+  const absl::MutexLock lock(&TheFabric().mu);
+  --TheFabric().queues;
   delete reinterpret_cast<Queue*>(shown);
   return 0;
 }
@@ -173,17 +203,40 @@ ibv_qp* CreatePair(ibv_pd* domain, ibv_qp_init_attr* wanted) {
   pair->shown.pd = domain;
   pair->shown.send_cq = wanted->send_cq;
   pair->shown.recv_cq = wanted->recv_cq;
+  pair->asked = {.device = TheFabric().name_of(domain->context->device),
+                 .capacity = wanted->cap,
+                 .completions = wanted->send_cq->cqe};
   const absl::MutexLock lock(&TheFabric().mu);
   pair->shown.qp_num = ++TheFabric().last_pair;
   TheFabric().pairs[pair->shown.qp_num] = pair;
   return &pair->shown;
 }
 
+// Keeps what `mask` says of `attributes`.
+void NoteAttributes(const ibv_qp_attr& attributes, int mask, LoopbackPair* asked) {
+  ibv_qp_attr& kept = asked->attributes;
+  if ((mask & IBV_QP_STATE) != 0) kept.qp_state = attributes.qp_state;
+  if ((mask & IBV_QP_PORT) != 0) kept.port_num = attributes.port_num;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) asked->access = attributes.qp_access_flags;
+  if ((mask & IBV_QP_AV) != 0) kept.ah_attr = attributes.ah_attr;
+  if ((mask & IBV_QP_PATH_MTU) != 0) kept.path_mtu = attributes.path_mtu;
+  if ((mask & IBV_QP_DEST_QPN) != 0) kept.dest_qp_num = attributes.dest_qp_num;
+  if ((mask & IBV_QP_RQ_PSN) != 0) kept.rq_psn = attributes.rq_psn;
+  if ((mask & IBV_QP_SQ_PSN) != 0) kept.sq_psn = attributes.sq_psn;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) {
+    kept.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
+  }
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) kept.max_rd_atomic = attributes.max_rd_atomic;
+  if ((mask & IBV_QP_TIMEOUT) != 0) kept.timeout = attributes.timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) kept.retry_cnt = attributes.retry_cnt;
+  if ((mask & IBV_QP_RNR_RETRY) != 0) kept.rnr_retry = attributes.rnr_retry;
+}
+
 int ModifyPair(ibv_qp* shown, ibv_qp_attr* attributes, int mask) {
   const absl::MutexLock lock(&TheFabric().mu);
-  if ((mask & IBV_QP_DEST_QPN) != 0) {
-    reinterpret_cast<Pair*>(shown)->peer = attributes->dest_qp_num;
-  }
+  Pair& pair = *reinterpret_cast<Pair*>(shown);
+  if ((mask & IBV_QP_DEST_QPN) != 0) pair.peer = attributes->dest_qp_num;
+  NoteAttributes(*attributes, mask, &pair.asked);
   return 0;
 }
 
@@ -194,31 +247,65 @@ int DestroyPair(ibv_qp* shown) {
   return 0;
 }
 
-ibv_wc_status Read(const Fabric& fabric, const Pair& pair, const ibv_send_wr& request)
+// False: the process is dead, or has not mapped that.
+bool CopyAcross(pid_t process, uint64_t from, std::byte* into, size_t bytes) {
+  while (bytes > 0) {
+    const iovec local{.iov_base = into, .iov_len = bytes};
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process.
+    const iovec remote{.iov_base = reinterpret_cast<void*>(from), .iov_len = bytes};
+    const ssize_t copied = process_vm_readv(process, &local, 1, &remote, 1, 0);
+    if (copied <= 0) return false;
+    from += static_cast<uint64_t>(copied);
+    into += copied;
+    bytes -= static_cast<size_t>(copied);
+  }
+  return true;
+}
+
+// nullopt: nobody answers.
+std::optional<ibv_wc_status> Read(const Fabric& fabric, const Pair& pair, const PostedRead& read)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(fabric.mu) {
-  if (fabric.broken || fabric.pairs.count(pair.peer) == 0) return IBV_WC_RETRY_EXC_ERR;
-  uint64_t from = request.wr.rdma.remote_addr;
-  for (int i = 0; i < request.num_sge; ++i) {
-    const ibv_sge& piece = request.sg_list[i];
-    const std::byte* const source = Reach(fabric.regions, request.wr.rdma.rkey, from, piece.length);
-    if (source == nullptr) return IBV_WC_REM_ACCESS_ERR;
+  if (fabric.silent.count(pair.asked.device) > 0) return std::nullopt;
+  const bool here = fabric.other_process == 0;  // numbers are those of a process
+  if (fabric.broken || (here && fabric.pairs.count(pair.peer) == 0)) return IBV_WC_RETRY_EXC_ERR;
+  uint64_t from = read.request.wr.rdma.remote_addr;
+  for (const ibv_sge& piece : read.pieces) {
     std::byte* const into = Reach(fabric.regions, piece.lkey, piece.addr, piece.length);
     if (into == nullptr) return IBV_WC_LOC_PROT_ERR;
-    std::memcpy(into, source, piece.length);
+    if (here) {
+      const std::byte* const source =
+          Reach(fabric.regions, read.request.wr.rdma.rkey, from, piece.length);
+      if (source == nullptr) return IBV_WC_REM_ACCESS_ERR;
+      std::memcpy(into, source, piece.length);
+    } else if (!CopyAcross(fabric.other_process, from, into, piece.length)) {
+      return std::nullopt;
+    }
     from += piece.length;
   }
   return IBV_WC_SUCCESS;
 }
 
+// Makes the READs of `pair` up to the first that nobody answers.
+void Answer(const Fabric& fabric, Pair* pair) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fabric.mu) {
+  while (!pair->unanswered.empty()) {
+    const PostedRead& read = pair->unanswered.front();
+    const std::optional<ibv_wc_status> status = Read(fabric, *pair, read);
+    if (!status.has_value()) return;
+    const bool told = (read.request.send_flags & IBV_SEND_SIGNALED) != 0;
+    if (told || *status != IBV_WC_SUCCESS) Complete(*pair, read.request, *status);
+    pair->unanswered.pop_front();
+  }
+}
+
 int PostSend(ibv_qp* shown, ibv_send_wr* first, ibv_send_wr** /*refused*/) {
   Fabric& fabric = TheFabric();
   const absl::MutexLock lock(&fabric.mu);
-  const Pair& pair = *reinterpret_cast<Pair*>(shown);
+  Pair& pair = *reinterpret_cast<Pair*>(shown);
   for (const ibv_send_wr* request = first; request != nullptr; request = request->next) {
-    const ibv_wc_status status = Read(fabric, pair, *request);
-    const bool told = (request->send_flags & IBV_SEND_SIGNALED) != 0;
-    if (told || status != IBV_WC_SUCCESS) Complete(pair, *request, status);
+    pair.unanswered.push_back(
+        {.request = *request, .pieces = {request->sg_list, request->sg_list + request->num_sge}});
   }
+  Answer(fabric, &pair);
   return 0;
 }
 
@@ -242,8 +329,42 @@ void BreakLoopback(bool broken) {
   TheFabric().broken = broken;
 }
 
+void SilenceLoopback(const std::string& device, bool silent) {
+  Fabric& fabric = TheFabric();
+  const absl::MutexLock lock(&fabric.mu);
+  if (silent) {
+    fabric.silent.insert(device);
+    return;
+  }
+  fabric.silent.erase(device);
+  for (auto& [number, pair] : fabric.pairs) Answer(fabric, pair);
+}
+
+void ReadLoopbackAcross(pid_t process) {
+  const absl::MutexLock lock(&TheFabric().mu);
+  TheFabric().other_process = process;
+}
+
+LoopbackObjects LoopbackAlive() {
+  Fabric& fabric = TheFabric();
+  const absl::MutexLock lock(&fabric.mu);
+  return {.queue_pairs = fabric.pairs.size(),
+          .completion_queues = fabric.queues,
+          .completion_channels = fabric.channels,
+          .registrations = fabric.regions.size()};
+}
+
+std::vector<LoopbackPair> LoopbackPairs() {
+  const absl::MutexLock lock(&TheFabric().mu);
+  std::vector<LoopbackPair> pairs;
+  for (const auto& [number, pair] : TheFabric().pairs) pairs.push_back(pair->asked);
+  return pairs;
+}
+
 std::shared_ptr<const VerbsLibrary> LoopbackVerbs(const FakeVerbs& fake) {
   TheFabric().open_device = fake.library()->open_device;
+  TheFabric().query_device = fake.library()->query_device;
+  TheFabric().name_of = fake.library()->get_device_name;
   auto verbs = std::make_shared<VerbsLibrary>(*fake.library());
   verbs->open_device = &OpenDevice;
   verbs->reg_mr = &RegisterHost;

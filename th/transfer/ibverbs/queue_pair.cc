@@ -53,10 +53,13 @@ absl::string_view LinkName(LinkLayer link) {
 QueuePair::QueuePair(std::shared_ptr<const RdmaDevice> device, const Options& options)
     : device_(std::move(device)),
       options_(options),
-      depth_(std::clamp(options.depth, 1U, device_->limits().max_queue_depth)),
+      depth_(std::clamp(
+          options.depth, 1U,
+          std::min(device_->limits().max_queue_depth, device_->limits().max_completions))),
       limits_{.max_pieces = std::min(device_->limits().max_scatter_pieces, kMaxPiecesPerRead),
               .max_bytes = std::min(options.max_read_bytes, device_->limits().max_read_bytes),
-              .max_gap_bytes = std::min(options.max_gap_bytes, kMaxGapBytes)},
+              .max_gap_bytes = std::min(options.max_gap_bytes, kMaxGapBytes),
+              .bytes_per_gap_byte = kBytesPerGapByte},
       signals_(depth_) {}
 
 // ---- set-up
@@ -84,7 +87,7 @@ absl::Status QueuePair::Prepare() {
     if (fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0) return no_room("such channel");
   }
   // READs that are not signalled complete too once the pair has failed: room for all of them.
-  const int entries = reads ? static_cast<int>(depth_) + 1 : 1;
+  const int entries = reads ? static_cast<int>(depth_) : 1;
   completions_ = verbs.create_cq(device_->context(), entries, nullptr, channel_, 0);
   if (completions_ == nullptr) return no_room("completion queue");
   if (reads && ibv_req_notify_cq(completions_, 0) != 0) return no_room("completion event");
@@ -206,6 +209,7 @@ absl::Status QueuePair::Post(uint64_t tag, absl::Span<const KeyedRange> from,
     waiting_.pop_back();
     return absl::InvalidArgumentError("a READ of no bytes");
   }
+  counters_.gap_bytes += waiting_.back().plan.gap_bytes;
   return PostWaiting(now);
 }
 

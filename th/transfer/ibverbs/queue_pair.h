@@ -54,23 +54,29 @@ struct QueuePairAddress {
 // The most that torch's allocator of device memory leaves between tensors that follow each other;
 // others leave less. On Soft-RoCE a READ costs more than so many bytes; no adapter was measured.
 inline constexpr uint32_t kMaxGapBytes = 512;
+// For one byte of gaps so many bytes are read that are wanted: gaps make a segment at most 1 %
+// longer on the wire, however its tensors lie.
+inline constexpr uint64_t kBytesPerGapByte = 100;
 
 class QueuePair {
  public:
   enum class Role : uint8_t { kReader, kSource };
   struct Options {
     Role role = Role::kReader;
-    // READs that are posted and not complete; fewer where the device has fewer places.
+    // READs that are posted and not complete; fewer where the device has fewer places, in its send
+    // queue or for completions.
     uint32_t depth = 128;
     // A longer READ is split.
     uint32_t max_read_bytes = uint32_t{1} << 20;
-    // Between ranges of the peer that are not further apart the gap is read along, and thrown away.
-    // At most kMaxGapBytes.
+    // Between ranges of the peer that are not further apart the gap may be read along, and is
+    // thrown away: as many of the gaps of one Post as kBytesPerGapByte allows. At most
+    // kMaxGapBytes.
     uint32_t max_gap_bytes = kMaxGapBytes;
   };
   struct Counters {
     uint64_t reads_posted = 0;
     uint64_t reads_signalled = 0;
+    uint64_t gap_bytes = 0;  // of what was posted, to be thrown away
     uint32_t most_outstanding = 0;
   };
 

@@ -197,7 +197,8 @@ absl::Status RdmaDevice::TakeLimits(int* ports) {
   limits_.max_registration_bytes = attributes.max_mr_size;
   *ports = attributes.phys_port_cnt;
   if (limits_.max_reads_started == 0 || limits_.max_reads_answered == 0 ||
-      limits_.max_queue_depth == 0 || limits_.max_scatter_pieces == 0) {
+      limits_.max_queue_depth == 0 || limits_.max_scatter_pieces == 0 ||
+      limits_.max_completions == 0) {
     return absl::FailedPreconditionError(absl::StrCat(name_, " does not support RDMA READ"));
   }
   return absl::OkStatus();

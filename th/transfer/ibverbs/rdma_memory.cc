@@ -159,10 +159,12 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
   int fd() const override { return alarm_.fd(); }
   bool writes_devices() const override { return fabric_->gpu_memory()->count() > 0; }
   bool CanWrite(absl::Span<const iovec> into) override;
-  // The source has nothing to say while the reader's GPU finishes what its adapter has written.
-  bool copying() const override {
-    return std::any_of(items_.begin(), items_.end(),
-                       [](const Item& item) { return item.step == Step::kOnGpu; });
+  // The source has nothing to say while the adapter reads, which has a deadline of its own, or the
+  // reader's GPU finishes what the adapter has written.
+  bool copying() const override { return !items_.empty(); }
+  bool HasAnotherWay() const override;
+  uint64_t packing_overhead_bytes() const override {
+    return pair_ == nullptr ? 0 : pair_->counters().gap_bytes;
   }
   void Start(absl::Span<const stream::Located::Piece> from, absl::Span<const iovec> into,
              const stream::ControlPlace& control) override;
@@ -198,6 +200,15 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
   static constexpr uint64_t kCheckTag = uint64_t{1} << 63;
   static constexpr uint64_t kProbeTag = kCheckTag - 1;
 
+  // The devices of a connection.
+  struct Way {
+    size_t device = 0;   // its place in Fabric::devices()
+    size_t offered = 0;  // that of the source's in offered_
+    bool broken = false;
+  };
+  absl::StatusOr<Way> ChooseWay() const;
+  void NoteBrokenWay();
+
   void CountReads() const;
   absl::StatusOr<std::string> Request(const DeviceOffer& offer);
   absl::Status Probe(const PairReply& reply);
@@ -223,7 +234,9 @@ class RemoteRdmaMemory final : public stream::RemoteMemory {
   const std::shared_ptr<const stream::Bell> bell_ = std::make_shared<const stream::Bell>();
   std::optional<GpuDestination> found_;  // by the last CanWrite, until the next Start
   State state_ = State::kOffered;
+  std::vector<OfferedDevice> offered_;  // the source's
   size_t device_ = 0;
+  Gid peer_{};  // of the source's device
   uint64_t word_ = 0;
   std::unique_ptr<RegisteredBuffer> slots_;  // for control blocks, and for the word
   std::unique_ptr<RegisteredBuffer> bounce_;
@@ -275,6 +288,7 @@ void RemoteRdmaMemory::CountReads() const {
   ReadCounters& counters = fabric_->counters();
   counters.posted += pair_->counters().reads_posted;
   counters.signalled += pair_->counters().reads_signalled;
+  counters.gap_bytes += pair_->counters().gap_bytes;
   uint32_t most = counters.most_outstanding.load();
   while (
       most < pair_->counters().most_outstanding &&
@@ -300,23 +314,56 @@ absl::StatusOr<std::string> RemoteRdmaMemory::HandleOffer(absl::string_view offe
   return absl::InvalidArgumentError("more words on RDMA than a source has to say");
 }
 
-absl::StatusOr<std::string> RemoteRdmaMemory::Request(const DeviceOffer& offer) {
+// The connection's in turn, or the next behind it that is not known to be broken; where all are,
+// its own is tried again.
+absl::StatusOr<RemoteRdmaMemory::Way> RemoteRdmaMemory::ChooseWay() const {
   const std::vector<size_t> active = fabric_->ActiveDevices();
   if (active.empty()) return NoActivePort("this process's");
-  TH_ASSIGN_OR_RETURN(const DeviceChoice choice,
-                      ChooseDevices(Shown(*fabric_, active), offer.devices, options_.number));
-  device_ = active[choice.own];
+  const std::vector<OfferedDevice> own = Shown(*fabric_, active);
+  const absl::Time now = MonotonicNow();
+  std::optional<Way> in_turn;
+  for (size_t turn = 0; turn < active.size() * offered_.size(); ++turn) {
+    TH_ASSIGN_OR_RETURN(
+        const DeviceChoice choice,
+        ChooseDevices(own, offered_, options_.number + static_cast<uint32_t>(turn)));
+    const Way way{.device = active[choice.own],
+                  .offered = choice.offered,
+                  .broken = fabric_->broken_ways().Has(active[choice.own],
+                                                       offered_[choice.offered].gid, now)};
+    if (!way.broken) return way;
+    if (!in_turn.has_value()) in_turn = way;
+  }
+  return *in_turn;
+}
+
+bool RemoteRdmaMemory::HasAnotherWay() const {
+  if (offered_.empty()) return false;
+  const absl::StatusOr<Way> way = ChooseWay();
+  return way.ok() && !way->broken;
+}
+
+void RemoteRdmaMemory::NoteBrokenWay() {
+  fabric_->broken_ways().Note(device_, peer_, MonotonicNow());
+}
+
+absl::StatusOr<std::string> RemoteRdmaMemory::Request(const DeviceOffer& offer) {
+  offered_ = offer.devices;
+  TH_ASSIGN_OR_RETURN(const Way way, ChooseWay());
+  device_ = way.device;
+  peer_ = offered_[way.offered].gid;
   const auto& device = fabric_->devices()[device_];
   TH_ASSIGN_OR_RETURN(slots_, RegisteredBuffer::Make(device, kWordBytes));
   TH_ASSIGN_OR_RETURN(pair_, QueuePair::Create(device, {}));
   alarm_.Add(pair_->completion_fd());
   alarm_.Add(bell_->fd());
   state_ = State::kRequested;
-  return Encode(PairRequest{static_cast<uint8_t>(choice.offered), pair_->address()});
+  return Encode(PairRequest{static_cast<uint8_t>(way.offered), pair_->address()});
 }
 
 absl::Status RemoteRdmaMemory::Probe(const PairReply& reply) {
-  TH_RETURN_IF_ERROR(pair_->Connect(reply.source));
+  const absl::Status connected = pair_->Connect(reply.source);
+  if (absl::IsUnavailable(connected)) NoteBrokenWay();
+  TH_RETURN_IF_ERROR(connected);
   state_ = State::kProbing;
   word_ = reply.word;
   const KeyedRange from{reply.word_address, sizeof(word_), reply.word_key};
@@ -329,6 +376,7 @@ absl::Status RemoteRdmaMemory::FinishProbe() {
   uint64_t found = 0;
   std::memcpy(&found, slots_->data(), sizeof(found));
   if (found != word_) {
+    NoteBrokenWay();
     return absl::FailedPreconditionError(
         "another value was read over RDMA than the source has told: the queue pair leads "
         "elsewhere");
@@ -461,6 +509,9 @@ absl::Status RemoteRdmaMemory::Progress() {
   std::vector<uint64_t> tags;
   const absl::Status polled = pair_->Poll(MonotonicNow(), &tags);
   for (const uint64_t tag : tags) TH_RETURN_IF_ERROR(TakeTag(tag));
+  // The source has just told where its word lies; later a READ may fail because the source has
+  // gone.
+  if (!polled.ok() && state_ == State::kProbing) NoteBrokenWay();
   TH_RETURN_IF_ERROR(polled);
   TH_RETURN_IF_ERROR(BounceNext());
   TH_RETURN_IF_ERROR(CheckLanded());
@@ -561,6 +612,7 @@ absl::Status RemoteRdmaMemory::WatchDeadline() {
   const absl::Duration allowed = state_ == State::kProbing ? deadlines.probe : deadlines.read;
   const absl::Duration left = *since + allowed - MonotonicNow();
   if (left <= absl::ZeroDuration()) {
+    NoteBrokenWay();
     return absl::UnavailableError(absl::StrCat("the source's memory does not answer over RDMA (",
                                                pair_->device().ToString(), ") within ",
                                                absl::FormatDuration(allowed)));
@@ -570,6 +622,22 @@ absl::Status RemoteRdmaMemory::WatchDeadline() {
 }
 
 }  // namespace
+
+// ---- BrokenWays
+
+void BrokenWays::Note(size_t device, const Gid& peer, absl::Time now) {
+  const absl::MutexLock lock(&mu_);
+  std::erase_if(ways_, [&](const Way& way) { return way.device == device && way.peer == peer; });
+  if (ways_.size() == kMaxBrokenWays) ways_.pop_front();
+  ways_.push_back({.device = device, .peer = peer, .failed_at = now});
+}
+
+bool BrokenWays::Has(size_t device, const Gid& peer, absl::Time now) const {
+  const absl::MutexLock lock(&mu_);
+  return std::any_of(ways_.begin(), ways_.end(), [&](const Way& way) {
+    return way.device == device && way.peer == peer && now - way.failed_at < kBrokenWayTime;
+  });
+}
 
 // ---- Fabric
 

@@ -27,10 +27,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "th/transfer/ibverbs/gpu_landings.h"
 #include "th/transfer/ibverbs/gpu_registrations.h"
@@ -51,8 +54,11 @@ struct FabricDeadlines {
   // TransportLimits::admission_silence, so that another transport is tried, and more than the
   // device takes to send again a packet that was lost (268 ms).
   absl::Duration probe = absl::Milliseconds(350);
-  // READs of which none has landed for so long have failed. Devices give up later by themselves.
-  absl::Duration read = absl::Seconds(1);
+  // READs of which none has landed for so long have failed, and the way to the source with them.
+  // Devices give up later by themselves. While READs are under way the source owes no other sign of
+  // life (RemoteMemory::copying), so that a broken way is never taken for a silent source. Longer:
+  // a host that has gone is noticed later, as its other addresses are tried afterwards.
+  absl::Duration read = absl::Milliseconds(350);
   // A reader that is closed waits so long for its GPU to end what it flushes and sums, which takes
   // some ms unless it is busy; as long as a buffer's owner waits for a GPU. Then it is given up:
   // the GPU only reads the destination, which nothing writes once the queue pair is destroyed.
@@ -66,6 +72,29 @@ struct ReadCounters {
   std::atomic<uint32_t> most_outstanding{0};  // of one queue pair
   std::atomic<uint64_t> bounced_bytes{0};
   std::atomic<uint64_t> gpu_bytes{0};  // that landed in GPU memory, and count
+  std::atomic<uint64_t> gap_bytes{0};  // that were read along between tensors, and thrown away
+};
+
+// Ways (a device of this process, one of a source's) over which READs have failed, so that other
+// pulls do not run into them one after the other. Each is forgotten after kBrokenWayTime: it may
+// have been mended, which only another try shows. Thread-safe.
+class BrokenWays {
+ public:
+  static constexpr absl::Duration kBrokenWayTime = absl::Minutes(1);
+  // The oldest ones beyond that are forgotten.
+  static constexpr size_t kMaxBrokenWays = 256;
+
+  void Note(size_t device, const Gid& peer, absl::Time now);
+  bool Has(size_t device, const Gid& peer, absl::Time now) const;
+
+ private:
+  struct Way {
+    size_t device = 0;  // its place in Fabric::devices()
+    Gid peer{};
+    absl::Time failed_at;
+  };
+  mutable absl::Mutex mu_;
+  std::deque<Way> ways_ ABSL_GUARDED_BY(mu_);  // the oldest first
 };
 
 struct FabricOptions {
@@ -78,7 +107,7 @@ struct FabricOptions {
 };
 
 // The devices and the registered memory that all connections of a transport share. Thread-safe;
-// does not change but for its cache.
+// does not change but for its cache and its broken ways.
 class Fabric {
  public:
   // RESOURCE_EXHAUSTED: not even a page can be registered, with what to do.
@@ -95,6 +124,7 @@ class Fabric {
   const RegisteredBuffer& word(size_t device) const { return *words_[device]; }
   const FabricDeadlines& deadlines() const { return deadlines_; }
   ReadCounters& counters() const { return *counters_; }
+  BrokenWays& broken_ways() const { return *broken_ways_; }
 
  private:
   Fabric() = default;
@@ -107,6 +137,7 @@ class Fabric {
   std::vector<std::unique_ptr<RegisteredBuffer>> words_;
   FabricDeadlines deadlines_;
   std::shared_ptr<ReadCounters> counters_;  // with who asked for them
+  const std::unique_ptr<BrokenWays> broken_ways_ = std::make_unique<BrokenWays>();
 };
 
 std::unique_ptr<stream::ServedMemory> ServeRdmaMemory(std::shared_ptr<const Fabric> fabric);

@@ -50,10 +50,49 @@ std::vector<Move> MovesOf(absl::Span<const KeyedRange> from, absl::Span<const Ke
   return moves;
 }
 
+// Which gaps may be read along: the shorter ones, and as many of `bytes` as `left` says.
+struct GapAllowance {
+  uint64_t bytes = 0;
+  size_t left = 0;
+
+  bool Allows(uint64_t gap) const { return gap < bytes || (gap == bytes && left > 0); }
+  void Take(uint64_t gap) {
+    if (gap == bytes) --left;
+  }
+};
+
+// The most gaps that `limits` allow, the shortest first.
+GapAllowance GapsOf(const std::vector<Move>& moves, const ReadLimits& limits) {
+  const GapAllowance all{.bytes = uint64_t{limits.max_gap_bytes} + 1, .left = 0};
+  if (limits.bytes_per_gap_byte == 0) return all;
+  std::vector<uint64_t> gaps;
+  uint64_t wanted = 0, sum = 0;
+  for (size_t i = 0; i < moves.size(); ++i) {
+    wanted += moves[i].from.bytes;
+    if (i == 0 || moves[i].from.key != moves[i - 1].from.key) continue;
+    const uint64_t end = moves[i - 1].from.address + moves[i - 1].from.bytes;
+    const uint64_t gap = moves[i].from.address - end;
+    if (moves[i].from.address <= end || gap > limits.max_gap_bytes) continue;
+    gaps.push_back(gap);
+    sum += gap;
+  }
+  uint64_t budget = wanted / limits.bytes_per_gap_byte;
+  if (sum <= budget) return all;
+  std::sort(gaps.begin(), gaps.end());
+  GapAllowance allowance;
+  for (const uint64_t gap : gaps) {
+    if (gap != allowance.bytes) allowance = {.bytes = gap, .left = 0};
+    if (gap > budget) break;
+    budget -= gap;
+    ++allowance.left;
+  }
+  return allowance;
+}
+
 class Planner {
  public:
-  Planner(const ReadLimits& limits, const KeyedRange& discard)
-      : limits_(limits), discard_(discard) {}
+  Planner(const ReadLimits& limits, GapAllowance gaps, const KeyedRange& discard)
+      : limits_(limits), gaps_(gaps), discard_(discard) {}
 
   void Add(const Move& move) {
     for (uint64_t done = 0; done < move.from.bytes;) {
@@ -65,7 +104,11 @@ class Planner {
       }
       PlannedRead& read = plan_.reads.back();
       const uint64_t gap = from.address - read.from.address - read.from.bytes;
-      if (gap > 0) Append({discard_.address, gap, discard_.key});
+      if (gap > 0) {
+        Append({discard_.address, gap, discard_.key});
+        gaps_.Take(gap);
+        plan_.gap_bytes += gap;
+      }
       const uint64_t bytes = std::min(from.bytes, limits_.max_bytes - read.from.bytes);
       Append({move.into + done, bytes, move.into_key});
       done += bytes;
@@ -81,7 +124,7 @@ class Planner {
     const uint64_t end = last.from.address + last.from.bytes;
     if (from.key != last.from.key || from.address < end) return false;
     const uint64_t gap = from.address - end;
-    return gap <= limits_.max_gap_bytes && last.from.bytes + gap < limits_.max_bytes &&
+    return (gap == 0 || gaps_.Allows(gap)) && last.from.bytes + gap < limits_.max_bytes &&
            last.piece_count + (gap > 0 ? 2 : 1) <= limits_.max_pieces;
   }
 
@@ -100,6 +143,7 @@ class Planner {
   }
 
   const ReadLimits& limits_;
+  GapAllowance gaps_;
   const KeyedRange& discard_;
   ReadPlan plan_;
 };
@@ -111,7 +155,7 @@ ReadPlan PlanReads(absl::Span<const KeyedRange> from, absl::Span<const KeyedRang
   std::vector<Move> moves = MovesOf(from, into);
   // By where they lie at the peer: a layout goes by names, an allocator by time.
   if (!std::is_sorted(moves.begin(), moves.end())) std::sort(moves.begin(), moves.end());
-  Planner planner(limits, discard);
+  Planner planner(limits, GapsOf(moves, limits), discard);
   for (const Move& move : moves) planner.Add(move);
   return planner.Take();
 }

@@ -10,7 +10,8 @@
 // Tensors that an allocator has placed one after another have small gaps between them. Such a gap
 // is read along, into memory that nobody looks at: a READ for each tensor costs more than the bytes
 // of the gaps do. Two ranges under one key lie in one registration, so what is between them may be
-// read too.
+// read too. The gaps of one plan are bounded, beside the length of each: the shortest are taken
+// first, as each saves one READ.
 #ifndef TH_TRANSFER_IBVERBS_READ_PLAN_H_
 #define TH_TRANSFER_IBVERBS_READ_PLAN_H_
 
@@ -35,6 +36,8 @@ struct ReadLimits {
   uint32_t max_pieces = 1;     // of a READ; at least 1
   uint32_t max_bytes = 0;      // of a READ; at least 1
   uint32_t max_gap_bytes = 0;  // longer gaps between ranges are not read along; 0: none are
+  // All gaps together have at most one byte for so many that are wanted. 0: no such limit.
+  uint64_t bytes_per_gap_byte = 0;
 };
 
 struct PlannedRead {
@@ -45,6 +48,7 @@ struct PlannedRead {
 struct ReadPlan {
   std::vector<PlannedRead> reads;
   std::vector<KeyedRange> pieces;  // of all reads, in order
+  uint64_t gap_bytes = 0;          // that are read along and thrown away
 };
 
 // `from` and `into` should cover the same number of bytes; what the longer one has beyond that is

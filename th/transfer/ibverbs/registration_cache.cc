@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/transfer/ibverbs/parallel_prefault.h"
 #include "th/transfer/stream/socket.h"
 #include "th/weights/status_macros.h"
 
@@ -75,6 +76,7 @@ RegistrationCache::Registration::~Registration() {
 absl::Status RegistrationCache::Registration::Register() {
   TH_RETURN_IF_ERROR(budget_.Take(range_.bytes));
   budgeted_ = true;
+  PrefaultInParallel(range_.begin, range_.bytes, prefault_);
   for (const auto& device : devices_) {
     if (range_.bytes > device->limits().max_registration_bytes) {
       return absl::ResourceExhaustedError(absl::StrCat(device->name(), " registers at most ",
@@ -125,7 +127,8 @@ absl::StatusOr<std::vector<RegistrationCache::Shared>> RegistrationCache::Regist
           absl::StrCat("the memory lies in more than ", options_.max_registrations,
                        " separate places: allocate tensors side by side"));
     }
-    auto registration = std::make_shared<Registration>(range, devices_, options_.budget.get());
+    auto registration =
+        std::make_shared<Registration>(range, devices_, options_.budget.get(), options_.prefault);
     TH_RETURN_IF_ERROR(registration->Register());
     registrations.push_back(std::move(registration));
   }

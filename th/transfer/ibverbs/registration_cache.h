@@ -18,7 +18,8 @@
 // must stay mapped, at the same pages, from Attach until Detach returns. Bytes between two merged
 // ranges can be read by peers that hold the key.
 //
-// Thread-safe. Attach and Detach take as long as the kernel pins pages; Find never waits for them.
+// Thread-safe. Attach and Detach take as long as the kernel pins pages, which Attach has faulted in
+// before with several threads (parallel_prefault.h); Find never waits for them.
 #ifndef TH_TRANSFER_IBVERBS_REGISTRATION_CACHE_H_
 #define TH_TRANSFER_IBVERBS_REGISTRATION_CACHE_H_
 
@@ -37,6 +38,7 @@
 #include "absl/types/span.h"
 #include "th/transfer/ibverbs/attachment_table.h"
 #include "th/transfer/ibverbs/memory_owner.h"
+#include "th/transfer/ibverbs/parallel_prefault.h"
 #include "th/transfer/ibverbs/rdma_device.h"
 #include "th/transfer/ibverbs/registration_budget.h"
 
@@ -65,6 +67,9 @@ class RegistrationCache {
     std::shared_ptr<RegistrationBudget> budget;
     // Registrations in all: adapters have a table of them.
     size_t max_registrations = 65536;
+    // Attach faults in what it registers. One range at a time, so these are all the threads there
+    // are.
+    PrefaultLimits prefault;
   };
   struct Keys {
     uint32_t local_key = 0;
@@ -104,8 +109,8 @@ class RegistrationCache {
   class Registration {
    public:
     Registration(MemoryRange range, absl::Span<const std::shared_ptr<const RdmaDevice>> devices,
-                 RegistrationBudget* budget)
-        : range_(range), devices_(devices), budget_(*budget) {}
+                 RegistrationBudget* budget, const PrefaultLimits& prefault)
+        : range_(range), devices_(devices), budget_(*budget), prefault_(prefault) {}
     ~Registration();
     Registration(const Registration&) = delete;
     Registration& operator=(const Registration&) = delete;
@@ -121,6 +126,7 @@ class RegistrationCache {
     const MemoryRange range_;
     const absl::Span<const std::shared_ptr<const RdmaDevice>> devices_;  // of the cache
     RegistrationBudget& budget_;                                         // of the cache
+    const PrefaultLimits prefault_;
     bool budgeted_ = false;
     bool writable_ = true;
     std::vector<ibv_mr*> regions_;

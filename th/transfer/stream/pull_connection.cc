@@ -132,6 +132,7 @@ void PullConnection::WatchOpening() {
         absl::StrCat("not admitted within ", absl::FormatDuration(limits.admission_timeout)));
   }
   if (state_ != State::kConnecting && state_ != State::kOpening) return;
+  if (setup_.takes_over && state_ == State::kOpening && !asked_to_open_) NoteAlive(now);
   opening_tick_at_ = now + kOpeningTick;
   loop_->RunAt(opening_tick_at_, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->WatchOpening();
@@ -163,9 +164,9 @@ void PullConnection::SendAsk(SegmentRange range) {
   Send(Encode(Ask{range}));
 }
 
-void PullConnection::SendAskSums() {
+void PullConnection::SendAskSums(SegmentRange range) {
   if (state_ != State::kOpen || !lists_sums_ || !sums_asked_.empty()) return;
-  sums_asked_ = {SegmentIndex(0), SegmentIndex(setup_.layout->segment_count())};
+  sums_asked_ = range;
   if (!sums_asked_.empty()) Send(Encode(AskSums{sums_asked_}));
 }
 
@@ -376,7 +377,7 @@ absl::Status PullConnection::HandleMemory(const Memory& memory) {
   const absl::StatusOr<std::string> answer = memory_->HandleOffer(memory.words);
   if (absl::IsInvalidArgument(answer.status())) return answer.status();
   if (!answer.ok()) {
-    Shut(SourceFailure::kConnect, std::string(answer.status().message()));
+    LoseMemory(std::string(answer.status().message()));
     return absl::OkStatus();
   }
   if (!answer->empty()) Send(Encode(Memory{*answer}));
@@ -505,6 +506,7 @@ absl::Status PullConnection::StartRead(const Located& located) {
     bytes_read_ += header.bytes;
     bytes_unfollowed_ += header.bytes;
     reads_->Start(header, located.pieces, std::move(into), heard_at_);
+    NoteAlive(heard_at_);  // it has just said where the segment lies
     WatchCopies();
   } else {
     reads_->Skip(header);
@@ -540,11 +542,13 @@ void PullConnection::LoseMemory(std::string detail) {
   if (last_word_.has_value()) return ShutAsSaid();
   pollfd socket{.fd = socket_.fd(), .events = POLLRDHUP, .revents = 0};
   if (poll(&socket, 1, 0) > 0) return Shut(SourceFailure::kClosed, std::move(detail));
-  Shut(SourceFailure::kConnect, std::move(detail), ConnectionEnd::kMemoryLost);
+  Shut(SourceFailure::kConnect, std::move(detail),
+       memory_->HasAnotherWay() ? ConnectionEnd::kWayLost : ConnectionEnd::kMemoryLost);
 }
 
 void PullConnection::FinishRead(const RemoteMemory::Read& read) {
   using Cause = LocatedReads::Failure::Cause;
+  CountPackingOverhead();
   auto ended = reads_->Finish(read, MonotonicNow());
   if (auto* failure = std::get_if<LocatedReads::Failure>(&ended)) {
     if (failure->cause == Cause::kMemoryLost) return LoseMemory(std::move(failure->detail));
@@ -554,6 +558,12 @@ void PullConnection::FinishRead(const RemoteMemory::Read& read) {
   }
   AnswerRead(std::get<LocatedReads::Answer>(ended));
   AnswerSkipped();
+}
+
+void PullConnection::CountPackingOverhead() {
+  const uint64_t bytes = memory_->packing_overhead_bytes();
+  if (bytes == packing_overhead_told_) return;
+  *setup_.packing_overhead_bytes += bytes - std::exchange(packing_overhead_told_, bytes);
 }
 
 void PullConnection::AnswerRead(const LocatedReads::Answer& answer) {

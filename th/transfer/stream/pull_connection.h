@@ -45,7 +45,8 @@ namespace th::stream {
 enum class ConnectionEnd : uint8_t {
   kBroken,      // by an error, or because it was told to
   kSaid,        // the source has said that it sends no more, after whole segments
-  kMemoryLost,  // the source's memory cannot be read over it any more; its socket was well
+  kMemoryLost,  // the source's memory cannot be read over it (any more); its socket was well
+  kWayLost,     // likewise, and another connection would read over other devices
 };
 
 // Hears the connections of a pull, on their loops.
@@ -76,6 +77,9 @@ class PullConnection : public EventLoop::Handler,
  public:
   struct Setup {
     uint32_t number = 0;  // within the pull
+    // It takes over for one that has lost its way to the source's memory. Until it knows whether
+    // its own is better the owner hears that this process is alive: the source has nothing to say.
+    bool takes_over = false;
     SocketAddress address;
     Open open;
     std::shared_ptr<const Medium> medium;  // of the transport
@@ -83,8 +87,9 @@ class PullConnection : public EventLoop::Handler,
     // As of PullTarget.
     std::shared_ptr<const std::vector<MemoryRegion>> into;
     std::function<std::shared_ptr<const void>(std::string device)> begin_device_write;
-    std::shared_ptr<ExtraBytes> extra_bytes;           // of the pull's fill
-    std::shared_ptr<std::atomic<uint64_t>> cut_bytes;  // likewise
+    std::shared_ptr<ExtraBytes> extra_bytes;                        // of the pull's fill
+    std::shared_ptr<std::atomic<uint64_t>> cut_bytes;               // likewise
+    std::shared_ptr<std::atomic<uint64_t>> packing_overhead_bytes;  // likewise
     TransportLimits limits;
   };
   // Shares its owner until it is closed.
@@ -93,7 +98,7 @@ class PullConnection : public EventLoop::Handler,
 
   void Start();
   void SendAsk(SegmentRange range);
-  void SendAskSums();
+  void SendAskSums(SegmentRange range);
   void SendAskMapping();
   void SendFinish();
   void Shut(SourceFailure failure, std::string detail, ConnectionEnd end = ConnectionEnd::kBroken);
@@ -134,6 +139,8 @@ class PullConnection : public EventLoop::Handler,
   bool ReadsAreUnderWay() const { return reads_.has_value() && !reads_->empty(); }
   void AnswerRead(const LocatedReads::Answer& answer);
   void AnswerSkipped();
+  // Tells what was read beside the segments; before those are answered.
+  void CountPackingOverhead();
   // Tells the sink of life while this process copies by itself.
   void WatchCopies();
   void HandleCopyTick();
@@ -203,6 +210,7 @@ class PullConnection : public EventLoop::Handler,
   size_t bytes_unfollowed_ = 0;  // of reads that were started since the last FollowReads
   size_t bytes_read_ = 0;        // of the source's memory since the last Receive; part of the turn
   uint64_t extra_bytes_told_ = 0;
+  uint64_t packing_overhead_told_ = 0;
 };
 
 }  // namespace th::stream

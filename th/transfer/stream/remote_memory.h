@@ -108,9 +108,13 @@ class RemoteMemory {
   virtual int fd() const = 0;
   // True: destinations may lie in device memory, if CanWrite says so.
   virtual bool writes_devices() const { return false; }
-  // True while this process itself copies what was started, or its GPU finishes that, without the
-  // source's help: then the source's silence is none.
+  // True while what was started is under way without the source's help: this process copies it, its
+  // adapter reads it (until a deadline of this end's own), or its GPU finishes it. Then the
+  // source's silence is none.
   virtual bool copying() const { return false; }
+  // Of one that has failed: true if another connection would read over other devices, which are not
+  // known to have failed.
+  virtual bool HasAnotherWay() const { return false; }
   // True if a destination that is not all host memory can be written. Asked just before Start.
   virtual bool CanWrite(absl::Span<const iovec> into) { return writes_devices(); }
   // Begins to copy `from` (in the source's address space) to `into`, which have the same sum of
@@ -118,6 +122,9 @@ class RemoteMemory {
   // ready.
   virtual void Start(absl::Span<const Located::Piece> from, absl::Span<const iovec> into,
                      const ControlPlace& control) = 0;
+  // Bytes that were read beside those that were asked for, and thrown away: what lies between
+  // tensors that are read together.
+  virtual uint64_t packing_overhead_bytes() const { return 0; }
   // The next read that has ended, in the order of Start; nullopt: none yet. An error: the source's
   // memory cannot be read any more, or could not be made ready.
   virtual absl::StatusOr<std::optional<Read>> Poll() = 0;

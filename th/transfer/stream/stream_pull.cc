@@ -26,7 +26,7 @@ PullState::PullState(PullTarget target, PullSink* sink, TransportLimits limits, 
 void PullState::Start() {
   if (address_.ok()) {
     absl::MutexLock lock(&mu_);
-    AddLane(/*joins=*/false);
+    AddLane(LaneRole::kFirst);
     return;
   }
   // Told on a loop: never inline.
@@ -37,11 +37,12 @@ void PullState::Start() {
       });
 }
 
-void PullState::AddLane(bool joins) {
+void PullState::AddLane(LaneRole role) {
   const auto number = static_cast<uint32_t>(lanes_.size());
   PullConnection::Setup setup{.number = number,
+                              .takes_over = role == LaneRole::kTakesOver,
                               .address = *address_,
-                              .open = {.joins = joins,
+                              .open = {.joins = role == LaneRole::kJoins,
                                        .nonce = nonce_,
                                        .capability = target_.capability,
                                        .generation = target_.generation,
@@ -52,6 +53,7 @@ void PullState::AddLane(bool joins) {
                               .begin_device_write = target_.begin_device_write,
                               .extra_bytes = target_.extra_bytes,
                               .cut_bytes = target_.cut_bytes,
+                              .packing_overhead_bytes = target_.packing_overhead_bytes,
                               .limits = limits_};
   const auto& loop = loops_[(first_loop_ + number) % loops_.size()];
   auto connection = std::make_shared<PullConnection>(std::move(setup), loop, shared_from_this());
@@ -73,21 +75,34 @@ void PullState::Ask(SegmentRange range) {
   }
 }
 
-// Of the first connection, without which there is no pull.
 void PullState::AskSums() {
   absl::MutexLock lock(&mu_);
-  if (failure_.has_value() || lanes_.empty() || lanes_[0].connection == nullptr) return;
+  if (failure_.has_value()) return;
   sums_outstanding_ = target_.layout->segment_count();
-  lanes_[0].connection->loop().Post(
-      [connection = lanes_[0].connection] { connection->SendAskSums(); });
+  AskSumsLocked();
 }
 
-// Of the first connection too.
+// Of the first connection, if it can be asked.
+void PullState::AskSumsLocked() {
+  if (sums_outstanding_ == 0 || sums_from_.has_value() || failure_.has_value()) return;
+  const uint64_t count = target_.layout->segment_count();
+  const SegmentRange range{SegmentIndex(count - sums_outstanding_), SegmentIndex(count)};
+  for (uint32_t i = 0; i < lanes_.size(); ++i) {
+    const auto number = static_cast<uint32_t>((first_ + i) % lanes_.size());
+    const Lane& lane = lanes_[number];
+    if (!lane.CanBeAsked()) continue;
+    sums_from_ = number;
+    lane.connection->loop().Post(
+        [connection = lane.connection, range] { connection->SendAskSums(range); });
+    return;
+  }
+}
+
 void PullState::AskMapping() {
   absl::MutexLock lock(&mu_);
-  if (failure_.has_value() || lanes_.empty() || lanes_[0].connection == nullptr) return;
-  lanes_[0].connection->loop().Post(
-      [connection = lanes_[0].connection] { connection->SendAskMapping(); });
+  if (failure_.has_value() || lanes_.empty() || lanes_[first_].connection == nullptr) return;
+  lanes_[first_].connection->loop().Post(
+      [connection = lanes_[first_].connection] { connection->SendAskMapping(); });
 }
 
 // Among those with less than so many requests open. Null: there is none.
@@ -133,15 +148,25 @@ void PullState::AskMoved() {
 
 void PullState::OnConnectionAdmitted(uint32_t connection, BufferGeneration generation,
                                      bool lists_sums) {
-  if (connection > 0) {
-    absl::MutexLock lock(&mu_);
-    lanes_[connection].admitted = true;
-    AskMoved();
-    return;
-  }
+  if (!NoteAdmitted(connection, generation)) return;
   AddFurtherLanes(generation);
   absl::MutexLock turn(&sink_turn_);
   sink_->OnAdmitted(generation, lists_sums);
+}
+
+bool PullState::NoteAdmitted(uint32_t connection, BufferGeneration generation) {
+  absl::MutexLock lock(&mu_);
+  if (connection == first_ && !generation_.has_value()) return true;
+  if (generation != *generation_) {
+    CloseLocked({SourceFailure::kGenerationChanged,
+                 absl::StrCat("the buffer went from generation ", generation_->value, " to ",
+                              generation.value)});
+    return false;
+  }
+  lanes_[connection].admitted = true;
+  AskMoved();
+  AskSumsLocked();
+  return false;
 }
 
 void PullState::OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum> sums) {
@@ -156,7 +181,7 @@ void PullState::OnConnectionSums(SegmentIndex first, absl::Span<const SegmentSum
 void PullState::AddFurtherLanes(BufferGeneration generation) {
   absl::MutexLock lock(&mu_);
   generation_ = generation;
-  lanes_[0].admitted = true;
+  lanes_[first_].admitted = true;
   for (const SegmentRange& range : early_asks_) AskLocked(range);
   early_asks_.clear();
   if (target_.layout->bytes() < kMinBytesForMoreConnections || failure_.has_value()) return;
@@ -164,7 +189,7 @@ void PullState::AddFurtherLanes(BufferGeneration generation) {
   const uint32_t most =
       target_.far ? std::max(limits_.connections_per_pull, limits_.connections_per_far_pull)
                   : limits_.connections_per_pull;
-  while (lanes_.size() < most) AddLane(/*joins=*/true);
+  while (lanes_.size() < first_ + most) AddLane(LaneRole::kJoins);
 }
 
 bool PullState::OnConnectionSegmentBegins(SegmentIndex segment, RemoteMemory* writer,
@@ -191,6 +216,10 @@ void PullState::OnConnectionSegment(uint32_t connection, const SegmentHeader& he
 }
 
 void PullState::OnConnectionAlive() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!generation_.has_value()) return;  // it is admitted within limits of its own
+  }
   absl::MutexLock turn(&sink_turn_);
   sink_->OnAlive();
 }
@@ -238,17 +267,32 @@ void PullState::CloseLocked(Failure failure) {
   }
 }
 
-bool PullState::MoveToOthers(Lane& lane) {
-  if (failure_.has_value() || !lane.admitted) return false;
-  // The list of sums cannot go on elsewhere: another connection would begin it anew.
-  if (&lane == &lanes_[0] && sums_outstanding_ > 0) return false;
+bool PullState::MoveToOthers(uint32_t connection) {
+  if (failure_.has_value() || !lanes_[connection].admitted) return false;
   const bool others = std::any_of(lanes_.begin(), lanes_.end(),
                                   [](const Lane& other) { return other.CanBeAsked(); });
   if (!others) return false;
+  TakeBackFrom(connection);
+  AskMoved();
+  AskSumsLocked();
+  return true;
+}
+
+bool PullState::TakeOtherWay(uint32_t connection) {
+  if (failure_.has_value() || ways_tried_ == kMaxWaysTried) return false;
+  ++ways_tried_;
+  TakeBackFrom(connection);
+  first_ = static_cast<uint32_t>(lanes_.size());
+  AddLane(LaneRole::kTakesOver);
+  return true;
+}
+
+// The segments are asked of another connection, and the rest of the list of sums too.
+void PullState::TakeBackFrom(uint32_t connection) {
+  Lane& lane = lanes_[connection];
   lane.outstanding.AddOpenTo(&moved_);
   lane.outstanding.Clear();
-  AskMoved();
-  return true;
+  if (sums_from_ == connection) sums_from_.reset();
 }
 
 bool PullState::AllClosed() const {
@@ -264,28 +308,41 @@ void PullState::OnConnectionShut(uint32_t connection) {
 void PullState::OnConnectionClosed(uint32_t connection, SourceFailure failure,
                                    const std::string& detail, ConnectionEnd end) {
   Failure last;
+  bool goes_on = false;
   {
     absl::MutexLock lock(&mu_);
     if (connection < lanes_.size()) {
-      Lane& lane = lanes_[connection];
-      lane.connection = nullptr;
-      // A further connection that could not be had costs nothing but speed.
-      const bool needed = connection == 0 || lane.was_used;
-      if (end == ConnectionEnd::kMemoryLost && MoveToOthers(lane)) {
-        // One of several devices, or its way to the source's, has failed.
-      } else if (needed && end == ConnectionEnd::kSaid) {
-        // What is on its way on the others counts, where the source ends in good order.
-        FinishLocked({failure, detail});
-      } else if (needed) {
-        CloseLocked({failure, detail});
-      }
+      lanes_[connection].connection = nullptr;
+      goes_on = HandleLaneEnd(connection, failure, detail, end);
     }
-    if (!failure_.has_value() || !AllClosed() || told_closed_) return;
-    told_closed_ = true;
-    last = *failure_;
+    if (!goes_on) {
+      if (!failure_.has_value() || !AllClosed() || told_closed_) return;
+      told_closed_ = true;
+      last = *failure_;
+    }
   }
+  // The source has nothing to say until it is asked over the other way.
+  if (goes_on) return OnConnectionAlive();
   absl::MutexLock turn(&sink_turn_);
   sink_->OnClosed(last.first, last.second);
+}
+
+bool PullState::HandleLaneEnd(uint32_t connection, SourceFailure failure, const std::string& detail,
+                              ConnectionEnd end) {
+  // A further connection that could not be had costs nothing but speed.
+  const bool needed = connection == first_ || lanes_[connection].was_used || AllClosed();
+  if (!needed) return false;
+  const bool lost_way = end == ConnectionEnd::kWayLost;
+  // One of several devices, or its way to the source's, has failed.
+  if ((lost_way || end == ConnectionEnd::kMemoryLost) && MoveToOthers(connection)) return false;
+  if (lost_way && TakeOtherWay(connection)) return true;
+  if (end == ConnectionEnd::kSaid) {
+    // What is on its way on the others counts, where the source ends in good order.
+    FinishLocked({failure, detail});
+  } else {
+    CloseLocked({failure, detail});
+  }
+  return false;
 }
 
 }  // namespace th::stream

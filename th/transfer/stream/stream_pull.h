@@ -1,5 +1,10 @@
 // One pull over a stream transport: a first connection that is admitted, then further ones that
 // join it, and the requests spread over them.
+//
+// Where a connection loses its way to the source's memory (one of several devices has failed, or
+// leads nowhere) the others are asked for what it owed. Where no other can be asked, and there is
+// another way, the pull begins anew over that: with a first connection that is admitted once more,
+// to the same generation.
 #ifndef TH_TRANSFER_STREAM_STREAM_PULL_H_
 #define TH_TRANSFER_STREAM_STREAM_PULL_H_
 
@@ -25,6 +30,9 @@ namespace th::stream {
 
 // Shards below this go over one connection: a second one would not pay for itself.
 inline constexpr uint64_t kMinBytesForMoreConnections = uint64_t{8} << 20;
+// Times that a pull begins anew over another way to the source's memory: machines have no more
+// devices than that, and each costs what it takes to find out that one leads nowhere.
+inline constexpr uint32_t kMaxWaysTried = 8;
 
 // The state of a pull, shared by its handle and its connections. Thread-safe.
 class PullState : public PullConnectionOwner, public std::enable_shared_from_this<PullState> {
@@ -66,9 +74,15 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
     bool was_used = false;
   };
   using Failure = std::pair<SourceFailure, std::string>;
+  enum class LaneRole : uint8_t { kFirst, kJoins, kTakesOver };
 
-  void AddLane(bool joins) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddLane(LaneRole role) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddFurtherLanes(BufferGeneration generation);
+  // True if the first connection was admitted for the first time; false: a further one, or one that
+  // took over.
+  bool NoteAdmitted(uint32_t connection, BufferGeneration generation);
+  // Asks for the rest of the list of sums, once somebody can be asked.
+  void AskSumsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of the connection that owes least; where none can be asked now, of the next that can.
   void AskLocked(SegmentRange range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AskMoved() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -77,7 +91,14 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   void FinishLocked(Failure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(Failure failure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks the other connections for what this one owes. False: there is none that could answer.
-  bool MoveToOthers(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MoveToOthers(uint32_t connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Begins anew with another first connection, which is asked for what this one owes. False: it
+  // may not.
+  bool TakeOtherWay(uint32_t connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeBackFrom(uint32_t connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Decides what follows when a connection has ended. True: the pull goes on over another way.
+  bool HandleLaneEnd(uint32_t connection, SourceFailure failure, const std::string& detail,
+                     ConnectionEnd end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllClosed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const PullTarget target_;
@@ -96,12 +117,17 @@ class PullState : public PullConnectionOwner, public std::enable_shared_from_thi
   absl::Mutex sink_turn_ ABSL_ACQUIRED_BEFORE(mu_);
   absl::Mutex mu_;
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
+  // The connection without which there was no pull; later ones take over from it.
+  uint32_t first_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t ways_tried_ ABSL_GUARDED_BY(mu_) = 1;
   std::vector<SegmentRange> early_asks_ ABSL_GUARDED_BY(mu_);  // before the admission
   // Owed by connections that have ended, or asked while none could answer, and not asked of another
   // one yet.
   SegmentSet moved_ ABSL_GUARDED_BY(mu_);
   std::optional<BufferGeneration> generation_ ABSL_GUARDED_BY(mu_);
-  uint64_t sums_outstanding_ ABSL_GUARDED_BY(mu_) = 0;   // of the first connection
+  uint64_t sums_outstanding_ ABSL_GUARDED_BY(mu_) = 0;  // the last ones of the list
+  std::optional<uint32_t> sums_from_
+      ABSL_GUARDED_BY(mu_);                              // the connection that was asked for them
   std::optional<Failure> failure_ ABSL_GUARDED_BY(mu_);  // why it ends: nothing is asked any more
   bool closing_ ABSL_GUARDED_BY(mu_) = false;            // every connection was told to close
   bool told_closed_ ABSL_GUARDED_BY(mu_) = false;
