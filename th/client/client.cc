@@ -253,6 +253,10 @@ std::string Client::data_endpoint() const {
   return tcp == endpoints.end() ? "" : tcp->address;
 }
 
+std::vector<std::string> Client::left_out() const {
+  return impl_->membership->data_plane().LeftOut();
+}
+
 const std::vector<std::string>& TransportNames() { return KnownTransports(); }
 
 int RuntimeThreadCount() { return TaskLoopThreadCount(); }

@@ -128,15 +128,18 @@ struct ClientOptions {
   // that readers may have attached or been left so; beyond it they are refused. 0: nobody attaches.
   // Empty: a quarter of the host's memory.
   std::optional<uint64_t> attach_limit_bytes;
-  // The RDMA devices ("mlx5_0") that ibverbs uses; empty: all that can be used. If any is
-  // named, Join fails where ibverbs cannot begin.
+  // The RDMA devices ("mlx5_0") that ibverbs uses; empty: all that can be used, and
+  // Client::left_out names the others. If any is named, Join fails where ibverbs cannot begin, or
+  // one cannot be used.
   std::vector<std::string> rdma_devices;
   // Memory of hosts and GPUs that ibverbs registers with them, over all buffers of the process. One
-  // beyond it is served over the next transport, and received through a small buffer that is
-  // registered (host memory) or staged (GPU memory). Empty: 1 TiB.
+  // beyond it is served and received over the next transport, with the reason. Empty: 1 TiB.
   std::optional<uint64_t> rdma_registered_limit_bytes;
-  // A source that the first of these does not reach, though both ends are where it should, is lost
-  // rather than read over a slower one.
+  // A source is read over the first of these transports that it has too and that leads there, or
+  // the update fails with the reason, rather than over a slower one. One that is amiss counts: not
+  // begun in this process (ibverbs without an RDMA device, where `transports` is empty), memory
+  // that could not be registered, another network namespace. One that does not lead there does not:
+  // cuda_ipc without memory of GPUs, cuda_ipc and same_host to another host.
   bool strict_transport = false;
 };
 
@@ -149,8 +152,8 @@ struct RegisterOptions {
   bool checksums = true;
 };
 
-// After which the caller's own work on the memory is done. Only "now" exists yet; a CUDA event
-// will.
+// After which the caller's own work on the memory is done: only "now" exists. What a GPU's stream
+// is still writing is waited for by PublishOptions::after_cuda_event.
 struct AfterNothing {};
 
 // Where a publication is served from.
@@ -490,6 +493,9 @@ class Client {
   // "host:port" at which this process's data plane is reached over TCP; empty where it does not use
   // TCP.
   std::string data_endpoint() const;
+  // What of this host the data plane does without, each with the reason, for logs: a transport that
+  // could not begin, an RDMA device that cannot be used ("ibverbs: mlx5_1: port 1 is down ...").
+  std::vector<std::string> left_out() const;
 
  private:
   struct Impl;

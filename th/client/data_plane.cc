@@ -115,9 +115,18 @@ absl::StatusOr<std::vector<std::string>> AdvertisedHosts(const std::string& list
   return std::vector<std::string>{std::move(host)};
 }
 
+// ---- how each transport begins
+
+using Begun = absl::StatusOr<std::unique_ptr<Transport>>;
+struct Beginning {
+  const DataPlaneOptions& options;
+  absl::string_view server;
+  absl::Duration resolve_timeout;
+  TransportLimits limits;
+};
+
 // Not UNAVAILABLE either: a machine without what a transport needs is not a server that is away.
-absl::StatusOr<std::unique_ptr<Transport>> NotHere(
-    absl::StatusOr<std::unique_ptr<Transport>> begun) {
+Begun NotHere(Begun begun) {
   if (!absl::IsUnavailable(begun.status())) return begun;
   return absl::FailedPreconditionError(begun.status().message());
 }
@@ -127,54 +136,75 @@ struct Listening {
   std::string address;
   std::vector<std::string> advertised_hosts;
 };
-absl::StatusOr<Listening> WhereToListen(const std::string& address, absl::string_view server,
-                                        absl::Duration resolve_timeout) {
+absl::StatusOr<Listening> WhereToListen(const Beginning& with) {
   Listening listening;
-  std::string host = address;
+  std::string host = with.options.address;
   if (host.empty()) {
-    TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(server, resolve_timeout));
+    TH_ASSIGN_OR_RETURN(host, LocalAddressTowards(with.server, with.resolve_timeout));
   }
   TH_ASSIGN_OR_RETURN(listening.address, ParseDataAddress(host));
   TH_ASSIGN_OR_RETURN(listening.advertised_hosts,
-                      AdvertisedHosts(listening.address, server, resolve_timeout));
+                      AdvertisedHosts(listening.address, with.server, with.resolve_timeout));
   return listening;
 }
 
-absl::StatusOr<std::unique_ptr<Transport>> BeginTcp(const std::string& address,
-                                                    absl::string_view server,
-                                                    absl::Duration resolve_timeout,
-                                                    const TransportLimits& limits) {
-  TH_ASSIGN_OR_RETURN(const Listening listening, WhereToListen(address, server, resolve_timeout));
-  absl::StatusOr<std::unique_ptr<Transport>> begun =
-      NewTcpTransport({.listen_address = listening.address,
-                       .advertised_hosts = listening.advertised_hosts,
-                       .limits = limits});
+Begun BeginTcp(const Beginning& with) {
+  TH_ASSIGN_OR_RETURN(const Listening listening, WhereToListen(with));
+  Begun begun = NewTcpTransport({.listen_address = listening.address,
+                                 .advertised_hosts = listening.advertised_hosts,
+                                 .limits = with.limits});
   if (!begun.ok()) return CannotListen(listening.address, begun.status());
   return begun;
 }
 
 // Its TCP connections go to the same host as those of TCP, and a port that the system chooses.
-absl::StatusOr<std::unique_ptr<Transport>> BeginIbverbs(const DataPlaneOptions& options,
-                                                        absl::string_view server,
-                                                        absl::Duration resolve_timeout,
-                                                        const TransportLimits& limits) {
-  if (limits.uplink_bytes_per_second > 0) {
+Begun BeginOverRdma(const Beginning& with) {
+  if (with.limits.uplink_bytes_per_second > 0) {
     return absl::InvalidArgumentError(
         "option uplink_bytes_per_second: adapters that read this process's memory over RDMA do not "
         "keep to it; leave ibverbs out of the option transports, or the cap unset");
   }
   // Asked before the way to the server, as most machines have none.
-  if (const absl::Status has = HasRdma(); !has.ok()) return NotHere(has);
-  TH_ASSIGN_OR_RETURN(const Listening listening,
-                      WhereToListen(options.address, server, resolve_timeout));
+  TH_RETURN_IF_ERROR(HasRdma());
+  TH_ASSIGN_OR_RETURN(const Listening listening, WhereToListen(with));
   const size_t port = listening.address.rfind(':');
   return NewIbverbsTransport(
       {.listen_address = absl::StrCat(listening.address.substr(0, port), ":0"),
        .advertised_hosts = listening.advertised_hosts,
-       .devices = options.rdma_devices,
+       .devices = with.options.rdma_devices,
        .max_registered_bytes =
-           options.rdma_registered_limit_bytes.value_or(kDefaultMaxRegisteredBytes),
-       .limits = limits});
+           with.options.rdma_registered_limit_bytes.value_or(kDefaultMaxRegisteredBytes),
+       .limits = with.limits});
+}
+Begun BeginIbverbs(const Beginning& with) {
+  Begun begun = NotHere(BeginOverRdma(with));
+  const std::vector<std::string>& named = with.options.rdma_devices;
+  if (begun.ok() || named.empty()) return begun;
+  return absl::Status(begun.status().code(),
+                      absl::StrCat("option rdma_devices is ", absl::StrJoin(named, ","), ": ",
+                                   begun.status().message()));
+}
+
+Begun BeginSameHost(const Beginning& with) {
+  return NotHere(NewSameHostTransport(
+      {.limits = with.limits,
+       .attach_limit_bytes = with.options.attach_limit_bytes.value_or(DefaultAttachLimitBytes())}));
+}
+
+// A process that has not loaded the CUDA driver by now has it loaded only where it names the
+// transport: what a GPU's driver does in a process, such as to what it forks, is its owner's
+// affair.
+Begun BeginCudaIpc(const Beginning& with) {
+  const bool only_if_loaded = with.options.transports.empty();
+  const std::shared_ptr<CudaMemoryDevices> devices = ProcessMemoryDevices();
+  if (devices == nullptr && only_if_loaded) {
+    // No fault: a process without memory of GPUs has no use for it.
+    return absl::OutOfRangeError(
+        "this process has loaded no CUDA driver, or that found no GPU, when it joined");
+  }
+  CudaIpcOptions options{.limits = with.limits};
+  if (devices != nullptr) options.driver = devices->devices().driver().path;
+  return NotHere(NewCudaIpcTransport(options));
 }
 
 // The error of a transport that the user has named and this machine does not have.
@@ -184,35 +214,32 @@ absl::Status WithWayOut(const std::string& transport, const absl::Status& begun)
                                                  " out of the option transports to do without it"));
 }
 
-// The error of devices that the user has named.
-absl::StatusOr<std::unique_ptr<Transport>> WithNamedDevices(
-    const std::vector<std::string>& devices, absl::StatusOr<std::unique_ptr<Transport>> begun) {
-  if (begun.ok() || devices.empty()) return begun;
-  return absl::Status(begun.status().code(),
-                      absl::StrCat("option rdma_devices is ", absl::StrJoin(devices, ","), ": ",
-                                   begun.status().message()));
-}
+// All transports, the best first: a further one is a line here.
+struct KnownTransport {
+  const char* name;
+  Begun (*begin)(const Beginning& with);
+};
+constexpr KnownTransport kKnownTransports[] = {
+    {kCudaIpcTransport, &BeginCudaIpc},
+    {kSameHostTransport, &BeginSameHost},
+    {kIbverbsTransport, &BeginIbverbs},
+    {kTcpTransport, &BeginTcp},
+};
 
-// A process that has not loaded the CUDA driver by now has it loaded only where it names the
-// transport: what a GPU's driver does in a process, such as to what it forks, is its owner's
-// affair.
-absl::StatusOr<std::unique_ptr<Transport>> BeginCudaIpc(bool only_if_loaded,
-                                                        const TransportLimits& limits) {
-  const std::shared_ptr<CudaMemoryDevices> devices = ProcessMemoryDevices();
-  if (devices == nullptr && only_if_loaded) {
-    return absl::UnavailableError(
-        "this process has loaded no CUDA driver, or that found no GPU, when it joined");
-  }
-  CudaIpcOptions options{.limits = limits};
-  if (devices != nullptr) options.driver = devices->devices().driver().path;
-  return NewCudaIpcTransport(options);
+// `name` is one of them.
+const KnownTransport& FindKnown(absl::string_view name) {
+  return *absl::c_find_if(kKnownTransports,
+                          [name](const KnownTransport& known) { return known.name == name; });
 }
 
 }  // namespace
 
 const std::vector<std::string>& KnownTransports() {
-  static const auto* names = new std::vector<std::string>{kCudaIpcTransport, kSameHostTransport,
-                                                          kIbverbsTransport, kTcpTransport};
+  static const auto* const names = [] {
+    auto* const made = new std::vector<std::string>;
+    for (const KnownTransport& known : kKnownTransports) made->push_back(known.name);
+    return made;
+  }();
   return *names;
 }
 
@@ -222,11 +249,29 @@ std::vector<Transport*> DataPlane::transports() const {
   return transports;
 }
 
+const std::vector<std::string>& DataPlane::transport_order() const {
+  return options_.transports.empty() ? KnownTransports() : options_.transports;
+}
+
 std::vector<std::string> DataPlaneMemory::Describe() const {
   std::vector<std::string> lines;
-  for (const auto* const each : {&registered_by, &refused_by}) {
-    for (const auto& [transport, what] : *each) {
-      lines.push_back(absl::StrCat(transport, ": ", what));
+  for (const auto& [transport, how] : registered_by) {
+    lines.push_back(absl::StrCat(transport, ": ", how));
+  }
+  for (const auto& [transport, why] : refused_by) {
+    lines.push_back(absl::StrCat(transport, ": ", why.message()));
+  }
+  return lines;
+}
+
+std::vector<std::string> DataPlane::LeftOut() const {
+  std::vector<std::string> lines;
+  for (const auto& [transport, why] : absent_) {
+    if (!absl::IsOutOfRange(why)) lines.push_back(absl::StrCat(transport, ": ", why.message()));
+  }
+  for (const auto& transport : transports_) {
+    for (const std::string& part : transport->left_out()) {
+      lines.push_back(absl::StrCat(transport->name(), ": ", part));
     }
   }
   return lines;
@@ -242,7 +287,7 @@ DataPlaneMemory DataPlane::Attach(absl::Span<const MemoryRegion> regions) {
       memory.attached.push_back(*std::move(attached));
       continue;
     }
-    memory.refused_by[std::string(transport->name())] = std::string(attached.status().message());
+    memory.refused_by[std::string(transport->name())] = attached.status();
   }
   return memory;
 }
@@ -287,7 +332,7 @@ absl::StatusOr<std::shared_ptr<DataPlane>> DataPlane::Open(const DataPlaneOption
     const bool asked_for = transport == kIbverbsTransport && !options.rdma_devices.empty();
     if (!use_all && transport != kTcpTransport) return WithWayOut(transport, begun);
     if (asked_for || transport == kTcpTransport) return begun;
-    data_plane->absent_[transport] = std::string(begun.message());
+    data_plane->absent_[transport] = begun;
   }
   return data_plane;
 }
@@ -298,20 +343,9 @@ absl::Status DataPlane::Begin(const std::string& transport, absl::string_view se
   limits.data_threads = options_.threads;
   limits.connections_per_pull = options_.connections_per_source;
   limits.uplink_bytes_per_second = options_.uplink_bytes_per_second;
-  absl::StatusOr<std::unique_ptr<Transport>> tried;
-  if (transport == kCudaIpcTransport) {
-    tried = NotHere(BeginCudaIpc(options_.transports.empty(), limits));
-  } else if (transport == kSameHostTransport) {
-    tried = NotHere(NewSameHostTransport(
-        {.limits = limits,
-         .attach_limit_bytes = options_.attach_limit_bytes.value_or(DefaultAttachLimitBytes())}));
-  } else if (transport == kIbverbsTransport) {
-    tried = WithNamedDevices(options_.rdma_devices,
-                             BeginIbverbs(options_, server, resolve_timeout, limits));
-  } else {
-    tried = BeginTcp(options_.address, server, resolve_timeout, limits);
-  }
-  TH_ASSIGN_OR_RETURN(std::unique_ptr<Transport> begun, std::move(tried));
+  TH_ASSIGN_OR_RETURN(
+      std::unique_ptr<Transport> begun,
+      FindKnown(transport).begin({options_, server, resolve_timeout, std::move(limits)}));
   for (Endpoint& endpoint : begun->endpoints()) endpoints_.push_back(std::move(endpoint));
   transports_.push_back(std::move(begun));
   return absl::OkStatus();

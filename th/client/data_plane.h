@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -30,8 +31,8 @@ struct DataPlaneOptions {
   // Names of KnownTransports, the first tried first. Empty: all of them; one other than TCP that
   // cannot begin is left out (absent_transports).
   std::vector<std::string> transports;
-  // A source that the first transport within reach does not connect to is lost instead of being
-  // read over the next one.
+  // A source is read over the first of its transports that leads there, or lost with the reason,
+  // instead of being read over the next one.
   bool strict_transport = false;
   // Becomes SameHostOptions::attach_limit_bytes; empty for that one's default.
   std::optional<uint64_t> attach_limit_bytes;
@@ -50,7 +51,7 @@ inline constexpr uint32_t kMaxConnectionsPerSource = 32;
 struct DataPlaneMemory {
   std::vector<std::unique_ptr<AttachedMemory>> attached;
   // The reasons, by name, of the transports that could not take it.
-  std::map<std::string, std::string> refused_by;
+  std::map<std::string, absl::Status> refused_by;
   // How each registered memory of GPUs, by name.
   std::map<std::string, std::string> registered_by;
 
@@ -70,8 +71,15 @@ class DataPlane {
                                                             absl::Duration resolve_timeout);
 
   std::vector<Transport*> transports() const;
-  // The reasons, by name, of the transports that could not begin and were left out.
-  const std::map<std::string, std::string>& absent_transports() const { return absent_; }
+  // The names of the transports in the order in which they are tried, those that could not begin
+  // too.
+  const std::vector<std::string>& transport_order() const;
+  // The reasons, by name, of the transports that could not begin and were left out. OUT_OF_RANGE:
+  // of one that is of no use in this process.
+  const std::map<std::string, absl::Status>& absent_transports() const { return absent_; }
+  // What of this host the transports do without, for logs: "ibverbs: mlx5_1: port 1 is down ...".
+  // Those that are of no use in this process are not named.
+  std::vector<std::string> LeftOut() const;
   bool strict_transport() const { return options_.strict_transport; }
   // Where others can read our buffers, the endpoint that they try first before the others.
   const std::vector<Endpoint>& endpoints() const { return endpoints_; }
@@ -99,7 +107,7 @@ class DataPlane {
   const DataPlaneOptions options_;
   // Not changed once the data plane is open.
   std::vector<std::unique_ptr<Transport>> transports_;
-  std::map<std::string, std::string> absent_;
+  std::map<std::string, absl::Status> absent_;
   std::vector<Endpoint> endpoints_;
 };
 

@@ -40,13 +40,11 @@ std::shared_ptr<FillDriver> FillDriver::Start(const StartFill& order, Parts part
 
 std::shared_ptr<FillControl> FillDriver::MakeFill(const StartFill& order) {
   const DataPlane& data_plane = *parts_.data_plane;
-  std::map<std::string, std::string> absent = data_plane.absent_transports();
-  absent.merge(parts_.refused_by);
   if (parts_.mapping != nullptr) {
     return MappingFill::Start({.layout = parts_.store->shared_layout(),
                                .root = order.root,
                                .target = parts_.mapping,
-                               .absent_transports = std::move(absent)},
+                               .absent_transports = data_plane.absent_transports()},
                               data_plane.transports(), this);
   }
   FillSpec spec;
@@ -56,7 +54,9 @@ std::shared_ptr<FillControl> FillDriver::MakeFill(const StartFill& order) {
   spec.root = order.root;
   spec.ring = parts_.ring;
   spec.strict_transport = data_plane.strict_transport();
-  spec.absent_transports = std::move(absent);
+  spec.unusable_transports = data_plane.absent_transports();
+  spec.unusable_transports.merge(parts_.refused_by);
+  spec.transport_order = data_plane.transport_order();
   return Fill::Start(std::move(spec), data_plane.transports(), this);
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "th/client/data_plane.h"
 #include "th/client/progress_reporter.h"
@@ -33,7 +34,7 @@ class FillDriver : public FillObserver, public std::enable_shared_from_this<Fill
     std::shared_ptr<MappingTarget> mapping;      // not null: nothing is received, it is mapped
     std::shared_ptr<ProgressReporter> progress;  // null: nobody asked
     // The reasons, by name, of transports that cannot write to the buffer's memory.
-    std::map<std::string, std::string> refused_by = {};
+    std::map<std::string, absl::Status> refused_by = {};
     // On th-fill, once, when nothing is written any more. (Null: the fill never began.)
     std::function<void(std::shared_ptr<FillDriver>)> on_stopped;
   };

@@ -25,7 +25,10 @@ namespace th {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 using ::th::testing::kPatience;
 using ::th::testing::Rank;
 using ::th::testing::StatusIs;
@@ -182,6 +185,17 @@ TEST(MembershipTest, TransportsThatThereAreNotOrTwiceAreRefused) {
                 AllOf(HasSubstr("option transports"),
                       HasSubstr("cuda_ipc or same_host or ibverbs or tcp")));
   }
+}
+
+TEST(MembershipTest, WhatTheDataPlaneDoesWithoutIsNamedWithTheReason) {
+  TestServer server;
+  ClientOptions options = Rank(server, "trainer");
+  options.uplink_bytes_per_second = 1'000'000;  // RDMA does not keep to it, whatever this host has
+  ASSERT_OK_AND_ASSIGN(const auto client, Client::Join(options));
+  EXPECT_THAT(client->left_out(),
+              Contains(AllOf(StartsWith("ibverbs: "), HasSubstr("uplink_bytes_per_second"))));
+  // This process has no GPU's memory, and no use for it.
+  EXPECT_THAT(client->left_out(), Not(Contains(StartsWith("cuda_ipc"))));
 }
 
 TEST(MembershipTest, RdmaThatIsNamedAndNotThereIsRefusedWithTheReason) {

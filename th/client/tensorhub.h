@@ -113,7 +113,7 @@ typedef struct th_join_options {
   /* How bytes may move, the best first, with commas: "cuda_ipc,same_host,ibverbs,tcp"; NULL:
      all. */
   const char* transports;
-  int32_t strict_transport; /* nonzero: never another than the first that should reach a source */
+  int32_t strict_transport; /* nonzero: never another than the first that leads to a source */
   /* Host memory for snapshots (th_publish_options), kept for the next ones; 0: none are made. */
   uint64_t snapshot_limit_bytes;
   /* Of the data plane: the RDMA devices that ibverbs uses, with commas: "mlx5_0,mlx5_1"; NULL: all

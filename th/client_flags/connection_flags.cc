@@ -190,15 +190,16 @@ void AddMemberFlags(CLI::App* app, MemberFlags* flags) {
   app->add_option(
          "--rdma-devices", flags->rdma_devices,
          "the RDMA devices that ibverbs uses, with commas, like mlx5_0,mlx5_1, and an error "
-         "if one is not there; by default all that can be used")
+         "if one is not there or cannot be used; by default all that can be")
       ->delimiter(',');
   AddOptionalByteSizeFlag(app, "--rdma-registered-limit", &flags->rdma_registered_limit_bytes,
                           "memory of this process, like 200GiB, that ibverbs may register with "
                           "RDMA devices; by default "
                           "1TiB");
   app->add_flag("--transport-strict", flags->strict_transport,
-                "a source that the first of its transports that should reach it does not reach is "
-                "an error, rather than read over a slower one");
+                "a source that cannot be read over the first of its transports that leads there is "
+                "an error that names it, rather than read over a slower one: also without an RDMA "
+                "device here; --transports chooses others");
 }
 
 void AddOffloadFlag(CLI::App* app, MemberFlags* flags) {

@@ -112,10 +112,7 @@ void FillSession::OpenAssigned(absl::Time now) {
       Source& source = sources_.back();
       PutBrokenLast(source);
       if (OpenNextEndpoint(source)) continue;
-      Fail(source, SourceFailure::kConnect,
-           absl::StrCat("no transport in common: ", source.passed_over.empty()
-                                                        ? "the source has no endpoint"
-                                                        : DescribePassedOver(source.passed_over)));
+      Fail(source, SourceFailure::kConnect, WhyNoneIsOpened(source));
       continue;
     }
     in_use->assignment = assignment_;
@@ -159,8 +156,15 @@ bool FillSession::OpenNextEndpoint(Source& source) {
   const std::vector<Endpoint>& endpoints = source.assigned.endpoints;
   while (source.next_endpoint < endpoints.size()) {
     const Endpoint& endpoint = endpoints[source.next_endpoint++];
+    const bool is_slower =
+        source.missed.has_value() && source.missed->transport != endpoint.transport;
+    if (TH_MUTATE(kPassOverThoughStrict, is_slower, false)) return false;
     if (const absl::Status within = reach_(endpoint); !within.ok()) {
       PassOver(endpoint, within.message(), source.passed_over);
+      const bool should_lead_there = strict_transport_ && !absl::IsOutOfRange(within);
+      if (should_lead_there && !source.missed.has_value()) {
+        source.missed = {.transport = endpoint.transport, .reason = std::string(within.message())};
+      }
       continue;
     }
     source.endpoint = endpoint;
@@ -169,6 +173,17 @@ bool FillSession::OpenNextEndpoint(Source& source) {
     return true;
   }
   return false;
+}
+
+std::string FillSession::WhyNoneIsOpened(const Source& source) {
+  if (source.missed.has_value()) {
+    return absl::StrCat(
+        "it is to be read over ", source.missed->transport,
+        " or not at all (strict_transport), which cannot be used: ", source.missed->reason);
+  }
+  return absl::StrCat("no transport in common: ", source.passed_over.empty()
+                                                      ? "the source has no endpoint"
+                                                      : DescribePassedOver(source.passed_over));
 }
 
 void FillSession::LetGo(Source& source, absl::Time now) {

@@ -163,10 +163,13 @@ class FillSession {
  public:
   struct Spec {
     PipelineReplicator::Spec replicator;
-    // Says if an endpoint can be opened here: OK, or why not. Pure: the same answer each time.
+    // Says if an endpoint can be opened here: OK, or why not. OUT_OF_RANGE: its transport does not
+    // lead there or is not chosen; other codes: it should, and something is amiss. Pure: the same
+    // answer each time.
     std::function<absl::Status(const Endpoint&)> reach;
-    // A source that cannot be reached over the first of its transports that are within reach is
-    // lost, rather than read over the next one.
+    // A source is read over the first of its transports that leads there (that `reach` does not
+    // find OUT_OF_RANGE at all its endpoints), or lost with the reason, rather than read over the
+    // next one.
     bool strict_transport = false;
     std::optional<Digest> root;
   };
@@ -264,6 +267,9 @@ class FillSession {
     size_t next_endpoint = 0;
     Endpoint endpoint;                    // opened last
     std::vector<PassedOver> passed_over;  // those before it, which are not used
+    // Where transports are strict: the first endpoint that should lead there and does not. No other
+    // transport is used.
+    std::optional<PassedOver> missed;
     bool replaced = false;
     bool failed = false;
     std::string failure;
@@ -280,6 +286,7 @@ class FillSession {
   Source* FindInUse(const AssignedSource& wanted);
   void OpenAssigned(absl::Time now);
   bool OpenNextEndpoint(Source& source);
+  static std::string WhyNoneIsOpened(const Source& source);
   bool MayTryElsewhere(const Source& source, SourceFailure failure) const;
   bool GoOnElsewhere(Source& source, const std::string& detail);
   void PutBrokenLast(Source& source) const;

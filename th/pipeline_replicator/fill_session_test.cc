@@ -313,6 +313,61 @@ TEST_F(FillSessionTest, ASourceIsLostRatherThanReadOverASlowerTransportWhereThat
   EXPECT_THAT(Outputs(fill, 0), ElementsAre("lost a of assignment 1, 1: not permitted"));
 }
 
+// Of `transports`, with endpoints a:1, a:2, ... as they are named.
+AssignedSource SourceOver(const std::vector<std::string>& transports) {
+  AssignedSource source = Source('a', static_cast<int>(transports.size()));
+  for (size_t i = 0; i < transports.size(); ++i) source.endpoints[i].transport = transports[i];
+  return source;
+}
+// Where same_host leads nowhere, ibverbs should and does not, but at a:9, and all others do.
+FillSession WithoutRdma(bool strict_transport) {
+  FillSession::Spec spec;
+  spec.replicator = {
+      .segment_count = kSegments, .segment_bytes = 1024, .total_bytes = kSegments * 1024};
+  spec.replicator.held_sums.resize(kSegments);
+  spec.reach = [](const Endpoint& endpoint) -> absl::Status {
+    if (endpoint.transport == "same_host") return absl::OutOfRangeError("on another host");
+    if (endpoint.transport != "ibverbs" || endpoint.address == "a:9") return absl::OkStatus();
+    return absl::FailedPreconditionError("the kernel has no RDMA device");
+  };
+  spec.strict_transport = strict_transport;
+  return FillSession(std::move(spec), ReplicatorLimits(), At(0));
+}
+
+TEST_F(FillSessionTest, ATransportThatShouldLeadThereAndDoesNotIsPassedOverWithTheReason) {
+  FillSession fill = WithoutRdma(/*strict_transport=*/false);
+  fill.SetSources(kFirst, {SourceOver({"same_host", "ibverbs", "tcp"})}, At(0));
+  EXPECT_THAT(Outputs(fill, 0), ElementsAre("open 0 at a:3"));
+  EXPECT_EQ(DescribePassedOver(fill.status(At(0)).sources[0].passed_over),
+            "same_host: on another host; ibverbs: the kernel has no RDMA device");
+}
+
+TEST_F(FillSessionTest, WhereTransportsAreStrictItsSourceIsLostByName) {
+  FillSession fill = WithoutRdma(/*strict_transport=*/true);
+  fill.SetSources(kFirst, {SourceOver({"same_host", "ibverbs", "tcp"})}, At(0));
+  EXPECT_THAT(Outputs(fill, 0),
+              ElementsAre("lost a of assignment 1, 1: it is to be read over ibverbs or not at all "
+                          "(strict_transport), which cannot be used: the kernel has no RDMA "
+                          "device"));
+}
+
+// What leads nowhere by its nature is no reason to refuse the next one.
+TEST_F(FillSessionTest, WhereTransportsAreStrictOneThatDoesNotLeadThereIsPassedOver) {
+  FillSession fill = WithoutRdma(/*strict_transport=*/true);
+  fill.SetSources(kFirst, {SourceOver({"same_host", "tcp"})}, At(0));
+  EXPECT_THAT(Outputs(fill, 0), ElementsAre("open 0 at a:2"));
+}
+
+TEST_F(FillSessionTest, WhereTransportsAreStrictAnotherEndpointOfTheSameOneIsTaken) {
+  FillSession fill = WithoutRdma(/*strict_transport=*/true);
+  AssignedSource source = SourceOver({"ibverbs", "ibverbs", "tcp"});
+  source.endpoints[1].address = "a:9";
+  fill.SetSources(kFirst, {source}, At(0));
+  EXPECT_THAT(Outputs(fill, 0), ElementsAre("open 0 at a:9"));
+  fill.HandleClosed(kA, SourceFailure::kConnect, "no route");
+  EXPECT_THAT(Outputs(fill, 0), ElementsAre("lost a of assignment 1, 1: no route"));
+}
+
 TEST_F(FillSessionTest, ASilentSourceIsNotWaitedForAgainOverAnotherTransport) {
   FillSession fill = OverAnything(/*strict_transport=*/false);
   fill.SetSources(kFirst, {OfTwoTransports()}, At(0));

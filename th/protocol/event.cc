@@ -70,6 +70,8 @@ absl::string_view EventKindName(EventKind kind) {
       return "claim refused";
     case EventKind::kRetentionAtRisk:
       return "retained version at risk";
+    case EventKind::kTransportPassedOver:
+      return "transport passed over";
   }
   return "event";
 }

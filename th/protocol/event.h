@@ -78,6 +78,8 @@ enum class EventKind : uint8_t {
   kRetentionLost = 17,
   kClaimRefused = 18,
   kRetentionAtRisk = 19,  // its last replica has a notice: who asks by then saves it
+  // For a reason that the group had not at its last update.
+  kTransportPassedOver = 20,
 };
 // "update began"; "event" for what this build does not know.
 absl::string_view EventKindName(EventKind kind);

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace th::registry {
 namespace {
@@ -126,6 +130,26 @@ absl::Status CheckCost(const RankCost& cost, uint64_t shard_bytes, absl::Duratio
   return seconds.ok() ? CheckReceived(cost.fill, shard_bytes) : seconds;
 }
 
+void NoteTransports(Turn& turn, Buffer& buffer, TransportsUsed used, EventId event) {
+  std::vector<PassedOver>& told = buffer.replica->passed_over_told;
+  std::vector<PassedOver> news;
+  for (const PassedOver& one : used.passed_over) {
+    const bool is_told = std::any_of(told.begin(), told.end(), [&](const PassedOver& each) {
+      return each.transport == one.transport && each.reason == one.reason;
+    });
+    if (is_told || told.size() >= kMaxPassedOverKinds) continue;
+    told.push_back(one);
+    news.push_back(one);
+  }
+  const std::string over =
+      used.names.empty() ? "" : absl::StrCat(" (read over ", absl::StrJoin(used.names, ", "), ")");
+  buffer.content->transports = std::move(used);
+  if (news.empty()) return;
+  Note(turn, buffer.replica->group->model->key,
+       {EventKind::kTransportPassedOver, event, NameOf(buffer).ToString()},
+       absl::StrCat(DescribePassedOver(news), over));
+}
+
 void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
                    Participant& participant, const RankCost& cost) {
   Model& model = *buffer.replica->group->model;
@@ -137,7 +161,7 @@ void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,
                 absl::StrCat("it claims ", std::string(good.message())));
   }
   if (UpdateParticipant* update = participant.if_update()) {
-    buffer.content->transports = TransportsUsed::Of(cost.fill);
+    NoteTransports(turn, buffer, TransportsUsed::Of(cost.fill), transaction.event);
     return AddUpdate(cost, model.totals, *update);
   }
   ++model.totals.drains;

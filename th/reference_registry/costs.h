@@ -24,6 +24,11 @@ absl::Status CheckTransports(const TransportsUsed& used);
 // INVALID_ARGUMENT naming what is absurd.
 absl::Status CheckCost(const RankCost& cost, uint64_t shard_bytes, absl::Duration longest);
 
+// What `buffer` is filled over, in the operation `event`. Of a transport that is passed over for a
+// reason that is new for its replica an event is noted, so that a link that breaks is not lost
+// among reasons that are always there.
+void NoteTransports(Turn& turn, Buffer& buffer, TransportsUsed used, EventId event);
+
 // A rank is done with its part of an update or unpublish. A claim that CheckCost refuses is counted
 // as refused and otherwise left out.
 void CountRankDone(Turn& turn, Buffer& buffer, const Transaction& transaction,

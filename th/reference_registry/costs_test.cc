@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/status_matchers.h"
@@ -196,6 +198,44 @@ TEST_F(CostsTest, WhatAFillIsReadOverIsListedWhileItGoesOn) {
   EXPECT_EQ(Listed().transports.ToString(), "ibverbs, tcp");
   Done({.fill = {.received = {{"same_host", Distance::kSameHost, true, 3}}}});
   EXPECT_EQ(Listed().transports.ToString(), "same_host");
+}
+
+// Once a reason, while the fill goes on; again only where an update between did without it.
+TEST_F(CostsTest, AnEventSaysWhyATransportIsPassedOverWhenTheReasonIsNew) {
+  constexpr absl::string_view kEvent = "rollout/0: transport passed over: ";
+  const auto count = [&] {
+    const std::vector<std::string> parts = absl::StrSplit(hub_.Log(), kEvent);
+    return parts.size() - 1;
+  };
+  const TransportsUsed by_tcp{.names = {"tcp"}, .passed_over = {{"ibverbs", "the link is down"}}};
+  const auto say = [&](const TransportsUsed& used) {
+    rollout_.Say(FillProgress{rollout_.key(), hub_.model().high_water, SegmentSet(), {}, used});
+  };
+  const auto done = [&](const TransportsUsed& used) {
+    Done({.fill = {.received = {{"tcp", Distance::kSameRack, true, 3}},
+                   .passed_over = used.passed_over}});
+  };
+  const auto update_to = [&](const std::string& label) {
+    trainer_.Unpublish();
+    trainer_.Done();
+    trainer_.Publish(label);
+    rollout_.Update();
+    rollout_.Ready();
+  };
+  say(by_tcp);
+  EXPECT_THAT(hub_.Log(),
+              HasSubstr(absl::StrCat(kEvent, "ibverbs: the link is down (read over tcp) event=")));
+  say(by_tcp);
+  done(by_tcp);
+  EXPECT_EQ(count(), 1);
+  update_to("step-2");
+  done(by_tcp);  // as before
+  EXPECT_EQ(count(), 1);
+  update_to("step-3");
+  done({});
+  update_to("step-4");
+  done(by_tcp);  // it had been well meanwhile
+  EXPECT_EQ(count(), 2);
 }
 
 TEST_F(CostsTest, AnAbsurdClaimIsCountedAsRefusedAndTheUpdateMovesAllTheSame) {

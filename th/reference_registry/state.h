@@ -291,6 +291,9 @@ struct Replica {
   absl::Time copy_awaited_until = absl::InfinitePast();
   uint32_t copies_unused = 0;  // that it was told to make since it last moved
   std::string staged_for;      // kStaged: the group's buffer that is to move to what this one holds
+  // Why its ranks passed over transports in the last update that moved, and in those since, each
+  // reason once: what events have told.
+  std::vector<PassedOver> passed_over_told;
   std::map<Rank, Buffer*> buffers;
   ReplicaPhase phase = ReplicaPhase::kIdle;
   VersionSequence version;   // meaningless when idle

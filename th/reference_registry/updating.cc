@@ -80,10 +80,15 @@ void Commit(Turn& turn, Replica& replica, VersionSequence version) {
   SetPhase(turn, replica, ReplicaPhase::kHolding, version);
 }
 
-// " over tcp (same_host: on another host)": what brought the group's bytes; "" when none came.
-std::string OverTransports(const Replica& replica) {
+// What brought the group's bytes.
+TransportsUsed TransportsOf(const Replica& replica) {
   TransportsUsed used;
   for (const auto& [rank, buffer] : replica.buffers) used.Add(buffer->content->transports);
+  return used;
+}
+
+// " over tcp (same_host: on another host)"; "" when none came.
+std::string OverTransports(const TransportsUsed& used) {
   const std::string transports = used.ToString();
   return transports.empty() ? "" : absl::StrCat(" over ", transports);
 }
@@ -94,7 +99,9 @@ void EndMoved(Turn& turn, Replica& replica, const Transaction& transaction, Upda
     ++turn.state.counters.updates_moved;
     replica.copies_unused = 0;
     CountMoved(turn, replica, transaction);
-    const std::string over = OverTransports(replica);
+    TransportsUsed used = TransportsOf(replica);
+    const std::string over = OverTransports(used);
+    replica.passed_over_told = std::move(used.passed_over);
     Commit(turn, replica, transaction.version);
     Note(turn, replica.group->model->key,
          {IsHostCopy(replica.role) ? EventKind::kOffloadDone : EventKind::kUpdateMoved,
@@ -335,7 +342,10 @@ absl::Status RecordProgress::CanApply(const RegistryState& state) const {
 void RecordProgress::Apply(Turn& turn) const {
   Buffer& reader = *FindBuffer(turn.state, buffer);
   reader.content->segments = message.segments;
-  if (message.transports.has_value()) reader.content->transports = *message.transports;
+  if (message.transports.has_value()) {
+    const OwnOperation own = *FindOwnOperation(turn.state, buffer, message.key.number);
+    NoteTransports(turn, reader, *message.transports, own.transaction->event);
+  }
   NotePaces(turn, reader, message.paces);
 }
 

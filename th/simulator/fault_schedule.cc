@@ -31,6 +31,7 @@ bool EndsByItself(FaultKind kind) {
     case FaultKind::kLoseState:
     case FaultKind::kRestoreState:
     case FaultKind::kFreeInFill:
+    case FaultKind::kBreakPath:
       return true;
     default:
       return false;
@@ -87,7 +88,7 @@ std::vector<Fault> Draw(Family family, absl::Duration duration) {
 std::vector<Family> FamiliesOf(uint64_t seed) {
   constexpr uint64_t kRegistrations = 0x72656769737465, kSlowness = 0x736c6f776e657373,
                      kSilence = 0x73696c656e6365, kReplacement = 0x7265706c6163, kLoss = 0x6c6f7373,
-                     kFreeing = 0x66726565;
+                     kFreeing = 0x66726565, kPaths = 0x7061746873;
   return {{{FaultKind::kBreakEndpoint, 1, kMinFaultLasting, kMaxFaultLasting},
            SeededRandom(~seed),
            kMaxOfFamily - 1},
@@ -112,6 +113,10 @@ std::vector<Family> FamiliesOf(uint64_t seed) {
           {{FaultKind::kFreeInFill, 1, kMinFaultLasting, kMaxFaultLasting},
            SeededRandom(seed ^ kFreeing).Fork(),
            kMaxOfFamily / 2,
+           kSeedsWithoutRareFamily},
+          {{FaultKind::kBreakPath, 1, kMinFaultLasting, kMaxFaultLasting},
+           SeededRandom(seed ^ kPaths).Fork(),
+           kMaxOfFamily,
            kSeedsWithoutRareFamily}};
 }
 
@@ -175,6 +180,8 @@ absl::string_view FaultKindName(FaultKind kind) {
       return "the server's disk is restored, and was last written before";
     case FaultKind::kFreeInFill:
       return "free the buffer in mid-fill of rollout";
+    case FaultKind::kBreakPath:
+      return "break the path to the first endpoint of worker";
   }
   return "unknown";
 }

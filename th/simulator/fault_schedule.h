@@ -52,9 +52,11 @@ enum class FaultKind : uint8_t {
   // A rank of a rollout frees its buffer and registers it again in the middle of a fill, the first
   // one within a while.
   kFreeInFill,
+  // The path to the first endpoint of a worker, for a while: its readers go on over the others.
+  kBreakPath,
 };
 inline constexpr int kFaultKinds = 17;  // that DrawFaults draws, the first ones
-inline constexpr int kLaterFaultKinds = 11;
+inline constexpr int kLaterFaultKinds = 12;
 absl::string_view FaultKindName(FaultKind kind);
 
 struct Fault {
@@ -72,7 +74,7 @@ inline constexpr absl::Duration kMaxFaultLasting = absl::Seconds(4);
 std::vector<Fault> DrawFaults(SeededRandom* random, absl::Duration duration);
 // Of the kinds that came later, family by family (what breaks, what is registered again, what is
 // slow; whose server is silent, who is replaced meanwhile, what the server loses, what is freed in
-// the middle of a fill): each in one run of some (kSeedsWithoutFamily + 1, or
+// the middle of a fill, whose path breaks): each in one run of some (kSeedsWithoutFamily + 1, or
 // kSeedsWithoutRareFamily + 1), at most kMaxOfFamily in the order of time. A family is drawn from
 // numbers of its own, so that a seed that was known before it has the same other faults.
 inline constexpr uint64_t kSeedsWithoutFamily = 2, kSeedsWithoutRareFamily = 3, kMaxOfFamily = 4;

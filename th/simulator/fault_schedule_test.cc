@@ -42,7 +42,7 @@ TEST(FaultScheduleTest, LaterKindsAreInSomeSeedsOnlyAndEachIsThere) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const std::vector<Fault> faults = DrawLaterFaults(seed, kDuration);
     without += faults.empty() ? 1 : 0;
-    EXPECT_LE(faults.size(), 6 * kMaxOfFamily);
+    EXPECT_LE(faults.size(), 7 * kMaxOfFamily);
     for (const Fault& fault : faults) {
       kinds.insert(fault.kind);
       EXPECT_GE(fault.kind, FaultKind::kBreakEndpoint);

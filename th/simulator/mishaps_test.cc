@@ -94,6 +94,18 @@ TEST_F(MishapsTest, AnEndpointThatBreaksInMidFillIsLeftForOneThatWorksAndNothing
   ExpectHold(reader, "step-1");
 }
 
+TEST_F(MishapsTest, APathThatBreaksInMidFillLosesNoSourceAndNothingComesTwice) {
+  const Ranks trainer = cluster.JoinGroup("trainer", 1), reader = cluster.JoinGroup("rollout-1", 1);
+  cluster.PublishAll(trainer, "step-1");
+  const std::vector<CallId> update = {reader[0]->Update()};
+  ASSERT_TRUE(cluster.RunUntil([&] { return reader[0]->held_fraction() >= 0.5; }));
+  trainer[0]->BreakPath();
+  EXPECT_THAT(cluster.Await(reader, update), Each(Moved()));
+  EXPECT_EQ(reader[0]->sources_lost(), 0u);
+  EXPECT_EQ(reader[0]->segments_from().at("trainer/0"), kHarnessSegments);
+  ExpectHold(reader, "step-1");
+}
+
 // Two ranks, whose numbers have to stay alike.
 TEST_F(MishapsTest, AThousandStepsWithoutAServerAreHeardOfWhenItIsBack) {
   const Ranks trainer = cluster.JoinGroup("trainer", 2),

@@ -361,6 +361,9 @@ void RandomRun::Happen(const Fault& fault) {
     case FaultKind::kBreakEndpoint:
       worker->BreakEndpoint();
       return cluster_.Post(fault.lasting, [worker] { worker->MendEndpoint(); });
+    case FaultKind::kBreakPath:
+      worker->BreakPath();
+      return cluster_.Post(fault.lasting, [worker] { worker->MendEndpoint(); });
     case FaultKind::kRegisterAgain:
       return worker->RunOrHold([worker] { worker->RegisterAgain(); });
     case FaultKind::kRegisterGroupAgain:

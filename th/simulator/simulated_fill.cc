@@ -247,6 +247,13 @@ void SimulatedFill::HandleClosed(TransferId transfer, const std::string& why) {
   CarryOut();
 }
 
+void SimulatedFill::HandlePathBroken(TransferId transfer, const std::string& why) {
+  Link* link = FindOpen(transfer);
+  if (link == nullptr) return;
+  CloseLink(*link, SourceFailure::kConnect, why, /*tell=*/true);
+  CarryOut();
+}
+
 void SimulatedFill::CloseLink(Link& link, SourceFailure failure, const std::string& why,
                               bool tell) {
   link.open = false;

@@ -62,6 +62,8 @@ class SimulatedFill {
   void HandleSegment(TransferId transfer, const SentSegment& segment);
   void HandleAlive(TransferId transfer);
   void HandleClosed(TransferId transfer, const std::string& why);
+  // The way to the source has broken, whatever becomes of that itself.
+  void HandlePathBroken(TransferId transfer, const std::string& why);
   // The stream's room for all before `segment` is free.
   void HandleHandedOn(SegmentIndex segment);
   void HandleTick();

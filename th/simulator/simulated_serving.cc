@@ -362,11 +362,21 @@ void SimulatedServing::TellClosed(TransferId transfer, Pull& pull, const std::st
       [reader = pull.reader, transfer, why] { reader->HandleSourceClosed(transfer, why); });
 }
 
-void SimulatedServing::Break(const std::string& address) {
+void SimulatedServing::TellPathBroken(TransferId transfer, Pull& pull) {
+  worker_->cluster().Carry(*worker_, pull.reader, &pull.wire, [reader = pull.reader, transfer] {
+    reader->HandlePathBroken(transfer, "the link is down");
+  });
+}
+
+void SimulatedServing::Break(const std::string& address, Breakage how) {
   broken_.insert(address);
   for (auto& [transfer, pull] : pulls_) {
     if (pull.address != address || pull.reset) continue;
-    TellClosed(transfer, pull, "connection reset");
+    if (how == Breakage::kPath) {
+      TellPathBroken(transfer, pull);
+    } else {
+      TellClosed(transfer, pull, "connection reset");
+    }
     CloseFlow(pull);
     pull.reset = true;
     // What the process does then, if it runs.

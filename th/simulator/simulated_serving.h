@@ -54,8 +54,11 @@ class SimulatedServing {
   // The process is gone; `tell`: its machine resets the connections.
   void BreakAll(bool tell);
 
-  // An endpoint that breaks resets its pulls, and takes none until it is mended.
-  void Break(const std::string& address);
+  // An endpoint that breaks ends its pulls, and takes none until it is mended. kReset: their
+  // readers see the source close; kPath: they see that their path to it has broken, and not who
+  // broke it.
+  enum class Breakage : uint8_t { kReset, kPath };
+  void Break(const std::string& address, Breakage how);
   void Mend(const std::string& address) { broken_.erase(address); }
 
   void FlipNext(SegmentIndex segment) { flips_.insert(segment); }
@@ -106,6 +109,7 @@ class SimulatedServing {
   void WatchBytes(TransferId transfer, Pull& pull);
   void CloseFlow(Pull& pull);
   void TellClosed(TransferId transfer, Pull& pull, const std::string& why);
+  void TellPathBroken(TransferId transfer, Pull& pull);
   SentSegment WhatIsSent(const Pull& pull, const Sending& sent);
 
   SimulatedWorker* const worker_;

@@ -245,8 +245,8 @@ void SimulatedWorker::BreakStream() {
   });
 }
 
-void SimulatedWorker::BreakEndpoint() {
-  if (alive()) serving_.Break(addresses_.front());
+void SimulatedWorker::Break(SimulatedServing::Breakage how) {
+  if (alive()) serving_.Break(addresses_.front(), how);
 }
 
 void SimulatedWorker::SayFalsely(WorkerMessage message) {
@@ -406,6 +406,12 @@ void SimulatedWorker::HandleSourceAlive(TransferId transfer) {
 void SimulatedWorker::HandleSourceClosed(TransferId transfer, const std::string& why) {
   cluster_->Trace([&] { return absl::StrCat(Name(), ": a source is gone: ", why); });
   ForEachFill([&](SimulatedFill& fill) { fill.HandleClosed(transfer, why); });
+  Settle();
+}
+
+void SimulatedWorker::HandlePathBroken(TransferId transfer, const std::string& why) {
+  cluster_->Trace([&] { return absl::StrCat(Name(), ": the path to a source broke: ", why); });
+  ForEachFill([&](SimulatedFill& fill) { fill.HandlePathBroken(transfer, why); });
   Settle();
 }
 

@@ -156,7 +156,9 @@ class SimulatedWorker : public SimulatedProcess {
     serving_.Forge(segment, now() + lasting);
   }
   // Its first endpoint resets all pulls and takes none until it is mended; the others work.
-  void BreakEndpoint();
+  void BreakEndpoint() { Break(SimulatedServing::Breakage::kReset); }
+  // The same of the path there, as of a fabric whose link is down: readers do not see it close.
+  void BreakPath() { Break(SimulatedServing::Breakage::kPath); }
   void MendEndpoint() { serving_.Mend(addresses_.front()); }
   // To the server, past the session.
   void SayFalsely(WorkerMessage message);
@@ -188,6 +190,7 @@ class SimulatedWorker : public SimulatedProcess {
   void HandleSegment(TransferId transfer, const SentSegment& segment);
   void HandleSourceAlive(TransferId transfer);
   void HandleSourceClosed(TransferId transfer, const std::string& why);
+  void HandlePathBroken(TransferId transfer, const std::string& why);
   void HandleFillTick(OperationKey operation);
   void HandleStreamTake(BufferId buffer);  // its consumer has a segment
   // Ends it, as received, once its group has moved and its consumer has everything.
@@ -260,6 +263,7 @@ class SimulatedWorker : public SimulatedProcess {
   void WhenQuiet(BufferId buffer, std::function<void()> task);
   void FreeMemory(BufferId buffer);
   void CloseEverything(bool tell);
+  void Break(SimulatedServing::Breakage how);  // its first endpoint
   void HandleWake() override;
   void NoteGeneration(const ServerMessage& message);
   void JudgeMessage(const ServerMessage& message);

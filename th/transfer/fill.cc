@@ -6,17 +6,23 @@
 
 #include "th/transfer/hung_device.h"
 #include "th/transfer/monotonic_clock.h"
+#include "th/weights/status_macros.h"
 
 namespace th {
 namespace {
 
+std::vector<std::string> OrderOf(FillSpec& spec, const std::vector<Transport*>& transports) {
+  if (!spec.transport_order.empty()) return std::move(spec.transport_order);
+  std::vector<std::string> order;
+  for (const Transport* transport : transports) order.emplace_back(transport->name());
+  return order;
+}
+
 // The endpoints in the order of this process's transports. Those of transports that it does not use
 // come first: they are passed over at once, and the result says why.
-void PutInOwnOrder(const std::vector<Transport*>& transports, std::vector<Endpoint>* endpoints) {
+void PutInOrder(const std::vector<std::string>& transports, std::vector<Endpoint>* endpoints) {
   const auto place = [&](const Endpoint& endpoint) {
-    const auto found = std::find_if(transports.begin(), transports.end(), [&](Transport* each) {
-      return each->name() == endpoint.transport;
-    });
+    const auto found = std::find(transports.begin(), transports.end(), endpoint.transport);
     return found == transports.end() ? -1 : found - transports.begin();
   };
   std::stable_sort(endpoints->begin(), endpoints->end(),
@@ -38,12 +44,15 @@ FillSession::Spec SessionSpec(const FillSpec& spec, const std::vector<Transport*
     session.replicator.wanted = spec.ring->wanted();
     session.replicator.window_segments = spec.ring->slots();
   }
-  session.reach = [transports, absent = spec.absent_transports](const Endpoint& endpoint) {
+  session.reach = [transports,
+                   unusable = spec.unusable_transports](const Endpoint& endpoint) -> absl::Status {
     const Transport* const transport = FindTransport(transports, endpoint.transport);
-    if (transport != nullptr) return transport->Reach(endpoint);
-    const auto why = absent.find(endpoint.transport);
-    return absl::FailedPreconditionError(why == absent.end() ? "this process does not use it"
-                                                             : why->second);
+    // First, as what does not lead there need not be usable.
+    if (transport != nullptr) TH_RETURN_IF_ERROR(transport->Reach(endpoint));
+    const auto why = unusable.find(endpoint.transport);
+    if (why != unusable.end()) return why->second;
+    if (transport == nullptr) return absl::OutOfRangeError("this process does not use it");
+    return absl::OkStatus();
   };
   session.strict_transport = spec.strict_transport;
   session.root = spec.root;
@@ -133,6 +142,7 @@ Fill::Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* obse
     : store_(spec.store),
       ring_(spec.ring),
       transports_(std::move(transports)),
+      transport_order_(OrderOf(spec, transports_)),
       observer_(observer),
       into_(DestinationOf(*store_, ring_.get())),
       staging_(ring_ == nullptr && store_->device() != nullptr ? SharedDeviceStaging() : nullptr),
@@ -142,7 +152,7 @@ Fill::Fill(FillSpec spec, std::vector<Transport*> transports, FillObserver* obse
 // ---- the owner
 
 void Fill::SetSources(AssignmentId assignment, std::vector<AssignedSource> sources) {
-  for (AssignedSource& source : sources) PutInOwnOrder(transports_, &source.endpoints);
+  for (AssignedSource& source : sources) PutInOrder(transport_order_, &source.endpoints);
   absl::MutexLock lock(&mu_);
   session_.SetSources(assignment, std::move(sources), MonotonicNow());
   Wake();

@@ -81,8 +81,13 @@ struct FillSpec {
   std::optional<Digest> root;
   ReplicatorLimits limits;
   bool strict_transport = false;  // as of FillSession::Spec
-  // Transports that this process was to use and could not begin: why not, by name.
-  std::map<std::string, std::string> absent_transports;
+  // Transports that this process was to use and this fill cannot: why not, by name. It could not be
+  // begun (OUT_OF_RANGE: it is of no use here, as without a GPU), or cannot write to the buffer's
+  // memory.
+  std::map<std::string, absl::Status> unusable_transports;
+  // Names of transports, also of some that could not be begun, in the order in which a source's
+  // endpoints are tried. Empty: that of the fill's transports.
+  std::vector<std::string> transport_order;
   // The fill hands on what it receives: its bytes go here and not into the store, which gives only
   // the layout then and serves nothing. `resume` is empty. Shared with the consumer. OnComplete
   // says no root where the ring wants but a part of the shard.
@@ -215,6 +220,7 @@ class Fill final : public FillControl, public std::enable_shared_from_this<Fill>
   const std::shared_ptr<SegmentStore> store_;
   const std::shared_ptr<SegmentRing> ring_;  // shared with the consumer; null: the store keeps all
   const std::vector<Transport*> transports_;
+  const std::vector<std::string> transport_order_;
   FillObserver* const observer_;
   const std::shared_ptr<const std::vector<MemoryRegion>> into_;               // with the pulls
   const std::shared_ptr<ExtraBytes> extra_ = std::make_shared<ExtraBytes>();  // with the pulls

@@ -322,7 +322,7 @@ absl::StatusOr<Endpoint> MappingFill::MappableEndpoint(const AssignedSource& sou
     if (transport == nullptr) {
       const auto absent = spec_.absent_transports.find(endpoint.transport);
       if (absent != spec_.absent_transports.end()) {
-        why = absl::StrCat(endpoint.transport, ": ", absent->second);
+        why = absl::StrCat(endpoint.transport, ": ", absent->second.message());
       }
       continue;
     }

@@ -71,8 +71,8 @@ class MappingFill final : public FillControl, public std::enable_shared_from_thi
     std::shared_ptr<const ShardLayout> layout;
     std::optional<Digest> root;
     std::shared_ptr<MappingTarget> target;  // shared with the consumer
-    // As of FillSpec.
-    std::map<std::string, std::string> absent_transports = {};
+    // Transports that this process was to use and could not begin: why not, by name.
+    std::map<std::string, absl::Status> absent_transports = {};
     absl::Duration other_source_wait = kOtherSourceWait;
     absl::Duration silence = kMappingSilence;
   };

@@ -65,6 +65,7 @@ absl::Status Publisher::Join() {
     client.ranks = options_.ranks;
     client.on_reader = LogReaders(member.name);
     TH_ASSIGN_OR_RETURN(member.client, Client::Join(std::move(client)));
+    if (&member == &members_.front()) LogLeftOut(*member.client);
     TH_ASSIGN_OR_RETURN(member.weights,
                         member.client->Register(member.memory.tensors(), {.form = options_.form}));
   }

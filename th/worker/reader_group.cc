@@ -95,6 +95,7 @@ absl::StatusOr<std::unique_ptr<ReaderGroup>> ReaderGroup::Join(const ReaderGroup
     if (options.log_readers) client.on_reader = LogReaders(absl::StrCat(client.group, "/", rank));
     Member& member = group->members_.emplace_back();
     TH_ASSIGN_OR_RETURN(member.client, Client::Join(std::move(client)));
+    if (options.log_readers && rank == 0) LogLeftOut(*member.client);
     TH_ASSIGN_OR_RETURN(member.weights,
                         member.client->Register(
                             model.TensorsOfShard(rank),

@@ -32,4 +32,8 @@ std::function<void(const ReaderReport&)> LogReaders(std::string rank) {
   };
 }
 
+void LogLeftOut(const Client& client) {
+  for (const std::string& line : client.left_out()) LOG(INFO) << "not used: " << line;
+}
+
 }  // namespace th

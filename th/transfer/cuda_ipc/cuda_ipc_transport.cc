@@ -32,7 +32,7 @@ class CudaIpcMedium : public stream::Medium {
     TH_ASSIGN_OR_RETURN(const DeviceAddress source, DeviceAddress::Parse(endpoint.address));
     TH_RETURN_IF_ERROR(same_host::CanMeet(self_, source.host));
     if (shared_->kinds()->device_regions() > 0) return absl::OkStatus();
-    return absl::FailedPreconditionError("this process has attached no GPU memory");
+    return absl::OutOfRangeError("this process has attached no GPU memory");
   }
   absl::StatusOr<SocketAddress> AddressOf(const Endpoint& endpoint) const override {
     TH_ASSIGN_OR_RETURN(const DeviceAddress source, DeviceAddress::Parse(endpoint.address));

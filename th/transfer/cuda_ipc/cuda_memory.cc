@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/transfer/same_host/peer_memory.h"
+#include "th/transfer/same_host/peer_user.h"
 #include "th/transfer/segment_store.h"
 #include "th/transfer/stream/bell.h"
 #include "th/transfer/stream/socket.h"
@@ -138,10 +139,10 @@ class RemoteCudaMemory final : public stream::RemoteMemory {
     std::memcpy(&words, offer.data(), sizeof(words));
     TH_RETURN_IF_ERROR(host_->HandleOffer(offer.substr(sizeof(words))).status());
     TH_ASSIGN_OR_RETURN(process_, same_host::PeerMemory::Of(fd_));
-    if (process_->user() != geteuid()) {
+    if (!same_host::IsOwnUser(process_->user())) {
       return absl::PermissionDeniedError(
-          absl::StrCat("the source runs as user ", process_->user(), ", this process as user ",
-                       geteuid(), ": GPU memory is shared among processes of one user"));
+          absl::StrCat(same_host::DescribeUsers(process_->user(), geteuid()),
+                       ": GPU memory is shared among processes of one user"));
     }
     TH_ASSIGN_OR_RETURN(source_, shared_->imports().Of(process_->pid(), words.table,
                                                        static_cast<uint32_t>(words.reader)));

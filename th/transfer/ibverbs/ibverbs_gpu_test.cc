@@ -122,9 +122,10 @@ TEST_F(IbverbsGpuTest, WhereTheKernelKnowsNeitherWayAttachSaysWhyAndTheFillGoesO
   spec.limits = PatientReplicatorLimits();
   spec.root = source->shard.Root();
   // As the client does with what a transport has refused.
-  spec.absent_transports = {{kIbverbsTransport, std::string(refused.status().message())}};
+  spec.unusable_transports = {{kIbverbsTransport, refused.status()}};
   reader->shard.store()->BeginFill(BufferGeneration(1), {});
-  const auto fill = Fill::Start(spec, {reader_tcp->get()}, &reader->observer);
+  const auto fill =
+      Fill::Start(spec, {reader->transport.get(), reader_tcp->get()}, &reader->observer);
   fill->SetSources(kFirst, {assigned});
   reader->observer.AwaitComplete();
   const FillStatus status = fill->status();

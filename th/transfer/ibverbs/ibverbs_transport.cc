@@ -54,9 +54,10 @@ class RegisteredMemory final : public AttachedMemory {
 class IbverbsMedium final : public stream::Medium {
  public:
   IbverbsMedium(std::shared_ptr<const Fabric> fabric, FabricAddress self,
-                std::string congestion_control)
+                std::vector<std::string> left_out, std::string congestion_control)
       : fabric_(std::move(fabric)),
         self_(std::move(self)),
+        left_out_(std::move(left_out)),
         congestion_control_(std::move(congestion_control)) {}
 
   absl::string_view name() const override { return kIbverbsTransport; }
@@ -65,6 +66,7 @@ class IbverbsMedium final : public stream::Medium {
     TH_ASSIGN_OR_RETURN(const FabricAddress source, FabricAddress::Parse(endpoint.address));
     return ibverbs::CanMeet(self_, source);
   }
+  std::vector<std::string> left_out() const override { return left_out_; }
   absl::StatusOr<SocketAddress> AddressOf(const Endpoint& endpoint) const override {
     TH_ASSIGN_OR_RETURN(const FabricAddress source, FabricAddress::Parse(endpoint.address));
     return SocketAddress::Parse(source.socket);
@@ -86,6 +88,7 @@ class IbverbsMedium final : public stream::Medium {
  private:
   const std::shared_ptr<const Fabric> fabric_;
   const FabricAddress self_;  // its socket is not looked at
+  const std::vector<std::string> left_out_;
   const std::string congestion_control_;
 };
 
@@ -153,6 +156,7 @@ absl::StatusOr<std::unique_ptr<Transport>> NewIbverbsTransport(const IbverbsOpti
   }
   return stream::StreamTransport::Start(
       std::make_shared<IbverbsMedium>(std::move(fabric), std::move(self),
+                                      std::move(devices.left_out),
                                       options.limits.congestion_control),
       std::move(listener.socket), std::move(endpoints), options.limits);
 }

@@ -45,7 +45,8 @@ struct IbverbsOptions {
   // The TCP connections' addresses, as in TcpOptions.
   std::string listen_address = "127.0.0.1:0";
   std::vector<std::string> advertised_hosts;
-  // Names of the devices to use ("mlx5_0"). Empty: all that can be used.
+  // Names of the devices to use ("mlx5_0"). Empty: all that can be used; Transport::left_out names
+  // the others.
   std::vector<std::string> devices;
   // Registered memory of the process, hosts' and GPUs', over all its buffers. A buffer beyond it is
   // refused by Attach.
@@ -65,8 +66,9 @@ struct IbverbsOptions {
 absl::Status HasRdma();
 
 // UNAVAILABLE: no libibverbs, no device that can be used, with the reason of each; or cannot
-// listen. NOT_FOUND: a named device is not there. RESOURCE_EXHAUSTED: nothing can be registered, or
-// no descriptor. INVALID_ARGUMENT as of NewTcpTransport.
+// listen. NOT_FOUND, FAILED_PRECONDITION: a named device is not there, or cannot be used.
+// RESOURCE_EXHAUSTED: nothing can be registered, or no descriptor. INVALID_ARGUMENT as of
+// NewTcpTransport.
 absl::StatusOr<std::unique_ptr<Transport>> NewIbverbsTransport(const IbverbsOptions& options);
 
 }  // namespace th

@@ -354,6 +354,10 @@ absl::StatusOr<RdmaDevices> OpenRdmaDevices(std::shared_ptr<const VerbsLibrary> 
       opened.left_out.push_back(absl::StrCat(there[i], ": ", device.status().message()));
     }
   }
+  if (!names.empty() && !opened.left_out.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a named RDMA device cannot be used: ", absl::StrJoin(opened.left_out, "; ")));
+  }
   if (!opened.usable.empty()) return opened;
   return absl::UnavailableError(
       absl::StrCat("no RDMA device can be used: ", absl::StrJoin(opened.left_out, "; ")));

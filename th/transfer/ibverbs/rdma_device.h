@@ -121,10 +121,11 @@ class RdmaDevice {
 
 struct RdmaDevices {
   std::vector<std::shared_ptr<const RdmaDevice>> usable;  // at least one, in the kernel's order
-  std::vector<std::string> left_out;                      // "NAME: reason"
+  std::vector<std::string> left_out;                      // "NAME: reason"; of none that was named
 };
 // Opens the devices of these names, or all if none is named. UNAVAILABLE: none can be used, with
 // the reason of each. NOT_FOUND: a named one is not there, with the names of those that are.
+// FAILED_PRECONDITION: a named one cannot be used, with the reason.
 absl::StatusOr<RdmaDevices> OpenRdmaDevices(std::shared_ptr<const VerbsLibrary> verbs,
                                             absl::Span<const std::string> names);
 

@@ -20,6 +20,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::th::testing::IsOk;
 using ::th::testing::StatusIs;
 
@@ -137,6 +138,18 @@ TEST(OpenRdmaDevicesTest, LeavesOutWhatCannotBeUsedWithItsReason) {
                           AllOf(HasSubstr("efa0"), HasSubstr("reliable connections")),
                           AllOf(HasSubstr("v1"), HasSubstr("RoCEv2 GID")),
                           AllOf(HasSubstr("mine"), HasSubstr("/dev/infiniband/uverbs0"))));
+}
+
+TEST(OpenRdmaDevicesTest, ANamedOneThatCannotBeUsedIsAnErrorThoughOthersCan) {
+  FakeVerbs fake;
+  fake.devices = {{.name = "down0", .port = IBV_PORT_DOWN, .gids = RoceTable()},
+                  {.name = "mine", .open_error = EACCES},
+                  {.name = "good", .gids = RoceTable()}};
+  EXPECT_THAT(OpenRdmaDevices(fake.library(), {"good", "down0"}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("down0: port 1 is down"), Not(HasSubstr("mine")))));
+  EXPECT_EQ(fake.open_contexts, 0U);
+  EXPECT_THAT(OpenRdmaDevices(fake.library(), {"good"}), IsOk());
 }
 
 TEST(OpenRdmaDevicesTest, WithoutAUsableOneNamesEachReason) {

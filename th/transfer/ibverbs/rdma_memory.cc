@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "th/transfer/ibverbs/mapped_check.h"
 #include "th/transfer/ibverbs/read_plan.h"
 #include "th/transfer/monotonic_clock.h"
 #include "th/transfer/segment_store.h"
@@ -92,8 +93,9 @@ class ServedRdmaMemory final : public stream::ServedMemory {
   }
   bool serves_devices() const override { return fabric_->gpu_memory()->count() > 0; }
   // Memory that was to be registered and is not would go through the socket, slower than its reader
-  // is told.
+  // is told. Of memory that its owner has freed the adapter would still read the old pages.
   absl::Status CheckServes(absl::Span<const MemoryRegion> regions) override {
+    TH_RETURN_IF_ERROR(CheckMapped(regions));
     owner_ = OwnerOf(regions);
     for (const MemoryRegion& region : regions) {
       if (region.bytes == 0) continue;

@@ -69,7 +69,7 @@ absl::StatusOr<HostAddress> HostAddress::OfThisProcess() {
 }
 
 absl::Status CanMeet(const HostAddress& from, const HostAddress& to) {
-  if (from.boot != to.boot) return absl::FailedPreconditionError("on another host");
+  if (from.boot != to.boot) return absl::OutOfRangeError("on another host");
   if (from.network_namespace != to.network_namespace) {
     return absl::FailedPreconditionError("in another network namespace of this host");
   }

@@ -25,7 +25,8 @@ struct HostAddress {
   static absl::StatusOr<HostAddress> OfThisProcess();
 };
 
-// OK where a process at `from` can connect to `to`; else FAILED_PRECONDITION: "on another host".
+// OK where a process at `from` can connect to `to`. OUT_OF_RANGE: "on another host";
+// FAILED_PRECONDITION: "in another network namespace of this host".
 absl::Status CanMeet(const HostAddress& from, const HostAddress& to);
 
 }  // namespace th::same_host

@@ -15,6 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "th/memory/shared_memory.h"
 #include "th/transfer/same_host/peer_memory.h"
+#include "th/transfer/same_host/peer_user.h"
+#include "th/transfer/same_host/readable_memory.h"
 #include "th/transfer/same_host/shard_mapping.h"
 #include "th/transfer/same_host/stream_copy.h"
 #include "th/transfer/stream/socket.h"
@@ -32,17 +34,6 @@ bool Overlap(const MemoryRegion& region, const iovec& piece) {
   const char* const begin = static_cast<const char*>(region.address);
   const char* const piece_begin = static_cast<const char*>(piece.iov_base);
   return begin < piece_begin + piece.iov_len && piece_begin < begin + region.bytes;
-}
-
-// False only where the kernel says that there is memory which it does not read for others. Whether
-// it reads anything at all for the reader is the probe's question.
-bool CanRead(const MemoryRegion& region) {
-  char ends[2];
-  char* const first = static_cast<char*>(region.address);
-  const iovec from[2] = {{first, 1}, {first + region.bytes - 1, 1}};
-  const iovec into{ends, sizeof(ends)};
-  const ssize_t got = process_vm_readv(getpid(), &into, 1, from, 2, 0);
-  return got == sizeof(ends) || (got < 0 && errno != EFAULT);
 }
 
 // ---- the source's end
@@ -64,10 +55,9 @@ class ServedHostMemory final : public stream::ServedMemory {
       return absl::UnavailableError(
           absl::StrCat("the source does not know which user you are: ", stream::ErrnoText(errno)));
     }
-    if (peer.uid != geteuid() && peer.uid != 0) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("the source runs as user ", geteuid(), ", this process as user ", peer.uid,
-                       ": run both as one user, or the reader as root"));
+    if (!IsOwnUser(peer.uid) && peer.uid != 0) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          DescribeUsers(geteuid(), peer.uid), ": run both as one user, or the reader as root"));
     }
     const MemoryProbe probe = OwnProbe();
     std::string offer(reinterpret_cast<const char*>(&probe), sizeof(probe));
@@ -135,7 +125,7 @@ class RemoteHostMemory final : public stream::RemoteMemory {
     if (!readable.ok()) return readable;
     peer_ = peer;
     // Files of another user are not mapped: what he does to them must not end this process.
-    if (peer.user() != geteuid()) return std::string();
+    if (!IsOwnUser(peer.user())) return std::string();
     offer.remove_prefix(sizeof(probe));
     for (; offer.size() >= sizeof(OfferedRange); offer.remove_prefix(sizeof(OfferedRange))) {
       ranges_.emplace_back();
@@ -168,10 +158,10 @@ class RemoteHostMemory final : public stream::RemoteMemory {
   absl::StatusOr<MappedInPlace> Map(absl::string_view words,
                                     const stream::ControlPlace& control) override {
     // As of ranges that are copied from.
-    if (peer_->user() != geteuid()) {
+    if (!IsOwnUser(peer_->user())) {
       return absl::PermissionDeniedError(
-          absl::StrCat("the source runs as user ", peer_->user(), ", this process as user ",
-                       geteuid(), ": memory is used in place within one user only"));
+          absl::StrCat(DescribeUsers(peer_->user(), geteuid()),
+                       ": memory is used in place within one user only"));
     }
     TH_ASSIGN_OR_RETURN(const ShardOffer offer, ShardOffer::Decode(words));
     MappedInPlace mapped;
@@ -288,10 +278,9 @@ class UnreadableMemory::Handle final : public AttachedMemory {
 };
 
 std::unique_ptr<AttachedMemory> UnreadableMemory::Attach(absl::Span<const MemoryRegion> regions) {
-  std::vector<MemoryRegion> found;
+  std::vector<MemoryRegion> found = FindUnreadable(regions);
   for (const MemoryRegion& region : regions) {
-    if (region.bytes == 0) continue;
-    if (region.kind == MemoryKind::kDevice || !CanRead(region)) found.push_back(region);
+    if (region.bytes > 0 && region.kind == MemoryKind::kDevice) found.push_back(region);
   }
   if (found.empty()) return std::make_unique<AttachedMemory>();
   return std::make_unique<Handle>(shared_from_this(), std::move(found));

@@ -21,9 +21,8 @@
 namespace th::same_host {
 
 // The ranges of this process that process_vm_readv cannot read although the process itself can:
-// mappings of devices (VM_PFNMAP, VM_IO), as some drivers make them for pinned memory. Each
-// attached region is tried once at its first and its last byte. Thread-safe; shared with the
-// handles of Attach.
+// mappings of devices, and memory of GPUs. Each mapping that an attached region lies in is tried
+// once (readable_memory.h). Thread-safe; shared with the handles of Attach.
 class UnreadableMemory : public std::enable_shared_from_this<UnreadableMemory> {
  public:
   // Only of one that a shared_ptr owns.

@@ -95,7 +95,7 @@ TEST(SameHostTransportTest, EndpointsOfOtherHostsAreOutOfReachWithTheReason) {
   EXPECT_OK(transport->Reach(endpoint));
   endpoint.address = "0000000000000000/1/tensorhub-1-a";
   EXPECT_THAT(transport->Reach(endpoint),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "on another host"));
+              StatusIs(absl::StatusCode::kOutOfRange, "on another host"));
   endpoint.address = "10.0.0.7:4711";
   EXPECT_THAT(transport->Reach(endpoint), StatusIs(absl::StatusCode::kInvalidArgument));
 }

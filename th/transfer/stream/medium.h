@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,6 +31,8 @@ class Medium {
   virtual absl::string_view thread_name() const = 0;  // of its loops, without their number
   // See Transport::Reach.
   virtual absl::Status Reach(const Endpoint& endpoint) const = 0;
+  // See Transport::left_out.
+  virtual std::vector<std::string> left_out() const { return {}; }
   // INVALID_ARGUMENT saying what is expected.
   virtual absl::StatusOr<SocketAddress> AddressOf(const Endpoint& endpoint) const = 0;
   // Sets the options of a connection that either side has just made.

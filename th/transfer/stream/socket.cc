@@ -105,6 +105,19 @@ std::string SocketAddress::ToString() const {
   return absl::StrCat("[", host, "]:", port());
 }
 
+std::string PeerName(int fd) {
+  const SocketAddress address = SocketAddress::OfPeer(fd);
+  if (address.family() == AF_UNIX) {
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    return absl::StrCat("process ", peer.pid);
+  }
+  std::string name = address.ToString();
+  name.resize(name.rfind(':'));
+  return name;
+}
+
 uint16_t SocketAddress::port() const {
   if (family() == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&storage_)->sin_port);
   if (family() == AF_INET6) {

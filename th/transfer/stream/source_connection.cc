@@ -264,7 +264,10 @@ void SourceConnection::Act() {
   }
 }
 
-void SourceConnection::Do(const AskToAdmit&) { table_->Open(number_, *open_, Teller()); }
+void SourceConnection::Do(const AskToAdmit&) {
+  if (!refusal_.ok()) return session_.HandleRefused(refusal_, MonotonicNow());
+  table_->Open(number_, *open_, Teller());
+}
 
 void SourceConnection::Do(const SendAdmitted& admitted) {
   if (served_ != nullptr) {

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -45,6 +46,8 @@ class SourceConnection : public EventLoop::Handler,
                    std::shared_ptr<const Medium> medium, std::shared_ptr<ServingTable> table,
                    const TransportLimits& limits, std::function<void()> gone);
 
+  // Before Start: refuses to admit whoever it is, with this reason.
+  void Refuse(absl::Status why) { refusal_ = std::move(why); }
   void Start();
   void OnReady(uint32_t events) override;
   void OnLoopStops() override { CloseNow(); }
@@ -120,6 +123,7 @@ class SourceConnection : public EventLoop::Handler,
   const ServingConnection number_;  // unique in the process
 
   ServingSession session_;
+  absl::Status refusal_;  // OK: the holder decides
   bool closed_ = false;
   bool greeted_ = false;
   bool asked_mapping_ = false;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "th/transfer/monotonic_clock.h"
+#include "th/transfer/stream/inbound_connections.h"
 #include "th/transfer/stream/source_connection.h"
 #include "th/transfer/stream/stream_pull.h"
 #include "th/weights/status_macros.h"
@@ -33,7 +34,9 @@ class Listener : public EventLoop::Handler, public std::enable_shared_from_this<
         loops_(std::move(loops)),
         medium_(std::move(medium)),
         table_(std::move(table)),
-        limits_(std::move(limits)) {}
+        limits_(std::move(limits)),
+        inbound_(std::make_shared<InboundConnections>(InboundConnections::Limits{
+            limits_.max_inbound_connections, limits_.max_connections_per_peer})) {}
 
   void Start() { loops_[0]->Watch(socket_.fd(), EPOLLIN, shared_from_this()); }
   void OnReady(uint32_t events) override;
@@ -52,8 +55,7 @@ class Listener : public EventLoop::Handler, public std::enable_shared_from_this<
   const std::shared_ptr<ServingTable> table_;
   const TransportLimits limits_;
   size_t next_loop_ = 0;
-  // Shared with the connections, which may end after the listener.
-  const std::shared_ptr<std::atomic<uint32_t>> open_ = std::make_shared<std::atomic<uint32_t>>(0);
+  const std::shared_ptr<InboundConnections> inbound_;  // with the connections, which may end later
 };
 
 void Listener::OnReady(uint32_t events) {
@@ -71,11 +73,18 @@ void Listener::OnReady(uint32_t events) {
 }
 
 void Listener::Take(Socket socket) {
-  if (open_->load() >= limits_.max_inbound_connections) return;  // closes it
-  open_->fetch_add(1);
+  const std::string peer = PeerName(socket.fd());
+  const InboundConnections::Verdict verdict = inbound_->Take(peer);
+  if (verdict == InboundConnections::Verdict::kClose) return;  // closes it
   const auto& loop = loops_[next_loop_++ % loops_.size()];
-  auto connection = std::make_shared<SourceConnection>(
-      std::move(socket), loop, medium_, table_, limits_, [open = open_] { open->fetch_sub(1); });
+  auto connection =
+      std::make_shared<SourceConnection>(std::move(socket), loop, medium_, table_, limits_,
+                                         [inbound = inbound_, peer] { inbound->Release(peer); });
+  if (verdict == InboundConnections::Verdict::kRefuse) {
+    connection->Refuse(absl::ResourceExhaustedError(absl::StrCat(
+        peer, " has ", limits_.max_connections_per_peer,
+        " connections to the source, which takes no more of one peer (max_connections_per_peer)")));
+  }
   loop->Post([connection] { connection->Start(); });
 }
 

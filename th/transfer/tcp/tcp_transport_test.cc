@@ -26,6 +26,7 @@
 namespace th::stream {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -284,6 +285,31 @@ TEST_F(HostileReaderTest, ConnectionsBeyondTheLimitAreClosedAtOnce) {
   EXPECT_TRUE(first->AwaitEnd());
   RawConnection fourth = Connect();
   EXPECT_TRUE(fourth.ReceiveA<Hello>().has_value());
+}
+
+TEST_F(HostileReaderTest, ConnectionsOfOnePeerBeyondItsLimitAreRefusedWithTheReason) {
+  TransportLimits limits = PatientLimits();
+  limits.max_connections_per_peer = 1;
+  Serve(limits);
+  RawConnection first = Connect();
+  ASSERT_TRUE(first.ReceiveA<Hello>().has_value());
+  RawConnection second = Connect();
+  second.SayHelloAndOpen(Target(), {1, 2, 3});
+  const std::optional<Refused> refused = second.ReceiveA<Refused>();
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_THAT(refused->status,
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("127.0.0.1"), HasSubstr("max_connections_per_peer"))));
+  EXPECT_TRUE(holder_.admitted().empty());
+  // Another peer is served meanwhile.
+  Socket elsewhere(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto own = SocketAddress::Parse("127.0.0.2:0");
+  const auto address = SocketAddress::Parse(transport_->endpoints()[0].address);
+  ASSERT_EQ(bind(elsewhere.fd(), own->get(), own->size()), 0);
+  ASSERT_EQ(connect(elsewhere.fd(), address->get(), address->size()), 0);
+  RawConnection other(std::move(elsewhere));
+  other.SayHelloAndOpen(Target(), {4, 5, 6});
+  EXPECT_TRUE(other.ReceiveA<Admitted>().has_value());
 }
 
 TEST_F(HostileReaderTest, ListenerOutlivesAProcessWithoutDescriptors) {
