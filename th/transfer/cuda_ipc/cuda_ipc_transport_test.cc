@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/fake_cuda/fake_cuda.h"
+#include "testing/open_descriptors.h"
 #include "testing/process_threads.h"
 #include "testing/status_matchers.h"
 #include "th/memory/cuda/cuda_test_fixture.h"
@@ -137,6 +139,31 @@ class Source {
   std::unique_ptr<AttachedMemory> attached_;
 };
 
+// What a process keeps of the driver's and of the kernel's.
+struct Kept {
+  uint64_t imports = 0, objects = 0, descriptors = 0;
+
+  static Kept Here() {
+    return {FakeCuda().imports(), FakeCuda().live(), testing::OpenDescriptors()};
+  }
+  static Kept Parse(const std::string& text) {
+    Kept kept;
+    std::istringstream(text) >> kept.imports >> kept.objects >> kept.descriptors;
+    return kept;
+  }
+  std::string ToString() const { return absl::StrCat(imports, " ", objects, " ", descriptors); }
+};
+
+// What a transfer leaves behind for a moment counts for nothing, what each leaves for ever does.
+void ExpectNoGrowth(const Kept& before, const Kept& after) {
+  constexpr uint64_t kForAMoment = 10;
+  EXPECT_EQ(after.imports, before.imports);
+  EXPECT_LE(after.objects, before.objects + kForAMoment);
+  EXPECT_LE(after.descriptors, before.descriptors + kForAMoment);
+  EXPECT_GT(before.objects, 0);
+  EXPECT_GT(before.descriptors, 0);
+}
+
 // Does what it is told, a line each, and answers each with a line.
 int SourceMain(const std::string& memory) {
   Source source(memory);
@@ -156,7 +183,7 @@ int SourceMain(const std::string& memory) {
       source.Remap();
       source.Publish(2, /*attach=*/false);
     }
-    std::cout << "done" << std::endl;
+    std::cout << (line == "say what is kept" ? Kept::Here().ToString() : "done") << std::endl;
   }
   source.Unpublish();
   source.Detach();
@@ -198,11 +225,13 @@ class SourceProcess {
     waitpid(process_, &status, 0);
     EXPECT_TRUE(killed_ || status == 0) << status;
   }
-  void Tell(const std::string& what) {
+  std::string Ask(const std::string& what) {
     fprintf(to_, "%s\n", what.c_str());
     fflush(to_);
-    EXPECT_EQ(ReadLine(), "done");
+    return ReadLine();
   }
+  void Tell(const std::string& what) { EXPECT_EQ(Ask(what), "done"); }
+  Kept WhatIsKept() { return Kept::Parse(Ask("say what is kept")); }
   void Kill() {
     killed_ = true;
     kill(process_, SIGKILL);
@@ -408,6 +437,36 @@ TEST_F(FakeCudaIpcTest, ATransportThatEndsClosesItsImports) {
   ExpectArrives(source, 1, &device_);
   reader_.reset();
   AwaitImports(0);
+}
+
+class ManyTransfersTest : public FakeCudaIpcTest,
+                          public ::testing::WithParamInterface<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Memory, ManyTransfersTest, ::testing::Values(kAllocated, kMapped));
+
+TEST_P(ManyTransfersTest, LeaveNoImportAndNoExportBehind) {
+  SourceProcess source(GetParam());
+  // Each thread that copies makes what it needs at its first transfer.
+  for (int i = 0; i < 5; ++i) ExpectArrives(source, 1, &device_);
+  const Kept here = Kept::Here(), there = source.WhatIsKept();
+  for (int i = 0; i < 200; ++i) ExpectArrives(source, 1, &device_);
+  ExpectNoGrowth(here, Kept::Here());
+  ExpectNoGrowth(there, source.WhatIsKept());
+}
+
+TEST_F(FakeCudaIpcTest, AnEngineThatSleepsAndWakesOftenIsImportedAnewAndNotOnceMore) {
+  SourceProcess source(kMapped);
+  source.Tell("sleep and wake");
+  for (int i = 0; i < 5; ++i) ExpectArrives(source, 2, &device_);
+  const Kept here = Kept::Here(), there = source.WhatIsKept();
+  EXPECT_GT(here.imports, 0);
+  for (int i = 0; i < 20; ++i) {
+    source.Tell("sleep and wake");
+    EXPECT_EQ(FakeCuda().imports(), 0);
+    ExpectArrives(source, 2, &device_);
+  }
+  ExpectNoGrowth(here, Kept::Here());
+  ExpectNoGrowth(there, source.WhatIsKept());
 }
 
 // ---- memory that becomes another
