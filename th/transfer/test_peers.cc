@@ -170,7 +170,7 @@ std::vector<std::string> TestShard::Content() const {
 bool TestShard::GapsAreZero() const {
   std::vector<std::string> arenas = Arenas();
   for (size_t i = 0; i < places_.size(); ++i) {
-    arenas[places_[i].arena].replace(places_[i].offset, memory_[i].size(), memory_[i].size(), 0);
+    arenas[places_[i].arena].replace(places_[i].offset, memory_[i].size(), memory_[i].size(), '\0');
   }
   return std::all_of(arenas.begin(), arenas.end(), [](const std::string& bytes) {
     return bytes.find_first_not_of('\0') == std::string::npos;

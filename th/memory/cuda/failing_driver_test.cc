@@ -40,6 +40,10 @@ class FailingDriverTest : public CudaTest {
   // Whatever failed, nothing of the driver's is left behind.
   void TearDown() override { EXPECT_EQ(fake_.live(), live_before_); }
 
+  MemoryRegion RegionOf(const DeviceBuffer& buffer) const {
+    return {buffer.pointer(), buffer.bytes(), MemoryKind::kDevice, device_->pci_address()};
+  }
+
   const FakeCuda fake_;
   uint64_t live_before_ = 0;
 };
@@ -89,9 +93,7 @@ TEST_F(FailingDriverTest, AFailureInTheMiddleEndsACallAndNotTheDevice) {
   const std::vector<std::byte> pattern = PatternBytes(kTensors * kTensor, 2);
   const DeviceBuffer buffer = Filled(pattern);
   ASSERT_OK_AND_ASSIGN(const auto devices, CudaMemoryDevices::Open(driver_));
-  ASSERT_OK_AND_ASSIGN(const auto side,
-                       devices->Register({{buffer.pointer(), buffer.bytes(), MemoryKind::kDevice,
-                                           device_->pci_address()}}));
+  ASSERT_OK_AND_ASSIGN(const auto side, devices->Register({{RegionOf(buffer)}}));
   ASSERT_OK_AND_ASSIGN(const auto pinned, devices->AllocatePinned(2 * pattern.size()));
   std::vector<DeviceCopy> copies;
   for (uint64_t i = 0; i < kTensors; ++i) {
@@ -132,9 +134,7 @@ TEST_F(FailingDriverTest, MemoryThatIsFreedUnderACopyIsCaught) {
   std::optional<DeviceBuffer> buffer;
   buffer.emplace(Filled(PatternBytes(4096, 4)));
   ASSERT_OK_AND_ASSIGN(const auto devices, CudaMemoryDevices::Open(driver_));
-  ASSERT_OK_AND_ASSIGN(const auto side,
-                       devices->Register({{buffer->pointer(), buffer->bytes(), MemoryKind::kDevice,
-                                           device_->pci_address()}}));
+  ASSERT_OK_AND_ASSIGN(const auto side, devices->Register({{RegionOf(*buffer)}}));
   ASSERT_OK_AND_ASSIGN(const auto pinned, devices->AllocatePinned(4096));
   fake_.HoldStreams(true);
   absl::Status copied;
