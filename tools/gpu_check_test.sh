@@ -9,7 +9,8 @@ trap 'rm -rf "$scratch"' EXIT
 binaries=$scratch/binaries
 mkdir "$binaries"
 ln -s "$PWD/th/memory/cuda/gpu_test" "$PWD/th/memory/cuda/gpu_benchmark" \
-  "$PWD/th/transfer/cuda_ipc/cuda_ipc_benchmark" "$binaries/"
+  "$PWD/th/transfer/cuda_ipc/cuda_ipc_gpu_test" "$PWD/th/transfer/cuda_ipc/cuda_ipc_benchmark" \
+  "$PWD/th/transfer/device_staging_benchmark" "$PWD/th/cli/th" "$PWD/th/server/tensorhub_server" "$binaries/"
 
 fail() {
   echo "FAILED: $*" >&2
@@ -34,6 +35,18 @@ expect 2 "unknown option --other" --other
 expect 0 "gpu_check: passed" --binaries "$binaries" --driver "$fake" --bytes 1048576 --runs 1 --no-judge
 grep -q "kernel: sums .* of memory bandwidth, goal 0.50" "$scratch/out" || fail "no figure of the sums"
 for way in "same device" "peer access"; do
-  grep -q "cuda_ipc, $way .* of the driver's copy" "$scratch/out" || fail "no figure of a transfer: $way"
+  grep -q "cuda_ipc, $way, 1 tensors .* of the driver's copy" "$scratch/out" || fail "no figure of a transfer: $way"
 done
+for tensors in "61000 tensors" "18000 tensors of 8192 bytes"; do
+  grep -q "same device, $tensors.* of one tensor .*, goal 0.91" "$scratch/out" || fail "no figure of $tensors"
+done
+for way in host device; do
+  grep -q "staged to the $way, segments of .* of pinned copy" "$scratch/out" || fail "no figure of staging: $way"
+done
+grep -q "over cuda_ipc, checksums on" "$scratch/out" || fail "no figure of an update"
+
+# A driver whose copies do nothing is fast and wrong: that fails though figures are not judged.
+TH_FAKE_CUDA_LOSE_DEVICE_COPIES=1 "$binaries/cuda_ipc_benchmark" --driver "$fake" --bytes 1048576 --runs 1 --no-judge \
+  >"$scratch/out" 2>&1 && fail "bytes that never arrived are taken for a transfer"
+grep -q "DATA_LOSS.* is wrong after a transfer" "$scratch/out" || fail "the wrong byte is not named"
 echo passed

@@ -11,7 +11,8 @@
 //
 // Environment of a process: TH_FAKE_CUDA_DEVICES (default 2; 0: cuInit finds no device),
 // TH_FAKE_CUDA_INIT_ERROR (what cuInit returns, as a number), TH_FAKE_CUDA_REFUSE_PEERS (set:
-// RefusePeers).
+// RefusePeers), TH_FAKE_CUDA_LOSE_DEVICE_COPIES (set: copies between devices' memory, those of
+// kernels excepted, succeed and write nothing).
 //
 // The fake does not imitate that cuMemFree waits for streams, that null streams wait for others,
 // the limits of real devices, or their speed.
@@ -52,6 +53,8 @@ class FakeCuda {
   std::byte* AliasOf(void* device_address) const;
   // The calls of cuFlushGPUDirectRDMAWrites.
   uint64_t flushes() const;
+  // The bytes that copies from devices to the host were asked for, all in all.
+  uint64_t bytes_to_host() const;
   // What devices say that they order of adapters' writes: a CUGPUDirectRDMAWritesOrdering, NONE by
   // default.
   void OrderWrites(int ordering) const;

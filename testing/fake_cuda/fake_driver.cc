@@ -33,6 +33,7 @@ FakeDriver& FakeDriver::Get() {
 FakeDriver::FakeDriver()
     : devices_(DevicesFromEnvironment()),
       gate_(devices_),
+      loses_device_copies_(std::getenv("TH_FAKE_CUDA_LOSE_DEVICE_COPIES") != nullptr),
       memory_(std::make_unique<FakeMemory>(devices_)) {
   if (const char* text = std::getenv("TH_FAKE_CUDA_INIT_ERROR")) {
     faults_["cuInit"] = {static_cast<CUresult>(std::atoi(text)), 0, 1 << 30};

@@ -43,6 +43,10 @@ class FakeDriver {
   void OrderWrites(int ordering) { writes_ordering_ = ordering; }
   uint64_t flushes() const { return flushes_; }
   void CountFlush() { ++flushes_; }
+  uint64_t bytes_to_host() const { return bytes_to_host_; }
+  void CountToHost(uint64_t bytes) { bytes_to_host_ += bytes; }
+  // True where copies between devices' memory succeed and write nothing.
+  bool loses_device_copies() const { return loses_device_copies_; }
 
   // Contexts are named after their devices. -1: none is current.
   int& current_device();
@@ -81,6 +85,8 @@ class FakeDriver {
   Gate gate_;
   std::atomic<int> writes_ordering_{CU_GPU_DIRECT_RDMA_WRITES_ORDERING_NONE};
   std::atomic<uint64_t> flushes_{0};
+  std::atomic<uint64_t> bytes_to_host_{0};
+  const bool loses_device_copies_;
   std::unique_ptr<FakeMemory> memory_;
   mutable std::mutex mu_;
   bool initialized_ = false;

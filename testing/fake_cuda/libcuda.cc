@@ -61,7 +61,8 @@ CUresult AddCopy(CUstream stream, uint64_t to, bool to_device, uint64_t from, bo
   if (!valid()) return CUDA_ERROR_INVALID_VALUE;
   on->Add([=] {
     if (!valid()) return CUDA_ERROR_ILLEGAL_ADDRESS;
-    if (bytes > 0) {
+    const bool lost = to_device && from_device && Driver().loses_device_copies();
+    if (bytes > 0 && !lost) {
       std::memmove(Driver().memory().Alias(to), Driver().memory().Alias(from), bytes);
     }
     return CUDA_SUCCESS;
@@ -308,6 +309,7 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstr
 CUresult cuMemcpyDtoHAsync(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
   BEGIN("cuMemcpyDtoHAsync");
   NEEDS_CONTEXT();
+  Driver().CountToHost(bytes);
   return AddCopy(stream, AddressOf(to), false, from, true, bytes);
 }
 
@@ -628,6 +630,8 @@ uint64_t th_fake_cuda_imports() { return Driver().memory().imports(); }
 void* th_fake_cuda_alias(void* address) { return Driver().memory().Alias(AddressOf(address)); }
 
 uint64_t th_fake_cuda_flushes() { return Driver().flushes(); }
+
+uint64_t th_fake_cuda_bytes_to_host() { return Driver().bytes_to_host(); }
 
 void th_fake_cuda_order_writes(int ordering) { Driver().OrderWrites(ordering); }
 

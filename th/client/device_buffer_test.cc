@@ -159,6 +159,18 @@ TEST_F(DeviceBufferTest, GpuMemoryIsPublishedAndReceivedOverEachTransport) {
   }
 }
 
+TEST_F(DeviceBufferTest, PublishingCopiesNoWeightsToTheHost) {
+  const FakeCuda fake;
+  DeviceShard trained(&device_);
+  Worker trainer = Join("trainer", trained);
+  trained.FillWith(1);
+  const uint64_t before = fake.bytes_to_host();
+  Publish(trainer, 1);
+  // The sums of leaves, of 16 bytes for 8 KiB.
+  EXPECT_GT(fake.bytes_to_host(), before);
+  EXPECT_LT(fake.bytes_to_host() - before, trained.tensors.size() * kTensorBytes / 100);
+}
+
 TEST_F(DeviceBufferTest, SnapshotOfGpuMemoryIsServedWhileTheTensorsChange) {
   DeviceShard trained(&device_, /*mixed=*/true), received(&device_);
   Worker trainer = Join("trainer", trained, {}, /*snapshot_room=*/uint64_t{64} << 20);

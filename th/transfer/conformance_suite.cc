@@ -1,7 +1,11 @@
 #include "th/transfer/conformance_suite.h"
 
+#include <functional>
 #include <thread>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "testing/open_descriptors.h"
@@ -16,8 +20,87 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAreArray;
 
 namespace {
+
+constexpr uint64_t kSeedAfterClose = 9;
+
+// The shard belongs to its owner again from OnClosed on, who writes to it at once: a byte that the
+// transport still lands shows.
+class OverwritingSink : public TestSink {
+ public:
+  explicit OverwritingSink(TestShard* into) : TestSink(into), shard_(into) {}
+  void OnClosed(SourceFailure failure, std::string detail) override {
+    shard_->FillWith(kSeedAfterClose);
+    TestSink::OnClosed(failure, std::move(detail));
+  }
+
+ private:
+  TestShard* const shard_;
+};
+
+// Holds the data thread in the call of that number, counted from 1, until it is let go on. Signs of
+// life are not counted: how many there are is a matter of time.
+class SteppingSink : public OverwritingSink {
+ public:
+  // The transfer is complete once so many segments and sums have come.
+  SteppingSink(TestShard* into, size_t held_call, size_t segments, size_t sums)
+      : OverwritingSink(into), held_call_(held_call), segments_(segments), sums_(sums) {}
+
+  // False: the transfer was complete before that call.
+  bool AwaitHeld() {
+    absl::MutexLock lock(&mu_);
+    const auto reached = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+      return calls_ >= held_call_ || (segments_ == 0 && sums_ == 0);
+    };
+    AwaitOrFail(mu_, absl::Condition(&reached), "the call, or the end of the transfer");
+    return calls_ >= held_call_;
+  }
+  void LetGoOn() { go_on_.Notify(); }
+
+  void OnAdmitted(BufferGeneration generation, bool lists_sums) override {
+    OverwritingSink::OnAdmitted(generation, lists_sums);
+    Step(0, 0);
+  }
+  void OnSums(SegmentIndex first, absl::Span<const SegmentSum> sums) override {
+    OverwritingSink::OnSums(first, sums);
+    Step(0, sums.size());
+  }
+  bool OnSegmentBegins(SegmentIndex segment, std::vector<iovec>* iov) override {
+    const bool wanted = OverwritingSink::OnSegmentBegins(segment, iov);
+    Step(0, 0);
+    return wanted;
+  }
+  bool OnSegmentBeginsInPlace(SegmentIndex segment, CanWrite can_write,
+                              std::vector<iovec>* iov) override {
+    const bool wanted = OverwritingSink::OnSegmentBeginsInPlace(segment, can_write, iov);
+    Step(0, 0);
+    return wanted;
+  }
+  void OnSegment(SegmentIndex segment, SegmentSum sent, SegmentSum computed) override {
+    OverwritingSink::OnSegment(segment, sent, computed);
+    Step(1, 0);
+  }
+
+ private:
+  void Step(size_t segments, size_t sums) {
+    {
+      absl::MutexLock lock(&mu_);
+      segments_ -= segments;
+      sums_ -= sums;
+      if (++calls_ != held_call_) return;
+    }
+    go_on_.WaitForNotification();
+  }
+
+  const size_t held_call_;
+  absl::Notification go_on_;
+  absl::Mutex mu_;
+  size_t calls_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t segments_ ABSL_GUARDED_BY(mu_);  // that have not come
+  size_t sums_ ABSL_GUARDED_BY(mu_);
+};
 
 std::unique_ptr<AttachedMemory> Attached(Transport& transport, const TestShard& shard) {
   auto attached = transport.Attach(shard.store()->regions());
@@ -78,6 +161,7 @@ void TransportConformanceTest::ExpectArrives(const TestShard::Spec& spec) {
   pull->Ask(published.all());
   sink.AwaitSegments(published.segment_count());
   EXPECT_TRUE(received.Equals(published));
+  EXPECT_TRUE(received.GapsAreZero()) << "bytes landed beside the tensors";
   EXPECT_THAT(sink.segments(), Each(Pair(::testing::_, true)));
   pull->Close();
   sink.AwaitClosed();
@@ -377,6 +461,64 @@ TEST_P(TransportConformanceTest, NothingIsSaidAfterTheClose) {
   EXPECT_FALSE(sink_.calls_after_closed());
 }
 
+// Closed while segments are on their way, whatever the threads are at.
+TEST_P(TransportConformanceTest, NoByteLandsAfterTheClose) {
+  TestShard overwritten{TestShard::Spec{}};
+  overwritten.FillWith(kSeedAfterClose);
+  for (size_t begun = 1; begun < published_.segment_count(); begun += 3) {
+    OverwritingSink sink(&received_);
+    auto pull = Open(&sink);
+    pull->Ask(published_.all());
+    sink.AwaitBegun(begun);
+    pull->Close();
+    sink.AwaitClosed();
+    holder_.AwaitReleased(holder_.admitted().size());
+    EXPECT_TRUE(received_.Equals(overwritten)) << "closed once segment " << begun << " had begun";
+  }
+  reader_.reset();
+  EXPECT_TRUE(received_.Equals(overwritten));
+}
+
+void TransportConformanceTest::ExpectEndsWellAtEachCall(size_t first_call,
+                                                        const std::function<void(Pull&)>& end) {
+  constexpr uint64_t kAsked = 4;
+  published_.SumAll();
+  TestShard overwritten{TestShard::Spec{}};
+  overwritten.FillWith(kSeedAfterClose);
+  bool complete = false;
+  for (size_t call = first_call; !complete; ++call) {
+    ASSERT_LE(call, 40) << "more calls than a transfer of " << kAsked << " segments has";
+    SCOPED_TRACE(call);
+    SteppingSink sink(&received_, call, kAsked, published_.segment_count());
+    auto pull = Open(&sink);
+    pull->Ask({SegmentIndex(0), SegmentIndex(kAsked)});
+    if (call > 0) {
+      sink.AwaitAdmitted();
+      pull->AskSums();
+      complete = !sink.AwaitHeld();
+    }
+    end(*pull);
+    sink.LetGoOn();
+    EXPECT_EQ(sink.AwaitClosed().first, SourceFailure::kClosed);
+    if (call > 0) holder_.AwaitReleased(holder_.admitted().size());
+    EXPECT_TRUE(received_.Equals(overwritten)) << "bytes landed after the close";
+    EXPECT_FALSE(sink.calls_after_closed());
+  }
+  ExpectArrives({});  // the transports are as they were
+  reader_.reset();
+  source_.reset();
+  EXPECT_THAT(holder_.released(), UnorderedElementsAreArray(holder_.admitted()));
+}
+
+TEST_P(TransportConformanceTest, ReaderMayCloseInEachCallOfATransfer) {
+  ExpectEndsWellAtEachCall(/*first_call=*/0, [](Pull& pull) { pull.Close(); });
+}
+
+TEST_P(TransportConformanceTest, HolderMayCutInEachCallOfATransfer) {
+  ExpectEndsWellAtEachCall(/*first_call=*/1,
+                           [this](Pull&) { source_->CutTransfer(holder_.admitted().back()); });
+}
+
 // ---- limits
 
 TEST_P(TransportConformanceTest, AskingBeyondTheShardEndsThePull) {
@@ -478,6 +620,14 @@ TEST_P(TransportConformanceTest, ThousandsOfSmallTensorsOfOddSizesArrive) {
   // Some segments have a thousand pieces, and some more than any list of places may name.
   for (uint64_t i = 0; i < 3'000; ++i) spec.tensor_bytes.push_back(i * 7 % 89);
   for (uint64_t i = 0; i < 20'000; ++i) spec.tensor_bytes.push_back(1 + i % 7);
+  ExpectArrives(spec);
+}
+
+// As a model of many small tensors in the arena of torch's allocator: nothing is aligned, and
+// beside each tensor lies what is not the transfer's.
+TEST_P(TransportConformanceTest, SixtyThousandTinyTensorsWithOddGapsArrive) {
+  TestShard::Spec spec{.tensor_bytes = {}, .segment_bytes = 262'144, .odd_gaps = true};
+  for (uint64_t i = 0; i < 61'000; ++i) spec.tensor_bytes.push_back(1 + i * 7 % 149);
   ExpectArrives(spec);
 }
 

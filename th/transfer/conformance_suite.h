@@ -10,6 +10,7 @@
 #define TH_TRANSFER_CONFORMANCE_SUITE_H_
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -44,6 +45,10 @@ class TransportConformanceTest
   std::unique_ptr<Pull> Open(PullSink* sink);
   // A shard of its own, published and pulled whole, is received as it is.
   void ExpectArrives(const TestShard::Spec& spec);
+  // Lets `end` end a transfer while the reader's data thread is in each call of its sink in turn,
+  // up to the one after which all has come; call 0 is before any. Nothing lands, is said or is left
+  // behind after the close. Ends both transports.
+  void ExpectEndsWellAtEachCall(size_t first_call, const std::function<void(Pull&)>& end);
   Endpoint SourceEndpoint() const { return source_->endpoints()[0]; }
 
   TransportLimits limits_;

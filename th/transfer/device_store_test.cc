@@ -142,6 +142,26 @@ TEST_F(DeviceStoreTest, SealTakesTheSumsThatTheHostWould) {
   EXPECT_EQ(shard->store()->SumOf(SegmentIndex(2)), shard->SumOf(SegmentIndex(2)));
 }
 
+// A model goes to the host to be sent. To be summed it stays where it is: sums alone come back.
+TEST_F(DeviceStoreTest, SealCopiesNoWeightsToTheHost) {
+  const FakeCuda fake;
+  const auto shard = Shard();
+  uint64_t bytes_of_sums = 0;
+  for (uint64_t i = 0; i < shard->segment_count(); ++i) {
+    const uint64_t bytes = shard->layout().SegmentLength(SegmentIndex(i));
+    bytes_of_sums += (bytes + kLeafBytes - 1) / kLeafBytes * sizeof(SegmentSum);
+  }
+  shard->store()->Publish(kFirst);
+  const uint64_t before = fake.bytes_to_host();
+  ASSERT_OK(shard->store()->Seal(never_).status());
+  EXPECT_EQ(fake.bytes_to_host() - before, bytes_of_sums);
+  EXPECT_LT(bytes_of_sums, shard->layout().bytes() / 100);
+  // What is copied out is counted, or the figure above would show nothing.
+  CopyOut(*shard, SegmentIndex(0));
+  EXPECT_EQ(fake.bytes_to_host() - before,
+            bytes_of_sums + shard->layout().SegmentLength(SegmentIndex(0)));
+}
+
 TEST_F(DeviceStoreTest, SealSumsAMixtureOfMemory) {
   const auto shard = Shard(/*every_other_on_host=*/true);
   shard->store()->Publish(kFirst);

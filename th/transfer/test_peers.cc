@@ -34,7 +34,8 @@ void AwaitOrFail(absl::Mutex& mu, const absl::Condition& condition, const char* 
 
 // ---- TestMemory
 
-TestMemory::TestMemory(size_t bytes, TestDevice* device) : bytes_(bytes), device_(device) {
+TestMemory::TestMemory(size_t bytes, TestDevice* device)
+    : owned_(true), bytes_(bytes), device_(device) {
   if (bytes == 0) return;
   if (device_ != nullptr) {
     data_ = static_cast<char*>(device_->Allocate(bytes));
@@ -50,7 +51,16 @@ TestMemory::TestMemory(size_t bytes, TestDevice* device) : bytes_(bytes), device
   data_ = reinterpret_cast<char*>(*mapped);
 }
 
+TestMemory TestMemory::In(const TestMemory& arena, size_t offset, size_t bytes) {
+  TestMemory within;
+  within.data_ = arena.data_ + offset;
+  within.bytes_ = bytes;
+  within.device_ = arena.device_;
+  return within;
+}
+
 TestMemory::~TestMemory() {
+  if (!owned_) return;
   if (device_ != nullptr) {
     if (data_ != nullptr) device_->Free(data_);
     return;
@@ -59,6 +69,7 @@ TestMemory::~TestMemory() {
 }
 
 TestMemory& TestMemory::operator=(TestMemory&& other) noexcept {
+  std::swap(owned_, other.owned_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   std::swap(device_, other.device_);
@@ -92,12 +103,15 @@ TestShard::TestShard(const Spec& spec) {
   absl::StatusOr<ShardLayout> built = ShardLayout::Build(std::move(layout));
   EXPECT_TRUE(built.ok()) << built.status();
   layout_ = std::make_shared<const ShardLayout>(*std::move(built));
+  if (spec.odd_gaps) {
+    AllocateWithGaps(spec);
+  } else {
+    Allocate(spec);
+  }
   StorageMemory memory;
-  for (const ShardLayout::Storage& storage : layout_->storages()) {
-    const bool on_host = spec.every_other_on_host && memory_.size() % 2 == 0;
-    const TestMemory& added = memory_.emplace_back(storage.bytes, on_host ? nullptr : spec.device);
-    MemoryRegion region{.address = added.data(), .bytes = storage.bytes};
-    if (added.device() != nullptr && storage.bytes > 0) {
+  for (const TestMemory& added : memory_) {
+    MemoryRegion region{.address = added.data(), .bytes = added.size()};
+    if (added.device() != nullptr && added.size() > 0) {
       region.kind = MemoryKind::kDevice;
       region.device = added.device()->pci_address();
     }
@@ -112,16 +126,74 @@ TestShard::TestShard(const Spec& spec) {
   store_ = std::make_shared<SegmentStore>(layout_, std::move(memory));
 }
 
+void TestShard::Allocate(const Spec& spec) {
+  for (const ShardLayout::Storage& storage : layout_->storages()) {
+    const bool on_host = spec.every_other_on_host && memory_.size() % 2 == 0;
+    memory_.emplace_back(storage.bytes, on_host ? nullptr : spec.device);
+  }
+}
+
+void TestShard::AllocateWithGaps(const Spec& spec) {
+  constexpr size_t kHost = 0, kDevice = 1;
+  size_t ends[] = {1, 1};
+  for (const ShardLayout::Storage& storage : layout_->storages()) {
+    const bool on_host =
+        spec.device == nullptr || (spec.every_other_on_host && places_.size() % 2 == 0);
+    size_t& end = ends[on_host ? kHost : kDevice];
+    places_.push_back({on_host ? kHost : kDevice, end});
+    end += storage.bytes + 1 + end % 11;
+  }
+  arenas_.emplace_back(ends[kHost]);
+  if (spec.device != nullptr) arenas_.emplace_back(ends[kDevice], spec.device);
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const auto& [arena, offset] = places_[i];
+    memory_.push_back(TestMemory::In(arenas_[arena], offset, layout_->storages()[i].bytes));
+  }
+}
+
+std::vector<std::string> TestShard::Arenas() const {
+  std::vector<std::string> bytes;
+  for (const TestMemory& arena : arenas_) bytes.push_back(arena.Read(0, arena.size()));
+  return bytes;
+}
+
+std::vector<std::string> TestShard::Content() const {
+  const std::vector<std::string> arenas = Arenas();
+  std::vector<std::string> content;
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    const size_t bytes = memory_[i].size();
+    content.push_back(arenas.empty() ? memory_[i].Read(0, bytes)
+                                     : arenas[places_[i].arena].substr(places_[i].offset, bytes));
+  }
+  return content;
+}
+
+bool TestShard::GapsAreZero() const {
+  std::vector<std::string> arenas = Arenas();
+  for (size_t i = 0; i < places_.size(); ++i) {
+    arenas[places_[i].arena].replace(places_[i].offset, memory_[i].size(), memory_[i].size(), '\0');
+  }
+  return std::all_of(arenas.begin(), arenas.end(), [](const std::string& bytes) {
+    return bytes.find_first_not_of('\0') == std::string::npos;
+  });
+}
+
 void TestShard::FillWith(uint64_t seed) {
   uint64_t state = seed * 0x9E3779B97F4A7C15 + 1;
-  for (const TestMemory& memory : memory_) {
-    std::string bytes(memory.size(), 0);
+  std::vector<std::string> arenas = Arenas();
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    std::string bytes(memory_[i].size(), 0);
     for (char& byte : bytes) {
       state = state * 6364136223846793005 + 1442695040888963407;
       byte = static_cast<char>(state >> 56);
     }
-    memory.Write(0, bytes);
+    if (arenas.empty()) {
+      memory_[i].Write(0, bytes);
+    } else {
+      arenas[places_[i].arena].replace(places_[i].offset, bytes.size(), bytes);
+    }
   }
+  for (size_t i = 0; i < arenas.size(); ++i) arenas_[i].Write(0, arenas[i]);
 }
 
 std::string TestShard::BytesOf(SegmentIndex segment) const {

@@ -37,6 +37,8 @@ class TestMemory {
  public:
   // On the device, if there is one: then only device(), Read and Write may be used.
   explicit TestMemory(size_t bytes, TestDevice* device = nullptr);
+  // Bytes [offset, offset + bytes) of `arena`, which outlives it.
+  static TestMemory In(const TestMemory& arena, size_t offset, size_t bytes);
   ~TestMemory();
   TestMemory(TestMemory&& other) noexcept { *this = std::move(other); }
   TestMemory& operator=(TestMemory&& other) noexcept;
@@ -49,12 +51,12 @@ class TestMemory {
   TestDevice* device() const { return device_; }
   std::string Read(size_t offset, size_t bytes) const;
   void Write(size_t offset, absl::Span<const char> bytes) const;
-  friend bool operator==(const TestMemory& a, const TestMemory& b) {
-    return a.Read(0, a.size()) == b.Read(0, b.size());
-  }
 
  private:
+  TestMemory() = default;
+
   inline static bool shared_ = false;
+  bool owned_ = false;
   char* data_ = nullptr;
   size_t bytes_ = 0;
   TestDevice* device_ = nullptr;
@@ -70,6 +72,8 @@ class TestShard {
     // Where the storages lie; null: in host memory. It outlives the shard.
     TestDevice* device = default_device;
     bool every_other_on_host = default_every_other_on_host;  // the first, the third and so on
+    // All storages of a kind of memory lie in one arena, with 1 to 11 bytes between them.
+    bool odd_gaps = false;
   };
   // Where shards lie whose spec does not say.
   inline static TestDevice* default_device = nullptr;
@@ -78,7 +82,9 @@ class TestShard {
   explicit TestShard(const Spec& spec);
 
   void FillWith(uint64_t seed);
-  bool Equals(const TestShard& other) const { return memory_ == other.memory_; }
+  bool Equals(const TestShard& other) const { return Content() == other.Content(); }
+  // True unless bytes between storages have been written.
+  bool GapsAreZero() const;
   // The bytes of one segment, in order.
   std::string BytesOf(SegmentIndex segment) const;
   // Flips a bit of a segment in memory.
@@ -94,12 +100,29 @@ class TestShard {
   // The device's side of the store; null where all is in host memory.
   const std::shared_ptr<DeviceSide>& device_side() const { return device_side_; }
   // Gives the memory back under the store's feet.
-  void FreeMemory() { memory_.clear(); }
+  void FreeMemory() {
+    memory_.clear();
+    arenas_.clear();
+  }
   SegmentRange all() const { return {SegmentIndex(0), SegmentIndex(segment_count())}; }
 
  private:
+  struct Place {
+    size_t arena = 0;
+    size_t offset = 0;
+  };
+
+  void Allocate(const Spec& spec);
+  void AllocateWithGaps(const Spec& spec);
+  // The bytes of each arena, gaps included.
+  std::vector<std::string> Arenas() const;
+  // The bytes of each storage.
+  std::vector<std::string> Content() const;
+
   std::shared_ptr<const ShardLayout> layout_;
-  std::vector<TestMemory> memory_;
+  std::vector<TestMemory> arenas_;  // of the host and of the device, or none
+  std::vector<TestMemory> memory_;  // of each storage
+  std::vector<Place> places_;       // of each storage, where there are arenas
   std::shared_ptr<DeviceSide> device_side_;
   std::shared_ptr<SegmentStore> store_;
 };

@@ -110,13 +110,13 @@ void BenchmarkShard::Publish() {
 }
 
 double SecondsToReceive(const std::shared_ptr<SegmentStore>& into, Transport* transport,
-                        const Endpoint& source, const ReplicatorLimits& limits) {
+                        const Endpoint& source, const ReplicatorLimits& limits, WorkerId worker) {
   into->BeginFill(BufferGeneration(1), {});
   EndOfFill end;
   const absl::Time start = MonotonicNow();
   auto fill = Fill::Start({.store = into, .limits = limits}, {transport}, &end);
   AssignedSource assigned;
-  assigned.buffer = {kBenchmarkWorker, kBuffer};
+  assigned.buffer = {worker, kBuffer};
   assigned.endpoints = {source};
   assigned.generation = BufferGeneration(1);
   assigned.capability.claims.source = assigned.buffer;

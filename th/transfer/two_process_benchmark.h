@@ -52,10 +52,11 @@ class AdmitsAll : public HolderDelegate {
   const std::shared_ptr<SegmentStore> store_;
 };
 
-// From the start of a fill of `into`, whose one source kBenchmarkWorker is at `source`, until all
-// of it has been received.
+// From the start of a fill of `into`, whose one source `worker` is at `source`, until all of it has
+// been received.
 double SecondsToReceive(const std::shared_ptr<SegmentStore>& into, Transport* transport,
-                        const Endpoint& source, const ReplicatorLimits& limits);
+                        const Endpoint& source, const ReplicatorLimits& limits,
+                        WorkerId worker = kBenchmarkWorker);
 
 // Runs `source` in a child process and `reader` in this one, each with its end of a socket to the
 // other; the source's reads as ended once the reader has returned. Returns the exit status.

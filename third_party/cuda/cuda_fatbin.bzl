@@ -13,7 +13,10 @@ makes a cc_library with the header "<package>/sum_fatbin.h":
     namespace th { absl::Span<const unsigned char> SumFatbin(); }
 
 It holds code for each of `architectures` and PTX for `ptx`, which the driver compiles for any later GPU. The compiler
-is @cuda's nvcc on @gcc12; nothing of the machine's CUDA or compiler is read."""
+is that of the registered toolchain (cuda_toolchain.bzl): @cuda's nvcc on @gcc12, so that nothing of the machine's CUDA or
+compiler is read."""
+
+load("//third_party/cuda:cuda_toolchain.bzl", "CUDA_TOOLCHAIN_TYPE")
 
 # What is compiled ahead of time: A100 (and all of 8.x), H100 and H200, B200.
 ARCHITECTURES = ["80", "90", "100"]
@@ -21,24 +24,8 @@ ARCHITECTURES = ["80", "90", "100"]
 # Any GPU of this architecture or a later one runs this PTX.
 PTX = "80"
 
-_GCC = "external/gcc12"
-
-# The toolchain's own directories, as in //third_party/toolchain:gcc.BUILD.
-_HOST_COMPILER_FLAGS = [
-    "-nostdinc",
-    "-isystem",
-    _GCC + "/usr/include/c++/12",
-    "-isystem",
-    _GCC + "/usr/include/x86_64-linux-gnu/c++/12",
-    "-idirafter",
-    _GCC + "/usr/lib/gcc/x86_64-linux-gnu/12/include",
-    "-idirafter",
-    _GCC + "/usr/include/x86_64-linux-gnu",
-    "-idirafter",
-    _GCC + "/usr/include",
-]
-
 def _fatbin_impl(ctx):
+    toolchain = ctx.toolchains[CUDA_TOOLCHAIN_TYPE]
     out = ctx.actions.declare_file(ctx.label.name)
     headers = depset(
         ctx.files.hdrs,
@@ -46,20 +33,18 @@ def _fatbin_impl(ctx):
     )
     arguments = ctx.actions.args()
     arguments.add_all(["--fatbin", "-std=c++20", "-O3", "-Werror", "all-warnings", "-I", ctx.label.workspace_root or "."])
-    arguments.add("-ccbin", _GCC + "/bin/gcc")
+    arguments.add("-ccbin", toolchain.host_compiler_path)
     for architecture in ctx.attr.architectures:
         arguments.add("-gencode", "arch=compute_%s,code=sm_%s" % (architecture, architecture))
     arguments.add("-gencode", "arch=compute_%s,code=compute_%s" % (ctx.attr.ptx, ctx.attr.ptx))
-    arguments.add("-Xcompiler", ",".join(_HOST_COMPILER_FLAGS))
+    arguments.add("-Xcompiler", ",".join(toolchain.host_compiler_flags))
     arguments.add(ctx.file.src)
     arguments.add("-o", out)
-    compiler = ctx.files._compiler
-    bin = [f.path for f in compiler if f.basename == "bin"][0]
     ctx.actions.run_shell(
         outputs = [out],
-        inputs = depset([ctx.file.src] + compiler + ctx.files._gcc, transitive = [headers]),
+        inputs = depset([ctx.file.src], transitive = [toolchain.files, headers]),
         # A PATH without the machine's own CUDA; nvcc finds its parts beside itself.
-        command = "exec env -i PATH=/usr/bin:/bin TMPDIR=\"${TMPDIR:-/tmp}\" %s/nvcc \"$@\"" % bin,
+        command = "exec env -i PATH=/usr/bin:/bin TMPDIR=\"${TMPDIR:-/tmp}\" %s \"$@\"" % toolchain.nvcc,
         arguments = [arguments],
         mnemonic = "CudaCompile",
         progress_message = "Compiling %s for GPUs" % ctx.file.src.short_path,
@@ -74,9 +59,8 @@ _fatbin = rule(
         "deps": attr.label_list(providers = [CcInfo]),
         "architectures": attr.string_list(mandatory = True),
         "ptx": attr.string(mandatory = True),
-        "_compiler": attr.label(default = "@cuda//:compiler", cfg = "exec"),
-        "_gcc": attr.label(default = "@gcc12//:all", cfg = "exec"),
     },
+    toolchains = [CUDA_TOOLCHAIN_TYPE],
 )
 
 def cuda_fatbin(name, src, hdrs = [], deps = [], architectures = ARCHITECTURES, ptx = PTX, visibility = None, **kwargs):

@@ -1,22 +1,25 @@
-// Failures of the driver under staging, sums and fences, and streams that are held up. On the fake
+// Failures of the driver under copies, sums and fences, and streams that are held up. On the fake
 // only.
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "testing/fake_cuda/fake_cuda.h"
 #include "testing/status_matchers.h"
+#include "th/memory/cuda/cuda_memory_devices.h"
 #include "th/memory/cuda/cuda_test_fixture.h"
 #include "th/memory/cuda/device_pieces.h"
 #include "th/memory/cuda/device_sums.h"
 #include "th/memory/cuda/piece_copier.h"
 #include "th/memory/cuda/shared_allocation.h"
-#include "th/memory/cuda/staging_ring.h"
 #include "th/memory/cuda/stream.h"
 
 namespace th {
@@ -26,8 +29,6 @@ using ::testing::AllOf;
 using testing::FakeCuda;
 using ::testing::HasSubstr;
 using testing::StatusIs;
-
-constexpr uint64_t kSlot = 4096;
 
 class FailingDriverTest : public CudaTest {
  protected:
@@ -39,6 +40,10 @@ class FailingDriverTest : public CudaTest {
   // Whatever failed, nothing of the driver's is left behind.
   void TearDown() override { EXPECT_EQ(fake_.live(), live_before_); }
 
+  MemoryRegion RegionOf(const DeviceBuffer& buffer) const {
+    return {buffer.pointer(), buffer.bytes(), MemoryKind::kDevice, device_->pci_address()};
+  }
+
   const FakeCuda fake_;
   uint64_t live_before_ = 0;
 };
@@ -47,7 +52,7 @@ TEST_F(FailingDriverTest, EverythingIsGivenBack) {
   const DeviceBuffer buffer = Filled(PatternBytes(100'000, 1));
   const std::unique_ptr<DeviceMemory> memory = Register(buffer);
   const MappedMemory mapped(device_, 3);
-  ASSERT_OK_AND_ASSIGN(const auto ring, StagingRing::Create(device_, {}));
+  ASSERT_OK_AND_ASSIGN(const auto pinned, PinnedBuffer::Allocate(device_, 4096));
   ASSERT_OK_AND_ASSIGN(const auto sums, DeviceSums::Create(device_, {}));
   ASSERT_OK_AND_ASSIGN(const auto copier, PieceCopier::Create(device_, {}));
   ASSERT_OK(sums->Sum({{{memory.get(), 0, 100'000}}}));
@@ -64,7 +69,7 @@ TEST_F(FailingDriverTest, ADeviceOrHostWithoutRoomIsResourceExhausted) {
     }
   }
   fake_.Fail("cuMemHostAlloc", CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_THAT(StagingRing::Create(device_, {}),
+  EXPECT_THAT(PinnedBuffer::Allocate(device_, 4096),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("pinned host memory")));
   EXPECT_THAT(DeviceBuffer::Allocate(device_, uint64_t{1} << 50),
               StatusIs(absl::StatusCode::kResourceExhausted));
@@ -82,25 +87,35 @@ TEST_F(FailingDriverTest, ADeviceWithoutCodeForItIsNamed) {
   }
 }
 
-TEST_F(FailingDriverTest, AFailureInTheMiddleEndsATransferAndNotTheRing) {
-  const std::vector<std::byte> pattern = PatternBytes(10 * kSlot, 2);
+// Of tensors that lie apart in host memory, so that each is a copy of its own, in one call.
+TEST_F(FailingDriverTest, AFailureInTheMiddleEndsACallAndNotTheDevice) {
+  constexpr uint64_t kTensors = 10, kTensor = 4096;
+  const std::vector<std::byte> pattern = PatternBytes(kTensors * kTensor, 2);
   const DeviceBuffer buffer = Filled(pattern);
-  const std::unique_ptr<DeviceMemory> memory = Register(buffer);
-  ASSERT_OK_AND_ASSIGN(const auto ring, StagingRing::Create(device_, {.slot_bytes = kSlot}));
-  std::vector<std::byte> got(pattern.size());
-  for (const char* function : {"cuMemcpyDtoHAsync", "cuEventRecord", "cuEventSynchronize"}) {
+  ASSERT_OK_AND_ASSIGN(const auto devices, CudaMemoryDevices::Open(driver_));
+  ASSERT_OK_AND_ASSIGN(const auto side, devices->Register({{RegionOf(buffer)}}));
+  ASSERT_OK_AND_ASSIGN(const auto pinned, devices->AllocatePinned(2 * pattern.size()));
+  std::vector<DeviceCopy> copies;
+  for (uint64_t i = 0; i < kTensors; ++i) {
+    copies.push_back({0, i * kTensor, kTensor, pinned->bytes().data() + 2 * i * kTensor});
+  }
+  for (const char* function : {"cuMemcpyDtoHAsync", "cuStreamSynchronize"}) {
     for (const int skipped : {0, 1, 5, 9}) {
+      const bool waits = absl::string_view(function) == "cuStreamSynchronize";
+      if (waits && skipped > 0) continue;  // once a call
       fake_.Fail(function, CUDA_ERROR_UNKNOWN, skipped);
-      EXPECT_THAT(ring->CopyToHost(*memory, 0, absl::MakeSpan(got)),
-                  StatusIs(absl::StatusCode::kInternal))
+      EXPECT_THAT(side->CopyToHost(copies), StatusIs(absl::StatusCode::kInternal))
           << function << " after " << skipped;
-      ASSERT_OK(ring->CopyToHost(*memory, 0, absl::MakeSpan(got)));
-      EXPECT_EQ(got, pattern);
+      ASSERT_OK(side->CopyToHost(copies));
+      for (const DeviceCopy& copy : copies) {
+        EXPECT_EQ(std::memcmp(copy.host, &pattern[copy.offset], copy.bytes), 0) << copy.offset;
+      }
     }
   }
   fake_.Fail("cuMemcpyHtoDAsync", CUDA_ERROR_UNKNOWN, 3);
-  EXPECT_THAT(ring->CopyToDevice(*memory, 0, pattern), StatusIs(absl::StatusCode::kInternal));
-  EXPECT_OK(ring->CopyToDevice(*memory, 0, pattern));
+  EXPECT_THAT(side->CopyToDevice(copies), StatusIs(absl::StatusCode::kInternal));
+  EXPECT_OK(side->CopyToDevice(copies));
+  EXPECT_OK(side->Revoke(absl::ZeroDuration())) << "a failed copy still uses the memory";
 }
 
 TEST_F(FailingDriverTest, AFailedLaunchFailsTheSums) {
@@ -114,20 +129,22 @@ TEST_F(FailingDriverTest, AFailedLaunchFailsTheSums) {
   EXPECT_OK(memory->Revoke(absl::ZeroDuration())) << "a failed sum still uses the memory";
 }
 
+// The copies that come after are refused by the driver; the reason is the memory.
 TEST_F(FailingDriverTest, MemoryThatIsFreedUnderACopyIsCaught) {
   std::optional<DeviceBuffer> buffer;
-  buffer.emplace(Filled(PatternBytes(10 * kSlot, 4)));
-  const std::unique_ptr<DeviceMemory> memory = Register(*buffer);
-  ASSERT_OK_AND_ASSIGN(const auto ring, StagingRing::Create(device_, {.slot_bytes = kSlot}));
-  int calls = 0;
-  // The copies that come after are refused by the driver; the reason is the memory.
-  EXPECT_THAT(ring->Read(*memory, 0, memory->bytes(),
-                         [&](absl::Span<const std::byte>) {
-                           if (++calls == 2) buffer.reset();
-                           return absl::OkStatus();
-                         }),
+  buffer.emplace(Filled(PatternBytes(4096, 4)));
+  ASSERT_OK_AND_ASSIGN(const auto devices, CudaMemoryDevices::Open(driver_));
+  ASSERT_OK_AND_ASSIGN(const auto side, devices->Register({{RegionOf(*buffer)}}));
+  ASSERT_OK_AND_ASSIGN(const auto pinned, devices->AllocatePinned(4096));
+  fake_.HoldStreams(true);
+  absl::Status copied;
+  std::thread copier([&] { copied = side->CopyToHost({{{0, 0, 4096, pinned->bytes().data()}}}); });
+  fake_.AwaitHeld();
+  buffer.reset();
+  fake_.HoldStreams(false);
+  copier.join();
+  EXPECT_THAT(copied,
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("lies none any more")));
-  EXPECT_LT(calls, 5);
 }
 
 TEST_F(FailingDriverTest, AFenceIsDoneOnceWhatCameBeforeIsDone) {

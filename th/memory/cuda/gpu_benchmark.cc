@@ -1,6 +1,5 @@
-// How near do the kernels come to the GPU's memory bandwidth, and the staging ring to a pinned
-// copy? The peers are the driver's own copies, in the same run. Times are of whole calls, with all
-// that the host does for them.
+// Question: how near do the kernels come to the GPU's memory bandwidth? The peer is the driver's
+// own copy, in the same run. Times are of whole calls, with all that the host does for them.
 //
 //   gpu_benchmark --bytes 1073741824 --json
 //
@@ -27,7 +26,6 @@
 #include "th/memory/cuda/driver.h"
 #include "th/memory/cuda/kernels/arguments.h"
 #include "th/memory/cuda/piece_copier.h"
-#include "th/memory/cuda/staging_ring.h"
 #include "th/memory/cuda/stream.h"
 #include "th/weights/checksum.h"
 #include "th/weights/status_macros.h"
@@ -81,7 +79,6 @@ class Benchmark {
     TH_RETURN_IF_ERROR(MeasureCopies());
     TH_RETURN_IF_ERROR(MeasureKernels());
     TH_RETURN_IF_ERROR(MeasureCalls());
-    TH_RETURN_IF_ERROR(MeasureStaging());
     return rows_;
   }
   const CudaDevice& device() const { return *device_; }
@@ -92,7 +89,6 @@ class Benchmark {
   absl::Status MeasureKernels();
   absl::Status MeasureCalls();
   std::vector<DevicePiece> Tensors(uint64_t tensor_bytes) const;
-  absl::Status MeasureStaging();
   absl::StatusOr<double> Measure(const std::string& what, uint64_t bytes, const Measured& measured);
   // Waits until the stream has done what it was asked for; the first error of the two.
   absl::Status Ended(const absl::Status& asked) const {
@@ -102,8 +98,6 @@ class Benchmark {
   // and writes them).
   absl::Status Compare(const std::string& what, uint64_t bytes, double traffic, double goal,
                        const Measured& measured);
-  absl::Status CompareWith(const Row& baseline, const std::string& what, double goal,
-                           const Measured& measured);
 
   const Options options_;
   std::unique_ptr<CudaDevices> devices_;
@@ -147,16 +141,6 @@ absl::Status Benchmark::Compare(const std::string& what, uint64_t bytes, double 
   TH_ASSIGN_OR_RETURN(const double rate, Measure(what, bytes, measured));
   rows_.back().baseline = "memory bandwidth";
   rows_.back().ratio = rate * traffic / memory_bandwidth_;
-  rows_.back().goal = goal;
-  return absl::OkStatus();
-}
-
-absl::Status Benchmark::CompareWith(const Row& baseline, const std::string& what, double goal,
-                                    const Measured& measured) {
-  const Row before = baseline;
-  TH_ASSIGN_OR_RETURN(const double rate, Measure(what, options_.bytes, measured));
-  rows_.back().baseline = before.what;
-  rows_.back().ratio = rate / before.gbytes_per_s;
   rows_.back().goal = goal;
   return absl::OkStatus();
 }
@@ -232,27 +216,6 @@ std::vector<DevicePiece> Benchmark::Tensors(uint64_t tensor_bytes) const {
   return tensors;
 }
 
-absl::Status Benchmark::MeasureStaging() {
-  TH_ASSIGN_OR_RETURN(const std::unique_ptr<StagingRing> ring, StagingRing::Create(device_, {}));
-  TH_ASSIGN_OR_RETURN(const PinnedBuffer pinned, PinnedBuffer::Allocate(device_, options_.bytes));
-  TH_RETURN_IF_ERROR(Measure("pinned copy to the host", options_.bytes, [&] {
-                       return Ended(
-                           stream_->CopyToHost(pinned.data(), source_->address(), options_.bytes));
-                     }).status());
-  TH_RETURN_IF_ERROR(CompareWith(rows_.back(), "staged to the host", 0.9, [&] {
-    return ring->Read(*source_, 0, options_.bytes,
-                      [](absl::Span<const std::byte>) { return absl::OkStatus(); });
-  }));
-  TH_RETURN_IF_ERROR(
-      Measure("pinned copy to the device", options_.bytes, [&] {
-        return Ended(stream_->CopyToDevice(source_->address(), pinned.data(), options_.bytes));
-      }).status());
-  return CompareWith(rows_.back(), "staged to the device", 0.9, [&] {
-    return ring->Write(*source_, 0, options_.bytes,
-                       [](absl::Span<std::byte>) { return absl::OkStatus(); });
-  });
-}
-
 void Print(const CudaDevice& device, const std::vector<Row>& rows, bool json) {
   if (!json) std::printf("%s, %s\n", device.name().c_str(), device.uuid().c_str());
   for (const Row& row : rows) {
@@ -278,7 +241,7 @@ void Print(const CudaDevice& device, const std::vector<Row>& rows, bool json) {
 int main(int argc, char** argv) {
   th::Options options;
   bool judge = true;
-  CLI::App app("Kernels and staging beside the driver's own copies, on one GPU.");
+  CLI::App app("Kernels beside the driver's own copy, on one GPU.");
   app.add_option("--driver", options.driver, "the CUDA driver's library")->capture_default_str();
   app.add_option("--device", options.device, "its index in this process")->capture_default_str();
   app.add_option("--bytes", options.bytes, "weights; twice as much device memory is taken")

@@ -21,7 +21,7 @@
 #include "th/memory/cuda/cuda_test_fixture.h"
 #include "th/memory/cuda/device_memory.h"
 #include "th/memory/cuda/device_sums.h"
-#include "th/memory/cuda/staging_ring.h"
+#include "th/memory/cuda/stream.h"
 #include "th/weights/checksum.h"
 #include "th/weights/status_macros.h"
 
@@ -49,12 +49,13 @@ absl::StatusOr<std::string> ImportInvertAndSum(const std::string& encoded) {
                       DeviceSums::Create(&imported->device(), {}));
   TH_ASSIGN_OR_RETURN(const std::vector<SegmentSum> sum,
                       sums->Sum({{{memory.get(), 0, memory->bytes()}}}));
-  TH_ASSIGN_OR_RETURN(const std::unique_ptr<StagingRing> ring,
-                      StagingRing::Create(&imported->device(), {}));
+  TH_ASSIGN_OR_RETURN(const CudaStream stream, CudaStream::Create(&imported->device()));
   std::vector<std::byte> bytes(memory->bytes());
-  TH_RETURN_IF_ERROR(ring->CopyToHost(*memory, 0, absl::MakeSpan(bytes)));
+  TH_RETURN_IF_ERROR(stream.CopyToHost(bytes.data(), memory->address(), bytes.size()));
+  TH_RETURN_IF_ERROR(stream.Synchronize());
   for (std::byte& byte : bytes) byte = ~byte;
-  TH_RETURN_IF_ERROR(ring->CopyToDevice(*memory, 0, bytes));
+  TH_RETURN_IF_ERROR(stream.CopyToDevice(memory->address(), bytes.data(), bytes.size()));
+  TH_RETURN_IF_ERROR(stream.Synchronize());
   TH_RETURN_IF_ERROR(imported->Close());
   if (imported->Close().code() != absl::StatusCode::kFailedPrecondition) {
     return absl::InternalError("closed twice");

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "testing/fake_cuda/fake_cuda.h"
 #include "testing/open_descriptors.h"
 #include "testing/status_matchers.h"
 #include "th/memory/cuda/cuda_test_fixture.h"
@@ -106,6 +107,27 @@ TEST_F(ExportedMemoryTest, WhatIsDetachedIsRetired) {
   also.reset();
   EXPECT_FALSE(peer_->StillShared(slot, id));
   EXPECT_EQ(exported_->table().shared(), 0);
+}
+
+TEST_F(ExportedMemoryTest, AThousandAttachmentsLeaveNothingBehind) {
+  const testing::FakeCuda fake;
+  const DeviceBuffer buffer = Filled(PatternBytes(1000, 1));
+  const MappedMemory arena(device_, 2, /*exportable=*/true);
+  const auto share_once = [&] {
+    const auto attached =
+        Attach({Region(buffer.address(), 1000), Region(arena.address(), arena.bytes())});
+    ASSERT_OK_AND_ASSIGN(const uint32_t slot, exported_->SlotOf(buffer.address(), 1000));
+    EXPECT_OK(exported_->SlotOf(arena.address(), arena.bytes()).status());
+    EXPECT_EQ(exported_->table().shared(), 3);
+    EXPECT_LT(slot, 10) << "slots that were given back are not taken again";
+  };
+  share_once();
+  const uint64_t live = fake.live();
+  const size_t descriptors = OpenDescriptors();
+  for (int i = 0; i < 1000; ++i) share_once();
+  EXPECT_EQ(exported_->table().shared(), 0);
+  EXPECT_EQ(fake.live(), live);
+  EXPECT_EQ(OpenDescriptors(), descriptors);
 }
 
 TEST_F(ExportedMemoryTest, ADetachWaitsForReadersButNotForEver) {
